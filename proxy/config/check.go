@@ -65,7 +65,7 @@ func (l *loader) check() {
 type checker struct {
 	*decoder
 	upstreams *names
-	byName    map[string]*Upstream     // the first one of each name
+	byName    map[string]*Upstream     // the first upstream with each name
 	pairs     map[Certificate]unpaired // certificates already read, and their errors
 	modules   map[module]*complaint    // modules already looked at, and their errors
 	compared  int                      // conditions of routes, see covered
@@ -81,10 +81,10 @@ func newChecker(d *decoder, c *Config) *checker {
 	return k
 }
 
-// find returns the upstream with a name; nil: there is none.
+// find returns the upstream with a name, or nil.
 func (k *checker) find(name string) *Upstream { return k.byName[name] }
 
-// A choice is one of several keys of a section of which one is needed.
+// A choice is one of several keys in a section that needs exactly one of them.
 type choice struct {
 	key   string
 	field any // pointer to it
@@ -253,7 +253,7 @@ func (ln *Listener) deniesAllowed() bool {
 	return !slices.ContainsFunc(ln.Allow, func(r Rule) bool { return !covered(r, ln.Deny) })
 }
 
-// RefusesAll returns the reason for which the listener refuses every client, whatever happens; empty: it does not.
+// RefusesAll returns why the listener refuses every client, whatever happens. It returns "" if it may accept some.
 func (ln *Listener) RefusesAll() string {
 	unix := func(b Bind) bool { return b.Address.Network == "unix" }
 	switch {
@@ -385,8 +385,7 @@ func (k *checker) burst(b *Bandwidth) {
 	}
 }
 
-// twice warns of an address with several endpoints, each of which has its own limits and
-// health.
+// twice warns of an address with several endpoints: each endpoint has its own limits and health.
 func (k *checker) twice(u *Upstream) {
 	seen := make(map[string]*Endpoint, len(u.Endpoints))
 	for i := range u.Endpoints {
@@ -486,10 +485,9 @@ func (k *checker) queue(u *Upstream) {
 		"no client would ever wait in the queue: nothing limits the connections of the upstream %s", u.Name)
 }
 
-// loops complains of listeners that send clients round in a circle: an endpoint is an address
-// of the same or another listener. One client would then use up all connections. The client
-// considered is one that meets no condition of a route. Circles that depend on such a
-// condition, on the source of the client or on discovery are not found.
+// loops complains if listeners send clients round in a circle: an endpoint is an address of the same or another
+// listener. One client would then use up all connections. It follows a client that meets no condition of a route. It
+// does not find circles that depend on a condition, on the client's source or on discovery.
 func (k *checker) loops(c *Config) {
 	g := graph{checker: k, listeners: make(map[string]*Listener), state: make(map[any]int)}
 	for _, ln := range c.Listeners {
@@ -509,8 +507,7 @@ func (k *checker) loops(c *Config) {
 	k.adminEndpoints(c)
 }
 
-// adminEndpoints complains of endpoints that are the admin API. Each of their clients would be
-// an operator.
+// adminEndpoints complains of endpoints that are the admin API: each of their clients would be an operator.
 func (k *checker) adminEndpoints(c *Config) {
 	if c.Admin != nil {
 		k.noEndpoint(c, arrivals(c.Admin.Bind.Address), "the admin interface: every client could steer this process")
@@ -537,7 +534,7 @@ func (k *checker) noEndpoint(c *Config, own []string, what string) {
 type graph struct {
 	*checker
 	listeners map[string]*Listener // by arrival
-	state     map[any]int          // of a listener or upstream: 0 before the first visit, then its place in the path, from 1, or done
+	state     map[any]int          // of a listener or upstream: 0 before the first visit, its place in the path from 1 on during it, then done
 	path      []step
 }
 
@@ -598,7 +595,7 @@ func (g *graph) leave(ln *Listener) {
 	g.followMirror(ln, nil)
 }
 
-// followMirror follows the mirror of a route, of the default route if that is nil.
+// followMirror follows the mirror of a route, or of the default route if r is nil.
 func (g *graph) followMirror(ln *Listener, r *Route) {
 	if m := ln.MirrorOf(r); m != nil && m.Percent > 0 {
 		g.followName(step{from: ln, at: g.at(&m.Upstream, m)}, m.Upstream)

@@ -200,9 +200,8 @@ func (k *checker) covered(ln *Listener) {
 	}
 }
 
-// covers reports whether first matches every client that m matches. An absent condition is met
-// by all clients. If a condition is present, each of m's alternatives must be among those of
-// first.
+// covers reports whether first matches every client that m matches. All clients meet an absent condition. If a
+// condition is present, first must have each of m's alternatives too.
 func (k *checker) covers(first, m *Match) bool {
 	k.compared++
 	return (first.Port == 0 || first.Port == m.Port) &&
@@ -211,7 +210,7 @@ func (k *checker) covers(first, m *Match) bool {
 		among(k, first.ALPN, m.ALPN, equal) && k.coversBytes(first, m)
 }
 
-// coversBytes is covers of the first bytes of clients.
+// coversBytes is covers for the conditions on first bytes.
 func (k *checker) coversBytes(first, m *Match) bool {
 	return among(k, first.Protocol, m.spoken(), equal) &&
 		among(k, first.Host, m.Host, coversName) &&
@@ -262,8 +261,8 @@ var (
 	everyUnix = clients.UnixClients()
 )
 
-// sources warns of source lists that probably forget some clients: clients of unix sockets and
-// clients of IPv4 are not in a list unless it names them.
+// sources warns of source lists that probably forget some clients: a list covers clients of unix sockets and of IPv4
+// only if it names them.
 func (k *checker) sources(ln *Listener) {
 	if k.bad[&ln.Bind] || slices.ContainsFunc(pointers(ln.Bind), func(b *Bind) bool { return k.bad[b] }) {
 		return
@@ -314,7 +313,7 @@ func (k *checker) unusedUnix(ln *Listener) {
 	}
 }
 
-// familyClients warns of ::/0 that was probably meant to be all addresses. It is IPv6 alone.
+// familyClients warns of ::/0, which matches only IPv6, if it was probably meant to match all addresses.
 func (k *checker) familyClients(ln *Listener) {
 	if !slices.ContainsFunc(ln.Bind, takesIPv4) {
 		return
@@ -350,8 +349,7 @@ func covered(narrow Rule, list []Rule) bool {
 	return slices.ContainsFunc(list, func(wide Rule) bool { return wide.Covers(narrow) })
 }
 
-// firstBytes complains of conditions on clients' first bytes that no client can meet, or that the listener does not look
-// at.
+// firstBytes complains of conditions on first bytes that no client can meet, or that the listener does not look at.
 func (k *checker) firstBytes(ln *Listener) {
 	needs, silent, patterns := -1, -1, []ByteMatch(nil)
 	for i := range ln.Routes {
@@ -363,7 +361,7 @@ func (k *checker) firstBytes(ln *Listener) {
 			}
 		}
 		k.tlvs(ln, m)
-		if k.checkVague(m) || ln.SpeaksPostgres() { // whose negotiation is read instead
+		if k.checkVague(m) || ln.SpeaksPostgres() { // the negotiation of its clients is read instead
 			continue
 		}
 		k.contradiction(ln, m)
@@ -391,7 +389,7 @@ func (k *checker) firstBytes(ln *Listener) {
 	}
 }
 
-// byteMatch complains of a pattern that has no bytes, or a mask of another length.
+// byteMatch complains of a pattern without bytes, or with a mask of another length.
 func (k *checker) byteMatch(b *ByteMatch) {
 	if k.bad[b] || k.bad[&b.Text] || k.bad[&b.Hex] || k.bad[&b.Mask] {
 		return
@@ -428,7 +426,7 @@ func (k *checker) tlvs(ln *Listener, m *Match) {
 	}
 }
 
-// contradiction complains of conditions of which a client can meet one alone.
+// contradiction complains of two conditions that no client can meet together.
 func (k *checker) contradiction(ln *Listener, m *Match) {
 	var keys []string
 	protocols := m.Protocol
@@ -460,8 +458,8 @@ func (k *checker) contradiction(ln *Listener, m *Match) {
 	}
 }
 
-// prereadSilence complains of silent clients that are never found to be so. route is the first one for them; negative:
-// there is none.
+// prereadSilence complains if silent clients can never be recognised as silent. route is the first route for silent
+// clients, or negative.
 func (k *checker) prereadSilence(ln *Listener, route int) {
 	if k.bad[&ln.Silence] || k.bad[&ln.Routes] {
 		return
@@ -477,13 +475,14 @@ func (k *checker) prereadSilence(ln *Listener, route int) {
 	}
 }
 
-// silence is a preread_silence that fits the listener: more than most round trips, if that is shorter than timeouts.preread.
+// silence suggests a preread_silence for the listener: longer than most round trips, but shorter than
+// timeouts.preread.
 func (ln *Listener) silence() string {
 	return ShowDuration(min(200*time.Millisecond, ln.Timeouts.Preread/2))
 }
 
-// hiddenHTTP2 warns of a route for HTTP/2 behind one that depends on the host or path of a request, which are not read of
-// HTTP/2.
+// hiddenHTTP2 warns of a route for HTTP/2 behind a route that depends on the host or path of a request, which are not
+// read for HTTP/2.
 func (k *checker) hiddenHTTP2(ln *Listener) {
 	first := -1
 	for i := range ln.Routes {
@@ -498,8 +497,9 @@ func (k *checker) hiddenHTTP2(ln *Listener) {
 	}
 }
 
-// disguised warns of endpoints that serve clients of routes by host and path, and clients of TLS or PostgreSQL as well: one that takes a
-// ClientHello or a StartupMessage for a method of HTTP, as lenient servers do, would serve a request behind it that no such route has looked at.
+// disguised warns of endpoints that serve clients of routes by host and path, and clients of TLS or PostgreSQL as
+// well. A lenient endpoint may take a ClientHello or a StartupMessage for a method of HTTP, and serve a request
+// behind it that no route by host and path has seen.
 func (k *checker) disguised(c *Config) {
 	for _, ln := range c.Listeners {
 		guard := slices.IndexFunc(ln.Routes, func(r Route) bool { return len(r.Match.Host)+len(r.Match.Path) > 0 })
@@ -507,7 +507,7 @@ func (k *checker) disguised(c *Config) {
 			continue
 		}
 		served := k.destinationsOf(ln.gettingTo("http1", guard))
-		for _, p := range []string{"tls", "postgres"} { // others are refused where a host or path counts
+		for _, p := range []string{"tls", "postgres"} { // clients of other protocols are refused if a route needs a host or path
 			if !slices.ContainsFunc(ln.Routes, func(r Route) bool { return slices.Contains(r.Match.spoken(), p) }) {
 				continue
 			}
@@ -525,8 +525,8 @@ func (k *checker) disguised(c *Config) {
 	}
 }
 
-// gettingTo returns the upstreams that clients of a protocol may get to, but for those of routes by bytes, and of routes for every protocol before
-// the one with the index from.
+// gettingTo returns the upstreams that clients of a protocol may reach. It leaves out routes by bytes, and routes for
+// every protocol with an index below from.
 func (ln *Listener) gettingTo(protocol string, from int) (names []string) {
 	for i := range ln.Routes {
 		r := &ln.Routes[i]
@@ -542,13 +542,14 @@ func (ln *Listener) gettingTo(protocol string, from int) (names []string) {
 	return append(names, ln.Upstream)
 }
 
-// only reports whether every client of a protocol matches.
+// only reports whether the route matches every client of a protocol.
 func (m *Match) only(protocol string) bool {
 	return (len(m.Protocol) == 0 || slices.Contains(m.Protocol, protocol)) &&
 		len(m.SNI)+len(m.ALPN)+len(m.Source)+len(m.Host)+len(m.Path)+len(m.User)+len(m.Database)+len(m.Bytes)+len(m.TLV) == 0 && m.Port == 0
 }
 
-// destinationsOf returns the names of upstreams, with their fallbacks, by the destinations of their endpoints, and by the names themselves.
+// destinationsOf maps the destinations of upstreams' endpoints, including their fallbacks, to the names of these
+// upstreams.
 func (k *checker) destinationsOf(names []string) map[string]string {
 	list := make(map[string]string)
 	for _, name := range slices.Sorted(slices.Values(names)) {
@@ -564,8 +565,9 @@ func (k *checker) destinationsOf(names []string) map[string]string {
 	return list
 }
 
-// evaded warns of routes by name that keep some clients out, where others get to the same endpoints by a route without a name, or by the
-// listener's upstream: whatever such clients say to the endpoint later, a Host within TLS for instance, no route looks at.
+// evaded warns of routes by name that keep some clients out if these clients reach the same endpoints by a route
+// without a name, or by the listener's upstream: no route looks at what such a client says to the endpoint later, for
+// example a Host within TLS.
 func (k *checker) evaded(c *Config) {
 	for _, ln := range c.Listeners {
 		if k.bad[&ln.Routes] {
@@ -589,7 +591,7 @@ func (k *checker) evaded(c *Config) {
 	}
 }
 
-// names reports whether the route is for names of servers, and not for any.
+// names reports whether the route is for particular server names.
 func (m *Match) names() bool {
 	return len(m.SNI)+len(m.Host) > 0 && !slices.Contains(m.SNI, "*") && !slices.Contains(m.Host, "*")
 }
@@ -603,7 +605,8 @@ func (r *Route) leadsTo() []string {
 	return names
 }
 
-// withoutName returns the upstreams of clients whatever they are named: the listener's, and those of routes without conditions on clients.
+// withoutName returns the upstreams that clients reach whatever name they send: the listener's own, and the upstreams
+// of routes without conditions on clients.
 func (ln *Listener) withoutName() []string {
 	all := []string{ln.Upstream}
 	for i := range ln.Routes {
@@ -614,19 +617,20 @@ func (ln *Listener) withoutName() []string {
 	return all
 }
 
-// readsFirst reports whether some of the listener's clients have to say something before they have a route.
+// readsFirst reports whether some of the listener's clients must say something before they have a route.
 func (ln *Listener) readsFirst() bool {
 	return ln.TLS == nil && !ln.RequireTLS && !ln.SpeaksPostgres() && slices.ContainsFunc(ln.Routes, func(r Route) bool {
 		return len(r.Match.SNI)+len(r.Match.ALPN) > 0 || r.Match.FirstBytes()
 	})
 }
 
-// speakingFirst are the ports of protocols in which the server speaks first.
+// speakingFirst are the ports of protocols with servers that speak first.
 var speakingFirst = map[string]string{
 	"21": "FTP", "25": "SMTP", "110": "POP3", "119": "NNTP", "143": "IMAP", "587": "SMTP", "2525": "SMTP", "3306": "MySQL", "4190": "ManageSieve", "5900": "VNC",
 }
 
-// waitsInVain warns of servers that speak first behind routes by first bytes: their clients say nothing, and are refused.
+// waitsInVain warns of servers that speak first behind routes by first bytes: their clients say nothing, and are
+// refused.
 func (k *checker) waitsInVain(c *Config) {
 	for _, ln := range c.Listeners {
 		if k.bad[&ln.Routes] || k.given(&ln.Silence) || !ln.readsFirst() {
@@ -642,7 +646,8 @@ func (k *checker) waitsInVain(c *Config) {
 	}
 }
 
-// speaksFirst returns the protocol of a server that speaks first, by its port, or by a check that expects an answer to nothing; empty: there is no sign of that.
+// speaksFirst returns the protocol of a server that speaks first, judging by its port, or by a check that expects an
+// answer without a question. It returns "" if nothing suggests this.
 func (u *Upstream) speaksFirst() string {
 	if h := u.HealthCheck; h != nil && h.Expect.Value != "" && h.Send.Value == "" && h.Type == "tcp" {
 		return "first, as its check expects"
@@ -658,7 +663,7 @@ func (u *Upstream) speaksFirst() string {
 	return ""
 }
 
-// bindOwners is a bind and its owner.
+// bindOwners are a bind and its owner.
 type bindOwners struct {
 	whose string
 	at    place
@@ -708,11 +713,11 @@ func (k *checker) bind(ports map[string]*port, names map[string]bindOwners, b *B
 	case b.Address.Network == "unix":
 		before = claim(names, b.Address.Place(), t)
 	case b.Address.Network == "":
-		return // it could not be read
+		return // the address could not be read
 	default:
 		host, number := splitHostPort(b.Address.Name)
 		if number == "0" {
-			return // the kernel chooses another one each time
+			return // the kernel chooses a new port each time
 		}
 		if ports[number] == nil {
 			ports[number] = &port{hosts: make(map[string]bindOwners)}
@@ -733,8 +738,8 @@ func claim(names map[string]bindOwners, name string, t bindOwners) (before bindO
 	return before
 }
 
-// claim returns the owner that t, bound to a host, conflicts with. 0.0.0.0 and [::] are each
-// all addresses of one family.
+// claim returns the owner that conflicts with t at a host. 0.0.0.0 and [::] each stand for all addresses of one
+// family.
 func (p *port) claim(host string, t bindOwners) (before bindOwners) {
 	defer p.first.give(t)
 	addr, err := netip.ParseAddr(host)

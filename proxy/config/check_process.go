@@ -52,12 +52,13 @@ func (k *checker) adminPlace(a *Admin) {
 	}
 }
 
-// adminClients complains of conditions that do not fit the address, and of an address whose clients have none.
+// adminClients complains of conditions that do not fit the address, and of an address without conditions for its
+// clients.
 func (k *checker) adminClients(a *Admin) {
 	b := &a.Bind
 	token := a.ReadToken != (Secret{}) || a.ChangeToken != (Secret{}) || k.bad[&a.ReadToken] || k.bad[&a.ChangeToken]
 	switch {
-	case k.bad[b] || k.bad[&a.TLS] || b.Systemd != "": // adminPlace has complained, or it could not be read
+	case k.bad[b] || k.bad[&a.TLS] || b.Systemd != "": // reported already, or it could not be read
 	case b.Address.Network == "unix" || b.Auto():
 		k.ofTCP(a)
 	case a.Group != "":
@@ -67,7 +68,7 @@ func (k *checker) adminClients(a *Admin) {
 	}
 }
 
-// ofTCP complains of keys that a unix socket does not need.
+// ofTCP complains of keys for TCP if the address is a unix socket.
 func (k *checker) ofTCP(a *Admin) {
 	const fix = "leave it out, or write host:port as bind"
 	switch {
@@ -80,7 +81,7 @@ func (k *checker) ofTCP(a *Admin) {
 	}
 }
 
-// adminToken checks that a token is a secret one.
+// adminToken checks that a token is secret.
 func (k *checker) adminToken(s *Secret, a *Admin, key string) {
 	if k.credential(s, a, "the token") && len(s.Value) < leastToken {
 		k.complainAt(k.at(s, a), "write a longer one: openssl rand -hex 32", "the token of %s has fewer than %d characters", key, leastToken)
@@ -114,7 +115,8 @@ func (k *checker) metrics(m *Metrics) {
 	k.token(m)
 }
 
-// hosts returns the addresses from which clients connect to the address of the metrics; invalid: any.
+// hosts returns the addresses that clients of the metrics' address come from. It is invalid if they may come from
+// any.
 func (m *Metrics) hosts() netip.Prefix {
 	if m.Bind.Address.Network != "tcp" {
 		return netip.Prefix{}
@@ -154,7 +156,7 @@ func (m *Metrics) allowSample() string {
 	return "allow: [10.0.0.0/8]"
 }
 
-// token checks that the token is a secret one.
+// token checks that the token is secret.
 func (k *checker) token(m *Metrics) {
 	if k.credential(&m.Token, m, "the token") && m.TLS == nil && m.Bind.Address.Private() != nil {
 		k.warnAt(k.at(&m.Token, m), "add tls", "without TLS the token crosses the network as clear text")
@@ -170,8 +172,7 @@ func (k *checker) hardware(l *ProcessLimits) {
 	}
 }
 
-// affinity checks the CPUs of loops. It returns the CPUs on which the process would run, unless
-// they are not known.
+// affinity checks the CPUs of loops. It returns the CPUs that the process would run on, if they are known.
 func (k *checker) affinity(l *LoopLimits) (here topology.Set, known bool) {
 	if len(l.Affinity) == 0 && l.Count == 0 || k.bad[&l.Affinity] {
 		return nil, false
@@ -205,8 +206,7 @@ func (k *checker) affinity(l *LoopLimits) (here topology.Set, known bool) {
 	return l.CPUs(), known
 }
 
-// node checks the NUMA node of the memory; here are the CPUs of the process, if it is bound to
-// some.
+// node checks the NUMA node of the memory. here are the CPUs of the process, if it is bound to some.
 func (k *checker) node(m *MemoryLimits, here topology.Set) {
 	n, numbered := m.NUMA.Number()
 	if !numbered || k.bad[&m.NUMA] {
@@ -226,7 +226,7 @@ func (k *checker) node(m *MemoryLimits, here topology.Set) {
 	}
 }
 
-// farther warns of memory on a node on which none of the process's CPUs is.
+// farther warns of memory on a NUMA node that has none of the process's CPUs.
 func (k *checker) farther(m *MemoryLimits, here topology.Set) {
 	n, _ := m.NUMA.Number()
 	near, err := k.cpusOf(n)
@@ -240,7 +240,7 @@ func (k *checker) farther(m *MemoryLimits, here topology.Set) {
 	k.warnAt(k.at(&m.NUMA, m), fix, "none of the CPUs %s is on node %d: all of this memory is remote", here, n)
 }
 
-// unread warns that a file of the kernel, which lists what there is, cannot be reak.
+// unread warns that a file of the kernel, which lists CPUs or nodes, cannot be read.
 func (k *checker) unread(at place, kind, number string, err error) {
 	k.warnAt(at, "see /sys/devices/system on the machine on which it is to run", "whether this machine has %s %s is unknown: %v", kind, number, err)
 }
@@ -252,7 +252,7 @@ func cpuCount(n int) string {
 	return fmt.Sprintf("%d CPUs", n)
 }
 
-// lane checks that what is pinned has a place, and warns of settings that nothing uses.
+// lane checks that there is a place for pins, and warns of settings that nothing uses.
 func (k *checker) lane(c *Config) {
 	l := &c.Lane
 	if k.bad[l] {
@@ -271,7 +271,7 @@ func (k *checker) lane(c *Config) {
 	k.devices(l)
 }
 
-// devices checks that each has a name of its own. Whether it is there is known when the lane is opened.
+// devices checks that each device has its own name. Whether it exists shows when the lane is opened.
 func (k *checker) devices(l *Lane) {
 	for i, name := range l.Devices {
 		switch {
@@ -287,8 +287,7 @@ func (k *checker) devices(l *Lane) {
 	}
 }
 
-// source warns of a source address that no socket can be bound to now. This machine may get it
-// later.
+// source warns of a source address that no socket can be bound to now. The machine may get it later.
 func (k *checker) source(u *Upstream) {
 	if u.SourceAddress.IsValid() && !k.isLocal(u.SourceAddress) {
 		k.warnAt(k.at(&u.SourceAddress, u), "write an address of this machine, or leave it out: while it has not this one, no endpoint can be connected to",
@@ -296,8 +295,7 @@ func (k *checker) source(u *Upstream) {
 	}
 }
 
-// isLocal reports whether a socket can be bound to an address. If that cannot be found out, it
-// returns true. Binding sends nothing.
+// isLocal reports whether a socket can be bound to an address, or true if it cannot find out. Binding sends nothing.
 func isLocal(addr netip.Addr) bool {
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
 	if err != nil {
@@ -317,10 +315,10 @@ type namedFile struct {
 // A writtenFile is a file or socket that the process makes, appends to or replaces.
 type writtenFile struct {
 	namedFile
-	does string // the beginning of a message
+	does string // how a message about it begins
 }
 
-// file returns the identity of a path: the same for all that lead to the same file by links. Hard links are
+// file returns the identity of a path: the same for all paths that lead to one file by symbolic links. Hard links are
 // not compared.
 func (f *namedFile) file() string { return sockopt.Address{Network: "unix", Name: f.path}.Place() }
 
@@ -331,8 +329,8 @@ func (d *decoder) names(f *field, path string) {
 	}
 }
 
-// written complains of a file that the process writes and that is named for something else too: a state file
-// replaces the key whose path it has, and a session log appends to it.
+// written complains if the process writes a file that is named for another purpose too: a state file would replace a
+// key at the same path, and a session log would append to it.
 func (k *checker) written(c *Config) {
 	list := k.writtenFiles(c)
 	if len(list) == 0 {
@@ -391,8 +389,8 @@ func (k *checker) writtenFiles(c *Config) (list []writtenFile) {
 	return list
 }
 
-// connectedTo complains of files of which one is written and the other is a socket of an endpoint. An endpoint may
-// be a listener's socket.
+// connectedTo complains if the process writes a file that is also an endpoint's socket, unless the socket belongs to
+// a listener.
 func (k *checker) connectedTo(c *Config, own map[string]*writtenFile) {
 	for _, u := range c.Upstreams {
 		for i := range u.Endpoints {
@@ -424,7 +422,7 @@ func (k *checker) included(c *Config, w *writtenFile) {
 	}
 }
 
-// namedTwice reports at the place of w, or at that of f if nothing in the configuration names w.
+// namedTwice reports that w and f name the same file. It reports this at w, or at f if no key names w.
 func (k *checker) namedTwice(w *writtenFile, f *namedFile) {
 	if w.at.src == nil {
 		k.complainAt(f.at, "write another path", "%s %s, the default of state_file, and %s names it too", w.does, w.path, f.key)
@@ -436,7 +434,8 @@ func (k *checker) namedTwice(w *writtenFile, f *namedFile) {
 // stateName is the name of the file of changes by hand in the directory that systemd makes.
 const stateName = "penstock.state"
 
-// StatePath returns the path of the file of changes by hand; "": there is none. env may be nil: no variable is set.
+// StatePath returns the path of the file of changes by hand, or "". env may be nil, which means that no variable is
+// set.
 func (c *Config) StatePath(env Env) string {
 	if c.StateFile != "" {
 		return string(c.StateFile)
@@ -444,7 +443,7 @@ func (c *Config) StatePath(env Env) string {
 	if env == nil {
 		return ""
 	}
-	list, _ := env("STATE_DIRECTORY") // one, or several with colons between (systemd.exec(5))
+	list, _ := env("STATE_DIRECTORY") // one directory, or several separated by colons (systemd.exec(5))
 	if dir, _, _ := strings.Cut(list, ":"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, stateName)
 	}

@@ -137,7 +137,7 @@ func (k *checker) health(h *HealthCheck) {
 	}
 }
 
-// logsIn reports whether the bytes of a check have a password, as those for Redis, POP3 and FTP do.
+// logsIn reports whether a check sends a password, as checks for Redis, POP3 and FTP do.
 func logsIn(text string) bool {
 	for line := range strings.Lines(text) {
 		word, rest, _ := strings.Cut(strings.ToUpper(line), " ")
@@ -148,9 +148,8 @@ func logsIn(text string) bool {
 	return false
 }
 
-// checkTLS enables TLS for a check that expects an answer from the endpoint's own port, if
-// clients are connected to that port by TLS. The answer to plain bytes would be an error page,
-// and would take the endpoint out of service.
+// checkTLS switches on TLS for a check that expects an answer from the endpoint's own port, if clients are connected
+// to this port by TLS. The answer to plain bytes would be an error page, and would take the endpoint out of service.
 func (k *checker) checkTLS(u *Upstream, h *HealthCheck) {
 	if u.TLS != nil && h.Port == 0 {
 		if h.asks() && !k.given(&h.TLS) {
@@ -209,7 +208,7 @@ func (k *checker) origination(t *UpstreamTLS) {
 	k.authorities(&t.CA, t)
 }
 
-// own checks the certificate that a section shows its peers: both files are given, or none is.
+// own checks the certificate that a section shows to its peers: both files must be given, or neither.
 func (k *checker) own(cert, key *Path, section any) {
 	switch {
 	case k.bad[cert] || k.bad[key]: // already reported
@@ -221,9 +220,9 @@ func (k *checker) own(cert, key *Path, section any) {
 	k.pair(cert, key, section)
 }
 
-// credential checks a secret that proves one side to the other, such as a token: it comes from a file or a variable,
-// no other user may read the file, and it is one line. name is its name in messages. It reports whether all that is so
-// of one that there is; a value that could not be read was reported.
+// credential checks a secret that authenticates one side to the other, such as a token. It must come from a file or a
+// variable, no other user may read the file, and it must be one line. name is its name in messages. credential
+// reports whether a secret is given and fine; if it could not be read, that was reported before.
 func (k *checker) credential(s *Secret, section any, name string) bool {
 	if k.bad[s] || *s == (Secret{}) {
 		return false
@@ -255,7 +254,7 @@ func (k *checker) credential(s *Secret, section any, name string) bool {
 	return false
 }
 
-// path is the file that a secret comes from; "": none.
+// path returns the file that a secret comes from, or "".
 func (s *Secret) path() string {
 	path, ok := strings.CutPrefix(s.Source, "file:")
 	if !ok {
@@ -264,7 +263,7 @@ func (s *Secret) path() string {
 	return strings.ReplaceAll(path, "$$", "$")
 }
 
-// fileMode returns the mode of a file, for which a link stands.
+// fileMode returns the mode of a file. It follows links.
 func fileMode(path string) (fs.FileMode, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -273,8 +272,8 @@ func fileMode(path string) (fs.FileMode, error) {
 	return info.Mode(), nil
 }
 
-// congestion complains of a congestion control that this kernel does not list, or that this process may
-// not use. Whatever cannot be found out is a warning.
+// congestion complains of a congestion control that this kernel does not list, or that this process may not use. If
+// it cannot find out, it only warns.
 func (k *checker) congestion(name *string, section any) {
 	if *name == "" || k.bad[name] {
 		return
@@ -292,7 +291,7 @@ func (k *checker) congestion(name *string, section any) {
 		return
 	}
 	switch _, err := k.control(*name); {
-	case err == nil: // for CAP_NET_ADMIN
+	case err == nil: // allowed with CAP_NET_ADMIN
 	case errors.Is(err, syscall.EPERM):
 		k.complainAt(at, mendCongestion(allowed)+", or give this process CAP_NET_ADMIN", "the congestion control %s takes CAP_NET_ADMIN, which this process does not have", *name)
 	default:
@@ -306,13 +305,12 @@ func (k *checker) uncontrolled(at place, name string, err error) {
 		"whether this kernel has the congestion control %s is unknown: %v", name, err)
 }
 
-// mendCongestion names all that may be written.
+// mendCongestion names everything that may be written.
 func mendCongestion(list []string) string {
 	return "write one of " + strings.Join(slices.Sorted(slices.Values(list)), ", ")
 }
 
-// maxPEM is the largest size of a certificate file. All authorities of the system are about
-// 250 KiB.
+// maxPEM is the size limit of a certificate file. All authorities of a system take about 250 KiB.
 const maxPEM = 4 << 20
 
 func (k *checker) termination(t *ListenerTLS) {
@@ -359,7 +357,7 @@ func (k *checker) readable(key *Path, section any) {
 	}
 }
 
-// unpaired holds the complaints about a certificate and about its key; nil: none.
+// unpaired holds the complaints about a certificate and its key; nil means none.
 type unpaired struct {
 	cert, key *complaint
 	late      *complaint // a warning: the certificate is not valid now
@@ -399,7 +397,7 @@ func (k *checker) readPEM(path Path) ([]byte, *complaint) {
 	return data, nil
 }
 
-// authorities reads a file of certificates that peers are verified by.
+// authorities reads a file of certificates that verify peers.
 func (k *checker) authorities(path *Path, section any) {
 	if *path == "" {
 		return
@@ -417,7 +415,7 @@ func (k *checker) authorities(path *Path, section any) {
 	}
 }
 
-// late returns the warning of authorities that are not valid at a time; nil: all are.
+// late returns a warning if an authority is not valid at a time, or nil.
 func late(path Path, data []byte, now time.Time) *complaint {
 	all, bad := 0, []string(nil)
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {

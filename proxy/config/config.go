@@ -19,17 +19,16 @@ import (
 // Config is the content of a configuration file and the files that it includes, with all
 // defaults filled in. It does not change after loading and is safe for concurrent use.
 type Config struct {
-	// Files are the absolute names of all files that were read: the file passed to [Load],
-	// those that it includes, then those that hold secrets or a response. Certificates are not
-	// among them. Globs are the patterns of include. Files and Globs are the things to watch
-	// for changes of the configuration.
+	// Files are the absolute names of all files that were read: the file passed to [Load], the files that it
+	// includes, then the files with secrets or a response. Certificates are not among them. Globs are the patterns of
+	// include. Watch Files and Globs to notice changes of the configuration.
 	Files []string
 	Globs []string
 
 	// Warnings are the suspicious but valid settings of these files, in their order.
 	Warnings []Problem
 
-	reading *reading // of Load; nil: it is not from there
+	reading *reading // made by Load; nil for any other Config
 
 	Limits     ProcessLimits `key:"limits" doc:"Limits of the whole process."`
 	Admin      *Admin        `key:"admin" on:"yes" doc:"The admin API of the running process. off: none."`
@@ -116,7 +115,7 @@ type LoopLimits struct {
 	Affinity []CPUs `key:"affinity" eg:"0-3" single:"yes" off:"yes" restart:"yes" doc:"CPUs on which the process runs, all of its threads: 0-3, or [0, 2]. A loop is bound to none of them. off: those that the process was given."`
 }
 
-// CPUs returns the CPUs of Affinity; nil: it is off.
+// CPUs returns the CPUs of Affinity, or nil if it is off.
 func (l *LoopLimits) CPUs() topology.Set {
 	var all []int
 	for _, c := range l.Affinity {
@@ -125,7 +124,7 @@ func (l *LoopLimits) CPUs() topology.Set {
 	return topology.NewSet(all...)
 }
 
-// Number returns the number of loops of a process that would otherwise have that many.
+// Number returns the configured number of loops, or else otherwise, but at most one loop for each CPU of Affinity.
 func (l *LoopLimits) Number(otherwise int) int {
 	switch cpus := len(l.CPUs()); {
 	case l.Count > 0:
@@ -136,8 +135,8 @@ func (l *LoopLimits) Number(otherwise int) int {
 	return otherwise
 }
 
-// Lasting returns the keys that a process with these limits cannot change to those of next:
-// their new values take effect when it is started again.
+// Lasting returns the keys with new values in next that a running process cannot adopt. They take effect when it is
+// started again.
 func (l *ProcessLimits) Lasting(next *ProcessLimits) (keys []KeyChange) {
 	for _, k := range new(differ).keys(l, next) {
 		if k.Restart {
@@ -147,11 +146,11 @@ func (l *ProcessLimits) Lasting(next *ProcessLimits) (keys []KeyChange) {
 	return keys
 }
 
-// CPUs are a CPU, or several, in the form of topology.ParseSet.
+// CPUs are one or more CPUs in the form of topology.ParseSet.
 type CPUs string
 
 func (c CPUs) set() topology.Set {
-	s, _ := topology.ParseSet(string(c)) // which setCPUs has read
+	s, _ := topology.ParseSet(string(c)) // setCPUs has checked it
 	return s
 }
 
@@ -164,7 +163,7 @@ const (
 	NodeOff  Node = Off
 )
 
-// Number returns the number of the node; false: it is a word.
+// Number returns the number of the node, or false for a word.
 func (n Node) Number() (int, bool) {
 	number, err := strconv.Atoi(string(n))
 	return number, err == nil
@@ -175,7 +174,7 @@ const (
 	nodePattern = `^(auto|off|[0-9]+)$`
 )
 
-// setCPUs reads 3, 0-3, or both forms with commas between.
+// setCPUs reads 3, 0-3, or a list of both with commas.
 func setCPUs(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
 	s, err := topology.ParseSet(text)
 	switch {
@@ -204,13 +203,13 @@ func setNode(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
 	return nil
 }
 
-// AdminBind reads the section of the admin API from a configuration file; it is nil, without a problem, if that
-// is off. Apart from it, only the included files are read, as far as possible. Unset variables and
-// unreadable files matter only if they may be the reason that no address was found: a token that
-// cannot be read is empty. So the caller needs neither the variables nor the files of the process.
+// AdminBind reads the admin section of a configuration file. It returns nil, without a problem, if the section is
+// off. It reads nothing else except the included files, as far as possible. Unset variables and unreadable files
+// matter only if they may hide the address: a token that cannot be read is empty. So the caller needs neither the
+// variables nor the files of the process.
 //
-// The problems have no lines of the files: another user may have written the first one, and had it include a file
-// that only its reader may read.
+// The problems do not quote lines: another user may have written the first file, and had it include a file that only
+// this reader may read.
 func AdminBind(path string, env Env) (*Admin, []Problem) {
 	l := newLoader(env)
 	l.adminOnly = true
@@ -218,8 +217,8 @@ func AdminBind(path string, env Env) (*Admin, []Problem) {
 	return l.adminBind()
 }
 
-// AdminPlace is [AdminBind] of a file that was not named. It has the address alone, and reads no secret and no
-// variable of the environment.
+// AdminPlace is [AdminBind] for a file that the user has not named. It returns only the address, and reads no secrets
+// and no environment variables.
 func AdminPlace(path string) (*Admin, []Problem) {
 	l := newLoader(func(string) (string, bool) { return "", false })
 	l.adminOnly, l.bindOnly = true, true
@@ -236,7 +235,7 @@ func (l *loader) adminBind() (*Admin, []Problem) {
 		return nil, nil
 	case l.bad[&a.Bind]:
 		return nil, l.blind()
-	case a.Bind.Auto() && len(l.problems) > 0: // it may be in a part that was not read
+	case a.Bind.Auto() && len(l.problems) > 0: // the address may be in a part that was not read
 		return nil, l.blind()
 	}
 	l.problems = nil
@@ -247,7 +246,7 @@ func (l *loader) adminBind() (*Admin, []Problem) {
 	return a, nil
 }
 
-// blind returns the problems without the lines of their files.
+// blind returns the problems without the lines that they quote.
 func (l *loader) blind() []Problem {
 	problems := l.found()
 	for i := range problems {
@@ -256,7 +255,7 @@ func (l *loader) blind() []Problem {
 	return problems
 }
 
-// conceal leaves the text of a file out of a problem of its syntax, unless it is the file that the caller has named.
+// conceal removes the file's text from a syntax problem, unless the caller has named the file.
 func (l *loader) conceal(p *Problem) {
 	if p != nil && l.adminOnly && (l.bindOnly || len(l.within) > 1) {
 		p.Message, p.Fix = "this is not YAML", ""
@@ -284,7 +283,7 @@ type Lane struct {
 // WantsLane reports whether sessions of any listener may leave user space.
 func (c *Config) WantsLane() bool { return c.laneMode(LaneAuto) || c.laneMode(LaneRequire) }
 
-// RequiresLane reports whether a listener requires that.
+// RequiresLane reports whether sessions of any listener must be able to leave user space.
 func (c *Config) RequiresLane() bool { return c.laneMode(LaneRequire) }
 
 func (c *Config) laneMode(mode string) bool {
@@ -296,17 +295,18 @@ func (c *Config) laneMode(mode string) bool {
 	return false
 }
 
-// UnlessLeft is behind the new value of lane.sessions where lane.leave is in force: the next process adopts the table with the sessions.
+// UnlessLeft follows the new value of lane.sessions if lane.leave is in force: the next process adopts the table with
+// the sessions.
 const UnlessLeft = ", if no session goes on over it"
 
-// Lasting returns the keys that a process with this lane cannot change to those of next.
+// Lasting returns the keys with new values in next that a running process cannot adopt for its lane.
 func (l *Lane) Lasting(next *Lane) []KeyChange {
 	was := *l
-	was.Default = next.Default // listeners have it
+	was.Default = next.Default // listeners have its value
 	return new(differ).keys(&was, next)
 }
 
-// laneDefault gives listeners that write no lane that of the section.
+// laneDefault sets the lane of listeners that have none to the default in the lane section.
 func (l *loader) laneDefault() {
 	for _, ln := range l.cfg.Listeners {
 		if !l.given(&ln.Lane) {

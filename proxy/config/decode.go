@@ -29,11 +29,11 @@ type decoder struct {
 	isLocal  func(addr netip.Addr) bool                      // reports an address of this machine
 	reaches  func(addr netip.Addr) bool                      // reports whether a connection to it ends on this machine
 	cpus     func() (topology.Set, error)                    // of this machine
-	nodes    func() (topology.Set, error)                    // the same of NUMA nodes
-	cpusOf   func(node int) (topology.Set, error)            // those of a node
-	controls func() (available, allowed []string, err error) // of congestion, that the kernel has
-	control  func(name string) (used string, err error)      // tries one of them on a socket
-	modules  map[string][]byte                               // files of filters that were read
+	nodes    func() (topology.Set, error)                    // NUMA nodes of this machine
+	cpusOf   func(node int) (topology.Set, error)            // CPUs of a node
+	controls func() (available, allowed []string, err error) // congestion controls of the kernel
+	control  func(name string) (used string, err error)      // tries a congestion control on a socket
+	modules  map[string][]byte                               // modules that were read, by file
 	named    []string                                        // files named by values that were read
 	files    []namedFile                                     // all files named by values
 	problems []Problem
@@ -43,14 +43,14 @@ type decoder struct {
 	places   map[any]place // by the address of a field
 	bad      map[any]bool  // fields that were written, but cannot be read
 	strange  map[any]bool  // structs with an unknown key that could not be guessed
-	partial  bool          // some content is unknown, for a file or section could not be read
+	partial  bool          // some content is unknown, because a file or section could not be read
 	trying   bool          // reading the value of a misspelled key: complaints are only counted
 
-	literal   bool // there are no variables
-	known     bool // no module is loaded, see LoadKnown
+	literal   bool // $ is not special
+	known     bool // loads no modules, see LoadKnown
 	unloaded  []*Unknown
 	adminOnly bool // reads only admin and include
-	bindOnly  bool // of admin only bind
+	bindOnly  bool // of admin reads only bind
 }
 
 // complainAt records a problem. After maxFound problems it only counts them.
@@ -73,8 +73,7 @@ func (d *decoder) warnAt(p place, fix, format string, args ...any) {
 	d.warnings = append(d.warnings, w)
 }
 
-// full reports whether another problem would be dropped, so that a suggestion need not be
-// looked for.
+// full reports whether another problem would be dropped. Then there is no need for a suggestion.
 func (d *decoder) full() bool { return d.trying || len(d.problems) >= maxFound }
 
 // at returns the place of a field. If the field was not written, it returns the place of its
@@ -106,8 +105,8 @@ func (d *decoder) spend(bytes int, at place) bool {
 	return true
 }
 
-// target follows aliases. The YAML parser accepts an alias that contains itself. Decoding ends
-// all the same, because no struct contains a struct of its own type.
+// target follows aliases. The YAML parser accepts an alias that contains itself, but decoding ends anyway, because no
+// struct contains a struct of its own type.
 func target(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode && n.Alias != nil {
 		n = n.Alias
@@ -115,8 +114,7 @@ func target(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// markUndecoded records that v was written but cannot be read. Errors that follow from that
-// are not reported.
+// markUndecoded records that v was written but cannot be read. Errors that follow from this are not reported.
 func (d *decoder) markUndecoded(v reflect.Value) { d.bad[v.Addr().Interface()] = true }
 
 // object fills v, a struct, with the values of a mapping. what names the section in messages.
@@ -153,10 +151,10 @@ func (d *decoder) object(what string, o *object, v reflect.Value, n *yaml.Node) 
 	}
 }
 
-// written is the line in which each key of a mapping was written; 0: in none.
+// written is the line of each key in a mapping, 0 for keys that were not written.
 type written [maxKeys]int32
 
-// pairs reads the keys of a mapping, then those that it merges (<<) and does not have.
+// pairs reads the keys of a mapping, then the merged keys (<<) that the mapping itself does not have.
 func (d *decoder) pairs(o *object, v reflect.Value, n *yaml.Node, seen *written, depth int) {
 	var merged []*yaml.Node
 	var guesses []guess
@@ -220,7 +218,7 @@ func (d *decoder) merge(o *object, v reflect.Value, m *yaml.Node, seen *written,
 func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 	t := target(n)
 	at := d.src.at(n)
-	if f.list || f.optional { // object and value do it for the others
+	if f.list || f.optional { // object and value mark the others
 		d.places[v.Addr().Interface()] = at
 	}
 	switch {
@@ -326,7 +324,7 @@ func (d *decoder) value(f *field, v reflect.Value, n *yaml.Node) {
 		d.markUndecoded(v)
 		return
 	}
-	if _, secret := v.Interface().(Secret); secret { // one of an empty variable is not none
+	if _, secret := v.Interface().(Secret); secret { // a secret with an empty variable is not a missing secret
 		text = n.Value
 	}
 	if text == "" && f.dflt == "" && f.hasDflt {
@@ -346,8 +344,7 @@ func (d *decoder) value(f *field, v reflect.Value, n *yaml.Node) {
 	}
 }
 
-// styled requires a scalar to have the style of its form. A reader of the file that uses the
-// schema then finds the same meaning.
+// styled requires a scalar to have the style of its form, so that programs that use the schema read the same meaning.
 func (d *decoder) styled(f *field, n *yaml.Node, text string, variable bool) bool {
 	if variable {
 		return true
@@ -492,10 +489,10 @@ func (f *field) sectionFix(n *yaml.Node) string {
 	return "write " + f.obj.outline()
 }
 
-// zeroIsOff matches the doc of a key if 0 is no limit, and not the least of all limits.
+// zeroIsOff matches the description of a key for which 0 means no limit, rather than the smallest limit.
 var zeroIsOff = regexp.MustCompile(`\b0: (no|never|any|as |the kernel)`)
 
-// zeroFix returns the fix for a word for off if 0 means off. It is "" if there is none.
+// zeroFix returns the fix for a word that means off, if 0 means off, or "".
 func (f *field) zeroFix(text string) string {
 	if f.form.style == styleText || f.form.style == styleBoolean || !meansOff(text) || !zeroIsOff.MatchString(f.doc) {
 		return ""
@@ -520,8 +517,8 @@ func (f *field) within(v reflect.Value) *complaint {
 	return nil
 }
 
-// whole returns the complaint about a number that was written in place of an integer: with a
-// point or an exponent, or too large for one.
+// whole returns the complaint about a number with a point or exponent, or too large a number, where an integer is
+// expected.
 func (f *field) whole(text string) *complaint {
 	n, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64)
 	lo, hi := math.Inf(-1), math.Inf(1)
@@ -553,7 +550,7 @@ func (f *field) nonzero() string {
 	return f.integers()
 }
 
-// integersFrom says which integers from a least one on may be written.
+// integersFrom says which integers from least on may be written.
 func (f *field) integersFrom(least float64) string {
 	if len(f.bounds) != 1 {
 		return "write a number such as 5"
@@ -572,9 +569,8 @@ func (f *field) integersFrom(least float64) string {
 	return "write " + enumeration(all, "or")
 }
 
-// listOf returns how a value written in place of a list may be written as one. The elements
-// are put in brackets if they are texts and the value is one, or several with commas between
-// them.
+// listOf returns how to write a value as a list. It puts the value in brackets if it is text, or several texts with
+// commas.
 func (f *field) listOf(n *yaml.Node) string {
 	one, sample := f, f.sample()
 	if f.obj != nil {

@@ -92,8 +92,8 @@ func (c Change) String() string {
 	return b.String()
 }
 
-// Diff returns the changes from old to next, in the order of next. Removed things come first.
-// Positions, the order of listeners and upstreams, and how a value was written do not matter.
+// Diff returns the changes from old to next, in the order of next. Removed things come first. Positions, the order of
+// listeners and upstreams, and the form of values do not matter.
 func Diff(old, next *Config) []Change {
 	d := &differ{}
 	d.changed(Change{Kind: KindLimits}, d.keys(&old.Limits, &next.Limits))
@@ -114,8 +114,8 @@ func Diff(old, next *Config) []Change {
 	return d.changes
 }
 
-// Initial returns the changes with which a process begins: from the defaults to a configuration, without those
-// words of [Diff] that are about a process that runs.
+// Initial returns the changes from the defaults to a configuration, for a process that starts. It leaves out the
+// words of [Diff] that are about a running process.
 func Initial(next *Config) []Change {
 	none := &Config{}
 	described(reflect.TypeFor[ProcessLimits]()).fill(reflect.ValueOf(&none.Limits).Elem())
@@ -132,8 +132,7 @@ func Initial(next *Config) []Change {
 	return changes
 }
 
-// each calls f for elements that are only in old, and then for all of next. A missing element
-// is nil.
+// each calls f first for elements that are only in old, and then for all elements of next. A missing element is nil.
 func each[T any, K comparable](old, next []*T, key func(*T) K, f func(key K, a, b *T)) {
 	before, after := make(map[K]*T, len(old)), make(map[K]bool, len(next))
 	for _, t := range next {
@@ -163,7 +162,7 @@ func (d *differ) changed(c Change, keys []KeyChange) {
 	}
 }
 
-// keys compares two structs of one type, which a and b point to, but for the keys in skip.
+// keys compares two structs of one type, which a and b point to. It ignores the keys in skip.
 func (d *differ) keys(a, b any, skip ...string) []KeyChange {
 	d.found = nil
 	of, is := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
@@ -171,7 +170,7 @@ func (d *differ) keys(a, b any, skip ...string) []KeyChange {
 	return d.found
 }
 
-// thing compares two structs, either of which may be missing, but for the keys in skip.
+// thing compares two structs, and ignores the keys in skip. Either struct may be missing.
 func thing[T any](d *differ, c Change, a, b *T, skip ...string) {
 	switch {
 	case a == nil && b == nil:
@@ -248,7 +247,7 @@ func order(a, b []Endpoint) (was, is string, differ bool) {
 	return "", "", false
 }
 
-// common returns those of a that b has too.
+// common returns the endpoints of a that are also in b.
 func common(a, b []Endpoint) (both []*Endpoint) {
 	in := make(map[identity]bool, len(b))
 	for i := range b {
@@ -262,7 +261,7 @@ func common(a, b []Endpoint) (both []*Endpoint) {
 	return both
 }
 
-// object compares two structs of one type, but for the keys in skip.
+// object compares two structs of one type. It ignores the keys in skip.
 func (d *differ) object(o *object, path string, a, b reflect.Value, skip ...string) {
 	for _, f := range o.fields {
 		if !f.once && !slices.Contains(skip, f.key) {
@@ -321,7 +320,7 @@ func sameElements(a, b reflect.Value) bool {
 
 // same compares two values by their meaning.
 func same(a, b reflect.Value) bool {
-	switch a.Kind() { // most values are of these kinds, which need no boxing
+	switch a.Kind() { // most values are of these kinds, and need no boxing
 	case reflect.String:
 		return a.String() == b.String()
 	case reflect.Int, reflect.Int64:
@@ -387,8 +386,8 @@ func (f *field) presence(v reflect.Value) string {
 	return "absent"
 }
 
-// alike reports whether two things are equal in all of their keys but those in skip. Where and how these were
-// written does not matter. Either may be missing.
+// alike reports whether two things have equal keys, apart from the keys in skip. Where and in which form they were
+// written does not matter. Either thing may be missing.
 func alike[T any](a, b *T, skip ...string) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -413,8 +412,8 @@ func (l *SessionLog) Same(o *SessionLog) bool { return alike(l, o) }
 // Same reports whether endpoints are discovered from the same source.
 func (d *Discover) Same(o *Discover) bool { return alike(d, o) }
 
-// SameOrigin reports whether two discoveries, each of which may be nil, look for the same: one file, or one name,
-// type and port, whichever servers are asked for it.
+// SameOrigin reports whether two discoveries look for the same thing: one file, or one name, type and port, whichever
+// servers they ask. Either may be nil.
 func (d *Discover) SameOrigin(o *Discover) bool {
 	return d != nil && o != nil && alike(d.DNS, o.DNS, "servers", "min_ttl", "max_ttl") && alike(d.File, o.File)
 }
@@ -422,7 +421,8 @@ func (d *Discover) SameOrigin(o *Discover) bool {
 // Same reports whether two health checks are equal.
 func (h *HealthCheck) Same(o *HealthCheck) bool { return alike(h, o) }
 
-// A reading is what a file was read as: its text, and whatever its values took from other files, variables and patterns.
+// A reading is everything that a Config was read from: the text of its files, and whatever its values took from other
+// files, variables and patterns.
 type reading struct {
 	Path  string
 	Files map[string][]byte
@@ -432,10 +432,11 @@ type reading struct {
 	origin *origin
 }
 
-// An origin stands for a Config and those that it comes back as.
+// An origin identifies a Config, and every copy that [Kept.Load] returns of it.
 type origin struct{ _ byte }
 
-// Origin returns a value that equals the one of another Config only if both are the same, or one is the other as it was kept.
+// Origin returns a value that is equal for two Configs only if they are the same, or if one is the kept copy of the
+// other.
 func (c *Config) Origin() any {
 	if c.reading == nil {
 		return c
@@ -443,7 +444,8 @@ func (c *Config) Origin() any {
 	return c.reading.origin
 }
 
-// record has the loader note what it reads until the values are there. Certificates, which are read after that, are not noted.
+// record makes the loader note what it reads until it has the values. It does not note certificates, which are read
+// later.
 func (l *loader) record(path string) {
 	r := &reading{origin: new(origin), Path: path, Files: make(map[string][]byte), Vars: make(map[string]string), Globs: make(map[string][]string)}
 	env, read, glob := l.env, l.read, l.glob
@@ -471,13 +473,14 @@ func (l *loader) record(path string) {
 	}
 }
 
-// Kept is a Config that was loaded, as the compressed text of its files: a fraction of its size in memory. It is not changed.
+// A Kept is a loaded Config in the form of its compressed files, which takes a fraction of the memory. It never
+// changes.
 type Kept struct {
 	text   []byte
 	origin *origin
 }
 
-// Keep returns c as text; nil if c was not loaded by [Load].
+// Keep returns c in compressed form, or nil if c was not loaded by [Load].
 func (c *Config) Keep() *Kept {
 	if c.reading == nil {
 		return nil
@@ -485,13 +488,13 @@ func (c *Config) Keep() *Kept {
 	var b bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is valid
 	if gob.NewEncoder(z).Encode(c.reading) != nil || z.Close() != nil {
-		return nil // neither fails with a buffer
+		return nil // writing to a buffer does not fail
 	}
 	return &Kept{bytes.Clone(b.Bytes()), c.reading.origin}
 }
 
-// Load returns the Config with the values and positions that it had, whatever its files, the environment and the machine are by now. It has
-// no warnings.
+// Load returns the Config with its old values and positions, even if its files, the environment or the machine have
+// changed. It has no warnings.
 func (k *Kept) Load() (*Config, error) {
 	r := reading{origin: k.origin}
 	z, err := gzip.NewReader(bytes.NewReader(k.text))
@@ -518,7 +521,7 @@ func (k *Kept) Load() (*Config, error) {
 	}
 	files := append(l.cfg.Files, l.named...)
 	l.known = true
-	l.finish() // for its defaults: what it finds is of the machine as it is now
+	l.finish() // sets defaults; its complaints are about the present machine
 	cfg := l.cfg
 	cfg.Files, cfg.Warnings, cfg.reading = files, nil, &r
 	return &cfg, nil

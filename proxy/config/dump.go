@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// YAML returns a file with all values of c, defaults included, and without include. Loading it
-// gives the same Config, except for positions. Secrets from files or variables are named, not
-// shown. Secrets that were written literally are shown.
+// YAML returns a single file with all values of c, including defaults, and without include. Loading it gives the same
+// Config, except for positions. Secrets from files or variables are named, not shown. Secrets that were written
+// literally are shown.
 func (c *Config) YAML() []byte {
 	w := &writer{}
 	w.object(root(), reflect.ValueOf(c).Elem(), 0)
 	return w.Bytes()
 }
 
-// JSON returns the file of YAML in JSON.
+// JSON returns the same file as JSON.
 func (c *Config) JSON() []byte {
 	w := &writer{json: true}
 	w.object(root(), reflect.ValueOf(c).Elem(), 0)

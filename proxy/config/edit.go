@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// An EndpointEdit is a change of an endpoint in a file. One of Add, Remove, Weight and State is set.
+// An EndpointEdit is a change of an endpoint in a file. Exactly one of Add, Remove, Weight and State is set.
 type EndpointEdit struct {
 	Upstream string
 	Endpoint string    // its name, or its address; not for Add
@@ -25,16 +25,16 @@ type EndpointEdit struct {
 // An Edited is a file of a configuration, before and after an edit.
 type Edited struct {
 	Path          string // of the file that has the endpoint's line
-	Before, After []byte // equal: the file says so already
+	Before, After []byte // equal if nothing has to change
 }
 
-// ErrNotPlain is wrapped by the error of an edit of a line that another one may stand for, or that stands
-// for others: an alias, an anchor, a variable.
+// ErrNotPlain is wrapped by the error for a line that cannot be edited, because it stands for other lines or depends
+// on them: it has an alias, an anchor or a variable.
 var ErrNotPlain = errors.New("not written in a plain way")
 
-// EditEndpoint edits the file that has an endpoint's line: the file at path, or one that it includes. Nothing
-// is written. Comments and format stay. The edited configuration was checked as by [Load], and differs from the
-// one before in this alone. The error is one line.
+// EditEndpoint edits the file that has an endpoint's line: the file at path, or a file that it includes. It writes
+// nothing. It keeps comments and format. The edited configuration was checked as by [Load], and only this edit
+// distinguishes it from the configuration before. The error is one line.
 func EditEndpoint(path string, env Env, e *EndpointEdit) (*Edited, error) {
 	before, problems := Load(path, env)
 	if len(problems) > 0 {
@@ -68,7 +68,7 @@ func EditEndpoint(path string, env Env, e *EndpointEdit) (*Edited, error) {
 	return done, nil
 }
 
-// positionOf returns where the node of an error is, or else the upstream.
+// positionOf returns the position in an error, or else the upstream's position.
 func positionOf(u *Upstream, err error) Pos {
 	at := u.Pos
 	if e, ok := errors.AsType[*notPlain](err); ok {
@@ -82,7 +82,7 @@ func problemError(problems []Problem) error {
 	return fmt.Errorf("%v: %s", p.Pos, p.Message)
 }
 
-// loadWith is Load, with one file as it was edited.
+// loadWith is Load with an edited file.
 func loadWith(path string, env Env, e *Edited) (*Config, []Problem) {
 	l := newLoader(env)
 	read, edited := l.read, absolute(e.Path)
@@ -96,8 +96,8 @@ func loadWith(path string, env Env, e *Edited) (*Config, []Problem) {
 	return l.finish()
 }
 
-// wanted returns the configuration as the edit makes it, the upstream before, and which of its endpoints
-// the edit is about.
+// wanted returns the configuration after the edit, the upstream before it, and the index of the endpoint that the
+// edit is about.
 func (e *EndpointEdit) wanted(c *Config) (next *Config, u *Upstream, index int, err error) {
 	at := slices.IndexFunc(c.Upstreams, func(u *Upstream) bool { return u.Name == e.Upstream })
 	if at < 0 {
@@ -134,7 +134,7 @@ func (e *EndpointEdit) wanted(c *Config) (next *Config, u *Upstream, index int, 
 	return &copied, u, index, nil
 }
 
-// endpointNames lists the names of endpoints, some of them.
+// endpointNames lists the names of the first endpoints.
 func endpointNames(list []Endpoint) string {
 	const most = 10
 	names := make([]string, min(len(list), most))
@@ -147,7 +147,7 @@ func endpointNames(list []Endpoint) string {
 	return strings.Join(names, ", ")
 }
 
-// Name returns the name of the endpoint, or its address, as it is given.
+// Name returns the endpoint's name, or its address, as the user gave it.
 func (e *EndpointEdit) Name() string {
 	if e.Add != nil {
 		return e.Add.Name
@@ -161,7 +161,7 @@ type editor struct {
 	json bool
 }
 
-// edit returns the text of the file with an edit of endpoint i of an upstream. The error wraps [ErrNotPlain].
+// edit returns the text of the file after an edit of endpoint i of an upstream. The error wraps [ErrNotPlain].
 func (ed *editor) edit(u *Upstream, i int, e *EndpointEdit) (string, error) {
 	root, problem := ed.parse()
 	if problem != nil || root == nil {
@@ -184,20 +184,20 @@ func (ed *editor) edit(u *Upstream, i int, e *EndpointEdit) (string, error) {
 	return text, placed(item, err)
 }
 
-// change returns the text with an edit of an item of the list.
+// change returns the text after an edit of an item of the list.
 func (ed *editor) change(list, item *yaml.Node, e *EndpointEdit) (string, error) {
 	switch {
 	case e.Remove:
 		return ed.remove(list, item)
 	case e.Weight != nil:
 		return ed.set(item, "weight", strconv.Itoa(*e.Weight))
-	case e.State == Ready: // as without the key
+	case e.State == Ready: // the same as without the key
 		return ed.unset(item, "state")
 	}
 	return ed.set(item, "state", ed.word(e.State))
 }
 
-// pairOf returns a key of a mapping and its value; nil: the mapping does not have it.
+// pairOf returns a key of a mapping and its value, or nil.
 func pairOf(n *yaml.Node, key string) (k, v *yaml.Node) {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
@@ -225,7 +225,7 @@ func (ed *editor) word(text string) string {
 	return text
 }
 
-// set has a key of an endpoint have a value.
+// set sets a key of an endpoint.
 func (ed *editor) set(item *yaml.Node, key, value string) (string, error) {
 	if item.Kind == yaml.ScalarNode {
 		from, to, err := ed.extent(item)
@@ -281,7 +281,7 @@ func (ed *editor) add(list *yaml.Node, e *Endpoint) (string, error) {
 	return ed.replace(to, to, ", "+ed.item(e)), nil
 }
 
-// item writes an endpoint: the keys that differ from their defaults.
+// item writes the keys of an endpoint that differ from their defaults.
 func (ed *editor) item(e *Endpoint) string {
 	o, v := described(reflect.TypeFor[Endpoint]()), reflect.ValueOf(e).Elem()
 	var parts []string
@@ -322,7 +322,7 @@ func (ed *editor) remove(list, item *yaml.Node) (string, error) {
 	return before + ed.data[to:], nil
 }
 
-// lineEnd returns where the line of an offset ends, before its line feed.
+// lineEnd returns where a line ends, before its line feed.
 func (ed *editor) lineEnd(at int) int {
 	if i := strings.IndexByte(ed.data[at:], '\n'); i >= 0 {
 		return at + len(strings.TrimSuffix(ed.data[at:at+i], "\r"))
@@ -371,7 +371,7 @@ func (ed *editor) scalarEnd(n *yaml.Node, from int) (int, error) {
 	return from + len(n.Value), nil
 }
 
-// quoteEnd returns the length of a text in quotes; -1: it has no end.
+// quoteEnd returns the length of a quoted text, or -1 if it has no end.
 func quoteEnd(text string) int {
 	quote := text[0]
 	for i := 1; i < len(text); i++ {
@@ -388,7 +388,7 @@ func quoteEnd(text string) int {
 	return -1
 }
 
-// flowEnd returns where a list or a mapping in brackets ends that begins at an offset.
+// flowEnd returns where a list or mapping in brackets ends.
 func flowEnd(text string, from int) (int, error) {
 	depth := 0
 	for i := from; i < len(text); i++ {
@@ -418,7 +418,7 @@ func flowEnd(text string, from int) (int, error) {
 	return 0, ErrNotPlain
 }
 
-// A notPlain is a node that is not edited, and why. It wraps [ErrNotPlain].
+// A notPlain says which node is not edited, and why. It wraps [ErrNotPlain].
 type notPlain struct {
 	at  *yaml.Node
 	why string
@@ -427,7 +427,7 @@ type notPlain struct {
 func (e *notPlain) Error() string { return fmt.Sprintf("%v: %s", ErrNotPlain, e.why) }
 func (e *notPlain) Unwrap() error { return ErrNotPlain }
 
-// placed adds the node to an error that has none.
+// placed adds the node to an error without one.
 func placed(n *yaml.Node, err error) error {
 	if err == nil || errors.As(err, new(*notPlain)) {
 		return err
@@ -435,7 +435,8 @@ func placed(n *yaml.Node, err error) error {
 	return &notPlain{n, "its end is not where it is looked for"}
 }
 
-// plainNode returns why a node is not written where it counts, or not for itself alone; nil: it is.
+// plainNode returns why a node is not edited: it is not written at its place, or other places share it. It returns
+// nil for a plain node.
 func plainNode(n *yaml.Node) error {
 	switch {
 	case n.Kind == yaml.AliasNode:
@@ -490,7 +491,7 @@ func endpointList(n *yaml.Node) (*yaml.Node, error) {
 	return list, nil
 }
 
-// noList returns why a node is not edited where a list is looked for.
+// noList returns why a node is not edited if it should be a list.
 func noList(n *yaml.Node) error {
 	if err := plainNode(n); err != nil {
 		return err
@@ -498,7 +499,8 @@ func noList(n *yaml.Node) error {
 	return &notPlain{n, "it is no list of items"}
 }
 
-// unset takes a key out of an endpoint. One in brackets of which its address alone is left becomes that.
+// unset removes a key from an endpoint. If only the address of an endpoint in brackets is left, the endpoint becomes
+// the address.
 func (ed *editor) unset(item *yaml.Node, key string) (string, error) {
 	at := keyIndex(item, key)
 	if at < 0 {
@@ -529,7 +531,7 @@ func (ed *editor) unset(item *yaml.Node, key string) (string, error) {
 	return ed.replace(from, to, ""), err
 }
 
-// unsetLine takes a key out of an endpoint that has a line for each.
+// unsetLine removes a key from an endpoint with one key per line.
 func (ed *editor) unsetLine(item *yaml.Node, at int) (string, error) {
 	from := ed.start(item.Content[at])
 	if at == 0 { // behind the dash
@@ -546,7 +548,7 @@ func (ed *editor) unsetLine(item *yaml.Node, at int) (string, error) {
 	return ed.replace(from, min(ed.lineEnd(to)+1, len(ed.data)), ""), nil
 }
 
-// keyIndex returns the place of a key among the nodes of a mapping; negative: it has none.
+// keyIndex returns the index of a key among the nodes of a mapping, or a negative number.
 func keyIndex(n *yaml.Node, key string) int {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {

@@ -9,14 +9,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Bounds of a file of endpoints: the values that it has, and the problems that are reported.
+// Limits of an endpoints file: its values, and the problems that are reported.
 const (
 	maxListed         = 200_000
 	maxListedProblems = 20
 )
 
-// ParseEndpoints reads the text of a file of at most most endpoints, in the same form as those of an upstream. name is
-// the name of the file in errors. An error joins a [Problem] for each error of the list.
+// ParseEndpoints reads the text of a file with at most most endpoints, in the form of an upstream's endpoints. name
+// is the name of the file in errors. An error joins a [Problem] for each error of the list.
 func ParseEndpoints(name string, text []byte, most int) ([]Endpoint, error) {
 	l := newLoader(nil)
 	l.literal, l.names, l.src = true, []string{name}, newSource(name, text)
@@ -51,7 +51,7 @@ func ParseEndpoints(name string, text []byte, most int) ([]Endpoint, error) {
 	return nil, errors.Join(all...)
 }
 
-// listed checks endpoints of a file, which have no state and are each at one host.
+// listed checks the endpoints of a file. They have no state, and each is at one host.
 func (k *checker) listed(list []Endpoint) {
 	names := newNames(k.decoder, "endpoint")
 	for i := range list {

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
-// A Filter is a module of WebAssembly that is asked about clients.
+// A Filter is a WebAssembly module that is asked about clients.
 type Filter struct {
 	Pos       Pos
 	Wasm      Content       `key:"wasm" type:"module" required:"yes" eg:"names.wasm" doc:"File of the module, of at most 32MiB. It is read again by a reload."`
@@ -29,7 +29,7 @@ type Filter struct {
 	Upstreams []string      `key:"upstreams" type:"upstream" eg:"canary" doc:"Upstreams to which the module may send clients. Empty: none but the route's own."`
 }
 
-// Title is its name in logs, metrics and statuses.
+// Title returns the filter's name in logs, metrics and statuses.
 func (f *Filter) Title() string {
 	if f.Name != "" {
 		return f.Name
@@ -37,10 +37,10 @@ func (f *Filter) Title() string {
 	return strings.TrimSuffix(filepath.Base(string(f.Wasm.Path)), ".wasm")
 }
 
-// Same reports whether two filters are equal in all of their keys, the content of the module included.
+// Same reports whether two filters have equal keys, including the content of the module.
 func (f *Filter) Same(o *Filter) bool { return alike(f, o) }
 
-// FilterOf returns the filter of a route, of the default route if that is nil; nil: there is none.
+// FilterOf returns the filter of a route, or of the default route if r is nil. It returns nil without a filter.
 func (ln *Listener) FilterOf(r *Route) *Filter {
 	if r != nil && r.Filter != nil {
 		return r.Filter
@@ -48,7 +48,7 @@ func (ln *Listener) FilterOf(r *Route) *Filter {
 	return ln.Filter
 }
 
-// Filters returns the filters of a listener's routes, each one once.
+// Filters returns the filters of a listener's routes, each once.
 func (ln *Listener) Filters() (filters []*Filter) {
 	for _, f := range ln.ownFilters() {
 		if !slices.ContainsFunc(filters, f.Same) {
@@ -74,32 +74,32 @@ func (ln *Listener) FilteredTo() (upstreams []string) {
 	return upstreams
 }
 
-// A module identifies a filter, or a module that rewrites, as far as loading goes: by what it can see as it begins.
+// A module identifies a module for loading, by everything that the module can see when it starts.
 type module struct {
 	sum, config [sha256.Size]byte
 	name        string
 	memory      int64
 	preread     bool
-	rewrites    string // the direction; empty: it is a filter
+	rewrites    string // the direction; empty for a filter
 }
 
-// loaded has the results of the modules that were loaded, in any configuration. Loading a large one takes seconds and
-// hundreds of megabytes, and a check, a plan, a reload and a rollback would each do it again.
+// loaded remembers the results of loading modules, for all configurations. Loading a large module takes seconds and
+// hundreds of megabytes, and a check, a plan, a reload and a rollback would each load it again.
 var loaded modules
 
 type modules struct {
-	mu  sync.Mutex // held for moments alone, so that nobody waits for a module that others load
+	mu  sync.Mutex // held only for moments, so that nobody waits while another goroutine loads a module
 	all map[module]verdict
 }
 
 // A verdict is the result of loading a module.
 type verdict struct {
-	c     *complaint // nil: it was accepted
-	until time.Time  // of a time-out, which is not the module's fault, when it may be loaded again; zero: the verdict stays
+	c     *complaint // nil if the module was accepted
+	until time.Time  // when a module that timed out may be loaded again, since that may not be its fault; zero: never
 }
 
-// Bounds of what is remembered. Beyond mostModules all is forgotten, and loaded again. A module that has timed out is let rest for
-// timeoutRests times as long as that took.
+// Limits of what is remembered. Beyond mostModules everything is forgotten, and loaded again. A module that timed out
+// is left alone for timeoutRests times the time-out.
 const (
 	mostModules  = 4096
 	timeoutRests = 4
@@ -121,20 +121,20 @@ func (m *modules) put(id module, v verdict) {
 	m.all[id] = v
 }
 
-// An Unknown is a module of WebAssembly of which [LoadKnown] does not know whether it can be loaded.
+// An Unknown is a WebAssembly module that [LoadKnown] has met and this process has not loaded yet.
 type Unknown struct {
 	id   module
 	load func() error
 }
 
-// Load loads the module, unless that was done meanwhile, for 30 seconds at most, so that it is known.
+// Load loads the module, unless it has been loaded meanwhile, and remembers the result. It takes at most 30 seconds.
 func (u *Unknown) Load() {
 	if _, known := loaded.get(u.id); !known {
 		u.judge()
 	}
 }
 
-// judge loads the module and returns why it cannot be, or nil. The result is remembered.
+// judge loads the module and returns why it cannot be loaded, or nil. It remembers the result.
 func (u *Unknown) judge() *complaint {
 	began := time.Now()
 	err := u.load()
@@ -150,8 +150,9 @@ func (u *Unknown) judge() *complaint {
 	return v.c
 }
 
-// loads returns why a module cannot be loaded, or nil. A check loads each module once, and none that was accepted before. One that was
-// rejected it loads again, so that whoever asks for a reload gets another try; [LoadKnown] loads none.
+// loads returns why a module cannot be loaded, or nil. A check loads each module once, except modules that were
+// accepted before. It loads a rejected module again, so that whoever asks for a reload gets another try. For
+// [LoadKnown] it loads nothing.
 func (k *checker) loads(u *Unknown) *complaint {
 	if c, known := k.modules[u.id]; known {
 		return c
@@ -167,16 +168,16 @@ func (k *checker) loads(u *Unknown) *complaint {
 	return v.c
 }
 
-// A keyed is the keys of a module at its place.
+// A keyed is the keys of a module in the configuration.
 type keyed struct {
 	section any
 	wasm    *Content
 	config  *string
 	memory  *int64
-	preread *int64 // nil: a module that rewrites has none
+	preread *int64 // nil for a module that rewrites
 }
 
-// module complains of a module that cannot be loaded, at the key that it is about.
+// module complains of a module that cannot be loaded, at the key that causes it.
 func (k *checker) module(of keyed, u *Unknown) {
 	c := k.loads(u)
 	if c == nil {
@@ -207,7 +208,7 @@ func (k *checker) filters(ln *Listener) {
 	}
 }
 
-// filter checks one by itself.
+// filter checks one filter by itself.
 func (k *checker) filter(ln *Listener, f *Filter) {
 	for i := range f.Upstreams {
 		k.upstreams.use(&f.Upstreams[i], f)
@@ -228,10 +229,10 @@ func (k *checker) filter(ln *Listener, f *Filter) {
 	k.module(keyed{f, &f.Wasm, &f.Config, &f.Memory, &f.Preread}, &Unknown{id: id, load: func() error { return loadFilter(f) }})
 }
 
-// loadTime is how long loading one may take.
+// loadTime limits how long loading a module may take.
 const loadTime = 30 * time.Second
 
-// loadFilter loads a filter as it is going to be, but interpreted, which begins sooner.
+// loadFilter loads a filter with its settings, but interpreted, which starts sooner.
 func loadFilter(f *Filter) error {
 	ctx, cancel := context.WithTimeout(context.Background(), loadTime)
 	defer cancel()
@@ -245,7 +246,7 @@ func loadFilter(f *Filter) error {
 	return err
 }
 
-// mendModule returns why a module of so much memory is not accepted, with the key that this is about.
+// mendModule returns why a module with this memory limit is not accepted, with the key to change.
 func mendModule(memory int64, err error) *complaint {
 	c := complain("write the name of a module that does this, see docs/filters.md", "%v", err)
 	var need *wasm.MemoryError

@@ -69,7 +69,7 @@ func (r *jsonReader) value(depth int) *yaml.Node {
 		r.quoted(n)
 	default:
 		rest := r.text[r.at:]
-		n.Value = rest[:strings.IndexAny(rest, ",]} \t\r\n")] // there is one of them, for the first value is a { or a [
+		n.Value = rest[:strings.IndexAny(rest, ",]} \t\r\n")] // there is always one, because the first value is a { or a [
 		n.Tag = literalTag(n.Value)
 		r.skip(len(n.Value))
 	}

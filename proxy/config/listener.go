@@ -55,8 +55,8 @@ type Route struct {
 	Rewrite  *Rewrite `key:"rewrite" doc:"In place of the listener's rewrite: has a module rewrite the bytes of one direction of these clients."`
 }
 
-// A Match holds the conditions of a route. All given conditions must hold, each for one
-// element of its list.
+// A Match holds the conditions of a route. A client must meet all given conditions; it meets a list if it meets one
+// of its elements.
 type Match struct {
 	Pos    Pos
 	SNI    []string `key:"sni" type:"servername" eg:"*.example.com" doc:"Server names of the TLS ClientHello: exact, *.example.com for all names below it, or * for any name."`
@@ -73,7 +73,7 @@ type Match struct {
 	TLV      []TLVMatch  `key:"tlv" doc:"TLVs, one of which the client's PROXY header of version 2 has."`
 }
 
-// A ByteMatch is bytes at a place of what a client sends first.
+// A ByteMatch is bytes at a place in what a client sends first.
 type ByteMatch struct {
 	Pos    Pos
 	Offset int    `key:"offset" default:"0" range:"0..4095" unit:"B" eg:"4" doc:"Place of the first byte."`
@@ -109,8 +109,7 @@ type ListenerLimits struct {
 	BandwidthPerConnection Bandwidth `key:"bandwidth_per_connection" doc:"Rate of one connection: one number for both directions, or an object."`
 }
 
-// A Bandwidth is a limit of bytes per second. A rate without keys is that of both directions
-// together.
+// A Bandwidth is a limit in bytes per second. A rate without keys limits both directions together.
 type Bandwidth struct {
 	Pos   Pos
 	Both  int64 `key:"both" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"64MiB" doc:"Bytes per second in both directions together. 0: no limit."`
@@ -147,7 +146,7 @@ type Certificate struct {
 	Key  Path `key:"key" required:"yes" eg:"a.key" doc:"PEM file of its private key."`
 }
 
-// Socket are the options of a listener's sockets and of those to its endpoints.
+// Socket holds the options of a listener's sockets and of the sockets to its endpoints.
 type Socket struct {
 	Pos         Pos
 	Backlog     int           `key:"backlog" default:"4096" range:"1..65535" doc:"Length of the accept queue; net.core.somaxconn bounds it, see listen(2)."`
@@ -158,7 +157,7 @@ type Socket struct {
 	MPTCP       bool          `key:"mptcp" default:"false" doc:"Accepts Multipath TCP. If the kernel cannot splice such connections, their bytes are copied. A change makes a new socket, which replaces the old one; one from systemd stays as it is."`
 }
 
-// Content returns the bytes of the pattern, and its mask; nil: every bit counts.
+// Content returns the bytes of the pattern, and its mask. A nil mask means that every bit counts.
 func (b *ByteMatch) Content() (content, mask []byte) {
 	if b.Mask != "" {
 		mask = decoded(b.Mask)
@@ -166,7 +165,7 @@ func (b *ByteMatch) Content() (content, mask []byte) {
 	return textOrHex(b.Text, b.Hex), mask
 }
 
-// Value returns the value of the TLV; nil: any.
+// Value returns the value of the TLV, or nil for any value.
 func (t *TLVMatch) Value() []byte {
 	if t.Text == "" && t.Hex == "" {
 		return nil
@@ -181,18 +180,18 @@ func textOrHex(text, digits string) []byte {
 	return []byte(text)
 }
 
-// decoded returns the bytes of digits, which were checked.
+// decoded returns the bytes of hexadecimal digits. They were checked before.
 func decoded(digits string) []byte {
 	b, _ := hex.DecodeString(digits)
 	return b
 }
 
-// FirstBytes reports whether the route depends on a client's first bytes, and not on its hello alone.
+// FirstBytes reports whether the route depends on first bytes of a client other than its TLS hello.
 func (m *Match) FirstBytes() bool {
 	return len(m.Protocol)+len(m.Host)+len(m.Path)+len(m.User)+len(m.Database)+len(m.Bytes) > 0
 }
 
-// spoken returns the protocols that clients of the route may speak; empty: any.
+// spoken returns the protocols that clients of the route may speak, or nothing for any protocol.
 func (m *Match) spoken() []string {
 	switch {
 	case len(m.Protocol) > 0:
@@ -220,7 +219,7 @@ func (t *TLVMatch) equal(o *TLVMatch) bool {
 	return t.Type == o.Type && slices.Equal(t.Value(), o.Value()) && (t.Value() == nil) == (o.Value() == nil)
 }
 
-// The ways in which a listener treats clients of PostgreSQL, and the protocol by which endpoints are asked for TLS.
+// The ways in which a listener treats PostgreSQL clients, and the protocol that asks endpoints for TLS.
 const (
 	PostgresPassthrough = "passthrough"
 	PostgresTerminate   = "terminate"
@@ -258,7 +257,7 @@ func (k *checker) postgres(ln *Listener) {
 	}
 }
 
-// passedThrough complains of an upstream that would wrap the TLS of clients in another one.
+// passedThrough complains of an upstream that would wrap the clients' TLS in its own.
 func (k *checker) passedThrough(c *Config) {
 	for _, ln := range c.Listeners {
 		if ln.Postgres != PostgresPassthrough {
@@ -278,14 +277,14 @@ func (k *checker) passedThrough(c *Config) {
 }
 
 // MetricsBy counts the sessions of a listener by a property of their clients. Clients with other values are counted
-// together, so the number of series is that of the values and two more.
+// together, so there are two more series than values.
 type MetricsBy struct {
 	Pos    Pos
 	Key    string   `key:"key" type:"clientkey" required:"yes" eg:"sni" doc:"Property: sni (the server name of the ClientHello), user or database (of the startup message of PostgreSQL) or tlv:0xe0 (the value of that TLV of the PROXY header)."`
 	Values []string `key:"values" required:"yes" eg:"a.example" doc:"Values with series of their own, 64 at most. Sessions with another value are other, those without one are unknown."`
 }
 
-// The values of a series of clients with a value that is not listed, and without one.
+// Labels for clients with a value that is not listed, and for clients without a value.
 const (
 	OtherValue   = "other"
 	UnknownValue = "unknown"
@@ -296,8 +295,9 @@ const (
 	maxKeyValue  = 255 // bytes
 )
 
-// Needs reports whether a property of the clients of a listener matters beside its routes: to the policy of an
-// upstream that they may get to, or to the metrics. upstream returns the one of a name, nil if there is none.
+// Needs reports whether a property of the listener's clients matters apart from its routes: to the policy of an
+// upstream that they may reach, or to the metrics. upstream looks up an upstream by name, and returns nil if there is
+// none.
 func (ln *Listener) Needs(kind clientkey.Kind, upstream func(name string) *Upstream) bool {
 	is := func(text string) bool {
 		key, err := clientkey.Parse(text)
@@ -314,7 +314,7 @@ func (ln *Listener) Needs(kind clientkey.Kind, upstream func(name string) *Upstr
 	return false
 }
 
-// reaches returns the upstreams that a listener's clients may get to, their fallbacks included, but for mirrors.
+// reaches returns the upstreams that a listener's clients may reach, including fallbacks but not mirrors.
 func (ln *Listener) reaches(upstream func(name string) *Upstream) map[*Upstream]bool {
 	names := []string{ln.Upstream}
 	for i := range ln.Routes {
@@ -336,7 +336,7 @@ func withFallbacks(upstream func(name string) *Upstream, names ...string) map[*U
 	return all
 }
 
-// own returns what a listener has for clients of routes that have none of their own, and then what the routes have.
+// own returns the value that a listener has for routes without one, and then the values of the routes.
 func own[T any](ln *Listener, its *T, of func(r *Route) *T) (all []*T) {
 	if its != nil {
 		all = append(all, its)
@@ -349,7 +349,7 @@ func own[T any](ln *Listener, its *T, of func(r *Route) *T) (all []*T) {
 	return all
 }
 
-// checkClientKey requires a property of a client.
+// checkClientKey requires the name of a client's property.
 func checkClientKey(text string) *complaint {
 	if _, err := clientkey.Parse(text); err != nil {
 		fix := "write " + enumeration(clientkey.Words(), "or")
@@ -409,7 +409,7 @@ func (k *checker) metricsBy(ln *Listener, m *MetricsBy) {
 	}
 }
 
-// knownKeys warns of upstreams that hash a property which is not known of any of their clients.
+// knownKeys warns of upstreams that hash a property that no client of theirs can have.
 func (k *checker) knownKeys(c *Config) {
 	leading := make(map[*Upstream][]*Listener)
 	for _, ln := range c.Listeners {
@@ -428,7 +428,7 @@ func (k *checker) knownKeys(c *Config) {
 // knowsKey warns unless clients of one of the listeners may have a property.
 func (k *checker) knowsKey(at place, of []*Listener, key clientkey.Key, otherwise string) {
 	switch key.Kind {
-	case clientkey.Source, clientkey.SNI: // where it matters a ClientHello is read
+	case clientkey.Source, clientkey.SNI: // a ClientHello is read if the name matters
 		return
 	case clientkey.User, clientkey.Database:
 		if !slices.ContainsFunc(of, func(ln *Listener) bool {
@@ -446,12 +446,12 @@ func (k *checker) knowsKey(at place, of []*Listener, key clientkey.Key, otherwis
 	}
 }
 
-// noDrainTime is the drain time of a listener without known upstreams.
+// noDrainTime is the drain time of a listener if none of its upstreams is known.
 const noDrainTime = 5 * time.Minute
 
-// DrainTime returns how long the connections of a listener may last after it is removed. It is
-// the longest drain timeout of its upstreams and their fallbacks, which find looks up. 0: they
-// are reset at once. find returns nil for an unknown upstream.
+// DrainTime returns how long the connections of a listener may last after it is removed: the longest drain timeout of
+// its upstreams and their fallbacks, which find looks up. 0 means that they are reset at once. find returns nil for
+// an unknown upstream.
 func (ln *Listener) DrainTime(find func(name string) *Upstream) time.Duration {
 	longest, known := time.Duration(0), false
 	for u := range ln.reaches(find) {

@@ -28,9 +28,9 @@ func Load(path string, env Env) (*Config, []Problem) {
 	return l.load(path)
 }
 
-// LoadKnown is [Load] for callers who may only look: it loads no module of WebAssembly. Those of which this process does not know
-// whether they can be loaded are taken as they are, and returned: if there are any, they have to be loaded, and the file read again, for the result to be
-// that of Load.
+// LoadKnown is [Load] for callers who may only look: it loads no WebAssembly modules. It assumes that modules are
+// valid which this process has not loaded yet, and returns them. If there are any, the result is not final: load
+// them, and read the file again.
 func LoadKnown(path string, env Env) (*Config, []*Unknown, []Problem) {
 	l := newLoader(env)
 	l.known = true
@@ -44,8 +44,8 @@ func (l *loader) load(path string) (*Config, []Problem) {
 	return l.finish()
 }
 
-// Parse is [Load] of a text in place of a file; name stands for the file in the problems. Files
-// of the Config is empty unless the text names files.
+// Parse is [Load] for a text instead of a file; name stands for the file in problems. Files of the Config is empty
+// unless the text names files.
 func Parse(name string, text []byte, env Env) (*Config, []Problem) {
 	l := newLoader(env)
 	l.names = append(l.names, name)
@@ -62,10 +62,10 @@ type loader struct {
 	visited map[string]bool // the same, absolute
 	within  []string        // absolute names of the files being read, outermost first
 	bytes   int
-	twice   bool // a section is in several files
+	twice   bool // a section is in more than one file
 	glob    func(pattern string) ([]string, error)
 
-	recorded *reading // nil: it is not recorded
+	recorded *reading // nil if nothing is recorded
 }
 
 func newLoader(env Env) *loader {
@@ -78,7 +78,7 @@ func newLoader(env Env) *loader {
 	return l
 }
 
-// file reads one file that was named at a place. The first file has no such place.
+// file reads a file that was named at a place. The first file has no place.
 func (l *loader) file(path string, named place) {
 	abs := absolute(path)
 	if l.visited[abs] {
@@ -159,7 +159,8 @@ func (l *loader) sections(n *yaml.Node) {
 	l.include(&part)
 }
 
-// add adds the content of one file to that of the others: lists are joined, and of any other key there is one in all files.
+// add adds the content of a file to the content of the others: lists are joined, and any other key may be in one file
+// only.
 func (l *loader) add(part *Config) {
 	from, to := reflect.ValueOf(part).Elem(), reflect.ValueOf(&l.cfg).Elem()
 	for _, f := range root().fields {
@@ -178,7 +179,7 @@ func (l *loader) add(part *Config) {
 	}
 }
 
-// moved records that a value was copied, with the values within that are not behind a pointer.
+// moved records that a value was copied, with the values inside it that are not behind a pointer.
 func (l *loader) moved(f *field, a, b reflect.Value) {
 	from, to := a.Addr().Interface(), b.Addr().Interface()
 	if at, given := l.places[from]; given {
@@ -194,7 +195,7 @@ func (l *loader) moved(f *field, a, b reflect.Value) {
 	}
 }
 
-// finish checks the whole and returns it.
+// finish checks the whole configuration and returns it.
 func (l *loader) finish() (*Config, []Problem) {
 	l.laneDefault()
 	l.cfg.reading, l.recorded = l.recorded, nil
@@ -204,7 +205,7 @@ func (l *loader) finish() (*Config, []Problem) {
 	if len(l.problems) == 0 {
 		l.cfg.Files = append(l.cfg.Files, l.named...)
 		l.cfg.Warnings = sorted(l.warnings, l.names)
-		cfg := l.cfg // a pointer into the loader would keep all of that
+		cfg := l.cfg // a pointer into the loader would keep the whole loader in memory
 		return &cfg, nil
 	}
 	return nil, l.found()
@@ -244,8 +245,7 @@ func (l *loader) include(part *Config) {
 	}
 }
 
-// matching returns the files that match a pattern, in order. The pattern was written at a
-// place.
+// matching returns the files that match a pattern, in order. at is where the pattern was written.
 func (l *loader) matching(pattern, written string, at place) []string {
 	if strings.ContainsAny(filepath.Dir(pattern), special) {
 		l.partial = true
@@ -280,8 +280,8 @@ func (l *loader) others(paths []string) bool {
 	return slices.ContainsFunc(paths, func(path string) bool { return absolute(path) != l.within[len(l.within)-1] })
 }
 
-// unmatched warns of a pattern that no other file matches. If its directory has no other files
-// there is no warning, as it may be a place for future files.
+// unmatched warns of a pattern that matches no other file. It does not warn if the directory has no other files: it
+// may be a place for future files.
 func (l *loader) unmatched(pattern, written string, at place) {
 	dir := filepath.Dir(pattern)
 	all, err := l.glob(filepath.Join(dir, "*"))
@@ -301,16 +301,14 @@ func absolute(path string) string {
 	return path
 }
 
-// asked matches the first line of a section that has the address of the admin API, or that
-// names other files that may have it.
+// asked matches the first line of a section that has the admin address, or names other files that may have it.
 var asked = regexp.MustCompile(`^["']?(admin|include)["']?[ \t]*:\s`)
 
-// salvage reads the admin and include sections of l.src if the file as a whole is not YAML. It
-// reads those that are valid YAML by themselves and occur once. It reports whether it has read
-// any.
+// salvage reads the admin and include sections of l.src if the file as a whole is not YAML. It reads each section
+// that is valid YAML by itself and occurs once, and reports whether it has read any.
 //
-// A line within unclosed quotes begins no section, nor does a line of a file in braces. So an
-// admin address is used only if the file clearly gives it.
+// A line within unclosed quotes does not begin a section, and neither does a line of a file in braces. So an admin
+// address is used only if the file gives it clearly.
 func (l *loader) salvage() bool {
 	for _, keys := range [][]string{{"admin", "include"}, {"admin"}} {
 		kept, found := l.src.only(keys)
@@ -325,8 +323,8 @@ func (l *loader) salvage() bool {
 	return false
 }
 
-// only returns a copy of the file with every line empty except those of the sections in keys.
-// It returns false if there are none, if one occurs twice, or if one may be text.
+// only returns a copy of the file in which all lines outside the sections in keys are empty. It returns false if
+// there are no such sections, if one occurs twice, or if one may be text.
 func (s *source) only(keys []string) (kept *source, found bool) {
 	var b strings.Builder
 	seen := make(map[string]bool)
@@ -367,8 +365,7 @@ func inQuotes(text string) bool {
 // beginning is an example of how a file may begin.
 const beginning = `listeners: [{name: web, bind: ":8080", upstream: app}]`
 
-// others are lines that identify configurations of other programs, which users pass by mistake
-// or in hope.
+// others are lines that show configurations of other programs, which users pass by mistake or in hope.
 var others = []struct {
 	program string
 	line    *regexp.Regexp

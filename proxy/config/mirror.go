@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/compare"
 )
 
-// A Mirror has an upstream sent a copy of the bytes of some clients.
+// A Mirror sends a copy of the bytes of some clients to an upstream.
 type Mirror struct {
 	Pos      Pos
 	Upstream string        `key:"upstream" type:"upstream" required:"yes" eg:"shadow" doc:"Upstream that gets the bytes that these clients send, in addition to their own. Its answers reach no client."`
@@ -19,7 +19,7 @@ type Mirror struct {
 	Compare  *Compare      `key:"compare" doc:"The answers of the mirror's endpoint are compared with those that the clients get, and what differs is reported (penstock mirror). The answers of these sessions are copied, not spliced. Absent: they are thrown away."`
 }
 
-// Comparing returns how answers are compared; nil: they are not.
+// Comparing returns how answers are compared, or nil if they are not.
 func (m *Mirror) Comparing() *Compare {
 	if m.Compare == nil || !m.Compare.Enabled {
 		return nil
@@ -27,12 +27,12 @@ func (m *Mirror) Comparing() *Compare {
 	return m.Compare
 }
 
-// SameComparison reports whether the answers of two mirrors are compared alike, with those of the same upstream.
+// SameComparison reports whether two mirrors compare answers in the same way, and with the same upstream.
 func (m *Mirror) SameComparison(o *Mirror) bool {
 	return m.Upstream == o.Upstream && alike(m.Comparing(), o.Comparing())
 }
 
-// MirrorOf returns the mirror of a route, of the default route if that is nil; nil: there is none.
+// MirrorOf returns the mirror of a route, or of the default route if r is nil. It returns nil without a mirror.
 func (ln *Listener) MirrorOf(r *Route) *Mirror {
 	if r != nil && r.Mirror != nil {
 		return r.Mirror
@@ -64,7 +64,7 @@ func (k *checker) mirrors(c *Config) {
 	}
 }
 
-// mirror checks one by itself.
+// mirror checks one mirror by itself.
 func (k *checker) mirror(m *Mirror) {
 	if m == nil || k.bad[m] {
 		return
@@ -79,7 +79,7 @@ func (k *checker) mirror(m *Mirror) {
 	}
 }
 
-// mirrorOf complains of clients that would be mirrored to the upstream that serves them, or to a fallback of it.
+// mirrorOf complains if clients would be mirrored to the upstream that serves them, or to its fallback.
 func (k *checker) mirrorOf(ln *Listener, r *Route, to []string) {
 	m := ln.MirrorOf(r)
 	if m == nil || m.Upstream == "" || m.Percent == 0 {
@@ -97,7 +97,7 @@ func (k *checker) mirrorOf(ln *Listener, r *Route, to []string) {
 	}
 }
 
-// mirroredTLS warns of a mirror of TLS that is passed through.
+// mirroredTLS warns of a mirror for TLS that is passed through.
 func (k *checker) mirroredTLS(ln *Listener) {
 	if ln.TLS != nil {
 		return
@@ -111,7 +111,7 @@ func (k *checker) mirroredTLS(ln *Listener) {
 	}
 }
 
-// A Compare has the answers of a mirror's endpoint compared with those that the clients get.
+// A Compare compares the answers of a mirror's endpoint with the answers that the clients get.
 type Compare struct {
 	Pos            Pos
 	Enabled        bool   `key:"enabled" default:"true" doc:"false: the answers are not compared, and this section has no effect."`
@@ -133,7 +133,7 @@ type Mask struct {
 	Name    string `key:"name" default:"" eg:"/shop.Cart/List" doc:"Name of the method whose answers are meant. Empty: all."`
 }
 
-// Plan returns the plan of a section that was checked.
+// Plan returns the plan of a section that was checked before.
 func (c *Compare) Plan() (*compare.Plan, error) {
 	plan := compare.Config{
 		Framing: c.Framing, Length: compare.Length{Offset: c.Offset, Width: c.Width, Little: c.Endian == "little", Whole: c.IncludesHeader},
@@ -145,7 +145,7 @@ func (c *Compare) Plan() (*compare.Plan, error) {
 	return compare.NewPlan(plan)
 }
 
-// formerFramings are the framings that are gone, with what to write in their place.
+// formerFramings are removed framings, each with what to write instead.
 var formerFramings = map[string]string{
 	"resp":     "write lines, which compares the lines of Redis' replies",
 	"postgres": "leave compare out: answers of PostgreSQL are not compared any more",
@@ -191,7 +191,7 @@ func (k *checker) mask(c *Compare, m *Mask) {
 		at = k.at(&m.Field, m)
 	}
 	message, fix := strings.TrimPrefix(err.Error(), "mask[0]: "), ""
-	if i := strings.LastIndex(message, "write "); i >= 0 { // how the package's errors end
+	if i := strings.LastIndex(message, "write "); i >= 0 { // the package's errors end with a suggestion
 		message, fix = strings.TrimRight(message[:i], ": "), message[i:]
 	}
 	if message == "" {

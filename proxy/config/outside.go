@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/file"
 )
 
-// expand replaces ${NAME} by the environment variable, and $$ by $, unless the file has no variables. It reports whether there
-// was a variable. If one is not set, it complains at d.here and ok is false.
+// expand replaces ${NAME} by the environment variable, and $$ by $, unless $ is not special in the file. It reports
+// whether there was a variable. If a variable is not set, it complains at d.here, and ok is false.
 func (d *decoder) expand(text string) (expanded string, variable, ok bool) {
 	if d.literal || !strings.Contains(text, "$") {
 		return text, false, true
@@ -64,7 +64,7 @@ func (d *decoder) variable(name string, closed bool) (value string, ok bool) {
 // variableName matches the name of a variable.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// escaped returns the text that expand turns into text.
+// escaped returns the text that expand would turn into text.
 func escaped(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
 // absolute resolves a path relative to the directory of the file.
@@ -98,7 +98,7 @@ func setContent(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	return c
 }
 
-// setModule is setContent for a module of WebAssembly, which may be large. Empty: there is none.
+// setModule is setContent for a WebAssembly module, which may be large. Empty text means no module.
 func setModule(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	if text == "" && f != nil && !f.required {
 		return nil
@@ -112,7 +112,7 @@ func setModule(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	return c
 }
 
-// setSecret takes the text as it is written, before its variables were replaced.
+// setSecret takes the text as written, before variables are replaced.
 func setSecret(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	if d == nil {
 		v.Set(reflect.ValueOf(Secret{Value: text}))
@@ -140,10 +140,10 @@ func setSecret(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	return nil
 }
 
-// maxModule is the largest module of WebAssembly.
+// maxModule is the largest WebAssembly module.
 const maxModule = 32 << 20
 
-// module returns the bytes of a module, which aliases do not repeat in memory.
+// module returns the bytes of a module. Aliases of one module share them.
 func (d *decoder) module(path string) ([]byte, *complaint) {
 	data, known := d.modules[path]
 	if !known {

@@ -21,7 +21,7 @@ type Problem struct {
 	Warning bool   // the value is valid but suspicious
 
 	line          string // excerpt of the line
-	column, width int    // of the marked characters in line
+	column, width int    // of the marked part of line
 	secret        bool   // the line is not shown
 }
 
@@ -67,8 +67,7 @@ func (p Problem) Error() string {
 	return line
 }
 
-// printable replaces each character that cannot be seen by one that can. The number of
-// characters stays the same.
+// printable replaces each invisible character by a visible one. The number of characters stays the same.
 func printable(line string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -97,7 +96,7 @@ func sorted(problems []Problem, files []string) []Problem {
 	return slices.Compact(problems)
 }
 
-// kindOf names the kind of a node as in speech.
+// kindOf returns the kind of a node in ordinary words.
 func kindOf(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

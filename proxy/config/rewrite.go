@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
-// A Rewrite has the bytes of one direction rewritten by a module of WebAssembly.
+// A Rewrite rewrites the bytes of one direction by a WebAssembly module.
 type Rewrite struct {
 	Pos       Pos
 	Direction string        `key:"direction" required:"yes" enum:"up down none" doc:"Direction whose bytes are rewritten: up is from clients to endpoints, down from endpoints to clients. They are copied: that direction is not zero-copy. none: nothing is rewritten, at a route of a listener that has a rewrite."`
@@ -37,15 +37,16 @@ func (r *Rewrite) Active() bool {
 	return r != nil && r.Direction != "none" && r.Wasm.Path != ""
 }
 
-// Title is the module's name in logs and statuses.
+// Title returns the module's name in logs and statuses.
 func (r *Rewrite) Title() string {
 	return strings.TrimSuffix(filepath.Base(string(r.Wasm.Path)), ".wasm")
 }
 
-// SameModule reports whether two rewrites are equal in the direction, and in all keys of their modules, the content included.
+// SameModule reports whether two rewrites have the same direction, and equal keys for their modules, including the
+// content.
 func (r *Rewrite) SameModule(o *Rewrite) bool { return alike(r, o, "hold") }
 
-// RewriteOf returns the rewriting of a route, of the default route if that is nil; nil: there is none.
+// RewriteOf returns the rewriting of a route, or of the default route if r is nil. It returns nil without rewriting.
 func (ln *Listener) RewriteOf(r *Route) *Rewrite {
 	if r != nil && r.Rewrite != nil {
 		return r.Rewrite
@@ -62,7 +63,7 @@ func (ln *Listener) active() []*Rewrite {
 	return slices.DeleteFunc(all, func(r *Rewrite) bool { return !r.Active() })
 }
 
-// Modules returns the rewrites of a listener's routes, of each module one.
+// Modules returns the rewrites of a listener's routes, one for each module.
 func (ln *Listener) Modules() (rewrites []*Rewrite) {
 	for _, r := range ln.active() {
 		if !slices.ContainsFunc(rewrites, r.SameModule) {
@@ -72,11 +73,11 @@ func (ln *Listener) Modules() (rewrites []*Rewrite) {
 	return rewrites
 }
 
-// Copied returns a line for each direction of a listener of which a configuration ends zero-copy, with the pause by which a sender may get
-// past a module there.
+// Copied returns a line for each direction of a listener that a configuration takes off zero-copy, and says after
+// which pause a sender can get bytes past the module.
 func Copied(c *Config) (lines []string) {
 	for _, ln := range c.Listeners {
-		holds := make(map[string]time.Duration) // the shortest of each direction
+		holds := make(map[string]time.Duration) // the shortest hold of each direction
 		for _, r := range ln.active() {
 			if hold, ok := holds[r.Direction]; !ok || r.Hold < hold {
 				holds[r.Direction] = r.Hold
@@ -110,8 +111,8 @@ func (k *checker) rewrites(c *Config) {
 	}
 }
 
-// rewrittenTLS complains of TLS that is passed through and would be rewritten: nothing would be found but by chance, and that breaks the
-// connection.
+// rewrittenTLS complains of rewriting for TLS that is passed through: the module would find something only by chance,
+// and break the connection.
 func (k *checker) rewrittenTLS(ln *Listener, r *Route, encrypted bool) {
 	w := ln.RewriteOf(r)
 	if ln.TLS != nil || !encrypted || !w.Active() || r != nil && r.Rewrite == nil && ln.RequireTLS || k.bad[w] {
@@ -124,7 +125,7 @@ func (k *checker) rewrittenTLS(ln *Listener, r *Route, encrypted bool) {
 	k.complainAt(k.at(&w.Direction, w), fix, "TLS is passed through: encrypted bytes cannot be rewritten")
 }
 
-// rewrittenSSH complains of a route to which clients of SSH come, whose bytes cannot be rewritten.
+// rewrittenSSH complains of rewriting on a route that SSH clients take: their bytes are encrypted.
 func (k *checker) rewrittenSSH(ln *Listener, r *Route) {
 	w := ln.RewriteOf(r)
 	if !w.Active() || k.bad[w] || k.bad[&r.Match.Protocol] || !slices.Contains(r.Match.Protocol, "ssh") {
@@ -137,20 +138,20 @@ func (k *checker) rewrittenSSH(ln *Listener, r *Route) {
 	k.complainAt(k.at(&w.Direction, w), fix, "SSH is passed through: encrypted bytes cannot be rewritten")
 }
 
-// rewrittenPostgres complains of a rewrite at a listener of PostgreSQL whose clients may begin TLS that is passed through.
+// rewrittenPostgres complains of rewriting at a PostgreSQL listener that passes the clients' TLS through.
 func (k *checker) rewrittenPostgres(ln *Listener, w *Rewrite) {
 	if ln.Postgres == PostgresPassthrough && w.Active() && !k.bad[w] && !k.bad[&ln.Postgres] {
 		k.complainAt(k.at(&w.Direction, w), "write postgres: terminate and tls at the listener, or leave rewrite out", "TLS is passed through: encrypted bytes cannot be rewritten")
 	}
 }
 
-// formerRewriteKeys are the keys of a rewrite that are gone.
+// formerRewriteKeys are removed keys of a rewrite.
 var formerRewriteKeys = []string{"mask", "patterns", "framing"}
 
-// formerRewriteFix is what to write in their place.
+// formerRewriteFix is what to write instead.
 const formerRewriteFix = `write wasm: mask.wasm and config: "card token email pattern=…", by the module of examples/filters/mask (docs/filters.md)`
 
-// rewrite checks one by itself.
+// rewrite checks one rewrite by itself.
 func (k *checker) rewrite(r *Rewrite) {
 	if r == nil || k.bad[r] || k.bad[&r.Direction] || r.Direction == "" || k.bad[&r.Wasm] {
 		return
@@ -172,7 +173,7 @@ func (k *checker) rewrite(r *Rewrite) {
 	k.module(keyed{section: r, wasm: &r.Wasm, config: &r.Config, memory: &r.Memory}, &Unknown{id: id, load: func() error { return loadRewriter(r) }})
 }
 
-// loadRewriter loads a module as it is going to be, but interpreted, which begins sooner.
+// loadRewriter loads a module with its settings, but interpreted, which starts sooner.
 func loadRewriter(r *Rewrite) error {
 	ctx, cancel := context.WithTimeout(context.Background(), loadTime)
 	defer cancel()

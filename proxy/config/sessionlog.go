@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// A SessionLog has lines on clients: at their end, and as an option at the beginning of their
-// session and while it lasts.
+// A SessionLog writes lines about clients: at their end, and optionally at the beginning of their session and during
+// it.
 type SessionLog struct {
 	Pos        Pos
 	To         string        `key:"to" type:"destination" required:"yes" eg:"/var/log/penstock/sessions.log" doc:"Where lines go: the path of a file or FIFO, stderr, journald, syslog+udp://192.0.2.1:514 or syslog+unix:/dev/log (RFC 5424). A file is opened again at SIGUSR1, and when it was moved away."`
@@ -30,7 +30,7 @@ type SessionLog struct {
 	PerSecond  int64         `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Most lines in a second; others are dropped and counted. 0: no limit."`
 }
 
-// setDestination reads the destination of lines.
+// setDestination reads where lines go.
 func setDestination(d *decoder, _ *field, v reflect.Value, text string) *complaint {
 	if c := checkLine(text); c != nil {
 		return c
@@ -79,7 +79,7 @@ func (k *checker) sessionLog(l *SessionLog) {
 	}
 }
 
-// logFile checks that the file of the log can be there, as directories does with sockets.
+// logFile checks that the log file can exist, as directories does for sockets.
 func (k *checker) logFile(l *SessionLog) {
 	to, err := sessionlog.ParseDestination(l.To)
 	path := to.File()
@@ -111,7 +111,7 @@ func (k *checker) template(l *SessionLog) {
 	k.complainAt(k.at(&l.Template, l), fix, "%v", err)
 }
 
-// Traces have sampled sessions exported as spans of OpenTelemetry.
+// Traces exports sampled sessions as OpenTelemetry spans.
 type Traces struct {
 	Pos                Pos
 	Endpoint           string        `key:"endpoint" type:"collector" required:"yes" eg:"http://127.0.0.1:4317" doc:"URL of the collector, http:// or https:// (TLS). With protocol: http/protobuf and no path it is /v1/traces."`
@@ -145,10 +145,10 @@ type TracesTLS struct {
 	Key  Path   `key:"key" default:"" eg:"client.key" doc:"PEM file of its private key."`
 }
 
-// Same reports whether traces are exported in the same way, apart from what files have in them.
+// Same reports whether traces are exported in the same way, apart from the contents of files.
 func (t *Traces) Same(o *Traces) bool { return alike(t, o) }
 
-// checkCollector requires a URL of a collector.
+// checkCollector requires the URL of a collector.
 func checkCollector(text string) *complaint {
 	const fix = "write http://127.0.0.1:4317 or https://collector.example:4317"
 	if c := checkLine(text); c != nil {
@@ -156,7 +156,7 @@ func checkCollector(text string) *complaint {
 	}
 	u, err := url.Parse(text)
 	switch {
-	case err != nil && strings.Contains(text, "@"): // it may have a password
+	case err != nil && strings.Contains(text, "@"): // the text may have a password
 		return &complaint{fix: fix, message: "it is not a URL of a collector", secret: true}
 	case err != nil || u.Host == "" && u.User == nil || u.Scheme != "http" && u.Scheme != "https":
 		return complain(fix, "%q is not a URL of a collector", text)
@@ -181,7 +181,7 @@ func checkAttribute(text string) *complaint {
 	return checkLine(text)
 }
 
-// checkHeader requires the name of a header that a request may have (RFC 9110, 5.6.2).
+// checkHeader requires a header name that a request may have (RFC 9110, 5.6.2).
 func checkHeader(text string) *complaint {
 	if !httpguts.ValidHeaderFieldName(text) {
 		return complain("write a name such as Authorization", "%.40q is not the name of a header", text)
@@ -200,7 +200,7 @@ func (k *checker) traces(t *Traces) {
 	}
 	u, err := url.Parse(t.Endpoint)
 	if err != nil || t.Endpoint == "" {
-		return // it was reported
+		return // reported already
 	}
 	if t.Protocol == traces.GRPC && strings.Trim(u.Path, "/") != "" {
 		k.complainAt(k.at(&t.Endpoint, t), "leave the path out, or write protocol: http/protobuf", "gRPC has no path %q", u.Path)

@@ -13,19 +13,19 @@ import (
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
 
-// Limits of a configuration. They are far above any real file, and low enough to bound the
-// memory that a hostile file can allocate.
+// Limits of a configuration. They are far above any real file, and low enough to limit the memory that a hostile file
+// can take.
 const (
 	maxFile   = 16 << 20 // bytes of a file
 	maxAll    = 64 << 20 // bytes of all files
-	maxValues = 600_000  // of a file: what may precede a value; each takes 0.3 to 0.8 KB to parse
-	maxMarks  = 400_000  // of a file that is not JSON: quotes, anchors, aliases and tags
+	maxValues = 600_000  // in a file: everything that may precede a value; each takes 0.3 to 0.8 KB to parse
+	maxMarks  = 400_000  // in a file that is not JSON: quotes, anchors, aliases and tags
 	maxMemory = 64 << 20 // bytes taken by values that have been read, aliases followed
 	perValue  = 64       // smallest number of bytes taken by a value
 	maxDepth  = 32       // of nesting
 	maxFiles  = 4096
 	maxFound  = 1000 // problems
-	maxText   = 400  // bytes of a message
+	maxText   = 400  // bytes in a message
 	maxWords  = 1000 // candidates for a suggestion
 	maxBytes  = 64 << 10
 )
@@ -35,7 +35,7 @@ type source struct {
 	name  string // as the user wrote it
 	dir   string // absolute, base of relative paths
 	data  string
-	most  int   // values; 0: maxValues
+	most  int   // limit of values; 0: maxValues
 	lines []int // where each line begins; nil before first use
 
 	// The result of the last look-up: the byte offset of a column in a line. A line may be
@@ -85,8 +85,7 @@ func (s *source) offset(line string, n, col int) int {
 	return at.offset
 }
 
-// excerpt returns the part of a line that is shown around a column, and the column within that
-// part.
+// excerpt returns the part of a line to show around a column, and the column within this part.
 func (s *source) excerpt(n, col int) (text string, at int) {
 	const before, after = 90, 70
 	line := s.line(n)
@@ -138,13 +137,13 @@ func (p place) pos() Pos {
 	return Pos{p.src.name, p.line, p.col}
 }
 
-// discreet returns the place without its line, which has a secret.
+// discreet returns the place without its line, which contains a secret.
 func (p place) discreet() place {
 	p.secret = true
 	return p
 }
 
-// within narrows a place to a part of its text, if that is near in its line.
+// within narrows a place to a part of its text, if the part is near it in the line.
 func (p place) within(part string) place {
 	line := p.src.line(p.line)
 	rest := line[p.src.offset(line, p.line, max(p.col, 1)):]
@@ -218,8 +217,9 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 	return n, nil
 }
 
-// count returns how many values the file has, by the memory that they take, and how many quotes, anchors, aliases and
-// tags. A dash of a list counts for half a value. The parser takes much memory for little text: 2.3 KB for an empty list in a list.
+// count estimates how many values the file has, by the memory that they take, and counts its quotes, anchors, aliases
+// and tags. The dash of a list item counts for half a value. The parser may take much memory for little text: 2.3 KB
+// for an empty list in a list.
 func (s *source) count() (values, marks int) {
 	halves := 0
 	for i := range len(s.data) {
@@ -241,12 +241,12 @@ func (s *source) count() (values, marks int) {
 	return halves / 2, marks
 }
 
-// keyEnds reports whether a colon between two texts may end a key: an IPv6 address has colons that do not.
+// keyEnds reports whether a colon between two texts may end a key. The colons of an IPv6 address do not.
 func keyEnds(before, after string) bool {
 	return wordEnds(after) || strings.HasSuffix(before, `"`) || strings.HasSuffix(before, "'")
 }
 
-// wordEnds reports whether a character that stands before this text is the last of a word.
+// wordEnds reports whether a character in front of this text ends a word.
 func wordEnds(after string) bool {
 	return after == "" || strings.IndexByte(" \t\r\n,[]{}\"'", after[0]) >= 0
 }
@@ -276,8 +276,7 @@ func (s *source) garbage() *Problem {
 	return &p
 }
 
-// documents finds the --- that begins a second document. One before the first document is
-// allowed.
+// documents finds the --- that begins a second document. A --- before the first document is allowed.
 func (s *source) documents() *Problem {
 	begun, number := false, 0
 	for line := range strings.Lines(s.data) {
@@ -339,7 +338,7 @@ var starWord = regexp.MustCompile(`^\*(?:[^A-Za-z0-9_ ,\[\]{}][^ ,\[\]{}]*)?`)
 // any other error.
 func (s *source) star(message string, at place) *Problem {
 	if strings.Contains(message, "alphabetic or numeric") {
-		at.col-- // it is behind the *
+		at.col-- // the place is behind the *
 	} else if !strings.Contains(message, "unknown anchor") {
 		return nil
 	}
@@ -401,28 +400,27 @@ func syntaxFix(message string, at place) string {
 	return ""
 }
 
-// The YAML parser keeps all tokens within brackets until the end if these may be a key. These
-// are the outermost brackets, except for the value of a key, and those in a list. Each token
-// takes 600 bytes, and all are copied when the buffer grows.
+// The YAML parser keeps all tokens within brackets until the end if the brackets may be a key. This holds for the
+// outermost brackets, unless they are the value of a key, and for brackets in a list. Each token takes 600 bytes, and
+// all tokens are copied when the buffer grows.
 
-// maxKept is the limit of tokens kept by the parser: 10,000 endpoints of four keys.
+// maxKept limits the tokens that the parser keeps: 10,000 endpoints with four keys.
 const maxKept = 240_000
 
-// A bracketScanner counts the tokens that the parser keeps at a place. It knows only as much
-// of YAML as necessary. Where it is wrong, it counts too many.
+// A bracketScanner counts the tokens that the parser keeps. It knows only as much of YAML as necessary. If it is
+// wrong, it counts too many.
 type bracketScanner struct {
 	depth   int    // of brackets
 	keeps   int    // depth from which tokens are kept, at least 1
 	half    int    // twice the number of kept tokens
 	quote   byte   // quote character of the text being read; 0: none
 	line    string // the rest of the line
-	last    byte   // the character before in the line; 0: there is none
-	solid   byte   // the last one that is no space
+	last    byte   // the previous character in the line; 0: none
+	solid   byte   // the previous character other than a space
 	between bool   // the line has an anchor or a tag, which may stand before brackets
 }
 
-// keptFrom returns the line, counted from 1, in which the parser would keep too many tokens.
-// It is 0 if there is none.
+// keptFrom returns the line, counted from 1, in which the parser would keep too many tokens, or 0.
 func (s *source) keptFrom() (number int) {
 	c := &bracketScanner{keeps: 1}
 	for line := range strings.Lines(s.data) {
@@ -482,8 +480,7 @@ func (c *bracketScanner) open() {
 	c.depth++
 }
 
-// weight returns twice the number of tokens that a character stands for, given the text after
-// it.
+// weight returns twice the number of tokens that a character stands for, judging by the text after it.
 func (c *bracketScanner) weight(at byte) int {
 	ends := wordEnds(c.line)
 	switch at {

@@ -13,7 +13,7 @@ type object struct {
 	pos       int // index of the field Pos, -1 if there is none
 	fields    []*field
 	byKey     map[string]*field
-	shorthand *field        // field that is set by a scalar in place of the mapping
+	shorthand *field        // field that a scalar sets instead of the mapping
 	template  reflect.Value // with all defaults; sections that are on by default are missing
 	sections  []*field      // the sections that are on by default
 	size      int           // bytes, with these sections
@@ -28,15 +28,15 @@ type field struct {
 	unit     string
 	example  string
 	without  string // how to write a section that does nothing
-	dflt     string // as it is written, words for a list
-	shown    string // text of the default in form, if it is written otherwise
+	dflt     string // as it is written; words for a list
+	shown    string // text of the default in form, if it differs from dflt
 	hasDflt  bool
 	enum     []string
-	bounds   []bounds // one, or one for each element
+	bounds   []bounds // one, or one per element
 	required bool
-	single   bool // a value that is no list stands for a list of it
+	single   bool // a single value stands for a list with this value
 	on       bool // the section is there unless it is off
-	off      bool // a list that is empty if it is off
+	off      bool // a list that can be off, which means empty
 	restart  bool // a change takes effect at a restart
 	once     bool // used only while loading
 	optional bool // a pointer: absent is nil
@@ -59,7 +59,7 @@ type bounds struct {
 // root describes Config.
 var root = sync.OnceValue(func() *object { return describe(reflect.TypeFor[Config]()) })
 
-// objects are the structs that Config consists of, itself included.
+// objects are the structs that Config consists of, including Config itself.
 var objects = make(map[reflect.Type]*object)
 
 // described describes one of these structs.

@@ -12,8 +12,7 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// An Upstream is a set of endpoints that provide the same service, and the policy that selects
-// one.
+// An Upstream is a set of endpoints that provide the same service, and the policy that chooses among them.
 type Upstream struct {
 	Pos              Pos
 	Name             string            `key:"name" type:"name" required:"yes" eg:"tenants" doc:"Its name in routes. No other upstream has it."`
@@ -66,14 +65,14 @@ const (
 	Maint = "maint"
 )
 
-// Discover is the source of discovered endpoints. One of its members is set.
+// Discover says where endpoints are discovered. One of its members is set.
 type Discover struct {
 	Pos  Pos
 	DNS  *DiscoverDNS  `key:"dns" doc:"From DNS records, for their TTL."`
 	File *DiscoverFile `key:"file" doc:"From a file that is watched."`
 }
 
-// DiscoverDNS learns endpoints from the records of a name.
+// DiscoverDNS discovers endpoints by the records of a name.
 type DiscoverDNS struct {
 	Pos     Pos
 	Name    string        `key:"name" type:"domain" required:"yes" eg:"_pg._tcp.db.example" doc:"Name to look up."`
@@ -84,7 +83,7 @@ type DiscoverDNS struct {
 	MaxTTL  time.Duration `key:"max_ttl" default:"5m" range:"1s..24h" doc:"Longest time for which an answer is used."`
 }
 
-// DiscoverFile learns endpoints from a file.
+// DiscoverFile discovers endpoints in a file.
 type DiscoverFile struct {
 	Pos  Pos
 	Path Path `key:"path" required:"yes" eg:"eps.yaml" doc:"YAML or JSON file with a list of endpoints; replace it by rename(2). It need not exist yet."`
@@ -106,7 +105,7 @@ type Retry struct {
 	Budget     float64       `key:"budget" default:"0.2" range:"0..1" doc:"Unsuccessful retries allowed within 10s, as a part of the clients, at least 30; beyond it clients have no retries. 0: no retries."`
 }
 
-// A Queue holds clients that no endpoint has room for, or that none can serve.
+// A Queue holds clients when no endpoint has room for them, or can serve them.
 type Queue struct {
 	Pos     Pos
 	Size    int           `key:"size" default:"1024" range:"0..1000000" doc:"Longest queue. 0: none. With a fallback the default is 0."`
@@ -114,8 +113,8 @@ type Queue struct {
 	Hold    time.Duration `key:"hold" default:"3s" range:"0..1m" doc:"Longest wait for a usable endpoint, if there is none and no fallback; then the client is refused. 0: no wait."`
 }
 
-// The floor of the retry budget: the number of retries within RetryWindow for however few
-// clients. They are enough to find out that two endpoints are dead.
+// The floor of the retry budget: how many retries are allowed within RetryWindow, however few clients there are. They
+// are enough to find out that two endpoints are dead.
 const (
 	RetryFloor  = 30
 	RetryWindow = 10 * time.Second
@@ -137,8 +136,8 @@ type UpstreamTLS struct {
 	Key  Path   `key:"key" default:"" eg:"client.key" doc:"PEM file of its private key."`
 }
 
-// EndpointKeys are the values of an endpoint's keys, in words of a file. Empty texts and zeros but that of the weight
-// are the defaults.
+// EndpointKeys are the values of an endpoint's keys, as in a file. Empty texts and zeros mean the defaults, except
+// that a Weight of 0 is 0.
 type EndpointKeys struct {
 	Address     string
 	Name        string
@@ -148,8 +147,8 @@ type EndpointKeys struct {
 	Connections int64
 }
 
-// NewEndpoint returns an endpoint of the values of its keys, with the defaults of a file. Its name is its
-// address if it is empty. The error is one line, and says what to write instead.
+// NewEndpoint returns an endpoint with these values, and with the defaults of a file for the others. If the name is
+// empty, it is the address. The error is one line, and says what to write instead.
 func NewEndpoint(k *EndpointKeys) (Endpoint, error) {
 	var e Endpoint
 	v, o := reflect.ValueOf(&e).Elem(), root().byKey["upstreams"].obj.byKey["endpoints"].obj
@@ -178,8 +177,8 @@ func NewEndpoint(k *EndpointKeys) (Endpoint, error) {
 	return e, errors.Join(errs...)
 }
 
-// Admit returns why an endpoint cannot be one of an upstream beside those of the configuration; nil: it
-// can. It checks what a file is checked for. The error is one line, and says what to write instead.
+// Admit returns why an endpoint cannot be added to the endpoints of an upstream in the configuration, or nil. It
+// makes the same checks as for a file. The error is one line, and says what to write instead.
 func (c *Config) Admit(upstream string, e *Endpoint) error {
 	l := newLoader(nil)
 	whole := *c
@@ -207,7 +206,7 @@ func (c *Config) Admit(upstream string, e *Endpoint) error {
 	return fmt.Errorf("%s: %s", p.Message, p.Fix)
 }
 
-// SameDestination reports whether two addresses are those of one destination, but for names.
+// SameDestination reports whether two addresses lead to the same destination. It does not resolve names.
 func SameDestination(a, b sockopt.Address) bool { return destination(a) == destination(b) }
 
 // A HealthCheck describes the health checks of an upstream's endpoints.
@@ -229,7 +228,7 @@ type HealthCheck struct {
 	SNI          string        `key:"sni" type:"domain" default:"" eg:"db.example" doc:"Server name of a check over TLS. Empty: that of the upstream's tls at the endpoint's own port; else none."`
 }
 
-// asks reports whether a check expects an answer, and not just a connection.
+// asks reports whether a check expects an answer, not just a connection.
 func (h *HealthCheck) asks() bool {
 	return h.Type == "http" || h.Send.Value != "" || h.Expect.Value != ""
 }

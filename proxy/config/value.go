@@ -21,8 +21,8 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// A Pos is a position in a file. Lines and columns count from 1, columns in characters. The
-// zero Pos is that of a default, which was not written.
+// A Pos is a position in a file. Lines and columns count from 1, columns in characters. Defaults, which are not
+// written in a file, have the zero Pos.
 type Pos struct {
 	File         string
 	Line, Column int
@@ -58,17 +58,16 @@ type Address = sockopt.Address
 // A Rule matches clients by their source.
 type Rule = clients.Rule
 
-// A Path is the absolute name of a file. In a file, a relative path is relative to the
-// directory of that file. Empty: none.
+// A Path is the absolute name of a file, or empty. A relative path in a file is relative to the directory of that
+// file.
 type Path string
 
-// A Secret is a text that is written in a file, or comes from another file or an environment
-// variable that it names.
+// A Secret is a text in the configuration, or the content of a file or an environment variable that the configuration
+// names.
 type Secret struct {
 	// Value is the secret itself.
 	Value string
-	// Source is the text as it was written, if that was file:PATH or had a ${VARIABLE}. It is
-	// shown instead of Value.
+	// Source is the text as written, if it is file:PATH or has a ${VARIABLE}. It is shown instead of Value.
 	Source string
 }
 
@@ -80,9 +79,9 @@ func (s Secret) String() string {
 	return s.Value
 }
 
-// Content is the bytes of a file.
+// Content holds the bytes of a file.
 type Content struct {
-	Path  Path // empty: none
+	Path  Path // empty if there is no file
 	Bytes []byte
 }
 
@@ -90,8 +89,8 @@ type Content struct {
 type valueFormat struct {
 	name  string // in the reference
 	style style
-	// set reads text into v. It uses the decoder for data outside of the text. For a default,
-	// which needs no such data, the decoder is nil.
+	// set reads text into v. It uses the decoder for data that is not in the text. For a default, which needs no such
+	// data, the decoder is nil.
 	set func(d *decoder, f *field, v reflect.Value, text string) *complaint
 	// show returns the text that set reads.
 	show func(v reflect.Value) string
@@ -101,7 +100,7 @@ type valueFormat struct {
 	most float64
 }
 
-// A style is the YAML scalar that a value must be. Any may be text with a ${VARIABLE}.
+// A style is the kind of YAML scalar that a value must be. A value of any style may be text with a ${VARIABLE}.
 type style int
 
 const (
@@ -112,13 +111,13 @@ const (
 	styleDuration       // text, or 0
 	styleSize           // text, or an integer
 
-	styleWordOrInteger // the same, with a meaning of its own for each integer
+	styleWordOrInteger // the same, but an integer has its own meaning
 )
 
 // A complaint is an error in a text and its fix.
 type complaint struct {
 	message, fix string
-	key          string // of a section, that this is about; empty: that is clear
+	key          string // of a section, that the error is about; empty: the section itself
 	secret       bool   // the line of the value is not shown
 }
 
@@ -291,7 +290,7 @@ func bindHost(name string) (string, *complaint) {
 	}
 }
 
-// checkAddr rejects addresses that no connection ever has.
+// checkAddr rejects addresses that no connection can have.
 func checkAddr(addr netip.Addr, port string) *complaint {
 	switch {
 	case addr.IsMulticast():
@@ -304,7 +303,7 @@ func checkAddr(addr netip.Addr, port string) *complaint {
 	return nil
 }
 
-// checkSocketPath rejects paths of directories.
+// checkSocketPath rejects directories.
 func checkSocketPath(addr Address) *complaint {
 	last := addr.Name[strings.LastIndexByte(addr.Name, '/')+1:]
 	if !addr.Abstract() && (last == "" || last == "." || last == "..") {
@@ -332,7 +331,7 @@ func setAddress(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
 	return c
 }
 
-// checkHost requires the destination of a connection to be an address or a name, and a port.
+// checkHost requires an address or a name, and a port.
 func checkHost(text, name string) *complaint {
 	host, port := splitHostPort(name)
 	switch {
@@ -357,8 +356,8 @@ func checkHost(text, name string) *complaint {
 	return nil
 }
 
-// suggestEndpoint completes an address that lacks its host or its port, and returns which of
-// the two it lacks. Both are "" if it can suggest nothing.
+// suggestEndpoint completes an address that lacks its host or its port, and says which of them is missing. Both
+// results are "" if it has no suggestion.
 func suggestEndpoint(text string) (meant, missing string) {
 	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= 65535 {
 		return "127.0.0.1:" + text, "host"
@@ -428,7 +427,7 @@ func ShowDuration(d time.Duration) string {
 	return s
 }
 
-// units of sizes, the larger ones first.
+// units of sizes, the largest first.
 var units = []struct {
 	name string
 	n    int64
@@ -482,7 +481,7 @@ func showSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// stringForm returns how a string with that meaning is written.
+// stringForm returns the form of a string with this meaning.
 func stringForm(meaning string) *valueFormat {
 	if meaning == "destination" {
 		return &valueFormat{name: "destination", show: reflect.Value.String, set: setDestination}
@@ -557,7 +556,7 @@ func setEnum(f *field, v reflect.Value, text string) *complaint {
 	return complain(fix, "%s is one of %s, not %q", f.key, strings.Join(f.enum, ", "), text)
 }
 
-// maxName is the longest name of anything.
+// maxName is the longest name of any thing.
 const maxName = nearest.Longest
 
 // checkName requires a name that can be part of a metric's label, a path and a flag.
@@ -574,7 +573,8 @@ func checkName(text string) *complaint {
 	return nil
 }
 
-// checkCongestion requires a name as the kernel's modules have them; empty is that of the system.
+// checkCongestion requires the name of a congestion control in the form of the kernel's modules. Empty means the
+// system's default.
 func checkCongestion(text string) *complaint {
 	if text == "" {
 		return nil
@@ -646,7 +646,7 @@ func checkProtocol(text string) *complaint {
 	return checkLine(text)
 }
 
-// checkRequestPath requires a path as it is compared, or one with /* at its end.
+// checkRequestPath requires a path in the form in which paths are compared, or such a path with /* at its end.
 func checkRequestPath(text string) *complaint {
 	exact := text
 	if parent, below := strings.CutSuffix(text, "/*"); below {

@@ -649,7 +649,7 @@ func (t *statusText) congestion(c *admin.Congestion) {
 	}
 }
 
-// rewrites writes the line of a listener's sessions that are rewritten.
+// rewrites writes the line about a listener's rewritten sessions.
 func (t *statusText) rewrites(r *admin.Rewrites) {
 	if r == nil {
 		return
