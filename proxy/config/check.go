@@ -435,7 +435,7 @@ func (k *checker) zone(u *Upstream) {
 			zones = append(zones, zone)
 		}
 	}
-	fix := "write zone: " + z.Local + " at those that are, or leave zone_aware out"
+	fix := "write zone: " + z.Local + " at the endpoints in it, or leave zone_aware out"
 	if meant := closest(z.Local, zones[:min(len(zones), maxWords)]); meant != "" {
 		fix = didYouMean(meant)
 	}

@@ -444,13 +444,13 @@ func (k *checker) contradiction(ln *Listener, m *Match) {
 		}
 		keys = append(keys, c.keys)
 		if len(protocols) > 0 && !slices.Contains(protocols, c.protocol) {
-			k.complainAt(k.at(&m.Protocol, m), "write protocol: ["+c.protocol+"], or leave it out", "this route is never taken: %s are those of %s", c.keys, c.protocol)
+			k.complainAt(k.at(&m.Protocol, m), "write protocol: ["+c.protocol+"], or leave it out", "this route is never taken: %s belong to %s", c.keys, c.protocol)
 			return
 		}
 	}
 	switch {
 	case len(keys) > 1:
-		k.complainAt(k.at(m, m), "make a route for each", "this route is never taken: %s are those of different protocols", strings.Join(keys, ", "))
+		k.complainAt(k.at(m, m), "make a route for each", "this route is never taken: %s belong to different protocols", strings.Join(keys, ", "))
 	case m.silent() && len(keys)+len(m.Bytes) > 0:
 		k.complainAt(k.at(&m.Protocol, m), "make a route for each", "a silent client has sent nothing that the other conditions are about")
 	case m.silent() && ln.Connect == "on_data" && !k.bad[&ln.Connect]:
@@ -518,7 +518,7 @@ func (k *checker) disguised(c *Config) {
 				}
 				r := &ln.Routes[guard]
 				k.warnAt(k.at(&r.Match, r), "write a route with protocol: ["+p+"] to an upstream with other endpoints",
-					"clients of %s get to the upstream %s, as those of HTTP do: an endpoint that takes their first message for a method of HTTP serves requests that this route has not looked at", p, to[at])
+					"clients of %s reach the upstream %s, like clients of HTTP: an endpoint that takes their first message for an HTTP method serves requests that this route has not seen", p, to[at])
 				break
 			}
 		}
@@ -725,7 +725,7 @@ func (k *checker) bind(ports map[string]*port, names map[string]bindOwners, b *B
 		before = ports[number].claim(host, t)
 	}
 	if before.whose != "" {
-		k.complainAt(t.at, "write another address or port, or leave one out", "%s overlaps with that of %s in %v", b, before.whose, before.at.pos())
+		k.complainAt(t.at, "write another address or port, or leave one out", "%s overlaps with the address of %s in %v", b, before.whose, before.at.pos())
 	}
 }
 

@@ -290,7 +290,7 @@ func (k *checker) devices(l *Lane) {
 // source warns of a source address that no socket can be bound to now. The machine may get it later.
 func (k *checker) source(u *Upstream) {
 	if u.SourceAddress.IsValid() && !k.isLocal(u.SourceAddress) {
-		k.warnAt(k.at(&u.SourceAddress, u), "write an address of this machine, or leave it out: while it has not this one, no endpoint can be connected to",
+		k.warnAt(k.at(&u.SourceAddress, u), "write an address of this machine, or leave it out: without this address no endpoint can be connected",
 			"%v is no address of this machine now", u.SourceAddress)
 	}
 }

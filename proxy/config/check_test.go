@@ -203,7 +203,7 @@ func TestWarnings(t *testing.T) {
 		{upstream("endpoints: [{address: 'h:1', weight: 0}, 'h:2']"), nil},
 		{upstream("endpoints: ['h:1'], source_address: 10.9.9.8"), nil},
 		{upstream("endpoints: ['h:1'], source_address: 10.9.9.9"), []string{
-			"2:59: 10.9.9.9 is no address of this machine now | write an address of this machine, or leave it out: while it has not this one, no endpoint can be connected to",
+			"2:59: 10.9.9.9 is no address of this machine now | write an address of this machine, or leave it out: without this address no endpoint can be connected",
 		}},
 		{upstream("endpoints: [{address: 'h:1', weight: 0}], fallback: {respond: a}"), []string{
 			"2:34: every endpoint has weight 0: all clients get the fallback | write weight: 1 at one of them",
@@ -241,7 +241,7 @@ func TestWarnings(t *testing.T) {
 		}},
 		// Zones.
 		{upstream(zone + "{local: berlni}"), []string{`2:95: no endpoint is in the zone berlni | did you mean "berlin"?`}},
-		{upstream(zone + "{local: a}"), []string{"2:95: no endpoint is in the zone a | write zone: a at those that are, or leave zone_aware out"}},
+		{upstream(zone + "{local: a}"), []string{"2:95: no endpoint is in the zone a | write zone: a at the endpoints in it, or leave zone_aware out"}},
 		{upstream(zone + "{local: berlin}"), nil},
 		{upstream(zone + "{}"), nil},
 		{upstream("discover: {dns: {name: x}}, zone_aware: {local: a}"), nil},

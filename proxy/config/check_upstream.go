@@ -301,7 +301,7 @@ func (k *checker) congestion(name *string, section any) {
 
 // uncontrolled warns that the kernel could not be asked for a congestion control.
 func (k *checker) uncontrolled(at place, name string, err error) {
-	k.warnAt(at, "see /proc/sys/net/ipv4/tcp_available_congestion_control on the machine on which it is to run: sockets that cannot have it have that of the system",
+	k.warnAt(at, "see /proc/sys/net/ipv4/tcp_available_congestion_control on the machine where penstock will run: without it sockets use the system's congestion control",
 		"whether this kernel has the congestion control %s is unknown: %v", name, err)
 }
 

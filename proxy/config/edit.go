@@ -482,7 +482,7 @@ func endpointList(n *yaml.Node) (*yaml.Node, error) {
 	case n.Kind != yaml.MappingNode, n.Anchor != "":
 		return nil, noList(n)
 	case list == nil && merged >= 0:
-		return nil, &notPlain{n.Content[merged], "its endpoints are those of another mapping: <<"}
+		return nil, &notPlain{n.Content[merged], "its endpoints come from another mapping: <<"}
 	case list == nil:
 		return nil, ErrNotPlain
 	case list.Kind != yaml.SequenceNode, list.Anchor != "", len(list.Content) == 0:

@@ -110,7 +110,7 @@ func TestEditsThatAreRefused(t *testing.T) {
 		"an alias":        {heavier, "x-a: &a {address: 127.0.0.1:1}\nupstreams:\n- name: u\n  endpoints:\n  - *a", ":6:5: not written in a plain way: an alias stands for it: *a: edit it by hand"},
 		"a list's anchor": {heavier, "upstreams: [{name: u, endpoints: &a [127.0.0.1:1]}, {name: v, endpoints: *a}]", ":2:34: not written in a plain way: others may stand on its anchor: &a: edit"},
 		"a list's alias":  {heavier, "x-a: &a [127.0.0.1:1]\nupstreams: [{name: u, endpoints: *a}]", ":3:34: not written in a plain way: an alias stands for it: *a: edit"},
-		"a merge":         {heavier, "x-a: &a {endpoints: [127.0.0.1:1]}\nupstreams:\n- name: u\n  <<: *a", ":5:3: not written in a plain way: its endpoints are those of another mapping: <<: edit"},
+		"a merge":         {heavier, "x-a: &a {endpoints: [127.0.0.1:1]}\nupstreams:\n- name: u\n  <<: *a", ":5:3: not written in a plain way: its endpoints come from another mapping: <<: edit"},
 		"a merged item":   {heavier, "x-a: &a {zone: z}\nupstreams: [{name: u, endpoints: [{address: 127.0.0.1:1, <<: *a}]}]", ":3:58: not written in a plain way: it has keys of another mapping: <<: edit"},
 		"a variable":      {heavier, "upstreams:\n- name: u\n  endpoints:\n  - address: 127.0.0.1:1\n    weight: \"${WEIGHT}\"", ":6:13: not written in a plain way: it has a variable: ${WEIGHT}: edit"},
 		"the last one":    {&config.EndpointEdit{Upstream: "u", Endpoint: "127.0.0.1:1", Remove: true}, "upstreams: [{name: u, endpoints: [127.0.0.1:1]}]", "the only endpoint"},

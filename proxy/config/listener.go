@@ -252,7 +252,7 @@ func (k *checker) postgres(ln *Listener) {
 			k.complainAt(k.at(m, &ln.Routes[i]), "write sni, user or database", "the clients of this listener speak PostgreSQL: protocol, host, path and bytes do not apply")
 		case len(m.User)+len(m.Database) == 0:
 		case ln.Postgres == PostgresPassthrough && (ln.RequireTLS || len(m.SNI)+len(m.ALPN) > 0):
-			k.warnAt(k.at(m, &ln.Routes[i]), "write postgres: terminate at the listener", "no client takes this route, and those with TLS that get to it are refused: TLS is passed through, and hides user and database")
+			k.warnAt(k.at(m, &ln.Routes[i]), "write postgres: terminate at the listener", "no client takes this route, and clients with TLS that get to it are refused: TLS is passed through, and hides user and database")
 		}
 	}
 }

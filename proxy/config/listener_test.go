@@ -20,9 +20,9 @@ func TestFirstBytes(t *testing.T) {
 		"routes: [{match: {protocol: [http2]}, upstream: u}, {match: {host: [a.b]}, upstream: u}]":                nil,
 		"preread_silence: 1s, routes: [{match: {protocol: [silence]}, upstream: u}]":                              nil,
 		"accept_proxy: {}, routes: [{match: {tlv: [{type: 0xE0}]}, upstream: u}], require_tls: true":              nil,
-		"routes: [{match: {protocol: [ssh], host: [a.b]}, upstream: u}]":                                          {"this route is never taken: host and path are those of http1 | write protocol: [http1], or leave it out"},
-		"routes: [{match: {protocol: [http1], user: [a]}, upstream: u}]":                                          {"this route is never taken: user and database are those of postgres | write protocol: [postgres], or leave it out"},
-		"routes: [{match: {sni: [a.b], path: [/a]}, upstream: u}]":                                                {"this route is never taken: sni and alpn, host and path are those of different protocols | make a route for each"},
+		"routes: [{match: {protocol: [ssh], host: [a.b]}, upstream: u}]":                                          {"this route is never taken: host and path belong to http1 | write protocol: [http1], or leave it out"},
+		"routes: [{match: {protocol: [http1], user: [a]}, upstream: u}]":                                          {"this route is never taken: user and database belong to postgres | write protocol: [postgres], or leave it out"},
+		"routes: [{match: {sni: [a.b], path: [/a]}, upstream: u}]":                                                {"this route is never taken: sni and alpn, host and path belong to different protocols | make a route for each"},
 		"routes: [{match: {protocol: [silence]}, upstream: u}]":                                                   {"this route is never taken: it is not known how long a client is to be silent | write preread_silence: 200ms at the listener"},
 		"preread_silence: 1s, upstream: u":                                                                        {"preread_silence changes nothing: silent clients are served at once, or never | leave it out"},
 		"preread_silence: 1s, routes: [{match: {sni: [a.b]}, upstream: u}], upstream: u":                          nil,
@@ -367,7 +367,7 @@ func TestCongestion(t *testing.T) {
 
 // TestCongestionUnknown: a kernel that cannot be asked is no reason to refuse a name, and is said.
 func TestCongestionUnknown(t *testing.T) {
-	const fix = " | see /proc/sys/net/ipv4/tcp_available_congestion_control on the machine on which it is to run: sockets that cannot have it have that of the system"
+	const fix = " | see /proc/sys/net/ipv4/tcp_available_congestion_control on the machine where penstock will run: without it sockets use the system's congestion control"
 	for file, c := range map[string]struct{ name, why string }{"/unreadable": {"vegas", "open /proc/c: permission denied"}, "/full": {"cubic", "too many open files"}} {
 		cfg := loadTree(t, config.Tree{"/etc/p.yaml": congestedBy(c.name, "''"), file: ""})
 		if len(cfg.Warnings) != 1 || short(cfg.Warnings[0]) != "1:69: whether this kernel has the congestion control "+c.name+" is unknown: "+c.why+fix {

@@ -86,7 +86,7 @@ func (k *checker) mirrorOf(ln *Listener, r *Route, to []string) {
 		return
 	}
 	if rw := ln.RewriteOf(r); m.Comparing() != nil && rw.Active() && rw.Direction == Down {
-		k.complainAt(k.at(&m.Compare, m), "leave compare out, or the rewrite in line "+strconv.Itoa(rw.Pos.Line), "the answers to these clients are rewritten, those of the mirror are not: they would differ")
+		k.complainAt(k.at(&m.Compare, m), "leave compare out, or the rewrite in line "+strconv.Itoa(rw.Pos.Line), "the answers to these clients are rewritten, but the mirror's answers are not: they would differ")
 	}
 	if u := k.find(m.Upstream); withFallbacks(k.find, to...)[u] {
 		fix := "write another upstream"

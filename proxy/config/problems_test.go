@@ -177,7 +177,7 @@ func TestProblems(t *testing.T) {
 			`1:87: "ff02::1" is a multicast address, to which there are no connections | write another one`,
 			`1:102: "/" is a directory | write the path of a socket, such as unix:/run/penstock/web.sock`,
 			`1:112: "." is a directory | write the path of a socket, such as unix:/run/penstock/web.sock`,
-			"1:137: 127.0.0.1:8 overlaps with that of listener a in /etc/p.yaml:1:122 | write another address or port, or leave one out",
+			"1:137: 127.0.0.1:8 overlaps with the address of listener a in /etc/p.yaml:1:122 | write another address or port, or leave one out",
 			`1:170: "::%lo" is not the addresses of an interface | write [::]:9 for all interfaces, or an address that lo has`,
 		}},
 		{listener("routes: [{match: {sni: ['*', 'a.*.b', 'ä.de', '*.x', '-a', '*.b.c.d']}, upstream: u}]"), []string{
@@ -214,22 +214,22 @@ upstreams:
 		}},
 		// Binds.
 		{"admin: {bind: '127.0.0.1:2', change_token: 'file:token'}\n" + "listeners: [{name: a, bind: [':1', '10.0.0.1:1', '[::1]:1'], upstream: u}, {name: b, bind: ['127.0.0.1:2', 'systemd:x', ':0', ':0'], upstream: u}, {name: c, bind: ['systemd:x', 'unix:/a/../b', '10.0.0.1:3', '10.0.0.2:3', '0.0.0.0:3', '10.0.0.1:3', 'unix:@n', 'unix:@n'], upstream: u}, {name: d, bind: 'unix:/b?mode=0600', upstream: u}]" + upstreams, []string{
-			"2:36: 10.0.0.1:1 overlaps with that of listener a in /etc/p.yaml:2:30 | write another address or port, or leave one out",
-			"2:50: [::1]:1 overlaps with that of listener a in /etc/p.yaml:2:30 | write another address or port, or leave one out",
-			"2:93: 127.0.0.1:2 overlaps with that of admin in /etc/p.yaml:1:15 | write another address or port, or leave one out",
-			"2:165: systemd:x overlaps with that of listener b in /etc/p.yaml:2:108 | write another address or port, or leave one out",
-			"2:222: 0.0.0.0:3 overlaps with that of listener c in /etc/p.yaml:2:194 | write another address or port, or leave one out",
-			"2:235: 10.0.0.1:3 overlaps with that of listener c in /etc/p.yaml:2:194 | write another address or port, or leave one out",
-			"2:260: unix:@n overlaps with that of listener c in /etc/p.yaml:2:249 | write another address or port, or leave one out",
-			"2:302: unix:/b?mode=0600 overlaps with that of listener c in /etc/p.yaml:2:178 | write another address or port, or leave one out",
+			"2:36: 10.0.0.1:1 overlaps with the address of listener a in /etc/p.yaml:2:30 | write another address or port, or leave one out",
+			"2:50: [::1]:1 overlaps with the address of listener a in /etc/p.yaml:2:30 | write another address or port, or leave one out",
+			"2:93: 127.0.0.1:2 overlaps with the address of admin in /etc/p.yaml:1:15 | write another address or port, or leave one out",
+			"2:165: systemd:x overlaps with the address of listener b in /etc/p.yaml:2:108 | write another address or port, or leave one out",
+			"2:222: 0.0.0.0:3 overlaps with the address of listener c in /etc/p.yaml:2:194 | write another address or port, or leave one out",
+			"2:235: 10.0.0.1:3 overlaps with the address of listener c in /etc/p.yaml:2:194 | write another address or port, or leave one out",
+			"2:260: unix:@n overlaps with the address of listener c in /etc/p.yaml:2:249 | write another address or port, or leave one out",
+			"2:302: unix:/b?mode=0600 overlaps with the address of listener c in /etc/p.yaml:2:178 | write another address or port, or leave one out",
 		}},
 		{"listeners: [{name: a, bind: ['0.0.0.0:1', '[::]:1', '127.0.0.1:1', '[::1]:1', 'g:1', ':1'], upstream: u}, {name: b, bind: ['[::1]:2', '0.0.0.0:2', '[::]:2', '[::ffff:1.2.3.4]:2'], upstream: u}]" + upstreams, []string{
-			"1:53: 127.0.0.1:1 overlaps with that of listener a in /etc/p.yaml:1:30 | write another address or port, or leave one out",
-			"1:68: [::1]:1 overlaps with that of listener a in /etc/p.yaml:1:43 | write another address or port, or leave one out",
+			"1:53: 127.0.0.1:1 overlaps with the address of listener a in /etc/p.yaml:1:30 | write another address or port, or leave one out",
+			"1:68: [::1]:1 overlaps with the address of listener a in /etc/p.yaml:1:43 | write another address or port, or leave one out",
 			`1:79: "g" is not an IP address | write an address of this machine, such as 10.0.0.5:1, or :1 for all of them`,
-			"1:86: :1 overlaps with that of listener a in /etc/p.yaml:1:30 | write another address or port, or leave one out",
-			"1:148: [::]:2 overlaps with that of listener b in /etc/p.yaml:1:124 | write another address or port, or leave one out",
-			"1:158: [::ffff:1.2.3.4]:2 overlaps with that of listener b in /etc/p.yaml:1:135 | write another address or port, or leave one out",
+			"1:86: :1 overlaps with the address of listener a in /etc/p.yaml:1:30 | write another address or port, or leave one out",
+			"1:148: [::]:2 overlaps with the address of listener b in /etc/p.yaml:1:124 | write another address or port, or leave one out",
+			"1:158: [::ffff:1.2.3.4]:2 overlaps with the address of listener b in /etc/p.yaml:1:135 | write another address or port, or leave one out",
 		}},
 		{"admin: {bind: ':9'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
 			"1:15: :9 is open to other machines | write unix:/path or 127.0.0.1:PORT, or add tls",
@@ -285,7 +285,7 @@ upstreams:
 		}},
 		{"metrics: {bind: ':1', allow: [], token: ''}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
 			"1:30: no source may scrape | write the sources of the scrapers, or all",
-			"2:29: :1 overlaps with that of metrics in /etc/p.yaml:1:17 | write another address or port, or leave one out",
+			"2:29: :1 overlaps with the address of metrics in /etc/p.yaml:1:17 | write another address or port, or leave one out",
 		}},
 		{"metrics: {bind: ':9'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{"1:10: allow is missing | write allow: [10.0.0.0/8]"}},
 		// Routes.

@@ -27,7 +27,7 @@ import (
 
 // adminFlags select the process that a command connects to.
 type adminFlags struct {
-	Config *string `placeholder:"FILE" help:"Ask the process of this configuration, which says where. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
+	Config *string `placeholder:"FILE" help:"Ask the process with this configuration, at the address in the file. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
 	accessFlags
 
 	path string // of the configuration that find has read to learn the address
@@ -207,7 +207,7 @@ func placeless(e *cli.Env, path string, section *config.Admin, problems []config
 			return findPrivate(e.Environment(), path)
 		}
 	case section == nil:
-		return "", fmt.Errorf(`%s: %w, so there is no place to ask at: write there, for example, %s`, display.Text(path), errAdminOff, adminExample)
+		return "", fmt.Errorf(`%s: %w, so its process cannot be asked: write there, for example, %s`, display.Text(path), errAdminOff, adminExample)
 	default:
 		return "", nil
 	}
@@ -217,7 +217,7 @@ func placeless(e *cli.Env, path string, section *config.Admin, problems []config
 		if at := listensElsewhere(searched(e.Environment()), path); at != "" {
 			instead = "--admin " + at
 		}
-		bad.Text += fmt.Sprintf("where to ask is not known because of that: write %s, or %s\n", display.Text(instead), or)
+		bad.Text += fmt.Sprintf("So the address to ask is not known: write %s, or %s\n", display.Text(instead), or)
 		if run := others(e.Environment()); run != "" {
 			bad.Text += run + "\n"
 		}
@@ -249,10 +249,10 @@ func failed(e *cli.Env, err error) error {
 // accessFlags are the address of a process, and the credentials for TCP. Each flag has an environment variable.
 type accessFlags struct {
 	Admin     *string `placeholder:"ADDR" help:"Ask here instead: unix:/path, or host:port. Also PENSTOCK_ADMIN."`
-	TokenFile *string `placeholder:"FILE" help:"Show the token in this file, of one line, over TCP. Also PENSTOCK_TOKEN_FILE. (default: the one of the configuration, if it may be read)"`
-	CA        *string `name:"ca" placeholder:"FILE" help:"Use TLS, and verify the server by these authorities, PEM, or by those of the system: system. Also PENSTOCK_CA."`
-	Cert      *string `placeholder:"FILE" help:"Show this certificate with TLS, PEM. Also PENSTOCK_CERT."`
-	Key       *string `placeholder:"FILE" help:"Use this private key of the certificate, PEM. Also PENSTOCK_KEY."`
+	TokenFile *string `placeholder:"FILE" help:"Authenticate over TCP by the token in this file, which has one line. Also PENSTOCK_TOKEN_FILE. (default: the token in the configuration, if it may be read)"`
+	CA        *string `name:"ca" placeholder:"FILE" help:"Use TLS, and verify the server by the authorities in this PEM file, or with system by the system's authorities. Also PENSTOCK_CA."`
+	Cert      *string `placeholder:"FILE" help:"Present this certificate (PEM) over TLS. Also PENSTOCK_CERT."`
+	Key       *string `placeholder:"FILE" help:"Use this private key (PEM) for the certificate. Also PENSTOCK_KEY."`
 }
 
 // address returns the address in a flag or in the environment, or "".
@@ -722,9 +722,9 @@ func heldBy(dir string, uid uint32) error {
 	of, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir():
-		return fmt.Errorf("%s: %w: it is a link, or a file", display.Text(dir), errDirectory)
+		return fmt.Errorf("%s: %w: it is a link or a file", display.Text(dir), errDirectory)
 	case !ok || of.Uid != uid && of.Uid != 0:
-		return fmt.Errorf("%s: %w: it is one of another user", display.Text(dir), errDirectory)
+		return fmt.Errorf("%s: %w: it belongs to another user", display.Text(dir), errDirectory)
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%s: %w: other users may write there: chmod go-w", display.Text(dir), errDirectory)
 	}

@@ -27,7 +27,7 @@ import (
 type endpointCmd struct {
 	List   endpointListCmd   `cmd:"" default:"withargs" help:"List the endpoints: state, weight, sessions, and what was changed by hand."`
 	Add    endpointAddCmd    `cmd:"" help:"Add an endpoint to an upstream, or undo its removal."`
-	Remove endpointRemoveCmd `cmd:"" help:"Remove an endpoint: one of the file or of discovery until its line there changes. on_removed applies to its sessions."`
+	Remove endpointRemoveCmd `cmd:"" help:"Remove an endpoint. An endpoint from the file or from discovery stays removed until its line there changes. on_removed applies to its sessions."`
 	Drain  endpointDrainCmd  `cmd:"" help:"Send an endpoint no more clients. Its sessions have drain_timeout, and its checks go on."`
 	Maint  endpointMaintCmd  `cmd:"" help:"Take an endpoint out whatever its checks say: no clients, and no checks. Its sessions go on."`
 	Ready  endpointReadyCmd  `cmd:"" help:"Send an endpoint clients again, after drain, maint or remove."`
@@ -105,7 +105,7 @@ type endpointAddCmd struct {
 	Upstream cli.Pair `arg:"" help:"The upstream; or UPSTREAM/ADDRESS for both."`
 	Address  string   `arg:"" help:"Its address: host:port or unix:/path."`
 	Name     string   `placeholder:"NAME" help:"Its name. (default: its address)"`
-	Weight   *int     `placeholder:"N" help:"Its weight. (default: 1; with --save of one that was added by hand: as it is)"`
+	Weight   *int     `placeholder:"N" help:"Its weight. (default: 1; with --save for an endpoint that was added by hand: its present weight)"`
 	Zone     string   `placeholder:"NAME" help:"Its zone."`
 
 	Backup      bool   `help:"Use it only if no other endpoint is usable; see backup_when."`
@@ -186,7 +186,7 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 
 // saveFlag also writes a change of an endpoint to the file.
 type saveFlag struct {
-	Save bool `help:"Write it to the configuration file as well, with the permissions of this command's user, and reload."`
+	Save bool `help:"Also write the change to the configuration file, with the permissions of this command's user, and reload."`
 }
 
 // change makes a change in the running process and, with --save, in the file.

@@ -17,16 +17,16 @@ import (
 type engineFlags struct {
 	Engine string `enum:"auto,splice,copy" default:"auto" placeholder:"auto|splice|copy" help:"How bytes are moved. (default: ${default})"`
 
-	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"How long the last bytes of a bulk transfer may wait while more of them are waited for (SO_RCVLOWAT), 100us to 1s. 0: bytes are passed on as they come. (default: ${default})"`
+	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"How long the last bytes of a bulk transfer may wait for more bytes (SO_RCVLOWAT), 100us to 1s. 0: bytes are passed on as they come. (default: ${default})"`
 	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"How long a loop lets bytes gather, at most, while many sessions carry bulk and nothing else goes on; at most 1ms. (default: ${default})"`
-	MaxPipeSize cli.Size   `default:"1MiB" placeholder:"SIZE" help:"How large the pipe of a session that carries bulk may grow, within fs.pipe-max-size; 64KiB has none grow. (default: ${default})"`
+	MaxPipeSize cli.Size   `default:"1MiB" placeholder:"SIZE" help:"How large the pipe of a session that carries bulk may grow, within fs.pipe-max-size; with 64KiB no pipe grows. (default: ${default})"`
 
 	Loops    *int       `placeholder:"N" help:"Event loops that serve, each on a thread of its own. (default: limits.loops.count of the configuration, or one for each CPU)"`
-	BusyPoll cli.Micros `default:"0" placeholder:"TIME" help:"For this time after each event, at most 1s, the loop polls instead of sleeping. That saves a wake-up, and uses up to one CPU per loop. (default: ${default})"`
+	BusyPoll cli.Micros `default:"0" placeholder:"TIME" help:"Poll for this time after each event, at most 1s, instead of sleeping. That saves a wake-up, and uses up to one CPU per loop. (default: ${default})"`
 
 	TurnCPU bool `hidden:"" help:"Measure the CPU time of loops' turns, for the summary's overruns."`
 
-	SchedBatch bool `default:"true" negatable:"" help:"While a loop has much to do its thread has SCHED_BATCH, see sched(7): it waits for a CPU that is busy, for as long as a time slice, instead of taking it, which saves much CPU where none is idle. --no-sched-batch leaves the policy alone. (default: on)"`
+	SchedBatch bool `default:"true" negatable:"" help:"Give a loop's thread SCHED_BATCH while it has much to do, see sched(7): it then waits for a busy CPU, up to a time slice, instead of taking it. That saves much CPU if none is idle. --no-sched-batch leaves the policy alone. (default: on)"`
 }
 
 // config sets the options from the flags.

@@ -72,7 +72,7 @@ func writeWhy(w io.Writer, y *admin.Why) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: %s of the time of %d %s\n", display.Text(y.Verdict), percent(y.Shares[y.Verdict]), y.Count, cmp.Or(map[bool]string{true: "session"}[y.Count == 1], "sessions"))
 	if y.Adopted > 0 {
-		fmt.Fprintf(&text, "of adopted sessions, which are %d of these, the time in the lane alone is known\n", y.Adopted)
+		fmt.Fprintf(&text, "%d of these sessions are adopted: only their time in the lane is known\n", y.Adopted)
 	}
 	if y.Most != nil {
 		fmt.Fprintf(&text, "%s: %d of %d sessions, %s of that time\n", display.Text(groupName(y.Most)), y.Most.Limited, y.Most.Sessions, percent(y.Most.Share))
@@ -126,7 +126,7 @@ func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 
 type traceCmd struct {
 	processFlags
-	PID    int         `name:"pid" placeholder:"N" help:"Trace another process, with its children, instead of the one that is asked for its status."`
+	PID    int         `name:"pid" placeholder:"N" help:"Trace another process with its children, instead of the running penstock."`
 	Cgroup string      `placeholder:"DIR" help:"Trace the processes of a cgroup instead, by its directory."`
 	For    cli.Timeout `default:"10s" placeholder:"TIME" help:"Trace for this long; a signal ends it earlier. (default: ${default})"`
 	JSON   bool        `name:"json" help:"Print JSON, with the events of each connection."`
@@ -195,7 +195,7 @@ func (c *traceCmd) write(w io.Writer, r *evidence.Report) error {
 
 type profileCmd struct {
 	processFlags
-	PID    int         `name:"pid" placeholder:"N" help:"Profile another process, of any program, with its children, instead of the one that is asked for its status."`
+	PID    int         `name:"pid" placeholder:"N" help:"Profile another process, of any program, with its children, instead of the running penstock."`
 	For    cli.Timeout `default:"10s" placeholder:"TIME" help:"Profile for this long, in whole seconds from 1s to 1m. (default: ${default})"`
 	Kernel bool        `negatable:"" default:"true" help:"Take the kernel's frames too, if perf events are allowed. (default: ${default})"`
 	Output string      `short:"o" placeholder:"FILE" help:"Write it here. (default: standard output)"`
@@ -408,7 +408,7 @@ func checkRunningLane(l *admin.Lane) (c doctor.Check, there bool) {
 	case admin.LaneOff:
 		c.State, c.Cost, c.Mend = doctor.Degraded, staysCost, []string{"penstock lane on"}
 	case admin.LaneBusy:
-		c.State, c.Cost, c.Mend = doctor.Degraded, staysCost, []string{"wait for the end of the process that has the lane", "bpftool net, which has one that was forgotten"}
+		c.State, c.Cost, c.Mend = doctor.Degraded, staysCost, []string{"wait for the end of the process that has the lane", "bpftool net, which lists a forgotten lane"}
 	case admin.LaneUnavailable:
 		c.State, c.Cost, c.Mend = doctor.Degraded, staysCost, []string{"penstock doctor, which has what is missing", "penstock check, which has what is wrong with devices and pins"}
 	}

@@ -12,9 +12,9 @@ import (
 
 type laneCmd struct {
 	List  laneListCmd  `cmd:"" default:"withargs" help:"List the sessions that have left user space, and why others stay (the default)."`
-	Off   laneOffCmd   `cmd:"" help:"Have no further session leave user space, until on or a restart, and have those that have left come back. With --keep, sessions that have left user space stay there."`
-	On    laneOnCmd    `cmd:"" help:"Have sessions leave user space again."`
-	Flush laneFlushCmd `cmd:"" help:"Reset the sessions that have left user space, on both sides in sequence. On a terminal it asks before."`
+	Off   laneOffCmd   `cmd:"" help:"Let no more sessions leave user space until penstock lane on or a restart, and bring back the sessions that have left. With --keep they stay where they are."`
+	On    laneOnCmd    `cmd:"" help:"Let sessions leave user space again."`
+	Flush laneFlushCmd `cmd:"" help:"Reset the sessions that have left user space, on both sides in sequence. On a terminal it asks first."`
 }
 
 type laneListCmd struct {
@@ -61,7 +61,7 @@ func writeLane(w io.Writer, l *admin.Lane) error {
 		_, err = fmt.Fprintln(w, "attempts that stayed in user space: "+listed(l.Stays))
 	}
 	if err == nil && len(l.Unrestored) > 0 {
-		_, err = fmt.Fprintln(w, "reset, for they could not come back: "+listed(l.Unrestored))
+		_, err = fmt.Fprintln(w, "reset because they could not come back: "+listed(l.Unrestored))
 	}
 	return err
 }

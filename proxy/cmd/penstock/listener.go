@@ -13,7 +13,7 @@ import (
 
 type listenerCmd struct {
 	List  listenerListCmd  `cmd:"" default:"withargs" help:"List the listeners."`
-	Drain listenerDrainCmd `cmd:"" help:"Close a listener: it accepts no more clients, until it is ready again or a reload changes its bind. Its sessions go on for the drain_timeout of their upstreams; those that are left then are reset."`
+	Drain listenerDrainCmd `cmd:"" help:"Close a listener: it accepts no more clients, until it is ready again or a reload changes its bind. Its sessions go on for the drain_timeout of their upstreams; then the remaining sessions are reset."`
 	Ready listenerReadyCmd `cmd:"" help:"Open a drained listener again."`
 }
 
@@ -64,7 +64,7 @@ func (c *listenerDrainCmd) Run(e *cli.Env) error {
 		case done.Sessions == 0:
 			sessions = "it has no sessions"
 		case done.Until.IsZero():
-			sessions += " being reset, for drain_timeout is 0"
+			sessions += " being reset, because drain_timeout is 0"
 		default:
 			sessions += fmt.Sprintf(" left: what has not ended by %s is reset then", done.Until.Local().Format(time.DateTime))
 		}

@@ -53,11 +53,11 @@ type commands struct {
 	Status   statusCmd   `cmd:"" help:"Show the status of listeners, upstreams, endpoints and connections."`
 	Sessions sessionsCmd `cmd:"" help:"List the clients that are served, and end sessions."`
 	Sources  sourcesCmd  `cmd:"" help:"List the sources of clients with the most connections, new connections, refusals or bytes."`
-	Deny     denyCmd     `cmd:"" help:"Deny sources for a time, and list those that are denied."`
+	Deny     denyCmd     `cmd:"" help:"Deny sources for a time, and list the denied sources."`
 	Page     pageCmd     `cmd:"" help:"Open the page of the running process in a browser."`
 	Why      whyCmd      `cmd:"" help:"Say what limits sessions: client, endpoint, a network, this process, a limit of bandwidth, or nothing."`
-	Mirror   mirrorCmd   `cmd:"" help:"Report how the answers of mirrors compare with those that clients get, and fail a pipeline if they differ."`
-	Lane     laneCmd     `cmd:"" help:"List the sessions that have left user space, reset them, and switch that off and on."`
+	Mirror   mirrorCmd   `cmd:"" help:"Compare the answers of mirrors with the answers that clients get, and fail a pipeline if they differ."`
+	Lane     laneCmd     `cmd:"" help:"List or reset the sessions that have left user space, and switch the lane off and on."`
 	Listener listenerCmd `cmd:"" help:"List the listeners; drain one."`
 	Split    splitCmd    `cmd:"" help:"List the splits; set the percentages of one."`
 	Process  processCmd  `cmd:"" help:"Show the state of the process; drain it."`

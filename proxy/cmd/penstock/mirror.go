@@ -21,7 +21,7 @@ type mirrorCmd struct {
 	adminFlags
 	Listener string   `arg:"" optional:"" help:"The mirrors of this listener alone."`
 	FailIf   []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit code 3 if the condition holds for a comparison, and 4 if too little is known, as there are too few answers or more than 1 % of the sessions were not compared to their end: 'different>0.1%', 'different>=1', 'slower>5ms' (by the median), 'p99>20ms', 'slower>60%', 'compared<1000', 'stopped>5%', or a reason for which mirrors end, 'behind>1%'. May be repeated."`
-	Reset    bool     `help:"Print the report, and have the next one count from now on: mirrors that ended, and answers that were compared."`
+	Reset    bool     `help:"Print the report, and start the next one: it counts mirrors that end, and answers that are compared, from now on."`
 	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
@@ -161,8 +161,8 @@ func writeComparison(text *strings.Builder, listener string, k *admin.Comparison
 		n    int64
 		text string
 	}{
-		{k.Unnamed, "sessions whose methods are unknown, as not all that the client sent was seen"},
-		{k.ShadowUnframed, "sessions in which the answers of the mirror were not " + k.Framing},
+		{k.Unnamed, "sessions with unknown methods, because not everything that the client sent was seen"},
+		{k.ShadowUnframed, "sessions with answers of the mirror that were not " + k.Framing},
 		{k.MaskLimited, "places in long answers where a mask was not given all bytes"},
 	} {
 		if note.n > 0 {

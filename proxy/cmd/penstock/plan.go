@@ -151,7 +151,7 @@ func (r *daemon) Plan(ctx context.Context, path string, trusted bool) (admin.Pla
 	switch {
 	case !other:
 	case !trusted:
-		return admin.Plan{}, fmt.Errorf("%w: %s is another file than the one in force, which the process reads for root and for its own user alone, over its unix socket: write penstock plan as one of these, or penstock check %[2]s, or ask for the plan of %s", admin.ErrForbidden, path, here)
+		return admin.Plan{}, fmt.Errorf("%w: %s is not the file in force, and the process reads other files only for root and its own user, over its unix socket: run penstock plan as one of them, or penstock check %[2]s, or ask for the plan of %s", admin.ErrForbidden, path, here)
 	default:
 		read = func() (*config.Config, []*config.Unknown, error) { return knownConfig(path, r.env) }
 	}
@@ -160,7 +160,7 @@ func (r *daemon) Plan(ctx context.Context, path string, trusted bool) (admin.Pla
 	case errors.Is(err, errBusy):
 		return admin.Plan{}, err
 	case err != nil && other:
-		return admin.Plan{}, fmt.Errorf("%w: the process that runs cannot use %s: penstock check says why, or the process may not read it, or has other variables in its environment", admin.ErrInvalid, path)
+		return admin.Plan{}, fmt.Errorf("%w: the running process cannot use %s: run penstock check. If it finds nothing, the process may not read a file, or has other environment variables", admin.ErrInvalid, path)
 	case err != nil:
 		return admin.Plan{}, err
 	}

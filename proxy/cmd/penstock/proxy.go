@@ -21,9 +21,9 @@ type proxyCmd struct {
 
 	SourceAddress string `placeholder:"IP" help:"Local address to connect to endpoints from. (default: the kernel chooses)"`
 
-	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"For the attempt to reach one endpoint, all its addresses together. 0 is off, for this and all timeouts. (default: ${default})"`
-	IdleTimeout      cli.Timeout `default:"1h" placeholder:"TIME" help:"Ends a session in which no byte moved for this long. (default: ${default})"`
-	HalfCloseTimeout cli.Timeout `default:"1m" placeholder:"TIME" help:"The same, once one side has sent its end of file. (default: ${default})"`
+	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"Limit the attempt to reach an endpoint, all its addresses together. 0 switches this or any other timeout off. (default: ${default})"`
+	IdleTimeout      cli.Timeout `default:"1h" placeholder:"TIME" help:"End a session in which no byte moved for this long. (default: ${default})"`
+	HalfCloseTimeout cli.Timeout `default:"1m" placeholder:"TIME" help:"The same after one side has sent its end of file. (default: ${default})"`
 	UserTimeout      cli.Timeout `default:"30s" placeholder:"TIME" help:"How long a peer may leave bytes unacknowledged, or probes of its closed window or of an idle connection unanswered. (default: ${default})"`
 
 	MaxConnections *int64 `placeholder:"N" help:"Connections served at once; at the limit accepting pauses. (default, and most: as many as RLIMIT_NOFILE allows)"`

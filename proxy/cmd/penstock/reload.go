@@ -85,7 +85,7 @@ func boundWords(bound string) string {
 
 type confirmCmd struct {
 	processFlags
-	Generation *int `placeholder:"N" help:"Confirm this generation, as penstock reload has printed it, and no other. (default: the one that waits)"`
+	Generation *int `placeholder:"N" help:"Confirm this generation, as penstock reload has printed it, and no other. (default: the pending one)"`
 }
 
 // Run confirms the pending reload.
@@ -106,7 +106,7 @@ func (c *confirmCmd) Run(e *cli.Env) error {
 
 type rollbackCmd struct {
 	processFlags
-	To   *int `placeholder:"N" help:"Return to this generation. (default: the one before)"`
+	To   *int `placeholder:"N" help:"Return to this generation. (default: the previous one)"`
 	List bool `help:"List the generations that a rollback can return to, with their changes, and change nothing."`
 }
 

@@ -172,10 +172,10 @@ type sessionsEndCmd struct {
 	Over      cli.Timeout `placeholder:"TIME" help:"Spread the ends over a time, at random, so that their clients do not all come back together."`
 	Grace     cli.Timeout `placeholder:"TIME" help:"Wait this long for each session to become quiet; then it goes on, and the exit code is 3. (default: 30s)"`
 	Quiet     cli.Timeout `placeholder:"TIME" help:"A session counts as quiet if no byte has moved for this time, and the last one came from the endpoint. Whether an answer was whole is not known: write a time that is longer than the pauses of the endpoints' answers. 1s will do where each question has one answer, in one piece, and TLS, HTTP/2 and pipelining are not spoken. (default: 10s)"`
-	ThenReset bool        `help:"End those as well that are not quiet after --grace."`
+	ThenReset bool        `help:"After --grace, also end the sessions that are not quiet."`
 	DryRun    bool        `help:"Say how many there are, and end none."`
 	Yes       bool        `help:"Do not ask on a terminal."`
-	Stop      bool        `help:"Call off the ends that are under way: the rest of their sessions goes on."`
+	Stop      bool        `help:"Stop the requests in progress: sessions that have not ended go on."`
 	JSON      bool        `name:"json" help:"Print JSON."`
 }
 
@@ -206,11 +206,11 @@ func (c *sessionsEndCmd) endQuery() (admin.EndQuery, error) {
 	}
 	switch {
 	case selected.Selects() && c.All:
-		return admin.EndQuery{}, cli.Usagef("sessions end: --all is without the other ways to select: leave it out, or them")
+		return admin.EndQuery{}, cli.Usagef("sessions end: --all selects every session: leave it out, or the other flags")
 	case !selected.Selects() && !c.All:
 		return admin.EndQuery{}, cli.Usagef("sessions end: write which: --endpoint, --upstream, --listener, --source, --older, --idle, --bytes, --state, --verdict, --id, or --all (see: penstock sessions end --help)")
 	case slices.Contains(admin.StatesWithoutEndpoint, c.State):
-		return admin.EndQuery{}, cli.Usagef("sessions end: --state %s: these clients have no endpoint yet, and no session that could end: penstock deny add SOURCE --for TIME refuses those that wait, too", c.State)
+		return admin.EndQuery{}, cli.Usagef("sessions end: --state %s: these clients have no endpoint yet, and no session that could end: penstock deny add SOURCE --for TIME refuses waiting clients too", c.State)
 	case c.Now && (c.Grace != 0 || c.Quiet != 0 || c.ThenReset):
 		return admin.EndQuery{}, cli.Usagef("sessions end: --grace, --quiet and --then-reset are for sessions that end gently: leave them out, or --now")
 	}
@@ -291,7 +291,7 @@ func whenEnded(q *admin.EndQuery, n int64) string {
 	if q.ThenReset {
 		late = "ends all the same"
 	}
-	return fmt.Sprintf(": none at once; each ends as soon as%s it has moved no byte for %v, the last from its endpoint; one that has not been quiet within %v%s %s", turn, quiet, grace, since, late)
+	return fmt.Sprintf(": none at once; each ends as soon as%s it has moved no byte for %v, the last from its endpoint; a session that has not been quiet within %v%s %s", turn, quiet, grace, since, late)
 }
 
 // writeAside warns of clients that are not sessions, and of sessions that cannot be quiet.

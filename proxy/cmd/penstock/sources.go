@@ -14,7 +14,7 @@ import (
 
 type sourcesCmd struct {
 	processFlags
-	By      string `placeholder:"ORDER" enum:"connections,rate,refusals,bytes" default:"connections" help:"List those with the most of this first: connections, rate, refusals or bytes. (default: ${default})"`
+	By      string `placeholder:"ORDER" enum:"connections,rate,refusals,bytes" default:"connections" help:"List the sources with the most of this first: connections, rate, refusals or bytes. (default: ${default})"`
 	Top     int    `placeholder:"N" default:"20" help:"List at most this many. (default: ${default})"`
 	Prefix  int    `placeholder:"BITS" default:"32" help:"Take this many bits of an IPv4 address for one source. (default: ${default})"`
 	Prefix6 int    `name:"prefix6" placeholder:"BITS" default:"64" help:"Take this many bits of an IPv6 address for one source. (default: ${default})"`
@@ -55,7 +55,7 @@ type denyAddCmd struct {
 	Source   string   `arg:"" help:"An address, a prefix, unix, unix:uid=1000, unix:gid=1000 or all."`
 	For      cli.Span `required:"" placeholder:"TIME" help:"Deny it for this long, such as 1h or 7d."`
 	Listener string   `placeholder:"NAME" help:"Deny it at that listener alone."`
-	End      bool     `help:"End the source's sessions, too, at once."`
+	End      bool     `help:"Also end the source's sessions at once."`
 	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
@@ -109,7 +109,7 @@ func writeGoingOn(w io.Writer, n int64, q *admin.SessionQuery) error {
 type denyRemoveCmd struct {
 	adminFlags
 	Source   string `arg:"" names:"denial" help:"The source, as penstock deny list has it."`
-	Listener string `placeholder:"NAME" help:"The listener of the denial, if it is of one."`
+	Listener string `placeholder:"NAME" help:"The listener of the denial, if it is for one listener."`
 }
 
 // Run ends a denial.

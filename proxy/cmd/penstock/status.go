@@ -23,10 +23,10 @@ type statusCmd struct {
 	processFlags
 	JSON     bool   `name:"json" help:"Print JSON, with everything that is counted."`
 	Problems bool   `help:"Show only the problems."`
-	All      bool   `help:"Show every endpoint. Without it, more than 40 endpoints are summed up, and those with a problem or a change by hand are listed."`
+	All      bool   `help:"Show every endpoint. Without it, more than 40 endpoints are summed up, and only endpoints with a problem or a change by hand are listed."`
 	Listener string `placeholder:"NAME" help:"Show only this listener, beside the process."`
 	Upstream string `placeholder:"NAME" help:"Show only this upstream, beside the process."`
-	ExitCode bool   `help:"Exit with 3 if there are warnings, and with 4 if clients are not served. With --listener or --upstream only its own problems and those of the process count."`
+	ExitCode bool   `help:"Exit with 3 if there are warnings, and with 4 if clients are not served. With --listener or --upstream only its own problems and the process's problems count."`
 }
 
 // Run prints the status of a running process.
@@ -184,7 +184,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	}
 	t.row("connections", "", "", clients(s.Connections)+", "+traffic(s.Bytes))
 	if s.Lost > 0 {
-		t.note("%s had arrived, and the other side did not take them before its session ended", display.Bytes(s.Lost))
+		t.note("%s had arrived, but the other side did not take them before the session ended", display.Bytes(s.Lost))
 	}
 	for _, reason := range slices.Sorted(maps.Keys(s.Fallbacks)) {
 		t.note("%s copied, not spliced: %s", plural(s.Fallbacks[reason], "direction was", "directions were"), cmp.Or(copiedBecause[reason], reason))
@@ -660,16 +660,16 @@ func (t *statusText) rewrites(r *admin.Rewrites) {
 	}
 	t.note("%s", text)
 	for _, m := range r.Modules {
-		t.note("rewritten %s by %s (%s), of which sessions have %d instances", m.Direction, m.File, m.Engine, m.Instances)
+		t.note("rewritten %s by %s (%s), with %d instances in use", m.Direction, m.File, m.Engine, m.Instances)
 	}
 	if len(r.Modules) > 0 {
 		t.note("modules: %d calls of %s, which made %s", r.Calls, mean(r.TimeUs, r.Calls), display.Bytes(r.BytesOut))
 	}
 	if len(r.Reset) > 0 {
-		t.note("sessions reset, whose bytes could not be rewritten%s", byReason(r.Reset))
+		t.note("sessions reset because their bytes could not be rewritten%s", byReason(r.Reset))
 	}
 	if len(r.Passed) > 0 {
-		t.note("sessions whose bytes have gone on as they came, because a module had failed%s", byReason(r.Passed))
+		t.note("sessions that went on unchanged because a module had failed%s", byReason(r.Passed))
 	}
 }
 

@@ -83,7 +83,7 @@ WARNING  generation 3 waits
 process         7      serving               generation 3, for 2m0s; up 1h0m0s
       generation 3 waits to be confirmed until 10:01:30 (in 1m30s), or is taken back; sooner if failures>50 (4 until now)
 connections                                  active 496 of 496 (limit), accepted 5, refused 1, in 1.20 MB, out 3.40 GB
-      17 B had arrived, and the other side did not take them before its session ended
+      17 B had arrived, but the other side did not take them before the session ended
       2 directions were copied, not spliced: urgent bytes came
 pipes                                        leased 3, idle 5, made 9, reused 100
 traces                 2.5 %                 sampled 100 of 5 clients, exported 30, open 10, queued 20
@@ -99,10 +99,10 @@ listener        web    paused (connections)  active 3 of 4, accepted 0, refused 
       route 0 is split (sni: [a.test]): shop 95 %, shop-next 5 %
       mirrors to shadow: 2 running, 8 ended (complete 7, late 1); 3.00 MB teed, 4.00 kB copied, 17 B undelivered
       rewritten: 2.00 MB in 3 sessions, which is not zero-copy; 1 clients refused, for want of descriptors
-      rewritten up by /m.wasm (compiler), of which sessions have 3 instances
+      rewritten up by /m.wasm (compiler), with 3 instances in use
       modules: 4 calls of 25µs, which made 3.00 MB
-      sessions reset, whose bytes could not be rewritten (trap 1)
-      sessions whose bytes have gone on as they came, because a module had failed (timeout 2)
+      sessions reset because their bytes could not be rewritten (trap 1)
+      sessions that went on unchanged because a module had failed (timeout 2)
 upstream        shop   first, breaker open   active 0, waiting 0, held 3, in 1.20 MB, out 3.40 GB
       breaker open until 10:01:00 (in 1m0s): 9 of 9 connections failed
       congestion control: bbr; 3 connections were refused it

@@ -92,9 +92,9 @@ func TestWhenEnded(t *testing.T) {
 		want  string
 	}{
 		{admin.EndQuery{}, 0, ""},
-		{admin.EndQuery{}, 12, ": none at once; each ends as soon as it has moved no byte for 10s, the last from its endpoint; one that has not been quiet within 30s goes on"},
-		{admin.EndQuery{Quiet: time.Second, Grace: 2 * time.Minute, ThenReset: true}, 2, ": none at once; each ends as soon as it has moved no byte for 1s, the last from its endpoint; one that has not been quiet within 2m0s ends all the same"},
-		{admin.EndQuery{Over: 5 * time.Minute}, 2, ": none at once; each ends as soon as its moment comes, at random within 5m0s, and it has moved no byte for 10s, the last from its endpoint; one that has not been quiet within 30s of it goes on"},
+		{admin.EndQuery{}, 12, ": none at once; each ends as soon as it has moved no byte for 10s, the last from its endpoint; a session that has not been quiet within 30s goes on"},
+		{admin.EndQuery{Quiet: time.Second, Grace: 2 * time.Minute, ThenReset: true}, 2, ": none at once; each ends as soon as it has moved no byte for 1s, the last from its endpoint; a session that has not been quiet within 2m0s ends all the same"},
+		{admin.EndQuery{Over: 5 * time.Minute}, 2, ": none at once; each ends as soon as its moment comes, at random within 5m0s, and it has moved no byte for 10s, the last from its endpoint; a session that has not been quiet within 30s of it goes on"},
 		{admin.EndQuery{Now: true}, 2, ": all end at once, in the middle of whatever they do"},
 		{admin.EndQuery{Now: true, Over: time.Minute}, 2, ": each ends at a random moment within 1m0s, in the middle of whatever it does"},
 	} {

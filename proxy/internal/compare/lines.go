@@ -181,10 +181,10 @@ func checkPattern(pattern string) error {
 		return fmt.Errorf("pattern %q: %w: write a regular expression of RE2", pattern, err)
 	}
 	if n := instructions(re); n > maxInstructions {
-		return fmt.Errorf("pattern %q: it has %d instructions, of which each may take its time for each byte: write at most %d, such as + for {2,900}", pattern, n, maxInstructions)
+		return fmt.Errorf("pattern %q: it has %d instructions, and each of them may take time for each byte: write at most %d, such as + for {2,900}", pattern, n, maxInstructions)
 	}
 	if re.MatchString("") {
-		return fmt.Errorf("pattern %q: it matches nothing at all: write one that needs a byte", pattern)
+		return fmt.Errorf("pattern %q: it matches the empty text: write a pattern that needs a byte", pattern)
 	}
 	return nil
 }

@@ -630,5 +630,5 @@ func sharedNote(sockets []Socket) []string {
 		return nil
 	}
 	slices.Sort(shared)
-	return []string{"other processes listen at " + strings.Join(shared, ", ") + " too: events of their clients cannot be distinguished from those of the traced ones"}
+	return []string{"other processes listen at " + strings.Join(shared, ", ") + " too: events of their clients are counted like events of the traced processes' clients"}
 }

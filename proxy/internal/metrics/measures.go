@@ -196,7 +196,7 @@ var processFamilies = []processFamily{
 	{Family: gauge("penstock_draining", "1 while the process drains before its end."), collect: boolean(func(s *Sample) bool { return s.Process.State == admin.Draining })},
 	{Family: counter("penstock_refused_total", "Clients that were refused. reason is the stage.", "reason"), collect: func(s *Sample, emit emitter) { emitAll(emit, s.Process.EveryRefusal) }},
 	{Family: counter("penstock_left_total", "Clients that have gone before they had an endpoint."), collect: number(func(s *Sample) int64 { return s.Process.Connections.Left })},
-	{Family: counter("penstock_bytes_total", "Bytes of all sessions, of those that run, too; "+byDirection, "direction", "engine"), collect: collectBytes},
+	{Family: counter("penstock_bytes_total", "Bytes of all sessions, running ones included; "+byDirection, "direction", "engine"), collect: collectBytes},
 	{Family: gauge("penstock_lane_on", "1 if sessions may leave user space."), collect: boolean(func(s *Sample) bool { return s.lane().State == admin.LaneOn })},
 	{Family: counter("penstock_engine_changes_total", "Changes of a direction of a session: splice (from copying to splicing), copy (back), larger_pipe, mark_raised and mark_lowered (low-water mark of a socket).", "to"), collect: collectEngine},
 	{Family: gauge("penstock_pipes", "Pipes now: leased (with bytes in flight) or idle.", "state"), collect: collectPipes},
@@ -205,13 +205,13 @@ var processFamilies = []processFamily{
 	{Family: counter("penstock_arena_residues_total", "Times that the bytes of a blocked destination were kept in it, or on the heap because there was no room.", "in"), collect: collectResidues},
 	{Family: counter("penstock_health_transitions_total", "Changes of the state of endpoints and circuit breakers."), collect: named("transitions")},
 	{Family: counter("penstock_hellos_missing_total", "Clients that were served without a ClientHello."), collect: named("hellos_missing")},
-	{Family: counter("penstock_session_log_dropped_total", "Lines of the session log that were dropped. reason is ring (that of a loop was full), destination (it took no more) or rate (more than per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "ring", "destination", "rate") }},
+	{Family: counter("penstock_session_log_dropped_total", "Lines of the session log that were dropped. reason is ring (the ring of a loop was full), destination (it took no more) or rate (more than per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "ring", "destination", "rate") }},
 	{Family: counter("penstock_spans_dropped_total", "Spans that the collector does not have. reason is queue_full, refused (by the collector), unavailable (it was not reached) or shutdown.", "reason"), collect: func(s *Sample, emit emitter) {
 		emitEach(emit, s.traces().Dropped, "queue_full", "refused", "unavailable", "shutdown")
 	}},
 	{Family: gauge("penstock_config_generation", "Number of the configuration in force."), collect: number(func(s *Sample) int64 { return int64(s.Config.Generation) })},
 	{Family: gauge("penstock_config_unconfirmed", "1 while a reload waits to be confirmed."), collect: boolean(func(s *Sample) bool { return s.Config.Unconfirmed })},
-	{Family: gauge("penstock_config_restart_keys", "Keys of the configuration whose values take effect when the process is started again."), collect: number(func(s *Sample) int64 { return int64(len(s.Process.Restart)) })},
+	{Family: gauge("penstock_config_restart_keys", "Keys with a new value that takes effect when the process is started again."), collect: number(func(s *Sample) int64 { return int64(len(s.Process.Restart)) })},
 	{Family: counter("penstock_config_reloads_total", "Attempts to reload by result: success, refused (nothing was changed) or rolled_back (after a success).", "result"), collect: collectReloads},
 	{Family: gauge("penstock_config_last_reload_successful", "1 if the last attempt to load the configuration has succeeded."), collect: boolean(func(s *Sample) bool { return s.Config.LastOK })},
 	{Family: gauge("penstock_config_last_reload_success_timestamp_seconds", "Time of the last load that has succeeded, since the epoch."), collect: one(func(s *Sample) float64 { return seconds(s.Config.LastSuccess) })},
@@ -401,7 +401,7 @@ const (
 	byDirection = "direction is client_to_endpoint or endpoint_to_client, engine is splice (the bytes were not in the memory of the process), copy, or lane (as packets, of sessions that have left user space)."
 	byClose     = "reason is closed, reset, error, idle, half_close, lifetime, first_byte, canceled, operator or other; by is client, endpoint, timeout, penstock, operator or unknown. Reasons that did not occur are left out."
 	connects    = "Time from the choice of an endpoint until there is a connection to it, the look-up of its name and a TLS handshake included; connections that failed are not counted."
-	limited     = "Time of the sessions that have ended, of 100 ms or more, by the cause that limited it: verdict is client, client_network, endpoint, endpoint_network, proxy, limit, idle or unknown (docs/seeing.md)."
+	limited     = "Time of ended sessions that lasted 100 ms or more, by the cause that limited them: verdict is client, client_network, endpoint, endpoint_network, proxy, limit, idle or unknown (docs/seeing.md)."
 	lasted      = "Time from the beginning of a session to its end; sessions that run are not counted."
 )
 
@@ -414,7 +414,7 @@ var listenerFamilies = []objectFamily[Listener]{
 	}},
 	{counter("penstock_listener_refused_total", "Clients that were refused. reason is the first cause, upstream if no endpoint took the client.", "listener", "reason"), func(e *encoder, l *Listener) { e.list("reason", l.Refused) }},
 	{counter("penstock_listener_limited_seconds_total", limited, "listener", "verdict"), func(e *encoder, l *Listener) { e.limited(&l.Seconds) }},
-	{counter("penstock_listener_bytes_total", "Bytes of its sessions, of those that run, too; "+byDirection, "listener", "direction", "engine"), func(e *encoder, l *Listener) { e.bytes(&l.Bytes) }},
+	{counter("penstock_listener_bytes_total", "Bytes of its sessions, running ones included; "+byDirection, "listener", "direction", "engine"), func(e *encoder, l *Listener) { e.bytes(&l.Bytes) }},
 	{counter("penstock_listener_closes_total", "Sessions that have ended; "+byClose, "listener", "reason", "by"), func(e *encoder, l *Listener) { e.closes(&l.Tally) }},
 	{histogram("penstock_listener_connect_seconds", connects+" Those to original destinations (transparent) are not counted.", "listener"), func(e *encoder, l *Listener) { e.histogram(&connectLabels, &l.Tally.Connects) }},
 	{histogram("penstock_listener_session_seconds", lasted, "listener"), func(e *encoder, l *Listener) { e.histogram(&sessionLabels, &l.Tally.Sessions) }},
@@ -440,14 +440,14 @@ var listenerFamilies = []objectFamily[Listener]{
 		})
 	}},
 	{gauge("penstock_listener_certificate_not_after_seconds", "End of the validity of a certificate that is shown to clients, as a time since the epoch.", "listener", "path"), func(e *encoder, l *Listener) { e.certificates(l.Certificates) }},
-	{counter("penstock_listener_tls_handshakes_total", "TLS handshakes with clients that were completed. resumed is true for those with a ticket.", "listener", "resumed"), func(e *encoder, l *Listener) { e.handshakes(l.Handshakes) }},
+	{counter("penstock_listener_tls_handshakes_total", "TLS handshakes with clients that were completed. resumed is true for handshakes with a ticket.", "listener", "resumed"), func(e *encoder, l *Listener) { e.handshakes(l.Handshakes) }},
 	{counter("penstock_listener_tls_handshake_failures_total", "TLS handshakes with clients that failed. Causes that did not occur are left out.", "listener", "cause"), func(e *encoder, l *Listener) { e.handshakeFailures(l.Handshakes) }},
 	{counter("penstock_listener_keyed_sessions_total", "Sessions that have begun, by the property of their clients that metrics_by names: by is the property, value one of metrics_by.values, other for another one, unknown if the client has none.", "listener", "by", "value"), func(e *encoder, l *Listener) {
 		for i := range l.Keyed {
 			e.int(l.keyLabels(i), l.Keyed[i].Sessions)
 		}
 	}},
-	{counter("penstock_listener_keyed_bytes_total", "Bytes of these sessions, of those that run, too; "+byDirection, "listener", "by", "value", "direction", "engine"), func(e *encoder, l *Listener) {
+	{counter("penstock_listener_keyed_bytes_total", "Bytes of these sessions, running ones included; "+byDirection, "listener", "by", "value", "direction", "engine"), func(e *encoder, l *Listener) {
 		for i := range l.Keyed {
 			e.bytesOf(l.keyLabels(i), &l.Keyed[i].Bytes)
 		}
@@ -484,7 +484,7 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.int(e.cached("result", "failed"), c.Failed)
 		}
 	}},
-	{counter("penstock_mirror_bytes_total", "Bytes of mirrors, of those that run counted about every second. to is teed (taken by the mirror's endpoint, and never in the memory of the process), copied (likewise, by a copy), undelivered (not taken), or answered (by the endpoint, and thrown away).", "listener", "to"), func(e *encoder, l *Listener) {
+	{counter("penstock_mirror_bytes_total", "Bytes of mirrors. Running mirrors are counted about every second. to is teed (taken by the mirror's endpoint, and never in the memory of the process), copied (likewise, by a copy), undelivered (not taken), or answered (by the endpoint, and thrown away).", "listener", "to"), func(e *encoder, l *Listener) {
 		if m := l.Mirrors; m != nil {
 			e.int(e.cached("to", "teed"), m.Teed)
 			e.int(e.cached("to", "copied"), m.Copied)
@@ -492,7 +492,7 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.int(e.cached("to", "answered"), m.Answered)
 		}
 	}},
-	{counter("penstock_mirror_compared_total", "Answers of mirrors that were compared with those of clients. result is equal, different, masked (not compared) or unsettled (equal as far as they came). Like the next two it is left out where no answers are compared, and is reset with the report (docs/mirror.md).", "listener", "result"), func(e *encoder, l *Listener) {
+	{counter("penstock_mirror_compared_total", "Answers of mirrors that were compared with the clients' answers. result is equal, different, masked (not compared) or unsettled (equal as far as they came). This metric and the next two are left out where no answers are compared, and are reset with the report (docs/mirror.md).", "listener", "result"), func(e *encoder, l *Listener) {
 		l.comparisons(func(k *admin.Comparison) {
 			e.int(e.cached("result", "equal"), k.Equal)
 			e.int(e.cached("result", "different"), k.Different)
@@ -507,14 +507,14 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.int(e.cached("shadow", "alike"), k.Lag.Alike)
 		})
 	}},
-	{counter("penstock_mirror_compare_stopped_total", "Sessions of which not all answers were compared. Reasons (docs/mirror.md) that did not occur are left out.", "listener", "reason"), func(e *encoder, l *Listener) {
+	{counter("penstock_mirror_compare_stopped_total", "Sessions with answers that were not compared. Reasons (docs/mirror.md) that did not occur are left out.", "listener", "reason"), func(e *encoder, l *Listener) {
 		l.comparisons(func(k *admin.Comparison) {
 			for _, reason := range sorted(k.Stopped) {
 				e.int(e.cached("reason", reason), k.Stopped[reason])
 			}
 		})
 	}},
-	{counter("penstock_rewrite_reset_total", "Sessions that were reset, because the bytes to be rewritten could not be. Reasons are encrypted, by TLS or SSH, and of the module trap, timeout, memory, stack, exit, start, answer, buffer, overload, and denied, by the module itself (docs/filters.md).", "listener", "reason"), func(e *encoder, l *Listener) {
+	{counter("penstock_rewrite_reset_total", "Sessions that were reset because their bytes could not be rewritten. Reasons are encrypted (by TLS or SSH), denied (by the module), and failures of the module: trap, timeout, memory, stack, exit, start, answer, buffer or overload (docs/filters.md).", "listener", "reason"), func(e *encoder, l *Listener) {
 		if r := l.Rewrites; r != nil {
 			for _, reason := range sorted(r.Reset) {
 				e.int(e.cached("reason", reason), r.Reset[reason])
@@ -526,7 +526,7 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.int("", r.Calls)
 		}
 	}},
-	{counter("penstock_rewrite_module_seconds_total", "Time of these calls.", "listener"), func(e *encoder, l *Listener) {
+	{counter("penstock_rewrite_module_seconds_total", "Time that calls of modules took.", "listener"), func(e *encoder, l *Listener) {
 		if r := l.Rewrites; r != nil && len(r.Modules) > 0 {
 			e.name("", "")
 			e.buf = strconv.AppendFloat(e.buf, float64(r.TimeUs)/1e6, 'f', -1, 64)
@@ -584,7 +584,7 @@ var endpointStates = []admin.State{admin.Up, admin.Down, admin.Standby, admin.Ej
 // upstreamFamilies are the families with the label upstream.
 var upstreamFamilies = []objectFamily[Upstream]{
 	{counter("penstock_upstream_refused_total", "Clients that got no endpoint, by reason.", "upstream", "reason"), func(e *encoder, u *Upstream) { e.list("reason", u.Refused) }},
-	{gauge("penstock_upstream_endpoints", "Endpoints by state. One whose circuit breaker is open counts by its other state.", "upstream", "state"), func(e *encoder, u *Upstream) {
+	{gauge("penstock_upstream_endpoints", "Endpoints by state. An endpoint with an open circuit breaker counts by its other state.", "upstream", "state"), func(e *encoder, u *Upstream) {
 		for _, state := range endpointStates {
 			e.int(e.cached("state", string(state)), u.States[state])
 		}
@@ -602,12 +602,12 @@ var upstreamFamilies = []objectFamily[Upstream]{
 			e.int("", u.Opened)
 		}
 	}},
-	{gauge("penstock_upstream_breaker_load", "Connections that count for a limit of circuit_breaker: connections, or pending for those being made. Left out: no such limit.", "upstream", "limit"), func(e *encoder, u *Upstream) {
+	{gauge("penstock_upstream_breaker_load", "Connections that count for a limit of circuit_breaker: connections, or pending (connections being made). Left out: no such limit.", "upstream", "limit"), func(e *encoder, u *Upstream) {
 		u.limits(e, u.Connections, u.Connecting)
 	}},
 	{gauge("penstock_upstream_breaker_limit", "The limit.", "upstream", "limit"), func(e *encoder, u *Upstream) { u.limits(e, u.Most, u.MostConnecting) }},
 	{counter("penstock_upstream_limited_seconds_total", limited, "upstream", "verdict"), func(e *encoder, u *Upstream) { e.limited(&u.Seconds) }},
-	{counter("penstock_upstream_bytes_total", "Bytes of sessions with its endpoints, of those that run, too; "+byDirection, "upstream", "direction", "engine"), func(e *encoder, u *Upstream) { e.bytes(&u.Bytes) }},
+	{counter("penstock_upstream_bytes_total", "Bytes of sessions with its endpoints, running ones included; "+byDirection, "upstream", "direction", "engine"), func(e *encoder, u *Upstream) { e.bytes(&u.Bytes) }},
 	{counter("penstock_upstream_closes_total", "Sessions that have ended; "+byClose, "upstream", "reason", "by"), func(e *encoder, u *Upstream) { e.closes(&u.Tally) }},
 	{histogram("penstock_upstream_connect_seconds", connects, "upstream"), func(e *encoder, u *Upstream) { e.histogram(&connectLabels, &u.Tally.Connects) }},
 	{histogram("penstock_upstream_session_seconds", lasted, "upstream"), func(e *encoder, u *Upstream) { e.histogram(&sessionLabels, &u.Tally.Sessions) }},
@@ -627,7 +627,7 @@ var upstreamFamilies = []objectFamily[Upstream]{
 		}
 	}},
 	{gauge("penstock_upstream_certificate_not_after_seconds", "End of the validity of a certificate that is shown to endpoints, as a time since the epoch.", "upstream", "path"), func(e *encoder, u *Upstream) { e.certificates(u.Certificates) }},
-	{counter("penstock_upstream_tls_handshakes_total", "TLS handshakes with endpoints that were completed. resumed is true for those with a ticket.", "upstream", "resumed"), func(e *encoder, u *Upstream) { e.handshakes(u.Handshakes) }},
+	{counter("penstock_upstream_tls_handshakes_total", "TLS handshakes with endpoints that were completed. resumed is true for handshakes with a ticket.", "upstream", "resumed"), func(e *encoder, u *Upstream) { e.handshakes(u.Handshakes) }},
 	{counter("penstock_upstream_tls_handshake_failures_total", "TLS handshakes with endpoints that failed. Causes that did not occur are left out.", "upstream", "cause"), func(e *encoder, u *Upstream) { e.handshakeFailures(u.Handshakes) }},
 }
 
@@ -647,7 +647,7 @@ var endpointFamilies = []objectFamily[Endpoint]{
 	{gauge("penstock_endpoint_up", "1 if the endpoint gets clients; 0 if it is down, a standby, ejected, draining or in maintenance, or its circuit breaker is not closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
 	{gauge("penstock_endpoint_state", "1 for the present state alone: up, down (its check fails), standby (its check has the answer of a healthy standby), ejected (by outlier_detection), draining or maint (in maintenance).", "upstream", "endpoint", "state"), func(e *encoder, p *Endpoint) { e.int(e.cached("state", string(p.State)), 1) }},
 	{counter("penstock_endpoint_limited_seconds_total", limited, "upstream", "endpoint", "verdict"), func(e *encoder, p *Endpoint) { e.limited(&p.Seconds) }},
-	{counter("penstock_endpoint_bytes_total", "Bytes of its sessions, of those that run, too; "+byDirection, "upstream", "endpoint", "direction", "engine"), func(e *encoder, p *Endpoint) { e.bytes(&p.Bytes) }},
+	{counter("penstock_endpoint_bytes_total", "Bytes of its sessions, running ones included; "+byDirection, "upstream", "endpoint", "direction", "engine"), func(e *encoder, p *Endpoint) { e.bytes(&p.Bytes) }},
 	{counter("penstock_endpoint_closes_total", "Sessions that have ended; "+byClose, "upstream", "endpoint", "reason", "by"), func(e *encoder, p *Endpoint) { e.closes(&p.Tally) }},
 	{histogram("penstock_endpoint_connect_seconds", connects, "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.histogram(&connectLabels, &p.Tally.Connects) }},
 	{histogram("penstock_endpoint_answer_seconds", "Time to the endpoint's first byte in a session: since the client's last byte if it had asked, and since the connect otherwise. Sessions without an answer are not counted.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.answers(p) }},
