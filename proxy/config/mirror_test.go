@@ -86,7 +86,7 @@ func TestCompare(t *testing.T) {
 		{"{framing: lines, mask: [{name: GET}]}", []string{"4:38: a mask has a pattern or a field, and not both", "write either pattern or field"}},
 		{"{framing: lines, mask: [{pattern: x, field: y}]}", []string{"4:58: a mask has a pattern or a field, and not both", "write either pattern or field"}},
 		{"{framing: lines, mask: [a, '[']}", []string{`4:41: pattern "["`, "write a regular expression of RE2"}},
-		{"{framing: lines, mask: ['a*']}", []string{`4:38: pattern "a*": it matches nothing at all`, "write one that needs a byte"}},
+		{"{framing: lines, mask: ['a*']}", []string{`4:38: pattern "a*": it matches the empty text`, "write a pattern that needs a byte"}},
 		{"{framing: lines, mask: [{field: grpc.date}]}", []string{`4:46: field "grpc.date": with framing lines`, "write lines.answer"}},
 		{"{examples: 101}", []string{"4:25: examples is 101", "write 100 or less"}},
 		{"{masks: [a]}", []string{`4:15: unknown key "masks"`, "mask"}},

@@ -149,7 +149,7 @@ func TestWriteMirrors(t *testing.T) {
 	for _, want := range []string{
 		"cache has mirrors to next: 1 running, 100 ended (behind 1, complete 99) since 2026-01-02 03:04:05\n",
 		"cache to next: 2000 answers compared (lines), 1990 equal, 10 different (0.5 %); slower 60 %, faster 35 %: 120µs later by the median, p99 4ms later; 1000 sessions since 2026-01-02 03:04:05, stopped comparing (budget 1, full 2)\n",
-		"3 sessions whose methods are unknown", "GET      2000   1990         10", "-5 us", "different: GET, at byte 3 of the answer\n",
+		"3 sessions with unknown methods", "GET      2000   1990         10", "-5 us", "different: GET, at byte 3 of the answer\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())

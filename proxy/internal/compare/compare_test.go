@@ -237,7 +237,7 @@ func TestPlans(t *testing.T) {
 		{Config{Framing: "xml"}, `framing "xml": write one of bytes, lines`},
 		{Config{Framing: Bytes, Mask: []Mask{{}}}, "mask[0]: write either pattern or field"},
 		{Config{Framing: Bytes, Mask: []Mask{{Pattern: "("}}}, `mask[0]: pattern "("`},
-		{Config{Framing: Bytes, Mask: []Mask{{Pattern: "x*"}}}, "it matches nothing at all"},
+		{Config{Framing: Bytes, Mask: []Mask{{Pattern: "x*"}}}, "it matches the empty text"},
 		{Config{Framing: Bytes, Mask: []Mask{{Field: "bytes.color"}}}, `field "bytes.color": with framing bytes write bytes.answer`},
 		{Config{Framing: Bytes, Mask: []Mask{{Field: "bytes.answer"}}}, "write the name of the requests"},
 		{Config{Framing: GRPC, Mask: []Mask{{Field: "grpc.x-id"}, {Field: "grpc.answer", Name: "/a.B/C"}}}, ""},
