@@ -104,9 +104,9 @@ func unlock(fd int) error {
 	return syscall.Close(fd)
 }
 
-// adopt looks at every slot: most are free. Sessions that a process before this one had in user
-// space died with it; those in the lane go on. One whose record is damaged is not adopted: its connections are the kernel's again, which resets
-// an endpoint that sends something.
+// adopt looks at every slot: most are free. An earlier process's sessions in user space died with
+// it; its sessions in the lane go on. A session with a damaged record is not adopted: the kernel
+// has its connections again, and resets an endpoint that sends something.
 func (l *Lane) adopt() {
 	for slot := l.program.Size(); slot > 0; slot-- {
 		r := l.program.Session(slot - 1)

@@ -285,7 +285,7 @@ func reasonOf(err error) Reason {
 	return Unrestorable
 }
 
-// TakeBack is [Session.ComeBack] for a session of [Lane.Register] whose owner relays it further. It returns new sockets a
+// TakeBack is [Session.ComeBack] for a session of [Lane.Register], for its owner to relay it further. It returns new sockets a
 // and b, which the owner closes; the old ones were given away by [Session.Leave]. The new ones do not block, and of the old
 // options they have only TCP's own and SO_REUSEADDR. ended are the directions, from a and from b, that have ended in the lane: nothing is read from there any more, and nothing
 // written to the other side. The session stays in user space until MayLeave, and then leaves as before. It must not

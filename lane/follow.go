@@ -52,8 +52,8 @@ func (l *Lane) sessionOf(e program.Event) *Session {
 	return s
 }
 
-// sweepPeriod is how often sessions are looked at that linger, and whose events were lost because
-// the ring was full.
+// sweepPeriod is how often the lane looks at lingering sessions, and at sessions with events that
+// were lost because the ring was full.
 const sweepPeriod = 250 * time.Millisecond
 
 // sweep gives slots back when nothing has passed for a while, and has sessions end by their timeouts.

@@ -49,11 +49,11 @@ type Config struct {
 	// Sessions is how many there may be at once. 0 is 4096. One takes about 904 bytes of the
 	// kernel's memory, which are there from the begin.
 	Sessions int
-	// Pin is a directory of a BPF file system (bpf(2)), which is there and is for this lane alone. The programs and their maps
+	// Pin is an existing directory of a BPF file system (bpf(2)), for this lane alone. The programs and their maps
 	// are pinned there, so that sessions in the lane go on when this process dies; the next one that
-	// opens the lane there adopts them, see [Lane.Sessions]. Pins of devices that are gone are replaced, and so is a set that is incomplete,
-	// as after a death in the midst of pinning: its sessions end as without pins. "" pins nothing: the kernel resets
-	// the sessions of a process that has died as soon as an endpoint sends something.
+	// opens the lane there adopts them, see [Lane.Sessions]. Pins of devices that are gone are replaced, and so is
+	// an incomplete set, as after a death in the midst of pinning: its sessions end as without pins. "" pins
+	// nothing: when the process dies, the kernel resets its sessions as soon as an endpoint sends something.
 	Pin string
 	// UserTimeout ends a session in the lane when an endpoint has not acknowledged bytes for that long though the other one has sent them again, as
 	// TCP_USER_TIMEOUT does in user space: both connections are reset, and the error of the [Result] is a [TimedOut]. It
@@ -317,8 +317,8 @@ type Stats struct {
 	Left     uint64 // how often one has left user space
 	Returned uint64 // how often one has come back
 	Ended    uint64 // sessions that have ended, wherever
-	Reset    uint64 // of these, that were reset
-	Failed   uint64 // sockets that could not be closed in silence, whose packets the guard keeps in, ports that are not held, and records that were damaged
+	Reset    uint64 // ended sessions that were reset
+	Failed   uint64 // sockets that could not be closed in silence (the guard keeps their packets in), ports that are not held, and damaged records
 	Adopted  uint64 // that were in the lane of a process before this one
 	Lane     int    // sessions that are in the lane now
 	Gaps     uint64 // how often Session.Shut has begun to make a gap

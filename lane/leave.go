@@ -247,8 +247,8 @@ type parting struct {
 	sides [2]sys.Connection
 }
 
-// cut ends a session for Close. One whose sockets its owner has not given away yet cannot be reset between their
-// addresses: it ends here, and is reset by Leave.
+// cut ends a session for Close. If its owner has not given the sockets away yet, it cannot be reset
+// between their addresses: it ends here, and Leave resets it.
 func (s *Session) cut() {
 	s.Reset()
 	s.mu.Lock()
@@ -273,7 +273,8 @@ func (s *Session) cut() {
 	s.over(p.reset, nil)
 }
 
-// owes notes how the sockets are to be closed of a session whose owner has not called Leave, or returns false.
+// owes notes how a session's sockets are to be closed when its owner calls Leave. It returns false
+// if the owner already has.
 func (l *Lane) owes(s *Session, p parting) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -42,7 +42,7 @@ type Observer interface {
 	HalfClosed(s *Session, from int)
 }
 
-// A Returner is an Owner that takes sessions back whose packets the lane cannot carry.
+// A Returner is an Owner that takes a session back when the lane cannot carry its packets.
 type Returner interface {
 	Owner
 	// Return is called for a session in the lane with packets above 64 KiB, as an endpoint sends that has big TCP (ip-link(8), gso_max_size): they are lost, and sent again in
@@ -432,7 +432,7 @@ func (l *Lane) wait() {
 // TagSize is the size of a session's tag, in bytes.
 const TagSize = program.TagSize
 
-// A Tagged is an [Owner] whose session can be known again by a process that adopts it.
+// A Tagged is an [Owner] with a tag by which a process that adopts its session knows it again.
 type Tagged interface {
 	Owner
 	// Tag returns bytes of the owner's choice, and when the session has begun, of the monotonic clock (CLOCK_MONOTONIC), from which

@@ -389,7 +389,7 @@ func (s *Session) disarm() bool {
 		return false
 	}
 	s.set(armed, false)
-	if why, tries := r.Refusal(); tries != s.tries && why != uint32(None) { // or one that is still tried
+	if why, tries := r.Refusal(); tries != s.tries && why != uint32(None) { // else there is no refusal, or none since the last
 		s.tries = tries
 		if Reason(why) != Device || s.strange(tries) {
 			s.lane().counts.refused[min(why, uint32(reasons-1))].Add(1)
@@ -449,7 +449,7 @@ const chunk = 64 << 10
 // chunks are held by pumps that have bytes, not by pumps that wait.
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
-// errLeft ends a pump whose session has left user space.
+// errLeft ends a pump when its session has left user space.
 var errLeft = errors.New("lane: the session has left user space")
 
 // run relays the session in user space, until it ends there or leaves. Directions that have ended in
@@ -683,7 +683,8 @@ func (s *Session) view() (v View) {
 	return v
 }
 
-// halfEnded returns the direction that has ended of a session in the lane whose other one goes on, once; -1 if none has.
+// halfEnded returns, once, the direction that has ended of a session in the lane while the other
+// goes on; -1 if none has.
 func (s *Session) halfEnded() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// A Probed is an [Owner] whose session has a keepalive time of its own.
+// A Probed is an [Owner] with a keepalive time of its own for its session.
 type Probed interface {
 	Owner
 	// KeepAlive returns that time, in place of [Config.KeepAlive]; 0, or less: it has none. It is called once, by [Lane.Register]. A
@@ -183,7 +183,7 @@ func (e *TimedOut) Error() string {
 // Unwrap returns syscall.ETIMEDOUT.
 func (*TimedOut) Unwrap() error { return syscall.ETIMEDOUT }
 
-// A Bounded is an [Owner] whose session has a user timeout of its own.
+// A Bounded is an [Owner] with a user timeout of its own for its session.
 type Bounded interface {
 	Owner
 	// UserTimeout returns that timeout, in place of [Config.UserTimeout]; 0, or less: it has none. It is called once, by [Lane.Register]. A

@@ -34,7 +34,7 @@ const (
 	maxCalls = 16 // system calls of a connection until others of its loop have their turn
 )
 
-// A Conn is a connection whose handler runs as a coroutine of a loop, see [Server]. It is a [net.Conn]: where
+// A Conn is a connection with a handler that runs as a coroutine of a loop, see [Server]. It is a [net.Conn]: where
 // a method would wait, the loop serves others, and no goroutine is parked or woken and no thread is changed. It comes from a
 // Server: the zero Conn cannot be used.
 //
@@ -642,9 +642,9 @@ type coroutine struct {
 	err    error                   // of the handler, at the end
 }
 
-// ErrElsewhere is the error of a [Conn] whose method would wait outside of its handler's coroutine: within Go, or on
-// another goroutine.
-var ErrElsewhere = errors.New("penstock: loop: it would wait, and this is not the coroutine of its handler: use AsyncWrite from elsewhere")
+// ErrElsewhere is the error of a method of [Conn] that would wait outside of the handler's
+// coroutine: within Go, or on another goroutine.
+var ErrElsewhere = errors.New("penstock: loop: the call would wait, and was not made on the coroutine of the connection's handler: elsewhere use AsyncWrite")
 
 // A PanicError is the error of a handler that has panicked.
 type PanicError struct {

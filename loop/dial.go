@@ -55,8 +55,8 @@ type Dial struct {
 	which     uint8
 }
 
-// A retry is a dial to a unix socket whose queue is full. The kernel does not report room, so
-// it is tried again now and then.
+// A retry is a dial to a unix socket that has a full queue. The kernel does not report room, so it
+// is tried again now and then.
 type retry struct {
 	to       Address
 	deadline int64 // clock, 0 for none

@@ -42,10 +42,10 @@ type Server struct {
 	// [*PanicError] if that has panicked. Nothing can be read or written any more. nil: nothing is called. A panic in it, in Slow or in Tick is not caught.
 	Ended func(c *Conn, err error)
 
-	// Drain is called on the loop during [Server.Shutdown]: for each connection when that begins, and for one whose
-	// handler has returned ErrIdle later, when nothing of the client is left. It may close the connection, or set a
-	// deadline that ends the wait of its handler. nil: those whose handlers have returned ErrIdle are closed, and
-	// others are left to their handlers.
+	// Drain is called on the loop during [Server.Shutdown]: for each connection when that begins, or, if its
+	// handler returns ErrIdle later, once nothing of the client is left. It may close the connection, or set a
+	// deadline that ends the wait of its handler. nil: connections are closed if their handlers have returned
+	// ErrIdle, and left to their handlers otherwise.
 	Drain func(c *Conn)
 
 	// Paused is called on a loop when it cannot accept a connection, see [Acceptor]. nil: nothing is called.
@@ -72,7 +72,8 @@ type Server struct {
 	closed  bool   // for good
 }
 
-// closeTime is how long a connection whose handler has returned may take what was written for it.
+// closeTime is how long a connection may take what was written for it after its handler has
+// returned.
 const closeTime = 10 * time.Second
 
 // Serve serves the connections of a listener, each by handle as a coroutine, on as many loops as GOMAXPROCS.
@@ -359,8 +360,8 @@ func (c *Conn) armIdle() {
 	}
 }
 
-// expireIdle closes an idle connection whose pending bytes have not gone in time, or calls its handler for the read
-// deadline.
+// expireIdle closes an idle connection if its pending bytes have not gone in time, or calls its
+// handler for the read deadline.
 func (c *Conn) expireIdle() {
 	switch {
 	case c.out != nil && c.passed(c.writeBy):
@@ -505,11 +506,10 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Shutdown makes Serve return without an interruption of handlers, and every later Serve at once: no connection is
-// accepted any more once those in
-// the kernel's queue are, and the others end with their handlers, when all is written for the client. Those whose
-// handlers have returned ErrIdle are closed, see [Server.Drain]. It returns nil when Serve has returned. If ctx ends
-// before that it returns the cause, and the rest goes on: [Server.Close] ends it.
+// Shutdown makes Serve return without an interruption of handlers, and every later Serve at once: it accepts the
+// connections in the kernel's queue and no more. Connections end with their handlers, when all is written for the
+// client; they are closed if their handlers have returned ErrIdle, see [Server.Drain]. It returns nil when Serve
+// has returned. If ctx ends before that it returns the cause, and the rest goes on: [Server.Close] ends it.
 //
 // A handler must not call it but within [Conn.Go], where it waits for that handler, too. Otherwise it may be called
 // by any goroutine at any time.

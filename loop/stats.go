@@ -25,11 +25,11 @@ type Stats struct {
 	// times, because they had another policy than SCHED_OTHER or the kernel would not have
 	// it.
 	Batches, BatchRefused int64
-	// Lag counts turns by how long they took, from the return of epoll_wait on, the time given
-	// to other goroutines included: Lag[i] those below 2^i microseconds, and not below half of
-	// that. So long may a ready descriptor have waited for its handler from there on, and one
-	// that became ready meanwhile until it was found. It lacks the time for which a loop that
-	// slept waited for a CPU, as it does under SCHED_BATCH.
+	// Lag counts turns by how long they took, from the return of epoll_wait on, the time given to
+	// other goroutines included: Lag[i] counts turns below 2^i microseconds, and not below half of
+	// that. A ready descriptor may have waited that long for its handler, and a descriptor that became
+	// ready meanwhile until it was found. Lag lacks the time for which a sleeping loop waited for a
+	// CPU, as it does under SCHED_BATCH.
 	Lag [timeBuckets]int64
 	// MaxLag is the longest.
 	MaxLag time.Duration

@@ -147,8 +147,8 @@ func (w *wheel) begin(target int64) bool {
 	return true
 }
 
-// detach moves the list of the present level whose time begins with the present tick to fired,
-// which is empty. That is so at every level from the one down at which begin begins.
+// detach moves the list of the present level that begins with the present tick to fired, which is
+// empty. Every level has such a list, from the level where begin begins down.
 func (w *wheel) detach() {
 	i := w.tick >> (wheelBits * w.level) & (wheelLists - 1)
 	if w.used[w.level]&(1<<i) == 0 {
@@ -162,9 +162,9 @@ func (w *wheel) detach() {
 }
 
 // drain does the work of the present tick, and reports whether that is done; otherwise the
-// turn's share is spent. It spreads the longer lists whose time begins with the tick over the
-// shorter ones, the longest first, and then calls the timers of the tick. These may change
-// other timers, also of the same tick, and so may other calls before the next turn.
+// turn's share is spent. It spreads the longer lists that begin with the tick over the shorter
+// ones, the longest first, and then calls the timers of the tick. These may change other timers,
+// also of the same tick, and so may other calls before the next turn.
 func (w *wheel) drain(now int64) (done bool) {
 	for ; w.level > 0; w.detach() {
 		for w.fired.next != &w.fired {

@@ -11,14 +11,14 @@ import (
 )
 
 // A Bucket is a rate of bytes that any number of sessions, loops and goroutines spend from:
-// over any time they move at most the rate's bytes of that time, the burst, bytes that some
-// were late to move before, and 2 KiB for each direction whose source has just had nothing
-// queued, which it pays back afterwards. It takes no lock, and is safe for concurrent use. The
-// zero value limits nothing.
+// over any time they move at most the rate's bytes for that time, the burst, bytes that some were
+// late to move before, and 2 KiB for each direction that has just found its source empty, which it
+// pays back afterwards. It takes no lock, and is safe for concurrent use. The zero value limits
+// nothing.
 //
-// Bytes are reserved before they are read, in a queue: each reservation is for the piece of
-// the supply that follows the one before, so waiting directions are served in the order in
-// which they came, a piece each, and the pieces become smaller the longer the queue is.
+// Bytes are reserved before they are read, in a queue: each reservation takes the next piece of the
+// supply, so waiting directions are served in the order in which they came, a piece each, and the
+// pieces become smaller the longer the queue is.
 type Bucket struct {
 	spent atomic.Int64 // the position up to which the supply is reserved
 	clock atomic.Pointer[rateClock]

@@ -352,9 +352,11 @@ func (s *Driven) halfEnded(source Side) {
 	}
 }
 
-// A Parked is a session that a [driver.Carrier] has, in a quarter of the bytes of a [Driven]: all that is needed of it until it ends or comes
-// back. It is made to be part of a larger struct, and belongs to the goroutine of the loop whose [Driver] had the session, which counts it on.
-// It has no timer: its owner looks at [Parked.Timeout], and has the session be a Driven again before that. The zero Parked is no session.
+// A Parked is a session that a [driver.Carrier] has, in a quarter of the bytes of a [Driven]: all
+// that is needed of it until it ends or comes back. It is made to be part of a larger struct. It
+// belongs to the loop of the [Driver] that had the session, and the Driver goes on counting it. It
+// has no timer: its owner looks at [Parked.Timeout], and calls [Driver.Unpark] before that. The
+// zero Parked is no session.
 type Parked struct {
 	limits  *Limits
 	rest    *parkedRest // nil for most

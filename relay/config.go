@@ -30,11 +30,11 @@ type Config struct {
 	HalfCloseTimeout time.Duration
 	// MaxLifetime ends a session of that age; 0 means never.
 	MaxLifetime time.Duration
-	// CloseOnEOF ends a session at the first end of file, from either side: all bytes before it are
-	// delivered, and those that the other side has sent by then as far as their destination takes them
-	// at once; both connections are closed. If bytes of the other side are lost by that the error wraps
-	// [ErrTruncated], and the side that lacks them is reset. Both peers get what their sockets have taken, however slowly they take it, unless they
-	// acknowledge none for five seconds: the session, with the one or two connections that this concerns, waits for that. It is for peers that know no half-close.
+	// CloseOnEOF ends a session at the first end of file, from either side, and closes both connections. All bytes before the end of file are
+	// delivered; bytes that the other side has sent by then are delivered as far as their destination takes them at once. If that loses any
+	// the error wraps [ErrTruncated], and the side that lacks them is reset. Both peers get what their sockets have taken, however slowly they
+	// take it, unless they acknowledge none for five seconds: the session, with the one or two connections that this concerns, waits for that.
+	// It is for peers that know no half-close.
 	CloseOnEOF bool
 
 	// Hooks are called at events of sessions on goroutines.
@@ -117,17 +117,17 @@ func (c *Config) check() error {
 // *net.TCPConn, stream *net.UnixConn and *os.File are moved beneath Go: small
 // reads are copied through a warm buffer, bulk is spliced (splice(2)) through a
 // leased pipe, a regular file is sent by sendfile(2) or copy_file_range(2).
-// Every other type is moved through its own Read and Write, with the buffers of io.Copy, because one Read or Write may
-// be a message (datagram sockets of package net get 64 KiB, so that all is read that IP can carry); and the result says
-// so ([FallbackWrapped]); other systems than Linux move everything so
-// ([FallbackUnsupported]). A type that embeds one of the three counts as another
-// type: relay never goes beneath a wrapper that did not ask for it, as an [Unwrapper].
+// Every other type is moved through its own Read and Write, and the result says so
+// ([FallbackWrapped]). The buffers are then io.Copy's, because one Read or Write may be a message;
+// datagram sockets of package net get 64 KiB, the most that IP can carry. Other systems than Linux
+// move everything this way ([FallbackUnsupported]). A type that embeds one of the three counts as
+// another type: relay never goes beneath a wrapper that did not ask for it, as an [Unwrapper].
 //
-// A direction that waits for its source holds neither pipe nor buffer, unless its source is
-// one of the other types, whose Read needs a buffer to wait with. Bytes that a slow
-// destination left behind stay in the one pipe or buffer that they came in, and stop the
-// source. (A [Driver] moves the rest in its loop's shared buffer to a slot of package arena that
-// is just large enough.)
+// A direction that waits for its source holds neither pipe nor buffer, unless its source is one of
+// the other types: their Read needs a buffer to wait with. Bytes that a slow destination has not
+// taken stay in the pipe or buffer that they came in, and no more are read from the source. (A
+// [Driver] moves the rest in its loop's shared buffer to a slot of package arena that is just large
+// enough.)
 type Engine uint8
 
 const (

@@ -406,9 +406,9 @@ func (s *bufferedSink) move(src io.Reader) (int64, error) {
 	return moved, err
 }
 
-// withWriteTo returns the connection or file whose WriteTo has passed itself on as a value of another
-// type, which has no WriteTo: tcpConnWithoutWriteTo of package net, fileWithoutWriteTo of package os.
-// Both embed it. Of other types it returns src.
+// withWriteTo unwraps the types without a WriteTo in which the WriteTo of a connection or file of
+// the standard library passes itself on: tcpConnWithoutWriteTo of package net, fileWithoutWriteTo
+// of package os. It returns the connection or file that they embed, and src if it has another type.
 func withWriteTo(src io.Reader) io.Reader {
 	v := reflect.ValueOf(src)
 	if v.Kind() != reflect.Struct {

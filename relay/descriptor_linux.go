@@ -82,8 +82,9 @@ func kindOfFile(fd int) (k kind, ok bool) {
 	return k, err == nil && flags&sys.O_NONBLOCK != 0
 }
 
-// wholeMessages returns a reader of r's messages that fails where the end of one would be cut off, if r is of a kind
-// whose messages may be longer than any buffer (unix(7); a datagram of IP has less than 64 KiB).
+// wholeMessages returns a reader of r's messages that fails where the end of a message would be cut
+// off, if r's kind allows messages longer than any buffer (unix(7); a datagram of IP has less than
+// 64 KiB).
 func wholeMessages(r io.Reader) io.Reader {
 	if c, ok := r.(*net.UnixConn); ok && framingOf(c) == datagrams {
 		return unixMessages{c}
@@ -256,7 +257,7 @@ func (d *descriptor) closeWrite() error {
 	return sys.ShutdownWrite(d.fd)
 }
 
-// tcpAborted looks for a reset whose error (sk_err) a write has collected: tcp_reset leaves
+// tcpAborted looks for a reset after a write has collected its error (sk_err): tcp_reset leaves
 // the socket in TCP_CLOSE, and a read then returns 0 (net/ipv4/tcp.c, tcp_recvmsg_locked). A
 // FIN leaves it in CLOSE_WAIT, or, if we have sent ours, in states that may reach TCP_CLOSE as
 // well; but then no write was left to collect an error. If others may have ended the
@@ -269,9 +270,9 @@ func (l *legState) tcpAborted(fd int) bool {
 	return err == nil && state == sys.TCP_CLOSE && !l.shut.Load() // which is set before the state changes, so it is read after it
 }
 
-// look finds out whether the owner of c has ended it before. In TCP_CLOSE both
-// sides have, or a reset has come, whose error is still to be read: poll(2) shows
-// that (net/ipv4/tcp.c, tcp_poll), or else the owner has read it and knows.
+// look finds out whether the owner of c has ended it before. In TCP_CLOSE both sides have, or a
+// reset has come. If the reset's error is still to be read, poll(2) shows that (net/ipv4/tcp.c,
+// tcp_poll); otherwise the owner has read it and knows.
 func (l *legState) look(c any) {
 	withSocket(c, func(fd int) {
 		switch state, err := sys.TCPState(fd); {

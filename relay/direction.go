@@ -123,7 +123,7 @@ type rareState struct {
 	answers *observing    // nil unless observed
 	rewrite *rewrite      // nil unless rewritten
 	gate    driver.Gate   // nil unless its bytes are held back; limited then
-	hears   *direction    // whose gate hears its bytes, nil: none does; limited then
+	hears   *direction    // the direction with the gate that hears its bytes, nil: none does; limited then
 	asked   bool          // gate was, to let bytes pass
 	carried int64         // bytes that Carriers have delivered; set by a loop when they have the session no more
 	seed    int64         // of a session of a loop that has come back, in the direction of a to b; 0: its sockets decide it
@@ -181,8 +181,8 @@ const (
 // lets its driver look at deadlines and at other directions.
 const movesPerTurn = 32
 
-// errEndless is the failure of a source whose Read returns neither bytes nor an
-// error, again and again (io.Reader forbids it).
+// errEndless is the failure of a source if its Read returns neither bytes nor an error, again and
+// again (io.Reader forbids it).
 var errEndless = errors.New("read returned no bytes and no error")
 
 // errInvalidRead: a wrapper breaks the contract of [io.Reader].
@@ -503,8 +503,8 @@ type sender interface {
 	// whether it can. lowerMark undoes that; it is called from other goroutines.
 	raiseMark(n int) bool
 	lowerMark()
-	// aborted reports, after an end of file, whether it was in truth a reset whose error a
-	// write on the same socket has already collected.
+	// aborted reports, after an end of file, whether it was in truth a reset, and a write on the same
+	// socket has already collected its error.
 	aborted() bool
 	// queued returns the bytes that wait in the receive queue.
 	queued() int
@@ -629,7 +629,7 @@ func truncated(ab, ba *direction) bool {
 	return Reason(ab.reason.Load()) == ReasonTruncated || Reason(ba.reason.Load()) == ReasonTruncated
 }
 
-// finish ends a direction whose ends are held as a goroutine holds them.
+// finish ends a direction, and holds its ends meanwhile as a goroutine does.
 func finish(d, other *direction, reason Reason) (resetSink bool) {
 	e := endingOf(d, other, reason)
 	hold(d, e.flushAndAbandon)

@@ -200,10 +200,10 @@ func (s *Driven) advance() {
 // spliced is how much has been, both ways.
 func (s *Driven) spliced() int64 { return s.ab.spliced.Load() + s.ba.spliced.Load() }
 
-// checkPeerFailure ends the session if a socket has failed while no direction would notice: the one
-// that reads it is blocked by its destination, or has ended. It reports whether it did. It is
-// asked after each move, for a direction that reads when the failure is reported may be
-// blocked by the bytes that it has read.
+// checkPeerFailure ends the session if a socket has failed and no direction would notice, because
+// the direction that reads it is blocked by its destination, or has ended. It reports whether it
+// did. It is called after each move: a direction that was reading when the failure was reported may
+// have been blocked since by the bytes that it has read.
 func (s *Driven) checkPeerFailure(p *loopSocket) bool {
 	if !p.is(gone) {
 		return false
@@ -694,9 +694,9 @@ func (s *Session) Idle() (d time.Duration, known bool) {
 	return time.Duration(s.r.clock.now() - s.active.Load()), true
 }
 
-// A pendingEnd is the end of a session that could not be ended at once: a callback has asked for it while the session, or
-// another one of the driver, was being moved. The bytes in flight, the driver's work and warm, are those of the moving
-// direction, and the moves after the callback need the session as it is.
+// A pendingEnd is the end of a session that could not be ended at once: a callback has asked for it
+// while the session, or another one of the driver, was being moved. The driver's work and warm then
+// hold bytes of the moving direction, and the moves after the callback need the session as it is.
 type pendingEnd struct {
 	of     *Driven
 	reason Reason

@@ -142,7 +142,8 @@ func (r *Relay) copies(dst io.Writer, src io.Reader) error {
 	return r.ready()
 }
 
-// isMissing reports whether an end is nil, or a nil pointer of a type whose methods need a value. Methods of other types may not.
+// isMissing reports whether an end is nil, or a nil pointer of a type with methods that need a
+// value. Other types may have methods that work on nil.
 func isMissing(end any) bool {
 	switch c := end.(type) {
 	case nil:

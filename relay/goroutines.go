@@ -83,8 +83,8 @@ func (dr *goroutineDriver) take(d *direction) *goroutineDriver {
 	return dr
 }
 
-// run drives the direction to its end. A descriptor that is closed, or whose
-// deadline passes, is a failure of the direction, which may then hold a residue.
+// run drives the direction to its end. The direction fails when a descriptor is closed or its
+// deadline passes, and may hold a residue then.
 func (dr *goroutineDriver) run() {
 	for dr.w != waitDone {
 		switch {

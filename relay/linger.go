@@ -11,9 +11,9 @@ import (
 // reset throws away what the other side's kernel has not got (tcp_disconnect, of a socket that lingers for 0 s). An endpoint
 // that answers and closes while its client still sends is such a case: its kernel sends a reset behind the answer.
 //
-// With [Config.CloseOnEOF] the end of one side ends the session, and both sides may be such a side: one that lacks bytes of the other
-// is reset, and one that still sends has bytes unread, for which close(2) resets it as well (net/ipv4/tcp.c, __tcp_close). So a session
-// waits for both, after its last move.
+// With [Config.CloseOnEOF] the end of one side ends the session, and both sides may be reset by that: a side that lacks
+// bytes of the other is reset, and a side that still sends has left bytes unread, for which close(2) resets it as well
+// (net/ipv4/tcp.c, __tcp_close). So a session waits for both, after its last move.
 
 const (
 	// lingerMost is how long a session with a side that is over goes on while the other side takes nothing. It is not told of a
@@ -28,7 +28,7 @@ const (
 type lingering struct {
 	reason Reason // of its end
 	cause  error
-	last   *lastStep // of one that CloseOnEOF ends, which moves nothing any more; else nil
+	last   *lastStep // of a session that CloseOnEOF ends, which moves nothing any more; else nil
 	left   int       // bytes that were not acknowledged at the last look
 	since  int64     // loop clock of when that became less last
 	pause  time.Duration

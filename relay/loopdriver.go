@@ -29,7 +29,7 @@ type Driver struct {
 	spare   []*inFlight
 	scratch []byte // for the bytes of a layer; empty
 
-	marked     []marked // directions whose sources' low-water marks are raised
+	marked     []marked // directions with a raised low-water mark
 	markedNext []marked // the other list, empty
 	guard      loop.Timer
 
@@ -239,13 +239,13 @@ func (d *Driver) dropWork() {
 	d.work = inFlight{}
 }
 
-// guardTick is how often the sources whose marks are raised are looked at. A source that
-// has moved since the last look is left alone, so a tail that stays below a mark waits
-// for two of it, and what the timer is late, at most.
+// guardTick is how often sources with a raised mark are looked at. A source that has moved since
+// the last look is left alone, so a tail below the mark waits for at most two ticks, plus what the
+// timer is late.
 func (d *Driver) guardTick() time.Duration { return d.relay.cfg.TailDelay / 3 }
 
-// guardMark: a source whose mark is raised is read at every tick even without an event, so the
-// mark needs no lowering for a tail.
+// guardMark keeps a direction under guard: its source is read at every tick even without an event,
+// so the mark needs no lowering for a tail.
 func (d *Driver) guardMark(dir *direction) {
 	d.marked = append(d.marked, marked{dir, dir.rareState().mark})
 	if !d.guard.Armed() {
@@ -340,8 +340,8 @@ func (d *Driver) gather(s *Driven) {
 	}
 }
 
-// A marked is a direction whose source's mark was raised. Its session may have ended
-// since, and its memory be another one's.
+// A marked is a direction that had its source's mark raised. Its session may have ended since, and
+// another session may have its memory.
 type marked struct {
 	dir  *direction
 	mark *lowWaterMark

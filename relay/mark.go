@@ -8,18 +8,18 @@ import (
 )
 
 // A lowWaterMark is a source's low-water mark (SO_RCVLOWAT, socket(7)): how many bytes have to be
-// queued before the source counts as readable. A direction whose source runs dry in the middle
-// of proven bulk raises it, so that it is woken for half a pipe at a time and not for every
-// few segments. Nothing else changes: queued bytes can be read at any time, an end of file or
-// a reset wakes at once, and the kernel wakes as well when the window is about to shut
-// (net/ipv4/tcp.c, tcp_epollin_ready).
+// queued before the source counts as readable. A direction raises it when its source runs dry in
+// the middle of proven bulk, so that it is woken for half a pipe at a time and not for every few
+// segments. Nothing else changes: queued bytes can be read at any time, an end of file or a reset
+// wakes at once, and the kernel wakes as well when the window is about to shut (net/ipv4/tcp.c,
+// tcp_epollin_ready).
 //
 // Only the tail of a stream that goes on without an end of file could wait for ever. So while
 // a mark is raised a guard looks at the direction, and no byte waits for longer than a
-// [Config.TailDelay]. The guard of sessions on goroutines looks every half of that, and lowers
-// the mark of a direction that has moved nothing since. The guard of a [Driver] looks every third
-// of it: it reads the queued bytes, leaves a direction alone that has moved since the last look,
-// and lowers the mark of a direction that was found empty a few times in a row.
+// [Config.TailDelay]. The guard of sessions on goroutines looks every half of that, and lowers the
+// mark if the direction has moved nothing since. The guard of a [Driver] looks every third of it:
+// it leaves a direction alone that has moved since the last look, else reads the queued bytes, and
+// lowers the mark once it has found nothing a few times in a row.
 type lowWaterMark struct {
 	raised atomic.Bool // set by the direction, cleared by the guard
 

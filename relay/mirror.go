@@ -63,7 +63,7 @@ const (
 
 func (m *Mirror) is(s mirrorState) bool { return m.state&s != 0 }
 
-// StartMirror begins a mirror whose shadow is being connected to: its owner calls
+// StartMirror begins a mirror while its shadow is being connected to: its owner calls
 // [Mirror.Connected] or [Mirror.Refused] later, and passes the mirror with the session's socket
 // before ([Socket.Mirror]). Bytes are undelivered for patience at least before the mirror ends
 // for them, and for twice that at most; that counts from the first byte, connected or not. A mirror that is given neither
@@ -98,7 +98,8 @@ func (m *Mirror) Connected(s Socket) {
 	m.listen()
 }
 
-// Refused ends the mirror, whose shadow could not be connected to. It does nothing before StartMirror and after the end.
+// Refused ends the mirror, because its shadow could not be connected to. It does nothing before
+// StartMirror and after the end.
 func (m *Mirror) Refused(err error) { m.end(driver.MirrorConnect, err) }
 
 // Cut ends the mirror at once, and resets its shadow, unless that has got everything. It may be called within any
@@ -171,12 +172,12 @@ func (d *direction) setMirror(s *Socket, back *direction) {
 }
 
 // Observe has an observer see the bytes of the mirror's session. It is called between
-// [Driver.StartMirror] and the start of the session, whose bytes of [Socket.Moved] are not among
-// what the observer sees. The answers of the session's other side do not go by splice then,
-// but are copied (FallbackCompare), until the observer wants no more or the mirror ends.
+// [Driver.StartMirror] and the start of the session. The observer does not see the session's bytes
+// of [Socket.Moved]. The answers of the session's other side do not go by splice then, but are
+// copied (FallbackCompare), until the observer wants no more or the mirror ends.
 func (m *Mirror) Observe(o driver.MirrorObserver) { m.observer = o }
 
-// An observing is the state of a direction whose bytes are answers that an observer sees.
+// An observing is the state of a direction that carries answers for an observer to see.
 type observing struct {
 	mirror *Mirror
 	mode   mode // of the direction before
@@ -187,7 +188,7 @@ type observing struct {
 func (d *direction) observe(m *Mirror) {
 	d.rareState().answers = &observing{mirror: m, mode: d.mode, pinned: d.is(pinned)}
 	d.set(observed, true)
-	if d.mode == rewriting { // whose bytes are copied, and stay rewritten
+	if d.mode == rewriting { // its bytes are copied anyway, and stay rewritten
 		return
 	}
 	if d.mode != copying || !d.is(pinned) {
@@ -197,7 +198,7 @@ func (d *direction) observe(m *Mirror) {
 	d.set(pinned, true)
 }
 
-// observer returns the mirror whose observer sees the direction's bytes, nil if there is none any
+// observer returns the mirror with an observer of the direction's bytes, nil if there is none any
 // more. The direction splices again then, if it may.
 func (d *direction) observer() *Mirror {
 	if !d.is(observed) {
@@ -292,8 +293,8 @@ const (
 	hearAllBytes = 64 << 10
 )
 
-// A hearing shares a turn of the loop among the mirrors whose observers see answers of shadows. In a round each of them
-// may read once. A round takes as many turns as it needs for all that wait.
+// A hearing shares the loop's turns among mirrors with observers of their shadows' answers. In a
+// round each of them may read once. A round takes as many turns as it needs for all that wait.
 type hearing struct {
 	turn  int64  // the loop's
 	bytes int    // that were read in it

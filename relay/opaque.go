@@ -70,7 +70,7 @@ func (s *opaqueSource) raiseMark(int) bool { return false }
 
 func (s *opaqueSource) lowerMark() {}
 
-// aborted: beneath may be a TCP socket whose reset a Write has collected.
+// aborted reports whether a Write has collected a reset of the TCP socket beneath, if there is one.
 func (s *opaqueSource) aborted() bool { return s.leg.aborted(s.r) }
 
 func (s *opaqueSource) queued() int { return 0 }
@@ -125,8 +125,8 @@ func (s *opaqueSink) closeWrite() error {
 type framing uint8
 
 const (
-	// unknown: one Read may return a message, whose rest would be lost if the buffer were smaller, and
-	// one Write may have to be small enough for one. Such an end gets the buffers of io.Copy.
+	// unknown: one Read may return a message, and lose the rest of it if the buffer were smaller; one
+	// Write may have to be small enough for one message. Such an end gets the buffers of io.Copy.
 	unknown framing = iota
 	// streaming: bytes, in buffers of any size.
 	streaming

@@ -17,8 +17,8 @@ type Result struct {
 	// Culprit is the side that was reset, or at which a read or write failed otherwise, if
 	// that has ended the session.
 	Culprit Side
-	// First is the side whose end of file was passed on first; SideNone while neither was.
-	// If both come at once it may be either.
+	// First is the side that sent the end of file that was passed on first; SideNone while neither
+	// was. If both come at once it may be either.
 	First Side
 	// Duration is the time since Run was called; it stands still after the end.
 	Duration time.Duration

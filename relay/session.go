@@ -27,15 +27,13 @@ import (
 // sockets with an end of file of both sides if nothing is held or unread, all is acknowledged, and the
 // first side was not the last to send.
 // A reset, a failure, other timeouts and a canceled context
-// reset the sides whose other side had not ended, after the bytes that had arrived, as far as
-// the destination takes them at once. After a reset or failure of one side the other one gets the bytes that had arrived
-// before it is reset, however slowly it takes them, unless it acknowledges none for five seconds; so do both with CloseOnEOF. The TCP connection beneath a TLS one is reset likewise.
-// (A *tls.Conn answers io.EOF to its reader also when the connection beneath has ended between
-// two records, without close_notify: a program that wants that to be a reset has to wrap it.)
-// A wrapper knows no reset if no TCP connection is found beneath it, by NetConn() net.Conn, SetLinger or
-// [Unwrapper]: it is closed, and its peer sees an end of file, as with [io.Copy].
-// A unix socket knows no reset: its peer sees ECONNRESET only if it had sent bytes that were
-// not read, and an end of file otherwise.
+// reset each side if the other had not ended, after the bytes that had arrived, as far as the destination takes them at once. After a reset
+// or failure of one side the other one gets the bytes that had arrived before it is reset, however slowly it takes them, unless it
+// acknowledges none for five seconds; so do both with CloseOnEOF. The TCP connection beneath a TLS one is reset likewise. (A *tls.Conn
+// answers io.EOF to its reader also when the connection beneath has ended between two records, without close_notify: a program that wants
+// that to be a reset has to wrap it.) A wrapper knows no reset if no TCP connection is found beneath it, by NetConn() net.Conn, SetLinger
+// or [Unwrapper]: it is closed, and its peer sees an end of file, as with [io.Copy]. A unix socket knows no reset: its peer sees ECONNRESET
+// only if it had sent bytes that were not read, and an end of file otherwise.
 //
 // A cut stops the calls of a wrapped connection by its deadlines. If they have not returned after a
 // second, the connection is closed.
@@ -90,7 +88,7 @@ type Session struct {
 	reason   Reason
 	cause    error
 	culprit  Side
-	first    Side  // whose end of file was passed on first
+	first    Side  // the side that sent the end of file that was passed on first
 	panicked any   // by a wrapper
 	timer    timer // nil without timeouts and after the end
 	heard    bool  // the second side has sent something
@@ -319,7 +317,7 @@ func (s *Session) conclude(d *direction) {
 	case d.failure() == nil:
 		s.directionEnded(d)
 	case !s.cutBy(Reason(d.reason.Load()), s.opError(d), s.sideOf(d)) && interrupted(d.failure().err):
-		// Not a failure, but how the cut stopped the direction, whose end is still to come (ending.over).
+		// Not a failure, but how the cut stopped the direction. Its end is still to come (ending.over).
 		d.rareState().failure = nil
 		d.set(ended, false)
 		d.reason.Store(uint32(ReasonNone))
@@ -351,12 +349,12 @@ func (s *Session) noteActivity(d *direction, waited wait) {
 	}
 }
 
-// Cut ends the session for a cause, as the end of Run's context does: sides whose other side
-// has not ended are reset, the result's Reason is [ReasonCanceled] and the error is cause, or context.Canceled if that is nil. It
-// does not wait for the end. Of several cuts, and of other causes of the end, the first one
-// counts. It may be called at any time by any goroutine. Before the session runs it makes it
-// end as it begins, and already then sets the connections' deadlines, which must not be
-// changed any more.
+// Cut ends the session for a cause, as the end of Run's context does: a side is reset if the other
+// has not ended, the result's Reason is [ReasonCanceled] and the error is cause, or
+// context.Canceled if that is nil. It does not wait for the end. Of several cuts, and of other
+// causes of the end, the first one counts. It may be called at any time by any goroutine. Before
+// the session runs it makes it end as it begins, and already then sets the connections' deadlines,
+// which must not be changed any more.
 func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cmp.Or(cause, context.Canceled)) }
 
 // cut ends the session, and reports whether this was the first cause, which
@@ -434,7 +432,8 @@ func (s *Session) closeStuck() {
 	})
 }
 
-// closeLegs resets and closes the connections whose calls wait inside of a wrapper, or the others. It needs cutting.
+// closeLegs resets and closes the connections with calls that wait inside of a wrapper, or else the
+// other connections. It needs cutting.
 func (s *Session) closeLegs(inside bool) {
 	for _, l := range []*leg{&s.a, &s.b} {
 		if l.waitsInside() == inside {

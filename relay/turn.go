@@ -195,9 +195,9 @@ func (y *layered) unwritten() int {
 	return len(y.out) - y.sent
 }
 
-// Quiet is [Driven.Quiet] of a session on goroutines, whose moves it cannot see: no byte has moved
-// for least, which must be known, see [Session.Idle] and [Config.LegsAfter]. It may be called at any
-// time by any goroutine.
+// Quiet is [Driven.Quiet] for a session on goroutines. It cannot see their moves: quiet means that
+// no byte has moved for least, which must be known, see [Session.Idle] and [Config.LegsAfter]. It
+// may be called at any time by any goroutine.
 func (s *Session) Quiet(least time.Duration) bool {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()

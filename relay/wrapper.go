@@ -152,8 +152,8 @@ func isFile(c any) bool {
 // A closeWriter passes on a half-close: *net.TCPConn, *net.UnixConn, *tls.Conn.
 type closeWriter interface{ CloseWrite() error }
 
-// Prefixed returns conn with a head: bytes that were read from it already, and that every reader of the
-// result gets first. They stay the result's. Everything else is conn's, which the result owns. It is an
+// Prefixed returns conn with a head: bytes that were read from it already. Every reader of the
+// result gets them first. The result owns head and conn; everything else is conn's. It is an
 // [Unwrapper]: a relay moves what follows the head beneath it.
 //
 // Like those of conn, its methods may be called by several goroutines, but Read by one at a time.
@@ -194,7 +194,7 @@ func (c *prefixed) RelayReader(_ context.Context, max int) (io.Reader, []byte, e
 
 // Buffered returns conn as it is read through r, which reads from conn: bytes that r has buffered come
 // first. It is an [Unwrapper]: a session moves what follows them beneath, and lets r go, which must not
-// be used beside it then. Everything else is conn's, which the result owns.
+// be used beside it then. The result owns conn; everything else is conn's.
 //
 // Like those of conn, its methods may be called by several goroutines, but Read by one at a time.
 func Buffered(conn net.Conn, r *bufio.Reader) net.Conn {
@@ -318,7 +318,8 @@ func (c beneath) SetWriteBuffer(bytes int) error {
 // A whole connection is one beneath which no byte was read ahead, so its socket may be shown.
 type whole struct{ beneath }
 
-// SyscallConn is the SyscallConn of the connection, whose bytes a meter does not see if they are read or written by it.
+// SyscallConn is the connection's SyscallConn. A meter does not see bytes that are read or written
+// by it.
 func (c whole) SyscallConn() (syscall.RawConn, error) {
 	socket, ok := c.Conn.(syscall.Conn)
 	if !ok {
@@ -443,14 +444,14 @@ func (p *pair) transfer(max int) (n int, op string, err error) {
 // Stream returns a connection for a stream that is none, such as an end of a pipe, a terminal or a
 // channel of another protocol, so that it can be joined. It says that s is a stream of bytes, and not of messages: the
 // buffers in which its Read waits have 1 KiB or 8 KiB while its reads take less, and else 64 KiB. So it is of use for a
-// wrapper of a connection, too, which is else offered 32 KiB at least, as by io.Copy. It says nothing of a connection
-// whose kind is known.
+// wrapper of a connection, too: without it, a wrapper's Read is offered at least 32 KiB, as by io.Copy. It changes
+// nothing for a connection of a known kind.
 //
-// Of a stream that is no connection the result has the deadlines if that has any (SetDeadline, SetReadDeadline, SetWriteDeadline), and
-// os.ErrNoDeadline otherwise: then a session that is cut closes it. If it has CloseWrite() error, a session passes
-// the other side's end of file on by that, although the connection itself has no such method; otherwise it cannot
-// (FallbackHalfClose). It has no addresses. It is an
-// [Unwrapper], so an [*os.File] is moved beneath it. Closing it closes the stream, which it owns.
+// If s is no connection, the result has s's deadlines if there are any (SetDeadline, SetReadDeadline,
+// SetWriteDeadline), and os.ErrNoDeadline otherwise: then a session that is cut closes it. If it has CloseWrite()
+// error, a session passes the other side's end of file on by that, although the connection itself has no such method;
+// otherwise it cannot (FallbackHalfClose). It has no addresses. It is an [Unwrapper], so an [*os.File] is moved beneath
+// it. Closing it closes the stream, which it owns.
 func Stream(s io.ReadWriteCloser) net.Conn {
 	switch c := s.(type) {
 	case nil:

@@ -28,8 +28,8 @@ import (
 // The zero Access is no address.
 type Access struct {
 	Bind string // as [ParseAddress] takes it
-	// Group is the name or the number of a group of users. Its processes may read over a unix socket,
-	// whose mode is 0666 then unless the address has another one. "": none.
+	// Group is the name or the number of a group of users. Its processes may read over a unix socket;
+	// the socket has mode 0666 then, unless the address says another. "": no group.
 	Group string
 	// ReadToken and ChangeToken are the tokens of TCP. A client with one of them may read, or read
 	// and change. "": there is none.
@@ -79,8 +79,8 @@ func (a *Access) open(log *slog.Logger) (addr sockopt.Address, c *conditions, er
 	}
 	c.tls = &tls.Config{
 		GetCertificate: c.pair.Get, MinVersion: tls.VersionTLS12, CipherSuites: keypair.CipherSuites(), NextProtos: []string{"http/1.1"},
-		// Certificates are verified with each request, whose answer has the reason of a refusal. A
-		// session that is resumed would keep the result of an earlier configuration.
+		// Certificates are verified with each request, so that its answer can say why it is refused. A
+		// resumed TLS session would keep the result of an earlier configuration.
 		ClientAuth: tls.RequestClientCert, SessionTicketsDisabled: true,
 	}
 	return addr, c, nil

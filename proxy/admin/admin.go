@@ -35,9 +35,9 @@ type Balancer interface {
 	// Sessions returns the clients that are served and that q selects. The list ends when ctx does, or the
 	// balancer. An error wraps [ErrInvalid], or [ErrNotFound] for a name that no client can have.
 	Sessions(ctx context.Context, q SessionQuery, o SessionOrder) (SessionList, error)
-	// EndSessions ends sessions. by is whose request it is. It returns when the last has ended, but not
-	// later than after [EndWait], when ctx ends, or with the number alone for q.DryRun. The end goes on then. Its
-	// errors are as for Sessions.
+	// EndSessions ends sessions; by says who asks. It returns when the last has ended, but at the
+	// latest after [EndWait] or when ctx ends, and goes on ending them then. For q.DryRun it only
+	// counts them. Its errors are as for Sessions.
 	EndSessions(ctx context.Context, q EndQuery, by string) (Ended, error)
 	// StopEnding calls off the ends that are under way.
 	StopEnding(by string) Stopped
@@ -178,8 +178,8 @@ type RefusedReload struct {
 	Error string    `json:"error"` // its reason: a line, without the content of the file
 }
 
-// A RefusedFile is a configuration file whose content was rolled back: it is not in force, and the next reload
-// or start brings it back. A plan shows the difference.
+// A RefusedFile is a configuration file that was rolled back: it is not in force, but the next
+// reload or start reads it again. A plan shows the difference.
 type RefusedFile struct {
 	Path       string    `json:"path"`       // absolute
 	Generation int       `json:"generation"` // of that content

@@ -57,7 +57,7 @@ type LiveChange struct {
 	Endpoint string    `json:"endpoint,omitempty"`
 	Listener string    `json:"listener,omitempty"`
 	Line     string    `json:"line,omitempty"` // of the configuration, that it stands on
-	By       string    `json:"by"`             // whose request it was
+	By       string    `json:"by"`             // who asked for it
 	Since    time.Time `json:"since"`          // when it was made
 	// Waits is why the change has no effect now: its endpoint is not there.
 	Waits string `json:"waits,omitempty"`

@@ -292,8 +292,8 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	return nil
 }
 
-// request makes a request. A server all of whose places are taken closes the connections that have waited
-// longest, so a request that only reads is made again.
+// request makes a request. A full server closes the connections that have waited longest, so a
+// request that only reads is made again.
 func (c *Client) request(r *http.Request) (*http.Response, error) {
 	for n := 0; ; n++ {
 		answer, err := c.http.Do(r)
@@ -424,7 +424,7 @@ func (c *Credentials) config(name string) (*tls.Config, error) {
 		t.InsecureSkipVerify = true // VerifyConnection does it
 		t.VerifyConnection = func(s tls.ConnectionState) error {
 			if !s.PeerCertificates[0].Equal(own) {
-				return fmt.Errorf("another certificate than that of %s", c.Own)
+				return fmt.Errorf("another certificate than the one in %s", c.Own)
 			}
 			return nil
 		}

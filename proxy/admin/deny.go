@@ -13,7 +13,7 @@ type Denial struct {
 	Listener string    `json:"listener,omitempty"` // "": all
 	Until    time.Time `json:"until"`              // its end
 	Since    time.Time `json:"since"`              // when it was made
-	By       string    `json:"by,omitempty"`       // whose request it was
+	By       string    `json:"by,omitempty"`       // who asked for it
 }
 
 // Bounds of denials.

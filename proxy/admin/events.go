@@ -39,9 +39,10 @@ type eventData struct {
 	// "state" is not sent again.
 	Endpoints map[string]endpointRow `json:"endpoints,omitempty"`
 	Left      []int                  `json:"endpoints_gone,omitempty"` // numbers of endpoints that are gone
-	// Numbers are fourteen for each endpoint whose numbers have changed: its own, then active, total, failures,
-	// connects.made, connects.sum_us, bytes from clients spliced and copied, bytes to clients spliced and copied,
-	// answers.made, answers.sum_us, and of limited_seconds, in milliseconds, the sum, and the sum of endpoint and endpoint_network.
+	// Numbers are fourteen for each endpoint that has changed: its number, then active, total,
+	// failures, connects.made, connects.sum_us, bytes from clients spliced and copied, bytes to
+	// clients spliced and copied, answers.made, answers.sum_us, then the sum of limited_seconds, and
+	// the sum of its endpoint and endpoint_network, both in milliseconds.
 	Numbers []int64 `json:"numbers,omitempty"`
 }
 
@@ -285,7 +286,7 @@ type scene struct {
 	rows     map[string]map[string]json.RawMessage // by kind and name
 	order    map[string]*placed                    // endpoints by key
 	last     int                                   // number of an endpoint that was given out
-	turn     int                                   // place of the endpoint whose numbers are looked at next
+	turn     int                                   // place of the endpoint to look at next
 	complete []byte                                // event with the whole state; nil: not made yet
 }
 

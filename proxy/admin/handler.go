@@ -43,7 +43,7 @@ func (s *Server) local(next http.Handler) http.Handler {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 		remote := at != nil && at.Network() != "unix"
 		if remote && foreign(r) {
-			write(w, http.StatusForbidden, failure{Error: fmt.Sprintf("a page of another site has made this request: only those of %q may: leave the header Origin out", r.Host)})
+			write(w, http.StatusForbidden, failure{Error: fmt.Sprintf("a page of another site has made this request, and only pages of %q may: leave the header Origin out", r.Host)})
 			return
 		}
 		if remote && r.TLS == nil && !sockopt.Loopback(r.Host) {
@@ -164,7 +164,7 @@ func (s *Server) perform(r *http.Request) (any, error) {
 	return q.answer(s, r.Context(), a)
 }
 
-// kind returns the kind of a request, whose arguments are nil if they are malformed.
+// kind returns the kind of a request; a is nil if its arguments are malformed.
 func (s *Server) kind(q *request, a *arguments) admission.Kind {
 	switch {
 	case a == nil:
@@ -347,8 +347,9 @@ func (s *Server) setSplit(_ context.Context, a *arguments) (any, error) {
 	return Changed{changed}, err
 }
 
-// filled returns an answer whose lists and maps are empty where they were nil, so that none is null in JSON. The
-// answer itself is not changed. Members that are left out when they are empty stay so.
+// filled returns a copy of an answer with empty lists and maps in place of nil ones, so that none
+// is null in JSON. The answer itself is not changed. Members that are left out when they are empty
+// stay so.
 func filled(v any) any {
 	if v == nil {
 		return nil
@@ -452,7 +453,7 @@ func findLack(t reflect.Type) bool {
 	return false
 }
 
-// holdsLack is mayLack of a type whose own nil is left out.
+// holdsLack is mayLack for a type that is left out when it is nil itself.
 func holdsLack(t reflect.Type) bool {
 	if t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		return mayLack(t.Elem())

@@ -49,10 +49,12 @@ const (
 	LaneUnavailable = "unavailable"
 )
 
-// ErrLeft is wrapped by the error of a change of the lane whose sessions go on without this process, as it drains.
+// ErrLeft is wrapped by the error of a change of the lane once the process drains with lane.leave:
+// its sessions go on without it.
 var ErrLeft = errors.New("the process drains with lane.leave")
 
-// Trouble returns why sessions stay in user space whose listeners want them to leave, and the remedy; "" where there is nothing to be done.
+// Trouble returns why sessions of listeners with lane stay in user space, and the remedy; "" where
+// there is nothing to be done.
 func (l *Lane) Trouble() string {
 	switch {
 	case !l.Wanted:

@@ -30,7 +30,8 @@ type Listener struct {
 	Connections Connections      `json:"connections" metric:""`
 	Bytes       Bytes            `json:"bytes"`
 	Reasons     map[string]int64 `json:"refused_by,omitempty"` // refused clients by reason
-	// Clients whose routes depend on their first bytes. protocol is tls, http1, http2, ssh, postgres, redis, silence or other (docs/first-bytes.md); protocols that did not occur are left out.
+	// Clients that were routed by their first bytes. protocol is tls, http1, http2, ssh, postgres,
+	// redis, silence or other (docs/first-bytes.md); protocols that did not occur are left out.
 	Protocols  map[string]int64 `json:"protocols,omitempty" metric:"protocol_clients_total,protocol"`
 	Handshakes *Handshakes      `json:"handshakes,omitempty"` // with clients; nil: TLS is not terminated here
 	Queues     []Queue          `json:"accept_queues"`        // of its sockets
@@ -44,7 +45,7 @@ type Listener struct {
 	Limited map[string]float64 `json:"limited_seconds,omitempty"`
 	// Mirrors are the copies of its sessions that other upstreams get; nil: there are none.
 	Mirrors *Mirrors `json:"mirrors,omitempty" metric:"penstock_mirror_"`
-	// Rewrites are its sessions whose bytes are rewritten in one direction; nil: there are none.
+	// Rewrites are its sessions with one direction rewritten; nil: there are none.
 	Rewrites *Rewrites `json:"rewrites,omitempty" metric:"penstock_rewrite_"`
 	// Filters are the modules that are asked about its clients.
 	Filters []Filter `json:"filters,omitempty"`
@@ -142,7 +143,8 @@ type Filter struct {
 	Times []int64 `json:"times"`
 }
 
-// Rewrites are a listener's sessions whose bytes are rewritten in one direction. These bytes are copied: that direction is not zero-copy.
+// Rewrites are a listener's sessions with one direction rewritten. That direction is copied: it is
+// not zero-copy.
 type Rewrites struct {
 	// Rewritten sessions: the bytes of one direction are rewritten. Like the other series of rewriting it is left out where there are none.
 	Sessions int64 `json:"sessions" metric:"sessions_total"`
@@ -155,8 +157,8 @@ type Rewrites struct {
 	Calls  int64            `json:"calls,omitempty"`   // of modules, each about a chunk of a session
 	TimeUs int64            `json:"time_us,omitempty"` // of those calls, together
 	Reset  map[string]int64 `json:"reset,omitempty"`   // sessions that were reset, by reason: encrypted (TLS or SSH began in the bytes to be rewritten), or because of their module trap, timeout, memory, stack, exit, start, answer, buffer, overload, denied
-	// Unchanged sessions, whose bytes have gone on as they came, because their module had failed (rewrite.on_error: pass). Reasons are as in
-	// penstock_rewrite_reset_total. It is left out where there are no modules.
+	// Sessions that went on unchanged because their module had failed (rewrite.on_error: pass).
+	// Reasons are as in penstock_rewrite_reset_total. It is left out where there are no modules.
 	Passed   map[string]int64 `json:"passed,omitempty" metric:"passed_total,reason"`
 	Logged   int64            `json:"logged,omitempty"`   // lines that modules have logged
 	Unlogged int64            `json:"unlogged,omitempty"` // lines beyond the number that is logged in a second

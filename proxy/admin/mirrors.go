@@ -19,11 +19,12 @@ type Mirrors struct {
 	Copied      int64 `json:"copied"`
 	Undelivered int64 `json:"undelivered"`
 	Answered    int64 `json:"answered"`
-	// Mirrors that were complete, and whose endpoint has answered no byte.
+	// Complete mirrors without a byte of answer from the endpoint.
 	Unanswered int64 `json:"unanswered,omitempty" metric:"unanswered_total"`
-	// The last complete mirrors in a row whose endpoint has answered no byte, as a frozen endpoint does; 0: the last one has got an answer.
+	// How many complete mirrors in a row, up to the last one, got no byte of answer, as from a frozen
+	// endpoint; 0: the last one got an answer.
 	Silent int64 `json:"silent,omitempty" metric:"silent"`
-	// Comparisons are the mirrors whose answers are compared.
+	// Comparisons are the mirrors with compare: their answers are compared.
 	Comparisons []Comparison `json:"comparisons,omitempty"`
 }
 
@@ -32,13 +33,14 @@ const StoppedBudget = "budget"
 
 // A Comparison is the answers of a mirror's endpoints compared with the answers that clients got.
 type Comparison struct {
-	Route   string `json:"route,omitempty"` // match of the route whose mirror it is; left out: it is the listener's
+	Route   string `json:"route,omitempty"` // match of the route that has the mirror; left out: the listener has it
 	To      string `json:"to"`              // upstream
 	Framing string `json:"framing"`         // as in the configuration
 	// Since is when the report began: at a reset, a reload that changed the comparison, or the start of the process.
 	Since time.Time `json:"since"`
-	// Sessions are the sessions that were compared, also if they still run. Stopped counts, by reason, sessions whose
-	// beginning alone was compared; budget are sessions that were not compared at all, as there was no memory.
+	// Sessions are the sessions that were compared, also if they still run. Stopped counts, by reason,
+	// sessions that were compared only at their beginning; budget are sessions that were not compared
+	// at all, as there was no memory.
 	Sessions int64            `json:"sessions"`
 	Stopped  map[string]int64 `json:"stopped"`
 	ComparedAnswers

@@ -82,7 +82,7 @@ func makeDocument() *document {
 		OpenAPI: "3.1.0",
 		Info: documentInfo{
 			Title: "Penstock", Version: "1",
-			Description: "The admin API of a running process. A request has its parameters in its query and no body. One with any error in it has no effect. Answers may get more members: a client ignores those that it does not know.",
+			Description: "The admin API of a running process. A request has its parameters in its query and no body. A request with any error in it has no effect. Answers may get more members: a client ignores members that it does not know.",
 		},
 		Servers:  []documentServer{{"/", "The address of admin.bind. Over a unix socket the user of the client decides what it may do, and no token."}},
 		Security: []map[string][]string{{}, {"token": {}}, {"certificate": {}}},
@@ -234,7 +234,7 @@ type description struct {
 // descriptions describe all requests, by path.
 var descriptions = map[string]*description{
 	"/v1/status":          {summary: "The status of the process, its listeners, upstreams and endpoints, with the present problems first.", answer: Status{}},
-	"/v1/sessions":        {summary: "The clients that are served, those that the parameters select.", answer: Sessions{}, codes: []int{http.StatusNotFound}},
+	"/v1/sessions":        {summary: "The clients that are served. Parameters select some of them.", answer: Sessions{}, codes: []int{http.StatusNotFound}},
 	"/v1/why":             {summary: "What limits sessions, between two looks. A name that there is not is an error.", answer: Why{}, codes: []int{http.StatusNotFound}},
 	"/v1/generations":     {summary: "The generations of the configuration.", answer: rollback.Status{}, name: "Generations"},
 	"/v1/openapi.json":    {summary: "This document.", media: "application/json"},
@@ -261,11 +261,11 @@ var descriptions = map[string]*description{
 	"/v1/sessions/end":    {summary: "Ends sessions: gently, at once, or over a time.", answer: Ended{}, codes: []int{http.StatusNotFound, http.StatusConflict}, note: fmt.Sprintf("It is answered when the last of them has ended, or else after %v: done is false then, and the rest is ended until the time in until.", EndWait)},
 	"/v1/sessions/keep":   {summary: "Ends of sessions that are under way stop.", answer: Stopped{}},
 	"/v1/sources":         {summary: "The sources with the most connections, arrivals, refusals or bytes.", answer: Sources{}},
-	"/v1/mirrors":         {summary: "The mirrors of listeners, with the reports of those whose answers are compared.", answer: MirrorReports{}, codes: []int{http.StatusNotFound}},
+	"/v1/mirrors":         {summary: "The mirrors of listeners, with reports where answers are compared.", answer: MirrorReports{}, codes: []int{http.StatusNotFound}},
 	"/v1/mirrors/reset":   {summary: "The reports on mirrors count from now on: the mirrors that ended, their bytes, and the comparisons.", answer: empty{}, codes: []int{http.StatusNotFound}},
 	"/v1/lane/on":         {summary: "Sessions of listeners with lane leave user space again.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}},
-	"/v1/lane/off":        {summary: "No further session leaves user space, until on or a restart. Those that have left stay there.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}},
-	"/v1/lane/return":     {summary: "Sessions that have left user space come back, and go on there. Those that cannot, and those of a process before this one, are reset on both sides in sequence.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}, note: "It is answered when all have."},
+	"/v1/lane/off":        {summary: "No further session leaves user space, until on or a restart. Sessions in the lane stay there.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}},
+	"/v1/lane/return":     {summary: "Sessions that have left user space come back, and go on there. A session that cannot come back, or belongs to an earlier process, is reset on both sides in sequence.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}, note: "It is answered when all have."},
 	"/v1/lane/flush":      {summary: "Sessions that have left user space are reset, on both sides in sequence.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}},
 	"/v1/denied":          {summary: "The sources that are denied by hand.", answer: Denied{}},
 	"/v1/deny/add": {summary: "Denies a source for a time, at a listener or at all; end=true ends its sessions, too.", answer: NewDenial{}, codes: []int{http.StatusNotFound}, note: fmt.Sprintf("With end it is answered when they have ended, or else after %v.", EndWait), params: map[string]*jsonschema.Schema{
@@ -333,7 +333,8 @@ func Comments() func(of reflect.Type, field string) string {
 	return func(of reflect.Type, field string) string { return m.Docs[typeKey(of)+"."+field] }
 }
 
-// fieldWords are the words of fields: of those whose type has others, too, or is string.
+// fieldWords are the words that a field may have, for fields with a type that has more words, or is
+// string.
 var fieldWords = map[string][]string{
 	"admin.Status.State":          {string(Serving), string(Draining)},
 	"admin.Listener.State":        {string(Serving), string(Paused), string(Draining)},

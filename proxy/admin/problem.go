@@ -253,7 +253,7 @@ func (f *finder) certificates(base Problem, subject string, list []Certificate, 
 		case left < min(expiresSoon, c.Ends.Sub(c.From)/5):
 			f.add(base, Warning, "certificate_expires", "%s: the certificate in %s expires at %s", subject, c.Path, f.clock(c.Ends))
 		case f.now.Before(c.From):
-			f.add(base, Outage, "certificate_not_yet_valid", "%s: the certificate in %s is not valid before %s: write one that is valid now to the file, it is read again without a reload, or set this host's clock", subject, c.Path, f.clock(c.From))
+			f.add(base, Outage, "certificate_not_yet_valid", "%s: the certificate in %s is not valid before %s: replace it with a certificate that is valid now (the file is read again without a reload), or set this host's clock", subject, c.Path, f.clock(c.From))
 		}
 	}
 }
@@ -524,7 +524,7 @@ const unreachable = "endpoint_unreachable"
 // last failure stays in the status, with its age.
 const unreachableFor = time.Minute
 
-// unresolved is the kind of problem of an endpoint whose name does not resolve.
+// unresolved is the problem of an endpoint with a name that does not resolve.
 const unresolved = "endpoint_unresolved"
 
 // unanswered is the kind of problem of an endpoint with a [Silence].

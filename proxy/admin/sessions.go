@@ -129,7 +129,8 @@ type SessionQuery struct {
 	Engine string
 }
 
-// UnknownName selects adopted sessions whose listener, or upstream, is not known, for its name is not in the file. No part of a file can have such a name.
+// UnknownName selects adopted sessions of a listener, or upstream, that the file no longer has. No
+// part of a file can have such a name.
 const UnknownName = "@unknown"
 
 // EngineLane is the engine of sessions that have left user space.
@@ -310,8 +311,8 @@ type Ended struct {
 	Stopped int64 `json:"stopped"`
 	// WithoutEndpoint are clients that have no endpoint yet: they are not among those, and are left alone.
 	WithoutEndpoint int64 `json:"without_endpoint"`
-	// Unanswering counts the sessions whose endpoint was down, ejected or silent when they were selected. While it is,
-	// they are not quiet.
+	// Unanswering counts the sessions with an endpoint that was down, ejected or silent when they were
+	// selected. As long as it is, they are not quiet.
 	Unanswering int64 `json:"unanswering"`
 	// QuietUs is for how long each had to move no byte; 0: they are ended at once.
 	QuietUs int64 `json:"quiet_us"`
@@ -331,7 +332,7 @@ func (s *Server) endSessions(ctx context.Context, a *arguments) (any, error) {
 	case q.Selects() == q.All:
 		return nil, fmt.Errorf("%w: write which sessions: one of %s at least, or all=true without them", ErrInvalid, strings.Join(sessionFilters, ", "))
 	case slices.Contains(StatesWithoutEndpoint, q.State):
-		return nil, fmt.Errorf("%w: state: clients that are %q have no endpoint yet, and no session that could end: deny their source (POST /v1/deny/add), which refuses those that wait, too", ErrInvalid, q.State)
+		return nil, fmt.Errorf("%w: state: clients that are %q have no endpoint yet, and no session that could end: deny their source (POST /v1/deny/add), which also refuses clients that wait", ErrInvalid, q.State)
 	case q.Now && (q.Grace != 0 || q.Quiet != 0 || q.ThenReset):
 		return nil, fmt.Errorf("%w: grace, quiet and then_reset are for sessions that end gently: leave them or now out", ErrInvalid)
 	case q.Quiet != 0 && q.Quiet < LeastQuiet:

@@ -57,8 +57,8 @@ type Status struct {
 	// Pending is the reload that waits for confirmation; nil: there is none.
 	Pending *rollback.Waiting `json:"pending,omitempty"`
 	Changes Changes           `json:"changes"`
-	// Restart lists the keys of the configuration whose values take effect when the process is
-	// started again, with the values in force and the new ones.
+	// Restart lists the keys of the configuration that take effect only when the process is started
+	// again, with the values in force and the new ones.
 	Restart []string `json:"restart,omitempty"`
 
 	Summary
@@ -281,7 +281,7 @@ type Endpoint struct {
 	Failing  *Failing `json:"failing,omitempty"` // nil: it serves clients, as far as known
 	Bytes    Bytes    `json:"bytes"`
 	Connects Connects `json:"connects"`
-	// Limited is that of a [Listener].
+	// Limited is as in a [Listener].
 	Limited map[string]float64 `json:"limited_seconds,omitempty"`
 }
 

@@ -30,8 +30,8 @@ type denials struct {
 	rules  limit.Denials    // those in force, for loops
 	clock  func() time.Time // time.Now, unless a test has the time
 	latest int64            // the server's clock when the latest denial was new
-	// before are the clients of listeners from before the latest denial; those of a listener that has come
-	// since are not in it.
+	// before counts each listener's clients from before the latest denial. A listener that was added
+	// since has no entry.
 	before map[*router.ListenerState]arrivals
 }
 
@@ -138,8 +138,8 @@ func (s *Server) Denied() []admin.Denial {
 	return list
 }
 
-// restore replaces the denials by the denials that a process before has kept. Denials whose time is over are left
-// out. A source that cannot be read is one, too, and is logged.
+// restore replaces the denials by the denials that an earlier process has kept. It leaves out
+// expired denials, and denials with a source that cannot be parsed, which it logs.
 func (d *denials) restore(list []state.Denial) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,8 +177,8 @@ func (d *denials) index(rule source.Rule, listener string) int {
 	return slices.IndexFunc(d.list, func(one denial) bool { return one.rule == rule && one.Listener == listener })
 }
 
-// enforce brings into force those whose time is not over, and sets the timer for the next that ends.
-// The server's mu is held.
+// enforce drops expired denials, brings the others into force, and sets the timer for the next one
+// to expire. The server's mu is held.
 func (d *denials) enforce() {
 	d.cancelTimer(d.timer)
 	d.timer = nil

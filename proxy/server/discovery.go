@@ -62,7 +62,7 @@ func (um *upstreamManager) fit(c *change, u *upstream) []discovery.Endpoint {
 	return fit
 }
 
-// takeFound brings the endpoints that an upstream's source has found into use, except those
+// takeFound brings the endpoints that an upstream's source has found into use, except addresses
 // that lead back into the process.
 func (um *upstreamManager) takeFound(u *upstream, in *ownAddresses) {
 	name, before := u.cfg.Name, u.refused
@@ -116,8 +116,8 @@ func (r *registry) forget(members []*member) {
 	}
 }
 
-// firstAnswers is how long Open waits for the first answers of discovery, so that the first clients are not
-// refused for want of endpoints; and a change for those of sources that are new.
+// firstAnswers is how long Open waits for the first answers of discovery, so that the first clients
+// are not refused for want of endpoints. A change waits as long for its new sources.
 const firstAnswers = 3 * time.Second
 
 // A firstAnswer is the first endpoints that a source has found. The server's mu may be held by the change that waits
@@ -126,9 +126,9 @@ type firstAnswer struct {
 	found atomic.Pointer[[]discovery.Endpoint] // nil: it has not answered
 }
 
-// awaitNewSources has the new sources of a change asked, and waits for a while until each has answered or failed.
-// An upstream has no endpoints of another origin than its present one: the rules of the change may be meant for others.
-// One whose source has not answered has none.
+// awaitNewSources asks the new sources of a change, and waits for a while until each has answered
+// or failed. An upstream does not keep endpoints that an earlier source has found, because the
+// rules of the change may be meant for others. Until its source has answered it has none.
 func (um *upstreamManager) awaitNewSources(ctx context.Context, c *change) {
 	if um.cfg == nil {
 		return // Open waits, once everything listens
@@ -204,8 +204,9 @@ func hostName(address sockopt.Address) string {
 	return host
 }
 
-// UnresolvedNames looks up the names of a configuration's endpoints until ctx ends. It returns those
-// that have no address, and those of which that is not known, each with the reason; both are sorted.
+// UnresolvedNames looks up the names of a configuration's endpoints until ctx ends. missing are the
+// names without an address; unknown are the names for which the lookup failed otherwise, each with
+// the reason. Both are sorted.
 func UnresolvedNames(ctx context.Context, cfg *config.Config) (missing, unknown []string) {
 	names := make(map[string]bool)
 	for _, u := range cfg.Upstreams {

@@ -15,14 +15,15 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// The drains of a server are the sessions of parts that were taken out of service: they go on, are cut within a time, or at once.
+// The drains of a server end the sessions of parts that were taken out of service: never, within a
+// time, or at once.
 type drains struct {
 	*tasks
 	clock
 	log   *slog.Logger
 	group *worker.Group
 	lines *monitor.Lines
-	jobs  map[*cutJob]bool // whose sessions are named in the log; under mu
+	jobs  map[*cutJob]bool // cuts that name their sessions in the log; under mu
 }
 
 // drainSessions applies a configuration's treatment to the sessions of an endpoint: keep,

@@ -32,7 +32,7 @@ type member struct {
 	breaker  *health.Breaker        // nil: it has none
 	ending   *ending                // nil: it was not asked for yet
 	mode     string                 // its state: ready, drain or maint
-	enforced string                 // the state whose effects it has
+	enforced string                 // the state that was applied last
 	cut      *cutJob                // of a drain; nil: there is none
 	leave    *cutJob                // of a removed endpoint; nil: its sessions stay
 	share    int                    // its weight

@@ -248,7 +248,7 @@ func (j *endJob) lookAgain() {
 // never is a silence that no session has.
 const never = math.MaxInt64
 
-// lateQuiet is the silence that sessions need whose time is over; 0: none.
+// lateQuiet is the silence that a session still needs once its time is over; 0: none.
 func (j *endJob) lateQuiet() time.Duration {
 	if j.query.ThenReset {
 		return 0
@@ -259,8 +259,8 @@ func (j *endJob) lateQuiet() time.Duration {
 // An endSum is the results of a step.
 type endSum struct{ ended, other, left, kept int64 }
 
-// end tries to end sessions of a loop, and returns those that are busy, in their order. Those of an endpoint that does
-// not answer are, unless none has to be quiet.
+// end tries to end sessions of a loop, and returns the busy ones in their order. A session counts
+// as busy while its endpoint does not answer, unless sessions need not be quiet.
 func (j *endJob) end(ctx context.Context, turns []endTurn, quiet time.Duration, sum *endSum) (busy []endTurn) {
 	ids, asked := make([]worker.ID, 0, len(turns)), make([]int, 0, len(turns))
 	for i := range turns {
@@ -311,10 +311,11 @@ func (j *endJob) next(now, spent int64) time.Duration {
 	return time.Duration(max(first-now, int64(10*time.Millisecond)))
 }
 
-// endedByHand are the sessions that requests to end sessions have ended, while any is under way: another one that
-// finds a session gone knows from it why.
+// endedByHand are the sessions that requests have ended, kept while any such request is under way:
+// a request that finds a session gone can see whether another request has ended it.
 type endedByHand struct {
-	// turn is held while a request asks the loops: what one has ended is noted before another one is answered.
+	// turn is held while a request asks the loops: the sessions that it has ended are noted before
+	// another request is answered.
 	turn sync.Mutex
 
 	mu       sync.Mutex

@@ -32,7 +32,8 @@ func (s *Server) places() *lanes.Places {
 	return p
 }
 
-// laneChanges returns the listeners whose sessions have to stay in user space from now on, and those whose sessions may leave it.
+// laneChanges returns the listeners that keep their sessions in user space from now on (stay), and
+// the listeners that let them leave (leave).
 func (c *change) laneChanges() (stay, leave map[string]bool) {
 	stay, leave = make(map[string]bool), make(map[string]bool)
 	for name, l := range c.listeners {

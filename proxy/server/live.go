@@ -270,9 +270,9 @@ func (l *liveChanges) noteLives(before *config.Config, set *lives) {
 	}
 }
 
-// AppliedLive returns the changes by hand that the last [Server.Apply] has ended, with the reasons, and those
-// that it has restored: an Apply of a configuration that was in force before restores the changes that ended
-// with it. Both are empty for none.
+// AppliedLive returns the changes by hand that the last [Server.Apply] has ended, with the reasons,
+// and the changes that it has restored: an Apply of a configuration that was in force before
+// restores the changes that ended with it. Both are empty for none.
 func (s *Server) AppliedLive() (ended, restored []admin.LiveChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

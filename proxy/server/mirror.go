@@ -18,7 +18,7 @@ import (
 type comparison struct {
 	*worker.Comparison
 	cfg   *config.Mirror
-	route string // match of the route whose mirror it is; empty: it is the listener's
+	route string // match of the route that has the mirror; empty: the listener has it
 }
 
 // mirror makes the mirror of a route of the next configuration, of the default route if that is nil; nil: there is

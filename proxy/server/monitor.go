@@ -96,8 +96,8 @@ func (u *upstream) condition() monitor.Condition {
 	return monitor.Usable
 }
 
-// onlyFailingHaveRoom reports whether usable endpoints serve, and have no room, while those that have some
-// are failing, without a verdict.
+// onlyFailingHaveRoom reports whether only failing endpoints may have room: some other endpoint is
+// usable but full, and none has room.
 func onlyFailingHaveRoom(set *lb.Set) bool {
 	full := false
 	for _, m := range set.Members() {
@@ -127,8 +127,7 @@ func explain(list []*member, why func(m *member) string) string {
 	return strings.Join(parts, "; ")
 }
 
-// whyUnusable says why the endpoints of an upstream get no clients. Its key is that of
-// conditions.
+// whyUnusable says why the endpoints of an upstream get no clients. key is a condition's key.
 func (w *watcher) whyUnusable(key any) string {
 	u := w.upstreams[key.(*router.Upstream).Name()]
 	if u == nil || len(u.order) == 0 {
@@ -155,8 +154,8 @@ const (
 	droppedLine   = "accept queue overflowed, clients had to try again"
 )
 
-// watched returns the counters whose rise is logged. Those of removed upstreams are among them
-// for as long as these may come back, or refuse clients.
+// watched returns the counters that are logged when they rise. It includes the counters of a
+// removed upstream for as long as the upstream may come back, or refuse clients.
 func (w *watcher) watched() []monitor.Counter {
 	list := w.counters[:0]
 	for name, l := range w.listeners {

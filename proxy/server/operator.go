@@ -386,7 +386,7 @@ func (s *Server) SetSplit(listener string, route int, percent map[string]float64
 	for i, share := range split {
 		p, ok := percent[share.Upstream]
 		if !ok {
-			return false, fmt.Errorf("%w: the split has an upstream %s, of which nothing is said", admin.ErrInvalid, share.Upstream)
+			return false, fmt.Errorf("%w: the split also has the upstream %s: give its percentage, too", admin.ErrInvalid, share.Upstream)
 		}
 		now[i] = p
 	}

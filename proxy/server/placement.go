@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A placement is the CPUs of the process, and the limits with which it was started: those that
-// stay until its end.
+// A placement is the CPUs of the process, and the limits with which it was started. They stay until
+// its end.
 type placement struct {
 	limits    config.ProcessLimits
 	stateFile config.Path  // of the configuration that it began with
@@ -67,7 +67,7 @@ func (o *Options) maxConnections(cfg *config.Config) int {
 	return most
 }
 
-// lasting returns the keys whose new values take effect when the process is started again.
+// lasting returns the keys that take their new values only when the process is started again.
 func (p *placement) lasting(cfg *config.Config, lane *lanes.Lanes) (lines []string) {
 	for _, k := range p.awaiting(cfg, lane) {
 		lines = append(lines, fmt.Sprintf("%s: %s → %s", k.Key, k.Old, k.New))
@@ -75,8 +75,8 @@ func (p *placement) lasting(cfg *config.Config, lane *lanes.Lanes) (lines []stri
 	return lines
 }
 
-// Awaiting returns the keys, such as lane.sessions, whose values in a configuration are not those in force, and would take effect when the
-// process is started again. It may be called by any goroutine.
+// Awaiting returns the keys, such as lane.sessions, that differ from the values in force, and take
+// effect only when the process is started again. It may be called by any goroutine.
 func (s *Server) Awaiting(next *config.Config) (keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *Server) Awaiting(next *config.Config) (keys []string) {
 	return keys
 }
 
-// awaiting is both: keys have their sections.
+// awaiting returns these keys, with their sections, and their values in force and in next.
 func (p *placement) awaiting(next *config.Config, lane *lanes.Lanes) (keys []config.KeyChange) {
 	add := func(section string, changed []config.KeyChange) {
 		for _, k := range changed {
@@ -134,7 +134,7 @@ func explainMemory(m *config.MemoryLimits, err error) error {
 	return err
 }
 
-// oneLine is an error whose text is one line.
+// oneLine returns an error with its text on one line.
 func oneLine(err error) error {
 	if !strings.Contains(err.Error(), "\n") {
 		return err

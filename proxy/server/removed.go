@@ -66,7 +66,7 @@ func (u *upstream) drains() bool {
 	return len(u.leaving) > 0
 }
 
-// upstream returns the removed upstream of a name whose members have sessions; nil: there is none.
+// upstream returns the removed upstream with this name if its members have sessions, else nil.
 func (r *removed) upstream(name string) *upstream {
 	for _, gone := range r.upstreams {
 		if gone.name == name && gone.kept != nil {
@@ -184,7 +184,7 @@ func (r *removed) sweep() {
 	r.sockets = slices.DeleteFunc(r.sockets, func(o *listenSocket) bool { return o.deserted.Load() && (o.gone() || !o.parting && !o.replaced) })
 }
 
-// drainingSockets returns the sockets of a key, or of all keys if that is empty, whose sessions have their time to drain.
+// drainingSockets returns the draining sockets of a key, or of all keys if key is empty.
 func (r *removed) drainingSockets(key string) (list []*drainingSockets) {
 	for _, socket := range r.sockets {
 		if p := socket.draining; p != nil && !p.forgotten && (key == "" || p.key == key) && !slices.Contains(list, p) {
@@ -198,7 +198,7 @@ func (r *removed) drainingSockets(key string) (list []*drainingSockets) {
 // their upstreams allow. Its state goes with the last of them, and at once if there is none: a
 // process that is reloaded often does not grow.
 
-// A drainingSockets is sockets that are closed and whose sessions have their time to drain.
+// A drainingSockets is closed sockets with sessions that still have time to drain.
 type drainingSockets struct {
 	key, owner string
 	cause      error  // of the end of the sessions
@@ -258,15 +258,15 @@ func (s *sockets) logDrainingSockets(p *drainingSockets) {
 	}
 }
 
-// sockets returns the sockets whose sessions are b's, itself and the sockets that it has taken
-// over, as far as any has sessions or may get some. b has none of others afterwards.
+// sockets returns this socket and the sockets that it has taken over, without the ones that have no
+// sessions and can get none. Afterwards the socket has taken over none.
 func (socket *listenSocket) sockets() []*worker.Listening {
 	of := append(socket.before, socket.listening)
 	socket.before = nil
 	return slices.DeleteFunc(of, func(l *worker.Listening) bool { return l.Of.(*listenSocket).deserted.Load() })
 }
 
-// takeOver makes the sessions of sockets b's.
+// takeOver gives the sessions of other sockets to this one.
 func (socket *listenSocket) takeOver(listenings []*worker.Listening) {
 	for _, l := range listenings {
 		if from := l.Of.(*listenSocket); !from.deserted.Load() {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// listenerStateOf returns the state of the listener whose rules apply to the client for as
-// long as it has no endpoint; nil: there is none.
+// listenerStateOf returns the state of the listener that rules over the client while the client has
+// no endpoint, or nil if there is none.
 func (s *sockets) listenerStateOf(c *worker.Client) *router.ListenerState {
 	at := c.Listening()
 	if at == nil {
@@ -66,7 +66,7 @@ func (c *change) generation() *generation {
 	return g
 }
 
-// rulesFor returns the listeners whose rules apply to a client: the listener that has the address at which it came in,
+// rulesFor returns the listeners that rule over a client: the listener that has the address at which it came in,
 // and the listener that is about to have it, by the same order as listenerStateAt. Either is nil if its generation has none.
 func (s *sockets) rulesFor(c *worker.Client) (now, next *router.Listener) {
 	at := c.Listening()
@@ -126,9 +126,9 @@ func (socket *listenSocket) covers(at netip.AddrPort) bool {
 	return !socket.listener.TCP() || socketlistener.Overlap(socket.own, []netip.AddrPort{at})
 }
 
-// ownerAt returns what has, of several sockets, the address of one that was given up: at the local address of a
-// connection, if that was one of its. Otherwise, where several have a part of it each, it is the one to which a
-// connection to the local address would come; nil: none, or that is not known.
+// ownerAt returns the owner, among sockets, of the address that former had until it was given up.
+// If several sockets have a part of it, the owner is the one that would get a connection to local;
+// nil: there is none, or it is not known.
 func ownerAt[T any](sockets []*listenSocket, former *listenSocket, local netip.AddrPort, ownerOf func(*listenSocket) *T) *T {
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 	var some, of, all *T

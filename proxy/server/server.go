@@ -2,9 +2,8 @@
 // while it serves.
 //
 // A change is prepared beside the present state: sockets are bound, certificates read, tables
-// built, and if anything fails nothing has changed. Then it is brought into force at once. A
-// listening socket whose address stays keeps its queue, endpoints keep their health and
-// statistics, and a session keeps the configuration that it began with.
+// built, and if anything fails nothing has changed. Then it is brought into force at once. A listening socket that keeps its address keeps
+// its queue, endpoints keep their health and statistics, and a session keeps the configuration that it began with.
 //
 // A [Server] is a registry of the parts of its configuration, which [Server.Apply] exchanges: apply.go prepares, swaps and settles. Parts with
 // fields of their own do the work: upstreams with their endpoints (upstream.go, endpoint.go), listeners (listener.go) and their sockets
@@ -327,8 +326,8 @@ type Options struct {
 	// Version is the program's, for traces; empty: unknown.
 	Version string
 
-	// DrainTimeout is the time that sessions may take once Serve's context has ended. Those
-	// that have not ended by then are cut. 0 means no limit.
+	// DrainTimeout is the time that sessions may take once Serve's context has ended. Then the rest
+	// are cut. 0 means no limit.
 	DrainTimeout time.Duration
 
 	// Log gets messages for operators, and at level debug a line for each session. Its handler

@@ -115,7 +115,7 @@ func (s *sessionLog) recentSessionLog(counts *admin.SessionLog, sums *monitor.Su
 	}
 }
 
-// unlogged are the listeners whose clients have no lines.
+// unlogged are the listeners without a session log.
 func unlogged(cfg *config.Config) map[string]bool {
 	names := make(map[string]bool)
 	for _, l := range cfg.Listeners {

@@ -335,7 +335,7 @@ type sourceTable struct {
 
 // of returns the counts of a client's source; nil: there is no room for another one.
 func (t *sourceTable) of(from source.Source, unix bool) *admin.Source {
-	var rule source.Rule // of those that are not known
+	var rule source.Rule // the zero Rule counts unknown sources
 	if peer, ok := from.Credentials(); ok {
 		rule = source.UnixUser(peer.UID)
 	} else if at := from.AddrPort().Addr(); at.IsValid() {

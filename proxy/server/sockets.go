@@ -36,17 +36,17 @@ type listenSocket struct {
 	pauses      *episode.Episode
 	state       atomic.Pointer[router.ListenerState] // its listener's, from before it is accepted from
 	former      atomic.Bool                          // it was given up: its address may be another one's
-	later       atomic.Pointer[[]*listenSocket]      // that had a part of its address after it and were given up, the last one last
+	later       atomic.Pointer[[]*listenSocket]      // sockets that had a part of its address after it, and were given up; the latest is last
 	closed      chan struct{}                        // closed when its listener was, after it had been accepted from
-	overlapping []*listenSocket                      // whose address, or a part of it, it has taken over
+	overlapping []*listenSocket                      // sockets it has taken its address, or a part of it, over from
 	deserted    atomic.Bool                          // it is closed, and has no sessions any more
 
 	// Of the configuration in force, under the server's mu:
 	owner      string // the listener's name
 	cfg        *config.Listener
 	service    *worker.Service
-	adapts     bool                // its options are others than before
-	before     []*worker.Listening // sockets that it has taken over, whose sessions are its own
+	adapts     bool                // its options have changed
+	before     []*worker.Listening // sockets that it has taken over: their sessions are its own
 	overflows  overflowCount
 	congestion string           // congestion control that this process has set; "": none
 	successor  *listenSocket    // that has taken over from it; nil: none, or it is deserted
@@ -400,11 +400,11 @@ func (socket *listenSocket) gone() bool {
 	}
 }
 
-// partingTime is how long a change waits for the sockets that a change before has given up,
-// whose queues the loops are emptying.
+// partingTime is how long a change waits for sockets that an earlier change has given up, while the
+// loops empty their queues.
 const partingTime = time.Second
 
-// awaitClosed waits until those are closed, and reports whether there were any.
+// awaitClosed waits until these sockets are closed, and reports whether there were any.
 func (s *sockets) awaitClosed(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, partingTime)
 	defer cancel()
@@ -422,16 +422,17 @@ func (s *sockets) awaitClosed(ctx context.Context) bool {
 	return any
 }
 
-// An address can be in the way of another one that a change asks for although the change gives it
-// up: 127.0.0.1:80 of :80. The new socket is bound beside the old one then, and listens once
-// nothing else of the change can fail. At the swap the old one yields. It is accepted from
-// for as long as clients may have begun to connect to it, and closed like any that is gone.
+// An address that a change gives up can be in the way of an address that the change asks for:
+// 127.0.0.1:80 is in the way of :80. The new socket is bound beside the old one then, and listens
+// once nothing else of the change can fail. At the swap the old one is replaced. It is accepted
+// from for as long as clients may have begun to connect to it, and is then closed like any removed
+// socket.
 
-// handshakeTime is how long a replaced socket is accepted from: a handshake of which
-// two packets in a row were lost is over by then (tcp_syn_linger is a second, then two).
+// handshakeTime is how long a replaced socket is accepted from: a handshake that lost two packets
+// in a row is over by then (tcp_syn_linger is a second, then two).
 const handshakeTime = 5 * time.Second
 
-// maxReplaced bounds how many there are of those, whatever is changed how often.
+// maxReplaced bounds the replaced sockets, however often addresses change.
 const maxReplaced = 64
 
 // listen listens on an address; beside are the sockets that this change takes out of service
@@ -682,8 +683,8 @@ func (s *sockets) adaptCongestion(socket *listenSocket) {
 	s.logUnchanged(socket, err)
 }
 
-// noteGivenUp has the sockets that were given up before, and whose clients may have the address of one that is
-// given up now, follow its state: it is the last that had the address.
+// noteGivenUp notes socket as the last owner of its address. Sockets that were given up earlier and
+// had a part of the address follow its state from now on.
 func (s *sockets) noteGivenUp(socket *listenSocket) {
 	socket.former.Store(true)
 	s.removed.sweep()
@@ -703,10 +704,10 @@ func (s *sockets) noteGivenUp(socket *listenSocket) {
 	}
 }
 
-// An overflowCount is how often the accept queue of a listening socket has overflowed. The
-// socket's own counter has stray segments as well, which any host can send; that of the
-// network namespace has none of these, and the overflows of all sockets. So the smaller of the
-// two increases is counted.
+// An overflowCount is how often the accept queue of a listening socket has overflowed. The socket's
+// own counter also counts stray segments, which any host can send. The network namespace's counter
+// does not, but it counts the overflows of all sockets. So the smaller of the two increases is
+// counted.
 type overflowCount struct {
 	unknown bool // one of the counters could not be read at the last look
 	total   int64
@@ -790,8 +791,8 @@ func (socket *listenSocket) congestionNow() (used string, err error) {
 	return used, err
 }
 
-// notUsed returns the reason for which a new socket has not the congestion control that it was given: the
-// one that it has, and the error of that. Nil: it has it.
+// notUsed returns why a new socket does not have the congestion control wanted, by the one that it
+// has and the error of setting it; nil: it has it.
 func notUsed(wanted, used string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
@@ -804,8 +805,8 @@ func notUsed(wanted, used string, err error) error {
 	return err
 }
 
-// congestionStatus is the congestion control that connections to the upstream's endpoints have: that of a
-// socket that is made to find out. Nil: the file names none.
+// congestionStatus returns the congestion control of connections to the upstream's endpoints, by
+// the one that a trial socket gets; nil if the file names none.
 func (u *upstream) congestionStatus() *admin.Congestion {
 	if u.congestion == nil {
 		return nil
@@ -816,7 +817,7 @@ func (u *upstream) congestionStatus() *admin.Congestion {
 }
 
 // logCongestion logs that connections to the upstream's endpoints do not have the congestion control of the
-// configuration, if they have not.
+// configuration, if that is so.
 func (um *upstreamManager) logCongestion(u *upstream) {
 	if st := u.congestionStatus(); st != nil && st.Error != "" {
 		um.log.Warn("socket.congestion is not applied", "upstream", u.cfg.Name, "congestion", st.Configured, "used", st.Used, "error", st.Error)

@@ -640,8 +640,8 @@ func (r *reader) listenerDenials(name string, l *router.ListenerState) *admin.Li
 	return st
 }
 
-// removedByHand adds to the status of an upstream the endpoints that were removed by hand. Those that
-// have sessions are among the ones that leave.
+// removedByHand adds to the status of an upstream the endpoints that were removed by hand. An
+// endpoint that still has sessions is there already, as one that is leaving.
 func (r *reader) removedByHand(u *upstream, st *admin.Upstream) {
 	for i := range r.live.All() {
 		c := &r.live.All()[i]

@@ -56,8 +56,8 @@ const (
 )
 
 // A Layer is a protocol that is spoken over one socket of a session on a loop, such as TLS: the session moves
-// what the protocol carries. Its methods are called on the loop's goroutine and never wait. A *tls.Conn whose
-// handshake is over is one, but for Over, if the connection beneath it can be replaced.
+// what the protocol carries. Its methods are called on the loop's goroutine and never wait. A *tls.Conn after
+// its handshake is a Layer but for Over, if the connection beneath it can be replaced.
 type Layer interface {
 	// Over is called once, before the other methods: from now on the layer reads and writes beneath, in place of
 	// the connection that it was made over. A Read of beneath returns syscall.EAGAIN where it would wait. A
@@ -127,8 +127,8 @@ type Rewriter interface {
 	Held() int
 }
 
-// ErrRewriter is the cause of the end of a session whose [Rewriter] has returned a result that it may not return. The
-// error says which.
+// ErrRewriter is the cause of a session's end when its [Rewriter] has returned a result that it may
+// not return. The error says which.
 var ErrRewriter = errors.New("invalid result of a Rewriter")
 
 // A Transform changes the bytes that one side of a session on a loop sends, as a [Rewriter] does, by work that may take long:
@@ -145,8 +145,8 @@ type Transform interface {
 	// End is called at the end of the source's bytes, once.
 	End()
 	// Take puts bytes that go on into b, which is zero, and returns how many. It is called after each Put and End, after each wake, and
-	// again after it has returned bytes. If busy, work is under way, whose end is a wake: neither Put nor End is called
-	// before. An error ends the session with relay.ReasonError; both sides are reset.
+	// again after it has returned bytes. If busy, work is under way that ends with a wake: neither Put nor End is called before. An
+	// error ends the session with relay.ReasonError; both sides are reset.
 	Take(b []byte) (n int, busy bool, err error)
 	// Held is how many bytes Take has not returned yet: none after End, once Take returns none and is not busy.
 	Held() int

@@ -111,7 +111,7 @@ func knowsFlag(spec *ebpf.CollectionSpec) (bool, error) {
 	return got == 0, nil
 }
 
-// mapMemory maps the sessions, whose records are a multiple of eight bytes long.
+// mapMemory maps the sessions' records. A record is a multiple of eight bytes long.
 func (p *Program) mapMemory() (err error) {
 	length := (int(p.size)*sessionSize + pageMask) &^ pageMask
 	if p.memory, err = mapped(p.objects.Sessions, length); err != nil {

@@ -48,7 +48,7 @@ func address(w [4]uint32, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(b).Unmap(), swapped(port))
 }
 
-// ErrBothEnds is the error of a connection whose other end is one of a session too.
+// ErrBothEnds is the error of a connection if its other end belongs to a session, too.
 var ErrBothEnds = errors.New("both ends are in the lane")
 
 // Register writes a session's record in a free slot and adds its tuples. The error wraps
@@ -84,8 +84,8 @@ func (p *Program) Register(slot uint32, generation uint32, legs [2]Leg) error {
 	return nil
 }
 
-// free refuses a leg whose other end is one of a session too: packets would have to be translated
-// twice.
+// free refuses a leg if its other end belongs to a session, too: packets would have to be
+// translated twice.
 func (p *Program) free(l Leg) error {
 	other := Leg{Remote: l.Local, Local: l.Remote}.tuple()
 	var at lanePlace
@@ -234,8 +234,8 @@ func (s *Session) Refusal() (why, tries uint32) {
 // LastPacket returns when a packet was last carried, in ns of the monotonic clock.
 func (s *Session) LastPacket() uint64 { return atomic.LoadUint64(&s.Last) }
 
-// Mark notes whose session it is, and when it has begun, of the monotonic clock. The programs neither read nor write that: it is for
-// user space, also of the process after this one.
+// Mark notes the session's tag, and when it began by the monotonic clock. The programs neither read
+// nor write them: they are for user space, including the next process.
 func (s *Session) Mark(tag [TagSize]byte, begun time.Duration) { s.Tag, s.Joined = tag, uint64(begun) }
 
 // TagSize is the size of a tag.
@@ -258,7 +258,8 @@ func (s *Session) Report() { s.Reported = 1 }
 // IsReported reports whether the end was reported.
 func (s *Session) IsReported() bool { return s.Reported != 0 }
 
-// ProbePriority is the SO_PRIORITY of a socket whose acknowledgements the guard lets out while the lane has its session: PROBE of the programs.
+// ProbePriority is the SO_PRIORITY of a socket that is to send acknowledgements while the lane has
+// its session: the guard lets them out. It is PROBE of the programs.
 const ProbePriority = 0x6c616e65
 
 // Bound gives the session a user timeout of its own, rounded up to milliseconds; 0: it has none, and no other one binds it.
@@ -286,8 +287,9 @@ func ownOf(word uint32) (d time.Duration, own bool) {
 	return time.Duration(word-1) * time.Millisecond, true
 }
 
-// A table that was pinned is of another process, and may be damaged. So all that is read of a record is bounded before it is an index, and
-// a session whose record no program can have written is not adopted.
+// A pinned table comes from another process, and may be damaged. So everything read from a record
+// is bounded before it is used as an index, and a session is not adopted if no program can have
+// written its record.
 
 // sideOf returns 1 and a side, or 0: there is none, as for a number that is no side's.
 func sideOf(n uint8) uint8 {
@@ -338,8 +340,8 @@ func (h *laneHalf) isSound() bool {
 	return h.Scale <= mostScale && h.Unit <= mostScale
 }
 
-// Discard removes the tuples of a slot whose record is not sound, and has it be free, whatever its state. The slot is used again after a grace
-// period.
+// Discard removes the tuples of a slot with an unsound record, and frees the slot, whatever its
+// state. The slot is used again after a grace period.
 func (p *Program) Discard(slot uint32) {
 	p.Forget(slot)
 	s := p.Session(slot)

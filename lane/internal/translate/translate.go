@@ -184,7 +184,7 @@ func (s *Side) options(o []byte, acks bool) {
 }
 
 // walk walks the options as the kernel does (net/ipv4/tcp_input.c, tcp_parse_options), which stops
-// at one whose length is wrong.
+// at an option of a wrong length.
 func walk(o []byte, do func(o []byte)) {
 	for i := 0; i < len(o); {
 		switch o[i] {

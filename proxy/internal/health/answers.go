@@ -211,8 +211,9 @@ func (a *Answers) Sum() (answers int64, took time.Duration) {
 	return answers, time.Duration(a.took.Load())
 }
 
-// Times returns how many sessions have had a first answer, ever, by the time it took: element i those of less than 2^i
-// microseconds, and not less than half of that; the last has all longer times.
+// Times returns how many sessions have ever had a first answer, by the time it took: element i
+// counts times below 2^i microseconds and not below half of it; the last element counts all longer
+// times.
 func (a *Answers) Times() []int64 {
 	times := make([]int64, answerTimes)
 	for i := range times {

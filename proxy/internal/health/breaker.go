@@ -105,7 +105,7 @@ type Breaker struct {
 type setting struct {
 	BreakerConfig
 	window *window // nil: failures are not counted
-	own    window  // window points to it, unless window is that of the setting before
+	own    window  // window points to it, or still to the previous setting's window
 }
 
 const pendingOne = 1 << 32
@@ -219,7 +219,8 @@ func (b *Breaker) Reached() {
 	}
 }
 
-// Adopt counts a connection that is there already, beyond the limits, too. [Breaker.End] is owed for it, as one that was reached. It does nothing on a nil *Breaker.
+// Adopt counts a connection that exists already, even beyond the limits. The caller owes
+// [Breaker.End] for it, with reached. It does nothing on a nil *Breaker.
 func (b *Breaker) Adopt() {
 	if b != nil {
 		b.load.Add(1)
@@ -236,8 +237,8 @@ func (b *Breaker) End(reached bool) {
 }
 
 // A word is a Breaker's state, so that it changes as a whole: 2 bits of State and 20 of its
-// period, which changes with each transition. For the trials of a half-open one it has 20 bits
-// each for those let through and those that succeeded.
+// period, which changes with each transition. While half-open it counts trials, with 20 bits each:
+// how many were let through, and how many succeeded.
 type word uint64
 
 const (
@@ -255,7 +256,7 @@ func (w word) period() uint64    { return uint64(w>>periodAt) & wordMax }
 func (w word) begun() uint64     { return uint64(w>>wordBits) & wordMax }
 func (w word) succeeded() uint64 { return uint64(w) & wordMax }
 
-// after returns the period after that of w. None is 0, which is that of the zero Permit.
+// after returns the period after w's. No period is 0: the zero Permit has 0.
 func (w word) after() uint64 { return w.period()%wordMax + 1 }
 
 // permit lets a connection through, if the state does.
@@ -283,9 +284,9 @@ func (b *Breaker) permit(s *setting) (Permit, Refusal) {
 // Report reports the outcome of a connection; every failure is counted as the endpoint's.
 func (b *Breaker) Report(p Permit, o Outcome, now int64) { b.report(b.set.Load(), p, o, now) }
 
-// ReportFrom is Report for a connection from a source, or from UnsampledSource, as that of
-// [OutlierMonitor] is. While others are served, a trial failure that may be its client's doing is no
-// evidence.
+// ReportFrom is Report for a connection from a source, or from UnsampledSource, like
+// [OutlierMonitor.ReportFrom]. While others are served, a trial failure that may be its client's
+// doing is no evidence.
 func (b *Breaker) ReportFrom(p Permit, from Source, o Outcome, now int64) {
 	s := b.set.Load()
 	if s.window != nil {

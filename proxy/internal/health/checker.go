@@ -20,14 +20,13 @@ import (
 // CheckerConfig configures a [Checker].
 type CheckerConfig struct {
 	// Concurrent limits the probes in progress, each with a goroutine and, as a rule, a
-	// descriptor; 0 means 4096. Probes of healthy endpoints take next to none of that limit. A
-	// probe that runs into its Timeout takes one of it for that long. If more probes are due
-	// they wait, the one that has been due for longest first, and all endpoints are probed
-	// less often; see CheckerStats.Lag.
+	// descriptor; 0 means 4096. Probes of healthy endpoints need next to none of them, but a probe
+	// that times out takes a place for all of its Timeout. If more probes are due they wait in the
+	// order in which they became due, and all endpoints are probed less often; see CheckerStats.Lag.
 	Concurrent int
 
-	// Seed makes the phases and the jitter of this Checker differ from those of others; 0
-	// means a random one.
+	// Seed makes the phases and the jitter of this Checker differ from other Checkers; 0 means a
+	// random seed.
 	Seed uint64
 }
 
@@ -63,8 +62,8 @@ type Prober interface {
 	Probe(ctx context.Context) error
 }
 
-// ErrAnswer is wrapped by the error of a [Prober] that got an answer other than that of an
-// endpoint that is to serve.
+// ErrAnswer is wrapped by the error of a [Prober] if the endpoint's answer is not the one expected
+// of an endpoint that is to serve.
 var ErrAnswer = errors.New("the endpoint has answered")
 
 // ErrStandby is wrapped by an [ErrAnswer] that is the answer of a healthy standby.
@@ -280,7 +279,7 @@ type Check struct {
 	damper  damper
 
 	no, barred bool // the last answer was no; the target was notified that it is barred
-	standby    bool // the last no was that of a standby; kept until Fall other results in a row
+	standby    bool // the last no came from a standby; kept until Fall other results in a row
 	unlike     int  // such results in a row
 
 	assured atomic.Int64 // a time at which a probe begins, or has begun
@@ -293,7 +292,7 @@ type CheckStatus struct {
 	Standby bool
 	// Streak is the number of probes in a row that contradict Healthy.
 	Streak int
-	// Probes counts the probes that ended, Failed those that failed by the endpoint's fault,
+	// Probes counts the probes that ended, Failed the probes that failed by the endpoint's fault,
 	// Transitions the changes of Healthy.
 	Probes, Failed, Transitions int64
 	// Last is the end of the last probe, and Took its duration. Err is nil if it succeeded.
@@ -458,9 +457,9 @@ func (ch *Check) bar() {
 	}
 }
 
-// schedule sets the time of the next probe, after one that began and ended then. While the
-// endpoint is unhealthy or about to change its state the next one is soon, otherwise by its
-// phase.
+// schedule sets the time of the next probe, given when the last one began and ended. If the
+// endpoint is unhealthy or about to change its state the next probe is soon, otherwise it follows
+// its phase.
 func (ch *Check) schedule(began, now int64) {
 	after := now
 	if ch.fast {

@@ -2,7 +2,7 @@
 //
 //   - A [Checker] probes endpoints actively, off the event loops.
 //   - An [OutlierDetector] judges the endpoints of an upstream by the results of real
-//     connections, and ejects for a while those that fail.
+//     connections, and ejects failing endpoints for a while.
 //   - A [Breaker] stops connections to an upstream, or to one endpoint, if too many of them
 //     fail. After a time it lets a few through for trial. It also limits their number.
 //   - A [RetryBudget] bounds the number of retries.
@@ -12,7 +12,7 @@
 // nothing: they are a few atomic operations. Only a transition takes a mutex, while a [Target]
 // is notified.
 //
-// Times are nanoseconds of one clock that never goes backwards, the same for reports and for
+// Times are nanoseconds of a clock that never goes backwards, the same clock for reports and for
 // the Scheduler.
 //
 // Configurations have no defaults: 0 is taken literally, since the defaults are those of the

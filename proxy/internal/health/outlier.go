@@ -117,7 +117,7 @@ func (o *OutlierDetector) NewMonitor(subject string, t Target) *OutlierMonitor {
 	return m
 }
 
-// lenient is the rule of those that are not judged yet.
+// lenient is the rule for endpoints that are not judged yet.
 var lenient rule
 
 // Join adds endpoints that NewMonitor has made, each of them once.
@@ -190,8 +190,8 @@ func (o *OutlierDetector) update() {
 	o.full.Store(len(o.ejected) >= o.allowed(o.members) && !slices.ContainsFunc(o.ejected, (*OutlierMonitor).recovered))
 }
 
-// recovered reports whether an ejected endpoint gives its place to one that fails. The outlier
-// is locked.
+// recovered reports whether an ejected endpoint returns early, to make room for the ejection of a
+// failing one. The outlier is locked.
 func (m *OutlierMonitor) recovered() bool { return m.answeredSince }
 
 // mayEject reports whether one more may be ejected. If the limit is reached, a recovered endpoint
@@ -404,7 +404,7 @@ func (m *OutlierMonitor) ejectFor(now int64, cause string, connects, stay bool) 
 		return false
 	}
 	base := max(int64(o.cfg.BaseEjectionTime), 1)
-	// That it could be connected to since proves something only of one that fails in no other way.
+	// A successful connect since then proves something only if the endpoint has no other failures.
 	if m.reachedSince.Swap(false) && (m.lastUnreached.Load() || now-m.returned >= base) {
 		m.earlyReturn.become(Closed, now)
 	}

@@ -42,7 +42,7 @@ type pasts struct {
 		of     int
 		missed float64 // 0: there is none
 	}
-	known bool // at least one that is not ejected is known
+	known bool // at least one endpoint with a past is not ejected
 }
 
 // pastsOf goes through all endpoints once: an upstream may have 10,000.
@@ -115,8 +115,8 @@ func (r *record) closes(all []Watched, i int) bool {
 	return any
 }
 
-// oneSource reports whether most unanswered questions of an endpoint may be those of one
-// source while others are served, by whichever endpoint.
+// oneSource reports whether most unanswered questions of an endpoint may come from one source while
+// other sources are served, by whichever endpoint.
 func oneSource(all []Watched, i int, now int64) bool {
 	from, part := all[i].Answers.belated.worst()
 	if from == UnsampledSource || part <= 0.75 {
@@ -136,9 +136,9 @@ func (r *record) waits(a *Answers) bool {
 	return r.pressed <= r.left/fewest && a.early.Load() <= r.left/fewest
 }
 
-// behaveOtherwise reports whether clients behave otherwise than those of answered peers: fewer
-// leave there, or after other times. Clients that do not need answers behave the same,
-// answered or not.
+// behaveOtherwise reports whether the endpoint's clients behave otherwise than clients of peers
+// that answer: fewer of the peers' clients leave, or after other times. Clients that do not need
+// answers behave the same, answered or not.
 func behaveOtherwise(r *record, all []Watched, i int) bool {
 	var mine, theirs lengthCounts
 	mine.add(&all[i].Answers.gaveUp)

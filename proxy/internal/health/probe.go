@@ -52,8 +52,9 @@ type ProbeConfig struct {
 	// KiB.
 	Send, Expect []byte
 
-	// Standby is contained in an answer other than the expected one, if it is that of a healthy standby: in the
-	// answer to Send, or in the status line or the body of the answer to HTTP. Empty: there is no such answer.
+	// Standby is text that a healthy standby's answer contains, where it is not the expected answer:
+	// the answer to Send, or the status line or body of the answer to HTTP. Empty: no answer means
+	// standby.
 	Standby []byte
 
 	// End replaces all of that: after the Preface the probe half-closes the connection, and

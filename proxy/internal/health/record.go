@@ -122,8 +122,8 @@ func (r *record) busy() bool {
 	return r.alive || r.informed && r.asked() > 0 || r.out != notEjected || r.asking != nil || r.silence.reason != notEjected
 }
 
-// commit adds the questions that were held back to the past. It drops those of an ejection.
-// While there is a drift it holds them back for longer.
+// commit adds the questions that were held back to the past. It drops questions from the time of an
+// ejection, and keeps holding questions back during a drift.
 func (r *record) commit(steady bool) {
 	r.rounds++
 	r.usual += (r.recentSoon + r.recentLate - r.usual) / float64(min(r.rounds, 100))
@@ -169,8 +169,8 @@ func (r *record) excuse(a *Answers, now, gap int64) {
 	r.heard = a.heard.Load()
 }
 
-// missed is the probability, by the past, that a question is not answered in time; 1 for a kind
-// of which too few were answered in time.
+// missed is the probability, by the past, that a question is not answered in time; 1 if too few
+// questions of its kind were.
 func (r *record) missed(k question) float64 {
 	if r.answeredSoon[k] < fewest {
 		return 1
@@ -331,8 +331,8 @@ func (r *record) slow() bool {
 	return r.drift.sum >= unlikely && r.drift.late >= fewest && r.drift.fresh && r.known()
 }
 
-// peersInTime reports whether the peers that answer in time are at least as many as those that
-// have become slow or always were. Peers without questions do not count.
+// peersInTime reports whether at least as many peers answer in time as have become, or always were,
+// slow. Peers without questions do not count.
 func peersInTime(all []Watched, i int) bool {
 	well, ill := 0, 0
 	for j := range all {

@@ -24,8 +24,8 @@ type SchedulerConfig struct {
 }
 
 // A Scheduler runs timers: it ends ejections, lets breakers make trials, and reports
-// transitions. One serves a whole process. It has a goroutine that sleeps until a timer is
-// due, and one that reports. It is safe for concurrent use.
+// transitions. One Scheduler serves a whole process. It has two goroutines: one sleeps until a
+// timer is due, the other reports. It is safe for concurrent use.
 type Scheduler struct {
 	cfg      SchedulerConfig
 	noted    atomic.Int64
@@ -62,9 +62,9 @@ func newScheduler(cfg *SchedulerConfig) *Scheduler {
 // Transitions returns the number of transitions, reported or not.
 func (k *Scheduler) Transitions() int64 { return k.noted.Load() }
 
-// Close ends the Scheduler. It returns when its goroutines have ended and all transitions have
-// been reported, those that a Flap holds included. Endpoints that are ejected and breakers
-// that are open then stay so. It is called once, and not by Report.
+// Close ends the Scheduler. It returns when its goroutines have ended and all transitions have been
+// reported, including the ones held by a Flap. Endpoints that are ejected and breakers that are
+// open then stay so. It is called once, and not by Report.
 func (k *Scheduler) Close() {
 	k.mu.Lock()
 	k.closed = true

@@ -30,7 +30,7 @@ const (
 const site = 48
 
 // sourceSeed differs in each process, so that no client can find addresses that collide with
-// those of another one.
+// another client's.
 var sourceSeed = maphash.MakeSeed()
 
 // SourceOf returns the source of a client. bits are the lengths of the prefix that makes one
@@ -85,7 +85,7 @@ type lastSeen struct {
 	at   int64
 }
 
-// tableSize is the number of sources that have an entry; those that fail most have one,
+// tableSize is the number of sources that have an entry. The sources that fail most keep theirs,
 // however many others come.
 const tableSize = 8
 
@@ -245,8 +245,8 @@ func (b *samples) at(now, span int64) *table {
 	return t
 }
 
-// find returns the entry of a source. If it has none, it gets a free one or, if must is set,
-// that of the source which has failed least.
+// find returns the entry of a source. If it has none, it gets a free entry or, if must is set,
+// takes the entry of the source that has failed least.
 func (t *table) find(from Source, must bool) *entry {
 	least := &t.entry[0]
 	for i := range t.entry {
@@ -275,9 +275,9 @@ func (e *entry) less(than *entry) bool {
 	return a < b
 }
 
-// streakOfOne reports whether a streak of failures would be shorter than need without those of
-// one source, while others are served. sure is the number of those that no client can have
-// caused.
+// streakOfOne reports whether a streak of failures would be shorter than need without the failures
+// of one source, while other sources are served. sure is the number of failures that no client can
+// have caused.
 func (s *sources) streakOfOne(sure, need int32, now, span int64) bool {
 	b := s.suspects(now, span)
 	if b == nil {
@@ -295,8 +295,8 @@ func (s *sources) streakOfOne(sure, need int32, now, span int64) bool {
 	return int64(t.total.streak-worst.streak)+int64(sure) < int64(need)
 }
 
-// shareOfOne reports whether the part of the connections that fail would be less than
-// percent without those of one source, while others are served.
+// shareOfOne reports whether less than percent of the connections would fail without one source's
+// connections, while other sources are served.
 func (s *sources) shareOfOne(percent float64, now, span int64) bool {
 	b := s.suspects(now, span)
 	if b == nil {
@@ -313,7 +313,7 @@ func (s *sources) shareOfOne(percent float64, now, span int64) bool {
 	}
 	ok, failed := t.total.sum()
 	itsOK, itsFailed := worst.sum()
-	ok, failed = max(ok-min(itsOK, ok), 1), failed-itsFailed // the one that was served may be older than the table
+	ok, failed = max(ok-min(itsOK, ok), 1), failed-itsFailed // max: the connection that was served may be older than the table
 	return float64(failed)*100 < percent*float64(ok+failed)
 }
 

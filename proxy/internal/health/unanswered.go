@@ -18,8 +18,8 @@ type UnansweredConfig struct {
 	// Within is the time in which endpoints answer. If an endpoint used to, and its peers do,
 	// it is ejected when half of its answers take longer. 0: there is no such bound.
 	Within time.Duration
-	// BySource says that clients are not assigned to endpoints by chance, but by their source:
-	// those of one endpoint may differ from those of its peers.
+	// BySource says that clients are not assigned to endpoints by chance, but by their source: an
+	// endpoint's clients may differ from its peers' clients.
 	BySource bool
 }
 
@@ -41,19 +41,18 @@ type Watched struct {
 //   - it has answered no question of any session for After, and clients have waited for as
 //     long;
 //   - there were so many questions meanwhile that by the endpoint's own past their probability
-//     to be unanswered is below 10^-9. Questions of a kind that used to be answered in time
-//     weigh much, those of another kind weigh next to nothing. Questions that were unanswered
-//     before the endpoint fell silent do not count. If the endpoint has answered no client
-//     yet, or hardly any, its peers' past is used. Then more than one source has to have asked
-//     if others are served;
+//     to be unanswered is below 10^-9. Questions of a kind that used to be answered in time weigh
+//     much, questions of any other kind next to nothing. Questions that were unanswered before the
+//     endpoint fell silent do not count. If the endpoint has answered no client yet, or hardly any,
+//     its peers' past is used. Then more than one source has to have asked if others are served;
 //   - its peers answer as they used to, or get no questions;
 //   - it does not close the connection of a probe either, which it or its peers did when they
 //     were well; or a third of the clients that have asked have given up.
 //
 // The endpoint returns as soon as it answers a client, or a probe.
 //
-// If all of that is so but for its peers, an endpoint is silent, see [Silence]. So is one that
-// has a past and leaves such questions unanswered for a minute.
+// If everything holds but the peers' part, the endpoint is silent, see [Silence]. An endpoint with
+// a past is silent, too, if it leaves such questions unanswered for a minute.
 //
 // With UnansweredConfig.Within it finds endpoints that have become slow, too; see drift.
 //
@@ -259,7 +258,7 @@ func (u *Unanswered) standsStill(now int64, all []Watched, i int, compared bool)
 	}
 }
 
-// witness returns a peer to probe for comparison, preferably one that has answered a probe
+// witness returns a peer to probe for comparison, preferably a peer that has answered a probe
 // before; nil if all are silent.
 func (u *Unanswered) witness(now int64, all []Watched, i int) (w *Watched) {
 	u.turn++
@@ -388,7 +387,7 @@ func (q *asking) heard() (answer answerOf, over bool) {
 // may be ejected for that or not.
 type Silence struct {
 	Since   int64  // clock: the first question that was not answered
-	Clients int64  // that have asked since, those that have given up included
+	Clients int64  // that have asked since, including clients that have given up
 	Usual   string // how it usually answers, or its peers do; "" if they do not
 	Proof   string // the evidence, beside the questions, that it is not usual
 }

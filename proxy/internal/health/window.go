@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// slots is the number of parts of a window. Its counts are those of the last nine to ten
+// slots is the number of parts of a window. A window therefore counts over the last nine to ten
 // tenths of its length.
 const slots = 10
 
@@ -33,7 +33,7 @@ const (
 	// There is room above it for all goroutines that add before they notice.
 	full = countMax / 2
 
-	// maxVolume is the largest usable volume: that of one slot that was just halved.
+	// maxVolume is the largest usable volume: what a single slot holds just after it was halved.
 	maxVolume = full / 2
 )
 

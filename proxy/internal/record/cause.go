@@ -14,7 +14,7 @@ import (
 // ErrOperator is the error of a session that an operator has ended, by the admin API.
 var ErrOperator = errors.New("ended by an operator")
 
-// Reason is why the session of r has ended, in one word: that of its result, or operator.
+// Reason is why the session of r has ended, in one word: the result's reason, or operator.
 func (r *Record) Reason() string {
 	if r.Result.Reason == relay.ReasonCanceled && errors.Is(r.Err, ErrOperator) {
 		return "operator"

@@ -6,8 +6,8 @@ import (
 	"encoding/hex"
 )
 
-// An ID names a session. It is a valid trace id of the W3C's Trace Context: 16 bytes that are
-// not all zero, whose bits are spread evenly, for those that sample by them.
+// An ID names a session. It is a valid trace id of the W3C's Trace Context: 16 bytes, not all zero.
+// Its bits are spread evenly, so that a collector can sample by them.
 type ID [16]byte
 
 // String returns 32 digits in lower case.

@@ -29,11 +29,12 @@ type Image struct {
 	Record
 	// Names are the hashes of listener, upstream and endpoint; 0: none, or not known.
 	Names [3]uint32
-	// Timeouts are those that the session has begun with.
+	// Timeouts are the timeouts that the session began with.
 	Timeouts Timeouts
 }
 
-// Timeouts are those of a session in an [Image], in whole milliseconds; the jitter is in thousandths.
+// Timeouts are a session's timeouts in an [Image], which has them in whole milliseconds, and the
+// jitter in thousandths.
 type Timeouts struct {
 	Known                     bool
 	Idle, HalfClose, Lifetime time.Duration
@@ -56,7 +57,7 @@ func (t Timeouts) Limits() relay.Limits {
 const (
 	// TagSize is the room for an image beside a session's account in the lane, in bytes.
 	TagSize = 80
-	// version is that of the encoding, see [Image].
+	// version is the version of the encoding, see [Image].
 	version = 1
 )
 
@@ -236,7 +237,8 @@ func appendNumbers(b []byte, all ...uint64) []byte {
 	return b
 }
 
-// readNumbers reads numbers of at most so much. Those that are missing are 0, and further ones are skipped.
+// readNumbers reads numbers, none above most. Missing numbers stay 0, and further numbers are
+// skipped.
 func readNumbers(v []byte, most uint64, to ...*uint64) bool {
 	for _, at := range to {
 		if len(v) == 0 {
@@ -330,7 +332,8 @@ func readTimeouts(m *Image, v []byte) bool {
 	return ok
 }
 
-// appendCourse writes the times of a session since its accept, each and 1, so that 0 is one that is not known.
+// appendCourse writes the times of a session since its accept, each plus 1, so that 0 means that
+// the time is not known.
 func appendCourse(b []byte, m *Image) []byte {
 	if m.Joined == 0 {
 		return b

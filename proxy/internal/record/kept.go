@@ -181,7 +181,7 @@ func (m moment) duration() time.Duration {
 
 // An address is one of TCP, without a zone.
 type address struct {
-	ip   [16]byte // that of IPv4 is mapped into IPv6
+	ip   [16]byte // IPv4 is mapped into IPv6
 	port uint16
 	kind uint8
 }

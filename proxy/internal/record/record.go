@@ -51,10 +51,10 @@ const (
 // MaxFailures is how many attempts that have failed are described; all are counted.
 const MaxFailures = 3
 
-// A Record is the course of one client. It belongs to one goroutine at a time, that of the
-// client's loop as a rule. Times are the loops' clock in nanoseconds; 0 means that the client
-// has not come that far, or that it is not known when. Methods that note something do nothing
-// on a nil *Record: no record is kept then.
+// A Record is the course of one client. It belongs to one goroutine at a time, as a rule the
+// goroutine of the client's loop. Times are the loops' clock in nanoseconds; 0 means that the
+// client has not come that far, or that it is not known when. Methods that note something do
+// nothing on a nil *Record: no record is kept then.
 type Record struct {
 	ID      ID
 	Outcome Outcome
@@ -66,11 +66,11 @@ type Record struct {
 	// Sampler is the number of the sampler that has the session traced; 0: it is not traced.
 	Sampler uint8
 
-	// Listener, Upstream and Endpoint are names of the configuration, empty as long as they are
-	// not known: Endpoint is of the last one that was tried.
+	// Listener, Upstream and Endpoint are names of the configuration, empty as long as they are not
+	// known. Endpoint is the endpoint that was tried last.
 	Listener, Upstream, Endpoint string
-	// Client is the connection's other end; Source and Destination are those of its PROXY header,
-	// invalid without one. Local is the connection's own end; invalid for a unix socket.
+	// Client is the connection's other end; Source and Destination are from its PROXY header, invalid
+	// without one. Local is the connection's own end; invalid for a unix socket.
 	Client              source.Source
 	Source, Destination netip.AddrPort
 	Local               netip.AddrPort
@@ -80,41 +80,42 @@ type Record struct {
 	// ServerName is the SNI of the client's hello. Protocols is the ALPN that it offers, with
 	// commas between, and the negotiated one where TLS ends here. They may hold any byte.
 	ServerName, Protocols string
-	// Tags are those of filters, as "name=value name=value".
+	// Tags come from filters, as "name=value name=value".
 	Tags string
-	// User and Database are those of the startup message of a client of PostgreSQL, where that was read. They may hold any
-	// byte but 0.
+	// User and Database are from a PostgreSQL client's startup message, if it was read. They may hold
+	// any byte but 0.
 	User, Database string
-	// Protocol is the client's, by its first bytes, where they were looked at for that, and Host and Path are those of its
-	// first request of HTTP/1.
+	// Protocol is the client's protocol by its first bytes, if they were looked at for that. Host and
+	// Path are from its first HTTP/1 request.
 	Protocol, Host, Path string
 
 	// Accepted is when the client was accepted, and Begun when it had a place under the limit of
 	// connections. Header is when its PROXY header was complete, Preread when its hello or first
 	// byte was, Routed when the search for an endpoint began.
 	Accepted, Begun, Header, Preread, Routed int64
-	// Queued is the time spent in queues, so far, and Paused that of pauses between attempts.
-	// Waits is in how many queues, and Before is how many clients were in the first one.
+	// Queued is the time spent in queues so far, Paused the time between attempts. Waits counts the
+	// queues that the client was in, Before the clients that were in the first one before it.
 	Queued, Paused time.Duration
 	Waits          uint16
 	Before         uint32
 	// Picked is when the last endpoint was picked, Connecting when the last connect to it
 	// began, Joined when that was joined with the client.
 	Picked, Connecting, Joined int64
-	// ClientFirst and EndpointFirst are when the first byte of a side was moved, HalfClosed when
-	// the first end of file was passed on, which is that of Result.First. Ended is the end.
+	// ClientFirst and EndpointFirst are when the first byte of a side was moved. HalfClosed is when
+	// the first end of file was passed on; Result.First is the side it came from. Ended is the end.
 	ClientFirst, EndpointFirst, HalfClosed, Ended int64
 
-	// Retries is how many attempts followed one that had failed; Redispatched says that the last
-	// one went to another endpoint than the first.
+	// Retries is how many attempts followed a failed attempt; Redispatched says that the last attempt
+	// went to another endpoint than the first.
 	Retries      uint16
 	Redispatched bool
 	// Failures are the first of the attempts that have failed, NumFailures how many have.
 	Failures    [MaxFailures]Failure
 	NumFailures uint16
 
-	// Result is that of the session; of a response in place of an endpoint it has the bytes.
-	// Err is the cause of the end. Both are valid during the call that passes the record.
+	// Result is the session's result. If the client got a response in place of an endpoint, it has the
+	// response's bytes. Err is the cause of the end. Both are valid during the call that passes the
+	// record.
 	Result relay.Result
 	Err    error
 	// Refusal is how a client was refused, in one word of package worker, and Why the reason in the word of its listener's
@@ -299,7 +300,7 @@ func Bounded(s string, most int) string {
 		return s
 	}
 	end := most - len(Cut)
-	for i := range utf8.UTFMax { // not within a character, or its first bytes are taken for ones that are no UTF-8
+	for i := range utf8.UTFMax { // not within a character: its first bytes alone are not UTF-8
 		if utf8.RuneStart(s[end-i]) {
 			end -= i
 			break
@@ -328,7 +329,7 @@ func (r *Record) EndpointName() string {
 	return ""
 }
 
-// Since returns the time from the accept until a time of the record; 0 for one that is 0.
+// Since returns the time from the accept until a time of the record; 0 if at is 0.
 func (r *Record) Since(at int64) time.Duration {
 	if at == 0 {
 		return 0

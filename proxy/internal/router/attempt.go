@@ -76,9 +76,9 @@ type failure struct {
 	late         int   // how many attempts began after the client's patience was over
 }
 
-// maxFailures is how many failures a client remembers, so that an attempt costs no more for those before. An
-// endpoint whose failure is forgotten is failing, and has a time for its next trial. One that has turned the client
-// down is not forgotten.
+// maxFailures is how many failures a client remembers, so that earlier failures do not make an
+// attempt costlier. An endpoint is failing, and has a time for its next trial, also when its
+// failure is forgotten. A client never forgets an endpoint that has turned it down.
 const maxFailures = 32
 
 // blame notes a failure: as a last resort, where a client may try an endpoint for as long as
@@ -261,7 +261,7 @@ func (s *Search) servedBy(snap *UpstreamSnapshot, response bool) bool {
 }
 
 // anotherWorks reports whether a snapshot has an endpoint for the client that is usable and not failing.
-// Those that the client could not reach itself do not count until another client has.
+// An endpoint that the client itself could not reach counts only once another client has reached it.
 func (s *Search) anotherWorks(snap *UpstreamSnapshot) bool {
 	set := snap.Set()
 	if set == nil || !set.Has(lb.Working) {
@@ -339,9 +339,10 @@ func (s *Search) turnsDown(err error) bool {
 	return errors.As(err, &handshake) && handshake.Kind == tlsterm.Protocol
 }
 
-// turnedDown ends the attempt at such an endpoint, which the client does not try again. An answer is reported to no monitor, but by a
-// trial, which it leaves open. An endpoint that has not answered, as one that is frozen does not either, is reported as one whose
-// session had no first byte: that is judged by the sources of clients, and by how it serves others.
+// turnedDown ends the attempt at such an endpoint, which the client does not try again. An
+// endpoint's answer is reported to no monitor; only a trial reports it, and it leaves the trial
+// undecided. An endpoint that did not answer may be frozen: that is reported like a session without
+// a first byte, and judged by the sources of clients and by how the endpoint serves others.
 func (s *Search) turnedDown(err error, now int64) {
 	e, o := s.endpoint, health.Unknown
 	switch {

@@ -349,7 +349,7 @@ func (b *binding) Moved(bytes worker.Bytes) {
 // An originalDst is the binding of sessions to where clients wanted to go anyway, or to an endpoint that is not known.
 type originalDst struct {
 	state    *ListenerState
-	upstream string // of one whose endpoint is not known
+	upstream string // the session's upstream, if its endpoint is not known
 }
 
 // Ended implements [worker.Binding].
@@ -497,8 +497,8 @@ type KeyCounts struct {
 	other, unknown *KeyCount
 }
 
-// NewKeyCounts returns the counts of some values. Those that before has counted by the same property go on; before may
-// be nil.
+// NewKeyCounts returns the counts of some values. Counts that before, which may be nil, has of the
+// same property go on.
 func NewKeyCounts(key clientkey.Key, values []string, before *KeyCounts) *KeyCounts {
 	c := &KeyCounts{key: key, of: make(map[string]*KeyCount, len(values)), other: new(KeyCount), unknown: new(KeyCount)}
 	same := before != nil && before.key == key
@@ -542,8 +542,9 @@ func (s *Search) count() *KeyCount {
 	return c
 }
 
-// A sample is the connections to an endpoint whose source is noted: the first of each second, and a part of the others, by chance, so
-// that no source takes all places by being fast. Others cost nothing but this.
+// A sample selects the connections to an endpoint that have their source noted: the first of each
+// second, and some of the others by chance, so that no source takes all places by being fast. Other
+// connections cost nothing more.
 type sample struct {
 	word atomic.Uint64 // the second, and in the lowest bits how many of it were taken
 }
@@ -561,7 +562,7 @@ func (s *sample) take(now int64) bool {
 	second := uint64(now/1e9) << sampleBits
 	for {
 		switch word := s.word.Load(); {
-		case word < second: // a later one is of another loop, whose clock is ahead
+		case word < second: // a later second is from another loop with its clock ahead
 			if s.word.CompareAndSwap(word, second|1) {
 				return true
 			}

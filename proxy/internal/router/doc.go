@@ -3,7 +3,7 @@
 // health, limit), and is asked by package worker on the event loops.
 //
 // A [Listener] and an [UpstreamSnapshot] are snapshots of one generation of the configuration:
-// they are not changed, and a client keeps the ones that it came under. An [Upstream] and its
+// they are not changed, and a client keeps the snapshots under which it came. An [Upstream] and its
 // [Endpoint]s live as long as a file names them, so that their state survives reloads.
 //
 // # A client's way
@@ -25,8 +25,8 @@
 //
 // Where no endpoint is usable, or each one has failed (unavailable), the search goes on with the
 // fallback, or it responds, or it tries any endpoint as a last resort; then the client is held until
-// one can be tried again (lastresort.go), and refused in the end (refusal.go). A reload that has the
-// client go elsewhere begins the search again, and one that does not let it in any more ends it
+// one can be tried again (lastresort.go), and refused in the end (refusal.go). A reload that sends
+// the client elsewhere begins the search again; a reload that no longer lets it in ends it
 // (generation.go).
 //
 // The functions that are called for each client take no lock that loops share, but for clients

@@ -227,8 +227,8 @@ func (e *Endpoint) fail() {
 	atomic.AddInt64(&e.upstream.counts.Failures, 1)
 }
 
-// checkSoon has the endpoint checked after it has failed a client: one whose process has ended
-// cuts its sessions, and may be back before another client tries to connect.
+// checkSoon has the endpoint checked soon after it has failed a client. If its process has ended,
+// that cut its sessions, and it may be back before another client tries to connect.
 func (e *Endpoint) checkSoon(now int64) {
 	if c := e.check.Load(); c != nil {
 		c.Hurry(now)
@@ -256,8 +256,8 @@ func (e *Endpoint) HostName() string {
 
 var _ health.ProbeObserver = (*Endpoint)(nil)
 
-// Passed implements [health.ProbeObserver]. A check that has connected proves nothing for
-// clients whose handshakes fail; nor does one with a handshake of its own, for it verifies no
+// Passed implements [health.ProbeObserver]. A check that has connected proves nothing about failing
+// handshakes of clients; nor does a check with a handshake of its own, for it verifies no
 // certificate.
 func (e *Endpoint) Passed(began int64, check *health.CheckConfig) {
 	if !check.Elsewhere {

@@ -146,7 +146,7 @@ func (s *Search) described(first []byte, ended bool) (of filter.Connection, whol
 	return of, true, err
 }
 
-// described is a client whose route leads to an upstream as filters see it, with its first bytes.
+// described returns what filters see of a client on its way to an upstream, with its first bytes.
 func (l *Listener) described(c *worker.Client, snap *UpstreamSnapshot, first []byte) filter.Connection {
 	of := filter.Connection{
 		Source: c.Source().AddrPort(), Destination: l.destination(c), Session: c.ID.String(), Listener: l.cfg.Name,

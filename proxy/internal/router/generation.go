@@ -15,9 +15,9 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// inForce returns the generation whose rules apply to a client now: the newest one of the
-// listener that has the address at which the client came in, whichever that is by now. If none
-// has, the client is finished by its own listener's last generation.
+// inForce returns the generation of rules that applies to a client now: the newest generation of
+// the listener that now has the address at which the client came in. If no listener has it, the
+// client is finished by its own listener's last generation.
 func (l *Listener) inForce(c *worker.Client) *Listener {
 	state := l.state
 	if l.cfg.StateOf != nil {
@@ -31,8 +31,8 @@ func (l *Listener) inForce(c *worker.Client) *Listener {
 	return l
 }
 
-// ruling returns the generations whose rules apply to a client now: the one in force, and in the moment in which a
-// reload brings another one into force that one as well, or nil.
+// ruling returns the generations of rules that apply to a client now: the one in force and, at the
+// moment when a reload brings another one into force, that one as well, else nil.
 func (l *Listener) ruling(c *worker.Client) (by [2]*Listener) {
 	if l.cfg.Rules != nil {
 		by[0], by[1] = l.cfg.Rules(c)
@@ -221,7 +221,8 @@ func (s *Search) outdated() bool {
 	return newest != nil && !newest.connectsAs(s.snapshot)
 }
 
-// connectAnew has a client whose snapshot is outdated go on by the newest one of the same upstream, which may be on a goroutine.
+// connectAnew moves a client with an outdated snapshot on to the newest snapshot of its upstream.
+// The client may be on a goroutine then.
 func (s *Search) connectAnew(now int64) {
 	if e := s.endpoint; e != nil {
 		s.client.Record.Fail(e.name, s.start, now, worker.ErrAbandoned)
@@ -302,10 +303,10 @@ func (s *Search) learn(first []byte, ended bool) (need int, err error) {
 	return need, err
 }
 
-// elsewhere returns the listener's generation in force if that leads the client, which has no
-// endpoint, elsewhere than the one under which it came: to another upstream, one with another
-// fallback, or one whose connections are made differently; otherwise nil. It goes where TLS begins, which has it
-// leave its loop, but not where TLS ends for it, or ends no more.
+// elsewhere returns the listener's generation in force if it leads a client without an endpoint
+// elsewhere than the generation under which the client came, else nil. Elsewhere is another
+// upstream, another fallback, or another way to connect. The client may go where TLS begins, for
+// which it leaves its loop, but not where TLS ends for it, or ends no more.
 func (s *Search) elsewhere() *Listener {
 	l := s.listener.inForce(s.client)
 	if l == s.listener || (l.cfg.TLS != nil) != (s.offloaded.conn() != nil) {

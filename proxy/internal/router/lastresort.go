@@ -176,11 +176,11 @@ func (s *Search) pickLast(now int64) (full, ok bool) {
 	return full, false
 }
 
-// exclude has endpoints not tried that the client could not reach a moment ago, while no other
-// client could. Those that fail are tried at intervals anyway; but once the client has not
-// been served for as long as clients are held, it tries each of them once more, and a second
-// time if others could reach it meanwhile, and no oftener. If this machine has lacked something for as many
-// attempts as the client remembers, it is to wait.
+// exclude leaves out endpoints that the client could not reach a moment ago, and no other client
+// since. Failing endpoints are tried at intervals anyway. But once the client has gone unserved for
+// as long as clients are held, it tries each of them once more, a second time if others could reach
+// it meanwhile, and no oftener. wait says that all attempts that the client remembers failed
+// because this machine lacks something, so the client has to wait.
 func (s *Search) exclude(now int64) (wait bool) {
 	s.tried, s.round = s.tried[:0], 0
 	late, own, turnedDown := s.outOfPatience(now), 0, 0
@@ -262,7 +262,8 @@ func (s *Search) lastOf(set *lb.Set, eligible lb.Eligibility) (e *lb.Endpoint, f
 	return nil, err == lb.ErrFull
 }
 
-// lastOfServing acquires an endpoint for a last resort: if possible, one that has served some of its last ones.
+// lastOfServing acquires an endpoint for a last resort, if possible an endpoint that has served
+// some of its last clients.
 func (s *Search) lastOfServing(set *lb.Set) (e *lb.Endpoint, full bool) {
 	if !set.Has(lb.LastResort) {
 		return nil, false
@@ -327,8 +328,9 @@ const vainResorts = 4
 // maxVain bounds how many endpoints a pick leaves out for that.
 const maxVain = 64
 
-// vain reports whether the endpoints that accept as a last resort seem to serve no client: a frozen endpoint, or one that resets, accepts
-// all the while, and must not keep clients from an endpoint that is back.
+// vain reports whether the endpoints that accept as a last resort seem to serve no client. A frozen
+// or resetting endpoint accepts all the while, and must not keep clients from an endpoint that is
+// back.
 func (u *Upstream) vain() bool { return u.resortsUnserved.Load() >= vainResorts }
 
 // tryFailing acquires the failing endpoint that was found so longest ago, may be tried again, and was not tried by this client.
@@ -422,8 +424,8 @@ func isFull(err error) bool {
 	return errors.Is(err, lb.ErrFull) || errors.Is(err, ErrQueueFull) || errors.Is(err, ErrQueueTimeout)
 }
 
-// await has a client that is held look for an endpoint, when it is the first and a trial is due, or when
-// it was woken. One that has found an endpoint wakes the next.
+// await lets a held client look for an endpoint, when it is the first and a trial is due, or when
+// it was woken. A client that has found an endpoint wakes the next.
 func (s *Search) await(now int64) (worker.Step, bool) {
 	snap := s.snapshot
 	q, left := &snap.upstream.held, s.patience(now)

@@ -44,8 +44,9 @@ type ListenerConfig struct {
 	// which may be another one than when it came; nil: none has. It is called on loops, several
 	// at a time, and must not wait. If it is nil a listener keeps its addresses.
 	StateOf func(*worker.Client) *ListenerState
-	// Rules returns the generation in force at the address at which a client came in, and the next one that a reload is about to bring
-	// into force there, while the endpoints of either may serve clients; nil: there is none. It is called as StateOf is; it may be nil.
+	// Rules returns the generation in force at the address at which a client came in, and the
+	// generation that a reload is about to bring into force there, while the endpoints of either may
+	// serve clients; nil: there is none. It is called as StateOf is; it may be nil.
 	Rules func(*worker.Client) (now, next *Listener)
 	// Wake has [worker.Admitter.CanAccept] asked again; required.
 	Wake func()
@@ -80,8 +81,8 @@ type ListenerConfig struct {
 	Connect time.Duration
 	// TLS terminates it; nil: it is passed through.
 	TLS *tlsterm.Server
-	// Offloaded serves a client whose TLS ends or begins in this process, on a goroutine of
-	// its own until it is joined; required if TLS is set, here or in an UpstreamSnapshot.
+	// Offloaded serves a client with TLS that ends or begins in this process, on a goroutine of its
+	// own until the client is joined; required if TLS is set, here or in an UpstreamSnapshot.
 	Offloaded func(h *worker.Offloaded, of *Offloaded)
 
 	// Now is the clock that the upstreams' breakers and outlier detection have.
@@ -101,7 +102,7 @@ type Listener struct {
 	state    *ListenerState
 }
 
-// NewListener returns a listener, whose Service is for as many sockets as it binds.
+// NewListener returns a listener. Its Service is for all sockets that the listener binds.
 func NewListener(cfg *ListenerConfig) *Listener {
 	l := &Listener{cfg: *cfg, limits: cfg.Limits, state: cfg.State}
 	l.limits.Of = originalDst{state: l.state}
@@ -222,14 +223,14 @@ func (l *Listener) Adoption(upstream string, to *UpstreamSnapshot, e *Endpoint) 
 	return a
 }
 
-// At returns where sessions of a belong whose endpoint is known, one of the snapshot.
+// At returns where a session of a belongs once its endpoint, one of the snapshot, is known.
 func (a *Adoption) At(to *UpstreamSnapshot, e *Endpoint) *Adoption {
 	b := &binding{limits: *a.limits, listener: a.listener, snapshot: to, endpoint: e, breaker: e.breaker.Load(), adopted: true}
 	b.limits.Of = b
 	return &Adoption{a.listener, &b.limits, b}
 }
 
-// Limits are those of all sessions that belong there.
+// Limits are the limits of all sessions that belong there.
 func (a *Adoption) Limits() *relay.Limits { return a.limits }
 
 // Begin takes the places of one session, and returns its limits and the token of its listener's [worker.Admitter].

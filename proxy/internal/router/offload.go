@@ -16,7 +16,8 @@ type Offloaded struct {
 	Listener *Listener
 	// ALPN is the protocols of the client's hello, if it was looked at.
 	ALPN []string
-	// Startup is the startup message of a client of PostgreSQL whose TLS has ended here: the endpoint gets it first.
+	// Startup is the startup message of a PostgreSQL client, if its TLS ends here: the endpoint gets
+	// it first.
 	Startup []byte
 
 	way

@@ -55,9 +55,9 @@ func (p pickPass) eligible() lb.Eligibility {
 	return lb.Usable
 }
 
-// pickFrom picks from a set, in up to three passes. This is where an ejected endpoint, or one that is down, draining or full, is
-// skipped: Endpoint.SetEjected and its like set a flag of lb.Endpoint, and Set.Pick passes over it while others are eligible. Endpoints
-// that this client has tried are tried again when there are no others, each once before one is tried a third time, and after a pause.
+// pickFrom picks from a set, in up to three passes. This is where endpoints that are ejected, down, draining or full are skipped:
+// Endpoint.SetEjected and its like set a flag of lb.Endpoint, and Set.Pick passes over it while others are eligible. When there
+// are no others, endpoints that this client has tried are tried again after a pause: each a second time before any a third time.
 func (s *Search) pickFrom(set *lb.Set, now int64) error {
 	tried, panicking := len(s.tried), s.snapshot.upstream.panicking(set)
 	defer func() { s.tried = s.tried[:tried] }() // what is appended counts for this pick alone
@@ -167,10 +167,11 @@ func (e *Endpoint) losesClients(now int64, sure bool) bool {
 	return fails && !(sure && oneSource)
 }
 
-// trialInstead has a client that is to get an endpoint which loses its clients try another one instead, usable or not:
-// one client at a time, and the endpoint that had a client longest ago, until one of them serves a client. Otherwise
-// endpoints that fail in turns lose every client until the end of the first one's ejection, for a check that
-// only connects finds out neither. One that serves gives up its place under max_ejected to the other, see
+// trialInstead sends a client, in place of a picked endpoint that loses its clients, to another
+// endpoint, usable or not: one client at a time, to the endpoint that had a client longest ago,
+// until one of them serves a client. Without it endpoints that fail in turns would lose every
+// client until the first ejection ends, because a check that only connects notices neither. An
+// endpoint that serves gives up its place under max_ejected to the other, see
 // [health.OutlierMonitor.Served].
 func (s *Search) trialInstead(picked *lb.Endpoint, set *lb.Set, now int64) bool {
 	of := picked.Of.(*Endpoint)
@@ -399,9 +400,9 @@ func (u *Upstream) Panic() (now bool, begun int64) {
 	return now, begun
 }
 
-// panicking reports whether clients are sent to all endpoints of a set. Then they pass the
-// breakers, of the upstream and of the endpoints, whose bounds alone hold: an endpoint that no
-// client may try would not be found to be healthy.
+// panicking reports whether clients are sent to all endpoints of a set. Then the breakers of the
+// upstream and of the endpoints let them pass, and only the limits hold: an endpoint that no client
+// may try would never be found healthy.
 func (u *Upstream) panicking(set *lb.Set) bool {
 	on := set.Panicking()
 	if p := u.panic.Load(); p != nil {

@@ -116,8 +116,8 @@ func (l *Listener) Filters() bool {
 	return l.cfg.Filter != nil || slices.ContainsFunc(l.cfg.Routes, func(r Route) bool { return r.Filter != nil })
 }
 
-// CancelTargets returns the endpoints of some upstreams, and of their fallbacks, whatever the verdicts on them are, most of them at most. Those
-// that have sessions come first.
+// CancelTargets returns at most most endpoints of some upstreams and of their fallbacks, whatever
+// the verdicts on them. Endpoints with sessions come first.
 func (l *Listener) CancelTargets(of []*UpstreamSnapshot, most int) (list []CancelTarget) {
 	seen := make(map[*Endpoint]bool)
 	for _, snap := range of {

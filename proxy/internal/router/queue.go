@@ -315,11 +315,10 @@ func (s *Search) untilTrials(left time.Duration, now int64) time.Duration {
 	return left
 }
 
-// pickFree is pick for a client that waits for room. An endpoint that is failing is tried at
-// intervals, however many clients wait, also one that gets no clients otherwise; trial means
-// that this is such a trial, and due is set to the time of the next. A client whose time is
-// over makes none. One that waits here, and for nothing but for a failing endpoint, does not
-// wait for room.
+// pickFree is pick for a client that waits for room. A failing endpoint is tried at intervals,
+// however many clients wait, even if it gets no clients otherwise; trial means that this is such a
+// trial, and due is set to the time of the next. A client without time left makes no trial. A
+// client that waits here for nothing but a failing endpoint does not wait for room.
 func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) (trial bool, err error) {
 	*due = 0
 	if err = s.pick(now); err != nil {

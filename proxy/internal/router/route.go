@@ -68,8 +68,8 @@ func (r *recognition) Silent(c *worker.Client) bool {
 	return c.First.Silent
 }
 
-// recognised counts a client whose route is decided by its protocol. One that has not been looked at for that is not
-// counted.
+// recognised counts a client by its protocol, if its first bytes were looked at to choose its
+// route.
 func (state *ListenerState) recognised(f *firstbytes.Facts) {
 	if p, ok := f.Recognised(); ok {
 		state.spoken[p].Add(1)

@@ -550,8 +550,8 @@ func (s *Search) Failed(err error, now int64) {
 	case ownFault(err):
 		o = health.Unknown
 	case errors.Is(err, syscall.ECONNRESET):
-		// It was reached, and has reset the connection before any look at it: one that is
-		// refused fails with ECONNREFUSED (net/ipv4/tcp_input.c, tcp_reset).
+		// It was reached, and has reset the connection before any look at it: a refused connection fails
+		// with ECONNREFUSED (net/ipv4/tcp_input.c, tcp_reset).
 		o = health.Reset
 		s.touched(now)
 	}

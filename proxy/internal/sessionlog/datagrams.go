@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// datagrams is a receiver of one datagram for each line. One that is not there, or does not keep
-// up, loses lines.
+// datagrams sends each line as one datagram. A receiver that is not there, or does not keep up,
+// loses lines.
 type datagrams struct {
 	address net.Addr
 	conn    interface {
@@ -72,8 +72,8 @@ func (d *datagrams) send(b []byte) {
 }
 
 // again reports whether a datagram is to be sent once more: the receiver of a unix socket may be
-// another process by now. An error of UDP is that of an earlier one (udp(7)), which was lost and is
-// counted as written, so this one is counted as dropped.
+// another process by now. An error of UDP belongs to an earlier datagram (udp(7)), which was lost
+// but counted as written. To make up for it this datagram is counted as dropped.
 func (d *datagrams) again() bool {
 	if _, udp := d.address.(*net.UDPAddr); udp {
 		return false

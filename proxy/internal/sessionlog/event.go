@@ -29,12 +29,12 @@ var kindNames = [...]string{"start", "progress", "end"}
 // String is its name in a line.
 func (k Kind) String() string { return kindNames[k] }
 
-// MaxEvent is the size of an event in a ring, in bytes; names that do not fit are cut, the
-// longest first among those of the network.
+// MaxEvent is the size of an event in a ring, in bytes; names that do not fit are cut, first the
+// longest of the names that came from the network.
 const MaxEvent = 640 - 8
 
-// Bounds of names in an event, in bytes. Those of configurations can be longer than this; they
-// are cut and marked like the others.
+// Bounds of names in an event, in bytes. A configuration may have longer names; they are cut and
+// marked like the others.
 const (
 	maxName  = 64
 	maxPath  = 80

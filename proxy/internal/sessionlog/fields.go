@@ -135,7 +135,7 @@ func Fields() []string {
 	return names
 }
 
-// written is a field whose value is appended as it is, and needs no escape.
+// written is a field with a value that needs no escape and is appended as it is.
 func written(name string, appendTo func(b []byte, e *Event, c *context) []byte) field {
 	return field{name: name, append: appendTo}
 }
@@ -201,7 +201,7 @@ func sideName(s relay.Side) string {
 	return ""
 }
 
-// reason is why it has ended, in one word: that of the session, or of the refusal.
+// reason is why the session has ended, or was refused, in one word.
 func (e *Event) reason() string {
 	switch {
 	case e.Kind != End:

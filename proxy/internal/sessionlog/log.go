@@ -80,11 +80,11 @@ type change struct {
 	done     chan struct{} // closed when it is done
 }
 
-// Counts are those of lines, since the beginning.
+// Counts count lines since the beginning.
 type Counts struct {
-	// Lines were written. Full were dropped since the ring of their loop was full, Dropped since
-	// their destination did not take them, and Rated beyond the rate. Together they are all lines
-	// that were to be written, but for those that are under way.
+	// Lines were written. Full were dropped because their loop's ring was full, Dropped because their
+	// destination did not take them, and Rated because they exceeded the rate. Together these are all
+	// lines that were to be written, except for lines under way.
 	Lines, Full, Dropped, Rated int64
 	// Filtered sessions have no line because of the filters.
 	Filtered int64
@@ -236,7 +236,8 @@ func (l *Log) change(c change) <-chan struct{} {
 	return c.done
 }
 
-// wakeUp ends the writer's wait. The error is that of a counter that is full, so that it is awake.
+// wakeUp ends the writer's wait. An error means that the counter is full: the writer is awake
+// anyway.
 func (l *Log) wakeUp() { _, _ = sys.Write(l.wake, one[:]) }
 
 var one = [8]byte{7: 1} // in either order of bytes it is no 0

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Settings say which sessions have lines, of which format, and where those go. They are not changed
-// once they are opened.
+// Settings say which sessions have lines, the lines' format, and where they go. They are not
+// changed once they are opened.
 type Settings struct {
 	Destination      Destination
 	Format, Template string
@@ -20,14 +20,14 @@ type Settings struct {
 	Start, End bool
 	Every      time.Duration
 	// OnlyFailed leaves out sessions that have ended by their ends of file. SlowerThan leaves out
-	// those that have lasted less, 0: none; Share is the part of all sessions, from 0 to 1, that
-	// have lines. Failed sessions are not left out by SlowerThan.
+	// shorter sessions, 0: none; Share is the part of all sessions, from 0 to 1, that have lines.
+	// Failed sessions are not left out by SlowerThan.
 	OnlyFailed bool
 	SlowerThan time.Duration
 	Share      float64
 	// PerSecond is how many lines are written in a second at most; 0: any number.
 	PerSecond int64
-	// Without are listeners whose sessions have no lines.
+	// Without are listeners without lines for their sessions.
 	Without map[string]bool
 
 	format formatter

@@ -15,7 +15,7 @@ const (
 	// maxPending is how many bytes of lines wait for a stream that takes none.
 	maxPending = 256 << 10
 	// pipeWrite is how much is written to a pipe at once: the kernel takes all of it or none
-	// (pipe(7), PIPE_BUF), so that no line is torn, nor parted by those of other writers.
+	// (pipe(7), PIPE_BUF), so that no line is torn, nor split by lines of other writers.
 	pipeWrite = 4096
 	fileMode  = 0o640
 )
@@ -137,7 +137,7 @@ func (s *stream) add(line []byte, _ *Event) {
 	s.ends = append(s.ends, len(s.pending))
 }
 
-// flush writes the pending lines by one gathered write; to a pipe by several, each of which it
+// flush writes the pending lines by one gathered write; to a pipe by several writes, which the pipe
 // takes whole. What is not taken stays, as far as there is room.
 func (s *stream) flush() {
 	for len(s.ends) > 0 && s.writer != nil {
@@ -189,8 +189,8 @@ func (s *stream) keep(n int, ends []int) {
 	s.ends = s.ends[:len(ends)]
 }
 
-// failed is the end of a write that has failed, as on a full disk. The lines that were not
-// written are tried again, beginning with the rest of one that was begun.
+// failed is the end of a write that has failed, as on a full disk. The lines that were not written
+// are tried again, beginning with the rest of a line that was cut short.
 func (s *stream) failed(err error) {
 	s.err = fmt.Errorf("%s: %w", s.name(), cause(err))
 	s.wrote(int(s.writer.Stats().Written - s.base))

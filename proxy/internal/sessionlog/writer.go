@@ -26,7 +26,7 @@ type writer struct {
 	saidFailed   bool   // an error was reported, and not that lines are written again
 	unreported   int64  // lines dropped
 	err          error  // the last one, unreported
-	fullReported int64  // of the events dropped by the loops, those that were reported
+	fullReported int64  // how many of the events that loops dropped were reported
 }
 
 const (
@@ -37,8 +37,8 @@ const (
 	gatherTime = 200 * time.Millisecond
 	// lookEvery is how often the destination is looked at, while there are lines.
 	lookEvery = time.Second
-	// reportEvery is how often, at most, dropped lines are reported, and againEvery is that of an error which has cost
-	// no line yet.
+	// reportEvery is how often, at most, dropped lines are reported. againEvery is how often an error
+	// is repeated that has cost no line yet.
 	reportEvery = 10 * time.Second
 	againEvery  = 10 * time.Minute
 )

@@ -12,8 +12,8 @@ import (
 
 // A ClientConfig says how connections to the endpoints of an upstream are encrypted.
 type ClientConfig struct {
-	// CA is a file of certificates, one of which the endpoint's must lead to; empty:
-	// the system's.
+	// CA is a file of certificates. The endpoint's certificate must lead to one of them; empty: the
+	// system's.
 	CA string
 
 	// SNI is the name that the endpoint is asked for, and that its certificate must
@@ -136,8 +136,8 @@ func (c *Client) Close() {
 	}
 }
 
-// Current reports whether the files are still those that it has read: then another one of
-// the same configuration would be no other, and would not fail.
+// Current reports whether the files are still as they were read. If so, another Client of the same
+// configuration would be the same, and would not fail.
 func (c *Client) Current() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// ErrTorn is the error of reading a stream that has ended without close_notify: the received
-// bytes may be a part of those that were sent, cut off by any host that can end a TCP
-// connection (RFC 8446, 6.1). It is a syscall.ECONNRESET.
+// ErrTorn is the error of reading a stream that has ended without close_notify: the received bytes
+// may be a part of the sent bytes, cut off by any host that can end a TCP connection (RFC 8446,
+// 6.1). It is a syscall.ECONNRESET.
 var ErrTorn error = torn{}
 
 type torn struct{}
@@ -32,8 +32,8 @@ type Conn struct {
 // firstSize is how many bytes are awaited at most; the rest of a record waits in crypto/tls.
 const firstSize = 4096
 
-// Await waits until the peer has sent a byte, which is read again by the next Read. The error is that of Read. It
-// must not be called again.
+// Await waits until the peer has sent a byte, which is read again by the next Read. Its error is
+// Read's. It must not be called again.
 func (c *Conn) Await() error {
 	b := make([]byte, firstSize)
 	n, err := c.Read(b)
@@ -44,8 +44,9 @@ func (c *Conn) Await() error {
 	return err
 }
 
-// Over replaces the connection beneath, once the handshake is over: a session on a loop has one that does not
-// wait. A Read that has met an error of it with Temporary, as syscall.EAGAIN is, goes on in the next.
+// Over replaces the connection beneath, once the handshake is over: on a loop the new one does not
+// wait. After a Temporary error of it, such as syscall.EAGAIN, the next Read goes on where the
+// failed one stopped.
 func (c *Conn) Over(beneath net.Conn) { c.beneath.Conn = beneath }
 
 // Beneath returns the connection over which TLS is spoken.

@@ -40,8 +40,8 @@ type Change struct {
 	Late time.Time
 }
 
-// Files are those that Servers and Clients have been made of. Each is read once, however many
-// use it, and followed. They are safe for concurrent use; nil follows nothing.
+// Files are the files of Servers and Clients. Each is read once, however many use it, and followed.
+// They are safe for concurrent use; nil follows nothing.
 type Files struct {
 	cfg     FilesConfig
 	inotify discovery.Inotify
@@ -143,8 +143,8 @@ func (f *Files) open(r pairSpec, user any, changed func()) (*source, error) {
 	return s, nil
 }
 
-// current reports whether files are those that were read, as far as is known without reading
-// them. Files that are not followed are not known to be.
+// current reports whether files are still as they were read, as far as is known without reading
+// them. Of files that are not followed it is not known.
 func (f *Files) current(sources ...*source) bool {
 	if f == nil {
 		return false
@@ -261,8 +261,7 @@ func (s *source) refuse(m *parsedPair, err error, grace time.Duration) (*Change,
 	}, nil, 0
 }
 
-// fileIdentity identifies the contents of files without reading them: nil for one that is not
-// there.
+// fileIdentity identifies the contents of files without reading them: nil for a missing file.
 type fileIdentity [2]os.FileInfo
 
 // identity looks at the files of a recipe.
@@ -351,7 +350,7 @@ func makePool(p [2]string, text [2][]byte) (*parsedPair, error) {
 // maxFile is how large a file may be. All authorities of a distribution are 220 KB.
 const maxFile = 4 << 20
 
-// readFile reads a file, but not one that would make it wait, or has no end.
+// readFile reads a file. It refuses files that would make it wait, or have no end.
 func readFile(path string) ([]byte, error) {
 	text, err := file.Read(path, maxFile)
 	switch {
@@ -397,7 +396,7 @@ func newIndex(pairs []*source) *index {
 	return x
 }
 
-// names lists those that a certificate is for, in lower case, each once.
+// names lists the names that a certificate is for, in lower case, each once.
 func names(cert *tls.Certificate) (list []string) {
 	seen := map[string]bool{}
 	for _, name := range cert.Leaf.DNSNames {
@@ -423,7 +422,7 @@ func (x *index) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return fitting(x.first, hello), nil
 }
 
-// fitting returns the first certificate whose key the client can check.
+// fitting returns the first certificate with a key that the client can check.
 func fitting(certs []*tls.Certificate, hello *tls.ClientHelloInfo) *tls.Certificate {
 	if len(certs) == 1 {
 		return certs[0]
@@ -447,7 +446,7 @@ type Lifetime struct {
 	Refused error
 }
 
-// Lifetimes returns those of the certificates that new handshakes are made with, without the
+// Lifetimes returns the lifetimes of the certificates that new handshakes use, without the
 // intermediate ones.
 func (s *Server) Lifetimes() []Lifetime {
 	s.mu.Lock()
@@ -455,7 +454,7 @@ func (s *Server) Lifetimes() []Lifetime {
 	return lifetimes(s.pairs...)
 }
 
-// Lifetimes returns that of the certificate that endpoints are shown; none if there is none.
+// Lifetimes returns the lifetime of the certificate that endpoints are shown, if there is one.
 func (c *Client) Lifetimes() []Lifetime {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,8 +1,8 @@
 // Package tlsterm ends a client's TLS connection in the proxy, and begins one to an endpoint.
 //
-// A [Server] is the TLS of one listener, a [Client] that of one upstream. They follow changes
-// of their files, if they are given a [Files]: new handshakes use the new contents, those in
-// progress end with those that they began with, and connections notice nothing. A bad file
+// A [Server] is the TLS of one listener, a [Client] the TLS of one upstream. They follow changes
+// of their files, if they are given a [Files]: new handshakes use the new contents, handshakes in
+// progress end with the contents that they began with, and connections notice nothing. A bad file
 // changes nothing.
 //
 // The parts that outlive a reload of the configuration are made by the caller, and handed to
@@ -120,8 +120,8 @@ func NewServer(cfg *Config) (*Server, error) {
 	return s, nil
 }
 
-// open reads all files, and follows them. A change of one that comes already waits for
-// s.mu, which the caller holds.
+// open reads all files, and follows them. A change of a file waits for s.mu, which the caller
+// holds.
 func (s *Server) open() error {
 	var failed []error
 	for _, p := range s.cfg.Certificates {
@@ -208,8 +208,8 @@ func (s *Server) Close() {
 	}
 }
 
-// Current reports whether the files are still those that it has read: then another one of
-// the same configuration would be no other, and would not fail.
+// Current reports whether the files are still as they were read. If so, another Server of the same
+// configuration would be the same, and would not fail.
 func (s *Server) Current() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,10 +270,9 @@ var (
 	errOutdated    = errors.New("its version of TLS is not spoken any more")
 )
 
-// Accepts returns the reason that a client whose handshake is over, with this Server or
-// another one, is not to be served by the present rules of this one on certificates and
-// versions: an [*Error]. c is nil for a client that came without TLS. Of one connection it is
-// called by one goroutine at a time.
+// Accepts returns an [*Error] if the Server's present rules on certificates and versions refuse a
+// client after its handshake, which may have been with another Server. c is nil for a client that
+// came without TLS. It is called by one goroutine at a time for one connection.
 func (s *Server) Accepts(c *Conn) error {
 	st := s.state.Load()
 	if c == nil {
@@ -326,7 +325,7 @@ const (
 	Version                        // no version that both speak
 	Cipher                         // no cipher suite, curve or signature that both know
 	Protocol                       // no application protocol that both speak (ALPN)
-	Uncertified                    // the peer showed no certificate, or one that is not accepted
+	Uncertified                    // the peer showed no certificate, or not an accepted one
 	Alert                          // the peer refused; a certificate that it does not trust, as a rule
 	Kinds                          // how many there are
 )

@@ -18,8 +18,8 @@ type TicketsConfig struct {
 	// least (Keep-1)*Rotate; 0: 3.
 	Keep int
 
-	// Now is the clock, of which the monotonic readings count ([time.Time.Sub]): setting the
-	// time of day neither stops nor hastens anything. Nil: time.Now.
+	// Now is the clock. Its monotonic readings count ([time.Time.Sub]), so setting the time of day
+	// neither stops nor hastens anything. Nil: time.Now.
 	Now func() time.Time
 }
 
@@ -63,7 +63,7 @@ func NewTickets(cfg *TicketsConfig) *Tickets {
 // age is the time since the first secret was made.
 func (t *Tickets) age() time.Duration { return t.now().Sub(t.began) }
 
-// renew makes a secret, and forgets those that are too old. The caller holds t.mu, or
+// renew makes a secret, and forgets secrets that are too old. The caller holds t.mu, or
 // is alone.
 func (t *Tickets) renew(now time.Duration) {
 	fresh := secret{made: now}

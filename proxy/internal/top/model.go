@@ -61,7 +61,7 @@ func NewModel(ctx context.Context, c Config) *Model {
 	return m
 }
 
-// The messages of the view, beside those of the terminal.
+// The messages of the view, beside the terminal's.
 type (
 	lookMsg struct {
 		look Look
@@ -169,7 +169,7 @@ func (m *Model) show() {
 	m.scroll(0)
 }
 
-// table is that of the tab.
+// table returns the table of the tab.
 func (m *Model) table() table {
 	switch m.tab {
 	case tabListeners:
@@ -358,7 +358,8 @@ type earlier struct {
 	endpoints map[endpointKey]*admin.Endpoint
 }
 
-// An endpointKey is an endpoint of an upstream. One that was removed and one in its place have the same name.
+// An endpointKey is an endpoint of an upstream. A removed endpoint and its replacement may have the
+// same name.
 type endpointKey struct {
 	upstream, name string
 	removed        bool
@@ -390,7 +391,8 @@ func earlierOf(before, now *Look) earlier {
 	return e
 }
 
-// rate is that of a counter, by its value in the look before; nil: it was not there.
+// rate returns a counter's rate since the previous look, when its value was before; nil: it was not
+// there.
 func (e *earlier) rate(before *int64, now int64) rate {
 	if before == nil {
 		return unknown
@@ -407,7 +409,7 @@ func counter[T any](thing *T, of func(*T) int64) *int64 {
 	return &n
 }
 
-// bytesOf are those of a thing that may not have been there.
+// bytesOf returns the bytes of a thing that may not have been there, or nil.
 func bytesOf[T any](thing *T, of func(*T) *admin.Bytes) *admin.Bytes {
 	if thing == nil {
 		return nil

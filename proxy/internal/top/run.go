@@ -60,7 +60,7 @@ func (p *Program) Note(text string) { p.tea.Send(noteMsg(text)) }
 // Summarize replaces the line below the notes.
 func (p *Program) Summarize(text string) { p.tea.Send(summaryMsg(text)) }
 
-// variables are those that the capabilities of a terminal depend on.
+// variables are the environment variables that decide what a terminal can do.
 var variables = []string{"TERM", "COLORTERM", "CLICOLOR", "TERM_PROGRAM", "SSH_TTY", "WT_SESSION"}
 
 // environment returns the variables of the terminal. Any value of NO_COLOR has no colours used (no-color.org).

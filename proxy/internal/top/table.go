@@ -68,7 +68,7 @@ type sorting struct {
 	reversed bool
 }
 
-// sort sorts the rows. Those that are equal keep their order.
+// sort sorts the rows. Equal rows keep their order.
 func (t *table) sort(by sorting) {
 	if by.column >= len(t.columns) {
 		return
@@ -315,7 +315,7 @@ func (e *earlier) upstreamTable(s *admin.Status) table {
 	return t
 }
 
-// none is the rate to which those of endpoints are added.
+// none is the rate to which the endpoints' rates are added.
 func (e *earlier) none(was *admin.Upstream) rate {
 	if was == nil || e.time <= 0 {
 		return unknown
@@ -323,7 +323,7 @@ func (e *earlier) none(was *admin.Upstream) rate {
 	return 0
 }
 
-// endpointRates are those of sessions, and of failures.
+// endpointRates returns an endpoint's rates of sessions and of failures.
 func (e *earlier) endpointRates(upstream string, ep *admin.Endpoint) (begun, failed rate) {
 	was := e.endpoints[keyOf(upstream, ep)]
 	return e.rate(counter(was, func(ep *admin.Endpoint) int64 { return ep.Total }), ep.Total),
@@ -519,8 +519,8 @@ func answerOf(was, now *admin.Endpoint) time.Duration {
 	return time.Duration(us/n) * time.Microsecond
 }
 
-// waitsOf is the share of the time of ended sessions that was lost to an endpoint and the way to it, by their verdicts:
-// of those that have ended since the look before, or else of all.
+// waitsOf is the share of sessions' time that was lost to an endpoint and the way to it, by their
+// verdicts. It counts the sessions that have ended since the previous look, or all if none has.
 func waitsOf(was, now *admin.Endpoint) cell {
 	lost, all := now.Waited()
 	if was != nil {

@@ -21,14 +21,14 @@ var (
 
 // A place is how many lines each part of the view has.
 type place struct {
-	problems int // lines, the one that counts the others included
+	problems int // lines, including the line that counts the rest
 	notes    int
 	verdict  int
 	whole    int // of the chosen row's last text
 	rows     int // of the table
 }
 
-// fixedLines are those of the title, the totals, the tabs, the columns and the keys.
+// fixedLines counts the lines of the title, the totals, the tabs, the columns and the keys.
 const fixedLines = 5
 
 // place shares the lines of the terminal. The table has at least half of them.
@@ -58,7 +58,7 @@ func (m *Model) View() tea.View {
 	return v
 }
 
-// lines are those of the view: as many as the terminal has at most, none wider than it.
+// lines returns the lines of the view: at most as many as the terminal has, none wider than it.
 func (m *Model) lines() []string {
 	lines := []string{m.title()}
 	p := m.place()
@@ -130,7 +130,7 @@ func (m *Model) problemLines(n int) (lines []string) {
 	return lines
 }
 
-// tabs are the names of the tabs, the one that is shown reversed.
+// tabs returns the names of the tabs, with the shown tab in reverse.
 func (m *Model) tabs() string {
 	var b strings.Builder
 	for tab, name := range tabNames {

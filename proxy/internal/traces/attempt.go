@@ -160,8 +160,8 @@ func (s *Settings) call(ctx context.Context, method string, request, answer any,
 	return err
 }
 
-// HandleRPC implements [stats.Handler]: it tells a request that was sent from one that was not, and an answer of the collector from
-// an error of the connection.
+// HandleRPC implements [stats.Handler]: it notes whether a request was sent, and whether an error
+// is the collector's answer or the connection's.
 func (s *Settings) HandleRPC(ctx context.Context, event stats.RPCStats) {
 	out := ctx.Value(outcomeKey{}).(*outcome)
 	switch event.(type) {

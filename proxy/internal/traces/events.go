@@ -76,7 +76,7 @@ func (s *span) course(list []event) []event {
 	return list
 }
 
-// reached adds the events of the last attempt, unless it is among those that have failed.
+// reached adds the events of the last attempt, unless that has failed and has its events already.
 func (s *span) reached(add func(event)) {
 	r := &s.record
 	n := int(r.NumFailures)

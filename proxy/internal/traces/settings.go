@@ -44,7 +44,7 @@ type Settings struct {
 	Ratio float64
 	// Headers are sent with each request, such as a token.
 	Headers http.Header
-	// TLS is that of https; nil: the system's authorities.
+	// TLS is the configuration for https; nil: the system's authorities.
 	TLS *tls.Config
 	// Gzip has requests compressed.
 	Gzip bool
@@ -59,7 +59,7 @@ type Settings struct {
 
 	// Resource describes this process.
 	Resource []Attribute
-	// Version is that of the program.
+	// Version is the program's version.
 	Version string
 
 	resource  *resourcepb.Resource
@@ -116,7 +116,7 @@ func (s *Settings) overHTTP() otlptrace.Client {
 	)
 }
 
-// overGRPC returns the exporter of gRPC, in the same way: its timeout is that of all attempts, and not of each.
+// overGRPC returns the exporter of gRPC, in the same way. Its timeout is for all attempts together.
 func (s *Settings) overGRPC() otlptrace.Client {
 	security, port, compressor := insecure.NewCredentials(), "80", encoding.Identity
 	if s.Endpoint.Scheme == "https" {
@@ -154,8 +154,8 @@ func (s *Settings) userAgent() string {
 	return "OTel-OTLP-Exporter-Penstock/" + display.Text(s.Version)
 }
 
-// cut closes the connection, of which there is one at a time. After a request without an answer the transport would use it
-// again.
+// cut closes the connection; there is one at a time. After a request without an answer the
+// transport would use it again.
 func (s *Settings) cut() {
 	if conn := s.last.Swap(nil); conn != nil {
 		_ = (*conn).Close() // the transport closes it as well
@@ -176,7 +176,7 @@ const scope = "github.com/penstock/penstock/proxy"
 // schema is the version of the semantic conventions that attributes follow.
 const schema = "https://opentelemetry.io/schemas/1.37.0"
 
-// instanceID is that of this process.
+// instanceID identifies this process.
 var instanceID = instance(thisProcess)
 
 // attributes adds the attributes of the resource.

@@ -24,7 +24,7 @@ func SpanID(id record.ID) (span [8]byte) {
 	return span
 }
 
-// thisProcess is the same for all spans of a process, and another for those of others.
+// thisProcess is the same for all spans of this process, and differs from other processes'.
 var thisProcess = record.NewIDs().Of(1)
 
 // adoptedSpan returns the ID of the span of a session that was adopted: the process before may have sent one of its own, or died before that.
@@ -35,8 +35,8 @@ func adoptedSpan(id record.ID) (span [8]byte) {
 	return span
 }
 
-// flagsSampled are those of a sampled trace whose ID is random (W3C Trace Context, level 2), with the statement that it has
-// no parent elsewhere.
+// flagsSampled are the flags of a sampled trace with a random ID (W3C Trace Context, level 2). They
+// also say that the span has no parent elsewhere.
 const (
 	flagsSampled     = 0x01 | 0x02 | 0x100
 	flagRemoteParent = 0x200 // it has one, of an adopted session
@@ -63,7 +63,7 @@ func (s *span) span(state string) *tracepb.Span {
 	return out
 }
 
-// attributes are those of a span, of an event or of a resource.
+// attributes belong to a span, an event or a resource.
 type attributes []*commonpb.KeyValue
 
 // text adds a text, unless it is empty, as valid UTF-8.
@@ -92,8 +92,8 @@ func (a *attributes) add(key string, v *commonpb.AnyValue) {
 // unix is the Unix time of a clock, in nanoseconds.
 func (s *span) unix(clock int64) uint64 { return uint64(max(s.wall+clock, 0)) }
 
-// attributes writes the attributes of the span: those of OpenTelemetry's semantic conventions
-// where there are some, and penstock.* for the others.
+// attributes writes the attributes of the span, named by OpenTelemetry's semantic conventions where
+// they have a name, else penstock.*.
 func (s *span) attributes(a *attributes) {
 	r := &s.record
 	s.addresses(a)

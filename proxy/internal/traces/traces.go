@@ -43,8 +43,8 @@ type Stats struct {
 	Open     int64 // that go on
 	Queued   int64 // that have ended, and wait to be sent or are being sent
 	Exported int64 // that the collector has confirmed
-	// Unconfirmed are those that were sent, and for which no answer came within the time for
-	// attempts: the collector may have them.
+	// Unconfirmed spans were sent, but no answer came within the time for attempts: the collector may
+	// have them.
 	Unconfirmed int64
 	Dropped     [drops]int64 // that the collector does not have, by Drop
 	// LastError is the last failure of an attempt to send, at LastErrorAt; nil: there was none.
@@ -85,7 +85,7 @@ type Exporter struct {
 
 	number uint8 // of the last sampler; Set's
 
-	added  atomic.Pointer[span] // the last one that was added; a list
+	added  atomic.Pointer[span] // the span that was added last: the head of a list
 	held   atomic.Int64         // spans that are in the list or in the sender's hands
 	wake   chan struct{}        // there is something to look at
 	spans  sync.Pool            // of *span
@@ -99,7 +99,7 @@ type Exporter struct {
 	failure                        atomic.Pointer[failure]
 }
 
-// A failure is that of an attempt.
+// A failure is the failure of an attempt.
 type failure struct {
 	err error
 	at  time.Time
@@ -123,8 +123,8 @@ func New(cfg *Config) *Exporter {
 
 // Set brings settings into force, which the exporter owns from then on. It is not called by
 // several goroutines at a time. Spans that wait already
-// are sent by them, too. With nil no further session is sampled; those that were sampled before
-// are exported by the settings before.
+// are sent by them, too. With nil no further session is sampled; spans of earlier sessions are
+// still exported by the earlier settings.
 func (e *Exporter) Set(s *Settings) {
 	if s == nil {
 		e.sampler.Store(nil)
@@ -235,8 +235,8 @@ func (e *Exporter) outcomes() (s Stats) {
 	return s
 }
 
-// Close sends the spans that wait, in a time of at most that of the settings, and drops those
-// that could not be sent. No session is added any more.
+// Close sends the spans that wait, for at most the time in the settings, and drops the rest. No
+// session is added any more.
 func (e *Exporter) Close() {
 	e.once.Do(func() {
 		e.sampler.Store(nil)

@@ -12,14 +12,14 @@ import (
 
 // An Arrival is a client that has come, or was refused.
 type Arrival struct {
-	Source source.Source // without its port; of a unix client whose user was not asked for it is unknown
+	Source source.Source // without its port; unknown for a unix client if its user was not asked for
 	// Unix says that it came by a unix socket.
 	Unix bool
 	// Share is what it adds to a rate: one divided by the seconds that its loop remembers, of the time that was asked for.
 	Share float64
 }
 
-// arrivals are the last clients of a loop: a ring whose memory is made as it is needed. To note one
+// arrivals are the last clients of a loop, in a ring that grows as it is needed. Noting a client
 // costs as much as writing its 24 bytes.
 type arrivals struct {
 	chunks [][]arrival

@@ -41,7 +41,7 @@ type Client struct {
 	ahead     []byte         // bytes that the client has sent, as far as a peek has shown; they are queued
 	ownRecord *record.Record // memory of Record; nil: there was none yet
 	use       uint64         // number of the present use
-	hung      atomic.Uint64  // one more than the use whose client has hung up
+	hung      atomic.Uint64  // number of the use in which the client has hung up, plus one
 	lookup    uint64         // number of the last name that was resolved
 	next      *Client        // in the pool
 }
@@ -63,7 +63,7 @@ type facts struct {
 	// AdmissionToken is the [Admitter]'s, which gets it back when the client has left; 0: none. It is a number, for
 	// every session that rests keeps one.
 	AdmissionToken uint64
-	// ID is that of its record, whether one is kept or not.
+	// ID is its record's ID, whether a record is kept or not.
 	ID record.ID
 	// Record is the course of the client so far; nil: none is kept. Its methods may be called
 	// all the same.
@@ -373,8 +373,8 @@ func (n *conn) Ready(_ uint8, events loop.Events) {
 }
 
 // hasGone reports whether a client will neither take nor give anything any more: it was reset,
-// or has closed a unix socket with nothing left in it. A closed client of TCP looks like one
-// that only sends no more (tcp(7)).
+// or has closed a unix socket with nothing left in it. A TCP client that has closed looks like a
+// client that only sends no more (tcp(7)).
 func (c *Client) hasGone(events loop.Events) bool {
 	if events&loop.Failed != 0 {
 		return true

@@ -271,8 +271,8 @@ func (c *Client) kept(b []byte) []byte {
 	return append([]byte(nil), b...)
 }
 
-// failedProxyHeader goes on after an endpoint that has not taken all of the header. One that
-// has got some of the bytes taken from the client is the last.
+// failedProxyHeader goes on after an endpoint that has not taken all of the header. If the endpoint
+// has got bytes taken from the client, no other is tried.
 func (w *worker) failedProxyHeader(c *Client, err error) {
 	if c.sentOn() {
 		w.refuse(c, err)
@@ -297,7 +297,8 @@ func (c *Client) queued() bool {
 	return p.Hello || p.Data || c.First.Seen() > 0 || p.Header == nil && c.events&all == loop.Readable
 }
 
-// A headerWrite is a pending client whose endpoint has not taken the whole PROXY header yet.
+// A headerWrite is a pending client that waits for its endpoint to take the rest of the PROXY
+// header.
 type headerWrite Client
 
 // Ready is called for the endpoint.

@@ -30,8 +30,8 @@
 //	   │        Binding.Ended, verdict, session log, traces (observer.go); Released
 //	 gone
 //
-// and the Client is used for another one once it is joined. A session has nothing of all that but its limits
-// ([relay.Limits]), whose Of may be its [Binding].
+// and the Client is used for another one once it is joined. A session keeps nothing of all that but its limits
+// ([relay.Limits]); their Of may be its [Binding].
 //
 // A session leaves user space in lane.go (askLane, offer) and comes back there (ReturnLane, comeBack, arrive);
 // lanesession.go is its part in the lane, lanepark.go gives back the memory of sessions that stay away.

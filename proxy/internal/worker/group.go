@@ -62,9 +62,9 @@ type Host interface {
 	// Refused is called when a client was reset: by its Admitter, for its first bytes or the
 	// lack of them (see [Preread]), or because no target took it.
 	Refused(l *Listening, cause error)
-	// Judge is called when a session has ended of whose connections the kernel's account was taken
-	// ([relay.Config.LegsAfter]), and returns what has limited it. Any goroutine may call it. The binding is nil
-	// where there is none.
+	// Judge is called when a session has ended and the kernel's account of its connections was taken
+	// ([relay.Config.LegsAfter]). It returns what has limited the session. Any goroutine may call it.
+	// The binding is nil where there is none.
 	Judge(b Binding, sample *verdict.Sample) verdict.Verdict
 	// Records is asked for each client that was accepted, with the ID that its record would
 	// have: whether one is kept. If so, Began is called when the client is joined to an
@@ -238,8 +238,8 @@ func (g *Group) Settle(ctx context.Context) error {
 	return nil
 }
 
-// SetMaxConnections changes how many clients are served at a time. Those that are more
-// than that stay.
+// SetMaxConnections changes how many clients are served at a time. Clients beyond a lower limit
+// stay.
 func (g *Group) SetMaxConnections(limit int) {
 	g.gate.max.Store(int64(limit))
 	g.wake()

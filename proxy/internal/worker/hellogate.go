@@ -18,8 +18,9 @@ import (
 // hello has to ask for the same, and the bytes behind it wait for its answer in turn: a server without state (SSL_stateless) asks as
 // often as it likes. After any other answer all bytes pass.
 
-// ErrSecondHello is the error of a client whose second hello asks for another name or other protocols, or is none.
-var ErrSecondHello = errors.New("the second TLS ClientHello, which the endpoint has asked for, does not ask for what the first did")
+// ErrSecondHello is the error of a client that sends a second hello with another name or other
+// protocols, or something that is no hello.
+var ErrSecondHello = errors.New("the endpoint has asked for a second TLS ClientHello, and it does not have the first one's name and protocols")
 
 // A firstHello is a client's hello as it was read.
 type firstHello struct {

@@ -115,8 +115,8 @@ func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 	w.withdrawAll()
 }
 
-// withdrawAll keeps all sessions in user space that are there, some in each turn. Those that have not had theirs may leave meanwhile, if they are
-// armed: scans that begin later find them there, and askAgain has none asked before.
+// withdrawAll keeps all sessions that are in user space there, a few in each turn. An armed session
+// may leave before its turn comes: later scans find it in the lane, and askAgain asks none before.
 func (w *worker) withdrawAll() {
 	w.beginClientScan(&clientScan{over: make(chan scanned, 1), visit: func(w *worker, n *conn) {
 		n.set(waitsLane, false) // the queues were forgotten
@@ -357,8 +357,9 @@ const (
 	laneReturns = 64
 )
 
-// CutLane ends the sessions that match and have left user space: both sides are reset, and their results have the
-// cause. Those that match and are about to leave stay. It returns how many were cut.
+// CutLane ends the matching sessions that have left user space: both sides are reset, and their
+// results have the cause. Matching sessions that are about to leave stay in user space. It returns
+// how many were cut.
 func (g *Group) CutLane(match Match, cause error) int {
 	counts := make([]int, len(g.workers)) // each its worker's, until that has been scanned
 	cut := 0
@@ -371,7 +372,8 @@ func (g *Group) CutLane(match Match, cause error) int {
 	return cut
 }
 
-// scanLane calls visit for sessions that match and have left user space. Those that are about to leave stay, and are asked later.
+// scanLane calls visit for matching sessions that have left user space. Sessions that are about to
+// leave stay, and are asked later.
 func (g *Group) scanLane(match Match, visit func(w *worker, n *conn)) []scanned {
 	return g.scanClients(func(w *worker, n *conn) {
 		switch {
@@ -384,9 +386,10 @@ func (g *Group) scanLane(match Match, visit func(w *worker, n *conn)) []scanned 
 	})
 }
 
-// ReturnLane has the sessions that match and have left user space go on there again, and returns how many do, and how many could
-// not, so that both sides were reset: their results have the reason. Those that end meanwhile are neither. One that has
-// come back leaves again as others do. Any goroutine but the loops' may call it.
+// ReturnLane brings the matching sessions that have left user space back. It returns how many came
+// back, and how many could not and were reset on both sides: their results have the reason.
+// Sessions that end meanwhile count as neither. A session that has come back may leave again like
+// any other. Any goroutine but the loops' may call it.
 func (g *Group) ReturnLane(match Match) (returned, reset int) {
 	lists := make([][]*laneSession, len(g.workers)) // each its worker's, until that has been scanned
 	var back, failed atomic.Int64
@@ -443,7 +446,7 @@ func (c *laneSession) comeBack(w *worker) (here bool, err error) {
 	return err == nil, err
 }
 
-// discard ends a session whose new sockets are of no use, with a reset of both.
+// discard ends a session with a reset of both new sockets, which are of no use.
 func (c *laneSession) discard(a, b int) {
 	for _, fd := range [2]int{a, b} {
 		resetSocket(fd)
@@ -537,7 +540,7 @@ type laneFlow struct {
 // A gapInMaking is a gap that is being made.
 type gapInMaking struct {
 	session *laneSession
-	sides   [2]bool // whose windows are shut
+	sides   [2]bool // the sides with their windows shut
 	since   int64   // loop clock
 	back    uint8   // of the session when it was opened
 	tries   int

@@ -205,7 +205,8 @@ type Adoption interface {
 	// Begin takes the places of one session, also beyond limits, and returns its limits and its admission token. It is called on the
 	// goroutine of a loop, and must not wait. [Binding] and [Admitter] give the places back at the end.
 	Begin(from source.Source, now int64) (*relay.Limits, uint64)
-	// Bind takes the place at the endpoint of one that has begun by another Adoption, whose endpoint was not known.
+	// Bind takes the place at the endpoint for a session that began under another Adoption, when its
+	// endpoint was not known yet.
 	Bind() *relay.Limits
 }
 

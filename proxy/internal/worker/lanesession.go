@@ -142,7 +142,7 @@ func (c *laneSession) Quiet() bool {
 	return ok && v.Ends[0].Outstanding == 0 && v.Ends[1].Outstanding == 0 && (v.Ends[1].Last || v.EndedBy == 1)
 }
 
-// Reset implements [driver.Carrier]. One that goes on without this process ends for it alone.
+// Reset implements [driver.Carrier]. A session that goes on without this process ends only here.
 func (c *laneSession) Reset() {
 	if c.is(goneOn) {
 		c.worker().onLoop(c, func() { c.conn.driven().Finish(true, relay.SideNone) })

@@ -220,8 +220,8 @@ func (t *descriptors) stopWaiting(c *Client) {
 	}
 }
 
-// waitForFD goes on with a client that got no descriptor: with an idle pipe's, or the one that was reserved for it, or later. Meanwhile
-// no other client is accepted.
+// waitForFD goes on with a client that got no descriptor: at once if mirrors or idle pipes give
+// some up or one was reserved for it, else later. Meanwhile no other client is accepted.
 func (w *worker) waitForFD(c *Client, err error) {
 	now := w.loop.Now()
 	switch {
@@ -276,7 +276,7 @@ func (w *worker) retryWaitingForFD(all bool) {
 	}
 }
 
-// fdRetryTimer is a worker whose clients have waited for descriptors for a while.
+// fdRetryTimer is a worker with clients that have waited for descriptors for a while.
 type fdRetryTimer worker
 
 func (h *fdRetryTimer) Expired(*loop.Timer) {

@@ -95,7 +95,8 @@ func (g *Group) newListening(cfg Listener) (*Listening, error) {
 	return l, nil
 }
 
-// Unlistened returns a Listening without a socket, for sessions of [Group.Adopt] whose listener has none, or nil if everything is about to end. The caller calls Release once it
+// Unlistened returns a Listening without a socket, for sessions of [Group.Adopt] that have a
+// listener without sockets, or nil if everything is about to end. The caller calls Release once it
 // has adopted them; [Host.Left] is called when the last one has left.
 func (g *Group) Unlistened(name string, service *Service) *Listening {
 	l, err := g.newListening(Listener{Name: name, FD: -1, TCP: true, Service: service})

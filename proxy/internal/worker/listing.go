@@ -144,7 +144,7 @@ func ParseID(text string) (id ID, err error) {
 		err = errors.Join(err, errs[0], errs[1])
 	}
 	if len(parts) != 3 || err != nil || id.Place < 0 || id.String() != text {
-		return ID{}, fmt.Errorf("%q: %w: write one that penstock sessions lists, such as 0.2v.5f3k2m9x1", text, ErrID)
+		return ID{}, fmt.Errorf("%q: %w: use an id from penstock sessions, such as 0.2v.5f3k2m9x1", text, ErrID)
 	}
 	return id, nil
 }
@@ -199,7 +199,7 @@ func (q *Query) takesSource(s *Session) bool {
 	return q.Source == source.Rule{} || q.Source.Contains(s.Source)
 }
 
-// takesEndpoint decides by the endpoint, whose address is known.
+// takesEndpoint decides by the endpoint; its address is known.
 func (q *Query) takesEndpoint(s *Session) bool {
 	return q.Endpoint == "" || s.EndpointName == q.Endpoint || s.Endpoint == q.Endpoint
 }
@@ -287,7 +287,7 @@ func askPart[T any](ctx context.Context, g *Group, w *worker, find func() T) (p 
 	return p, false
 }
 
-// list lists some clients from a place on: of one ID the only one that may have it.
+// list lists some clients from a place on. For a query by ID it looks only at the place in the ID.
 func (w *worker) list(at int, q *Query) (sessions []Session, next int) {
 	once := q.ID != ID{}
 	if once {

@@ -367,7 +367,7 @@ func (c *MirrorCounts) add(res, before *driver.MirrorResult) {
 // mirrorCensus is how often the bytes of mirrors that run are counted.
 const mirrorCensus = time.Second
 
-// A censusTimer is a worker whose mirrors are counted from time to time, while there are any.
+// A censusTimer is a worker that counts its mirrors from time to time, while there are any.
 type censusTimer worker
 
 // Expired implements [loop.Expirer].
@@ -509,8 +509,8 @@ func (c *comparing) ShadowAnswered(b []byte) (more bool) {
 	return c.session.Stopped() == compare.Going
 }
 
-// Ended implements [driver.MirrorObserver]. Framed answers are settled as they come. If the client has ended first, those
-// that are not whole are no difference.
+// Ended implements [driver.MirrorObserver]. Framed answers are settled as they come. If the client
+// has ended first, incomplete answers are no difference.
 func (c *comparing) Ended(complete bool) {
 	c.session.End(complete && !c.dropped, time.Now())
 	c.session = nil

@@ -21,7 +21,8 @@ type Postgres struct {
 	// RequireTLS refuses clients that do not ask for TLS, with an error of PostgreSQL.
 	RequireTLS bool
 	// Cancel gets a client that has sent a CancelRequest, and the request, which was read; it is required. It is called on the
-	// client's loop, and must not wait. [Offloaded.Conn] is not for this client, whose addresses are known; [Offloaded.Close] ends it.
+	// client's loop, and must not wait. [Offloaded.Conn] is not for this client; its addresses are known. [Offloaded.Close]
+	// ends it.
 	Cancel func(h *Offloaded, request []byte)
 }
 
@@ -118,7 +119,7 @@ func (w *worker) answer(c *Client, b []byte, n int, with byte, again bool) error
 	switch sent, err := sendSome(c.fd, []byte{with}, 0); {
 	case err != nil:
 		return err
-	case sent == 0: // which a client whose buffer is empty does not do
+	case sent == 0: // cannot be: the client's buffer is empty
 		return syscall.ENOBUFS
 	}
 	return nil
@@ -155,7 +156,7 @@ func (w *worker) askTLS(c *Client) {
 	w.loop.Hand(c.endpoint.id, (*answerWait)(c))
 }
 
-// An answerWait is a pending client whose endpoint was asked for TLS.
+// An answerWait is a pending client that waits for its endpoint to answer a request for TLS.
 type answerWait Client
 
 // Ready is called for the endpoint.

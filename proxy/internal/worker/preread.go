@@ -250,7 +250,7 @@ func (w *worker) prereadFailed(c *Client, cause error) {
 	}
 	p := &c.serving.service.Preread
 	silent := c.events&arrived == 0 && c.buffered == nil
-	cut := !silent && (errors.Is(cause, ErrPrereadTimeout) || cause == ErrPrereadEnded) // in the middle of a hello, whose name is not known
+	cut := !silent && (errors.Is(cause, ErrPrereadTimeout) || cause == ErrPrereadEnded) // in the middle of a hello, so its name is not known
 	if c.phase != awaitHello || !p.AnyHello || cut || silent && p.Data {
 		w.refuse(c, cause)
 		return
@@ -261,7 +261,7 @@ func (w *worker) prereadFailed(c *Client, cause error) {
 	w.prereadOver(c)
 }
 
-// tooLate is why a client is refused whose time to send its first bytes is over.
+// tooLate returns why a client is refused when its time to send its first bytes is over.
 func (w *worker) tooLate(c *Client) error {
 	p := &c.serving.service.Preread
 	cause, after, of := ErrPrereadTimeout, p.Wait(), "what decides its route"
@@ -522,7 +522,7 @@ func (w *worker) look(c *Client) {
 // looked goes on with the first bytes. c may not be in use any more when it returns.
 func (w *worker) looked(c *Client, b []byte, ended bool) {
 	if c.hello.size == 0 {
-		if hello, err := clienthello.Parse(b); err == nil { // by whose name the search may go
+		if hello, err := clienthello.Parse(b); err == nil { // the search may go by its name
 			c.greeted(b, &hello)
 		}
 	}

@@ -21,7 +21,7 @@ var (
 	ErrFilterOverload = errors.New("too many clients wait for the filter")
 )
 
-// ErrCancelOverload is the error of a client whose CancelRequest of PostgreSQL is not sent.
+// ErrCancelOverload is the error of a client with a PostgreSQL CancelRequest that is not sent.
 var ErrCancelOverload = errors.New("too many requests to cancel a query are being sent")
 
 // A Refusal is why a client was reset.
@@ -140,7 +140,7 @@ func refusedOffLoop(cause error) Refusal {
 	return RefusedOffLoop
 }
 
-// EveryCount is Counts with those of 0.
+// EveryCount is Counts, including counts of 0.
 func (r *Refusals) EveryCount() map[string]int64 {
 	counts := make(map[string]int64, len(r))
 	for i, n := range r {

@@ -25,8 +25,8 @@ type scanned struct {
 	spent  time.Duration
 }
 
-// scanClients scans all workers at once. It returns the workers whose scan has ended; that is not all
-// of them if the group ends before, and then visit may still be called.
+// scanClients scans all workers at once. It returns the workers that have finished. If the group
+// ends before, that is not all of them, and visit may still be called.
 func (g *Group) scanClients(visit func(w *worker, n *conn)) (all []scanned) {
 	if !g.started.Load() {
 		return nil
@@ -237,8 +237,8 @@ func (h *Offloaded) endNow(quiet time.Duration) EndResult {
 // Loops returns how many loops there are.
 func (g *Group) Loops() int { return len(g.workers) }
 
-// Progress has [Host.Lasts] called for each session with a record since whose beginning a whole number of
-// intervals has passed between two times of the clock. The loops are asked for a few sessions at a time. It
+// Progress calls [Host.Lasts] for each session with a record that, between two times of the clock, has
+// reached an age of a whole number of intervals. The loops are asked for a few sessions at a time. It
 // returns when that is done, or ctx or the group ends. It is not called by several goroutines at a time.
 func (g *Group) Progress(ctx context.Context, from, to int64, every time.Duration) {
 	if every <= 0 {

@@ -14,9 +14,9 @@ import (
 )
 
 // A Service is the treatment of the clients of a listening socket. It is a snapshot: it is not
-// changed once it is in use, but replaced by another one, and a client keeps the one that was
-// in force when it was accepted, until its end. Several sockets may have the same. A field may
-// be zero unless it says otherwise.
+// changed once it is in use, but replaced by another one, and a client keeps until its end the
+// Service with which it was accepted. Several sockets may have the same. A field may be zero unless
+// it says otherwise.
 type Service struct {
 	// Admitter admits clients; nil admits all.
 	Admitter Admitter
@@ -92,21 +92,23 @@ func (p *Preread) Wait() time.Duration {
 	return p.Timeout
 }
 
-// Reasons to refuse a client before the search for a target. Those of packages proxyproto and
-// clienthello, and of an [Admitter], are others.
+// Reasons to refuse a client before the search for a target. Packages proxyproto and clienthello,
+// and an [Admitter], have reasons of their own.
 var (
 	// ErrPrereadTimeout is wrapped by the error of a client that has not sent in time the data that
 	// [Preread] waits for, see [TooLate].
 	ErrPrereadTimeout = errors.New("preread timeout")
 	// ErrHeaderTimeout is the same for its PROXY header.
 	ErrHeaderTimeout = errors.New("PROXY header timeout")
-	// ErrPrereadMemory is the error of a client whose first bytes there is no memory for, see [Config.PrereadMemory].
+	// ErrPrereadMemory is the error of a client if there is no memory for its first bytes, see
+	// [Config.PrereadMemory].
 	ErrPrereadMemory = errors.New("no memory is left for first bytes: this client's are too long, or come in too many pieces")
 	// ErrPrereadEnded is the error of a client that has ended in the middle of either.
 	ErrPrereadEnded = errors.New("the client has ended in the middle of its first bytes")
 )
 
-// TooLate returns the error of a client whose first bytes are incomplete after a time. got is how many have come of what is waited for; negative: some.
+// TooLate returns the error of a client with incomplete first bytes after a time. got is how many
+// bytes have come of the thing awaited, of; negative: some.
 func TooLate(cause error, after time.Duration, got int, of string) error {
 	switch {
 	case got == 0:
@@ -210,9 +212,9 @@ type Resolver interface {
 }
 
 // A Search is one client's way to an endpoint. It returns steps and gets their results, and
-// never waits. It belongs to one loop, on whose goroutine its methods are called; times are
-// the loop's clock. It serves one client at a time: Begin, then the others in turn, then
-// Close. The step that Next returns has been done, or has failed, before it is asked again.
+// never waits. It belongs to one loop: its methods are called on the loop's goroutine, and times
+// are the loop's clock. It serves one client at a time: Begin, then the others in turn, then Close.
+// The step that Next returns has been done, or has failed, before it is asked again.
 type Search interface {
 	// Begin begins anew, for a client: another one, or the same once more, after Close.
 	Begin(c *Client, now int64)

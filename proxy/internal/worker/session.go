@@ -10,8 +10,9 @@ import (
 )
 
 // A conn is a client and, once it is joined, its session. It lives in a slab and is used
-// again; an idle session costs one conn, its session, and two slots of the loop's table, so nothing is in
-// it that is not needed then. One that has left user space for long has no relay.Driven, nor slots.
+// again; an idle session costs one conn, its session, and two slots of the loop's table, so it
+// holds only what an idle session needs. A session that has left user space for long has neither a
+// relay.Driven nor slots.
 type conn struct {
 	session        *relay.Driven // of the pool; owns both sockets. nil unless it is joined, and while it is parked
 	lane           *laneSession  // its part in the lane; nil: it has none

@@ -9,24 +9,25 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// Options that matter only to a connection that lasts are set once a session is older than this, and not twice that: short ones pay with
-// a place in one of two lists, of the present period and of the one before. A conn may be another client's by then, whose options come
-// early.
+// Options that matter only to a lasting connection are set once a session is older than this, and
+// before it is twice as old. A short session pays with a place in one of two lists, one for this
+// period and one for the period before. A conn may have another client by then, which gets its
+// options early.
 const lateSockoptsAfter = time.Second
 
 // batch is for how many sessions that is done in one turn of the loop.
 const batch = 256
 
-// A lateSockopts is the sessions whose endpoints are to get the same options.
+// A lateSockopts is the sessions that set the same options on their endpoints' sockets.
 type lateSockopts struct {
 	worker        *worker
 	options       sockopt.Options
-	recent, older []*conn // sessions whose endpoints lack the options of lasting ones
+	recent, older []*conn // sessions that have not set them yet
 	done          int     // how many of older have them
 	timer         loop.Timer
 }
 
-// lateSockoptsOf returns that for some options. There are as many as there are different ones.
+// lateSockoptsOf returns the lateSockopts of some options. Each different set of options has one.
 func (w *worker) lateSockoptsOf(options sockopt.Options) *lateSockopts {
 	g := w.lateOptions[options]
 	if g == nil {
@@ -70,13 +71,14 @@ func (g *lateSockopts) Expired(*loop.Timer) {
 	}
 }
 
-// windows keep sessions whose peers live and do not read from being ended by TCP_USER_TIMEOUT. The kernel counts the time in which a
-// window is closed although the peer answers each probe (net/ipv4/tcp_timer.c, tcp_probe_timer), where RFC 1122, 4.2.2.17 has the
-// connection stay open for as long as it does. So the option is taken off a socket whose peer's window is closed, and set
-// again once that is open, or once the probes have got no answer for as long as the timeout: then the kernel ends the session when it is about to send the next one.
+// windows keep TCP_USER_TIMEOUT from ending a session with a peer that lives but does not read. The kernel counts the time in which a
+// window is closed although the peer answers each probe (net/ipv4/tcp_timer.c, tcp_probe_timer), whereas RFC 1122, 4.2.2.17 keeps the
+// connection open for as long as the peer answers. So the option is taken off a socket while its peer's window is closed. It is set again
+// once the window is open, or once the probes have got no answer for as long as the timeout: then the kernel ends the session when it is
+// about to send the next probe.
 //
-// A pass over all clients comes four times in the shortest timeout of the loop. It asks the kernel only about sessions that have moved bytes
-// since the last pass, or had some on the way at that.
+// A pass over all clients comes four times in the shortest timeout of the loop. It asks the kernel only about sessions that have moved
+// bytes since the last pass, or had bytes on the way then.
 type windows struct {
 	worker *worker
 	timer  loop.Timer
@@ -220,7 +222,7 @@ func closedWindow(i *sys.TCPInfo, filled int) bool {
 	return i.Unacked == 0 || filled >= int(unsafe.Offsetof(i.Snd_wnd)+unsafe.Sizeof(i.Snd_wnd)) && i.Snd_wnd == 0
 }
 
-// keepOpen sees to a socket whose peer's window is closed.
+// keepOpen treats a socket while its peer's window is closed.
 func (t *windows) keepOpen(of windowOf, fd int, timeout time.Duration, i *sys.TCPInfo) {
 	s := t.shut[of]
 	if s == nil {

@@ -90,9 +90,9 @@ func (s *Summary) merge(o *Summary) {
 	s.Loops = append(s.Loops, o.Loops...)
 }
 
-// A statsScan adds up the sessions of a worker that run, some in each turn of the loop. One
-// that ends meanwhile is counted when it ends if the scan has not come by yet, and
-// otherwise was; so no later summary has less of it.
+// A statsScan adds up the running sessions of a worker, a few in each turn of the loop. A session
+// that ends meanwhile is counted at its end, unless the scan has counted it already; so no later
+// summary has less of it.
 type statsScan struct {
 	at   int // the next slab
 	sum  Summary
@@ -203,7 +203,7 @@ func bytesOf(r *relay.Result) Bytes {
 	return Bytes{movedBy(&r.AToB), movedBy(&r.BToA)}
 }
 
-// A bytesByBinding is bytes by binding. That of a nil map is not wanted.
+// A bytesByBinding is bytes by binding. A nil map means that they are not wanted.
 type bytesByBinding map[Binding]*Bytes
 
 func (t bytesByBinding) add(b Binding, bytes Bytes) {

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A worker serves clients on one loop. Its parts are structs: a method whose receiver is a part
-// touches nothing else. Fields belong to the loop's goroutine, except shared.
+// A worker serves clients on one loop. Its parts are structs: a part's methods touch nothing else.
+// Fields belong to the loop's goroutine, except shared.
 type worker struct {
 	group  *Group
 	index  int
@@ -112,7 +112,7 @@ func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, er
 	return w, err
 }
 
-// post has f called by the loop. One that never runs again has nothing to do.
+// post has the loop call f. A loop that never runs again has nothing to do.
 func (w *worker) post(f func()) { _ = w.loop.Post(f) }
 
 // wake has the worker look at the shared state. It may be called by any goroutine.
