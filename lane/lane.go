@@ -50,10 +50,10 @@ type Config struct {
 	// kernel's memory, which are there from the begin.
 	Sessions int
 	// Pin is an existing directory of a BPF file system (bpf(2)), for this lane alone. The programs and their maps
-	// are pinned there, so that sessions in the lane go on when this process dies; the next one that
-	// opens the lane there adopts them, see [Lane.Sessions]. Pins of devices that are gone are replaced, and so is
-	// an incomplete set, as after a death in the midst of pinning: its sessions end as without pins. "" pins
-	// nothing: when the process dies, the kernel resets its sessions as soon as an endpoint sends something.
+	// are pinned there, so that sessions in the lane go on when this process dies; the next process to open the
+	// lane there adopts them, see [Lane.Sessions]. Pins of devices that are gone are replaced, and so is an
+	// incomplete set, as after a death in the midst of pinning: its sessions end as without pins. "" pins nothing:
+	// when the process dies, the kernel resets its sessions as soon as an endpoint sends something.
 	Pin string
 	// UserTimeout ends a session in the lane when an endpoint has not acknowledged bytes for that long though the other one has sent them again, as
 	// TCP_USER_TIMEOUT does in user space: both connections are reset, and the error of the [Result] is a [TimedOut]. It

@@ -82,7 +82,7 @@ type Session struct {
 	cutting  sync.Mutex
 	settled  bool
 	outlived bool  // one side is over, and the others are getting the rest
-	stuck    timer // closes legs whose deadlines do nothing, or ends the wait for a side that has outlived the other; nil: none is waited for
+	stuck    timer // closes legs if their deadlines do nothing, or ends the wait for a side that has outlived the other; nil: nothing is awaited
 
 	mu       sync.Mutex // guards the following fields
 	reason   Reason

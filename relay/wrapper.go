@@ -156,7 +156,7 @@ type closeWriter interface{ CloseWrite() error }
 // result gets them first. The result owns head and conn; everything else is conn's. It is an
 // [Unwrapper]: a relay moves what follows the head beneath it.
 //
-// Like those of conn, its methods may be called by several goroutines, but Read by one at a time.
+// Like the methods of conn, its methods may be called by several goroutines, but Read by one at a time.
 func Prefixed(conn net.Conn, head []byte) net.Conn {
 	if isNil(conn) {
 		return nil
@@ -196,7 +196,7 @@ func (c *prefixed) RelayReader(_ context.Context, max int) (io.Reader, []byte, e
 // first. It is an [Unwrapper]: a session moves what follows them beneath, and lets r go, which must not
 // be used beside it then. The result owns conn; everything else is conn's.
 //
-// Like those of conn, its methods may be called by several goroutines, but Read by one at a time.
+// Like the methods of conn, its methods may be called by several goroutines, but Read by one at a time.
 func Buffered(conn net.Conn, r *bufio.Reader) net.Conn {
 	if isNil(conn) {
 		return nil

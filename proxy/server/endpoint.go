@@ -392,8 +392,8 @@ func (u *upstream) use(update *endpointUpdate) {
 	update.before = u.snapshot.SetEndpoints(update.set)
 }
 
-// reconfigureMonitors applies a changed configuration to the members' monitors, breakers and checks, and
-// removes those that are not wanted any more.
+// reconfigureMonitors applies a changed configuration to the members' monitors, breakers and
+// checks, and removes what it no longer asks for.
 func (update *endpointUpdate) reconfigureMonitors() {
 	for _, m := range update.order {
 		m.endpoint.SetMonitor(m.monitor)

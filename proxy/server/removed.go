@@ -258,8 +258,8 @@ func (s *sockets) logDrainingSockets(p *drainingSockets) {
 	}
 }
 
-// sockets returns this socket and the sockets that it has taken over, without the ones that have no
-// sessions and can get none. Afterwards the socket has taken over none.
+// sockets returns this socket and the sockets that it has taken over, except for sockets without
+// sessions that can get none. Afterwards the socket has taken over none.
 func (socket *listenSocket) sockets() []*worker.Listening {
 	of := append(socket.before, socket.listening)
 	socket.before = nil

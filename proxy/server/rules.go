@@ -127,8 +127,8 @@ func (socket *listenSocket) covers(at netip.AddrPort) bool {
 }
 
 // ownerAt returns the owner, among sockets, of the address that former had until it was given up.
-// If several sockets have a part of it, the owner is the one that would get a connection to local;
-// nil: there is none, or it is not known.
+// If several sockets have a part of it, the owner is the socket for connections to local; nil:
+// there is none, or it is not known.
 func ownerAt[T any](sockets []*listenSocket, former *listenSocket, local netip.AddrPort, ownerOf func(*listenSocket) *T) *T {
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 	var some, of, all *T

@@ -345,7 +345,7 @@ func (s *sockets) logOpaque(socket *listenSocket) {
 	}
 }
 
-// Causes of the end of sessions whose socket is closed.
+// Causes of the end of sessions when their socket is closed.
 var (
 	errListenerGone    = errors.New("its listener is gone")
 	errListenerDrained = errors.New("its listener was drained")
@@ -791,8 +791,8 @@ func (socket *listenSocket) congestionNow() (used string, err error) {
 	return used, err
 }
 
-// notUsed returns why a new socket does not have the congestion control wanted, by the one that it
-// has and the error of setting it; nil: it has it.
+// notUsed returns why a new socket has the congestion control used in place of the one wanted, or
+// nil if it has the one wanted. err is the error of setting it.
 func notUsed(wanted, used string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
@@ -805,8 +805,8 @@ func notUsed(wanted, used string, err error) error {
 	return err
 }
 
-// congestionStatus returns the congestion control of connections to the upstream's endpoints, by
-// the one that a trial socket gets; nil if the file names none.
+// congestionStatus returns the congestion control of connections to the upstream's endpoints, found
+// by setting it on a trial socket; nil if the file names none.
 func (u *upstream) congestionStatus() *admin.Congestion {
 	if u.congestion == nil {
 		return nil

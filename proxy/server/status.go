@@ -641,7 +641,7 @@ func (r *reader) listenerDenials(name string, l *router.ListenerState) *admin.Li
 }
 
 // removedByHand adds to the status of an upstream the endpoints that were removed by hand. An
-// endpoint that still has sessions is there already, as one that is leaving.
+// endpoint that still has sessions is there already, as a leaving endpoint.
 func (r *reader) removedByHand(u *upstream, st *admin.Upstream) {
 	for i := range r.live.All() {
 		c := &r.live.All()[i]

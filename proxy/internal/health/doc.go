@@ -15,9 +15,9 @@
 // Times are nanoseconds of a clock that never goes backwards, the same clock for reports and for
 // the Scheduler.
 //
-// Configurations have no defaults: 0 is taken literally, since the defaults are those of the
-// configuration file. A feature is switched off by a nil pointer, or by the zero that its
-// field documents.
+// Configurations have no defaults: 0 is taken literally, since the configuration file's schema has
+// the defaults. A feature is switched off by a nil pointer, or by the zero that its field
+// documents.
 package health
 
 // A Target receives the verdicts on an endpoint. Each method is called when its verdict

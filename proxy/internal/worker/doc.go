@@ -6,9 +6,9 @@
 // number of clients, and whether a resource is short. A change of it that gives others work
 // wakes them: each then looks at the whole shared state, whatever the reason.
 //
-// All workers accept from the same listening sockets. The kernel wakes any of the waiting loops, however busy it is, so a
-// client whose worker has more than its share is handed to the worker with the fewest before anything is done for it. From
-// then on it stays there: both sockets of a session are of one loop.
+// All workers accept from the same listening sockets. The kernel wakes any of the waiting loops, however busy it is. So a
+// worker with more than its share of clients hands a new client to the worker with the fewest, before anything is done for
+// it. From then on it stays there: both sockets of a session are of one loop.
 //
 // # Decisions
 //
