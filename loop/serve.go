@@ -42,10 +42,10 @@ type Server struct {
 	// [*PanicError] if that has panicked. Nothing can be read or written any more. nil: nothing is called. A panic in it, in Slow or in Tick is not caught.
 	Ended func(c *Conn, err error)
 
-	// Drain is called on the loop during [Server.Shutdown]: for each connection when that begins, or, if its
-	// handler returns ErrIdle later, once nothing of the client is left. It may close the connection, or set a
-	// deadline that ends the wait of its handler. nil: connections are closed if their handlers have returned
-	// ErrIdle, and left to their handlers otherwise.
+	// Drain is called on the loop during [Server.Shutdown]: for each connection when that begins; if the
+	// connection's handler returns ErrIdle later, then when nothing of the client is left. It may close the
+	// connection, or set a deadline that ends the wait of its handler. nil: connections are closed if their
+	// handlers have returned ErrIdle, and left to their handlers otherwise.
 	Drain func(c *Conn)
 
 	// Paused is called on a loop when it cannot accept a connection, see [Acceptor]. nil: nothing is called.

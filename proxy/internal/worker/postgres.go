@@ -119,7 +119,7 @@ func (w *worker) answer(c *Client, b []byte, n int, with byte, again bool) error
 	switch sent, err := sendSome(c.fd, []byte{with}, 0); {
 	case err != nil:
 		return err
-	case sent == 0: // cannot be: the client's buffer is empty
+	case sent == 0: // does not happen: the client's send buffer is empty
 		return syscall.ENOBUFS
 	}
 	return nil

@@ -222,7 +222,7 @@ func closedWindow(i *sys.TCPInfo, filled int) bool {
 	return i.Unacked == 0 || filled >= int(unsafe.Offsetof(i.Snd_wnd)+unsafe.Sizeof(i.Snd_wnd)) && i.Snd_wnd == 0
 }
 
-// keepOpen treats a socket while its peer's window is closed.
+// keepOpen looks after a socket while its peer's window is closed.
 func (t *windows) keepOpen(of windowOf, fd int, timeout time.Duration, i *sys.TCPInfo) {
 	s := t.shut[of]
 	if s == nil {
