@@ -174,7 +174,7 @@ func (l *Lane) adoptOne(slot uint32) {
 // without an owner that is comparable. s is as before then.
 func (l *Lane) Own(adopted, s *Session, owner Owner, moved [2]uint64) error {
 	if adopted == nil || s == nil || s == adopted || owner == nil || !reflect.ValueOf(owner).Comparable() || adopted.lane() != l {
-		return fmt.Errorf("lane: own: no session of this lane, no other Session, or no owner that is comparable: %w", os.ErrInvalid)
+		return fmt.Errorf("lane: own: it takes a session of this lane, another Session, and a comparable owner: %w", os.ErrInvalid)
 	}
 	var m mark
 	m.askTimes(owner, s) // without the lock, as all calls of an owner
@@ -188,7 +188,7 @@ func (l *Lane) Own(adopted, s *Session, owner Owner, moved [2]uint64) error {
 	case !l.open, adopted.phase == over, adopted.is(toReset), adopted.dead != 0:
 		return fmt.Errorf("lane: own: the session has ended: %w", net.ErrClosed)
 	case adopted.phase != away, !adopted.is(inherited), adopted.owner() != nil, s.of != nil:
-		return fmt.Errorf("lane: own: the session is not in the lane, or of this process, or the Session was used before: %w", os.ErrInvalid)
+		return fmt.Errorf("lane: own: the session is not in the lane, or belongs to this process, or the Session was used before: %w", os.ErrInvalid)
 	}
 	s.of, s.slot, s.hold, s.phase = l.ownershipOf(owner), adopted.slot, adopted.hold, away
 	s.facts = adopted.facts | readied | handed

@@ -216,7 +216,7 @@ func TestBusy(t *testing.T) {
 		t.Errorf("a second lane: %v", err)
 	}
 	if _, err := lane.Open(lane.Config{Devices: []string{"nothing0"}}); err == nil {
-		t.Error("a device that there is not is no error")
+		t.Error("a device that does not exist is no error")
 	}
 	if _, err := lane.Open(lane.Config{}); err == nil {
 		t.Error("no device is no error")

@@ -30,7 +30,7 @@ func (e *Unavailable) Error() string {
 func (e *Unavailable) Unwrap() error { return e.Err }
 
 // Probe finds out by doing whether sessions can leave user space here: it loads the programs and
-// lets them go, attaches to a device that there is not, and sets TCP_REPAIR. Nothing is left. The
+// lets them go, attaches to a device that does not exist, and sets TCP_REPAIR. Nothing is left. The
 // error is an [*Unavailable]: unknown is not available.
 func Probe() error {
 	p, err := load(1, "")

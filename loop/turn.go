@@ -16,7 +16,7 @@ import (
 const yieldTime = 4e6
 
 // ErrRunning is returned by a second Run at a time.
-var ErrRunning = errors.New("penstock: loop: it runs already")
+var ErrRunning = errors.New("penstock: loop: already running")
 
 // Run serves events until [Loop.Stop]. The thread that it runs on is its own while it blocks,
 // and as long as it has no need to give way. The error wraps epoll_wait(2)'s,

@@ -186,7 +186,7 @@ const movesPerTurn = 32
 var errEndless = errors.New("read returned no bytes and no error")
 
 // errInvalidRead: a wrapper breaks the contract of [io.Reader].
-var errInvalidRead = errors.New("read returned a number of bytes that it was not asked for")
+var errInvalidRead = errors.New("read returned an impossible number of bytes")
 
 // step moves the bytes that can be moved without waiting, and returns what to wait for.
 func (d *direction) step() wait {

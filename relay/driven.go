@@ -129,7 +129,7 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 }
 
 // errDriven is the cause of a start that is refused.
-var errDriven = errors.New("penstock: relay: start: the Driven is a session that has not ended")
+var errDriven = errors.New("penstock: relay: start: the Driven has a session that has not ended")
 
 // refuse is the start of a session that has not ended. Its sockets stay, if it is started with those again.
 func (d *Driver) refuse(s *Driven, a, b Socket, owner Owner) {

@@ -101,7 +101,7 @@ type Session struct {
 var ErrRan = errors.New("penstock: relay: session has been run already")
 
 // errLoopConn is returned by Run and Start if a connection is a *loop.Conn.
-var errLoopConn = fmt.Errorf("penstock: relay: join a loop.Conn, which its loop serves: take it off by its Detach first: %w", os.ErrInvalid)
+var errLoopConn = fmt.Errorf("penstock: relay: join: a loop.Conn is served by its loop: call its Detach first: %w", os.ErrInvalid)
 
 // NewSession prepares to join a and b. It moves nothing yet; the session owns both connections
 // from its Run or Start on. Only then are wrappers asked for what they have read ahead ([Unwrapper]).

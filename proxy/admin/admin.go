@@ -153,7 +153,7 @@ func (e *ConfigError) Error() string {
 // redacted returns the error for clients that may not read the files of the process. It has none
 // of the content of the file.
 func (e *ConfigError) redacted() error {
-	return fmt.Errorf("%s cannot be used, nothing was changed: write penstock check %[1]s as a user who may read it, which says why: %w", display.Text(e.Path), errUnexplained)
+	return fmt.Errorf("%s cannot be used, nothing was changed: penstock check %[1]s, as a user who may read the file, says why: %w", display.Text(e.Path), errUnexplained)
 }
 
 // errUnexplained is the error of a configuration without the reasons.

@@ -63,7 +63,7 @@ func foreign(r *http.Request) bool {
 }
 
 // errHeader is the error of a request that a page in a browser could have sent.
-var errHeader = errors.New("a header is missing, which no page in a browser can send: write " + Header + ": 1")
+var errHeader = errors.New("the header " + Header + ": 1 is missing: add it to the request. Pages in a browser cannot send it, so it shows that this is not one")
 
 // ErrStarting refuses each request until the process has opened its listeners.
 var ErrStarting = errors.New("starting: the process has not opened its listeners yet: ask again")

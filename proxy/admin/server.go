@@ -131,7 +131,7 @@ func (m *Move) Commit() {
 func (s *Server) take(conn net.Conn, release func()) {
 	g := s.guest(conn)
 	if s.cfg.Self > 0 && int(g.user.pid) == s.cfg.Self {
-		s.log.Warn("admin refuses a connection of this process itself: an endpoint leads to it")
+		s.log.Warn("admin refused a connection from this process itself: an endpoint has the admin address")
 		conn.Close()
 		release()
 		return
@@ -198,7 +198,7 @@ const handoverTime = 2 * time.Second
 // leave handles the request of a successor.
 func (s *Server) leave(_ context.Context, a *arguments) (any, error) {
 	if s.cfg.Balancer.Status().State != Draining {
-		return nil, fmt.Errorf("%w: only then it leaves its address to another", ErrServing)
+		return nil, fmt.Errorf("%w: it leaves its address to another process only while it drains", ErrServing)
 	}
 	s.log.Info("admin socket left to a successor", "by", a.by)
 	s.Leave()

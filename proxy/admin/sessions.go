@@ -199,7 +199,7 @@ func choice(to *string, words, values []string) error {
 		return err
 	}
 	if !slices.Contains(words, *to) {
-		return fmt.Errorf("%q is none of them: write %s", *to, strings.Join(words, ", "))
+		return fmt.Errorf("%q is unknown: use one of %s", *to, strings.Join(words, ", "))
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func flag(to *bool, values []string) error {
 }
 
 // ErrEndings is wrapped by the error of an end of sessions when too many such ends are under way.
-var ErrEndings = errors.New("as many requests to end sessions as may be are under way")
+var ErrEndings = errors.New("too many requests to end sessions are under way")
 
 // An EndQuery selects sessions, and says how they are ended. Clients that have no endpoint yet are not
 // among them.
@@ -330,11 +330,11 @@ func (s *Server) endSessions(ctx context.Context, a *arguments) (any, error) {
 	q.SessionQuery = a.query()
 	switch {
 	case q.Selects() == q.All:
-		return nil, fmt.Errorf("%w: write which sessions: one of %s at least, or all=true without them", ErrInvalid, strings.Join(sessionFilters, ", "))
+		return nil, fmt.Errorf("%w: say which sessions: use at least one of %s, or all=true alone", ErrInvalid, strings.Join(sessionFilters, ", "))
 	case slices.Contains(StatesWithoutEndpoint, q.State):
 		return nil, fmt.Errorf("%w: state: clients that are %q have no endpoint yet, and no session that could end: deny their source (POST /v1/deny/add), which also refuses clients that wait", ErrInvalid, q.State)
 	case q.Now && (q.Grace != 0 || q.Quiet != 0 || q.ThenReset):
-		return nil, fmt.Errorf("%w: grace, quiet and then_reset are for sessions that end gently: leave them or now out", ErrInvalid)
+		return nil, fmt.Errorf("%w: grace, quiet and then_reset end sessions gently: leave out either them or now", ErrInvalid)
 	case q.Quiet != 0 && q.Quiet < LeastQuiet:
 		return nil, fmt.Errorf("%w: quiet: %v: write %v or more", ErrInvalid, q.Quiet, LeastQuiet)
 	case q.Over > MaxEnd, q.Grace > MaxEnd, q.Quiet > MaxEnd:

@@ -248,7 +248,7 @@ func logFiles(log *slog.Logger) func(tlsterm.Change) {
 			return
 		}
 		if !c.Late.IsZero() {
-			log.Warn("certificates changed: the new one has expired, and clients do not accept it: write a valid one to the file", "files", c.Paths, "until", c.Late)
+			log.Warn("certificates changed: the new certificate has expired, and clients do not accept it: replace it with a valid one", "files", c.Paths, "until", c.Late)
 			return
 		}
 		log.Info("certificates changed", "files", c.Paths)

@@ -506,7 +506,7 @@ func TestAnAddressOfSeveral(t *testing.T) {
 	up := named(t, "a")
 	r := startUpstream(t, `endpoints: [{address: %q, name: e}, {address: %[1]q, name: f}]`, up)
 	for _, err := range []error{r.DrainEndpoint("u", up, true, "test"), r.SetWeight("u", up, 7, "test")} {
-		if !errors.Is(err, admin.ErrInvalid) || !strings.Contains(err.Error(), "it is the address of several: write one of e, f") {
+		if !errors.Is(err, admin.ErrInvalid) || !strings.Contains(err.Error(), "several endpoints have this address: use one of the names e, f") {
 			t.Errorf("one is chosen: %v", err)
 		}
 	}

@@ -157,9 +157,9 @@ func (h *endpointChanges) admit(u *upstream, e *config.Endpoint) error {
 	for _, m := range u.order {
 		switch {
 		case m.spec.Identity() == e.Name:
-			return fmt.Errorf("upstream %s has an endpoint %s already: write another name, or change that one", u.cfg.Name, e.Name)
+			return fmt.Errorf("upstream %s has an endpoint %s already: use another name, or change that endpoint", u.cfg.Name, e.Name)
 		case m.endpoint.Address.Network == e.Address.Network && config.SameDestination(m.endpoint.Address, e.Address):
-			return fmt.Errorf("%s is the address of the endpoint %s: write another one, or change the weight of that one", e.Address, m.spec.Identity())
+			return fmt.Errorf("%s is the address of the endpoint %s: use another address, or change that endpoint's weight", e.Address, m.spec.Identity())
 		}
 	}
 	if err := h.cfg.Admit(u.cfg.Name, e); err != nil {
@@ -193,7 +193,7 @@ func (h *endpointChanges) removedEndpoint(u *upstream, given ...string) *state.C
 // present returns an endpoint by its name or address, unless it was removed.
 func (h *endpointChanges) present(u *upstream, endpoint string) (*member, error) {
 	if back := h.removedEndpoint(u, endpoint); back != nil {
-		return nil, fmt.Errorf("endpoint %q of %s: %w: it was removed by hand: write POST /v1/endpoint/ready?upstream=%[2]s&endpoint=%[4]s first", endpoint, u.cfg.Name, admin.ErrNotFound, back.Endpoint)
+		return nil, fmt.Errorf("endpoint %q of %s: %w: it was removed by hand: send POST /v1/endpoint/ready?upstream=%[2]s&endpoint=%[4]s first", endpoint, u.cfg.Name, admin.ErrNotFound, back.Endpoint)
 	}
 	return u.find(endpoint)
 }
@@ -421,7 +421,7 @@ func (u *upstream) find(endpoint string) (*member, error) {
 		}
 	}
 	if len(found) > 1 {
-		return nil, fmt.Errorf("endpoint %q of %s: %w: it is the address of several: write one of %s", endpoint, of, admin.ErrInvalid, names(found))
+		return nil, fmt.Errorf("endpoint %q of %s: %w: several endpoints have this address: use one of the names %s", endpoint, of, admin.ErrInvalid, names(found))
 	}
 	for _, m := range found {
 		return m, nil

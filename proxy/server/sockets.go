@@ -766,11 +766,10 @@ func (s *sockets) countOverflows() {
 	ns.known, ns.last = err == nil, before
 }
 
-// Reasons of a socket that has another congestion control than it was given: the kernel took it all the
-// same, or it could not be had when the socket was made.
+// Why a socket has another congestion control than the configured one.
 var (
-	errOther  = errors.New("the kernel took it, and uses another one")
-	errFormer = errors.New("it was refused, and is to be had now: reload")
+	errOther  = errors.New("the kernel accepted it, but uses another one")
+	errFormer = errors.New("it was refused when the socket was made, and would be accepted now: reload")
 )
 
 // congestionNow returns the congestion control of a listening socket of TCP, and the reason for which

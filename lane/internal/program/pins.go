@@ -244,7 +244,7 @@ func (p *Program) isGone(path string) (bool, error) {
 		at := info.TCX()
 		switch {
 		case at == nil:
-			return false, errors.New("it is none of a device")
+			return false, errors.New("it is not attached to a device")
 		case at.Ifindex == 0:
 			return true, nil
 		}
@@ -253,7 +253,7 @@ func (p *Program) isGone(path string) (bool, error) {
 		case err != nil:
 			return false, err
 		case here && path != p.linkPath(int(at.Ifindex), nameOf(at)):
-			return false, fmt.Errorf("it is of device %d", at.Ifindex)
+			return false, fmt.Errorf("it is attached to device %d", at.Ifindex)
 		case here:
 			return false, nil
 		case !time.Now().Before(deadline):

@@ -204,13 +204,13 @@ func (p *Program) unmap() error {
 // Name begins the ingress program's name in the kernel, which cuts it.
 const Name = "penstock_ingres"
 
-// ProbeTCX finds out by doing whether the kernel has TCX: attaching to a device that there is not
+// ProbeTCX finds out by doing whether the kernel has TCX: attaching to a device that does not exist
 // fails with ENODEV then (kernel/bpf/tcx.c, tcx_link_attach).
 func (p *Program) ProbeTCX() error {
 	const noDevice = 1<<31 - 1
 	l, err := link.AttachTCX(link.TCXOptions{Interface: noDevice, Program: p.objects.PenstockIngress, Attach: ebpf.AttachTCXIngress})
 	if err == nil {
-		return errors.Join(errors.New("attached to a device that there is not"), l.Close())
+		return errors.Join(errors.New("attached to a device that does not exist"), l.Close())
 	}
 	if errors.Is(err, syscall.ENODEV) {
 		return nil

@@ -235,7 +235,7 @@ func (a answer) Unwrap() error { return a.error }
 func awaitEnd(conn net.Conn) error {
 	half, ok := conn.(interface{ CloseWrite() error })
 	if !ok {
-		return errors.New("a connection that cannot be ended one way")
+		return errors.New("the connection cannot be half-closed")
 	}
 	if err := half.CloseWrite(); err != nil && !errors.Is(err, syscall.ENOTCONN) { // ENOTCONN follows a reset
 		return fmt.Errorf("end the connection: %w", plain(err))
@@ -361,7 +361,7 @@ func readResponse(r *bufio.Reader) (*http.Response, error) {
 		response, err := http.ReadResponse(r, nil)
 		if err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-				return nil, errors.New("the connection ended before it was there")
+				return nil, errors.New("the connection ended before it was complete")
 			}
 			return nil, discreet(err)
 		}

@@ -112,7 +112,7 @@ func TestProbes(t *testing.T) {
 		"http, another body":      {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nno.")), body, condition.Patience, "status 200, but the body lacks the expected bytes: 3 bytes came, then it ended"},
 		"http, long body":         {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n"+long)), body, condition.Patience, "status 200, but the body lacks the expected bytes: 65536 bytes came, more is not looked at"},
 		"http, no HTTP":           {serve(t, answer("+OK\r\n\r\n")), get, condition.Patience, "read the answer: the answer is not HTTP"},
-		"http, nothing":           {serve(t, answer("")), get, condition.Patience, "read the answer: the connection ended before it was there"},
+		"http, nothing":           {serve(t, answer("")), get, condition.Patience, "read the answer: the connection ended before it was complete"},
 		"http, header of no end":  {serve(t, answer("HTTP/1.1 200 OK\r\nX: "+long)), get, condition.Patience, "the answer's header is longer than 65536 bytes"},
 		"http, hints of no end":   {serve(t, answer(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 5000))), get, condition.Patience, "the answer's header is longer than 65536 bytes"},
 		"http, silence":           {serve(t, wait), get, brief, "read the answer: i/o timeout"},

@@ -64,7 +64,7 @@ func NewClient(cfg *ClientConfig) (*Client, error) {
 		c.cfg.Stats = new(Stats)
 	}
 	if (cfg.Pair.Cert == "") != (cfg.Pair.Key == "") {
-		return nil, errors.New("TLS towards endpoints: a certificate and its key are needed, or none of them")
+		return nil, errors.New("TLS towards endpoints: set both the certificate and its key, or neither")
 	}
 	c.mu.Lock()
 	err := c.open()

@@ -73,7 +73,7 @@ func (a *attempt) handshake(ctx context.Context) error {
 // explain makes words of an error that has none of its own.
 func (a *attempt) explain(kind FailureKind, err error) error {
 	if kind == Timeout {
-		return fmt.Errorf("it was not done in time (%v): %w", a.timeout, os.ErrDeadlineExceeded)
+		return fmt.Errorf("not done within %v: %w", a.timeout, os.ErrDeadlineExceeded)
 	}
 	return err
 }

@@ -266,8 +266,8 @@ func ParseVersion(s string) (uint16, error) {
 }
 
 var (
-	errUncertified = errors.New("no certificate was asked for then, and one is required now")
-	errOutdated    = errors.New("its version of TLS is not spoken any more")
+	errUncertified = errors.New("no certificate was asked for at the handshake, but one is required now")
+	errOutdated    = errors.New("its version of TLS is no longer accepted")
 )
 
 // Accepts returns an [*Error] if the Server's present rules on certificates and versions refuse a

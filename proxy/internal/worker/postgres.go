@@ -41,7 +41,7 @@ type PostgresClient struct {
 func (c *PostgresClient) Hidden() bool { return c.passThrough }
 
 // ErrNoTLS is the error of a client that has to ask for TLS, and does not.
-var ErrNoTLS = errors.New("the client does not ask for TLS, which require_tls has it do")
+var ErrNoTLS = errors.New("the client does not ask for TLS, and require_tls is set")
 
 // asksEndpoint reports whether the endpoint has to be asked for TLS before the client's bytes.
 func (c *Client) asksEndpoint() bool { return c.Postgres.Asked && c.Postgres.passThrough }
