@@ -168,10 +168,11 @@ func (l *Lane) adoptOne(slot uint32) {
 // Own gives a session that was adopted, and is in the lane, an owner. The owner may take it back like a session of [Lane.Register] that
 // has left. From then on s, a zero Session, is the session, with its tag, age and bytes; moved are the bytes from before it last left user space, which the owner
 // knows by the tag from the process before. The owner's user timeout and keepalive time hold, if it has them.
-// adopted has ended, and has no place any more. s may be a field of a larger struct, as for Register. An [Observer] hears of an earlier end of file once more.
+// adopted has then ended, and has no place any more. s may be a field of a larger struct, as for Register. An [Observer] hears of an
+// earlier end of file once more.
 //
-// The error wraps net.ErrClosed if adopted has ended or is being reset, and after Close, and os.ErrInvalid if it is a session of this process, if s is no zero Session, and
-// without an owner that is comparable. s is as before then.
+// The error wraps net.ErrClosed if adopted has ended or is being reset, and after Close. It wraps os.ErrInvalid if adopted is a session of
+// this process, if s is not a zero Session, or if owner is missing or not comparable. s is unchanged then.
 func (l *Lane) Own(adopted, s *Session, owner Owner, moved [2]uint64) error {
 	if adopted == nil || s == nil || s == adopted || owner == nil || !reflect.ValueOf(owner).Comparable() || adopted.lane() != l {
 		return fmt.Errorf("lane: own: it takes a session of this lane, another Session, and a comparable owner: %w", os.ErrInvalid)
@@ -202,7 +203,8 @@ func (l *Lane) Own(adopted, s *Session, owner Owner, moved [2]uint64) error {
 	return nil
 }
 
-// resetHere resets a session that is in user space, or that was to be reset before, and forgets one in the lane, which goes on.
+// resetHere resets a session that is in user space or was to be reset already. A session in the
+// lane goes on, and is only forgotten here.
 func (s *Session) resetHere() {
 	s.mu.Lock()
 	ends := s.disarm() || s.is(toReset)
@@ -223,8 +225,9 @@ func (s *Session) resetHere() {
 	}
 }
 
-// goesOn reports whether a session goes on without this process, or has to be ended by the next one. It is called when none can leave
-// user space any more: the memory that the programs share has each session that has left, whether or not that was noted here.
+// goesOn reports whether a session goes on without this process, or has to be ended by the next
+// one. It is called when no session can leave user space any more: the programs' memory shows each
+// session that has left, whether or not that was noted here.
 func (l *Lane) goesOn() bool {
 	for _, s := range l.Sessions() {
 		s.mu.Lock()
@@ -245,16 +248,16 @@ func (l *Lane) goesOn() bool {
 	return false
 }
 
-// forget ends a session here that goes on without this process. It needs the lock.
+// forget ends here a session that goes on without this process. It needs the lock.
 func (s *Session) forget() {
 	s.end(s.since())
 	s.finish()
 }
 
-// Repin has sessions survive the process again if the pins in [Config.Pin] were removed: it pins the programs and their maps anew if all files are
-// gone, and reports whether it has. It is cheap: a caller calls it now and then. The error says why sessions in the lane
-// would not go on, and nothing is changed then: it wraps [fs.ErrNotExist] if a part of the files is missing, or the directory of Open, and
-// [fs.ErrExist] if there are files of another lane. Without pins it does nothing.
+// Repin restores the pins in [Config.Pin] after they were removed, so that sessions survive the process again: it pins the programs and
+// their maps anew if all files are gone, and reports whether it has. It is cheap: a caller calls it now and then. The error says why
+// sessions in the lane would not go on, and nothing is changed then: it wraps [fs.ErrNotExist] if a part of the files is missing, or the
+// directory of Open, and [fs.ErrExist] if there are files of another lane. Without pins it does nothing.
 func (l *Lane) Repin() (again bool, err error) {
 	l.pins.Lock()
 	defer l.pins.Unlock()

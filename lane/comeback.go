@@ -13,21 +13,22 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// gapPeriod is how often a session that shall come back is looked at.
+// gapPeriod is how often a session that is to come back is looked at.
 const gapPeriod = 500 * time.Microsecond
 
 // ComeBack takes the session back to user space, where it goes on, and stays until [Session.MayLeave].
 // It waits for a gap, at which all that was sent is acknowledged, for as long as patience; then it
-// makes one: packets are dropped for some tens of milliseconds, and the endpoints send them again. For a
-// session in user space it only has it stay.
+// makes one: packets are dropped for some tens of milliseconds, and the endpoints send them again. A session in user space
+// only stays there from now on.
 //
 // A session of an [Owner] is refused with an error that wraps os.ErrInvalid: it is for [Session.TakeBack]. So is a call
 // while [Config.Restored] runs for the session.
 //
 // Sockets are made anew for it by TCP_REPAIR, see [Config.Restored]. Where that fails both
 // connections are reset, in sequence: the error wraps a [Reason] and its cause, and the [Result] has the same error;
-// Stats.Unrestored counts it. Without descriptors for the resets they are tried again for as long as [Config.Linger], and the
-// kernel resets an endpoint that sends something before. The error wraps net.ErrClosed if the session has ended.
+// Stats.Unrestored counts it. If there are no descriptors for the resets they are tried again for as long as
+// [Config.Linger]; meanwhile the kernel resets an endpoint that sends something. The error wraps net.ErrClosed if the
+// session has ended.
 func (s *Session) ComeBack(patience time.Duration) error {
 	if s.owner() != nil {
 		return fmt.Errorf("lane: come back: the session has an owner: %w", os.ErrInvalid)
@@ -214,8 +215,9 @@ func (s *Session) back(conn *[2]*net.TCPConn) (ended [2]bool, reset bool) {
 // room is a window that a new socket has room for.
 const room = 1<<16 - 1
 
-// announce gives the endpoint a window of at least room, if the other endpoint's was smaller: a socket in
-// front of its number sends an acknowledgement that is in sequence, as no option of a socket at its number has it do.
+// announce gives the endpoint a window of at least room, if the other endpoint's was smaller. A
+// socket that is restored one number ahead sends a window probe, which has the number before and so
+// is in sequence. No option makes a socket at the number itself send an acknowledgement.
 func announce(c *sys.Connection) error {
 	if c.ReceiveWindow >= room {
 		return nil
@@ -251,8 +253,8 @@ func connection(fd int) (*net.TCPConn, error) {
 	return conn.(*net.TCPConn), nil
 }
 
-// resume ends the repair of a session's socket. Repair takes the option that its address may be used again, without which no
-// listener could be bound there while the session lasts.
+// resume ends the repair of a session's socket. Repair removes SO_REUSEADDR, so it is set again:
+// without it no listener could be bound to the address while the session lasts.
 func resume(fd int) error {
 	if err := sys.Resume(fd); err != nil {
 		return err
@@ -291,10 +293,10 @@ func reasonOf(err error) Reason {
 // written to the other side. The session stays in user space until MayLeave, and then leaves as before. It must not
 // be called by the owner's loop: it waits.
 //
-// An error may come with both sockets, which are the owner's then as well: it closes them, for one of them could not be set up. Ended may be called
-// before TakeBack has returned; the sockets are the owner's nevertheless.
+// An error may come with both sockets, if one of them could not be set up: the owner owns them then as well, and closes them. Ended may be
+// called before TakeBack has returned; the sockets are the owner's nevertheless.
 //
-// Without sockets, -1, and without an error the session was in user space. The error wraps os.ErrDeadlineExceeded if
+// If the sockets are -1 and there is no error, the session was in user space. The error wraps os.ErrDeadlineExceeded if
 // the owner has not called Leave in time: the session has left, and may be taken back later. It wraps os.ErrInvalid for a
 // session without an owner.
 func (s *Session) TakeBack(patience time.Duration) (a, b int, ended [2]bool, err error) {

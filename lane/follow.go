@@ -56,7 +56,7 @@ func (l *Lane) sessionOf(e program.Event) *Session {
 // were lost because the ring was full.
 const sweepPeriod = 250 * time.Millisecond
 
-// sweep gives slots back when nothing has passed for a while, and has sessions end by their timeouts.
+// sweep gives slots back when nothing has passed for a while, and ends sessions by their timeouts.
 func (l *Lane) sweep() {
 	t := time.NewTicker(sweepPeriod)
 	defer t.Stop()
@@ -82,8 +82,9 @@ func (l *Lane) sweep() {
 	}
 }
 
-// mostLingering is how many sessions may linger, each with a descriptor and a slot, and no more than a quarter of the slots.
-// Beyond it the oldest go: the kernel bounds its own in TIME_WAIT as well (tcp_max_tw_buckets).
+// mostLingering bounds the sessions that linger, each with a descriptor and a slot. They take at
+// most a quarter of the slots. Beyond it the oldest go: the kernel bounds its own in TIME_WAIT as
+// well (tcp_max_tw_buckets).
 const mostLingering = 256
 
 // forgetOldest gives back the slots of the n sessions that have lingered for longest.
@@ -108,7 +109,7 @@ func (l *Lane) forgetOldest(n int) {
 	}
 }
 
-// mostLinger is how much longer packets that come late may keep a session that has ended, in times of Config.Linger.
+// mostLinger is for how many times Config.Linger late packets may keep an ended session.
 const mostLinger = 4
 
 // look acts on the state of a session's record, and reports whether the session lingers.
@@ -151,10 +152,11 @@ func (s *Session) reportHalf() {
 	}
 }
 
-// bigGap is how long a session with packets of big TCP waits for a gap: those are lost until it has come back.
+// bigGap is how long a session with packets of big TCP waits for a gap: the packets are lost until
+// it has come back.
 const bigGap = 50 * time.Millisecond
 
-// reportBig has a session come back that gets packets which are too big for the lane.
+// reportBig brings a session back that gets packets too big for the lane.
 func (s *Session) reportBig(r *program.Session) {
 	if r.State() != state.Lane || !r.Big() {
 		return

@@ -15,8 +15,8 @@
 // works for every pair of connections. [Session.Refused] has the reason.
 //
 // It takes CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and a kernel with TCX and BTF: see [Probe]. The package is for
-// Linux alone, and does not build for other systems, on which there is nothing for it to do: a program for several has its calls of it
-// in a file with //go:build linux, and joins by package relay elsewhere, as it does where Open returns an [*Unavailable].
+// Linux alone, and does not build for other systems. A portable program calls it in a file with //go:build linux,
+// and joins by package relay on other systems, and where Open returns an [*Unavailable].
 //
 // docs/lane.md has the guarantees, the figures and the limits.
 package lane
@@ -43,11 +43,11 @@ import (
 
 // A Config says where sessions may leave user space. Its zero value is not enough: it has no devices.
 type Config struct {
-	// Devices are network devices of this process's network namespace: all that the packets of
-	// sessions arrive at. The loopback and Ethernet devices can be used.
+	// Devices are all devices, in this process's network namespace, at which packets of sessions
+	// arrive. The loopback and Ethernet devices can be used.
 	Devices []string
-	// Sessions is how many there may be at once. 0 is 4096. One takes about 904 bytes of the
-	// kernel's memory, which are there from the begin.
+	// Sessions is how many sessions there may be at once; 0 is 4096. Each takes about 904 bytes of the
+	// kernel's memory, from Open on.
 	Sessions int
 	// Pin is an existing directory of a BPF file system (bpf(2)), for this lane alone. The programs and their maps
 	// are pinned there, so that sessions in the lane go on when this process dies; the next process to open the
@@ -57,17 +57,19 @@ type Config struct {
 	Pin string
 	// UserTimeout ends a session in the lane when an endpoint has not acknowledged bytes for that long though the other one has sent them again, as
 	// TCP_USER_TIMEOUT does in user space: both connections are reset, and the error of the [Result] is a [TimedOut]. It
-	// takes up to half a second more. A closed window ends no session. 0 ends none. An owner that is a [Bounded] has its own.
+	// takes up to half a second more. A closed window ends no session. 0 ends no session. A [Bounded] owner has its own.
 	UserTimeout time.Duration
 	// KeepAlive is how long a session in the lane may be silent before both endpoints are probed, as TCP_KEEPIDLE is in user space, up to a quarter of a second late. Probes that are
-	// not answered are sent again every 10 s, or UserTimeout if that is less, and end the session after UserTimeout, or nine of them without one, as a UserTimeout does. Answers are nothing that was
-	// moved. 0 sends none, and less than a second is a second. An owner that is a [Probed] has its own.
+	// not answered are sent again every 10 s, or UserTimeout if that is less, and end the session after UserTimeout, or nine of them without
+	// one, as a UserTimeout does. Answers to probes do not count as bytes moved. 0 sends no probes, and less than a second is a second. A
+	// [Probed] owner has its own.
 	KeepAlive time.Duration
-	// Restored is called with the sockets of a session of [Lane.Join] that comes back, to a and to b, before bytes pass:
-	// options of the former sockets are lost, but for TCP's own and SO_REUSEADDR. nil: they have package net's options. It must not
-	// wait for the session: [Session.ComeBack] is an error in it, and [Session.Wait] and [Lane.Close] would not return.
+	// Restored is called when a session of [Lane.Join] comes back, with its new sockets to a and to b, before bytes
+	// pass. They lack the former sockets' options, but for TCP's own and SO_REUSEADDR. nil: they have package net's
+	// options. It must not wait for the session: [Session.ComeBack] is an error in it, and [Session.Wait] and
+	// [Lane.Close] would not return.
 	Restored func(s *Session, a, b *net.TCPConn)
-	// Linger is how long a session that has ended stays, for packets that come late. 0 is 10 s.
+	// Linger is how long an ended session stays, for late packets. 0 is 10 s.
 	Linger time.Duration
 }
 
@@ -248,7 +250,8 @@ func (l *Lane) Leave() error {
 	return errors.Join(l.unpin(), l.detach())
 }
 
-// finish ends sessions and goroutines, and reports whether it is the first to do so. Others wait for that one.
+// finish ends sessions and goroutines, and reports whether this is the first call. Other calls wait
+// for the first.
 func (l *Lane) finish(end func(*Session)) bool {
 	l.mu.Lock()
 	first := l.open
@@ -392,7 +395,8 @@ func (f *freeSlots) give(slot uint32) {
 	f.n++
 }
 
-// next returns a free slot, which stays free; false: none is. It is the same until take or give.
+// next returns a free slot, and leaves it free; false: there is none. It returns the same slot
+// until take or give.
 func (f *freeSlots) next() (slot uint32, ok bool) {
 	if f.n == 0 {
 		return 0, false

@@ -15,8 +15,8 @@ import (
 
 // leave closes the sockets of a session that the program has taken, both in repair, so that they
 // send nothing. A socket in repair that is made anew holds the local port of the connection to b: no
-// other connection of this host can be made to the same address from it. It has no timers, as one of
-// before could have.
+// other connection of this host can be made to the same address from it. It has no timers, which the
+// former socket could have.
 func (s *Session) leave(conn [2]*net.TCPConn) {
 	for _, c := range conn {
 		if err := control(c, func(fd int) error { return sys.Repair(fd, true) }); err != nil {
@@ -83,7 +83,7 @@ func (s *Session) settle() {
 	s.over(reset, nil)
 }
 
-// over ends the session, once, and reports that.
+// over ends the session, once, and reports its end.
 func (s *Session) over(reset bool, err error) {
 	r, first := s.conclude(reset, err)
 	if !first {
@@ -328,11 +328,11 @@ func closeSilently(sockets [2]int) (failed uint64) {
 	return failed
 }
 
-// Shut begins to make a gap for a flow that has none: the endpoint of that side, a or b, sees a window of 0 from now on, and sends
-// what it has begun to send and no more. With both sides, the endpoints are promised nothing more, and send what they were promised before: a window, which may be some
-// megabytes, so that each waits for the slower one. The owner goes on relaying, and arms the session when it holds nothing. Once
-// the peers have acknowledged all that its sockets have sent it calls Open. It reports false, and does nothing, if the session is Join's, or
-// has left or ended, and before a grace period has passed since Register, or since a MayLeave that prepares the session anew.
+// Shut begins to make a gap for a flow that has none. With one side, a or b, its endpoint sees a window of 0 from now on, and sends no more
+// than it has begun to send. With both sides, the endpoints get no more window, and send what they were promised before. That may be some
+// megabytes, so each waits for the slower one. The owner goes on relaying, and arms the session when it holds nothing. Once the peers have
+// acknowledged all that its sockets have sent it calls Open. It reports false, and does nothing, if the session is Join's, or has left or
+// ended, and before a grace period has passed since Register, or since a MayLeave that prepares the session anew.
 func (s *Session) Shut(a, b bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

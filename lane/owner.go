@@ -22,7 +22,8 @@ import (
 // by goroutines of the lane, which hold no lock, for any of its sessions. They may call methods of the session, but none that waits: ComeBack, TakeBack, Wait,
 // or Close of the lane.
 //
-// One for many sessions, as for all of a loop, takes less memory than one for each: its sessions share the lane's part of it.
+// One Owner for many sessions, such as for all of a loop, takes less memory than one Owner for each: its sessions share the lane's part of
+// it.
 type Owner interface {
 	// Ready is called once, maybe before Register returns: [Session.Arm] arms the session from then on. It is not called
 	// if the session has ended before.
@@ -96,12 +97,14 @@ func (s *Session) owner() Owner {
 
 // Register makes s, a zero Session, the session of two connected TCP sockets. The owner goes on relaying them, and calls
 // [Session.Arm] and [Session.Disarm] until the latter reports that the session has left, and then
-// [Session.Leave], or [Session.Release] when it has ended before. The sockets are the owner's until Leave, which it owes
-// soon: until then the session can neither come back nor end. s may be a field of a larger struct. The lane has it after its end as well, for Config.Linger and more: it
-// is neither copied nor used for another session, and no method of it is called before Register or beside it: none has an effect then.
+// [Session.Leave], or [Session.Release] when it has ended before. The sockets are the owner's until Leave. The owner has to call Leave
+// soon: until then the session can neither come back nor end. s may be a field of a larger struct. The lane keeps s after the session's
+// end, for Config.Linger and more: do not copy it, nor use it for another session. Methods of s have no effect before Register has
+// returned.
 //
-// The error wraps a [Reason], or os.ErrInvalid without a zero Session, without an owner that is comparable, as pointers are, and for one descriptor twice, EBADF of a descriptor that is
-// none, and net.ErrClosed after Close. s is as before then. No call waits for a grace period.
+// The error wraps a [Reason]; or os.ErrInvalid if s is not a zero Session, the owner is missing or not comparable (pointers are), or a
+// and b are one descriptor; or EBADF for an invalid descriptor; or net.ErrClosed after Close. s is unchanged then. No call waits for a
+// grace period.
 func (l *Lane) Register(s *Session, a, b int, owner Owner) error {
 	switch {
 	case s == nil:
@@ -164,8 +167,8 @@ func legOfSocket(fd int) (leg program.Leg, err error) {
 }
 
 // Arm lets the lane take the session with the next packet that fits, and reports whether it may. The
-// owner holds no byte of it, and touches neither socket before Disarm. Without an owner, for a session of [Lane.Join], it
-// does nothing, as the lane itself relays that.
+// owner holds no byte of it, and touches neither socket before Disarm. For a session of [Lane.Join],
+// which has no owner, it does nothing: the lane relays it.
 func (s *Session) Arm() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,9 +180,9 @@ func (s *Session) Arm() bool {
 	return s.is(armed) && s.phase == relaying
 }
 
-// Disarm takes the session back, and reports whether the owner may touch the sockets: if not, the lane
-// has the session, or it has ended, and Leave is to be called. For a session of [Lane.Join] it does nothing, and reports
-// false.
+// Disarm takes the session back, and reports whether the owner may touch the sockets. If not, the
+// lane has the session, or it has ended, and the owner has to call Leave. For a session of
+// [Lane.Join] it does nothing, and reports false.
 func (s *Session) Disarm() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,11 +206,11 @@ type departure struct {
 	sockets [2]int // owned
 }
 
-// Leave gives the sockets of a session that has left to the lane, which closes them in silence. The owner has taken both off its
-// poller before (epoll_ctl(2), EPOLL_CTL_DEL): the lane closes them at a time of its own, and their numbers are given to other files then. If the
-// session has ended after Disarm said that the lane has it, such as by [Lane.Close], Leave closes the sockets before it returns, and resets
-// both sides if that has not been done. The error wraps os.ErrInvalid, and the sockets remain the caller's, if there is nothing to
-// give away: for a session in user space or of Join, and after Leave or Release.
+// Leave gives the sockets of a session that has left to the lane, which closes them in silence. The owner takes both off its poller before
+// the call (epoll_ctl(2), EPOLL_CTL_DEL): the lane closes them at a time of its own, and the kernel then gives their numbers to other
+// files. If the session has ended after Disarm said that the lane has it, such as by [Lane.Close], Leave closes the sockets before it
+// returns, and resets both sides if that has not been done. The error wraps os.ErrInvalid, and the sockets remain the caller's, if there is
+// nothing to give away: for a session in user space or of Join, and after Leave or Release.
 func (s *Session) Leave(a, b int) error {
 	l, sockets := s.lane(), [2]int{a, b}
 	switch {
@@ -246,9 +249,11 @@ func (s *Session) leaveSockets(sockets [2]int) {
 	s.departed()
 }
 
-// Release ends a session that has ended in user space, or shall stay there. True: no call of the owner comes any more, and the sockets are the
-// owner's. False: it has left, and Leave is owed; or it has ended otherwise, as by a timeout, and Ended comes, or has come: then Leave takes
-// no sockets any more, so that the owner may close them, and their numbers be used again.
+// Release ends a session that has ended in user space, or is to stay there. True: the lane calls
+// the owner no more, and the sockets are the owner's. False: the session has left, and the owner
+// has to call Leave; or it has ended otherwise, as by a timeout, and Ended is called or was called:
+// then Leave takes no sockets any more, so the owner may close them, and the kernel use their
+// numbers again.
 func (s *Session) Release() bool {
 	if !s.Disarm() {
 		s.keepSockets()
@@ -264,7 +269,7 @@ func (s *Session) Release() bool {
 	return first
 }
 
-// keepSockets has Leave take no sockets of a session that has ended.
+// keepSockets makes Leave take no sockets of a session that has ended.
 func (s *Session) keepSockets() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -357,8 +362,8 @@ func (l *Lane) register(s *Session, legs [2]program.Leg, m *mark) Reason {
 	return None
 }
 
-// release gives the slot of a session that is over back, once its tuples lead nowhere and no CPU looks at it
-// any more.
+// release gives back the slot of an ended session, once its tuples lead nowhere and no CPU looks at
+// it any more.
 func (l *Lane) release(s *Session, from state.State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -374,7 +379,7 @@ func (l *Lane) release(s *Session, from state.State) {
 	l.knocked()
 }
 
-// knocked has the goroutine of grace periods look. It needs the lock.
+// knocked wakes the goroutine of grace periods. It needs the lock.
 func (l *Lane) knocked() {
 	select {
 	case l.knock <- struct{}{}:
@@ -435,9 +440,10 @@ const TagSize = program.TagSize
 // A Tagged is an [Owner] with a tag by which a process that adopts its session knows it again.
 type Tagged interface {
 	Owner
-	// Tag returns bytes of the owner's choice, and when the session has begun, of the monotonic clock (CLOCK_MONOTONIC), from which
-	// [Session.Age] counts; 0: now. It is called once, by [Lane.Register]. Both are kept in the kernel, beside the
-	// session's account, and the lane does not look at the tag.
+	// Tag returns bytes of the owner's choice, and when the session began by the monotonic clock
+	// (CLOCK_MONOTONIC); [Session.Age] counts from there; 0: now. It is called once, by
+	// [Lane.Register]. Both are kept in the kernel, beside the session's account, and the lane does
+	// not look at the tag.
 	Tag(s *Session) (tag [TagSize]byte, begun time.Duration)
 }
 
@@ -492,15 +498,15 @@ func (s *Session) markTimes(m *mark) {
 	}
 }
 
-// Adopted reports whether the session is of a process before this one, and has not ended.
+// Adopted reports whether the session comes from an earlier process, and has not ended.
 func (s *Session) Adopted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.is(inherited) && s.phase != over
 }
 
-// Tag returns the tag of the session's [Tagged] owner, also of one in a process before this one; without one it is zero. False: the session has
-// no place in the lane.
+// Tag returns the tag that the session's [Tagged] owner has given, maybe in an earlier process; it
+// is zero without one. False: the session has no place in the lane.
 func (s *Session) Tag() (tag [TagSize]byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -510,8 +516,9 @@ func (s *Session) Tag() (tag [TagSize]byte, ok bool) {
 	return s.record().Tag, true
 }
 
-// Retag changes the session's tag. A process that adopts it has this one, the one before or, if this process has died meanwhile, a zero one. It does
-// nothing without a place in the lane.
+// Retag changes the session's tag. A process that adopts the session finds the new tag, the old one
+// or, if this process died during the call, a zero tag. It does nothing without a place in the
+// lane.
 func (s *Session) Retag(tag [TagSize]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -520,8 +527,8 @@ func (s *Session) Retag(tag [TagSize]byte) {
 	}
 }
 
-// Age returns for how long there has been the session: since Join or Register, also if that was called by a process before this one,
-// or since the begin that a [Tagged] has given.
+// Age returns the session's age: since Join or Register, maybe in an earlier process, or since the
+// time that a [Tagged] owner has given.
 func (s *Session) Age() time.Duration {
 	if s.lane() == nil {
 		return 0

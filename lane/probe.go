@@ -101,7 +101,7 @@ func repairable() error {
 	return nil
 }
 
-// capable looks which capabilities this process lacks. CAP_SYS_ADMIN stands for two of them
+// capable finds out which capabilities this process lacks. CAP_SYS_ADMIN stands for two of them
 // (include/linux/capability.h, bpf_capable and perfmon_capable).
 func capable() error {
 	set, err := sys.Capabilities()

@@ -32,9 +32,9 @@ const (
 
 // A Result is how a session ended.
 type Result struct {
-	// Bytes are those delivered from a to b, and from b to a, by user space and by the lane: the
-	// latter are counted by acknowledgements. After a reset, before which some may not have come, those count that
-	// the lane has carried, as bytes that user space has written do.
+	// Bytes are the bytes delivered from a to b, and from b to a, by user space and by the lane, which
+	// counts them by acknowledgements. After a reset it counts all bytes that the lane has carried,
+	// although some may not have arrived, as it counts all bytes that user space has written.
 	Bytes [2]uint64
 	// Left reports whether the session has ever left user space.
 	Left bool
@@ -81,7 +81,8 @@ func (s *Session) began() int64 {
 	return int64(s.record().Began())
 }
 
-// since returns when the lane moved bytes last in user space, when the session came back, or when it ended; when it was joined, if there was none of that. It needs the lock.
+// since returns when the lane last moved bytes in user space, when the session came back, or when
+// it ended; if none of these happened, when it was joined. It needs the lock.
 func (s *Session) since() int64 {
 	if s.more != nil && s.more.since != 0 {
 		return s.more.since
@@ -97,7 +98,8 @@ func (s *Session) stays() Reason {
 	return s.more.never
 }
 
-// end has the session be over, since a time. Another one may have its place then. It needs the lock.
+// end ends the session, with the time of its end. Another session may have its place then. It needs
+// the lock.
 func (s *Session) end(since int64) {
 	m := s.further()
 	m.began, m.since = max(s.began(), 1), since
@@ -332,7 +334,8 @@ func (s *Session) Addresses() (a, b [2]netip.AddrPort, ok bool) {
 	return [2]netip.AddrPort{x.Remote, x.Local}, [2]netip.AddrPort{y.Remote, y.Local}, true
 }
 
-// Wait returns when the session has ended, and end of [Lane.Join] has returned, which must not call it.
+// Wait returns when the session has ended and Join's function end has returned. That function must
+// not call Wait.
 func (s *Session) Wait() {
 	s.mu.Lock()
 	if s.is(done) || s.lane() == nil {
@@ -363,8 +366,8 @@ func (s *Session) finish() {
 	}
 }
 
-// wake takes the session back for the pump of a direction, and reports whether it may touch the
-// sockets: not if the lane has the session.
+// wake takes the session back for the pump of a direction, and reports whether the pump may touch
+// the sockets. It may not if the lane has the session.
 func (s *Session) wake(d int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -589,8 +592,8 @@ func (s *Session) noteLeft() {
 	}
 }
 
-// A View has the lane's observations of a session, for verdicts on it. Counts are of all its time in the
-// lane, not of that in user space.
+// A View has the lane's observations of a session, for verdicts on it. Counts cover all its time in
+// the lane, and none in user space.
 type View struct {
 	// Ends are the endpoints of a and of b.
 	Ends [2]End
@@ -600,8 +603,8 @@ type View struct {
 	LastPacket time.Duration
 	// Time is for how long it has been in the lane.
 	Time time.Duration
-	// EndedBy is the endpoint that has sent an RST since the session has left last, or else the first FIN:
-	// 0 is a, and 1 is b. -1: neither has come.
+	// EndedBy is the endpoint that has sent an RST since the session last left, or else the first FIN:
+	// 0 is a, 1 is b, and -1 means that neither has come.
 	EndedBy int
 }
 
@@ -609,13 +612,14 @@ type View struct {
 // Packets alone.
 type End struct {
 	Packets uint64 // packets that have come from it and were carried
-	// Outstanding are bytes that it has sent, and that the other one has not acknowledged. 0 in user space.
+	// Outstanding are bytes that it has sent and the other endpoint has not acknowledged. 0 in user
+	// space.
 	Outstanding uint64
 	// Window is the last window that it has advertised, in bytes.
 	Window uint32
 	// WidestWindow is the largest that it has advertised.
 	WidestWindow uint32
-	// ZeroWindows is how often its window has become 0: it does not read as fast as it is sent to.
+	// ZeroWindows is how often its window has become 0: it reads more slowly than bytes come.
 	ZeroWindows uint32
 	// Repeated are segments with data that it had sent before: the path behind the lane, or the other endpoint, has lost
 	// them or not acknowledged them in time. Probes of a window of 0 with a byte count too.
@@ -625,9 +629,10 @@ type End struct {
 	// Last reports whether the last bytes that the lane has carried for the first time have come from it.
 	Last bool
 	// RoundTrip is how long the last packets took from here to the endpoint and back to here, by the
-	// echo of their timestamps, with the time until the endpoint acknowledges; the last one has half of the weight. LeastRoundTrip is the shortest of all
-	// that were measured: one at a time. DataRoundTrip is from a packet without data to the first with data, with the endpoint's own
-	// pauses. 0: none was, as for connections without timestamps.
+	// echo of their timestamps, with the time until the endpoint acknowledges; the last one has half
+	// of the weight. Measurements do not overlap; LeastRoundTrip is the shortest. DataRoundTrip is
+	// from a packet without data to the first with data, with the endpoint's own pauses. 0: there was
+	// no measurement, as for connections without timestamps.
 	RoundTrip, LeastRoundTrip, DataRoundTrip time.Duration
 	// Payload is bytes of data, repeated bytes included. Segments are packets with data. BehindGap are segments that came while an earlier one was missing. Lost are segments
 	// that came again though none was missing: the path behind the lane has lost them, or was slow.
@@ -637,8 +642,8 @@ type End struct {
 	Waits Waits
 }
 
-// OnlyEnd returns the endpoint that has sent an end of file, if the other one has sent none: it has ended first, also if a reset came
-// afterwards. -1: that is not known.
+// OnlyEnd returns the endpoint that has sent an end of file while the other has sent none. It has
+// ended first, even if a reset came afterwards. -1: that is not known.
 func (v *View) OnlyEnd() int {
 	for i := range v.Ends {
 		if v.Ends[i].Ended && !v.Ends[1-i].Ended {

@@ -25,7 +25,8 @@ const (
 	// endpoint answers one in half a second (net/ipv4/tcp_input.c, tcp_oow_rate_limited).
 	probeInterval = 10 * time.Second
 	leastProbe    = time.Second
-	// mostUnanswered is how many those are that end a session without a user timeout, as in the kernel (tcp_keepalive_probes).
+	// mostUnanswered is how many unanswered probes end a session without a user timeout, as in the
+	// kernel (tcp_keepalive_probes).
 	mostUnanswered = 9
 	// mostProbed is how many sessions are probed in one sweep, so that it lasts for a few milliseconds: some 1,000 in a second.
 	mostProbed = 256
@@ -142,8 +143,8 @@ func (l *silences) ask(s *Session, q *silence, packets [2]uint64, at int64, wait
 }
 
 // probe sends a keepalive probe to an endpoint: a socket that is made for that sends an acknowledgement at the number before the next one, as the kernel's keepalive does
-// (net/ipv4/tcp_output.c, tcp_xmit_probe_skb), which the endpoint answers. The one to b holds the port from then on, in place of the one before. It needs the lock: neither
-// can the session come back meanwhile.
+// (net/ipv4/tcp_output.c, tcp_xmit_probe_skb), which the endpoint answers. The socket to b holds the port from then on, in place of the one
+// that held it. It needs the lock: neither can the session come back meanwhile.
 func (s *Session) probe(side int) error {
 	c := s.record().Connection(side)
 	if side == 1 && s.hold >= 0 {
@@ -223,8 +224,8 @@ func (st *stall) over(f, o *translate.Flow, packets [2]uint64, at int64, timeout
 	return f.Resent != st.resent
 }
 
-// awaited reports whether f has sent bytes that the other endpoint is to acknowledge. The byte with which some kernels probe a closed
-// window is none: it is behind the edge.
+// awaited reports whether f has sent bytes that the other endpoint is to acknowledge. The byte with
+// which some kernels probe a closed window does not count: it is behind the edge.
 func awaited(f, o *translate.Flow) bool { return min(f.Sent, o.Edge) > o.Acked }
 
 // A stalled is the sender's side of a session.
@@ -270,7 +271,7 @@ func (l *stalls) look(s *Session, at int64) (by int, found bool) {
 	return 0, false
 }
 
-// next forgets stalls that this round has not found any more, and begins another one.
+// next forgets stalls that this round has not found any more, and begins another round.
 func (l *stalls) next() {
 	maps.DeleteFunc(l.of, func(_ stalled, st stall) bool { return st.round != l.round })
 	l.round++
@@ -278,7 +279,7 @@ func (l *stalls) next() {
 
 // Idle returns for how long no bytes were moved in user space, and no packet was carried in the lane. Bytes in user space are known where the
 // lane itself relays: for sessions of Join and adopted sessions. For a session of an [Owner] in user space it counts from the begin, as [Session.Age]
-// does, or from the last return. End a session that is idle for too long by [Session.Reset].
+// does, or from the last return. Call [Session.Reset] to end a session that has been idle for too long.
 func (s *Session) Idle() time.Duration {
 	if s.lane() == nil {
 		return 0

@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// ErrIdle is returned by the handler of a [Server] that waits for the client and keeps nothing meanwhile: its
-// coroutine ends, and the handler is called again when bytes come, the end of file or an error, or when the read
-// deadline has passed. If it took bytes and left some, it is called again at once.
+// ErrIdle is returned by the handler of a [Server] to wait for the client without keeping anything:
+// its coroutine ends, and the handler is called again when bytes, the end of file or an error come,
+// or when the read deadline has passed. If it took bytes and left some, it is called again at once.
 var ErrIdle = errors.New("the handler waits for the client, without a coroutine")
 
 // ErrBufferFull is wrapped by the error of a [Conn.Peek], [Conn.Next] or [Conn.More] that would have more than 65,536
@@ -154,7 +154,8 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	return c.in.bytes()[:n:n], nil
 }
 
-// Next takes n bytes: it returns them as Peek does, and they do not come again. With an error none are taken.
+// Next takes n bytes: it returns them as Peek does, and they do not come again. After an error none
+// are taken.
 func (c *Conn) Next(n int) ([]byte, error) {
 	p, err := c.Peek(n)
 	if err != nil {
@@ -223,8 +224,8 @@ func (c *Conn) drop(b **buffer) {
 }
 
 // Write implements [net.Conn]. Short pieces are gathered, and written when the handler flushes, waits, or
-// returns, or when there are 16 KiB of them. It waits while 64 KiB are pending, until there are 16. An error
-// of the connection may come from an earlier Write.
+// returns, or when there are 16 KiB of them. If 64 KiB are pending it waits until 16 KiB are left. An
+// error of the connection may come from an earlier Write.
 func (c *Conn) Write(p []byte) (int, error) {
 	total := 0
 	for {
@@ -316,9 +317,9 @@ func (c *Conn) send(p []byte) int {
 // Pending returns how many bytes were written and have not gone to the kernel.
 func (c *Conn) Pending() int { return c.out.len() }
 
-// AsyncWrite has p written behind what was written before; it is copied. It may be called by any goroutine at
+// AsyncWrite queues a copy of p behind what was written before. It may be called by any goroutine at
 // any time, and does not wait. The error wraps os.ErrClosed if the loop is closed; bytes for a connection
-// that has ended meanwhile are dropped, as are those for one with 16 MiB pending, which then fails.
+// that has ended meanwhile are dropped. A connection with 16 MiB pending drops them, too, and then fails.
 func (c *Conn) AsyncWrite(p []byte) error {
 	p = append([]byte(nil), p...)
 	return c.group.loop.Post(func() { c.push(p) })
@@ -396,7 +397,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error { c.readBy = c.until(t); retur
 // SetWriteDeadline implements [net.Conn].
 func (c *Conn) SetWriteDeadline(t time.Time) error { c.writeBy = c.until(t); return c.rearm() }
 
-// rearm has a new deadline looked at, where another handler of the loop has set it.
+// rearm looks at a new deadline, where another handler of the loop has set it.
 func (c *Conn) rearm() error {
 	switch {
 	case c.idling:
@@ -470,7 +471,8 @@ func (l *leases) lease(n int) *buffer {
 	return of.kept[of.n]
 }
 
-// makeBuffer makes one of a power of two, so that pieces which are added one by one are copied a few times.
+// makeBuffer makes a buffer of a power of two, so that pieces which are added one by one are copied
+// only a few times.
 func makeBuffer(class int) *buffer { return &buffer{b: make([]byte, minBuffer<<class)} }
 
 // release takes a buffer back.
@@ -502,8 +504,8 @@ func (b *buffer) bytes() []byte {
 	return b.b[b.r:b.w:b.w]
 }
 
-// room returns a buffer with the bytes of b in which there is room for n in all, those included, and for one
-// more than there are.
+// room returns a buffer with b's bytes and room for n bytes in all, and for at least one more than
+// b has.
 func (l *leases) room(b *buffer, n int) *buffer {
 	switch n = max(n, b.len()+1); {
 	case b == nil:
@@ -572,17 +574,17 @@ func (c *Conn) back() {
 	}
 }
 
-// Detach takes the connection off its loop for good: it is one of package net from then on, the caller's own, and the
-// handler should return. ahead is what was read of the client and not taken. What is pending is flushed first, which
-// may wait; a callback gets ErrIdle if the kernel does not take all, and is called again when bytes come. It is for
-// what the loop does not do, such as relay.Join:
+// Detach takes the connection off its loop for good: it is one of package net from then on, the caller's own, and
+// the handler should return. ahead is what was read from the client and not taken. What is pending is flushed first,
+// which may wait; a callback gets ErrIdle if the kernel does not take all, and is called again when bytes come. It
+// is for what the loop does not do, such as relay.Join:
 //
 //	conn, ahead, err := c.Detach()
 //	...
 //	go relay.Join(ctx, relay.Prefixed(conn, ahead), upstream)
 //
-// After an error of Flush the connection is as it was. With any other one it has been closed. The end of the handler
-// is reported to [Server.Ended] as ever.
+// After an error of Flush the connection is as it was; after any other error it has been closed. [Server.Ended] is
+// called at the end of the handler as usual.
 func (c *Conn) Detach() (conn net.Conn, ahead []byte, err error) {
 	if err := c.mayWrite(); err != nil {
 		return nil, nil, err
@@ -681,8 +683,8 @@ func (s *serving) run(yield func(struct{}) bool) {
 		if v := recover(); v != nil {
 			c.co.err = panicked(v)
 		} else if exits {
-			// Goexit would go on in the goroutine that has resumed this one, which is the loop's. A goroutine
-			// that may end resumes it once more.
+			// Goexit would go on in the goroutine that has resumed this one, the loop's. A goroutine that
+			// may end resumes this one once more instead.
 			c.co.err = errGoexit
 			yield(struct{}{})
 		}
@@ -729,7 +731,7 @@ func (c *Conn) wait(what Events) error {
 	return c.yield()
 }
 
-// atWork reports whether the coroutine runs, which alone can wait.
+// atWork reports whether the coroutine runs: only then can a method wait.
 func (c *Conn) atWork() bool {
 	return !c.elsewhere && c.co.pause != nil && !c.over && c.waits == 0
 }

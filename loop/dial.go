@@ -26,19 +26,18 @@ type DialConfig struct {
 	Source netip.Addr
 
 	// Control is called with the new socket before it is bound or connected, to set
-	// options: network is "tcp4", "tcp6" or "unix". The socket is not its own, and
-	// must stay non-blocking. It may be nil.
+	// options: network is "tcp4", "tcp6" or "unix". Control does not own the socket, which must stay
+	// non-blocking. It may be nil.
 	Control func(fd int, network string) error
 }
 
 // A Connector is notified of the end of a [Dial].
 type Connector interface {
 	// Connected is called on the loop's goroutine, once for each dial, also from within
-	// [Loop.Connect]. With no error fd is a connected socket, now the connector's own, and id
-	// its registration with the loop, with the which of the dial: [Loop.Hand] it to its
-	// handler. events were reported already. An error is an *os.SyscallError,
-	// os.ErrDeadlineExceeded, or the error of [DialConfig.Control]; the socket has been closed. d
-	// may be used for the next dial.
+	// [Loop.Connect]. Without an error fd is a connected socket, now the connector's own, and id is
+	// its registration with the loop, with the dial's which: give it to its handler by [Loop.Hand].
+	// events were reported already. An error is an *os.SyscallError, os.ErrDeadlineExceeded, or the
+	// error of [DialConfig.Control]; the socket has been closed. d may be used for the next dial.
 	Connected(d *Dial, fd int, id ID, events Events, err error)
 }
 

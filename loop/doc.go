@@ -22,9 +22,9 @@
 //
 // # Handlers as coroutines
 //
-// [Serve] runs a handler for each connection that is written as one for a goroutine, and that is a coroutine of a
-// loop: where it would wait, the loop serves others. With [Server.Callbacks] it is called without a coroutine,
-// each time that bytes have come.
+// [Serve] runs a handler for each connection as a coroutine of a loop. It is written like a handler
+// on a goroutine: where it would wait, the loop serves others. With [Server.Callbacks] it is called
+// without a coroutine, each time that bytes have come.
 //
 // # When not to use it
 //

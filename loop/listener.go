@@ -33,9 +33,8 @@ type ListenerConfig struct {
 	Acceptor Acceptor
 
 	// Before is called before each attempt to accept a connection: it reports whether one is
-	// wanted, and reserves the resources that serving it will need, which are for the next one
-	// if there turns out to be none. A failure is treated like one of accept4(2) with that
-	// error. It may be nil.
+	// wanted, and reserves the resources to serve it. If no connection comes they are for the next
+	// one. An error is treated like an error of accept4(2). It may be nil.
 	Before func() error
 
 	// PauseTime is how long accepting pauses after a failure; 0 means 100 ms.
@@ -46,12 +45,12 @@ const defaultPauseTime = 100 * time.Millisecond
 
 var errBlocking = errors.New("the socket is blocking: set O_NONBLOCK first")
 
-// A Listener accepts connections on one loop; the zero Listener on none. Several loops may have one each for the same
-// listening socket: the kernel then wakes as few of them as it can (EPOLLEXCLUSIVE,
-// epoll_ctl(2)). Everything but Pauses belongs to the loop's goroutine.
+// A Listener accepts connections on one loop; the zero Listener on none. Several loops may each
+// have a Listener for the same socket: the kernel then wakes as few of them as it can
+// (EPOLLEXCLUSIVE, epoll_ctl(2)). Everything but Pauses belongs to the loop's goroutine.
 //
-// It accepts as many in one turn as have proved to be there, and leaves the rest to the next
-// turn, by level-triggered readiness: so that, as a rule, no call is made only to learn that
+// In one turn it accepts as many connections as past turns suggest there are, and leaves the rest
+// to the next turn, by level-triggered readiness. So, as a rule, no call is made only to learn that
 // the queue is empty.
 type Listener struct {
 	loop *Loop
@@ -143,7 +142,7 @@ func (ln *Listener) Pauses() int64 { return ln.pauses.Load() }
 // accepting reports whether nothing keeps it from accepting.
 func (ln *Listener) accepting() bool { return !ln.held && !ln.paused && !ln.closed }
 
-// wait has the loop report connections, if it does not yet.
+// wait makes the loop report connections, if it does not yet.
 func (ln *Listener) wait() error {
 	if ln.loop.table.find(ln.id) != nil {
 		return nil
@@ -242,8 +241,8 @@ type pauseEnd Listener
 
 func (p *pauseEnd) Expired(*Timer) { (*Listener)(p).Retry() }
 
-// maxAccept is how many connections a listener accepts in one turn at most. The
-// handlers of the others wait meanwhile.
+// maxAccept is how many connections a listener accepts in one turn at most. Other handlers wait
+// meanwhile.
 const maxAccept = 64
 
 // A batchSize is how many connections a listener accepts at a time: as many as are

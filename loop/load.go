@@ -11,11 +11,10 @@ const (
 	// every ten milliseconds, to be seen side by side.
 	loadWindow = int64(32e6)
 
-	// A loop takes SCHED_BATCH that serves so many descriptors in a window (more
-	// than one session has) and is at work for a tenth of it, and gives it up if they are
-	// fewer, or at half of that. With a single session nothing gathers while a
-	// thread waits for its CPU, and a loop that is hardly ever at work costs others
-	// little when it takes theirs.
+	// A loop takes SCHED_BATCH if it serves so many descriptors in a window (more than one session
+	// has) and is at work for a tenth of the window. It gives it up if the descriptors are fewer, or
+	// the work is half of that. With a single session nothing gathers while a thread waits for its
+	// CPU, and a loop that is hardly ever at work costs others little when it takes theirs.
 	batchDescriptors = 3
 	batchShare       = 10
 )
@@ -56,7 +55,7 @@ func (l *load) begin(now int64) {
 
 func (l *load) serve(slot uint32) { l.served |= 1 << (slot & 63) }
 
-// accepts says that a slot is a listener's, which is none of a session's.
+// accepts says that a slot is a listener's, and no session's.
 func (l *load) accepts(slot uint32) { l.queues |= 1 << (slot & 63) }
 
 // turn is called after each turn, with its beginning and end.

@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// batched is which threads of this process have SCHED_BATCH of loops, and of how many: a
-// thread that one loop has left may serve another one.
+// batched has the threads of this process with SCHED_BATCH from loops, and from how many loops: a
+// thread that one loop has left may serve another.
 var batched = struct {
 	sync.Mutex
 	loops map[int]int
@@ -41,7 +41,7 @@ func (l *load) follow() {
 	l.threads = append(l.threads, heldThread{tid, err == nil})
 }
 
-// leave takes it back from all.
+// leave takes the policy back from all threads.
 func (l *load) leave() {
 	for _, t := range l.threads {
 		if t.has {

@@ -31,7 +31,7 @@ type Config struct {
 	// CPU for that time after each event.
 	BusyPoll time.Duration
 
-	// KeepPolicy has the loop leave the scheduling policy of its thread alone. Else it changes
+	// KeepPolicy makes the loop leave its thread's scheduling policy alone. Else it changes
 	// that from SCHED_OTHER to SCHED_BATCH, see sched(7), while it is at work for a tenth of
 	// the time and for three descriptors or more, listeners not counted: then the thread waits
 	// for a CPU that is busy instead of taking it, for as long as a time slice, finds more to
@@ -40,13 +40,12 @@ type Config struct {
 	// by a thread with SCHED_BATCH begins with it (sched(7)).
 	KeepPolicy bool
 
-	// TurnCPU has the CPU time of turns measured, for Stats.Overruns, which costs six
-	// system calls a turn. If the loop moves to another thread in the middle of a turn,
-	// the turn's CPU time is not known.
+	// TurnCPU measures the CPU time of turns, for Stats.Overruns. It costs six system calls a turn. If
+	// the loop moves to another thread in the middle of a turn, the turn's CPU time is not known.
 	TurnCPU bool
 
-	// Now is the clock: nanoseconds that never go backwards. Nil means the system's. A caller
-	// that moves a clock of its own wakes the loop with [Loop.Post].
+	// Now is the clock: nanoseconds that never go backwards. Nil means the system's. A caller that
+	// moves its own clock wakes the loop with [Loop.Post].
 	Now func() int64
 }
 
@@ -232,11 +231,10 @@ func (l *Loop) Late() bool { return l.running.Load() && l.clock()-l.now > lateTi
 // maxGather bounds the delay of Gather.
 const maxGather = int64(time.Millisecond)
 
-// Gather says that the handler at work would rather have more to do at a time than be
-// called soon: it is asked for at most once in a call. If all handlers that are called
-// in a turn say so the loop sleeps for the least of the times, at most a millisecond,
-// before it collects events again; whatever comes meanwhile, mail and timers included,
-// waits for so long.
+// Gather says that the running handler would rather have more to do at a time than be called soon.
+// A handler calls it at most once in a call. If all handlers called in a turn do, the loop sleeps
+// for the shortest of their times, at most a millisecond, before it collects events again; whatever
+// comes meanwhile, mail and timers included, waits for so long.
 func (l *Loop) Gather(d time.Duration) {
 	l.gathering++
 	l.gather = min(l.gather, int64(d))
@@ -277,8 +275,8 @@ type slot struct {
 }
 
 // generationBits is how much of a generation fits beside a slot and a which into
-// the 64 bits that epoll keeps for us. A slot would have to be used again 16
-// million times within one batch of events for a stale one to be mistaken.
+// the 64 bits that epoll keeps for us. A stale ID could be mistaken only if a slot were used again
+// 16 million times within one batch of events.
 const generationBits = 24
 
 const (

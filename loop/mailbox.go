@@ -19,9 +19,9 @@ const mailboxSize = 1024
 // ring carries their places. The ring knows whether the loop sleeps and has to be woken
 // (package evring explains why no wake-up is lost).
 //
-// A function without a free place goes into a list, and as long as that is not empty so does
-// every one after it: the functions of one goroutine keep their order. The list's turn comes
-// when all posts that were begun have been seen on the ring.
+// A function without a free place goes into a list, and so do all later ones until the list is
+// empty: the functions of one goroutine keep their order. The list's turn comes when all posts that
+// were begun have been seen on the ring.
 type mailbox struct {
 	ring   *evring.Ring // owned; its consumer is the loop
 	table  [mailboxSize]place
@@ -51,9 +51,9 @@ type place struct {
 // in which none of them is free is full, or as good as.
 const probes = 8
 
-// Post has f called on the loop's goroutine, after earlier posts of the same goroutine. It may
-// be called by any goroutine, the loop's own included; it never blocks for long. f is dropped
-// if the loop never runs again. The error is ErrClosed, or wraps os.ErrInvalid without a function.
+// Post makes the loop's goroutine call f, after earlier posts of the same goroutine. It may
+// be called by any goroutine, the loop's own included; it never blocks for long. f is dropped if
+// the loop never runs again. The error is ErrClosed, or wraps os.ErrInvalid if f is nil.
 func (l *Loop) Post(f func()) error {
 	if f == nil {
 		return fmt.Errorf("penstock: loop: post: no function: %w", os.ErrInvalid)
@@ -138,9 +138,9 @@ func (m *mailbox) postList(f func(), gaveUp bool) error {
 	return nil
 }
 
-// any reports whether there may be something to deliver. A post that is begun and not
-// on the ring yet counts once, and then is left to wake the loop: which must not spin
-// while a poster is held up.
+// any reports whether there may be something to deliver. A post that has begun and is not on the
+// ring yet counts once. After that it has to wake the loop, which must not spin while a poster is
+// held up.
 func (m *mailbox) any() bool { return m.begun.Load() != m.seen }
 
 // sleep says that the loop is about to block, and reports whether it may.

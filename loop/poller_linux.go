@@ -47,8 +47,8 @@ func (p *poller) open() error {
 	return nil
 }
 
-// close closes the instance. Its number may be another one's from then on, so calls that
-// come late must not find it.
+// close closes the instance. Another file may get its number from then on, so late calls must not
+// find it.
 func (p *poller) close() error {
 	fd := p.fd
 	p.fd = -1
@@ -79,8 +79,8 @@ func (p *poller) remove(fd int) error {
 func (p *poller) poll() (int, error) { return sys.EpollPoll(p.fd, p.events) }
 
 // block waits for events for at most so many nanoseconds, forever if negative. The scheduler
-// knows of the wait. A kernel that has no epoll_pwait2, or a sandbox that refuses it, gets the
-// milliseconds that epoll_wait takes: then it may come up to one late, and never early.
+// knows of the wait. A kernel that has no epoll_pwait2, or a sandbox that refuses it, gets
+// epoll_wait's milliseconds: the wait may then end up to a millisecond late, and never early.
 func (p *poller) block(timeout int64) (int, error) {
 	if timeout < 0 {
 		return sys.EpollWait(p.fd, p.events, -1)

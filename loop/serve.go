@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/closed"
 )
 
-// A Server serves connections on loops, each by a handler that is written straight, as one for a goroutine, and
-// that runs as a coroutine of its loop. Its fields are not changed once it serves.
+// A Server serves connections on loops, each by a handler that runs as a coroutine of its loop and
+// is written in sequence, like a handler on a goroutine. Its fields are not changed once it serves.
 type Server struct {
 	// Handle serves a connection, and the connection is closed when it returns and all is written. It is
 	// called on the loop, so it must not block but in the methods of the connection. With [ErrIdle] it is
@@ -25,7 +25,7 @@ type Server struct {
 	// its connection alone.
 	Handle func(c *Conn) error
 
-	// Callbacks has Handle called without a coroutine: when the connection was accepted, and each time that
+	// With Callbacks Handle is called without a coroutine: when the connection was accepted, and each time that
 	// bytes, the end of file or an error have come. A method that would wait for the client fails with ErrIdle,
 	// and Handle returns that. Write never waits: it fails when 16 MiB are pending, and Handle is not called
 	// again before 16 KiB or less are. [Conn.Go] is refused. After the end of file the connection is closed
@@ -38,8 +38,9 @@ type Server struct {
 	// nil: nothing is called.
 	Tick func(l *Loop) time.Duration
 
-	// Ended is called on the loop right before a connection is closed, with the error of its handler: a
-	// [*PanicError] if that has panicked. Nothing can be read or written any more. nil: nothing is called. A panic in it, in Slow or in Tick is not caught.
+	// Ended is called on the loop right before a connection is closed, with its handler's error: a
+	// [*PanicError] if the handler has panicked. Nothing can be read or written any more. nil: nothing
+	// is called. A panic in it, in Slow or in Tick is not caught.
 	Ended func(c *Conn, err error)
 
 	// Drain is called on the loop during [Server.Shutdown]: for each connection when that begins; if the
@@ -341,8 +342,8 @@ func (c *Conn) Ready(_ uint8, events Events) {
 	}
 }
 
-// armFor arms the timer for a deadline. A deadline that is moved back again and again arms it no more
-// often than it expires.
+// armFor arms the timer for a deadline. If the deadline is moved back again and again, the timer is
+// armed no more often than it expires.
 func (c *Conn) armFor(by int64) {
 	if !c.timer.Armed() || c.timerAt > by {
 		c.timerAt = by
@@ -410,11 +411,10 @@ type serve struct {
 var ErrServerClosed error = closed.Error("penstock: loop: the server is closed")
 
 // Serve takes the listener over, a *net.TCPListener or *net.UnixListener, and serves its connections until
-// [Server.Close] or [Server.Shutdown], after which it returns [ErrServerClosed], as it does if one of them was called
-// before. Then the connections that there are still are
-// closed: handlers that wait get net.ErrClosed from what they wait in, and Serve waits for calls of [Conn.Go]. Any
-// other error comes from the fields, the listener, or a loop. The error is never nil, and the listener is
-// closed when Serve returns.
+// [Server.Close] or [Server.Shutdown], and then returns [ErrServerClosed]; it does so at once if one of
+// them was called before. Then the remaining connections are closed: handlers that wait get net.ErrClosed
+// from what they wait in, and Serve waits for calls of [Conn.Go]. Any other error comes from the fields,
+// the listener, or a loop. The error is never nil, and the listener is closed when Serve returns.
 func (s *Server) Serve(l net.Listener) error {
 	if v := reflect.ValueOf(l); v.Kind() == reflect.Pointer && v.IsNil() {
 		l = nil // as one without a type
@@ -511,8 +511,8 @@ func (s *Server) Close() error {
 // client; they are closed if their handlers have returned ErrIdle, see [Server.Drain]. It returns nil when Serve
 // has returned. If ctx ends before that it returns the cause, and the rest goes on: [Server.Close] ends it.
 //
-// A handler must not call it but within [Conn.Go], where it waits for that handler, too. Otherwise it may be called
-// by any goroutine at any time.
+// A handler must not call it except within [Conn.Go], where it waits for that handler, too. Otherwise it may be
+// called by any goroutine at any time.
 func (s *Server) Shutdown(ctx context.Context) error {
 	over := s.drain()
 	if over == nil {
@@ -526,8 +526,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// drain has all loops begin with a shutdown, and returns what is closed when Serve has returned; nil if it does
-// not serve.
+// drain begins a shutdown on all loops, and returns the channel that is closed when Serve has
+// returned; nil if it does not serve.
 func (s *Server) drain() (over <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

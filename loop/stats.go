@@ -21,9 +21,8 @@ type Stats struct {
 	// loop did not sleep.
 	BusyPollHits int64
 	// Batches are the times that the loop took to SCHED_BATCH, see [Config.KeepPolicy],
-	// and BatchRefused the threads that did not get it, counted once for each of those
-	// times, because they had another policy than SCHED_OTHER or the kernel would not have
-	// it.
+	// and BatchRefused the threads that did not get it, counted each time, because they had another
+	// policy than SCHED_OTHER or the kernel refused.
 	Batches, BatchRefused int64
 	// Lag counts turns by how long they took, from the return of epoll_wait on, the time given to
 	// other goroutines included: Lag[i] counts turns below 2^i microseconds, and not below half of
@@ -37,13 +36,13 @@ type Stats struct {
 	// turns that took so long have waited for most of it: for a CPU that the kernel gave to
 	// another thread, or for the goroutines to which the loop gave way.
 	Overruns int64
-	// TimerLate counts the ticks of a quarter of a millisecond at which timers fired by how
-	// long after them the turn began that called those timers, by microseconds as Lag does. A
-	// timer's tick is the first one at or after its time. So it has the wait for a CPU that
-	// Lag lacks, if the loop slept; the rest of the turn before, and the delay of
-	// [Loop.Gather], if it did not; and the rounding of epoll_wait's timeout, a millisecond at
-	// most where there is no epoll_pwait2(2). The work before the timers in their turn is
-	// Lag's. Ticks that passed while the loop did not run count as well.
+	// TimerLate counts ticks of a quarter of a millisecond at which timers fired, by how long after
+	// the tick the turn began that called the timers, in microseconds as Lag does. A timer's tick is
+	// the first one at or after its time. So it has the wait for a CPU that Lag lacks, if the loop
+	// slept; the rest of the turn before, and the delay of [Loop.Gather], if it did not; and the
+	// rounding of epoll_wait's timeout, a millisecond at most where there is no epoll_pwait2(2). The
+	// work before the timers in their turn is Lag's. Ticks that passed while the loop did not run
+	// count as well.
 	TimerLate [timeBuckets]int64
 	// MaxTimerLate is the longest.
 	MaxTimerLate time.Duration
@@ -103,7 +102,7 @@ func (l *Loop) Stats() Stats {
 	return s
 }
 
-// overrun is the CPU time from which on a turn is one.
+// overrun is the CPU time from which on a turn counts in Overruns.
 const overrun = time.Millisecond
 
 // cpuTime is the CPU time that a thread has used.

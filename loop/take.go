@@ -20,7 +20,7 @@ var errClose = errors.New("it has no Close method")
 // of a unix listener stays.
 //
 // Bytes that c has buffered are c's: take over connections, not the likes of tls.Conn, which
-// is no syscall.Conn. With an error c is as it was, unless it is the error of closing c.
+// is no syscall.Conn. After an error c is as it was, unless closing c failed.
 func Take(c syscall.Conn) (fd int, err error) {
 	closer, ok := c.(io.Closer)
 	if !ok {
@@ -39,10 +39,10 @@ func Take(c syscall.Conn) (fd int, err error) {
 	return fd, nil
 }
 
-// Give makes a connection of package net of a connected socket, which is the
-// connection's from then on; with an error it has been closed. It must not be
-// registered with a loop any more: [Loop.Detach] it first, for Drop relies on the
-// descriptor being closed for good, and package net keeps a duplicate.
+// Give makes a connection of package net from a connected socket. The connection owns the socket
+// from then on; after an error it has been closed. Call [Loop.Detach] first: the socket must not be
+// registered with a loop any more, and Drop would not do, because it relies on the descriptor being
+// closed for good, and package net keeps a duplicate.
 func Give(fd int) (net.Conn, error) { return give(fd, net.FileConn) }
 
 // GiveListener is Give for a listening socket.

@@ -15,12 +15,12 @@ import (
 // network events of other goroutines no more often.
 const yieldTime = 4e6
 
-// ErrRunning is returned by a second Run at a time.
+// ErrRunning is returned by Run while another Run of the loop goes on.
 var ErrRunning = errors.New("penstock: loop: already running")
 
-// Run serves events until [Loop.Stop]. The thread that it runs on is its own while it blocks,
-// and as long as it has no need to give way. The error wraps epoll_wait(2)'s,
-// ErrRunning, or ErrClosed. It may be called again after it has returned.
+// Run serves events until [Loop.Stop]. It keeps its thread while it blocks, and as long as it need
+// not give way. The error wraps epoll_wait(2)'s, ErrRunning, or ErrClosed. It may be called again
+// after it has returned.
 //
 // It does not lock the thread: each time that a locked goroutine gives way, and the runtime
 // makes a busy one do so every 10 ms, its P goes to another thread and back, by four futex
@@ -167,7 +167,7 @@ func (l *Loop) look() (n int, err error) {
 	return n, err
 }
 
-// woken notes how it went to block without a look before.
+// woken notes whether a block without a look before found events at once.
 func (l *Loop) woken(now int64) {
 	switch {
 	case !l.direct || !l.slept:

@@ -7,8 +7,8 @@ import (
 
 // A Timer calls its owner back once, at a time or a little later. It is made to be
 // part of a larger struct: the zero value is a timer that is not armed, it must not
-// be copied while it is armed, and arming, moving and disarming allocate nothing and
-// take the same time however many there are.
+// be copied while it is armed, and arming, moving and disarming allocate nothing and take the same
+// time however many timers there are.
 type Timer struct {
 	next, prev *Timer // nil unless armed
 	due        int64  // tick; of a list's head, its place

@@ -525,7 +525,7 @@ func (w *pacer) Expired(*loop.Timer) {
 	s.advance()
 }
 
-// await has a direction that rests called when it may go on.
+// await calls a resting direction when it may go on.
 func (d *Driver) await(dir *direction) {
 	w := dir.pacer()
 	d.loop.Arm(&w.timer, w, max(w.remaining(w.clock.now()), 1))

@@ -313,7 +313,8 @@ func (s *Driven) Return(a, b Socket, ended [2]bool, last Side) bool {
 	return true
 }
 
-// returned has a direction go on that has had so many bytes carried, with another socket to read from.
+// returned goes on with a direction after so many of its bytes were carried, with another socket to
+// read from.
 func (s *Driven) returned(d *direction, p *loopSocket, by *Socket, carried int64) {
 	const lasting = lastWay | said | saidLast | asking | answered
 	was := *p

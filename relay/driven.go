@@ -39,7 +39,7 @@ const (
 	recalled                         // to be called again
 	due                              // it is called for that
 	moving                           // it is being started, or is in move: an end waits until that is over
-	toEnd                            // its driver has an end of it to be seen to
+	toEnd                            // its driver still has to end it
 	offered                          // a Carrier may have it: its driver has an offer
 	carried                          // a Carrier has it, and the sockets
 )
@@ -281,7 +281,7 @@ func (s *Driven) moveBoth() (ended bool) {
 	return false
 }
 
-// recall has the session called again in the loop's next turn.
+// recall calls the session again in the loop's next turn.
 func (s *Driven) recall() {
 	if !s.is(recalled) {
 		s.state |= recalled

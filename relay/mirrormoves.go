@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// sent has the shadow sent bytes that the session's sink has taken from a buffer.
+// sent sends the shadow the bytes that the session's sink has taken from a buffer.
 func (m *Mirror) sent(b []byte) {
 	n := min(m.piped, len(b))
 	m.piped -= n
@@ -129,7 +129,7 @@ func (m *Mirror) Ready(_ uint8, events loop.Events) {
 	m.listen()
 }
 
-// recall has the mirror called again, after the session's own bytes have been moved on.
+// recall calls the mirror again, after the session's own bytes have been moved on.
 func (m *Mirror) recall() {
 	if m.is(mirrorConnected) && m.state&(mirrorRecalled|mirrorOver) == 0 && m.socket.is(writable) {
 		m.state |= mirrorRecalled
@@ -137,7 +137,7 @@ func (m *Mirror) recall() {
 	}
 }
 
-// drain has the shadow sent what the pipe holds, and the end of file after it.
+// drain sends the shadow what the pipe holds, and the end of file after it.
 func (m *Mirror) drain() {
 	if m.is(mirrorOver) || !m.is(mirrorConnected) {
 		return
@@ -363,7 +363,7 @@ func (m *Mirror) another() bool {
 	return true
 }
 
-// drainPipe has the shadow sent what the older pipe holds, or the other one if there is none.
+// drainPipe sends the shadow what the older pipe holds, or the other pipe if there is no older one.
 func (m *Mirror) drainPipe() (int, error) {
 	p := m.pipe
 	if m.older != nil {
@@ -437,7 +437,7 @@ func (d *Driver) giveBackMirrored(b *buffer) {
 	d.giveBack(b)
 }
 
-// drainBuffer has the shadow sent what is kept, as much as it takes.
+// drainBuffer sends the shadow what is kept, as much as it takes.
 func (m *Mirror) drainBuffer() (int, error) {
 	q := &m.buffered
 	n, err := m.socket.send(q.b[q.off:q.end])

@@ -267,7 +267,7 @@ func (r *rewrite) woken() {
 	sessionOf(r.dir).move()
 }
 
-// transformed reports whether only a wake has the direction go on. Its mode is rewriting.
+// transformed reports whether the direction goes on only after a wake. Its mode is rewriting.
 func (d *direction) transformed() bool {
 	r := d.rareState().rewrite
 	return r.transform.busy && !r.due

@@ -400,8 +400,8 @@ func (u user) String() string {
 // the files that the process may read.
 func (u user) trusted() bool { return u.mayRead(os.Geteuid(), wholeNamespace("uid")) }
 
-// in reports whether a user is in a group; nil is none. One ID may stand for all groups that the
-// namespace of this process does not show.
+// in reports whether a user is in a group; nil is no group. One ID may stand for all groups that
+// the namespace of this process does not show.
 func (u user) in(group *uint32) bool {
 	return group != nil && u.among(*group, wholeNamespace("gid"))
 }

@@ -83,7 +83,7 @@ type LaneChanged struct {
 	Reset    int    `json:"reset"`    // sessions that had left user space, and are being reset
 }
 
-// A LaneSwitcher has sessions that leave user space.
+// A LaneSwitcher lets sessions leave user space, or not.
 type LaneSwitcher interface {
 	// SwitchLane lets sessions leave user space or not, until the process ends. ReturnLane brings sessions that have left back to
 	// user space; it resets sessions of a process before, and sessions that cannot come back. FlushLane resets all sessions
@@ -110,7 +110,7 @@ func (s *Server) laneFlush(_ context.Context, a *arguments) (any, error) {
 	return s.cfg.Balancer.FlushLane(a.by)
 }
 
-// SwitchLane has sessions leave user space or not, until the process ends.
+// SwitchLane lets sessions leave user space or not, until the process ends.
 func (c *Client) SwitchLane(ctx context.Context, on bool) (LaneChanged, error) {
 	return post[LaneChanged](ctx, c, map[bool]string{true: "/v1/lane/on", false: "/v1/lane/off"}[on])
 }

@@ -305,7 +305,7 @@ func (same *unchanged) has(name string) bool {
 	return lasts
 }
 
-// routesUnchanged reports whether a listener has clients sent to upstreams that last, and to no
+// routesUnchanged reports whether a listener sends clients to upstreams that last, and to no
 // others.
 func (same *unchanged) routesUnchanged(cfg *config.Listener) bool {
 	if cfg.Upstream != "" && !same.has(cfg.Upstream) {

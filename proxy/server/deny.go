@@ -160,7 +160,7 @@ func (d *denials) restore(list []state.Denial) {
 	d.enforce()
 }
 
-// save has the denials survive a restart, once [liveChanges.keep] is called.
+// save makes the denials survive a restart, once [liveChanges.keep] is called.
 func (d *denials) save() {
 	if d.changes.store == nil {
 		return

@@ -138,9 +138,9 @@ func (d *drains) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) {
 // Fields are guarded by the server's mu unless they say otherwise.
 type cutJob struct {
 	until time.Time   // when the last one is; not changed
-	timer *time.Timer // of the next step; nil: there is none
+	timer *time.Timer // runs the next step; nil: there is none
 	off   bool        // there is to be none any more
-	turn  sync.Mutex  // of the steps, which are made one after the other
+	turn  sync.Mutex  // held for each step: steps do not overlap
 	over  atomic.Bool // the last step was made, or it was called off: a late step cuts no session
 
 	waits  func() *monitor.Line // the line on the sessions it waits for, nil: none now; nil: nothing is logged

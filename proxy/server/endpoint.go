@@ -309,7 +309,7 @@ func (m *member) is(wanted *spec) bool {
 	return m.spec == wanted.Endpoint && m.mode == wanted.mode && m.share == wanted.share && m.byHand == wanted.byHand
 }
 
-// take has a member be as it is wanted; [upstreamManager.enforce] brings its state into force.
+// take changes a member to what is wanted; [upstreamManager.enforce] brings its state into force.
 func (m *member) take(wanted *spec) {
 	m.spec, m.mode, m.share, m.byHand = wanted.Endpoint, wanted.mode, wanted.share, wanted.byHand
 }

@@ -43,7 +43,8 @@ func (l *liveChanges) logRestored() {
 	}
 }
 
-// setLive replaces the changes that are in force. [liveChanges.keep] has them survive a restart.
+// setLive replaces the changes that are in force. [liveChanges.keep] then makes them survive a
+// restart.
 func (l *liveChanges) setLive(set live.Set) {
 	l.live = manual{set}
 	l.markLive()

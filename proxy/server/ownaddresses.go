@@ -61,7 +61,7 @@ func (in *ownAddresses) addAdmin(at sockopt.Address) {
 	in.ports[port] = append(in.ports[port], arrival{sockopt.Canonical(ip), ""})
 }
 
-// hostPort splits the name of an address of TCP; a port that is a service's name is none.
+// hostPort splits the name of an address of TCP. It does not know ports by service names.
 func hostPort(name string) (host string, port uint16, ok bool) {
 	host, text, err := net.SplitHostPort(name)
 	n, bad := strconv.ParseUint(text, 10, 16)

@@ -28,7 +28,7 @@ type sessionTable struct {
 	byHand  endedByHand      // it has a lock of its own
 }
 
-// queryOf returns the query of the loops for one of the API.
+// queryOf turns a query of the API into a query of the loops.
 func queryOf(q *admin.SessionQuery) (*worker.Query, error) {
 	of := &worker.Query{
 		Listener: q.Listener, Upstream: q.Upstream, Endpoint: q.Endpoint, Older: q.Older, Idle: q.Idle, Bytes: q.Bytes, State: worker.State(q.State), Lane: q.Engine == admin.EngineLane,
@@ -258,7 +258,8 @@ func (s *sessionTable) named(ctx context.Context, q *worker.Query) error {
 	return err
 }
 
-// knowsNames returns an error for a name that the configuration does not have; an empty one, and [admin.UnknownName], is none.
+// knowsNames returns an error for a name that the configuration does not have. An empty name and
+// [admin.UnknownName] are no errors.
 func (s *sessionTable) knowsNames(listener, upstream, endpoint string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -562,7 +562,8 @@ func (r *reader) circuit(b *health.Breaker) (why string, until time.Time) {
 	return why, until
 }
 
-// whyUnresolved returns why the name of an endpoint did not resolve the last time; "": it did, or is none, or a check says so.
+// whyUnresolved returns why the name of an endpoint did not resolve the last time; "": it did, or
+// it is no name, or a check says so.
 func (r *reader) whyUnresolved(m *member) string {
 	name := m.endpoint.HostName()
 	if name == "" {

@@ -58,7 +58,7 @@ type upstream struct {
 	stats    *tlsterm.Stats
 	members  map[string]*member // by identity
 	order    []*member          // as the file or discovery lists them
-	leaving  []*member          // that are gone, and had sessions when that was looked at
+	leaving  []*member          // removed members that had sessions at the last look
 	watched  []health.Watched   // of order, used again in each round of answers
 
 	source   discovery.Source // nil: its endpoints are in the file
@@ -224,7 +224,7 @@ func (u *upstream) newSet(wanted *config.Upstream, members []*member, before *lb
 	return lb.NewSet(list, cfg, before)
 }
 
-// setConfig is how an upstream's configuration has clients be shared.
+// setConfig is how an upstream's configuration shares clients among endpoints.
 func setConfig(upstream *config.Upstream) *lb.Config {
 	policy, _ := lb.ParsePolicy(upstream.Balance) // the loader has looked
 	cfg := &lb.Config{Policy: policy, PanicBelow: upstream.PanicBelow, SlowStart: upstream.SlowStart, BackupWhenFull: upstream.BackupWhen == "full"}

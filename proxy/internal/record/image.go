@@ -41,7 +41,7 @@ type Timeouts struct {
 	Jitter                    float64
 }
 
-// TimeoutsOf are the timeouts of limits; nil has none that are known.
+// TimeoutsOf returns the timeouts of limits; for nil they are not known.
 func TimeoutsOf(l *relay.Limits) Timeouts {
 	if l == nil {
 		return Timeouts{}
@@ -83,8 +83,8 @@ func (m *Image) Encode(dst []byte) []byte {
 	return dst
 }
 
-// Tag returns the image as the kernel keeps it: the fields that there is room for, those with a lower number first. Names are hashes alone, and what
-// the account in the lane has is left out.
+// Tag returns the image as the kernel keeps it: the fields that there is room for, those with a
+// lower number first. Names are hashes, and what the account in the lane has is left out.
 func (m *Image) Tag() (tag [TagSize]byte) {
 	b := append(make([]byte, 0, TagSize), version)
 	var room [2 + maxText]byte
@@ -110,7 +110,8 @@ func (f *field) encode(b []byte, n protowire.Number, m *Image) (all []byte, more
 	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v), true
 }
 
-// Decode returns the image of bytes, of whatever origin: what it has is bounded as what this process records. The error wraps [ErrVersion], or says that a field is damaged.
+// Decode returns the image of bytes of any origin. What it has is bounded like what this process
+// records. The error wraps [ErrVersion], or says that a field is damaged.
 func Decode(b []byte) (*Image, error) {
 	if len(b) == 0 || b[0] != version {
 		return nil, fmt.Errorf("%w: %d, want %d", ErrVersion, append(b, 0)[0], version)
@@ -312,7 +313,8 @@ func readMoved(m *Image, v []byte) bool {
 	return ok
 }
 
-// appendTimeouts writes the idle timeout and 1, so that there is a number if they are known.
+// appendTimeouts writes the idle timeout plus 1, so that there is a number if the timeouts are
+// known.
 func appendTimeouts(b []byte, m *Image) []byte {
 	t := &m.Timeouts
 	if !t.Known {

@@ -48,7 +48,7 @@ const (
 	Cut = "…"
 )
 
-// MaxFailures is how many attempts that have failed are described; all are counted.
+// MaxFailures is how many failed attempts are described; all are counted.
 const MaxFailures = 3
 
 // A Record is the course of one client. It belongs to one goroutine at a time, as a rule the
@@ -61,7 +61,8 @@ type Record struct {
 	Loop    int // index of the loop; negative: there were goroutines
 	// TLS says that TLS has ended or begun in this process.
 	TLS bool
-	// Adopted says that the session has begun in a process before this one, which has it from the lane: nothing of the time before it left user space is known.
+	// Adopted says that the session began in an earlier process, and came from the lane: nothing is
+	// known of the time before it left user space.
 	Adopted bool
 	// Sampler is the number of the sampler that has the session traced; 0: it is not traced.
 	Sampler uint8
@@ -118,11 +119,11 @@ type Record struct {
 	// record.
 	Result relay.Result
 	Err    error
-	// Refusal is how a client was refused, in one word of package worker, and Why the reason in the word of its listener's
-	// counts; empty: it was not asked for.
+	// Refusal is how a client was refused, in package worker's word, and Why the reason, in the word
+	// that its listener counts it by; empty: the reason was not asked for.
 	Refusal, Why string
 
-	// Counts are those at the end, the client included.
+	// Counts are the numbers of clients at the end, including this one.
 	Counts Counts
 	// ClientLeg and EndpointLeg are the kernel's figures of the two connections at the end, and
 	// Verdict is the part that has limited the session, in one word; empty: that was not looked at. They

@@ -310,7 +310,7 @@ func (s *Search) abandoned(now int64) {
 		endpoint: e, err: fmt.Errorf("connect to %s: %w after %v", e.Address, worker.ErrAbandoned, time.Duration(now-s.start).Round(time.Millisecond)),
 		began: s.start, ended: now, own: true,
 	})
-	if s.mayJoin() != nil { // Next has it begin anew
+	if s.mayJoin() != nil { // Next begins it anew
 		s.stage = choosing
 		return
 	}

@@ -247,7 +247,7 @@ func (s *Search) leaveFilter() {
 	s.filtering = filtering{}
 }
 
-// A Rewrite has the bytes of one side of a route's sessions rewritten.
+// A Rewrite rewrites the bytes of one side of a route's sessions.
 type Rewrite struct {
 	Side   relay.Side // that sends them
 	Module *filter.Rewriter

@@ -376,7 +376,7 @@ func (s *Search) reroute(l *Listener, now int64) {
 	}
 }
 
-// refuse ends the search, unless a reload has the client go elsewhere: no endpoint serves it.
+// refuse ends the search because no endpoint serves the client, unless a reload sends it elsewhere.
 // full means that an endpoint would, if it had room: then connections that are made differently are no better.
 func (s *Search) refuse(err error, full bool, now int64) {
 	if l := s.elsewhere(); l != nil && (!full && !isFull(err) || !l.snapshotFor(s.client).sameWay(s.root)) {

@@ -127,7 +127,7 @@ func (e *Endpoint) noteConnected(began, now int64) {
 	}
 }
 
-// resort has the client try an endpoint as a last resort, or be held, or refused for an
+// resort lets the client try an endpoint as a last resort, or holds it, or refuses it for an
 // error.
 func (s *Search) resort(err error, now int64) {
 	fresh := !s.onlyLastResort && len(s.tried) == 0

@@ -129,7 +129,7 @@ func (q *queue) next() {
 	q.mu.Unlock()
 }
 
-// wake has the first one asked, or notes that there was room while it is being asked.
+// wake asks the first client, or notes that there was room while it is being asked.
 func (q *queue) wake() {
 	switch {
 	case q.turn != nil:
@@ -140,7 +140,7 @@ func (q *queue) wake() {
 	}
 }
 
-// wakeAll has all clients asked again, which gives none the turn.
+// wakeAll asks all clients again, without giving any of them the turn.
 func (q *queue) wakeAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -412,7 +412,7 @@ func (s *Search) revived(set *lb.Set) *lb.Endpoint {
 	return nil
 }
 
-// claimTrial reports whether an endpoint that is failing may be tried, and has others wait for that.
+// claimTrial reports whether a failing endpoint may be tried, and makes others wait for the result.
 func (e *Endpoint) claimTrial(now int64) bool {
 	due := e.trials.due.Load()
 	if due > now || !e.trials.due.CompareAndSwap(due, now+int64(trialPending)) {

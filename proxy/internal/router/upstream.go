@@ -198,7 +198,7 @@ func (snap *UpstreamSnapshot) times() *UpstreamSnapshot {
 // Set returns the endpoints, nil if there was never a set.
 func (snap *UpstreamSnapshot) Set() *lb.Set { return snap.upstream.set.Load() }
 
-// SetEndpoints has clients sent to the endpoints of a set, which has been attached, and returns
+// SetEndpoints sends clients to the endpoints of a set, which has been attached, and returns
 // the one before.
 func (snap *UpstreamSnapshot) SetEndpoints(s *lb.Set) (before *lb.Set) {
 	snap.upstream.newest.Store(snap) // before a client can find them

@@ -14,11 +14,11 @@ import (
 // A field is a property of a line.
 type field struct {
 	name string
-	// append appends the value; nothing at all if there is none, or if it is not known. Unless of is there, it
-	// needs no escape.
+	// append appends the value, or nothing if there is none or it is not known. Unless of is set, the
+	// value needs no escape.
 	append func(b []byte, e *Event, c *context) []byte
 	number bool // it is a JSON number, or true or false
-	// of returns the value of a text that may need an escape; nil: it is none.
+	// of returns the value of a text that may need an escape; nil: the field is no such text.
 	of func(e *Event) string
 }
 
@@ -168,7 +168,7 @@ func address(name string, of func(e *Event) netip.AddrPort) field {
 	})
 }
 
-// where is a field that only some events have: others do not know it.
+// where is a field that only some events have.
 func where(f field, known func(e *Event) bool) field {
 	value := f.append
 	f.append = func(b []byte, e *Event, c *context) []byte {
@@ -180,7 +180,7 @@ func where(f field, known func(e *Event) bool) field {
 	return f
 }
 
-// begun is a field that is known of an adopted session only with its course.
+// begun is a field that an adopted session has only if its course is known.
 func begun(f field) field { return where(f, func(e *Event) bool { return !e.Adopted || e.Begun != 0 }) }
 
 // between is the time from one stage to another, which is not known if either was not reached.
@@ -214,7 +214,8 @@ func (e *Event) reason() string {
 	return ""
 }
 
-// engine is how the bytes were moved; lane of a session that has left user space, whatever it was before.
+// engine is how the bytes were moved: lane if the session has left user space, however they were
+// moved before.
 func (e *Event) engine() string {
 	spliced := e.Result.AToB.Spliced + e.Result.BToA.Spliced
 	copied := e.Result.AToB.Copied + e.Result.BToA.Copied

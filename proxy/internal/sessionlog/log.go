@@ -3,8 +3,8 @@
 //
 // A loop pushes the event of a [record.Record] into a ring of its own, by value: [Log.Add]. One
 // goroutine takes the events out, makes lines of them, and writes the lines that came in one
-// turn together. An event that has no place in its ring, or a line that its destination does
-// not take, is dropped and counted: each one added is in [Counts] once in the end.
+// turn together. An event without a place in its ring, or a line that its destination does not
+// take, is dropped and counted: in the end each added event is in [Counts] once.
 package sessionlog
 
 import (
@@ -193,8 +193,8 @@ func (l *Log) Has(k Kind, listener string) bool {
 	return s != nil && !s.Without[listener] && s.has(k)
 }
 
-// Room reports whether half of the places for events of no loop are free: who has many of them at once, and may wait, adds none until then. The writer is awake where
-// it is false.
+// Room reports whether half of the places for events of no loop are free. A caller that has many
+// events at once and may wait adds none until then. If it reports false the writer is awake.
 func (l *Log) Room() bool {
 	q := l.rings[l.cfg.Loops]
 	return q.pushed.Load()-q.drained.Load() < Slots/2
@@ -208,8 +208,8 @@ func (l *Log) Every() time.Duration {
 	return 0
 }
 
-// Set brings settings into force, which [Settings.Open] has opened; nil: no lines are written any more. The
-// lines of events that were added before are written by the settings before.
+// Set brings settings into force that [Settings.Open] has opened; nil: no lines are written any
+// more. The lines of events that were added before are written by the settings before.
 func (l *Log) Set(s *Settings) {
 	if s == nil && l.settings.Load() == nil {
 		return
@@ -218,10 +218,10 @@ func (l *Log) Set(s *Settings) {
 	l.change(change{settings: s})
 }
 
-// Reopen has files opened again, as after they were moved. It returns at once.
+// Reopen opens files again, as after they were moved. It returns at once.
 func (l *Log) Reopen() { l.change(change{settings: l.settings.Load(), reopen: true}) }
 
-// change has the writer do something, and returns a channel that is closed when it is done.
+// change gives the writer a task, and returns a channel that is closed when it is done.
 func (l *Log) change(c change) <-chan struct{} {
 	c.done = make(chan struct{})
 	l.mu.Lock()

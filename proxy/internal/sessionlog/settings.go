@@ -15,7 +15,7 @@ import (
 type Settings struct {
 	Destination      Destination
 	Format, Template string
-	// Start and End have a line at the beginning and at the end of a session, Every one in
+	// Start and End write a line at the beginning and at the end of a session, Every a line in
 	// between, so often; 0: none.
 	Start, End bool
 	Every      time.Duration
@@ -66,7 +66,8 @@ func (s *Settings) has(k Kind) bool {
 	return s.End
 }
 
-// sampled reports whether a session is of the share. All lines of a session are, or none.
+// sampled reports whether a session belongs to the share: either all its lines are written, or
+// none.
 func (s *Settings) sampled(id record.ID) bool {
 	return s.Share >= 1 || binary.BigEndian.Uint64(id[8:]) < s.least
 }

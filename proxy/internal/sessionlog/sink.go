@@ -71,21 +71,21 @@ func (d Destination) File() string {
 }
 
 // A sink takes lines to a destination. It belongs to the writer's goroutine and never waits for
-// long. Lines that it does not take are counted by it.
+// long. It counts lines that it does not take.
 type sink interface {
 	// add adds a line, without its end.
 	add(line []byte, e *Event)
 	// flush writes the lines that were added.
 	flush()
-	// look is called before lines are added, after some time: whether the destination is another
-	// one by now. again says that it is to be opened again in any case.
+	// look is called before lines are added, after some time. It looks whether the destination is
+	// another file or receiver by now, and opens it again then, or always if again is set.
 	look(again bool)
 	// counts are the lines written and dropped since the last call, and the last error.
 	counts() (written, dropped int64, err error)
 	close()
 }
 
-// open opens a destination. A file that cannot be opened is an error; a dead receiver is none.
+// open opens a destination. A file that cannot be opened is an error; a dead receiver is not.
 func (d Destination) open(c *context) (sink, error) {
 	switch d.kind {
 	case toFile:

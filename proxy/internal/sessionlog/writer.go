@@ -61,8 +61,8 @@ func (w *writer) run() {
 	}
 }
 
-// turn writes the lines of all events that there are now. Without settings they wait for the next
-// ones, which may be in force for the loops already.
+// turn writes the lines of all present events. Without settings they wait for the next settings,
+// which may be in force for the loops already.
 func (w *writer) turn() (events int) {
 	if w.settings == nil {
 		return 0
@@ -186,7 +186,7 @@ func (w *writer) reportLosses() {
 	w.unreported, w.err = 0, nil
 }
 
-// change performs the tasks of others, and reports whether that is to end.
+// change performs the tasks that others have given, and reports whether the log is to end.
 func (w *writer) change() (closing bool) {
 	l := w.log
 	l.mu.Lock()
@@ -212,7 +212,7 @@ func (w *writer) change() (closing bool) {
 	return closing
 }
 
-// drop counts the events that nothing is going to be written of.
+// drop counts events that are not going to be written.
 func (w *writer) drop() {
 	for _, r := range w.log.rings {
 		n, _ := r.Drain(0, func([]byte) {})

@@ -193,7 +193,7 @@ func (c *Client) stopLookup() {
 	}
 }
 
-// recheck has the search asked once in a while whether to go on with the step that begins.
+// recheck asks the search now and then whether to go on with the step that begins.
 func (w *worker) recheck(c *Client) {
 	if c.step.Recheck > 0 {
 		w.arm(c, c.step.Recheck)

@@ -76,7 +76,7 @@ type lanes struct {
 // trying is for how many milliseconds packets may fail to take a session.
 func (t *lanes) trying() uint32 { return uint32(laneTrying * t.after / time.Millisecond) }
 
-// SetLane has sessions leave user space by a lane, once they have lasted for a time. With nil no session leaves any more: offers to the
+// SetLane lets sessions leave user space by a lane, once they have lasted for a time. With nil no session leaves any more: offers to the
 // lane are withdrawn, some in each turn of a loop, and sessions that have left by then stay there until [Group.ReturnLane]. Sessions from
 // before are asked as well. The lane is borrowed until the group is closed. Any goroutine but the loops' may call it.
 func (g *Group) SetLane(l *lane.Lane, after time.Duration) {
@@ -353,7 +353,8 @@ const (
 	// laneGap is how long a session that comes back waits for a moment at which nothing of it is on the way. Without one a
 	// sender waits for its retransmission timer.
 	laneGap = 200 * time.Millisecond
-	// laneReturns is how many come back at a time: each has a thread wait for the kernel's grace period.
+	// laneReturns is how many come back at a time: each takes a thread that waits for the kernel's
+	// grace period.
 	laneReturns = 64
 )
 
@@ -526,7 +527,8 @@ const (
 	gapTries = 2
 	// gapLater is how many times later a flow is looked at that has not moved a byte: it waits for its sink.
 	gapLater = 20
-	// gapsAtOnce is how many flows of a loop have a gap made at a time. Each costs its loop a look at both sockets per gapPoll.
+	// gapsAtOnce is for how many flows of a loop a gap is made at a time. Each costs its loop a look
+	// at both sockets per gapPoll.
 	gapsAtOnce = 64
 )
 

@@ -78,8 +78,8 @@ func (w *worker) onLoop(c *laneSession, f func()) {
 	})
 }
 
-// offer lets the lane have the session from now on, and has it looked at later whether it is a flow without a gap. It does nothing if none is to leave
-// any more: the session is going to be withdrawn.
+// offer lets the lane have the session from now on, and looks later whether its flow lacks a gap.
+// It does nothing if no session is to leave any more: the session is going to be withdrawn.
 func (c *laneSession) offer() {
 	w := c.worker()
 	if w.lanes.lane == nil {

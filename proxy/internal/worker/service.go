@@ -52,7 +52,7 @@ type Preread struct {
 	AnyHello bool
 	// Data has the first byte waited for.
 	Data bool
-	// Postgres has the negotiation of PostgreSQL read and answered, in place of Hello and Data; nil: it is not.
+	// Postgres, unless nil, reads and answers PostgreSQL's negotiation, in place of Hello and Data.
 	Postgres *Postgres
 	// First has the client's first bytes looked at until they decide its route, in place of
 	// Hello; nil: they are not.
