@@ -46,16 +46,16 @@ const (
 	// longestNap bounds how long a direction waits before it looks at the rate again,
 	// which may have been changed.
 	longestNap = 250 * time.Millisecond
-	// mostRate is more than one machine's memory moves; from it on there is no limit.
-	// Positions of a lower one do not wrap in less than four years without a byte.
+	// mostRate is more than one machine's memory moves; from it on there is no limit. At lower rates
+	// positions take more than four years without a byte to wrap.
 	mostRate = 1 << 36
 )
 
 // NewBucket returns a bucket of so many bytes a second, full. burst is how many may
 // be moved at once after a time in which nothing was; 0 means as many as a tenth of a
-// second gives, and at least 16 KiB. It is never less than two milliseconds give, lest
-// timers that are late cost a part of the rate. A rate of 0 or less, and one of 64 GiB a
-// second or more, means that there is no limit.
+// second gives, and at least 16 KiB. It is at least two milliseconds' worth, so that late timers do
+// not cost a part of the rate. A rate of 0 or less, and one of 64 GiB a second or more, means that
+// there is no limit.
 func NewBucket(bytesPerSecond, burst int64) *Bucket {
 	b := new(Bucket)
 	b.fill(newSupply(bytesPerSecond, burst))
@@ -188,11 +188,10 @@ func (s *rateClock) least() int64 { return max(min(leastPiece, s.rate/8), 1) }
 // it has not read, and the source notices by its window. It returns waitTokens, and its driver
 // steps it again once it has rested.
 //
-// It reserves no more than it can read: only where bytes have to be waited for does it ask the
-// source how many are queued, so that no direction waits behind a reservation that is not
-// used. The rest of one when the source runs dry, or the sink is full, is given back. Where
-// the question gives 0 a read decides (an end of file, an urgent mark), and its bytes are
-// owed.
+// It reserves no more than it can read: where it has to wait for bytes it asks the source how many are
+// queued, so that no direction waits behind an unused reservation. What is left of a reservation when the
+// source runs dry, or the sink is full, is given back. If no bytes are queued a read decides (an end of
+// file, an urgent mark), and its bytes are owed.
 //
 // A source that is moved by its own Read, or a layer's, cannot be asked, and holds a buffer anyway. There
 // the bytes are reserved after they are read, and wait in the buffer.
@@ -310,8 +309,8 @@ func (d *direction) granted() bool {
 	return true
 }
 
-// look returns how many bytes may be read at once, the most there are if there is no
-// limit now, and how many to reserve at a time.
+// look returns how many bytes may be read at once, the largest number if there is no limit now, and
+// how many to reserve at a time.
 func (w *pacer) look(now int64) (left, piece int64) {
 	left, piece = math.MaxInt64, mostPiece
 	for _, b := range &w.buckets {
@@ -415,7 +414,7 @@ func (d *direction) rest() {
 	d.env().counts.note(rested)
 }
 
-// rested reports whether a direction that rests may go on, and has it do so.
+// rested reports whether a resting direction may go on, and ends its rest if so.
 func (d *direction) rested() bool {
 	w := d.pacer()
 	if !w.of.stopped.Load() && !w.reached(w.clock.now()) {
@@ -464,7 +463,8 @@ func (s *Session) pace() {
 	t.stopped.Store(s.reason != ReasonNone)
 }
 
-// paceEnds has the pacer, if there is one, know how the source is read, and the bytes that were read ahead.
+// paceEnds tells the pacer, if there is one, how the source is read, and which bytes were read
+// ahead.
 func (d *direction) paceEnds() {
 	w := d.pacer()
 	if w == nil {

@@ -26,7 +26,7 @@ type offers struct {
 }
 
 const (
-	// fewOffers are not too many to be copied at once, nor for a map to be left as it is.
+	// fewOffers are few enough to be copied at once, and to leave a map as it is.
 	fewOffers = 4096
 	// offersLeft is the part of the most that is left when the map is made anew.
 	offersLeft = 4
@@ -49,7 +49,7 @@ func (t *offers) forget(s *Driven) {
 	}
 }
 
-// offer returns the offer of a session that is offered, or is only looked at.
+// offer returns the offer of a session that is offered, or only looked at.
 func (s *Driven) offer() *offer {
 	if v := s.drv.viewed; v != nil && s == &v.driven {
 		return &v.offer
@@ -97,7 +97,8 @@ func (s *Driven) Offer(c driver.Carrier) {
 	s.lend()
 }
 
-// Withdraw ends the offer, unless the Carrier has the session already, and reports whether it is here.
+// Withdraw ends the offer, unless the Carrier has the session already, and reports whether the
+// session is here.
 func (s *Driven) Withdraw() bool {
 	if !s.is(offered) {
 		return true
@@ -122,7 +123,8 @@ func (s *Driven) Recall() bool {
 	return here
 }
 
-// Rebind has other limits bind a session that a [driver.Carrier] has: the same ones, but for Of. It is called on the loop's goroutine.
+// Rebind replaces the limits of a session that a [driver.Carrier] has by equal limits with another
+// Of. It is called on the loop's goroutine.
 func (s *Driven) Rebind(to *Limits) {
 	if s.is(carried) {
 		s.limits = to
@@ -149,14 +151,14 @@ func (s *Driven) lend() {
 	}
 }
 
-// rests reports whether nothing is held, by a gate neither, and both sides are waited for.
+// rests reports whether nothing is held, not even by a gate, and both sides are waited for.
 func (s *Driven) rests() bool {
 	const stirred = readable | peerClosed | drained | urgent | gone | raised
 	return s.state&^offered == 0 && (s.a.state|s.b.state)&stirred == 0 && (s.ab.state|s.ba.state)&limited == 0 && s.ab.residue() == 0 && s.ba.residue() == 0
 }
 
-// regain has the session back before a socket is touched, and reports whether it is here. It is called for
-// sessions that are offered.
+// regain takes the session back before a socket is touched, and reports whether it is here. It is
+// called for sessions that are offered.
 func (s *Driven) regain() bool {
 	o := s.offer()
 	switch {
@@ -223,8 +225,9 @@ func (s *Driven) Finish(reset bool, by Side) {
 	s.finish(reason, cause)
 }
 
-// FinishError is Finish of a session that was reset because the connection of a side has failed otherwise, such as by
-// syscall.ETIMEDOUT: its result is as after a read there with this error.
+// FinishError is Finish for a session that was reset because a side's connection has failed
+// otherwise, such as by syscall.ETIMEDOUT: the result is as after a read of that side with this
+// error.
 func (s *Driven) FinishError(at Side, cause syscall.Errno) {
 	if !s.is(carried) {
 		return
@@ -266,7 +269,7 @@ func (s *Driven) endedFirst(by Side) {
 	}
 }
 
-// failedAt notes the side at which the connection has failed, and returns the error of that.
+// failedAt notes the side with the failed connection, and returns its error.
 func (s *Driven) failedAt(by Side, cause syscall.Errno) error {
 	d, p := &s.ab, &s.a
 	if by == SideB {
@@ -278,12 +281,12 @@ func (s *Driven) failedAt(by Side, cause syscall.Errno) error {
 	return opErrorOn(p, "read", cause)
 }
 
-// Return has a session that a [driver.Carrier] has had go on here, with other sockets, which are s's from now on: they are on the
-// loop, and have no Mirror, Rewriter, Gate or Layer. ended are the directions, from a and from b, that have ended meanwhile, one at
-// most: nothing is read from there any more, and nothing written to the other side. last is the side from which the Carrier
-// has had bytes last, SideNone if from neither. The session is not offered any more; [Driven.Offer] does that anew. Return
-// reports false, and the sockets are the caller's still, if no Carrier has the session, or if it is being reset. It is called
-// on the loop's goroutine, and not within a callback of a session's.
+// Return goes on here with a session that a [driver.Carrier] has had. It has new sockets, which s owns from now on: they are
+// on the loop, and have no Mirror, Rewriter, Gate or Layer. ended are the directions, from a and from b, that have ended
+// meanwhile, at most one of them: nothing is read from there any more, and nothing written to the other side. last is the
+// side that sent the Carrier bytes last, SideNone if neither did. The session is no longer offered; call [Driven.Offer]
+// again. Return reports false, and the sockets are the caller's still, if no Carrier has the session, or if it is being
+// reset. It is called on the loop's goroutine, and not within a callback of a session's.
 func (s *Driven) Return(a, b Socket, ended [2]bool, last Side) bool {
 	if !s.is(carried) || s.offer().reason != ReasonNone {
 		return false
@@ -328,8 +331,9 @@ func (s *Driven) returned(d *direction, p *loopSocket, by *Socket, carried int64
 	}
 }
 
-// HalfEnded notes that a direction of a session has ended that a [driver.Carrier] has: its timeout is [Limits.HalfCloseTimeout]
-// from now on. It is called on the loop's goroutine, and does nothing if a direction has ended before, or no Carrier has the session.
+// HalfEnded notes that one direction has ended of a session that a [driver.Carrier] has: the
+// session's timeout is [Limits.HalfCloseTimeout] from now on. It is called on the loop's goroutine,
+// and does nothing if a direction has ended before, or no Carrier has the session.
 func (s *Driven) HalfEnded(source Side) {
 	if s.is(carried) && !s.is(half) {
 		s.halfEnded(source)
@@ -428,9 +432,10 @@ func (d *direction) setEngine(e engineState) {
 	d.state, d.streak, d.mode, d.pipeSize, d.growScore = e.state, e.streak, e.mode, e.pipeSize, e.growScore
 }
 
-// Park moves the session into p, and reports whether it did: not if no [driver.Carrier] has it, while it is being reset, nor while its
-// endpoint may still fail [Limits.FirstByte]. s may be used again then. It is called on the loop's goroutine, and not within a
-// callback of a session's.
+// Park moves the session into p, and reports whether it did. It does not if no [driver.Carrier] has
+// the session, while it is being reset, or while its endpoint may still fail [Limits.FirstByte]. s
+// may be used again then. It is called on the loop's goroutine, and not within a callback of a
+// session's.
 func (s *Driven) Park(p *Parked) bool {
 	if !s.is(carried) || s.state&^(half|offered|carried) != 0 || s.drv.stepping {
 		return false
@@ -529,9 +534,9 @@ func (s *Driven) restore(d *Driver, p *Parked) {
 	}
 }
 
-// Unpark turns the parked session p back into a Driven, s: as if it had never been parked, except that [Driven.Moves] is at most 255 for each
-// direction. c has the session, and owner is notified of its end. It does nothing, and reports false, if p is no session, or the session of s has not
-// ended. It is called on the loop's goroutine.
+// Unpark turns the parked session p back into the Driven s, as if it had never been parked, except that [Driven.Moves] is at most 255 for
+// each direction. c has the session, and owner is notified of its end. It does nothing, and reports false, if p is no session, or the
+// session of s has not ended. It is called on the loop's goroutine.
 func (d *Driver) Unpark(s *Driven, p *Parked, owner Owner, c driver.Carrier) bool {
 	if p.limits == nil || s.drv != nil && !s.is(over) {
 		return false
@@ -546,9 +551,11 @@ func (d *Driver) Unpark(s *Driven, p *Parked, owner Owner, c driver.Carrier) boo
 	return true
 }
 
-// Adopt makes p a session that c has from the begin, such as a session that a former process has left to c. age is its age, idle is how long ago it has moved
-// its last byte; each side has sent something before, and before has the bytes that were spliced and copied until c had it. d counts it from then on, like a parked session of [Driver.StartLimited]. nil limits are the relay's [Config]'s. It
-// is called on the loop's goroutine.
+// Adopt makes p a session that c has from the beginning, such as a session that an earlier process
+// has left to c. age is its age, and idle how long ago it moved its last byte. Each side counts as
+// having sent something, and before has the bytes that were spliced and copied until c had the
+// session. d counts it from then on, like a parked session of [Driver.StartLimited]. nil limits are
+// the relay's [Config]'s. It is called on the loop's goroutine.
 func (d *Driver) Adopt(p *Parked, limits *Limits, c driver.Carrier, age, idle time.Duration, before *Result) {
 	if limits == nil {
 		limits = &d.relay.limits
@@ -569,7 +576,7 @@ type viewed struct {
 	of     *Parked
 }
 
-// view returns the session of p for as long as nothing else is looked at: only to be looked at.
+// view returns the session of p, only to be looked at, and only until something else is.
 func (d *Driver) view(p *Parked, c driver.Carrier) *Driven {
 	if d.viewed == nil {
 		d.viewed = new(viewed)
@@ -580,7 +587,7 @@ func (d *Driver) view(p *Parked, c driver.Carrier) *Driven {
 	return &v.driven
 }
 
-// keep keeps the time that a look has found out, if s is only looked at.
+// keep stores the time that a look has found out, if s is only looked at.
 func (v *viewed) keep(s *Driven, moved uint32) {
 	if v != nil && s == &v.driven {
 		v.of.active, v.of.moved = s.active, moved

@@ -52,7 +52,7 @@ type Config struct {
 
 	// LegsAfter has the results of sessions that lasted at least so long carry the kernel's account of their
 	// TCP connections, [Result.Legs]: by a system call for each at the end, or up to three where packets came
-	// out of order. It also has the sessions on goroutines count their [Waits]. 0 means none.
+	// out of order. Sessions on goroutines also count their [Waits] then. 0 means none.
 	LegsAfter time.Duration
 
 	// Gather is how long a loop lets bytes gather before it looks for them, at most,
@@ -63,7 +63,7 @@ type Config struct {
 	promote, demote threshold // for tests
 }
 
-// A threshold is so many reads in a row of that size, after which a direction turns to the other engine.
+// A threshold is how many reads in a row of which size turn a direction to the other engine.
 // docs/library.md has the measurements behind both.
 type threshold struct{ bytes, reads int }
 

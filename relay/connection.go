@@ -174,7 +174,7 @@ func newEnd(rw any, leg *legState, u *unwrapped) end {
 // connect gives d its ends, its thresholds, its leases and the mode to start in.
 // A descriptor that is written from an end moved by its own Read is moved by its
 // own Write: the direction waits in Read, and must hold nothing there.
-// err is the error of the first read, which is not made then.
+// err takes the place of the first read.
 func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end, err error) {
 	ends.env, ends.copied = env, bufferSize
 	d.link, d.pipeSize = ends, defaultPipe

@@ -25,8 +25,8 @@ import (
 // Reaching the end of src is no error. An error of a connection is a
 // [*net.OpError], an error of a file an [*os.PathError]; the error of any other Read or Write is returned as
 // it is. After an error of src all bytes read have been delivered. After one of dst the bytes that were
-// read and not taken are gone, as with io.Copy; [Relay.Move] counts them. Without a dst or a src the error names it, and
-// wraps os.ErrInvalid.
+// read and not taken are gone, as with io.Copy; [Relay.Move] counts them. If dst or src is nil the error
+// says which, and wraps os.ErrInvalid.
 func (r *Relay) Copy(dst io.Writer, src io.Reader) (int64, error) {
 	return r.copyFor(context.Background(), dst, src)
 }
@@ -93,7 +93,7 @@ type plan struct {
 	limit    *io.LimitedReader // to be told what remains
 }
 
-// plan makes the plan of a copy, unless the copy has ended by that.
+// plan makes the plan of a copy, unless making it has ended the copy.
 //
 //go:noinline
 func (r *Relay) plan(ctx context.Context, dst io.Writer, src io.Reader, f *Flow, p *plan) (ended bool, err error) {
@@ -244,9 +244,9 @@ func (e end) mayDelegate() bool {
 // then, and [context.Cause] of ctx.
 //
 // The end of ctx sets the deadlines of both ends to the past, where they have deadlines, to end a call
-// that waits. They stay so: a caller that goes on with an end sets another one. The Read of a reader, and
-// the Write of a writer, without deadlines is waited for; of a regular file there are up to 16 MiB. What
-// was read and not taken by dst is gone, as after an error of dst. Without a ctx the error wraps os.ErrInvalid.
+// that waits. They stay so: a caller that goes on with an end sets another one. CopyContext waits for a Read or
+// Write of an end without deadlines, and for up to 16 MiB of a regular file. What was read and not taken by dst
+// is gone, as after an error of dst. Without a ctx the error wraps os.ErrInvalid.
 func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (int64, error) {
 	if err := r.copiesUntil(ctx, dst, src); err != nil {
 		return 0, err
@@ -277,7 +277,7 @@ func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (
 // filePart is how much of a file is sent before the context is asked again, in bytes.
 const filePart = 16 << 20
 
-// copyUntil is Copy that asks ctx between calls that no deadline ends.
+// copyUntil is Copy, and looks at ctx between calls that no deadline ends.
 func (r *Relay) copyUntil(ctx context.Context, dst io.Writer, src io.Reader) (n int64, err error) {
 	limited, _ := src.(*io.LimitedReader)
 	from := src

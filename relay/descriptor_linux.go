@@ -94,8 +94,8 @@ func wholeMessages(r io.Reader) io.Reader {
 
 type unixMessages struct{ *net.UnixConn }
 
-// Read returns io.ErrShortBuffer, and nothing of the message, if the message is longer than a whole buffer. Where a copy
-// of n bytes wants less, it gets that as from io.CopyN.
+// Read returns io.ErrShortBuffer, and nothing of the message, if the message is longer than a whole
+// buffer. A copy of n bytes that wants only a part gets it, as from io.CopyN.
 func (c unixMessages) Read(p []byte) (int, error) {
 	if len(p) < bufferSize {
 		return c.UnixConn.Read(p)
@@ -144,9 +144,9 @@ func (d *descriptor) recv(p []byte) (int, error) {
 	return sys.Read(d.fd, p)
 }
 
-// stopped reports whether an EAGAIN of a read was none. It is asked before each wait, as the
-// runtime's poller does not report urgent data; a question about the mark costs less than the
-// wait that follows.
+// stopped reports whether the source can be read although a read answered EAGAIN. It is asked
+// before each wait, as the runtime's poller does not report urgent data; a question about the mark
+// costs less than the wait that follows.
 func (d *descriptor) stopped() bool {
 	if d.kind != tcpSocket {
 		return false
@@ -367,7 +367,8 @@ func quietSocket(fd int) bool {
 
 func (p *loopSocket) quiet() bool { return quietSocket(int(p.fd)) }
 
-// unacknowledged is how many bytes a reset would throw away: none of a unix socket, which has none.
+// unacknowledged is how many bytes a reset would throw away. For a unix socket, which knows no
+// reset, that is none.
 func (p *loopSocket) unacknowledged() int {
 	if !p.is(tcp) {
 		return 0
@@ -375,7 +376,8 @@ func (p *loopSocket) unacknowledged() int {
 	return unacknowledged(int(p.fd))
 }
 
-// unacknowledged is how many bytes the peer of a TCP socket has not acknowledged; 0 also if it has been reset, and if the kernel does not say that.
+// unacknowledged is how many bytes the peer of a TCP socket has not acknowledged; 0 also if it has
+// been reset, and if the kernel does not say.
 func unacknowledged(fd int) int {
 	state, err := sys.TCPState(fd)
 	if err != nil || state == sys.TCP_CLOSE {

@@ -422,8 +422,8 @@ func reasonOf(err error) Reason {
 	return ReasonError
 }
 
-// refused reports whether err says that the kernel or a sandbox will not do this
-// operation on these descriptors, rather than that it failed.
+// refused reports whether err means that the kernel or a sandbox refuses this operation on these
+// descriptors, and not that it failed.
 func refused(err error) bool {
 	switch err {
 	case syscall.EINVAL, syscall.ENOSYS, syscall.EPERM, syscall.EOPNOTSUPP, syscall.EXDEV, syscall.EBADF:
@@ -516,7 +516,7 @@ type sink interface {
 	send(p []byte) (int, error)
 	// drain splices once out of the pipe.
 	drain(c splicePipe, max int) (int, error)
-	// closeWrite passes on an end of file; errNoHalfClose if there is no way to.
+	// closeWrite passes on an end of file, or returns errNoHalfClose if that is impossible.
 	closeWrite() error
 }
 
@@ -577,7 +577,7 @@ func (systemClock) now() int64 { return int64(time.Since(clockBase)) }
 
 func (systemClock) afterFunc(d time.Duration, f func()) timer { return time.AfterFunc(d, f) }
 
-// An ending is the last of a direction, after its driver has stopped.
+// An ending is a direction's last moves, after its driver has stopped.
 type ending struct {
 	*direction
 	reason                   Reason
@@ -611,8 +611,8 @@ func (e ending) flushAndAbandon(held bool) {
 
 // over says how the direction ended, and reports whether the connection that it
 // writes to must be reset: because the source's end of file was not passed on, or
-// because the source has failed since. A direction that the other one's end has ended
-// (directionEnded) has passed on none, but may have lost nothing either.
+// because the source has failed since. A direction may also have ended because the other did
+// (directionEnded). It has passed on no end of file then, but may have lost nothing either.
 func (e ending) over() (resetSink bool) {
 	if !e.is(ended) {
 		reason := e.reason

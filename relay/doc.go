@@ -14,7 +14,7 @@
 // of memory for a session do not matter. A [Driver] drives sessions on an event loop (package loop), each a [Driven] of
 // less than 300 bytes without a goroutine. It is for programs with thousands of connections, most of them idle or with
 // small messages, that accept and connect on the loop as well: it takes descriptors only, of stream sockets, on
-// Linux, and nothing that is done beside it on the loop's goroutine may wait. The load balancer uses it. What such a
+// Linux, and nothing else on the loop's goroutine may wait. The load balancer uses it. What such a
 // program may put into a session is in package relay/driver. Both drive the same state machine by the same [Config].
 //
 // Everything exported here is safe for concurrent use unless it says otherwise.

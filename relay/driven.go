@@ -188,7 +188,7 @@ func (s *Driven) Ready(which uint8, events loop.Events) {
 	}
 }
 
-// advance moves, and has more gather where that pays.
+// advance moves, and lets more bytes gather where that pays.
 func (s *Driven) advance() {
 	before := s.spliced()
 	s.move()
@@ -197,7 +197,7 @@ func (s *Driven) advance() {
 	}
 }
 
-// spliced is how much has been, both ways.
+// spliced is how many bytes were spliced, both ways.
 func (s *Driven) spliced() int64 { return s.ab.spliced.Load() + s.ba.spliced.Load() }
 
 // checkPeerFailure ends the session if a socket has failed and no direction would notice, because
@@ -551,7 +551,7 @@ func (s *bToA) aborted() bool                            { return s.b.aborted() 
 func (s *bToA) queued() int                              { return s.b.queued() }
 func (s *bToA) transfer(int) (int, string, error)        { return 0, "", errNoTransfer }
 
-// sessionOf returns the session that a direction is of.
+// sessionOf returns the session of a direction.
 func sessionOf(d *direction) *Driven {
 	switch l := d.link.(type) {
 	case *aToB:
@@ -584,9 +584,9 @@ type Socket struct {
 	// end of the session, which must not have more than a read's, 64 KiB.
 	Ahead []byte
 
-	// Gate holds the bytes that come from the socket back, also those in Ahead, except the first Free bytes, where Moved does not count;
-	// nil: nothing does. Bytes that were sent as urgent data are bytes of the stream until it is open. Only one of the
-	// two sockets may have one, without a Layer.
+	// Gate holds back the bytes that come from the socket, including Ahead, except the first Free
+	// bytes; Moved does not count here. nil: nothing holds them back. Until the gate is open, urgent
+	// data become bytes of the stream. Only one of the two sockets may have one, without a Layer.
 	Gate driver.Gate
 	Free int
 
@@ -594,12 +594,13 @@ type Socket struct {
 	// it the bytes of Moved. A mirror that was not started gets nothing, and has ended with [driver.MirrorError].
 	Mirror *Mirror
 
-	// Rewriter changes the bytes that come from the socket, also those in Ahead; nil: nothing does.
-	// Moved must be 0 then, for it would miss these bytes. Hold is how long a byte may be held back, at
-	// least, before it goes on though no further bytes have come; twice that, at most. Below 0: until they come, or the session ends.
+	// Rewriter changes the bytes that come from the socket, including Ahead; nil: nothing does.
+	// Moved must be 0 then, for it would miss these bytes. A byte that is held back goes on after Hold
+	// at least, and twice Hold at most, even if no further bytes have come. Below 0: it waits for
+	// further bytes, or the session's end.
 	Rewriter driver.Rewriter
 	Hold     time.Duration
-	// Transform is a Rewriter that works on other goroutines; nil: there is none. It is in place of Rewriter.
+	// Transform, in place of Rewriter, works on other goroutines; nil: there is none.
 	Transform driver.Transform
 }
 
@@ -660,7 +661,8 @@ func (s *Driven) nextTimeout() (left time.Duration, what Reason) {
 	})
 }
 
-// seed is the session's own random number, which decides its lifetime: of a's first socket. A session that has come back keeps it.
+// seed is the session's own random number, from a's first socket; it decides the session's
+// lifetime. A session that has come back keeps it.
 func (s *Driven) seed() int64 {
 	if o := s.ab.rare.Load(); o != nil && o.seed != 0 {
 		return o.seed
@@ -668,8 +670,8 @@ func (s *Driven) seed() int64 {
 	return s.started ^ int64(s.a.id)<<20
 }
 
-// Idle returns for how long no byte has moved; after one direction has ended, since then
-// if that was later. After the session's end it means nothing.
+// Idle returns for how long no byte has moved, or since one direction has ended if that was later.
+// After the session's end it means nothing.
 func (s *Driven) Idle() time.Duration {
 	if s.drv == nil {
 		return 0

@@ -124,7 +124,8 @@ func (r *Relay) ready() error {
 	return nil
 }
 
-// copies returns why nothing can be copied. It is not part of its caller's frame, which waits.
+// copies returns why nothing can be copied. It is not inlined: its caller's frame stays on the
+// stack while the copy waits.
 //
 //go:noinline
 func (r *Relay) copies(dst io.Writer, src io.Reader) error {

@@ -35,7 +35,7 @@ func (d *direction) gate() driver.Gate {
 	return d.rareState().gate
 }
 
-// shut reports whether the direction's next byte is a gate's to let pass.
+// shut reports whether the direction's next byte has to wait for a gate.
 func (d *direction) shut() bool { return d.gate() != nil && d.rareState().remain == 0 }
 
 // atGate reports whether move asks the gate. It and ask are calls, for the frame of move is on the stack of every idle session.
@@ -111,7 +111,7 @@ func (s *Driven) openGate(d *direction) {
 	}
 }
 
-// stir has a direction find out whether it may go on now.
+// stir lets a direction find out whether it may go on now.
 func (s *Driven) stir(d *direction) {
 	s.socketOf(d).set(readable, true)
 	s.recall()
@@ -124,8 +124,8 @@ func (s *Driven) opposite(d *direction) *direction {
 	return &s.ab
 }
 
-// unlimit ends what a gate has to do with the direction. A session that has had one takes no more memory than any other, so that it
-// can be a [Parked].
+// unlimit frees what a direction has for its gate. After that the session takes no more memory than
+// any other, so it can become a [Parked].
 func (d *direction) unlimit() {
 	d.set(limited, false)
 	o := d.rareState()

@@ -182,8 +182,8 @@ func (y *layered) send(p []byte) (int, error) {
 	return n, err
 }
 
-// closeWrite has the layer say that no more comes; EAGAIN if the socket has not taken all yet. The socket
-// itself is not shut: the layer's peer may have something to say of its own.
+// closeWrite makes the layer say that no more comes; EAGAIN if the socket has not taken all yet.
+// The socket itself is not shut: the layer's peer may have something to say of its own.
 func (y *layered) closeWrite() error {
 	if !y.shut {
 		y.shut = true
@@ -200,8 +200,8 @@ func (y *layered) closeWrite() error {
 	return nil
 }
 
-// end is the end of the session, which closes the socket next. It reports whether that is an orderly one for
-// the peer.
+// end is the end of the session, which closes the socket next. It reports whether the end is
+// orderly for the peer.
 func (y *layered) end() (orderly bool) { return y.closeWrite() == nil }
 
 // flush writes what the socket takes of the layer's bytes.
@@ -223,7 +223,8 @@ func (y *layered) flush() error {
 	return nil
 }
 
-// keep has the rest, if there is one, in memory of its own size, and leaves the driver's to others.
+// keep moves the rest, if there is any, into memory of its own size, and leaves the driver's memory
+// to others.
 func (y *layered) keep() {
 	if cap(y.out) == maxScratch {
 		rest := append([]byte(nil), y.out[y.sent:]...)
@@ -261,9 +262,10 @@ func (y *layered) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Read implements [net.Conn] for the layer. A peer that has the layer answer, as by a KeyUpdate of TLS, and does
-// not read the answers, is not read either: so there are no more bytes for it than one write of the session leaves,
-// and the answers to one Read. The next event of its socket is that there is room.
+// Read implements [net.Conn] for the layer. A peer may make the layer answer, as by a KeyUpdate of
+// TLS. While it does not read the answers it is not read either, so the bytes for it are at most
+// what one write of the session leaves and the answers to one Read. The next event of its socket is
+// that there is room.
 func (y *layered) Read(p []byte) (int, error) {
 	if y.behind() {
 		return 0, syscall.EAGAIN

@@ -20,7 +20,7 @@ type Limits struct {
 	// that IdleTimeout stays in force.
 	HalfCloseTimeout time.Duration
 	// MaxLifetime ends a session of that age, or up to LifetimeJitter of it earlier,
-	// by a share that each session has of its own: sessions that began together do
+	// by a random share for each session: sessions that began together do
 	// not all end together. The jitter is at least 0 and at most 1.
 	MaxLifetime    time.Duration
 	LifetimeJitter float64

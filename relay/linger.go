@@ -16,8 +16,8 @@ import (
 // (net/ipv4/tcp.c, __tcp_close). So a session waits for both, after its last move.
 
 const (
-	// lingerMost is how long a session with a side that is over goes on while the other side takes nothing. It is not told of a
-	// reset until then, so that is not long.
+	// lingerMost is how long a session with a side that is over goes on while the other side takes
+	// nothing. That side does not learn of the reset until then, so this is not long.
 	lingerMost = 5 * time.Second
 	// Acknowledgements raise no event, so they are looked for, at first after lingerLeast, and then half as often each time.
 	lingerLeast   = time.Millisecond
@@ -37,7 +37,8 @@ type lingering struct {
 // outlived reports whether the session lingers.
 func (s *Driven) outlived() bool { return len(s.drv.lingering) > 0 && s.drv.lingering[s] != nil }
 
-// survivor returns the direction of a session with one failed side that reads there, and the other side; nil: there is none.
+// survivor returns, for a session with one failed side, the direction that reads there, and the
+// other side; nil: there is none.
 func (s *Driven) survivor() (from *direction, dead, to *loopSocket) {
 	from, dead, to = &s.ba, &s.b, &s.a
 	switch culprit(&s.ab, &s.ba) {
@@ -183,8 +184,9 @@ func (s *Driven) layerAt(p *loopSocket) *layered {
 	return y
 }
 
-// outlive is what a failed side has in place of an interruption of both: the direction that reads there goes on until it ends by itself, as it does
-// unless the other side takes nothing for too long. It needs cutting, and reports whether that is so.
+// outlive lets the session outlive a failed side, in place of an interruption of both, and reports
+// whether it does: the direction that reads there goes on until it ends by itself, unless the other
+// side takes nothing for too long. It needs cutting.
 func (s *Session) outlive(side Side) bool {
 	dead, to := &s.b, &s.a
 	switch {

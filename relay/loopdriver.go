@@ -181,7 +181,7 @@ func (d *Driver) late(dir *direction) bool {
 	return sessionOf(dir).socketOf(dir).is(readable) && d.loop.Late()
 }
 
-// letGo takes the lease in hand from a direction, unless bytes are in it.
+// letGo takes the lease in hand from a direction, unless it holds bytes.
 func (d *Driver) letGo(dir *direction) {
 	switch {
 	case dir.held.residue() > 0:
@@ -310,8 +310,8 @@ type bulkTracker struct {
 const (
 	censusPeriod = 4 * time.Millisecond
 	bulkMove     = 16 << 10
-	// fewBulk are so few that to wait for their bytes costs more than it saves, and
-	// gatherShare is how long to wait for each of more.
+	// With at most fewBulk sessions of bulk, waiting for their bytes costs more than it saves.
+	// gatherShare is how long to wait for each one more.
 	fewBulk     = 8
 	gatherShare = 25 * time.Microsecond
 )
@@ -331,8 +331,7 @@ func (c *bulkTracker) note(s *Driven, now int64) {
 	}
 }
 
-// gather is called when a session has moved bulk, and has the loop let more of it
-// gather if many do.
+// gather is called when a session has moved bulk. If many do, it lets more bytes gather.
 func (d *Driver) gather(s *Driven) {
 	d.bulk.note(s, d.loop.Now())
 	if n := max(d.bulk.last, d.bulk.now); n >= fewBulk && d.relay.cfg.Gather > 0 {

@@ -122,9 +122,11 @@ func (p *loopSocket) wroteSome(n, m int, err error) {
 	}
 }
 
-// recvMarked is recv of a direction, but that an urgent byte of TCP is read alone, so that it can be sent as one. It must not be dropped where
-// it is read (SO_OOBINLINE). An urgent byte that a gate lets pass is a byte of the stream, as the gate has seen it. A read stops at the mark, and the next one begins there: [loop.Urgent] comes with, or before, the event that
-// the next read needs.
+// recvMarked is recv of a direction, except that an urgent byte of TCP is read alone, so that it
+// can be sent as urgent. The source must have SO_OOBINLINE, or the byte is dropped. An urgent byte
+// that a gate lets pass is a byte of the stream, as the gate has seen it. A read stops at the mark,
+// and the next one begins there: [loop.Urgent] comes with, or before, the event that the next read
+// needs.
 func (d *direction) recvMarked(from *loopSocket, p []byte) (int, error) {
 	if from.state&(urgent|readable|tcp) != urgent|readable|tcp || d.mode == rewriting || d.is(limited) || !from.atMark() {
 		return from.recv(p)

@@ -90,8 +90,8 @@ func (p *loopSocket) peek(spliceErr error) (int, error) {
 	return n, nil
 }
 
-// stoppedAtMark reports whether an EAGAIN of a socket with reported urgent data is none; see
-// the function of that name.
+// stoppedAtMark reports whether a socket with reported urgent data can be read in spite of EAGAIN;
+// see the function of that name.
 func (p *loopSocket) stoppedAtMark(err error) bool {
 	return err == syscall.EAGAIN && p.is(urgent) && p.is(tcp) && stoppedAtMark(int(p.fd))
 }
@@ -170,8 +170,8 @@ func (p *loopSocket) lowerMark() {
 	_ = sys.SetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
 }
 
-// giveUpAfter has the kernel give the connection up, with ETIMEDOUT, once bytes were not acknowledged, or not sent for want of a
-// window, for so long.
+// giveUpAfter makes the kernel give the connection up, with ETIMEDOUT, when bytes were not
+// acknowledged, or not sent for want of a window, for that long.
 func (p *loopSocket) giveUpAfter(d time.Duration) {
 	if p.is(tcp) {
 		ms := max(1, min(d.Milliseconds(), math.MaxInt32))

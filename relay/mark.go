@@ -33,8 +33,7 @@ type lowWaterMark struct {
 }
 
 const (
-	// markPipe is the pipe from which on the mark pays: with one of 256 KiB it
-	// brought nothing.
+	// markPipe is the smallest pipe for which a mark pays: with 256 KiB it brought nothing.
 	markPipe = 1 << 20
 	// markProof is how much a direction moves before it counts as proven bulk. It
 	// doubles each time that the guard has to lower the mark: a flow of bursts, or

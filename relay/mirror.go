@@ -10,10 +10,9 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// A Mirror has a second socket, the shadow's, sent the bytes that one side of a session on a
-// loop sends: by tee(2) where the session splices, so that they do not enter the process, and
-// by a write of their own where it copies. The session never waits for it, and is not affected
-// by it, but for the moments in which that has no room: a shadow that cannot keep up ends its mirror.
+// A Mirror sends the bytes of one side of a session on a loop to a second socket, the shadow's, too: by tee(2) where the session
+// splices, so that they do not enter the process, and by a write of their own where it copies. The session never waits for it: a
+// shadow that cannot keep up ends its mirror.
 //
 // The bytes that the shadow has not taken yet are in at most two leased pipes, or, if they are copied and there is no pipe, in a
 // buffer of 256 KiB at most; an idle mirror has none of them.
@@ -65,9 +64,9 @@ func (m *Mirror) is(s mirrorState) bool { return m.state&s != 0 }
 
 // StartMirror begins a mirror while its shadow is being connected to: its owner calls
 // [Mirror.Connected] or [Mirror.Refused] later, and passes the mirror with the session's socket
-// before ([Socket.Mirror]). Bytes are undelivered for patience at least before the mirror ends
-// for them, and for twice that at most; that counts from the first byte, connected or not. A mirror that is given neither
-// Connected nor Refused ends with [driver.MirrorLate] when the patience is over after its session's end, even without a byte.
+// before ([Socket.Mirror]). The mirror ends when bytes have stayed undelivered for patience at least, and twice that at most;
+// that counts from the first byte, connected or not. A mirror that is given neither Connected nor Refused ends with
+// [driver.MirrorLate] when the patience is over after its session's end, even without a byte.
 func (d *Driver) StartMirror(m *Mirror, patience time.Duration, owner MirrorOwner) {
 	*m = Mirror{drv: d, owner: owner, patience: patience, socket: loopSocket{fd: -1}}
 	d.mirrors++
@@ -149,9 +148,9 @@ func (d *direction) mirror() *Mirror {
 	return o.mirror
 }
 
-// setMirror mirrors the bytes of a socket, also bytes read before. Of a layer's they are
-// none of the session's, and rewritten bytes are mirrored as rewritten. The mirror's observer sees
-// the bytes of back, the opposite direction.
+// setMirror mirrors the bytes of a socket, also bytes read before. With a layer these are the bytes
+// inside the layer, and rewritten bytes are mirrored as rewritten. The mirror's observer sees the
+// bytes of back, the opposite direction.
 func (d *direction) setMirror(s *Socket, back *direction) {
 	m := s.Mirror
 	if m == nil || m.is(mirrorOver) {
@@ -184,7 +183,7 @@ type observing struct {
 	pinned bool // likewise
 }
 
-// observe has the observer of a mirror see a direction's bytes.
+// observe lets the observer of a mirror see a direction's bytes.
 func (d *direction) observe(m *Mirror) {
 	d.rareState().answers = &observing{mirror: m, mode: d.mode, pinned: d.is(pinned)}
 	d.set(observed, true)
@@ -287,7 +286,8 @@ func (m *Mirror) dismiss(complete bool) {
 	o.Ended(complete)
 }
 
-// What observers see of shadows in one turn of the loop: so much of each, and of all of them. The rest waits in the kernel.
+// How much observers see of each shadow, and of all shadows, in one turn of the loop. The rest
+// waits in the kernel.
 const (
 	hearBytes    = 16 << 10
 	hearAllBytes = 64 << 10

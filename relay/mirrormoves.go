@@ -293,7 +293,7 @@ func (m *Mirror) close() {
 
 // Of the bytes that a session's pipe holds the mirror may take only a part, for its pipe is full by slots. Then the session's
 // sink gets that part first, since tee(2) begins at the first unread byte, and the mirror takes the rest after it, once its own
-// pipe was drained, or into a second one. It is behind if there is no room then: the session never waits for it.
+// pipe was drained, or into a second one. If there is no room then, the mirror is behind: the session never waits for it.
 
 // offer gives the mirror, if there is one, the n bytes at the head of a session's pipe, and returns how many of them the sink
 // may get before the next offer: all, if there is no mirror any more.
@@ -410,7 +410,8 @@ func (m *Mirror) store(b []byte) int {
 	return n
 }
 
-// growBuffer has what is kept in a buffer of at least so many bytes. It reports false where there is no memory for one.
+// growBuffer moves the kept bytes into a buffer of at least so many bytes. It reports false if
+// there is no memory for one.
 func (m *Mirror) growBuffer(need int) bool {
 	size := 1 << bits.Len(uint(max(need, smallBuffer)-1))
 	larger := m.drv.slot(size)
@@ -459,9 +460,9 @@ func (m *Mirror) dropBuffer() {
 	}
 }
 
-// A mirrorRuns is the way in which the bytes of a mirror's pipes came there, in their order: lengths of runs, positive for
-// bytes by tee(2), negative for bytes that were written. There are no more runs than
-// the pipes have slots.
+// A mirrorRuns notes how the bytes in a mirror's pipes came there, in their order: as lengths of
+// runs, positive for bytes by tee(2), negative for written bytes. There are no more runs than the
+// pipes have slots.
 type mirrorRuns []int32
 
 // reset forgets all. What a mirror needs as a rule stays with it, so that its moves allocate nothing.

@@ -134,7 +134,7 @@ const (
 	datagrams
 )
 
-// copyBuffer is the size of io.Copy's buffer, which code outside has come to expect.
+// copyBuffer is the size of io.Copy's buffer, which other code has come to expect.
 const copyBuffer = 32 << 10
 
 // framingOf returns the framing of an end. Its type says it: the address of a wrapper is its connection's, and

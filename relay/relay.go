@@ -188,7 +188,7 @@ func CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
 //
 // The result has the methods of a [*net.TCPConn] that programs look for by an assertion: CloseRead, CloseWrite, SetLinger,
 // SetNoDelay, SetKeepAlive, SetKeepAlivePeriod, SetKeepAliveConfig, SetReadBuffer, SetWriteBuffer, SyscallConn, and NetConn, which returns
-// conn. They return errors.ErrUnsupported if conn has them not. File and MultipathTCP are conn's alone: ask NetConn().
+// conn. They return errors.ErrUnsupported if conn lacks them. File and MultipathTCP are conn's alone: ask NetConn().
 //
 // No other [Relay] has a Wrap: nearly all that a Config says, its timeouts and hooks, is for sessions, and a copy would not follow it. Code that wants
 // another Engine or other Pipes calls [Relay.Copy]; code that wants timeouts joins the connections by [Relay.Join], or sets deadlines.
@@ -247,7 +247,7 @@ func (r *running) remove(s *Session) {
 	}
 }
 
-// close has add refuse, and returns the sessions that run.
+// close makes add refuse from now on, and returns the sessions that run.
 func (r *running) close() (all []*Session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -289,8 +289,8 @@ type Hooks struct {
 	Ended func(s *Session, res Result, err error)
 }
 
-// Conns returns the connections that the session joins. They are its own: only their addresses and
-// what wrappers of the caller's have besides may be asked for.
+// Conns returns the connections that the session joins. The session owns them: a caller may only
+// ask for their addresses, and for what its own wrappers have besides.
 func (s *Session) Conns() (a, b net.Conn) { return s.a.conn, s.b.conn }
 
 // switchTo changes how the next reads go.

@@ -28,7 +28,7 @@ type Result struct {
 	Legs *Legs
 }
 
-// A Side is one of the two that a session has joined.
+// A Side is one of the two sides of a session.
 type Side uint8
 
 const (
@@ -233,15 +233,16 @@ func (r Reason) String() string {
 type Leg struct {
 	// Known says that the kernel was asked and has answered. Else all that follows is zero, and means nothing.
 	Known bool
-	// Busy is the time in which bytes for the peer were outstanding, sent or not; PeerWindow and SendBuffer are
-	// the parts of it in which the peer's window, or the size of our send buffer, kept back the next.
+	// Busy is the time in which bytes for the peer were outstanding, sent or not; PeerWindow and
+	// SendBuffer are the parts of it in which the peer's window, or the size of our send buffer, kept
+	// further bytes back.
 	Busy, PeerWindow, SendBuffer time.Duration
 	// RTT is the smoothed round-trip time, with the peer's delay of its acknowledgments, and MinRTT the least
 	// of the last minutes. ReceiverRTT is the estimate from bytes that come in, with the pauses of their
 	// sender. 0: there was none.
 	RTT, MinRTT, ReceiverRTT time.Duration
-	// DeliveryRate is that at which the peer last acknowledged, in bytes a second; AppLimited says that there
-	// was too little to be sent to find out more. 0: unknown.
+	// DeliveryRate is the rate at which the peer last acknowledged, in bytes a second; AppLimited says
+	// that too little was sent to find out more. 0: unknown.
 	DeliveryRate int64
 	AppLimited   bool
 	// Sent is the payload bytes that were sent, retransmissions included, and Received the payload bytes that came.

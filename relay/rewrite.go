@@ -25,8 +25,8 @@ type rewrite struct {
 	dropped         bool       // what is held back is not delivered: its source, or the Rewriter, has failed
 }
 
-// setRewriter has the bytes of a socket rewritten, those read before included. It comes before setMirror. The direction
-// has failed after it if the Rewriter has wrong bounds.
+// setRewriter sets a Rewriter for the bytes of a socket, including bytes read before. It comes
+// before setMirror. If the Rewriter has wrong bounds the direction has failed after it.
 func (d *direction) setRewriter(s *Socket) {
 	if s.Transform != nil {
 		d.setTransform(s)
@@ -144,7 +144,7 @@ func (r *rewrite) read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// releaseHeld has what is held back delivered. Nothing else is held.
+// releaseHeld delivers what is held back. Nothing else is held.
 func (d *direction) releaseHeld(r *rewrite) wait {
 	if err := d.wholeBuffer(); err != nil {
 		return d.fail("lease buffer for", sideSource, err)
@@ -203,7 +203,8 @@ func (d *direction) heldBack() int {
 	return r.held + len(r.ahead)
 }
 
-// endRewrite has what is held back delivered at the end of file. It returns waitDone when there is nothing left.
+// endRewrite delivers what is held back at the end of file. It returns waitDone when there is
+// nothing left.
 func (d *direction) endRewrite() wait {
 	r := d.rareState().rewrite
 	switch {
@@ -216,8 +217,8 @@ func (d *direction) endRewrite() wait {
 	return waitTurn
 }
 
-// flushHeldBack is a part of flush. A source that has failed has what is held back dropped: what would have followed is not
-// known, and its bytes' receiver is reset.
+// flushHeldBack is a part of flush. If the source has failed, what is held back is dropped: what
+// would have followed is not known, and the receiver is reset.
 func (d *direction) flushHeldBack() {
 	r := d.rareState().rewrite
 	if r.dropped || r.held == 0 || d.residue() > 0 || r.Rewriter == nil {
@@ -258,7 +259,7 @@ func (d *direction) setTransform(s *Socket) {
 	s.Transform.Begin(func() { _ = loop.Post(woken) }) // a loop that is closed has no sessions
 }
 
-// woken is called on the loop after a wake, which may be one of a session that is over.
+// woken is called on the loop after a wake. The session may be over by then.
 func (r *rewrite) woken() {
 	if r.transform.closed {
 		return
@@ -319,7 +320,7 @@ func (d *direction) fillTransformed(r *rewrite) wait {
 	return w
 }
 
-// takeTransformed has the bytes that the Transform has ready delivered. Nothing else is held.
+// takeTransformed delivers the bytes that the Transform has ready. Nothing else is held.
 func (d *direction) takeTransformed(r *rewrite) wait {
 	if err := d.wholeBuffer(); err != nil {
 		return d.fail("lease buffer for", sideSource, err)
@@ -346,7 +347,8 @@ func (d *direction) takeTransformed(r *rewrite) wait {
 	return waitTurn
 }
 
-// quiet has the Transform decide about the bytes that it holds back, since nothing has come for a while.
+// quiet lets the Transform decide about the bytes that it holds back, since nothing has come for a
+// while.
 func (r *rewrite) quiet() {
 	t := &r.transform
 	if t.busy || r.due || r.dir.is(eofSeen) {

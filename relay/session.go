@@ -184,7 +184,7 @@ func (s *Session) Start(ended func(Result, error)) error {
 	return nil
 }
 
-// begin prepares both directions to be driven, if there is a context for that.
+// begin prepares both directions to be driven, if there is a context.
 func (s *Session) begin(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return ErrRan
@@ -234,7 +234,7 @@ func (s *Session) refuse() {
 	s.b.close()
 }
 
-// missing returns the error of an argument that the session has not got.
+// missing returns the error of a missing argument.
 func (s *Session) missing(hasContext bool) error {
 	switch {
 	case s.a.onLoop || s.b.onLoop:
@@ -391,7 +391,7 @@ func (s *Session) cutBy(reason Reason, cause error, side Side) bool {
 	return first
 }
 
-// interruptBoth has both directions stop. It needs cutting.
+// interruptBoth makes both directions stop. It needs cutting.
 func (s *Session) interruptBoth() {
 	s.outlived = false
 	if s.unwait != nil {
@@ -415,7 +415,7 @@ func (s *Session) interruptBoth() {
 const closeGrace = time.Second
 
 // closeStuck closes the wrapped connections of a session that was cut and has not stopped, and, if that does not
-// end their calls either, the other connection: its peer is not to wait for a Read that nothing ends.
+// end their calls either, the other connection: its peer must not wait for a Read that nothing ends.
 func (s *Session) closeStuck() {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -483,7 +483,7 @@ func (s *Session) settle() {
 	s.noteTruncated()
 }
 
-// settleSide prepares for the close of a side, to which a direction writes.
+// settleSide prepares the close of a side to which a direction writes.
 func (s *Session) settleSide(to *direction, l *leg, reset bool) {
 	switch {
 	case reset:

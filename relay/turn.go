@@ -19,9 +19,9 @@ type Turn struct {
 	// session began, if neither side has sent anything. 0: there is no question.
 	Asked time.Duration
 	// Answered says that the second side has sent something since the look before, and that the
-	// first side had asked by then or has since. Waited is the time from the question that was
-	// open at the look before until now, an upper bound of the time that its answer took; 0:
-	// no question was open.
+	// first side had asked by then or has since. Waited is the time until now from the question that
+	// was open at the previous look: an upper bound of the time that its answer took; 0: no question
+	// was open.
 	Answered bool
 	Waited   time.Duration
 }
@@ -150,11 +150,11 @@ func (s *Session) Look() Turn {
 
 // Quiet reports whether a session that ends now would lose no byte, as far as this machine knows:
 // it holds none, none has come that was not read, and all that was sent has been acknowledged. Nor
-// was the first side the last to send. That is not to say that its question is answered in whole: the
+// was the first side the last to send. This does not mean that its question is answered in full: the
 // second side may have sent something else (tickets of TLS, settings of HTTP/2), the first of several
-// answers, or a part of one. Only a longer silence, by [Driven.Idle], makes that less likely. It makes up to four system calls, and none if less already shows that the session is not quiet.
-// It may be called on the loop's goroutine; before Start and after the end it is false. Of a session that a driver.Carrier has
-// that knows.
+// answers, or a part of one. Only a longer silence, by [Driven.Idle], makes that less likely. It makes up to four system
+// calls, and none if it already knows that the session is not quiet. It may be called on the loop's goroutine; before Start
+// and after the end it is false. While a driver.Carrier has the session, the Carrier answers.
 func (s *Driven) Quiet() bool {
 	switch {
 	case s.drv == nil, s.is(over):

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// Waits is how the time of a session has passed. Each moment counts once, if both directions waited for the
-// first of: Bandwidth, ToA, ToB, the others. The rest of [Result.Duration] is time in which nothing is known
-// to have been waited for: nothing moved for two seconds or more, and no question of the first side was open.
+// Waits is how the time of a session has passed. Each moment counts once. If the two directions waited for
+// different things it counts for the first of Bandwidth, ToA, ToB, the others. The rest of [Result.Duration]
+// is time in which nothing is known to have been waited for: nothing moved for two seconds or more, and no
+// question of the first side was open.
 //
 // Where a direction waits is known when that wait ends. A wait for bytes counts for the side that sent some at
 // last; a wait that has not ended yet counts as in [Turn]: for the second side, if the first one has asked.
-// A session on a loop counts in steps of 131 µs, without a bias, and up to 6 days of each kind. One on
+// A session on a loop counts in steps of 131 µs, without a bias, and up to 6 days of each kind. A session on
 // goroutines counts only with [Config.LegsAfter].
 type Waits struct {
 	ForA, ForB time.Duration // for bytes of that side
@@ -44,15 +45,15 @@ const (
 const (
 	// waitTick is the unit of waits on a loop as a shift of the loop's clock: 131 µs.
 	waitTick = 17
-	// quietGap is the time from which on a wait for bytes is none, unless there is a question. The first three
-	// timeouts of a lost packet are shorter.
+	// quietGap is the time from which on a wait for bytes no longer counts, unless there is a
+	// question. The first three timeouts of a lost packet are shorter.
 	quietGap = int64(2 * time.Second)
-	// fewMoves are so many of the first side that it may still be its first question.
+	// With at most fewMoves moves, the first side may still be sending its first question.
 	fewMoves = 64
 )
 
-// ticks is the time between two moments in units of waitTick. Sums of it have no bias, for the rest of one is
-// in the next.
+// ticks is the time between two moments in units of waitTick. Sums of ticks have no bias, because
+// the rest of one counts in the next.
 func ticks(from, to int64) uint32 {
 	return uint32(min(max(to>>waitTick-from>>waitTick, 0), math.MaxUint32))
 }

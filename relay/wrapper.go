@@ -24,9 +24,9 @@ type Unwrapper interface {
 	// RelayReader is called before the first byte is read, once for a session and once for each
 	// copy. It returns the reader to use in the wrapper's place, and the bytes that the wrapper
 	// has read from it but not handed out: all of them, but at most max. With that they are
-	// handed out, and the wrapper must not return them again. Those beyond max stay with the
-	// wrapper: max is less than math.MaxInt only for a copy that ends there ([Relay.CopyN]), and
-	// relay reads no further byte then.
+	// handed out, and the wrapper must not return them again. Bytes beyond max stay with the wrapper: max is
+	// less than math.MaxInt only for a copy that ends there ([Relay.CopyN]), and relay reads no further byte
+	// then.
 	//
 	// It may wait, for the rest of a header for instance, and stops when ctx ends: with the session, or with
 	// the context of a copy. The time counts for the session's timeouts, and the bytes of the other direction
@@ -315,7 +315,7 @@ func (c beneath) SetWriteBuffer(bytes int) error {
 	return errors.ErrUnsupported
 }
 
-// A whole connection is one beneath which no byte was read ahead, so its socket may be shown.
+// A whole connection has had no byte read ahead beneath it, so its socket may be shown.
 type whole struct{ beneath }
 
 // SyscallConn is the connection's SyscallConn. A meter does not see bytes that are read or written
@@ -345,7 +345,8 @@ func (m *Meter) Bytes() (read, written int64) { return m.read.Load(), m.written.
 // Metered returns conn with a meter, which counts live: the bytes of Read and Write, and the bytes that a
 // session or a copy moves beneath, spliced or not. So it takes the place of a wrapper that counts.
 // Several connections may have the same meter; without one, m nil, the result is conn itself. Everything
-// else is conn's, which the result owns, and it has the methods of [Wrap]. It is an [Unwrapper]; for code that says [io.Copy] write Wrap(Metered(conn, m)).
+// else is conn's, which the result owns, and it has the methods of [Wrap]. It is an [Unwrapper]; code
+// that calls [io.Copy] needs Wrap(Metered(conn, m)).
 func Metered(conn net.Conn, m *Meter) net.Conn {
 	switch {
 	case isNil(conn):
@@ -441,7 +442,7 @@ func (p *pair) transfer(max int) (n int, op string, err error) {
 	return n, op, err
 }
 
-// Stream returns a connection for a stream that is none, such as an end of a pipe, a terminal or a
+// Stream makes a connection of a stream that is not one, such as an end of a pipe, a terminal or a
 // channel of another protocol, so that it can be joined. It says that s is a stream of bytes, and not of messages: the
 // buffers in which its Read waits have 1 KiB or 8 KiB while its reads take less, and else 64 KiB. So it is of use for a
 // wrapper of a connection, too: without it, a wrapper's Read is offered at least 32 KiB, as by io.Copy. It changes

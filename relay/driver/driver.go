@@ -1,7 +1,7 @@
 // Package driver has the contracts between a relay.Driver, which drives sessions on an event loop, and a program that puts
 // something of its own into one of them: a protocol over a socket ([Layer]), a lock in front of bytes ([Gate]), a change of bytes ([Rewriter],
-// [Transform]), an observer of a mirror ([MirrorObserver]), or another carrier of the whole session ([Carrier]). Who joins connections by
-// goroutines, or drives plain sessions on a loop, needs none of them.
+// [Transform]), an observer of a mirror ([MirrorObserver]), or another carrier of the whole session ([Carrier]). A program that joins
+// connections by goroutines, or drives plain sessions on a loop, needs none of them.
 package driver
 
 import (
@@ -17,14 +17,15 @@ type Carrier interface {
 	// Arm is called when the session holds no byte and waits for both sides: the Carrier may take it at any
 	// moment from then on.
 	Arm()
-	// Disarm is called before a socket is touched, and reports whether the session is still there. If not, the
-	// Carrier has it, until relay.Driven.Return if ever.
+	// Disarm is called before a socket is touched, and reports whether the session is still with the
+	// loop. If not, the Carrier has it, and relay.Driven.Return may bring it back.
 	Disarm() bool
-	// Leave follows a Disarm that has reported false: both descriptors are the Carrier's, and are on no loop
-	// once they are closed. It calls relay.Driven.Finish or relay.Driven.FinishError at the end.
+	// Leave follows a Disarm that has reported false: both descriptors are the Carrier's, and leave
+	// the loop when they are closed. It calls relay.Driven.Finish or relay.Driven.FinishError at the
+	// end.
 	Leave(a, b int)
-	// Progress returns the bytes that Carriers have delivered, each time that one has had the session, and for how
-	// long nothing has moved.
+	// Progress returns the bytes that Carriers have delivered, over all times that one had the
+	// session, and for how long nothing has moved.
 	Progress() (aToB, bToA int64, idle time.Duration)
 	// Quiet is relay.Driven.Quiet of a session that has left.
 	Quiet() bool
@@ -61,11 +62,11 @@ const (
 type Layer interface {
 	// Over is called once, before the other methods: from now on the layer reads and writes beneath, in place of
 	// the connection that it was made over. A Read of beneath returns syscall.EAGAIN where it would wait. A
-	// Write takes all bytes, and keeps those for which the socket has no room. Deadlines have no effect.
+	// Write takes all bytes, and keeps the bytes for which the socket has no room. Deadlines have no effect.
 	Over(beneath net.Conn)
 	// Read implements io.Reader. p is the loop's, and is not cleared: a Layer that returns more bytes than it has written
-	// passes on bytes of other sessions. It returns syscall.EAGAIN if beneath did before there was anything to
-	// return, and goes on there when it is called again. io.EOF is the peer's orderly end.
+	// passes on bytes of other sessions. It returns syscall.EAGAIN if beneath did and there is nothing to return yet, and
+	// goes on from there when it is called again. io.EOF is the peer's orderly end.
 	Read(p []byte) (int, error)
 	// Write implements io.Writer.
 	Write(p []byte) (int, error)
@@ -78,14 +79,14 @@ type Layer interface {
 // reset in front of a gate ends its direction as usual. The session is not given to a [Carrier] before its gate is open. Its methods are called
 // on the loop's goroutine, must not wait, and borrow their bytes for the call.
 type Gate interface {
-	// Answered is called with the bytes of the other side as they are read, before they go on, which they do whatever it returns; without any
-	// at the end of file. It is called until the gate is open.
+	// Answered is called with the bytes of the other side as they are read, and without any at the end
+	// of file. They go on whatever it returns. It is called until the gate is open.
 	Answered(b []byte) GateVerdict
-	// Pass is called before the first byte is read that it has not let pass: when there may be some, and again when more have come or
-	// Answered has returned GateLooks. ahead is what is left of relay.Socket.Ahead; if that is empty, the bytes are in the queue of the socket fd,
-	// which Pass may peek at, and must not consume. ended says that the peer has sent its last byte. It returns how many bytes
-	// pass, which need not have come yet; 0: none, until there is another event; [GateOpen]: all, for good. An error is the end of the session,
-	// as an error of a read is.
+	// Pass is called before a byte is read that it has not let pass yet: when there may be one, and again when more have come or Answered has
+	// returned GateLooks. ahead is what is left of relay.Socket.Ahead; if that is empty, the bytes are in the queue of the socket fd, which
+	// Pass may peek at, and must not consume. ended says that the peer has sent its last byte. It returns how many bytes pass, which need not
+	// have come yet; 0: none, until there is another event; [GateOpen]: all, for good. An error is the end of the session, as an error of a
+	// read is.
 	Pass(fd int, ahead []byte, ended bool) (n int, err error)
 	// Close is called once, and no other method after it: when the gate is open for good, or the session has ended.
 	Close()
@@ -131,11 +132,12 @@ type Rewriter interface {
 // not return. The error says which.
 var ErrRewriter = errors.New("invalid result of a Rewriter")
 
-// A Transform changes the bytes that one side of a session on a loop sends, as a [Rewriter] does, by work that may take long:
-// that is done on other goroutines, and meanwhile the side is not read, and the loop's other sessions have their turns. What goes on
-// need not be as long as the bytes that came. But for the function that Begin passes, its methods are called on the loop's goroutine, and return soon.
+// A Transform changes the bytes that one side of a session on a loop sends, as a [Rewriter] does, by work that may take long. The work is
+// done on other goroutines; meanwhile the side is not read, and the loop's other sessions have their turns. What goes on need not be as
+// long as the bytes that came. Its methods are called on the loop's goroutine, and return soon.
 type Transform interface {
-	// Begin is called once, before the others. wake has the loop call Take. It may be called by any goroutine, at any time.
+	// Begin is called once, before the others. wake makes the loop call Take; any goroutine may call
+	// wake, at any time.
 	Begin(wake func())
 	// Most is how many bytes the next Put takes, at least 1.
 	Most() int
@@ -164,8 +166,8 @@ type MirrorObserver interface {
 	// observer sees. They come between the bytes of Sent.
 	Skipped(n int)
 	// SentAll is called at the end of file of the source, if the other side has not ended its
-	// answers before. Many servers drop the answers that they have not sent by then, so where
-	// these stop says nothing about the shadow.
+	// answers before. Many servers drop the answers that they have not sent by then, so the point
+	// where the answers stop says nothing about the shadow.
 	SentAll()
 	// Answered is called with bytes of the other side that the source has taken, and
 	// ShadowAnswered with bytes of the shadow. Neither waits for the other: answers may come
@@ -185,8 +187,8 @@ type MirrorResult struct {
 	// Teed and Copied are the bytes that the shadow's socket took. The mirror has duplicated Teed bytes by tee(2), and never had
 	// them in the memory of this process; it has written Copied bytes from there.
 	Teed, Copied int64
-	// Undelivered is how many bytes of those given to the mirror its shadow has not taken. None
-	// that came after the mirror's end are among them.
+	// Undelivered is how many of the bytes given to the mirror its shadow has not taken. Bytes that
+	// came after the mirror's end do not count.
 	Undelivered int64
 	// Answered is how many bytes the shadow has answered.
 	Answered int64
