@@ -66,8 +66,9 @@ func (w *worker) reopen() {
 	}
 }
 
-// before ensures that the resources of a client will be there. Between this look and the accept others may take the last
-// place: so each worker may get one client beyond the limit, which waits for its turn.
+// before makes sure that the resources for a client will be there. Between this look and the accept
+// others may take the last place. So each worker may get one client beyond the limit, and that
+// client waits for its turn.
 func (a *acceptor) before() error {
 	if !a.closing {
 		g := a.worker.group
@@ -112,8 +113,8 @@ func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
 	w.freeClient(c)
 }
 
-// admit asks whether a client may come in, before anything is done for it: so the counters of
-// that are right when the next one is about to be accepted. A client that may not is reset.
+// admit asks whether a client may come in, before anything is done for it, so that the counters are
+// right when the next client is about to be accepted. A client that may not is reset.
 func (w *worker) admit(c *Client, in *accepted) bool {
 	err := in.service.Admitter.Admit(c, identified(c, &in.service.Preread), w.loop.Now())
 	if in.admissionToken = c.AdmissionToken; err == nil {
@@ -141,8 +142,8 @@ func (w *worker) admit(c *Client, in *accepted) bool {
 }
 
 // identified reports whether neither later data, nor the kernel's answer to a further
-// question, can add to the source of a client. One of TCP without an address is refused
-// whatever it sends.
+// question, can add to the source of a client. A TCP client without an address is refused whatever
+// it sends.
 func identified(c *Client, p *Preread) bool {
 	return c.tcp && (!c.peer.Known() || !p.expectsHeader(c))
 }
@@ -170,7 +171,7 @@ func (a *acceptor) Paused(err error) {
 	}
 }
 
-// askAgain has CanAccept asked again when that makes sense.
+// askAgain asks CanAccept again when that makes sense.
 func (a *acceptor) askAgain() {
 	if admitter := a.socket.service.Load().Admitter; admitter != nil {
 		if in := admitter.NextSlotIn(a.worker.loop.Now()); in > 0 {
@@ -264,8 +265,9 @@ func (w *worker) closeListening(l *Listening) {
 // emptyBatch is how many clients one turn takes out of a queue that closes.
 const emptyBatch = 16
 
-// emptyQueues goes on with the queues of closing sockets. New clients may join a queue all the while, but it is first in,
-// first out, and holds at most the backlog and one: no client that came before is behind that many others.
+// emptyQueues goes on with the queues of closing sockets. New clients may join a queue all the
+// while, but it is first in, first out, and holds at most one client more than the backlog. So once
+// that many are taken out, no earlier client is left.
 func (w *worker) emptyQueues() {
 	began, left := time.Now(), w.emptying[:0]
 	for i, a := range w.emptying {

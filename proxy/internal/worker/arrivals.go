@@ -15,7 +15,8 @@ type Arrival struct {
 	Source source.Source // without its port; unknown for a unix client if its user was not asked for
 	// Unix says that it came by a unix socket.
 	Unix bool
-	// Share is what it adds to a rate: one divided by the seconds that its loop remembers, of the time that was asked for.
+	// Share is what it adds to a rate: one divided by the seconds, of the time asked for, that its
+	// loop remembers.
 	Share float64
 }
 
@@ -90,7 +91,7 @@ func (a *arrival) set(c *Client, now int64) {
 	}
 }
 
-// arrival returns it for those who asked for it.
+// arrival returns the arrival as an [Arrival].
 func (a *arrival) arrival(share float64) Arrival {
 	switch a.at & (1<<kindBits - 1) {
 	case fromUnix:

@@ -26,8 +26,8 @@ import (
 //	joined     its sockets are a session session.go
 //	refused    reset, or answered        refusal.go
 //
-// It belongs to one goroutine, its loop's or its [Offloaded]'s; only its Waker is for all. It is used again for others, so it
-// must not be kept.
+// It belongs to one goroutine, its loop's or its [Offloaded]'s; only its Waker may be used by any. It is used again for
+// other clients, so it must not be kept.
 type Client struct {
 	facts
 	progress
@@ -60,8 +60,8 @@ type facts struct {
 	LookedEnded bool
 	// Postgres is what it has said by the protocol of PostgreSQL, where [Preread.Postgres] is set.
 	Postgres PostgresClient
-	// AdmissionToken is the [Admitter]'s, which gets it back when the client has left; 0: none. It is a number, for
-	// every session that rests keeps one.
+	// AdmissionToken is the [Admitter]'s, which gets it back when the client has left; 0: none. It is
+	// a number because every resting session keeps one.
 	AdmissionToken uint64
 	// ID is its record's ID, whether a record is kept or not.
 	ID record.ID
@@ -152,8 +152,8 @@ func (c *Client) Local() netip.AddrPort {
 	return c.destination
 }
 
-// Original returns the address that the client has connected to before a NAT rule of this machine redirected it, if one has,
-// whatever a header says: a client may write any address into that.
+// Original returns the address that the client connected to before a NAT rule of this machine
+// redirected it, if one did. It ignores a PROXY header: a client may write any address into it.
 func (c *Client) Original() netip.AddrPort {
 	if c.fd >= 0 && c.tcp {
 		if at := originalOf(c.fd); at.IsValid() {
@@ -166,8 +166,7 @@ func (c *Client) Original() netip.AddrPort {
 	return c.Local()
 }
 
-// leave asks for every address while the descriptor is there, which is about to be another
-// owner's.
+// leave asks for every address while the descriptor is there: it is about to get another owner.
 func (c *Client) leave() {
 	c.Peer()
 	c.Local()
@@ -176,8 +175,8 @@ func (c *Client) leave() {
 }
 
 // Peer returns the connection's other end, whatever a header says. A client of TCP has come
-// with its address; the kernel is asked for the credentials of one of a unix socket the first
-// time, so only callers that need them pay for it.
+// with its address; for a client of a unix socket the kernel is asked for credentials at the first
+// call, so only callers that need them pay for it.
 func (c *Client) Peer() source.Source {
 	if !c.tcp && c.ask(askedPeer) {
 		c.peer = unixPeerOf(c.fd)
@@ -191,7 +190,7 @@ const (
 	askedLocal
 )
 
-// ask reports whether something has to be asked for, which it is once.
+// ask reports whether something has to be asked for: true once for each thing.
 func (c *Client) ask(which int) bool {
 	if c.asked[which] || c.fd < 0 {
 		return false
@@ -263,8 +262,8 @@ func (w *worker) newClient(in *accepted) *Client {
 	return c
 }
 
-// begin begins to serve a client, which has a place. reserved says that there is a
-// spare for it.
+// begin begins to serve a client that has a place. reserved says that a spare descriptor is kept
+// for it.
 func (w *worker) begin(c *Client, in *accepted, reserved bool) {
 	n, s := w.take(), w.servingOf(in.socket, in.service)
 	w.accepted++
@@ -463,7 +462,7 @@ type Waker struct {
 	use uint64
 }
 
-// Wake has the client's [Search] asked for its next step, soon, on its loop. It may be called
+// Wake makes the client's loop ask its [Search] for the next step soon. It may be called
 // by any goroutine at any time, and does not wait.
 func (w Waker) Wake() {
 	if w.to != nil {
@@ -471,8 +470,9 @@ func (w Waker) Wake() {
 	}
 }
 
-// HungUp reports whether the client has closed its connection both ways, so that it waits for no answer, though it may have left
-// bytes. It is known of unix sockets alone: over TCP this looks like an end of file. Any goroutine may call it.
+// HungUp reports whether the client has closed its connection both ways, so that it waits for no
+// answer, though it may have left bytes. Only unix sockets show it: over TCP it looks like an end
+// of file. Any goroutine may call it.
 func (w Waker) HungUp() bool { return w.to != nil && w.to.hungUp(w.use) }
 
 // wakeable is a client that can be parked. use distinguishes its uses.

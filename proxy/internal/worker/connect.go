@@ -126,9 +126,9 @@ func (c *Client) writesFirst() bool {
 	return (len(c.buffered) > 0 || c.hello.size > 0 && len(c.ahead) > 0) && !rewritesClient(c.search)
 }
 
-// failed goes on after a connection that has come to nothing, but not at once: connects may fail within
-// their calls, and as many in a row as there are endpoints. The loop is told of a client that leaves between two
-// of them, and serves others.
+// failed goes on after a connection has failed, but not at once: connects may fail within their
+// calls, as many in a row as there are endpoints. Between two of them the loop can notice that the
+// client leaves, and serve others.
 func (w *worker) failed(c *Client, err error) {
 	c.dropEndpoint()
 	c.search.Failed(err, w.loop.Now())
@@ -156,7 +156,7 @@ func toItself(fd int, to loop.Address) bool {
 	return err == nil && peer == local
 }
 
-// resolve resolves a name for a client, which may not be there when it is.
+// resolve resolves a name for a client. The client may have left when the answer comes.
 func (w *worker) resolve(c *Client) {
 	c.lookup++
 	use, lookup := c.use, c.lookup
@@ -216,11 +216,10 @@ func (w *worker) askAbandon(c *Client) {
 // headerTimeout is how long an endpoint may have no room for its header.
 const headerTimeout = 5 * time.Second
 
-// writeProxyHeader writes the header before the client's bytes, and then joins. A new
-// connection has room for it as a rule. If the client's bytes are known already they go with
-// it. If it is only known that there are some, they are moved next, and the kernel is asked to
-// let both go together; if not, Nagle's algorithm would hold back the following bytes, so
-// TCP_NODELAY is set.
+// writeProxyHeader writes the header before the client's bytes, and then joins. A new connection
+// has room for it as a rule. Client bytes that are known already go with it. If it is only known
+// that there are some, they are moved next, and the kernel is asked to send both together. Without
+// client bytes TCP_NODELAY is set, because Nagle's algorithm would hold back the bytes that follow.
 func (w *worker) writeProxyHeader(c *Client) {
 	w.header = w.header[:0]
 	if c.step.ProxyHeader {

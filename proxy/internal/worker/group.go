@@ -71,8 +71,9 @@ type Host interface {
 	// endpoint, and Ended once, at its end, however far it has come. The binding is nil where
 	// there is none. The record is valid during the call.
 	Records(l *Listening, id record.ID) bool
-	// Traces is asked before, with the same: the number of the sampler by which the client is
-	// traced, 0 if it is not. If it is, its record is kept, however Records would decide.
+	// Traces is asked before Records, with the same arguments. It returns the number of the sampler
+	// that traces the client, 0 for none. A traced client's record is kept, whatever Records would
+	// decide.
 	Traces(l *Listening, id record.ID) uint8
 	Began(l *Listening, b Binding, r *record.Record)
 	// Lasts is called by [Group.Progress].
@@ -197,7 +198,7 @@ func (g *Group) Drain() {
 	g.finish()
 }
 
-// end has no further sockets listened on, and returns the present ones.
+// end stops listening on further sockets, and returns the present ones.
 func (g *Group) end() []*Listening {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -245,7 +246,7 @@ func (g *Group) SetMaxConnections(limit int) {
 	g.wake()
 }
 
-// testControl returns why a test lets no socket be had.
+// testControl returns the error with which a test refuses sockets.
 func (g *Group) testControl() error {
 	if g.control == nil {
 		return nil
@@ -253,7 +254,7 @@ func (g *Group) testControl() error {
 	return g.control()
 }
 
-// wake has every worker look at the shared state.
+// wake makes every worker look at the shared state.
 func (g *Group) wake() {
 	for _, w := range g.workers {
 		w.wake()
@@ -326,8 +327,8 @@ func (g *Group) Close() error {
 // MemoryConfig says which memory loops keep bytes in that slow destinations have not taken. The
 // zero value takes the best that there is.
 type MemoryConfig struct {
-	// Pages is the kind of pages, as in [arena.Config]. RequireHuge has New fail unless all of
-	// the memory is made of huge pages; Pages is PagesAuto then.
+	// Pages is the kind of pages, as in [arena.Config]. With RequireHuge New fails unless all of the
+	// memory is made of huge pages; Pages is PagesAuto then.
 	Pages       arena.Pages
 	RequireHuge bool
 	// Mlock keeps it from being swapped out, as in [arena.Config].

@@ -14,9 +14,9 @@ import (
 
 // A server of TLS 1.3 may ask for a second hello, by a HelloRetryRequest, and OpenSSL takes the name from that. The client must not
 // change the name (RFC 8446, 4.1.2), but does if it wants to reach another name's endpoint. So where a hello was read, and TLS does
-// not end here, the client's bytes behind it stay in its socket until the endpoint has answered. After a HelloRetryRequest the second
-// hello has to ask for the same, and the bytes behind it wait for its answer in turn: a server without state (SSL_stateless) asks as
-// often as it likes. After any other answer all bytes pass.
+// not end here, the client's bytes behind it stay in its socket until the endpoint has answered. After a HelloRetryRequest the
+// second hello has to ask for the same, and the bytes behind it wait for the next answer in turn: a server without state
+// (SSL_stateless) may ask any number of times. After any other answer all bytes pass.
 
 // ErrSecondHello is the error of a client that sends a second hello with another name or other
 // protocols, or something that is no hello.
@@ -55,8 +55,9 @@ func (h *firstHello) upTo(b []byte) []byte {
 	return b
 }
 
-// gate returns the gate of a client's bytes for its socket, and how many of them pass freely if moved of them are the endpoint's
-// already; nil: no hello was read. It takes over what is charged for the client's bytes.
+// gate returns the gate of a client's bytes for its socket, and how many bytes pass freely if the
+// endpoint has moved of them already; nil: no hello was read. It takes over what is charged for the
+// client's bytes.
 func (h *firstHello) gate(w *worker, moved int, charged *int32) (driver.Gate, int) {
 	if h.size == 0 {
 		return nil, 0
@@ -129,8 +130,8 @@ func (g *helloGate) Pass(fd int, ahead []byte, ended bool) (int, error) {
 	return g.look(b)
 }
 
-// look returns how many bytes of the client, which come next, may pass: all that are not yet a whole hello, since no server takes a name
-// from a part, and the rest of a hello that asks for the right name.
+// look returns how many of the client's next bytes may pass: all bytes of an incomplete hello,
+// since no server takes a name from a part, and the rest of a hello that asks for the right name.
 func (g *helloGate) look(b []byte) (n int, err error) {
 	gone := len(g.second)
 	all := b
@@ -258,7 +259,7 @@ func (a *helloAnswer) read(b []byte) (v helloVerdict) {
 	return v
 }
 
-// whole says what the beginning of a handshake message, which is whole, asks for.
+// whole says what a handshake message asks for, by its complete beginning.
 func (a *helloAnswer) whole() helloVerdict {
 	const serverHello = 2
 	if a.begin[0] == serverHello && [32]byte(a.begin[6:]) == retryRandom {

@@ -24,7 +24,7 @@ const (
 	LaneOff LaneUse = iota
 	// LaneOn: they may, if nothing of them has to be looked at.
 	LaneOn
-	// LaneTransparent: they would, but for their addresses, which are not this machine's own.
+	// LaneTransparent: they would, but their addresses are not this machine's own.
 	LaneTransparent
 )
 
@@ -33,13 +33,14 @@ const (
 const (
 	// laneMoves are the reads and writes of two questions and their answers.
 	laneMoves = 8
-	// laneRetry is how much longer than the first time it takes until the question is asked again, and again, as long as the
-	// endpoint has not shown that it answers.
+	// laneRetry is how many times the first wait passes before the question is asked again, and again,
+	// as long as the endpoint has not shown that it answers.
 	laneRetry = 20
 	// laneBatch is how many sessions of a loop are prepared in one turn, at some ten microseconds each.
 	laneBatch = 16
-	// laneTries is how many packets may fail to take a session, and laneTrying for how much longer than the first time they
-	// may, before it rests for a time of laneRetry: a stream has 64 packets within a millisecond, and leaves after some tenths of a second.
+	// laneTries is how many packets may fail to take a session, and laneTrying for how many times the
+	// first wait they may, before it rests for a time of laneRetry: a stream has 64 packets within a
+	// millisecond, and leaves after some tenths of a second.
 	laneTries  = 64
 	laneTrying = 3
 )
@@ -142,7 +143,7 @@ func (w *worker) withdraw(n *conn) bool {
 	return true
 }
 
-// awaitLane notes a session that begins, if it may be one of the lane's.
+// awaitLane notes a new session, if it may leave user space.
 func (w *worker) awaitLane(n *conn) {
 	if t := &w.lanes; t.lane != nil {
 		t.first.add(n, w.loop.Now(), t.after)
@@ -195,7 +196,7 @@ func (w *worker) unqueued(c laneCandidate) bool {
 	return goesOn
 }
 
-// askLane asks whether a session may leave user space, and if so prepares it, which it reports.
+// askLane asks whether a session may leave user space, prepares it if so, and reports that.
 func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 	t, n := &w.lanes, of.conn
 	c := n.lane
@@ -237,8 +238,8 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 // mostFull is how many sessions of a loop wait for a place in the lane. Others stay in user space for good.
 const mostFull = 4096
 
-// A laneFull is the sessions that have found the lane full. They are tried again in turn, and as soon as one finds it full still
-// the others wait as well.
+// A laneFull is the sessions that have found the lane full. They are tried again in turn, until one
+// finds it still full: then the others wait as well.
 type laneFull struct {
 	worker *worker
 	list   []laneCandidate
@@ -337,8 +338,8 @@ func flows(n *conn) bool {
 	return r.AToB.Bytes()+r.BToA.Bytes() >= gapBytes
 }
 
-// LaneStays returns how many sessions have stayed in user space, by reason; only reasons that occurred. The lane has
-// further ones.
+// LaneStays returns how many sessions have stayed in user space, by reason; only reasons that
+// occurred. The lane has further reasons.
 func (g *Group) LaneStays() map[string]int64 {
 	counts := make(map[string]int64)
 	for why, text := range stayTexts {
@@ -350,8 +351,8 @@ func (g *Group) LaneStays() map[string]int64 {
 }
 
 const (
-	// laneGap is how long a session that comes back waits for a moment at which nothing of it is on the way. Without one a
-	// sender waits for its retransmission timer.
+	// laneGap is how long a session that comes back waits for a moment with nothing on the way.
+	// Without such a moment a sender waits for its retransmission timer.
 	laneGap = 200 * time.Millisecond
 	// laneReturns is how many come back at a time: each takes a thread that waits for the kernel's
 	// grace period.
@@ -490,7 +491,7 @@ func (c *laneSession) arrive(w *worker, a, b int, ended [2]bool) error {
 	return nil
 }
 
-// AskLane asks again sessions that match, and have not left user space, whether they may.
+// AskLane asks matching sessions in user space again whether they may leave it.
 func (g *Group) AskLane(match Match) {
 	for _, w := range g.workers {
 		w.post(func() { w.askAgain(match) })
@@ -516,16 +517,19 @@ func (w *worker) askLater(n *conn) {
 func (w *worker) began(n *conn) int64 { return w.loop.Now() - int64(n.result().Duration) }
 
 const (
-	// gapBytes is how much a session moves within the time between two looks that is a flow. Others have gaps.
+	// gapBytes is how much a session must move between two looks to count as a flow. Other sessions
+	// have gaps.
 	gapBytes = 64 << 10
 	// gapPoll is how often a gap that is being made is looked at.
 	gapPoll = time.Millisecond
-	// gapMost is for how long one is made: until a slow sink has taken what is queued before it, which are some megabytes. It has
-	// bytes until the gap is there, so the flow does not pause meanwhile.
+	// gapMost is how long making a gap may take: a slow sink has to take some queued megabytes first.
+	// It has bytes until the gap is there, so the flow does not pause meanwhile.
 	gapMost = 2 * time.Second
-	// gapTries is how many packets may fail to take the session out of gaps of its own, before it rests.
+	// gapTries is how many packets may fail to take a session that has gaps by itself, before it
+	// rests.
 	gapTries = 2
-	// gapLater is how many times later a flow is looked at that has not moved a byte: it waits for its sink.
+	// gapLater is how many times later a flow that has not moved a byte is looked at: it waits for its
+	// sink.
 	gapLater = 20
 	// gapsAtOnce is for how many flows of a loop a gap is made at a time. Each costs its loop a look
 	// at both sockets per gapPoll.
@@ -548,7 +552,7 @@ type gapInMaking struct {
 	tries   int
 }
 
-// laneGaps are the gaps of a loop. A session that has one without help is not among them.
+// laneGaps are the gaps that a loop makes. Sessions with gaps of their own are not among them.
 type laneGaps struct {
 	worker      *worker
 	flows       [2][]laneFlow // flows that move, and flows that stand still, each in the order in which they are due
@@ -653,8 +657,8 @@ func (g *laneGaps) beginDue(i int, now int64) (next int64) {
 }
 
 // begin shuts the window of a flow's source. A session that has moved little is looked at again, unless it is idle: then it leaves with
-// its next packet. None is shut of a flow both ways: the faster one would stand still until the slower one has delivered
-// a window of some megabytes.
+// its next packet. For a flow in both directions no window is shut: the faster direction would stand still until the slower one has
+// delivered a window of some megabytes.
 func (g *laneGaps) begin(f laneFlow, now int64) {
 	c, moved := f.session, f.session.moved()
 	var sides [2]bool
@@ -676,7 +680,7 @@ func (g *laneGaps) begin(f laneFlow, now int64) {
 	}
 }
 
-// passing reports whether the reason for which a packet could not take a session may be that it has no gap.
+// passing reports whether a packet may have failed to take the session because the flow has no gap.
 func passing(why lane.Reason) bool {
 	switch why {
 	case lane.None, lane.Unread, lane.OutOfOrder, lane.NotNext, lane.Unacknowledged, lane.InFlight, lane.Device, lane.Interrupted:

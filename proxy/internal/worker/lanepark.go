@@ -19,8 +19,8 @@ const (
 	parkAfter = time.Second
 	// parkBatch is how many are parked in one turn.
 	parkBatch = 256
-	// parkAhead is how long before a timeout of it a session is a relay.Driven again: it ends in time by the timer there. Sessions that have none
-	// to wait for until parkLeast are parked.
+	// parkAhead is how long before its timeout a parked session becomes a relay.Driven again, so that
+	// the timer there ends it in time. Sessions are parked if they have no timeout within parkLeast.
 	parkAhead = 3 * time.Second
 	parkLeast = 2 * parkAhead
 	// parkLooks is how often timeouts of parked sessions are looked at, at most.
@@ -180,7 +180,7 @@ func (p *lanePark) look() {
 	p.await()
 }
 
-// near looks at a session that has a timeout soon, if nothing has moved since it was looked at last.
+// near looks at a session that has a timeout soon, if nothing has moved since the last look.
 func (p *lanePark) near(n *conn) {
 	if left, has := n.lane.parked.Timeout(p.worker.driver, n.lane); has && left > parkLeast {
 		p.note(n, left)
@@ -200,7 +200,7 @@ func (w *worker) unpark(n *conn) {
 	p.later(c)
 }
 
-// An Adoption is where sessions belong that a process before this one has had.
+// An Adoption is where the sessions of an earlier process belong.
 type Adoption interface {
 	// Begin takes the places of one session, also beyond limits, and returns its limits and its admission token. It is called on the
 	// goroutine of a loop, and must not wait. [Binding] and [Admitter] give the places back at the end.
@@ -210,9 +210,10 @@ type Adoption interface {
 	Bind() *relay.Limits
 }
 
-// Adopt gives a loop a session in the lane that a process before this one has had; it is like a parked session of its own from then on. It came in at a
-// socket, which is not closed yet, and has its service. m is all that is known of it, and the group's from now on. A session that has ended is
-// left alone. Any goroutine but the loops' may call it.
+// Adopt gives a loop an earlier process's session in the lane; from then on it is like a parked
+// session of the loop's own. It counts as having come in at a socket that is not closed yet, and
+// has the socket's service. m is all that is known of it, and belongs to the group from now on. A
+// session that has ended is left alone. Any goroutine but the loops' may call it.
 func (g *Group) Adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Listening, service *Service, to Adoption) {
 	w := slices.MinFunc(g.workers, func(a, b *worker) int { return cmp.Compare(a.load.Load(), b.load.Load()) })
 	w.load.Add(1)
@@ -268,7 +269,8 @@ func (w *worker) recordAdopted(n *conn, m *record.Image, joined int64) {
 	}
 }
 
-// uncount takes off the counters of this process the bytes that a session has moved in the one before.
+// uncount subtracts from this process's counters the bytes that a session has moved in the earlier
+// process.
 func (w *worker) uncount(n *conn) {
 	before := negative(n.result())
 	w.ended.Add(before)
@@ -283,8 +285,9 @@ func negative(r relay.Result) relay.Result {
 	return relay.Result{AToB: of(&r.AToB), BToA: of(&r.BToA)}
 }
 
-// Rebind has adopted sessions in the lane belong to what find returns for their limits and the address of their endpoint, unless that is nil. find is called by the loops, and
-// must not wait. It returns before that.
+// Rebind moves adopted sessions in the lane to the Adoption that find returns for their limits and
+// their endpoint's address, unless that is nil. The loops call find, which must not wait. Rebind
+// returns before they do.
 func (g *Group) Rebind(find func(of *relay.Limits, endpoint netip.AddrPort) Adoption) {
 	for _, w := range g.workers {
 		w.post(func() {
@@ -302,7 +305,9 @@ func (g *Group) Rebind(find func(of *relay.Limits, endpoint netip.AddrPort) Adop
 	}
 }
 
-// rebind has a session with these limits belong to an endpoint from now on: what it has moved until then does not. While bytes are added up it waits, or they would count twice.
+// rebind makes a session with these limits belong to an endpoint from now on; bytes that it has
+// moved before do not count there. It waits while bytes are being added up, or they would count
+// twice.
 func (w *worker) rebind(c *laneSession, of *relay.Limits, to Adoption) {
 	if w.deferred != nil {
 		w.rebinds = append(w.rebinds, func() { w.onLoop(c, func() { w.rebind(c, of, to) }) })

@@ -21,8 +21,9 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// A laneSession is a session that is prepared to leave user space, or has left. It is the relay's Carrier, and used once: the lane may have it
-// still after its end. Fields that change belong to the loop's goroutine.
+// A laneSession is a session that is prepared to leave user space, or has left. It is the relay's
+// Carrier, and is used only once, because the lane may still have it after its end. Fields that
+// change belong to the loop's goroutine.
 type laneSession struct {
 	session  lane.Session // first, see laneSessionOf
 	conn     *conn
@@ -92,8 +93,9 @@ func (c *laneSession) offer() {
 // Arm implements [driver.Carrier].
 func (c *laneSession) Arm() { c.set(armed, c.worker().lanes.lane != nil && c.session.Arm()) }
 
-// Disarm implements [driver.Carrier]. A session that cannot leave for long rests from trying. If a packet could not take it, it is looked at
-// again whether it is a flow: it may have paused at the look before.
+// Disarm implements [driver.Carrier]. A session that has failed to leave for long stops trying for
+// a while. If a packet could not take it, it is looked at again whether it is a flow, which may
+// just have paused at the look before.
 func (c *laneSession) Disarm() bool {
 	here := c.session.Disarm()
 	c.set(armed, false)
@@ -188,9 +190,10 @@ func (t *lanes) forget(c *laneSession) {
 	}
 }
 
-// LeaveLane has the sessions that have left user space go on without this process: for it they end, and their
-// results have the cause. They do not count as cut. None leaves any more. The lane's Leave is to be called after Close.
-// It returns when all have, with their number. Any goroutine but the loops' may call it.
+// LeaveLane lets the sessions that have left user space go on without this process: here they end,
+// and their results have the cause. They do not count as cut. No further session leaves. Call the
+// lane's Leave after Close. LeaveLane returns when all have ended here, with their number. Any
+// goroutine but the loops' may call it.
 func (g *Group) LeaveLane(cause error) int64 {
 	for _, w := range g.workers {
 		w.post(func() { w.setLane(nil, 0) })
@@ -288,8 +291,9 @@ func (c *laneSession) ended(r *lane.Result) {
 	c.conn.driven().Finish(r.Reset, SideOf(r.View.EndedBy))
 }
 
-// endedHere is the end in the lane of a session that is in user space. If it has just come back it was ended meanwhile, as by a user
-// timeout, and its sockets go on as if it had not been.
+// endedHere handles the lane's end of a session that is in user space. If the session has just come
+// back, the lane had ended it meanwhile, as by a user timeout. Its new sockets know nothing of
+// that, so it is cut.
 func (c *laneSession) endedHere(r *lane.Result) {
 	n := c.conn
 	n.worker().laneEnded(n)
@@ -334,7 +338,8 @@ func (*laneOwner) KeepAlive(s *lane.Session) time.Duration {
 	return laneSessionOf(s).conn.ref.serving.service.Options.SetKeepAlive()
 }
 
-// Tag implements [lane.Tagged]: the [record.Image] of the session. How much it has moved is not known before it has left.
+// Tag implements [lane.Tagged]: it returns the session's [record.Image]. How much the session has
+// moved is not known before it has left.
 func (*laneOwner) Tag(s *lane.Session) (tag [lane.TagSize]byte, begun time.Duration) {
 	n, m := laneSessionOf(s).conn, new(record.Image)
 	if k := n.ref.kept; k != nil {
@@ -350,7 +355,8 @@ func (*laneOwner) Tag(s *lane.Session) (tag [lane.TagSize]byte, begun time.Durat
 	return m.Tag(), begun
 }
 
-// retag has the kernel know how much the session has moved until it leaves user space; nothing: that is not known while it may leave.
+// retag stores in the kernel how much the session has moved before it leaves user space, or nothing
+// while it may leave and that is not known.
 func (c *laneSession) retag(moved *relay.Result) {
 	tag, _ := c.session.Tag()
 	if m, err := record.Decode(tag[:]); err == nil {
@@ -359,8 +365,8 @@ func (c *laneSession) retag(moved *relay.Result) {
 	}
 }
 
-// A control is a congestion control, one more than its place in lanes.controls; 0: it is not known. Sessions that have left
-// share the names, which are few.
+// A control names a congestion control by its place in lanes.controls plus one; 0: it is not known.
+// Sessions that have left share the few names.
 type control uint8
 
 // controlOf returns a socket's congestion control: as it is, and not as it was configured, for the kernel may have refused that, a route
@@ -399,7 +405,8 @@ func userTimeoutOf(n *conn) time.Duration {
 	return n.ref.serving.service.Options.SetUserTimeout()
 }
 
-// laneTimes are the parts of a session's time until it has left user space, by cause. Until then the first two are tried.
+// laneTimes are the parts of a session's time until it left user space, by cause. Before that the
+// first two hold tried.
 type laneTimes [verdict.Kinds]span
 
 // tried is when packets began to try to take a session that has not left, by milliseconds of the loop's clock.
@@ -413,7 +420,8 @@ func (c *laneSession) tries() {
 	c.set(hasLeft, false)
 }
 
-// A span is a time to a two thousandth of itself, and to a millisecond: 11 bits of the highest ones, and how far these are shifted.
+// A span is a duration in milliseconds, exact to a two-thousandth of itself: its 11 highest bits,
+// and how far they are shifted.
 type span uint16
 
 const spanBits = 11
@@ -428,7 +436,7 @@ func (s span) time() time.Duration {
 	return time.Duration(s&(1<<spanBits-1)) << (s >> spanBits) * time.Millisecond
 }
 
-// noteLeaving keeps the parts of a session's time until now. Its sockets are there still.
+// noteLeaving keeps the parts of a session's time until now. Its sockets still exist.
 func (c *laneSession) noteLeaving() {
 	s := c.conn.userSample()
 	for k, t := range verdict.TimesOf(&s) {
@@ -448,7 +456,7 @@ func (c *laneSession) view() (v lane.View, left bool) {
 	return v, ok && v.Time > 0
 }
 
-// addTo has a sample of the session know of its time in the lane. carried says that it ends there.
+// addTo adds the session's time in the lane to a sample. carried says that it ends there.
 func (c *laneSession) addTo(s *verdict.Sample, carried bool) {
 	v, left := c.view()
 	if !left {
@@ -493,7 +501,7 @@ func (n *conn) sample() *verdict.Sample {
 	return &s
 }
 
-// SideOf returns the side of an endpoint of the lane, 0 or 1; another number is of none.
+// SideOf returns the side of the lane's endpoint 0 or 1; any other number has none.
 func SideOf(endpoint int) relay.Side {
 	switch endpoint {
 	case 0:

@@ -122,18 +122,18 @@ func LacksDescriptor(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// A client that lacks a descriptor waits for fdRetryPause at a time when no other connection ends
-// first, and for fdPatience in all. Without the latter, clients that were accepted with the last
-// descriptors would wait for each other.
+// A client that lacks a descriptor tries again after fdRetryPause, or when another connection ends,
+// and gives up after fdPatience. Otherwise clients that were accepted with the last descriptors
+// would wait for each other.
 const (
 	fdRetryPause = 100 * time.Millisecond
 	fdPatience   = 5 * time.Second
 )
 
-// descriptors keeps some for connections to targets: one for each client that was accepted and for which no socket was made yet, and
-// one for the next client, before it is accepted. Otherwise a burst of clients would take every descriptor, and none of them could
-// be served. A connect takes a spare one only if there is no other descriptor, so as a rule nothing is opened or closed for a
-// connection.
+// descriptors keeps some for connections to targets: one for each client that was accepted but has no socket to its target
+// yet, and one for the next client, before it is accepted. Otherwise a burst of clients would take every descriptor, and none
+// of them could be served. A connect takes a spare one only if there is no other descriptor, so as a rule nothing is opened
+// or closed for a connection.
 type descriptors struct {
 	spare        []*os.File // owned
 	needed       int        // by clients, and for the next one
@@ -145,8 +145,8 @@ type descriptors struct {
 // surplus is how many descriptors beyond the need are kept for the next clients.
 const surplus = 4
 
-// need sees to it that there is one more. The error is that descriptors are
-// short: a spare that cannot be had for another reason is done without.
+// need makes sure that there is one more. The error says that descriptors are short; if a spare
+// cannot be had for another reason, need does without.
 func (t *descriptors) need() error {
 	if t.needed >= len(t.spare) {
 		f, err := os.Open(os.DevNull)

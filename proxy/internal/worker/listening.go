@@ -46,9 +46,9 @@ type Listening struct {
 // ErrEnding is the error of listening while everything is about to end.
 var ErrEnding = errors.New("not listening: shutting down")
 
-// Listen has clients accepted from a socket, by every loop, as soon as they get to it:
-// [Group.Settle] waits for that. A loop on which that fails calls [Host.Paused], and tries
-// again later. It may be called at any time by any goroutine.
+// Listen makes every loop accept clients from a socket, as soon as the loop gets to it:
+// [Group.Settle] waits for that. A loop on which that fails calls [Host.Paused], and tries again
+// later. It may be called at any time by any goroutine.
 func (g *Group) Listen(cfg Listener) (*Listening, error) {
 	switch flags, err := sys.GetFl(cfg.FD); {
 	case cfg.Service == nil || cfg.Service.NewSearch == nil:
@@ -68,8 +68,8 @@ func (g *Group) Listen(cfg Listener) (*Listening, error) {
 	return l, nil
 }
 
-// maxBacklog is no less than any accept queue: it only bounds how long a queue is emptied that
-// fills all the while.
+// maxBacklog is at least as long as any accept queue: it bounds the emptying of a queue that fills
+// all the while.
 const maxBacklog = 1 << 16
 
 // newListening makes a socket known to the group.
@@ -118,13 +118,13 @@ func (l *Listening) Release() { l.unref() }
 // Service returns the service of clients that are accepted now.
 func (l *Listening) Service() *Service { return l.service.Load() }
 
-// Replace changes that. Clients that are there already keep theirs.
+// Replace changes the service. Present clients keep theirs.
 func (l *Listening) Replace(s *Service) {
 	l.service.Store(s)
 	l.Wake()
 }
 
-// Wake has [Admitter.CanAccept] asked again, if accepting pauses because of that.
+// Wake makes the loops ask [Admitter.CanAccept] again, if accepting pauses because of it.
 func (l *Listening) Wake() {
 	if l.short.Load() > 0 {
 		l.group.wake()
@@ -142,8 +142,8 @@ func (l *Listening) Close() {
 	}
 }
 
-// Clients returns how many clients there are that have come in here, those included for which
-// nothing was done yet.
+// Clients returns how many present clients have come in here, including clients for which nothing
+// was done yet.
 func (l *Listening) Clients() int64 { return l.refs.Load() - int64(l.openSockets.Load()) }
 
 // unref is the end of a worker's part, or of a client. A part ends after the clients that
@@ -165,8 +165,8 @@ func (l *Listening) unref() {
 // their order is kept.
 func (l *Listening) emptier() *worker { return l.group.workers[l.number%len(l.group.workers)] }
 
-// A listenerRef is what a conn has to do with others: while it is being connected, its
-// dialing; from then on only how it is served.
+// A listenerRef is what a conn shares with others: its dialing while it is being connected, and
+// only its serving from then on.
 type listenerRef struct {
 	serving *serving
 	pending *Client // nil for a client that is joined

@@ -32,7 +32,7 @@ type Session struct {
 	// [Binding]; all three may be empty.
 	Listener, Upstream, EndpointName string
 	State                            State
-	// Lane says that it has left user space, and Adopted that a process before this one has had it.
+	// Lane says that it has left user space, and Adopted that it comes from an earlier process.
 	Lane, Adopted bool
 	// Binding is its binding; nil: it has none, or is not joined yet.
 	Binding Binding
@@ -127,7 +127,7 @@ func (id ID) String() string {
 // ErrID is wrapped by the error of [ParseID].
 var ErrID = errors.New("not the id of a session")
 
-// ParseID reads the text of an ID, of whatever client.
+// ParseID reads the text of an ID of any client, present or not.
 func ParseID(text string) (id ID, err error) {
 	parts := strings.Split(text, ".")
 	if len(parts) == 3 {
@@ -162,11 +162,11 @@ type Query struct {
 	State              State         // empty: any
 	// Lane selects sessions that have left user space.
 	Lane bool
-	// Joined selects sessions alone, and no clients that have no endpoint yet.
+	// Joined selects only sessions, and no clients without an endpoint yet.
 	Joined bool
 	// Brief leaves out names and addresses that the query does not ask for, but for the source.
 	Brief bool
-	// Sample has the Samples of sessions taken, by two system calls for each.
+	// Sample takes the Samples of sessions, by two system calls for each.
 	Sample bool
 	// Accepts is asked last; nil accepts all. It is called on the loops, several at a time, and must not wait.
 	Accepts func(*Session) bool
@@ -259,8 +259,9 @@ func walk[T any](ctx context.Context, g *Group, find func(w *worker, at int) (pa
 	}
 }
 
-// askPart has a worker's loop find out a part of something, unless ctx or the group ends first. A turn has one part
-// at most, however many ask: a function that is posted after one has returned is called in the next turn.
+// askPart makes a worker's loop find out a part of something, unless ctx or the group ends first. A
+// turn has at most one part, however many ask, because a function posted after another has returned
+// is called in the next turn.
 func askPart[T any](ctx context.Context, g *Group, w *worker, find func() T) (p T, ok bool) {
 	if ctx.Err() != nil {
 		return p, false
@@ -343,8 +344,8 @@ func (w *worker) outline(n *conn, at int) Session {
 	return s
 }
 
-// clientOf returns where a client comes from, and its name. Addresses are asked for, but where they are kept to
-// be logged: an idle session costs nothing for being listed. The name may be left out.
+// clientOf returns where a client comes from, and its name. Addresses are asked for, unless they
+// are kept for the log: being listed costs an idle session nothing. The name may be left out.
 func (w *worker) clientOf(n *conn, brief bool) (from source.Source, name string) {
 	from, fd := w.sourceOf(n)
 	switch {

@@ -20,7 +20,7 @@ import (
 type Mirror struct {
 	// Binding is the endpoint, for [Group.CutMatching]. It is notified of no session.
 	Binding Binding
-	// Addresses are those to connect to, in order; none: Host is looked up by Resolver.
+	// Addresses are the addresses to connect to, in order; none: Host is looked up by Resolver.
 	Addresses []loop.Address
 	Host      string
 	Port      uint16
@@ -148,7 +148,7 @@ func (w *worker) short() bool {
 }
 
 // control is called with the socket to the mirror's endpoint. Descriptors that are reserved for
-// clients are open, so that the last socket that there can be is not a mirror's.
+// clients are open then, so a mirror does not get the last one.
 func (m *mirroring) control(fd int, _ string) error {
 	if err := m.worker.group.testControl(); err != nil {
 		return err
@@ -291,7 +291,7 @@ func (w *worker) cutSomeMirrors(match Match, left int, over chan<- struct{}) {
 	over <- struct{}{}
 }
 
-// mirrorReasons are the reasons for which a mirror has ended, or a session that was to have one has had none.
+// mirrorReasons are the reasons for which a mirror has ended, or a session got no mirror.
 var mirrorReasons = []string{
 	driver.MirrorComplete.String(), driver.MirrorBehind.String(), driver.MirrorLate.String(), driver.MirrorConnect.String(),
 	driver.MirrorReset.String(), driver.MirrorPipe.String(), driver.MirrorCut.String(), driver.MirrorError.String(),
@@ -324,7 +324,7 @@ type MirrorTotals struct {
 	Since time.Time
 }
 
-// Skip counts a session that was to have a mirror and has none.
+// Skip counts a session that should have a mirror and has none.
 func (c *MirrorCounts) Skip(reason string) {
 	if i := slices.Index(mirrorReasons, reason); i >= 0 {
 		c.ended[i].Add(1)
@@ -411,8 +411,8 @@ func (c *MirrorCounts) Totals(every bool) MirrorTotals {
 	return t
 }
 
-// Reset has SinceReset count from now on. Mirrors that run are counted when they end, and the bytes of theirs that were
-// not counted yet.
+// Reset makes SinceReset count from now on. Of running mirrors it counts the end, and the bytes
+// that were not counted yet.
 func (c *MirrorCounts) Reset() {
 	t := c.Totals(true)
 	t.Since = time.Now()
@@ -447,8 +447,8 @@ type Comparison struct {
 	report atomic.Pointer[compare.Report]
 }
 
-// NewComparison returns a comparison with an empty report. framed says that answers have ends of their own, beside the connection's. The
-// budget is the process's.
+// NewComparison returns a comparison with an empty report. framed says that an answer's end can be
+// seen before the connection's. The budget is the process's.
 func NewComparison(plan *compare.Plan, framed bool, budget *compare.Budget) *Comparison {
 	c := &Comparison{plan: plan, framed: framed, budget: budget}
 	c.Reset()

@@ -11,7 +11,7 @@ import (
 )
 
 // records are the records of a worker's clients: wide ones until they are joined, in their Clients, and small ones of sessions, in
-// slabs. Where none are kept there is no memory for them, but for two pointers.
+// slabs. If none are kept they take no memory but two pointers.
 type records struct {
 	scratch *record.Record // of a client that has ended, or was not taken on
 	number  uint64         // of the last one
@@ -220,7 +220,8 @@ func (g *Group) observe(e *ending) {
 	}
 }
 
-// judge has the host judge by a sample. It is on the heap from here on: short sessions have none.
+// judge makes the host judge by a sample. The sample is on the heap from here on: short sessions
+// have none.
 func (g *Group) judge(b Binding, sample verdict.Sample, r *record.Record) {
 	v := g.cfg.Host.Judge(b, &sample)
 	if r != nil {

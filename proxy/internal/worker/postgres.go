@@ -28,9 +28,10 @@ type Postgres struct {
 
 // A PostgresClient is what a client has said by the protocol of PostgreSQL.
 type PostgresClient struct {
-	// TLS says that it speaks TLS, or is about to; Asked, that it has asked for that first, and was promised it.
+	// TLS says that it speaks TLS, or is about to; Asked says that it asked for TLS first and was
+	// promised it.
 	TLS, Asked bool
-	// User and Database are of its startup message; empty: it was not read.
+	// User and Database are from its startup message; empty: it was not read.
 	User, Database string
 
 	declined    bool // a request for encryption by GSSAPI was

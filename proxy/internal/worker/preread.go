@@ -76,7 +76,8 @@ func (w *worker) prereadMore(c *Client) {
 	}
 }
 
-// expect waits for the client's data in a phase, which may be there already, for so long; 0: until the present time is over.
+// expect waits so long for the client's data of a phase, which may be there already; 0: until the
+// running timer ends.
 func (w *worker) expect(c *Client, p phase, within time.Duration) {
 	c.phase = p
 	if within > 0 {
@@ -329,9 +330,9 @@ func consume(fd int, b []byte, flags int) error {
 	return nil
 }
 
-// raise has the kernel report n bytes, and no fewer, unless it has no room for them. It is not asked for
-// the same again, but where that is counted: bytes that a peek does not show, because an urgent mark is
-// before them, would be reported at once, and for ever.
+// raise makes the kernel report n bytes, and no fewer, unless it has no room for them. The same is
+// not asked again, except where that is counted: bytes that a peek does not show, because an urgent
+// mark is before them, would be reported at once, and for ever.
 func (c *Client) raise(n int) {
 	if c.tcp && n > int(c.raised) {
 		c.raised = int32(n)
@@ -339,7 +340,7 @@ func (c *Client) raise(n int) {
 	}
 }
 
-// lower has the kernel report every byte again.
+// lower makes the kernel report every byte again.
 func (c *Client) lower() {
 	if c.raised > 0 {
 		c.raised = 0
@@ -438,7 +439,7 @@ func (w *worker) charge(c *Client) error {
 	return w.group.charge(&c.charged, n)
 }
 
-// charge has a client's part of PrereadMemory be at least n bytes, if there are so many.
+// charge raises a client's part of PrereadMemory to at least n bytes, if there are so many.
 func (g *Group) charge(charged *int32, n int) error {
 	n -= int(*charged)
 	if n <= 0 {

@@ -30,7 +30,7 @@ type Refusal uint8
 const (
 	// RefusedByTargets: no target took it.
 	RefusedByTargets Refusal = iota
-	// RefusedByAdmitter: its [Admitter] said so.
+	// RefusedByAdmitter: its [Admitter] refused it.
 	RefusedByAdmitter
 	// RefusedHeader: its first bytes are no PROXY header, or none that is accepted.
 	RefusedHeader
@@ -98,7 +98,7 @@ func (r *Refusals) merge(o *Refusals) {
 	}
 }
 
-// refusalOf says which it is, of a client in some phase.
+// refusalOf returns the Refusal of a client in some phase.
 func refusalOf(p phase, searching bool, cause error) Refusal {
 	switch {
 	case errors.Is(cause, ErrPrereadTimeout), errors.Is(cause, ErrHeaderTimeout):
@@ -132,7 +132,7 @@ func refusalOf(p phase, searching bool, cause error) Refusal {
 	}
 }
 
-// refusedOffLoop says which it is, of a client on no loop.
+// refusedOffLoop returns the Refusal of a client on no loop.
 func refusedOffLoop(cause error) Refusal {
 	if errors.Is(cause, ErrCancelOverload) {
 		return RefusedCancelBusy
@@ -236,9 +236,8 @@ func (w *worker) freeSlot(n *conn, s *serving) {
 	w.load.Add(-1)
 }
 
-// release is the end of a client that had a place. There is room for others now; they are
-// woken and not served from here, as this may be called from within the relay, and by any
-// goroutine.
+// release is the end of a client that had a place. It wakes others for which there is room now. It
+// does not serve them itself, as the relay may be calling, and any goroutine.
 func (g *Group) release(s *serving, admitted bool, admissionToken uint64) {
 	if admitted {
 		s.service.Admitter.Released(admissionToken)

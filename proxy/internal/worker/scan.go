@@ -67,8 +67,8 @@ func (w *worker) scanSomeClients() {
 	}
 }
 
-// A Match says whether sessions are meant that came in at a socket and have a binding; nil: they have none. The loops call it, several
-// at a time.
+// A Match reports whether sessions of a socket with a binding are meant; a nil binding means
+// sessions without one. The loops call it, several at a time.
 type Match func(l *Listening, b Binding) bool
 
 // CutMatching ends the sessions that match, on loops and goroutines; their results have the cause. Clients that are not joined yet are
@@ -94,9 +94,9 @@ func (g *Group) CutMatching(match Match, cause error) int {
 	return cut
 }
 
-// A Spread is when the sessions are cut that are left at the end of a drain: some at a time,
-// at random, over the last tenth of the drain's time, so that their clients do not all come
-// back in one instant. In the last step, at the end of the time, all that are left are.
+// A Spread is when the sessions that are left at the end of a drain are cut: a few at a time, at
+// random, over the last tenth of the drain's time, so that their clients do not all come back in
+// one instant. The last step, at the end of the time, cuts the rest.
 type Spread struct {
 	First time.Duration // from the drain's begin to the first step
 	Every time.Duration // between two steps

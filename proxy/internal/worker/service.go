@@ -32,7 +32,7 @@ type Service struct {
 	// are made as have ever been in use at a time. It is called on the loops'
 	// goroutines, several at a time. It is required.
 	NewSearch func() Search
-	// Refusal returns the bytes that a client gets that is refused, before it is closed properly, within a few seconds; nil: it is reset.
+	// Refusal returns the bytes that a refused client gets before it is closed properly, within a few seconds; nil: it is reset.
 	// It is not asked while a first message is awaited. The loops call it, several at a time; it must not wait. If it is nil all are reset.
 	Refusal func(c *Client, cause error) []byte
 }
@@ -43,19 +43,19 @@ type Preread struct {
 	// Header selects the clients that have to send a header of the PROXY protocol first, which
 	// is taken away; it has a timeout of its own. Nil: none.
 	Header *proxyproto.Policy
-	// Hello has the client's TLS ClientHello read, which [Client.Hello] is then. A
+	// Hello reads the client's TLS ClientHello into [Client.Hello]. A
 	// client that sends anything else is reset, unless AnyHello is set.
 	Hello bool
-	// AnyHello has clients served without a hello, [Client.Hello] empty, that send anything
-	// else: data other than TLS, or that crypto/tls does not accept, a part of a hello, or,
-	// for Timeout, nothing. Data makes an exception of the last of these.
+	// AnyHello also serves clients without a proper hello, with an empty [Client.Hello]: clients that
+	// send data other than TLS, a hello that crypto/tls does not accept, a part of a hello, or, for
+	// Timeout, nothing. With Data, clients that send nothing are not served.
 	AnyHello bool
-	// Data has the first byte waited for.
+	// Data waits for the client's first byte.
 	Data bool
 	// Postgres, unless nil, reads and answers PostgreSQL's negotiation, in place of Hello and Data.
 	Postgres *Postgres
-	// First has the client's first bytes looked at until they decide its route, in place of
-	// Hello; nil: they are not.
+	// First, unless nil, looks at the client's first bytes until they decide its route, in place of
+	// Hello.
 	First FirstBytes
 	// Silence is how long a client may say nothing until First is asked whether there is a
 	// route for it all the same; 0: it is not asked.
@@ -103,7 +103,8 @@ var (
 	// ErrPrereadMemory is the error of a client if there is no memory for its first bytes, see
 	// [Config.PrereadMemory].
 	ErrPrereadMemory = errors.New("no memory is left for first bytes: this client's are too long, or come in too many pieces")
-	// ErrPrereadEnded is the error of a client that has ended in the middle of either.
+	// ErrPrereadEnded is the error of a client that has ended in the middle of its header or its first
+	// bytes.
 	ErrPrereadEnded = errors.New("the client has ended in the middle of its first bytes")
 )
 
@@ -136,10 +137,9 @@ type Admitter interface {
 	NextSlotIn(now int64) time.Duration
 	// Admit is asked when the client was accepted, right after CanAccept on the same
 	// goroutine: an implementation that counts clients here, and looks at the count in
-	// CanAccept, has at most one for each loop too many, and need not refuse any. identified
-	// means that all is known already that [Client.Source] is going to return: so a client
-	// that is refused for it need not be counted. If it returns nil, Released is called in the
-	// end.
+	// CanAccept, has at most one for each loop too many, and need not refuse any. identified means
+	// that [Client.Source] is final already, so a client that is refused for its source need not be
+	// counted. If it returns nil, Released is called in the end.
 	Admit(c *Client, identified bool, now int64) error
 	// AdmitSource is asked about a client that was not identified in Admit, once its source is
 	// known: its PROXY header has come, or the kernel may be asked for the credentials of a
@@ -163,8 +163,8 @@ const (
 	Resolve
 	// Pause for Step.Timeout, then ask Next again.
 	Pause
-	// Park the client until its [Waker] is called, or Step.Timeout has passed if that
-	// is not 0, then ask Next again, which is to find out which of the two it was.
+	// Park the client until its [Waker] is called, or Step.Timeout has passed if that is not 0, then
+	// ask Next again, which has to find out which of the two it was.
 	Park
 	// Respond with Step.Bytes, then close the connection properly: the end of file is
 	// sent, and the client's is waited for, for Step.Timeout at most (0: 5 s).
@@ -191,9 +191,8 @@ type Step struct {
 	// Recheck is how often [Search.Abandon] is asked while Connect or Resolve is under way; 0:
 	// never.
 	Recheck time.Duration
-	// MaybeSelf says that a socket can become connected to itself by connecting to
-	// Address: it is looked at then, and has failed with [sockopt.ErrSelfConnect] if
-	// it is.
+	// MaybeSelf says that a socket that connects to Address may become connected to itself. The worker
+	// looks for that, and fails the step with [sockopt.ErrSelfConnect] then.
 	MaybeSelf bool
 	// ProxyHeader means that [Search.ProxyHeader] has bytes to be written before the client's.
 	ProxyHeader bool
@@ -220,14 +219,15 @@ type Search interface {
 	Begin(c *Client, now int64)
 	// Next returns the next step.
 	Next(now int64) Step
-	// Abandon reports whether the step that is under way is to be given up, see Step.Recheck: then
-	// it is canceled, and has failed with [ErrAbandoned].
+	// Abandon reports whether the step under way is to be given up, see Step.Recheck: it is canceled
+	// then, and fails with [ErrAbandoned].
 	Abandon(now int64) bool
 	// Resolved passes the result of Resolve. The slice is the search's from then on.
 	Resolved(ips []netip.Addr, err error)
 	// Failed passes the error of Connect, or of writing the PROXY header.
 	Failed(err error, now int64)
-	// Overruled reports whether a connection that was made is not to be used, and is to get no byte. Then it is reset, and Next asked.
+	// Overruled reports whether a new connection must not be used, nor get a byte. It is reset then,
+	// and Next asked.
 	Overruled() bool
 	// ProxyHeader appends the bytes to be written before the client's to b. It is asked once
 	// the connection is there, if Step.ProxyHeader is set.

@@ -133,12 +133,13 @@ func (p *places) pass(at int, see func(at int, n *conn) bool) (next int) {
 }
 
 // The session of a joined client is a relay.Driven of the pool or, once it has been out of user space for a while, a relay.Parked in its
-// part in the lane. Code that only reads it takes it as it is; all other code takes driven.
+// part in the lane. Code that only reads it uses it in either form; all other code calls driven.
 
 // parked reports whether the session of a joined client is.
 func (n *conn) parked() bool { return n.session == nil }
 
-// driven returns the session of a joined client, which is none that is parked from then on, for a second at least.
+// driven returns the session of a joined client. It unparks it, and it stays unparked for a second
+// at least.
 func (n *conn) driven() *relay.Driven {
 	if n.parked() {
 		n.worker().unpark(n)
@@ -201,7 +202,7 @@ func (n *conn) legs() relay.Legs {
 }
 
 const (
-	// sessionsPerSlab has a slab of sessions fill a size class of the runtime, 8 KiB.
+	// sessionsPerSlab fills a size class of the runtime, 8 KiB, with a slab of sessions.
 	sessionsPerSlab = 29
 	// spareSlabs is how many slabs without a session are kept.
 	spareSlabs = 8
@@ -294,7 +295,7 @@ func (t *sessionPool) give(d *relay.Driven, number int32) {
 	}
 }
 
-// join has a client and its endpoint joined.
+// join joins a client and its endpoint.
 func (w *worker) join(c *Client) {
 	limits, err := c.search.Reached(w.loop.Now())
 	switch {
@@ -356,8 +357,8 @@ func (c *Client) movedBytes() []byte {
 	return c.ahead[:c.moved]
 }
 
-// notes are what only few sessions have, beside their conns: sessions that have none of it pay
-// nothing for it.
+// notes are what only few sessions have. They are kept beside the conns, so other sessions do not
+// pay for them.
 type notes struct {
 	sources map[*conn]netip.AddrPort // of clients with a PROXY header that has one
 	ends    map[*conn]func()         // to be called at the end of sessions that have rejoined

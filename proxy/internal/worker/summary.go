@@ -136,8 +136,7 @@ func (w *worker) baseSummary() Summary {
 // longTurn is the power of two of a microsecond from which on a turn is a long one.
 const longTurn = 10
 
-// long is how many of the times that are counted by powers of two of a microsecond are
-// no shorter.
+// long is how many of the times, counted by powers of two of a microsecond, are at least longTurn.
 func long(counts []int64) (n int64) {
 	for _, more := range counts[longTurn+1:] {
 		n += more
@@ -250,7 +249,7 @@ func (g *Group) Metered(read func(sum Summary, running map[Binding]*Bytes)) {
 	}
 }
 
-// flushMeters has a worker report to the meters the bytes that it has held back.
+// flushMeters makes a worker report to the meters the bytes that it has held back.
 func (g *Group) flushMeters(w *worker) {
 	flushed := make(chan struct{})
 	w.post(func() {

@@ -115,7 +115,7 @@ func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, er
 // post has the loop call f. A loop that never runs again has nothing to do.
 func (w *worker) post(f func()) { _ = w.loop.Post(f) }
 
-// wake has the worker look at the shared state. It may be called by any goroutine.
+// wake makes the worker look at the shared state. It may be called by any goroutine.
 func (w *worker) wake() {
 	if !w.woken.Swap(true) {
 		w.post(w.adjustOnce)
@@ -176,8 +176,8 @@ func (w *worker) resume() {
 }
 
 // resumeBatch is how many of the sockets with waiting clients are accepted from again in one
-// turn, in the order in which they began to wait. If there is room for one client only, the
-// others would find that out for nothing.
+// turn, in the order in which they began to wait. If there is room for only one client, the other
+// sockets would be tried for nothing.
 const resumeBatch = 64
 
 // resume accepts again where there was no room, or asks whether there is some now.
@@ -190,7 +190,7 @@ func (a *acceptor) resume() {
 	a.Retry()
 }
 
-// unshort notes that it does not wait because of CanAccept any more.
+// unshort notes that it no longer waits because of CanAccept.
 func (a *acceptor) unshort() {
 	if a.pausedByAdmitter {
 		a.pausedByAdmitter = false
@@ -233,8 +233,8 @@ func (w *worker) cut(cause error) {
 	w.wake()
 }
 
-// turnTime is how long a worker does work without hurry in one turn, beside the time of the
-// last piece.
+// turnTime is how long a worker does background work in one turn, not counting the time of the last
+// piece.
 const turnTime = 250 * time.Microsecond
 
 // A mailbox is what other goroutines give a worker to do, which it does in order, some in each turn of its loop.
@@ -261,7 +261,7 @@ func (b *mailbox[T]) init(w *worker, do func(T)) {
 	}
 }
 
-// give adds something. Of several before the worker takes them, the first one is posted.
+// give adds something. If several come before the worker takes them, only the first is posted.
 func (b *mailbox[T]) give(v T) {
 	b.mu.Lock()
 	b.given = append(b.given, v)
