@@ -206,7 +206,7 @@ func (p *Probe) exchange(conn net.Conn) error {
 	return p.contains(conn, p.cfg.Expect, answerMax, "the answer")
 }
 
-// A standby is an answer that is the one of a standby, and matches [ErrStandby].
+// A standby is the answer of a standby, and matches [ErrStandby].
 type standby struct{ answer }
 
 func (s standby) Is(target error) bool { return target == ErrStandby || s.answer.Is(target) }

@@ -19,7 +19,7 @@ type SchedulerConfig struct {
 	// nothing else, so it may wait. May be nil.
 	Report func(Transition)
 
-	// TellEvery is that interval; 0 means that all are reported.
+	// ReportEvery is that interval; 0 means that all are reported.
 	ReportEvery time.Duration
 }
 

@@ -15,14 +15,14 @@ import (
 type Source uint64
 
 const (
-	// UnsampledSource: the connection is not one of the sample, and its origin is not known.
+	// UnsampledSource: the connection does not belong to the sample, and its origin is not known.
 	UnsampledSource Source = iota
-	// NoSource: the connection is one of the sample, and its outcome is no client's doing.
+	// NoSource: the connection belongs to the sample, and its outcome is no client's doing.
 	NoSource
 	// Unnamed is the one source of all clients with unknown origin.
 	Unnamed
 
-	// named distinguishes the others from these.
+	// named is set in all other sources.
 	named Source = 1 << 63
 )
 

@@ -9,7 +9,7 @@ import (
 // tenths of its length.
 const slots = 10
 
-// A window counts the successes and failures of the last time. It is safe for concurrent use,
+// A window counts recent successes and failures. It is safe for concurrent use,
 // and no goroutine waits for another.
 //
 // A slot is one word, so that it is begun anew and added to without a count being lost or

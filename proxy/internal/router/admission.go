@@ -160,7 +160,7 @@ func (state *ListenerState) Counts() ListenerCounts {
 // An admissionToken is a [worker.Client]'s: its entry in the table of its source, a [limit.Entry], and overLimit.
 type admissionToken = uint64
 
-// overLimit says that the client has no place under Connections yet. It is above every Entry.
+// overLimit says that the client has no place under Connections yet. It is a bit above every Entry.
 const overLimit admissionToken = 1 << 32
 
 // An admission is the [worker.Admitter] of one generation of a listener.
@@ -178,9 +178,9 @@ func (a *admission) NextSlotIn(now int64) time.Duration {
 	return in
 }
 
-// Admit implements [worker.Admitter]. A client that its source refuses costs others nothing:
-// that is looked at before anything is counted, or given back when it is known, by
-// AdmitSource. Two loops may both have found room for one client more: the second one then
+// Admit implements [worker.Admitter]. A client that is refused for its source costs others nothing:
+// the source is looked at before anything is counted or, if it is known only later, AdmitSource
+// gives back what was. Two loops may both find room for one more client: the second client then
 // waits for a place before anything is done for it.
 func (a *admission) Admit(c *worker.Client, identified bool, now int64) error {
 	state := a.state
@@ -318,7 +318,7 @@ func (state *ListenerState) full(process *limit.Rate, now int64) admissionLimit 
 }
 
 // PausedAt returns the limit at which accepting pauses at a time, by its key, "" if it does
-// not; process is the one of all listeners, or nil.
+// not; process is the limit of all listeners, or nil.
 func (state *ListenerState) PausedAt(process *limit.Rate, now int64) string {
 	return state.full(process, now).String()
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// An attempt is one at an endpoint.
+// An attempt is one attempt to reach an endpoint.
 type attempt struct {
 	breaker    *health.Breaker // the endpoint's breaker that was asked; nil: none
 	permit     health.Permit
@@ -81,8 +81,8 @@ type failure struct {
 // failure is forgotten. A client never forgets an endpoint that has turned it down.
 const maxFailures = 32
 
-// blame notes a failure: as a last resort, where a client may try an endpoint for as long as
-// it is held, in place of the one before.
+// blame notes a failure. As a last resort, where a client may try an endpoint for as long as it is
+// held, the failure replaces the previous one.
 func (s *Search) blame(f failure) {
 	for i := range s.failures {
 		if s.onlyLastResort && s.failures[i].endpoint == f.endpoint {
@@ -127,7 +127,7 @@ func (s *Search) lastError() error {
 	return s.failed[len(s.failed)-1]
 }
 
-// settle gives an endpoint back that is not connected to. The monitors that count failures get
+// settle gives an endpoint back that is not connected to. The monitors that count failures count
 // one for this client, however often it has tried the endpoint.
 func (s *Search) settle(o health.Outcome, now int64) {
 	s.endSlow()
@@ -191,7 +191,7 @@ func (e *Endpoint) silentToConnects() bool {
 	return n > 0 && e.trials.made.Load() < since-int64(firstResent)
 }
 
-// endSlow is the end of an attempt, if it was a slow one.
+// endSlow ends a slow attempt; other attempts are left alone.
 func (s *Search) endSlow() {
 	if s.slow {
 		s.slow = false
@@ -199,15 +199,15 @@ func (s *Search) endSlow() {
 	}
 }
 
-// recheckEvery is how often a client that is being connected looks whether it had better not wait
-// for that connection.
+// recheckEvery is how often a client that is being connected looks whether to give up that
+// connection.
 const recheckEvery = 250 * time.Millisecond
 
-// Abandon implements [worker.Search]. A connection that is being made is given up if the client may not
-// come in any more, or is served elsewhere by a reload; if the endpoint is to get no more clients; or if
-// the endpoint is not usable, as when it is tried as a last resort, and another one is again, or the
-// fallback serves. So a client that tries a dead host is not kept there when another endpoint is back.
-// Nor do such clients keep the places under the breaker's bounds from others.
+// Abandon implements [worker.Search]. A connection that is being made is given up if the client may
+// no longer come in, or a reload serves it elsewhere; if the endpoint is to get no more clients; or
+// if the endpoint is not usable, as a last resort is, and another endpoint is usable again, or the
+// fallback serves. So a client that tries a dead host is not kept there when another endpoint is
+// back. Nor do such clients keep the places under the breaker's bounds from others.
 func (s *Search) Abandon(now int64) bool {
 	if s.Overruled() {
 		return true
@@ -235,9 +235,9 @@ func (s *Search) Abandon(now int64) bool {
 	return e.unusable() && s.servedBy(s.snapshot, true)
 }
 
-// unanswered reports whether the endpoint has not answered for a second, and that is failure enough:
-// another client could not reach it either, and there is a fallback for this one; or clients wait for
-// the place that this one has under the breaker's bounds.
+// unanswered reports whether the endpoint has not answered for a second, and that counts as a
+// failure: because another client could not reach it either and this client has a fallback, or
+// because clients wait for this client's place under the breaker's bounds.
 func (s *Search) unanswered(now int64) bool {
 	if s.onlyLastResort || now-s.start < int64(firstResent) {
 		return false
@@ -283,8 +283,8 @@ func (s *Search) anotherWorks(snap *UpstreamSnapshot) bool {
 	return true
 }
 
-// membersAt returns the members of a set that have the address of an endpoint, which may be another
-// upstream's.
+// membersAt returns the members of a set that have the address of an endpoint. The endpoint may be
+// another upstream's.
 func membersAt(set *lb.Set, e *Endpoint) (at []*lb.Endpoint) {
 	for _, m := range set.Members() {
 		if m.Endpoint.Of.(*Endpoint).Address == e.Address {
@@ -294,8 +294,8 @@ func membersAt(set *lb.Set, e *Endpoint) (at []*lb.Endpoint) {
 	return at
 }
 
-// abandoned ends an attempt that was given up. It is no evidence of the endpoint, unless that has not
-// answered for a second.
+// abandoned ends an attempt that was given up. It is no evidence about the endpoint, unless the
+// endpoint has not answered for a second.
 func (s *Search) abandoned(now int64) {
 	e := s.endpoint
 	if s.unanswered(now) && !e.State().Draining && e.Weight() != 0 {
@@ -329,8 +329,9 @@ func (s *Search) abandoned(now int64) {
 	s.afterMissed(e, now)
 }
 
-// turnsDown reports whether an endpoint was reached, and does not give the client what only this client has asked for: TLS that
-// is passed through, or an application protocol. Others may be served, so that is no failure of the endpoint.
+// turnsDown reports whether an endpoint was reached, and refuses something that only this client
+// has asked for: TLS that is passed through, or an application protocol. Others may be served, so
+// that is no failure of the endpoint.
 func (s *Search) turnsDown(err error) bool {
 	if s.client.Postgres.Hidden() && errors.Is(err, postgres.ErrEndpoint) {
 		return true
@@ -374,8 +375,8 @@ func (s *Search) turnedDown(err error, now int64) {
 	s.afterMissed(e, now)
 }
 
-// onlyTurnedDown reports whether the client has reached every endpoint that it tried, and none gives it what it has asked for. Then there
-// is nothing to wait for.
+// onlyTurnedDown reports whether the client has reached every endpoint that it tried, and each has
+// turned it down. Then there is nothing to wait for.
 func (s *Search) onlyTurnedDown() bool {
 	for i := range s.failures {
 		if !s.failures[i].turnedDown {

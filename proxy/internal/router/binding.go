@@ -16,9 +16,9 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A binding binds sessions to an endpoint, and holds their limits: all that came by one
-// listener under one generation have the same, one for each [KeyCount], so that it costs a session nothing. A session
-// that is a trial of a breaker has one of its own.
+// A binding binds sessions to an endpoint, and holds their limits. All sessions that came by one
+// listener under one generation share it, with one binding for each [KeyCount], so it costs a
+// session nothing. A session that is a breaker's trial has its own.
 type binding struct {
 	limits   relay.Limits
 	listener *Listener
@@ -115,7 +115,7 @@ func (b *binding) Ended(loop int, r relay.Result, err error) {
 }
 
 // trial reports whether this is the binding of a trial, or of a client that has passed an open
-// breaker: it is of one session.
+// breaker. Such a binding has one session.
 func (b *binding) trial() bool {
 	return b.permit.Trial() || b.upstreamPermit.Trial() || b.forced || b.upstreamForced
 }
@@ -131,8 +131,7 @@ func (b *binding) report(from health.Source, o health.Outcome, now int64) {
 	}
 }
 
-// better reports a success of the endpoint to the breakers that the client has passed though
-// they were open.
+// better reports a success of the endpoint to the open breakers that the client has passed.
 func (b *binding) better(what string) {
 	if b.forced {
 		b.breaker.Improved(what)
@@ -150,9 +149,9 @@ func (b *binding) answered() {
 	}
 }
 
-// lasts is called now and then while a trial goes on. In many protocols an endpoint that is well
-// sends nothing; so if nothing more is asked of it than that, a trial has succeeded that is not
-// over after a time in which it would count as a failure to end it.
+// lasts is called now and then while a trial goes on. In many protocols a healthy endpoint sends
+// nothing. So, unless it has to answer, the trial has succeeded once it has lasted so long that its
+// end would no longer count as a failure.
 func (b *binding) lasts(now int64) {
 	if b.limits.FirstByte > 0 || now-b.began < int64(silentCloseWindow) || b.reported.Swap(true) {
 		return
@@ -173,9 +172,9 @@ func (snap *UpstreamSnapshot) notifyRoom() {
 	}
 }
 
-// outcomeOf is the outcome of a session for its endpoint, when it ends. A first byte at some
-// time does not count if there was silence in the end: an endpoint that stands still has many
-// such sessions, and a row of failures does not end with them.
+// outcomeOf is the outcome of a session for its endpoint, when it ends. An early first byte does
+// not count if there was silence in the end: an endpoint that stands still has many such sessions,
+// and they must not end a row of failures.
 func outcomeOf(r *relay.Result) health.Outcome {
 	if r.First == relay.SideB && r.BToA.Bytes() == 0 {
 		return closedSilently(r)
@@ -250,7 +249,7 @@ func (e *Endpoint) settled(r *relay.Result, from health.Source, now int64) {
 	}
 }
 
-// away takes note of a connect that has failed because no process listens.
+// away notes a connect that has failed because no process listens.
 func (e *Endpoint) away(errno syscall.Errno) {
 	if errno == syscall.ECONNREFUSED || errno == syscall.ENOENT {
 		e.answers.Refused()
@@ -300,7 +299,7 @@ type meter struct{ toEndpoint, toClient moved }
 
 type moved struct{ spliced, copied, lane atomic.Int64 }
 
-// add touches nothing that would not change: one engine does most of a session.
+// add writes only what changes: one engine does most of a session.
 func (m *moved) add(o worker.Moved) {
 	if o.Spliced != 0 {
 		m.spliced.Add(o.Spliced)
@@ -414,7 +413,7 @@ func (e *Endpoint) Transitions() int64 { return e.transitions.Load() }
 // Ejections returns how often outlier detection has ejected it.
 func (e *Endpoint) Ejections() int64 { return e.ejections.Load() }
 
-// countConnect counts a connection to an endpoint, which took the time since that was picked.
+// countConnect counts a connection to an endpoint, with the time since the endpoint was picked.
 func (s *Search) countConnect(now int64) {
 	loop, took := s.client.Loop(), time.Duration(now-s.start)
 	s.listener.state.tally.Connected(loop, took)
@@ -557,7 +556,7 @@ const (
 	sampleMask = 1<<sampleBits - 1
 )
 
-// take reports whether a connection is of the sample.
+// take reports whether a connection belongs to the sample.
 func (s *sample) take(now int64) bool {
 	second := uint64(now/1e9) << sampleBits
 	for {
@@ -577,8 +576,8 @@ func (s *sample) take(now int64) bool {
 // namedBindings is how many bindings of sources are kept for clients that come again.
 const namedBindings = 8
 
-// sampled returns the binding of a session, which is one of its client's source if it is one
-// of the sample.
+// sampled returns the binding of a session. If the session belongs to the sample, it is a binding
+// of the client's source.
 func (s *Search) sampled(b *binding, now int64) *binding {
 	judged := s.breaker != nil || s.snapshot.Breaker != nil || s.endpoint.monitor.Load() != nil
 	if !judged || !s.endpoint.sample.take(now) {
@@ -592,7 +591,8 @@ func (s *Search) from() health.Source {
 	return health.SourceOf(s.client.Source(), s.listener.cfg.SourcePrefix)
 }
 
-// of returns a binding like b for a source. It makes one unless the source is among the last ones.
+// of returns a binding like b for a source. It makes one unless the source is among the latest
+// sources.
 func (b *binding) of(from health.Source) *binding {
 	named := b.named.Load()
 	if named == nil {

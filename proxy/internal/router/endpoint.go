@@ -126,11 +126,11 @@ func (e *Endpoint) SetBreaker(b *health.Breaker) {
 	e.breaker.Store(b)
 }
 
-// SetCheck has a check hurry when it fails a client, nil for none.
+// SetCheck sets the check that hurries when the endpoint fails a client; nil: none does.
 func (e *Endpoint) SetCheck(c *health.Check) { e.check.Store(c) }
 
-// SetHealthy implements [health.Target]. An endpoint that is back is not avoided any longer
-// for earlier failures. While it is down other verdicts are not reported.
+// SetHealthy implements [health.Target]. An endpoint that is back is no longer avoided for earlier
+// failures. While it is down other verdicts are not reported.
 func (e *Endpoint) SetHealthy(healthy bool) {
 	defer e.mute(!healthy)
 	if e.State().Down == healthy {
@@ -207,7 +207,7 @@ func (e *Endpoint) setDown(bad bool) {
 	}
 }
 
-// report reports the outcome of a connection to the monitors, from one of the sample or from
+// report reports the outcome of a connection to the monitors, from a source of the sample or from
 // [health.UnsampledSource].
 func (e *Endpoint) report(permit health.Permit, from health.Source, o health.Outcome, now int64) {
 	if o.Failed() {
@@ -314,7 +314,7 @@ type Failure struct {
 	// Over means that the endpoint has succeeded since: a connection was made, or a first byte
 	// came.
 	Over bool
-	// Connecting says that a connection could not be made, for the endpoint's part.
+	// Connecting says that a connection could not be made, through the endpoint's fault.
 	Connecting bool
 }
 
@@ -323,8 +323,8 @@ type lastFailure struct {
 	outcome health.Outcome // Unknown: this machine could not connect
 	cause   string
 	at      int64
-	// plain says that the connection itself could not be made, for the endpoint's part: then a check that connects shows that
-	// this is over.
+	// plain says that the connection itself could not be made, through the endpoint's fault: a check
+	// that connects shows that this is over.
 	plain bool
 }
 
@@ -407,8 +407,7 @@ func (e *Endpoint) passed(began int64) {
 	e.upstream.serves(began)
 }
 
-// handshakesFail reports whether the last that was tried for a client was a TLS handshake, and
-// failed.
+// handshakesFail reports whether the last step tried for a client was a TLS handshake, and failed.
 func (e *Endpoint) handshakesFail() bool {
 	last := e.lastFailure.Load()
 	return e.failed.Load() && last != nil && last.outcome == health.ConnectFailed && !last.plain
@@ -440,8 +439,8 @@ func (e *Endpoint) UnservedStreak() (n, since, last int64) {
 	return e.unserved.n.Load(), e.unserved.since.Load(), e.unserved.last.Load()
 }
 
-// FailedSessions returns how many sessions ended without a byte of an endpoint that had been connected
-// to, by how they did.
+// FailedSessions returns how many sessions ended without a byte of their connected endpoint, by how
+// they ended.
 func (u *Upstream) FailedSessions() map[string]int64 {
 	return byName(u.unserving[:], func(i int) string { return health.Outcome(i).String() })
 }
@@ -449,7 +448,7 @@ func (u *Upstream) FailedSessions() map[string]int64 {
 // FailedSessionsTotal returns how many these are.
 func (u *Upstream) FailedSessionsTotal() int64 { return total(u.unserving[:]) }
 
-// connecting reports whether it is one of making a connection.
+// connecting reports whether it is a failure to connect.
 func (f *lastFailure) connecting() bool {
 	return f.outcome == health.ConnectFailed || f.outcome == health.Unknown
 }

@@ -71,7 +71,7 @@ func (l *Listener) denies(c *worker.Client) error {
 	return l.cfg.Denials.Check(l.cfg.Name, c.Source())
 }
 
-// takes returns the reason that a client's header, or the lack of one, would not do.
+// takes returns why a client's header, or its lack, is not accepted; nil: it is.
 func (l *Listener) takes(c *worker.Client) error {
 	p := l.cfg.Preread.Header
 	switch {
@@ -127,10 +127,10 @@ var (
 	errUnasked = errors.New("the client was queued before the reload added this filter, which can no longer be asked about it")
 )
 
-// swapTime is how long a client waits for a generation to come into force that is about to.
+// swapTime is how long a client waits for the next generation to come into force.
 const swapTime = time.Millisecond
 
-// A recourse is what a client without an endpoint has to do by another generation of its listener than its own.
+// A recourse is what a client without an endpoint has to do because another generation rules now.
 type recourse uint8
 
 const (
@@ -139,8 +139,8 @@ const (
 	looks           // likewise, after its first bytes were looked at, on which its route depends
 )
 
-// overruled returns the recourse of a client without an endpoint by a generation of its listener. With an error that refuses
-// the client.
+// overruled returns the recourse of a client without an endpoint under a generation of its
+// listener. An error refuses the client.
 func (s *Search) overruled(l *Listener) (recourse, error) {
 	if l == nil || l == s.listener || s.offloaded == nil && s.routesLater() {
 		return goesOn, nil
@@ -190,7 +190,8 @@ func (l *Listener) gateOf(c *worker.Client) (*Filter, error) {
 	return l.cfg.Filter, nil
 }
 
-// mayLook has a generation look at the client's first bytes, if it may; otherwise it refuses the client for an error.
+// mayLook lets a generation look at the client's first bytes, if it may; otherwise it refuses the
+// client for an error.
 func (s *Search) mayLook(l *Listener, err error) (recourse, error) {
 	if s.offloaded != nil || s.client.First.Silent || !s.mayBegin(l) || l.recogniser() == nil && !l.cfg.Preread.Hello {
 		return goesOn, err
@@ -198,8 +199,8 @@ func (s *Search) mayLook(l *Listener, err error) (recourse, error) {
 	return looks, nil
 }
 
-// mayBegin reports whether the client, as far as it has come, may begin anew by another generation: that speaks the same
-// protocol with it.
+// mayBegin reports whether the client, as far as it has come, may begin anew under another
+// generation, because that speaks the same protocol with it.
 func (s *Search) mayBegin(l *Listener) bool {
 	if (l.cfg.Preread.Postgres != nil) != (s.listener.cfg.Preread.Postgres != nil) {
 		return false
@@ -207,12 +208,13 @@ func (s *Search) mayBegin(l *Listener) bool {
 	return s.offloaded == nil || (l.cfg.TLS != nil) == (s.offloaded.conn() != nil)
 }
 
-// Overruled implements [worker.Search]. By the generations that are in force, or about to be, the client may not come in, or has to
-// begin anew, or the endpoint is to be connected to in another way.
+// Overruled implements [worker.Search]. It is so if the generations that are in force, or about to
+// be, do not let the client in, make it begin anew, or connect to the endpoint in another way.
 func (s *Search) Overruled() bool { return s.outdated() || s.mayJoin() != nil }
 
-// outdated reports whether endpoints are to be connected to in another way than the client's snapshot says: in TLS, above all. They are
-// the newest snapshot's, and that can be known before the listener's generation is in force that leads to it.
+// outdated reports whether endpoints are to be connected to in another way than the client's
+// snapshot says: in TLS, above all. The newest snapshot decides, even before the listener's
+// generation that leads to it is in force.
 func (s *Search) outdated() bool {
 	if s.snapshot == nil {
 		return false
@@ -251,7 +253,8 @@ func (s *Search) mayJoin() error {
 	return nil
 }
 
-// renew has a client that is overruled begin anew: by the generation in force at once, by the next one when it is in force.
+// renew lets an overruled client begin anew: at once under the generation in force, or under the
+// next one once that is in force.
 func (s *Search) renew(by [2]*Listener, now int64) (worker.Step, bool) {
 	for i, l := range by {
 		to, err := s.overruled(l)
@@ -377,7 +380,8 @@ func (s *Search) reroute(l *Listener, now int64) {
 }
 
 // refuse ends the search because no endpoint serves the client, unless a reload sends it elsewhere.
-// full means that an endpoint would, if it had room: then connections that are made differently are no better.
+// full means that an endpoint would serve it if it had room: then connections that are made
+// differently are no better.
 func (s *Search) refuse(err error, full bool, now int64) {
 	if l := s.elsewhere(); l != nil && (!full && !isFull(err) || !l.snapshotFor(s.client).sameWay(s.root)) {
 		s.reroute(l, now)

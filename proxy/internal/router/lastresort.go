@@ -16,8 +16,8 @@ import (
 //
 //   - usable endpoints, past the upstream's breaker, its attempts and its budget;
 //   - endpoints that are ejected, with an open breaker, or do not answer their checks;
-//   - failing endpoints, to which the last connection could not be made: the one first that was found so longest ago, and at
-//     intervals: see trials. While the others serve no client, these trials come before them.
+//   - failing endpoints, which could not be connected to the last time: at intervals, and first the endpoint that was found failing
+//     longest ago, see trials. While the others serve no client, these trials come before them.
 //
 // Endpoints that drain, have weight 0, are at their limit or, unless in panic, barred by their checks are not tried. If a fallback has
 // no endpoint either, both upstreams' are tried.
@@ -33,8 +33,8 @@ type trials struct {
 	// A connection was made that ended its failing, and there was no verdict against it since.
 	revived atomic.Bool
 
-	// Of one client at a time that is sent to it in the ordinary way while it is withheld, or instead of
-	// another one while it is ejected.
+	// For one client at a time that is sent to it as usual while it is withheld, or in place of
+	// another endpoint while it is ejected.
 	retried atomic.Int64 // clock, when the last one was
 	retry   atomic.Int64 // clock, when the next one may be
 	turn    atomic.Int64 // clock, when a client may be sent there though it loses clients
@@ -50,15 +50,14 @@ const (
 	trialBurst = 64
 	// maxWindow is how many endpoints are looked at for one trial.
 	maxWindow = 1024
-	// trialPending is how long after a trial has begun another one does, if it has not come
-	// to anything by then: segments may be lost.
+	// trialPending is how long after an undecided trial another one begins: segments may be lost.
 	trialPending = 500 * time.Millisecond
 	// retryPending is likewise where others serve meanwhile, if connects have no bound.
 	retryPending = 5 * time.Second
 )
 
-// missed notes that a connection to the endpoint could not be made that began at a time. If
-// another one has succeeded since, that is no news.
+// missed notes that a connect that began at a time has failed. If another connect has succeeded
+// since, that is no news.
 func (e *Endpoint) missed(began, now int64) {
 	if began < e.trials.lastSuccess.Load() {
 		return
@@ -83,10 +82,9 @@ func (e *Endpoint) missed(began, now int64) {
 	u.held.next() // the first client waits for the next trial
 }
 
-// withheld reports whether clients are to be sent elsewhere, if they can be: the endpoint
-// would be ejected because it cannot be connected to, if as many were not already as may be.
-// One client at a time, for which it returns false, finds out whether that is still so;
-// connect is how long that may take.
+// withheld reports whether clients are to be sent elsewhere, if possible: the endpoint cannot be
+// connected to, and would be ejected if max_ejected had room. One client at a time, for which it
+// returns false, finds out whether that is still so; connect is how long that may take.
 func (e *Endpoint) withheld(now int64, connect time.Duration) bool {
 	m := e.monitor.Load()
 	if m == nil || !m.Withheld() {
@@ -244,8 +242,9 @@ func (s *Search) pickLastOf(set *lb.Set, now int64) (full, ok bool) {
 	return full, true
 }
 
-// isBeyond reports whether the client would not have the endpoint otherwise, for the endpoint's state, the upstream's, or its retries. A
-// client that was held, and gets a usable endpoint when there is one again, would.
+// isBeyond reports whether the client gets the endpoint only as a last resort, because of the
+// endpoint's state, the upstream's state, or its retries. It is false for a held client that gets
+// an endpoint that is usable again.
 func (s *Search) isBeyond(e *Endpoint) bool {
 	st := e.State()
 	return st.Down || st.Ejected || st.Broken || e.Failing() || s.entry.forced || len(s.failures) > 0 && !s.held
@@ -333,7 +332,8 @@ const maxVain = 64
 // back.
 func (u *Upstream) vain() bool { return u.resortsUnserved.Load() >= vainResorts }
 
-// tryFailing acquires the failing endpoint that was found so longest ago, may be tried again, and was not tried by this client.
+// tryFailing acquires the endpoint that was found failing longest ago, among those it may try again
+// and this client has not tried.
 func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
 	u := s.snapshot.upstream
 	if now < u.trial.Load() || !u.mayTry(now) {
@@ -382,8 +382,8 @@ func (u *Upstream) mayTry(now int64) bool {
 	return from < now
 }
 
-// window returns the members that a trial is chosen from, and when to look at others at the latest: of a large set it
-// is a part, and the next one the next time.
+// window returns the members that a trial is chosen from, and when to look at others at the latest.
+// Of a large set it returns one part after the other.
 func (u *Upstream) window(set *lb.Set) (members []lb.Member, every time.Duration) {
 	members = set.Members()
 	if len(members) <= maxWindow {
@@ -418,8 +418,8 @@ func (s *Search) hold(err error, now int64) bool {
 	return true
 }
 
-// isFull reports whether a client that is refused for an error is so because of limits, and
-// not because of the states of endpoints.
+// isFull reports whether an error refuses a client because of limits, and not because of the states
+// of endpoints.
 func isFull(err error) bool {
 	return errors.Is(err, lb.ErrFull) || errors.Is(err, ErrQueueFull) || errors.Is(err, ErrQueueTimeout)
 }
@@ -511,15 +511,15 @@ func (u *Upstream) ServedSince(at int64) bool {
 	return served != 0 && served >= at && served > u.denied.Load()
 }
 
-// noteDenied notes that the client is refused or held, of those upstreams that it was to be served by.
+// noteDenied notes, at each upstream that was to serve the client, that it is refused or held.
 func (s *Search) noteDenied(now int64) {
 	for snap := s.root; snap != nil; snap = snap.Fallback {
 		snap.upstream.denied.Store(now)
 	}
 }
 
-// noteUnserved notes that no endpoint can serve the client now, of those upstreams that it was
-// to be served by.
+// noteUnserved notes, at each upstream that was to serve the client, that no endpoint can serve it
+// now.
 func (s *Search) noteUnserved(now int64) {
 	s.noteDenied(now)
 	for snap := s.root; snap != nil; snap = snap.Fallback {
@@ -557,9 +557,8 @@ func (u *Upstream) serves(at int64) {
 	}
 }
 
-// noteServed notes that the endpoint has served the session's client: of a last resort, and where
-// clients are sent to an endpoint that is not usable, as in panic. Of a last resort it is counted
-// once.
+// noteServed notes that the endpoint has served the session's client, if it was a last resort, or
+// not usable, as in panic. A last resort counts once.
 func (b *binding) noteServed(now int64) {
 	switch {
 	case b.resort:

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A Route is where the clients go that an entry of a listener's table matches.
+// A Route is where clients go if they match an entry of a listener's table.
 type Route struct {
 	Snapshot  *UpstreamSnapshot // nil if there is a Split
 	Split     *lb.WeightedSplit // shares clients among Snapshots
@@ -40,15 +40,15 @@ type ListenerConfig struct {
 	// SourcePrefix is how many bits of an address of IPv4 and of one of IPv6 make a source for
 	// the monitors of endpoints, as [health.SourceOf] takes them.
 	SourcePrefix [2]int
-	// StateOf returns the state of the listener that has the address at which a client came in,
-	// which may be another one than when it came; nil: none has. It is called on loops, several
-	// at a time, and must not wait. If it is nil a listener keeps its addresses.
+	// StateOf returns the state of the listener that now has the address at which a client came in,
+	// maybe another listener than then; nil: none has it. It is called on loops, several at a time,
+	// and must not wait. If it is nil a listener keeps its addresses.
 	StateOf func(*worker.Client) *ListenerState
 	// Rules returns the generation in force at the address at which a client came in, and the
 	// generation that a reload is about to bring into force there, while the endpoints of either may
 	// serve clients; nil: there is none. It is called as StateOf is; it may be nil.
 	Rules func(*worker.Client) (now, next *Listener)
-	// Wake has [worker.Admitter.CanAccept] asked again; required.
+	// Wake makes the loops ask [worker.Admitter.CanAccept] again; required.
 	Wake func()
 
 	// Table has an entry for each of Routes, Default is for clients that none matches;
@@ -165,7 +165,8 @@ type way struct {
 // wayOf returns where a client goes. It fails with [match.ErrUndecided].
 func (l *Listener) wayOf(c *worker.Client) (way, error) { return l.wayAfter(c, match.None) }
 
-// wayAfter returns where a client goes by its first route after another route; after match.None are all.
+// wayAfter returns where a client goes by its first route after another route. match.None is before
+// all routes.
 func (l *Listener) wayAfter(c *worker.Client, after int) (way, error) {
 	i, err := l.indexAfter(c, after)
 	switch {
@@ -204,8 +205,10 @@ func (l *Listener) original(c *worker.Client) (loop.Address, error) {
 	return loop.Address{AddrPort: at}, nil
 }
 
-// An Adoption is where sessions belong that a process before this one has had: to a listener, and to an endpoint or an upstream as far as these are known. They are
-// bound by the timeouts of the listener alone, and take the places of sessions, also beyond a limit: a limit that did not know them would have an endpoint get more than it.
+// An Adoption is where sessions of an earlier process belong: to a listener, and to an endpoint or
+// an upstream as far as these are known. Only the listener's timeouts bind them. They take the
+// places of sessions, even beyond a limit: if a limit did not count them, an endpoint would get
+// more sessions than the limit.
 type Adoption struct {
 	listener *Listener
 	limits   *relay.Limits

@@ -9,10 +9,10 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A Mirror has the bytes of some clients sent to an endpoint of another upstream as well.
+// A Mirror sends the bytes of some clients to an endpoint of another upstream as well.
 type Mirror struct {
 	Snapshot *UpstreamSnapshot
-	// Share is of two parts. The sessions of the first are mirrored.
+	// Share has two parts. The sessions of the first part are mirrored.
 	Share    *lb.WeightedSplit
 	Patience time.Duration
 	Compare  *worker.Comparison // nil: answers of the endpoint are thrown away

@@ -49,7 +49,7 @@ func (h *Offloaded) NewSearch() *Search {
 	return &Search{listener: h.Listener, offloaded: h}
 }
 
-// Woken says that a search that was handed over and parks is to be asked again.
+// Woken says that a parked search on a goroutine is to be asked again.
 func (s *Search) Woken() <-chan struct{} { return s.offloaded.woken }
 
 // waker returns the Waker of the search when it parks.
@@ -81,7 +81,7 @@ func (s *Search) TLS() (*tlsterm.Client, string) {
 	return s.snapshot.TLS, s.endpoint.host
 }
 
-// Startup returns the bytes that were read of the client, and that the endpoint gets first.
+// Startup returns the bytes that were read from the client. The endpoint gets them first.
 func (s *Search) Startup() []byte {
 	if s.offloaded == nil {
 		return nil

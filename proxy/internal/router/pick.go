@@ -106,9 +106,9 @@ func (s *Search) mayTryAgain() error {
 	return nil
 }
 
-// triesOnce reports whether the client tries no endpoint a second time: there is a fallback, which
-// gets it at once, or one has turned it down, or it has waited for a connection that came to nothing for so long that another one
-// to the same endpoint is for the last resort.
+// triesOnce reports whether the client tries no endpoint a second time: because a fallback gets it
+// at once, an endpoint has turned it down, or it has waited so long for a failed connection that a
+// second try of the same endpoint is left to the last resort.
 func (s *Search) triesOnce() bool {
 	snap := s.snapshot
 	return snap.Fallback != nil || snap.Respond != nil ||
@@ -121,8 +121,9 @@ const maxAvoided = 8
 
 // avoids reports whether the client should get another endpoint than the picked one, if there is another. A client that could not
 // reach an endpoint is not sent to another that the last client could not reach; nor, if it has waited for a lost segment, to an
-// endpoint that no client has reached since, where it may wait as long. A client that has just come is sent to an endpoint that would
-// be ejected if there were room only if it is time for another trial. No client is sent where one waits, see silentToConnects.
+// endpoint that no client has reached since, where it may wait as long. An endpoint that is not ejected only because max_ejected
+// has no room gets a new client only if it is time for another trial. No client is sent to an endpoint where a client waits, see
+// silentToConnects.
 func (s *Search) avoids(picked *lb.Endpoint, now int64) bool {
 	e := picked.Of.(*Endpoint)
 	if e.silentToConnects() {
@@ -143,10 +144,11 @@ const firstResent = time.Second
 // losingEvery is how often a client is sent to an endpoint that loses its clients, while others are there.
 const losingEvery = 5 * time.Second
 
-// loses reports whether a client should get another endpoint than the picked one, which is usable, and has lost its last
-// clients: connections were made, and ended without a byte. An endpoint is not ejected then if max_ejected has no
-// room, or if all clients come from one source. Now and then a client finds out whether that is still so. Where
-// clients are kept together by their source, one source's losses move no others.
+// loses reports whether a client should get another endpoint, because the picked one is usable but
+// has lost its last clients: their connections were made, and ended without a byte. Such an
+// endpoint is not ejected if max_ejected has no room, or if all clients come from one source. Now
+// and then a client finds out whether it still loses clients. Where clients are kept together by
+// their source, one source's losses move no others.
 func (s *Search) loses(picked *lb.Endpoint, now int64) bool {
 	e := picked.Of.(*Endpoint)
 	if len(s.failures) > 0 || !e.losesClients(now, s.snapshot.BySource) {
@@ -190,8 +192,9 @@ func (s *Search) trialInstead(picked *lb.Endpoint, set *lb.Set, now int64) bool 
 	return true
 }
 
-// oldestTrial returns an unusable endpoint that has served its last client, or else the endpoint that had a client longest ago, and
-// claims the trial; nil if that is the picked one, or if trials of all may be under way still.
+// oldestTrial returns an unusable endpoint that has served its last client, or else the endpoint
+// that had a client longest ago, and claims the trial. It returns nil if that is the picked
+// endpoint, or if trials of all may still be under way.
 func oldestTrial(picked *Endpoint, set *lb.Set, now int64) *Endpoint {
 	first := picked
 	members := set.Members()
@@ -226,8 +229,8 @@ func oldestTrial(picked *Endpoint, set *lb.Set, now int64) *Endpoint {
 // lastTrial returns the clock at which the endpoint last had a client that it lost, or a trial began.
 func (e *Endpoint) lastTrial() int64 { return max(e.unserved.last.Load(), e.trials.retried.Load()) }
 
-// admit begins an attempt at an endpoint that was acquired, if its breaker lets the client
-// through, or is not to be minded. Otherwise it gives the endpoint back.
+// admit begins an attempt at an acquired endpoint, if its breaker lets the client through, or does
+// not matter. Otherwise it gives the endpoint back.
 func (s *Search) admit(picked *lb.Endpoint, anyway bool, now int64) bool {
 	e := picked.Of.(*Endpoint)
 	if s.breaker = e.breaker.Load(); s.breaker != nil {
@@ -294,10 +297,10 @@ func (s *Search) valueOf(k clientkey.Key) string {
 	return ""
 }
 
-// A breakerEntry is a client's way through the breaker of its upstream. It is let through
-// once, whatever is retried for it, and reports one outcome: whether the client was served.
-// Refusals by the breaker itself, by a bound, and because no endpoint is usable, are no
-// failures of a connection and not reported.
+// A breakerEntry is a client's way through the breaker of its upstream. The breaker lets a client
+// through once, however often it retries, and gets one outcome: whether the client was served.
+// Refusals by the breaker itself, by a limit, or for want of a usable endpoint are not failures of
+// a connection, and are not reported.
 type breakerEntry struct {
 	through bool // the breaker has let the client through, which has a place under the breaker's bounds
 	forced  bool // in panic, by a breaker that is open
@@ -323,8 +326,8 @@ func (s *Search) enterBreaker(panicking bool) error {
 	return nil
 }
 
-// suspendEntry gives up the place of a client that has to wait for room at an endpoint. It begins
-// anew when there is some.
+// suspendEntry gives up the place of a client that has to wait for room at an endpoint. The entry
+// begins anew when there is room.
 func (s *Search) suspendEntry(now int64) {
 	entry := &s.entry
 	if entry.through {
@@ -420,7 +423,7 @@ func (u *Upstream) seePanic() (panicking bool, usable, all int) {
 	return st.Panic, st.UsablePrimaries, st.Primaries
 }
 
-// look has it found out whether the upstream is in panic, after something has changed.
+// look finds out whether the upstream is in panic, after something has changed.
 func (u *Upstream) look() {
 	if set := u.set.Load(); set != nil {
 		u.panicking(set)

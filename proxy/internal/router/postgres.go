@@ -18,8 +18,8 @@ import (
 // endsTLS reports whether the TLS of a client ends in this process.
 func (l *Listener) endsTLS(c *worker.Client) bool { return l.cfg.TLS != nil && !l.servesPlain(c) }
 
-// servesPlain reports whether a client may speak without TLS though the listener has a certificate: one of PostgreSQL,
-// that has not asked for it.
+// servesPlain reports whether a client may speak without TLS though the listener has a certificate:
+// a PostgreSQL client that has not asked for TLS.
 func (l *Listener) servesPlain(c *worker.Client) bool {
 	p := l.cfg.Preread.Postgres
 	return p != nil && !p.RequireTLS && !c.Postgres.TLS
@@ -33,7 +33,8 @@ func (s *Search) routesLater() bool {
 
 // Cancels count the requests of a listener's clients of PostgreSQL to cancel a query.
 type Cancels struct {
-	// Requests is how many came; Sent, to how many endpoints they were sent, and Failed, to how many that failed.
+	// Requests is how many came; Sent is to how many endpoints they were sent, and Failed for how many
+	// endpoints that failed.
 	Requests, Sent, Failed atomic.Int64
 	// Queue has the requests that are being sent.
 	Queue fanout.Queue
@@ -49,10 +50,11 @@ type CancelTarget struct {
 	resolver worker.Resolver
 }
 
-// CancelUpstreams returns the upstreams to which the routes may have led a client that now sends a CancelRequest: it says no more of it
-// than its connection does, so a route by names or by user and database may be its own, and what is known of it decides as for others.
-// The first route that is its own for certain is the last one. Filters are asked about the request, for their times; wanting more
-// is denying. It does not wait if the listener has no filter.
+// CancelUpstreams returns the upstreams to which the routes may have led the client of a
+// CancelRequest. Only the request's connection is known, so any route by names or by user and
+// database may be the client's; other conditions decide as usual. The first route that is certainly
+// the client's is the last. Filters are asked about the request, within their times; a filter that
+// wants more bytes denies it. It does not wait if the listener has no filter.
 func (l *Listener) CancelUpstreams(ctx context.Context, c *worker.Client, request []byte) (list []*UpstreamSnapshot) {
 	of := l.clientOf(c)
 	for i := match.None; ; {

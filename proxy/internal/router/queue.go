@@ -105,7 +105,7 @@ func (q *queue) evict() bool {
 	return true
 }
 
-// has reports whether a client has its place still.
+// has reports whether a client still has its place.
 func (q *queue) has(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -167,8 +167,9 @@ func (q *queue) turnOf(w *waiter) bool {
 	return w.woken
 }
 
-// stay has the client that had the turn, and has found no room, wait on as the first. It reports whether there may be room again
-// already, but not unless full: then there was room, and none for this client.
+// stay makes the client that had the turn and found no room wait on as the first. It reports
+// whether there may be room again already, but only if full: otherwise there was room, but not for
+// this client.
 func (q *queue) stay(w *waiter, full bool) (again bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -182,8 +183,8 @@ func (q *queue) stay(w *waiter, full bool) (again bool) {
 // worker are served before it looks again.
 const maxLooks = 8
 
-// later has the client that has the turn, and for which there may be room again, look after
-// others of its worker.
+// later makes the client with the turn, if there may be room for it again, look after other clients
+// of its worker.
 func (q *queue) later(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -243,12 +244,11 @@ type queuedUpstream struct {
 	due      int64 // clock, when an endpoint may be tried that gets no clients; 0: it is not the first
 }
 
-// errFailing says that there is room at none but an endpoint that is failing, for which it is not yet
-// time.
+// errFailing says that only a failing endpoint has room, and it is not yet time to try it.
 var errFailing = errors.New("it is not yet time to try a failing endpoint again")
 
-// joinEarlierQueues has a client that has waited at its upstream since a time wait at those before it, for as long
-// or, where it has waited itself, longer.
+// joinEarlierQueues queues a client that waits at its upstream at the earlier upstreams, too, as if
+// since the same time, or an earlier time at which it began to wait there.
 func (s *Search) joinEarlierQueues(since int64) {
 	for snap := s.root; snap != nil && snap != s.snapshot; snap = snap.Fallback {
 		queued := &queuedUpstream{snapshot: snap}
@@ -390,7 +390,7 @@ func (s *Search) pickUnusable(now int64) (trial, ok bool) {
 	return trial, true
 }
 
-// revived acquires an endpoint to which a connection was made that was failing, since the last verdict
+// revived acquires an endpoint that was failing and has been connected to since the last verdict
 // against it.
 func (s *Search) revived(set *lb.Set) *lb.Endpoint {
 	tried := len(s.tried)

@@ -18,7 +18,7 @@ import (
 var (
 	// ErrNoRoute: no route of the listener is for it, and there is no default.
 	ErrNoRoute = errors.New("no matching route")
-	// ErrQueueFull: it would have to wait, and as many wait as may.
+	// ErrQueueFull: it would have to wait, and the queue is full.
 	ErrQueueFull = errors.New("every endpoint is at its limit, and the queue is full")
 	// ErrQueueTimeout: it has waited for as long as it may.
 	ErrQueueTimeout = errors.New("queue timeout: all endpoints at their connection limit")
@@ -129,7 +129,7 @@ func (c *localCounts) note(err error) {
 	}
 }
 
-// localFault returns which of localFaults an error is; -1 for none.
+// localFault returns the index of an error in localFaults; -1 if it is not there.
 func localFault(err error) int {
 	return slices.IndexFunc(localFaults[:], func(errno syscall.Errno) bool { return errors.Is(err, errno) })
 }
@@ -149,7 +149,8 @@ func (u *Upstream) LocalCauses() map[string]int64 {
 	return byName(u.local[:], func(i int) string { return localFaults[i].Error() })
 }
 
-// An unreachedReason is why a connection to an endpoint could not be made, for the endpoint's part.
+// An unreachedReason is why a connection to an endpoint could not be made, through the endpoint's
+// fault.
 type unreachedReason uint8
 
 const (
@@ -190,7 +191,8 @@ func unreachedBy(err error) unreachedReason {
 	return otherwiseUnreached
 }
 
-// Unreached returns how many connections to endpoints could not be made, for the endpoints' part.
+// Unreached returns how many connections to endpoints could not be made, through the endpoints'
+// fault.
 func (u *Upstream) Unreached() int64 { return total(u.unreached[:]) }
 
 // UnreachedReasons returns Unreached by reason.
@@ -250,7 +252,7 @@ func (u *Upstream) Refusals() *Refusals { return u.refused }
 // Total returns how many there are.
 func (r *Refusals) Total() int64 { return total(r.counts[:]) }
 
-// ByReason returns how many there are for each reason that there was.
+// ByReason returns how many there are for each reason that has occurred.
 func (r *Refusals) ByReason() map[string]int64 {
 	return byName(r.counts[:], func(i int) string { return refusal(i).String() })
 }
@@ -262,7 +264,7 @@ func total(counts []atomic.Int64) (n int64) {
 	return n
 }
 
-// byName returns the counts that there are, by their names.
+// byName returns the counts above 0, by their names.
 func byName(counts []atomic.Int64, name func(int) string) map[string]int64 {
 	list := make(map[string]int64)
 	for i := range counts {

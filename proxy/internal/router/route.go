@@ -17,8 +17,8 @@ func (l *Listener) firstBytes() worker.FirstBytes {
 	return (*recognition)(l)
 }
 
-// recogniser returns the recogniser of the listener's routes; nil: none depends on first bytes, or each client has to send a hello, which
-// is read by itself.
+// recogniser returns the recogniser of the listener's routes; nil: no route depends on first bytes,
+// or each client has to send a hello, which is read separately.
 func (l *Listener) recogniser() *firstbytes.Recogniser {
 	if p := &l.cfg.Preread; l.cfg.Table == nil || p.Hello || p.Postgres != nil {
 		return nil
@@ -106,8 +106,9 @@ func (l *Listener) clientOf(c *worker.Client) match.Client {
 	return of
 }
 
-// indexAfter returns the index of a client's route among those after another one, after match.None are all; or
-// [match.None]. It fails if what the client has not said would decide that.
+// indexAfter returns the index of a client's first route after another one, or [match.None] if
+// there is none; match.None is before all routes. It fails if something that the client has not
+// said would decide.
 func (l *Listener) indexAfter(c *worker.Client, after int) (int, error) {
 	if l.cfg.Table == nil || l.cfg.Table.Len() == 0 {
 		return match.None, nil

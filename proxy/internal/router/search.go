@@ -390,7 +390,7 @@ func (s *Search) ProxyHeader(b []byte) []byte {
 	return proxyproto.Append(b, s.snapshot.SendProxy, &of)
 }
 
-// connection is the client's, for PROXY headers.
+// connection describes the client's connection, for PROXY headers.
 func (s *Search) connection() proxyproto.Connection {
 	c := s.client
 	of := proxyproto.Connection{
@@ -497,7 +497,7 @@ func (s *Search) connect(now int64) (worker.Step, bool) {
 	return step, true
 }
 
-// left is an equal share, among so many, of the time that the endpoint has left.
+// left is an equal share, for one of so many addresses, of the time that the endpoint has left.
 func (s *Search) left(now int64, shares int) time.Duration {
 	if s.end == 0 {
 		return 0
@@ -585,8 +585,8 @@ func (s *Search) visited(q *queue) int64 {
 	return 0
 }
 
-// enqueue puts a client into a queue: where it was if it has waited there before, and otherwise as the last, unless
-// most wait already.
+// enqueue puts a client into a queue: at its old place if it has waited there before, and otherwise
+// at the end, unless most wait already.
 func (s *Search) enqueue(q *queue, most, now int64) bool {
 	if since := s.visited(q); since != 0 {
 		q.rejoin(&s.place, s.waker(), since)

@@ -61,8 +61,8 @@ func NewUpstream(name string, down func(*Endpoint)) *Upstream {
 // Name returns its name.
 func (u *Upstream) Name() string { return u.name }
 
-// Endpoint returns the endpoint of that identity, and makes it unless it is there, which made
-// reports. One at another address than before is another one.
+// Endpoint returns the endpoint of that identity. If there is none it makes one, and made is true.
+// At another address it is another endpoint.
 func (u *Upstream) Endpoint(name string, addr sockopt.Address, cfg lb.EndpointConfig) (e *Endpoint, made bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -77,8 +77,8 @@ func (u *Upstream) Endpoint(name string, addr sockopt.Address, cfg lb.EndpointCo
 	return e, true, nil
 }
 
-// Forget has the upstream not know an endpoint any more, and no listener keep anything for
-// its sessions from [Listener.Forget] on. They go on.
+// Forget makes the upstream forget an endpoint. From [Listener.Forget] on listeners keep nothing
+// for its sessions, which go on.
 func (u *Upstream) Forget(e *Endpoint) {
 	e.gone.Store(true)
 	u.mu.Lock()
@@ -88,7 +88,7 @@ func (u *Upstream) Forget(e *Endpoint) {
 	}
 }
 
-// Recall has the upstream know an endpoint again that it was to forget.
+// Recall makes the upstream know a forgotten endpoint again.
 func (u *Upstream) Recall(e *Endpoint) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -96,7 +96,7 @@ func (u *Upstream) Recall(e *Endpoint) {
 	e.gone.Store(false)
 }
 
-// HoldUnder has clients of this upstream and of others together be held under a limit, when no
+// HoldUnder sets a limit, shared with other upstreams, of the clients that are held when no
 // endpoint can serve them. It is called before there are clients.
 func (u *Upstream) HoldUnder(l *limit.Connections) { u.held.places = l }
 
@@ -149,7 +149,7 @@ type SnapshotConfig struct {
 	// BySource says that which endpoint is picked depends on where the client comes from:
 	// otherwise the kernel is not asked for that.
 	BySource bool
-	// HashKey is the property of a client that decides instead, of clients that have it, if BySource is set.
+	// HashKey is the property that decides instead, for clients that have it, if BySource is set.
 	HashKey clientkey.Key
 	// TLS is spoken with endpoints; nil: the client's bytes go as they are.
 	TLS *tlsterm.Client
@@ -158,8 +158,9 @@ type SnapshotConfig struct {
 }
 
 // An UpstreamSnapshot is an upstream as one generation of the configuration has it. It is not
-// changed, but for the endpoints: all snapshots of an upstream have the newest generation's, so that clients of an older one find them. They
-// are connected to as the newest one says, see [Search.Overruled].
+// changed, except for its endpoints: all snapshots of an upstream have the newest generation's
+// endpoints, so that clients of an older generation find them. Connections to them are made as the
+// newest generation says, see [Search.Overruled].
 type UpstreamSnapshot struct {
 	SnapshotConfig
 	upstream *Upstream
@@ -175,9 +176,9 @@ func (snap *UpstreamSnapshot) holds() bool {
 	return snap.Fallback == nil && snap.Respond == nil && snap.times().Hold > 0 && snap.QueueSize > 0
 }
 
-// Enforce makes clients that wait, for an endpoint or for room at one, wait for the times of
-// this snapshot, from when they began to: those too that came under another one. It is called
-// once the listeners are in force that lead here, since a client that has waited for long
+// Enforce applies this snapshot's waiting times to all clients that wait for an endpoint, or for
+// room at one, counted from when they began to wait, even if they came under another snapshot. It
+// is called once the listeners that lead here are in force, since a client that has waited long
 // enough goes to their upstreams.
 func (snap *UpstreamSnapshot) Enforce() {
 	before := snap.upstream.current.Swap(snap)
@@ -198,8 +199,8 @@ func (snap *UpstreamSnapshot) times() *UpstreamSnapshot {
 // Set returns the endpoints, nil if there was never a set.
 func (snap *UpstreamSnapshot) Set() *lb.Set { return snap.upstream.set.Load() }
 
-// SetEndpoints sends clients to the endpoints of a set, which has been attached, and returns
-// the one before.
+// SetEndpoints sends clients to the endpoints of a set, which has been attached, and returns the
+// former set.
 func (snap *UpstreamSnapshot) SetEndpoints(s *lb.Set) (before *lb.Set) {
 	snap.upstream.newest.Store(snap) // before a client can find them
 	before = snap.upstream.set.Swap(s)
