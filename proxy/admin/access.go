@@ -261,7 +261,8 @@ func guestOf(r *http.Request) *guest {
 	return nil
 }
 
-// mayHave returns the rank that a client has, or that one of TCP may turn out to have by its request.
+// mayHave returns the rank that a client has, or that a TCP client may turn out to have by its
+// request.
 func (g *guest) mayHave() admission.Rank {
 	if g.unix {
 		from := g.user.caller(g.server.inForce.Load())
@@ -333,8 +334,8 @@ func matches(sum, want *[sha256.Size]byte) bool {
 	return want != nil && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
 }
 
-// certified returns the name of a client by its certificate. The one of this process itself is good, too:
-// only this process, its successor and root can read its key.
+// certified returns the name of a client by its certificate. The certificate of this process itself
+// is good, too: only this process, its successor and root can read its key.
 func (c *conditions) certified(chain []*x509.Certificate) (name string, err error) {
 	leaf := chain[0]
 	if c.pair != nil && leaf.Equal(c.pair.Now().Leaf) {
@@ -406,7 +407,7 @@ func (u user) in(group *uint32) bool {
 	return group != nil && u.among(*group, wholeNamespace("gid"))
 }
 
-// among is in, where whole means that every group has an ID of its own here.
+// among is in; whole means that every group has an ID of its own here.
 func (u user) among(group uint32, whole bool) bool {
 	return u.known && (group != overflow || whole) && (u.gid == group || slices.Contains(u.groups, group))
 }

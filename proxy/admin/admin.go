@@ -45,9 +45,9 @@ type Balancer interface {
 	Sources(ctx context.Context, q SourceQuery) (Sources, error)
 	MirrorReporter
 	LaneSwitcher
-	// Deny denies a source for a time, at a listener or, if that is empty, at all. A source that is denied there
-	// already gets the new end. Its sessions go on. Undeny takes that back; its error may wrap [ErrNotFound].
-	// Denied returns the denials in force.
+	// Deny denies a source for a time, at a listener or, if that is empty, everywhere. If the source
+	// is denied there already, the new end replaces the old. Its sessions go on. Undeny takes that
+	// back; its error may wrap [ErrNotFound]. Denied returns the denials in force.
 	Deny(source, listener string, within time.Duration, by string) (NewDenial, error)
 	Undeny(source, listener, by string) error
 	Denied() []Denial
@@ -58,8 +58,8 @@ type Balancer interface {
 	DrainListener(name, by string) (ListenerDrained, error)
 	// ChangeEndpoint changes an endpoint without the file. Its errors wrap [ErrNotFound] or [ErrInvalid].
 	ChangeEndpoint(c *EndpointChange, by string) (EndpointChanged, error)
-	// ReadyListener has a drained listener accept clients again. If its address is not available any more,
-	// it stays drained.
+	// ReadyListener makes a drained listener accept clients again. If its address is no longer
+	// available, it stays drained.
 	ReadyListener(ctx context.Context, name, by string) (changed bool, err error)
 	// SetSplit changes the percentages of a split, by the names of its upstreams. The names
 	// must be the split's, and the percentages must add up to 100. The route is counted
@@ -115,11 +115,11 @@ type PlannedChange struct {
 	// Connections counts the connections accepted there, and Kept the listener's others.
 	Leaves []Bind `json:"leaves,omitempty"`
 	Kept   int64  `json:"kept,omitempty"`
-	// LaneReturned counts the listener's connections that have left user space now, and come back because its
-	// sessions stay there from then on. The other counts are without them.
+	// LaneReturned counts the listener's connections that are in the lane now, and come back because
+	// its sessions stay in user space from then on. The other counts do not include them.
 	LaneReturned int64 `json:"lane_returned,omitempty"`
-	// Draining counts the listener's connections at addresses that it had given up before, or from before it was drained, which go on draining. The other counts are
-	// without them.
+	// Draining counts the listener's connections that go on draining, because they came at an address
+	// that it had given up before, or before it was drained. The other counts do not include them.
 	Draining int64 `json:"draining,omitempty"`
 	// DrainingUs is the time within which they are reset.
 	DrainingUs int64 `json:"draining_us,omitempty"`
@@ -150,8 +150,8 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("%s: %d problems, nothing was changed", e.Path, len(e.Problems))
 }
 
-// redacted returns the error for clients that may not read the files of the process. It has none
-// of the content of the file.
+// redacted returns the error for clients that may not read the files of the process. It contains
+// nothing of the file.
 func (e *ConfigError) redacted() error {
 	return fmt.Errorf("%s cannot be used, nothing was changed: penstock check %[1]s, as a user who may read the file, says why: %w", display.Text(e.Path), errUnexplained)
 }

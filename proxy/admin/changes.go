@@ -80,7 +80,7 @@ func (s *Server) endpointAdd(_ context.Context, a *arguments) (any, error) {
 	return s.cfg.Balancer.ChangeEndpoint(c, a.by)
 }
 
-// endpointVerb returns the answer to requests that change an endpoint that there is.
+// endpointVerb returns the handler of requests that change an existing endpoint.
 func endpointVerb(what EndpointVerb) func(*Server, context.Context, *arguments) (any, error) {
 	return func(s *Server, _ context.Context, a *arguments) (any, error) {
 		return s.cfg.Balancer.ChangeEndpoint(&EndpointChange{What: what, Upstream: a.upstream, Endpoint: a.endpoint, Weight: a.weight}, a.by)

@@ -153,7 +153,7 @@ func (c *Client) beginsWithin(path string, q url.Values) time.Duration {
 // named are parameters of a request, names and values in turn.
 type named []any
 
-// given are the parameters of a request, names and values in turn, that are not zero.
+// given are the nonzero parameters of a request, names and values in turn.
 func given(pairs ...any) url.Values {
 	values := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -357,8 +357,8 @@ type Credentials struct {
 	// Own is the file of the server's own certificate, by which the client verifies it, whatever its name; "":
 	// none. With its key a client may read and change.
 	Own string
-	// Known refuses the server at a unix socket unless its process is one of root, of the user of this process, or
-	// of Owner: the socket was found, and not named.
+	// Known refuses the server at a unix socket unless its process belongs to root, to the user of
+	// this process, or to Owner. It is for a socket that was found, and not named by the user.
 	Known bool
 	// Owner is the user to which root has given the directory of the socket; 0: none.
 	Owner uint32
@@ -451,8 +451,9 @@ func leafOf(file string) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// essentials are members without which an answer would say something else, by the path of the request. Members that
-// came later are none: a process of an older version answers without them.
+// essentials are members without which an answer would mean something else, by the path of the
+// request. Members that were added later do not belong here: a process of an older version answers
+// without them.
 var essentials = map[string][]string{
 	"/v1/status":        {"state", "pid"},
 	"/v1/generations":   {"current"},

@@ -32,11 +32,11 @@ type event struct {
 // the rows and the numbers that have changed since the one before.
 type eventData struct {
 	At   int64     `json:"at"`   // when the status was looked at, in milliseconds since the epoch
-	Rows eventRows `json:"rows"` // each in place of the one before of its name
+	Rows eventRows `json:"rows"` // each replaces the earlier row of its name
 	// Gone are the names of rows that are gone, by the member of Rows.
 	Gone map[string][]string `json:"gone,omitempty"`
-	// Endpoints are by number: a row in place of the one before. An endpoint keeps its number as long as the event
-	// "state" is not sent again.
+	// Endpoints are by number: each row replaces the earlier one. An endpoint keeps its number until
+	// the event "state" is sent again.
 	Endpoints map[string]endpointRow `json:"endpoints,omitempty"`
 	Left      []int                  `json:"endpoints_gone,omitempty"` // numbers of endpoints that are gone
 	// Numbers are fourteen for each endpoint that has changed: its number, then active, total,
@@ -68,7 +68,7 @@ type upstreamRow struct {
 	Endpoints ownRows `json:"endpoints,omitempty"` // in rows of their own
 }
 
-// ownRows are never there: the member that they hide is in rows of its own.
+// ownRows hides a member of an embedded type that has rows of its own.
 type ownRows []struct{}
 
 // dropOwnRows removes the members that are never there from the schema of a type with ownRows.
@@ -149,8 +149,8 @@ func (w eventWriter) write(event []byte) error {
 	return nil
 }
 
-// Times of a feed. The status is looked at once in feedTime, or more rarely if a look takes long: a tenth
-// of the time at most is spent on it, unless there would be none for slowestFeed.
+// Times of a feed. It looks at the status once in feedTime, or more rarely if a look takes long: it
+// spends at most a tenth of the time on looks, but looks at least once in slowestFeed.
 const (
 	feedTime    = time.Second
 	slowestFeed = 5 * time.Second
@@ -383,8 +383,8 @@ func row(v any) json.RawMessage {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 }
 
-// maxNumbers is for how many endpoints an event has numbers. Of more, each has its turn: the states and texts of
-// endpoints are always in the next event.
+// maxNumbers is for how many endpoints an event has numbers. If there are more they take turns.
+// States and texts of endpoints are always in the next event.
 const maxNumbers = 1000
 
 // An endpointRow is the part of an [Endpoint] that seldom changes.

@@ -27,7 +27,7 @@ type Lane struct {
 	Ended int64 `json:"ended" metric:"ended_total"`
 	// Sessions of penstock_lane_ended_total that were reset.
 	Reset int64 `json:"reset" metric:"reset_total"`
-	// Sessions in the lane that were adopted from a process before this one.
+	// Sessions in the lane that were adopted from an earlier process.
 	Adopted int64 `json:"adopted,omitempty" metric:"adopted_total"`
 	// Sessions that have come back to user space, ever.
 	Returned int64 `json:"returned,omitempty" metric:"returned_total"`
@@ -85,9 +85,9 @@ type LaneChanged struct {
 
 // A LaneSwitcher lets sessions leave user space, or not.
 type LaneSwitcher interface {
-	// SwitchLane lets sessions leave user space or not, until the process ends. ReturnLane brings sessions that have left back to
-	// user space; it resets sessions of a process before, and sessions that cannot come back. FlushLane resets all sessions
-	// that have left. Their errors wrap [ErrNotFound] where there is no lane, and [ErrLeft] where its sessions go on without this process.
+	// SwitchLane lets sessions leave user space or not, until the process ends. ReturnLane brings sessions that have left back to user
+	// space; it resets sessions of an earlier process, and sessions that cannot come back. FlushLane resets all sessions that have left.
+	// Their errors wrap [ErrNotFound] where there is no lane, and [ErrLeft] where its sessions go on without this process.
 	SwitchLane(on bool, by string) (LaneChanged, error)
 	ReturnLane(by string) (LaneChanged, error)
 	FlushLane(by string) (LaneChanged, error)
@@ -115,7 +115,7 @@ func (c *Client) SwitchLane(ctx context.Context, on bool) (LaneChanged, error) {
 	return post[LaneChanged](ctx, c, map[bool]string{true: "/v1/lane/on", false: "/v1/lane/off"}[on])
 }
 
-// ReturnLane has the sessions that have left user space come back.
+// ReturnLane brings the sessions that have left user space back.
 func (c *Client) ReturnLane(ctx context.Context) (LaneChanged, error) {
 	return post[LaneChanged](ctx, c, "/v1/lane/return")
 }

@@ -37,7 +37,9 @@ type Listener struct {
 	Queues     []Queue          `json:"accept_queues"`        // of its sockets
 	// Certificates are those shown to clients.
 	Certificates []Certificate `json:"certificates,omitempty"`
-	// AuthoritiesRefused is why the present contents of the file in client_ca are not in use, and the former ones are; left out: they are, or there is no such file.
+	// AuthoritiesRefused is why the present contents of the file in client_ca are not in use, and the
+	// former contents still are. It is left out if the present contents are in use, or there is no
+	// such file.
 	AuthoritiesRefused string  `json:"authorities_refused,omitempty"`
 	Routes             []Route `json:"routes,omitempty"` // in order; the default route is the last
 	// Limited is the time of its sessions that have ended, in seconds, by verdict: the cause that limited it. Only
@@ -64,9 +66,10 @@ type Congestion struct {
 	Configured string `json:"configured"` // as in the file
 	// Used is read back from the kernel: from a listening socket, or a new socket like the connecting ones; "": unknown.
 	Used string `json:"used"`
-	// Error is the reason for which they are not the same.
+	// Error is why the two differ.
 	Error string `json:"error,omitempty"`
-	// Refused counts the connections to endpoints for which the kernel has refused it, and that have the system's.
+	// Refused counts the connections to endpoints that have the system's, because the kernel has
+	// refused the configured one.
 	Refused int64 `json:"refused,omitempty"`
 }
 
@@ -90,7 +93,8 @@ type Certificate struct {
 	Path string    `json:"path"` // of its file
 	From time.Time `json:"from"` // start of its validity
 	Ends time.Time `json:"ends"` // end of its validity
-	// Refused is why the present contents of the files are not in use, and former ones are; left out: they are.
+	// Refused is why the present contents of the files are not in use, and former contents still are.
+	// It is left out if the present contents are in use.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -157,7 +161,7 @@ type Rewrites struct {
 	Calls  int64            `json:"calls,omitempty"`   // of modules, each about a chunk of a session
 	TimeUs int64            `json:"time_us,omitempty"` // of those calls, together
 	Reset  map[string]int64 `json:"reset,omitempty"`   // sessions that were reset, by reason: encrypted (TLS or SSH began in the bytes to be rewritten), or because of their module trap, timeout, memory, stack, exit, start, answer, buffer, overload, denied
-	// Sessions that went on unchanged because their module had failed (rewrite.on_error: pass).
+	// Unchanged sessions: their module had failed (rewrite.on_error: pass).
 	// Reasons are as in penstock_rewrite_reset_total. It is left out where there are no modules.
 	Passed   map[string]int64 `json:"passed,omitempty" metric:"passed_total,reason"`
 	Logged   int64            `json:"logged,omitempty"`   // lines that modules have logged

@@ -10,7 +10,9 @@ type Mirrors struct {
 	To []string `json:"to,omitempty"` // upstreams
 	// Mirrors of sessions that run now. Like the other series of mirrors it is left out where there are none.
 	Running int64 `json:"running" metric:"connections"`
-	// Mirrors that have ended, and sessions that were to have one and had none. reason is complete, behind, late, connect, reset, pipe, cut, error, no_endpoint, full, descriptors or off_loop (docs/mirror.md).
+	// Mirrors that have ended, and sessions that should have had a mirror and had none. reason is
+	// complete, behind, late, connect, reset, pipe, cut, error, no_endpoint, full, descriptors or
+	// off_loop (docs/mirror.md).
 	Ended map[string]int64 `json:"ended,omitempty" metric:"ended_total,reason"`
 	// Teed and Copied are the bytes that their endpoints have got: Teed bytes never entered the process, Copied bytes
 	// did. Undelivered are bytes that they did not take, and Answered are bytes of their answers, which were thrown
@@ -117,10 +119,10 @@ type MirrorReports struct {
 	Mirrors []MirrorReport `json:"mirrors"` // in the order of the names of listeners
 }
 
-// A MirrorReporter has the mirrors of a running load balancer.
+// A MirrorReporter reports on the mirrors of a running load balancer.
 type MirrorReporter interface {
-	// Mirrors returns the mirrors of a listener, of all if that is empty, with the reports of comparisons, and
-	// ResetMirrors has reports count from now on. Their errors wrap [ErrNotFound].
+	// Mirrors returns the mirrors of a listener, or of all if listener is empty, with the reports of
+	// comparisons. ResetMirrors makes the reports count from now on. Their errors wrap [ErrNotFound].
 	Mirrors(listener string) (MirrorReports, error)
 	ResetMirrors(listener, by string) error
 }
@@ -140,7 +142,8 @@ func (c *Client) Mirrors(ctx context.Context, listener string) (MirrorReports, e
 	return get[MirrorReports](ctx, c, "/v1/mirrors", "listener", listener)
 }
 
-// ResetMirrors has the reports on the mirrors of a listener, of all if that is empty, count from now on.
+// ResetMirrors makes the reports on the mirrors of a listener, or of all if listener is empty,
+// count from now on.
 func (c *Client) ResetMirrors(ctx context.Context, listener string) error {
 	_, err := post[empty](ctx, c, "/v1/mirrors/reset", "listener", listener)
 	return err

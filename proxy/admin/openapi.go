@@ -201,8 +201,8 @@ func schemaOf(v any) *jsonschema.Schema {
 	return s
 }
 
-// adapt removes additionalProperties: false from a schema and all within it, and has nothing be null: lists are filled, and
-// pointers that are nil are left out.
+// adapt removes additionalProperties: false from a schema and all within it, and allows no null:
+// nil lists become empty, and nil pointers are left out.
 func adapt(s *jsonschema.Schema) {
 	if s == nil {
 		return

@@ -520,8 +520,9 @@ const connecting = "endpoint_connecting"
 // to it failed.
 const unreachable = "endpoint_unreachable"
 
-// unreachableFor is for how long after that it is a problem: while nobody asks for the endpoint, nothing would say that it is over. The endpoint's
-// last failure stays in the status, with its age.
+// unreachableFor is for how long after that it is a problem: while nobody uses the endpoint,
+// nothing would show that it is over. The endpoint's last failure stays in the status, with its
+// age.
 const unreachableFor = time.Minute
 
 // unresolved is the problem of an endpoint with a name that does not resolve.

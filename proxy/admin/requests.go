@@ -250,8 +250,9 @@ func find(method, path string) (*request, error) {
 // mostWrong is by how many letters a path may differ from the path that was meant.
 const mostWrong = 2
 
-// nearestTo returns the advice to write the path that is nearest to another one, or one of several equally
-// near paths; "" if there is none. It is as near as its last part is, and one more.
+// nearestTo returns the advice to use the path nearest to a wrong one, or one of several equally
+// near paths; "" if there is none. A path is as near as the whole of it, or one letter farther than
+// its last part, whichever is less.
 func nearestTo(path string) string {
 	asked := strings.TrimPrefix(path, "/v1/")
 	if len(asked) > nearest.Longest {

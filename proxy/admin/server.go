@@ -53,8 +53,9 @@ type Config struct {
 	// Alive returns when every loop has responded, or with an error when ctx ends; nil: GET /livez does not
 	// ask.
 	Alive func(ctx context.Context) error
-	// Opened is closed once the process has opened everything. A request before that waits for it, and is refused with
-	// [ErrStarting] after a second; nothing else here is called until then. nil: it has.
+	// Opened is closed once the process has opened everything. An earlier request waits for it, and is
+	// refused with [ErrStarting] after a second; nothing else here is called until then. nil:
+	// everything is open.
 	Opened <-chan struct{}
 	// Self is the ID of the serving process. Its own connections over unix sockets are
 	// refused. 0: none are.

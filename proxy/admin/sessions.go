@@ -38,8 +38,8 @@ type Session struct {
 	// Engine is lane if the session has left user space; else splice, copy or both, by the bytes so far; "": there were
 	// none.
 	Engine string `json:"engine,omitempty"`
-	// Adopted says that a process before this one had the session: its listener and upstream are [UnknownName], and its name is "", where the configuration has no such
-	// part any more.
+	// Adopted says that the session comes from an earlier process. Where the configuration no longer
+	// has its listener, upstream or endpoint, they are [UnknownName], and its name is "".
 	Adopted bool `json:"adopted,omitempty"`
 	// Verdict is what has limited it since its beginning; "": that was not asked for.
 	Verdict string `json:"verdict,omitempty"`
@@ -136,7 +136,7 @@ const UnknownName = "@unknown"
 // EngineLane is the engine of sessions that have left user space.
 const EngineLane = "lane"
 
-// AnyVerdict has the verdicts of all sessions found out.
+// AnyVerdict selects all sessions, and finds out their verdicts.
 const AnyVerdict = "any"
 
 // Selects reports whether q leaves any client out.
@@ -184,7 +184,7 @@ var SessionOrders = []string{"age", "idle", "bytes", "in", "out", "client", "lis
 // MaxTop is the longest list that is sorted.
 const MaxTop = 10_000
 
-// StatesWithoutEndpoint are the states of clients that have no session yet: none that could be ended.
+// StatesWithoutEndpoint are the states of clients without a session yet: there is nothing to end.
 var StatesWithoutEndpoint = []string{"preread", "dialing", "waiting", "responding"}
 
 // sessionStates are the states of [Session], and sessionVerdicts the verdicts of [Why].
@@ -193,7 +193,7 @@ var (
 	sessionVerdicts = []string{"client", "client_network", "endpoint", "endpoint_network", "proxy", "limit", "idle", "unknown", AnyVerdict}
 )
 
-// A choice is a parameter that is one of some words.
+// choice parses a parameter that must be one of some words.
 func choice(to *string, words, values []string) error {
 	if err := text(to, values); err != nil {
 		return err
@@ -274,8 +274,8 @@ type EndQuery struct {
 	// Now ends them whether or not bytes are on their way. Otherwise each goes on until it is quiet: no byte has
 	// moved for the time of Quiet, none is held, unread or unacknowledged, and the client was not the last to send.
 	Now bool
-	// Quiet is that time. Whether an answer is whole cannot be known: it is longer than the pauses of one, as far
-	// as those who choose it know. 0: [DefaultQuiet].
+	// Quiet is that time. Nothing shows whether an answer is complete, so choose a time longer than
+	// the pauses within an answer. 0: [DefaultQuiet].
 	Quiet time.Duration
 	// Over spreads the ends over a time, at random; 0: as soon as possible.
 	Over time.Duration
@@ -309,7 +309,8 @@ type Ended struct {
 	Kept int64 `json:"kept"`
 	// Stopped go on, for the request was called off.
 	Stopped int64 `json:"stopped"`
-	// WithoutEndpoint are clients that have no endpoint yet: they are not among those, and are left alone.
+	// WithoutEndpoint are clients that have no endpoint yet: they are not counted above, and are left
+	// alone.
 	WithoutEndpoint int64 `json:"without_endpoint"`
 	// Unanswering counts the sessions with an endpoint that was down, ejected or silent when they were
 	// selected. As long as it is, they are not quiet.

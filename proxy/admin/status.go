@@ -120,8 +120,8 @@ type Connections struct {
 	// Limit of concurrent clients; left out: there is none.
 	Most    int64 `json:"most,omitempty" metric:"connections_limit,nonzero"`
 	Refused int64 `json:"refused"` // ever
-	// Left are those, ever, that have gone before they had an endpoint: they are not refused. Of a listener
-	// it is not known.
+	// Left are the clients, ever, that have gone before they had an endpoint; they do not count as
+	// refused. For a listener it is not known.
 	Left int64 `json:"left,omitempty"`
 }
 
@@ -159,7 +159,7 @@ type Upstream struct {
 	Panics int64 `json:"panics,omitempty" metric:"panics_total"`
 	// Sessions with its endpoints now, connections being made included.
 	Active int64 `json:"active" metric:"sessions"`
-	// Connections are its present connections, those being made included, and Most is
+	// Connections are its present connections, including connections being made, and Most is
 	// circuit_breaker.connections. Both are left out if there is no such limit.
 	Connections int64 `json:"connections,omitempty"`
 	Most        int64 `json:"most,omitempty"`
@@ -189,9 +189,11 @@ type Upstream struct {
 	// Outage has the time since which no endpoint takes clients; nil: one does.
 	Outage   *UpstreamOutage `json:"outage,omitempty"`
 	Fallback string          `json:"fallback,omitempty"` // the upstream that gets its clients then
-	// Certificates are those shown to endpoints.
+	// Certificates are the certificates shown to endpoints.
 	Certificates []Certificate `json:"certificates,omitempty"`
-	// AuthoritiesRefused is why the present contents of the file in tls.ca are not in use, and the former ones are; left out: they are, or there is no such file.
+	// AuthoritiesRefused is why the present contents of the file in tls.ca are not in use, and the
+	// former contents still are. It is left out if the present contents are in use, or there is no
+	// such file.
 	AuthoritiesRefused string      `json:"authorities_refused,omitempty"`
 	Handshakes         *Handshakes `json:"handshakes,omitempty"` // with endpoints; nil: TLS is not originated here
 	Discovery          *Discovery  `json:"discovery,omitempty"`  // nil: its endpoints are in the file
@@ -331,13 +333,13 @@ type Summary struct {
 	Arena        Arena  `json:"arena" metric:"arena_"`
 	// SessionLog is the lines of the session log; left out: there was none so far.
 	SessionLog *SessionLog `json:"session_log,omitempty" metric:"session_log_"`
-	// CPUs are those on which the process may run now, such as 0-3; "": unknown.
+	// CPUs are the CPUs on which the process may run now, such as 0-3; "": unknown.
 	CPUs  string `json:"cpus"`
 	Loops []Loop `json:"loops"` // event loops
 }
 
-// SessionLog is counts of lines, ever. Those written and those dropped are together all that were to be
-// written, but for some that are under way.
+// SessionLog is counts of lines, ever. Written and dropped lines together are all lines that were
+// to be written, except for lines under way.
 type SessionLog struct {
 	// Written lines of the session log.
 	Lines int64 `json:"lines" metric:"lines_total"`
@@ -439,9 +441,9 @@ type Loop struct {
 	TimerLateP99Us int64 `json:"timer_late_p99_us"` // 99 % of the timers fired at most this late, in microseconds
 	TimerLateMaxUs int64 `json:"timer_late_max_us"` // the latest timer
 
-	// Lag counts the turns by how long they took, and TimerLate the ticks at which timers fired by how late
-	// that was: [i] those below 2^i microseconds, and not below half of that. Zeros at the end are left out.
-	// The difference of two statuses is the time between them, see [Within].
+	// Lag counts the turns by how long they took, and TimerLate the ticks at which timers fired by how
+	// late they fired: [i] counts times below 2^i microseconds, and not below half of that. Zeros at
+	// the end are left out. Subtract two statuses for the time between them, see [Within].
 	Lag       []int64 `json:"lag_counts"`
 	TimerLate []int64 `json:"timer_late_counts"`
 }
@@ -499,8 +501,8 @@ type Discovery struct {
 	Kind      string `json:"kind"`      // file or dns
 	From      string `json:"from"`      // the file, or the name that is looked up
 	Endpoints int    `json:"endpoints"` // number found
-	// Changed is the time of the last change, and Confirmed the time of the last good answer, when
-	// they were last known to be right. Zero and left out: never.
+	// Changed is the time of the last change, and Confirmed the time of the last good answer, when the
+	// endpoints were last known to be right. Zero and left out: never.
 	Changed   time.Time `json:"changed,omitzero"`
 	Confirmed time.Time `json:"confirmed,omitzero"`
 	Next      time.Time `json:"next,omitzero"` // time of the next look-up; left out: on an event
@@ -510,8 +512,8 @@ type Discovery struct {
 	Error    string `json:"error,omitempty"`
 	Failures int    `json:"failures,omitempty"`
 	Stale    bool   `json:"stale,omitempty"` // older than their source allows
-	// LeftOut counts endpoints that were found but left out, for they lead back into the
-	// process. LeftOutCause is the reason of the first one.
+	// LeftOut counts endpoints that were found but left out, because they lead back into the process.
+	// LeftOutCause is the reason of the first one.
 	LeftOut      int    `json:"left_out,omitempty"`
 	LeftOutCause string `json:"left_out_cause,omitempty"`
 }
@@ -542,7 +544,7 @@ func (e *Endpoint) Unusable() string {
 }
 
 // Reason returns in one line why clients get nothing from the endpoint: it is unusable, the
-// last connection to it has failed, or both. It returns "" if neither is so.
+// last connection to it has failed, or both. Otherwise it returns "".
 func (e *Endpoint) Reason() string {
 	why, f := e.Unusable(), e.LastFailure
 	switch {

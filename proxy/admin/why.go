@@ -15,7 +15,7 @@ import (
 // MaxWhy is the longest time between the two looks of a [WhyQuery].
 const MaxWhy = time.Minute
 
-// A WhyQuery selects joined sessions by one of its names, or all.
+// A WhyQuery selects joined sessions by one of its fields, or all sessions.
 type WhyQuery struct {
 	// Session is the ID of a session, or its client, as [Session] has them, Source the address or prefix of clients.
 	Session string
@@ -33,7 +33,8 @@ type Why struct {
 	// Count is how many sessions were looked at; More says that there were others.
 	Count int64 `json:"count"`
 	More  bool  `json:"more,omitempty"`
-	// Adopted counts the sessions that a process before this one had: all their figures are of their time in the lane alone.
+	// Adopted counts the sessions from an earlier process: their figures cover only their time in the
+	// lane.
 	Adopted int64 `json:"adopted,omitempty"`
 	// Waiting counts the clients of the query without an endpoint; with an upstream in the query, the clients that wait for it.
 	Waiting int64 `json:"waiting,omitempty"`
@@ -45,8 +46,9 @@ type Why struct {
 	Advice  string             `json:"advice"` // the next step, in words
 	// Verdicts counts the sessions by verdict.
 	Verdicts map[string]int64 `json:"verdicts"`
-	// Most is the endpoint that has most of the time of the verdict, if that is endpoint or endpoint_network, or
-	// else the upstream that does, without Endpoint and Name; nil: none does.
+	// Most is the endpoint with most of the verdict's time, if the verdict is endpoint or
+	// endpoint_network, or else the upstream with most of it, without Endpoint and Name; nil: neither
+	// has.
 	Most *EndpointWhy `json:"most,omitempty"`
 	// Endpoints are the sessions' endpoints, up to 100, the largest Share first.
 	Endpoints []EndpointWhy `json:"endpoints"`
@@ -85,7 +87,8 @@ type EndpointWhy struct {
 	Name     string `json:"name,omitempty"`     // its name
 	Sessions int64  `json:"sessions"`           // that were looked at
 	Limited  int64  `json:"limited"`            // of those, with the verdict of the Why
-	// Share is of the time of that verdict in all sessions, Shares are of the time of these ones, by verdict.
+	// Share is this endpoint's part of the verdict's time in all sessions. Shares are the parts of its
+	// own sessions' time, by verdict.
 	Share  float64            `json:"share"`
 	Shares map[string]float64 `json:"shares"`
 }
@@ -122,8 +125,8 @@ type WaitsUs struct {
 	CPUUnknown     bool  `json:"cpu_unknown,omitempty"` // whether that is unknown
 }
 
-// A Leg is the kernel's account of a TCP connection: of the time that is looked at, but for the round-trip times, the
-// rate and the queues.
+// A Leg is the kernel's account of a TCP connection: of the time that is looked at, except for the
+// round-trip times, the rate and the queues.
 type Leg struct {
 	BusyUs        int64 `json:"busy_us"`         // with bytes outstanding
 	PeerWindowUs  int64 `json:"peer_window_us"`  // of that: kept back by the peer's window

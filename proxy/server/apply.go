@@ -153,8 +153,9 @@ func (s *Server) swapWith(c *change, at func(swapStage)) {
 	}
 }
 
-// swapUpstreams has waiting clients find the endpoints of the change. From before that on, until the sockets
-// serve by its listeners too, clients have to be admitted by these as well as by those in force.
+// swapUpstreams lets waiting clients find the endpoints of the change. From just before that until
+// the sockets serve by the new listeners, too, clients have to be admitted by the new listeners as
+// well as by the listeners in force.
 func (s *Server) swapUpstreams(c *change) {
 	next := &rules{next: c.generation()}
 	if before := s.sockets.rules.Load(); before != nil {
@@ -273,8 +274,8 @@ func (s *Server) swapLimits(c *change) {
 	s.group.SetMaxConnections(s.options.maxConnections(c.cfg))
 }
 
-// unchanged is the upstreams of a configuration that stay the same, except for their
-// endpoints: these keep their snapshot, and listeners that use them need not be made anew.
+// unchanged is the upstreams of a configuration that stay the same, except for their endpoints.
+// They keep their snapshot, and listeners that use them need not be made anew.
 type unchanged struct {
 	now   map[string]*upstream // those in force
 	next  map[string]*config.Upstream

@@ -35,15 +35,15 @@ type denials struct {
 	before map[*router.ListenerState]arrivals
 }
 
-// A denial is one of them.
+// A denial is one denied source.
 type denial struct {
 	admin.Denial
 	rule source.Rule
 }
 
-// Deny implements [admin.Balancer]. Clients that wait are held to it at their next step, as they are to the rules of a
-// reload. Sessions go on. It survives reloads and, with a file of the state, a restart; the name of a listener that is
-// not there denies nothing until there is one.
+// Deny implements [admin.Balancer]. It applies to waiting clients at their next step, as the rules
+// of a reload do. Sessions go on. A denial survives reloads and, with a state file, a restart. At a
+// listener that does not exist it denies nothing until the listener does.
 func (s *Server) Deny(text, listener string, within time.Duration, by string) (admin.NewDenial, error) {
 	rule, err := source.ParseRule(text)
 	switch {
@@ -108,7 +108,8 @@ func (d *denials) remove(rule source.Rule, listener, by string) error {
 	return nil
 }
 
-// instead says how a source is denied in place of at that listener, or everywhere if that is empty.
+// instead says how else a source is denied, if not at that listener, or not everywhere if listener
+// is empty.
 func (d *denials) instead(rule source.Rule, listener string) string {
 	var at []string
 	for _, one := range d.list {
@@ -205,7 +206,7 @@ const (
 	deniedLine   = "clients denied by hand"
 )
 
-// arrivals are clients of a listener, until some moment.
+// arrivals counts the clients of a listener until some moment.
 type arrivals struct{ accepted, denied int64 }
 
 func arrivalsAt(l *router.ListenerState) arrivals { return arrivals{l.Accepted(), l.DeniedByHand()} }
@@ -244,7 +245,7 @@ func (d *denials) status() *admin.Denials {
 	return st
 }
 
-// A denialSum is the denials at one listener, or those at all.
+// A denialSum is the denials at one listener, or at all listeners.
 type denialSum struct {
 	count  int
 	latest admin.Denial

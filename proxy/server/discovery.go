@@ -36,7 +36,7 @@ func (um *upstreamManager) startDiscovery(u *upstream) {
 	})
 }
 
-// discovered has an upstream's clients sent to endpoints that its source has found.
+// discovered sends an upstream's clients to the endpoints that its source has found.
 func (um *upstreamManager) discovered(name string, source discovery.Source, found []discovery.Endpoint) {
 	defer um.keep() // after mu is released
 	um.mu.Lock()
@@ -49,8 +49,8 @@ func (um *upstreamManager) discovered(name string, source discovery.Source, foun
 	um.takeFound(u, um.newOwnAddresses())
 }
 
-// fit returns the endpoints that an upstream's source has found, but for endpoints that lead back
-// into this process as it listens before the next configuration.
+// fit returns the endpoints that an upstream's source has found, except endpoints that lead back
+// into this process by the addresses it listens at now, before the next configuration.
 func (um *upstreamManager) fit(c *change, u *upstream) []discovery.Endpoint {
 	if um.cfg == nil || len(u.found) == 0 {
 		return u.found
@@ -272,13 +272,14 @@ func noSuchName(err error) bool {
 }
 
 const (
-	// lookForNames is how often the names are looked up that did not resolve the last time, and new ones.
+	// lookForNames is how often names are looked up that did not resolve the last time, or are new.
 	lookForNames = 5 * time.Second
 	// nameTime is how long a round of that takes at most.
 	nameTime = 10 * time.Second
 )
 
-// watchNames looks up the names of endpoints without a check until ctx ends: of others, the check says that theirs do not resolve.
+// watchNames looks up the names of endpoints without a check until ctx ends. Where there is a
+// check, it reports names that do not resolve.
 func (um *upstreamManager) watchNames(ctx context.Context) {
 	good := make(map[string]bool)
 	for {

@@ -41,8 +41,8 @@ func (d *drains) drainSessions(e *router.Endpoint, how string, within time.Durat
 	return nil
 }
 
-// drainLateSessions is drainSessions for endpoints that are removed and have no sessions, but may get some of
-// clients that are on their way. It does not keep sockets that get none.
+// drainLateSessions is drainSessions for removed endpoints without sessions: clients on their way
+// may still get to them. It does not keep endpoints that get none in memory.
 func (d *drains) drainLateSessions(cfg *config.Upstream, endpoints []*router.Endpoint) {
 	if cfg.OnRemoved != "drain" || cfg.DrainTimeout <= 0 || len(endpoints) == 0 {
 		return
@@ -116,7 +116,7 @@ func (um *upstreamManager) drainDown(ctx context.Context) {
 }
 
 // drainUnhealthy is drainSessions for an endpoint that may be well again by the time its sessions
-// would be cut, also if it falls ill once more: then they have as long again.
+// would be cut, even if it becomes unhealthy once more: then the sessions have as long again.
 func (d *drains) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) {
 	if cfg.OnUnhealthy != "drain" || cfg.DrainTimeout <= 0 {
 		d.drainSessions(e, cfg.OnUnhealthy, cfg.DrainTimeout, errUnhealthy)
@@ -147,7 +147,7 @@ type cutJob struct {
 	logged int64                // when that was logged last
 }
 
-// logWaits has a line logged from time to time on the sessions that a cutting waits for. k may
+// logWaits logs a line from time to time on the sessions that a cutting waits for. k may
 // be nil.
 func (d *drains) logWaits(k *cutJob, waits func() *monitor.Line) {
 	if k != nil {
@@ -219,8 +219,8 @@ func (d *drains) cutAfter(within time.Duration, cut func(chosen func() bool, las
 	return k
 }
 
-// callOff makes cutAfter cut none of the sessions that are left, but for the sessions of a step that is
-// under way. k may be nil.
+// callOff stops cutAfter from cutting the sessions that are left, except for a step under way. k
+// may be nil.
 func (d *drains) callOff(k *cutJob) {
 	if k != nil {
 		k.off = true

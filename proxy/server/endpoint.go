@@ -73,7 +73,7 @@ func specOf(e *config.Endpoint) spec {
 // configuration, and whether some are added or removed.
 type monitorChanges struct{ outlier, breaker, others, check bool }
 
-// monitors reports whether members are judged otherwise, or by others.
+// monitors reports whether the rules or the monitors that judge members change.
 func (c monitorChanges) monitors() bool { return c.outlier || c.breaker || c.others }
 
 func changesOf(before, now *config.Upstream) (c monitorChanges) {
@@ -121,7 +121,7 @@ func (um *upstreamManager) watch(u *config.Upstream, m *member, changed bool) {
 	}
 }
 
-// checkConfig is how an endpoint is asked whether it is well.
+// checkConfig is how an endpoint's health is checked.
 func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error) {
 	h := u.HealthCheck
 	probe := &health.ProbeConfig{Address: address, Port: h.Port}
@@ -174,8 +174,8 @@ func ownHeader(version int) func(net.Conn) []byte {
 
 var errRemoved = errors.New("its endpoint was removed")
 
-// dropMember is the end of a member that is gone, but for its sessions. Only clients may
-// still get there that came when its whole upstream was not gone yet.
+// dropMember ends a removed member, except for its sessions. Only clients from before its whole
+// upstream was removed may still get there.
 func (um *upstreamManager) dropMember(u *upstream, m *member) {
 	u.router.Forget(m.endpoint) // first: that verdicts on it end is no recovery
 	if m.check != nil {
@@ -196,7 +196,7 @@ func stillThere(members []*member) []*member {
 	return slices.DeleteFunc(members, func(m *member) bool { return m.endpoint.Active() == 0 })
 }
 
-// bindingTo says whether a session is one to an endpoint.
+// bindingTo says whether a session is bound to an endpoint.
 func bindingTo(e *router.Endpoint) worker.Match {
 	return func(_ *worker.Listening, b worker.Binding) bool { return b != nil && router.EndpointOf(b) == e }
 }
@@ -222,8 +222,8 @@ type endpointUpdate struct {
 }
 
 // newEndpointUpdate prepares the members of an upstream for specs. u has their detectors and
-// breakers, old the present members; it may be u, or nil. With an error the update is without invalid
-// members.
+// breakers, and old, which may be u or nil, the present members. If there is an error the update
+// lacks the invalid members.
 func (um *upstreamManager) newEndpointUpdate(u, old *upstream, cfg *config.Upstream, specs specs) (*endpointUpdate, error) {
 	update := &endpointUpdate{cfg: cfg, members: make(map[string]*member, specs.n), order: make([]*member, 0, specs.n)}
 	if b := cfg.CircuitBreaker; b != nil {
@@ -280,8 +280,8 @@ func (update *endpointUpdate) without(order []*member) (gone []*member) {
 	return gone
 }
 
-// memberOf returns the member of a spec: the present member, if nothing about it
-// changes, or a member that takes its place, or a new one.
+// memberOf returns the member of a spec: the present member, if nothing about it changes, a member
+// that takes its place, or a new member.
 func (um *upstreamManager) memberOf(update *endpointUpdate, u, old *upstream, wanted *spec) (*member, error) {
 	var was *member
 	if old != nil {
@@ -339,8 +339,8 @@ func (um *upstreamManager) newMember(update *endpointUpdate, u *upstream, added 
 	return m, nil
 }
 
-// monitorEndpoint gives a member the guards that it is to have and has not, and takes away the guards that
-// it is not to have. Its endpoint has them by newMember, or by use.
+// monitorEndpoint gives a member the guards that it lacks, and takes away the guards that it is not
+// to have. Its endpoint has them by newMember, or by use.
 func (um *upstreamManager) monitorEndpoint(update *endpointUpdate, u *upstream, m *member) {
 	subject := ""
 	if u.outlier != nil && m.monitor == nil || update.breaker != nil && m.breaker == nil {
@@ -377,7 +377,7 @@ func (update *endpointUpdate) abandon(old *upstream) {
 	}
 }
 
-// use has an upstream's clients sent to the members of an update. Its guards have their
+// use sends an upstream's clients to the members of an update. Its guards have their
 // configuration already.
 func (u *upstream) use(update *endpointUpdate) {
 	if len(update.newMonitors) > 0 {
@@ -438,15 +438,15 @@ func (um *upstreamManager) settleEndpointUpdate(u *upstream, update *endpointUpd
 }
 
 // A part that was taken out of service may come back before its sessions have ended: by a
-// rollback, or because discovery leaves an endpoint out of one answer. Then it is the same one
-// again, with its counts, and its sessions are not cut any more.
+// rollback, or because discovery leaves an endpoint out of one answer. Then it is the same part
+// again, with its counts, and its sessions are no longer cut.
 
 // A reactivation is a member that was gone.
 type reactivation struct {
 	now, was *member
 }
 
-// drainingMember returns the one of them that an endpoint was, nil if there is none.
+// drainingMember returns the leaving member of an endpoint, nil if there is none.
 func (um *upstreamManager) drainingMember(upstream string, wanted *spec) *member {
 	for _, m := range um.draining(upstream) {
 		if m.spec.Identity() == wanted.Identity() && m.spec.Address == wanted.Address && m.endpoint.Active() > 0 {
@@ -465,7 +465,7 @@ func (um *upstreamManager) reuse(update *endpointUpdate, u *upstream, old *membe
 	return m
 }
 
-// reactivate has members that were gone be had again.
+// reactivate brings removed members back.
 func (update *endpointUpdate) reactivate(u *upstream) {
 	for _, r := range update.reactivated {
 		e := r.now.endpoint
@@ -476,7 +476,7 @@ func (update *endpointUpdate) reactivate(u *upstream) {
 	}
 }
 
-// keepSessions has the sessions of members that are back go on.
+// keepSessions lets the sessions of members that are back go on.
 func (um *upstreamManager) keepSessions(u *upstream, update *endpointUpdate) {
 	for _, r := range update.reactivated {
 		um.callOff(r.was.leave)
@@ -546,7 +546,7 @@ func (d *difference) attrs() (attrs []any) {
 	return attrs
 }
 
-// enforce has a member's state take effect.
+// enforce applies a member's state.
 func (um *upstreamManager) enforce(u *config.Upstream, m *member) {
 	if m.mode == m.enforced {
 		return

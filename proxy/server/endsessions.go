@@ -25,8 +25,9 @@ const (
 	endShare = 10
 )
 
-// An endJob ends sessions that an operator has chosen. Each has its turn at a time of its own: at random within the
-// time over which the ends are spread. The job's goroutine has all but counts, which is under the server's mu.
+// An endJob ends sessions that an operator has chosen. Each session has its turn at a random moment
+// of the time over which the ends are spread. Only counts is under the server's mu; the rest
+// belongs to the job's goroutine.
 type endJob struct {
 	table   *sessionTable
 	query   admin.EndQuery
@@ -44,8 +45,8 @@ type endTurn struct {
 	endpoint *router.Endpoint // nil: that is not known
 }
 
-// unanswering reports whether the session's endpoint is down, ejected or silent. Then it says nothing that the
-// session is silent, too: the endpoint may stand still in the middle of an answer.
+// unanswering reports whether the session's endpoint is down, ejected or silent. Then the session's
+// silence proves nothing: the endpoint may stand still in the middle of an answer.
 func (t *endTurn) unanswering() bool {
 	if t.endpoint == nil {
 		return false
@@ -127,7 +128,7 @@ func (j *endJob) drop() {
 	}
 }
 
-// beginEnding has a job run, unless there are too many.
+// beginEnding runs a job, unless there are too many.
 func (s *sessionTable) beginEnding(j *endJob) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,7 +294,7 @@ func (j *endJob) end(ctx context.Context, turns []endTurn, quiet time.Duration, 
 	return busy
 }
 
-// next returns for how long nothing is to be done after a step at a time; negative: nothing is left.
+// next returns how long to wait after a step; negative: nothing is left.
 func (j *endJob) next(now, spent int64) time.Duration {
 	first := int64(-1)
 	for _, turns := range j.loops {

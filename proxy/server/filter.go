@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A runningFilter is a filter of a listener. It lasts for as long as it is the same.
+// A runningFilter is a filter of a listener. It lasts until the configuration changes it.
 type runningFilter struct {
 	cfg *config.Filter
 	of  *filter.Filter
@@ -192,7 +192,8 @@ func (l *listener) rewriteStatus(every bool) *admin.Rewrites {
 	return r
 }
 
-// A runningModule is a module that rewrites sessions of a listener. It lasts for as long as it is the same.
+// A runningModule is a module that rewrites sessions of a listener. It lasts until the
+// configuration changes it.
 type runningModule struct {
 	cfg *config.Rewrite
 	of  *filter.Rewriter
@@ -217,8 +218,8 @@ func (lm *listenerManager) prepareModules(ctx context.Context, c *change, l, old
 	return nil
 }
 
-// moduleConfig configures a module. It runs on half as many goroutines as there are loops, so that a module that computes all the time leaves
-// the loops the others of Go's processors.
+// moduleConfig configures a module. It runs on half as many goroutines as there are loops, so that
+// a module that computes all the time leaves the other half of Go's processors to the loops.
 func (lm *listenerManager) moduleConfig(c *change, l *listener, cfg *config.Rewrite) filter.RewriterConfig {
 	log := lm.log.With("listener", l.cfg.Name, "module", cfg.Title())
 	return filter.RewriterConfig{

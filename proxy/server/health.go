@@ -40,8 +40,8 @@ func (um *upstreamManager) logHealth(t health.Transition) {
 	})
 }
 
-// partsOf returns the upstream of a transition's subject, and the endpoint; empty: it is of the upstream. An upstream's name has
-// no slash.
+// partsOf returns the upstream of a transition's subject, and the endpoint, which is empty if the
+// subject is the upstream. An upstream's name has no slash.
 func partsOf(subject string) (upstream, endpoint string) {
 	_, of, _ := strings.Cut(subject, " ")
 	upstream, endpoint, _ = strings.Cut(of, "/")
@@ -112,7 +112,7 @@ type ending struct {
 	source netip.Addr // local address, if valid
 }
 
-// endOf returns the member's.
+// endOf returns the member's ending.
 func (m *member) endOf(u *upstream) *ending {
 	if is := m.ending; is != nil && is.proxy == u.cfg.SendProxy && is.source == u.cfg.SourceAddress {
 		return is

@@ -226,7 +226,8 @@ func (h *host) Judge(b worker.Binding, sample *verdict.Sample) verdict.Verdict {
 	return v
 }
 
-// clientsBeside counts the clients beside one, which is included: at its end it was given up by its endpoint.
+// clientsBeside counts the present clients, including this one. When its session is over its
+// endpoint no longer counts it.
 func (h *host) clientsBeside(l *worker.Listening, b worker.Binding, over bool) record.Counts {
 	e := router.EndpointOf(b)
 	var state *router.ListenerState // nil: it is of adopted sessions without a listener

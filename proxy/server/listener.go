@@ -48,8 +48,8 @@ type listenerManager struct {
 	cancel    func(h *worker.Offloaded, l *router.Listener, request []byte)
 }
 
-// A listener is one of the configuration, for as long as that names it. Everything is
-// guarded by the server's mu.
+// A listener is a listener of the configuration, for as long as the configuration names it.
+// Everything is guarded by the server's mu.
 type listener struct {
 	listenerCounts
 	cfg     *config.Listener
@@ -92,7 +92,8 @@ type nextListener struct {
 	cfg       *config.Listener
 }
 
-// close closes the parts of a listener that the next one of its name does not have; nil: there is none.
+// close closes the parts of a listener that the next listener of its name, which may be nil, does
+// not have.
 func (l *listener) close(next *listener) {
 	l.retireFilters(next)
 	l.retireModules(next)
@@ -146,8 +147,8 @@ func (lm *listenerManager) prepare(ctx context.Context, c *change, cfg *config.L
 	return errors.Join(errs...)
 }
 
-// countsOf returns the counts of a listener that there is, or that has clients from before it was gone,
-// or new ones.
+// countsOf returns the counts of a listener that exists, or that was removed and still has clients,
+// else new counts.
 func (lm *listenerManager) countsOf(name string, old *listener) listenerCounts {
 	if old != nil {
 		return old.listenerCounts
@@ -378,15 +379,16 @@ func (lm *listenerManager) commit(name string, n *nextListener) {
 	lm.listeners[name] = l
 }
 
-// limit sets how many clients may come in at a time, and in a second. For a listener that was there before it follows
-// the sockets: a limit that is raised while they serve by its former configuration would admit their queues by it.
+// limit sets how many clients may come in at a time, and in a second. For an existing listener it
+// is called after the sockets have changed: if a limit were raised before, their queues would be
+// admitted by the former configuration.
 func (l *listener) limit() {
 	l.state.Connections.Set(l.cfg.Limits.Connections)
 	l.state.Rate.Set(float64(l.cfg.Limits.PerSecond), 0)
 }
 
-// newListenerState makes the state of a listener, which has it logged that a limit is reached, but at
-// most once in logEvery.
+// newListenerState makes the state of a listener, which logs that a limit is reached, at most once
+// in logEvery.
 func (lm *listenerManager) newListenerState(listener string) *router.ListenerState {
 	var told atomic.Int64 // clock of the last line; 0: never
 	var since atomic.Int64

@@ -56,8 +56,8 @@ func (l *liveChanges) markLive() {
 	}
 }
 
-// keep writes the changes by hand to the file of the state, if it has others. It waits for the disk, so
-// the server's mu is not held.
+// keep writes the changes by hand to the state file, if they differ from its contents. It waits for
+// the disk, so the server's mu is not held.
 func (l *liveChanges) keep() {
 	if l.store == nil {
 		return
@@ -86,8 +86,8 @@ func (l *liveChanges) logEnded(ended []live.Ended) {
 	}
 }
 
-// endDiscovered ends the changes that discovery has overtaken: it has found an endpoint that was added by
-// hand, or has another weight for one. It returns them; the caller logs them.
+// endDiscovered ends the changes that discovery has overtaken: it has found an endpoint that was
+// added by hand, or another weight for an endpoint. It returns them; the caller logs them.
 func (l *liveChanges) endDiscovered(u *upstream) (ended []live.Ended) {
 	by := l.live.Of(u.cfg.Name)
 	if u.cfg.Discover == nil || by == nil {
@@ -204,8 +204,8 @@ func handWords(what string, c *state.Change) string {
 	return fmt.Sprintf("%s by %s at %s", what, c.By, c.Since.Local().Format(time.DateTime))
 }
 
-// specUnder returns an endpoint of the file or of discovery as it is with changes by hand, also if one of them has
-// removed it. An endpoint that is not found has its name for an address.
+// specUnder returns an endpoint of the file or of discovery, with the changes by hand applied, even
+// if one of them has removed it. If it is not found, its name stands for its address.
 func (u *upstream) specUnder(endpoint string, set live.Set) spec {
 	listed := specsOf(u.cfg, u.found)
 	for i := range listed.n {
@@ -217,8 +217,8 @@ func (u *upstream) specUnder(endpoint string, set live.Set) spec {
 	return spec{Endpoint: discovery.Endpoint{Address: endpoint}}
 }
 
-// An earlier is a configuration before the one in force, and the changes by hand that ended with it: they are
-// restored if it, or one before it, is applied again.
+// An earlier is a configuration from before the one in force, and the changes by hand that ended
+// with it. They are restored if this configuration, or an even earlier one, is applied again.
 type earlier struct {
 	of    any // its origin
 	ended []state.Change
@@ -290,8 +290,8 @@ func (s *Server) AppliedLive() (ended, restored []admin.LiveChange) {
 	return ended, restored
 }
 
-// A manual is the changes by hand that are in force. Status, reloads and restarts take them from here
-// alone: what is in force is the configuration, edited by them.
+// A manual is the changes by hand that are in force. Status, reloads and restarts take them only
+// from here: in force is the configuration as edited by them.
 type manual struct{ live.Set }
 
 // lives are the changes under a configuration that is being prepared.
@@ -334,7 +334,7 @@ func (h manual) edit(cfg *config.Upstream, listed specs) specs {
 	return specs{len(list), func(i int) spec { return list[i] }}
 }
 
-// editSpec changes an endpoint's weight and state. A weight stands on the line of the endpoint's own.
+// editSpec changes an endpoint's weight and state.
 func editSpec(by *live.Upstream, of *spec, line string) {
 	if c := by.Find(state.EndpointWeight, of.Identity()); c != nil && c.Line == line {
 		of.share = weightOf(c)

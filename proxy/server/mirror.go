@@ -21,8 +21,8 @@ type comparison struct {
 	route string // match of the route that has the mirror; empty: the listener has it
 }
 
-// mirror makes the mirror of a route of the next configuration, of the default route if that is nil; nil: there is
-// none.
+// mirror makes the mirror of a route of the next configuration, or of the default route if route is
+// nil; nil: there is none.
 func (lm *listenerManager) mirror(c *change, l *listener, r *config.Route) (*router.Mirror, error) {
 	cfg := l.cfg.MirrorOf(r)
 	if cfg == nil || cfg.Percent == 0 {
@@ -44,8 +44,8 @@ func (lm *listenerManager) mirror(c *change, l *listener, r *config.Route) (*rou
 	return m, err
 }
 
-// comparison returns how the answers of a mirror are compared. It goes on with the report of the same comparison in force, if
-// there is one.
+// comparison returns how the answers of a mirror are compared. If the same comparison is in force,
+// its report goes on.
 func (lm *listenerManager) comparison(l, old *listener, cfg *config.Mirror, route string) (*worker.Comparison, error) {
 	for _, k := range l.comparisons {
 		if k.cfg == cfg {
@@ -71,8 +71,8 @@ func (lm *listenerManager) comparison(l, old *listener, cfg *config.Mirror, rout
 	return k.Comparison, nil
 }
 
-// mirrorStatus is the status of a listener's mirrors, nil if it has none and had none. The totals are those since the
-// listener began, or since the reset of its report.
+// mirrorStatus is the status of a listener's mirrors, nil if it never had any. The totals count
+// since the listener began, or since its report was reset.
 func (l *listener) mirrorStatus(t worker.MirrorTotals) *admin.Mirrors {
 	to := l.cfg.Mirrors()
 	if len(to) == 0 {
@@ -128,7 +128,7 @@ func (lm *listenerManager) mirrorReports(listener string) (admin.MirrorReports, 
 	return reports, nil
 }
 
-// resetMirrors has the reports count from now on.
+// resetMirrors makes the reports count from now on.
 func (lm *listenerManager) resetMirrors(listener, by string) error {
 	lm.mu.Lock()
 	defer lm.mu.Unlock()

@@ -112,7 +112,7 @@ func onlyFailingHaveRoom(set *lb.Set) bool {
 	return full
 }
 
-// maxExplained is of how many endpoints of an upstream a line says why they get no clients.
+// maxExplained is for how many endpoints of an upstream a line says why they get no clients.
 const maxExplained = 10
 
 // explain says why for each of the first endpoints.
@@ -210,7 +210,7 @@ func appendCounters(list []monitor.Counter, name string, up *router.Upstream) []
 	)
 }
 
-// withheld appends those endpoints' of an upstream that would have been ejected.
+// withheld appends the counters of endpoints of an upstream that would have been ejected.
 func (u *upstream) withheld(list []monitor.Counter) []monitor.Counter {
 	if u.outlier.Withheld() == 0 {
 		return list
@@ -258,7 +258,7 @@ func (w *watcher) Reasons(c *monitor.Counter) map[string]int64 {
 	return nil
 }
 
-// answered is of how many connections of a last resort the clients were served.
+// answered is how many clients of last resorts were served.
 const answered = "answered"
 
 // Attrs implements [monitor.Explanation].
@@ -293,9 +293,9 @@ func (w *watcher) whyWithheld(o *health.OutlierDetector, times map[string]int64)
 	})
 }
 
-// manyFailed is the number of failed sessions, or of connections that could not be made, from
-// which that is a warning: some sessions fail because of their clients, and an endpoint that
-// restarts refuses some clients, which get another one.
+// manyFailed is the number of failed sessions, or failed connects, from which on the line is a
+// warning: some sessions fail because of their clients, and a restarting endpoint refuses some
+// clients, which get another endpoint.
 const manyFailed = 5
 
 // Level implements [monitor.Explanation]: clients refused by the listener's rules are no

@@ -198,7 +198,8 @@ func (h *endpointChanges) present(u *upstream, endpoint string) (*member, error)
 	return u.find(endpoint)
 }
 
-// removeEndpoint removes an endpoint: one by hand for good, another one until its line changes.
+// removeEndpoint removes an endpoint: for good if it was added by hand, otherwise until its line in
+// the file changes.
 func (h *endpointChanges) removeEndpoint(u *upstream, c *admin.EndpointChange, by string) (*endpointEdit, error) {
 	if h.closing {
 		return nil, errClosing
@@ -219,8 +220,8 @@ func (h *endpointChanges) removeEndpoint(u *upstream, c *admin.EndpointChange, b
 	return e, nil
 }
 
-// takenBack returns the changes without the one by which an endpoint was removed. It gets clients then,
-// whichever state the file has for it.
+// takenBack returns the changes without the removal of an endpoint. It gets clients then, whatever
+// state the file has for it.
 func (h *endpointChanges) takenBack(u *upstream, back *state.Change, by string) live.Set {
 	set := h.live.Without(back.Key())
 	if e := u.named(back.Endpoint); e != nil && e.State != config.Ready {
@@ -249,7 +250,7 @@ func (h *endpointChanges) weighEndpoint(u *upstream, c *admin.EndpointChange, by
 	return e, nil
 }
 
-// setEndpointState has an endpoint get clients, drain, or be in maintenance.
+// setEndpointState makes an endpoint ready, draining, or in maintenance.
 func (h *endpointChanges) setEndpointState(u *upstream, c *admin.EndpointChange, by string) (*endpointEdit, error) {
 	to := string(c.What)
 	if back := h.removedEndpoint(u, c.Endpoint); back != nil && to == config.Ready {
@@ -429,7 +430,7 @@ func (u *upstream) find(endpoint string) (*member, error) {
 	return nil, fmt.Errorf("endpoint %q of %s: %w: there are %s", endpoint, of, admin.ErrNotFound, names(u.members))
 }
 
-// names lists the names that there are, some of them.
+// names lists the existing names, or some of them.
 func names[T any](m map[string]T) string {
 	all := slices.Sorted(maps.Keys(m))
 	if len(all) == 0 {

@@ -108,9 +108,8 @@ func place(address string) string {
 	return at.Place()
 }
 
-// refuse returns why an address cannot be an endpoint of an upstream; "": it can. That other
-// listeners are endpoints is allowed where none of them leads back to the upstream, by whichever
-// route.
+// refuse returns why an address cannot be an endpoint of an upstream; "": it can. Other listeners
+// may be endpoints if none of their routes leads back to the upstream.
 func (in *ownAddresses) refuse(upstream, address string) string {
 	listener, ok := in.listens(address)
 	switch {
@@ -153,7 +152,7 @@ func (in *ownAddresses) leads(listener, upstream string, seen map[string]bool) b
 	return false
 }
 
-// passes reports whether one is the other upstream, or some of its clients may get there.
+// passes reports whether an upstream is the other upstream, or some of its clients may get there.
 func (in *ownAddresses) passes(name, upstream string, seen map[string]bool) bool {
 	if name == upstream {
 		return true
@@ -202,8 +201,8 @@ func (in *ownAddresses) fit(upstream string, found []discovery.Endpoint) (fit []
 	return fit, refused
 }
 
-// reconsider looks again at the endpoints that sources have found, since listeners have
-// changed: an endpoint may lead back into the process now, or not any more.
+// reconsider looks again at the endpoints that sources have found, because listeners have changed:
+// an endpoint may lead back into the process now, or no longer.
 func (um *upstreamManager) reconsider() {
 	var in *ownAddresses
 	for _, u := range um.upstreams {

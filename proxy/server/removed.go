@@ -25,8 +25,9 @@ type registry struct {
 	removed   removed
 }
 
-// removed is the parts that the configuration does not name any more, each for as long as it has clients, or may get some that were on
-// their way. A part that comes back before has its counts and its sessions again.
+// removed is the parts that the configuration no longer names, each for as long as it has clients,
+// or may get clients that were on their way. A part that comes back in that time has its counts and
+// its sessions again.
 type removed struct {
 	sockets   []*listenSocket            // that are accepted from still, are being closed, or have sessions
 	upstreams []*removedUpstream         // the later ones last
@@ -34,8 +35,8 @@ type removed struct {
 	counts    tally.UpstreamCounts       // of all upstreams that were removed and have not come back
 }
 
-// A removedUpstream is an upstream that the configuration does not name any more. Clients that came under a generation that did may be
-// refused by it still: as long as there are any it is in memory.
+// A removedUpstream is an upstream that the configuration no longer names. It stays in memory while
+// there are clients from an earlier generation, for it may still refuse them.
 type removedUpstream struct {
 	name    string
 	router  weak.Pointer[router.Upstream]
@@ -76,7 +77,7 @@ func (r *removed) upstream(name string) *upstream {
 	return nil
 }
 
-// forget does not keep the upstream of a name any more.
+// forget stops keeping the upstream of a name.
 func (r *removed) forget(name string) {
 	for _, gone := range r.upstreams {
 		if gone.name == name {
@@ -85,7 +86,7 @@ func (r *removed) forget(name string) {
 	}
 }
 
-// restore has an upstream that was removed be there again, as its next configuration has it.
+// restore brings a removed upstream back, as its next configuration has it.
 func (r *removed) restore(u *upstream) {
 	was := r.upstream(u.cfg.Name)
 	if was == nil || was.router != u.router {
@@ -105,7 +106,8 @@ func (r *removed) pass(u *upstream) {
 	}
 }
 
-// draining returns the members of the upstream of that name that are removed and have sessions, also if the upstream is.
+// draining returns the removed members with sessions of the upstream of that name, which may be
+// removed itself.
 func (r *registry) draining(name string) []*member {
 	if u := r.upstreams[name]; u != nil {
 		return u.leaving
@@ -138,8 +140,8 @@ func (r *registry) waitingForRemoved() map[string]int64 {
 	return clients
 }
 
-// removedCounters appends the counters of removed upstreams. It forgets upstreams that are in force
-// again, and upstreams that are not in memory any more, when it has appended their last refusals.
+// removedCounters appends the counters of removed upstreams. Then it forgets upstreams that are in
+// force again or no longer in memory, once it has appended their last refusals.
 func (r *registry) removedCounters(list []monitor.Counter) []monitor.Counter {
 	r.removed.upstreams = slices.DeleteFunc(r.removed.upstreams, func(gone *removedUpstream) bool {
 		if r.isBack(gone) {
@@ -155,7 +157,8 @@ func (r *registry) removedCounters(list []monitor.Counter) []monitor.Counter {
 	return list
 }
 
-// outliers calls see with each upstream that judges its endpoints, the removed ones among them that have sessions.
+// outliers calls see with each upstream that judges its endpoints, including removed upstreams with
+// sessions.
 func (r *registry) outliers(see func(u *upstream)) {
 	for _, u := range r.upstreams {
 		if u.outlier != nil {
@@ -169,7 +172,7 @@ func (r *registry) outliers(see func(u *upstream)) {
 	}
 }
 
-// replaced returns the sockets that others have taken the place of, and that are accepted from still, the oldest first.
+// replaced returns the replaced sockets that are still accepted from, the oldest first.
 func (r *removed) replaced() (list []*listenSocket) {
 	for _, socket := range r.sockets {
 		if socket.replaced {
@@ -194,8 +197,8 @@ func (r *removed) drainingSockets(key string) (list []*drainingSockets) {
 	return list
 }
 
-// A socket that is given up is kept for as long as it has sessions, and they for as long as
-// their upstreams allow. Its state goes with the last of them, and at once if there is none: a
+// A socket that is given up is kept for as long as it has sessions, and its sessions for as long as
+// their upstreams allow. Its state goes with the last session, at once if there is none, so a
 // process that is reloaded often does not grow.
 
 // A drainingSockets is closed sockets with sessions that still have time to drain.
@@ -212,7 +215,7 @@ type drainingSockets struct {
 }
 
 // endSessions cuts the sessions of a socket that is gone, and of sockets that it had taken over
-// from, when they have had the time to drain that their upstreams give.
+// from, when the drain time of their upstreams is over.
 func (s *sockets) endSessions(key string, socket *listenSocket, cause error) {
 	p := &drainingSockets{key: key, owner: socket.owner, cause: cause, bind: socket.listener.Addr(), of: socket.sockets()}
 	if p.left = len(p.of); p.left == 0 {
@@ -289,7 +292,7 @@ func (s *sockets) rejoin(key string, socket *listenSocket) {
 	}
 }
 
-// forgetParted has nothing kept of sockets that are closed, nor their sessions cut.
+// forgetParted forgets draining sockets, so that their sessions are not cut.
 func (s *sockets) forgetParted(p *drainingSockets) {
 	s.callOff(p.cut)
 	p.forgotten = true
@@ -304,7 +307,7 @@ func (s *sockets) abandonSockets(socket *listenSocket) {
 // release releases sockets without sessions, until ctx ends.
 func (s *sockets) release(ctx context.Context) { s.deserted.each(ctx, s.forgetDeserted) }
 
-// forgetDeserted has nothing kept of those.
+// forgetDeserted forgets sockets without sessions.
 func (s *sockets) forgetDeserted(list []*listenSocket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -342,14 +345,15 @@ func (s *sockets) drainTime(cfg *config.Listener) time.Duration {
 	})
 }
 
-// A Draining is sessions of a listener that drain, for it listens at their address no more.
+// A Draining is draining sessions of a listener that no longer listens at their address.
 type Draining struct {
 	Sessions int64
 	Within   time.Duration // the last of them is reset by then
 }
 
-// DrainingUnder returns the sessions that drain since their listener has left their address, or was drained, and that go on doing so if a configuration comes into
-// force, by the listener's name: a listener that is to listen there again gets its sessions back.
+// DrainingUnder returns, by listener, the sessions that drain because their listener has left their
+// address or was drained, and would go on draining under a configuration. A listener that is to
+// listen there again gets its sessions back.
 func (s *Server) DrainingUnder(cfg *config.Config) map[string]Draining {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -49,9 +49,10 @@ type generation struct {
 	listeners map[string]*router.Listener // by name
 }
 
-// rules are the generation in force, and the generation that is being brought into force, or nil. Endpoints of either
-// may serve clients meanwhile: so these are held to the rules of both. Listeners and sockets change one after
-// the other then, and their states are of neither generation: a client is judged by these two alone.
+// rules are the generation in force, and the generation that is being brought into force, or nil.
+// Endpoints of either generation may serve clients meanwhile, so the rules of both apply to a
+// client. Listeners and sockets change one after the other then, so their own states belong to
+// neither generation: only these two judge a client.
 type rules struct{ now, next *generation }
 
 func (c *change) generation() *generation {
@@ -106,9 +107,9 @@ func (g *generation) listenerAt(socket *listenSocket, c *worker.Client) *router.
 	return nil
 }
 
-// lastState returns the last state of the listener that had an address of a socket last: of the socket's own,
-// unless others have had the address since, and have been given up as well. The address is the one at which
-// a client came in; if it is not valid, any part of the socket's counts.
+// lastState returns the last state of the last listener with an address of a socket: the socket's
+// own listener, unless other listeners have had the address since, and have given it up as well.
+// The address is where a client came in; if it is not valid, any address of the socket counts.
 func (socket *listenSocket) lastState(local netip.AddrPort) *router.ListenerState {
 	if later := socket.later.Load(); later != nil {
 		for _, o := range slices.Backward(*later) {

@@ -87,8 +87,8 @@ type Server struct {
 	drainEnds time.Time // when all are cut; zero: no drain, or one without a limit; under mu
 }
 
-// tlsShare is the part of the connections that may be TLS sessions of ours: each has two
-// goroutines, and buffers of tens of KiB.
+// tlsShare is the part of the connections that may be TLS sessions ending or beginning in this
+// process: each has two goroutines, and buffers of tens of KiB.
 const tlsShare = 2
 
 // holdShare is the part of all connections that held clients may have, as 1/holdShare: the
@@ -195,7 +195,8 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	return nil
 }
 
-// A clock is the time of everything but the loops, in nanoseconds from start on; theirs is the same one.
+// A clock is the time of everything but the loops, in nanoseconds since the start; the loops' clock
+// is the same.
 type clock struct{ start time.Time }
 
 func (c clock) now() int64 { return int64(time.Since(c.start)) + 1 }
@@ -318,8 +319,8 @@ type Options struct {
 
 	// Engine is the engine that moves bytes.
 	Engine relay.Engine
-	// TailDelay, Gather and MaxPipeSize are as in [relay.Config]: 0 means a default there, and
-	// a negative time that there is none of that.
+	// TailDelay, Gather and MaxPipeSize are as in [relay.Config]: 0 means its default, and a negative
+	// time switches the feature off.
 	TailDelay, Gather time.Duration
 	MaxPipeSize       int
 

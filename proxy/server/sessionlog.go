@@ -141,7 +141,7 @@ func settingsOf(cfg *config.SessionLog) (*sessionlog.Settings, error) {
 	}, err
 }
 
-// ReopenLogs has files that lines are written to opened again, as after they were moved away.
+// ReopenLogs opens files with lines again, as after they were moved away.
 func (s *Server) ReopenLogs() { s.sessionLog.reopen() }
 
 func (s *sessionLog) reopen() {
@@ -170,14 +170,14 @@ func (s *sessionLog) clientsOf(state *router.ListenerState, e *router.Endpoint) 
 	return n
 }
 
-// The sessions that last are looked at in an interval of at least progressLeast and, where lines
-// are rare, at most progressMost.
+// Running sessions are looked at in an interval of at least progressLeast and, where lines are
+// rare, at most progressMost.
 const (
 	progressLeast = 250 * time.Millisecond
 	progressMost  = 10 * time.Second
 )
 
-// logProgress has lines written on sessions that last, until ctx ends.
+// logProgress writes lines on running sessions, until ctx ends.
 func (s *sessionLog) logProgress(ctx context.Context) {
 	last := s.now()
 	for {

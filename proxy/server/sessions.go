@@ -211,8 +211,8 @@ func engineOf(s *worker.Session) string {
 	return ""
 }
 
-// knows returns an error if no session can have the name that is asked for. A name that a reload has taken away may
-// have sessions: it is asked for where there are none.
+// knows returns an error if no session can have the name that is asked for. A name that a reload
+// has removed may still have sessions, so it is called only where none are found.
 func (s *sessionTable) knows(q *admin.WhyQuery) error {
 	if q.Session != "" {
 		return noSession(q.Session)
@@ -360,7 +360,7 @@ func (t *sourceTable) of(from source.Source, unix bool) *admin.Source {
 	return of
 }
 
-// top returns those with the most of something.
+// top returns the sources with the most of something.
 func (t *sourceTable) top(by string, most int) admin.Sources {
 	sum := admin.Sources{Sources: make([]admin.Source, 0, len(t.counts)), Known: len(t.counts), Beyond: t.beyond}
 	for rule, of := range t.counts {

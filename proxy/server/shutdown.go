@@ -40,7 +40,8 @@ func (s *Server) drain(served <-chan error) error {
 	}
 }
 
-// waitedFor is how many sessions a drain waits for, and how many go on without this process where some may.
+// waitedFor is how many sessions a drain waits for, and how many sessions go on without this
+// process.
 func (s *Server) waitedFor(left int64) []any {
 	active := s.group.Active()
 	if !s.lanes.Leaves() {
@@ -80,7 +81,7 @@ func (s *Server) cutSome(spread worker.Spread, step int, left int64) {
 	s.group.CutMatching(func(*worker.Listening, worker.Binding) bool { return spread.Cuts(step) }, errCut)
 }
 
-// beginCut notes how many sessions had been cut before any was for the end.
+// beginCut notes how many sessions had been cut before the end began to cut any.
 func (s *Server) beginCut() {
 	canceled := s.group.Summary().Canceled
 	s.mu.Lock()
@@ -117,7 +118,7 @@ var errCut = errors.New("the process ends")
 const (
 	// drainLook is how often the log names the sessions that a drain waits for.
 	drainLook = 10 * time.Second
-	// drainPlaces is of how many listeners and upstreams it is; the others are counted.
+	// drainPlaces is how many listeners and upstreams such a line names; the others are counted.
 	drainPlaces = 10
 )
 

@@ -84,8 +84,8 @@ func optionsOf(l *config.Listener) bindOptions {
 	return o
 }
 
-// bindKey is the same for the same address of a listener, however its mode changes; not for
-// sockets of systemd, where a name may have several.
+// bindKey is the same for the same address of a listener, whatever its mode. For sockets of systemd
+// it is not: a name may have several.
 func bindKey(l *config.Listener, at config.Bind) string {
 	at.Address.Mode = 0
 	switch {
@@ -154,7 +154,7 @@ func (s *sockets) explainTaken(c *change, at config.Bind, err error) error {
 	return fmt.Errorf("%w: another process has it: ss -ltnp sport = :%s shows which", err, portOf(at.Address.Name))
 }
 
-// bindNew makes a bound of a listener, which it owns.
+// bindNew makes a bound socket of a listener, which owns it.
 func (s *sockets) bindNew(c *change, key string, ln *socketlistener.Listener) error {
 	c.undo = append(c.undo, func() { ln.Close() })
 	fd, err := ln.Detach()
@@ -273,8 +273,8 @@ func setOptions(l *config.Listener, fd int) error {
 	if !l.Transparent {
 		return nil
 	}
-	// Without it only connections that a NAT rule has redirected come, for which no
-	// capability is needed: logOpaque says so.
+	// Without it only connections come that a NAT rule has redirected, which takes no capability:
+	// logOpaque says so.
 	err := sys.SetsockoptInt(fd, syscall.SOL_IP, sys.IP_TRANSPARENT, 1)
 	if err == syscall.ENOPROTOOPT {
 		err = sys.SetsockoptInt(fd, syscall.SOL_IPV6, sys.IPV6_TRANSPARENT, 1)
@@ -352,7 +352,8 @@ var (
 	errListenerMoved   = errors.New("its listener has left the address")
 )
 
-// closedFor returns the cause for a socket that the configuration of a change has not: what has become of its listener.
+// closedFor returns why a socket is closed that the configuration of a change lacks: what has
+// become of its listener.
 func (c *change) closedFor(socket *listenSocket) error {
 	switch l := c.listeners[socket.owner]; {
 	case l == nil:
@@ -469,8 +470,8 @@ func (s *sockets) listen(ctx context.Context, c *change, l *config.Listener, at 
 	return ln, beside, nil
 }
 
-// overlappingSockets returns the sockets that may be in the way of an address, and that a change
-// gives up.
+// overlappingSockets returns the sockets that a change gives up and that may be in the way of an
+// address.
 func (s *sockets) overlappingSockets(c *change, at sockopt.Address) (list []*listenSocket) {
 	if c.kept == nil {
 		c.kept = s.keeps(c.cfg)
@@ -516,9 +517,8 @@ func (s *sockets) keeps(cfg *config.Config) map[*listenSocket]bool {
 	return kept
 }
 
-// listen has the sockets listen that are bound beside others. It is the last that can fail,
-// for want of memory, and only if it does has one of them perhaps got clients that are
-// refused.
+// listen makes the sockets listen that are bound beside others. It is the last step that can fail,
+// for want of memory. Only if it fails may one of them have got clients, which are refused.
 func (c *change) listen() error {
 	for _, successor := range c.successors {
 		others := make([]*socketlistener.Listener, len(successor.overlapping))
@@ -606,8 +606,8 @@ func (s *sockets) closeOne(socket *listenSocket) {
 	}
 }
 
-// closeReplaced ends it for sockets that may be in the way of an address: a second change came
-// so soon.
+// closeReplaced closes at once replaced sockets that may be in the way of an address, because a
+// second change came so soon.
 func (s *sockets) closeReplaced(at sockopt.Address) {
 	for _, socket := range s.removed.replaced() {
 		if socket.samePort(at) {
@@ -660,7 +660,7 @@ func localOf(socket *listenSocket) netip.AddrPort {
 }
 
 // adaptCongestion logs the congestion control that a listening socket has in place of the
-// configuration's, and gives it the system's where it was set before and is not any more.
+// configured one, and gives the socket the system's if the configuration no longer names one.
 func (s *sockets) adaptCongestion(socket *listenSocket) {
 	wanted, before := socket.cfg.Socket.Congestion, socket.congestion
 	if socket.congestion = wanted; !socket.listener.TCP() {

@@ -92,7 +92,7 @@ func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bo
 	st.RemovedWaiting = s.waitingForRemoved()
 }
 
-// counters never fall; they are by name. The server's mu is held.
+// counters are values that never fall, by name. The server's mu is held.
 func (s *Server) counters(total *worker.Summary) map[string]int64 {
 	c := map[string]int64{
 		"accepted": total.Accepted, "refused": total.Refused, "lost": total.Totals.Lost,
@@ -383,7 +383,8 @@ func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 	to.Upstreams = append(to.Upstreams, m)
 }
 
-// describeUpstream adds the parts that metrics do not have, and the endpoints, which these have as a list of their own.
+// describeUpstream adds the parts that metrics do not have, and the endpoints, which metrics have
+// as a separate list.
 func (r *reader) describeUpstream(u *upstream, st *admin.Upstream) {
 	st.Balance, st.BalanceOn, st.Reasons, st.Limited = u.cfg.Balance, balanceOn(u.cfg), u.router.Refusals().ByReason(), limited(u.router.Limited())
 	if u.tls != nil {
@@ -526,7 +527,8 @@ func (r *reader) lastFailure(e *router.Endpoint) *admin.Failure {
 	return &admin.Failure{Cause: f.Cause, Time: r.wall(f.At), Over: f.Over, Connecting: f.Connecting}
 }
 
-// failingFor is for how long after its last failed session an endpoint is said to fail its clients.
+// failingFor is for how long after its last failed session the status says that an endpoint fails
+// its clients.
 const failingFor = time.Minute
 
 // failing is the row of sessions that an endpoint has failed, nil if it is not long, or long ago.
@@ -578,8 +580,8 @@ func (r *reader) whyUnresolved(m *member) string {
 	return ""
 }
 
-// servedFor is for how long clients of an upstream without a usable endpoint are known to be
-// served after one was.
+// servedFor is for how long clients of an upstream without a usable endpoint count as served after
+// one was served.
 const servedFor = time.Minute
 
 // missed adds the recent refusals and withheld ejections to an upstream's status.
@@ -603,8 +605,8 @@ func (r *reader) missed(u *upstream, st *admin.Upstream) {
 	}
 }
 
-// congestion is the congestion control of a listener's sockets of TCP, of the first that has not
-// the configuration's; nil: the file names none, or there is no such socket.
+// congestion is the congestion control of a listener's TCP sockets; if some lack the configured
+// one, of the first of them. nil: the file names none, or there is no such socket.
 func (r *reader) congestion(l *listener) (st *admin.Congestion) {
 	wanted := l.cfg.Socket.Congestion
 	if wanted == "" || r.closing { // then descriptors may be closed already

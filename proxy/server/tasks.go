@@ -37,7 +37,7 @@ func (t *tasks) stop() {
 	t.watches.Wait()
 }
 
-// runAfter has f called after a time, unless everything ends before. f must not take the
+// runAfter calls f after a time, unless everything ends before. f must not take the
 // server's mu.
 func (t *tasks) runAfter(d time.Duration, f func()) *time.Timer {
 	return t.at(d, func() { t.goTracked(f) })
@@ -48,7 +48,7 @@ func (t *tasks) runAfter(d time.Duration, f func()) *time.Timer {
 // the function is removed from them.
 type due struct{ f func() } // nil: it was called off
 
-// at has f called after a time, with the server's mu held.
+// at calls f after a time, and holds the server's mu during the call.
 func (t *tasks) at(d time.Duration, f func()) *time.Timer {
 	var timer *time.Timer
 	call := &due{f}
@@ -107,7 +107,8 @@ func (t *tasks) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// A backlog is things that are noted on any goroutine, as by loops, and dealt with on one of its own.
+// A backlog is things that any goroutine notes, such as a loop, and that the backlog's own
+// goroutine deals with.
 type backlog[T any] struct {
 	mu   sync.Mutex
 	list []T

@@ -24,8 +24,8 @@ type traceExport struct {
 	traces  atomic.Pointer[traces.Exporter] // owned; nil: there were none yet
 }
 
-// prepareTraces reads the files that the export of traces needs, and has it begin, change or end
-// with the change. They are read each time: one may be another by now.
+// prepareTraces reads the files that the export of traces needs, and makes the export begin, change
+// or end with the change. The files are read each time, as they may have changed.
 func (e *traceExport) prepareTraces(c *change) error {
 	if c.cfg.Traces == nil {
 		c.commits = append(c.commits, func() {

@@ -44,8 +44,8 @@ type upstreamManager struct {
 	down       *backlog[*router.Endpoint]       // found to be unwell: their sessions are treated elsewhere
 }
 
-// An upstream is one of the configuration, for as long as that names it. Everything is
-// guarded by the server's mu.
+// An upstream is an upstream of the configuration, for as long as the configuration names it.
+// Everything is guarded by the server's mu.
 type upstream struct {
 	cfg      *config.Upstream
 	router   *router.Upstream

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxWhy is of how many sessions the first look is kept.
+	// maxWhy is for how many sessions the first look is kept.
 	maxWhy = 10_000
 	// maxWhyListed is how many are listed.
 	maxWhyListed = 100
@@ -94,7 +94,8 @@ type whySum struct {
 	rows  []whyRow
 }
 
-// whyTimes are the seconds of sessions by verdict, and of these the seconds in which somebody kept them waiting, see [verdict.Verdict.Kept].
+// whyTimes are the seconds of sessions by verdict, and how many of these somebody kept them
+// waiting, see [verdict.Verdict.Kept].
 type whyTimes struct{ all, kept [verdict.Kinds]float64 }
 
 func (t *whyTimes) add(v *verdict.Verdict, seconds float64) {
@@ -267,8 +268,9 @@ func (w whyGroups) add(one *worker.Session, v *verdict.Verdict, seconds float64)
 	}
 }
 
-// worth reports whether a cause has kept the sessions of an endpoint waiting for a good part of their time: one endpoint of many that stands
-// still has little of the time of all.
+// worth reports whether a cause has kept an endpoint's sessions waiting for a good part of their
+// time. It looks at each endpoint by itself, because one of many that stands still has only little
+// of everybody's time.
 func (w whyGroups) worth(kind verdict.Kind) bool {
 	for _, g := range w {
 		if kept := g.times.kept[kind]; kept > 0 && kept >= leastShare*total(&g.times.all) {
@@ -304,8 +306,8 @@ func (g *whyGroup) status(kind verdict.Kind, all float64) admin.EndpointWhy {
 	}
 }
 
-// report adds the endpoints to a result, and the one, or else the upstream, that has most of the time of a verdict
-// on endpoints. times are the times of all sessions.
+// report adds the endpoints to a result, and the endpoint, or else the upstream, that has most of
+// the time of a verdict on endpoints. times are the times of all sessions.
 func (w whyGroups) report(to *admin.Why, kind verdict.Kind, all float64) {
 	endpoints := w.list(kind, true)
 	to.Endpoints = make([]admin.EndpointWhy, 0, min(len(endpoints), maxWhyEndpoints))

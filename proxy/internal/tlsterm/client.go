@@ -48,7 +48,7 @@ type Client struct {
 	config atomic.Pointer[tls.Config] // never changed
 }
 
-// sessions is how many of endpoints' sessions are kept to be resumed.
+// sessions is how many TLS sessions with endpoints are kept to be resumed.
 const sessions = 1024
 
 // NewClient reads the files and returns the TLS towards endpoints. Close ends it.
@@ -153,9 +153,9 @@ type Peer struct {
 	ALPN []string // protocols to offer: the one agreed upon with the client; empty: none
 }
 
-// Handshake makes a connection to an endpoint one of TLS, and sets no deadline on it
-// that remains. The connection stays the caller's to close, through the result if
-// there is one; it is closed already if ctx has ended. The error is an [*Error].
+// Handshake speaks TLS over a connection to an endpoint, and leaves no deadline on it. The
+// connection stays the caller's to close, through the result if there is one; it is closed already
+// if ctx has ended. The error is an [*Error].
 func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*Conn, error) {
 	config := c.config.Load().Clone()
 	config.ServerName = c.cfg.SNI
@@ -181,7 +181,7 @@ func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*Conn
 	return &Conn{Conn: a.conn, beneath: answered}, nil
 }
 
-// A sessionCache keeps the sessions of endpoints that share a name apart.
+// A sessionCache keeps the sessions of different endpoints with one name apart.
 type sessionCache struct {
 	cache    tls.ClientSessionCache
 	endpoint string

@@ -32,7 +32,7 @@ type FilesConfig struct {
 	Report func(Change)
 }
 
-// A Change is one of a certificate with its key, or of authorities.
+// A Change is a change of a certificate with its key, or of authorities.
 type Change struct {
 	Paths []string
 	Err   error // why it did not take effect; keeping the previous certificates
@@ -54,7 +54,7 @@ type Files struct {
 	sources map[string]*source
 }
 
-// NewFiles returns Files with none in them. Close ends the following of those to come.
+// NewFiles returns empty Files. Close stops following the files that are opened later.
 func NewFiles(cfg *FilesConfig) *Files {
 	f := &Files{sources: map[string]*source{}}
 	if cfg != nil {
@@ -224,8 +224,8 @@ func (s *source) reread(grace time.Duration) (*Change, []func(), time.Duration) 
 	return c, users, 0
 }
 
-// refusal returns why the present contents of the files are not in use, nil if they are. No
-// source has no contents.
+// refusal returns why the present contents of the files are not in use, nil if they are. A nil
+// source has none to refuse.
 func (s *source) refusal() error {
 	if s == nil {
 		return nil
@@ -236,8 +236,8 @@ func (s *source) refusal() error {
 	return nil
 }
 
-// refuse notes that the files are bad, and reports it once for each content, but not before
-// grace is over: one of two may have come before the other.
+// refuse notes that the files are bad, and reports it once for each content, but not before grace
+// is over: of two files one may have come before the other.
 func (s *source) refuse(m *parsedPair, err error, grace time.Duration) (*Change, []func(), time.Duration) {
 	var what any = err.Error()
 	if m != nil {

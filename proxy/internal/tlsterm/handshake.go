@@ -136,7 +136,7 @@ func (l *Limit) Max() int {
 	return int(l.most)
 }
 
-// A handshakeSlot is a handshake's, which it takes for its expensive parts.
+// A handshakeSlot is the slot that a handshake takes for its expensive parts.
 type handshakeSlot struct {
 	limit *Limit
 	end   time.Time

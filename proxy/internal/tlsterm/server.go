@@ -222,10 +222,9 @@ func (s *Server) Timeout() time.Duration { return s.cfg.Timeout }
 // Stats returns the counters.
 func (s *Server) Stats() *Stats { return s.cfg.Stats }
 
-// Handshake makes the connection of a client one of TLS, and sets no deadline on it
-// that remains. It waits for its turn, if a [Limit] says so. The connection stays the
-// caller's to close, through the result if there is one; it is closed already if ctx
-// has ended. The error is an [*Error].
+// Handshake speaks TLS over a client's connection, and leaves no deadline on it. It waits for its
+// turn, if a [Limit] says so. The connection stays the caller's to close, through the result if
+// there is one; it is closed already if ctx has ended. The error is an [*Error].
 func (s *Server) Handshake(ctx context.Context, conn net.Conn) (*Conn, error) {
 	st := s.state.Load()
 	s.cfg.Tickets.refresh(s.cfg.Name, st)
@@ -291,8 +290,8 @@ func (s *Server) Accepts(c *Conn) error {
 	return nil
 }
 
-// accepts looks at a handshake as crypto/tls does at one of a client that shows its certificate
-// (handshake_server.go, processCertsFromClient).
+// accepts looks at a handshake as crypto/tls does at the handshake of a client that shows its
+// certificate (handshake_server.go, processCertsFromClient).
 func (st *state) accepts(conn tls.ConnectionState) (FailureKind, error) {
 	if conn.Version < st.config.MinVersion {
 		return Version, errOutdated

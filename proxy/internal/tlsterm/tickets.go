@@ -79,7 +79,7 @@ func (t *Tickets) renew(now time.Duration) {
 	t.count.Add(1)
 }
 
-// refresh gives a state the keys of now, if it has not got them.
+// refresh gives a state the present keys, unless it has them.
 func (t *Tickets) refresh(name string, st *state) {
 	now := t.age()
 	if int64(now) < t.due.Load() && st.keys.Load() == t.count.Load() {

@@ -400,7 +400,7 @@ func (e *earlier) rate(before *int64, now int64) rate {
 	return between(*before, now, e.time)
 }
 
-// counter is one of a thing that may not have been there.
+// counter returns a counter of a thing that may not have been there, or nil.
 func counter[T any](thing *T, of func(*T) int64) *int64 {
 	if thing == nil {
 		return nil

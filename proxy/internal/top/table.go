@@ -505,8 +505,8 @@ func problemTable(s *admin.Status, now time.Time) table {
 	return t
 }
 
-// answerOf is the mean time to the first answer of an endpoint: of the sessions that had it since the look before, or
-// else of all. 0: there was none.
+// answerOf is the mean time to an endpoint's first answers since the previous look, or of all if
+// there was none since. 0: there was none.
 func answerOf(was, now *admin.Endpoint) time.Duration {
 	a := now.Answers
 	if a == nil || a.Made == 0 {

@@ -26,8 +26,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// An outcome is the result of one attempt. The exporters of OpenTelemetry tell it in the text of an error at most, so it is noted
-// where their requests pass by.
+// An outcome is the result of one attempt. OpenTelemetry's exporters show it at most in the text of
+// an error, so it is noted where their requests pass by.
 type outcome struct {
 	settled  bool          // there is no further attempt
 	refused  int64         // spans that the collector has refused, of a settled one

@@ -46,7 +46,7 @@ type Settings struct {
 	Headers http.Header
 	// TLS is the configuration for https; nil: the system's authorities.
 	TLS *tls.Config
-	// Gzip has requests compressed.
+	// Gzip compresses requests.
 	Gzip bool
 
 	// Queue is how many spans wait at most, those under way included; Batch is how many are sent
@@ -69,7 +69,7 @@ type Settings struct {
 	last      *atomic.Pointer[net.Conn] // the connection, which the transport owns; nil: none
 }
 
-// An Attribute is one of a resource.
+// An Attribute is an attribute of a resource.
 type Attribute struct{ Key, Value string }
 
 // tracesPath is where OTLP over HTTP goes, unless the URL has a path.
@@ -97,8 +97,9 @@ func (s *Settings) Open() error {
 	return nil
 }
 
-// overHTTP returns the exporter of HTTP. Each option is given, as the exporter takes another one from a variable of the
-// environment; and it tries nothing again, as it does not try after a connection that was refused.
+// overHTTP returns the exporter of HTTP. All options are given, because the exporter would take
+// missing ones from the environment. Its own retries are off, because it does not retry after a
+// refused connection.
 func (s *Settings) overHTTP() otlptrace.Client {
 	s.transport = &http.Transport{ // without a proxy
 		DialContext: s.dial, TLSClientConfig: s.TLS, TLSHandshakeTimeout: s.Timeout, DisableCompression: true,

@@ -27,7 +27,8 @@ func SpanID(id record.ID) (span [8]byte) {
 // thisProcess is the same for all spans of this process, and differs from other processes'.
 var thisProcess = record.NewIDs().Of(1)
 
-// adoptedSpan returns the ID of the span of a session that was adopted: the process before may have sent one of its own, or died before that.
+// adoptedSpan returns the ID of an adopted session's span. It differs from SpanID, because the
+// earlier process may have sent a span of its own.
 func adoptedSpan(id record.ID) (span [8]byte) {
 	for i := range span {
 		span[i] = id[8+i] ^ thisProcess[i]

@@ -1,9 +1,9 @@
 // Package traces exports sampled sessions as spans of OpenTelemetry, one for each, over OTLP.
 //
-// A session is sampled when its client is accepted, by its ID alone: so others that sample by
-// the same ID agree. At its end its record is copied to a list of bounded length, without a
-// lock and without waiting, and a goroutine sends the spans in batches. Each sampled session
-// is counted once in the end: see [Stats].
+// A session is sampled when its client is accepted, by its ID alone, so other programs that sample
+// by the same ID agree. At its end its record is copied to a list of bounded length, without a lock
+// and without waiting, and a goroutine sends the spans in batches. Each sampled session is counted
+// once in the end: see [Stats].
 package traces
 
 import (
@@ -135,8 +135,8 @@ func (e *Exporter) Set(s *Settings) {
 	e.awake()
 }
 
-// sampleBy has sessions sampled by a ratio. Each sampler has a number by which a session knows its own, until
-// the ratio was changed 255 times.
+// sampleBy samples sessions by a ratio. Each sampler has a number by which a session knows its own,
+// until the ratio has changed 255 times.
 func (e *Exporter) sampleBy(ratio float64) {
 	next := newSampler(ratio)
 	if last := e.samplers[e.number].Load(); next != nil && last != nil && last.threshold == next.threshold {
