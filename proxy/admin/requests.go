@@ -280,7 +280,7 @@ func nearestTo(path string) string {
 // read reads the parameters of a request.
 func (q *request) read(r *http.Request) (*arguments, error) {
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
-		return nil, fmt.Errorf("%w: a request has no body, and its parameters follow the path: use %s", ErrInvalid, q.shape())
+		return nil, fmt.Errorf("%w: a request has no body, and its parameters follow the path: write %s", ErrInvalid, q.shape())
 	}
 	values, err := query(r.URL)
 	if err != nil {
@@ -295,7 +295,7 @@ func (q *request) read(r *http.Request) (*arguments, error) {
 	asked := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(q.optional, name) })
 	fits := func(form []string) bool { return slices.Equal(slices.Sorted(slices.Values(form)), asked) }
 	if !slices.ContainsFunc(q.forms, fits) {
-		return nil, fmt.Errorf("%w: a parameter is missing, or does not go with the others: use %s", ErrInvalid, q.shape())
+		return nil, fmt.Errorf("%w: a parameter is missing, or does not go with the others: write %s", ErrInvalid, q.shape())
 	}
 	a := new(arguments)
 	for _, name := range names {

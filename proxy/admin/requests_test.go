@@ -127,7 +127,7 @@ func TestRequestsThatCannotBeMeant(t *testing.T) {
 		"v1/reload?confirm=1m&confirm=1m":                                    "may be there once",
 		"v1/reload?confirm=25h":                                              "write a time from 1s to 24h",
 		"v1/reload?Confirm=1m":                                               `no parameter "Confirm"`,
-		"v1/reload?rollback_if=failures>5":                                   "a parameter is missing, or does not go with the others: use /v1/reload, or /v1/reload?confirm=TIME, or",
+		"v1/reload?rollback_if=failures>5":                                   "a parameter is missing, or does not go with the others: write /v1/reload, or /v1/reload?confirm=TIME, or",
 		"v1/reload?confirm=1m&rollback_if=failures":                          "there is no '>'",
 		"v1/reload?confirm=1m&rollback_if=tears>1":                           `no counter "tears"`,
 		"v1/reload?a;b":                                                      "query: invalid semicolon",
@@ -181,8 +181,8 @@ func TestRequestsThatCannotBeMeant(t *testing.T) {
 		"v1/sessions/end":                                                    "say which sessions: use at least one of id, listener, upstream,",
 		"v1/sessions/end?verdict=any":                                        "say which sessions",
 		"v1/sessions/end?all=true&listener=web":                              "say which sessions",
-		"v1/sessions/end?all=true&now=true&grace=1s":                         "leave them or now out",
-		"v1/sessions/end?all=true&now=true&quiet=1m":                         "leave them or now out",
+		"v1/sessions/end?all=true&now=true&grace=1s":                         "leave out either them or now",
+		"v1/sessions/end?all=true&now=true&quiet=1m":                         "leave out either them or now",
 		"v1/sessions/end?state=waiting":                                      "have no endpoint yet",
 		"v1/sessions/end?state=open":                                         "is unknown",
 		"v1/sessions/end?all=true&quiet=1ms":                                 "write 1s or more",
@@ -494,7 +494,7 @@ func TestWhy(t *testing.T) {
 	_, err = r.Why(t.Context(), admin.WhyQuery{For: admin.MaxWhy + 1})
 	refused(t, err, http.StatusBadRequest, "write a time up to 1m0s")
 	_, err = r.Why(t.Context(), admin.WhyQuery{Upstream: "a", Listener: "b"})
-	refused(t, err, http.StatusBadRequest, "not for those beside it")
+	refused(t, err, http.StatusBadRequest, "does not go with the others")
 	for _, text := range []string{"", "x", "10.0.0.1:80", "10.0.0.0/40", "10.0.0.1/8"} {
 		if p, err := admin.ParseSource(text); err == nil {
 			t.Errorf("%q is %v", text, p)
