@@ -133,7 +133,7 @@ func TestEndpointSilent(t *testing.T) {
 	raw, _ := sockets.TCPPair(t)
 	_, err := c.Handshake(context.Background(), raw, tlsterm.Peer{Host: "a.test"})
 	var failed *tlsterm.Error
-	if !errors.As(err, &failed) || failed.Kind != tlsterm.Timeout || !strings.Contains(err.Error(), "(20ms)") {
+	if !errors.As(err, &failed) || failed.Kind != tlsterm.Timeout || !strings.Contains(err.Error(), "within 20ms") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -247,7 +247,7 @@ func TestBadClientConfig(t *testing.T) {
 		cfg  tlsterm.ClientConfig
 		want string
 	}{
-		{tlsterm.ClientConfig{Pair: tlsterm.Pair{Cert: p.Cert}}, "a certificate and its key"},
+		{tlsterm.ClientConfig{Pair: tlsterm.Pair{Cert: p.Cert}}, "set both the certificate and its key"},
 		{tlsterm.ClientConfig{CA: p.Key}, p.Key + ": there is no certificate"},
 		{tlsterm.ClientConfig{CA: "/none", Pair: tlsterm.Pair{Cert: "/nothing", Key: p.Key}}, "/none: no such file or directory\n/nothing: no such"},
 	} {
