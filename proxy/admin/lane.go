@@ -16,27 +16,27 @@ type Lane struct {
 	// PinsProblem is why sessions in the lane would not survive the death of the process, with lane.pins: files were removed.
 	PinsProblem string   `json:"pins_problem,omitempty"`
 	Devices     []string `json:"devices,omitempty"` // at which packets are translated
-	// Sessions that have left user space now. While it drains with lane.leave, sessions that go on without it do not count.
+	// Sessions in the lane now.
 	Active int64 `json:"active" metric:"sessions"`
 	GoOn   int64 `json:"go_on,omitempty"` // sessions in the lane that go on without this process, which drains: with lane.leave
-	// Places for sessions that leave user space, prepared sessions included, of the table in force: an adopted table keeps its size.
+	// Places for sessions in the lane; an adopted table keeps its size.
 	Most int64 `json:"most" metric:"sessions_limit"`
-	// Sessions that have left user space, ever.
+	// Sessions that have left user space.
 	Left int64 `json:"left" metric:"left_total"`
-	// Sessions with a place in the lane that have ended, also prepared sessions that never left user space.
+	// Sessions with a place in the lane that have ended.
 	Ended int64 `json:"ended" metric:"ended_total"`
 	// Sessions of penstock_lane_ended_total that were reset.
 	Reset int64 `json:"reset" metric:"reset_total"`
 	// Sessions in the lane that were adopted from an earlier process.
 	Adopted int64 `json:"adopted,omitempty" metric:"adopted_total"`
-	// Sessions that have come back to user space, ever.
+	// Sessions that have come back to user space.
 	Returned int64 `json:"returned,omitempty" metric:"returned_total"`
-	// Times that the windows of a flow without a gap were shut, so that it could leave user space.
+	// Times that a flow's windows were shut so that it could leave.
 	Gaps   int64 `json:"gaps,omitempty" metric:"gaps_total"`
 	Failed int64 `json:"failed,omitempty"` // sockets that could not be closed in silence, ports that are not held, and records of adopted sessions that were damaged, which end these
-	// Sessions that stay in user space though their listener has lane, by reason; each failed attempt to leave counts. Reasons that did not occur are left out.
+	// Sessions that could not leave user space, by reason; each attempt counts.
 	Stays map[string]int64 `json:"stays,omitempty" metric:"stays_total,reason"`
-	// Sessions that could not come back and were reset, by reason. Reasons that did not occur are left out.
+	// Sessions that could not come back and were reset, by reason.
 	Unrestored map[string]int64 `json:"unrestored,omitempty" metric:"unrestored_total,reason"`
 }
 

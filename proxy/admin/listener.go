@@ -25,13 +25,12 @@ type Listener struct {
 	// PausedAt is the limit at which accepting is paused: connections, per_second or, of all listeners together, process per_second.
 	// Further clients wait in the kernel's queue.
 	PausedAt string `json:"paused_at,omitempty"`
-	// Times that accepting has paused at a limit: connections, per_second, or process per_second. Limits that were not reached are left out.
+	// Times that accepting has paused at a limit: connections, per_second, or process per_second.
 	Pauses      map[string]int64 `json:"pauses,omitempty" metric:"pauses_total,limit"`
 	Connections Connections      `json:"connections" metric:""`
 	Bytes       Bytes            `json:"bytes"`
 	Reasons     map[string]int64 `json:"refused_by,omitempty"` // refused clients by reason
-	// Clients that were routed by their first bytes. protocol is tls, http1, http2, ssh, postgres,
-	// redis, silence or other (docs/first-bytes.md); protocols that did not occur are left out.
+	// Clients by protocol, if routes depend on their first bytes (docs/first-bytes.md).
 	Protocols  map[string]int64 `json:"protocols,omitempty" metric:"protocol_clients_total,protocol"`
 	Handshakes *Handshakes      `json:"handshakes,omitempty"` // with clients; nil: TLS is not terminated here
 	Queues     []Queue          `json:"accept_queues"`        // of its sockets
@@ -150,9 +149,9 @@ type Filter struct {
 // Rewrites are a listener's sessions with one direction rewritten. That direction is copied: it is
 // not zero-copy.
 type Rewrites struct {
-	// Rewritten sessions: the bytes of one direction are rewritten. Like the other series of rewriting it is left out where there are none.
+	// Rewritten sessions.
 	Sessions int64 `json:"sessions" metric:"sessions_total"`
-	// Clients that were refused, because their sessions were to be rewritten and could not be: they would have had to run on goroutines.
+	// Clients that were refused because their sessions could not be rewritten.
 	OffLoop int64 `json:"off_loop" metric:"refused_total"`
 	// Rewritten bytes, changed or not.
 	Bytes    int64 `json:"bytes" metric:"bytes_total"`
@@ -161,8 +160,7 @@ type Rewrites struct {
 	Calls  int64            `json:"calls,omitempty"`   // of modules, each about a chunk of a session
 	TimeUs int64            `json:"time_us,omitempty"` // of those calls, together
 	Reset  map[string]int64 `json:"reset,omitempty"`   // sessions that were reset, by reason: encrypted (TLS or SSH began in the bytes to be rewritten), or because of their module trap, timeout, memory, stack, exit, start, answer, buffer, overload, denied
-	// Unchanged sessions: their module had failed (rewrite.on_error: pass).
-	// Reasons are as in penstock_rewrite_reset_total. It is left out where there are no modules.
+	// Unchanged sessions, because their module had failed (on_error: pass), by reason.
 	Passed   map[string]int64 `json:"passed,omitempty" metric:"passed_total,reason"`
 	Logged   int64            `json:"logged,omitempty"`   // lines that modules have logged
 	Unlogged int64            `json:"unlogged,omitempty"` // lines beyond the number that is logged in a second
@@ -179,7 +177,7 @@ type RewriteModule struct {
 
 // Cancels are requests of clients of PostgreSQL to cancel a query. Each is sent to every endpoint that may have it.
 type Cancels struct {
-	// Clients of PostgreSQL that have asked to cancel a query. Left out where the listener does not speak PostgreSQL.
+	// Cancel requests of PostgreSQL clients.
 	Requests int64 `json:"requests" metric:"cancel_requests_total"`
 	Sent     int64 `json:"sent"`   // to endpoints
 	Failed   int64 `json:"failed"` // could not be sent to an endpoint

@@ -8,11 +8,9 @@ import (
 // Mirrors are the mirrors of a listener's sessions: second connections that get the clients' bytes as well.
 type Mirrors struct {
 	To []string `json:"to,omitempty"` // upstreams
-	// Mirrors of sessions that run now. Like the other series of mirrors it is left out where there are none.
+	// Mirrors that run now.
 	Running int64 `json:"running" metric:"connections"`
-	// Mirrors that have ended, and sessions that should have had a mirror and had none. reason is
-	// complete, behind, late, connect, reset, pipe, cut, error, no_endpoint, full, descriptors or
-	// off_loop (docs/mirror.md).
+	// Mirrors that have ended or could not begin, by reason (docs/mirror.md).
 	Ended map[string]int64 `json:"ended,omitempty" metric:"ended_total,reason"`
 	// Teed and Copied are the bytes that their endpoints have got: Teed bytes never entered the process, Copied bytes
 	// did. Undelivered are bytes that they did not take, and Answered are bytes of their answers, which were thrown
@@ -23,8 +21,7 @@ type Mirrors struct {
 	Answered    int64 `json:"answered"`
 	// Complete mirrors without a byte of answer from the endpoint.
 	Unanswered int64 `json:"unanswered,omitempty" metric:"unanswered_total"`
-	// How many complete mirrors in a row, up to the last one, got no byte of answer, as from a frozen
-	// endpoint; 0: the last one got an answer.
+	// How many complete mirrors in a row, up to the last one, got no byte of answer.
 	Silent int64 `json:"silent,omitempty" metric:"silent"`
 	// Comparisons are the mirrors with compare: their answers are compared.
 	Comparisons []Comparison `json:"comparisons,omitempty"`

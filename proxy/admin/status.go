@@ -85,14 +85,14 @@ type Status struct {
 type Traces struct {
 	Endpoint string  `json:"endpoint,omitempty"` // of the collector; left out: no further session is sampled
 	Sample   float64 `json:"sample"`             // percentage of the clients that are sampled
-	// Sessions that were sampled, ever.
+	// Sessions that were sampled.
 	Sampled int64 `json:"sampled" metric:"sampled_total"`
 	Open    int64 `json:"open"` // that go on
-	// Spans that wait to be sent, or are being sent.
+	// Spans that wait or are being sent.
 	Queued int64 `json:"queued" metric:"queued"`
 	// Spans that the collector has confirmed.
 	Exported int64 `json:"exported" metric:"exported_total"`
-	// Spans that were sent and had no answer: the collector may have them.
+	// Spans that were sent and had no answer.
 	Unconfirmed int64 `json:"unconfirmed" metric:"unconfirmed_total"`
 	// Dropped are the spans that the collector does not have, by reason: queue_full, refused (by the
 	// collector), unavailable (it was not reached), shutdown. Only reasons that occurred.
@@ -113,11 +113,11 @@ type Changes struct {
 
 // Connections are counts of clients.
 type Connections struct {
-	// Clients that were accepted, ever.
+	// Clients that were accepted.
 	Accepted int64 `json:"accepted" metric:"accepted_total"`
 	// Clients that are served now.
 	Active int64 `json:"active" metric:"connections"`
-	// Limit of concurrent clients; left out: there is none.
+	// Limit of concurrent clients.
 	Most    int64 `json:"most,omitempty" metric:"connections_limit,nonzero"`
 	Refused int64 `json:"refused"` // ever
 	// Left are the clients, ever, that have gone before they had an endpoint; they do not count as
@@ -129,7 +129,7 @@ type Connections struct {
 type TLSSessions struct {
 	// Sessions with TLS in the process, now.
 	Active int64 `json:"active" metric:"sessions"`
-	// Limit of concurrent sessions with TLS; more are refused.
+	// Limit of sessions with TLS; more are refused.
 	Most int64 `json:"most" metric:"sessions_limit"`
 }
 
@@ -153,11 +153,11 @@ type Upstream struct {
 	// open state.
 	BreakerWhy   string    `json:"breaker_why,omitempty"`
 	BreakerUntil time.Time `json:"breaker_until,omitzero"`
-	// Whether too few endpoints are healthy, so that clients are sent to all of them.
+	// 1 in panic: clients go to all endpoints because too few are healthy.
 	Panic bool `json:"panic,omitempty" metric:"panic"`
-	// Times that too few endpoints have become healthy, so that clients were sent to all of them.
+	// Times that panic began.
 	Panics int64 `json:"panics,omitempty" metric:"panics_total"`
-	// Sessions with its endpoints now, connections being made included.
+	// Sessions with its endpoints now, connects included.
 	Active int64 `json:"active" metric:"sessions"`
 	// Connections are its present connections, including connections being made, and Most is
 	// circuit_breaker.connections. Both are left out if there is no such limit.
@@ -167,7 +167,7 @@ type Upstream struct {
 	// 0 and left out if there is no such limit.
 	Connecting     int64 `json:"connecting,omitempty"`
 	MostConnecting int64 `json:"most_connecting,omitempty"`
-	// Clients that wait for room, or for an endpoint that can serve them.
+	// Clients that wait for room or a usable endpoint.
 	Pending int64 `json:"pending" metric:"waiting"`
 	Bytes   Bytes `json:"bytes"`
 	// Congestion is the congestion control of the connections to its endpoints; nil: the system's.
@@ -176,11 +176,11 @@ type Upstream struct {
 	Connects Connects           `json:"connects" metric:""`
 	Limited  map[string]float64 `json:"limited_seconds,omitempty"`
 	tally.UpstreamCounts
-	// Attempts that the retry budget has denied, at most one for each client.
+	// Retries that the budget has denied, at most one for each client.
 	RetriesDenied int64 `json:"retries_denied" metric:"retries_denied_total"`
-	// Times that an endpoint would have been ejected if max_ejected had allowed it. It is 0 for an upstream with one endpoint.
+	// Ejections that max_ejected has prevented.
 	EjectionsWithheld int64 `json:"ejections_withheld,omitempty" metric:"ejections_withheld_total"`
-	// Failed connections, for lack of a resource in this process or on this machine, by cause. Causes that did not occur are left out.
+	// Failed connections for lack of a resource here, by cause.
 	LocalFaults map[string]int64 `json:"local_faults,omitempty" metric:"local_faults_total,cause"`
 	// Reasons counts clients that got no endpoint, by reason.
 	Reasons map[string]int64 `json:"refused_by,omitempty"`
@@ -240,19 +240,19 @@ type Endpoint struct {
 	// Left out: there is no such time.
 	Until   time.Time `json:"until,omitzero"`
 	Breaker string    `json:"breaker,omitempty"` // open, half-open; left out: closed, or none
-	// Times that its circuit breaker has opened. Left out: never.
+	// Times that its circuit breaker has opened.
 	Opened int64 `json:"opened,omitempty" metric:"breaker_opened_total,nonzero"`
 	// BreakerWhy is the reason that the breaker is not closed. BreakerUntil is the end of its
 	// open state.
 	BreakerWhy   string    `json:"breaker_why,omitempty"`
 	BreakerUntil time.Time `json:"breaker_until,omitzero"`
 
-	// Sessions now, connections being made included.
+	// Sessions now, connects included.
 	Active int64 `json:"active" metric:"sessions"`
-	// Limit of sessions. Left out: there is none.
+	// Limit of sessions.
 	Max    int64 `json:"most,omitempty" metric:"sessions_limit,nonzero"`
 	Picked int64 `json:"picked"` // how many times a policy has chosen it, whatever the result
-	// Connections that were made to it for clients, ever.
+	// Connections made to it for clients.
 	Total int64 `json:"total" metric:"sessions_total"`
 	// Failed connections, and sessions that ended before the endpoint's first byte.
 	Failures int64 `json:"failures" metric:"failures_total"`
@@ -322,11 +322,11 @@ type Summary struct {
 	// Data that had arrived and that the other side did not take, in bytes.
 	Lost int64 `json:"lost" metric:"bytes_lost_total"`
 	Lane *Lane `json:"lane,omitempty" metric:"lane_"` // nil: no listener has asked for it
-	// Departures from splicing. Reasons that did not occur are left out.
+	// Departures from splicing, by reason.
 	Fallbacks map[string]int64 `json:"fallbacks" metric:"splice_fallbacks_total,reason"`
 	Pipes     Pipes            `json:"pipes" metric:"pipes_"`
 	Pauses    Pauses           `json:"pauses"`
-	// Times that accepting failed, for lack of descriptors or memory as a rule, and was tried again later.
+	// Times that accepting failed, mostly for lack of descriptors or memory.
 	AcceptPauses int64  `json:"accept_pauses" metric:"accept_pauses_total"`
 	Goroutines   int64  `json:"goroutines"` // of the whole process, now
 	Engine       Engine `json:"engine" metric:""`
@@ -346,7 +346,7 @@ type SessionLog struct {
 	// Dropped is by reason: ring, a loop's ring was full; destination, it took no more; rate, there
 	// were more than per_second. Only reasons that occurred.
 	Dropped map[string]int64 `json:"dropped"`
-	// Sessions without a line, because of only, slower_than or share.
+	// Sessions without a line, by only, slower_than or share.
 	Filtered int64 `json:"filtered" metric:"filtered_total"`
 	// DroppedLastMinute are lines that were lost within about the last minute, but for reason rate. Of a status.
 	DroppedLastMinute int64 `json:"dropped_last_minute,omitempty"`
@@ -356,16 +356,16 @@ type SessionLog struct {
 
 // Pipes are counts of pipes.
 type Pipes struct {
-	// Pipes that were opened, ever.
+	// Pipes that were opened.
 	Made int64 `json:"made" metric:"made_total"`
-	// Leases that were served by an idle pipe.
+	// Leases of an idle pipe.
 	Reused int64 `json:"reused" metric:"reused_total"`
 	Leased int64 `json:"leased"` // now
 	Idle   int64 `json:"idle"`   // now
 
 	TooSmall int64 `json:"too_small"` // ever made smaller than the kernel's default, and not used: the user's quota was spent
 	Refused  int64 `json:"refused"`   // ever not made, or not enlarged, by the kernel
-	// Leases that were denied because the budget was spent.
+	// Leases denied because the budget was spent.
 	Denied int64 `json:"denied" metric:"denied_total"`
 
 	// UsedPages are the pages of these pipes, BudgetPages the pages that they may have now, and MostPages the pages
@@ -389,23 +389,23 @@ type Engine struct {
 	PipeGrowths  int64 `json:"pipe_growths"`  // larger pipes were asked for
 	MarksRaised  int64 `json:"marks_raised"`  // low-water marks of sockets, for bulk
 	MarksLowered int64 `json:"marks_lowered"` // because too little came
-	// Turns of a session that ended with more to be moved, for the sake of other sessions.
+	// Turns of a session cut short for others.
 	TurnsCut int64 `json:"turns_cut" metric:"turns_cut_total"`
 }
 
 // Arena is the memory in which loops keep the bytes that slow destinations have not taken.
 type Arena struct {
-	// Memory in which loops keep the bytes that slow destinations have not taken.
+	// Arena memory, for bytes that slow destinations have not taken.
 	Size int64 `json:"size" metric:"size_bytes"`
-	// The part that loops have now, their read buffers included.
+	// Arena memory that loops have now, read buffers included.
 	Used int64 `json:"used" metric:"used_bytes"`
-	// The most that they have had.
+	// Most arena memory that loops have had.
 	Peak     int64 `json:"peak" metric:"peak_bytes"`
 	Residues int64 `json:"residues"` // ever kept in it, one for each time that a destination blocked
 	Refused  int64 `json:"refused"`  // those for which it had no room: they were kept on the heap
 
 	Pages string `json:"pages"` // its kind of pages, in words
-	// The part in huge pages, when it was made.
+	// Arena memory in huge pages, when it was made.
 	Huge   int64 `json:"huge" metric:"huge_bytes"`
 	Locked bool  `json:"locked"`          // it is not swapped out
 	Nodes  []int `json:"nodes,omitempty"` // NUMA nodes to which it is bound, by loop; left out: to none
@@ -420,13 +420,13 @@ type Loop struct {
 	Index int `json:"index"` // from 0, as in [Session]
 	// Clients that an event loop serves now.
 	Active int64 `json:"active" metric:"connections"`
-	// Clients that it has served.
+	// Clients that an event loop has served.
 	Accepted int64 `json:"accepted" metric:"accepted_total"`
-	// Clients that it has accepted and given to other loops.
+	// Clients that an event loop has given to others.
 	HandedOver int64 `json:"handed_over" metric:"handed_over_total"`
 	// Rounds of waiting and serving.
 	Turns int64 `json:"turns" metric:"turns_total"`
-	// Times that it has slept until something happened.
+	// Times that an event loop has slept.
 	Blocked      int64 `json:"blocked" metric:"blocked_total"`
 	Gathers      int64 `json:"gathers"`        // times that it let bytes gather
 	BusyPollHits int64 `json:"busy_poll_hits"` // times that busy polling spared it to sleep
@@ -489,7 +489,7 @@ type Silence struct {
 
 // Connects counts connections that were made to endpoints, ever, and the time that they took.
 type Connects struct {
-	// Connections that were made for clients, ever.
+	// Connections made for clients.
 	Made  int64 `json:"made" metric:"sessions_total"`
 	SumUs int64 `json:"sum_us"` // the time of all together, in microseconds
 	// Buckets counts them by the time they took, up to 1ms, 5ms, 20ms, 100ms, 500ms, 1.5s, 5s and 15s, and longer. Left out of an endpoint.

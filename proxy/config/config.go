@@ -31,15 +31,15 @@ type Config struct {
 	reading *reading // made by Load; nil for any other Config
 
 	Limits     ProcessLimits `key:"limits" doc:"Limits of the whole process."`
-	Admin      *Admin        `key:"admin" on:"yes" doc:"The admin API of the running process. off: none."`
-	StateFile  Path          `key:"state_file" default:"" eg:"/var/lib/penstock/state" restart:"yes" doc:"File in which changes by hand are kept over a restart. A change of it takes effect at a restart. Empty: penstock.state in $STATE_DIRECTORY, which systemd sets, or none."`
-	SessionLog *SessionLog   `key:"session_log" doc:"A line for each client. Absent: none."`
-	Include    []string      `key:"include" type:"glob" eg:"conf.d/*.yaml" once:"yes" doc:"More files to read, relative to this one, in the order of their names. Their content is added."`
-	Listeners  []*Listener   `key:"listeners" doc:"Addresses that accept clients, and the rules for them."`
-	Upstreams  []*Upstream   `key:"upstreams" doc:"Groups of equal endpoints, and the policy that picks one of them."`
-	Lane       Lane          `key:"lane" doc:"Where and when sessions of listeners with lane leave user space: see lane.md. A change takes effect at a restart once the lane is open; one of default at once."`
-	Metrics    *Metrics      `key:"metrics" doc:"Metrics for scrapers over the network, at /metrics of an address of their own. Absent: the admin API alone has them."`
-	Traces     *Traces       `key:"traces" doc:"Sampled clients' sessions as spans of OpenTelemetry. Absent: none."`
+	Admin      *Admin        `key:"admin" on:"yes" doc:"The admin API. off: none."`
+	StateFile  Path          `key:"state_file" default:"" eg:"/var/lib/penstock/state" restart:"yes" doc:"File that keeps changes by hand over a restart. A new name takes effect at a restart. Empty: penstock.state in $STATE_DIRECTORY, which systemd sets, or none."`
+	SessionLog *SessionLog   `key:"session_log" doc:"Logs a line for each client."`
+	Include    []string      `key:"include" type:"glob" eg:"conf.d/*.yaml" once:"yes" doc:"More files to read, relative to this one, in the order of their names."`
+	Listeners  []*Listener   `key:"listeners" doc:"Addresses that accept clients, and their rules."`
+	Upstreams  []*Upstream   `key:"upstreams" doc:"Groups of equal endpoints."`
+	Lane       Lane          `key:"lane" doc:"Sessions in the kernel, see lane.md. Once the lane is open, all changes but default take effect at a restart."`
+	Metrics    *Metrics      `key:"metrics" doc:"An address with /metrics alone, for scrapers over the network."`
+	Traces     *Traces       `key:"traces" doc:"Sends sampled sessions as OpenTelemetry spans."`
 }
 
 // ProcessLimits are the limits of the whole process.
@@ -48,41 +48,41 @@ type ProcessLimits struct {
 	Connections int64 `key:"connections" default:"0" range:"0..100000000" doc:"Concurrent connections; at the limit accepting pauses. 0: as many as RLIMIT_NOFILE allows."`
 	PerSecond   int64 `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections per second; beyond it accepting pauses. 0: no limit."`
 
-	Memory MemoryLimits `key:"memory" doc:"The memory in which loops keep the bytes that slow destinations have not taken. A change takes effect at a restart."`
-	Loops  LoopLimits   `key:"loops" doc:"Event loops that serve clients, and their CPUs. A change takes effect at a restart."`
+	Memory MemoryLimits `key:"memory" doc:"Memory for the bytes that slow destinations have not taken. A change takes effect at a restart."`
+	Loops  LoopLimits   `key:"loops" doc:"Event loops and their CPUs. A change takes effect at a restart."`
 }
 
 // Admin is the address of the admin API, and the conditions of its clients.
 type Admin struct {
 	Pos         Pos
-	Bind        Bind      `key:"bind" default:"auto" eg:"unix:/run/penstock/admin.sock" doc:"Address of the HTTP API. auto: a unix socket of mode 0600 in $RUNTIME_DIRECTORY, or else in $XDG_RUNTIME_DIR/penstock, or else in /run/penstock if the user has or can make that, or else none. Over a unix socket root and the user of the process may change everything. It has the mode 0660, or with a group 0666, unless ?mode= says otherwise. TCP needs a token or client_ca, and beyond this machine TLS."`
-	Group       string    `key:"group" default:"" eg:"ops" doc:"Group of users, by its name or number, whose processes may read over the unix socket. Empty: none."`
-	ReadToken   Secret    `key:"read_token" default:"" eg:"file:/etc/penstock/read.token" doc:"Token with which a client of TCP may read (Authorization: Bearer), in a file or a variable. Empty: none."`
-	ChangeToken Secret    `key:"change_token" default:"" eg:"file:/etc/penstock/change.token" doc:"Token with which a client of TCP may read and change. Empty: none."`
-	TLS         *AdminTLS `key:"tls" doc:"TLS of TCP. Absent: none."`
+	Bind        Bind      `key:"bind" default:"auto" eg:"unix:/run/penstock/admin.sock" doc:"Address of the HTTP API. auto: a private unix socket, see api.md. Other unix sockets have mode 0660, or with a group 0666, unless ?mode= says otherwise. TCP needs a token or client_ca, and beyond this machine TLS."`
+	Group       string    `key:"group" default:"" eg:"ops" doc:"Group, by name or number, that may read over the unix socket. Empty: none."`
+	ReadToken   Secret    `key:"read_token" default:"" eg:"file:/etc/penstock/read.token" doc:"Token that lets a client of TCP read (Authorization: Bearer). Empty: none."`
+	ChangeToken Secret    `key:"change_token" default:"" eg:"file:/etc/penstock/change.token" doc:"Token that lets a client of TCP read and change. Empty: none."`
+	TLS         *AdminTLS `key:"tls" doc:"TLS of TCP."`
 }
 
 // AdminTLS describes the TLS of the admin API.
 type AdminTLS struct {
 	Pos      Pos
-	Cert     Path `key:"cert" required:"yes" eg:"a.pem" doc:"PEM file of the certificate and its intermediates. It is read again when it has changed."`
+	Cert     Path `key:"cert" required:"yes" eg:"a.pem" doc:"PEM file of the certificate and its intermediates. A changed file is read again."`
 	Key      Path `key:"key" required:"yes" eg:"a.key" doc:"PEM file of its private key."`
-	ClientCA Path `key:"client_ca" default:"" eg:"ca.pem" doc:"PEM file of authorities. A client with a certificate of theirs may read and change. Empty: no certificate is asked for."`
+	ClientCA Path `key:"client_ca" default:"" eg:"ca.pem" doc:"PEM file of authorities. Clients with their certificates may read and change. Empty: no certificate is asked for."`
 }
 
 // Metrics is the address of the metrics.
 type Metrics struct {
 	Pos   Pos
 	Bind  Bind        `key:"bind" required:"yes" eg:":9464" doc:"Address of TCP."`
-	Allow []Rule      `key:"allow" required:"yes" eg:"10.0.0.0/8" doc:"Sources that may scrape; connections of others are closed. all is every source."`
+	Allow []Rule      `key:"allow" required:"yes" eg:"10.0.0.0/8" doc:"Sources that may scrape; other connections are closed."`
 	TLS   *MetricsTLS `key:"tls" doc:"TLS. Absent: none."`
-	Token Secret      `key:"token" default:"" eg:"file:/etc/penstock/token" doc:"Token that a scraper sends (Authorization: Bearer), in a file or a variable. Empty: none is needed."`
+	Token Secret      `key:"token" default:"" eg:"file:/etc/penstock/token" doc:"Token that a scraper must send (Authorization: Bearer). Empty: none."`
 }
 
 // MetricsTLS describes the TLS of the metrics' address.
 type MetricsTLS struct {
 	Pos  Pos
-	Cert Path `key:"cert" required:"yes" eg:"a.pem" doc:"PEM file of the certificate and its intermediates. It is read again when it has changed."`
+	Cert Path `key:"cert" required:"yes" eg:"a.pem" doc:"PEM file of the certificate and its intermediates. A changed file is read again."`
 	Key  Path `key:"key" required:"yes" eg:"a.key" doc:"PEM file of its private key."`
 }
 
@@ -96,9 +96,9 @@ const (
 // MemoryLimits describe the memory of the loops.
 type MemoryLimits struct {
 	Pos       Pos
-	HugePages string `key:"huge_pages" enum:"auto off require" default:"auto" restart:"yes" doc:"Pages of 2 MiB. auto: those set aside (vm.nr_hugepages), or transparent ones, or ordinary pages. off: ordinary pages. require: the process does not start without."`
-	Mlock     bool   `key:"mlock" default:"false" restart:"yes" doc:"Keep this memory from being swapped out; the process does not start if it cannot. It takes 4 MiB for each loop of RLIMIT_MEMLOCK, or CAP_IPC_LOCK."`
-	NUMA      Node   `key:"numa" default:"auto" restart:"yes" doc:"The NUMA node of this memory. auto: on a machine with several nodes, loops take turns at them. off: the kernel chooses. A number: that node; the process does not start if it cannot have it."`
+	HugePages string `key:"huge_pages" enum:"auto off require" default:"auto" restart:"yes" doc:"Pages of 2 MiB. auto: reserved ones (vm.nr_hugepages), or transparent ones, or ordinary pages. off: ordinary pages. require: the process does not start without."`
+	Mlock     bool   `key:"mlock" default:"false" restart:"yes" doc:"Locks this memory, 4 MiB for each loop; the process does not start if it cannot. It takes RLIMIT_MEMLOCK or CAP_IPC_LOCK."`
+	NUMA      Node   `key:"numa" default:"auto" restart:"yes" doc:"NUMA node of this memory. auto: loops take turns at the nodes. off: the kernel chooses. A number: that node; the process does not start without it."`
 }
 
 // The words for MemoryLimits.HugePages.
@@ -111,8 +111,8 @@ const (
 // LoopLimits are the number of event loops, and their CPUs.
 type LoopLimits struct {
 	Pos      Pos
-	Count    int    `key:"count" default:"0" range:"0..1024" restart:"yes" doc:"Event loops, each of which uses one CPU at most. 0: one for each CPU: GOMAXPROCS, and those of affinity at most. --loops takes precedence."`
-	Affinity []CPUs `key:"affinity" eg:"0-3" single:"yes" off:"yes" restart:"yes" doc:"CPUs on which the process runs, all of its threads: 0-3, or [0, 2]. A loop is bound to none of them. off: those that the process was given."`
+	Count    int    `key:"count" default:"0" range:"0..1024" restart:"yes" doc:"Event loops; each uses one CPU at most. 0: GOMAXPROCS, or as many as the CPUs in affinity if fewer. --loops takes precedence."`
+	Affinity []CPUs `key:"affinity" eg:"0-3" single:"yes" off:"yes" restart:"yes" doc:"CPUs of the process and all its threads: 0-3, or [0, 2]. off: the CPUs that the process was given."`
 }
 
 // CPUs returns the CPUs of Affinity, or nil if it is off.
@@ -272,12 +272,12 @@ const (
 // Lane describes where and when sessions leave user space.
 type Lane struct {
 	Pos      Pos
-	Default  string        `key:"default" default:"off" enum:"off auto require" doc:"The lane of listeners that write none. A reload applies it to them."`
-	Devices  []string      `key:"devices" eg:"eth0" restart:"yes" doc:"Network devices that the packets of sessions arrive at, of clients and of endpoints: the ports of each TCP packet there are looked at. Empty: the loopback and every Ethernet device that has an address at the start."`
-	Sessions int64         `key:"sessions" default:"16384" range:"16..4000000" restart:"yes" doc:"How many there may be at once; each takes some 904 bytes of the kernel's memory from the start. More stay in user space. A table that is adopted by lane.pins keeps its size: another one takes effect after a drain without lane.leave, or once the pins are removed, which ends the sessions in it."`
+	Default  string        `key:"default" default:"off" enum:"off auto require" doc:"Lane of listeners without the key. A reload applies it."`
+	Devices  []string      `key:"devices" eg:"eth0" restart:"yes" doc:"Network devices of clients and endpoints; each TCP packet there is looked at. Empty: the loopback and every Ethernet device that has an address at the start."`
+	Sessions int64         `key:"sessions" default:"16384" range:"16..4000000" restart:"yes" doc:"Most sessions in the lane, each with some 904 bytes of kernel memory from the start; more stay in user space. An adopted table (pins) keeps its size until a drain without leave; removing the pins ends its sessions."`
 	After    time.Duration `key:"after" default:"100ms" range:"1ms..1h" restart:"yes" doc:"Age at which a session that has had two answers may leave; others are asked 20 times as late."`
-	Pins     Path          `key:"pins" default:"" eg:"/sys/fs/bpf/penstock" restart:"yes" doc:"Directory of a BPF file system, for this process alone, made if it is missing, in which programs and sessions are pinned: those that have left survive the death of the process, and the next one adopts them. Empty: they are reset then."`
-	Leave    bool          `key:"leave" default:"false" restart:"yes" doc:"With pins: as the process begins to drain, sessions that have left go on without it, and the next one adopts them; the drain is of the others. false: they drain like others, and are reset at its end."`
+	Pins     Path          `key:"pins" default:"" eg:"/sys/fs/bpf/penstock" restart:"yes" doc:"Directory of a BPF file system, for this process alone; made if missing. Sessions in the lane survive the death of the process, and the next one adopts them. Empty: they are reset."`
+	Leave    bool          `key:"leave" default:"false" restart:"yes" doc:"With pins: a drain leaves sessions in the lane to the next process. false: they drain like others, and are reset at its end."`
 }
 
 // WantsLane reports whether sessions of any listener may leave user space.

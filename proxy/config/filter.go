@@ -18,15 +18,15 @@ import (
 // A Filter is a WebAssembly module that is asked about clients.
 type Filter struct {
 	Pos       Pos
-	Wasm      Content       `key:"wasm" type:"module" required:"yes" eg:"names.wasm" doc:"File of the module, of at most 32MiB. It is read again by a reload."`
-	Name      string        `key:"name" type:"name" default:"" eg:"names" doc:"Its name in logs, metrics and statuses. Filters of one listener that differ have different names. Empty: the name of the file, without .wasm."`
+	Wasm      Content       `key:"wasm" type:"module" required:"yes" eg:"names.wasm" doc:"WebAssembly file, at most 32MiB. A reload reads it again."`
+	Name      string        `key:"name" type:"name" default:"" eg:"names" doc:"Name in logs, metrics and statuses; different filters of a listener have different names. Empty: the file's name without .wasm."`
 	Config    string        `key:"config" default:"" eg:"a.example b.example" doc:"Text that the module gets as its configuration."`
-	Memory    int64         `key:"memory" type:"size" default:"1MiB" range:"64KiB..1GiB" doc:"Largest linear memory of an instance. A module of Go needs 3MiB at least."`
-	Timeout   time.Duration `key:"timeout" default:"10ms" range:"100us..10s" doc:"Longest time of the module's calls about one client. An instance that takes longer is thrown away, and the client is treated as on_error says."`
-	OnError   string        `key:"on_error" default:"deny" enum:"deny allow" doc:"Treatment of a client about whom the module has not answered: it has trapped, has run for too long, wants too much memory, its answer is none, or too many clients wait for it."`
-	Preread   int64         `key:"preread" type:"size" default:"0" range:"0..16KiB" doc:"First bytes of a client that the module may see, at most; the first one is waited for then, for timeouts.preread. 0: none, and none is waited for."`
-	Instances int           `key:"instances" default:"0" range:"0..256" doc:"Most instances of the module, each with a memory of its own: as many clients are asked about at a time. 1 has all clients asked in one memory. 0: as many as event loops."`
-	Upstreams []string      `key:"upstreams" type:"upstream" eg:"canary" doc:"Upstreams to which the module may send clients. Empty: none but the route's own."`
+	Memory    int64         `key:"memory" type:"size" default:"1MiB" range:"64KiB..1GiB" doc:"Largest linear memory of an instance. A module of Go needs at least 3MiB."`
+	Timeout   time.Duration `key:"timeout" default:"10ms" range:"100us..10s" doc:"Longest time for one client; then on_error applies, and the instance is thrown away."`
+	OnError   string        `key:"on_error" default:"deny" enum:"deny allow" doc:"Treatment of a client for whom the module gave no answer: it failed, or too many clients wait for it."`
+	Preread   int64         `key:"preread" type:"size" default:"0" range:"0..16KiB" doc:"First bytes that the module may see; timeouts.preread bounds the wait for the first one. 0: none, and no wait."`
+	Instances int           `key:"instances" default:"0" range:"0..256" doc:"Instances of the module, and so clients asked about at a time. 1: all clients share one memory. 0: as many as event loops."`
+	Upstreams []string      `key:"upstreams" type:"upstream" eg:"canary" doc:"Upstreams to which the module may send clients, beside the route's own."`
 }
 
 // Title returns the filter's name in logs, metrics and statuses.

@@ -12,27 +12,27 @@ import (
 // A Listener accepts clients from allowed sources and routes them to upstreams.
 type Listener struct {
 	Pos         Pos
-	Name        string         `key:"name" type:"name" required:"yes" eg:"web" doc:"Its name in logs, metrics and the admin API. No other listener has it."`
-	Bind        []Bind         `key:"bind" required:"yes" single:"yes" eg:":443" doc:"Address to listen on, or a list. :443 is every address of this machine, 0.0.0.0:443 every IPv4 address, [::]:443 every IPv6 address, localhost is 127.0.0.1. Other names are refused."`
-	Allow       []Rule         `key:"allow" eg:"10.0.0.0/8" doc:"Sources that are accepted, except those in deny; clients of unix sockets only if listed. Empty: all."`
-	Deny        []Rule         `key:"deny" eg:"10.6.6.0/24" doc:"Sources that are refused, even if allow lists them; all is every source."`
-	AcceptProxy *AcceptProxy   `key:"accept_proxy" doc:"The PROXY header with the client's own address. Absent: none is read."`
-	Transparent bool           `key:"transparent" default:"false" doc:"Accepts clients whose packets a TPROXY or REDIRECT rule redirects here. They go to their original destination, unless a route or upstream matches."`
-	Routes      []Route        `key:"routes" doc:"Routes to upstreams; the first that matches wins."`
-	Upstream    string         `key:"upstream" type:"upstream" default:"" eg:"fallback-web" doc:"Upstream of the clients that no route matches. Empty: they are refused and counted."`
+	Name        string         `key:"name" type:"name" required:"yes" eg:"web" doc:"Name in logs, metrics and the admin API. It is unique."`
+	Bind        []Bind         `key:"bind" required:"yes" single:"yes" eg:":443" doc:"Addresses. :443 is every address of this machine, 0.0.0.0:443 every IPv4 address, [::]:443 every IPv6 address, localhost is 127.0.0.1. Other names are refused."`
+	Allow       []Rule         `key:"allow" eg:"10.0.0.0/8" doc:"Accepted sources, except those in deny. Clients of unix sockets must be listed too. Empty: all."`
+	Deny        []Rule         `key:"deny" eg:"10.6.6.0/24" doc:"Refused sources, even if allow lists them."`
+	AcceptProxy *AcceptProxy   `key:"accept_proxy" doc:"Reads a PROXY header with the client's address. Absent: none is read."`
+	Transparent bool           `key:"transparent" default:"false" doc:"Accepts clients that a TPROXY or REDIRECT rule sends here. They go to their original destination, unless a route or upstream matches."`
+	Routes      []Route        `key:"routes" doc:"Routes to upstreams; the first match wins."`
+	Upstream    string         `key:"upstream" type:"upstream" default:"" eg:"fallback-web" doc:"Upstream of clients that no route matches. Empty: they are refused and counted."`
 	Limits      ListenerLimits `key:"limits" doc:"Limits of this listener."`
-	Timeouts    Timeouts       `key:"timeouts" doc:"Longest duration of each phase of a connection. 0: unlimited."`
-	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When to connect to the endpoint: at once, or after the client's first byte, which is a decrypted one where tls is set."`
-	TLS         *ListenerTLS   `key:"tls" doc:"TLS is terminated here. Absent: it is passed through."`
-	Silence     time.Duration  `key:"preread_silence" default:"0s" range:"0..1h" eg:"200ms" doc:"How long a client has to be silent until it is served without its first bytes, where routes depend on them: by a route with protocol: [silence], or, if there is none, by the first route that depends on none, or upstream. A server that speaks first waits so long for each client. 0: silent clients are refused after timeouts.preread."`
-	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: where a route has sni or alpn, clients of other protocols go to a route that has neither, or to upstream."`
-	Postgres    string         `key:"postgres" default:"none" enum:"none passthrough terminate" doc:"Clients speak PostgreSQL, and their requests for encryption are answered here. passthrough: TLS ends at the endpoint, which is asked for it as well; routes by sni apply to its ClientHello. terminate: TLS ends here (tls), and routes by user and database apply as well. Clients that do not ask for TLS have no sni; require_tls refuses them."`
-	Mirror      *Mirror        `key:"mirror" doc:"A second upstream that gets a copy of the bytes of some clients, those of routes without a mirror of their own included. Absent: none does."`
-	Rewrite     *Rewrite       `key:"rewrite" doc:"Has a module rewrite the bytes of one direction, also those of routes without a rewrite of their own. Absent: nothing is rewritten."`
-	Filter      *Filter        `key:"filter" doc:"A module of WebAssembly that is asked about the clients, those of routes without a filter of their own included: see filters.md. Absent: none is."`
-	Lane        string         `key:"lane" default:"off" enum:"off auto require" doc:"Whether sessions of which nothing has to be looked at leave user space: their packets are translated in the kernel, see lane.md. auto: where that can be had. require: without it the process does not start. A session that is not eligible stays, and is counted. off has those that have left come back. A listener without it has lane.default."`
-	SessionLog  bool           `key:"session_log" default:"true" doc:"false: its clients have no line in the session log."`
-	MetricsBy   *MetricsBy     `key:"metrics_by" doc:"Counts sessions and bytes by a property of the clients as well. Absent: they are not."`
+	Timeouts    Timeouts       `key:"timeouts" doc:"Longest duration of each phase of a connection."`
+	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When to connect to the endpoint: at once, or after the client's first byte, decrypted with tls."`
+	TLS         *ListenerTLS   `key:"tls" doc:"Terminates TLS. Absent: TLS is passed through."`
+	Silence     time.Duration  `key:"preread_silence" default:"0s" range:"0..1h" eg:"200ms" doc:"If routes need first bytes: a client that is silent this long is served without, by the route with protocol: [silence], or by the first route that needs none, or upstream. If the server speaks first, each client waits this long. 0: silent clients are refused after timeouts.preread."`
+	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: with routes by sni or alpn they go to a route without either, or to upstream."`
+	Postgres    string         `key:"postgres" default:"none" enum:"none passthrough terminate" doc:"Clients speak PostgreSQL, and requests for encryption are answered here. passthrough: TLS ends at the endpoint; routes by sni apply. terminate: TLS ends here (tls); routes by user and database apply too. Clients without TLS have no sni; require_tls refuses them."`
+	Mirror      *Mirror        `key:"mirror" doc:"Copies the bytes of some clients to a second upstream. Routes may have their own."`
+	Rewrite     *Rewrite       `key:"rewrite" doc:"A module rewrites the bytes of one direction. Routes may have their own."`
+	Filter      *Filter        `key:"filter" doc:"A WebAssembly module accepts, refuses or routes clients: see filters.md. Routes may have their own."`
+	Lane        string         `key:"lane" default:"off" enum:"off auto require" doc:"Moves eligible sessions into the kernel, see lane.md; the others stay in user space and are counted. auto: if possible. require: without the lane the process does not start. off: sessions that have left come back. Absent: lane.default."`
+	SessionLog  bool           `key:"session_log" default:"true" doc:"false: no lines in the session log."`
+	MetricsBy   *MetricsBy     `key:"metrics_by" doc:"Counts sessions and bytes by a property of the clients too."`
 	Socket      Socket         `key:"socket" doc:"Options of the sockets."`
 }
 
@@ -40,19 +40,19 @@ type Listener struct {
 type AcceptProxy struct {
 	Pos      Pos
 	Versions []int         `key:"versions" default:"1 2" range:"1..2" doc:"Accepted versions of the header."`
-	From     []Rule        `key:"from" eg:"10.0.0.0/8" doc:"Sources that must send a header, and are trusted; others, those of unix sockets too, are served without one. Empty: every client must send one. Until its header is read, a client counts in the listener's connections only, because its source is not known yet."`
+	From     []Rule        `key:"from" eg:"10.0.0.0/8" doc:"Sources that must send a header and are trusted; others, unix sockets too, are served without one. Empty: every client must send one."`
 	Timeout  time.Duration `key:"timeout" default:"3s" range:"1ms..1h" doc:"Longest wait for the header."`
 }
 
 // A Route sends the clients that it matches to one upstream, or shares them among several.
 type Route struct {
 	Pos      Pos
-	Match    Match    `key:"match" doc:"Conditions that a client of this route meets, all of them. Absent: every client matches."`
+	Match    Match    `key:"match" doc:"Conditions, all of which a client must meet. Absent: every client matches."`
 	Upstream string   `key:"upstream" type:"upstream" default:"" eg:"tenants" doc:"Upstream of this route's clients."`
-	Split    []Share  `key:"split" doc:"In place of upstream: several upstreams, each with its percentage of the clients, for a canary."`
-	Filter   *Filter  `key:"filter" doc:"In place of the listener's filter: a module of WebAssembly that is asked about these clients."`
-	Mirror   *Mirror  `key:"mirror" doc:"In place of the listener's mirror: a second upstream that gets a copy of the bytes of some of these clients."`
-	Rewrite  *Rewrite `key:"rewrite" doc:"In place of the listener's rewrite: has a module rewrite the bytes of one direction of these clients."`
+	Split    []Share  `key:"split" doc:"In place of upstream: several upstreams with a percentage each, for a canary."`
+	Filter   *Filter  `key:"filter" doc:"In place of the listener's filter."`
+	Mirror   *Mirror  `key:"mirror" doc:"In place of the listener's mirror."`
+	Rewrite  *Rewrite `key:"rewrite" doc:"In place of the listener's rewrite."`
 }
 
 // A Match holds the conditions of a route. A client must meet all given conditions; it meets a list if it meets one
@@ -62,15 +62,15 @@ type Match struct {
 	SNI    []string `key:"sni" type:"servername" eg:"*.example.com" doc:"Server names of the TLS ClientHello: exact, *.example.com for all names below it, or * for any name."`
 	ALPN   []string `key:"alpn" type:"protocol" eg:"h2" doc:"Application protocols; a TLS client that offers one of them matches."`
 	Source []Rule   `key:"source" eg:"10.1.0.0/16" doc:"Sources of clients."`
-	Port   int      `key:"port" default:"0" range:"0..65535" eg:"443" doc:"Destination port of the connection, or that in the client's PROXY header. 0: any."`
+	Port   int      `key:"port" default:"0" range:"0..65535" eg:"443" doc:"Destination port of the connection, or of its PROXY header. 0: any."`
 
-	Protocol []string    `key:"protocol" enum:"tls http1 http2 ssh postgres redis silence tls_malformed" eg:"ssh" doc:"Protocols, by the client's first bytes: tls by a whole ClientHello, http1 by the first line of a request, http2 by its preface (prior knowledge), ssh, postgres (version 3) and redis by their first message. silence: the client has sent nothing for preread_silence. tls_malformed: its bytes begin as TLS, and give no ClientHello that can be read; without such a route it is refused where one by sni or alpn may be its own."`
-	Host     []string    `key:"host" type:"servername" eg:"*.example.com" doc:"Hosts of the first HTTP/1 request, in clear text, written as in sni. A request whose host servers may read differently has none, and is refused."`
-	Path     []string    `key:"path" type:"requestpath" eg:"/api/*" doc:"Paths of the first HTTP/1 request: exact, or /api/* for all paths below /api. Escapes are decoded once, case counts. A path that servers may read differently (.., //, %2F, ;) is refused."`
+	Protocol []string    `key:"protocol" enum:"tls http1 http2 ssh postgres redis silence tls_malformed" eg:"ssh" doc:"Protocols, by the client's first bytes: see first-bytes.md. silence: nothing came for preread_silence. tls_malformed: TLS without a readable ClientHello; without such a route it is refused where a route by sni or alpn may be meant."`
+	Host     []string    `key:"host" type:"servername" eg:"*.example.com" doc:"Hosts of the first HTTP/1 request in clear text, written as in sni. An ambiguous request has none, and is refused."`
+	Path     []string    `key:"path" type:"requestpath" eg:"/api/*" doc:"Paths of the first HTTP/1 request: exact, or /api/* for all below /api. Escapes are decoded once; case counts. Ambiguous paths (.., //, %2F, ;) are refused."`
 	User     []string    `key:"user" eg:"app" doc:"Users of PostgreSQL, as the client names them."`
-	Database []string    `key:"database" eg:"shop" doc:"Databases of PostgreSQL, as the client names them; that of its user's name if it names none."`
-	Bytes    []ByteMatch `key:"bytes" doc:"Patterns, one of which the client's first bytes match."`
-	TLV      []TLVMatch  `key:"tlv" doc:"TLVs, one of which the client's PROXY header of version 2 has."`
+	Database []string    `key:"database" eg:"shop" doc:"Databases of PostgreSQL, as the client names them; the user's name if it names none."`
+	Bytes    []ByteMatch `key:"bytes" doc:"Patterns; the client's first bytes must match one."`
+	TLV      []TLVMatch  `key:"tlv" doc:"TLVs; the client's PROXY header of version 2 must have one."`
 }
 
 // A ByteMatch is bytes at a place in what a client sends first.
@@ -78,8 +78,8 @@ type ByteMatch struct {
 	Pos    Pos
 	Offset int    `key:"offset" default:"0" range:"0..4095" unit:"B" eg:"4" doc:"Place of the first byte."`
 	Text   string `key:"text" default:"" eg:"RFB " doc:"The bytes, as text."`
-	Hex    string `key:"hex" type:"hex" default:"" eg:"0300" doc:"In place of text: the bytes, as hexadecimal digits."`
-	Mask   string `key:"mask" type:"hex" default:"" eg:"ff00" doc:"Bits that count, as hexadecimal digits, as many as text or hex has bytes. Empty: all."`
+	Hex    string `key:"hex" type:"hex" default:"" eg:"0300" doc:"In place of text: the bytes in hexadecimal."`
+	Mask   string `key:"mask" type:"hex" default:"" eg:"ff00" doc:"Bits that count, in hexadecimal, as long as text or hex. Empty: all."`
 }
 
 // A TLVMatch is a TLV of a PROXY header.
@@ -87,14 +87,14 @@ type TLVMatch struct {
 	Pos  Pos
 	Type int    `key:"type" required:"yes" range:"0..255" eg:"0xE0" doc:"Type of the TLV."`
 	Text string `key:"text" default:"" eg:"vpc-1" doc:"Its value, as text. Empty, without hex: any."`
-	Hex  string `key:"hex" type:"hex" default:"" eg:"01" doc:"In place of text: its value, as hexadecimal digits."`
+	Hex  string `key:"hex" type:"hex" default:"" eg:"01" doc:"In place of text: its value in hexadecimal."`
 }
 
 // A Share is one upstream of a split.
 type Share struct {
 	Pos      Pos
 	Upstream string  `key:"upstream" type:"upstream" required:"yes" eg:"shop-next" doc:"Upstream of this share."`
-	Percent  float64 `key:"percent" required:"yes" range:"0..100" unit:"%" eg:"5" doc:"Size of the share, to a hundredth of a percent. The shares of a split add up to 100."`
+	Percent  float64 `key:"percent" required:"yes" range:"0..100" unit:"%" eg:"5" doc:"Size of the share, to a hundredth of a percent. All shares together are 100."`
 }
 
 // ListenerLimits are the limits of a listener. 0 is no limit.
@@ -102,28 +102,28 @@ type ListenerLimits struct {
 	Pos                    Pos
 	Connections            int64     `key:"connections" default:"0" range:"0..100000000" doc:"Concurrent connections; at the limit accepting pauses. 0: no limit."`
 	PerSecond              int64     `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections per second; beyond it accepting pauses. 0: no limit."`
-	PerSource              int64     `key:"per_source" default:"0" range:"0..100000000" doc:"Concurrent connections of one source, on a unix socket of one user; more are refused. 0: no limit."`
+	PerSource              int64     `key:"per_source" default:"0" range:"0..100000000" doc:"Concurrent connections of one source (on a unix socket, of one user); more are refused. 0: no limit."`
 	PerSourcePerSecond     int64     `key:"per_source_per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections of one source per second; more are refused. 0: no limit."`
 	SourcePrefix           [2]int    `key:"source_prefix" default:"32 64" range:"1..32 1..128" unit:"bits" doc:"Prefix lengths of IPv4 and IPv6 addresses that count as one source."`
-	Bandwidth              Bandwidth `key:"bandwidth" doc:"Rate of all connections together: one number for both directions, or an object."`
-	BandwidthPerConnection Bandwidth `key:"bandwidth_per_connection" doc:"Rate of one connection: one number for both directions, or an object."`
+	Bandwidth              Bandwidth `key:"bandwidth" doc:"Rate of all connections together: one number for both directions, or a section."`
+	BandwidthPerConnection Bandwidth `key:"bandwidth_per_connection" doc:"Rate of one connection."`
 }
 
 // A Bandwidth is a limit in bytes per second. A rate without keys limits both directions together.
 type Bandwidth struct {
 	Pos   Pos
-	Both  int64 `key:"both" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"64MiB" doc:"Bytes per second in both directions together. 0: no limit."`
-	Up    int64 `key:"up" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"10MiB" doc:"Bytes per second from clients to endpoints. 0: no limit."`
-	Down  int64 `key:"down" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"50MiB" doc:"Bytes per second from endpoints to clients. 0: no limit."`
-	Burst int64 `key:"burst" type:"size" default:"0" range:"0..1PiB" unit:"B" eg:"1MiB" doc:"Bytes that may move at once after an idle time, for each of these rates. 0: the bytes of 100ms, at least 16KiB. The least is the bytes of 2ms."`
+	Both  int64 `key:"both" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"64MiB" doc:"Both directions together. 0: no limit."`
+	Up    int64 `key:"up" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"10MiB" doc:"From clients to endpoints. 0: no limit."`
+	Down  int64 `key:"down" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"50MiB" doc:"From endpoints to clients. 0: no limit."`
+	Burst int64 `key:"burst" type:"size" default:"0" range:"0..1PiB" unit:"B" eg:"1MiB" doc:"Bytes that may move at once after an idle time, at least the bytes of 2ms. 0: the bytes of 100ms, at least 16KiB."`
 }
 
 // Timeouts bound each phase of a connection. 0 is no bound.
 type Timeouts struct {
 	Pos            Pos
-	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"Longest wait for the client's first bytes, if a route or connect: on_data needs them; then it is refused. Also the longest duration of its TLS handshake, where tls is set."`
+	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"Longest wait for the client's first bytes if a route or connect: on_data needs them, and for its TLS handshake; then it is refused."`
 	Connect        time.Duration `key:"connect" default:"5s" range:"0..1h" doc:"Longest time to connect to one endpoint, with all its addresses, and for its TLS handshake. 0: as long as the kernel tries, and 10s for a handshake."`
-	FirstByte      time.Duration `key:"first_byte" default:"0s" range:"0..8760h" eg:"3s" doc:"Longest wait for the endpoint's first byte; then the connection is reset, and counts as the endpoint's failure. If clients speak first, a silent client would make its endpoint fail: use connect: on_data there. 0: no bound."`
+	FirstByte      time.Duration `key:"first_byte" default:"0s" range:"0..8760h" eg:"3s" doc:"Longest wait for the endpoint's first byte; then the connection is reset and counts as the endpoint's failure. If clients speak first, set connect: on_data too, or silent clients make endpoints fail. 0: no bound."`
 	Idle           time.Duration `key:"idle" default:"1h" range:"0..8760h" doc:"Longest time without a byte in either direction. 0: no bound."`
 	HalfClose      time.Duration `key:"half_close" default:"1m" range:"0..8760h" doc:"The same, after one side has sent its end of file. 0: no bound."`
 	Lifetime       time.Duration `key:"lifetime" default:"0s" range:"0..8760h" eg:"12h" doc:"Longest duration of a connection. 0: no bound."`
@@ -133,8 +133,8 @@ type Timeouts struct {
 // ListenerTLS describes how TLS is terminated.
 type ListenerTLS struct {
 	Pos          Pos
-	Certificates []Certificate `key:"certificates" required:"yes" doc:"Certificates. The client's server name selects one; if none matches, the first. The files are watched."`
-	ClientCA     Path          `key:"client_ca" default:"" eg:"clients.pem" doc:"PEM file of the authorities that verify client certificates. Empty: clients need no certificate."`
+	Certificates []Certificate `key:"certificates" required:"yes" doc:"Certificates, chosen by the client's server name; the first if none matches. The files are watched."`
+	ClientCA     Path          `key:"client_ca" default:"" eg:"clients.pem" doc:"PEM file of authorities for client certificates. Empty: clients need none."`
 	MinVersion   string        `key:"min_version" default:"1.2" enum:"1.2 1.3" doc:"Oldest accepted version of TLS."`
 	ALPN         []string      `key:"alpn" type:"protocol" eg:"h2" doc:"Application protocols, the preferred one first. Empty: none is negotiated."`
 }
@@ -149,12 +149,12 @@ type Certificate struct {
 // Socket holds the options of a listener's sockets and of the sockets to its endpoints.
 type Socket struct {
 	Pos         Pos
-	Backlog     int           `key:"backlog" default:"4096" range:"1..65535" doc:"Length of the accept queue; net.core.somaxconn bounds it, see listen(2)."`
-	KeepAlive   time.Duration `key:"keepalive" default:"60s" range:"0..9h" doc:"Idle time after which keepalive probes are sent (TCP_KEEPIDLE), by the kernel or for a session in the lane by this process. 0: never."`
-	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"Longest time for which a peer may leave bytes unacknowledged, or probes of its closed window or of an idle connection unanswered. A peer that reads nothing and answers is no dead one. 0: the kernel's default."`
+	Backlog     int           `key:"backlog" default:"4096" range:"1..65535" doc:"Length of the accept queue; net.core.somaxconn bounds it."`
+	KeepAlive   time.Duration `key:"keepalive" default:"60s" range:"0..9h" doc:"Idle time before keepalive probes (TCP_KEEPIDLE). 0: never."`
+	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"Longest time for which a peer may leave bytes, or probes of its closed window or of an idle connection, unacknowledged (TCP_USER_TIMEOUT). 0: the kernel's default."`
 	FastOpen    bool          `key:"fastopen" default:"false" doc:"Accepts data in the first packet (TCP_FASTOPEN)."`
-	Congestion  string        `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of the connections of clients (TCP_CONGESTION), one of those in /proc/sys/net/ipv4/tcp_available_congestion_control. Without CAP_NET_ADMIN only those in tcp_allowed_congestion_control may be used. Empty: that of the system."`
-	MPTCP       bool          `key:"mptcp" default:"false" doc:"Accepts Multipath TCP. If the kernel cannot splice such connections, their bytes are copied. A change makes a new socket, which replaces the old one; one from systemd stays as it is."`
+	Congestion  string        `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of clients' connections. Without CAP_NET_ADMIN one of net.ipv4.tcp_allowed_congestion_control. Empty: the system's."`
+	MPTCP       bool          `key:"mptcp" default:"false" doc:"Accepts Multipath TCP. If the kernel cannot splice such connections, their bytes are copied."`
 }
 
 // Content returns the bytes of the pattern, and its mask. A nil mask means that every bit counts.
@@ -280,8 +280,8 @@ func (k *checker) passedThrough(c *Config) {
 // together, so there are two more series than values.
 type MetricsBy struct {
 	Pos    Pos
-	Key    string   `key:"key" type:"clientkey" required:"yes" eg:"sni" doc:"Property: sni (the server name of the ClientHello), user or database (of the startup message of PostgreSQL) or tlv:0xe0 (the value of that TLV of the PROXY header)."`
-	Values []string `key:"values" required:"yes" eg:"a.example" doc:"Values with series of their own, 64 at most. Sessions with another value are other, those without one are unknown."`
+	Key    string   `key:"key" type:"clientkey" required:"yes" eg:"sni" doc:"Property: sni (of the ClientHello), user or database (of PostgreSQL) or tlv:0xe0 (that TLV of the PROXY header)."`
+	Values []string `key:"values" required:"yes" eg:"a.example" doc:"Values with series of their own, 64 at most. Others count as other; clients without one as unknown."`
 }
 
 // Labels for clients with a value that is not listed, and for clients without a value.

@@ -13,10 +13,10 @@ import (
 // A Mirror sends a copy of the bytes of some clients to an upstream.
 type Mirror struct {
 	Pos      Pos
-	Upstream string        `key:"upstream" type:"upstream" required:"yes" eg:"shadow" doc:"Upstream that gets the bytes that these clients send, in addition to their own. Its answers reach no client."`
+	Upstream string        `key:"upstream" type:"upstream" required:"yes" eg:"shadow" doc:"Upstream that gets a copy of what these clients send. Its answers reach no client."`
 	Percent  float64       `key:"percent" default:"100" range:"0..100" unit:"%" eg:"5" doc:"Share of the sessions that are mirrored, to a hundredth of a percent. 0: none."`
-	Patience time.Duration `key:"patience" default:"1s" range:"1ms..1h" doc:"Longest time for which bytes may wait for the mirror's endpoint; then this session is not mirrored any more. Also the longest time by which a mirror outlives its session."`
-	Compare  *Compare      `key:"compare" doc:"The answers of the mirror's endpoint are compared with those that the clients get, and what differs is reported (penstock mirror). The answers of these sessions are copied, not spliced. Absent: they are thrown away."`
+	Patience time.Duration `key:"patience" default:"1s" range:"1ms..1h" doc:"Longest time that bytes may wait for the mirror's endpoint, and that a mirror outlives its session; then the mirror ends."`
+	Compare  *Compare      `key:"compare" doc:"Compares the endpoints' answers and reports differences (penstock mirror). Answers are then copied, not spliced. Absent: the mirror's are thrown away."`
 }
 
 // Comparing returns how answers are compared, or nil if they are not.
@@ -114,23 +114,23 @@ func (k *checker) mirroredTLS(ln *Listener) {
 // A Compare compares the answers of a mirror's endpoint with the answers that the clients get.
 type Compare struct {
 	Pos            Pos
-	Enabled        bool   `key:"enabled" default:"true" doc:"false: the answers are not compared, and this section has no effect."`
-	Framing        string `key:"framing" default:"bytes" enum:"bytes lines length_prefixed grpc" doc:"Protocol of the answers, which says where each of them ends and, with grpc, which method it is for. bytes: none; all answers of a connection are one."`
-	Offset         int    `key:"offset" default:"0" range:"0..64" unit:"B" doc:"Only with length_prefixed: where the length is in a message."`
-	Width          int    `key:"width" default:"0" range:"0..8" unit:"B" eg:"4" doc:"Only with length_prefixed, where it is required: size of the length: 1, 2, 4 or 8."`
-	Endian         string `key:"endian" default:"big" enum:"big little" doc:"Only with length_prefixed: order of the bytes of the length."`
-	IncludesHeader bool   `key:"includes_header" default:"false" doc:"Only with length_prefixed: the length counts the bytes from the begin of the message, and not from the end of the length."`
-	Mask           []Mask `key:"mask" doc:"Parts of answers that may differ, such as times and identifiers. A mask that is one text is a pattern."`
-	Examples       int    `key:"examples" default:"3" range:"0..100" doc:"Number of differences that are kept as examples, for each name of a method. 0: none."`
-	Redact         bool   `key:"redact" default:"true" doc:"Letters and digits of examples are hidden, and names that clients have made up, paths included. false: examples and names show what clients get to everyone who may read the admin API."`
+	Enabled        bool   `key:"enabled" default:"true" doc:"false: this section has no effect."`
+	Framing        string `key:"framing" default:"bytes" enum:"bytes lines length_prefixed grpc" doc:"Protocol, which says where an answer ends and, with grpc, its method. bytes: none; a connection is one answer."`
+	Offset         int    `key:"offset" default:"0" range:"0..64" unit:"B" doc:"With length_prefixed: place of the length in a message."`
+	Width          int    `key:"width" default:"0" range:"0..8" unit:"B" eg:"4" doc:"With length_prefixed, required: size of the length: 1, 2, 4 or 8."`
+	Endian         string `key:"endian" default:"big" enum:"big little" doc:"With length_prefixed: order of the length's bytes."`
+	IncludesHeader bool   `key:"includes_header" default:"false" doc:"With length_prefixed: the length counts from the start of the message, not from its own end."`
+	Mask           []Mask `key:"mask" doc:"Parts of answers that may differ, such as times. A text is a pattern."`
+	Examples       int    `key:"examples" default:"3" range:"0..100" doc:"Differences kept as examples, for each method. 0: none."`
+	Redact         bool   `key:"redact" default:"true" doc:"Hides letters and digits of examples, and names that clients made up. false: everyone who may read the admin API sees what clients get."`
 }
 
 // A Mask is a part of answers that may differ.
 type Mask struct {
 	Pos     Pos
-	Pattern string `key:"pattern" default:"" eg:"[0-9]{4}-[0-9]{2}-[0-9]{2}" doc:"Regular expression (RE2). The bytes that it matches are not compared. Either this or field is required."`
-	Field   string `key:"field" default:"" eg:"grpc.x-request-id" doc:"Field of a head or of trailers of gRPC that is not compared, after grpc. A framing's name with .answer is the whole answer."`
-	Name    string `key:"name" default:"" eg:"/shop.Cart/List" doc:"Name of the method whose answers are meant. Empty: all."`
+	Pattern string `key:"pattern" default:"" eg:"[0-9]{4}-[0-9]{2}-[0-9]{2}" doc:"Regular expression (RE2) of bytes that are not compared. Either this or field."`
+	Field   string `key:"field" default:"" eg:"grpc.x-request-id" doc:"Field of a gRPC head or trailer that is not compared, after grpc. A framing's name with .answer is the whole answer."`
+	Name    string `key:"name" default:"" eg:"/shop.Cart/List" doc:"Method to which the mask applies. Empty: all."`
 }
 
 // Plan returns the plan of a section that was checked before.

@@ -17,16 +17,16 @@ import (
 // A Rewrite rewrites the bytes of one direction by a WebAssembly module.
 type Rewrite struct {
 	Pos       Pos
-	Direction string        `key:"direction" required:"yes" enum:"up down none" doc:"Direction whose bytes are rewritten: up is from clients to endpoints, down from endpoints to clients. They are copied: that direction is not zero-copy. none: nothing is rewritten, at a route of a listener that has a rewrite."`
-	Wasm      Content       `key:"wasm" type:"module" default:"" eg:"mask.wasm" doc:"File of a module of WebAssembly that rewrites the bytes, of at most 32MiB. It is read again by a reload. Empty: there is none."`
-	Hold      time.Duration `key:"hold" default:"1s" range:"1ms..1m" doc:"How long the last bytes that came are held back if the module wants more, and nothing follows; twice that at most. Then it is asked about them once more, and may let them go: a sender that pauses for longer may get past it what it looks for. A message that ends with such bytes is late by that time."`
-	Config    string        `key:"config" default:"" eg:"secret=xxxxxx" doc:"Text that the module of wasm gets as its configuration."`
-	Memory    int64         `key:"memory" type:"size" default:"1MiB" range:"64KiB..1GiB" doc:"Largest linear memory of an instance of the module; each session has an instance. A module of Go needs 3MiB at least."`
-	Timeout   time.Duration `key:"timeout" default:"10ms" range:"100us..10s" doc:"Longest time of the module's calls about one chunk of a session's bytes, of 16KiB at most. An instance that takes longer is thrown away, and the session is treated as on_error says."`
-	OnError   string        `key:"on_error" default:"reset" enum:"reset pass" doc:"Treatment of a session whose module has failed: it has trapped, has run for too long, wants too much memory, has filled its buffer, or its answer is none. reset: both sides are reset. pass: its bytes go on as they came, from the chunk of the failure on."`
-	Buffer    int64         `key:"buffer" type:"size" default:"64KiB" range:"1KiB..1MiB" doc:"Most bytes of a session that the module may have in hand: those that it holds back, those that come, and those that they become."`
-	Instances int           `key:"instances" default:"256" range:"1..65536" doc:"Most instances of the module, which is as many sessions. One more is reset when its first bytes come, whatever on_error is."`
-	Spare     int           `key:"spare" default:"4" range:"0..1024" doc:"Instances of the module, of those, that have begun and wait for sessions, whose first bytes need not wait for that. A module of Go takes 10 ms or more to begin."`
+	Direction string        `key:"direction" required:"yes" enum:"up down none" doc:"up: from clients to endpoints. down: from endpoints to clients. These bytes are copied, not spliced. none: this route rewrites nothing."`
+	Wasm      Content       `key:"wasm" type:"module" default:"" eg:"mask.wasm" doc:"WebAssembly file, at most 32MiB. A reload reads it again."`
+	Hold      time.Duration `key:"hold" default:"1s" range:"1ms..1m" doc:"If the module wants more bytes and none come: wait this long, at most twice that, then ask it once more. A sender that pauses longer may get a split match past it."`
+	Config    string        `key:"config" default:"" eg:"secret=xxxxxx" doc:"Text that the module gets as its configuration."`
+	Memory    int64         `key:"memory" type:"size" default:"1MiB" range:"64KiB..1GiB" doc:"Largest linear memory of an instance; each session has one. A module of Go needs at least 3MiB."`
+	Timeout   time.Duration `key:"timeout" default:"10ms" range:"100us..10s" doc:"Longest time for one chunk, at most 16KiB, of a session's bytes; then on_error applies."`
+	OnError   string        `key:"on_error" default:"reset" enum:"reset pass" doc:"If the module fails or has filled its buffer. reset: both sides are reset. pass: the bytes go on unchanged from then on."`
+	Buffer    int64         `key:"buffer" type:"size" default:"64KiB" range:"1KiB..1MiB" doc:"Most bytes of a session that the module may have in hand, in and out."`
+	Instances int           `key:"instances" default:"256" range:"1..65536" doc:"Most instances, and so sessions; one more session is reset, whatever on_error is."`
+	Spare     int           `key:"spare" default:"4" range:"0..1024" doc:"Instances that are started ahead for new sessions. A module of Go takes 10 ms or more to start."`
 }
 
 // Down is the direction from endpoints to clients.

@@ -173,41 +173,54 @@ func (f *field) defaultJSON() json.RawMessage {
 	return json.RawMessage(words[0])
 }
 
-// Reference returns a table of every key in Markdown: type, unit, range, default and
+// Reference returns a table of every key in Markdown: type, range, unit, default and
 // description.
 func Reference() string {
 	var b strings.Builder
-	root().reference(&b, "", "Keys of a file, and of the files that it includes.")
+	root().reference(&b, "", map[*object]string{})
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// reference writes the section of an object and of the objects in it.
-func (o *object) reference(b *strings.Builder, path, doc string) {
+// reference writes the table of an object, and the tables of the objects in it that are not written at another place.
+func (o *object) reference(b *strings.Builder, path string, places map[*object]string) {
 	heading := "`" + path + "`"
 	if path == "" {
-		heading = "The whole"
+		heading = "The whole file"
 	}
-	fmt.Fprintf(b, "### %s\n\n%s\n\n", heading, doc)
-	b.WriteString("| key | type | range | default | |\n|---|---|---|---|---|\n")
+	fmt.Fprintf(b, "### %s\n\n| key | type | default | |\n|---|---|---|---|\n", heading)
+	var own []*field
 	for _, f := range o.fields {
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", f.key, f.typeText(), f.rangeText(), f.defaultText(), cell(f.doc))
+		doc := cell(f.doc)
+		if place := places[f.obj]; place != "" {
+			doc += fmt.Sprintf(" Keys: [%s](#%s).", place, anchor(place))
+		} else if f.obj != nil {
+			places[f.obj] = f.at(path)
+			own = append(own, f)
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", f.key, f.typeText(), f.defaultText(), doc)
 	}
 	b.WriteString("\n")
-	for _, f := range o.fields {
-		if f.obj == nil {
-			continue
-		}
-		inner := f.key
-		if f.list {
-			inner += "[]"
-		}
-		if path != "" {
-			inner = path + "." + inner
-		}
-		f.obj.reference(b, inner, f.doc)
+	for _, f := range own {
+		f.obj.reference(b, f.at(path), places)
 	}
 }
 
+// at returns the path of a section of an object.
+func (f *field) at(path string) string {
+	if path != "" {
+		path += "."
+	}
+	path += f.key
+	if f.list {
+		path += "[]"
+	}
+	return path
+}
+
+// anchor returns the anchor of the heading of a path.
+func anchor(path string) string { return strings.NewReplacer(".", "", "[", "", "]", "").Replace(path) }
+
+// typeText returns the type of a key, its range and its unit.
 func (f *field) typeText() string {
 	name := "section"
 	switch {
@@ -217,7 +230,7 @@ func (f *field) typeText() string {
 		name = "section, " + f.obj.shorthand.form.name
 	case f.obj != nil:
 	case len(f.enum) > 0:
-		name = "word"
+		name = "`" + strings.Join(f.enum, "`, `") + "`"
 	default:
 		name = f.form.name
 	}
@@ -229,24 +242,16 @@ func (f *field) typeText() string {
 	case f.list:
 		name = "list of " + name
 	}
+	for _, b := range f.bounds {
+		name += " `" + b.loText + ".." + b.hiText + "`"
+	}
 	if f.unit != "" {
 		name += ", " + f.unit
 	}
 	return name
 }
 
-func (f *field) rangeText() string {
-	var parts []string
-	for _, b := range f.bounds {
-		parts = append(parts, "`"+b.loText+"` to `"+b.hiText+"`")
-	}
-	for _, word := range f.enum {
-		parts = append(parts, "`"+word+"`")
-	}
-	return strings.Join(parts, ", ")
-}
-
-// defaultText returns the default. It adds an example if there is one.
+// defaultText returns the default, or nothing for an empty one, and an example if there is one.
 func (f *field) defaultText() string {
 	dflt := ""
 	switch {
@@ -256,19 +261,18 @@ func (f *field) defaultText() string {
 		dflt = "on"
 	case f.optional:
 		dflt = "absent"
-	case f.obj != nil && !f.list:
-		dflt = "as below"
-	case f.list:
+	case f.list && f.dflt != "":
 		dflt = "`[" + strings.Join(strings.Fields(f.dflt), ", ") + "]`"
-	case f.dflt == "":
-		dflt = "empty"
-	default:
+	case f.dflt != "":
 		dflt = "`" + f.dflt + "`"
 	}
-	if f.example != "" {
-		dflt += ", e.g. `" + cell(f.example) + "`"
+	switch {
+	case f.example == "":
+		return dflt
+	case dflt == "":
+		return "e.g. `" + cell(f.example) + "`"
 	}
-	return dflt
+	return dflt + ", e.g. `" + cell(f.example) + "`"
 }
 
 // cell escapes text for a table.

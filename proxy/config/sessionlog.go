@@ -19,13 +19,13 @@ import (
 // it.
 type SessionLog struct {
 	Pos        Pos
-	To         string        `key:"to" type:"destination" required:"yes" eg:"/var/log/penstock/sessions.log" doc:"Where lines go: the path of a file or FIFO, stderr, journald, syslog+udp://192.0.2.1:514 or syslog+unix:/dev/log (RFC 5424). A file is opened again at SIGUSR1, and when it was moved away."`
-	Format     string        `key:"format" default:"json" enum:"json haproxy-tcp template" doc:"json: an object on each line. haproxy-tcp: the line of HAProxy's option tcplog. template: that of the key template."`
-	Template   string        `key:"template" default:"" eg:"{time} {client} {upstream}/{endpoint} {reason}" doc:"The line of format: template. {field} stands for a field of the JSON line, - if it has none, and {{ for a brace."`
-	At         []string      `key:"at" default:"end" single:"yes" enum:"start end" doc:"start: when a client is joined to an endpoint. end: when it has left, however far it had come."`
-	Every      time.Duration `key:"every" default:"0s" range:"0..8760h" eg:"10m" doc:"Time after which a session that goes on has another line; at least 1s. 0: none."`
-	Only       string        `key:"only" default:"all" enum:"all failed" doc:"failed: only sessions that did not end by both ends of file, and clients that were not joined."`
-	SlowerThan time.Duration `key:"slower_than" default:"0s" range:"0..8760h" eg:"1s" doc:"Only sessions that have lasted so long, and those that have failed. 0: all."`
+	To         string        `key:"to" type:"destination" required:"yes" eg:"/var/log/penstock/sessions.log" doc:"File or FIFO, stderr, journald, syslog+udp://192.0.2.1:514 or syslog+unix:/dev/log (RFC 5424). SIGUSR1, or moving the file away, opens it again."`
+	Format     string        `key:"format" default:"json" enum:"json haproxy-tcp template" doc:"json: an object a line. haproxy-tcp: HAProxy's option tcplog. template: by the key template."`
+	Template   string        `key:"template" default:"" eg:"{time} {client} {upstream}/{endpoint} {reason}" doc:"{field} stands for a field of the JSON line, - if it has none, {{ for a brace."`
+	At         []string      `key:"at" default:"end" single:"yes" enum:"start end" doc:"start: when a client is joined to an endpoint. end: when it has left, joined or not."`
+	Every      time.Duration `key:"every" default:"0s" range:"0..8760h" eg:"10m" doc:"Time between further lines of a running session, at least 1s. 0: none."`
+	Only       string        `key:"only" default:"all" enum:"all failed" doc:"failed: sessions that did not end by both ends of file, and clients that were not joined."`
+	SlowerThan time.Duration `key:"slower_than" default:"0s" range:"0..8760h" eg:"1s" doc:"Only sessions that lasted this long, and failed ones. 0: all."`
 	Share      float64       `key:"share" default:"100" range:"0..100" unit:"%" eg:"10" doc:"Percentage of the clients that have lines, chosen by their id."`
 	PerSecond  int64         `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Most lines in a second; others are dropped and counted. 0: no limit."`
 }
@@ -114,34 +114,34 @@ func (k *checker) template(l *SessionLog) {
 // Traces exports sampled sessions as OpenTelemetry spans.
 type Traces struct {
 	Pos                Pos
-	Endpoint           string        `key:"endpoint" type:"collector" required:"yes" eg:"http://127.0.0.1:4317" doc:"URL of the collector, http:// or https:// (TLS). With protocol: http/protobuf and no path it is /v1/traces."`
+	Endpoint           string        `key:"endpoint" type:"collector" required:"yes" eg:"http://127.0.0.1:4317" doc:"URL of the collector, http:// or https:// (TLS). With http/protobuf and no path, /v1/traces."`
 	Protocol           string        `key:"protocol" default:"grpc" enum:"grpc http/protobuf" doc:"Protocol of OTLP; the usual ports are 4317 and 4318."`
-	Sample             float64       `key:"sample" default:"1" range:"0..100" unit:"%" eg:"1" doc:"Percentage of the clients that are traced, chosen by their id when they are accepted."`
+	Sample             float64       `key:"sample" default:"1" range:"0..100" unit:"%" eg:"1" doc:"Percentage of traced clients, chosen by their id."`
 	Headers            []TraceHeader `key:"headers" doc:"Headers of each request, such as a token."`
-	Resource           []string      `key:"resource" type:"attribute" eg:"service.name=edge" single:"yes" doc:"Attributes of this process, KEY=VALUE, beside service.name (penstock), service.version, service.instance.id, host.name, process.pid and process.executable.name, or in their place."`
+	Resource           []string      `key:"resource" type:"attribute" eg:"service.name=edge" single:"yes" doc:"Attributes of this process, KEY=VALUE, beside or in place of service.name (penstock), service.version, service.instance.id, host.name, process.pid and process.executable.name."`
 	Compression        string        `key:"compression" default:"none" enum:"none gzip" doc:"Compression of requests."`
-	TLS                *TracesTLS    `key:"tls" doc:"TLS to the collector, for https://. Absent: the authorities of the system."`
+	TLS                *TracesTLS    `key:"tls" doc:"TLS to the collector. Absent: the system's authorities."`
 	Timeout            time.Duration `key:"timeout" default:"10s" range:"10ms..5m" doc:"Longest duration of a request."`
-	RetryFor           time.Duration `key:"retry_for" default:"1m" range:"0..1h" doc:"Time in which a request is tried again that was not answered, or answered by try again; then its spans are dropped."`
-	MaxQueueSize       int           `key:"max_queue_size" default:"2048" range:"1..1000000" doc:"Spans that wait at most, each about 1KiB; beyond it they are dropped."`
-	MaxExportBatchSize int           `key:"max_export_batch_size" default:"512" range:"1..10000" doc:"Spans of a request at most."`
-	ScheduleDelay      time.Duration `key:"schedule_delay" default:"5s" range:"1ms..5m" doc:"Longest time for which a span waits for others."`
-	FlushTimeout       time.Duration `key:"flush_timeout" default:"5s" range:"0..5m" doc:"Longest time for which the end of the process waits for the last spans to be sent."`
+	RetryFor           time.Duration `key:"retry_for" default:"1m" range:"0..1h" doc:"How long an unanswered request, or one answered by try again, is repeated; then its spans are dropped."`
+	MaxQueueSize       int           `key:"max_queue_size" default:"2048" range:"1..1000000" doc:"Waiting spans, about 1KiB each; more are dropped."`
+	MaxExportBatchSize int           `key:"max_export_batch_size" default:"512" range:"1..10000" doc:"Spans in a request."`
+	ScheduleDelay      time.Duration `key:"schedule_delay" default:"5s" range:"1ms..5m" doc:"Longest wait of a span for others."`
+	FlushTimeout       time.Duration `key:"flush_timeout" default:"5s" range:"0..5m" doc:"Longest wait for the last spans at the end of the process."`
 }
 
 // A TraceHeader is a header of the requests to a collector.
 type TraceHeader struct {
 	Pos   Pos
 	Name  string `key:"name" type:"header" required:"yes" eg:"Authorization" doc:"Its name."`
-	Value Secret `key:"value" required:"yes" eg:"file:/etc/penstock/collector.token" doc:"Its value, in a file or a variable."`
+	Value Secret `key:"value" required:"yes" eg:"file:/etc/penstock/collector.token" doc:"Its value."`
 }
 
 // TracesTLS describes TLS to a collector.
 type TracesTLS struct {
 	Pos  Pos
-	CA   Path   `key:"ca" default:"" eg:"ca.pem" doc:"PEM file of the authorities that verify the collector's certificate. Empty: those of the system."`
+	CA   Path   `key:"ca" default:"" eg:"ca.pem" doc:"PEM file of authorities for the collector's certificate. Empty: the system's."`
 	SNI  string `key:"sni" type:"domain" default:"" eg:"collector.example" doc:"Server name to send and to verify. Empty: the host of endpoint."`
-	Cert Path   `key:"cert" default:"" eg:"client.pem" doc:"PEM file of the client's certificate. Empty: none."`
+	Cert Path   `key:"cert" default:"" eg:"client.pem" doc:"PEM file of the client certificate. Empty: none."`
 	Key  Path   `key:"key" default:"" eg:"client.key" doc:"PEM file of its private key."`
 }
 

@@ -15,47 +15,47 @@ import (
 // An Upstream is a set of endpoints that provide the same service, and the policy that chooses among them.
 type Upstream struct {
 	Pos              Pos
-	Name             string            `key:"name" type:"name" required:"yes" eg:"tenants" doc:"Its name in routes. No other upstream has it."`
-	Balance          string            `key:"balance" default:"round_robin" enum:"round_robin least_conn random_two maglev source_ip first" doc:"Policy that picks an endpoint."`
-	BalanceOn        string            `key:"balance_on" type:"clientkey" default:"source" eg:"sni" doc:"Property of a client that maglev hashes: source, sni (the server name of its ClientHello), user or database (of the startup message of PostgreSQL, see listeners[].postgres) or tlv:0xe0 (the value of that TLV of its PROXY header). Clients without it are hashed by their source, and counted."`
-	Endpoints        []Endpoint        `key:"endpoints" doc:"The endpoints: an address, or an object. Either these or discover."`
-	Discover         *Discover         `key:"discover" doc:"Service discovery of the endpoints. Either this or endpoints."`
-	ZoneAware        *ZoneAware        `key:"zone_aware" doc:"Prefers endpoints of this process's zone. Absent: zones do not matter."`
-	HealthCheck      *HealthCheck      `key:"health_check" on:"yes" doc:"Active health checks of the endpoints. off: none."`
-	OutlierDetection *OutlierDetection `key:"outlier_detection" on:"yes" doc:"Ejects endpoints that fail clients' connections, for some time. off: none is ejected."`
-	CircuitBreaker   *CircuitBreaker   `key:"circuit_breaker" on:"yes" doc:"Stops connections to an upstream or endpoint of which too many fail, for some time. off: never."`
+	Name             string            `key:"name" type:"name" required:"yes" eg:"tenants" doc:"Name in routes, logs and metrics. It is unique."`
+	Balance          string            `key:"balance" default:"round_robin" enum:"round_robin least_conn random_two maglev source_ip first" doc:"Policy that picks an endpoint, see balancing.md."`
+	BalanceOn        string            `key:"balance_on" type:"clientkey" default:"source" eg:"sni" doc:"Property that maglev hashes: source, sni (of the ClientHello), user or database (of PostgreSQL) or tlv:0xe0 (that TLV of the PROXY header). Clients without it are hashed by source, and counted."`
+	Endpoints        []Endpoint        `key:"endpoints" doc:"The endpoints. Either these or discover."`
+	Discover         *Discover         `key:"discover" doc:"Service discovery, in place of endpoints."`
+	ZoneAware        *ZoneAware        `key:"zone_aware" doc:"Prefers endpoints of this process's zone."`
+	HealthCheck      *HealthCheck      `key:"health_check" on:"yes" doc:"Active checks of the endpoints. off: none."`
+	OutlierDetection *OutlierDetection `key:"outlier_detection" on:"yes" doc:"Ejects for some time endpoints that fail clients' connections. off: never."`
+	CircuitBreaker   *CircuitBreaker   `key:"circuit_breaker" on:"yes" doc:"Stops connections for some time to an upstream or endpoint that fails too many. off: never."`
 	Retry            Retry             `key:"retry" without:"{attempts: 0}" doc:"Tries other endpoints if one cannot be connected to, before any byte of the client was forwarded."`
-	Queue            Queue             `key:"queue" without:"{size: 0}" doc:"Queue of clients that wait while every endpoint is full, or none is usable."`
-	BackupWhen       string            `key:"backup_when" default:"down" enum:"down full" doc:"When backups get clients: if no other endpoint is usable, or also if every other one is at its limit of connections."`
+	Queue            Queue             `key:"queue" without:"{size: 0}" doc:"Queue of clients while every endpoint is full, or none is usable."`
+	BackupWhen       string            `key:"backup_when" default:"down" enum:"down full" doc:"When backups get clients. down: no other endpoint is usable. full: also if every other one is at its limit of connections."`
 	SlowStart        time.Duration     `key:"slow_start" default:"0s" range:"0..24h" eg:"30s" doc:"Time until a new or recovered endpoint has its full weight. 0: no slow start."`
-	PanicBelow       float64           `key:"panic_below" default:"0.0" range:"0..1" eg:"0.3" doc:"If a smaller part of the endpoints is healthy, all are used, whatever their health. 0: never."`
+	PanicBelow       float64           `key:"panic_below" default:"0.0" range:"0..1" eg:"0.3" doc:"If a smaller part of the endpoints is healthy, all are used. 0: never."`
 	Fallback         *Fallback         `key:"fallback" doc:"Destination of clients if no endpoint is usable. Absent: they are refused."`
-	OnUnhealthy      string            `key:"on_unhealthy" default:"keep" enum:"keep drain reset" doc:"Connections of an endpoint that fails are kept, drained within drain_timeout, or reset."`
-	OnRemoved        string            `key:"on_removed" default:"drain" enum:"keep drain reset" doc:"The same, for an endpoint that was removed from the configuration or by discovery."`
-	DrainTimeout     time.Duration     `key:"drain_timeout" default:"5m" range:"0..8760h" doc:"Longest duration of a drain; the remaining connections are reset over its last tenth. 0: at once."`
-	SendProxy        int               `key:"send_proxy" default:"0" range:"0..2" doc:"Version of the PROXY header that is sent to endpoints; with version 2 the TLVs of a client's own header are forwarded. 0: none."`
-	SourceAddress    netip.Addr        `key:"source_address" default:"" eg:"10.0.0.1" doc:"Local address of the connections to endpoints. Empty: the kernel chooses."`
-	Socket           UpstreamSocket    `key:"socket" doc:"Options of the sockets to endpoints, beside those of the listener."`
-	StartTLS         string            `key:"starttls" default:"none" enum:"none postgres" doc:"Protocol by which endpoints are asked for TLS before it begins, for tls and for checks over TLS of their own port. none: TLS begins at once."`
+	OnUnhealthy      string            `key:"on_unhealthy" default:"keep" enum:"keep drain reset" doc:"Connections of an endpoint that fails: keep them, drain them within drain_timeout, or reset them."`
+	OnRemoved        string            `key:"on_removed" default:"drain" enum:"keep drain reset" doc:"The same, for an endpoint that was removed."`
+	DrainTimeout     time.Duration     `key:"drain_timeout" default:"5m" range:"0..8760h" doc:"Longest drain; remaining connections are reset over its last tenth. 0: at once."`
+	SendProxy        int               `key:"send_proxy" default:"0" range:"0..2" doc:"Version of the PROXY header sent to endpoints; 2 forwards the TLVs of the client's own header. 0: none."`
+	SourceAddress    netip.Addr        `key:"source_address" default:"" eg:"10.0.0.1" doc:"Local address of connections to endpoints. Empty: the kernel chooses."`
+	Socket           UpstreamSocket    `key:"socket" doc:"Options of the sockets to endpoints, beside the listener's."`
+	StartTLS         string            `key:"starttls" default:"none" enum:"none postgres" doc:"Protocol that asks endpoints for TLS, for tls and for checks over TLS. none: TLS begins at once."`
 	TLS              *UpstreamTLS      `key:"tls" doc:"TLS to the endpoints. Absent: plain TCP."`
 }
 
 // UpstreamSocket are options of the sockets to an upstream's endpoints.
 type UpstreamSocket struct {
 	Pos        Pos
-	Congestion string `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of the connections to endpoints, as in listeners[].socket. Checks of their health have that of the system. Empty: that of the system."`
+	Congestion string `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of connections to endpoints, not of checks. Empty: the system's."`
 }
 
 // An Endpoint is a server of an upstream. It may be written as an address alone.
 type Endpoint struct {
 	Pos         Pos
 	Address     Address `key:"address" required:"yes" eg:"10.0.0.12:443" doc:"host:port or unix:/path."`
-	Name        string  `key:"name" type:"endpoint" default:"" eg:"b" doc:"Its name in logs, metrics and the admin API, unique within the upstream. Empty: its address."`
-	Weight      int     `key:"weight" default:"1" range:"0..256" doc:"Its share of the clients, in proportion to the others. 0: no new clients."`
+	Name        string  `key:"name" type:"endpoint" default:"" eg:"b" doc:"Name in logs, metrics and the admin API, unique in the upstream. Empty: the address."`
+	Weight      int     `key:"weight" default:"1" range:"0..256" doc:"Its share of the clients, beside the other weights. 0: no new clients."`
 	Backup      bool    `key:"backup" default:"false" doc:"Used only if no other endpoint is usable; see backup_when."`
 	Zone        string  `key:"zone" type:"zone" default:"" eg:"a" doc:"Its zone, for zone_aware."`
-	Connections int64   `key:"connections" default:"0" range:"0..100000000" doc:"Its concurrent connections. 0: no limit."`
-	State       string  `key:"state" default:"ready" enum:"ready drain maint" doc:"ready: it gets clients. drain: no new clients, and its sessions end within drain_timeout; it is checked. maint: no new clients, its sessions go on, and it is not checked."`
+	Connections int64   `key:"connections" default:"0" range:"0..100000000" doc:"Concurrent connections. 0: no limit."`
+	State       string  `key:"state" default:"ready" enum:"ready drain maint" doc:"drain: no new clients; sessions end within drain_timeout; checks go on. maint: no new clients, no checks; sessions go on."`
 }
 
 // The states of an endpoint.
@@ -68,25 +68,25 @@ const (
 // Discover says where endpoints are discovered. One of its members is set.
 type Discover struct {
 	Pos  Pos
-	DNS  *DiscoverDNS  `key:"dns" doc:"From DNS records, for their TTL."`
-	File *DiscoverFile `key:"file" doc:"From a file that is watched."`
+	DNS  *DiscoverDNS  `key:"dns" doc:"DNS records, each used for its TTL."`
+	File *DiscoverFile `key:"file" doc:"A watched file."`
 }
 
 // DiscoverDNS discovers endpoints by the records of a name.
 type DiscoverDNS struct {
 	Pos     Pos
 	Name    string        `key:"name" type:"domain" required:"yes" eg:"_pg._tcp.db.example" doc:"Name to look up."`
-	Type    string        `key:"type" default:"SRV" enum:"A AAAA A+AAAA SRV" doc:"Type of the records; A+AAAA is both."`
-	Port    int           `key:"port" default:"0" range:"0..65535" eg:"5432" doc:"Port of the endpoints; SRV records bring their own."`
-	Servers []Address     `key:"servers" eg:"10.0.0.2:53" doc:"Name servers, host:port. Empty: those of /etc/resolv.conf."`
-	MinTTL  time.Duration `key:"min_ttl" default:"1s" range:"100ms..24h" doc:"Least time between two lookups."`
-	MaxTTL  time.Duration `key:"max_ttl" default:"5m" range:"1s..24h" doc:"Longest time for which an answer is used."`
+	Type    string        `key:"type" default:"SRV" enum:"A AAAA A+AAAA SRV" doc:"Type of the records."`
+	Port    int           `key:"port" default:"0" range:"0..65535" eg:"5432" doc:"Port of the endpoints, except with SRV."`
+	Servers []Address     `key:"servers" eg:"10.0.0.2:53" doc:"Name servers. Empty: those of /etc/resolv.conf."`
+	MinTTL  time.Duration `key:"min_ttl" default:"1s" range:"100ms..24h" doc:"Shortest time between two lookups."`
+	MaxTTL  time.Duration `key:"max_ttl" default:"5m" range:"1s..24h" doc:"Longest use of an answer."`
 }
 
 // DiscoverFile discovers endpoints in a file.
 type DiscoverFile struct {
 	Pos  Pos
-	Path Path `key:"path" required:"yes" eg:"eps.yaml" doc:"YAML or JSON file with a list of endpoints; replace it by rename(2). It need not exist yet."`
+	Path Path `key:"path" required:"yes" eg:"eps.yaml" doc:"YAML or JSON file with a list of endpoints; it need not exist yet. Replace it by rename(2)."`
 }
 
 // ZoneAware prefers the endpoints of a zone.
@@ -99,18 +99,18 @@ type ZoneAware struct {
 // Retry describes how often a client tries again if its endpoint cannot be reached.
 type Retry struct {
 	Pos        Pos
-	Attempts   int           `key:"attempts" default:"2" range:"0..100" doc:"Retries of a client, after a pause: at endpoints that it has not tried, as long as there are any. Further retries go only to endpoints that are expected to serve, without a pause."`
-	Backoff    time.Duration `key:"backoff" default:"25ms" range:"0..1m" doc:"Wait before an endpoint is tried again by the same client; it doubles each time. Endpoints that it has not tried are tried at once."`
-	MaxBackoff time.Duration `key:"max_backoff" default:"250ms" range:"0..1m" doc:"Longest such wait."`
-	Budget     float64       `key:"budget" default:"0.2" range:"0..1" doc:"Unsuccessful retries allowed within 10s, as a part of the clients, at least 30; beyond it clients have no retries. 0: no retries."`
+	Attempts   int           `key:"attempts" default:"2" range:"0..100" doc:"Retries of a client after a pause, at untried endpoints first. More retries go only to endpoints that are expected to serve, without a pause."`
+	Backoff    time.Duration `key:"backoff" default:"25ms" range:"0..1m" doc:"Pause before a client tries the same endpoint again; it doubles each time. Untried endpoints are tried at once."`
+	MaxBackoff time.Duration `key:"max_backoff" default:"250ms" range:"0..1m" doc:"Longest pause."`
+	Budget     float64       `key:"budget" default:"0.2" range:"0..1" doc:"Unsuccessful retries allowed in 10s, as a part of the clients, at least 30. 0: no retries."`
 }
 
 // A Queue holds clients when no endpoint has room for them, or can serve them.
 type Queue struct {
 	Pos     Pos
 	Size    int           `key:"size" default:"1024" range:"0..1000000" doc:"Longest queue. 0: none. With a fallback the default is 0."`
-	Timeout time.Duration `key:"timeout" default:"5s" range:"1ms..1h" doc:"Longest wait for room, if every endpoint is full; then the client is refused."`
-	Hold    time.Duration `key:"hold" default:"3s" range:"0..1m" doc:"Longest wait for a usable endpoint, if there is none and no fallback; then the client is refused. 0: no wait."`
+	Timeout time.Duration `key:"timeout" default:"5s" range:"1ms..1h" doc:"Longest wait if every endpoint is full; then the client is refused."`
+	Hold    time.Duration `key:"hold" default:"3s" range:"0..1m" doc:"Longest wait if no endpoint is usable and there is no fallback; then the client is refused. 0: no wait."`
 }
 
 // The floor of the retry budget: how many retries are allowed within RetryWindow, however few clients there are. They
@@ -124,15 +124,15 @@ const (
 type Fallback struct {
 	Pos      Pos
 	Upstream string  `key:"upstream" type:"upstream" default:"" eg:"other" doc:"Upstream that serves them."`
-	Respond  Content `key:"respond" default:"" eg:"sorry.txt" doc:"File of at most 64KiB that is sent to them before the connection is closed."`
+	Respond  Content `key:"respond" default:"" eg:"sorry.txt" doc:"File, at most 64KiB, that is sent to them before the connection is closed."`
 }
 
 // UpstreamTLS describes TLS to endpoints.
 type UpstreamTLS struct {
 	Pos  Pos
-	CA   Path   `key:"ca" default:"" eg:"ca.pem" doc:"PEM file of the authorities that verify endpoint certificates. Empty: those of the system."`
+	CA   Path   `key:"ca" default:"" eg:"ca.pem" doc:"PEM file of authorities for endpoint certificates. Empty: the system's."`
 	SNI  string `key:"sni" type:"domain" default:"" eg:"db.example" doc:"Server name to send and to verify. Empty: the host of the endpoint's address."`
-	Cert Path   `key:"cert" default:"" eg:"client.pem" doc:"PEM file of the client's certificate. Empty: none."`
+	Cert Path   `key:"cert" default:"" eg:"client.pem" doc:"PEM file of the client certificate. Empty: none."`
 	Key  Path   `key:"key" default:"" eg:"client.key" doc:"PEM file of its private key."`
 }
 
@@ -212,20 +212,20 @@ func SameDestination(a, b sockopt.Address) bool { return destination(a) == desti
 // A HealthCheck describes the health checks of an upstream's endpoints.
 type HealthCheck struct {
 	Pos          Pos
-	Type         string        `key:"type" default:"tcp" enum:"tcp http" doc:"Kind of check: a connect, and an exchange of send and expect if they are given; or an HTTP request."`
+	Type         string        `key:"type" default:"tcp" enum:"tcp http" doc:"tcp: a connect, and send and expect if given. http: a request."`
 	Port         int           `key:"port" default:"0" range:"0..65535" eg:"8008" doc:"Port to check. 0: the endpoint's own."`
 	Interval     time.Duration `key:"interval" default:"5s" range:"10ms..24h" doc:"Time between two checks of an endpoint."`
-	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"The same, while the endpoint is unhealthy or about to change its state; also the least time between two checks that failures of clients' connections cause. Default: 1s, or interval if that is less."`
-	Timeout      time.Duration `key:"timeout" default:"2s" range:"1ms..1h" doc:"Longest duration of a check. Default: 2s, or interval if that is less."`
-	Jitter       float64       `key:"jitter" default:"0.2" range:"0..1" doc:"Part of the interval by which it varies at random."`
-	Rise         int           `key:"rise" default:"2" range:"1..1000" doc:"Checks in a row that must succeed for an endpoint to be healthy again."`
-	Fall         int           `key:"fall" default:"3" range:"1..1000" doc:"Checks in a row that must fail for an endpoint to be unhealthy."`
+	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"The same while the endpoint is unhealthy or changing, and the shortest time between checks that clients' failures cause. Default: 1s, or interval if less."`
+	Timeout      time.Duration `key:"timeout" default:"2s" range:"1ms..1h" doc:"Longest duration of a check. Default: 2s, or interval if less."`
+	Jitter       float64       `key:"jitter" default:"0.2" range:"0..1" doc:"Random part of interval."`
+	Rise         int           `key:"rise" default:"2" range:"1..1000" doc:"Good checks in a row that make an endpoint healthy."`
+	Fall         int           `key:"fall" default:"3" range:"1..1000" doc:"Failed checks in a row that make an endpoint unhealthy."`
 	HTTP         HTTPCheck     `key:"http" doc:"Request of an http check, and the expected answer."`
 	Send         Secret        `key:"send" default:"" eg:"PING\r\n" doc:"Bytes that a tcp check sends."`
-	Expect       Secret        `key:"expect" default:"" eg:"+PONG" doc:"Bytes that the answer to a tcp check contains."`
-	Standby      Secret        `key:"standby" default:"" eg:"role:slave" doc:"Bytes by which an answer other than the expected one is the answer of a healthy standby, that is to serve later: in the answer to a tcp check, or in the status line or the body of an http check's. Such an endpoint gets no clients, and is no problem. Empty: each other answer is one."`
-	TLS          bool          `key:"tls" default:"false" doc:"Checks over TLS. The certificate is not verified. Default: false, but true for an http check, or one with send or expect, of the endpoint's own port, if the upstream has tls."`
-	SNI          string        `key:"sni" type:"domain" default:"" eg:"db.example" doc:"Server name of a check over TLS. Empty: that of the upstream's tls at the endpoint's own port; else none."`
+	Expect       Secret        `key:"expect" default:"" eg:"+PONG" doc:"Bytes that the answer must contain."`
+	Standby      Secret        `key:"standby" default:"" eg:"role:slave" doc:"Bytes in an answer, or an HTTP status line or body, that is not the expected one: the endpoint is a healthy standby, gets no clients and is no problem. Empty: none is."`
+	TLS          bool          `key:"tls" default:"false" doc:"Checks over TLS, without verifying the certificate. Default: true for an http check, or one with send or expect, of the endpoint's own port, if the upstream has tls; else false."`
+	SNI          string        `key:"sni" type:"domain" default:"" eg:"db.example" doc:"Server name of a check over TLS. Empty: the upstream's tls.sni at the endpoint's own port; else none."`
 }
 
 // asks reports whether a check expects an answer, not just a connection.
@@ -236,10 +236,10 @@ func (h *HealthCheck) asks() bool {
 // An HTTPCheck describes a request and its good answers.
 type HTTPCheck struct {
 	Pos    Pos
-	Path   string `key:"path" type:"urlpath" default:"/" eg:"/primary" doc:"Path and query that are requested."`
+	Path   string `key:"path" type:"urlpath" default:"/" eg:"/primary" doc:"Path and query."`
 	Host   string `key:"host" default:"" eg:"db.example" doc:"Host header. Empty: the endpoint's address."`
 	Status []int  `key:"status" default:"200" range:"100..599" doc:"Expected status codes."`
-	Body   Secret `key:"body" default:"" eg:"ok" doc:"Bytes that the body has to contain. Empty: any body."`
+	Body   Secret `key:"body" default:"" eg:"ok" doc:"Bytes that the body must contain. Empty: any body."`
 }
 
 // OutlierDetection ejects endpoints that fail real connections.
@@ -247,10 +247,10 @@ type OutlierDetection struct {
 	Pos                 Pos
 	ConsecutiveFailures int           `key:"consecutive_failures" default:"5" range:"0..1000000" doc:"Failures in a row that eject an endpoint. 0: no such rule."`
 	FailurePercentage   float64       `key:"failure_percentage" default:"0" range:"0..100" unit:"%" doc:"Percentage of failed connections that ejects an endpoint. 0: no such rule."`
-	Unanswered          time.Duration `key:"unanswered" default:"3s" range:"0..1h" doc:"Eject an endpoint that has answered no client for this long while its peers answer. An endpoint that used to answer only some clients is left alone. It serves again once it answers. 0: never."`
-	AnswerWithin        time.Duration `key:"answer_within" default:"0s" range:"0..1h" eg:"200ms" doc:"Expected time to the first byte of an answer. If half of an endpoint's answers come later, though it was in time before and its peers are, it is ejected; its connections stay. 0: no such rule."`
+	Unanswered          time.Duration `key:"unanswered" default:"3s" range:"0..1h" doc:"Eject an endpoint that has answered no client for this long while its peers answer, until it answers again. An endpoint that used to answer only some clients is left alone. 0: never."`
+	AnswerWithin        time.Duration `key:"answer_within" default:"0s" range:"0..1h" eg:"200ms" doc:"Eject an endpoint if half of its answers take longer than this to begin, though it was in time before and its peers are; its connections stay. 0: no such rule."`
 	Window              time.Duration `key:"window" default:"30s" range:"100ms..24h" doc:"Time over which the percentage is taken."`
-	MinVolume           int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"Least number of connections within window before failure_percentage applies."`
+	MinVolume           int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"Fewest connections in window for failure_percentage."`
 	BaseEjectionTime    time.Duration `key:"base_ejection_time" default:"30s" range:"1ms..24h" doc:"Duration of an endpoint's first ejection; each further one is longer."`
 	MaxEjectionTime     time.Duration `key:"max_ejection_time" default:"5m" range:"1ms..24h" doc:"Longest ejection."`
 	MaxEjected          float64       `key:"max_ejected" default:"0.5" range:"0..1" doc:"Part of the endpoints that may be ejected at once."`
@@ -261,9 +261,9 @@ type CircuitBreaker struct {
 	Pos               Pos
 	FailurePercentage float64       `key:"failure_percentage" default:"60" range:"0..100" unit:"%" doc:"Percentage of failed connections that opens the breaker. 0: no such rule."`
 	Window            time.Duration `key:"window" default:"30s" range:"100ms..24h" doc:"Time over which the percentage is taken."`
-	MinVolume         int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"Least number of connections within window before failure_percentage applies."`
-	Open              time.Duration `key:"open" default:"60s" range:"1ms..24h" doc:"How long the breaker stays open, unless a check succeeds or an endpoint returns earlier; then it is half-open."`
+	MinVolume         int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"Fewest connections in window for failure_percentage."`
+	Open              time.Duration `key:"open" default:"60s" range:"1ms..24h" doc:"Longest time that the breaker stays open; then it is half-open. A good check or a returning endpoint ends it earlier."`
 	TrialConnections  int           `key:"trial_connections" default:"5" range:"1..1000000" doc:"Trial connections of a half-open breaker; if they succeed, it closes."`
-	Connections       int64         `key:"connections" default:"0" range:"0..100000000" doc:"Concurrent connections of the upstream; beyond it clients wait in the queue or are refused. 0: no limit."`
+	Connections       int64         `key:"connections" default:"0" range:"0..100000000" doc:"Concurrent connections of the upstream; more clients wait in the queue or are refused. 0: no limit."`
 	Pending           int64         `key:"pending" default:"0" range:"0..100000000" doc:"Concurrent connects to the upstream's endpoints. 0: no limit."`
 }

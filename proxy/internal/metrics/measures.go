@@ -193,30 +193,30 @@ var pageSize = int64(os.Getpagesize())
 // processFamilies are the families of the process that are not fields of its status.
 var processFamilies = []processFamily{
 	{Family: gauge("penstock_build_info", "1, with the version.", "version"), collect: func(s *Sample, emit emitter) { emit(1, s.Process.Version) }},
-	{Family: gauge("penstock_draining", "1 while the process drains before its end."), collect: boolean(func(s *Sample) bool { return s.Process.State == admin.Draining })},
-	{Family: counter("penstock_refused_total", "Clients that were refused. reason is the stage.", "reason"), collect: func(s *Sample, emit emitter) { emitAll(emit, s.Process.EveryRefusal) }},
-	{Family: counter("penstock_left_total", "Clients that have gone before they had an endpoint."), collect: number(func(s *Sample) int64 { return s.Process.Connections.Left })},
-	{Family: counter("penstock_bytes_total", "Bytes of all sessions, running ones included; "+byDirection, "direction", "engine"), collect: collectBytes},
+	{Family: gauge("penstock_draining", "1 while the process drains."), collect: boolean(func(s *Sample) bool { return s.Process.State == admin.Draining })},
+	{Family: counter("penstock_refused_total", "Clients that were refused, by stage.", "reason"), collect: func(s *Sample, emit emitter) { emitAll(emit, s.Process.EveryRefusal) }},
+	{Family: counter("penstock_left_total", "Clients that left before they had an endpoint."), collect: number(func(s *Sample) int64 { return s.Process.Connections.Left })},
+	{Family: counter("penstock_bytes_total", "Bytes of all sessions, by direction and engine.", "direction", "engine"), collect: collectBytes},
 	{Family: gauge("penstock_lane_on", "1 if sessions may leave user space."), collect: boolean(func(s *Sample) bool { return s.lane().State == admin.LaneOn })},
-	{Family: counter("penstock_engine_changes_total", "Changes of a direction of a session: splice (from copying to splicing), copy (back), larger_pipe, mark_raised and mark_lowered (low-water mark of a socket).", "to"), collect: collectEngine},
+	{Family: counter("penstock_engine_changes_total", "Changes of a session's direction: splice, copy, larger_pipe, mark_raised, mark_lowered (low-water mark).", "to"), collect: collectEngine},
 	{Family: gauge("penstock_pipes", "Pipes now: leased (with bytes in flight) or idle.", "state"), collect: collectPipes},
 	{Family: gauge("penstock_pipe_budget_bytes", "Memory that pipes may take now."), collect: number(func(s *Sample) int64 { return s.Process.Pipes.BudgetPages * pageSize })},
 	{Family: gauge("penstock_pipe_budget_used_bytes", "Memory that pipes take."), collect: number(func(s *Sample) int64 { return s.Process.Pipes.UsedPages * pageSize })},
-	{Family: counter("penstock_arena_residues_total", "Times that the bytes of a blocked destination were kept in it, or on the heap because there was no room.", "in"), collect: collectResidues},
+	{Family: counter("penstock_arena_residues_total", "Times that a blocked destination's bytes were kept: in the arena, or on the heap.", "in"), collect: collectResidues},
 	{Family: counter("penstock_health_transitions_total", "Changes of the state of endpoints and circuit breakers."), collect: named("transitions")},
 	{Family: counter("penstock_hellos_missing_total", "Clients that were served without a ClientHello."), collect: named("hellos_missing")},
-	{Family: counter("penstock_session_log_dropped_total", "Lines of the session log that were dropped. reason is ring (the ring of a loop was full), destination (it took no more) or rate (more than per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "ring", "destination", "rate") }},
-	{Family: counter("penstock_spans_dropped_total", "Spans that the collector does not have. reason is queue_full, refused (by the collector), unavailable (it was not reached) or shutdown.", "reason"), collect: func(s *Sample, emit emitter) {
+	{Family: counter("penstock_session_log_dropped_total", "Dropped lines of the session log: ring (a loop's was full), destination (it took no more) or rate (per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "ring", "destination", "rate") }},
+	{Family: counter("penstock_spans_dropped_total", "Spans that the collector does not have, by reason: queue_full, refused, unavailable or shutdown.", "reason"), collect: func(s *Sample, emit emitter) {
 		emitEach(emit, s.traces().Dropped, "queue_full", "refused", "unavailable", "shutdown")
 	}},
 	{Family: gauge("penstock_config_generation", "Number of the configuration in force."), collect: number(func(s *Sample) int64 { return int64(s.Config.Generation) })},
 	{Family: gauge("penstock_config_unconfirmed", "1 while a reload waits to be confirmed."), collect: boolean(func(s *Sample) bool { return s.Config.Unconfirmed })},
-	{Family: gauge("penstock_config_restart_keys", "Keys with a new value that takes effect when the process is started again."), collect: number(func(s *Sample) int64 { return int64(len(s.Process.Restart)) })},
-	{Family: counter("penstock_config_reloads_total", "Attempts to reload by result: success, refused (nothing was changed) or rolled_back (after a success).", "result"), collect: collectReloads},
-	{Family: gauge("penstock_config_last_reload_successful", "1 if the last attempt to load the configuration has succeeded."), collect: boolean(func(s *Sample) bool { return s.Config.LastOK })},
-	{Family: gauge("penstock_config_last_reload_success_timestamp_seconds", "Time of the last load that has succeeded, since the epoch."), collect: one(func(s *Sample) float64 { return seconds(s.Config.LastSuccess) })},
-	{Family: gauge("penstock_config_last_reload_seconds", "Duration of the last change by phase: prepare (beside the old configuration, which harms no client) and swap. 0: there was none.", "phase"), collect: collectPhases},
-	{Family: gauge("penstock_config_file_state", "1 for the state of the file beside the running configuration: same, differs (a reload would change something), invalid (a reload would be refused) or unknown (not compared yet, or there is no file). The process looks every second.", "state"), collect: collectFile},
+	{Family: gauge("penstock_config_restart_keys", "Changed keys that wait for a restart."), collect: number(func(s *Sample) int64 { return int64(len(s.Process.Restart)) })},
+	{Family: counter("penstock_config_reloads_total", "Reloads by result: success, refused or rolled_back (after a success).", "result"), collect: collectReloads},
+	{Family: gauge("penstock_config_last_reload_successful", "1 if the last load has succeeded."), collect: boolean(func(s *Sample) bool { return s.Config.LastOK })},
+	{Family: gauge("penstock_config_last_reload_success_timestamp_seconds", "Time of the last good load, since the epoch."), collect: one(func(s *Sample) float64 { return seconds(s.Config.LastSuccess) })},
+	{Family: gauge("penstock_config_last_reload_seconds", "Duration of the last change by phase: prepare and swap.", "phase"), collect: collectPhases},
+	{Family: gauge("penstock_config_file_state", "1 for the state of the file: same, differs, invalid (a reload would be refused) or unknown.", "state"), collect: collectFile},
 }
 
 func seconds(at time.Time) float64 { return float64(at.UnixMilli()) / 1000 }
@@ -311,12 +311,12 @@ func describedProcess() (list []processFamily) {
 
 // loopFamilies are the families with the label loop.
 var loopFamilies = []objectFamily[Loop]{
-	{counter("penstock_loop_overruns_total", "Turns that used a millisecond of CPU time, with --turn-cpu. Left out without it.", "loop"), func(e *encoder, l *Loop) {
+	{counter("penstock_loop_overruns_total", "Turns that used a millisecond of CPU time, with --turn-cpu.", "loop"), func(e *encoder, l *Loop) {
 		if l.Measured {
 			e.int("", l.Overruns)
 		}
 	}},
-	{histogram("penstock_loop_turn_seconds", "Loop lag: duration of turns, from the return of epoll_wait on. There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.Turns) }},
+	{histogram("penstock_loop_turn_seconds", "Duration of turns (loop lag). There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.Turns) }},
 	{histogram("penstock_loop_timer_late_seconds", "Lateness of timers. There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.Late) }},
 }
 
@@ -398,11 +398,11 @@ type objectFamily[T any] struct {
 }
 
 const (
-	byDirection = "direction is client_to_endpoint or endpoint_to_client, engine is splice (the bytes were not in the memory of the process), copy, or lane (as packets, of sessions that have left user space)."
-	byClose     = "reason is closed, reset, error, idle, half_close, lifetime, first_byte, canceled, operator or other; by is client, endpoint, timeout, penstock, operator or unknown. Reasons that did not occur are left out."
-	connects    = "Time from the choice of an endpoint until there is a connection to it, the look-up of its name and a TLS handshake included; connections that failed are not counted."
-	limited     = "Time of ended sessions that lasted 100 ms or more, by the cause that limited them: verdict is client, client_network, endpoint, endpoint_network, proxy, limit, idle or unknown (docs/seeing.md)."
-	lasted      = "Time from the beginning of a session to its end; sessions that run are not counted."
+	bytesOfSessions = "Bytes of its sessions, by direction and engine."
+	closes          = "Sessions that have ended, by reason and by whom."
+	connects        = "Time to connect to an endpoint, with name look-up and TLS handshake; failures are not counted."
+	limited         = "Time of ended sessions, of 100 ms or more, by what limited it (docs/seeing.md)."
+	lasted          = "Duration of sessions that have ended."
 )
 
 // listenerFamilies are the families with the label listener that are not fields of the listener's status.
@@ -412,47 +412,47 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.bool(e.cached("state", string(state)), l.State == state)
 		}
 	}},
-	{counter("penstock_listener_refused_total", "Clients that were refused. reason is the first cause, upstream if no endpoint took the client.", "listener", "reason"), func(e *encoder, l *Listener) { e.list("reason", l.Refused) }},
+	{counter("penstock_listener_refused_total", "Clients that were refused, by the first cause; upstream: no endpoint took the client.", "listener", "reason"), func(e *encoder, l *Listener) { e.list("reason", l.Refused) }},
 	{counter("penstock_listener_limited_seconds_total", limited, "listener", "verdict"), func(e *encoder, l *Listener) { e.limited(&l.Seconds) }},
-	{counter("penstock_listener_bytes_total", "Bytes of its sessions, running ones included; "+byDirection, "listener", "direction", "engine"), func(e *encoder, l *Listener) { e.bytes(&l.Bytes) }},
-	{counter("penstock_listener_closes_total", "Sessions that have ended; "+byClose, "listener", "reason", "by"), func(e *encoder, l *Listener) { e.closes(&l.Tally) }},
-	{histogram("penstock_listener_connect_seconds", connects+" Those to original destinations (transparent) are not counted.", "listener"), func(e *encoder, l *Listener) { e.histogram(&connectLabels, &l.Tally.Connects) }},
+	{counter("penstock_listener_bytes_total", bytesOfSessions, "listener", "direction", "engine"), func(e *encoder, l *Listener) { e.bytes(&l.Bytes) }},
+	{counter("penstock_listener_closes_total", closes, "listener", "reason", "by"), func(e *encoder, l *Listener) { e.closes(&l.Tally) }},
+	{histogram("penstock_listener_connect_seconds", connects+" Original destinations (transparent) are not counted.", "listener"), func(e *encoder, l *Listener) { e.histogram(&connectLabels, &l.Tally.Connects) }},
 	{histogram("penstock_listener_session_seconds", lasted, "listener"), func(e *encoder, l *Listener) { e.histogram(&sessionLabels, &l.Tally.Sessions) }},
-	{gauge("penstock_listener_accept_queue", "Connections that the kernel has established and that wait for accept. Left out where the kernel does not report it.", "listener", "address"), func(e *encoder, l *Listener) {
+	{gauge("penstock_listener_accept_queue", "Connections that wait in the kernel for accept.", "listener", "address"), func(e *encoder, l *Listener) {
 		l.queues(func(q *admin.Queue) {
 			if q.Known {
 				e.int(label("address", q.Address), q.Length)
 			}
 		})
 	}},
-	{gauge("penstock_listener_accept_queue_limit", "Length of the accept queue from which on it overflows.", "listener", "address"), func(e *encoder, l *Listener) {
+	{gauge("penstock_listener_accept_queue_limit", "Length at which the accept queue overflows.", "listener", "address"), func(e *encoder, l *Listener) {
 		l.queues(func(q *admin.Queue) {
 			if q.Known {
 				e.int(label("address", q.Address), q.Most)
 			}
 		})
 	}},
-	{counter("penstock_listener_accept_queue_overflows_total", "Overflows of the accept queue, after which clients have to try again. Left out where the kernel does not count them.", "listener", "address"), func(e *encoder, l *Listener) {
+	{counter("penstock_listener_accept_queue_overflows_total", "Overflows of the accept queue; clients have to try again.", "listener", "address"), func(e *encoder, l *Listener) {
 		l.queues(func(q *admin.Queue) {
 			if q.DroppedKnown {
 				e.int(label("address", q.Address), q.Dropped)
 			}
 		})
 	}},
-	{gauge("penstock_listener_certificate_not_after_seconds", "End of the validity of a certificate that is shown to clients, as a time since the epoch.", "listener", "path"), func(e *encoder, l *Listener) { e.certificates(l.Certificates) }},
-	{counter("penstock_listener_tls_handshakes_total", "TLS handshakes with clients that were completed. resumed is true for handshakes with a ticket.", "listener", "resumed"), func(e *encoder, l *Listener) { e.handshakes(l.Handshakes) }},
-	{counter("penstock_listener_tls_handshake_failures_total", "TLS handshakes with clients that failed. Causes that did not occur are left out.", "listener", "cause"), func(e *encoder, l *Listener) { e.handshakeFailures(l.Handshakes) }},
-	{counter("penstock_listener_keyed_sessions_total", "Sessions that have begun, by the property of their clients that metrics_by names: by is the property, value one of metrics_by.values, other for another one, unknown if the client has none.", "listener", "by", "value"), func(e *encoder, l *Listener) {
+	{gauge("penstock_listener_certificate_not_after_seconds", "End of a certificate shown to clients, since the epoch.", "listener", "path"), func(e *encoder, l *Listener) { e.certificates(l.Certificates) }},
+	{counter("penstock_listener_tls_handshakes_total", "Completed TLS handshakes with clients; resumed is true with a ticket.", "listener", "resumed"), func(e *encoder, l *Listener) { e.handshakes(l.Handshakes) }},
+	{counter("penstock_listener_tls_handshake_failures_total", "Failed TLS handshakes with clients, by cause.", "listener", "cause"), func(e *encoder, l *Listener) { e.handshakeFailures(l.Handshakes) }},
+	{counter("penstock_listener_keyed_sessions_total", "Sessions by a property of their clients (metrics_by).", "listener", "by", "value"), func(e *encoder, l *Listener) {
 		for i := range l.Keyed {
 			e.int(l.keyLabels(i), l.Keyed[i].Sessions)
 		}
 	}},
-	{counter("penstock_listener_keyed_bytes_total", "Bytes of these sessions, running ones included; "+byDirection, "listener", "by", "value", "direction", "engine"), func(e *encoder, l *Listener) {
+	{counter("penstock_listener_keyed_bytes_total", "Bytes of these sessions, by direction and engine.", "listener", "by", "value", "direction", "engine"), func(e *encoder, l *Listener) {
 		for i := range l.Keyed {
 			e.bytesOf(l.keyLabels(i), &l.Keyed[i].Bytes)
 		}
 	}},
-	{counter("penstock_filter_answers_total", "Clients about whom a filter was asked, by answer: allow, deny, route, next, more (first bytes) or overload (docs/filters.md).", "listener", "filter", "answer"), func(e *encoder, l *Listener) {
+	{counter("penstock_filter_answers_total", "Clients by the filter's answer: allow, deny, route, next, more or overload (docs/filters.md).", "listener", "filter", "answer"), func(e *encoder, l *Listener) {
 		for i := range l.Filters {
 			f := &l.Filters[i]
 			for _, answer := range sorted(f.Answers) {
@@ -460,7 +460,7 @@ var listenerFamilies = []objectFamily[Listener]{
 			}
 		}
 	}},
-	{counter("penstock_filter_failures_total", "Clients about whom a filter has not answered, by reason: trap, timeout, memory, stack, exit, start or answer.", "listener", "filter", "reason"), func(e *encoder, l *Listener) {
+	{counter("penstock_filter_failures_total", "Clients without an answer of the filter, by reason (docs/filters.md).", "listener", "filter", "reason"), func(e *encoder, l *Listener) {
 		for i := range l.Filters {
 			f := &l.Filters[i]
 			for _, reason := range sorted(f.Failures) {
@@ -468,7 +468,7 @@ var listenerFamilies = []objectFamily[Listener]{
 			}
 		}
 	}},
-	{gauge("penstock_filter_waiting", "Clients that wait to be asked about.", "listener", "filter"), func(e *encoder, l *Listener) {
+	{gauge("penstock_filter_waiting", "Clients that wait for a filter.", "listener", "filter"), func(e *encoder, l *Listener) {
 		for i := range l.Filters {
 			e.int(e.cached("filter", l.Filters[i].Name), int64(l.Filters[i].Waiting))
 		}
@@ -478,13 +478,13 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.filterTimes(&l.Filters[i])
 		}
 	}},
-	{counter("penstock_listener_cancels_total", "Endpoints to which these were to be sent: result is sent or failed.", "listener", "result"), func(e *encoder, l *Listener) {
+	{counter("penstock_listener_cancels_total", "Endpoints to which cancel requests were sent, or failed to be sent.", "listener", "result"), func(e *encoder, l *Listener) {
 		if c := l.Cancels; c != nil {
 			e.int(e.cached("result", "sent"), c.Sent)
 			e.int(e.cached("result", "failed"), c.Failed)
 		}
 	}},
-	{counter("penstock_mirror_bytes_total", "Bytes of mirrors. Running mirrors are counted about every second. to is teed (taken by the mirror's endpoint, and never in the memory of the process), copied (likewise, by a copy), undelivered (not taken), or answered (by the endpoint, and thrown away).", "listener", "to"), func(e *encoder, l *Listener) {
+	{counter("penstock_mirror_bytes_total", "Bytes of mirrors: teed or copied (taken by the mirror's endpoint), undelivered, or answered (and thrown away).", "listener", "to"), func(e *encoder, l *Listener) {
 		if m := l.Mirrors; m != nil {
 			e.int(e.cached("to", "teed"), m.Teed)
 			e.int(e.cached("to", "copied"), m.Copied)
@@ -492,7 +492,7 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.int(e.cached("to", "answered"), m.Answered)
 		}
 	}},
-	{counter("penstock_mirror_compared_total", "Answers of mirrors that were compared with the clients' answers. result is equal, different, masked (not compared) or unsettled (equal as far as they came). This metric and the next two are left out where no answers are compared, and are reset with the report (docs/mirror.md).", "listener", "result"), func(e *encoder, l *Listener) {
+	{counter("penstock_mirror_compared_total", "Compared answers: equal, different, masked (not compared) or unsettled (cut short). Reset with the report.", "listener", "result"), func(e *encoder, l *Listener) {
 		l.comparisons(func(k *admin.Comparison) {
 			e.int(e.cached("result", "equal"), k.Equal)
 			e.int(e.cached("result", "different"), k.Different)
@@ -500,33 +500,33 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.int(e.cached("result", "unsettled"), k.Unsettled)
 		})
 	}},
-	{counter("penstock_mirror_timed_total", "Answers that both sides have ended. shadow is slower, faster or alike (within a microsecond): the mirror's endpoint, beside the client's.", "listener", "shadow"), func(e *encoder, l *Listener) {
+	{counter("penstock_mirror_timed_total", "Complete answers; the mirror's was slower, faster or alike (within a microsecond).", "listener", "shadow"), func(e *encoder, l *Listener) {
 		l.comparisons(func(k *admin.Comparison) {
 			e.int(e.cached("shadow", "slower"), k.Lag.Slower)
 			e.int(e.cached("shadow", "faster"), k.Lag.Faster)
 			e.int(e.cached("shadow", "alike"), k.Lag.Alike)
 		})
 	}},
-	{counter("penstock_mirror_compare_stopped_total", "Sessions with answers that were not compared. Reasons (docs/mirror.md) that did not occur are left out.", "listener", "reason"), func(e *encoder, l *Listener) {
+	{counter("penstock_mirror_compare_stopped_total", "Sessions without a full comparison, by reason (docs/mirror.md).", "listener", "reason"), func(e *encoder, l *Listener) {
 		l.comparisons(func(k *admin.Comparison) {
 			for _, reason := range sorted(k.Stopped) {
 				e.int(e.cached("reason", reason), k.Stopped[reason])
 			}
 		})
 	}},
-	{counter("penstock_rewrite_reset_total", "Sessions that were reset because their bytes could not be rewritten. Reasons are encrypted (by TLS or SSH), denied (by the module), and failures of the module: trap, timeout, memory, stack, exit, start, answer, buffer or overload (docs/filters.md).", "listener", "reason"), func(e *encoder, l *Listener) {
+	{counter("penstock_rewrite_reset_total", "Sessions that were reset because their bytes could not be rewritten, by reason (docs/filters.md).", "listener", "reason"), func(e *encoder, l *Listener) {
 		if r := l.Rewrites; r != nil {
 			for _, reason := range sorted(r.Reset) {
 				e.int(e.cached("reason", reason), r.Reset[reason])
 			}
 		}
 	}},
-	{counter("penstock_rewrite_module_calls_total", "Calls of modules, each about a chunk of a session's bytes.", "listener"), func(e *encoder, l *Listener) {
+	{counter("penstock_rewrite_module_calls_total", "Calls of modules, each about a chunk of bytes.", "listener"), func(e *encoder, l *Listener) {
 		if r := l.Rewrites; r != nil && len(r.Modules) > 0 {
 			e.int("", r.Calls)
 		}
 	}},
-	{counter("penstock_rewrite_module_seconds_total", "Time that calls of modules took.", "listener"), func(e *encoder, l *Listener) {
+	{counter("penstock_rewrite_module_seconds_total", "Time of the modules' calls.", "listener"), func(e *encoder, l *Listener) {
 		if r := l.Rewrites; r != nil && len(r.Modules) > 0 {
 			e.name("", "")
 			e.buf = strconv.AppendFloat(e.buf, float64(r.TimeUs)/1e6, 'f', -1, 64)
@@ -584,12 +584,12 @@ var endpointStates = []admin.State{admin.Up, admin.Down, admin.Standby, admin.Ej
 // upstreamFamilies are the families with the label upstream.
 var upstreamFamilies = []objectFamily[Upstream]{
 	{counter("penstock_upstream_refused_total", "Clients that got no endpoint, by reason.", "upstream", "reason"), func(e *encoder, u *Upstream) { e.list("reason", u.Refused) }},
-	{gauge("penstock_upstream_endpoints", "Endpoints by state. An endpoint with an open circuit breaker counts by its other state.", "upstream", "state"), func(e *encoder, u *Upstream) {
+	{gauge("penstock_upstream_endpoints", "Endpoints by state, whatever their circuit breakers.", "upstream", "state"), func(e *encoder, u *Upstream) {
 		for _, state := range endpointStates {
 			e.int(e.cached("state", string(state)), u.States[state])
 		}
 	}},
-	{gauge("penstock_upstream_breaker_state", "1 for the present state of its circuit breaker: closed, open or half-open. Left out: there is none.", "upstream", "state"), func(e *encoder, u *Upstream) {
+	{gauge("penstock_upstream_breaker_state", "1 for the state of its circuit breaker: closed, open or half-open.", "upstream", "state"), func(e *encoder, u *Upstream) {
 		if u.Breaker == "" {
 			return
 		}
@@ -602,16 +602,16 @@ var upstreamFamilies = []objectFamily[Upstream]{
 			e.int("", u.Opened)
 		}
 	}},
-	{gauge("penstock_upstream_breaker_load", "Connections that count for a limit of circuit_breaker: connections, or pending (connections being made). Left out: no such limit.", "upstream", "limit"), func(e *encoder, u *Upstream) {
+	{gauge("penstock_upstream_breaker_load", "Connections that count for a limit of circuit_breaker: connections or pending.", "upstream", "limit"), func(e *encoder, u *Upstream) {
 		u.limits(e, u.Connections, u.Connecting)
 	}},
-	{gauge("penstock_upstream_breaker_limit", "The limit.", "upstream", "limit"), func(e *encoder, u *Upstream) { u.limits(e, u.Most, u.MostConnecting) }},
+	{gauge("penstock_upstream_breaker_limit", "Limit of circuit_breaker: connections or pending.", "upstream", "limit"), func(e *encoder, u *Upstream) { u.limits(e, u.Most, u.MostConnecting) }},
 	{counter("penstock_upstream_limited_seconds_total", limited, "upstream", "verdict"), func(e *encoder, u *Upstream) { e.limited(&u.Seconds) }},
-	{counter("penstock_upstream_bytes_total", "Bytes of sessions with its endpoints, running ones included; "+byDirection, "upstream", "direction", "engine"), func(e *encoder, u *Upstream) { e.bytes(&u.Bytes) }},
-	{counter("penstock_upstream_closes_total", "Sessions that have ended; "+byClose, "upstream", "reason", "by"), func(e *encoder, u *Upstream) { e.closes(&u.Tally) }},
+	{counter("penstock_upstream_bytes_total", bytesOfSessions, "upstream", "direction", "engine"), func(e *encoder, u *Upstream) { e.bytes(&u.Bytes) }},
+	{counter("penstock_upstream_closes_total", closes, "upstream", "reason", "by"), func(e *encoder, u *Upstream) { e.closes(&u.Tally) }},
 	{histogram("penstock_upstream_connect_seconds", connects, "upstream"), func(e *encoder, u *Upstream) { e.histogram(&connectLabels, &u.Tally.Connects) }},
 	{histogram("penstock_upstream_session_seconds", lasted, "upstream"), func(e *encoder, u *Upstream) { e.histogram(&sessionLabels, &u.Tally.Sessions) }},
-	{gauge("penstock_upstream_discovery_confirmed_timestamp_seconds", "Time of the last good answer of discovery (kind is dns or file), since the epoch: its age is time() minus this. Left out: there was none.", "upstream", "kind"), func(e *encoder, u *Upstream) {
+	{gauge("penstock_upstream_discovery_confirmed_timestamp_seconds", "Time of the last good answer of discovery (dns or file), since the epoch.", "upstream", "kind"), func(e *encoder, u *Upstream) {
 		if d := u.Discovery; d != nil {
 			e.timestamp(label("kind", d.Kind), d.Confirmed)
 		}
@@ -626,9 +626,9 @@ var upstreamFamilies = []objectFamily[Upstream]{
 			e.bool(label("kind", d.Kind), d.Stale)
 		}
 	}},
-	{gauge("penstock_upstream_certificate_not_after_seconds", "End of the validity of a certificate that is shown to endpoints, as a time since the epoch.", "upstream", "path"), func(e *encoder, u *Upstream) { e.certificates(u.Certificates) }},
-	{counter("penstock_upstream_tls_handshakes_total", "TLS handshakes with endpoints that were completed. resumed is true for handshakes with a ticket.", "upstream", "resumed"), func(e *encoder, u *Upstream) { e.handshakes(u.Handshakes) }},
-	{counter("penstock_upstream_tls_handshake_failures_total", "TLS handshakes with endpoints that failed. Causes that did not occur are left out.", "upstream", "cause"), func(e *encoder, u *Upstream) { e.handshakeFailures(u.Handshakes) }},
+	{gauge("penstock_upstream_certificate_not_after_seconds", "End of a certificate shown to endpoints, since the epoch.", "upstream", "path"), func(e *encoder, u *Upstream) { e.certificates(u.Certificates) }},
+	{counter("penstock_upstream_tls_handshakes_total", "Completed TLS handshakes with endpoints; resumed is true with a ticket.", "upstream", "resumed"), func(e *encoder, u *Upstream) { e.handshakes(u.Handshakes) }},
+	{counter("penstock_upstream_tls_handshake_failures_total", "Failed TLS handshakes with endpoints, by cause.", "upstream", "cause"), func(e *encoder, u *Upstream) { e.handshakeFailures(u.Handshakes) }},
 }
 
 // limits writes a value for each limit of the circuit breaker.
@@ -644,12 +644,12 @@ func (u *Upstream) limits(e *encoder, connections, pending int64) {
 // endpointFamilies are the families with the labels upstream and endpoint. Only the first endpoints have the three
 // last families, see [Limits].
 var endpointFamilies = []objectFamily[Endpoint]{
-	{gauge("penstock_endpoint_up", "1 if the endpoint gets clients; 0 if it is down, a standby, ejected, draining or in maintenance, or its circuit breaker is not closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
-	{gauge("penstock_endpoint_state", "1 for the present state alone: up, down (its check fails), standby (its check has the answer of a healthy standby), ejected (by outlier_detection), draining or maint (in maintenance).", "upstream", "endpoint", "state"), func(e *encoder, p *Endpoint) { e.int(e.cached("state", string(p.State)), 1) }},
+	{gauge("penstock_endpoint_up", "1 if its state is up and its circuit breaker closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
+	{gauge("penstock_endpoint_state", "1 for the present state: up, down, standby, ejected, draining or maint.", "upstream", "endpoint", "state"), func(e *encoder, p *Endpoint) { e.int(e.cached("state", string(p.State)), 1) }},
 	{counter("penstock_endpoint_limited_seconds_total", limited, "upstream", "endpoint", "verdict"), func(e *encoder, p *Endpoint) { e.limited(&p.Seconds) }},
-	{counter("penstock_endpoint_bytes_total", "Bytes of its sessions, running ones included; "+byDirection, "upstream", "endpoint", "direction", "engine"), func(e *encoder, p *Endpoint) { e.bytes(&p.Bytes) }},
-	{counter("penstock_endpoint_closes_total", "Sessions that have ended; "+byClose, "upstream", "endpoint", "reason", "by"), func(e *encoder, p *Endpoint) { e.closes(&p.Tally) }},
+	{counter("penstock_endpoint_bytes_total", bytesOfSessions, "upstream", "endpoint", "direction", "engine"), func(e *encoder, p *Endpoint) { e.bytes(&p.Bytes) }},
+	{counter("penstock_endpoint_closes_total", closes, "upstream", "endpoint", "reason", "by"), func(e *encoder, p *Endpoint) { e.closes(&p.Tally) }},
 	{histogram("penstock_endpoint_connect_seconds", connects, "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.histogram(&connectLabels, &p.Tally.Connects) }},
-	{histogram("penstock_endpoint_answer_seconds", "Time to the endpoint's first byte in a session: since the client's last byte if it had asked, and since the connect otherwise. Sessions without an answer are not counted.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.answers(p) }},
+	{histogram("penstock_endpoint_answer_seconds", "Time to the endpoint's first byte, since the client's last byte or, if it had not asked, the connect.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.answers(p) }},
 	{histogram("penstock_endpoint_session_seconds", lasted, "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.histogram(&sessionLabels, &p.Tally.Sessions) }},
 }

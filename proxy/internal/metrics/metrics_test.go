@@ -280,14 +280,21 @@ func TestDocumented(t *testing.T) {
 // reference is the generated part of the page.
 func reference() string {
 	var b strings.Builder
-	section := func(title string, list []Family) {
-		fmt.Fprintf(&b, "\n## %s\n\n| name | type | labels | meaning |\n|---|---|---|---|\n", title)
+	section := func(title string, list []Family, shared ...string) {
+		fmt.Fprintf(&b, "\n## %s\n", title)
+		if len(shared) > 0 {
+			fmt.Fprintf(&b, "\nBeside `%s`:\n", strings.Join(shared, "` and `"))
+		}
+		b.WriteString("\n| name | labels | meaning |\n|---|---|---|\n")
 		for _, f := range list {
-			labels := "`" + strings.Join(f.Labels, "`, `") + "`"
-			if len(f.Labels) == 0 {
-				labels = ""
+			var kind []string
+			if f.Kind == Histogram {
+				kind = append(kind, "histogram")
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Kind, labels, f.Help)
+			for _, label := range f.Labels[len(shared):] {
+				kind = append(kind, "`"+label+"`")
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Name, strings.Join(kind, ", "), f.Help)
 		}
 	}
 	all := Families()
@@ -299,17 +306,17 @@ func reference() string {
 		}
 		return list
 	}
-	objects := slices.Concat(of("penstock_loop_"), of("penstock_listener_"), of("penstock_mirror_"), of("penstock_rewrite_"), of("penstock_upstream_"), of("penstock_endpoint_"))
+	objects := slices.Concat(of("penstock_loop_"), of("penstock_listener_"), of("penstock_mirror_"), of("penstock_rewrite_"), of("penstock_filter_"), of("penstock_upstream_"), of("penstock_endpoint_"))
 	section("Process", slices.DeleteFunc(slices.Clone(all), func(f Family) bool {
 		return slices.ContainsFunc(objects, func(o Family) bool { return o.Name == f.Name })
 	}))
-	section("Event loops", of("penstock_loop_"))
-	section("Listeners", of("penstock_listener_"))
-	section("Mirrors", of("penstock_mirror_"))
-	section("Rewriting", of("penstock_rewrite_"))
-	section("Filters", of("penstock_filter_"))
-	section("Upstreams", of("penstock_upstream_"))
-	section("Endpoints", of("penstock_endpoint_"))
+	section("Event loops", of("penstock_loop_"), "loop")
+	section("Listeners", of("penstock_listener_"), "listener")
+	section("Mirrors", of("penstock_mirror_"), "listener")
+	section("Rewriting", of("penstock_rewrite_"), "listener")
+	section("Filters", of("penstock_filter_"), "listener", "filter")
+	section("Upstreams", of("penstock_upstream_"), "upstream")
+	section("Endpoints", of("penstock_endpoint_"), "upstream", "endpoint")
 	return b.String()
 }
 

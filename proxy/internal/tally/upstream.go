@@ -15,18 +15,17 @@ type UpstreamCounts struct {
 	Retries int64 `json:"retries" metric:"retries_total" sum:"retries"`
 	// Clients that had to wait for room.
 	Queued int64 `json:"queued,omitempty" metric:"queued_total" sum:"queued"`
-	// Clients that had to wait because no endpoint could serve them.
+	// Clients that had to wait for a usable endpoint.
 	Held int64 `json:"held,omitempty" metric:"held_total" sum:"held"`
 	// Connections to endpoints in spite of their state, or beyond the retries.
 	LastResort int64 `json:"last_resort,omitempty" metric:"last_resort_total" sum:"last_resort"`
-	// Connections of last_resort that served their clients: the endpoint has sent a byte or, without one, has ended the
-	// session in good order after the client did.
+	// Connections of last resort that served their clients (docs/health.md).
 	LastResortAnswered int64 `json:"last_resort_answered,omitempty" metric:"last_resort_answered_total"`
 	// Clients that went to the fallback.
 	Fallbacks int64 `json:"fallbacks,omitempty" metric:"fallbacks_total" sum:"fallbacks"`
-	// Sessions of clients without the property that balance_on names: they were hashed by their source.
+	// Sessions without the balance_on property, hashed by source.
 	Unkeyed int64 `json:"unkeyed,omitempty" metric:"unkeyed_total"`
-	// Failed connections to its endpoints, and sessions that ended before the endpoint's first byte.
+	// Failed connections, and sessions that ended before the endpoint's first byte.
 	Failures int64 `json:"failures,omitempty" metric:"failures_total" sum:"failures"`
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
-// A howto is the section of docs/live-changes.md that goes through an incident, with addresses of this machine.
+// A howto is the section of docs/reload.md that goes through an incident, with addresses of this machine.
 type howto struct {
 	testing.TB
 	file     string   // its configuration
@@ -23,13 +23,13 @@ type howto struct {
 // readHowto reads the section, and writes its file. Addresses of the page are replaced by others.
 func readHowto(t testing.TB, addresses map[string]string) *howto {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/live-changes.md")
+	text, err := os.ReadFile("../../../docs/reload.md")
 	must(t, err)
 	_, section, _ := strings.Cut(string(text), "\n## A slow endpoint, and a noisy source\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for from, to := range addresses {
 		if !strings.Contains(section, from) {
-			t.Fatalf("docs/live-changes.md does not name %s", from)
+			t.Fatalf("docs/reload.md does not name %s", from)
 		}
 		section = strings.ReplaceAll(section, from, to)
 	}
@@ -60,7 +60,7 @@ func readHowto(t testing.TB, addresses map[string]string) *howto {
 func (h *howto) next(begin string) *exec.Cmd {
 	h.Helper()
 	if len(h.commands) == 0 || !strings.HasPrefix(h.commands[0], begin) {
-		h.Fatalf("docs/live-changes.md has %q where the test has %q", h.commands, begin)
+		h.Fatalf("docs/reload.md has %q where the test has %q", h.commands, begin)
 	}
 	cmd := exec.Command("sh", "-c", "exec "+h.commands[0])
 	cmd.Dir, cmd.Env = h.dir, h.env

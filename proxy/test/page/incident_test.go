@@ -24,7 +24,7 @@ const (
 	noisy    = "127.0.9.9"
 )
 
-// TestIncident goes through docs/live-changes.md as a newcomer does: it finds the slow endpoint, takes it out, ends its
+// TestIncident goes through docs/reload.md as a newcomer does: it finds the slow endpoint, takes it out, ends its
 // sessions without a lost byte, denies a noisy source, and rolls a bad change back, each by the command of the page.
 func TestIncident(t *testing.T) {
 	full.Only(t, browsing)
