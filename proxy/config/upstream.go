@@ -99,7 +99,7 @@ type ZoneAware struct {
 // Retry describes how often a client tries again if its endpoint cannot be reached.
 type Retry struct {
 	Pos        Pos
-	Attempts   int           `key:"attempts" default:"2" range:"0..100" doc:"Retries of a client after a pause, at untried endpoints first. More retries go only to endpoints that are expected to serve, without a pause."`
+	Attempts   int           `key:"attempts" default:"2" range:"0..100" doc:"Retries of a client, at untried endpoints first. More retries go only to endpoints that are expected to serve."`
 	Backoff    time.Duration `key:"backoff" default:"25ms" range:"0..1m" doc:"Pause before a client tries the same endpoint again; it doubles each time. Untried endpoints are tried at once."`
 	MaxBackoff time.Duration `key:"max_backoff" default:"250ms" range:"0..1m" doc:"Longest pause."`
 	Budget     float64       `key:"budget" default:"0.2" range:"0..1" doc:"Unsuccessful retries allowed in 10s, as a part of the clients, at least 30. 0: no retries."`
@@ -217,7 +217,7 @@ type HealthCheck struct {
 	Interval     time.Duration `key:"interval" default:"5s" range:"10ms..24h" doc:"Time between two checks of an endpoint."`
 	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"The same while the endpoint is unhealthy or changing, and the shortest time between checks that clients' failures cause. Default: 1s, or interval if less."`
 	Timeout      time.Duration `key:"timeout" default:"2s" range:"1ms..1h" doc:"Longest duration of a check. Default: 2s, or interval if less."`
-	Jitter       float64       `key:"jitter" default:"0.2" range:"0..1" doc:"Random part of interval."`
+	Jitter       float64       `key:"jitter" default:"0.2" range:"0..1" doc:"Part of interval by which it varies at random."`
 	Rise         int           `key:"rise" default:"2" range:"1..1000" doc:"Good checks in a row that make an endpoint healthy."`
 	Fall         int           `key:"fall" default:"3" range:"1..1000" doc:"Failed checks in a row that make an endpoint unhealthy."`
 	HTTP         HTTPCheck     `key:"http" doc:"Request of an http check, and the expected answer."`
