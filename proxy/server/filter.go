@@ -167,11 +167,11 @@ func (l *listener) rewriteStatus(every bool) *admin.Rewrites {
 	counts := l.state.Rewrites()
 	t := counts.Modules.Totals()
 	r := &admin.Rewrites{
-		Sessions: counts.Sessions.Load(), OffLoop: counts.OffLoop.Load(), Bytes: t.In, BytesOut: t.Out,
+		Sessions: counts.Sessions.Load(), Bytes: t.In, BytesOut: t.Out,
 		Calls: t.Calls, TimeUs: t.Time.Microseconds(), Logged: t.Logged, Unlogged: t.Unlogged,
 		Reset: make(map[string]int64), Passed: make(map[string]int64),
 	}
-	if r.Sessions == 0 && r.OffLoop == 0 && !l.cfg.Rewrites() {
+	if r.Sessions == 0 && !l.cfg.Rewrites() {
 		return nil
 	}
 	every = every && len(l.modules) > 0

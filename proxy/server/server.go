@@ -169,7 +169,7 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	s.host.pipes = s.pipes
-	off := offload.New(&offload.Config{Relay: s.relay, Limit: s.tls, Now: s.now, Log: s.log})
+	off := offload.New(&offload.Config{Limit: s.tls, Now: s.now, Log: s.log})
 	s.listenerManager.offloaded, s.listenerManager.cancel = off.Serve, off.Cancel
 	s.group, err = worker.New(&worker.Config{
 		Loops: s.options.loops(cfg), Memory: memoryOf(&cfg.Limits.Memory), BusyPoll: s.options.BusyPoll, KeepPolicy: s.options.KeepPolicy, TurnCPU: s.options.TurnCPU,

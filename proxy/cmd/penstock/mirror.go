@@ -259,7 +259,7 @@ var conditionForm = regexp.MustCompile(`^\s*([a-z0-9_]+)\s*(>=|<=|>|<)\s*(\S+)\s
 // answerFigures are the figures of a comparison, and mirrorFigures the reasons why mirrors end.
 var (
 	answerFigures = []string{"compared", "equal", "different", "unsettled", "masked", "slower", "faster", "p90", "p99", "stopped"}
-	mirrorFigures = []string{"complete", "behind", "late", "connect", "reset", "pipe", "cut", "error", "no_endpoint", "full", "descriptors", "off_loop"}
+	mirrorFigures = []string{"complete", "behind", "late", "connect", "reset", "pipe", "cut", "error", "no_endpoint", "full", "descriptors"}
 )
 
 // parseCondition reads one condition.

@@ -654,11 +654,7 @@ func (t *statusText) rewrites(r *admin.Rewrites) {
 	if r == nil {
 		return
 	}
-	text := fmt.Sprintf("rewritten: %s in %d sessions, which is not zero-copy", display.Bytes(r.Bytes), r.Sessions)
-	if r.OffLoop > 0 {
-		text += fmt.Sprintf("; %d clients refused, for want of descriptors", r.OffLoop)
-	}
-	t.note("%s", text)
+	t.note("rewritten: %s in %d sessions, which is not zero-copy", display.Bytes(r.Bytes), r.Sessions)
 	for _, m := range r.Modules {
 		t.note("rewritten %s by %s (%s), with %d instances in use", m.Direction, m.File, m.Engine, m.Instances)
 	}

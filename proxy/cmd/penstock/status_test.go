@@ -49,7 +49,7 @@ func aStatus(now time.Time) *admin.Status {
 			Congestion:  &admin.Congestion{Configured: "bbr", Used: "cubic", Error: "refused"},
 			Queues:      []admin.Queue{{Known: true, Length: 3, Most: 128}, {Known: true, Length: 129, Most: 128, Dropped: 7, DroppedKnown: true}, {}},
 			Routes:      []admin.Route{{Match: "sni: [a.test]", To: map[string]float64{"shop": 95, "shop-next": 5}}, {To: map[string]float64{"shop": 100}}},
-			Rewrites:    &admin.Rewrites{Sessions: 3, Bytes: 2_000_000, OffLoop: 1, Calls: 4, TimeUs: 100, BytesOut: 3_000_000, Reset: map[string]int64{"trap": 1}, Passed: map[string]int64{"timeout": 2}, Modules: []admin.RewriteModule{{File: "/m.wasm", Direction: "up", Engine: "compiler", Instances: 3}}},
+			Rewrites:    &admin.Rewrites{Sessions: 3, Bytes: 2_000_000, Calls: 4, TimeUs: 100, BytesOut: 3_000_000, Reset: map[string]int64{"trap": 1}, Passed: map[string]int64{"timeout": 2}, Modules: []admin.RewriteModule{{File: "/m.wasm", Direction: "up", Engine: "compiler", Instances: 3}}},
 			Mirrors:     &admin.Mirrors{To: []string{"shadow"}, Running: 2, Ended: map[string]int64{"complete": 7, "late": 1}, Teed: 3_000_000, Copied: 4_000, Undelivered: 17},
 		}},
 		Upstreams: []admin.Upstream{

@@ -354,7 +354,7 @@ func full() *Sample {
 			Listener: admin.Listener{
 				Name: "web", State: admin.Paused, Connections: admin.Connections{Accepted: 9, Active: 1, Most: 5}, Bytes: bytes,
 				Pauses: map[string]int64{"process per_second": 2}, Queues: queues, Certificates: certificates, Handshakes: handshakes,
-				Rewrites: &admin.Rewrites{Sessions: 3, OffLoop: 1, Bytes: 1000, Calls: 7, TimeUs: 2500000, Reset: map[string]int64{"trap": 1, "timeout": 0}, Passed: map[string]int64{"trap": 0, "timeout": 2}, Modules: []admin.RewriteModule{{File: "a.wasm"}}},
+				Rewrites: &admin.Rewrites{Sessions: 3, Bytes: 1000, Calls: 7, TimeUs: 2500000, Reset: map[string]int64{"trap": 1, "timeout": 0}, Passed: map[string]int64{"trap": 0, "timeout": 2}, Modules: []admin.RewriteModule{{File: "a.wasm"}}},
 				Mirrors: &admin.Mirrors{Running: 2, Ended: map[string]int64{"late": 1, "complete": 0}, Teed: 4, Copied: 3, Undelivered: 2, Answered: 1, Comparisons: []admin.Comparison{
 					{Stopped: map[string]int64{"full": 1}, ComparedAnswers: admin.ComparedAnswers{Equal: 5, Different: 1, Masked: 2, Unsettled: 3, Lag: admin.ShadowLag{Slower: 4, Faster: 2}}},
 					{Stopped: map[string]int64{"full": 2, "budget": 1}, ComparedAnswers: admin.ComparedAnswers{Equal: 1, Lag: admin.ShadowLag{Alike: 1}}},

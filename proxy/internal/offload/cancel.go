@@ -15,7 +15,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
-	"github.com/penstock/penstock/relay"
 )
 
 const (
@@ -39,7 +38,7 @@ func (s *Server) Cancel(h *worker.Offloaded, l *router.Listener, request []byte)
 	send := func() {
 		s.sendCancel(h.Context(), l, h.Client, request, func(err error) {
 			h.Close()
-			h.End(relay.Result{}, err)
+			h.End(err)
 		})
 	}
 	if l.Filters() { // which are waited for, a bounded number at a time

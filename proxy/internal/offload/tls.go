@@ -17,13 +17,11 @@ import (
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
-	"github.com/penstock/penstock/relay"
 )
 
 // A Config is the settings of a [Server].
 type Config struct {
-	Relay *relay.Relay   // makes the sessions that stay on goroutines
-	Limit *tlsterm.Limit // of the sessions with TLS that ends or begins here
+	Limit *tlsterm.Limit // of the sessions whose TLS ends or begins here
 	Now   func() int64   // the clock of the loops
 	Log   *slog.Logger   // at level debug
 }
@@ -34,20 +32,20 @@ type Server struct{ cfg Config }
 // New returns a Server.
 func New(cfg *Config) *Server { return &Server{*cfg} }
 
-// Serve serves a client with TLS that ends or begins in this process: on a goroutine of its own until it is
-// joined, and on its loop from then on; or on two goroutines, for want of descriptors to go back with.
+// Serve serves a client whose TLS ends or begins in this process: on a goroutine of its own until it is
+// joined, and on its loop from then on.
 func (s *Server) Serve(h *worker.Offloaded, offloaded *router.Offloaded) {
 	client, err := h.Conn()
 	if err != nil {
-		h.End(relay.Result{}, err)
+		h.End(err)
 		return
 	}
 	if err := s.cfg.Limit.Enter(); err != nil {
 		reset(client)
-		h.End(relay.Result{}, err)
+		h.End(err)
 		return
 	}
-	res, err := s.serveTLS(h, offloaded, client)
+	err = s.serveTLS(h, offloaded, client)
 	if err == errRejoined {
 		return
 	}
@@ -56,32 +54,26 @@ func (s *Server) Serve(h *worker.Offloaded, offloaded *router.Offloaded) {
 		h.Left()
 		return
 	}
-	h.End(res, err)
+	h.End(err)
 }
 
-// errRejoined is the error of serving a client when its session runs on its loop.
+// errRejoined is the error of serving a client whose session runs on its loop.
 var errRejoined = errors.New("the session runs on its loop")
 
-// errRewriteOffLoop is the error of a client if its bytes cannot be rewritten.
-var errRewriteOffLoop = errors.New("rewrite: no descriptors are left for the session to go back to its loop with, and it is rewritten there alone")
-
-// errGateOffLoop is the error of a client if its second hello, in case the endpoint asks for it, could not be held against the first.
-var errGateOffLoop = errors.New("no descriptors are left for the session to go back to its loop with, and a second TLS ClientHello is looked at there alone")
-
 // serveTLS serves the client, which is closed when it returns, unless the error is errRejoined. It is
-// [sockopt.ErrGone] for a client that has gone while it waited for an endpoint.
-func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (relay.Result, error) {
+// [sockopt.ErrGone] for one that has gone while it waited for an endpoint.
+func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) error {
 	client, protocols, err := s.spoken(h, offloaded, raw)
 	if err == errCancel {
 		done := make(chan error, 1)
 		s.sendCancel(h.Context(), offloaded.Listener, h.Client, offloaded.Startup, func(err error) { done <- err })
 		err = <-done
 		client.Close()
-		return relay.Result{}, err
+		return err
 	}
 	if err != nil {
 		raw.Close()
-		return relay.Result{}, err
+		return err
 	}
 	search := offloaded.NewSearch()
 	defer search.Close()
@@ -90,39 +82,22 @@ func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw 
 	switch {
 	case err != nil:
 		s.refuseTLS(h, raw, client, err)
-		return relay.Result{}, err
+		return err
 	case endpoint == nil:
-		return relay.Result{}, respond(client, answer)
+		return respond(client, answer)
 	}
-	if on := worker.TakeSockets(client, endpoint); on != nil {
-		on.A.Moved, on.Early = len(offloaded.Startup), offloaded.Startup
-		on.Search, on.Ended = search, s.cfg.Limit.Leave
-		if err := h.Rejoin(on); err != nil {
-			return relay.Result{}, err
-		}
-		return relay.Result{}, errRejoined
-	}
-	if search.RewriteOffLoop() {
-		reset(endpoint)
-		reset(raw)
-		return relay.Result{}, errRewriteOffLoop
-	}
-	if client == raw && h.Greeted() {
-		reset(endpoint)
-		reset(raw)
-		return relay.Result{}, errGateOffLoop
-	}
-	limits, err := search.Reached(s.cfg.Now())
+	on, err := worker.TakeSockets(h.Context(), client, endpoint)
 	if err != nil {
 		reset(endpoint)
 		reset(raw)
-		return relay.Result{}, err
+		return err
 	}
-	search.MirrorOffLoop()
-	session := s.cfg.Relay.NewSession(client, endpoint)
-	session.Limit(limits)
-	h.Join(session, limits, endpoint.RemoteAddr().String())
-	return session.Run(h.Context())
+	on.A.Moved, on.Early = len(offloaded.Startup), offloaded.Startup
+	on.Search, on.Ended = search, s.cfg.Limit.Leave
+	if err := h.Rejoin(on); err != nil {
+		return err
+	}
+	return errRejoined
 }
 
 // spoken returns the client's connection after its handshake, and the protocols that may be
@@ -154,7 +129,7 @@ func (s *Server) spoken(h *worker.Offloaded, offloaded *router.Offloaded, raw ne
 	return conn, protocols, err
 }
 
-// firstBytes reads the first bytes of a client, or a whole message, behind TLS that has ended here. The error is [worker.TooLate] if they come
+// firstBytes reads the first bytes of a client whose TLS has ended here, or a whole message. The error is [worker.TooLate] if they come
 // too late, [sockopt.ErrGone] if the client has gone, and the cause of the end of its context.
 func firstBytes(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.Conn, read func() error, message string) error {
 	within := offloaded.Listener.Config().TLS.Timeout()
@@ -178,7 +153,7 @@ func firstBytes(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.
 	return err
 }
 
-// refuseTLS ends the connection of a client that gets no endpoint. A client of PostgreSQL that has sent its startup message learns
+// refuseTLS ends the connection of a client that gets no endpoint. One of PostgreSQL that has said its startup message learns
 // why, within its TLS if that has ended here.
 func (s *Server) refuseTLS(h *worker.Offloaded, raw, client net.Conn, cause error) {
 	if h.Client.Postgres.User == "" || h.Context().Err() != nil || cause == sockopt.ErrGone {
@@ -205,7 +180,7 @@ func reset(c net.Conn) {
 	c.Close()
 }
 
-// reachFor is reach for as long as the client is there: whatever is waited for, a client that was
+// reachFor is reach for as long as the client is there: whatever is waited for, one that was
 // reset gives up its place at once. Nothing is read from it meanwhile.
 func (s *Server) reachFor(ctx context.Context, client net.Conn, search *router.Search, protocols []string) (endpoint net.Conn, answer []byte, err error) {
 	watched, stop := sockopt.Watch(ctx, client, time.Time{})
@@ -236,7 +211,7 @@ func (s *Server) reach(ctx context.Context, search *router.Search, protocols []s
 			})
 			switch {
 			case err == nil && search.Overruled() && ctx.Err() == nil:
-				reset(conn) // with Next the search goes on elsewhere
+				reset(conn) // Next has the search go on elsewhere
 			case err == nil:
 				return conn, nil, nil
 			case ctx.Err() == nil:

@@ -26,8 +26,8 @@ type Filter struct {
 	Wait time.Duration
 }
 
-// A FilterError is why a filter refuses a client. It matches [worker.ErrFiltered] if the filter has
-// denied it, and [worker.ErrFilterFailed] if it has not answered.
+// A FilterError is why a filter has a client refused. It matches [worker.ErrFiltered] if the filter has denied
+// it, and [worker.ErrFilterFailed] if it has not answered.
 type FilterError struct {
 	Filter string
 	Reason string // its own, safe to be logged; empty: it has none
@@ -113,8 +113,7 @@ func (s *Search) askFilter(now int64) (worker.Step, bool) {
 	return worker.Step{Action: worker.Park, Timeout: time.Duration(s.answerBy - now), Unqueued: true}, true
 }
 
-// unasked goes on, as on_error says, with a client if the filter was not asked about it, or not in
-// time.
+// unasked goes on, as on_error says, with a client that the filter was not asked about, or not in time.
 func (s *Search) unasked(cause error) {
 	f := s.asking.Of
 	if s.call, s.asking = nil, nil; f.OnError() != filter.Allow {
@@ -125,8 +124,8 @@ func (s *Search) unasked(cause error) {
 }
 
 // described is the client as its filter sees it. It is not whole where the first bytes are the beginning of a
-// ClientHello that the filter may see more of. It fails if they begin as TLS but have no readable
-// ClientHello, because then it is not known which name the endpoint is going to read.
+// ClientHello that the filter may see more of. It fails if they begin as TLS and have no ClientHello that can be read: of such a
+// client it is not known which name its endpoint is going to read.
 func (s *Search) described(first []byte, ended bool) (of filter.Connection, whole bool, err error) {
 	c := s.client
 	of = s.listener.described(c, s.snapshot, first)
@@ -147,7 +146,7 @@ func (s *Search) described(first []byte, ended bool) (of filter.Connection, whol
 	return of, true, err
 }
 
-// described returns what filters see of a client on its way to an upstream, with its first bytes.
+// described is a client whose route leads to an upstream as filters see it, with its first bytes.
 func (l *Listener) described(c *worker.Client, snap *UpstreamSnapshot, first []byte) filter.Connection {
 	of := filter.Connection{
 		Source: c.Source().AddrPort(), Destination: l.destination(c), Session: c.ID.String(), Listener: l.cfg.Name,
@@ -198,8 +197,7 @@ func (s *Search) nextRoute(wait time.Duration, now int64) {
 	s.goOn(to, now)
 }
 
-// lookOn looks at more of a client's first bytes than its first route needed: routes after a
-// filter's depend on them.
+// lookOn looks at more of a client's first bytes than have decided its first route: routes after a filter's depend on them.
 func (s *Search) lookOn(now int64) (worker.Step, bool) {
 	first, ended := s.client.Looked, s.client.LookedEnded
 	s.client.Looked = nil
@@ -249,7 +247,7 @@ func (s *Search) leaveFilter() {
 	s.filtering = filtering{}
 }
 
-// A Rewrite rewrites the bytes of one side of a route's sessions.
+// A Rewrite has the bytes of one side of a route's sessions rewritten.
 type Rewrite struct {
 	Side   relay.Side // that sends them
 	Module *filter.Rewriter
@@ -258,10 +256,8 @@ type Rewrite struct {
 
 // Rewrites are the counts of a listener's sessions that are rewritten. They are safe for concurrent use.
 type Rewrites struct {
-	Modules filter.StreamCounts
-	// Sessions counts sessions that have begun, and OffLoop clients that were refused, because they would have had to run on
-	// goroutines.
-	Sessions, OffLoop atomic.Int64
+	Modules  filter.StreamCounts
+	Sessions atomic.Int64 // that have begun
 }
 
 // Rewrites returns the counts of the listener's sessions that are rewritten.
@@ -280,14 +276,4 @@ func (s *Search) Rewrite(on *relay.Socket) {
 	s.listener.state.rewrites.Sessions.Add(1)
 	of, _, _ := s.described(nil, false)
 	on.Transform, on.Hold = s.rewrite.Module.NewStream(&of), s.rewrite.Hold
-}
-
-// RewriteOffLoop reports whether the session is to be rewritten. If so it must not begin, for it
-// would run on goroutines.
-func (s *Search) RewriteOffLoop() bool {
-	if s.rewrite == nil {
-		return false
-	}
-	s.listener.state.rewrites.OffLoop.Add(1)
-	return true
 }

@@ -61,13 +61,6 @@ func (s *Search) Mirror(int64) *worker.Mirror {
 	return of
 }
 
-// MirrorOffLoop counts a session that was to have a mirror, and runs on goroutines.
-func (s *Search) MirrorOffLoop() {
-	if m := s.mirror; m != nil && m.Share.Next() == 0 {
-		s.listener.state.mirrors.Skip(worker.MirrorOffLoop)
-	}
-}
-
 // maxMirrorPicks is how many endpoints with open breakers are passed over.
 const maxMirrorPicks = 8
 

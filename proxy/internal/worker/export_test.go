@@ -11,8 +11,11 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// SendSome is sendSome.
-var SendSome = sendSome
+// SendSome is sendSome, and Duplicate duplicate.
+var (
+	SendSome  = sendSome
+	Duplicate = duplicate
+)
 
 // SetControl has connecting fail with the error of f. It is called before Serve.
 func (g *Group) SetControl(f func() error) { g.control = f }

@@ -89,11 +89,11 @@ type Group struct {
 	workers   []*worker
 	gate      connLimit
 	waiting   queue
-	prereads  atomic.Int64     // bytes that count against PrereadMemory
-	paused    atomic.Int64     // workers that cannot accept for want of something
-	live      atomic.Int64     // sockets that are accepted from, or have clients
-	draining  atomic.Bool      // no further sockets are listened on; written under mu
-	handed    blockingSessions // of clients that are not on loops any more
+	prereads  atomic.Int64 // bytes that count against PrereadMemory
+	paused    atomic.Int64 // workers that cannot accept for want of something
+	live      atomic.Int64 // sockets that are accepted from, or have clients
+	draining  atomic.Bool  // no further sockets are listened on; written under mu
+	handed    offloads     // of clients that are not on loops any more
 	stays     stayCounts
 	finished  sync.Once
 	done      chan struct{} // closed when no client is left
@@ -273,7 +273,7 @@ func (g *Group) Summary() Summary { return g.summarize(nil) }
 func (g *Group) summarize(running bytesByBinding) Summary {
 	g.summing.Lock()
 	defer g.summing.Unlock()
-	sum := g.handed.summary(running)
+	sum := g.handed.summary()
 	sum.Arena = g.mem.Stats()
 	for _, w := range g.workers {
 		part := g.ask(w, running)

@@ -26,7 +26,7 @@ type Session struct {
 	// Source is where the client comes from; unknown if it is not connected any more.
 	Source source.Source
 	// EndpointLocal is this machine's address of the connection to an endpoint of TCP, empty if there is none, or it is
-	// not known: sessions on goroutines have none here.
+	// not known: clients on goroutines have none here.
 	EndpointLocal string
 	// Listener is the name of where it came in, Upstream and EndpointName are the names of its
 	// [Binding]; all three may be empty.

@@ -195,40 +195,6 @@ func wasReset(t *testing.T, c net.Conn) {
 	}
 }
 
-// TestEndOnGoroutines: a client that has left its loop is ended by its id as well.
-func TestEndOnGoroutines(t *testing.T) {
-	t.Parallel()
-
-	x := newHand(t, new(tie))
-	r := directed(t, x.director(), func(_ *worker.Config, s *worker.Service) { s.Preread = worker.Preread{Hello: true} })
-	r.serve(t)
-	c := r.dial(t)
-	hello := helloOf(t, "terminated.example")
-	mustWrite(t, c, hello)
-	mustRead(t, c, hello)
-	var ids []worker.ID
-	for s := range r.Sessions(t.Context(), &worker.Query{Joined: true, Brief: true}) {
-		ids = append(ids, s.ID)
-	}
-	if len(ids) != 1 || ids[0].Loop >= 0 {
-		t.Fatalf("%v", ids)
-	}
-	for _, want := range []worker.EndResult{worker.EndedNow, worker.EndedBefore} {
-		err := r.End(t.Context(), ids, 0, func(_ worker.ID, e worker.EndResult) {
-			if e != want {
-				t.Errorf("%v, want %v", e, want)
-			}
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		if want == worker.EndedNow {
-			wasReset(t, c)
-			eventually(t, func() bool { return r.Active() == 0 })
-		}
-	}
-}
-
 // A census counts as many clients as are listed, each under its listener and the upstream
 // of its binding, and the age of the oldest. Clients that are not joined are bound to
 // nothing.

@@ -50,7 +50,6 @@ const (
 	MirrorNoEndpoint  = "no_endpoint" // none of the upstream is usable
 	MirrorFull        = "full"        // every usable one is at its limit
 	MirrorDescriptors = "descriptors" // they are short
-	MirrorOffLoop     = "off_loop"    // the session runs on goroutines
 )
 
 // A mirroring is a mirror of a session of a worker.
@@ -295,11 +294,11 @@ func (w *worker) cutSomeMirrors(match Match, left int, over chan<- struct{}) {
 var mirrorReasons = []string{
 	driver.MirrorComplete.String(), driver.MirrorBehind.String(), driver.MirrorLate.String(), driver.MirrorConnect.String(),
 	driver.MirrorReset.String(), driver.MirrorPipe.String(), driver.MirrorCut.String(), driver.MirrorError.String(),
-	MirrorNoEndpoint, MirrorFull, MirrorDescriptors, MirrorOffLoop,
+	MirrorNoEndpoint, MirrorFull, MirrorDescriptors,
 }
 
 // numMirrorReasons is how many there are.
-const numMirrorReasons = 12
+const numMirrorReasons = 11
 
 // MirrorCounts are the mirrors of a listener's sessions. They are safe for concurrent use.
 type MirrorCounts struct {

@@ -3,11 +3,11 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -16,14 +16,13 @@ import (
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/source"
-	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/driver"
 )
 
 // Offloaded is a client that has left its loop for a goroutine of its own, because TLS ends or
 // begins in this process. It keeps its place under the limits, is listed and counted, until
-// [Offloaded.Rejoin], by which it goes back to its loop, or [Offloaded.End]: its owner calls one of them once.
+// [Offloaded.Rejoin], by which it goes back to its loop to be joined there, or [Offloaded.End]: its owner calls one of them once.
 type Offloaded struct {
 	// Client is the client, which is not used again for another one.
 	Client *Client
@@ -32,14 +31,9 @@ type Offloaded struct {
 	began  time.Time
 	name   string
 	from   source.Source
-	number int64 // of all that ever left their loops; under blockingSessions.mu
+	number int64 // of all that ever left their loops; under offloads.mu
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-
-	// Under blockingSessions.mu.
-	session  *relay.Session // nil until it is joined
-	binding  Binding
-	endpoint string
 }
 
 // offload takes a client off its loop, to a goroutine of its own.
@@ -71,56 +65,29 @@ func (w *worker) takeOff(c *Client) *Offloaded {
 	return h
 }
 
-// Greeted reports whether a ClientHello of the client was read. If its TLS does not end here, its session must not run on goroutines:
-// there is no gate for a second hello.
-func (h *Offloaded) Greeted() bool { return h.Client.hello.size > 0 }
-
 // Context ends when the client is cut; its cause says why. It has ended after End, too.
 func (h *Offloaded) Context() context.Context { return h.ctx }
 
-// Join passes the session that the client is joined by, which is going to be run with the
-// limits, and the name of its endpoint, for lists. It is listed and cut with the others from
-// then on. If the client was cut before, it is cut at once.
-func (h *Offloaded) Join(session *relay.Session, limits *relay.Limits, endpoint string) {
-	c, g := h.Client, h.group()
-	if c.serving.service.Lane != LaneOff {
-		g.stays[stayTLS].Add(1)
-	}
-	g.handed.mu.Lock()
-	h.session, h.binding, h.endpoint = session, bindingOf(limits), endpoint
-	g.handed.mu.Unlock()
-	if r := c.Record; r != nil {
-		r.Joined = g.cfg.Now()
-		g.cfg.Host.Began(c.listening, h.binding, r)
-	}
-	if h.ctx.Err() != nil {
-		session.Cut(context.Cause(h.ctx))
-	}
-}
-
 func (h *Offloaded) group() *Group { return h.Client.worker.group }
 
-// End is the end of the client, whose socket has been closed: of its session, with the result,
-// or before that, with the cause for which it was refused and no result. Its [Binding] is
-// notified, and its place is free.
-func (h *Offloaded) End(r relay.Result, err error) { h.end(r, err, false) }
+// End is the end of the client before it is joined, whose socket has been closed: with the cause for which it was refused, or
+// without one if it got a response. Its place is free.
+func (h *Offloaded) End(err error) { h.end(err, false) }
 
-// Left is End for a client that has gone before it was joined, whose socket has been closed:
-// it was not refused.
-func (h *Offloaded) Left() { h.end(relay.Result{}, nil, true) }
+// Left is End for a client that has gone, whose socket has been closed: it was not refused.
+func (h *Offloaded) Left() { h.end(nil, true) }
 
-func (h *Offloaded) end(r relay.Result, err error, left bool) {
+func (h *Offloaded) end(err error, left bool) {
 	c, g := h.Client, h.group()
 	canceled := h.ctx.Err() != nil
-	binding, joined := g.handed.end(h, r, err, left)
-	if !joined && err != nil {
+	g.handed.end(h, err, left)
+	if err != nil {
 		g.cfg.Host.Refused(c.listening, err)
 	}
 	if rec := c.Record; rec != nil {
 		rec.Resume(g.cfg.Now())
 		rec.Loop = -1
 		switch {
-		case joined:
 		case left:
 			rec.Outcome = record.Left
 		case err != nil && canceled:
@@ -131,8 +98,8 @@ func (h *Offloaded) end(r relay.Result, err error, left bool) {
 			rec.Outcome = record.Responded
 		}
 	}
-	e := ending{socket: c.listening, loop: c.worker.index, binding: binding, result: r, err: err, record: c.Record, unjoined: !joined}
-	e.local = [2]bool{!c.tcp, strings.HasPrefix(h.endpoint, "unix:")}
+	e := ending{socket: c.listening, loop: c.worker.index, err: err, record: c.Record, unjoined: true}
+	e.local = [2]bool{!c.tcp}
 	c.Record = nil
 	g.observe(&e)
 	h.cancel(context.Canceled)
@@ -153,148 +120,72 @@ func (h *Offloaded) Conn() (net.Conn, error) {
 	return c, err
 }
 
-// A blockingSessions is the clients that are on goroutines.
-type blockingSessions struct {
+// Offloads are the clients that are on goroutines.
+type offloads struct {
 	mu       sync.Mutex
 	clients  map[int64]*Offloaded // by number
 	number   int64                // that have ever come
 	refusals Refusals
 	canceled int64
 	left     int64
-	ended    Totals
-	held     bytesByBinding // bytes not reported to meters yet; nil: they are reported at once
 }
 
-func (b *blockingSessions) add(h *Offloaded) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.number++
-	h.number = b.number
-	b.clients[h.number] = h
+func (o *offloads) add(h *Offloaded) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.number++
+	h.number = o.number
+	o.clients[h.number] = h
 }
 
-// end takes one out, and returns its binding, and whether it was joined. left means that it
-// has gone before that; err is why it was refused.
-func (b *blockingSessions) end(h *Offloaded, r relay.Result, err error, left bool) (binding Binding, joined bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.clients, h.number)
-	joined = h.session != nil
+// end takes one out. left means that it has gone; err is why it was refused.
+func (o *offloads) end(h *Offloaded, err error, left bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.clients, h.number)
 	switch {
 	case left:
-		b.left++
-	case joined && r.Reason == relay.ReasonCanceled, !joined && h.ctx.Err() != nil:
-		b.canceled++
-	case !joined:
-		b.refusals[refusedOffLoop(err)]++
+		o.left++
+	case h.ctx.Err() != nil:
+		o.canceled++
+	default:
+		o.refusals[refusedOffLoop(err)]++
 	}
-	b.ended.Add(r)
-	if binding, h.session = h.binding, nil; binding != nil {
-		b.held.ended(binding, &r)
-	}
-	return binding, joined
-}
-
-// all returns the clients that match.
-func (b *blockingSessions) all(match func(*Offloaded) bool) (found []*Offloaded) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, h := range b.clients {
-		if match(h) {
-			found = append(found, h)
-		}
-	}
-	return found
 }
 
 // cut ends all of them.
-func (b *blockingSessions) cut(cause error) {
-	for _, h := range b.all(func(*Offloaded) bool { return true }) {
-		h.cut(cause)
+func (o *offloads) cut(cause error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, h := range o.clients {
+		h.cancel(cause)
 	}
 }
 
-func (h *Offloaded) cut(cause error) {
-	h.cancel(cause)
-	b := &h.group().handed
-	b.mu.Lock()
-	session := h.session
-	b.mu.Unlock()
-	if session != nil {
-		session.Cut(cause)
-	}
+// summary returns their counters so far.
+func (o *offloads) summary() Summary {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return Summary{Active: int64(len(o.clients)), Canceled: o.canceled, Left: o.left, Refusals: o.refusals, Refused: o.refusals.total()}
 }
 
-// flush reports to the meters the bytes held back, and holds nothing back any more.
-func (b *blockingSessions) flush() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.held.report()
-	b.held = nil
-}
-
-// summary returns their counters so far. If running is not nil their bytes are added to it, and bindings do not get the bytes of
-// sessions that end from now on.
-func (b *blockingSessions) summary(running bytesByBinding) Summary {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if running != nil && b.held == nil {
-		b.held = make(bytesByBinding)
-	}
-	sum := Summary{Active: int64(len(b.clients)), Canceled: b.canceled, Left: b.left, Totals: b.ended}
-	sum.Refusals, sum.Refused = b.refusals, b.refusals.total()
-	for _, h := range b.clients {
-		if h.session != nil {
-			r := h.session.Result()
-			sum.Totals.Add(r)
-			if running != nil && h.binding != nil {
-				running.add(h.binding, bytesOf(&r))
-			}
+// list returns the clients that a query selects.
+func (o *offloads) list(q *Query) (clients []Session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, number := range slices.Sorted(maps.Keys(o.clients)) { // as they came
+		if s := o.clients[number].describe(); q.takes(&s) && q.takesSource(&s) && q.takesEndpoint(&s) && q.accepts(&s) {
+			clients = append(clients, s)
 		}
 	}
-	return sum
+	return clients
 }
 
-// sample returns what is known of a joined session's waits.
-func (h *Offloaded) sample() *verdict.Sample {
-	r, legs := h.session.Result(), h.session.Legs()
-	r.Legs = &legs
-	s := verdict.OfResult(&r, !h.Client.tcp, strings.HasPrefix(h.endpoint, "unix:"), -1)
-	return &s
-}
-
-// list returns the sessions that a query selects.
-func (b *blockingSessions) list(q *Query) (sessions []Session) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, number := range slices.Sorted(maps.Keys(b.clients)) { // as they came
-		h := b.clients[number]
-		s := h.describe()
-		if !q.takes(&s) || !q.takesSource(&s) || !q.takesEndpoint(&s) || !q.accepts(&s) {
-			continue
-		}
-		if q.Sample && h.session != nil {
-			s.Sample = h.sample()
-		}
-		sessions = append(sessions, s)
-	}
-	return sessions
-}
-
-// describe returns its session. The caller holds the book's mu.
 func (h *Offloaded) describe() Session {
-	s := Session{
+	return Session{
 		ID: ID{onGoroutines, h.number, h.began.UnixNano()}, Client: h.name, Source: h.from, Listener: h.Client.listening.Name, Loop: -1, Idle: -1,
-		State: Dialing, Age: time.Since(h.began), Began: h.began.UnixNano(), Endpoint: h.endpoint,
+		State: Dialing, Age: time.Since(h.began), Began: h.began.UnixNano(),
 	}
-	if h.session != nil {
-		s.SetResult(h.session.Result())
-		if idle, known := h.session.Idle(); known {
-			s.Idle = idle
-		}
-	}
-	s.setBinding(h.binding)
-	return s
 }
 
 // A Rejoin is what a client that was handed over brings back to its loop.
@@ -404,10 +295,10 @@ func (r *Rejoin) reset() {
 }
 
 // back takes out a client that has gone back to its loop.
-func (b *blockingSessions) back(h *Offloaded) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.clients, h.number)
+func (o *offloads) back(h *Offloaded) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.clients, h.number)
 }
 
 // A layer is a connection of a protocol such as TLS that a session on a loop can have.
@@ -419,24 +310,32 @@ type layer interface {
 
 // TakeSockets takes a client's connection and its endpoint's out of the runtime's hands, for [Offloaded.Rejoin]:
 // each a *net.TCPConn or *net.UnixConn, or one within [relay.Prefixed], or beneath a layer such as tlsterm.Conn,
-// nothing of which is read or written meanwhile. It returns nil if that cannot be done, for want of a descriptor as a rule; then both are
-// as they were.
-func TakeSockets(client, endpoint net.Conn) *Rejoin {
-	a, b := plainOf(client), plainOf(endpoint)
-	if a == nil || b == nil {
-		return nil
+// nothing of which is read or written meanwhile. If descriptors are short it waits for one, as accepting does, until ctx ends. With an
+// error, the cause of that, the caller closes both.
+func TakeSockets(ctx context.Context, client, endpoint net.Conn) (*Rejoin, error) {
+	a, err := takeSocket(ctx, client)
+	if err != nil {
+		return nil, err
 	}
-	fdA, fdB := duplicate(a), duplicate(b)
-	if fdA < 0 || fdB < 0 {
-		for _, fd := range []int{fdA, fdB} {
-			if fd >= 0 {
-				closeSocket(fd)
-			}
-		}
-		return nil
+	b, err := takeSocket(ctx, endpoint)
+	if err != nil {
+		closeSocket(a.FD)
+		return nil, err
 	}
-	_, _ = a.Close(), b.Close() // which end their part in the runtime's poller
-	return &Rejoin{A: socketOf(client, fdA), B: socketOf(endpoint, fdB)}
+	return &Rejoin{A: a, B: b}, nil
+}
+
+func takeSocket(ctx context.Context, c net.Conn) (relay.Socket, error) {
+	plain := plainOf(c)
+	if plain == nil {
+		return relay.Socket{}, fmt.Errorf("a connection of %T cannot go to a loop", c)
+	}
+	fd, err := duplicate(ctx, plain, sys.Dup)
+	if err != nil {
+		return relay.Socket{}, err
+	}
+	_ = plain.Close() // which ends its part in the runtime's poller
+	return socketOf(c, fd), nil
 }
 
 // A plain is a connection of package net.
@@ -463,19 +362,28 @@ func plainOf(c net.Conn) plain {
 	}
 }
 
-// duplicate returns a descriptor of the caller's own, non-blocking as package net's are; negative: there is none.
-func duplicate(c syscall.Conn) (fd int) {
-	fd = -1
+// shortOf is how long it takes until a descriptor is asked for again.
+const shortOf = 10 * time.Millisecond
+
+// duplicate returns a descriptor of the caller's own, by dup, and non-blocking as package net's are.
+func duplicate(ctx context.Context, c syscall.Conn, dup func(fd int) (int, error)) (fd int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return fd
+		return -1, err
 	}
-	_ = raw.Control(func(own uintptr) {
-		if d, err := sys.Dup(int(own)); err == nil {
-			fd = d
+	for {
+		if err := raw.Control(func(own uintptr) { fd, err = dup(int(own)) }); err != nil {
+			return -1, err
 		}
-	})
-	return fd
+		if err != syscall.EMFILE && err != syscall.ENFILE {
+			return fd, err
+		}
+		select {
+		case <-time.After(shortOf):
+		case <-ctx.Done():
+			return -1, context.Cause(ctx)
+		}
+	}
 }
 
 // socketOf describes a descriptor of a connection, whose other bytes it takes.

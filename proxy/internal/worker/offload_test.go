@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,23 +19,22 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A hand takes clients over, and joins them to an echo: by a session on goroutines, or by one on their loops, to which they go back.
+// A hand takes clients over, and joins them to an echo on their loops, to which they go back.
 type hand struct {
 	t                    *testing.T
-	relay                *relay.Relay
 	to                   string
 	limits               *relay.Limits
 	refuse               error
-	back                 bool                          // they go back to their loops
+	early                bool                          // they are refused before they would go back
 	wait                 bool                          // for being cut, before anything is joined
 	hold                 atomic.Pointer[chan struct{}] // they go back when it is closed; nil: at once
-	taken, ended, failed atomic.Int64                  // ended and failed are of those that go back
-	lost                 atomic.Int64                  // clients that do not know their addresses any more
+	taken, ended, failed atomic.Int64
+	lost                 atomic.Int64 // clients that do not know their addresses any more
 }
 
 func newHand(t *testing.T, b *tie) *hand {
 	t.Helper()
-	return &hand{t: t, relay: relayOf(t, relay.EngineCopy), to: echo(t), limits: &relay.Limits{Of: b}}
+	return &hand{t: t, to: echo(t), limits: &relay.Limits{Of: b}}
 }
 
 func (x *hand) director() *director {
@@ -46,7 +46,7 @@ func (x *hand) director() *director {
 func (x *hand) take(h *worker.Offloaded) {
 	x.taken.Add(1)
 	if err := x.join(h); err != nil {
-		h.End(relay.Result{}, err)
+		h.End(err)
 	}
 }
 
@@ -62,7 +62,7 @@ func (x *hand) join(h *worker.Offloaded) error {
 	case x.wait:
 		<-h.Context().Done()
 		err = context.Cause(h.Context())
-	case !x.back:
+	case x.early:
 		err = x.refuse
 	}
 	if err != nil {
@@ -77,15 +77,11 @@ func (x *hand) join(h *worker.Offloaded) error {
 	if hold := x.hold.Load(); hold != nil {
 		<-*hold
 	}
-	if !x.back {
-		s := x.relay.NewSession(client, endpoint)
-		h.Join(s, x.limits, x.to)
-		return s.Start(h.End)
-	}
-	r := worker.TakeSockets(client, endpoint)
-	if r == nil {
-		x.t.Error("the sockets cannot be taken")
-		return errNotAdmitted
+	r, err := worker.TakeSockets(h.Context(), client, endpoint)
+	if err != nil {
+		client.Close()
+		endpoint.Close()
+		return err
 	}
 	r.Search = &actor{director: &director{reached: func() (*relay.Limits, error) { return x.limits, x.refuse }}}
 	r.Ended = func() { x.ended.Add(1) }
@@ -96,125 +92,114 @@ func (x *hand) join(h *worker.Offloaded) error {
 	return nil
 }
 
-// eachWay tests clients that stay on goroutines, and clients that go back to their loops.
-func eachWay(t *testing.T, test func(t *testing.T, x *hand, b *tie)) {
-	for name, back := range map[string]bool{"on goroutines": false, "back on its loop": true} {
-		t.Run(name, func(t *testing.T) {
-			b := &tie{upstream: "u", endpoint: "e"}
-			x := newHand(t, b)
-			x.back = back
-			test(t, x, b)
-		})
-	}
-}
-
 // A client that is handed over is served, counted, listed, and has its place until its end.
 // Its binding is notified of the end.
 func TestHandover(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(t *testing.T, x *hand, b *tie) {
-		a := new(counted)
-		a.source = func(c *worker.Client) error { c.AdmissionToken = tokenOf(c.Source()); return nil }
-		r := directed(t, x.director(), func(c *worker.Config, s *worker.Service) {
-			c.MaxConnections, s.Admitter, s.Preread = 2, a, worker.Preread{Hello: true}
-		})
-		r.serve(t)
-		hello := helloOf(t, "terminated.example")
-		first, second := r.dial(t), r.dial(t)
-		for _, c := range []net.Conn{first, second} {
-			mustWrite(t, c, hello) // which has not been consumed
-			mustRead(t, c, hello)
-		}
-		third := r.dial(t) // only now: of three at once any two may have the places
-		mustWrite(t, third, hello)
-		if n := x.taken.Load(); n != 2 || r.Active() != 2 {
-			t.Errorf("%d were taken over, %d are active, under a limit of 2", n, r.Active())
-		}
-		var names []string
-		for s := range r.Sessions(context.Background(), new(worker.Query)) {
-			if s.State != worker.Joined || (s.Loop >= 0) != x.back || s.Upstream != "u" || s.EndpointName != "e" || s.Endpoint != x.to || s.Listener != "first" {
-				t.Errorf("listed is %+v", s)
-			}
-			names = append(names, s.Client)
-		}
-		if len(names) != 2 || names[0] != first.LocalAddr().String() && names[1] != first.LocalAddr().String() {
-			t.Errorf("listed are %v", names)
-		}
-		if got := r.ClientCounts(context.Background())[worker.CountKey{Listener: "first", Upstream: "u"}]; got.Clients != 2 || got.Oldest <= 0 {
-			t.Errorf("counted are %+v", got)
-		}
-		moved := func() int64 { // the reader of the bytes may be faster than their counter
-			flow := r.Summary().Totals.ClientToEndpoint
-			return flow.Spliced + flow.Copied
-		}
-		eventually(t, func() bool { return r.Summary().Active == 2 && moved() == 2*int64(len(hello)) })
-		first.Close()
-		mustRead(t, third, hello)
-		second.Close()
-		third.Close()
-		eventually(t, func() bool { return r.Active() == 0 && a.left.Load() == 3 })
-		if sum := r.Summary(); sum.Accepted != 3 || sum.Active != 0 || sum.Refused != 0 || b.ended() != 3 || x.back && x.ended.Load() != 3 || moved() != 3*int64(len(hello)) {
-			t.Errorf("the summary is %+v, %d and %d have ended", sum, b.ended(), x.ended.Load())
-		}
-		if n := x.lost.Load(); n > 0 {
-			t.Errorf("%d of them did not know their addresses when they were connections of package net", n)
-		}
-		if slices.Contains(a.tickets, 0) {
-			t.Error("a ticket is lost")
-		}
+	b := &tie{upstream: "u", endpoint: "e"}
+	x := newHand(t, b)
+	a := new(counted)
+	a.source = func(c *worker.Client) error { c.AdmissionToken = tokenOf(c.Source()); return nil }
+	r := directed(t, x.director(), func(c *worker.Config, s *worker.Service) {
+		c.MaxConnections, s.Admitter, s.Preread = 2, a, worker.Preread{Hello: true}
 	})
+	r.serve(t)
+	hello := helloOf(t, "terminated.example")
+	first, second := r.dial(t), r.dial(t)
+	for _, c := range []net.Conn{first, second} {
+		mustWrite(t, c, hello) // which has not been consumed
+		mustRead(t, c, hello)
+	}
+	third := r.dial(t) // only now: of three at once any two may have the places
+	mustWrite(t, third, hello)
+	if n := x.taken.Load(); n != 2 || r.Active() != 2 {
+		t.Errorf("%d were taken over, %d are active, under a limit of 2", n, r.Active())
+	}
+	var names []string
+	for s := range r.Sessions(context.Background(), new(worker.Query)) {
+		if s.State != worker.Joined || s.Loop < 0 || s.Upstream != "u" || s.EndpointName != "e" || s.Endpoint != x.to || s.Listener != "first" {
+			t.Errorf("listed is %+v", s)
+		}
+		names = append(names, s.Client)
+	}
+	if len(names) != 2 || names[0] != first.LocalAddr().String() && names[1] != first.LocalAddr().String() {
+		t.Errorf("listed are %v", names)
+	}
+	if got := r.ClientCounts(context.Background())[worker.CountKey{Listener: "first", Upstream: "u"}]; got.Clients != 2 || got.Oldest <= 0 {
+		t.Errorf("counted are %+v", got)
+	}
+	moved := func() int64 { // the reader of the bytes may be faster than their counter
+		flow := r.Summary().Totals.ClientToEndpoint
+		return flow.Spliced + flow.Copied
+	}
+	eventually(t, func() bool { return r.Summary().Active == 2 && moved() == 2*int64(len(hello)) })
+	first.Close()
+	mustRead(t, third, hello)
+	second.Close()
+	third.Close()
+	eventually(t, func() bool { return r.Active() == 0 && a.left.Load() == 3 })
+	if sum := r.Summary(); sum.Accepted != 3 || sum.Active != 0 || sum.Refused != 0 || b.ended() != 3 || x.ended.Load() != 3 || moved() != 3*int64(len(hello)) {
+		t.Errorf("the summary is %+v, %d and %d have ended", sum, b.ended(), x.ended.Load())
+	}
+	if n := x.lost.Load(); n > 0 {
+		t.Errorf("%d of them did not know their addresses when they were connections of package net", n)
+	}
+	if slices.Contains(a.tickets, 0) {
+		t.Error("a ticket is lost")
+	}
 }
 
 // A client that is refused after that is reset, counted, and reported.
 func TestHandoverRefused(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(t *testing.T, x *hand, b *tie) {
-		x.refuse = errNotAdmitted
-		r := directed(t, x.director(), nil)
-		r.serve(t)
-		if c, err := net.Dial(r.addr.Network(), r.addr.String()); err == nil { // otherwise the reset has come before
-			defer c.Close()
-			_, _ = c.Read(make([]byte, 1))
-		}
-		eventually(t, func() bool { return r.Active() == 0 && len(r.causes()) == 1 })
-		if sum := r.Summary(); sum.Refused != 1 || sum.Refusals[worker.RefusedOffLoop] != 1 || r.causes()[0] != errNotAdmitted || x.ended.Load() != 0 || b.ended() != 0 {
-			t.Errorf("the summary is %+v, for %v", sum, r.causes())
-		}
-	})
+	for name, early := range map[string]bool{"before": true, "on its loop": false} {
+		t.Run(name, func(t *testing.T) {
+			b := new(tie)
+			x := newHand(t, b)
+			x.early = early
+			x.refuse = errNotAdmitted
+			r := directed(t, x.director(), nil)
+			r.serve(t)
+			if c, err := net.Dial(r.addr.Network(), r.addr.String()); err == nil { // otherwise the reset has come before
+				defer c.Close()
+				_, _ = c.Read(make([]byte, 1))
+			}
+			eventually(t, func() bool { return r.Active() == 0 && len(r.causes()) == 1 })
+			if sum := r.Summary(); sum.Refused != 1 || sum.Refusals[worker.RefusedOffLoop] != 1 || r.causes()[0] != errNotAdmitted || x.ended.Load() != 0 || b.ended() != 0 {
+				t.Errorf("the summary is %+v, for %v", sum, r.causes())
+			}
+		})
+	}
 }
 
 // They are cut with the others, by their binding and at the end; one that is about to go back at the end is not served.
 func TestHandoverIsCut(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(t *testing.T, x *hand, b *tie) {
-		r := directed(t, x.director(), nil)
-		served := make(chan error, 1)
-		go func() { served <- r.Serve() }()
-		c, other := r.dial(t), r.dial(t)
-		talk(t, c)
-		talk(t, other)
-		if n := r.CutMatching(func(_ *worker.Listening, binding worker.Binding) bool { return binding == b }, errors.New("gone")); n != 2 {
-			t.Errorf("%d were cut", n)
-		}
-		eventually(t, func() bool { return r.Active() == 0 })
-		talk(t, r.dial(t))
-		hold := make(chan struct{})
-		x.hold.Store(&hold)
-		r.dial(t)
-		eventually(t, func() bool { return x.taken.Load() == 4 })
-		r.Cut(errors.New("the end"))
-		close(hold)
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-		ends := 4
-		if x.back {
-			ends = 3
-		}
-		if sum := r.Summary(); sum.Canceled != 4 || sum.Refused != 0 || sum.Active != 0 || b.ended() != ends || x.back && (x.ended.Load() != 3 || x.failed.Load() != 1) {
-			t.Errorf("the summary is %+v, %d, %d and %d have ended", sum, b.ended(), x.ended.Load(), x.failed.Load())
-		}
-	})
+	b := &tie{upstream: "u", endpoint: "e"}
+	x := newHand(t, b)
+	r := directed(t, x.director(), nil)
+	served := make(chan error, 1)
+	go func() { served <- r.Serve() }()
+	c, other := r.dial(t), r.dial(t)
+	talk(t, c)
+	talk(t, other)
+	if n := r.CutMatching(func(_ *worker.Listening, binding worker.Binding) bool { return binding == b }, errors.New("gone")); n != 2 {
+		t.Errorf("%d were cut", n)
+	}
+	eventually(t, func() bool { return r.Active() == 0 })
+	talk(t, r.dial(t))
+	hold := make(chan struct{})
+	x.hold.Store(&hold)
+	r.dial(t)
+	eventually(t, func() bool { return x.taken.Load() == 4 })
+	r.Cut(errors.New("the end"))
+	close(hold)
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if sum := r.Summary(); sum.Canceled != 4 || sum.Refused != 0 || sum.Active != 0 || b.ended() != 3 || x.ended.Load() != 3 || x.failed.Load() != 1 {
+		t.Errorf("the summary is %+v, %d, %d and %d have ended", sum, b.ended(), x.ended.Load(), x.failed.Load())
+	}
 }
 
 // Those that are not joined yet are cut, too.
@@ -240,31 +225,58 @@ func TestHandoverIsCutBefore(t *testing.T) {
 // Clients that are handed over in a storm all end, whichever side ends first.
 func TestHandoverStorm(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(t *testing.T, x *hand, _ *tie) {
-		r := directed(t, x.director(), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 8 })
-		r.serve(t)
-		var work sync.WaitGroup
-		for i := range 8 {
-			work.Go(func() {
-				for n := range 20 {
-					if (n+i)%4 != 0 {
-						if err := r.hello(); err != nil {
-							t.Error(err)
-						}
-						continue
+	x := newHand(t, new(tie))
+	r := directed(t, x.director(), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 8 })
+	r.serve(t)
+	var work sync.WaitGroup
+	for i := range 8 {
+		work.Go(func() {
+			for n := range 20 {
+				if (n+i)%4 != 0 {
+					if err := r.hello(); err != nil {
+						t.Error(err)
 					}
-					if c, err := net.Dial("tcp", r.addr.String()); err == nil {
-						reset(c)
-					}
+					continue
 				}
-			})
+				if c, err := net.Dial("tcp", r.addr.String()); err == nil {
+					reset(c)
+				}
+			}
+		})
+	}
+	work.Wait()
+	eventually(t, func() bool { return r.Active() == 0 })
+	if sum := r.Summary(); sum.Active != 0 {
+		t.Errorf("the summary is %+v", sum)
+	}
+}
+
+// TestTakenWhenThereIsADescriptor: a client goes back to its loop once a descriptor is to be had, however long none is, unless it is cut.
+func TestTakenWhenThereIsADescriptor(t *testing.T) {
+	t.Parallel()
+
+	c, err := net.Dial("tcp", echo(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for name, want := range map[string]error{"short": nil, "cut": errNotAdmitted} {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		asked := 0
+		fd, err := worker.Duplicate(ctx, c.(*net.TCPConn), func(int) (int, error) {
+			if asked++; asked < 3 {
+				return -1, syscall.EMFILE
+			}
+			if want != nil {
+				cancel(want)
+				return -1, syscall.ENFILE
+			}
+			return 7, nil
+		})
+		if cancel(nil); err != want || want == nil && fd != 7 {
+			t.Errorf("%s: %d, %v after %d attempts", name, fd, err, asked)
 		}
-		work.Wait()
-		eventually(t, func() bool { return r.Active() == 0 })
-		if sum := r.Summary(); sum.Active != 0 {
-			t.Errorf("the summary is %+v", sum)
-		}
-	})
+	}
 }
 
 // A storm is a rig of which everything changes all the time.

@@ -71,15 +71,11 @@ func (w *worker) scanSomeClients() {
 // sessions without one. The loops call it, several at a time.
 type Match func(l *Listening, b Binding) bool
 
-// CutMatching ends the sessions that match, on loops and goroutines; their results have the cause. Clients that are not joined yet are
+// CutMatching ends the sessions that match; their results have the cause. Clients that are not joined yet are
 // left alone: [Search.Reached] may still refuse them. It returns how many sessions were cut, when all that were there have been looked
 // at, a few in each turn of a loop. Any goroutine but the loops' may call it.
 func (g *Group) CutMatching(match Match, cause error) int {
 	cut := 0
-	for _, h := range g.handed.all(func(h *Offloaded) bool { return h.session != nil && match(h.Client.listening, h.binding) }) {
-		h.cut(cause)
-		cut++
-	}
 	g.cutMirrorsMatching(match)
 	counts := make([]int, len(g.workers)) // each its worker's, until that has been scanned
 	all := g.scanClients(func(w *worker, n *conn) {
@@ -134,7 +130,7 @@ const (
 	Busy
 )
 
-// End ends sessions of one loop, or of goroutines, by their IDs, and calls yield with the result
+// End ends sessions of one loop by their IDs, and calls yield with the result
 // of each in their order. The cause is [record.ErrOperator]. A side is reset unless the other one
 // has ended in good order: only the peers know whether they had more to say. With a time of quiet only
 // those are ended that are quiet ([relay.Driven.Quiet]) and have moved no byte for so long; others go on.
@@ -146,11 +142,7 @@ func (g *Group) End(ctx context.Context, ids []ID, quiet time.Duration, yield fu
 	if len(ids) == 0 || !g.started.Load() {
 		return ctx.Err()
 	}
-	if ids[0].Loop < 0 {
-		g.handed.endSome(ids, quiet, yield)
-		return ctx.Err()
-	}
-	if ids[0].Loop >= len(g.workers) {
+	if ids[0].Loop < 0 || ids[0].Loop >= len(g.workers) { // those on goroutines are not joined yet
 		for _, id := range ids {
 			yield(id, EndedBefore)
 		}
@@ -202,36 +194,6 @@ func (p *places) at(place int64) *conn {
 		return nil
 	}
 	return &p.slabs[slab][place%int64(slabSize)]
-}
-
-// endSome is [Group.End] of clients on goroutines.
-func (b *blockingSessions) endSome(ids []ID, quiet time.Duration, yield func(ID, EndResult)) {
-	for _, id := range ids {
-		b.mu.Lock()
-		h := b.clients[id.Place]
-		b.mu.Unlock()
-		if h == nil || h.began.UnixNano() != id.Began {
-			yield(id, EndedBefore)
-			continue
-		}
-		yield(id, h.endNow(quiet))
-	}
-}
-
-// endNow tries to end the session of a client on goroutines.
-func (h *Offloaded) endNow(quiet time.Duration) EndResult {
-	b := &h.group().handed
-	b.mu.Lock()
-	session := h.session
-	b.mu.Unlock()
-	switch {
-	case session == nil:
-		return EndedBefore
-	case quiet > 0 && !session.Quiet(quiet):
-		return Busy
-	}
-	h.cut(record.ErrOperator)
-	return EndedNow
 }
 
 // Loops returns how many loops there are.
@@ -287,9 +249,7 @@ func (g *Group) Watch() (spent time.Duration) {
 	for _, t := range all {
 		spent += t.spent
 	}
-	began := time.Now()
-	g.handed.watch(g.cfg.Now())
-	return spent + time.Since(began)
+	return spent
 }
 
 // turnOf returns the state of a joined session.
@@ -298,15 +258,4 @@ func (w *worker) turnOf(n *conn) relay.Turn {
 		return c.turn()
 	}
 	return n.session.Look()
-}
-
-// watch reports the state of joined sessions.
-func (b *blockingSessions) watch(now int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, h := range b.clients {
-		if h.binding != nil && h.session != nil {
-			h.binding.Watch(h.session.Look(), now)
-		}
-	}
 }

@@ -327,7 +327,7 @@ func TestMeteredUnderLoad(t *testing.T) {
 	}
 }
 
-// A client on goroutines is metered like the others.
+// A client that was on a goroutine for a while is metered like the others.
 func TestMeteredHanded(t *testing.T) {
 	t.Parallel()
 

@@ -243,7 +243,6 @@ func (g *Group) Metered(read func(sum Summary, running map[Binding]*Bytes)) {
 	running := make(bytesByBinding)
 	sum := g.summarize(running)
 	read(sum, running)
-	g.handed.flush()
 	for _, w := range g.workers {
 		g.flushMeters(w)
 	}
