@@ -3,6 +3,7 @@ package offload
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -57,6 +58,12 @@ func (s *Server) Serve(h *worker.Offloaded, offloaded *router.Offloaded) {
 	h.End(err)
 }
 
+// descriptorWait is how long a client that has an endpoint waits for a descriptor, with which it goes back to its loop.
+const descriptorWait = 10 * time.Second
+
+// errNoDescriptor is the error of a client that has waited for so long: a syscall.EMFILE.
+var errNoDescriptor = fmt.Errorf("no descriptor within %v to bring the client's session to a loop: raise the limit of open files (ulimit -n): %w", descriptorWait, syscall.EMFILE)
+
 // errRejoined is the error of serving a client whose session runs on its loop.
 var errRejoined = errors.New("the session runs on its loop")
 
@@ -86,7 +93,9 @@ func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw 
 	case endpoint == nil:
 		return respond(client, answer)
 	}
-	on, err := worker.TakeSockets(h.Context(), client, endpoint)
+	ctx, cancel := context.WithTimeoutCause(h.Context(), descriptorWait, errNoDescriptor)
+	on, err := worker.TakeSockets(ctx, client, endpoint)
+	cancel()
 	if err != nil {
 		reset(endpoint)
 		reset(raw)

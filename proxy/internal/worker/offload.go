@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/driver"
 )
@@ -310,32 +311,26 @@ type layer interface {
 
 // TakeSockets takes a client's connection and its endpoint's out of the runtime's hands, for [Offloaded.Rejoin]:
 // each a *net.TCPConn or *net.UnixConn, or one within [relay.Prefixed], or beneath a layer such as tlsterm.Conn,
-// nothing of which is read or written meanwhile. If descriptors are short it waits for one, as accepting does, until ctx ends. With an
-// error, the cause of that, the caller closes both.
+// nothing of which is read or written meanwhile. That takes one more descriptor for a moment. If there is none it waits, as accepting
+// does, until ctx ends or the client has gone, which is [sockopt.ErrGone]. With an error the caller closes both.
 func TakeSockets(ctx context.Context, client, endpoint net.Conn) (*Rejoin, error) {
-	a, err := takeSocket(ctx, client)
-	if err != nil {
-		return nil, err
+	a, b := plainOf(client), plainOf(endpoint)
+	if a == nil || b == nil {
+		return nil, fmt.Errorf("a connection of %T and one of %T cannot go to a loop", client, endpoint)
 	}
-	b, err := takeSocket(ctx, endpoint)
-	if err != nil {
-		closeSocket(a.FD)
-		return nil, err
+	// The endpoint's first: the client's is watched while it is waited for a descriptor.
+	var fds [2]int
+	for i, c := range []plain{b, a} {
+		var err error
+		if fds[i], err = duplicate(ctx, c, a, sys.Dup); err != nil {
+			if i > 0 {
+				closeSocket(fds[0])
+			}
+			return nil, err
+		}
+		_ = c.Close() // which ends its part in the runtime's poller
 	}
-	return &Rejoin{A: a, B: b}, nil
-}
-
-func takeSocket(ctx context.Context, c net.Conn) (relay.Socket, error) {
-	plain := plainOf(c)
-	if plain == nil {
-		return relay.Socket{}, fmt.Errorf("a connection of %T cannot go to a loop", c)
-	}
-	fd, err := duplicate(ctx, plain, sys.Dup)
-	if err != nil {
-		return relay.Socket{}, err
-	}
-	_ = plain.Close() // which ends its part in the runtime's poller
-	return socketOf(c, fd), nil
+	return &Rejoin{A: socketOf(client, fds[1]), B: socketOf(endpoint, fds[0])}, nil
 }
 
 // A plain is a connection of package net.
@@ -365,24 +360,28 @@ func plainOf(c net.Conn) plain {
 // shortOf is how long it takes until a descriptor is asked for again.
 const shortOf = 10 * time.Millisecond
 
-// duplicate returns a descriptor of the caller's own, by dup, and non-blocking as package net's are.
-func duplicate(ctx context.Context, c syscall.Conn, dup func(fd int) (int, error)) (fd int, err error) {
+// duplicate returns a descriptor of the caller's own, by dup, and non-blocking as package net's are. It waits for one while the client is there.
+func duplicate(ctx context.Context, c, client plain, dup func(fd int) (int, error)) (fd int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return -1, err
 	}
 	for {
-		if err := raw.Control(func(own uintptr) { fd, err = dup(int(own)) }); err != nil {
+		var failed error
+		if err := raw.Control(func(own uintptr) { fd, failed = dup(int(own)) }); err != nil {
 			return -1, err
 		}
-		if err != syscall.EMFILE && err != syscall.ENFILE {
-			return fd, err
+		if failed != syscall.EMFILE && failed != syscall.ENFILE {
+			return fd, failed
 		}
+		watched, stop := sockopt.Watch(ctx, client, time.Time{})
 		select {
 		case <-time.After(shortOf):
-		case <-ctx.Done():
-			return -1, context.Cause(ctx)
+		case <-watched.Done():
+			stop()
+			return -1, context.Cause(watched)
 		}
+		stop()
 	}
 }
 

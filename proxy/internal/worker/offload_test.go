@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -251,23 +252,35 @@ func TestHandoverStorm(t *testing.T) {
 	}
 }
 
-// TestTakenWhenThereIsADescriptor: a client goes back to its loop once a descriptor is to be had, however long none is, unless it is cut.
+// TestTakenWhenThereIsADescriptor: a client goes back to its loop once there is a descriptor, unless it is cut or has gone before.
 func TestTakenWhenThereIsADescriptor(t *testing.T) {
 	t.Parallel()
 
-	c, err := net.Dial("tcp", echo(t))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	for name, want := range map[string]error{"short": nil, "cut": errNotAdmitted} {
+	defer l.Close()
+	for name, want := range map[string]error{"short": nil, "cut": errNotAdmitted, "gone": sockopt.ErrGone} {
+		client, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
 		ctx, cancel := context.WithCancelCause(context.Background())
 		asked := 0
-		fd, err := worker.Duplicate(ctx, c.(*net.TCPConn), func(int) (int, error) {
-			if asked++; asked < 3 {
+		fd, err := worker.Duplicate(ctx, c.(*net.TCPConn), c.(*net.TCPConn), func(int) (int, error) {
+			asked++
+			switch {
+			case asked < 3 || name == "gone":
+				if asked == 2 && name == "gone" {
+					reset(client)
+				}
 				return -1, syscall.EMFILE
-			}
-			if want != nil {
+			case name == "cut":
 				cancel(want)
 				return -1, syscall.ENFILE
 			}
@@ -276,6 +289,8 @@ func TestTakenWhenThereIsADescriptor(t *testing.T) {
 		if cancel(nil); err != want || want == nil && fd != 7 {
 			t.Errorf("%s: %d, %v after %d attempts", name, fd, err, asked)
 		}
+		client.Close()
+		c.Close()
 	}
 }
 
