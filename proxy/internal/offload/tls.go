@@ -22,7 +22,7 @@ import (
 
 // A Config is the settings of a [Server].
 type Config struct {
-	Limit *tlsterm.Limit // of the sessions whose TLS ends or begins here
+	Limit *tlsterm.Limit // of the sessions with TLS that ends or begins here
 	Now   func() int64   // the clock of the loops
 	Log   *slog.Logger   // at level debug
 }
@@ -33,7 +33,7 @@ type Server struct{ cfg Config }
 // New returns a Server.
 func New(cfg *Config) *Server { return &Server{*cfg} }
 
-// Serve serves a client whose TLS ends or begins in this process: on a goroutine of its own until it is
+// Serve serves a client with TLS that ends or begins in this process: on a goroutine of its own until it is
 // joined, and on its loop from then on.
 func (s *Server) Serve(h *worker.Offloaded, offloaded *router.Offloaded) {
 	client, err := h.Conn()
@@ -64,11 +64,11 @@ const descriptorWait = 10 * time.Second
 // errNoDescriptor is the error of a client that has waited for so long: a syscall.EMFILE.
 var errNoDescriptor = fmt.Errorf("no descriptor within %v to bring the client's session to a loop: raise the limit of open files (ulimit -n): %w", descriptorWait, syscall.EMFILE)
 
-// errRejoined is the error of serving a client whose session runs on its loop.
+// errRejoined is the error of serving a client when its session runs on its loop.
 var errRejoined = errors.New("the session runs on its loop")
 
 // serveTLS serves the client, which is closed when it returns, unless the error is errRejoined. It is
-// [sockopt.ErrGone] for one that has gone while it waited for an endpoint.
+// [sockopt.ErrGone] for a client that has gone while it waited for an endpoint.
 func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) error {
 	client, protocols, err := s.spoken(h, offloaded, raw)
 	if err == errCancel {
