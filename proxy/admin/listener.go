@@ -25,18 +25,20 @@ type Listener struct {
 	// PausedAt is the limit at which accepting is paused: connections, per_second or, of all listeners together, process per_second.
 	// Further clients wait in the kernel's queue.
 	PausedAt string `json:"paused_at,omitempty"`
-	// Times that accepting has paused at a limit: connections, per_second, or process per_second. Limits that were not reached are left out.
+	// Times that accepting has paused at a limit: connections, per_second, or process per_second.
 	Pauses      map[string]int64 `json:"pauses,omitempty" metric:"pauses_total,limit"`
 	Connections Connections      `json:"connections" metric:""`
 	Bytes       Bytes            `json:"bytes"`
 	Reasons     map[string]int64 `json:"refused_by,omitempty"` // refused clients by reason
-	// Clients whose routes depend on their first bytes. protocol is tls, http1, http2, ssh, postgres, redis, silence or other (docs/first-bytes.md); protocols that did not occur are left out.
+	// Clients by protocol, if routes depend on their first bytes (docs/first-bytes.md).
 	Protocols  map[string]int64 `json:"protocols,omitempty" metric:"protocol_clients_total,protocol"`
 	Handshakes *Handshakes      `json:"handshakes,omitempty"` // with clients; nil: TLS is not terminated here
 	Queues     []Queue          `json:"accept_queues"`        // of its sockets
 	// Certificates are those shown to clients.
 	Certificates []Certificate `json:"certificates,omitempty"`
-	// AuthoritiesRefused is why the present contents of the file in client_ca are not in use, and the former ones are; left out: they are, or there is no such file.
+	// AuthoritiesRefused is why the present contents of the file in client_ca are not in use, and the
+	// former contents still are. It is left out if the present contents are in use, or there is no
+	// such file.
 	AuthoritiesRefused string  `json:"authorities_refused,omitempty"`
 	Routes             []Route `json:"routes,omitempty"` // in order; the default route is the last
 	// Limited is the time of its sessions that have ended, in seconds, by verdict: the cause that limited it. Only
@@ -44,7 +46,7 @@ type Listener struct {
 	Limited map[string]float64 `json:"limited_seconds,omitempty"`
 	// Mirrors are the copies of its sessions that other upstreams get; nil: there are none.
 	Mirrors *Mirrors `json:"mirrors,omitempty" metric:"penstock_mirror_"`
-	// Rewrites are its sessions whose bytes are rewritten in one direction; nil: there are none.
+	// Rewrites are its sessions with one direction rewritten; nil: there are none.
 	Rewrites *Rewrites `json:"rewrites,omitempty" metric:"penstock_rewrite_"`
 	// Filters are the modules that are asked about its clients.
 	Filters []Filter `json:"filters,omitempty"`
@@ -63,9 +65,10 @@ type Congestion struct {
 	Configured string `json:"configured"` // as in the file
 	// Used is read back from the kernel: from a listening socket, or a new socket like the connecting ones; "": unknown.
 	Used string `json:"used"`
-	// Error is the reason for which they are not the same.
+	// Error is why the two differ.
 	Error string `json:"error,omitempty"`
-	// Refused counts the connections to endpoints for which the kernel has refused it, and that have the system's.
+	// Refused counts the connections to endpoints that have the system's, because the kernel has
+	// refused the configured one.
 	Refused int64 `json:"refused,omitempty"`
 }
 
@@ -89,7 +92,8 @@ type Certificate struct {
 	Path string    `json:"path"` // of its file
 	From time.Time `json:"from"` // start of its validity
 	Ends time.Time `json:"ends"` // end of its validity
-	// Refused is why the present contents of the files are not in use, and former ones are; left out: they are.
+	// Refused is why the present contents of the files are not in use, and former contents still are.
+	// It is left out if the present contents are in use.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -142,9 +146,10 @@ type Filter struct {
 	Times []int64 `json:"times"`
 }
 
-// Rewrites are a listener's sessions whose bytes are rewritten in one direction. These bytes are copied: that direction is not zero-copy.
+// Rewrites are a listener's sessions with one direction rewritten. That direction is copied: it is
+// not zero-copy.
 type Rewrites struct {
-	// Rewritten sessions: the bytes of one direction are rewritten. Like the other series of rewriting it is left out where there are none.
+	// Rewritten sessions.
 	Sessions int64 `json:"sessions" metric:"sessions_total"`
 	// Rewritten bytes, changed or not.
 	Bytes    int64 `json:"bytes" metric:"bytes_total"`
@@ -153,8 +158,7 @@ type Rewrites struct {
 	Calls  int64            `json:"calls,omitempty"`   // of modules, each about a chunk of a session
 	TimeUs int64            `json:"time_us,omitempty"` // of those calls, together
 	Reset  map[string]int64 `json:"reset,omitempty"`   // sessions that were reset, by reason: encrypted (TLS or SSH began in the bytes to be rewritten), or because of their module trap, timeout, memory, stack, exit, start, answer, buffer, overload, denied
-	// Unchanged sessions, whose bytes have gone on as they came, because their module had failed (rewrite.on_error: pass). Reasons are as in
-	// penstock_rewrite_reset_total. It is left out where there are no modules.
+	// Unchanged sessions, because their module had failed (on_error: pass), by reason.
 	Passed   map[string]int64 `json:"passed,omitempty" metric:"passed_total,reason"`
 	Logged   int64            `json:"logged,omitempty"`   // lines that modules have logged
 	Unlogged int64            `json:"unlogged,omitempty"` // lines beyond the number that is logged in a second
@@ -171,7 +175,7 @@ type RewriteModule struct {
 
 // Cancels are requests of clients of PostgreSQL to cancel a query. Each is sent to every endpoint that may have it.
 type Cancels struct {
-	// Clients of PostgreSQL that have asked to cancel a query. Left out where the listener does not speak PostgreSQL.
+	// Cancel requests of PostgreSQL clients.
 	Requests int64 `json:"requests" metric:"cancel_requests_total"`
 	Sent     int64 `json:"sent"`   // to endpoints
 	Failed   int64 `json:"failed"` // could not be sent to an endpoint

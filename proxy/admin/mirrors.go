@@ -8,9 +8,9 @@ import (
 // Mirrors are the mirrors of a listener's sessions: second connections that get the clients' bytes as well.
 type Mirrors struct {
 	To []string `json:"to,omitempty"` // upstreams
-	// Mirrors of sessions that run now. Like the other series of mirrors it is left out where there are none.
+	// Mirrors that run now.
 	Running int64 `json:"running" metric:"connections"`
-	// Mirrors that have ended, and sessions that were to have one and had none. reason is complete, behind, late, connect, reset, pipe, cut, error, no_endpoint, full or descriptors (docs/mirror.md).
+	// Mirrors that have ended or could not begin, by reason (docs/mirror.md).
 	Ended map[string]int64 `json:"ended,omitempty" metric:"ended_total,reason"`
 	// Teed and Copied are the bytes that their endpoints have got: Teed bytes never entered the process, Copied bytes
 	// did. Undelivered are bytes that they did not take, and Answered are bytes of their answers, which were thrown
@@ -19,11 +19,11 @@ type Mirrors struct {
 	Copied      int64 `json:"copied"`
 	Undelivered int64 `json:"undelivered"`
 	Answered    int64 `json:"answered"`
-	// Mirrors that were complete, and whose endpoint has answered no byte.
+	// Complete mirrors without a byte of answer from the endpoint.
 	Unanswered int64 `json:"unanswered,omitempty" metric:"unanswered_total"`
-	// The last complete mirrors in a row whose endpoint has answered no byte, as a frozen endpoint does; 0: the last one has got an answer.
+	// How many complete mirrors in a row, up to the last one, got no byte of answer.
 	Silent int64 `json:"silent,omitempty" metric:"silent"`
-	// Comparisons are the mirrors whose answers are compared.
+	// Comparisons are the mirrors with compare: their answers are compared.
 	Comparisons []Comparison `json:"comparisons,omitempty"`
 }
 
@@ -32,13 +32,14 @@ const StoppedBudget = "budget"
 
 // A Comparison is the answers of a mirror's endpoints compared with the answers that clients got.
 type Comparison struct {
-	Route   string `json:"route,omitempty"` // match of the route whose mirror it is; left out: it is the listener's
+	Route   string `json:"route,omitempty"` // match of the route that has the mirror; left out: the listener has it
 	To      string `json:"to"`              // upstream
 	Framing string `json:"framing"`         // as in the configuration
 	// Since is when the report began: at a reset, a reload that changed the comparison, or the start of the process.
 	Since time.Time `json:"since"`
-	// Sessions are the sessions that were compared, also if they still run. Stopped counts, by reason, sessions whose
-	// beginning alone was compared; budget are sessions that were not compared at all, as there was no memory.
+	// Sessions are the sessions that were compared, also if they still run. Stopped counts, by reason,
+	// sessions that were compared only at their beginning; budget are sessions that were not compared
+	// at all, as there was no memory.
 	Sessions int64            `json:"sessions"`
 	Stopped  map[string]int64 `json:"stopped"`
 	ComparedAnswers
@@ -115,10 +116,10 @@ type MirrorReports struct {
 	Mirrors []MirrorReport `json:"mirrors"` // in the order of the names of listeners
 }
 
-// A MirrorReporter has the mirrors of a running load balancer.
+// A MirrorReporter reports on the mirrors of a running load balancer.
 type MirrorReporter interface {
-	// Mirrors returns the mirrors of a listener, of all if that is empty, with the reports of comparisons, and
-	// ResetMirrors has reports count from now on. Their errors wrap [ErrNotFound].
+	// Mirrors returns the mirrors of a listener, or of all if listener is empty, with the reports of
+	// comparisons. ResetMirrors makes the reports count from now on. Their errors wrap [ErrNotFound].
 	Mirrors(listener string) (MirrorReports, error)
 	ResetMirrors(listener, by string) error
 }
@@ -138,7 +139,8 @@ func (c *Client) Mirrors(ctx context.Context, listener string) (MirrorReports, e
 	return get[MirrorReports](ctx, c, "/v1/mirrors", "listener", listener)
 }
 
-// ResetMirrors has the reports on the mirrors of a listener, of all if that is empty, count from now on.
+// ResetMirrors makes the reports on the mirrors of a listener, or of all if listener is empty,
+// count from now on.
 func (c *Client) ResetMirrors(ctx context.Context, listener string) error {
 	_, err := post[empty](ctx, c, "/v1/mirrors/reset", "listener", listener)
 	return err

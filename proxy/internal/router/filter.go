@@ -26,8 +26,8 @@ type Filter struct {
 	Wait time.Duration
 }
 
-// A FilterError is why a filter has a client refused. It matches [worker.ErrFiltered] if the filter has denied
-// it, and [worker.ErrFilterFailed] if it has not answered.
+// A FilterError is why a filter refuses a client. It matches [worker.ErrFiltered] if the filter has
+// denied it, and [worker.ErrFilterFailed] if it has not answered.
 type FilterError struct {
 	Filter string
 	Reason string // its own, safe to be logged; empty: it has none
@@ -113,7 +113,8 @@ func (s *Search) askFilter(now int64) (worker.Step, bool) {
 	return worker.Step{Action: worker.Park, Timeout: time.Duration(s.answerBy - now), Unqueued: true}, true
 }
 
-// unasked goes on, as on_error says, with a client that the filter was not asked about, or not in time.
+// unasked goes on, as on_error says, with a client if the filter was not asked about it, or not in
+// time.
 func (s *Search) unasked(cause error) {
 	f := s.asking.Of
 	if s.call, s.asking = nil, nil; f.OnError() != filter.Allow {
@@ -124,8 +125,8 @@ func (s *Search) unasked(cause error) {
 }
 
 // described is the client as its filter sees it. It is not whole where the first bytes are the beginning of a
-// ClientHello that the filter may see more of. It fails if they begin as TLS and have no ClientHello that can be read: of such a
-// client it is not known which name its endpoint is going to read.
+// ClientHello that the filter may see more of. It fails if they begin as TLS but have no readable
+// ClientHello, because then it is not known which name the endpoint is going to read.
 func (s *Search) described(first []byte, ended bool) (of filter.Connection, whole bool, err error) {
 	c := s.client
 	of = s.listener.described(c, s.snapshot, first)
@@ -146,7 +147,7 @@ func (s *Search) described(first []byte, ended bool) (of filter.Connection, whol
 	return of, true, err
 }
 
-// described is a client whose route leads to an upstream as filters see it, with its first bytes.
+// described returns what filters see of a client on its way to an upstream, with its first bytes.
 func (l *Listener) described(c *worker.Client, snap *UpstreamSnapshot, first []byte) filter.Connection {
 	of := filter.Connection{
 		Source: c.Source().AddrPort(), Destination: l.destination(c), Session: c.ID.String(), Listener: l.cfg.Name,
@@ -197,7 +198,8 @@ func (s *Search) nextRoute(wait time.Duration, now int64) {
 	s.goOn(to, now)
 }
 
-// lookOn looks at more of a client's first bytes than have decided its first route: routes after a filter's depend on them.
+// lookOn looks at more of a client's first bytes than its first route needed: routes after a
+// filter's depend on them.
 func (s *Search) lookOn(now int64) (worker.Step, bool) {
 	first, ended := s.client.Looked, s.client.LookedEnded
 	s.client.Looked = nil
@@ -247,7 +249,7 @@ func (s *Search) leaveFilter() {
 	s.filtering = filtering{}
 }
 
-// A Rewrite has the bytes of one side of a route's sessions rewritten.
+// A Rewrite rewrites the bytes of one side of a route's sessions.
 type Rewrite struct {
 	Side   relay.Side // that sends them
 	Module *filter.Rewriter
