@@ -130,7 +130,11 @@ func open(t *testing.T, bin string) *shell {
 	}()
 	t.Cleanup(func() {
 		must(t, typing.Close())
-		kill := time.AfterFunc(condition.Patience, func() { _ = cmd.Process.Kill() })
+		patience := condition.Patience
+		if t.Failed() { // it may wait for a command that does not end
+			patience = time.Second
+		}
+		kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 		if err := cmd.Wait(); err != nil || !kill.Stop() {
 			t.Errorf("the shell: %v", err)
 		}
@@ -148,6 +152,7 @@ func (sh *shell) types(b block) {
 		missing := lacks(out, b.shown)
 		switch {
 		case missing == "" && (b.shown != "" || !failed):
+			sh.Logf("%s\n%s", b.commands, out)
 			return
 		case b.shown == "":
 			sh.Fatalf("failed:\n%s%s", b.commands, out)
