@@ -138,6 +138,32 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestPagesAreListed: the index and the site's navigation have every page of docs, in the same order.
+func TestPagesAreListed(t *testing.T) {
+	index, _, _ := strings.Cut(read(t, "docs/README.md"), "## Versions and systems")
+	_, tables, _ := strings.Cut(index, "\n## ")
+	_, nav, _ := strings.Cut(read(t, "mkdocs.yml"), "\n  - README.md\n")
+	var listed, pages []string
+	for _, m := range regexp.MustCompile(`\]\(([\w-]+\.md)\)`).FindAllStringSubmatch(tables, -1) {
+		listed = append(listed, m[1])
+	}
+	for _, m := range regexp.MustCompile(`: ([\w-]+\.md)\n`).FindAllStringSubmatch(nav, -1) {
+		pages = append(pages, m[1])
+	}
+	if !slices.Equal(listed, pages) {
+		t.Errorf("docs/README.md lists %v, mkdocs.yml %v", listed, pages)
+	}
+	found, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range found {
+		if name := filepath.Base(path); name != "README.md" && !slices.Contains(listed, name) {
+			t.Errorf("docs/README.md does not list %s", name)
+		}
+	}
+}
+
 // TestWhereItHappens: the files and names of that table of ARCHITECTURE.md are there.
 func TestWhereItHappens(t *testing.T) {
 	_, table, _ := strings.Cut(read(t, "docs/ARCHITECTURE.md"), "## Where it happens")
