@@ -85,7 +85,7 @@ type shell struct {
 	home   string    // the reader's; the commands are typed elsewhere
 	blocks io.Writer // takes the paths of files with commands, one a line
 	said   *software.Output
-	typed  int       // the number of blocks
+	typed  int // the number of blocks
 }
 
 // Everything in a namespace of processes ends with its first one. The shell is that one, and ends when it has no more blocks to read.
