@@ -12,7 +12,7 @@ import (
 // Errors that callers compare with. Get, Bytes and Put return their errors as they
 // are, without an allocation.
 var (
-	// ErrBudget is Get's if a chunk is needed and the budget is spent.
+	// ErrBudget is returned by Get if a chunk is needed and the budget is spent.
 	ErrBudget = errors.New("penstock: arena: the budget is spent")
 
 	// ErrStale is returned for a handle of a slot that is not out of this Local, or is out
@@ -30,8 +30,8 @@ var (
 	ErrNotSupported = feature.ErrNotSupported
 )
 
-// Arena is a mapping and the Locals that share it. Make it with [New]: the zero Arena is a closed one. Its own methods are safe for
-// concurrent use, but for Close.
+// Arena is a mapping and the Locals that share it. Make it with [New]: the zero Arena is a closed one. Its own methods
+// are safe for concurrent use, except Close.
 type Arena struct {
 	memory // owned by the Arena, from New until Close
 	config Config

@@ -48,8 +48,8 @@ type Config struct {
 
 	// Nodes is the NUMA node of each Local: its slots are bound to that node, which is read
 	// back. With nil, Locals are dealt out over the nodes on which the process may run, as
-	// Local.Node returns, unless there is one only, or binding fails (Arena.Unbound says why);
-	// nothing is bound then. Nodes that are given are bound whatever their number, and New
+	// Local.Node returns. If there is only one node, or binding fails (Arena.Unbound says
+	// why), nothing is bound. Nodes that are given are bound whatever their number, and New
 	// fails if they cannot be. A Local with -1 is not bound, and none is if all have that.
 	Nodes []int
 }

@@ -65,8 +65,8 @@ func (c class) bytes() int { return MinSlot << c }
 // slots returns how many there are in a chunk.
 func (c class) slots() uint16 { return units >> c }
 
-// A chunk is ChunkSize bytes that one Local has, cut into slots of one class. It
-// lies on a cache line of its own, for its neighbours may be other Locals'.
+// A chunk is ChunkSize bytes that one Local has, cut into slots of one class. It lies
+// on its own cache line, because its neighbours may belong to other Locals.
 type chunk struct {
 	class class
 	out   uint16 // slots that are out

@@ -134,8 +134,8 @@ func (l *Local) at(h Handle, c class) []byte {
 	return l.bytes[from : from+n : from+n]
 }
 
-// refill puts a chunk of class c on its list, which is empty, and returns the chunk: the Local's
-// empty one if there is one, else one of the arena's.
+// refill puts a chunk on the empty list of class c and returns it: the Local's empty chunk, or
+// else a chunk of the arena.
 func (l *Local) refill(c class) (int32, error) {
 	n := l.empty
 	if n == none {
@@ -152,10 +152,10 @@ func (l *Local) refill(c class) (int32, error) {
 	return n, nil
 }
 
-// emptied keeps a chunk after its last slot was put, or gives it back if there is one. A chunk
-// that is kept stays where its class finds it, if it is the only one of its class with room,
-// and leaves the list otherwise: a chunk that is in use goes first, so that the empty one may
-// serve another class.
+// emptied is called after the last slot of a chunk was put. It keeps the chunk, or gives it
+// back if the Local has an empty chunk already. A chunk that is kept stays where its class
+// finds it, if it is the only one of its class with room, and leaves the list otherwise: a
+// chunk that is in use goes first, so that the empty one may serve another class.
 func (l *Local) emptied(n int32) {
 	if l.empty != none {
 		l.unlist(n)

@@ -96,8 +96,8 @@ func TestHugeAligned(t *testing.T) {
 	put(t, l, h)
 }
 
-// TestPlainInstead: a kernel that takes the advice and gives plain pages all the same
-// is found out.
+// TestPlainInstead: a kernel that takes the advice and gives plain pages anyway is
+// found out.
 func TestPlainInstead(t *testing.T) {
 	if feature.HugePages() == nil {
 		t.Skip("there are pages set aside, which come first")
@@ -163,7 +163,7 @@ func TestDefaults(t *testing.T) {
 }
 
 // TestNoMadvise: where madvise(2) is refused, as by a kernel that does not know the
-// advice or by a sandbox, there is memory all the same, and it is populated.
+// advice or by a sandbox, there is memory anyway, and it is populated.
 func TestNoMadvise(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EINVAL, syscall.EPERM, syscall.ENOSYS} {
 		t.Run(strconv.Itoa(int(errno)), func(t *testing.T) {

@@ -18,8 +18,7 @@ func (r *Ring) Len() int { return int(r.tail - r.head) }
 // unless the bytes go past the slot's end. Both lie in the slot.
 func (r *Ring) Peek(slot []byte) (first, second []byte) { return halves(slot, r.head, r.Len()) }
 
-// Discard drops the n oldest bytes, which have been used. It panics if there are not
-// so many.
+// Discard drops the n oldest bytes, which have been used. It panics if there are fewer.
 func (r *Ring) Discard(n int) {
 	if uint(n) > uint(r.Len()) {
 		panic("arena: ring: discard of more than there is")

@@ -63,7 +63,7 @@ func (f *field) pair(ctx context.Context, e *entrant) error {
 	return nil
 }
 
-// timed is one trial of an entrant, nil if it is out.
+// timed makes one trial of an entrant; nil if the entrant is out.
 func (f *field) timed(ctx context.Context, e *entrant, role report.Role, beside string) (*Trial, error) {
 	ok, err := f.start(ctx, e)
 	if !ok || err != nil {

@@ -17,10 +17,10 @@ import (
 // errHeld reports an idle plan that ends without a release.
 var errHeld = errors.New("the load ended an idle plan by itself")
 
-// rests has every entrant hold idle sessions, each in a process of its own. The
-// baseline begins each round and ends it, as "again"; the order of the others in
-// between is reversed from round to round. Memory does not drift as time does, so
-// no trial needs the baseline's right beside it.
+// rests makes every entrant hold idle sessions, each in its own process. The baseline
+// begins each round and ends it, as "again"; the order of the others in between is
+// reversed from round to round. Memory does not drift as time does, so no trial needs
+// the baseline's right beside it.
 func (f *field) rests(ctx context.Context) error {
 	f.enter(f.base.kind, report.Again)
 	for f.step.Round = 1; f.step.Round <= f.out.Rounds; f.step.Round++ {
@@ -44,7 +44,7 @@ func (f *field) turns() []*entrant {
 	return turns
 }
 
-// rested is one trial of idle sessions, nothing if the entrant is out.
+// rested makes one trial of idle sessions; nothing if the entrant is out.
 func (f *field) rested(ctx context.Context, e *entrant) error {
 	ok, err := f.start(ctx, e)
 	if !ok || err != nil {
@@ -198,7 +198,7 @@ func (r *rest) grown() (*report.Idle, string) {
 		report.Bytes(float64(growth)), report.Bytes(float64(moved)))
 }
 
-// hold lets the sessions be quiet for so long; the error is that they ended.
+// hold leaves the sessions quiet for a time; it fails if they end.
 func (r *Rig) hold(ctx context.Context, quiet time.Duration) error {
 	resting, cancel := context.WithTimeout(ctx, quiet)
 	defer cancel()

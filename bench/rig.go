@@ -17,9 +17,8 @@ import (
 // patience is Rig.Patience of a new rig.
 const patience = 10 * time.Second
 
-// Rig is a load and a server that it drives traffic to, through contestants
-// that are started in between. It is not safe for concurrent use, but for
-// Close.
+// Rig is a load and a server that it drives traffic to, through contestants that are
+// started in between. It is not safe for concurrent use, except Close.
 type Rig struct {
 	// Patience is how long a child may take to say that it is ready, and a
 	// contestant to let go of connections that have ended. NewRig sets it to

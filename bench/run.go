@@ -61,9 +61,9 @@ type runner struct {
 }
 
 // Do measures, and reports its progress to watch. It adds each result to doc, which may have
-// content already, as soon as it has it. So after an error doc contains the results until
-// then. A contestant that fails loses a scenario. An error ends the run: ctx is done, or a
-// part of the rig itself has failed. No child is left.
+// content already, as soon as it has it. So after an error doc contains the results so far.
+// A contestant that fails loses a scenario. An error ends the run: ctx is done, or a part of
+// the rig itself has failed. No child is left.
 func (r *Run) Do(ctx context.Context, doc *report.Document, watch func(Step)) (err error) {
 	began := time.Now()
 	defer func() {

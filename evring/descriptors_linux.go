@@ -54,7 +54,7 @@ func (r *Ring) number(fd int) int {
 }
 
 // Eventfd returns the number of the descriptor that becomes readable (POLLIN) when a
-// producer wakes the consumer. It is the Ring's, until Close, and does not block.
+// producer wakes the consumer. It belongs to the Ring until Close, and does not block.
 func (r *Ring) Eventfd() int { return r.number(r.eventfd) }
 
 // Files returns duplicates of both descriptors, to be passed to another process

@@ -2,8 +2,9 @@ package evring
 
 import "runtime"
 
-// maxClaims bounds how often one push competes with other producers. Losing means
-// that another one has won; so many times in a row, that a peer plays with the tail.
+// maxClaims bounds how often one push competes with other producers. A lost claim means
+// that another producer has won. That many losses in a row mean that a peer manipulates
+// the tail.
 const maxClaims = 1 << 12
 
 // Push appends a copy of an event. ErrFull: there is no place now (or, which takes thousands

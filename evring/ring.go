@@ -48,9 +48,9 @@ const (
 	// Multi: any number of goroutines, in any number of processes.
 	Multi Producers = iota
 
-	// Single: one goroutine at a time, in one process at a time. A batch of one
-	// costs less, and a producer that dies in the middle of a push leaves no gap:
-	// the next one goes on where it was.
+	// Single: one goroutine at a time, in one process at a time. A batch with a single
+	// event costs less, and a producer that dies in the middle of a push leaves no gap:
+	// the next producer continues there.
 	Single
 )
 

@@ -75,9 +75,9 @@ func makeMemory(memfd int, s shape) (memory, error) {
 	return b, nil
 }
 
-// Open takes part in a ring that another Ring has made, most often in another
-// process, by its two descriptors. The Ring owns them from then on; if Open fails they
-// stay the caller's.
+// Open takes part in a ring that another Ring has made, most often in another process,
+// by its two descriptors. The Ring owns both afterwards; if Open fails, the caller
+// still owns them.
 //
 // It trusts neither: the memfd must be one of ordinary pages, sealed (ErrUnsealed), and
 // exactly as long as its header says, which must make sense (ErrCorrupt); the eventfd must not
@@ -153,8 +153,8 @@ func own(r *Ring, memfd, eventfd int) *Ring {
 }
 
 // Close gives up this Ring's descriptors; other Rings' descriptors, and the ring itself, are
-// not concerned. Pushing and popping return ErrClosed from then on. The memory goes
-// back when the Ring has been collected. A second Close returns ErrClosed.
+// not concerned. After it, pushing and popping return ErrClosed. The memory goes back when
+// the Ring has been collected. A second Close returns ErrClosed.
 func (r *Ring) Close() error {
 	for {
 		was := r.state.Load()

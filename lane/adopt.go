@@ -254,10 +254,11 @@ func (s *Session) forget() {
 	s.finish()
 }
 
-// Repin restores the pins in [Config.Pin] after they were removed, so that sessions survive the process again: it pins the programs and
-// their maps anew if all files are gone, and reports whether it has. It is cheap: a caller calls it now and then. The error says why
-// sessions in the lane would not go on, and nothing is changed then: it wraps [fs.ErrNotExist] if a part of the files is missing, or the
-// directory of Open, and [fs.ErrExist] if there are files of another lane. Without pins it does nothing.
+// Repin restores the pins in [Config.Pin] after they were removed, so that sessions survive the process again: it pins
+// the programs and their maps again if all files are gone, and reports whether it has. It is cheap: a caller calls it
+// now and then. The error says why sessions in the lane would not go on, and nothing is changed then: it wraps
+// [fs.ErrNotExist] if a part of the files is missing, or the directory of Open, and [fs.ErrExist] if there are files of
+// another lane. Without pins it does nothing.
 func (l *Lane) Repin() (again bool, err error) {
 	l.pins.Lock()
 	defer l.pins.Unlock()

@@ -24,11 +24,10 @@ const gapPeriod = 500 * time.Microsecond
 // A session of an [Owner] is refused with an error that wraps os.ErrInvalid: it is for [Session.TakeBack]. So is a call
 // while [Config.Restored] runs for the session.
 //
-// Sockets are made anew for it by TCP_REPAIR, see [Config.Restored]. Where that fails both
-// connections are reset, in sequence: the error wraps a [Reason] and its cause, and the [Result] has the same error;
-// Stats.Unrestored counts it. If there are no descriptors for the resets they are tried again for as long as
-// [Config.Linger]; meanwhile the kernel resets an endpoint that sends something. The error wraps net.ErrClosed if the
-// session has ended.
+// Sockets are made again for it by TCP_REPAIR, see [Config.Restored]. Where that fails both connections are reset, in
+// sequence: the error wraps a [Reason] and its cause, and the [Result] has the same error; Stats.Unrestored counts
+// it. If there are no descriptors for the resets they are tried again for as long as [Config.Linger]; meanwhile the
+// kernel resets an endpoint that sends something. The error wraps net.ErrClosed if the session has ended.
 func (s *Session) ComeBack(patience time.Duration) error {
 	if s.owner() != nil {
 		return fmt.Errorf("lane: come back: the session has an owner: %w", os.ErrInvalid)
@@ -69,9 +68,9 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 	}
 }
 
-// MayLeave lets a session that was kept in user space leave it again. The session is prepared anew if the lane kept it there for
-// packets that it does not translate, such as fragments, or that the sockets have refused, such as forged packets out of their
-// windows. A session of an [Owner] is not armed then.
+// MayLeave lets a session that was kept in user space leave it again. The session is prepared again if the lane kept it
+// there for packets that it does not translate, such as fragments, or that the sockets have refused, such as forged
+// packets out of their windows. A session of an [Owner] is not armed then.
 func (s *Session) MayLeave() {
 	s.mu.Lock()
 	s.set(kept, false)
@@ -100,7 +99,7 @@ func (s *Session) quiet() bool {
 	return translate.Quiet(&f[0], &f[1])
 }
 
-// goOn relays a session that is returning, with sockets that are made anew.
+// goOn relays a session that is returning, with sockets that are made again.
 func (s *Session) goOn() error {
 	fds, err := s.anew()
 	if err != nil {

@@ -520,7 +520,7 @@ func TestComeBackInRestored(t *testing.T) {
 	p.exchange(t, []byte("in user space"), p.client, p.server)
 }
 
-// TestNoDescriptors: a session that cannot come back for want of descriptors ends with that as its error, and is reset
+// TestNoDescriptors: a session that cannot come back for lack of descriptors ends with that as its error, and is reset
 // as soon as there are some.
 func TestNoDescriptors(t *testing.T) {
 	if !alone(t) {

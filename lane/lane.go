@@ -59,15 +59,16 @@ type Config struct {
 	// TCP_USER_TIMEOUT does in user space: both connections are reset, and the error of the [Result] is a [TimedOut]. It
 	// takes up to half a second more. A closed window ends no session. 0 ends no session. A [Bounded] owner has its own.
 	UserTimeout time.Duration
-	// KeepAlive is how long a session in the lane may be silent before both endpoints are probed, as TCP_KEEPIDLE is in user space, up to a quarter of a second late. Probes that are
-	// not answered are sent again every 10 s, or UserTimeout if that is less, and end the session after UserTimeout, or nine of them without
-	// one, as a UserTimeout does. Answers to probes do not count as bytes moved. 0 sends no probes, and less than a second is a second. A
-	// [Probed] owner has its own.
+	// KeepAlive is how long a session in the lane may be silent before both endpoints are probed, as TCP_KEEPIDLE is in
+	// user space, up to a quarter of a second late. Unanswered probes are repeated every 10 s, or every UserTimeout if
+	// that is less. They end the session after UserTimeout, or after nine probes if there is no UserTimeout. Answers to
+	// probes do not count as bytes moved. 0 sends no probes, and less than a second is a second. A [Probed] owner has
+	// its own.
 	KeepAlive time.Duration
 	// Restored is called when a session of [Lane.Join] comes back, with its new sockets to a and to b, before bytes
-	// pass. They lack the former sockets' options, but for TCP's own and SO_REUSEADDR. nil: they have package net's
-	// options. It must not wait for the session: [Session.ComeBack] is an error in it, and [Session.Wait] and
-	// [Lane.Close] would not return.
+	// pass. They lack the options of the former sockets, except TCP's own options and SO_REUSEADDR. nil: they have
+	// package net's options. It must not wait for the session: [Session.ComeBack] is an error in it, and
+	// [Session.Wait] and [Lane.Close] would not return.
 	Restored func(s *Session, a, b *net.TCPConn)
 	// Linger is how long an ended session stays, for late packets. 0 is 10 s.
 	Linger time.Duration

@@ -14,9 +14,9 @@ import (
 )
 
 // leave closes the sockets of a session that the program has taken, both in repair, so that they
-// send nothing. A socket in repair that is made anew holds the local port of the connection to b: no
-// other connection of this host can be made to the same address from it. It has no timers, which the
-// former socket could have.
+// send nothing. A socket in repair that is made again holds the local port of the connection to b:
+// no other connection of this host can be made to the same address from it. It has no timers, which
+// the former socket could have.
 func (s *Session) leave(conn [2]*net.TCPConn) {
 	for _, c := range conn {
 		if err := control(c, func(fd int) error { return sys.Repair(fd, true) }); err != nil {
@@ -328,11 +328,12 @@ func closeSilently(sockets [2]int) (failed uint64) {
 	return failed
 }
 
-// Shut begins to make a gap for a flow that has none. With one side, a or b, its endpoint sees a window of 0 from now on, and sends no more
-// than it has begun to send. With both sides, the endpoints get no more window, and send what they were promised before. That may be some
-// megabytes, so each waits for the slower one. The owner goes on relaying, and arms the session when it holds nothing. Once the peers have
-// acknowledged all that its sockets have sent it calls Open. It reports false, and does nothing, if the session is Join's, or has left or
-// ended, and before a grace period has passed since Register, or since a MayLeave that prepares the session anew.
+// Shut begins to make a gap for a flow that has none. With one side, a or b, its endpoint sees a window of 0 from now
+// on, and sends no more than it has begun to send. With both sides, the endpoints get no more window, and send what
+// they were promised before. That may be some megabytes, so each waits for the slower one. The owner goes on relaying,
+// and arms the session when it holds nothing. Once the peers have acknowledged all that its sockets have sent it calls
+// Open. It reports false, and does nothing, if the session was made by Join, or has left or ended, and before a grace
+// period has passed since Register, or since a MayLeave that prepares the session again.
 func (s *Session) Shut(a, b bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -344,8 +345,8 @@ func (s *Session) Shut(a, b bool) bool {
 	return true
 }
 
-// Open ends Shut: the sockets a and b, which are the owner's, send their endpoints their windows. If the session is armed the
-// next packet takes it. If the session has left it only ends Shut. The error says which socket's window was not sent: the
+// Open ends Shut: the owner's sockets a and b announce their windows to the endpoints. If the session is armed the next
+// packet takes it. If the session has left it only ends Shut. The error says which socket's window was not sent: the
 // endpoint sees it with the next packet, or by a probe of its own.
 func (s *Session) Open(a, b int) error {
 	s.mu.Lock()

@@ -235,7 +235,7 @@ func (e *ends) exchange(i int) {
 			var got [messageSize]byte
 			for n := 0; n < len(got); {
 				more, err := syscall.Read(way[1], got[n:])
-				if err == syscall.EINTR { // of the runtime's signals: one with a timeout is not begun anew (signal(7))
+				if err == syscall.EINTR { // of the runtime's signals: one with a timeout is not begun again (signal(7))
 					continue
 				}
 				if err != nil || more == 0 {

@@ -25,13 +25,14 @@ import (
 // One Owner for many sessions, such as for all of a loop, takes less memory than one Owner for each: its sessions share the lane's part of
 // it.
 type Owner interface {
-	// Ready is called once, maybe before Register returns: [Session.Arm] arms the session from then on. It is not called
+	// Ready is called once, maybe before Register returns. After it, [Session.Arm] arms the session. It is not called
 	// if the session has ended before.
 	Ready(s *Session)
 	// Left is called when the lane has the session, unless [Session.Disarm] has reported that before.
 	Left(s *Session)
 	// Ended is called once, when the session has ended other than by [Session.Release], wherever it was: by its
-	// endpoints, by a timeout, by [Session.Reset] or [Lane.Close]. Sockets that were not given to Leave are still the owner's.
+	// endpoints, by a timeout, by [Session.Reset] or [Lane.Close]. Sockets that were not given to Leave still belong to
+	// the owner.
 	Ended(s *Session, r Result)
 }
 
@@ -95,12 +96,12 @@ func (s *Session) owner() Owner {
 	return s.of.owner
 }
 
-// Register makes s, a zero Session, the session of two connected TCP sockets. The owner goes on relaying them, and calls
-// [Session.Arm] and [Session.Disarm] until the latter reports that the session has left, and then
-// [Session.Leave], or [Session.Release] when it has ended before. The sockets are the owner's until Leave. The owner has to call Leave
-// soon: until then the session can neither come back nor end. s may be a field of a larger struct. The lane keeps s after the session's
-// end, for Config.Linger and more: do not copy it, nor use it for another session. Methods of s have no effect before Register has
-// returned.
+// Register makes s, a zero Session, the session of two connected TCP sockets. The owner goes on relaying them, and
+// calls [Session.Arm] and [Session.Disarm] until the latter reports that the session has left, and then
+// [Session.Leave], or [Session.Release] when it has ended before. The sockets belong to the owner until Leave. The
+// owner has to call Leave soon: before that the session can neither come back nor end. s may be a field of a larger
+// struct. The lane keeps s after the session's end, for Config.Linger and more: do not copy it, nor use it for another
+// session. Methods of s have no effect before Register has returned.
 //
 // The error wraps a [Reason]; or os.ErrInvalid if s is not a zero Session, the owner is missing or not comparable (pointers are), or a
 // and b are one descriptor; or EBADF for an invalid descriptor; or net.ErrClosed after Close. s is unchanged then. No call waits for a
@@ -249,11 +250,11 @@ func (s *Session) leaveSockets(sockets [2]int) {
 	s.departed()
 }
 
-// Release ends a session that has ended in user space, or is to stay there. True: the lane calls
-// the owner no more, and the sockets are the owner's. False: the session has left, and the owner
-// has to call Leave; or it has ended otherwise, as by a timeout, and Ended is called or was called:
-// then Leave takes no sockets any more, so the owner may close them, and the kernel use their
-// numbers again.
+// Release ends a session that has ended in user space, or is to stay there. True: the lane does not
+// call the owner any more, and the sockets belong to the owner. False: the session has left, and
+// the owner has to call Leave; or it has ended otherwise, as by a timeout, and Ended is called or
+// was called: then Leave takes no sockets any more, so the owner may close them, and the kernel use
+// their numbers again.
 func (s *Session) Release() bool {
 	if !s.Disarm() {
 		s.keepSockets()
@@ -505,8 +506,8 @@ func (s *Session) Adopted() bool {
 	return s.is(inherited) && s.phase != over
 }
 
-// Tag returns the tag that the session's [Tagged] owner has given, maybe in an earlier process; it
-// is zero without one. False: the session has no place in the lane.
+// Tag returns the tag that the session's [Tagged] owner has given, maybe in an earlier process;
+// zero if it has none. False: the session has no place in the lane.
 func (s *Session) Tag() (tag [TagSize]byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -503,7 +503,8 @@ func serves(t *testing.T, dir string, pins []string, devices ...string) {
 	}
 }
 
-// TestPinnedDeviceAnew: the pinned link of a device that was made anew with the same index is replaced.
+// TestPinnedDeviceAnew: the pinned link of a device that was made again with the same index is
+// replaced.
 func TestPinnedDeviceAnew(t *testing.T) {
 	t.Parallel()
 
@@ -582,7 +583,8 @@ func TestPinnedElsewhere(t *testing.T) {
 	}
 }
 
-// TestPinnedInPart: a set of pins of which any part is missing is made anew, and its links with it.
+// TestPinnedInPart: a set of pins of which any part is missing is made again, and its links with
+// it.
 func TestPinnedInPart(t *testing.T) {
 	t.Parallel()
 
@@ -613,7 +615,8 @@ func TestPinnedInPart(t *testing.T) {
 	}
 }
 
-// TestPinnedEmpty: a pinned table of another size is made anew with the size that is asked for if it has no session, and keeps its own if it has one.
+// TestPinnedEmpty: a pinned table of another size is made again with the size that is asked for if it has no session,
+// and keeps its own if it has one.
 func TestPinnedEmpty(t *testing.T) {
 	t.Parallel()
 

@@ -26,7 +26,7 @@ const (
 	relaying               // the two pumps have it
 	leaving                // the program has it, and the pumps are ending
 	away                   // the program has it, and the sockets are closed or in repair
-	returning              // it is held, and the sockets are made anew
+	returning              // it is held, and the sockets are made again
 	restoring              // the same, and Config.Restored is running
 )
 
@@ -226,7 +226,7 @@ func (l *Lane) relay(conn *[2]*net.TCPConn) {
 	}
 }
 
-// unrelay notes that a session has these no more; nil: it had none.
+// unrelay notes that a session no longer has these; nil: it had none.
 func (l *Lane) unrelay(conn *[2]*net.TCPConn) {
 	if conn == nil {
 		return
@@ -599,7 +599,7 @@ type View struct {
 	Ends [2]End
 	// InLane reports whether the session is in the lane now.
 	InLane bool
-	// LastPacket is when a packet was carried last, of the monotonic clock (CLOCK_MONOTONIC). 0: none was.
+	// LastPacket is the time of the last packet carried, by CLOCK_MONOTONIC; 0 before the first packet.
 	LastPacket time.Duration
 	// Time is for how long it has been in the lane.
 	Time time.Duration
@@ -612,17 +612,18 @@ type View struct {
 // Packets alone.
 type End struct {
 	Packets uint64 // packets that have come from it and were carried
-	// Outstanding are bytes that it has sent and the other endpoint has not acknowledged. 0 in user
-	// space.
+	// Outstanding is the number of bytes sent by this endpoint and not acknowledged by the other
+	// one. It is 0 while the session is in user space.
 	Outstanding uint64
 	// Window is the last window that it has advertised, in bytes.
 	Window uint32
 	// WidestWindow is the largest that it has advertised.
 	WidestWindow uint32
-	// ZeroWindows is how often its window has become 0: it reads more slowly than bytes come.
+	// ZeroWindows counts how often its window became 0, because it reads more slowly than
+	// bytes come.
 	ZeroWindows uint32
-	// Repeated are segments with data that it had sent before: the path behind the lane, or the other endpoint, has lost
-	// them or not acknowledged them in time. Probes of a window of 0 with a byte count too.
+	// Repeated counts segments whose data it had already sent: they were lost behind the lane, or not acknowledged in
+	// time. Probes of a zero window that carry a byte count too.
 	Repeated uint32
 	// Ended reports whether its end of file was carried.
 	Ended bool
@@ -721,7 +722,8 @@ type Waits struct {
 	Flight time.Duration // for data of the other one, while more than a segment was on the way to this one
 	Gap    time.Duration // for data of its own that is missing here, and that the other one lacks
 	Again  time.Duration // for the other one to send again, though nothing was missing here, and then for its acknowledgement
-	// Answers and Pauses count the waits of Answer and More, but for waits that were too short for a step.
+	// Answers and Pauses count the waits of Answer and More, except for waits that were too short for a
+	// step.
 	Answers, Pauses uint32
 	// Narrow is for how long its window held less than two segments, or had less than a third of the largest one left, whatever was waited for.
 	Narrow time.Duration

@@ -76,7 +76,7 @@ func (s *Session) sent() [2]uint64 {
 	return [2]uint64{f[0].Sent, f[1].Sent}
 }
 
-// look sends probes that are due, and returns the endpoint that has not answered for too long, and whether there is one.
+// look sends the probes that are due. It returns the endpoint that has not answered for too long, if any.
 func (l *silences) look(s *Session, at int64) (by int, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,9 +142,10 @@ func (l *silences) ask(s *Session, q *silence, packets [2]uint64, at int64, wait
 	return 0, false
 }
 
-// probe sends a keepalive probe to an endpoint: a socket that is made for that sends an acknowledgement at the number before the next one, as the kernel's keepalive does
-// (net/ipv4/tcp_output.c, tcp_xmit_probe_skb), which the endpoint answers. The socket to b holds the port from then on, in place of the one
-// that held it. It needs the lock: neither can the session come back meanwhile.
+// probe sends a keepalive probe to an endpoint: a socket that is made for that sends an acknowledgement at the number
+// before the next one, as the kernel's keepalive does (net/ipv4/tcp_output.c, tcp_xmit_probe_skb), which the endpoint
+// answers. From then on the socket to b holds the port, in place of the socket that held it before. It needs the lock:
+// neither can the session come back meanwhile.
 func (s *Session) probe(side int) error {
 	c := s.record().Connection(side)
 	if side == 1 && s.hold >= 0 {
@@ -240,7 +241,7 @@ type stalls struct {
 	round uint32
 }
 
-// look returns the endpoint that has not acknowledged for longer than the session's user timeout, and whether there is one.
+// look returns the endpoint that has not acknowledged for longer than the session's user timeout, if any.
 func (l *stalls) look(s *Session, at int64) (by int, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,7 +294,8 @@ func (s *Session) Idle() time.Duration {
 	return time.Duration(max(0, now()-last)) // a packet may have been carried since
 }
 
-// expire resets the session if an endpoint has not acknowledged bytes, or answered probes, for too long. stalls and quiet are the sweep's.
+// expire resets the session if an endpoint has not acknowledged bytes, or answered probes, for too long. stalls and
+// quiet belong to the sweep.
 func (s *Session) expire(stalls *stalls, quiet *silences) {
 	at := now()
 	by, found := stalls.look(s, at)

@@ -528,7 +528,7 @@ func (l *leases) room(b *buffer, n int) *buffer {
 var ErrNoCoroutine = errors.New("penstock: loop: Go in a callback, which cannot wait: start a goroutine that calls AsyncWrite, and return ErrIdle")
 
 // Go calls f on a goroutine of its own, where it may block, and returns when f does; the loop serves others
-// meanwhile. f must not use the connection but for AsyncWrite. A panic in f is one of the handler. In a callback it
+// meanwhile. f may use only AsyncWrite of the connection. A panic in f is one of the handler. In a callback it
 // fails with [ErrNoCoroutine], and f is not called.
 func (c *Conn) Go(f func()) error {
 	switch {

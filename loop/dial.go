@@ -193,9 +193,9 @@ func (d *Dial) again(r *retry) {
 // dialHandler is a Dial as the handler of its socket.
 type dialHandler Dial
 
-// Ready is called when connecting has ended: a TCP socket that has sent its SYN has no
-// event before then (net/ipv4/tcp.c, tcp_poll). SO_ERROR has the reason of a failure; without
-// one it need not be asked.
+// Ready is called when connecting has ended: a TCP socket that has sent its SYN has no event
+// before then (net/ipv4/tcp.c, tcp_poll). SO_ERROR has the reason of a failure; without a
+// failure it is not read.
 func (h *dialHandler) Ready(_ uint8, events Events) {
 	d := (*Dial)(h)
 	if events&(Failed|HungUp) != 0 {

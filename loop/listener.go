@@ -21,10 +21,10 @@ type Acceptor interface {
 	// waited in the queue, after which getpeername(2) fails with ENOTCONN.
 	Accepted(fd int, peer netip.AddrPort)
 
-	// Paused says that accepting has failed and pauses until
-	// [ListenerConfig.PauseTime] is over or [Listener.Retry] is called, as a rule for
-	// want of descriptors (EMFILE, ENFILE) or memory (ENOBUFS, ENOMEM). It is called
-	// again each time that another attempt has failed.
+	// Paused says that accepting has failed and pauses until [ListenerConfig.PauseTime]
+	// is over or [Listener.Retry] is called, as a rule for lack of descriptors (EMFILE,
+	// ENFILE) or memory (ENOBUFS, ENOMEM). It is called again each time that another
+	// attempt has failed.
 	Paused(err error)
 }
 
@@ -68,10 +68,10 @@ type Listener struct {
 	pauses atomic.Int64
 }
 
-// Listen begins to accept on fd, a listening, non-blocking socket that stays the
-// caller's: [Listener.Close], then close it. fd must stay non-blocking: that
-// property belongs to the open file, which duplicates and other processes share
-// (os.File.Fd makes it blocking).
+// Listen begins to accept on fd, a listening, non-blocking socket that still belongs to
+// the caller: [Listener.Close], then close it. fd must stay non-blocking: that property
+// belongs to the open file, which duplicates and other processes share (os.File.Fd
+// makes it blocking).
 func (l *Loop) Listen(fd int, cfg *ListenerConfig) (*Listener, error) {
 	if cfg == nil || cfg.Acceptor == nil || cfg.PauseTime < 0 {
 		return nil, fmt.Errorf("penstock: loop: listen: %w: write an Acceptor, and a PauseTime of 0 (%v) or more", ErrConfig, defaultPauseTime)
@@ -102,8 +102,8 @@ func (ln *Listener) Resume() {
 	ln.resume()
 }
 
-// Retry ends a pause: something was given back that accepting may have failed for
-// want of. It does nothing while there is no pause.
+// Retry ends a pause: a resource was given back whose lack may have made accepting
+// fail. It does nothing while there is no pause.
 func (ln *Listener) Retry() {
 	if ln.paused {
 		ln.paused = false
@@ -112,10 +112,10 @@ func (ln *Listener) Retry() {
 	}
 }
 
-// Empty accepts the connections in the queue, at most so many, also while suspended or paused,
-// and returns their number: fewer than max if the queue is empty, or if accepting failed,
-// which is reported by [Acceptor.Paused]. It comes before closing a listening socket, which
-// resets the connections in its queue.
+// Empty accepts at most max connections of the queue, also while suspended or paused, and
+// returns their number. If this is less than max, the queue is empty, or accepting failed,
+// which [Acceptor.Paused] reports. It comes before closing a listening socket, which resets
+// the connections in its queue.
 func (ln *Listener) Empty(max int) int {
 	n, _ := ln.accept(max, func() bool { return !ln.closed && ln.loop != nil })
 	return n
@@ -182,8 +182,8 @@ func (ln *Listener) pause(err error) {
 	ln.cfg.Acceptor.Paused(err)
 }
 
-// accept accepts at most so many connections while it may, and reports whether it
-// found the queue empty.
+// accept accepts at most limit connections, as long as may returns true, and reports
+// whether it found the queue empty.
 func (ln *Listener) accept(limit int, may func() bool) (n int, empty bool) {
 	for n < limit && may() {
 		fd, peer, err := ln.next()

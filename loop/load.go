@@ -11,10 +11,10 @@ const (
 	// every ten milliseconds, to be seen side by side.
 	loadWindow = int64(32e6)
 
-	// A loop takes SCHED_BATCH if it serves so many descriptors in a window (more than one session
-	// has) and is at work for a tenth of the window. It gives it up if the descriptors are fewer, or
-	// the work is half of that. With a single session nothing gathers while a thread waits for its
-	// CPU, and a loop that is hardly ever at work costs others little when it takes theirs.
+	// A loop takes SCHED_BATCH if it serves batchDescriptors descriptors in a window (more than a
+	// session has) and works for a tenth of the window. It gives it up if the descriptors are fewer,
+	// or the work is half of that. With a single session nothing gathers while a thread waits for
+	// its CPU, and a loop that is hardly ever at work costs others little when it takes theirs.
 	batchDescriptors = 3
 	batchShare       = 10
 )
@@ -41,7 +41,7 @@ type load struct {
 	batches, refused atomic.Int64
 }
 
-// A heldThread is one on which a loop under SCHED_BATCH was about to sleep.
+// A heldThread is a thread on which a loop under SCHED_BATCH was about to sleep.
 type heldThread struct {
 	tid int
 	has bool // the policy, and the loop holds it
@@ -55,7 +55,7 @@ func (l *load) begin(now int64) {
 
 func (l *load) serve(slot uint32) { l.served |= 1 << (slot & 63) }
 
-// accepts says that a slot is a listener's, and no session's.
+// accepts says that a slot belongs to a listener, not to a session.
 func (l *load) accepts(slot uint32) { l.queues |= 1 << (slot & 63) }
 
 // turn is called after each turn, with its beginning and end.
@@ -82,8 +82,8 @@ func (l *load) judge(span int64) {
 }
 
 // followEvery is how many times a loop under SCHED_BATCH sleeps before it looks again
-// whether it is on another thread, unless a window has ended: goroutines move rarely,
-// and after a move the new thread lacks the policy until then.
+// whether it is on another thread, unless a window has ended. Goroutines move rarely;
+// after a move the new thread lacks the policy until the loop looks.
 const followEvery = 16
 
 // sleep is called before a loop under SCHED_BATCH sleeps, with the timeout, and returns the

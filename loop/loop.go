@@ -131,9 +131,9 @@ func (l *Loop) open() error {
 	return nil
 }
 
-// Close closes the loop's own descriptors. Added descriptors stay their owners'. Posted
-// functions that have not run are dropped. It must not be called while Run runs; calling it
-// again does nothing.
+// Close closes the loop's own descriptors. Added descriptors still belong to their owners.
+// Posted functions that have not run are dropped. It must not be called while Run runs;
+// calling it again does nothing.
 func (l *Loop) Close() error {
 	if !l.usable.Swap(false) {
 		return nil
@@ -158,9 +158,9 @@ func (l *Loop) Now() int64 {
 // loop that slept waited for a CPU. It belongs to the loop's goroutine.
 func (l *Loop) Behind() time.Duration { return time.Duration(l.behind) }
 
-// Add reports events of fd to h. fd must be non-blocking and stays the caller's: [Loop.Drop]
-// it, then close it. Readiness that is there already is reported as well. The error wraps
-// epoll_ctl(2)'s: EPERM for a descriptor that cannot be waited for, such as a regular
+// Add reports events of fd to h. fd must be non-blocking and still belongs to the caller:
+// [Loop.Drop] it, then close it. Readiness that is there already is reported as well. The error
+// wraps epoll_ctl(2)'s: EPERM for a descriptor that cannot be waited for, such as a regular
 // file, EEXIST for a descriptor that was added before. Without a handler it wraps os.ErrInvalid.
 func (l *Loop) Add(fd int, which uint8, h Handler) (ID, error) {
 	if h == nil {
@@ -222,10 +222,9 @@ func (l *Loop) Again(id ID) { l.again = append(l.again, id) }
 // lateTime is how long a turn may take before it is late.
 const lateTime = int64(2 * time.Millisecond)
 
-// Late reports whether the turn at work has taken so long already, two milliseconds, that a
-// handler should do as little as it can and call Again for the rest: all other handlers that
-// were ready with it, or have become ready since, wait. While the loop does not run there is
-// no turn, and nothing is late.
+// Late reports whether the turn has already taken two milliseconds. Then a handler should do
+// as little as it can and call Again for the rest, because all other ready handlers wait.
+// While the loop does not run there is no turn, and nothing is late.
 func (l *Loop) Late() bool { return l.running.Load() && l.clock()-l.now > lateTime }
 
 // maxGather bounds the delay of Gather.
@@ -233,8 +232,8 @@ const maxGather = int64(time.Millisecond)
 
 // Gather says that the running handler would rather have more to do at a time than be called soon.
 // A handler calls it at most once in a call. If all handlers called in a turn do, the loop sleeps
-// for the shortest of their times, at most a millisecond, before it collects events again; whatever
-// comes meanwhile, mail and timers included, waits for so long.
+// for the shortest of their times, at most a millisecond, before it collects events again; events,
+// mail and timers that come meanwhile wait until it wakes.
 func (l *Loop) Gather(d time.Duration) {
 	l.gathering++
 	l.gather = min(l.gather, int64(d))
@@ -387,7 +386,7 @@ func NewGroup(n int, cfg *Config) (*Group, error) {
 var errLoopGoexit = errors.New("penstock: loop: a handler has called runtime.Goexit, which ended the loop")
 
 // Loops returns the loops, which are not to be run or closed one by one. The slice
-// is the group's.
+// belongs to the group.
 func (g *Group) Loops() []*Loop { return g.loops }
 
 // Run runs the loops until [Group.Stop], or until one of them fails, which stops

@@ -14,10 +14,10 @@ import (
 // mailboxSize is how many functions may wait in the ring. More wait in a list.
 const mailboxSize = 1024
 
-// A mailbox is the functions that other goroutines have posted to the loop. Functions are
-// Go's, and cannot be in memory that the collector does not see: they wait in a table, and a
-// ring carries their places. The ring knows whether the loop sleeps and has to be woken
-// (package evring explains why no wake-up is lost).
+// A mailbox is the functions that other goroutines have posted to the loop. Functions must
+// be in memory that Go's collector sees: they wait in a table, and a ring carries their
+// indexes. The ring knows whether the loop sleeps and has to be woken (package evring
+// explains why no wake-up is lost).
 //
 // A function without a free place goes into a list, and so do all later ones until the list is
 // empty: the functions of one goroutine keep their order. The list's turn comes when all posts that
@@ -102,8 +102,8 @@ func (m *mailbox) post(f func()) error {
 	return nil
 }
 
-// take takes a place of the table, if one is free. Otherwise the post is begun all the
-// same: the caller takes that back.
+// take takes a place of the table, if one is free. Otherwise the post is begun anyway:
+// the caller takes that back.
 func (m *mailbox) take() (i uint64, ok bool) {
 	begun := m.begun.Add(1)
 	for n := range uint64(probes) {
@@ -155,7 +155,7 @@ func (m *mailbox) sleep() bool {
 // awake ends the sleep. The eventfd is never read: each write is an edge.
 func (m *mailbox) awake() { m.ring.Awake(false) }
 
-// deliver calls the functions posted by now.
+// deliver calls the functions posted so far.
 func (m *mailbox) deliver() error {
 	m.seen = m.begun.Load()
 	if m.seen != m.called.Load() {

@@ -47,7 +47,7 @@ func (p *poller) open() error {
 	return nil
 }
 
-// close closes the instance. Another file may get its number from then on, so late calls must not
+// close closes the instance. After that another file may get its number, so late calls must not
 // find it.
 func (p *poller) close() error {
 	fd := p.fd
@@ -78,7 +78,7 @@ func (p *poller) remove(fd int) error {
 // poll collects the events that are there now.
 func (p *poller) poll() (int, error) { return sys.EpollPoll(p.fd, p.events) }
 
-// block waits for events for at most so many nanoseconds, forever if negative. The scheduler
+// block waits for events for at most timeout nanoseconds, forever if negative. The scheduler
 // knows of the wait. A kernel that has no epoll_pwait2, or a sandbox that refuses it, gets
 // epoll_wait's milliseconds: the wait may then end up to a millisecond late, and never early.
 func (p *poller) block(timeout int64) (int, error) {
@@ -96,7 +96,7 @@ func (p *poller) block(timeout int64) (int, error) {
 	return sys.EpollWait(p.fd, p.events, int(min(msec, math.MaxInt32)))
 }
 
-// rest sleeps for so many nanoseconds, whatever happens.
+// rest sleeps for nsec nanoseconds, whatever happens.
 func (p *poller) rest(nsec int64) { sys.Nanosleep(nsec) }
 
 func (p *poller) event(i int) (slot, generation uint32, which uint8, events Events) {
@@ -123,8 +123,7 @@ type netpollWake struct {
 	knocked bool
 }
 
-// wait returns when the runtime has looked. It does nothing if there is no descriptor to
-// be had.
+// wait returns when the runtime has looked. It does nothing if no descriptor is free.
 func (k *netpollWake) wait() {
 	if k.file == nil && k.open() != nil {
 		return

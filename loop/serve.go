@@ -109,7 +109,7 @@ type serving struct {
 func (s *serving) Accepted(fd int, peer netip.AddrPort) {
 	c := &Conn{group: s, fd: int32(fd), peer: peer}
 	id, err := s.loop.Add(fd, 0, c)
-	if err != nil { // for want of memory
+	if err != nil { // for lack of memory
 		closeSocket(fd)
 		return
 	}
@@ -473,7 +473,8 @@ func (s *Server) newServe(g *Group) *serve {
 	return one
 }
 
-// begin notes that the server serves, unless it does already, or is closed.
+// begin notes that the server serves. It fails if the server serves already or is
+// closed.
 func (s *Server) begin(one *serve) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,16 +33,16 @@ type Stats struct {
 	// MaxLag is the longest.
 	MaxLag time.Duration
 	// Overruns are the turns that used a millisecond of CPU time, with [Config.TurnCPU]. Other
-	// turns that took so long have waited for most of it: for a CPU that the kernel gave to
-	// another thread, or for the goroutines to which the loop gave way.
+	// long turns have mostly waited: for a CPU that the kernel gave to another thread, or for
+	// goroutines that the loop let run.
 	Overruns int64
 	// TimerLate counts ticks of a quarter of a millisecond at which timers fired, by how long after
 	// the tick the turn began that called the timers, in microseconds as Lag does. A timer's tick is
 	// the first one at or after its time. So it has the wait for a CPU that Lag lacks, if the loop
 	// slept; the rest of the turn before, and the delay of [Loop.Gather], if it did not; and the
 	// rounding of epoll_wait's timeout, a millisecond at most where there is no epoll_pwait2(2). The
-	// work before the timers in their turn is Lag's. Ticks that passed while the loop did not run
-	// count as well.
+	// work before the timers in their turn is counted in Lag. Ticks that passed while the loop did
+	// not run count as well.
 	TimerLate [timeBuckets]int64
 	// MaxTimerLate is the longest.
 	MaxTimerLate time.Duration

@@ -19,8 +19,8 @@ var errClose = errors.New("it has no Close method")
 // later call of c, its finalizer included, touches the descriptor that is returned. The path
 // of a unix listener stays.
 //
-// Bytes that c has buffered are c's: take over connections, not the likes of tls.Conn, which
-// is no syscall.Conn. After an error c is as it was, unless closing c failed.
+// Bytes that c has buffered stay in c. So pass only plain connections; a tls.Conn, for
+// example, is not a syscall.Conn. After an error c is as it was, unless closing c failed.
 func Take(c syscall.Conn) (fd int, err error) {
 	closer, ok := c.(io.Closer)
 	if !ok {
@@ -39,8 +39,8 @@ func Take(c syscall.Conn) (fd int, err error) {
 	return fd, nil
 }
 
-// Give makes a connection of package net from a connected socket. The connection owns the socket
-// from then on; after an error it has been closed. Call [Loop.Detach] first: the socket must not be
+// Give makes a connection of package net from a connected socket. Afterwards the connection owns
+// the socket; after an error the socket is closed. Call [Loop.Detach] first: the socket must not be
 // registered with a loop any more, and Drop would not do, because it relies on the descriptor being
 // closed for good, and package net keeps a duplicate.
 func Give(fd int) (net.Conn, error) { return give(fd, net.FileConn) }

@@ -221,9 +221,9 @@ type others struct {
 var runningLoops atomic.Int64
 
 // run lets other goroutines run, some nanoseconds after they last did. Goroutines that wait for the
-// network are ready only after a look at the runtime's poller, by a P that has nothing else to
-// run, or by the runtime's monitor every 10 ms at best. So a loop that is at work most of the
-// time looks itself, unless there are more Ps than loops: then the others have one.
+// network are ready only after a look at the runtime's poller, by a P that has nothing else to run,
+// or by the runtime's monitor every 10 ms at best. So a loop that works most of the time looks
+// itself, unless there are more Ps than loops: then the other goroutines have a P.
 func (o *others) run(span int64) {
 	if o.worked > span/2 && runningLoops.Load() >= int64(runtime.GOMAXPROCS(0)) {
 		o.knock.wait()

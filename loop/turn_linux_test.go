@@ -504,7 +504,7 @@ func (a *again) Expired(*loop.Timer) {
 }
 
 // TestDirect: a loop that has looked for events in vain blocks without looking, which is one call for an event
-// and not two. It looks again once events come without a sleep, and events come between timers all the same.
+// and not two. It looks again once events come without a sleep, and events come between timers anyway.
 func TestDirect(t *testing.T) {
 	t.Parallel()
 

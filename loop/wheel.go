@@ -21,10 +21,10 @@ type Expirer interface {
 	Expired(t *Timer)
 }
 
-// A wheel keeps timers in lists by when they are due: 64 lists of one tick each,
-// 64 of 64 ticks, and so on (Varghese and Lauck, "Hashed and hierarchical timing
-// wheels", 1987). When the time of a longer list begins, its timers are spread over
-// the shorter ones.
+// A wheel keeps timers in lists by the time at which they are due: 64 lists of one tick
+// each, 64 of 64 ticks, and so on (Varghese and Lauck, "Hashed and hierarchical timing
+// wheels", 1987). When the time of a longer list begins, its timers are spread over the
+// shorter ones.
 type wheel struct {
 	base  int64 // clock of tick 0
 	tick  int64 // the present one: of those before everything that was due has been called
@@ -49,10 +49,10 @@ const (
 	wheelLists  = 1 << wheelBits
 	wheelLevels = 5 // 3 days; timers beyond are spread again when these are over
 
-	// A turn spreads and calls so many timers at most, or goes on with them for so long; the
-	// rest waits for the next turn, and events come between. A timer that was not touched for
-	// a while takes a microsecond, since it is in no cache; its function may take longer. The
-	// clock is looked at now and then only.
+	// A turn spreads and calls at most mostTimers timers, or stops when their time is over.
+	// The other timers wait for the next turn, so that events are served in between. A timer
+	// that was not touched for a while takes a microsecond, since it is in no cache; its
+	// function may take longer. The clock is looked at now and then only.
 	mostTimers = 1 << 10
 	timersTime = int64(time.Millisecond)
 	timersLook = 16
@@ -224,10 +224,10 @@ func (w *wheel) untilNext(now int64) int64 {
 	return max(w.base+at*wheelTick-now, 0)
 }
 
-// Arm makes t call its owner in so long a time, and no earlier; a timer that is
-// armed already is moved. It is exact to a quarter of a millisecond, and to how long the turns
-// of the loop take; where thousands are due at once they are called over several turns. The
-// time counts from [Loop.Now].
+// Arm makes t call its owner after the given time, never earlier. A timer that is armed
+// already is moved. It is exact to a quarter of a millisecond, and to how long the turns of
+// the loop take; where thousands are due at once they are called over several turns. The time
+// counts from [Loop.Now].
 func (l *Loop) Arm(t *Timer, owner Expirer, d time.Duration) {
 	if l.clock == nil { // the zero Loop
 		return

@@ -41,9 +41,9 @@ func (l limits) sizes() []int {
 	return sizes
 }
 
-// quota returns the last page count before the kernel begins to degrade or
-// refuse pipes, if there is one. too_many_pipe_buffers_soft and _hard compare
-// with >, so the quota itself may be used up.
+// quota returns the largest number of pages at which the kernel neither degrades nor
+// refuses pipes, if it is limited. too_many_pipe_buffers_soft and _hard compare with >,
+// so the quota itself may be used up.
 func (l limits) quota() (pages int64, ok bool) {
 	switch {
 	case l.exempt || l.soft == 0 && l.hard == 0:

@@ -73,12 +73,12 @@ func openError(call string, err error) error {
 	return err
 }
 
-// Fill moves up to max bytes from fd, a socket or a file at its own position,
-// into the pipe, by one splice(2). fd stays the caller's. A socket must be
-// non-blocking, as package net's sockets are; reading a file may wait for the
-// disk. SPLICE_F_MOVE is left out because it does nothing (splice(2): "no-op
-// since Linux 2.6.21"), SPLICE_F_MORE because it would hold back the tail of a
-// message for 200 ms: it sets MSG_MORE.
+// Fill moves up to max bytes from fd, a socket or a file at its own position, into the
+// pipe, by one splice(2). fd still belongs to the caller. A socket must be
+// non-blocking, as package net's sockets are; reading a file may wait for the disk.
+// SPLICE_F_MOVE is left out because it does nothing (splice(2): "no-op since Linux
+// 2.6.21"), SPLICE_F_MORE because it would hold back the tail of a message for 200 ms:
+// it sets MSG_MORE.
 //
 // It returns the number of bytes moved, and the kernel's error, as a bare syscall.Errno and
 // without allocating:
@@ -123,8 +123,8 @@ func (p *Pipe) filled(n int, err error) (int, error) {
 	return n, err
 }
 
-// Drain moves up to max bytes out of the pipe to fd, a socket or a file at its
-// own position, by one splice(2). fd stays the caller's. A socket must be
+// Drain moves up to max bytes out of the pipe to fd, a socket or a file at its own
+// position, by one splice(2). fd still belongs to the caller. A socket must be
 // non-blocking; writing a file may wait for the disk.
 //
 // It returns the number of bytes moved, and the kernel's error, as a bare syscall.Errno and
@@ -166,7 +166,8 @@ func (p *Pipe) DrainSocket(fd, max int) (int, error) {
 }
 
 // Tee copies up to max bytes from the beginning of the pipe to the end of another one, by one
-// tee(2): the pages are shared, and the bytes stay in p too. Both pipes stay the caller's.
+// tee(2): the pages are shared, and the bytes stay in p too. Both pipes still belong to the
+// caller.
 //
 // It returns the number of bytes copied, which are fewer than asked for when to is full: it
 // counts slots. Calling Tee again before these bytes have left p copies them once more. EAGAIN

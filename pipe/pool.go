@@ -160,9 +160,9 @@ func (c *Config) setDefaults() error {
 }
 
 // Get lends an empty pipe of at least size bytes, 0 meaning Config.Size, or of the
-// largest size there is (pipe-max-size) if that is less. It never lends a
-// smaller one because pages are short: that is ErrBudget, and the caller may ask
-// for less. The pipe is the caller's until Put.
+// largest size there is (pipe-max-size) if that is less. It never lends a smaller one
+// because pages are short: that is ErrBudget, and the caller may ask for less. The pipe
+// belongs to the caller until Put.
 //
 // Errors: ErrBudget, bare; an error that matches ErrNotSupported where pipes or
 // splice(2) are refused for good; EMFILE or ENFILE, wrapped, when there are no
@@ -366,10 +366,9 @@ const recallInterval = time.Millisecond
 
 // recall closes idle pipes until they have freed the pages, the largest first; of any size unless
 // they must be large. It reaches pipes that yieldLarger does not: smaller ones, and pipes that
-// package pool, which knows nothing of the budget, leaves to a processor that works with them.
-// It is done once in a while only, because many small pipes go for a large one, to be made
-// anew for the next small flow, and because to look for them all stops the pool for some
-// microseconds.
+// package pool, which knows nothing of the budget, leaves to a processor that works with them. It
+// is done once in a while only, because many small pipes go for a large one, to be made again for
+// the next small flow, and because to look for them all stops the pool for some microseconds.
 func (pl *Pool) recall(pages int64, large bool) bool {
 	if pages <= 0 {
 		return true // others have given back meanwhile
@@ -415,7 +414,8 @@ func (pl *Pool) open(k int) (*Pipe, error) {
 	case fresh:
 		pl.budget.allow()
 	case errors.Is(err, errRefused):
-		// All that is known is that so many were too many: half may not be.
+		// It is only known that this number of pages was too large; half of it may be
+		// allowed.
 		pl.budget.deny(pl.classes[k].charge.pages / 2)
 	case errors.Is(err, errDegraded), pl.budget.hard && errors.Is(err, syscall.ENFILE):
 		pl.budget.deny(0)

@@ -10,10 +10,10 @@ import (
 
 const invariants = true
 
-// returned is where a pipe was put; 0 while it is its caller's.
+// returned is where a pipe was put; 0 while the caller has it.
 type returned struct{ at callsite.Site }
 
-// take notes that the pipe is its caller's from now on.
+// take notes that the pipe now belongs to the caller.
 func (r *returned) take() { r.at = 0 }
 
 // give notes that the pipe is put, and panics if it was before.

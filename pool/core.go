@@ -282,7 +282,7 @@ func (s *shard[T]) hasRoom() bool {
 }
 
 // steal moves the surplus of another processor to the depot, where self and others can take
-// it. It returns false if there is nothing to be had.
+// it. It returns false if there is nothing to take.
 //
 // To take half of a magazine or more pays: the price is shared by many items. To take less is
 // dear, and to take the last item is worse, since its processor is about to use it and would
@@ -325,8 +325,8 @@ func (c *core[T]) stealFrom(self *shard[T], least uint32) bool {
 	return false
 }
 
-// rob takes from s, if it has more than least items. Its owner, if there is one about, can do
-// that for a fraction of the cost of locking it out, so it is asked first.
+// rob takes from s, if it has more than least items. If the owner is running, it can do that
+// for a fraction of the cost of locking it out, so it is asked first.
 func (c *core[T]) rob(s *shard[T], least uint32) bool {
 	if least > 0 && s.ask() && c.awaitGift() {
 		c.steals.Add(1)
@@ -599,10 +599,10 @@ func (c *core[T]) make(ctx context.Context) (T, error) {
 	return x, nil
 }
 
-// A gate is the places of a pool with MaxOpen. An item that is out has one, and so has the call
-// that takes an item or makes it. A pool with a gate keeps its idle items behind one mutex, and
-// makes an item only after a moment at which none was idle: then every item that is open has a
-// place, the new one among them, so there are never more than MaxOpen.
+// A gate is the places of a pool with MaxOpen. An item that is out has a place, and so has a
+// call that is taking or making an item. A pool with a gate keeps its idle items behind one
+// mutex, and makes an item only after a moment at which none was idle: then every item that is
+// open has a place, the new one among them, so there are never more than MaxOpen.
 //
 // Callers without a place wait in a queue. A place, or an item with its place, goes to the first
 // of them at once, and no newcomer can get in between.

@@ -110,9 +110,9 @@ func (d *depot[T]) widen(s *shard[T]) bool {
 	return true
 }
 
-// surrender moves a part of the idle items of s here: one of two magazines, or the older half
-// of one. It makes the magazines of s smaller, so that the next items come here unasked. They
-// become larger when s itself loads items from here.
+// surrender moves some idle items of s here: one of two magazines, or the older half of a
+// single magazine. It makes the magazines of s smaller, so that the next items come here
+// unasked. They become larger when s itself loads items from here.
 func (d *depot[T]) surrender(s *shard[T]) {
 	s.size = max(s.size/2, min(smallMagazine, d.size))
 	if s.loaded.n == 0 {
@@ -144,8 +144,8 @@ func (d *depot[T]) compact() {
 	d.count.Store(int32(len(d.full)))
 }
 
-// magazineSize is the most items of one magazine: how many operations share the
-// price of one visit to the depot.
+// magazineSize is the largest number of items in a magazine. So many operations share
+// the cost of one visit to the depot.
 const magazineSize = 64
 
 // smallMagazine is the least lim of a processor from which others have to take, so that it

@@ -90,8 +90,8 @@ func (o *owner) occupied() bool {
 	return false
 }
 
-// peek returns the sum of two counters of the shard without entering it, which is
-// a hint at best. False means that it can be had only from the inside.
+// peek returns the sum of two counters of the shard without entering it, which is a
+// hint at best. False means that only the owner can read it.
 func (l *latch) peek(a, b *uint32) (uint32, bool) {
 	return hint(a) + hint(b), l.state.Load() != shared
 }

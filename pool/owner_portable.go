@@ -42,7 +42,7 @@ func (o *owner) leave() { o.entered.Store(0) }
 // occupied reports whether the owner is inside. The caller has revoked the latch.
 func (o *owner) occupied() bool { return o.entered.Load() != 0 }
 
-// peek would be a data race here: the counters can only be had from the inside.
+// peek would be a data race here: only the owner can read the counters.
 func (l *latch) peek(_, _ *uint32) (uint32, bool) { return 0, false }
 
 func barrier() {}

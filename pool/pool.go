@@ -53,9 +53,9 @@ type Config[T any] struct {
 	// closed, and the next one is taken. Nil takes every item. With a Check each Get and Put locks a mutex.
 	Check func(T) bool
 
-	// MaxOpen is the most items that are open, out and idle together, never exceeded. Get waits
-	// while so many are out, first come, first served. 0 means no bound. The items of a pool
-	// with MaxOpen are kept in one place behind a mutex.
+	// MaxOpen is the most items that are open, out and idle together, never exceeded. While
+	// MaxOpen items are out, Get waits, first come, first served. 0 means no bound. The items
+	// of a pool with MaxOpen are kept in one place behind a mutex.
 	MaxOpen int
 
 	// MaxIdle is the most idle items, never exceeded, not for a moment. 0 means
@@ -66,9 +66,8 @@ type Config[T any] struct {
 	// they are kept in one place behind a mutex.
 	MaxIdle int
 
-	// IdleTime is how long an item may stay idle: an item that was not used for so long is
-	// closed after one to two times IdleTime. 0 means never; then the
-	// pool has no timer.
+	// IdleTime bounds how long an item stays idle: an unused item is closed after one to
+	// two times IdleTime. 0 means never; then the pool has no timer.
 	IdleTime time.Duration
 }
 
@@ -143,9 +142,9 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 // working with, if taking them again and again would cost more than making an
 // item. It fails with New's error, wrapped, or with ErrClosed after Close.
 //
-// With MaxOpen, Get waits while so many items are out, until it is this caller's turn, the pool is
-// closed, or ctx ends; then the error wraps the cause of ctx. ctx is also New's. An item that is there at
-// once is returned whatever ctx says. Without a ctx the error wraps os.ErrInvalid, whatever is there.
+// With MaxOpen items out, Get waits until it is this caller's turn, the pool is closed, or ctx ends; then
+// the error wraps the cause of ctx. ctx is also New's. An item that is there at once is returned whatever
+// ctx says. Without a ctx the error wraps os.ErrInvalid, whatever is there.
 func (p *Pool[T]) Get(ctx context.Context) (T, error) {
 	if ctx == nil {
 		var none T

@@ -97,7 +97,7 @@ func (c *core[T]) close() {
 	c.dropAll(out)
 }
 
-// forget lets the ledger know that batches are idle no more.
+// forget tells the ledger that batches are no longer idle.
 func (c *core[T]) forget(batches [][]T) {
 	if !invariants {
 		return

@@ -51,11 +51,10 @@ const (
 	mostRate = 1 << 36
 )
 
-// NewBucket returns a bucket of so many bytes a second, full. burst is how many may
-// be moved at once after a time in which nothing was; 0 means as many as a tenth of a
-// second gives, and at least 16 KiB. It is at least two milliseconds' worth, so that late timers do
-// not cost a part of the rate. A rate of 0 or less, and one of 64 GiB a second or more, means that
-// there is no limit.
+// NewBucket returns a full bucket of bytesPerSecond. burst is how many bytes may be moved at once
+// after a pause; 0 means the bytes of a tenth of a second, and at least 16 KiB. It is at least two
+// milliseconds' worth, so that late timers do not cost a part of the rate. A rate of 0 or less, and
+// one of 64 GiB a second or more, means that there is no limit.
 func NewBucket(bytesPerSecond, burst int64) *Bucket {
 	b := new(Bucket)
 	b.fill(newSupply(bytesPerSecond, burst))
@@ -170,8 +169,8 @@ func (b *Bucket) left(s *rateClock, now int64) int64 {
 	return min(s.by(now)-b.spent.Load(), s.burst)
 }
 
-// piece returns how much to reserve at a time, when so much is left: the bytes of pieceTime,
-// less the longer the queue is, and no more than the burst.
+// piece returns how many of the left bytes to reserve now: the bytes of pieceTime, fewer if
+// the queue is long, and at most the burst.
 func (s *rateClock) piece(left int64) int64 {
 	n := s.rate / int64(time.Second/pieceTime)
 	if left < 0 && n > 0 {
@@ -463,8 +462,7 @@ func (s *Session) pace() {
 	t.stopped.Store(s.reason != ReasonNone)
 }
 
-// paceEnds tells the pacer, if there is one, how the source is read, and which bytes were read
-// ahead.
+// paceEnds tells the pacer, if any, how the source is read and which bytes were read ahead.
 func (d *direction) paceEnds() {
 	w := d.pacer()
 	if w == nil {

@@ -19,7 +19,7 @@ type offer struct {
 	reason  Reason // of a session that has left and is being reset, and its cause
 }
 
-// offers are the offers of a driver's sessions, but for parked sessions.
+// offers are the offers of a driver's sessions, except for parked sessions.
 type offers struct {
 	of   map[*Driven]*offer // nil: there were none yet
 	most int                // that there were since it was made: a map does not shrink
@@ -28,7 +28,7 @@ type offers struct {
 const (
 	// fewOffers are few enough to be copied at once, and to leave a map as it is.
 	fewOffers = 4096
-	// offersLeft is the part of the most that is left when the map is made anew.
+	// offersLeft is the part of the most that is left when the map is made again.
 	offersLeft = 4
 )
 
@@ -49,7 +49,8 @@ func (t *offers) forget(s *Driven) {
 	}
 }
 
-// offer returns the offer of a session that is offered, or only looked at.
+// offer returns the offer of a session, whether the session is really offered or only
+// inspected.
 func (s *Driven) offer() *offer {
 	if v := s.drv.viewed; v != nil && s == &v.driven {
 		return &v.offer
@@ -316,8 +317,8 @@ func (s *Driven) Return(a, b Socket, ended [2]bool, last Side) bool {
 	return true
 }
 
-// returned goes on with a direction after so many of its bytes were carried, with another socket to
-// read from.
+// returned continues a direction after the carrier moved carried of its bytes, with another socket
+// to read from.
 func (s *Driven) returned(d *direction, p *loopSocket, by *Socket, carried int64) {
 	const lasting = lastWay | said | saidLast | asking | answered
 	was := *p
@@ -497,7 +498,7 @@ func restOf(s *Driven) *parkedRest {
 	return r
 }
 
-// restore makes s the session of p, but for its owner, its offer and its timer.
+// restore copies the session of p to s, without its owner, its offer and its timer.
 func (s *Driven) restore(d *Driver, p *Parked) {
 	*s = Driven{
 		drv: d, limits: p.limits, started: p.started, active: p.active, state: offered | carried,

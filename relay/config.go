@@ -22,19 +22,20 @@ type Config struct {
 	// closed.
 	Pipes *pipe.Pool
 
-	// IdleTimeout ends a session in which no byte moved either way for so long;
-	// 0 means never.
+	// IdleTimeout ends a session in which no byte has moved in either direction for
+	// this time; 0 means never.
 	IdleTimeout time.Duration
 	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means
 	// that IdleTimeout stays in force. If that end could not be passed on (FallbackHalfClose), 0 means five seconds.
 	HalfCloseTimeout time.Duration
 	// MaxLifetime ends a session of that age; 0 means never.
 	MaxLifetime time.Duration
-	// CloseOnEOF ends a session at the first end of file, from either side, and closes both connections. All bytes before the end of file are
-	// delivered; bytes that the other side has sent by then are delivered as far as their destination takes them at once. If that loses any
-	// the error wraps [ErrTruncated], and the side that lacks them is reset. Both peers get what their sockets have taken, however slowly they
-	// take it, unless they acknowledge none for five seconds: the session, with the one or two connections that this concerns, waits for that.
-	// It is for peers that know no half-close.
+	// CloseOnEOF ends a session at the first end of file, from either side, and closes both connections. All bytes
+	// before the end of file are delivered; bytes that the other side has already sent are delivered if their
+	// destination takes them at once. If that loses any the error wraps [ErrTruncated], and the side that lacks them is
+	// reset. Both peers get what their sockets have taken, however slowly they take it, unless they acknowledge none
+	// for five seconds: the session, with the one or two connections that this concerns, waits for that. It is for
+	// peers that know no half-close.
 	CloseOnEOF bool
 
 	// Hooks are called at events of sessions on goroutines.
@@ -50,9 +51,9 @@ type Config struct {
 	// mark is ever raised.
 	TailDelay time.Duration
 
-	// LegsAfter has the results of sessions that lasted at least so long carry the kernel's account of their
-	// TCP connections, [Result.Legs]: by a system call for each at the end, or up to three where packets came
-	// out of order. Sessions on goroutines also count their [Waits] then. 0 means none.
+	// LegsAfter adds [Result.Legs], the kernel's account of the TCP connections, to the result of sessions
+	// that lasted at least this time. It costs a system call for each connection at the end, or up to three
+	// if packets came out of order. Sessions on goroutines also count their [Waits] then. 0 means none.
 	LegsAfter time.Duration
 
 	// Gather is how long a loop lets bytes gather before it looks for them, at most,

@@ -17,7 +17,7 @@ type leg struct {
 	state *legState
 
 	// The ends that are left of the wrappers: until the session has opened them, conn's. The session's cutting
-	// guards them, but for the goroutine that opens.
+	// guards them, except for the goroutine that opens.
 	src, dst end
 
 	closed bool
@@ -121,9 +121,9 @@ type lingerer interface {
 }
 
 // reset aborts the connection, so that the peer gets RST and not a clean end
-// (socket(7): SO_LINGER with a linger time of 0). The TCP connection inside of a
-// TLS one is closed first, lest TLS call this an orderly end. Kinds of connection
-// that know no reset are closed by close, as they are.
+// (socket(7): SO_LINGER with a linger time of 0). The TCP connection inside of a TLS
+// one is closed first, so that TLS does not take this for an orderly end. Kinds of
+// connection that know no reset are closed by close, as they are.
 func (l *leg) reset() {
 	for _, c := range []any{l.dst.rw, l.conn} {
 		inner, ok := innermost(c).(lingerer)

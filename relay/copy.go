@@ -228,8 +228,8 @@ func delegate(to, from end, f *Flow) (err error, ok bool) {
 	return err, true
 }
 
-// mayDelegate reports whether the end's WriteTo and ReadFrom are its own. In
-// a type that embeds a connection they may be the connection's, and go around a Read or
+// mayDelegate reports whether the end's WriteTo and ReadFrom are its own. In a type
+// that embeds a connection they may be methods of the connection, and bypass a Read or
 // Write that wants to see every byte.
 func (e end) mayDelegate() bool {
 	if isPlain(e.rw) {
@@ -240,8 +240,8 @@ func (e end) mayDelegate() bool {
 	return !conn && !sys
 }
 
-// CopyContext is [Relay.Copy] until ctx ends. It then returns the number of bytes that dst took until
-// then, and [context.Cause] of ctx.
+// CopyContext is [Relay.Copy] until ctx ends. It then returns the number of bytes that dst has taken,
+// and [context.Cause] of ctx.
 //
 // The end of ctx sets the deadlines of both ends to the past, where they have deadlines, to end a call
 // that waits. They stay so: a caller that goes on with an end sets another one. CopyContext waits for a Read or

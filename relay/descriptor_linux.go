@@ -285,8 +285,8 @@ func (l *legState) look(c any) {
 	})
 }
 
-// aborted is tcpAborted for the socket beneath c, if there is one, or a write of
-// ours that has failed.
+// aborted reports whether the socket beneath c, if any, is tcpAborted, or whether a
+// write of ours has failed.
 func (l *legState) aborted(c any) bool {
 	if l == nil {
 		return false

@@ -403,7 +403,8 @@ func (d *direction) finished(r Reason) {
 	}
 }
 
-// carried returns the bytes that Carriers have delivered, but for the Carrier that has the session now.
+// carried returns the bytes that Carriers have delivered, except for the Carrier that has the session
+// now.
 func (d *direction) carried() int64 {
 	if o := d.rare.Load(); o != nil {
 		return o.carried

@@ -3,11 +3,11 @@
 //
 // [Join] joins two connections until both directions have ended; [Copy] moves one way, in place of
 // io.Copy(dst, src); [Wrap] lets code that calls io.Copy use a relay unchanged. They use one relay with the
-// defaults. A [Relay] of one's own, by [New], has its own timeouts and thresholds, and holds what its
+// defaults. A [Relay] made by [New] has its own timeouts and thresholds, and holds the resources that its
 // sessions share: the pool of kernel pipes and the pool of copy buffers.
 //
-// [Engine] says which bytes go how, [Session] how a session ends, [Result] what it has moved, [Limits] what single
-// sessions may be held to. A wrapper of a connection lets a relay go beneath it as an [Unwrapper].
+// [Engine] describes how bytes are moved, [Session] how a session ends, [Result] what it has moved, and [Limits]
+// the limits of single sessions. A wrapper of a connection lets a relay go beneath it as an [Unwrapper].
 //
 // A session of Join or [Relay.NewSession] is driven by two goroutines, which wait on Go's own poller, and a Copy by its
 // caller's. They take every [net.Conn], work on every system, and are the choice for most programs, where some kilobytes

@@ -49,8 +49,8 @@ func (s *Driven) is(f drivenState) bool { return s.state&f != 0 }
 // An Owner is notified of the end of its session.
 type Owner interface {
 	// Ended is called on the loop's goroutine, once, when both sockets are closed and
-	// everything is accounted for: with the results of [Session.Run], but for the addresses in
-	// the error, which the owner knows. s may be started again.
+	// everything is accounted for: with the results of [Session.Run], except for the addresses
+	// in the error, which the owner knows. s may be started again.
 	Ended(s *Driven, res Result, err error)
 }
 
@@ -228,8 +228,8 @@ func (s *Driven) checkPeerFailure(p *loopSocket) bool {
 	return true
 }
 
-// move moves bytes, both ways, and then sees to the ends that callbacks have asked for. s may have ended,
-// and be another session's, when it returns.
+// move moves bytes, both ways, and then carries out the ends that callbacks have asked for. s may have
+// ended, and be another session's, when it returns.
 func (s *Driven) move() {
 	drv := s.drv
 	s.state |= moving
@@ -308,7 +308,8 @@ func (s *Driven) canMove(d *direction) bool {
 	return to.is(writable) && d.waitsForSink()
 }
 
-// stopped sees to the end of a direction, and reports whether it is the session's. open is the wait until then.
+// stopped handles the end of a direction, and reports whether the session has ended. open is the wait that has
+// ended.
 func (s *Driven) stopped(d *direction, open waiting) bool {
 	if d.failure() != nil || s.is(half) || s.drv.relay.cfg.CloseOnEOF {
 		now := s.drv.loop.Now()
@@ -507,7 +508,8 @@ func (s *Driven) opErrorOf(d *direction, f failure) error {
 	return opErrorOn(p, f.op, f.err)
 }
 
-// opErrorOn returns the error of package net for a failure at a socket, but for the addresses.
+// opErrorOn returns the error of package net for a failure at a socket, except for the
+// addresses.
 func opErrorOn(p *loopSocket, op string, err error) error {
 	network := "unix"
 	if p.is(tcp) {
@@ -578,7 +580,8 @@ type Socket struct {
 	// Readable then, unless there may be more.
 	Moved int
 
-	// Layer is spoken over the socket; nil: nothing is, and its bytes are the session's.
+	// Layer is the protocol over the socket; nil: the bytes of the socket are the bytes
+	// of the session.
 	Layer driver.Layer
 	// Ahead is bytes that were read from the socket before, and come first. They are borrowed until the
 	// end of the session, which must not have more than a read's, 64 KiB.
@@ -586,7 +589,8 @@ type Socket struct {
 
 	// Gate holds back the bytes that come from the socket, including Ahead, except the first Free
 	// bytes; Moved does not count here. nil: nothing holds them back. Until the gate is open, urgent
-	// data become bytes of the stream. Only one of the two sockets may have one, without a Layer.
+	// data become bytes of the stream. Only one of the two sockets may have one, and not together
+	// with a Layer.
 	Gate driver.Gate
 	Free int
 

@@ -24,7 +24,7 @@ import (
 
 // TestUnheardReset: a side from which nobody reads is reset: its end has been seen, or
 // what it has sent is stuck before a peer that does not read, or both its end has been
-// seen and it does not read what is sent to it. The session ends all the same, though no
+// seen and it does not read what is sent to it. The session ends anyway, though no
 // timeout is set and nobody writes.
 func TestUnheardReset(t *testing.T) {
 	t.Parallel()
@@ -137,7 +137,7 @@ func writeNow(t *testing.T, c halfConn, n int) (sent int64) {
 	return sent
 }
 
-// again is an owner that starts the same session anew, and cuts it where that must do
+// again is an owner that starts the same session again, and cuts it where that must do
 // nothing.
 type again struct {
 	on    *looped

@@ -306,8 +306,8 @@ func ExampleBuffered() {
 	// HELLO
 }
 
-// The beginning of a connection was read, say to look at a TLS server name: the other end gets it all
-// the same, and what follows is moved beneath.
+// The beginning of a connection was read, say to look at a TLS server name: the other end gets it
+// anyway, and what follows is moved beneath.
 func ExamplePrefixed() {
 	fmt.Println(through("hello", func(client, endpoint net.Conn) {
 		head := make([]byte, 3)

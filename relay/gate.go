@@ -11,7 +11,8 @@ import (
 // errGate is the error of a session with a Gate where there can be none.
 var errGate = errors.New("penstock: relay: start: a Gate is for one side of a session, and not for a side with a Layer")
 
-// setGate makes a gate hold the bytes of d, which reads from p, but for the first p.Free, and hear the bytes of answers.
+// setGate makes a gate hold the bytes of d, which reads from p, except for the first p.Free, and hear the bytes of
+// answers.
 func (s *Driven) setGate(d, answers *direction, p *Socket) {
 	switch {
 	case p.Gate == nil:

@@ -283,7 +283,7 @@ func (y *layered) Read(p []byte) (int, error) {
 	return y.recvBeneath(p)
 }
 
-// Close implements [net.Conn] for the layer. The socket is the session's.
+// Close implements [net.Conn] for the layer. The socket belongs to the session.
 func (y *layered) Close() error { return nil }
 
 // LocalAddr implements [net.Conn] for the layer: the owner knows the addresses.

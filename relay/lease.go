@@ -18,8 +18,8 @@ type leaser interface {
 	// buffer leases a buffer of at least size bytes.
 	buffer(size int) (*buffer, error)
 	returnBuffer(*buffer)
-	// guardMark sees to it that the direction's mark, which it has raised, does not
-	// stay so while nothing moves.
+	// guardMark makes sure that the raised mark of the direction is lowered again if
+	// nothing moves.
 	guardMark(*direction)
 	// pipe leases an empty pipe of about size bytes.
 	pipe(size int) (splicePipe, error)
@@ -61,8 +61,8 @@ const (
 	largeFill = 32 << 10
 )
 
-// leasePipe leases a pipe for the next fill. A pipe that cannot be had is counted
-// once for each stretch of reads that are copied for want of it.
+// leasePipe leases a pipe for the next fill. If no pipe is available, this is counted
+// once for each series of copied reads.
 func (d *direction) leasePipe() bool {
 	p, err := d.env().pipe(d.pipeSize.bytes())
 	if err != nil && d.pipeSize > defaultPipe {

@@ -13,8 +13,8 @@ import (
 // A direction that has to wait for bandwidth has not read yet: it holds neither pipe nor buffer, its bytes stay with the
 // source, which notices by its window, and it goes on splicing when its turn comes. Bytes that were read are passed on at once.
 type Limits struct {
-	// IdleTimeout ends a session in which no byte moved either way for so long. To
-	// wait for bandwidth is not idle.
+	// IdleTimeout ends a session in which no byte has moved in either direction for
+	// this time. To wait for bandwidth is not idle.
 	IdleTimeout time.Duration
 	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means
 	// that IdleTimeout stays in force.
@@ -24,29 +24,28 @@ type Limits struct {
 	// not all end together. The jitter is at least 0 and at most 1.
 	MaxLifetime    time.Duration
 	LifetimeJitter float64
-	// FirstByte ends a session if its second side, the endpoint, has sent nothing for so long
-	// since they were joined, neither a byte nor an end of file. It counts whether or not the
-	// first side has sent anything: where the client speaks first, join when it has.
+	// FirstByte ends a session if its second side, the endpoint, sends neither a byte nor an
+	// end of file within this time after the join. The time runs even if the first side has
+	// sent nothing: if the client speaks first, join only after it has spoken.
 	FirstByte time.Duration
 
-	// Bandwidth is spent by both directions of every session that has it: the bytes of one are
-	// missing for all others. BandwidthAToB and BandwidthBToA are spent by that direction
-	// alone. Sessions that wait for any of them are served in turn. nil means that there is no
-	// such limit.
+	// Bandwidth is shared by both directions of all sessions that use this Bucket.
+	// BandwidthAToB and BandwidthBToA limit one direction. Sessions that wait for any of them
+	// are served in turn. nil means that there is no such limit.
 	Bandwidth, BandwidthAToB, BandwidthBToA *Bucket
-	// PerConnection is the rates of one session. A session with any limit of bandwidth takes
-	// 800 bytes more than one without.
+	// PerConnection is the rates of one session. Any bandwidth limit adds 800 bytes to the
+	// memory of a session.
 	PerConnection Rates
 
-	// Answered is called after FirstByte, and may be called again, if the second side has sent
-	// a byte by then: it reports success before the session ends. It is called where the
-	// session is driven, and must not wait.
+	// Answered is called when the time of FirstByte is over and the second side has sent a
+	// byte: so success is reported before the session ends. It may be called more than once.
+	// It is called on the goroutine that drives the session, and must not wait.
 	Answered func()
 
 	// FirstByteCame is called when the second side sends its first byte: asked says whether
-	// the first side has sent something before, and took is the time since it last did, or
-	// since the session began. It is called once for each session, where that is driven, and
-	// must not wait.
+	// the first side has sent something before, and took is the time since it last sent
+	// something, or since the session began. It is called once for each session, on the
+	// goroutine that drives the session, and must not wait.
 	FirstByteCame func(took time.Duration, asked bool)
 
 	// Of belongs to the caller: relay does not look at it.

@@ -17,14 +17,15 @@ import (
 
 const (
 	// lingerMost is how long a session with a side that is over goes on while the other side takes
-	// nothing. That side does not learn of the reset until then, so this is not long.
+	// nothing. Only then does that side learn of the reset, so this time is short.
 	lingerMost = 5 * time.Second
 	// Acknowledgements raise no event, so they are looked for, at first after lingerLeast, and then half as often each time.
 	lingerLeast   = time.Millisecond
 	lingerLongest = 50 * time.Millisecond
 )
 
-// A lingering is a session on a loop that is over but for what its sides have not acknowledged.
+// A lingering is a session on a loop that has ended, while its sides have still to acknowledge
+// bytes.
 type lingering struct {
 	reason Reason // of its end
 	cause  error
@@ -37,8 +38,8 @@ type lingering struct {
 // outlived reports whether the session lingers.
 func (s *Driven) outlived() bool { return len(s.drv.lingering) > 0 && s.drv.lingering[s] != nil }
 
-// survivor returns, for a session with one failed side, the direction that reads there, and the
-// other side; nil: there is none.
+// survivor returns, for a session with one failed side, the direction that reads from the
+// failed side, and the other side; nil if there is none.
 func (s *Driven) survivor() (from *direction, dead, to *loopSocket) {
 	from, dead, to = &s.ba, &s.b, &s.a
 	switch culprit(&s.ab, &s.ba) {
@@ -127,8 +128,8 @@ type lastStep struct {
 	legs           *Legs
 }
 
-// lingersLast begins the wait for the sides of a session that CloseOnEOF has ended, and reports whether there is one. A side that has ended and
-// lacks nothing needs none.
+// lingersLast begins the wait for the sides of a session that CloseOnEOF has ended, and reports whether anything has to
+// be waited for. A side that has ended and lacks nothing needs none.
 func (s *Driven) lingersLast(e lastStep) bool {
 	if s.undelivered() == 0 {
 		return false
@@ -203,7 +204,7 @@ func (s *Session) outlive(side Side) bool {
 	return true
 }
 
-// lookAtSurvivor ends the wait for a side that has taken nothing since it had taken so many bytes.
+// lookAtSurvivor ends the wait for a side that has taken nothing since it had taken took bytes.
 func (s *Session) lookAtSurvivor(took int64) {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()

@@ -49,8 +49,8 @@ type Driver struct {
 	lingering map[*Driven]*lingering // sessions with a failed side; nil: there were none yet
 }
 
-// NewDriver makes a driver of sessions on l. Bytes that slow destinations leave behind are
-// kept in mem, which is the loop's from now on; nil means an arena of the driver's own, of
+// NewDriver makes a driver of sessions on l. mem keeps bytes that slow destinations have not
+// taken; it now belongs to the loop. nil means that the driver makes an arena of
 // [arena.DefaultSizePerLocal] bytes. It is called before the loop runs, or on its goroutine.
 // The error wraps the arena's, or os.ErrInvalid without a loop or for a zero Relay.
 func (r *Relay) NewDriver(l *loop.Loop, mem *arena.Local) (*Driver, error) {

@@ -136,7 +136,7 @@ func (d *direction) recvMarked(from *loopSocket, p []byte) (int, error) {
 	return n, err
 }
 
-// sendMarked is send of a direction, but for its urgent byte.
+// sendMarked is send of a direction, except for its urgent byte.
 func (d *direction) sendMarked(to *loopSocket, p []byte) (int, error) {
 	if !d.is(holdsUrgent) {
 		return to.send(p)

@@ -171,7 +171,7 @@ func (p *loopSocket) lowerMark() {
 }
 
 // giveUpAfter makes the kernel give the connection up, with ETIMEDOUT, when bytes were not
-// acknowledged, or not sent for want of a window, for that long.
+// acknowledged, or not sent for lack of a window, for that long.
 func (p *loopSocket) giveUpAfter(d time.Duration) {
 	if p.is(tcp) {
 		ms := max(1, min(d.Milliseconds(), math.MaxInt32))

@@ -64,7 +64,7 @@ func (d *direction) raiseMark() {
 	d.env().guardMark(d)
 }
 
-// lowerMark lets the source be readable for every byte again. The kernel wakes waiters if
+// lowerMark makes the source readable for every byte again. The kernel wakes waiters if
 // there are any (tcp_set_rcvlowat).
 func (d *direction) lowerMark() {
 	m := d.rareState().mark

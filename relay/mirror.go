@@ -33,7 +33,7 @@ type Mirror struct {
 	pipe     *pipe.Pipe   // leased while it holds bytes that the shadow has not taken; else nil
 	seen     int64        // how many bytes the shadow had been given when the timer was set
 	piped    int          // bytes that were teed, and are delivered to the session's sink from a buffer
-	buffered mirrorBuffer // bytes that came before the pipe's, when no pipe was to be had
+	buffered mirrorBuffer // bytes that came before the pipe's, when no pipe was available
 	older    *pipe.Pipe   // leased, full when it was, drained before pipe; nil: there is none
 	teed     int          // bytes at the head of the session's pipe that the mirror has
 	res      driver.MirrorResult

@@ -20,7 +20,7 @@ func (m *Mirror) sent(b []byte) {
 	m.Write(b)
 }
 
-// keep copies bytes into the pipe, or, where none is to be had, into a buffer. The buffer's bytes come before the pipe's.
+// keep copies bytes into the pipe, or into a buffer if no pipe is available. The buffer's bytes come before the pipe's.
 func (m *Mirror) keep(b []byte) {
 	var n int
 	var err error
@@ -55,8 +55,8 @@ const mirrorFills = 4
 // minMirrorPipe is the size that a mirror asks for if it copies: 64 small messages fit.
 const minMirrorPipe = 256 << 10
 
-// lease sees to it that there is a pipe, of so many bytes if that can be: the shadow may be that far
-// behind. It ends the mirror, with n more bytes undelivered, if there is none to be had.
+// lease leases a pipe unless the mirror has one. If possible it has size bytes, which is how far the
+// shadow may fall behind. It ends the mirror, with n more bytes undelivered, if none is available.
 func (m *Mirror) lease(size, n int) bool {
 	if err := m.getPipe(size); err != nil {
 		m.undelivered(n)
@@ -350,7 +350,8 @@ func (m *Mirror) tee(from *pipe.Pipe, n int) {
 // full reports whether a write to a pipe, or a tee, has found no room.
 func full(n int, err error) bool { return n <= 0 && (err == nil || wouldBlock(err)) }
 
-// another leases a second pipe, and reports whether there is one now: the first one is full, and is drained before it.
+// another leases a second pipe for a mirror whose first pipe is full, and reports whether it has one. The first pipe
+// is drained first.
 func (m *Mirror) another() bool {
 	if m.older != nil {
 		return false
@@ -386,8 +387,9 @@ const maxMirrorBuffer = 256 << 10
 // maxMirrorHeap is how many bytes of the heap all mirrors of a loop take at most.
 const maxMirrorHeap = 16 << 20
 
-// A mirrorBuffer is the bytes that the shadow of a mirror without pipes has not taken yet. Its memory is the loop's, or the
-// heap's where that is spent or has no slots of the size, within maxMirrorHeap, and is given back when it is empty.
+// A mirrorBuffer is the bytes that the shadow of a mirror without pipes has not taken yet. Its memory comes from the
+// loop's arena, or from the heap (at most maxMirrorHeap) if the arena is full or has no slots of the size. It is given
+// back when it is empty.
 type mirrorBuffer struct {
 	*buffer
 	off, end int
@@ -410,7 +412,7 @@ func (m *Mirror) store(b []byte) int {
 	return n
 }
 
-// growBuffer moves the kept bytes into a buffer of at least so many bytes. It reports false if
+// growBuffer moves the kept bytes into a buffer of at least need bytes. It reports false if
 // there is no memory for one.
 func (m *Mirror) growBuffer(need int) bool {
 	size := 1 << bits.Len(uint(max(need, smallBuffer)-1))

@@ -38,8 +38,8 @@ func (d *direction) fillBuffer() wait {
 	return d.sourceError("read", err)
 }
 
-// fillPipe splices once from the source into a leased, empty pipe, or copies
-// where no pipe is to be had.
+// fillPipe splices once from the source into a leased, empty pipe, or copies where no
+// pipe is available.
 func (d *direction) fillPipe() wait {
 	if d.hears() {
 		return d.fillBuffer()
@@ -187,7 +187,7 @@ func (d *direction) delivered(n int, op string, err error) wait {
 	return waitTurn
 }
 
-// unpipe moves the residue from the pipe into a buffer, at most so many bytes, for a sink that refuses
+// unpipe moves at most most bytes of the residue from the pipe into a buffer, for a sink that refuses
 // to splice.
 func (d *direction) unpipe(most int) wait {
 	if d.held.buf == nil {

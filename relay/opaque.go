@@ -70,7 +70,7 @@ func (s *opaqueSource) raiseMark(int) bool { return false }
 
 func (s *opaqueSource) lowerMark() {}
 
-// aborted reports whether a Write has collected a reset of the TCP socket beneath, if there is one.
+// aborted reports whether a Write has received a reset of the TCP socket beneath, if any.
 func (s *opaqueSource) aborted() bool { return s.leg.aborted(s.r) }
 
 func (s *opaqueSource) queued() int { return 0 }
@@ -137,8 +137,8 @@ const (
 // copyBuffer is the size of io.Copy's buffer, which other code has come to expect.
 const copyBuffer = 32 << 10
 
-// framingOf returns the framing of an end. Its type says it: the address of a wrapper is its connection's, and
-// the messages may be its own (a DNS client's connection over TCP is one).
+// framingOf returns the framing of an end. Only the type shows it: a wrapper returns the address of its
+// connection but may have its own messages, as a DNS client's connection over TCP does.
 func framingOf(c any) framing {
 	switch c := c.(type) {
 	case *net.UDPConn, *net.IPConn:

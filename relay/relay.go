@@ -85,9 +85,9 @@ func (r *Relay) Close() error {
 	return r.release()
 }
 
-// Shutdown refuses further sessions with [ErrClosed], waits until the sessions on goroutines that run have ended, and closes the
-// Relay. If ctx ends before, it returns the cause, and they go on: [Relay.Close] ends them. Copies, and
-// the sessions of a [Driver], are the caller's to wait for.
+// Shutdown refuses further sessions with [ErrClosed], waits until the sessions on goroutines that run have ended, and
+// closes the Relay. If ctx ends before, it returns the cause, and they go on: [Relay.Close] ends them. The caller has
+// to wait for copies and for the sessions of a [Driver].
 func (r *Relay) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
@@ -183,12 +183,13 @@ func CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
 }
 
 // Wrap returns conn with a WriteTo and a ReadFrom that are [Copy], so that [io.Copy] and io.CopyN from it
-// and to it take the default relay, in code that stays as it is. Everything else is conn's, which the
-// result owns. It is an [Unwrapper].
+// and to it take the default relay, in code that stays as it is. All other methods are the methods of
+// conn. The result owns conn. It is an [Unwrapper].
 //
-// The result has the methods of a [*net.TCPConn] that programs look for by an assertion: CloseRead, CloseWrite, SetLinger,
-// SetNoDelay, SetKeepAlive, SetKeepAlivePeriod, SetKeepAliveConfig, SetReadBuffer, SetWriteBuffer, SyscallConn, and NetConn, which returns
-// conn. They return errors.ErrUnsupported if conn lacks them. File and MultipathTCP are conn's alone: ask NetConn().
+// The result has the methods of a [*net.TCPConn] that programs look for by an assertion: CloseRead, CloseWrite,
+// SetLinger, SetNoDelay, SetKeepAlive, SetKeepAlivePeriod, SetKeepAliveConfig, SetReadBuffer, SetWriteBuffer,
+// SyscallConn, and NetConn, which returns conn. They return errors.ErrUnsupported if conn lacks them. Only conn has
+// File and MultipathTCP: ask NetConn().
 //
 // No other [Relay] has a Wrap: nearly all that a Config says, its timeouts and hooks, is for sessions, and a copy would not follow it. Code that wants
 // another Engine or other Pipes calls [Relay.Copy]; code that wants timeouts joins the connections by [Relay.Join], or sets deadlines.

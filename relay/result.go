@@ -100,11 +100,11 @@ const (
 	// descriptors (EINVAL, ENOSYS, EPERM, EOPNOTSUPP, EXDEV, EBADF); the direction
 	// copies from there on.
 	FallbackRefused
-	// FallbackBudget: no pipe was to be had under the budget; counted once for
-	// each stretch of copied reads.
+	// FallbackBudget: no pipe was available under the budget; counted once for each
+	// series of copied reads.
 	FallbackBudget
-	// FallbackDescriptors: no pipe was to be had under RLIMIT_NOFILE or the
-	// system's limit; counted like FallbackBudget.
+	// FallbackDescriptors: no pipe was available under RLIMIT_NOFILE or the system's
+	// limit; counted like FallbackBudget.
 	FallbackDescriptors
 	// FallbackClosed: the relay or its pool of pipes was closed while the direction
 	// went on.

@@ -259,7 +259,7 @@ func (d *direction) setTransform(s *Socket) {
 	s.Transform.Begin(func() { _ = loop.Post(woken) }) // a loop that is closed has no sessions
 }
 
-// woken is called on the loop after a wake. The session may be over by then.
+// woken is called on the loop after a wake. The session may have ended meanwhile.
 func (r *rewrite) woken() {
 	if r.transform.closed {
 		return

@@ -271,7 +271,7 @@ func TestRewriteHoldsBack(t *testing.T) {
 	held(0)
 	write("x")
 	held(1)
-	for n := 1; n < 3; n++ { // it would go on with the next one, but for the time
+	for n := 1; n < 3; n++ { // it would go on with the next one, except for the time
 		clock.advance(6 * time.Millisecond)
 		if n == 1 {
 			write("x")
@@ -437,7 +437,7 @@ func TestRewriteIsForgotten(t *testing.T) {
 	runtime.KeepAlive(on.sessions[0])
 }
 
-// A wrongRewriter passes bytes on as they are, but for what a test has it do.
+// A wrongRewriter passes bytes on as they are, except for what a test has it do.
 type wrongRewriter struct {
 	room, most, held int
 	rewrite          func(b []byte, at int) (from, to int)

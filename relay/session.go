@@ -139,8 +139,8 @@ func (s *Session) Limit(l *Limits) {
 // os.ErrInvalid, and the result's Reason is ReasonError. That holds for a [loop.Conn] too, which is left alone: see its Detach. A second Run
 // returns [ErrRan].
 //
-// A Read of a wrapped connection that neither its deadline nor its Close ends, such as one of a blocking [os.File] or an [io.PipeReader], keeps
-// Run waiting. Both connections are closed all the same, within two seconds of the cut.
+// A Read of a wrapped connection that neither its deadline nor its Close ends, such as one of a blocking [os.File] or
+// an [io.PipeReader], keeps Run waiting. Both connections are closed anyway, within two seconds of the cut.
 //
 // If a Read or Write of a wrapped connection panics, Run cleans up and panics in
 // turn.
@@ -624,8 +624,8 @@ func (s *Session) startTimer() {
 	}
 }
 
-// untoldTimeout is the half-close timeout of a session without one, if an end of
-// file could not be passed on: the other side does not know, and may wait for ever.
+// untoldTimeout replaces a missing half-close timeout if an end of file could not be
+// passed on: the other side does not know of it, and may wait forever.
 const untoldTimeout = 5 * time.Second
 
 // directionEnded ends the session if the first end counts.

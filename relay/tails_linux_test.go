@@ -61,7 +61,7 @@ func TestTails(t *testing.T) {
 						s.tail(w, n, 2*s.bound())
 					}
 				}
-				if s.kept < len(sizes) { // of twice as many each way, but for the largest
+				if s.kept < len(sizes) { // of twice as many each way, except for the largest
 					t.Errorf("of all tails a mark held back %d", s.kept)
 				}
 			})

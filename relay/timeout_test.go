@@ -448,8 +448,8 @@ type deaf struct{ net.Conn }
 func (deaf) SetDeadline(time.Time) error { return nil }
 func (d deaf) NetConn() net.Conn         { return d.Conn }
 
-// TestDeadlinesThatDoNothing: a session that is cut, or whose other side is reset, ends all the same:
-// a connection whose Read does not return is closed after a grace.
+// TestDeadlinesThatDoNothing: a session that is cut, or whose other side is reset, ends anyway: a
+// connection whose Read does not return is closed after a grace.
 func TestDeadlinesThatDoNothing(t *testing.T) {
 	t.Parallel()
 

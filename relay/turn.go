@@ -18,10 +18,10 @@ type Turn struct {
 	// since the first side sent something, even if that has gone on sending; or since the
 	// session began, if neither side has sent anything. 0: there is no question.
 	Asked time.Duration
-	// Answered says that the second side has sent something since the look before, and that the
-	// first side had asked by then or has since. Waited is the time until now from the question that
-	// was open at the previous look: an upper bound of the time that its answer took; 0: no question
-	// was open.
+	// Answered says that since the previous look the second side has sent something, and that the
+	// first side has asked something, then or earlier. Waited is the time until now from the
+	// question that was open at the previous look: an upper bound of the time that its answer took;
+	// 0: no question was open.
 	Answered bool
 	Waited   time.Duration
 }
@@ -78,8 +78,8 @@ func (s *Driven) saidLast() Side {
 	return SideNone
 }
 
-// moved notes that a direction has moved bytes; first says that it had moved none before, and open is the wait
-// until then.
+// moved notes that a direction has moved bytes; first says that these are its first bytes, and open is the
+// wait that has ended.
 func (s *Driven) moved(d *direction, first bool, open waiting) {
 	now := s.drv.loop.Now()
 	if first {

@@ -17,7 +17,8 @@ import (
 // goroutines counts only with [Config.LegsAfter].
 type Waits struct {
 	ForA, ForB time.Duration // for bytes of that side
-	// PausesA and PausesB count the waits of ForA and ForB, but for waits that were too short for a step.
+	// PausesA and PausesB count the waits of ForA and ForB, except for waits that were too short for a
+	// step.
 	PausesA, PausesB int64
 	ToA, ToB         time.Duration // for room at that side: it took none of the bytes that were held for it
 	Bandwidth        time.Duration // for limits of bandwidth
@@ -53,7 +54,7 @@ const (
 )
 
 // ticks is the time between two moments in units of waitTick. Sums of ticks have no bias, because
-// the rest of one counts in the next.
+// the remainder of a tick counts in the next.
 func ticks(from, to int64) uint32 {
 	return uint32(min(max(to>>waitTick-from>>waitTick, 0), math.MaxUint32))
 }
@@ -110,7 +111,8 @@ func (s *Driven) source(d *direction) waiting {
 	return forB
 }
 
-// ended is the wait that a direction has ended by a move, if open was the wait until then.
+// ended returns the wait that a direction has ended by a move, given the wait that was
+// open.
 func (s *Driven) ended(d *direction, open waiting, now int64) waiting {
 	switch {
 	case open != forNothing && open != forB:

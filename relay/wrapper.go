@@ -153,8 +153,8 @@ func isFile(c any) bool {
 type closeWriter interface{ CloseWrite() error }
 
 // Prefixed returns conn with a head: bytes that were read from it already. Every reader of the
-// result gets them first. The result owns head and conn; everything else is conn's. It is an
-// [Unwrapper]: a relay moves what follows the head beneath it.
+// result gets them first. The result owns head and conn; all other methods are the methods of
+// conn. It is an [Unwrapper]: a relay moves what follows the head beneath it.
 //
 // Like the methods of conn, its methods may be called by several goroutines, but Read by one at a time.
 func Prefixed(conn net.Conn, head []byte) net.Conn {
@@ -194,7 +194,7 @@ func (c *prefixed) RelayReader(_ context.Context, max int) (io.Reader, []byte, e
 
 // Buffered returns conn as it is read through r, which reads from conn: bytes that r has buffered come
 // first. It is an [Unwrapper]: a session moves what follows them beneath, and lets r go, which must not
-// be used beside it then. The result owns conn; everything else is conn's.
+// be used beside it then. The result owns conn; all other methods are the methods of conn.
 //
 // Like the methods of conn, its methods may be called by several goroutines, but Read by one at a time.
 func Buffered(conn net.Conn, r *bufio.Reader) net.Conn {
@@ -344,9 +344,9 @@ func (m *Meter) Bytes() (read, written int64) { return m.read.Load(), m.written.
 
 // Metered returns conn with a meter, which counts live: the bytes of Read and Write, and the bytes that a
 // session or a copy moves beneath, spliced or not. So it takes the place of a wrapper that counts.
-// Several connections may have the same meter; without one, m nil, the result is conn itself. Everything
-// else is conn's, which the result owns, and it has the methods of [Wrap]. It is an [Unwrapper]; code
-// that calls [io.Copy] needs Wrap(Metered(conn, m)).
+// Several connections may have the same meter; without one, m nil, the result is conn itself. All other
+// methods are the methods of conn, and it has the methods of [Wrap]. The result owns conn. It is an
+// [Unwrapper]; code that calls [io.Copy] needs Wrap(Metered(conn, m)).
 func Metered(conn net.Conn, m *Meter) net.Conn {
 	switch {
 	case isNil(conn):

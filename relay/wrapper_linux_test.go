@@ -122,7 +122,7 @@ type unending struct {
 
 func (unending) Close() error { return nil }
 
-// TestReadThatNothingEnds: the other connection is closed all the same, so that its peer does not wait.
+// TestReadThatNothingEnds: the other connection is closed anyway, so that its peer does not wait.
 func TestReadThatNothingEnds(t *testing.T) {
 	t.Parallel()
 

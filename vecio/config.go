@@ -15,10 +15,10 @@ type Config struct {
 	// means DefaultCopyBelow, negative never to copy.
 	CopyBelow int
 
-	// High bounds the bytes that are pending: a piece that would take them above it
-	// waits until they are written down to Low, or is refused with ErrFull by a writer
-	// that never waits, until then. Only a piece that comes when nothing is pending may
-	// be longer. 0 means DefaultHigh. Low is 0 by default, that is, all is written.
+	// High bounds the pending bytes. A piece that would exceed it waits until no more
+	// than Low bytes are pending. A writer that never waits refuses pieces with ErrFull
+	// until then. Only a piece that comes when nothing is pending may be longer. 0
+	// means DefaultHigh. Low is 0 by default, that is, all is written.
 	High, Low int
 
 	// Policy is the effect of End.
@@ -41,8 +41,9 @@ const (
 	// DefaultHigh is how many bytes may be pending.
 	DefaultHigh = 1 << 20
 
-	// maxRuns bounds the cost of empty and tiny pieces: so often may the length of a pending
-	// piece differ from the length of the piece before it, and so many pieces may be owned.
+	// maxRuns bounds the cost of empty and tiny pieces: it bounds how often the length of a
+	// pending piece differs from the length of the piece before it, and the number of owned
+	// pieces.
 	maxRuns = 1 << 16
 )
 
@@ -72,9 +73,9 @@ func (c *Config) check() error {
 	return c.Policy.check(c.Bound)
 }
 
-// A Releaser is given an owned piece back: the very slice that [Writer.Own] was given,
-// exactly once, when all of its bytes are written, or when the writer fails, is closed
-// or reset, or when Own fails. *arena.Local is one; [ReleaseFunc] makes one of a function.
+// A Releaser gets back an owned piece: the very slice that [Writer.Own] was given, exactly
+// once, when all of its bytes are written, or when the writer fails, is closed or reset,
+// or when Own fails. *arena.Local is one; [ReleaseFunc] makes one of a function.
 //
 // Release is called in the goroutine that calls the writer, in the midst of a Flush or of Own: it must
 // not use the writer, nor close or write to the writer's destination.

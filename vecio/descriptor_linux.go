@@ -338,7 +338,7 @@ func (c *cork) do(work func(c *cork, fd int) error) error {
 	return c.err
 }
 
-// hold has the kernel keep bytes that do not fill a segment.
+// hold makes the kernel keep bytes that do not fill a segment.
 func (c *cork) hold() {
 	if !c.tcp || c.on {
 		return

@@ -80,7 +80,7 @@ type pace struct {
 	read    int64 // when that was read, by Config.Now
 }
 
-// segmentAge is after how long the size of segments is read anew, in nanoseconds.
+// segmentAge is after how long the size of segments is read again, in nanoseconds.
 const segmentAge = int64(time.Second)
 
 // epoch is the origin of the system's clock.

@@ -88,7 +88,7 @@ func TestDueAdaptive(t *testing.T) {
 	must(t, w.AppendString("a"))
 	wantDue(t, w, bound, true)
 	c.pass(100 * time.Microsecond)
-	must(t, w.AppendString("b")) // does not begin anew
+	must(t, w.AppendString("b")) // does not begin again
 	wantDue(t, w, 200*time.Microsecond, true)
 	c.pass(time.Hour)
 	wantDue(t, w, 0, true)

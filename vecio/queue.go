@@ -89,8 +89,8 @@ func (q *queue) turn(at int64) {
 	q.open = b
 }
 
-// crowded reports whether there is so much beside the bytes that no piece should come,
-// though it may have none.
+// crowded reports whether so many lengths or owners are pending that no further piece
+// should come, even an empty one.
 func (q *queue) crowded() bool { return q.lengths.runs.len() >= maxRuns || q.owners.len() >= maxRuns }
 
 // ample reports whether the copied bytes have filled more than a small buffer.
@@ -210,7 +210,7 @@ func (b *buffer) Release([]byte) {
 	buffers[b.size].Put(b)
 }
 
-// A run is pieces of one length that follow each other.
+// A run is a sequence of pieces with the same length.
 type run struct{ size, count int }
 
 // lengths are the lengths of the pending pieces, empty ones too, in order: they map a
@@ -222,7 +222,7 @@ type lengths struct {
 	base  int64 // the position where the first begins
 }
 
-// add adds pieces of one length.
+// add adds pieces of the same length.
 func (l *lengths) add(size, count int) {
 	l.count += int64(count)
 	if last := l.runs.last(); last != nil && last.size == size {

@@ -10,7 +10,7 @@ const (
 	// PathSocket: gathered on a borrowed descriptor, never waiting.
 	PathSocket
 	// PathCoalesced: copied together and handed to Write, because the destination is no
-	// connection of package net's itself, but for instance a wrapper.
+	// connection of package net's itself, except for instance a wrapper.
 	PathCoalesced
 )
 

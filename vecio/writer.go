@@ -15,10 +15,10 @@ import (
 // nothing is pending it holds no buffer; in a steady state it allocates nothing. The zero
 // Writer takes nothing before Reset, and then has the zero Config.
 //
-// A piece that was taken is borrowed (Append), so that the caller must not change it
-// until Pending is 0 or the writer has failed, or owned (Own), so that it is given back.
-// When a method returns an error for a piece, the piece was not taken: a borrowed one is the
-// caller's, an owned one has been given back. ErrFull is avoided by a look at Room.
+// A piece that was taken is borrowed (Append), so that the caller must not change it until
+// Pending is 0 or the writer has failed, or owned (Own), so that it is given back. When a
+// method returns an error for a piece, the piece was not taken: a borrowed piece belongs to
+// the caller, and an owned piece was given back. ErrFull is avoided by a look at Room.
 //
 // Any error but ErrBlocked, ErrFull and a timeout fails the writer: all pieces are given back,
 // pending pieces are dropped, and every later call returns the same error, a [*WriteError],
@@ -33,7 +33,7 @@ type Writer struct {
 
 	q                 *queue // nil while nothing is pending
 	appended, written int64  // bytes since New or Reset; appended is without filled
-	pieces            int64  // taken, but for pieces with lengths in the queue or alike
+	pieces            int64  // taken, except for pieces with lengths in the queue or alike
 	free              []byte // see short
 	filled            int
 	like              run
@@ -221,10 +221,10 @@ func (w *Writer) append(p []byte, copied bool) error {
 	return nil
 }
 
-// Own adds a piece that r gets back, exactly once, when it is written or the writer fails, is
-// closed or reset, or before Own returns an error; until then it must stay as it is, whatever its length. A short one is
-// copied all the same, which saves an entry of the vector. An empty one marks when the pieces
-// before it are written; it goes back at once if nothing is pending.
+// Own adds a piece that r gets back, exactly once, when it is written or the writer fails, is closed or reset, or
+// before Own returns an error; until then it must stay as it is, whatever its length. A short one is copied anyway,
+// which saves an entry of the vector. An empty one marks when the pieces before it are written; it goes back at once if
+// nothing is pending.
 func (w *Writer) Own(p []byte, r Releaser) error {
 	if r == nil {
 		return cmp.Or(w.state(), errNoReleaser)
@@ -250,8 +250,8 @@ func (w *Writer) Own(p []byte, r Releaser) error {
 func (w *Writer) Flush() error { return w.settle(w.drain(0)) }
 
 // Close gives everything back and makes every later call fail with ErrClosed; the
-// descriptor stays its owner's. It writes nothing: Flush first. If that leaves bytes
-// unwritten it says so, in a [*WriteError]; after a failure it returns nil.
+// descriptor still belongs to its owner. It writes nothing: Flush first. If that leaves
+// bytes unwritten it says so, in a [*WriteError]; after a failure it returns nil.
 func (w *Writer) Close() error {
 	var err error
 	switch {

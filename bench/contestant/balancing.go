@@ -5,8 +5,8 @@ import (
 	"text/template"
 )
 
-// The kinds of Balancing that are Penstock: one knows nothing of its endpoints but
-// that they accept connections, the other asks them for answers.
+// The kinds of Balancing that are Penstock: one only checks that its endpoints accept
+// connections, the other checks that they answer.
 const (
 	BalancingName = "penstock"
 	CheckingName  = "penstock-checks"

@@ -13,8 +13,8 @@ import (
 )
 
 // Contestant is a proxy that accepts connections. Direct is a contestant without a
-// process: it uses nothing, holds nothing and never ends. A Contestant is safe
-// for concurrent use, but for Account and Settle.
+// process: it uses nothing, holds nothing and never ends. A Contestant is safe for
+// concurrent use, except Account and Settle.
 type Contestant struct {
 	Name    string // of its kind
 	Address string // where it listens

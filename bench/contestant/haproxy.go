@@ -43,7 +43,8 @@ func largePipe() (bytes int, text string) {
 	return 1 << 20, "1 MiB"
 }
 
-// haproxy is HAProxy with so many threads, and with further lines about its servers.
+// haproxy returns HAProxy with the given number of threads and additional lines for its
+// servers.
 func haproxy(threads int, splice splicing, lines ...string) *server {
 	return &server{
 		binary: "haproxy", install: "apt-get install haproxy", file: "haproxy.cfg",

@@ -19,7 +19,8 @@ type starter interface {
 	available(ctx context.Context, s *Setting) error
 	// config returns the configuration file, or "".
 	config(ctx context.Context, s *Setting) string
-	// start returns a contestant that accepts connections; name is the kind's.
+	// start returns a contestant that accepts connections; name is the name of its
+	// kind.
 	start(ctx context.Context, name string, s *Setting) (*Contestant, error)
 }
 

@@ -97,7 +97,8 @@ func (v *server) start(ctx context.Context, name string, s *Setting) (*Contestan
 	}
 }
 
-// inUseError is a refusal to start because the port is in use. The text is the server's.
+// inUseError is a refusal to start because the port is in use. The text comes from the
+// server.
 type inUseError struct{ error }
 
 // Unwrap is for errors.Is.

@@ -22,8 +22,8 @@ var versions = map[string]*regexp.Regexp{
 }
 
 // Version returns the version of the kind's program, by running it with the flag for that, for
-// 5 s at most. It is empty for kinds that are this
-// program. It is also empty if the program is not to be had or prints no version.
+// 5 s at most. It is empty for kinds that are this program. It is also empty if the program is
+// missing or prints no version.
 func (k *Kind) Version(ctx context.Context, s *Setting) string {
 	v, ok := k.starter.(*server)
 	if !ok {

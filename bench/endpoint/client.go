@@ -20,7 +20,7 @@ var (
 	errCut    = errors.New("cut short")
 )
 
-// A Request is one client's, on a connection of its own.
+// A Request is the request of one client, on its own connection.
 type Request struct {
 	Address  string
 	From     netip.Addr // the local address; the zero Addr leaves the choice to the kernel
@@ -84,9 +84,9 @@ func Reason(err error) string {
 	return err.Error()
 }
 
-// AtRate calls ask so many times in a second for the time total, evenly spaced. Each call is
-// in a goroutine of its own at its time after start, however long the others take. It returns
-// when the last is over. Once ctx has ended no further call begins.
+// AtRate calls ask rate times a second, evenly spaced, for the time total. Each call is in a
+// goroutine of its own at its time after start, however long the others take. It returns when
+// the last is over. Once ctx has ended no further call begins.
 func AtRate(ctx context.Context, start time.Time, rate float64, total time.Duration, ask func(i int, at time.Duration)) {
 	var under sync.WaitGroup
 	defer under.Wait()

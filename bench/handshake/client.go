@@ -54,7 +54,7 @@ type result struct {
 	Ready bool `json:"ready,omitempty"`
 }
 
-// serverName is the certificate's.
+// serverName is the name in the certificate.
 const serverName = "bench.example"
 
 // messageSize is the size of the message that each connection has echoed once, and of each
@@ -133,7 +133,7 @@ func (p *plan) run(ctx context.Context, ready func() error) (result, error) {
 	return r, ctx.Err()
 }
 
-// each has all workers do something at once, and returns an error of one.
+// each makes all workers do something at once, and returns the error of one of them.
 func each(workers []*worker, do func(*worker) error) error {
 	errs := make([]error, len(workers))
 	var all sync.WaitGroup
@@ -170,7 +170,7 @@ func (p *plan) workers(ctx context.Context) []*worker {
 	return workers
 }
 
-// worker makes one connection after the other, or has one.
+// worker makes one connection after the other, or holds one.
 type worker struct {
 	*plan
 	ctx           context.Context

@@ -34,7 +34,7 @@ type pair struct {
 	row           *Row
 }
 
-// comparison is one under way.
+// comparison is a comparison under way.
 type comparison struct {
 	Setup
 	client *process.Child
@@ -42,7 +42,7 @@ type comparison struct {
 }
 
 // Measure compares; Penstock's row is the first. If it fails, or ctx ends, it returns the
-// results until then with the error. Everything that it has started ends with the group.
+// results so far with the error. Everything that it has started ends with the group.
 func Measure(ctx context.Context, s Setup) (*Report, error) {
 	r := &Report{Rounds: s.Rounds, Trial: report.Number(s.Trial.Seconds()), Workers: s.Workers}
 	c := &comparison{Setup: s}
@@ -108,7 +108,7 @@ func (c *comparison) begin(ctx context.Context, r *Report) error {
 	return context.Cause(ctx)
 }
 
-// round is a contestant's.
+// round is one round of a contestant.
 func (c *comparison) round(ctx context.Context, p *pair, number int) error {
 	var r Round
 	for _, t := range []struct {

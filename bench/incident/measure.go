@@ -41,7 +41,7 @@ const patience = 30 * time.Second
 const margin = 100 * time.Millisecond
 
 // Measure measures every failure of a third, or of Setup.Failing, of the endpoints behind
-// every configuration. If it fails, or ctx ends, it returns the results until then with the
+// every configuration. If it fails, or ctx ends, it returns the results so far with the
 // error. Everything that it starts has ended when it returns.
 func Measure(ctx context.Context, s Setup) (*Report, error) {
 	r := newReport(&s)
@@ -73,7 +73,7 @@ func blame(ctx context.Context, err error) error {
 // trial is about how long a trial takes.
 func (s *Setup) trial() time.Duration { return s.Before + s.During + s.After }
 
-// trial is one incident under way.
+// trial is an incident under way.
 type trial struct {
 	*Setup
 	endpoints *endpoint.Servers

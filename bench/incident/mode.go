@@ -81,7 +81,8 @@ upstreams:
 ` + endpointsText
 
 // onText has the time in which endpoints answer, and often checks that they answer, which is
-// the clients' need. The policy is off's, or the ratio would be the policy's as well.
+// the clients' need. It has the same policy as off, so that the ratio does not measure the
+// policy.
 const onText = defaultsText + `    outlier_detection: {answer_within: {{.Within}}}
     health_check: {type: http, interval: 1s, fast_interval: 250ms, timeout: {{.FirstByte}}, fall: 2, rise: 4}
 `

@@ -105,7 +105,8 @@ func (t *Trial) sum(s *Setup) {
 	}
 }
 
-// keptAway returns when the first subject was kept away, and when so many were.
+// keptAway returns the times at which the first subject, and the subject with number
+// all, were kept away.
 func (t *Trial) keptAway(all int) (first, last report.Number) {
 	first, last = report.Unmeasured(), report.Unmeasured()
 	var away []string

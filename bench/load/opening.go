@@ -38,7 +38,7 @@ func (o *opening[T]) connectAll() error {
 	return nil
 }
 
-// another begins to connect the next connection, if there is one.
+// another begins to connect the next connection, if any is left.
 func (o *opening[T]) another() error {
 	if o.begun == len(o.all) {
 		return nil
@@ -97,7 +97,8 @@ func (o *opening[T]) startAll() {
 	}
 }
 
-// warm begins to count anew. On a machine that is too busy the time is over by then, and nothing is counted.
+// warm begins to count again. If the machine is too busy, the time is already over and nothing is
+// counted.
 func (o *opening[T]) warm() {
 	if o.result.Elapsed > 0 {
 		return

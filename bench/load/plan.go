@@ -48,11 +48,11 @@ type Plan struct {
 	// Duration is how long Bulk, Echo and Connect go on, in nanoseconds;
 	// the others ignore it.
 	Duration time.Duration `json:"duration"`
-	// Warmup is the beginning of an Echo's Duration: requests completed
-	// before its end count neither as Requests nor in the latency, and Elapsed begins
-	// there. Requests completed after Duration do not count either, and Elapsed ends there.
-	// A load that was held up until then has no warmup: Warm does not come. A Bulk's Warmup is the beginning of its
-	// Duration, too: Elapsed begins at its end, and Result.Warmup has the bytes until then. The other workloads have none.
+	// Warmup is the beginning of an Echo's Duration: requests completed before its end count neither as Requests nor in
+	// the latency, and Elapsed begins there. Requests completed after Duration do not count either, and Elapsed ends
+	// there. A load that was delayed until then has no warmup: Warm does not come. A Bulk's Warmup is the beginning of
+	// its Duration, too: Elapsed begins at its end, and Result.Warmup has the bytes before it. The other workloads have
+	// none.
 	Warmup time.Duration `json:"warmup,omitempty"`
 	// Hold keeps the connections of an Echo, quiet, when Duration is over,
 	// until a Plan with Release says to close them.
@@ -114,11 +114,11 @@ type Result struct {
 // Event is a message of a load in a process of its own: a stage of the plan under way,
 // and at its end either the result or the error.
 type Event struct {
-	// Holding says that all connections of an Idle plan, or one with Hold, have carried
-	// their bytes and are quiet. They stay so until a Plan with Release comes.
+	// Holding says that all connections of a plan that is Idle or has Hold have carried
+	// their bytes and are quiet. They stay quiet until a Plan with Release comes.
 	Holding bool `json:"holding,omitempty"`
-	// Warm says that the plan's Warmup is over, and Over that the Duration of a plan with
-	// one is.
+	// Warm says that the plan's Warmup is over. Over says that the plan's Duration is
+	// over.
 	Warm   bool    `json:"warm,omitempty"`
 	Over   bool    `json:"over,omitempty"`
 	Result *Result `json:"result,omitempty"`

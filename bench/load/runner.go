@@ -26,11 +26,11 @@ type Runner struct {
 	// it counts as stuck. Without a planned time, it is how long a connection
 	// may stand still. 0 means 10 s.
 	Grace time.Duration
-	// Hold, if not nil, is called once all connections of an Idle plan, or one with Hold,
+	// Hold, if not nil, is called once all connections of a plan that is Idle or has Hold
 	// have carried their bytes and are quiet.
 	Hold func()
-	// Warm, if not nil, is called once the Warmup of a plan that has one is over, and Over
-	// once its Duration is.
+	// Warm, if not nil, is called at the end of the plan's Warmup, and Over at the end of
+	// its Duration.
 	Warm, Over func()
 
 	seed           atomic.Uint32 // of the last connection; no two share one

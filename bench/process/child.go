@@ -32,9 +32,8 @@ func (e *EndedError) Error() string {
 	return text
 }
 
-// Child is a running process of a Group, with the processes that it has
-// started. It is safe for concurrent use, but
-// for Send.
+// Child is a running process of a Group, with the processes that it has started. It is
+// safe for concurrent use, except Send.
 type Child struct {
 	name   string
 	cmd    *exec.Cmd

@@ -127,8 +127,8 @@ type Spec struct {
 	Args []string // its arguments, the first being its name
 	Env  []string // its environment; nil for this process's own
 	Dir  string   // its working directory; "" for this process's own
-	// Files become its descriptors 3, 4 and so on. They stay the caller's, which may close
-	// them after Start.
+	// Files become its descriptors 3, 4 and so on. They still belong to the caller, which
+	// may close them after Start.
 	Files []*os.File
 	// Orphan is the signal that the kernel sends it should this process die
 	// without closing the group; 0 is SIGKILL. It reaches this one process

@@ -14,7 +14,8 @@ const portRange = "1024 65535"
 
 // NewIsolatedGroup returns a group of children in a network namespace of their own. They see
 // only their own loopback device, and no other process sees it. This process does not enter
-// it, but for functions that Do runs. The namespace ends with the last child and the group.
+// it, except for functions that Do runs. The namespace ends with the last child and the
+// group.
 //
 // It takes CAP_SYS_ADMIN: without it the error wraps syscall.EPERM. Nothing outlives the
 // thread that makes the namespace: it never runs anything else, and ends with the group.

@@ -71,7 +71,7 @@ func (l *lines) wake() {
 	l.changed = make(chan struct{})
 }
 
-// close says that no more will be written.
+// close ends the lines: nothing more will be written.
 func (l *lines) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -73,8 +73,8 @@ func New() (*Loop, error) {
 	return l, nil
 }
 
-// Close gives up the loop's own descriptors. Added descriptors stay their
-// owners'. It must not be called while Run runs.
+// Close gives up the loop's own descriptors. Added descriptors still belong to their
+// owners. It must not be called while Run runs.
 func (l *Loop) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,8 +89,8 @@ func (l *Loop) Close() {
 	}
 }
 
-// Add registers fd, and h receives its events. fd stays the caller's: Forget it, then close
-// it.
+// Add registers fd, and h receives its events. fd still belongs to the caller: Forget it,
+// then close it.
 func (l *Loop) Add(fd int, events uint32, h Handler) error {
 	for fd >= len(l.slots) {
 		l.slots = append(l.slots, make([]slot, fd+1)...)

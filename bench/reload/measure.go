@@ -28,9 +28,9 @@ type Setup struct {
 	RowListeners int // of them, with ten endpoints each
 }
 
-// Measure does all of it. If it fails, or ctx ends, it returns the results until then with the
-// error. Everything that it starts has ended when it returns, but for the processes that the
-// group ends.
+// Measure does all of it. If it fails, or ctx ends, it returns the results so far with the
+// error. Everything that it starts has ended when it returns, except for the processes that
+// the group ends.
 func Measure(ctx context.Context, s Setup) (*Report, error) {
 	s.Rounds += s.Rounds % 2 // so that each kind of reload begins with the same configuration
 	r := &Report{Listeners: s.Listeners, Endpoints: s.Endpoints, Interval: s.Interval}
@@ -141,7 +141,7 @@ type measuring struct {
 // parts.
 const afterwards = 200 * time.Millisecond
 
-// round is one reload, and as much time without one before it.
+// round is one reload, and the same time without a reload before it.
 func (m *measuring) round(ctx context.Context, text string, letter byte) (r Round, err error) {
 	for _, f := range r.figures() {
 		*f = report.Unmeasured()

@@ -78,7 +78,7 @@ type Long struct {
 	Violations []string `json:"violations,omitempty"`
 }
 
-// Held is the resources that the process holds after so many reloads.
+// Held is the resources that the process holds after a number of reloads.
 type Held struct {
 	Reloads     int           `json:"reloads"`
 	RssAnon     report.Number `json:"rss_anon_bytes"`

@@ -187,8 +187,9 @@ type Trial struct {
 type Idle struct {
 	Sessions     int    `json:"sessions"`
 	RssAnonBytes Number `json:"rss_anon_bytes"` // of the contestant
-	// SlabBytes are the kernel's, for all ends of all sessions. They are null if the amount
-	// without sessions was not the same before and after, to a quarter of the difference.
+	// SlabBytes is the kernel's memory for all ends of all sessions. They are null if the
+	// amount without sessions was not the same before and after, to a quarter of the
+	// difference.
 	SlabBytes   Number `json:"slab_bytes"`
 	Descriptors Number `json:"descriptors"` // of the contestant
 }

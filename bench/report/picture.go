@@ -19,8 +19,8 @@ const (
 	paneFoot     = 30.0 // the axis
 	headHeight   = 92.0
 	footHeight   = 50.0
-	// farthest is where an axis ends at most; a longer bar is cut, and its
-	// value written all the same.
+	// farthest is where an axis ends at most; a longer bar is cut, and its value
+	// written anyway.
 	farthest = 4.0
 )
 

@@ -177,8 +177,8 @@ func (c *Cell) toBaseline(round int, figure string) float64 {
 	return math.NaN()
 }
 
-// figure is the figure that is bounded. A figure that workloads have in common has one name in
-// all of them, and is one thing.
+// figure is the figure that is bounded. A figure that several workloads have keeps its name
+// and its meaning in all of them.
 func (g *Goal) figure() Figure {
 	for _, workload := range []string{"bulk", "echo", "connect", "idle"} {
 		for _, f := range Figures(workload) {

@@ -23,8 +23,8 @@ func (t *Table) Row(cells ...string) { t.rows = append(t.rows, row{cells, true})
 // Left adds a row of words, each to the left of its column.
 func (t *Table) Left(cells ...string) { t.rows = append(t.rows, row{cells, false}) }
 
-// Lines returns the rows as a table in Markdown, the first as its head. Columns line up, but for the
-// last one of words.
+// Lines returns the rows as a table in Markdown, the first as its head. Columns line up, except for
+// the last one of words.
 func (t *Table) Lines() []string {
 	var widths []int
 	for _, r := range t.rows {

@@ -16,8 +16,8 @@ import (
 // Setup is the setup of a measurement.
 type Setup struct {
 	rounds.Setup
-	// Setting is how contestants are started, but for their Group, which is the Setup's, and
-	// their endpoints. The caller removes its directory.
+	// Setting is how contestants are started, except for their Group, which is the Setup's,
+	// and their endpoints. The caller removes its directory.
 	Setting contestant.Setting
 	// Kinds are the contestants. A contestant that is not available is left out, and is an error if
 	// it was Named.
@@ -34,9 +34,9 @@ type Setup struct {
 // patience bounds everything but the load itself.
 const patience = 30 * time.Second
 
-// Measure runs every scenario on all contestants at once, in so many rounds. If it
-// fails, or ctx ends, it returns the results until then with the error. Everything that it
-// starts has ended when it returns.
+// Measure runs every scenario on all contestants at once, Setup.Rounds times. If it fails,
+// or ctx ends, it returns the results so far with the error. Everything that it starts has
+// ended when it returns.
 func Measure(ctx context.Context, s Setup) (*Report, error) {
 	r := &Report{
 		ClientsPerS: s.Rate, AwaySeconds: report.Number(s.Away.Seconds()), TimeoutSeconds: report.Number(s.Timeout.Seconds()), Rounds: s.Rounds,

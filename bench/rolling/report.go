@@ -52,8 +52,9 @@ type Cell struct {
 // Figures are the results of some clients.
 type Figures struct {
 	Clients int64 `json:"clients"`
-	// Lost did not get their answer. UnderWay did not either, but are not among these:
-	// they were there when an endpoint failed, and may have been on it.
+	// Lost counts clients without a complete answer, except those in UnderWay. UnderWay
+	// counts clients without an answer that were already connected when an endpoint
+	// failed, and may have been connected to it.
 	Lost     int64 `json:"lost"`
 	UnderWay int64 `json:"lost_under_way"`
 	// Reasons are the Lost by reason.

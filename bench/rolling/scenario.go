@@ -18,7 +18,8 @@ type Scenario struct {
 	steps     []step
 }
 
-// step is the new state of an endpoint so long after the load has begun.
+// step is a new state of an endpoint, and the time after the start of the load at which
+// it begins.
 type step struct {
 	at       time.Duration
 	endpoint int
@@ -60,7 +61,7 @@ func Named(all []Scenario, names []string) ([]Scenario, error) {
 type schedule struct{ before, away, back time.Duration }
 
 // known is the same after a longer time in which all is well. To notice that an endpoint
-// answers no more, a load balancer has to know that it did.
+// has stopped answering, a load balancer has to know that it answered before.
 func (s schedule) known() schedule {
 	s.before = 5 * s.away / 2
 	return s

@@ -26,8 +26,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Serve serves l, which it owns, with so many threads until ctx is done. It then returns nil,
-// and otherwise the error that ended it, such as running out of descriptors.
+// Serve owns l, and serves it with the given number of threads until ctx is done. It then
+// returns nil, and otherwise the error that ended it, such as running out of descriptors.
 func Serve(ctx context.Context, l *net.TCPListener, threads int) error {
 	listening, err := take(l)
 	if err != nil {

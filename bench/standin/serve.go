@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Serve serves the configuration of a file, for so many clients at most, as penstock run does:
-// it logs lines of JSON to standard error, and serves the status at the file's admin address. It
+// Serve serves the configuration of a file for at most clients clients, as penstock run does: it
+// logs lines of JSON to standard error, and serves the status at the file's admin address. It
 // returns when ctx has ended, and the sessions after it.
 func Serve(ctx context.Context, file string, clients int) error {
 	cfg, problems := config.Load(file, os.LookupEnv)

@@ -193,8 +193,8 @@ func spliceBy(r *Ring, from, to, n int) (int, error) {
 	return int(e.Res), nil
 }
 
-// TestSendZCIsCopied: over loopback and over veth messages that SEND_ZC sends are copied all the same, when they come
-// to their receiver (skb_orphan_frags_rx), as the kernel itself reports.
+// TestSendZCIsCopied: over loopback and over veth messages that SEND_ZC sends are copied anyway, when they come to
+// their receiver (skb_orphan_frags_rx), as the kernel itself reports.
 func TestSendZCIsCopied(t *testing.T) {
 	if !netns.Alone(t) {
 		return

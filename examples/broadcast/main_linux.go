@@ -46,7 +46,7 @@ func (r *room) Paused(err error) { log.Println("accepting pauses:", err) }
 func (r *room) Accepted(fd int, _ netip.AddrPort) {
 	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 	m := &member{room: r, fd: fd}
-	m.id, _ = r.Add(fd, 0, m) // it can fail for want of memory only
+	m.id, _ = r.Add(fd, 0, m) // it can fail for lack of memory only
 	r.members[m] = true
 }
 

@@ -49,8 +49,8 @@ func hear(t *testing.T, c net.Conn, what string) {
 	}
 }
 
-// TestBroadcast: everybody hears everything, in order, but for one who does not read:
-// who is dropped, and keeps nobody waiting.
+// TestBroadcast: everybody hears everything, in order, except for one who does not
+// read: who is dropped, and keeps nobody waiting.
 func TestBroadcast(t *testing.T) {
 	l, err := loop.New(nil)
 	if err != nil {

@@ -151,8 +151,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// BenchmarkSwitches has 64 clients, each with a request under way, and counts the switches of the server's threads for each request:
-// those that give the CPU up for want of anything to do.
+// BenchmarkSwitches has 64 clients, each with a request under way, and counts the switches of the server's threads for
+// each request: those that give the CPU up for lack of anything to do.
 func BenchmarkSwitches(b *testing.B) {
 	for _, way := range []string{"loop", "net"} {
 		b.Run(way, func(b *testing.B) {

@@ -59,7 +59,7 @@ func (s *server) Paused(err error) { log.Println("accepting pauses:", err) }
 func (s *server) Accepted(fd int, _ netip.AddrPort) {
 	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 	c := &conn{server: s, fd: fd}
-	c.id, _ = s.loop.Add(fd, 0, c) // it can fail for want of memory only
+	c.id, _ = s.loop.Add(fd, 0, c) // it can fail for lack of memory only
 }
 
 type conn struct {

@@ -78,7 +78,8 @@ func send(way string, events uint64) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// read takes events from the memory on descriptor 3, woken by the eventfd on 4, until it has so many.
+// read takes events from the memory on descriptor 3, woken by the eventfd on 4, until it has the
+// given number of them.
 func read(way, events string) error {
 	want, err := strconv.ParseUint(events, 10, 64)
 	if err != nil {

@@ -61,7 +61,7 @@ func (c *conn) begin() error {
 	return c.number(n + crc32.Size)
 }
 
-// finish appends the trailer, and begins anew.
+// finish appends the trailer, and begins again.
 func (c *conn) finish() error {
 	if err := c.number(c.in.sum); err != nil {
 		return err

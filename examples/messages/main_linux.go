@@ -1,5 +1,5 @@
 // Command messages sends every message back with a checksum, on one event loop for each
-// CPU. A message is its length, 4 bytes in big endian, and so many bytes. An answer is a
+// CPU. A message is a length (4 bytes, big endian) and as many bytes. An answer is a
 // message of header, payload and trailer, where others would make three writes or a copy:
 //
 //   - The header and the trailer (CRC-32C) are short, so the vecio.Writer copies them. The
@@ -104,6 +104,6 @@ func (s *server) Accepted(fd int, _ netip.AddrPort) {
 		return
 	}
 	c := &conn{server: s, fd: fd, out: out}
-	c.id, _ = s.loop.Add(fd, 0, c) // it can fail for want of memory only
+	c.id, _ = s.loop.Add(fd, 0, c) // it can fail for lack of memory only
 	s.conns[c] = true
 }

@@ -60,7 +60,7 @@ func (s *server) Accepted(fd int, _ netip.AddrPort) {
 		return
 	}
 	c := &conn{server: s, fd: fd, out: out, last: s.loop.Now()}
-	c.id, _ = s.loop.Add(fd, 0, c) // it can fail for want of memory only
+	c.id, _ = s.loop.Add(fd, 0, c) // it can fail for lack of memory only
 	s.loop.Arm(&c.timer, c, idle)
 	s.conns[c] = true
 }

@@ -148,7 +148,7 @@ func TestBounds(t *testing.T) {
 }
 
 // TestSlotsOut: clients who ask for much and read nothing have all of the slots. Others
-// are served all the same.
+// are served anyway.
 func TestSlotsOut(t *testing.T) {
 	const path, stalled = "/5242877.bin", 6
 	f := start(t, 2)

@@ -135,7 +135,7 @@ func fillPipes() (had int64, end string) {
 			return had, os.NewSyscallError("fcntl F_SETPIPE_SZ", err).Error()
 		}
 	}
-	return had, "no more were tried"
+	return had, "stopped trying"
 }
 
 // raisePipes says which quota would be enough for pipes on all descriptors; a hard one may be in the way too.
@@ -254,7 +254,7 @@ func lookMemory(p *process) Check {
 	}
 }
 
-// moreMemory says how to allow the cgroup so much.
+// moreMemory says how to raise the cgroup's limit to the given number of bytes.
 func (p *process) moreMemory(bytes int64) []string {
 	n := fmt.Sprintf("%dM", bytes>>20+1)
 	return p.mend(remedy{unit: "MemoryMax=" + n, docker: "--memory=" + n, pod: "resources: {limits: {memory: " + n + "i}}", host: "memory.max of the cgroup: " + n})

@@ -85,8 +85,8 @@ func (h host) cgroups() (dirs []string) {
 	}
 }
 
-// cpuLimit returns the tightest limit in force: so many microseconds of processor
-// time in each period.
+// cpuLimit returns the tightest limit in force: quota microseconds of processor time in
+// each period.
 func (h host) cpuLimit() (quota, period int64) {
 	quota, period = unknown, unknown
 	for _, dir := range h.cgroups() {

@@ -19,7 +19,7 @@ import (
 // State is the verdict of one check.
 type State string
 
-// The states, from the best to the worst but for Unknown, which says that it could
+// The states, from best to worst. Unknown stands outside this order: the state could
 // not be found out.
 const (
 	OK       State = "ok"
@@ -164,8 +164,8 @@ func several(n int64, one, more string) string {
 	return exact(n) + " " + more
 }
 
-// size is a number of bytes in the largest unit that it is a multiple of, or with
-// one decimal if there is none such.
+// size formats a number of bytes in the largest unit of which it is a multiple, or else
+// with one decimal.
 func size(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	v, k := float64(n), 0

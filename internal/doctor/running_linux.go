@@ -18,7 +18,7 @@ type Running struct {
 
 	Spliced, Copied int64            // bytes
 	Fallbacks       map[string]int64 // departures from splicing, by reason
-	LocalFaults     map[string]int64 // connections that failed for lack of something here, by the error's text
+	LocalFaults     map[string]int64 // connections that failed because of this machine, by the error's text
 
 	Pipes RunningPipes
 	Loops []RunningLoop
@@ -87,7 +87,7 @@ func judged(found, cost string, mend []string) Check {
 	return Check{State: Degraded, Found: found, Cost: cost, Mend: mend}
 }
 
-// nearlyAll is from where on a limit is worth a word, in per cent.
+// nearlyAll is the use of a limit, in per cent, from which doctor reports it.
 const nearlyAll = 80
 
 func times(n int64) string { return several(n, "time", "times") }
@@ -164,7 +164,7 @@ func reasonsOf(counts map[string]int64) string {
 	return ": " + strings.Join(list, ", ")
 }
 
-// remedies are where the remedy is of a connection that failed for lack of something here.
+// remedies are where the remedy is of a connection that failed because of this machine.
 var remedies = map[syscall.Errno]string{
 	syscall.EMFILE: "see descriptors", syscall.ENFILE: "sysctl -w fs.file-max: more files of the whole machine", syscall.ENOBUFS: "see tcp-memory", syscall.ENOMEM: "see memory and tcp-memory",
 	syscall.EADDRNOTAVAIL: "see ports; and source_address of the upstream has to be an address of this machine",
@@ -181,9 +181,9 @@ func localFaults(causes map[string]int64) Check {
 		}
 	}
 	if sum == 0 {
-		return judged("no connection to an endpoint has failed for lack of something here", "", nil)
+		return judged("no connection to an endpoint has failed because of this machine", "", nil)
 	}
-	return judged(fmt.Sprintf("%s to endpoints failed for lack of something here%s", connections(sum), reasonsOf(causes)),
+	return judged(fmt.Sprintf("%s to endpoints failed because of this machine%s", connections(sum), reasonsOf(causes)),
 		"these clients were served later, by another endpoint, or not at all", mend)
 }
 
@@ -209,7 +209,7 @@ func (p *process) queues(list []RunningQueue) Check {
 	return judged(found, "a client that finds its queue full tries again after 1 s or more", mend)
 }
 
-// muchLag is from where on the turns of a loop are worth a word.
+// muchLag is the length of turns from which doctor reports a cost.
 const muchLag = 4096 * time.Microsecond
 
 func loops(list []RunningLoop) Check {
@@ -218,7 +218,7 @@ func loops(list []RunningLoop) Check {
 		most.LagP99, most.LagMax, most.TimerLateP99 = max(most.LagP99, l.LagP99), max(most.LagMax, l.LagMax), max(most.TimerLateP99, l.TimerLateP99)
 		most.Turns, most.LongTurns = most.Turns+l.Turns, most.LongTurns+l.LongTurns
 	}
-	found := fmt.Sprintf("%d; of their turns 99 %% took up to %v, the longest %v, and %s of %s more than 1 ms", len(list), most.LagP99, most.LagMax, exact(most.LongTurns), exact(most.Turns))
+	found := fmt.Sprintf("%d; 99 %% of their turns took up to %v, the longest %v; %s of %s turns took more than 1 ms", len(list), most.LagP99, most.LagMax, exact(most.LongTurns), exact(most.Turns))
 	if most.LagP99 < muchLag && most.TimerLateP99 < muchLag {
 		return judged(found, "", nil)
 	}
@@ -316,11 +316,11 @@ func (p *process) usedPorts(faults int64) Check {
 	if faults > 0 {
 		cost = connections(faults) + " to endpoints failed for want of a port or of the source address"
 	}
-	return judged(fmt.Sprintf("%s for each endpoint; %s sockets in use and %s in TIME_WAIT, to all", several(n, "port", "ports"), exact(p.sockstat("inuse")), exact(p.sockstat("tw"))),
+	return judged(fmt.Sprintf("%s for each endpoint; %s sockets in use and %s in TIME_WAIT on this machine", several(n, "port", "ports"), exact(p.sockstat("inuse")), exact(p.sockstat("tw"))),
 		cost, append(p.sysctl(allPorts, "net.ipv4.tcp_tw_reuse=1"), "more endpoints, or more source addresses"))
 }
 
-// conntrack is on the kernel's table of connections, where it has one.
+// conntrack reports on the kernel's table of tracked connections, if there is one.
 func (p *process) conntrack() Check {
 	count, most := p.parameter("net.netfilter.nf_conntrack_count"), p.parameter("net.netfilter.nf_conntrack_max")
 	if count == unknown || most == unknown {

@@ -72,8 +72,8 @@ func tryTransparentHugePages() error {
 	return nil
 }
 
-// transparentSize is the size of a transparent huge page: 2 MiB but for kernels
-// with large base pages.
+// transparentSize is the size of a transparent huge page: 2 MiB, except on kernels with
+// large base pages.
 func transparentSize() int {
 	text, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 	if err != nil {

@@ -36,9 +36,8 @@ func (m *CPUMask) CPUs() (cpus []int) {
 
 // SchedSetaffinity makes a thread run on these CPUs alone, with sched_setaffinity(2); 0 is the
 // calling one. The kernel leaves out CPUs that the thread's cpuset does not have, without an
-// error: SchedGetaffinity returns the rest. EINVAL: none is left; ESRCH: there is no such
-// thread any more; EPERM: it is another user's. A thread that it starts begins with the same
-// set.
+// error: SchedGetaffinity returns the rest. EINVAL: none is left; ESRCH: the thread has ended;
+// EPERM: it is another user's. A thread that it starts begins with the same set.
 func SchedSetaffinity(tid int, cpus *CPUMask) error {
 	_, _, e := syscall.Syscall(unix.SYS_SCHED_SETAFFINITY, uintptr(tid), unsafe.Sizeof(*cpus), uintptr(unsafe.Pointer(cpus)))
 	return errnoErr(e)

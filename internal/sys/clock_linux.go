@@ -46,7 +46,7 @@ func Monotonic() (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// Nanosleep sleeps for so many nanoseconds with nanosleep(2), or until a signal comes. It goes
+// Nanosleep sleeps for nsec nanoseconds with nanosleep(2), or until a signal comes. It goes
 // through the scheduler.
 func Nanosleep(nsec int64) {
 	t := unix.NsecToTimespec(nsec)

@@ -29,11 +29,10 @@ func streamSocket(address netip.Addr, protocol int) (int, error) {
 	return max(fd, -1), err
 }
 
-// Connect begins to connect with connect(2). On a non-blocking socket the error
-// is EINPROGRESS; EPOLLOUT follows, and SO_ERROR then says how it went. On
-// loopback the handshake is over before connect returns, but it says EINPROGRESS
-// all the same (net/ipv4/af_inet.c, __inet_stream_connect). The zone of an IPv6
-// address is ignored.
+// Connect begins to connect with connect(2). On a non-blocking socket the error is
+// EINPROGRESS; EPOLLOUT follows, and SO_ERROR then says how it went. On loopback the
+// handshake is over before connect returns, but it says EINPROGRESS anyway
+// (net/ipv4/af_inet.c, __inet_stream_connect). The zone of an IPv6 address is ignored.
 func Connect(fd int, to netip.AddrPort) error {
 	if to.Addr().Is4() {
 		return unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})

@@ -36,7 +36,7 @@ func EpollCtl(epfd, op, fd int, event *EpollEvent) error {
 	return unix.EpollCtl(epfd, op, fd, event)
 }
 
-// EpollWait waits with epoll_wait(2) for so many milliseconds, forever if negative, and
+// EpollWait waits with epoll_wait(2) for msec milliseconds, forever if negative, and
 // returns how many events it stored. EINTR: a signal came first. It goes through the
 // scheduler.
 func EpollWait(epfd int, events []EpollEvent, msec int) (int, error) {

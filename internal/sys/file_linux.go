@@ -120,8 +120,8 @@ func OpenDirectory(name string) (fd int, err error) {
 	return unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
-// OpenAppend opens the FIFO or terminal of a path to append to it, with O_NONBLOCK. Links are followed: the path is
-// [OpenName]'s. ENXIO: no process reads the FIFO (fifo(7)). The caller owns the descriptor.
+// OpenAppend opens the FIFO or terminal of a path to append to it, with O_NONBLOCK. Links are followed: the path
+// comes from [OpenName]. ENXIO: no process reads the FIFO (fifo(7)). The caller owns the descriptor.
 func OpenAppend(path string) (fd int, err error) {
 	return unix.Open(path, unix.O_WRONLY|unix.O_APPEND|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 }

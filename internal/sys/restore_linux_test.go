@@ -110,8 +110,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRepair: a socket that is closed in repair sends nothing, and one that is made anew at its
-// numbers has the connection: its reset is taken.
+// TestRepair: a socket that is closed in repair sends nothing, and one that is made again at
+// its numbers has the connection: its reset is taken.
 func TestRepair(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

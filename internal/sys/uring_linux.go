@@ -121,10 +121,10 @@ func IoUringSetup(entries uint32, params *IoUringParams) (int, error) {
 	return int(fd), nil
 }
 
-// IoUringEnter submits entries with io_uring_enter(2) and waits for so many completions, for nsec nanoseconds at
-// most, without end if that is negative. It returns how many were submitted. ETIME: the time is over; EINTR: a signal
-// came first; EEXIST: a ring of a single issuer belongs to another thread. It goes through the scheduler. The kernel
-// needs IORING_FEAT_EXT_ARG.
+// IoUringEnter submits entries with io_uring_enter(2) and waits for wait completions, at most nsec nanoseconds, or
+// forever if nsec is negative. It returns how many were submitted. ETIME: the time is over; EINTR: a signal came
+// first; EEXIST: a ring of a single issuer belongs to another thread. It goes through the scheduler. The kernel needs
+// IORING_FEAT_EXT_ARG.
 func IoUringEnter(fd int, submit, wait uint32, nsec int64) (int, error) {
 	timeout := [2]int64{nsec / 1e9, nsec % 1e9}
 	arg := struct { // struct io_uring_getevents_arg

@@ -34,8 +34,8 @@ func Confine(to Set) (restore func() error, err error) {
 	return func() error { return confineAll(&before) }, nil
 }
 
-// passes bounds how many times the threads are listed anew. Each pass but the last one found a
-// thread that another one had started meanwhile.
+// passes bounds how many times the threads are listed again. Each pass but the last one found
+// a thread that another one had started meanwhile.
 const passes = 1000
 
 // confineAll sets the mask of all threads, until a pass finds that all have it: one that was

@@ -56,5 +56,5 @@ func (l *Link) Counts() (c Counts, err error) {
 	return c, errors.Join(l.objects.Lost.Get(&c.Lost), l.objects.Doubled.Get(&c.Doubled), l.objects.Delayed.Get(&c.Delayed))
 }
 
-// Close ends it: packets are left alone from then on.
+// Close ends it: packets are no longer touched.
 func (l *Link) Close() error { return errors.Join(l.link.Close(), l.objects.Close()) }

@@ -36,8 +36,8 @@ type Access struct {
 	ReadToken, ChangeToken string
 	// Cert and Key are the files of TLS, which are read again when they have changed; "": there is none.
 	Cert, Key string
-	// ClientCA is the file of the authorities of clients' certificates; a client that has one may read
-	// and change. "": no certificate is asked for.
+	// ClientCA is the file of the authorities of clients' certificates. A client with such a
+	// certificate may read and change. "": no certificate is asked for.
 	ClientCA string
 }
 
@@ -414,7 +414,7 @@ func (u user) among(group uint32, whole bool) bool {
 
 // mayRead reports whether a user may read the files that a process of another user may read.
 // whole means that every user has an ID in the namespace of this process. Otherwise one ID
-// stands for all users without one.
+// stands for all users that have no ID here.
 func (u user) mayRead(process int, whole bool) bool {
 	return u.known && (u.uid == 0 || int(u.uid) == process && (whole || u.uid != overflow))
 }

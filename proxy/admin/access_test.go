@@ -660,7 +660,7 @@ func (x *revocation) dial(t *testing.T) (conn net.Conn, revoke func()) {
 	}
 }
 
-// request is the head of a request, but for its end.
+// request is the head of a request, except for its end.
 func (x *revocation) request(target string) string {
 	text := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\n", target)
 	if x.token != "" {

@@ -62,8 +62,8 @@ type Balancer interface {
 	// available, it stays drained.
 	ReadyListener(ctx context.Context, name, by string) (changed bool, err error)
 	// SetSplit changes the percentages of a split, by the names of its upstreams. The names
-	// must be the split's, and the percentages must add up to 100. The route is counted
-	// from 0.
+	// must be those upstreams that the split has, and the percentages must add up to 100.
+	// The route is counted from 0.
 	SetSplit(listener string, route int, percent map[string]float64, by string) (changed bool, err error)
 }
 
@@ -115,8 +115,9 @@ type PlannedChange struct {
 	// Connections counts the connections accepted there, and Kept the listener's others.
 	Leaves []Bind `json:"leaves,omitempty"`
 	Kept   int64  `json:"kept,omitempty"`
-	// LaneReturned counts the listener's connections that are in the lane now, and come back because
-	// its sessions stay in user space from then on. The other counts do not include them.
+	// LaneReturned counts the listener's connections that are in the lane now and will come back,
+	// because the change keeps the listener's sessions in user space. The other counts do not
+	// include them.
 	LaneReturned int64 `json:"lane_returned,omitempty"`
 	// Draining counts the listener's connections that go on draining, because they came at an address
 	// that it had given up before, or before it was drained. The other counts do not include them.

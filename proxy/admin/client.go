@@ -32,7 +32,7 @@ import (
 var ErrNotRunning = errors.New("nothing runs there")
 
 // ErrSilent is wrapped by the errors of a [Client] if a request was not answered in time. The
-// request may be performed all the same.
+// request may be performed anyway.
 var ErrSilent = errors.New("no answer in time")
 
 // ErrStranger is wrapped by the errors of a [Client] if a program other than penstock has answered.

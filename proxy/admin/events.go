@@ -162,7 +162,8 @@ const streamRoom = 4
 // errLeft is the error of a stream after the server has left.
 var errLeft = fmt.Errorf("the process has left its address: %w", admission.ErrBusy)
 
-// A feed looks at the status for all streams, as long as there is one, and sends them its changes.
+// A feed looks at the status for all streams, as long as there is a stream, and sends them the
+// changes.
 type feed struct {
 	look func() Status
 

@@ -248,7 +248,7 @@ func write(w http.ResponseWriter, code int, v any) {
 	encode(out, filled(v))
 }
 
-// maxIndented is the length of an answer, in bytes, from which on it is not indented: of 20,000 endpoints a half would be spaces.
+// maxIndented is the length in bytes above which an answer is not indented: of 20,000 endpoints a half would be spaces.
 const maxIndented = 1 << 20
 
 // encode writes an answer, which is indented for people unless it is long.
@@ -581,8 +581,8 @@ func profileTime(a *arguments, values []string) error {
 	return nil
 }
 
-// Profile returns a CPU profile of the process, taken for so many seconds, from 1 to [MaxProfile],
-// in the format of pprof.
+// Profile returns a CPU profile of the process, taken for the given number of seconds, from 1 to
+// [MaxProfile], in the format of pprof.
 func (c *Client) Profile(ctx context.Context, seconds int) ([]byte, error) {
 	return get[[]byte](ctx, c, "/v1/profile", "seconds", fmt.Sprint(seconds))
 }

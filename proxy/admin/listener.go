@@ -13,8 +13,8 @@ type Listener struct {
 	Binds     []Bind   `json:"binds,omitempty"`    // as in the file
 	State     State    `json:"state"`              // serving, paused or draining
 	FastOpen  bool     `json:"fastopen,omitempty"` // as in the file
-	// Congestion is the congestion control of its clients' connections; nil: the system's, or it listens on unix
-	// sockets alone.
+	// Congestion is the congestion control of its clients' connections; nil: the system's default, or the
+	// listener has only unix sockets.
 	Congestion *Congestion `json:"congestion,omitempty"`
 	// DrainedByHand means that it was drained through this API, until a reload.
 	DrainedByHand bool `json:"drained_by_hand,omitempty"`

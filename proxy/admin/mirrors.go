@@ -60,7 +60,7 @@ type Comparison struct {
 // ComparedAnswers are the results of a comparison.
 type ComparedAnswers struct {
 	Compared  int64 `json:"compared"`  // equal and different ones
-	Equal     int64 `json:"equal"`     // both sides' answers are the same, but for masks
+	Equal     int64 `json:"equal"`     // both sides' answers are the same, except for masks
 	Different int64 `json:"different"` // they are not, or one side lacks its answer
 	Masked    int64 `json:"masked"`    // not compared, as a mask says
 	Unsettled int64 `json:"unsettled"` // equal as far as they came before the session or its mirror ended
@@ -105,8 +105,8 @@ type Excerpt struct {
 // A MirrorReport is the mirrors of one listener, with the whole reports of comparisons.
 type MirrorReport struct {
 	Listener string `json:"listener"` // its name
-	// Since is when the report was reset; left out: it was not. Mirrors that ended, their bytes and the comparisons count
-	// from then on, or from the start of the listener.
+	// Since is when the report was reset; left out: it was not. Mirrors that ended, their bytes and the comparisons
+	// count from that time, or from the start of the listener.
 	Since time.Time `json:"since,omitzero"`
 	Mirrors
 }

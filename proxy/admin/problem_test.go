@@ -280,23 +280,23 @@ func TestProblems(t *testing.T) {
 		"an endpoint that cannot be connected to": {
 			shop(func(u *Upstream) {
 				for _, last := range []Failure{
-					{Cause: "cannot be connected to: connection refused", Time: now, Connecting: true},
-					{Cause: "cannot be connected to: connection refused", Time: now, Connecting: true, Over: true},
+					{Cause: "connect failed: connection refused", Time: now, Connecting: true},
+					{Cause: "connect failed: connection refused", Time: now, Connecting: true, Over: true},
 					{Cause: "ended before its first byte", Time: now},
-					{Cause: "cannot be connected to: nobody has asked since", Time: now.Add(-2 * time.Minute), Connecting: true},
+					{Cause: "connect failed: nobody has asked since", Time: now.Add(-2 * time.Minute), Connecting: true},
 				} {
 					e := up
 					e.LastFailure = &last
 					u.Endpoints = append(u.Endpoints, e)
 				}
 			}),
-			[]string{"warning endpoint_unreachable endpoint shop/a: the last connection to it could not be made, at 10:00:00: cannot be connected to: connection refused"},
+			[]string{"warning endpoint_unreachable endpoint shop/a: the last connection to it could not be made, at 10:00:00: connect failed: connection refused"},
 		},
 		"clients that wait for a connection": {
 			shop(func(u *Upstream) {
 				e := up
 				e.Connecting = &Connecting{Clients: 3, Since: now}
-				e.LastFailure = &Failure{Cause: "cannot be connected to: connection timed out", Time: now, Connecting: true}
+				e.LastFailure = &Failure{Cause: "connect failed: connection timed out", Time: now, Connecting: true}
 				u.Endpoints = append(u.Endpoints, e)
 			}),
 			[]string{"warning endpoint_connecting endpoint shop/a: 3 clients have waited for a connection for more than a second, since 10:00:00"},

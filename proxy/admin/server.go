@@ -43,7 +43,7 @@ type Config struct {
 	Process func() *doctor.Report
 	// Page serves GET / and the files below /page/; nil: there is none.
 	Page http.Handler
-	// Version is the program's.
+	// Version is the version of the program.
 	Version string
 	// Log receives messages for an operator; nil: none are logged.
 	Log *slog.Logger
@@ -53,9 +53,9 @@ type Config struct {
 	// Alive returns when every loop has responded, or with an error when ctx ends; nil: GET /livez does not
 	// ask.
 	Alive func(ctx context.Context) error
-	// Opened is closed once the process has opened everything. An earlier request waits for it, and is
-	// refused with [ErrStarting] after a second; nothing else here is called until then. nil:
-	// everything is open.
+	// Opened is closed once the process has opened everything. A request that comes before waits, and
+	// is refused with [ErrStarting] after a second. No other function of this struct is called before.
+	// nil: everything is open.
 	Opened <-chan struct{}
 	// Self is the ID of the serving process. Its own connections over unix sockets are
 	// refused. 0: none are.

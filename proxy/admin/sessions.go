@@ -109,7 +109,7 @@ func (c *Client) Sessions(ctx context.Context, q SessionQuery, o SessionOrder) (
 
 // A SessionQuery selects clients that are served. All that is set must be true of a client.
 type SessionQuery struct {
-	// ID is a client's, as [Session] has it.
+	// ID is the ID of a client, as in [Session].
 	ID string
 	// Listener and Upstream are names, or [UnknownName] for adopted sessions if that is not known. Endpoint is a name or an address.
 	Listener, Upstream, Endpoint string
@@ -279,7 +279,7 @@ type EndQuery struct {
 	Quiet time.Duration
 	// Over spreads the ends over a time, at random; 0: as soon as possible.
 	Over time.Duration
-	// Grace is how long a session may take to become quiet. Then it goes on, or is ended all the same with
+	// Grace is how long a session may take to become quiet. Then it goes on, or is ended anyway with
 	// ThenReset. 0: [DefaultGrace].
 	Grace     time.Duration
 	ThenReset bool

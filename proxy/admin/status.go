@@ -170,7 +170,8 @@ type Upstream struct {
 	// Clients that wait for room or a usable endpoint.
 	Pending int64 `json:"pending" metric:"waiting"`
 	Bytes   Bytes `json:"bytes"`
-	// Congestion is the congestion control of the connections to its endpoints; nil: the system's.
+	// Congestion is the congestion control of the connections to its endpoints; nil: the system's
+	// default.
 	Congestion *Congestion `json:"congestion,omitempty"`
 	// Connects are the connections to its endpoints, and Limited is as in a [Listener].
 	Connects Connects           `json:"connects" metric:""`
@@ -215,8 +216,8 @@ type LastMinute struct {
 type UpstreamOutage struct {
 	Since time.Time `json:"since"`          // when it began
 	Full  bool      `json:"full,omitempty"` // all usable endpoints are at their limit
-	// Served means that clients are sent to an endpoint all the same. The last client with a
-	// known result, within the last minute, was served, and not refused or held.
+	// Served means that clients are sent to an endpoint anyway. The last client with a known
+	// result, within the last minute, was served, and not refused or held.
 	Served    bool  `json:"served,omitempty"`
 	Refused   int64 `json:"refused"`   // clients since then
 	Held      int64 `json:"held"`      // clients since then that had to wait for an endpoint
@@ -343,12 +344,13 @@ type Summary struct {
 type SessionLog struct {
 	// Written lines of the session log.
 	Lines int64 `json:"lines" metric:"lines_total"`
-	// Dropped is by reason: ring, a loop's ring was full; destination, it took no more; rate, there
-	// were more than per_second. Only reasons that occurred.
+	// Dropped is by reason: ring, a loop's ring was full; destination, it accepted no more lines;
+	// rate, there were more than per_second. Only reasons that occurred.
 	Dropped map[string]int64 `json:"dropped"`
 	// Sessions without a line, by only, slower_than or share.
 	Filtered int64 `json:"filtered" metric:"filtered_total"`
-	// DroppedLastMinute are lines that were lost within about the last minute, but for reason rate. Of a status.
+	// DroppedLastMinute are lines that were lost within about the last minute, except for reason rate. Of a
+	// status.
 	DroppedLastMinute int64 `json:"dropped_last_minute,omitempty"`
 	// Error is the last error of the destination, for a minute. Of a status.
 	Error string `json:"error,omitempty"`

@@ -178,8 +178,8 @@ func percent(hundredths int) string {
 	return strconv.FormatFloat(float64(hundredths)/100, 'f', -1, 64)
 }
 
-// maxCompared limits the comparisons of route conditions, all routes together. Without it, a
-// file may have so many routes that comparing takes minutes.
+// maxCompared limits the comparisons of route conditions, all routes together. Without this
+// limit, comparing the routes of a large file would take minutes.
 const maxCompared = 1_000_000
 
 // covered warns of a route that is never reached because one earlier route matches all of its

@@ -427,7 +427,7 @@ type notPlain struct {
 func (e *notPlain) Error() string { return fmt.Sprintf("%v: %s", ErrNotPlain, e.why) }
 func (e *notPlain) Unwrap() error { return ErrNotPlain }
 
-// placed adds the node to an error without one.
+// placed adds the node to an error that has none.
 func placed(n *yaml.Node, err error) error {
 	if err == nil || errors.As(err, new(*notPlain)) {
 		return err

@@ -336,7 +336,8 @@ func withFallbacks(upstream func(name string) *Upstream, names ...string) map[*U
 	return all
 }
 
-// own returns the value that a listener has for routes without one, and then the values of the routes.
+// own returns the listener's value, which holds for routes without their own, and then the values of
+// the routes.
 func own[T any](ln *Listener, its *T, of func(r *Route) *T) (all []*T) {
 	if its != nil {
 		all = append(all, its)

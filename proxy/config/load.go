@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// An Env looks up an environment variable; [os.LookupEnv] is one.
+// An Env looks up an environment variable, as [os.LookupEnv] does.
 type Env func(name string) (value string, ok bool)
 
 // Load reads and checks a file and all files that it includes. If there are errors, it returns

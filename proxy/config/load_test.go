@@ -674,7 +674,7 @@ func certificate(t testing.TB, name string) (cert, key string) {
 	return cert, key
 }
 
-// equalFields returns the fields, but for Pos, that two structs have in common.
+// equalFields returns the fields, except for Pos, that two structs have in common.
 func equalFields(a, b any) (names []string) {
 	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
 	for i := range va.NumField() {

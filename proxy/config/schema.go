@@ -251,7 +251,7 @@ func (f *field) typeText() string {
 	return name
 }
 
-// defaultText returns the default, or nothing for an empty one, and an example if there is one.
+// defaultText returns the default, or nothing if the default is empty, and the example, if any.
 func (f *field) defaultText() string {
 	dflt := ""
 	switch {

@@ -466,8 +466,8 @@ func (c *bracketScanner) next() {
 	}
 }
 
-// open reads an opening bracket. Outside of other brackets it is one only where a value
-// begins.
+// open reads an opening bracket. Outside of other brackets it is a bracket only where a
+// value begins.
 func (c *bracketScanner) open() {
 	if c.depth == 0 {
 		if c.solid != 0 && strings.IndexByte("-:?", c.solid) < 0 && !c.between {

@@ -149,7 +149,7 @@ func (n *Inotify) open() {
 }
 
 // heed makes e receive events for name in dir, and reports whether it will. It asks the kernel
-// each time: another directory may have that name by now.
+// each time: another directory may have that name now.
 func (n *Inotify) heed(e *events, dir, name string) bool {
 	n.asking.Lock()
 	defer n.asking.Unlock()

@@ -181,8 +181,8 @@ func Bytes(n int64) string {
 	return Fixed(x, 0) + " " + unit
 }
 
-// Fixed writes a number that is not negative with so many digits behind the point. Half of the last digit is rounded up, as toFixed
-// of ECMAScript does: the page and the commands show the same number.
+// Fixed formats a number that is not negative with the given number of digits after the point. Half of the last digit
+// is rounded up, as toFixed of ECMAScript does: the page and the commands show the same number.
 func Fixed(x float64, digits int) string {
 	if odd := math.Ldexp(x, digits+1); odd == math.Trunc(odd) && math.Mod(odd, 2) == 1 { // the only halves that a float64 has
 		x = math.Nextafter(x, math.Inf(1))

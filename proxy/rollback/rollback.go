@@ -361,8 +361,8 @@ const (
 	MaxConfirm = 24 * time.Hour
 )
 
-// CheckConfirm returns an error that wraps [ErrOptions] if no change can wait for so long to be
-// confirmed.
+// CheckConfirm returns an error that wraps [ErrOptions] if the time is too short or too long to
+// wait for a confirmation.
 func CheckConfirm(d time.Duration) error {
 	if d < MinConfirm || d > MaxConfirm {
 		return fmt.Errorf("%w: confirm %v: write a time from 1s to 24h, such as 2m", ErrOptions, d)

@@ -275,7 +275,7 @@ func (s *Server) swapLimits(c *change) {
 }
 
 // unchanged is the upstreams of a configuration that stay the same, except for their endpoints.
-// They keep their snapshot, and listeners that use them need not be made anew.
+// They keep their snapshot, and listeners that use them need not be made again.
 type unchanged struct {
 	now   map[string]*upstream // those in force
 	next  map[string]*config.Upstream

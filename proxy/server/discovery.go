@@ -117,7 +117,7 @@ func (r *registry) forget(members []*member) {
 }
 
 // firstAnswers is how long Open waits for the first answers of discovery, so that the first clients
-// are not refused for want of endpoints. A change waits as long for its new sources.
+// are not refused for lack of endpoints. A change waits as long for its new sources.
 const firstAnswers = 3 * time.Second
 
 // A firstAnswer is the first endpoints that a source has found. The server's mu may be held by the change that waits

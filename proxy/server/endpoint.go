@@ -69,8 +69,8 @@ func specOf(e *config.Endpoint) spec {
 	}}
 }
 
-// monitorChanges says which monitors, breakers and checks have to be configured anew under the next
-// configuration, and whether some are added or removed.
+// monitorChanges says which monitors, breakers and checks have to be configured again under the
+// next configuration, and whether some are added or removed.
 type monitorChanges struct{ outlier, breaker, others, check bool }
 
 // monitors reports whether the rules or the monitors that judge members change.

@@ -104,7 +104,7 @@ func speaker(t *testing.T, name string) string {
 	})
 }
 
-// TestFilter: each answer of a filter by first bytes, which its endpoint gets all the same.
+// TestFilter: each answer of a filter by first bytes, which its endpoint gets anyway.
 func TestFilter(t *testing.T) {
 	t.Parallel()
 
@@ -424,8 +424,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 1m}}]`
 	}
 }
 
-// TestReloadedRoutesRefuseWaiting: a reload has a listener refuse clients for want of a route, of TLS, or because of their
-// first bytes. Those that wait for room are refused as well, and others are not.
+// TestReloadedRoutesRefuseWaiting: a reload has a listener refuse clients for lack of a route, of TLS, or because of
+// their first bytes. Those that wait for room are refused as well, and others are not.
 func TestReloadedRoutesRefuseWaiting(t *testing.T) {
 	t.Parallel()
 

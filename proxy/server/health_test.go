@@ -94,8 +94,8 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queu
 	}
 }
 
-// TestCircuitBreaker: an upstream whose connections fail is tried no more while its breaker is open, but for the trials of a last resort.
-// A trial closes the breaker.
+// TestCircuitBreaker: an upstream whose connections fail is tried no more while its breaker is open, except for the
+// trials of a last resort. A trial closes the breaker.
 func TestCircuitBreaker(t *testing.T) {
 	t.Parallel()
 
@@ -429,13 +429,13 @@ upstreams:
 	r.Until("the endpoint is ejected", func() bool { return r.Endpoint("u", "e").State == "ejected" })
 	r.Until("the breaker is open", func() bool { return r.Endpoint("v", "f").Breaker == "open" })
 	e, f := r.Endpoint("u", "e"), r.Endpoint("v", "f")
-	if e.Why != "2 failures in a row, the last: cannot be connected to: connection refused; for 30s" {
+	if e.Why != "2 failures in a row, the last: connect failed: connection refused; for 30s" {
 		t.Errorf("ejected: %q", e.Why)
 	}
 	if left := e.Until.Sub(began); left < 30*time.Second || left > 40*time.Second {
 		t.Errorf("ejected for %v", left)
 	}
-	if f.BreakerWhy != "2 of 2 connections failed, the last: cannot be connected to: connection refused" {
+	if f.BreakerWhy != "2 of 2 connections failed, the last: connect failed: connection refused" {
 		t.Errorf("open: %q", f.BreakerWhy)
 	}
 	if left := f.BreakerUntil.Sub(began); left < time.Minute || left > 70*time.Second {

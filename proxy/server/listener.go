@@ -30,8 +30,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// The listenerManager makes listeners, and brings them into force, but for their sockets. Fields are guarded by the server's mu unless they
-// say otherwise.
+// The listenerManager makes listeners, and brings them into force, except for their sockets. Fields are guarded by the
+// server's mu unless they say otherwise.
 type listenerManager struct {
 	*registry
 	*sockets
@@ -271,8 +271,8 @@ func (c *change) upstreamConfig(name string) *config.Upstream {
 	return nil
 }
 
-// snapshot returns the snapshot that an upstream of the next configuration has; the loader has
-// seen to it that there is one.
+// snapshot returns the snapshot of an upstream of the next configuration. The loader has
+// checked that it exists.
 func (c *change) snapshot(name string) *router.UpstreamSnapshot {
 	if u := c.upstreams[name]; u != nil {
 		return u.now.snapshot
@@ -359,7 +359,7 @@ func (l *listener) split(route int, by manual) (*lb.WeightedSplit, error) {
 	return sh.split, err
 }
 
-// commit brings a listener into force, but for its sockets.
+// commit brings a listener into force, except for its sockets.
 func (lm *listenerManager) commit(name string, n *nextListener) {
 	l := n.listener
 	l.cfg = n.cfg // it may have been written elsewhere

@@ -245,7 +245,7 @@ func (l *liveChanges) earlierAt(cfg *config.Config) int {
 }
 
 // noteLives logs the changes by hand that a configuration has ended and restored, and keeps the changes that ended
-// for a rollback. before was in force until then.
+// for a rollback. before was in force until now.
 func (l *liveChanges) noteLives(before *config.Config, set *lives) {
 	l.logEnded(set.ended)
 	for i := range set.restored {
@@ -361,7 +361,7 @@ func (h manual) drained(listener string) bool {
 	return h.Find(state.Key{Kind: state.ListenerDrained, Listener: listener}) != nil
 }
 
-// split returns the percentages of a split; nil: the file's.
+// split returns the percentages of a split; nil: as in the file.
 func (h manual) split(listener string, route int, split []config.Share) []float64 {
 	c := h.Find(state.Key{Kind: state.Split, Listener: listener, Route: route})
 	if c == nil {

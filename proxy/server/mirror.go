@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A comparison is the answers of one mirror of a listener, compared with the answers that the clients get.
+// A comparison compares the answers of one mirror of a listener with the answers that the clients get.
 type comparison struct {
 	*worker.Comparison
 	cfg   *config.Mirror

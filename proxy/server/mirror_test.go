@@ -340,7 +340,8 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: 
 	}
 }
 
-// liner is a server of lines: it echoes each, but for the word "differ", after which comes its name.
+// liner is a server of lines: it echoes each, except for the word "differ", after which comes its
+// name.
 func liner(t *testing.T, name string) string {
 	t.Helper()
 	return sockets.Server(t, func(c net.Conn) {

@@ -293,7 +293,7 @@ func (w *watcher) whyWithheld(o *health.OutlierDetector, times map[string]int64)
 	})
 }
 
-// manyFailed is the number of failed sessions, or failed connects, from which on the line is a
+// manyFailed is the number of failed sessions, or failed connects, at which the line becomes a
 // warning: some sessions fail because of their clients, and a restarting endpoint refuses some
 // clients, which get another endpoint.
 const manyFailed = 5

@@ -98,7 +98,7 @@ func (r *removed) restore(u *upstream) {
 	r.counts.Add(&counts, -1)
 }
 
-// pass passes the state of a removed upstream of the same name on to u, if there is one.
+// pass gives u the state of a removed upstream of the same name, if any.
 func (r *removed) pass(u *upstream) {
 	if was := r.upstream(u.cfg.Name); was != nil {
 		u.router, u.stats, u.budget = was.router, was.stats, was.budget

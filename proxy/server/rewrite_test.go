@@ -32,7 +32,7 @@ const (
 	maskedText = "pay **** **** **** **** for joe@example.com\n"
 )
 
-// digits is a rewrite by digitModule, which is d.wasm, but for its direction.
+// digits is a rewrite by digitModule, which is d.wasm, except for its direction.
 const digits = "wasm: d.wasm, timeout: 10s"
 
 // digitModule is a module that puts an asterisk in place of each digit, in either direction.

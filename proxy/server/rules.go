@@ -107,9 +107,9 @@ func (g *generation) listenerAt(socket *listenSocket, c *worker.Client) *router.
 	return nil
 }
 
-// lastState returns the last state of the last listener with an address of a socket: the socket's
-// own listener, unless other listeners have had the address since, and have given it up as well.
-// The address is where a client came in; if it is not valid, any address of the socket counts.
+// lastState returns the last state of the listener that was the last to use the local address of
+// a client. This is the socket's own listener, or a later listener that took over the address and
+// gave it up too. If the address is not valid, any address of the socket counts.
 func (socket *listenSocket) lastState(local netip.AddrPort) *router.ListenerState {
 	if later := socket.later.Load(); later != nil {
 		for _, o := range slices.Backward(*later) {

@@ -204,11 +204,12 @@ func (c clock) now() int64 { return int64(time.Since(c.start)) + 1 }
 // wall is a time of the clock as people know it.
 func (c clock) wall(at int64) time.Time { return c.start.Add(time.Duration(at)).Round(0) }
 
-// Serve accepts and joins clients until ctx ends; then it accepts clients that had come by
-// then, closes the listeners, and drains: it returns when every session has ended.
-// Sessions that go on for longer than the drain timeout are cut, as by [Server.Cut]. It
-// may be called once. The error is nil after a full drain; it wraps [ErrCut] if sessions
-// were cut for it to end. Sessions of endpoints that failed, for instance, do not count.
+// Serve accepts and joins clients until ctx ends. Then it accepts the clients that are
+// already queued, closes the listeners, and drains. It returns when every session has
+// ended. Sessions that go on for longer than the drain timeout are cut, as by
+// [Server.Cut]. It may be called once. The error is nil after a full drain; it wraps
+// [ErrCut] if sessions were cut for it to end. Sessions of endpoints that failed, for
+// instance, do not count.
 func (s *Server) Serve(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- s.group.Serve() }()
@@ -324,7 +325,7 @@ type Options struct {
 	TailDelay, Gather time.Duration
 	MaxPipeSize       int
 
-	// Version is the program's, for traces; empty: unknown.
+	// Version is the version of the program, for traces; empty: unknown.
 	Version string
 
 	// DrainTimeout is the time that sessions may take once Serve's context has ended. Then the rest

@@ -63,7 +63,8 @@ func (s *sessionLog) prepareSessionLog(c *change, before *config.Config) error {
 	return nil
 }
 
-// openSessionLog makes the log, once: a process that never has one has no memory for it.
+// openSessionLog makes the log once, so that a process without a session log needs no
+// memory for it.
 func (s *sessionLog) openSessionLog() (*sessionlog.Log, error) {
 	if log := s.sessions.Load(); log != nil {
 		return log, nil

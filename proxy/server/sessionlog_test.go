@@ -249,7 +249,8 @@ func TestHalog(t *testing.T) {
 	sameShape(t, theirs, ours)
 }
 
-// sameShape checks that every line has the shape of one of HAProxy's, but for names and figures.
+// sameShape checks that every line has the shape of one of HAProxy's, except for names and
+// figures.
 func sameShape(t *testing.T, theirs, ours []byte) {
 	t.Helper()
 	shape := func(line string) string {

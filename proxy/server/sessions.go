@@ -240,8 +240,10 @@ func (s *sessionTable) waiting(ctx context.Context, q *admin.WhyQuery) (n int64)
 	}
 	of := whyQuery(q)
 	of.Joined, of.Sample, of.Brief = false, false, true
-	for range s.group.Sessions(ctx, of) {
-		n++
+	for one := range s.group.Sessions(ctx, of) {
+		if !one.State.HasEndpoint() {
+			n++
+		}
 	}
 	return n
 }

@@ -278,7 +278,7 @@ func TestEndOfUnanswering(t *testing.T) {
 	isReset(t, c)
 }
 
-// TestEndGrace: a session with an open question goes on after its grace, or is ended all the same.
+// TestEndGrace: a session with an open question goes on after its grace, or is ended anyway.
 func TestEndGrace(t *testing.T) {
 	t.Parallel()
 

@@ -429,8 +429,9 @@ func (s *sockets) awaitClosed(ctx context.Context) bool {
 // from for as long as clients may have begun to connect to it, and is then closed like any removed
 // socket.
 
-// handshakeTime is how long a replaced socket is accepted from: a handshake that lost two packets
-// in a row is over by then (tcp_syn_linger is a second, then two).
+// handshakeTime is how long connections are still accepted from a replaced socket: long enough
+// for a handshake that lost two packets in a row (the kernel repeats after one second, then after
+// two).
 const handshakeTime = 5 * time.Second
 
 // maxReplaced bounds the replaced sockets, however often addresses change.
@@ -518,7 +519,7 @@ func (s *sockets) keeps(cfg *config.Config) map[*listenSocket]bool {
 }
 
 // listen makes the sockets listen that are bound beside others. It is the last step that can fail,
-// for want of memory. Only if it fails may one of them have got clients, which are refused.
+// for lack of memory. Only if it fails may one of them have got clients, which are refused.
 func (c *change) listen() error {
 	for _, successor := range c.successors {
 		others := make([]*socketlistener.Listener, len(successor.overlapping))
@@ -532,7 +533,7 @@ func (c *change) listen() error {
 	return nil
 }
 
-// successorsOf returns the sockets that take the place of one.
+// successorsOf returns the sockets that replace a socket.
 func (c *change) successorsOf(socket *listenSocket) (list []*listenSocket) {
 	for _, successor := range c.successors {
 		if slices.Contains(successor.overlapping, socket) {

@@ -42,8 +42,8 @@ func (s *Server) Status() admin.Status {
 	return st
 }
 
-// Metrics fills in an empty sample, but for its version and the state of the configuration. It waits for
-// the loops, which give it a part of each turn.
+// Metrics fills in an empty sample, except for its version and the state of the configuration. It waits
+// for the loops, which give it a part of each turn.
 func (s *Server) Metrics(m *metrics.Sample) { s.sample(m, false) }
 
 // sample fills in an empty sample, from which status, page, metrics and top are made. detail is for a status: with reasons in words.

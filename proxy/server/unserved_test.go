@@ -38,10 +38,10 @@ func TestRefusedClientsAreAnOutage(t *testing.T) {
 			refused(t, r.At("l"))
 			u := r.Status().Upstreams[0]
 			if e := u.Endpoints[0]; u.Outage == nil || u.Outage.Full || e.State != "up" || e.LastFailure == nil || e.LastFailure.Over ||
-				e.LastFailure.Cause != "cannot be connected to: connection refused" || time.Since(e.LastFailure.Time).Abs() > condition.Patience {
+				e.LastFailure.Cause != "connect failed: connection refused" || time.Since(e.LastFailure.Time).Abs() > condition.Patience {
 				t.Fatalf("after a client was refused: %+v, %+v, %+v", u.Outage, e, e.LastFailure)
 			}
-			r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "upstream=u", "a: cannot be connected to: connection refused")
+			r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "upstream=u", "a: connect failed: connection refused")
 			for range 9 {
 				refused(t, r.At("l"))
 			}
@@ -74,7 +74,7 @@ func TestHeldClientsAreAnOutage(t *testing.T) {
 			u := r.Status().Upstreams[0]
 			return u.Held > 0 && u.Outage != nil && !u.Outage.Full && !u.Outage.Served
 		})
-		r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "upstream=u", "a: cannot be connected to: connection refused")
+		r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "upstream=u", "a: connect failed: connection refused")
 		ln := serverAt(t, port, "back")
 		line(t, c)
 		if u := r.Status().Upstreams[0]; u.Outage != nil || len(u.Reasons) != 0 {
@@ -221,7 +221,7 @@ upstreams:
 	if e.LastFailure == nil { // the client was the other endpoint's
 		e = u.Endpoints[1]
 	}
-	const cause = "cannot be connected to: TLS handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority"
+	const cause = "connect failed: TLS handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority"
 	if u.Outage == nil || e.LastFailure == nil || !strings.HasPrefix(e.LastFailure.Cause, cause) {
 		t.Fatalf("%+v, %+v", u.Outage, e.LastFailure)
 	}
@@ -281,10 +281,10 @@ upstreams:
 		}
 		return false
 	})
-	if kept.State != admin.Up || kept.EjectionsWithheld == 0 || kept.WithheldWhy != "cannot be connected to: connection refused" {
+	if kept.State != admin.Up || kept.EjectionsWithheld == 0 || kept.WithheldWhy != "connect failed: connection refused" {
 		t.Errorf("%+v", kept)
 	}
-	r.Logs("level=WARN", `msg="ejections held back by max_ejected" upstream=u`, fmt.Sprintf(`cause="%s: `, kept.Name), ", the last: cannot be connected to: connection refused")
+	r.Logs("level=WARN", `msg="ejections held back by max_ejected" upstream=u`, fmt.Sprintf(`cause="%s: `, kept.Name), ", the last: connect failed: connection refused")
 	if one := r.Status().Upstreams[0]; one.Name != "one" || one.EjectionsWithheld != 0 || one.LastMinute.EjectionsWithheld != 0 || one.Endpoints[0].EjectionsWithheld != 0 || one.Endpoints[0].Failures == 0 {
 		t.Errorf("%+v", one)
 	}

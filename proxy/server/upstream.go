@@ -89,7 +89,8 @@ func (u *upstream) close() {
 	}
 }
 
-// prepare makes the parts that an upstream lacks under the next configuration, but for its members.
+// prepare makes the parts that an upstream lacks under the next configuration, except for its
+// members.
 func (um *upstreamManager) prepare(c *change, cfg *config.Upstream) (err error) {
 	old := um.upstreams[cfg.Name]
 	next := &nextUpstream{cfg: cfg, now: old, old: old}
@@ -209,8 +210,7 @@ func hashKey(c *config.Upstream) clientkey.Key {
 	return key
 }
 
-// newSet makes the set of an upstream's members, which is to follow another one, if there
-// is one.
+// newSet makes the set of an upstream's members. It follows the earlier set, if any.
 func (u *upstream) newSet(wanted *config.Upstream, members []*member, before *lb.Set) *lb.Set {
 	cfg := setConfig(wanted)
 	cfg.OnRoom = u.router.Room

@@ -173,7 +173,7 @@ func (w *whySum) result() admin.Why {
 	}
 	w.why.Shares = sharesOf(times)
 	if n := w.why.Waiting; n > 0 {
-		w.why.Advice += fmt.Sprintf("; %d of the clients have no endpoint: penstock status says why", n)
+		w.why.Advice += fmt.Sprintf("; clients without an endpoint: %d, see penstock status", n)
 	}
 	return w.why
 }
@@ -198,7 +198,8 @@ func (w *whySum) cause() verdict.Kind {
 	return cause
 }
 
-// leastShare is the share of the time of one endpoint's sessions from which on a cause is worth a look.
+// leastShare is the smallest share of the time of one endpoint's sessions for which a cause is
+// reported.
 const leastShare = 0.1
 
 // sharesOf returns the shares of at least a thousandth, by name.

@@ -178,7 +178,7 @@ func TestWhyOfNobody(t *testing.T) {
 	} {
 		r.Until(fmt.Sprintf("%+v: %d wait", q, want), func() bool { // one that is trying an endpoint does not wait
 			w := r.why(q)
-			return w.Waiting == want && w.Verdict == admin.NoVerdict && strings.Contains(w.Advice, "2 of the clients have no endpoint: penstock status") == (want > 0)
+			return w.Waiting == want && w.Verdict == admin.NoVerdict && strings.Contains(w.Advice, "clients without an endpoint: 2, see penstock status") == (want > 0)
 		})
 	}
 }

@@ -46,9 +46,9 @@ const (
 	// MaxUserTimeout is the longest that the kernel takes: a C int of milliseconds.
 	MaxUserTimeout = math.MaxInt32 * time.Millisecond
 
-	// keepAliveInterval is the longest time between two unanswered probes. It is no longer
-	// than UserTimeout, or a peer that died would be noticed that much later. The kernel
-	// checks UserTimeout when a probe is due.
+	// keepAliveInterval is the longest time between two unanswered probes. It must not
+	// exceed UserTimeout: the kernel checks UserTimeout only when a probe is due, so a
+	// longer interval would delay the discovery of a dead peer.
 	keepAliveInterval = 10 * time.Second
 )
 

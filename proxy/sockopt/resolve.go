@@ -29,8 +29,8 @@ const (
 var names = newResolver()
 
 // Resolve returns the addresses of a host, in the order in which to connect to them. IPv4 and IPv6
-// are asked for side by side. The addresses of one are enough, whatever befalls the other: it may be
-// denied, fail, or never be answered. A name server that is silent delays only the first lookups, if
+// are asked for side by side. The addresses of one query are enough, even if the other is denied,
+// fails, or is never answered. A name server that is silent delays only the first lookups, if
 // another one answers. The error is a *net.DNSError, or wraps the errors of both families.
 func Resolve(ctx context.Context, host string) ([]netip.Addr, error) { return names.resolve(ctx, host) }
 

@@ -14,15 +14,15 @@ import (
 // A Carrier carries a session on a loop otherwise than by its sockets, such as by a program in the kernel that
 // translates packets. Its methods are called on the loop's goroutine, and must not wait.
 type Carrier interface {
-	// Arm is called when the session holds no byte and waits for both sides: the Carrier may take it at any
-	// moment from then on.
+	// Arm is called when the session holds no byte and waits for both sides. From then on the Carrier may
+	// take it at any moment.
 	Arm()
 	// Disarm is called before a socket is touched, and reports whether the session is still with the
 	// loop. If not, the Carrier has it, and relay.Driven.Return may bring it back.
 	Disarm() bool
-	// Leave follows a Disarm that has reported false: both descriptors are the Carrier's, and leave
-	// the loop when they are closed. It calls relay.Driven.Finish or relay.Driven.FinishError at the
-	// end.
+	// Leave follows a Disarm that has reported false: both descriptors belong to the Carrier, and
+	// leave the loop when they are closed. It calls relay.Driven.Finish or relay.Driven.FinishError
+	// at the end.
 	Leave(a, b int)
 	// Progress returns the bytes that Carriers have delivered, over all times that one had the
 	// session, and for how long nothing has moved.
@@ -58,15 +58,15 @@ const (
 
 // A Layer is a protocol that is spoken over one socket of a session on a loop, such as TLS: the session moves
 // what the protocol carries. Its methods are called on the loop's goroutine and never wait. A *tls.Conn after
-// its handshake is a Layer but for Over, if the connection beneath it can be replaced.
+// its handshake has all methods of a Layer except Over, if the connection beneath it can be replaced.
 type Layer interface {
 	// Over is called once, before the other methods: from now on the layer reads and writes beneath, in place of
 	// the connection that it was made over. A Read of beneath returns syscall.EAGAIN where it would wait. A
 	// Write takes all bytes, and keeps the bytes for which the socket has no room. Deadlines have no effect.
 	Over(beneath net.Conn)
-	// Read implements io.Reader. p is the loop's, and is not cleared: a Layer that returns more bytes than it has written
-	// passes on bytes of other sessions. It returns syscall.EAGAIN if beneath did and there is nothing to return yet, and
-	// goes on from there when it is called again. io.EOF is the peer's orderly end.
+	// Read implements io.Reader. p belongs to the loop, and is not cleared: a Layer that returns more bytes than it has
+	// written passes on bytes of other sessions. It returns syscall.EAGAIN if beneath did and there is nothing to
+	// return yet, and goes on from there when it is called again. io.EOF is the peer's orderly end.
 	Read(p []byte) (int, error)
 	// Write implements io.Writer.
 	Write(p []byte) (int, error)
@@ -115,8 +115,8 @@ const (
 type Rewriter interface {
 	// Room is how many bytes of space Rewrite needs in front of its input: at most 32 KiB. It is called once, at the start.
 	Room() int
-	// Most is how many bytes Rewrite takes at once, at least 1: so many that it returns soon. Others have their turn then.
-	// It is called once, at the start.
+	// Most is the largest number of bytes that Rewrite takes at once, at least 1. Choose it so that Rewrite returns
+	// soon. Others have their turn then. It is called once, at the start.
 	Most() int
 	// Rewrite takes the bytes that come next, b[at:], and returns the bytes that go on now, b[from:to]. It may
 	// write anywhere in b, which is borrowed, and is zero before at. An error ends the session.
@@ -166,8 +166,8 @@ type MirrorObserver interface {
 	// observer sees. They come between the bytes of Sent.
 	Skipped(n int)
 	// SentAll is called at the end of file of the source, if the other side has not ended its
-	// answers before. Many servers drop the answers that they have not sent by then, so the point
-	// where the answers stop says nothing about the shadow.
+	// answers before. Many servers then drop the answers that they have not sent yet, so the
+	// point where the answers stop says nothing about the shadow.
 	SentAll()
 	// Answered is called with bytes of the other side that the source has taken, and
 	// ShadowAnswered with bytes of the shadow. Neither waits for the other: answers may come
@@ -212,7 +212,7 @@ const (
 	MirrorConnect
 	// MirrorReset: the shadow has reset its connection, or closed it.
 	MirrorReset
-	// MirrorPipe: no pipe was to be had for bytes that are spliced.
+	// MirrorPipe: no pipe was available for bytes that are spliced.
 	MirrorPipe
 	// MirrorCut: the source was reset, or the session ended otherwise than by the source's end
 	// of file; the shadow is reset.

@@ -39,7 +39,7 @@ type commands struct {
 	Former   formerCmd   `cmd:"" hidden:"" name:"claims" aliases:"balancer,echo-servers,idle,iperf3,mirror,rewrite,shares,soak,switches,verdict,write"`
 }
 
-// formerCmd is the commands that there are no more.
+// formerCmd stands for removed commands.
 type formerCmd struct {
 	Args []string `arg:"" optional:"" passthrough:""`
 }

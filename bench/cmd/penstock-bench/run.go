@@ -183,7 +183,7 @@ func progress(w io.Writer) func(bench.Step) {
 	}
 }
 
-// given is the flag's value if there is one.
+// given returns the value of a flag, if the flag was given.
 func given[T any](flag *T, otherwise T) T {
 	if flag != nil {
 		return *flag

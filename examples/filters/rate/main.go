@@ -1,7 +1,7 @@
 //go:build wasip1
 
-// A filter that admits so many clients of each address in a second, by a token bucket for each. It keeps its
-// state in its memory, so all clients must be asked in one:
+// A filter that limits the clients of each address in a second, by a token bucket for each address. It keeps
+// its state in its memory, so all clients must be asked in one:
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o rate.wasm ./examples/filters/rate
 //

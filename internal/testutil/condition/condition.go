@@ -1,4 +1,4 @@
-// Package condition has tests wait for conditions and not for time to pass.
+// Package condition lets tests wait for conditions instead of fixed times.
 package condition
 
 import (

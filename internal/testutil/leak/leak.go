@@ -103,7 +103,7 @@ func Take() Snapshot {
 		if _, err := fmt.Sscan(e.Name(), &fd); err != nil {
 			continue
 		}
-		// The directory's own descriptor is listed but closed by now.
+		// The directory's own descriptor is listed, but closed already.
 		if what, err := os.Readlink(dir + "/" + e.Name()); err == nil {
 			s[fd] = what
 		}

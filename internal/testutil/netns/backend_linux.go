@@ -60,7 +60,7 @@ func (h *Host) Backend(name string, manner Manner, at netip.AddrPort) *Backend {
 // PID returns the ID of the process.
 func (b *Backend) PID() int { return b.cmd.Process.Pid }
 
-// Kill ends the process as the kernel does for want of memory: its connections are reset or
+// Kill ends the process as the kernel does for lack of memory: its connections are reset or
 // ended by the kernel, and nothing listens any more.
 func (b *Backend) Kill() {
 	b.host.t.Helper()

@@ -23,5 +23,5 @@
 //	v0 10.98.0.1/30 ──── veth(4) ──── v0 10.98.0.2/30
 //
 // It runs ip(8); where that is missing tests are skipped, or fail if CI is set; where
-// namespaces are not to be had they are skipped. Either says so.
+// namespaces are not available they are skipped. Either says so.
 package netns

@@ -27,8 +27,9 @@ type Host struct {
 	dead chan struct{}
 }
 
-// Alone reports whether the test shall go on: it does in a child process with a
-// network of its own, whose loopback is up. See [privilege.Network].
+// Alone runs the test again in a child process with its own network, whose loopback is
+// up. It reports whether the test should go on, which is true in the child. See
+// [privilege.Network].
 func Alone(t *testing.T) bool {
 	t.Helper()
 	need(t)

@@ -28,17 +28,17 @@ var held struct {
 	lock  *os.File // nil: there is none
 }
 
-// Share waits until no test of another process of the user spends the quota, and has none do
-// so until the test ends. Like [Spend] it may be called more than once, and skips the test if
-// others than tests hold so much of the quota for a minute that there is no pipe of 1 MiB.
+// Share waits until no test of another process of the user spends the quota, and prevents
+// that until the test ends. Like [Spend] it may be called more than once, and skips the test
+// if other programs leave no quota for a pipe of 1 MiB for a minute.
 func Share(t testing.TB) {
 	t.Helper()
 	hold(t, syscall.LOCK_SH)
 }
 
-// Spend waits until no test of another process of the user shares the quota or spends it, and
-// has none do so until the test ends. Tests of one process that run at the same time must
-// all share the quota, or all spend it.
+// Spend waits until no test of another process of the user shares or spends the quota, and
+// prevents that until the test ends. Tests of one process that run at the same time must all
+// share the quota, or all spend it.
 func Spend(t testing.TB) {
 	t.Helper()
 	hold(t, syscall.LOCK_EX)
@@ -142,8 +142,8 @@ func lock(name string, how int) (*os.File, error) {
 // starts, and waits for, do not wait for it in their turn.
 const holder = "PENSTOCK_TEST_PIPES"
 
-// room reports whether a pipe can be had of 1 MiB, or of the most that pipes may have on this
-// machine.
+// room reports whether a pipe of 1 MiB, or of the largest size that this machine allows, can
+// be made.
 func room(t testing.TB) bool {
 	t.Helper()
 	r, w, err := sys.Pipe2(sys.O_CLOEXEC)

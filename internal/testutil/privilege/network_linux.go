@@ -16,7 +16,8 @@ func Network(t *testing.T) bool {
 	return namespace(t, syscall.CLONE_NEWNET, "network")
 }
 
-// Mounts is Network for a mount namespace: file systems that the test mounts are its own.
+// Mounts is Network for a mount namespace: only the test sees the file systems that it
+// mounts.
 func Mounts(t *testing.T) bool {
 	t.Helper()
 	return namespace(t, syscall.CLONE_NEWNS, "mount")
@@ -28,7 +29,8 @@ func NetworkAndMounts(t *testing.T) bool {
 	return namespace(t, syscall.CLONE_NEWNET|syscall.CLONE_NEWNS, "network and mount")
 }
 
-// namespace has the test go on in a child with a namespace of its own, which it names.
+// namespace runs the test in a child process with its own namespace, whose name it
+// sets.
 func namespace(t *testing.T, flag uintptr, kind string) bool {
 	t.Helper()
 	if inChild(t) {

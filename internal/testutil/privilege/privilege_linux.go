@@ -11,8 +11,8 @@ import (
 
 // Ordinary reports whether the test shall go on: it does as an ordinary user. A process of
 // root's runs t in a child without capabilities, and returns false once the child has passed.
-// No other process has its user and group id, so that the quotas of a user, pipes for one, are
-// the child's alone. A process of any other user goes on as it is.
+// No other process has its user and group id, so that only the child uses the quotas of its
+// user, for example of pipes. A process of any other user goes on as it is.
 func Ordinary(t *testing.T) bool {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -39,9 +39,9 @@ func Alone(t *testing.T) bool {
 	return Ordinary(t)
 }
 
-// Refused is Ordinary for a sandbox: the test goes on in a child in which the
-// system calls with those numbers (sys.SYS_SPLICE and so on) fail with errno. It
-// is skipped where seccomp(2) is not to be had.
+// Refused is Ordinary for a sandbox: the test goes on in a child in which the system
+// calls with those numbers (sys.SYS_SPLICE and so on) fail with errno. It is skipped
+// where seccomp(2) is not available.
 func Refused(t *testing.T, errno syscall.Errno, numbers ...uintptr) bool {
 	t.Helper()
 	if !inChild(t) {

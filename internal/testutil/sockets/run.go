@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Run has serve serve at an address of loopback, which it returns. When the test ends ctx
-// does; serve is waited for, and fails the test if it returns an error.
+// Run calls serve with a listener on loopback, and returns its address. When the test
+// ends ctx does; serve is waited for, and fails the test if it returns an error.
 func Run(t testing.TB, serve func(ctx context.Context, l *net.TCPListener) error) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Serve has handle serve each connection that l accepts, on a goroutine of its own,
-// and closes it afterwards. When the test ends it closes l, and waits for all of them.
+// Serve calls handle for each connection that l accepts, on a new goroutine, and closes
+// the connection afterwards. When the test ends it closes l, and waits for all of them.
 func Serve(t testing.TB, l net.Listener, handle func(net.Conn)) {
 	var serving sync.WaitGroup
 	t.Cleanup(func() { l.Close(); serving.Wait() })
@@ -33,8 +33,8 @@ func Serve(t testing.TB, l net.Listener, handle func(net.Conn)) {
 	})
 }
 
-// Server has handle serve each connection to an address of loopback, which it returns, as
-// [Serve] does.
+// Server serves connections by handle at an address of loopback, as [Serve] does, and
+// returns the address.
 func Server(t testing.TB, handle func(net.Conn)) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

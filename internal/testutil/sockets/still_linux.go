@@ -11,13 +11,13 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// stillPatience is for how long a connection may bring nothing. While the kernel drops packets, for want of room in
+// stillPatience is for how long a connection may bring nothing. While the kernel drops packets, for lack of room in
 // a queue or of memory for TCP, each pause of the sender is twice as long as the one before: on a machine with ten
 // runnable threads for each CPU they were up to 6 s.
 const stillPatience = 2 * time.Minute
 
 // A Moving is the reading side of a connection that may take any time as long as bytes come: a Read fails if none
-// have come for two minutes. It changes the read deadline of the connection, which stays the caller's.
+// have come for two minutes. It changes the read deadline of the connection, which still belongs to the caller.
 type Moving struct{ *net.TCPConn }
 
 // Read reads from the connection.

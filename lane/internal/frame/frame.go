@@ -104,7 +104,8 @@ func Same(b []byte) bool {
 	return (n == 0 || n == 0xffff) && (Checksum(b) == 0 || Checksum(b) == 0xffff)
 }
 
-// Alike reports whether packets are the same, but for the two ways to write a checksum of 0 (RFC 1624).
+// Alike reports whether packets are the same, except for the two ways to write a checksum of 0 (RFC
+// 1624).
 func Alike(a, b []byte) bool {
 	tcp, v6 := 20, len(a) > 0 && a[0]>>4 == 6
 	if v6 {

@@ -141,8 +141,8 @@ func withOptions(b []byte, options ...byte) []byte {
 	return b
 }
 
-// withExtensions puts extension headers behind the IPv6 header of a packet: each kind with a length of eight bytes, but for that of authentication,
-// which is of twelve.
+// withExtensions puts extension headers behind the IPv6 header of a packet: each kind with a length of eight bytes,
+// except for that of authentication, which is of twelve.
 func withExtensions(b []byte, kinds ...byte) []byte {
 	b = bytes.Clone(b)
 	next := b[6]

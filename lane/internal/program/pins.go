@@ -327,7 +327,7 @@ type pinning struct {
 	link link.Link // borrowed of the owner of the links
 }
 
-// pinnings are the set's, in the order in which they are pinned.
+// pinnings are the pinnings of the set, in the order in which they are pinned.
 func (p *Program) pinnings() []pinning {
 	var all []pinning
 	for i, m := range []*ebpf.Map{p.objects.Events, p.objects.Flows, p.objects.Sessions} {

@@ -24,9 +24,9 @@ const (
 // a session only where the bit is set, so that packets of no session cost less. A bit is set before its tuple can be
 // found, and cleared after.
 //
-// It is also the map places, by which the programs find the session of a hash that one tuple alone has without a look in the
-// table. A place is set after its tuple can be found there, and cleared before it cannot. Where two tuples have had one hash
-// there is none until both are gone.
+// It is also the map places, by which the programs find the session of a hash that one tuple alone has without a look
+// in the table. A place is set after its tuple can be found there, and cleared before it cannot. If two tuples had the
+// same hash, there is no entry until both are gone.
 type ports struct {
 	mu      sync.Mutex
 	bits    []byte // the mapping of the map ports
@@ -166,7 +166,8 @@ func (f *ports) lead(slot uint32, side int) {
 	}
 }
 
-// mislead has the programs look for the tuple of one side of a slot in the table alone. It comes before the tuple is removed from there.
+// mislead makes the programs find the tuple of one side of a slot only by the table. It comes before the tuple is
+// removed from there.
 func (f *ports) mislead(slot uint32, side int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// TestCongestionMark: a packet with a mark is lost for a socket that was made anew, if its connection has ECN: the
-// socket knows nothing of it, and the endpoint would not slow down. Others pass, and the lane carries it.
+// TestCongestionMark: a packet with a mark is lost for a socket that was made again, if its connection has ECN:
+// the socket knows nothing of it, and the endpoint would not slow down. Others pass, and the lane carries it.
 func TestCongestionMark(t *testing.T) {
 	p := load(t, 4)
 	for _, v6 := range []bool{false, true} {
@@ -95,8 +95,9 @@ func TestConnection(t *testing.T) {
 	}
 }
 
-// TestShut: the endpoint of a side that is shut, and has no socket by now, sees a window of 0 in all that is sent to it, with the right checksum,
-// but for a SYN and an RST. (With a socket: TestGapIsMade of lane.) The other side's sees that of the socket.
+// TestShut: the endpoint of a side that is shut, and has no socket by now, sees a window of 0 in all that is sent to
+// it, with the right checksum, except for a SYN and an RST. (With a socket: TestGapIsMade of lane.) The other side's
+// sees that of the socket.
 func TestShut(t *testing.T) {
 	p := load(t, 4)
 	for _, v6 := range []bool{false, true} {

@@ -69,8 +69,8 @@ func (s *Session) Stop(ends bool) bool {
 // ToBeReset reports whether the session was stopped to be reset.
 func (s *Session) ToBeReset() bool { return s.Ends != 0 }
 
-// Restored notes, in state Held, that the sockets were made anew, and gives the session to user
-// space: no packet is on the way to them.
+// Restored notes, in state Held, that the sockets were made again, and gives the session to
+// user space: no packet is on the way to them.
 func (s *Session) Restored() {
 	for i := range s.Half {
 		atomic.AndUint64(&s.Half[i].Noted, notedBig)

@@ -56,8 +56,8 @@ type Segment struct {
 	Stamped       bool
 }
 
-// late is how far behind an acknowledgement a segment may be, in bytes: the largest window since the flip, as for a kernel (RFC 5961, 5.2), and a
-// megabyte, for a segment of before the flip.
+// late is how far behind an acknowledgement a segment may be, in bytes: the largest window since the flip, as for a
+// kernel (RFC 5961, 5.2), and a megabyte, for a segment from before the flip.
 func (f *Flow) late() int64 { return int64(max(f.Widest, 1<<20)) }
 
 // at returns the position of a sequence number that is near to a known one.

@@ -172,8 +172,8 @@ func (s *Side) window(w uint16) uint16 {
 	return uint16(n)
 }
 
-// Offered returns how many bytes a window lets the other endpoint send: the window's, or, where it is
-// rounded up, as many as the other endpoint is shown.
+// Offered returns how many bytes a window lets the other endpoint send: its value, or, if it is
+// rounded up, the value shown to the other endpoint.
 func (s *Side) Offered(w uint16) uint32 {
 	return max(uint32(w)<<s.Scale, uint32(s.window(w))<<s.Unit)
 }

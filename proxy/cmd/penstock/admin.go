@@ -250,7 +250,7 @@ func failed(e *cli.Env, err error) error {
 type accessFlags struct {
 	Admin     *string `placeholder:"ADDR" help:"Ask here instead: unix:/path, or host:port. Also PENSTOCK_ADMIN."`
 	TokenFile *string `placeholder:"FILE" help:"Authenticate over TCP by the token in this file, which has one line. Also PENSTOCK_TOKEN_FILE. (default: the token in the configuration, if it may be read)"`
-	CA        *string `name:"ca" placeholder:"FILE" help:"Use TLS, and verify the server by the authorities in this PEM file, or with system by the system's authorities. Also PENSTOCK_CA."`
+	CA        *string `name:"ca" placeholder:"FILE" help:"Use TLS, and verify the server by the authorities in this PEM file (system: by the authorities of the system). Also PENSTOCK_CA."`
 	Cert      *string `placeholder:"FILE" help:"Present this certificate (PEM) over TLS. Also PENSTOCK_CERT."`
 	Key       *string `placeholder:"FILE" help:"Use this private key (PEM) for the certificate. Also PENSTOCK_KEY."`
 }
@@ -362,9 +362,9 @@ func elsewhere(env config.Env, path string, err error) error {
 		return err
 	}
 	if at := listensElsewhere([]string{fmt.Sprintf("/run/user/%d/penstock", uid)}, path); at != "" {
-		return fmt.Errorf("%s: its process is another user's: write --admin %s", display.Text(path), display.Text(at))
+		return fmt.Errorf("%s: its process belongs to another user: use --admin %s", display.Text(path), display.Text(at))
 	}
-	return fmt.Errorf("%s: process %d runs it, and has no admin endpoint that is known here. If the file has none, add %s. Then run kill -HUP %[2]d, which makes a socket that was removed again, too", display.Text(path), pid, display.Text(adminFor(path)))
+	return fmt.Errorf("%s: process %d runs it, but its admin socket was not found. If the file has no admin section, add %s. Then run kill -HUP %[2]d, which also restores a removed socket", display.Text(path), pid, display.Text(adminFor(path)))
 }
 
 // adminFor returns the setting that gives a configuration an admin socket: in the directory of the service if it

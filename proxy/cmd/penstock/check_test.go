@@ -181,8 +181,8 @@ func (p *serving) says(expr string) error {
 	return errors.New(text)
 }
 
-// TestNamesThatDoNotResolve: check warns of the endpoints' names that have no address, or of which that cannot be found out without
-// a name server. Many names are one line, and the file is good all the same.
+// TestNamesThatDoNotResolve: check warns of the endpoints' names that have no address, or of which that cannot be found
+// out without a name server. Many names are one line, and the file is good anyway.
 func TestNamesThatDoNotResolve(t *testing.T) {
 	t.Parallel()
 	var endpoints []string

@@ -214,7 +214,7 @@ func (s saveFlag) change(e *cli.Env, at *adminFlags, change *admin.EndpointChang
 	return err
 }
 
-// unweighed stands for no weight: the endpoint is added to the file without one.
+// unweighed stands for no weight: the endpoint is added to the file without a weight.
 const unweighed = -1
 
 // saveChange makes a change in the file and in the running process, or in neither. It returns the file.

@@ -99,12 +99,18 @@ type splitListCmd struct {
 func (c *splitListCmd) Run(e *cli.Env) error {
 	return show(e, c, "split", false, listenersOf(c.Listener), func(w io.Writer, list *[]admin.Listener) error {
 		t := &statusText{now: time.Now()}
+		none := true
 		for _, l := range *list {
 			for i, r := range l.Routes {
 				if len(r.To) > 1 {
+					none = false
 					t.row("split", l.Name, fmt.Sprintf("--route %d%s", i, matched(r.Match)), shares(r.To))
 				}
 			}
+		}
+		if none {
+			_, err := fmt.Fprintln(w, "no route has a split")
+			return err
 		}
 		return t.write(w, nil)
 	})

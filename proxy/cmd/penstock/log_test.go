@@ -83,7 +83,7 @@ func code(t *testing.T, s *stage) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// No reader of the log: connections are served all the same, signals obeyed.
+// No reader of the log: connections are served anyway, signals obeyed.
 func TestStalledLogCostsNothing(t *testing.T) {
 	t.Parallel()
 

@@ -375,7 +375,8 @@ func (c *bound) judgeCount(n, all int64, what string) (finding, string) {
 	return fine, text
 }
 
-// judgeLag judges a time. A quantile needs so many answers that at least one is beyond it.
+// judgeLag judges a time. A quantile needs enough answers for at least one to lie beyond
+// it.
 func (c *bound) judgeLag(l *admin.ShadowLag, timed int64) (finding, string) {
 	us, least := l.P50Us, int64(1)
 	switch c.figure {

@@ -22,7 +22,7 @@ import (
 
 type reloadCmd struct {
 	processFlags
-	Confirm    *cli.Timeout `placeholder:"TIME" help:"Return to the configuration before unless penstock confirm comes within this time, such as 2m."`
+	Confirm    *cli.Timeout `placeholder:"TIME" help:"Return to the previous configuration unless penstock confirm comes within this time, such as 2m."`
 	RollbackIf *string      `placeholder:"COUNTER>N" help:"Return to it at once if this counter rises by more than N within that time, such as 'failures>50'."`
 }
 

@@ -296,7 +296,7 @@ func (p *served) status(t *testing.T) (s admin.Status) {
 }
 
 // TestReadinessFailsFirst: at the end of the process GET /readyz fails, and for --drain-delay clients are accepted
-// all the same. A second signal ends the process without the rest of that time.
+// anyway. A second signal ends the process without the rest of that time.
 func TestReadinessFailsFirst(t *testing.T) {
 	t.Parallel()
 

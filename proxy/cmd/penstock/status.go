@@ -607,7 +607,7 @@ func (t *statusText) endpoint(e *admin.Endpoint) {
 	if e.Zone != "" {
 		more += ", zone " + e.Zone
 	}
-	t.row("  endpoint", e.Name, state, fmt.Sprintf("%s, ever %d, failures %d%s, weight %d%s, %s", active(e.Active, e.Max), e.Total, e.Failures, unanswered(e), e.Weight, more, traffic(e.Bytes)))
+	t.row("  endpoint", e.Name, state, fmt.Sprintf("%s, total %d, failures %d%s, weight %d%s, %s", active(e.Active, e.Max), e.Total, e.Failures, unanswered(e), e.Weight, more, traffic(e.Bytes)))
 	switch {
 	case e.State == admin.Draining || e.State == admin.Maint || e.State == admin.Removed:
 		if !e.Until.IsZero() && e.Active > 0 {

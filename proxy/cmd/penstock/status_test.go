@@ -58,7 +58,7 @@ func aStatus(now time.Time) *admin.Status {
 				EjectionsWithheld: 12, UpstreamCounts: tally.UpstreamCounts{Held: 3}, Congestion: &admin.Congestion{Configured: "bbr", Used: "bbr", Refused: 3},
 				Discovery: &admin.Discovery{Kind: "dns", From: "A db.test", Endpoints: 3, Confirmed: now.Add(-5 * time.Minute), Error: "SERVFAIL", Failures: 8},
 				Endpoints: []admin.Endpoint{
-					{Name: "a", State: admin.Up, Weight: 1, Zone: "z1", Bytes: bytes, LastFailure: &admin.Failure{Cause: "cannot be connected to: connection refused", Time: now.Add(-3 * time.Second)}},
+					{Name: "a", State: admin.Up, Weight: 1, Zone: "z1", Bytes: bytes, LastFailure: &admin.Failure{Cause: "connect failed: connection refused", Time: now.Add(-3 * time.Second)}},
 					{Name: "b", State: admin.Down, Why: strings.Repeat("long ", 50), Weight: 1, LastFailure: &admin.Failure{Cause: "that is over", Over: true}},
 					{Name: "c", State: admin.Ejected, Why: "5 failures in a row", Until: now.Add(30 * time.Second), Backup: true, Active: 1, Max: 1, Unanswered: 3, UnansweredMs: 4213},
 				},
@@ -109,11 +109,11 @@ upstream        shop   first, breaker open   active 0, waiting 0, held 3, in 1.2
       max_ejected has held back ejections: 12 failures
       3 endpoints from dns A db.test, which has failed 8 times: the last good answer was at 2026-01-02 09:55:00, 5m0s ago
       SERVFAIL
-  endpoint      a      up                    active 0, ever 0, failures 0, weight 1, zone z1, in 1.20 MB, out 3.40 GB
-      last failure 3s ago: cannot be connected to: connection refused
-  endpoint      b      down                  active 0, ever 0, failures 0, weight 1, in 0 B, out 0 B
+  endpoint      a      up                    active 0, total 0, failures 0, weight 1, zone z1, in 1.20 MB, out 3.40 GB
+      last failure 3s ago: connect failed: connection refused
+  endpoint      b      down                  active 0, total 0, failures 0, weight 1, in 0 B, out 0 B
       ` + strings.Repeat("long ", 50) + `
-  endpoint      c      ejected               active 1 of 1 (limit), ever 0, failures 0, unanswered 3 (for up to 4.2s), weight 0, backup, in 0 B, out 0 B
+  endpoint      c      ejected               active 1 of 1 (limit), total 0, failures 0, unanswered 3 (for up to 4.2s), weight 0, backup, in 0 B, out 0 B
       ejected until 10:00:30 (in 30s): 5 failures in a row
 upstream        other  round_robin           active 0, waiting 0, in 0 B, out 0 B
       2 endpoints from file eps.yaml

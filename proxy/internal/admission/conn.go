@@ -55,9 +55,9 @@ func (l *Limiter) Put(conn net.Conn, with *tls.Config, rank Rank, peer any, rele
 	}
 }
 
-// isSilent reports whether its client has sent no request, or only a part of one, and all that has come was looked
-// at: nobody waits for a request that only a busy machine has not begun yet. A connection with TLS may wait for
-// a part of the handshake. The caller holds mu of the limiter.
+// isSilent reports whether its client has sent no complete request and all its bytes were looked at. So a request
+// that a busy machine has not begun yet does not count as silence. A connection with TLS may wait for a part of
+// the handshake. The caller holds mu of the limiter.
 func (c *Conn) isSilent() bool { return !c.asked && c.waits.Load() && !c.secured && !readable(c.Conn) }
 
 // unclear reports whether the server is still looking at bytes that may be a complete request. The

@@ -2,11 +2,11 @@
 // clients of the admin API and of the metrics. A client of lesser right keeps no client of greater right out, and a client
 // that sends nothing or reads nothing keeps no other client out.
 //
-// It has three bounds. Connections: the last place is kept free, by closing the connection that has waited longest for its client.
-// Requests: fewer than there are connections, and fewer the lesser the right is, so that every client can ask.
-// Requests of one [Kind], because each of these lasts, or has much in memory. Where a bound is reached, a request takes
-// the place of a lasting one of lesser right, and is refused otherwise. A request that was never begun, as a probe is,
-// counts as a connection alone.
+// It has three bounds. Connections: the last place is kept free, by closing the connection that has waited longest for
+// its client. Requests: fewer than there are connections, and fewer the lesser the right is, so that every client can
+// ask. Requests of one [Kind] are limited, because each lasts long or needs much memory. Where a bound is reached, a
+// request takes the place of a lasting one of lesser right, and is refused otherwise. A request that was never begun,
+// as a probe is, counts as a connection alone.
 package admission
 
 import (
@@ -68,7 +68,8 @@ var (
 	ErrDisplaced = fmt.Errorf("another request has taken the place of this one: %w", ErrBusy)
 )
 
-// A Limiter has the clients of one [net/http.Server], and is the server's [net.Listener]. It is safe for concurrent use.
+// A Limiter limits the clients of one [net/http.Server], and is the server's [net.Listener]. It is safe for concurrent
+// use.
 type Limiter struct {
 	accepted  chan net.Conn
 	closed    chan struct{}
@@ -93,7 +94,7 @@ const (
 	slowTime   = 5 * time.Second
 )
 
-// New returns a limiter of so many connections at once, 8 or more. A client has writeTime to read its answer.
+// New returns a limiter of most connections at a time, at least 8. A client has writeTime to read its answer.
 func New(most int, writeTime time.Duration) *Limiter {
 	return &Limiter{
 		accepted: make(chan net.Conn), closed: make(chan struct{}), limit: listener.NewLimit(most), most: most, writeTime: writeTime,

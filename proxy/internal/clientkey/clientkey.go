@@ -25,7 +25,7 @@ const (
 	TLV
 )
 
-// words are the kinds in a configuration, but for TLV.
+// words are the kinds in a configuration, except for TLV.
 var words = []string{Source: "source", SNI: "sni", User: "user", Database: "database"}
 
 const tlvPrefix = "tlv:"

@@ -362,8 +362,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestMemoryIsReal: sessions at their bound, by whichever framing and side, have no more memory than they say, but for what
-// the allocator rounds up.
+// TestMemoryIsReal: sessions at their bound, by whichever framing and side, have no more memory than they say, except
+// for what the allocator rounds up.
 func TestMemoryIsReal(t *testing.T) {
 	open, table := newPeer(t), newPeer(t)
 	for i := range 100 {

@@ -127,7 +127,7 @@ func (s *Session) unframed(side int) {
 	s.broken = true
 }
 
-// judge counts an unframed answer of the shadow, once the primary has ended its own.
+// judge counts an unframed answer of the shadow, once the primary's answer has ended.
 func (s *Session) judge(f *flow) {
 	s.broken = false
 	s.report.shadowUnframed.Add(1)

@@ -24,8 +24,8 @@ var (
 // patience is how long a read waits for a file that has nothing to read at the moment.
 const patience = time.Second
 
-// Read returns the bytes of a regular file, at most so many. Errors are a [fs.PathError]; they wrap
-// ErrIrregular, ErrTooLarge and [os.ErrDeadlineExceeded].
+// Read returns the bytes of a regular file of at most limit bytes. Errors are a [fs.PathError];
+// they wrap ErrIrregular, ErrTooLarge and [os.ErrDeadlineExceeded].
 //
 // It does not wait for a pipe's writer, for the end of a lease (open(2), O_NONBLOCK: it fails with
 // EWOULDBLOCK), or longer than a second for one of the kernel's files that is regular by its mode and

@@ -15,9 +15,9 @@ import (
 // ErrUnsafe is wrapped by the error of a path at which another user has a say, so that it may lead elsewhere.
 var ErrUnsafe = errors.New("another user has a say there")
 
-// A Place is where a file is written: a directory, and the name in it. Another user who may write near the path cannot lead a
-// [Place] elsewhere: the directory is open, and a symbolic link on the way to it is followed only if it is root's or the
-// user's of this process. Make it with [At] or [Beside], and close it.
+// A Place is where a file is written: a directory, and the name in it. Another user who may write near the path cannot
+// lead a [Place] elsewhere: the directory is open, and a symbolic link on the way to it is followed only if it belongs
+// to root or to the user of this process. Make it with [At] or [Beside], and close it.
 type Place struct {
 	path  string
 	dir   int      // owned, opened with O_PATH; -1 once it was closed

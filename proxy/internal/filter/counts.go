@@ -23,7 +23,7 @@ type counts struct {
 
 // Counts are the figures of a filter.
 type Counts struct {
-	// Calls is how often the filter was asked, and Time how long its calls took together.
+	// Calls counts the calls of the filter, and Time is the sum of their durations.
 	Calls int64
 	Time  time.Duration
 	// Verdicts are the answers, by [Verdict]. A failed call counts as the verdict that OnError gives.

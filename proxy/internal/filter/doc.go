@@ -7,7 +7,7 @@
 // exceeds its time, or wants too much memory is thrown away. The goroutine then rests for four times as long as the
 // instance and its successor have taken. So a module that always fails takes at most a fifth of a CPU per instance.
 //
-// A [Rewriter] is one module too. Each [Stream] has its own instance, from its first bytes to its end; no other
+// A [Rewriter] runs one module too. Each [Stream] has its own instance, from its first bytes to its end; no other
 // stream uses it before or after. The module runs on goroutines of the Rewriter, one chunk of a stream at a time, in
 // the order in which the chunks came.
 package filter

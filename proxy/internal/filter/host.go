@@ -164,7 +164,8 @@ func (s *instance) give(b []byte, data, size uint32) uint32 {
 	return s.put32(size, uint32(len(b)))
 }
 
-// path returns the parts of a property's path. Zero bytes separate the parts; some languages end the path with one.
+// path returns the parts of a property's path. Zero bytes separate the parts; some languages also end the path with
+// a zero byte.
 func (s *instance) path(at, n uint32) ([][]byte, uint32) {
 	b, ok := s.wasm.Bytes(at, n)
 	switch {

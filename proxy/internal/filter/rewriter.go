@@ -87,10 +87,10 @@ type StreamCounts struct {
 
 // StreamTotals are the values of [StreamCounts].
 type StreamTotals struct {
-	// Calls is how often modules were called about a chunk, and Time how long this took together.
+	// Calls counts the calls of modules with a chunk, and Time is the sum of their durations.
 	Calls int64
 	Time  time.Duration
-	// In is how many bytes have come, and Out how many have gone on.
+	// In counts the bytes that came in, and Out the bytes that were passed on.
 	In, Out int64
 	// Reset and Passed are the failed streams, by [Failure]: Reset streams have ended, Passed streams have gone on
 	// unchanged.

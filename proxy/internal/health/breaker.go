@@ -483,7 +483,7 @@ const maxEarlyTrials = 5
 
 // after returns the time from which evidence counts for an early trial: the opening and, the
 // more often such trials have failed, the longer after it. If connections to an endpoint fail
-// all the same, evidence in its favor is not reliable.
+// anyway, evidence in its favor is not reliable.
 func (h *earlyTrial) after(open int64) int64 {
 	if h.failed == 0 {
 		return h.opened

@@ -178,8 +178,8 @@ func (m *OutlierMonitor) withhold(cause *string) {
 	m.outlier.held.Add(1)
 }
 
-// allowed returns how many of so many endpoints may be ejected at once. The rounding error of
-// a decimal fraction does not cost an ejection.
+// allowed returns how many of an upstream's endpoints may be ejected at once. The rounding
+// error of a decimal fraction does not cost an ejection.
 func (o *OutlierDetector) allowed(members int) int {
 	return min(int(math.Floor(o.cfg.MaxEjected*float64(members)+1e-9)), members)
 }
@@ -213,8 +213,8 @@ func (o *OutlierDetector) mayEject(now int64) bool {
 	return true
 }
 
-// shrink reinstates the endpoints that exceed the limit for so many members, in the order of
-// their ends.
+// shrink reinstates endpoints if more are ejected than the limit for this number of members
+// allows; the ejection that ends first is ended first.
 func (o *OutlierDetector) shrink(members int) {
 	for len(o.ejected) > o.allowed(members) {
 		first := slices.MinFunc(o.ejected, func(a, b *OutlierMonitor) int { return int(min(max(a.until-b.until, -1), 1)) })

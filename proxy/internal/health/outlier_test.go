@@ -524,8 +524,8 @@ func TestWhy(t *testing.T) {
 		b.SetCause(syscall.ECONNREFUSED.Error())
 		m.Report(health.ConnectFailed, c.Now())
 		b.Report(0, health.ConnectFailed, c.Now())
-		says("after a failure", "1 failure, the last: cannot be connected to: connection refused; for 1s",
-			"1 of 1 connections failed, the last: cannot be connected to: connection refused", c.Now()+int64(time.Minute))
+		says("after a failure", "1 failure, the last: connect failed: connection refused; for 1s",
+			"1 of 1 connections failed, the last: connect failed: connection refused", c.Now()+int64(time.Minute))
 		m.Recovered()
 		b.Recovered()
 		says("after a check", "", "an endpoint is healthy again", 0)

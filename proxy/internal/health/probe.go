@@ -477,7 +477,7 @@ func (o Outcome) String() string {
 	case OK:
 		return "ok"
 	case ConnectFailed:
-		return "cannot be connected to"
+		return "connect failed"
 	case Reset:
 		return "reset before its first byte"
 	case Rejected:

@@ -419,8 +419,8 @@ func TestCausesNameTheLastFailure(t *testing.T) {
 	}
 	want := []string{
 		"c: 2 failures in a row, the last: ended before its first byte; for 1s",
-		"a: 2 of 4 connections failed, the last: cannot be connected to: connection refused; for 1s",
-		"b: 2 of 4 connections failed, the last: cannot be connected to: no route to host",
+		"a: 2 of 4 connections failed, the last: connect failed: connection refused; for 1s",
+		"b: 2 of 4 connections failed, the last: connect failed: no route to host",
 		"b: a trial connection was not made",
 		"b: a trial connection was not made: connection refused",
 	}

@@ -204,7 +204,8 @@ func total[N int64 | float64](counts [questions]N) (sum N) {
 	return sum
 }
 
-// significant reports whether asked are so many that their probability is below e to the -unlikely.
+// significant reports whether the probability that all questions in asked stay unanswered is below
+// e to the -unlikely.
 func (r *record) significant() bool {
 	weight := -float64(r.left) * math.Log(r.odds[firstQuestion])
 	for k, n := range r.fresh {

@@ -393,16 +393,16 @@ func TestHeldBack(t *testing.T) {
 	fail(other, "connection refused", 2)
 	held(other, 0, 0, "")
 	fail(m, "no route to host", 2)
-	held(m, 2, 2, "cannot be connected to: no route to host")
+	held(m, 2, 2, "connect failed: no route to host")
 	if m.Eject(c.Now(), "it stands still", true) {
 		t.Fatal("both are ejected")
 	}
 	held(m, 3, 3, "it stands still")
 	fail(m, "timed out", 1)
-	held(m, 4, 4, "cannot be connected to: timed out")
+	held(m, 4, 4, "connect failed: timed out")
 	other.Remove()
 	fail(m, "alone", 5)
-	held(m, 4, 4, "cannot be connected to: alone")
+	held(m, 4, 4, "connect failed: alone")
 }
 
 // TestStaysEjected: an endpoint that was ejected to stay does, whatever its checks and the

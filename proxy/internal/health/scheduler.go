@@ -145,8 +145,8 @@ func (k *Scheduler) note(d *damper, t Transition) {
 	}
 }
 
-// A damper is the Flap of one kind of transitions of one subject. Most subjects never need a
-// Flap.
+// A damper suppresses repeated transitions of one kind for one subject, by the [Flap]. Most
+// subjects never need a Flap.
 type damper struct {
 	mu        sync.Mutex
 	flap      *flapping // nil before the first transition

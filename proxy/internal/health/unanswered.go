@@ -392,7 +392,7 @@ type Silence struct {
 	Proof   string // the evidence, beside the questions, that it is not usual
 }
 
-// Silence returns the present one, and whether there is one.
+// Silence returns the present silence, if any.
 func (a *Answers) Silence() (s Silence, silent bool) {
 	if now := a.silence.Load(); now != nil {
 		return *now, true
@@ -464,7 +464,7 @@ func (s *silence) end(r *record, cfg *UnansweredConfig, now int64) string {
 	case r.alive:
 		return "it answers again"
 	case s.refused:
-		return "it cannot be connected to any more"
+		return "connections to it fail now"
 	case s.closed:
 		return "it closes connections again"
 	case r.unasked(now):

@@ -325,7 +325,7 @@ func (f *failure) silence(t *testing.T, seed uint64) {
 func TestSilenceEnds(t *testing.T) {
 	for name, end := range map[string]func(w *world){
 		"it is not asked any more":                func(w *world) {},
-		"it cannot be connected to any more":      func(w *world) { w.endpoints[0].refuses = true; w.connect(w.endpoints[0]) },
+		"connections to it fail now":              func(w *world) { w.endpoints[0].refuses = true; w.connect(w.endpoints[0]) },
 		"outlier_detection.unanswered is off":     func(w *world) { w.cfg.After = 0 },
 		"it closes connections again; no client ": func(w *world) { s := w.endpoints[0]; s.frozen, s.held = 0, nil },
 	} {

@@ -12,7 +12,7 @@ const slots = 10
 // A window counts recent successes and failures. It is safe for concurrent use,
 // and no goroutine waits for another.
 //
-// A slot is one word, so that it is begun anew and added to without a count being lost or
+// A slot is one word, so that it is begun again and added to without a count being lost or
 // counted twice: 16 bits for the turn of the window to which it belongs, 24 bits for each
 // count. Turns repeat after 65,536 windows. If a window is not used for exactly that long, its
 // counts are that old.
@@ -66,8 +66,8 @@ func (w *window) add(now int64, failed bool) {
 		case old&countMax >= full || old>>okBits&countMax >= full:
 			slot.CompareAndSwap(old, halved(old))
 		default:
-			// If another goroutine begins the slot anew meanwhile, this one is counted there:
-			// it is of that time as much as of the one before.
+			// If another goroutine begins the slot again meanwhile, this one is counted
+			// there: it is of that time as much as of the one before.
 			slot.Add(one)
 			return
 		}

@@ -47,7 +47,8 @@ func TestWindowCountsTheLastTime(t *testing.T) {
 	})
 }
 
-// TestWindowLosesNothing adds from several goroutines at the moment when a slot is begun anew.
+// TestWindowLosesNothing adds from several goroutines at the moment when a slot is begun
+// again.
 func TestWindowLosesNothing(t *testing.T) {
 	const goroutines, each = 4, 25
 	w := health.NewWindow(time.Second)

@@ -258,7 +258,8 @@ func numeric(e *router.Endpoint) (at netip.AddrPort, is bool) {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), err == nil
 }
 
-// find returns the endpoint of a name, unless that has another address by now, or else of an address; nil: there is none, or there are two.
+// find returns the endpoint of a name, unless that has another address now, or else of an address; nil: there is none,
+// or there are two.
 func (all *endpoints) find(name uint32, at netip.AddrPort) *router.Endpoint {
 	if e := all.byName[name]; e != nil {
 		if is, number := numeric(e); !number || is == at {
@@ -268,7 +269,8 @@ func (all *endpoints) find(name uint32, at netip.AddrPort) *router.Endpoint {
 	return all.byAddress[at]
 }
 
-// endpointAt returns the endpoint of an upstream by the hash of its name, 0 without one, and its address; nil: it is not known.
+// endpointAt returns the endpoint of an upstream, by the hash of its name (0: it has no name) and its address; nil if
+// it is not known.
 func (a *adopter) endpointAt(u *Upstream, name uint32, at netip.AddrPort) *router.Endpoint {
 	if a.endpoints[u] == nil {
 		a.endpoints[u] = newEndpoints(u.Endpoints)

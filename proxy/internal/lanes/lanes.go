@@ -143,7 +143,7 @@ func (l *Lanes) commit(next *state) {
 	}
 }
 
-// openAfter opens the lane of a state after a while, unless another one has taken its place by then. Mu is held.
+// openAfter opens the lane of a state after a while, unless another state has replaced it meanwhile. Mu is held.
 func (l *Lanes) openAfter(now *state, d time.Duration) {
 	l.Go(func() {
 		select {
@@ -162,7 +162,8 @@ func (l *Lanes) openAfter(now *state, d time.Duration) {
 	})
 }
 
-// Discovered is called once, with Mu held, when the first discovery of endpoints is over: from then on sessions that are adopted find theirs.
+// Discovered is called once, with Mu held, when the first discovery of endpoints is over. From then on adopted sessions
+// find their endpoints.
 func (l *Lanes) Discovered() {
 	l.adopts, l.unbound = true, make(unbound)
 	if now := l.now.Load(); now != nil {
@@ -407,7 +408,8 @@ type pinsWatch struct {
 	wrong atomic.Pointer[string] // why sessions in the lane would not survive the process; nil: they would, or there are no pins
 }
 
-// Look makes removed pins anew, or notes once why it cannot. It is called every second, by one goroutine.
+// Look makes removed pins again, or notes once why it cannot. It is called every second, by one
+// goroutine.
 func (l *Lanes) Look() {
 	w := &l.pins
 	if w.looks++; w.looks%pinsEvery != 0 {

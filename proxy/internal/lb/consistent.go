@@ -67,7 +67,7 @@ func (t *tier) nearest(p *pick) *Endpoint {
 // by at most a hundredth ("Maglev: A Fast and Reliable Software Network Load Balancer", NSDI 2016, section 3.4).
 const perEndpoint = 100
 
-// tableSizes are prime numbers. The first two are the paper's.
+// tableSizes are prime numbers. The first two are from the paper.
 var tableSizes = []int{65537, 655373, 1310759, 2621527, 5243059, 10486163, 20972351, 41944733}
 
 // tableSize returns the size of the table for a number of endpoints. When a tier grows past a size, first from 655

@@ -271,8 +271,8 @@ func endpointsNamed(n int) []*lb.Endpoint {
 }
 
 // The paper's experiment on resilience: of 1,000 endpoints some fail at a time, the
-// table is made anew, and the entries that differ are counted. The price of evenness is
-// the number of differing entries beyond those of the failed endpoints.
+// table is made again, and the entries that differ are counted. The price of evenness
+// is the number of differing entries beyond those of the failed endpoints.
 func TestTablesAfterFailures(t *testing.T) {
 	const n = 1000
 	all := endpointsNamed(n)

@@ -38,7 +38,8 @@ var policyNames = [policyCount]string{
 	First:      "first",
 }
 
-// Policies returns every policy, in the order of the constants. The slice is the caller's.
+// Policies returns every policy, in the order of the constants. The slice belongs to the
+// caller.
 func Policies() []Policy {
 	all := make([]Policy, policyCount)
 	for i := range all {

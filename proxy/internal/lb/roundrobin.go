@@ -210,7 +210,7 @@ func gcd(a, b int) int {
 //
 // A node has the least score among its leaves, and the sum of the weights of the leaves with this score, so that one
 // of them can be drawn by weight. A goroutine that writes to a node looks at the children again, and then goes on to
-// the parent. So every node is right once no goroutine is at work; until then a pick may take the second best.
+// the parent. So every node is right when no goroutine is changing it; meanwhile a pick may take the second best.
 type tree struct {
 	members int
 	leaves  int             // a power of two

@@ -11,8 +11,8 @@ import (
 // ErrSplit is wrapped by the error of invalid percentages.
 var ErrSplit = errors.New("no such split")
 
-// A WeightedSplit divides clients smoothly by percentages: among any thousand clients in a row, each part is exact
-// but for one or two. It is safe for concurrent use.
+// A WeightedSplit divides clients smoothly by percentages: among any thousand clients in a row, each part is
+// exact, give or take one or two. It is safe for concurrent use.
 type WeightedSplit struct {
 	bounds atomic.Pointer[[]uint64] // the end of each part, as a fraction of 2^64-1
 	turn   atomic.Uint64

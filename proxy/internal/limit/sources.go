@@ -38,7 +38,7 @@ type SourcesConfig struct {
 	// Entries limits the table: it is how many sources are remembered, with 56 bytes each, and a fifth more because
 	// hashes spread unevenly. A connection takes another 20 bytes. A source with connections is never forgotten. A
 	// source without connections is forgotten when another needs its place, the longest unseen first. If Entries is
-	// at least the connection limit, no source is ever refused for want of a place. Default 65,536.
+	// at least the connection limit, no source is ever refused for lack of a place. Default 65,536.
 	Entries int
 }
 
@@ -545,7 +545,8 @@ type stripe struct {
 // holdings are allocated at a time: as many as fill a size class of the runtime, 1 KiB.
 type holdings [51]holding
 
-// A holding is one connection. Resting connections have one too, so it takes only 20 bytes.
+// A holding is one connection. Resting connections have such a struct too, so it takes only
+// 20 bytes.
 type holding struct {
 	of    [16]byte // the whole address, or the number of the user; the next free holding, if this one is free
 	place uint32   // in the table, with ofUnix; 0 if the holding is free

@@ -236,7 +236,7 @@ func (l *Listener) SetMode(mode fs.FileMode) error {
 	return err
 }
 
-// Unlink removes the path of a unix socket, unless it belongs to another process by now: no more clients find the
+// Unlink removes the path of a unix socket, unless it belongs to another process now: no more clients find the
 // listener. Close does it as well.
 func (l *Listener) Unlink() error { return l.path.remove() }
 

@@ -233,7 +233,7 @@ const nowhere = 1<<31 - 1
 
 // StopAccepting sends all new clients to the listeners that were started beside l, or refuses them if these do not
 // listen on the address. Clients that have begun to connect still come to l. Afterwards l can only be closed. After
-// an error clients may come to l until then.
+// an error, l may receive clients until Close.
 //
 // For a packet from an interface other than its own the kernel does not find a listening socket, but does find
 // handshakes that have begun (net/ipv4/inet_hashtables.c, compute_score).

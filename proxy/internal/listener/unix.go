@@ -114,8 +114,8 @@ func newUnixPath(name string, own bool) (*unixPath, error) {
 	return p, nil
 }
 
-// The modes of a path between bind(2) and the change to the configured mode. The sticky bit, which means nothing for
-// a socket, marks the path until then: a socket with this bit was just bound by the caller of this function, or
+// The modes of a path between bind(2) and the change to the configured mode. Until then the sticky bit, which has no
+// meaning for a socket, marks the path: a socket with this bit was just bound by the caller of this function, or
 // belongs to a process that was killed at this moment, and has no listener. Until the change only the owner has
 // access, so nobody is let in who is to be kept out. Without a configured mode the path has the mode that bind(2)
 // gives it, from the umask or the directory's default ACL.
@@ -206,7 +206,7 @@ func (p *unixPath) chmod(mode fs.FileMode) error {
 	return os.NewSyscallError("chmod", sys.ChmodOpen(fd, uint32(mode)))
 }
 
-// remove unlinks the path unless another file has the name by now, and closes the directory. The socket must still be
+// remove unlinks the path unless another file has the name now, and closes the directory. The socket must still be
 // open, or the inode could be used again. remove does nothing for a nil path, or after an earlier remove.
 func (p *unixPath) remove() error {
 	if p == nil {

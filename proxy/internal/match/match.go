@@ -226,7 +226,7 @@ func (x *names) first(name string, best int32, by *look) int32 {
 	return by.first(x.every, best)
 }
 
-// A look is one search for a client's route.
+// A look is one search for the route of a client.
 type look struct {
 	table *Table
 	c     *Client

@@ -272,7 +272,7 @@ func collectFile(s *Sample, emit emitter) {
 	}
 }
 
-// A collector is the series of the process, of one sample.
+// A collector collects the series of the process from one sample.
 type collector struct{ sample *Sample }
 
 // Describe implements [prometheus.Collector].

@@ -137,8 +137,8 @@ func (s *Sums) logRisen(now int64, explain Explanation, all bool) {
 	}
 }
 
-// due returns the counters of one message that are to be logged: all when the minute
-// is over, and until then counters that are news, as many as there are lines left.
+// due returns the counters of one message that are to be logged: at the end of the
+// minute all; before it only counters that are new, as long as lines are left.
 func (s *Sums) due(now int64, risen []*sum, all bool) []*sum {
 	m := s.minute[risen[0].Message]
 	if m == nil {

@@ -22,7 +22,8 @@ const (
 	cancelTargets = 256
 	// cancelTimeout is how long one of these connections may take, until the endpoint has closed it.
 	cancelTimeout = 2 * time.Second
-	// cancelPatience is how long a request may take in all. Endpoints that have not got it by then do not get it.
+	// cancelPatience is how long a request may take in all. Endpoints that have not received it by that time do
+	// not receive it.
 	cancelPatience = 10 * time.Second
 	// cancelShare of a listener's limit of connections is how many clients may wait for the end of their request, at most.
 	cancelShare = 4

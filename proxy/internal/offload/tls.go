@@ -61,7 +61,8 @@ func (s *Server) Serve(h *worker.Offloaded, offloaded *router.Offloaded) {
 // descriptorWait is how long a client that has an endpoint waits for a descriptor, with which it goes back to its loop.
 const descriptorWait = 10 * time.Second
 
-// errNoDescriptor is the error of a client that has waited for so long: a syscall.EMFILE.
+// errNoDescriptor is the error of a client that waited for a descriptor in vain: a
+// syscall.EMFILE.
 var errNoDescriptor = fmt.Errorf("no descriptor within %v to bring the client's session to a loop: raise the limit of open files (ulimit -n): %w", descriptorWait, syscall.EMFILE)
 
 // errRejoined is the error of serving a client when its session runs on its loop.

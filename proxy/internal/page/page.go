@@ -50,8 +50,8 @@ func Handler() http.Handler {
 	})
 }
 
-// A Gate forwards the requests of one browser to the admin API, and refuses all other requests. The browser shows a
-// token once, and has a cookie from then on. It is safe for concurrent use.
+// A Gate forwards the requests of one browser to the admin API, and refuses all other requests. The browser sends
+// the token once, and uses a cookie afterwards. It is safe for concurrent use.
 type Gate struct {
 	host          string // host and port, as a request names them
 	token, secret string

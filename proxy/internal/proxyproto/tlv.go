@@ -61,8 +61,8 @@ var (
 	zeros      [4]byte
 )
 
-// verify checks the header b against the checksum in tlvs, which are its end, if there is one.
-// The checksum is computed with zeros in its own place.
+// verify checks the header b against the checksum in tlvs, the end of the header, if there is
+// a checksum. The checksum is computed with zeros in its own place.
 func verify(b, tlvs []byte) error {
 	value, ok := Find(tlvs, TypeCRC32C)
 	if !ok {

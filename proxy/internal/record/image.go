@@ -362,7 +362,7 @@ func readCourse(m *Image, v []byte) bool {
 	if !readNumbers(v, math.MaxUint32, to[:]...) || n[atJoined] == 0 {
 		return false
 	}
-	m.Accepted = 1 // any clock, but for 0
+	m.Accepted = 1 // any clock, except for 0
 	for i, t := range m.times() {
 		if n[i] != 0 {
 			*t = m.Accepted + int64(moment(n[i]-1).duration())

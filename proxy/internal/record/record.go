@@ -70,8 +70,8 @@ type Record struct {
 	// Listener, Upstream and Endpoint are names of the configuration, empty as long as they are not
 	// known. Endpoint is the endpoint that was tried last.
 	Listener, Upstream, Endpoint string
-	// Client is the connection's other end; Source and Destination are from its PROXY header, invalid
-	// without one. Local is the connection's own end; invalid for a unix socket.
+	// Client is the connection's other end; Source and Destination are from its PROXY header; without
+	// a header they are invalid. Local is the connection's own end; invalid for a unix socket.
 	Client              source.Source
 	Source, Destination netip.AddrPort
 	Local               netip.AddrPort
@@ -168,7 +168,8 @@ func (r *Record) Wait(now int64) {
 	}
 }
 
-// Enqueued notes that the client has joined a queue, with so many before it.
+// Enqueued notes that the client has joined a queue, and the number of clients before
+// it.
 func (r *Record) Enqueued(before int64) {
 	if r == nil {
 		return
@@ -295,7 +296,7 @@ func joined(protocols []string) string {
 	return Bounded(string(b[:n]), MaxProtocols)
 }
 
-// Bounded returns a name of so many bytes at most: a longer one is cut and marked.
+// Bounded returns a name of at most most bytes: a longer name is cut and marked.
 func Bounded(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -310,7 +311,8 @@ func Bounded(s string, most int) string {
 	return s[:end] + Cut
 }
 
-// From is where the client comes from: the source of its PROXY header if that has one.
+// From is the address of the client: the source in its PROXY header if the header has
+// one.
 func (r *Record) From() source.Source {
 	if r.Source.IsValid() {
 		return source.TCP(r.Source)

@@ -20,7 +20,7 @@ import (
 // A ListenerState is the counters of a listener's clients, for as long as a file names it:
 // limits that are changed by a reload go on from the present counts.
 type ListenerState struct {
-	// Name is its listener's. It is not changed.
+	// Name is the name of its listener. It is not changed.
 	Name string
 
 	Connections limit.Connections

@@ -177,8 +177,8 @@ func (c *slowConnects) add(now int64) {
 	}
 }
 
-// SlowConnects returns how many clients have waited for a connection to the endpoint for a second or
-// more, and still wait, with the clock since which there is one.
+// SlowConnects returns how many clients are waiting for a connection to the endpoint for a second or
+// longer, and since when there is such a client.
 func (e *Endpoint) SlowConnects() (n, since int64) {
 	return e.connecting.n.Load(), e.connecting.since.Load()
 }

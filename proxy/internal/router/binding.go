@@ -517,7 +517,8 @@ func NewKeyCounts(key clientkey.Key, values []string, before *KeyCounts) *KeyCou
 // Of returns the count of one of the values.
 func (c *KeyCounts) Of(value string) *KeyCount { return c.of[value] }
 
-// Other returns the count of sessions with another value, Unknown the count of sessions without one.
+// Other returns the count of sessions with another value, and Unknown the count of sessions without
+// a value.
 func (c *KeyCounts) Other() *KeyCount { return c.other }
 
 // Unknown is described at [KeyCounts.Other].

@@ -29,6 +29,6 @@
 // the client elsewhere begins the search again; a reload that no longer lets it in ends it
 // (generation.go).
 //
-// The functions that are called for each client take no lock that loops share, but for clients
+// The functions that are called for each client take no lock that loops share, except clients
 // that wait in a queue, and allocate nothing.
 package router

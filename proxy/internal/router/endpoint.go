@@ -311,8 +311,8 @@ func (e *Endpoint) circuitChanged(s health.State) {
 type Failure struct {
 	Cause string // a line of bounded length, in which every character can be seen
 	At    int64  // clock
-	// Over means that the endpoint has succeeded since: a connection was made, or a first byte
-	// came.
+	// Over says that the endpoint has succeeded after this failure: a connection was made, or
+	// a first byte came.
 	Over bool
 	// Connecting says that a connection could not be made, through the endpoint's fault.
 	Connecting bool

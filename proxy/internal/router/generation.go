@@ -199,8 +199,8 @@ func (s *Search) mayLook(l *Listener, err error) (recourse, error) {
 	return looks, nil
 }
 
-// mayBegin reports whether the client, as far as it has come, may begin anew under another
-// generation, because that speaks the same protocol with it.
+// mayBegin reports whether the client, as far as it has come, may begin again under
+// another generation, because that speaks the same protocol with it.
 func (s *Search) mayBegin(l *Listener) bool {
 	if (l.cfg.Preread.Postgres != nil) != (s.listener.cfg.Preread.Postgres != nil) {
 		return false
@@ -209,7 +209,7 @@ func (s *Search) mayBegin(l *Listener) bool {
 }
 
 // Overruled implements [worker.Search]. It is so if the generations that are in force, or about to
-// be, do not let the client in, make it begin anew, or connect to the endpoint in another way.
+// be, do not let the client in, make it begin again, or connect to the endpoint in another way.
 func (s *Search) Overruled() bool { return s.outdated() || s.mayJoin() != nil }
 
 // outdated reports whether endpoints are to be connected to in another way than the client's
@@ -253,8 +253,8 @@ func (s *Search) mayJoin() error {
 	return nil
 }
 
-// renew lets an overruled client begin anew: at once under the generation in force, or under the
-// next one once that is in force.
+// renew lets an overruled client begin again: at once under the generation in force, or under
+// the next one once that is in force.
 func (s *Search) renew(by [2]*Listener, now int64) (worker.Step, bool) {
 	for i, l := range by {
 		to, err := s.overruled(l)

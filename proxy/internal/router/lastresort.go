@@ -41,18 +41,20 @@ type trials struct {
 }
 
 const (
-	// trialEvery is how long after a trial has failed the endpoint is tried again. trialShare
-	// is added to that for each endpoint, up to trialPending: an upstream has no more than two hundred
-	// trials in a second, see mayTry.
+	// trialEvery is the pause between a failed trial and the endpoint's next one. Each endpoint of the
+	// upstream lengthens it by trialShare, up to trialPending, so that an upstream makes at most two
+	// hundred trials a second (see mayTry).
 	trialEvery = 50 * time.Millisecond
 	trialShare = 5 * time.Millisecond
 	// trialBurst is how many trials an upstream has at once, as in the beginning of an outage.
 	trialBurst = 64
 	// maxWindow is how many endpoints are looked at for one trial.
 	maxWindow = 1024
-	// trialPending is how long after an undecided trial another one begins: segments may be lost.
+	// trialPending is the pause between an undecided trial and the next one: segments may be
+	// lost.
 	trialPending = 500 * time.Millisecond
-	// retryPending is likewise where others serve meanwhile, if connects have no bound.
+	// retryPending is the same pause while other endpoints serve and connects have no
+	// timeout.
 	retryPending = 5 * time.Second
 )
 

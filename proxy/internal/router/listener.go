@@ -32,7 +32,7 @@ type ListenerConfig struct {
 	State *ListenerState // required
 	// Access says which sources may come in.
 	Access limit.Access
-	// Denials are an operator's, which come and go while clients do; nil: none.
+	// Denials are set by operators while clients come and go; nil: none.
 	Denials *limit.Denials
 	// Sources limits each source by itself, Process the rate of all listeners; nil: not.
 	Sources *limit.Sources
@@ -67,7 +67,7 @@ type ListenerConfig struct {
 	// BySource and ByPort say that a route depends on these: otherwise the kernel is not
 	// asked for them.
 	BySource, ByPort bool
-	// Transparent sends clients that would otherwise be refused for want of a route to
+	// Transparent sends clients that would otherwise be refused for lack of a route to
 	// their original destination; Own says which addresses are this process's own.
 	Transparent bool
 	Own         func(netip.AddrPort) bool
@@ -90,7 +90,7 @@ type ListenerConfig struct {
 	// Resolver looks up the hosts of endpoints that are names.
 	Resolver worker.Resolver
 	// Circle returns an error for an address that leads back to the upstream. It is called for
-	// the addresses of names, on the resolver's goroutine; nil: none does.
+	// the addresses of names, on the resolver's goroutine; it may be nil.
 	Circle func(upstream string, at netip.AddrPort) error
 }
 

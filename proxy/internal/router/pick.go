@@ -106,9 +106,9 @@ func (s *Search) mayTryAgain() error {
 	return nil
 }
 
-// triesOnce reports whether the client tries no endpoint a second time: because a fallback gets it
-// at once, an endpoint has turned it down, or it has waited so long for a failed connection that a
-// second try of the same endpoint is left to the last resort.
+// triesOnce reports whether the client tries no endpoint twice: a fallback gets it at once, or an
+// endpoint has refused it, or a failed connection took so long that only the last resort may try
+// the same endpoint again.
 func (s *Search) triesOnce() bool {
 	snap := s.snapshot
 	return snap.Fallback != nil || snap.Respond != nil ||
@@ -299,7 +299,7 @@ func (s *Search) valueOf(k clientkey.Key) string {
 
 // A breakerEntry is a client's way through the breaker of its upstream. The breaker lets a client
 // through once, however often it retries, and gets one outcome: whether the client was served.
-// Refusals by the breaker itself, by a limit, or for want of a usable endpoint are not failures of
+// Refusals by the breaker itself, by a limit, or for lack of a usable endpoint are not failures of
 // a connection, and are not reported.
 type breakerEntry struct {
 	through bool // the breaker has let the client through, which has a place under the breaker's bounds
@@ -327,7 +327,7 @@ func (s *Search) enterBreaker(panicking bool) error {
 }
 
 // suspendEntry gives up the place of a client that has to wait for room at an endpoint. The entry
-// begins anew when there is room.
+// begins again when there is room.
 func (s *Search) suspendEntry(now int64) {
 	entry := &s.entry
 	if entry.through {
@@ -355,8 +355,9 @@ func (s *Search) exitBreaker(o health.Outcome, now int64) {
 	*entry = breakerEntry{}
 }
 
-// rest gives up the place of a client that may have one again. If it was a trial, and has
-// failed, that is reported to the breaker; otherwise the outcome is reported in the end.
+// rest gives up the place of a client that may get a place again. If it was a trial, and
+// has failed, that is reported to the breaker; otherwise the outcome is reported in the
+// end.
 func (s *Search) rest(now int64) {
 	entry := s.entry
 	if entry.permit.Trial() && entry.lastOutcome.Failed() {

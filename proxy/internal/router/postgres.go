@@ -52,9 +52,9 @@ type CancelTarget struct {
 
 // CancelUpstreams returns the upstreams to which the routes may have led the client of a
 // CancelRequest. Only the request's connection is known, so any route by names or by user and
-// database may be the client's; other conditions decide as usual. The first route that is certainly
-// the client's is the last. Filters are asked about the request, within their times; a filter that
-// wants more bytes denies it. It does not wait if the listener has no filter.
+// database may belong to the client; other conditions decide as usual. The first route that is
+// certainly the client's is the last. Filters are asked about the request, within their times; a
+// filter that wants more bytes denies it. It does not wait if the listener has no filter.
 func (l *Listener) CancelUpstreams(ctx context.Context, c *worker.Client, request []byte) (list []*UpstreamSnapshot) {
 	of := l.clientOf(c)
 	for i := match.None; ; {

@@ -710,7 +710,7 @@ func heldForRoomOfAChain(t *testing.T, cfg router.SnapshotConfig) {
 
 // TestHeldKeepTheirOrder: after an outage, when the only endpoint serves again and is full, the
 // clients that were held have its room before those that come later. The later ones are not held
-// for want of an endpoint. One whose time is over is refused as in a queue.
+// for lack of an endpoint. One whose time is over is refused as in a queue.
 func TestHeldKeepTheirOrder(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: 5 * time.Second, Hold: 3 * time.Second}, nil)
 	r.endpoint(0).SetLimit(1)

@@ -48,7 +48,7 @@ const (
 	refusedFull
 	refusedQueue
 	refusedCircuit
-	refusedLocal // for want of something on this machine alone
+	refusedLocal // because this machine lacked something alone
 	refusedFailed
 	refusals
 )
@@ -81,7 +81,7 @@ func circuitError(r health.Refusal) error {
 	return ErrCircuitOpen
 }
 
-// ownFault reports whether an attempt failed for want of something in this process or on
+// ownFault reports whether an attempt failed because this process lacked something or on
 // this machine: that says nothing of the endpoint.
 func ownFault(err error) bool {
 	i := localFault(err)
@@ -108,17 +108,17 @@ func (c causes) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// localFaults are how connect(2), and socket(2) and bind(2) before it, fail for want of something
-// in this process or on this machine: descriptors, memory, ports, an address, a permission.
+// localFaults are how connect(2), and socket(2) and bind(2) before it, fail because this process
+// lacked something or on this machine: descriptors, memory, ports, an address, a permission.
 // EACCES is also a unix socket that this process may not write to, and EPERM a rule of the
-// machine's firewall: for these the endpoint is judged all the same, see ownFault.
+// machine's firewall: for these the endpoint is judged anyway, see ownFault.
 var localFaults = [...]syscall.Errno{
 	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EACCES, syscall.EPERM,
 }
 
 const ownFaults = len(localFaults) - 2
 
-// localCounts count connections that could not be made for want of something on this machine,
+// localCounts count connections that could not be made because this machine lacked something,
 // by localFaults.
 type localCounts [len(localFaults)]atomic.Int64
 
@@ -134,14 +134,14 @@ func localFault(err error) int {
 	return slices.IndexFunc(localFaults[:], func(errno syscall.Errno) bool { return errors.Is(err, errno) })
 }
 
-// localAlone reports whether every connection that the client waited for failed for want of
-// something on this machine.
+// localAlone reports whether every connection that the client waited for failed because
+// this machine lacked something.
 func (s *Search) localAlone() bool {
 	return len(s.failures) > 0 && !slices.ContainsFunc(s.failures, func(f failure) bool { return localFault(f.err) < 0 })
 }
 
-// LocalFaults returns how many connections could not be made for want of something in this
-// process or on this machine.
+// LocalFaults returns how many connections could not be made because this process lacked
+// something or on this machine.
 func (u *Upstream) LocalFaults() int64 { return total(u.local[:]) }
 
 // LocalCauses returns LocalFaults by their causes.

@@ -497,7 +497,8 @@ func (s *Search) connect(now int64) (worker.Step, bool) {
 	return step, true
 }
 
-// left is an equal share, for one of so many addresses, of the time that the endpoint has left.
+// left returns the time for one address: the time left for the endpoint, divided by the number
+// of addresses.
 func (s *Search) left(now int64, shares int) time.Duration {
 	if s.end == 0 {
 		return 0

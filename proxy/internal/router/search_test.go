@@ -152,7 +152,7 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestOwnFaultsBlameNobody: for want of a port or a descriptor an endpoint has not failed.
+// TestOwnFaultsBlameNobody: for lack of a port or a descriptor an endpoint has not failed.
 func TestOwnFaultsBlameNobody(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{}, nil)
 	s, _ := r.search()

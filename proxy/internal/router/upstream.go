@@ -118,7 +118,7 @@ func (u *Upstream) Counts() tally.UpstreamCounts { return u.counts.Load() }
 
 // SnapshotConfig sets up an [UpstreamSnapshot]. A field without a default may be zero.
 type SnapshotConfig struct {
-	// Breaker and Budget are the upstream's; nil: there is none.
+	// Breaker and Budget belong to the upstream; nil: there is none.
 	Breaker *health.Breaker
 	Budget  *health.RetryBudget
 

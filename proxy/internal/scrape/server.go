@@ -1,6 +1,6 @@
 // Package scrape serves the metrics at an address of their own, to scrapers over the network. It answers
-// GET /metrics alone, and only those who may scrape: by their source, and by a token if there is one. A
-// source that is not known may not.
+// only GET /metrics, and only clients that may scrape, by their source and, if there is a token, by the
+// token. A source that is not known may not.
 //
 // Nothing that a scraper does can last: a connection has one request, a time for sending it, and a time for
 // reading the answer, and who is served when there are many is decided as for the admin API.

@@ -72,7 +72,7 @@ func (d *datagrams) send(b []byte) {
 }
 
 // again reports whether a datagram is to be sent once more: the receiver of a unix socket may be
-// another process by now. An error of UDP belongs to an earlier datagram (udp(7)), which was lost
+// another process now. An error of UDP belongs to an earlier datagram (udp(7)), which was lost
 // but counted as written. To make up for it this datagram is counted as dropped.
 func (d *datagrams) again() bool {
 	if _, udp := d.address.(*net.UDPAddr); udp {

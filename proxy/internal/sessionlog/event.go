@@ -127,7 +127,7 @@ func errorText(r *record.Record) string {
 	return r.Err.Error()
 }
 
-// appendText appends a text of so many bytes at most, with its length.
+// appendText appends the length and at most most bytes of a text.
 func appendText(b []byte, s string, most int) []byte {
 	switch {
 	case most <= len(record.Cut):

@@ -193,8 +193,8 @@ func (l *Log) Has(k Kind, listener string) bool {
 	return s != nil && !s.Without[listener] && s.has(k)
 }
 
-// Room reports whether half of the places for events of no loop are free. A caller that has many
-// events at once and may wait adds none until then. If it reports false the writer is awake.
+// Room reports whether half of the places for events of no loop are free. A caller that may wait
+// adds no further events before. If it reports false the writer is awake.
 func (l *Log) Room() bool {
 	q := l.rings[l.cfg.Loops]
 	return q.pushed.Load()-q.drained.Load() < Slots/2

@@ -15,8 +15,8 @@ import (
 type Settings struct {
 	Destination      Destination
 	Format, Template string
-	// Start and End write a line at the beginning and at the end of a session, Every a line in
-	// between, so often; 0: none.
+	// Start and End write a line at the beginning and at the end of a session. Every is the
+	// interval of further lines; 0: none.
 	Start, End bool
 	Every      time.Duration
 	// OnlyFailed leaves out sessions that have ended by their ends of file. SlowerThan leaves out

@@ -78,7 +78,7 @@ type sink interface {
 	// flush writes the lines that were added.
 	flush()
 	// look is called before lines are added, after some time. It looks whether the destination is
-	// another file or receiver by now, and opens it again then, or always if again is set.
+	// another file or receiver now, and opens it again then, or always if again is set.
 	look(again bool)
 	// counts are the lines written and dropped since the last call, and the last error.
 	counts() (written, dropped int64, err error)

@@ -97,7 +97,7 @@ func (s *stream) take(fd int) error {
 	return nil
 }
 
-// byReference has lines written from where they are: pending is not changed while the writer has some of it.
+// byReference writes lines without copying them: pending is not changed while the writer uses a part of it.
 var byReference = vecio.Config{High: 2 * maxPending, CopyBelow: -1}
 
 // newWriter makes a writer to a descriptor, which never waits.
@@ -167,7 +167,7 @@ func (s *stream) give() {
 	}
 }
 
-// wrote notes that so many bytes of pending were written.
+// wrote notes that the first n bytes of pending were written.
 func (s *stream) wrote(n int) {
 	lines := 0
 	for lines < len(s.ends) && s.ends[lines] <= n {
@@ -204,7 +204,7 @@ func (s *stream) failed(err error) {
 	}
 }
 
-// look opens the path again if it is another file by now, or none.
+// look opens the path again if it is another file now, or no file.
 func (s *stream) look(again bool) {
 	if s.path == "" {
 		return

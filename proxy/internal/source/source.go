@@ -27,9 +27,9 @@ type Source struct {
 }
 
 // Credentials describe the process at the other end of a unix socket, as it connected: its
-// effective user and group, without further groups that it is in, and its number, which may be
-// another process's by now. The user and group 65534 may stand for any user of another user
-// namespace (user_namespaces(7)).
+// effective user and group, without further groups that it is in, and its number, which may
+// belong to another process now. The user and group 65534 may stand for any user of another
+// user namespace (user_namespaces(7)).
 type Credentials struct {
 	UID, GID uint32
 	PID      int32
@@ -58,7 +58,8 @@ func (s Source) AddrPort() netip.AddrPort {
 	return netip.AddrPortFrom(s.addr, s.port)
 }
 
-// Credentials returns the credentials of a client of a unix socket, and whether it is one.
+// Credentials returns the credentials of a client of a unix socket, and whether the client
+// is one.
 func (s Source) Credentials() (Credentials, bool) { return s.peer, s.unix }
 
 // String names it for a log: 192.0.2.1:5555, unix:uid=1000,gid=1000,pid=77 or unknown.

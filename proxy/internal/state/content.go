@@ -112,8 +112,8 @@ func (k Kind) known() bool {
 	return false
 }
 
-// encode writes a file. Denials come last, with a line for each: there may be thousands, and a change of one
-// leaves the other lines as they were.
+// encode writes a file. Denials come last, each on its own line: there may be thousands, and changing a
+// denial leaves the other lines unchanged.
 func (c *content) encode() ([]byte, error) {
 	all := make(map[string]any, len(c.other)+2)
 	for key, value := range c.other {

@@ -153,9 +153,9 @@ type Peer struct {
 	ALPN []string // protocols to offer: the one agreed upon with the client; empty: none
 }
 
-// Handshake speaks TLS over a connection to an endpoint, and leaves no deadline on it. The
-// connection stays the caller's to close, through the result if there is one; it is closed already
-// if ctx has ended. The error is an [*Error].
+// Handshake speaks TLS over a connection to an endpoint, and leaves no deadline on it. The caller
+// has to close the connection, through the result if there is one. If ctx has ended, it is closed
+// already. The error is an [*Error].
 func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*Conn, error) {
 	config := c.config.Load().Clone()
 	config.ServerName = c.cfg.SNI

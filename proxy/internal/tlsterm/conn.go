@@ -19,9 +19,9 @@ func (torn) Error() string { return "the TLS stream ended without close_notify" 
 
 func (torn) Is(target error) bool { return target == syscall.ECONNRESET }
 
-// A Conn is a connection over which TLS is spoken, as [tls.Conn] is, but for one thing: its
-// Read answers [io.EOF] only if the peer has sent close_notify. A tls.Conn answers that as
-// well when the connection beneath ends between two records.
+// A Conn is a connection over which TLS is spoken, as [tls.Conn] is, except for one thing:
+// its Read answers [io.EOF] only if the peer has sent close_notify. A tls.Conn answers that
+// as well when the connection beneath ends between two records.
 type Conn struct {
 	*tls.Conn
 	beneath *limitedConn
@@ -33,7 +33,7 @@ type Conn struct {
 const firstSize = 4096
 
 // Await waits until the peer has sent a byte, which is read again by the next Read. Its error is
-// Read's. It must not be called again.
+// the error of Read. It must not be called again.
 func (c *Conn) Await() error {
 	b := make([]byte, firstSize)
 	n, err := c.Read(b)

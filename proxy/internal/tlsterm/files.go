@@ -83,7 +83,7 @@ type source struct {
 
 	refused atomic.Pointer[error] // why the present contents are not in use; nil: they are
 
-	// The following fields are the Files', under its mu.
+	// The mu of the Files guards the following fields.
 	users    map[any]func() // called when there is a new value
 	stop     context.CancelFunc
 	identity fileIdentity // of the files when they were read last
@@ -454,7 +454,7 @@ func (s *Server) Lifetimes() []Lifetime {
 	return lifetimes(s.pairs...)
 }
 
-// Lifetimes returns the lifetime of the certificate that endpoints are shown, if there is one.
+// Lifetimes returns the lifetime of the certificate that is shown to endpoints, if any.
 func (c *Client) Lifetimes() []Lifetime {
 	c.mu.Lock()
 	defer c.mu.Unlock()

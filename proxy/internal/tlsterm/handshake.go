@@ -92,7 +92,7 @@ type Limit struct {
 	turns    chan struct{} // one element for each handshake; nil: any number
 }
 
-// NewLimit returns a limit of so many sessions, and so many handshakes; 0: any number.
+// NewLimit returns a limit of sessions and of handshakes at a time; 0: any number.
 func NewLimit(sessions, handshakes int) *Limit {
 	l := &Limit{most: int64(sessions)}
 	if handshakes > 0 {

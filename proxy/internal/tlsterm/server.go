@@ -35,8 +35,8 @@ type Pair struct{ Cert, Key string }
 
 // A Config says how a listener's clients are served.
 type Config struct {
-	// Name is the listener's. A session ticket is taken only by a listener of the name
-	// that it was made under.
+	// Name is the name of the listener. A session ticket is taken only by a listener of
+	// the name that it was made under.
 	Name string
 
 	// Certificates, at least one. A client gets the first that is for the name it
@@ -44,8 +44,8 @@ type Config struct {
 	// label); the first one of all if none is, or it wants none.
 	Certificates []Pair
 
-	// ClientCA is a file of certificates. If there is one, a client must show a
-	// certificate that leads to one of them.
+	// ClientCA is a file of certificates. If set, a client must show a certificate
+	// issued by one of them.
 	ClientCA string
 
 	// MinVersion is the oldest version of TLS that is spoken; 0: 1.2. See
@@ -80,8 +80,8 @@ type Server struct {
 	state  atomic.Pointer[state]
 }
 
-// A state is the material of handshakes from now on. It is never changed, but for the keys of
-// its tickets.
+// A state is the material of handshakes from now on. It is never changed, except for the keys
+// of its tickets.
 type state struct {
 	config *tls.Config
 	bind   []byte // binding of tickets, besides the name
@@ -223,8 +223,8 @@ func (s *Server) Timeout() time.Duration { return s.cfg.Timeout }
 func (s *Server) Stats() *Stats { return s.cfg.Stats }
 
 // Handshake speaks TLS over a client's connection, and leaves no deadline on it. It waits for its
-// turn, if a [Limit] says so. The connection stays the caller's to close, through the result if
-// there is one; it is closed already if ctx has ended. The error is an [*Error].
+// turn, if a [Limit] says so. The caller has to close the connection, through the result if there
+// is one. If ctx has ended, it is closed already. The error is an [*Error].
 func (s *Server) Handshake(ctx context.Context, conn net.Conn) (*Conn, error) {
 	st := s.state.Load()
 	s.cfg.Tickets.refresh(s.cfg.Name, st)
@@ -392,8 +392,8 @@ func kindOfWords(text string) FailureKind {
 	return Other
 }
 
-// Stats are the counters of handshakes. They only grow, but for Active; the zero value
-// is ready, and is not copied.
+// Stats are the counters of handshakes. They only grow, except for Active; the zero
+// value is ready, and is not copied.
 type Stats struct {
 	Active    atomic.Int64 // under way, or waiting for their turn
 	Completed atomic.Int64

@@ -615,5 +615,5 @@ func verdictLines(y *admin.Why) []string {
 	if y.More {
 		more = " and more"
 	}
-	return []string{fmt.Sprintf("the time of %d sessions%s: %s", y.Count, more, strings.Join(parts, ", ")), oneLine(y.Advice)}
+	return []string{fmt.Sprintf("time of %d %s%s: %s", y.Count, cmp.Or(map[bool]string{true: "session"}[y.Count == 1], "sessions"), more, strings.Join(parts, ", ")), oneLine(y.Advice)}
 }

@@ -14,7 +14,7 @@ type event struct {
 	at   int64 // clock
 	name string
 	// What follows is written unless it is empty or 0. took is the time that the step has
-	// taken, until then.
+	// taken so far.
 	took                  time.Duration
 	endpoint, cause, side string
 	before                int64

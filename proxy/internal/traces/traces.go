@@ -18,7 +18,7 @@ import (
 type Drop uint8
 
 const (
-	// QueueFull: so many spans wait already.
+	// QueueFull: the queue is full.
 	QueueFull Drop = iota
 	// Refused: the collector has refused it for good.
 	Refused

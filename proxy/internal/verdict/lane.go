@@ -65,7 +65,7 @@ func legOf(of, other *lane.End) relay.Leg {
 	}
 }
 
-// since subtracts the time until another sample of the same session, which may be of before it has left.
+// since subtracts the time until another sample of the same session, which may be from before it left.
 func (l *Lane) since(before *Sample) *Lane {
 	n := *l
 	was := before.Lane
@@ -125,14 +125,14 @@ func (s *Sample) laneTimes(p *parts) (t [Kinds]time.Duration) {
 func (d *division) sum() time.Duration { return d.hostFor + d.networkFor + d.hostTo + d.networkTo }
 
 const (
-	// narrow is the share of the time from which on a peer's window keeps bytes back that was not shut, but too small for the sender:
-	// BBR paces to the rate at which the peer reads.
+	// narrow is the share of the time above which a peer's window keeps bytes back that was not shut, but too small for
+	// the sender: BBR paces to the rate at which the peer reads.
 	narrow = 0.5
-	// vanished is the share of the time from which on the way to a peer is to blame when bytes are sent again and again, though few segments of all:
-	// the peer may have vanished, and the bytes on the way to it take most of its window.
+	// vanished is the share of the time above which the way to a peer is to blame when bytes are sent again and again,
+	// though few segments of all: the peer may have vanished, and the bytes on the way to it take most of its window.
 	vanished = 0.5
-	// roundTrips is in how many round trips a window is sent that is full of packets in a queue, at most: it is one, but the window may
-	// have grown meanwhile. Of a slow reader it is more, which advertises less than the largest window.
+	// roundTrips bounds the round trips in which a full window of queued packets is sent: it takes one, but the window
+	// may have grown meanwhile. Of a slow reader it is more, which advertises less than the largest window.
 	roundTrips = 2
 )
 

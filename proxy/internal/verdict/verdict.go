@@ -135,9 +135,9 @@ func shrink(d *time.Duration, by float64) { *d = time.Duration(float64(*d) * by)
 // latest is how long after its bytes a thread runs, at most: the period of a CPU bandwidth (cpu.max) is that long.
 const latest = 100 * time.Millisecond
 
-// starve takes the time without a CPU, and returns it. Bytes that were waited for may have been here by then. Room is
-// not: it shows in the time in which bytes are outstanding. While a network is waited for bytes go on arriving, so
-// of that is taken only if the process hardly ran, and if many came at a time.
+// starve takes the time without a CPU, and returns it. Bytes that were waited for may have arrived meanwhile. Room is
+// not: it shows in the time in which bytes are outstanding. While a network is waited for bytes go on arriving, so of
+// that is taken only if the process hardly ran, and if many came at a time.
 //
 // What the process waited for in all is not what this session waited for: each wait for bytes can have been longer by
 // the time that an event waits. Questions and answers come at any moment. The next bytes of a stream come after a
@@ -234,7 +234,7 @@ func (p *Peer) sending(room time.Duration) time.Duration {
 	return time.Duration(float64(room) * (1 - p.window()))
 }
 
-// shut is the share of the busy time from which on it is the peer's window that keeps bytes back, where the network
+// shut is the share of the busy time above which it is the peer's window that keeps bytes back, where the network
 // shows nothing else.
 const shut = 0.1
 

@@ -1,7 +1,8 @@
 package wasm
 
-// lookAtLoops returns a function's body with instructions at the head of each loop, and others before each instruction that works on
-// memory or a table as a whole. It fails if the body names a function or a global that only [instrument] adds. Whatever else is wrong is wazero's to judge.
+// lookAtLoops returns a function's body with instructions at the head of each loop, and others before each instruction
+// that works on memory or a table as a whole. It fails if the body names a function or a global that only [instrument]
+// adds. wazero finds all other mistakes.
 func (p *parsed) lookAtLoops(code, head, bulk []byte) ([]byte, error) {
 	r := reader{b: code}
 	r.each(maxLocals, func() {

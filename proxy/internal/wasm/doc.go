@@ -2,10 +2,10 @@
 // tables and time. It stands on wazero.
 //
 // A [Module] is compiled to machine code, or interpreted where memory may not be made executable
-// ([feature.ExecutableMemory]). An [Instance] of it is one memory. A call that traps, that takes longer than
-// it may, that wants more memory than it may have, or that recurses too deeply, ends with an error that
-// errors.Is separates ([ErrTrap], [ErrTimeout], [ErrMemory], [ErrStack], [ErrExit]), and its instance is of
-// no further use.
+// ([feature.ExecutableMemory]). Each [Instance] of it has its own memory. A call that traps, that takes
+// longer than it may, that wants more memory than it may have, or that recurses too deeply, ends with an
+// error that errors.Is separates ([ErrTrap], [ErrTimeout], [ErrMemory], [ErrStack], [ErrExit]), and its
+// instance is of no further use.
 //
 // wazero looks at the deadline of a call at the head of each loop alone, and bounds the stack of compiled code
 // at 400 MB. So a module without loops could run for years, with code in which Go's scheduler cannot stop it,

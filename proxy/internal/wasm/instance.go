@@ -15,7 +15,7 @@ import (
 
 // An Instance is a memory with the functions of a module. It is used by one goroutine at a time.
 type Instance struct {
-	// State is the caller's, for its functions.
+	// State belongs to the caller and its functions.
 	State any
 
 	module   *Module

@@ -155,7 +155,7 @@ func instrument(code []byte, compiled bool, memory int64) (out []byte, minPages 
 	return out, p.minPages, nil
 }
 
-// parse reads the sections of a module. Whatever it does not look at is wazero's to judge.
+// parse reads the sections of a module. wazero checks the rest.
 func parse(code []byte) (*parsed, error) {
 	r := reader{b: code}
 	if string(r.take(8)) != "\x00asm\x01\x00\x00\x00" {

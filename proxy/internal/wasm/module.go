@@ -62,8 +62,8 @@ func (b Bounds) filled() Bounds {
 type HostFunction struct {
 	Name            string
 	Params, Results []api.ValueType
-	// Call gets the parameters in stack, and puts the result in its place. The instance is the caller's. A
-	// panic with an error ends the call of the module with [ErrTrap].
+	// Call gets the parameters in stack, and puts the result in its place. The instance belongs to the
+	// caller. A panic with an error ends the call of the module with [ErrTrap].
 	Call func(i *Instance, stack []uint64)
 }
 

@@ -180,7 +180,7 @@ func (a *acceptor) askAgain() {
 	}
 }
 
-// A roomTimer is an acceptor for which there may be room by now.
+// A roomTimer is an acceptor that may have room again.
 type roomTimer acceptor
 
 func (t *roomTimer) Expired(*loop.Timer) {
@@ -218,7 +218,7 @@ func (t *acceptors) await(a *acceptor) {
 	}
 }
 
-// lacks reports that accepting failed for want of a resource.
+// lacks reports that accepting failed for lack of a resource.
 func (w *worker) lacks(l *Listening, err error) {
 	g := w.group
 	if !w.paused {

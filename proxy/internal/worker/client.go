@@ -60,13 +60,13 @@ type facts struct {
 	LookedEnded bool
 	// Postgres is what it has said by the protocol of PostgreSQL, where [Preread.Postgres] is set.
 	Postgres PostgresClient
-	// AdmissionToken is the [Admitter]'s, which gets it back when the client has left; 0: none. It is
-	// a number because every resting session keeps one.
+	// AdmissionToken belongs to the [Admitter], which gets it back when the client has left; 0: none.
+	// It is a number because every resting session keeps one.
 	AdmissionToken uint64
 	// ID is its record's ID, whether a record is kept or not.
 	ID record.ID
 	// Record is the course of the client so far; nil: none is kept. Its methods may be called
-	// all the same.
+	// anyway.
 	Record *record.Record
 
 	listening   *Listening
@@ -289,7 +289,7 @@ func (w *worker) begin(c *Client, in *accepted, reserved bool) {
 	w.preread(c)
 }
 
-// stop ends what is under way for c on its loop, but for its own registration.
+// stop ends what is under way for c on its loop, except for its own registration.
 func (w *worker) stop(c *Client) {
 	c.stopLookup()
 	w.unreserve(c)
@@ -373,7 +373,7 @@ func (n *conn) Ready(_ uint8, events loop.Events) {
 
 // hasGone reports whether a client will neither take nor give anything any more: it was reset,
 // or has closed a unix socket with nothing left in it. A TCP client that has closed looks like a
-// client that only sends no more (tcp(7)).
+// client that has only ended its sending (tcp(7)).
 func (c *Client) hasGone(events loop.Events) bool {
 	if events&loop.Failed != 0 {
 		return true

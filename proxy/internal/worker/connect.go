@@ -26,7 +26,7 @@ func (w *worker) endSearch(c *Client) {
 	}
 }
 
-// search begins to look for an endpoint, anew if that is not the first time.
+// search begins to look for an endpoint, again if this is not the first time.
 func (w *worker) search(c *Client) {
 	c.phase = dialing
 	if c.search == nil {

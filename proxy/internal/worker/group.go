@@ -68,8 +68,8 @@ type Host interface {
 	Judge(b Binding, sample *verdict.Sample) verdict.Verdict
 	// Records is asked for each client that was accepted, with the ID that its record would
 	// have: whether one is kept. If so, Began is called when the client is joined to an
-	// endpoint, and Ended once, at its end, however far it has come. The binding is nil where
-	// there is none. The record is valid during the call.
+	// endpoint, and Ended once at the client's end, whether it was joined or not. The binding
+	// is nil where there is none. The record is valid during the call.
 	Records(l *Listening, id record.ID) bool
 	// Traces is asked before Records, with the same arguments. It returns the number of the sampler
 	// that traces the client, 0 for none. A traced client's record is kept, whatever Records would
@@ -90,7 +90,7 @@ type Group struct {
 	gate      connLimit
 	waiting   queue
 	prereads  atomic.Int64 // bytes that count against PrereadMemory
-	paused    atomic.Int64 // workers that cannot accept for want of something
+	paused    atomic.Int64 // workers that cannot accept because something was missing
 	live      atomic.Int64 // sockets that are accepted from, or have clients
 	draining  atomic.Bool  // no further sockets are listened on; written under mu
 	handed    offloads     // of clients that are not on loops any more
@@ -164,8 +164,8 @@ func (g *Group) open() error {
 	return nil
 }
 
-// Serve serves clients until Drain or Cut, and then until all have left. It is
-// called once. The error is a loop's.
+// Serve serves clients until Drain or Cut, and then until all have left. It is called
+// once. The error comes from a loop.
 func (g *Group) Serve() error {
 	defer close(g.ended)
 	g.started.Store(true)
@@ -339,7 +339,8 @@ type MemoryConfig struct {
 	Node           int
 }
 
-// ErrHugePages is wrapped by the error of New if MemoryConfig.RequireHuge cannot be had.
+// ErrHugePages is wrapped by the error of New if MemoryConfig.RequireHuge cannot be
+// fulfilled.
 var ErrHugePages = errors.New("no huge pages for all of it")
 
 // Memory is the memory that a group has.
@@ -363,7 +364,7 @@ func (g *Group) Memory() Memory {
 	return m
 }
 
-// open makes the memory of so many loops. The caller owns it.
+// open makes the memory of the given number of loops. The caller owns it.
 func (c *MemoryConfig) open(loops int) (*arena.Arena, error) {
 	cfg := arena.Config{Locals: loops, Pages: c.Pages, Mlock: c.Mlock}
 	if c.Bound || c.Unbound {

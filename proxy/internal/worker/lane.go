@@ -719,7 +719,7 @@ func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
 	return false
 }
 
-// shut shuts windows, and reports whether that can be had.
+// shut shuts windows, and reports whether it could.
 func (m *gapInMaking) shut() bool {
 	c := m.session
 	if c.setGap(noGap); !c.session.Shut(m.sides[0], m.sides[1]) {

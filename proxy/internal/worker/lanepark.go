@@ -210,10 +210,10 @@ type Adoption interface {
 	Bind() *relay.Limits
 }
 
-// Adopt gives a loop an earlier process's session in the lane; from then on it is like a parked
-// session of the loop's own. It counts as having come in at a socket that is not closed yet, and
-// has the socket's service. m is all that is known of it, and belongs to the group from now on. A
-// session that has ended is left alone. Any goroutine but the loops' may call it.
+// Adopt gives a loop an earlier process's session in the lane; afterwards it is like a session
+// that the loop has parked itself. It counts as having come in at a socket that is not closed
+// yet, and has the socket's service. m is all that is known of it, and belongs to the group from
+// now on. A session that has ended is left alone. Any goroutine but the loops' may call it.
 func (g *Group) Adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Listening, service *Service, to Adoption) {
 	w := slices.MinFunc(g.workers, func(a, b *worker) int { return cmp.Compare(a.load.Load(), b.load.Load()) })
 	w.load.Add(1)

@@ -70,7 +70,7 @@ var _ driver.Carrier = (*laneSession)(nil)
 // worker returns the worker of a session that has not ended. It belongs to the loop's goroutine.
 func (c *laneSession) worker() *worker { return c.conn.worker() }
 
-// onLoop calls f on the loop, unless the session has ended by then. Any goroutine may call it.
+// onLoop calls f on the loop, unless the session ends before. Any goroutine may call it.
 func (w *worker) onLoop(c *laneSession, f func()) {
 	w.post(func() {
 		if c.conn.lane == c {
@@ -230,8 +230,8 @@ func (w *worker) laneSource(n *conn) source.Source {
 	return source.TCP(client)
 }
 
-// A laneOwner is a worker as the lane's owner of all its sessions there. Its methods are called by goroutines of the lane, but for Tag, UserTimeout and KeepAlive,
-// which Register calls on the loop.
+// A laneOwner is a worker as the lane's owner of all its sessions there. Its methods are called by goroutines of the
+// lane, except for Tag, UserTimeout and KeepAlive, which Register calls on the loop.
 type laneOwner worker
 
 var (
@@ -247,7 +247,7 @@ func laneSessionOf(s *lane.Session) *laneSession { return (*laneSession)(unsafe.
 
 var _ [0]struct{} = [unsafe.Offsetof(laneSession{}.session)]struct{}{}
 
-// onLoop calls f on the loop, unless the session has ended by then.
+// onLoop calls f on the loop, unless the session ends before.
 func (o *laneOwner) onLoop(s *lane.Session, f func(c *laneSession)) {
 	c := laneSessionOf(s)
 	(*worker)(o).onLoop(c, func() { f(c) })

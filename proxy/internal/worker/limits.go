@@ -117,7 +117,7 @@ func (q *queue) pop() (c accepted, ok bool) {
 	return c, true
 }
 
-// LacksDescriptor reports whether err is for want of a descriptor.
+// LacksDescriptor reports whether err is for lack of a descriptor.
 func LacksDescriptor(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
@@ -145,8 +145,8 @@ type descriptors struct {
 // surplus is how many descriptors beyond the need are kept for the next clients.
 const surplus = 4
 
-// need makes sure that there is one more. The error says that descriptors are short; if a spare
-// cannot be had for another reason, need does without.
+// need makes sure that there is one more. The error says that descriptors are short; if another
+// error prevents a spare, need goes on without it.
 func (t *descriptors) need() error {
 	if t.needed >= len(t.spare) {
 		f, err := os.Open(os.DevNull)
@@ -172,7 +172,7 @@ func (t *descriptors) claim() bool {
 	return true
 }
 
-// trim closes all but so many.
+// trim closes descriptors until at most most are left.
 func (t *descriptors) trim(most int) {
 	for len(t.spare) > most {
 		t.claim()
@@ -241,7 +241,7 @@ func (w *worker) waitForFD(c *Client, err error) {
 	w.armFDRetry()
 }
 
-// armFDRetry schedules another attempt of clients that failed for want of a resource.
+// armFDRetry schedules another attempt of clients that failed for lack of a resource.
 func (w *worker) armFDRetry() {
 	if !w.fdRetry.Armed() {
 		w.loop.Arm(&w.fdRetry, (*fdRetryTimer)(w), fdRetryPause)

@@ -165,16 +165,16 @@ func (l *Listening) unref() {
 // their order is kept.
 func (l *Listening) emptier() *worker { return l.group.workers[l.number%len(l.group.workers)] }
 
-// A listenerRef is what a conn shares with others: its dialing while it is being connected, and
-// only its serving from then on.
+// A listenerRef is the part that a conn shares with others: its dialing while it is being
+// connected, and afterwards only its serving.
 type listenerRef struct {
 	serving *serving
 	pending *Client // nil for a client that is joined
 	kept    *kept   // the record of a joined client; nil: none is kept
 }
 
-// A serving is how the clients that came in at one socket while it had one Service are
-// served by one worker.
+// A serving belongs to one worker, one socket and one Service. It serves the clients
+// that came in at that socket while it had that Service.
 type serving struct {
 	listenerRef
 	worker       *worker

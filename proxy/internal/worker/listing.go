@@ -68,7 +68,7 @@ const (
 	// ClientEnded: half of the session is left, since the client's end of file has been
 	// passed on.
 	ClientEnded State = "client-ended"
-	// EndpointEnded: likewise, and it was the endpoint's.
+	// EndpointEnded: the same for the endpoint.
 	EndpointEnded State = "endpoint-ended"
 	// Ending: both have ended, or it was cut; it is about to be closed.
 	Ending State = "ending"
@@ -115,7 +115,8 @@ const onGoroutines = -1
 // idBase is the base of the numbers of an ID as text.
 const idBase = 36
 
-// String returns it as [ParseID] takes it: 0.2v.5f3k2m9x1, or g.2v.5f3k2m9x1 of one on goroutines.
+// String returns it as [ParseID] takes it: 0.2v.5f3k2m9x1, or g.2v.5f3k2m9x1 for a session on
+// goroutines.
 func (id ID) String() string {
 	loop := "g"
 	if id.Loop >= 0 {
@@ -164,7 +165,8 @@ type Query struct {
 	Lane bool
 	// Joined selects only sessions, and no clients without an endpoint yet.
 	Joined bool
-	// Brief leaves out names and addresses that the query does not ask for, but for the source.
+	// Brief leaves out names and addresses that the query does not ask for, except for the
+	// source.
 	Brief bool
 	// Sample takes the Samples of sessions, by two system calls for each.
 	Sample bool

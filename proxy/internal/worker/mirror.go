@@ -234,8 +234,8 @@ func (w *worker) cutMirrors() {
 	}
 }
 
-// shedMirrors ends mirrors for the want of descriptors, as many as one turn has time for, and
-// reports whether there were any.
+// shedMirrors ends mirrors because descriptors are short, as many as one turn has time for,
+// and reports whether there were any.
 func (w *worker) shedMirrors() bool {
 	any := w.mirrors.number > 0
 	for began := time.Now(); w.mirrors.number > 0 && time.Since(began) < turnTime; {
@@ -246,7 +246,7 @@ func (w *worker) shedMirrors() bool {
 	return any
 }
 
-// shedMirrors has all workers give up mirrors for the want of descriptors.
+// shedMirrors makes all workers give up mirrors, because descriptors are short.
 func (g *Group) shedMirrors() {
 	for _, w := range g.workers {
 		w.post(func() { w.shedMirrors() })
@@ -272,7 +272,7 @@ func (g *Group) cutMirrorsMatching(match Match) {
 	}
 }
 
-// cutSomeMirrors looks at so many of the worker's mirrors, and moves each that it has seen to the end.
+// cutSomeMirrors looks at left of the worker's mirrors, and moves each to the end of the list.
 func (w *worker) cutSomeMirrors(match Match, left int, over chan<- struct{}) {
 	for began := time.Now(); left > 0 && w.mirrors.number > 0; left-- {
 		if time.Since(began) > turnTime {
@@ -317,7 +317,8 @@ type MirrorTotals struct {
 	// Teed and Copied are the bytes that mirrors' endpoints took, Undelivered the bytes that they did not take, and Answered their
 	// answers, which were thrown away. Running mirrors are counted about every second.
 	Teed, Copied, Undelivered, Answered int64
-	// Unanswered is how many complete mirrors had no byte of an answer, and Silent how many of the last ones in a row.
+	// Unanswered counts the complete mirrors without a byte of an answer, and Silent how many of these were the last
+	// in a row.
 	Unanswered, Silent int64
 	// Since is the last Reset; zero: there was none, or they are totals since the listener began.
 	Since time.Time
@@ -372,7 +373,8 @@ type censusTimer worker
 // Expired implements [loop.Expirer].
 func (t *censusTimer) Expired(*loop.Timer) { (*worker)(t).countMirrors((*worker)(t).mirrors.number) }
 
-// countMirrors counts the bytes of so many mirrors, some in each turn, and moves each to the end.
+// countMirrors counts the bytes of left mirrors, some in each turn, and moves each to the end of
+// the list.
 func (w *worker) countMirrors(left int) {
 	for began := time.Now(); left > 0 && w.mirrors.number > 0; left-- {
 		if time.Since(began) > turnTime {
@@ -447,7 +449,7 @@ type Comparison struct {
 }
 
 // NewComparison returns a comparison with an empty report. framed says that an answer's end can be
-// seen before the connection's. The budget is the process's.
+// seen before the connection's. The budget belongs to the whole process.
 func NewComparison(plan *compare.Plan, framed bool, budget *compare.Budget) *Comparison {
 	c := &Comparison{plan: plan, framed: framed, budget: budget}
 	c.Reset()

@@ -110,8 +110,8 @@ func (w *worker) recordUnjoined(c *Client) {
 	r.Err = nil
 }
 
-// keepPending keeps the record of a client that is joined now, if it has one, and returns the
-// listenerRef of its conn from then on.
+// keepPending keeps the record, if any, of a client that is joined now, and returns the new
+// listenerRef of its conn.
 func (w *worker) keepPending(c *Client, b Binding) *listenerRef {
 	r := c.Record
 	if r == nil {

@@ -71,8 +71,8 @@ func (h *Offloaded) Context() context.Context { return h.ctx }
 
 func (h *Offloaded) group() *Group { return h.Client.worker.group }
 
-// End is the end of the client before it is joined, whose socket has been closed: with the cause for which it was refused, or
-// without one if it got a response. Its place is free.
+// End ends a client that was not joined, and whose socket is closed: with the cause of its refusal, or without a cause
+// if it got a response. Its place is free.
 func (h *Offloaded) End(err error) { h.end(err, false) }
 
 // Left is End for a client that has gone, whose socket has been closed: it was not refused.
@@ -192,7 +192,7 @@ func (h *Offloaded) describe() Session {
 // A Rejoin is what a client that was handed over brings back to its loop.
 type Rejoin struct {
 	// A and B are the sockets of the client and of its endpoint, on no loop, with TCP_NODELAY if they are of
-	// TCP. Their IDs and events are the loop's to set.
+	// TCP. The loop sets their IDs and events.
 	A, B relay.Socket
 	// Early is the client's bytes that the endpoint has got already, A.Moved of them; nil: none.
 	Early []byte

@@ -135,7 +135,7 @@ func (c *Client) takeMessage(b []byte) error {
 	return consume(c.fd, b, 0)
 }
 
-// askTLS asks an endpoint for TLS, behind its PROXY header if there is one, for a client that was promised it.
+// askTLS asks an endpoint for TLS, after its PROXY header if there is one, for a client that was promised TLS.
 func (w *worker) askTLS(c *Client) {
 	w.header = w.header[:0]
 	if c.step.ProxyHeader {

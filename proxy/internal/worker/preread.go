@@ -76,8 +76,8 @@ func (w *worker) prereadMore(c *Client) {
 	}
 }
 
-// expect waits so long for the client's data of a phase, which may be there already; 0: until the
-// running timer ends.
+// expect waits at most the given time for the client's data of a phase, which may have come
+// already; 0: until the running timer ends.
 func (w *worker) expect(c *Client, p phase, within time.Duration) {
 	c.phase = p
 	if within > 0 {
@@ -439,7 +439,7 @@ func (w *worker) charge(c *Client) error {
 	return w.group.charge(&c.charged, n)
 }
 
-// charge raises a client's part of PrereadMemory to at least n bytes, if there are so many.
+// charge raises a client's part of PrereadMemory to at least n bytes, if as many are left.
 func (g *Group) charge(charged *int32, n int) error {
 	n -= int(*charged)
 	if n <= 0 {

@@ -472,9 +472,9 @@ func largeHello(t *testing.T, name string) []byte {
 }
 
 // Bytes that come one by one fill the receive buffer, so that the low-water mark is not
-// kept to any more. Then they are taken, and the hello arrives all the same, with a header
-// before it or behind it, and more behind it, for a number of looks that does not grow with
-// the number of bytes.
+// kept to any more. Then they are taken, and the hello arrives anyway, with a header before
+// it or behind it, and more behind it, for a number of looks that does not grow with the
+// number of bytes.
 func TestLargeHellosThatDrip(t *testing.T) {
 	t.Parallel()
 

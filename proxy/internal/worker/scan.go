@@ -67,8 +67,8 @@ func (w *worker) scanSomeClients() {
 	}
 }
 
-// A Match reports whether sessions of a socket with a binding are meant; a nil binding means
-// sessions without one. The loops call it, several at a time.
+// A Match reports whether sessions of a socket with a binding are meant. The binding nil
+// stands for sessions without a binding. The loops call it, several at a time.
 type Match func(l *Listening, b Binding) bool
 
 // CutMatching ends the sessions that match; their results have the cause. Clients that are not joined yet are
@@ -106,7 +106,7 @@ const (
 	mostSteps  = 50
 )
 
-// NewSpread returns the steps of a drain that may take so long.
+// NewSpread returns the steps of a drain of the given duration.
 func NewSpread(within time.Duration) Spread {
 	over := min(within/10, mostSpread)
 	steps := min(max(int(over/leastStep), 1), mostSteps)
@@ -130,11 +130,11 @@ const (
 	Busy
 )
 
-// End ends sessions of one loop by their IDs, and calls yield with the result
-// of each in their order. The cause is [record.ErrOperator]. A side is reset unless the other one
-// has ended in good order: only the peers know whether they had more to say. With a time of quiet only
-// those are ended that are quiet ([relay.Driven.Quiet]) and have moved no byte for so long; others go on.
-// Bytes that come in the very moment are met by the reset. 0 ends all.
+// End ends sessions of one loop by their IDs, and calls yield with the result of each in their order. The
+// cause is [record.ErrOperator]. A side is reset unless the other one has ended in good order: only the
+// peers know whether they had more to say. With a time of quiet, only sessions are ended that are quiet
+// ([relay.Driven.Quiet]) and have moved no byte for this time. Bytes that come in the very moment are met
+// by the reset. 0 ends all.
 //
 // The loop ends a few at a time: each part takes no longer than turnTime and the time of the last
 // one. An error is of ctx, or of a group that ends; a few more may be ended after it was returned, so ids must not be changed then.
@@ -233,10 +233,10 @@ func (w *worker) lasts(n *conn, k *kept) {
 	w.group.cfg.Host.Lasts(k.serving.socket, b, r)
 }
 
-// Watch reports the state of each running session, since the call before, to its binding, if it has one.
-// It returns when all were reported, or when the group ends. The loops go on; they
-// look at a few sessions in each turn. spent is their time for it, added up. Only one goroutine
-// may call Watch.
+// Watch reports to the binding of each running session, if any, the changes of the session since the
+// previous call. It returns when all were reported, or when the group ends. The loops go on; they look
+// at a few sessions in each turn. spent is their time for it, added up. Only one goroutine may call
+// Watch.
 func (g *Group) Watch() (spent time.Duration) {
 	all := g.scanClients(func(w *worker, n *conn) {
 		if n.state != joined {

@@ -24,7 +24,8 @@ type Service struct {
 	Preread Preread
 	// Lane is whether the sessions may leave user space.
 	Lane LaneUse
-	// Limits are for sessions for which [Search.Reached] returns none; nil: the relay's.
+	// Limits are for sessions for which [Search.Reached] returns none; nil: the limits
+	// of the relay.
 	Limits *relay.Limits
 	// Options are for the sockets that connect.
 	Options sockopt.Options
@@ -58,7 +59,7 @@ type Preread struct {
 	// Hello.
 	First FirstBytes
 	// Silence is how long a client may say nothing until First is asked whether there is a
-	// route for it all the same; 0: it is not asked.
+	// route for it anyway; 0: it is not asked.
 	Silence time.Duration
 	// Timeout is how long Hello, Data, First or Postgres may take; 0: 5 s.
 	Timeout time.Duration
@@ -147,7 +148,7 @@ type Admitter interface {
 	// called.
 	AdmitSource(c *Client, now int64) error
 	// Released is called once for each client for which Admit has returned nil, when
-	// everything of it has ended, with [Client.AdmissionToken] as it was set by then, or 0.
+	// everything of it has ended, with the last value of [Client.AdmissionToken], or 0.
 	Released(admissionToken uint64)
 }
 
@@ -215,33 +216,35 @@ type Resolver interface {
 // are the loop's clock. It serves one client at a time: Begin, then the others in turn, then Close.
 // The step that Next returns has been done, or has failed, before it is asked again.
 type Search interface {
-	// Begin begins anew, for a client: another one, or the same once more, after Close.
+	// Begin begins again, for a client: another one, or the same once more, after
+	// Close.
 	Begin(c *Client, now int64)
 	// Next returns the next step.
 	Next(now int64) Step
 	// Abandon reports whether the step under way is to be given up, see Step.Recheck: it is canceled
 	// then, and fails with [ErrAbandoned].
 	Abandon(now int64) bool
-	// Resolved passes the result of Resolve. The slice is the search's from then on.
+	// Resolved passes the result of Resolve. The search owns the slice afterwards.
 	Resolved(ips []netip.Addr, err error)
 	// Failed passes the error of Connect, or of writing the PROXY header.
 	Failed(err error, now int64)
-	// Overruled reports whether a new connection must not be used, nor get a byte. It is reset then,
-	// and Next asked.
+	// Overruled reports whether a new connection must not be used, nor get a byte. Then the
+	// connection is reset, and Next is called.
 	Overruled() bool
 	// ProxyHeader appends the bytes to be written before the client's to b. It is asked once
 	// the connection is there, if Step.ProxyHeader is set.
 	ProxyHeader(b []byte) []byte
-	// Reached reports that there is a connection, and returns the limits of the session that
-	// begins now, nil for the [Service]'s. If their Of is a [Binding], it observes the session. With an error the connection is reset, and
-	// Next asked.
+	// Reached reports that there is a connection, and returns the limits of the session that begins now, nil for the
+	// [Service]'s. If their Of is a [Binding], it observes the session. After an error the connection is reset, and
+	// Next is called.
 	Reached(now int64) (*relay.Limits, error)
 	// Mirror is asked when the session begins, after Reached and before Close. It returns nil if the session has no mirror.
 	Mirror(now int64) *Mirror
-	// Rewritten says which side's bytes are rewritten, after Next has had an endpoint connected to; SideNone: neither's.
+	// Rewritten returns the side whose bytes are rewritten, or SideNone. It is called after Next asked for a connection
+	// to an endpoint.
 	Rewritten() relay.Side
-	// Rewrite gives the socket of that side the state of a session that begins. It is called after Reached, if Rewritten is
-	// not SideNone.
+	// Rewrite attaches the rewriter of a new session to the socket of the side that Rewritten returned. It is called
+	// after Reached, unless Rewritten is SideNone.
 	Rewrite(s *relay.Socket)
 	// Err says why there was nothing left to be tried, after GiveUp.
 	Err() error

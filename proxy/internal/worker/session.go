@@ -97,7 +97,7 @@ func (p *places) takeSession(n *conn) *relay.Driven {
 	return n.session
 }
 
-// giveSession takes back the session of a conn, if it has one.
+// giveSession takes back the session of a conn, if any.
 func (p *places) giveSession(n *conn) {
 	if n.session != nil {
 		p.sessions.give(n.session, n.number)

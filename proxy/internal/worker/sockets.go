@@ -11,8 +11,8 @@ import (
 
 // Options that matter only to a lasting connection are set once a session is older than this, and
 // before it is twice as old. A short session pays with a place in one of two lists, one for this
-// period and one for the period before. A conn may have another client by then, which gets its
-// options early.
+// period and one for the period before. The conn may have another client meanwhile, which then
+// gets its options early.
 const lateSockoptsAfter = time.Second
 
 // batch is for how many sessions that is done in one turn of the loop.
@@ -27,7 +27,8 @@ type lateSockopts struct {
 	timer         loop.Timer
 }
 
-// lateSockoptsOf returns the lateSockopts of some options. Each different set of options has one.
+// lateSockoptsOf returns the lateSockopts of some options. There is one for each different set of
+// options.
 func (w *worker) lateSockoptsOf(options sockopt.Options) *lateSockopts {
 	g := w.lateOptions[options]
 	if g == nil {

@@ -46,7 +46,7 @@ type acceptors struct {
 	waiters   []*acceptor  // waiting for room
 	emptying  []*acceptor  // closing, with queues to be emptied
 	unopened  []*Listening // could not be accepted from
-	paused    bool         // accepting is, somewhere, for want of a resource
+	paused    bool         // accepting is, somewhere, for lack of a resource
 }
 
 // counters are the worker's counts since it began.
@@ -112,7 +112,7 @@ func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, er
 	return w, err
 }
 
-// post has the loop call f. A loop that never runs again has nothing to do.
+// post makes the loop call f. A loop that never runs again has nothing to do.
 func (w *worker) post(f func()) { _ = w.loop.Post(f) }
 
 // wake makes the worker look at the shared state. It may be called by any goroutine.

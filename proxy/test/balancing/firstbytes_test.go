@@ -12,8 +12,9 @@ import (
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
 )
 
-// TestFirstBytesAsServersRead: whatever first bytes a server of a protocol serves, they are not taken for another protocol, but for this one or in
-// doubt. (For TLS there are the differential tests of proxy/clienthello, for HTTP/1 testEvasion.)
+// TestFirstBytesAsServersRead: whatever first bytes a server of a protocol serves, they are not taken for another
+// protocol, except for this one or in doubt. (For TLS there are the differential tests of proxy/clienthello, for HTTP/1
+// testEvasion.)
 func TestFirstBytesAsServersRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: what servers read is the same for every user; the run without -short has it")

@@ -85,7 +85,8 @@ func nameServers(t *testing.T, addresses ...string) {
 	}
 }
 
-// answers serves names at 127.0.0.1: their addresses are those of this machine, but for the questions of a bad type.
+// answers serves names at 127.0.0.1: their addresses are those of this machine, except for the questions of a bad
+// type.
 func answers(t *testing.T, bad uint16, how string) {
 	t.Helper()
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, m *dns.Msg) {

@@ -4,7 +4,7 @@
 //
 // Each test runs a load balancer with loops of its own in the test's process, and looks at it
 // from outside: honest clients are served all the time, in a bounded time; the turns of the
-// loops show that no client had them spin; memory and descriptors are bounded, and are given
-// back; every refused client was counted, by the reason. Bounds on time are generous, ten
-// times the expected time and more: they are no measurements.
+// loops show that no client makes them spin; memory and descriptors are bounded, and are
+// given back; every refused client was counted, by the reason. Bounds on time are generous,
+// ten times the expected time and more: they are no measurements.
 package hostile

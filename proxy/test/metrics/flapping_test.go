@@ -49,8 +49,8 @@ type alert struct {
 	StartsAt    time.Time
 }
 
-// A pager counts what operators get, but for PenstockDown: a scrape has 83 ms in the compressed day, which a
-// machine with other work misses now and then.
+// A pager counts what operators get, except for PenstockDown: a scrape has 83 ms in the compressed day,
+// which a machine with other work misses now and then.
 type pager struct {
 	mu       sync.Mutex
 	messages int

@@ -25,7 +25,7 @@ type cardScanner struct {
 	from   uint32 // the digits masked last: from, from+1 and so on, without to
 	to     uint32
 	after  afterDigit
-	ended  bool // the group has ended for want of more bytes
+	ended  bool // the group has ended for lack of more bytes
 }
 
 type afterDigit uint8

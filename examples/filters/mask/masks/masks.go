@@ -103,7 +103,8 @@ type scanner interface {
 	// scan reads b[at:], which follows the bytes that it has read before: b[:at] are still held. It masks bytes of b.
 	// It returns how many at the end of b may still have to be masked.
 	scan(b []byte, at int, f *found) (undecided int)
-	// settle is called when no more bytes are waited for: it masks what is a match if b ends the stream.
+	// settle is called when no more bytes are expected: it masks a match that is complete if b ends the
+	// stream.
 	settle(b []byte, f *found)
 }
 
@@ -113,7 +114,7 @@ type found struct {
 	masked        bool // some byte
 }
 
-// cover masks b[from:to], but for bytes before b, which have been let go.
+// cover masks b[from:to]. Bytes before b have been passed on already.
 func (f *found) cover(b []byte, from, to int) {
 	f.late += int64(max(0, min(0, to)-from))
 	for i := max(0, from); i < to; i++ {
@@ -152,9 +153,10 @@ func (m *Masker) Counts() Counts { return m.counts }
 // Held is how many bytes are held back, see [Masker.Mask].
 func (m *Masker) Held() int { return m.held }
 
-// Mask masks the next bytes of the stream in place. b begins with the bytes that were held back after the last call, as that has left them;
-// those behind them are new. The last bytes of b, as many as it returns, may be the beginning of something to be masked: they are held back.
-// With last no more are waited for, and none are held: the rest of a match that comes later is still masked. changed reports whether b was.
+// Mask masks the next bytes of the stream in place. b begins with the bytes that were held back after the last call, as
+// that has left them; those behind them are new. The last bytes of b, as many as it returns, may be the beginning of
+// something to be masked: they are held back. With last, no more bytes are expected and none are held: the rest of a
+// match that comes later is still masked. changed reports whether b was.
 func (m *Masker) Mask(b []byte, last bool) (held int, changed bool) {
 	at, all := m.held, len(b)
 	for i := range m.stages {
