@@ -284,7 +284,7 @@ func TestPostgresHiddenLogin(t *testing.T) {
 	a, admin := new(pgServer).serve(t, "a", "S"), new(pgServer).serve(t, "admin", "S")
 	r := start(t, fmt.Sprintf(`
 listeners:
-  - {name: l, bind: "127.0.0.1:0", postgres: passthrough, upstream: a, routes: [{match: {sni: [a.test]}, upstream: a}, {match: {user: [admin]}, upstream: admin}]}
+  - {name: l, bind: "127.0.0.1:0", postgres: passthrough, upstream: a, routes: [{match: {sni: [a.test]}, upstream: a}, {match: {user: [admin]}, upstream: admin}, {match: {database: [shop]}, upstream: admin}]}
 upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: admin, endpoints: [%q], health_check: off}]`, a, admin))
 	for i, asks := range []bool{true, false} {
 		conn := client(t, r.At("l"))
@@ -298,13 +298,19 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: admin, endpoin
 		}
 		r.Until("the client is counted", func() bool { return r.Refused("l", "first_bytes") == int64(i)+1 })
 	}
-	for user, want := range map[string]string{"admin": "admin ", "ann": "a "} {
+	for said, want := range map[string]string{
+		"user\x00admin": "admin ", "user\x00ann": "a ", "user\x00ann\x00database\x00shop": "admin ", "user\x00admin\x00options\x00-cdatabase=x": "admin ",
+		"user\x00Admin": "E", "user\x00ann\x00database\x00SHOP": "E", "user\x00ann\x00options\x00--database=shop": "E",
+	} {
 		conn := client(t, r.At("l"))
-		_, _ = io.WriteString(conn, message(3<<16, "user\x00"+user+"\x00\x00"))
-		if got := line(t, conn); !strings.HasPrefix(got, want) {
-			t.Errorf("%s gets to %s", user, got)
+		_, _ = io.WriteString(conn, message(3<<16, said+"\x00\x00"))
+		if want == "E" { // an ErrorResponse
+			expect(t, conn, want)
+		} else if got := line(t, conn); !strings.HasPrefix(got, want) {
+			t.Errorf("%q gets to %s", said, got)
 		}
 	}
+	r.Until("the clients in doubt are counted", func() bool { return r.Refused("l", "first_bytes") == 5 })
 }
 
 // TestPostgresEndpoints: an endpoint that does not answer an SSLRequest by S alone gets no client whose TLS is passed through. That one goes

@@ -517,6 +517,9 @@ var firstBytes = []struct{ sent, to string }{
 	{"GET / HTTP/1.1\r\nHost: b.test\r\n\r\nGET /admin/x HTTP/1.1\r\nHost: x.deny.test\r\n\r\n", "web"},
 	{"\x00\x00\x00\x12\x00\x03\x00\x00user\x00app\x00\x00", "app"},
 	{"\x00\x00\x00\x12\x00\x03\x00\x00user\x00apq\x00\x00", "pg"},
+	{message(3<<16, "user\x00apq\x00options\x00-c database=x\x00\x00"), "pg"}, // no route asks for a database
+	{message(3<<16, "user\x00App\x00\x00"), "E"},
+	{message(3<<16, "user\x00apq\x00USER\x00app\x00\x00"), "E"},
 	{"*1\r\n$4\r\nPING\r\n", "redis"},
 	{"\x01RFB", "rfb"},
 	{"EHLO x\r\n", "rest"},
@@ -576,7 +579,7 @@ func TestFirstBytes(t *testing.T) {
 	}
 	r.Until("the refusals are counted", func() bool { return r.Refused("many", "first_bytes") == refused })
 	spoken := r.Listener("many").Protocols
-	if spoken["ssh"] != 2 || spoken["http1"] != 16 || spoken["postgres"] != 4 || spoken["redis"] != 2 || spoken["other"] != 4 || len(spoken) != 5 {
+	if spoken["ssh"] != 2 || spoken["http1"] != 16 || spoken["postgres"] != 6 || spoken["redis"] != 2 || spoken["other"] != 4 || len(spoken) != 5 {
 		t.Errorf("clients by protocol: %v", spoken)
 	}
 }

@@ -81,5 +81,8 @@ func (f *Facts) startup(b []byte) (need int) {
 		return 0
 	}
 	f.User, f.Database = Property{Yes, m.User}, Property{Yes, m.Database}
+	if m.OtherDatabase {
+		f.Database.Verdict = f.doubt("the options of the startup message may name another database")
+	}
 	return 0
 }

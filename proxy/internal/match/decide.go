@@ -175,8 +175,8 @@ func (r *route) judge(c *Client, by *firstbytes.Recogniser) firstbytes.Verdict {
 	}
 	v = v.And(said(r.Host, &f.Host, oneName))
 	v = v.And(said(r.Path, &f.Path, onePath))
-	v = v.And(said(r.User, &f.User, slices.Contains))
-	v = v.And(said(r.Database, &f.Database, slices.Contains))
+	v = v.And(saidName(r.User, &f.User))
+	v = v.And(saidName(r.Database, &f.Database))
 	if len(r.patterns) > 0 {
 		one := firstbytes.No
 		for _, p := range r.patterns {
@@ -208,6 +208,21 @@ func said(wanted []string, has *firstbytes.Property, one func(wanted []string, v
 	}
 	return firstbytes.If(one(wanted, has.Value))
 }
+
+// saidName is said for a user or a database of PostgreSQL. A name that differs from one of the wanted names only by case
+// is in doubt: servers such as CockroachDB take it for the same.
+func saidName(wanted []string, has *firstbytes.Property) firstbytes.Verdict {
+	v := said(wanted, has, slices.Contains)
+	if v == firstbytes.No && slices.ContainsFunc(wanted, func(w string) bool {
+		return strings.EqualFold(dotted.Replace(w), dotted.Replace(has.Value))
+	}) {
+		return firstbytes.Doubt
+	}
+	return v
+}
+
+// dotted replaces the Turkish letters that CockroachDB takes for an i.
+var dotted = strings.NewReplacer("\u0130", "i", "\u0131", "i")
 
 // oneName reports whether one of the patterns is the name, or a domain above it.
 func oneName(patterns []string, name string) bool {

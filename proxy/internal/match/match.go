@@ -67,11 +67,11 @@ func (r *Route) Hello() bool { return len(r.SNI) > 0 || len(r.ALPN) > 0 }
 type Client struct {
 	ServerName string   // in lower case, without a dot at its end
 	ALPN       []string // as offered
-	User       string   // of a PostgreSQL session
-	Database   string
-	Source     source.Source
-	Port       uint16 // the port that it has connected to
-	TLVs       []byte // of its PROXY header, see [proxyproto.Info.TLVs]
+	// User and Database are of a PostgreSQL session, for [Table.FindLogin].
+	User, Database firstbytes.Property
+	Source         source.Source
+	Port           uint16 // the port that it has connected to
+	TLVs           []byte // of its PROXY header, see [proxyproto.Info.TLVs]
 	// First is what is known about its first bytes, for [Table.Decide].
 	First *firstbytes.Facts
 }
@@ -80,6 +80,7 @@ type Client struct {
 type Table struct {
 	routes  []route
 	hello   bool
+	login   bool // a route has Users or Databases
 	sni     names
 	rest    []int32 // without SNI
 	host    names
@@ -103,6 +104,7 @@ func New(routes []Route) (*Table, error) {
 	for i, r := range routes {
 		t.routes = append(t.routes, route{Route: r, from: source.NewSet(r.Source)})
 		t.hello = t.hello || r.Hello()
+		t.login = t.login || r.login()
 		if len(r.SNI) == 0 {
 			t.rest = append(t.rest, int32(i))
 		}
@@ -133,7 +135,8 @@ func (t *Table) Hello() bool { return t.hello }
 const None = -1
 
 // Find returns the index of the first route that fits c, or None. It is for clients that have sent a TLS hello, or
-// send none, if no route depends on other first bytes; otherwise use [Table.Decide]. It looks up the name and each
+// send none, if no route depends on other first bytes or on a login; otherwise use [Table.Decide] or
+// [Table.FindLogin]. It looks up the name and each
 // domain above it in a map, and looks at each route with one of these names, or without a name, up to the route that
 // fits.
 func (t *Table) Find(c *Client) int {
@@ -146,15 +149,8 @@ func (t *Table) Find(c *Client) int {
 	return int(best)
 }
 
-// fits reports whether the route fits, without a look at the name.
+// fits reports whether the route fits, without a look at the name and the login.
 func (r *route) fits(c *Client) bool {
-	return r.fitsBesidesLogin(c) &&
-		(len(r.Users) == 0 || slices.Contains(r.Users, c.User)) &&
-		(len(r.Databases) == 0 || slices.Contains(r.Databases, c.Database))
-}
-
-// fitsBesidesLogin is fits without the user and the database.
-func (r *route) fitsBesidesLogin(c *Client) bool {
 	return (len(r.ALPN) == 0 || speaks(r.ALPN, c.ALPN)) && r.fitsFrom(c)
 }
 
@@ -302,17 +298,25 @@ func (t *Table) FindAfter(c *Client, after int) int {
 	return None
 }
 
-// FindHidden is FindAfter for a client whose user and database are hidden within TLS that is passed through. It fails
-// with [ErrUndecided] if a route depends on them: no client evades a route by hiding them.
-func (t *Table) FindHidden(c *Client, after int) (int, error) {
+// Login reports whether a route has Users or Databases.
+func (t *Table) Login() bool { return t.login }
+
+func (r *Route) login() bool { return len(r.Users)+len(r.Databases) > 0 }
+
+// FindLogin is FindAfter for a table whose routes have Users or Databases. It fails with [ErrUndecided] if the first route
+// that may fit depends on a user or a database in doubt: no client evades a route by hiding them.
+func (t *Table) FindLogin(c *Client, after int) (int, error) {
 	for i := after + 1; i < len(t.routes); i++ {
 		r := &t.routes[i]
-		switch {
-		case !r.named(c) || !r.fitsBesidesLogin(c):
-		case len(r.Users)+len(r.Databases) > 0:
-			return None, fmt.Errorf("%w: its user and database are within TLS that is passed through", ErrUndecided)
-		default:
+		if !r.named(c) || !r.fits(c) {
+			continue
+		}
+		switch saidName(r.Users, &c.User).And(saidName(r.Databases, &c.Database)) {
+		case firstbytes.No:
+		case firstbytes.Yes:
 			return i, nil
+		default:
+			return None, fmt.Errorf("%w: its user or database is hidden by TLS that is passed through, or in doubt", ErrUndecided)
 		}
 	}
 	return None, nil
@@ -324,7 +328,7 @@ func (t *Table) FindHidden(c *Client, after int) (int, error) {
 func (t *Table) Possible(c *Client, after int) (i int, certain bool) {
 	for i := after + 1; t != nil && i < len(t.routes); i++ {
 		if r := &t.routes[i]; r.fitsFrom(c) {
-			return i, !r.Hello() && !r.FirstBytes() && len(r.Users)+len(r.Databases) == 0
+			return i, !r.Hello() && !r.FirstBytes() && !r.login()
 		}
 	}
 	return None, true

@@ -283,12 +283,25 @@ func TestHiddenLogin(t *testing.T) {
 		{match.Client{}, match.None, match.None, true},
 		{match.Client{}, 3, 4, false},
 		{match.Client{}, 4, match.None, false},
+		{match.Client{User: said("eve")}, match.None, 4, false},
+		{match.Client{User: said("admin")}, match.None, 3, false},
+		{match.Client{User: said("ADMIN")}, match.None, match.None, true},
+		{match.Client{User: said("adm\u0131n")}, match.None, match.None, true},
+		{match.Client{User: said("adm\u0130n")}, match.None, match.None, true},
+		{match.Client{User: firstbytes.Property{Verdict: firstbytes.No}}, match.None, 4, false},
+		{match.Client{ServerName: "db.test", User: said("eve"), Database: said("Shop")}, match.None, match.None, true},
+		{match.Client{ServerName: "db.test", User: said("eve"), Database: firstbytes.Property{Verdict: firstbytes.Doubt, Value: "x"}}, match.None, match.None, true},
+		{match.Client{ServerName: "other.test", User: said("eve"), Database: firstbytes.Property{Verdict: firstbytes.Doubt, Value: "x"}}, match.None, 4, false},
 	} {
-		got, err := table.FindHidden(&c.client, c.after)
+		got, err := table.FindLogin(&c.client, c.after)
 		if got != c.want || errors.Is(err, match.ErrUndecided) != c.doubt || (err != nil) != c.doubt {
 			t.Errorf("%+v after %d: %d, %v, want %d", c.client, c.after, got, err, c.want)
 		}
 	}
+}
+
+func said(name string) firstbytes.Property {
+	return firstbytes.Property{Verdict: firstbytes.Yes, Value: name}
 }
 
 // sent is what clients send, each whole in the end.

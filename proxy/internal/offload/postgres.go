@@ -42,7 +42,7 @@ func (s *Server) login(h *worker.Offloaded, offloaded *router.Offloaded, conn *t
 	case m.Kind != postgres.Startup:
 		return postgres.ErrAgain
 	}
-	said.User, said.Database = m.User, m.Database
+	said.Said(&m)
 	h.Client.Record.Login(m.User, m.Database)
 	return nil
 }

@@ -5,8 +5,11 @@ package postgres
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // A Kind is the kind of a message.
@@ -82,6 +85,8 @@ type Message struct {
 	Len int
 	// User and Database are the names in a Startup. The database is the user's name if the client has named none.
 	User, Database string
+	// OtherDatabase says that its options may name another database, which CockroachDB takes.
+	OtherDatabase bool
 }
 
 // Length returns how many bytes there must be before it is worth looking again: the length of the message once that is
@@ -149,6 +154,7 @@ func Parse(b []byte) (Message, error) {
 func (m *Message) parameters(b []byte) error {
 	var user, database []byte
 	var users, databases int
+	otherCase := ""
 	for len(b) > 0 && b[0] != 0 {
 		name, rest, ok := bytes.Cut(b, []byte{0})
 		value, rest, closed := bytes.Cut(rest, []byte{0})
@@ -162,6 +168,12 @@ func (m *Message) parameters(b []byte) error {
 		case "database":
 			database = value
 			databases++
+		case "options":
+			m.OtherDatabase = m.OtherDatabase || setsDatabase(value)
+		default:
+			if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, string(name)) }) {
+				otherCase = string(name)
+			}
 		}
 		b = rest
 	}
@@ -171,6 +183,8 @@ func (m *Message) parameters(b []byte) error {
 	switch {
 	case len(b) != 1:
 		return fmt.Errorf("%w: it has no end, or bytes behind it", ErrMalformed)
+	case otherCase != "": // PostgreSQL does not know it, CockroachDB takes it
+		return fmt.Errorf("%w: it names the parameter %q, which is in lower case", ErrMalformed, otherCase)
 	case users > 1 || databases > 1: // servers take the last one, poolers may take another
 		return fmt.Errorf("%w: it names its user or its database twice", ErrMalformed)
 	case len(user) == 0:
@@ -180,6 +194,28 @@ func (m *Message) parameters(b []byte) error {
 	}
 	m.User, m.Database = string(user), string(database)
 	return nil
+}
+
+// names are the parameters that are no settings of a session.
+var names = []string{"user", "database", "options", "replication"}
+
+// setsDatabase reports whether the options of a startup message may set the database: as CockroachDB reads them, with the
+// escapes of URLs, then backslashes, and in any case.
+func setsDatabase(options []byte) bool {
+	var plain []byte
+	for i := 0; i < len(options); i++ {
+		c := options[i]
+		if c == '%' && i+2 < len(options) {
+			var b [1]byte
+			if _, err := hex.Decode(b[:], options[i+1:i+3]); err == nil {
+				c, i = b[0], i+2
+			}
+		}
+		if c != '\\' {
+			plain = append(plain, c)
+		}
+	}
+	return bytes.Contains(bytes.ToLower(plain), []byte("database="))
 }
 
 // Request is an SSLRequest, as a client sends it.

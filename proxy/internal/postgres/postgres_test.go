@@ -42,6 +42,11 @@ func TestMessages(t *testing.T) {
 		"user, database":  {startup("application_name", "psql", "user", "ann", "database", "shop"), postgres.Message{Len: 53, User: "ann", Database: "shop"}},
 		"the longest":     {startup("user", "ann", "x", strings.Repeat("x", 9_983)), postgres.Message{Len: 10_004, User: "ann", Database: "ann"}},
 		"an option empty": {startup("user", "ann", "options", ""), postgres.Message{Len: 27, User: "ann", Database: "ann"}},
+		"other options":   {startup("user", "ann", "options", "-c search_path=database --default_transaction_read_only=on"), postgres.Message{User: "ann", Database: "ann"}},
+		"of CockroachDB":  {startup("user", "ann", "options", "-c database=x"), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
+		"with a dash":     {startup("user", "ann", "options", "--DataBase=x", "options", ""), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
+		"escaped":         {startup("user", "ann", "options", `-cd%61ta%5cb\ase%3Dx`), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
+		"badly escaped":   {startup("user", "ann", "options", "%zz database=x%"), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
 	} {
 		for have := range len(c.b) {
 			if n, err := postgres.Length(c.b[:have]); err != nil || n <= have || n > len(c.b) {
@@ -87,6 +92,10 @@ func TestNoMessages(t *testing.T) {
 		"an empty user first": {startup("user", "", "user", "eve"), postgres.ErrMalformed},
 		"two databases":       {startup("user", "ann", "database", "shop", "database", "x"), postgres.ErrMalformed},
 		"an empty database":   {startup("user", "ann", "database", "shop", "database", ""), postgres.ErrMalformed},
+		"USER":                {startup("user", "ann", "USER", "root"), postgres.ErrMalformed},
+		"Database":            {startup("user", "ann", "Database", "shop"), postgres.ErrMalformed},
+		"OPTIONS":             {startup("user", "ann", "OPTIONS", "-c database=x"), postgres.ErrMalformed},
+		"uſer":                {startup("user", "ann", "u\u017fer", "root"), postgres.ErrMalformed},
 		"a name of 64 bytes":  {startup("user", strings.Repeat("x", 64)), postgres.ErrMalformed},
 	} {
 		if m, err := postgres.Parse(c.b); !errors.Is(err, c.want) {

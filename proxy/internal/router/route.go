@@ -96,7 +96,8 @@ func (r *recognition) decide(c *worker.Client) (int, error) {
 
 // clientOf returns the properties of a client that routes depend on.
 func (l *Listener) clientOf(c *worker.Client) match.Client {
-	of := match.Client{ServerName: c.Hello.ServerName, ALPN: c.Hello.ALPN, TLVs: c.Header.TLVs, User: c.Postgres.User, Database: c.Postgres.Database, First: &c.First}
+	of := match.Client{ServerName: c.Hello.ServerName, ALPN: c.Hello.ALPN, TLVs: c.Header.TLVs, First: &c.First}
+	of.User, of.Database = c.Postgres.Login()
 	if l.cfg.BySource {
 		of.Source = c.Source()
 	}
@@ -117,8 +118,8 @@ func (l *Listener) indexAfter(c *worker.Client, after int) (int, error) {
 	switch {
 	case l.recogniser() != nil:
 		return l.cfg.Table.Decide(&of, after)
-	case c.Postgres.Hidden():
-		return l.cfg.Table.FindHidden(&of, after)
+	case l.cfg.Table.Login():
+		return l.cfg.Table.FindLogin(&of, after)
 	case after != match.None:
 		return l.cfg.Table.FindAfter(&of, after), nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/postgres"
 )
 
@@ -33,6 +34,8 @@ type PostgresClient struct {
 	TLS, Asked bool
 	// User and Database are from its startup message; empty: it was not read.
 	User, Database string
+	// OtherDatabase says that its options may name another database.
+	OtherDatabase bool
 
 	declined    bool // a request for encryption by GSSAPI was
 	passThrough bool // its TLS ends at the endpoint
@@ -40,6 +43,25 @@ type PostgresClient struct {
 
 // Hidden reports whether the client has a user and a database that cannot be read, since its TLS is passed through.
 func (c *PostgresClient) Hidden() bool { return c.passThrough }
+
+// Said notes what its startup message says.
+func (c *PostgresClient) Said(m *postgres.Message) {
+	c.User, c.Database, c.OtherDatabase = m.User, m.Database, m.OtherDatabase
+}
+
+// Login returns the user and the database, for routes: in doubt if they are hidden, and No before the startup
+// message was read.
+func (c *PostgresClient) Login() (user, database firstbytes.Property) {
+	v := firstbytes.If(c.User != "")
+	if c.Hidden() {
+		v = firstbytes.Doubt
+	}
+	user, database = firstbytes.Property{Verdict: v, Value: c.User}, firstbytes.Property{Verdict: v, Value: c.Database}
+	if c.OtherDatabase {
+		database.Verdict = firstbytes.Doubt
+	}
+	return user, database
+}
 
 // ErrNoTLS is the error of a client that has to ask for TLS, and does not.
 var ErrNoTLS = errors.New("the client does not ask for TLS, and require_tls is set")
@@ -82,7 +104,7 @@ func (w *worker) postgresMessage(c *Client, b []byte) {
 		return
 	default:
 		w.loop.Disarm(&c.timer)
-		said.User, said.Database = m.User, m.Database
+		said.Said(&m)
 		c.keepAhead(b)
 		w.prereadOver(c)
 		return
