@@ -228,15 +228,6 @@ func BenchmarkLatency(b *testing.B) {
 		channelLatency(), pipeLatency(b))
 }
 
-// BenchmarkLatencyET is BenchmarkLatency of the edge-triggered ones.
-func BenchmarkLatencyET(b *testing.B) {
-	paired(b, 0,
-		ringLatency(b, "ringet", evring.Multi, sys.EPOLLIN|sys.EPOLLET),
-		ringLatency(b, "ringsingleet", evring.Single, sys.EPOLLIN|sys.EPOLLET),
-		eventfdLatency(b, "eventfdet", sys.EPOLLIN|sys.EPOLLET),
-		eventfdLatency(b, "eventfd", sys.EPOLLIN))
-}
-
 // arrivals has the times at which a consumer got its events.
 type arrivals struct {
 	begin time.Time

@@ -463,34 +463,6 @@ func TestJoinedIsNotOwned(t *testing.T) {
 	refused()
 }
 
-// An armer arms its session as soon as it may.
-type armer struct {
-	recorder
-	armed chan bool
-}
-
-func (a *armer) Ready(s *lane.Session) { a.armed <- s.Arm() }
-
-// TestArmInReady: Ready may call Arm. A session of an owner does not come back without it.
-func TestArmInReady(t *testing.T) {
-	t.Parallel()
-
-	if !alone(t) {
-		return
-	}
-	l := open(t, "lo")
-	o := &armer{recorder{ended: make(chan lane.Result, 1)}, make(chan bool, 1)}
-	s, a, b := owned(t, l, o)
-	if !<-o.armed {
-		t.Error("not armed")
-	}
-	if err := s.ComeBack(0); !errors.Is(err, os.ErrInvalid) {
-		t.Error(err)
-	}
-	s.Release()
-	_, _ = syscall.Close(a), syscall.Close(b)
-}
-
 // TestComeBackInRestored: it is an error there, not a wait for itself. And a session that was joined without an end function
 // is no adopted one.
 func TestComeBackInRestored(t *testing.T) {
@@ -599,25 +571,5 @@ func TestZeroValues(t *testing.T) {
 		if n, err := c[1].Read(make([]byte, 1)); n != 1 {
 			t.Error(err)
 		}
-	}
-}
-
-// TestReasonTexts: a reason is the same few words as a string, as an error and formatted, and no two are the same.
-func TestReasonTexts(t *testing.T) {
-	t.Parallel()
-
-	seen := make(map[string]lane.Reason)
-	for r := lane.None; r <= lane.Unrestorable; r++ {
-		text := r.String()
-		if other, twice := seen[text]; twice || text == "" || text == "unknown" {
-			t.Errorf("%d is %q, as %d is", uint8(r), text, uint8(other))
-		}
-		seen[text] = r
-		if wrapped := fmt.Errorf("register: %w", r); r.Error() != text || fmt.Sprint(r) != text || wrapped.Error() != "register: "+text || !errors.Is(wrapped, r) {
-			t.Errorf("%d is %q, %q and %v", uint8(r), text, r.Error(), wrapped)
-		}
-	}
-	if r := lane.Unrestorable + 1; r.Error() != "unknown" {
-		t.Errorf("a reason that there is not is %q", r.Error())
 	}
 }

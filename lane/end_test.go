@@ -279,64 +279,6 @@ func TestForgedEnd(t *testing.T) {
 	}
 }
 
-// TestForgedEndOfFile: a client whose end of file its endpoint refuses sends nothing more, and stays in the account.
-func TestForgedEndOfFile(t *testing.T) {
-	t.Parallel()
-
-	if !alone(t) {
-		return
-	}
-	p := joined(t, open(t, "lo"), "tcp", "127.0.0.1:0")
-	p.talk(t)
-	f := newForger(t, p)
-	f.send(0, 0x11, "", true)
-	f.send(0, 0x18, "z", false)
-	f.send(1, 0x18, "zz", false)
-	if err := p.server.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, p.client); err != nil { // all packets have passed
-		t.Fatal(err)
-	}
-	if !p.Left() || p.Bytes() != *p.sent {
-		t.Errorf("left %v, %v bytes, want %v", p.Left(), p.Bytes(), *p.sent)
-	}
-	p.Reset()
-	wantReset(t, "server", p.server) // and no byte before
-}
-
-// TestForgedStrays: a third party that knows the addresses of a session and no number ends it by nothing that no endpoint would take: segments
-// without ACK, also of numbers that fit, and an end of file of before.
-func TestForgedStrays(t *testing.T) {
-	t.Parallel()
-
-	if !alone(t) {
-		return
-	}
-	l := open(t, "lo")
-	for name, forge := range map[string]func(f *forger){
-		"FIN without ACK":            func(f *forger) { f.send(0, 1, "", false) },
-		"FIN without ACK, ahead":     func(f *forger) { f.send(500, 1, "", false) },
-		"FIN without ACK, of before": func(f *forger) { f.send(1<<32-3, 1, "", false) },
-		"FIN of before":              func(f *forger) { f.send(1<<32-3, 0x11, "", false) },
-		"data without ACK, ahead":    func(f *forger) { f.send(9000, 8, "z", false) },
-		"data without ACK":           func(f *forger) { f.send(0, 8, "z", false) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := joined(t, l, "tcp", "127.0.0.1:0")
-			p.talk(t)
-			forge(newForger(t, p))
-			limited(t, p.client, p.server)
-			p.exchange(t, []byte("it goes on"), p.client, p.server)
-			p.exchange(t, []byte("both ways"), p.server, p.client)
-			if v, ok := p.Look(); !ok || !p.Left() || v.EndedBy != -1 || v.Ends[0].Repeated+v.Ends[0].BehindGap != 0 {
-				t.Errorf("left %v, %+v", p.Left(), v)
-			}
-			p.finish(t, 0)
-		})
-	}
-}
-
 // TestForgedStall: a client that keeps bytes back and repeats those behind them has no user timeout blame its endpoint, while one whose endpoint is silent has.
 func TestForgedStall(t *testing.T) {
 	t.Parallel()
@@ -442,53 +384,6 @@ func TestLingeringIsBounded(t *testing.T) {
 
 func sockaddr(a netip.AddrPort) *syscall.SockaddrInet4 {
 	return &syscall.SockaddrInet4{Addr: a.Addr().As4()}
-}
-
-// TestBlindPackets: a packet that the socket of a session in user space refuses, for its number is out of the window, keeps the session there
-// until MayLeave: one that has come back, and one that has never left.
-func TestBlindPackets(t *testing.T) {
-	t.Parallel()
-
-	if !alone(t) {
-		return
-	}
-	l := open(t, "lo")
-	for name, c := range map[string]struct {
-		flags   byte
-		payload string
-		want    lane.Reason
-	}{
-		"data":                       {0x18, "z", lane.InFlight},
-		"an end of file":             {0x11, "", lane.InFlight},
-		"an RST":                     {0x14, "", lane.ResetSeen},
-		"data, without ACK":          {0x08, "z", lane.InFlight},
-		"an RST that has no ACK too": {0x04, "", lane.ResetSeen},
-	} {
-		for _, left := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				p := joined(t, l, "tcp", "127.0.0.1:0")
-				if left {
-					p.talk(t)
-				}
-				p.comesBack(t, time.Second)
-				newForger(t, p).send(1<<30, c.flags, c.payload, false)
-				p.exchange(t, []byte("one exchange"), p.client, p.server)
-				p.exchange(t, []byte("shows devices"), p.server, p.client)
-				p.MayLeave()
-				condition.Await(t, "the packet keeps it in user space, or is forgotten", func() bool {
-					p.exchange(t, []byte("there"), p.client, p.server)
-					p.exchange(t, []byte("and back"), p.server, p.client)
-					return p.Left() || p.Refused() == c.want
-				})
-				p.MayLeave()
-				p.talk(t)
-				if err := p.ComeBack(0); err != nil {
-					t.Fatal(err)
-				}
-				p.exchange(t, []byte("here"), p.client, p.server)
-			})
-		}
-	}
 }
 
 // A blind third party knows the addresses of a session, and none of its numbers.

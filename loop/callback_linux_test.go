@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -289,30 +288,5 @@ func TestDeadlinesOfCallbacks(t *testing.T) {
 				t.Errorf("%d calls", n)
 			}
 		})
-	}
-}
-
-// TestShortWritesAreGathered: short pieces for a client that does not read are taken until 64 KiB are pending.
-func TestShortWritesAreGathered(t *testing.T) {
-	t.Parallel()
-
-	var most atomic.Int64
-	s := startServer(t, &loop.Server{Loops: 1, Handle: func(c *loop.Conn) error {
-		for {
-			if _, err := c.Write(make([]byte, 1<<10)); err != nil {
-				return err
-			}
-			most.Store(max(most.Load(), int64(c.Pending())))
-		}
-	}})
-	c := s.dial(t)
-	_ = c.SetReadBuffer(4 << 10)
-	condition.Await(t, "60 KiB are pending", func() bool { return most.Load() >= 60<<10 })
-	_ = errors.Join(c.SetLinger(0), c.Close())
-	if err := s.end(t); !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-		t.Error(err)
-	}
-	if n := most.Load(); n > 64<<10 {
-		t.Errorf("%d bytes were pending", n)
 	}
 }

@@ -3,8 +3,6 @@ package loop_test
 import (
 	"bytes"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/loop"
@@ -293,52 +290,6 @@ func TestConnDeadlines(t *testing.T) {
 	}
 	if err := s.end(t); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestTLSOnALoop: crypto/tls over a Conn, as server and with a client that closes in good order.
-func TestTLSOnALoop(t *testing.T) {
-	t.Parallel()
-
-	cert, key := certificate.New(t, "loop.test")
-	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := startServer(t, &loop.Server{Handle: func(c *loop.Conn) error {
-		over := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}})
-		b := make([]byte, 16<<10)
-		for {
-			n, err := over.Read(b)
-			if err != nil {
-				return err
-			}
-			if _, err := over.Write(b[:n]); err != nil {
-				return err
-			}
-		}
-	}})
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM([]byte(cert))
-	var all sync.WaitGroup
-	for range 20 {
-		raw := s.dial(t)
-		all.Go(func() {
-			c := tls.Client(raw, &tls.Config{ServerName: "loop.test", RootCAs: roots})
-			text := bytes.Repeat([]byte("secret "), 20_000)
-			go func() { _, _ = c.Write(text) }()
-			got := make([]byte, len(text))
-			if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, text) {
-				t.Error(err)
-			}
-			c.Close()
-		})
-	}
-	all.Wait()
-	for range 20 {
-		if err := s.end(t); err != io.EOF {
-			t.Error(err)
-		}
 	}
 }
 

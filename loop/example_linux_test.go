@@ -3,7 +3,6 @@ package loop_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log"
@@ -174,19 +173,6 @@ func ExampleGive() {
 	// Output: hello
 }
 
-// One loop for each CPU.
-func ExampleGroup() {
-	g, err := loop.NewGroup(0, nil)
-	must(err)
-	defer g.Close()
-	for _, l := range g.Loops() {
-		must(l.Post(func() { g.Stop() }))
-	}
-	must(g.Run())
-	fmt.Println("all of them have ended")
-	// Output: all of them have ended
-}
-
 // A handler is written as one for a goroutine. Where it would wait, its loop serves others.
 func ExampleServer() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -230,87 +216,4 @@ func ExampleServer() {
 	// hello one
 	// hello two
 	// penstock: loop: the server is closed
-}
-
-// A handler without a coroutine: it is called when bytes come, and returns when it would wait for more.
-func ExampleServer_callbacks() {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		log.Fatal(err)
-	}
-	addr := l.Addr().String()
-	s := &loop.Server{Callbacks: true, Handle: func(c *loop.Conn) error {
-		for {
-			word, err := c.Next(3)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(c, "hello %s\n", word)
-		}
-	}}
-	over := make(chan error)
-	go func() { over <- s.Serve(l) }()
-
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Fprint(c, "onetwo")
-	lines := bufio.NewScanner(c)
-	for range 2 {
-		lines.Scan()
-		fmt.Println(lines.Text())
-	}
-	c.Close()
-	s.Close()
-	fmt.Println(<-over)
-	// Output:
-	// hello one
-	// hello two
-	// penstock: loop: the server is closed
-}
-
-// An orderly end: a handler at work ends as it would, one that waits for its client's next request is ended.
-func ExampleServer_Shutdown() {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		log.Fatal(err)
-	}
-	addr := l.Addr().String()
-	s := &loop.Server{
-		Handle: func(c *loop.Conn) error {
-			for {
-				c.SetContext("between requests")
-				word, err := c.Next(3)
-				if err != nil {
-					return err
-				}
-				c.SetContext("at work")
-				fmt.Fprintf(c, "hello %s\n", word)
-			}
-		},
-		Drain: func(c *loop.Conn) {
-			if c.Context() == "between requests" {
-				c.Close()
-			}
-		},
-	}
-	over := make(chan error)
-	go func() { over <- s.Serve(l) }()
-
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Fprint(c, "one")
-	lines := bufio.NewScanner(c)
-	lines.Scan()
-	fmt.Println(lines.Text())
-
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	fmt.Println(s.Shutdown(ctx), <-over, lines.Scan())
-	// Output:
-	// hello one
-	// <nil> penstock: loop: the server is closed false
 }

@@ -213,23 +213,6 @@ func TestBatchEndsInSleep(t *testing.T) {
 	}
 }
 
-// TestBatchWithoutListeners: connections that come one after the other are not several
-// descriptors because a listener tells of them.
-func TestBatchWithoutListeners(t *testing.T) {
-	t.Parallel()
-
-	ownThread(t, sys.SCHED_OTHER)
-	w := newWorker(t, 3, loop.Config{})
-	ln, fd := socket(t)
-	listen(t, w.loop, fd, &loop.ListenerConfig{Acceptor: newAcceptor(t)})
-	for _, c := range []struct{ descriptors, want int }{{2, sys.SCHED_OTHER}, {3, sys.SCHED_BATCH}} {
-		dial(t, ln, 1)
-		w.window(c.descriptors, 50)
-		w.sleep(c.want)
-	}
-	w.end()
-}
-
 // TestBatchOfWork: what other goroutines take while the loop gives way is not its work.
 func TestBatchOfWork(t *testing.T) {
 	t.Parallel()
@@ -377,26 +360,6 @@ func TestBatchOfTwoLoops(t *testing.T) {
 	}
 }
 
-// TestBatchInherited: the runtime may start a thread from one that has the policy. A loop
-// that comes to it gives it back there too.
-func TestBatchInherited(t *testing.T) {
-	t.Parallel()
-
-	ownThread(t, sys.SCHED_OTHER)
-	w := newWorker(t, 4, loop.Config{})
-	w.window(4, 50)
-	w.sleep(sys.SCHED_BATCH)
-	child := newThread(t)
-	child.do(func() {
-		setPolicy(t, sys.SCHED_BATCH)
-		w.settle(sys.SCHED_BATCH)
-		w.end()
-		hasPolicy(t, sys.SCHED_OTHER)
-	})
-	hasPolicy(t, sys.SCHED_OTHER)
-	w.counted(1, 0)
-}
-
 // TestBatchLeavesOwnersAlone: a policy that somebody else gave the thread stays, whatever
 // other loops do, and is counted once for each time.
 func TestBatchLeavesOwnersAlone(t *testing.T) {
@@ -428,22 +391,6 @@ func TestBatchLeavesOwnersAlone(t *testing.T) {
 			hasPolicy(t, policy)
 		})
 	}
-}
-
-// TestBatchIsTakenOver: a policy that somebody gave the thread while it had SCHED_BATCH
-// stays.
-func TestBatchIsTakenOver(t *testing.T) {
-	t.Parallel()
-
-	ownThread(t, sys.SCHED_OTHER)
-	w := newWorker(t, 4, loop.Config{})
-	w.window(4, 50)
-	w.sleep(sys.SCHED_BATCH)
-	setPolicy(t, sys.SCHED_IDLE)
-	w.sleep(sys.SCHED_IDLE)
-	w.end()
-	hasPolicy(t, sys.SCHED_IDLE)
-	w.counted(1, 0)
 }
 
 // TestBatchOfRun: a loop that runs takes the policy, also when it runs again, and Run

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
-	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -307,40 +306,6 @@ func TestWritersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestServeUnix: a unix socket is served like one of TCP.
-func TestServeUnix(t *testing.T) {
-	t.Parallel()
-
-	l, err := net.Listen("unix", sockets.Dir(t)+"/s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := l.Addr().String()
-	s := &loop.Server{Handle: func(c *loop.Conn) error {
-		if c.RemoteAddr().Network() != "unix" || c.LocalAddr().String() != at {
-			return fmt.Errorf("from %v to %v", c.RemoteAddr(), c.LocalAddr())
-		}
-		return echoes(c)
-	}}
-	ended := make(chan error, 1)
-	s.Ended = func(_ *loop.Conn, err error) { ended <- err }
-	over := make(chan error)
-	go func() { over <- s.Serve(l) }()
-	c, err := net.Dial("unix", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	says(t, c, "hello", "hello")
-	c.Close()
-	if err := <-ended; err != io.EOF {
-		t.Error(err)
-	}
-	s.Close()
-	if err := <-over; !errors.Is(err, loop.ErrServerClosed) {
-		t.Error(err)
-	}
-}
-
 // TestServeTwice: a server that serves refuses another listener; one that was closed or shut down refuses every
 // listener. As with net/http's a listener is closed whatever the error is.
 func TestServeTwice(t *testing.T) {
@@ -588,31 +553,6 @@ func TestShutdownDrain(t *testing.T) {
 				t.Errorf("%d handlers were late", late.Load())
 			}
 		})
-	}
-}
-
-// TestShutdownAtAnyTime: two at once, and one after the end, return nil.
-func TestShutdownAtAnyTime(t *testing.T) {
-	t.Parallel()
-
-	s := &loop.Server{Handle: echoes}
-	one := startUnchecked(t, s)
-	says(t, one.dial(t), "a", "a")
-	var all sync.WaitGroup
-	for range 2 {
-		all.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), condition.Patience)
-			defer cancel()
-			if err := s.Shutdown(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	refused(t, one.addr)
-	s.Close()
-	all.Wait()
-	if err := receives(t, one.over, "Serve"); !errors.Is(err, loop.ErrServerClosed) {
-		t.Error(err)
 	}
 }
 

@@ -40,67 +40,6 @@ func eachContestant(b *testing.B, f func(b *testing.B, c contestant)) {
 	}
 }
 
-// BenchmarkPool takes one item and gives it back: one goroutine, and one for
-// each processor.
-func BenchmarkPool(b *testing.B) {
-	b.Run("sequential", func(b *testing.B) {
-		eachContestant(b, func(b *testing.B, c contestant) {
-			c.pairs(100)
-			b.ResetTimer()
-			c.pairs(b.N)
-		})
-	})
-	b.Run("parallel", func(b *testing.B) {
-		eachContestant(b, func(b *testing.B, c contestant) {
-			t := newTeam(runtime.GOMAXPROCS(0))
-			pairs := func(int) { c.pairs(b.N/t.size + 1) }
-			t.run(pairs)
-			b.ResetTimer()
-			t.run(pairs)
-		})
-	})
-}
-
-// BenchmarkPoolOverflow gives 100 items, then takes 100, on each processor: more
-// than any one keeps at hand.
-func BenchmarkPoolOverflow(b *testing.B) {
-	eachContestant(b, func(b *testing.B, c contestant) {
-		o := newOverflow(c, runtime.GOMAXPROCS(0))
-		o.round(10)
-		b.ResetTimer()
-		o.round(b.N/o.size + 1)
-	})
-}
-
-// BenchmarkPoolAtBound is BenchmarkPoolOverflow with a bound that just holds the
-// items of all processors, where slots that one has reserved and does not fill
-// have to be called back for another.
-func BenchmarkPoolAtBound(b *testing.B) {
-	ps := runtime.GOMAXPROCS(0)
-	c := newPenstock(b, 100*ps)
-	o := newOverflow(c, ps)
-	o.round(10)
-	b.ReportAllocs()
-	b.ResetTimer()
-	o.round(b.N/o.size + 1)
-}
-
-// BenchmarkPoolCrossP takes items on one processor and gives them back on
-// another; an operation is one item. They travel in batches.
-func BenchmarkPoolCrossP(b *testing.B) {
-	for _, batch := range []int{1, 32} {
-		b.Run(sizeName("batch", batch), func(b *testing.B) {
-			eachContestant(b, func(b *testing.B, c contestant) {
-				skipBelow(b, 2)
-				x := newCrossing(c, batch)
-				x.round(10 * batch)
-				b.ResetTimer()
-				x.round(b.N)
-			})
-		})
-	}
-}
-
 // BenchmarkPoolSTW measures how long a collection stops the world while a pool
 // holds idle items; "slice" is the same program without any pool. The pause that
 // the runtime reports includes the time to stop the processors, so compare
@@ -183,52 +122,11 @@ func BenchmarkPoolAcrossGC(b *testing.B) {
 	}
 }
 
-// A person is the object of WithoutPool and WithPool.
+// A person is the object of RatioWithPool.
 type person struct{ age int }
 
 // objects is how many of them an operation needs, one after the other.
 const objects = 10_000
-
-// gcEvery has the number of objects after which a collection follows.
-var gcEvery = []struct {
-	name string
-	n    int
-}{{"gc=none", 0}, {"gc=op", objects}, {"gc=object", 1}}
-
-// BenchmarkWithoutPool makes 10,000 objects per operation; with a collection
-// after each operation, and after each object.
-func BenchmarkWithoutPool(b *testing.B) {
-	for _, gc := range gcEvery {
-		b.Run(gc.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				withoutPool(objects, gc.n)
-			}
-		})
-	}
-}
-
-// BenchmarkWithPool is BenchmarkWithoutPool with the objects from a pool.
-func BenchmarkWithPool(b *testing.B) {
-	for _, gc := range gcEvery {
-		b.Run(gc.name, func(b *testing.B) {
-			b.Run("penstock", func(b *testing.B) {
-				b.ReportAllocs()
-				p := newPersons(b)
-				for b.Loop() {
-					withPool(p, objects, gc.n)
-				}
-			})
-			b.Run("syncPool", func(b *testing.B) {
-				b.ReportAllocs()
-				p := sync.Pool{New: func() any { return new(person) }}
-				for b.Loop() {
-					withSyncPool(&p, objects, gc.n)
-				}
-			})
-		})
-	}
-}
 
 func newPersons(tb testing.TB) *pool.Pool[*person] {
 	p, err := pool.New(pool.Config[*person]{New: func(context.Context) (*person, error) { return new(person), nil }})
@@ -392,8 +290,8 @@ func BenchmarkRatio(b *testing.B) {
 }
 
 // BenchmarkRatioWithPool compares objects from the pool with making each, and
-// with sync.Pool, as BenchmarkWithPool does; an operation of ns/op and B/op is
-// one object.
+// with sync.Pool, without a collection, with one after 10,000 objects, and after each;
+// an operation of ns/op and B/op is one object.
 func BenchmarkRatioWithPool(b *testing.B) {
 	for _, gc := range []struct {
 		name       string

@@ -49,7 +49,6 @@ var contestants = []entrant{
 	{"syncPool", newSyncPool},
 	{"perPLocked", newPerPLocked},
 	{"haproxy", newHAProxy},
-	{"mutexList", newMutexList},
 }
 
 // A factory counts the items that it makes. It is apart from its contestant: a
@@ -351,50 +350,6 @@ func (c *haproxy) take(xs []*item) {
 }
 
 func (c *haproxy) give(xs []*item) {
-	for _, x := range xs {
-		c.put(x)
-	}
-}
-
-// mutexList is one mutex and one list.
-type mutexList struct {
-	*factory
-	mu sync.Mutex
-	itemList
-}
-
-func newMutexList(testing.TB, int) contestant { return &mutexList{factory: new(factory)} }
-
-func (c *mutexList) get() *item {
-	c.mu.Lock()
-	x := c.pop()
-	c.mu.Unlock()
-	if x == nil {
-		return c.item()
-	}
-	return x
-}
-
-func (c *mutexList) put(x *item) {
-	c.mu.Lock()
-	c.push(x)
-	c.mu.Unlock()
-}
-
-func (c *mutexList) pairs(n int) {
-	for range n {
-		x := c.get()
-		c.put(x)
-	}
-}
-
-func (c *mutexList) take(xs []*item) {
-	for i := range xs {
-		xs[i] = c.get()
-	}
-}
-
-func (c *mutexList) give(xs []*item) {
 	for _, x := range xs {
 		c.put(x)
 	}

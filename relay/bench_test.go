@@ -12,9 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/testutil/sockets"
-	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -55,32 +53,6 @@ func joined(b *testing.B, j joiner) (A, B *net.TCPConn, wait func()) {
 	done := make(chan struct{})
 	go func() { j(nearA, nearB); close(done) }()
 	return A, B, func() { A.Close(); B.Close(); <-done }
-}
-
-// BenchmarkJoinBulk streams 1 MiB per operation through one joined pair.
-func BenchmarkJoinBulk(b *testing.B) {
-	all := joiners(b)
-	for _, name := range joinerNames {
-		b.Run(name, func(b *testing.B) {
-			A, B, wait := joined(b, all[name])
-			defer wait()
-			block := make([]byte, 1<<20)
-			received := make(chan int64)
-			b.SetBytes(int64(len(block)))
-			b.ReportAllocs()
-			go func() {
-				n, _ := io.Copy(io.Discard, struct{ io.Reader }{B})
-				received <- n
-			}()
-			for b.Loop() {
-				write(b, A, block)
-			}
-			_ = A.CloseWrite()
-			if n := <-received; n != int64(b.N*len(block)) {
-				b.Fatalf("received %d bytes of %d blocks", n, b.N)
-			}
-		})
-	}
 }
 
 // BenchmarkJoinEcho sends one message and its echo through a joined pair, over one
@@ -289,47 +261,4 @@ func paired(b *testing.B, ours, theirs func() time.Duration) {
 	b.ReportMetric(ratios[len(ratios)/2], "ratio-p50")
 	b.ReportMetric(ratios[len(ratios)/10], "ratio-p10")
 	b.ReportMetric(ratios[len(ratios)*9/10], "ratio-p90")
-}
-
-// BenchmarkDrivenEcho sends one message and its echo through a session on a loop.
-func BenchmarkDrivenEcho(b *testing.B) {
-	r := newRelay(b, nil)
-	on := newLooped(b, r, &loop.Config{}, &arena.Config{Locals: 1})
-	g := &rig{t: b, done: make(chan struct{})}
-	far, nearA := sockets.TCPPair(b)
-	nearB, echo := sockets.TCPPair(b)
-	on.run(g, nearA, nearB, nil, nil)
-	go echoAll(echo)
-	message := make([]byte, 64)
-	b.ReportAllocs()
-	for b.Loop() {
-		noError(b, roundTrip(far, message))
-	}
-	b.StopTimer()
-	far.Close()
-	if _, err := g.wait(); err != nil {
-		b.Fatal(err)
-	}
-}
-
-func echoAll(c net.Conn) {
-	defer c.Close()
-	buf := make([]byte, 4096)
-	for {
-		n, err := c.Read(buf)
-		if err != nil {
-			return
-		}
-		if _, err := c.Write(buf[:n]); err != nil {
-			return
-		}
-	}
-}
-
-func roundTrip(c net.Conn, message []byte) error {
-	if _, err := c.Write(message); err != nil {
-		return err
-	}
-	_, err := c.Read(message)
-	return err
 }

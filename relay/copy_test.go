@@ -206,23 +206,6 @@ func TestCopyProc(t *testing.T) {
 	}
 }
 
-// TestCopyDelegates: ends that are no descriptors may save a copy as with io.Copy.
-func TestCopyDelegates(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	var b strings.Builder
-	if f, err := r.Move(&b, strings.NewReader("text")); err != nil || f.Copied != 4 || b.String() != "text" {
-		t.Fatalf("%+v, %v", f, err)
-	}
-	var buf bytes.Buffer
-	in, src := tcp(t)
-	go send(in, []byte("text"), 2)
-	if n, err := r.Copy(&buf, src); err != nil || n != 4 || buf.String() != "text" {
-		t.Fatalf("%d, %v, %q", n, err, buf.String())
-	}
-}
-
 // TestCopyBypassesNobody: a wrapper that did not ask sees every byte, though it
 // has the WriteTo and ReadFrom of the connection inside.
 func TestCopyBypassesNobody(t *testing.T) {
@@ -335,6 +318,7 @@ func TestCopyAsIO(t *testing.T) {
 
 	r, mine := newRelay(t, nil), errors.New("mine")
 	joined := errors.Join(mine, io.EOF)
+	inContext := func(dst io.Writer, src io.Reader) (int64, error) { return r.CopyContext(t.Context(), dst, src) }
 	plain := func() io.Reader { return struct{ io.Reader }{strings.NewReader("hello")} }
 	with := func(err error, limit int64) func() io.Reader {
 		return func() io.Reader { return io.LimitReader(&failing{b: "text", err: err}, limit) }
@@ -363,8 +347,8 @@ func TestCopyAsIO(t *testing.T) {
 			err  error
 			text string
 		}
-		var got [2]result
-		for i, copy := range [2]oneWay{io.Copy, r.Copy} {
+		var got [3]result
+		for i, copy := range [3]oneWay{io.Copy, r.Copy, inContext} {
 			var b strings.Builder
 			dst := c.dst
 			if dst == nil {
@@ -373,8 +357,8 @@ func TestCopyAsIO(t *testing.T) {
 			n, err := copy(dst, c.src())
 			got[i] = result{n, err, b.String()}
 		}
-		if got[0] != got[1] {
-			t.Errorf("%s: io.Copy %+v, relay %+v", name, got[0], got[1])
+		if got[0] != got[1] || got[0] != got[2] {
+			t.Errorf("%s: io.Copy %+v, relay %+v, CopyContext %+v", name, got[0], got[1], got[2])
 		}
 	}
 	if f, _ := r.Move(io.Discard, io.LimitReader(strings.NewReader("x"), 0)); f.Reason != relay.ReasonLimit {
@@ -493,31 +477,6 @@ func TestCopyContextOfTheSilent(t *testing.T) {
 				t.Errorf("after the end: %d bytes, %v", n, err)
 			}
 		})
-	}
-}
-
-// TestCopyContextIsCopy: as long as the context goes on, the results are those of Copy.
-func TestCopyContextIsCopy(t *testing.T) {
-	t.Parallel()
-
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	text := bytes.Repeat([]byte("penstock"), 10_000)
-	var out bytes.Buffer
-	limited := &io.LimitedReader{R: bytes.NewReader(text), N: 8}
-	if n, err := relay.CopyContext(ctx, &out, limited); n != 8 || err != nil || limited.N != 0 || out.String() != "penstock" {
-		t.Errorf("limited: %d bytes, %v, %d left", n, err, limited.N)
-	}
-	out.Reset()
-	if n, err := relay.CopyContext(ctx, &out, iotest.HalfReader(bytes.NewReader(text))); n != int64(len(text)) || err != nil || !bytes.Equal(out.Bytes(), text) {
-		t.Errorf("a reader: %d bytes, %v", n, err)
-	}
-	f := sparseFile(t, 40<<20)
-	if n, err := relay.CopyContext(ctx, io.Discard, f); n != 40<<20 || err != nil {
-		t.Errorf("a file: %d bytes, %v", n, err)
-	}
-	if n, err := relay.CopyContext(ctx, io.Discard, iotest.ErrReader(errEnough)); n != 0 || err != errEnough {
-		t.Errorf("a failing reader: %d bytes, %v", n, err)
 	}
 }
 
@@ -671,32 +630,6 @@ func TestCopyFileErrors(t *testing.T) {
 	}
 }
 
-// TestTimeoutErrors: each error that is a timeout is known as one by every way to ask.
-func TestTimeoutErrors(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	_, src := tcp(t)
-	dst, _ := tcp(t)
-	_ = src.SetReadDeadline(longPast)
-	_, atRead := r.Copy(dst, src)
-	in, src := tcp(t)
-	_, _ = in.Write([]byte("x"))
-	_ = dst.SetWriteDeadline(longPast)
-	_, atWrite := r.Copy(dst, src)
-
-	clocked, clock := clockedRelay(t, relay.Config{IdleTimeout: time.Second})
-	g := newRig(t, clocked, tcp, tcp)
-	g.echo(t)
-	clock.advance(2 * time.Second)
-	_, idle := g.wait()
-	for name, err := range map[string]error{"read": atRead, "write": atWrite, "idle": idle} {
-		if e, ok := err.(net.Error); !ok || !e.Timeout() || !os.IsTimeout(err) || !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s: %#v (%[2]v)", name, err)
-		}
-	}
-}
-
 // leases returns how often the default relay has leased a pipe.
 func leases(t *testing.T) int64 {
 	t.Helper()
@@ -704,33 +637,6 @@ func leases(t *testing.T) int64 {
 	noError(t, err)
 	s := r.Stats().Pipes
 	return int64(s.Made + s.Reused)
-}
-
-// TestDefault: the functions of the package join and copy by one relay.
-func TestDefault(t *testing.T) {
-	t.Parallel()
-
-	pipequota.Share(t)
-	in, near := tcp(t)
-	out, far := tcp(t)
-	done := make(chan error, 1)
-	go func() { _, err := relay.Join(context.Background(), near, far); done <- err }()
-	noError(t, ping(in, out, 100))
-	in.CloseWrite()
-	out.CloseWrite()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	src, end := sending(t)
-	n, err := relay.CopyN(io.Discard, src, 10)
-	if n != 10 || err != nil {
-		t.Errorf("CopyN: %d, %v", n, err)
-	}
-	n, err = relay.Copy(io.Discard, src)
-	if n != int64(len(filler()))-10 || err != nil {
-		t.Errorf("Copy: %d, %v", n, err)
-	}
-	end()
 }
 
 // sending returns a connection from which the filler comes, and an end of file.

@@ -213,27 +213,6 @@ func directionModel(t *rapid.T) {
 	checkEnd(t, d, src, dst, from)
 }
 
-// TestDirectionReset: bytes that arrived before a reset are delivered, the error is the source's, and no end is passed on, also where
-// the reset looks like an end of file.
-func TestDirectionReset(t *testing.T) {
-	t.Parallel()
-
-	for _, m := range []mode{copying, splicing} {
-		for _, dead := range []bool{false, true} {
-			source := []event{{evBytes, 100}, {evReset, 0}}
-			if dead {
-				source = source[:1]
-			}
-			d, src, dst, from := scripted(m, source, nil)
-			src.dead = dead
-			lead(t, d, src, dst, from)
-			if f := d.failure(); len(dst.got) != 100 || dst.ended != 0 || f.side != sideSource || f.err != syscall.ECONNRESET {
-				t.Fatalf("mode %d, %v: delivered %d bytes and %d ends, failure %+v", m, dead, len(dst.got), dst.ended, f)
-			}
-		}
-	}
-}
-
 // TestDirectionFlush: the last attempt survives an interrupted call and a refusal,
 // delivers all that a dead source had sent, and nothing but the residue of one
 // that lives.
@@ -351,46 +330,6 @@ func TestDirectionGrows(t *testing.T) {
 	}
 }
 
-// TestDirectionDry: without a pipe a direction copies, says why once for each
-// stretch, and splices again as soon as it gets one.
-func TestDirectionDry(t *testing.T) {
-	t.Parallel()
-
-	for err, want := range map[error]Fallback{
-		pipe.ErrBudget:                             FallbackBudget,
-		fmt.Errorf("pipe2: %w", syscall.EMFILE):    FallbackDescriptors,
-		fmt.Errorf("no: %w", pipe.ErrNotSupported): FallbackUnsupported,
-	} {
-		d, src, dst, from := scripted(splicing, []event{{evBytes, 200000}, {evBlock, 0}, {evBytes, 100}}, nil)
-		d.set(pinned, true)
-		from.dry = err
-		for d.step() != waitSource {
-		}
-		if f := d.flow(); f.Copied != 200000 || f.Fallbacks[want] != 1 {
-			t.Fatalf("%v: %+v, want 200000 copied and one %v", err, f, want)
-		}
-		from.dry = nil
-		src.wake()
-		lead(t, d, src, dst, from)
-		if f := d.flow(); (f.Spliced == 100) != (want != FallbackUnsupported) {
-			t.Fatalf("%v: %+v once pipes are to be had", err, f)
-		}
-	}
-}
-
-// TestDirectionTurn: a source that never blocks and a sink that always takes do
-// not keep a step from returning.
-func TestDirectionTurn(t *testing.T) {
-	t.Parallel()
-
-	d, src, dst, from := scripted(copying, []event{{evBytes, 8 << 20}}, nil)
-	d.set(pinned, true)
-	if w := d.step(); w != waitTurn || src.given > movesPerTurn*bufferSize {
-		t.Fatalf("first step: %v after %d bytes", w, src.given)
-	}
-	lead(t, d, src, dst, from)
-}
-
 // TestDirectionAllocates: a step that moves bytes allocates nothing.
 func TestDirectionAllocates(t *testing.T) {
 	r, err := New(nil)
@@ -421,39 +360,6 @@ func bulk(n, m int) []event {
 		events = append(events, event{evBytes, n}, event{evBlock, 0})
 	}
 	return events
-}
-
-// TestMark: a direction raises its source's mark once it has moved markProof
-// through large pipes and the source runs dry, and not again while it is raised.
-func TestMark(t *testing.T) {
-	t.Parallel()
-
-	const piece = 4 << 20
-	for name, c := range map[string]struct {
-		pieces int
-		change func(*direction, *scriptedSource)
-		want   []int
-	}{
-		"bulk":             {6, nil, []int{512 << 10}},
-		"not yet proven":   {3, nil, nil},
-		"small pipes":      {6, func(d *direction, _ *scriptedSource) { d.env().tune.MaxPipeSize = 256 << 10 }, nil},
-		"copying":          {6, func(d *direction, _ *scriptedSource) { d.mode = copying }, nil},
-		"not ours":         {6, func(d *direction, _ *scriptedSource) { d.set(oneWay, true) }, nil},
-		"a source of none": {8, func(_ *direction, s *scriptedSource) { s.noMark = true }, []int{512 << 10}},
-	} {
-		d, src, dst, from := scripted(splicing, bulk(piece, c.pieces), nil)
-		d.set(pinned, true)
-		if c.change != nil {
-			c.change(d, src)
-		}
-		lead(t, d, src, dst, from)
-		if !slices.Equal(src.marks, c.want) {
-			t.Errorf("%s: marks %v, want %v", name, src.marks, c.want)
-		}
-		if raised := len(c.want) > 0 && !src.noMark; raised != (len(from.guarded) == 1) || raised != (d.env().counts.stats().MarksRaised == 1) {
-			t.Errorf("%s: %d guarded, %+v", name, len(from.guarded), d.env().counts.stats())
-		}
-	}
 }
 
 const handTick = time.Millisecond

@@ -548,27 +548,6 @@ func TestOthersWithin(t *testing.T) {
 	}
 }
 
-// TestStartWithinMoves: a session that is started while another one's bytes are being rewritten leaves those alone.
-func TestStartWithinMoves(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	on := ofLoop().looped(t, r)
-	x := &trapped{flipper: new(flipper), on: on, at: "Rewrite"}
-	third := newPlain(t, on)
-	write(t, third.A, bytes.Repeat([]byte("?"), 1000))
-	x.do = third.start
-	first := newPlain(t, on)
-	first.a.Rewriter, first.a.Hold = x, time.Millisecond
-	on.do(first.start)
-	sent := content(5, 1000)
-	write(t, first.A, sent)
-	_ = first.A.CloseWrite()
-	if got, err := io.ReadAll(first.B); err != nil || !bytes.Equal(got, flipped(sent)) {
-		t.Errorf("%d bytes of %d have come, or others; %v", len(got), len(sent), err)
-	}
-}
-
 // A plainSession is a session on a loop that the test starts, once it has changed the sockets.
 type plainSession struct {
 	t    testing.TB

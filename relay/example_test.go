@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock/penstock/pipe"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -96,25 +95,6 @@ func ExampleRelay_Join() {
 	// Output:
 	// eof 5 5 0 <nil>
 	// HELLO
-}
-
-// A deadline of the whole session is a context's.
-func ExampleRelay_Join_deadline() {
-	r, err := relay.New(nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer r.Close()
-	client, a := net.Pipe()
-	b, endpoint := net.Pipe()
-	defer client.Close()
-	defer endpoint.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-	defer cancel()
-	res, err := r.Join(ctx, a, b)
-	fmt.Println(res.Reason, errors.Is(err, context.DeadlineExceeded))
-	// Output: canceled true
 }
 
 // A graceful shutdown stops accepting, lets sessions end, and cuts those that are left.
@@ -199,35 +179,6 @@ func ExampleRelay_Join_tls() {
 	// Output:
 	// eof true <nil>
 	// HELLO
-}
-
-// A session can be watched while it runs, from any goroutine.
-func ExampleRelay_NewSession() {
-	r, err := relay.New(&relay.Config{Engine: relay.EngineCopy})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer r.Close()
-	clientEnd, client := net.Pipe() // of a type that relay does not know
-	endpoint, endpointEnd := net.Pipe()
-	s := r.NewSession(client, endpoint)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { _, _ = s.Run(ctx); close(ended) }()
-
-	_, _ = io.WriteString(clientEnd, "ping")
-	_, _ = io.ReadFull(endpointEnd, make([]byte, 4))
-	stop()
-	<-ended
-	res := s.Result()
-	fmt.Println(res.Reason, res.AToB.Copied)
-	for reason, n := range res.AToB.Fallbacks.All() {
-		fmt.Println(reason, n)
-	}
-	// Output:
-	// canceled 4
-	// wrapped 1
 }
 
 // A session that is started needs no goroutine that waits for its end, and can be cut.
@@ -371,37 +322,4 @@ func ExampleRelay_Copy() {
 	// 6 <nil>
 	// 3 EOF
 	// 3 0 eof <nil>
-}
-
-// Several relays share one pool of pipes, for all pipes of a user count against
-// one quota.
-func ExampleNew_pipes() {
-	pipes, err := pipe.NewPool(nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer pipes.Close()
-	for _, idle := range []time.Duration{time.Minute, time.Hour} {
-		r, err := relay.New(&relay.Config{Pipes: pipes, IdleTimeout: idle})
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		defer r.Close()
-		fmt.Println(r.Stats().Pipes.Leased)
-	}
-	// Output:
-	// 0
-	// 0
-}
-
-func ExampleParseEngine() {
-	e, err := relay.ParseEngine("splice")
-	fmt.Println(e, err)
-	_, err = relay.ParseEngine("fast")
-	fmt.Println(err)
-	// Output:
-	// splice <nil>
-	// unknown engine "fast": write auto, splice or copy
 }

@@ -224,21 +224,6 @@ func TestLayerReset(t *testing.T) {
 	})
 }
 
-// TestLayerBandwidth: limits of bandwidth hold above the layer.
-func TestLayerBandwidth(t *testing.T) {
-	t.Parallel()
-
-	eachLayered(t, func(t *testing.T, spoken [2]bool) {
-		g := newLayeredRig(t, spoken, &relay.Limits{PerConnection: relay.Rates{Both: 1 << 20, Burst: 64 << 10}}, [2]string{})
-		began, sent := time.Now(), make([]byte, 256<<10)
-		go func() { _, _ = g.far[0].Write(sent) }()
-		readFull(t, g.far[1], make([]byte, len(sent)))
-		if took := time.Since(began); took < 150*time.Millisecond { // (256-64) KiB at 1 MiB/s are 188 ms
-			t.Errorf("256 KiB took %v at 1 MiB/s", took)
-		}
-	})
-}
-
 // An answering is a layer that answers each '?' by '!', carries all other bytes, and ends by '.'.
 type answering struct {
 	net.Conn

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -377,22 +376,6 @@ func TestRewriteOfALayer(t *testing.T) {
 	})
 }
 
-// TestRewriteIdles: a session with nothing in flight has no buffer, and moves allocate nothing.
-func TestRewriteIdles(t *testing.T) {
-	t.Parallel()
-
-	g, _, on := rewritten(t, ofLoop(), newRelay(t, nil), tcp, nil, func(a *relay.Socket) { a.Hold = time.Hour })
-	message, answer := []byte("message xxx"), make([]byte, 8)
-	write(t, g.A, message)
-	readFull(t, g.B, answer)
-	on.turn()
-	on.do(func() {
-		if n := on.sessions[0].driven.Buffers(); n != 0 {
-			t.Errorf("it holds %d buffers", n)
-		}
-	})
-}
-
 // TestRewrittenAnswersAreObserved: answers that are rewritten stay so while an observer sees them, and after that. It sees
 // them as the client gets them.
 func TestRewrittenAnswersAreObserved(t *testing.T) {
@@ -416,25 +399,6 @@ func TestRewrittenAnswersAreObserved(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestRewriteIsForgotten: a session that has ended, whose memory is kept for another one, keeps no Rewriter.
-func TestRewriteIsForgotten(t *testing.T) {
-	t.Parallel()
-
-	var collected atomic.Int64
-	g, _, on := rewritten(t, ofLoop(), newRelay(t, nil), tcp, nil, func(a *relay.Socket) {
-		own := new(flipper)
-		runtime.AddCleanup(own, func(int) { collected.Add(1) }, 0)
-		a.Rewriter = own
-	})
-	g.cancel(errors.New("cut"))
-	_, _ = g.wait()
-	condition.Await(t, "the Rewriter is collected", func() bool {
-		runtime.GC()
-		return collected.Load() == 1
-	})
-	runtime.KeepAlive(on.sessions[0])
 }
 
 // A wrongRewriter passes bytes on as they are, except for what a test has it do.

@@ -28,8 +28,8 @@ var resetting = map[string]sockets.Survivor{
 }
 
 // strain has one peer write, and read, and reset its connection at a random point of what it
-// has moved, while the other one lives. end comes before the reset; it may be nil.
-func strain(resets, survives halfConn, of sockets.Survivor, piece int, end func() error) *sockets.Survivor {
+// has moved, while the other one lives.
+func strain(resets, survives halfConn, of sockets.Survivor, piece int) *sockets.Survivor {
 	for _, c := range []net.Conn{resets, survives} {
 		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	}
@@ -45,9 +45,6 @@ func strain(resets, survives halfConn, of sockets.Survivor, piece int, end func(
 		}
 	} else { // nothing that is sent to it is taken
 		_, _ = io.CopyN(io.Discard, struct{ io.Reader }{resets}, most)
-	}
-	if end != nil {
-		_ = end()
 	}
 	_ = resets.(*net.TCPConn).SetLinger(0)
 	_ = resets.Close()
@@ -74,7 +71,7 @@ func TestResetIsNoEnd(t *testing.T) {
 							if i%2 == 1 {
 								resets, survives = g.B, g.A
 							}
-							if s := strain(resets, survives, of, piece, nil); !s.WasReset() {
+							if s := strain(resets, survives, of, piece); !s.WasReset() {
 								t.Errorf("one that %s, pieces of %d bytes: no reset: %v", name, piece, s)
 							}
 							if res, err := g.wait(); res.Reason != relay.ReasonReset || err == nil {
@@ -87,48 +84,6 @@ func TestResetIsNoEnd(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestSurvivors holds the two kinds of end apart without any proxy: a reset, of which the
-// survivor's own write may collect the error, and an end of file before a reset.
-func TestSurvivors(t *testing.T) {
-	t.Parallel()
-
-	times := full.Times(40, 100)
-	for name, of := range resetting {
-		collected := 0
-		for i := range times {
-			resets, survives := sockets.TCPPair(t)
-			var end func() error
-			if i%2 == 1 {
-				end = func() error { return errors.Join(resets.CloseWrite(), seenEnd(survives)) }
-			}
-			s := strain(resets, survives, of, 64<<10, end)
-			if s.WasReset() != (end == nil) {
-				t.Errorf("one that %s, an end of file before the reset: %v; %v", name, end != nil, s)
-			}
-			if s.Collected() {
-				collected++
-			}
-			_ = survives.Close()
-		}
-		t.Logf("one that %s: %d of %d resets were collected by its own write", name, collected, times/2)
-	}
-}
-
-// seenEnd waits until the peer's end of file has arrived at a socket.
-func seenEnd(c *net.TCPConn) error {
-	state := uint8(0)
-	for end := time.Now().Add(condition.Patience); state != sys.TCP_CLOSE_WAIT; {
-		raw, err := c.SyscallConn()
-		if err == nil {
-			err = errors.Join(raw.Control(func(fd uintptr) { state, err = sys.TCPState(int(fd)) }), err)
-		}
-		if err != nil || time.Now().After(end) {
-			return fmt.Errorf("state %d: %w", state, err)
-		}
-	}
-	return nil
 }
 
 // TestUnixKnowsNoReset: where the other side is reset, a peer on a unix socket reads an end of

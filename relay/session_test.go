@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -49,19 +48,14 @@ func wrappedTCP(t testing.TB) (halfConn, net.Conn) {
 }
 
 // transparent is a wrapper that lets relay go beneath it.
-type transparent struct {
-	*net.TCPConn
-	buffered []byte
-	closed   bool
-}
+type transparent struct{ *net.TCPConn }
 
 func (c *transparent) RelayReader(context.Context, int) (io.Reader, []byte, error) {
-	return c.TCPConn, c.buffered, nil
+	return c.TCPConn, nil, nil
 }
 func (c *transparent) RelayWriter() io.Writer    { return c.TCPConn }
 func (c *transparent) Read([]byte) (int, error)  { panic("read through the wrapper") }
 func (c *transparent) Write([]byte) (int, error) { panic("written through the wrapper") }
-func (c *transparent) Close() error              { c.closed = true; return c.TCPConn.Close() }
 
 func transparentTCP(t testing.TB) (halfConn, net.Conn) {
 	far, near := tcp(t)
@@ -156,44 +150,6 @@ func (g *rig) halfClose(first, second halfConn, side relay.Side) {
 	}
 }
 
-// TestJoinSlowReaders: readers that take a few bytes at a time, through small
-// kernel buffers, get every byte.
-func TestJoinSlowReaders(t *testing.T) {
-	both(t, func(t *testing.T, d *driving) {
-		for _, e := range engines {
-			r := newRelay(t, &relay.Config{Engine: e})
-			for name, n := range d.networks() {
-				t.Run(e.String()+"/"+name, func(t *testing.T) {
-					g := d.newRig(t, r, n, smallTCP)
-					var wg sync.WaitGroup
-					for _, way := range []struct{ from, to halfConn }{{g.A, g.B}, {g.B, g.A}} {
-						wg.Go(func() {
-							if err := send(way.from, content(3, 300_000), 7_001); err != nil {
-								t.Error(err)
-							}
-						})
-						wg.Go(func() {
-							if err := expect(trickle{way.to}, content(3, 300_000)); err != nil {
-								t.Error(err)
-							}
-						})
-					}
-					wg.Wait()
-					g.checkClean(300_000, 300_000)
-				})
-			}
-		}
-	})
-}
-
-// trickle reads at most 997 bytes at a time, and lets others run in between.
-type trickle struct{ io.Reader }
-
-func (r trickle) Read(p []byte) (int, error) {
-	runtime.Gosched()
-	return r.Reader.Read(p[:min(len(p), 997)])
-}
-
 // ping sends one byte from one end and receives it at the other.
 func ping(from, to net.Conn, b byte) error {
 	if _, err := from.Write([]byte{b}); err != nil {
@@ -207,35 +163,6 @@ func ping(from, to net.Conn, b byte) error {
 		return fmt.Errorf("sent %d, got %d", b, got[0])
 	}
 	return nil
-}
-
-// TestJoinReset: a reset reaches the other side as a reset, after the bytes that
-// came before it, in both directions and in every engine.
-func TestJoinReset(t *testing.T) {
-	both(t, func(t *testing.T, d *driving) {
-		for _, e := range engines {
-			r := newRelay(t, &relay.Config{Engine: e})
-			for _, swap := range []bool{false, true} {
-				g := d.newRig(t, r, tcp, tcp)
-				from, to, side := g.A, g.B, relay.SideA
-				if swap {
-					from, to, side = g.B, g.A, relay.SideB
-				}
-				want := content(4, 100_000)
-				write(t, from, want)
-				got := make([]byte, len(want))
-				readFull(t, to, got)
-				abort(t, from)
-				if n, err := to.Read(got); !errors.Is(err, syscall.ECONNRESET) {
-					t.Fatalf("%v: after the reset: %d bytes, error %v, want ECONNRESET", e, n, err)
-				}
-				res, err := g.wait()
-				if res.Reason != relay.ReasonReset || res.Culprit != side || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-					t.Fatalf("%v: ended by %v of %v, error %v", e, res.Reason, res.Culprit, err)
-				}
-			}
-		}
-	})
 }
 
 // abort resets a connection.
@@ -298,46 +225,6 @@ func TestJoinBackpressure(t *testing.T) {
 	})
 }
 
-// TestJoinWrapperSeesEveryByte: a wrapper that did not ask is not bypassed, even
-// though it has all methods of the *net.TCPConn inside.
-func TestJoinWrapperSeesEveryByte(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	var w *counting
-	g := newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
-		far, near := wrappedTCP(t)
-		w = near.(*counting)
-		return far, near
-	}, tcp)
-	g.exchange(content(6, 300_000), nil, 300_000)
-	res := g.checkClean(300_000, 0)
-	if w.seen != 300_000 || res.AToB.Fallbacks[relay.FallbackWrapped] != 1 || res.AToB.Copied != 300_000 {
-		t.Fatalf("wrapper saw %d bytes, flow %+v", w.seen, res.AToB)
-	}
-}
-
-// TestJoinUnwrapper: a wrapper that asks is bypassed, what it had read ahead goes
-// first, and it is what gets closed.
-func TestJoinUnwrapper(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
-	w := &transparent{buffered: []byte("HEAD")}
-	g := newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
-		far, near := tcp(t)
-		w.TCPConn = near.(*net.TCPConn)
-		return far, w
-	}, tcp)
-	go send(g.A, []byte("BODY"), 4)
-	noError(t, expect(g.B, []byte("HEADBODY")))
-	g.B.CloseWrite()
-	res := g.checkClean(8, 0)
-	if res.AToB.Copied != 4 || res.AToB.Spliced != 4 || !w.closed {
-		t.Fatalf("flow %+v, closed %v: want 4 bytes copied, 4 spliced, closed", res.AToB, w.closed)
-	}
-}
-
 // TestJoinCancel: canceling ends both directions, with the cause. A side whose
 // other side has not ended is reset, idle or not: what it got may be the half of
 // something. One whose other side has ended gets its clean end.
@@ -370,22 +257,6 @@ func TestJoinCancel(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestJoinLive: the counters can be read while bytes move.
-func TestJoinLive(t *testing.T) { eachDriver(t, testJoinLive) }
-
-func testJoinLive(t *testing.T, d *driving) {
-	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
-	g := d.newRig(t, r, tcp, tcp)
-	noError(t, ping(g.A, g.B, 1))
-	res := g.until("one byte counted", func(res relay.Result) bool { return res.AToB.Spliced == 1 })
-	if res.Reason != relay.ReasonNone || res.Duration <= 0 {
-		t.Fatalf("live result %+v", res)
-	}
-	if n := testing.AllocsPerRun(100, func() { res = g.session.Result() }); n != 0 && !d.onLoop() {
-		t.Fatalf("Result allocates %v times", n) // on a loop, asking for it does
-	}
 }
 
 // outcome is what a session that was started ended with.

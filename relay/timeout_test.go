@@ -341,26 +341,6 @@ func TestCloseOnEOFGivesUp(t *testing.T) {
 	})
 }
 
-// TestTruncatedAfterEnd: the same of bytes whose own end of file was seen as well, which was not passed on before the
-// other one's.
-func TestTruncatedAfterEnd(t *testing.T) {
-	both(t, func(t *testing.T, d *driving) {
-		r := newRelay(t, &relay.Config{CloseOnEOF: true, Engine: relay.EngineCopy})
-		r.SetLinger(10 * time.Millisecond) // for what A does not read
-		g := d.newRig(t, r, tcp, tcp)
-		sent := fillUp(t, g.B)
-		if n, err := io.CopyN(io.Discard, g.A, sent/2); err != nil {
-			t.Fatal(n, err)
-		}
-		_ = g.B.CloseWrite()
-		_ = g.A.CloseWrite()
-		res, err := g.wait()
-		if complete := res.BToA.Lost == 0; complete != (err == nil) || complete != (res.Reason == relay.ReasonEOF) {
-			t.Fatalf("%d bytes sent: %+v, %v", sent, res, err)
-		}
-	})
-}
-
 // TestNoHalfCloseQuiet: an end that cannot be passed on ends the session after a quiet
 // minute, even without any timeout; the other side gets its end then.
 func TestNoHalfCloseQuiet(t *testing.T) {
@@ -386,44 +366,6 @@ func TestNoHalfCloseQuiet(t *testing.T) {
 	if f := g.result.AToB; f.Fallbacks[relay.FallbackHalfClose] != 1 {
 		t.Fatalf("%+v", f)
 	}
-}
-
-// TestIdleTimeoutSlowWrite: bytes that a wrapper's Write moved only after a while
-// count as activity.
-func TestIdleTimeoutSlowWrite(t *testing.T) {
-	t.Parallel()
-
-	r, c := clockedRelay(t, relay.Config{IdleTimeout: 10 * time.Second})
-	var w *gatedWriter
-	g := newRig(t, r, tcp, func(t testing.TB) (halfConn, net.Conn) {
-		far, near := tcp(t)
-		w = &gatedWriter{TCPConn: near.(*net.TCPConn), entered: make(chan struct{}, 10), gate: make(chan struct{}, 10)}
-		return far, w
-	})
-	write(t, g.A, []byte("x"))
-	<-w.entered
-	c.advance(9 * time.Second)
-	w.gate <- struct{}{}
-	readFull(t, g.B, make([]byte, 1))
-	// The next write is entered only after the last one was noted.
-	write(t, g.A, []byte("y"))
-	<-w.entered
-	c.advance(2 * time.Second)
-	running(t, g)
-	close(w.gate)
-	g.cancel(errors.New("over"))
-}
-
-// A gatedWriter says when Write is entered, and waits to be let through.
-type gatedWriter struct {
-	*net.TCPConn
-	entered, gate chan struct{}
-}
-
-func (w *gatedWriter) Write(p []byte) (int, error) {
-	w.entered <- struct{}{}
-	<-w.gate
-	return w.TCPConn.Write(p)
 }
 
 // TestMaxLifetime: counts from the start, however busy the session is.
@@ -559,26 +501,6 @@ func (g *rig) answer() {
 	before := g.session.Result().BToA.Bytes()
 	noError(g.t, ping(g.B, g.A, 1))
 	g.until("the answer is counted", func(res relay.Result) bool { return res.BToA.Bytes() > before })
-}
-
-// TestFirstByteOfMany: the first byte's time does not hide the other timeouts.
-func TestFirstByteOfMany(t *testing.T) {
-	both(t, func(t *testing.T, d *driving) {
-		r, c := d.clockedRelay(t, relay.Config{})
-		d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 2 * time.Second}
-		g := d.newRig(t, r, tcp, tcp)
-		d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 4 * time.Second, MaxLifetime: 10 * time.Second}
-		h := d.newRig(t, r, tcp, tcp)
-		g.echo(t)
-		h.echo(t)
-		c.advance(2 * time.Second)
-		expectTimeout(t, g, relay.ReasonIdle)
-		for range 4 {
-			h.answer()
-			c.advance(2 * time.Second)
-		}
-		expectTimeout(t, h, relay.ReasonLifetime)
-	})
 }
 
 // TestNothingAllocatedForLimits: a session that starts in the place of another one uses what that had

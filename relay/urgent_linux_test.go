@@ -138,30 +138,6 @@ func setInline(t testing.TB, c syscall.Conn) {
 	}
 }
 
-// TestUrgentStalls: with the bytes queued behind the mark before splice looks, the
-// stall is met for certain; it is counted, and the bytes around it are spliced.
-func TestUrgentStalls(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
-	in, src := sockets.TCPPair(t)
-	dst, out := sockets.TCPPair(t)
-	for _, step := range []func() error{
-		func() error { _, err := in.Write([]byte("before")); return err },
-		func() error { _, err := sys.Send(sockets.FD(t, in), []byte{'!'}, sys.MSG_OOB); return err },
-		func() error { _, err := in.Write([]byte("after")); return err },
-		in.CloseWrite,
-	} {
-		noError(t, step())
-	}
-	f, err := r.Move(dst, src)
-	if err != nil || f.Bytes() != int64(len("beforeafter")) || f.Fallbacks[relay.FallbackUrgent] == 0 || f.Spliced == 0 {
-		t.Fatalf("%+v, %v", f, err)
-	}
-	dst.CloseWrite()
-	noError(t, expect(out, []byte("beforeafter")))
-}
-
 // TestUrgentBehindBulk: a direction that copies meets the mark in the very read after
 // which it would splice, with everything behind it queued already, and the end of file
 // told of or not.
@@ -360,4 +336,17 @@ func storm() (stop func()) {
 		}
 	}()
 	return func() { over.Store(true); <-ended }
+}
+
+// sendUrgent sends a byte as urgent data.
+func sendUrgent(c net.Conn, b byte) error {
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	waited := raw.Write(func(fd uintptr) bool {
+		_, err = sys.Send(int(fd), []byte{b}, sys.MSG_OOB|sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
+		return err != syscall.EAGAIN
+	})
+	return errors.Join(waited, err)
 }

@@ -99,26 +99,6 @@ func TestJoinWrappedReset(t *testing.T) {
 	}
 }
 
-// valueConn cannot be compared.
-type valueConn struct {
-	net.Conn
-	_ []byte
-}
-
-// TestJoinOddConns: values that cannot be compared do no harm.
-func TestJoinOddConns(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	g := newRig(t, r, tcp, func(t testing.TB) (halfConn, net.Conn) {
-		far, near := tcp(t)
-		return far, valueConn{Conn: near}
-	})
-	noError(t, ping(g.A, g.B, 1))
-	g.cancel(errors.New("over"))
-	g.wait()
-}
-
 // bufferedReader reads beneath through a reader that knows no deadlines.
 type bufferedReader struct {
 	*net.TCPConn
@@ -228,25 +208,6 @@ func TestJoinLeavesNothingBehind(t *testing.T) {
 type panicking struct{ *net.TCPConn }
 
 func (panicking) Read([]byte) (int, error) { panic("boom") }
-
-// TestJoinSameConn: both sides being one connection is senseless, but it can be
-// canceled.
-func TestJoinSameConn(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, &relay.Config{Engine: relay.EngineCopy})
-	far, near := tcp(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { _, _ = r.Join(ctx, near, near); close(done) }()
-	fillUp(t, far)
-	cancel()
-	select {
-	case <-done:
-	case <-time.After(condition.Patience):
-		t.Fatal("not ended by cancel")
-	}
-}
 
 // TestJoinRelayClosed: sessions of a driver survive the end of their relay.
 func TestJoinRelayClosed(t *testing.T) {
@@ -955,72 +916,4 @@ func streamOf(end any) io.ReadWriteCloser {
 		io.Writer
 		io.Closer
 	}{r, w, nil})
-}
-
-// TestIdleWrappedSessions holds the heap of idle sessions between wrapped connections that are streams, also
-// after bulk.
-func TestIdleWrappedSessions(t *testing.T) {
-	const sessions, most = 100, 16 << 10
-	r := newRelay(t, nil)
-	wrapped := func(t testing.TB) (halfConn, net.Conn) {
-		far, near := tcp(t)
-		return far, relay.Stream(&counting{TCPConn: near.(*net.TCPConn)})
-	}
-	bulk := make([]byte, 300<<10)
-	var rigs []*rig
-	before := heap()
-	for range sessions {
-		g := newRig(t, r, wrapped, wrapped)
-		for _, message := range [][]byte{bulk, []byte("the last one")} {
-			pass(t, g.A, g.B, message)
-			pass(t, g.B, g.A, message)
-		}
-		rigs = append(rigs, g)
-	}
-	if each := (heap() - before) / sessions; each > most {
-		t.Errorf("%d bytes of heap for each idle session, want %d at most", each, most)
-	}
-	for _, g := range rigs {
-		_ = g.A.CloseWrite()
-		_ = g.B.CloseWrite()
-		if _, err := g.wait(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// heap returns the bytes of live objects, without buffers that are idle in pools.
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
-// TestCloseOnEOF: the first end of file ends the session. All that either side has sent by then
-// arrives.
-func TestCloseOnEOF(t *testing.T) {
-	both(t, func(t *testing.T, d *driving) {
-		r := newRelay(t, &relay.Config{CloseOnEOF: true})
-		for name, n := range d.networks() {
-			for _, bytes := range []int{0, 1, 100 << 10} {
-				t.Run(fmt.Sprint(name, " ", bytes), func(t *testing.T) {
-					g := d.newRig(t, r, n, n)
-					g.echo(t)
-					write(t, g.A, make([]byte, bytes))
-					g.A.CloseWrite()
-					if _, n, err := receive(g.B); err != nil || n != int64(bytes) {
-						t.Errorf("B gets %d bytes, %v", n, err)
-					}
-					res, err := g.wait()
-					if err != nil || res.Reason != relay.ReasonEOF || res.First != relay.SideA || res.AToB.Lost+res.BToA.Lost != 0 {
-						t.Errorf("%+v, %v", res, err)
-					}
-					if err := expect(g.A, nil); err != nil {
-						t.Errorf("A: %v, want a clean end", err)
-					}
-				})
-			}
-		}
-	})
 }

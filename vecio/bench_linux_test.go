@@ -1,10 +1,8 @@
 package vecio_test
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -98,73 +96,6 @@ func used(b *testing.B) time.Duration {
 func quantile(x []float64, q float64) float64 {
 	slices.Sort(x)
 	return x[int(float64(len(x)-1)*q)]
-}
-
-// BenchmarkWrite writes the same bytes in pieces, in rounds that take turns: the figures
-// are the CPU time of net.Buffers, of bufio and of the better one over that of vecio, of
-// the writing thread alone. Above 1 vecio costs less.
-func BenchmarkWrite(b *testing.B) {
-	for _, size := range []int{64, 256, 1300, 4096, 16 << 10, 64 << 10} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			client, server := sockets.TCPPair(b)
-			swallow(b, server)
-			w, buffered := newWriter(b, client, nil), bufio.NewWriterSize(client, batch)
-			payload := make([]byte, max(size, 64))
-			headers := make(net.Buffers, 0, 1<<14)
-			const rounds = 8
-			timed := func(f func()) float64 {
-				begin := used(b)
-				for range rounds {
-					f()
-				}
-				return float64(used(b) - begin)
-			}
-			ways := [...]func(){
-				func() {
-					for n := 0; n < batch; n += size {
-						if err := w.Append(payload[:size]); err != nil {
-							b.Fatal(err)
-						}
-					}
-					must(b, w.Flush())
-				},
-				func() {
-					for n := 0; n < batch; n += size {
-						if _, err := buffered.Write(payload[:size]); err != nil {
-							b.Fatal(err)
-						}
-					}
-					must(b, buffered.Flush())
-				},
-				func() {
-					h := headers[:0]
-					for n := 0; n < batch; n += size {
-						h = append(h, payload[:size])
-					}
-					_, err := h.WriteTo(client)
-					must(b, err)
-				},
-			}
-			var ofBest, ofBufio, ofBuffers []float64
-			first := 0
-			for b.Loop() {
-				var took [len(ways)]float64
-				for i := range ways { // the order of the ways changes
-					way := (first + i) % len(ways)
-					took[way] = timed(ways[way])
-				}
-				first++
-				ofBufio, ofBuffers = append(ofBufio, took[1]/took[0]), append(ofBuffers, took[2]/took[0])
-				ofBest = append(ofBest, min(took[1], took[2])/took[0])
-			}
-			must(b, client.CloseWrite())
-			b.ReportMetric(quantile(ofBest, 0.5), "of-best-p50")
-			b.ReportMetric(quantile(ofBufio, 0.5), "of-bufio-p50")
-			b.ReportMetric(quantile(ofBuffers, 0.5), "of-buffers-p50")
-		})
-	}
 }
 
 // BenchmarkZeroCopyOverLoopback measures the cost of MSG_ZEROCOPY where it cannot win: the kernel pins the pages, still copies

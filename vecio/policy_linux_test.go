@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -198,22 +197,6 @@ func TestBlockedIsNotDue(t *testing.T) {
 	must(t, w.AppendString("a"), w.End())
 }
 
-// TestAFailedWriterIsNotDue, whatever was waiting.
-func TestAFailedWriterIsNotDue(t *testing.T) {
-	var c clock
-	client, _ := sockets.TCPPair(t)
-	w := newSocket(t, client, &vecio.Config{Policy: vecio.Adaptive, Now: c.now})
-	must(t, client.CloseWrite(), w.AppendString("a"))
-	if err := w.Flush(); err == nil {
-		t.Error("a write after a shutdown is fine")
-	}
-	wantDue(t, w, 0, false)
-	if w.End() == nil || w.AppendString("b") == nil {
-		t.Error("a failed writer continues")
-	}
-	wantDue(t, w, 0, false)
-}
-
 func TestBadPolicies(t *testing.T) {
 	for text, cfg := range map[string]vecio.Config{
 		"Latency, Batch or Adaptive": {Policy: 3},
@@ -248,19 +231,6 @@ func arrival(t testing.TB, server net.Conn, n int, f func()) time.Duration {
 // slow bounds every arrival that does not wait for a timer. A tenth of it is already a
 // lot, and the cork's timer is four times as long.
 const slow = 50 * time.Millisecond
-
-// TestACorkWaits shows the trap that the others are not caught in.
-func TestACorkWaits(t *testing.T) {
-	client, server := sockets.TCPPair(t)
-	must(t, sys.SetsockoptInt(sockets.FD(t, client), sys.IPPROTO_TCP, sys.TCP_CORK, 1))
-	d := arrival(t, server, 10, func() {
-		_, err := client.Write(random(10))
-		must(t, err)
-	})
-	if t.Log("a corked message took", d); d < slow {
-		t.Errorf("it took %v, expected about 200ms", d)
-	}
-}
 
 // TestNoMessageWaits: whatever the policy, the path and the sizes, a message is there
 // at once when it was ended and flushed.
@@ -375,18 +345,6 @@ func TestNothingPendingIsNotStranded(t *testing.T) {
 	}
 }
 
-// TestAResetUncorks: the connection is gone, the option with it.
-func TestAResetUncorks(t *testing.T) {
-	client, server := sockets.TCPPair(t)
-	w := newWriter(t, client, full)
-	early(t, client, w, random(16))
-	must(t, server.SetLinger(0), server.Close())
-	for w.Flush() == nil { // until the reset is here
-		must(t, w.Append([]byte{1}))
-	}
-	wantCork(t, client, false)
-}
-
 // TestAClosedConnectionHasNothingToUncork: nor is a descriptor touched that has its
 // number by now.
 func TestAClosedConnectionHasNothingToUncork(t *testing.T) {
@@ -428,17 +386,6 @@ func TestBlockedUncorks(t *testing.T) {
 	wantCork(t, client, false)
 }
 
-// A network makes connections with segments of about 1,440 bytes.
-type network struct {
-	name string
-	pair func(t *testing.T) (client, server *net.TCPConn)
-}
-
-var networks = []network{
-	{"loopback with TCP_MAXSEG", maxsegPair},
-	{"a namespace with an MTU of 1500", namespacePair},
-}
-
 // maxsegPair needs no rights: both ends request small segments.
 func maxsegPair(t *testing.T) (client, server *net.TCPConn) {
 	t.Helper()
@@ -448,28 +395,6 @@ func maxsegPair(t *testing.T) (client, server *net.TCPConn) {
 			err = sys.SetsockoptInt(int(fd), sys.IPPROTO_TCP, sys.TCP_MAXSEG, 1448)
 		}), err)
 	})
-	return opened(t, client, server, err)
-}
-
-// namespacePair has a loopback device of its own, with the MTU of an Ethernet.
-func namespacePair(t *testing.T) (client, server *net.TCPConn) {
-	t.Helper()
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if err = sys.Unshare(sys.CLONE_NEWNET); err != nil {
-			return
-		}
-		if err = errors.Join(sys.InterfaceUp("lo"), sys.SetInterfaceMTU("lo", 1500)); err == nil {
-			client, server, err = dialed(nil)
-		}
-	}()
-	<-done
-	if err == syscall.EPERM {
-		t.Skip("needs CAP_SYS_ADMIN, for a network namespace of its own: unshare:", err)
-	}
 	return opened(t, client, server, err)
 }
 
@@ -577,42 +502,19 @@ func unit(t testing.TB, w *vecio.Writer, pieces [][]byte) {
 	must(t, w.End())
 }
 
-// TestPlainWritesTakeMoreSegments: the count of segments distinguishes plain writes from
-// gathered ones.
-func TestPlainWritesTakeMoreSegments(t *testing.T) {
-	for _, net := range networks {
-		t.Run(net.name, func(t *testing.T) {
-			client, server := net.pair(t)
-			total := lengths(message)
-			got := segments(t, client, server, total, func() {
-				for _, p := range message {
-					if _, err := client.Write(p); err != nil {
-						t.Fatal(err)
-					}
-				}
-			})
-			if least := fewest(t, client, total); got <= least {
-				t.Errorf("%d segments by three writes, expected more than %d", got, least)
-			}
-		})
-	}
-}
-
 // TestFewestSegments: a message of header, payload and trailer, and with Batch several
 // of them, take no more segments than their bytes need.
 func TestFewestSegments(t *testing.T) {
-	for _, net := range networks {
-		for _, policy := range []vecio.Policy{vecio.Latency, vecio.Batch, vecio.Adaptive} {
-			t.Run(net.name+"/"+policy.String(), func(t *testing.T) {
-				client, server := net.pair(t)
-				cfg := &vecio.Config{Policy: policy, Bound: time.Hour}
-				for name, w := range map[string]*vecio.Writer{
-					"conn": newWriter(t, client, cfg), "socket": newSocket(t, client, cfg),
-				} {
-					countMessages(t, name, client, server, w, policy)
-				}
-			})
-		}
+	for _, policy := range []vecio.Policy{vecio.Latency, vecio.Batch, vecio.Adaptive} {
+		t.Run(policy.String(), func(t *testing.T) {
+			client, server := maxsegPair(t)
+			cfg := &vecio.Config{Policy: policy, Bound: time.Hour}
+			for name, w := range map[string]*vecio.Writer{
+				"conn": newWriter(t, client, cfg), "socket": newSocket(t, client, cfg),
+			} {
+				countMessages(t, name, client, server, w, policy)
+			}
+		})
 	}
 }
 
@@ -649,13 +551,11 @@ func TestPartsLeaveInFullSegments(t *testing.T) {
 		"latency, high mark":    {Policy: vecio.Latency, High: 4000},
 		"adaptive, by the byte": {Policy: vecio.Adaptive, Bound: time.Hour, CopyBelow: -1},
 	} {
-		for _, net := range networks {
-			t.Run(name+"/"+net.name, func(t *testing.T) {
-				client, server := net.pair(t)
-				w := newWriter(t, client, cfg)
-				promptly(t, func() bool { return partsInFullSegments(t, client, server, w) })
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			client, server := maxsegPair(t)
+			w := newWriter(t, client, cfg)
+			promptly(t, func() bool { return partsInFullSegments(t, client, server, w) })
+		})
 	}
 }
 

@@ -32,21 +32,6 @@ func TestDependenciesAreExplained(t *testing.T) {
 	}
 }
 
-// TestPortsAreShown: docs/adopting.md links to each patch of the module ports.
-func TestPortsAreShown(t *testing.T) {
-	page := read(t, "docs/adopting.md")
-	patches, err := filepath.Glob(filepath.Join(root, "ports/testdata/*.diff"))
-	if err != nil || len(patches) == 0 {
-		t.Fatal("there are no patches", err)
-	}
-	for _, path := range patches {
-		name := filepath.Join("ports/testdata", filepath.Base(path))
-		if !strings.Contains(page, "](../"+name+")") {
-			t.Errorf("docs/adopting.md has no link to %s", name)
-		}
-	}
-}
-
 // direct returns the modules that this one requires for itself.
 func direct(t *testing.T, mod string) (paths []string) {
 	for _, r := range goMod(t, mod).Require {

@@ -151,17 +151,3 @@ func TestConfineRefused(t *testing.T) {
 		}
 	}
 }
-
-// TestConfineInASandbox: a sandbox that refuses the call is an error.
-func TestConfineInASandbox(t *testing.T) {
-	if !privilege.Refused(t, syscall.EPERM, sys.SYS_SCHED_SETAFFINITY) {
-		return
-	}
-	had, err := AllowedCPUs()
-	if err != nil || len(had) < 2 {
-		t.Skipf("there is one CPU: %v", err)
-	}
-	if _, err := Confine(had[:1]); !errors.Is(err, syscall.EPERM) {
-		t.Errorf("%v", err)
-	}
-}

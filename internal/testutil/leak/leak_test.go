@@ -6,8 +6,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-
-	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -32,17 +30,6 @@ func TestDescriptorsLeft(t *testing.T) {
 	f.Close()
 }
 
-// TestReusedNumber: a descriptor that has the number of one that was open before
-// is not the same one.
-func TestReusedNumber(t *testing.T) {
-	before := Snapshot{3: "socket:[1]", 4: "/a"}
-	now := Snapshot{3: "socket:[2]", 4: "/a", 7: "pipe:[5]"}
-	got := strings.Join(now.Since(before), ", ")
-	if want := "3 -> socket:[2], 7 -> pipe:[5]"; got != want {
-		t.Fatalf("got %s, want %s", got, want)
-	}
-}
-
 func TestGoroutinesLeft(t *testing.T) {
 	stop := make(chan struct{})
 	defer close(stop)
@@ -53,26 +40,5 @@ func TestGoroutinesLeft(t *testing.T) {
 	}, &out, 0)
 	if code != 1 || !strings.Contains(out.String(), "goroutines") {
 		t.Fatalf("code %d, output %q; want 1 and a goroutine", code, out.String())
-	}
-}
-
-func TestNothingLeft(t *testing.T) {
-	var out bytes.Buffer
-	code := run(func() int {
-		f, err := os.Open(os.DevNull)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
-		return 0
-	}, &out, condition.Patience)
-	if code != 0 || out.Len() != 0 {
-		t.Fatalf("code %d, output %q; want neither", code, out.String())
-	}
-}
-
-func TestCodeOfTests(t *testing.T) {
-	if code := run(func() int { return 3 }, os.Stderr, 0); code != 3 {
-		t.Fatalf("code %d, want that of the tests, 3", code)
 	}
 }

@@ -38,9 +38,3 @@ func TestVerdict(t *testing.T) {
 		}
 	})
 }
-
-func TestPattern(t *testing.T) {
-	if got, want := pattern("TestA/b.c"), `^TestA$/^b\.c$`; got != want {
-		t.Fatalf("got %s, want %s", got, want)
-	}
-}
