@@ -3,7 +3,6 @@ package arena_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -165,62 +164,6 @@ func TestGenerationWraps(t *testing.T) {
 	put(t, l, h)
 }
 
-// TestBudget: one Local or several can lease exactly the configured size, in slots of
-// any size. One Put makes room for one Get.
-func TestBudget(t *testing.T) {
-	for _, size := range []int{256, 4096, 65536} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			const chunks = 3
-			a := plain(t, chunks, 2)
-			one, two := a.Local(0), a.Local(1)
-			var hs []arena.Handle
-			for range chunks * arena.ChunkSize / size {
-				hs = append(hs, get(t, one, size, arena.Residue))
-			}
-			for range 2 {
-				for _, l := range []*arena.Local{one, two} {
-					if _, err := l.Get(1, arena.Residue); err != arena.ErrBudget {
-						t.Errorf("beyond the budget: %v", err)
-					}
-				}
-				put(t, one, hs[0])
-				hs[0] = get(t, one, size, arena.Residue)
-			}
-			put(t, one, hs...)
-			one.Trim()
-			for i := range hs {
-				hs[i] = get(t, two, size, arena.Residue) // all of it
-			}
-			two.Flush()
-			s := a.Stats()
-			if want := int64(chunks * arena.ChunkSize); s.Budget != want || s.Used != want || s.Peak != want || s.ByPurpose[arena.Residue].Bytes != want {
-				t.Errorf("%+v, want all of %d in use", s, want)
-			}
-			put(t, two, hs...)
-			two.Trim()
-			if s := a.Stats(); s.Used != 0 || s.Peak != s.Budget || s.ByPurpose[arena.Residue].Out != 0 {
-				t.Errorf("%+v, want none in use", s)
-			}
-		})
-	}
-}
-
-// TestEmptyChunkGoesLast: while a chunk of the class is in use that has room, the
-// empty one is left for others.
-func TestEmptyChunkGoesLast(t *testing.T) {
-	const half = arena.ChunkSize / 2
-	a := plain(t, 2, 1)
-	l := a.Local(0)
-	first, second, third := get(t, l, half, arena.Other), get(t, l, half, arena.Other), get(t, l, half, arena.Other)
-	put(t, l, first, second) // the first chunk has room before, then the second one, and is empty
-	fourth := get(t, l, half, arena.Other)
-	if fourth.Offset()/arena.ChunkSize != third.Offset()/arena.ChunkSize {
-		t.Errorf("slots at %d and %d", third.Offset(), fourth.Offset())
-	}
-	large := get(t, l, arena.ChunkSize, arena.Other)
-	put(t, l, third, fourth, large)
-}
-
 // TestCloseBesidePages: the kind of memory may be asked for while the arena is closed.
 func TestCloseBesidePages(t *testing.T) {
 	a := plain(t, 1, 2)
@@ -266,30 +209,6 @@ func TestClose(t *testing.T) {
 	if s := a.Stats(); s.Used != 0 {
 		t.Errorf("%d bytes in use after Close", s.Used)
 	}
-}
-
-func TestStats(t *testing.T) {
-	a := plain(t, 2, 2)
-	one, two := a.Local(0), a.Local(1)
-	hs := []arena.Handle{get(t, one, 256, arena.Residue), get(t, one, 200, arena.Residue), get(t, one, 256, 99)}
-	h := get(t, two, 60000, arena.Residue)
-	if _, err := two.Get(1, arena.Read); err != arena.ErrBudget {
-		t.Fatal(err)
-	}
-	put(t, one, hs[0])
-	one.Flush()
-	two.Flush()
-	s := a.Stats()
-	want := [arena.Purposes]arena.Usage{
-		arena.Residue: {Gets: 3, Out: 2, Bytes: 256 + 65536},
-		arena.Read:    {Refused: 1},
-		arena.Other:   {Gets: 1, Out: 1, Bytes: 256},
-	}
-	if s.ByPurpose != want || s.Stale != 0 {
-		t.Errorf("%+v, want %+v", s.ByPurpose, want)
-	}
-	put(t, one, hs[1:]...)
-	put(t, two, h)
 }
 
 // TestStatsFlush: a busy Local publishes its counts without a call of Flush.

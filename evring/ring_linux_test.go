@@ -118,29 +118,6 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestFull: events that do not fit are reported, and the events in the ring stay.
-func TestFull(t *testing.T) {
-	for _, p := range []evring.Producers{evring.Multi, evring.Single} {
-		r := newRing(t, &evring.Config{Slots: 4, Producers: p})
-		if n, err := r.PushBatch(events(6)); n != 4 || err != evring.ErrFull {
-			t.Fatalf("pushed %d, %v; want 4, ErrFull", n, err)
-		}
-		if err := r.Push([]byte("x")); err != evring.ErrFull {
-			t.Fatalf("push: %v, want ErrFull", err)
-		}
-		buf := make([]byte, r.EventSize())
-		for i := range uint64(4) {
-			n, err := r.Pop(buf)
-			if err != nil || n != 8 || binary.NativeEndian.Uint64(buf) != i {
-				t.Fatalf("pop: %x, %v; want event %d", buf[:n], err, i)
-			}
-		}
-		if _, err := r.Pop(buf); err != evring.ErrEmpty {
-			t.Fatalf("pop: %v, want ErrEmpty", err)
-		}
-	}
-}
-
 func TestLengths(t *testing.T) {
 	r := newRing(t, &evring.Config{SlotSize: 128})
 	long := bytes.Repeat([]byte("e"), r.EventSize())

@@ -1,28 +1,11 @@
 package lane
 
 import (
-	"math/bits"
 	"runtime"
 	"testing"
-	"unsafe"
 
 	"github.com/penstock/penstock/internal/testutil/heap"
 )
-
-// TestSessionSize: a session takes 40 bytes, and 48 by itself; one of Join has another of 64, a size class of the runtime.
-func TestSessionSize(t *testing.T) {
-	t.Parallel()
-
-	if bits.UintSize != 64 {
-		t.Skip("the bound is for 64 bits")
-	}
-	if n := unsafe.Sizeof(Session{}); n > 40 {
-		t.Errorf("a Session takes %d bytes, more than 40", n)
-	}
-	if n := unsafe.Sizeof(further{}); n > 64 {
-		t.Errorf("a further takes %d bytes, more than 64", n)
-	}
-}
 
 // TestMillionSessions: a table of a million takes 57 bytes of this process for each: a session, its place in the table, and a bit for a free slot. Its ports take
 // 5 bytes more, see TestPortsSize of package program. The map of the programs is of the kernel, see [Lane.Memory].

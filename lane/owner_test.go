@@ -153,31 +153,6 @@ func TestReleaseAfterEnd(t *testing.T) {
 	}
 }
 
-// TestUsedBeforeRegister: methods of a zero Session have no effect on the session that it is registered for.
-func TestUsedBeforeRegister(t *testing.T) {
-	t.Parallel()
-
-	if !alone(t) {
-		return
-	}
-	l := open(t, "lo")
-	_, a, b, _ := legs(t, listener(t, "127.0.0.1:0"))
-	defer a.Close()
-	defer b.Close()
-	o, s := newOwner(), new(lane.Session)
-	s.Reset()
-	_ = s.ComeBack(0)
-	s.MayLeave()
-	if err := l.Register(s, sockets.FD(t, a), sockets.FD(t, b), o); err != nil {
-		t.Fatal(err)
-	}
-	defer s.Release()
-	<-o.ready
-	if !s.Arm() || s.Refused() != lane.None {
-		t.Errorf("it is not armed: %v", s.Refused())
-	}
-}
-
 // owned registers a session of an owner, which has its descriptors; reads of them wait.
 func owned(t *testing.T, l *lane.Lane, o lane.Owner) (p pair, a, b int) {
 	t.Helper()

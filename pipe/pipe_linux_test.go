@@ -266,27 +266,6 @@ func TestReset(t *testing.T) {
 	wantErr(t, n, err, syscall.ECONNRESET)
 }
 
-// TestUrgent: one urgent byte makes Fill return EAGAIN, or end of file, with
-// bytes queued. Fill's comment warns of that.
-func TestUrgent(t *testing.T) {
-	p := open(t, 0)
-	far, _, fd := tcp(t)
-	if _, err := sys.Send(sockets.FD(t, far), []byte("!"), sys.MSG_OOB|sys.MSG_NOSIGNAL); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := far.Write([]byte("after")); err != nil {
-		t.Fatal(err)
-	}
-	peek := make([]byte, 10)
-	condition.Await(t, "bytes after the urgent one", func() bool {
-		n, err := sys.Recv(fd, peek, sys.MSG_PEEK|sys.MSG_DONTWAIT)
-		return err == nil && string(peek[:n]) == "after"
-	})
-	if n, err := p.Fill(fd, 100); n != 0 || err != nil && err != syscall.EAGAIN {
-		t.Skipf("this kernel splices past an urgent byte: %d, %v", n, err)
-	}
-}
-
 // TestBrokenDestination: after an error of the destination the bytes are still
 // there, in order, and Read gets at them.
 func TestBrokenDestination(t *testing.T) {
@@ -296,20 +275,6 @@ func TestBrokenDestination(t *testing.T) {
 	near.CloseWrite()
 	n, err := p.Drain(dst, p.Len())
 	wantErr(t, n, err, syscall.EPIPE)
-	wantResidue(t, p, in)
-}
-
-// TestAppend: splice refuses a file opened with O_APPEND (splice(2)).
-func TestAppend(t *testing.T) {
-	p := open(t, 0)
-	in := fill(t, p, 3000)
-	f, err := os.OpenFile(filepath.Join(t.TempDir(), "f"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	n, err := p.Drain(sockets.FD(t, f), p.Len())
-	wantErr(t, n, err, syscall.EINVAL)
 	wantResidue(t, p, in)
 }
 
@@ -627,32 +592,6 @@ func TestSizes(t *testing.T) {
 		if got := pipe.NewLimits(max, 0, 0, 100, false).Sizes(); !slices.Equal(got, want) {
 			t.Errorf("pipe-max-size %d: %v, want %v", max, got, want)
 		}
-	}
-}
-
-// TestReadLimits compares with the kernel's files, as root and as an ordinary
-// user.
-func TestReadLimits(t *testing.T) {
-	wantLimits(t)
-	t.Run("ordinary", func(t *testing.T) {
-		if privilege.Ordinary(t) {
-			wantLimits(t)
-		}
-	})
-}
-
-func wantLimits(t *testing.T) {
-	t.Helper()
-	set, err := sys.Capabilities()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns, _ := os.Readlink("/proc/self/ns/user")
-	exempt := (set.Has(sys.CAP_SYS_ADMIN) || set.Has(sys.CAP_SYS_RESOURCE)) && ns == "user:[4026531837]"
-	want := pipe.NewLimits(number(t, "max-size"), int64(number(t, "user-pages-soft")),
-		int64(number(t, "user-pages-hard")), noFile(t), exempt)
-	if got := pipe.ReadLimits(); os.Getpagesize() == 4096 && got != *want {
-		t.Errorf("%+v, want %+v", got, *want)
 	}
 }
 

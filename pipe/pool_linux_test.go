@@ -422,38 +422,6 @@ func (m *poolModel) check(t *rapid.T) {
 	}
 }
 
-// TestPoolYields: idle pipes of one size make room for another.
-func TestPoolYields(t *testing.T) {
-	pl := newPool(t, &pipe.Config{Budget: 64})
-	a, b, c, d := get(t, pl, 0), get(t, pl, 0), get(t, pl, 0), get(t, pl, 0)
-	for _, p := range []*pipe.Pipe{a, b, c} {
-		pl.Put(p)
-	}
-	pl.Put(get(t, pl, 128<<10)) // for two small ones
-	wantStats(t, pl, pipe.Stats{Made: 5, Closed: 2, Yield: 2, Leased: 1, Idle: 2, UsedPages: 64})
-	e, f := get(t, pl, 0), get(t, pl, 0) // the last small one, and one for the large one
-	wantStats(t, pl, pipe.Stats{Made: 6, Reused: 1, Closed: 3, Yield: 3, Leased: 3, UsedPages: 48})
-	for _, p := range []*pipe.Pipe{d, e, f} {
-		pl.Put(p)
-	}
-}
-
-// TestPoolLargeShare: large pipes get half of the budget, and small ones are not
-// closed for more.
-func TestPoolLargeShare(t *testing.T) {
-	var c clock
-	pl := newPool(t, pipe.With(pipe.Config{Budget: 128}, c.now, nil))
-	large, small := get(t, pl, 256<<10), get(t, pl, 0)
-	pl.Put(small)
-	if _, err := pl.Get(128 << 10); err != pipe.ErrBudget {
-		t.Fatalf("beyond half: %v, want ErrBudget", err)
-	}
-	wantStats(t, pl, pipe.Stats{Made: 2, Denied: 1, Leased: 1, Idle: 1, UsedPages: 80})
-	pl.Put(large)
-	pl.Put(get(t, pl, 128<<10))
-	wantStats(t, pl, pipe.Stats{Made: 3, Closed: 1, Yield: 1, Denied: 1, Idle: 2, UsedPages: 48})
-}
-
 // TestPoolRecall: idle pipes that TryGet would not reach are closed, as many as
 // are needed, once in a while.
 func TestPoolRecall(t *testing.T) {

@@ -29,23 +29,6 @@ func quotaOf(t *testing.T) int {
 	return soft
 }
 
-// TestKernelQuota shows why the budget exists: an ordinary user who takes pipes
-// of 1 MiB without a budget gets smaller ones as soon as the quota is spent.
-func TestKernelQuota(t *testing.T) {
-	if !privilege.Alone(t) {
-		return
-	}
-	quota := quotaOf(t)
-	for n := 1; n <= quota/256; n++ {
-		if p := open(t, 1<<20); p.Size() != 1<<20 {
-			t.Fatalf("pipe %d has %d bytes; its pages are within the quota of %d", n, p.Size(), quota)
-		}
-	}
-	if p := open(t, 1<<20); p.Size() != 8<<10 {
-		t.Fatalf("the first pipe beyond the quota has %d bytes, want 8 KiB", p.Size())
-	}
-}
-
 // TestPoolStaysBelow: with its default budget a pool never meets the quota, and
 // leaves some of it to others.
 func TestPoolStaysBelow(t *testing.T) {

@@ -87,35 +87,6 @@ func TestIdleTime(t *testing.T) {
 	})
 }
 
-// TestUsedItemsStay uses some of the items in each interval: just the others go,
-// however often and in whatever order they are used.
-func TestUsedItemsStay(t *testing.T) {
-	// On one processor: others have to disturb the items that they steal.
-	setProcs(t, 1)
-	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
-		var m maker
-		p, c := withClock(t, v, m.config(maxIdle))
-		n := maxIdle / 2
-		give(p, take(t, p, n))
-		c.advance(time.Second)
-		used := n / 3
-		for range 5 {
-			c.advance(time.Second / 2)
-			for range 3 {
-				give(p, take(t, p, used))
-			}
-			c.advance(time.Second / 2)
-			if st := p.Stats(); st.Idle != int64(used) || st.Evictions != int64(n-used) {
-				t.Fatalf("%d items were used: %+v", used, st)
-			}
-		}
-		c.advance(2 * time.Second)
-		if st := p.Stats(); st.Idle != 0 {
-			t.Errorf("%+v", st)
-		}
-	})
-}
-
 // TestCollectionsDoNotMatter is where sync.Pool differs.
 func TestCollectionsDoNotMatter(t *testing.T) {
 	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {

@@ -395,36 +395,6 @@ type liar int
 
 func (l liar) Read([]byte) (int, error) { return int(l), nil }
 
-// head is a wrapper that has read ahead, and returns itself.
-type head struct {
-	io.Reader
-	ahead []byte
-}
-
-func (h *head) RelayReader(_ context.Context, max int) (io.Reader, []byte, error) {
-	ahead := h.ahead[:min(max, len(h.ahead))]
-	h.ahead = h.ahead[len(ahead):]
-	return h, ahead, nil
-}
-func (h *head) RelayWriter() io.Writer { return nil }
-
-// TestCopyReadAhead: bytes read ahead go first, once, and count against the limit.
-func TestCopyReadAhead(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	for _, c := range []struct {
-		limit int64
-		want  string
-	}{{100, "HEADbody"}, {6, "HEADbo"}, {3, "HEA"}} {
-		var b strings.Builder
-		n, err := r.Copy(struct{ io.Writer }{&b}, io.LimitReader(&head{strings.NewReader("body"), []byte("HEAD")}, c.limit))
-		if b.String() != c.want || n != int64(len(c.want)) || err != nil {
-			t.Errorf("limit %d: %q, %d, %v", c.limit, b.String(), n, err)
-		}
-	}
-}
-
 var errEnough = errors.New("enough")
 
 // TestCopyContextEnds: the end of the context ends a copy of each kind, one that flows and one whose destination

@@ -3,7 +3,6 @@
 package relay_test
 
 import (
-	"bufio"
 	"bytes"
 	"net"
 	"os"
@@ -71,45 +70,6 @@ func TestIdleStacks(t *testing.T) {
 	}
 	if spliced == 0 || copied == 0 {
 		t.Errorf("spliced %d bytes, copied %d: both were to be seen", spliced, copied)
-	}
-}
-
-// TestIdleCopyStacks: a copy from a bufio.Reader that waits keeps a stack of 4 KiB at most.
-func TestIdleCopyStacks(t *testing.T) {
-	if !alone(t) {
-		return
-	}
-	const copies = 300
-	r := newRelay(t, nil)
-	var far [copies][2]halfConn
-	var conns [copies][2]net.Conn
-	for i := range copies {
-		far[i][0], conns[i][0] = tcp(t)
-		far[i][1], conns[i][1] = tcp(t)
-	}
-	before := stacks()
-	done := make(chan error, copies)
-	for i := range copies {
-		go func() {
-			_, err := r.Copy(conns[i][1], bufio.NewReader(conns[i][0]))
-			done <- err
-		}()
-	}
-	for i := range copies {
-		pass(t, far[i][0], far[i][1], make([]byte, 1000))
-	}
-	stacks() // which halves those that are used little
-	stacks()
-	if kept := (stacks() - before) / copies; kept > 5<<10 {
-		t.Errorf("%d bytes of stack for each idle copy", kept)
-	}
-	for i := range copies {
-		_ = far[i][0].CloseWrite()
-	}
-	for range copies {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
 	}
 }
 

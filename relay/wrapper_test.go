@@ -3,7 +3,6 @@ package relay_test
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -71,32 +70,6 @@ func TestJoinTLSReset(t *testing.T) {
 		t.Fatalf("TLS side reads %d, %v; want ECONNRESET", n, err)
 	}
 	g.wait()
-}
-
-// TestJoinWrappedReset: the reset of a wrapped TCP connection, whose error a Write
-// may have collected, is not taken for an end of file.
-func TestJoinWrappedReset(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	for range 20 {
-		g := newRig(t, r, wrappedTCP, tcp)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			for block := content(8, 4096); ; {
-				if _, err := g.B.Write(block); err != nil {
-					return
-				}
-			}
-		})
-		readFull(t, g.A, make([]byte, 100_000))
-		abort(t, g.A)
-		res, _ := g.wait()
-		wg.Wait()
-		if res.AToB.Reason == relay.ReasonEOF || res.Reason != relay.ReasonReset {
-			t.Fatalf("ended by %v, A to B by %v; want a reset", res.Reason, res.AToB.Reason)
-		}
-	}
 }
 
 // bufferedReader reads beneath through a reader that knows no deadlines.
@@ -517,39 +490,6 @@ func TestCopyBufio(t *testing.T) {
 		if f.Spliced != want || f.Bytes() != int64(len(tail)) || f.Reason != relay.ReasonEOF {
 			t.Errorf("%s: %+v, want %d spliced", name, f, want)
 		}
-	}
-}
-
-// trailed is a connection whose own WriteTo adds something to the end.
-type trailed struct {
-	*net.TCPConn
-	n int64
-}
-
-func (c *trailed) WriteTo(w io.Writer) (int64, error) {
-	n, err := io.Copy(w, c.TCPConn)
-	c.n = n
-	m, werr := io.WriteString(w, "the end")
-	return n + int64(m), cmp.Or(err, werr)
-}
-
-// TestCopyBufioOverWriterTo: a bufio.Reader reads a connection with a WriteTo of its own. That sees its
-// bytes moved before it goes on.
-func TestCopyBufioOverWriterTo(t *testing.T) {
-	t.Parallel()
-
-	in, near := tcp(t)
-	text := filler()
-	go func() { _, _ = in.Write(text); _ = in.(*net.TCPConn).CloseWrite() }()
-	dst, out := tcp(t)
-	got := make(chan []byte, 1)
-	go func() { b, _ := io.ReadAll(out); got <- b }()
-	over := &trailed{TCPConn: near.(*net.TCPConn)}
-	n, err := newRelay(t, nil).Copy(dst, bufio.NewReader(over))
-	_ = dst.(*net.TCPConn).CloseWrite()
-	want := append(slices.Clone(text), "the end"...)
-	if b := <-got; err != nil || n != int64(len(want)) || over.n != int64(len(text)) || !bytes.Equal(b, want) {
-		t.Errorf("%d bytes, %v; %d by WriteTo; %d arrived, want %d", n, err, over.n, len(b), len(want))
 	}
 }
 

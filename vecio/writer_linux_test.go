@@ -551,26 +551,6 @@ func TestWaitsForLow(t *testing.T) {
 	_ = w.Close() // reports that bytes were pending
 }
 
-// TestManyEmptyPieces: the number of empty pieces is bounded as well.
-func TestManyEmptyPieces(t *testing.T) {
-	w, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, nil)
-	must(t, err)
-	must(t, w.AppendString("x"))
-	n := 1
-	for ; n < 1<<20 && w.Append(make([]byte, 1-n%2)) == nil; n++ {
-	}
-	if n != 1<<16 || w.Append(nil) != vecio.ErrFull {
-		t.Errorf("%d pieces are pending", n)
-	}
-	must(t, w.Reset(io.Discard))
-	for range 1 << 17 {
-		must(t, w.Append(nil))
-	}
-	if s := w.Stats(); s.Calls != 0 || s.Pieces != 1<<17 {
-		t.Errorf("%+v", s)
-	}
-}
-
 // TestManyOwnedPieces: nor can owned pieces be without number that are short, or empty.
 func TestManyOwnedPieces(t *testing.T) {
 	for _, piece := range []string{"", "x"} {
