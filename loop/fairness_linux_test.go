@@ -1,10 +1,7 @@
 package loop_test
 
 import (
-	"io"
-	"net"
 	"os"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -12,8 +9,6 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
-	"github.com/penstock/penstock/internal/testutil/full"
-	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -73,45 +68,6 @@ func write8(t testing.TB, eventfd int) {
 	}
 }
 
-// saturate runs one loop for each P, each of which has something to do always: a
-// handler that works for a tenth of a millisecond and asks to be called again, or, with
-// poll, nothing but to look for events.
-func saturate(t *testing.T, poll bool) {
-	t.Helper()
-	cfg := &loop.Config{}
-	if poll {
-		cfg.BusyPoll = time.Second
-	}
-	g, err := loop.NewGroup(0, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range g.Loops() {
-		if poll {
-			continue
-		}
-		fd, _ := pair(t)
-		t.Cleanup(func() { sys.Close(fd) })
-		var id loop.ID
-		id = add(t, l, fd, 0, &scripted{then: func(uint8, loop.Events) {
-			for start := time.Now(); time.Since(start) < 100*time.Microsecond; {
-			}
-			l.Again(id)
-		}})
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- g.Run() }()
-	t.Cleanup(func() {
-		g.Stop()
-		if err := await(t, ended, "the end of the loops"); err != nil {
-			t.Error(err)
-		}
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // late is the 99th percentile of how long something took, the lowest of a few rounds:
 // the machine has stalls of its own, which a loop that starves others does not need.
 func late(times int, allowed time.Duration, once func() time.Duration) (least time.Duration) {
@@ -129,56 +85,6 @@ func late(times int, allowed time.Duration, once func() time.Duration) (least ti
 		}
 	}
 	return least
-}
-
-// TestOrdinaryGoroutines: beside loops that are never idle, one for each P, timers
-// fire, connections of package net are served, and a collection completes. What has to
-// be done by one goroutine begins within 20 ms at the 99th percentile, of which this
-// allows ten times.
-func TestOrdinaryGoroutines(t *testing.T) {
-	t.Parallel()
-
-	for name, poll := range map[string]bool{"saturated": false, "busy polling": true} {
-		t.Run(name, func(t *testing.T) { ordinaryGoroutines(t, poll) })
-	}
-}
-
-// TestOrdinaryGoroutinesOfOneP is that at GOMAXPROCS 1, in a process of its own.
-func TestOrdinaryGoroutinesOfOneP(t *testing.T) {
-	if inChild(t, "GOMAXPROCS=1") {
-		if n := runtime.GOMAXPROCS(0); n != 1 {
-			t.Fatalf("GOMAXPROCS is %d", n)
-		}
-		t.Run("saturated", func(t *testing.T) { ordinaryGoroutines(t, false) })
-		t.Run("busy polling", func(t *testing.T) { ordinaryGoroutines(t, true) })
-	}
-}
-
-func ordinaryGoroutines(t *testing.T, poll bool) {
-	full.Only(t, "it measures by the system's clock")
-	const bound = 20 * time.Millisecond
-	client, server := sockets.TCPPair(t)
-	go func() {
-		_, _ = io.Copy(server, server)
-		server.Close()
-	}()
-	defer client.Close()
-	saturate(t, poll)
-	for what, test := range map[string]struct {
-		times int
-		bound time.Duration
-		once  func() time.Duration
-	}{
-		"a timer":      {100, bound, lateTimer},
-		"an echo":      {50, bound, func() time.Duration { return echo(t, client) }}, // by two goroutines in turn
-		"a collection": {3, 4 * bound, collection},                                   // stops the world twice, and works
-	} {
-		d := late(test.times, 10*test.bound, test.once)
-		t.Logf("%s: %v", what, d)
-		if d > 10*test.bound {
-			t.Errorf("%s took %v, want at most %v, and no more than ten times that here", what, d, test.bound)
-		}
-	}
 }
 
 // TestNetworkAtOneP: at GOMAXPROCS 1 a goroutine that waits for something of the runtime's
@@ -231,30 +137,6 @@ func TestNetworkAtOneP(t *testing.T) {
 	if atOnce < 80 {
 		t.Errorf("%d of 100 bytes are read when the loop gives way", atOnce)
 	}
-}
-
-func lateTimer() time.Duration {
-	start := time.Now()
-	time.Sleep(time.Millisecond)
-	return time.Since(start) - time.Millisecond
-}
-
-func echo(t *testing.T, c net.Conn) time.Duration {
-	start := time.Now()
-	b := []byte("x")
-	if _, err := c.Write(b); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(c, b); err != nil {
-		t.Fatal(err)
-	}
-	return time.Since(start)
-}
-
-func collection() time.Duration {
-	start := time.Now()
-	runtime.GC()
-	return time.Since(start)
 }
 
 // TestEventsComeBetweenTimers: while thousands of timers are due a turn calls some of them,

@@ -3,7 +3,6 @@ package sockets
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -43,10 +42,6 @@ func (s *Survivor) Live(c net.Conn, piece []byte) {
 func (s *Survivor) WasReset() bool {
 	return errors.Is(s.Read, syscall.ECONNRESET) || errors.Is(s.Write, syscall.ECONNRESET)
 }
-
-// Collected reports whether its own write has taken the error, so that its read has met an
-// apparent end of file.
-func (s *Survivor) Collected() bool { return s.WasReset() && errors.Is(s.Read, io.EOF) }
 
 // String has the errors that have ended its calls.
 func (s *Survivor) String() string { return fmt.Sprintf("read: %v, write: %v", s.Read, s.Write) }
