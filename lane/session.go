@@ -49,7 +49,7 @@ type Result struct {
 // A Session is two joined connections. Its methods may be called concurrently. The zero Session has ended:
 // errors of its methods wrap net.ErrClosed.
 //
-// Every session that rests has one, so it is small (TestSessionSize); few sessions need more, or the functions of Lane.ends.
+// Every session that rests has one, so it is small (TestMillionSessions); few sessions need more, or the functions of Lane.ends.
 type Session struct {
 	of   *ownership // nil: a zero Session
 	more *further   // nil: all of it is zero
