@@ -6,10 +6,10 @@ import "math/bits"
 // slot's generation. It is a number, which the collector does not look at. The zero
 // Handle names none.
 //
-// A handle is refused once its slot was put, also when the slot is out again, of
-// another size, or in another Local. Generations have 32 bits: a handle that was
-// kept too long is taken for a good one only by the lease that comes exactly
-// 4,294,967,295 leases later in the very same place, or a multiple of that.
+// A handle is refused once its slot was put, even if the slot is out again, of another
+// size, or in another Local. Generations have 32 bits: a handle that was kept too long
+// is taken for a good one only by the lease that comes exactly 4,294,967,295 leases
+// later in the very same place, or a multiple of that.
 type Handle uint64
 
 func handleOf(unit, generation uint32) Handle { return Handle(generation)<<32 | Handle(unit) }

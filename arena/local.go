@@ -11,7 +11,7 @@ import "unsafe"
 type Local struct {
 	depot *depot
 
-	// The arena's, all of them. Of chunks and slots we touch only our own.
+	// The arena's, all of them. We touch only our own chunks and slots.
 	bytes    []byte
 	chunks   []chunk
 	slots    []slot

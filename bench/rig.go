@@ -34,7 +34,7 @@ type Rig struct {
 	empty    map[*contestant.Contestant]int64 // memory of those without connections, in bytes
 }
 
-// NewRig starts a load and a sink on hosts, which the rig owns from here on, also if it fails. Of the
+// NewRig starts a load and a sink on hosts, which the rig owns from here on, even if it fails. Of the
 // setting it takes the program, Dir and Binaries; Group and Upstream are filled in. Close must be called.
 func NewRig(ctx context.Context, hosts *network.Hosts, setting contestant.Setting) (*Rig, error) {
 	r := &Rig{Patience: patience, hosts: hosts, setting: setting, accounts: make(map[*contestant.Contestant]*contestant.Account), empty: make(map[*contestant.Contestant]int64)}

@@ -127,8 +127,8 @@ func (r *runner) join() (*network.Hosts, error) {
 	return network.New(r.Network)
 }
 
-// judgeNamed makes failures of the contestants that were asked for and have never
-// started. Penstock's and the baseline's are there already, for each scenario.
+// judgeNamed reports requested contestants that never started as failures. Penstock's
+// and the baseline's are there already, for each scenario.
 func (r *runner) judgeNamed() {
 	for _, name := range r.Named {
 		if err := r.last[name]; err != nil && !r.started[name] && !r.fatal(name) {

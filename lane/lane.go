@@ -283,7 +283,8 @@ func (l *Lane) finish(end func(*Session)) bool {
 	return true
 }
 
-// Sessions returns all sessions, also those adopted from another process, in no order.
+// Sessions returns all sessions, including sessions adopted from another process, in no
+// order.
 func (l *Lane) Sessions() []*Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -73,7 +73,8 @@ type further struct {
 	never Reason           // see Session.stays
 }
 
-// began returns when it was joined, also by a process before, in ns of the monotonic clock. It needs the lock.
+// began returns when it was joined, or when an earlier process joined it, in ns of the monotonic clock. It
+// needs the lock.
 func (s *Session) began() int64 {
 	if s.more != nil && s.more.began != 0 {
 		return s.more.began
@@ -601,7 +602,7 @@ type View struct {
 	InLane bool
 	// LastPacket is the time of the last packet carried, by CLOCK_MONOTONIC; 0 before the first packet.
 	LastPacket time.Duration
-	// Time is for how long it has been in the lane.
+	// Time is how long it has been in the lane.
 	Time time.Duration
 	// EndedBy is the endpoint that has sent an RST since the session last left, or else the first FIN:
 	// 0 is a, 1 is b, and -1 means that neither has come.
@@ -639,7 +640,7 @@ type End struct {
 	// that came again though none was missing: the path behind the lane has lost them, or was slow.
 	Payload                   uint64
 	Segments, BehindGap, Lost uint32
-	// Waits is for how long the session has waited for this endpoint.
+	// Waits is how long the session has waited for this endpoint.
 	Waits Waits
 }
 
@@ -707,9 +708,9 @@ func (s *Session) halfEnded() int {
 	return -1
 }
 
-// Waits is for how long a session in the lane has waited for one of its endpoints, or for the path to it: each moment counts
-// once, for one endpoint, in steps of 131 µs without a bias. The rest of [View.Time] is time in which nothing is known to
-// have been waited for: for two seconds or more no data came, and no question of a was open.
+// Waits is how long a session in the lane has waited for one of its endpoints, or for the path to it: each moment
+// counts once, for one endpoint, in steps of 131 µs without a bias. The rest of [View.Time] is the time without any
+// known wait: for two seconds or more no data came, and no question of a was open.
 //
 // A wait for data counts when the data comes, for the endpoint that sends it. A wait that goes on counts for b, if a has sent the last data. While bytes that were
 // sent again are not acknowledged, it counts as Again for the endpoint that is to acknowledge them.
@@ -725,7 +726,8 @@ type Waits struct {
 	// Answers and Pauses count the waits of Answer and More, except for waits that were too short for a
 	// step.
 	Answers, Pauses uint32
-	// Narrow is for how long its window held less than two segments, or had less than a third of the largest one left, whatever was waited for.
+	// Narrow is how long its window held less than two segments, or had less than a third of the largest one left,
+	// whatever was waited for.
 	Narrow time.Duration
 }
 

@@ -278,9 +278,10 @@ func (l *stalls) next() {
 	l.round++
 }
 
-// Idle returns for how long no bytes were moved in user space, and no packet was carried in the lane. Bytes in user space are known where the
-// lane itself relays: for sessions of Join and adopted sessions. For a session of an [Owner] in user space it counts from the begin, as [Session.Age]
-// does, or from the last return. Call [Session.Reset] to end a session that has been idle for too long.
+// Idle returns how long no bytes were moved in user space, and no packet was carried in the lane. Bytes in user space
+// are known where the lane itself relays: for sessions of Join and adopted sessions. For a session of an [Owner] in
+// user space it counts from the begin, as [Session.Age] does, or from the last return. Call [Session.Reset] to end a
+// session that has been idle for too long.
 func (s *Session) Idle() time.Duration {
 	if s.lane() == nil {
 		return 0

@@ -16,9 +16,9 @@
 //
 // # Where descriptors come from
 //
-// [Loop.Listen] accepts connections, [Loop.Connect] makes them, [Take] takes over connections
-// of packages net and os, and [Give] gives them back; [Loop.Add] takes any descriptor that can be
-// waited for. A [Group] is one loop for each CPU.
+// [Loop.Listen] accepts connections, [Loop.Connect] makes them, [Take] takes over connections of
+// packages net and os, and [Give] gives them back; [Loop.Add] takes any descriptor that epoll can
+// wait for. A [Group] is one loop for each CPU.
 //
 // # Handlers as coroutines
 //

@@ -31,7 +31,7 @@ func (l *Loop) Direct() bool { return l.direct }
 // Prompt is how many turns in a row have to find events at once until a loop looks again, and Futile how many have to look in vain.
 const Prompt, Futile = mostPrompt, mostFutile
 
-// LoadWindow is for how long a loop looks at what it has to do.
+// LoadWindow is how long a loop looks at what it has to do.
 const LoadWindow = time.Duration(loadWindow)
 
 // FollowEvery is how many times a loop sleeps before it looks whether it has moved.

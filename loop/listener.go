@@ -22,7 +22,7 @@ type Acceptor interface {
 	Accepted(fd int, peer netip.AddrPort)
 
 	// Paused says that accepting has failed and pauses until [ListenerConfig.PauseTime]
-	// is over or [Listener.Retry] is called, as a rule for lack of descriptors (EMFILE,
+	// is over or [Listener.Retry] is called, usually for lack of descriptors (EMFILE,
 	// ENFILE) or memory (ENOBUFS, ENOMEM). It is called again each time that another
 	// attempt has failed.
 	Paused(err error)
@@ -50,7 +50,7 @@ var errBlocking = errors.New("the socket is blocking: set O_NONBLOCK first")
 // (EPOLLEXCLUSIVE, epoll_ctl(2)). Everything but Pauses belongs to the loop's goroutine.
 //
 // In one turn it accepts as many connections as past turns suggest there are, and leaves the rest
-// to the next turn, by level-triggered readiness. So, as a rule, no call is made only to learn that
+// to the next turn, by level-triggered readiness. So, usually, no call is made only to learn that
 // the queue is empty.
 type Listener struct {
 	loop *Loop
@@ -112,7 +112,7 @@ func (ln *Listener) Retry() {
 	}
 }
 
-// Empty accepts at most max connections of the queue, also while suspended or paused, and
+// Empty accepts at most max connections of the queue, even while suspended or paused, and
 // returns their number. If this is less than max, the queue is empty, or accepting failed,
 // which [Acceptor.Paused] reports. It comes before closing a listening socket, which resets
 // the connections in its queue.

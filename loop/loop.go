@@ -160,7 +160,7 @@ func (l *Loop) Behind() time.Duration { return time.Duration(l.behind) }
 
 // Add reports events of fd to h. fd must be non-blocking and still belongs to the caller:
 // [Loop.Drop] it, then close it. Readiness that is there already is reported as well. The error
-// wraps epoll_ctl(2)'s: EPERM for a descriptor that cannot be waited for, such as a regular
+// wraps epoll_ctl(2)'s: EPERM for a descriptor that epoll cannot wait for, such as a regular
 // file, EEXIST for a descriptor that was added before. Without a handler it wraps os.ErrInvalid.
 func (l *Loop) Add(fd int, which uint8, h Handler) (ID, error) {
 	if h == nil {
@@ -357,8 +357,8 @@ func (t *table) handlers() iter.Seq[Handler] {
 	}
 }
 
-// A Group is several loops that run side by side, as a rule one for each CPU, each
-// on a goroutine of its own.
+// A Group is several loops that run side by side, usually one for each CPU, each on a
+// goroutine of its own.
 type Group struct {
 	loops []*Loop // owned
 }

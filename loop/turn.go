@@ -9,10 +9,10 @@ import (
 	"syscall"
 )
 
-// yieldTime is how long a loop that is never idle keeps other goroutines from its
-// P: then it lets them run, also when there is only one P. It is a bound of ours
-// because the runtime's own preemption comes only after 10 ms, and it looks for
-// network events of other goroutines no more often.
+// yieldTime is how long a loop that is never idle keeps other goroutines from its P:
+// then it lets them run, even with only one P. It is a bound of ours because the
+// runtime's own preemption comes only after 10 ms, and it looks for network events of
+// other goroutines no more often.
 const yieldTime = 4e6
 
 // ErrRunning is returned by Run while another Run of the loop goes on.

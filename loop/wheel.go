@@ -164,7 +164,7 @@ func (w *wheel) detach() {
 // drain does the work of the present tick, and reports whether that is done; otherwise the
 // turn's share is spent. It spreads the longer lists that begin with the tick over the shorter
 // ones, the longest first, and then calls the timers of the tick. These may change other timers,
-// also of the same tick, and so may other calls before the next turn.
+// even timers of the same tick, and so may other calls before the next turn.
 func (w *wheel) drain(now int64) (done bool) {
 	for ; w.level > 0; w.detach() {
 		for w.fired.next != &w.fired {

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/feature"
 )
 
-// DefaultSize is the capacity in bytes of a pipe unless another one is asked for: the size of a
-// new pipe (PIPE_DEF_BUFFERS pages of 4 KiB), and the smallest size that a Pool lends.
+// DefaultSize is the default capacity of a pipe in bytes: the size of a new pipe
+// (PIPE_DEF_BUFFERS pages of 4 KiB), and the smallest size that a Pool lends.
 const DefaultSize = 64 << 10
 
 // ErrNotSupported is matched by the error of every call that the operating
@@ -45,7 +45,8 @@ type Pipe struct {
 	lease // its holder
 }
 
-// in is where bytes go in. Of the zero Pipe it is not 0, which is another file's.
+// in is where bytes go in. It is not 0 for the zero Pipe, because 0 is the number of
+// another file.
 func (p *Pipe) in() int {
 	if p.r == p.w {
 		return -1

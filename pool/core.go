@@ -187,8 +187,8 @@ func (c *core[T]) lockDepot(s *shard[T], e entry) bool {
 	return false
 }
 
-// donate gives the items that another processor asked for, if the depot is not busy. The
-// caller is inside s and may be pinned.
+// donate gives the items that another processor has requested, if the depot is not busy.
+// The caller is inside s and may be pinned.
 func (c *core[T]) donate(s *shard[T]) {
 	if s.idle() > 1 && c.depot.mu.TryLock() {
 		c.depot.surrender(s)
@@ -224,9 +224,10 @@ func (c *core[T]) unlockAll() {
 	c.growing.Unlock()
 }
 
-// A shard holds the items of one processor: the magazine it works with and another one, full
-// or empty as a rule, so that a program that takes and gives across the edge of a magazine
-// does not visit the depot each time (Bonwick and Adams, "Magazines and Vmem", 2001).
+// A shard holds the items of one processor: the magazine it works with and another one,
+// usually full or empty, so that a program that takes and gives across the edge of a
+// magazine does not visit the depot each time (Bonwick and Adams, "Magazines and Vmem",
+// 2001).
 //
 // Everything but the latch belongs to the goroutine inside the latch. A shard fills 128 bytes,
 // two cache lines as hardware prefetches them; BenchmarkFalseSharing shows the effect. Fields

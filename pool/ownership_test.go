@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// stressTime is for how long the ownership stress runs with each variant;
-// PENSTOCK_STRESS overrides it.
+// stressTime is how long the ownership stress runs with each variant; PENSTOCK_STRESS
+// overrides it.
 func stressTime(t *testing.T) time.Duration {
 	if s := os.Getenv("PENSTOCK_STRESS"); s != "" {
 		d, err := time.ParseDuration(s)

@@ -1,8 +1,8 @@
 // Package pool keeps things that must be closed: kernel pipes, connections, mappings. Unlike
 // sync.Pool it never forgets an item without closing it, never keeps more than its bound, and
 // has nothing to do with the garbage collector: an item goes because it was not used for an
-// interval of time. Unlike a channel or a locked list it is about as fast as sync.Pool, for
-// each processor has items of its own.
+// interval of time. Unlike a channel or a locked list it is about as fast as sync.Pool,
+// because each processor has its own items.
 //
 // It uses runtime.procPin by go:linkname. With the build tag penstock_nolinkname it does not, and
 // a call takes one of the processors' shards at random.

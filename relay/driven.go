@@ -598,10 +598,10 @@ type Socket struct {
 	// it the bytes of Moved. A mirror that was not started gets nothing, and has ended with [driver.MirrorError].
 	Mirror *Mirror
 
-	// Rewriter changes the bytes that come from the socket, including Ahead; nil: nothing does.
-	// Moved must be 0 then, for it would miss these bytes. A byte that is held back goes on after Hold
-	// at least, and twice Hold at most, even if no further bytes have come. Below 0: it waits for
-	// further bytes, or the session's end.
+	// Rewriter changes the bytes that come from the socket, including Ahead; nil: nothing does. Then
+	// Moved must be 0, because the Rewriter would miss these bytes. A byte that is held back goes on
+	// after Hold at least, and twice Hold at most, even if no further bytes have come. Below 0: it
+	// waits for further bytes, or the session's end.
 	Rewriter driver.Rewriter
 	Hold     time.Duration
 	// Transform, in place of Rewriter, works on other goroutines; nil: there is none.
@@ -674,7 +674,7 @@ func (s *Driven) seed() int64 {
 	return s.started ^ int64(s.a.id)<<20
 }
 
-// Idle returns for how long no byte has moved, or since one direction has ended if that was later.
+// Idle returns how long no byte has moved, or since one direction has ended if that was later.
 // After the session's end it means nothing.
 func (s *Driven) Idle() time.Duration {
 	if s.drv == nil {
@@ -690,9 +690,9 @@ func (s *Driven) Idle() time.Duration {
 // like. They mean nothing before Start and after the end, and are -1 while a [driver.Carrier] has the session.
 func (s *Driven) Descriptors() (a, b int) { return int(s.a.fd), int(s.b.fd) }
 
-// Idle returns for how long no byte has moved, as far as that is known: without
-// [Config.IdleTimeout], [Config.HalfCloseTimeout] and [Config.LegsAfter] the time is not recorded, as a rule. It
-// may be called at any time by any goroutine; before Run and after its end it means nothing.
+// Idle returns how long no byte has moved, as far as that is known: without [Config.IdleTimeout],
+// [Config.HalfCloseTimeout] and [Config.LegsAfter] the time is not recorded, usually. It may be called at any
+// time by any goroutine; before Run and after its end it means nothing.
 func (s *Session) Idle() (d time.Duration, known bool) {
 	if s.started.Load() == 0 || !s.hasQuietTimeout() && s.waits == nil {
 		return 0, false

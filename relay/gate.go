@@ -39,7 +39,8 @@ func (d *direction) gate() driver.Gate {
 // shut reports whether the direction's next byte has to wait for a gate.
 func (d *direction) shut() bool { return d.gate() != nil && d.rareState().remain == 0 }
 
-// atGate reports whether move asks the gate. It and ask are calls, for the frame of move is on the stack of every idle session.
+// atGate reports whether move asks the gate. It and ask are not inlined, because the frame of move is on the stack of
+// every idle session.
 //
 //go:noinline
 func (d *direction) atGate() bool {

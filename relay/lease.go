@@ -126,8 +126,8 @@ func (d *direction) grow(n int) {
 	}
 }
 
-// sourceEmpty notes that the source had no more. One small fill since it was last empty says
-// that the pipe is large enough.
+// sourceEmpty notes that the source is empty. If there was a small fill since the source was
+// last empty, the pipe is large enough.
 func (d *direction) sourceEmpty() {
 	if !d.is(filledAgain | largeLast) {
 		d.growScore = 0

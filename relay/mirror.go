@@ -148,9 +148,9 @@ func (d *direction) mirror() *Mirror {
 	return o.mirror
 }
 
-// setMirror mirrors the bytes of a socket, also bytes read before. With a layer these are the bytes
-// inside the layer, and rewritten bytes are mirrored as rewritten. The mirror's observer sees the
-// bytes of back, the opposite direction.
+// setMirror mirrors the bytes of a socket, including bytes read before. With a layer these are the
+// bytes inside the layer, and rewritten bytes are mirrored as rewritten. The mirror's observer sees
+// the bytes of back, the opposite direction.
 func (d *direction) setMirror(s *Socket, back *direction) {
 	m := s.Mirror
 	if m == nil || m.is(mirrorOver) {

@@ -291,9 +291,10 @@ func (m *Mirror) close() {
 	m.socket.close()
 }
 
-// Of the bytes that a session's pipe holds the mirror may take only a part, for its pipe is full by slots. Then the session's
-// sink gets that part first, since tee(2) begins at the first unread byte, and the mirror takes the rest after it, once its own
-// pipe was drained, or into a second one. If there is no room then, the mirror is behind: the session never waits for it.
+// The mirror may take only a part of the bytes in a session's pipe, because the slots of its own pipe are full. Then
+// the session's sink gets that part first, since tee(2) begins at the first unread byte, and the mirror takes the rest
+// after it, once its own pipe was drained, or into a second one. If there is no room then, the mirror is behind: the
+// session never waits for it.
 
 // offer gives the mirror, if there is one, the n bytes at the head of a session's pipe, and returns how many of them the sink
 // may get before the next offer: all, if there is no mirror any more.
@@ -467,7 +468,7 @@ func (m *Mirror) dropBuffer() {
 // pipes have slots.
 type mirrorRuns []int32
 
-// reset forgets all. What a mirror needs as a rule stays with it, so that its moves allocate nothing.
+// reset forgets all. What a mirror needs usually stays with it, so that its moves allocate nothing.
 func (r *mirrorRuns) reset() {
 	if *r = (*r)[:0]; cap(*r) > 16 {
 		*r = nil

@@ -179,7 +179,7 @@ func (r *Relay) readSizes(from, to end, oneWay bool) readSizes {
 		s.largest = min(s.largest, copyBuffer)
 	}
 	if oneWay {
-		s.first = mediumBuffer // a copy of one message takes one read, as a rule
+		s.first = mediumBuffer // a copy of one message takes one read, usually
 	}
 	s.first = min(s.first, s.largest)
 	return s

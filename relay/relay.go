@@ -291,7 +291,7 @@ type Hooks struct {
 }
 
 // Conns returns the connections that the session joins. The session owns them: a caller may only
-// ask for their addresses, and for what its own wrappers have besides.
+// read their addresses and the additional state of its own wrappers.
 func (s *Session) Conns() (a, b net.Conn) { return s.a.conn, s.b.conn }
 
 // switchTo changes how the next reads go.

@@ -34,9 +34,9 @@ type Side uint8
 const (
 	// SideNone is neither.
 	SideNone Side = iota
-	// SideA is the first one, as a rule the client.
+	// SideA is the first one, usually the client.
 	SideA
-	// SideB is the second one, as a rule the endpoint.
+	// SideB is the second one, usually the endpoint.
 	SideB
 )
 

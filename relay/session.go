@@ -351,10 +351,10 @@ func (s *Session) noteActivity(d *direction, waited wait) {
 
 // Cut ends the session for a cause, as the end of Run's context does: a side is reset if the other
 // has not ended, the result's Reason is [ReasonCanceled] and the error is cause, or
-// context.Canceled if that is nil. It does not wait for the end. Of several cuts, and of other
-// causes of the end, the first one counts. It may be called at any time by any goroutine. Before
-// the session runs it makes it end as it begins, and already then sets the connections' deadlines,
-// which must not be changed any more.
+// context.Canceled if that is nil. It does not wait for the end. If there are several cuts or
+// other causes of the end, the first one counts. It may be called at any time by any goroutine.
+// Before the session runs it makes it end as it begins, and already then sets the connections'
+// deadlines, which must not be changed any more.
 func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cmp.Or(cause, context.Canceled)) }
 
 // cut ends the session, and reports whether this was the first cause, which

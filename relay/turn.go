@@ -14,7 +14,7 @@ type Turn struct {
 	Ended bool
 	// Spoke says that the second side had sent something by the look before.
 	Spoke bool
-	// Asked is the age of the question: for how long, at least, the second side has been silent
+	// Asked is the age of the question: how long, at least, the second side has been silent
 	// since the first side sent something, even if that has gone on sending; or since the
 	// session began, if neither side has sent anything. 0: there is no question.
 	Asked time.Duration

@@ -170,7 +170,7 @@ func TestFirstByteTold(t *testing.T) {
 	})
 }
 
-// quietLeast is for how long no byte has moved in a session on goroutines that is quiet.
+// quietLeast is how long no byte has moved in a session on goroutines that is quiet.
 const quietLeast = time.Second
 
 // quiet returns Quiet of the session of either driver.
@@ -384,7 +384,7 @@ func (g *rig) legs() (l relay.Legs) {
 	return g.session.(*relay.Session).Legs()
 }
 
-// TestSessionIdle: for how long nothing has moved is known where there is a timeout for
+// TestSessionIdle: how long nothing has moved is known where there is a timeout for
 // that.
 func TestSessionIdle(t *testing.T) {
 	t.Parallel()

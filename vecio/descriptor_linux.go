@@ -24,7 +24,7 @@ type kernel interface {
 	name() string
 }
 
-// socket never waits, also if another holder has made the descriptor blocking, and raises no
+// socket never waits, even if another holder has made the descriptor blocking, and raises no
 // SIGPIPE.
 type socket struct{}
 

@@ -29,8 +29,8 @@ var measurements = []measurement{
 	{"nagle", measureNagle},
 }
 
-// BenchmarkClaim measures a row in each of its benchmarks. An iteration is a whole measurement, some seconds as a rule, in which the
-// contestants take turns: -benchtime 1x is one. The figures of the last turn are its metrics, and its row.
+// BenchmarkClaim measures a row in each of its benchmarks. An iteration is a whole measurement, some seconds usually,
+// in which the contestants take turns: -benchtime 1x is one. The figures of the last turn are its metrics, and its row.
 func BenchmarkClaim(b *testing.B) {
 	for _, m := range measurements {
 		b.Run(m.id, func(b *testing.B) {

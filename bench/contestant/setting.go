@@ -71,8 +71,8 @@ type Setting struct {
 	// Certificate is a file with a certificate and its key, in PEM, by which the kinds of
 	// Terminating terminate TLS; the others are to be given none.
 	Certificate string
-	// Binaries names executables, by the names "haproxy", "nginx" and "envoy".
-	// Others are looked for in PATH and where servers are installed.
+	// Binaries names executables, by the names "haproxy", "nginx" and "envoy". Others
+	// are searched in PATH and where servers are installed.
 	Binaries map[string]string
 	// Threads is the number of nginx's workers and of Envoy's threads; 0 means
 	// one for each processor. The other contestants have theirs in the name, or

@@ -23,7 +23,7 @@ type opening[T starter] struct {
 	missing int // connections that are not connected yet
 }
 
-// connectsAtOnce is less than a listener's queue holds as a rule (somaxconn, listen(2)): a
+// connectsAtOnce is less than a listener's queue holds usually (somaxconn, listen(2)): a
 // connection that finds it full comes after a second.
 const connectsAtOnce = 1000
 

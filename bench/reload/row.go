@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// somePort is a port that no other process listens at, as a rule.
+// somePort is a port that no other process listens at, usually.
 func somePort() int { return 10_000 + rand.IntN(10_000) }
 
 // endpointsEach is how many endpoints an upstream has while reloads follow each other.

@@ -246,8 +246,8 @@ func CompleteChecksums(name string) error {
 }
 
 // Credentials are a process's user, group and process ID. IDs without a mapping in the caller's user namespace are
-// the overflow ID, 65534 as a rule (user_namespaces(7)); PID is 0 for a process that the
-// caller's PID namespace does not show.
+// the overflow ID, 65534 usually (user_namespaces(7)); PID is 0 for a process that the caller's PID namespace does
+// not show.
 type Credentials struct {
 	UID, GID uint32
 	PID      int32
@@ -255,8 +255,8 @@ type Credentials struct {
 
 // PeerCredentials returns the credentials that the peer of a unix stream socket had when it
 // called connect(2), or when it made the pair, with SO_PEERCRED (unix(7)): the kernel keeps
-// them until the socket is closed, also when the peer has closed its own. A socket that has
-// none is ENOTCONN. It allocates nothing.
+// them until the socket is closed, even after the peer has closed its own. A socket that
+// has none is ENOTCONN. It allocates nothing.
 func PeerCredentials(fd int) (Credentials, error) {
 	var c unix.Ucred
 	size := uint32(unix.SizeofUcred)
@@ -273,7 +273,7 @@ func PeerCredentials(fd int) (Credentials, error) {
 
 // PeerGroups returns the supplementary groups that the peer of a unix stream socket had when it
 // called connect(2), with SO_PEERGROUPS (Linux 4.13). Groups without an ID in the caller's user
-// namespace are the overflow ID, 65534 as a rule.
+// namespace are the overflow ID, 65534 usually.
 func PeerGroups(fd int) ([]uint32, error) {
 	groups := make([]uint32, 64)
 	for {

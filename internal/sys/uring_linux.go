@@ -142,7 +142,7 @@ func IoUringEnter(fd int, submit, wait uint32, nsec int64) (int, error) {
 }
 
 // IoUringEnterNow is IoUringEnter without a wait: it posts the completions that are ready. So it is a raw
-// call, see the package's documentation. Of what is submitted nothing may wait.
+// call, see the package's documentation. Nothing that is submitted may wait.
 func IoUringEnterNow(fd int, submit uint32) (int, error) {
 	n, _, e := syscall.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit), 0, IORING_ENTER_GETEVENTS, 0, 0)
 	return count(n, e)

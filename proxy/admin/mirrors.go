@@ -37,9 +37,9 @@ type Comparison struct {
 	Framing string `json:"framing"`         // as in the configuration
 	// Since is when the report began: at a reset, a reload that changed the comparison, or the start of the process.
 	Since time.Time `json:"since"`
-	// Sessions are the sessions that were compared, also if they still run. Stopped counts, by reason,
-	// sessions that were compared only at their beginning; budget are sessions that were not compared
-	// at all, as there was no memory.
+	// Sessions are the sessions that were compared, including sessions that still run. Stopped counts,
+	// by reason, sessions that were compared only at their beginning; budget are sessions that were
+	// not compared at all, as there was no memory.
 	Sessions int64            `json:"sessions"`
 	Stopped  map[string]int64 `json:"stopped"`
 	ComparedAnswers

@@ -520,7 +520,7 @@ const connecting = "endpoint_connecting"
 // to it failed.
 const unreachable = "endpoint_unreachable"
 
-// unreachableFor is for how long after that it is a problem: while nobody uses the endpoint,
+// unreachableFor is how long after that it is a problem: while nobody uses the endpoint,
 // nothing would show that it is over. The endpoint's last failure stays in the status, with its
 // age.
 const unreachableFor = time.Minute

@@ -293,7 +293,7 @@ const (
 	DefaultQuiet = 10 * time.Second
 	LeastQuiet   = time.Second
 	MaxEnd       = 24 * time.Hour // of Over, Grace and Quiet
-	// EndWait is for how long the answer waits for the last end.
+	// EndWait is how long the answer waits for the last end.
 	EndWait = 40 * time.Second
 )
 
@@ -315,7 +315,7 @@ type Ended struct {
 	// Unanswering counts the sessions with an endpoint that was down, ejected or silent when they were
 	// selected. As long as it is, they are not quiet.
 	Unanswering int64 `json:"unanswering"`
-	// QuietUs is for how long each had to move no byte; 0: they are ended at once.
+	// QuietUs is how long each had to move no byte; 0: they are ended at once.
 	QuietUs int64 `json:"quiet_us"`
 	// DryRun says that the sessions were only counted.
 	DryRun bool `json:"dry_run,omitzero"`

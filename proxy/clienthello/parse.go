@@ -89,8 +89,9 @@ func (i *Info) read(message cryptobyte.String) (why string) {
 	return ""
 }
 
-// serverName parses the name; there must be exactly one. Servers compare names without regard to case, and some drop a dot at the end. Of names that
-// are none of DNS it is not known what they make: nginx takes a.example:443 for a.example, and HAProxy .a.example for one of *.a.example.
+// serverName parses the name; there must be exactly one. Servers compare names without regard to case, and some drop a
+// dot at the end. Names outside of DNS have unknown results: nginx takes a.example:443 for a.example, and HAProxy
+// .a.example for one of *.a.example.
 func (i *Info) serverName(body cryptobyte.String) bool {
 	list, ok := only16(body)
 	var kind uint8

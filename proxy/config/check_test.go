@@ -361,7 +361,7 @@ func TestWarningsOfIncludes(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.include, got, c.want)
 		}
 	}
-	told(t, config.Tree{}, "include: [d]\n"+smallest, []string{"1:11: there is no file /etc/d | write the name of a file that is there, or a pattern"})
+	told(t, config.Tree{}, "include: [d]\n"+smallest, []string{"1:11: there is no file /etc/d | use the name of an existing file, or a pattern"})
 	if _, problems := config.Load(t.TempDir(), nil); len(problems) != 1 {
 		t.Errorf("a directory: %v", problems)
 	}
@@ -677,7 +677,7 @@ func TestCredentials(t *testing.T) {
 		"'file:public'":           " (mode 0644) | chmod o= /etc/public",
 		"'file:c$$d/public'":      " (mode 0644) | chmod o= /etc/c$d/public",
 		"6273841":                 " is text, not a number | write it in quotes",
-		"'file:s3cret-elsewhere'": "file does not exist | write the name of a file that is there",
+		"'file:s3cret-elsewhere'": "file does not exist | use the name of an existing file",
 	} {
 		for _, section := range []string{
 			"metrics: {bind: ':9464', allow: [10.0.0.0/8], tls: {cert: a, key: k}, token: " + value + "}",

@@ -151,7 +151,7 @@ type Socket struct {
 	Pos         Pos
 	Backlog     int           `key:"backlog" default:"4096" range:"1..65535" doc:"Length of the accept queue; net.core.somaxconn bounds it."`
 	KeepAlive   time.Duration `key:"keepalive" default:"60s" range:"0..9h" doc:"Idle time before keepalive probes (TCP_KEEPIDLE). 0: never."`
-	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"Longest time for which a peer may leave bytes, or probes of its closed window or of an idle connection, unacknowledged (TCP_USER_TIMEOUT). 0: the kernel's default."`
+	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"A peer that has not acknowledged bytes, or has not answered a probe of its closed window or of an idle connection, for this time is given up (TCP_USER_TIMEOUT). 0: the kernel's default."`
 	FastOpen    bool          `key:"fastopen" default:"false" doc:"Accepts data in the first packet (TCP_FASTOPEN)."`
 	Congestion  string        `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of clients' connections. Without CAP_NET_ADMIN one of net.ipv4.tcp_allowed_congestion_control. Empty: the system's."`
 	MPTCP       bool          `key:"mptcp" default:"false" doc:"Accepts Multipath TCP. If the kernel cannot splice such connections, their bytes are copied."`

@@ -259,7 +259,7 @@ func (l *loader) matching(pattern, written string, at place) []string {
 	case err != nil:
 		l.complainAt(at, `write conf.d/*.yaml, with \ before a special character`, "%q is not a pattern", written)
 	case len(paths) == 0 && plain:
-		l.complainAt(at, "write the name of a file that is there, or a pattern", "there is no file %s", pattern)
+		l.complainAt(at, "use the name of an existing file, or a pattern", "there is no file %s", pattern)
 	case plain && l.isDir(pattern):
 		l.partial = true
 		l.complainAt(at, "write "+filepath.Join(written, "*.yaml"), "%s is a directory", pattern)

@@ -178,7 +178,7 @@ func (d *decoder) contents(path string) ([]byte, *complaint) {
 func mend(err error, limit int) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "write the name of a file that is there"
+		return "use the name of an existing file"
 	case errors.Is(err, fs.ErrPermission):
 		return "let this user read it"
 	case errors.Is(err, file.ErrTooLarge):

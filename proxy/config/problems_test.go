@@ -318,8 +318,8 @@ upstreams:
 		{listener("tls: {}"), []string{`1:53: certificates is missing | write certificates: [{cert: a.pem, key: a.key}]`}},
 		{listener("tls: {certificates: []}"), []string{"1:68: TLS cannot be terminated without a certificate | write certificates: [{cert: a.pem, key: a.key}], or leave tls out"}},
 		{listener("tls: {certificates: [{cert: none, key: k}, {cert: a, key: none}, {cert: a, key: k2}, {cert: k, key: k}, {cert: a, key: k}], client_ca: k}"), []string{
-			"1:76: open /etc/none: file does not exist | write the name of a file that is there",
-			"1:106: open /etc/none: file does not exist | write the name of a file that is there",
+			"1:76: open /etc/none: file does not exist | use the name of an existing file",
+			"1:106: open /etc/none: file does not exist | use the name of an existing file",
 			"1:128: /etc/a and /etc/k2 are no pair: private key does not match public key | write a certificate and its private key, both PEM",
 			"1:148: /etc/k and /etc/k are no pair: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may have been switched | write a certificate and its private key, both PEM",
 			"1:183: there is no certificate in /etc/k | write a PEM file of certificates",
@@ -327,7 +327,7 @@ upstreams:
 		{upstream("endpoints: ['unix:/s'], tls: {cert: a, ca: none}"), []string{
 			"2:52: the endpoint unix:/s is a unix socket, whose address has no name to verify | write sni: and the name in its certificate",
 			"2:59: key is missing | write key: and the PEM file of its private key",
-			"2:66: open /etc/none: file does not exist | write the name of a file that is there",
+			"2:66: open /etc/none: file does not exist | use the name of an existing file",
 		}},
 		// Upstreams.
 		{upstream("balance: first"), []string{`2:13: endpoints or discover is missing | write endpoints: ["10.0.0.11:443"]`}},
@@ -362,10 +362,10 @@ upstreams:
 			"2:104: base_ejection_time is 30s, more than max_ejection_time, which is 1s | make base_ejection_time shorter or max_ejection_time longer",
 		}},
 		{upstream("endpoints: ['h:1'], fallback: {}"), []string{"2:53: upstream or respond is missing | write upstream: and the name of one"}},
-		{upstream("endpoints: ['h:1'], fallback: {respond: none}"), []string{"2:63: open /etc/none: file does not exist | write the name of a file that is there"}},
+		{upstream("endpoints: ['h:1'], fallback: {respond: none}"), []string{"2:63: open /etc/none: file does not exist | use the name of an existing file"}},
 		// Files and variables.
 		{upstream("endpoints: ['h:1'], health_check: {send: 'file:none', expect: 'file:${NOT}'}"), []string{
-			"2:64: open /etc/none: file does not exist | write the name of a file that is there",
+			"2:64: open /etc/none: file does not exist | use the name of an existing file",
 			"2:91: the variable NOT is not set in the environment | set NOT, or write $${ for ${",
 		}},
 		{"listeners: [{name: '${', bind: '${a-b}:${NOT}', upstream: '${}'}]", []string{
@@ -376,13 +376,13 @@ upstreams:
 		}},
 		{"include: ['', d]\n" + smallest, []string{
 			"1:11: this includes nothing | write conf.d/*.yaml, or leave it out",
-			"1:15: there is no file /etc/d | write the name of a file that is there, or a pattern",
+			"1:15: there is no file /etc/d | use the name of an existing file, or a pattern",
 		}},
 		{"include: [none.yaml, 'a[', 'x*/y.yaml', a.pem]\n" + smallest, []string{
-			"1:11: there is no file /etc/none.yaml | write the name of a file that is there, or a pattern",
+			"1:11: there is no file /etc/none.yaml | use the name of an existing file, or a pattern",
 			`1:22: "a[" is not a pattern | write conf.d/*.yaml, with \ before a special character`,
 			`1:28: the directory of "x*/y.yaml" is a pattern | write conf.d/*.yaml`,
-			"1:41: there is no file /etc/a.pem | write the name of a file that is there, or a pattern",
+			"1:41: there is no file /etc/a.pem | use the name of an existing file, or a pattern",
 		}},
 		// No YAML.
 		{"a: [1", []string{"2:1: while parsing a flow sequence: did not find expected ',' or ']' | write , or ] before"}},
@@ -541,7 +541,7 @@ func TestNothingFollows(t *testing.T) {
 		{l + "upstreams:", []string{`2:11: upstreams has no value | write upstreams: [{name: tenants}], or leave the key out`}},
 		// Included files.
 		{"include: [bad.yaml]\n" + l, []string{"2:1: while parsing a flow node: did not find expected node content | close the open bracket, with ] or }"}},
-		{"include: [none.yaml]\n" + l, []string{"1:11: there is no file /etc/none.yaml | write the name of a file that is there, or a pattern"}},
+		{"include: [none.yaml]\n" + l, []string{"1:11: there is no file /etc/none.yaml | use the name of an existing file, or a pattern"}},
 		{"include: ['${DIR}/a.yaml']\n" + l, []string{"1:12: the variable DIR is not set in the environment | set DIR, or write $${ for ${"}},
 		{"include: none.yaml\n" + l, []string{"1:10: include is a list, not text | write include: [none.yaml]"}},
 		{"include: ['']\n" + l, []string{"1:11: this includes nothing | write conf.d/*.yaml, or leave it out", "2:45: there is no upstream u | there are no upstreams: define it"}},
@@ -566,7 +566,7 @@ func TestNothingFollows(t *testing.T) {
 		{upstream("endpoints: ['h:1'], health_check: {type: htp, http: {path: /x}}"), []string{`2:64: type is one of tcp, http, not "htp" | did you mean "http"?`}},
 		{upstream("endpoints: ['h:1'], health_check: {tls: yes, sni: x}"), []string{`2:63: tls is a boolean: "yes" is not true or false | write true`}},
 		{upstream("endpoints: ['h:1'], tls: {cert: a.pem, key: [x]}"), []string{
-			"2:55: open /etc/a.pem: file does not exist | write the name of a file that is there",
+			"2:55: open /etc/a.pem: file does not exist | use the name of an existing file",
 			"2:67: key is a path, not a list | write key: client.key",
 		}},
 		// Listeners and their routes.
@@ -623,7 +623,7 @@ func TestNothingFollows(t *testing.T) {
 
 // TestBothOfAPair: a certificate and its key are both looked at, whatever the other is.
 func TestBothOfAPair(t *testing.T) {
-	const missing = "file does not exist | write the name of a file that is there"
+	const missing = "file does not exist | use the name of an existing file"
 	told(t, config.Tree{}, listener("tls: {certificates: [{cert: c, key: k}, {cert: d}, {}]}"), []string{
 		"1:76: open /etc/c: " + missing, "1:84: open /etc/k: " + missing,
 		"1:88: key is missing | write key: a.key", "1:95: open /etc/d: " + missing,

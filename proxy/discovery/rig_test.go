@@ -118,7 +118,7 @@ func (r *rig) silence() {
 }
 
 // again lets the source's pause pass, if it is in one, waits until it pauses again, and
-// returns for how long.
+// returns how long.
 func (r *rig) again() time.Duration {
 	r.t.Helper()
 	r.clock.pass(r.pending)
@@ -126,7 +126,7 @@ func (r *rig) again() time.Duration {
 	return r.pending
 }
 
-// pause is again, and checks for how long.
+// pause is again, and checks how long.
 func (r *rig) pause(want time.Duration) {
 	r.t.Helper()
 	if d := r.again(); d != want {
@@ -201,7 +201,7 @@ func (c *manual) pass(d time.Duration) {
 	c.fire()
 }
 
-// pause waits until a goroutine waits for the clock, and returns for how long.
+// pause waits until a goroutine waits for the clock, and returns how long.
 func (c *manual) pause(t *testing.T) time.Duration {
 	t.Helper()
 	select {

@@ -67,7 +67,7 @@ type listener struct {
 }
 
 // listenerCounts are the counters of a listener's clients. They last as long as it has any,
-// also while the configuration does not name it.
+// even while the configuration does not name it.
 type listenerCounts struct {
 	state   *router.ListenerState
 	buckets buckets

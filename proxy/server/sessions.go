@@ -211,8 +211,8 @@ func engineOf(s *worker.Session) string {
 	return ""
 }
 
-// knows returns an error if no session can have the name that is asked for. A name that a reload
-// has removed may still have sessions, so it is called only where none are found.
+// knows returns an error if no session can have the requested name. A name that a reload has
+// removed may still have sessions, so it is called only where none are found.
 func (s *sessionTable) knows(q *admin.WhyQuery) error {
 	if q.Session != "" {
 		return noSession(q.Session)

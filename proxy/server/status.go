@@ -527,8 +527,8 @@ func (r *reader) lastFailure(e *router.Endpoint) *admin.Failure {
 	return &admin.Failure{Cause: f.Cause, Time: r.wall(f.At), Over: f.Over, Connecting: f.Connecting}
 }
 
-// failingFor is for how long after its last failed session the status says that an endpoint fails
-// its clients.
+// failingFor is how long after its last failed session the status says that an endpoint fails its
+// clients.
 const failingFor = time.Minute
 
 // failing is the row of sessions that an endpoint has failed, nil if it is not long, or long ago.
@@ -580,8 +580,8 @@ func (r *reader) whyUnresolved(m *member) string {
 	return ""
 }
 
-// servedFor is for how long clients of an upstream without a usable endpoint count as served after
-// one was served.
+// servedFor is how long clients of an upstream without a usable endpoint count as served after one
+// was served.
 const servedFor = time.Minute
 
 // missed adds the recent refusals and withheld ejections to an upstream's status.
@@ -605,8 +605,9 @@ func (r *reader) missed(u *upstream, st *admin.Upstream) {
 	}
 }
 
-// congestion is the congestion control of a listener's TCP sockets; if some lack the configured
-// one, of the first of them. nil: the file names none, or there is no such socket.
+// congestion returns the congestion control of a listener's TCP sockets. If sockets lack the
+// configured one, it is that of the first such socket. nil: the file names none, or the
+// listener has no TCP socket.
 func (r *reader) congestion(l *listener) (st *admin.Congestion) {
 	wanted := l.cfg.Socket.Congestion
 	if wanted == "" || r.closing { // then descriptors may be closed already

@@ -68,8 +68,8 @@ func (s *sessionTable) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, er
 	return sum.result(), ctx.Err()
 }
 
-// whyQuery returns the query of the sessions that are asked for, with their samples. A session is given by its
-// client, or by its ID.
+// whyQuery returns the query for the selected sessions, with their samples. A session is given by its client,
+// or by its ID.
 func whyQuery(q *admin.WhyQuery) *worker.Query {
 	selected := &worker.Query{Listener: q.Listener, Upstream: q.Upstream, Endpoint: q.Endpoint, Joined: true, Sample: true}
 	if q.Source.IsValid() {

@@ -37,9 +37,9 @@ func addresses() map[netip.Addr]bool {
 	return found
 }
 
-// Canonical returns one form for all forms of an address. An address of IPv4 is not mapped into IPv6.
-// The zone of a link-local one is the number of its interface, if there is one of that name; other addresses have
-// none, for the kernel ignores it (net/ipv6/af_inet6.c, __inet6_bind; net/ipv6/tcp_ipv6.c, tcp_v6_connect).
+// Canonical returns one form for all forms of an address. An address of IPv4 is not mapped into IPv6. The zone of
+// a link-local one is the number of its interface, if there is one of that name; other addresses have none,
+// because the kernel ignores it (net/ipv6/af_inet6.c, __inet6_bind; net/ipv6/tcp_ipv6.c, tcp_v6_connect).
 func Canonical(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap()
 	if !ip.IsLinkLocalUnicast() || ip.Zone() == "" {

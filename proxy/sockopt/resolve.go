@@ -29,9 +29,9 @@ const (
 var names = newResolver()
 
 // Resolve returns the addresses of a host, in the order in which to connect to them. IPv4 and IPv6
-// are asked for side by side. The addresses of one query are enough, even if the other is denied,
-// fails, or is never answered. A name server that is silent delays only the first lookups, if
-// another one answers. The error is a *net.DNSError, or wraps the errors of both families.
+// are looked up at the same time. The addresses of one query are enough, even if the other is
+// denied, fails, or is never answered. A name server that is silent delays only the first lookups,
+// if another one answers. The error is a *net.DNSError, or wraps the errors of both families.
 func Resolve(ctx context.Context, host string) ([]netip.Addr, error) { return names.resolve(ctx, host) }
 
 // ResolveOrLast is [Resolve] for endpoints: while the lookup of a host fails, or is not answered within a second, it returns the

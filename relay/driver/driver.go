@@ -25,7 +25,7 @@ type Carrier interface {
 	// at the end.
 	Leave(a, b int)
 	// Progress returns the bytes that Carriers have delivered, over all times that one had the
-	// session, and for how long nothing has moved.
+	// session, and how long nothing has moved.
 	Progress() (aToB, bToA int64, idle time.Duration)
 	// Quiet is relay.Driven.Quiet of a session that has left.
 	Quiet() bool

@@ -22,8 +22,8 @@ type outFlag struct {
 	JSON string `name:"json" placeholder:"FILE" help:"Write everything that was measured as JSON to FILE; with - it goes to standard output, and the report to standard error."`
 }
 
-// An output is a file that is open before a measurement, for a wrong name should not cost one. Its former content stays until there is a
-// new one.
+// An output is a file that is opened before a measurement, so that a wrong name does not cost a measurement. Its former
+// content stays until there is a new one.
 type output struct {
 	io.Writer // nil: nowhere
 	file      *os.File

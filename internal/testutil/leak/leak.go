@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
-// Main runs the tests, m is a [*testing.M] as a rule, then exits: with their code if they
+// Main runs the tests, m is a [*testing.M] usually, then exits: with their code if they
 // failed, with 1 if a descriptor or a goroutine that was not there before is left, with 0
 // otherwise. Leaks are listed on standard error.
 func Main(m interface{ Run() int }) { os.Exit(run(m.Run, os.Stderr, condition.Patience)) }

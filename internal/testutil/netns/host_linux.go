@@ -282,8 +282,8 @@ func (h *Host) Cut(l Link) {
 	h.IP("link set %s down", l.Device)
 }
 
-// Mend takes a link up that was Cut by the same host. Routes come back only
-// between the two addresses of the link.
+// Mend restores a link that the same host has Cut, with only the routes between the two
+// addresses of the link.
 func (h *Host) Mend(l Link) {
 	h.t.Helper()
 	h.IP("link set %s up", l.Device)

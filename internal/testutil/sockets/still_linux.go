@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// stillPatience is for how long a connection may bring nothing. While the kernel drops packets, for lack of room in
-// a queue or of memory for TCP, each pause of the sender is twice as long as the one before: on a machine with ten
+// stillPatience is how long a connection may bring nothing. While the kernel drops packets, for lack of room in a
+// queue or of memory for TCP, each pause of the sender is twice as long as the one before: on a machine with ten
 // runnable threads for each CPU they were up to 6 s.
 const stillPatience = 2 * time.Minute
 

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// A Survivor is the peer of one that resets its connection. The results of its calls
-// distinguish a reset from an end of file.
+// A Survivor is a peer whose connection is reset by the other side. The results of its
+// calls distinguish a reset from an end of file.
 type Survivor struct {
 	Reads, Writes bool
 	Read, Write   error // the error that has ended its calls; nil: it makes none

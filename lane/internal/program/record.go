@@ -151,7 +151,7 @@ func (s *Session) Clock() (c translate.Clock) {
 	return c
 }
 
-// Spent returns for how long the session has been in the lane, until its last packet.
+// Spent returns how long the session has been in the lane, until its last packet.
 func (s *Session) Spent() time.Duration {
 	return max(0, time.Duration(atomic.LoadUint64(&s.SpentBefore)+atomic.LoadUint64(&s.Last)-atomic.LoadUint64(&s.Begun)))
 }

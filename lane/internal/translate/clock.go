@@ -41,8 +41,8 @@ type Clock struct {
 	Stalled         uint8  // 1 and the side that has sent again what the other one has not acknowledged since; 0: none has
 	Waits           [2][Waits]uint32
 	Answers, Pauses [2]uint32 // of WaitAnswer and of WaitMore
-	// Narrow is for how long each side's window held less than two segments, or had less than a third of the largest one left, whatever was
-	// waited for.
+	// Narrow is how long each side's window held less than two segments, or had less than a third of the largest one
+	// left, whatever was waited for.
 	Narrow [2]uint32
 }
 

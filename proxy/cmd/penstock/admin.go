@@ -248,11 +248,11 @@ func failed(e *cli.Env, err error) error {
 
 // accessFlags are the address of a process, and the credentials for TCP. Each flag has an environment variable.
 type accessFlags struct {
-	Admin     *string `placeholder:"ADDR" help:"Ask here instead: unix:/path, or host:port. Also PENSTOCK_ADMIN."`
-	TokenFile *string `placeholder:"FILE" help:"Authenticate over TCP by the token in this file, which has one line. Also PENSTOCK_TOKEN_FILE. (default: the token in the configuration, if it may be read)"`
-	CA        *string `name:"ca" placeholder:"FILE" help:"Use TLS, and verify the server by the authorities in this PEM file (system: by the authorities of the system). Also PENSTOCK_CA."`
-	Cert      *string `placeholder:"FILE" help:"Present this certificate (PEM) over TLS. Also PENSTOCK_CERT."`
-	Key       *string `placeholder:"FILE" help:"Use this private key (PEM) for the certificate. Also PENSTOCK_KEY."`
+	Admin     *string `placeholder:"ADDR" help:"Ask here instead: unix:/path, or host:port. Or set PENSTOCK_ADMIN."`
+	TokenFile *string `placeholder:"FILE" help:"Authenticate over TCP by the token in this file, which has one line. Or set PENSTOCK_TOKEN_FILE. (default: the token in the configuration, if it may be read)"`
+	CA        *string `name:"ca" placeholder:"FILE" help:"Use TLS, and verify the server by the authorities in this PEM file (system: by the authorities of the system). Or set PENSTOCK_CA."`
+	Cert      *string `placeholder:"FILE" help:"Present this certificate (PEM) over TLS. Or set PENSTOCK_CERT."`
+	Key       *string `placeholder:"FILE" help:"Use this private key (PEM) for the certificate. Or set PENSTOCK_KEY."`
 }
 
 // address returns the address in a flag or in the environment, or "".
@@ -667,7 +667,7 @@ func findPrivate(env config.Env, path string) (string, error) {
 	if run != "" {
 		run = ": " + run
 	}
-	return "", fmt.Errorf("%s: %w: %s, and no process of this user has it%s", display.Text(path), admin.ErrNotRunning, why, run)
+	return "", fmt.Errorf("%s: %w: %s, and no process of this user runs it%s", display.Text(path), admin.ErrNotRunning, why, run)
 }
 
 // running returns the addresses of all processes with a private socket, or with a socket that has the usual name.

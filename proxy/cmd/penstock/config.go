@@ -48,12 +48,12 @@ func (c *configFlag) given(command string) (err error) {
 func configPath(command string, file *string, instead string) (path string, err error) {
 	switch {
 	case file != nil && *file == "":
-		return "", cli.Usagef("%s: the name of the configuration is empty: write penstock %[1]s %[2]s (see: penstock %[1]s --help)", command, instead)
+		return "", cli.Usagef("%s: the name of the configuration is empty: use penstock %[1]s %[2]s (see: penstock %[1]s --help)", command, instead)
 	case file != nil:
 		return *file, nil
 	}
 	if path = defaultConfig(defaultConfigs); path == "" {
-		err = cli.Usagef("%s: there is no %s here: write penstock %[1]s %[3]s (see: penstock %[1]s --help)", command, strings.Join(defaultConfigs, ", and no "), instead)
+		err = cli.Usagef("%s: there is no %s here: use penstock %[1]s %[3]s (see: penstock %[1]s --help)", command, strings.Join(defaultConfigs, ", and no "), instead)
 	}
 	return path, err
 }
@@ -193,7 +193,7 @@ func (s *fileSource) known() (*config.Config, []*config.Unknown, error) {
 }
 
 // errNoFile is the error for reload and plan of penstock proxy.
-var errNoFile = errors.New("penstock proxy has no configuration file: write penstock proxy --print-config >penstock.yaml, and penstock run penstock.yaml")
+var errNoFile = errors.New("penstock proxy has no configuration file: use penstock proxy --print-config >penstock.yaml, and penstock run penstock.yaml")
 
 // A flagSource is the configuration made from the flags of penstock proxy. It is loaded once.
 type flagSource struct {

@@ -18,7 +18,7 @@ type engineFlags struct {
 	Engine string `enum:"auto,splice,copy" default:"auto" placeholder:"auto|splice|copy" help:"How bytes are moved. (default: ${default})"`
 
 	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"How long the last bytes of a bulk transfer may wait for more bytes (SO_RCVLOWAT), 100us to 1s. 0: bytes are passed on as they come. (default: ${default})"`
-	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"How long a loop lets bytes gather, at most, while many sessions carry bulk and nothing else goes on; at most 1ms. (default: ${default})"`
+	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"How long a loop may wait for more bytes, up to 1ms, if it serves many bulk sessions and has nothing else to do. (default: ${default})"`
 	MaxPipeSize cli.Size   `default:"1MiB" placeholder:"SIZE" help:"How large the pipe of a session that carries bulk may grow, within fs.pipe-max-size; with 64KiB no pipe grows. (default: ${default})"`
 
 	Loops    *int       `placeholder:"N" help:"Event loops that serve, each on a thread of its own. (default: limits.loops.count of the configuration, or one for each CPU)"`
@@ -26,7 +26,7 @@ type engineFlags struct {
 
 	TurnCPU bool `hidden:"" help:"Measure the CPU time of loops' turns, for the summary's overruns."`
 
-	SchedBatch bool `default:"true" negatable:"" help:"Give a loop's thread SCHED_BATCH while it has much to do, see sched(7): it then waits for a busy CPU, up to a time slice, instead of taking it. That saves much CPU if none is idle. --no-sched-batch leaves the policy alone. (default: on)"`
+	SchedBatch bool `default:"true" negatable:"" help:"Give the thread of a busy loop the policy SCHED_BATCH (sched(7)). When all CPUs are busy, the thread then waits up to a time slice for one, instead of interrupting others, which saves much CPU. --no-sched-batch leaves the policy alone. (default: on)"`
 }
 
 // config sets the options from the flags.

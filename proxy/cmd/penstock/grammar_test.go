@@ -252,7 +252,7 @@ func (g *grammar) path(path string) string {
 	return good[path[strings.LastIndexByte(path, '.')+1:]]
 }
 
-// agree makes keys of a section consistent that exclude or need each other: as a rule, so that
+// agree makes keys of a section consistent that exclude or need each other: usually, so that
 // the configuration starts, and not always.
 func (g *grammar) agree(path string, m map[string]any) {
 	if g.chance(30) {

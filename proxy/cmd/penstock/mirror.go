@@ -20,8 +20,8 @@ import (
 type mirrorCmd struct {
 	adminFlags
 	Listener string   `arg:"" optional:"" help:"The mirrors of this listener alone."`
-	FailIf   []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit code 3 if the condition holds for a comparison, and 4 if too little is known, as there are too few answers or more than 1 % of the sessions were not compared to their end: 'different>0.1%', 'different>=1', 'slower>5ms' (by the median), 'p99>20ms', 'slower>60%', 'compared<1000', 'stopped>5%', or a reason for which mirrors end, 'behind>1%'. May be repeated."`
-	Reset    bool     `help:"Print the report, and start the next one: it counts mirrors that end, and answers that are compared, from now on."`
+	FailIf   []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit with 3 if the condition holds for a comparison, and with 4 if it cannot be judged, because there are too few answers, or because more than 1 % of the sessions were not compared to their end: 'different>0.1%', 'different>=1', 'slower>5ms' (by the median), 'p99>20ms', 'slower>60%', 'compared<1000', 'stopped>5%', or, with a reason why mirrors end, 'behind>1%'. May be repeated."`
+	Reset    bool     `help:"Print the report, and set its counts to 0, so that the next report begins now."`
 	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
@@ -245,7 +245,8 @@ const (
 	asTime             // microseconds
 )
 
-// A finding says whether a condition holds. Of several findings the largest counts.
+// A finding says whether a condition holds. If there are several findings, the largest
+// counts.
 type finding uint8
 
 const (

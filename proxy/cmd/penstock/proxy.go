@@ -24,7 +24,7 @@ type proxyCmd struct {
 	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"Limit the attempt to reach an endpoint, all its addresses together. 0 switches this or any other timeout off. (default: ${default})"`
 	IdleTimeout      cli.Timeout `default:"1h" placeholder:"TIME" help:"End a session in which no byte moved for this long. (default: ${default})"`
 	HalfCloseTimeout cli.Timeout `default:"1m" placeholder:"TIME" help:"The same after one side has sent its end of file. (default: ${default})"`
-	UserTimeout      cli.Timeout `default:"30s" placeholder:"TIME" help:"How long a peer may leave bytes unacknowledged, or probes of its closed window or of an idle connection unanswered. (default: ${default})"`
+	UserTimeout      cli.Timeout `default:"30s" placeholder:"TIME" help:"Give up a peer that has not acknowledged bytes, or has not answered a probe of its closed window or of an idle connection, for this time. (default: ${default})"`
 
 	MaxConnections *int64 `placeholder:"N" help:"Connections served at once; at the limit accepting pauses. (default, and most: as many as RLIMIT_NOFILE allows)"`
 
@@ -194,7 +194,7 @@ func (c *proxyCmd) checkAddresses() error {
 		specs []string
 	}{{"--listen", c.Listen}, {"--to", c.To}} {
 		if len(f.specs) == 0 {
-			return fmt.Errorf("%s is missing: write penstock proxy --listen :8080 --to 10.0.0.5:80", f.flag)
+			return fmt.Errorf("%s is missing: use penstock proxy --listen :8080 --to 10.0.0.5:80", f.flag)
 		}
 		for _, spec := range f.specs {
 			if _, err := sockopt.Parse(spec); err != nil {

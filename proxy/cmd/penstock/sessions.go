@@ -208,7 +208,7 @@ func (c *sessionsEndCmd) endQuery() (admin.EndQuery, error) {
 	case selected.Selects() && c.All:
 		return admin.EndQuery{}, cli.Usagef("sessions end: --all selects every session: leave it out, or the other flags")
 	case !selected.Selects() && !c.All:
-		return admin.EndQuery{}, cli.Usagef("sessions end: write which: --endpoint, --upstream, --listener, --source, --older, --idle, --bytes, --state, --verdict, --id, or --all (see: penstock sessions end --help)")
+		return admin.EndQuery{}, cli.Usagef("sessions end: say which sessions: --endpoint, --upstream, --listener, --source, --older, --idle, --bytes, --state, --verdict, --id, or --all (see: penstock sessions end --help)")
 	case slices.Contains(admin.StatesWithoutEndpoint, c.State):
 		return admin.EndQuery{}, cli.Usagef("sessions end: --state %s: these clients have no endpoint yet, and no session that could end: penstock deny add SOURCE --for TIME refuses waiting clients too", c.State)
 	case c.Now && (c.Grace != 0 || c.Quiet != 0 || c.ThenReset):

@@ -46,7 +46,7 @@ func writeSources(w io.Writer, s *admin.Sources) error {
 
 type denyCmd struct {
 	List   denyListCmd   `cmd:"" default:"withargs" help:"List the denied sources (the default)."`
-	Add    denyAddCmd    `cmd:"" help:"Deny a source for a time, beside the rules of the configuration. It survives reloads."`
+	Add    denyAddCmd    `cmd:"" help:"Deny a source for a time, in addition to the rules of the configuration. Reloads keep the denial."`
 	Remove denyRemoveCmd `cmd:"" help:"Take a denial back."`
 }
 

@@ -1,4 +1,4 @@
-// Package cpuwait knows for how long this process has waited for a CPU, and for how long an event has.
+// Package cpuwait knows how long this process has waited for a CPU, and how long an event has.
 package cpuwait
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Meter adds up for how long threads of this process were runnable and had no CPU. Between two looks it counts the thread
+// A Meter adds up how long threads of this process were runnable and had no CPU. Between two looks it counts the thread
 // that waited longest. It is safe for concurrent use.
 type Meter struct {
 	looking sync.Mutex // one Look at a time; guards threads
@@ -104,7 +104,7 @@ func (m *Meter) thin() {
 }
 
 // Watch waits until something comes from until, or stop is closed, and reports whether until was first. While CPUs are
-// short it finds out for how long an event waits: by moments on a fixed grid, and the time from each of them until a
+// short it finds out how long an event waits: by moments on a fixed grid, and the time from each of them until a
 // thread of this process runs.
 func (m *Meter) Watch(until <-chan time.Time, stop <-chan struct{}) bool {
 	m.mu.Lock()

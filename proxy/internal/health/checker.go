@@ -19,10 +19,10 @@ import (
 
 // CheckerConfig configures a [Checker].
 type CheckerConfig struct {
-	// Concurrent limits the probes in progress, each with a goroutine and, as a rule, a
-	// descriptor; 0 means 4096. Probes of healthy endpoints need next to none of them, but a probe
-	// that times out takes a place for all of its Timeout. If more probes are due they wait in the
-	// order in which they became due, and all endpoints are probed less often; see CheckerStats.Lag.
+	// Concurrent limits the probes in progress, each with a goroutine and, usually, a descriptor; 0
+	// means 4096. Probes of healthy endpoints need next to none of them, but a probe that times out
+	// takes a place for all of its Timeout. If more probes are due they wait in the order in which
+	// they became due, and all endpoints are probed less often; see CheckerStats.Lag.
 	Concurrent int
 
 	// Seed makes the phases and the jitter of this Checker differ from other Checkers; 0 means a

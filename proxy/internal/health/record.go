@@ -214,7 +214,7 @@ func (r *record) significant() bool {
 	return r.informed && r.asked() >= fewest && weight >= unlikely
 }
 
-// unansweredFor returns for how long clients have waited in vain.
+// unansweredFor returns how long clients have waited in vain.
 func (r *record) unansweredFor(now int64) int64 {
 	if r.since == 0 {
 		return 0

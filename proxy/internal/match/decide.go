@@ -79,10 +79,10 @@ func (t *Table) Recogniser() *firstbytes.Recogniser { return t.recogniser }
 // after is None. It fails with [ErrUndecided] if the first route that may fit depends on something that is not known
 // about c: no client evades a route by leaving its first bytes in doubt.
 //
-// If c's bytes cannot be read ([firstbytes.Facts.Unread]), Decide passes over routes by bytes, but only on the way to
-// a route for such clients: a client cannot evade a route by being late. If no route names silence, a client with
-// [firstbytes.Facts.Silent], which the caller sets if the operator allows it, takes the first route that depends on
-// no byte.
+// If c's bytes cannot be read ([firstbytes.Facts.Unread]), Decide skips routes by bytes only if a later route is for
+// such clients: a client cannot evade a route by being late. The caller sets [firstbytes.Facts.Silent] if the
+// operator allows silent clients. If no route names silence, such a client takes the first route that depends on no
+// byte.
 //
 // Routes by SNI or Host are found by the name, once it is known. For a client that cannot be read, and for a search
 // that begins behind a route, Decide looks at each route.

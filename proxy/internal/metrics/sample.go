@@ -232,7 +232,7 @@ func NewHandler(read func(*Sample), limits Limits) *Handler {
 var errSlow = errors.New("the event loops did not answer in time")
 
 // ServeHTTP writes the metrics. It holds no lock while it writes. A client that does not read keeps a sample in
-// memory: the HTTP server must limit how many such clients there are, and for how long.
+// memory: the HTTP server must limit how many such clients there are, and how long.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sample, err := h.sample(r.Context())
 	if err != nil {

@@ -133,7 +133,7 @@ func (o *Outages) Look(now int64, upstreams []Upstream, explain func(key any) st
 	o.logEnded(ended)
 }
 
-// Of returns the outage of an upstream that is under way, also before it is logged. An outage that is back
+// Of returns the outage of an upstream that is under way, even before it is logged. An outage that is back
 // before the end of the last outage was logged begins again.
 func (o *Outages) Of(key any) (Outage, bool) {
 	c := o.known[key]

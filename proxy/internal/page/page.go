@@ -105,7 +105,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case token != "" && r.URL.Path == "/" && r.Method == http.MethodGet && (g.known(r) || g.exchange(token)):
 		g.welcome(w)
 	case !g.known(r) || foreign(r):
-		refuse(w, http.StatusForbidden, "this page is for the browser that has opened it first: write penstock page again, which gives another address")
+		refuse(w, http.StatusForbidden, "this page is for the browser that has opened it first: run penstock page again for a new address")
 	default:
 		g.next.ServeHTTP(w, r)
 	}

@@ -39,7 +39,7 @@ type mapping struct {
 	program          *program // nil: it could not be read
 }
 
-// read reads the mappings of a process, and what is mapped. Of a process that has ended it keeps what is known.
+// read reads the mappings of a process, and what is mapped. It keeps what is known of a process that has ended.
 func (s *symbols) read(pid int) error {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -150,7 +150,7 @@ func readProgram(name, path string) *program {
 	return p
 }
 
-// goTable returns the table of functions that the Go linker writes, also into stripped programs; nil: there is none.
+// goTable returns the table of functions that the Go linker writes, even into stripped programs; nil: there is none.
 func goTable(f *elf.File, text uint64) *gosym.Table {
 	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
 		if section := f.Section(name); section != nil {

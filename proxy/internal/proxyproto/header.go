@@ -319,10 +319,10 @@ func (p *Policy) lengthV2(b []byte) (need int, err error) {
 	return need, nil
 }
 
-// parseV2 parses a header of version 2 that is all of b. Of a LOCAL header everything but its
-// length is ignored: "The receiver must accept this connection as valid and must use the real
-// connection endpoints and discard the protocol block including the family which is ignored"
-// (the specification, 2.2).
+// parseV2 parses a header of version 2 that is all of b. Everything in a LOCAL header except
+// its length is ignored: "The receiver must accept this connection as valid and must use the
+// real connection endpoints and discard the protocol block including the family which is
+// ignored" (the specification, 2.2).
 func (i *Info) parseV2(b []byte) error {
 	switch command := b[12]; command {
 	case commandLocal:

@@ -51,7 +51,7 @@ const (
 // MaxFailures is how many failed attempts are described; all are counted.
 const MaxFailures = 3
 
-// A Record is the course of one client. It belongs to one goroutine at a time, as a rule the
+// A Record is the course of one client. It belongs to one goroutine at a time, usually the
 // goroutine of the client's loop. Times are the loops' clock in nanoseconds; 0 means that the
 // client has not come that far, or that it is not known when. Methods that note something do
 // nothing on a nil *Record: no record is kept then.

@@ -77,7 +77,7 @@ type failure struct {
 }
 
 // maxFailures is how many failures a client remembers, so that earlier failures do not make an
-// attempt costlier. An endpoint is failing, and has a time for its next trial, also when its
+// attempt costlier. An endpoint is failing, and has a time for its next trial, even when its
 // failure is forgotten. A client never forgets an endpoint that has turned it down.
 const maxFailures = 32
 
@@ -184,8 +184,8 @@ func (e *Endpoint) SlowConnects() (n, since int64) {
 }
 
 // silentToConnects reports whether a client has waited for a connection to the endpoint for a second or more, still
-// waits, and no other has been connected since it began. The endpoint's host is gone, as a rule, and it will be
-// known when the connect's time is over.
+// waits, and no other has been connected since it began. The endpoint's host is gone, usually, and it will be known
+// when the connect's time is over.
 func (e *Endpoint) silentToConnects() bool {
 	n, since := e.SlowConnects()
 	return n > 0 && e.trials.made.Load() < since-int64(firstResent)

@@ -385,7 +385,7 @@ func (u *Upstream) mayTry(now int64) bool {
 }
 
 // window returns the members that a trial is chosen from, and when to look at others at the latest.
-// Of a large set it returns one part after the other.
+// It returns a large set in parts, one call after the other.
 func (u *Upstream) window(set *lb.Set) (members []lb.Member, every time.Duration) {
 	members = set.Members()
 	if len(members) <= maxWindow {

@@ -619,9 +619,9 @@ func TestNobodyHoldsAPlaceForTheDead(t *testing.T) {
 	})
 }
 
-// grace returns for how long a server must have been able to serve for a client that is refused to
-// be a client that it could have served: longer than from the last segment of a connect(2) until
-// its end, for one that is lost is repeated after 1 s and 3 s.
+// grace returns how long a server must have been able to serve for a client that is refused to be
+// a client that it could have served: longer than from the last segment of a connect(2) until its
+// end, for one that is lost is repeated after 1 s and 3 s.
 func (w *world) grace() time.Duration {
 	if w.connect <= 2*time.Second {
 		return 1100 * time.Millisecond

@@ -56,8 +56,8 @@ func (q *queue) rejoin(w *waiter, waker worker.Waker, since int64) (first bool) 
 	return q.first == w
 }
 
-// add adds a client behind all that have waited for as long. The caller holds mu, and has a place for it. It looks from the end, where
-// new clients belong, and else from the beginning, where clients that come back do.
+// add adds a client behind all clients that have waited as long. The caller holds mu, and has a place for it. It looks
+// from the end, where new clients belong, and else from the beginning, where clients that come back do.
 func (q *queue) add(w *waiter, waker worker.Waker, since int64) {
 	prev, next := q.last, (*waiter)(nil)
 	if prev != nil && prev.since > since {

@@ -47,8 +47,8 @@ func openFile(path string) (*stream, error) {
 }
 
 // openStderr opens standard error. A pipe or a terminal is opened again, so that it can be made
-// non-blocking for these lines alone. A file is not, for the two would overwrite each other; and
-// a socket cannot be.
+// non-blocking for these lines alone. A file is not, because the two would overwrite each other;
+// and a socket cannot be.
 func openStderr() (*stream, error) {
 	s := &stream{fd: -1}
 	mode, err := sys.FstatMode(2)

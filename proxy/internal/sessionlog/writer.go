@@ -32,7 +32,7 @@ type writer struct {
 const (
 	// gatherTime is how long events gather after a turn that had some, unless a ring gets half full:
 	// one write has the lines of all, and the writer is not woken for each. A wake-up costs the
-	// process some hundred microseconds, for the runtime looks out for blocked threads after each
+	// process some hundred microseconds, because the runtime looks for blocked threads after each
 	// (runtime/proc.go, sysmon).
 	gatherTime = 200 * time.Millisecond
 	// lookEvery is how often the destination is looked at, while there are lines.

@@ -16,9 +16,9 @@ type ClientConfig struct {
 	// system's.
 	CA string
 
-	// SNI is the name that the endpoint is asked for, and that its certificate must
-	// be for; empty: the endpoint's own host, which may be an IP address: that is not
-	// sent, but the certificate must be for it.
+	// SNI is the server name sent to the endpoint, and the name that its certificate
+	// must be for; empty: the endpoint's own host, which may be an IP address: that is
+	// not sent, but the certificate must be for it.
 	SNI string
 
 	// Pair is the proxy's own certificate and key, which it shows if asked; empty:

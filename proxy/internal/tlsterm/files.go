@@ -144,7 +144,7 @@ func (f *Files) open(r pairSpec, user any, changed func()) (*source, error) {
 }
 
 // current reports whether files are still as they were read, as far as is known without reading
-// them. Of files that are not followed it is not known.
+// them. For files that are not followed it is not known.
 func (f *Files) current(sources ...*source) bool {
 	if f == nil {
 		return false

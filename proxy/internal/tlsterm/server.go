@@ -325,7 +325,7 @@ const (
 	Cipher                         // no cipher suite, curve or signature that both know
 	Protocol                       // no application protocol that both speak (ALPN)
 	Uncertified                    // the peer showed no certificate, or not an accepted one
-	Alert                          // the peer refused; a certificate that it does not trust, as a rule
+	Alert                          // the peer refused; a certificate that it does not trust, usually
 	Kinds                          // how many there are
 )
 

@@ -50,7 +50,7 @@ type Settings struct {
 	Gzip bool
 
 	// Queue is how many spans wait at most, those under way included; Batch is how many are sent
-	// at once at most, and Delay for how long one waits for others.
+	// at once at most, and Delay how long one waits for others.
 	Queue, Batch int
 	Delay        time.Duration
 	// Timeout bounds an attempt, Retry the time in which a batch is tried again, and Flush the

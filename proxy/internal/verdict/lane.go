@@ -132,7 +132,8 @@ const (
 	// though few segments of all: the peer may have vanished, and the bytes on the way to it take most of its window.
 	vanished = 0.5
 	// roundTrips bounds the round trips in which a full window of queued packets is sent: it takes one, but the window
-	// may have grown meanwhile. Of a slow reader it is more, which advertises less than the largest window.
+	// may have grown meanwhile. A slow reader needs more round trips, because it advertises less than the largest
+	// window.
 	roundTrips = 2
 )
 

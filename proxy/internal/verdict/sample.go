@@ -11,7 +11,7 @@ type Sample struct {
 	Duration time.Duration
 	Waits    relay.Waits
 	A, B     Peer
-	// Starved is for how long the thread of this process that waited longest for a CPU has waited;
+	// Starved is how long the thread of this process that waited longest for a CPU has waited;
 	// negative: unknown.
 	Starved time.Duration
 	// Late is how long an event at any moment has waited for this process, in the mean; negative: unknown.

@@ -136,13 +136,13 @@ func shrink(d *time.Duration, by float64) { *d = time.Duration(float64(*d) * by)
 const latest = 100 * time.Millisecond
 
 // starve takes the time without a CPU, and returns it. Bytes that were waited for may have arrived meanwhile. Room is
-// not: it shows in the time in which bytes are outstanding. While a network is waited for bytes go on arriving, so of
+// not: it shows in the time in which bytes are outstanding. During a wait for a network, bytes go on arriving, so of
 // that is taken only if the process hardly ran, and if many came at a time.
 //
-// What the process waited for in all is not what this session waited for: each wait for bytes can have been longer by
-// the time that an event waits. Questions and answers come at any moment. The next bytes of a stream come after a
-// turn of this process, which may have used up its time: they wait from the beginning, which is twice as long. And a
-// question waits for no longer than an answer does, which is no longer than the answers were waited for.
+// The total wait of the process is not what this session waited for: each wait for bytes can have been longer by the
+// time that an event waits. Questions and answers come at any moment. The next bytes of a stream come after a turn of
+// this process, which may have used up its time: they wait from the beginning, which is twice as long. And a question
+// waits for no longer than an answer does, which is no longer than the answers were waited for.
 func (s *Sample) starve(a, b *division) time.Duration {
 	hardlyRan := s.Starved+s.Waits.Loop > s.Duration*2/5
 	w := &s.Waits
@@ -294,8 +294,9 @@ func (p *Peer) receiving(bytes time.Duration, pauses int64) time.Duration {
 	return 0
 }
 
-// asking is the network's part of the time in which bytes for the peer were outstanding while it was waited for. An
-// acknowledgment may wait for the peer's answer, so without a loss or a queue that is a round trip for each flight.
+// asking is the network's part of the time in which the session waited for the peer, and bytes for the peer were
+// outstanding. An acknowledgment may wait for the peer's answer, so without a loss or a queue that is a round trip
+// for each flight.
 func (p *Peer) asking(busy time.Duration) time.Duration {
 	if p.Retransmitted > 0 || p.Unanswered > 0 || p.RTT > p.MinRTT+longQueue && p.Sent > 1000*p.SegmentsSent {
 		return time.Duration(float64(busy) * (1 - p.window()))

@@ -190,7 +190,7 @@ const (
 	askedLocal
 )
 
-// ask reports whether something has to be asked for: true once for each thing.
+// ask reports whether something has to be requested: true once for each thing.
 func (c *Client) ask(which int) bool {
 	if c.asked[which] || c.fd < 0 {
 		return false

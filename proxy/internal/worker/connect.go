@@ -217,8 +217,8 @@ func (w *worker) askAbandon(c *Client) {
 const headerTimeout = 5 * time.Second
 
 // writeProxyHeader writes the header before the client's bytes, and then joins. A new connection
-// has room for it as a rule. Client bytes that are known already go with it. If it is only known
-// that there are some, they are moved next, and the kernel is asked to send both together. Without
+// has room for it usually. Client bytes that are known already go with it. If it is only known that
+// there are some, they are moved next, and the kernel is asked to send both together. Without
 // client bytes TCP_NODELAY is set, because Nagle's algorithm would hold back the bytes that follow.
 func (w *worker) writeProxyHeader(c *Client) {
 	w.header = w.header[:0]

@@ -522,8 +522,8 @@ const (
 	gapBytes = 64 << 10
 	// gapPoll is how often a gap that is being made is looked at.
 	gapPoll = time.Millisecond
-	// gapMost is how long making a gap may take: a slow sink has to take some queued megabytes first.
-	// It has bytes until the gap is there, so the flow does not pause meanwhile.
+	// gapMost bounds how long making a gap takes: a slow sink has to take some queued megabytes
+	// first. These keep the sink busy until the gap is there, so the flow does not pause.
 	gapMost = 2 * time.Second
 	// gapTries is how many packets may fail to take a session that has gaps by itself, before it
 	// rests.

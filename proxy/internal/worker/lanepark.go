@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// parkAfter is for how long a session has been out of user space, or has been a relay.Driven again, before it is parked.
+	// parkAfter is how long a session has been out of user space, or has been a relay.Driven again, before it is
+	// parked.
 	parkAfter = time.Second
 	// parkBatch is how many are parked in one turn.
 	parkBatch = 256

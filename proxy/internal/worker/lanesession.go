@@ -369,8 +369,8 @@ func (c *laneSession) retag(moved *relay.Result) {
 // Sessions that have left share the few names.
 type control uint8
 
-// controlOf returns a socket's congestion control: as it is, and not as it was configured, for the kernel may have refused that, a route
-// may have another one, and a reload leaves connections alone.
+// controlOf returns a socket's congestion control: as it is, and not as it was configured, because the kernel may have
+// refused that, a route may have another one, and a reload leaves connections alone.
 func (t *lanes) controlOf(fd int) control {
 	name, err := sys.Congestion(fd)
 	if err != nil {

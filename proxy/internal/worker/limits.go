@@ -130,10 +130,10 @@ const (
 	fdPatience   = 5 * time.Second
 )
 
-// descriptors keeps some for connections to targets: one for each client that was accepted but has no socket to its target
-// yet, and one for the next client, before it is accepted. Otherwise a burst of clients would take every descriptor, and none
-// of them could be served. A connect takes a spare one only if there is no other descriptor, so as a rule nothing is opened
-// or closed for a connection.
+// descriptors keeps some for connections to targets: one for each client that was accepted but has no socket to its
+// target yet, and one for the next client, before it is accepted. Otherwise a burst of clients would take every
+// descriptor, and none of them could be served. A connect takes a spare one only if there is no other descriptor, so
+// usually nothing is opened or closed for a connection.
 type descriptors struct {
 	spare        []*os.File // owned
 	needed       int        // by clients, and for the next one

@@ -24,7 +24,7 @@ type Listener struct {
 	Local   netip.AddrPort
 	Backlog int      // of the accept queue; 0: it is not known
 	Service *Service // of the clients that come first
-	// Of is whatever the Host wants to know it by.
+	// Of is a value by which the Host identifies it.
 	Of any
 }
 

@@ -42,7 +42,7 @@ type Session struct {
 	Age time.Duration
 	// Began is when that was, by the clock of its loop, or of a goroutine.
 	Began int64
-	// Idle is for how long no byte has moved, or since its state has changed if that was
+	// Idle is how long no byte has moved, or since its state has changed if that was
 	// later; negative if that is not known.
 	Idle time.Duration
 	// Sample is what is known of its waits; nil if that was not asked for, or it is not joined.

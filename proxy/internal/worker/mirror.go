@@ -412,8 +412,8 @@ func (c *MirrorCounts) Totals(every bool) MirrorTotals {
 	return t
 }
 
-// Reset makes SinceReset count from now on. Of running mirrors it counts the end, and the bytes
-// that were not counted yet.
+// Reset makes SinceReset count from now on. For running mirrors it counts the end, and the
+// bytes that were not counted yet.
 func (c *MirrorCounts) Reset() {
 	t := c.Totals(true)
 	t.Since = time.Now()

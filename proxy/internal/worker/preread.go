@@ -283,7 +283,7 @@ func (w *worker) tooLate(c *Client) error {
 	return TooLate(cause, after, max(n, 0), of)
 }
 
-// maxAhead is the most that is kept of a peek. It is more than hellos are, as a rule.
+// maxAhead is the most that is kept of a peek. It is more than hellos are, usually.
 const maxAhead = 2 << 10
 
 // keepAhead keeps the client's bytes, if they are all and not many, so that they can go in one

@@ -258,7 +258,7 @@ func resetSocket(fd int) {
 	closeSocket(fd)
 }
 
-// peerName names the other end of a socket, which of a unix socket has no name as a rule.
+// peerName names the other end of a socket, which of a unix socket has no name usually.
 func peerName(fd int) string {
 	name, err := sys.PeerName(fd)
 	switch {

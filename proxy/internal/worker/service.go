@@ -128,10 +128,10 @@ var ErrAbandoned = errors.New("given up before its time")
 // on the goroutines of the loops, several at a time, and must not wait; Left is called
 // on others as well.
 type Admitter interface {
-	// CanAccept is asked before each client is accepted, also if there turns out to be none:
-	// nil, or the reason that accepting from the listening socket pauses, which is not
-	// reported. It is asked again when one of its clients has left, after [Listening.Wake],
-	// after NextSlotIn, and every tenth of a second.
+	// CanAccept is called before each accept, even if no client is waiting. It returns nil,
+	// or the reason to pause accepting from the listening socket; the reason is not
+	// reported. While accepting pauses, it is called again when one of its clients has left,
+	// after [Listening.Wake], after NextSlotIn, and every tenth of a second.
 	CanAccept(now int64) error
 	// NextSlotIn is asked after CanAccept, on the same goroutine: how long it takes until there is room again, because time
 	// makes it; 0 if that is not known.
@@ -254,9 +254,9 @@ type Search interface {
 	Close()
 }
 
-// A Binding is the endpoint of a session, as a rule, and observes it. It is the Of of the limits that the
-// session has, [relay.Limits], so that it costs the session nothing; many sessions may have
-// the same. Its methods must not wait.
+// A Binding is the endpoint of a session, usually, and observes it. It is the Of of the limits that the
+// session has, [relay.Limits], so that it costs the session nothing; many sessions may have the same. Its
+// methods must not wait.
 type Binding interface {
 	// Names are the names of the binding, for lists.
 	Names() (upstream, endpoint string)

@@ -166,7 +166,7 @@ func (n *conn) result() relay.Result {
 	return n.session.Result()
 }
 
-// idle is for how long no byte of a joined client has moved.
+// idle is how long no byte of a joined client has moved.
 func (n *conn) idle() time.Duration {
 	if n.parked() {
 		return n.lane.parked.Idle(n.worker().driver, n.lane)
