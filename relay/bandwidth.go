@@ -10,15 +10,14 @@ import (
 	"github.com/penstock/penstock/loop"
 )
 
-// A Bucket is a rate of bytes that any number of sessions, loops and goroutines spend from:
-// over any time they move at most the rate's bytes for that time, the burst, bytes that some were
-// late to move before, and 2 KiB for each direction that has just found its source empty, which it
-// pays back afterwards. It takes no lock, and is safe for concurrent use. The zero value limits
-// nothing.
+// A Bucket is a bandwidth limit that any number of sessions, loops and goroutines share. Over any
+// time they move at most the bytes of the rate and the burst, plus bytes whose turn came earlier,
+// plus 2 KiB for each direction that has just found its source empty; these 2 KiB are paid back
+// afterwards. It takes no lock, and is safe for concurrent use. The zero value limits nothing.
 //
 // Bytes are reserved before they are read, in a queue: each reservation takes the next piece of the
-// supply, so waiting directions are served in the order in which they came, a piece each, and the
-// pieces become smaller the longer the queue is.
+// supply. So waiting directions are served one piece each, in the order in which they came; the
+// longer the queue, the smaller the pieces.
 type Bucket struct {
 	spent atomic.Int64 // the position up to which the supply is reserved
 	clock atomic.Pointer[rateClock]
@@ -27,8 +26,8 @@ type Bucket struct {
 	setting sync.Mutex // one Set at a time
 }
 
-// A rateClock is a line: the position that has been reached at a time. Positions are
-// bytes and wrap around, so only their differences mean something.
+// A rateClock maps times to positions in the stream of bytes that the rate allows.
+// Positions wrap around, so only their differences have a meaning.
 type rateClock struct {
 	rate  int64 // bytes a second; 0: there is no limit
 	burst int64
@@ -46,14 +45,14 @@ const (
 	// longestNap bounds how long a direction waits before it looks at the rate again,
 	// which may have been changed.
 	longestNap = 250 * time.Millisecond
-	// mostRate is more than one machine's memory moves; from it on there is no limit. At lower rates
-	// positions take more than four years without a byte to wrap.
+	// mostRate is more than the memory of a machine moves; a rate of mostRate or more is no limit.
+	// At lower rates, positions of an idle bucket wrap only after more than four years.
 	mostRate = 1 << 36
 )
 
 // NewBucket returns a full bucket of bytesPerSecond. burst is how many bytes may be moved at once
-// after a pause; 0 means the bytes of a tenth of a second, and at least 16 KiB. It is at least two
-// milliseconds' worth, so that late timers do not cost a part of the rate. A rate of 0 or less, and
+// after a pause; 0 means the bytes of a tenth of a second, and at least 16 KiB. It is at least the
+// bytes of two milliseconds, so that late timers do not lower the rate. A rate of 0 or less, and
 // one of 64 GiB a second or more, means that there is no limit.
 func NewBucket(bytesPerSecond, burst int64) *Bucket {
 	b := new(Bucket)
@@ -79,8 +78,8 @@ func (b *Bucket) fill(s rateClock) {
 	b.clock.Store(&s)
 }
 
-// Set changes the rate and the burst, as [NewBucket] takes them, while the bucket is in use.
-// Waiting directions are served by the new ones within a quarter of a second.
+// Set changes the rate and the burst while the bucket is in use; see [NewBucket] for their
+// meaning. Waiting directions use the new values within a quarter of a second.
 func (b *Bucket) Set(bytesPerSecond, burst int64) {
 	b.set(bytesPerSecond, burst, systemClock{}.now())
 }
@@ -146,8 +145,8 @@ func (s *rateClock) after(pos, now int64) time.Duration {
 	return min(time.Duration(t)+1, longestNap)
 }
 
-// reserve takes n bytes of the supply, and returns the position that it has to
-// have reached before they may be read. now is read before.
+// reserve takes n bytes of the supply, and returns the position that the clock must
+// reach before they may be read. The caller has read now before.
 func (b *Bucket) reserve(s *rateClock, n, now int64) (pos int64) {
 	floor := s.by(now) - s.burst
 	for {
@@ -183,17 +182,17 @@ func (s *rateClock) piece(left int64) int64 {
 func (s *rateClock) least() int64 { return max(min(leastPiece, s.rate/8), 1) }
 
 // How a direction keeps to a rate. Bytes are reserved before they are read, so bytes that were
-// read are passed on at once, and a direction that has to wait holds neither pipe nor buffer:
-// it has not read, and the source notices by its window. It returns waitTokens, and its driver
-// steps it again once it has rested.
+// read are passed on at once. A direction that has to wait has not read yet: it holds neither
+// pipe nor buffer, and the TCP window slows its source down. It returns waitTokens, and its
+// driver steps it again after the wait.
 //
-// It reserves no more than it can read: where it has to wait for bytes it asks the source how many are
-// queued, so that no direction waits behind an unused reservation. What is left of a reservation when the
-// source runs dry, or the sink is full, is given back. If no bytes are queued a read decides (an end of
-// file, an urgent mark), and its bytes are owed.
+// It reserves no more than it can read. If it has to wait, it first asks how many bytes are queued at the
+// source, so that no direction waits behind an unused reservation. The rest of a reservation is given
+// back when the source runs dry or the sink is full. If no bytes are queued, a read shows why (an end of
+// file, an urgent mark); bytes that it returns are paid afterwards.
 //
-// A source that is moved by its own Read, or a layer's, cannot be asked, and holds a buffer anyway. There
-// the bytes are reserved after they are read, and wait in the buffer.
+// A source that is read by its own Read, or by a layer, cannot say how many bytes are queued, and holds a
+// buffer anyway. Its bytes are reserved after the read, and wait in the buffer.
 
 // A pacing is how a direction stands with its rate.
 type pacing uint8
@@ -308,8 +307,8 @@ func (d *direction) granted() bool {
 	return true
 }
 
-// look returns how many bytes may be read at once, the largest number if there is no limit now, and
-// how many to reserve at a time.
+// look returns how many bytes may be read now (the largest number if there is no limit) and how
+// many to reserve at a time.
 func (w *pacer) look(now int64) (left, piece int64) {
 	left, piece = math.MaxInt64, mostPiece
 	for _, b := range &w.buckets {

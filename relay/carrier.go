@@ -79,16 +79,17 @@ func (s *Driven) Obstacle() driver.Obstacle {
 	return driver.NoObstacle
 }
 
-// Heard is for those who decide about [Driven.Offer], as penstock's program does: it reports whether bytes of the second side have moved.
+// Heard reports whether bytes of the second side have moved. It helps to decide about [Driven.Offer].
 func (s *Driven) Heard() bool { return s.ba.moves != 0 }
 
-// Moves is for those who decide about [Driven.Offer], as penstock's program does: how many reads and writes have moved bytes, both
-// ways; it may wrap, and after the session was a [Parked] it goes on from 255 each way at most.
+// Moves returns how many reads and writes have moved bytes, in both directions. It helps to decide about
+// [Driven.Offer]. The number may wrap, and after the session was a [Parked] it continues from at most 255 for each
+// direction.
 func (s *Driven) Moves() uint32 { return s.ab.moves + s.ba.moves }
 
-// Offer lets a Carrier have the session, as soon as it rests and each time that it does, until Withdraw. It does
-// nothing if the session has an [driver.Obstacle], or has been offered. It is called on the loop's
-// goroutine, and not within a callback of a session's.
+// Offer allows a Carrier to take the session whenever the session rests, until Withdraw. It does nothing if the
+// session has an [driver.Obstacle], or has been offered. It is called on the loop's goroutine, but not within a
+// callback of a session.
 func (s *Driven) Offer(c driver.Carrier) {
 	if s.is(offered) || s.Obstacle() != driver.NoObstacle {
 		return
@@ -98,8 +99,8 @@ func (s *Driven) Offer(c driver.Carrier) {
 	s.lend()
 }
 
-// Withdraw ends the offer, unless the Carrier has the session already, and reports whether the
-// session is here.
+// Withdraw ends the offer, unless the Carrier has taken the session already, and reports
+// whether the session is still with the loop.
 func (s *Driven) Withdraw() bool {
 	if !s.is(offered) {
 		return true
@@ -111,8 +112,8 @@ func (s *Driven) Withdraw() bool {
 	return here
 }
 
-// Recall looks whether the session is still here, as before a socket is touched. If it is, it goes on being
-// offered.
+// Recall reports whether the session is still with the loop, as is checked before a socket is touched. The
+// session is still offered.
 func (s *Driven) Recall() bool {
 	if !s.is(offered) {
 		return true
@@ -124,7 +125,7 @@ func (s *Driven) Recall() bool {
 	return here
 }
 
-// Rebind replaces the limits of a session that a [driver.Carrier] has by equal limits with another
+// Rebind gives a session that a [driver.Carrier] has other limits, which must be equal except for
 // Of. It is called on the loop's goroutine.
 func (s *Driven) Rebind(to *Limits) {
 	if s.is(carried) {
@@ -158,8 +159,8 @@ func (s *Driven) rests() bool {
 	return s.state&^offered == 0 && (s.a.state|s.b.state)&stirred == 0 && (s.ab.state|s.ba.state)&limited == 0 && s.ab.residue() == 0 && s.ba.residue() == 0
 }
 
-// regain takes the session back before a socket is touched, and reports whether it is here. It is
-// called for sessions that are offered.
+// regain takes an offered session back before a socket is touched, and reports whether the
+// session is with the loop.
 func (s *Driven) regain() bool {
 	o := s.offer()
 	switch {
@@ -208,8 +209,9 @@ func (s *Driven) resetCarried(reason Reason, cause error) {
 	o.carrier.Reset()
 }
 
-// Finish ends a session that its [driver.Carrier] has had; reset says that at least one side was, and not both have
-// ended. by is the side that has reset it, or has ended first; SideNone: that is not known. The owner is notified before it returns. It is called on the loop's goroutine, once.
+// Finish ends a session that a [driver.Carrier] has. reset says that at least one side was reset; otherwise both sides
+// have ended. by is the side that sent the reset, or ended first; SideNone if this is not known. The owner is notified
+// before it returns. It is called on the loop's goroutine, once.
 func (s *Driven) Finish(reset bool, by Side) {
 	if !s.is(carried) {
 		return
@@ -226,9 +228,9 @@ func (s *Driven) Finish(reset bool, by Side) {
 	s.finish(reason, cause)
 }
 
-// FinishError is Finish for a session that was reset because a side's connection has failed
-// otherwise, such as by syscall.ETIMEDOUT: the result is as after a read of that side with this
-// error.
+// FinishError is Finish for a session that was reset because the connection of a side failed
+// with another error, such as syscall.ETIMEDOUT. The result is the same as after a read of that
+// side with this error.
 func (s *Driven) FinishError(at Side, cause syscall.Errno) {
 	if !s.is(carried) {
 		return
@@ -282,12 +284,12 @@ func (s *Driven) failedAt(by Side, cause syscall.Errno) error {
 	return opErrorOn(p, "read", cause)
 }
 
-// Return goes on here with a session that a [driver.Carrier] has had. It has new sockets, which s owns from now on: they are
-// on the loop, and have no Mirror, Rewriter, Gate or Layer. ended are the directions, from a and from b, that have ended
-// meanwhile, at most one of them: nothing is read from there any more, and nothing written to the other side. last is the
-// side that sent the Carrier bytes last, SideNone if neither did. The session is no longer offered; call [Driven.Offer]
-// again. Return reports false, and the sockets are the caller's still, if no Carrier has the session, or if it is being
-// reset. It is called on the loop's goroutine, and not within a callback of a session's.
+// Return brings a session back from its [driver.Carrier] to the loop, with new sockets, which s owns afterwards. The
+// sockets are registered with the loop, and have no Mirror, Rewriter, Gate or Layer. ended says which direction, from a
+// or from b, has ended meanwhile, at most one: it is not read any more, and nothing is written to the other side. last
+// is the side whose bytes came to the Carrier last, or SideNone. The session is no longer offered; call [Driven.Offer]
+// again. Return reports false if no Carrier has the session, or if it is being reset; then the sockets still belong to
+// the caller. It is called on the loop's goroutine, but not within a callback of a session.
 func (s *Driven) Return(a, b Socket, ended [2]bool, last Side) bool {
 	if !s.is(carried) || s.offer().reason != ReasonNone {
 		return false
@@ -332,9 +334,9 @@ func (s *Driven) returned(d *direction, p *loopSocket, by *Socket, carried int64
 	}
 }
 
-// HalfEnded notes that one direction has ended of a session that a [driver.Carrier] has: the
-// session's timeout is [Limits.HalfCloseTimeout] from now on. It is called on the loop's goroutine,
-// and does nothing if a direction has ended before, or no Carrier has the session.
+// HalfEnded notes that one direction of a session that a [driver.Carrier] has is over. From now on
+// the session's timeout is [Limits.HalfCloseTimeout]. It is called on the loop's goroutine, and
+// does nothing if a direction has ended before, or no Carrier has the session.
 func (s *Driven) HalfEnded(source Side) {
 	if s.is(carried) && !s.is(half) {
 		s.halfEnded(source)
@@ -358,11 +360,11 @@ func (s *Driven) halfEnded(source Side) {
 	}
 }
 
-// A Parked is a session that a [driver.Carrier] has, in a quarter of the bytes of a [Driven]: all
-// that is needed of it until it ends or comes back. It is made to be part of a larger struct. It
-// belongs to the loop of the [Driver] that had the session, and the Driver goes on counting it. It
-// has no timer: its owner looks at [Parked.Timeout], and calls [Driver.Unpark] before that. The
-// zero Parked is no session.
+// A Parked holds the state of a session that a [driver.Carrier] has, until the session ends or
+// comes back. It takes a quarter of the memory of a [Driven]. It is made to be part of a larger
+// struct. It belongs to the loop of the [Driver] that had the session, and the Driver goes on
+// counting it. It has no timer: its owner looks at [Parked.Timeout], and calls [Driver.Unpark]
+// before that. The zero Parked is no session.
 type Parked struct {
 	limits  *Limits
 	rest    *parkedRest // nil for most
@@ -392,7 +394,8 @@ const (
 	parkedAnswered             // answered
 )
 
-// parkedOf are the facts and where a Driven has them: all that lasts of sockets, see [Driven.Return]. Both are TCP.
+// parkedOf lists the facts that a Parked keeps of the two TCP sockets, and where a Driven has them; see
+// [Driven.Return].
 var parkedOf = [...]struct {
 	state  parkedState
 	ofB    bool
@@ -407,7 +410,8 @@ var parkedOf = [...]struct {
 	{parkedAnswered, true, answered},
 }
 
-// A parkedRest is the counters and engines that do not fit into a Parked: of sessions that have spliced, moved gigabytes, waited for long, or come back.
+// A parkedRest holds counters and engines that do not fit into a Parked. Only sessions that have spliced, moved
+// gigabytes, waited for long, or come back have one.
 type parkedRest struct {
 	rare            [2]*rareState
 	spliced, copied [2]int64
@@ -433,10 +437,10 @@ func (d *direction) setEngine(e engineState) {
 	d.state, d.streak, d.mode, d.pipeSize, d.growScore = e.state, e.streak, e.mode, e.pipeSize, e.growScore
 }
 
-// Park moves the session into p, and reports whether it did. It does not if no [driver.Carrier] has
-// the session, while it is being reset, or while its endpoint may still fail [Limits.FirstByte]. s
-// may be used again then. It is called on the loop's goroutine, and not within a callback of a
-// session's.
+// Park moves the session into p, and reports whether it did. It refuses if no [driver.Carrier] has
+// the session, while the session is being reset, or while [Limits.FirstByte] may still end it.
+// After it, s may be used for another session. It is called on the loop's goroutine, but not within
+// a callback of a session.
 func (s *Driven) Park(p *Parked) bool {
 	if !s.is(carried) || s.state&^(half|offered|carried) != 0 || s.drv.stepping {
 		return false
@@ -552,11 +556,11 @@ func (d *Driver) Unpark(s *Driven, p *Parked, owner Owner, c driver.Carrier) boo
 	return true
 }
 
-// Adopt makes p a session that c has from the beginning, such as a session that an earlier process
-// has left to c. age is its age, and idle how long ago it moved its last byte. Each side counts as
-// having sent something, and before has the bytes that were spliced and copied until c had the
-// session. d counts it from then on, like a parked session of [Driver.StartLimited]. nil limits are
-// the relay's [Config]'s. It is called on the loop's goroutine.
+// Adopt makes p a session that c already has, such as a session of an earlier process. age is the
+// age of the session, and idle the time since its last byte. Each side counts as having sent
+// something. before has the bytes that were spliced and copied before c had the session. d counts
+// the session like a parked session of [Driver.StartLimited]. nil limits mean the limits of the
+// relay's [Config]. It is called on the loop's goroutine.
 func (d *Driver) Adopt(p *Parked, limits *Limits, c driver.Carrier, age, idle time.Duration, before *Result) {
 	if limits == nil {
 		limits = &d.relay.limits
@@ -598,7 +602,7 @@ func (v *viewed) keep(s *Driven, moved uint32) {
 // Limits returns the session's limits; nil: p is no session.
 func (p *Parked) Limits() *Limits { return p.limits }
 
-// Result is [Driven.Result] of a session that d has had parked, and that c has. It is called on the loop's goroutine.
+// Result is [Driven.Result] for a parked session of d that c has. It is called on the loop's goroutine.
 func (p *Parked) Result(d *Driver, c driver.Carrier) Result {
 	if p.limits == nil {
 		return Result{}
@@ -606,7 +610,7 @@ func (p *Parked) Result(d *Driver, c driver.Carrier) Result {
 	return d.view(p, c).Result()
 }
 
-// Idle is [Driven.Idle] of a session that d has had parked, and that c has. It is called on the loop's goroutine.
+// Idle is [Driven.Idle] for a parked session of d that c has. It is called on the loop's goroutine.
 func (p *Parked) Idle(d *Driver, c driver.Carrier) time.Duration {
 	if p.limits == nil {
 		return 0
@@ -614,8 +618,8 @@ func (p *Parked) Idle(d *Driver, c driver.Carrier) time.Duration {
 	return d.view(p, c).Idle()
 }
 
-// Timeout returns the time until the next timeout of a session that d has had parked, and that c has, or false if it has none. It is
-// called on the loop's goroutine.
+// Timeout returns the time until the next timeout of a parked session of d that c has, or false if there is no timeout.
+// It is called on the loop's goroutine.
 func (p *Parked) Timeout(d *Driver, c driver.Carrier) (left time.Duration, has bool) {
 	if p.limits == nil {
 		return 0, false

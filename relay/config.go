@@ -17,9 +17,9 @@ type Config struct {
 	// Engine says how bytes may be moved; EngineAuto is the default.
 	Engine Engine
 
-	// Pipes is where pipes are leased. If nil, New makes a pool with the
-	// defaults of package pipe, which Close closes; a pool that is given is not
-	// closed.
+	// Pipes is the pool from which pipes are leased. If it is nil, New makes a pool
+	// with the defaults of package pipe, and Close closes it. Close does not close a
+	// pool of the caller.
 	Pipes *pipe.Pool
 
 	// IdleTimeout ends a session in which no byte has moved in either direction for
@@ -32,23 +32,23 @@ type Config struct {
 	MaxLifetime time.Duration
 	// CloseOnEOF ends a session at the first end of file, from either side, and closes both connections. All bytes
 	// before the end of file are delivered; bytes that the other side has already sent are delivered if their
-	// destination takes them at once. If that loses any the error wraps [ErrTruncated], and the side that lacks them is
-	// reset. Both peers get what their sockets have taken, however slowly they take it, unless they acknowledge none
-	// for five seconds: the session, with the one or two connections that this concerns, waits for that. It is for
-	// peers that know no half-close.
+	// destination takes them at once. If bytes are lost by this, the error wraps [ErrTruncated], and the side that
+	// lacks them is reset. Bytes that a socket has taken reach its peer, however slow the peer is, unless it
+	// acknowledges nothing for five seconds; the session waits for that. Use CloseOnEOF for peers that do not know
+	// half-closes.
 	CloseOnEOF bool
 
 	// Hooks are called at events of sessions on goroutines.
 	Hooks Hooks
 
-	// MaxPipeSize bounds the pipe that a direction grows to while it fills its
-	// pipe again and again, in bytes. Default 1 MiB; less than pipe.DefaultSize
+	// MaxPipeSize is the size in bytes up to which the pipe of a direction may grow
+	// while the direction keeps filling it. Default 1 MiB; less than pipe.DefaultSize
 	// means that pipes do not grow.
 	MaxPipeSize int
 
-	// TailDelay is how long bytes below a source's low-water mark, which is raised for proven
-	// bulk (SO_RCVLOWAT), may wait. Default 1 ms, at most a second; negative means that no
-	// mark is ever raised.
+	// TailDelay bounds how long the last bytes of a bulk transfer wait below the low-water
+	// mark of their source (SO_RCVLOWAT), which is raised during bulk transfers. Default 1
+	// ms, at most a second; negative means that no mark is ever raised.
 	TailDelay time.Duration
 
 	// LegsAfter adds [Result.Legs], the kernel's account of the TCP connections, to the result of sessions
@@ -56,16 +56,16 @@ type Config struct {
 	// if packets came out of order. Sessions on goroutines also count their [Waits] then. 0 means none.
 	LegsAfter time.Duration
 
-	// Gather is how long a loop lets bytes gather before it looks for them, at most,
-	// while many sessions of a [Driver] carry bulk and nothing else goes on. Default
-	// 400 µs, at most 1 ms; negative means not at all.
+	// Gather bounds how long a loop waits for more bytes before it looks for events, if
+	// many sessions of a [Driver] carry bulk and nothing else goes on. Default 400 µs,
+	// at most 1 ms; negative means not at all.
 	Gather time.Duration
 
 	promote, demote threshold // for tests
 }
 
-// A threshold is how many reads in a row of which size turn a direction to the other engine.
-// docs/library.md has the measurements behind both.
+// A threshold is the number and size of consecutive reads that switch a direction to the
+// other engine. docs/library.md has the measurements behind both.
 type threshold struct{ bytes, reads int }
 
 const (
@@ -116,13 +116,13 @@ func (c *Config) check() error {
 // Engine says how a direction may move its bytes.
 //
 // *net.TCPConn, stream *net.UnixConn and *os.File are moved beneath Go: small
-// reads are copied through a warm buffer, bulk is spliced (splice(2)) through a
-// leased pipe, a regular file is sent by sendfile(2) or copy_file_range(2).
-// Every other type is moved through its own Read and Write, and the result says so
-// ([FallbackWrapped]). The buffers are then io.Copy's, because one Read or Write may be a message;
-// datagram sockets of package net get 64 KiB, the most that IP can carry. Other systems than Linux
-// move everything this way ([FallbackUnsupported]). A type that embeds one of the three counts as
-// another type: relay never goes beneath a wrapper that did not ask for it, as an [Unwrapper].
+// reads are copied through a warm buffer, bulk is spliced (splice(2)) through a leased pipe, a
+// regular file is sent by sendfile(2) or copy_file_range(2). Every other type is moved through its
+// own Read and Write, and the result says so ([FallbackWrapped]). The buffers are then io.Copy's,
+// because one Read or Write may be a message; datagram sockets of package net get 64 KiB, the most
+// that IP can carry. Systems other than Linux move everything this way ([FallbackUnsupported]). A
+// type that embeds one of the three counts as another type: relay never goes beneath a wrapper
+// that did not ask for it, as an [Unwrapper].
 //
 // A direction that waits for its source holds neither pipe nor buffer, unless its source is one of
 // the other types: their Read needs a buffer to wait with. Bytes that a slow destination has not

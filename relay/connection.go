@@ -16,8 +16,8 @@ type leg struct {
 	conn  net.Conn // as given; owns the descriptor, closed by the session
 	state *legState
 
-	// The ends that are left of the wrappers: until the session has opened them, conn's. The session's cutting
-	// guards them, except for the goroutine that opens.
+	// The reader and writer beneath the wrappers; before the session has unwrapped them, those are conn
+	// itself. The session's cutting guards them, except for the goroutine that unwraps.
 	src, dst end
 
 	closed bool
@@ -171,10 +171,10 @@ func newEnd(rw any, leg *legState, u *unwrapped) end {
 	return e
 }
 
-// connect gives d its ends, its thresholds, its leases and the mode to start in.
-// A descriptor that is written from an end moved by its own Read is moved by its
-// own Write: the direction waits in Read, and must hold nothing there.
-// err takes the place of the first read.
+// connect gives d its ends, its thresholds, its leases and its first mode. If the
+// source is read by its own Read, a destination with a descriptor is written by its own
+// Write: the direction waits in Read, and must hold nothing there. A non-nil err is
+// returned in place of the first read.
 func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end, err error) {
 	ends.env, ends.copied = env, bufferSize
 	d.link, d.pipeSize = ends, defaultPipe

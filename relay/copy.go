@@ -22,11 +22,11 @@ import (
 // Neither end is closed, and the end of src is not passed on. Deadlines of the two apply to every read
 // and write, the timeouts of [Config] do not.
 //
-// Reaching the end of src is no error. An error of a connection is a
-// [*net.OpError], an error of a file an [*os.PathError]; the error of any other Read or Write is returned as
-// it is. After an error of src all bytes read have been delivered. After one of dst the bytes that were
-// read and not taken are gone, as with io.Copy; [Relay.Move] counts them. If dst or src is nil the error
-// says which, and wraps os.ErrInvalid.
+// Reaching the end of src is no error. An error of a connection is a [*net.OpError], an error of a file an
+// [*os.PathError]; the error of any other Read or Write is returned as it is. After an error of src all
+// bytes read have been delivered. After an error of dst, bytes that were read and that dst has not taken are
+// lost, as with io.Copy; [Relay.Move] counts them. If dst or src is nil the error says which, and wraps
+// os.ErrInvalid.
 func (r *Relay) Copy(dst io.Writer, src io.Reader) (int64, error) {
 	return r.copyFor(context.Background(), dst, src)
 }
@@ -65,7 +65,8 @@ func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	return f, err
 }
 
-// move is Move. Its frame, which is on the stack of a goroutine that waits, has no Flow, and no unwrapped ends.
+// move does the work of Move. Its frame stays on the stack of a waiting goroutine, so it has no Flow and no
+// unwrapped ends.
 func (r *Relay) move(ctx context.Context, dst io.Writer, src io.Reader, f *Flow) error {
 	var p plan
 	if ended, err := r.plan(ctx, dst, src, f, &p); ended {
@@ -243,10 +244,10 @@ func (e end) mayDelegate() bool {
 // CopyContext is [Relay.Copy] until ctx ends. It then returns the number of bytes that dst has taken,
 // and [context.Cause] of ctx.
 //
-// The end of ctx sets the deadlines of both ends to the past, where they have deadlines, to end a call
-// that waits. They stay so: a caller that goes on with an end sets another one. CopyContext waits for a Read or
-// Write of an end without deadlines, and for up to 16 MiB of a regular file. What was read and not taken by dst
-// is gone, as after an error of dst. Without a ctx the error wraps os.ErrInvalid.
+// When ctx ends, the deadlines of both ends (if they have any) are set to the past, to end a waiting call. A
+// caller that uses an end afterwards has to set its deadline again. CopyContext waits for a Read or Write of an
+// end without deadlines, and for up to 16 MiB of a regular file. Bytes that were read and that dst has not
+// taken are lost, as after an error of dst. Without a ctx the error wraps os.ErrInvalid.
 func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (int64, error) {
 	if err := r.copiesUntil(ctx, dst, src); err != nil {
 		return 0, err

@@ -496,16 +496,16 @@ type sender interface {
 	recv(p []byte) (int, error)
 	// fill splices once into the pipe.
 	fill(c splicePipe, max int) (int, error)
-	// peek finds the meaning of a fill of nothing, or of EAGAIN (in spliceErr): a positive
-	// number if bytes are queued, 0 and nil for the end of file, EAGAIN if there is nothing
-	// yet.
+	// peek is called after a fill of 0 bytes or an EAGAIN (in spliceErr). It returns a
+	// positive number if bytes are queued, 0 and nil at the end of file, and EAGAIN if
+	// nothing has come yet.
 	peek(spliceErr error) (int, error)
 	// raiseMark makes the source readable only once n bytes are queued, and reports
 	// whether it can. lowerMark undoes that; it is called from other goroutines.
 	raiseMark(n int) bool
 	lowerMark()
-	// aborted reports, after an end of file, whether it was in truth a reset, and a write on the same
-	// socket has already collected its error.
+	// aborted reports, after an end of file, whether it was really a reset whose error a write on the
+	// same socket has already received.
 	aborted() bool
 	// queued returns the bytes that wait in the receive queue.
 	queued() int
@@ -610,10 +610,10 @@ func (e ending) flushAndAbandon(held bool) {
 	e.abandon(held)
 }
 
-// over says how the direction ended, and reports whether the connection that it
-// writes to must be reset: because the source's end of file was not passed on, or
-// because the source has failed since. A direction may also have ended because the other did
-// (directionEnded). It has passed on no end of file then, but may have lost nothing either.
+// over says how the direction ended, and reports whether its destination must be reset:
+// because the source's end of file was not passed on, or because the source failed later. A
+// direction may also have ended because the other direction did (directionEnded). Then it
+// has passed on no end of file, but may still have lost no byte.
 func (e ending) over() (resetSink bool) {
 	if !e.is(ended) {
 		reason := e.reason

@@ -59,7 +59,7 @@ type Owner interface {
 type Observer interface {
 	Owner
 	// FirstByte is called when the first byte of a side was moved, unless the owner has moved
-	// some of that side's before.
+	// bytes of this side before the session.
 	FirstByte(s *Driven, source Side)
 	// HalfClosed is called when a side's end of file was passed on, and the other side goes on.
 	HalfClosed(s *Driven, source Side)
@@ -73,15 +73,15 @@ func (s *Driven) sideOf(d *direction) Side {
 	return SideB
 }
 
-// Start joins two sockets, which s owns from now on, until both directions have ended or the
-// session is cut. It moves bytes at once, so owner may be notified of the end before Start
-// returns; but within a callback of a session's or a mirror's it moves them in the loop's next turn.
-// If s is a session that has not ended, that goes on, and the two sockets are reset: owner is notified of
+// Start joins two sockets, which s owns from now on, until both directions have ended or the session is
+// cut. It moves bytes at once, so owner may be notified of the end before Start returns; but if Start is
+// called within a callback of a session or mirror, bytes move only in the loop's next turn. If s is a
+// session that has not ended, this session goes on, and the two sockets are reset: owner is notified of
 // [ReasonError] before Start returns.
 func (d *Driver) Start(s *Driven, a, b Socket, owner Owner) { d.StartLimited(s, a, b, owner, nil) }
 
-// StartLimited is Start of a session with limits of its own, in which a is the client
-// and b the endpoint; nil means the limits of the relay's [Config].
+// StartLimited is Start with limits for this session; a is the client and b the
+// endpoint. nil means the limits of the relay's [Config].
 func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limits) {
 	if s.drv != nil && !s.is(over) {
 		d.refuse(s, a, b, owner)
@@ -228,8 +228,8 @@ func (s *Driven) checkPeerFailure(p *loopSocket) bool {
 	return true
 }
 
-// move moves bytes, both ways, and then carries out the ends that callbacks have asked for. s may have
-// ended, and be another session's, when it returns.
+// move moves bytes, both ways, and then carries out the ends that callbacks have asked for. When it
+// returns, s may have ended, and may even be in use for another session.
 func (s *Driven) move() {
 	drv := s.drv
 	s.state |= moving
@@ -437,7 +437,7 @@ func (s *Driven) close(e lastStep) {
 	}
 }
 
-// closeSide closes a side, to which a direction writes and over which a layer may be spoken, if that was not done before.
+// closeSide closes the side to which a direction writes, with its layer if it has one, unless it is closed already.
 func (s *Driven) closeSide(to *direction, p *loopSocket, y *layered, reset bool) {
 	if p.closed() {
 		return
@@ -564,9 +564,9 @@ func sessionOf(d *direction) *Driven {
 	return d.link.(*layeredLink).of
 }
 
-// A Socket is one end of a session on a loop: a connected, non-blocking stream
-// socket that is registered with the loop, with which 0 for the session's a and 1
-// for its b.
+// A Socket is one end of a session on a loop: a connected, non-blocking stream socket
+// that is registered with the loop, with the argument which 0 for side a of the session
+// and 1 for side b.
 type Socket struct {
 	FD     int
 	ID     loop.ID
@@ -575,16 +575,16 @@ type Socket struct {
 	TCP     bool // it is a TCP socket, not a unix one
 	NoDelay bool // TCP_NODELAY is set already; otherwise it is before the second write
 
-	// Moved is how many of the bytes that it has sent the owner has written to the other
-	// end, and taken out of the queue: they count as copied. Events says nothing of
-	// Readable then, unless there may be more.
+	// Moved is the number of bytes of this socket that the owner has already read and
+	// written to the other end: they count as copied. Then Events contains Readable only
+	// if there may be more bytes.
 	Moved int
 
 	// Layer is the protocol over the socket; nil: the bytes of the socket are the bytes
 	// of the session.
 	Layer driver.Layer
-	// Ahead is bytes that were read from the socket before, and come first. They are borrowed until the
-	// end of the session, which must not have more than a read's, 64 KiB.
+	// Ahead is bytes that were already read from the socket; they are sent first. At most 64 KiB, the
+	// size of a read. They are borrowed until the end of the session.
 	Ahead []byte
 
 	// Gate holds back the bytes that come from the socket, including Ahead, except the first Free
@@ -599,9 +599,9 @@ type Socket struct {
 	Mirror *Mirror
 
 	// Rewriter changes the bytes that come from the socket, including Ahead; nil: nothing does. Then
-	// Moved must be 0, because the Rewriter would miss these bytes. A byte that is held back goes on
-	// after Hold at least, and twice Hold at most, even if no further bytes have come. Below 0: it
-	// waits for further bytes, or the session's end.
+	// Moved must be 0, because the Rewriter would miss these bytes. A byte that is held back is
+	// passed on after Hold at the earliest and twice Hold at the latest, even if no further bytes
+	// have come. If Hold is negative, it waits for further bytes or the end of the session.
 	Rewriter driver.Rewriter
 	Hold     time.Duration
 	// Transform, in place of Rewriter, works on other goroutines; nil: there is none.
@@ -616,7 +616,7 @@ func newSocket(s Socket) loopSocket {
 }
 
 // Expired implements [loop.Expirer]: it cuts the session if a timeout has passed, and
-// otherwise waits for the rest of it.
+// otherwise arms the timer for the remaining time.
 func (s *Driven) Expired(*loop.Timer) {
 	if s.outlived() {
 		s.move()
@@ -674,8 +674,8 @@ func (s *Driven) seed() int64 {
 	return s.started ^ int64(s.a.id)<<20
 }
 
-// Idle returns how long no byte has moved, or since one direction has ended if that was later.
-// After the session's end it means nothing.
+// Idle returns the time since the last byte moved, or since one direction ended if that was
+// later. After the end of the session it has no meaning.
 func (s *Driven) Idle() time.Duration {
 	if s.drv == nil {
 		return 0
@@ -686,13 +686,13 @@ func (s *Driven) Idle() time.Duration {
 	return time.Duration(s.drv.loop.Now() - s.active)
 }
 
-// Descriptors returns the session's sockets, which stay its own, for getpeername(2) and the
-// like. They mean nothing before Start and after the end, and are -1 while a [driver.Carrier] has the session.
+// Descriptors returns the session's sockets, for calls such as getpeername(2). The session still owns them.
+// They have no meaning before Start and after the end, and are -1 while a [driver.Carrier] has the session.
 func (s *Driven) Descriptors() (a, b int) { return int(s.a.fd), int(s.b.fd) }
 
-// Idle returns how long no byte has moved, as far as that is known: without [Config.IdleTimeout],
-// [Config.HalfCloseTimeout] and [Config.LegsAfter] the time is not recorded, usually. It may be called at any
-// time by any goroutine; before Run and after its end it means nothing.
+// Idle returns the time since the last byte moved, as far as known: without [Config.IdleTimeout],
+// [Config.HalfCloseTimeout] and [Config.LegsAfter] this time is usually not recorded. It may be called at any
+// time by any goroutine; before Run and after its end it has no meaning.
 func (s *Session) Idle() (d time.Duration, known bool) {
 	if s.started.Load() == 0 || !s.hasQuietTimeout() && s.waits == nil {
 		return 0, false
@@ -709,10 +709,10 @@ type pendingEnd struct {
 	cause  error
 }
 
-// Cut ends the session for a cause, as [Session.Cut] does, and its owner is notified before
-// Cut returns; but if it is called within a callback while bytes are being moved, such as by a
-// [driver.Rewriter] or a [driver.MirrorObserver], soon after that has returned and before the loop waits: the first
-// cause counts, unless the session ends by itself in that moment. It does nothing before Start and after the end.
+// Cut ends the session for a cause, as [Session.Cut] does, and notifies the owner before it returns. If it is
+// called within a callback while bytes are being moved, such as of a [driver.Rewriter] or a
+// [driver.MirrorObserver], the session ends soon after the callback has returned, before the loop waits. The first
+// cause counts, unless the session ends by itself at that moment. It does nothing before Start and after the end.
 func (s *Driven) Cut(cause error) {
 	if s.drv != nil && !s.is(over) {
 		s.end(ReasonCanceled, cmp.Or(cause, context.Canceled))

@@ -10,7 +10,7 @@ import (
 )
 
 // An opError is a failure at a connection, as package net would return it. It is made for every session
-// that a peer resets, so it is one allocation, and its text is made when it is asked for.
+// that a peer resets. So it is a single allocation, and its text is made only by Error.
 type opError struct {
 	op      net.OpError
 	syscall os.SyscallError // of op.Err, if that is an errno

@@ -86,7 +86,8 @@ func (d *direction) pass() error {
 	return nil
 }
 
-// heard shows bytes that the direction has read to the gate of the other one, if that hears them; none: the end of file.
+// heard shows bytes that the direction has read to the gate of the other direction, if this gate wants them; no bytes
+// mean the end of file.
 func (d *direction) heard(b []byte) {
 	if !d.hears() {
 		return
@@ -126,8 +127,8 @@ func (s *Driven) opposite(d *direction) *direction {
 	return &s.ab
 }
 
-// unlimit frees what a direction has for its gate. After that the session takes no more memory than
-// any other, so it can become a [Parked].
+// unlimit frees the state of a direction's gate. After that the session takes no additional memory,
+// so it can become a [Parked].
 func (d *direction) unlimit() {
 	d.set(limited, false)
 	o := d.rareState()

@@ -15,11 +15,11 @@ import (
 // and a residue is never in the way of the source's deadline: that is met only
 // when there is something to wait for.
 //
-// RawConn.Read discards the readiness that the poller has stored before it calls
-// back (internal/poll, prepareRead), and the poller is edge-triggered. So false
-// may be returned only after the callback itself has met EAGAIN. A step that
-// answers waitSource has just read and met EAGAIN; a step that answers waitSink has
-// just written and met EAGAIN.
+// RawConn.Read discards the readiness that the poller has stored before it calls back
+// (internal/poll, prepareRead), and the poller is edge-triggered. So false may be
+// returned only after the callback itself has got EAGAIN. A step that answers
+// waitSource has just read and got EAGAIN; a step that answers waitSink has just
+// written and got EAGAIN.
 //
 // A copy ([Relay.Copy]) keeps the deadlines of both ends at every read and every write, as [io.Copy]
 // does, so each of its moves holds the one end that it moves. A deadline is looked at by RawConn.Read
@@ -33,9 +33,9 @@ type goroutineDriver struct {
 	w        wait
 	lease    inFlight // of the direction
 
-	// The end that is waited for, and the end that is pinned meanwhile. An idle
-	// session keeps its drivers, so they are small: two callbacks, made once, serve
-	// either way.
+	// The end for which the driver waits, and the end that is pinned meanwhile. An idle
+	// session keeps its drivers, so they are small: the same two callbacks serve for
+	// waiting at either end.
 	waiting, pinned *descriptor
 	onReady         func(fd uintptr) (done bool)
 	withPinned      func(fd uintptr)

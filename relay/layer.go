@@ -182,8 +182,8 @@ func (y *layered) send(p []byte) (int, error) {
 	return n, err
 }
 
-// closeWrite makes the layer say that no more comes; EAGAIN if the socket has not taken all yet.
-// The socket itself is not shut: the layer's peer may have something to say of its own.
+// closeWrite makes the layer send its end; EAGAIN if the socket has not taken all of it yet. The
+// socket itself is not shut down: the peer of the layer may still send.
 func (y *layered) closeWrite() error {
 	if !y.shut {
 		y.shut = true
@@ -200,8 +200,8 @@ func (y *layered) closeWrite() error {
 	return nil
 }
 
-// end is the end of the session, which closes the socket next. It reports whether the end is
-// orderly for the peer.
+// end is called at the end of the session, before the socket is closed. It reports whether
+// the end is orderly for the peer.
 func (y *layered) end() (orderly bool) { return y.closeWrite() == nil }
 
 // flush writes what the socket takes of the layer's bytes.
@@ -263,9 +263,9 @@ func (y *layered) Write(p []byte) (int, error) {
 }
 
 // Read implements [net.Conn] for the layer. A peer may make the layer answer, as by a KeyUpdate of
-// TLS. While it does not read the answers it is not read either, so the bytes for it are at most
-// what one write of the session leaves and the answers to one Read. The next event of its socket is
-// that there is room.
+// TLS. While the peer does not read these answers, the session does not read from the peer. So the
+// pending bytes are at most the rest of one write of the session and the answers to one Read. The
+// next event of the socket is that there is room.
 func (y *layered) Read(p []byte) (int, error) {
 	if y.behind() {
 		return 0, syscall.EAGAIN

@@ -52,8 +52,8 @@ func (r *Relay) guardMark(d *direction) { r.guard.add(d) }
 
 func (r *Relay) returnPipe(c splicePipe) { r.pipes.Put(c.(*pipe.Pipe)) }
 
-// A direction asks for a pipe four times the size when its score reaches growAt: a fill that found
-// bytes right after a drain scores followed, a large one 1.
+// A direction asks for a pipe of four times the size when its score reaches growAt. A fill that
+// finds bytes right after a drain adds followed to the score, and a large fill adds 1.
 const (
 	growAt   = 16
 	followed = 4
@@ -98,8 +98,8 @@ func leaseFallback(err error) Fallback {
 	return FallbackBudget
 }
 
-// grow asks for a larger pipe once fills keep following each other without the source running
-// dry, or keep taking a quarter of the pipe and more; the present one goes back when it is
+// grow asks for a larger pipe if fills follow each other without the source running dry, or
+// if they often fill a quarter of the pipe or more. The present pipe is given back when it is
 // empty. Bytes do not show whether the pipe was full: 16 segments of 1,448 bytes fill 64 KiB.
 // And a source that runs dry after each fill may do so only because it is in step with us:
 // woken by a pipe's worth of room, woken for a pipe's worth of bytes.
@@ -155,10 +155,10 @@ func (d *direction) releasePipe() {
 	}
 }
 
-// flush makes the last attempt at delivering, after the driver has stopped: the residue, and
-// with all also the bytes that the source still has. It never waits: it ends at the first
-// EAGAIN. all is for a source that is dead, so that its queue cannot grow; the bound is for a source
-// that only seems dead.
+// flush makes the last attempt to deliver, after the driver has stopped: it delivers the residue
+// and, with all, the bytes that the source still has. It never waits: it ends at the first EAGAIN.
+// all is meant for a dead source, whose queue cannot grow; a bound limits it if the source only
+// seems dead.
 //
 // The direction has ended, and its end stays as it is: an end of file that is met here is not
 // passed on, nor does a failure count.
@@ -186,8 +186,8 @@ func (d *direction) mayFlush(all bool) bool {
 // flushMoves is far more than a receive queue and a pipe take.
 const flushMoves = 1 << 14
 
-// abandon gives everything back, counts the residue as lost, and with queued also the bytes in
-// the source's receive queue. The pipe's pool closes a pipe that holds bytes.
+// abandon gives everything back, and counts the residue as lost; with queued, it also counts
+// the bytes in the source's receive queue. The pipe's pool closes a pipe that holds bytes.
 func (d *direction) abandon(queued bool) {
 	n := int64(d.residue() + d.heldBack())
 	if queued && !d.is(eofSeen) && !d.spent() {
@@ -296,9 +296,9 @@ func (r *Relay) returnBuffer(b *buffer) {
 	}
 }
 
-// A waitingBuffer chooses the size of the buffer in which a wrapper's Read waits. For a stream the last read would have
-// fitted into it, and it is the largest after a read that filled its buffer. So a session
-// with small messages holds little while it is idle, and bulk is read in few pieces.
+// A waitingBuffer chooses the size of the buffer in which a wrapper's Read waits. For a stream it is the smallest size
+// into which the last read fits, or the largest size after a read that filled its buffer. So a session with small
+// messages holds little while it is idle, and bulk is read in few pieces.
 type waitingBuffer struct {
 	size int // the first is small, because the first wait of a session may be a long one
 	readSizes

@@ -6,22 +6,23 @@ import (
 )
 
 // Limits are the limits of one session, in place of the timeouts of its relay's [Config]: the
-// zero value of a field means that there is no such limit. They are given by
-// [Driver.StartLimited] and [Session.Limit], are shared by any number of sessions of both
-// drivers, and must not be changed once one has them, except for the rate of Bandwidth.
+// zero value of a field means that there is no such limit. Pass them to [Driver.StartLimited]
+// or [Session.Limit]. Any number of sessions of both drivers may share them. Once a session
+// has them they must not be changed, except for the rate of Bandwidth.
 //
-// A direction that has to wait for bandwidth has not read yet: it holds neither pipe nor buffer, its bytes stay with the
-// source, which notices by its window, and it goes on splicing when its turn comes. Bytes that were read are passed on at once.
+// A direction that has to wait for bandwidth has not read yet: it holds neither pipe nor buffer, and its bytes stay
+// with the source, which the TCP window slows down. It goes on splicing when its turn comes. Bytes that were read are
+// passed on at once.
 type Limits struct {
 	// IdleTimeout ends a session in which no byte has moved in either direction for
-	// this time. To wait for bandwidth is not idle.
+	// this time. Waiting for bandwidth does not count as idle.
 	IdleTimeout time.Duration
 	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means
 	// that IdleTimeout stays in force.
 	HalfCloseTimeout time.Duration
-	// MaxLifetime ends a session of that age, or up to LifetimeJitter of it earlier,
-	// by a random share for each session: sessions that began together do
-	// not all end together. The jitter is at least 0 and at most 1.
+	// MaxLifetime ends a session at that age. LifetimeJitter, from 0 to 1, shortens it
+	// for each session by a random part of up to this share, so that sessions that
+	// began together do not all end together.
 	MaxLifetime    time.Duration
 	LifetimeJitter float64
 	// FirstByte ends a session if its second side, the endpoint, sends neither a byte nor an

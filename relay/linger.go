@@ -6,20 +6,22 @@ import (
 	"time"
 )
 
-// A connection that was reset can still be read: the kernel keeps what had come before (net/ipv4/tcp.c, tcp_reset leaves the
-// receive queue). So the session goes on until the other side has acknowledged all of it, and only then resets that side: a
-// reset throws away what the other side's kernel has not got (tcp_disconnect, of a socket that lingers for 0 s). An endpoint
-// that answers and closes while its client still sends is such a case: its kernel sends a reset behind the answer.
+// A connection that was reset can still be read: the kernel keeps what had come before (net/ipv4/tcp.c, tcp_reset
+// leaves the receive queue). So the session goes on until the other side has acknowledged all of it, and only then
+// resets that side: a reset drops bytes that have not reached the other side's kernel (tcp_disconnect, of a socket that
+// lingers for 0 s). This happens if an endpoint answers and closes while its client still sends: its kernel sends a
+// reset behind the answer.
 //
 // With [Config.CloseOnEOF] the end of one side ends the session, and both sides may be reset by that: a side that lacks
 // bytes of the other is reset, and a side that still sends has left bytes unread, for which close(2) resets it as well
 // (net/ipv4/tcp.c, __tcp_close). So a session waits for both, after its last move.
 
 const (
-	// lingerMost is how long a session with a side that is over goes on while the other side takes
+	// lingerMost is how long a session with one failed side goes on while the other side takes
 	// nothing. Only then does that side learn of the reset, so this time is short.
 	lingerMost = 5 * time.Second
-	// Acknowledgements raise no event, so they are looked for, at first after lingerLeast, and then half as often each time.
+	// Acknowledgements raise no event, so the driver looks for them: first after lingerLeast, then after twice the time
+	// each time.
 	lingerLeast   = time.Millisecond
 	lingerLongest = 50 * time.Millisecond
 )
@@ -54,8 +56,8 @@ func (s *Driven) survivor() (from *direction, dead, to *loopSocket) {
 	return from, dead, to
 }
 
-// lingers begins or goes on with the end of a session after one side has failed, and reports whether there are still bytes
-// that the other side has not got.
+// lingers begins or continues the end of a session after one side has failed, and reports whether the other side still
+// lacks bytes.
 func (s *Driven) lingers(reason Reason, cause error) bool {
 	from, dead, to := s.survivor()
 	if from == nil {
@@ -185,9 +187,10 @@ func (s *Driven) layerAt(p *loopSocket) *layered {
 	return y
 }
 
-// outlive lets the session outlive a failed side, in place of an interruption of both, and reports
-// whether it does: the direction that reads there goes on until it ends by itself, unless the other
-// side takes nothing for too long. It needs cutting.
+// outlive keeps the session alive after one side has failed, instead of interrupting both
+// directions, and reports whether it could. The direction that reads from the failed side goes on
+// until it ends by itself, unless the other side takes nothing for too long. The caller holds
+// cutting.
 func (s *Session) outlive(side Side) bool {
 	dead, to := &s.b, &s.a
 	switch {
@@ -263,7 +266,8 @@ func (s *Session) awaitSides(resetA, resetB bool) {
 	}
 }
 
-// cutOff counts the bytes of a direction that the close of its destination, which is not reset, throws away. The direction has passed its end of file on.
+// cutOff counts the bytes of a direction that are lost when its destination is closed without a reset. The direction
+// has passed on its end of file.
 func (d *direction) cutOff(n int) {
 	if n > 0 {
 		d.countLost(int64(n))

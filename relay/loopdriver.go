@@ -17,7 +17,7 @@ import (
 //
 // All its directions read through one warm buffer. Bytes that a slow destination leaves behind
 // are moved into a slot of just that size, so an idle session holds neither buffer nor pipe,
-// and one with a stuck destination holds only these bytes.
+// and a session with a stuck destination holds only these bytes.
 type Driver struct {
 	relay   *Relay
 	loop    *loop.Loop
@@ -77,8 +77,8 @@ func (r *Relay) NewDriver(l *loop.Loop, mem *arena.Local) (*Driver, error) {
 }
 
 // Close releases the driver's resources. It is called when all its sessions have ended and the
-// loop does not run any more, or on its goroutine. The error has the number of sessions that
-// there still are: they are not ended, and keep their descriptors.
+// loop does not run any more, or on its goroutine. The error contains the number of sessions
+// that still exist: they are not ended, and keep their descriptors.
 func (d *Driver) Close() error {
 	if d.sessions > 0 {
 		return fmt.Errorf("penstock: relay: close driver: %d sessions have not ended", d.sessions)
@@ -99,8 +99,8 @@ func (d *Driver) Close() error {
 // Sessions returns how many sessions the driver drives now.
 func (d *Driver) Sessions() int { return d.sessions }
 
-// slot returns a buffer of at least n bytes: of the arena, or of the heap where that
-// is spent. Either way there is no more than one for each direction.
+// slot returns a buffer of at least n bytes, from the arena or, if the arena is full,
+// from the heap. A direction has at most one.
 func (d *Driver) slot(n int) *buffer {
 	h, err := d.mem.Get(n, arena.Residue)
 	if err != nil {
@@ -142,7 +142,7 @@ func (d *Driver) pipe(size int) (splicePipe, error) { return d.relay.pipe(size) 
 func (d *Driver) returnPipe(c splicePipe) { d.relay.returnPipe(c) }
 
 // turnBytes and turnMoves bound the bytes and moves of one direction before others have their
-// turn; in a turn that is late it is one read, and the writes of its bytes.
+// turn. In a late turn a direction makes only one read, and the writes of its bytes.
 const (
 	turnBytes = 1 << 20
 	turnMoves = 16
@@ -202,9 +202,9 @@ func (d *Driver) newLease() (own *inFlight) {
 	return own
 }
 
-// stash gives a direction a lease of its own for bytes that its destination has not taken, and
-// takes them out of the warm buffer: a lease of its own has bytes there when it has emptied a
-// pipe into it, for a sink that refuses to splice.
+// stash moves bytes that the destination of a direction has not taken out of the shared warm
+// buffer into a buffer of the direction. Such bytes are also left if a pipe was emptied into
+// the warm buffer, because the sink refuses to splice.
 func (d *Driver) stash(dir *direction) {
 	own := dir.held
 	if own == &d.work {
@@ -239,9 +239,9 @@ func (d *Driver) dropWork() {
 	d.work = inFlight{}
 }
 
-// guardTick is how often sources with a raised mark are looked at. A source that has moved since
-// the last look is left alone, so a tail below the mark waits for at most two ticks, plus what the
-// timer is late.
+// guardTick is the interval at which sources with a raised mark are checked. A source that has
+// moved since the last check is skipped, so a tail below the mark waits at most two ticks, plus
+// the delay of the timer.
 func (d *Driver) guardTick() time.Duration { return d.relay.cfg.TailDelay / 3 }
 
 // guardMark keeps a direction under guard: its source is read at every tick even without an event,
@@ -269,8 +269,8 @@ func (d *Driver) Expired(*loop.Timer) {
 	}
 }
 
-// quietLooks is how often in a row a source is found empty before its mark is
-// lowered, so that an idle loop sleeps.
+// quietLooks is how many times in a row a source must be found empty before its mark is
+// lowered, so that an idle loop can sleep.
 const quietLooks = 4
 
 // look reads from a direction's source unless that has just been done, and reports
@@ -310,8 +310,8 @@ type bulkTracker struct {
 const (
 	censusPeriod = 4 * time.Millisecond
 	bulkMove     = 16 << 10
-	// With at most fewBulk sessions of bulk, waiting for their bytes costs more than it saves.
-	// gatherShare is how long to wait for each one more.
+	// With fewBulk bulk sessions or fewer, waiting for their bytes costs more than it saves.
+	// Each further session adds gatherShare to the wait.
 	fewBulk     = 8
 	gatherShare = 25 * time.Microsecond
 )
@@ -339,8 +339,8 @@ func (d *Driver) gather(s *Driven) {
 	}
 }
 
-// A marked is a direction that had its source's mark raised. Its session may have ended since, and
-// another session may have its memory.
+// A marked is a direction whose source had a raised mark. Its session may have ended since, and
+// another session may use its memory.
 type marked struct {
 	dir  *direction
 	mark *lowWaterMark
@@ -357,8 +357,8 @@ func (d *Driver) bind(dir *direction, l link) {
 	dir.chooseMode(d.relay, true)
 }
 
-// DriverStats is the choices of a [Driver]'s directions, and the events that their sinks
-// caused, since the driver was made. Sums only grow.
+// DriverStats counts, since the [Driver] was made, the decisions of its directions and
+// the events that their sinks caused. The counters never fall.
 type DriverStats struct {
 	Promotions   int64 // of a direction from copying to splicing
 	Demotions    int64 // and back
@@ -389,8 +389,8 @@ const (
 	choices // how many there are
 )
 
-// counts are written by one goroutine, a loop's, unless they are shared; any may read them.
-// They are on cache lines of their own.
+// counts are written by the goroutine of one loop, unless they are shared. Any goroutine
+// may read them. They have their own cache lines.
 type counts struct {
 	_      [128]byte
 	n      [choices]atomic.Int64

@@ -8,7 +8,7 @@ import (
 
 // A loopSocket is a socket of a session on a loop: one end of both directions. It keeps the state
 // that epoll has reported, edge by edge, and makes a system call only if that state is not
-// conclusive. EAGAIN of a loopSocket is a promise: an event will come.
+// conclusive. If a loopSocket returns EAGAIN, an event will come.
 type loopSocket struct {
 	id    loop.ID
 	fd    int32 // owned by the session; -1 when it is closed
@@ -82,11 +82,11 @@ func (p *loopSocket) unread() (int, error) {
 	return 0, syscall.EAGAIN
 }
 
-// emptied notes that a read gave less than was asked, so that nothing more is queued. An end
-// of file that was reported before the read began comes next then. But a read stops short at
-// an urgent mark as well (net/ipv4/tcp.c, tcp_recvmsg_locked), and one of a unix socket where
-// its peer has sent descriptors (net/unix/af_unix.c, unix_stream_read_generic); there the next
-// read decides.
+// emptied notes that a read returned less than requested, so that nothing more is queued. An
+// end of file that was reported before the read began comes next then. But a read stops short
+// at an urgent mark as well (net/ipv4/tcp.c, tcp_recvmsg_locked), and one of a unix socket
+// where its peer has sent descriptors (net/unix/af_unix.c, unix_stream_read_generic); there
+// the next read decides.
 func (p *loopSocket) emptied() {
 	if p.is(urgent) || !p.is(tcp) {
 		return
@@ -124,7 +124,7 @@ func (p *loopSocket) wroteSome(n, m int, err error) {
 
 // recvMarked is recv of a direction, except that an urgent byte of TCP is read alone, so that it
 // can be sent as urgent. The source must have SO_OOBINLINE, or the byte is dropped. An urgent byte
-// that a gate lets pass is a byte of the stream, as the gate has seen it. A read stops at the mark,
+// that passes a gate is sent as a normal byte, as the gate has seen it. A read stops at the mark,
 // and the next one begins there: [loop.Urgent] comes with, or before, the event that the next read
 // needs.
 func (d *direction) recvMarked(from *loopSocket, p []byte) (int, error) {

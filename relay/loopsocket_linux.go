@@ -11,7 +11,7 @@ import (
 
 func (p *loopSocket) recv(b []byte) (int, error) { return p.receive(b, sys.MSG_DONTWAIT) }
 
-// discard is recv for bytes that nothing looks at: TCP throws them away and copies nothing (tcp(7)).
+// discard is recv for bytes that nobody needs: TCP drops them without copying (tcp(7)).
 func (p *loopSocket) discard(b []byte) (int, error) {
 	if p.is(tcp) {
 		return p.receive(b, sys.MSG_DONTWAIT|sys.MSG_TRUNC)
@@ -56,8 +56,8 @@ func (p *loopSocket) recvBeneath(b []byte) (int, error) {
 }
 
 // fill splices. Fewer bytes than asked for prove nothing: a pipe is full when its slots are,
-// however little they hold. But with a raised mark the rest may wait for company: until the
-// mark is reached, which is an edge, or for the guard.
+// however little they hold. But with a raised mark the remaining bytes may wait until the
+// mark is reached, which raises an event, or until the guard looks.
 func (p *loopSocket) fill(c splicePipe, max int) (int, error) {
 	if !p.is(readable) {
 		return p.unread()
@@ -69,8 +69,8 @@ func (p *loopSocket) fill(c splicePipe, max int) (int, error) {
 	return n, err
 }
 
-// peek: see source. A splice that answers EAGAIN with no urgent mark about has found the queue
-// empty, and a splice that answers 0 after the end of file was reported has met it.
+// peek: see source. If no urgent mark is near, a splice that returns EAGAIN has found the
+// queue empty. If the end of file was reported, a splice that returns 0 has reached it.
 func (p *loopSocket) peek(spliceErr error) (int, error) {
 	if !p.is(readable) {
 		return p.unread()
@@ -126,9 +126,9 @@ func (p *loopSocket) atMark() bool {
 	return inline == 1 && err == nil
 }
 
-// drain splices. Fewer bytes than offered prove nothing either: splice stops for a signal,
-// such as the runtime's, after the bytes that it has moved (fs/splice.c, splice_to_socket),
-// and then nothing asks for an edge.
+// drain splices. Fewer bytes than offered prove nothing either: a signal, such as the
+// runtime's, can stop a splice after some bytes (fs/splice.c, splice_to_socket), and then
+// no event is requested.
 func (p *loopSocket) drain(c splicePipe, max int) (int, error) {
 	if !p.is(writable) {
 		return 0, syscall.EAGAIN
@@ -149,9 +149,9 @@ func (p *loopSocket) hurry() {
 	p.state |= wrote
 }
 
-// closeWrite passes the end of file on, unless close(2) is about to do that: then
-// the other way has ended as well, so that nothing is left to be read, which would
-// turn the close into a reset.
+// closeWrite passes the end of file on, unless close(2) is about to do so: then the
+// other direction has ended too, and no unread byte is left that would turn the close
+// into a reset.
 func (p *loopSocket) closeWrite() error {
 	if p.is(lastWay) {
 		return nil
@@ -170,8 +170,8 @@ func (p *loopSocket) lowerMark() {
 	_ = sys.SetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
 }
 
-// giveUpAfter makes the kernel give the connection up, with ETIMEDOUT, when bytes were not
-// acknowledged, or not sent for lack of a window, for that long.
+// giveUpAfter makes the kernel give up the connection, with ETIMEDOUT, if bytes were not
+// acknowledged, or not sent because of a closed window, for that time.
 func (p *loopSocket) giveUpAfter(d time.Duration) {
 	if p.is(tcp) {
 		ms := max(1, min(d.Milliseconds(), math.MaxInt32))
@@ -205,8 +205,8 @@ func (p *loopSocket) socketError() error {
 	return err
 }
 
-// abort makes the close that follows a reset, and returns the bytes of the send
-// queue that are lost by that.
+// abort makes the following close send a reset, and returns the number of bytes in the
+// send queue that are lost by this.
 func (p *loopSocket) abort() (lost int64) {
 	if !p.is(tcp) {
 		return 0

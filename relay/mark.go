@@ -14,7 +14,7 @@ import (
 // wakes at once, and the kernel wakes as well when the window is about to shut (net/ipv4/tcp.c,
 // tcp_epollin_ready).
 //
-// Only the tail of a stream that goes on without an end of file could wait for ever. So while
+// Only the last bytes of a stream that pauses without an end of file could wait forever. So while
 // a mark is raised a guard looks at the direction, and no byte waits for longer than a
 // [Config.TailDelay]. The guard of sessions on goroutines looks every half of that, and lowers the
 // mark if the direction has moved nothing since. The guard of a [Driver] looks every third of it:
@@ -35,9 +35,9 @@ type lowWaterMark struct {
 const (
 	// markPipe is the smallest pipe for which a mark pays: with 256 KiB it brought nothing.
 	markPipe = 1 << 20
-	// markProof is how much a direction moves before it counts as proven bulk. It
-	// doubles each time that the guard has to lower the mark: a flow of bursts, or
-	// of less than half a pipe in a tick, is left alone.
+	// markProof is how many bytes a direction moves before it counts as proven bulk. It
+	// doubles each time that the guard has to lower the mark, so that flows with
+	// bursts, or with less than half a pipe in a tick, soon get no mark.
 	markProof = 16 << 20
 )
 

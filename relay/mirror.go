@@ -10,9 +10,9 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// A Mirror sends the bytes of one side of a session on a loop to a second socket, the shadow's, too: by tee(2) where the session
-// splices, so that they do not enter the process, and by a write of their own where it copies. The session never waits for it: a
-// shadow that cannot keep up ends its mirror.
+// A Mirror also sends the bytes of one side of a session on a loop to a second socket, the shadow: by tee(2) if the
+// session splices, so that they do not enter the process, and by a second write if it copies. The session never waits
+// for it: a shadow that cannot keep up ends its mirror.
 //
 // The bytes that the shadow has not taken yet are in at most two leased pipes, or, if they are copied and there is no pipe, in a
 // buffer of 256 KiB at most; an idle mirror has none of them.
@@ -62,11 +62,11 @@ const (
 
 func (m *Mirror) is(s mirrorState) bool { return m.state&s != 0 }
 
-// StartMirror begins a mirror while its shadow is being connected to: its owner calls
-// [Mirror.Connected] or [Mirror.Refused] later, and passes the mirror with the session's socket
-// before ([Socket.Mirror]). The mirror ends when bytes have stayed undelivered for patience at least, and twice that at most;
-// that counts from the first byte, connected or not. A mirror that is given neither Connected nor Refused ends with
-// [driver.MirrorLate] when the patience is over after its session's end, even without a byte.
+// StartMirror begins a mirror while the connection to its shadow is being made. The owner then passes the mirror with
+// the session's socket ([Socket.Mirror]), and later calls [Mirror.Connected] or [Mirror.Refused]. The mirror ends if
+// bytes stay undelivered for patience (at least once, at most twice this time), counted from the first byte, whether
+// the shadow is connected or not. Without a call of Connected or Refused the mirror ends with [driver.MirrorLate], when
+// the patience after the end of its session is over.
 func (d *Driver) StartMirror(m *Mirror, patience time.Duration, owner MirrorOwner) {
 	*m = Mirror{drv: d, owner: owner, patience: patience, socket: loopSocket{fd: -1}}
 	d.mirrors++
@@ -75,9 +75,8 @@ func (d *Driver) StartMirror(m *Mirror, patience time.Duration, owner MirrorOwne
 // errNoMirror is the error of a mirror that a session was given before StartMirror.
 var errNoMirror = errors.New("penstock: relay: start: the Mirror was not started")
 
-// Connected gives the mirror its shadow's socket, which it owns from now on: connected,
-// non-blocking, and registered with the loop. If the mirror has ended meanwhile, or was not started, it closes the
-// socket.
+// Connected gives the mirror the socket of its shadow: connected, non-blocking, and registered with the loop. The
+// mirror owns it afterwards. If the mirror has ended meanwhile, or was not started, it closes the socket.
 func (m *Mirror) Connected(s Socket) {
 	m.socket = newSocket(s)
 	if m.drv == nil || m.is(mirrorOver) {
@@ -97,12 +96,12 @@ func (m *Mirror) Connected(s Socket) {
 	m.listen()
 }
 
-// Refused ends the mirror, because its shadow could not be connected to. It does nothing before
+// Refused ends the mirror, because the connection to its shadow failed. It does nothing before
 // StartMirror and after the end.
 func (m *Mirror) Refused(err error) { m.end(driver.MirrorConnect, err) }
 
-// Cut ends the mirror at once, and resets its shadow, unless that has got everything. It may be called within any
-// callback, and does nothing before StartMirror and after the end.
+// Cut ends the mirror at once, and resets its shadow unless the shadow has received everything. It may be called
+// within any callback, and does nothing before StartMirror and after the end.
 func (m *Mirror) Cut() {
 	if m.is(mirrorShut) {
 		m.end(driver.MirrorComplete, nil)
@@ -111,9 +110,9 @@ func (m *Mirror) Cut() {
 	m.end(driver.MirrorCut, nil)
 }
 
-// Write sends the shadow bytes that its session does not read, such as bytes that were read
-// before it. They are copied, and come in the order of the calls and of the session's bytes.
-// It does nothing after the end, nor before StartMirror.
+// Write sends the shadow additional bytes that the session does not read, such as bytes that
+// were read before the session. They are copied. Their order is the order of the calls and
+// of the session's bytes. It does nothing after the end, nor before StartMirror.
 func (m *Mirror) Write(b []byte) {
 	if m.drv == nil || m.is(mirrorOver) || len(b) == 0 {
 		return
@@ -170,10 +169,10 @@ func (d *direction) setMirror(s *Socket, back *direction) {
 	}
 }
 
-// Observe has an observer see the bytes of the mirror's session. It is called between
+// Observe adds an observer of the bytes of the mirror's session. It is called between
 // [Driver.StartMirror] and the start of the session. The observer does not see the session's bytes
-// of [Socket.Moved]. The answers of the session's other side do not go by splice then, but are
-// copied (FallbackCompare), until the observer wants no more or the mirror ends.
+// of [Socket.Moved]. The answers of the session's other side are then copied, not spliced
+// (FallbackCompare), until the observer wants no further calls or the mirror ends.
 func (m *Mirror) Observe(o driver.MirrorObserver) { m.observer = o }
 
 // An observing is the state of a direction that carries answers for an observer to see.
@@ -256,7 +255,8 @@ func (m *Mirror) hear() (n int, err error) {
 	return n, err
 }
 
-// hadEnough is the end of observing by an observer that wants no more, unless it has ended the mirror itself meanwhile.
+// hadEnough ends the observation when the observer wants no further calls, unless the observer has ended the mirror
+// itself meanwhile.
 func (m *Mirror) hadEnough(o driver.MirrorObserver) {
 	if m.observer == o {
 		m.dismiss(false)

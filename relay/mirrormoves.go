@@ -240,8 +240,8 @@ func (m *Mirror) sourceEnded(eof bool) {
 	}
 }
 
-// sessionEnded is the end of the session. Until its patience is over the mirror may deliver what it
-// holds, and the shadow may answer.
+// sessionEnded is called at the end of the session. Until the patience is over, the mirror may
+// deliver the bytes that it holds, and the shadow may answer.
 func (m *Mirror) sessionEnded(eof bool) {
 	m.sourceEnded(eof)
 	if !m.is(mirrorOver) {
@@ -296,8 +296,8 @@ func (m *Mirror) close() {
 // after it, once its own pipe was drained, or into a second one. If there is no room then, the mirror is behind: the
 // session never waits for it.
 
-// offer gives the mirror, if there is one, the n bytes at the head of a session's pipe, and returns how many of them the sink
-// may get before the next offer: all, if there is no mirror any more.
+// offer gives the mirror, if any, the first n bytes in a session's pipe. It returns how many of them the sink may get
+// before the next offer: all, if there is no mirror any more.
 func (d *direction) offer(n int) int {
 	m := d.mirror()
 	if m == nil {
@@ -319,8 +319,8 @@ func (d *direction) passed(n int) {
 	}
 }
 
-// tee takes a copy of the n bytes that a pipe holds, or of as many as there is room for. It has taken none of them before.
-// If there is none for any the mirror ends.
+// tee duplicates the n bytes that a pipe holds, or as many of them as there is room for. It has not duplicated any of
+// them before. If there is no room at all, the mirror ends.
 func (m *Mirror) tee(from *pipe.Pipe, n int) {
 	m.drain()
 	if m.is(mirrorOver) || !m.lease(m.drv.relay.cfg.MaxPipeSize, n) {
@@ -382,15 +382,15 @@ func (m *Mirror) drainPipe() (int, error) {
 	return n, err
 }
 
-// maxMirrorBuffer is how many bytes that the shadow has not taken a mirror without pipes keeps at most.
+// maxMirrorBuffer bounds the bytes that a mirror without pipes keeps for its shadow.
 const maxMirrorBuffer = 256 << 10
 
 // maxMirrorHeap is how many bytes of the heap all mirrors of a loop take at most.
 const maxMirrorHeap = 16 << 20
 
-// A mirrorBuffer is the bytes that the shadow of a mirror without pipes has not taken yet. Its memory comes from the
-// loop's arena, or from the heap (at most maxMirrorHeap) if the arena is full or has no slots of the size. It is given
-// back when it is empty.
+// A mirrorBuffer holds the bytes that the shadow of a mirror without pipes has not taken yet. Its memory comes from
+// the loop's arena, or from the heap (at most maxMirrorHeap) if the arena is full or has no slots of the size. It is
+// given back when it is empty.
 type mirrorBuffer struct {
 	*buffer
 	off, end int

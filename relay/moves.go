@@ -71,7 +71,7 @@ func (d *direction) fillPipe() wait {
 	return d.sourceError("splice", err)
 }
 
-// filledNothing finds the meaning of a splice of 0 bytes, or of EAGAIN. Neither is proof:
+// filledNothing decides what a splice of 0 bytes, or an EAGAIN, means. Neither is proof:
 // tcp_splice_read stops at an urgent mark with data queued behind it (net/ipv4/tcp.c,
 // tcp_read_sock), and a socket in a sockmap answers 0. A peek decides. If it shows bytes, they
 // may have arrived only now, so splice gets one more try before they are moved by recv.

@@ -49,8 +49,8 @@ func (s *opaqueSource) recv(p []byte) (int, error) {
 	return 0, errEndless
 }
 
-// final keeps an EAGAIN or EINTR that a Read or Write lets through from being
-// taken for the non-blocking answer of a descriptor: nothing could wait for it.
+// final marks an EAGAIN or EINTR of a wrapper's Read or Write, so that it is not taken
+// for the answer of a non-blocking descriptor: nothing could wait for it.
 func final(err error) error {
 	if errno, ok := err.(syscall.Errno); ok && errno.Temporary() {
 		return os.NewSyscallError("wrapped connection", errno)
@@ -125,8 +125,9 @@ func (s *opaqueSink) closeWrite() error {
 type framing uint8
 
 const (
-	// unknown: one Read may return a message, and lose the rest of it if the buffer were smaller; one
-	// Write may have to be small enough for one message. Such an end gets the buffers of io.Copy.
+	// unknown: one Read may return one message, and drop the part that does not fit into the buffer;
+	// one Write may become one message, which must not be too large. Such an end gets the buffers of
+	// io.Copy.
 	unknown framing = iota
 	// streaming: bytes, in buffers of any size.
 	streaming

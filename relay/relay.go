@@ -31,10 +31,9 @@ type Relay struct {
 	released  sync.Once
 }
 
-// New returns a Relay; a nil cfg means the defaults. The error wraps [ErrConfig]
-// for a field that makes no sense, or the cause for which no pipe pool could be
-// made. A system without splice is no error: the Relay copies, and says so by
-// [FallbackUnsupported].
+// New returns a Relay; a nil cfg means the defaults. The error wraps [ErrConfig] for an
+// invalid field, or the reason why no pipe pool could be made. A system without splice
+// is not an error: the Relay copies, and counts [FallbackUnsupported].
 func New(cfg *Config) (*Relay, error) {
 	if cfg == nil {
 		cfg = &Config{}
@@ -74,10 +73,10 @@ func (r *Relay) openPipes() error {
 	return nil
 }
 
-// Close ends the sessions on goroutines that run, with [ErrClosed], as [Session.Cut] does, and releases the Relay's resources:
-// idle buffers, and idle pipes unless [Config.Pipes] was given. It does not wait. Further sessions are refused.
-// Sessions of a [Driver], and copies, keep their leases until they end. A copy that begins later still works; it splices
-// with [Config.Pipes] alone, see [FallbackClosed].
+// Close ends the sessions on goroutines that run, with [ErrClosed], as [Session.Cut] does, and releases the Relay's
+// resources: idle buffers, and idle pipes unless [Config.Pipes] was given. It does not wait. Further sessions are
+// refused. Sessions of a [Driver], and copies, keep their leases until they end. A copy that begins later still works,
+// but splices only with [Config.Pipes]; see [FallbackClosed].
 func (r *Relay) Close() error {
 	for _, s := range r.running.close() {
 		s.Cut(ErrClosed)
@@ -86,8 +85,8 @@ func (r *Relay) Close() error {
 }
 
 // Shutdown refuses further sessions with [ErrClosed], waits until the sessions on goroutines that run have ended, and
-// closes the Relay. If ctx ends before, it returns the cause, and they go on: [Relay.Close] ends them. The caller has
-// to wait for copies and for the sessions of a [Driver].
+// closes the Relay. If ctx ends earlier, it returns the cause, and the sessions go on: [Relay.Close] ends them. The
+// caller has to wait for copies and for the sessions of a [Driver].
 func (r *Relay) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
@@ -141,9 +140,9 @@ func (r *Relay) Join(ctx context.Context, a, b net.Conn) (Result, error) {
 
 var defaultRelay = sync.OnceValues(func() (*Relay, error) { return New(nil) })
 
-// Default returns the relay of [Join], [Copy], [CopyContext], [CopyN] and [Wrap]: one with the defaults of [Config],
-// which is made at the first call and serves the whole process. Its Stats are theirs together. It must not
-// be closed. It returns the error of [New]. It is safe for concurrent use.
+// Default returns the relay of [Join], [Copy], [CopyContext], [CopyN] and [Wrap]. It has the defaults of [Config],
+// is made at the first call and serves the whole process. Its Stats are the sums of all of them. It must not be
+// closed. It returns the error of [New]. It is safe for concurrent use.
 func Default() (*Relay, error) { return defaultRelay() }
 
 // Join is [Relay.Join] of the default relay, which has no timeouts: ctx and the connections end a session.
@@ -183,7 +182,7 @@ func CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
 }
 
 // Wrap returns conn with a WriteTo and a ReadFrom that are [Copy], so that [io.Copy] and io.CopyN from it
-// and to it take the default relay, in code that stays as it is. All other methods are the methods of
+// and to it use the default relay without a change of the code. All other methods are the methods of
 // conn. The result owns conn. It is an [Unwrapper].
 //
 // The result has the methods of a [*net.TCPConn] that programs look for by an assertion: CloseRead, CloseWrite,
@@ -191,8 +190,9 @@ func CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
 // SyscallConn, and NetConn, which returns conn. They return errors.ErrUnsupported if conn lacks them. Only conn has
 // File and MultipathTCP: ask NetConn().
 //
-// No other [Relay] has a Wrap: nearly all that a Config says, its timeouts and hooks, is for sessions, and a copy would not follow it. Code that wants
-// another Engine or other Pipes calls [Relay.Copy]; code that wants timeouts joins the connections by [Relay.Join], or sets deadlines.
+// Only the default [Relay] has a Wrap, because most fields of a Config (timeouts, hooks) are for sessions, and a copy
+// ignores them. Code that wants another Engine or other Pipes calls [Relay.Copy]; code that wants timeouts joins the
+// connections by [Relay.Join], or sets deadlines.
 func Wrap(conn net.Conn) net.Conn {
 	if isNil(conn) {
 		return nil
@@ -282,9 +282,9 @@ func (r *running) none() <-chan struct{} {
 type Hooks struct {
 	// Started is called before the first byte is moved.
 	Started func(s *Session)
-	// EngineChanged is called when a direction, for the bytes of source, changes how it moves
-	// them: EngineSplice or EngineCopy. The reason is in the counters of [Session.Result] if it is a
-	// fallback, and else the size of its reads.
+	// EngineChanged is called when the direction that reads from source changes its engine to
+	// EngineSplice or EngineCopy. The reason is a fallback, which [Session.Result] counts, or the
+	// size of its reads.
 	EngineChanged func(s *Session, source Side, now Engine)
 	// Ended is called with the results of Run, when both connections are closed.
 	Ended func(s *Session, res Result, err error)

@@ -14,11 +14,11 @@ type Result struct {
 	AToB, BToA Flow
 	// Reason is ReasonNone before the session runs and while it does.
 	Reason Reason
-	// Culprit is the side that was reset, or at which a read or write failed otherwise, if
-	// that has ended the session.
+	// Culprit is the side that was reset, or at which another error of a read or write
+	// occurred, if this ended the session.
 	Culprit Side
-	// First is the side that sent the end of file that was passed on first; SideNone while neither
-	// was. If both come at once it may be either.
+	// First is the side whose end of file was passed on first; SideNone before. If both come at
+	// once it may be either.
 	First Side
 	// Duration is the time since Run was called; it stands still after the end.
 	Duration time.Duration
@@ -69,14 +69,14 @@ type Flow struct {
 	Spliced, Copied int64
 	// Carried are the bytes that a driver.Carrier has delivered.
 	Carried int64
-	// Lost is the number of bytes that had reached this process for the destination, and that
-	// the destination did not take: the residue and the source's receive queue at the end of a
-	// session that ended otherwise than by end of file; and the bytes that a destination which is
-	// reset has not acknowledged (SIOCOUTQ, tcp(7)), which are counted as moved, too.
+	// Lost is the number of bytes that came from the source and did not reach the destination. If
+	// the session did not end by end of file, these are the residue and the bytes in the source's
+	// receive queue. If the destination is reset, bytes that it has not acknowledged (SIOCOUTQ,
+	// tcp(7)) are lost too, although they were already counted as moved.
 	Lost int64
-	// Reason is why the direction ended, ReasonNone while it has not: ReasonEOF once the
-	// source's end of file was seen and passed on; a failure of its own; or the reason of the
-	// cut.
+	// Reason is why the direction ended: ReasonNone while it has not ended, ReasonEOF if the
+	// source's end of file was seen and passed on, otherwise the direction's own failure or
+	// the reason of the cut.
 	Reason Reason
 	// Fallbacks counts how often the direction left the path it would have
 	// taken, by reason.
@@ -96,9 +96,9 @@ const (
 	// FallbackUnsupported: this system has no splice at all (not Linux, or a
 	// sandbox that refuses pipes).
 	FallbackUnsupported
-	// FallbackRefused: the kernel or a sandbox refused to splice these two
-	// descriptors (EINVAL, ENOSYS, EPERM, EOPNOTSUPP, EXDEV, EBADF); the direction
-	// copies from there on.
+	// FallbackRefused: the kernel or a sandbox refused to splice these two descriptors
+	// (EINVAL, ENOSYS, EPERM, EOPNOTSUPP, EXDEV, EBADF); the direction copies from then
+	// on.
 	FallbackRefused
 	// FallbackBudget: no pipe was available under the budget; counted once for each
 	// series of copied reads.
@@ -117,7 +117,7 @@ const (
 	// Config.HalfCloseTimeout, or five seconds if that is 0.
 	FallbackHalfClose
 	// FallbackCompare: the direction's bytes are answers that the observer of a mirror sees, so
-	// they are copied until it wants no more ([Mirror.Observe]).
+	// they are copied until the observer wants no further calls ([Mirror.Observe]).
 	FallbackCompare
 	// FallbackRewrite: a driver.Rewriter changes the direction's bytes.
 	FallbackRewrite
@@ -185,8 +185,8 @@ const (
 	ReasonLimit
 	// ReasonReset: a side was reset, or went away while bytes were sent to it.
 	ReasonReset
-	// ReasonIdle: no byte moved for Config.IdleTimeout, or the IdleTimeout of the session's
-	// Limits, as with the other timeouts.
+	// ReasonIdle: no byte moved for Config.IdleTimeout, or for the IdleTimeout of the
+	// session's Limits. The same holds for the other timeouts.
 	ReasonIdle
 	// ReasonHalfClose: one direction had ended, and no byte moved in the other
 	// for Config.HalfCloseTimeout (see FallbackHalfClose for another bound).
@@ -199,8 +199,9 @@ const (
 	ReasonError
 	// ReasonFirstByte: the second side had sent nothing for Limits.FirstByte.
 	ReasonFirstByte
-	// ReasonTruncated: the end of one side ended the session (Config.CloseOnEOF) while bytes of the other were on
-	// their way, and some are lost. The side that lacks them was reset. The error wraps [ErrTruncated].
+	// ReasonTruncated: the end of file of one side ended the session (Config.CloseOnEOF) while bytes of the other
+	// side were on their way, and some were lost. The side that lacks them was reset. The error wraps
+	// [ErrTruncated].
 	ReasonTruncated
 )
 
@@ -233,27 +234,28 @@ func (r Reason) String() string {
 type Leg struct {
 	// Known says that the kernel was asked and has answered. Else all that follows is zero, and means nothing.
 	Known bool
-	// Busy is the time in which bytes for the peer were outstanding, sent or not; PeerWindow and
-	// SendBuffer are the parts of it in which the peer's window, or the size of our send buffer, kept
-	// further bytes back.
+	// Busy is the time in which bytes for the peer were outstanding, sent or not. PeerWindow and
+	// SendBuffer are the parts of Busy in which the peer's window, or our send buffer, limited the
+	// sending.
 	Busy, PeerWindow, SendBuffer time.Duration
-	// RTT is the smoothed round-trip time, with the peer's delay of its acknowledgments, and MinRTT the least
-	// of the last minutes. ReceiverRTT is the estimate from bytes that come in, with the pauses of their
-	// sender. 0: there was none.
+	// RTT is the smoothed round-trip time, including delayed acknowledgments of the peer, and MinRTT the
+	// smallest round-trip time of the last minutes. ReceiverRTT is estimated from received bytes, and
+	// includes pauses of their sender. 0: not measured.
 	RTT, MinRTT, ReceiverRTT time.Duration
 	// DeliveryRate is the rate at which the peer last acknowledged, in bytes a second; AppLimited says
-	// that too little was sent to find out more. 0: unknown.
+	// that too little was sent to reach the possible rate. 0: unknown.
 	DeliveryRate int64
 	AppLimited   bool
 	// Sent is the payload bytes that were sent, retransmissions included, and Received the payload bytes that came.
 	Sent, Received int64
 	// NotSent is the bytes that wait in the send queue, and have never been sent.
 	NotSent int64
-	// SegmentsSent and SegmentsReceived are segments with payload; Retransmitted were sent again, and OutOfOrder
-	// came while an earlier one was missing.
+	// SegmentsSent and SegmentsReceived count segments with payload, Retransmitted the segments that were sent
+	// again, and OutOfOrder the segments that came while an earlier one was missing.
 	SegmentsSent, SegmentsReceived, Retransmitted, OutOfOrder int64
-	// Unanswered is how long nothing was acknowledged, if bytes that were sent again after a timeout are not
-	// acknowledged yet; else 0. It counts from the last acknowledgment, which may be older than those bytes.
+	// Unanswered is the time without an acknowledgment, if bytes were sent again after a timeout and are
+	// still not acknowledged; otherwise 0. It counts from the last acknowledgment, which may be older than
+	// those bytes.
 	Unanswered time.Duration
 	// Gap says that a packet is missing now: others that came after it are kept, and none can be read.
 	Gap bool
@@ -262,8 +264,9 @@ type Leg struct {
 // Legs are the two legs of a session.
 type Legs struct{ A, B Leg }
 
-// Legs returns the accounts of both connections now, by a system call for each. Between Start and the end of the
-// session it may be called on the loop's goroutine; else both are unknown, as for sockets other than TCP.
+// Legs returns the current accounts of both connections, by one system call for each. It may be called on the
+// loop's goroutine between Start and the end of the session. At other times, and for sockets other than TCP,
+// they are unknown.
 func (s *Driven) Legs() (l Legs) {
 	if s.drv == nil || s.is(over|carried) {
 		return l
@@ -280,8 +283,8 @@ func (s *Driven) legsAtEnd() *Legs {
 	return &l
 }
 
-// Legs returns the accounts of both connections now: of the TCP connections beneath, if they can be found. Others
-// are unknown, as both are before Run and after the end. It may be called at any time by any goroutine.
+// Legs returns the current accounts of both connections, if the TCP connections beneath can be found. Otherwise,
+// and before Run and after the end, they are unknown. It may be called at any time by any goroutine.
 func (s *Session) Legs() (l Legs) {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()

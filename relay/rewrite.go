@@ -57,7 +57,7 @@ func (d *direction) failRewrite(err error) wait {
 	return d.fail("rewrite", sideNone, err)
 }
 
-// take notes the result of a call that was passed b, and returns an error unless the direction may go on with it.
+// take notes the result of a call with b, and returns an error if the result is not allowed.
 func (r *rewrite) take(call string, b []byte, from, to, mostHeld int) error {
 	if from < 0 || to < from || to > len(b) {
 		return fmt.Errorf("%w: %s returned from %d to %d, of %d bytes", driver.ErrRewriter, call, from, to, len(b))
@@ -170,8 +170,8 @@ func (r *rewrite) wait() {
 	}
 }
 
-// Expired implements [loop.Expirer]. If bytes that were held back when the timer was set still are, all go on; so none is
-// held back for more than twice the time.
+// Expired implements [loop.Expirer]. If bytes that were held back when the timer was set are still held back, all bytes
+// are passed on. So no byte is held back for more than twice the time.
 func (r *rewrite) Expired(*loop.Timer) {
 	switch held := int64(r.held); {
 	case held == 0:
@@ -217,8 +217,8 @@ func (d *direction) endRewrite() wait {
 	return waitTurn
 }
 
-// flushHeldBack is a part of flush. If the source has failed, what is held back is dropped: what
-// would have followed is not known, and the receiver is reset.
+// flushHeldBack is a part of flush. If the source has failed, bytes that are held back are
+// dropped: the bytes after them are not known, and the receiver is reset.
 func (d *direction) flushHeldBack() {
 	r := d.rareState().rewrite
 	if r.dropped || r.held == 0 || d.residue() > 0 || r.Rewriter == nil {

@@ -13,27 +13,25 @@ import (
 	"time"
 )
 
-// A Session is two connections that are, or are about to be, joined. Run or Start
-// it once; Result and Cut may be called at any time from any goroutine. The following is true of a [Driven], too, unless it says
-// otherwise.
+// A Session joins two connections. Call Run or Start once; Result and Cut may be called at any time from any goroutine.
+// The following is true of a [Driven], too, unless it says otherwise.
 //
 // # Ends
 //
-// An end of file is passed on as a half-close, in each direction and order. To a wrapper without
-// CloseWrite it cannot be: the other direction goes on until its own end, or until no byte has moved for
-// HalfCloseTimeout, or five seconds if that is 0, and the wrapper gets its end then. [Config.CloseOnEOF] ends
-// sessions at the first end; if that costs bytes the result is [ReasonTruncated]. An end of file is the only
-// thing that is passed on as a clean end, with one exception: an idle time ends a session of plain
-// sockets with an end of file of both sides if nothing is held or unread, all is acknowledged, and the
-// first side was not the last to send.
-// A reset, a failure, other timeouts and a canceled context
-// reset each side if the other had not ended, after the bytes that had arrived, as far as the destination takes them at once. After a reset
-// or failure of one side the other one gets the bytes that had arrived before it is reset, however slowly it takes them, unless it
-// acknowledges none for five seconds; so do both with CloseOnEOF. The TCP connection beneath a TLS one is reset likewise. (A *tls.Conn
-// answers io.EOF to its reader also when the connection beneath has ended between two records, without close_notify: a program that wants
-// that to be a reset has to wrap it.) A wrapper knows no reset if no TCP connection is found beneath it, by NetConn() net.Conn, SetLinger
-// or [Unwrapper]: it is closed, and its peer sees an end of file, as with [io.Copy]. A unix socket knows no reset: its peer sees ECONNRESET
-// only if it had sent bytes that were not read, and an end of file otherwise.
+// An end of file is passed on as a half-close, in each direction and order. A wrapper without CloseWrite cannot get
+// one: the other direction goes on until its own end, or until no byte has moved for HalfCloseTimeout (five seconds if
+// that is 0), and only then the wrapper is closed. [Config.CloseOnEOF] ends sessions at the first end; if that costs
+// bytes the result is [ReasonTruncated]. An end of file is the only thing that is passed on as a clean end, with one
+// exception: an idle time ends a session of plain sockets with an end of file of both sides if nothing is held or
+// unread, all is acknowledged, and the first side was not the last to send. A reset, a failure, other timeouts and a
+// canceled context reset each side if the other had not ended, after the bytes that had arrived, as far as the
+// destination takes them at once. After a reset or failure of one side the other one gets the bytes that had arrived
+// before it is reset, however slowly it takes them, unless it acknowledges none for five seconds; so do both with
+// CloseOnEOF. The TCP connection beneath a TLS one is reset likewise. (A *tls.Conn answers io.EOF to its reader also
+// when the connection beneath has ended between two records, without close_notify: a program that wants that to be a
+// reset has to wrap it.) A wrapper knows no reset if no TCP connection is found beneath it, by NetConn() net.Conn,
+// SetLinger or [Unwrapper]: it is closed, and its peer sees an end of file, as with [io.Copy]. A unix socket knows no
+// reset: its peer sees ECONNRESET only if it had sent bytes that were not read, and an end of file otherwise.
 //
 // A cut stops the calls of a wrapped connection by its deadlines. If they have not returned after a
 // second, the connection is closed.
@@ -77,8 +75,8 @@ type Session struct {
 	ended func(Result, error) // called after all is settled, by Start's session
 	done  chan struct{}       // closed then, by Run's
 
-	// cutting is held while a cut interrupts the legs, and keeps cuts out once the
-	// session settles: nothing touches the connections after Run.
+	// cutting is held while a cut interrupts the legs. When the session settles it
+	// prevents further cuts, so that nothing touches the connections after Run.
 	cutting  sync.Mutex
 	settled  bool
 	outlived bool  // one side is over, and the others are getting the rest
@@ -120,8 +118,8 @@ func (r *Relay) NewSession(a, b net.Conn) *Session {
 	return s
 }
 
-// Limit gives the session limits of its own, in which a is the client and b the
-// endpoint, in place of the limits of the relay's [Config]. It is called before Run or Start.
+// Limit replaces the limits of the relay's [Config] for this session; a is the client and b
+// the endpoint. It is called before Run or Start.
 func (s *Session) Limit(l *Limits) {
 	if l != nil {
 		s.limits = l
@@ -167,9 +165,9 @@ func (s *Session) Run(ctx context.Context) (res Result, err error) {
 // itself wraps os.ErrInvalid or is [ErrRan]; then ended is never called. Without an ended
 // the session has not begun. [Session.Cut] takes the place of the context.
 //
-// The two goroutines that drive the session are made for it, and while it is idle they keep 2
-// KiB of stack each; a goroutine that has dialed before it calls Run keeps four times as much.
-// A panic of a wrapped connection ends the program, after ended has been called.
+// The two goroutines that drive the session are made for it, and each keeps 2 KiB of stack
+// while the session is idle; a goroutine that has dialed before it calls Run keeps four times
+// as much. A panic of a wrapped connection ends the program, after ended has been called.
 func (s *Session) Start(ended func(Result, error)) error {
 	if ended == nil {
 		return errNilEnded
@@ -352,9 +350,9 @@ func (s *Session) noteActivity(d *direction, waited wait) {
 // Cut ends the session for a cause, as the end of Run's context does: a side is reset if the other
 // has not ended, the result's Reason is [ReasonCanceled] and the error is cause, or
 // context.Canceled if that is nil. It does not wait for the end. If there are several cuts or
-// other causes of the end, the first one counts. It may be called at any time by any goroutine.
-// Before the session runs it makes it end as it begins, and already then sets the connections'
-// deadlines, which must not be changed any more.
+// other causes of the end, the first one counts. It may be called at any time by any goroutine. If
+// it is called before the session runs, the session ends as soon as it begins. Cut sets the
+// deadlines of the connections at once, and these must not be changed any more.
 func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cmp.Or(cause, context.Canceled)) }
 
 // cut ends the session, and reports whether this was the first cause, which
@@ -414,8 +412,8 @@ func (s *Session) interruptBoth() {
 // were set to the past. Then it is closed, in case its deadlines do nothing.
 const closeGrace = time.Second
 
-// closeStuck closes the wrapped connections of a session that was cut and has not stopped, and, if that does not
-// end their calls either, the other connection: its peer must not wait for a Read that nothing ends.
+// closeStuck closes the wrapped connections of a session that was cut and has not stopped. If this does not end
+// their calls either, it closes the other connection: its peer must not wait for a Read that nothing ends.
 func (s *Session) closeStuck() {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -538,10 +536,10 @@ func (s *Session) Result() Result {
 	return res
 }
 
-// How a session comes to its ends. Wrappers are asked for them by the goroutines that drive the directions, each for
-// its own ends, so that a wrapper that waits holds up neither the other direction nor the caller of Start.
+// How a session unwraps its connections. The goroutines that drive the directions ask the wrappers, each for its own
+// ends, so that a wrapper that waits holds up neither the other direction nor the caller of Start.
 
-// bind sets up d to move from one leg to the other; if wrappers have to be asked first, only so that it can be ended.
+// bind sets up d to move from one leg to the other. If wrappers have to be asked first, d can only be ended for now.
 func (s *Session) bind(d *direction, ends *pair, from, to *leg) {
 	if !s.wrapped {
 		s.r.connect(d, ends, &s.env, from.src, to.dst, nil)
@@ -698,8 +696,8 @@ func (s *Session) nextTimeout() (left time.Duration, what Reason) {
 	})
 }
 
-// hasQuietTimeout reports whether each move is noted. Where an end could not be passed on, which is not known yet, the
-// timer compares the bytes (Session.moved).
+// hasQuietTimeout reports whether the time of each move is recorded. If an end of file cannot be passed on, which
+// becomes known only later, the timer compares the counts of bytes (Session.moved).
 func (s *Session) hasQuietTimeout() bool {
 	return s.limits.IdleTimeout > 0 || s.limits.HalfCloseTimeout > 0
 }

@@ -5,8 +5,8 @@ import "time"
 // A Turn is the state of a session in which the first side asks and the second side answers, as
 // [Driven.Look] finds it. Bytes count, ends of file do not.
 type Turn struct {
-	// Last is the side from which bytes have moved last; SideNone if none has, if the second
-	// side has ended, or while bytes wait for bandwidth.
+	// Last is the side whose bytes have moved last. It is SideNone if no byte has moved, if
+	// the second side has ended, or while bytes wait for bandwidth.
 	Last Side
 	// Quiet is the time since then, or since the first side's end of file if that came later.
 	Quiet time.Duration
@@ -14,9 +14,10 @@ type Turn struct {
 	Ended bool
 	// Spoke says that the second side had sent something by the look before.
 	Spoke bool
-	// Asked is the age of the question: how long, at least, the second side has been silent
-	// since the first side sent something, even if that has gone on sending; or since the
-	// session began, if neither side has sent anything. 0: there is no question.
+	// Asked is the age of the open question, 0 if there is none. It is at least the time
+	// for which the second side has been silent since the first side sent something, even
+	// if the first side goes on sending; or the time since the session began, if neither
+	// side has sent anything.
 	Asked time.Duration
 	// Answered says that since the previous look the second side has sent something, and that the
 	// first side has asked something, then or earlier. Waited is the time until now from the
@@ -30,8 +31,9 @@ type Turn struct {
 // after two hours and a half; then Asked is too short of a first side that goes on sending.
 const askedTick = 27
 
-// Look returns the session's state since the look before; nothing while a driver.Carrier has the session. A session has one caller of Look.
-// The byte path pays for it with a bit of each side, set where a move notes the time.
+// Look returns the changes of the session's state since the previous Look; nothing while a driver.Carrier has the
+// session. Only one caller may use Look of a session. Its cost for each move is one bit of a side, set when the move
+// records the time.
 func (s *Driven) Look() Turn {
 	if s.drv == nil || s.is(over|carried) {
 		return Turn{}
