@@ -15,8 +15,9 @@ var (
 	// ErrBudget is returned by Get if a chunk is needed and the budget is spent.
 	ErrBudget = errors.New("penstock: arena: the budget is spent")
 
-	// ErrStale is returned for a handle of a slot that is not out of this Local, or is out
-	// again since: it was put before, belongs to another Local, or never was.
+	// ErrStale is returned for a handle that names no slot in use of this Local: the slot
+	// was put already, was handed out again since, belongs to another Local, or never
+	// existed.
 	ErrStale = errors.New("penstock: arena: stale handle")
 
 	// ErrSize is Get's for a size that is not from 1 to MaxSlot.
@@ -48,7 +49,7 @@ type Arena struct {
 	unbound  error // why nothing is bound where something could be
 }
 
-// New maps an arena and populates it, so that a shortage of memory is New's error
+// New maps an arena and populates it, so that a shortage of memory is an error of New
 // and not a signal later. With PagesAuto it tries huge pages that were set aside,
 // transparent ones, then plain ones. nil stands for the zero Config. Close it when
 // every slot has been put.
@@ -135,9 +136,9 @@ func (a *Arena) Local(i int) *Local { return &a.locals[i] }
 // Locals returns their number.
 func (a *Arena) Locals() int { return len(a.locals) }
 
-// Pages returns the kind of memory that the arena has: PagesTransparent only if the kernel has
-// been read back to have made some of it of huge pages. Like Fallback and Unbound it never
-// changes, and is safe for concurrent use, Close included.
+// Pages returns the kind of memory that the arena has: PagesTransparent only if the kernel
+// reports that some of it really is in huge pages. Like Fallback and Unbound it never changes,
+// and is safe for concurrent use, Close included.
 func (a *Arena) Pages() Pages { return a.pages }
 
 // Fallback returns why the memory is no better: the kinds that were tried with PagesAuto
@@ -148,9 +149,9 @@ func (a *Arena) Fallback() error { return a.fallback }
 // are, or if there is one node only.
 func (a *Arena) Unbound() error { return a.unbound }
 
-// Close unmaps the memory. The owners of all Locals have stopped before that; slices of Bytes
-// must not be touched any more. If slots are out, Close changes nothing and returns an error
-// that says how many. A second Close returns ErrClosed.
+// Close unmaps the memory. The owners of all Locals must have stopped before; slices from
+// Bytes must not be touched any more. If slots are in use, Close changes nothing and returns
+// an error that says how many. A second Close returns ErrClosed.
 func (a *Arena) Close() error {
 	if a.bytes == nil {
 		return ErrClosed
@@ -204,9 +205,9 @@ func regions(size int64, nodes []int) []region {
 	return out
 }
 
-// lay places the regions one after the other, each rounded up to whole pages of
-// that kind, and returns how long they are together. Several nodes cannot share a
-// huge page, whatever the kernel makes of the mapping later.
+// lay places the regions one after the other, each rounded up to whole pages of that
+// kind, and returns their total length. Several nodes cannot share a huge page,
+// whatever the kernel makes of the mapping later.
 func lay(rs []region, p Pages) int64 {
 	granule := int64(ChunkSize)
 	if p != PagesPlain || len(rs) > 1 {

@@ -38,19 +38,20 @@ type Config struct {
 	// Locals is the number of Locals, GOMAXPROCS by default.
 	Locals int
 
-	// Pages says which kind of memory to take. The default, PagesAuto, takes the
-	// best that there is; any other fails if there is none of that kind.
+	// Pages says which kind of memory to take. The default, PagesAuto, takes the best
+	// kind that is available; any other value fails if its kind is not available.
 	Pages Pages
 
 	// Mlock keeps the mapping from being swapped out (mlock(2)). It counts against
 	// RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK; New fails beyond that.
 	Mlock bool
 
-	// Nodes is the NUMA node of each Local: its slots are bound to that node, which is read
-	// back. With nil, Locals are dealt out over the nodes on which the process may run, as
-	// Local.Node returns. If there is only one node, or binding fails (Arena.Unbound says
-	// why), nothing is bound. Nodes that are given are bound whatever their number, and New
-	// fails if they cannot be. A Local with -1 is not bound, and none is if all have that.
+	// Nodes is the NUMA node of each Local: its slots are bound to that node, and the
+	// binding is checked. With nil, Locals are spread over the nodes on which the process
+	// may run, as Local.Node returns. If there is only one node, or binding fails
+	// (Arena.Unbound says why), nothing is bound. If Nodes is set, binding is done even for
+	// a single node, and New fails if it is not possible. A Local with -1 is not bound; if
+	// all are -1, nothing is bound.
 	Nodes []int
 }
 
@@ -118,8 +119,8 @@ func (p Pages) String() string {
 	return "unknown pages"
 }
 
-// kinds lists the kinds to try for a budget of size bytes. Less than a huge page is not worth
-// one: it would make the process larger than its setting.
+// kinds lists the kinds to try for a budget of size bytes. A budget of less than a huge page
+// gets no huge page, because that would make the process larger than configured.
 func (p Pages) kinds(size int64) []Pages {
 	switch {
 	case p != PagesAuto:

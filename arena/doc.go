@@ -3,9 +3,9 @@
 // that are handed out by [Handle], an offset and a generation, not by pointer.
 // Nothing in it is scanned, and a handle that was given back is refused.
 //
-// An [Arena] has a [Local] for each loop that uses it. A Local belongs to one
-// goroutine at a time, and neither Get nor Put has an atomic operation or a lock,
-// but when a whole chunk of 64 KiB changes hands:
+// An [Arena] has a [Local] for each loop that uses it. A Local belongs to one goroutine
+// at a time, and neither Get nor Put has an atomic operation or a lock, except when a
+// whole chunk of 64 KiB changes hands:
 //
 //	a, err := arena.New(&arena.Config{Locals: 2})
 //	l := a.Local(0)

@@ -2,14 +2,14 @@ package arena
 
 import "math/bits"
 
-// A Handle names a slot that is out: where it lies, in units of MinSlot, and the
-// slot's generation. It is a number, which the collector does not look at. The zero
-// Handle names none.
+// A Handle names a slot in use, by its position in units of MinSlot and the slot's
+// generation. It is a plain number for the garbage collector. The zero Handle names no
+// slot.
 //
 // A handle is refused once its slot was put, even if the slot is out again, of another
-// size, or in another Local. Generations have 32 bits: a handle that was kept too long
-// is taken for a good one only by the lease that comes exactly 4,294,967,295 leases
-// later in the very same place, or a multiple of that.
+// size, or in another Local. Generations have 32 bits: a stale handle is accepted by
+// mistake only after exactly 4,294,967,295 further leases of the same place, or a
+// multiple of that.
 type Handle uint64
 
 func handleOf(unit, generation uint32) Handle { return Handle(generation)<<32 | Handle(unit) }
@@ -20,8 +20,8 @@ func (h Handle) generation() uint32 { return uint32(h >> 32) }
 // offset is where the slot begins, in bytes from the start of the arena.
 func (h Handle) offset() int64 { return int64(h.unit()) * MinSlot }
 
-// A slot is the state of a place where slots may begin: each unit of MinSlot has one, however
-// the chunk is cut. It belongs to the Local that has the chunk.
+// A slot is the state of a place where slots may begin. Each unit of MinSlot has such a
+// state, however the chunk is cut. It belongs to the Local that has the chunk.
 type slot struct {
 	generation uint32 // of the latest lease; 0: none yet
 	next       uint16 // the next free slot of the chunk, if this one is free: see chunk.free

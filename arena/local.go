@@ -2,12 +2,12 @@ package arena
 
 import "unsafe"
 
-// A Local hands out slots to one goroutine at a time: neither Get, Bytes nor Put may
-// run twice at once, and a slot is put to the Local that it is from.
+// A Local hands out slots to one goroutine at a time: Get, Bytes and Put must not run
+// at the same time, and a slot is put to the Local that it came from.
 //
-// It takes whole chunks from the arena and keeps the chunks that have slots out, and one
-// empty chunk, so that a slot which comes and goes takes nothing from the arena
-// and gives nothing back. Trim gives the empty chunk back, too.
+// It takes whole chunks from the arena, and keeps the chunks that have slots in use and
+// one empty chunk. So a slot that is taken and put again and again does not touch the
+// arena. Trim gives the empty chunk back, too.
 type Local struct {
 	depot *depot
 
@@ -42,9 +42,9 @@ func (l *Local) Node() int {
 	return l.depot.node
 }
 
-// Get takes a slot of at least size bytes out. Its content is whatever it was. The
-// caller puts it. The error is ErrBudget if the budget is spent, ErrSize if size is
-// not from 1 to MaxSlot, or ErrClosed. An unknown purpose counts as Other.
+// Get returns a slot of at least size bytes. Its content is undefined. The caller has
+// to put it. The error is ErrBudget if the budget is spent, ErrSize if size is not from
+// 1 to MaxSlot, or ErrClosed. An unknown purpose counts as Other.
 func (l *Local) Get(size int, p Purpose) (Handle, error) {
 	if uint(size-1) >= MaxSlot {
 		return 0, ErrSize
@@ -79,8 +79,8 @@ func (l *Local) Get(size int, p Purpose) (Handle, error) {
 }
 
 // Bytes returns the whole slot, which is at least as long as Get was asked for; its
-// length is a power of two. It is good until Put and must not be touched after that:
-// the memory is not the collector's. The error is ErrStale.
+// length is a power of two. It is valid until Put and must not be touched afterwards:
+// the garbage collector does not manage this memory. The error is ErrStale.
 func (l *Local) Bytes(h Handle) ([]byte, error) {
 	s := l.find(h)
 	if s == nil {
@@ -153,9 +153,9 @@ func (l *Local) refill(c class) (int32, error) {
 }
 
 // emptied is called after the last slot of a chunk was put. It keeps the chunk, or gives it
-// back if the Local has an empty chunk already. A chunk that is kept stays where its class
-// finds it, if it is the only one of its class with room, and leaves the list otherwise: a
-// chunk that is in use goes first, so that the empty one may serve another class.
+// back if the Local has an empty chunk already. If the kept chunk is the only one of its
+// class with room, it stays on the list of its class. Otherwise it leaves the list: chunks
+// in use are filled first, so that the empty chunk may serve another class.
 func (l *Local) emptied(n int32) {
 	if l.empty != none {
 		l.unlist(n)
@@ -195,9 +195,9 @@ func (l *Local) trim() {
 
 // Release gives back the slot in which a piece of memory begins, as Put does: the whole slot,
 // wherever in it the piece lies. It is for receivers of memory without its handle, such as a
-// vecio.Writer. A piece that is not from a slot that is out of this Local changes nothing, and
-// is counted in [Stats].Stale. A slot that was put and is out again since looks like the first
-// lease: Release exactly once, or Put.
+// vecio.Writer. If the piece belongs to no slot in use of this Local, nothing is changed, and
+// [Stats].Stale counts it. If the slot was put and handed out again, the two leases look the
+// same: so call either Release or Put, exactly once.
 func (l *Local) Release(piece []byte) {
 	h, ok := l.handleOf(piece)
 	if !ok {

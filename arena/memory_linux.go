@@ -95,10 +95,10 @@ func (m *memory) populateAll(rs []region) error {
 }
 
 // populate gives b its pages, so that a shortage is an error now. A kernel before 5.14, or a
-// sandbox, does not know MADV_POPULATE_WRITE. Reserved huge pages are refused there: a cgroup
-// may hold them back, by SIGBUS at the first touch. Other pages are touched; a shortage of
-// them is for the kernel's OOM killer then, as it is with MAP_POPULATE, which does not report
-// one either (mmap(2)).
+// sandbox, does not know MADV_POPULATE_WRITE. Then reserved huge pages are not used, because
+// a cgroup may refuse them by a SIGBUS at the first touch. Other pages are touched one by
+// one; a shortage then ends in the kernel's OOM killer, as with MAP_POPULATE, which does not
+// report it either (mmap(2)).
 func (m *memory) populate(b []byte) error {
 	for {
 		err := sys.Madvise(b, sys.MADV_POPULATE_WRITE)
@@ -160,9 +160,9 @@ func (m *memory) unmap() error {
 	return os.NewSyscallError("munmap", sys.Munmap(whole))
 }
 
-// place returns the node of each Local, nil if nothing is to be bound: wanted, or by turns the
-// nodes with CPUs on which this process may have memory, if there are several. The error is
-// why that could not be found out, where it is not insisted on.
+// place returns the node of each Local, or nil if nothing is to be bound. These are the wanted
+// nodes, or in turn the nodes with CPUs on which this process may have memory, if there are
+// several. The error says why the nodes could not be found out, if they are not required.
 func place(locals int, wanted []int) ([]int, error) {
 	if wanted != nil {
 		return wanted, nil
@@ -182,9 +182,8 @@ func deal(locals int, nodes []int) []int {
 	return dealt
 }
 
-// ownNodes returns the nodes that have CPUs and memory that the process may use
-// (a cpuset may forbid some). A kernel without NUMA knows of none, and without an
-// error.
+// ownNodes returns the nodes that have CPUs and memory that the process may use (a
+// cpuset may forbid some). A kernel without NUMA has no nodes, which is not an error.
 func ownNodes() ([]int, error) {
 	text, err := os.ReadFile("/sys/devices/system/node/has_cpu")
 	if os.IsNotExist(err) {
@@ -235,8 +234,8 @@ func parseNodes(text string) (nodes []int, err error) {
 	return nodes, nil
 }
 
-// bind makes the kernel take b's pages from node alone; -1 is no node in particular.
-// The kernel must not have taken any of them yet.
+// bind makes the kernel take b's pages only from node; -1 means any node. The kernel
+// must not have taken any of them yet.
 func bind(b []byte, node int) error {
 	if node < 0 {
 		return nil

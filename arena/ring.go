@@ -1,13 +1,13 @@
 package arena
 
-// A Ring keeps bytes in a slot, first in, first out. It holds no pointer, so that a table of
-// many is not scanned: each call is given the slot's bytes, always the same ones. Their
-// length is a power of two, as every slot's is. The zero Ring is empty. It is not
+// A Ring keeps bytes in a slot, first in, first out. It holds no pointer, so that the
+// collector does not scan a table of Rings: instead, each call gets the bytes of the same
+// slot. Their length is a power of two, as for every slot. The zero Ring is empty. It is not
 // safe for concurrent use.
 type Ring struct {
-	// Offsets of the next byte to read and to write, modulo the slot's length. They
-	// run on past it and wrap at 2^32, which is a multiple of it, so that their
-	// difference is how many bytes there are, from none to all.
+	// Offsets of the next byte to read and to write, modulo the slot's length. They are
+	// not reduced to the length, but wrap at 2^32, a multiple of the length. So their
+	// difference is the number of bytes in the ring, from none to all.
 	head, tail uint32
 }
 
@@ -15,7 +15,7 @@ type Ring struct {
 func (r *Ring) Len() int { return int(r.tail - r.head) }
 
 // Peek returns the ring's bytes, the older half first, for writev(2). The second half is empty
-// unless the bytes go past the slot's end. Both lie in the slot.
+// unless the bytes continue at the beginning of the slot. Both lie in the slot.
 func (r *Ring) Peek(slot []byte) (first, second []byte) { return halves(slot, r.head, r.Len()) }
 
 // Discard drops the n oldest bytes, which have been used. It panics if there are fewer.

@@ -95,7 +95,7 @@ func (l *Local) out() (n int64) {
 	return n
 }
 
-// Flush lets Stats see all that the Local has done. It happens by itself every 64
+// Flush publishes the counts of the Local for Stats. It happens by itself every 64
 // operations; a loop flushes before it sleeps. (Inlined into each of these, it makes
 // Get and Put a tenth slower.)
 //
@@ -131,7 +131,7 @@ func (p *publishedUsage) load() Usage {
 }
 
 // Stats returns the Local's counts at its last Flush. It may be called by any goroutine at any
-// time. The figures of one purpose may be of two successive flushes.
+// time. The figures of one purpose may come from two successive flushes.
 func (l *Local) Stats() LocalStats {
 	s := LocalStats{Stale: l.published.stale.Load()}
 	for p := range s.ByPurpose {

@@ -57,8 +57,9 @@ func (r *Ring) number(fd int) int {
 // producer wakes the consumer. It belongs to the Ring until Close, and does not block.
 func (r *Ring) Eventfd() int { return r.number(r.eventfd) }
 
-// Files returns duplicates of both descriptors, to be passed to another process
-// (exec.Cmd's ExtraFiles, SCM_RIGHTS) or waited on. The caller owns and closes them.
+// Files returns duplicates of both descriptors, to pass them to another process
+// (exec.Cmd's ExtraFiles, SCM_RIGHTS) or to wait for them. The caller owns and closes
+// them.
 func (r *Ring) Files() (memory, event *os.File, err error) {
 	if !r.use() {
 		return nil, nil, ErrClosed
@@ -81,8 +82,8 @@ func (r *Ring) Files() (memory, event *os.File, err error) {
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
 // wake writes the eventfd of a consumer that sleeps with a ticket. EAGAIN means that the
-// counter is full: readable, but no news to an epoll that is edge-triggered, so it is emptied
-// first.
+// counter is full: the eventfd is readable, but an edge-triggered epoll would not report it
+// again, so it is emptied first.
 func (r *Ring) wake(ticket uint32) {
 	if !r.use() {
 		return

@@ -37,7 +37,7 @@ func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
 }
 
 // copyOut copies the event at a position into buf, if it is ready. The word is read once; a
-// later change of it, or of the event while it is copied, harms the event alone.
+// later change of the word, or of the event while it is copied, damages only this event.
 func (r *Ring) copyOut(pos uint64, buf []byte) (int, error) {
 	if err := r.Err(); err != nil {
 		return 0, err
@@ -72,9 +72,10 @@ func (r *Ring) ready() bool {
 	return r.Err() != nil || lap != r.lap(pos)-1
 }
 
-// Sleep announces that the consumer is about to wait on Eventfd, and reports whether
-// it may: false means that an event is ready, or that Drain has an error to report.
-// Either way Awake ends it. The package's documentation says why no wake-up is lost.
+// Sleep announces that the consumer is about to wait on Eventfd, and reports whether it
+// may wait: false means that an event is ready, or that Drain has an error to report.
+// In both cases call Awake afterwards. The package's documentation says why no wake-up
+// is lost.
 func (r *Ring) Sleep() (mayBlock bool) {
 	if r.slots == 0 {
 		return false
@@ -92,9 +93,9 @@ func (r *Ring) Sleep() (mayBlock bool) {
 	return mayBlock
 }
 
-// Awake is the end of Sleep: from now on no push costs a system call. signalled says that
-// Eventfd was found readable and has not been read; Awake reads it then. An eventfd that is
-// watched with EPOLLET need never be read.
+// Awake ends Sleep: from now on no push costs a system call. signalled says that Eventfd
+// was found readable and has not been read; Awake reads it then. An eventfd that is watched
+// with EPOLLET need never be read.
 //
 // A producer may have seen the flag and write later, and so wake the consumer for nothing.
 // So take signalled from the poll's result, not from the content of the ring.

@@ -7,19 +7,19 @@ import "runtime"
 // the tail.
 const maxClaims = 1 << 12
 
-// Push appends a copy of an event. ErrFull: there is no place now (or, which takes thousands
-// of others at work, it was lost to other producers each time); ErrTooLong: there never is;
-// otherwise the error that Err returns.
+// Push appends a copy of an event. It returns ErrFull if there is no place now (or if
+// thousands of other producers took each place first), ErrTooLong if the event can never
+// fit, and otherwise the error that Err returns.
 func (r *Ring) Push(event []byte) error {
 	one := [1][]byte{event}
 	_, err := r.PushBatch(one[:])
 	return err
 }
 
-// PushBatch appends copies of events, in order and with no others between them, as many as
-// there is place for, and returns how many. If that is not all of them the error is ErrFull;
-// with any other error, as for Push, it is none. The consumer sees either all that were pushed
-// or none, and is woken once.
+// PushBatch appends copies of as many events as there is place for, in order and without other
+// events between them, and returns their number. If this is not all of them, the error is
+// ErrFull; with any other error of Push, the number is 0. The consumer sees all pushed events
+// at once, and is woken once.
 func (r *Ring) PushBatch(events [][]byte) (int, error) {
 	for _, e := range events {
 		if len(e) > r.EventSize() {
@@ -66,9 +66,10 @@ func (r *Ring) room(pos uint64, want int) (int, error) {
 		head := r.memory.head().Load()
 		used = pos - head
 		if used > r.slots {
-			// The head was read after the tail. If that has not moved since, they
-			// were like this at one moment, which no order of events explains; and
-			// a head that is ahead of a tail which did move has consumed meanwhile.
+			// The head was read after the tail. If the tail has not moved since, both
+			// had these values at one moment, which is impossible in a correct ring. If
+			// the tail has moved, the consumer may have consumed the new events
+			// meanwhile.
 			if r.memory.tail().Load() != pos {
 				return -1, nil
 			}

@@ -24,14 +24,14 @@ const (
 // Errors that a caller acts upon.
 var (
 	// ErrFull: the events that were not pushed have no place now. Nothing is ever overwritten.
-	// A producer gets no notice when there is place again.
+	// A producer is not told when there is place again.
 	ErrFull = errors.New("penstock: evring: the ring is full")
 
 	// ErrTooLong: an event does not fit into a slot. It was not moved.
 	ErrTooLong = errors.New("penstock: evring: the event is longer than its place")
 
 	// ErrCorrupt: the shared memory contradicts itself; a peer has crashed in the
-	// middle, or is hostile. A Ring that has reported it reports it ever after.
+	// middle, or is hostile. Afterwards the Ring always reports it.
 	ErrCorrupt = errors.New("penstock: evring: the shared memory is corrupt")
 
 	// ErrUnsealed: the memory could be cut short by others.
@@ -60,10 +60,10 @@ type Config struct {
 	// Slots is how many events fit: a power of two. 0 means DefaultSlots.
 	Slots int
 
-	// SlotSize is the memory of one event in bytes: all but 8 are for the
-	// event (EventSize): a multiple of CacheLine, so that no two events share one, or
-	// 16 or 32, which on a quiet machine move faster when many are under way.
-	// 0 means DefaultSlotSize.
+	// SlotSize is the memory of one event in bytes, of which 8 are not for the event
+	// (see EventSize). It is a multiple of CacheLine, so that no two events share a
+	// cache line, or 16 or 32, which are faster for many events on a quiet machine. 0
+	// means DefaultSlotSize.
 	SlotSize int
 
 	// Producers says how many goroutines and processes may push.
@@ -126,12 +126,12 @@ func lines(size int64) int64 {
 // bytes is the size of the file.
 func (s shape) bytes() int { return headerSize + int(s.slots)*s.slotSize }
 
-// Ring is one side's, or one process's, hold on a ring. Make it with [New] or [Open]: the zero Ring is a closed one. Push and PushBatch are safe
-// for concurrent use unless the ring is for a Single producer; Drain, Sleep and
-// Awake belong to one goroutine at a time; Close may be called at any time.
+// Ring is the access of one side, or of one process, to a ring. Make it with [New] or [Open]: the zero Ring is a closed
+// one. Push and PushBatch are safe for concurrent use unless the ring is for a Single producer; Drain, Sleep and Awake
+// belong to one goroutine at a time; Close may be called at any time.
 //
 // The mapping is given back when the Ring is closed and has been collected, so that a
-// Push that runs meanwhile meets memory and not a fault.
+// Push that runs meanwhile does not fault.
 type Ring struct {
 	shape
 	memory memory // shared; owned by the Ring, unmapped by its cleanup

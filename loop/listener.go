@@ -14,11 +14,11 @@ import (
 // An Acceptor gets the connections of a [Listener]. Both methods are called on the loop's
 // goroutine, and may call methods of the listener.
 type Acceptor interface {
-	// Accepted is called with a connection: a non-blocking, close-on-exec socket,
-	// now the acceptor's own; and with the address of its other end, IPv4 as such also
-	// where the listening socket is of IPv6. A unix socket has none that is valid. It
-	// comes with accept4(2), so it is known also if the connection was reset while it
-	// waited in the queue, after which getpeername(2) fails with ENOTCONN.
+	// Accepted is called with a connection: a non-blocking, close-on-exec socket, now
+	// the acceptor's own; and with the address of its other end, an IPv4 address also
+	// if the listening socket is an IPv6 socket. For a unix socket it is not valid. It
+	// comes from accept4(2), so it is known even if the connection was reset in the
+	// queue, after which getpeername(2) fails with ENOTCONN.
 	Accepted(fd int, peer netip.AddrPort)
 
 	// Paused says that accepting has failed and pauses until [ListenerConfig.PauseTime]
@@ -32,9 +32,9 @@ type Acceptor interface {
 type ListenerConfig struct {
 	Acceptor Acceptor
 
-	// Before is called before each attempt to accept a connection: it reports whether one is
-	// wanted, and reserves the resources to serve it. If no connection comes they are for the next
-	// one. An error is treated like an error of accept4(2). It may be nil.
+	// Before is called before each attempt to accept a connection. It reports whether a connection
+	// is wanted, and reserves the resources to serve it; if none comes, they are kept for the next
+	// connection. An error is treated like an error of accept4(2). It may be nil.
 	Before func() error
 
 	// PauseTime is how long accepting pauses after a failure; 0 means 100 ms.
@@ -45,13 +45,13 @@ const defaultPauseTime = 100 * time.Millisecond
 
 var errBlocking = errors.New("the socket is blocking: set O_NONBLOCK first")
 
-// A Listener accepts connections on one loop; the zero Listener on none. Several loops may each
-// have a Listener for the same socket: the kernel then wakes as few of them as it can
-// (EPOLLEXCLUSIVE, epoll_ctl(2)). Everything but Pauses belongs to the loop's goroutine.
+// A Listener accepts connections on one loop. The zero Listener belongs to no loop. Several
+// loops may each have a Listener for the same socket: the kernel then wakes as few of them as
+// it can (EPOLLEXCLUSIVE, epoll_ctl(2)). Everything but Pauses belongs to the loop's goroutine.
 //
-// In one turn it accepts as many connections as past turns suggest there are, and leaves the rest
-// to the next turn, by level-triggered readiness. So, usually, no call is made only to learn that
-// the queue is empty.
+// In one turn it accepts as many connections as earlier turns suggest, and leaves the rest to the
+// next turn, by level-triggered readiness. So it usually makes no call that only finds an empty
+// queue.
 type Listener struct {
 	loop *Loop
 	cfg  ListenerConfig
@@ -215,9 +215,9 @@ func (ln *Listener) next() (fd int, peer netip.AddrPort, err error) {
 	return fd, peer, err
 }
 
-// queueFailures are errors of connections that failed before they were accepted,
-// and that are gone with them: "Error handling" in accept(2). After EINTR the
-// connection is there still.
+// queueFailures are errors of connections that failed before they were accepted; they
+// affect no other connection ("Error handling" in accept(2)). After EINTR the
+// connection is still in the queue.
 var queueFailures = []error{
 	syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPROTO, syscall.ETIMEDOUT, syscall.ENOPROTOOPT,
 	syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.EINTR,
@@ -246,10 +246,10 @@ func (p *pauseEnd) Expired(*Timer) { (*Listener)(p).Retry() }
 const maxAccept = 64
 
 // A batchSize is how many connections a listener accepts at a time: as many as are
-// surely in the queue, as far as that can be known without asking. It starts at 1,
-// doubles after some turns in a row that each found a full batch, and falls
-// back when the queue was found empty. Each time that doubling was a mistake, it
-// takes more such turns to do it again.
+// probably in the queue, without a call to find out. It starts at 1, doubles after some
+// turns in a row that each found a full batch, and falls back when the queue was found
+// empty. After each doubling that was a mistake, more such turns are needed for the
+// next one.
 type batchSize struct {
 	size  int
 	full  int   // turns in a row

@@ -7,24 +7,24 @@ import (
 
 const (
 	// loadWindow is the time over which a loop measures its load before it chooses its
-	// thread's scheduling policy: long enough for bulk flows, where each may be served but
-	// every ten milliseconds, to be seen side by side.
+	// thread's scheduling policy: long enough to see several bulk flows at the same time,
+	// even if each is served only every ten milliseconds.
 	loadWindow = int64(32e6)
 
 	// A loop takes SCHED_BATCH if it serves batchDescriptors descriptors in a window (more than a
 	// session has) and works for a tenth of the window. It gives it up if the descriptors are fewer,
 	// or the work is half of that. With a single session nothing gathers while a thread waits for
-	// its CPU, and a loop that is hardly ever at work costs others little when it takes theirs.
+	// its CPU, and a loop that rarely works costs other threads little when it takes their CPU.
 	batchDescriptors = 3
 	batchShare       = 10
 )
 
 // A load is the recent work of a loop, and the policy of its thread for that.
 //
-// A thread that wakes under SCHED_OTHER takes the CPU from its waker, which is
-// about to wake it again: two switches for each event. Under SCHED_BATCH it waits until the
-// CPU is free or its turn has come (sched(7); kernel/sched/fair.c, check_preempt_wakeup_fair),
-// and finds more to do then. Where a CPU is idle it makes no difference.
+// A thread that wakes under SCHED_OTHER takes the CPU from its waker, which is about to wake
+// it again: two switches for each event. Under SCHED_BATCH it waits until the CPU is free or
+// its turn has come (sched(7); kernel/sched/fair.c, check_preempt_wakeup_fair), and then finds
+// more to do. If a CPU is idle it makes no difference.
 type load struct {
 	keep   bool   // the policy is left alone
 	since  int64  // when the window began
@@ -86,10 +86,9 @@ func (l *load) judge(span int64) {
 // after a move the new thread lacks the policy until the loop looks.
 const followEvery = 16
 
-// sleep is called before a loop under SCHED_BATCH sleeps, with the timeout, and returns the
-// one to use: not long beyond the end of the window, so that a loop that has become idle
-// notices, and does not keep the next event waiting. A loop that works every now and then is left
-// to the event that wakes it.
+// sleep is called before a loop under SCHED_BATCH sleeps. It gets the timeout, and returns the
+// timeout to use: one that ends soon after the window, so that an idle loop leaves SCHED_BATCH
+// before the next event comes. A loop that works from time to time gets no shorter timeout.
 func (l *load) sleep(now, timeout int64) int64 {
 	if l.unseen--; l.unseen < 0 {
 		l.follow()

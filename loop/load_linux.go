@@ -8,15 +8,15 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// batched has the threads of this process with SCHED_BATCH from loops, and from how many loops: a
-// thread that one loop has left may serve another.
+// batched counts, for each thread to which loops of this process have given SCHED_BATCH, the
+// number of these loops: a thread that one loop has left may serve another loop.
 var batched = struct {
 	sync.Mutex
 	loops map[int]int
 }{loops: map[int]int{}}
 
-// owned reports whether the program has given the thread a policy of its own, which a thread
-// that it is locked to, or all of a process, may have.
+// owned reports whether the program itself has set the thread's policy, for a locked thread
+// or for the whole process.
 func owned() bool {
 	batched.Lock()
 	defer batched.Unlock()

@@ -25,27 +25,26 @@ var ErrConfig = errors.New("invalid loop configuration")
 
 // Config sets up a [Loop]. The zero value, and a nil *Config, mean the defaults.
 type Config struct {
-	// BusyPoll is how long the loop goes on asking for events before it sleeps, once it has
-	// nothing to do; 0 means that it sleeps at once, and a second is the most. It shortens the
-	// way from an event to its handler by the time of waking a thread, and costs up to a whole
-	// CPU for that time after each event.
+	// BusyPoll is how long an idle loop polls for events before it sleeps, at most a second; 0
+	// means that it sleeps at once. It saves the time of waking a thread for an event, and
+	// uses up to a whole CPU for this time after each event.
 	BusyPoll time.Duration
 
-	// KeepPolicy makes the loop leave its thread's scheduling policy alone. Else it changes
-	// that from SCHED_OTHER to SCHED_BATCH, see sched(7), while it is at work for a tenth of
-	// the time and for three descriptors or more, listeners not counted: then the thread waits
-	// for a CPU that is busy instead of taking it, for as long as a time slice, finds more to
-	// do when it has it, and much CPU is saved on a machine that has none to spare. A thread
-	// with any other policy when Run is called keeps it. A process or thread that is started
-	// by a thread with SCHED_BATCH begins with it (sched(7)).
+	// KeepPolicy makes the loop leave its thread's scheduling policy alone. Otherwise the loop
+	// changes the policy from SCHED_OTHER to SCHED_BATCH, see sched(7), while it works for a
+	// tenth of the time and serves three descriptors or more, listeners not counted. Then the
+	// thread does not take a busy CPU from another thread, but waits for it up to a time
+	// slice, and afterwards has more to do at a time. This saves much CPU on a busy machine. A
+	// thread with any other policy when Run is called keeps it. A process or thread that is
+	// started by a thread with SCHED_BATCH begins with it (sched(7)).
 	KeepPolicy bool
 
 	// TurnCPU measures the CPU time of turns, for Stats.Overruns. It costs six system calls a turn. If
 	// the loop moves to another thread in the middle of a turn, the turn's CPU time is not known.
 	TurnCPU bool
 
-	// Now is the clock: nanoseconds that never go backwards. Nil means the system's. A caller that
-	// moves its own clock wakes the loop with [Loop.Post].
+	// Now is the clock: nanoseconds that never go backwards. Nil means the clock of the system. A
+	// caller that advances its own clock wakes the loop with [Loop.Post].
 	Now func() int64
 }
 
@@ -87,9 +86,9 @@ type Loop struct {
 	usable  atomic.Bool // from New to Close
 }
 
-// New makes a loop. The caller calls [Loop.Run], and [Loop.Close] after that. The
-// error wraps [ErrConfig], or the cause for which the kernel refused; on systems
-// without epoll it wraps errors.ErrUnsupported.
+// New makes a loop. The caller calls [Loop.Run], and [Loop.Close] after that. The error
+// wraps [ErrConfig], or the error of the kernel; on systems without epoll it wraps
+// errors.ErrUnsupported.
 func New(cfg *Config) (*Loop, error) {
 	if cfg == nil {
 		cfg = &Config{}
@@ -153,15 +152,15 @@ func (l *Loop) Now() int64 {
 	return l.clock()
 }
 
-// Behind returns how long the events of this turn may have waited for the loop: the time from the beginning of
-// the turn before to the beginning of this one, or 0 if the loop has slept between them. It lacks the time for which a
-// loop that slept waited for a CPU. It belongs to the loop's goroutine.
+// Behind returns how long the events of this turn may have waited for the loop: the time from the beginning of the
+// previous turn to the beginning of this one, or 0 if the loop has slept in between. It does not include the time for
+// which a sleeping loop waited for a CPU. It belongs to the loop's goroutine.
 func (l *Loop) Behind() time.Duration { return time.Duration(l.behind) }
 
-// Add reports events of fd to h. fd must be non-blocking and still belongs to the caller:
-// [Loop.Drop] it, then close it. Readiness that is there already is reported as well. The error
-// wraps epoll_ctl(2)'s: EPERM for a descriptor that epoll cannot wait for, such as a regular
-// file, EEXIST for a descriptor that was added before. Without a handler it wraps os.ErrInvalid.
+// Add reports events of fd to h. fd must be non-blocking and still belongs to the caller: call
+// [Loop.Drop], then close it. Readiness at the time of the call is reported too. The error wraps
+// epoll_ctl(2)'s: EPERM for a descriptor that epoll cannot wait for, such as a regular file,
+// EEXIST for a descriptor that was added before. Without a handler it wraps os.ErrInvalid.
 func (l *Loop) Add(fd int, which uint8, h Handler) (ID, error) {
 	if h == nil {
 		return 0, fmt.Errorf("penstock: loop: add descriptor %d: no handler: %w", fd, os.ErrInvalid)
@@ -190,11 +189,10 @@ func (l *Loop) Hand(id ID, h Handler) {
 	}
 }
 
-// Drop ends a registration: its handler is not called any more, not even for
-// events that have been collected already. It leaves it to close(2) to take the
-// descriptor off the kernel's list, so the caller closes it next, all its
-// duplicates included; [Loop.Detach] is for a descriptor that lives on. It does nothing
-// if the ID is stale.
+// Drop ends a registration: its handler is not called any more, not even for events
+// that have been collected already. Only close(2) removes the descriptor from the
+// kernel's list, so the caller must close it next, with all its duplicates. Use
+// [Loop.Detach] for a descriptor that stays open. It does nothing if the ID is stale.
 func (l *Loop) Drop(id ID) {
 	if l.table.find(id) != nil {
 		l.table.drop(id)
@@ -230,10 +228,10 @@ func (l *Loop) Late() bool { return l.running.Load() && l.clock()-l.now > lateTi
 // maxGather bounds the delay of Gather.
 const maxGather = int64(time.Millisecond)
 
-// Gather says that the running handler would rather have more to do at a time than be called soon.
-// A handler calls it at most once in a call. If all handlers called in a turn do, the loop sleeps
-// for the shortest of their times, at most a millisecond, before it collects events again; events,
-// mail and timers that come meanwhile wait until it wakes.
+// Gather says that the running handler prefers more work at a time to an early call. A handler
+// calls it at most once in a call. If all handlers that are called in a turn call it, the loop
+// sleeps for the shortest of their times, at most a millisecond, before it collects events again;
+// events, mail and timers that come meanwhile wait until it wakes.
 func (l *Loop) Gather(d time.Duration) {
 	l.gathering++
 	l.gather = min(l.gather, int64(d))
@@ -257,8 +255,8 @@ type Handler interface {
 }
 
 // An ID names one registration of a descriptor with a loop: a slot of its table, and the
-// slot's generation. An ID that is no longer in force is stale: it is refused, whatever has
-// the slot or the descriptor's number now. The zero ID is always stale.
+// slot's generation. An ID whose registration has ended is stale: it is refused, even if
+// the slot or the descriptor's number is in use again. The zero ID is always stale.
 type ID uint64
 
 func newID(slot uint32, generation uint32) ID { return ID(generation)<<32 | ID(slot) }
@@ -273,9 +271,9 @@ type slot struct {
 	generation uint32  // of the next or present registration, never 0
 }
 
-// generationBits is how much of a generation fits beside a slot and a which into
-// the 64 bits that epoll keeps for us. A stale ID could be mistaken only if a slot were used again
-// 16 million times within one batch of events.
+// generationBits is the number of bits for a generation in the 64 bits that epoll keeps for us,
+// next to the slot and the value which. A stale ID could be mistaken only if a slot were used
+// again 16 million times within one batch of events.
 const generationBits = 24
 
 const (

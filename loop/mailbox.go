@@ -40,15 +40,15 @@ type mailbox struct {
 	seen  uint64             // begun, when the ring was last found empty
 }
 
-// A place is where a function waits. It belongs to the goroutine that has made used true: the
-// poster until it is on the ring, then the loop, which makes it false again.
+// A place is where a function waits. It belongs to the poster, which sets used, until its
+// index is on the ring, and then to the loop, which clears used.
 type place struct {
 	f    func()
 	used atomic.Bool
 }
 
-// probes is how many places a post looks at. They are taken in turn, so that a table
-// in which none of them is free is full, or as good as.
+// probes is how many places a post tries. Places are taken in turn, so if none of these
+// is free, the table is full or nearly full.
 const probes = 8
 
 // Post makes the loop's goroutine call f, after earlier posts of the same goroutine. It may
@@ -122,8 +122,8 @@ func (m *mailbox) noPlace(f func()) error {
 }
 
 // postList puts f into the list. The write to the eventfd makes the next wait of the loop
-// return, whether it sleeps already or not. A goroutine that gave up a post that it had begun
-// writes as well: the loop may have found the list before that, and left it for later.
+// return, whether it sleeps already or not. A goroutine that has begun a post and given it up
+// writes too: the loop may have seen the list before, and left it for later.
 func (m *mailbox) postList(f func(), gaveUp bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -139,8 +139,8 @@ func (m *mailbox) postList(f func(), gaveUp bool) error {
 }
 
 // any reports whether there may be something to deliver. A post that has begun and is not on the
-// ring yet counts once. After that it has to wake the loop, which must not spin while a poster is
-// held up.
+// ring yet counts only once. After that the post has to wake the loop, so that the loop does not
+// spin while a poster is delayed.
 func (m *mailbox) any() bool { return m.begun.Load() != m.seen }
 
 // sleep says that the loop is about to block, and reports whether it may.

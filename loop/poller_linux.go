@@ -25,8 +25,9 @@ const (
 	// edges is for connections and everything else: all, and once.
 	edges = sys.EPOLLIN | sys.EPOLLOUT | sys.EPOLLPRI | sys.EPOLLRDHUP | sys.EPOLLET
 
-	// queue is for listeners: reported again as long as there are connections, and, where
-	// several loops wait for one, to as few as will do. EPOLL_CTL_MOD does not work with it.
+	// queue is for listeners: it reports as long as connections are queued and, if several
+	// loops wait for the same listener, to as few loops as possible. EPOLL_CTL_MOD does not
+	// work with it.
 	queue = sys.EPOLLIN | sys.EPOLLEXCLUSIVE
 )
 
@@ -113,9 +114,9 @@ func wake(eventfd int) {
 	_, _ = sys.Write(eventfd, one[:])
 }
 
-// A netpollWake makes the runtime look at its poller: a goroutine that waits there for a ready
-// descriptor is found by the same look as all the others. Until then goroutines that are ready
-// run.
+// A netpollWake makes the runtime look at its poller: a goroutine waits there for a descriptor
+// that is always ready, and the look that finds this goroutine finds all others too. Until
+// then goroutines that are ready run.
 type netpollWake struct {
 	file    *os.File // an eventfd, owned; nil until it is needed
 	raw     syscall.RawConn

@@ -17,15 +17,16 @@ import (
 )
 
 // A Server serves connections on loops, each by a handler that runs as a coroutine of its loop and
-// is written in sequence, like a handler on a goroutine. Its fields are not changed once it serves.
+// is written in sequence, like a handler on a goroutine. Its fields must not be changed once it
+// serves.
 type Server struct {
 	// Handle serves a connection, and the connection is closed when it returns and all is written. It is
-	// called on the loop, so it must not block but in the methods of the connection. With [ErrIdle] it is
+	// called on the loop, so it must block only in methods of the connection. If it returns [ErrIdle], it is
 	// called again, on a new coroutine, when bytes or the end of file come. A panic, or runtime.Goexit, ends
-	// its connection alone.
+	// only its connection.
 	Handle func(c *Conn) error
 
-	// With Callbacks Handle is called without a coroutine: when the connection was accepted, and each time that
+	// With Callbacks, Handle is called without a coroutine, when the connection was accepted and whenever
 	// bytes, the end of file or an error have come. A method that would wait for the client fails with ErrIdle,
 	// and Handle returns that. Write never waits: it fails when 16 MiB are pending, and Handle is not called
 	// again before 16 KiB or less are. [Conn.Go] is refused. After the end of file the connection is closed
@@ -43,24 +44,25 @@ type Server struct {
 	// is called. A panic in it, in Slow or in Tick is not caught.
 	Ended func(c *Conn, err error)
 
-	// Drain is called on the loop during [Server.Shutdown]: for each connection when that begins; if the
-	// connection's handler returns ErrIdle later, then when nothing of the client is left. It may close the
-	// connection, or set a deadline that ends the wait of its handler. nil: connections are closed if their
-	// handlers have returned ErrIdle, and left to their handlers otherwise.
+	// Drain is called on the loop during [Server.Shutdown]: for each connection when Shutdown begins, and
+	// for a connection whose handler returns ErrIdle later, when no bytes of the client are left. It may
+	// close the connection, or set a deadline that ends the wait of its handler. nil: connections are
+	// closed if their handlers have returned ErrIdle, and otherwise left to their handlers.
 	Drain func(c *Conn)
 
 	// Paused is called on a loop when it cannot accept a connection, see [Acceptor]. nil: nothing is called.
 	Paused func(err error)
 
-	// Slow is called on the loop when a handler has run for longer than SlowTime without a wait, with the
-	// place where it waits next, FILE:LINE, or where it began if it has returned. nil: time is not taken.
+	// Slow is called on the loop when a handler has run for longer than SlowTime without a wait. Its
+	// argument is the place (FILE:LINE) where the handler waits next, or where it began if it has
+	// returned. nil: the time is not measured.
 	Slow     func(c *Conn, took time.Duration, at string)
 	SlowTime time.Duration // 0: 10 ms
 
-	// Stuck is called on a goroutine of its own, once, when a handler has run for a second without a wait and still
-	// does, with the stacks of the handlers that are at work. Its loop serves nothing else meanwhile, and nothing can
-	// end it from outside. It runs beside handlers. To find the stacks stops all goroutines, for tens of milliseconds
-	// if there are 10,000. nil: nothing is watched.
+	// Stuck is called once, on a separate goroutine, when a handler has been running for a second without a wait,
+	// with the stacks of the running handlers. Meanwhile the loop serves nothing else, and nothing can end the
+	// handler from outside. Stuck runs at the same time as handlers. Collecting the stacks stops all goroutines, for
+	// tens of milliseconds with 10,000 goroutines. nil: handlers are not watched.
 	Stuck func(took time.Duration, stacks []byte)
 
 	// Loops is how many loops there are; 0: GOMAXPROCS.
@@ -78,7 +80,7 @@ type Server struct {
 const closeTime = 10 * time.Second
 
 // Serve serves the connections of a listener, each by handle as a coroutine, on as many loops as GOMAXPROCS.
-// It returns only with an error, and then the listener is closed, see [Server.Serve].
+// It always returns an error, and has closed the listener then, see [Server.Serve].
 func Serve(l net.Listener, handle func(c *Conn) error) error {
 	return (&Server{Handle: handle}).Serve(l)
 }
@@ -410,11 +412,11 @@ type serve struct {
 // ErrServerClosed is returned by [Server.Serve] after [Server.Shutdown] or [Server.Close]. It matches os.ErrClosed.
 var ErrServerClosed error = closed.Error("penstock: loop: the server is closed")
 
-// Serve takes the listener over, a *net.TCPListener or *net.UnixListener, and serves its connections until
-// [Server.Close] or [Server.Shutdown], and then returns [ErrServerClosed]; it does so at once if one of
-// them was called before. Then the remaining connections are closed: handlers that wait get net.ErrClosed
-// from what they wait in, and Serve waits for calls of [Conn.Go]. Any other error comes from the fields,
-// the listener, or a loop. The error is never nil, and the listener is closed when Serve returns.
+// Serve takes over the listener, a *net.TCPListener or *net.UnixListener, and serves its connections until
+// [Server.Close] or [Server.Shutdown]. Then it returns [ErrServerClosed], at once if one of the two was
+// called before. The remaining connections are closed: the call in which a handler waits returns
+// net.ErrClosed, and Serve waits for calls of [Conn.Go]. Any other error comes from the fields, the
+// listener, or a loop. The error is never nil, and the listener is closed when Serve returns.
 func (s *Server) Serve(l net.Listener) error {
 	if v := reflect.ValueOf(l); v.Kind() == reflect.Pointer && v.IsNil() {
 		l = nil // as one without a type
@@ -495,9 +497,9 @@ func (s *Server) end(one *serve) {
 	close(one.over)
 }
 
-// Close makes Serve return, and every later Serve too. Bytes that were written and are still pending
-// are dropped, and their clients see a reset. It does not wait for Serve, and returns nil. It may be called by any
-// goroutine at any time.
+// Close ends Serve, and every later call of Serve. Bytes that were written and are still pending are dropped, and
+// their clients see a reset. It does not wait for Serve, and returns nil. It may be called by any goroutine at any
+// time.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -507,13 +509,14 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Shutdown makes Serve return without an interruption of handlers, and every later Serve at once: it accepts the
-// connections in the kernel's queue and no more. Connections end with their handlers, when all is written for the
-// client; they are closed if their handlers have returned ErrIdle, see [Server.Drain]. It returns nil when Serve
-// has returned. If ctx ends before that it returns the cause, and the rest goes on: [Server.Close] ends it.
+// Shutdown ends Serve without interrupting handlers, and every later call of Serve at once. It accepts the
+// connections in the kernel's queue and no further ones. Connections end with their handlers, when all is written
+// for the client; they are closed if their handlers have returned ErrIdle, see [Server.Drain]. It returns nil
+// when Serve has returned. If ctx ends before that it returns the cause, and the rest goes on: [Server.Close]
+// ends it.
 //
-// A handler must not call it except within [Conn.Go], where it waits for that handler, too. Otherwise it may be
-// called by any goroutine at any time.
+// A handler may call it only within [Conn.Go]; it then waits for that handler too. Otherwise it may be called
+// by any goroutine at any time.
 func (s *Server) Shutdown(ctx context.Context) error {
 	over := s.drain()
 	if over == nil {

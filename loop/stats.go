@@ -20,15 +20,15 @@ type Stats struct {
 	// BusyPollHits are the times that busy polling found something to do, so that the
 	// loop did not sleep.
 	BusyPollHits int64
-	// Batches are the times that the loop took to SCHED_BATCH, see [Config.KeepPolicy],
-	// and BatchRefused the threads that did not get it, counted each time, because they had another
-	// policy than SCHED_OTHER or the kernel refused.
+	// Batches counts how often the loop switched to SCHED_BATCH, see [Config.KeepPolicy].
+	// BatchRefused counts how often a thread did not get it, because it had another policy than
+	// SCHED_OTHER or the kernel refused.
 	Batches, BatchRefused int64
-	// Lag counts turns by how long they took, from the return of epoll_wait on, the time given to
-	// other goroutines included: Lag[i] counts turns below 2^i microseconds, and not below half of
-	// that. A ready descriptor may have waited that long for its handler, and a descriptor that became
-	// ready meanwhile until it was found. Lag lacks the time for which a sleeping loop waited for a
-	// CPU, as it does under SCHED_BATCH.
+	// Lag counts turns by their duration, from the return of epoll_wait, including the time given to
+	// other goroutines. Lag[i] counts turns below 2^i microseconds and not below half of that. A ready
+	// descriptor may have waited this long for its handler, and a descriptor that became ready during
+	// the turn may have waited this long to be found. Lag lacks the time for which a sleeping loop
+	// waited for a CPU, as it does under SCHED_BATCH.
 	Lag [timeBuckets]int64
 	// MaxLag is the longest.
 	MaxLag time.Duration
@@ -36,13 +36,13 @@ type Stats struct {
 	// long turns have mostly waited: for a CPU that the kernel gave to another thread, or for
 	// goroutines that the loop let run.
 	Overruns int64
-	// TimerLate counts ticks of a quarter of a millisecond at which timers fired, by how long after
-	// the tick the turn began that called the timers, in microseconds as Lag does. A timer's tick is
-	// the first one at or after its time. So it has the wait for a CPU that Lag lacks, if the loop
-	// slept; the rest of the turn before, and the delay of [Loop.Gather], if it did not; and the
-	// rounding of epoll_wait's timeout, a millisecond at most where there is no epoll_pwait2(2). The
-	// work before the timers in their turn is counted in Lag. Ticks that passed while the loop did
-	// not run count as well.
+	// TimerLate counts ticks (of a quarter of a millisecond) at which timers fired, by the delay
+	// from the tick to the beginning of the turn that called the timers, in microseconds as in Lag.
+	// The tick of a timer is the first tick at or after its time. The delay contains the wait for a
+	// CPU, which Lag lacks, if the loop slept; the rest of the previous turn and the delay of
+	// [Loop.Gather] if it did not; and the rounding of epoll_wait's timeout, up to a millisecond if
+	// there is no epoll_pwait2(2). The work before the timers in their turn is counted in Lag. Ticks
+	// that passed while the loop did not run count as well.
 	TimerLate [timeBuckets]int64
 	// MaxTimerLate is the longest.
 	MaxTimerLate time.Duration

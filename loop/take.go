@@ -12,12 +12,12 @@ import (
 // errClose is for a syscall.Conn that is none of package net's or os's.
 var errClose = errors.New("it has no Close method")
 
-// Take takes the descriptor of a connection, a listener or a file of package net or os out of
-// the runtime's hands: *net.TCPConn, *net.UnixConn, *net.TCPListener, *os.File and so on. It
-// returns a descriptor of the caller's own, a non-blocking, close-on-exec duplicate, and
-// closes c, which waits until reads and writes of other goroutines have been interrupted: no
-// later call of c, its finalizer included, touches the descriptor that is returned. The path
-// of a unix listener stays.
+// Take takes over the descriptor of a connection, listener or file of package net or os from
+// the runtime: *net.TCPConn, *net.UnixConn, *net.TCPListener, *os.File and so on. It returns
+// a non-blocking, close-on-exec duplicate, which belongs to the caller, and closes c. Closing
+// interrupts reads and writes of other goroutines and waits for them, so that no later call
+// of c, nor its finalizer, touches the returned descriptor. The path of a unix listener is
+// not removed.
 //
 // Bytes that c has buffered stay in c. So pass only plain connections; a tls.Conn, for
 // example, is not a syscall.Conn. After an error c is as it was, unless closing c failed.

@@ -9,23 +9,23 @@ import (
 	"syscall"
 )
 
-// yieldTime is how long a loop that is never idle keeps other goroutines from its P:
-// then it lets them run, even with only one P. It is a bound of ours because the
-// runtime's own preemption comes only after 10 ms, and it looks for network events of
-// other goroutines no more often.
+// yieldTime is how long a loop that is never idle keeps its P; then it lets other
+// goroutines run, even with only one P. We need our own bound because the runtime
+// preempts only after 10 ms, and also looks for network events of other goroutines only
+// that often.
 const yieldTime = 4e6
 
 // ErrRunning is returned by Run while another Run of the loop goes on.
 var ErrRunning = errors.New("penstock: loop: already running")
 
-// Run serves events until [Loop.Stop]. It keeps its thread while it blocks, and as long as it need
-// not give way. The error wraps epoll_wait(2)'s, ErrRunning, or ErrClosed. It may be called again
-// after it has returned.
+// Run serves events until [Loop.Stop]. It keeps its thread while it blocks, and as long as it does
+// not have to yield. The error wraps epoll_wait(2)'s, ErrRunning, or ErrClosed. It may be called
+// again after it has returned.
 //
-// It does not lock the thread: each time that a locked goroutine gives way, and the runtime
-// makes a busy one do so every 10 ms, its P goes to another thread and back, by four futex
-// calls and for as long as the kernel takes to find that thread a CPU. On a busy machine that
-// took a third of the echoes (docs/performance.md).
+// It does not lock the thread. Each time that a locked goroutine yields (the runtime forces a
+// busy one every 10 ms), its P goes to another thread and back, which takes four futex calls
+// and the time until the kernel finds a CPU for that thread. On a busy machine that took a
+// third of the echoes (docs/performance.md).
 func (l *Loop) Run() error {
 	if l.running.Swap(true) {
 		return ErrRunning
@@ -111,10 +111,10 @@ func (l *Loop) giveWay(now int64) int64 {
 	return now
 }
 
-// wait collects events. It does not block before it has looked without blocking:
-// on a busy loop that is all, and the scheduler is left alone. A loop that has looked in vain
-// again and again has little to do: it blocks at once, which is one call less for each event. A
-// loop that may block says so first, and then looks at its mailbox once more (see mailbox).
+// wait collects events. It first looks without blocking; on a busy loop this is enough, and the
+// scheduler is not involved. A loop that has often looked in vain has little to do: it blocks
+// at once, which saves a call for each event. A loop that may block announces this first, and
+// then looks at its mailbox once more (see mailbox).
 func (l *Loop) wait() (int, error) {
 	l.direct = l.futile >= mostFutile && l.spin == 0 && len(l.again) == 0 && !l.mail.any()
 	if !l.direct {
@@ -141,14 +141,13 @@ func (l *Loop) wait() (int, error) {
 }
 
 const (
-	// mostFutile is how often in a row a loop looks in vain before it blocks, until it does so
-	// without looking. mostPrompt is how often in a row it then finds that there were events, until
-	// it looks again.
+	// mostFutile is after how many looks in vain in a row a loop blocks without looking first.
+	// mostPrompt is after how many waits in a row that returned at once it looks first again.
 	mostFutile, mostPrompt = 2, 32
 
-	// leastSleep is the nanoseconds below which a loop that blocked at once has not slept: there
-	// were events, and it looks for the next ones without blocking. The kernel takes longer to
-	// put a thread to sleep and to wake it.
+	// leastSleep is the number of nanoseconds below which a wait counts as not slept: there were
+	// events already, and the loop looks for the next ones without blocking. The kernel takes
+	// longer to put a thread to sleep and to wake it.
 	leastSleep = 2000
 )
 
@@ -220,7 +219,7 @@ type others struct {
 // runningLoops is how many loops of the process run.
 var runningLoops atomic.Int64
 
-// run lets other goroutines run, some nanoseconds after they last did. Goroutines that wait for the
+// run lets other goroutines run, a given time after they last ran. Goroutines that wait for the
 // network are ready only after a look at the runtime's poller, by a P that has nothing else to run,
 // or by the runtime's monitor every 10 ms at best. So a loop that works most of the time looks
 // itself, unless there are more Ps than loops: then the other goroutines have a P.

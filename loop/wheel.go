@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// A Timer calls its owner back once, at a time or a little later. It is made to be
-// part of a larger struct: the zero value is a timer that is not armed, it must not
-// be copied while it is armed, and arming, moving and disarming allocate nothing and take the same
-// time however many timers there are.
+// A Timer calls its owner once, at a given time or a little later. It is made to be part of a
+// larger struct. The zero value is a timer that is not armed; an armed timer must not be copied.
+// Arming, moving and disarming allocate nothing and take constant time for any number of timers.
 type Timer struct {
 	next, prev *Timer // nil unless armed
 	due        int64  // tick; of a list's head, its place
@@ -52,7 +51,7 @@ const (
 	// A turn spreads and calls at most mostTimers timers, or stops when their time is over.
 	// The other timers wait for the next turn, so that events are served in between. A timer
 	// that was not touched for a while takes a microsecond, since it is in no cache; its
-	// function may take longer. The clock is looked at now and then only.
+	// function may take longer. The clock is read only now and then.
 	mostTimers = 1 << 10
 	timersTime = int64(time.Millisecond)
 	timersLook = 16
@@ -148,7 +147,7 @@ func (w *wheel) begin(target int64) bool {
 }
 
 // detach moves the list of the present level that begins with the present tick to fired, which is
-// empty. Every level has such a list, from the level where begin begins down.
+// empty. Every level from the start level of begin downwards has such a list.
 func (w *wheel) detach() {
 	i := w.tick >> (wheelBits * w.level) & (wheelLists - 1)
 	if w.used[w.level]&(1<<i) == 0 {
@@ -225,9 +224,9 @@ func (w *wheel) untilNext(now int64) int64 {
 }
 
 // Arm makes t call its owner after the given time, never earlier. A timer that is armed
-// already is moved. It is exact to a quarter of a millisecond, and to how long the turns of
-// the loop take; where thousands are due at once they are called over several turns. The time
-// counts from [Loop.Now].
+// already is moved. It is exact to a quarter of a millisecond plus the length of a turn of
+// the loop. If thousands are due at once, they are called over several turns. The time counts
+// from [Loop.Now].
 func (l *Loop) Arm(t *Timer, owner Expirer, d time.Duration) {
 	if l.clock == nil { // the zero Loop
 		return

@@ -14,10 +14,10 @@ const (
 )
 
 // budget decides how many pages of pipes may be open at once. The kernel's quota is per user:
-// other processes spend from it too, by an unknown amount. So there is a line, known from the
-// kernel's settings and never crossed, and a limit below it, which is where the kernel last
-// refused. The limit comes down to the pages in use whenever the kernel refuses, and creeps up
-// again, a step at a time, only on a request for more than it allows.
+// other processes spend from it too, by an unknown amount. So there are two bounds. The line
+// follows from the kernel's settings and is never crossed. The limit below it is the number of
+// pages at which the kernel last refused: each refusal lowers the limit to the pages in use,
+// and it rises again step by step, only when a request exceeds it.
 //
 // Taking and returning pages is lock-free; being refused and growing are rare
 // and take mu. A budget knows nothing of the Pool above it, so that a Pool that
@@ -26,9 +26,9 @@ type budget struct {
 	line     int64 // pages
 	maxPipes int64 // by descriptors: a pipe has two
 
-	// hard: the user has a hard quota, beyond which pipe2 fails with ENFILE (fs/pipe.c,
-	// create_pipe_files), as it does when the system's table of files is full. Which of the
-	// two it was is unknown, so it counts as both.
+	// hard: the user has a hard quota, above which pipe2 fails with ENFILE (fs/pipe.c,
+	// create_pipe_files), as it also does when the system's table of files is full. The
+	// cause is unknown, so the failure counts as both.
 	hard bool
 
 	limit atomic.Int64 // pages; at most line; written under mu
@@ -61,11 +61,11 @@ type charge struct {
 }
 
 // take reserves the cost of a pipe, and reports whether the budget allowed it. The caller
-// gives the same back.
+// gives back the same cost.
 //
-// Large pipes get half of the line at most. They make a flow faster by a fraction, while
-// no pipe at all makes it slower by more, and a few dozen large pipes would leave
-// nothing to all the other flows of an ordinary user.
+// Large pipes get half of the line at most. A large pipe makes a flow a little faster,
+// but having no pipe makes a flow much slower, and a few dozen large pipes would leave
+// nothing for the other flows of an ordinary user.
 func (b *budget) take(c charge) bool {
 	if b.pipes.Add(1) > b.maxPipes {
 		b.pipes.Add(-1)
@@ -142,9 +142,9 @@ func (b *budget) grow(pages int64) bool {
 	return b.used.Load()+pages <= b.limit.Load()
 }
 
-// deny lowers the limit to the pages in use and left more. The kernel has refused a pipe, and
-// the pages reserved for it have been given back. Each refusal doubles the time to the next attempt;
-// success (allow) resets it.
+// deny lowers the limit to the pages in use plus left. The kernel has refused a pipe, and the pages
+// reserved for it have been given back. Each refusal doubles the time to the next attempt; success
+// (allow) resets it.
 func (b *budget) deny(left int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -19,8 +19,9 @@ type limits struct {
 }
 
 // slots is how many pages the kernel charges for a pipe that was not resized
-// (PIPE_DEF_BUFFERS, include/linux/pipe_fs_i.h). A pool lends no smaller pipe: alloc_pipe_info
-// charges this much first in any case, and fewer slots mean fewer pieces, whatever their size.
+// (PIPE_DEF_BUFFERS, include/linux/pipe_fs_i.h). A pool lends no smaller pipe, because
+// alloc_pipe_info first charges this number anyway, and fewer slots hold fewer pieces,
+// whatever their size.
 const slots = 16
 
 // unlimitedPages bounds the default budget of a process that no quota binds:

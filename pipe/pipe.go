@@ -16,25 +16,24 @@ import (
 // (PIPE_DEF_BUFFERS pages of 4 KiB), and the smallest size that a Pool lends.
 const DefaultSize = 64 << 10
 
-// ErrNotSupported is matched by the error of every call that the operating
-// system or a sandbox refuses for good. It wraps errors.ErrUnsupported. The
-// caller copies instead.
+// The error of every call that the operating system or a sandbox refuses permanently
+// wraps ErrNotSupported. It wraps errors.ErrUnsupported. The caller copies instead.
 var ErrNotSupported = feature.ErrNotSupported
 
 // ErrClosed is returned by a Pool, and by a second Close. It matches os.ErrClosed.
 var ErrClosed error = closed.Error("penstock: pipe: closed, or not made by NewPool")
 
 // ErrNotEmpty is returned by Fill when it moved nothing into a pipe that holds bytes already:
-// the source may be empty or the pipe may be full, and which one is unknown. Drain the pipe
-// first. It never matches syscall.EAGAIN, so that waiting for the source, with bytes left in
-// the pipe, cannot happen by mistake.
+// it is unknown whether the source is empty or the pipe is full. Drain the pipe first. It
+// never matches syscall.EAGAIN, so that nobody waits for the source by mistake while bytes
+// are left in the pipe.
 var ErrNotEmpty = errors.New("penstock: pipe: fill: nothing moved, and the pipe is not empty")
 
 // Pipe is one kernel pipe, both ends. It is not safe for concurrent use. It comes from a [Pool] or from [Open]: the zero Pipe
 // is a closed pipe, and its methods return EBADF.
 //
-// All its bytes go in through Fill, Tee of another pipe, or Write, and come out through Drain or
-// Read, so Len is exact.
+// All bytes enter by Fill, Tee of another pipe, or Write, and leave by Drain or Read, so Len is
+// exact.
 type Pipe struct {
 	// r and w are owned by the Pipe, from Open until Close; then they are -1.
 	r, w int

@@ -137,14 +137,14 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 	return p, nil
 }
 
-// Get returns an idle item, or makes one if there is none in reach: processors
-// take each other's surplus, but may leave alone the last few items that another processor is
-// working with, if taking them again and again would cost more than making an
-// item. It fails with New's error, wrapped, or with ErrClosed after Close.
+// Get returns an idle item, or makes one if none is available: processors take surplus items
+// of each other, but may leave the last few items to the processor that works with them, if
+// taking them would cost more than making an item. It fails with the wrapped error of New, or
+// with ErrClosed after Close.
 //
 // With MaxOpen items out, Get waits until it is this caller's turn, the pool is closed, or ctx ends; then
-// the error wraps the cause of ctx. ctx is also New's. An item that is there at once is returned whatever
-// ctx says. Without a ctx the error wraps os.ErrInvalid, whatever is there.
+// the error wraps the cause of ctx. New gets the same ctx. If an item is available at once, it is
+// returned even if ctx has ended. Without a ctx the error wraps os.ErrInvalid, whatever is there.
 func (p *Pool[T]) Get(ctx context.Context) (T, error) {
 	if ctx == nil {
 		var none T
@@ -267,9 +267,10 @@ func (p *Pool[T]) Stats() Stats {
 	return p.rest().stats()
 }
 
-// Close closes the idle items. From then on Put closes items that still come back, and Get fails with [ErrClosed], also a Get that waits for an
-// item. Close does not cancel the context of [Config.New]: a Get that waits in New fails when New has returned, and its item is closed.
-// Items that are out stay good. Calling it again does nothing. It always returns nil.
+// Close closes the idle items. From then on Put closes items that still come back, and Get fails with [ErrClosed], even
+// a Get that is waiting for an item. Close does not cancel the context of [Config.New]: a Get that waits in New fails
+// when New has returned, and its item is closed. Items that are out stay usable. Calling it again does nothing. It
+// always returns nil.
 func (p *Pool[T]) Close() error {
 	p.rest().close()
 	runtime.KeepAlive(p)

@@ -20,9 +20,9 @@ func (c *core[T]) trim(keep int) int {
 	}, func(*magazine[T]) {})
 }
 
-// evict closes, of each magazine, the oldest items, as many as which says, as long as more
-// than keep remain; then it calls after for each magazine. The depot comes first and its
-// bottom before its top: by and large, the items there were idle for longest.
+// evict closes the oldest items of each magazine, as many as which returns, while more
+// than keep items remain; then it calls after for each magazine. The depot comes first and
+// its bottom before its top: by and large, the items there were idle for longest.
 func (c *core[T]) evict(keep int, which func(*magazine[T]) uint32, after func(*magazine[T])) int {
 	c.lockAll()
 	surplus := max(c.idle()-max(keep, 0), 0)

@@ -17,12 +17,12 @@ type site = callsite.Site
 
 func here() site { return callsite.Here() }
 
-// checks has checksums of the pieces in a queue that were not copied. They are compared with the
-// memory when bytes of it were sent, before anything is given back. A piece that differs was changed
-// by the program, and the peer gets some bytes other than the program gave.
+// checks holds checksums of the pieces in a queue that were not copied. They are compared with the
+// memory after bytes were sent, before the pieces are given back. A piece that differs was changed
+// by the program, so that the peer got wrong bytes.
 //
-// A piece is summed by blocks. When a part of it was sent, the blocks of that part are compared, and
-// all of them once it is sent whole: so a large piece that leaves in many parts costs twice its bytes.
+// Each block of a piece has a sum. When a part was sent, its blocks are compared, and all blocks once
+// the whole piece is sent. So a large piece that leaves in many parts is read twice.
 type checks struct{ blocks fifo[block] }
 
 // A block is a part of a piece. It is dropped with the piece, so that nothing is kept alive.

@@ -18,7 +18,7 @@ type Config struct {
 	// High bounds the pending bytes. A piece that would exceed it waits until no more
 	// than Low bytes are pending. A writer that never waits refuses pieces with ErrFull
 	// until then. Only a piece that comes when nothing is pending may be longer. 0
-	// means DefaultHigh. Low is 0 by default, that is, all is written.
+	// means DefaultHigh. Low is 0 by default: everything is written.
 	High, Low int
 
 	// Policy is the effect of End.
@@ -34,8 +34,8 @@ type Config struct {
 }
 
 const (
-	// DefaultCopyBelow is below which size of a piece a copy in user space costs less
-	// than an entry of the vector. docs/library.md has the measurement.
+	// DefaultCopyBelow is the size of a piece below which a copy in user space costs
+	// less than an entry of the vector. docs/library.md has the measurement.
 	DefaultCopyBelow = 2048
 
 	// DefaultHigh is how many bytes may be pending.
@@ -75,14 +75,15 @@ func (c *Config) check() error {
 
 // A Releaser gets back an owned piece: the very slice that [Writer.Own] was given, exactly
 // once, when all of its bytes are written, or when the writer fails, is closed or reset,
-// or when Own fails. *arena.Local is one; [ReleaseFunc] makes one of a function.
+// or when Own fails. *arena.Local implements it; [ReleaseFunc] makes a Releaser of a
+// function.
 //
-// Release is called in the goroutine that calls the writer, in the midst of a Flush or of Own: it must
-// not use the writer, nor close or write to the writer's destination.
+// Release is called in the goroutine that calls the writer, during a Flush or Own: it must not use the
+// writer, nor close or write to the writer's destination.
 type Releaser interface{ Release(piece []byte) }
 
-// ReleaseFunc is a function as a [Releaser]. A function literal that captures something
-// is allocated where it is written: make it once, not for each piece.
+// ReleaseFunc makes a function a [Releaser]. A function literal that captures variables
+// is allocated each time: make it once, not for each piece.
 type ReleaseFunc func(piece []byte)
 
 // Release calls f, unless it is nil.
@@ -98,10 +99,10 @@ var (
 	// nothing more now. Call it again when the descriptor is writable.
 	ErrBlocked = errors.New("penstock: vecio: the descriptor takes no more now: flush again when it is writable")
 
-	// ErrFull is returned for a piece by a writer that never waits, or writes to a socket of
-	// datagrams, when too much is pending: more than Config.High bytes, or pieces that differ
-	// 65,536 times in length from the piece before, or 65,536 owned ones. The piece was not taken. It is
-	// over once no more than Config.Low is pending.
+	// ErrFull is returned for a piece by a writer that never waits, or writes to a socket of datagrams,
+	// when too much is pending: more than Config.High bytes, 65,536 pieces that differ in length from
+	// the piece before them, or 65,536 owned pieces. The piece was not taken. The writer takes pieces
+	// again once no more than Config.Low bytes are pending.
 	ErrFull = errors.New("penstock: vecio: too much is pending: flush first")
 
 	// ErrClosed is returned after Close. It matches os.ErrClosed.
@@ -127,8 +128,8 @@ func (e *WriteError) Error() string {
 // Unwrap returns the cause.
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// Timeout reports whether a deadline has passed: the one kind of error after which the
-// writer goes on where it was, when Flush is called again.
+// Timeout reports whether a deadline has passed. After such an error, unlike all
+// others, the writer continues when Flush is called again.
 func (e *WriteError) Timeout() bool { return errors.Is(e.Err, os.ErrDeadlineExceeded) }
 
 // errInvalidWrite: io.Writer does not allow it.

@@ -88,8 +88,8 @@ func (d *descriptor) push(w *Writer, fd int, low int64) error {
 			w.stats.Blocked++
 			return err
 		case err == syscall.EFAULT && d.stream && !d.single:
-			// TCP takes none of the bytes that it would have put into one segment with the bad
-			// piece. Alone, the good ones before it go.
+			// TCP rejects all bytes that would share a segment with the bad piece. So the good
+			// pieces before it are sent alone.
 			d.single = true
 		case err == nil:
 			return io.ErrNoProgress
@@ -114,8 +114,8 @@ func (d *descriptor) once(w *Writer, fd int) (offered, n int, err error) {
 	return offered, n, err
 }
 
-// next returns the spans that the next call sends: of a stream, as much as one call takes. If
-// more is to follow at once, a segment need not go before it is full.
+// next returns the spans that the next call sends; for a stream, as much as one call takes.
+// If more follows at once, the kernel may hold a segment until it is full.
 func (d *descriptor) next(w *Writer) (spans [][]byte, flags int) {
 	spans = w.q.spans.all()
 	most := len(spans)
@@ -281,9 +281,9 @@ func (v *vector) giveBack() {
 	vectors.Put(v)
 }
 
-// view is where an address and a length are made of a slice: see the three rules in the
-// package's documentation. The slice is one of a queue's, which keeps it (1); its length
-// is its own (2); the queue gives nothing back before the bytes are counted (3).
+// view turns a slice into an address and a length: see the three rules in the package's
+// documentation. The slice is one of a queue's, which keeps it (1); its length is its
+// own (2); the queue gives nothing back before the bytes are counted (3).
 func view(to *sys.Iovec, p []byte) {
 	to.Base = unsafe.SliceData(p)
 	to.SetLen(len(p))
@@ -310,8 +310,8 @@ type cork struct {
 	corked int64 // how often it was set
 }
 
-// open sets TCP_NODELAY, and finds out by that whether this is a TCP socket. The
-// error is the kernel's for a number that is no descriptor.
+// open sets TCP_NODELAY, which also shows whether this is a TCP socket. For a number
+// that is no descriptor it returns the error of the kernel.
 func (c *cork) open(fd int, raw syscall.RawConn) error {
 	*c = cork{fd: fd, raw: raw}
 	if raw != nil {

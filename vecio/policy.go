@@ -8,9 +8,9 @@ import (
 // A Policy decides when a [Writer] hands its pieces to the kernel, and which of them the
 // kernel may send. docs/library.md has a table of them.
 //
-// With every policy TCP_NODELAY is set on a TCP socket, and stays so: bytes that are given to
-// the kernel, and are not under a cork, leave at once, however long an acknowledgement takes.
-// A flush that takes several calls is one to TCP: it is done under TCP_CORK.
+// With every policy TCP_NODELAY is set on a TCP socket, and stays set: bytes that are given
+// to the kernel without a cork leave at once, without waiting for an acknowledgement. A flush
+// that takes several calls is done under TCP_CORK, so that TCP sees one write.
 type Policy uint8
 
 const (
@@ -24,7 +24,7 @@ const (
 
 	// Adaptive: End flushes, as with Latency. The beginning of an incomplete unit is handed
 	// over, under TCP_CORK, as soon as it fills a segment, so that long units leave while they
-	// are made; and the rest is due, see [Writer.Due], when it has waited for Config.Bound.
+	// are made. The rest is due when it has waited for Config.Bound, see [Writer.Due].
 	Adaptive
 )
 
@@ -65,11 +65,11 @@ func (p Policy) check(bound time.Duration) error {
 	return nil
 }
 
-// A pace is when a writer has to send.
+// A pace decides when a writer has to send.
 //
-// Invariant: waits is true while bytes were appended that no flush has pushed, be they
-// pending or under the kernel's cork; since is then when the first of them was appended.
-// It is kept only where there is a bound.
+// Invariant: waits is true while there are appended bytes that no flush has pushed,
+// pending here or under the kernel's cork; since is the time at which the first of them
+// was appended. It is kept only if there is a bound.
 type pace struct {
 	waits bool
 	asked bool  // a Flush has met ErrBlocked or a deadline, and is going to be called again
@@ -89,8 +89,8 @@ var epoch = time.Now()
 func monotonic() int64 { return int64(time.Since(epoch)) }
 
 // End completes a unit, such as a message: [Policy] decides whether it is flushed, with the
-// results of Flush. After ErrBlocked it sends nothing before Flush is called: that is due when
-// the descriptor is writable.
+// results of Flush. After ErrBlocked it sends nothing until Flush is called, which should be
+// done when the descriptor is writable.
 func (w *Writer) End() error {
 	w.stats.Units++
 	switch {
@@ -103,10 +103,10 @@ func (w *Writer) End() error {
 }
 
 // Due returns how long bytes may still wait before Flush should be called, and whether
-// there are any for which that holds: of an incomplete unit with Adaptive, and with
-// Batch if there is a Config.Bound. The time is 0 if it has come. A caller that is a loop
-// arms a timer by it after it has appended; others ask before they wait for something
-// else. Nothing is due for a writer that waits for its descriptor to be writable.
+// there are such bytes: those of an incomplete unit with Adaptive, and with Batch if
+// Config.Bound is set. The time is 0 if Flush should be called now. A loop arms a timer
+// with it after it has appended; other callers ask before they wait for something else.
+// Nothing is due for a writer that waits for its descriptor to be writable.
 func (w *Writer) Due() (time.Duration, bool) {
 	if !w.pace.waits || w.pace.asked {
 		return 0, false
@@ -114,8 +114,8 @@ func (w *Writer) Due() (time.Duration, bool) {
 	return time.Duration(max(w.pace.since+int64(w.config.Bound)-w.config.Now(), 0)), true
 }
 
-// paced looks whether the piece that was just appended has to be sent. A failure then is not
-// an error of the piece, which was taken: the next call returns it.
+// paced checks whether the piece that was just appended has to be sent. A failure is not an
+// error of this piece, which was taken: the next call returns it.
 func (w *Writer) paced() {
 	if w.config.Bound == 0 || w.q == nil || w.pace.asked {
 		return
@@ -146,8 +146,8 @@ func (w *Writer) segmentSize(now int64) int {
 	return w.pace.segment
 }
 
-// early writes until at most low bytes are pending, of a unit that is not complete: bytes that
-// do not fill a segment wait for the rest of it in the kernel.
+// early writes the beginning of an incomplete unit until at most low bytes are pending. Bytes
+// that do not fill a segment wait in the kernel for the rest.
 func (w *Writer) early(low int64) error {
 	w.stats.Early++
 	w.cork.hold()
@@ -166,8 +166,8 @@ func (w *Writer) settle(err error) error {
 	return err
 }
 
-// uncork is for a writer that has failed, was interrupted, or is given up: the bytes that the
-// kernel has taken go out, for no other flush can be counted on.
+// uncork is called for a writer that has failed, was interrupted, or is abandoned. It sends
+// the bytes that the kernel has taken, because there may be no other flush.
 func (w *Writer) uncork(again bool) {
 	w.cork.push()
 	w.pace = pace{waits: w.pace.waits && again, asked: again, since: w.pace.since}

@@ -72,9 +72,9 @@ func (q *queue) extend(n int) {
 	b.used += n
 }
 
-// turn replaces the open buffer, which is full at that position. If all that is pending is in
-// a small one, it moves to the larger one: it is little, and then it goes with the next bytes
-// as one span.
+// turn replaces the open buffer, which is full at that position. If all pending bytes are in
+// a small buffer, they are moved to the larger one: they are few, and then form one span with
+// the next bytes.
 func (q *queue) turn(at int64) {
 	b := leaseBuffer(q.next)
 	q.turns++
@@ -187,9 +187,9 @@ type buffer struct {
 	size uint8 // index of sizes
 }
 
-// The sizes of buffers. A writer's first one is small, because little is pending with most
-// slow peers, unless that was not enough the last time; the next ones are larger. The last
-// size is for Writes of PathCoalesced.
+// The sizes of buffers. The first buffer of a writer is small, because most slow peers
+// leave little pending, unless this was not enough the last time. The next ones are
+// larger. The last size is for Writes of PathCoalesced.
 var sizes = [...]int{4 << 10, 64 << 10, 1 << 20}
 
 // The pools of this package are sync.Pools. They hold plain memory: nothing has to be closed,
@@ -213,9 +213,9 @@ func (b *buffer) Release([]byte) {
 // A run is a sequence of pieces with the same length.
 type run struct{ size, count int }
 
-// lengths are the lengths of the pending pieces, empty ones too, in order: they map a
-// byte to its piece. Most programs write pieces of a few lengths, and to count pieces that are
-// alike costs less than to note each one: BenchmarkWrite at 64 bytes.
+// lengths are the lengths of the pending pieces, empty ones too, in order: they map a byte to
+// its piece. Most programs write pieces of a few lengths, and counting equal pieces costs less
+// than storing each one: BenchmarkWrite at 64 bytes.
 type lengths struct {
 	runs  fifo[run]
 	count int64 // of pieces
@@ -273,8 +273,8 @@ func (l *lengths) reset() {
 	l.count = 0
 }
 
-// Short pieces are most of them, so Append looks at a few words only: whether the piece
-// fits into free, which is empty whenever there is something else to think of.
+// Most pieces are short, so Append only checks whether the piece fits into free. free
+// is empty whenever another case has to be considered.
 //
 // Invariant: free is nil, or begins in the open buffer where its used part ends, and is as
 // long as fits into the buffer and below the high mark. Its first filled bytes are from

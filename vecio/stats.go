@@ -9,8 +9,8 @@ const (
 	PathConn Path = iota + 1
 	// PathSocket: gathered on a borrowed descriptor, never waiting.
 	PathSocket
-	// PathCoalesced: copied together and handed to Write, because the destination is no
-	// connection of package net's itself, except for instance a wrapper.
+	// PathCoalesced: copied together and handed to Write, because the destination is
+	// not itself a connection of package net, but for example a wrapper.
 	PathCoalesced
 )
 

@@ -11,9 +11,9 @@ import (
 	"unsafe"
 )
 
-// Writer gathers pieces and writes them. It is for one goroutine at a time. While
-// nothing is pending it holds no buffer; in a steady state it allocates nothing. The zero
-// Writer takes nothing before Reset, and then has the zero Config.
+// Writer gathers pieces and writes them. It is for one goroutine at a time. While nothing
+// is pending it holds no buffer; in a steady state it allocates nothing. The zero Writer
+// takes nothing before Reset; then it has the zero Config.
 //
 // A piece that was taken is borrowed (Append), so that the caller must not change it until
 // Pending is 0 or the writer has failed, or owned (Own), so that it is given back. When a
@@ -52,7 +52,7 @@ type outlet interface {
 }
 
 // New returns a writer to dst. *net.TCPConn, *net.UnixConn, *net.UDPConn, *net.IPConn and
-// *os.File are written to by their descriptors, which stay theirs; Flush waits with the
+// *os.File are written by their descriptors, which they still own; Flush waits with the
 // runtime's poller and honours write deadlines. On a socket of datagrams each Flush sends one
 // datagram. Anything else gets one Write of everything: a wrapper, even if it embeds one of
 // these types, may want to see the bytes. nil stands for the zero Config.
@@ -98,8 +98,8 @@ var (
 	errNoReleaser = errors.New("penstock: vecio: Own without a Releaser: give one, or use Append")
 )
 
-// Reset makes the writer one to dst, as New does, with the same Config. It gives back the
-// pending pieces, which are dropped, forgets a failure, and counts from 0.
+// Reset makes it a writer to dst, as New does, with the same Config. It drops the pending
+// pieces and gives them back, forgets a failure, and counts from 0.
 func (w *Writer) Reset(dst io.Writer) error {
 	w.restart()
 	w.err = errNoWriter
@@ -145,8 +145,8 @@ func (w *Writer) restart() {
 	*w = Writer{config: w.config.withDefaults()} // which the zero Writer has not
 }
 
-// letGo takes back the options by which the kernel keeps bytes that it has. If there is none,
-// it leaves the descriptor alone, which may be closed and its number in use again.
+// letGo removes the options that make the kernel hold back bytes. If none is set, it does not
+// touch the descriptor, which may be closed already and its number in use again.
 func (w *Writer) letGo() {
 	if w.q != nil {
 		w.uncork(false)
@@ -174,9 +174,9 @@ func (w *Writer) Room() int {
 	return max(w.config.High-w.Pending(), 0)
 }
 
-// Append adds a piece. If it is shorter than Config.CopyBelow it is copied; else it is
-// borrowed, and must stay as it is until Pending is 0 or the writer has failed. Above the
-// high mark it waits or fails, see Config.High.
+// Append adds a piece. If it is shorter than Config.CopyBelow it is copied; otherwise it
+// is borrowed, and must not be changed until Pending is 0 or the writer has failed. Above
+// the high mark it waits or fails, see Config.High.
 func (w *Writer) Append(p []byte) error {
 	if w.alike(len(p)) || w.short(len(p)) {
 		w.filled += copy(w.free[w.filled:], p)
@@ -201,8 +201,8 @@ func (w *Writer) AppendString(s string) error {
 	return w.append(p, len(p) < w.config.CopyBelow || w.path == PathCoalesced)
 }
 
-// AppendCopy is Append of a piece that is copied whatever its length, and the caller's again when it
-// returns: for memory that is about to be used for the next piece.
+// AppendCopy is Append with a copy, whatever the length of the piece. The caller may use its memory
+// again at once, for example for the next piece.
 func (w *Writer) AppendCopy(p []byte) error {
 	if w.alike(len(p)) || w.short(len(p)) {
 		w.filled += copy(w.free[w.filled:], p)
@@ -222,8 +222,8 @@ func (w *Writer) append(p []byte, copied bool) error {
 }
 
 // Own adds a piece that r gets back, exactly once, when it is written or the writer fails, is closed or reset, or
-// before Own returns an error; until then it must stay as it is, whatever its length. A short one is copied anyway,
-// which saves an entry of the vector. An empty one marks when the pieces before it are written; it goes back at once if
+// before Own returns an error; until then it must not be changed, whatever its length. A short piece is copied as well,
+// which saves an entry of the vector. An empty piece is given back when the pieces before it are written, at once if
 // nothing is pending.
 func (w *Writer) Own(p []byte, r Releaser) error {
 	if r == nil {
@@ -244,14 +244,14 @@ func (w *Writer) Own(p []byte, r Releaser) error {
 	return nil
 }
 
-// Flush writes the pending pieces. A writer that may wait returns when all bytes are with the
-// kernel, or it has failed, or a deadline has passed. A writer that never waits returns ErrBlocked
+// Flush writes the pending pieces. A writer that may wait returns when the kernel has all bytes,
+// the writer has failed, or a deadline has passed. A writer that never waits returns ErrBlocked
 // when the kernel takes no more.
 func (w *Writer) Flush() error { return w.settle(w.drain(0)) }
 
 // Close gives everything back and makes every later call fail with ErrClosed; the
-// descriptor still belongs to its owner. It writes nothing: Flush first. If that leaves
-// bytes unwritten it says so, in a [*WriteError]; after a failure it returns nil.
+// descriptor still belongs to its owner. It writes nothing: Flush first. If bytes stay
+// unwritten it returns a [*WriteError]; after a failure it returns nil.
 func (w *Writer) Close() error {
 	var err error
 	switch {
