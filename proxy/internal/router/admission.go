@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A ListenerState is the counters of a listener's clients, for as long as a file names it:
-// limits that are changed by a reload go on from the present counts.
+// A ListenerState holds the counters of a listener's clients. It exists as long as a file
+// names the listener: after a reload, changed limits apply to the present counts.
 type ListenerState struct {
 	// Name is the name of its listener. It is not changed.
 	Name string
@@ -178,10 +178,10 @@ func (a *admission) NextSlotIn(now int64) time.Duration {
 	return in
 }
 
-// Admit implements [worker.Admitter]. A client that is refused for its source costs others nothing:
-// the source is looked at before anything is counted or, if it is known only later, AdmitSource
-// gives back what was. Two loops may both find room for one more client: the second client then
-// waits for a place before anything is done for it.
+// Admit implements [worker.Admitter]. A client that is refused for its source takes nothing from
+// others: the source is checked before anything is counted. If the source is known only later,
+// AdmitSource takes back the counts. Two loops may both find room for one more client: the second
+// client then waits for a place before anything is done for it.
 func (a *admission) Admit(c *worker.Client, identified bool, now int64) error {
 	state := a.state
 	state.accepted.Add(1)
@@ -287,8 +287,8 @@ type pauses struct {
 	count [doorLimits]atomic.Int64
 }
 
-// begin notes that accepting pauses at a limit, and reports whether that is new. Loops that
-// find that out at once may count it twice.
+// begin notes that accepting pauses at a limit, and reports whether the pause is new. Loops
+// that notice it at the same time may count it twice.
 func (p *pauses) begin(at admissionLimit) bool {
 	if admissionLimit(p.at.Load()) == at || admissionLimit(p.at.Swap(uint32(at))) == at {
 		return false
@@ -317,8 +317,8 @@ func (state *ListenerState) full(process *limit.Rate, now int64) admissionLimit 
 	return unlimited
 }
 
-// PausedAt returns the limit at which accepting pauses at a time, by its key, "" if it does
-// not; process is the limit of all listeners, or nil.
+// PausedAt returns the key of the limit at which accepting is paused at a time, or "" if it
+// is not paused. process is the limit of all listeners, or nil.
 func (state *ListenerState) PausedAt(process *limit.Rate, now int64) string {
 	return state.full(process, now).String()
 }

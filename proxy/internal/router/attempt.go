@@ -76,13 +76,14 @@ type failure struct {
 	late         int   // how many attempts began after the client's patience was over
 }
 
-// maxFailures is how many failures a client remembers, so that earlier failures do not make an
-// attempt costlier. An endpoint is failing, and has a time for its next trial, even when its
-// failure is forgotten. A client never forgets an endpoint that has turned it down.
+// maxFailures bounds the failures that a client remembers, so that attempts after many
+// failures do not become slower. An endpoint is failing, and has a time for its next trial,
+// even when its failure is forgotten. A client never forgets an endpoint that has turned it
+// down.
 const maxFailures = 32
 
-// blame notes a failure. As a last resort, where a client may try an endpoint for as long as it is
-// held, the failure replaces the previous one.
+// blame notes a failure. In a last resort, in which a client may try an endpoint again and again
+// while it is held, the failure replaces the previous one.
 func (s *Search) blame(f failure) {
 	for i := range s.failures {
 		if s.onlyLastResort && s.failures[i].endpoint == f.endpoint {
@@ -127,8 +128,8 @@ func (s *Search) lastError() error {
 	return s.failed[len(s.failed)-1]
 }
 
-// settle gives an endpoint back that is not connected to. The monitors that count failures count
-// one for this client, however often it has tried the endpoint.
+// settle gives back an endpoint without a connection. The monitors count one failure for this
+// client, however often it has tried the endpoint.
 func (s *Search) settle(o health.Outcome, now int64) {
 	s.endSlow()
 	e, reached := s.endpoint, o == health.Reset
@@ -184,8 +185,8 @@ func (e *Endpoint) SlowConnects() (n, since int64) {
 }
 
 // silentToConnects reports whether a client has waited for a connection to the endpoint for a second or more, still
-// waits, and no other has been connected since it began. The endpoint's host is gone, usually, and it will be known
-// when the connect's time is over.
+// waits, and no other has been connected since it began. Usually the endpoint's host is gone, which will be certain
+// at the connect timeout.
 func (e *Endpoint) silentToConnects() bool {
 	n, since := e.SlowConnects()
 	return n > 0 && e.trials.made.Load() < since-int64(firstResent)
@@ -203,11 +204,11 @@ func (s *Search) endSlow() {
 // connection.
 const recheckEvery = 250 * time.Millisecond
 
-// Abandon implements [worker.Search]. A connection that is being made is given up if the client may
-// no longer come in, or a reload serves it elsewhere; if the endpoint is to get no more clients; or
-// if the endpoint is not usable, as a last resort is, and another endpoint is usable again, or the
-// fallback serves. So a client that tries a dead host is not kept there when another endpoint is
-// back. Nor do such clients keep the places under the breaker's bounds from others.
+// Abandon implements [worker.Search]. An attempt to connect is given up if the client is no longer
+// admitted, if a reload serves it elsewhere, or if the endpoint gets no more clients. It is also
+// given up if the endpoint is not usable (a last resort) and another endpoint is usable again, or
+// the fallback serves. So a client that tries a dead host is not kept there when another endpoint
+// is back. Nor do such clients keep the places under the breaker's bounds from others.
 func (s *Search) Abandon(now int64) bool {
 	if s.Overruled() {
 		return true
@@ -235,9 +236,9 @@ func (s *Search) Abandon(now int64) bool {
 	return e.unusable() && s.servedBy(s.snapshot, true)
 }
 
-// unanswered reports whether the endpoint has not answered for a second, and that counts as a
-// failure: because another client could not reach it either and this client has a fallback, or
-// because clients wait for this client's place under the breaker's bounds.
+// unanswered reports whether the endpoint has not answered for a second and this counts as a
+// failure. It counts if another client could not reach the endpoint either and this client has
+// a fallback, or if clients wait for this client's place under the breaker's bounds.
 func (s *Search) unanswered(now int64) bool {
 	if s.onlyLastResort || now-s.start < int64(firstResent) {
 		return false
@@ -249,8 +250,8 @@ func (s *Search) unanswered(now int64) bool {
 	return snap.Breaker != nil && snap.upstream.queue.waiting.Load() > 0 && snap.Breaker.Full()
 }
 
-// servedBy reports whether an endpoint of a snapshot, or of its fallbacks, serves the client, or a response
-// of one of them does, if that counts.
+// servedBy reports whether an endpoint of a snapshot or of its fallbacks serves the client, or, if
+// responses count, a response of one of them.
 func (s *Search) servedBy(snap *UpstreamSnapshot, response bool) bool {
 	for ; snap != nil; snap = snap.Fallback {
 		if response && snap.Respond != nil || s.anotherWorks(snap) {
@@ -283,8 +284,8 @@ func (s *Search) anotherWorks(snap *UpstreamSnapshot) bool {
 	return true
 }
 
-// membersAt returns the members of a set that have the address of an endpoint. The endpoint may be
-// another upstream's.
+// membersAt returns the members of a set that have the address of an endpoint, which may belong to
+// another upstream.
 func membersAt(set *lb.Set, e *Endpoint) (at []*lb.Endpoint) {
 	for _, m := range set.Members() {
 		if m.Endpoint.Of.(*Endpoint).Address == e.Address {
@@ -329,9 +330,9 @@ func (s *Search) abandoned(now int64) {
 	s.afterMissed(e, now)
 }
 
-// turnsDown reports whether an endpoint was reached, and refuses something that only this client
-// has asked for: TLS that is passed through, or an application protocol. Others may be served, so
-// that is no failure of the endpoint.
+// turnsDown reports whether an endpoint was reached and refuses something that only this client
+// needs: TLS that is passed through, or an application protocol. Other clients may be served, so
+// this is not a failure of the endpoint.
 func (s *Search) turnsDown(err error) bool {
 	if s.client.Postgres.Hidden() && errors.Is(err, postgres.ErrEndpoint) {
 		return true
@@ -340,10 +341,10 @@ func (s *Search) turnsDown(err error) bool {
 	return errors.As(err, &handshake) && handshake.Kind == tlsterm.Protocol
 }
 
-// turnedDown ends the attempt at such an endpoint, which the client does not try again. An
-// endpoint's answer is reported to no monitor; only a trial reports it, and it leaves the trial
-// undecided. An endpoint that did not answer may be frozen: that is reported like a session without
-// a first byte, and judged by the sources of clients and by how the endpoint serves others.
+// turnedDown ends the attempt at such an endpoint, which the client does not try again. If the
+// endpoint answered, no monitor is told; a trial is ended without a decision. If it did not answer,
+// it may be frozen: this is reported like a session without a first byte, and judged by the sources
+// of clients and by how the endpoint serves others.
 func (s *Search) turnedDown(err error, now int64) {
 	e, o := s.endpoint, health.Unknown
 	switch {
@@ -375,8 +376,8 @@ func (s *Search) turnedDown(err error, now int64) {
 	s.afterMissed(e, now)
 }
 
-// onlyTurnedDown reports whether the client has reached every endpoint that it tried, and each has
-// turned it down. Then there is nothing to wait for.
+// onlyTurnedDown reports whether every endpoint that the client tried was reached and refused it.
+// Then waiting does not help.
 func (s *Search) onlyTurnedDown() bool {
 	for i := range s.failures {
 		if !s.failures[i].turnedDown {

@@ -16,9 +16,9 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A binding binds sessions to an endpoint, and holds their limits. All sessions that came by one
-// listener under one generation share it, with one binding for each [KeyCount], so it costs a
-// session nothing. A session that is a breaker's trial has its own.
+// A binding connects sessions with their endpoint, and holds their limits. All sessions of a
+// listener under one generation share it (one binding for each [KeyCount]), so it takes no
+// memory of a session. A session that is a breaker's trial has its own.
 type binding struct {
 	limits   relay.Limits
 	listener *Listener
@@ -150,8 +150,8 @@ func (b *binding) answered() {
 }
 
 // lasts is called now and then while a trial goes on. In many protocols a healthy endpoint sends
-// nothing. So, unless it has to answer, the trial has succeeded once it has lasted so long that its
-// end would no longer count as a failure.
+// nothing. So, unless an answer is required, the trial succeeds when it has lasted long enough that
+// its end would not count as a failure.
 func (b *binding) lasts(now int64) {
 	if b.limits.FirstByte > 0 || now-b.began < int64(silentCloseWindow) || b.reported.Swap(true) {
 		return
@@ -173,8 +173,8 @@ func (snap *UpstreamSnapshot) notifyRoom() {
 }
 
 // outcomeOf is the outcome of a session for its endpoint, when it ends. An early first byte does
-// not count if there was silence in the end: an endpoint that stands still has many such sessions,
-// and they must not end a row of failures.
+// not count if the session ended in silence: an endpoint that stands still has many such sessions,
+// and they must not interrupt a series of failures.
 func outcomeOf(r *relay.Result) health.Outcome {
 	if r.First == relay.SideB && r.BToA.Bytes() == 0 {
 		return closedSilently(r)
@@ -196,8 +196,8 @@ func outcomeOf(r *relay.Result) health.Outcome {
 	return health.Reset
 }
 
-// silentCloseWindow is the time within which an endpoint that ends a session without having
-// sent a byte has failed. Healthy servers do so later, if the client sends nothing.
+// silentCloseWindow: if an endpoint ends a session within this time and has sent no byte,
+// it has failed. Healthy servers end sessions of silent clients only later.
 const silentCloseWindow = 5 * time.Second
 
 // closedSilently is the outcome for an endpoint that has ended a session before the client
@@ -234,8 +234,8 @@ func (b *binding) firstByte(took time.Duration, asked bool) {
 	b.endpoint.answers.First(took, asked, now)
 }
 
-// settled counts the end of a session: that it was answered, and an end by the endpoint, which is a sign of life, or by a client
-// without an answer.
+// settled counts the end of a session: whether it was answered, and whether the endpoint ended it (a sign of life) or a
+// client without an answer did.
 func (e *Endpoint) settled(r *relay.Result, from health.Source, now int64) {
 	if r.BToA.Bytes() > 0 {
 		e.answers.Served(r.Duration)
@@ -274,8 +274,8 @@ func (j *judged) seconds() (seconds [verdict.Kinds]float64) {
 	return seconds
 }
 
-// Judged notes the verdict of a session that has ended, over all its time, for its listener, upstream and endpoint. It does
-// nothing for a binding of others. It is safe for concurrent use.
+// Judged notes the verdict of a session that has ended, over all its time, for its listener, upstream and endpoint. It
+// does nothing for bindings of other types. It is safe for concurrent use.
 func Judged(b worker.Binding, v *verdict.Verdict, lasted time.Duration) {
 	if b, ok := b.(*binding); ok {
 		b.listener.state.judged.add(v, lasted)
@@ -284,8 +284,8 @@ func Judged(b worker.Binding, v *verdict.Verdict, lasted time.Duration) {
 	}
 }
 
-// Limited returns the time of the sessions that have ended, in seconds, by the cause that limited it. Sessions that
-// were too short for a verdict are not in it.
+// Limited returns the time of ended sessions, in seconds, by the cause that limited them. It leaves out sessions
+// that were too short for a verdict.
 func (e *Endpoint) Limited() [verdict.Kinds]float64 { return e.judged.seconds() }
 
 // Limited is [Endpoint.Limited] of all endpoints.
@@ -345,7 +345,7 @@ func (b *binding) Moved(bytes worker.Bytes) {
 	}
 }
 
-// An originalDst is the binding of sessions to where clients wanted to go anyway, or to an endpoint that is not known.
+// An originalDst is the binding of sessions to the original destination of clients, or to an unknown endpoint.
 type originalDst struct {
 	state    *ListenerState
 	upstream string // the session's upstream, if its endpoint is not known
@@ -496,8 +496,8 @@ type KeyCounts struct {
 	other, unknown *KeyCount
 }
 
-// NewKeyCounts returns the counts of some values. Counts that before, which may be nil, has of the
-// same property go on.
+// NewKeyCounts returns the counts of some values. Counts of the same property in before, which may
+// be nil, are continued.
 func NewKeyCounts(key clientkey.Key, values []string, before *KeyCounts) *KeyCounts {
 	c := &KeyCounts{key: key, of: make(map[string]*KeyCount, len(values)), other: new(KeyCount), unknown: new(KeyCount)}
 	same := before != nil && before.key == key
@@ -542,9 +542,9 @@ func (s *Search) count() *KeyCount {
 	return c
 }
 
-// A sample selects the connections to an endpoint that have their source noted: the first of each
-// second, and some of the others by chance, so that no source takes all places by being fast. Other
-// connections cost nothing more.
+// A sample selects the connections to an endpoint whose sources are recorded: the first of each
+// second, and some others at random, so that a fast source cannot take all places. Other
+// connections cost nothing.
 type sample struct {
 	word atomic.Uint64 // the second, and in the lowest bits how many of it were taken
 }

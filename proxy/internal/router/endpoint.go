@@ -118,7 +118,7 @@ func (e *Endpoint) SetMonitor(m *health.OutlierMonitor) {
 }
 
 // SetBreaker sets the breaker of its connections, nil for none. Outcomes of connections that
-// the former one has let through are reported to that.
+// the previous breaker let through are still reported to the previous breaker.
 func (e *Endpoint) SetBreaker(b *health.Breaker) {
 	if b != nil {
 		b.SetDown(e.State().Down)
@@ -129,8 +129,8 @@ func (e *Endpoint) SetBreaker(b *health.Breaker) {
 // SetCheck sets the check that hurries when the endpoint fails a client; nil: none does.
 func (e *Endpoint) SetCheck(c *health.Check) { e.check.Store(c) }
 
-// SetHealthy implements [health.Target]. An endpoint that is back is no longer avoided for earlier
-// failures. While it is down other verdicts are not reported.
+// SetHealthy implements [health.Target]. When an endpoint is up again, earlier failures no longer
+// make clients avoid it. While it is down, other verdicts are not reported.
 func (e *Endpoint) SetHealthy(healthy bool) {
 	defer e.mute(!healthy)
 	if e.State().Down == healthy {
@@ -227,8 +227,9 @@ func (e *Endpoint) fail() {
 	atomic.AddInt64(&e.upstream.counts.Failures, 1)
 }
 
-// checkSoon has the endpoint checked soon after it has failed a client. If its process has ended,
-// that cut its sessions, and it may be back before another client tries to connect.
+// checkSoon makes the check of the endpoint run soon, after the endpoint has failed a client. If
+// the endpoint's process has ended, its sessions were cut, and it may be back before another
+// client tries to connect.
 func (e *Endpoint) checkSoon(now int64) {
 	if c := e.check.Load(); c != nil {
 		c.Hurry(now)
@@ -257,7 +258,7 @@ func (e *Endpoint) HostName() string {
 var _ health.ProbeObserver = (*Endpoint)(nil)
 
 // Passed implements [health.ProbeObserver]. A check that has connected proves nothing about failing
-// handshakes of clients; nor does a check with a handshake of its own, for it verifies no
+// handshakes of clients; nor does a check with its own handshake, because it verifies no
 // certificate.
 func (e *Endpoint) Passed(began int64, check *health.CheckConfig) {
 	if !check.Elsewhere {
@@ -306,8 +307,8 @@ func (e *Endpoint) circuitChanged(s health.State) {
 	}
 }
 
-// A Failure is the last failure of an endpoint: a connection that could not be made, for whatever reason, or ended without a byte of
-// the endpoint.
+// A Failure is the last failure of an endpoint: a connection that could not be made, for any reason, or that ended
+// without a byte of the endpoint.
 type Failure struct {
 	Cause string // a line of bounded length, in which every character can be seen
 	At    int64  // clock
@@ -323,8 +324,8 @@ type lastFailure struct {
 	outcome health.Outcome // Unknown: this machine could not connect
 	cause   string
 	at      int64
-	// plain says that the connection itself could not be made, through the endpoint's fault: a check
-	// that connects shows that this is over.
+	// plain says that the connection itself failed by the endpoint's fault: a check that connects
+	// shows that the failure is over.
 	plain bool
 }
 
@@ -397,7 +398,7 @@ func (e *Endpoint) connected(now int64) {
 }
 
 // passed notes that a check that began at a time has connected to the endpoint. If clients
-// have failed later than at the connect, that proves nothing.
+// fail after the connect, such as in a handshake, this proves nothing.
 func (e *Endpoint) passed(began int64) {
 	last := e.lastFailure.Load()
 	if last != nil && (!last.plain || last.at > began) {
@@ -413,8 +414,8 @@ func (e *Endpoint) handshakesFail() bool {
 	return e.failed.Load() && last != nil && last.outcome == health.ConnectFailed && !last.plain
 }
 
-// A streak counts the sessions in a row that ended without a byte of the endpoint, and not by the
-// client's doing as far as that can be known.
+// A streak counts consecutive sessions that ended without a byte of the endpoint, and, as far as
+// known, not because of the client.
 type streak struct {
 	n, since, last atomic.Int64
 }
@@ -432,8 +433,8 @@ func (s *streak) end() {
 	}
 }
 
-// UnservedStreak returns how many sessions in a row the endpoint has failed after it was
-// connected to, with the clock at the first and the last of them: it has sent no byte on any,
+// UnservedStreak returns how many consecutive sessions the endpoint has failed after the
+// connect, and the times of the first and the last of them: it sent no byte in any of them,
 // and has served no client since.
 func (e *Endpoint) UnservedStreak() (n, since, last int64) {
 	return e.unserved.n.Load(), e.unserved.since.Load(), e.unserved.last.Load()

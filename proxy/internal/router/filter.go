@@ -124,9 +124,9 @@ func (s *Search) unasked(cause error) {
 	s.stage, s.passed = routing, true
 }
 
-// described is the client as its filter sees it. It is not whole where the first bytes are the beginning of a
-// ClientHello that the filter may see more of. It fails if they begin as TLS but have no readable
-// ClientHello, because then it is not known which name the endpoint is going to read.
+// described is the client as its filter sees it. It is not whole if the first bytes are an incomplete
+// ClientHello of which the filter may see more. It fails if they begin as TLS but have no readable
+// ClientHello, because then it is unknown which name the endpoint will read.
 func (s *Search) described(first []byte, ended bool) (of filter.Connection, whole bool, err error) {
 	c := s.client
 	of = s.listener.described(c, s.snapshot, first)

@@ -17,7 +17,7 @@ import (
 
 // inForce returns the generation of rules that applies to a client now: the newest generation of
 // the listener that now has the address at which the client came in. If no listener has it, the
-// client is finished by its own listener's last generation.
+// last generation of the client's own listener applies.
 func (l *Listener) inForce(c *worker.Client) *Listener {
 	state := l.state
 	if l.cfg.StateOf != nil {
@@ -31,8 +31,8 @@ func (l *Listener) inForce(c *worker.Client) *Listener {
 	return l
 }
 
-// ruling returns the generations of rules that apply to a client now: the one in force and, at the
-// moment when a reload brings another one into force, that one as well, else nil.
+// ruling returns the generations whose rules apply to a client now: the generation in force and,
+// while a reload brings another one into force, also that one, else nil.
 func (l *Listener) ruling(c *worker.Client) (by [2]*Listener) {
 	if l.cfg.Rules != nil {
 		by[0], by[1] = l.cfg.Rules(c)
@@ -43,8 +43,9 @@ func (l *Listener) ruling(c *worker.Client) (by [2]*Listener) {
 	return by
 }
 
-// admits returns the reason that a client that came under another generation may not come in
-// under this one: its header is not taken, or is missing, or its source is not allowed.
+// admits returns the reason why this generation does not admit a client that came under
+// another one: its PROXY header is not accepted, or is missing, or its source is not
+// allowed.
 func (l *Listener) admits(c *worker.Client) error {
 	if err := l.takes(c); err != nil {
 		return err
@@ -94,8 +95,8 @@ func (s *Search) cameBy() *Listener {
 	return s.listener
 }
 
-// stillMay returns why the client may not be served by the rules of the generations that are in force now. It may
-// have waited since it came in, whether for its turn, its header, its handshake or an endpoint.
+// stillMay returns why the rules in force now refuse the client. It may have waited since it came in, for its
+// turn, its header, its handshake or an endpoint.
 func (s *Search) stillMay(by [2]*Listener) error {
 	under, now, next := s.cameBy(), by[0], by[1]
 	if err := now.denies(s.client); err != nil {
@@ -190,8 +191,8 @@ func (l *Listener) gateOf(c *worker.Client) (*Filter, error) {
 	return l.cfg.Filter, nil
 }
 
-// mayLook lets a generation look at the client's first bytes, if it may; otherwise it refuses the
-// client for an error.
+// mayLook makes a generation look at the client's first bytes if it is allowed to, and otherwise
+// refuses the client with an error.
 func (s *Search) mayLook(l *Listener, err error) (recourse, error) {
 	if s.offloaded != nil || s.client.First.Silent || !s.mayBegin(l) || l.recogniser() == nil && !l.cfg.Preread.Hello {
 		return goesOn, err
@@ -199,8 +200,8 @@ func (s *Search) mayLook(l *Listener, err error) (recourse, error) {
 	return looks, nil
 }
 
-// mayBegin reports whether the client, as far as it has come, may begin again under
-// another generation, because that speaks the same protocol with it.
+// mayBegin reports whether the client, in its present stage, may begin again under
+// another generation: this generation must speak the same protocol with it.
 func (s *Search) mayBegin(l *Listener) bool {
 	if (l.cfg.Preread.Postgres != nil) != (s.listener.cfg.Preread.Postgres != nil) {
 		return false
@@ -208,13 +209,13 @@ func (s *Search) mayBegin(l *Listener) bool {
 	return s.offloaded == nil || (l.cfg.TLS != nil) == (s.offloaded.conn() != nil)
 }
 
-// Overruled implements [worker.Search]. It is so if the generations that are in force, or about to
-// be, do not let the client in, make it begin again, or connect to the endpoint in another way.
+// Overruled implements [worker.Search]. This is so if a generation that is in force, or about to
+// be, does not admit the client, makes it begin again, or connects to the endpoint in another way.
 func (s *Search) Overruled() bool { return s.outdated() || s.mayJoin() != nil }
 
-// outdated reports whether endpoints are to be connected to in another way than the client's
-// snapshot says: in TLS, above all. The newest snapshot decides, even before the listener's
-// generation that leads to it is in force.
+// outdated reports whether connections to endpoints are now made in another way than the
+// client's snapshot says, above all with or without TLS. The newest snapshot decides, even
+// before the generation of the listener that leads to it is in force.
 func (s *Search) outdated() bool {
 	if s.snapshot == nil {
 		return false
@@ -223,8 +224,8 @@ func (s *Search) outdated() bool {
 	return newest != nil && !newest.connectsAs(s.snapshot)
 }
 
-// connectAnew moves a client with an outdated snapshot on to the newest snapshot of its upstream.
-// The client may be on a goroutine then.
+// connectAnew moves a client with an outdated snapshot to the newest snapshot of its upstream.
+// Afterwards the client may be on a goroutine.
 func (s *Search) connectAnew(now int64) {
 	if e := s.endpoint; e != nil {
 		s.client.Record.Fail(e.name, s.start, now, worker.ErrAbandoned)
@@ -273,7 +274,8 @@ func (s *Search) renew(by [2]*Listener, now int64) (worker.Step, bool) {
 	return worker.Step{}, false
 }
 
-// beginAnew is reroute for a client that may have an endpoint, or a place in a queue: it has that place again if it goes there.
+// beginAnew is reroute for a client that may have an endpoint, or a place in a queue: it gets this place back if it
+// goes to the same queue.
 func (s *Search) beginAnew(l *Listener, to recourse, now int64) {
 	if e := s.endpoint; e != nil {
 		s.client.Record.Fail(e.name, s.start, now, worker.ErrAbandoned)
@@ -290,7 +292,8 @@ func (s *Search) beginAnew(l *Listener, to recourse, now int64) {
 	s.client.LookedEnded = false
 }
 
-// learn looks at a client's first bytes for routes, as [firstbytes.Recogniser.Look]. ended says that no more come.
+// learn looks at a client's first bytes for routes, as [firstbytes.Recogniser.Look] does. ended says that no more
+// bytes come.
 func (s *Search) learn(first []byte, ended bool) (need int, err error) {
 	if r := s.listener.recogniser(); r != nil {
 		return r.Look(first, &s.client.First), nil
@@ -306,10 +309,11 @@ func (s *Search) learn(first []byte, ended bool) (need int, err error) {
 	return need, err
 }
 
-// elsewhere returns the listener's generation in force if it leads a client without an endpoint
-// elsewhere than the generation under which the client came, else nil. Elsewhere is another
-// upstream, another fallback, or another way to connect. The client may go where TLS begins, for
-// which it leaves its loop, but not where TLS ends for it, or ends no more.
+// elsewhere returns the listener's generation in force if it sends a client without an endpoint
+// to another upstream or fallback, or connects in another way, than the generation under which
+// the client came; otherwise nil. The client may move to a generation that begins TLS to
+// endpoints (it then leaves its loop), but not to one that differs in whether TLS of clients
+// ends here.
 func (s *Search) elsewhere() *Listener {
 	l := s.listener.inForce(s.client)
 	if l == s.listener || (l.cfg.TLS != nil) != (s.offloaded.conn() != nil) {
@@ -331,8 +335,8 @@ func (s *Search) elsewhere() *Listener {
 	return l
 }
 
-// sameWay reports whether a client goes to the same upstreams by either of two snapshots, and
-// gets the same answer where these have no endpoint.
+// sameWay reports whether two snapshots lead a client to the same upstreams, and give it the
+// same answer if these have no endpoint.
 func (snap *UpstreamSnapshot) sameWay(o *UpstreamSnapshot) bool {
 	for ; snap != o; snap, o = snap.Fallback, o.Fallback {
 		if snap == nil || o == nil || snap.upstream != o.upstream || !bytes.Equal(snap.Respond, o.Respond) || (snap.Respond == nil) != (o.Respond == nil) {
@@ -342,8 +346,8 @@ func (snap *UpstreamSnapshot) sameWay(o *UpstreamSnapshot) bool {
 	return true
 }
 
-// connectsAlike reports whether two snapshots that lead the same way make the same connections to
-// endpoints: otherwise only one's may fail.
+// connectsAlike reports whether two snapshots that lead the same way connect to endpoints in the
+// same way: otherwise a connection may fail with one and not with the other.
 func (snap *UpstreamSnapshot) connectsAlike(o *UpstreamSnapshot) bool {
 	for ; snap != o; snap, o = snap.Fallback, o.Fallback {
 		if !snap.connectsAs(o) {
@@ -380,8 +384,8 @@ func (s *Search) reroute(l *Listener, now int64) {
 }
 
 // refuse ends the search because no endpoint serves the client, unless a reload sends it elsewhere.
-// full means that an endpoint would serve it if it had room: then connections that are made
-// differently are no better.
+// full means that an endpoint would serve it if it had room: then another way to connect does not
+// help.
 func (s *Search) refuse(err error, full bool, now int64) {
 	if l := s.elsewhere(); l != nil && (!full && !isFull(err) || !l.snapshotFor(s.client).sameWay(s.root)) {
 		s.reroute(l, now)

@@ -11,8 +11,9 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A client without an endpoint, and without a fallback, is not refused as long as one may
-// serve it, whatever the states of endpoints. As a last resort it tries each of
+// A client without an endpoint and without a fallback is not refused as long as some
+// endpoint may serve it, whatever the states of endpoints are. As a last resort it tries
+// each of
 //
 //   - usable endpoints, past the upstream's breaker, its attempts and its budget;
 //   - endpoints that are ejected, with an open breaker, or do not answer their checks;
@@ -22,8 +23,8 @@ import (
 // Endpoints that drain, have weight 0, are at their limit or, unless in panic, barred by their checks are not tried. If a fallback has
 // no endpoint either, both upstreams' are tried.
 
-// trials are when an endpoint that is failing may be tried again. So the number of failing
-// connects does not depend on the number of clients.
+// trials hold the times at which a failing endpoint may be tried again, so that the number
+// of failing connects does not depend on the number of clients.
 type trials struct {
 	began       atomic.Int64 // clock, the last one
 	failed      atomic.Int64 // clock, when one has last
@@ -33,8 +34,8 @@ type trials struct {
 	// A connection was made that ended its failing, and there was no verdict against it since.
 	revived atomic.Bool
 
-	// For one client at a time that is sent to it as usual while it is withheld, or in place of
-	// another endpoint while it is ejected.
+	// These are for the one client at a time that is sent to the endpoint although it is
+	// withheld, or ejected.
 	retried atomic.Int64 // clock, when the last one was
 	retry   atomic.Int64 // clock, when the next one may be
 	turn    atomic.Int64 // clock, when a client may be sent there though it loses clients
@@ -58,8 +59,8 @@ const (
 	retryPending = 5 * time.Second
 )
 
-// missed notes that a connect that began at a time has failed. If another connect has succeeded
-// since, that is no news.
+// missed notes that a connect that began at a time has failed. It does nothing if another
+// connect has succeeded since.
 func (e *Endpoint) missed(began, now int64) {
 	if began < e.trials.lastSuccess.Load() {
 		return
@@ -84,9 +85,10 @@ func (e *Endpoint) missed(began, now int64) {
 	u.held.next() // the first client waits for the next trial
 }
 
-// withheld reports whether clients are to be sent elsewhere, if possible: the endpoint cannot be
-// connected to, and would be ejected if max_ejected had room. One client at a time, for which it
-// returns false, finds out whether that is still so; connect is how long that may take.
+// withheld reports whether clients should go elsewhere, if possible: connections to the endpoint
+// fail, and it would be ejected if max_ejected had room. For one client at a time it returns
+// false: this client finds out whether connections still fail; connect is how long this may
+// take.
 func (e *Endpoint) withheld(now int64, connect time.Duration) bool {
 	m := e.monitor.Load()
 	if m == nil || !m.Withheld() {
@@ -111,8 +113,8 @@ func (u *Upstream) trialEvery() time.Duration {
 	return min(max(trialEvery, time.Duration(n)*trialShare), trialPending)
 }
 
-// noteConnected notes that a connection to the endpoint was made, when it began, and a time at which
-// it was there.
+// noteConnected notes that a connection to the endpoint was made: when it began, and a time at which
+// it existed.
 func (e *Endpoint) noteConnected(began, now int64) {
 	e.trials.made.Store(now)
 	if m := e.monitor.Load(); m != nil {
@@ -157,8 +159,8 @@ func (s *Search) resort(err error, now int64) {
 	}
 }
 
-// pickLast acquires an endpoint of the snapshot, or of the snapshots before it, as a last resort. full says that there is none because
-// of limits.
+// pickLast acquires an endpoint of the snapshot, or of an earlier one in the chain of fallbacks, as a last resort. full
+// says that only limits prevent one.
 func (s *Search) pickLast(now int64) (full, ok bool) {
 	if wait := s.exclude(now); wait || s.spent(now) {
 		return false, false
@@ -176,10 +178,10 @@ func (s *Search) pickLast(now int64) (full, ok bool) {
 	return full, false
 }
 
-// exclude leaves out endpoints that the client could not reach a moment ago, and no other client
-// since. Failing endpoints are tried at intervals anyway. But once the client has gone unserved for
-// as long as clients are held, it tries each of them once more, a second time if others could reach
-// it meanwhile, and no oftener. wait says that all attempts that the client remembers failed
+// exclude leaves out endpoints that the client could not reach a moment ago and that no other
+// client has reached since. Failing endpoints are tried at intervals anyway. But once the client
+// has gone unserved for as long as clients are held, it tries each of them once more, or twice if
+// others could reach it meanwhile. wait says that all attempts that the client remembers failed
 // because this machine lacks something, so the client has to wait.
 func (s *Search) exclude(now int64) (wait bool) {
 	s.tried, s.round = s.tried[:0], 0
@@ -201,8 +203,8 @@ func (s *Search) exclude(now int64) (wait bool) {
 	return own > 0 && own+turnedDown >= maxFailures
 }
 
-// A client that is out of patience makes maxLate attempts more, and more only within minSearch after the first
-// failure: where no client is held, it finds one endpoint that serves among many that do not.
+// A client that is out of patience makes at most maxLate further attempts, or more within minSearch after the
+// first failure: so, even if no client is held, it finds the only serving endpoint among many others.
 const (
 	maxLate   = 16
 	minSearch = time.Second
@@ -245,8 +247,8 @@ func (s *Search) pickLastOf(set *lb.Set, now int64) (full, ok bool) {
 }
 
 // isBeyond reports whether the client gets the endpoint only as a last resort, because of the
-// endpoint's state, the upstream's state, or its retries. It is false for a held client that gets
-// an endpoint that is usable again.
+// endpoint's state, the upstream's state, or its retries. It is false if a held client gets an
+// endpoint that has become usable.
 func (s *Search) isBeyond(e *Endpoint) bool {
 	st := e.State()
 	return st.Down || st.Ejected || st.Broken || e.Failing() || s.entry.forced || len(s.failures) > 0 && !s.held
@@ -292,8 +294,8 @@ func (s *Search) lastOfServing(set *lb.Set) (e *lb.Endpoint, full bool) {
 	return s.lastOf(set, lb.LastResort)
 }
 
-// longestAgo acquires the endpoint that had a client longest ago, is not failing and was not tried by this client: none of them serves,
-// so each has its turn.
+// longestAgo acquires, among the endpoints that are not failing and that this client has not tried, the endpoint whose
+// last client was longest ago: none of them serves, so they take turns.
 func (s *Search) longestAgo(set *lb.Set) *lb.Endpoint {
 	var first *Endpoint
 	members, panicking := set.Members(), set.Panicking()
@@ -321,21 +323,20 @@ func (e *Endpoint) resortServed() {
 	}
 }
 
-// vainResorts is after how many last resorts in a row, none of them served yet, an endpoint is picked only
-// if there is no other. After as many of an upstream the endpoints that are failing have their trials
-// before others are picked.
+// After vainResorts unserved last resorts in a row, an endpoint is picked only if there is no other. After
+// as many in an upstream, failing endpoints get their trials before other endpoints are picked.
 const vainResorts = 4
 
 // maxVain bounds how many endpoints a pick leaves out for that.
 const maxVain = 64
 
 // vain reports whether the endpoints that accept as a last resort seem to serve no client. A frozen
-// or resetting endpoint accepts all the while, and must not keep clients from an endpoint that is
+// or resetting endpoint goes on accepting, and must not keep clients away from an endpoint that is
 // back.
 func (u *Upstream) vain() bool { return u.resortsUnserved.Load() >= vainResorts }
 
-// tryFailing acquires the endpoint that was found failing longest ago, among those it may try again
-// and this client has not tried.
+// tryFailing acquires a failing endpoint that may be tried again and that this client has not
+// tried: the one found failing longest ago.
 func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
 	u := s.snapshot.upstream
 	if now < u.trial.Load() || !u.mayTry(now) {
@@ -375,7 +376,8 @@ func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
 	return first.Endpoint
 }
 
-// mayTry reports whether the upstream may have a trial now: trialBurst of them at once, and then one in trialShare.
+// mayTry reports whether the upstream may have a trial now: trialBurst trials at once, and then one in each
+// trialShare.
 func (u *Upstream) mayTry(now int64) bool {
 	from := u.trialsPaid.Load() - trialBurst*int64(trialShare)
 	if from >= now {
@@ -384,8 +386,8 @@ func (u *Upstream) mayTry(now int64) bool {
 	return from < now
 }
 
-// window returns the members that a trial is chosen from, and when to look at others at the latest.
-// It returns a large set in parts, one call after the other.
+// window returns the members among which a trial is chosen, and the latest time at which to look at
+// others. It returns a large set in parts, one call after the other.
 func (u *Upstream) window(set *lb.Set) (members []lb.Member, every time.Duration) {
 	members = set.Members()
 	if len(members) <= maxWindow {
@@ -395,8 +397,8 @@ func (u *Upstream) window(set *lb.Set) (members []lb.Member, every time.Duration
 	return members[at:min(at+maxWindow, len(members))], trialShare
 }
 
-// hold parks a client that no endpoint can serve now, if it may wait, until one can. It has no
-// place under the breaker's bounds meanwhile: others make the trials.
+// hold parks a client that may wait until an endpoint can serve it. Meanwhile it has no place
+// under the breaker's bounds: other clients make the trials.
 func (s *Search) hold(err error, now int64) bool {
 	snap := s.snapshot
 	s.rest(now)
@@ -484,8 +486,8 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(min(left, snap.upstream.untilTrial(now)), now)}, true
 }
 
-// patience is how much longer a client is held: for as long as others wait for room if it is
-// room that is missing.
+// patience is how much longer a client is held. If only room is missing, it is held as long
+// as other clients wait for room.
 func (s *Search) patience(now int64) time.Duration {
 	times := s.snapshot.times()
 	wait := times.Hold
@@ -500,14 +502,14 @@ func (u *Upstream) untilTrial(now int64) time.Duration {
 	return min(max(time.Duration(u.trial.Load()-now), time.Millisecond), trialEvery)
 }
 
-// Unserved reports whether a client was refused or held because no endpoint could be connected
-// to, and none was connected to since: by a client, or by a check that shows as much.
+// Unserved reports whether a client was refused or held because no connection to an endpoint
+// could be made, and no client, or check that proves as much, has connected since.
 func (u *Upstream) Unserved() bool { return u.unserved.Load() != 0 }
 
-// ServedSince reports whether clients are served though no endpoint is usable: the last of
-// them with a known result was served, since a time of the clock, and not refused, held
-// because no endpoint could serve it, or lost by its endpoint. A client is served when its endpoint has sent a byte or,
-// without one, has ended the session in good order after the client did.
+// ServedSince reports whether, since a time of the clock, clients are served although no endpoint is usable: the last
+// client with a known result was served, and not refused, held because no endpoint could serve it, or lost by its
+// endpoint. A client is served when its endpoint has sent a byte, or has ended the session normally after the client
+// did.
 func (u *Upstream) ServedSince(at int64) bool {
 	served := u.served.Load()
 	return served != 0 && served >= at && served > u.denied.Load()
@@ -531,8 +533,8 @@ func (s *Search) noteUnserved(now int64) {
 	}
 }
 
-// inVain reports whether the client could not connect to an endpoint of a snapshot, or did not
-// because another one could not.
+// inVain reports whether the client failed to connect to an endpoint of a snapshot, or did not
+// try because another client had failed.
 func (s *Search) inVain(snap *UpstreamSnapshot) bool {
 	for i := range s.failures {
 		if s.failures[i].endpoint.upstream == snap.upstream {
@@ -559,8 +561,8 @@ func (u *Upstream) serves(at int64) {
 	}
 }
 
-// noteServed notes that the endpoint has served the session's client, if it was a last resort, or
-// not usable, as in panic. A last resort counts once.
+// noteServed notes that the endpoint has served the session's client, if the endpoint was a last
+// resort, or not usable (as in panic). A last resort counts once.
 func (b *binding) noteServed(now int64) {
 	switch {
 	case b.resort:

@@ -37,12 +37,13 @@ type ListenerConfig struct {
 	// Sources limits each source by itself, Process the rate of all listeners; nil: not.
 	Sources *limit.Sources
 	Process *limit.Rate
-	// SourcePrefix is how many bits of an address of IPv4 and of one of IPv6 make a source for
-	// the monitors of endpoints, as [health.SourceOf] takes them.
+	// SourcePrefix is the number of bits of an IPv4 and of an IPv6 address that form a source
+	// for the monitors of endpoints, see [health.SourceOf].
 	SourcePrefix [2]int
 	// StateOf returns the state of the listener that now has the address at which a client came in,
-	// maybe another listener than then; nil: none has it. It is called on loops, several at a time,
-	// and must not wait. If it is nil a listener keeps its addresses.
+	// which may be another listener than before, or nil if no listener has it. It is called on
+	// several loops at the same time, and must not wait. If StateOf is nil, a listener keeps its
+	// addresses.
 	StateOf func(*worker.Client) *ListenerState
 	// Rules returns the generation in force at the address at which a client came in, and the
 	// generation that a reload is about to bring into force there, while the endpoints of either may
@@ -130,9 +131,9 @@ func (l *Listener) Service() *worker.Service {
 	}
 }
 
-// Enforce makes this the generation in force: clients that came before and have not got an
-// endpoint yet are held to its rules of access, for PROXY headers and on certificates, and
-// go to its upstreams if no endpoint serves them.
+// Enforce makes this the generation in force. For earlier clients without an endpoint, its
+// rules of access, for PROXY headers and for certificates now apply, and they go to its
+// upstreams if no endpoint serves them.
 func (l *Listener) Enforce() { l.state.current.Store(l) }
 
 // Forget releases the state of sessions to removed endpoints.
@@ -183,7 +184,8 @@ func (l *Listener) wayAfter(c *worker.Client, after int) (way, error) {
 	return to, nil
 }
 
-// destination returns the address that a client has connected to: its PROXY header's, or its original destination, or this listener.
+// destination returns the address to which a client has connected: from its PROXY header, or its original destination,
+// or the address of this listener.
 func (l *Listener) destination(c *worker.Client) netip.AddrPort {
 	transparent := l.cfg.Transparent
 	switch l := c.Listening(); {
@@ -205,10 +207,10 @@ func (l *Listener) original(c *worker.Client) (loop.Address, error) {
 	return loop.Address{AddrPort: at}, nil
 }
 
-// An Adoption is where sessions of an earlier process belong: to a listener, and to an endpoint or
-// an upstream as far as these are known. Only the listener's timeouts bind them. They take the
-// places of sessions, even beyond a limit: if a limit did not count them, an endpoint would get
-// more sessions than the limit.
+// An Adoption says where sessions of an earlier process belong: to a listener, and to an endpoint
+// or an upstream if these are known. Of the listener's settings only its timeouts apply to them.
+// They count for the limits, even if a limit is exceeded by that: otherwise an endpoint would get
+// more sessions than its limit.
 type Adoption struct {
 	listener *Listener
 	limits   *relay.Limits

@@ -21,9 +21,9 @@ type Mirror struct {
 // Mirrors returns the counts of the mirrors of the listener's sessions.
 func (state *ListenerState) Mirrors() *worker.MirrorCounts { return &state.mirrors }
 
-// Mirror implements [worker.Search]. What becomes of a mirror is no verdict on its endpoint: an open breaker of
-// the endpoint or of the upstream means that there is none, and neither breakers nor outlier detection learn
-// from it. It counts among the endpoint's connections.
+// Mirror implements [worker.Search]. The result of a mirror does not count for its endpoint: breakers and
+// outlier detection do not learn from it. If the breaker of the endpoint or of the upstream is open, there is
+// no mirror. It counts among the endpoint's connections.
 func (s *Search) Mirror(int64) *worker.Mirror {
 	m, counts := s.mirror, &s.listener.state.mirrors
 	if m == nil || m.Share.Next() != 0 {

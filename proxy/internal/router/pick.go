@@ -55,9 +55,10 @@ func (p pickPass) eligible() lb.Eligibility {
 	return lb.Usable
 }
 
-// pickFrom picks from a set, in up to three passes. This is where endpoints that are ejected, down, draining or full are skipped:
-// Endpoint.SetEjected and its like set a flag of lb.Endpoint, and Set.Pick passes over it while others are eligible. When there
-// are no others, endpoints that this client has tried are tried again after a pause: each a second time before any a third time.
+// pickFrom picks from a set, in up to three passes. This is where endpoints that are ejected, down, draining or full
+// are skipped: Endpoint.SetEjected and similar methods set a flag of lb.Endpoint, and Set.Pick skips the endpoint while
+// others are eligible. If there are no others, endpoints that this client has tried are tried again after a pause, each
+// a second time before any is tried a third time.
 func (s *Search) pickFrom(set *lb.Set, now int64) error {
 	tried, panicking := len(s.tried), s.snapshot.upstream.panicking(set)
 	defer func() { s.tried = s.tried[:tried] }() // what is appended counts for this pick alone
@@ -115,15 +116,15 @@ func (s *Search) triesOnce() bool {
 		slices.ContainsFunc(s.failures, func(f failure) bool { return f.turnedDown || f.ended-f.began >= int64(firstResent) })
 }
 
-// maxAvoided is how many endpoints are avoided one by one. Where there are more, the pick is among the endpoints that the last client
-// could reach, until there are none.
+// maxAvoided is how many endpoints are avoided individually. If there are more, the pick is among the endpoints that
+// the last client could reach, until none is left.
 const maxAvoided = 8
 
-// avoids reports whether the client should get another endpoint than the picked one, if there is another. A client that could not
-// reach an endpoint is not sent to another that the last client could not reach; nor, if it has waited for a lost segment, to an
-// endpoint that no client has reached since, where it may wait as long. An endpoint that is not ejected only because max_ejected
-// has no room gets a new client only if it is time for another trial. No client is sent to an endpoint where a client waits, see
-// silentToConnects.
+// avoids reports whether the client should get another endpoint than the picked one, if there is another. A client that
+// could not reach an endpoint is not sent to an endpoint that the last client could not reach. If it has waited for a
+// lost segment, it is not sent to an endpoint that no client has reached since, either, because it might wait there as
+// long. An endpoint that is not ejected only because max_ejected has no room gets a new client only if it is time for
+// another trial. No client is sent to an endpoint where a client waits, see silentToConnects.
 func (s *Search) avoids(picked *lb.Endpoint, now int64) bool {
 	e := picked.Of.(*Endpoint)
 	if e.silentToConnects() {
@@ -147,8 +148,8 @@ const losingEvery = 5 * time.Second
 // loses reports whether a client should get another endpoint, because the picked one is usable but
 // has lost its last clients: their connections were made, and ended without a byte. Such an
 // endpoint is not ejected if max_ejected has no room, or if all clients come from one source. Now
-// and then a client finds out whether it still loses clients. Where clients are kept together by
-// their source, one source's losses move no others.
+// and then a client tests whether the endpoint still loses clients. With a policy by source,
+// losses of one source do not move other sources.
 func (s *Search) loses(picked *lb.Endpoint, now int64) bool {
 	e := picked.Of.(*Endpoint)
 	if len(s.failures) > 0 || !e.losesClients(now, s.snapshot.BySource) {
@@ -158,8 +159,8 @@ func (s *Search) loses(picked *lb.Endpoint, now int64) bool {
 	return at > now || !e.trials.turn.CompareAndSwap(at, now+int64(losingEvery))
 }
 
-// losesClients reports whether the endpoint, which is not ejected, has lost as many clients in a row as eject it, see
-// UnservedStreak. sure means that clients of more than one source have been lost.
+// losesClients reports whether an endpoint that is not ejected has lost as many clients in a row as would eject it,
+// see UnservedStreak. sure means that the lost clients had more than one source.
 func (e *Endpoint) losesClients(now int64, sure bool) bool {
 	m := e.monitor.Load()
 	if m == nil || e.unserved.n.Load() < vainResorts {
@@ -169,12 +170,11 @@ func (e *Endpoint) losesClients(now int64, sure bool) bool {
 	return fails && !(sure && oneSource)
 }
 
-// trialInstead sends a client, in place of a picked endpoint that loses its clients, to another
-// endpoint, usable or not: one client at a time, to the endpoint that had a client longest ago,
-// until one of them serves a client. Without it endpoints that fail in turns would lose every
-// client until the first ejection ends, because a check that only connects notices neither. An
-// endpoint that serves gives up its place under max_ejected to the other, see
-// [health.OutlierMonitor.Served].
+// trialInstead replaces a picked endpoint that loses its clients by another endpoint, usable or
+// not: for one client at a time, the endpoint whose last client was longest ago, until one of
+// them serves a client. Without it endpoints that fail in turns would lose every client until
+// the first ejection ends, because a check that only connects notices neither. An endpoint that
+// serves gives up its place under max_ejected to the other, see [health.OutlierMonitor.Served].
 func (s *Search) trialInstead(picked *lb.Endpoint, set *lb.Set, now int64) bool {
 	of := picked.Of.(*Endpoint)
 	if s.onlyLastResort || len(s.failures) > 0 || !of.losesClients(now, false) {
@@ -193,7 +193,7 @@ func (s *Search) trialInstead(picked *lb.Endpoint, set *lb.Set, now int64) bool 
 }
 
 // oldestTrial returns an unusable endpoint that has served its last client, or else the endpoint
-// that had a client longest ago, and claims the trial. It returns nil if that is the picked
+// whose last client was longest ago, and claims the trial. It returns nil if that is the picked
 // endpoint, or if trials of all may still be under way.
 func oldestTrial(picked *Endpoint, set *lb.Set, now int64) *Endpoint {
 	first := picked
@@ -262,8 +262,8 @@ func (s *Search) take(e *Endpoint, now int64) {
 	}
 }
 
-// request is the input of a pick among the endpoints of snap. A client without the key of snap is hashed by its source, as if there was
-// none.
+// request is the input of a pick among the endpoints of snap. A client without the key of snap is hashed by its source,
+// as if snap had no key.
 func (s *Search) request(snap *UpstreamSnapshot) (r lb.Request) {
 	if snap.BySource {
 		r.Source = s.client.Source().AddrPort()
@@ -327,7 +327,7 @@ func (s *Search) enterBreaker(panicking bool) error {
 }
 
 // suspendEntry gives up the place of a client that has to wait for room at an endpoint. The entry
-// begins again when there is room.
+// starts again when there is room.
 func (s *Search) suspendEntry(now int64) {
 	entry := &s.entry
 	if entry.through {
@@ -390,8 +390,8 @@ func (entry *breakerEntry) note(o health.Outcome, from health.Source, cause stri
 }
 
 // SetPanic sets the subject that is notified when the upstream begins and ends to use all of
-// its endpoints, whatever their states; it may be nil. It is found out when a verdict on an
-// endpoint changes and, if something else has changed, by the next client.
+// its endpoints, whatever their states; it may be nil. The panic is noticed when a verdict
+// on an endpoint changes and, after other changes, by the next client.
 func (u *Upstream) SetPanic(p *health.Panic) { u.panic.Store(p) }
 
 // Panic reports whether it uses all of its endpoints, whatever is thought of them, and how
@@ -405,8 +405,8 @@ func (u *Upstream) Panic() (now bool, begun int64) {
 }
 
 // panicking reports whether clients are sent to all endpoints of a set. Then the breakers of the
-// upstream and of the endpoints let them pass, and only the limits hold: an endpoint that no client
-// may try would never be found healthy.
+// upstream and of the endpoints let them pass, and only the limits apply: otherwise an endpoint
+// that no client may try would never be found healthy.
 func (u *Upstream) panicking(set *lb.Set) bool {
 	on := set.Panicking()
 	if p := u.panic.Load(); p != nil {

@@ -18,23 +18,22 @@ import (
 // endsTLS reports whether the TLS of a client ends in this process.
 func (l *Listener) endsTLS(c *worker.Client) bool { return l.cfg.TLS != nil && !l.servesPlain(c) }
 
-// servesPlain reports whether a client may speak without TLS though the listener has a certificate:
-// a PostgreSQL client that has not asked for TLS.
+// servesPlain reports whether a client may speak without TLS although the listener has a
+// certificate, as a PostgreSQL client does that has not asked for TLS.
 func (l *Listener) servesPlain(c *worker.Client) bool {
 	p := l.cfg.Preread.Postgres
 	return p != nil && !p.RequireTLS && !c.Postgres.TLS
 }
 
-// routesLater reports whether the client's route depends on its startup message of PostgreSQL, which is encrypted, and
-// ends here.
+// routesLater reports whether the client's route depends on its PostgreSQL startup message inside TLS that ends here.
 func (s *Search) routesLater() bool {
 	return s.listener.cfg.Preread.Postgres != nil && s.listener.endsTLS(s.client)
 }
 
 // Cancels count the requests of a listener's clients of PostgreSQL to cancel a query.
 type Cancels struct {
-	// Requests is how many came; Sent is to how many endpoints they were sent, and Failed for how many
-	// endpoints that failed.
+	// Requests counts the requests, Sent the endpoints to which they were sent, and Failed the
+	// endpoints for which sending failed.
 	Requests, Sent, Failed atomic.Int64
 	// Queue has the requests that are being sent.
 	Queue fanout.Queue
@@ -52,9 +51,10 @@ type CancelTarget struct {
 
 // CancelUpstreams returns the upstreams to which the routes may have led the client of a
 // CancelRequest. Only the request's connection is known, so any route by names or by user and
-// database may belong to the client; other conditions decide as usual. The first route that is
-// certainly the client's is the last. Filters are asked about the request, within their times; a
-// filter that wants more bytes denies it. It does not wait if the listener has no filter.
+// database may belong to the client; other conditions decide as usual. The list ends with the
+// first route that certainly belongs to the client. Filters are asked about the request, within
+// their timeouts; a filter that wants more bytes denies it. It does not wait if the listener has
+// no filter.
 func (l *Listener) CancelUpstreams(ctx context.Context, c *worker.Client, request []byte) (list []*UpstreamSnapshot) {
 	of := l.clientOf(c)
 	for i := match.None; ; {
@@ -77,7 +77,8 @@ func (l *Listener) CancelUpstreams(ctx context.Context, c *worker.Client, reques
 	}
 }
 
-// mayCancel returns where a filter lets a CancelRequest go on a route to an upstream, nil for nowhere, and whether also to the routes after it.
+// mayCancel returns the upstream to which a filter of a route lets a CancelRequest pass, nil for none, and whether the
+// following routes get it too.
 func (f *Filter) mayCancel(ctx context.Context, snap *UpstreamSnapshot, of filter.Connection) (to *UpstreamSnapshot, next bool) {
 	if f == nil {
 		return snap, false

@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A queue is clients that wait for room, first come first served: a client that comes while
-// others wait has to wait behind them, and a client that comes back has its place again. Its lock is taken by waiting clients, and by
-// calls that report room while some wait.
+// A queue holds the clients that wait for room, first come, first served: a new client waits behind the others, and a
+// client that comes back gets its old place. Its lock is taken by waiting clients, and by calls that report room while
+// some wait.
 type queue struct {
 	places      *limit.Connections // places that this queue shares with other queues; nil: any number
 	waiting     atomic.Int64       // number of waiting clients, with the one at its turn
@@ -56,8 +56,8 @@ func (q *queue) rejoin(w *waiter, waker worker.Waker, since int64) (first bool) 
 	return q.first == w
 }
 
-// add adds a client behind all clients that have waited as long. The caller holds mu, and has a place for it. It looks
-// from the end, where new clients belong, and else from the beginning, where clients that come back do.
+// add adds a client behind all clients that have waited as long. The caller holds mu, and has a place for it. It
+// searches from the end, where new clients belong, or from the beginning for clients that come back.
 func (q *queue) add(w *waiter, waker worker.Waker, since int64) {
 	prev, next := q.last, (*waiter)(nil)
 	if prev != nil && prev.since > since {
@@ -88,7 +88,8 @@ func (q *queue) take(limit int64) bool {
 // maxLooked is how many clients evict looks at.
 const maxLooked = 1024
 
-// evict ends the waiting of a client that has hung up, and reports whether there was one. The client finds out by [queue.has].
+// evict ends the waiting of a client that has hung up, and reports whether there was such a client. The client notices
+// by [queue.has].
 func (q *queue) evict() bool {
 	w := q.first
 	for n := 0; w != nil && (w.woken || !w.waker.HungUp()); n++ {
@@ -167,7 +168,7 @@ func (q *queue) turnOf(w *waiter) bool {
 	return w.woken
 }
 
-// stay makes the client that had the turn and found no room wait on as the first. It reports
+// stay makes the client that had the turn and found no room wait further, as the first. It reports
 // whether there may be room again already, but only if full: otherwise there was room, but not for
 // this client.
 func (q *queue) stay(w *waiter, full bool) (again bool) {
@@ -179,8 +180,8 @@ func (q *queue) stay(w *waiter, full bool) (again bool) {
 	return again
 }
 
-// maxLooks is how often in a row a client looks for room that came while it looked. Other clients of its
-// worker are served before it looks again.
+// maxLooks bounds how often in a row a client looks again because room came while it looked. Before it
+// looks again, other clients of its worker are served.
 const maxLooks = 8
 
 // later makes the client with the turn, if there may be room for it again, look after other clients
@@ -194,9 +195,9 @@ func (q *queue) later(w *waiter) {
 	}
 }
 
-// leave ends a client's waiting. If it was its turn the next one is asked, since it may have
-// left room, or have left without having looked; and if it was the first, since the first one
-// may look without being asked.
+// leave ends a client's waiting. If the client had the turn, the next client gets it, because
+// the client may have left room, or has not looked. If the client was the first, the new
+// first client is asked too, because the first one may look without the turn.
 func (q *queue) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -232,10 +233,10 @@ func (q *queue) remove(w *waiter) {
 	w.in.Store(nil) // the last: from then on it is its owner's alone
 }
 
-// A client that waits for room at a fallback waits at the upstreams before it, too, and takes
-// the first place that is free: so none of them is idle while clients that were meant for it
-// wait. Each has a place in each of these queues, and the client that has the turn in one can
-// use the room of that upstream.
+// A client that waits for room at a fallback also waits at the upstreams before it, and takes
+// the first free place. So none of these upstreams is idle while its clients wait. A client
+// has a place in each of these queues, and when it has the turn in one queue it can use the
+// room of that upstream.
 
 // A queuedUpstream is a client's place in the queue of an earlier upstream.
 type queuedUpstream struct {
@@ -247,8 +248,8 @@ type queuedUpstream struct {
 // errFailing says that only a failing endpoint has room, and it is not yet time to try it.
 var errFailing = errors.New("it is not yet time to try a failing endpoint again")
 
-// joinEarlierQueues queues a client that waits at its upstream at the earlier upstreams, too, as if
-// since the same time, or an earlier time at which it began to wait there.
+// joinEarlierQueues also queues a waiting client at the earlier upstreams, with the time at which
+// it began to wait there, or else the time of the present wait.
 func (s *Search) joinEarlierQueues(since int64) {
 	for snap := s.root; snap != nil && snap != s.snapshot; snap = snap.Fallback {
 		queued := &queuedUpstream{snapshot: snap}
@@ -316,9 +317,9 @@ func (s *Search) untilTrials(left time.Duration, now int64) time.Duration {
 }
 
 // pickFree is pick for a client that waits for room. A failing endpoint is tried at intervals,
-// however many clients wait, even if it gets no clients otherwise; trial means that this is such a
-// trial, and due is set to the time of the next. A client without time left makes no trial. A
-// client that waits here for nothing but a failing endpoint does not wait for room.
+// independent of the number of waiting clients, even if it gets no other clients. trial means that
+// this is such a trial, and due is set to the time of the next trial. A client whose time is over
+// makes no trial. A client that waits here only for a failing endpoint does not wait for room.
 func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) (trial bool, err error) {
 	*due = 0
 	if err = s.pick(now); err != nil {
@@ -359,8 +360,8 @@ func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) 
 	return false, errFailing
 }
 
-// beginTrial begins an attempt of a client that waits for room. The time of a trial is bounded, since
-// others may have that room meanwhile: after it the next trial begins anyway.
+// beginTrial begins an attempt of a client that waits for room. The time of a trial is bounded,
+// because others may use the room meanwhile; after it the next trial begins anyway.
 func (s *Search) beginTrial(trial bool, now int64) {
 	s.trial = trial
 	if end := now + int64(trialPending); trial && (s.end == 0 || s.end > end) {
@@ -368,7 +369,8 @@ func (s *Search) beginTrial(trial bool, now int64) {
 	}
 }
 
-// pickUnusable acquires an endpoint that a verdict keeps clients from: a revived one, or else a failing one, as a trial.
+// pickUnusable acquires an endpoint that clients do not get because of a verdict: one that has revived, or else a
+// failing one as a trial.
 func (s *Search) pickUnusable(now int64) (trial, ok bool) {
 	set := s.snapshot.Set()
 	if set == nil {

@@ -81,8 +81,8 @@ func circuitError(r health.Refusal) error {
 	return ErrCircuitOpen
 }
 
-// ownFault reports whether an attempt failed because this process lacked something or on
-// this machine: that says nothing of the endpoint.
+// ownFault reports whether an attempt failed because this process or this machine lacked
+// something, which says nothing about the endpoint.
 func ownFault(err error) bool {
 	i := localFault(err)
 	return i >= 0 && i < ownFaults
@@ -109,9 +109,9 @@ func (c causes) Error() string {
 }
 
 // localFaults are how connect(2), and socket(2) and bind(2) before it, fail because this process
-// lacked something or on this machine: descriptors, memory, ports, an address, a permission.
-// EACCES is also a unix socket that this process may not write to, and EPERM a rule of the
-// machine's firewall: for these the endpoint is judged anyway, see ownFault.
+// or this machine lacked something: descriptors, memory, ports, an address, a permission. EACCES
+// is also the error for a unix socket that this process may not write to, and EPERM for a rule
+// of the machine's firewall: for these the endpoint is judged anyway, see ownFault.
 var localFaults = [...]syscall.Errno{
 	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EACCES, syscall.EPERM,
 }
@@ -140,8 +140,8 @@ func (s *Search) localAlone() bool {
 	return len(s.failures) > 0 && !slices.ContainsFunc(s.failures, func(f failure) bool { return localFault(f.err) < 0 })
 }
 
-// LocalFaults returns how many connections could not be made because this process lacked
-// something or on this machine.
+// LocalFaults returns how many connections could not be made because this process or
+// this machine lacked something.
 func (u *Upstream) LocalFaults() int64 { return total(u.local[:]) }
 
 // LocalCauses returns LocalFaults by their causes.
@@ -200,8 +200,8 @@ func (u *Upstream) UnreachedReasons() map[string]int64 {
 	return byName(u.unreached[:], func(i int) string { return unreachedReason(i).String() })
 }
 
-// maxCause is how long the reason of a failure is at most, in bytes: it may quote names that the endpoint has chosen, of its
-// certificate for instance.
+// maxCause bounds the reason of a failure, in bytes: it may quote names that the endpoint has chosen, such as names in
+// its certificate.
 const maxCause = 240
 
 // causeOf is why a connection could not be made, in a line of bounded length.

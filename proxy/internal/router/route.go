@@ -17,8 +17,8 @@ func (l *Listener) firstBytes() worker.FirstBytes {
 	return (*recognition)(l)
 }
 
-// recogniser returns the recogniser of the listener's routes; nil: no route depends on first bytes,
-// or each client has to send a hello, which is read separately.
+// recogniser returns the recogniser of the listener's routes. It is nil if no route depends on
+// first bytes, or if each client has to send a hello, which is read separately.
 func (l *Listener) recogniser() *firstbytes.Recogniser {
 	if p := &l.cfg.Preread; l.cfg.Table == nil || p.Hello || p.Postgres != nil {
 		return nil
@@ -46,7 +46,8 @@ func (r *recognition) Look(c *worker.Client, b []byte) (need int, err error) {
 	return 0, err
 }
 
-// readsHello reports whether the hello of a client matters beside its route: to the route's filter, or by [ListenerConfig.ByHello].
+// readsHello reports whether the hello of a client is needed for more than its route: for the route's filter, or by
+// [ListenerConfig.ByHello].
 func (r *recognition) readsHello(route int) bool {
 	if !r.cfg.Table.Hello() {
 		return false
@@ -78,7 +79,8 @@ func (state *ListenerState) recognised(f *firstbytes.Facts) {
 	}
 }
 
-// Spoken returns how many clients have spoken each protocol, by its name; "other" is none of the protocols that routes depend on.
+// Spoken returns how many clients have spoken each protocol, by its name. "other" stands for protocols on which no
+// route depends.
 func (state *ListenerState) Spoken() map[string]int64 {
 	return byName(state.spoken[:], func(i int) string {
 		if p := firstbytes.Protocol(i); p < firstbytes.Protocols {
@@ -108,8 +110,8 @@ func (l *Listener) clientOf(c *worker.Client) match.Client {
 }
 
 // indexAfter returns the index of a client's first route after another one, or [match.None] if
-// there is none; match.None is before all routes. It fails if something that the client has not
-// said would decide.
+// there is none; match.None is before all routes. It fails if the decision depends on data that
+// the client has not sent.
 func (l *Listener) indexAfter(c *worker.Client, after int) (int, error) {
 	if l.cfg.Table == nil || l.cfg.Table.Len() == 0 {
 		return match.None, nil

@@ -232,7 +232,8 @@ func (s *Search) handover() func(*worker.Offloaded) {
 	return func(h *worker.Offloaded) { of.Listener.cfg.Offloaded(h, &of) }
 }
 
-// giveUp ends the search. The result is always false, so Next continues with the new stage.
+// giveUp ends the search. It always returns false, so that Next continues with the new
+// stage.
 func (s *Search) giveUp(err error) bool {
 	s.stage, s.err = over, err
 	return false
@@ -263,8 +264,8 @@ func (s *Search) choose(now int64) (worker.Step, bool) {
 	return worker.Step{}, false
 }
 
-// unpicked sets the stage that follows an error of a pick. The result is always false, so Next continues
-// with the new stage.
+// unpicked sets the stage that follows an error of a pick. It always returns false, so that Next
+// continues with the new stage.
 func (s *Search) unpicked(err error, now int64) bool {
 	if err == errAgain {
 		s.stage = pausing
@@ -348,7 +349,7 @@ func (s *Search) leaveQueues() {
 }
 
 // unavailable ends the search in this snapshot and sends the client to the fallback, the response or the
-// last resort. The result is always false, so Next continues with the new stage.
+// last resort. It always returns false, so that Next continues with the new stage.
 func (s *Search) unavailable(err error, now int64) bool {
 	snap := s.snapshot
 	switch {
@@ -371,8 +372,8 @@ func (s *Search) unavailable(err error, now int64) bool {
 	return false
 }
 
-// backoff is how long the nth pause is: between half of the time and all of it, so
-// that clients that failed together do not come back together.
+// backoff returns the length of the nth pause: a random time between half of the pause
+// and all of it, so that clients that failed together do not come back together.
 func (snap *UpstreamSnapshot) backoff(n int) time.Duration {
 	d := snap.Backoff << min(n-1, 20)
 	if d > snap.MaxBackoff || d < snap.Backoff {
@@ -438,8 +439,8 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	return &b.limits, nil
 }
 
-// binding binds the session that begins. A session that is a trial or a last resort has a binding of its
-// own, which notes whether the client is served.
+// binding binds the session that begins. A trial or last resort has its own binding, which notes whether
+// the client is served.
 func (s *Search) binding(now int64) *binding {
 	l, e, snap, count := s.listener, s.endpoint, s.snapshot, s.count()
 	tried := s.permit.Trial() || s.entry.permit.Trial() || s.forced || s.entry.forced
@@ -587,7 +588,7 @@ func (s *Search) visited(q *queue) int64 {
 }
 
 // enqueue puts a client into a queue: at its old place if it has waited there before, and otherwise
-// at the end, unless most wait already.
+// at the end, unless most clients wait already.
 func (s *Search) enqueue(q *queue, most, now int64) bool {
 	if since := s.visited(q); since != 0 {
 		q.rejoin(&s.place, s.waker(), since)

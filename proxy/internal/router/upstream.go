@@ -33,8 +33,9 @@ type Upstream struct {
 	// unserved is since when clients are refused or held because no endpoint can be connected to;
 	// 0: none was.
 	unserved atomic.Int64
-	// denied is when a client was last refused, was held because no endpoint could serve it, or was lost by an
-	// endpoint that is not usable, and served when an endpoint that is not usable has last served one; clock, 0: never.
+	// denied is the last time (clock; 0: never) at which a client was refused, was held because no endpoint could serve
+	// it, or was lost by an endpoint that is not usable. served is the last time at which an endpoint that is not
+	// usable has served a client.
 	denied, served atomic.Int64
 
 	mu        sync.Mutex
@@ -52,8 +53,8 @@ type Upstream struct {
 	unserving       [health.Silent + 1]atomic.Int64 // sessions that failed, by outcome
 }
 
-// NewUpstream returns an upstream without endpoints. down is called, on whatever goroutine
-// finds it out, when an endpoint is found to be unhealthy, and must be quick; it may be nil.
+// NewUpstream returns an upstream without endpoints. down is called when an endpoint is
+// found to be unhealthy, on the goroutine that finds it. It must be quick, and may be nil.
 func NewUpstream(name string, down func(*Endpoint)) *Upstream {
 	return &Upstream{name: name, down: down, endpoints: make(map[string]*Endpoint), refused: new(Refusals)}
 }
@@ -62,7 +63,7 @@ func NewUpstream(name string, down func(*Endpoint)) *Upstream {
 func (u *Upstream) Name() string { return u.name }
 
 // Endpoint returns the endpoint of that identity. If there is none it makes one, and made is true.
-// At another address it is another endpoint.
+// The same identity with another address is another endpoint.
 func (u *Upstream) Endpoint(name string, addr sockopt.Address, cfg lb.EndpointConfig) (e *Endpoint, made bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -77,7 +78,7 @@ func (u *Upstream) Endpoint(name string, addr sockopt.Address, cfg lb.EndpointCo
 	return e, true, nil
 }
 
-// Forget makes the upstream forget an endpoint. From [Listener.Forget] on listeners keep nothing
+// Forget makes the upstream forget an endpoint. After [Listener.Forget] listeners keep nothing
 // for its sessions, which go on.
 func (u *Upstream) Forget(e *Endpoint) {
 	e.gone.Store(true)
@@ -122,8 +123,8 @@ type SnapshotConfig struct {
 	Breaker *health.Breaker
 	Budget  *health.RetryBudget
 
-	// Attempts is how many more endpoints are tried when one could not be reached. Before any is tried again there is a pause of
-	// Backoff, which doubles each time up to MaxBackoff.
+	// Attempts is how many further endpoints are tried if one could not be reached. Before an endpoint is tried again
+	// there is a pause of Backoff, which doubles each time up to MaxBackoff.
 	Attempts            int
 	Backoff, MaxBackoff time.Duration
 
@@ -131,8 +132,8 @@ type SnapshotConfig struct {
 	QueueSize    int64
 	QueueTimeout time.Duration
 
-	// Hold is how long a client waits, as one of these, when no endpoint can serve it and
-	// there is no fallback; 0: it does not.
+	// Hold is how long a client waits in the queue if no endpoint can serve it and there
+	// is no fallback; 0: it does not wait.
 	Hold time.Duration
 
 	// Fallback gets the clients without an endpoint, nil for none; if Respond is not nil they
@@ -146,8 +147,8 @@ type SnapshotConfig struct {
 	Source netip.Addr
 	// Congestion is the congestion control of connections to endpoints; nil: the system's.
 	Congestion *sockopt.Congestion
-	// BySource says that which endpoint is picked depends on where the client comes from:
-	// otherwise the kernel is not asked for that.
+	// BySource says that the pick depends on the client's source; otherwise the kernel is
+	// not asked for the source.
 	BySource bool
 	// HashKey is the property that decides instead, for clients that have it, if BySource is set.
 	HashKey clientkey.Key
@@ -157,10 +158,10 @@ type SnapshotConfig struct {
 	StartTLS bool
 }
 
-// An UpstreamSnapshot is an upstream as one generation of the configuration has it. It is not
-// changed, except for its endpoints: all snapshots of an upstream have the newest generation's
-// endpoints, so that clients of an older generation find them. Connections to them are made as the
-// newest generation says, see [Search.Overruled].
+// An UpstreamSnapshot is an upstream in one generation of the configuration. It is not changed,
+// except for its endpoints: all snapshots of an upstream have the newest generation's endpoints,
+// so that clients of an older generation find them. Connections to them are made as the newest
+// generation says, see [Search.Overruled].
 type UpstreamSnapshot struct {
 	SnapshotConfig
 	upstream *Upstream
@@ -176,10 +177,10 @@ func (snap *UpstreamSnapshot) holds() bool {
 	return snap.Fallback == nil && snap.Respond == nil && snap.times().Hold > 0 && snap.QueueSize > 0
 }
 
-// Enforce applies this snapshot's waiting times to all clients that wait for an endpoint, or for
-// room at one, counted from when they began to wait, even if they came under another snapshot. It
-// is called once the listeners that lead here are in force, since a client that has waited long
-// enough goes to their upstreams.
+// Enforce applies this snapshot's waiting times to all clients that wait for an endpoint or for
+// room at one, even if they came under another snapshot. The times count from the beginning of
+// each client's wait. It is called after the listeners that lead here are in force, because a
+// client that has waited long enough goes to their upstreams.
 func (snap *UpstreamSnapshot) Enforce() {
 	before := snap.upstream.current.Swap(snap)
 	if before != nil && (snap.Hold < before.Hold || snap.QueueTimeout < before.QueueTimeout) {
