@@ -153,9 +153,9 @@ func (s *Server) swapWith(c *change, at func(swapStage)) {
 	}
 }
 
-// swapUpstreams lets waiting clients find the endpoints of the change. From just before that until
-// the sockets serve by the new listeners, too, clients have to be admitted by the new listeners as
-// well as by the listeners in force.
+// swapUpstreams lets waiting clients find the endpoints of the change. From just before this until
+// the sockets serve by the new listeners too, a client has to be admitted by both the new listener
+// and the listener in force.
 func (s *Server) swapUpstreams(c *change) {
 	next := &rules{next: c.generation()}
 	if before := s.sockets.rules.Load(); before != nil {
@@ -274,8 +274,8 @@ func (s *Server) swapLimits(c *change) {
 	s.group.SetMaxConnections(s.options.maxConnections(c.cfg))
 }
 
-// unchanged is the upstreams of a configuration that stay the same, except for their endpoints.
-// They keep their snapshot, and listeners that use them need not be made again.
+// unchanged holds the upstreams of a configuration that stay the same, except for their
+// endpoints. They keep their snapshot, and listeners that use them need not be made again.
 type unchanged struct {
 	now   map[string]*upstream // those in force
 	next  map[string]*config.Upstream
@@ -291,8 +291,8 @@ func newUnchanged(now map[string]*upstream, cfg *config.Config) *unchanged {
 }
 
 // has reports whether the upstream of that name stays: its configuration and the contents of
-// its certificates are the same, and likewise for its fallback. (Fallbacks go in no circle,
-// which the loader ensures.)
+// its certificates are the same, and so are those of its fallback. (The loader ensures that
+// fallbacks do not form a circle.)
 func (same *unchanged) has(name string) bool {
 	if lasts, known := same.known[name]; known {
 		return lasts
@@ -331,9 +331,9 @@ func (same *unchanged) routesUnchanged(cfg *config.Listener) bool {
 	return true
 }
 
-// listenerUnchanged reports whether a listener of the next configuration is the same as the
-// present one: by its configuration, its upstreams and the contents of its certificates; and
-// it was not drained.
+// listenerUnchanged reports whether a listener of the next configuration has the same
+// configuration, upstreams and contents of certificates as the present one, and was not
+// drained.
 func (lm *listenerManager) listenerUnchanged(c *change, old *listener, cfg *config.Listener, drained bool) bool {
 	if old == nil || old.drained || drained || !old.cfg.Same(cfg) || !c.unchanged.routesUnchanged(cfg) || old.tls != nil && !old.tls.Current() {
 		return false

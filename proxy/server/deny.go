@@ -41,9 +41,9 @@ type denial struct {
 	rule source.Rule
 }
 
-// Deny implements [admin.Balancer]. It applies to waiting clients at their next step, as the rules
-// of a reload do. Sessions go on. A denial survives reloads and, with a state file, a restart. At a
-// listener that does not exist it denies nothing until the listener does.
+// Deny implements [admin.Balancer]. A denial applies to waiting clients at their next step, as the
+// rules of a reload do. Sessions go on. A denial survives reloads and, with a state file, a
+// restart. For a listener that does not exist it takes effect when the listener exists.
 func (s *Server) Deny(text, listener string, within time.Duration, by string) (admin.NewDenial, error) {
 	rule, err := source.ParseRule(text)
 	switch {

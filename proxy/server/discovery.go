@@ -50,7 +50,8 @@ func (um *upstreamManager) discovered(name string, source discovery.Source, foun
 }
 
 // fit returns the endpoints that an upstream's source has found, except endpoints that lead back
-// into this process by the addresses it listens at now, before the next configuration.
+// into this process, judged by the addresses at which it listens now, before the next
+// configuration.
 func (um *upstreamManager) fit(c *change, u *upstream) []discovery.Endpoint {
 	if um.cfg == nil || len(u.found) == 0 {
 		return u.found
@@ -117,7 +118,7 @@ func (r *registry) forget(members []*member) {
 }
 
 // firstAnswers is how long Open waits for the first answers of discovery, so that the first clients
-// are not refused for lack of endpoints. A change waits as long for its new sources.
+// are not refused for lack of endpoints. A change waits the same time for its new sources.
 const firstAnswers = 3 * time.Second
 
 // A firstAnswer is the first endpoints that a source has found. The server's mu may be held by the change that waits
@@ -128,7 +129,8 @@ type firstAnswer struct {
 
 // awaitNewSources asks the new sources of a change, and waits for a while until each has answered
 // or failed. An upstream does not keep endpoints that an earlier source has found, because the
-// rules of the change may be meant for others. Until its source has answered it has none.
+// rules of the change may be meant for others. Until its source has answered, it has no
+// endpoints.
 func (um *upstreamManager) awaitNewSources(ctx context.Context, c *change) {
 	if um.cfg == nil {
 		return // Open waits, once everything listens
@@ -205,7 +207,7 @@ func hostName(address sockopt.Address) string {
 }
 
 // UnresolvedNames looks up the names of a configuration's endpoints until ctx ends. missing are the
-// names without an address; unknown are the names for which the lookup failed otherwise, each with
+// names without an address; unknown are the names whose lookup failed for another reason, each with
 // the reason. Both are sorted.
 func UnresolvedNames(ctx context.Context, cfg *config.Config) (missing, unknown []string) {
 	names := make(map[string]bool)
@@ -278,8 +280,8 @@ const (
 	nameTime = 10 * time.Second
 )
 
-// watchNames looks up the names of endpoints without a check until ctx ends. Where there is a
-// check, it reports names that do not resolve.
+// watchNames looks up the names of endpoints without a check until ctx ends. For other
+// endpoints the check reports names that do not resolve.
 func (um *upstreamManager) watchNames(ctx context.Context) {
 	good := make(map[string]bool)
 	for {

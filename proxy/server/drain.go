@@ -41,8 +41,8 @@ func (d *drains) drainSessions(e *router.Endpoint, how string, within time.Durat
 	return nil
 }
 
-// drainLateSessions is drainSessions for removed endpoints without sessions: clients on their way
-// may still get to them. It does not keep endpoints that get none in memory.
+// drainLateSessions is drainSessions for removed endpoints without sessions, to which clients on
+// their way may still come. It does not keep endpoints without such clients in memory.
 func (d *drains) drainLateSessions(cfg *config.Upstream, endpoints []*router.Endpoint) {
 	if cfg.OnRemoved != "drain" || cfg.DrainTimeout <= 0 || len(endpoints) == 0 {
 		return
@@ -67,8 +67,8 @@ func (d *drains) drainLateSessions(cfg *config.Upstream, endpoints []*router.End
 }
 
 // cutter returns a function that cuts the sessions of an endpoint in steps. It waits for the
-// loops. It does not keep the endpoint: one without sessions, and without clients on the way
-// to it, is collected.
+// loops. It does not keep the endpoint in memory: an endpoint without sessions and without
+// clients on their way to it is collected.
 func (d *drains) cutter(endpoint *router.Endpoint, cause error) func(chosen func() bool, last bool) {
 	n, kept := 0, weak.Make(endpoint)
 	return func(chosen func() bool, last bool) {
@@ -115,8 +115,8 @@ func (um *upstreamManager) drainDown(ctx context.Context) {
 	})
 }
 
-// drainUnhealthy is drainSessions for an endpoint that may be well again by the time its sessions
-// would be cut, even if it becomes unhealthy once more: then the sessions have as long again.
+// drainUnhealthy is drainSessions for an unhealthy endpoint: its sessions are not cut if it has
+// recovered meanwhile, even if it is unhealthy again; then they get the full time once more.
 func (d *drains) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) {
 	if cfg.OnUnhealthy != "drain" || cfg.DrainTimeout <= 0 {
 		d.drainSessions(e, cfg.OnUnhealthy, cfg.DrainTimeout, errUnhealthy)
@@ -134,7 +134,7 @@ func (d *drains) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) {
 	d.logWaits(k, waitsFor(e, ill))
 }
 
-// A cutJob is the end of sessions that have had their time to drain, see [worker.Spread].
+// A cutJob cuts the sessions that are left at the end of a drain, see [worker.Spread].
 // Fields are guarded by the server's mu unless they say otherwise.
 type cutJob struct {
 	until time.Time   // when the last one is; not changed
@@ -189,8 +189,8 @@ func waitsFor(endpoint *router.Endpoint, drains func(e *router.Endpoint) bool) f
 }
 
 // cutAfter cuts sessions within a time, unless all of them end before. cut is called for each
-// step, on a goroutine of its own: chosen reports whether a session is to be cut in that step,
-// and last that no step follows.
+// step, on a separate goroutine: chosen reports whether a session is cut in this step, and
+// last says that no step follows.
 func (d *drains) cutAfter(within time.Duration, cut func(chosen func() bool, last bool)) *cutJob {
 	k, spread := &cutJob{until: time.Now().Add(within)}, worker.NewSpread(within)
 	var step func(n int) func()

@@ -174,8 +174,8 @@ func ownHeader(version int) func(net.Conn) []byte {
 
 var errRemoved = errors.New("its endpoint was removed")
 
-// dropMember ends a removed member, except for its sessions. Only clients from before its whole
-// upstream was removed may still get there.
+// dropMember ends a removed member, except for its sessions. Only clients that came before its
+// whole upstream was removed may still reach it.
 func (um *upstreamManager) dropMember(u *upstream, m *member) {
 	u.router.Forget(m.endpoint) // first: that verdicts on it end is no recovery
 	if m.check != nil {
@@ -222,8 +222,8 @@ type endpointUpdate struct {
 }
 
 // newEndpointUpdate prepares the members of an upstream for specs. u has their detectors and
-// breakers, and old, which may be u or nil, the present members. If there is an error the update
-// lacks the invalid members.
+// breakers. old, which may be u or nil, has the present members. After an error the update lacks
+// the invalid members.
 func (um *upstreamManager) newEndpointUpdate(u, old *upstream, cfg *config.Upstream, specs specs) (*endpointUpdate, error) {
 	update := &endpointUpdate{cfg: cfg, members: make(map[string]*member, specs.n), order: make([]*member, 0, specs.n)}
 	if b := cfg.CircuitBreaker; b != nil {
@@ -339,8 +339,8 @@ func (um *upstreamManager) newMember(update *endpointUpdate, u *upstream, added 
 	return m, nil
 }
 
-// monitorEndpoint gives a member the guards that it lacks, and takes away the guards that it is not
-// to have. Its endpoint has them by newMember, or by use.
+// monitorEndpoint adds the guards that a member lacks, and removes the guards that it should not
+// have. newMember and use pass them to its endpoint.
 func (um *upstreamManager) monitorEndpoint(update *endpointUpdate, u *upstream, m *member) {
 	subject := ""
 	if u.outlier != nil && m.monitor == nil || update.breaker != nil && m.breaker == nil {

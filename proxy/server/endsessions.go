@@ -18,8 +18,8 @@ import (
 // mostEndings is how many requests to end sessions may be under way at once.
 const mostEndings = 16
 
-// endLook is how often sessions that are not quiet are looked at, at most. endShare bounds the part of the time
-// that goes into that, as 1/endShare.
+// endLook is the shortest interval at which busy sessions are looked at. These looks take at most the part
+// 1/endShare of the time.
 const (
 	endLook  = 100 * time.Millisecond
 	endShare = 10
@@ -236,8 +236,8 @@ func (j *endJob) add(sum *endSum) {
 	c.Waiting = c.Touched - c.Ended - c.Other - c.Left - c.Kept
 }
 
-// lookAgain counts the sessions that are left, and gone: a job that was called off ends no more, but some may have ended
-// before their turn.
+// lookAgain counts the sessions that are left and those sessions that are gone: a cancelled job ends no further
+// sessions, but some may have ended before their turn.
 func (j *endJob) lookAgain() {
 	for _, turns := range j.loops {
 		sum := new(endSum)
@@ -313,7 +313,7 @@ func (j *endJob) next(now, spent int64) time.Duration {
 }
 
 // endedByHand are the sessions that requests have ended, kept while any such request is under way:
-// a request that finds a session gone can see whether another request has ended it.
+// so a request that finds a session gone can see whether another request has ended it.
 type endedByHand struct {
 	// turn is held while a request asks the loops: the sessions that it has ended are noted before
 	// another request is answered.

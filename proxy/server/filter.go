@@ -94,8 +94,8 @@ func (l *listener) retireFilters(next *listener) {
 	}
 }
 
-// filterStatus is the status of a listener's filters. every has reasons that did not occur as well.
-// recent returns the failures of a filter in about the last minute; nil: they are not asked for.
+// filterStatus is the status of a listener's filters. every includes reasons that did not occur.
+// recent returns the failures of a filter in about the last minute; nil: they are not needed.
 func (l *listener) filterStatus(every bool, recent func(*filter.Ledger) int64) (list []admin.Filter) {
 	for name, f := range l.filters {
 		n := f.of.Counts()
@@ -161,8 +161,8 @@ func sideOf(cfg *config.Rewrite) relay.Side {
 	return relay.SideA
 }
 
-// rewriteStatus is the status of a listener's rewritten sessions, nil if it has none and had none. every has reasons that did not
-// occur as well.
+// rewriteStatus is the status of a listener's rewritten sessions, nil if it has none and had none. every includes
+// reasons that did not occur.
 func (l *listener) rewriteStatus(every bool) *admin.Rewrites {
 	counts := l.state.Rewrites()
 	t := counts.Modules.Totals()

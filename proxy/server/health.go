@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/proxy/internal/monitor"
 )
 
-// logHealth logs a transition, or one line for many of an upstream's. A transition that was
-// held back is logged with its own time; while a subject flaps that is a warning, whatever its
-// last state.
+// logHealth logs a transition, or one line for many transitions of an upstream. A transition
+// that was held back is logged with its own time. While a subject flaps, the line is a
+// warning, whatever the last state is.
 func (um *upstreamManager) logHealth(t health.Transition) {
 	level := slog.LevelInfo
 	if t.Bad || t.Suppressed > 0 {
@@ -48,9 +48,9 @@ func partsOf(subject string) (upstream, endpoint string) {
 	return upstream, endpoint
 }
 
-// Rounds are answersEvery apart, or answer_within if that is shorter, but at least answersOften;
-// up to answersRarely while there is nothing to judge; and so far apart that the loops spend no
-// more than one part in answersShare of their time on them.
+// The interval between rounds is answersEvery, or answer_within if that is shorter, but at least
+// answersOften. While there is nothing to judge it grows to answersRarely. It is also long
+// enough for the loops to spend at most 1/answersShare of their time on rounds.
 const (
 	answersEvery  = 500 * time.Millisecond
 	answersOften  = 50 * time.Millisecond
@@ -81,8 +81,8 @@ func (um *upstreamManager) watchAnswers(ctx context.Context) {
 	}
 }
 
-// answersRound judges all endpoints once. It returns the time until the next round if that is
-// busy, and whether it is: whether there is anything to judge.
+// answersRound judges all endpoints once. It returns whether there is anything to judge
+// (busy), and the time until the next round in this case.
 func (um *upstreamManager) answersRound(now int64, late bool) (every time.Duration, busy bool) {
 	um.mu.Lock()
 	defer um.mu.Unlock()

@@ -66,8 +66,8 @@ type listener struct {
 	comparisons []*comparison // of its mirrors
 }
 
-// listenerCounts are the counters of a listener's clients. They last as long as it has any,
-// even while the configuration does not name it.
+// listenerCounts are the counters of a listener's clients. They last as long as the
+// listener has clients, even while the configuration does not name it.
 type listenerCounts struct {
 	state   *router.ListenerState
 	buckets buckets
@@ -380,8 +380,8 @@ func (lm *listenerManager) commit(name string, n *nextListener) {
 }
 
 // limit sets how many clients may come in at a time, and in a second. For an existing listener it
-// is called after the sockets have changed: if a limit were raised before, their queues would be
-// admitted by the former configuration.
+// is called after the sockets have changed: otherwise a raised limit would admit the clients in
+// their queues by the former configuration.
 func (l *listener) limit() {
 	l.state.Connections.Set(l.cfg.Limits.Connections)
 	l.state.Rate.Set(float64(l.cfg.Limits.PerSecond), 0)
@@ -451,7 +451,7 @@ func balanceOn(c *config.Upstream) string {
 }
 
 // keyCounts returns the counts by a property of a listener's clients; nil: there are none. Values that the listener
-// had before go on from there. before is nil if there was none.
+// already had continue with their counts. before is nil if there was no listener.
 func keyCounts(cfg *config.MetricsBy, before *listener) *router.KeyCounts {
 	if cfg == nil {
 		return nil

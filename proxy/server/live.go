@@ -217,15 +217,15 @@ func (u *upstream) specUnder(endpoint string, set live.Set) spec {
 	return spec{Endpoint: discovery.Endpoint{Address: endpoint}}
 }
 
-// An earlier is a configuration from before the one in force, and the changes by hand that ended
+// An earlier is a configuration that was in force before, and the changes by hand that ended
 // with it. They are restored if this configuration, or an even earlier one, is applied again.
 type earlier struct {
 	of    any // its origin
 	ended []state.Change
 }
 
-// livesUnder returns the changes by hand under a configuration. Changes that have ended since it was in force are
-// among them, the later ones first.
+// livesUnder returns the changes by hand under a configuration. They include changes that have ended since it was
+// in force, the latest first.
 func (l *liveChanges) livesUnder(cfg *config.Config) lives {
 	found := l.live.under(cfg)
 	at := l.earlierAt(cfg)
@@ -290,8 +290,8 @@ func (s *Server) AppliedLive() (ended, restored []admin.LiveChange) {
 	return ended, restored
 }
 
-// A manual is the changes by hand that are in force. Status, reloads and restarts take them only
-// from here: in force is the configuration as edited by them.
+// A manual holds the changes by hand that are in force. Status, reloads and restarts take them
+// only from here: the configuration in force is the file edited by these changes.
 type manual struct{ live.Set }
 
 // lives are the changes under a configuration that is being prepared.

@@ -81,7 +81,7 @@ func (w *watcher) conditions() []monitor.Upstream {
 }
 
 // condition says whether the upstream can take clients: an endpoint is usable, and clients are
-// not refused because none can be connected to.
+// not refused because all connections fail.
 func (u *upstream) condition() monitor.Condition {
 	set := u.snapshot.Set()
 	if set == nil {
@@ -322,7 +322,7 @@ func (*watcher) Level(c *monitor.Counter, increase map[string]int64) slog.Level 
 // stalledAfter is how long an event loop may take for one turn before that is logged.
 const stalledAfter = time.Second
 
-// A stallWatch logs that an event loop does not turn: its clients get nothing meanwhile, and
+// A stallWatch logs that an event loop hangs: meanwhile its clients get nothing, and
 // requests to the admin interface that need all loops wait.
 type stallWatch struct {
 	log   *slog.Logger

@@ -13,9 +13,9 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// An ownAddresses is the addresses at which this process itself listens, at a moment. An endpoint
-// at one of them may send clients round in a circle, and a single client in a circle takes every
-// connection that the process may have.
+// An ownAddresses holds the addresses at which this process listens at a moment. An endpoint at
+// such an address may send clients in a circle, and a single client in a circle uses up all
+// connections of the process.
 type ownAddresses struct {
 	of    *registry // the server's mu is held
 	ports map[uint16][]arrival

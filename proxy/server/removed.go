@@ -25,9 +25,9 @@ type registry struct {
 	removed   removed
 }
 
-// removed is the parts that the configuration no longer names, each for as long as it has clients,
-// or may get clients that were on their way. A part that comes back in that time has its counts and
-// its sessions again.
+// removed holds the parts that the configuration no longer names, each as long as it has clients,
+// or may get clients that were on their way. A part that comes back within this time keeps its
+// counts and sessions.
 type removed struct {
 	sockets   []*listenSocket            // that are accepted from still, are being closed, or have sessions
 	upstreams []*removedUpstream         // the later ones last
@@ -36,7 +36,7 @@ type removed struct {
 }
 
 // A removedUpstream is an upstream that the configuration no longer names. It stays in memory while
-// there are clients from an earlier generation, for it may still refuse them.
+// there are clients from an earlier generation, because it may still refuse them.
 type removedUpstream struct {
 	name    string
 	router  weak.Pointer[router.Upstream]
@@ -197,8 +197,8 @@ func (r *removed) drainingSockets(key string) (list []*drainingSockets) {
 	return list
 }
 
-// A socket that is given up is kept for as long as it has sessions, and its sessions for as long as
-// their upstreams allow. Its state goes with the last session, at once if there is none, so a
+// A socket that is given up is kept as long as it has sessions, and its sessions as long as their
+// upstreams allow. Its state is freed with its last session, or at once if it has none, so a
 // process that is reloaded often does not grow.
 
 // A drainingSockets is closed sockets with sessions that still have time to drain.
@@ -261,8 +261,8 @@ func (s *sockets) logDrainingSockets(p *drainingSockets) {
 	}
 }
 
-// sockets returns this socket and the sockets that it has taken over, except for sockets without
-// sessions that can get none. Afterwards the socket has taken over none.
+// sockets returns this socket and the sockets that it has taken over, except sockets that have
+// no sessions and cannot get any. Afterwards the socket has taken over none.
 func (socket *listenSocket) sockets() []*worker.Listening {
 	of := append(socket.before, socket.listening)
 	socket.before = nil
@@ -279,8 +279,8 @@ func (socket *listenSocket) takeOver(listenings []*worker.Listening) {
 	}
 }
 
-// rejoin gives a socket that listens at an address again the sessions of the sockets that did so
-// before for the same listener, and that are not to be cut any more.
+// rejoin gives a socket that listens at an address the sessions of earlier sockets of the same
+// listener at this address; these sessions are no longer cut.
 func (s *sockets) rejoin(key string, socket *listenSocket) {
 	for _, p := range s.removed.drainingSockets(key) {
 		if p.owner == socket.owner {
@@ -352,8 +352,8 @@ type Draining struct {
 }
 
 // DrainingUnder returns, by listener, the sessions that drain because their listener has left their
-// address or was drained, and would go on draining under a configuration. A listener that is to
-// listen there again gets its sessions back.
+// address or was drained, and that would go on draining under a configuration. A listener that
+// would listen there again gets its sessions back.
 func (s *Server) DrainingUnder(cfg *config.Config) map[string]Draining {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,9 +20,9 @@ func (s *sockets) listenerStateOf(c *worker.Client) *router.ListenerState {
 	return s.listenerStateAt(at.Of.(*listenSocket), c)
 }
 
-// listenerStateAt is listenerStateOf by the socket at which a client came in, and by the connection's own address if
-// the client, which may be nil, has not left. It prefers the listener that has the address now, then the one
-// with the name of the listener that had it last, then the last state itself.
+// listenerStateAt is listenerStateOf by the socket at which a client came in, and by the local address of the
+// connection if the client has not left; the client may be nil. It prefers the listener that has the address now,
+// then the listener with the name of the last one that had it, then the last state itself.
 func (s *sockets) listenerStateAt(socket *listenSocket, c *worker.Client) *router.ListenerState {
 	if !socket.former.Load() {
 		return socket.state.Load()
@@ -51,8 +51,8 @@ type generation struct {
 
 // rules are the generation in force, and the generation that is being brought into force, or nil.
 // Endpoints of either generation may serve clients meanwhile, so the rules of both apply to a
-// client. Listeners and sockets change one after the other then, so their own states belong to
-// neither generation: only these two judge a client.
+// client. During the change listeners and sockets change one after the other, so their own states
+// belong to neither generation: only these two decide about a client.
 type rules struct{ now, next *generation }
 
 func (c *change) generation() *generation {
@@ -67,8 +67,9 @@ func (c *change) generation() *generation {
 	return g
 }
 
-// rulesFor returns the listeners that rule over a client: the listener that has the address at which it came in,
-// and the listener that is about to have it, by the same order as listenerStateAt. Either is nil if its generation has none.
+// rulesFor returns the listeners that rule over a client: the listener that has the address at which it came in, and
+// the listener that is about to have it, in the same order of preference as listenerStateAt. Each is nil if its
+// generation has no such listener.
 func (s *sockets) rulesFor(c *worker.Client) (now, next *router.Listener) {
 	at := c.Listening()
 	if at == nil {
@@ -128,8 +129,8 @@ func (socket *listenSocket) covers(at netip.AddrPort) bool {
 }
 
 // ownerAt returns the owner, among sockets, of the address that former had until it was given up.
-// If several sockets have a part of it, the owner is the socket for connections to local; nil:
-// there is none, or it is not known.
+// If several sockets have a part of it, the owner is the socket for connections to local; nil if
+// there is none, or if it is not known.
 func ownerAt[T any](sockets []*listenSocket, former *listenSocket, local netip.AddrPort, ownerOf func(*listenSocket) *T) *T {
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 	var some, of, all *T
@@ -196,9 +197,9 @@ func (s *sockets) refreshView() {
 	s.view.Store(v)
 }
 
-// listensOn reports whether this process itself listens on an address, so that a connection to
-// it comes back. A socket without an address listens on all addresses of a family that are
-// this machine's own; the kernel is asked for these only where the port is the same.
+// listensOn reports whether this process listens on an address, so that a connection to the
+// address would come back. A socket without an address listens on all addresses of a family
+// that are this machine's own; the kernel is asked for these only where the port is the same.
 func (s *sockets) listensOn(at netip.AddrPort) bool {
 	for _, own := range s.view.Load().addresses {
 		switch {

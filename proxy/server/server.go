@@ -95,8 +95,8 @@ const tlsShare = 2
 // others are for clients of other upstreams.
 const holdShare = 2
 
-// tlsHandshakes bounds how many handshakes are under way at once: each costs some
-// milliseconds of a CPU at most, and waiting ones would only time out together.
+// tlsHandshakes bounds the handshakes at a time: each takes up to some milliseconds of
+// a CPU, and too many at a time would all time out.
 const tlsHandshakes = 1024
 
 // Open opens a configuration: it listens when this returns, and serves no client yet. The
@@ -336,8 +336,8 @@ type Options struct {
 	// must not wait: event loops call it. Nil means no log.
 	Log *slog.Logger
 
-	// State keeps changes by hand over a restart; nil: they end with the process. The caller closes it,
-	// when the process begins to drain or after the end.
+	// State keeps changes by hand over a restart; nil: they end with the process. The caller closes it
+	// when the process begins to drain, or at the end.
 	State *state.Store
 
 	// Sockets are the sockets that systemd has passed to the process; nil: none. The caller closes

@@ -306,8 +306,8 @@ const (
 	rateWindow, refusalWindow = 10 * time.Second, time.Minute
 )
 
-// Sources implements [admin.Balancer]. Connections are counted as they are listed, and what came is what the loops
-// remember: a connection costs nothing here but a place in their rings.
+// Sources implements [admin.Balancer]. Connections are counted from the list of clients; new connections, refusals
+// and bytes come from the rings of the loops. So a connection costs only a place in such a ring.
 func (s *sessionTable) Sources(ctx context.Context, q admin.SourceQuery) (admin.Sources, error) {
 	t := &sourceTable{v4: cmp.Or(q.Prefix4, 32), v6: cmp.Or(q.Prefix6, 64), counts: make(map[source.Rule]*admin.Source)}
 	for one := range s.group.Sessions(ctx, &worker.Query{Brief: true}) {

@@ -50,7 +50,8 @@ func (s *Server) waitedFor(left int64) []any {
 	return []any{"active", active, "go_on", left}
 }
 
-// beginDrain stops accepting, after the clients in the queues. It returns how many sessions in the lane have ended for this process, and go on.
+// beginDrain accepts the clients in the queues, and then stops accepting. It returns the number of sessions in the lane
+// that go on without this process.
 func (s *Server) beginDrain(timeout time.Duration) (left int64) {
 	s.mu.Lock()
 	s.closing = true

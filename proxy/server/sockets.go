@@ -364,8 +364,8 @@ func (c *change) closedFor(socket *listenSocket) error {
 	return errListenerMoved
 }
 
-// closeSocket stops accepting at an address, after the clients in its queue. The sessions that
-// came in there may go on for a while, see endSessions, and end with the cause.
+// closeSocket stops accepting at an address, after the clients in its queue. The sessions of
+// the address may go on for a while (see endSessions), and are then ended with the cause.
 func (s *sockets) closeSocket(key string, socket *listenSocket, cause error) {
 	delete(s.binds, key)
 	s.noteGivenUp(socket)
@@ -424,10 +424,10 @@ func (s *sockets) awaitClosed(ctx context.Context) bool {
 }
 
 // An address that a change gives up can be in the way of an address that the change asks for:
-// 127.0.0.1:80 is in the way of :80. The new socket is bound beside the old one then, and listens
-// once nothing else of the change can fail. At the swap the old one is replaced. It is accepted
-// from for as long as clients may have begun to connect to it, and is then closed like any removed
-// socket.
+// 127.0.0.1:80 is in the way of :80. Then the new socket is bound next to the old one, and listens
+// once nothing else of the change can fail. At the swap the old socket is replaced. Its
+// connections are still accepted while clients may have begun to connect to it; then it is closed
+// like any removed socket.
 
 // handshakeTime is how long connections are still accepted from a replaced socket: long enough
 // for a handshake that lost two packets in a row (the kernel repeats after one second, then after
@@ -437,8 +437,9 @@ const handshakeTime = 5 * time.Second
 // maxReplaced bounds the replaced sockets, however often addresses change.
 const maxReplaced = 64
 
-// listen listens on an address; beside are the sockets that this change takes out of service
-// and that have the address, or a part of it. If there are any it does not listen yet.
+// listen listens on an address; beside are the sockets with the address, or a part of it,
+// that this change takes out of service. If there are any, the new socket does not listen
+// yet.
 func (s *sockets) listen(ctx context.Context, c *change, l *config.Listener, at sockopt.Address) (ln *socketlistener.Listener, beside []*listenSocket, err error) {
 	ln, err = socketlistener.Listen(ctx, at, s.socketConfig(l))
 	if !errors.Is(err, syscall.EADDRINUSE) {
@@ -519,7 +520,8 @@ func (s *sockets) keeps(cfg *config.Config) map[*listenSocket]bool {
 }
 
 // listen makes the sockets listen that are bound beside others. It is the last step that can fail,
-// for lack of memory. Only if it fails may one of them have got clients, which are refused.
+// for lack of memory. Only if it fails may one of these sockets have clients already, which are
+// then refused.
 func (c *change) listen() error {
 	for _, successor := range c.successors {
 		others := make([]*socketlistener.Listener, len(successor.overlapping))
@@ -660,8 +662,9 @@ func localOf(socket *listenSocket) netip.AddrPort {
 	return socket.listener.Local()
 }
 
-// adaptCongestion logs the congestion control that a listening socket has in place of the
-// configured one, and gives the socket the system's if the configuration no longer names one.
+// adaptCongestion logs if a listening socket has another congestion control than the
+// configured one. If the configuration no longer names one, it sets the default of the
+// system.
 func (s *sockets) adaptCongestion(socket *listenSocket) {
 	wanted, before := socket.cfg.Socket.Congestion, socket.congestion
 	if socket.congestion = wanted; !socket.listener.TCP() {
@@ -773,8 +776,8 @@ var (
 	errFormer = errors.New("it was refused when the socket was made, and would be accepted now: reload")
 )
 
-// congestionNow returns the congestion control of a listening socket of TCP, and the reason for which
-// that is not the one of the configuration.
+// congestionNow returns the congestion control of a TCP listening socket, and the reason why it is
+// not the configured one.
 func (socket *listenSocket) congestionNow() (used string, err error) {
 	wanted := socket.cfg.Socket.Congestion
 	used, err = sys.Congestion(socket.fd)
@@ -791,8 +794,8 @@ func (socket *listenSocket) congestionNow() (used string, err error) {
 	return used, err
 }
 
-// notUsed returns why a new socket has the congestion control used in place of the one wanted, or
-// nil if it has the one wanted. err is the error of setting it.
+// notUsed returns why a new socket has the congestion control used instead of wanted, or nil if
+// it has wanted. err is the error of setting it.
 func notUsed(wanted, used string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
@@ -816,8 +819,8 @@ func (u *upstream) congestionStatus() *admin.Congestion {
 	return &admin.Congestion{Configured: name, Used: used, Error: textOf(notUsed(name, used, err)), Refused: u.congestion.Refused()}
 }
 
-// logCongestion logs that connections to the upstream's endpoints do not have the congestion control of the
-// configuration, if that is so.
+// logCongestion logs if connections to the upstream's endpoints do not have the congestion control of the
+// configuration.
 func (um *upstreamManager) logCongestion(u *upstream) {
 	if st := u.congestionStatus(); st != nil && st.Error != "" {
 		um.log.Warn("socket.congestion is not applied", "upstream", u.cfg.Name, "congestion", st.Configured, "used", st.Used, "error", st.Error)

@@ -624,8 +624,8 @@ func (r *reader) congestion(l *listener) (st *admin.Congestion) {
 	return st
 }
 
-// listenerDenials describes the denials at a listener, nil if there are none. Clients from before the latest one
-// do not count: it may have made the difference.
+// listenerDenials describes the denials at a listener, nil if there are none. Clients that came before the
+// latest denial do not count, because this denial may have changed the result.
 func (r *reader) listenerDenials(name string, l *router.ListenerState) *admin.ListenerDenials {
 	everywhere, here := r.denials.sums[""], r.denials.sums[name]
 	if everywhere.count+here.count == 0 {

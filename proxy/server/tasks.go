@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The tasks of a server are what it does beside its loops: functions that are called at a time, and goroutines. The end waits for the
-// goroutines.
+// The tasks of a server run outside of its loops: functions that are called at a time, and goroutines. The end waits
+// for the goroutines.
 type tasks struct {
 	mu      *sync.Mutex // the server's, which guards the fields below
 	closing bool        // the process drains or ends: no task begins any more

@@ -279,9 +279,9 @@ func (um *upstreamManager) settle(next *nextUpstream) {
 	um.startDiscovery(next.now)
 }
 
-// drop is the end of an upstream that the configuration does not name any more.
-// Clients that came before it was dropped may still be on their way, and have its last
-// set; it costs its memory until the last of them has left.
+// drop ends an upstream that the configuration does not name any more. Clients that
+// came earlier may still be on their way and use its last set; its memory is freed when
+// the last of them has left.
 func (um *upstreamManager) drop(u *upstream) {
 	delete(um.upstreams, u.cfg.Name)
 	u.close()

@@ -178,8 +178,8 @@ func (w *whySum) result() admin.Why {
 	return w.why
 }
 
-// cause is the verdict on all sessions: the cause that has kept them waiting for the longest, if it is worth a look. If none is, it is the
-// verdict with the most time, which may be idle, or the client for its silence.
+// cause returns the verdict on all sessions: the cause that has kept them waiting longest, if this time is large
+// enough. Otherwise it is the verdict with the most time, which may be idle, or client for silent clients.
 func (w *whySum) cause() verdict.Kind {
 	cause, found := verdict.Unknown, false
 	for k, kept := range w.times.kept {
@@ -269,9 +269,9 @@ func (w whyGroups) add(one *worker.Session, v *verdict.Verdict, seconds float64)
 	}
 }
 
-// worth reports whether a cause has kept an endpoint's sessions waiting for a good part of their
-// time. It looks at each endpoint by itself, because one of many that stands still has only little
-// of everybody's time.
+// worth reports whether a cause has kept an endpoint's sessions waiting for a large part of their
+// time. It looks at each endpoint separately, because one stopped endpoint among many causes only
+// a small part of the total time.
 func (w whyGroups) worth(kind verdict.Kind) bool {
 	for _, g := range w {
 		if kept := g.times.kept[kind]; kept > 0 && kept >= leastShare*total(&g.times.all) {
@@ -307,8 +307,8 @@ func (g *whyGroup) status(kind verdict.Kind, all float64) admin.EndpointWhy {
 	}
 }
 
-// report adds the endpoints to a result, and the endpoint, or else the upstream, that has most of
-// the time of a verdict on endpoints. times are the times of all sessions.
+// report adds the endpoints to a result, and also the endpoint, or else the upstream, with more
+// than half of the time of a verdict about endpoints. times are the times of all sessions.
 func (w whyGroups) report(to *admin.Why, kind verdict.Kind, all float64) {
 	endpoints := w.list(kind, true)
 	to.Endpoints = make([]admin.EndpointWhy, 0, min(len(endpoints), maxWhyEndpoints))

@@ -397,7 +397,7 @@ func (m *mirroring) count(res driver.MirrorResult) {
 	m.counted = res
 }
 
-// Totals returns the values now. every has reasons that did not occur as well.
+// Totals returns the values now. every includes reasons that did not occur.
 func (c *MirrorCounts) Totals(every bool) MirrorTotals {
 	t := MirrorTotals{
 		Running: c.running.Load(), Ended: make(map[string]int64),
