@@ -39,8 +39,9 @@ func Scenarios() []Scenario {
 	}
 }
 
-// ChooseScenarios returns the scenarios with that name, or with a name that begins with it up
-// to a dash: "echo-64" are two. They keep the order of a report.
+// ChooseScenarios returns the scenarios with one of the names. A name also selects all
+// scenarios that begin with it and a dash: "echo-64" selects two. The order is that of a
+// report.
 func ChooseScenarios(names []string) ([]Scenario, error) { return ChooseAmong(Scenarios(), names) }
 
 // ChooseAmong is ChooseScenarios of a list.

@@ -78,8 +78,8 @@ func (l *latch) expel() {
 	}
 }
 
-// await waits until the latch is open and returns false, or, if the owner has to use the mutex
-// like others, returns true with the mutex locked.
+// await waits until the latch is open, and returns false. If the owner has to use the mutex,
+// as other goroutines do, await returns true with the mutex locked.
 func (l *latch) await() bool {
 	l.mu.Lock()
 	if l.state.Load() == shared {

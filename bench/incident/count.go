@@ -7,8 +7,8 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// Figures are the results of some requests. A time is in seconds, and of all requests: for a
-// request that failed it is the time until the failure.
+// Figures are the results of some requests. Times are in seconds, and include failed
+// requests, with the time until the failure.
 type Figures struct {
 	Requests int64         `json:"requests"`
 	Failed   int64         `json:"failed"`

@@ -171,8 +171,8 @@ type Standing struct {
 	Failure endpoint.Failure `json:"failure"`
 	Figure  string           `json:"figure"`
 	Mode    string           `json:"mode"`
-	// Value is how many times less than with the mode Off it is. A mode that loses
-	// nothing is taken to have lost one request.
+	// Value is the ratio of the value with the mode Off to this value. A mode that
+	// loses nothing counts as if it had lost one request.
 	Value   report.Number  `json:"times_less"`
 	Must    report.Number  `json:"must"`
 	Verdict report.Verdict `json:"verdict"`

@@ -605,8 +605,8 @@ func (k *Keeper[T]) numbers() string {
 	return strings.Join(list, ", ")
 }
 
-// revert returns to a generation, and takes back later ones. A generation that waits goes on waiting if that fails,
-// so that it is tried again. The turn is held.
+// revert returns to a generation, and takes back later ones. If this fails, a generation that waits to be confirmed
+// goes on waiting, so that the rollback is tried again. The caller holds the turn.
 func (k *Keeper[T]) revert(to *kept[T], by, why string) error {
 	from := k.current
 	next, err := to.unpack()

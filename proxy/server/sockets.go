@@ -653,8 +653,8 @@ func (s *sockets) serveSocket(key string, socket *listenSocket) {
 	s.adaptCongestion(socket)
 }
 
-// localOf returns the address that all clients of a socket have connected to; invalid if there
-// are several, as where TPROXY brings them.
+// localOf returns the address to which all clients of a socket have connected; invalid if
+// there are several, as with TPROXY.
 func localOf(socket *listenSocket) netip.AddrPort {
 	if socket.cfg.Transparent {
 		return netip.AddrPort{}

@@ -9,9 +9,10 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
-// Marked returns a connection that reads past an urgent mark: a read that comes to it with a signal pending, such as the runtime's,
-// answers EAGAIN although bytes are queued behind it (net/ipv4/tcp.c, tcp_recvmsg_locked), and the runtime's poller is not told of them
-// again. Its reads try again and again, for [condition.Patience]; the read deadline is theirs.
+// Marked returns a connection that reads past an urgent mark. A read that reaches the mark while a signal is pending,
+// such as the runtime's, returns EAGAIN although bytes are queued behind the mark (net/ipv4/tcp.c, tcp_recvmsg_locked),
+// and the runtime's poller does not report these bytes again. So reads of the connection are repeated for
+// [condition.Patience]; they change the read deadline.
 func Marked(c net.Conn) net.Conn { return marked{c} }
 
 type marked struct{ net.Conn }

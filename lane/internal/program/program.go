@@ -139,10 +139,10 @@ func (p *Program) Memory() (bytes uint64) {
 // Events returns a reader of the changes that the programs make. The caller closes it.
 func (p *Program) Events() (*ringbuf.Reader, error) { return ringbuf.NewReader(p.objects.Events) }
 
-// Attach attaches the guard and then the translation to a device of this network namespace. Links
-// that are pinned get these programs in place of theirs; new ones are pinned if Load was given a
-// directory. The caller owns the links, and closes them in the reverse order, so that a ghost is
-// never unguarded.
+// Attach attaches the guard and then the translation to a device of this network namespace.
+// Pinned links get these programs instead of their own; new links are pinned if Load was given a
+// directory. The caller owns the links, and closes them in reverse order, so that a ghost is
+// never without the guard.
 func (p *Program) Attach(device int) (links []link.Link, err error) {
 	for _, a := range []struct {
 		program *ebpf.Program

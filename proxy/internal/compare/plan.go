@@ -193,8 +193,9 @@ func (c *spending) begin(now int64) {
 	}
 }
 
-// pieces parses bytes piece by piece, until comparing has ended, and charges the meter. A piece is never charged more
-// than its bytes can take at worst, so a thread that had to wait for a CPU loses little.
+// pieces parses bytes piece by piece, until comparing has ended, and charges the meter. A piece is charged at most
+// the time that its bytes can take in the worst case, so a thread that had to wait for a CPU is charged little too
+// much.
 func (s *Session) pieces(b []byte, parse func(b []byte) error) error {
 	m := s.cost.meter
 	if m == nil {

@@ -1,5 +1,7 @@
-// Package lanes is the lane of a process: opened for the first configuration that wants it, tried again while another process has it, switched, left to the next
-// process or closed. It gives the loops the sessions that a process before this one has left there. How a session of a loop leaves and comes back is package worker's.
+// Package lanes manages the lane of a process: it opens the lane for the first configuration that wants it, tries again
+// while another process has it, switches it on and off, and leaves it to the next process or closes it. It also gives
+// the loops the sessions that an earlier process has left in the lane. Package worker lets single sessions leave and
+// come back.
 package lanes
 
 import (

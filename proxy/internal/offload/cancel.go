@@ -29,9 +29,9 @@ const (
 	cancelShare = 4
 )
 
-// Cancel serves a client that has sent a CancelRequest. Its connection is closed when all endpoints have the request, because libpq takes the end as
-// the sign that the next query is not hit (PQcancel). Meanwhile it holds no further descriptor, and no
-// goroutine once its filters have answered.
+// Cancel serves a client that has sent a CancelRequest. Its connection is closed when all endpoints have received the
+// request, because for libpq (PQcancel) the close means that the request cannot hit the next query. Meanwhile it holds
+// no other descriptor and, once its filters have answered, no goroutine.
 func (s *Server) Cancel(h *worker.Offloaded, l *router.Listener, request []byte) {
 	if r := h.Client.Record; r != nil {
 		r.TLS = false

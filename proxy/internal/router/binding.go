@@ -488,8 +488,8 @@ func (c *KeyCount) Sessions() int64 { return c.sessions.Load() }
 // Bytes returns the bytes of sessions that have ended, see [worker.Group.Metered].
 func (c *KeyCount) Bytes() worker.Bytes { return c.meter.bytes() }
 
-// KeyCounts count the sessions of a listener by a property of their clients, for some values of it and for all others
-// together. There are two more counts than values, whatever clients send.
+// KeyCounts count the sessions of a listener by a property of their clients: one count for each configured value, one
+// for all other values, and one for clients without a value. So clients cannot make them grow.
 type KeyCounts struct {
 	key            clientkey.Key
 	of             map[string]*KeyCount // not changed

@@ -72,8 +72,8 @@ func (s *Search) Options() sockopt.Options { return s.listener.cfg.Options }
 // Record returns the record of the client; nil: none is kept.
 func (s *Search) Record() *record.Record { return s.client.Record }
 
-// TLS returns the TLS of the endpoint that is being connected to, nil for the client's own
-// bytes, and the endpoint's host.
+// TLS returns the TLS client for the endpoint of the present connect, or nil if the
+// client's bytes are passed on as they are, and the host of the endpoint.
 func (s *Search) TLS() (*tlsterm.Client, string) {
 	if s.snapshot == nil || s.endpoint == nil {
 		return nil, ""

@@ -34,8 +34,8 @@ type context struct {
 
 const secondLayout = "2006-01-02T15:04:05"
 
-// appendTime appends a time of the loops' clock as the time of day, in UTC to the microsecond. The text of a second is made
-// once.
+// appendTime appends a time of the loops' clock as date and time of day in UTC, with microseconds. The text of each
+// second is made once and used again.
 func (c *context) appendTime(b []byte, clock int64) []byte {
 	at := c.wall(clock).UTC()
 	if at.Unix() != c.second || len(c.secondText) == 0 {

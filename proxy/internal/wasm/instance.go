@@ -64,8 +64,8 @@ func (i *Instance) Function(name string) *Function {
 // Begin bounds the time of the calls until [Instance.End].
 func (i *Instance) Begin(d time.Duration) { i.deadline.timer.Reset(d) }
 
-// End ends the time that Begin began. With an error the time was over, and the instance is of no further use,
-// though its last call may have ended before.
+// End stops the time limit that Begin started. An error means that the time was over: then the instance
+// cannot be used any more, even if its last call ended in time.
 func (i *Instance) End() error {
 	if !i.deadline.timer.Stop() {
 		i.failed = true

@@ -66,9 +66,9 @@ func (w *worker) reopen() {
 	}
 }
 
-// before makes sure that the resources for a client will be there. Between this look and the accept
-// others may take the last place. So each worker may get one client beyond the limit, and that
-// client waits for its turn.
+// before makes sure that there are resources for a client. Before the accept, other workers may
+// take the last place. So each worker may get one client beyond the limit, which then waits for its
+// turn.
 func (a *acceptor) before() error {
 	if !a.closing {
 		g := a.worker.group
@@ -114,7 +114,7 @@ func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
 }
 
 // admit asks whether a client may come in, before anything is done for it, so that the counters are
-// right when the next client is about to be accepted. A client that may not is reset.
+// right before the next accept. A client that may not come in is reset.
 func (w *worker) admit(c *Client, in *accepted) bool {
 	err := in.service.Admitter.Admit(c, identified(c, &in.service.Preread), w.loop.Now())
 	if in.admissionToken = c.AdmissionToken; err == nil {
@@ -141,15 +141,16 @@ func (w *worker) admit(c *Client, in *accepted) bool {
 	return false
 }
 
-// identified reports whether neither later data, nor the kernel's answer to a further
-// question, can add to the source of a client. A TCP client without an address is refused whatever
-// it sends.
+// identified reports whether the source of a client is complete: neither later data nor a further
+// question to the kernel can add to it. A TCP client without an address is refused whatever it
+// sends.
 func identified(c *Client, p *Preread) bool {
 	return c.tcp && (!c.peer.Known() || !p.expectsHeader(c))
 }
 
-// Paused is called when accepting failed, or is not wanted now. In the latter case it is
-// suspended until there is room, so that only sockets with waiting clients are looked at then.
+// Paused is called when accepting failed, or when no client is wanted now. In the latter case
+// accepting is suspended until there is room; then only sockets with waiting clients are
+// tried.
 func (a *acceptor) Paused(err error) {
 	a.failed = true
 	w := a.worker
@@ -265,9 +266,9 @@ func (w *worker) closeListening(l *Listening) {
 // emptyBatch is how many clients one turn takes out of a queue that closes.
 const emptyBatch = 16
 
-// emptyQueues goes on with the queues of closing sockets. New clients may join a queue all the
-// while, but it is first in, first out, and holds at most one client more than the backlog. So once
-// that many are taken out, no earlier client is left.
+// emptyQueues continues to empty the queues of closing sockets. New clients may join a queue
+// meanwhile, but a queue is first in, first out, and holds at most backlog + 1 clients. So after
+// this number of clients, no earlier client is left.
 func (w *worker) emptyQueues() {
 	began, left := time.Now(), w.emptying[:0]
 	for i, a := range w.emptying {

@@ -138,8 +138,8 @@ func (r *arrivals) part(before uint64, since, now int64) (p arrivalPart) {
 	return p
 }
 
-// Arrivals yields the clients that came, or were refused, within a time, as far as the loops remember them: the last 65,536
-// of each, and 16,384 that were refused. It may be called as [Group.Sessions] may.
+// Arrivals yields the clients that came, or were refused, within a time, as far as the loops remember them: each loop
+// keeps the last 65,536 clients, and 16,384 that were refused. It may be called in the same way as [Group.Sessions].
 func (g *Group) Arrivals(ctx context.Context, within time.Duration, refused bool) iter.Seq[Arrival] {
 	return func(yield func(Arrival) bool) {
 		if !g.started.Load() {

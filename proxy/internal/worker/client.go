@@ -134,8 +134,9 @@ func (c *Client) Source() source.Source {
 	return c.Peer()
 }
 
-// Destination returns the address that the client has connected to: its PROXY header's if that has one, otherwise the
-// connection's own end, which is the original one where TPROXY has brought it. It is not valid for a unix socket.
+// Destination returns the address to which the client has connected: the address in its PROXY header, if the header
+// has one, otherwise the local address of the connection, which is the original destination if TPROXY is used. It is
+// not valid for a unix socket.
 func (c *Client) Destination() netip.AddrPort {
 	if c.Header.Known() {
 		return c.Header.Destination
@@ -152,8 +153,9 @@ func (c *Client) Local() netip.AddrPort {
 	return c.destination
 }
 
-// Original returns the address that the client connected to before a NAT rule of this machine
-// redirected it, if one did. It ignores a PROXY header: a client may write any address into it.
+// Original returns the destination of the client before a NAT rule of this machine redirected
+// it, if there was such a rule. It ignores a PROXY header: a client may write any address into
+// it.
 func (c *Client) Original() netip.AddrPort {
 	if c.fd >= 0 && c.tcp {
 		if at := originalOf(c.fd); at.IsValid() {
@@ -174,9 +176,9 @@ func (c *Client) leave() {
 	c.fd = -1
 }
 
-// Peer returns the connection's other end, whatever a header says. A client of TCP has come
-// with its address; for a client of a unix socket the kernel is asked for credentials at the first
-// call, so only callers that need them pay for it.
+// Peer returns the connection's other end, whatever a header says. The address of a TCP client
+// comes with accept. For a client of a unix socket the first call asks the kernel for credentials,
+// so only callers that need them pay for this.
 func (c *Client) Peer() source.Source {
 	if !c.tcp && c.ask(askedPeer) {
 		c.peer = unixPeerOf(c.fd)
@@ -348,8 +350,8 @@ func (p *clientPool) put(c *Client) {
 // maxSpare is how many unused objects of a kind are kept for the next clients, so that a flood leaves no memory behind.
 const maxSpare = 1024
 
-// Ready is called for a client that is not joined yet. Its data can wait, except in preread, and so can its end of file, after
-// which it may still want an answer. A client that has gone is not served.
+// Ready is called for a client that is not joined yet. Its data can wait, except in preread, and so can its end of
+// file, because it may still expect an answer. A client that has gone is not served.
 func (n *conn) Ready(_ uint8, events loop.Events) {
 	c := n.ref.pending
 	if c == nil {
@@ -371,9 +373,9 @@ func (n *conn) Ready(_ uint8, events loop.Events) {
 	}
 }
 
-// hasGone reports whether a client will neither take nor give anything any more: it was reset,
-// or has closed a unix socket with nothing left in it. A TCP client that has closed looks like a
-// client that has only ended its sending (tcp(7)).
+// hasGone reports whether a client will neither send nor receive anything any more: it was
+// reset, or has closed a unix socket that holds no more bytes. A TCP client that has closed
+// looks like a client that has only ended its sending (tcp(7)).
 func (c *Client) hasGone(events loop.Events) bool {
 	if events&loop.Failed != 0 {
 		return true
@@ -454,8 +456,8 @@ func (t *clientTimer) Expired(*loop.Timer) {
 	}
 }
 
-// A Waker ends the parking of one client, see [Park]. It may be kept for any time: when the
-// client is not parked any more, or not there, it does nothing. It is comparable; the zero
+// A Waker ends the parking of one client, see [Park]. It may be kept for any time: if the
+// client is not parked any more, or is gone, it does nothing. It is comparable; the zero
 // value wakes no client.
 type Waker struct {
 	to  wakeable

@@ -120,15 +120,15 @@ func (d *dialed) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events,
 	}
 }
 
-// writesFirst reports whether the client's first bytes are sent before the session begins: bytes that were taken out of its queue,
-// and a hello, so that its gate is asked only if there is more.
+// writesFirst reports whether the client's first bytes are sent before the session begins. These are bytes that were
+// taken out of its queue, and a hello, so that its gate is asked only about further bytes.
 func (c *Client) writesFirst() bool {
 	return (len(c.buffered) > 0 || c.hello.size > 0 && len(c.ahead) > 0) && !rewritesClient(c.search)
 }
 
-// failed goes on after a connection has failed, but not at once: connects may fail within their
-// calls, as many in a row as there are endpoints. Between two of them the loop can notice that the
-// client leaves, and serve others.
+// failed continues after a failed connection, but not at once: connects may fail immediately, for
+// all endpoints in a row. Between two of them the loop can notice that the client leaves, and
+// serve others.
 func (w *worker) failed(c *Client, err error) {
 	c.dropEndpoint()
 	c.search.Failed(err, w.loop.Now())
@@ -217,9 +217,10 @@ func (w *worker) askAbandon(c *Client) {
 const headerTimeout = 5 * time.Second
 
 // writeProxyHeader writes the header before the client's bytes, and then joins. A new connection
-// has room for it usually. Client bytes that are known already go with it. If it is only known that
-// there are some, they are moved next, and the kernel is asked to send both together. Without
-// client bytes TCP_NODELAY is set, because Nagle's algorithm would hold back the bytes that follow.
+// usually has room for it. Client bytes that were read already are sent with it. If bytes of the
+// client are only known to exist, they are moved next, and the kernel is asked to send both
+// together. Without client bytes TCP_NODELAY is set, because Nagle's algorithm would hold back the
+// bytes that follow.
 func (w *worker) writeProxyHeader(c *Client) {
 	w.header = w.header[:0]
 	if c.step.ProxyHeader {
@@ -270,8 +271,8 @@ func (c *Client) kept(b []byte) []byte {
 	return append([]byte(nil), b...)
 }
 
-// failedProxyHeader goes on after an endpoint that has not taken all of the header. If the endpoint
-// has got bytes taken from the client, no other is tried.
+// failedProxyHeader continues after an endpoint has not taken the whole header. If the endpoint has
+// received bytes of the client, no other endpoint is tried.
 func (w *worker) failedProxyHeader(c *Client, err error) {
 	if c.sentOn() {
 		w.refuse(c, err)
@@ -288,8 +289,8 @@ func (c *Client) setNoDelay() {
 	}
 }
 
-// queued reports whether bytes of the client are queued. The event of epoll may have been a
-// PROXY header that was consumed; an end of file is not reported by it alone.
+// queued reports whether bytes of the client are queued. The epoll event may have reported
+// a PROXY header that was consumed. An end of file alone does not count.
 func (c *Client) queued() bool {
 	p := &c.serving.service.Preread
 	const all = loop.Readable | loop.PeerClosed | loop.HungUp
@@ -317,8 +318,8 @@ func (p *headerWrite) Ready(_ uint8, events loop.Events) {
 	}
 }
 
-// sendSome sends as much as there is room for. A vecio.Writer, which has to be opened for each socket, takes 1.5 times the
-// CPU for these single sends (BenchmarkCompose).
+// sendSome sends as many bytes as there is room for. A vecio.Writer, which has to be opened for each socket, takes 1.5
+// times the CPU for these single sends (BenchmarkCompose).
 func sendSome(fd int, b []byte, flags int) (sent int, err error) {
 	for sent < len(b) {
 		n, err := sys.Send(fd, b[sent:], flags|sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)

@@ -34,8 +34,8 @@ type Config struct {
 	Listeners      []Listener // to begin with
 	Relay          *relay.Relay
 	MaxConnections int
-	// PrereadMemory is how many bytes of the first bytes of all clients together are kept in memory of this process;
-	// 0: 64 MiB. The first 2 KiB of each client do not count. A client for which there is no room is refused.
+	// PrereadMemory bounds the memory of this process for the first bytes of all clients together; 0: 64 MiB. The
+	// first 2 KiB of each client do not count. A client for which there is no room is refused.
 	PrereadMemory int64
 	Host          Host
 }
@@ -44,16 +44,15 @@ type Config struct {
 // at a time, and must not wait. Left, Refused and Ended are called by [Offloaded.End] as well.
 type Host interface {
 	// Full is called with true when the limit is reached, and with false when there is room
-	// again and no client has waited for it; once at a time, and never twice in a row with the
-	// same.
+	// again and no client has taken it. Calls do not overlap, and their values alternate.
 	Full(full bool)
-	// Paused is called each time that accepting from a listener failed, and is
-	// tried again later, with how many clients are served then, and how often that has
-	// happened with this listener.
+	// Paused is called each time that accepting from a listener failed and will be
+	// tried again later. Its arguments are the number of clients that are served, and
+	// how often accepting from this listener has failed.
 	Paused(l *Listening, cause error, active, pauses int64)
 	// Closed is called once for each socket, when no loop accepts from it any more: its
-	// descriptor is not borrowed any longer. Left is called after that, once, when the last
-	// client that came in there has left.
+	// descriptor is no longer used. Afterwards Left is called once, when the last client of
+	// the socket has left.
 	Closed(l *Listening)
 	Left(l *Listening)
 	// Trim gives descriptors back that are not needed now, and returns how many
@@ -63,17 +62,16 @@ type Host interface {
 	// lack of them (see [Preread]), or because no target took it.
 	Refused(l *Listening, cause error)
 	// Judge is called when a session has ended and the kernel's account of its connections was taken
-	// ([relay.Config.LegsAfter]). It returns what has limited the session. Any goroutine may call it.
-	// The binding is nil where there is none.
+	// ([relay.Config.LegsAfter]). It returns the verdict on what limited the session. Any goroutine
+	// may call it. The binding is nil where there is none.
 	Judge(b Binding, sample *verdict.Sample) verdict.Verdict
-	// Records is asked for each client that was accepted, with the ID that its record would
-	// have: whether one is kept. If so, Began is called when the client is joined to an
-	// endpoint, and Ended once at the client's end, whether it was joined or not. The binding
-	// is nil where there is none. The record is valid during the call.
+	// Records is asked for each accepted client whether a record is kept, with the ID that
+	// the record would have. If so, Began is called when the client is joined to an endpoint,
+	// and Ended once at the client's end, whether it was joined or not. The binding is nil
+	// where there is none. The record is valid during the call.
 	Records(l *Listening, id record.ID) bool
 	// Traces is asked before Records, with the same arguments. It returns the number of the sampler
-	// that traces the client, 0 for none. A traced client's record is kept, whatever Records would
-	// decide.
+	// that traces the client, 0 for none. The record of a traced client is always kept.
 	Traces(l *Listening, id record.ID) uint8
 	Began(l *Listening, b Binding, r *record.Record)
 	// Lasts is called by [Group.Progress].
@@ -265,8 +263,8 @@ func (g *Group) wake() {
 // joined.
 func (g *Group) Active() int64 { return g.gate.active.Load() }
 
-// Summary returns the counters until now, with the bytes that running sessions have moved so far. Any goroutine but the loops',
-// which it asks, may call it.
+// Summary returns the present counters, with the bytes that running sessions have moved so far. It asks the loops, so
+// any goroutine except those of the loops may call it.
 func (g *Group) Summary() Summary { return g.summarize(nil) }
 
 // summarize adds the bytes of sessions that run to running, unless that is nil.

@@ -12,11 +12,12 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// A server of TLS 1.3 may ask for a second hello, by a HelloRetryRequest, and OpenSSL takes the name from that. The client must not
-// change the name (RFC 8446, 4.1.2), but does if it wants to reach another name's endpoint. So where a hello was read, and TLS does
-// not end here, the client's bytes behind it stay in its socket until the endpoint has answered. After a HelloRetryRequest the
-// second hello has to ask for the same, and the bytes behind it wait for the next answer in turn: a server without state
-// (SSL_stateless) may ask any number of times. After any other answer all bytes pass.
+// A server of TLS 1.3 may ask for a second hello, by a HelloRetryRequest, and OpenSSL takes the name from the second
+// hello. The client must not change the name (RFC 8446, 4.1.2), but a client may try it to reach the endpoint of
+// another name. So if a hello was read and TLS does not end here, the following bytes of the client stay in its socket
+// until the endpoint has answered. After a HelloRetryRequest the second hello has to ask for the same, and the bytes
+// behind it wait for the next answer in turn: a server without state (SSL_stateless) may ask any number of times. After
+// any other answer all bytes pass.
 
 // ErrSecondHello is the error of a client that sends a second hello with another name or other
 // protocols, or something that is no hello.
@@ -55,9 +56,9 @@ func (h *firstHello) upTo(b []byte) []byte {
 	return b
 }
 
-// gate returns the gate of a client's bytes for its socket, and how many bytes pass freely if the
-// endpoint has moved of them already; nil: no hello was read. It takes over what is charged for the
-// client's bytes.
+// gate returns the gate for the bytes of a client, and how many bytes pass freely if moved bytes
+// have been sent to the endpoint already; nil: no hello was read. It takes over the memory that is
+// charged for the client's bytes.
 func (h *firstHello) gate(w *worker, moved int, charged *int32) (driver.Gate, int) {
 	if h.size == 0 {
 		return nil, 0
@@ -131,7 +132,7 @@ func (g *helloGate) Pass(fd int, ahead []byte, ended bool) (int, error) {
 }
 
 // look returns how many of the client's next bytes may pass: all bytes of an incomplete hello,
-// since no server takes a name from a part, and the rest of a hello that asks for the right name.
+// because no server takes a name from it, and the rest of a hello with the right name.
 func (g *helloGate) look(b []byte) (n int, err error) {
 	gone := len(g.second)
 	all := b

@@ -28,19 +28,19 @@ const (
 	LaneTransparent
 )
 
-// When a session is asked whether it may leave user space. A session that ends before has cost nothing; if it has exchanged
-// something twice by the first time, it is likely to go on for as long again.
+// These are the times at which a session is asked whether it may leave user space. A session that ends earlier costs
+// nothing. A session that has exchanged something twice by the first time will probably go on as long again.
 const (
 	// laneMoves are the reads and writes of two questions and their answers.
 	laneMoves = 8
-	// laneRetry is how many times the first wait passes before the question is asked again, and again,
-	// as long as the endpoint has not shown that it answers.
+	// laneRetry is the interval, in units of the first wait, at which the question is repeated as long
+	// as the endpoint has not shown that it answers.
 	laneRetry = 20
 	// laneBatch is how many sessions of a loop are prepared in one turn, at some ten microseconds each.
 	laneBatch = 16
-	// laneTries is how many packets may fail to take a session, and laneTrying for how many times the
-	// first wait they may, before it rests for a time of laneRetry: a stream has 64 packets within a
-	// millisecond, and leaves after some tenths of a second.
+	// laneTries is how many packets may fail to take a session, and laneTrying how long (in units of
+	// the first wait) they may fail, before the session rests for laneRetry: a stream has 64 packets
+	// within a millisecond, and leaves after some tenths of a second.
 	laneTries  = 64
 	laneTrying = 3
 )
@@ -77,9 +77,10 @@ type lanes struct {
 // trying is for how many milliseconds packets may fail to take a session.
 func (t *lanes) trying() uint32 { return uint32(laneTrying * t.after / time.Millisecond) }
 
-// SetLane lets sessions leave user space by a lane, once they have lasted for a time. With nil no session leaves any more: offers to the
-// lane are withdrawn, some in each turn of a loop, and sessions that have left by then stay there until [Group.ReturnLane]. Sessions from
-// before are asked as well. The lane is borrowed until the group is closed. Any goroutine but the loops' may call it.
+// SetLane lets sessions leave user space by a lane, once they have lasted for a time, including sessions that began
+// earlier. With nil no session leaves any more: offers to the lane are withdrawn, some in each turn of a loop, and
+// sessions that have left stay there until [Group.ReturnLane]. The lane is borrowed until the group is closed. Any
+// goroutine but the loops' may call it.
 func (g *Group) SetLane(l *lane.Lane, after time.Duration) {
 	for _, w := range g.workers {
 		w.post(func() { w.setLane(l, after) })
@@ -116,8 +117,9 @@ func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 	w.withdrawAll()
 }
 
-// withdrawAll keeps all sessions that are in user space there, a few in each turn. An armed session
-// may leave before its turn comes: later scans find it in the lane, and askAgain asks none before.
+// withdrawAll keeps all sessions of user space there, a few in each turn. An armed session may
+// leave before its turn comes: later scans find it in the lane, and askAgain asks no session
+// before.
 func (w *worker) withdrawAll() {
 	w.beginClientScan(&clientScan{over: make(chan scanned, 1), visit: func(w *worker, n *conn) {
 		n.set(waitsLane, false) // the queues were forgotten
@@ -150,8 +152,8 @@ func (w *worker) awaitLane(n *conn) {
 	}
 }
 
-// add asks a session after a time, which is the same for all of a queue. A session that waits already, there or in another queue, is
-// asked once.
+// add makes a session be asked after a time, which is the same for the whole queue. A session that already waits in
+// this or another queue is asked once.
 func (q *laneQueue) add(n *conn, began int64, after time.Duration) {
 	if n.is(waitsLane) {
 		return
@@ -308,10 +310,10 @@ var stayOf = map[driver.Obstacle]stay{
 // stayCounts count sessions that stay in user space.
 type stayCounts [stays]atomic.Int64
 
-// staysHere answers the one question: may this session leave user space? It may if nothing of it has to be looked
-// at, and its endpoint has shown that it answers: first-byte timeouts, trials of breakers and the records of
-// sessions need no more of it then. The PROXY header was written before the session began. last says that it was
-// asked before, and need not have exchanged much.
+// staysHere decides whether this session may leave user space. It may if none of its bytes has to be looked at,
+// and its endpoint has shown that it answers: then first-byte timeouts, trials of breakers and records need
+// nothing more. The PROXY header was written before the session began. last says that it was asked before, and
+// does not need to have exchanged much.
 func (w *worker) staysHere(n *conn, last bool) stay {
 	switch n.ref.serving.socket.Service().Lane { // as the listener is now, not as it was
 	case LaneTransparent:
@@ -389,9 +391,9 @@ func (g *Group) scanLane(match Match, visit func(w *worker, n *conn)) []scanned 
 }
 
 // ReturnLane brings the matching sessions that have left user space back. It returns how many came
-// back, and how many could not and were reset on both sides: their results have the reason.
-// Sessions that end meanwhile count as neither. A session that has come back may leave again like
-// any other. Any goroutine but the loops' may call it.
+// back, and how many could not and were reset on both sides: the results of these have the reason.
+// Sessions that end meanwhile are not counted. A session that has come back may leave again. Any
+// goroutine but the loops' may call it.
 func (g *Group) ReturnLane(match Match) (returned, reset int) {
 	lists := make([][]*laneSession, len(g.workers)) // each its worker's, until that has been scanned
 	var back, failed atomic.Int64
@@ -419,8 +421,8 @@ func (g *Group) ReturnLane(match Match) (returned, reset int) {
 	return int(back.Load()), int(failed.Load())
 }
 
-// comeBack takes a session back to user space, and reports whether it goes on there. It waits. An error that wraps net.ErrClosed says that
-// it has ended; with others both sides were reset.
+// comeBack takes a session back to user space, waits for it, and reports whether the session goes on there. An error
+// that wraps net.ErrClosed says that the session has ended; after other errors both sides were reset.
 func (c *laneSession) comeBack(w *worker) (here bool, err error) {
 	a, b, ended, err := c.session.TakeBack(laneGap)
 	switch {
@@ -729,8 +731,8 @@ func (m *gapInMaking) shut() bool {
 	return true
 }
 
-// delivered reports whether the peers have acknowledged all that the sockets have sent, and take more: a source is shown no more than
-// its sink takes.
+// delivered reports whether the peers have acknowledged all bytes that the sockets have sent, and accept more: the
+// window shown to a source is no larger than the window of its sink.
 func (c *laneSession) delivered() bool {
 	a, b := c.conn.descriptors()
 	for _, fd := range [2]int{a, b} {

@@ -20,8 +20,8 @@ const (
 	parkAfter = time.Second
 	// parkBatch is how many are parked in one turn.
 	parkBatch = 256
-	// parkAhead is how long before its timeout a parked session becomes a relay.Driven again, so that
-	// the timer there ends it in time. Sessions are parked if they have no timeout within parkLeast.
+	// A parked session becomes a relay.Driven again parkAhead before its timeout, so that the timer
+	// there ends it in time. Only sessions without a timeout within parkLeast are parked.
 	parkAhead = 3 * time.Second
 	parkLeast = 2 * parkAhead
 	// parkLooks is how often timeouts of parked sessions are looked at, at most.
@@ -30,8 +30,9 @@ const (
 	never = math.MaxInt32
 )
 
-// lanePark parks the sessions of a loop that have left user space: they keep their places, and give their relay.Drivens back to the pool. The loop finds
-// those with timeouts by a pass over all its clients, some in each turn. Without timeouts there is none.
+// lanePark parks the sessions of a loop that have left user space: they keep their places, and give their relay.Drivens
+// back to the pool. The loop finds sessions near their timeout by a pass over all its clients, some in each turn.
+// Without timeouts there is no pass.
 type lanePark struct {
 	worker *worker
 	list   []laneParting // in the order in which they are due
@@ -212,9 +213,9 @@ type Adoption interface {
 }
 
 // Adopt gives a loop an earlier process's session in the lane; afterwards it is like a session
-// that the loop has parked itself. It counts as having come in at a socket that is not closed
-// yet, and has the socket's service. m is all that is known of it, and belongs to the group from
-// now on. A session that has ended is left alone. Any goroutine but the loops' may call it.
+// that the loop has parked itself. It counts as a client of a socket that is not closed yet, and
+// has the service of this socket. m holds all that is known of it, and belongs to the group
+// afterwards. A session that has ended is left alone. Any goroutine but the loops' may call it.
 func (g *Group) Adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Listening, service *Service, to Adoption) {
 	w := slices.MinFunc(g.workers, func(a, b *worker) int { return cmp.Compare(a.load.Load(), b.load.Load()) })
 	w.load.Add(1)
@@ -253,7 +254,8 @@ func (w *worker) adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Li
 	}
 }
 
-// recordAdopted keeps the record of a session that was joined at a time. It is traced if its ID is known: it was traced or logged before.
+// recordAdopted keeps the record of a session that was joined at a time. If its ID is known, it was traced or logged
+// before, and is traced.
 func (w *worker) recordAdopted(n *conn, m *record.Image, joined int64) {
 	s, r, host := n.ref.serving, &m.Record, w.group.cfg.Host
 	if r.ID.IsZero() {
@@ -306,8 +308,8 @@ func (g *Group) Rebind(find func(of *relay.Limits, endpoint netip.AddrPort) Adop
 	}
 }
 
-// rebind makes a session with these limits belong to an endpoint from now on; bytes that it has
-// moved before do not count there. It waits while bytes are being added up, or they would count
+// rebind assigns a session with these limits to another endpoint. Bytes that it moved before do
+// not count there. It waits while bytes are being added up, because otherwise they would count
 // twice.
 func (w *worker) rebind(c *laneSession, of *relay.Limits, to Adoption) {
 	if w.deferred != nil {

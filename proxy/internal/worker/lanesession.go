@@ -79,8 +79,9 @@ func (w *worker) onLoop(c *laneSession, f func()) {
 	})
 }
 
-// offer lets the lane have the session from now on, and looks later whether its flow lacks a gap.
-// It does nothing if no session is to leave any more: the session is going to be withdrawn.
+// offer allows the lane to take the session from now on, and checks later whether its flow lacks
+// a gap. It does nothing if no session is to leave any more: the session is going to be
+// withdrawn.
 func (c *laneSession) offer() {
 	w := c.worker()
 	if w.lanes.lane == nil {
@@ -93,9 +94,9 @@ func (c *laneSession) offer() {
 // Arm implements [driver.Carrier].
 func (c *laneSession) Arm() { c.set(armed, c.worker().lanes.lane != nil && c.session.Arm()) }
 
-// Disarm implements [driver.Carrier]. A session that has failed to leave for long stops trying for
-// a while. If a packet could not take it, it is looked at again whether it is a flow, which may
-// just have paused at the look before.
+// Disarm implements [driver.Carrier]. A session that has failed to leave for a long time pauses
+// its attempts. If a packet could not take it, the worker checks again whether it is a flow,
+// because the flow may just have paused at the previous check.
 func (c *laneSession) Disarm() bool {
 	here := c.session.Disarm()
 	c.set(armed, false)
@@ -190,10 +191,10 @@ func (t *lanes) forget(c *laneSession) {
 	}
 }
 
-// LeaveLane lets the sessions that have left user space go on without this process: here they end,
-// and their results have the cause. They do not count as cut. No further session leaves. Call the
-// lane's Leave after Close. LeaveLane returns when all have ended here, with their number. Any
-// goroutine but the loops' may call it.
+// LeaveLane lets the sessions that have left user space go on without this process. For this
+// process they end, with the cause in their results, and do not count as cut. No further session
+// leaves. Call the lane's Leave after Close. LeaveLane returns their number when all have ended
+// here. Any goroutine but the loops' may call it.
 func (g *Group) LeaveLane(cause error) int64 {
 	for _, w := range g.workers {
 		w.post(func() { w.setLane(nil, 0) })
@@ -210,8 +211,8 @@ func (g *Group) LeaveLane(cause error) int64 {
 	return left.Load()
 }
 
-// laneAddresses returns the client's address of a session that has left, and both of the connection to the
-// endpoint; ok says that it has left, and that they are known.
+// laneAddresses returns the addresses of a session that has left: the client's, and both addresses of the
+// connection to the endpoint. ok says that it has left and that they are known.
 func (w *worker) laneAddresses(n *conn) (client, endpoint, local netip.AddrPort, ok bool) {
 	c := n.lane
 	if c == nil || !n.carried() {
@@ -291,9 +292,9 @@ func (c *laneSession) ended(r *lane.Result) {
 	c.conn.driven().Finish(r.Reset, SideOf(r.View.EndedBy))
 }
 
-// endedHere handles the lane's end of a session that is in user space. If the session has just come
-// back, the lane had ended it meanwhile, as by a user timeout. Its new sockets know nothing of
-// that, so it is cut.
+// endedHere handles a session that is in user space and that the lane reports as ended. If the
+// session has just come back, the lane ended it meanwhile, for example by a user timeout. Its new
+// sockets do not know that, so it is cut.
 func (c *laneSession) endedHere(r *lane.Result) {
 	n := c.conn
 	n.worker().laneEnded(n)
@@ -369,7 +370,7 @@ func (c *laneSession) retag(moved *relay.Result) {
 // Sessions that have left share the few names.
 type control uint8
 
-// controlOf returns a socket's congestion control: as it is, and not as it was configured, because the kernel may have
+// controlOf returns the actual congestion control of a socket, not the configured one, because the kernel may have
 // refused that, a route may have another one, and a reload leaves connections alone.
 func (t *lanes) controlOf(fd int) control {
 	name, err := sys.Congestion(fd)
@@ -387,8 +388,8 @@ func (t *lanes) controlOf(fd int) control {
 	return control(at + 1)
 }
 
-// setOptions gives the new sockets of a session that has come back the options of its former ones: of accept and connect, and the late
-// ones. Without them they are connections like others.
+// setOptions sets the options of the former sockets on the new sockets of a session that has come back: the options set
+// at accept and connect, and the late ones. If it fails, the connections work without these options.
 func (c *laneSession) setOptions(sockets [2]int) {
 	options := c.conn.ref.serving.service.Options
 	_ = sys.SetsockoptInt(sockets[1], sys.SOL_SOCKET, syscall.SO_REUSEADDR, 0) // which the lane sets: the listening socket had it, the connecting one had not
@@ -474,8 +475,9 @@ func (c *laneSession) addTo(s *verdict.Sample, carried bool) {
 	*s = verdict.OfLane(&v, before)
 }
 
-// turn returns the state of a session that has left: its endpoint has answered since the look before if both have sent something that
-// the other has acknowledged. A stream that goes on is no answer. Whether an answer is awaited is not known.
+// turn returns the state of a session that has left: its endpoint has answered since the previous look if both sides
+// have sent something that the other side has acknowledged. A continuing stream is not an answer. It is not known
+// whether the client waits for an answer.
 func (c *laneSession) turn() relay.Turn {
 	t := relay.Turn{Last: relay.SideB, Quiet: c.session.Idle()}
 	n := c.session.Bytes()

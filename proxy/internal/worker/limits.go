@@ -42,9 +42,9 @@ func (g *connLimit) adopt() {
 	g.markFull()
 }
 
-// markFull notes that there is no room, if that is so, and reports it. It looks for room after
-// it has stored full, and a release looks at full after that, both sequentially consistent: so
-// one of them sees the other, and the waiting worker is woken or needs not wait.
+// markFull notes and reports that there is no room, if this is true. It stores full before it
+// looks for room, and a release frees the room before it reads full, both sequentially
+// consistent. So one of them sees the other, and the waiting worker is woken or need not wait.
 func (g *connLimit) markFull() bool {
 	if g.active.Load() < g.max.Load() {
 		return false
@@ -53,8 +53,8 @@ func (g *connLimit) markFull() bool {
 	return g.active.Load() >= g.max.Load()
 }
 
-// markFree notes that there is room again, if that is so, and reports whether that is new. The
-// caller calls notify once the clients in accept queues have had their chance.
+// markFree notes that there is room again, if this is true, and reports whether this is new.
+// The caller calls notify after the clients in accept queues had their chance.
 func (g *connLimit) markFree() bool { return g.full.Load() && g.set(false) }
 
 // set changes full. True is reported at once, false only by notify: as long as clients wait, each leave makes room for the next.
@@ -145,8 +145,8 @@ type descriptors struct {
 // surplus is how many descriptors beyond the need are kept for the next clients.
 const surplus = 4
 
-// need makes sure that there is one more. The error says that descriptors are short; if another
-// error prevents a spare, need goes on without it.
+// need makes sure that there is one more spare descriptor. The error says that descriptors are
+// short; if another error prevents a spare, need goes on without it.
 func (t *descriptors) need() error {
 	if t.needed >= len(t.spare) {
 		f, err := os.Open(os.DevNull)
@@ -220,8 +220,9 @@ func (t *descriptors) stopWaiting(c *Client) {
 	}
 }
 
-// waitForFD goes on with a client that got no descriptor: at once if mirrors or idle pipes give
-// some up or one was reserved for it, else later. Meanwhile no other client is accepted.
+// waitForFD continues with a client that got no descriptor: at once if mirrors or idle pipes
+// give up descriptors or one was reserved for the client, otherwise later. Meanwhile no other
+// client is accepted.
 func (w *worker) waitForFD(c *Client, err error) {
 	now := w.loop.Now()
 	switch {

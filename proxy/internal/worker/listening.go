@@ -15,12 +15,13 @@ import (
 type Listener struct {
 	Name string
 	FD   int // non-blocking; borrowed until [Host.Closed]
-	// TCP says that it is a TCP socket, and not a unix one. It has the options that
-	// connections inherit from it already, SO_OOBINLINE and TCP_NODELAY among them
+	// TCP says that it is a TCP socket, not a unix socket. The options that connections
+	// inherit from it are set already, SO_OOBINLINE and TCP_NODELAY among them
 	// ([sockopt.Options]); connections of a unix socket inherit none.
 	TCP bool
-	// Local is the address that all clients have connected to; invalid if there are
-	// several, and the kernel is to be asked each time, as where TPROXY brings clients.
+	// Local is the address to which all clients have connected. It is invalid if there
+	// are several addresses, for example with TPROXY; then the kernel is asked for each
+	// client.
 	Local   netip.AddrPort
 	Backlog int      // of the accept queue; 0: it is not known
 	Service *Service // of the clients that come first
@@ -46,9 +47,9 @@ type Listening struct {
 // ErrEnding is the error of listening while everything is about to end.
 var ErrEnding = errors.New("not listening: shutting down")
 
-// Listen makes every loop accept clients from a socket, as soon as the loop gets to it:
-// [Group.Settle] waits for that. A loop on which that fails calls [Host.Paused], and tries again
-// later. It may be called at any time by any goroutine.
+// Listen makes every loop accept clients from a socket. The loops begin soon; [Group.Settle]
+// waits for that. A loop that fails to begin calls [Host.Paused], and tries again later. It may
+// be called at any time by any goroutine.
 func (g *Group) Listen(cfg Listener) (*Listening, error) {
 	switch flags, err := sys.GetFl(cfg.FD); {
 	case cfg.Service == nil || cfg.Service.NewSearch == nil:
@@ -142,12 +143,12 @@ func (l *Listening) Close() {
 	}
 }
 
-// Clients returns how many present clients have come in here, including clients for which nothing
-// was done yet.
+// Clients returns the number of present clients of this socket, including clients for which
+// nothing was done yet.
 func (l *Listening) Clients() int64 { return l.refs.Load() - int64(l.openSockets.Load()) }
 
-// unref is the end of a worker's part, or of a client. A part ends after the clients that
-// came by it were counted, so the last one of all is the last one.
+// unref is called at the end of a worker's part, or of a client. A part ends after its
+// clients were counted, so no client can come after the last unref.
 func (l *Listening) unref() {
 	if l.refs.Add(-1) > 0 {
 		return

@@ -19,9 +19,10 @@ import (
 type Session struct {
 	// ID names it in later requests.
 	ID ID
-	// Client and Endpoint are the two peers: the client's [source.Source], which is of its
-	// PROXY header if there was one, and the endpoint's address, "unix:" before a path;
-	// "gone" if it is not connected any more. Endpoint is empty while there is none.
+	// Client and Endpoint are the two peers: the [source.Source] of the client (from its
+	// PROXY header, if there was one), and the address of the endpoint ("unix:" before a
+	// path). A peer that is not connected any more is "gone". Endpoint is empty as long as
+	// there is none.
 	Client, Endpoint string
 	// Source is where the client comes from; unknown if it is not connected any more.
 	Source source.Source
@@ -102,7 +103,7 @@ func (s *Session) setBinding(b Binding) {
 }
 
 // An ID names a client of a list. A client keeps it until it is joined, and its session until its
-// end; no other one of the process ever has it. It is comparable.
+// end. It is unique in the process. It is comparable.
 type ID struct {
 	Loop  int   // of the loop; negative: it is on goroutines
 	Place int64 // on the loop, or its number among those on goroutines
@@ -209,18 +210,18 @@ func (q *Query) takesEndpoint(s *Session) bool {
 // accepts asks the caller.
 func (q *Query) accepts(s *Session) bool { return q.Accepts == nil || q.Accepts(s) }
 
-// One turn of a worker's loop yields up to listMost clients, of up to listLooks places for them, for which it takes no longer than
-// turnTime and the time of the last passLooks clients.
+// One turn of a worker's loop yields up to listMost clients, of up to listLooks places for them, and takes at most
+// turnTime plus the time of the last passLooks clients.
 const (
 	listMost  = 64
 	listLooks = 1024
 	passLooks = 16
 )
 
-// Sessions yields the clients that a query selects, each at most once: all that are there from the beginning to the end of the
-// listing, and some that come or leave meanwhile. A client whose TLS ends or begins here may be missed while it goes back to its loop;
-// clients that wait for a place under the limit are not served yet. It ends when ctx does. The loops are asked for a few clients at a
-// time, and do not wait; yield may take its time. Any goroutine but the loops' may call it.
+// Sessions yields the clients that a query selects, each at most once: all clients that exist during the whole listing,
+// and some that come or leave meanwhile. A client whose TLS ends or begins here may be missed while it goes back to its
+// loop; clients that wait for a place under the limit are not served yet. It ends when ctx does. The loops are asked
+// for a few clients at a time, and do not wait; yield may take its time. Any goroutine but the loops' may call it.
 func (g *Group) Sessions(ctx context.Context, q *Query) iter.Seq[Session] {
 	return func(yield func(Session) bool) {
 		for part := range walk(ctx, g, func(w *worker, at int) ([]Session, int) { return w.list(at, q) }) {
@@ -238,8 +239,8 @@ func (g *Group) Sessions(ctx context.Context, q *Query) iter.Seq[Session] {
 	}
 }
 
-// walk yields the parts of something that the loops find out, each from a place on to the next; negative: there is none. It ends when ctx
-// or the group does.
+// walk yields parts of a result that the loops compute. Each part begins at a place and returns the place of the next
+// part, or a negative number at the end. It ends when ctx or the group does.
 func walk[T any](ctx context.Context, g *Group, find func(w *worker, at int) (part T, next int)) iter.Seq[T] {
 	type found struct {
 		part T
@@ -261,9 +262,9 @@ func walk[T any](ctx context.Context, g *Group, find func(w *worker, at int) (pa
 	}
 }
 
-// askPart makes a worker's loop find out a part of something, unless ctx or the group ends first. A
-// turn has at most one part, however many ask, because a function posted after another has returned
-// is called in the next turn.
+// askPart makes a worker's loop compute a part of a result, unless ctx or the group ends first.
+// Each caller gets at most one part in a turn, because a function that is posted after another has
+// returned is called in the next turn.
 func askPart[T any](ctx context.Context, g *Group, w *worker, find func() T) (p T, ok bool) {
 	if ctx.Err() != nil {
 		return p, false
@@ -346,8 +347,9 @@ func (w *worker) outline(n *conn, at int) Session {
 	return s
 }
 
-// clientOf returns where a client comes from, and its name. Addresses are asked for, unless they
-// are kept for the log: being listed costs an idle session nothing. The name may be left out.
+// clientOf returns where a client comes from, and its name. The kernel is asked for addresses
+// unless they are kept for the log, so an idle session needs no memory to be listed. The name
+// may be left out.
 func (w *worker) clientOf(n *conn, brief bool) (from source.Source, name string) {
 	from, fd := w.sourceOf(n)
 	switch {

@@ -439,8 +439,8 @@ func (c *MirrorCounts) SinceReset() MirrorTotals {
 	return t
 }
 
-// A Comparison is how the answers of a mirror are compared, and where the outcome goes. It is shared by all of its
-// sessions, and safe for concurrent use.
+// A Comparison says how the answers of a mirror are compared, and collects the results. All sessions of the mirror
+// share it; it is safe for concurrent use.
 type Comparison struct {
 	plan   *compare.Plan
 	budget *compare.Budget
@@ -448,8 +448,8 @@ type Comparison struct {
 	report atomic.Pointer[compare.Report]
 }
 
-// NewComparison returns a comparison with an empty report. framed says that an answer's end can be
-// seen before the connection's. The budget belongs to the whole process.
+// NewComparison returns a comparison with an empty report. framed says that the end of an answer
+// can be seen before the end of the connection. The budget belongs to the whole process.
 func NewComparison(plan *compare.Plan, framed bool, budget *compare.Budget) *Comparison {
 	c := &Comparison{plan: plan, framed: framed, budget: budget}
 	c.Reset()

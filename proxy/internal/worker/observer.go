@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// records are the records of a worker's clients: wide ones until they are joined, in their Clients, and small ones of sessions, in
-// slabs. If none are kept they take no memory but two pointers.
+// records are the records of a worker's clients: a large record in the Client until the client is joined, then a small
+// one for the session, in a slab. If no records are kept, this takes only two pointers.
 type records struct {
 	scratch *record.Record // of a client that has ended, or was not taken on
 	number  uint64         // of the last one

@@ -21,9 +21,9 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// Offloaded is a client that has left its loop for a goroutine of its own, because TLS ends or
-// begins in this process. It keeps its place under the limits, is listed and counted, until
-// [Offloaded.Rejoin], by which it goes back to its loop to be joined there, or [Offloaded.End]: its owner calls one of them once.
+// Offloaded is a client that has left its loop for a goroutine of its own, because TLS ends or begins in this process.
+// It keeps its place under the limits, and is listed and counted. Its owner calls either [Offloaded.Rejoin], which
+// takes it back to its loop to be joined there, or [Offloaded.End], once.
 type Offloaded struct {
 	// Client is the client, which is not used again for another one.
 	Client *Client
@@ -110,8 +110,8 @@ func (h *Offloaded) end(err error, left bool) {
 // Close closes the client's socket, if Conn has not made a connection of it.
 func (h *Offloaded) Close() { closeSocket(h.fd) }
 
-// Conn makes a connection of package net of the client's socket; the Client knows its addresses from then on. With an
-// error it was closed.
+// Conn makes the client's socket a connection of package net; afterwards the Client knows its addresses. After an
+// error the socket is closed.
 func (h *Offloaded) Conn() (net.Conn, error) {
 	h.Client.leave()
 	c, err := loop.Give(h.fd)
@@ -203,8 +203,8 @@ type Rejoin struct {
 }
 
 // Rejoin begins the client's session on the loop that the client came from: it is counted, listed and cut there,
-// and [Offloaded.End] must not be called. It returns when the session has begun, and may have ended. With an
-// error it has not begun, and both sockets were reset; End is still to be called.
+// and [Offloaded.End] must not be called. When it returns, the session has begun, and may have ended already.
+// After an error it has not begun, and both sockets were reset; then End must still be called.
 func (h *Offloaded) Rejoin(r *Rejoin) error {
 	begun := make(chan error, 1)
 	err := h.Client.worker.loop.Post(func() { begun <- h.Client.worker.rejoin(h, r) })
@@ -309,9 +309,9 @@ type layer interface {
 	Beneath() net.Conn
 }
 
-// TakeSockets takes a client's connection and its endpoint's out of the runtime's hands, for [Offloaded.Rejoin]:
-// each a *net.TCPConn or *net.UnixConn, or one within [relay.Prefixed], or beneath a layer such as tlsterm.Conn,
-// nothing of which is read or written meanwhile. That takes one more descriptor for a moment. If there is none it waits, as accepting
+// TakeSockets takes the connections of a client and of its endpoint over from the runtime, for [Offloaded.Rejoin]: each
+// a *net.TCPConn or *net.UnixConn, or one within [relay.Prefixed], or beneath a layer such as tlsterm.Conn, which must
+// not be read or written meanwhile. It needs one more descriptor for a moment. If there is none it waits, as accepting
 // does, until ctx ends or the client has gone, which is [sockopt.ErrGone]. With an error the caller closes both.
 func TakeSockets(ctx context.Context, client, endpoint net.Conn) (*Rejoin, error) {
 	a, b := plainOf(client), plainOf(endpoint)
@@ -360,7 +360,8 @@ func plainOf(c net.Conn) plain {
 // shortOf is how long it takes until a descriptor is asked for again.
 const shortOf = 10 * time.Millisecond
 
-// duplicate returns a descriptor of the caller's own, by dup, and non-blocking as package net's are. It waits for one while the client is there.
+// duplicate returns a duplicate of the descriptor (dup), non-blocking like the descriptors of package net; the caller
+// owns it. It waits for a free descriptor as long as the client is there.
 func duplicate(ctx context.Context, c, client plain, dup func(fd int) (int, error)) (fd int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

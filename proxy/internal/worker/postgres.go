@@ -12,12 +12,12 @@ import (
 	"github.com/penstock/penstock/proxy/internal/postgres"
 )
 
-// A Postgres is how the negotiation of PostgreSQL is answered, before a target is chosen: requests for encryption are
-// taken away and answered, everything else is only looked at.
+// A Postgres says how to answer the negotiation of PostgreSQL, before a target is chosen: requests for encryption are
+// consumed and answered, everything else is only looked at.
 type Postgres struct {
-	// Terminate says that TLS ends in this process: a client that was promised TLS goes to its [Search] with no hello
-	// read. Otherwise its ClientHello is read, as by [Preread.Hello], and it goes on to an endpoint that was asked for
-	// TLS in turn.
+	// Terminate says that TLS ends in this process: a client that was promised TLS goes to its [Search] before its
+	// hello is read. Otherwise its ClientHello is read, as with [Preread.Hello], and the endpoint is asked for TLS
+	// too.
 	Terminate bool
 	// RequireTLS refuses clients that do not ask for TLS, with an error of PostgreSQL.
 	RequireTLS bool
@@ -127,8 +127,8 @@ func (w *worker) promised(c *Client, p *Postgres) {
 	w.expect(c, awaitHello, 0)
 }
 
-// answer takes a request for encryption out of the client's queue, and answers it. Bytes behind the request, of b, have
-// come before the answer. again says that it was answered before.
+// answer takes a request for encryption out of the client's queue, and answers it. Bytes of b behind the request came
+// before the answer. again says that a request was answered before.
 func (w *worker) answer(c *Client, b []byte, n int, with byte, again bool) error {
 	switch {
 	case again:

@@ -22,17 +22,17 @@ const scratchSize = clienthello.Max
 
 // A client's first bytes are peeked at, into one buffer of the worker's: they stay in the
 // socket's queue, so that clients that send them bit by bit hold no memory of ours, and the
-// relay splices them like everything else. As long as something is missing, and their own
-// length fields have a lower bound, the socket's low-water mark is raised to that, and fewer
-// bytes raise no event (tcp(7), net/ipv4/tcp.c: tcp_set_rcvlowat, which raises an edge itself
-// if they have come meanwhile). A unix socket knows no such mark (net/unix/af_unix.c,
+// relay splices them like everything else. As long as bytes are missing, the socket's
+// low-water mark is raised to the least length that the length fields allow, and fewer bytes
+// raise no event (tcp(7), net/ipv4/tcp.c: tcp_set_rcvlowat, which raises an edge itself if
+// they have come meanwhile). A unix socket knows no such mark (net/unix/af_unix.c,
 // unix_poll): there each piece is looked at, and costs a peek; and each piece takes its share
 // of the sender's buffer, whatever its size, so that some hundred that are not consumed are
 // the most.
 
-// preread looks at the first bytes before a target is chosen, in turn. A client of TCP with an
-// unknown source is refused, whatever else may be known of it: it could not be held against
-// any rule, not even whether its header is to be believed.
+// preread looks at the first bytes before a target is chosen, in turn. A TCP client with an
+// unknown source is refused: no rule could be applied to it, not even the rule whether to
+// trust its header.
 func (w *worker) preread(c *Client) {
 	p := &c.serving.service.Preread
 	switch {
@@ -128,9 +128,9 @@ func (w *worker) peek(c *Client) {
 	}
 }
 
-// startsUrgent reports whether the next byte was sent as urgent data. A peek shows it like any other, but the endpoint would get it as
-// urgent, and read the bytes behind it alone: not the bytes that its route was chosen by. Taken out of the socket it is a byte of the
-// stream. A mark that comes later ends what a peek shows.
+// startsUrgent reports whether the next byte was sent as urgent data. A peek shows it like any other byte, but the
+// endpoint would get it as urgent data, and read only the bytes behind it: other bytes than those that decided the
+// route. If it is read from the socket, it becomes a byte of the stream. A peek stops at a later urgent mark.
 func (c *Client) startsUrgent() bool {
 	if !c.tcp {
 		return false
@@ -286,9 +286,9 @@ func (w *worker) tooLate(c *Client) error {
 // maxAhead is the most that is kept of a peek. It is more than hellos are, usually.
 const maxAhead = 2 << 10
 
-// keepAhead keeps the client's bytes, if they are all and not many, so that they can go in one
-// segment, by one call, with the header before them. They stay in the socket's queue until an
-// endpoint has them. Events report from here on the bytes after them. What is behind a hello is not kept.
+// keepAhead keeps the client's bytes, if these are all and not many, so that one call can send them in
+// one segment behind the header. They stay in the socket's queue until an endpoint has them. From now on
+// events report only later bytes. Bytes behind a hello are not kept.
 func (c *Client) keepAhead(b []byte) {
 	hello := c.hello.upTo(b)
 	if c.tcp && c.buffered == nil && len(hello) <= maxAhead && c.events&loop.Urgent == 0 {
@@ -330,9 +330,9 @@ func consume(fd int, b []byte, flags int) error {
 	return nil
 }
 
-// raise makes the kernel report n bytes, and no fewer, unless it has no room for them. The same is
-// not asked again, except where that is counted: bytes that a peek does not show, because an urgent
-// mark is before them, would be reported at once, and for ever.
+// raise makes the kernel report n bytes, and no fewer, unless it has no room for them. It is not
+// repeated for the same n unless this is counted: bytes behind an urgent mark, which a peek does
+// not show, would be reported at once again and again.
 func (c *Client) raise(n int) {
 	if c.tcp && n > int(c.raised) {
 		c.raised = int32(n)
@@ -495,8 +495,9 @@ func (w *worker) recognised(c *Client) {
 	w.prereadRead(c)
 }
 
-// silenceOver goes on when the time is over after which a client that has said nothing may have
-// a route for that. If there is none, or it has said something, its bytes are waited for.
+// silenceOver continues when a client has been silent for the time after which it may get a
+// route for silent clients. If there is no such route, or the client has sent something, the
+// worker waits for its bytes.
 func (w *worker) silenceOver(c *Client) {
 	p := &c.serving.service.Preread
 	c.phase = awaitFirst

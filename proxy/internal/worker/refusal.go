@@ -236,8 +236,8 @@ func (w *worker) freeSlot(n *conn, s *serving) {
 	w.load.Add(-1)
 }
 
-// release is the end of a client that had a place. It wakes others for which there is room now. It
-// does not serve them itself, as the relay may be calling, and any goroutine.
+// release ends a client that had a place, and wakes clients for which there is room now. It does
+// not serve them itself, because it may be called by the relay, and on any goroutine.
 func (g *Group) release(s *serving, admitted bool, admissionToken uint64) {
 	if admitted {
 		s.service.Admitter.Released(admissionToken)
@@ -283,9 +283,10 @@ func localName(fd int) string {
 // lingerTime is how long a client that was sent a response may take to read it and end.
 const lingerTime = 5 * time.Second
 
-// respond sends a client its response. It is closed when it has ended itself, for bytes that
-// it sends meanwhile would make close(2) a reset, which may overtake the response (RFC 9112,
-// 9.6, describes the same for HTTP); or when its time is over.
+// respond sends a client its response. The connection is closed when the client has ended
+// it, or when the time is over. If it were closed earlier, bytes from the client would turn
+// close(2) into a reset, which may overtake the response (RFC 9112, 9.6, describes this for
+// HTTP).
 func (w *worker) respond(c *Client) {
 	c.phase, c.rest = responding, c.step.Bytes
 	limit := c.step.Timeout

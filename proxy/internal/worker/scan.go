@@ -26,7 +26,7 @@ type scanned struct {
 }
 
 // scanClients scans all workers at once. It returns the workers that have finished. If the group
-// ends before, that is not all of them, and visit may still be called.
+// ends earlier, some workers are missing, and visit may still be called.
 func (g *Group) scanClients(visit func(w *worker, n *conn)) (all []scanned) {
 	if !g.started.Load() {
 		return nil
@@ -71,9 +71,9 @@ func (w *worker) scanSomeClients() {
 // stands for sessions without a binding. The loops call it, several at a time.
 type Match func(l *Listening, b Binding) bool
 
-// CutMatching ends the sessions that match; their results have the cause. Clients that are not joined yet are
-// left alone: [Search.Reached] may still refuse them. It returns how many sessions were cut, when all that were there have been looked
-// at, a few in each turn of a loop. Any goroutine but the loops' may call it.
+// CutMatching ends the sessions that match; their results have the cause. Clients that are not joined yet are left
+// alone: [Search.Reached] may still refuse them. It looks at all present sessions, a few in each turn of a loop, and
+// then returns how many were cut. Any goroutine but the loops' may call it.
 func (g *Group) CutMatching(match Match, cause error) int {
 	cut := 0
 	g.cutMirrorsMatching(match)
@@ -90,9 +90,9 @@ func (g *Group) CutMatching(match Match, cause error) int {
 	return cut
 }
 
-// A Spread is when the sessions that are left at the end of a drain are cut: a few at a time, at
-// random, over the last tenth of the drain's time, so that their clients do not all come back in
-// one instant. The last step, at the end of the time, cuts the rest.
+// A Spread says when the sessions that are left at the end of a drain are cut: a few at a time,
+// at random, over the last tenth of the drain, so that their clients do not all come back at the
+// same moment. The last step, at the end of the time, cuts the rest.
 type Spread struct {
 	First time.Duration // from the drain's begin to the first step
 	Every time.Duration // between two steps
@@ -114,8 +114,8 @@ func NewSpread(within time.Duration) Spread {
 	return Spread{First: within - time.Duration(steps-1)*every, Every: every, Steps: steps}
 }
 
-// Cuts reports whether one of the sessions that are left is to be cut in a step, counted from
-// 0: by chance, so that each step has as many of them, and all of them in the last.
+// Cuts reports whether a remaining session is cut in a step (counted from 0): at random, so
+// that each step cuts about the same number, and in the last step always.
 func (s Spread) Cuts(step int) bool { return step >= s.Steps-1 || rand.IntN(s.Steps-step) == 0 }
 
 // An EndResult is the result of an attempt to end a session.
@@ -131,8 +131,8 @@ const (
 )
 
 // End ends sessions of one loop by their IDs, and calls yield with the result of each in their order. The
-// cause is [record.ErrOperator]. A side is reset unless the other one has ended in good order: only the
-// peers know whether they had more to say. With a time of quiet, only sessions are ended that are quiet
+// cause is [record.ErrOperator]. A side is reset unless the other side has sent an end of file: only the
+// peers know whether they had more to send. With a time of quiet, only sessions are ended that are quiet
 // ([relay.Driven.Quiet]) and have moved no byte for this time. Bytes that come in the very moment are met
 // by the reset. 0 ends all.
 //
@@ -235,7 +235,7 @@ func (w *worker) lasts(n *conn, k *kept) {
 
 // Watch reports to the binding of each running session, if any, the changes of the session since the
 // previous call. It returns when all were reported, or when the group ends. The loops go on; they look
-// at a few sessions in each turn. spent is their time for it, added up. Only one goroutine may call
+// at a few sessions in each turn. spent is the sum of their time for this. Only one goroutine may call
 // Watch.
 func (g *Group) Watch() (spent time.Duration) {
 	all := g.scanClients(func(w *worker, n *conn) {

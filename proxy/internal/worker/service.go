@@ -14,9 +14,9 @@ import (
 )
 
 // A Service is the treatment of the clients of a listening socket. It is a snapshot: it is not
-// changed once it is in use, but replaced by another one, and a client keeps until its end the
-// Service with which it was accepted. Several sockets may have the same. A field may be zero unless
-// it says otherwise.
+// changed while it is in use, but replaced by another Service. A client keeps the Service with
+// which it was accepted until its end. Several sockets may share one. Fields may be zero unless
+// they say otherwise.
 type Service struct {
 	// Admitter admits clients; nil admits all.
 	Admitter Admitter
@@ -29,20 +29,21 @@ type Service struct {
 	Limits *relay.Limits
 	// Options are for the sockets that connect.
 	Options sockopt.Options
-	// NewSearch makes a [Search], which is used for one client after the other: as many
-	// are made as have ever been in use at a time. It is called on the loops'
-	// goroutines, several at a time. It is required.
+	// NewSearch makes a [Search], which is used for one client after the other. So
+	// there are only as many as were ever in use at the same time. It is called on the
+	// loops' goroutines, several at a time. It is required.
 	NewSearch func() Search
-	// Refusal returns the bytes that a refused client gets before it is closed properly, within a few seconds; nil: it is reset.
-	// It is not asked while a first message is awaited. The loops call it, several at a time; it must not wait. If it is nil all are reset.
+	// Refusal returns the bytes that a refused client gets before it is closed properly, within a few seconds; nil: it
+	// is reset. It is not called while a first message is awaited. Several loops may call it at the same time; it must
+	// not wait. If Refusal is nil, all refused clients are reset.
 	Refusal func(c *Client, cause error) []byte
 }
 
 // A Preread is the data to look at before a target is chosen. It is not consumed, except for
 // the header of the PROXY protocol. The zero value looks at nothing, and costs nothing.
 type Preread struct {
-	// Header selects the clients that have to send a header of the PROXY protocol first, which
-	// is taken away; it has a timeout of its own. Nil: none.
+	// Header selects the clients that have to send a PROXY header first, which is consumed; it
+	// has its own timeout. Nil: no client.
 	Header *proxyproto.Policy
 	// Hello reads the client's TLS ClientHello into [Client.Hello]. A
 	// client that sends anything else is reset, unless AnyHello is set.
@@ -70,8 +71,9 @@ type FirstBytes interface {
 	// Max is how many bytes are looked at, at most.
 	Max() int
 	// Look looks at all bytes that a client has sent so far, none at first, and notes in
-	// [Client.First] what they show. need is how many there must be before it is worth looking
-	// again, 0 if the client's route is decided. With an error it never will be.
+	// [Client.First] what they show. need is the number of bytes before the next look makes
+	// sense, or 0 if the client's route is decided. An error means that it can never be
+	// decided.
 	Look(c *Client, b []byte) (need int, err error)
 	// Silent notes that a client has said nothing for [Preread.Silence], and reports whether
 	// there is a route for it.
@@ -109,8 +111,8 @@ var (
 	ErrPrereadEnded = errors.New("the client has ended in the middle of its first bytes")
 )
 
-// TooLate returns the error of a client with incomplete first bytes after a time. got is how many
-// bytes have come of the thing awaited, of; negative: some.
+// TooLate returns the error of a client whose first bytes are incomplete after a time. of names
+// the expected data, and got is how many bytes of it have come; negative: an unknown number.
 func TooLate(cause error, after time.Duration, got int, of string) error {
 	switch {
 	case got == 0:
@@ -133,18 +135,18 @@ type Admitter interface {
 	// reported. While accepting pauses, it is called again when one of its clients has left,
 	// after [Listening.Wake], after NextSlotIn, and every tenth of a second.
 	CanAccept(now int64) error
-	// NextSlotIn is asked after CanAccept, on the same goroutine: how long it takes until there is room again, because time
-	// makes it; 0 if that is not known.
+	// NextSlotIn is called after CanAccept, on the same goroutine. It returns the time until a limit by time has room
+	// again; 0 if this is not known.
 	NextSlotIn(now int64) time.Duration
-	// Admit is asked when the client was accepted, right after CanAccept on the same
-	// goroutine: an implementation that counts clients here, and looks at the count in
-	// CanAccept, has at most one for each loop too many, and need not refuse any. identified means
-	// that [Client.Source] is final already, so a client that is refused for its source need not be
+	// Admit is asked when the client was accepted, right after CanAccept on the same goroutine: an
+	// implementation that counts clients here and checks the count in CanAccept exceeds a limit by
+	// at most one client for each loop, and need not refuse any. identified means that
+	// [Client.Source] is final already, so a client that is refused for its source need not be
 	// counted. If it returns nil, Released is called in the end.
 	Admit(c *Client, identified bool, now int64) error
 	// AdmitSource is asked about a client that was not identified in Admit, once its source is
 	// known: its PROXY header has come, or the kernel may be asked for the credentials of a
-	// unix client. With an error of it or of Admit the client is reset, and [Host.Refused]
+	// unix client. If it or Admit returns an error, the client is reset, and [Host.Refused] is
 	// called.
 	AdmitSource(c *Client, now int64) error
 	// Released is called once for each client for which Admit has returned nil, when
@@ -164,16 +166,15 @@ const (
 	Resolve
 	// Pause for Step.Timeout, then ask Next again.
 	Pause
-	// Park the client until its [Waker] is called, or Step.Timeout has passed if that is not 0, then
-	// ask Next again, which has to find out which of the two it was.
+	// Park the client until its [Waker] is called or Step.Timeout (unless 0) has passed. Then Next
+	// is called, which has to find out which of the two has happened.
 	Park
 	// Respond with Step.Bytes, then close the connection properly: the end of file is
 	// sent, and the client's is waited for, for Step.Timeout at most (0: 5 s).
 	Respond
-	// Look at the client's first bytes, which stay in its queue: once there are Step.Need of them, Next is
-	// asked, with the first Step.Most of them in [Client.Looked], and also when there are fewer and no more
-	// come. A client that does not send as many within Step.Timeout, unless that is 0, is refused with
-	// [ErrPrereadTimeout].
+	// Look at the client's first bytes, which stay in its queue. Next is called when there are Step.Need
+	// bytes, or fewer and no more come, with the first Step.Most of them in [Client.Looked]. A client that
+	// does not send Step.Need bytes within Step.Timeout (unless 0) is refused with [ErrPrereadTimeout].
 	Look
 	// Handover: Step.To gets the client, on a goroutine of its own.
 	Handover
@@ -211,10 +212,10 @@ type Resolver interface {
 	Resolve(ctx context.Context, host string, timeout time.Duration) ([]netip.Addr, error)
 }
 
-// A Search is one client's way to an endpoint. It returns steps and gets their results, and
+// A Search finds the way of one client to an endpoint. It returns steps and gets their results, and
 // never waits. It belongs to one loop: its methods are called on the loop's goroutine, and times
 // are the loop's clock. It serves one client at a time: Begin, then the others in turn, then Close.
-// The step that Next returns has been done, or has failed, before it is asked again.
+// Before Next is called again, the step that it returned has been done, or has failed.
 type Search interface {
 	// Begin begins again, for a client: another one, or the same once more, after
 	// Close.
@@ -231,8 +232,8 @@ type Search interface {
 	// Overruled reports whether a new connection must not be used, nor get a byte. Then the
 	// connection is reset, and Next is called.
 	Overruled() bool
-	// ProxyHeader appends the bytes to be written before the client's to b. It is asked once
-	// the connection is there, if Step.ProxyHeader is set.
+	// ProxyHeader appends to b the bytes that are written before the client's bytes. It is
+	// called when the connection is made, if Step.ProxyHeader is set.
 	ProxyHeader(b []byte) []byte
 	// Reached reports that there is a connection, and returns the limits of the session that begins now, nil for the
 	// [Service]'s. If their Of is a [Binding], it observes the session. After an error the connection is reset, and
@@ -248,23 +249,23 @@ type Search interface {
 	Rewrite(s *relay.Socket)
 	// Err says why there was nothing left to be tried, after GiveUp.
 	Err() error
-	// Close is the end: the session has begun, or the client was handed over, or it is not
-	// served, because it was refused, or has left, or everything ends. Places that the search
-	// still holds for it are given back.
+	// Close ends the search: the session has begun, the client was handed over, or it is not
+	// served, because it was refused, has left, or the process ends. The search gives back
+	// the places that it still holds for the client.
 	Close()
 }
 
-// A Binding is the endpoint of a session, usually, and observes it. It is the Of of the limits that the
-// session has, [relay.Limits], so that it costs the session nothing; many sessions may have the same. Its
-// methods must not wait.
+// A Binding stands for the endpoint of a session, usually, and observes the session. It is the field Of
+// of the session's [relay.Limits], so a session needs no memory for it; many sessions may share a
+// Binding. Its methods must not wait.
 type Binding interface {
 	// Names are the names of the binding, for lists.
 	Names() (upstream, endpoint string)
 	// Ended is called at the end of a session, once, on the goroutine of its loop or, where it was handed over, on another one. loop is
 	// the index of the client's loop: ends are counted by it, so that loops need not share counters.
 	Ended(loop int, r relay.Result, err error)
-	// Moved gets the bytes of sessions that have ended: of each one, once, together with
-	// others or by itself, by any goroutine. See [Group.Metered].
+	// Moved gets the bytes of ended sessions: each session once, alone or together with
+	// others, on any goroutine. See [Group.Metered].
 	Moved(b Bytes)
 	// Watch gets the state of a session, at a time of the loops' clock. A loop calls it, or the caller of [Group.Watch].
 	Watch(t relay.Turn, now int64)

@@ -56,8 +56,8 @@ const (
 	joined
 )
 
-// slabSize is how many conns are made at a time: as many as fit into a size class of the runtime, beside the word that it
-// needs for itself.
+// slabSize is how many conns are made at a time: as many as fit into a size class of the runtime, together with the
+// word that the runtime needs.
 var slabSize = int((8<<10 - 8) / reflect.TypeFor[conn]().Size())
 
 // places are the conns of a worker, in slabs. A conn never moves.
@@ -113,9 +113,9 @@ func (p *places) free(n *conn) {
 	p.unused = append(p.unused, n)
 }
 
-// pass calls see for some clients from a place on, as many as one turn has time for, until it says that it is enough, and
-// returns the place to go on at; negative: there is none. A client stays where it is, so none
-// is met twice.
+// pass calls see for clients beginning at a place, as many as one turn has time for, until see returns false. It
+// returns the place at which to continue, or a negative number at the end. Clients do not move, so no client is seen
+// twice.
 func (p *places) pass(at int, see func(at int, n *conn) bool) (next int) {
 	began := time.Now()
 	for looks := range listLooks {
@@ -208,8 +208,8 @@ const (
 	spareSlabs = 8
 )
 
-// A sessionPool is the relay's parts of a worker's sessions in user space, in slabs. Sessions that have left for long give theirs up (see
-// lanePark), so slabs without a session are given up, too.
+// A sessionPool holds the relay's parts of a worker's sessions in user space, in slabs. Sessions that left long ago
+// give up their parts (see lanePark), and slabs without a session are freed.
 type sessionPool struct {
 	slabs []*sessionSlab // by number; nil: it was given up
 	gone  []int32        // numbers of those

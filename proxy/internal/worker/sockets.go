@@ -9,10 +9,10 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// Options that matter only to a lasting connection are set once a session is older than this, and
-// before it is twice as old. A short session pays with a place in one of two lists, one for this
-// period and one for the period before. The conn may have another client meanwhile, which then
-// gets its options early.
+// Options that matter only to lasting connections are set when a session is between one and two
+// periods old. A short session costs only a place in one of two lists, one for this period and
+// one for the previous period. The conn may have another client meanwhile, which then gets its
+// options early.
 const lateSockoptsAfter = time.Second
 
 // batch is for how many sessions that is done in one turn of the loop.
@@ -72,11 +72,11 @@ func (g *lateSockopts) Expired(*loop.Timer) {
 	}
 }
 
-// windows keep TCP_USER_TIMEOUT from ending a session with a peer that lives but does not read. The kernel counts the time in which a
-// window is closed although the peer answers each probe (net/ipv4/tcp_timer.c, tcp_probe_timer), whereas RFC 1122, 4.2.2.17 keeps the
-// connection open for as long as the peer answers. So the option is taken off a socket while its peer's window is closed. It is set again
-// once the window is open, or once the probes have got no answer for as long as the timeout: then the kernel ends the session when it is
-// about to send the next probe.
+// windows keep TCP_USER_TIMEOUT from ending a session with a peer that lives but does not read. The kernel counts the
+// time in which a window is closed although the peer answers each probe (net/ipv4/tcp_timer.c, tcp_probe_timer),
+// whereas RFC 1122, 4.2.2.17 keeps the connection open for as long as the peer answers. So the option is removed from a
+// socket while its peer's window is closed. It is set again once the window is open, or once the probes have got no
+// answer for as long as the timeout: then the kernel ends the session when it is about to send the next probe.
 //
 // A pass over all clients comes four times in the shortest timeout of the loop. It asks the kernel only about sessions that have moved
 // bytes since the last pass, or had bytes on the way then.
@@ -114,8 +114,8 @@ func newWindows(w *worker) *windows {
 const (
 	windowLooks  = 4 // passes in a timeout
 	leastWindows = 50 * time.Millisecond
-	// leastAnswer is how long a probe must have had no answer at least: an endpoint answers one in half a second (net/ipv4/tcp_input.c,
-	// tcp_oow_rate_limited), and the second probe comes sooner than that.
+	// leastAnswer is the least time for which a probe must have had no answer: an endpoint answers one in half a second
+	// (net/ipv4/tcp_input.c, tcp_oow_rate_limited), and the second probe comes sooner than that.
 	leastAnswer = 2 * time.Second
 )
 

@@ -71,8 +71,9 @@ type Load struct {
 	HellosMissing    int64 // clients that were served without one, see [Preread.AnyHello]
 	// Fields of [loop.Stats] of the same name.
 	Turns, Blocked, Gathers, BusyPollHits, Batches, BatchRefused, Overruns int64
-	// LagP99 and LagMax are the times of turns, see [loop.Stats]: LagP99 is an upper bound for
-	// 99 % of them. TimerLateP99 and TimerLateMax are the same of the delays of timers.
+	// LagP99 and LagMax describe the lengths of turns, see [loop.Stats]: LagP99 is an upper
+	// bound for 99 % of them. TimerLateP99 and TimerLateMax describe the delays of timers in
+	// the same way.
 	LagP99, LagMax, TimerLateP99, TimerLateMax time.Duration
 	LongTurns                                  int64 // turns of 1,024 µs and more
 	// Lag and TimerLate are as in [loop.Stats].
@@ -91,8 +92,8 @@ func (s *Summary) merge(o *Summary) {
 }
 
 // A statsScan adds up the running sessions of a worker, a few in each turn of the loop. A session
-// that ends meanwhile is counted at its end, unless the scan has counted it already; so no later
-// summary has less of it.
+// that ends meanwhile is counted at its end, unless the scan has counted it already; so its bytes
+// never become fewer in a later summary.
 type statsScan struct {
 	at   int // the next slab
 	sum  Summary
@@ -106,8 +107,8 @@ type statsScan struct {
 // slabsPerTurn is how much of a scan is one turn's.
 const slabsPerTurn = 2
 
-// beginScan begins to make a summary for done, which has room for it, and if running is not nil, running bytes by binding: then bindings
-// do not get the bytes of sessions that end from now on.
+// beginScan begins a summary for done, which has room for it. If running is not nil, it also collects running bytes by
+// binding; then bindings do not get the bytes of sessions that end from now on.
 func (w *worker) beginScan(done chan<- Summary, running bytesByBinding) {
 	w.scan = statsScan{sum: w.baseSummary(), done: done, running: running}
 	if running != nil && w.deferred == nil {
@@ -234,9 +235,10 @@ func (t bytesByBinding) ended(b Binding, r *relay.Result) {
 	}
 }
 
-// Metered calls read with a [Summary] and, by binding, the bytes of the sessions that run. Bindings get the bytes of sessions that end
-// meanwhile afterwards: so their sums and the running bytes are together all bytes that were moved, each once, and no later answer has
-// less. The loops go on, and are asked for a few sessions at a time. Any goroutine but the loops' may call it, but not read.
+// Metered calls read with a [Summary] and, by binding, the bytes of the sessions that run. Bindings get the bytes of
+// sessions that end meanwhile only afterwards. So their sums plus the running bytes are all moved bytes, each counted
+// once, and no later result is smaller. The loops go on, and are asked for a few sessions at a time. Any goroutine but
+// the loops' may call it, but not read.
 func (g *Group) Metered(read func(sum Summary, running map[Binding]*Bytes)) {
 	g.metering.Lock()
 	defer g.metering.Unlock()

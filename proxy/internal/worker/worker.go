@@ -175,9 +175,9 @@ func (w *worker) resume() {
 	}
 }
 
-// resumeBatch is how many of the sockets with waiting clients are accepted from again in one
-// turn, in the order in which they began to wait. If there is room for only one client, the other
-// sockets would be tried for nothing.
+// resumeBatch is from how many sockets with waiting clients a loop accepts again in one turn, in
+// the order in which they began to wait. If there is room for only one client, trying the other
+// sockets would be useless.
 const resumeBatch = 64
 
 // resume accepts again where there was no room, or asks whether there is some now.
