@@ -47,9 +47,9 @@ type Answers struct {
 	record record // the Unanswered's
 }
 
-// A question is of one of three kinds, which are counted apart: a protocol may answer a login
-// at once, and later publications never. Where servers speak first, the connect is the
-// question; it is the greeting.
+// A question has one of three kinds, which are counted separately: a protocol may answer a
+// login at once, and later publications never. If servers speak first, the connect is the
+// question, of the kind greeting.
 type question uint8
 
 const (

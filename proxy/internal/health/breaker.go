@@ -15,8 +15,8 @@ type BreakerConfig struct {
 	Window            time.Duration
 	MinVolume         int
 	// Open is how long it stays open. Then it is half-open, and lets TrialConnections through
-	// (at least one). If all of them succeed it closes; if one fails it opens again. Trials
-	// without a report for Open are made once more.
+	// (at least one). If all of them succeed it closes; if one fails it opens again. If
+	// trials have no report within Open, further trials are made.
 	Open             time.Duration
 	TrialConnections int
 	// Connections limits concurrent connections, pending ones included. Pending limits
@@ -464,8 +464,9 @@ type ProbeObserver interface {
 	Passed(began int64, by *CheckConfig)
 	// Unreached is called for each check that could not connect: its error wraps [ErrConnect].
 	Unreached(by *CheckConfig)
-	// SetBarred reports whether the endpoint must not serve, because its checks have answered
-	// so last. If not, an unhealthy endpoint is only not known to be well.
+	// SetBarred reports whether the endpoint must not serve, because the last answer to its
+	// checks said so. Without such an answer an unhealthy endpoint is only not known to be
+	// healthy.
 	SetBarred(bool)
 }
 
@@ -481,8 +482,8 @@ type earlyTrial struct {
 // over, or by Recovered.
 const maxEarlyTrials = 5
 
-// after returns the time from which evidence counts for an early trial: the opening and, the
-// more often such trials have failed, the longer after it. If connections to an endpoint fail
+// after returns the time from which evidence counts for an early trial: the opening, plus a
+// time that grows with the number of failed early trials. If connections to an endpoint fail
 // anyway, evidence in its favor is not reliable.
 func (h *earlyTrial) after(open int64) int64 {
 	if h.failed == 0 {

@@ -20,8 +20,8 @@ import (
 // CheckerConfig configures a [Checker].
 type CheckerConfig struct {
 	// Concurrent limits the probes in progress, each with a goroutine and, usually, a descriptor; 0
-	// means 4096. Probes of healthy endpoints need next to none of them, but a probe that times out
-	// takes a place for all of its Timeout. If more probes are due they wait in the order in which
+	// means 4096. Probes of healthy endpoints are over almost at once, but a probe that times out
+	// takes a place for its whole Timeout. If more probes are due they wait in the order in which
 	// they became due, and all endpoints are probed less often; see CheckerStats.Lag.
 	Concurrent int
 
@@ -36,8 +36,8 @@ const defaultConcurrent = 4096
 type CheckConfig struct {
 	// Probe probes it once.
 	Probe Prober
-	// Interval is between two probes, FastInterval while the endpoint is unhealthy or about to
-	// change its state. Jitter is the part of both by which they vary.
+	// Interval is the time between two probes, and FastInterval the time while the endpoint is
+	// unhealthy or about to change its state. Jitter is the part by which both vary.
 	Interval, FastInterval time.Duration
 	Jitter                 float64
 	// Timeout bounds the duration of a probe.
@@ -49,15 +49,15 @@ type CheckConfig struct {
 	// connect is no evidence about the endpoint.
 	Elsewhere bool
 	// Answered says that Probe expects an answer, which may be that the endpoint must not
-	// serve (a no). A failure without an answer leaves the last answer in force, unless
-	// Strict: then it counts as a no.
+	// serve (a no). A failure without an answer does not change the last answer, unless
+	// Strict is set: then it counts as a no.
 	Answered, Strict bool
 }
 
 // A Prober probes an endpoint once. It returns nil if the endpoint is healthy, or the cause if
-// not, and returns soon after ctx is done in any case. If the endpoint has answered so, the
-// error wraps [ErrAnswer]; if it could not be connected to, [ErrConnect]. It is safe for
-// concurrent use.
+// not, and always returns soon after ctx is done. The error wraps [ErrAnswer] if the endpoint
+// itself answered that it is not healthy, and [ErrConnect] if the connection failed. It is
+// safe for concurrent use.
 type Prober interface {
 	Probe(ctx context.Context) error
 }

@@ -155,8 +155,8 @@ func (o *OutlierDetector) Ejected() (ejected, all int) {
 }
 
 // Withheld returns how many times an endpoint would have been ejected if MaxEjected had
-// allowed it; each further failure counts. If there is only one endpoint nothing counts:
-// clients have no other.
+// allowed it; each further failure counts. With a single endpoint nothing is counted,
+// because clients have no other endpoint.
 func (o *OutlierDetector) Withheld() int64 { return o.held.Load() }
 
 // Withholdings returns that number for one endpoint, and the cause of the last withheld
@@ -194,8 +194,8 @@ func (o *OutlierDetector) update() {
 // failing one. The outlier is locked.
 func (m *OutlierMonitor) recovered() bool { return m.answeredSince }
 
-// mayEject reports whether one more may be ejected. If the limit is reached, a recovered endpoint
-// returns in its favor, the one with the earliest end.
+// mayEject reports whether one more may be ejected. If the limit is reached, the recovered
+// endpoint whose ejection ends first returns to make room.
 func (o *OutlierDetector) mayEject(now int64) bool {
 	if len(o.ejected) < o.allowed(o.members) {
 		return true
@@ -223,8 +223,8 @@ func (o *OutlierDetector) shrink(members int) {
 }
 
 // Reached reports that a connection to the endpoint was made. It counts as a success until
-// Report says otherwise; but failures of reached connections are in a row until one ends as
-// OK. Event loops call it, before Report.
+// Report says otherwise; but failures of reached connections count as consecutive until a
+// connection ends as OK. Event loops call it, before Report.
 func (m *OutlierMonitor) Reached(now int64) {
 	if m.ejected.Load() {
 		return
@@ -242,16 +242,16 @@ func (m *OutlierMonitor) Reached(now int64) {
 	}
 }
 
-// Report reports the outcome of a connection; every failure is counted as the endpoint's.
-// Event loops call it: it allocates nothing, and locks nothing but to eject, and for failures
+// Report reports the outcome of a connection; every failure counts against the endpoint.
+// Event loops call it: it allocates nothing, and takes a lock only to eject, and for failures
 // while the endpoint is ejected.
 func (m *OutlierMonitor) Report(o Outcome, now int64) { m.report(NoSource, o, now) }
 
 // ReportFrom is Report for a connection from a source, or from UnsampledSource. Failures that
 // may be the client's doing eject the endpoint in two cases only: if the outcomes of the other
-// sources of the sample would, too, or if none of these was served within the window. Then
-// there are no other clients. With a source, OK means that the endpoint has sent something.
-// ReportFrom locks the sample, and waits for no other goroutine but to eject.
+// sources of the sample would eject it too, or if none of these sources was served within the
+// window. Then there are no other clients. With a source, OK means that the endpoint has sent
+// something. ReportFrom locks the sample, and waits for no other goroutine but to eject.
 func (m *OutlierMonitor) ReportFrom(s Source, o Outcome, now int64) {
 	m.sources.note(s, o, now, m.rule.Load().span)
 	m.report(s, o, now)
@@ -277,15 +277,15 @@ func (m *OutlierMonitor) report(s Source, o Outcome, now int64) {
 	}
 }
 
-// Withheld reports whether the endpoint cannot be connected to, and only MaxEjected prevents
+// Withheld reports whether connections to the endpoint fail, and only MaxEjected prevents
 // its ejection for failures in a row.
 func (m *OutlierMonitor) Withheld() bool {
 	r := m.rule.Load()
 	return m.lastUnreached.Load() && r.consecutive > 0 && m.streak.Load() >= r.consecutive && !m.ejected.Load()
 }
 
-// FailsInARow reports whether the endpoint has failed as often in a row as ejects it, and is not ejected; and whether
-// only clients of one source have seen that.
+// FailsInARow reports whether the endpoint is not ejected although it has failed often enough in a row, and whether
+// only clients of one source have seen these failures.
 func (m *OutlierMonitor) FailsInARow(now int64) (fails, oneSource bool) {
 	r := m.rule.Load()
 	if r.consecutive == 0 || m.streak.Load() < r.consecutive || m.ejected.Load() {
@@ -391,7 +391,7 @@ func (m *OutlierMonitor) Eject(now int64, cause string, stay bool) bool {
 	return m.ejectFor(now, cause, false, stay)
 }
 
-// ejectFor ejects the endpoint; connects says that it cannot be connected to.
+// ejectFor ejects the endpoint; connects says that the cause is failed connects.
 func (m *OutlierMonitor) ejectFor(now int64, cause string, connects, stay bool) bool {
 	o := m.outlier
 	o.mu.Lock()
@@ -474,8 +474,8 @@ func (m *OutlierMonitor) Answered(began int64) {
 }
 
 // Served notes that the endpoint has served a client in spite of an ejection, in a session that
-// began at a time. As many in a row as the failures that eject end the ejection. One does the
-// same as [OutlierMonitor.Answered].
+// began at a time. The ejection ends after as many served clients in a row as failures are
+// needed to eject. A single one has the effect of [OutlierMonitor.Answered].
 func (m *OutlierMonitor) Served(began int64) {
 	m.endOn(began, func() bool {
 		m.answeredSince = true
@@ -501,8 +501,8 @@ func (m *OutlierMonitor) failedSince(unreached bool) {
 
 // Unreached notes that a check could not connect to the endpoint. A process that ends cuts its
 // sessions; if no client tries to connect meanwhile, the check alone shows that the endpoint
-// refuses connections as well. The ejection, present or next, is one by failed connects then, see
-// [OutlierMonitor.Connected].
+// refuses connections as well. Then the present or next ejection counts as caused by failed
+// connects, see [OutlierMonitor.Connected].
 func (m *OutlierMonitor) Unreached() {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()

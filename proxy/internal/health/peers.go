@@ -80,9 +80,9 @@ func (r *record) expect(p *pasts, i int) {
 	r.informed = r.informed || p.known // p.known is then a peer's, not its own
 }
 
-// missedByPeers is the probability that a question is not answered in time, by those peers
-// that leave the most of their questions unanswered: the endpoint may be like these. The
-// endpoint's own answered and unanswered questions bound it.
+// missedByPeers estimates the probability that a question is not answered in time, from
+// the peers with the largest part of unanswered questions: the endpoint may be like them.
+// The endpoint's own answered and unanswered questions bound it.
 func (r *record) missedByPeers(k question, p *pasts, i int) float64 {
 	most := p.worst[k][0].missed
 	if p.worst[k][0].of == i {
@@ -116,7 +116,7 @@ func (r *record) closes(all []Watched, i int) bool {
 }
 
 // oneSource reports whether most unanswered questions of an endpoint may come from one source while
-// other sources are served, by whichever endpoint.
+// other sources are served, by this or another endpoint.
 func oneSource(all []Watched, i int, now int64) bool {
 	from, part := all[i].Answers.belated.worst()
 	if from == UnsampledSource || part <= 0.75 {
@@ -131,7 +131,7 @@ func oneSource(all []Watched, i int, now int64) bool {
 }
 
 // waits reports whether clients that leave without an answer have waited for one: they did not
-// go on sending, as clients do that only send, and next to none of them left soon.
+// go on sending, as clients do that only send, and almost none of them left soon.
 func (r *record) waits(a *Answers) bool {
 	return r.pressed <= r.left/fewest && a.early.Load() <= r.left/fewest
 }

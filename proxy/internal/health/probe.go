@@ -392,9 +392,8 @@ type failure struct {
 	cause   atomic.Pointer[string] // of the last connect that failed; nil: none is known
 }
 
-// SetCause sets the reason, in a line, for which the endpoint cannot be connected to, before
-// that is reported; "" if none is known. It allocates only if the reason differs from the
-// last.
+// SetCause sets the reason, in one line, why connections to the endpoint fail, before a
+// failure is reported; "" if it is not known. It allocates only if the reason has changed.
 func (m *OutlierMonitor) SetCause(cause string) { m.last.set(cause) }
 
 // SetCause is like [OutlierMonitor.SetCause], for a connection that was let through.

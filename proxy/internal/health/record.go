@@ -12,9 +12,9 @@ type record struct {
 	alive  bool  // heard was later than in the round before
 	rounds int   // in which alive was true
 
-	// Questions of the past, answered in time or not. Those since the endpoint's last answer
-	// are held back until the next one. So a silence does not count as usual while it is
-	// judged.
+	// Questions of the past, answered in time or not. Questions since the endpoint's last
+	// answer are held back until its next answer, so that a silence does not count as normal
+	// while it is judged.
 	answeredSoon, answeredLate [questions]float64
 	heldSoon                   [questions]float64
 	heldLate                   [questions]float64
@@ -224,8 +224,8 @@ func (r *record) unansweredFor(now int64) int64 {
 
 // givenUp reports whether a third of the clients that have asked have given up. If others are
 // served, they must be of more than one source. If the endpoint has a past, much fewer
-// questions than usual are no evidence: they may be of another kind of clients. If it has
-// none, it is compared with its peers.
+// questions than usual are no evidence: they may be of another kind of clients. If the
+// endpoint has no past, it is compared with its peers.
 func (r *record) givenUp(cfg *UnansweredConfig, all []Watched, i int, now int64) bool {
 	w, expected := &all[i], r.usual*math.Ln2/recently*float64(now-r.heard)
 	switch {

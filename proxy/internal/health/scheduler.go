@@ -14,8 +14,8 @@ type SchedulerConfig struct {
 	// since the Scheduler was made.
 	Now func() int64
 
-	// Report is called once for each transition. Repeated ones are limited to one in ReportEvery
-	// of each kind of each subject; see [Flap]. It is called by one goroutine that does
+	// Report is called once for each transition. Repeated transitions of one kind and subject
+	// are limited to one in ReportEvery; see [Flap]. It is called by one goroutine that does
 	// nothing else, so it may wait. May be nil.
 	Report func(Transition)
 
@@ -343,8 +343,8 @@ type Transition struct {
 }
 
 // Flap suppresses repeated transitions (flap damping). The first few are reported at once, so
-// that a recovery is reported as soon as the failure before it. From then on one is reported
-// for each interval, the last, with the count of the others. Each interval without a report
+// that a recovery is reported as soon as the failure before it. Later only the last transition
+// of each interval is reported, with the count of the others. Each interval without a report
 // lets one more be reported at once. The zero value is ready. It belongs to one goroutine at a
 // time.
 type Flap struct {

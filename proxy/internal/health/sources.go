@@ -64,8 +64,8 @@ func SourceOf(src source.Source, bits [2]int) Source {
 func (s Source) doubts(o Outcome) bool { return s != NoSource && o.mayBeClient() }
 
 // sources records, for a sample of connections, the outcomes by source, so that a verdict can
-// be checked without the source that has failed most: the rest is the verdict of the others.
-// The zero value is ready, and empty until an outcome is recorded.
+// be checked without the source that has failed most: then it is the verdict of the other
+// sources. The zero value is ready, and empty until an outcome is recorded.
 //
 // In all methods, span is the time for which an outcome counts.
 type sources struct{ book atomic.Pointer[samples] }
@@ -112,7 +112,7 @@ type entry struct {
 }
 
 // A tally counts the outcomes of connections, in this turn and those before. row counts the
-// failures that may be clients' doing since a client was last served.
+// failures since a client was last served that clients may have caused.
 type tally struct {
 	ok, failed [turns]uint32
 	streak     uint32

@@ -236,8 +236,8 @@ func (e *Endpoint) checkSoon(now int64) {
 	}
 }
 
-// setCause passes to the monitors the reason that the endpoint cannot be connected to, if that
-// is reported next.
+// setCause passes to the monitors the reason why connections to the endpoint fail, if that is
+// reported next.
 func (e *Endpoint) setCause(cause string) {
 	if m := e.monitor.Load(); m != nil {
 		m.SetCause(cause)
