@@ -36,12 +36,6 @@ func (s *Server) Guests() int {
 	return n
 }
 
-// Answering returns the number of connections with a request being performed.
-func (s *Server) Answering() int {
-	_, n := s.place.Conns.Counts()
-	return n
-}
-
 // Handler is the HTTP handler of the server, for requests of root over a unix socket.
 func (s *Server) Handler() http.Handler {
 	return s.handlerFor(&guest{server: s, unix: true, user: user{known: true, pid: 7}}, nil)

@@ -166,42 +166,6 @@ func TestParametersAsDocumented(t *testing.T) {
 	}
 }
 
-// TestTimesAreDocumented: the document has the bounds of each time, and how long an answer may take.
-func TestTimesAreDocumented(t *testing.T) {
-	d := documented(t)
-	of := func(path, method, name string) string {
-		for _, p := range d.Paths[path][method].Parameters {
-			if p.Name == name {
-				return p.Schema.Description
-			}
-		}
-		return ""
-	}
-	for text, bound := range map[string]string{
-		of("/v1/deny/add", "post", "for"):               fmt.Sprintf("from %v to %.0fh", admin.LeastDenial, admin.MaxDenial.Hours()),
-		of("/v1/why", "get", "for"):                     "up to 1m, or 0s",
-		of("/v1/sessions/end", "post", "grace"):         "up to 24h. Left out: 30s",
-		of("/v1/sessions/end", "post", "over"):          "up to 24h",
-		d.Paths["/v1/sessions/end"]["post"].Description: "after " + admin.EndWait.String(),
-		d.Paths["/v1/deny/add"]["post"].Description:     "after " + admin.EndWait.String(),
-	} {
-		if !strings.Contains(text, bound) {
-			t.Errorf("%q does not have %q", text, bound)
-		}
-	}
-	for _, p := range d.Paths["/v1/sessions"]["get"].Parameters {
-		if p.Name == "bytes" && (p.Schema.Pattern == "" || !regexp.MustCompile(p.Schema.Pattern).MatchString("64KiB")) {
-			t.Errorf("bytes is %q", p.Schema.Pattern)
-		}
-	}
-	r := newRig(t, "")
-	for target, want := range map[string]int{"for=1s": http.StatusOK, "for=8784h": http.StatusOK, "for=8784h1s": http.StatusBadRequest, "for=999ms": http.StatusBadRequest} {
-		if code, _ := r.send(wire{http.MethodPost, "/v1/deny/add?source=10.0.0.7&" + target, marked, ""}); code != want {
-			t.Errorf("%s gets %d", target, code)
-		}
-	}
-}
-
 // elsewhere are the codes that other tests have: of a loop that does not respond, and of the ends
 // of sessions. Each request may find no place (503), as TestLesserRight has it.
 var elsewhere = map[string]bool{"GET /livez 503": true, "POST /v1/sessions/end 409": true, "POST /v1/deny/add 409": true}

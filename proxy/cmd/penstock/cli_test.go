@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
@@ -256,49 +255,6 @@ upstreams: [{name: app, endpoints: ["127.0.0.1:1"]}, {name: other, endpoints: ["
 	}
 }
 
-// shownCommand matches a line of a document's example, in a fence or indented by four spaces, that calls the program. Outputs, whose
-// columns are more than a space apart, are none.
-var shownCommand = regexp.MustCompile(`(?m)^(?:    )?(?:\$ )?(?:sudo )?penstock ([a-z-]\S*(?: \S+)*?)(?: +#.*)?$`)
-
-// TestCommandsOfDocuments: the commands in the documents' examples are ones that the program has, with their arguments and flags.
-func TestCommandsOfDocuments(t *testing.T) {
-	t.Parallel()
-
-	pages, err := filepath.Glob("../../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := make(map[string]int)
-	for _, page := range append(pages, "../../../README.md", "../../../README.zh-CN.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range shownCommand.FindAllStringSubmatch(string(text), -1) {
-			found[filepath.Base(page)]++
-			k, err := kong.New(new(commands))
-			if err == nil {
-				_, err = k.Parse(words(m[1]))
-			}
-			if err != nil {
-				t.Errorf("%s: penstock %s: %v", page, m[1], err)
-			}
-		}
-	}
-	if found["mirror.md"] < 2 || found["filters.md"] < 1 {
-		t.Errorf("the documents show %v commands", found)
-	}
-}
-
-// words splits a command as a shell does, up to the next command.
-func words(line string) (list []string) {
-	line = regexp.MustCompile(` +(?:\||&&|>|;|2>).*$`).ReplaceAllString(line, "")
-	for _, m := range regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`).FindAllString(line, -1) {
-		list = append(list, strings.NewReplacer("'", "", `"`, "").Replace(m))
-	}
-	return list
-}
-
 // manualDir has the man pages.
 const manualDir = "../../../packaging/man"
 
@@ -393,32 +349,6 @@ func TestManPagesAreValid(t *testing.T) {
 					t.Errorf("%s: %s", reader[0], line)
 				}
 			}
-		}
-	}
-}
-
-// TestManPagesHaveEverything: every command and flag that is not hidden is in a page.
-func TestManPagesHaveEverything(t *testing.T) {
-	t.Parallel()
-
-	app, err := commandLine().Model()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages := manPages(t)
-	for _, leaf := range app.Leaves(true) {
-		top := leaf
-		for top.Parent != app.Node {
-			top = top.Parent
-		}
-		page := strings.ReplaceAll(pages["penstock-"+top.Name+".1"], `\-`, "-")
-		for _, f := range leaf.Flags {
-			if !f.Hidden && f.Name != "help" && !strings.Contains(page, "-"+f.Name) && !strings.Contains(page, "[no-]"+f.Name) {
-				t.Errorf("--%s of %s is not in its page", f.Name, leaf.FullPath())
-			}
-		}
-		if !strings.Contains(page, leaf.Name) {
-			t.Errorf("%s is in no page", leaf.FullPath())
 		}
 	}
 }
