@@ -190,43 +190,6 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// TestDrainOfAnEndpointIsSpread: in half of the steps about half of its sessions are reset. If
-// the drain is then cancelled the others continue.
-func TestDrainOfAnEndpointIsSpread(t *testing.T) {
-	t.Parallel()
-
-	const clients = 200
-	r := startUpstream(t, `endpoints: [{address: %q, name: a}], drain_timeout: 1h`, named(t, "a"))
-	times, spread := stopClock(r), worker.NewSpread(time.Hour)
-	conns := many(t, clients, r.At("l"))
-	began := time.Now()
-	must(t, r.DrainEndpoint("u", "a", true, "test"))
-	step := times.next(time.Hour)
-	if e := r.Endpoint("u", "a"); e.State != admin.Draining || e.Until.Before(began.Add(time.Hour)) {
-		t.Errorf("%v until %v", e.State, e.Until)
-	}
-	for range spread.Steps / 2 {
-		then, ok := step.step()
-		if !ok || len(then) != 1 || then[0].after != spread.Every {
-			t.Fatalf("%v, %+v", ok, then)
-		}
-		step = then[0]
-	}
-	r.Until("some sessions are cut", func() bool { return r.Endpoint("u", "a").Active < clients*2/3 })
-	must(t, r.DrainEndpoint("u", "a", false, "test"))
-	if step.over() {
-		t.Error("there is a step after the drain was cancelled")
-	}
-	if e := r.Endpoint("u", "a"); !e.Until.IsZero() {
-		t.Errorf("the drain is cancelled, and ends at %v", e.Until)
-	}
-	var n int
-	r.Until("those of the last step are cut", func() bool { n = alive(t, conns); return int64(n) == r.Endpoint("u", "a").Active })
-	if n < clients/3 || n > clients*2/3 {
-		t.Errorf("%d of %d sessions survive", n, clients)
-	}
-}
-
 // TestPartsSayWhatTheyWaitFor: for a draining endpoint or listener with sessions, the log reports
 // every ten seconds how many there are and the end time. The same holds for a removed endpoint.
 func TestPartsSayWhatTheyWaitFor(t *testing.T) {

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
-	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -271,7 +269,7 @@ func (s *openSSL) saw(what string) bool {
 // startOpenSSL starts a server of TLS 1.3 that wants a key share of P-384 alone, so that it asks most clients for a second hello.
 func startOpenSSL(t *testing.T, args ...string) *openSSL {
 	t.Helper()
-	for _, program := range []string{"openssl", "stdbuf", "curl"} {
+	for _, program := range []string{"openssl", "stdbuf"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("%s is not installed: %v", program, err)
 		}
@@ -327,22 +325,19 @@ func wantsAgain() *tls.Config {
 }
 
 // TestSecondHelloOfOpenSSL: a client that was asked for a second hello by a HelloRetryRequest, and asks for another name in it, is refused, and
-// the server never sees the name; it takes the name of the second hello, so it would have served the client. Honest clients are served, whose
-// early data is taken or refused as ever.
+// the server never sees the name; it takes the name of the second hello, so it would have served the client. Honest clients are served.
 func TestSecondHelloOfOpenSSL(t *testing.T) {
 	t.Parallel()
-	web, early := startOpenSSL(t, "-www"), startOpenSSL(t, "-early_data")
+	web := startOpenSSL(t, "-www")
 	r := start(t, fmt.Sprintf(`
 listeners:
-  - {name: plain, bind: "127.0.0.1:0", routes: [{match: {sni: [%[3]s], source: [10.0.0.0/8]}, upstream: web}, {match: {sni: [%[3]s]}, upstream: nowhere}], upstream: web}
-  - {name: preface, bind: "127.0.0.1:0", accept_proxy: {from: [127.0.0.0/8]}, routes: [{match: {sni: [%[4]s]}, upstream: web}]}
+  - {name: plain, bind: "127.0.0.1:0", routes: [{match: {sni: [%[2]s], source: [10.0.0.0/8]}, upstream: web}, {match: {sni: [%[2]s]}, upstream: nowhere}], upstream: web}
+  - {name: preface, bind: "127.0.0.1:0", accept_proxy: {from: [127.0.0.0/8]}, routes: [{match: {sni: [%[3]s]}, upstream: web}]}
   - {name: by-balance, bind: "127.0.0.1:0", upstream: hashed}
-  - {name: early, bind: "127.0.0.1:0", routes: [{match: {sni: [%[4]s]}, upstream: early}]}
 upstreams:
   - {name: web, endpoints: [%[1]q], health_check: off}
   - {name: hashed, endpoints: [%[1]q], health_check: off, balance: maglev, balance_on: sni}
-  - {name: early, endpoints: [%[2]q], health_check: off}
-  - {name: nowhere, endpoints: ["127.0.0.1:1"], health_check: off}`, web.address, early.address, adminName, publicName))
+  - {name: nowhere, endpoints: ["127.0.0.1:1"], health_check: off}`, web.address, adminName, publicName))
 	request := "GET / HTTP/1.0\r\n\r\n"
 	dial := func(at string) net.Conn {
 		c := client(t, r.At(at))
@@ -381,45 +376,5 @@ upstreams:
 	}
 	if !web.saw(publicName) {
 		t.Error("the server prints no names: the test does not test its claim")
-	}
-
-	ctx, cancel := context.WithTimeout(t.Context(), condition.Patience)
-	defer cancel()
-	run := func(in string, args ...string) string {
-		t.Helper()
-		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.WaitDelay = time.Second
-		cmd.Stdin = strings.NewReader(in)
-		out, _ := cmd.CombinedOutput()
-		return string(out)
-	}
-	_, port, err := net.SplitHostPort(r.At("plain"))
-	must(t, err)
-	if got := run("", "curl", "-sk", "--tlsv1.3", "--curves", "X25519:P-384", "--resolve", publicName+":"+port+":127.0.0.1", "-o", "/dev/null", "-w", "%{http_code}", "https://"+publicName+":"+port+"/"); got != "200" {
-		t.Errorf("curl: %q", got)
-	}
-	ofOpenSSL := []string{"openssl", "s_client", "-connect", r.At("plain"), "-servername", publicName, "-groups", "X25519:P-384", "-ign_eof"}
-	if got := run(request, ofOpenSSL...); !strings.Contains(got, "HTTP/1.0 200") {
-		t.Errorf("s_client: %q", got)
-	}
-
-	session, data := filepath.Join(t.TempDir(), "session"), filepath.Join(t.TempDir(), "early")
-	must(t, os.WriteFile(data, []byte("said early\n"), 0o600))
-	again := func(groups string, args ...string) string {
-		return run("Q\n", append([]string{"sh", "-c", `(sleep 0.5; echo Q) | openssl s_client "$@"`, "sh", "-connect", r.At("early"), "-servername", publicName, "-groups", groups}, args...)...)
-	}
-	r.Until("the server gives a ticket", func() bool {
-		again("P-384", "-sess_out", session)
-		_, err := os.Stat(session)
-		return err == nil
-	})
-	if got := again("P-384", "-sess_in", session, "-early_data", data); !strings.Contains(got, "Early data was accepted") {
-		t.Errorf("early data: %s", got)
-	}
-	if !early.saw("said early") {
-		t.Errorf("the server has not got the early data")
-	}
-	if got := again("X25519:P-384", "-sess_in", session, "-early_data", data); !strings.Contains(got, "Early data was rejected") {
-		t.Errorf("early data before a second hello: %s", got)
 	}
 }

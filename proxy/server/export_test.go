@@ -100,9 +100,6 @@ func WatchStalls(ctx context.Context, log *slog.Logger, alive func(ctx context.C
 	(&stallWatch{log, alive}).run(ctx)
 }
 
-// ChecksFailed returns how many checks of endpoints have failed.
-func (s *Server) ChecksFailed() int64 { return int64(s.upstreamManager.checker.Stats().Failed) }
-
 // ApplyWith is Apply, and calls a function when clients find the endpoints of the change, before the sockets serve
 // by its listeners.
 func (s *Server) ApplyWith(ctx context.Context, cfg *config.Config, between func()) error {

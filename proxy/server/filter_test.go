@@ -130,35 +130,6 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestFilterNextLooksOn: after a filter's answer the routes behind its own may depend on bytes that were not
-// looked at before; a client that does not send them is refused.
-func TestFilterNextLooksOn(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(`
-listeners:
-  - name: l
-    bind: "127.0.0.1:0"
-    timeouts: {preread: 10s}
-    routes:
-      - {match: {source: [127.0.0.1]}, upstream: a, filter: {wasm: f.wasm, preread: 1, timeout: 10s}}
-      - {match: {bytes: [{text: nice}]}, upstream: b}
-      - {match: {bytes: [{text: night}]}, upstream: c}
-upstreams:
-  - {name: a, endpoints: [%q], health_check: off}
-  - {name: b, endpoints: [%q], health_check: off}
-  - {name: c, endpoints: [%q], health_check: off}`, speaker(t, "a"), speaker(t, "b"), speaker(t, "c")), "f.wasm", filterModule("1"))
-	for text, want := range map[string]string{"nice": "b", "night": "c", "nix": "", "a": "a"} {
-		if got := answeredBy(t, r.At("l"), text); got != want {
-			t.Errorf("%q was served by %q, want %q", text, got, want)
-		}
-	}
-	c := client(t, r.At("l"))
-	sends(t, c, "nic")
-	must(t, c.CloseWrite())
-	r.Until("the client that has ended in doubt is refused", func() bool { return r.Listener("l").Reasons["first_bytes"] == 1 })
-}
-
 // TestFilterEnds: a client that ends before it has sent as much as its filter wants, and one that sends nothing.
 func TestFilterEnds(t *testing.T) {
 	t.Parallel()
@@ -307,67 +278,11 @@ func gateModule(denies bool) string {
 	return string(m.Bytes())
 }
 
-// waitingText is a configuration with one endpoint for one client, and something more of its listener.
-const waitingText = `
-listeners: [{name: l, bind: "127.0.0.1:0", timeouts: {preread: 10s}, %s}]
-upstreams: [{name: u, endpoints: [{address: %q, connections: 1}], health_check: off, queue: {timeout: 1m}}]`
-
 // isCut waits for the end of a client's connection, which has got no byte.
 func isCut(t *testing.T, c net.Conn) {
 	t.Helper()
 	if b, err := io.ReadAll(c); len(b) > 0 || err == nil {
 		t.Errorf("a client that was to be refused: %q, %v", b, err)
-	}
-}
-
-// TestReloadedFilterAsksWaiting: a reload adds a filter, or another one. Clients that wait for room are asked about
-// before they get an endpoint.
-func TestReloadedFilterAsksWaiting(t *testing.T) {
-	t.Parallel()
-
-	for _, before := range []string{"upstream: u", "upstream: u, filter: {wasm: allows.wasm, name: before, timeout: 10s}"} {
-		for _, file := range []string{"denies.wasm", "allows.wasm", "after.wasm"} {
-			t.Run(before+" "+file, func(t *testing.T) {
-				endpoint := named(t, "u")
-				r := start(t, fmt.Sprintf(waitingText, before, endpoint),
-					"denies.wasm", gateModule(true), "allows.wasm", gateModule(false), "after.wasm", filterModule("1"))
-				first := client(t, r.At("l"))
-				line(t, first)
-				var waits []net.Conn
-				for i := range 3 {
-					waits = append(waits, client(t, r.At("l")))
-					r.Until("it waits", func() bool { return r.Status().Upstreams[0].Pending == int64(i+1) })
-				}
-				after := fmt.Sprintf("upstream: u, filter: {wasm: %s, name: after, timeout: 10s, preread: 10}", file)
-				if file != "after.wasm" {
-					after = strings.Replace(after, ", preread: 10", "", 1)
-				}
-				r.Reload(fmt.Sprintf(waitingText, after, endpoint))
-				first.Close()
-				var over sync.WaitGroup
-				for _, c := range waits {
-					if file == "after.wasm" {
-						fmt.Fprint(c, "d")
-					}
-					over.Go(func() {
-						defer c.Close()
-						got, err := sockets.ReadLine(c)
-						if served := got == "u"; served != (file == "allows.wasm") {
-							t.Errorf("%q, %v", got, err)
-						}
-					})
-				}
-				over.Wait()
-				denied := int64(3)
-				if file == "allows.wasm" {
-					denied = 0
-				}
-				r.Until("they are counted", func() bool {
-					l := r.Listener("l")
-					return l.Reasons["filter"] == denied && l.Filters[0].Calls == 3
-				})
-			})
-		}
 	}
 }
 
@@ -422,62 +337,4 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 1m}}]`
 			r.Until("it is counted", func() bool { return r.Listener("l").Reasons["filter"] == 1 })
 		})
 	}
-}
-
-// TestReloadedRoutesRefuseWaiting: a reload has a listener refuse clients for lack of a route, of TLS, or because of
-// their first bytes. Those that wait for room are refused as well, and others are not.
-func TestReloadedRoutesRefuseWaiting(t *testing.T) {
-	t.Parallel()
-
-	for name, c := range map[string]struct{ after, sends, reason string }{
-		"no route":                {`routes: [{match: {source: [192.0.2.1]}, upstream: u}]`, "", "no_route"},
-		"a route":                 {`routes: [{match: {source: [127.0.0.1]}, upstream: u}]`, "", ""},
-		"require_tls":             {"upstream: u, require_tls: true", "GET / HTTP/1.1\r\n\r\n", "hello"},
-		"another host":            {`routes: [{match: {host: [a.test]}, upstream: u}]`, "GET / HTTP/1.1\r\nHost: b.test\r\n\r\n", "no_route"},
-		"this host":               {`routes: [{match: {host: [b.test]}, upstream: u}]`, "GET / HTTP/1.1\r\nHost: b.test\r\n\r\n", ""},
-		"a host that is in doubt": {`routes: [{match: {host: [a.test]}, upstream: u}], upstream: u`, "GET / HTTP/1.1\r\nHost: b.test\r\nHost: a.test\r\n\r\n", "first_bytes"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			endpoint := named(t, "u")
-			r := start(t, fmt.Sprintf(waitingText, "upstream: u", endpoint))
-			first := client(t, r.At("l"))
-			line(t, first)
-			waits := client(t, r.At("l"))
-			fmt.Fprint(waits, c.sends)
-			r.Until("it waits", func() bool { return r.Status().Upstreams[0].Pending == 1 })
-			r.Reload(fmt.Sprintf(waitingText, c.after, endpoint))
-			first.Close()
-			if c.reason == "" {
-				hears(t, waits, "u")
-				return
-			}
-			isCut(t, waits)
-			r.Until("it is counted", func() bool { return r.Listener("l").Reasons[c.reason] == 1 })
-		})
-	}
-}
-
-// TestFilterWhileSwapped: a reload names an endpoint that serves, and a filter that denies clients. From the moment that the
-// endpoint gets clients, one that is held gets none of it, although the listener is still the one before.
-func TestFilterWhileSwapped(t *testing.T) {
-	t.Parallel()
-
-	const text = `
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u%s}, {name: other, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 1m}}]`
-	alive := named(t, "u")
-	r := start(t, fmt.Sprintf(text, "", sockets.Refusing(t)), "denies.wasm", gateModule(true))
-	held := client(t, r.At("l"))
-	others := client(t, r.At("other"))
-	r.Until("both are held", func() bool { return r.Status().Upstreams[0].Pending == 2 })
-	next := r.Load(fmt.Sprintf(text, ", filter: {wasm: denies.wasm, timeout: 10s}", alive))
-	err := r.ApplyWith(t.Context(), next, func() {
-		if got, err := sockets.ReadLine(others); got != "u" {
-			t.Errorf("%q, %v", got, err)
-		}
-	})
-	must(t, err)
-	isCut(t, held)
-	r.Until("it is counted", func() bool { return r.Listener("l").Reasons["filter"] == 1 })
 }

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -276,73 +275,6 @@ upstreams:
 	}
 }
 
-// A mortal is a server at a port whose process ends when it dies: its sessions are cut, and its
-// port refuses connections.
-type mortal struct {
-	net.Listener
-	mu       sync.Mutex
-	sessions []net.Conn
-}
-
-// newMortal starts a server that reads and answers nothing.
-func newMortal(t *testing.T, port string) *mortal {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
-	must(t, err)
-	m := &mortal{Listener: ln}
-	sockets.Serve(t, ln, func(c net.Conn) {
-		m.mu.Lock()
-		m.sessions = append(m.sessions, c)
-		m.mu.Unlock()
-		_, _ = c.Read(make([]byte, 1))
-	})
-	return m
-}
-
-// die closes the port first, so that no client connects afterwards, and then cuts the sessions.
-func (m *mortal) die() {
-	m.Close()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, c := range m.sessions {
-		_ = c.(*net.TCPConn).SetLinger(0)
-		c.Close()
-	}
-}
-
-// TestDeathIsFoundByChecks: an endpoint's process dies with sessions in flight and is back before
-// a client has tried to connect to it. The endpoint serves as soon as it is back. A check finds
-// at once that it refuses connections, so the ejection ends with the next successful check, not
-// with its time.
-func TestDeathIsFoundByChecks(t *testing.T) {
-	t.Parallel()
-
-	port := sockets.Port(t)
-	server := newMortal(t, port)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - name: u
-    endpoints: [{address: "127.0.0.1:%s", name: a}]
-    health_check: {interval: 1h, fast_interval: 100ms, fall: 1000}
-    outlier_detection: {consecutive_failures: 3, base_ejection_time: 1h, max_ejection_time: 1h, max_ejected: 1}
-    fallback: {respond: sorry.txt}
-`, port), "sorry.txt", "sorry\n")
-	clients := make([]net.Conn, 8)
-	for i := range clients {
-		clients[i] = client(t, r.At("l"))
-	}
-	r.Until("all clients are connected to the endpoint", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == int64(len(clients)) })
-	server.die()
-	for _, c := range clients {
-		gone(t, c)
-	}
-	r.Until("the endpoint is ejected", func() bool { return r.Status().Upstreams[0].Endpoints[0].State != "up" })
-	r.Until("a check has failed", func() bool { return r.Server.ChecksFailed() > 0 })
-	serverAt(t, port, "after")
-	r.Until("the endpoint serves clients", func() bool { return served(r.At("l")) == "after" })
-}
-
 // TestConnectsAndVerdicts: the status has the connections of an upstream and of its endpoints with the times that
 // they took, and the time of ended sessions by verdict.
 func TestConnectsAndVerdicts(t *testing.T) {
@@ -445,45 +377,4 @@ upstreams:
 		t.Errorf("%+v, %+v", e, f)
 	}
 	r.Logs("level=WARN", "msg=ejection", "connection refused")
-}
-
-// TestRecoveryIsLoggedAtOnce: an endpoint's recovery is logged when it happens, and flapping is a
-// warning.
-func TestRecoveryIsLoggedAtOnce(t *testing.T) {
-	t.Parallel()
-
-	var ill atomic.Bool
-	at := sockets.Server(t, func(c net.Conn) {
-		if ill.Load() {
-			return
-		}
-		_, _ = io.WriteString(c, "hunter2")
-	})
-	r := startUpstream(t, `endpoints: [{address: %q, name: e}], health_check: {interval: 100ms, fast_interval: 100ms, fall: 1, rise: 1, expect: hunter2}`, at)
-	be := func(well bool) {
-		t.Helper()
-		ill.Store(!well)
-		r.Until("the change is noticed", func() bool { return (r.Endpoint("u", "e").State == "up") == well })
-	}
-	r.Until("the listener is logged", func() bool { return strings.Contains(r.Log.String(), "listening") })
-	be(false)
-	if why := r.Endpoint("u", "e").Why; strings.Contains(why, "hunter") || !strings.Contains(why, "0 bytes came") {
-		t.Errorf("down: %q", why)
-	}
-	be(true)
-	r.Logs("level=INFO", "msg=health", "state=healthy")
-	if strings.Contains(r.Log.String(), "happened") {
-		t.Error("the line was held back")
-	}
-	for range 3 {
-		be(false)
-		be(true)
-	}
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
-	r.Logs("level=WARN", "msg=health", "state=healthy", "flapping=true", "suppressed=4")
-	if strings.Contains(r.Log.String(), "hunter") {
-		t.Error("a secret is in the log")
-	}
 }

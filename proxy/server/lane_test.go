@@ -226,40 +226,6 @@ func TestLaneSwitch(t *testing.T) {
 	r.leaves(t, client(t, r.At("l")))
 }
 
-// TestLaneFull: a session that has found no place in the lane leaves when another one has gone, and not before.
-func TestLaneFull(t *testing.T) {
-	t.Parallel()
-
-	if !laned(t) {
-		return
-	}
-	r := start(t, strings.Replace(laneConfig(sockets.Server(t, sockets.Echo), "lane: auto"), "sessions: 64", "sessions: 16", 1))
-	var clients []*net.TCPConn
-	for n := range int64(16) {
-		c := client(t, r.At("l"))
-		clients = append(clients, c)
-		r.Until("it has left", func() bool {
-			echoes(t, c, "there and back")
-			return r.Status().Lane.Left == n+1
-		})
-	}
-	waits := client(t, r.At("l"))
-	r.Until("it finds no place, twice", func() bool {
-		echoes(t, waits, "there and back")
-		return r.Status().Lane.Stays[lane.Full.String()] >= 2
-	})
-	if st := r.Status().Lane; st.Left != 16 {
-		t.Errorf("%+v", st)
-	}
-	for _, c := range clients[:8] {
-		c.Close()
-	}
-	r.Until("it has left", func() bool {
-		echoes(t, waits, "there and back")
-		return r.Status().Lane.Left == 17
-	})
-}
-
 // TestLaneEnds: sessions that have left are ended by hand, by the end of a drain, and are counted as others.
 func TestLaneEnds(t *testing.T) {
 	t.Parallel()
@@ -465,38 +431,6 @@ func TestLaneOffBeforeItIsOpen(t *testing.T) {
 	r.leaves(t, c)
 }
 
-// TestLanePinsRemoved: pins of which a part was removed are a problem of the status, and are logged once; once all are removed they are pinned again.
-func TestLanePinsRemoved(t *testing.T) {
-	t.Parallel()
-
-	pins := pinned(t)
-	if pins == "" {
-		return
-	}
-	r := start(t, pinnedConfig(sockets.Server(t, sockets.Echo), "lane: require", "pins: "+pins))
-	r.leaves(t, client(t, r.At("l")))
-	list, err := os.ReadDir(pins)
-	must(t, err)
-	remove := func(name string) {
-		t.Helper()
-		must(t, os.Remove(filepath.Join(pins, name)))
-	}
-	problem := func() bool { return strings.Contains(r.Status().Lane.PinsProblem, "1 of 5 files are missing") }
-	remove("sessions")
-	r.Until("a part is missing", problem)
-	r.Logs("pins are missing", "1 of 5 files")
-	for _, e := range list {
-		if e.Name() != "sessions" {
-			remove(e.Name())
-		}
-	}
-	r.Until("all is pinned again", func() bool { return r.Status().Lane.PinsProblem == "" })
-	r.Logs("are pinned again", pins)
-	if now, err := os.ReadDir(pins); err != nil || len(now) != len(list) {
-		t.Errorf("%v, %v", now, err)
-	}
-}
-
 // TestLaneRestart: the first configuration that wants the lane opens it with the keys that it has. From then on a change of them takes a
 // restart, and the status says so until the file is as it was, which a plan says of no key that would be so; lane.default is of the listeners.
 func TestLaneRestart(t *testing.T) {
@@ -540,49 +474,5 @@ func TestLaneRestart(t *testing.T) {
 	r.Reload(with("sessions: 256, default: auto, ", "lane: off"))
 	if got := r.Status().Restart; got != nil {
 		t.Errorf("as it was: %q", got)
-	}
-}
-
-// TestLaneSizeAdopted: the size in force is that of the table, also of one that was adopted and that the file has another size for. A restart that sessions
-// go on over changes nothing, and none is promised; after one without them the file's size is in force.
-func TestLaneSizeAdopted(t *testing.T) {
-	t.Parallel()
-
-	pins := pinned(t)
-	if pins == "" {
-		return
-	}
-	endpoint := sockets.Server(t, sockets.Echo)
-	with := func(sessions, leave string) string {
-		return strings.Replace(pinnedConfig(endpoint, "lane: require", leave+"pins: "+pins), "sessions: 64", "sessions: "+sessions, 1)
-	}
-	first := start(t, with("64", "leave: true, "))
-	c := client(t, first.At("l"))
-	first.leaves(t, c)
-	must(t, first.End())
-	for _, sessions := range []string{"128", "16"} {
-		r := start(t, with(sessions, "leave: true, "))
-		if s, want := r.Status(), []string{"lane.sessions: 64 → " + sessions + ", if no session goes on over it"}; s.Lane.Most != 64 || !slices.Equal(s.Restart, want) {
-			t.Errorf("%d sessions, %q, want %q", s.Lane.Most, s.Restart, want)
-		}
-		r.Logs("sessions may leave user space", "sessions=64")
-		r.Logs("a table of sessions with its own size", "sessions=64", "configured="+sessions)
-		r.Reload(with("64", "leave: true, "))
-		if got := r.Status().Restart; got != nil {
-			t.Errorf("with the size in force %q wait for a restart", got)
-		}
-		must(t, r.End())
-	}
-	last := start(t, with("128", ""))
-	if s, want := last.Status(), []string{"lane.sessions: 64 → 128"}; s.Lane.Most != 64 || !slices.Equal(s.Restart, want) {
-		t.Errorf("%d sessions, %q, want %q", s.Lane.Most, s.Restart, want)
-	}
-	_ = last.End() // it is cut
-	r := start(t, with("128", ""))
-	if s := r.Status(); s.Lane.Most != 128 || s.Restart != nil {
-		t.Errorf("%d sessions, %q", s.Lane.Most, s.Restart)
-	}
-	if strings.Contains(r.Log.String(), "its own size") {
-		t.Error("a table that was made is warned of")
 	}
 }

@@ -20,8 +20,6 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
-	"github.com/penstock/penstock/proxy/internal/worker"
-	"github.com/penstock/penstock/proxy/server"
 )
 
 // leaveBy has a session of a listener leave user space, the nth of the process.
@@ -297,98 +295,6 @@ upstreams: [{name: u, health_check: off, `
 	r.Until("its place is free", func() bool { return r.Status().Upstreams[0].Endpoints[0].Active == 0 })
 }
 
-// TestLaneAdoptedBytes: bytes that adopted sessions have moved from their adoption on are counted as those of others, and none from before.
-func TestLaneAdoptedBytes(t *testing.T) {
-	t.Parallel()
-
-	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, health_check: off, endpoints: [{name: one, address: ` + sockets.Server(t, sockets.Echo) + `}]}]`
-	r, clients := adopts(t, loadbalancer.Setting{}, text, text, nil, "web", "web")
-	if r == nil {
-		return
-	}
-	want := int64(0)
-	counted := func(when string) {
-		t.Helper()
-		r.Until("they are counted "+when, func() bool {
-			st := r.Status()
-			n, l, e := st.Bytes, st.Listeners[0].Bytes, st.Upstreams[0].Endpoints[0].Bytes
-			return n.ClientToEndpoint.Lane == want && n.EndpointToClient.Lane == want && l.ClientToEndpoint.Lane == want && e.EndpointToClient.Lane == want
-		})
-	}
-	counted("at the begin")
-	for _, c := range clients {
-		echoes(t, c, "adopted")
-		want += int64(len("adopted"))
-	}
-	counted("while they go on")
-	_ = clients[0].Close()
-	r.Until("one has ended", func() bool { return r.Status().Connections.Active == 1 })
-	counted("after an end")
-}
-
-// TestLaneAdoptedEnds: the timeouts of an adopted session are those of its listener in the file that it is adopted by, and it ends with its endpoint.
-func TestLaneAdoptedEnds(t *testing.T) {
-	t.Parallel()
-
-	far, over := make(chan net.Conn, 10), make(chan struct{})
-	endpoint := sockets.Server(t, func(c net.Conn) {
-		far <- c
-		for b := make([]byte, 64); ; {
-			if n, err := c.Read(b); err != nil || !silentTo(c.(*net.TCPConn), b[:n]) {
-				break
-			}
-		}
-		<-over
-	})
-	t.Cleanup(func() { close(over) })
-	var failing [2]net.Listener // as the sessions are adopted, and later
-	for i := range failing {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		sockets.Serve(t, l, sockets.Echo)
-		failing[i] = l
-	}
-	fail := func(l net.Listener) {
-		must(t, l.Close())
-	}
-	text := logged + `listeners:
-  - {name: rests, bind: "127.0.0.1:0", upstream: u}
-  - {name: idle, bind: "127.0.0.1:0", upstream: u, timeouts: {idle: %s}, socket: {keepalive: 1s}}
-  - {name: half, bind: "127.0.0.1:0", upstream: u, timeouts: {half_close: %[1]s}}
-  - {name: life, bind: "127.0.0.1:0", upstream: u, timeouts: {lifetime: %[1]s}}
-  - {name: deaf, bind: "127.0.0.1:0", upstream: u, socket: {user_timeout: %[1]s}}
-  - {name: ill, bind: "127.0.0.1:0", upstream: ill}
-  - {name: sick, bind: "127.0.0.1:0", upstream: sick}
-upstreams:
-  - {name: u, health_check: off, outlier_detection: off, endpoints: [` + endpoint + `]}
-  - {name: ill, on_unhealthy: reset, health_check: %s, endpoints: [` + failing[0].Addr().String() + `]}
-  - {name: sick, on_unhealthy: reset, health_check: %[2]s, endpoints: [` + failing[1].Addr().String() + `]}`
-	r, all := adopts(t, loadbalancer.Setting{}, fmt.Sprintf(text, "1h", "off"), fmt.Sprintf(text, "2s", "{interval: 100ms, fall: 1}"), func([]*net.TCPConn) { fail(failing[0]) },
-		"rests", "half", "deaf", "idle", "life", "ill", "sick")
-	if r == nil {
-		return
-	}
-	rests, half, deaf, idle, life, ill, sick := all[0], all[1], all[2], all[3], all[4], all[5], all[6]
-	for range 5 {
-		c := (<-far).(*net.TCPConn)
-		defer c.Close() // a deaf one learns of no end
-		if c.RemoteAddr().String() == r.adoptedBy(t, admin.SessionQuery{Listener: "deaf"})[deaf.LocalAddr().String()].EndpointLocal {
-			filter(t, sockets.FD(t, c), syscall.SO_ATTACH_FILTER)
-		}
-	}
-	sends(t, deaf, "unheard")
-	must(t, half.CloseWrite())
-	r.wantEnd(t, ill, syscall.ECONNRESET, "listener=ill", "error=its endpoint is unhealthy")
-	fail(failing[1])
-	r.wantEnd(t, sick, syscall.ECONNRESET, "listener=sick", "upstream=sick", "error=its endpoint is unhealthy")
-	r.wantEnd(t, half, syscall.ECONNRESET, "listener=half", "reason=half-close-timeout", "ended_first=client")
-	r.wantEnd(t, life, syscall.ECONNRESET, "listener=life", "reason=lifetime")
-	r.wantEnd(t, idle, io.EOF, "listener=idle", "reason=idle-timeout")
-	r.wantEnd(t, deaf, syscall.ECONNRESET, "listener=deaf", "reason=error", "culprit=endpoint")
-	echoes(t, rests, "the others bind it not")
-}
-
 // TestLaneAdoptedReturns: adopted sessions come back to user space as others, every byte of them counted, leave again, and are adopted once more.
 func TestLaneAdoptedReturns(t *testing.T) {
 	t.Parallel()
@@ -481,71 +387,6 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 	echoes(t, clients[2], "it goes on")
 }
 
-// TestLaneAdoptedSessionLog: an adopted session has a line at its end, with the fields that are known of it and no other ones; those of the end of the process have one as well,
-// and those that go on without it. A listener without a session log has none.
-func TestLaneAdoptedSessionLog(t *testing.T) {
-	t.Parallel()
-
-	shop := sockets.Server(t, sockets.Echo)
-	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: shop}, {name: quiet, bind: "127.0.0.1:0", upstream: shop, session_log: false}%s]
-upstreams: [{name: shop, health_check: off, endpoints: [{name: one, address: ` + shop + `}]}]`
-	names := []string{"web closes", "web resets", "old ended", "quiet closes", "web goes on"}
-	var since time.Time
-	next, clients := adopts(t, loadbalancer.Setting{}, fmt.Sprintf(text, `, {name: old, bind: "127.0.0.1:0", upstream: shop}`), logged+fmt.Sprintf(text, ""), func([]*net.TCPConn) { since = time.Now() },
-		"web", "web", "old", "quiet", "web")
-	if next == nil {
-		return
-	}
-	of := make(map[string]*net.TCPConn)
-	for i, c := range clients {
-		of[names[i]] = c
-		echoes(t, c, "adopted")
-	}
-	for _, name := range []string{"web closes", "quiet closes"} {
-		must(t, of[name].CloseWrite())
-		_ = gone(t, of[name])
-	}
-	_ = of["web resets"].SetLinger(0)
-	_ = of["web resets"].Close()
-	next.Until("they have ended", func() bool { return len(next.adoptedBy(t, admin.SessionQuery{})) == 2 })
-	must(t, next.End())
-	lasted := time.Since(since)
-	lines := next.lines(t)
-	for name, want := range map[string]string{
-		"web closes": "web eof  client --", "web resets": "web reset client  CD", "old ended": "@unknown canceled   KD", "web goes on": "web canceled   KD",
-	} {
-		line := lines[of[name].LocalAddr().String()]
-		text := func(field string) string { s, _ := line[field].(string); return s }
-		if got := strings.Join([]string{text("listener"), text("reason"), text("culprit"), text("ended_first"), text("state")}, " "); got != want {
-			t.Errorf("%s: %q, want %q: %v", name, got, want, line)
-		}
-		delete(lines, of[name].LocalAddr().String())
-		if line["adopted"] != true || line["engine"] != "lane" || line["outcome"] != "joined" || line["event"] != "end" || text("upstream") != "shop" || text("endpoint") != "one" || text("endpoint_address") != shop || len(text("id")) != 32 ||
-			line["tls"] != false || !strings.HasPrefix(text("local"), "127.0.0.1:") || text("verdict") == "" {
-			t.Errorf("%s: %v", name, line)
-		}
-		for _, field := range []string{"bytes_to_endpoint", "bytes_to_client", "lane_to_endpoint", "lane_to_client"} {
-			if n, _ := line[field].(float64); n < float64(len("adopted")) {
-				t.Errorf("%s: %s is %v", name, field, line[field])
-			}
-		}
-		if us, _ := line["duration_us"].(float64); us <= 0 || us > float64(lasted.Microseconds()+time.Hour.Microseconds()) {
-			t.Errorf("%s: it has lasted %v us", name, line["duration_us"])
-		}
-		for _, field := range []string{"source", "accept_wait_us", "queue_us", "pause_us", "connect_us", "client_first_us", "retries", "failed_attempts", "queues", "queue_before"} {
-			if v, there := line[field]; there {
-				t.Errorf("%s: %s is %v, and is not known", name, field, v)
-			}
-		}
-		if _, known := line["active_listener"]; known != (text("listener") == "web") {
-			t.Errorf("%s: active_listener %v", name, line["active_listener"])
-		}
-	}
-	if len(lines) > 0 {
-		t.Errorf("beside these: %v", lines)
-	}
-}
-
 // TestLaneGoOn: while a process drains with lane.leave it waits for the sessions in user space, as its message says, and has those that go on without it, adopted ones among them,
 // for none of its own: changes of the lane are refused, and reset nothing.
 func TestLaneGoOn(t *testing.T) {
@@ -589,55 +430,4 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 	}
 	echoes(t, own, "without a process")
 	echoes(t, adopted[0], "without a process")
-}
-
-// TestLaneDrainTimeout: the message of the end of a drain with lane.leave counts the sessions that it resets, and those that go on beside, as its begin does.
-func TestLaneDrainTimeout(t *testing.T) {
-	t.Parallel()
-
-	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}, {name: here, bind: "127.0.0.1:0", upstream: u, lane: off}]
-upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, sockets.Echo) + `]}]`
-	r, adopted := adopts(t, loadbalancer.Setting{}, text, text, nil, "web")
-	if r == nil {
-		return
-	}
-	own, here := r.leaveBy(t, "web", 1), client(t, r.At("here"))
-	echoes(t, here, "here")
-	if err := r.End(); !errors.Is(err, server.ErrCut) || !strings.HasSuffix(err.Error(), ": 1") {
-		t.Error(err)
-	}
-	r.Logs("msg=draining active=1 go_on=2 ")
-	r.Logs(`msg="drain timeout" active=1 go_on=2 `)
-	echoes(t, own, "without a process")
-	echoes(t, adopted[0], "without a process")
-}
-
-// TestLaneAdoptedEndOfADrainIsSpread: without lane.leave adopted sessions are reset in the steps in which others are, and all of them by the end of the drain, which counts them.
-func TestLaneAdoptedEndOfADrainIsSpread(t *testing.T) {
-	t.Parallel()
-
-	const sessions, drain = 24, 30 * time.Second
-	text := `listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, sockets.Echo) + `]}]`
-	r, clients := adopts(t, loadbalancer.Setting{Drain: drain}, text, "lane: {devices: [lo], sessions: 64, after: 5ms, default: require, pins: PINS}\n"+text, nil, slices.Repeat([]string{"web"}, sessions)...)
-	if r == nil {
-		return
-	}
-	spread, times := worker.NewSpread(drain), stopClock(r)
-	r.Stop()
-	step := times.next(drain)
-	times.any(10 * time.Second) // the timer of the log lines
-	for n := 1; n < spread.Steps; n++ {
-		step.ring()
-		step = times.any(spread.Every)
-		if n == spread.Steps/2 {
-			r.Until("some are reset, and some are not", func() bool { n := alive(t, clients); return n > 0 && n < sessions })
-		}
-	}
-	step.ring()
-	r.Until("all are reset", func() bool { return alive(t, clients) == 0 })
-	if err := r.End(); !errors.Is(err, server.ErrCut) || !strings.HasSuffix(err.Error(), fmt.Sprint(": ", sessions)) {
-		t.Errorf("the process ends with %v, want %d cut", err, sessions)
-	}
-	r.Logs("level=WARN", `msg="drain timeout"`, fmt.Sprint("active=", sessions), "resets_within=2.94s")
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -19,12 +18,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
-	"github.com/penstock/penstock/internal/testutil/netns"
-	"github.com/penstock/penstock/internal/testutil/sockets"
-	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
-	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
 // laneStream echoes random bytes through a connection, in pieces with pauses, until stop, and checks each of them. It returns how
@@ -133,46 +127,6 @@ func TestLaneReturns(t *testing.T) {
 	}
 }
 
-// TestLaneHalfClose: a session whose client has sent its end of file is ended by the same timeout in the lane as in user space, to which it may
-// come back meanwhile; the rest of the answer arrives.
-func TestLaneHalfClose(t *testing.T) {
-	t.Parallel()
-
-	if !laned(t) {
-		return
-	}
-	for _, returns := range []bool{false, true} {
-		endpoint, far := laneEndpoint(t)
-		r := start(t, laneConfig(endpoint, "lane: auto, timeouts: {half_close: 1s, idle: 1h}"))
-		c := client(t, r.At("l"))
-		server := <-far
-		r.leavesFor(t, c, server)
-		must(t, c.CloseWrite())
-		_ = server.SetReadDeadline(time.Now().Add(condition.Patience))
-		if b, err := io.ReadAll(server); len(b) != 0 || err != nil {
-			t.Fatal(b, err)
-		}
-		if returns {
-			if back, err := r.ReturnLane("test"); err != nil || back.Returned != 1 || r.session(t).Engine == admin.EngineLane {
-				t.Fatal(back, err)
-			}
-		}
-		rest := bytes.Repeat([]byte("the rest of the answer"), 1000)
-		_, err := server.Write(rest)
-		must(t, err)
-		got := make([]byte, len(rest))
-		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, rest) {
-			t.Fatal(err)
-		}
-		isReset(t, c)
-		r.Until("the session has ended", func() bool { return r.session(t) == nil })
-		if st := r.Status().Lane; !returns && (st.Reset != 1 || st.Returned != 0) {
-			t.Errorf("%+v", st)
-		}
-		must(t, r.End())
-	}
-}
-
 // laneEndpoint is an endpoint whose connections the test has.
 func laneEndpoint(t *testing.T) (address string, accepted <-chan *net.TCPConn) {
 	t.Helper()
@@ -262,61 +216,6 @@ func TestLaneGentleEnd(t *testing.T) {
 		t.Error(ended, err)
 	}
 	isReset(t, c)
-}
-
-// TestLaneEndpointEnded: a session in the lane whose endpoint has ended is listed as such, is not waited for, and is quiet,
-// though its client was the last to send.
-func TestLaneEndpointEnded(t *testing.T) {
-	t.Parallel()
-
-	if !laned(t) {
-		return
-	}
-	r, c, server := laneQuestion(t)
-	must(t, server.CloseWrite())
-	_ = c.SetReadDeadline(time.Now().Add(condition.Patience))
-	if b, err := io.ReadAll(c); len(b) != 0 || err != nil {
-		t.Fatal(b, err)
-	}
-	r.Until("it is listed as ended by its endpoint", func() bool {
-		s := r.session(t)
-		return s != nil && s.Engine == admin.EngineLane && s.State == string(worker.EndpointEnded)
-	})
-	gently := admin.EndQuery{All: true, Quiet: 50 * time.Millisecond, Grace: condition.Patience}
-	if ended, err := r.EndSessions(context.Background(), gently, "test"); err != nil || ended.Ended != 1 {
-		t.Error(ended, err)
-	}
-}
-
-// TestLanePortAgain: a client that comes again from the port of a session that was reset in the lane leaves user space
-// as well, once the lane has forgotten that session.
-func TestLanePortAgain(t *testing.T) {
-	t.Parallel()
-
-	if !laned(t) {
-		return
-	}
-	endpoint, far := laneEndpoint(t)
-	r := start(t, laneConfig(endpoint, "lane: auto"))
-	at := net.JoinHostPort("127.0.0.1", sockets.Port(t))
-	local, err := net.ResolveTCPAddr("tcp", at)
-	must(t, err)
-	for range 2 {
-		d := net.Dialer{LocalAddr: local, Timeout: condition.Patience, Control: reuseAddress}
-		conn, err := d.Dial("tcp", r.At("l"))
-		must(t, err)
-		c, server := conn.(*net.TCPConn), <-far
-		r.leavesFor(t, c, server)
-		_ = c.SetLinger(0)
-		_ = c.Close()
-		r.Until("the session has ended", func() bool { return r.session(t) == nil })
-		_ = server.Close()
-	}
-}
-
-func reuseAddress(_, _ string, c syscall.RawConn) (err error) {
-	e := c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) })
-	return errors.Join(e, err)
 }
 
 // socketBetween returns the descriptor of this process's socket between two addresses; ok: there is one now.
@@ -495,202 +394,4 @@ func matchOptions(want, got map[string]string) (miss string) {
 		}
 	}
 	return miss
-}
-
-// TestLaneUnrestored: a session of which the kernel refuses one of the two sockets cannot come back. Both sides are reset, it is counted
-// by the reason, and it leaves no descriptor, place or connection behind.
-func TestLaneUnrestored(t *testing.T) {
-	if !laned(t) {
-		return
-	}
-	endpoint, far := laneEndpoint(t)
-	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, laneConfig(endpoint, "lane: auto"))}
-	for i, c := range []struct {
-		name   string
-		refuse func(t *testing.T, client *net.TCPConn) (allow func())
-		want   lane.Reason
-		cause  error
-	}{
-		{"the client's", takeAddress, lane.AddressTaken, syscall.EADDRNOTAVAIL},
-		{"the endpoint's, after the client's", oneDescriptorTooFew, lane.Unrestorable, syscall.EMFILE},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			near := client(t, r.At("l"))
-			server := <-far
-			defer server.Close()
-			r.leavesFor(t, near, server)
-			r.Until("the sockets are closed", func() bool { return r.Status().Lane.Left == int64(i+1) })
-			held := descriptors(t)
-			allow := c.refuse(t, near)
-			back, err := r.ReturnLane("test")
-			allow()
-			if err != nil || back.Returned != 0 || back.Reset != 1 {
-				t.Errorf("%+v, %v", back, err)
-			}
-			isReset(t, near)
-			isReset(t, server)
-			r.Until("the session has ended", func() bool { return r.session(t) == nil && r.Status().Connections.Active == 0 })
-			r.Logs("session ended", "client="+near.LocalAddr().String(), c.want.String(), c.cause.Error())
-			r.unrestored(t, c.want, int64(i+1))
-			r.Until("the descriptor that has held its port is closed, and no other one was left", func() bool { return descriptors(t) == held-1 })
-		})
-	}
-}
-
-// unrestored expects one session that could not come back for a reason, and so many in all.
-func (r *rig) unrestored(t *testing.T, why lane.Reason, all int64) {
-	t.Helper()
-	st := r.Status().Lane
-	if int64(len(st.Unrestored)) != all || st.Unrestored[why.String()] != 1 || st.Reset != all || st.Returned != 0 || st.Ended != all || st.Active != 0 {
-		t.Errorf("%+v", st)
-	}
-	sum := int64(0)
-	for _, n := range closesOf(r, "l") {
-		sum += n
-	}
-	if sum != all {
-		t.Errorf("sessions have ended %d times, want %d: %v", sum, all, closesOf(r, "l"))
-	}
-}
-
-// takeAddress has another socket have the connection to a client.
-func takeAddress(t *testing.T, client *net.TCPConn) (allow func()) {
-	t.Helper()
-	at := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
-	fd, err := sys.Established(at(client.RemoteAddr()), at(client.LocalAddr()), 1, 1)
-	must(t, err)
-	return func() { _ = sys.Close(fd) } // in repair: nothing is sent
-}
-
-// oneDescriptorTooFew leaves no descriptor free: a session that comes back gives one away, and needs two.
-func oneDescriptorTooFew(t *testing.T, _ *net.TCPConn) (allow func()) {
-	t.Helper()
-	var was syscall.Rlimit
-	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was))
-	var taken []int
-	highest := 0
-	for range 64 {
-		fd, err := syscall.Dup(0)
-		must(t, err)
-		taken, highest = append(taken, fd), max(highest, fd)
-	}
-	low := was
-	low.Cur = uint64(highest + 1)
-	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low))
-	for {
-		fd, err := syscall.Dup(0)
-		if err != nil {
-			break
-		}
-		taken = append(taken, fd)
-	}
-	return func() {
-		for _, fd := range taken {
-			_ = syscall.Close(fd)
-		}
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// TestLaneBigTCP: a session whose client sends packets above 64 KiB comes back from the lane, and stays in user space, for that reason.
-func TestLaneBigTCP(t *testing.T) {
-	t.Parallel()
-
-	if !laned(t) {
-		return
-	}
-	here, far, endpoint := netns.Here(t), netns.New(t), netns.New(t)
-	front, back := here.Join(far), here.Join(endpoint)
-	at, _ := here.JoinIPv6(far, front)
-	_, server := here.JoinIPv6(endpoint, back)
-	far.IP("link set %s gso_max_size 180000", front.Device)
-	var sink net.Listener
-	var err error
-	endpoint.Run(func() { sink, err = net.Listen("tcp", netip.AddrPortFrom(server, 0).String()) })
-	must(t, err)
-	defer sink.Close()
-	go func() {
-		for c, err := sink.Accept(); err == nil; c, err = sink.Accept() {
-			go func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c)
-			}()
-		}
-	}()
-	r := start(t, fmt.Sprintf(`
-lane: {devices: [%q, %q], sessions: 64, after: 5ms}
-listeners: [{name: l, bind: "%v", upstream: u, lane: require}]
-upstreams: [{name: u, endpoints: [%q], health_check: off}]`, front.Device, back.Device, netip.AddrPortFrom(at, 0), sink.Addr()))
-	var c net.Conn
-	far.Run(func() { c, err = net.Dial("tcp", r.At("l")) })
-	must(t, err)
-	defer c.Close()
-	r.leaves(t, c)
-	big := bytes.Repeat([]byte("above 64 KiB"), 1<<20)
-	go func() { _, _ = c.Write(big) }()
-	got := make([]byte, len(big))
-	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, big) {
-		t.Fatalf("packets above 64 KiB: %v", err)
-	}
-	r.Until("it has come back", func() bool { return r.session(t).Engine != admin.EngineLane })
-	r.Until("it stays for that", func() bool {
-		echoes(t, c, "there and back")
-		return r.Status().Lane.Stays[lane.BigTCP.String()] > 0
-	})
-}
-
-// TestLaneOdd: a session whose client sends data with options of IP stays in user space, but not for good: it leaves some time after the last of
-// it, also one that has come back before.
-func TestLaneOdd(t *testing.T) {
-	t.Parallel()
-
-	if !laned(t) {
-		return
-	}
-	r := withLane(t, "lane: require")
-	c := client(t, r.At("l"))
-	defer c.Close()
-	r.kept(t, c)
-	r.leaves(t, c)
-	if _, err := r.ReturnLane("test"); err != nil {
-		t.Fatal(err)
-	}
-	r.kept(t, c)
-	r.leaves(t, c)
-}
-
-// kept has a session stay in user space by data with options.
-func (r *rig) kept(t *testing.T, c net.Conn) {
-	t.Helper()
-	b := []byte("there and back")
-	before := r.Status().Lane.Stays[lane.ResetSeen.String()]
-	r.Until("packets with options have kept it in user space", func() bool {
-		withOptions(t, c, "\x01\x01\x01\x01")
-		if _, err := c.Write(b); err != nil {
-			t.Fatal(err)
-		}
-		withOptions(t, c, "") // the acknowledgement has none
-		if _, err := io.ReadFull(c, b); err != nil {
-			t.Fatal(err)
-		}
-		return r.Status().Lane.Stays[lane.ResetSeen.String()] > before
-	})
-	if s := r.session(t); s.Engine == "lane" {
-		t.Fatal("it has left")
-	}
-}
-
-// withOptions has a connection send packets with those options of IP, and acknowledge the next that come at once.
-func withOptions(t *testing.T, c net.Conn, options string) {
-	t.Helper()
-	raw, err := c.(*net.TCPConn).SyscallConn()
-	must(t, err)
-	e := raw.Control(func(fd uintptr) {
-		err = errors.Join(syscall.SetsockoptString(int(fd), syscall.IPPROTO_IP, syscall.IP_OPTIONS, options), syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_QUICKACK, 1))
-	})
-	if e != nil || err != nil {
-		t.Fatal(e, err)
-	}
 }

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -60,74 +59,6 @@ func TestLaneVerdict(t *testing.T) {
 	if by := r.Status().Upstreams[0].Endpoints[0].Limited; by["endpoint"] == 0 {
 		t.Errorf("seconds by verdict: %v", by)
 	}
-}
-
-// TestLaneVerdictOfVanished: an endpoint that has vanished, so that what is sent to it is dropped and the client sends it again, is the
-// doing of the way to it, in the lane as in user space: be it a few bytes or most of the endpoint's window, after many that have arrived.
-func TestLaneVerdictOfVanished(t *testing.T) {
-	t.Parallel()
-
-	if !laned(t) {
-		return
-	}
-	endpoint, far := laneEndpoint(t)
-	for _, c := range []struct {
-		lane string
-		size int
-		most float64 // from the second repetition on its share may fall by that: in user space the time of the process counts as well
-	}{{"off", 7, 1}, {"require", 7, 0.02}, {"require", 50_000, 0.02}} {
-		t.Run(fmt.Sprint(c.lane, " ", c.size), func(t *testing.T) {
-			r := start(t, laneConfig(endpoint, "timeouts: {idle: 1h}, lane: "+c.lane))
-			near := client(t, r.At("l"))
-			server := <-far
-			defer server.Close()
-			if c.lane != "off" {
-				r.leavesFor(t, near, server)
-			}
-			for range 300 {
-				passes(t, near, server)
-			}
-			filter(t, sockets.FD(t, server), syscall.SO_ATTACH_FILTER)
-			if _, err := near.Write(make([]byte, c.size)); err != nil {
-				t.Fatal(err)
-			}
-			r.blames(t, "endpoint_network", c.most)
-		})
-	}
-}
-
-// blames expects a verdict on the one session whose peer sends again to the endpoint, and a share of it that falls no more.
-func (r *rig) blames(t *testing.T, verdict string, most float64) {
-	t.Helper()
-	share := 0.0
-	r.Until("the verdict is "+verdict, func() bool {
-		w, err := r.Why(t.Context(), admin.WhyQuery{})
-		if err != nil || len(w.Sessions) != 1 {
-			t.Fatal(w.Sessions, err)
-		}
-		one := w.Sessions[0]
-		if one.EndpointLeg == nil || one.EndpointLeg.Retransmitted < 2 {
-			return false
-		}
-		if one.Shares[verdict] < share-most {
-			t.Fatalf("%s had a share of %v, and has %v", verdict, share, one.Shares)
-		}
-		share = one.Shares[verdict]
-		if most == 1 {
-			return mostOf(one.Shares, verdict)
-		}
-		return w.Verdict == verdict && share >= 0.8
-	})
-}
-
-// mostOf reports whether a cause has most of the time but for that of the proxy, which has a part of it on a machine that is busy with others.
-func mostOf(shares map[string]float64, verdict string) bool {
-	for cause, share := range shares {
-		if cause != verdict && cause != "proxy" && share >= shares[verdict] {
-			return false
-		}
-	}
-	return shares[verdict] > 0
 }
 
 // TestLaneEndedBy: the end of a session in the lane counts for the side that has reset it, or has ended first.
@@ -232,79 +163,6 @@ upstreams: [{name: u, endpoints: [{name: all, address: %q}, {name: some, address
 	}
 	close(stop)
 	served.Wait()
-}
-
-// TestLaneVerdictOfPauses: pauses that are shorter than those of a delayed acknowledgement are the pausing program's, not the way's: an
-// acknowledgement that waits for the next data is no long way.
-func TestLaneVerdictOfPauses(t *testing.T) {
-	t.Parallel()
-
-	if !laned(t) {
-		return
-	}
-	const pause = 20 * time.Millisecond // of a program at work
-	for verdict, far := range map[string]time.Duration{"endpoint": pause, "client": 0} {
-		t.Run(verdict, func(t *testing.T) {
-			r := start(t, laneConfig(answering(t, func(c *net.TCPConn, b []byte) bool {
-				time.Sleep(far)
-				return echoPiece(c, b)
-			}), "lane: require"))
-			c := client(t, r.At("l"))
-			r.leaves(t, c)
-			most := 0.0
-			for began := time.Now(); most < 0.7; {
-				time.Sleep(pause - far)
-				echoes(t, c, "there and back")
-				w, err := r.Why(t.Context(), admin.WhyQuery{})
-				if err != nil || len(w.Sessions) != 1 {
-					t.Fatal(w.Sessions, err)
-				}
-				if most = w.Sessions[0].Shares[verdict]; time.Since(began) > condition.Patience {
-					t.Fatalf("%s after %v: %v", w.Verdict, time.Since(began), w.Sessions[0].Shares)
-				}
-			}
-		})
-	}
-}
-
-// TestLaneEndedFirst: an endpoint ends, and resets the client that goes on sending, as one does that is killed: the session log has both, in the lane as
-// in user space.
-func TestLaneEndedFirst(t *testing.T) {
-	t.Parallel()
-
-	if !laned(t) {
-		return
-	}
-	endpoint := answering(t, func(c *net.TCPConn, b []byte) bool {
-		if b[0] != '.' {
-			return echoPiece(c, b)
-		}
-		_ = c.CloseWrite()
-		_, _ = c.Read(b) // bytes that no one wants any more
-		_ = c.SetLinger(0)
-		return false
-	})
-	for _, use := range []string{"require", "off"} {
-		r := start(t, "session_log: {to: sessions.log, format: json}\n"+laneConfig(endpoint, "lane: "+use))
-		c := client(t, r.At("l"))
-		if use == "require" {
-			r.leaves(t, c)
-		} else {
-			echoes(t, c, "x")
-		}
-		_, _ = c.Write([]byte("."))
-		_ = c.SetReadDeadline(time.Now().Add(condition.Patience))
-		if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-			t.Fatalf("lane: %s: the client reads %d bytes, %v", use, n, err)
-		}
-		_, _ = c.Write([]byte("more"))
-		r.Until("it has ended", func() bool { return r.Status().Connections.Active == 0 })
-		at := c.LocalAddr().String()
-		must(t, r.End())
-		if line := r.lines(t)[at]; line["reason"] != "reset" || line["culprit"] != "endpoint" || line["ended_first"] != "endpoint" {
-			t.Errorf("lane: %s: %v", use, line)
-		}
-	}
 }
 
 // TestLaneUserTimeout: a session whose client or endpoint has vanished with bytes on the way to it ends by user_timeout in the lane as

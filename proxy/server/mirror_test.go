@@ -160,39 +160,6 @@ func header(b []byte) []byte {
 	return b[:bytes.IndexByte(b, '\n')+1]
 }
 
-// TestMirrorOfAHello: the mirror's endpoint gets the hello by which its client was routed, and what follows.
-func TestMirrorOfAHello(t *testing.T) {
-	t.Parallel()
-
-	for _, proxy := range []string{"", ", send_proxy: 2"} {
-		primary, atPrimary := recorder(t)
-		shadow, atShadow := recorder(t)
-		r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", routes: [{match: {sni: [a.test]}, upstream: u}], mirror: {upstream: s}}]
-upstreams: [{name: u, endpoints: [%q]%s, health_check: off}, {name: s, endpoints: [%q]%[2]s, health_check: off}]`, primary, proxy, shadow))
-		c := client(t, r.At("l"))
-		go func() { _ = tls.Client(c, &tls.Config{ServerName: "a.test", InsecureSkipVerify: true}).Handshake() }()
-		_ = sendMixtureAfter(t, c)
-		at, there := next(t, atPrimary), next(t, atShadow)
-		if !bytes.Equal(at.bytes, there.bytes) || len(at.bytes) < 200 {
-			t.Errorf("%q: %d bytes at the endpoint, %d at the mirror", proxy, len(at.bytes), len(there.bytes))
-		}
-	}
-}
-
-// sendMixtureAfter sends something behind a hello that is echoed, and ends.
-func sendMixtureAfter(t *testing.T, c *net.TCPConn) error {
-	t.Helper()
-	r := make([]byte, 1)
-	if _, err := c.Read(r); err != nil { // the endpoint has got the hello
-		t.Fatal(err)
-	}
-	if _, err := c.Write(bytes.Repeat([]byte("x"), 100_000)); err != nil {
-		t.Fatal(err)
-	}
-	return c.CloseWrite()
-}
-
 // TestMirrorsOfBadShadows: whatever the mirror's endpoint is, no client notices. The reason is counted, and no verdict
 // on the endpoint comes of it.
 func TestMirrorsOfBadShadows(t *testing.T) {

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/penstock/penstock/internal/testutil/clienthello"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/server"
@@ -175,45 +172,6 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	r.Until("the overflows are unknown", func() bool { return !r.Listener("l").Queues[0].DroppedKnown })
 }
 
-// TestManyChangesAreSummedUp: when many endpoints of an upstream turn unhealthy at once, a few
-// log lines name them, and sums count the others.
-func TestManyChangesAreSummedUp(t *testing.T) {
-	t.Parallel()
-
-	const endpoints = 1000
-	address, list := sockets.Refusing(t), ""
-	for i := range endpoints {
-		list += fmt.Sprintf("- {address: %q, name: dead%d}\n", address, i)
-	}
-	r := start(t, `
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: {interval: 100ms, fall: 1}}]`, "eps.yaml", list)
-	r.Until("all endpoints are unhealthy", func() bool {
-		down := 0
-		for _, e := range r.Status().Upstreams[0].Endpoints {
-			if e.State == admin.Down {
-				down++
-			}
-		}
-		return down == endpoints
-	})
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
-	text := r.Log.String()
-	single := strings.Count(text, "msg=health upstream=")
-	sums := regexp.MustCompile(`level=WARN msg="health, further ones" upstream=u kind=unhealthy times=(\d+) within=\S+ of="?dead\d+(?:, .* and \d+ more)?`).FindAllStringSubmatch(text, -1)
-	told := single // a last sum of a few endpoints names them all
-	for _, sum := range sums {
-		n, err := strconv.Atoi(sum[1])
-		must(t, err)
-		told += n
-	}
-	if told != endpoints || single < 20 || single > 200 || len(sums) == 0 {
-		t.Errorf("%d lines and %q report %d of %d", single, sums, told, endpoints)
-	}
-}
-
 // TestStalledLoopIsLogged: a stalled loop is logged once, with its end. A loop that is late by
 // less than a second is not.
 func TestStalledLoopIsLogged(t *testing.T) {
@@ -277,44 +235,4 @@ func (w *lockedWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.to.Write(p)
-}
-
-// TestRefusedAreDescribed: the line of a refused client has what was learned of it, and the reason in the word of the status.
-func TestRefusedAreDescribed(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(`
-session_log: {to: sessions.log}
-listeners:
-  - {name: http, bind: "127.0.0.1:0", routes: [{match: {host: [a.example], path: [/a]}, upstream: u}]}
-  - {name: doubt, bind: "127.0.0.1:0", routes: [{match: {protocol: [redis]}, upstream: u}, {match: {host: [a.example], path: [/a]}, upstream: u}]}
-  - {name: sni, bind: "127.0.0.1:0", routes: [{match: {sni: [a.example]}, upstream: u}]}
-  - {name: login, bind: "127.0.0.1:0", routes: [{match: {user: [eve]}, upstream: u}]}
-  - {name: postgres, bind: "127.0.0.1:0", postgres: passthrough, routes: [{match: {user: [eve]}, upstream: u}]}
-upstreams: [{name: u, endpoints: [%q], health_check: off}]`, named(t, "u")))
-	hello := string(clienthello.Named(t, "b.example"))
-	for _, c := range []struct{ listener, sends, want string }{
-		{"http", "GET /b?secret HTTP/1.1\r\nHost: b.example\r\n\r\n", "no_route http1 b.example /b"},
-		{"doubt", "GET /a/../b HTTP/1.1\r\nHost: a.example\r\n\r\n", "first_bytes http1 a.example"},
-		{"sni", hello, "no_route tls b.example"},
-		{"login", startup, "no_route postgres ann shop"},
-		{"postgres", startup, "no_route postgres ann shop"},
-	} {
-		conn := client(t, r.At(c.listener))
-		sends(t, conn, c.sends)
-		_, _ = io.ReadAll(conn)
-		conn.Close()
-		r.Until("it is counted", func() bool { return r.Refused(c.listener, strings.Fields(c.want)[0]) == 1 })
-	}
-	var got []string
-	for _, line := range strings.Split(strings.TrimSpace(string(r.logged(t, 5))), "\n") {
-		var e struct{ Listener, Reason, Protocol, SNI, Host, Path, User, Database string }
-		must(t, json.Unmarshal([]byte(line), &e))
-		got = append(got, strings.Join(strings.Fields(strings.Join([]string{e.Reason, e.Protocol, e.SNI, e.Host, e.Path, e.User, e.Database}, " ")), " "))
-	}
-	slices.Sort(got) // clients of different loops may be logged in another order
-	want := []string{"first_bytes http1 a.example", "no_route http1 b.example /b", "no_route postgres ann shop", "no_route postgres ann shop", "no_route tls b.example"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
 }

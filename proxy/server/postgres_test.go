@@ -15,7 +15,6 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
-	"github.com/penstock/penstock/proxy/internal/fanout"
 	. "github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
 )
 
@@ -424,76 +423,6 @@ upstreams:
 		c := r.Listener("ends").Cancels
 		return c.Requests == 2 && c.Sent == 4 && c.Failed == 2
 	})
-}
-
-// TestPostgresCancelFlood: a flood of CancelRequests from one source, to endpoints that hold each connection, takes a bounded number of
-// connections and places. The others are closed at once, and counted. A request from another source, and one at another listener, get through.
-func TestPostgresCancelFlood(t *testing.T) {
-	t.Parallel()
-
-	const flood, endpoints = 400, 60
-	var mu sync.Mutex
-	var open, most int
-	seen := make(map[string]int) // requests
-	holder := sockets.Server(t, func(c net.Conn) {
-		mu.Lock()
-		open++
-		most = max(most, open)
-		mu.Unlock()
-		b := make([]byte, len(cancel))
-		if _, err := io.ReadFull(c, b); err == nil {
-			mu.Lock()
-			seen[string(b)]++
-			mu.Unlock()
-			_, _ = c.Read(b) // the other side gives up
-		}
-		mu.Lock()
-		open--
-		mu.Unlock()
-	})
-	var list []string
-	for i := range endpoints {
-		list = append(list, fmt.Sprintf("{name: e%d, address: %q}", i, holder))
-	}
-	a := new(pgServer)
-	r := start(t, fmt.Sprintf(`
-listeners:
-  - {name: many, bind: "127.0.0.1:0", postgres: passthrough, upstream: many}
-  - {name: other, bind: "127.0.0.1:0", postgres: passthrough, upstream: a}
-upstreams: [{name: many, endpoints: [%s], health_check: off}, {name: a, endpoints: [%q], health_check: off}]`, strings.Join(list, ", "), a.serve(t, "a", "S")))
-	overload := func() int64 { return r.Refused("many", "cancel_overload") }
-	for range flood {
-		c := client(t, r.At("many"))
-		_, _ = io.WriteString(c, cancel)
-		c.Close()
-	}
-	r.Until("all have come, and some are refused", func() bool { // how many depends on how fast they come
-		return r.Listener("many").Cancels.Requests == flood && overload() > 0
-	})
-	if n := r.Listener("many").Connections.Active; n > fanout.MaxJobs {
-		t.Errorf("%d clients have places", n)
-	}
-	late := message(80877102, "87654321")
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
-	c, err := dialer.Dial("tcp", r.At("many"))
-	must(t, err)
-	defer c.Close()
-	_, _ = io.WriteString(c, late)
-	elsewhere := client(t, r.At("other"))
-	_, _ = io.WriteString(elsewhere, cancel)
-	if _, err := elsewhere.Read(make([]byte, 1)); !errors.Is(err, io.EOF) || r.Listener("other").Cancels.Sent != 1 {
-		t.Errorf("at another listener: %v", err)
-	}
-	r.Until("the request of another source is sent", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return seen[late] > 0
-	})
-	mu.Lock()
-	defer mu.Unlock()
-	if most > 2*fanout.MaxSends { // those that are closed may not be seen closed yet
-		t.Errorf("%d connections at a time", most)
-	}
 }
 
 // TestPostgresCancelByRoutes: a CancelRequest gets to the upstreams that its client's routes may have led to, and to no other: one of another

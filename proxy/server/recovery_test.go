@@ -3,18 +3,15 @@ package server_test
 import (
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
-	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
 // served returns the name of the server that a new client of an address gets; "" if the client is
@@ -38,172 +35,6 @@ func serverAt(t *testing.T, port, name string) net.Listener {
 	must(t, err)
 	sockets.Serve(t, ln, func(c net.Conn) { fmt.Fprintln(c, name); sockets.Echo(c) })
 	return ln
-}
-
-// TestRestartIsNoticed: clients of a returning endpoint are served when a check has succeeded,
-// whatever the breaker's open time. That holds also if no check has found the endpoint down.
-func TestRestartIsNoticed(t *testing.T) {
-	t.Parallel()
-
-	for _, fall := range []int{2, 1000} {
-		t.Run(fmt.Sprintf("fall %d", fall), func(t *testing.T) {
-			port := sockets.Port(t)
-			server := serverAt(t, port, "before")
-			r := startUpstream(t, `endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: {interval: 100ms, fast_interval: 50ms, fall: %d}, queue: {hold: 0s}, retry: {backoff: 0s}, circuit_breaker: {min_volume: 5, open: 1h}`, port, fall)
-			whose(t, r.At("l"))
-			server.Close()
-			r.Until("no client is let through", func() bool {
-				served(r.At("l"))
-				u := r.Status().Upstreams[0]
-				return u.Opened > 0 || u.Endpoints[0].Opened > 0 || u.Endpoints[0].State == "down"
-			})
-			refused(t, r.At("l"))
-			serverAt(t, port, "after")
-			r.Until("clients are served", func() bool { return served(r.At("l")) == "after" })
-			r.Until("the breakers are closed", func() bool {
-				served(r.At("l"))
-				u := r.Status().Upstreams[0]
-				return u.Breaker == "closed" && u.Endpoints[0].Breaker == ""
-			})
-			for range 10 {
-				whose(t, r.At("l"))
-			}
-		})
-	}
-}
-
-// TestPanicServesWhenTheyAreBack: endpoints die and come back while all are ejected and no check
-// runs. They serve clients at once, and the panic is logged.
-func TestPanicServesWhenTheyAreBack(t *testing.T) {
-	t.Parallel()
-
-	ports := []string{sockets.Port(t), sockets.Port(t)}
-	r := startUpstream(t, `endpoints: ["127.0.0.1:%s", "127.0.0.1:%s"], panic_below: 0.6, health_check: off, queue: {hold: 0s}, retry: {backoff: 0s}, outlier_detection: {max_ejected: 1, base_ejection_time: 1h, max_ejection_time: 1h}, circuit_breaker: {min_volume: 5, open: 1h}`, ports[0], ports[1])
-	for range 30 {
-		refused(t, r.At("l"))
-	}
-	u := r.Status().Upstreams[0]
-	if u.Breaker != "open" || !u.Panic || u.Panics != 1 || u.Endpoints[0].State != "ejected" || u.Endpoints[1].Breaker != "open" {
-		t.Fatalf("%+v", u)
-	}
-	for _, port := range ports {
-		serverAt(t, port, "back")
-	}
-	for i := range 30 {
-		if got := served(r.At("l")); got != "back" {
-			t.Fatalf("client %d: %q", i, got)
-		}
-	}
-	r.Until("breakers are closed", func() bool {
-		served(r.At("l"))
-		u := r.Status().Upstreams[0]
-		return u.Breaker == "closed" && u.Endpoints[0].Breaker == "" && u.Endpoints[1].Breaker == ""
-	})
-	r.Logs("msg=panic", "state=panic", "of 2 endpoints are usable")
-	for _, e := range r.Status().Upstreams[0].Endpoints { // an endpoint that was connected to is not ejected
-		if e.State != "up" {
-			t.Errorf("%+v", e)
-		}
-	}
-}
-
-// TestRetriesInVainAreBounded: failed retries are limited by the share of the budget, or by its
-// floor. A budget of 0 allows none.
-func TestRetriesInVainAreBounded(t *testing.T) {
-	t.Parallel()
-
-	for _, c := range []struct {
-		budget        string
-		clients       int
-		retries, most int64
-	}{{"0", 40, 0, 0}, {"0.2", 40, 30, 30}, {"0.2", 300, 50, 60}} {
-		r := startUpstream(t, `endpoints: [%q], health_check: off, outlier_detection: off, circuit_breaker: off, queue: {hold: 0s}, retry: {budget: %s, backoff: 0s}`, sockets.Refusing(t), c.budget)
-		began := time.Now()
-		for range c.clients {
-			refused(t, r.At("l"))
-		}
-		u := r.Status().Upstreams[0]
-		spans := 1 + int64(time.Since(began)/(10*time.Second)) // what the budget counts is forgotten after ten seconds
-		if u.Retries < c.retries || u.Retries > c.most*spans || u.RetriesDenied == 0 {
-			t.Errorf("budget %s, %d clients: %d retries, %d denied", c.budget, c.clients, u.Retries, u.RetriesDenied)
-		}
-		r.End()
-	}
-}
-
-// TestEjectedOneIsTriedInstead: an endpoint that resets its clients is ejected, by connect checks it is well
-// all the while, and then it serves again while the other one resets. max_ejected allows one ejection. Few
-// clients are lost until the two change places, or the policy sends clients to the one that is back alone.
-func TestEjectedOneIsTriedInstead(t *testing.T) {
-	t.Parallel()
-
-	for _, balance := range lb.Policies() {
-		t.Run(balance.String(), func(t *testing.T) {
-			var resets [2]atomic.Bool
-			var last atomic.Int32 // that got a client
-			var at [2]string
-			for i := range at {
-				at[i] = sockets.Server(t, func(c net.Conn) {
-					if n, _ := io.ReadFull(c, make([]byte, 1)); n > 0 { // a health check sends nothing
-						last.Store(int32(i))
-					}
-					if resets[i].Load() {
-						_ = c.(*net.TCPConn).SetLinger(0)
-						return
-					}
-					_, _ = io.WriteString(c, "y")
-				})
-			}
-			r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - name: u
-    endpoints: [{address: %q, name: a}, {address: %q, name: b}]
-    balance: %s
-    outlier_detection: {consecutive_failures: 3, base_ejection_time: 1h, max_ejection_time: 1h, max_ejected: 0.5}
-    circuit_breaker: off
-    health_check: {interval: 50ms}`, at[0], at[1], balance))
-			source := 0
-			comes := func() bool {
-				source++
-				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, byte(1+source/200), byte(1+source%200))}}
-				c, err := d.Dial("tcp", r.At("l"))
-				must(t, err)
-				defer c.Close()
-				_, _ = io.WriteString(c, "x")
-				_ = c.SetDeadline(time.Now().Add(condition.Patience))
-				b, _ := io.ReadAll(c)
-				return string(b) == "y"
-			}
-			comes()
-			one := last.Load() // the policy sends clients to it, at least while it is usable
-			other := 1 - one
-			ejected := func(i int32) bool { return r.Endpoint("u", string("ab"[i])).State == "ejected" }
-			resets[one].Store(true)
-			r.Until("it is ejected for its resets", func() bool { comes(); return ejected(one) })
-			resets[one].Store(false)
-			resets[other].Store(true)
-			lost, row := 0, 0
-			r.Until("the two have changed places, or all are served by the other one", func() bool {
-				if row++; !comes() {
-					lost, row = lost+1, 0
-				}
-				return ejected(other) && !ejected(one) || row == 100 && !ejected(one)
-			})
-			changed := ejected(other)
-			for range 20 {
-				if comes() {
-					continue
-				}
-				if lost++; changed { // if not, the other one is tried again now and then
-					t.Error("a client is lost afterwards")
-				}
-			}
-			if lost > 10 {
-				t.Errorf("%d clients were lost", lost)
-			}
-		})
-	}
 }
 
 // TestRestartLosesNobody: clients that connect while the only endpoint is away are held, on loops
@@ -288,29 +119,6 @@ upstreams:
 		u := r.Status().Upstreams[0]
 		return u.Connecting == 0 && u.MostConnecting == 1 && u.Pending == 0
 	})
-}
-
-// TestOneAttemptIsNoOutage: two of three endpoints refuse connections, with retry: {attempts: 0}.
-// No client is refused, because their clients get the third endpoint as a last resort. The
-// upstream's breaker does not open.
-func TestOneAttemptIsNoOutage(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - {name: u, endpoints: [%q, %q, %q], retry: {attempts: 0}, health_check: off, outlier_detection: off}`, named(t, "good"), sockets.Refusing(t), sockets.Refusing(t)))
-	for range 90 {
-		if who := whose(t, r.At("l")); who != "good" {
-			t.Fatalf("served by %q", who)
-		}
-	}
-	r.Until("both breakers are open", func() bool {
-		return strings.Count(r.Log.String(), "msg=circuit upstream=u endpoint=") == 2
-	})
-	if strings.Contains(r.Log.String(), "msg=circuit upstream=u state=open") {
-		t.Error("the upstream's breaker has opened")
-	}
 }
 
 // TestWaitingClientsAtAReload: a client that is held, or is being connected in vain, goes where a reload has its listener lead, or to

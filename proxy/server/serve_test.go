@@ -234,11 +234,14 @@ func TestListenerLimits(t *testing.T) {
 	t.Parallel()
 
 	a := named(t, "a")
-	r := start(t, fmt.Sprintf(`
+	text := func(limits string) string {
+		return fmt.Sprintf(`
 listeners:
   - {name: l, bind: "127.0.0.1:0", upstream: u, limits: {connections: 2}}
-  - {name: m, bind: "127.0.0.1:0", upstream: u, limits: {per_source: 2}}
-upstreams: [{name: u, endpoints: [%q]}]`, a))
+  - {name: m, bind: "127.0.0.1:0", upstream: u, limits: {%s}}
+upstreams: [{name: u, endpoints: [%q]}]`, limits, a)
+	}
+	r := start(t, text("per_source: 2"))
 	var there []*net.TCPConn
 	for range 2 {
 		c := client(t, r.At("l"))
@@ -258,6 +261,9 @@ upstreams: [{name: u, endpoints: [%q]}]`, a))
 	}
 	refused(t, r.At("m"))
 	r.Until("the refusal is counted", func() bool { return r.Refused("m", "per_source") == 1 })
+	r.Reload(text("per_source: 3, source_prefix: [8, 64]"))
+	line(t, from(t, 1, r.At("m")))
+	refused(t, r.At("m")) // whose network has three clients, and its address two
 }
 
 // told is a server that replies with the PROXY header it receives, and then echoes.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -347,32 +346,6 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, named(t, "one")))
 	}
 }
 
-// TestEndTwice: sessions that another request has ended are counted as such, whether their turn comes or not.
-func TestEndTwice(t *testing.T) {
-	t.Parallel()
-
-	r := steered(t)
-	for range 20 {
-		line(t, client(t, r.At("web")))
-	}
-	ended := make(chan admin.Ended, 1)
-	go func() {
-		e, err := r.EndSessions(t.Context(), admin.EndQuery{All: true, Now: true, Over: time.Hour}, "uid=7")
-		if err != nil {
-			t.Error(err)
-		}
-		ended <- e
-	}()
-	r.Logs("sessions are being ended", "sessions=20")
-	second := r.end(admin.EndQuery{All: true, Now: true})
-	if s := r.StopEnding("uid=8"); s.Requests != 1 || s.Kept != 0 {
-		t.Errorf("%+v, want none that goes on", s)
-	}
-	if first := <-ended; first.Other != second.Ended || first.Ended+second.Ended != 20 || first.Left+first.Stopped != 0 {
-		t.Errorf("%+v, and then %+v", first, second)
-	}
-}
-
 // TestEndingsAreLimited: an end beyond those that may be under way is refused.
 func TestEndingsAreLimited(t *testing.T) {
 	t.Parallel()
@@ -567,36 +540,6 @@ upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
 	r.Until("one client has left", func() bool { return r.Listener("l").Connections.Active == 1 })
 	if got := says(t, path, ""); got != "a" {
 		t.Errorf("after one has left the next client gets %q", got)
-	}
-}
-
-// TestHeadersOfUnixClients: their headers are accepted if accept_proxy names unix or all, or no
-// sources. Otherwise the header is passed on as the client's own bytes.
-func TestHeadersOfUnixClients(t *testing.T) {
-	t.Parallel()
-
-	const sent = "PROXY TCP4 192.0.2.1 192.0.2.2 1111 443\r\n"
-	echoed := sockets.Server(t, sockets.Echo)
-	for rules, want := range map[string]string{
-		"accept_proxy: {}":                                                   "hello",
-		"accept_proxy: {from: [unix]}":                                       "hello",
-		`accept_proxy: {from: [all], timeout: 5s}`:                           "hello",
-		"accept_proxy: {from: [unix]}, allow: [192.0.2.0/24]":                "hello",
-		"accept_proxy: {from: [unix]}, allow: [unix]":                        "",
-		"accept_proxy: {from: [unix]}, deny: [192.0.2.1]":                    "",
-		`accept_proxy: {from: ["0.0.0.0/0"]}`:                                strings.TrimSuffix(sent, "\n"),
-		`accept_proxy: {from: ["0.0.0.0/0"]}, allow: [192.0.2.1]`:            "",
-		`accept_proxy: {from: ["0.0.0.0/0"]}, deny: [192.0.2.1]`:             strings.TrimSuffix(sent, "\n"),
-		`accept_proxy: {from: ["0.0.0.0/0"]}, allow: ["unix"]`:               strings.TrimSuffix(sent, "\n"),
-		fmt.Sprintf("accept_proxy: {from: ['unix:uid=%d']}", os.Geteuid()+1): strings.TrimSuffix(sent, "\n"),
-	} {
-		t.Run(rules, func(t *testing.T) {
-			path := socketPath(t)
-			start(t, fmt.Sprintf("listeners: [{name: l, bind: %q, upstream: u, %s}]\nupstreams: [{name: u, endpoints: [%q]}]", "unix:"+path, rules, echoed))
-			if got := says(t, path, sent+"hello\n"); got != want {
-				t.Errorf("the client gets %q, want %q", got, want)
-			}
-		})
 	}
 }
 

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -73,7 +72,6 @@ upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`, strings.ReplaceAll(
 	stop := hammer(t, at, 8)
 	for i := range 60 {
 		r.Reload(text(binds[(i+1)%len(binds)], i/len(binds)%2 == 1))
-		alone(t, r.Status().Listeners[0].Addresses)
 	}
 	stop()
 	if log := r.Log.String(); strings.Contains(log, "level=WARN") {
@@ -85,67 +83,6 @@ upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`, strings.ReplaceAll(
 	if s := r.Summary(); s.Connections.Refused != 0 || s.Lost != 0 {
 		t.Errorf("%+v", s)
 	}
-}
-
-// alone fails the test if another socket can have one of the addresses.
-func alone(t *testing.T, addresses []string) {
-	t.Helper()
-	share := func(_, _ string, c syscall.RawConn) (err error) {
-		if cause := c.Control(func(fd uintptr) {
-			err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, sys.SO_REUSEPORT, 1)
-		}); cause != nil {
-			return cause
-		}
-		return err
-	}
-	for _, at := range addresses {
-		controls := []func(string, string, syscall.RawConn) error{nil}
-		if os.Getuid() == 0 { // for other users the kernel remembers the former state: Unshare of package listener has the reason
-			controls = append(controls, share)
-		}
-		for _, control := range controls {
-			ln, err := (&net.ListenConfig{Control: control}).Listen(t.Context(), "tcp", at)
-			if err == nil {
-				ln.Close()
-				t.Errorf("another socket can have %s", at)
-			}
-		}
-	}
-}
-
-// TestAddressesOfOthers: an address that another process has in part is not taken, and nothing
-// changes.
-func TestAddressesOfOthers(t *testing.T) {
-	t.Parallel()
-
-	port, up := sockets.Port(t), named(t, "a")
-	other, err := net.Listen("tcp", "127.0.0.2:"+port)
-	must(t, err)
-	defer other.Close()
-	text := `
-listeners: [{name: m, bind: "127.0.0.3:%[1]s", upstream: u}, {name: l, bind: %[2]q, upstream: u}, {name: any, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [%[3]q]}]`
-	r := start(t, fmt.Sprintf(text, port, "127.0.0.1:"+port, up))
-	stop := hammer(t, "127.0.0.1:"+port, 4)
-	for range 20 {
-		err := r.Apply(context.Background(), r.Load(strings.Replace(fmt.Sprintf(text, port, ":"+port, up), "127.0.0.3:"+port, "127.0.0.4:0", 1)))
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			t.Fatalf("%v", err)
-		}
-		alone(t, []string{"127.0.0.1:" + port, "127.0.0.3:" + port})
-	}
-	stop()
-	err = r.Apply(context.Background(), r.Load(fmt.Sprintf(text, port, r.At("any"), up)))
-	want := "listener any of this process has " + r.At("any")
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v, want %q", err, want)
-	}
-	// Where another process has it, a listener with the same port at another address is not blamed.
-	err = r.Apply(context.Background(), r.Load(fmt.Sprintf(text, port, "127.0.0.2:"+port, up)))
-	if !errors.Is(err, syscall.EADDRINUSE) || strings.Contains(err.Error(), "of this process") || !strings.Contains(err.Error(), "ss -ltnp sport = :"+port) {
-		t.Errorf("of another process: %v", err)
-	}
-	servedBy(t, "127.0.0.3:"+port, "a")
 }
 
 // TestHandshakeOverATakeover: a client whose TCP handshake began at the old socket is served as
@@ -237,33 +174,6 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 	if _, now := listening(t, one); now != socket {
 		t.Error("another socket listens")
 	}
-}
-
-// TestAnAddressIsSplitAmongListeners: each of several listeners gets a part of an address that
-// one listener had.
-func TestAnAddressIsSplitAmongListeners(t *testing.T) {
-	t.Parallel()
-
-	port, a, b := sockets.Port(t), named(t, "a"), named(t, "b")
-	ups := fmt.Sprintf("\nupstreams: [{name: a, endpoints: [%q], drain_timeout: 1s}, {name: b, endpoints: [%q], drain_timeout: 1s}]", a, b)
-	r := start(t, fmt.Sprintf(`listeners: [{name: l, bind: ":%s", upstream: a}]`, port)+ups)
-	kept := client(t, "127.0.0.1:"+port)
-	line(t, kept)
-	r.Reload(fmt.Sprintf(`listeners: [{name: m, bind: "127.0.0.2:%s", upstream: b}, {name: l, bind: "127.0.0.1:%[1]s", upstream: a}]`, port) + ups)
-	for at, want := range map[string]string{"127.0.0.1:": "a", "127.0.0.2:": "b"} {
-		servedBy(t, at+port, want)
-	}
-	if c, err := net.Dial("tcp", "127.0.0.3:"+port); err == nil {
-		c.Close()
-		t.Error("a socket listens at an address without a listener")
-	}
-	r.Reload(fmt.Sprintf(`listeners: [{name: n, bind: ":%s", upstream: b}]`, port) + ups)
-	servedBy(t, "127.0.0.1:"+port, "b")
-	echoes(t, kept, "still here")
-	if err := r.DrainListener("n", "test"); err != nil { // the session is this listener's by now
-		t.Fatal(err)
-	}
-	isReset(t, kept)
 }
 
 // TestTransparentOverReloads: the socket stays, and is transparent when configured so.

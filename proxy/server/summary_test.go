@@ -7,13 +7,11 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
-	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -128,76 +126,6 @@ func TestSummaryOfWaits(t *testing.T) {
 	}
 }
 
-// exchangeOnce sends a message to an echo server and reads the answer.
-func exchangeOnce(c net.Conn, message string) error {
-	if _, err := io.WriteString(c, message); err != nil {
-		return err
-	}
-	got := make([]byte, len(message))
-	if _, err := io.ReadFull(c, got); err != nil {
-		return err
-	}
-	if string(got) != message {
-		return errors.New("another answer")
-	}
-	return nil
-}
-
-// TestSummaryCountsEachSessionOnce: sessions end continuously while summaries are taken. None
-// that moved from the live ones to the ended ones is missed or counted twice.
-func TestSummaryCountsEachSessionOnce(t *testing.T) {
-	t.Parallel()
-
-	r := forwarding(t, sockets.Server(t, func(c net.Conn) { sockets.Echo(c) }), func(o *server.Options) { o.Engine = relay.EngineCopy })
-	const clients, turns, size = 4, 50, 1000
-	address := r.At("l")
-	var work sync.WaitGroup
-	for range clients {
-		work.Go(func() {
-			for range turns {
-				c, err := net.Dial("tcp", address)
-				if err == nil {
-					err = errors.Join(exchangeOnce(c, string(make([]byte, size))), c.Close())
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	ended := make(chan struct{})
-	go func() {
-		work.Wait()
-		close(ended)
-	}()
-	var last admin.Summary
-	check := func() {
-		s := r.Summary()
-		if now, before := s.Bytes.EndpointToClient.Copied, last.Bytes.EndpointToClient.Copied; now < before || now > clients*turns*size {
-			t.Errorf("the summary has %d bytes after %d of %d", now, before, clients*turns*size)
-		}
-		last = s
-	}
-	for more := true; more; check() {
-		select {
-		case <-ended:
-			more = false
-		case <-time.After(100 * time.Microsecond): // a sample
-		}
-	}
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
-	check()
-	if got := last.Bytes.EndpointToClient.Copied; got != clients*turns*size {
-		t.Errorf("the last summary has %d bytes, want %d", got, clients*turns*size)
-	}
-	if want := (admin.Connections{Accepted: clients * turns}); last.Connections != want {
-		t.Errorf("connections are %+v, want %+v", last.Connections, want)
-	}
-}
-
 // TestOpenChecksTheRelaysConfiguration: options that the relay rejects are an error before any
 // socket listens.
 func TestOpenChecksTheRelaysConfiguration(t *testing.T) {
@@ -212,36 +140,6 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
 		if _, err := server.Open(context.Background(), cfg, o); !errors.Is(err, relay.ErrConfig) {
 			t.Errorf("%+v: %v", o, err)
 		}
-	}
-}
-
-// TestQueuedConnectionsAreServedBeforeTheEnd: clients that were connected before the stop are
-// served, including those above the limit.
-func TestQueuedConnectionsAreServedBeforeTheEnd(t *testing.T) {
-	t.Parallel()
-
-	r := loadbalancer.Setting{Clients: 3, Drain: condition.Patience}.Start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [%q], health_check: off}]`, sockets.Server(t, func(c net.Conn) { sockets.Echo(c) })))
-	var conns []net.Conn
-	for range 20 {
-		conns = append(conns, client(t, r.At("l")))
-	}
-	r.Stop()
-	var clients sync.WaitGroup
-	for _, c := range conns {
-		clients.Go(func() {
-			if err := errors.Join(exchangeOnce(c, "hello"), c.Close()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	clients.Wait()
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
-	if got := r.Summary().Connections; got.Accepted != 20 || got.Refused != 0 || got.Active != 0 {
-		t.Errorf("connections are %+v", got)
 	}
 }
 

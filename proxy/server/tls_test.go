@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -185,43 +182,6 @@ func frontOf(t *testing.T, cert, key string) string {
 	})
 }
 
-// TestChecksSpeakTLS: a server answers plain requests with an error page, as web servers do at a
-// TLS port. The check uses TLS and the server name that clients' connections use, and the
-// endpoint is healthy.
-func TestChecksSpeakTLS(t *testing.T) {
-	t.Parallel()
-
-	cert, key := certificate.New(t, "front.test")
-	pair := pairOf(t, cert, key)
-	named := make(chan string, 100)
-	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case named <- r.TLS.ServerName:
-		default:
-		}
-		fmt.Fprintln(w, "well")
-	}))
-	web.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
-	web.StartTLS()
-	defer web.Close()
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, health_check: {type: http, interval: 20ms, fast_interval: 10ms, fall: 1, http: {body: well}}}]`,
-		web.Listener.Addr()), "c.pem", cert)
-	if name := <-named; name != "front.test" {
-		t.Errorf("a check asks for %q", name)
-	}
-	c := client(t, r.At("l"))
-	fmt.Fprintf(c, "GET / HTTP/1.0\r\nHost: front.test\r\n\r\n")
-	hears(t, c, "HTTP/1.0 200 OK\r")
-	if got := <-named; got != "front.test" {
-		t.Errorf("asked for %q", got)
-	}
-	if e := r.Status().Upstreams[0].Endpoints[0]; e.State != "up" {
-		t.Errorf("the endpoint is %q", e.State)
-	}
-}
-
 // helloFrom is hello from another source, and succeeds.
 func helloFrom(t *testing.T, source byte, address, name string) *tls.Conn {
 	t.Helper()
@@ -296,45 +256,6 @@ upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test, cert: m
 			t.Errorf("%s in the status is %+v, want %+v", path, has.list, want)
 		}
 	}
-}
-
-// TestCertificatesChange: certificates are chosen by name and change as their files are replaced,
-// while sessions continue. Files that do not match each other change nothing and are logged.
-func TestCertificatesChange(t *testing.T) {
-	t.Parallel()
-
-	a, aKey := certificate.New(t, "a.test")
-	b, bKey := certificate.New(t, "*.b.test")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: a.pem, key: a.key}, {cert: b.pem, key: b.key}]}, upstream: u}]
-upstreams: [{name: u, endpoints: [%q]}]`, named(t, "up")), "a.pem", a, "a.key", aKey, "b.pem", b, "b.key", bKey)
-	shown := func(name string) string {
-		c, err := hello(t, r.At("l"), name)
-		must(t, err)
-		defer c.Close()
-		return string(c.ConnectionState().PeerCertificates[0].Raw)
-	}
-	before := shown("a.test")
-	if other := shown("x.b.test"); other == before {
-		t.Error("both names get the same certificate")
-	}
-	c, err := hello(t, r.At("l"), "a.test")
-	must(t, err)
-	line(t, c)
-	r.Write("a.key", bKey)
-	r.Until("the mismatch is logged", func() bool { return strings.Contains(r.Log.String(), "certificates not changed") })
-	if shown("a.test") != before {
-		t.Error("files that do not match were used")
-	}
-	next, nextKey := certificate.New(t, "a.test")
-	r.Write("a.pem", next)
-	r.Write("a.key", nextKey)
-	r.Until("the new certificate is used", func() bool { return shown("a.test") != before })
-	echoes(t, c, "of the old one")
-	late, lateKey := certificate.Until(t, time.Now().Add(-time.Minute), "a.test")
-	r.Write("a.pem", late)
-	r.Write("a.key", lateKey)
-	r.Logs("the new one has expired")
 }
 
 // TestRefusedAuthorities: a file of authorities that cannot be used is in the status of the listener and of the upstream, which makes a problem of it, until it can.
@@ -519,38 +440,6 @@ func (g *tlsRig) session(listener string) (spoken *tls.Conn, beneath, plain *net
 	return spoken, beneath, plain
 }
 
-// TestTornTLSIsAReset: a stream that ends with close_notify ends for the other side. A stream
-// that ends without it is reset, after the received bytes.
-func TestTornTLSIsAReset(t *testing.T) {
-	t.Parallel()
-
-	g := newTLSRig(t)
-	for _, listener := range []string{"ended", "begun"} {
-		for how, want := range map[string]error{"close_notify": nil, "torn": syscall.ECONNRESET, "reset": syscall.ECONNRESET} {
-			spoken, beneath, plain := g.session(listener)
-			sends(t, spoken, "said")
-			got := make([]byte, 4)
-			if _, err := io.ReadFull(plain, got); err != nil || string(got) != "said" {
-				t.Fatalf("%s: %q, %v", listener, got, err)
-			}
-			var err error
-			switch how {
-			case "close_notify":
-				err = spoken.CloseWrite()
-			case "torn":
-				err = beneath.CloseWrite()
-			case "reset":
-				err = errors.Join(beneath.SetLinger(0), beneath.Close())
-			}
-			must(t, err)
-			if n, err := plain.Read(got); n != 0 || want == nil && err != io.EOF || want != nil && !errors.Is(err, want) {
-				t.Errorf("%s, %s: the other side reads %d bytes, %v", listener, how, n, err)
-			}
-			_, _ = beneath.Close(), plain.Close()
-		}
-	}
-}
-
 // TestResetWithTLSIsNoEnd: when either side is reset, so is the other one, without an end of file
 // before. With TLS it has not received close_notify either.
 func TestResetWithTLSIsNoEnd(t *testing.T) {
@@ -628,87 +517,3 @@ upstreams:
   - {name: dial, endpoints: [%[3]q], health_check: off%[5]s}
   - {name: handshake, endpoints: [%[4]q], health_check: off, tls: {ca: c.pem, sni: front.test}}
 listeners:`
-
-// TestClientsWithTLSThatLeave: a client on a goroutine, because TLS ends or begins here, that is
-// reset while it waits for an endpoint gives up its place at once. That holds for each reason to
-// wait. So twenty such clients do not keep a queue of twenty from others.
-func TestClientsWithTLSThatLeave(t *testing.T) {
-	t.Parallel()
-
-	cert, key := certificate.New(t, "front.test")
-	mute := sockets.Server(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1<<16)); _, _ = c.Read(make([]byte, 1)) })
-	for how, begins := range map[string]string{"ended": "", "begun": ", tls: {ca: c.pem, sni: front.test}"} {
-		t.Run(how, func(t *testing.T) {
-			up := named(t, "up")
-			text := fmt.Sprintf(waits, up, sockets.Refusing(t), sockets.Silent(t), mute, begins)
-			if how == "begun" {
-				text = fmt.Sprintf(waits, frontOf(t, cert, key), sockets.Refusing(t), sockets.Silent(t), mute, begins)
-			}
-			ends := ", tls: {certificates: [{cert: c.pem, key: c.key}]}"
-			if how == "begun" {
-				ends = ""
-			}
-			for _, u := range []string{"queue", "backoff", "dial", "handshake"} {
-				text += fmt.Sprintf("\n  - {name: %s, bind: \"127.0.0.1:0\", upstream: %s, timeouts: {connect: 1h}%s}", u, u, ends)
-			}
-			r := start(t, text, "c.pem", cert, "c.key", key)
-			for _, listener := range []string{"queue", "backoff", "dial", "handshake"} {
-				leaveWaiting(t, r, listener, how == "ended")
-			}
-			for _, u := range r.Status().Upstreams {
-				if n := u.Endpoints[0].Failures; n > 0 && u.Name != "backoff" {
-					t.Errorf("%s: %d clients that left count as failures of the endpoint", u.Name, n)
-				}
-			}
-		})
-	}
-}
-
-// leaveWaiting has twenty clients wait at a listener, and leave.
-func leaveWaiting(t *testing.T, r *rig, listener string, speaksTLS bool) {
-	t.Helper()
-	dial := func() (c net.Conn, beneath *net.TCPConn) {
-		beneath = client(t, r.At(listener))
-		if !speaksTLS {
-			return beneath, beneath
-		}
-		s := tls.Client(beneath, &tls.Config{InsecureSkipVerify: true})
-		must(t, s.Handshake())
-		return s, beneath
-	}
-	active := func() int64 { return r.Listener(listener).Connections.Active }
-	pending := func() int64 {
-		us := r.Status().Upstreams
-		return us[slices.IndexFunc(us, func(u admin.Upstream) bool { return u.Name == "queue" })].Pending
-	}
-	var stays int64
-	var first net.Conn
-	if listener == "queue" {
-		first, _ = dial()
-		line(t, first)
-		stays = 1
-	}
-	var waiting []*net.TCPConn
-	for range 20 {
-		_, c := dial()
-		waiting = append(waiting, c)
-	}
-	r.Until("the clients wait at "+listener, func() bool {
-		return active() == stays+20 && (listener != "queue" || pending() == 20)
-	})
-	for _, c := range waiting {
-		_, _ = c.SetLinger(0), c.Close()
-	}
-	r.Until("the clients have left "+listener, func() bool { return active() == stays })
-	if n := r.Refused(listener, "upstream") + r.Refused(listener, "tls"); n != 0 {
-		t.Errorf("%s: %d clients that left are counted as refused", listener, n)
-	}
-	if first == nil {
-		return
-	}
-	next, _ := dial() // the queue has room for it
-	r.Until("the client waits", func() bool { return pending() == 1 })
-	first.Close()
-	line(t, next)
-	next.Close()
-}

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -11,9 +10,7 @@ import (
 
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 
-	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
-	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/testutil/collector"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
 )
@@ -88,30 +85,6 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// TestTracesOfWaiting: a session's course has its steps: the endpoint that was tried first, the
-// other one, the first bytes, and the end.
-func TestTracesOfWaiting(t *testing.T) {
-	t.Parallel()
-
-	to := collector.Start(t, "grpc", nil)
-	text := strings.Replace(tracedConfig(to, sockets.Server(t, sockets.Echo), ""), "endpoints: [", "balance: first, health_check: off, endpoints: ["+fmt.Sprintf("%q, ", sockets.Refusing(t)), 1)
-	r := start(t, text)
-	talked(t, r.At("a"), 1)
-	s := spans(r, to, 1)[0]
-	var names []string
-	last := s.StartTimeUnixNano
-	for _, e := range s.Events {
-		names = append(names, e.Name)
-		if e.TimeUnixNano < last || e.TimeUnixNano > s.EndTimeUnixNano {
-			t.Errorf("%s is at %d, after %d, until %d", e.Name, e.TimeUnixNano, last, s.EndTimeUnixNano)
-		}
-		last = e.TimeUnixNano
-	}
-	if got := strings.Join(names, " "); got != "begin route connect connect_failed pick connect joined first_byte first_byte half_close end" {
-		t.Errorf("the course is %s", got)
-	}
-}
-
 // TestTracesOverReloads: sessions that go on over reloads have one span each, also after traces
 // were switched off, and none is sampled then.
 func TestTracesOverReloads(t *testing.T) {
@@ -177,46 +150,4 @@ func TestTracesOfDrain(t *testing.T) {
 		t.Errorf("%v", reasons)
 	}
 	r.Logs("traces exported", "sampled=20", "exported=20", "unconfirmed=0")
-}
-
-// TestTracesWithoutCollector: clients do not notice that there is no collector, and each span is
-// counted: received + dropped = sampled.
-func TestTracesWithoutCollector(t *testing.T) {
-	t.Parallel()
-
-	to := collector.Start(t, "grpc", nil)
-	to.Stop(true)
-	r := start(t, tracedConfig(to, sockets.Server(t, sockets.Echo), ", max_queue_size: 20, max_export_batch_size: 10, retry_for: 1s, flush_timeout: 100ms"))
-	talked(t, r.At("a"), 100)
-	r.Until("an attempt has failed", func() bool { return r.Status().Traces.LastError != "" })
-	_ = r.End()
-	r.Logs("spans lost", "queue_full")
-	r.Logs("traces exported", "sampled=100", "exported=0", "unconfirmed=0")
-}
-
-// TestTracesOverTLS: the collector is verified by tls.ca, TLS that ends here is traced, and a CA
-// that cannot be read fails the reload, which changes nothing.
-func TestTracesOverTLS(t *testing.T) {
-	t.Parallel()
-
-	cert, key := certificate.New(t, "shop.example")
-	pair := pairOf(t, cert, key)
-	to := collector.Start(t, "grpc", &tls.Config{Certificates: []tls.Certificate{pair}})
-	text := strings.Replace(tracedConfig(to, sockets.Server(t, sockets.Echo), ", tls: {ca: ca.pem}, headers: [{name: X-Token, value: 'file:token'}]"),
-		"upstream: u}", "upstream: u, tls: {certificates: [{cert: ca.pem, key: own.key}], alpn: [echo]}}", 1)
-	r := start(t, text, "ca.pem", cert, "own.key", key, "token", "s3cret\n")
-	c := tls.Client(client(t, r.At("a")), &tls.Config{InsecureSkipVerify: true, ServerName: "shop.example", NextProtos: []string{"echo"}})
-	echoes(t, c, "hello")
-	c.Close()
-	s := spans(r, to, 1)[0]
-	if attribute(s, "tls.client.server_name") != "shop.example" || attribute(s, "penstock.tls.protocols") != "echo" || attribute(s, "penstock.upstream") != "u" {
-		t.Errorf("%v", s.Attributes)
-	}
-	if got := to.Headers()[0].Get("X-Token"); got != "s3cret" {
-		t.Errorf("the token is %q", got)
-	}
-	var st admin.Status
-	if st = r.Status(); st.Traces.Sampled != 1 {
-		t.Errorf("%+v", st.Traces)
-	}
 }

@@ -3,7 +3,6 @@ package server_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"regexp"
 	"runtime"
@@ -87,77 +86,6 @@ func TestHeldClientsAreAnOutage(t *testing.T) {
 	r.Logs("level=WARN", `msg="clients held, no endpoint could serve them" upstream=u times=`)
 }
 
-// TestServedLastResorts: no endpoint is usable, and clients are sent to one as a last resort. The
-// first of them that is served ends the outage for the clients, whichever were refused before. It
-// is served by a first byte, or by a good end without one. The next refused client begins it
-// again.
-func TestServedLastResorts(t *testing.T) {
-	t.Parallel()
-
-	for name, answer := range map[string]string{"a byte": "yes", "a good end": ""} {
-		t.Run(name, func(t *testing.T) {
-			port := sockets.Port(t)
-			r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - {name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_breaker: off, queue: {hold: 0s}, health_check: {send: PING, expect: PONG, interval: 20ms, fast_interval: 10ms, timeout: 10ms, fall: 1}}`, port))
-			outage := func(served bool) bool {
-				u := r.Status().Upstreams[0]
-				return u.Outage != nil && u.Outage.Served == served
-			}
-			r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
-			refused(t, r.At("l"))
-			if !outage(false) {
-				t.Error("a client was refused, and there is no outage")
-			}
-			ln, err := net.Listen("tcp", "127.0.0.1:"+port)
-			must(t, err)
-			sockets.Serve(t, ln, func(c net.Conn) {
-				if text, _ := io.ReadAll(c); string(text) != "PING" { // the sender of a check does not end
-					_, _ = io.WriteString(c, answer)
-				}
-			})
-			r.Until("a client is served", func() bool { // once the next try is due
-				c, err := net.Dial("tcp", r.At("l"))
-				if err != nil {
-					return false
-				}
-				defer c.Close()
-				_, err = io.WriteString(c, "hello")
-				err = errors.Join(err, c.SetDeadline(time.Now().Add(condition.Patience)), c.(*net.TCPConn).CloseWrite())
-				text, failed := io.ReadAll(c)
-				return err == nil && failed == nil && string(text) == answer
-			})
-			r.Until("the outage is over for the clients", func() bool { return outage(true) })
-			if u := r.Status().Upstreams[0]; u.LastResort != 1 || u.LastResortAnswered != 1 || len(u.Reasons) == 0 {
-				t.Errorf("%+v", u)
-			}
-			ln.Close()
-			r.Until("a client is refused", func() bool { return served(r.At("l")) == "" && outage(false) })
-		})
-	}
-}
-
-// TestPanicServes: clients served in panic, by endpoints that are not usable, are no outage
-// either.
-func TestPanicServes(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - {name: u, endpoints: [{address: %q, name: a}], panic_below: 1, health_check: {port: %s, interval: 20ms, fast_interval: 10ms, fall: 1}}`, named(t, "a"), sockets.Port(t)))
-	r.Until("the upstream is in panic", func() bool { return r.Status().Upstreams[0].Panic })
-	if o := r.Status().Upstreams[0].Outage; o == nil || o.Served {
-		t.Errorf("before there were clients: %+v", o)
-	}
-	whose(t, r.At("l"))
-	r.Until("a client was served", func() bool { return r.Status().Upstreams[0].Outage.Served })
-	if n := r.Status().Upstreams[0].LastResort; n != 0 {
-		t.Errorf("%d last resorts", n)
-	}
-}
-
 // TestFormerUpstreamsAreLogged: clients that connected before a reload removed their upstream
 // are refused by it afterwards. They are summed up under its name.
 func TestFormerUpstreamsAreLogged(t *testing.T) {
@@ -234,59 +162,6 @@ upstreams:
 	time.Sleep(100 * time.Millisecond) // five checks are due by then; with more or fewer nothing must change
 	if u := r.Status().Upstreams[0]; u.Outage == nil || u.Endpoints[0].LastFailure.Over {
 		t.Errorf("after checks: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
-	}
-}
-
-// TestLastResortThatAnswersNobody: an endpoint whose checks are not answered gets clients, since
-// it has not refused them. They are not reported as served before they are.
-func TestLastResortThatAnswersNobody(t *testing.T) {
-	t.Parallel()
-
-	silent := sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - {name: u, endpoints: [{address: %q, name: a}], health_check: {send: PING, expect: PONG, interval: 100ms, fast_interval: 50ms, timeout: 50ms, fall: 1}}`, silent))
-	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
-	c := client(t, r.At("l"))
-	fmt.Fprintln(c, "hello")
-	r.Until("the client is sent to the endpoint", func() bool { return r.Status().Upstreams[0].LastMinute.LastResort == 1 })
-	u := r.Status().Upstreams[0]
-	if m := u.LastMinute; u.Outage == nil || u.LastResort != 1 || u.LastResortAnswered != 0 || m.LastResortAnswered != 0 || m.Refused+m.Held != 0 {
-		t.Errorf("%+v", u)
-	}
-	r.Logs("level=INFO", `msg="connections made as a last resort" upstream=u times=1 within=`, "answered=0")
-}
-
-// TestWithheldEjections: withheld ejections are reported with their endpoints and causes. The
-// only endpoint of an upstream has none.
-func TestWithheldEjections(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: one}]
-upstreams:
-  - {name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b}], outlier_detection: {consecutive_failures: 1}, queue: {hold: 0s}, health_check: off}
-  - {name: one, endpoints: [{address: %q, name: c}], outlier_detection: {consecutive_failures: 1}, queue: {hold: 0s}, health_check: off}`,
-		sockets.Refusing(t), sockets.Refusing(t), sockets.Refusing(t)))
-	var kept admin.Endpoint
-	r.Until("one of two endpoints is kept", func() bool {
-		refused(t, r.At("l"))
-		refused(t, r.At("m"))
-		for _, e := range r.Status().Upstreams[1].Endpoints {
-			if e.EjectionsWithheldLastMinute > 0 {
-				kept = e
-				return true
-			}
-		}
-		return false
-	})
-	if kept.State != admin.Up || kept.EjectionsWithheld == 0 || kept.WithheldWhy != "connect failed: connection refused" {
-		t.Errorf("%+v", kept)
-	}
-	r.Logs("level=WARN", `msg="ejections held back by max_ejected" upstream=u`, fmt.Sprintf(`cause="%s: `, kept.Name), ", the last: connect failed: connection refused")
-	if one := r.Status().Upstreams[0]; one.Name != "one" || one.EjectionsWithheld != 0 || one.LastMinute.EjectionsWithheld != 0 || one.Endpoints[0].EjectionsWithheld != 0 || one.Endpoints[0].Failures == 0 {
-		t.Errorf("%+v", one)
 	}
 }
 
@@ -393,37 +268,6 @@ upstreams: [{name: u, endpoints: [{name: none, address: "none.invalid:1"}, {name
 	for _, name := range []string{"local", "literal"} {
 		if why := r.Endpoint("u", name).Unresolved; why != "" {
 			t.Errorf("%s: %s", name, why)
-		}
-	}
-}
-
-// TestRemovalIsNoRecovery: the removal of an endpoint that is down, ejected and behind an open
-// breaker is not logged as a recovery.
-func TestRemovalIsNoRecovery(t *testing.T) {
-	t.Parallel()
-	const text = `
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - name: u
-    endpoints: [%s{address: %q, name: b, weight: 1, backup: true}]
-    health_check: {interval: 100ms, fast_interval: 100ms, fall: 30}
-    outlier_detection: {consecutive_failures: 1, max_ejected: 1, base_ejection_time: 1h, max_ejection_time: 1h}
-    circuit_breaker: {min_volume: 1, failure_percentage: 1, open: 1h}
-    queue: {hold: 0s}
-    retry: {attempts: 0}`
-	b := named(t, "b")
-	r := start(t, fmt.Sprintf(text, fmt.Sprintf("{address: %q, name: a}, ", sockets.Refusing(t)), b))
-	r.Until("the endpoint is ejected and down, and its breaker is open", func() bool {
-		whose(t, r.At("l")) // as a last resort
-		e := r.Endpoint("u", "a")
-		return strings.Contains(r.Log.String(), "state=ejected") && e.Breaker == "open" && e.State == "down"
-	})
-	before := len(r.Log.String())
-	r.Reload(fmt.Sprintf(text, "", b))
-	servedBy(t, r.At("l"), "b")
-	for line := range strings.Lines(r.Log.String()[before:]) {
-		if strings.Contains(line, "u/a") && (strings.Contains(line, "succeed again") || strings.Contains(line, "healthy again") || strings.Contains(line, "has returned")) {
-			t.Errorf("the endpoint was removed, and the log has %s", line)
 		}
 	}
 }
