@@ -45,13 +45,13 @@ func TestDeniedWhereTheAddressIsAnothers(t *testing.T) {
 	another := named(t, "another's")
 	for before, rows := range map[string]map[string]row{
 		`{name: l, bind: "127.0.0.1:PORT", upstream: u}`: {
-			"renamed":         {`{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new"},
+			"renamed": {`{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new"},
 			"moved to another that denies": {
 				`{name: l, bind: "127.0.0.1:0", upstream: u}, {name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new",
 			},
-			"wider": {`{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}`, "new"},
+			"wider":                    {`{name: new, bind: "0.0.0.0:PORT", upstream: u` + deny + `}`, "new"},
 			"gone, and its own denies": {`{name: l, bind: "127.0.0.1:0", upstream: u` + deny + `}`, "l"},
-			"gone": {`{name: new, bind: "127.0.0.1:0", upstream: u` + deny + `}`, ""},
+			"gone":                     {`{name: new, bind: "127.0.0.1:0", upstream: u` + deny + `}`, ""},
 			"gone, and back with another that denies": {
 				`{name: x, bind: "127.0.0.1:0", upstream: u}` + "\n" + `{name: new, bind: "127.0.0.1:PORT", upstream: u` + deny + `}`, "new",
 			},

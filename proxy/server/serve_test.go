@@ -229,7 +229,7 @@ func TestQueueTimeout(t *testing.T) {
 }
 
 // TestListenerLimits: clients beyond the limit wait to be accepted; those beyond the limit of one
-// source are refused.
+// source are refused. A reload changes source_prefix, also for the clients that there are.
 func TestListenerLimits(t *testing.T) {
 	t.Parallel()
 
