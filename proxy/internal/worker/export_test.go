@@ -335,7 +335,7 @@ func (g *Group) Prepared(loop int, back bool) (owner lane.Owner, sessions []*lan
 func (g *Group) LaneQueued(loop int) (n int) {
 	g.onLoop(loop, func(w *worker) {
 		if t := &w.lanes; t.first != nil {
-			n = len(t.first.list) + len(t.again.list) + len(t.full.list)
+			n = len(t.first.list) + len(t.again.list)
 		}
 	})
 	return n

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,7 +64,6 @@ type lanes struct {
 	lane         *lane.Lane // borrowed; nil: no session may leave
 	after        time.Duration
 	first, again *laneQueue
-	full         *laneFull
 	gaps         *laneGaps
 
 	park *lanePark
@@ -90,7 +88,7 @@ func (g *Group) SetLane(l *lane.Lane, after time.Duration) {
 // begin makes a worker's part in the lane, once.
 func (t *lanes) begin(w *worker) {
 	if t.first == nil {
-		t.first, t.again, t.full = &laneQueue{worker: w}, &laneQueue{worker: w, last: true}, &laneFull{worker: w}
+		t.first, t.again = &laneQueue{worker: w}, &laneQueue{worker: w, last: true}
 		t.gaps = &laneGaps{worker: w}
 		t.park = newLanePark(w)
 	}
@@ -107,8 +105,6 @@ func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 		}
 		return
 	}
-	w.loop.Disarm(&t.full.timer)
-	t.full.list = nil
 	for _, q := range []*laneQueue{t.first, t.again} {
 		w.loop.Disarm(&q.timer)
 		q.list = nil
@@ -184,14 +180,9 @@ func (q *laneQueue) Expired(*loop.Timer) {
 	}
 }
 
-// goesOn reports whether the session of a candidate has not ended.
-func (w *worker) goesOn(c laneCandidate) bool {
-	return c.conn.state == joined && w.began(c.conn) == c.began
-}
-
 // unqueued takes a candidate out of its queue, and reports whether its session has not ended.
 func (w *worker) unqueued(c laneCandidate) bool {
-	goesOn := w.goesOn(c)
+	goesOn := c.conn.state == joined && w.began(c.conn) == c.began
 	if goesOn {
 		c.conn.set(waitsLane, false)
 	}
@@ -229,52 +220,12 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 	a, b := n.descriptors()
 	if err := t.lane.Register(&c.session, a, b, (*laneOwner)(w)); err != nil {
 		if errors.Is(err, lane.Full) || errors.Is(err, lane.JoinedAlready) { // the address of a session that has just ended
-			t.full.add(of)
+			t.again.add(n, of.began, laneRetry*t.after)
 		}
 		return true // the lane has counted it
 	}
 	n.lane = c
 	return true
-}
-
-// mostFull is how many sessions of a loop wait for a place in the lane. Others stay in user space for good.
-const mostFull = 4096
-
-// A laneFull is the sessions that have found the lane full. They are tried again in turn, until one
-// finds it still full: then the others wait as well.
-type laneFull struct {
-	worker *worker
-	list   []laneCandidate
-	timer  loop.Timer
-}
-
-// add tries a session again later.
-func (q *laneFull) add(c laneCandidate) {
-	if len(q.list) < mostFull && !c.conn.is(waitsLane) {
-		c.conn.set(waitsLane, true)
-		q.list = append(q.list, c)
-	}
-	if w := q.worker; !q.timer.Armed() {
-		w.loop.Arm(&q.timer, q, laneRetry*w.lanes.after)
-	}
-}
-
-// Expired implements [loop.Expirer].
-func (q *laneFull) Expired(*loop.Timer) {
-	w := q.worker
-	q.list = slices.DeleteFunc(q.list, func(c laneCandidate) bool { return !w.goesOn(c) })
-	for range min(laneBatch, len(q.list)) {
-		c := q.list[0]
-		q.list = q.list[1:]
-		left := len(q.list)
-		c.conn.set(waitsLane, false)
-		if w.askLane(c, true); len(q.list) > left {
-			break // it is full still
-		}
-	}
-	if len(q.list) > 0 && !q.timer.Armed() {
-		w.loop.Arm(&q.timer, q, laneRetry*w.lanes.after)
-	}
 }
 
 // A stay is why a session stays in user space, as far as this process decides it.
