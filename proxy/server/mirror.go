@@ -96,16 +96,7 @@ func (l *listener) mirrorStatus(t worker.MirrorTotals) *admin.Mirrors {
 
 // Mirrors implements [admin.Balancer].
 func (s *Server) Mirrors(listener string) (admin.MirrorReports, error) {
-	return s.listenerManager.mirrorReports(listener)
-}
-
-// ResetMirrors implements [admin.Balancer].
-func (s *Server) ResetMirrors(listener, by string) error {
-	return s.listenerManager.resetMirrors(listener, by)
-}
-
-// mirrorReports returns the reports of the mirrors of a listener, or of all.
-func (lm *listenerManager) mirrorReports(listener string) (admin.MirrorReports, error) {
+	lm := s.listenerManager
 	lm.mu.Lock()
 	defer lm.mu.Unlock()
 	names, err := lm.comparing(listener)
@@ -128,8 +119,9 @@ func (lm *listenerManager) mirrorReports(listener string) (admin.MirrorReports, 
 	return reports, nil
 }
 
-// resetMirrors makes the reports count from now on.
-func (lm *listenerManager) resetMirrors(listener, by string) error {
+// ResetMirrors implements [admin.Balancer].
+func (s *Server) ResetMirrors(listener, by string) error {
+	lm := s.listenerManager
 	lm.mu.Lock()
 	defer lm.mu.Unlock()
 	names, err := lm.comparing(listener)

@@ -53,8 +53,6 @@ const (
 	RefusedConnections
 	// RefusedPending: the limit of connects in progress is reached.
 	RefusedPending
-
-	refusals // number of values
 )
 
 // String returns the reason, in a few words.
@@ -89,7 +87,6 @@ type Breaker struct {
 	set       atomic.Pointer[setting]
 	word      atomic.Uint64 // a word
 	load      atomic.Uint64 // pending connections in the high 32 bits, all of them in the low 32 bits
-	refused   [refusals]atomic.Int64
 	opened    atomic.Int64
 	sources   sources
 	last      failure
@@ -167,9 +164,6 @@ func (b *Breaker) Full() bool {
 	return s.Connections > 0 && connections >= s.Connections || s.Pending > 0 && pending >= s.Pending
 }
 
-// Refused returns the number of connections refused for a reason.
-func (b *Breaker) Refused(r Refusal) int64 { return b.refused[r].Load() }
-
 // Opened returns how many times it has opened, from closed or half-open.
 func (b *Breaker) Opened() int64 { return b.opened.Load() }
 
@@ -177,13 +171,11 @@ func (b *Breaker) Opened() int64 { return b.opened.Load() }
 func (b *Breaker) Begin() (Permit, Refusal) {
 	s := b.set.Load()
 	if r := b.enter(s); r != Granted {
-		b.refused[r].Add(1)
 		return 0, r
 	}
 	p, r := b.permit(s)
 	if r != Granted {
 		b.End(false)
-		b.refused[r].Add(1)
 	}
 	return p, r
 }
@@ -556,7 +548,6 @@ func (b *Breaker) tryEarly(since int64, what string) {
 func (b *Breaker) Pass() (Permit, Refusal) {
 	s := b.set.Load()
 	if r := b.enter(s); r != Granted {
-		b.refused[r].Add(1)
 		return 0, r
 	}
 	p, r := b.permit(s)
