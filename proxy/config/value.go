@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -50,6 +51,21 @@ func (b Bind) String() string {
 		return "systemd:" + b.Systemd
 	}
 	return b.Address.String()
+}
+
+// BindKey is the same for the same address of a listener, whatever its mode. For sockets of systemd
+// it is not: a name may have several.
+func (ln *Listener) BindKey(at Bind) string {
+	at.Address.Mode = 0
+	switch {
+	case at.Address.Network == "unix" && !at.Address.Abstract():
+		if path, err := filepath.Abs(at.Address.Name); err == nil {
+			at.Address.Name = path
+		}
+	case strings.HasSuffix(at.Address.Name, ":0"): // of those there may be many
+		return ln.Name + "#" + fmt.Sprint(slices.Index(ln.Bind, at)) + "#" + at.String()
+	}
+	return at.String()
 }
 
 // An Address is the destination of a connection.

@@ -384,7 +384,7 @@ func rejoined(cfg *config.Config, by manual) func(listener, key string) bool {
 			if b.Systemd != "" {
 				at[place{l.Name, passedKey(b.Systemd, "")}] = true
 			} else {
-				at[place{l.Name, bindKey(l, b)}] = true
+				at[place{l.Name, l.BindKey(b)}] = true
 			}
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -84,27 +83,12 @@ func optionsOf(l *config.Listener) bindOptions {
 	return o
 }
 
-// bindKey is the same for the same address of a listener, whatever its mode. For sockets of systemd
-// it is not: a name may have several.
-func bindKey(l *config.Listener, at config.Bind) string {
-	at.Address.Mode = 0
-	switch {
-	case at.Address.Network == "unix" && !at.Address.Abstract():
-		if path, err := filepath.Abs(at.Address.Name); err == nil {
-			at.Address.Name = path
-		}
-	case strings.HasSuffix(at.Address.Name, ":0"): // of those there may be many
-		return l.Name + "#" + fmt.Sprint(slices.Index(l.Bind, at)) + "#" + at.String()
-	}
-	return at.String()
-}
-
 // bind returns the sockets of an address: the present ones, or else new ones.
 func (s *sockets) bind(ctx context.Context, c *change, l *config.Listener, at config.Bind) (keys []string, err error) {
 	if at.Systemd != "" {
 		return s.bindPassed(c, l, at.Systemd)
 	}
-	key := bindKey(l, at)
+	key := l.BindKey(at)
 	socket := s.binds[key]
 	if socket != nil && socket.stays(l) {
 		c.binds[key] = socket
@@ -219,7 +203,7 @@ func (b binds) of(l *config.Listener, at config.Bind) []*listenSocket {
 	if at.Systemd != "" {
 		return slices.Collect(maps.Values(b.passed(at.Systemd)))
 	}
-	if socket := b[bindKey(l, at)]; socket != nil {
+	if socket := b[l.BindKey(at)]; socket != nil {
 		return []*listenSocket{socket}
 	}
 	return nil

@@ -398,15 +398,15 @@ func (live *connectionCounts) leaves(p *admin.PlannedChange, name string, active
 	if i < 0 {
 		return
 	}
-	for j, b := range before.Listeners[i].Bind {
-		if n, there := live.binds[name][b.String()]; there && !live.next.has(name, j, b) {
+	ln := before.Listeners[i]
+	for _, b := range ln.Bind {
+		if n, there := live.binds[name][b.String()]; there && !live.next.has(ln, b) {
 			p.Leaves = append(p.Leaves, admin.Bind{Bind: b.String(), Active: n})
 			p.Connections += n
 		}
 	}
 	switch p.Kept = max(active-p.Connections, 0); {
 	case p.Connections > 0:
-		ln := before.Listeners[i]
 		drain(p, ln.DrainTime(func(name string) *config.Upstream { return live.upstreams[name] }))
 	case p.Kept > 0 && len(p.Leaves) == 0:
 		p.Connections, p.Kept, p.Disposition = p.Kept, 0, admin.Keep
@@ -422,8 +422,8 @@ type listenAddresses struct {
 func newAddresses(cfg *config.Config) *listenAddresses {
 	a := &listenAddresses{exact: map[string]bool{}, ports: map[string][]string{}}
 	for _, l := range cfg.Listeners {
-		for i, b := range l.Bind {
-			a.exact[addressOf(l.Name, i, b)] = true
+		for _, b := range l.Bind {
+			a.exact[l.BindKey(b)] = true
 			if host, port, ok := hostPort(b); ok {
 				a.ports[port] = append(a.ports[port], host)
 			}
@@ -434,8 +434,8 @@ func newAddresses(cfg *config.Config) *listenAddresses {
 
 // has reports whether one of these listeners covers the address of a present one: with the same address, a wider
 // address or a narrower one.
-func (a *listenAddresses) has(listener string, index int, b config.Bind) bool {
-	if a.exact[addressOf(listener, index, b)] {
+func (a *listenAddresses) has(l *config.Listener, b config.Bind) bool {
+	if a.exact[l.BindKey(b)] {
 		return true
 	}
 	host, port, ok := hostPort(b)
@@ -448,20 +448,6 @@ func (a *listenAddresses) has(listener string, index int, b config.Bind) bool {
 		}
 	}
 	return false
-}
-
-// addressOf returns the identity of a listening socket. Each socket with port 0 has its own identity.
-func addressOf(listener string, index int, b config.Bind) string {
-	b.Address.Mode = 0
-	switch _, port, _ := net.SplitHostPort(b.Address.Name); {
-	case b.Address.Network == "unix" && !b.Address.Abstract():
-		if path, err := filepath.Abs(b.Address.Name); err == nil {
-			b.Address.Name = path
-		}
-	case b.Address.Network == "tcp" && port == "0":
-		return fmt.Sprint(listener, "#", index, "#", b)
-	}
-	return b.String()
 }
 
 // hostPort returns the host and port for clients, if they are known in advance.
