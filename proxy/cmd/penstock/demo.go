@@ -17,7 +17,6 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
-	"github.com/penstock/penstock/proxy/internal/top"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -62,7 +61,7 @@ func (c *demoCmd) Run(e *cli.Env) error {
 
 // run shows the demo. Its files are in dir.
 func (c *demoCmd) run(ctx context.Context, e *cli.Env, dir string) error {
-	d := &demo{demoCmd: c, e: e, view: newDemoView(e), socket: filepath.Join(dir, "admin.sock")}
+	d := &demo{demoCmd: c, view: &demoView{w: e.Stdout, second: -1}, socket: filepath.Join(dir, "admin.sock")}
 	defer d.closeEndpoints()
 	if err := d.openEndpoints(); err != nil {
 		return err
@@ -84,10 +83,7 @@ func (c *demoCmd) run(ctx context.Context, e *cli.Env, dir string) error {
 		return err
 	}
 	d.view.heading(fmt.Sprintf("%d clients in a second connect to %s:", c.Rate, d.address))
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	d.view.show(ctx, e, d.admin, stop)
-	return errors.Join(d.show(ctx), d.view.finish(), balancer.stop())
+	return errors.Join(d.show(ctx), balancer.stop())
 }
 
 // demoNames are the names of the endpoints.
@@ -96,7 +92,6 @@ var demoNames = []string{"one", "two", "three"}
 // A demo is a running demo.
 type demo struct {
 	*demoCmd
-	e         *cli.Env
 	view      *demoView
 	socket    string // path of the admin socket
 	endpoints []*demoEndpoint
@@ -215,9 +210,6 @@ const demoTick = 250 * time.Millisecond
 // an endpoint.
 func (d *demo) end(load *demoLoad, begin time.Time, complete bool) error {
 	result := load.stop()
-	if err := d.view.finish(); err != nil {
-		return err
-	}
 	if !complete {
 		return errors.New("interrupted")
 	}
@@ -547,54 +539,19 @@ func (l *demoLoad) session(begin time.Time) (name string, wait time.Duration, er
 	return name, wait, nil
 }
 
-// A demoView writes lines. On a terminal it shows the view of penstock top, with the lines as notes, and writes the
-// lines when the view ends. It is safe for concurrent use.
+// A demoView writes lines. It is safe for concurrent use.
 type demoView struct {
 	w io.Writer
 
 	mu     sync.Mutex
-	live   *top.Program // nil if it is not shown
-	ended  chan error   // receives the error of the view
-	kept   strings.Builder
 	second int // of the last result that was written
 }
-
-func newDemoView(e *cli.Env) *demoView { return &demoView{w: e.Stdout, second: -1} }
-
-// show shows a process until finish, if there is a terminal. If the user ends the view, it calls stop.
-func (v *demoView) show(ctx context.Context, e *cli.Env, source top.Source, stop func()) {
-	if !onTerminal(e) {
-		return
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.ended = make(chan error, 1)
-	p := top.New(ctx, top.Config{Source: source, Interval: demoInterval, Title: "penstock demo", Input: os.Stdin, Output: e.Stdout, Getenv: e.Getenv})
-	v.live = p
-	go func() {
-		err := p.Run()
-		stop()
-		v.ended <- err
-	}()
-}
-
-// demoInterval is how often the view is refreshed.
-const demoInterval = 500 * time.Millisecond
 
 // print writes text.
 func (v *demoView) print(text string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.live == nil {
-		fmt.Fprint(v.w, text)
-		return
-	}
-	v.kept.WriteString(text)
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" {
-			v.live.Note(line)
-		}
-	}
+	fmt.Fprint(v.w, text)
 }
 
 func (v *demoView) heading(text string) { v.print("\n" + text + "\n\n") }
@@ -604,32 +561,14 @@ func (v *demoView) event(at time.Duration, text string) {
 	v.print(fmt.Sprintf("%5.1f s  %s\n", at.Seconds(), text))
 }
 
-// result shows the result so far. Without a terminal it writes a line once a second.
+// result writes the result so far, once a second.
 func (v *demoView) result(at time.Duration, states, clients string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.live != nil {
-		v.live.Summarize(clients)
-		return
-	}
 	if s := int(at.Seconds()); s != v.second {
 		v.second = s
 		fmt.Fprintf(v.w, "%5.1f s    %s; %s\n", at.Seconds(), states, clients)
 	}
-}
-
-// finish ends the view, and writes the lines that were its notes.
-func (v *demoView) finish() error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.live == nil {
-		return nil
-	}
-	v.live.Quit()
-	err := <-v.ended
-	v.live = nil
-	_, failed := io.WriteString(v.w, v.kept.String())
-	return errors.Join(err, failed)
 }
 
 // statesOf returns the states of the endpoints.

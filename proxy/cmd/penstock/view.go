@@ -35,14 +35,14 @@ func (c *topCmd) Run(e *cli.Env) error {
 		return cli.Usagef("top: --interval %v: write %v to %v", interval, minInterval, maxInterval)
 	}
 	return c.ask(e, "top", func(ctx context.Context, client *admin.Client) error {
-		cfg := top.Config{Source: client, Interval: interval, Title: "penstock top", Input: os.Stdin, Output: e.Stdout, Getenv: e.Getenv}
+		cfg := top.Config{Source: client, Interval: interval, Input: os.Stdin, Output: e.Stdout, Getenv: e.Getenv}
 		if c.Once || !onTerminal(e) {
 			return top.Once(ctx, cfg)
 		}
 		if _, err := client.Status(ctx); err != nil {
 			return err // there is nothing to show
 		}
-		return top.New(ctx, cfg).Run()
+		return top.Run(ctx, cfg)
 	})
 }
 

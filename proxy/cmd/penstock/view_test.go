@@ -158,20 +158,6 @@ func TestTopWithoutATerminal(t *testing.T) {
 	}
 }
 
-// TestDemoOnATerminal shows the view, and leaves the course and the results on the terminal.
-func TestDemoOnATerminal(t *testing.T) {
-	t.Parallel()
-
-	term := openTerminal(t, 100, 30, penstockCommand(t, nil, "demo", "--seconds", "3"))
-	term.shows(`penstock demo`)
-	term.shows(`three `)
-	text := term.ends()
-	_, after, ok := strings.Cut(text, restored)
-	if !ok || !strings.Contains(after, "endpoint two is killed") || !strings.Contains(after, "Results of the clients:") || strings.Contains(after, alternate) {
-		t.Errorf("%q", text)
-	}
-}
-
 // demoIn runs the demo in this process until it ends by itself, or until its output matches.
 func demoIn(t *testing.T, until string, flags ...string) (code int, stdout, stderr string) {
 	t.Helper()

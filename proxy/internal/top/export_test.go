@@ -14,10 +14,6 @@ func Looked(l Look, err error) tea.Msg { return lookMsg{l, err} }
 // Due is the message that the next look is due.
 func Due() tea.Msg { return dueMsg{} }
 
-// Noted is the message of a note, and Summarized that of the caller's line.
-func Noted(text string) tea.Msg      { return noteMsg(text) }
-func Summarized(text string) tea.Msg { return summaryMsg(text) }
-
 // Environment is environment.
 var Environment = environment
 

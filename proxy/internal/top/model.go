@@ -44,8 +44,6 @@ type Model struct {
 	filter        string
 	typing        bool // the filter is being written
 	paused        bool
-	notes         []string // the last ones
-	summary       string   // a line of the caller's
 }
 
 // unsorted is the column of tables that are in an order of their own.
@@ -71,9 +69,7 @@ type (
 		why admin.Why
 		err error
 	}
-	dueMsg     struct{} // the next look is due
-	noteMsg    string
-	summaryMsg string
+	dueMsg struct{} // the next look is due
 )
 
 // Init asks for the first look.
@@ -107,17 +103,9 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return m, m.wait(m.config.Interval)
 		}
 		return m, m.look
-	case noteMsg:
-		m.notes = append(m.notes, oneLine(string(msg)))
-		m.notes = m.notes[max(len(m.notes)-maxNotes, 0):]
-	case summaryMsg:
-		m.summary = oneLine(string(msg))
 	}
 	return m, nil
 }
-
-// maxNotes is how many notes are shown.
-const maxNotes = 6
 
 // wait is the time until the next look.
 func (m *Model) wait(d time.Duration) tea.Cmd {

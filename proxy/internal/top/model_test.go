@@ -181,19 +181,6 @@ func TestScroll(t *testing.T) {
 	}
 }
 
-// TestNotes shows the last ones, and the caller's line below them.
-func TestNotes(t *testing.T) {
-	s := newScreen(t, 80, 30, status(0), status(2))
-	for _, note := range []string{"first", "second", "third", "fourth", "fifth", "sixth", "seventh"} {
-		s.send(top.Noted(note))
-	}
-	s.send(top.Summarized("sum one"))
-	s.send(top.Summarized("sum two"))
-	if !strings.Contains(s.text(), "second\nthird\nfourth\nfifth\nsixth\nseventh\nsum two\n") || strings.Contains(s.text(), "first") {
-		t.Errorf("%s", s.text())
-	}
-}
-
 // TestEnvironment: any value of NO_COLOR has no colours used.
 func TestEnvironment(t *testing.T) {
 	env := func(list map[string]string) string {

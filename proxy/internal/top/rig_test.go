@@ -107,7 +107,7 @@ type screen struct {
 // newScreen returns a screen that has taken looks two seconds apart, and is of that size.
 func newScreen(t *testing.T, width, height int, looks ...admin.Status) *screen {
 	t.Helper()
-	s := &screen{t, top.NewModel(t.Context(), top.Config{Source: &process{why: verdicts()}, Interval: time.Second, Title: "penstock top"})}
+	s := &screen{t, top.NewModel(t.Context(), top.Config{Source: &process{why: verdicts()}, Interval: time.Second})}
 	s.send(tea.WindowSizeMsg{Width: width, Height: height})
 	for i, status := range looks {
 		s.send(top.Looked(top.Look{Status: status, At: start.Add(time.Duration(2*i) * time.Second)}, nil))

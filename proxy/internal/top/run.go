@@ -23,7 +23,6 @@ import (
 type Config struct {
 	Source   Source
 	Interval time.Duration // between two looks; longer if the process takes long to answer
-	Title    string
 
 	// Input and Output are the terminal. The caller owns them.
 	Input  io.Reader
@@ -31,34 +30,15 @@ type Config struct {
 	Getenv func(string) string
 }
 
-// A Program is a view that runs. Its methods are safe for concurrent use.
-type Program struct {
-	ctx context.Context
-	tea *tea.Program
-}
-
-// New returns a view that does not run yet. It ends when ctx does.
-func New(ctx context.Context, c Config) *Program {
-	return &Program{ctx, tea.NewProgram(NewModel(ctx, c),
-		tea.WithInput(c.Input), tea.WithOutput(c.Output), tea.WithEnvironment(environment(c.Getenv)), tea.WithoutSignalHandler())}
-}
-
 // Run shows the view until its user or ctx ends it, and gives the terminal back as it was.
-func (p *Program) Run() error {
+func Run(ctx context.Context, c Config) error {
+	program := tea.NewProgram(NewModel(ctx, c),
+		tea.WithInput(c.Input), tea.WithOutput(c.Output), tea.WithEnvironment(environment(c.Getenv)), tea.WithoutSignalHandler())
 	// By tea.WithContext the program would end without waiting for its reader of keys.
-	defer context.AfterFunc(p.ctx, p.tea.Quit)()
-	_, err := p.tea.Run()
+	defer context.AfterFunc(ctx, program.Quit)()
+	_, err := program.Run()
 	return err
 }
-
-// Quit ends the view.
-func (p *Program) Quit() { p.tea.Quit() }
-
-// Note adds a line below the table. The last ones are shown.
-func (p *Program) Note(text string) { p.tea.Send(noteMsg(text)) }
-
-// Summarize replaces the line below the notes.
-func (p *Program) Summarize(text string) { p.tea.Send(summaryMsg(text)) }
 
 // variables are the environment variables that decide what a terminal can do.
 var variables = []string{"TERM", "COLORTERM", "CLICOLOR", "TERM_PROGRAM", "SSH_TTY", "WT_SESSION"}

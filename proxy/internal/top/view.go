@@ -22,7 +22,6 @@ var (
 // A place is how many lines each part of the view has.
 type place struct {
 	problems int // lines, including the line that counts the rest
-	notes    int
 	verdict  int
 	whole    int // of the chosen row's last text
 	rows     int // of the table
@@ -33,10 +32,7 @@ const fixedLines = 5
 
 // place shares the lines of the terminal. The table has at least half of them.
 func (m *Model) place() place {
-	p := place{notes: len(m.notes)}
-	if m.summary != "" {
-		p.notes++
-	}
+	var p place
 	if m.tab == tabSessions {
 		p.verdict = 2 // the verdict on all, and the advice
 	}
@@ -44,10 +40,7 @@ func (m *Model) place() place {
 		p.problems = min(len(m.now.Status.Problems), max((m.height-fixedLines)/5, 1))
 	}
 	p.whole = 1 + min(m.height/20, 2)
-	for p.rows = m.height - fixedLines - p.problems - p.notes - p.verdict - p.whole; p.rows < m.height/3 && p.notes > 0; p.rows++ {
-		p.notes--
-	}
-	p.rows = max(p.rows, 0)
+	p.rows = max(m.height-fixedLines-p.problems-p.verdict-p.whole, 0)
 	return p
 }
 
@@ -71,11 +64,10 @@ func (m *Model) lines() []string {
 		lines = append(lines, verdictLines(m.why)...)
 	}
 	lines = append(lines, m.rows(p.rows)...)
-	for len(lines) < m.height-p.notes-p.whole-1 {
+	for len(lines) < m.height-p.whole-1 {
 		lines = append(lines, "")
 	}
 	lines = append(lines, m.detail(p.whole)...)
-	lines = append(lines, m.noteLines(p.notes)...)
 	lines = append(lines, m.help())
 	if len(lines) > m.height { // the keys are the last line of the smallest terminal
 		lines = append(lines[:max(m.height-1, 0)], lines[len(lines)-1])
@@ -88,7 +80,7 @@ func (m *Model) lines() []string {
 
 // title is the process, and the time of the look.
 func (m *Model) title() string {
-	left := bold.Styled(m.config.Title)
+	left := bold.Styled("penstock top")
 	if m.now == nil {
 		if m.err != nil {
 			return left + "  " + tones[bad].Styled(oneLine(m.err.Error()))
@@ -191,15 +183,6 @@ func (m *Model) chosen() string {
 	}
 	at := m.cursor[m.tab]
 	return strings.TrimSpace(fmt.Sprintf("%d of %d  %s", at+1, n, oneLine(m.shown.rows[at].detail)))
-}
-
-// noteLines are the last notes, and the caller's line.
-func (m *Model) noteLines(n int) []string {
-	lines := m.notes
-	if m.summary != "" {
-		lines = append(lines[:len(lines):len(lines)], m.summary)
-	}
-	return lines[max(len(lines)-n, 0):]
 }
 
 const keys = "1-6 tab  ↑↓ row  s sort  r reverse  / filter  p pause  q quit"

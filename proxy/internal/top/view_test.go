@@ -41,8 +41,6 @@ func TestSizes(t *testing.T) {
 	for width := 10; width <= 200; width += 7 {
 		for height := 3; height <= 60; height++ {
 			s := newScreen(t, width, height, crowd(50, 0), crowd(50, 2))
-			s.send(top.Noted("a note"))
-			s.send(top.Summarized("a summary"))
 			for tab := range 6 {
 				s.press(fmt.Sprint(tab + 1))
 				lines := strings.Split(s.text(), "\n")
@@ -185,8 +183,6 @@ func TestHostileTexts(t *testing.T) {
 		}
 		screen := newScreen(t, 80, 24, s, s)
 		screen.send(top.Judged(y))
-		screen.send(top.Noted(text))
-		screen.send(top.Summarized(text))
 		screen.send(top.Looked(top.Look{}, fmt.Errorf("bad: %s", text)))
 		for tab := range 6 {
 			screen.press(fmt.Sprint(tab + 1))
