@@ -168,7 +168,7 @@ func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*Conn
 		timeout = time.Until(end)
 	}
 	config.ClientSessionCache = sessionCache{config.ClientSessionCache, endpoint}
-	answered := &limitedConn{Conn: conn, ctx: ctx, turn: newHandshakeSlot(c.cfg.Limit, timeout)}
+	answered := &limitedConn{Conn: conn, ctx: ctx, turn: newHandshakeSlot(c.cfg.Limit, timeout), left: maxFromEndpoint, after: maxFromEndpoint}
 	a := attempt{
 		raw: conn, conn: tls.Client(answered, config), peer: "with " + endpoint,
 		timeout: timeout, turn: answered.turn, stats: c.cfg.Stats,

@@ -190,15 +190,37 @@ type limitedConn struct {
 	net.Conn
 	ctx   context.Context
 	turn  *handshakeSlot // nil when the handshake is over
+	left  int            // bytes that the handshake may still read
+	after int            // and after the first Write
 	ended bool           // a Read has met the end of file; belongs to the reader
+}
+
+// What a handshake may read: crypto/tls keeps a message, a quarter of a MiB of certificates at most, until it is whole, and
+// checks it then.
+const (
+	maxHello        = 128 << 10 // with the headers of its records
+	maxAfterHello   = 32 << 10  // from a client, behind its ClientHello
+	maxFromEndpoint = 64 << 10
+)
+
+// Write implements [net.Conn].
+func (c *limitedConn) Write(p []byte) (int, error) {
+	if c.turn != nil {
+		c.left = min(c.left, c.after)
+	}
+	return c.Conn.Write(p)
 }
 
 func (c *limitedConn) Read(p []byte) (int, error) {
 	if c.turn == nil {
 		return c.read(p)
 	}
+	if c.left == 0 {
+		return 0, fmt.Errorf("longer than %d KiB without the ClientHello", c.after>>10)
+	}
 	c.turn.done()
-	n, err := c.read(p)
+	n, err := c.read(p[:min(len(p), c.left)])
+	c.left -= n
 	if n > 0 {
 		if late := c.turn.take(c.ctx, c.Conn); late != nil {
 			return 0, late

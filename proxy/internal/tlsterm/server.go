@@ -228,7 +228,7 @@ func (s *Server) Stats() *Stats { return s.cfg.Stats }
 func (s *Server) Handshake(ctx context.Context, conn net.Conn) (*Conn, error) {
 	st := s.state.Load()
 	s.cfg.Tickets.refresh(s.cfg.Name, st)
-	heard := &limitedConn{Conn: conn, ctx: ctx, turn: newHandshakeSlot(s.cfg.Limit, s.cfg.Timeout)}
+	heard := &limitedConn{Conn: conn, ctx: ctx, turn: newHandshakeSlot(s.cfg.Limit, s.cfg.Timeout), left: maxHello, after: maxAfterHello}
 	a := attempt{
 		raw: conn, conn: tls.Server(heard, st.config), peer: "from " + address(conn),
 		timeout: s.cfg.Timeout, turn: heard.turn, stats: s.cfg.Stats,

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -212,6 +213,51 @@ func TestKinds(t *testing.T) {
 				t.Errorf("counted %d of %v, %d failures", n, test.want, s.Stats().Failures())
 			}
 		})
+	}
+}
+
+// TestLongHandshakes: a peer's certificates may have 32 KiB, an endpoint's 64. A peer that sends more is refused before its
+// message is whole.
+func TestLongHandshakes(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t, "test")
+	plain := a.pair("a.test")
+	cert, err := tls.LoadX509KeyPair(plain.Cert, plain.Key)
+	must(t, err)
+	padded := func(size int) []tls.Certificate { // with copies of its authority
+		long := tls.Certificate{Certificate: slices.Clone(cert.Certificate), PrivateKey: cert.PrivateKey}
+		for n := 0; n < size; n += len(a.cert.Raw) {
+			long.Certificate = append(long.Certificate, a.cert.Raw)
+		}
+		return []tls.Certificate{long}
+	}
+	server := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{plain}, ClientCA: a.file, Timeout: condition.Patience})
+	client := newClient(t, tlsterm.ClientConfig{CA: a.file, SNI: "a.test"})
+	for _, test := range []struct {
+		size, endpoint int // of the certificates
+		words          string
+	}{
+		{28 << 10, 60 << 10, ""},
+		{40 << 10, 70 << 10, "longer than"},
+		{250 << 10, 250 << 10, "longer than"},
+	} {
+		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+			cfg := &tls.Config{ServerName: "a.test", RootCAs: a.pool(), MaxVersion: version, Certificates: padded(test.size)}
+			_, _, err := meet(t, server, cfg)
+			if test.words == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), test.words) {
+				t.Errorf("a client with %d bytes of certificates in %x: %v, want %q", test.size, version, err, test.words)
+			}
+			c, sc := sockets.TCPPair(t)
+			go func() {
+				_ = tls.Server(sc, &tls.Config{MaxVersion: version, Certificates: padded(test.endpoint)}).Handshake()
+				_, _ = io.Copy(io.Discard, sc)
+			}()
+			_, err = client.Handshake(context.Background(), c, tlsterm.Peer{Host: "a.test"})
+			if test.words == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), test.words) {
+				t.Errorf("an endpoint with %d bytes of certificates in %x: %v, want %q", test.endpoint, version, err, test.words)
+			}
+			c.Close()
+		}
 	}
 }
 

@@ -2,15 +2,18 @@ package hostile_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/clienthello"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -31,6 +34,7 @@ listeners:
   - {name: bytes, bind: "127.0.0.1:0", timeouts: {preread: 1h}, routes: [{match: {bytes: [{hex: "61", offset: 4095}]}, upstream: mute}]}
   - {name: filter, bind: "127.0.0.1:0", timeouts: {preread: 1h}, upstream: mute, filter: {wasm: pause.wasm, preread: 16KiB, timeout: 10s}}
   - {name: ended, bind: "127.0.0.1:0", timeouts: {preread: 1h}, upstream: mute, tls: {certificates: [{cert: c.pem, key: k.pem}]}}
+  - {name: certified, bind: "127.0.0.1:0", timeouts: {preread: 1h}, upstream: mute, tls: {certificates: [{cert: c.pem, key: k.pem}], client_ca: c.pem}}
   - {name: queued, bind: "127.0.0.1:0", accept_proxy: {versions: [2], from: ["127.0.0.0/8"]}, routes: [{match: {host: [a.test]}, upstream: full}]}
   - {name: compared, bind: "127.0.0.1:0", upstream: small, mirror: {upstream: mute, patience: 1h, compare: {framing: lines}}}
   - {name: ahead, bind: "127.0.0.1:0", upstream: large, mirror: {upstream: mute, patience: 1h, compare: {framing: lines}}}
@@ -77,7 +81,7 @@ func habits(t *testing.T) []habit {
 	return []habit{
 		{"tls", 40, drip(hello, 20), false, 20 << 10},
 		{"tls-unix", 40, drip(hello, 5), false, 20 << 10},
-		{"http", 150, drip(head, 20), false, 10 << 10},
+		{"http", 130, drip(head, 20), false, 10 << 10},
 		{"http-unix", 150, drip(head, 5), false, 10 << 10},
 		{"startup", 60, drip(startup, 20), false, 12 << 10},
 		{"postgres", 50, drip(startup, 20), false, 12 << 10},
@@ -86,6 +90,7 @@ func habits(t *testing.T) []habit {
 		{"bytes", 60, drip(make([]byte, 4095), 20), false, 5 << 10},
 		{"filter", 40, drip(make([]byte, 16<<10-1), 10), false, 20 << 10},
 		{"ended", 40, drip(hello, 5), false, 64 << 10},
+		{"certified", 40, halfCertificate(t), false, 96 << 10},
 		{"queued", 40, [][]byte{whole}, false, 24 << 10},
 		{"compared", 60, command, false, 64 << 10},
 		{"ahead", 40, command, false, 64 << 10},
@@ -93,6 +98,17 @@ func habits(t *testing.T) []habit {
 		{"held", 40, drip(make([]byte, 16<<10), 10), false, 160 << 10},
 		{"unread", 40, nil, true, 160 << 10},
 	}
+}
+
+// halfCertificate is a ClientHello, and a client's certificates without the last byte, as long as a handshake may be.
+func halfCertificate(t *testing.T) [][]byte {
+	const size = 32_000
+	message := append([]byte{11, 0, size >> 8, size & 0xff}, make([]byte, size-1)...)
+	var records []byte
+	for record := range slices.Chunk(message, 16<<10) {
+		records = append(append(records, 22, 3, 3, byte(len(record)>>8), byte(len(record))), record...)
+	}
+	return [][]byte{clienthello.Of(t, &tls.Config{ServerName: "front.test", MaxVersion: tls.VersionTLS12}), records}
 }
 
 // mute is a server that accepts no connection, and so the kernel alone takes what clients send.
