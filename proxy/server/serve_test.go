@@ -330,8 +330,14 @@ upstreams: [{name: u, endpoints: [%q], send_proxy: %d, health_check: off}]`, up,
 		fmt.Fprint(c, "GET / HTTP/1.1\r\n\r\n")
 		gone(t, c)
 		gone(t, client(t, r.At("strict")))
-		r.Until("both clients are counted", func() bool {
-			return r.Refused("from", "proxy_header") == 1 && r.Refused("strict", "proxy_header") == 1
+		for _, half := range []string{"PROXY TCP4 127", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00"} {
+			c = client(t, r.At("from"))
+			fmt.Fprint(c, half)
+			must(t, c.CloseWrite())
+			gone(t, c)
+		}
+		r.Until("these clients are counted", func() bool {
+			return r.Refused("from", "proxy_header") == 3 && r.Refused("strict", "proxy_header") == 1
 		})
 	}
 }

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/fanout"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/postgres"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -62,6 +64,7 @@ func (s *Server) sendCancel(ctx context.Context, l *router.Listener, c *worker.C
 		most = max(min(most, int(limit)/cancelShare), 1)
 	}
 	upstreams := l.CancelUpstreams(ctx, c, request)
+	var sent atomic.Bool
 	counts.Queue.Add(&fanout.Job{
 		Source: uint64(health.SourceOf(c.Source(), cfg.SourcePrefix)),
 		Targets: func() int {
@@ -76,11 +79,17 @@ func (s *Server) sendCancel(ctx context.Context, l *router.Listener, c *worker.C
 				return
 			}
 			counts.Sent.Add(1)
+			sent.Store(true)
 		},
 		Done: func(err error) {
 			stop()
-			if err != nil {
+			switch r := c.Record; {
+			case err != nil:
 				err = worker.ErrCancelOverload
+			case r != nil && sent.Load():
+				r.Outcome = record.CancelSent
+			case r != nil:
+				r.Outcome = record.CancelUnsent
 			}
 			done(err)
 		},

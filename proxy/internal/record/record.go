@@ -29,9 +29,13 @@ const (
 	Responded
 	// Canceled: it was cut before it was joined, because everything ends.
 	Canceled
+	// CancelSent: its CancelRequest of PostgreSQL was sent to an endpoint, or to several.
+	CancelSent
+	// CancelUnsent: its CancelRequest could be sent to no endpoint.
+	CancelUnsent
 )
 
-var outcomeNames = [...]string{"joined", "refused", "left", "responded", "canceled"}
+var outcomeNames = [...]string{"joined", "refused", "left", "responded", "canceled", "cancel_sent", "cancel_unsent"}
 
 // String is its name in a line.
 func (o Outcome) String() string { return outcomeNames[o] }

@@ -92,6 +92,7 @@ var admissionCauses = []struct {
 	{limit.ErrSourceRate, refusedSourceRate},
 	{limit.ErrSources, refusedSources},
 	{worker.ErrHeaderTimeout, refusedHeader},
+	{worker.ErrHeaderEnded, refusedHeader},
 	{proxyproto.ErrMissing, refusedHeader},
 	{proxyproto.ErrUnexpected, refusedHeader},
 	{proxyproto.ErrVersion, refusedHeader},

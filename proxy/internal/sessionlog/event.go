@@ -257,7 +257,7 @@ func (e *Event) read(b []byte) bool {
 	} {
 		*to = d.text()
 	}
-	return !d.bad && e.Kind <= End && r.Outcome <= record.Canceled
+	return !d.bad && e.Kind <= End && r.Outcome <= record.CancelUnsent
 }
 
 func (e *Event) setNumbers(queued, paused, loop, waits, before, retries, failures, reason, culprit, first, cause int64) {

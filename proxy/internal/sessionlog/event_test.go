@@ -247,9 +247,10 @@ func TestAdopted(t *testing.T) {
 // TestTemplates: fields and braces stand for what they should, and errors are named.
 func TestTemplates(t *testing.T) {
 	r := whole()
+	r.User = "-"
 	e := eventOf(t, sessionlog.End, &r)
 	for template, want := range map[string]string{
-		"{client} -> {upstream}/{endpoint}": "192.0.2.1:5555 -> shop/e1", "{{x} {retries}": "{x} 2", "plain": "plain",
+		"{client} -> {upstream}/{endpoint}": "192.0.2.1:5555 -> shop/e1", "{{x} {retries}": "{x} 2", "plain": "plain", "{user} {state}": `\x2d SD`,
 	} {
 		if got, err := sessionlog.Format(sessionlog.FormatTemplate, template, &e); got != want || err != nil {
 			t.Errorf("%q gives %q, %v", template, got, err)

@@ -273,10 +273,14 @@ func (t template) append(b []byte, e *Event, c *context) []byte {
 			continue
 		}
 		v := p.field.append(c.value[:0], e, c)
-		if len(v) == 0 {
-			v = append(v, '-')
+		switch {
+		case len(v) == 0:
+			b = append(b, '-')
+		case string(v) == "-": // a name from the network
+			b = append(b, `\x2d`...)
+		default:
+			b = appendWord(b, v)
 		}
-		b = appendWord(b, v)
 	}
 	if len(b)-began > maxLine {
 		b = b[:began+maxLine]

@@ -80,7 +80,7 @@ func (s *Settings) wants(k Kind, now int64, r *record.Record) bool {
 	if k != End {
 		return !s.OnlyFailed && s.SlowerThan == 0 || k == Progress && !s.OnlyFailed && time.Duration(now-r.Accepted) >= s.SlowerThan
 	}
-	failed := r.Outcome != record.Joined || r.Result.Reason != relay.ReasonEOF
+	failed := r.Outcome != record.CancelSent && (r.Outcome != record.Joined || r.Result.Reason != relay.ReasonEOF)
 	if failed {
 		return true
 	}

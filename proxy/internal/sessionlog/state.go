@@ -20,6 +20,10 @@ func (e *Event) state() string {
 		return "K" + e.stage()
 	case record.Responded:
 		return "LR"
+	case record.CancelSent:
+		return "--"
+	case record.CancelUnsent:
+		return "SC"
 	}
 	return e.refusedState()
 }

@@ -242,7 +242,7 @@ func (s *span) reason() string {
 // failed reports whether the status of the span is an error, and its message.
 func (s *span) failed() (isError bool, message string) {
 	switch r := &s.record; {
-	case r.Outcome == record.Joined && r.Result.Reason == relay.ReasonEOF:
+	case r.Outcome == record.Joined && r.Result.Reason == relay.ReasonEOF, r.Outcome == record.CancelSent:
 		return false, ""
 	case s.cause != "":
 		return true, s.cause
@@ -250,6 +250,8 @@ func (s *span) failed() (isError bool, message string) {
 		return true, "the client has left"
 	case r.Outcome == record.Responded:
 		return true, "a response in place of an endpoint"
+	case r.Outcome == record.CancelUnsent:
+		return true, "a CancelRequest that no endpoint got"
 	}
 	return true, s.reason()
 }

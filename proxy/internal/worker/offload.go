@@ -72,7 +72,7 @@ func (h *Offloaded) Context() context.Context { return h.ctx }
 func (h *Offloaded) group() *Group { return h.Client.worker.group }
 
 // End ends a client that was not joined, and whose socket is closed: with the cause of its refusal, or without a cause
-// if it got a response. Its place is free.
+// if it got a response, or the outcome of its record is set. Its place is free.
 func (h *Offloaded) End(err error) { h.end(err, false) }
 
 // Left is End for a client that has gone, whose socket has been closed: it was not refused.
@@ -95,7 +95,7 @@ func (h *Offloaded) end(err error, left bool) {
 			rec.Outcome = record.Canceled
 		case err != nil:
 			rec.Outcome, rec.Refusal = record.Refused, refusedOffLoop(err).String()
-		default:
+		case rec.Outcome == record.Joined: // nobody has set it
 			rec.Outcome = record.Responded
 		}
 	}

@@ -249,6 +249,9 @@ func (w *worker) prereadFailed(c *Client, cause error) {
 		w.lookFailed(c, cause)
 		return
 	}
+	if c.phase == awaitHeader && cause == ErrPrereadEnded {
+		cause = ErrHeaderEnded
+	}
 	p := &c.serving.service.Preread
 	silent := c.events&arrived == 0 && c.buffered == nil
 	cut := !silent && (errors.Is(cause, ErrPrereadTimeout) || cause == ErrPrereadEnded) // in the middle of a hello, so its name is not known

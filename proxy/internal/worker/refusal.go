@@ -103,7 +103,7 @@ func refusalOf(p phase, searching bool, cause error) Refusal {
 	switch {
 	case errors.Is(cause, ErrPrereadTimeout), errors.Is(cause, ErrHeaderTimeout):
 		return RefusedTimeout
-	case cause == ErrPrereadEnded:
+	case cause == ErrPrereadEnded, cause == ErrHeaderEnded:
 		return RefusedEnded
 	case errors.Is(cause, ErrPrereadMemory):
 		return RefusedMemory

@@ -106,9 +106,10 @@ var (
 	// ErrPrereadMemory is the error of a client if there is no memory for its first bytes, see
 	// [Config.PrereadMemory].
 	ErrPrereadMemory = errors.New("no memory is left for first bytes: this client's are too long, or come in too many pieces")
-	// ErrPrereadEnded is the error of a client that has ended in the middle of its header or its first
-	// bytes.
+	// ErrPrereadEnded is the error of a client that has ended in the middle of its first bytes.
 	ErrPrereadEnded = errors.New("the client has ended in the middle of its first bytes")
+	// ErrHeaderEnded is the same for its PROXY header.
+	ErrHeaderEnded = errors.New("the client has ended in the middle of its PROXY header")
 )
 
 // TooLate returns the error of a client whose first bytes are incomplete after a time. of names
