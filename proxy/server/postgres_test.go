@@ -394,12 +394,15 @@ func TestPostgresCancel(t *testing.T) {
 	a, b := new(pgServer), new(pgServer)
 	atA, atB := a.serve(t, "a", "S"), b.serve(t, "b", "N")
 	r := start(t, fmt.Sprintf(`
+session_log: {to: sessions.log, format: template, template: "{listener} {outcome} {state}"}
 listeners:
+  - {name: unsent, bind: "127.0.0.1:0", postgres: passthrough, upstream: none}
   - {name: through, bind: "127.0.0.1:0", postgres: passthrough, require_tls: true, upstream: b, routes: [{match: {sni: [a.test]}, upstream: a}]}
   - {name: ends, bind: "127.0.0.1:0", postgres: terminate, tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: b, routes: [{match: {user: [ann]}, upstream: a}]}
 upstreams:
   - {name: a, endpoints: [%q], health_check: off}
-  - {name: b, endpoints: [%q, %q], health_check: off}`, atA, atB, sockets.Refusing(t)), "c.pem", cert, "k.pem", key)
+  - {name: b, endpoints: [%q, %q], health_check: off}
+  - {name: none, endpoints: [%[3]q], health_check: off}`, atA, atB, sockets.Refusing(t)), "c.pem", cert, "k.pem", key)
 	for i, listener := range []string{"through", "ends", "ends"} {
 		conn := net.Conn(client(t, r.At(listener)))
 		if i == 2 {
@@ -423,6 +426,16 @@ upstreams:
 		c := r.Listener("ends").Cancels
 		return c.Requests == 2 && c.Sent == 4 && c.Failed == 2
 	})
+	conn := client(t, r.At("unsent"))
+	_, _ = io.WriteString(conn, cancel)
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("no endpoint: %v, want an end", err)
+	}
+	lines := strings.Fields(strings.ReplaceAll(string(r.logged(t, 4)), " ", "_"))
+	slices.Sort(lines)
+	if got := strings.Join(lines, " "); got != "ends_cancel_sent_-- ends_cancel_sent_-- through_cancel_sent_-- unsent_cancel_unsent_SC" {
+		t.Errorf("the session log has %s", got)
+	}
 }
 
 // TestPostgresCancelByRoutes: a CancelRequest gets to the upstreams that its client's routes may have led to, and to no other: one of another

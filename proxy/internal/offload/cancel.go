@@ -12,7 +12,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/fanout"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/postgres"
-	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -68,14 +67,14 @@ func (s *Server) sendCancel(ctx context.Context, l *router.Listener, c *worker.C
 	counts.Queue.Add(&fanout.Job{
 		Source: uint64(health.SourceOf(c.Source(), cfg.SourcePrefix)),
 		Targets: func() int {
-			targets = l.CancelTargets(upstreams, cancelTargets)
+			targets = l.CancelTargets(upstreams, c, cancelTargets)
 			return len(targets)
 		},
 		Send: func(i int) {
 			to := &targets[i]
 			if err := sendCancelTo(ctx, to, to.Header(l, c), request); err != nil {
 				counts.Failed.Add(1)
-				s.cfg.Log.Debug("a CancelRequest was not sent", "listener", l.Name(), "endpoint_address", to.Endpoint.Address, "error", err)
+				s.cfg.Log.Debug("a CancelRequest was not sent", "listener", l.Name(), "endpoint_address", to.String(), "error", err)
 				return
 			}
 			counts.Sent.Add(1)
@@ -83,13 +82,10 @@ func (s *Server) sendCancel(ctx context.Context, l *router.Listener, c *worker.C
 		},
 		Done: func(err error) {
 			stop()
-			switch r := c.Record; {
-			case err != nil:
+			if err != nil {
 				err = worker.ErrCancelOverload
-			case r != nil && sent.Load():
-				r.Outcome = record.CancelSent
-			case r != nil:
-				r.Outcome = record.CancelUnsent
+			} else {
+				c.Record.Requested(sent.Load())
 			}
 			done(err)
 		},

@@ -40,6 +40,17 @@ var outcomeNames = [...]string{"joined", "refused", "left", "responded", "cancel
 // String is its name in a line.
 func (o Outcome) String() string { return outcomeNames[o] }
 
+// Requested notes that the client has sent a CancelRequest, and whether an endpoint got it.
+func (r *Record) Requested(sent bool) {
+	switch {
+	case r == nil:
+	case sent:
+		r.Outcome = CancelSent
+	default:
+		r.Outcome = CancelUnsent
+	}
+}
+
 // Bounds of names from the network, in bytes. A longer one is cut, and ends with [Cut].
 const (
 	MaxServerName = 96

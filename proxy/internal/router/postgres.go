@@ -44,10 +44,14 @@ func (state *ListenerState) Cancels() *Cancels { return &state.cancels }
 
 // A CancelTarget is an endpoint that may have the query which a CancelRequest is about.
 type CancelTarget struct {
-	Endpoint *Endpoint
+	Endpoint *Endpoint // nil: the client's original destination
 	Snapshot *UpstreamSnapshot
 	resolver worker.Resolver
+	original loop.Address
 }
+
+// toOriginal stands for the upstream of clients that go to their original destination.
+var toOriginal = NewSnapshot(new(Upstream), new(SnapshotConfig))
 
 // CancelUpstreams returns the upstreams to which the routes may have led the client of a
 // CancelRequest. Only the request's connection is known, so any route by names or by user and
@@ -65,6 +69,8 @@ func (l *Listener) CancelUpstreams(ctx context.Context, c *worker.Client, reques
 			if snaps[0] = r.Snapshot; r.Split != nil {
 				snaps = r.Snapshots
 			}
+		} else if l.cfg.Default == nil && l.cfg.Transparent {
+			snaps[0] = toOriginal
 		}
 		next := false
 		for _, snap := range snaps {
@@ -120,10 +126,17 @@ func (l *Listener) Filters() bool {
 }
 
 // CancelTargets returns at most most endpoints of some upstreams and of their fallbacks, whatever
-// the verdicts on them. Endpoints with sessions come first.
-func (l *Listener) CancelTargets(of []*UpstreamSnapshot, most int) (list []CancelTarget) {
+// the verdicts on them, and a client's original destination if it is among the upstreams. Endpoints with sessions come
+// first.
+func (l *Listener) CancelTargets(of []*UpstreamSnapshot, c *worker.Client, most int) (list []CancelTarget) {
 	seen := make(map[*Endpoint]bool)
 	for _, snap := range of {
+		if snap == toOriginal {
+			if at, err := l.original(c); err == nil {
+				list = append(list, CancelTarget{Snapshot: snap, original: at})
+			}
+			continue
+		}
 		for ; snap != nil; snap = snap.Fallback {
 			set := snap.Set()
 			if set == nil {
@@ -132,7 +145,7 @@ func (l *Listener) CancelTargets(of []*UpstreamSnapshot, most int) (list []Cance
 			for _, m := range set.Members() {
 				if e := m.Endpoint.Of.(*Endpoint); !seen[e] {
 					seen[e] = true
-					list = append(list, CancelTarget{e, snap, l.resolverOf(e)})
+					list = append(list, CancelTarget{e, snap, l.resolverOf(e), loop.Address{}})
 				}
 			}
 		}
@@ -141,9 +154,9 @@ func (l *Listener) CancelTargets(of []*UpstreamSnapshot, most int) (list []Cance
 	return list[:min(len(list), most)]
 }
 
-// idle is 1 for an endpoint without sessions, and 0 for others.
+// idle is 1 for an endpoint without sessions, and 0 for others and an original destination.
 func idle(e *Endpoint) int {
-	if e.Active() > 0 {
+	if e == nil || e.Active() > 0 {
 		return 0
 	}
 	return 1
@@ -152,6 +165,9 @@ func idle(e *Endpoint) int {
 // Addresses returns where the endpoint is, or where its host was found to be, within a time.
 func (t *CancelTarget) Addresses(ctx context.Context, timeout time.Duration) ([]loop.Address, error) {
 	e := t.Endpoint
+	if e == nil {
+		return []loop.Address{t.original}, nil
+	}
 	if len(e.fixed) > 0 {
 		return e.fixed, nil
 	}
@@ -161,6 +177,14 @@ func (t *CancelTarget) Addresses(ctx context.Context, timeout time.Duration) ([]
 		addrs[i].AddrPort = netip.AddrPortFrom(ip.Unmap(), e.port)
 	}
 	return addrs, err
+}
+
+// String returns where the endpoint is, for a line of the log.
+func (t *CancelTarget) String() string {
+	if t.Endpoint == nil {
+		return t.original.AddrPort.String()
+	}
+	return t.Endpoint.Address.String()
 }
 
 // Host returns the endpoint's host, for the certificate of its TLS.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -11,10 +12,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/privilege"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
 )
 
@@ -240,6 +243,46 @@ func (p *path) routed(port uint16) {
 	want := fmt.Sprintf(" %v %v %d %d\r\n", from.Addr(), at.Addr(), from.Port(), port)
 	if err != nil || !strings.HasSuffix(header, want) {
 		p.t.Errorf("the endpoint gets %q, %v; want %q", header, err, want)
+	}
+}
+
+// TestTransparentCancel: a CancelRequest of PostgreSQL gets to its client's original destination.
+func TestTransparentCancel(t *testing.T) {
+	t.Parallel()
+	if !netns.Alone(t) {
+		return
+	}
+	p, b := lay(t, families["ipv4"]), bringings["local route"]
+	var l net.Listener
+	var err error
+	p.servers.Run(func() { l, err = net.Listen("tcp", netip.AddrPortFrom(p.family.origin, b.port).String()) })
+	must(t, err)
+	const request = "\x00\x00\x00\x10\x04\xd2\x16\x2e12345678"
+	got := make(chan string, 1)
+	sockets.Serve(t, l, func(c net.Conn) {
+		b := make([]byte, len(request))
+		n, _ := io.ReadFull(c, b)
+		got <- string(b[:n])
+	})
+	p.bring(&b)
+	serve(t, fmt.Sprintf(`listeners: [{name: l, bind: [":%d"], transparent: true, postgres: passthrough}]`, b.port))
+	var c net.Conn
+	p.clients.Run(func() { c, err = net.Dial("tcp", l.Addr().String()) })
+	must(t, err)
+	defer c.Close()
+	must(t, c.SetDeadline(time.Now().Add(condition.Patience)))
+	_, err = io.WriteString(c, request)
+	must(t, err)
+	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("%v, want an end", err)
+	}
+	select {
+	case b := <-got:
+		if b != request {
+			t.Errorf("the destination got %q", b)
+		}
+	default:
+		t.Error("the destination got no request")
 	}
 }
 
