@@ -62,7 +62,7 @@ func (l *Lane) Trouble() string {
 	case l.State == LaneBusy:
 		return "sessions stay in user space: " + l.Why + ": end that process, or remove its pins"
 	case l.State == LaneUnavailable:
-		return "the lane is wanted and unavailable, so sessions stay in user space (" + l.Why + "): penstock doctor has what is missing, and penstock check what is wrong with devices and pins; then reload"
+		return "sessions stay in user space, for there is no lane (" + l.Why + "): mend what penstock doctor and penstock check say, and reload"
 	}
 	return ""
 }
@@ -72,7 +72,7 @@ func (l *Lane) PinsTrouble() string {
 	if l.PinsProblem == "" {
 		return ""
 	}
-	return "sessions in the lane end if the process dies, for its pins are not whole (" + l.PinsProblem + "): remove what is left in the directory of lane.pins, and the process pins all anew within seconds; if the directory itself was removed, restart the process"
+	return "sessions in the lane end if the process dies: files of lane.pins are missing or damaged (" + l.PinsProblem + "). Remove what is left in that directory, and the process makes them again within seconds; if the directory is gone, restart the process"
 }
 
 // LaneChanged is the answer to a change of the lane by hand.

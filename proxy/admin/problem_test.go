@@ -87,11 +87,11 @@ func TestProblems(t *testing.T) {
 		},
 		"there is no lane": {
 			Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneUnavailable, Wanted: true, Why: "CAP_BPF"}}},
-			[]string{"warning lane_unavailable the lane is wanted and unavailable, so sessions stay in user space (CAP_BPF): penstock doctor has what is missing, and penstock check what is wrong with devices and pins; then reload"},
+			[]string{"warning lane_unavailable sessions stay in user space, for there is no lane (CAP_BPF): mend what penstock doctor and penstock check say, and reload"},
 		},
 		"pins are missing": {
 			Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneOn, Wanted: true, PinsProblem: "2 of 5 files are missing"}}},
-			[]string{"warning lane_pins sessions in the lane end if the process dies, for its pins are not whole (2 of 5 files are missing): remove what is left in the directory of lane.pins, and the process pins all anew within seconds; if the directory itself was removed, restart the process"},
+			[]string{"warning lane_pins sessions in the lane end if the process dies: files of lane.pins are missing or damaged (2 of 5 files are missing). Remove what is left in that directory, and the process makes them again within seconds; if the directory is gone, restart the process"},
 		},
 		"there is no lane, and none is wanted": {Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneUnavailable, Why: "CAP_BPF"}}}, nil},
 		"the lane is off by hand, or opening":  {Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneOff, Wanted: true}}}, nil},

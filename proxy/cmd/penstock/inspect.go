@@ -414,7 +414,7 @@ func checkRunningLane(l *admin.Lane) (c doctor.Check, there bool) {
 	}
 	if l.PinsProblem != "" {
 		c.State, c.Cost, c.Found = doctor.Degraded, "the death of the process ends the sessions in the lane", c.Found+"; "+l.PinsProblem
-		c.Mend = []string{"remove what is left in the directory of lane.pins: the process pins all anew", "a restart, if the directory itself was removed"}
+		c.Mend = []string{"remove what is left in the directory of lane.pins: the process makes the files again", "a restart, if the directory itself was removed"}
 	}
 	return c, true
 }
