@@ -182,7 +182,7 @@ func (r *Ring) fail(state uint32) error {
 func (r *Ring) Err() error { return states[r.state.Load()] }
 
 // EventSize returns how many bytes an event may have.
-func (r *Ring) EventSize() int { return r.slotSize - wordSize }
+func (r *Ring) EventSize() int { return max(r.slotSize-wordSize, 0) }
 
 // newRing returns a Ring on a checked memory, without descriptors.
 func newRing(s shape, m memory) *Ring {

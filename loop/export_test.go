@@ -74,7 +74,7 @@ func NewTable() *Table {
 	return t
 }
 
-func (t *Table) Take(fd int, h Handler) ID { return t.take(fd, h) }
+func (t *Table) Take(fd int, h Handler) ID { return t.take(fd, 0, h) }
 func (t *Table) Drop(id ID)                { t.drop(id) }
 func (t *Table) Used() int                 { return t.used }
 
@@ -89,7 +89,7 @@ func (t *Table) Find(id ID) (fd int, h Handler, ok bool) {
 // SetGeneration sets that of a registration in force, and returns its new ID.
 func (t *Table) SetGeneration(id ID, generation uint32) ID {
 	t.at(id.slot()).generation = generation
-	return newID(id.slot(), generation)
+	return newID(id.slot(), generation, id.which())
 }
 
 const LastGeneration = 1<<generationBits - 1

@@ -173,8 +173,8 @@ func (l *Loop) register(fd int, which uint8, h Handler, interest uint32) (ID, er
 	if !l.usable.Load() {
 		return 0, ErrClosed
 	}
-	id := l.table.take(fd, h)
-	if err := l.poller.add(fd, id, which, interest); err != nil {
+	id := l.table.take(fd, which, h)
+	if err := l.poller.add(fd, id, interest); err != nil {
 		l.table.drop(id)
 		return 0, fmt.Errorf("penstock: loop: %w", os.NewSyscallError("epoll_ctl", err))
 	}
@@ -259,10 +259,13 @@ type Handler interface {
 // the slot or the descriptor's number is in use again. The zero ID is always stale.
 type ID uint64
 
-func newID(slot uint32, generation uint32) ID { return ID(generation)<<32 | ID(slot) }
+func newID(slot uint32, generation uint32, which uint8) ID {
+	return ID(which)<<(32+generationBits) | ID(generation)<<32 | ID(slot)
+}
 
 func (id ID) slot() uint32       { return uint32(id) }
-func (id ID) generation() uint32 { return uint32(id >> 32) }
+func (id ID) generation() uint32 { return uint32(id>>32) & (1<<generationBits - 1) }
+func (id ID) which() uint8       { return uint8(id >> (32 + generationBits)) }
 
 // A slot is the handler of a descriptor.
 type slot struct {
@@ -299,7 +302,7 @@ func (t *table) at(i uint32) *slot {
 }
 
 // take takes a free slot.
-func (t *table) take(fd int, h Handler) ID {
+func (t *table) take(fd int, which uint8, h Handler) ID {
 	if t.free == noSlot {
 		t.grow()
 	}
@@ -308,7 +311,7 @@ func (t *table) take(fd int, h Handler) ID {
 	t.free = s.fd
 	s.handler, s.fd = h, int32(fd)
 	t.used++
-	return newID(i, s.generation)
+	return newID(i, s.generation, which)
 }
 
 func (t *table) grow() {

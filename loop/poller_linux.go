@@ -63,11 +63,11 @@ func (p *poller) watch(fd int) error {
 	return os.NewSyscallError("epoll_ctl", sys.EpollCtl(p.fd, sys.EPOLL_CTL_ADD, fd, &e))
 }
 
-func (p *poller) add(fd int, id ID, which uint8, interest uint32) error {
+func (p *poller) add(fd int, id ID, interest uint32) error {
 	e := sys.EpollEvent{
 		Events: interest,
 		Fd:     int32(id.slot()),
-		Pad:    int32(id.generation()<<8 | uint32(which)),
+		Pad:    int32(id.generation()<<8 | uint32(id.which())),
 	}
 	return sys.EpollCtl(p.fd, sys.EPOLL_CTL_ADD, fd, &e)
 }

@@ -30,7 +30,7 @@ type poller struct{}
 func (p *poller) open() error                               { return errUnsupported }
 func (p *poller) close() error                              { return nil }
 func (p *poller) watch(int) error                           { return errUnsupported }
-func (p *poller) add(int, ID, uint8, uint32) error          { return errUnsupported }
+func (p *poller) add(int, ID, uint32) error                 { return errUnsupported }
 func (p *poller) remove(int) error                          { return errUnsupported }
 func (p *poller) poll() (int, error)                        { return 0, errUnsupported }
 func (p *poller) rest(int64)                                {}

@@ -202,11 +202,10 @@ func (l *Loop) dispatch(i int) {
 	}
 }
 
-// call makes the call that Again has asked for. Its handler knows which of its descriptors was
-// meant.
+// call makes the call that Again has asked for.
 func (l *Loop) call(id ID) {
 	if s := l.table.find(id); s != nil {
-		s.handler.Ready(0, 0)
+		s.handler.Ready(id.which(), 0)
 	}
 }
 

@@ -218,7 +218,7 @@ func TestDropInTheSameTurn(t *testing.T) {
 	}
 }
 
-// TestAgain: it is called with no events, once for each time that it was asked for,
+// TestAgain: it is called with the value passed to Add and no events, once for each time that it was asked for,
 // after the events of the next turn, which does not block.
 func TestAgain(t *testing.T) {
 	t.Parallel()
@@ -231,14 +231,17 @@ func TestAgain(t *testing.T) {
 	var order []string
 	var id loop.ID
 	h := &scripted{}
-	h.then = func(_ uint8, events loop.Events) {
+	h.then = func(which uint8, events loop.Events) {
+		if which != 200 {
+			t.Errorf("descriptor %d is ready, want 200", which)
+		}
 		order = append(order, "busy")
 		if events != 0 {
 			l.Again(id)
 			write(t, far, "x")
 		}
 	}
-	id = add(t, l, busy, 0, h)
+	id = add(t, l, busy, 200, h)
 	add(t, l, other, 0, &scripted{then: func(_ uint8, events loop.Events) {
 		if events&loop.Readable != 0 {
 			order = append(order, "other")

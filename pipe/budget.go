@@ -25,6 +25,7 @@ const (
 type budget struct {
 	line     int64 // pages
 	maxPipes int64 // by descriptors: a pipe has two
+	top      int   // no pipe has this descriptor or a higher one; 0: any
 
 	// hard: the user has a hard quota, above which pipe2 fails with ENFILE (fs/pipe.c,
 	// create_pipe_files), as it also does when the system's table of files is full. The

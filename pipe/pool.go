@@ -129,6 +129,7 @@ func NewPool(cfg *Config) (*Pool, error) {
 	}
 	pl.shift = bits.Len(uint(pl.classes[0].size)) - 1
 	pl.budget = newBudget(l.line(pl.cfg.Budget), l.pipes(), pl.cfg.now)
+	pl.budget.top = l.top()
 	pl.budget.hard = !l.exempt && l.hard > 0
 	return pl, nil
 }
@@ -484,6 +485,9 @@ func (b *budget) open(k, size int) (*Pipe, error) {
 			b.refused.Add(1)
 		}
 		return nil, err
+	case b.top > 0 && max(p.r, p.w) >= b.top: // what is left is for others than pipes
+		p.Close()
+		return nil, os.NewSyscallError("pipe2", syscall.EMFILE)
 	case p.size >= size:
 		p.lease = lease{owner: b, class: k, fresh: true}
 		return p, nil

@@ -38,15 +38,15 @@ func TestTimeoutFlag(t *testing.T) {
 }
 
 func TestAffordable(t *testing.T) {
-	for descriptors, want := range map[int]int{0: 1, 40: 4, 1024: 496, 20_000: 9_900, 1 << 20: 523_776} {
+	for descriptors, want := range map[int]int{0: 1, 80: 8, 1024: 480, 20_000: 9_844, 1 << 20: 523_776} {
 		for _, loops := range []int{-1, 2} {
 			if got := Affordable(descriptors, loops); got != want {
 				t.Errorf("%d descriptors afford %d connections on %d loops, want %d", descriptors, got, loops, want)
 			}
 		}
 	}
-	if got := Affordable(1024, 64); got != 374 {
-		t.Errorf("1024 descriptors afford %d connections on 64 loops, want 374", got)
+	if got := Affordable(1024, 64); got != 358 {
+		t.Errorf("1024 descriptors afford %d connections on 64 loops, want 358", got)
 	}
 }
 

@@ -133,12 +133,11 @@ func Descriptors() int {
 }
 
 // Affordable returns the number of connections that n descriptors allow: two for each, less a
-// hundredth for everything else. With many loops that rest is more: each loop has two, and one
-// in reserve. Pipes are not counted: they are given back when connections need the
-// descriptors.
+// sixty-fourth for everything else. With many loops that rest is more: each loop has two, and one
+// in reserve. Pipes and mirrors are not counted: they get what connections leave, and give it back when connections need it.
 func Affordable(n, loops int) int {
-	rest := min(max(n/100, 32), 1024)
-	rest = max(rest, 20+4*loops)
+	rest := min(max(n/64, min(64, n*4/5)), 1024)
+	rest = max(rest, sys.KeptDescriptors(n)+20+4*loops)
 	return max((n-rest)/2, 1)
 }
 

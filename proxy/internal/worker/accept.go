@@ -88,6 +88,7 @@ func (a *acceptor) before() error {
 // for a place, in the order in which clients came.
 func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
 	w, g := a.worker, a.worker.group
+	w.last = fd
 	in := accepted{fd: fd, peer: peer, socket: a.socket, service: a.socket.service.Load(), at: w.loop.Now()}
 	a.socket.refs.Add(1)
 	c := w.newClient(&in)

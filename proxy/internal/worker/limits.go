@@ -140,6 +140,9 @@ type descriptors struct {
 	reserved     bool       // there is one for the next client, of whatever socket
 	waitingForFD []*Client  // in the order in which they began to wait
 	fdRetry      loop.Timer
+
+	line int // descriptors from here on are not for clients and mirrors: an administrator must get in, and take them off
+	last int // of the client that was accepted last
 }
 
 // surplus is how many descriptors beyond the need are kept for the next clients.
@@ -148,6 +151,9 @@ const surplus = 4
 // need makes sure that there is one more spare descriptor. The error says that descriptors are
 // short; if another error prevents a spare, need goes on without it.
 func (t *descriptors) need() error {
+	if t.last >= t.line && !t.below() {
+		return syscall.EMFILE
+	}
 	if t.needed >= len(t.spare) {
 		f, err := os.Open(os.DevNull)
 		switch {
@@ -159,6 +165,17 @@ func (t *descriptors) need() error {
 	}
 	t.needed++
 	return nil
+}
+
+// below reports whether the next descriptor is below the line again.
+func (t *descriptors) below() bool {
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	t.last = int(f.Fd())
+	return t.last < t.line
 }
 
 // claim closes one, for a caller that is about to open another descriptor, and reports whether there was one.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/loop"
@@ -151,6 +152,9 @@ func (w *worker) short() bool {
 func (m *mirroring) control(fd int, _ string) error {
 	if err := m.worker.group.testControl(); err != nil {
 		return err
+	}
+	if fd >= m.worker.line {
+		return syscall.EMFILE
 	}
 	m.of.Congestion.Set(fd)
 	return m.serving.service.Options.First(fd)

@@ -1,11 +1,13 @@
 package worker
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
@@ -99,6 +101,10 @@ func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, er
 		group: g, index: index, loop: l, notes: newNotes(),
 		lateOptions: make(map[sockopt.Options]*lateSockopts),
 		arrived:     newArrivals(mostArrivals), turnedAway: newArrivals(mostRefusals),
+	}
+	w.line = math.MaxInt
+	if n, err := sys.RlimitNoFile(); err == nil && n <= math.MaxInt32 {
+		w.line = int(n) - sys.KeptDescriptors(int(n))
 	}
 	w.mirrors.init()
 	w.windows = newWindows(w)

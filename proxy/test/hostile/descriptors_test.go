@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // fewDescriptors is the process's RLIMIT_NOFILE. Its limit of connections is far above that.
@@ -81,4 +83,29 @@ func TestNoDescriptors(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestDescriptorsAreLeft: clients that stop reading, whose bytes wait in pipes, mirrors, and idle clients leave descriptors for whoever takes
+// them off: an administrator, a reload, a check.
+func TestDescriptorsAreLeft(t *testing.T) {
+	bulk := sockets.Server(t, func(c net.Conn) {
+		for b := make([]byte, 64<<10); ; {
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+		}
+	})
+	c := startWithin(t, []string{fmt.Sprint(fewDescriptors)}, fmt.Sprintf(`
+listeners:
+  - {name: bulk, bind: "127.0.0.1:0", upstream: bulk}
+  - {name: echo, bind: "127.0.0.1:0", upstream: echo, mirror: {upstream: shadow}}
+upstreams:
+  - {name: bulk, endpoints: [%q], health_check: off}
+  - {name: echo, endpoints: [%q], health_check: off}
+  - {name: shadow, endpoints: [%q], health_check: off}`, bulk, echo(t), echo(t)))
+	crowd(t, 20, c.at["bulk"])
+	crowd(t, 200, c.at["echo"])
+	condition.Await(t, "accepting pauses", func() bool { return c.footprint().Pauses > 0 })
+	most := fewDescriptors - sys.KeptDescriptors(fewDescriptors)
+	condition.Await(t, "descriptors are left", func() bool { return c.descriptors() <= most+16 }) // each loop may have one more client, and spare ones
 }
