@@ -15,7 +15,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/display"
@@ -218,6 +220,23 @@ func forbidden(format string, args ...any) error {
 
 func unauthorized(format string, args ...any) error {
 	return &accessError{fmt.Sprintf(format, args...), http.StatusUnauthorized}
+}
+
+// guesses are the requests without a valid token or certificate. One line a minute tells of them.
+type guesses struct {
+	mu    sync.Mutex
+	n     int       // since the last line
+	until time.Time // no further line before
+}
+
+func (g *guesses) note(log *slog.Logger, from string, err error, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.n++; now.Before(g.until) {
+		return
+	}
+	log.Warn("admin requests refused", "client", from, "cause", err, "requests", g.n)
+	g.n, g.until = 0, now.Add(time.Minute)
 }
 
 // permit returns why a caller may not make a request of a role; nil: it may.

@@ -458,6 +458,9 @@ func TestFilesOfOthers(t *testing.T) {
 			if code, body := ask("/v1/plan"); code != http.StatusOK {
 				t.Errorf("the file in force: %d %s", code, body)
 			}
+			if code, body := ask("/v1/endpoint/add?upstream=shop&address=unix:/run/docker.sock"); code == http.StatusForbidden == x.trusted {
+				t.Errorf("a unix socket as an endpoint: %d %s", code, body)
+			}
 			r.reloader.mu.Lock()
 			r.reloader.bad = &admin.ConfigError{Path: "/p.yaml", Problems: []string{`"hunter2" is no duration`}, Text: "1 | hunter2\n    ^\n"}
 			r.reloader.mu.Unlock()

@@ -106,6 +106,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if code(err) == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
+		s.guesses.note(s.log, r.RemoteAddr, err, time.Now())
 	}
 	write(w, code(err), f)
 }

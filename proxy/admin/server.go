@@ -74,6 +74,7 @@ type Server struct {
 	inForce atomic.Pointer[conditions]
 	feed    *feed
 	sinces  sinces
+	guesses guesses
 
 	document  func() *document
 	drained   atomic.Bool                                 // a request has made the process drain

@@ -241,6 +241,8 @@ func (k *checker) postgres(ln *Listener) {
 		k.complainAt(at, "write tls: as well, or postgres: passthrough", "TLS cannot end here: tls is missing")
 	case ln.Postgres == PostgresPassthrough && ln.TLS != nil:
 		k.complainAt(at, "write postgres: terminate, or leave tls out", "tls is of no use: TLS is passed through")
+	case ln.Postgres == PostgresTerminate && ln.TLS.ClientCA != "" && !ln.RequireTLS && !k.bad[&ln.RequireTLS]:
+		k.complainAt(at, "write require_tls: true as well", "client_ca asks clients with TLS for a certificate, and with postgres: terminate a client may come without TLS")
 	case ln.SpeaksPostgres() && ln.Connect == "on_data":
 		k.complainAt(k.at(&ln.Connect, ln), "leave it out", "with postgres: %s, the first message is always read before an endpoint is connected to", ln.Postgres)
 	}

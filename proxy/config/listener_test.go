@@ -317,6 +317,13 @@ func TestPostgres(t *testing.T) {
 	if !slices.ContainsFunc(problems, func(p config.Problem) bool { return strings.Contains(p.Error(), "tls is of no use") }) {
 		t.Errorf("tls with passthrough: %v", problems)
 	}
+	for more, want := range map[string]bool{"": true, "require_tls: true, ": false} {
+		text := "listeners: [{name: a, bind: ':1', upstream: u, " + more + strings.Replace(terminate, "tls: {", "tls: {client_ca: a, ", 1) + "}]\nupstreams: [{name: u, endpoints: ['h:1']}]"
+		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)
+		if got := slices.ContainsFunc(problems, func(p config.Problem) bool { return strings.Contains(p.Error(), "a client may come without TLS") }); got != want {
+			t.Errorf("client_ca, %s: %v", more, problems)
+		}
+	}
 }
 
 const congested = `listeners: [{name: a, bind: ':1', upstream: u, socket: {congestion: %A}}]

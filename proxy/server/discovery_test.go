@@ -256,7 +256,7 @@ upstreams: [{name: u, discover: {dns: {name: _db._tcp.test, servers: [%q]}}, hea
 func TestDiscoveredCircle(t *testing.T) {
 	t.Parallel()
 
-	port, next, admin := sockets.Port(t), sockets.Port(t), sockets.Port(t)
+	port, next, admin, metrics := sockets.Port(t), sockets.Port(t), sockets.Port(t), sockets.Port(t)
 	path, token := filepath.Join(t.TempDir(), "eps.yaml"), filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(token, []byte("0123456789abcdef"), 0o600))
 	find := func(addresses string) {
@@ -267,6 +267,7 @@ func TestDiscoveredCircle(t *testing.T) {
 	find(fmt.Sprintf("[%q]", named(t, "good")))
 	const file = `
 admin: {bind: "127.0.0.1:%s", change_token: "file:%s"}
+metrics: {bind: "127.0.0.1:%s", allow: ["127.0.0.0/8"]}
 listeners:
 - {name: l, bind: ":%s", upstream: u}
 - {name: m, bind: "127.0.0.1:%s", upstream: v, routes: [{match: {sni: [a.example]}, upstream: %s}]}
@@ -281,7 +282,7 @@ upstreams:
 	must(t, os.Symlink(back, link))
 	unix, v, w := filepath.Join(t.TempDir(), "s"), named(t, "v"), named(t, "w")
 	configured := func(route string) string {
-		return fmt.Sprintf(file, admin, token, port, next, route, unix, back, path, v, w)
+		return fmt.Sprintf(file, admin, token, metrics, port, next, route, unix, back, path, v, w)
 	}
 	r := start(t, configured("v"))
 	status := func(found, leftOut int) func() bool {
@@ -300,6 +301,7 @@ upstreams:
 		{"itself by other paths", fmt.Sprintf("[%q, 'unix:%s', 'unix:%s/./back', 'unix:/%s/../%s/back', 'LOCALHOST:%s']", named(t, "good"), link, filepath.Dir(back), filepath.Dir(back), filepath.Base(filepath.Dir(back)), port), 5, 4},
 		{"another one that leads on", fmt.Sprintf("[%q, '127.0.0.1:%s', 'unix:%s']", named(t, "good"), next, unix), 3, 0},
 		{"the admin interface", fmt.Sprintf("[%q, '127.0.0.1:%s']", named(t, "good"), admin), 2, 1},
+		{"the metrics", fmt.Sprintf("[%q, '127.0.0.1:%s']", named(t, "good"), metrics), 2, 1},
 	} {
 		find(x.found)
 		r.Until(x.what+" is found", status(x.n, x.leftOut))

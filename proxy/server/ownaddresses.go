@@ -26,7 +26,7 @@ type ownAddresses struct {
 // An arrival is an address of a listener; an unspecified one is all of its family.
 type arrival struct {
 	ip       netip.Addr
-	listener string // "": the admin interface
+	listener string // "": the admin interface, or the address of the metrics
 }
 
 func (r *registry) newOwnAddresses() *ownAddresses {
@@ -40,12 +40,15 @@ func (r *registry) newOwnAddresses() *ownAddresses {
 		}
 	}
 	if a := r.cfg.Admin; a != nil {
-		in.addAdmin(a.Bind.Address)
+		in.addOwn(a.Bind.Address)
+	}
+	if m := r.cfg.Metrics; m != nil {
+		in.addOwn(m.Bind.Address)
 	}
 	return in
 }
 
-func (in *ownAddresses) addAdmin(at sockopt.Address) {
+func (in *ownAddresses) addOwn(at sockopt.Address) {
 	if at.Network == "unix" {
 		in.paths[at.Place()] = ""
 		return
@@ -116,7 +119,7 @@ func (in *ownAddresses) refuse(upstream, address string) string {
 	case !ok:
 		return ""
 	case listener == "":
-		return address + " is the admin interface"
+		return address + " is the admin interface, or the address of the metrics"
 	case in.leads(listener, upstream, make(map[string]bool)):
 		return fmt.Sprintf("%s is the listener %s, which leads to this upstream: clients would go round in a circle", address, listener)
 	}
