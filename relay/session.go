@@ -140,13 +140,12 @@ func (s *Session) Limit(l *Limits) {
 // A Read of a wrapped connection that neither its deadline nor its Close ends, such as one of a blocking [os.File] or
 // an [io.PipeReader], keeps Run waiting. Both connections are closed anyway, within two seconds of the cut.
 //
-// If a Read or Write of a wrapped connection panics, Run cleans up and panics in
-// turn.
+// If a method of a wrapped connection or a hook panics, Run cleans up and panics in
+// turn. The result of the session ([Session.Result], Hooks.Ended) has ReasonError then, or the reason of its end if it had ended before.
 func (s *Session) Run(ctx context.Context) (res Result, err error) {
-	if err := s.begin(ctx); err != nil {
+	if err := s.begin(ctx, nil); err != nil {
 		return s.Result(), err
 	}
-	s.done = make(chan struct{})
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, func() { s.Cut(context.Cause(ctx)) })()
 	}
@@ -167,23 +166,23 @@ func (s *Session) Run(ctx context.Context) (res Result, err error) {
 //
 // The two goroutines that drive the session are made for it, and each keeps 2 KiB of stack
 // while the session is idle; a goroutine that has dialed before it calls Run keeps four times
-// as much. A panic of a wrapped connection ends the program, after ended has been called.
+// as much. A panic of a wrapped connection or a hook ends the program, after ended has been called.
+// Only Hooks.Started is called by Start itself, which panics in turn, after ended has been called.
 func (s *Session) Start(ended func(Result, error)) error {
 	if ended == nil {
 		return errNilEnded
 	}
-	if err := s.begin(context.Background()); err != nil {
+	if err := s.begin(context.Background(), ended); err != nil {
 		return err
 	}
-	s.ended = ended
 	ab, ba := newGoroutineDriver().take(&s.ab), newGoroutineDriver().take(&s.ba)
 	go s.drive(ba)
 	go s.drive(ab)
 	return nil
 }
 
-// begin prepares both directions to be driven, if there is a context.
-func (s *Session) begin(ctx context.Context) error {
+// begin prepares both directions to be driven, if there is a context. ended is nil for Run.
+func (s *Session) begin(ctx context.Context, ended func(Result, error)) error {
 	if s.ran.Swap(true) {
 		return ErrRan
 	}
@@ -194,6 +193,9 @@ func (s *Session) begin(ctx context.Context) error {
 	if err != nil {
 		s.refuse()
 		return err
+	}
+	if s.ended = ended; ended == nil {
+		s.done = make(chan struct{})
 	}
 	if s.wrapped {
 		s.beginOpening(ctx)
@@ -215,10 +217,24 @@ func (s *Session) begin(ctx context.Context) error {
 	}
 	s.started.Store(now) // after all that other goroutines read of a session that has started
 	s.startTimer()
-	if started := s.r.cfg.Hooks.Started; started != nil {
-		started(s)
+	if s.r.cfg.Hooks.Started != nil {
+		s.callStarted()
 	}
 	return nil
+}
+
+// callStarted calls the hook. If that panics, or ends the goroutine, nothing drives the session, so it ends here.
+func (s *Session) callStarted() {
+	returned := false
+	defer func() {
+		if !returned {
+			s.cut(ReasonError, errPanicked)
+			s.driving.Store(1)
+			s.settleLast()
+		}
+	}()
+	s.r.cfg.Hooks.Started(s)
+	returned = true
 }
 
 // refuse ends a session that has not begun.
@@ -280,8 +296,11 @@ func (s *Session) settleLast() {
 		return
 	}
 	if !s.guarded(s.settle) { // it is not known which end was clean
-		s.ab.abandon(false)
-		s.ba.abandon(false)
+		for _, d := range []*direction{&s.ab, &s.ba} {
+			if d.abandon(false); !d.is(ended) {
+				d.finished(ReasonError)
+			}
+		}
 		s.guarded(s.a.reset)
 		s.guarded(s.b.reset)
 	}
@@ -293,12 +312,17 @@ func (s *Session) settleLast() {
 	s.finish()
 }
 
-// finish notifies the waiter of the end.
+// finish notifies the hook and the waiter of the end.
 func (s *Session) finish() {
 	s.r.running.remove(s)
+	defer s.tell()
 	if ended := s.r.cfg.Hooks.Ended; ended != nil {
-		ended(s, s.Result(), s.err())
+		s.guarded(func() { ended(s, s.Result(), s.err()) })
 	}
+}
+
+// tell notifies the waiter.
+func (s *Session) tell() {
 	if s.done != nil {
 		close(s.done)
 		return
@@ -707,12 +731,12 @@ func (s *Session) hasQuietTimeout() bool {
 // closed, nothing that is leased is kept, and a panic goes on in Run's caller, or
 // on a goroutine of a session that was started.
 
-// errPanicked cuts a session after a wrapper's panic.
-var errPanicked = errors.New("penstock: relay: a wrapped connection panicked")
+// errPanicked cuts a session after a panic.
+var errPanicked = errors.New("penstock: relay: a wrapped connection or a hook panicked")
 
-// errLeft cuts a session after a wrapper called runtime.Goexit, as t.FailNow of
+// errLeft cuts a session after a wrapper or a hook called runtime.Goexit, as t.FailNow of
 // a test does.
-var errLeft = errors.New("penstock: relay: a wrapped connection ended the goroutine that called it")
+var errLeft = errors.New("penstock: relay: a wrapped connection or a hook ended the goroutine that called it")
 
 // notePanic notes a panic to go on with. The first one counts.
 func (s *Session) notePanic(p any) {
@@ -723,13 +747,26 @@ func (s *Session) notePanic(p any) {
 	}
 }
 
-// guarded calls f, which may call a wrapper, and reports whether f returned.
+// guarded calls f, which may call a wrapper, and reports whether f returned. A wrapper may end the goroutine, so it gets one.
 func (s *Session) guarded(f func()) (returned bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.notePanic(p)
-		}
+	call := func() {
+		defer func() {
+			if p := recover(); p != nil {
+				s.notePanic(p)
+			}
+		}()
+		f()
+		returned = true
+	}
+	if isPlain(s.a.conn) && isPlain(s.b.conn) {
+		call()
+		return returned
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		call()
 	}()
-	f()
-	return true
+	<-over
+	return returned
 }

@@ -684,26 +684,53 @@ type leaving struct{ *net.TCPConn }
 
 func (leaving) Read([]byte) (int, error) { runtime.Goexit(); return 0, nil }
 
+type leavesInWrite struct{ *net.TCPConn }
+
+func (leavesInWrite) Write([]byte) (int, error) { runtime.Goexit(); return 0, nil }
+
+type leavesInClose struct{ *net.TCPConn }
+
+func (leavesInClose) Close() error { runtime.Goexit(); return nil }
+
 // TestGoexit: a wrapper that ends its goroutine ends its session, by a reset.
 func TestGoexit(t *testing.T) {
 	t.Parallel()
 
 	r := newRelay(t, nil)
-	for _, swap := range []bool{false, true} {
-		_, bad := tcp(t)
-		far, near := tcp(t)
-		var a, b net.Conn = leaving{bad.(*net.TCPConn)}, near
-		if swap {
-			a, b = b, a
-		}
-		o := end(t, start(t, r.NewSession(a, b)))
-		if o.err == nil || o.result.Reason != relay.ReasonError {
-			t.Errorf("%+v, %v", o.result, o.err)
-		}
-		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("the other side sees %v", err)
+	for name, c := range map[string]struct {
+		wrap   func(*net.TCPConn) net.Conn
+		reason relay.Reason
+		seen   error
+	}{
+		"Read":  {func(c *net.TCPConn) net.Conn { return leaving{c} }, relay.ReasonError, syscall.ECONNRESET},
+		"Write": {func(c *net.TCPConn) net.Conn { return leavesInWrite{c} }, relay.ReasonError, syscall.ECONNRESET},
+		"Close": {func(c *net.TCPConn) net.Conn { return leavesInClose{c} }, relay.ReasonEOF, io.EOF},
+	} {
+		for _, swap := range []bool{false, true} {
+			farBad, bad := tcp(t)
+			far, near := tcp(t)
+			a, b := c.wrap(bad.(*net.TCPConn)), near
+			if swap {
+				a, b = b, a
+			}
+			ends := start(t, r.NewSession(a, b))
+			if name == "Close" {
+				noError(t, farBad.CloseWrite())
+				noError(t, far.CloseWrite())
+			} else {
+				write(t, far, "x")
+			}
+			o := end(t, ends)
+			if (o.err == nil) != (c.reason == relay.ReasonEOF) || o.result.Reason != c.reason || o.result.AToB.Reason == relay.ReasonNone || o.result.BToA.Reason == relay.ReasonNone {
+				t.Errorf("%s: %+v, %v", name, o.result, o.err)
+			}
+			if _, err := far.Read(make([]byte, 1)); !errors.Is(err, c.seen) {
+				t.Errorf("%s: the other side sees %v", name, err)
+			}
+			bad.Close()
 		}
 	}
+	noError(t, r.Shutdown(t.Context()))
 }
 
 type panicsInClose struct{ *net.TCPConn }
@@ -756,14 +783,22 @@ func TestPanics(t *testing.T) {
 			if swap {
 				x, y = y, x
 			}
+			s := r.NewSession(x, y)
 			func() {
 				defer func() {
 					if p := recover(); p != c.first {
 						t.Errorf("%s: recovered %v", name, p)
 					}
 				}()
-				_, _ = r.Join(context.Background(), x, y)
+				_, _ = s.Run(context.Background())
 			}()
+			want := relay.ReasonError
+			if c.clean {
+				want = relay.ReasonEOF
+			}
+			if res := s.Result(); res.Reason != want || res.AToB.Reason != want || res.BToA.Reason != want {
+				t.Errorf("%s: %+v", name, res)
+			}
 			if err := b.SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
 				t.Errorf("%s: the other connection is left open: %v", name, err)
 			}
@@ -779,6 +814,61 @@ func TestPanics(t *testing.T) {
 		_, src := tcp(t)
 		_, _ = r.Copy(dst, panicking{src.(*net.TCPConn)})
 	}()
+}
+
+// TestPanicsInHooks: a hook that panics, or ends the goroutine, ends the session, and both connections are closed.
+func TestPanicsInHooks(t *testing.T) {
+	t.Parallel()
+
+	for name, h := range map[string]relay.Hooks{
+		"started": {Started: func(*relay.Session) { panic("boom") }},
+		"left":    {Started: func(*relay.Session) { runtime.Goexit() }},
+		"changed": {EngineChanged: func(*relay.Session, relay.Side, relay.Engine) { panic("boom") }},
+		"ended":   {Ended: func(*relay.Session, relay.Result, error) { panic("boom") }},
+	} {
+		for _, started := range []bool{false, true} {
+			if started && (name == "changed" || name == "ended") {
+				continue // on a goroutine of the session, which ends the program
+			}
+			r := newRelay(t, &relay.Config{Hooks: h})
+			r.SetThresholds(1)
+			farA, a := tcp(t)
+			farB, b := tcp(t)
+			write(t, farA, "hello")
+			noError(t, farA.CloseWrite())
+			noError(t, farB.CloseWrite())
+			s, ends, caught := r.NewSession(a, b), make(chan outcome, 2), make(chan any, 1)
+			go func() {
+				defer func() { caught <- recover() }()
+				if started {
+					_ = s.Start(func(res relay.Result, err error) { ends <- outcome{res, err} })
+				} else {
+					_, _ = s.Run(context.Background())
+				}
+			}()
+			if p := <-caught; (p == nil) != (name == "left") {
+				t.Errorf("%s: recovered %v", name, p)
+			}
+			want := relay.ReasonError
+			if name == "ended" {
+				want = relay.ReasonEOF
+			}
+			if res := s.Result(); res.Reason != want {
+				t.Errorf("%s: %+v", name, res)
+			}
+			if started {
+				if o := end(t, ends); o.err == nil || o.result.Reason != want {
+					t.Errorf("%s: told of %+v, %v", name, o.result, o.err)
+				}
+			}
+			for _, near := range []net.Conn{a, b} {
+				if err := near.SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
+					t.Errorf("%s: a connection is left open: %v", name, err)
+				}
+			}
+			noError(t, r.Shutdown(t.Context()))
+		}
+	}
 }
 
 // TestPanicWhileSettling: the last attempt at delivering meets a wrapper that
