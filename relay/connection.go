@@ -93,6 +93,22 @@ func (l *leg) interrupt() {
 	}
 }
 
+// stopReads makes every Read of the leg fail from now on, if it has deadlines.
+func (l *leg) stopReads() {
+	_ = l.conn.SetReadDeadline(longAgo)
+	if c, ok := l.src.rw.(interface{ SetReadDeadline(time.Time) error }); ok && isPlain(c) {
+		_ = c.SetReadDeadline(longAgo)
+	}
+}
+
+// stopWrites makes every Write of the leg fail from now on, if it has deadlines.
+func (l *leg) stopWrites() {
+	_ = l.conn.SetWriteDeadline(longAgo)
+	if c, ok := l.dst.rw.(interface{ SetWriteDeadline(time.Time) error }); ok && isPlain(c) {
+		_ = c.SetWriteDeadline(longAgo)
+	}
+}
+
 // abort resets the connection and returns the bytes of its send queue that are
 // lost by that.
 func (l *leg) abort() (lost int64) {

@@ -421,6 +421,33 @@ func unacknowledgedBy(c any) (n int) {
 	return n
 }
 
+// acknowledgedBy is how many bytes the peer of the TCP socket beneath c has acknowledged; known: there is one, and the kernel says so.
+func acknowledgedBy(c any) (n int64, known bool) {
+	withSocket(c, func(fd int) {
+		var i sys.TCPInfo
+		filled, err := sys.ReadTCPInfo(fd, &i)
+		if known = err == nil && filled >= sys.TCPInfoWithBytes; known {
+			n = int64(i.Bytes_acked)
+		}
+	})
+	return n, known
+}
+
+// unreadBy is how many bytes wait in the receive queue of the socket beneath c.
+func unreadBy(c any) (n int) {
+	withSocket(c, func(fd int) { n, _ = sys.FIONREAD(fd) })
+	return n
+}
+
+// isReset reports whether the TCP connection beneath c was reset, or has ended both ways.
+func isReset(c any) (is bool) {
+	withSocket(c, func(fd int) {
+		state, err := sys.TCPState(fd)
+		is = err == nil && state == sys.TCP_CLOSE
+	})
+	return is
+}
+
 // inspect returns the account of the TCP connection beneath c.
 func inspect(c any) (l Leg) {
 	withSocket(c, func(fd int) { l = legOf(fd) })

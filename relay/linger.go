@@ -187,39 +187,88 @@ func (s *Driven) layerAt(p *loopSocket) *layered {
 	return y
 }
 
+// A survival is a session on goroutines of which one side has failed, while the other gets what had arrived.
+type survival struct {
+	dead, to *leg
+	reset    bool  // the TCP connection beneath dead was reset: nothing more arrives there
+	most     int64 // bytes that will have been moved when all that had arrived is
+	progress int64 // bytes moved, and acknowledged by to, at the last look
+	since    int64 // clock time of when that became more last
+}
+
 // outlive keeps the session alive after one side has failed, instead of interrupting both
 // directions, and reports whether it could. The direction that reads from the failed side goes on
-// until it ends by itself, unless the other side takes nothing for too long. The caller holds
-// cutting.
+// until it ends by itself, unless the other side takes nothing for too long. It keeps to no rate.
+// The caller holds cutting.
 func (s *Session) outlive(side Side) bool {
-	dead, to := &s.b, &s.a
-	switch {
-	case side == SideNone, s.a.waitsInside(), s.b.waitsInside(), s.ab.pacer() != nil:
+	l := &survival{dead: &s.b, to: &s.a, since: s.r.clock.now(), most: math.MaxInt64}
+	switch side {
+	case SideNone:
 		return false
-	case side == SideA:
-		dead, to = to, dead
+	case SideA:
+		l.dead, l.to = l.to, l.dead
 	}
-	if to.conn.SetReadDeadline(longAgo) != nil || dead.conn.SetWriteDeadline(longAgo) != nil {
-		return false
+	s.guarded(l.to.stopReads)
+	s.guarded(l.dead.stopWrites)
+	if w := s.ab.pacer(); w != nil {
+		w.of.stop()
 	}
+	s.guarded(func() {
+		if l.reset = isReset(l.dead.conn); !l.reset {
+			l.most = s.ab.moved() + s.ba.moved() + int64(unreadBy(l.dead.conn)+s.r.cfg.MaxPipeSize+bufferSize)
+		}
+	})
 	s.outlived = true
-	s.stuck = s.r.clock.afterFunc(s.r.linger, func() { s.lookAtSurvivor(-1) })
+	s.lookLater(l)
 	return true
 }
 
-// lookAtSurvivor ends the wait for a side that has taken nothing since it had taken took bytes.
-func (s *Session) lookAtSurvivor(took int64) {
+func (s *Session) lookLater(l *survival) {
+	s.stuck = s.r.clock.afterFunc(min(closeGrace, s.r.linger), func() { s.lookAtSurvivor(l) })
+}
+
+// lookAtSurvivor ends the wait for a side that has taken nothing for too long. A side that has failed without a reset may have nothing
+// more to be read and no end of file, or may go on sending: that ends the wait as well.
+func (s *Session) lookAtSurvivor(l *survival) {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
 	if s.settled || !s.outlived {
 		return
 	}
-	f, g := s.ab.flow(), s.ba.flow()
-	if now := f.Bytes() + g.Bytes(); now != took {
-		s.stuck = s.r.clock.afterFunc(s.r.linger, func() { s.lookAtSurvivor(now) })
+	moved, now := s.ab.moved()+s.ba.moved(), s.r.clock.now()
+	var acknowledged int64
+	known, left := false, 0
+	s.guarded(func() {
+		acknowledged, known = acknowledgedBy(l.to.conn)
+		left = unacknowledgedBy(l.to.conn)
+	})
+	if p := moved + acknowledged; p != l.progress {
+		l.progress, l.since = p, now
+	}
+	quiet := now - l.since
+	if moved > l.most || quiet >= int64(s.r.linger) || !l.reset && known && left == 0 && quiet >= int64(closeGrace) {
+		s.interruptBoth()
 		return
 	}
-	s.interruptBoth()
+	s.lookLater(l)
+}
+
+// servedSurvivor is called when a direction has stopped. If the other side has got all by that, the calls of wrappers that the other
+// direction waits in have to end, also if deadlines do not end them.
+func (s *Session) servedSurvivor(d *direction) {
+	s.cutting.Lock()
+	defer s.cutting.Unlock()
+	s.mu.Lock()
+	dead := s.culprit
+	s.mu.Unlock()
+	if !s.outlived || dead == SideNone || (dead == SideA) != (d == &s.ab) || !s.a.waitsInside() && !s.b.waitsInside() {
+		return
+	}
+	if s.unwait != nil {
+		s.unwait(nil)
+	}
+	s.stuck.Stop()
+	s.stuck = s.r.clock.afterFunc(closeGrace, s.closeStuck)
 }
 
 // awaitSides waits, once both directions have stopped, until the sides that have not failed have acknowledged all, if the session has outlived one.

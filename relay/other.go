@@ -48,6 +48,12 @@ func (p *loopSocket) unacknowledged() int { return 0 }
 
 func unacknowledgedBy(any) int { return 0 }
 
+func acknowledgedBy(any) (n int64, known bool) { return 0, false }
+
+func unreadBy(any) int { return 0 }
+
+func isReset(any) bool { return false }
+
 func (p *loopSocket) cutOff() int { return 0 }
 
 func cutOffBy(any) int { return 0 }

@@ -27,7 +27,12 @@ import (
 // canceled context reset each side if the other had not ended, after the bytes that had arrived, as far as the
 // destination takes them at once. After a reset or failure of one side the other one gets the bytes that had arrived
 // before it is reset, however slowly it takes them, unless it acknowledges none for five seconds; so do both with
-// CloseOnEOF. The TCP connection beneath a TLS one is reset likewise. (A *tls.Conn answers io.EOF to its reader also
+// CloseOnEOF. These bytes keep to no limit of bandwidth. On goroutines two things do not hold for a wrapper. If its
+// Write fails although its TCP connection was not reset, or none is found beneath it, the other side gets what can be
+// read from it until nothing comes for a second (for five, if the other side is not TCP): what its socket had, and no
+// more than about [Config.MaxPipeSize] besides. If a Read or Write of it goes on although its deadlines have passed, it
+// is closed a second after the other side's bytes are sent, and a TCP connection at its other side a second later,
+// whatever has been acknowledged. The TCP connection beneath a TLS one is reset likewise. (A *tls.Conn answers io.EOF to its reader also
 // when the connection beneath has ended between two records, without close_notify: a program that wants that to be a
 // reset has to wrap it.) A wrapper knows no reset if no TCP connection is found beneath it, by NetConn() net.Conn,
 // SetLinger or [Unwrapper]: it is closed, and its peer sees an end of file, as with [io.Copy]. A unix socket knows no
@@ -287,6 +292,8 @@ func (s *Session) stopped(d *direction) {
 		s.cut(ReasonError, errLeft)
 	case !s.guarded(func() { s.conclude(d) }):
 		s.cut(ReasonError, errPanicked)
+	default:
+		s.servedSurvivor(d)
 	}
 }
 
@@ -404,6 +411,7 @@ func (s *Session) cutBy(reason Reason, cause error, side Side) bool {
 	switch {
 	case s.a.absent() || s.b.absent():
 	case first && s.outlive(side):
+	case !first && reason == ReasonEOF: // the end of what one side had sent before its failure
 	case first, s.outlived && side == SideNone && !s.settled:
 		s.interruptBoth()
 		s.outlived = first && reason == ReasonEOF
@@ -478,6 +486,14 @@ func (s *Session) interrupt(l *leg) {
 func (s *Session) settle() {
 	s.cutting.Lock()
 	s.settled = true
+	if s.outlived { // its Read must not wait once more
+		switch s.Result().Culprit {
+		case SideA:
+			s.guarded(s.a.stopReads)
+		case SideB:
+			s.guarded(s.b.stopReads)
+		}
+	}
 	if s.unwait != nil {
 		s.unwait(nil)
 	}

@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -10,11 +11,62 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
 )
+
+// TestOutlivesWrapped: a side whose end was passed on is reset by a late write. The other side gets all that had come before, as
+// slowly as it reads, whatever the failed side is wrapped in, and with a limit of bandwidth.
+func TestOutlivesWrapped(t *testing.T) {
+	t.Parallel()
+
+	for name, c := range map[string]struct {
+		a, b   network
+		limits *relay.Limits
+	}{
+		"TLS":     {tlsOverTCP, tcp, nil},
+		"to TLS":  {tcp, tlsOverTCP, nil},
+		"wrapped": {wrappedTCP, tcp, nil},
+		"limit":   {tcp, tcp, &relay.Limits{PerConnection: relay.Rates{Both: 1 << 30}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			r := newRelay(t, nil)
+			r.SetLinger(time.Hour)
+			g := (&driving{limits: c.limits}).newRig(t, r, c.a, c.b)
+			sent := content(9, 256<<10)
+			write(t, g.A, sent)
+			condition.Await(t, "all is with the relay", func() bool { return unacknowledged(t, g.A) == 0 })
+			noError(t, g.A.Close())
+			for g.session.Result().Reason == relay.ReasonNone { // the first of these writes is answered by a reset, and a later one fails
+				if _, err := g.B.Write([]byte("late")); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Millisecond)
+			}
+			got, _ := io.ReadAll(g.B)
+			if !bytes.Equal(got, sent) {
+				t.Errorf("of %d bytes B gets %d", len(sent), len(got))
+			}
+			if res, err := g.wait(); res.Reason != relay.ReasonReset || res.Culprit != relay.SideA || err == nil || res.AToB.Lost != 0 {
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+	}
+}
+
+// unacknowledged is how many bytes the peer of the TCP connection beneath c has not acknowledged.
+func unacknowledged(t testing.TB, c net.Conn) (n int) {
+	if inner, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = inner.NetConn()
+	}
+	control(t, c)(func(fd int) { n, _ = sys.SIOCOUTQ(fd) })
+	return n
+}
 
 // duplex is a stream of two pipes, which has no deadlines.
 type duplex struct {

@@ -72,6 +72,40 @@ func TestJoinTLSReset(t *testing.T) {
 	g.wait()
 }
 
+type failsInWrite struct{ *net.TCPConn }
+
+func (failsInWrite) Write([]byte) (int, error) { return 0, errors.New("no") }
+
+// TestOutlivesNoLiveSide: a wrapper whose Write fails ends its session, whether its peer is silent or sends on and on.
+func TestOutlivesNoLiveSide(t *testing.T) {
+	t.Parallel()
+
+	for _, sends := range []bool{false, true} {
+		r := newRelay(t, nil)
+		r.SetLinger(10 * time.Millisecond)
+		g := newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
+			far, near := tcp(t)
+			return far, failsInWrite{near.(*net.TCPConn)}
+		}, tcp)
+		var wg sync.WaitGroup
+		if sends {
+			wg.Go(func() { _, _ = io.Copy(io.Discard, g.B) })
+			wg.Go(func() {
+				for block := content(1, 64<<10); ; {
+					if _, err := g.A.Write(block); err != nil {
+						return
+					}
+				}
+			})
+		}
+		write(t, g.B, "x")
+		if res, err := g.wait(); err == nil || res.Reason != relay.ReasonError || res.Culprit != relay.SideA {
+			t.Errorf("sends %v: %+v, %v", sends, res, err)
+		}
+		wg.Wait()
+	}
+}
+
 // bufferedReader reads beneath through a reader that knows no deadlines.
 type bufferedReader struct {
 	*net.TCPConn
