@@ -32,8 +32,8 @@ import (
 // read from it until nothing comes for a second (for five, if the other side is not TCP): what its socket had, and no
 // more than about [Config.MaxPipeSize] besides. If a Read or Write of it goes on although its deadlines have passed, it
 // is closed a second after the other side's bytes are sent, and a TCP connection at its other side a second later,
-// whatever has been acknowledged. The TCP connection beneath a TLS one is reset likewise. (A *tls.Conn answers io.EOF to its reader also
-// when the connection beneath has ended between two records, without close_notify: a program that wants that to be a
+// whatever has been acknowledged. The TCP connection beneath a TLS one is reset likewise. (A *tls.Conn answers io.EOF
+// to its reader also when the connection beneath has ended between two records, without close_notify: a program that wants that to be a
 // reset has to wrap it.) A wrapper knows no reset if no TCP connection is found beneath it, by NetConn() net.Conn,
 // SetLinger or [Unwrapper]: it is closed, and its peer sees an end of file, as with [io.Copy]. A unix socket knows no
 // reset: its peer sees ECONNRESET only if it had sent bytes that were not read, and an end of file otherwise.
@@ -147,6 +147,7 @@ func (s *Session) Limit(l *Limits) {
 //
 // If a method of a wrapped connection or a hook panics, Run cleans up and panics in
 // turn. The result of the session ([Session.Result], Hooks.Ended) has ReasonError then, or the reason of its end if it had ended before.
+// A method that calls runtime.Goexit ends the session as well, and the goroutine of Run if Run has called it (it reads a and writes to b).
 func (s *Session) Run(ctx context.Context) (res Result, err error) {
 	if err := s.begin(ctx, nil); err != nil {
 		return s.Result(), err

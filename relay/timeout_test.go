@@ -387,8 +387,10 @@ func TestMaxLifetime(t *testing.T) {
 // deaf is a connection whose deadlines do nothing.
 type deaf struct{ net.Conn }
 
-func (deaf) SetDeadline(time.Time) error { return nil }
-func (d deaf) NetConn() net.Conn         { return d.Conn }
+func (deaf) SetDeadline(time.Time) error      { return nil }
+func (deaf) SetReadDeadline(time.Time) error  { return nil }
+func (deaf) SetWriteDeadline(time.Time) error { return nil }
+func (d deaf) NetConn() net.Conn              { return d.Conn }
 
 // TestDeadlinesThatDoNothing: a session that is cut, or whose other side is reset, ends anyway: a
 // connection whose Read does not return is closed after a grace.
