@@ -924,6 +924,9 @@ func TestPanicWhileSettling(t *testing.T) {
 		}()
 		_, _ = s.Run(context.Background())
 	}()
+	if res := s.Result(); res.Reason != relay.ReasonCanceled || res.AToB.Reason == relay.ReasonNone || res.BToA.Reason == relay.ReasonNone {
+		t.Errorf("%+v", res)
+	}
 	for _, far := range []net.Conn{farA, farB} {
 		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("a peer sees %v", err)
