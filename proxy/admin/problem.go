@@ -420,21 +420,30 @@ func (f *finder) outage(subject Problem, u *Upstream) {
 }
 
 // withheld names some of the endpoints that max_ejected keeps from ejection, with their
-// failures.
+// failures, and some of the ejected endpoints, which hold the places.
 func withheld(list []Endpoint) string {
-	var parts []string
+	var kept, ejected []string
 	for i := range list {
-		if e := &list[i]; e.EjectionsWithheldLastMinute > 0 {
-			parts = append(parts, e.Name+": "+e.WithheldWhy)
+		e := &list[i]
+		if e.EjectionsWithheldLastMinute > 0 {
+			kept = append(kept, e.Name+": "+e.WithheldWhy)
+		}
+		if e.State == Ejected && e.Weight > 0 {
+			ejected = append(ejected, e.Name)
 		}
 	}
+	return joined(": ", kept) + joined("; ejected are ", ejected)
+}
+
+// joined joins some of the parts after a prefix; "": there are none.
+func joined(prefix string, parts []string) string {
 	if more := len(parts) - maxEndpoints; more > 0 {
 		parts = append(parts[:maxEndpoints], fmt.Sprintf("and %d more", more))
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return ": " + strings.Join(parts, "; ")
+	return prefix + strings.Join(parts, "; ")
 }
 
 // unusable names some of the endpoints that get no clients, with the reasons.

@@ -329,8 +329,13 @@ func TestProblems(t *testing.T) {
 			of := func(name string, lately int64) Endpoint {
 				return Endpoint{Name: name, State: Up, Weight: 1, EjectionsWithheld: 9, EjectionsWithheldLastMinute: lately, WithheldWhy: "timed out"}
 			}
-			u.Endpoints = []Endpoint{of("a", 1), of("b", 0), of("c", 1)}
-		}), []string{"warning ejections_withheld upstream shop: max_ejected keeps endpoints that fail (2 failures within the last minute): a: timed out; c: timed out"}},
+			out := of("d", 0)
+			out.State = Ejected
+			u.Endpoints = []Endpoint{of("a", 1), of("b", 0), of("c", 1), out}
+		}), []string{
+			"warning ejections_withheld upstream shop: max_ejected keeps endpoints that fail (2 failures within the last minute): a: timed out; c: timed out; ejected are d",
+			"warning endpoint_ejected endpoint shop/d: ejected",
+		}},
 		"discovery": {
 			shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test", Error: "SERVFAIL"} }),
 			[]string{"warning discovery upstream shop: discovery from dns A db.test fails: SERVFAIL"},

@@ -253,7 +253,7 @@ type OutlierDetection struct {
 	MinVolume           int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"Fewest connections in window for failure_percentage."`
 	BaseEjectionTime    time.Duration `key:"base_ejection_time" default:"30s" range:"1ms..24h" doc:"Duration of an endpoint's first ejection; each further one is longer."`
 	MaxEjectionTime     time.Duration `key:"max_ejection_time" default:"5m" range:"1ms..24h" doc:"Longest ejection."`
-	MaxEjected          float64       `key:"max_ejected" default:"0.5" range:"0..1" doc:"Part of the endpoints that may be ejected at once."`
+	MaxEjected          float64       `key:"max_ejected" default:"0.5" range:"0..1" doc:"Part of the endpoints that may be ejected at once, besides endpoints that are down, drained or of weight 0."`
 }
 
 // A CircuitBreaker pauses connections to an upstream or endpoint that fails too many of them.

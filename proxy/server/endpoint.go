@@ -435,6 +435,9 @@ func (um *upstreamManager) settleEndpointUpdate(u *upstream, update *endpointUpd
 		um.watch(u.cfg, m, update.changes.check)
 		um.enforce(u.cfg, m)
 	}
+	if u.outlier != nil {
+		u.outlier.Settle()
+	}
 }
 
 // A part that was taken out of service may come back before its sessions have ended: by a

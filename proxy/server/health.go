@@ -97,8 +97,7 @@ func (um *upstreamManager) answersRound(now int64, late bool) (every time.Durati
 		}
 		u.watched = u.watched[:0]
 		for _, m := range u.order {
-			state := m.endpoint.State()
-			u.watched = append(u.watched, health.Watched{Answers: m.endpoint.Answers(), Judge: m.monitor, Probe: m.endOf(u), Away: state.Draining || state.Down})
+			u.watched = append(u.watched, health.Watched{Answers: m.endpoint.Answers(), Judge: m.monitor, Probe: m.endOf(u), Away: m.endpoint.Away()})
 		}
 		busy = u.answers.Round(now, cfg, u.watched, late) || busy
 	}

@@ -46,8 +46,8 @@ upstreams:
 	for q, want := range map[admin.WhyQuery]int64{
 		{}: 2, {Source: netip.MustParsePrefix("127.0.0.0/8")}: 2, {Source: netip.MustParsePrefix("10.0.0.0/8")}: 0,
 	} {
-		if w := r.why(q); w.Count != want {
-			t.Errorf("%+v finds %d, want %d", q, w.Count, want)
+		if w := r.why(q); w.Count != want || w.Waiting != 0 || strings.Contains(w.Advice, "without an endpoint") {
+			t.Errorf("%+v finds %d, of whom %d wait, want %d: %s", q, w.Count, w.Waiting, want, w.Advice)
 		}
 	}
 	for q, want := range map[admin.WhyQuery]string{

@@ -33,4 +33,7 @@ type Target interface {
 	// many trials are left at this moment. It is called when the last of them has begun, and
 	// when one is given back without a result. It is not called for each trial.
 	SetCircuit(s State, trials int)
+	// Away reports whether the endpoint gets no clients whatever an [OutlierDetector] says: its checks
+	// have found it unhealthy, it is drained, or its weight is 0. It waits for nothing.
+	Away() bool
 }

@@ -23,16 +23,16 @@ type OutlierConfig struct {
 	// times as long, at most MaxEjectionTime. Each BaseEjectionTime without an ejection
 	// afterwards reduces the count by one.
 	BaseEjectionTime, MaxEjectionTime time.Duration
-	// MaxEjected is the part of the endpoints, rounded down, that may be ejected at once. 0:
-	// none ever is.
+	// MaxEjected is the part of the endpoints, rounded down, that may be ejected at once, except for
+	// endpoints that get no clients anyway, see [Target]. 0: none ever is.
 	MaxEjected float64
 }
 
 // An OutlierDetector judges the endpoints of one upstream. It is safe for concurrent use.
 type OutlierDetector struct {
 	scheduler *Scheduler
-	held      atomic.Int64
-	full      atomic.Bool // no more may be ejected; written under mu
+	withheld  atomic.Int64
+	full      atomic.Bool // no more could be ejected at the last look, see hasRoom; written under mu
 	single    atomic.Bool // there is one endpoint at most, so that nothing is withheld; written under mu
 
 	mu      sync.Mutex
@@ -101,6 +101,15 @@ func (o *OutlierDetector) Configure(cfg *OutlierConfig) {
 	o.update()
 }
 
+// Settle ends ejections if there are too many, because ejected endpoints get clients again: they are
+// no longer drained, or have a weight.
+func (o *OutlierDetector) Settle() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.shrink(o.members)
+	o.update()
+}
+
 // Add adds an endpoint, called subject in its transitions.
 func (o *OutlierDetector) Add(subject string, t Target) *OutlierMonitor {
 	m := o.NewMonitor(subject, t)
@@ -157,7 +166,7 @@ func (o *OutlierDetector) Ejected() (ejected, all int) {
 // Withheld returns how many times an endpoint would have been ejected if MaxEjected had
 // allowed it; each further failure counts. With a single endpoint nothing is counted,
 // because clients have no other endpoint.
-func (o *OutlierDetector) Withheld() int64 { return o.held.Load() }
+func (o *OutlierDetector) Withheld() int64 { return o.withheld.Load() }
 
 // Withholdings returns that number for one endpoint, and the cause of the last withheld
 // ejection, or the last failure that would have caused it.
@@ -175,7 +184,7 @@ func (m *OutlierMonitor) withhold(cause *string) {
 	}
 	m.withheldFor.Store(cause)
 	m.withheld.Add(1)
-	m.outlier.held.Add(1)
+	m.outlier.withheld.Add(1)
 }
 
 // allowed returns how many of an upstream's endpoints may be ejected at once. The rounding
@@ -187,7 +196,37 @@ func (o *OutlierDetector) allowed(members int) int {
 // update recomputes whether more may be ejected.
 func (o *OutlierDetector) update() {
 	o.single.Store(o.members <= 1)
-	o.full.Store(len(o.ejected) >= o.allowed(o.members) && !slices.ContainsFunc(o.ejected, (*OutlierMonitor).recovered))
+	held := o.held()
+	o.full.Store(len(held) >= o.allowed(o.members) && !slices.ContainsFunc(held, (*OutlierMonitor).recovered))
+}
+
+// held returns the ejected endpoints that hold a place under MaxEjected. An endpoint that gets no clients anyway needs
+// none. The outlier is locked.
+func (o *OutlierDetector) held() (list []*OutlierMonitor) {
+	for _, m := range o.ejected {
+		if !m.target.Away() {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// hasRoom reports whether the endpoint may be ejected. That there was no room at the last look is not
+// enough to say no: an ejected endpoint may get no clients by now.
+func (m *OutlierMonitor) hasRoom() bool {
+	o := m.outlier
+	if !o.full.Load() {
+		return true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.update()
+	return !o.full.Load() || m.needsNoPlace()
+}
+
+// needsNoPlace reports whether the endpoint may be ejected beside MaxEjected others. The outlier is locked.
+func (m *OutlierMonitor) needsNoPlace() bool {
+	return m.target.Away() && m.outlier.allowed(m.outlier.members) > 0
 }
 
 // recovered reports whether an ejected endpoint returns early, to make room for the ejection of a
@@ -197,11 +236,12 @@ func (m *OutlierMonitor) recovered() bool { return m.answeredSince }
 // mayEject reports whether one more may be ejected. If the limit is reached, the recovered
 // endpoint whose ejection ends first returns to make room.
 func (o *OutlierDetector) mayEject(now int64) bool {
-	if len(o.ejected) < o.allowed(o.members) {
+	held := o.held()
+	if len(held) < o.allowed(o.members) {
 		return true
 	}
 	var first *OutlierMonitor
-	for _, m := range o.ejected {
+	for _, m := range held {
 		if m.recovered() && (first == nil || m.until < first.until) {
 			first = m
 		}
@@ -216,8 +256,8 @@ func (o *OutlierDetector) mayEject(now int64) bool {
 // shrink reinstates endpoints if more are ejected than the limit for this number of members
 // allows; the ejection that ends first is ended first.
 func (o *OutlierDetector) shrink(members int) {
-	for len(o.ejected) > o.allowed(members) {
-		first := slices.MinFunc(o.ejected, func(a, b *OutlierMonitor) int { return int(min(max(a.until-b.until, -1), 1)) })
+	for held := o.held(); len(held) > o.allowed(members); held = o.held() {
+		first := slices.MinFunc(held, func(a, b *OutlierMonitor) int { return int(min(max(a.until-b.until, -1), 1)) })
 		first.reinstate(o.scheduler.cfg.Now(), "too many are ejected")
 	}
 }
@@ -340,7 +380,7 @@ func (m *OutlierMonitor) evaluate(r *rule, o Outcome, now int64, streak int32) {
 	if !inRow && !m.failing(r, now) {
 		return
 	}
-	if m.outlier.full.Load() {
+	if !m.hasRoom() {
 		if o.Failed() {
 			m.withhold(nil)
 		}
@@ -399,7 +439,7 @@ func (m *OutlierMonitor) ejectFor(now int64, cause string, connects, stay bool) 
 	if m.gone || m.ejected.Load() {
 		return false
 	}
-	if !o.mayEject(now) {
+	if !m.needsNoPlace() && !o.mayEject(now) {
 		m.withhold(&cause)
 		return false
 	}

@@ -284,6 +284,58 @@ func TestRecoveredGivesItsPlace(t *testing.T) {
 	}
 }
 
+// TestAwayHoldsNoPlace: an ejected endpoint that gets no clients anyway leaves its place under max_ejected to another
+// endpoint that fails, whose failures are not held back meanwhile, and which may also be silent. When it gets clients
+// again, the ejection that ends first ends.
+func TestAwayHoldsNoPlace(t *testing.T) {
+	t.Parallel()
+
+	for name, fail := range map[string]func(m *health.OutlierMonitor, now int64){
+		"resets":  func(m *health.OutlierMonitor, now int64) { m.Report(health.Reset, now) },
+		"silence": func(m *health.OutlierMonitor, now int64) { m.Eject(now, "it stands still", true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			k, c := idle(0)
+			o := health.NewOutlierDetector(k, &health.OutlierConfig{ConsecutiveFailures: 1, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: time.Hour, MaxEjected: 0.5})
+			var targets [3]target
+			var members [3]*health.OutlierMonitor
+			for i := range targets {
+				members[i] = o.Add(fmt.Sprint(i), &targets[i])
+			}
+			expect := func(when string, withheld int64, want ...bool) {
+				t.Helper()
+				for i := range targets {
+					if targets[i].ejected.Load() != want[i] {
+						t.Errorf("%s endpoint %d is ejected: %v", when, i, !want[i])
+					}
+				}
+				if n := o.Withheld(); n != withheld {
+					t.Errorf("%s %d ejections were held back, want %d", when, n, withheld)
+				}
+			}
+			members[0].Report(health.ConnectFailed, c.Now())
+			fail(members[1], c.advance(time.Second))
+			expect("beside an endpoint that could serve,", 1, true, false, false)
+			targets[0].away.Store(true)
+			fail(members[1], c.advance(time.Second))
+			expect("beside an endpoint that is down,", 1, true, true, false)
+			fail(members[2], c.advance(time.Second))
+			expect("when the place is taken again,", 2, true, true, false)
+			targets[2].away.Store(true)
+			fail(members[2], c.advance(time.Second))
+			expect("of an endpoint that is down itself,", 2, true, true, true)
+			targets[0].away.Store(false)
+			targets[2].away.Store(false)
+			o.Settle()
+			if n, _ := o.Ejected(); n != 1 || targets[0].ejected.Load() {
+				t.Errorf("%d are ejected when all could serve; the first: %v", n, targets[0].ejected.Load())
+			}
+		})
+	}
+}
+
 // ejectable returns an endpoint that five failures in a row eject for 32 s, and reports whether it
 // is ejected.
 func ejectable() (m *health.OutlierMonitor, c *clock, ejected func() bool) {

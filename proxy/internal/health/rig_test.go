@@ -24,6 +24,7 @@ func (c *clock) advance(d time.Duration) int64 { return c.now.Add(int64(d)) }
 // A target records the calls.
 type target struct {
 	ill, ejected atomic.Bool
+	away         atomic.Bool
 	state        atomic.Int32
 	trials       atomic.Int64
 	told         atomic.Int64
@@ -42,6 +43,8 @@ func (t *target) SetEjected(on bool) {
 		t.onEject(on)
 	}
 }
+
+func (t *target) Away() bool { return t.away.Load() }
 
 func (t *target) SetCircuit(s health.State, trials int) {
 	t.told.Add(1)

@@ -28,7 +28,7 @@ type Watched struct {
 	Answers *Answers
 	// Judge ejects it; nil: it is not ejected.
 	Judge *OutlierMonitor
-	// Away says that it gets no clients: it is drained, or down. It says nothing of its peers then.
+	// Away is as in [Target]. Such an endpoint says nothing of its peers.
 	Away bool
 	// Probe checks whether it closes a connection, see [ProbeConfig.End].
 	Probe Prober

@@ -182,6 +182,12 @@ func (e *Endpoint) SetEjected(ejected bool) {
 	}
 }
 
+// Away implements [health.Target].
+func (e *Endpoint) Away() bool {
+	st := e.State()
+	return st.Down || st.Draining || e.Weight() == 0
+}
+
 // SetCircuit implements [health.Target]. A client that begins a trial asks the breaker itself.
 func (e *Endpoint) SetCircuit(s health.State, trials int) {
 	e.SetBroken(s == health.Open || s == health.HalfOpen && trials == 0)
