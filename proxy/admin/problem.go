@@ -173,13 +173,13 @@ func (f *finder) file(s *Status) {
 	if l == nil || l.DroppedLastMinute == 0 && l.Error == "" {
 		return
 	}
-	why := ""
-	if l.Error != "" {
-		why = ": " + l.Error
-	}
 	if l.DroppedLastMinute == 0 {
-		f.add(of, Warning, "session_log", "session log cannot be written%s: lines wait, later ones are dropped", why)
+		f.add(of, Warning, "session_log", "session log cannot be written: %s: lines wait, later ones are dropped", l.Error)
 		return
+	}
+	why := "" // the lines may have been lost by the destination before a reload
+	if l.Error != "" {
+		why = "; it cannot be written: " + l.Error
 	}
 	f.add(of, Warning, "session_log", "session log: %s lost within the last minute%s", plural(l.DroppedLastMinute, "line was", "lines were"), why)
 }

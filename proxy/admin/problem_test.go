@@ -64,7 +64,7 @@ func TestProblems(t *testing.T) {
 		},
 		"lines of the session log are lost": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{DroppedLastMinute: 12, Error: "no space left on device"}}},
-			[]string{"warning session_log session log: 12 lines were lost within the last minute: no space left on device"},
+			[]string{"warning session_log session log: 12 lines were lost within the last minute; it cannot be written: no space left on device"},
 		},
 		"lines of the session log wait": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{Lines: 5, Error: "no space left on device"}}},

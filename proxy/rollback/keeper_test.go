@@ -570,6 +570,9 @@ func TestCloseLeavesWhatWaits(t *testing.T) {
 		if state, n := k.Current(); state != "two" || n != 2 {
 			t.Errorf("%q, %d is in force", state, n)
 		}
+		if s := k.Status(); s.Pending != nil || s.History[0].State != rollback.Current || !strings.Contains(s.History[0].Why, "not confirmed") {
+			t.Errorf("after Close: pending %+v, %+v", s.Pending, s.History[0])
+		}
 	})
 }
 

@@ -82,14 +82,29 @@ func New[T any](first T, cfg Config[T]) *Keeper[T] {
 	return k
 }
 
-// Close ends automatic rollbacks: a change that waits to be confirmed stays as it is. It waits
+// Close ends automatic rollbacks: a change that waits to be confirmed stays, without having been. It waits
 // for changes in progress.
 func (k *Keeper[T]) Close() {
 	k.closing.Do(func() {
 		k.end()
 		k.turn <- struct{}{} // for good
+		k.stay()
 		k.watchers.Wait()
 	})
+}
+
+// stay ends the wait of a pending change, which nothing takes back any more. The turn is held.
+func (k *Keeper[T]) stay() {
+	k.mu.Lock()
+	was := k.pending
+	if k.pending = nil; was != nil {
+		k.name()
+		k.current.Why = "it was not confirmed when the process began to end, and stays"
+	}
+	k.mu.Unlock()
+	if was != nil {
+		k.report(Change{Event: Unconfirmed, Generation: k.current.Generation, Why: k.current.Why})
+	}
 }
 
 // take waits for the turn; the caller gives it back.
@@ -302,7 +317,7 @@ type Record struct {
 	State      State     `json:"state"`         // its state
 	At         time.Time `json:"at"`            // when it came into force first
 	By         string    `json:"by,omitempty"`  // origin of the change
-	Why        string    `json:"why,omitempty"` // it was taken back, or could not be
+	Why        string    `json:"why,omitempty"` // it was taken back, could not be, or stays without having been confirmed
 	// Changes are readable lines, one for each change from the generation before, or for the first 40.
 	Changes []string `json:"changes"`
 }
@@ -332,6 +347,7 @@ const (
 	Applied        Event = "applied"
 	Unchanged      Event = "unchanged" // what was applied equals the state in force
 	Confirmed      Event = "confirmed"
+	Unconfirmed    Event = "unconfirmed" // it stays, because the keeper was closed
 	TakenBack      Event = "rolled back"
 	RollbackFailed Event = "rollback failed"
 )

@@ -24,7 +24,6 @@ type sessionLog struct {
 	log      *slog.Logger
 	group    *worker.Group
 	sessions atomic.Pointer[sessionlog.Log] // owned; nil: there was none yet
-	failed   atomic.Pointer[logError]       // nil: its destination has not failed
 	progress chan struct{}                  // it has other settings
 }
 
@@ -80,14 +79,10 @@ func (s *sessionLog) openSessionLog() (*sessionlog.Log, error) {
 // reportSessionLog logs that lines were lost, that their destination has failed, or that it takes lines again.
 func (s *sessionLog) reportSessionLog(dropped int64, err error) {
 	switch {
-	case err != nil:
-		s.failed.Store(&logError{err.Error(), s.now()})
-	case dropped == 0:
-		s.failed.Store(nil)
+	case dropped == 0 && err == nil:
 		s.log.Info("session log is written again")
 		return
-	}
-	if dropped == 0 {
+	case dropped == 0:
 		s.log.Warn("session log cannot be written: lines wait, later ones are dropped", "error", err)
 		return
 	}
@@ -98,12 +93,6 @@ func (s *sessionLog) reportSessionLog(dropped int64, err error) {
 	s.log.Warn("lines of the session log dropped", attrs...)
 }
 
-// A logError is an error of the session log's destination, and when it was reported.
-type logError struct {
-	text string
-	at   int64
-}
-
 // recentSessionLog adds to the counts of a status the losses and the error of the last minute. The server's mu is held.
 func (s *sessionLog) recentSessionLog(counts *admin.SessionLog, sums *monitor.Sums) {
 	log := s.sessions.Load()
@@ -111,8 +100,8 @@ func (s *sessionLog) recentSessionLog(counts *admin.SessionLog, sums *monitor.Su
 		return
 	}
 	counts.DroppedLastMinute = sums.Recent(s.now(), log, unwrittenLine)
-	if e := s.failed.Load(); e != nil && s.now()-e.at < int64(time.Minute) {
-		counts.Error = e.text
+	if failed := log.Failed(); failed != nil && s.now()-failed.At < int64(time.Minute) {
+		counts.Error = failed.Err.Error()
 	}
 }
 

@@ -160,10 +160,14 @@ func writeGenerations(w io.Writer, s *rollback.Status) error {
 
 // hangup reloads the configuration on SIGHUP.
 func (r *daemon) hangup() {
+	err := rollback.ErrClosed
 	select {
 	case <-r.opened:
-		_, _ = r.load(context.Background(), rollback.Options{By: "SIGHUP"}, false, nil) // load logs the error
+		_, err = r.load(context.Background(), rollback.Options{By: "SIGHUP"}, false, nil)
 	case <-r.over:
+	}
+	if errors.Is(err, rollback.ErrClosed) { // load logs the other errors
+		r.log.Warn("reload refused, nothing was changed", "by", "SIGHUP", "error", err)
 	}
 }
 
@@ -376,6 +380,8 @@ func (r *daemon) logChange(c rollback.Change) {
 		r.log.Info("the configuration is unchanged", attrs...)
 	case rollback.Confirmed:
 		r.log.Info("configuration confirmed", attrs...)
+	case rollback.Unconfirmed:
+		r.log.Warn("configuration stays unconfirmed", append(attrs, "cause", c.Why)...)
 	case rollback.TakenBack:
 		r.measured.takenBack()
 		r.takenBack = r.effect

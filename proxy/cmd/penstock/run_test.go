@@ -314,6 +314,14 @@ func TestAdminWhileDraining(t *testing.T) {
 	if out, _ := r.tells(cli.ExitWarnings, "status", "--config", r.file, "--exit-code"); !strings.HasPrefix(out, "WARNING  the process drains: ") || strings.Contains(out, "WARNING  generation") {
 		t.Errorf("it says %q", out)
 	}
+	r.says(`"msg":"configuration stays unconfirmed","generation":2`)
+	for _, args := range [][]string{{"status"}, {"rollback", "--list"}} {
+		if out, _ := r.tells(cli.ExitOK, append(args, "--config", r.file)...); strings.Contains(out, "waits to be") {
+			t.Errorf("%s says %q", args, out)
+		}
+	}
+	r.hangups <- syscall.SIGHUP
+	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"the process is ending"`)
 	for _, args := range [][]string{{"reload"}, {"confirm"}, {"rollback"}} {
 		if _, complaint := r.tells(cli.ExitError, append(args, "--config", r.file)...); !strings.Contains(complaint, "the process is ending") {
 			t.Errorf("%s: %q", args, complaint)

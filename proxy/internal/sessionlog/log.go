@@ -51,8 +51,19 @@ type Log struct {
 	added, full, filtered atomic.Int64 // events
 	lines, dropped, rated atomic.Int64 // lines
 
+	failed atomic.Pointer[Failure] // nil: see Failed
+
 	writer writer
 }
+
+// A Failure is an error of the destination, and when it was reported.
+type Failure struct {
+	Err error
+	At  int64 // clock
+}
+
+// Failed returns the last failure of the present destination; nil: it has not failed, or has taken a line since.
+func (l *Log) Failed() *Failure { return l.failed.Load() }
 
 // A queue is a ring, and how full it is.
 type queue struct {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -425,6 +426,42 @@ func TestDestinations(t *testing.T) {
 		if _, err := sessionlog.ParseDestination(text); (err == nil) != ok {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// TestFailureIsOfTheDestination: after a change of the destination the losses of the one before are reported with its
+// error, which is the log's no longer. An error of the new one is reported at once.
+func TestFailureIsOfTheDestination(t *testing.T) {
+	t.Parallel()
+
+	before, after := filepath.Join(t.TempDir(), "before"), filepath.Join(t.TempDir(), "after")
+	for _, path := range []string{before, after} { // no process reads them
+		if err := syscall.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newRig(t, before, nil)
+	fails := func(path string) {
+		t.Helper()
+		condition.Await(t, "it has failed", func() bool {
+			failed := r.Failed()
+			return failed != nil && strings.Contains(failed.Err.Error(), path)
+		})
+	}
+	r.end("waits")
+	fails(before)
+	r.Set(open(t, after, nil))
+	fails(after)
+	r.Set(open(t, filepath.Join(t.TempDir(), "well"), nil))
+	condition.Await(t, "nothing has failed", func() bool { return r.Failed() == nil })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var got []string
+	for _, report := range r.reports {
+		got = append(got, strings.NewReplacer(before, "BEFORE", after, "AFTER", ": no process reads the FIFO", "", "1 <nil>", "1 open BEFORE").Replace(report))
+	}
+	if want := []string{"0 open BEFORE", "1 open BEFORE", "0 open AFTER"}; !slices.Equal(got, want) {
+		t.Errorf("reports: %q, want %q", got, want)
 	}
 }
 

@@ -137,8 +137,14 @@ func (w *writer) count() {
 	w.report()
 }
 
-// tell calls the log's Report.
+// tell notes the error, and calls the log's Report.
 func (w *writer) tell(lost int64, err error) {
+	switch {
+	case err != nil:
+		w.log.failed.Store(&Failure{err, w.log.cfg.Now()})
+	case lost == 0:
+		w.log.failed.Store(nil)
+	}
 	if w.log.cfg.Report != nil {
 		w.log.cfg.Report(lost, err)
 	}
@@ -203,8 +209,7 @@ func (w *writer) change() (closing bool) {
 		}
 		if c.close {
 			w.drop()
-			w.reported = time.Time{} // there is no later report
-			w.report()
+			w.report() // there is no later report
 			closing = true
 		}
 		close(c.done)
@@ -221,12 +226,16 @@ func (w *writer) drop() {
 	}
 }
 
-// use brings settings into force.
+// use brings settings into force. What is to be reported of the destination before is reported now, and the errors of the
+// new one are news.
 func (w *writer) use(s *Settings) {
+	w.reported = time.Time{}
 	if w.settings != nil {
 		w.settings.sink.close()
 		w.count()
 	}
+	w.reported, w.saidOf = time.Time{}, ""
+	w.log.failed.Store(nil)
 	w.settings = s
 	if s == nil {
 		return
@@ -238,6 +247,7 @@ func (w *writer) use(s *Settings) {
 		sink.context = w.log.context
 	}
 	w.tokens, w.refilled = float64(s.PerSecond), time.Now()
+	w.count() // no line may come for long
 }
 
 // wait waits for events, or for a change. While lines are pending, or something is to be

@@ -131,6 +131,7 @@ func (e *Exporter) Set(s *Settings) {
 		return
 	}
 	e.settings.Store(s)
+	e.failure.Store(nil) // which may be the failure of another collector
 	e.sampleBy(s.Ratio)
 	e.awake()
 }
