@@ -478,9 +478,9 @@ var commandTerms = strings.NewReplacer(
 )
 
 // endpointRequest is a request to change an endpoint.
-var endpointRequest = regexp.MustCompile(`POST /v1/endpoint/(\w+)\?upstream=(\S+?)&endpoint=(\S+)`)
+var endpointRequest = regexp.MustCompile(`send POST /v1/endpoint/(\w+)\?upstream=(\S+?)&endpoint=(\S+)`)
 
 // inCommandTerms returns a refusal for the commands, which a [Client] is for.
 func inCommandTerms(text string) string {
-	return endpointRequest.ReplaceAllString(commandTerms.Replace(text), "penstock endpoint $1 $2 $3")
+	return endpointRequest.ReplaceAllString(commandTerms.Replace(text), "use penstock endpoint $1 $2 $3")
 }
