@@ -384,7 +384,7 @@ func TestRunningBounds(t *testing.T) {
 		"proc/self/net/sockstat": "TCP: inuse 1 mem 79\n", "proc/sys/net/ipv4/tcp_mem": "50 100 150",
 		"proc/sys/net/netfilter/nf_conntrack_count": "79", "proc/sys/net/netfilter/nf_conntrack_max": "100",
 		"proc/self/cgroup": "0::/\n", "proc/self/status": "VmRSS: 1 kB\n", "sys/fs/cgroup/memory.max": "100", "sys/fs/cgroup/memory.current": "79", "sys/fs/cgroup/memory.events": "max 3\noom_kill 0\n",
-		"sys/fs/cgroup/cpu.max": "50000 100000", "sys/fs/cgroup/cpu.stat": "nr_periods 5\nnr_throttled 0\n",
+		"proc/sys/net/core/somaxconn": "4096", "sys/fs/cgroup/cpu.max": "50000 100000", "sys/fs/cgroup/cpu.stat": "nr_periods 5\nnr_throttled 0\n",
 	})}
 	r := newReport("", []Check{
 		named("wrapped, half-close and urgent are no shortage", p.fallbacks(&Running{Fallbacks: map[string]int64{"wrapped": 5, "urgent": 1, "half-close": 3}})),
@@ -399,12 +399,20 @@ func TestRunningBounds(t *testing.T) {
 	r = newReport("", []Check{
 		named("no pipe", p.fallbacks(&Running{Fallbacks: map[string]int64{"budget": 5}})),
 		named("a queue that is long enough", p.queues([]RunningQueue{{Length: 90 * 41, Most: 4100, Known: true}})),
+		named("the backlog of a listener", p.queues([]RunningQueue{
+			{Listener: "web", Address: "127.0.0.1:80", Most: 16, Dropped: 3, Known: true, DroppedKnown: true}, {Listener: "idle", Most: 128, Known: true},
+			{Listener: "web", Address: "[::1]:80", Length: 16, Most: 16, Known: true},
+		})),
 		named("late timers", loops([]RunningLoop{{TimerLateP99: 8192 * time.Microsecond}})),
 		named("lag without late timers", loops([]RunningLoop{{LagP99: 8192 * time.Microsecond}})),
 		named("the limit of sessions", p.usedDescriptors(&Running{Sessions: 5, MaxSessions: 5})),
 	})
 	r.want(t, "no pipe", Degraded, "5 times", "see pipes")
 	r.want(t, "a queue that is long enough", Degraded, "see loops")
+	r.want(t, "the backlog of a listener", Degraded, "a larger socket.backlog of listener web: it is 16, and net.core.somaxconn allows 4,096")
+	if c := r.of(t, "the backlog of a listener"); len(c.Mend) != 2 {
+		t.Errorf("a queue that is short by the configuration is mended by %q", c.Mend)
+	}
 	r.want(t, "late timers", Degraded, "timers are late by up to 8.192ms")
 	if c := r.of(t, "lag without late timers"); c.State != Degraded || strings.Contains(c.Cost, "timers") {
 		t.Errorf("%+v", c)

@@ -45,7 +45,7 @@ type RunningLoop struct {
 
 // A RunningQueue is the accept queue of an address.
 type RunningQueue struct {
-	Address             string
+	Listener, Address   string
 	Length, Most        int64
 	Dropped             int64
 	Known, DroppedKnown bool
@@ -188,10 +188,19 @@ func localFaults(causes map[string]int64) Check {
 }
 
 func (p *process) queues(list []RunningQueue) Check {
-	fullest, shortest, overflows, at := int64(0), int64(enoughBacklog), int64(0), ""
+	fullest, overflows, at := int64(0), int64(0), ""
+	var mend []string
 	for _, q := range list {
 		if q.Known {
-			fullest, shortest = max(fullest, fraction(q.Length, q.Most)), min(shortest, q.Most)
+			used := fraction(q.Length, q.Most)
+			fullest = max(fullest, used)
+			if used >= nearlyAll || q.DroppedKnown && q.Dropped > 0 {
+				for _, line := range p.longerQueue(&q) {
+					if !slices.Contains(mend, line) {
+						mend = append(mend, line)
+					}
+				}
+			}
 		}
 		if q.DroppedKnown && q.Dropped > 0 {
 			overflows += q.Dropped
@@ -202,11 +211,19 @@ func (p *process) queues(list []RunningQueue) Check {
 	if overflows == 0 && fullest < nearlyAll {
 		return judged(found, "", nil)
 	}
-	mend := []string{"more loops that accept, or the cause of a loop's lag: see loops"}
-	if shortest < enoughBacklog {
-		mend = append(p.sysctl(fmt.Sprintf("net.core.somaxconn=%d", enoughBacklog)), mend...)
-	}
+	mend = append(mend, "more loops that accept, or the cause of a loop's lag: see loops")
 	return judged(found, "a client that finds its queue full tries again after 1 s or more", mend)
+}
+
+// longerQueue says how to make an accept queue longer: the smaller of socket.backlog and net.core.somaxconn bounds it.
+func (p *process) longerQueue(q *RunningQueue) []string {
+	switch most := p.parameter("net.core.somaxconn"); {
+	case q.Most >= enoughBacklog:
+		return nil
+	case most != unknown && q.Most < most:
+		return []string{fmt.Sprintf("a larger socket.backlog of listener %s: it is %s, and net.core.somaxconn allows %s", q.Listener, exact(q.Most), exact(most))}
+	}
+	return p.sysctl(fmt.Sprintf("net.core.somaxconn=%d", enoughBacklog))
 }
 
 // muchLag is the length of turns from which doctor reports a cost.

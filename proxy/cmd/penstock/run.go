@@ -190,7 +190,7 @@ func runningOf(s *admin.Status) *doctor.Running {
 	for i := range s.Listeners {
 		for _, q := range s.Listeners[i].Queues {
 			r.Queues = append(r.Queues, doctor.RunningQueue{
-				Address: q.Address, Length: q.Length, Most: q.Most, Dropped: q.Dropped, Known: q.Known, DroppedKnown: q.DroppedKnown,
+				Listener: s.Listeners[i].Name, Address: q.Address, Length: q.Length, Most: q.Most, Dropped: q.Dropped, Known: q.Known, DroppedKnown: q.DroppedKnown,
 			})
 		}
 	}
