@@ -400,7 +400,8 @@ func TestRunningBounds(t *testing.T) {
 		named("no pipe", p.fallbacks(&Running{Fallbacks: map[string]int64{"budget": 5}})),
 		named("a queue that is long enough", p.queues([]RunningQueue{{Length: 90 * 41, Most: 4100, Known: true}})),
 		named("the backlog of a listener", p.queues([]RunningQueue{
-			{Listener: "web", Address: "127.0.0.1:80", Most: 16, Dropped: 3, Known: true, DroppedKnown: true}, {Listener: "idle", Most: 128, Known: true},
+			{Listener: "web", Address: "127.0.0.1:80", Most: 16, Dropped: 3, Known: true, DroppedKnown: true},
+			{Listener: "idle", Most: 128, Known: true},
 			{Listener: "web", Address: "[::1]:80", Length: 16, Most: 16, Known: true},
 		})),
 		named("late timers", loops([]RunningLoop{{TimerLateP99: 8192 * time.Microsecond}})),

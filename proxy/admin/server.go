@@ -212,7 +212,7 @@ func (s *Server) listen(ctx context.Context, addr sockopt.Address, a *Access) (*
 	cfg := &listener.Config{Limit: s.place.Conns.Limit(), Own: true}
 	l, err := listener.Listen(ctx, addr, cfg)
 	if !errors.Is(err, syscall.EADDRINUSE) || askToLeave(ctx, a) != nil {
-		return l, err
+		return l, listener.ExplainTaken(addr, err)
 	}
 	return listener.Listen(ctx, addr, cfg)
 }

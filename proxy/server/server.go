@@ -12,6 +12,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,7 +131,7 @@ func (s *Server) makeParts() {
 	s.files = tlsterm.NewFiles(&tlsterm.FilesConfig{Report: logFiles(s.log)})
 	s.drains = &drains{tasks: s.tasks, clock: s.clock, log: s.log, lines: s.lines, jobs: make(map[*cutJob]bool)}
 	s.sockets = &sockets{
-		registry: s.registry, tasks: s.tasks, drains: s.drains, clock: s.clock, log: s.log, passed: o.Sockets,
+		registry: s.registry, tasks: s.tasks, drains: s.drains, clock: s.clock, log: s.log, passed: cmp.Or(o.Sockets, new(systemd.Sockets)),
 		overflow: namespaceCount{read: sys.ListenOverflows}, deserted: newBacklog[*listenSocket](),
 	}
 	s.liveChanges = &liveChanges{registry: s.registry, log: s.log, store: o.State}

@@ -64,7 +64,7 @@ type sockets struct {
 	clock
 	log      *slog.Logger
 	group    *worker.Group
-	passed   *systemd.Sockets      // by systemd; nil: none
+	passed   *systemd.Sockets      // by systemd
 	overflow namespaceCount        // of accept queues
 	view     atomic.Pointer[view]  // of the present state, for readers that must not wait
 	rules    atomic.Pointer[rules] // by which clients are judged; nil: before the first configuration
@@ -122,7 +122,8 @@ func portOf(name string) string {
 	return port
 }
 
-// explainTaken adds that a listener of this process has an address, or a part of it, and keeps it.
+// explainTaken adds who has an address, or a part of it: a listener of this process, which keeps it, systemd, or another
+// process.
 func (s *sockets) explainTaken(c *change, at config.Bind, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -132,10 +133,10 @@ func (s *sockets) explainTaken(c *change, at config.Bind, err error) error {
 			return fmt.Errorf("%w: listener %s of this process has %s", err, socket.owner, socket.listener.Addr())
 		}
 	}
-	if at.Address.Network != "tcp" {
-		return err
+	if name := s.passed.NameAt(func(own net.Addr) bool { return overlap(own.Network(), own.String(), at.Address) }); name != "" {
+		return fmt.Errorf("%w: systemd has passed this socket to the process: write systemd:%s in place of the address", err, name)
 	}
-	return fmt.Errorf("%w: another process has it: ss -ltnp sport = :%s shows which", err, portOf(at.Address.Name))
+	return socketlistener.ExplainTaken(at.Address, err)
 }
 
 // bindNew makes a bound socket of a listener, which owns it.
@@ -476,12 +477,22 @@ func (socket *listenSocket) samePort(at sockopt.Address) bool {
 
 // overlaps reports whether the socket has an address or a part of it.
 func (socket *listenSocket) overlaps(at sockopt.Address) bool {
-	if !socket.samePort(at) {
+	return socket.listener.TCP() && overlap("tcp", socket.listener.Addr(), at)
+}
+
+// overlap reports whether a socket at name has an address or a part of it.
+func overlap(network, name string, at sockopt.Address) bool {
+	switch {
+	case network != at.Network:
+		return false
+	case network != "tcp":
+		return name == at.Name
+	case portOf(name) != portOf(at.Name):
 		return false
 	}
 	host, _, _ := net.SplitHostPort(at.Name)
 	wanted, err := netip.ParseAddr(host)
-	own, err2 := netip.ParseAddrPort(socket.listener.Addr())
+	own, err2 := netip.ParseAddrPort(name)
 	if err != nil || err2 != nil { // without a host, or with a name: any address of this machine
 		return true
 	}

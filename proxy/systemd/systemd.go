@@ -211,6 +211,19 @@ func (s *Sockets) Take(name string) ([]net.Listener, error) {
 	return listeners, nil
 }
 
+// NameAt returns the name of a socket whose address is one of those that match reports, or "".
+func (s *Sockets) NameAt(match func(net.Addr) bool) string {
+	for _, f := range s.files {
+		if l, err := net.FileListener(f); err == nil {
+			l.Close()
+			if match(l.Addr()) {
+				return f.Name()
+			}
+		}
+	}
+	return ""
+}
+
 // instead suggests the names that there are.
 func (s *Sockets) instead() string {
 	if len(s.files) == 0 {

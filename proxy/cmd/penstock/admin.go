@@ -207,7 +207,7 @@ func placeless(e *cli.Env, path string, section *config.Admin, problems []config
 			return findPrivate(e.Environment(), path)
 		}
 	case section == nil:
-		return "", fmt.Errorf(`%s: %w, so its process cannot be asked: write there, for example, %s`, display.Text(path), errAdminOff, adminExample)
+		return "", fmt.Errorf(`%s: %w, so its process cannot be asked: leave "admin: off" out`, display.Text(path), errAdminOff)
 	default:
 		return "", nil
 	}
@@ -228,8 +228,11 @@ func placeless(e *cli.Env, path string, section *config.Admin, problems []config
 // errAdminOff means that the configuration has no admin endpoint.
 var errAdminOff = errors.New("admin is off")
 
-// adminExample is the configuration of an admin socket, for error messages.
-const adminExample = `admin: {bind: "unix:/run/penstock/admin.sock"}`
+// Settings of an admin socket for messages, with its address.
+const (
+	adminSection = "admin: {bind: %q}"
+	adminFlag    = "--admin %s"
+)
 
 // failed prints the details of an error, if it has more than one line.
 func failed(e *cli.Env, err error) error {
@@ -364,18 +367,50 @@ func elsewhere(env config.Env, path string, err error) error {
 	if at := listensElsewhere([]string{fmt.Sprintf("/run/user/%d/penstock", uid)}, path); at != "" {
 		return fmt.Errorf("%s: its process belongs to another user: use --admin %s", display.Text(path), display.Text(at))
 	}
-	return fmt.Errorf("%s: process %d runs it, but its admin socket was not found. If the file has no admin section, add %s. Then run kill -HUP %[2]d, which also restores a removed socket", display.Text(path), pid, display.Text(adminFor(path)))
+	return fmt.Errorf("%s: process %d runs it, but its admin socket was not found. If the file has no admin section, add %s. Then run kill -HUP %[2]d, which also restores a removed socket", display.Text(path), pid, display.Text(adminFor([]string{serviceDirectory, fmt.Sprintf("/run/user/%d", uid)}, path, int(uid), adminSection)))
 }
 
-// adminFor returns the setting that gives a configuration an admin socket: in the directory of the service if it
-// exists, or else beside the configuration.
-func adminFor(path string) string {
-	dir := serviceDirectory
-	if _, err := os.Stat(dir); err != nil {
-		dir = filepath.Dir(absolute(path))
+// adminFor returns the setting that gives a process of a user an admin socket: in one of the directories, or else
+// beside the configuration. If the directory has the socket of another process, it says so.
+func adminFor(dirs []string, path string, uid int, setting string) string {
+	taken := ""
+	for _, dir := range append(dirs, filepath.Dir(absolute(path))) {
+		if !takesSocket(dir, uid) {
+			continue
+		}
+		for _, name := range []string{"admin.sock", socketName(path)} {
+			at := filepath.Join(dir, name)
+			switch _, err := os.Lstat(at); {
+			case errors.Is(err, os.ErrNotExist):
+				return fmt.Sprintf(setting, "unix:"+at) + taken
+			case err == nil && listens(at):
+				taken = fmt.Sprintf(" (another process listens at unix:%s)", at)
+			}
+		}
 	}
-	return fmt.Sprintf("admin: {bind: %q}", "unix:"+filepath.Join(dir, "admin.sock"))
+	return fmt.Sprintf(setting, "unix:/PATH") + fmt.Sprintf(" with a path in a directory that user %d owns", uid) + taken
 }
+
+// takesSocket reports whether a process of a user can make an admin socket in a directory, as far as this user can see.
+func takesSocket(dir string, uid int) bool {
+	p, err := file.Beside(filepath.Join(dir, "admin.sock"))
+	if err != nil {
+		return false
+	}
+	err = errors.Join(p.Fixed(), p.Safe())
+	p.Close()
+	if uid == os.Geteuid() {
+		return err == nil && syscall.Access(dir, accessWrite|accessEnter) == nil
+	}
+	var info syscall.Stat_t // whether it is safe depends on the user
+	return syscall.Stat(dir, &info) == nil && int(info.Uid) == uid
+}
+
+// Modes of access(2).
+const (
+	accessWrite = 2
+	accessEnter = 1
+)
 
 func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
@@ -571,6 +606,18 @@ func userDirectory(env config.Env) (dir string, ok bool) {
 		return "", false
 	}
 	return filepath.Join(runtime, "penstock"), own(info)
+}
+
+// adminDirectories returns the directories for an admin socket of this process.
+func adminDirectories(env config.Env) (dirs []string) {
+	if list, _ := env("RUNTIME_DIRECTORY"); list != "" {
+		dirs = strings.Split(list, ":")
+	}
+	dirs = append(dirs, serviceDirectory)
+	if dir, ok := userDirectory(env); ok {
+		dirs = append(dirs, filepath.Dir(dir))
+	}
+	return dirs
 }
 
 // searched returns the directories in which commands look for private sockets.

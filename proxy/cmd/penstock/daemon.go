@@ -82,9 +82,7 @@ type daemonConfig struct {
 	fits    bool // fit sets options that depend on the configuration
 	// drainDelay is how long the process still accepts clients before it drains.
 	drainDelay time.Duration
-	// adminExample is the setting that gives the process an admin endpoint.
-	adminExample string
-	open         opener // nil: openBalancer
+	open       opener // nil: openBalancer
 }
 
 func newDaemon(c *daemonConfig, e *cli.Env, options *server.Options) *daemon {
@@ -231,7 +229,7 @@ func (r *daemon) logStart(cfg *config.Config) {
 	}
 	logWarnings(r.log, cfg.Warnings)
 	if r.admin.Addr() == "" && (cfg.Admin == nil || !r.file) {
-		r.log.Info("no admin endpoint: penstock status, reload and drain cannot reach this process", "to_have_one", r.adminExample)
+		r.log.Info("no admin endpoint: penstock status, reload and drain cannot reach this process", "to_have_one", r.adminSetting())
 	}
 }
 

@@ -54,7 +54,7 @@ func (c *proxyCmd) Run(e *cli.Env) error {
 			return err
 		}
 		text.rename(cfg.Warnings)
-		return c.logFlags.serve(e, "proxy", log, &c.serverFlags, &daemonConfig{source: &flagSource{cfg: cfg}, adminExample: "--admin unix:/run/penstock.sock", open: c.open})
+		return c.logFlags.serve(e, "proxy", log, &c.serverFlags, &daemonConfig{source: &flagSource{cfg: cfg}, open: c.open})
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -333,8 +334,17 @@ func (r *daemon) prepareAdmin(ctx context.Context, cfg *config.Config) (*admin.M
 			return move, nil
 		}
 	}
-	r.log.Warn("no admin endpoint: penstock status, reload and drain cannot reach this process", "error", err, "to_have_one", adminFor(r.source.name()))
+	r.log.Warn("no admin endpoint: penstock status, reload and drain cannot reach this process", "error", err, "to_have_one", r.adminSetting())
 	return r.admin.Prepare(ctx, admin.Access{})
+}
+
+// adminSetting is the setting that gives the process an admin socket.
+func (r *daemon) adminSetting() string {
+	setting := adminFlag
+	if r.file {
+		setting = adminSection
+	}
+	return adminFor(adminDirectories(r.env), r.source.name(), os.Geteuid(), setting)
 }
 
 // noteAdmin writes the note with the admin address, unless it is a private socket, which is found by its name.

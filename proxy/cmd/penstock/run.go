@@ -37,7 +37,7 @@ func (c *runCmd) Run(e *cli.Env) error {
 			return err
 		}
 		file := newFileSource(c.path, e.Environment())
-		return c.logFlags.serve(e, "run", log, &c.serverFlags, &daemonConfig{source: file, file: true, watches: c.Watch, adminExample: adminExample, open: c.open})
+		return c.logFlags.serve(e, "run", log, &c.serverFlags, &daemonConfig{source: file, file: true, watches: c.Watch, open: c.open})
 	})
 }
 

@@ -410,20 +410,7 @@ func unit(t *testing.T) (socket *os.File, address string) {
 // long.
 func activated(t *testing.T, config string, socket *os.File, notify string) (signal func(os.Signal), log *output, stop func()) {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := filepath.Join(t.TempDir(), "penstock") // see TestMain
-	if err := os.Symlink(exe, name); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), condition.Patience)
-	cmd := exec.CommandContext(ctx, "sh", "-c", `LISTEN_PID=$$ exec "$0" run --config "$1"`, name, config)
-	cmd.Env = append(os.Environ(), "LISTEN_FDS=1", "LISTEN_FDNAMES=web", "NOTIFY_SOCKET="+notify)
-	cmd.ExtraFiles = []*os.File{socket}
-	log = newOutput()
-	cmd.Stderr = log
+	cmd, log := activation(t, config, socket, notify)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +420,6 @@ func activated(t *testing.T, config string, socket *os.File, notify string) (sig
 			return
 		}
 		stopped = true
-		defer cancel()
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
 			text, _ := log.text()
@@ -442,6 +428,46 @@ func activated(t *testing.T, config string, socket *os.File, notify string) (sig
 	}
 	t.Cleanup(stop)
 	return func(s os.Signal) { _ = cmd.Process.Signal(s) }, log, stop
+}
+
+// activation is the command of [activated], and its log.
+func activation(t *testing.T, config string, socket *os.File, notify string) (cmd *exec.Cmd, log *output) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "penstock") // see TestMain
+	if err := os.Symlink(exe, name); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), condition.Patience)
+	t.Cleanup(cancel)
+	cmd = exec.CommandContext(ctx, "sh", "-c", `LISTEN_PID=$$ exec "$0" run --config "$1"`, name, config)
+	cmd.Env = append(os.Environ(), "LISTEN_FDS=1", "LISTEN_FDNAMES=web", "NOTIFY_SOCKET="+notify)
+	cmd.ExtraFiles = []*os.File{socket}
+	log = newOutput()
+	cmd.Stderr = log
+	return cmd, log
+}
+
+// TestAddressOfAPassedSocket: the error of an address that systemd's socket has names the socket, and no other process.
+func TestAddressOfAPassedSocket(t *testing.T) {
+	t.Parallel()
+
+	socket, address := unit(t)
+	config := filepath.Join(t.TempDir(), "penstock.yaml")
+	_, port, _ := net.SplitHostPort(address)
+	text := fmt.Sprintf("listeners: [{name: web, bind: \":%s\", upstream: u}]\nupstreams: [{name: u, endpoints: [\"127.0.0.1:9\"]}]\n", port)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd, log := activation(t, config, socket, "")
+	err := cmd.Run()
+	said, _ := log.text()
+	if err == nil || !strings.Contains(said, "write systemd:web in place of the address") || strings.Contains(said, "ss -ltnp") {
+		t.Errorf("%v: %s", err, said)
+	}
 }
 
 // TestSocketsOutliveTheProcess: clients that come while no process serves systemd's socket
@@ -686,6 +712,42 @@ func TestDirectoriesOfSockets(t *testing.T) {
 	}
 	if _, err := privateAddress(env(filepath.Join(dir, "none")), "/etc/p.yaml"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("none: %v", err)
+	}
+}
+
+// TestAdminSetting: the admin socket that is suggested is one that the user can have: in a directory of the user, and
+// at a path that no other process has.
+func TestAdminSetting(t *testing.T) {
+	t.Parallel()
+
+	dir := t.TempDir()
+	service, home := filepath.Join(dir, "run"), filepath.Join(dir, "home")
+	path := filepath.Join(home, "p.yaml")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(errors.Join(os.Mkdir(service, 0o700), os.Mkdir(home, 0o700)))
+	at := func(dir, name string) string { return fmt.Sprintf(adminSection, "unix:"+filepath.Join(dir, name)) }
+	says := func(want string, uid int) {
+		t.Helper()
+		if got := adminFor([]string{service}, path, uid, adminSection); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	says(at(service, "admin.sock"), os.Geteuid())
+	says(`admin: {bind: "unix:/PATH"} with a path in a directory that user 12345 owns`, 12345)
+	ln, err := net.Listen("unix", filepath.Join(service, "admin.sock"))
+	must(err)
+	defer ln.Close()
+	says(at(service, socketName(path))+" (another process listens at unix:"+service+"/admin.sock)", os.Geteuid())
+	must(os.Chmod(service, 0o777)) // another user could replace the socket
+	says(at(home, "admin.sock"), os.Geteuid())
+	if os.Geteuid() == 0 {
+		must(os.Chown(home, 12345, 12345))
+		says(at(home, "admin.sock"), 12345)
 	}
 }
 

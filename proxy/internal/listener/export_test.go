@@ -50,6 +50,9 @@ func ListenSwapped(ctx context.Context, addr sockopt.Address, meanwhile func()) 
 	return l, nil
 }
 
+// Fault returns the error of [Listen] for an address that the kernel refuses.
+var Fault = fault
+
 // Active returns the number of connections being served.
 func (l *Limit) Active() int { return len(l.slots) }
 

@@ -100,9 +100,38 @@ func Listen(ctx context.Context, addr sockopt.Address, cfg *Config) (*Listener, 
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", addr, cause(err))
+		return nil, fault(addr, err)
 	}
 	return l, nil
+}
+
+// fault returns the error of an address that cannot be listened on.
+func fault(addr sockopt.Address, err error) error {
+	err = fmt.Errorf("listen on %s: %w", addr, cause(err))
+	if port := portOf(addr); errors.Is(err, syscall.EACCES) && port > 0 && port < 1024 {
+		return fmt.Errorf("%w: a port below 1024 needs CAP_NET_BIND_SERVICE: write AmbientCapabilities=CAP_NET_BIND_SERVICE in the systemd unit, or a port from 1024, or run sysctl net.ipv4.ip_unprivileged_port_start=%d", err, port)
+	}
+	return err
+}
+
+// portOf returns the port of an address, or 0.
+func portOf(addr sockopt.Address) int {
+	if addr.Network != "tcp" {
+		return 0
+	}
+	_, port, _ := net.SplitHostPort(addr.Name)
+	number, _ := strconv.Atoi(port)
+	return number
+}
+
+// ExplainTaken adds to the error of [Listen] how to find the process that has the address, if one has it. The caller
+// knows that it is not the caller's own.
+func ExplainTaken(addr sockopt.Address, err error) error {
+	port := portOf(addr)
+	if !errors.Is(err, syscall.EADDRINUSE) || port == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: another socket has it: ss -ltnp sport = :%d shows the process", err, port)
 }
 
 func newListener(addr sockopt.Address, cfg *Config) *Listener {

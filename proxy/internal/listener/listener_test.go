@@ -121,6 +121,18 @@ func TestAddressInUseIsOneClearLine(t *testing.T) {
 	}
 }
 
+// TestPortWithoutPrivileges: the error names the capability for a port that needs it, and no other address.
+func TestPortWithoutPrivileges(t *testing.T) {
+	t.Parallel()
+
+	for spec, want := range map[string]bool{"127.0.0.1:443": true, ":1023": true, ":1024": false, ":0": false, "unix:/run/443": false} {
+		err := listener.Fault(parse(t, spec), syscall.EACCES)
+		if !errors.Is(err, syscall.EACCES) || strings.Contains(err.Error(), "AmbientCapabilities=CAP_NET_BIND_SERVICE") != want {
+			t.Errorf("%s: %v", spec, err)
+		}
+	}
+}
+
 func TestCloseEndsServe(t *testing.T) {
 	s := start(t, listen(t, "127.0.0.1:0", nil))
 	dial(t, s.Listener)

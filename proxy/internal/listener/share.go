@@ -87,7 +87,7 @@ func Bind(ctx context.Context, addr sockopt.Address, cfg *Config) (*Listener, er
 		l.backlog = min(l.cfg.Backlog, l.backlog)
 	}
 	if err := l.bindShared(ctx); err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", addr, cause(err))
+		return nil, fault(addr, err)
 	}
 	return l, nil
 }

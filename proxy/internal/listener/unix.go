@@ -283,7 +283,7 @@ func (p *unixPath) removeStale(ctx context.Context) error {
 	switch {
 	case err == nil:
 		conn.Close()
-		return fmt.Errorf("%w, another process listens there", syscall.EADDRINUSE)
+		return fmt.Errorf("%w, a process listens there", syscall.EADDRINUSE)
 	case !errors.Is(err, syscall.ECONNREFUSED):
 		return inUse(err)
 	}

@@ -44,7 +44,7 @@ func TestPathOnWhichSomebodyAnswersIsNot(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	s := start(t, listen(t, "unix:"+path, nil))
 	_, err := listener.Listen(context.Background(), parse(t, "unix:"+path), nil)
-	want := "listen on unix:" + path + ": address already in use, another process listens there"
+	want := "listen on unix:" + path + ": address already in use, a process listens there"
 	if !errors.Is(err, syscall.EADDRINUSE) || err.Error() != want {
 		t.Errorf("error is %v, want %v", err, want)
 	}
