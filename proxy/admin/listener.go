@@ -97,6 +97,13 @@ type Certificate struct {
 	Refused string `json:"refused,omitempty"`
 }
 
+// expiresSoon is the time before its expiry at which a certificate becomes a problem, unless a
+// fifth of its lifetime is less.
+const expiresSoon = 14 * 24 * time.Hour
+
+// Due is from when the status has the problem certificate_expires, until the certificate ends.
+func (c *Certificate) Due() time.Time { return c.Ends.Add(-min(expiresSoon, c.Ends.Sub(c.From)/5)) }
+
 // CertificatesOf returns the certificate of an address of the process; nil for none.
 func CertificatesOf(p *keypair.Pair) []Certificate {
 	if p == nil {

@@ -233,10 +233,6 @@ func (f *finder) filters(of Problem, l *Listener) {
 	}
 }
 
-// expiresSoon is the time before its expiry at which a certificate becomes a problem, unless a
-// fifth of its lifetime is less.
-const expiresSoon = 14 * 24 * time.Hour
-
 func (f *finder) certificates(base Problem, subject string, list []Certificate, authorities string) {
 	if authorities != "" {
 		f.add(base, Warning, "certificate_refused", "%s: the authorities were not taken, and the former ones are in use: %s", subject, authorities)
@@ -245,12 +241,12 @@ func (f *finder) certificates(base Problem, subject string, list []Certificate, 
 		if c.Refused != "" {
 			f.add(base, Warning, "certificate_refused", "%s: the certificate in %s was not taken, and the former one is in use: %s", subject, c.Path, c.Refused)
 		}
-		switch left := c.Ends.Sub(f.now); {
-		case left <= 0:
+		switch {
+		case !f.now.Before(c.Ends):
 			of := base
 			of.Since = c.Ends
 			f.add(of, Outage, "certificate_expired", "%s: the certificate in %s has expired, at %s: write a valid one to the file, it is read again without a reload", subject, c.Path, f.clock(c.Ends))
-		case left < min(expiresSoon, c.Ends.Sub(c.From)/5):
+		case f.now.After(c.Due()):
 			f.add(base, Warning, "certificate_expires", "%s: the certificate in %s expires at %s", subject, c.Path, f.clock(c.Ends))
 		case f.now.Before(c.From):
 			f.add(base, Outage, "certificate_not_yet_valid", "%s: the certificate in %s is not valid before %s: replace it with a certificate that is valid now (the file is read again without a reload), or set this host's clock", subject, c.Path, f.clock(c.From))
@@ -371,7 +367,7 @@ func (f *finder) upstream(u *Upstream) {
 		f.add(of, Warning, "refused", "upstream %s has refused %s within the last minute", u.Name, plural(n, "client", "clients"))
 	}
 	if n := m.Held; n > 0 && u.Outage == nil {
-		f.add(of, Warning, "held", "upstream %s had no endpoint for %s within the last minute, and held them", u.Name, plural(n, "client", "clients"))
+		f.add(of, Warning, "held", "upstream %s: %s to wait within the last minute, because no endpoint was usable", u.Name, plural(n, "client has had", "clients have had"))
 	}
 	if n := m.LocalFaults; n > 0 {
 		f.add(of, Warning, "local_faults", "upstream %s: %s failed within the last minute for want of something on this machine (%s)", u.Name,
@@ -381,7 +377,7 @@ func (f *finder) upstream(u *Upstream) {
 		f.add(of, Warning, "ejections_withheld", "upstream %s: max_ejected keeps endpoints that fail (%s within the last minute)%s", u.Name, plural(n, "failure", "failures"), withheld(u.Endpoints))
 	}
 	if d := u.Discovery; d != nil && d.Error != "" {
-		f.add(of, Warning, "discovery", "upstream %s: discovery from %s %s fails: %s", u.Name, d.Kind, d.From, d.Error)
+		f.add(of, Warning, "discovery", "upstream %s: the last discovery from %s %s had an error: %s", u.Name, d.Kind, d.From, strings.TrimPrefix(d.Error, "discovery: "+d.Kind+": "))
 	}
 	if d := u.Discovery; d != nil && d.LeftOut > 0 {
 		f.add(of, Warning, "left_out", "upstream %s: %s that discovery found left out: %s", u.Name,

@@ -17,7 +17,7 @@ func TestProblems(t *testing.T) {
 	up := Endpoint{Name: "a", State: Up, Weight: 1}
 	down := Endpoint{Name: "d", State: Down, Weight: 1, Why: "connection refused"}
 	ejected := Endpoint{Name: "e", State: Ejected, Weight: 1, Why: "5 failures in a row", Until: now.Add(time.Minute)}
-	silent := Endpoint{Name: "s", State: Up, Weight: 1, Silence: &Silence{Since: now.Add(-21740 * time.Millisecond), Clients: 404, Usual: "; it used to answer 99.2 % within 33ms", Proof: "nor does it close a connection that was closed"}}
+	silent := Endpoint{Name: "s", State: Up, Weight: 1, Silence: &Silence{Since: now.Add(-21740 * time.Millisecond), Clients: 404, Usual: "; it used to answer 99.2 % within 33ms", Proof: "it does not close a connection that Penstock has closed"}}
 	to := func(name string) Listener {
 		return Listener{Name: "web", State: Serving, Routes: []Route{{To: map[string]float64{name: 100}}}}
 	}
@@ -175,7 +175,7 @@ func TestProblems(t *testing.T) {
 			shop(func(u *Upstream) { u.Endpoints = []Endpoint{silent} }),
 			[]string{
 				"outage none_served upstream shop: its endpoints have served none of their last 404 clients, since 09:59:38",
-				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; nor does it close a connection that was closed",
+				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; it does not close a connection that Penstock has closed",
 			},
 		},
 		"one that is drained": {
@@ -224,7 +224,7 @@ func TestProblems(t *testing.T) {
 			[]string{"warning upstream_limit upstream shop is at its limit of connections being made (circuit_breaker.pending, 3 of 3), 80 clients wait"},
 		},
 		"at that limit, and none waits": {shop(func(u *Upstream) { u.Most, u.Connections = 5, 5 }), nil},
-		"clients are held":              {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop had no endpoint for 1 client within the last minute, and held them"}},
+		"clients are held":              {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop: 1 client has had to wait within the last minute, because no endpoint was usable"}},
 		"no endpoint": {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints = &UpstreamOutage{Since: now.Add(-day)}, nil }),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 2026-01-01 10:00:00: there are none"},
@@ -257,7 +257,7 @@ func TestProblems(t *testing.T) {
 			[]string{
 				"outage none_served upstream shop: its endpoints have served none of their last 411 clients, since 09:59:00",
 				"warning endpoint_failing endpoint shop/a has served none of the last 7 clients, since 09:59:00: ended before its first byte",
-				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; nor does it close a connection that was closed",
+				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; it does not close a connection that Penstock has closed",
 				"warning endpoint_down endpoint shop/d: down: connection refused",
 			},
 		},
@@ -338,7 +338,7 @@ func TestProblems(t *testing.T) {
 		}},
 		"discovery": {
 			shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test", Error: "SERVFAIL"} }),
-			[]string{"warning discovery upstream shop: discovery from dns A db.test fails: SERVFAIL"},
+			[]string{"warning discovery upstream shop: the last discovery from dns A db.test had an error: SERVFAIL"},
 		},
 		"discovery that works": {shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test"} }), nil},
 	} {

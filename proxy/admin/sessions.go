@@ -297,11 +297,12 @@ const (
 	EndWait = 40 * time.Second
 )
 
-// Ended counts sessions that an [EndQuery] has selected. Touched is the sum of Ended, Other, Left, Waiting, Kept and
-// Stopped; after a dry run these are 0.
+// Ended counts sessions that an [EndQuery] has selected. Touched is the sum of Ended, Cut, Other, Left, Waiting, Kept
+// and Stopped; after a dry run these are 0.
 type Ended struct {
 	Touched int64 `json:"touched"` // selected
-	Ended   int64 `json:"ended"`   // by it
+	Ended   int64 `json:"ended"`   // by it: once they were quiet, or at once with Now
+	Cut     int64 `json:"cut"`     // were not quiet in time, and were ended all the same, as ThenReset says
 	Other   int64 `json:"other"`   // had been ended by another request before
 	Left    int64 `json:"left"`    // had ended by themselves before it was their turn
 	Waiting int64 `json:"waiting"` // are not quiet, or it is not their turn yet

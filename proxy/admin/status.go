@@ -169,7 +169,9 @@ type Upstream struct {
 	MostConnecting int64 `json:"most_connecting,omitempty"`
 	// Clients that wait for room or a usable endpoint.
 	Pending int64 `json:"pending" metric:"waiting"`
-	Bytes   Bytes `json:"bytes"`
+	// Clients among them that wait for a usable endpoint.
+	PendingEndpoint int64 `json:"pending_endpoint" metric:"waiting_for_endpoint"`
+	Bytes           Bytes `json:"bytes"`
 	// Congestion is the congestion control of the connections to its endpoints; nil: the system's
 	// default.
 	Congestion *Congestion `json:"congestion,omitempty"`

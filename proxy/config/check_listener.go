@@ -469,7 +469,7 @@ func (k *checker) prereadSilence(ln *Listener, route int) {
 		m := &ln.Routes[route].Match
 		k.complainAt(k.at(&m.Protocol, m), "write preread_silence: "+ln.silence()+" at the listener", "this route is never taken: it is not known how long a client is to be silent")
 	case !ln.readsFirst() && ln.Silence > 0 && !slices.ContainsFunc(ln.Routes, func(r Route) bool { return k.checkVague(&r.Match) }):
-		k.warnAt(at, "leave it out", "preread_silence changes nothing: silent clients are served at once, or never")
+		k.warnAt(at, "leave it out", "preread_silence has no effect here: it is for listeners without TLS of their own whose routes match what clients send first")
 	case ln.Silence >= ln.Timeouts.Preread && ln.Silence > 0 && !k.bad[&ln.Timeouts.Preread]:
 		k.complainAt(at, "make it shorter, or timeouts.preread longer", "no client is found to be silent: it is refused after %v, the preread timeout", ln.Timeouts.Preread)
 	}

@@ -14,6 +14,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
+// Mend returns the fix for a file that cannot be read.
+var Mend = mend
+
 // A Tree is files by their absolute names.
 type Tree map[string]string
 

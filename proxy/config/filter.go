@@ -214,7 +214,7 @@ func (k *checker) filter(ln *Listener, f *Filter) {
 		k.upstreams.use(&f.Upstreams[i], f)
 	}
 	if ln.Postgres == "terminate" {
-		k.complainAt(k.at(&f.Wasm, f), "leave filter out, or write postgres: passthrough", "postgres: terminate has routes of clients found after their TLS has ended, and a filter is asked before that")
+		k.complainAt(k.at(&f.Wasm, f), "leave filter out, or write postgres: passthrough", "with postgres: terminate a client's route is chosen after its TLS handshake, and a filter would be asked before")
 	}
 	if ln.TLS != nil && f.Preread > 0 {
 		k.complainAt(k.at(&f.Preread, f), "leave preread out", "TLS is terminated here: the first bytes are a ClientHello, before the filter could see more")

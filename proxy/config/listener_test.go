@@ -24,7 +24,7 @@ func TestFirstBytes(t *testing.T) {
 		"routes: [{match: {protocol: [http1], user: [a]}, upstream: u}]":                                          {"this route is never taken: user and database belong to postgres | write protocol: [postgres], or leave it out"},
 		"routes: [{match: {sni: [a.b], path: [/a]}, upstream: u}]":                                                {"this route is never taken: sni and alpn, host and path belong to different protocols | make a route for each"},
 		"routes: [{match: {protocol: [silence]}, upstream: u}]":                                                   {"this route is never taken: it is not known how long a client is to be silent | write preread_silence: 200ms at the listener"},
-		"preread_silence: 1s, upstream: u":                                                                        {"preread_silence changes nothing: silent clients are served at once, or never | leave it out"},
+		"preread_silence: 1s, upstream: u":                                                                        {"preread_silence has no effect here: it is for listeners without TLS of their own whose routes match what clients send first | leave it out"},
 		"preread_silence: 1s, routes: [{match: {sni: [a.b]}, upstream: u}], upstream: u":                          nil,
 		"preread_silence: 1s, routes: [{match: {protocol: [ssh]}, upstream: u}], upstream: u":                     nil,
 		"routes: [{match: {sni: [a.b]}, upstream: u}, {match: {protocol: [tls_malformed]}, upstream: u}]":         nil,

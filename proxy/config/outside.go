@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/penstock/penstock/proxy/internal/file"
 )
@@ -181,6 +182,10 @@ func mend(err error, limit int) string {
 		return "use the name of an existing file"
 	case errors.Is(err, fs.ErrPermission):
 		return "let this user read it"
+	case errors.Is(err, syscall.EMFILE):
+		return "let the process open more files: ulimit -n, or LimitNOFILE= in the unit"
+	case errors.Is(err, syscall.ENFILE):
+		return "let this machine open more files: sysctl fs.file-max"
 	case errors.Is(err, file.ErrTooLarge):
 		return fmt.Sprintf("make it at most %s", showSize(int64(limit)))
 	}

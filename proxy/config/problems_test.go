@@ -2,8 +2,10 @@ package config_test
 
 import (
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock/proxy/config"
@@ -680,5 +682,18 @@ func TestAdvice(t *testing.T) {
 		{"a: ]", []string{"1:4: while parsing a block node: did not find expected node content | leave the ] out"}},
 	} {
 		told(t, config.Tree{}, c.text, c.want)
+	}
+}
+
+// TestMend: the advice for a file that cannot be read is for its cause.
+func TestMend(t *testing.T) {
+	t.Parallel()
+
+	for cause, want := range map[error]string{
+		syscall.EMFILE: "LimitNOFILE=", syscall.ENFILE: "fs.file-max", syscall.EACCES: "let this user read it", syscall.ENOENT: "that is there", syscall.EISDIR: "write the name of a file",
+	} {
+		if got := config.Mend(&fs.PathError{Op: "open", Path: "/c", Err: cause}, 1); !strings.Contains(got, want) {
+			t.Errorf("%v: %q, want %q", cause, got, want)
+		}
 	}
 }

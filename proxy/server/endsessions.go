@@ -204,7 +204,7 @@ func (j *endJob) run(ctx context.Context) {
 	delete(s.endings, j)
 	c := &j.counted
 	c.Stopped, c.Waiting, c.Done, c.Until = c.Waiting, 0, true, time.Time{}
-	s.log.Info("sessions were ended", "by", j.by, "sessions", c.Touched, "ended", c.Ended, "other", c.Other, "left", c.Left, "kept", c.Kept, "stopped", c.Stopped)
+	s.log.Info("sessions were ended", "by", j.by, "sessions", c.Touched, "ended", c.Ended, "cut", c.Cut, "other", c.Other, "left", c.Left, "kept", c.Kept, "stopped", c.Stopped)
 }
 
 // step ends the sessions of a loop that have their turn. Sessions that are not quiet stay, until their time is over.
@@ -216,10 +216,12 @@ func (j *endJob) step(ctx context.Context, loop int, now int64) {
 		late, _ = slices.BinarySearchFunc(turns[:due], now-int64(j.query.Grace), func(t endTurn, now int64) int { return cmp.Compare(t.at, now+1) })
 	}
 	sum := new(endSum)
-	var busy []endTurn
-	busy = append(busy, j.end(ctx, turns[:late], j.lateQuiet(), sum)...)
-	sum.kept, busy = int64(len(busy)), busy[:0]
-	busy = append(busy, j.end(ctx, turns[late:due], j.query.Quiet, sum)...)
+	kept := j.end(ctx, turns[:late], j.query.Quiet, sum)
+	if j.query.ThenReset {
+		kept = j.end(ctx, kept, 0, sum)
+	}
+	sum.kept = int64(len(kept))
+	busy := j.end(ctx, turns[late:due], j.query.Quiet, sum)
 	j.loops[loop] = append(busy, turns[due:]...)
 	if len(j.loops[loop]) == 0 {
 		delete(j.loops, loop)
@@ -232,8 +234,8 @@ func (j *endJob) add(sum *endSum) {
 	j.table.mu.Lock()
 	defer j.table.mu.Unlock()
 	c := &j.counted
-	c.Ended, c.Other, c.Left, c.Kept = c.Ended+sum.ended, c.Other+sum.other, c.Left+sum.left, c.Kept+sum.kept
-	c.Waiting = c.Touched - c.Ended - c.Other - c.Left - c.Kept
+	c.Ended, c.Cut, c.Other, c.Left, c.Kept = c.Ended+sum.ended, c.Cut+sum.cut, c.Other+sum.other, c.Left+sum.left, c.Kept+sum.kept
+	c.Waiting = c.Touched - c.Ended - c.Cut - c.Other - c.Left - c.Kept
 }
 
 // lookAgain counts the sessions that are left and those sessions that are gone: a cancelled job ends no further
@@ -249,16 +251,8 @@ func (j *endJob) lookAgain() {
 // never is a silence that no session has.
 const never = math.MaxInt64
 
-// lateQuiet is the silence that a session still needs once its time is over; 0: none.
-func (j *endJob) lateQuiet() time.Duration {
-	if j.query.ThenReset {
-		return 0
-	}
-	return j.query.Quiet
-}
-
 // An endSum is the results of a step.
-type endSum struct{ ended, other, left, kept int64 }
+type endSum struct{ ended, cut, other, left, kept int64 }
 
 // end tries to end sessions of a loop, and returns the busy ones in their order. A session counts
 // as busy while its endpoint does not answer, unless sessions need not be quiet.
@@ -278,7 +272,11 @@ func (j *endJob) end(ctx context.Context, turns []endTurn, quiet time.Duration, 
 		switch {
 		case e == worker.Busy:
 		case e == worker.EndedNow && byHand.note(id):
-			sum.ended++
+			if quiet == 0 && !j.query.Now {
+				sum.cut++
+			} else {
+				sum.ended++
+			}
 		case byHand.has(id):
 			sum.other++
 		default:

@@ -212,7 +212,7 @@ func TestSilent(t *testing.T) {
 	signal(syscall.SIGSTOP)
 	problem := func() bool { return r.Endpoint("u", "e").Silence != nil }
 	r.Until("the silence is reported", problem)
-	if e := r.Endpoint("u", "e"); e.State != admin.Up || e.Silence.Clients < 8 || e.Silence.Proof != "nor does it close a connection that was closed" {
+	if e := r.Endpoint("u", "e"); e.State != admin.Up || e.Silence.Clients < 8 || e.Silence.Proof != "it does not close a connection that Penstock has closed" {
 		t.Errorf("%+v: %+v", e, e.Silence)
 	}
 	r.Logs("level=WARN", "msg=answers", "upstream=u endpoint=e", "state=silent", "clients have waited, the first for", "it used to answer")

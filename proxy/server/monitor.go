@@ -42,12 +42,18 @@ func (s *Server) monitor(ctx context.Context) {
 	for {
 		s.cpu.Look(s.now())
 		s.watcher.observe(s.now(), false)
+		s.files.Ended(time.Now(), s.logEnded)
 		s.lanes.Look()
 		if !s.cpu.Watch(tick.C, ctx.Done()) {
 			s.watcher.observe(s.now(), true)
 			return
 		}
 	}
+}
+
+// logEnded logs that a certificate in use has ended.
+func (s *Server) logEnded(paths []string, at time.Time) {
+	s.log.Warn("a certificate has expired, and peers do not accept it: write a valid one to the file, it is read again without a reload", "files", paths, "until", at)
 }
 
 // observe looks once; last says that everything that was counted is to be logged now.

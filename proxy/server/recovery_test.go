@@ -77,7 +77,10 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 				})
 			}
 			held := func(n int64) func() bool {
-				return func() bool { u := r.Status().Upstreams[0]; return u.Held == n && u.Pending >= n-1 }
+				return func() bool {
+					u := r.Status().Upstreams[0]
+					return u.Held == n && u.Pending >= n-1 && u.PendingEndpoint == u.Pending
+				}
 			}
 			r.Until("the clients are held", held(clients))
 			leaves := client(t, r.At("l"))

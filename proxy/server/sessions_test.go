@@ -148,7 +148,7 @@ func (r *rig) end(q admin.EndQuery) admin.Ended {
 	if err != nil {
 		r.T.Fatal(err)
 	}
-	if !e.DryRun && e.Touched != e.Ended+e.Other+e.Left+e.Waiting+e.Kept+e.Stopped {
+	if !e.DryRun && e.Touched != e.Ended+e.Cut+e.Other+e.Left+e.Waiting+e.Kept+e.Stopped {
 		r.T.Errorf("%+v does not add up", e)
 	}
 	return e
@@ -271,8 +271,8 @@ func TestEndOfUnanswering(t *testing.T) {
 	}
 	echoes(t, c, "it goes on")
 	q.ThenReset, q.Grace = true, time.Millisecond
-	if e := r.end(q); e.Ended != 1 || !e.Done {
-		t.Errorf("%+v, want one that is ended", e)
+	if e := r.end(q); e.Cut != 1 || e.Ended != 0 || !e.Done {
+		t.Errorf("%+v, want one that is cut", e)
 	}
 	isReset(t, c)
 }
@@ -289,8 +289,8 @@ func TestEndGrace(t *testing.T) {
 	if e := r.end(admin.EndQuery{All: true, Grace: time.Millisecond}); e.Kept != 1 || !e.Done {
 		t.Errorf("%+v, want one that is kept", e)
 	}
-	if e := r.end(admin.EndQuery{All: true, Grace: time.Millisecond, ThenReset: true}); e.Ended != 1 || !e.Done {
-		t.Errorf("%+v, want one that is ended", e)
+	if e := r.end(admin.EndQuery{All: true, Grace: time.Millisecond, ThenReset: true}); e.Cut != 1 || e.Ended != 0 || !e.Done {
+		t.Errorf("%+v, want one that is cut", e)
 	}
 	isReset(t, c)
 }

@@ -337,7 +337,7 @@ func (l *listener) routeStatus(i int) admin.Route {
 func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 	m := metrics.Upstream{
 		Upstream: admin.Upstream{
-			Name: u.cfg.Name, Pending: int64(u.router.Waiting()), UpstreamCounts: u.router.Counts(), RetriesDenied: u.budget.Denied(),
+			Name: u.cfg.Name, Pending: int64(u.router.Waiting()), PendingEndpoint: int64(u.router.Held()), UpstreamCounts: u.router.Counts(), RetriesDenied: u.budget.Denied(),
 			Bytes: bytesOf(u.router.Bytes(), r.running.Upstreams[u.router]), LocalFaults: u.router.LocalCauses(),
 		},
 		Tally: u.router.Tally(), States: make(map[admin.State]int64),

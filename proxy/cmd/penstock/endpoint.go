@@ -77,9 +77,12 @@ func writeEndpoints(w io.Writer, list *[]upstreamEndpoint) error {
 	return writeTable(w, rows, "")
 }
 
-// notes says why an endpoint gets no clients, and what was changed by hand.
+// notes says why an endpoint gets no clients, whether it is a backup, and what was changed by hand.
 func (u *upstreamEndpoint) notes() string {
 	notes := u.ByHand
+	if u.Backup {
+		notes = append([]string{"backup"}, notes...)
+	}
 	if why := u.Reason(); why != "" && u.State != admin.Draining && u.State != admin.Maint && u.State != admin.Removed {
 		notes = append([]string{why}, notes...)
 	}

@@ -160,7 +160,7 @@ func (r *daemon) Plan(ctx context.Context, path string, trusted bool) (admin.Pla
 	case errors.Is(err, errBusy):
 		return admin.Plan{}, err
 	case err != nil && other:
-		return admin.Plan{}, fmt.Errorf("%w: the running process cannot use %s: run penstock check. If it finds nothing, the process may not read a file, or has other environment variables", admin.ErrInvalid, path)
+		return admin.Plan{}, fmt.Errorf("%w: the running process cannot use %s: run penstock check %[2]s, which shows its problems. If there are none, the process's user is not allowed to read one of the files, or the process has other environment variables", admin.ErrInvalid, path)
 	case err != nil:
 		return admin.Plan{}, err
 	}

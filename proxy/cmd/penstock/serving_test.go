@@ -528,6 +528,52 @@ func TestSocketsOutliveTheProcess(t *testing.T) {
 	}
 }
 
+// TestTwoProcessesOfASocket: while a process drains, another one with the same socket of systemd serves new clients.
+func TestTwoProcessesOfASocket(t *testing.T) {
+	t.Parallel()
+
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets.Serve(t, ln, sockets.Echo)
+	socket, address := unit(t)
+	config := filepath.Join(t.TempDir(), "penstock.yaml")
+	text := fmt.Sprintf("admin: off\nlisteners: [{name: web, bind: \"systemd:web\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]\n", ln.Addr())
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dial := func() (c net.Conn, echoes func()) {
+		t.Helper()
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
+		return c, func() {
+			t.Helper()
+			if _, err := io.WriteString(c, "x"); err != nil {
+				t.Error(err)
+			}
+			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	signal, log, _ := activated(t, config, socket, "")
+	old, oldEchoes := dial()
+	oldEchoes()
+	signal(syscall.SIGTERM)
+	condition.Await(t, "it drains", func() bool { text, _ := log.text(); return strings.Contains(text, "draining") })
+	_, _, _ = activated(t, config, socket, "")
+	next, nextEchoes := dial()
+	nextEchoes()
+	oldEchoes()
+	old.Close()
+	next.Close()
+}
+
 // TestPassedSocketsOutliveAFailedReload: a passed socket that is first named by a reload that
 // fails is there for the next one.
 func TestPassedSocketsOutliveAFailedReload(t *testing.T) {

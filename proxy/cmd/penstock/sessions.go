@@ -274,24 +274,23 @@ func (c *sessionsEndCmd) count(ctx context.Context, e *cli.Env, client *admin.Cl
 
 // whenEnded says when the n sessions that a query selects will end.
 func whenEnded(q *admin.EndQuery, n int64) string {
-	turn, since := "", ""
-	if q.Over > 0 {
-		turn, since = fmt.Sprintf(" its moment comes, at random within %v, and", q.Over), " of it"
-	}
 	switch {
 	case n == 0:
 		return ""
 	case q.Now && q.Over > 0:
-		return fmt.Sprintf(": each ends at a random moment within %v, in the middle of whatever it does", q.Over)
+		return fmt.Sprintf(". Each ends at a random moment within %v, in the middle of whatever it does.", q.Over)
 	case q.Now:
-		return ": all end at once, in the middle of whatever they do"
+		return ". All end at once, in the middle of whatever they do."
 	}
 	quiet, grace := cmp.Or(q.Quiet, admin.DefaultQuiet), cmp.Or(q.Grace, admin.DefaultGrace)
-	late := "goes on"
-	if q.ThenReset {
-		late = "ends all the same"
+	turn, late := "", "goes on"
+	if q.Over > 0 {
+		turn = fmt.Sprintf(" The turn of each comes at a random moment within %v. From then on:", q.Over)
 	}
-	return fmt.Sprintf(": none at once; each ends as soon as%s it has moved no byte for %v, the last from its endpoint; a session that has not been quiet within %v%s %s", turn, quiet, grace, since, late)
+	if q.ThenReset {
+		late = "is reset"
+	}
+	return fmt.Sprintf(".%s Each ends once it is quiet: no byte has moved for %v, and the last one came from its endpoint. If it is not quiet within %v, it %s.", turn, quiet, grace, late)
 }
 
 // writeAside warns of clients that are not sessions, and of sessions that cannot be quiet.
@@ -354,7 +353,7 @@ func writeEnded(w io.Writer, e *admin.Ended) error {
 	for _, of := range []struct {
 		n    int64
 		text string
-	}{{e.Other, "had been ended by another request"}, {e.Left, "had ended by themselves"}, {e.Kept, "go on: they were not quiet in time"}, {e.Stopped, "go on: the request was called off"}, {e.Waiting, "wait for their turn, or until they are quiet"}} {
+	}{{e.Cut, "were reset: they were not quiet in time"}, {e.Other, "had been ended by another request"}, {e.Left, "had ended by themselves"}, {e.Kept, "go on: they were not quiet in time"}, {e.Stopped, "go on: the request was called off"}, {e.Waiting, "wait for their turn, or until they are quiet"}} {
 		if of.n > 0 {
 			fmt.Fprintf(w, ", %d %s", of.n, of.text)
 		}
@@ -363,7 +362,7 @@ func writeEnded(w io.Writer, e *admin.Ended) error {
 		fmt.Fprintf(w, "; the last ends by %s, and the log has the numbers then", e.Until.Local().Format(time.TimeOnly))
 	}
 	if e.Ended > 0 && e.QuietUs > 0 {
-		fmt.Fprintf(w, "\nquiet: no byte for %v, the last from the endpoint; whether its answer was whole is not known", time.Duration(e.QuietUs)*time.Microsecond)
+		fmt.Fprintf(w, "\nQuiet means: no byte had moved for %v, and the last one came from the endpoint. Whether its answer was whole is not known.", time.Duration(e.QuietUs)*time.Microsecond)
 	}
 	_, err := fmt.Fprintln(w)
 	return err

@@ -218,7 +218,7 @@ func TestFileThatCannotBeUsed(t *testing.T) {
 	problems := func(code int) string {
 		t.Helper()
 		out, _ := r.tells(code, "status", r.file, "--problems", "--exit-code")
-		return regexp.MustCompile(`, since [-:0-9 ]+\n`).ReplaceAllString(out, "\n")
+		return regexp.MustCompile(` \(since [-:0-9 ]+\)\n`).ReplaceAllString(out, "\n")
 	}
 	good := "no problems\n"
 	if out := problems(cli.ExitOK); out != good {

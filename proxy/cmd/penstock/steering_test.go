@@ -57,7 +57,7 @@ func TestSessionsEndInterrupted(t *testing.T) {
 	term.shows(`interrupted: nothing was ended`)
 	term.interrupted()
 	term = openTerminal(t, 120, 40, penstockCommand(t, nil, "sessions", "end", "--all", "--admin", bind))
-	term.shows(`(?s)1 session selected: none at once; each ends as soon as it has moved no byte for 10s, .*end them\? \[y/N\] `)
+	term.shows(`(?s)1 session selected\. Each ends once it is quiet: no byte has moved for 10s, .*end them\? \[y/N\] `)
 	term.press("y\r")
 	if _, err := p.stderr.wait(`"msg":"sessions are being ended"`, 1, term.done); err != nil {
 		t.Fatal(err)
@@ -92,11 +92,11 @@ func TestWhenEnded(t *testing.T) {
 		want  string
 	}{
 		{admin.EndQuery{}, 0, ""},
-		{admin.EndQuery{}, 12, ": none at once; each ends as soon as it has moved no byte for 10s, the last from its endpoint; a session that has not been quiet within 30s goes on"},
-		{admin.EndQuery{Quiet: time.Second, Grace: 2 * time.Minute, ThenReset: true}, 2, ": none at once; each ends as soon as it has moved no byte for 1s, the last from its endpoint; a session that has not been quiet within 2m0s ends all the same"},
-		{admin.EndQuery{Over: 5 * time.Minute}, 2, ": none at once; each ends as soon as its moment comes, at random within 5m0s, and it has moved no byte for 10s, the last from its endpoint; a session that has not been quiet within 30s of it goes on"},
-		{admin.EndQuery{Now: true}, 2, ": all end at once, in the middle of whatever they do"},
-		{admin.EndQuery{Now: true, Over: time.Minute}, 2, ": each ends at a random moment within 1m0s, in the middle of whatever it does"},
+		{admin.EndQuery{}, 12, ". Each ends once it is quiet: no byte has moved for 10s, and the last one came from its endpoint. If it is not quiet within 30s, it goes on."},
+		{admin.EndQuery{Quiet: time.Second, Grace: 2 * time.Minute, ThenReset: true}, 2, ". Each ends once it is quiet: no byte has moved for 1s, and the last one came from its endpoint. If it is not quiet within 2m0s, it is reset."},
+		{admin.EndQuery{Over: 5 * time.Minute}, 2, ". The turn of each comes at a random moment within 5m0s. From then on: Each ends once it is quiet: no byte has moved for 10s, and the last one came from its endpoint. If it is not quiet within 30s, it goes on."},
+		{admin.EndQuery{Now: true}, 2, ". All end at once, in the middle of whatever they do."},
+		{admin.EndQuery{Now: true, Over: time.Minute}, 2, ". Each ends at a random moment within 1m0s, in the middle of whatever it does."},
 	} {
 		if got := whenEnded(&c.query, c.n); got != c.want {
 			t.Errorf("%+v\n%q, want\n%q", c.query, got, c.want)

@@ -259,7 +259,7 @@ func (p *Probe) contains(r io.Reader, want []byte, limit int, what string) error
 		case bytes.Contains(got[from:], want):
 			return nil
 		case p.isStandby(got):
-			return p.lacking(what, got, "a standby's among them")
+			return p.lacking(what, got, "with the bytes of a standby")
 		case errors.Is(err, io.EOF):
 			return p.lacking(what, got, "then it ended")
 		case err != nil && len(got) > 0:

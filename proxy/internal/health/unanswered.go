@@ -183,7 +183,7 @@ func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i 
 	asks := r.closes(all, i) && w.Probe != nil
 	switch {
 	case r.wait > 0 && r.givenUp(cfg, all, i, now):
-		r.prove(givenUp, fmt.Sprintf("%d of them have given up", r.left))
+		r.prove(givenUp, fmt.Sprintf("%d of the clients have given up", r.left))
 		if well && now >= r.again {
 			r.eject(now, w, givenUp, r.silenceText(now, w, all, r.silence.proof))
 		}
@@ -193,7 +193,7 @@ func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i 
 		r.wait = 1
 	}
 	if r.known() && r.silence.reason == notEjected && r.unansweredFor(now) >= mute && r.waiters() > r.left {
-		r.prove(lasting, "that was never so for so long")
+		r.prove(lasting, "it was never silent for that long")
 	}
 }
 
@@ -252,7 +252,7 @@ func (u *Unanswered) confirm(now int64, cfg *UnansweredConfig, all []Watched, i 
 func (u *Unanswered) standsStill(now int64, all []Watched, i int, compared bool) {
 	w := &all[i]
 	r := &w.Answers.record
-	r.prove(standsStill, "nor does it close a connection that was closed")
+	r.prove(standsStill, "it does not close a connection that Penstock has closed")
 	if well, _ := u.peersAnswer(now, all, i); well && compared && now >= r.again {
 		r.eject(now, w, standsStill, r.silenceText(now, w, all, r.silence.proof))
 	}

@@ -19,7 +19,8 @@ type Pair struct {
 	mu      sync.Mutex
 	now     *tls.Certificate
 	looked  [2]stamp
-	refused error // why the files are not in use; nil: they are
+	refused error            // why the files are not in use; nil: they are
+	ended   *tls.Certificate // whose end was logged
 }
 
 // A stamp differs between two contents of a file.
@@ -28,7 +29,7 @@ type stamp struct {
 	size int64
 }
 
-// New reads a certificate and its key. Files that cannot be used later are logged.
+// New reads a certificate and its key. Files that cannot be used later are logged, and once a certificate that has ended.
 func New(cert, key string, log *slog.Logger) (*Pair, error) {
 	p := &Pair{cert: cert, key: key, log: log}
 	looked := p.look()
@@ -57,6 +58,16 @@ func (p *Pair) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.No
 func (p *Pair) Now() *tls.Certificate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := p.newest()
+	if at := now.Leaf.NotAfter; p.ended != now && time.Now().After(at) {
+		p.ended = now
+		p.log.Warn("a certificate has expired, and clients do not accept it: write a valid one to the file, it is read again without a reload", "cert", p.cert, "key", p.key, "until", at)
+	}
+	return now
+}
+
+// newest returns the certificate of the files, or the former one if they cannot be used. The caller holds p.mu.
+func (p *Pair) newest() *tls.Certificate {
 	looked := p.look()
 	if looked == p.looked {
 		return p.now

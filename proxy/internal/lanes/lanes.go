@@ -354,7 +354,7 @@ func (l *Lanes) FlushLane(by string) (admin.LaneChanged, error) {
 	if err != nil {
 		return admin.LaneChanged{}, err
 	}
-	n := l.Group.CutLane(every, record.ErrOperator)
+	n := l.Group.CutLane(every, record.ErrOperatorNow)
 	l.Log.Warn("sessions that had left user space are reset", "sessions", n, "by", by)
 	return admin.LaneChanged{State: now.is, Reset: n}, nil
 }

@@ -268,13 +268,15 @@ func (e *encoder) handshakeFailures(h *admin.Handshakes) {
 	}
 }
 
-// certificates writes when the certificates expire, once for each path.
-func (e *encoder) certificates(list []admin.Certificate) {
+func endOf(c *admin.Certificate) time.Time { return c.Ends }
+
+// certificates writes a time of the certificates, once for each path.
+func (e *encoder) certificates(list []admin.Certificate, of func(*admin.Certificate) time.Time) {
 	seen := make(map[string]bool, len(list))
-	for _, c := range list {
-		if !seen[c.Path] {
+	for i := range list {
+		if c := &list[i]; !seen[c.Path] {
 			seen[c.Path] = true
-			e.timestamp(label("path", c.Path), c.Ends)
+			e.timestamp(label("path", c.Path), of(c))
 		}
 	}
 }

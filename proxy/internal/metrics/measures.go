@@ -439,7 +439,10 @@ var listenerFamilies = []objectFamily[Listener]{
 			}
 		})
 	}},
-	{gauge("penstock_listener_certificate_not_after_seconds", "End of a certificate shown to clients, since the epoch.", "listener", "path"), func(e *encoder, l *Listener) { e.certificates(l.Certificates) }},
+	{gauge("penstock_listener_certificate_not_after_seconds", "End of a certificate shown to clients, since the epoch.", "listener", "path"), func(e *encoder, l *Listener) { e.certificates(l.Certificates, endOf) }},
+	{gauge("penstock_listener_certificate_due_seconds", "When the status begins to report that a certificate shown to clients expires, since the epoch.", "listener", "path"), func(e *encoder, l *Listener) {
+		e.certificates(l.Certificates, (*admin.Certificate).Due)
+	}},
 	{counter("penstock_listener_tls_handshakes_total", "Completed TLS handshakes with clients; resumed is true with a ticket.", "listener", "resumed"), func(e *encoder, l *Listener) { e.handshakes(l.Handshakes) }},
 	{counter("penstock_listener_tls_handshake_failures_total", "Failed TLS handshakes with clients, by cause.", "listener", "cause"), func(e *encoder, l *Listener) { e.handshakeFailures(l.Handshakes) }},
 	{counter("penstock_listener_keyed_sessions_total", "Sessions by a property of their clients (metrics_by).", "listener", "by", "value"), func(e *encoder, l *Listener) {
@@ -626,7 +629,10 @@ var upstreamFamilies = []objectFamily[Upstream]{
 			e.bool(label("kind", d.Kind), d.Stale)
 		}
 	}},
-	{gauge("penstock_upstream_certificate_not_after_seconds", "End of a certificate shown to endpoints, since the epoch.", "upstream", "path"), func(e *encoder, u *Upstream) { e.certificates(u.Certificates) }},
+	{gauge("penstock_upstream_certificate_not_after_seconds", "End of a certificate shown to endpoints, since the epoch.", "upstream", "path"), func(e *encoder, u *Upstream) { e.certificates(u.Certificates, endOf) }},
+	{gauge("penstock_upstream_certificate_due_seconds", "When the status begins to report that a certificate shown to endpoints expires, since the epoch.", "upstream", "path"), func(e *encoder, u *Upstream) {
+		e.certificates(u.Certificates, (*admin.Certificate).Due)
+	}},
 	{counter("penstock_upstream_tls_handshakes_total", "Completed TLS handshakes with endpoints; resumed is true with a ticket.", "upstream", "resumed"), func(e *encoder, u *Upstream) { e.handshakes(u.Handshakes) }},
 	{counter("penstock_upstream_tls_handshake_failures_total", "Failed TLS handshakes with endpoints, by cause.", "upstream", "cause"), func(e *encoder, u *Upstream) { e.handshakeFailures(u.Handshakes) }},
 }

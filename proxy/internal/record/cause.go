@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"syscall"
@@ -11,8 +12,12 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// ErrOperator is the error of a session that an operator has ended, by the admin API.
-var ErrOperator = errors.New("ended by an operator")
+// ErrOperator is the error of a session that an operator has ended, by the admin API. ErrOperatorNow wraps it: nobody
+// waited until the session was quiet.
+var (
+	ErrOperator    = errors.New("ended by an operator")
+	ErrOperatorNow = fmt.Errorf("%w without waiting for quiet", ErrOperator)
+)
 
 // Reason is why the session of r has ended, in one word: the result's reason, or operator.
 func (r *Record) Reason() string {

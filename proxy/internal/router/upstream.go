@@ -111,7 +111,10 @@ func (u *Upstream) Room() {
 // Sessions returns how many clients are joined to endpoints of the upstream now.
 func (u *Upstream) Sessions() int64 { return u.sessions.Load() }
 
-// Waiting returns how many clients wait for room, or for an endpoint.
+// Held returns how many clients wait for a usable endpoint.
+func (u *Upstream) Held() int { return int(u.held.waiting.Load()) }
+
+// Waiting returns how many clients wait for room, or for a usable endpoint.
 func (u *Upstream) Waiting() int { return int(u.queue.waiting.Load() + u.held.waiting.Load()) }
 
 // Counts returns the counts until now.

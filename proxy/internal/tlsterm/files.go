@@ -90,6 +90,23 @@ type source struct {
 	bad      time.Time    // since when they cannot be used; zero: they can
 	reported bool         // that they cannot
 	badSum   any          // of the bad content: its sum, or the words of the error
+	ended    *parsedPair  // whose end was told; nil: none
+}
+
+// Ended calls tell for each certificate in use that has ended by now, once, with its files and its end.
+func (f *Files) Ended(now time.Time, tell func(paths []string, at time.Time)) {
+	if !f.mu.TryLock() { // files are being read: the next call tells it
+		return
+	}
+	defer f.mu.Unlock()
+	for _, s := range f.sources {
+		m := s.value.Load()
+		if m.cert == nil || m == s.ended || !now.After(m.cert.Leaf.NotAfter) {
+			continue
+		}
+		s.ended = m
+		tell(s.spec.names(), m.cert.Leaf.NotAfter)
+	}
 }
 
 func (r *pairSpec) key() string { return strings.Join(r.paths[:], "\x00") }
@@ -219,7 +236,7 @@ func (s *source) reread(grace time.Duration) (*Change, []func(), time.Duration) 
 	}
 	c := &Change{Paths: s.spec.names()}
 	if m.cert != nil && m.cert.Leaf != nil && time.Now().After(m.cert.Leaf.NotAfter) {
-		c.Late = m.cert.Leaf.NotAfter
+		c.Late, s.ended = m.cert.Leaf.NotAfter, m
 	}
 	return c, users, 0
 }

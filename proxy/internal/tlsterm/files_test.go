@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -98,6 +99,37 @@ func TestSwap(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEnded: the end of a certificate is told once, and again for the next certificate.
+func TestEnded(t *testing.T) {
+	t.Parallel()
+
+	a := newAuthority(t, "test")
+	p := a.pair("a.test")
+	f := newFiles(t, &tlsterm.FilesConfig{Poll: time.Hour, Settle: 10 * time.Millisecond})
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f})
+	told := 0
+	at := func(now time.Time) int {
+		f.Ended(now, func(paths []string, at time.Time) {
+			if told++; !slices.Equal(paths, []string{p.Cert, p.Key}) || !at.Equal(s.Lifetimes()[0].Ends) {
+				t.Errorf("%v, %v", paths, at)
+			}
+		})
+		return told
+	}
+	end := s.Lifetimes()[0].Ends
+	for i, want := range []int{0, 1, 1} {
+		if got := at(end.Add(time.Duration(i) * time.Second)); got != want {
+			t.Errorf("%d s after the end it was told %d times, want %d", i, got, want)
+		}
+	}
+	cert, key := a.sign(newKey(t), "a.test")
+	renamed(t, p.Cert, cert)
+	renamed(t, p.Key, key)
+	want := serialOf(t, p.Cert)
+	condition.Await(t, "the new certificate is shown", func() bool { return served(t, s, a) == want })
+	condition.Await(t, "its end is told", func() bool { return at(end.Add(time.Hour)) == 2 })
 }
 
 // TestTouched: a file that was written again as it was is not reported.

@@ -383,6 +383,9 @@ func (e *earlier) endpointRow(upstream string, ep *admin.Endpoint) row {
 	if ep.Breaker != "" {
 		state += ", " + ep.Breaker
 	}
+	if ep.Backup {
+		state += ", backup"
+	}
 	why := causeOf(ep)
 	return row{tone: toneOf(ep), detail: why, cells: []cell{
 		name(upstream), name(ep.Name), figure(display.Text(state), toneOf(ep)), limited(ep.Active, ep.Max), figure(begun.count(), begun), figure(failed.count(), failed),

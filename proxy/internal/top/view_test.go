@@ -142,6 +142,15 @@ func TestByHand(t *testing.T) {
 	}
 }
 
+// TestBackup: a backup is called so, in whichever state it is.
+func TestBackup(t *testing.T) {
+	st := status(2)
+	st.Upstreams[0].Endpoints[2].Backup = true
+	if row := newScreen(t, 200, 40, status(0), st).row("three "); !strings.Contains(row, " draining, backup ") {
+		t.Errorf("%s", row)
+	}
+}
+
 // TestNoAnswer keeps the last look, and shows that it is old.
 func TestNoAnswer(t *testing.T) {
 	s := newScreen(t, 120, 24, status(0), status(2))

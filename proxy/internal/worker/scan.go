@@ -131,8 +131,8 @@ const (
 )
 
 // End ends sessions of one loop by their IDs, and calls yield with the result of each in their order. The
-// cause is [record.ErrOperator]. A side is reset unless the other side has sent an end of file: only the
-// peers know whether they had more to send. With a time of quiet, only sessions are ended that are quiet
+// cause is [record.ErrOperator], or [record.ErrOperatorNow] without a time of quiet. A side is reset unless the other
+// side has sent an end of file: only the peers know whether they had more to send. With a time of quiet, only sessions are ended that are quiet
 // ([relay.Driven.Quiet]) and have moved no byte for this time. Bytes that come in the very moment are met
 // by the reset. 0 ends all.
 //
@@ -183,7 +183,11 @@ func (w *worker) end(id ID, quiet time.Duration) EndResult {
 	if quiet > 0 && (n.idle() < quiet || !n.quiet()) {
 		return Busy
 	}
-	n.driven().Cut(record.ErrOperator)
+	cause := record.ErrOperator
+	if quiet == 0 {
+		cause = record.ErrOperatorNow
+	}
+	n.driven().Cut(cause)
 	return EndedNow
 }
 
