@@ -353,11 +353,12 @@ func (f *finder) upstream(u *Upstream) {
 	if u.Breaker != "" && u.Breaker != "closed" {
 		f.add(of, Warning, "breaker", "upstream %s: %s", u.Name, reason("breaker "+u.Breaker, u.BreakerUntil, u.BreakerWhy))
 	}
-	if u.Most > 0 && u.Connections >= u.Most && u.Pending > 0 {
-		f.add(of, Warning, "upstream_limit", "upstream %s is at its limit of connections (circuit_breaker.connections, %d of %d), %s", u.Name, u.Connections, u.Most, plural(u.Pending, "client waits", "clients wait"))
+	waiting := u.Pending - u.PendingEndpoint // for room
+	if u.Most > 0 && u.Connections >= u.Most && waiting > 0 {
+		f.add(of, Warning, "upstream_limit", "upstream %s is at its limit of connections (circuit_breaker.connections, %d of %d), %s", u.Name, u.Connections, u.Most, plural(waiting, "client waits", "clients wait"))
 	}
-	if u.MostConnecting > 0 && u.Connecting >= u.MostConnecting && u.Pending > 0 {
-		f.add(of, Warning, "upstream_limit", "upstream %s is at its limit of connections being made (circuit_breaker.pending, %d of %d), %s", u.Name, u.Connecting, u.MostConnecting, plural(u.Pending, "client waits", "clients wait"))
+	if u.MostConnecting > 0 && u.Connecting >= u.MostConnecting && waiting > 0 {
+		f.add(of, Warning, "upstream_limit", "upstream %s is at its limit of connections being made (circuit_breaker.pending, %d of %d), %s", u.Name, u.Connecting, u.MostConnecting, plural(waiting, "client waits", "clients wait"))
 	}
 	if u.Panic {
 		f.add(of, Warning, "panic", "upstream %s: too few endpoints are usable, all are used (panic_below)", u.Name)

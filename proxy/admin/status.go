@@ -169,7 +169,7 @@ type Upstream struct {
 	MostConnecting int64 `json:"most_connecting,omitempty"`
 	// Clients that wait for room or a usable endpoint.
 	Pending int64 `json:"pending" metric:"waiting"`
-	// Clients among them that wait for a usable endpoint.
+	// Clients that wait for a usable endpoint, which are among the waiting ones.
 	PendingEndpoint int64 `json:"pending_endpoint" metric:"waiting_for_endpoint"`
 	Bytes           Bytes `json:"bytes"`
 	// Congestion is the congestion control of the connections to its endpoints; nil: the system's

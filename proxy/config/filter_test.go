@@ -65,7 +65,7 @@ func TestFilterProblems(t *testing.T) {
 		"{wasm: a.wasm, upstreams: [x]}":               "5:40: there is no upstream x",
 		"{wasm: a.wasm, memory: 1KiB}":                 "5:36: memory is 1KiB, less than 64KiB",
 		"{wasm: a.wasm, on_error: ignore}":             "5:38: ",
-		"{wasm: a.wasm}\n    postgres: terminate\n    tls: {certificates: [{cert: c, key: k}]}": "5:20: postgres: terminate has routes",
+		"{wasm: a.wasm}\n    postgres: terminate\n    tls: {certificates: [{cert: c, key: k}]}": "5:20: with postgres: terminate a client's route is chosen after",
 	} {
 		tree["/etc/p.yaml"] = head + "    filter: " + filter + "\n" + tail
 		_, problems := config.LoadTree(tree, "/etc/p.yaml", variables())

@@ -98,7 +98,7 @@ listener        web    paused (connections)  active 3 of 4, accepted 0, refused 
       has paused at its limits (connections 2)
       route 0 is split (sni: [a.test]): shop 95 %, shop-next 5 %
       mirrors to shadow: 2 running, 8 ended (complete 7, late 1); 3.00 MB teed, 4.00 kB copied, 17 B undelivered
-      rewritten: 2.00 MB in 3 sessions, which is not zero-copy; 1 clients refused, for want of descriptors
+      rewritten: 2.00 MB in 3 sessions, which is not zero-copy
       rewritten up by /m.wasm (compiler), with 3 instances in use
       modules: 4 calls of 25µs, which made 3.00 MB
       sessions reset because their bytes could not be rewritten (trap 1)

@@ -332,7 +332,8 @@ func full() *Sample {
 	counts := t.Read()
 	at := time.Unix(1000, 0)
 	bytes := admin.Bytes{ClientToEndpoint: admin.ByEngine{Spliced: 1, Copied: 2}, EndpointToClient: admin.ByEngine{Spliced: 3, Copied: 4}}
-	certificates := []admin.Certificate{{Path: `/a"b\c` + "\n", Ends: at}, {Path: `/a"b\c` + "\n", Ends: at}, {Path: "/\xff", Ends: at}, {Path: "/\xfe", Ends: at}}
+	from := time.Unix(0, 0)
+	certificates := []admin.Certificate{{Path: `/a"b\c` + "\n", From: from, Ends: at}, {Path: `/a"b\c` + "\n", From: from, Ends: at}, {Path: "/\xff", From: from, Ends: at}, {Path: "/\xfe", From: from, Ends: at}}
 	handshakes := &admin.Handshakes{Completed: 5, Resumed: 2, Failed: map[string]int64{"timeout": 1}}
 	queues := []admin.Queue{
 		{Address: "127.0.0.1:80", Known: true, Length: 1, Most: 2, Dropped: 3, DroppedKnown: true},
