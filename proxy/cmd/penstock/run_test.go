@@ -306,7 +306,8 @@ func TestAdminWhileDraining(t *testing.T) {
 
 	r := startRun(t, nil, "a")
 	r.balancer.drains = make(chan struct{}) // never closed
-	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "1s")
+	r.write("a", "c")
+	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m")
 	r.stops <- syscall.SIGTERM
 	condition.Await(t, "it drains", func() bool {
 		return r.balancer.Status().State == admin.Draining
