@@ -126,6 +126,67 @@ func (s *scene) stalls(up io.Writer, size int64, quiet time.Duration) (ended <-c
 	return end
 }
 
+// TestMute: a process accepts and never answers. Its breaker keeps clients away, lets some
+// through for trial, and lets all through when the trials have succeeded.
+func TestMute(t *testing.T) {
+	t.Parallel()
+	if !netns.Alone(t) {
+		return
+	}
+	s := play(t, manners[0], netns.Silent, "timeouts: {first_byte: 300ms}", `health_check: off, outlier_detection: off,
+		circuit_breaker: {min_volume: 3, failure_percentage: 80, open: 1s, trial_connections: 2}`)
+	s.Until("the victim's breaker is open", func() bool {
+		switch c, err := s.ask(); {
+		case err == nil && c.of == "other":
+			c.Close()
+		case !errors.Is(err, syscall.ECONNRESET):
+			t.Fatalf("a client of a mute endpoint: %v, %v", c, err)
+		}
+		return s.Endpoint("u", "victim").Breaker == "open"
+	})
+	if e := s.Endpoint("u", "victim"); e.Failures != 3 {
+		t.Errorf("%+v, want 3 failures", e)
+	}
+	s.served(4)
+	s.victim.Kill()
+	s.there.Backend("victim", netns.Echo, s.victim.Addr)
+	s.Until("the victim may be tried", func() bool { return s.Endpoint("u", "victim").Breaker == "half-open" })
+	s.Until("the victim's breaker is closed, after trials", func() bool {
+		if c, err := s.ask(); err == nil {
+			c.Close()
+		}
+		return s.Endpoint("u", "victim").Breaker == ""
+	})
+	s.returns()
+}
+
+// TestResets: an endpoint that resets each connection it has accepted is ejected.
+func TestResets(t *testing.T) {
+	t.Parallel()
+	if !netns.Alone(t) {
+		return
+	}
+	s := play(t, manners[0], netns.Reset, "timeouts: {first_byte: 5s}", passive)
+	s.Until("the victim is ejected", func() bool {
+		c, err := s.ask()
+		switch {
+		case err == nil && c.of == "other":
+			c.Close()
+		case !errors.Is(err, syscall.ECONNRESET):
+			t.Fatalf("a client of an endpoint that resets: %v, %v", c, err)
+		}
+		return s.Endpoint("u", "victim").State == admin.Ejected
+	})
+	s.ejected()
+	if e := s.Endpoint("u", "victim"); e.Failures != 3 {
+		t.Errorf("%+v, want 3 failures", e)
+	}
+	s.served(4)
+	s.victim.Kill()
+	s.there.Backend("victim", netns.Echo, s.victim.Addr)
+	s.returns()
+}
+
 // TestKilled: when a process is killed, bytes it has not read reset their session, which is not
 // taken for an orderly end. Another session ends by the kernel's end of file.
 func TestKilled(t *testing.T) {
@@ -180,3 +241,51 @@ func (s *scene) down() {
 		s.T.Errorf("the other endpoint: %+v", e)
 	}
 }
+
+// TestUnhealthy: checks find a stopped process before any client does, and its sessions are
+// handled as on_unhealthy says.
+func TestUnhealthy(t *testing.T) {
+	t.Parallel()
+	for how, test := range map[string]func(t *testing.T, s *scene, busy *client){
+		"reset": func(t *testing.T, _ *scene, busy *client) { busy.reset(t) },
+		"drain": func(t *testing.T, _ *scene, busy *client) {
+			if took := busy.reset(t); took < 300*time.Millisecond {
+				t.Errorf("the session was cut after %v", took)
+			}
+		},
+		"keep": func(t *testing.T, s *scene, busy *client) {
+			s.victim.Thaw()
+			text := make([]byte, len(question))
+			if _, err := io.ReadFull(busy, text); err != nil || string(text) != question {
+				t.Errorf("%q, %v", text, err)
+			}
+			if err := busy.echo("still the same"); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			if !netns.Alone(t) {
+				return
+			}
+			s := play(t, manners[0], netns.Echo, "timeouts: {idle: 1h}", checked+", drain_timeout: 700ms, on_unhealthy: "+how)
+			busy := s.session("victim")
+			s.victim.Freeze()
+			if _, err := io.WriteString(busy, question); err != nil {
+				t.Fatal(err)
+			}
+			s.down()
+			s.served(4)
+			if n := s.Count("failures"); n != 0 {
+				t.Errorf("%d failures of clients", n)
+			}
+			s.untouched()
+			test(t, s, busy)
+			s.victim.Thaw()
+			s.returns()
+		})
+	}
+}
+
+const question = "is anybody there?"

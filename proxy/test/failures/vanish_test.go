@@ -3,11 +3,14 @@ package failures
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
@@ -20,6 +23,61 @@ func listen(t *testing.T, h *netns.Host, at netip.Addr) net.Listener {
 	h.Run(func() { l, err = net.Listen("tcp", netip.AddrPortFrom(at, 0).String()) })
 	must(t, err)
 	return l
+}
+
+// TestClientsVanish: sessions of clients whose network is gone, with bytes in flight to them, end
+// within user_timeout. Their endpoints are reset. Another client is not affected.
+func TestClientsVanish(t *testing.T) {
+	t.Parallel()
+	if !netns.Alone(t) {
+		return
+	}
+	here, clients, servers := netns.Here(t), netns.New(t), netns.New(t)
+	left, right := here.Join(clients), here.Join(servers)
+	ends := make(chan error, 1)
+	l := listen(t, servers, right.Far)
+	sockets.Serve(t, l, func(c net.Conn) {
+		_, err := io.WriteString(c, "stream\n")
+		for tick := time.NewTicker(10 * time.Millisecond); err == nil; <-tick.C {
+			_, err = io.WriteString(c, "more\n")
+		}
+		ends <- err
+	})
+	echo := servers.Backend("other", netns.Echo, netip.AddrPortFrom(right.Far, 0))
+	r := serve(t, fmt.Sprintf(`
+listeners:
+  - {name: l, bind: ":7000", upstream: stream, timeouts: {idle: 1h}, socket: {user_timeout: 1s}}
+  - {name: m, bind: "127.0.0.1:0", upstream: echo}
+upstreams: [{name: stream, endpoints: [%q], health_check: off}, {name: echo, endpoints: [%q], health_check: off}]`, l.Addr(), echo.Addr))
+	other, err := dial(t, r.At("m"))
+	must(t, err)
+	aside := watch(t, other)
+
+	var c net.Conn
+	clients.Run(func() {
+		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(left.Near, 7000).String(), condition.Patience)
+	})
+	must(t, err)
+	defer c.Close()
+	if _, err := greeted(c); err != nil {
+		t.Fatal(err)
+	}
+	clients.Cut(left)
+	select {
+	case err := <-ends:
+		if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("the endpoint's end: %v, want a reset", err)
+		}
+	case <-time.After(condition.Patience):
+		t.Fatal("the endpoint still sends without a client")
+	}
+	r.Logs("session ended", l.Addr().String(), "timed out")
+	r.Until("one session is left", func() bool { return r.Status().Connections.Active == 1 })
+	if n := r.Count("failures"); n != 0 {
+		t.Errorf("%d failures of endpoints", n)
+	}
+	before := aside.echoes.Load()
+	r.Until("the other client echoes", func() bool { return aside.echoes.Load() > before+2 || aside.failed.Load() != nil })
 }
 
 // TestSourceAddress: endpoints are connected to from the configured address. If this machine no

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/internal/filter"
+	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
 const replaced = "secret=[removed]\nsecretary=clerk\n4111=****"
@@ -133,5 +134,31 @@ func TestReplaceSplit(t *testing.T) {
 		if a, b := whole.end(), cut.end(); a != b {
 			t.Errorf("%q, cut at %d: %q, whole: %q", text, n, b, a)
 		}
+	}
+}
+
+// BenchmarkReplace: the module of examples/filters/replace is called about chunks of 16 KiB, and about the first byte of new streams, each
+// with a new instance, compiled and interpreted.
+func BenchmarkReplace(b *testing.B) {
+	code := build(b, "replace")
+	for _, engine := range []string{wasm.Compiler, wasm.Interpreter} {
+		r := rewriter(b, code, replaced, func(cfg *filter.RewriterConfig) { cfg.Bounds.Interpret = engine == wasm.Interpreter })
+		text := strings.Repeat("a line of text without it\n", 16<<10/26)
+		b.Run("chunk/"+engine, func(b *testing.B) {
+			s := newStream(b, r)
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				s.out.Reset()
+				s.put(text)
+			}
+			s.end()
+		})
+		b.Run("stream/"+engine, func(b *testing.B) {
+			for b.Loop() {
+				s := newStream(b, r)
+				s.put("x")
+				s.end()
+			}
+		})
 	}
 }

@@ -56,6 +56,14 @@ func (r *rig) refused(listener string, want map[string]int64) {
 	}
 }
 
+// turns returns how many turns the loops have taken.
+func (r *rig) turns() (n int64) {
+	for _, l := range r.Summary().Loops {
+		n += l.Turns
+	}
+	return n
+}
+
 // A cost is the process's use of scarce resources.
 type cost struct {
 	descriptors, goroutines int

@@ -2,10 +2,6 @@ package traffic
 
 import (
 	"bufio"
-	"bytes"
-	"crypto/sha256"
-	"io"
-	"math/rand/v2"
 	"net"
 	"os/exec"
 	"strings"
@@ -15,7 +11,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
-	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
@@ -50,36 +45,4 @@ func testExample(t *testing.T) {
 		t.Errorf("forward does not report a session that ended by end of file:\n%s", log.String())
 	}
 	end()
-}
-
-const bulkSize = 32 << 20
-
-// startEcho serves connections that get their bytes back.
-func startEcho(t *testing.T) (addr string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	sockets.Serve(t, l, sockets.Echo)
-	return l.Addr().String()
-}
-
-// echo sends b and expects it back.
-func echo(t *testing.T, c *net.TCPConn, b []byte) {
-	var sending sync.WaitGroup
-	sending.Go(func() { c.Write(b) })
-	defer sending.Wait()
-	sum := sha256.New()
-	if _, err := io.CopyN(sum, c, int64(len(b))); err != nil {
-		t.Errorf("echo of %d bytes: %v", len(b), err)
-		return
-	}
-	if want := sha256.Sum256(b); !bytes.Equal(sum.Sum(nil), want[:]) {
-		t.Errorf("echo of %d bytes came back changed", len(b))
-	}
-}
-
-func randomBytes(n int) []byte {
-	b := make([]byte, n)
-	rand.NewChaCha8([32]byte{}).Read(b)
-	return b
 }
