@@ -19,10 +19,17 @@ func TestBalancing(t *testing.T) {
 	}
 	built = program.Build(t)
 	for name, test := range map[string]func(*testing.T){
-		"failover":       testFailover,
-		"canary of gRPC": testCanaryOfGRPC,
-		"protocols":      testProtocols,
-		"evasion":        testEvasion,
+		"failover":            testFailover,
+		"redis":               testRedis,
+		"mirrored":            testMirrored,
+		"mirrored PostgreSQL": testMirroredPostgres,
+		"names":               testNames,
+		"canary of Redis":     testCanaryOfRedis,
+		"canary of gRPC":      testCanaryOfGRPC,
+		"headers":             testHeaders,
+		"told":                testTold,
+		"protocols":           testProtocols,
+		"evasion":             testEvasion,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

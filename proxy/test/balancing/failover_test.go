@@ -30,6 +30,7 @@ type failover struct {
 	rolePort         string
 	primary, replica string // addresses of the listeners
 	visits           func() []visit
+	scripts          int // the number of pgbench scripts
 }
 
 // testFailover: the primary is killed, and its standby takes over. The killed node comes back as
@@ -45,7 +46,7 @@ func testFailover(t *testing.T) {
 		psql:  software.Need(t, "psql", "postgresql-client"),
 		nodes: map[string]*node{"a": a, "b": b}, rolePort: rolePort,
 	}
-	f.penstock = start(t, f.configuration())
+	f.penstock = start(t, f.configuration(1))
 	f.primary, _, _ = f.at("primary")
 	f.replica, _, _ = f.at("replicas")
 	f.roles("a", "b")
@@ -78,10 +79,11 @@ func testFailover(t *testing.T) {
 	f.stop()
 }
 
-func (f *failover) configuration() string {
+// configuration returns one of several equivalent configurations.
+func (f *failover) configuration(generation int) string {
 	var endpoints []string
 	for _, name := range []string{"a", "b"} {
-		endpoints = append(endpoints, fmt.Sprintf("{address: %q, name: %s}", f.nodes[name].addr, name))
+		endpoints = append(endpoints, fmt.Sprintf("{address: %q, name: %s, weight: %d}", f.nodes[name].addr, name, generation))
 	}
 	upstream := func(name, path, rest string) string {
 		return fmt.Sprintf(`
@@ -90,13 +92,14 @@ func (f *failover) configuration() string {
     health_check: {type: http, port: %s, http: {path: %s}, interval: %v, fast_interval: %[5]v, timeout: %v, rise: 2, fall: 2}
     %s`, name, strings.Join(endpoints, ", "), f.rolePort, path, checkInterval, checkTimeout, rest)
 	}
-	return `
+	return variant(`
 listeners:
-  - {name: primary, bind: "127.0.0.1:0", upstream: primary}
-  - {name: replicas, bind: "127.0.0.1:0", upstream: replicas}
-upstreams:` +
-		upstream("primary", "/primary", "on_unhealthy: reset") +
-		upstream("replicas", "/replica", "fallback: {upstream: primary}")
+  - {name: primary, bind: "127.0.0.1:0", upstream: primary, timeouts: {idle: IDLE}}
+  - {name: replicas, bind: "127.0.0.1:0", upstream: replicas, timeouts: {idle: IDLE}}
+  # EXTRA - {name: extra, bind: "127.0.0.1:0", upstream: primary}
+upstreams:`+
+		upstream("primary", "/primary", "on_unhealthy: reset")+
+		upstream("replicas", "/replica", "fallback: {upstream: primary}"), generation)
 }
 
 // roles waits until the checks have found the roles of both nodes.
@@ -126,11 +129,10 @@ func (f *failover) lose(primary, standby string, loss func()) (doomed []*session
 	t.Helper()
 	doomed = f.sessions(f.primary, "INSERT INTO entries (client) VALUES ('busy')")
 	others := f.sessions(f.replica, "SELECT pg_backend_pid()")
-	defer func() {
-		for _, s := range others {
-			s.close()
-		}
-	}()
+	defer closeAll(others)
+	writers := f.bench(f.primary, "INSERT INTO entries (client) VALUES ('pgbench')")
+	readers := f.bench(f.replica, "SELECT pg_backend_pid(), count(*) FROM entries")
+	f.readOn(append(doomed, others...))
 	before := len(f.visits())
 
 	lost := time.Now()
@@ -151,6 +153,12 @@ func (f *failover) lose(primary, standby string, loss func()) (doomed []*session
 	}
 
 	f.untouched(others)
+	if out, err := writers.end(); err == nil || strings.Count(out, " aborted in ") != benchClients {
+		t.Errorf("pgbench at the lost primary: %v, want each of %d clients aborted\n%s", err, benchClients, out)
+	}
+	if out, err := readers.end(); err != nil || !strings.Contains(out, "number of failed transactions: 0 ") {
+		t.Errorf("pgbench at the standby: %v\n%s", err, out)
+	}
 	f.Until("the lost primary has no sessions", func(s *admin.Status) bool { return endpointOf(s, "primary", primary).Active == 0 })
 	for line := range strings.Lines(f.Log.String()) {
 		if strings.Contains(line, `"msg":"sessions cut"`) && !strings.Contains(line, `"upstream":"primary"`) {
@@ -188,6 +196,31 @@ func (f *failover) untouched(list []*session) {
 	for i, s := range list {
 		if !s.alive() {
 			f.T.Errorf("session %d, which is not affected, has ended: %v", i, s.err)
+		}
+	}
+}
+
+func closeAll(list []*session) {
+	for _, s := range list {
+		s.close()
+	}
+}
+
+// readOn reloads the configuration under load, changed each time. No session or client fails.
+func (f *failover) readOn(list []*session) {
+	f.T.Helper()
+	before := len(f.visits())
+	for range 6 {
+		f.Reload(f.configuration(f.State().Generation + 1))
+	}
+	f.untouched(list)
+	enough := func() bool { return len(f.visits()) > before+5 }
+	if !condition.Eventually(enough) {
+		f.T.Error("no clients connect")
+	}
+	for _, v := range f.visits()[before:] {
+		if v.err != nil || v.standby != "f" {
+			f.T.Errorf("a client during a reload: %q, %v", v.standby, v.err)
 		}
 	}
 }

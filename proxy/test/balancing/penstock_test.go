@@ -2,8 +2,11 @@ package balancing
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/software"
@@ -18,6 +21,41 @@ type penstock struct{ *program.Program }
 func start(t *testing.T, configuration string, flags ...string) *penstock {
 	t.Helper()
 	return &penstock{program.Start(t, built, software.Dir(t, nil), configuration, append([]string{"--log", "json"}, flags...)...)}
+}
+
+// readAgain reloads the configuration, changed each time, while a client runs; the client must
+// not fail. It returns the client's output. IDLE in the configuration is replaced by another time
+// in each generation. Comments that begin with EXTRA become text in every other one.
+func (p *penstock) readAgain(configuration string, client ...string) string {
+	p.T.Helper()
+	var out, complaints software.Output
+	cmd := exec.Command(client[0], client[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	must(p.T, cmd.Start())
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	for times := 0; ; times++ {
+		select {
+		case err := <-done:
+			if err != nil || times == 0 {
+				p.T.Errorf("%s, during %d reloads: %v\n%s", client[0], times, err, complaints.String())
+			}
+			p.T.Logf("the configuration was reloaded %d times meanwhile", times)
+			return out.String()
+		default:
+			p.Reload(variant(configuration, p.State().Generation+1))
+		}
+	}
+}
+
+// variant returns a configuration's variant for a generation.
+func variant(configuration string, generation int) string {
+	text := strings.ReplaceAll(configuration, "IDLE", fmt.Sprintf("%dm", 10+generation))
+	if generation%2 == 0 {
+		text = strings.ReplaceAll(text, "# EXTRA ", "")
+	}
+	return text
 }
 
 // at returns the address of a listener.
@@ -39,6 +77,16 @@ func endpointOf(s *admin.Status, upstream, name string) (e admin.Endpoint) {
 		}
 	}
 	return e
+}
+
+// refused returns how many clients of a listener were refused, and the counts by reason.
+func refused(s *admin.Status, listener string) (n int64, reasons map[string]int64) {
+	for _, l := range s.Listeners {
+		if l.Name == listener {
+			return l.Connections.Refused, l.Reasons
+		}
+	}
+	return -1, nil
 }
 
 // stop ends the program, and returns the summary that it prints at the end.
