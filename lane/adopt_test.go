@@ -3,6 +3,7 @@ package lane_test
 import (
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -557,4 +558,59 @@ func TestLeaveLosesNone(t *testing.T) {
 		}
 	}
 	t.Logf("%d went on, %d were reset", went, reset)
+}
+
+// TestDamagedTable: a table of random records is opened, read and closed.
+func TestDamagedTable(t *testing.T) {
+	t.Parallel()
+
+	if !aloneWithMounts(t) {
+		return
+	}
+	dir := filesystem(t)
+	for seed := range uint64(8) {
+		damage(t, dir, rand.New(rand.NewPCG(seed, 7)), seed%2 == 0)
+		l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Linger: time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range l.Sessions() {
+			s.Look()
+			s.Addresses()
+			s.Tag()
+			if s.Idle() < 0 || s.Age() < 0 {
+				t.Errorf("idle %v, age %v", s.Idle(), s.Age())
+			}
+			s.Bytes()
+		}
+		p := joined(t, l, "tcp", "127.0.0.1:0")
+		p.talk(t)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// damage leaves a pinned table of random records.
+func damage(t *testing.T, dir string, rnd *rand.Rand, states bool) {
+	t.Helper()
+	crashed(t, dir, "lo")
+	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, "sessions"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	b := make([]byte, m.ValueSize())
+	for slot := range uint32(31) { // one is free, for a session of the test
+		for i := range b {
+			b[i] = byte(rnd.Uint32())
+		}
+		if states {
+			clear(b[:8])
+			b[0] = byte(rnd.IntN(9))
+		}
+		if err := m.Put(slot, b); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

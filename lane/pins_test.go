@@ -925,3 +925,50 @@ func TestRepinNot(t *testing.T) {
 	}
 	refused("the directory made anew", fs.ErrNotExist)
 }
+
+// TestPinnedInPart: a set of pins of which any part is missing is made again, and its links with
+// it.
+func TestPinnedInPart(t *testing.T) {
+	t.Parallel()
+
+	if !aloneWithMounts(t) {
+		return
+	}
+	dir := filesystem(t)
+	for _, kept := range [][]string{
+		{"sessions"},
+		{"flows", "sessions"},
+		{"events", "flows"},
+		{"events", "flows", "link-1-egress", "link-1-ingress"},
+		{"events", "link-1-egress", "link-1-ingress"},
+		{"link-1-egress", "link-1-ingress"},
+		{"link-1-ingress"},
+		{"flows", "sessions", "link-1-egress"},
+		{"events", "flows", "sessions"},
+		{"events", "flows", "sessions", "link-1-egress"},
+		{"events", "flows", "sessions", "link-1-ingress"},
+	} {
+		crashed(t, dir, "lo")
+		for _, name := range names(t, dir) {
+			if !slices.Contains(kept, name) {
+				unpin(t, filepath.Join(dir, name))
+			}
+		}
+		serves(t, dir, wholePins(1), "lo")
+	}
+}
+
+func unpin(t *testing.T, path string) {
+	t.Helper()
+	var err error
+	if strings.HasPrefix(filepath.Base(path), "link-") {
+		var l link.Link
+		if l, err = link.LoadPinnedLink(path, nil); err != nil {
+			t.Fatal(err)
+		}
+		err = errors.Join(l.Detach(), l.Close())
+	}
+	if err = errors.Join(err, os.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
+}

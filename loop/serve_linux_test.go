@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -647,5 +648,39 @@ func TestStuckHandlers(t *testing.T) {
 //go:noinline
 func spins(enough *atomic.Bool) {
 	for !enough.Load() {
+	}
+}
+
+// TestServeUnix: a unix socket is served like one of TCP.
+func TestServeUnix(t *testing.T) {
+	t.Parallel()
+
+	l, err := net.Listen("unix", sockets.Dir(t)+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	s := &loop.Server{Handle: func(c *loop.Conn) error {
+		if c.RemoteAddr().Network() != "unix" || c.LocalAddr().String() != at {
+			return fmt.Errorf("from %v to %v", c.RemoteAddr(), c.LocalAddr())
+		}
+		return echoes(c)
+	}}
+	ended := make(chan error, 1)
+	s.Ended = func(_ *loop.Conn, err error) { ended <- err }
+	over := make(chan error)
+	go func() { over <- s.Serve(l) }()
+	c, err := net.Dial("unix", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says(t, c, "hello", "hello")
+	c.Close()
+	if err := <-ended; err != io.EOF {
+		t.Error(err)
+	}
+	s.Close()
+	if err := <-over; !errors.Is(err, loop.ErrServerClosed) {
+		t.Error(err)
 	}
 }

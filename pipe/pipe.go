@@ -16,8 +16,8 @@ import (
 // (PIPE_DEF_BUFFERS pages of 4 KiB), and the smallest size that a Pool lends.
 const DefaultSize = 64 << 10
 
-// The error of every call that the operating system or a sandbox refuses permanently
-// wraps ErrNotSupported. It wraps errors.ErrUnsupported. The caller copies instead.
+// ErrNotSupported is wrapped by the error of every call that the operating system or a sandbox
+// refuses permanently. It wraps errors.ErrUnsupported. The caller copies instead.
 var ErrNotSupported = feature.ErrNotSupported
 
 // ErrClosed is returned by a Pool, and by a second Close. It matches os.ErrClosed.

@@ -486,3 +486,36 @@ func TestLedger(t *testing.T) {
 		t.Errorf("%d open after the end of a driver, %v", len(l.open), err)
 	}
 }
+
+// TestMark: a direction raises its source's mark once it has moved markProof
+// through large pipes and the source runs dry, and not again while it is raised.
+func TestMark(t *testing.T) {
+	t.Parallel()
+
+	const piece = 4 << 20
+	for name, c := range map[string]struct {
+		pieces int
+		change func(*direction, *scriptedSource)
+		want   []int
+	}{
+		"bulk":             {6, nil, []int{512 << 10}},
+		"not yet proven":   {3, nil, nil},
+		"small pipes":      {6, func(d *direction, _ *scriptedSource) { d.env().tune.MaxPipeSize = 256 << 10 }, nil},
+		"copying":          {6, func(d *direction, _ *scriptedSource) { d.mode = copying }, nil},
+		"not ours":         {6, func(d *direction, _ *scriptedSource) { d.set(oneWay, true) }, nil},
+		"a source of none": {8, func(_ *direction, s *scriptedSource) { s.noMark = true }, []int{512 << 10}},
+	} {
+		d, src, dst, from := scripted(splicing, bulk(piece, c.pieces), nil)
+		d.set(pinned, true)
+		if c.change != nil {
+			c.change(d, src)
+		}
+		lead(t, d, src, dst, from)
+		if !slices.Equal(src.marks, c.want) {
+			t.Errorf("%s: marks %v, want %v", name, src.marks, c.want)
+		}
+		if raised := len(c.want) > 0 && !src.noMark; raised != (len(from.guarded) == 1) || raised != (d.env().counts.stats().MarksRaised == 1) {
+			t.Errorf("%s: %d guarded, %+v", name, len(from.guarded), d.env().counts.stats())
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -335,3 +336,67 @@ func TestPacketEnd(t *testing.T) {
 		t.Error(n, err)
 	}
 }
+
+// TestMessagesInterrupted: a read of messages that has waited ends with its own error.
+func TestMessagesInterrupted(t *testing.T) {
+	t.Parallel()
+
+	const soon = 20 * time.Millisecond // for the Read to wait
+	r := newRelay(t, nil)
+	ways := map[string]func(ctx context.Context, dst afterWrite, src net.Conn) error{
+		"Copy": func(_ context.Context, dst afterWrite, src net.Conn) error { _, err := r.Copy(dst, src); return err },
+		"CopyN": func(_ context.Context, dst afterWrite, src net.Conn) error {
+			_, err := r.CopyN(dst, src, 1<<20)
+			return err
+		},
+		"CopyContext": func(ctx context.Context, dst afterWrite, src net.Conn) error {
+			_, err := r.CopyContext(ctx, dst, src)
+			return err
+		},
+		"Move": func(_ context.Context, dst afterWrite, src net.Conn) error { _, err := r.Move(dst, src); return err },
+		"Join": func(_ context.Context, dst afterWrite, src net.Conn) error {
+			_, err := r.Join(context.Background(), src, dst)
+			return err
+		},
+		"io.Copy from Wrap": func(_ context.Context, dst afterWrite, src net.Conn) error {
+			_, err := io.Copy(dst, relay.Wrap(src))
+			return err
+		},
+	}
+	for _, kind := range []string{"udp", "unixgram", "unixpacket"} {
+		for way, move := range ways {
+			for by, want := range map[string]error{"a deadline": os.ErrDeadlineExceeded, "Close": net.ErrClosed, "ctx": errRecorded} {
+				if (by == "ctx") != (way == "CopyContext") {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%s/%s", kind, way, by), func(t *testing.T) {
+					t.Parallel()
+					far, near := kinds[kind].pair(t)
+					ctx, cancel := context.WithCancelCause(t.Context())
+					dst := afterWrite{newMessageSink(), func() {
+						switch by {
+						case "a deadline":
+							_ = near.SetReadDeadline(time.Now().Add(soon))
+						case "Close":
+							time.AfterFunc(soon, func() { _ = near.Close() })
+						default:
+							time.AfterFunc(soon, func() { cancel(errRecorded) })
+						}
+					}}
+					write(t, far, []byte("ten bytes."))
+					if err := move(ctx, dst, near); !errors.Is(err, want) {
+						t.Errorf("%v, want %v", err, want)
+					}
+				})
+			}
+		}
+	}
+}
+
+// An afterWrite calls a function at each Write.
+type afterWrite struct {
+	*messageSink
+	then func()
+}
+
+func (a afterWrite) Write(p []byte) (int, error) { a.then(); return len(p), nil }

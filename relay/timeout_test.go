@@ -545,3 +545,61 @@ func TestNothingAllocatedForLimits(t *testing.T) {
 		t.Error("the second session has made its own")
 	}
 }
+
+// TestIdleTimeoutSlowWrite: bytes that a wrapper's Write moved only after a while
+// count as activity.
+func TestIdleTimeoutSlowWrite(t *testing.T) {
+	t.Parallel()
+
+	r, c := clockedRelay(t, relay.Config{IdleTimeout: 10 * time.Second})
+	var w *gatedWriter
+	g := newRig(t, r, tcp, func(t testing.TB) (halfConn, net.Conn) {
+		far, near := tcp(t)
+		w = &gatedWriter{TCPConn: near.(*net.TCPConn), entered: make(chan struct{}, 10), gate: make(chan struct{}, 10)}
+		return far, w
+	})
+	write(t, g.A, []byte("x"))
+	<-w.entered
+	c.advance(9 * time.Second)
+	w.gate <- struct{}{}
+	readFull(t, g.B, make([]byte, 1))
+	// The next write is entered only after the last one was noted.
+	write(t, g.A, []byte("y"))
+	<-w.entered
+	c.advance(2 * time.Second)
+	running(t, g)
+	close(w.gate)
+	g.cancel(errors.New("over"))
+}
+
+// TestFirstByteOfMany: the first byte's time does not hide the other timeouts.
+func TestFirstByteOfMany(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		r, c := d.clockedRelay(t, relay.Config{})
+		d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 2 * time.Second}
+		g := d.newRig(t, r, tcp, tcp)
+		d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 4 * time.Second, MaxLifetime: 10 * time.Second}
+		h := d.newRig(t, r, tcp, tcp)
+		g.echo(t)
+		h.echo(t)
+		c.advance(2 * time.Second)
+		expectTimeout(t, g, relay.ReasonIdle)
+		for range 4 {
+			h.answer()
+			c.advance(2 * time.Second)
+		}
+		expectTimeout(t, h, relay.ReasonLifetime)
+	})
+}
+
+// A gatedWriter says when Write is entered, and waits to be let through.
+type gatedWriter struct {
+	*net.TCPConn
+	entered, gate chan struct{}
+}
+
+func (w *gatedWriter) Write(p []byte) (int, error) {
+	w.entered <- struct{}{}
+	<-w.gate
+	return w.TCPConn.Write(p)
+}

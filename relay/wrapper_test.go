@@ -3,6 +3,7 @@ package relay_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -983,4 +984,37 @@ func streamOf(end any) io.ReadWriteCloser {
 		io.Writer
 		io.Closer
 	}{r, w, nil})
+}
+
+// TestCopyBufioOverWriterTo: a bufio.Reader reads a connection with a WriteTo of its own. That sees its
+// bytes moved before it goes on.
+func TestCopyBufioOverWriterTo(t *testing.T) {
+	t.Parallel()
+
+	in, near := tcp(t)
+	text := filler()
+	go func() { _, _ = in.Write(text); _ = in.(*net.TCPConn).CloseWrite() }()
+	dst, out := tcp(t)
+	got := make(chan []byte, 1)
+	go func() { b, _ := io.ReadAll(out); got <- b }()
+	over := &trailed{TCPConn: near.(*net.TCPConn)}
+	n, err := newRelay(t, nil).Copy(dst, bufio.NewReader(over))
+	_ = dst.(*net.TCPConn).CloseWrite()
+	want := append(slices.Clone(text), "the end"...)
+	if b := <-got; err != nil || n != int64(len(want)) || over.n != int64(len(text)) || !bytes.Equal(b, want) {
+		t.Errorf("%d bytes, %v; %d by WriteTo; %d arrived, want %d", n, err, over.n, len(b), len(want))
+	}
+}
+
+// trailed is a connection whose own WriteTo adds something to the end.
+type trailed struct {
+	*net.TCPConn
+	n int64
+}
+
+func (c *trailed) WriteTo(w io.Writer) (int64, error) {
+	n, err := io.Copy(w, c.TCPConn)
+	c.n = n
+	m, werr := io.WriteString(w, "the end")
+	return n + int64(m), cmp.Or(err, werr)
 }

@@ -85,7 +85,7 @@ func TestLogKeys(t *testing.T) {
 
 // firstCells returns the names in the first cells of a page's tables.
 func firstCells(text string) (names []string) {
-	for _, row := range regexp.MustCompile("(?m)^\\|([^|]+)\\|").FindAllStringSubmatch(text, -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\|([^|]+)\|`).FindAllStringSubmatch(text, -1) {
 		for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(row[1], -1) {
 			names = append(names, m[1])
 		}

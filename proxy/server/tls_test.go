@@ -506,14 +506,3 @@ upstreams:
 		t.Errorf("handshakes with %s: %+v", u.Name, u.Handshakes)
 	}
 }
-
-// waits are upstreams whose clients wait for an endpoint for a minute or longer, each for another
-// reason; %q are addresses, of one that echoes, one that refuses, one that is silent and
-// one that speaks no TLS.
-const waits = `
-upstreams:
-  - {name: queue, endpoints: [{address: %[1]q, connections: 1}], queue: {size: 20, timeout: 1h}%[5]s}
-  - {name: backoff, endpoints: [%[2]q], retry: {attempts: 1, backoff: 1m, max_backoff: 1m}, health_check: off, outlier_detection: off%[5]s}
-  - {name: dial, endpoints: [%[3]q], health_check: off%[5]s}
-  - {name: handshake, endpoints: [%[4]q], health_check: off, tls: {ca: c.pem, sni: front.test}}
-listeners:`
