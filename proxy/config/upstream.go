@@ -110,7 +110,7 @@ type Queue struct {
 	Pos     Pos
 	Size    int           `key:"size" default:"1024" range:"0..1000000" doc:"Longest queue. 0: none. With a fallback the default is 0."`
 	Timeout time.Duration `key:"timeout" default:"5s" range:"1ms..1h" doc:"Longest wait if every endpoint is full; then the client is refused."`
-	Hold    time.Duration `key:"hold" default:"3s" range:"0..1m" doc:"Longest wait if no endpoint is usable and there is no fallback; then the client is refused. 0: no wait."`
+	Hold    time.Duration `key:"hold" default:"3s" range:"0..1m" doc:"Longest wait of a client without a usable endpoint and without a fallback; then it is refused. 0: no wait."`
 }
 
 // The floor of the retry budget: how many retries are allowed within RetryWindow, however few clients there are. They
