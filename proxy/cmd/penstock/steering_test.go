@@ -52,7 +52,7 @@ func TestSessionsEndInterrupted(t *testing.T) {
 	p := asking(t)
 	bind := "unix:" + filepath.Join(p.dir, "admin")
 	term := openTerminal(t, 120, 40, penstockCommand(t, nil, "sessions", "end", "--all", "--now", "--admin", bind))
-	term.shows(`1 session selected: all end at once, in the middle of whatever they do\s+end them\? \[y/N\] `)
+	term.shows(`1 session selected. All end at once, in the middle of whatever they do.\s+end them\? \[y/N\] `)
 	term.press(interrupt)
 	term.shows(`interrupted: nothing was ended`)
 	term.interrupted()

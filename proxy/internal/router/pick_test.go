@@ -46,7 +46,7 @@ func (r *rig) fail(t *testing.T, i, times int) {
 	t.Helper()
 	for range times {
 		for j := range r.members {
-			r.endpoint(j).SetDraining(j != i)
+			r.endpoint(j).SetDraining(j != i && !r.endpoint(j).State().Ejected) // which would need no place then
 		}
 		s, _ := r.search()
 		if step := s.Next(r.clock); step.Action != worker.Connect || s.Endpoint() != r.endpoint(i) {
