@@ -44,7 +44,7 @@ func TestPopulated(t *testing.T) {
 	before := resident(t, "RssAnon") + resident(t, "HugetlbPages")
 	a := open(t, &arena.Config{Size: size, Locals: 2})
 	after := resident(t, "RssAnon") + resident(t, "HugetlbPages")
-	if grown := after - before; grown < size || grown > size+4<<20 {
+	if grown := after - before; grown < size-1<<20 || grown > size+4<<20 { // the runtime gives some of its own back in between
 		t.Errorf("%d bytes more are resident, want %d", grown, size)
 	}
 	if s := a.Stats(); s.Mapped != size || s.Budget != size || s.Huge < 0 || s.Huge > size {
