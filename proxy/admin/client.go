@@ -15,8 +15,10 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -284,6 +286,9 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	if err := json.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("%s: its answer is not understood: %w", c.addr, err)
 	}
+	if name := missing(path, body); name != "" {
+		return fmt.Errorf("%s: %w: its answer has no %s: another program listens there", c.addr, ErrStranger, name)
+	}
 	return nil
 }
 
@@ -444,6 +449,52 @@ func leafOf(file string) (*x509.Certificate, error) {
 		return nil, fmt.Errorf("certificate: %s has none: write a PEM file", file)
 	}
 	return x509.ParseCertificate(block.Bytes)
+}
+
+// essentials are members without which an answer would mean something else, by the path of the
+// request. Members that were added later do not belong here: a process of an older version answers
+// without them.
+var essentials = map[string][]string{
+	"/v1/status":        {"state", "pid"},
+	"/v1/generations":   {"current"},
+	"/v1/plan":          {"generation", "changes"},
+	"/v1/reload":        {"generation"},
+	"/v1/confirm":       {"generation"},
+	"/v1/rollback":      {"generation"},
+	"/v1/sessions":      {"sessions"},
+	"/v1/sessions/end":  {"touched", "done"},
+	"/v1/sessions/keep": {"requests"},
+	"/v1/sources":       {"sources"},
+	"/v1/denied":        {"denied"},
+	"/v1/deny/add":      {"source", "until"},
+	"/v1/why":           {"count"},
+	"/v1/endpoint":      {"endpoint"}, // and each path below it
+}
+
+// missing returns the first member that the answer to a request needs and lacks, or has as null; "": it is whole. It reads the
+// answer up to the last of them.
+func missing(of string, body []byte) string {
+	names := essentials[of]
+	if names == nil {
+		names = essentials[path.Dir(of)]
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	lacks := slices.Clone(names)
+	_, err := d.Token() // the brace
+	for err == nil && len(lacks) > 0 && d.More() {
+		var name json.Token
+		var value json.RawMessage
+		if name, err = d.Token(); err == nil {
+			err = d.Decode(&value)
+		}
+		if string(value) != "null" || name == "changes" {
+			lacks = slices.DeleteFunc(lacks, func(lack string) bool { return err == nil && name == lack })
+		}
+	}
+	if len(lacks) == 0 {
+		return ""
+	}
+	return lacks[0]
 }
 
 // RoundTrip implements [http.RoundTripper]: it sends a request to the server at the client's address with the

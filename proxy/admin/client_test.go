@@ -170,3 +170,34 @@ func TestStrangeServers(t *testing.T) {
 		t.Errorf("a drain by another program: %v", err)
 	}
 }
+
+// TestAnswersAreWhole: an answer that lacks a member, without which it would say something else, is an error.
+func TestAnswersAreWhole(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(admin.Header, "1")
+		fmt.Fprint(w, `{"source": "10.0.0.7", "until": null}`)
+	}))
+	defer s.Close()
+	c, err := admin.NewClient(s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	for want, ask := range map[string]func() error{
+		"no until":    func() error { _, err := c.Deny(ctx, "10.0.0.7", "", time.Hour, false); return err },
+		"no denied":   func() error { _, err := c.Denied(ctx); return err },
+		"no state":    func() error { _, err := c.Status(ctx); return err },
+		"no current":  func() error { _, err := c.Generations(ctx); return err },
+		"no requests": func() error { _, err := c.StopEnding(ctx); return err },
+		"no touched":  func() error { _, err := c.EndSessions(ctx, admin.EndQuery{All: true}); return err },
+		"no endpoint": func() error {
+			_, err := c.ChangeEndpoint(ctx, &admin.EndpointChange{What: admin.EndpointDrain})
+			return err
+		},
+		"no count": func() error { _, err := c.Why(ctx, admin.WhyQuery{}); return err },
+	} {
+		if err := ask(); !errors.Is(err, admin.ErrStranger) || !strings.Contains(err.Error(), "its answer has "+want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/penstock/penstock/proxy/internal/nearest"
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
@@ -239,11 +240,41 @@ func find(method, path string) (*request, error) {
 	i := slices.IndexFunc(requests, func(q request) bool { return q.path == path })
 	switch {
 	case i < 0:
-		return nil, fmt.Errorf("path %q: %w: GET /v1/openapi.json describes all", path, ErrNotFound)
+		return nil, fmt.Errorf("path %q: %w: %sGET /v1/openapi.json describes all", path, ErrNotFound, nearestTo(path))
 	case method != requests[i].method && !(method == http.MethodHead && requests[i].method == http.MethodGet):
 		return nil, &methodError{path, requests[i].method}
 	}
 	return &requests[i], nil
+}
+
+// mostWrong is by how many letters a path may differ from the path that was meant.
+const mostWrong = 2
+
+// nearestTo returns the advice to use the path nearest to a wrong one, or one of several equally
+// near paths; "" if there is none. A path is as near as the whole of it, or one letter farther than
+// its last part, whichever is less.
+func nearestTo(path string) string {
+	asked := strings.TrimPrefix(path, "/v1/")
+	if len(asked) > nearest.Longest {
+		return ""
+	}
+	var found []string
+	least := min(len(asked), mostWrong+1)
+	for _, q := range requests {
+		meant := strings.TrimPrefix(q.path, "/v1/")
+		d := min(nearest.Distance(asked, meant), nearest.Distance(asked[strings.LastIndex(asked, "/")+1:], meant[strings.LastIndex(meant, "/")+1:])+1)
+		if d < least {
+			found, least = nil, d
+		}
+		if d == least {
+			found = append(found, q.method+" "+q.path)
+		}
+	}
+	const most = 3
+	if len(found) == 0 || len(found) > most {
+		return ""
+	}
+	return "write " + strings.Join(found, " or ") + "; "
 }
 
 // read reads the parameters of a request.

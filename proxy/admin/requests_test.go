@@ -453,7 +453,11 @@ func TestRefusalsInTermsOfHTTP(t *testing.T) {
 		want           string
 	}{
 		{r.Remote(readToken, changeToken), "GET", "/v1/status", 401, "a token is needed: write the header Authorization: Bearer TOKEN"},
+		{r.Handler(), "GET", "/v1/statsu", 404, `path "/v1/statsu": not found: write GET /v1/status; GET /v1/openapi.json describes all`},
+		{r.Handler(), "GET", "/status", 404, "write GET /v1/status; "},
 		{r.Handler(), "GET", "/v1/nothing", 404, `path "/v1/nothing": not found: GET /v1/openapi.json describes all`},
+		{r.Handler(), "POST", "/v1/drain", 404, "write POST /v1/process/drain or POST /v1/listener/drain or POST /v1/endpoint/drain; "},
+		{r.Handler(), "POST", "/v1/session/end", 404, "write POST /v1/sessions/end; "},
 		{r.Handler(), "GET", "/v1/" + strings.Repeat("x", 4000), 404, "not found: GET /v1/openapi.json describes all"},
 		{r.Handler(), "POST", "/v1/sessions/end", 400, "one of id, listener, upstream, endpoint, source, older"},
 		{r.Handler(), "POST", "/v1/reload?confirm=1m&rollback_if=many", 400, "rollback_if"},
