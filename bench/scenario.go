@@ -40,8 +40,8 @@ func Scenarios() []Scenario {
 }
 
 // ChooseScenarios returns the scenarios with one of the names. A name also selects all
-// scenarios that begin with it and a dash: "echo-64" selects two. The order is that of a
-// report.
+// scenarios that begin with it and a dash: "echo-64" selects two. They are in the order in
+// which a report lists them.
 func ChooseScenarios(names []string) ([]Scenario, error) { return ChooseAmong(Scenarios(), names) }
 
 // ChooseAmong is ChooseScenarios of a list.

@@ -42,12 +42,10 @@ func TestOutlivesWrapped(t *testing.T) {
 			write(t, g.A, sent)
 			condition.Await(t, "all is with the relay", func() bool { return unacknowledged(t, g.A) == 0 })
 			noError(t, g.A.Close())
-			for g.session.Result().Reason == relay.ReasonNone { // the first of these writes is answered by a reset, and a later one fails
-				if _, err := g.B.Write([]byte("late")); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Millisecond)
-			}
+			condition.Await(t, "a write to A fails", func() bool { // the first one is answered by a reset
+				write(t, g.B, []byte("late"))
+				return g.session.Result().Reason != relay.ReasonNone
+			})
 			got, _ := io.ReadAll(g.B)
 			if !bytes.Equal(got, sent) {
 				t.Errorf("of %d bytes B gets %d", len(sent), len(got))

@@ -47,7 +47,7 @@ type AcceptProxy struct {
 // A Route sends the clients that it matches to one upstream, or shares them among several.
 type Route struct {
 	Pos      Pos
-	Match    Match    `key:"match" doc:"Conditions, all of which a client must meet. Absent: every client matches."`
+	Match    Match    `key:"match" doc:"Conditions. A client must meet all of them. Absent: every client matches."`
 	Upstream string   `key:"upstream" type:"upstream" default:"" eg:"tenants" doc:"Upstream of this route's clients."`
 	Split    []Share  `key:"split" doc:"In place of upstream: several upstreams with a percentage each, for a canary."`
 	Filter   *Filter  `key:"filter" doc:"In place of the listener's filter."`

@@ -78,7 +78,7 @@ type DiscoverDNS struct {
 	Name    string        `key:"name" type:"domain" required:"yes" eg:"_pg._tcp.db.example" doc:"Name to look up."`
 	Type    string        `key:"type" default:"SRV" enum:"A AAAA A+AAAA SRV" doc:"Type of the records."`
 	Port    int           `key:"port" default:"0" range:"0..65535" eg:"5432" doc:"Port of the endpoints, except with SRV."`
-	Servers []Address     `key:"servers" eg:"10.0.0.2:53" doc:"Name servers. Empty: those of /etc/resolv.conf."`
+	Servers []Address     `key:"servers" eg:"10.0.0.2:53" doc:"Name servers. Empty: the name servers in /etc/resolv.conf."`
 	MinTTL  time.Duration `key:"min_ttl" default:"1s" range:"100ms..24h" doc:"Shortest time between two lookups."`
 	MaxTTL  time.Duration `key:"max_ttl" default:"5m" range:"1s..24h" doc:"Longest use of an answer."`
 }

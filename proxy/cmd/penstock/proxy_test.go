@@ -93,6 +93,33 @@ func part(t *testing.T, s *stage) int {
 	return int(answered.Load())
 }
 
+// More clients than RLIMIT_NOFILE allows, whatever --max-connections is: they wait in the
+// queue, and are all served.
+func TestMoreClientsThanDescriptors(t *testing.T) {
+	t.Parallel()
+
+	s, variables := stageOf(t)
+	const clients = 80
+	play(t,
+		func() error { return s.origin([]string{"ORIGIN"}) },
+		func() error {
+			return s.start([]string{"p", "ulimit=64", "proxy", "--listen", "127.0.0.1:0", "--to", variables["ORIGIN"], "--max-connections", "1000", "--log", "json"})
+		},
+		func() error { return greet(s, variables["p_ADDR"], clients) },
+	)
+	if answered := part(t, s); answered != clients {
+		t.Errorf("%d of %d clients were answered", answered, clients)
+	}
+	play(t,
+		func() error { return s.signal([]string{"p", "TERM"}) },
+		func() error { return s.ended([]string{"p", "0"}) },
+	)
+	text, _ := s.processes["p"].stdout.text()
+	if want := fmt.Sprintf(`{"connections":{"accepted":%d,"active":0,"refused":0}`, clients); !strings.HasPrefix(text, want) {
+		t.Errorf("the summary is %s, want %s", text, want)
+	}
+}
+
 // withFewDescriptors returns a running proxy, p, with further flags, whose limit is lowered to 64
 // descriptors while it runs.
 func withFewDescriptors(t *testing.T, flags ...string) (s *stage, p *program, variables map[string]string) {
@@ -148,6 +175,70 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 	if used := p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime(); used > 3*time.Second {
 		t.Errorf("it took %v of CPU time to wait", used)
+	}
+}
+
+// Clients that stay take every descriptor: as many are served at once as the descriptors
+// allow, and the rest waits in the accept queue.
+func TestShortOfDescriptorsTheRestWaits(t *testing.T) {
+	t.Setenv("GOMAXPROCS", "1") // the burst is accepted before any client is served
+	s, p, variables := withFewDescriptors(t, "--engine", "copy")
+	const clients, atOnce = 80, 20
+	play(t,
+		func() error { return p.cmd.Process.Signal(syscall.SIGSTOP) },
+		func() error { return greet(s, variables["p_ADDR"], clients) },
+		func() error { return p.cmd.Process.Signal(syscall.SIGCONT) },
+	)
+	answers := make(chan net.Conn, clients)
+	for _, conn := range s.clients {
+		go func() {
+			got := make([]byte, 5)
+			if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello" {
+				t.Errorf("got %q, %v", got, err)
+			}
+			answers <- conn
+		}()
+	}
+	var stay []net.Conn
+	for range atOnce {
+		stay = append(stay, <-answers)
+	}
+	for _, conn := range stay {
+		conn.Close()
+	}
+	for range clients - atOnce {
+		(<-answers).Close()
+	}
+	play(t,
+		func() error { return s.signal([]string{"p", "TERM"}) },
+		func() error { return s.ended([]string{"p", "0"}) },
+	)
+	log, _ := p.stderr.text()
+	if n := strings.Count(log, `"msg":"accepting paused"`); n != 1 {
+		t.Errorf("told %d times that accepting paused: %s", n, log)
+	}
+}
+
+// A proxy that is stopped has more clients in its queue than descriptors: they are served as
+// descriptors become free.
+func TestDrainWithFewDescriptors(t *testing.T) {
+	t.Parallel()
+
+	s, p, variables := withFewDescriptors(t)
+	const clients = 80
+	play(t,
+		func() error { return p.cmd.Process.Signal(syscall.SIGSTOP) },
+		func() error { return greet(s, variables["p_ADDR"], clients) },
+		func() error { return s.signal([]string{"p", "TERM"}) },
+		func() error { return p.cmd.Process.Signal(syscall.SIGCONT) },
+	)
+	if answered := part(t, s); answered != clients {
+		t.Errorf("%d of %d clients were answered", answered, clients)
+	}
+	play(t, func() error { return s.ended([]string{"p", "0"}) })
+	text, _ := p.stdout.text()
+	if want := fmt.Sprintf(`{"connections":{"accepted":%d,"active":0,"refused":0}`, clients); !strings.HasPrefix(text, want) {
+		t.Errorf("the summary is %s, want %s", text, want)
 	}
 }
 

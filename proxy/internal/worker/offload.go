@@ -324,7 +324,7 @@ func TakeSockets(ctx context.Context, client, endpoint net.Conn) (*Rejoin, error
 		var err error
 		if fds[i], err = duplicate(ctx, c, a, sys.Dup); err != nil {
 			if i > 0 {
-				closeSocket(fds[0])
+				resetSocket(fds[0]) // the endpoint must not take it for an orderly end
 			}
 			return nil, err
 		}

@@ -147,19 +147,19 @@ func open(t *testing.T, bin string) *shell {
 // types types a block. If the page shows an output, a reader looks again until it comes; else the commands have to succeed.
 func (sh *shell) types(b block) {
 	sh.Helper()
-	for end := time.Now().Add(condition.Patience); ; time.Sleep(200 * time.Millisecond) {
-		out, failed := sh.run(b.commands)
-		missing := lacks(out, b.shown)
-		switch {
-		case missing == "" && (b.shown != "" || !failed):
-			sh.Logf("%s\n%s", b.commands, out)
-			return
-		case b.shown == "":
-			sh.Fatalf("failed:\n%s%s", b.commands, out)
-		case time.Now().After(end):
-			sh.Fatalf("the output has no line %q after the ones before:\n%s%s", missing, b.commands, out)
-		}
+	var out, missing string
+	failed := false
+	if !condition.Eventually(func() bool {
+		out, failed = sh.run(b.commands)
+		missing = lacks(out, b.shown)
+		return missing == ""
+	}) {
+		sh.Fatalf("the output has no line %q after the ones before:\n%s%s", missing, b.commands, out)
 	}
+	if b.shown == "" && failed {
+		sh.Fatalf("failed:\n%s%s", b.commands, out)
+	}
+	sh.Logf("%s\n%s", b.commands, out)
 }
 
 // run returns the output of commands, and of what runs beside them, and whether one failed.
