@@ -462,7 +462,7 @@ func TestCountCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n < 2*lines-2 || n > 3*lines { // the first and the last may be missing
+	if n < 2*lines-2 || n > 6*lines { // the first and the last may be missing; the kernel restarts calls that a signal of the machine interrupts
 		t.Errorf("%d calls for %d lines", n, lines)
 	}
 	reason := errors.New("enough")

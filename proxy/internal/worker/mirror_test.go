@@ -144,7 +144,7 @@ func TestMirrorsByName(t *testing.T) {
 		gone.Add(1)
 		return nil, ctx.Err()
 	})
-	r, counts := mirroring(t, 50*time.Millisecond, func() *worker.Mirror {
+	r, counts := mirroring(t, 3*time.Second, func() *worker.Mirror {
 		return &worker.Mirror{Host: "shadow.test", Port: shadow.Port(), Resolver: resolve, Timeout: time.Minute}
 	})
 	r.serve(t)
