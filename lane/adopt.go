@@ -23,7 +23,7 @@ import (
 // bpfFileSystem is BPF_FS_MAGIC (include/uapi/linux/magic.h).
 const bpfFileSystem = 0xcafe4a11
 
-// lockPin locks the directory of pins, so that one process has the lane. It returns -1 without one.
+// lockPin locks the directory of pins, so that only one process has the lane. It returns -1 if dir is empty.
 func lockPin(dir string) (fd int, err error) {
 	if dir == "" {
 		return -1, nil
@@ -50,7 +50,7 @@ func lockPin(dir string) (fd int, err error) {
 	return fd, nil
 }
 
-// busy is ErrBusy with the process that has the lane; 0: it was not found.
+// busy returns ErrBusy with the process that has the lane. A pid of 0 means that it was not found.
 func busy(pid int) error {
 	if pid == 0 {
 		return fmt.Errorf("%w, owner unknown", ErrBusy)
@@ -58,7 +58,7 @@ func busy(pid int) error {
 	return fmt.Errorf("%w, by process %d", ErrBusy, pid)
 }
 
-// locker returns the process that has a lock of an open file (proc_locks(5)); 0: it is not known.
+// locker returns the process that has locked an open file (proc_locks(5)), or 0 if it is not known.
 func locker(fd int) (pid int) {
 	var st syscall.Stat_t
 	locks, err := os.ReadFile("/proc/locks")
@@ -74,10 +74,12 @@ func locker(fd int) (pid int) {
 	return pid
 }
 
-// maxHeld is up to which descriptor holder looks: a lane is opened before there are many.
+// maxHeld is how many descriptors of a process holder looks at. A process opens its lane early, so the lane's
+// descriptors have small numbers.
 const maxHeld = 1024
 
-// holder returns the process of this program that has a BPF program open; 0: it was not found.
+// holder looks for the process that has a BPF program open, among the processes with this process's name. It
+// returns 0 if there is none.
 func holder(program ebpf.ProgramID) int {
 	own, _ := os.ReadFile("/proc/self/comm")
 	names, _ := filepath.Glob("/proc/[0-9]*/comm")
@@ -104,9 +106,9 @@ func unlock(fd int) error {
 	return syscall.Close(fd)
 }
 
-// adopt looks at every slot: most are free. An earlier process's sessions in user space died with
-// it; its sessions in the lane go on. A session with a damaged record is not adopted: the kernel
-// has its connections again, and resets an endpoint that sends something.
+// adopt looks at every slot; most are free. Sessions that an earlier process had in user space died with it.
+// Its sessions in the lane go on, and are adopted, unless their record is damaged. The kernel has the
+// connections of a damaged session again, and resets an endpoint that sends something.
 func (l *Lane) adopt() {
 	for slot := l.program.Size(); slot > 0; slot-- {
 		r := l.program.Session(slot - 1)
@@ -130,21 +132,21 @@ func (l *Lane) adopt() {
 	l.knocked()
 }
 
-// adoptOne adopts a session in the lane, and holds its port.
+// adoptOne adopts a session in the lane, and holds its local port.
 func (l *Lane) adoptOne(slot uint32) {
 	s := &Session{of: l.unowned, slot: slot, hold: -1, phase: away, facts: graced | inherited | flew}
 	l.sessions[slot] = s
 	r := s.record()
 	r.NotAfter(time.Duration(now()))
-	if r.IsReported() { // it ended in the process before, and lingers
+	if r.IsReported() { // it ended in the earlier process, and lingers
 		s.end(now())
 		s.set(done, true)
 		return
 	}
 	if r.ToBeReset() {
-		r.Change(state.Reset, state.Held) // the process died while it ended the session
+		r.Change(state.Reset, state.Held) // the earlier process died while it ended the session
 	}
-	if r.State() == state.Held { // it died while the session came back: sockets that it had made were in repair, and have gone in silence
+	if r.State() == state.Held { // the earlier process died while the session came back; the new sockets were in repair, and closed silently
 		to := state.Lane
 		if f := s.flows(); translate.Ended(&f[0], &f[1]) || r.WasReset() {
 			to = state.Done
@@ -165,20 +167,23 @@ func (l *Lane) adoptOne(slot uint32) {
 	}
 }
 
-// Own gives a session that was adopted, and is in the lane, an owner. The owner may take it back like a session of [Lane.Register] that
-// has left. From then on s, a zero Session, is the session, with its tag, age and bytes; moved are the bytes from before it last left user space, which the owner
-// knows by the tag from the process before. The owner's user timeout and keepalive time hold, if it has them.
-// adopted has then ended, and has no place any more. s may be a field of a larger struct, as for Register. An [Observer] hears of an
-// earlier end of file once more.
+// Own gives an owner to an adopted session that is in the lane. From then on s, which must be a zero Session,
+// is the session: it has the session's tag, age and bytes. adopted ends, and has no place any more. The owner
+// can take s back like a session of [Lane.Register] that has left. s may be a field of a larger struct.
 //
-// The error wraps net.ErrClosed if adopted has ended or is being reset, and after Close. It wraps os.ErrInvalid if adopted is a session of
-// this process, if s is not a zero Session, or if owner is missing or not comparable. s is unchanged then.
+// moved has the bytes that were moved before the session last left user space. The owner finds out about them
+// by the tag. If the owner has a user timeout and a keepalive time, they apply from now on. An [Observer] is
+// notified again of an end of file that came earlier.
+//
+// The error wraps net.ErrClosed if adopted has ended or is being reset, and after Close. It wraps os.ErrInvalid
+// if adopted is a session of this process, if s is not a zero Session, or if owner is missing or not
+// comparable. After an error s is unchanged.
 func (l *Lane) Own(adopted, s *Session, owner Owner, moved [2]uint64) error {
 	if adopted == nil || s == nil || s == adopted || owner == nil || !reflect.ValueOf(owner).Comparable() || adopted.lane() != l {
 		return fmt.Errorf("lane: own: it takes a session of this lane, another Session, and a comparable owner: %w", os.ErrInvalid)
 	}
 	var m mark
-	m.askTimes(owner, s) // without the lock, as all calls of an owner
+	m.askTimes(owner, s) // without the lock, like all calls of an owner's methods
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	adopted.mu.Lock()
@@ -203,8 +208,8 @@ func (l *Lane) Own(adopted, s *Session, owner Owner, moved [2]uint64) error {
 	return nil
 }
 
-// resetHere resets a session that is in user space or was to be reset already. A session in the
-// lane goes on, and is only forgotten here.
+// resetHere resets a session that is in user space, or that was already being reset. A session in the lane goes
+// on, and this process only forgets it.
 func (s *Session) resetHere() {
 	s.mu.Lock()
 	ends := s.disarm() || s.is(toReset)
@@ -215,7 +220,7 @@ func (s *Session) resetHere() {
 		return
 	}
 	s.noteLeft()
-	s.settle() // if it has ended it does not go on
+	s.settle() // a session that has ended does not go on
 	owed := s.owner() != nil && s.left() && s.lane().owes(s, parting{left: true})
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,16 +230,16 @@ func (s *Session) resetHere() {
 	}
 }
 
-// goesOn reports whether a session goes on without this process, or has to be ended by the next
-// one. It is called when no session can leave user space any more: the programs' memory shows each
-// session that has left, whether or not that was noted here.
+// goesOn reports whether a session goes on without this process, or must be ended by the next one. It is called
+// when no session can leave user space any more. It reads the programs' memory, which shows each session that
+// has left, even if this process has not noticed yet.
 func (l *Lane) goesOn() bool {
 	for _, s := range l.Sessions() {
 		s.mu.Lock()
 		stays := s.stays()
 		s.mu.Unlock()
 		if stays != None {
-			continue // it has no place there
+			continue // it has no record
 		}
 		switch r := s.record(); r.State() {
 		case state.Lane, state.Held:
@@ -248,17 +253,17 @@ func (l *Lane) goesOn() bool {
 	return false
 }
 
-// forget ends here a session that goes on without this process. It needs the lock.
+// forget ends a session in this process only: the session goes on without it. It needs the lock.
 func (s *Session) forget() {
 	s.end(s.since())
 	s.finish()
 }
 
-// Repin restores the pins in [Config.Pin] after they were removed, so that sessions survive the process again: it pins
-// the programs and their maps again if all files are gone, and reports whether it has. It is cheap: a caller calls it
-// now and then. The error says why sessions in the lane would not go on, and nothing is changed then: it wraps
-// [fs.ErrNotExist] if a part of the files is missing, or the directory of Open, and [fs.ErrExist] if there are files of
-// another lane. Without pins it does nothing.
+// Repin restores the pins in [Config.Pin] after they were removed, so that sessions survive this process again.
+// It pins the programs and their maps if all files are gone, and reports whether it did so. It is cheap: call
+// it now and then. After an error nothing is changed, and sessions in the lane would not survive this process.
+// The error wraps [fs.ErrNotExist] if only some of the files are missing, or if the directory of Open is gone.
+// It wraps [fs.ErrExist] if there are files of another lane. Without pins Repin does nothing.
 func (l *Lane) Repin() (again bool, err error) {
 	l.pins.Lock()
 	defer l.pins.Unlock()
@@ -280,7 +285,7 @@ func (l *Lane) Repin() (again bool, err error) {
 	return again, nil
 }
 
-// isLocked returns an error if the directory of pins is another than Open has locked.
+// isLocked returns an error if the directory of pins is not the directory that Open has locked.
 func (l *Lane) isLocked() error {
 	var at, ours syscall.Stat_t
 	if err := syscall.Stat(l.cfg.Pin, &at); err != nil {

@@ -13,21 +13,21 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// gapPeriod is how often a session that is to come back is looked at.
+// gapPeriod is how often stop looks for a gap.
 const gapPeriod = 500 * time.Microsecond
 
-// ComeBack takes the session back to user space, where it goes on, and stays until [Session.MayLeave].
-// It waits for a gap, at which all that was sent is acknowledged, for as long as patience; then it
-// makes one: packets are dropped for some tens of milliseconds, and the endpoints send them again. A session in user space
-// only stays there from now on.
+// ComeBack takes the session back to user space, where it goes on and stays until [Session.MayLeave]. It waits
+// for a gap, which is a moment at which everything that was sent is acknowledged. If there is no gap within
+// patience, it makes one: packets are dropped for some tens of milliseconds, and the endpoints send them again.
+// A session that is already in user space only stays there.
 //
-// A session of an [Owner] is refused with an error that wraps os.ErrInvalid: it is for [Session.TakeBack]. So is a call
-// while [Config.Restored] runs for the session.
+// The error wraps os.ErrInvalid for a session of an [Owner], which needs [Session.TakeBack] instead, and while
+// [Config.Restored] runs for the session. It wraps net.ErrClosed if the session has ended.
 //
-// Sockets are made again for it by TCP_REPAIR, see [Config.Restored]. Where that fails both connections are reset, in
-// sequence: the error wraps a [Reason] and its cause, and the [Result] has the same error; Stats.Unrestored counts
-// it. If there are no descriptors for the resets they are tried again for as long as [Config.Linger]; meanwhile the
-// kernel resets an endpoint that sends something. The error wraps net.ErrClosed if the session has ended.
+// The sockets are made again with TCP_REPAIR, see [Config.Restored]. If that fails, both connections are reset,
+// in sequence. The error then wraps a [Reason] and its cause, the [Result] has the same error, and
+// Stats.Unrestored counts it. Without descriptors for the resets, the lane tries again for as long as
+// [Config.Linger]. Until then the kernel resets an endpoint that sends something.
 func (s *Session) ComeBack(patience time.Duration) error {
 	if s.owner() != nil {
 		return fmt.Errorf("lane: come back: the session has an owner: %w", os.ErrInvalid)
@@ -39,7 +39,8 @@ func (s *Session) ComeBack(patience time.Duration) error {
 	return s.goOn()
 }
 
-// stop keeps the session in user space, and reports whether it was in the lane: then it is returning.
+// stop keeps the session in user space. It reports whether the session was in the lane; its phase is then
+// returning.
 func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 	s.mu.Lock()
 	s.set(kept, true)
@@ -59,7 +60,7 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 			return stopped, nil
 		case p == over:
 			return false, fmt.Errorf("lane: come back: %w", net.ErrClosed)
-		case p == restoring: // it may be Restored that waits here for itself
+		case p == restoring: // the caller may be Restored, which would wait for itself
 			return false, fmt.Errorf("lane: come back: already in progress, Config.Restored has not returned: %w", os.ErrInvalid)
 		case owed:
 			return false, fmt.Errorf("lane: come back: the owner has not called Leave: %w", os.ErrDeadlineExceeded)
@@ -68,18 +69,19 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 	}
 }
 
-// MayLeave lets a session that was kept in user space leave it again. The session is prepared again if the lane kept it
-// there for packets that it does not translate, such as fragments, or that the sockets have refused, such as forged
-// packets out of their windows. A session of an [Owner] is not armed then.
+// MayLeave lets a session that was kept in user space leave it again. The lane may have kept the session there
+// because of certain packets: packets that it does not translate, such as fragments, or packets that the
+// sockets refused, such as forged packets outside their windows. Such a session is prepared again. MayLeave
+// does not arm a session of an [Owner].
 func (s *Session) MayLeave() {
 	s.mu.Lock()
 	s.set(kept, false)
 	if s.owner() == nil && s.phase == relaying {
-		s.disarm() // or packets would try meanwhile
+		s.disarm() // otherwise packets would try to take the session meanwhile
 	}
 	anew := s.phase == relaying && s.facts&(graced|armed) == graced && s.stays() == None && s.record().ForgetNotes()
 	if anew {
-		s.set(graced, false) // as at the begin: earlier packets have reached their socket after a grace period
+		s.set(graced, false) // as after Join: after a grace period, earlier packets have reached their sockets
 	}
 	if s.owner() == nil { // an owner arms it by itself
 		s.arm()
@@ -93,13 +95,13 @@ func (s *Session) MayLeave() {
 	}
 }
 
-// quiet reports whether there is a gap. It needs the lock.
+// quiet reports whether the session is in a gap. It needs the lock.
 func (s *Session) quiet() bool {
 	f := s.flows()
 	return translate.Quiet(&f[0], &f[1])
 }
 
-// goOn relays a session that is returning, with sockets that are made again.
+// goOn makes new sockets for a session that is returning, and relays it.
 func (s *Session) goOn() error {
 	fds, err := s.anew()
 	if err != nil {
@@ -113,7 +115,7 @@ func (s *Session) goOn() error {
 	if err != nil {
 		for _, c := range conn {
 			if c != nil {
-				_ = c.Close() // in silence, as sockets in repair do
+				_ = c.Close() // silently, because it is in repair
 			}
 		}
 		return s.unrestored(err)
@@ -146,10 +148,10 @@ func (s *Session) restored(conn *[2]*net.TCPConn) {
 	s.lane().cfg.Restored(s, conn[0], conn[1])
 }
 
-// anew makes the sockets of a session that is returning, in repair. The caller owns them. After an error the
-// session has ended.
+// anew makes new sockets for a session that is returning. They are in repair, and the caller owns them. After
+// an error the session has ended.
 func (s *Session) anew() (fds [2]int, err error) {
-	err = sys.GracePeriod() // a program that has begun before goes on in the lane
+	err = sys.GracePeriod() // until then, a program that has begun earlier still carries its packet
 	if f := s.flows(); translate.Ended(&f[0], &f[1]) || s.record().WasReset() {
 		s.mu.Lock()
 		s.record().Change(state.Done, state.Held)
@@ -161,7 +163,7 @@ func (s *Session) anew() (fds [2]int, err error) {
 	s.letGo()
 	for i := 0; i < 2 && err == nil; i++ {
 		if fds[i], err = remade(s.record().Connection(i)); err != nil && i == 1 {
-			_ = syscall.Close(fds[0]) // in silence
+			_ = syscall.Close(fds[0]) // silently
 		}
 	}
 	if err != nil {
@@ -170,7 +172,7 @@ func (s *Session) anew() (fds [2]int, err error) {
 	return fds, nil
 }
 
-// unrestored resets a session that is held, and returns why it could not come back.
+// unrestored resets a session that is stopped, and returns the error that says why it could not come back.
 func (s *Session) unrestored(err error) error {
 	why := reasonOf(err)
 	s.lane().counts.unrestored[why].Add(1)
@@ -179,7 +181,7 @@ func (s *Session) unrestored(err error) error {
 	return err
 }
 
-// An unrestored is why a session could not come back.
+// An unrestored is the error of a session that could not come back.
 type unrestored struct {
 	why   Reason
 	cause error
@@ -191,8 +193,8 @@ func (e *unrestored) Error() string {
 
 func (e *unrestored) Unwrap() []error { return []error{e.why, e.cause} }
 
-// back gives the session to user space, with its sockets still in repair, and returns which
-// directions have ended, and whether it was to end meanwhile.
+// back gives the session to user space while its sockets are still in repair. It returns which directions have
+// ended, and whether the session was reset or forgotten meanwhile.
 func (s *Session) back(conn *[2]*net.TCPConn) (ended [2]bool, reset bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +205,7 @@ func (s *Session) back(conn *[2]*net.TCPConn) (ended [2]bool, reset bool) {
 	s.setMoved(s.bytes())
 	s.further().since = now()
 	s.record().Restored()
-	_, s.tries = s.record().Refusal() // the last has taken it
+	_, s.tries = s.record().Refusal() // the last attempt took the session
 	s.setSockets(conn)
 	s.phase = relaying
 	s.set(armed|idleA|idleB|handed, false)
@@ -211,29 +213,29 @@ func (s *Session) back(conn *[2]*net.TCPConn) (ended [2]bool, reset bool) {
 	return ended, s.is(toReset | forgotten)
 }
 
-// room is a window that a new socket has room for.
+// room is a window, in bytes, that every new socket can accept.
 const room = 1<<16 - 1
 
-// announce gives the endpoint a window of at least room, if the other endpoint's was smaller. A
-// socket that is restored one number ahead sends a window probe, which has the number before and so
-// is in sequence. No option makes a socket at the number itself send an acknowledgement.
+// announce gives the endpoint a window of at least room, if the other endpoint's window was smaller. There is
+// no option that makes a socket at the right number send an acknowledgement. So announce restores a socket one
+// number ahead and lets it send a window probe: the probe has the number before, which is the right one.
 func announce(c *sys.Connection) error {
 	if c.ReceiveWindow >= room {
 		return nil
 	}
 	c.ReceiveWindow = room
 	before := *c
-	before.Send++ // a window probe is of the number before
+	before.Send++ // a window probe has the number before this one
 	fd, err := sys.Restore(before)
 	if err != nil {
 		return err
 	}
 	err = errors.Join(sys.Resume(fd), sys.Repair(fd, true), syscall.Close(fd))
-	c.Timestamp += 16 // the acknowledgement went out some ms later
+	c.Timestamp += 16 // the probe was sent some ms later
 	return err
 }
 
-// remade makes a socket in repair.
+// remade makes a socket for a connection. The socket is in repair.
 func remade(c sys.Connection) (fd int, err error) {
 	if err := announce(&c); err != nil {
 		return -1, err
@@ -241,19 +243,19 @@ func remade(c sys.Connection) (fd int, err error) {
 	return sys.Restore(c)
 }
 
-// connection takes a descriptor.
+// connection turns a descriptor into a connection, and takes the descriptor.
 func connection(fd int) (*net.TCPConn, error) {
 	f := os.NewFile(uintptr(fd), "session")
 	defer f.Close()
-	conn, err := net.FileConn(f) // has a descriptor of its own
+	conn, err := net.FileConn(f) // a duplicate
 	if err != nil {
 		return nil, err
 	}
 	return conn.(*net.TCPConn), nil
 }
 
-// resume ends the repair of a session's socket. Repair removes SO_REUSEADDR, so it is set again:
-// without it no listener could be bound to the address while the session lasts.
+// resume ends the repair of a session's socket. Repair removes SO_REUSEADDR, so resume sets it again. Without
+// it no listener could be bound to the address while the session lasts.
 func resume(fd int) error {
 	if err := sys.Resume(fd); err != nil {
 		return err
@@ -261,7 +263,7 @@ func resume(fd int) error {
 	return sys.SetsockoptInt(fd, sys.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
 }
 
-// control calls a function with the descriptor of a connection.
+// control calls do with the descriptor of a connection.
 func control(c *net.TCPConn, do func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -273,7 +275,7 @@ func control(c *net.TCPConn, do func(fd int) error) error {
 	return err
 }
 
-// reasonOf returns the reason of an error.
+// reasonOf returns the Reason for an error of making a socket.
 func reasonOf(err error) Reason {
 	switch {
 	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EADDRINUSE):
@@ -286,18 +288,20 @@ func reasonOf(err error) Reason {
 	return Unrestorable
 }
 
-// TakeBack is [Session.ComeBack] for a session of [Lane.Register], for its owner to relay it further. It returns new sockets a
-// and b, which the owner closes; the old ones were given away by [Session.Leave]. The new ones do not block, and of the old
-// options they have only TCP's own and SO_REUSEADDR. ended are the directions, from a and from b, that have ended in the lane: nothing is read from there any more, and nothing
-// written to the other side. The session stays in user space until MayLeave, and then leaves as before. It must not
-// be called by the owner's loop: it waits.
+// TakeBack is [Session.ComeBack] for a session of [Lane.Register], which its owner relays from then on. It
+// returns new sockets a and b, which the owner closes; the old ones were given away by [Session.Leave]. The new
+// sockets do not block. Of the old options they have only TCP's own options and SO_REUSEADDR. ended says which
+// directions, from a and from b, have ended in the lane: the owner reads nothing more from that side, and
+// writes nothing more to the other. The session stays in user space until MayLeave, and can then leave as
+// before. TakeBack waits, so the owner's loop must not call it.
 //
-// An error may come with both sockets, if one of them could not be set up: the owner owns them then as well, and closes them. Ended may be
-// called before TakeBack has returned; the sockets are the owner's nevertheless.
+// TakeBack can return an error together with both sockets, if one of them could not be set up. The owner then
+// owns them too, and closes them. Owner.Ended may be called before TakeBack has returned; even then the sockets
+// belong to the owner.
 //
-// If the sockets are -1 and there is no error, the session was in user space. The error wraps os.ErrDeadlineExceeded if
-// the owner has not called Leave in time: the session has left, and may be taken back later. It wraps os.ErrInvalid for a
-// session without an owner.
+// If the sockets are -1 and there is no error, the session was in user space. The error wraps
+// os.ErrDeadlineExceeded if the owner has not called Leave in time: the session has left, and can be taken back
+// later. The error wraps os.ErrInvalid for a session without an owner.
 func (s *Session) TakeBack(patience time.Duration) (a, b int, ended [2]bool, err error) {
 	switch {
 	case s.lane() == nil:
@@ -317,7 +321,7 @@ func (s *Session) TakeBack(patience time.Duration) (a, b int, ended [2]bool, err
 	for _, fd := range fds {
 		err = errors.Join(err, resume(fd))
 	}
-	if reset { // meanwhile
+	if reset { // Reset or Lane.Leave was called meanwhile
 		s.Reset()
 	}
 	return fds[0], fds[1], ended, err

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/lane/internal/state"
 )
 
-// follow follows the changes that the programs report.
+// follow handles the changes that the programs report, until the lane is closed.
 func (l *Lane) follow() {
 	for {
 		record, err := l.events.Read()
@@ -38,7 +38,7 @@ func (l *Lane) changed(e program.Event) {
 	}
 }
 
-// sessionOf returns the session of an event; nil: it has given its place back.
+// sessionOf returns the session of an event, or nil if the session has given its place back.
 func (l *Lane) sessionOf(e program.Event) *Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,11 +52,12 @@ func (l *Lane) sessionOf(e program.Event) *Session {
 	return s
 }
 
-// sweepPeriod is how often the lane looks at lingering sessions, and at sessions with events that
-// were lost because the ring was full.
+// sweepPeriod is how often the lane looks at lingering sessions, and at sessions that had events which were
+// lost because the ring was full.
 const sweepPeriod = 250 * time.Millisecond
 
-// sweep gives slots back when nothing has passed for a while, and ends sessions by their timeouts.
+// sweep gives back the slots of ended sessions that have lingered long enough, and ends sessions by their
+// timeouts.
 func (l *Lane) sweep() {
 	t := time.NewTicker(sweepPeriod)
 	defer t.Stop()
@@ -82,9 +83,9 @@ func (l *Lane) sweep() {
 	}
 }
 
-// mostLingering bounds the sessions that linger, each with a descriptor and a slot. They take at
-// most a quarter of the slots. Beyond it the oldest go: the kernel bounds its own in TIME_WAIT as
-// well (tcp_max_tw_buckets).
+// mostLingering bounds the lingering sessions, which have a descriptor and a slot each. They take at most a
+// quarter of the slots. If there are more, the oldest give their slots back. The kernel bounds its sockets in
+// TIME_WAIT too (tcp_max_tw_buckets).
 const mostLingering = 256
 
 // forgetOldest gives back the slots of the n sessions that have lingered for longest.
@@ -109,10 +110,10 @@ func (l *Lane) forgetOldest(n int) {
 	}
 }
 
-// mostLinger is for how many times Config.Linger late packets may keep an ended session.
+// mostLinger is how many times Config.Linger an ended session can last because of late packets.
 const mostLinger = 4
 
-// look acts on the state of a session's record, and reports whether the session lingers.
+// look acts on what a session's record says, and reports whether the session lingers.
 func (s *Session) look(stalls *stalls, quiet *silences) (lingers bool) {
 	linger := int64(s.lane().cfg.Linger)
 	s.expire(stalls, quiet)
@@ -141,7 +142,7 @@ func (s *Session) look(stalls *stalls, quiet *silences) (lingers bool) {
 	return lingers
 }
 
-// reportHalf reports the first end of file, once, to an owner that is an Observer.
+// reportHalf reports the first end of file of a session, once, if the owner is an Observer.
 func (s *Session) reportHalf() {
 	o, ok := s.owner().(Observer)
 	if !ok {
@@ -152,11 +153,11 @@ func (s *Session) reportHalf() {
 	}
 }
 
-// bigGap is how long a session with packets of big TCP waits for a gap: the packets are lost until
-// it has come back.
+// bigGap is how long a session with packets above 64 KiB (big TCP) waits for a gap. Until the session has come
+// back, these packets are lost.
 const bigGap = 50 * time.Millisecond
 
-// reportBig brings a session back that gets packets too big for the lane.
+// reportBig brings a session back if it gets packets that are too big for the lane, or asks its owner to.
 func (s *Session) reportBig(r *program.Session) {
 	if r.State() != state.Lane || !r.Big() {
 		return
@@ -172,14 +173,15 @@ func (s *Session) reportBig(r *program.Session) {
 	s.set(kept, true)
 	s.mu.Unlock()
 	if !under {
-		s.lane().running.Go(func() { _ = s.ComeBack(bigGap) }) // if it cannot it is reset, with the reason
+		s.lane().running.Go(func() { _ = s.ComeBack(bigGap) }) // a session that cannot come back is reset, with the reason
 	}
 }
 
-// now is the time of the clock that the programs stamp packets with, in ns. The runtime's clock spares a system call for each session of a sweep.
+// now is the time in ns, by the clock with which the programs stamp packets. It reads the runtime's clock,
+// because that needs no system call for each session of a sweep.
 func now() int64 { return int64(time.Since(clock.began) + clock.at) }
 
-// A moment is a time of the runtime's clock, which is CLOCK_MONOTONIC, and of the programs' clock.
+// A moment is the same time by the runtime's clock, which is CLOCK_MONOTONIC, and by the programs' clock.
 type moment struct {
 	began time.Time
 	at    time.Duration
@@ -187,14 +189,15 @@ type moment struct {
 
 var clock = oneMoment()
 
-// oneMoment reads both clocks, as close together as they come. It cannot fail (clock_gettime(2): CLOCK_MONOTONIC is always there).
+// oneMoment reads both clocks several times, and returns the two times that were read closest together. It
+// cannot fail: CLOCK_MONOTONIC is always there (clock_gettime(2)).
 func oneMoment() (m moment) {
 	least := time.Duration(math.MaxInt64)
 	for range 8 {
 		before := time.Now()
 		at, _ := sys.Monotonic()
 		after := time.Now()
-		if took := after.Sub(before); took < least { // by so much it is behind at most
+		if took := after.Sub(before); took < least { // the programs' clock lags by this much at most
 			least, m.began, m.at = took, after, at
 		}
 	}

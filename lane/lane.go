@@ -1,7 +1,6 @@
-// Package lane joins two TCP connections, and lets the session leave user space: once nothing of it
-// has to be looked at, a BPF program at tc ingress translates its packets, and neither socket is
-// visited any more. No byte of it costs this process anything then, and an idle session has one
-// socket in place of two.
+// Package lane joins two TCP connections into a session that can leave user space: a BPF program at tc ingress
+// then translates the packets of each connection into packets of the other one. While a session is in the lane,
+// its bytes cost this process nothing, and it holds one socket instead of two.
 //
 //	l, err := lane.Open(lane.Config{Devices: []string{"lo"}})
 //	...
@@ -9,14 +8,14 @@
 //	...
 //	s.Wait()
 //
-// An event loop that relays by itself uses [Lane.Register] in place of Join.
+// An event loop that relays by itself calls [Lane.Register] instead of Join.
 //
-// A session that is not eligible, or not yet, is relayed in user space by copying, so that Join
-// works for every pair of connections. [Session.Refused] has the reason.
+// A session that cannot leave user space, or cannot leave yet, is relayed there by copying. So Join works for
+// every pair of connections. [Session.Refused] returns the reason.
 //
-// It takes CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and a kernel with TCX and BTF: see [Probe]. The package is for
-// Linux alone, and does not build for other systems. A portable program calls it in a file with //go:build linux,
-// and joins by package relay on other systems, and where Open returns an [*Unavailable].
+// The lane needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and a kernel with TCX and BTF: see [Probe]. The
+// package builds only for Linux. A portable program uses it in a file with //go:build linux. On other systems,
+// and where Open returns an [*Unavailable], it joins the connections with package relay.
 //
 // docs/lane.md has the guarantees, the figures and the limits.
 package lane
@@ -41,49 +40,52 @@ import (
 	"github.com/penstock/penstock/lane/internal/program"
 )
 
-// A Config says where sessions may leave user space. Its zero value is not enough: it has no devices.
+// A Config says at which devices sessions can leave user space, and how. Devices must be set.
 type Config struct {
-	// Devices are all devices, in this process's network namespace, at which packets of sessions
-	// arrive. The loopback and Ethernet devices can be used.
+	// Devices are all devices, in this process's network namespace, at which packets of sessions arrive. They
+	// must be Ethernet devices or the loopback.
 	Devices []string
-	// Sessions is how many sessions there may be at once; 0 is 4096. Each takes about 904 bytes of the
-	// kernel's memory, from Open on.
+	// Sessions is how many sessions there can be at once; 0 is 4096. Open allocates about 904 bytes of kernel
+	// memory for each.
 	Sessions int
-	// Pin is an existing directory of a BPF file system (bpf(2)), for this lane alone. The programs and their maps
-	// are pinned there, so that sessions in the lane go on when this process dies; the next process to open the
-	// lane there adopts them, see [Lane.Sessions]. Pins of devices that are gone are replaced, and so is an
-	// incomplete set, as after a death in the midst of pinning: its sessions end as without pins. "" pins nothing:
-	// when the process dies, the kernel resets its sessions as soon as an endpoint sends something.
+	// Pin is an existing directory of a BPF file system (bpf(2)) that no other lane uses. Open pins the
+	// programs and their maps there, so that sessions in the lane go on when this process dies. The next
+	// process that opens a lane with this directory adopts them, see [Lane.Sessions]. Open replaces pins of
+	// devices that are gone. It also replaces an incomplete set of pins, which a process leaves if it dies
+	// while it pins; the sessions of that set end. If Pin is "", nothing is pinned: when the process dies, the
+	// kernel resets each session as soon as an endpoint sends something.
 	Pin string
-	// UserTimeout ends a session in the lane when an endpoint has not acknowledged bytes for that long though the other one has sent them again, as
-	// TCP_USER_TIMEOUT does in user space: both connections are reset, and the error of the [Result] is a [TimedOut]. It
-	// takes up to half a second more. A closed window ends no session. 0 ends no session. A [Bounded] owner has its own.
+	// UserTimeout ends a session in the lane when an endpoint has not acknowledged bytes for that long although
+	// the other endpoint has sent them again, like TCP_USER_TIMEOUT in user space. Both connections are reset,
+	// up to half a second late, and the error of the [Result] is a [TimedOut]. A closed window ends no session.
+	// 0 ends no session. A [Bounded] owner sets its own user timeout.
 	UserTimeout time.Duration
-	// KeepAlive is how long a session in the lane may be silent before both endpoints are probed, as TCP_KEEPIDLE is in
-	// user space, up to a quarter of a second late. Unanswered probes are repeated every 10 s, or every UserTimeout if
-	// that is less. They end the session after UserTimeout, or after nine probes if there is no UserTimeout. Answers to
-	// probes do not count as bytes moved. 0 sends no probes, and less than a second is a second. A [Probed] owner has
-	// its own.
+	// KeepAlive is how long a session in the lane can be silent before both endpoints are probed, like
+	// TCP_KEEPIDLE in user space. The first probe is up to a quarter of a second late. Unanswered probes are
+	// repeated every 10 s, or every UserTimeout if that is less. They end the session after UserTimeout, or
+	// after nine probes if UserTimeout is 0. Answers to probes do not count as bytes moved. 0 sends no probes,
+	// and less than a second counts as a second. A [Probed] owner sets its own keepalive time.
 	KeepAlive time.Duration
-	// Restored is called when a session of [Lane.Join] comes back, with its new sockets to a and to b, before bytes
-	// pass. They lack the options of the former sockets, except TCP's own options and SO_REUSEADDR. nil: they have
-	// package net's options. It must not wait for the session: [Session.ComeBack] is an error in it, and
-	// [Session.Wait] and [Lane.Close] would not return.
+	// Restored is called when a session of [Lane.Join] comes back, before bytes pass, with the session's new
+	// sockets to a and to b. Of the options of the former sockets, the new ones have only TCP's own options and
+	// SO_REUSEADDR. If Restored is nil, they keep the options that package net sets. Restored must not wait for
+	// the session: [Session.ComeBack] returns an error in it, and [Session.Wait] and [Lane.Close] would not
+	// return.
 	Restored func(s *Session, a, b *net.TCPConn)
-	// Linger is how long an ended session stays, for late packets. 0 is 10 s.
+	// Linger is how long an ended session keeps its place for late packets. 0 is 10 s.
 	Linger time.Duration
 }
 
-// A Lane is the programs at some devices, and the sessions that they carry. Its methods may be
-// called concurrently. The zero Lane is closed: errors of its methods wrap net.ErrClosed.
+// A Lane consists of the BPF programs at some devices, and of the sessions that they carry. Its methods may be
+// called concurrently. The zero Lane is closed: its methods return errors that wrap net.ErrClosed.
 type Lane struct {
 	cfg     Config
 	program *program.Program // owned
-	links   []link.Link      // owned; of each device the guard first
+	links   []link.Link      // owned; for each device first the guard
 	events  *ringbuf.Reader  // owned
-	lock    int              // owned; the directory of pins, -1 if there is none
+	lock    int              // owned; the locked directory of pins, -1 if there is none
 
-	pins sync.Mutex // of changes of the pins after Open
+	pins sync.Mutex // held while pins are changed after Open
 
 	running  sync.WaitGroup
 	stop     chan struct{}
@@ -91,18 +93,18 @@ type Lane struct {
 
 	mu         sync.Mutex
 	open       bool                      // from Open until Close or Leave
-	relayed    map[*net.TCPConn]struct{} // the connections of Join that are in user space
+	relayed    map[*net.TCPConn]struct{} // the connections of Join that user space relays
 	free       freeSlots
-	sessions   []*Session            // by slot; nil where it is free
-	owned      map[Owner]*ownership  // of owners that have sessions there
+	sessions   []*Session            // by slot; nil if the slot is free
+	owned      map[Owner]*ownership  // of the owners that have sessions with a slot
 	unowned    *ownership            // of all other sessions
 	staying    map[*Session]struct{} // sessions that never leave user space
 	ends       map[*Session]func(Result)
 	generation uint32
 	batch      batch
 	knock      chan struct{}
-	parting    map[*Session]parting // sessions that have ended before their owners have called Leave
-	unsent     []unsent             // resets that are to be tried again
+	parting    map[*Session]parting // of sessions that ended before their owners called Leave
+	unsent     []unsent             // resets to be tried again
 
 	counts counts
 }
@@ -113,7 +115,7 @@ type counts struct {
 	refused, unrestored                                             [reasons]atomic.Uint64
 }
 
-// check returns an error for a configuration that no host could serve.
+// check returns an error if no host can serve this configuration.
 func (c *Config) check() error {
 	switch {
 	case len(c.Devices) == 0:
@@ -130,9 +132,9 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Open loads the programs and attaches them. The error is an [*Unavailable] if this host or this
-// process lacks something, and wraps [ErrBusy] if a device has another lane, and os.ErrInvalid if the configuration cannot
-// be one. The caller calls Close.
+// Open loads the programs and attaches them to the devices. The error is an [*Unavailable] if this host or this
+// process lacks something that the lane needs. It wraps [ErrBusy] if a device has another lane, and
+// os.ErrInvalid if the configuration is invalid. The caller must call Close or Leave.
 func Open(cfg Config) (*Lane, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("lane: %w: %w", err, os.ErrInvalid)
@@ -186,12 +188,12 @@ func (l *Lane) begin(devices []string) (err error) {
 	return nil
 }
 
-// ErrBusy is the error of a device that another lane is attached to: packets would have to pass both, in an order that
-// depends on the direction. Pins have the same error if another process has them, or if their programs are attached in another network
-// namespace that is in use.
+// ErrBusy means that another lane is attached to a device. Packets would have to pass both lanes, in an order
+// that depends on the direction. It also means that another process has the pins, or that the pinned programs
+// are attached in another network namespace that is in use.
 var ErrBusy = errors.New("another lane is attached")
 
-// usable returns the index of a device that packets can be translated at.
+// usable returns the index of a device, or an error if packets cannot be translated at the device.
 func (l *Lane) usable(name string) (int, error) {
 	d, err := net.InterfaceByName(name)
 	if err != nil {
@@ -221,10 +223,10 @@ func (l *Lane) usable(name string) (int, error) {
 	return d.Index, nil
 }
 
-// Close ends every session: those in the lane are reset on both sides, and then the programs are
-// detached. Nothing stays pinned. It waits for no owner to call [Session.Leave]: a later call resets both sides;
-// meanwhile the sockets neither answer nor end. The end functions of Join and the methods of an [Owner] must not
-// call it: it waits for them. A second Close waits for the first.
+// Close ends every session, detaches the programs and removes the pins. Sessions in the lane are reset on both
+// sides. Close does not wait until an owner calls [Session.Leave]: that call then resets both sides, and until
+// then the sockets neither answer nor end. The end functions of Join and the methods of an [Owner] must not
+// call Close, because Close waits for them. A second Close waits for the first.
 func (l *Lane) Close() error {
 	if !l.finish((*Session).cut) {
 		return nil
@@ -233,8 +235,9 @@ func (l *Lane) Close() error {
 	return errors.Join(l.unpin(), l.detach())
 }
 
-// Leave is Close, except that sessions in a pinned lane go on, and the next process that opens the lane adopts them.
-// Sessions in user space are reset. If no session goes on, nothing stays attached or pinned, as after Close.
+// Leave is like Close, but sessions in a pinned lane go on, and the next process that opens the lane adopts
+// them. Sessions in user space are reset. If no session goes on, Leave detaches and unpins everything, like
+// Close.
 func (l *Lane) Leave() error {
 	if l.lock < 0 {
 		return l.Close()
@@ -244,15 +247,15 @@ func (l *Lane) Leave() error {
 	}
 	defer close(l.finished)
 	if l.goesOn() {
-		l.pins.Lock() // a Repin that has begun before it ends first
+		l.pins.Lock() // a Repin that has begun before must end first
 		defer l.pins.Unlock()
 		return l.detach()
 	}
 	return errors.Join(l.unpin(), l.detach())
 }
 
-// finish ends sessions and goroutines, and reports whether this is the first call. Other calls wait
-// for the first.
+// finish ends all sessions and goroutines, and reports whether this call is the first one. Other calls wait for
+// the first.
 func (l *Lane) finish(end func(*Session)) bool {
 	l.mu.Lock()
 	first := l.open
@@ -283,15 +286,14 @@ func (l *Lane) finish(end func(*Session)) bool {
 	return true
 }
 
-// Sessions returns all sessions, including sessions adopted from another process, in no
-// order.
+// Sessions returns all sessions, including sessions adopted from another process, in no particular order.
 func (l *Lane) Sessions() []*Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	taken := max(len(l.sessions)-l.free.n, 0)
 	all := make([]*Session, 0, taken+len(l.staying))
 	for _, s := range l.sessions {
-		if len(all) == taken { // slots are taken from the begin: the others are free
+		if len(all) == taken { // the remaining slots are free
 			break
 		}
 		if s != nil {
@@ -304,7 +306,7 @@ func (l *Lane) Sessions() []*Session {
 	return all
 }
 
-// detach closes what Open has opened, in the reverse order. Pinned programs stay attached.
+// detach closes everything that Open has opened, in reverse order. Pinned programs stay attached.
 func (l *Lane) detach() error {
 	var errs []error
 	for i := len(l.links) - 1; i >= 0; i-- {
@@ -318,20 +320,21 @@ func (l *Lane) detach() error {
 
 // Stats are counts since Open.
 type Stats struct {
-	Joined   uint64 // sessions of Join and Register, also if Register has refused them as not eligible: these count in Refused, and not in Ended
-	Left     uint64 // how often one has left user space
-	Returned uint64 // how often one has come back
-	Ended    uint64 // sessions that have ended, wherever
+	Joined   uint64 // sessions of Join and Register; a session that Register refuses as not eligible counts here and in Refused, but not in Ended
+	Left     uint64 // how often a session has left user space
+	Returned uint64 // how often a session has come back
+	Ended    uint64 // sessions that have ended, in user space or in the lane
 	Reset    uint64 // ended sessions that were reset
-	Failed   uint64 // sockets that could not be closed in silence (the guard keeps their packets in), ports that are not held, and damaged records
-	Adopted  uint64 // that were in the lane of a process before this one
+	Failed   uint64 // sockets that could not be closed silently (the guard drops their packets), ports that are not held, and damaged records
+	Adopted  uint64 // sessions that were adopted from the lane of an earlier process
 	Lane     int    // sessions that are in the lane now
 	Gaps     uint64 // how often Session.Shut has begun to make a gap
-	// Unrestored are sessions that could not come back, and were reset, by reason.
+	// Unrestored counts the sessions that could not come back and were reset, by reason.
 	Unrestored map[Reason]uint64
-	// Refused is how often a session could not leave, by reason: once if it never can,
-	// and else once for each attempt. Device counts from the third attempt and a second after the session was joined, for nearly every session begins
-	// with an attempt or two before the device is known.
+	// Refused counts how often a session could not leave, by reason. A reason that never changes counts once
+	// for its session, and every other reason counts once for each attempt. Device counts only from the third
+	// attempt on and once the session is a second old: nearly every session begins with one or two attempts
+	// before the device is known.
 	Refused map[Reason]uint64
 }
 
@@ -352,8 +355,8 @@ func (l *Lane) Stats() Stats {
 	return st
 }
 
-// Size returns how many sessions the table has places for: [Config.Sessions], but an adopted table keeps its size.
-// 0: the lane is a zero Lane.
+// Size returns the number of places in the table of sessions. It is [Config.Sessions], except that an adopted
+// table keeps its size. It is 0 for a zero Lane.
 func (l *Lane) Size() int {
 	if l.program == nil {
 		return 0
@@ -361,8 +364,9 @@ func (l *Lane) Size() int {
 	return int(l.program.Size())
 }
 
-// Memory returns how many bytes of the kernel's memory the table of sessions takes, for as long as the lane is open, however
-// many there are; 0: the kernel does not report it. In this process each place takes 13 bytes more, and a Session 40, or 112 if it is one of Join.
+// Memory returns how many bytes of kernel memory the table of sessions takes. They are allocated by Open and do
+// not depend on the number of sessions. 0 means that the kernel does not report it. In this process, each place
+// takes 13 bytes more, and a Session 40 bytes, or 112 bytes if Join made it.
 func (l *Lane) Memory() uint64 {
 	if l.program == nil {
 		return 0
@@ -381,11 +385,11 @@ func byReason(counts *[reasons]atomic.Uint64) map[Reason]uint64 {
 	return m
 }
 
-// freeSlots are the slots that are free, a bit each.
+// freeSlots is the set of free slots, with one bit for each slot.
 type freeSlots struct {
 	words []uint64
-	n     int // how many there are
-	at    int // the word of the slot that was taken or given back last
+	n     int // how many slots are free
+	at    int // index of the word that was used last
 }
 
 func newFreeSlots(size uint32) freeSlots { return freeSlots{words: make([]uint64, (int(size)+63)/64)} }
@@ -397,8 +401,8 @@ func (f *freeSlots) give(slot uint32) {
 	f.n++
 }
 
-// next returns a free slot, and leaves it free; false: there is none. It returns the same slot
-// until take or give.
+// next returns a free slot, or false if there is none. The slot stays free: next returns it again until take or
+// give is called.
 func (f *freeSlots) next() (slot uint32, ok bool) {
 	if f.n == 0 {
 		return 0, false

@@ -13,14 +13,14 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// leave closes the sockets of a session that the program has taken, both in repair, so that they
-// send nothing. A socket in repair that is made again holds the local port of the connection to b:
-// no other connection of this host can be made to the same address from it. It has no timers, which
-// the former socket could have.
+// leave closes the sockets of a session that the program has taken. Both are put in repair first, so that they
+// send nothing. A new socket in repair then holds the local port of the connection to b: no other connection of
+// this host can use that port for the same remote address. The new socket has no timers, which the former one
+// may have had.
 func (s *Session) leave(conn [2]*net.TCPConn) {
 	for _, c := range conn {
 		if err := control(c, func(fd int) error { return sys.Repair(fd, true) }); err != nil {
-			s.lane().counts.failed.Add(1) // the guard keeps in its FIN
+			s.lane().counts.failed.Add(1) // the guard drops its FIN
 		}
 		_ = c.Close()
 	}
@@ -62,7 +62,7 @@ func (s *Session) letGo() {
 	s.hold = -1
 }
 
-// settle looks whether a session that is away has ended.
+// settle looks whether a session in the lane has ended, and ends it then.
 func (s *Session) settle() {
 	s.mu.Lock()
 	r := s.record()
@@ -74,8 +74,9 @@ func (s *Session) settle() {
 	f := s.flows()
 	reset := !translate.Ended(&f[0], &f[1])
 	if reset {
-		// The endpoint may not have taken the RST for its connection's (RFC 5961), or may have found it damaged, and wait for
-		// the other endpoint, which has gone. A session that has ended carries nothing more.
+		// The endpoint may have ignored the RST because it did not fit the connection (RFC 5961), or because it
+		// was damaged. It would then wait for the other endpoint, which has gone. A session that has ended
+		// carries nothing more.
 		s.letGo()
 		r.Change(state.Reset, state.Done)
 		s.sendResets()
@@ -83,7 +84,7 @@ func (s *Session) settle() {
 	s.over(reset, nil)
 }
 
-// over ends the session, once, and reports its end.
+// over ends the session and reports its end. Only the first call does anything.
 func (s *Session) over(reset bool, err error) {
 	r, first := s.conclude(reset, err)
 	if !first {
@@ -93,12 +94,12 @@ func (s *Session) over(reset bool, err error) {
 		end(r)
 	}
 	if s.owner() != nil {
-		s.lane().running.Go(func() { s.owner().Ended(s, r) }) // not by the caller of Reset, which may hold a lock that the owner waits for
+		s.lane().running.Go(func() { s.owner().Ended(s, r) }) // on another goroutine: the caller of Reset may hold a lock that the owner waits for
 	}
 	s.finished()
 }
 
-// takeEnd returns the function of Join that the end is reported to, once.
+// takeEnd returns the function of Join that is called with the result. Later calls return nil.
 func (l *Lane) takeEnd(s *Session) func(Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +108,7 @@ func (l *Lane) takeEnd(s *Session) func(Result) {
 	return end
 }
 
-// conclude is over without its reports. The first caller calls finished.
+// conclude is over without the reports. The caller must call finished if first is true.
 func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 	s.mu.Lock()
 	if s.phase == over {
@@ -145,7 +146,7 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 		s.lane().mu.Unlock()
 	case !gone:
 		s.lane().release(s, state.User)
-	} // in the lane it lingers, and holds its port: a new connection from there would not be let out
+	} // otherwise it has ended in the lane: it lingers and still holds its port, from which the guard lets no new connection out
 	s.lane().counts.ended.Add(1)
 	if reset {
 		s.lane().counts.reset.Add(1)
@@ -153,9 +154,9 @@ func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 	return r, true
 }
 
-// Reset ends the session: both connections are reset, in the sequence that each endpoint expects. It
-// returns when the resets are sent, or on their way. A session of an [Owner] that is in user space stays
-// there, and never leaves.
+// Reset ends the session and resets both connections, at the numbers that the endpoints expect. It returns when
+// the RSTs are sent, or are about to be sent. If a session of an [Owner] is in user space, its sockets still
+// belong to the owner and are not reset, and the session never leaves.
 func (s *Session) Reset() {
 	s.mu.Lock()
 	s.set(toReset, true)
@@ -168,13 +169,14 @@ func (s *Session) Reset() {
 		interrupt(*conn)
 	case isAway:
 		s.resetAway()
-	default: // it is leaving, or over
+	default: // it is leaving or over
 		s.noteLeft()
 	}
 }
 
-// resetAway resets a session that the lane has. Packets are dropped meanwhile, so that the numbers
-// stay; then the stack has the connections again, without sockets, and resets an endpoint that sends more.
+// resetAway resets a session in the lane. It drops the session's packets first, so that the sequence numbers do
+// not change any more. Afterwards the kernel's stack has the connections again, without sockets, and resets an
+// endpoint that sends more.
 func (s *Session) resetAway() {
 	s.mu.Lock()
 	stopped := s.record().Stop(true)
@@ -188,7 +190,7 @@ func (s *Session) resetAway() {
 	s.lane().mu.Unlock()
 }
 
-// resetHeld is the second half, after a grace period. err is the result's error.
+// resetHeld is the second half of resetAway, after a grace period. err becomes the error of the result.
 func (s *Session) resetHeld(err error) {
 	r := s.record()
 	s.letGo()
@@ -197,7 +199,7 @@ func (s *Session) resetHeld(err error) {
 	s.over(true, err)
 }
 
-// sendResets resets both sides of a session that the stack has again.
+// sendResets resets both sides of a session whose packets go to the kernel's stack again.
 func (s *Session) sendResets() {
 	for i := range 2 {
 		if s.record().Resets(i, sendReset) != nil {
@@ -209,13 +211,13 @@ func (s *Session) sendResets() {
 	}
 }
 
-// An unsent is a reset to one side that could not be sent, such as without descriptors.
+// An unsent is a reset of one side that could not be sent, for example because there was no descriptor.
 type unsent struct {
 	session *Session
 	side    int
 }
 
-// sendAgain tries the resets again of sessions that still have their place.
+// sendAgain tries unsent resets again if their sessions still have a place.
 func (l *Lane) sendAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,7 +227,7 @@ func (l *Lane) sendAgain() {
 	})
 }
 
-// sendReset sends an RST at the number that a connection sends next: of a socket that is made for that.
+// sendReset makes a socket that sends an RST at the number that the connection sends next.
 func sendReset(c sys.Connection) error {
 	fd, err := sys.Established(c.Local, c.Remote, c.Send, c.Receive)
 	if err != nil {
@@ -240,15 +242,15 @@ func sendReset(c sys.Connection) error {
 	return err
 }
 
-// A parting is how to close the sockets of a session that has ended before its owner has given them away.
+// A parting says how to close the sockets of a session that ended before its owner gave them away.
 type parting struct {
-	left  bool // the lane has carried it, so that its sockets are closed in silence
-	reset bool // then both sides are reset at these numbers
+	left  bool // the lane has carried the session, so its sockets are closed silently
+	reset bool // both sides are reset then, at these numbers
 	sides [2]sys.Connection
 }
 
-// cut ends a session for Close. If its owner has not given the sockets away yet, it cannot be reset
-// between their addresses: it ends here, and Leave resets it.
+// cut ends a session for Close. While its owner has not given the sockets away, their addresses are in use and
+// no RST can be sent from there. Such a session ends here, and Leave sends the RSTs.
 func (s *Session) cut() {
 	s.Reset()
 	s.mu.Lock()
@@ -262,7 +264,7 @@ func (s *Session) cut() {
 	if !owed {
 		return
 	}
-	_ = sys.GracePeriod() // it worked in Probe; a packet more has the endpoint challenge the reset
+	_ = sys.GracePeriod() // it worked in Probe; if one more packet passes, the endpoint only challenges the RST
 	r, f := s.record(), s.flows()
 	p := parting{left: true, reset: !translate.Ended(&f[0], &f[1]), sides: [2]sys.Connection{r.Connection(0), r.Connection(1)}}
 	r.Change(state.Reset, state.Held)
@@ -273,8 +275,8 @@ func (s *Session) cut() {
 	s.over(p.reset, nil)
 }
 
-// owes notes how a session's sockets are to be closed when its owner calls Leave. It returns false
-// if the owner already has.
+// owes notes how a session's sockets must be closed when its owner calls Leave. It returns false if the owner
+// has already called Leave.
 func (l *Lane) owes(s *Session, p parting) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -287,7 +289,7 @@ func (l *Lane) owes(s *Session, p parting) bool {
 	return true
 }
 
-// send resets both sides, and returns how many could not be.
+// send resets both sides if necessary, and returns how many resets failed.
 func (p *parting) send() (failed uint64) {
 	for i := range p.sides {
 		if p.reset && sendReset(p.sides[i]) != nil {
@@ -317,7 +319,8 @@ func (l *Lane) part(s *Session, sockets [2]int) error {
 	return nil
 }
 
-// closeSilently closes sockets in repair, so that they send nothing, and returns how many could not be put in repair.
+// closeSilently puts sockets in repair, so that they send nothing, and closes them. It returns how many could
+// not be put in repair.
 func closeSilently(sockets [2]int) (failed uint64) {
 	for _, fd := range sockets {
 		if sys.Repair(fd, true) != nil {
@@ -328,12 +331,16 @@ func closeSilently(sockets [2]int) (failed uint64) {
 	return failed
 }
 
-// Shut begins to make a gap for a flow that has none. With one side, a or b, its endpoint sees a window of 0 from now
-// on, and sends no more than it has begun to send. With both sides, the endpoints get no more window, and send what
-// they were promised before. That may be some megabytes, so each waits for the slower one. The owner goes on relaying,
-// and arms the session when it holds nothing. Once the peers have acknowledged all that its sockets have sent it calls
-// Open. It reports false, and does nothing, if the session was made by Join, or has left or ended, and before a grace
-// period has passed since Register, or since a MayLeave that prepares the session again.
+// Shut begins to make a gap in a session that has none. With one side, a or b, the endpoint of that side sees a
+// window of 0 from now on, and sends only the rest of what it has begun to send. With both sides, the endpoints
+// get no more window, and send only what they were promised before. These can be some megabytes, and the gap
+// comes only when the slower endpoint has sent them. The owner goes on relaying, and arms the session when it
+// holds no bytes of it. Once the peers have acknowledged everything that the owner's sockets have sent, the
+// owner calls Open.
+//
+// Shut does nothing and returns false if Join made the session, or if the session has left or has ended. It
+// also does so until a grace period has passed since Register, or since a MayLeave that prepared the session
+// again.
 func (s *Session) Shut(a, b bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,9 +352,10 @@ func (s *Session) Shut(a, b bool) bool {
 	return true
 }
 
-// Open ends Shut: the owner's sockets a and b announce their windows to the endpoints. If the session is armed the next
-// packet takes it. If the session has left it only ends Shut. The error says which socket's window was not sent: the
-// endpoint sees it with the next packet, or by a probe of its own.
+// Open ends Shut: the owner's sockets a and b announce their windows to the endpoints. If the session is armed,
+// the next packet takes it. If the session has left, Open announces nothing. The error names each socket that
+// could not announce its window. The endpoint of that socket learns the window from the next packet, or by a
+// probe of its own.
 func (s *Session) Open(a, b int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -355,11 +363,11 @@ func (s *Session) Open(a, b int) error {
 		return nil
 	}
 	r := s.record()
-	defer r.ShutSides([2]bool{}) // until then only the probes show a window: the socket that sends one takes no session meanwhile
+	defer r.ShutSides([2]bool{}) // the probes alone show a window before that: no packet can take the session at a socket that is still sending a probe
 	var errs [2]error
 	for i, fd := range [2]int{a, b} {
 		if at := r.State(); !r.IsShut(i) || at == state.Lane || at == state.Done {
-			continue // a packet that the lane has carried has the window of the other endpoint
+			continue // packets that the lane has carried show the other endpoint's window
 		}
 		if err := r.Announce(i, func() error { return sys.ProbeWindow(fd) }); err != nil {
 			errs[i] = fmt.Errorf("lane: open: descriptor %d: %w", fd, os.NewSyscallError("setsockopt", err))

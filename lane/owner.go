@@ -18,49 +18,52 @@ import (
 	"github.com/penstock/penstock/lane/internal/state"
 )
 
-// An Owner relays sessions in user space by itself, such as an event loop. Its methods are called
-// by goroutines of the lane, which hold no lock, for any of its sessions. They may call methods of the session, but none that waits: ComeBack, TakeBack, Wait,
-// or Close of the lane.
+// An Owner relays sessions in user space by itself, for example in an event loop. The lane calls its methods on
+// goroutines of the lane, which hold no lock, and at the same time for different sessions. The methods can call
+// methods of the session, except those that wait: ComeBack, TakeBack and Wait. They must not call Close of the
+// lane.
 //
-// One Owner for many sessions, such as for all of a loop, takes less memory than one Owner for each: its sessions share the lane's part of
-// it.
+// One Owner for many sessions, such as for all sessions of a loop, takes less memory than one Owner for each:
+// these sessions share what the lane keeps for their owner.
 type Owner interface {
-	// Ready is called once, maybe before Register returns. After it, [Session.Arm] arms the session. It is not called
-	// if the session has ended before.
+	// Ready is called once, possibly before Register returns. From then on [Session.Arm] arms the session.
+	// Ready is not called if the session ends before.
 	Ready(s *Session)
-	// Left is called when the lane has the session, unless [Session.Disarm] has reported that before.
+	// Left is called when the session has left user space, unless [Session.Disarm] has reported that before.
 	Left(s *Session)
-	// Ended is called once, when the session has ended other than by [Session.Release], wherever it was: by its
-	// endpoints, by a timeout, by [Session.Reset] or [Lane.Close]. Sockets that were not given to Leave still belong to
-	// the owner.
+	// Ended is called once when the session has ended, in user space or in the lane: by its endpoints, by a
+	// timeout, by [Session.Reset] or by [Lane.Close]. It is not called if [Session.Release] has ended the
+	// session. Sockets that were not given to Leave still belong to the owner.
 	Ended(s *Session, r Result)
 }
 
-// An Observer is an Owner that is notified of the first end of file of a session in the lane as well.
+// An Observer is an Owner that is also notified of the first end of file of a session in the lane.
 type Observer interface {
 	Owner
-	// HalfClosed is called once, within a quarter of a second after the other endpoint has acknowledged the end of file: from is 0
-	// for a's, and 1 for b's. It is not called once both have ended.
+	// HalfClosed is called once, within a quarter of a second after the lane has carried an end of file. from
+	// is 0 if a's endpoint has sent it, and 1 if b's has. HalfClosed is not called if the session has ended by
+	// then.
 	HalfClosed(s *Session, from int)
 }
 
-// A Returner is an Owner that takes a session back when the lane cannot carry its packets.
+// A Returner is an Owner that takes a session back if the lane cannot carry its packets.
 type Returner interface {
 	Owner
-	// Return is called for a session in the lane with packets above 64 KiB, as an endpoint sends that has big TCP (ip-link(8), gso_max_size): they are lost, and sent again in
-	// parts, at a hundredth of the speed. It is called four times a second until the owner has called [Session.TakeBack], from then on the session stays in user
-	// space, with the reason [BigTCP], or until the session has ended.
+	// Return is called for a session in the lane that gets packets above 64 KiB. An endpoint with big TCP sends
+	// such packets (ip-link(8), gso_max_size). They are lost, and sent again in parts, at a hundredth of the
+	// speed. Return is called four times a second until the owner calls [Session.TakeBack], or until the
+	// session has ended. After TakeBack the session stays in user space, with the reason [BigTCP].
 	Return(s *Session)
 }
 
-// An ownership is all that sessions with one owner share.
+// An ownership is what all sessions with the same owner share.
 type ownership struct {
 	lane     *Lane
-	owner    Owner // nil: of sessions of Join, and of adopted sessions
-	sessions int   // that have a place, if there is an owner; the lane's lock
+	owner    Owner // nil for sessions of Join, and for adopted sessions
+	sessions int   // number of the owner's sessions that have a place; guarded by the lane's lock
 }
 
-// ownershipOf needs the lock.
+// ownershipOf returns the ownership of an owner, or a new one. It needs the lock.
 func (l *Lane) ownershipOf(owner Owner) *ownership {
 	if of := l.owned[owner]; of != nil {
 		return of
@@ -68,7 +71,7 @@ func (l *Lane) ownershipOf(owner Owner) *ownership {
 	return &ownership{lane: l, owner: owner}
 }
 
-// count notes that one session more, or less, has a place. It needs the lane's lock.
+// count adds n to the number of sessions that have a place. It needs the lane's lock.
 func (of *ownership) count(n int) {
 	if of.owner == nil {
 		return
@@ -88,7 +91,7 @@ func (s *Session) lane() *Lane {
 	return s.of.lane
 }
 
-// owner returns the owner of a session of Register, or nil for a session of Join, an adopted one and a zero Session.
+// owner returns the owner of a session, or nil for a session of Join, an adopted session and a zero Session.
 func (s *Session) owner() Owner {
 	if s.of == nil {
 		return nil
@@ -96,16 +99,20 @@ func (s *Session) owner() Owner {
 	return s.of.owner
 }
 
-// Register makes s, a zero Session, the session of two connected TCP sockets. The owner goes on relaying them, and
-// calls [Session.Arm] and [Session.Disarm] until the latter reports that the session has left, and then
-// [Session.Leave], or [Session.Release] when it has ended before. The sockets belong to the owner until Leave. The
-// owner has to call Leave soon: before that the session can neither come back nor end. s may be a field of a larger
-// struct. The lane keeps s after the session's end, for Config.Linger and more: do not copy it, nor use it for another
-// session. Methods of s have no effect before Register has returned.
+// Register makes s, which must be a zero Session, the session of two connected TCP sockets. The owner goes on
+// relaying between them. It calls [Session.Arm] and [Session.Disarm] until Disarm reports that the session has
+// left. Then it calls [Session.Leave]. If the session ends before it has left, the owner calls
+// [Session.Release] instead. The sockets belong to the owner until Leave. The owner must call Leave soon: until
+// then the session can neither come back nor end.
 //
-// The error wraps a [Reason]; or os.ErrInvalid if s is not a zero Session, the owner is missing or not comparable (pointers are), or a
-// and b are one descriptor; or EBADF for an invalid descriptor; or net.ErrClosed after Close. s is unchanged then. No call waits for a
-// grace period.
+// s may be a field of a larger struct. The lane keeps s after the session's end, for Config.Linger and longer,
+// so do not copy s, and do not use it for another session. Methods of s have no effect before Register has
+// returned.
+//
+// The error wraps a [Reason] if the session can never leave. It wraps os.ErrInvalid if s is not a zero Session,
+// if the owner is missing or not comparable (pointers are comparable), or if a and b are the same descriptor.
+// It wraps EBADF for an invalid descriptor, and net.ErrClosed after Close. After an error s is unchanged.
+// Register does not wait for a grace period.
 func (l *Lane) Register(s *Session, a, b int, owner Owner) error {
 	switch {
 	case s == nil:
@@ -117,7 +124,7 @@ func (l *Lane) Register(s *Session, a, b int, owner Owner) error {
 	case !reflect.ValueOf(owner).Comparable():
 		return fmt.Errorf("lane: register: an owner that is not comparable, a %T: %w", owner, os.ErrInvalid)
 	}
-	m := askOwner(owner, s, now()) // without the lock, as all calls of an owner
+	m := askOwner(owner, s, now()) // without the lock, like all calls of an owner's methods
 	legs, why := [2]program.Leg{}, None
 	for i, fd := range [2]int{a, b} {
 		r, err := transport(fd)
@@ -167,9 +174,9 @@ func legOfSocket(fd int) (leg program.Leg, err error) {
 	return program.Leg{Remote: unmapped(peer.AddrPort), Local: unmapped(local.AddrPort)}, err
 }
 
-// Arm lets the lane take the session with the next packet that fits, and reports whether it may. The
-// owner holds no byte of it, and touches neither socket before Disarm. For a session of [Lane.Join],
-// which has no owner, it does nothing: the lane relays it.
+// Arm lets the lane take the session with the next packet that fits, and reports whether the lane can take it.
+// From then on until Disarm, the owner must hold no byte of the session and must not touch the sockets. For a
+// session of [Lane.Join] Arm does nothing and returns false, because the lane relays it.
 func (s *Session) Arm() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,16 +188,16 @@ func (s *Session) Arm() bool {
 	return s.is(armed) && s.phase == relaying
 }
 
-// Disarm takes the session back, and reports whether the owner may touch the sockets. If not, the
-// lane has the session, or it has ended, and the owner has to call Leave. For a session of
-// [Lane.Join] it does nothing, and reports false.
+// Disarm takes the session back, and reports whether the owner may touch the sockets. If it returns false, the
+// session has left or has ended, and the owner must call Leave. For a session of [Lane.Join] Disarm does
+// nothing and returns false.
 func (s *Session) Disarm() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.owner() != nil && s.disarm()
 }
 
-// Tries returns how often a packet could not take the session.
+// Tries returns how many packets have tried to take the session and failed.
 func (s *Session) Tries() uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,17 +208,20 @@ func (s *Session) Tries() uint32 {
 	return tries
 }
 
-// A departure is the sockets of a session that has left.
+// A departure is a session that has left, with its sockets.
 type departure struct {
 	session *Session
 	sockets [2]int // owned
 }
 
-// Leave gives the sockets of a session that has left to the lane, which closes them in silence. The owner takes both off its poller before
-// the call (epoll_ctl(2), EPOLL_CTL_DEL): the lane closes them at a time of its own, and the kernel then gives their numbers to other
-// files. If the session has ended after Disarm said that the lane has it, such as by [Lane.Close], Leave closes the sockets before it
-// returns, and resets both sides if that has not been done. The error wraps os.ErrInvalid, and the sockets remain the caller's, if there is
-// nothing to give away: for a session in user space or of Join, and after Leave or Release.
+// Leave gives the sockets of a session that has left to the lane, which closes them silently. Before the call,
+// the owner must remove both sockets from its poller (epoll_ctl(2), EPOLL_CTL_DEL): the lane closes them later,
+// and the kernel then gives their numbers to other files. The session may have ended since Disarm returned
+// false, for example by [Lane.Close]. Then Leave closes the sockets before it returns, and resets both sides
+// unless that was done already.
+//
+// The error wraps os.ErrInvalid if there are no sockets to give away: for a session in user space, for a
+// session of Join, and after Leave or Release. The sockets then still belong to the caller.
 func (s *Session) Leave(a, b int) error {
 	l, sockets := s.lane(), [2]int{a, b}
 	switch {
@@ -227,7 +237,7 @@ func (s *Session) Leave(a, b int) error {
 		return fmt.Errorf("lane: leave: no sockets of the session are to be given away: %w", os.ErrInvalid)
 	}
 	s.set(handed, true)
-	if s.phase == returning { // without its sockets: it is being cut
+	if s.phase == returning { // cut is ending the session without its sockets
 		closeSilently(sockets)
 	}
 	at := s.phase
@@ -244,17 +254,19 @@ func (s *Session) Leave(a, b int) error {
 	return nil
 }
 
-// leaveSockets closes the sockets, both in repair, so that they send nothing.
+// leaveSockets puts the sockets of a session that has left in repair, so that they send nothing, and closes
+// them.
 func (s *Session) leaveSockets(sockets [2]int) {
-	s.lane().counts.failed.Add(closeSilently(sockets)) // the guard keeps in their FIN
+	s.lane().counts.failed.Add(closeSilently(sockets)) // the guard drops their FINs
 	s.departed()
 }
 
-// Release ends a session that has ended in user space, or is to stay there. True: the lane does not
-// call the owner any more, and the sockets belong to the owner. False: the session has left, and
-// the owner has to call Leave; or it has ended otherwise, as by a timeout, and Ended is called or
-// was called: then Leave takes no sockets any more, so the owner may close them, and the kernel use
-// their numbers again.
+// Release ends a session that has ended in user space, or that shall stay there. If it returns true, the lane
+// does not call the owner any more, and the sockets belong to the owner.
+//
+// If it returns false, either the session has left, and the owner must call Leave, or it has ended in another
+// way, for example by a timeout. In the second case Ended has been called or will be called, and Leave takes no
+// sockets any more: the owner can close them, and the kernel can use their numbers again.
 func (s *Session) Release() bool {
 	if !s.Disarm() {
 		s.keepSockets()
@@ -270,7 +282,7 @@ func (s *Session) Release() bool {
 	return first
 }
 
-// keepSockets makes Leave take no sockets of a session that has ended.
+// keepSockets makes Leave refuse the sockets of a session that has ended.
 func (s *Session) keepSockets() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,7 +300,7 @@ func legOf(c *net.TCPConn) program.Leg {
 	return program.Leg{Remote: at(c.RemoteAddr()), Local: at(c.LocalAddr())}
 }
 
-// fit returns why sessions with those legs can never leave user space.
+// fit returns the reason why a session with these legs can never leave user space, or None.
 func fit(legs [2]program.Leg) Reason {
 	if legs[0].Remote.Addr().Is4() != legs[1].Remote.Addr().Is4() {
 		return MixedFamilies
@@ -304,7 +316,7 @@ func fit(legs [2]program.Leg) Reason {
 	return None
 }
 
-// transportOf is transport of a connection.
+// transportOf is transport for a connection.
 func transportOf(c *net.TCPConn) (why Reason, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil { // a zero connection
@@ -316,7 +328,8 @@ func transportOf(c *net.TCPConn) (why Reason, err error) {
 	return why, err
 }
 
-// transport returns why sessions of a descriptor can never leave user space, or an error if it cannot be found out.
+// transport returns the reason why a session of this descriptor can never leave user space, or None. It returns
+// an error if that cannot be found out.
 func transport(fd int) (Reason, error) {
 	protocol, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PROTOCOL)
 	switch {
@@ -335,7 +348,8 @@ func transport(fd int) (Reason, error) {
 // multipathTCP is IPPROTO_MPTCP (include/uapi/linux/in.h).
 const multipathTCP = 262
 
-// register gives a session a slot with a mark, and returns why it cannot have one. It needs the lock.
+// register gives a session a slot, and writes the mark to the slot's record. It returns the reason if the
+// session can have no slot. It needs the lock.
 func (l *Lane) register(s *Session, legs [2]program.Leg, m *mark) Reason {
 	if r := fit(legs); r != None {
 		return r
@@ -351,7 +365,7 @@ func (l *Lane) register(s *Session, legs [2]program.Leg, m *mark) Reason {
 	case errors.Is(err, ebpf.ErrKeyExist):
 		return JoinedAlready
 	case err != nil:
-		return Full // of the table of connections
+		return Full // the table of connections is full
 	}
 	l.free.take(slot)
 	s.slot = slot
@@ -363,8 +377,8 @@ func (l *Lane) register(s *Session, legs [2]program.Leg, m *mark) Reason {
 	return None
 }
 
-// release gives back the slot of an ended session, once its tuples lead nowhere and no CPU looks at
-// it any more.
+// release gives back the slot of an ended session. The slot becomes free once its tuples are removed and no CPU
+// can use the slot any more.
 func (l *Lane) release(s *Session, from state.State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -380,7 +394,7 @@ func (l *Lane) release(s *Session, from state.State) {
 	l.knocked()
 }
 
-// knocked wakes the goroutine of grace periods. It needs the lock.
+// knocked wakes the goroutine that waits for grace periods. It needs the lock.
 func (l *Lane) knocked() {
 	select {
 	case l.knock <- struct{}{}:
@@ -388,15 +402,15 @@ func (l *Lane) knocked() {
 	}
 }
 
-// A batch is work for the goroutine of grace periods.
+// A batch is the work for the goroutine that waits for grace periods.
 type batch struct {
-	departing []departure // sockets to be closed
+	departing []departure // their sockets are to be closed
 	waiting   []*Session  // to be armed after a grace period
-	resetting []*Session  // held, to be reset after one
-	ended     []uint32    // slots that a CPU may still look at: free after one
+	resetting []*Session  // stopped, to be reset after a grace period
+	ended     []uint32    // slots that a CPU may still use; free after a grace period
 }
 
-// wait waits for grace periods: one for all that ask for it meanwhile.
+// wait waits for grace periods. One period serves everything that asked for it while the previous one lasted.
 func (l *Lane) wait() {
 	for {
 		select {
@@ -414,11 +428,11 @@ func (l *Lane) wait() {
 		if len(b.waiting)+len(b.resetting)+len(b.ended) == 0 {
 			continue
 		}
-		err := sys.GracePeriod() // it worked in Probe: without it nothing leaves user space
+		err := sys.GracePeriod() // it worked in Probe; if it fails, no session leaves user space
 		for _, s := range b.resetting {
-			s.resetHeld(nil) // a program that has begun before goes on; one packet more changes nothing here
+			s.resetHeld(nil) // even if the grace period failed: one more packet of a running program changes nothing here
 		}
-		if err != nil { // the next period is for these too
+		if err != nil { // the next period serves these too
 			l.mu.Lock()
 			l.batch.waiting, l.batch.ended = append(l.batch.waiting, b.waiting...), append(l.batch.ended, b.ended...)
 			l.mu.Unlock()
@@ -438,17 +452,17 @@ func (l *Lane) wait() {
 // TagSize is the size of a session's tag, in bytes.
 const TagSize = program.TagSize
 
-// A Tagged is an [Owner] with a tag by which a process that adopts its session knows it again.
+// A Tagged is an [Owner] that gives its sessions a tag. A process that adopts a session recognizes it by the
+// tag.
 type Tagged interface {
 	Owner
-	// Tag returns bytes of the owner's choice, and when the session began by the monotonic clock
-	// (CLOCK_MONOTONIC); [Session.Age] counts from there; 0: now. It is called once, by
-	// [Lane.Register]. Both are kept in the kernel, beside the session's account, and the lane does
-	// not look at the tag.
+	// Tag returns any bytes as the tag, and the time at which the session began by the monotonic clock
+	// (CLOCK_MONOTONIC), or 0 for now. [Session.Age] counts from that time. Tag is called once, by
+	// [Lane.Register]. The kernel keeps both in the session's record. The lane does not interpret the tag.
 	Tag(s *Session) (tag [TagSize]byte, begun time.Duration)
 }
 
-// A mark is the part of a session's record that its owner decides.
+// A mark is the part of a session's record that the owner chooses.
 type mark struct {
 	tag     [TagSize]byte
 	begun   int64
@@ -458,7 +472,8 @@ type mark struct {
 	probed  bool
 }
 
-// askOwner returns the mark of a session that is about to be registered, at a time of the monotonic clock.
+// askOwner asks the owner for the mark of a session that is about to be registered. at is the time by the
+// monotonic clock.
 func askOwner(owner Owner, s *Session, at int64) (m mark) {
 	m.begun = at
 	if o, ok := owner.(Tagged); ok {
@@ -472,7 +487,7 @@ func askOwner(owner Owner, s *Session, at int64) (m mark) {
 	return m
 }
 
-// askTimes asks the owner for the session's own times.
+// askTimes asks the owner for the session's user timeout and keepalive time.
 func (m *mark) askTimes(owner Owner, s *Session) {
 	if o, ok := owner.(Bounded); ok {
 		m.timeout, m.bounded = o.UserTimeout(s), true
@@ -482,13 +497,14 @@ func (m *mark) askTimes(owner Owner, s *Session) {
 	}
 }
 
-// mark writes it to the session's record, before a packet can take the session: a process that adopts it finds all of it.
+// mark writes m to the session's record before a packet can take the session. So a process that adopts the
+// session finds a complete mark.
 func (s *Session) mark(m *mark) {
 	s.record().Mark(m.tag, time.Duration(m.begun))
 	s.markTimes(m)
 }
 
-// markTimes writes the session's own times to its record.
+// markTimes writes the session's user timeout and keepalive time to its record.
 func (s *Session) markTimes(m *mark) {
 	r := s.record()
 	if m.bounded {
@@ -506,8 +522,8 @@ func (s *Session) Adopted() bool {
 	return s.is(inherited) && s.phase != over
 }
 
-// Tag returns the tag that the session's [Tagged] owner has given, maybe in an earlier process;
-// zero if it has none. False: the session has no place in the lane.
+// Tag returns the tag that a [Tagged] owner has given the session, possibly in an earlier process. The tag is
+// zero if there is none. ok is false if the session has no place in the lane.
 func (s *Session) Tag() (tag [TagSize]byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -517,9 +533,8 @@ func (s *Session) Tag() (tag [TagSize]byte, ok bool) {
 	return s.record().Tag, true
 }
 
-// Retag changes the session's tag. A process that adopts the session finds the new tag, the old one
-// or, if this process died during the call, a zero tag. It does nothing without a place in the
-// lane.
+// Retag changes the session's tag. A process that adopts the session finds the old tag or the new one, or a
+// zero tag if this process died during the call. Retag does nothing if the session has no place in the lane.
 func (s *Session) Retag(tag [TagSize]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -528,7 +543,7 @@ func (s *Session) Retag(tag [TagSize]byte) {
 	}
 }
 
-// Age returns the session's age: since Join or Register, maybe in an earlier process, or since the
+// Age returns how long ago the session began: by Join or Register, possibly in an earlier process, or at the
 // time that a [Tagged] owner has given.
 func (s *Session) Age() time.Duration {
 	if s.lane() == nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/penstock/penstock/lane/internal/program"
 )
 
-// An Unavailable is the error where no session can leave user space.
+// An Unavailable is the error on a host, or in a process, in which no session can leave user space.
 type Unavailable struct {
 	Missing []string // capabilities and features of the kernel, such as CAP_BPF and TCX
-	Err     error    // of the attempt
+	Err     error    // the error of the attempt
 }
 
 // Error names all that is missing.
@@ -29,9 +29,9 @@ func (e *Unavailable) Error() string {
 // Unwrap returns the cause.
 func (e *Unavailable) Unwrap() error { return e.Err }
 
-// Probe finds out by doing whether sessions can leave user space here: it loads the programs and
-// lets them go, attaches to a device that does not exist, and sets TCP_REPAIR. Nothing is left. The
-// error is an [*Unavailable]: unknown is not available.
+// Probe finds out by a trial whether sessions can leave user space here: it loads the programs and unloads
+// them, attaches to a device that does not exist, and sets TCP_REPAIR. It leaves nothing behind. The error is
+// an [*Unavailable]. What cannot be found out counts as not available.
 func Probe() error {
 	p, err := load(1, "")
 	if err != nil {
@@ -40,10 +40,10 @@ func Probe() error {
 	return p.Close()
 }
 
-// load loads the programs once all else that they need is there. The caller closes them.
+// load checks what the programs need, and then loads them. The caller closes them.
 func load(sessions uint32, pin string) (*program.Program, error) {
 	if runtime.GOARCH != "amd64" {
-		// The programs read constants after the state without a barrier, which x86 alone allows.
+		// The programs read constants after the state, without a barrier. Only x86 allows that.
 		return nil, &Unavailable{[]string{"x86-64"}, errors.ErrUnsupported}
 	}
 	if err := capable(); err != nil {
@@ -88,7 +88,7 @@ func btfMissing() bool {
 	return err != nil
 }
 
-// repairable tries TCP_REPAIR on a socket of its own.
+// repairable tries TCP_REPAIR on a new socket.
 func repairable() error {
 	fd, err := sys.StreamSocket(netip.IPv4Unspecified())
 	if err == nil {
@@ -101,8 +101,8 @@ func repairable() error {
 	return nil
 }
 
-// capable finds out which capabilities this process lacks. CAP_SYS_ADMIN stands for two of them
-// (include/linux/capability.h, bpf_capable and perfmon_capable).
+// capable returns an error with the capabilities that this process lacks. CAP_SYS_ADMIN replaces CAP_BPF and
+// CAP_PERFMON (include/linux/capability.h, bpf_capable and perfmon_capable).
 func capable() error {
 	set, err := sys.Capabilities()
 	if err != nil {
@@ -125,15 +125,16 @@ func capable() error {
 	return nil
 }
 
-// A Reason is why a session does not leave user space, or could not come back. It is an error, so that errors.Is finds it:
-// errors that wrap it name the operation.
+// A Reason says why a session does not leave user space, or could not come back. It is an error, so that
+// errors.Is finds it in errors that also name the operation.
 type Reason uint8
 
-// Reasons. Those up to Interrupted are of the packet and the moment, or of the two sockets as the program
-// saw them at the last attempt; those after it are known when the connections are joined, or are of [Session.ComeBack].
+// Reasons. The reasons up to Interrupted come from the last attempt: from the packet, from the moment, or from
+// the two sockets as the program saw them. The later reasons are known when the connections are joined, or
+// belong to [Session.ComeBack].
 const (
 	None             Reason = iota
-	NoSocket                // a socket is not found under the addresses of its packets
+	NoSocket                // no socket has the addresses of the packets
 	NotEstablished          // a socket is ending, or in repair
 	Unread                  // a socket has bytes that were not read
 	OutOfOrder              // a socket has packets out of order, or a backlog
@@ -145,25 +146,25 @@ const (
 	Microseconds            // timestamps in microseconds
 	SegmentSize             // segments of one connection are too large for the other
 	PathMTU                 // segments of one connection do not fit the other's path
-	ECN                     // one connection has ECN and the other has none, a mark is on its way back, or accurate ECN
+	ECN                     // one connection has ECN and the other has none, a congestion mark was not answered yet, or ECN is accurate ECN
 	Multipath               // MPTCP
 	Signed                  // TCP-MD5 or TCP-AO
 	Urgent                  // an urgent byte
 	UpperLayer              // an upper layer protocol, such as kernel TLS
 	BigTCP                  // segments above 64 KiB
-	Device                  // packets of a side were not seen yet, or one side alone is on the loopback
-	Route                   // packets leave at another device than they arrive at, by IPsec, a tunnel or a mark; or the route is not known
+	Device                  // no packet of one side has arrived yet, or only one side is on the loopback
+	Route                   // packets leave at another device than they arrive at, or by IPsec, a tunnel or a mark, or the route is not known
 	Interrupted             // another packet arrived during the attempt
 	MixedFamilies           // one connection is IPv4 and the other IPv6
-	LinkLocal               // an address of one link, which has a zone
-	SharedConnection        // the other end of a connection is joined here too
+	LinkLocal               // an address that is valid on one link only, and has a zone
+	SharedConnection        // the other end of a connection belongs to a session too
 	Full                    // no slot is free
-	NotTCP                  // a descriptor is of no TCP socket
-	JoinedAlready           // a connection is of a session of this lane already
-	Kept                    // by ComeBack, until MayLeave
-	AddressTaken            // of coming back: another socket has the address
-	NotPermitted            // of coming back: without CAP_NET_ADMIN
-	Unrestorable            // of coming back: a socket could not be made
+	NotTCP                  // a descriptor that is no TCP socket
+	JoinedAlready           // a connection belongs to another session of this lane
+	Kept                    // ComeBack keeps it, until MayLeave
+	AddressTaken            // while coming back: another socket has the address
+	NotPermitted            // while coming back: CAP_NET_ADMIN is missing
+	Unrestorable            // while coming back: a socket could not be made
 
 	reasons
 )
@@ -187,5 +188,5 @@ func (r Reason) String() string {
 	return reasonTexts[r]
 }
 
-// Error is String.
+// Error returns the same text as String.
 func (r Reason) Error() string { return r.String() }

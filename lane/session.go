@@ -18,62 +18,63 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// A phase is where a session is, as its own goroutines see it.
+// A phase is where a session is, as user space sees it.
 type phase uint8
 
 const (
-	over      phase = iota // also of a zero Session
-	relaying               // the two pumps have it
-	leaving                // the program has it, and the pumps are ending
+	over      phase = iota // also the phase of a zero Session
+	relaying               // user space relays it
+	leaving                // the program has taken it, and user space is giving up the sockets
 	away                   // the program has it, and the sockets are closed or in repair
-	returning              // it is held, and the sockets are made again
-	restoring              // the same, and Config.Restored is running
+	returning              // the lane has stopped it, and its sockets are being made again
+	restoring              // returning, while Config.Restored runs
 )
 
-// A Result is how a session ended.
+// A Result says how a session ended.
 type Result struct {
-	// Bytes are the bytes delivered from a to b, and from b to a, by user space and by the lane, which
-	// counts them by acknowledgements. After a reset it counts all bytes that the lane has carried,
-	// although some may not have arrived, as it counts all bytes that user space has written.
+	// Bytes are the bytes delivered from a to b, and from b to a, in user space and in the lane. The lane
+	// counts acknowledged bytes. After a reset it counts all bytes that it has carried, even if some have not
+	// arrived, just as user space counts all bytes that it has written.
 	Bytes [2]uint64
 	// Left reports whether the session has ever left user space.
 	Left bool
-	// Reset reports whether it ended by a reset in place of an end of file of each side.
+	// Reset reports whether the session ended by a reset, and not by an end of file from each side.
 	Reset bool
-	// Err is the error of user space that ended it, if one did.
+	// Err is the error that ended the session, or nil.
 	Err error
-	// View has the lane's observations until the end of a session that has ever left.
+	// View is what the lane has observed until the end, if the session has ever left user space.
 	View View
 }
 
-// A Session is two joined connections. Its methods may be called concurrently. The zero Session has ended:
-// errors of its methods wrap net.ErrClosed.
+// A Session is two joined connections. Its methods may be called concurrently. The zero Session has ended: its
+// methods return errors that wrap net.ErrClosed.
 //
-// Every session that rests has one, so it is small (TestMillionSessions); few sessions need more, or the functions of Lane.ends.
+// A process can have a million sessions at rest, so a Session is small (TestMillionSessions). State that few
+// sessions have is in further and in Lane.ends.
 type Session struct {
 	of   *ownership // nil: a zero Session
-	more *further   // nil: all of it is zero
+	more *further   // nil: all its fields are zero
 
 	mu    sync.Mutex
 	slot  uint32
-	hold  int32  // owned; -1, or the socket in repair that holds the local port to b
-	tries uint32 // that were counted
+	hold  int32  // owned; the socket in repair that holds the local port to b, or -1
+	tries uint32 // the attempts that are already counted
 	facts facts
 	phase phase
-	dead  uint8 // 1 and the endpoint that has not acknowledged or answered for too long, so that the session is reset; 0: there is none
+	dead  uint8 // 1 + the endpoint that has not acknowledged or answered for too long, so that the session is reset; 0: none
 }
 
-// A further is rare state: sessions of an owner have none until they have come back, or have ended.
+// A further is state that few sessions have. A session of an owner has none until it has come back or ended.
 type further struct {
 	conn  *[2]*net.TCPConn // owned; nil once the session is away
 	moved [2]uint64        // bytes relayed in user space
-	ended chan struct{}    // closed when it is done; nil: nothing waits for that
-	began int64            // see Session.began; 0: its record has it
-	since int64            // see Session.since; 0: it is began
+	ended chan struct{}    // closed when the session is done; nil: nobody waits
+	began int64            // see Session.began; 0: the record has it
+	since int64            // see Session.since; 0: the same as began
 	never Reason           // see Session.stays
 }
 
-// began returns when it was joined, or when an earlier process joined it, in ns of the monotonic clock. It
+// began returns when the session was joined, possibly by an earlier process, in ns of the monotonic clock. It
 // needs the lock.
 func (s *Session) began() int64 {
 	if s.more != nil && s.more.began != 0 {
@@ -82,8 +83,8 @@ func (s *Session) began() int64 {
 	return int64(s.record().Began())
 }
 
-// since returns when the lane last moved bytes in user space, when the session came back, or when
-// it ended; if none of these happened, when it was joined. It needs the lock.
+// since returns when the lane last moved bytes in user space, when the session came back, or when it ended,
+// whichever was last. If none of these has happened, it returns when the session was joined. It needs the lock.
 func (s *Session) since() int64 {
 	if s.more != nil && s.more.since != 0 {
 		return s.more.since
@@ -91,7 +92,8 @@ func (s *Session) since() int64 {
 	return s.began()
 }
 
-// stays returns why the session stays in user space, without a place in the lane; None if it may leave. It needs the lock.
+// stays returns why the session can never leave user space, so that it has no place in the lane. It returns
+// None if the session can leave. It needs the lock.
 func (s *Session) stays() Reason {
 	if s.more == nil {
 		return None
@@ -99,44 +101,44 @@ func (s *Session) stays() Reason {
 	return s.more.never
 }
 
-// end ends the session, with the time of its end. Another session may have its place then. It needs
-// the lock.
+// end ends the session at a given time. It copies what it needs from the record, because another session may
+// get the place then. It needs the lock.
 func (s *Session) end(since int64) {
 	m := s.further()
 	m.began, m.since = max(s.began(), 1), since
 	s.phase = over
 }
 
-// facts are small facts about a session.
+// facts are bits that say something about a session.
 type facts uint16
 
 const (
-	idleA     facts = 1 << iota // the pump of bytes from a waits for some, and holds none
-	idleB                       // the same from b
-	armed                       // as far as user space knows
+	idleA     facts = 1 << iota // the pump from a waits for bytes and holds none
+	idleB                       // the pump from b waits for bytes and holds none
+	armed                       // it is armed, as far as user space knows
 	graced                      // a grace period has passed since the session was registered
 	readied                     // Owner.Ready was called
 	halved                      // Observer.HalfClosed was called, or is being called
-	toReset                     // by Reset, which is to be carried out
-	forgotten                   // by Leave: it goes on without this process
-	kept                        // by ComeBack: it does not leave
-	flew                        // it has left user space once at least
-	inherited                   // from a process before this one: it is adopted
+	toReset                     // Reset was called, and the reset must be carried out
+	forgotten                   // Lane.Leave was called: it goes on without this process
+	kept                        // ComeBack or TakeBack was called: it must not leave
+	flew                        // it has left user space at least once
+	inherited                   // it was adopted from an earlier process
 	handed                      // the owner has given its sockets away, or has released the session
-	done                        // it has ended, and that was reported
+	done                        // it has ended, and its end was reported
 )
 
-// is reports whether one of them holds. It needs the lock.
+// is reports whether at least one of the facts f holds. It needs the lock.
 func (s *Session) is(f facts) bool { return s.facts&f != 0 }
 
-// set needs the lock.
+// set sets or clears facts. It needs the lock.
 func (s *Session) set(f facts, on bool) {
 	if s.facts &^= f; on {
 		s.facts |= f
 	}
 }
 
-// further returns the rare state, and makes it if there is none. It needs the lock.
+// further returns the rare state, and makes it if necessary. It needs the lock.
 func (s *Session) further() *further {
 	if s.more == nil {
 		s.more = new(further)
@@ -144,7 +146,8 @@ func (s *Session) further() *further {
 	return s.more
 }
 
-// sockets returns the connections of a session of Join in user space; nil: it has none. It needs the lock.
+// sockets returns the connections of a session of Join that is in user space, or nil if it has none. It needs
+// the lock.
 func (s *Session) sockets() *[2]*net.TCPConn {
 	if s.more == nil {
 		return nil
@@ -166,12 +169,17 @@ func (s *Session) setMoved(n [2]uint64) {
 	}
 }
 
-// Join joins two connections, takes both, and relays between them until it ends: in user space, and
-// by the lane as soon as a packet finds nothing of the session in user space or in the sockets.
-// Write bytes that you have read from one to the other before. Deadlines of both are cleared; the timeouts of [Config] hold.
-// end, unless it is nil, is called once, by a goroutine of the lane, and must not wait for the session: neither by Wait nor by
-// Close. The error wraps os.ErrInvalid if a connection is missing, [JoinedAlready] if a session of this lane relays one of them in
-// user space, and net.ErrClosed if one is closed, and after Close. The connections are not taken then.
+// Join joins two connections, takes both, and relays between them until the session ends. It relays in user
+// space at first. The lane takes over as soon as a packet arrives while neither user space nor the sockets hold
+// bytes of the session. If you have read bytes from one connection, write them to the other before you call
+// Join. Join clears the deadlines of both connections; from then on the timeouts of [Config] apply.
+//
+// If end is not nil, a goroutine of the lane calls it once. end must not wait for the session, neither by Wait
+// nor by Close.
+//
+// The error wraps os.ErrInvalid if a connection is missing or both are the same, [JoinedAlready] if a session
+// of this lane relays one of them in user space, and net.ErrClosed if one is closed, and after Close. After an
+// error the connections still belong to the caller.
 func (l *Lane) Join(a, b *net.TCPConn, end func(Result)) (*Session, error) {
 	never, err := transports(a, b)
 	if err != nil {
@@ -188,7 +196,7 @@ func (l *Lane) Join(a, b *net.TCPConn, end func(Result)) (*Session, error) {
 	}
 	l.relay(conn)
 	for _, c := range conn {
-		_ = c.SetDeadline(time.Time{}) // of the handshake before, say: it would end the session or not, as that is here or in the lane then
+		_ = c.SetDeadline(time.Time{}) // an old deadline, such as of a handshake, would end the session in user space, but not in the lane
 	}
 	l.counts.joined.Add(1)
 	if end != nil {
@@ -207,7 +215,7 @@ func (l *Lane) Join(a, b *net.TCPConn, end func(Result)) (*Session, error) {
 	return s, nil
 }
 
-// joinable returns why two connections can have no session. It needs the lock.
+// joinable returns an error if the two connections can have no session. It needs the lock.
 func (l *Lane) joinable(conn *[2]*net.TCPConn) error {
 	if !l.open {
 		return net.ErrClosed
@@ -220,14 +228,14 @@ func (l *Lane) joinable(conn *[2]*net.TCPConn) error {
 	return nil
 }
 
-// relay notes connections that a session has in user space. It needs the lock.
+// relay notes that a session relays these connections in user space. It needs the lock.
 func (l *Lane) relay(conn *[2]*net.TCPConn) {
 	for _, c := range conn {
 		l.relayed[c] = struct{}{}
 	}
 }
 
-// unrelay notes that a session no longer has these; nil: it had none.
+// unrelay notes that a session no longer relays these connections. It does nothing for nil.
 func (l *Lane) unrelay(conn *[2]*net.TCPConn) {
 	if conn == nil {
 		return
@@ -239,7 +247,8 @@ func (l *Lane) unrelay(conn *[2]*net.TCPConn) {
 	}
 }
 
-// transports returns why sessions of these connections can never leave user space, or an error if one can have no session.
+// transports returns the reason why a session of these connections can never leave user space, or None. It
+// returns an error if they can have no session.
 func transports(a, b *net.TCPConn) (never Reason, err error) {
 	for i, c := range [2]*net.TCPConn{a, b} {
 		if c == nil {
@@ -257,7 +266,7 @@ func transports(a, b *net.TCPConn) (never Reason, err error) {
 	return never, nil
 }
 
-// record is the session's record. It is called only while the session has a slot.
+// record returns the session's record. The caller must know that the session has a slot.
 func (s *Session) record() *program.Session { return s.lane().program.Session(s.slot) }
 
 // flows returns the accounts of both sides.
@@ -273,8 +282,8 @@ func (s *Session) left() bool {
 // gone reports whether user space has no sockets of the session. It needs the lock.
 func (s *Session) gone() bool { return leaving <= s.phase && s.phase <= restoring }
 
-// Refused returns why the session is in user space: why it stays there, or why the last packet did
-// not take it. None: it has left, or no packet has tried.
+// Refused returns why the session is in user space: why it stays there, or why the last packet did not take it.
+// None means that it has left, or that no packet has tried.
 func (s *Session) Refused() Reason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,24 +300,27 @@ func (s *Session) Refused() Reason {
 // Left reports whether the session is in the lane now.
 func (s *Session) Left() bool { return s.left() }
 
-// Bytes returns how many bytes were delivered from a to b and from b to a; of an adopted session, since it left user space last.
+// Bytes returns how many bytes were delivered from a to b and from b to a. For an adopted session it counts
+// from the moment at which the session last left user space.
 func (s *Session) Bytes() [2]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bytes()
 }
 
-// bytes needs the lock. Once the session is over, moved has all.
+// bytes returns the bytes that were delivered. Once the session is over, further.moved has all of them. It
+// needs the lock.
 func (s *Session) bytes() (n [2]uint64) {
 	return s.count(translate.Delivered)
 }
 
-// carried is bytes, and what is not acknowledged yet.
+// carried returns the bytes that were delivered, and those that are not acknowledged yet. It needs the lock.
 func (s *Session) carried() (n [2]uint64) {
 	return s.count(translate.Carried)
 }
 
-// count adds the bytes of the lane, by its account of each direction and of the opposite one, to the bytes of user space.
+// count returns the bytes of user space plus the bytes of the lane. lane computes the bytes of one direction
+// from the accounts of that direction and of the opposite one.
 func (s *Session) count(lane func(f, o *translate.Flow) uint64) (n [2]uint64) {
 	if s.more != nil {
 		n = s.more.moved
@@ -323,8 +335,8 @@ func (s *Session) count(lane func(f, o *translate.Flow) uint64) (n [2]uint64) {
 	return n
 }
 
-// Addresses returns the addresses of the connections to a and to b, each the remote and the local one, or
-// false for a session that has no place in the lane.
+// Addresses returns the addresses of the connections to a and to b: of each connection first the remote address
+// and then the local one. ok is false for a session that has no place in the lane.
 func (s *Session) Addresses() (a, b [2]netip.AddrPort, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -335,8 +347,8 @@ func (s *Session) Addresses() (a, b [2]netip.AddrPort, ok bool) {
 	return [2]netip.AddrPort{x.Remote, x.Local}, [2]netip.AddrPort{y.Remote, y.Local}, true
 }
 
-// Wait returns when the session has ended and Join's function end has returned. That function must
-// not call Wait.
+// Wait waits until the session has ended and Join's function end has returned. That function must not call
+// Wait.
 func (s *Session) Wait() {
 	s.mu.Lock()
 	if s.is(done) || s.lane() == nil {
@@ -359,7 +371,7 @@ func (s *Session) finished() {
 	s.finish()
 }
 
-// finish is finished with the lock held.
+// finish is finished for a caller that holds the lock.
 func (s *Session) finish() {
 	s.set(done, true)
 	if s.more != nil && s.more.ended != nil {
@@ -379,7 +391,7 @@ func (s *Session) wake(d int) bool {
 	return true
 }
 
-// disarm needs the lock, and reports whether user space has the session.
+// disarm takes the session back, and reports whether user space has it. It needs the lock.
 func (s *Session) disarm() bool {
 	if s.phase != relaying {
 		return false
@@ -393,7 +405,7 @@ func (s *Session) disarm() bool {
 		return false
 	}
 	s.set(armed, false)
-	if why, tries := r.Refusal(); tries != s.tries && why != uint32(None) { // else there is no refusal, or none since the last
+	if why, tries := r.Refusal(); tries != s.tries && why != uint32(None) { // an attempt that was not counted yet
 		s.tries = tries
 		if Reason(why) != Device || s.strange(tries) {
 			s.lane().counts.refused[min(why, uint32(reasons-1))].Add(1)
@@ -402,19 +414,20 @@ func (s *Session) disarm() bool {
 	return true
 }
 
-// Each side's first packet since the session was joined shows the device that it arrives at. From the side that has not tried it is
-// an acknowledgement, or an answer.
+// The first packet from a side since the session was joined shows the side's device. While one side tries, the
+// first packet from the other side is an acknowledgement or an answer.
 const (
 	firstTries   = 2
-	acknowledged = time.Second // by then, also over a long way, and though acknowledgements are delayed
+	acknowledged = time.Second // by then it has arrived, even over a long path and if acknowledgements are delayed
 )
 
-// strange reports whether a device that is still unknown after that many tries is an obstacle. It needs the lock.
+// strange reports whether an unknown device is an obstacle after that many tries, and not just unknown yet. It
+// needs the lock.
 func (s *Session) strange(tries uint32) bool {
 	return tries > firstTries && now()-s.began() >= int64(acknowledged)
 }
 
-// rest is called by a pump that is about to wait for bytes, and that holds none.
+// rest is called by the pump of direction d when it holds no bytes and is about to wait for some.
 func (s *Session) rest(d int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -422,7 +435,7 @@ func (s *Session) rest(d int) {
 	s.arm()
 }
 
-// arm lets the lane have the session, if user space has nothing of it. It needs the lock.
+// arm lets the lane take the session, if user space holds nothing of it. It needs the lock.
 func (s *Session) arm() {
 	const rests, stays = idleA | idleB | graced, armed | toReset | kept
 	if s.facts&(rests|stays) == rests && s.stays() == None && s.phase == relaying {
@@ -430,7 +443,8 @@ func (s *Session) arm() {
 	}
 }
 
-// grace notes that a grace period has passed. An owner arms the session by itself.
+// grace notes that a grace period has passed. It arms a session that has no owner; an owner arms its sessions
+// itself.
 func (s *Session) grace() {
 	s.mu.Lock()
 	s.set(graced, true)
@@ -450,14 +464,14 @@ func (s *Session) grace() {
 // chunk is how many bytes a pump moves at once.
 const chunk = 64 << 10
 
-// chunks are held by pumps that have bytes, not by pumps that wait.
+// chunks are buffers for pumps. A pump holds one while it has bytes, and none while it waits.
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
 // errLeft ends a pump when its session has left user space.
 var errLeft = errors.New("lane: the session has left user space")
 
-// run relays the session in user space, until it ends there or leaves. Directions that have ended in
-// the lane are left alone.
+// run relays the session in user space, until it ends there or leaves. It does not touch directions that have
+// ended in the lane.
 func (s *Session) run(ended [2]bool) {
 	s.mu.Lock()
 	conn := *s.sockets()
@@ -481,7 +495,8 @@ func (s *Session) run(ended [2]bool) {
 		return
 	}
 	err := firstOf(errs)
-	// No other goroutine closes them, so they are closed when this is over: their resets find the session's record, which has their numbers.
+	// The sockets must be closed before the session is over: their RSTs need the session's record, which has
+	// their numbers. No other goroutine closes them.
 	for _, c := range conn {
 		if err != nil {
 			_ = c.SetLinger(0)
@@ -491,7 +506,9 @@ func (s *Session) run(ended [2]bool) {
 	s.over(err != nil, err)
 }
 
-// firstOf returns the cause of the end of a session, which interrupts the pump that has not met it; net.ErrClosed if the session was reset.
+// firstOf returns the error that ended a session. The pump that meets it interrupts the other pump, so a
+// deadline is never the cause. If both pumps were interrupted, the session was reset, and the error is
+// net.ErrClosed.
 func firstOf(errs [2]error) (err error) {
 	for _, e := range errs {
 		if err == nil || err == net.ErrClosed {
@@ -511,7 +528,7 @@ func interrupt(conn [2]*net.TCPConn) {
 	}
 }
 
-// pump moves one direction until its end of file.
+// pump moves the bytes of one direction until its end of file.
 func (s *Session) pump(d int, from, to *net.TCPConn) error {
 	raw, err := from.SyscallConn()
 	if err != nil {
@@ -538,7 +555,7 @@ func (s *Session) pump(d int, from, to *net.TCPConn) error {
 	}
 }
 
-// fill waits for bytes and reads some. The caller gives the chunk back, unless there is an error.
+// fill waits for bytes and reads some into a chunk. The caller puts the chunk back, unless there is an error.
 func (s *Session) fill(d int, raw syscall.RawConn) (b *[chunk]byte, n int, err error) {
 	waited := raw.Read(func(fd uintptr) bool {
 		if !s.wake(d) {
@@ -572,7 +589,8 @@ func (s *Session) fill(d int, raw syscall.RawConn) (b *[chunk]byte, n int, err e
 // past is a deadline that ends every wait.
 var past = time.Unix(1, 0)
 
-// noteLeft ends the pumps if the program has taken the session. It may have come back since that was reported.
+// noteLeft looks whether the program has taken the session, and then ends the pumps. It reads the record,
+// because the session may have come back since the program reported that it had left.
 func (s *Session) noteLeft() {
 	s.mu.Lock()
 	first := false
@@ -593,8 +611,8 @@ func (s *Session) noteLeft() {
 	}
 }
 
-// A View has the lane's observations of a session, for verdicts on it. Counts cover all its time in
-// the lane, and none in user space.
+// A View is what the lane has observed of a session, so that a caller can judge it. The counts cover all the
+// time that the session has spent in the lane, and none in user space.
 type View struct {
 	// Ends are the endpoints of a and of b.
 	Ends [2]End
@@ -602,50 +620,51 @@ type View struct {
 	InLane bool
 	// LastPacket is the time of the last packet carried, by CLOCK_MONOTONIC; 0 before the first packet.
 	LastPacket time.Duration
-	// Time is how long it has been in the lane.
+	// Time is how long the session has been in the lane.
 	Time time.Duration
-	// EndedBy is the endpoint that has sent an RST since the session last left, or else the first FIN:
-	// 0 is a, 1 is b, and -1 means that neither has come.
+	// EndedBy is the endpoint that has sent an RST since the session last left user space, or else the endpoint
+	// that has sent the first FIN: 0 is a, and 1 is b. -1 means that neither an RST nor a FIN has come.
 	EndedBy int
 }
 
-// An End is one of the two endpoints of a session. A stray or forged packet, which fits no window, counts in
-// Packets alone.
+// An End is one of the two endpoints of a session. A stray or forged packet that fits no window counts only in
+// Packets.
 type End struct {
-	Packets uint64 // packets that have come from it and were carried
-	// Outstanding is the number of bytes sent by this endpoint and not acknowledged by the other
-	// one. It is 0 while the session is in user space.
+	Packets uint64 // carried packets that came from this endpoint
+	// Outstanding is how many bytes this endpoint has sent and the other has not acknowledged. It is 0 while
+	// the session is in user space.
 	Outstanding uint64
-	// Window is the last window that it has advertised, in bytes.
+	// Window is the last window that this endpoint has advertised, in bytes.
 	Window uint32
-	// WidestWindow is the largest that it has advertised.
+	// WidestWindow is the largest window that it has advertised.
 	WidestWindow uint32
-	// ZeroWindows counts how often its window became 0, because it reads more slowly than
-	// bytes come.
+	// ZeroWindows counts how often its window became 0, because the endpoint reads more slowly than bytes come.
 	ZeroWindows uint32
-	// Repeated counts segments whose data it had already sent: they were lost behind the lane, or not acknowledged in
-	// time. Probes of a zero window that carry a byte count too.
+	// Repeated counts segments with data that this endpoint had sent before: they were lost behind the lane, or
+	// not acknowledged in time. Probes of a zero window that carry a byte count too.
 	Repeated uint32
-	// Ended reports whether its end of file was carried.
+	// Ended reports whether the lane has carried its end of file.
 	Ended bool
-	// Last reports whether the last bytes that the lane has carried for the first time have come from it.
+	// Last reports whether the last new bytes that the lane has carried came from this endpoint.
 	Last bool
-	// RoundTrip is how long the last packets took from here to the endpoint and back to here, by the
-	// echo of their timestamps, with the time until the endpoint acknowledges; the last one has half
-	// of the weight. Measurements do not overlap; LeastRoundTrip is the shortest. DataRoundTrip is
-	// from a packet without data to the first with data, with the endpoint's own pauses. 0: there was
-	// no measurement, as for connections without timestamps.
+	// RoundTrip is how long the last packets took from here to the endpoint and back, measured by the echo of
+	// their timestamps. It includes the time until the endpoint acknowledges. It is a mean in which the last
+	// measurement has half of the weight. Measurements do not overlap. LeastRoundTrip is the shortest one.
+	// DataRoundTrip is the time from a packet without data to the endpoint until the endpoint sends data, so it
+	// includes the endpoint's own pauses. 0 means that there was no measurement, for example because the
+	// connection has no timestamps.
 	RoundTrip, LeastRoundTrip, DataRoundTrip time.Duration
-	// Payload is bytes of data, repeated bytes included. Segments are packets with data. BehindGap are segments that came while an earlier one was missing. Lost are segments
-	// that came again though none was missing: the path behind the lane has lost them, or was slow.
+	// Payload is how many bytes of data came, including repeated bytes. Segments are packets with data.
+	// BehindGap are segments that came while an earlier segment was missing. Lost are segments that came again
+	// although no segment was missing here: the path behind the lane has lost them, or was slow.
 	Payload                   uint64
 	Segments, BehindGap, Lost uint32
 	// Waits is how long the session has waited for this endpoint.
 	Waits Waits
 }
 
-// OnlyEnd returns the endpoint that has sent an end of file while the other has sent none. It has
-// ended first, even if a reset came afterwards. -1: that is not known.
+// OnlyEnd returns the endpoint that has sent an end of file if the other one has sent none: it has ended first,
+// even if a reset came afterwards. -1 means that it is not known which endpoint ended first.
 func (v *View) OnlyEnd() int {
 	for i := range v.Ends {
 		if v.Ends[i].Ended && !v.Ends[1-i].Ended {
@@ -655,7 +674,7 @@ func (v *View) OnlyEnd() int {
 	return -1
 }
 
-// Look returns the lane's observations of the session, or false if it has no place in the lane.
+// Look returns what the lane has observed of the session. ok is false if the session has no place in the lane.
 func (s *Session) Look() (v View, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -665,7 +684,7 @@ func (s *Session) Look() (v View, ok bool) {
 	return s.view(), true
 }
 
-// view needs the lock, and a place in the lane.
+// view is Look for a caller that holds the lock, and for a session with a place in the lane.
 func (s *Session) view() (v View) {
 	r, f := s.record(), s.flows()
 	clock := r.Clock()
@@ -690,8 +709,8 @@ func (s *Session) view() (v View) {
 	return v
 }
 
-// halfEnded returns, once, the direction that has ended of a session in the lane while the other
-// goes on; -1 if none has.
+// halfEnded returns the direction of a session in the lane that has ended first, and returns it only once. It
+// returns -1 if no direction has ended, or if that was returned before.
 func (s *Session) halfEnded() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -700,7 +719,7 @@ func (s *Session) halfEnded() int {
 	}
 	f := s.flows()
 	for i := range f {
-		if f[i].Fin != 0 { // acknowledged or not: the endpoint that goes on may do without
+		if f[i].Fin != 0 { // acknowledged or not: the other endpoint may never acknowledge it
 			s.set(halved, true)
 			return i
 		}
@@ -708,26 +727,26 @@ func (s *Session) halfEnded() int {
 	return -1
 }
 
-// Waits is how long a session in the lane has waited for one of its endpoints, or for the path to it: each moment
-// counts once, for one endpoint, in steps of 131 µs without a bias. The rest of [View.Time] is the time without any
-// known wait: for two seconds or more no data came, and no question of a was open.
+// Waits is how long a session in the lane has waited for one of its endpoints, or for the path to it. Each
+// moment counts once, for one endpoint, in steps of 131 µs without a bias. The rest of [View.Time] is time
+// without a known wait: for two seconds or more no data came, and a was not waiting for an answer.
 //
-// A wait for data counts when the data comes, for the endpoint that sends it. A wait that goes on counts for b, if a has sent the last data. While bytes that were
-// sent again are not acknowledged, it counts as Again for the endpoint that is to acknowledge them.
-// Two CPUs that carry packets of one session at the same moment may lose a step.
+// A wait for data counts when the data comes, for the endpoint that sends it. If a has sent the last data, a
+// wait that still goes on counts for b. While repeated bytes are not acknowledged, the time counts as Again for
+// the endpoint that must acknowledge them. If two CPUs carry packets of one session at the same moment, a step
+// can get lost.
 type Waits struct {
-	Answer time.Duration // for its data, after data of the other one
-	More   time.Duration // for its data, after data of its own
-	Window time.Duration // for its window, which held less than a segment
-	Ack    time.Duration // for its acknowledgement, after which the other one went on at once
-	Flight time.Duration // for data of the other one, while more than a segment was on the way to this one
-	Gap    time.Duration // for data of its own that is missing here, and that the other one lacks
-	Again  time.Duration // for the other one to send again, though nothing was missing here, and then for its acknowledgement
-	// Answers and Pauses count the waits of Answer and More, except for waits that were too short for a
-	// step.
+	Answer time.Duration // for data of this endpoint, after data of the other one
+	More   time.Duration // for data of this endpoint, after earlier data of its own
+	Window time.Duration // for its window, which had room for less than a segment
+	Ack    time.Duration // for its acknowledgement, after which the other endpoint went on at once
+	Flight time.Duration // for data of the other endpoint, while more than a segment was on the way to this one
+	Gap    time.Duration // for data of this endpoint that is missing here and at the other endpoint
+	Again  time.Duration // for the other endpoint to send again although nothing was missing here, and then for the acknowledgement of this one
+	// Answers and Pauses count the waits in Answer and More. Waits shorter than a step are not counted.
 	Answers, Pauses uint32
-	// Narrow is how long its window held less than two segments, or had less than a third of the largest one left,
-	// whatever was waited for.
+	// Narrow is how long its window had room for less than two segments, or had less than a third of its
+	// largest size left, whatever the session was waiting for.
 	Narrow time.Duration
 }
 

@@ -12,27 +12,31 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// A Probed is an [Owner] with a keepalive time of its own for its session.
+// A Probed is an [Owner] that sets the keepalive time of its sessions.
 type Probed interface {
 	Owner
-	// KeepAlive returns that time, in place of [Config.KeepAlive]; 0, or less: it has none. It is called once, by [Lane.Register]. A
-	// process that adopts the session keeps to it.
+	// KeepAlive returns the session's keepalive time, which replaces [Config.KeepAlive]. 0 or less sends no
+	// probes. It is called once, by [Lane.Register] or [Lane.Own]. A process that adopts the session uses the
+	// same time.
 	KeepAlive(s *Session) time.Duration
 }
 
 const (
-	// probeInterval is the longest time between two probes that are not answered, and leastProbe the shortest between any two: an
-	// endpoint answers one in half a second (net/ipv4/tcp_input.c, tcp_oow_rate_limited).
+	// probeInterval is the longest time between two probes that are not answered, and leastProbe is the
+	// shortest time between any two probes: an endpoint answers only one probe in half a second
+	// (net/ipv4/tcp_input.c, tcp_oow_rate_limited).
 	probeInterval = 10 * time.Second
 	leastProbe    = time.Second
 	// mostUnanswered is how many unanswered probes end a session without a user timeout, as in the
 	// kernel (tcp_keepalive_probes).
 	mostUnanswered = 9
-	// mostProbed is how many sessions are probed in one sweep, so that it lasts for a few milliseconds: some 1,000 in a second.
+	// mostProbed is how many sessions are probed in one sweep, about 1,000 in a second. It keeps a sweep at a
+	// few milliseconds.
 	mostProbed = 256
 )
 
-// keepAlive is how long the session may be silent before both endpoints are probed; 0: they are not. It needs the lock, and a place in the lane.
+// keepAlive returns how long the session can be silent before both endpoints are probed, or 0 if they are not
+// probed. It needs the lock, and a place in the lane.
 func (s *Session) keepAlive() time.Duration {
 	if d, own := s.record().KeptAlive(); own {
 		return d
@@ -40,14 +44,14 @@ func (s *Session) keepAlive() time.Duration {
 	return s.lane().cfg.KeepAlive
 }
 
-// A silence is a session in the lane that has been silent for its keepalive time.
+// A silence belongs to a session in the lane that has been silent for its keepalive time.
 type silence struct {
-	flip    uint64    // when the session has left, see stall
-	since   int64     // of its last packet, or the last bytes before the probes
-	sent    [2]uint64 // by the endpoints: more ends the silence
-	asked   int64     // when the first probe was sent that is not answered, or the last that was
-	next    int64     // when another one is due
-	packets [2]uint64 // that have come from the endpoints by then
+	flip    uint64    // when the session left user space, see stall
+	since   int64     // time of the last packet, or of the last bytes before the probes
+	sent    [2]uint64 // how far the endpoints had sent: if they send more, the silence ends
+	asked   int64     // when the first unanswered probe was sent, or else the last probe
+	next    int64     // when the next probe is due
+	packets [2]uint64 // how many packets had come from the endpoints when asked was set
 	awaits  [2]bool   // the endpoints that have not answered
 	round   uint32
 }
@@ -56,10 +60,10 @@ type silence struct {
 type silences struct {
 	of     map[*Session]*silence
 	round  uint32
-	probed int // sessions, in this sweep
+	probed int // sessions probed in this sweep
 }
 
-// next forgets what this round has not found any more, and begins another round.
+// next forgets the sessions that were not silent in this round, and begins another round.
 func (l *silences) next() {
 	for s, q := range l.of {
 		if q.round != l.round {
@@ -70,13 +74,14 @@ func (l *silences) next() {
 	l.probed = 0
 }
 
-// sent is how far the endpoints have sent. It needs the lock.
+// sent returns how far the endpoints have sent. It needs the lock.
 func (s *Session) sent() [2]uint64 {
 	f := s.flows()
 	return [2]uint64{f[0].Sent, f[1].Sent}
 }
 
-// look sends the probes that are due. It returns the endpoint that has not answered for too long, if any.
+// look sends the probes of a session that are due. If an endpoint has not answered for too long, look returns
+// it.
 func (l *silences) look(s *Session, at int64) (by int, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +110,7 @@ func (l *silences) look(s *Session, at int64) (by int, found bool) {
 	return l.ask(s, q, packets, at, wait)
 }
 
-// ask is look of a session that is silent.
+// ask does the work of look for a session that is silent.
 func (l *silences) ask(s *Session, q *silence, packets [2]uint64, at int64, wait time.Duration) (by int, found bool) {
 	timeout, interval := s.userTimeout(), probeInterval
 	if timeout > 0 {
@@ -142,10 +147,10 @@ func (l *silences) ask(s *Session, q *silence, packets [2]uint64, at int64, wait
 	return 0, false
 }
 
-// probe sends a keepalive probe to an endpoint: a socket that is made for that sends an acknowledgement at the number
-// before the next one, as the kernel's keepalive does (net/ipv4/tcp_output.c, tcp_xmit_probe_skb), which the endpoint
-// answers. From then on the socket to b holds the port, in place of the socket that held it before. It needs the lock:
-// neither can the session come back meanwhile.
+// probe sends a keepalive probe to an endpoint, which answers it. For that it makes a socket. The socket sends
+// an acknowledgement at the number before the next one, as the kernel's keepalive does (net/ipv4/tcp_output.c,
+// tcp_xmit_probe_skb). A new socket to b also holds the port from then on, instead of the socket that held it
+// before. probe needs the lock, so the session cannot come back meanwhile.
 func (s *Session) probe(side int) error {
 	c := s.record().Connection(side)
 	if side == 1 && s.hold >= 0 {
@@ -171,10 +176,11 @@ func (s *Session) probe(side int) error {
 	return err
 }
 
-// A TimedOut is the error of a [Result] of a session that its user timeout has ended, see [Config.UserTimeout] and [Config.KeepAlive]. It wraps
-// syscall.ETIMEDOUT, which is the kernel's error of a socket then.
+// A TimedOut is the error of a [Result] if a timeout of the lane has ended the session, see
+// [Config.UserTimeout] and [Config.KeepAlive]. It wraps syscall.ETIMEDOUT, as the kernel's error for such a
+// socket.
 type TimedOut struct {
-	By int // the endpoint that has not acknowledged, or answered: 0 is a's, and 1 b's
+	By int // the endpoint that has not acknowledged or answered: 0 is a's, and 1 is b's
 }
 
 // Error names the endpoint.
@@ -185,15 +191,17 @@ func (e *TimedOut) Error() string {
 // Unwrap returns syscall.ETIMEDOUT.
 func (*TimedOut) Unwrap() error { return syscall.ETIMEDOUT }
 
-// A Bounded is an [Owner] with a user timeout of its own for its session.
+// A Bounded is an [Owner] that sets the user timeout of its sessions.
 type Bounded interface {
 	Owner
-	// UserTimeout returns that timeout, in place of [Config.UserTimeout]; 0, or less: it has none. It is called once, by [Lane.Register]. A
-	// process that adopts the session keeps to it, until [Session.SetUserTimeout].
+	// UserTimeout returns the session's user timeout, which replaces [Config.UserTimeout]. 0 or less sets none.
+	// It is called once, by [Lane.Register] or [Lane.Own]. A process that adopts the session uses the same
+	// timeout.
 	UserTimeout(s *Session) time.Duration
 }
 
-// userTimeout is the session's user timeout; 0: it has none. It needs the lock, and a place in the lane.
+// userTimeout returns the session's user timeout, or 0 if it has none. It needs the lock, and a place in the
+// lane.
 func (s *Session) userTimeout() time.Duration {
 	if d, own := s.record().Bounded(); own {
 		return d
@@ -201,20 +209,23 @@ func (s *Session) userTimeout() time.Duration {
 	return s.lane().cfg.UserTimeout
 }
 
-// A stall begins when bytes that one endpoint has sent stay unacknowledged, and begins again with each new acknowledgement.
+// A stall begins when bytes from one endpoint stay unacknowledged. It begins again with each new
+// acknowledgement.
 type stall struct {
-	flip    uint64 // when the session has left, which it may have done again between two looks
-	acked   uint64 // all that the endpoint has acknowledged, a position
-	since   int64  // when a look has found that first, in ns of the monotonic clock
-	resent  uint32 // the sender's at that look, see translate.Flow,
+	flip    uint64 // when the session left user space; it can leave again between two sweeps
+	acked   uint64 // the position up to which the endpoint has acknowledged
+	since   int64  // when a sweep first found this position, in ns of the monotonic clock
+	resent  uint32 // the sender's translate.Flow.Resent at that time
 	packets [2]uint64
-	round   uint32 // of the last look
+	round   uint32 // the last sweep that found it
 }
 
-// over reports whether a stall of bytes of f has lasted for longer than a time, and the bytes are really on the way: the sender sends them again, as
-// every sender does without an acknowledgement. Otherwise the number of a damaged segment, which no endpoint has taken, would end a session that
-// rests. They must be the bytes that the endpoint is to acknowledge next: a sender that keeps those back, and repeats what is behind them, waits for
-// itself alone. A FIN that comes again is no segment with data; its endpoint is silent.
+// over reports whether a stall has lasted longer than timeout, although the sender sends the bytes again, as
+// every sender does without an acknowledgement. If the sender does not, the session goes on: a damaged segment,
+// which no endpoint has taken, may have raised the number of sent bytes in a session at rest. The sender must
+// repeat the bytes that the endpoint has to acknowledge next. A sender that repeats only later bytes waits for
+// itself alone. A repeated FIN is no segment with data, so for a FIN its sender must send packets while the
+// other endpoint is silent.
 func (st *stall) over(f, o *translate.Flow, packets [2]uint64, at int64, timeout time.Duration) bool {
 	switch {
 	case at-st.since <= int64(timeout):
@@ -225,23 +236,24 @@ func (st *stall) over(f, o *translate.Flow, packets [2]uint64, at int64, timeout
 	return f.Resent != st.resent
 }
 
-// awaited reports whether f has sent bytes that the other endpoint is to acknowledge. The byte with
-// which some kernels probe a closed window does not count: it is behind the edge.
+// awaited reports whether f has sent bytes that the other endpoint must acknowledge. Some kernels probe a
+// closed window with a byte. That byte is beyond the edge and does not count.
 func awaited(f, o *translate.Flow) bool { return min(f.Sent, o.Edge) > o.Acked }
 
-// A stalled is the sender's side of a session.
+// A stalled is a session and the side that sends.
 type stalled struct {
 	session *Session
 	from    uint8
 }
 
-// stalls are the stalls that the sweep has found: of few sessions, and none that rests.
+// stalls are the stalls that the sweep has found. Few sessions have one, and no session at rest has one.
 type stalls struct {
 	of    map[stalled]stall
 	round uint32
 }
 
-// look returns the endpoint that has not acknowledged for longer than the session's user timeout, if any.
+// look returns the endpoint that has not acknowledged bytes for longer than the session's user timeout, if
+// there is one.
 func (l *stalls) look(s *Session, at int64) (by int, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,16 +284,16 @@ func (l *stalls) look(s *Session, at int64) (by int, found bool) {
 	return 0, false
 }
 
-// next forgets stalls that this round has not found any more, and begins another round.
+// next forgets the stalls that were not found in this round, and begins another round.
 func (l *stalls) next() {
 	maps.DeleteFunc(l.of, func(_ stalled, st stall) bool { return st.round != l.round })
 	l.round++
 }
 
-// Idle returns how long no bytes were moved in user space, and no packet was carried in the lane. Bytes in user space
-// are known where the lane itself relays: for sessions of Join and adopted sessions. For a session of an [Owner] in
-// user space it counts from the begin, as [Session.Age] does, or from the last return. Call [Session.Reset] to end a
-// session that has been idle for too long.
+// Idle returns the time since bytes were last moved in user space, or since a packet was last carried in the
+// lane. The lane knows of bytes in user space only if it relays them itself, for sessions of Join and adopted
+// sessions. For a session of an [Owner] in user space, Idle counts from the beginning, like [Session.Age], or
+// from the last return to user space. To end a session that has been idle for too long, call [Session.Reset].
 func (s *Session) Idle() time.Duration {
 	if s.lane() == nil {
 		return 0
@@ -295,8 +307,8 @@ func (s *Session) Idle() time.Duration {
 	return time.Duration(max(0, now()-last)) // a packet may have been carried since
 }
 
-// expire resets the session if an endpoint has not acknowledged bytes, or answered probes, for too long. stalls and
-// quiet belong to the sweep.
+// expire resets the session if an endpoint has not acknowledged bytes, or has not answered probes, for too
+// long. stalls and quiet belong to the sweep.
 func (s *Session) expire(stalls *stalls, quiet *silences) {
 	at := now()
 	by, found := stalls.look(s, at)
@@ -313,6 +325,6 @@ func (s *Session) expire(stalls *stalls, quiet *silences) {
 	}
 	s.mu.Unlock()
 	if !again {
-		s.lane().running.Go(s.Reset) // which waits for a grace period
+		s.lane().running.Go(s.Reset) // not in the sweep: Reset calls the owner, or the function of Join
 	}
 }

@@ -1,5 +1,5 @@
-// Package lossy makes a network device lose packets, double them and change their order, by a BPF
-// program before all others: a kernel may lack netem. It is for tests and measurements.
+// Package lossy makes a network device lose, duplicate and reorder packets, by a BPF program that runs before
+// all others. It works on kernels without netem. It is for tests and measurements.
 package lossy
 
 import (
@@ -12,15 +12,15 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang -target bpfel -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -mcpu=v3" lossy bpf/lossy.c
 
-// A Rate is how many of 10,000 packets that arrive are treated so.
+// A Rate says how many of 10,000 arriving packets are lost, duplicated and delayed.
 type Rate struct {
 	Lose, Twice, Late uint32
-	// SpareResets leaves segments with RST alone: no sender repeats one, so that an endpoint may never learn of a reset
-	// that is lost.
+	// SpareResets leaves segments with RST alone. No sender repeats an RST, so an endpoint may never learn of a
+	// reset that is lost.
 	SpareResets bool
 }
 
-// A Counts is how many were.
+// A Counts says how many packets were lost, duplicated and delayed.
 type Counts struct{ Lost, Doubled, Delayed uint64 }
 
 // A Link is a device that is lossy until Close, or until the process ends.
@@ -29,7 +29,7 @@ type Link struct {
 	link    link.Link // owned
 }
 
-// Attach makes a device lossy, by its index in this network namespace. It takes CAP_BPF and CAP_NET_ADMIN.
+// Attach makes a device lossy, by its index in this network namespace. It needs CAP_BPF and CAP_NET_ADMIN.
 func Attach(device int, r Rate) (*Link, error) {
 	spec, err := loadLossy()
 	if err != nil {
@@ -56,5 +56,5 @@ func (l *Link) Counts() (c Counts, err error) {
 	return c, errors.Join(l.objects.Lost.Get(&c.Lost), l.objects.Doubled.Get(&c.Doubled), l.objects.Delayed.Get(&c.Delayed))
 }
 
-// Close ends it: packets are no longer touched.
+// Close detaches the program, so that the device is no longer lossy.
 func (l *Link) Close() error { return errors.Join(l.link.Close(), l.objects.Close()) }

@@ -34,10 +34,10 @@ type DNSConfig struct {
 	MinTTL, MaxTTL time.Duration
 	// Timeout limits the wait for the answer of one server; 0: 2 s.
 	Timeout time.Duration
-	// HoldNegative is how long the last good answer is kept while servers deny the name or its
-	// records. 0: 30 s, negative: not at all.
+	// HoldNegative is how long the last good answer is kept while servers deny the name or its records. 0: 30
+	// s. If it is negative, the answer is not kept.
 	HoldNegative time.Duration
-	// Gate limits the number of concurrent questions; nil: no limit.
+	// Limiter limits the number of concurrent questions; nil: no limit.
 	Limiter *QueryLimiter
 	// Log receives one message when lookups begin to fail and one when they work again; nil:
 	// none are logged.

@@ -14,7 +14,7 @@ import (
 
 // FileConfig sets up a [File] source.
 type FileConfig struct {
-	// Path is the file, and Parse reads its text. name is the path, for errors.
+	// Path is the file. Parse reads the file's text; name is the path, for errors.
 	Path  string
 	Parse func(name string, text []byte) ([]Endpoint, error)
 	// Poll is the interval of polling the file if the kernel reports no changes; 0: the
@@ -29,9 +29,9 @@ type FileConfig struct {
 	Clock Clock
 }
 
-// File is a [Source] that reads a file, and reads it again after each change of its content.
-// The file may be written, renamed over, or a symbolic link on the way to it may change.
-// Invalid content changes nothing.
+// File is a [Source] that reads a file, and reads it again after each change of its content. The file may be
+// written or replaced by a rename, or a symbolic link on the way to it may change. Invalid content changes
+// nothing.
 type File struct {
 	statusBox
 	cfg FileConfig
@@ -101,8 +101,8 @@ func (f *File) worked(endpoints int, changed bool) {
 	f.confirmed(f.cfg.Clock.Now(), endpoints, changed)
 }
 
-// maxFile is the largest size of a file. With all of their keys, 10,000 endpoints are less
-// than a quarter of it. The rest is for comments and the space between.
+// maxFile is the largest size of a file. 10,000 endpoints with all their keys take less than a quarter of it.
+// The rest is for comments and space.
 const maxFile = 8 << 20
 
 // read reads the endpoints of the file.

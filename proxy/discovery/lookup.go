@@ -131,7 +131,7 @@ func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err
 	for _, s := range r.services {
 		n += len(found[s.target])
 	}
-	if err := errs.join(); n > MaxEndpoints || errors.Is(err, errTooMany) { // the left out ones are unknown
+	if err := errs.join(); n > MaxEndpoints || errors.Is(err, errTooMany) { // endpoints beyond the limit are unknown
 		return nil, false, fmt.Errorf("%w: %d is the most", errTooMany, MaxEndpoints)
 	}
 	return weighted(r.services, found), known && resolved, errs.join()
@@ -164,12 +164,12 @@ func targetsOf(services []service) (questions []question) {
 	return questions
 }
 
-// noService is the reason for a name with records that lead to nothing.
+// noService is the reason that a name has no endpoints although it has records.
 const noService = "no such service"
 
-// latest returns the known records of a name from the answers to its questions. One of two may
-// be denied without a hold, as AAAA often is. known is true once there is an answer that the
-// missing ones cannot change.
+// latest returns the known records of a name from the answers to its questions. If one of two questions has
+// records, the other may be denied without a hold: AAAA often is. known is false while there are no records and
+// a question has failed.
 //
 // The SRV target "." means that there is no such service (RFC 2782).
 func (d *DNS) latest(questions []question, now time.Time) (r records, known bool, err error) {
@@ -258,7 +258,7 @@ func (r records) empty() bool { return len(r.addresses) == 0 && len(r.services) 
 type finding struct {
 	records
 	ttl    time.Duration // the smallest one of the alias chain and the records
-	next   string        // name to look up instead: an alias led out of the reply
+	next   string        // name to look up next, if an alias leads out of the reply
 	denied string        // reason that there is no record, NXDOMAIN or NODATA; else empty
 	left   refusedRecords
 }
@@ -347,7 +347,7 @@ func (f *finding) add(rr dns.RR) {
 		f.addIP(r.AAAA)
 	case *dns.SRV:
 		target := dns.CanonicalName(r.Target)
-		if r.Port == 0 && target != "." { // this target is no service (RFC 2782), whatever its port
+		if r.Port == 0 && target != "." { // "." means that there is no service (RFC 2782), whatever the port
 			f.left.add("%s has port 0", strings.TrimSuffix(target, "."))
 			return
 		}
@@ -438,8 +438,8 @@ func (f failures) Unwrap() []error { return f }
 // A partialError reports that some records of an answer were left out. The others are used.
 type partialError struct{ error }
 
-// partial reports whether all parts of an error are partial. If so, the endpoints are from
-// the last answers.
+// partial reports whether an error consists only of partialErrors. If so, the endpoints are from the last
+// answers.
 func partial(err error) bool {
 	switch err := err.(type) {
 	case *partialError:
@@ -532,8 +532,8 @@ func (d *DNS) refresh(ctx context.Context, now time.Time, jitter float64, questi
 // parallel is the largest number of concurrent questions of one source.
 const parallel = 8
 
-// errSilence ends a lookup if no server answers. Each of its other questions would wait as
-// long.
+// errSilence ends a lookup if no server answers. Every further question of the lookup would have to wait for
+// its own timeout.
 var errSilence = errors.New("no server answers")
 
 var errAliases = errors.New("too many aliases (CNAME)")
@@ -595,8 +595,8 @@ func (d *DNS) additional(reply *dns.Msg, found finding, now time.Time, jitter fl
 	}
 }
 
-// backoff returns the pause after a number of failures. It doubles each time from MinTTL to 30
-// s or MaxTTL, and is between half of that and all.
+// backoff returns the pause after a number of failures. The pause doubles with each failure, from MinTTL up to
+// the smaller of 30 s and MaxTTL. jitter picks a value between half of the pause and all of it.
 func (c *DNSConfig) backoff(failures int, jitter float64) time.Duration {
 	pause := max(c.MinTTL, 10*time.Millisecond)
 	most := max(min(c.MaxTTL, 30*time.Second), pause)
@@ -696,8 +696,8 @@ func split(services []service, found map[string][]netip.Addr) (shares []share) {
 	return shares
 }
 
-// merge sorts shares and merges the shares of each address. The result has the lowest priority
-// value, and all weights of that priority.
+// merge sorts shares and merges the shares of each address. The merged share has the lowest priority value of
+// the address, and the sum of the weights with that priority.
 func merge(shares []share) (merged []share) {
 	slices.SortFunc(shares, func(a, b share) int {
 		return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.priority, b.priority), cmp.Compare(a.weight, b.weight))
@@ -717,9 +717,9 @@ func merge(shares []share) (merged []share) {
 	return merged
 }
 
-// scale returns whole weights in the proportion of level's. They are the smallest that
-// are exact to a hundredth, if none exceeds [MaxWeight], or else the nearest up to it. None is
-// 0.
+// scale returns whole weights in the proportion of level's weights. They are the smallest whole weights that
+// are exact to a hundredth, if none of these exceeds [MaxWeight]. Otherwise the largest is MaxWeight, and the
+// others are rounded. No weight is 0.
 func scale(level []share) []int {
 	largest := 0.0
 	for _, s := range level {

@@ -59,7 +59,7 @@ func serverAddress(spec string) (string, error) {
 	return "", fmt.Errorf("server %q: write an IP address, such as 10.0.0.53, or with a port: 10.0.0.53:5353, [fd00::53]:5353", spec)
 }
 
-// order returns the servers, beginning with the last to have answered.
+// order returns the servers. The server that answered last comes first.
 func (s *servers) order() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,8 +69,8 @@ func (s *servers) order() []string {
 	return slices.Concat(s.list[s.first:], s.list[:s.first])
 }
 
-// reload reads resolv.conf if it has been replaced or written to. A file without name servers
-// means the local machine's (resolv.conf(5)).
+// reload reads resolv.conf if it has been replaced or written to. A file without name servers means the name
+// server of the local machine (resolv.conf(5)).
 func (s *servers) reload() {
 	info, err := os.Stat(s.path)
 	if err != nil {
@@ -106,8 +106,8 @@ func (s *servers) answered(server string) {
 	}
 }
 
-// ask returns an answer to q, positive or negative: its Rcode is NOERROR or NXDOMAIN. It tries
-// every server, and those without a reply once more, as a datagram may have been lost.
+// ask returns an answer to q, positive or negative: its Rcode is NOERROR or NXDOMAIN. It tries every server,
+// and then once more each server that did not reply, because a datagram may have been lost.
 func (s *servers) ask(ctx context.Context, q question) (*dns.Msg, error) {
 	if err := s.limiter.enter(ctx); err != nil {
 		return nil, err
@@ -228,8 +228,9 @@ func (s *servers) exchange(ctx context.Context, network, server string, m *dns.M
 	return reply, nil
 }
 
-// receive reads the reply with an identifier. Among datagrams there may be late ones of earlier queries. The library
-// takes a message for complete that ends before all its records have come; its truncated bit says so of a datagram.
+// receive reads the reply with a given identifier. It skips late datagrams that answer earlier queries. The
+// library also accepts a message that ends before all its records have come. Only a datagram with the truncated
+// bit may lack records, so receive returns an error for any other.
 func receive(conn *dns.Conn, datagrams bool, id uint16) (*dns.Msg, error) {
 	for {
 		var header dns.Header

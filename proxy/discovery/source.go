@@ -1,9 +1,8 @@
-// Package discovery finds the endpoints of an upstream and reports changes. They come from a
-// list, from a file that other programs replace, or from DNS.
+// Package discovery finds the endpoints of an upstream and reports changes. The endpoints come from a list,
+// from a file that other programs replace, or from DNS.
 //
-// A [Source] always returns the whole set. It forgets nothing because of a failure: as long as
-// its file is unreadable or its name servers fail, it keeps the last good set. [Status]
-// reports the failure.
+// A [Source] always returns the whole set. A failure removes nothing from it: as long as the file is unreadable
+// or the name servers fail, the source keeps the last good set. [Status] reports the failure.
 package discovery
 
 import (
@@ -19,12 +18,12 @@ type Endpoint struct {
 	Address string
 	// Name identifies the endpoint in its upstream; empty: its address.
 	Name string
-	// Weight is its share relative to the weights of the others, from 0, which is none, to
-	// [MaxWeight]. Without a given weight, sources fill in 1.
+	// Weight is the endpoint's share relative to the weights of the others, from 0, which is no share, to
+	// [MaxWeight]. If no weight is given, sources fill in 1.
 	Weight int
-	// Backup endpoints get connections if no other endpoint can.
+	// Backup says that the endpoint gets connections only if no other endpoint can.
 	Backup bool
-	// Zone is its zone, as in the configuration's zone_aware.
+	// Zone is the endpoint's zone, for zone_aware in the configuration.
 	Zone string
 	// Connections is the limit of concurrent connections; 0: no limit.
 	Connections int
@@ -47,10 +46,10 @@ const (
 // A Source finds the endpoints of an upstream. Its methods are safe for concurrent use, except
 // that Watch is called once at a time.
 type Source interface {
-	// Watch calls update with all endpoints as soon as they are known, and again after each
-	// change. It returns when ctx is done. The calls come from one goroutine, one after the
-	// other, and own their argument. The set may be empty. It has the order of the list or
-	// file. From DNS it is ordered by priority and address, so that equal answers give equal sets.
+	// Watch calls update with all endpoints as soon as they are known, and again after each change. It returns
+	// when ctx is done. The calls come from one goroutine, one after the other, and update owns its argument.
+	// The set may be empty. It has the order of the list or file. From DNS it is ordered by priority and
+	// address, so that equal answers give equal sets.
 	Watch(ctx context.Context, update func([]Endpoint))
 	// Status returns the current status of the source.
 	Status() Status

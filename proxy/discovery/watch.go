@@ -23,13 +23,13 @@ type WatchConfig struct {
 	Paths []string
 	// Globs are patterns of filepath.Match. The set of matching files is watched too.
 	Globs []string
-	// Quiet is the time without an event before the files are read, so that several writes are
-	// one change; 0: 100 ms. During continuous writing they are read after ten times as long.
+	// Quiet is how long no event may come before the files are read, so that several writes are one change; 0:
+	// 100 ms. During continuous writing the files are read after ten times as long.
 	Quiet time.Duration
-	// Poll is the interval of reading them without an event, as a network file system has
-	// none. 0: 10 s, and 1 s if inotify(7) is not available.
+	// Poll is how often the files are read without an event: a network file system gives no events. 0: 10 s, or
+	// 1 s if inotify(7) is not available.
 	Poll time.Duration
-	// NoEvents disables inotify; the files are polled.
+	// NoEvents disables inotify, so that the files are only polled.
 	NoEvents bool
 	// Share is an inotify instance shared with other watches; nil: one of its own.
 	Share *Inotify
@@ -47,8 +47,8 @@ type Watch struct {
 	seen digest
 }
 
-// Changed reports whether the content differs from that at the previous call, or at NewWatch.
-// It must not be called concurrently with Run.
+// Changed reports whether the content differs from the content at the previous call, or at NewWatch. It must
+// not be called concurrently with Run.
 func (w *Watch) Changed() bool {
 	now := w.look()
 	changed := now != w.seen
@@ -138,7 +138,7 @@ func (n *Inotify) anew(e *events) (before map[string]map[string]struct{}) {
 	return before
 }
 
-// open opens the instance. The caller holds n.mu. If it fails it is tried again later.
+// open opens the instance. The caller holds n.mu. If it fails, a later call tries again.
 func (n *Inotify) open() {
 	from, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -148,8 +148,8 @@ func (n *Inotify) open() {
 	go n.pass(from, n.passing)
 }
 
-// heed makes e receive events for name in dir, and reports whether it will. It asks the kernel
-// each time: another directory may have that name now.
+// heed makes e receive events for name in dir, and reports whether that worked. It asks the kernel each time,
+// because another directory may have this name now.
 func (n *Inotify) heed(e *events, dir, name string) bool {
 	n.asking.Lock()
 	defer n.asking.Unlock()
@@ -181,7 +181,7 @@ func (n *Inotify) release(dir string) {
 	from := n.from
 	n.mu.Unlock()
 	if from != nil {
-		_ = from.Remove(dir) // an error means that it has gone by itself
+		_ = from.Remove(dir) // an error means that the directory has gone
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package frame makes packets for tests, and computes their checksums from nothing.
+// Package frame makes packets for tests. It computes their checksums from scratch.
 package frame
 
 import (
@@ -53,7 +53,7 @@ func (p Packet) Bytes() []byte {
 	return b
 }
 
-// Checksum computes the TCP checksum of a packet from nothing.
+// Checksum computes the TCP checksum of a packet from scratch.
 func Checksum(b []byte) uint16 {
 	at, from := 20, 12
 	if b[0]>>4 == 6 {
@@ -91,7 +91,7 @@ func sum(b []byte) uint16 {
 	return uint16(n)
 }
 
-// Same reports whether checksums are right, where 0 and 0xffff are one (RFC 1624).
+// Same reports whether the checksums of a packet are right. 0 and 0xffff count as the same (RFC 1624).
 func Same(b []byte) bool {
 	if Right(b) {
 		return true
@@ -104,8 +104,7 @@ func Same(b []byte) bool {
 	return (n == 0 || n == 0xffff) && (Checksum(b) == 0 || Checksum(b) == 0xffff)
 }
 
-// Alike reports whether packets are the same, except for the two ways to write a checksum of 0 (RFC
-// 1624).
+// Alike reports whether packets are the same. It ignores which of the two forms a checksum of 0 has (RFC 1624).
 func Alike(a, b []byte) bool {
 	tcp, v6 := 20, len(a) > 0 && a[0]>>4 == 6
 	if v6 {
@@ -125,7 +124,7 @@ func Alike(a, b []byte) bool {
 	return bytes.Equal(a, b)
 }
 
-// Address gives a packet those addresses and ports, a whole length and right checksums.
+// Address gives a packet these addresses and ports, and makes its length and checksums right.
 func Address(b []byte, from, to netip.AddrPort) {
 	tcp, v6 := 20, b[0]>>4 == 6
 	if v6 {
@@ -171,7 +170,7 @@ func TooBig(router netip.Addr, mtu uint16, packet []byte) []byte {
 	return b
 }
 
-// RightError reports whether the checksums of a packet of ICMP or ICMPv6 are right.
+// RightError reports whether the checksums of an ICMP or ICMPv6 packet are right.
 func RightError(b []byte) bool {
 	if b[0]>>4 == 6 {
 		return sum(even(pseudo6(b))) == 0xffff

@@ -21,12 +21,13 @@ import (
 	"github.com/penstock/penstock/lane/internal/state"
 )
 
-// mapNames are the maps that are pinned, under their names, in this order, and unpinned before all links in the reverse one: a set that has the last one is
-// whole, and no death leaves another set that looks so.
+// mapNames are the names of the maps that are pinned, in the order in which they are pinned. They are unpinned
+// in reverse order, before all links. So a set with the last map is complete, and no process that dies leaves
+// an incomplete set that looks complete.
 var mapNames = []string{"events", "flows", "sessions"}
 
-// pinned returns the maps that are pinned in the directory: none, or all of them, once it is tidy. Records of another version are an
-// error: the sessions in them are not known.
+// pinned returns the maps that are pinned in the directory, after tidy: all of them or none. Records of another
+// version are an error, because their sessions cannot be read.
 func (p *Program) pinned() (maps map[string]*ebpf.Map, err error) {
 	if p.pin == "" {
 		return nil, nil
@@ -59,8 +60,8 @@ func (p *Program) pinned() (maps map[string]*ebpf.Map, err error) {
 	return maps, nil
 }
 
-// sessionsName is the kernel's name of the map of sessions. It stands for what a record has where, so that a record with the same size
-// and other members is known to be of another version.
+// sessionsName is the name of the map of sessions in the kernel. It has a hash of the layout of a record. So a
+// record of another version is recognized even if it has the same size.
 func sessionsName() string {
 	h := fnv.New32a()
 	var layout func(t reflect.Type, at uintptr)
@@ -82,7 +83,7 @@ func sessionsName() string {
 	return fmt.Sprintf("lane_%08x", h.Sum32()) // 15 bytes at most (BPF_OBJ_NAME_LEN, include/uapi/linux/bpf.h)
 }
 
-// pinMaps pins new maps: all of them, or after an error none.
+// pinMaps pins new maps. After an error none of them is pinned.
 func (p *Program) pinMaps() error {
 	if p.pin == "" || p.Adopted {
 		return nil
@@ -96,15 +97,16 @@ func (p *Program) pinMaps() error {
 	return nil
 }
 
-// links is the pattern of all that linkPath returns.
+// links is the pattern of all paths that linkPath returns.
 func (p *Program) links() string { return filepath.Join(p.pin, "link-*") }
 
-// linkPath is where the link of a device is pinned.
+// linkPath returns where the link of a device is pinned.
 func (p *Program) linkPath(device int, name string) string {
 	return filepath.Join(p.pin, "link-"+strconv.Itoa(device)+"-"+name)
 }
 
-// Unpin removes all that is pinned, so that it ends with its descriptors: the maps before the links, as mapNames has it.
+// Unpin removes all pins, so that the programs and maps end when their descriptors are closed. It removes the
+// maps before the links, see mapNames.
 func (p *Program) Unpin() error {
 	if p.pin == "" {
 		return nil
@@ -132,16 +134,17 @@ func (p *Program) IsPinned(device int) bool {
 	return err == nil
 }
 
-// ErrElsewhere is the error of pins that belong to devices of another network namespace, which is there.
+// ErrElsewhere means that the pins belong to devices of another network namespace that still exists.
 var ErrElsewhere = errors.New("in another network namespace, in use")
 
-// dying is how long a network namespace may be there that nothing uses any more: the kernel takes it down later.
+// dying is how long a network namespace can exist after its last use. The kernel removes it with a delay.
 const dying = time.Second
 
-// Step is called after each step of pinning, attaching, unpinning and detaching, if it is set: tests have the process die there.
+// Step is called after each step of pinning, attaching, unpinning and detaching, if it is not nil. Tests end
+// the process in it.
 var Step func()
 
-// stepped is called after each of these.
+// stepped calls Step.
 func stepped() {
 	if Step != nil {
 		Step()
@@ -154,9 +157,10 @@ func remove(path string) error {
 	return os.Remove(path)
 }
 
-// tidy has the directory hold a whole set of pins of this network namespace, or none. Links of devices that are gone are removed. A set
-// that a process has left incomplete, which died while it pinned or unpinned that, is removed, and its sessions end. Nothing is changed if a
-// link is of another network namespace. The caller holds the lock of the directory.
+// tidy makes sure that the directory has a complete set of pins of this network namespace, or no pins. It
+// removes links of devices that are gone. It also removes an incomplete set, which a process leaves if it dies
+// while it pins or unpins; the sessions of that set end. If a link belongs to another network namespace, tidy
+// changes nothing and returns an error. The caller holds the lock of the directory.
 func (p *Program) tidy() error {
 	if p.pin == "" {
 		return nil
@@ -190,8 +194,9 @@ func (p *Program) tidy() error {
 	return p.Unpin()
 }
 
-// resize removes pinned maps of another size in which no session has a record, and returns what is left: all, or none. A free record stays
-// free while no process has the maps, which are closed if they are not returned. The caller holds the lock of the directory.
+// resize removes pinned maps of another size if they have no record of a session. It returns the maps that are
+// left, all or none, and closes the others. A free record stays free as long as no process has the maps. The
+// caller holds the lock of the directory.
 func (p *Program) resize(pinned map[string]*ebpf.Map, sessions uint32) (left map[string]*ebpf.Map, err error) {
 	if pinned == nil || pinned["sessions"].MaxEntries() == sessions {
 		return pinned, nil
@@ -228,8 +233,8 @@ func isEmpty(sessions *ebpf.Map) (empty bool, err error) {
 	return true, nil
 }
 
-// isGone reports whether the device of a pinned link is gone, with its network namespace or without. The error is [ErrElsewhere] if it is
-// there, and not here.
+// isGone reports whether the device of a pinned link is gone, alone or with its network namespace. The error is
+// [ErrElsewhere] if the device exists in another network namespace.
 func (p *Program) isGone(path string) (bool, error) {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
@@ -262,8 +267,8 @@ func (p *Program) isGone(path string) (bool, error) {
 	}
 }
 
-// isHere reports whether a link is attached in this network namespace. Its own account has the index of the device alone, which
-// another namespace may have as well.
+// isHere reports whether a link is attached in this network namespace. The information of the link has only the
+// index of its device, and a device of another namespace can have the same index.
 func isHere(id link.ID, at *link.TCXInfo) (bool, error) {
 	attached, err := link.QueryPrograms(link.QueryOptions{Target: int(at.Ifindex), Attach: ebpf.AttachType(at.AttachType)})
 	if errors.Is(err, syscall.ENODEV) {
@@ -280,7 +285,7 @@ func isHere(id link.ID, at *link.TCXInfo) (bool, error) {
 	return false, nil
 }
 
-// nameOf is the name of links with that attachment.
+// nameOf returns the name that linkPath takes for an attachment.
 func nameOf(at *link.TCXInfo) string {
 	if ebpf.AttachType(at.AttachType) == ebpf.AttachTCXEgress {
 		return "egress"
@@ -300,7 +305,8 @@ func (p *Program) isWhole() (bool, error) {
 	return true, nil
 }
 
-// detach detaches pinned programs from their devices at once: without it that happens at some time after their links are unpinned.
+// detach detaches pinned programs from their devices at once. Otherwise the kernel does it some time after
+// their links are unpinned.
 func (p *Program) detach() error {
 	links, err := filepath.Glob(p.links())
 	for i := len(links) - 1; i >= 0 && err == nil; i-- { // the guard last
@@ -324,10 +330,10 @@ func (p *Program) detach() error {
 type pinning struct {
 	path string
 	m    *ebpf.Map // borrowed; nil: it is a link
-	link link.Link // borrowed of the owner of the links
+	link link.Link // borrowed from the owner of the links
 }
 
-// pinnings are the pinnings of the set, in the order in which they are pinned.
+// pinnings returns the files of the set, in the order in which they are pinned.
 func (p *Program) pinnings() []pinning {
 	var all []pinning
 	for i, m := range []*ebpf.Map{p.objects.Events, p.objects.Flows, p.objects.Sessions} {
@@ -336,9 +342,10 @@ func (p *Program) pinnings() []pinning {
 	return append(all, p.attached...)
 }
 
-// Repin pins the set again if all of it was removed, and nothing else is in the directory, and reports whether it has. The error wraps
-// [fs.ErrNotExist] if a part of the set is missing, and [fs.ErrExist] if a file is none of this set: nothing is changed then. The caller holds the lock of the
-// directory, and has all links that were attached open.
+// Repin pins the set again if all its files were removed and nothing else is in the directory, and reports
+// whether it did. The error wraps [fs.ErrNotExist] if only a part of the set is missing, and [fs.ErrExist] if a
+// file does not belong to the set. Nothing is changed then. The caller holds the lock of the directory, and
+// keeps all attached links open.
 func (p *Program) Repin() (again bool, err error) {
 	if p.pin == "" {
 		return false, nil
@@ -364,7 +371,7 @@ func (p *Program) Repin() (again bool, err error) {
 	return false, fmt.Errorf("%d of %d files are missing in %s (%s): %w", len(missing), len(all), p.pin, strings.Join(missing, ", "), fs.ErrNotExist)
 }
 
-// pinAgain pins a set into a directory that is empty: all of it, or after an error nothing.
+// pinAgain pins a set into an empty directory. After an error nothing is pinned.
 func (p *Program) pinAgain(all []pinning) (again bool, err error) {
 	list, err := os.ReadDir(p.pin)
 	if err != nil {
@@ -386,7 +393,7 @@ func (p *Program) pinAgain(all []pinning) (again bool, err error) {
 	return true, nil
 }
 
-// isThere reports whether the object is pinned at its path, and not another one.
+// isThere reports whether the file at the path is a pin of this very object.
 func (a *pinning) isThere() (bool, error) {
 	if a.m != nil {
 		there, err := ebpf.LoadPinnedMap(a.path, nil)
@@ -404,7 +411,7 @@ func (a *pinning) isThere() (bool, error) {
 	return isSame(there.Info, a.link.Info, func(i *link.Info) (uint32, bool) { return uint32(i.ID), true })
 }
 
-// isSame reports whether two objects are the same one.
+// isSame reports whether two objects have the same ID.
 func isSame[I any](there, ours func() (*I, error), id func(*I) (uint32, bool)) (bool, error) {
 	x, err := there()
 	if err != nil {
@@ -422,7 +429,8 @@ func isSame[I any](there, ours func() (*I, error), id func(*I) (uint32, bool)) (
 	return is == want, nil
 }
 
-// pin pins the object, by a second descriptor: an object that was pinned there before takes itself for pinned still.
+// pin pins the object through a duplicate descriptor, because a Go object that was pinned before believes that
+// it still is.
 func (a *pinning) pin() error {
 	if a.m != nil {
 		second, err := a.m.Clone()

@@ -14,35 +14,39 @@ import (
 )
 
 const (
-	// hashes is how many hashes of two ports there are.
+	// hashes is how many different hashes two ports can have.
 	hashes = 1 << 16
-	// bitsSize and placesSize are the sizes of the maps ports and places, a bit and 32 bits for each hash.
+	// bitsSize and placesSize are the sizes of the maps ports and places in bytes: one bit and 32 bits for each
+	// hash.
 	bitsSize, placesSize = hashes / 8, hashes * 4
 )
 
-// ports is the map of that name, a bit for each hash of two ports, and the counts behind the bits. The programs look for
-// a session only where the bit is set, so that packets of no session cost less. A bit is set before its tuple can be
-// found, and cleared after.
+// ports has the maps ports and places, and counts the tuples behind each hash of two ports.
 //
-// It is also the map places, by which the programs find the session of a hash that one tuple alone has without a look
-// in the table. A place is set after its tuple can be found there, and cleared before it cannot. If two tuples had the
-// same hash, there is no entry until both are gone.
+// The map ports has a bit for each hash. The programs look for a session only if the bit is set, so that
+// packets without a session cost less. A bit is set before its tuple can be found, and cleared after the tuple
+// is removed.
+//
+// The map places has, for a hash that only one tuple has, the place of the tuple's session. There the programs
+// find the session without looking in the table of tuples. A place is set after its tuple can be found in the
+// table, and cleared before the tuple is removed. If two tuples had the same hash, there is no place until both
+// are gone.
 type ports struct {
 	mu      sync.Mutex
 	bits    []byte // the mapping of the map ports
 	places  []byte // the mapping of the map places
 	counts  hashCounts
-	of      [][2]uint16 // the hashes of the tuples of a slot, by side, if they are counted
-	counted []uint8     // two bits for each slot, by side: whether its tuples are
+	of      [][2]uint16 // the hashes of a slot's tuples by side, if the tuples are counted
+	counted []uint8     // two bits for each slot, one for each side: whether its tuple is counted
 }
 
-// hashCounts are how many tuples have a hash. Few hashes have more than 255.
+// hashCounts counts the tuples with each hash. Few hashes have more than 255 tuples.
 type hashCounts struct {
 	least []uint8           // up to 255
-	rest  map[uint16]uint32 // beyond that
+	rest  map[uint16]uint32 // the tuples above 255
 }
 
-// add counts a tuple more, and reports whether it is the first one.
+// add counts one more tuple with a hash, and reports whether it is the first one.
 func (c *hashCounts) add(hash uint16) (first bool) {
 	if c.least[hash] == math.MaxUint8 {
 		c.rest[hash]++
@@ -52,7 +56,7 @@ func (c *hashCounts) add(hash uint16) (first bool) {
 	return c.least[hash] == 1
 }
 
-// remove counts a tuple less, and reports whether it was the last one.
+// remove counts one tuple less with a hash, and reports whether it was the last one.
 func (c *hashCounts) remove(hash uint16) (last bool) {
 	switch n := c.rest[hash]; n {
 	case 0:
@@ -66,13 +70,14 @@ func (c *hashCounts) remove(hash uint16) (last bool) {
 	return false
 }
 
-// one reports whether one tuple alone has a hash.
+// one reports whether exactly one tuple has a hash.
 func (c *hashCounts) one(hash uint16) bool { return c.least[hash] == 1 }
 
-// hash is the programs' hash, another one for the other direction.
+// hash is the programs' hash. The two directions of a connection have different hashes.
 func hash(t *laneTuple) uint16 { return t.RemotePort*0x9e37 + t.LocalPort }
 
-// open maps the maps, and counts the tuples of an adopted table of that many slots. It removes tuples that lead to no session.
+// open maps the maps into memory, and counts the tuples of an adopted table with that many slots. It removes
+// tuples that lead to no session.
 func (f *ports) open(slots uint32, o *laneObjects, leads func(*laneTuple, *lanePlace) bool) (err error) {
 	f.counts = hashCounts{least: make([]uint8, hashes), rest: make(map[uint16]uint32)}
 	f.of, f.counted = make([][2]uint16, slots), make([]uint8, (slots+3)/4)
@@ -103,7 +108,7 @@ func (f *ports) open(slots uint32, o *laneObjects, leads func(*laneTuple, *laneP
 	return nil
 }
 
-// mapped maps the memory of a map. The caller unmaps it.
+// mapped maps a map into memory. The caller unmaps it.
 func mapped(m *ebpf.Map, size int) ([]byte, error) {
 	b, err := syscall.Mmap(m.FD(), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	return b, os.NewSyscallError("mmap", err)
@@ -119,10 +124,10 @@ func (f *ports) close() (err error) {
 	return err
 }
 
-// place is the number of a side of a slot in the map places, where 0 is none.
+// place is the number by which the map places names a side of a slot. 0 in the map means no place.
 func place(slot uint32, side int) uint32 { return slot<<1 + uint32(side) + 1 }
 
-// flag is where it says whether the tuple of a side is counted.
+// flag returns the bit that says whether the tuple of a side is counted.
 func (f *ports) flag(slot uint32, side int) (in *uint8, mask uint8) {
 	return &f.counted[slot/4], 1 << (slot%4*2 + uint32(side))
 }
@@ -133,12 +138,13 @@ func (f *ports) hashOf(slot uint32, side int) (hash uint16, counted bool) {
 	return f.of[slot][side], *in&mask != 0
 }
 
-// word returns the word of a bit. The mapping is of whole pages.
+// word returns the word that has a bit, and the bit's mask. The mapping has whole pages, so the word is within
+// it.
 func (f *ports) word(bit uint16) (word *uint64, mask uint64) {
 	return (*uint64)(unsafe.Pointer(&f.bits[int(bit>>6)*8])), 1 << (bit & 63)
 }
 
-// place returns where the place of a hash is.
+// place returns the entry of a hash in the map places.
 func (f *ports) place(hash uint16) *uint32 { return (*uint32)(unsafe.Pointer(&f.places[int(hash)*4])) }
 
 // add counts the tuple of one side of a slot.
@@ -157,7 +163,8 @@ func (f *ports) add(slot uint32, side int, t *laneTuple) {
 	atomic.OrUint64(word, mask)
 }
 
-// lead has the programs find the tuple of one side of a slot, which is counted and in the table, by its place, if no other tuple has its hash.
+// lead lets the programs find the tuple of one side of a slot by its place, if no other tuple has the same
+// hash. The tuple must be counted, and in the table.
 func (f *ports) lead(slot uint32, side int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -166,8 +173,8 @@ func (f *ports) lead(slot uint32, side int) {
 	}
 }
 
-// mislead makes the programs find the tuple of one side of a slot only by the table. It comes before the tuple is
-// removed from there.
+// mislead removes the place of the tuple of one side of a slot, so that the programs find the tuple only by the
+// table. It must be called before the tuple is removed from the table.
 func (f *ports) mislead(slot uint32, side int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,7 +183,7 @@ func (f *ports) mislead(slot uint32, side int) {
 	}
 }
 
-// remove takes the tuple of one side of a slot back, if it is counted.
+// remove is the reverse of add. It does nothing if the tuple is not counted.
 func (f *ports) remove(slot uint32, side int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

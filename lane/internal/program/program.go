@@ -1,6 +1,6 @@
 // Package program has the BPF programs of the lane, and the memory that they share with user space.
 //
-// The programs are in bpf/lane.c. Maps are of a fixed size, which is given when they are made.
+// The programs are in bpf/lane.c. A map gets its size when it is made, and keeps it.
 package program
 
 import (
@@ -27,19 +27,22 @@ type Program struct {
 
 	attached []pinning // links of Attach that are pinned
 
-	strangers map[uint32]bool // slots that a tuple of another record led to when the maps were opened
+	strangers map[uint32]bool // slots that the tuple of another record led to when the maps were opened
 
-	// Adopted: the maps were pinned before Load, by another process.
+	// Adopted reports whether another process had pinned the maps before Load.
 	Adopted bool
 }
 
 // ipv6Flag is BPF_F_IPV6 of bpf_l4_csum_replace (include/uapi/linux/bpf.h, Linux 6.16).
 const ipv6Flag = 1 << 7
 
-// Load loads the programs, with room for that many sessions. If a directory of a BPF file system is
-// given, maps that are pinned there are used, with the sessions in them and as large as they are, and
-// new ones are pinned there; maps of another size without a record of a session, and a set that is incomplete, are removed before, and its sessions end. The error wraps [ErrElsewhere] if pins are of
-// another network namespace that is in use: they stay as they are. The caller calls Close.
+// Load loads the programs, with room for that many sessions. If pin is not "", it is a directory of a BPF file
+// system. Load then uses the maps that are pinned there, with their sessions and their size, or else makes new
+// maps and pins them there. Before that it removes an incomplete set of pins, and its sessions end. It also
+// removes maps of another size that have no record of a session.
+//
+// The error wraps [ErrElsewhere] if the pins belong to another network namespace that is in use. They stay as
+// they are. The caller must call Close.
 func Load(sessions uint32, pin string) (p *Program, err error) {
 	spec, err := loadLane()
 	if err != nil {
@@ -81,7 +84,8 @@ func Load(sessions uint32, pin string) (p *Program, err error) {
 	return p, nil
 }
 
-// open maps the maps, and pins new ones. Programs that another process has attached have ports of their own.
+// open maps the maps into memory, and pins new ones. The maps ports and places are never pinned: programs that
+// an earlier process has attached have their own.
 func (p *Program) open() error {
 	if err := p.mapMemory(); err != nil {
 		return err
@@ -95,7 +99,7 @@ func (p *Program) open() error {
 	return nil
 }
 
-// knowsFlag finds out by doing whether bpf_l4_csum_replace knows the flag for IPv6.
+// knowsFlag finds out by a trial whether bpf_l4_csum_replace knows the flag for IPv6.
 func knowsFlag(spec *ebpf.CollectionSpec) (bool, error) {
 	probe, err := ebpf.NewProgram(spec.Programs["penstock_probe"])
 	if err != nil {
@@ -111,7 +115,7 @@ func knowsFlag(spec *ebpf.CollectionSpec) (bool, error) {
 	return got == 0, nil
 }
 
-// mapMemory maps the sessions' records. A record is a multiple of eight bytes long.
+// mapMemory maps the sessions' records into memory. The size of a record is a multiple of eight bytes.
 func (p *Program) mapMemory() (err error) {
 	length := (int(p.size)*sessionSize + pageMask) &^ pageMask
 	if p.memory, err = mapped(p.objects.Sessions, length); err != nil {
@@ -123,7 +127,7 @@ func (p *Program) mapMemory() (err error) {
 // Size returns how many sessions there is room for.
 func (p *Program) Size() uint32 { return p.size }
 
-// Memory returns how much memory of the kernel the maps take: its own account of them, as in the file of a descriptor in
+// Memory returns how much kernel memory the maps take. The figure comes from the kernel, which also shows it in
 // /proc/self/fdinfo (kernel/bpf/syscall.c, bpf_map_show_fdinfo).
 func (p *Program) Memory() (bytes uint64) {
 	for _, m := range []*ebpf.Map{p.objects.Sessions, p.objects.Flows, p.objects.Ports, p.objects.Places} {
@@ -136,13 +140,13 @@ func (p *Program) Memory() (bytes uint64) {
 	return bytes
 }
 
-// Events returns a reader of the changes that the programs make. The caller closes it.
+// Events returns a reader of the changes that the programs report. The caller closes it.
 func (p *Program) Events() (*ringbuf.Reader, error) { return ringbuf.NewReader(p.objects.Events) }
 
-// Attach attaches the guard and then the translation to a device of this network namespace.
-// Pinned links get these programs instead of their own; new links are pinned if Load was given a
-// directory. The caller owns the links, and closes them in reverse order, so that a ghost is
-// never without the guard.
+// Attach attaches the guard and then the translation to a device of this network namespace. If links of the
+// device are pinned, they get these programs instead of their former ones. New links are pinned if Load was
+// given a directory. The caller owns the links. It must close them in reverse order, so that sockets of
+// sessions in the lane are never without the guard.
 func (p *Program) Attach(device int) (links []link.Link, err error) {
 	for _, a := range []struct {
 		program *ebpf.Program
@@ -201,11 +205,11 @@ func (p *Program) unmap() error {
 	return err
 }
 
-// Name begins the ingress program's name in the kernel, which cuts it.
+// Name is the ingress program's name, as far as the kernel stores it.
 const Name = "penstock_ingres"
 
-// ProbeTCX finds out by doing whether the kernel has TCX: attaching to a device that does not exist
-// fails with ENODEV then (kernel/bpf/tcx.c, tcx_link_attach).
+// ProbeTCX finds out by a trial whether the kernel has TCX. If it has, attaching to a device that does not
+// exist fails with ENODEV (kernel/bpf/tcx.c, tcx_link_attach).
 func (p *Program) ProbeTCX() error {
 	const noDevice = 1<<31 - 1
 	l, err := link.AttachTCX(link.TCXOptions{Interface: noDevice, Program: p.objects.PenstockIngress, Attach: ebpf.AttachTCXIngress})

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// A Leg is the addresses of one of a session's two connections.
+// A Leg has the addresses of one of a session's two connections.
 type Leg struct{ Remote, Local netip.AddrPort }
 
 // tuple returns the key of packets that arrive from the leg's remote end.
@@ -28,7 +28,7 @@ func (l Leg) tuple() laneTuple {
 	}
 }
 
-// words returns an address as the programs see it, IPv4 mapped into IPv6.
+// words returns an address in the programs' format, in which IPv4 is mapped into IPv6.
 func words(a netip.Addr) (w [4]uint32) {
 	b := a.As16()
 	for i := range w {
@@ -48,11 +48,12 @@ func address(w [4]uint32, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(b).Unmap(), swapped(port))
 }
 
-// ErrBothEnds is the error of a connection if its other end belongs to a session, too.
+// ErrBothEnds means that the other end of a connection belongs to a session too.
 var ErrBothEnds = errors.New("both ends are in the lane")
 
-// Register writes a session's record in a free slot and adds its tuples. The error wraps
-// ebpf.ErrKeyExist if a session has one of them, and [ErrBothEnds] if one has it in the other direction.
+// Register writes a session's record into a free slot, and adds the session's tuples. The error wraps
+// ebpf.ErrKeyExist if another session has one of the tuples, and [ErrBothEnds] if another session has one in
+// the other direction.
 func (p *Program) Register(slot uint32, generation uint32, legs [2]Leg) error {
 	s := p.Session(slot)
 	word := state.Word(atomic.LoadUint64(&s.Word))
@@ -84,8 +85,8 @@ func (p *Program) Register(slot uint32, generation uint32, legs [2]Leg) error {
 	return nil
 }
 
-// free refuses a leg if its other end belongs to a session, too: packets would have to be
-// translated twice.
+// free returns an error if the other end of a leg belongs to a session too: packets would have to be translated
+// twice.
 func (p *Program) free(l Leg) error {
 	other := Leg{Remote: l.Local, Local: l.Remote}.tuple()
 	var at lanePlace
@@ -95,7 +96,7 @@ func (p *Program) free(l Leg) error {
 	return nil
 }
 
-// Forget removes the tuples of a slot's session. A tuple that has become another session's stays.
+// Forget removes the tuples of a slot's session. It keeps a tuple that belongs to another session by now.
 func (p *Program) Forget(slot uint32) {
 	s := p.Session(slot)
 	for i := range s.Half {
@@ -127,8 +128,8 @@ func (s *Session) Flow(side int) translate.Flow {
 	}
 }
 
-// Flows returns the accounts of both sides, while packets may pass. The ends of file are read after all numbers that may count one
-// as a byte: the programs note them before.
+// Flows returns the accounts of both sides. Packets may pass meanwhile. The programs note an end of file before
+// they raise the numbers that count it as a byte, so Flows reads the ends of file last.
 func (s *Session) Flows() [2]translate.Flow {
 	f := [2]translate.Flow{s.Flow(0), s.Flow(1)}
 	for i := range f {
@@ -137,7 +138,7 @@ func (s *Session) Flows() [2]translate.Flow {
 	return f
 }
 
-// Clock returns how the session's time has passed until its last packet.
+// Clock returns what the session's time was spent on, until its last packet.
 func (s *Session) Clock() (c translate.Clock) {
 	c.Pending, c.Acked, c.Spoke, c.Stalled = atomic.LoadUint32(&s.Pending), atomic.LoadUint32(&s.Acked), sideOf(s.Spoke), sideOf(s.Stalled)
 	for i := range s.Half {
@@ -156,11 +157,13 @@ func (s *Session) Spent() time.Duration {
 	return max(0, time.Duration(atomic.LoadUint64(&s.SpentBefore)+atomic.LoadUint64(&s.Last)-atomic.LoadUint64(&s.Begun)))
 }
 
-// By returns the side of the RST that was carried, or else of the first FIN; -1: there was none.
+// By returns the side that has sent an RST, or else the side that has sent the first FIN. -1 means that neither
+// has come.
 func (s *Session) By() int { return int(sideOf(s.EndedBy)) - 1 }
 
-// RoundTrip returns how long the last packets to one side's endpoint took until their timestamps came back, the
-// shortest of all that were measured, and the time from one without data until data came. 0: none was.
+// RoundTrip returns three times that packets took to one side's endpoint and back: the mean and the shortest
+// time until their timestamps came back, and the time from a packet without data until data came. 0 means that
+// there was no measurement.
 func (s *Session) RoundTrip(side int) (mean, least, data time.Duration) {
 	h := &s.Half[side]
 	of := func(n *uint32) time.Duration { return max(0, time.Duration(atomic.LoadUint32(n))-1) * time.Microsecond }
@@ -170,7 +173,7 @@ func (s *Session) RoundTrip(side int) (mean, least, data time.Duration) {
 // Packets returns how many packets of one side were carried.
 func (s *Session) Packets(side int) uint64 { return atomic.LoadUint64(&s.Half[side].Packets) }
 
-// LastNew returns the side that new bytes have come from last in the lane, -1 if none have.
+// LastNew returns the side that has sent the last new bytes in the lane, or -1 if none has.
 func (s *Session) LastNew() int { return int(sideOf(s.Newest)) - 1 }
 
 // An Event is a change that a program has made.
@@ -194,14 +197,14 @@ const sessionSize = int(unsafe.Sizeof(laneSession{}))
 
 var pageMask = os.Getpagesize() - 1
 
-// A Session is the record of a slot. It is shared with the programs, so fields that they write are
-// read by the methods alone.
+// A Session is the record of a slot. The programs share it, so fields that they write must be read through its
+// methods.
 type Session laneSession
 
-// Session returns the record of a slot, which is there until Close.
+// Session returns the record of a slot. It is valid until Close.
 //
-// The mapping is of whole pages and aligned, records have no padding that differs between C and Go
-// (bpf2go writes the type), and no pointer is in one.
+// The conversion is safe: the mapping has whole pages and is aligned, a record has the same layout in C and in
+// Go (bpf2go writes the type), and a record has no pointers.
 func (p *Program) Session(slot uint32) *Session {
 	return (*Session)(unsafe.Pointer(&p.memory[int(slot)*sessionSize]))
 }
@@ -209,7 +212,7 @@ func (p *Program) Session(slot uint32) *Session {
 // State returns the state of the session.
 func (s *Session) State() state.State { return state.Word(atomic.LoadUint64(&s.Word)).State() }
 
-// Change changes the state as the owner, and reports whether it was one of from.
+// Change changes the state as the owner if it is one of from, and reports whether it did.
 func (s *Session) Change(to state.State, from ...state.State) bool {
 	for {
 		w := state.Word(atomic.LoadUint64(&s.Word))
@@ -226,7 +229,7 @@ func (s *Session) Change(to state.State, from ...state.State) bool {
 	}
 }
 
-// Refusal returns why the last attempt to leave was given up, and how many were tried.
+// Refusal returns why the last attempt to leave failed, and how many attempts there were.
 func (s *Session) Refusal() (why, tries uint32) {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&s.Why))), atomic.LoadUint32(&s.Tries)
 }
@@ -234,14 +237,15 @@ func (s *Session) Refusal() (why, tries uint32) {
 // LastPacket returns when a packet was last carried, in ns of the monotonic clock.
 func (s *Session) LastPacket() uint64 { return atomic.LoadUint64(&s.Last) }
 
-// Mark notes the session's tag, and when it began by the monotonic clock. The programs neither read
-// nor write them: they are for user space, including the next process.
+// Mark notes the session's tag, and when the session began by the monotonic clock. The programs neither read
+// nor write the two. They are for user space, including the next process.
 func (s *Session) Mark(tag [TagSize]byte, begun time.Duration) { s.Tag, s.Joined = tag, uint64(begun) }
 
 // TagSize is the size of a tag.
 const TagSize = len(laneSession{}.Tag)
 
-// Retag changes the tag: the first eight bytes, which are aligned, are zero until the others are written, and then written at once.
+// Retag changes the tag. Its first eight bytes, which are aligned, are zeroed at first. They are written at
+// once after all the others.
 func (s *Session) Retag(tag *[TagSize]byte) {
 	first := (*uint64)(unsafe.Pointer(&s.Tag))
 	atomic.StoreUint64(first, 0)
@@ -249,32 +253,34 @@ func (s *Session) Retag(tag *[TagSize]byte) {
 	atomic.StoreUint64(first, binary.NativeEndian.Uint64(tag[:]))
 }
 
-// Began returns when the session has begun.
+// Began returns when the session began, by the monotonic clock.
 func (s *Session) Began() time.Duration { return time.Duration(s.Joined) }
 
-// Report notes that the session's end is reported, so that no process after this one reports it.
+// Report notes that the session's end was reported, so that no later process reports it again.
 func (s *Session) Report() { s.Reported = 1 }
 
 // IsReported reports whether the end was reported.
 func (s *Session) IsReported() bool { return s.Reported != 0 }
 
-// ProbePriority is the SO_PRIORITY of a socket that is to send acknowledgements while the lane has
-// its session: the guard lets them out. It is PROBE of the programs.
+// ProbePriority is the SO_PRIORITY of a socket that must send acknowledgements while the lane has its session:
+// the guard lets them out. It has the value of PROBE in the programs.
 const ProbePriority = 0x6c616e65
 
-// Bound gives the session a user timeout of its own, rounded up to milliseconds; 0: it has none, and no other one binds it.
+// Bound sets the session's own user timeout, rounded up to milliseconds. 0 means that the session has no user
+// timeout, not even the lane's.
 func (s *Session) Bound(timeout time.Duration) { s.UserTimeout = own(timeout) }
 
 // Bounded returns the session's own user timeout, or false if it has none of its own.
 func (s *Session) Bounded() (timeout time.Duration, own bool) { return ownOf(s.UserTimeout) }
 
-// KeepAlive gives the session a keepalive time of its own, as Bound does.
+// KeepAlive sets the session's own keepalive time. It treats the time like Bound.
 func (s *Session) KeepAlive(after time.Duration) { s.Keepalive = own(after) }
 
 // KeptAlive returns the session's own keepalive time, or false if it has none of its own.
 func (s *Session) KeptAlive() (after time.Duration, own bool) { return ownOf(s.Keepalive) }
 
-// own is a time of a session's own in its record: in ms and 1 more; 0: it has none.
+// own encodes a session's own time for its record: in milliseconds, plus 1. A record with 0 has no time of its
+// own.
 func own(d time.Duration) uint32 {
 	ms := (max(d, 0) + time.Millisecond - 1) / time.Millisecond
 	return uint32(min(ms, math.MaxUint32-1)) + 1
@@ -291,7 +297,7 @@ func ownOf(word uint32) (d time.Duration, own bool) {
 // is bounded before it is used as an index, and a session is not adopted if no program can have
 // written its record.
 
-// sideOf returns 1 and a side, or 0: there is none, as for a number that is no side's.
+// sideOf returns 1 + a side as it is, and 0 for every other number.
 func sideOf(n uint8) uint8 {
 	if n > 2 {
 		return 0
@@ -301,11 +307,11 @@ func sideOf(n uint8) uint8 {
 
 const (
 	mostScale    = 14      // TCP_MAX_WSCALE (include/net/tcp.h, RFC 7323, 2.3)
-	mostPosition = 1 << 62 // bytes that no session carries
+	mostPosition = 1 << 62 // more bytes than any session carries
 )
 
-// IsSound reports whether the record of a slot may belong to a session that is, or was, in the lane. Members for observations alone
-// do not count: they are bounded as they are read.
+// IsSound reports whether the record of a slot can belong to a session that is or was in the lane. It does not
+// check fields that are only observations: these are bounded when they are read.
 func (p *Program) IsSound(slot uint32) bool {
 	s, at := p.Session(slot), p.Session(slot).State()
 	switch {
@@ -340,8 +346,8 @@ func (h *laneHalf) isSound() bool {
 	return h.Scale <= mostScale && h.Unit <= mostScale
 }
 
-// Discard removes the tuples of a slot with an unsound record, and frees the slot, whatever its
-// state. The slot is used again after a grace period.
+// Discard removes the tuples of a slot with an unsound record, and frees the slot from any state. The slot can
+// be used again after a grace period.
 func (p *Program) Discard(slot uint32) {
 	p.Forget(slot)
 	s := p.Session(slot)
@@ -353,7 +359,8 @@ func (p *Program) Discard(slot uint32) {
 	}
 }
 
-// leads reports whether a tuple leads to the record that has it. If it leads to another one the session there is noted as none of ours.
+// leads reports whether a tuple leads to the record that has it. If it leads to another record, that record's
+// slot is added to strangers.
 func (p *Program) leads(key *laneTuple, at *lanePlace) bool {
 	if at.Slot >= p.size || at.Side > 1 {
 		return false
@@ -369,7 +376,8 @@ func (p *Program) leads(key *laneTuple, at *lanePlace) bool {
 	return true
 }
 
-// NotAfter moves the times of the last packet and of the begin to now, of the monotonic clock, if they are later.
+// NotAfter sets the times of the last packet and of the session's beginning to now, by the monotonic clock, if
+// they are later.
 func (s *Session) NotAfter(now time.Duration) {
 	for _, at := range []*uint64{&s.Last, &s.Joined} {
 		if n := atomic.LoadUint64(at); n > uint64(now) {

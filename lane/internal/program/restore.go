@@ -9,10 +9,11 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// Connection returns the numbers and options that a socket to one side's endpoint goes on with where the lane has stopped,
-// in state Held and after a grace period: all that the other endpoint has acknowledged counts as
-// received, and nothing else, so that this endpoint sends the rest again. An end of file that it has acknowledged is to come again: the
-// program makes it of the endpoint's next acknowledgement.
+// Connection returns the numbers and options with which a new socket to one side's endpoint goes on where the
+// lane has stopped. The state must be Held, and a grace period must have passed. Only what the other endpoint
+// has acknowledged counts as received, so that this endpoint sends the rest again. An end of file that the
+// other endpoint has acknowledged must come again too: the programs make it from the endpoint's next
+// acknowledgement.
 func (s *Session) Connection(side int) sys.Connection {
 	h, other := &s.Half[side], &s.Half[1-side]
 	f, o, l := s.Flow(side), s.Flow(1-side), s.Leg(side)
@@ -30,19 +31,20 @@ func (s *Session) Connection(side int) sys.Connection {
 	}
 }
 
-// ended reports whether the end of file of f is acknowledged by o.
+// ended reports whether o has acknowledged the end of file of f.
 func ended(f, o *translate.Flow) bool { return f.Fin != 0 && o.Acked >= f.Fin }
 
-// As enum behind in the programs.
+// The values of enum behind in the programs.
 const (
 	lags    = 1
 	owesEnd = 2
 )
 
-// Resets calls reset for a side's connection at the last number that was carried to its endpoint, and at the last that it has
-// acknowledged, if that is another one. An endpoint takes an RST at the number that it expects next, which is one of them
-// or between them: it acknowledges an RST that is ahead, and the stack answers with an RST at that number; it ignores an RST
-// that is behind (RFC 5961, 3.2).
+// Resets calls reset for a side's connection at the last number that was carried to its endpoint, and also at
+// the last number that the endpoint has acknowledged, if that is a different one. The endpoint takes an RST
+// only at the number that it expects next. That number is one of the two, or lies between them. The endpoint
+// answers an RST that is ahead with an acknowledgement, and then the kernel sends an RST at the acknowledged
+// number. The endpoint ignores an RST that is behind (RFC 5961, 3.2).
 func (s *Session) Resets(side int, reset func(sys.Connection) error) (err error) {
 	c, f, o := s.Connection(side), s.Flow(side), s.Flow(1-side)
 	if last := f.FirstAck + uint32(o.Sent); last != c.Send {
@@ -53,8 +55,9 @@ func (s *Session) Resets(side int, reset func(sys.Connection) error) (err error)
 	return errors.Join(err, reset(c))
 }
 
-// Stop stops the lane, so that packets are dropped, and reports whether the program had the session. The
-// owner has it in state Held, and knows how it is to end.
+// Stop stops the lane for the session, so that packets are dropped, and reports whether the session was in the
+// lane. If so, the owner has the session in state Held. ends says that the session is about to be reset, and
+// not to come back.
 func (s *Session) Stop(ends bool) bool {
 	if s.State() != state.Lane {
 		return false
@@ -69,8 +72,8 @@ func (s *Session) Stop(ends bool) bool {
 // ToBeReset reports whether the session was stopped to be reset.
 func (s *Session) ToBeReset() bool { return s.Ends != 0 }
 
-// Restored notes, in state Held, that the sockets were made again, and gives the session to
-// user space: no packet is on the way to them.
+// Restored notes, in state Held, that the sockets were made again, and gives the session to user space. No
+// packet is on the way to the sockets then.
 func (s *Session) Restored() {
 	for i := range s.Half {
 		atomic.AndUint64(&s.Half[i].Noted, notedBig)
@@ -86,21 +89,25 @@ func (s *Session) Restored() {
 	s.Change(state.User, state.Held)
 }
 
-// As in the programs: an RST was let up, a packet that they could not note, and a packet above 64 KiB.
+// Bits of Noted, as in the programs: an RST went up to its socket, a packet could not be noted, and a packet
+// was above 64 KiB.
 const (
 	notedReset = 1 << 33
 	notedLost  = 1 << 34
 	notedBig   = 1 << 35
 )
 
-// Big reports whether a packet above 64 KiB has come, of big TCP, which the programs do not carry.
+// Big reports whether a packet above 64 KiB has come. An endpoint with big TCP sends such packets, and the
+// programs do not carry them.
 func (s *Session) Big() bool {
 	return (atomic.LoadUint64(&s.Half[0].Noted)|atomic.LoadUint64(&s.Half[1].Noted))&notedBig != 0
 }
 
-// ForgetNotes forgets, in state User, the packets that were noted for both sides if one of them may keep the session there, and reports
-// whether it was so. It is a packet that could not be noted, an RST, and data that the last attempt has found on the way to its socket: an RST or data
-// that the socket refuses, such as one out of its window, never gets there. A grace period has to pass before the session is armed.
+// ForgetNotes forgets the packets that were noted for both sides, in state User, if one of them may keep the
+// session there. It reports whether it did. There are three kinds of such packets: a packet that could not be
+// noted, an RST, and data that the last attempt found on the way to its socket. An RST or data that the socket
+// refuses, for example because it is out of the window, never gets there. A grace period must pass before the
+// session is armed.
 func (s *Session) ForgetNotes() (kept bool) {
 	why, _ := s.Refusal()
 	kept = laneWhy(why) == laneWhyWHY_IN_FLIGHT
@@ -118,8 +125,9 @@ func (s *Session) ForgetNotes() (kept bool) {
 // WasReset reports whether an RST has passed since the session left.
 func (s *Session) WasReset() bool { return s.Reset != 0 }
 
-// ShutSides shows the endpoint of one side a window of 0 from the next packet on, in all that its socket sends. With both sides, the endpoints are
-// promised nothing more. The endpoints of other sides see the windows of the sockets.
+// ShutSides changes the windows that the endpoints see, from the next packet on. If one side is set, the
+// endpoint of that side sees a window of 0 in everything that its socket sends. If both sides are set, the
+// endpoints are promised nothing more. The endpoint of a side that is not set sees the window of its socket.
 func (s *Session) ShutSides(sides [2]bool) {
 	bits := uint8(0)
 	for i, is := range sides {
@@ -135,7 +143,8 @@ func (s *Session) ShutSides(sides [2]bool) {
 // IsShut reports whether the endpoint of a side is shut.
 func (s *Session) IsShut(side int) bool { return s.Shut&(1<<side) != 0 }
 
-// Announce calls probe, which has a side's socket send a probe: that announces its window.
+// Announce calls probe, which must make a side's socket send a window probe. The probe announces the socket's
+// window.
 func (s *Session) Announce(side int, probe func() error) error {
 	s.Opens = 1 << side
 	defer func() { s.Opens = 0 }()

@@ -1,11 +1,10 @@
-// Package state is the table of a session's states: the states, the actors that move a session from one
-// to another, and the fate of a packet in each. The BPF programs have its numbers from
-// Header, and the tests check every interleaving of two CPUs, of user space and of the death of
-// a process over it.
+// Package state is the table of a session's states. It has the states, the actors that move a session from one
+// state to another, and what happens to a packet in each state. The BPF programs get the numbers from Header.
+// The tests check every interleaving of two CPUs, of user space, and of the death of a process.
 //
-// A session's state is in one word of memory that the programs and user space share, and changes
-// by compare-and-swap alone. The word counts its changes too, so that a claim that was taken away
-// and another one of later are never mistaken for each other.
+// A session's state is in one word of memory that the programs and user space share. It changes only by
+// compare-and-swap. The word also counts its changes, so that a claim that was taken away is never mistaken for
+// a later one.
 package state
 
 import (
@@ -13,27 +12,28 @@ import (
 	"strings"
 )
 
-// A State names the carrier of a session.
+// A State says who carries a session.
 type State uint8
 
 // The states of a session.
 const (
 	// Free: the slot has no session.
 	Free State = iota
-	// User: user space relays, and may touch the sockets. The programs note which bytes were let
-	// up to them.
+	// User: user space relays, and may touch the sockets. The programs note which bytes they let through to the
+	// sockets.
 	User
 	// Armed: user space holds nothing of the session, and has promised not to touch its sockets.
 	Armed
-	// Claimed: one CPU looks at the sockets, and no other may move the session to Lane.
+	// Claimed: one CPU looks at the sockets. No other CPU can move the session to Lane.
 	Claimed
-	// Lane: packets are translated, and the sockets are ghosts, which nothing reaches or leaves.
+	// Lane: packets are translated. The sockets are ghosts: no packet reaches them, and no packet of theirs
+	// gets out.
 	Lane
-	// Done: both directions have ended. Stragglers are translated.
+	// Done: both directions have ended, or a reset has passed. Late packets are still translated.
 	Done
 	// Held: user space has stopped the lane. Packets are dropped, and the endpoints send them again.
 	Held
-	// Reset: there are no sockets any more. Packets go up, and the kernel resets their sender.
+	// Reset: the sockets are gone. Packets go to the kernel's stack, which resets their sender.
 	Reset
 
 	count
@@ -63,9 +63,9 @@ type Actor uint8
 
 // The actors.
 const (
-	// Owner is the process that has the session, or that has adopted it.
+	// Owner is the process that has the session, or has adopted it.
 	Owner Actor = iota
-	// Ingress is the program on a CPU that a packet of the session arrives at.
+	// Ingress is the program on a CPU at which a packet of the session arrives.
 	Ingress
 	// Claimer is the program on the CPU that has claimed the session.
 	Claimer
@@ -83,7 +83,7 @@ type Transition struct {
 	When     string
 }
 
-// Transitions are all changes that there are.
+// Transitions are all changes of state that are allowed.
 var Transitions = []Transition{
 	{Free, User, Owner, "the session is registered"},
 	{User, Free, Owner, "the session has ended in user space"},
@@ -129,31 +129,31 @@ func (w Word) State() State { return State(w & (1<<stateBits - 1)) }
 // Next returns the word of a session that changes to s.
 func (w Word) Next(s State) Word { return (w>>stateBits+1)<<stateBits | Word(s) }
 
-// A Fate is the way that a packet takes.
+// A Fate is what happens to a packet.
 type Fate uint8
 
 // The fates.
 const (
-	// Pass: it goes on as if there were no lane.
+	// Pass: the packet goes on as if there were no lane.
 	Pass Fate = iota
-	// Note: its end is noted, then the state is read again, and it goes up.
+	// Note: the end of the packet is noted, then the state is read again, and the packet goes to its socket.
 	Note
-	// Try: a packet with data claims the session; others are as with Note.
+	// Try: a packet with data claims the session. Other packets have the fate Note.
 	Try
-	// Spoil: it is noted, takes the claim away, and goes up.
+	// Spoil: the packet is noted, takes the claim away, and goes to its socket.
 	Spoil
-	// Translate: it goes to the other connection.
+	// Translate: the packet goes to the other connection.
 	Translate
-	// Drop: it is dropped.
+	// Drop: the packet is dropped.
 	Drop
-	// Confine: it is dropped, unless it only acknowledges.
+	// Confine: the packet is dropped, unless it only acknowledges.
 	Confine
-	// Disarm: it ends the session's being armed or claimed, and passes.
+	// Disarm: the packet moves the session from Armed or Claimed to User, and passes.
 	Disarm
 )
 
-// Arriving returns the fate of a packet with data, FIN or RST that arrives from an endpoint.
-// A packet that only acknowledges passes where others are noted.
+// Arriving returns the fate of a packet with data, FIN or RST that arrives from an endpoint. In the states in
+// which such a packet is noted, a packet that only acknowledges passes.
 func Arriving(s State) Fate {
 	switch s {
 	case User:
@@ -170,8 +170,8 @@ func Arriving(s State) Fate {
 	return Pass
 }
 
-// Leaving returns the fate of a packet that leaves a socket of the session. In state Armed
-// only a FIN or RST disarms, and in state Claimed data too; an acknowledgement passes.
+// Leaving returns the fate of a packet that leaves a socket of the session. In state Armed only a FIN or RST
+// disarms, and in state Claimed also data. An acknowledgement passes in both.
 func Leaving(s State) Fate {
 	switch s {
 	case Armed, Claimed:
@@ -184,8 +184,7 @@ func Leaving(s State) Fate {
 	return Pass
 }
 
-// Header returns the constants of the table for the BPF programs. bpf/state.h is this text, which a
-// test holds.
+// Header returns the constants of the table for the BPF programs. A test checks that bpf/state.h has this text.
 func Header() string {
 	var b strings.Builder
 	b.WriteString("/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */\n\n")

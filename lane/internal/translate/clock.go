@@ -2,60 +2,61 @@ package translate
 
 import "time"
 
-// A Wait is the thing that a side is waited for.
+// A Wait says what the session waits for from one side.
 type Wait uint8
 
 const (
-	// WaitAnswer: its data, after data of the other side.
+	// WaitAnswer: data of this side, after data of the other side.
 	WaitAnswer Wait = iota
-	// WaitMore: its data, after data of its own.
+	// WaitMore: data of this side, after earlier data of its own.
 	WaitMore
-	// WaitWindow: its window, which held less than a segment.
+	// WaitWindow: the window of this side, which had room for less than a segment.
 	WaitWindow
-	// WaitAck: its acknowledgement, after which the other side went on at once.
+	// WaitAck: the acknowledgement of this side, after which the other side went on at once.
 	WaitAck
-	// WaitFlight: the other side's data, with more than a segment on the way to it.
+	// WaitFlight: data of the other side, while more than a segment is on the way to this side.
 	WaitFlight
-	// WaitGap: data of its own that is missing here.
+	// WaitGap: data of this side that is missing here.
 	WaitGap
-	// WaitAgain: the other side, to send again, and then its acknowledgement.
+	// WaitAgain: the other side, which must send again, and then the acknowledgement of this side.
 	WaitAgain
-	// Waits is how many there are.
+	// Waits is the number of kinds of waits.
 	Waits = int(iota)
 )
 
 const (
-	// Tick is the unit of waits as a shift of nanoseconds: 131 µs.
+	// Tick is the unit of waits: 2^17 ns, which is 131 µs.
 	Tick = 17
-	// quiet is the time from which on a wait for data is none, unless the first side has asked.
+	// quiet bounds waits for data: a longer time is no wait, unless the first side has asked for the data.
 	quiet = uint32(2 * time.Second >> Tick)
-	// atOnce is how long after an acknowledgement, and the way to it and back, a side goes on that has waited for it.
+	// atOnce bounds how long after an acknowledgement and a round trip a side goes on, in ticks, if it has
+	// waited for the acknowledgement.
 	atOnce = 8
 )
 
-// A Clock has how a session's time has passed, in ticks. Each counts once, from one packet to the next, and a
-// wait for data when that comes.
+// A Clock says what a session's time was spent on, in ticks. Each tick counts once, when the next packet comes.
+// A wait for data counts when the data comes.
 type Clock struct {
 	Pending, Acked  uint32 // the wait that goes on, and its part until the last acknowledgement
-	Spoke           uint8  // 1 and the side that has sent data last; 0: none has
-	Stalled         uint8  // 1 and the side that has sent again what the other one has not acknowledged since; 0: none has
+	Spoke           uint8  // 1 + the side that has sent data last; 0: none has
+	Stalled         uint8  // 1 + the side that has sent data again that was not acknowledged since; 0: none has
 	Waits           [2][Waits]uint32
 	Answers, Pauses [2]uint32 // of WaitAnswer and of WaitMore
-	// Narrow is how long each side's window held less than two segments, or had less than a third of the largest one
-	// left, whatever was waited for.
+	// Narrow is how long each side's window had room for less than two segments, or had less than a third of
+	// its largest size left, whatever the session was waiting for.
 	Narrow [2]uint32
 }
 
-// An Open is the wait that a packet ends, or is in the middle of; Side is the side that is waited for.
+// An Open is the wait that goes on when a packet comes. Side is the side that is waited for.
 type Open struct {
 	Wait Wait
 	Side int
-	Any  bool // else it is that for data alone
-	// Narrow says which windows are narrow, see [Clock.Narrow].
+	Any  bool // false: the session can only be waiting for data
+	// Narrow says which sides have a narrow window, see [Clock.Narrow].
 	Narrow [2]bool
 }
 
-// OpenWait returns the wait of a session before a packet of a side.
+// OpenWait returns the wait that goes on when a packet of a side comes.
 func OpenWait(flows *[2]Flow, side int) (w Open) {
 	f, o := &flows[side], &flows[1-side]
 	w.Narrow[side], w.Narrow[1-side] = f.narrow(o), o.narrow(f)
@@ -77,7 +78,8 @@ func OpenWait(flows *[2]Flow, side int) (w Open) {
 	return w
 }
 
-// count counts ticks of the wait, and reports whether they are of none for data.
+// count adds ticks to the open wait, and reports whether it did. It does not count a wait for data, which
+// counts when the data comes.
 func (c *Clock) count(open *Open, ticks uint32) bool {
 	for i, narrow := range open.Narrow {
 		if narrow {
@@ -91,7 +93,7 @@ func (c *Clock) count(open *Open, ticks uint32) bool {
 	return true
 }
 
-// Pass counts the ticks until a packet of a side. least is the shortest way to its endpoint and back.
+// Pass counts the ticks before a packet of a side. least is the shortest round trip to the side's endpoint.
 func (c *Clock) Pass(open Open, fate Fate, data bool, side int, ticks uint32, least time.Duration) {
 	if !c.count(&open, ticks) {
 		c.Pending += ticks
@@ -131,8 +133,8 @@ func (c *Clock) Pass(open Open, fate Fate, data bool, side int, ticks uint32, le
 	}
 }
 
-// Now is the clock some ticks after the last packet: a wait that goes on counts, unless it may
-// be for nothing, or for an endpoint that has ended.
+// Now returns the clock at some ticks after the last packet. The wait that goes on counts too, unless there may
+// be no data to wait for, or its endpoint has ended.
 func (c Clock) Now(flows *[2]Flow, ticks uint32) Clock {
 	open := OpenWait(flows, 0)
 	if c.count(&open, ticks) {

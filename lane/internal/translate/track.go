@@ -1,49 +1,53 @@
 package translate
 
-// A Flow is the account of the packets that have arrived from one side since the session was
-// flipped. Its positions count bytes, and a FIN as one, from there; none ever falls.
+// A Flow is the account of the packets that have arrived from one side since the flip, when the session left
+// user space. Positions count bytes from there, and a FIN as one byte. No position ever falls.
 //
-// A packet is translated whether it fits or not: the endpoint judges it as any packet of its
-// connection, and may answer with a challenge (RFC 5961). But a packet that does not fit
-// changes nothing here, so that a stray or forged one neither ends a session nor is counted.
+// A packet is translated whether it fits or not. The endpoint judges it like any packet of its connection, and
+// may answer with a challenge (RFC 5961). But a packet that does not fit changes nothing here. So a stray or
+// forged packet does not end a session and is not counted.
 type Flow struct {
-	// First is the sequence number of position 0, and FirstAck the other side's.
+	// First is the sequence number of position 0. FirstAck is the other side's.
 	First, FirstAck uint32
 	// Sent is the end of the highest segment with data or a FIN.
 	Sent uint64
-	// Acked is the highest acknowledgement: a position of the other side's.
+	// Acked is the highest acknowledgement. It is a position of the other side.
 	Acked uint64
-	// Edge is how far the other side may send: the highest acknowledgement and window together.
+	// Edge is the position up to which the other side may send: the highest sum of an acknowledgement and its
+	// window.
 	Edge uint64
-	// Fin is the position after the FIN, 0 while there is none.
+	// Fin is the position after the FIN, or 0 if there is none.
 	Fin uint64
 	// Stamp is the highest timestamp, which wraps around.
 	Stamp uint32
-	// Window is the last one, in bytes, Zeros is how often it has become 0, and Repeats is how many
+	// Window is the last window, in bytes. Zeros is how often the window has become 0. Repeats is how many
 	// segments with data have come again.
 	Window, Zeros, Repeats uint32
 	// Widest is the largest window so far.
 	Widest uint32
-	// Hole is the position after the first byte that was missing here when a segment last came behind a gap; 0: none did.
+	// Hole is set by the last segment that came behind a gap: it is the position after the first byte that was
+	// missing here. 0: there was none.
 	Hole uint64
-	// Payload is the bytes of data that came, also again. Segments are segments with data; of these, BehindGap came behind a gap, and Lost came again
-	// though none was missing here.
+	// Payload is how many bytes of data came, including repeated bytes. Segments is how many segments with data
+	// came. BehindGap counts the segments that came behind a gap. Lost counts the segments that came again
+	// although none was missing here.
 	Payload                   uint64
 	Segments, BehindGap, Lost uint32
-	// Resent is how many segments came again with the first byte that the other endpoint has not acknowledged.
+	// Resent is how many segments came again that have the first byte that the other endpoint has not
+	// acknowledged.
 	Resent uint32
-	// Takes is the largest segment that the endpoint takes.
+	// Takes is the largest segment that the endpoint accepts.
 	Takes uint16
 }
 
-// A Fate is the part of a segment in the account.
+// A Fate says what a segment means for the account.
 type Fate struct {
-	Fits   bool // and counts; a packet that resets the session does not
-	Reset  bool // the session has been reset by it
-	Again  bool // its data has been here and is not acknowledged, and none was missing
-	Stale  bool // its data was acknowledged before: a keepalive probe, or its sender has lost the acknowledgement
+	Fits   bool // the segment fits, and counts; a segment that resets the session does not
+	Reset  bool // the segment has reset the session
+	Again  bool // its data came before and is not acknowledged, and no data was missing
+	Stale  bool // its data was acknowledged before: it is a keepalive probe, or its sender has lost the acknowledgement
 	News   bool // it acknowledges something for the first time
-	Beyond bool // it is behind the end of file, and goes no further
+	Beyond bool // it is behind the end of file, and is not passed on
 }
 
 // A Segment is the head of a packet.
@@ -56,16 +60,16 @@ type Segment struct {
 	Stamped       bool
 }
 
-// late is how far behind an acknowledgement a segment may be, in bytes: the largest window since the flip, as for a
-// kernel (RFC 5961, 5.2), and a megabyte, for a segment from before the flip.
+// late is how many bytes a segment can be behind an acknowledgement. It is the largest window since the flip,
+// as for a kernel (RFC 5961, 5.2), and at least a megabyte, because a segment may be from before the flip.
 func (f *Flow) late() int64 { return int64(max(f.Widest, 1<<20)) }
 
-// at returns the position of a sequence number that is near to a known one.
+// at returns the position of a sequence number that is close to a known position.
 func at(first uint32, known uint64, seq uint32) int64 {
 	return int64(known) + int64(int32(seq-(first+uint32(known))))
 }
 
-// Note notes a segment of side f.
+// Note accounts for a segment of side f. o is the other side.
 func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 	begin := at(f.First, f.Sent, s.Sequence)
 	end := begin + int64(s.Length)
@@ -75,12 +79,13 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 	acked, data, flags := f.Acked, begin+int64(s.Length), s.Flags&(SYN|RST|ACK)
 	switch {
 	case s.Flags&RST != 0 && (begin == int64(o.Acked) || begin == int64(f.Sent)):
-		// The endpoint takes it at the next byte that it expects (RFC 5961, 3.2): the first that it
-		// has not acknowledged, or, with all that was sent at hand, the last. A FIN that it has refused has no say.
+		// The endpoint takes an RST only at the next byte that it expects (RFC 5961, 3.2). That is the first
+		// byte that it has not acknowledged, or the end of everything that was sent, if all of it has arrived.
+		// A FIN that the endpoint has refused does not matter.
 		fate.Reset = true
 		return fate
 	case s.Flags&RST != 0 && s.Length == 0:
-		return fate // it is challenged, and comes again at the number of the challenge
+		return fate // the endpoint challenges it, and it comes again at the number of the challenge
 	case f.beyond(o, data, end, s.Length > 0):
 		fate.Beyond = true
 		return fate
@@ -99,7 +104,7 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 	if s.Stamped && int32(s.Stamp-f.Stamp) > 0 {
 		f.Stamp = s.Stamp
 	}
-	if end > begin { // the number of an acknowledgement may be behind bytes, or an end of file, that are lost before the lane
+	if end > begin { // an acknowledgement without data can have a number after bytes, or after an end of file, that were lost before the lane
 		f.Sent = max(f.Sent, uint64(max(end, 0)))
 	}
 	if s.Flags&FIN != 0 {
@@ -108,14 +113,16 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 	return fate
 }
 
-// beyond reports whether a segment has data at the FIN's number or behind, where no endpoint has any: the FIN has not
-// arrived, as with a wrong checksum. Once it is acknowledged a keepalive probe may have a byte there.
+// beyond reports whether a segment has data at the FIN's number or behind it. No endpoint sends such data, so
+// the FIN has not arrived, for example because its checksum was wrong. Once the FIN is acknowledged, a
+// keepalive probe may have a byte there.
 func (f *Flow) beyond(o *Flow, data, end int64, any bool) bool {
 	fin := int64(f.Fin)
 	return fin != 0 && (end > fin || any && int64(o.Acked) < fin && data >= fin)
 }
 
-// misplaced reports whether a FIN is at a number where none can be: where another FIN was, or an acknowledged byte.
+// misplaced reports whether a FIN is at a number at which no FIN can be: another FIN was at a different number,
+// or the byte is acknowledged.
 func (f *Flow) misplaced(o *Flow, end int64) bool {
 	if f.Fin != 0 {
 		return end != int64(f.Fin)
@@ -151,22 +158,23 @@ func (f *Flow) data(o *Flow, begin, end int64) (again bool) {
 // missing reports whether the other endpoint lacks data that has not been here.
 func (f *Flow) missing(o *Flow) bool { return f.Hole != 0 && o.Acked < f.Hole }
 
-// ordinary is the segment of Ethernet, in bytes.
+// ordinary is the size of a segment on Ethernet, in bytes.
 const ordinary = 1460
 
-// segment is the size of a sender's segment to the endpoint, in bytes: on the loopback segments of nearly 64 KiB are sent in parts.
+// segment is the size of the segments that are sent to the endpoint, in bytes. It is at most ordinary, because
+// senders on the loopback send parts of segments of nearly 64 KiB.
 func (f *Flow) segment() int64 { return int64(min(f.Takes, ordinary)) }
 
-// room is how much is left of the last window, to which the other side keeps: the edge may come from an earlier window, or from the
-// socket here.
+// room is how much of the last window is left. The other side keeps to the last window. The edge can come from
+// an earlier window, or from the socket here.
 func (f *Flow) room(o *Flow) int64 { return int64(f.Acked) + int64(f.Window) - int64(o.Sent) }
 
-// shut reports whether the window keeps a segment of the other side back.
+// shut reports whether the window is too small for another segment of the other side.
 func (f *Flow) shut(o *Flow) bool { return f.room(o) < f.segment() }
 
-// narrow reports whether the window may keep back a sender that wants to send more than a segment at a time: to gather
-// segments a sender waits for a third of the window (net/ipv4/tcp_output.c, tcp_tso_should_defer), and to pace, as BBR does, it keeps
-// some of it free.
+// narrow reports whether the window may keep back a sender that wants to send more than a segment at a time. A
+// sender that gathers segments waits for a third of the window (net/ipv4/tcp_output.c, tcp_tso_should_defer). A
+// sender that paces, like BBR, keeps some of the window free.
 func (f *Flow) narrow(o *Flow) bool {
 	return f.room(o) < 2*f.segment() || 3*f.room(o) < int64(f.Widest)
 }
@@ -178,7 +186,7 @@ func (f *Flow) acknowledge(o *Flow, s Segment) bool {
 		return false
 	}
 	if ack < 0 {
-		return true // of before the flip
+		return true // from before the flip
 	}
 	if uint64(ack) >= f.Acked {
 		if s.Window == 0 && f.Window != 0 {
@@ -192,7 +200,7 @@ func (f *Flow) acknowledge(o *Flow, s Segment) bool {
 	return true
 }
 
-// Quiet reports whether all that both sides have sent is acknowledged, and either may send more.
+// Quiet reports whether both sides have acknowledged everything, and both may send more.
 func Quiet(a, b *Flow) bool {
 	return a.Sent == b.Acked && b.Sent == a.Acked && a.Window != 0 && b.Window != 0
 }
@@ -210,8 +218,8 @@ func Delivered(f, o *Flow) uint64 {
 	return o.Acked
 }
 
-// Carried returns how many bytes of side f have been on the way to the other side, acknowledged or not. The byte with which some
-// kernels probe a closed window is behind the edge, and none of them unless it is acknowledged.
+// Carried returns how many bytes of side f were carried to the other side, acknowledged or not. Some kernels
+// probe a closed window with a byte behind the edge. That byte counts only if it is acknowledged.
 func Carried(f, o *Flow) uint64 {
 	n := f.Sent
 	if f.Fin != 0 {

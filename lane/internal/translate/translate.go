@@ -1,11 +1,11 @@
-// Package translate is the lane's translation of packets in Go: from one TCP connection to
-// another that it is joined with, by constants. The BPF program does the same; this
-// package is the oracle that its tests hold it to, and describes it.
+// Package translate is the lane's translation of packets, in Go: from one TCP connection to another one, by
+// constants. The BPF program does the same. This package describes it, and tests of the program compare their
+// packets with it.
 //
-// A packet's addresses and ports become the other connection's. Sequence numbers, acknowledgements
-// and SACK blocks are shifted, so are timestamps and their echoes, the window is given in the unit
-// of the other connection, and checksums are changed by the difference. ECN, urgent pointers
-// (which count from the sequence number), payload and all other options stay as they are.
+// The addresses and ports of a packet become the addresses and ports of the other connection. Sequence numbers,
+// acknowledgements, SACK blocks, timestamps and their echoes are shifted. The window is converted to the unit
+// of the other connection. Checksums are changed by the difference. ECN, urgent pointers (which count from the
+// sequence number), payload and all other options stay as they are.
 package translate
 
 import (
@@ -29,19 +29,19 @@ type Side struct {
 	HopLimit uint8
 }
 
-// Packets that are not translated. They go up, as if there were no lane.
+// Errors for packets that are not translated. Such packets go on as if there were no lane.
 var (
-	// ErrTruncated: the headers are not whole, or lengths contradict each other.
+	// ErrTruncated: the headers are incomplete, or lengths contradict each other.
 	ErrTruncated = errors.New("lane: truncated packet")
-	// ErrOther: not TCP right after the IP header.
+	// ErrOther: there is no TCP header right after the IP header.
 	ErrOther = errors.New("lane: no TCP segment")
 	// ErrFragment: a part of an IPv4 packet.
 	ErrFragment = errors.New("lane: fragment")
 	// ErrOptions: an IPv4 header with options.
 	ErrOptions = errors.New("lane: IP options")
-	// ErrBig: a length of 0, as of packets above 64 KiB.
+	// ErrBig: the length is 0, as in packets above 64 KiB.
 	ErrBig = errors.New("lane: big TCP")
-	// ErrFamily: the packet is of another family than the addresses of the side.
+	// ErrFamily: the packet and the addresses of the side are not of the same family.
 	ErrFamily = errors.New("lane: other family")
 )
 
@@ -123,7 +123,7 @@ func Parse(b []byte) (Layout, error) {
 	return l, nil
 }
 
-// Packet translates an IP packet in place, or returns why it cannot and leaves it alone.
+// Packet translates an IP packet in place. After an error the packet is unchanged.
 func (s *Side) Packet(b []byte) error {
 	l, err := Parse(b)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Side) Packet(b []byte) error {
 	return nil
 }
 
-// header translates the TCP header but for its checksum.
+// header translates the TCP header, except for its checksum.
 func (s *Side) header(t []byte) {
 	binary.BigEndian.PutUint16(t, s.Source.Port())
 	binary.BigEndian.PutUint16(t[2:], s.Destination.Port())
@@ -159,8 +159,8 @@ func (s *Side) header(t []byte) {
 	s.options(t[minHeader:], acks)
 }
 
-// window gives a window in the other connection's unit, rounded down, but not to 0 unless it is 0: the
-// endpoint would wait for an update that nothing sends.
+// window converts a window to the other connection's unit. It rounds down, but only 0 becomes 0: with a window
+// of 0 the endpoint would wait for an update that nobody sends.
 func (s *Side) window(w uint16) uint16 {
 	n := uint32(w) << s.Scale >> s.Unit
 	switch {
@@ -172,8 +172,8 @@ func (s *Side) window(w uint16) uint16 {
 	return uint16(n)
 }
 
-// Offered returns how many bytes a window lets the other endpoint send: its value, or, if it is
-// rounded up, the value shown to the other endpoint.
+// Offered returns how many bytes a window lets the other endpoint send. It is the window's value, or the value
+// that the other endpoint sees if that was rounded up.
 func (s *Side) Offered(w uint16) uint32 {
 	return max(uint32(w)<<s.Scale, uint32(s.window(w))<<s.Unit)
 }
@@ -183,8 +183,8 @@ func (s *Side) options(o []byte, acks bool) {
 	walk(o, func(o []byte) { s.option(o, acks) })
 }
 
-// walk walks the options as the kernel does (net/ipv4/tcp_input.c, tcp_parse_options), which stops
-// at an option of a wrong length.
+// walk calls do for each option. It stops at an option of a wrong length, as the kernel does
+// (net/ipv4/tcp_input.c, tcp_parse_options).
 func walk(o []byte, do func(o []byte)) {
 	for i := 0; i < len(o); {
 		switch o[i] {
@@ -241,7 +241,7 @@ func (s *Side) addresses(b []byte, l Layout, sum uint16) uint16 {
 	return sum
 }
 
-// Stamp returns the timestamp of a TCP header, the last one if there are more.
+// Stamp returns the timestamp of a TCP header, or the last timestamp if there are more.
 func Stamp(t []byte) (stamp uint32, ok bool) {
 	walk(t[minHeader:], func(o []byte) {
 		if o[0] == 8 && len(o) == 10 {
@@ -253,8 +253,8 @@ func Stamp(t []byte) (stamp uint32, ok bool) {
 
 func add(b []byte, n uint32) { binary.BigEndian.PutUint32(b, binary.BigEndian.Uint32(b)+n) }
 
-// change returns a checksum after bytes that it covers have changed (RFC 1624, equation 3). The
-// slices are of one even length.
+// change returns a checksum after bytes that it covers have changed (RFC 1624, equation 3). before and after
+// have the same, even length.
 func change(sum uint16, before, after []byte) uint16 {
 	n := uint64(^sum)
 	for i := 0; i < len(before); i += 2 {
@@ -271,11 +271,11 @@ func fold(n uint64) uint16 {
 	return uint16(n)
 }
 
-// TooBig translates in place the error of a router (ICMP destination unreachable, fragmentation
-// needed; ICMPv6 packet too big) about a packet that s has translated: into one about the packet as
-// its endpoint has sent it, and to that endpoint. Endpoint and at are the addresses of that connection,
-// as s translates its packets. It reports whether b was such an error. The size fits either connection:
-// headers are of the same length.
+// TooBig translates, in place, the error of a router about a packet that s has translated (ICMP destination
+// unreachable, fragmentation needed; ICMPv6 packet too big). The result is about the packet as its endpoint has
+// sent it, and goes to that endpoint. in.Source is the address of the endpoint, and in.Destination is the local
+// address of its connection. TooBig reports whether b was such an error. It does not change the MTU, because
+// the headers of both connections have the same length.
 func (s *Side) TooBig(b []byte, in Side) bool {
 	ip, from, n, hop := 20, 12, 4, 8
 	if len(b) > 0 && b[0]>>4 == 6 {
@@ -307,12 +307,15 @@ func (s *Side) TooBig(b []byte, in Side) bool {
 	return true
 }
 
-// LeastMTU is the least of an error that is passed on, of either family. An endpoint keeps what it has learnt for all that it sends to the proxy's
-// address, for ten minutes (net.ipv4.route.mtu_expires), so that one client could have all others' segments be small, down to 552.
+// LeastMTU is the smallest MTU in an error that is passed on, for IPv4 and IPv6. An endpoint applies the MTU to
+// everything that it sends to the proxy's address, for ten minutes (net.ipv4.route.mtu_expires). So with a
+// smaller MTU one client could make the segments of all others small, down to 552.
 const LeastMTU = 1280
 
-// Believed reports whether the path of the session can have sent an error of the kind of [Side.TooBig]: it quotes a segment of f that is on the way to the
-// endpoint of o, so that a host that is not on the path has to guess its number, and its MTU is less than what the endpoint of f gives, its largest segment.
+// Believed reports whether an error for [Side.TooBig] can come from the path of the session. First, it must
+// quote a segment of f that is on the way to the endpoint of o: a host that is not on the path would have to
+// guess the segment's number. Second, its MTU must be too small for the largest segment of f's endpoint, which
+// has gives bytes.
 func (s *Side) Believed(b []byte, f, o *Flow, gives uint16) bool {
 	ip, mtu := 20, uint32(0)
 	if b[0]>>4 == 6 {
@@ -324,7 +327,7 @@ func (s *Side) Believed(b []byte, f, o *Flow, gives uint16) bool {
 	return begin >= int64(o.Acked) && begin < int64(f.Sent) && mtu >= LeastMTU && mtu < uint32(gives)+uint32(ip)+minHeader
 }
 
-// tooBig reports whether a packet is such an error, about a TCP segment.
+// tooBig reports whether a packet is an error about a TCP segment that was too big.
 func tooBig(b []byte, ip int) bool {
 	if ip == 40 {
 		return b[6] == 58 && b[40] == 2 && b[48]>>4 == 6 && b[54] == 6

@@ -15,13 +15,14 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Places are the parts of the configuration in force, by their names, that a former process's sessions may belong to.
+// Places are the parts of the configuration in force to which sessions of an earlier process can belong, by
+// name.
 type Places struct {
 	Listeners map[string]*Listener
 	Upstreams map[string]*Upstream
-	Idle      time.Duration            // timeout of sessions without a known listener; 0: they have none
+	Idle      time.Duration            // the idle timeout of sessions without a known listener; 0: none
 	Now       func() int64             // the clock of the loops
-	Down      func(e *router.Endpoint) // called when sessions of an endpoint that was down before, and is down, are adopted
+	Down      func(e *router.Endpoint) // called when sessions of an endpoint are adopted and the endpoint is down or ejected
 }
 
 // A Listener is a listener of [Places].
@@ -29,10 +30,11 @@ type Listener struct {
 	Name    string
 	Router  *router.Listener
 	Service *worker.Service
-	Sockets []Socket // of TCP
+	Sockets []Socket // its TCP sockets
 }
 
-// A Socket is a socket that a listener accepts from, with the addresses at which clients reach it.
+// A Socket is a socket at which a listener accepts connections. Covers reports whether clients reach it at an
+// address.
 type Socket struct {
 	Listening *worker.Listening
 	Covers    func(netip.AddrPort) bool
@@ -45,8 +47,10 @@ type Upstream struct {
 	Endpoints []*router.Endpoint
 }
 
-// An adopter gives the loops the sessions in the lane that a former process has had. Their parts of the configuration are found by the hashes of their names, and
-// the endpoints by their addresses too. What is not found is not guessed: such sessions have a listener of their own, or no endpoint.
+// An adopter gives the loops the sessions in the lane that come from an earlier process. It finds their
+// listener and upstream by the hashes of the names, and their endpoint by its name or its address. It does not
+// guess: if it does not find a session's listener, the session gets a listener made for this purpose; if it
+// does not find the endpoint, the session has none.
 type adopter struct {
 	*Places
 	lanes     *Lanes
@@ -55,19 +59,20 @@ type adopter struct {
 	unknown   map[record.Timeouts]*Listener // for sessions without a known listener
 	endpoints map[*Upstream]*endpoints
 	ways      map[way]*router.Adoption
-	without   map[*Listener]*worker.Listening // of listeners without a socket
+	without   map[*Listener]*worker.Listening // for listeners without a socket
 	damaged   int                             // sessions with a record that could not be read
 	why       error                           // why the last record could not be read
 }
 
-// A way is where sessions have come in, and where they go to.
+// A way is where sessions come in, and where they go.
 type way struct {
 	from *Listener
-	to   *Upstream        // nil: it is not known
-	at   *router.Endpoint // nil: likewise
+	to   *Upstream        // nil: not known
+	at   *router.Endpoint // nil: not known
 }
 
-// unbound are adopted sessions of a known upstream and an unknown endpoint, by the limits that they have in common.
+// unbound are the adopted sessions with a known upstream and an unknown endpoint. Sessions of the same way have
+// the same limits, which are the key.
 type unbound map[*relay.Limits]lost
 
 type lost struct {
@@ -75,7 +80,7 @@ type lost struct {
 	of       *router.Adoption
 }
 
-// adopt gives the loops the sessions of a lane that was opened, once the first discovery is over. Mu is held.
+// adopt gives the loops the sessions of an opened lane, once the first discovery is over. The caller holds Mu.
 func (l *Lanes) adopt(now *state) {
 	if now.lane == nil || !l.adopts {
 		return
@@ -101,7 +106,8 @@ func (l *Lanes) adopt(now *state) {
 	}
 }
 
-// Found gives adopted sessions to endpoints that their upstreams have got since. It is called with Mu held when upstreams have other endpoints.
+// Found gives adopted sessions without an endpoint to endpoints that their upstreams have got since. It is
+// called when upstreams get other endpoints. The caller holds Mu.
 func (l *Lanes) Found() {
 	if len(l.unbound) == 0 {
 		return
@@ -111,7 +117,7 @@ func (l *Lanes) Found() {
 		of *relay.Limits
 		e  *router.Endpoint
 	}
-	var mu sync.Mutex // of all that follows: find is called by the loops
+	var mu sync.Mutex // guards everything below: the loops call the function
 	found := make(map[at]*router.Adoption)
 	l.Group.Rebind(func(of *relay.Limits, address netip.AddrPort) worker.Adoption {
 		mu.Lock()
@@ -139,7 +145,7 @@ func newAdopter(l *Lanes) *adopter {
 	}
 }
 
-// byHash returns parts by the hashes of their names. A hash that two names share finds none.
+// byHash returns parts by the hashes of their names. If two names have the same hash, the map has nil for it.
 func byHash[T any](parts map[string]*T) map[uint32]*T {
 	all := make(map[uint32]*T, len(parts))
 	for name, of := range parts {
@@ -148,7 +154,7 @@ func byHash[T any](parts map[string]*T) map[uint32]*T {
 	return all
 }
 
-// add adds a part by its key. A key that two parts share finds none.
+// add adds a part by its key. If two parts have the same key, the map has nil for it.
 func add[K comparable, T any](to map[K]*T, key K, of *T) {
 	if _, twice := to[key]; twice {
 		of = nil
@@ -177,7 +183,7 @@ func (a *adopter) adopt(in *lane.Lane, one *lane.Session) {
 	}
 	at := a.socketOf(w.from, x[1])
 	if at == nil {
-		return // everything is about to end
+		return // this process is about to end
 	}
 	to := a.ways[w]
 	if to == nil {
@@ -187,7 +193,8 @@ func (a *adopter) adopt(in *lane.Lane, one *lane.Session) {
 	a.lanes.Group.Adopt(in, one, m, at, w.from.Service, to)
 }
 
-// unknownListener is the listener of sessions without a known listener. They keep their timeouts, if these are known.
+// unknownListener returns a listener for sessions whose own is not known. They keep their timeouts if these are
+// known.
 func (a *adopter) unknownListener(t record.Timeouts) *Listener {
 	if a.unknown[t] == nil {
 		limits := relay.Limits{IdleTimeout: a.Idle}
@@ -202,7 +209,8 @@ func (a *adopter) unknownListener(t record.Timeouts) *Listener {
 	return a.unknown[t]
 }
 
-// socketOf returns the socket of a listener at which a session has come in, or another socket of the listener if that is gone; nil: everything is about to end.
+// socketOf returns the socket of a listener at which a session has come in. If that socket is gone, it returns
+// another socket of the listener. nil means that this process is about to end.
 func (a *adopter) socketOf(l *Listener, local netip.AddrPort) *worker.Listening {
 	for _, s := range l.Sockets {
 		if s.Covers(local) {
@@ -221,7 +229,7 @@ func (a *adopter) socketOf(l *Listener, local netip.AddrPort) *worker.Listening 
 	return at
 }
 
-// adoption returns the router's part of a way.
+// adoption returns the router's adoption for a way.
 func (a *adopter) adoption(w way) *router.Adoption {
 	if w.to == nil {
 		return w.from.Router.Adoption(admin.UnknownName, nil, nil)
@@ -235,7 +243,8 @@ func (a *adopter) adoption(w way) *router.Adoption {
 	return to
 }
 
-// endpoints are an upstream's endpoints, by what sessions know of their endpoint. A key of two endpoints finds none.
+// endpoints are an upstream's endpoints, by their addresses and by the hashes of their names. If two endpoints
+// have the same key, the map has nil for it.
 type endpoints struct {
 	byAddress map[netip.AddrPort]*router.Endpoint // endpoints with numeric addresses
 	byName    map[uint32]*router.Endpoint
@@ -252,14 +261,14 @@ func newEndpoints(list []*router.Endpoint) *endpoints {
 	return all
 }
 
-// numeric returns the address of an endpoint, if it is no name.
+// numeric returns the address of an endpoint, unless it is a host name.
 func numeric(e *router.Endpoint) (at netip.AddrPort, is bool) {
 	at, err := netip.ParseAddrPort(e.Address.Name)
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), err == nil
 }
 
-// find returns the endpoint of a name, unless that has another address now, or else of an address; nil: there is none,
-// or there are two.
+// find returns the endpoint with a name, unless that endpoint has another address now. Otherwise it returns the
+// endpoint with the address. It returns nil if there is none, or if there are two.
 func (all *endpoints) find(name uint32, at netip.AddrPort) *router.Endpoint {
 	if e := all.byName[name]; e != nil {
 		if is, number := numeric(e); !number || is == at {
@@ -269,8 +278,8 @@ func (all *endpoints) find(name uint32, at netip.AddrPort) *router.Endpoint {
 	return all.byAddress[at]
 }
 
-// endpointAt returns the endpoint of an upstream, by the hash of its name (0: it has no name) and its address; nil if
-// it is not known.
+// endpointAt returns the endpoint of an upstream by the hash of its name (0: it has no name) and by its
+// address. It returns nil if the endpoint is not known.
 func (a *adopter) endpointAt(u *Upstream, name uint32, at netip.AddrPort) *router.Endpoint {
 	if a.endpoints[u] == nil {
 		a.endpoints[u] = newEndpoints(u.Endpoints)

@@ -1,7 +1,7 @@
-// Package lanes manages the lane of a process: it opens the lane for the first configuration that wants it, tries again
-// while another process has it, switches it on and off, and leaves it to the next process or closes it. It also gives
-// the loops the sessions that an earlier process has left in the lane. Package worker lets single sessions leave and
-// come back.
+// Package lanes manages the lane of a process. It opens the lane for the first configuration that wants one,
+// and tries again while another process has it. It switches the lane on and off. At the end it closes the lane
+// or leaves it to the next process. It also gives the loops the sessions that an earlier process has left in
+// the lane. Package worker lets single sessions leave and come back.
 package lanes
 
 import (
@@ -22,24 +22,28 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// Lanes is the lane of a process. All exported fields are required, and set before the first use.
+// Lanes is the lane of a process. All exported fields must be set before the first use.
 type Lanes struct {
 	Group *worker.Group
 	Log   *slog.Logger
-	// Mu is the mutex of all changes of the configuration. Methods say where the caller holds it; what is done later takes it.
+	// Mu is the mutex of all changes of the configuration. The comments of the methods say when the caller must
+	// hold it. Functions that run later lock it themselves.
 	Mu *sync.Mutex
-	// Places returns where adopted sessions may belong. It is called with Mu held.
+	// Places returns the parts of the configuration to which adopted sessions can belong. It is called with Mu
+	// held.
 	Places func() *Places
-	// Go calls a function on a goroutine of its own, for which the end of the process waits before [Lanes.Close]; not once Closing reports true.
+	// Go calls a function on a new goroutine. The process waits for the goroutine before it calls
+	// [Lanes.Close]. Go is not called once Closing reports true.
 	Go func(func())
-	// Closing reports whether the process is about to end. It is called with Mu held. Ended ends when it does.
+	// Closing reports whether the process is about to end. It is called with Mu held. Ended is done once the
+	// process is about to end.
 	Closing func() bool
 	Ended   context.Context
 
-	now     atomic.Pointer[state] // nil: no listener has asked for one yet
-	wanted  atomic.Bool           // a listener of the configuration in force has lane
-	left    atomic.Bool           // sessions that have left have ended for this process, and go on without it; written under Mu
-	off     bool                  // a lane that is to come begins switched off; under Mu
+	now     atomic.Pointer[state] // nil: no listener has asked for a lane yet
+	wanted  atomic.Bool           // a listener of the configuration in force asks for the lane
+	left    atomic.Bool           // sessions in the lane have ended for this process, and go on without it; written under Mu
+	off     bool                  // a lane that is not open yet begins switched off; under Mu
 	adopts  bool                  // the first discovery of endpoints is over; under Mu
 	unbound unbound               // under Mu
 	pins    pinsWatch
@@ -50,19 +54,21 @@ type state struct {
 	lane     *lane.Lane // owned by Lanes; nil: there is none
 	cfg      config.Lane
 	devices  []string
-	sessions int64  // places of the table; without a lane the number in the configuration
-	is       string // State of [admin.Lane]
+	sessions int64  // places of the table; without a lane the number from the configuration
+	is       string // one of the states of [admin.Lane]
 	why      error
 }
 
-// retryEvery is how often a lane that another process has is tried again.
+// retryEvery is how often Lanes tries to open a lane that another process has.
 const retryEvery = 2 * time.Second
 
-// errOpening is why there is no lane yet.
+// errOpening says why there is no lane yet.
 var errOpening = errors.New("it is being opened")
 
-// Prepare opens the lane for the first configuration that wants it: beside the listeners, because the kernel may take a while to verify the programs, but before them
-// if a listener requires the lane. The caller calls commit if the configuration comes into force, with Mu held, and undo if not.
+// Prepare prepares the lane for a configuration that wants one. If a listener requires the lane, Prepare opens
+// it now, before the listeners. Otherwise the lane is opened after commit, beside the listeners, because the
+// kernel may take a while to verify the programs. The caller must call commit, with Mu held, if the
+// configuration comes into force, and undo if it does not.
 func (l *Lanes) Prepare(cfg *config.Config) (commit, undo func(), err error) {
 	next := &state{cfg: cfg.Lane, devices: cfg.Lane.Devices, is: admin.LaneOpening, why: errOpening, sessions: cfg.Lane.Sessions}
 	undo = func() {}
@@ -74,7 +80,7 @@ func (l *Lanes) Prepare(cfg *config.Config) (commit, undo func(), err error) {
 			return nil, nil, fmt.Errorf("lane: require: %w", next.why)
 		}
 		if next.lane != nil {
-			undo = func() { l.logClosed(next.lane.Leave()) } // sessions that were there before have no part in what failed
+			undo = func() { l.logClosed(next.lane.Leave()) } // Leave, not Close: sessions of an earlier process must survive this failure
 		}
 	}
 	return func() {
@@ -86,7 +92,7 @@ func (l *Lanes) Prepare(cfg *config.Config) (commit, undo func(), err error) {
 	}, undo, nil
 }
 
-// openLane opens a lane, or says why there is none.
+// openLane opens a lane. If that fails, the state says why there is none.
 func openLane(cfg *config.Lane) *state {
 	next := &state{cfg: *cfg, is: admin.LaneOn, devices: cfg.Devices, sessions: cfg.Sessions}
 	if len(next.devices) == 0 {
@@ -111,7 +117,7 @@ func openLane(cfg *config.Lane) *state {
 	return next
 }
 
-// commit brings a lane into force, or notes why there is none. Mu is held.
+// commit brings a lane into force, or notes why there is none. The caller holds Mu.
 func (l *Lanes) commit(next *state) {
 	if next.lane != nil && l.off {
 		next.is, l.off = admin.LaneOff, false
@@ -145,7 +151,8 @@ func (l *Lanes) commit(next *state) {
 	}
 }
 
-// openAfter opens the lane of a state after a while, unless another state has replaced it meanwhile. Mu is held.
+// openAfter opens the lane of a state after a while, unless another state has replaced that state meanwhile.
+// The caller holds Mu.
 func (l *Lanes) openAfter(now *state, d time.Duration) {
 	l.Go(func() {
 		select {
@@ -164,8 +171,8 @@ func (l *Lanes) openAfter(now *state, d time.Duration) {
 	})
 }
 
-// Discovered is called once, with Mu held, when the first discovery of endpoints is over. From then on adopted sessions
-// find their endpoints.
+// Discovered is called once, with Mu held, when the first discovery of endpoints is over. From then on adopted
+// sessions find their endpoints.
 func (l *Lanes) Discovered() {
 	l.adopts, l.unbound = true, make(unbound)
 	if now := l.now.Load(); now != nil {
@@ -173,7 +180,7 @@ func (l *Lanes) Discovered() {
 	}
 }
 
-// Use is whether the sessions of a listener may leave user space.
+// Use returns whether the sessions of a listener can leave user space.
 func Use(l *config.Listener) worker.LaneUse {
 	switch {
 	case l.Lane == config.LaneOff:
@@ -184,7 +191,8 @@ func Use(l *config.Listener) worker.LaneUse {
 	return worker.LaneOn
 }
 
-// Settle brings sessions back to user space if their listeners keep sessions there since a change, and asks the sessions of the listeners in leave, by their names.
+// Settle applies a change of the configuration to the sessions of listeners, which are given by name. Sessions
+// of the listeners in stay come back to user space. Sessions of the listeners in leave are asked to leave it.
 func (l *Lanes) Settle(stay, leave map[string]bool) {
 	if now := l.now.Load(); now == nil || now.lane == nil || len(stay)+len(leave) == 0 {
 		return
@@ -198,7 +206,7 @@ func (l *Lanes) Settle(stay, leave map[string]bool) {
 	})
 }
 
-// errLeft is the cause of the end of sessions that have left user space, in a process that leaves them to the next one.
+// errLeft is the cause with which sessions in the lane end for a process that leaves them to the next one.
 var errLeft = errors.New("the process ends, and its session goes on without it")
 
 // Leaves reports whether sessions that have left user space go on when this process ends.
@@ -207,7 +215,8 @@ func (l *Lanes) Leaves() bool {
 	return now != nil && now.lane != nil && now.cfg.Leave
 }
 
-// Leave ends, for this process, the sessions that have left user space, if they go on without it, and returns how many. From then on no session leaves user space.
+// Leave ends the sessions in the lane for this process if they go on without it, and returns how many they are.
+// From then on no session leaves user space.
 func (l *Lanes) Leave() int64 {
 	l.Mu.Lock()
 	leaves := l.Leaves()
@@ -243,7 +252,7 @@ func (l *Lanes) logClosed(err error) {
 	}
 }
 
-// Status is the status of the lane; nil: none was asked for.
+// Status returns the status of the lane, or nil if no listener has asked for one.
 func (l *Lanes) Status() *admin.Lane {
 	now := l.now.Load()
 	if now == nil {
@@ -277,8 +286,9 @@ func (l *Lanes) Status() *admin.Lane {
 	return st
 }
 
-// Lasting returns the keys of the lane in force that a reload cannot change to next's; a lane that is not open yet takes the keys as they are then. The size in force is
-// the table's size: while sessions go on over a restart it is adopted with them.
+// Lasting returns the keys with which next differs from the lane in force and which a reload cannot change. A
+// lane that is not open yet takes the keys that are in force when it opens. The size in force is the size of
+// the table: as long as sessions go on over a restart, the next process adopts the table with them.
 func (l *Lanes) Lasting(next *config.Lane) (keys []config.KeyChange) {
 	now := l.now.Load()
 	if now == nil || now.lane == nil {
@@ -359,7 +369,8 @@ func (l *Lanes) FlushLane(by string) (admin.LaneChanged, error) {
 	return admin.LaneChanged{State: now.is, Reset: n}, nil
 }
 
-// toCome returns the state of a lane that is being opened or will be, for another process has it; nil: there is none. Mu is held.
+// toCome returns the state of a lane that is being opened, or that will be opened once another process has left
+// it. It returns nil if there is no such lane. The caller holds Mu.
 func (l *Lanes) toCome() *state {
 	if now := l.now.Load(); now != nil && now.lane == nil && (now.is == admin.LaneOpening || now.is == admin.LaneBusy) {
 		return now
@@ -367,7 +378,7 @@ func (l *Lanes) toCome() *state {
 	return nil
 }
 
-// willBe is off for a lane that is to begin switched off. Mu is held.
+// willBe returns the state that a lane will have once it is open. The caller holds Mu.
 func (l *Lanes) willBe(now *state) string {
 	if l.off {
 		return admin.LaneOff
@@ -375,7 +386,7 @@ func (l *Lanes) willBe(now *state) string {
 	return now.is
 }
 
-// inForce returns the lane, or why there is none.
+// inForce returns the lane, or an error that says why there is none.
 func (l *Lanes) inForce() (*state, error) {
 	switch now := l.now.Load(); {
 	case l.left.Load():
@@ -389,7 +400,8 @@ func (l *Lanes) inForce() (*state, error) {
 	}
 }
 
-// warnOfPins warns of sessions that a former process has left pinned, if no listener has the lane that could adopt them.
+// warnOfPins warns of sessions that an earlier process has left pinned, if no listener has the lane and so
+// nothing adopts them.
 func (l *Lanes) warnOfPins(c *config.Config) {
 	dir := string(c.Lane.Pins)
 	if c.WantsLane() || dir == "" {
@@ -401,17 +413,17 @@ func (l *Lanes) warnOfPins(c *config.Config) {
 	}
 }
 
-// pinsEvery is how many looks pass between two at the pins.
+// pinsEvery is how many calls of Look pass until the next check of the pins.
 const pinsEvery = 5
 
-// A pinsWatch sees to the pins of the lane.
+// A pinsWatch checks the pins of the lane.
 type pinsWatch struct {
 	looks int
-	wrong atomic.Pointer[string] // why sessions in the lane would not survive the process; nil: they would, or there are no pins
+	wrong atomic.Pointer[string] // why sessions in the lane would not survive this process; nil: they would, or there are no pins
 }
 
-// Look makes removed pins again, or notes once why it cannot. It is called every second, by one
-// goroutine.
+// Look pins the lane again after its pins were removed, or logs once why it cannot. It is called every second,
+// by one goroutine.
 func (l *Lanes) Look() {
 	w := &l.pins
 	if w.looks++; w.looks%pinsEvery != 0 {

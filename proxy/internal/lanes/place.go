@@ -34,8 +34,8 @@ func devices() (names []string, err error) {
 	return names, err
 }
 
-// CheckDevices returns why the lane cannot be at devices of lane.devices: devices that this network namespace does not have, or that are neither Ethernet
-// nor the loopback.
+// CheckDevices returns why the lane cannot use the devices of lane.devices: this network namespace does not
+// have them, or they are neither Ethernet nor the loopback.
 func CheckDevices(names []string) error {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -62,11 +62,12 @@ func CheckDevices(names []string) error {
 // bpfMagic is the type of BPF file systems (statfs(2), BPF_FS_MAGIC).
 const bpfMagic = 0xcafe4a11
 
-// bpfMount is where systems have the BPF file system.
+// bpfMount is where most systems mount the BPF file system.
 const bpfMount = "/sys/fs/bpf"
 
-// CheckPins returns why a directory cannot hold the pins of the lane: it, or the directory that it is to be made in, is not on a BPF
-// file system, or other users may put pins there, by which they would lead the sessions of this process. "" is good.
+// CheckPins returns why a directory cannot hold the pins of the lane. The directory must be on a BPF file
+// system. If it does not exist yet, its parent must be. Other users must not be able to put pins there, because
+// such pins could redirect the sessions of this process. CheckPins accepts "".
 func CheckPins(dir string) error {
 	if dir == "" {
 		return nil
@@ -89,7 +90,8 @@ func CheckPins(dir string) error {
 	return ownPins(dir)
 }
 
-// ownPins returns why other users may write in a directory of pins, or put another directory in its place.
+// ownPins returns an error if other users can write in a directory of pins, or can put another directory in its
+// place.
 func ownPins(dir string) error {
 	p, err := file.Beside(dir)
 	if err != nil {
@@ -118,7 +120,7 @@ func ownPins(dir string) error {
 	return nil
 }
 
-// makePins makes the directory of pins if it is not there, for this user alone.
+// makePins makes the directory of pins if it does not exist. Only this user has access to it.
 func makePins(dir string) error {
 	if dir == "" {
 		return nil

@@ -19,20 +19,21 @@ import (
 )
 
 const (
-	// cancelTargets is the number of endpoints that one CancelRequest is sent to, at most.
+	// cancelTargets is the largest number of endpoints to which one CancelRequest is sent.
 	cancelTargets = 256
-	// cancelTimeout is how long one of these connections may take, until the endpoint has closed it.
+	// cancelTimeout is how long one connection to an endpoint can take, until the endpoint has closed it.
 	cancelTimeout = 2 * time.Second
-	// cancelPatience is how long a request may take in all. Endpoints that have not received it by that time do
+	// cancelPatience is how long one request can take in all. Endpoints that have not received it by then do
 	// not receive it.
 	cancelPatience = 10 * time.Second
-	// cancelShare of a listener's limit of connections is how many clients may wait for the end of their request, at most.
+	// cancelShare bounds the clients that wait for the end of their request: to a listener's limit of
+	// connections, divided by cancelShare.
 	cancelShare = 4
 )
 
-// Cancel serves a client that has sent a CancelRequest. Its connection is closed when all endpoints have received the
-// request, because for libpq (PQcancel) the close means that the request cannot hit the next query. Meanwhile it holds
-// no other descriptor and, once its filters have answered, no goroutine.
+// Cancel serves a client that has sent a CancelRequest. It closes the client's connection when all endpoints
+// have received the request: to libpq, the close means that the request cannot hit the next query (PQcancel).
+// Until then it holds no other descriptor, and no goroutine once the client's filters have answered.
 func (s *Server) Cancel(h *worker.Offloaded, l *router.Listener, request []byte) {
 	if r := h.Client.Record; r != nil {
 		r.TLS = false
@@ -43,15 +44,16 @@ func (s *Server) Cancel(h *worker.Offloaded, l *router.Listener, request []byte)
 			h.End(err)
 		})
 	}
-	if l.Filters() { // which are waited for, a bounded number at a time
+	if l.Filters() { // the filters block, so they get a goroutine; their number is bounded
 		go send()
 		return
 	}
 	send()
 }
 
-// sendCancel has a CancelRequest sent to each endpoint that may have the query by the routes of its client, and calls done when they have taken it, or with
-// [worker.ErrCancelOverload]. It names a process and a secret; so a server that has no such session ignores it, and one of them has it.
+// sendCancel sends a CancelRequest to each endpoint that may have the query by the routes of its client. It
+// calls done when the endpoints have taken the request, or with [worker.ErrCancelOverload]. The request names a
+// process and a secret. One of the endpoints has that session, and all others ignore the request.
 func (s *Server) sendCancel(ctx context.Context, l *router.Listener, c *worker.Client, request []byte, done func(error)) {
 	cfg := l.Config()
 	counts := cfg.State.Cancels()
@@ -92,7 +94,8 @@ func (s *Server) sendCancel(ctx context.Context, l *router.Listener, c *worker.C
 	}, most)
 }
 
-// sendCancelTo sends a CancelRequest to one endpoint, over TLS if its sessions have that, and waits until it closes.
+// sendCancelTo sends a CancelRequest to one endpoint, and waits until the endpoint closes the connection. It
+// uses TLS if sessions with this endpoint do.
 func sendCancelTo(ctx context.Context, to *router.CancelTarget, header, request []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 // errCancel is the error of a client that has sent a CancelRequest after its handshake.
 var errCancel = errors.New("a CancelRequest")
 
-// login reads the startup message of a client, behind TLS that has ended here. The error comes from
-// firstBytes, or is errCancel for a CancelRequest: then offloaded.Startup has its bytes.
+// login reads the startup message of a client with TLS that ends here. The error comes from firstBytes, or is
+// errCancel for a CancelRequest. offloaded.Startup then has the bytes of the request.
 func (s *Server) login(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.Conn) error {
 	state, said := conn.ConnectionState(), &h.Client.Postgres
 	h.Client.Hello = clienthello.Info{ServerName: strings.ToLower(state.ServerName)}
@@ -47,7 +47,7 @@ func (s *Server) login(h *worker.Offloaded, offloaded *router.Offloaded, conn *t
 	return nil
 }
 
-// startTLS asks the endpoint of a connection for TLS by the protocol of PostgreSQL, until ctx ends.
+// startTLS asks the endpoint of a connection for TLS, by the protocol of PostgreSQL. It gives up when ctx ends.
 func startTLS(ctx context.Context, conn net.Conn) error {
 	end, ok := ctx.Deadline()
 	if !ok {

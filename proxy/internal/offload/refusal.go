@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// pgRefusals are the SQLSTATEs, and the words, by which clients of PostgreSQL learn why they are refused: no more than that they
-// are. Clients that are refused for other causes get the last pair.
+// pgRefusals are the SQLSTATEs and texts with which clients of PostgreSQL are refused. They tell a client no
+// more than that it is refused, and for what kind of cause. The last entry is for all other causes.
 var pgRefusals = []struct {
 	causes []error
 	answer []byte
@@ -46,8 +46,8 @@ func pgRefusal(cause error) []byte {
 	return pgRefusals[len(pgRefusals)-1].answer
 }
 
-// Refusal is the [worker.Service.Refusal] of a listener, with the key postgres or without: clients that have begun as clients of
-// PostgreSQL do, and do not speak TLS, get an ErrorResponse.
+// Refusal returns the [worker.Service.Refusal] of a listener with or without the key postgres. A client that
+// has begun like a client of PostgreSQL, without TLS, gets an ErrorResponse.
 func Refusal(speaksPostgres bool) func(c *worker.Client, cause error) []byte {
 	return func(c *worker.Client, cause error) []byte {
 		request := c.First.Request

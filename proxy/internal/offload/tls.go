@@ -22,9 +22,9 @@ import (
 
 // A Config is the settings of a [Server].
 type Config struct {
-	Limit *tlsterm.Limit // of the sessions with TLS that ends or begins here
+	Limit *tlsterm.Limit // of the sessions with TLS that ends or begins in this process
 	Now   func() int64   // the clock of the loops
-	Log   *slog.Logger   // at level debug
+	Log   *slog.Logger   // logs at level debug
 }
 
 // A Server serves clients off the loops that have accepted them. It is safe for concurrent use.
@@ -33,8 +33,8 @@ type Server struct{ cfg Config }
 // New returns a Server.
 func New(cfg *Config) *Server { return &Server{*cfg} }
 
-// Serve serves a client with TLS that ends or begins in this process: on a goroutine of its own until it is
-// joined, and on its loop from then on.
+// Serve serves a client with TLS that ends or begins in this process. It runs on its own goroutine until the
+// session is joined. From then on the loop serves the session.
 func (s *Server) Serve(h *worker.Offloaded, offloaded *router.Offloaded) {
 	client, err := h.Conn()
 	if err != nil {
@@ -58,18 +58,18 @@ func (s *Server) Serve(h *worker.Offloaded, offloaded *router.Offloaded) {
 	h.End(err)
 }
 
-// descriptorWait is how long a client that has an endpoint waits for a descriptor, with which it goes back to its loop.
+// descriptorWait is how long a client with an endpoint waits for the descriptor that it needs to go back to its
+// loop.
 const descriptorWait = 10 * time.Second
 
-// errNoDescriptor is the error of a client that waited for a descriptor in vain: a
-// syscall.EMFILE.
+// errNoDescriptor is the error of a client that has waited for a descriptor in vain. It wraps syscall.EMFILE.
 var errNoDescriptor = fmt.Errorf("no descriptor within %v to bring the client's session to a loop: raise the limit of open files (ulimit -n): %w", descriptorWait, syscall.EMFILE)
 
-// errRejoined is the error of serving a client when its session runs on its loop.
+// errRejoined means that the client's session runs on its loop again.
 var errRejoined = errors.New("the session runs on its loop")
 
-// serveTLS serves the client, which is closed when it returns, unless the error is errRejoined. It is
-// [sockopt.ErrGone] for a client that has gone while it waited for an endpoint.
+// serveTLS serves the client, and closes its connection unless the error is errRejoined. The error is
+// [sockopt.ErrGone] if the client has gone while it waited for an endpoint.
 func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) error {
 	client, protocols, err := s.spoken(h, offloaded, raw)
 	if err == errCancel {
@@ -110,8 +110,7 @@ func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw 
 	return errRejoined
 }
 
-// spoken returns the client's connection after its handshake, and the protocols that may be
-// offered to its endpoint.
+// spoken returns the client's connection after its handshake, and the protocols to offer to its endpoint.
 func (s *Server) spoken(h *worker.Offloaded, offloaded *router.Offloaded, raw net.Conn) (client net.Conn, protocols []string, err error) {
 	cfg := offloaded.Listener.Config()
 	server := cfg.TLS
@@ -139,8 +138,9 @@ func (s *Server) spoken(h *worker.Offloaded, offloaded *router.Offloaded, raw ne
 	return conn, protocols, err
 }
 
-// firstBytes reads the first bytes of a client whose TLS has ended here, or a whole message. The error is [worker.TooLate] if they come
-// too late, [sockopt.ErrGone] if the client has gone, and the cause of the end of its context.
+// firstBytes calls read, which reads the first bytes of a client with TLS that ends here, or a whole message.
+// The error is [worker.TooLate] if the bytes come too late, [sockopt.ErrGone] if the client has gone, and the
+// cause if the client's context has ended.
 func firstBytes(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.Conn, read func() error, message string) error {
 	within := offloaded.Listener.Config().TLS.Timeout()
 	_ = conn.SetReadDeadline(time.Now().Add(within))
@@ -163,8 +163,8 @@ func firstBytes(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.
 	return err
 }
 
-// refuseTLS ends the connection of a client that gets no endpoint. One of PostgreSQL that has said its startup message learns
-// why, within its TLS if that has ended here.
+// refuseTLS ends the connection of a client that gets no endpoint. A client of PostgreSQL that has sent its
+// startup message gets an answer with the reason, through TLS if TLS ends here.
 func (s *Server) refuseTLS(h *worker.Offloaded, raw, client net.Conn, cause error) {
 	if h.Client.Postgres.User == "" || h.Context().Err() != nil || cause == sockopt.ErrGone {
 		reset(raw)
@@ -174,8 +174,8 @@ func (s *Server) refuseTLS(h *worker.Offloaded, raw, client net.Conn, cause erro
 	_ = respond(client, pgRefusal(cause))
 }
 
-// reset ends a connection, and the one beneath it, by a reset, so that the peer does not take
-// it for an orderly end.
+// reset resets a connection, and the connection beneath it, so that the peer does not take this for an orderly
+// end.
 func reset(c net.Conn) {
 	for {
 		outer, ok := c.(interface{ NetConn() net.Conn })
@@ -190,8 +190,8 @@ func reset(c net.Conn) {
 	c.Close()
 }
 
-// reachFor is reach for as long as the client is there: whatever is waited for, one that was
-// reset gives up its place at once. Nothing is read from it meanwhile.
+// reachFor is reach for as long as the client is there. A client that was reset gives up its place at once,
+// whatever it is waiting for. reachFor reads nothing from the client.
 func (s *Server) reachFor(ctx context.Context, client net.Conn, search *router.Search, protocols []string) (endpoint net.Conn, answer []byte, err error) {
 	watched, stop := sockopt.Watch(ctx, client, time.Time{})
 	endpoint, answer, err = s.reach(watched, search, protocols)
@@ -205,8 +205,8 @@ func (s *Server) reachFor(ctx context.Context, client net.Conn, search *router.S
 	return endpoint, answer, err
 }
 
-// reach performs the steps of a search until there is a connection to an endpoint, or the
-// answer that the client gets in place of one. The end of ctx is no failure of an endpoint.
+// reach performs the steps of a search until there is a connection to an endpoint, or an answer for the client
+// instead. The end of ctx does not count as a failure of an endpoint.
 func (s *Server) reach(ctx context.Context, search *router.Search, protocols []string) (endpoint net.Conn, answer []byte, err error) {
 	r := search.Record()
 	for ctx.Err() == nil {
@@ -221,7 +221,7 @@ func (s *Server) reach(ctx context.Context, search *router.Search, protocols []s
 			})
 			switch {
 			case err == nil && search.Overruled() && ctx.Err() == nil:
-				reset(conn) // Next has the search go on elsewhere
+				reset(conn) // the search goes on with another endpoint
 			case err == nil:
 				return conn, nil, nil
 			case ctx.Err() == nil:
@@ -251,14 +251,14 @@ func (s *Server) reach(ctx context.Context, search *router.Search, protocols []s
 	return nil, nil, context.Cause(ctx)
 }
 
-// abandonable runs a step of a search, which is canceled when the search gives it up.
+// abandonable runs a step of a search. It cancels the step when the search gives the step up.
 func (s *Server) abandonable(ctx context.Context, search *router.Search, every time.Duration, run func(context.Context) error) error {
 	if every <= 0 {
 		return run(ctx)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var mu sync.Mutex // held while the search is asked, which is not when run has returned
+	var mu sync.Mutex // held while the search is asked; it is not asked after run has returned
 	over := false
 	var timer *time.Timer
 	mu.Lock() // the function reads timer
@@ -285,7 +285,7 @@ func (s *Server) abandonable(ctx context.Context, search *router.Search, every t
 	return err
 }
 
-// pause waits for a time, if it is not 0, or until woken.
+// pause waits until woken, or until d has passed. If woken is not nil, a d of 0 sets no limit.
 func pause(ctx context.Context, d time.Duration, woken <-chan struct{}) {
 	var after <-chan time.Time
 	if d > 0 || woken == nil {
@@ -300,8 +300,7 @@ func pause(ctx context.Context, d time.Duration, woken <-chan struct{}) {
 	}
 }
 
-// connect takes one step: connects, sends the PROXY header, and speaks TLS if the endpoint
-// wants it.
+// connect performs one step: it connects, sends the PROXY header, and speaks TLS if the endpoint wants TLS.
 func (s *Server) connect(ctx context.Context, search *router.Search, step *worker.Step, protocols []string) (net.Conn, error) {
 	if step.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -342,7 +341,7 @@ func (s *Server) connect(ctx context.Context, search *router.Search, step *worke
 	return endpoint, nil
 }
 
-// secure speaks TLS with an endpoint if its upstream has it. The caller closes conn after an error.
+// secure starts TLS with an endpoint if its upstream has TLS. After an error the caller closes conn.
 func (s *Server) secure(ctx context.Context, search *router.Search, conn net.Conn, protocols []string) (net.Conn, error) {
 	speaker, host := search.TLS()
 	if speaker == nil {
@@ -360,11 +359,11 @@ func (s *Server) secure(ctx context.Context, search *router.Search, conn net.Con
 	return encrypted, nil
 }
 
-// lingering is how long a client that got a response may take to close.
+// lingering is how long a client that got a response can take to close.
 const lingering = 5 * time.Second
 
-// respond sends a client bytes and closes its connection, so that they arrive: the end of
-// file is sent, and the client's waited for.
+// respond sends bytes to a client and closes its connection. So that the bytes arrive, it first sends the end
+// of file and waits for the client's.
 func respond(client net.Conn, b []byte) error {
 	defer client.Close()
 	_ = client.SetDeadline(time.Now().Add(lingering))
