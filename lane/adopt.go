@@ -74,8 +74,8 @@ func locker(fd int) (pid int) {
 	return pid
 }
 
-// maxHeld is how many descriptors of a process holder looks at. A process opens its lane early, so the lane's
-// descriptors have small numbers.
+// maxHeld is the number of descriptors at which holder looks in each process. A process opens its lane early,
+// so the lane's descriptors have small numbers.
 const maxHeld = 1024
 
 // holder looks for the process that has a BPF program open, among the processes with this process's name. It
@@ -171,9 +171,9 @@ func (l *Lane) adoptOne(slot uint32) {
 // is the session: it has the session's tag, age and bytes. adopted ends, and has no place any more. The owner
 // can take s back like a session of [Lane.Register] that has left. s may be a field of a larger struct.
 //
-// moved has the bytes that were moved before the session last left user space. The owner finds out about them
-// by the tag. If the owner has a user timeout and a keepalive time, they apply from now on. An [Observer] is
-// notified again of an end of file that came earlier.
+// moved is how many bytes were moved in each direction before the session last left user space. The owner must
+// know this from the earlier process, for example by the tag. If the owner has a user timeout and a keepalive
+// time, they apply from now on. An [Observer] is notified again of an end of file that came earlier.
 //
 // The error wraps net.ErrClosed if adopted has ended or is being reset, and after Close. It wraps os.ErrInvalid
 // if adopted is a session of this process, if s is not a zero Session, or if owner is missing or not
@@ -253,7 +253,7 @@ func (l *Lane) goesOn() bool {
 	return false
 }
 
-// forget ends a session in this process only: the session goes on without it. It needs the lock.
+// forget ends a session in this process only. The session itself goes on. It needs the lock.
 func (s *Session) forget() {
 	s.end(s.since())
 	s.finish()

@@ -290,10 +290,10 @@ func reasonOf(err error) Reason {
 
 // TakeBack is [Session.ComeBack] for a session of [Lane.Register], which its owner relays from then on. It
 // returns new sockets a and b, which the owner closes; the old ones were given away by [Session.Leave]. The new
-// sockets do not block. Of the old options they have only TCP's own options and SO_REUSEADDR. ended says which
-// directions, from a and from b, have ended in the lane: the owner reads nothing more from that side, and
-// writes nothing more to the other. The session stays in user space until MayLeave, and can then leave as
-// before. TakeBack waits, so the owner's loop must not call it.
+// sockets do not block. They have TCP's own options and SO_REUSEADDR of the old sockets, and none of the other
+// options. ended says which directions, from a and from b, have ended in the lane: the owner reads nothing more
+// from that side, and writes nothing more to the other. The session stays in user space until MayLeave, and can
+// then leave as before. TakeBack waits, so the owner's loop must not call it.
 //
 // TakeBack can return an error together with both sockets, if one of them could not be set up. The owner then
 // owns them too, and closes them. Owner.Ended may be called before TakeBack has returned; even then the sockets

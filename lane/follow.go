@@ -52,8 +52,8 @@ func (l *Lane) sessionOf(e program.Event) *Session {
 	return s
 }
 
-// sweepPeriod is how often the lane looks at lingering sessions, and at sessions that had events which were
-// lost because the ring was full.
+// sweepPeriod is how often the lane looks at lingering sessions, and at sessions with events that were lost
+// because the ring was full.
 const sweepPeriod = 250 * time.Millisecond
 
 // sweep gives back the slots of ended sessions that have lingered long enough, and ends sessions by their
@@ -181,7 +181,8 @@ func (s *Session) reportBig(r *program.Session) {
 // because that needs no system call for each session of a sweep.
 func now() int64 { return int64(time.Since(clock.began) + clock.at) }
 
-// A moment is the same time by the runtime's clock, which is CLOCK_MONOTONIC, and by the programs' clock.
+// A moment is one time by two clocks: by the runtime's clock, which is CLOCK_MONOTONIC, and by the programs'
+// clock.
 type moment struct {
 	began time.Time
 	at    time.Duration

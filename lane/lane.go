@@ -67,10 +67,10 @@ type Config struct {
 	// and less than a second counts as a second. A [Probed] owner sets its own keepalive time.
 	KeepAlive time.Duration
 	// Restored is called when a session of [Lane.Join] comes back, before bytes pass, with the session's new
-	// sockets to a and to b. Of the options of the former sockets, the new ones have only TCP's own options and
-	// SO_REUSEADDR. If Restored is nil, they keep the options that package net sets. Restored must not wait for
-	// the session: [Session.ComeBack] returns an error in it, and [Session.Wait] and [Lane.Close] would not
-	// return.
+	// sockets to a and to b. They have TCP's own options and SO_REUSEADDR of the former sockets, and none of
+	// the other options. If Restored is nil, they keep the options that package net sets. Restored must not
+	// wait for the session: [Session.ComeBack] returns an error in it, and [Session.Wait] and [Lane.Close]
+	// would not return.
 	Restored func(s *Session, a, b *net.TCPConn)
 	// Linger is how long an ended session keeps its place for late packets. 0 is 10 s.
 	Linger time.Duration
@@ -188,9 +188,9 @@ func (l *Lane) begin(devices []string) (err error) {
 	return nil
 }
 
-// ErrBusy means that another lane is attached to a device. Packets would have to pass both lanes, in an order
-// that depends on the direction. It also means that another process has the pins, or that the pinned programs
-// are attached in another network namespace that is in use.
+// ErrBusy means that another lane is attached to a device: packets would have to pass both lanes, in an order
+// that depends on the direction. For a directory of pins, ErrBusy means that another process has it, or that
+// the pinned programs are attached in another network namespace that is in use.
 var ErrBusy = errors.New("another lane is attached")
 
 // usable returns the index of a device, or an error if packets cannot be translated at the device.
@@ -293,7 +293,7 @@ func (l *Lane) Sessions() []*Session {
 	taken := max(len(l.sessions)-l.free.n, 0)
 	all := make([]*Session, 0, taken+len(l.staying))
 	for _, s := range l.sessions {
-		if len(all) == taken { // the remaining slots are free
+		if len(all) == taken { // all other slots are free
 			break
 		}
 		if s != nil {

@@ -62,7 +62,7 @@ func (s *Session) letGo() {
 	s.hold = -1
 }
 
-// settle looks whether a session in the lane has ended, and ends it then.
+// settle checks whether a session in the lane has ended, and then ends it here too.
 func (s *Session) settle() {
 	s.mu.Lock()
 	r := s.record()
@@ -199,7 +199,7 @@ func (s *Session) resetHeld(err error) {
 	s.over(true, err)
 }
 
-// sendResets resets both sides of a session whose packets go to the kernel's stack again.
+// sendResets resets both sides of a session after its packets go to the kernel's stack again.
 func (s *Session) sendResets() {
 	for i := range 2 {
 		if s.record().Resets(i, sendReset) != nil {
@@ -333,14 +333,14 @@ func closeSilently(sockets [2]int) (failed uint64) {
 
 // Shut begins to make a gap in a session that has none. With one side, a or b, the endpoint of that side sees a
 // window of 0 from now on, and sends only the rest of what it has begun to send. With both sides, the endpoints
-// get no more window, and send only what they were promised before. These can be some megabytes, and the gap
-// comes only when the slower endpoint has sent them. The owner goes on relaying, and arms the session when it
-// holds no bytes of it. Once the peers have acknowledged everything that the owner's sockets have sent, the
+// get no more window, and send only what they were promised before. That can be some megabytes, and the gap
+// comes only when the slower endpoint has sent its part. The owner goes on relaying, and arms the session when
+// it holds no bytes of it. Once the peers have acknowledged everything that the owner's sockets have sent, the
 // owner calls Open.
 //
 // Shut does nothing and returns false if Join made the session, or if the session has left or has ended. It
-// also does so until a grace period has passed since Register, or since a MayLeave that prepared the session
-// again.
+// also returns false until a grace period has passed since Register, or since a MayLeave that prepared the
+// session again.
 func (s *Session) Shut(a, b bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -414,15 +414,15 @@ func (s *Session) disarm() bool {
 	return true
 }
 
-// The first packet from a side since the session was joined shows the side's device. While one side tries, the
-// first packet from the other side is an acknowledgement or an answer.
+// The first packet from a side since the session was joined shows the side's device. After one side has made an
+// attempt, the first packet from the other side is an acknowledgement or an answer.
 const (
 	firstTries   = 2
 	acknowledged = time.Second // by then it has arrived, even over a long path and if acknowledgements are delayed
 )
 
-// strange reports whether an unknown device is an obstacle after that many tries, and not just unknown yet. It
-// needs the lock.
+// strange reports whether a device that is unknown after that many tries is an obstacle. Otherwise its first
+// packet may still come. It needs the lock.
 func (s *Session) strange(tries uint32) bool {
 	return tries > firstTries && now()-s.began() >= int64(acknowledged)
 }
@@ -589,7 +589,7 @@ func (s *Session) fill(d int, raw syscall.RawConn) (b *[chunk]byte, n int, err e
 // past is a deadline that ends every wait.
 var past = time.Unix(1, 0)
 
-// noteLeft looks whether the program has taken the session, and then ends the pumps. It reads the record,
+// noteLeft checks whether the program has taken the session, and then ends the pumps. It reads the record,
 // because the session may have come back since the program reported that it had left.
 func (s *Session) noteLeft() {
 	s.mu.Lock()

@@ -223,9 +223,9 @@ type stall struct {
 // over reports whether a stall has lasted longer than timeout, although the sender sends the bytes again, as
 // every sender does without an acknowledgement. If the sender does not, the session goes on: a damaged segment,
 // which no endpoint has taken, may have raised the number of sent bytes in a session at rest. The sender must
-// repeat the bytes that the endpoint has to acknowledge next. A sender that repeats only later bytes waits for
-// itself alone. A repeated FIN is no segment with data, so for a FIN its sender must send packets while the
-// other endpoint is silent.
+// repeat the bytes that the endpoint has to acknowledge next: a sender that repeats only later bytes waits for
+// itself. For a FIN without data, over reports whether the sender has sent packets since, and the other
+// endpoint has sent none.
 func (st *stall) over(f, o *translate.Flow, packets [2]uint64, at int64, timeout time.Duration) bool {
 	switch {
 	case at-st.since <= int64(timeout):

@@ -27,7 +27,7 @@ type Program struct {
 
 	attached []pinning // links of Attach that are pinned
 
-	strangers map[uint32]bool // slots that the tuple of another record led to when the maps were opened
+	strangers map[uint32]bool // slots to which the tuple of another record led when the maps were opened
 
 	// Adopted reports whether another process had pinned the maps before Load.
 	Adopted bool

@@ -244,8 +244,8 @@ func (s *Session) Mark(tag [TagSize]byte, begun time.Duration) { s.Tag, s.Joined
 // TagSize is the size of a tag.
 const TagSize = len(laneSession{}.Tag)
 
-// Retag changes the tag. Its first eight bytes, which are aligned, are zeroed at first. They are written at
-// once after all the others.
+// Retag changes the tag. It first zeroes the tag's first eight bytes, which are aligned. It writes them last,
+// in one store.
 func (s *Session) Retag(tag *[TagSize]byte) {
 	first := (*uint64)(unsafe.Pointer(&s.Tag))
 	atomic.StoreUint64(first, 0)
@@ -279,8 +279,8 @@ func (s *Session) KeepAlive(after time.Duration) { s.Keepalive = own(after) }
 // KeptAlive returns the session's own keepalive time, or false if it has none of its own.
 func (s *Session) KeptAlive() (after time.Duration, own bool) { return ownOf(s.Keepalive) }
 
-// own encodes a session's own time for its record: in milliseconds, plus 1. A record with 0 has no time of its
-// own.
+// own encodes a session's own time for its record: in milliseconds, plus 1. 0 in a record means that the
+// session has no time of its own.
 func own(d time.Duration) uint32 {
 	ms := (max(d, 0) + time.Millisecond - 1) / time.Millisecond
 	return uint32(min(ms, math.MaxUint32-1)) + 1
@@ -297,7 +297,7 @@ func ownOf(word uint32) (d time.Duration, own bool) {
 // is bounded before it is used as an index, and a session is not adopted if no program can have
 // written its record.
 
-// sideOf returns 1 + a side as it is, and 0 for every other number.
+// sideOf returns n if it is 1 + a side, and 0 otherwise.
 func sideOf(n uint8) uint8 {
 	if n > 2 {
 		return 0

@@ -136,7 +136,8 @@ type Fate uint8
 const (
 	// Pass: the packet goes on as if there were no lane.
 	Pass Fate = iota
-	// Note: the end of the packet is noted, then the state is read again, and the packet goes to its socket.
+	// Note: the number after the packet is noted, then the state is read again, and the packet goes to its
+	// socket.
 	Note
 	// Try: a packet with data claims the session. Other packets have the fate Note.
 	Try

@@ -2,7 +2,7 @@ package translate
 
 import "time"
 
-// A Wait says what the session waits for from one side.
+// A Wait is an event for which the session waits. The comments call the side that must cause it "this side".
 type Wait uint8
 
 const (
@@ -29,8 +29,8 @@ const (
 	Tick = 17
 	// quiet bounds waits for data: a longer time is no wait, unless the first side has asked for the data.
 	quiet = uint32(2 * time.Second >> Tick)
-	// atOnce bounds how long after an acknowledgement and a round trip a side goes on, in ticks, if it has
-	// waited for the acknowledgement.
+	// A side that sends data within atOnce ticks and a round trip after an acknowledgement has waited for the
+	// acknowledgement.
 	atOnce = 8
 )
 

@@ -7,7 +7,7 @@ package translate
 // may answer with a challenge (RFC 5961). But a packet that does not fit changes nothing here. So a stray or
 // forged packet does not end a session and is not counted.
 type Flow struct {
-	// First is the sequence number of position 0. FirstAck is the other side's.
+	// First is the sequence number of position 0, and FirstAck is the same for the other side.
 	First, FirstAck uint32
 	// Sent is the end of the highest segment with data or a FIN.
 	Sent uint64

@@ -314,8 +314,8 @@ const LeastMTU = 1280
 
 // Believed reports whether an error for [Side.TooBig] can come from the path of the session. First, it must
 // quote a segment of f that is on the way to the endpoint of o: a host that is not on the path would have to
-// guess the segment's number. Second, its MTU must be too small for the largest segment of f's endpoint, which
-// has gives bytes.
+// guess the segment's number. Second, its MTU must be too small for the largest segment that f's endpoint
+// sends. gives is the size of that segment.
 func (s *Side) Believed(b []byte, f, o *Flow, gives uint16) bool {
 	ip, mtu := 20, uint32(0)
 	if b[0]>>4 == 6 {

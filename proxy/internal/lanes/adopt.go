@@ -193,8 +193,8 @@ func (a *adopter) adopt(in *lane.Lane, one *lane.Session) {
 	a.lanes.Group.Adopt(in, one, m, at, w.from.Service, to)
 }
 
-// unknownListener returns a listener for sessions whose own is not known. They keep their timeouts if these are
-// known.
+// unknownListener returns a listener for sessions without a known listener. The sessions keep their timeouts if
+// these are known.
 func (a *adopter) unknownListener(t record.Timeouts) *Listener {
 	if a.unknown[t] == nil {
 		limits := relay.Limits{IdleTimeout: a.Idle}

@@ -206,7 +206,7 @@ func (l *Lanes) Settle(stay, leave map[string]bool) {
 	})
 }
 
-// errLeft is the cause with which sessions in the lane end for a process that leaves them to the next one.
+// errLeft is the cause of the end of sessions in the lane, in a process that leaves them to the next one.
 var errLeft = errors.New("the process ends, and its session goes on without it")
 
 // Leaves reports whether sessions that have left user space go on when this process ends.
@@ -286,7 +286,7 @@ func (l *Lanes) Status() *admin.Lane {
 	return st
 }
 
-// Lasting returns the keys with which next differs from the lane in force and which a reload cannot change. A
+// Lasting returns the keys that differ between next and the lane in force, and that a reload cannot change. A
 // lane that is not open yet takes the keys that are in force when it opens. The size in force is the size of
 // the table: as long as sessions go on over a restart, the next process adopts the table with them.
 func (l *Lanes) Lasting(next *config.Lane) (keys []config.KeyChange) {

@@ -66,8 +66,8 @@ const bpfMagic = 0xcafe4a11
 const bpfMount = "/sys/fs/bpf"
 
 // CheckPins returns why a directory cannot hold the pins of the lane. The directory must be on a BPF file
-// system. If it does not exist yet, its parent must be. Other users must not be able to put pins there, because
-// such pins could redirect the sessions of this process. CheckPins accepts "".
+// system. If it does not exist yet, its parent must be on one. Other users must not be able to put pins there,
+// because such pins could redirect the sessions of this process. CheckPins accepts "".
 func CheckPins(dir string) error {
 	if dir == "" {
 		return nil

@@ -26,8 +26,8 @@ const (
 	// cancelPatience is how long one request can take in all. Endpoints that have not received it by then do
 	// not receive it.
 	cancelPatience = 10 * time.Second
-	// cancelShare bounds the clients that wait for the end of their request: to a listener's limit of
-	// connections, divided by cancelShare.
+	// cancelShare bounds the clients that wait for the end of their request. At most the listener's limit of
+	// connections, divided by cancelShare, may wait.
 	cancelShare = 4
 )
 
@@ -51,7 +51,7 @@ func (s *Server) Cancel(h *worker.Offloaded, l *router.Listener, request []byte)
 	send()
 }
 
-// sendCancel sends a CancelRequest to each endpoint that may have the query by the routes of its client. It
+// sendCancel sends a CancelRequest to each endpoint that can run the query according to the client's routes. It
 // calls done when the endpoints have taken the request, or with [worker.ErrCancelOverload]. The request names a
 // process and a secret. One of the endpoints has that session, and all others ignore the request.
 func (s *Server) sendCancel(ctx context.Context, l *router.Listener, c *worker.Client, request []byte, done func(error)) {

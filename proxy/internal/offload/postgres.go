@@ -18,8 +18,8 @@ import (
 // errCancel is the error of a client that has sent a CancelRequest after its handshake.
 var errCancel = errors.New("a CancelRequest")
 
-// login reads the startup message of a client with TLS that ends here. The error comes from firstBytes, or is
-// errCancel for a CancelRequest. offloaded.Startup then has the bytes of the request.
+// login reads the startup message of a client with TLS that ends here. The error is errCancel for a
+// CancelRequest. offloaded.Startup then has the bytes of the request.
 func (s *Server) login(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.Conn) error {
 	state, said := conn.ConnectionState(), &h.Client.Postgres
 	h.Client.Hello = clienthello.Info{ServerName: strings.ToLower(state.ServerName)}

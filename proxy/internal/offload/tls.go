@@ -139,8 +139,8 @@ func (s *Server) spoken(h *worker.Offloaded, offloaded *router.Offloaded, raw ne
 }
 
 // firstBytes calls read, which reads the first bytes of a client with TLS that ends here, or a whole message.
-// The error is [worker.TooLate] if the bytes come too late, [sockopt.ErrGone] if the client has gone, and the
-// cause if the client's context has ended.
+// The error is [worker.TooLate] if the bytes come too late, and [sockopt.ErrGone] if the client has gone. If
+// the client's context has ended, the error is the cause of that.
 func firstBytes(h *worker.Offloaded, offloaded *router.Offloaded, conn *tlsterm.Conn, read func() error, message string) error {
 	within := offloaded.Listener.Config().TLS.Timeout()
 	_ = conn.SetReadDeadline(time.Now().Add(within))
