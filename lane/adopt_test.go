@@ -23,7 +23,7 @@ import (
 	"github.com/penstock/penstock/lane/internal/state"
 )
 
-// A taggedOwner is an owner whose session can be known again.
+// A taggedOwner is an owner that gives its session a tag.
 type taggedOwner struct {
 	boundedOwner
 	tag   [lane.TagSize]byte
@@ -34,13 +34,13 @@ func (o *taggedOwner) Tag(*lane.Session) ([lane.TagSize]byte, time.Duration) { r
 
 var _ lane.Tagged = (*taggedOwner)(nil)
 
-// tagged has a session leave user space whose owner gives it a tag.
+// tagged makes a session with a tag leave user space.
 func tagged(t *testing.T, l *lane.Lane, o *taggedOwner) pair {
 	t.Helper()
 	return departed(t, l, o, &o.recorder)
 }
 
-// departed has a session of an owner leave user space, whose calls r records.
+// departed makes a session of an owner leave user space. r records the owner's calls.
 func departed(t *testing.T, l *lane.Lane, o lane.Owner, r *recorder) pair {
 	t.Helper()
 	r.ended = make(chan lane.Result, 1)
@@ -53,7 +53,7 @@ func departed(t *testing.T, l *lane.Lane, o lane.Owner, r *recorder) pair {
 	return p
 }
 
-// adoptedOf returns the session of a client that a lane has adopted.
+// adoptedOf returns the adopted session of a client.
 func adoptedOf(t *testing.T, l *lane.Lane, client net.Conn) *lane.Session {
 	t.Helper()
 	for _, s := range l.Sessions() {
@@ -65,8 +65,8 @@ func adoptedOf(t *testing.T, l *lane.Lane, client net.Conn) *lane.Session {
 	return nil
 }
 
-// TestAdopted: a process that adopts sessions has the tag, the begin and the bytes that they had in the process before. An owner that it gives them has the result of their
-// end, by its own user timeout, and takes them back.
+// TestAdopted: adopted sessions keep the tag, the beginning and the bytes that they had in the earlier process.
+// A new owner gets the result of their end, sets its own user timeout, and can take them back.
 func TestAdopted(t *testing.T) {
 	t.Parallel()
 
@@ -101,7 +101,7 @@ func TestAdopted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	renewed([]*net.TCPConn{ends.client, ends.server, returns.client, returns.server}) // to open the lane may have taken as long
+	renewed([]*net.TCPConn{ends.client, ends.server, returns.client, returns.server}) // it may have taken as long as their deadlines to open the lane
 	one, other := adoptedOf(t, l, ends.client), adoptedOf(t, l, returns.client)
 	if tag, ok := one.Tag(); !ok || tag != first.tag || one.Age() < age+time.Since(left) {
 		t.Errorf("adopted: %v, %v, age %v", tag, ok, one.Age())
@@ -168,7 +168,8 @@ func TestAdopted(t *testing.T) {
 	_, _ = syscall.Close(a), syscall.Close(b)
 }
 
-// TestEndIsReportedOnce: a session whose end was reported is no session of the next process, though it lingers in the table.
+// TestEndIsReportedOnce: if the end of a session was reported, the next process does not have the session,
+// although it lingers in the table.
 func TestEndIsReportedOnce(t *testing.T) {
 	t.Parallel()
 
@@ -182,7 +183,7 @@ func TestEndIsReportedOnce(t *testing.T) {
 	}
 	closed, reset := new(taggedOwner), new(taggedOwner)
 	p, q := tagged(t, before, closed), tagged(t, before, reset)
-	tagged(t, before, new(taggedOwner)) // it goes on: without any the table would not stay
+	tagged(t, before, new(taggedOwner)) // this session goes on: without one the table would not stay
 	for _, c := range []*net.TCPConn{p.client, p.server} {
 		if err := c.CloseWrite(); err != nil {
 			t.Fatal(err)
@@ -217,7 +218,7 @@ func TestEndIsReportedOnce(t *testing.T) {
 	}
 }
 
-// TestPinnedBefore: records of another version, in which sessions had no tags, are refused, and stay as they are.
+// TestPinnedBefore: records of another version, without tags, are refused and not changed.
 func TestPinnedBefore(t *testing.T) {
 	t.Parallel()
 
@@ -242,7 +243,7 @@ func TestPinnedBefore(t *testing.T) {
 	}
 }
 
-// refusedPins has a table with records of a size, and of members that are not known.
+// refusedPins pins a table with records of a size or with fields that this version does not know.
 func refusedPins(t *testing.T, size uint32) {
 	dir := filesystem(t)
 	for name, size := range map[string]uint32{"sessions": size, "flows": 12, "events": 8} {
@@ -266,7 +267,8 @@ func refusedPins(t *testing.T, size uint32) {
 	}
 }
 
-// TestEndedKeepsItsTimes: a session that has ended is as old as before, and idle since its end, when another one has its place.
+// TestEndedKeepsItsTimes: a session that has ended keeps its age, and is idle since its end, even if another
+// session has its place.
 func TestEndedKeepsItsTimes(t *testing.T) {
 	t.Parallel()
 
@@ -308,7 +310,7 @@ func TestEndedKeepsItsTimes(t *testing.T) {
 	}
 }
 
-// member returns where a member of a record is.
+// member returns the offset of a field of a record.
 func member(t *testing.T, name string) uintptr {
 	t.Helper()
 	f, ok := reflect.TypeFor[program.Session]().FieldByName(name)
@@ -318,8 +320,8 @@ func member(t *testing.T, name string) uintptr {
 	return f.Offset
 }
 
-// echoing is a server that waits for no connection when the test ends: those of a session that was not adopted may stay until they
-// send something.
+// echoing starts a server that waits for no connection at the end of the test: the connections of a session
+// that was not adopted may stay until they send something.
 func echoing(t *testing.T) string {
 	t.Helper()
 	at, err := net.Listen("tcp", "127.0.0.1:0")
@@ -340,7 +342,7 @@ func echoing(t *testing.T) string {
 	return at.Addr().String()
 }
 
-// rewritten has a function change the pinned record of each slot that has a session in the lane.
+// rewritten calls change with the pinned record of each session in the lane.
 func rewritten(t *testing.T, dir string, change func(record []byte)) {
 	t.Helper()
 	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, "sessions"), nil)
@@ -363,8 +365,8 @@ func rewritten(t *testing.T, dir string, change func(record []byte)) {
 	}
 }
 
-// TestDamagedRecord: a record with an impossible side among its observations is adopted, without these; one with impossible scales is
-// not adopted, and its connections end.
+// TestDamagedRecord: a record with an impossible side in its observations is adopted without these
+// observations. A record with impossible scales is not adopted, and its connections end.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 
@@ -423,7 +425,7 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// pinnedLane opens a lane with pins, and one that no session has to be closed for.
+// pinnedLane opens a lane with pins. Closing it does not have to wait for sessions.
 func pinnedLane(t *testing.T, dir string) *lane.Lane {
 	t.Helper()
 	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8, Pin: dir})
@@ -444,8 +446,8 @@ func pins(t *testing.T, dir string) int {
 	return len(files)
 }
 
-// TestLeaveOfNone: a lane that is left without a session that goes on is neither attached nor pinned: the next process may have other
-// pins. Sessions in user space are reset, and one that has ended, and lingers, does not go on.
+// TestLeaveOfNone: if no session goes on, Leave detaches and unpins everything, so that the next process can
+// have other pins. Sessions in user space are reset. A session that has ended and lingers does not go on.
 func TestLeaveOfNone(t *testing.T) {
 	t.Parallel()
 
@@ -502,8 +504,8 @@ func TestLeaveOfNone(t *testing.T) {
 	}
 }
 
-// TestLeaveLosesNone: a session that leaves user space at the moment of Lane.Leave is reset, or goes on, and the programs stay
-// for it.
+// TestLeaveLosesNone: a session that leaves user space during Lane.Leave is either reset or goes on, and then
+// the programs stay.
 func TestLeaveLosesNone(t *testing.T) {
 	t.Parallel()
 
@@ -601,7 +603,7 @@ func damage(t *testing.T, dir string, rnd *rand.Rand, states bool) {
 	}
 	defer m.Close()
 	b := make([]byte, m.ValueSize())
-	for slot := range uint32(31) { // one is free, for a session of the test
+	for slot := range uint32(31) { // one slot stays free, for a session of the test
 		for i := range b {
 			b[i] = byte(rnd.Uint32())
 		}

@@ -6,7 +6,8 @@ import (
 	"github.com/penstock/penstock/lane"
 )
 
-// BenchmarkProbe is what the keepalive of a silent session costs each time: a probe to both endpoints, and their answers, which the program carries.
+// BenchmarkProbe measures one keepalive of a silent session: a probe to each endpoint, and their answers, which
+// the program carries.
 func BenchmarkProbe(b *testing.B) {
 	l := open(b, "lo")
 	p := joined(b, l, "tcp", "127.0.0.1:0")

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/lane/lossy"
 )
 
-// comesBack has a session come back, and expects it in user space.
+// comesBack brings a session back, and checks that it is in user space.
 func (p pair) comesBack(t testing.TB, patience time.Duration) {
 	t.Helper()
 	if err := p.ComeBack(patience); err != nil {
@@ -32,7 +32,7 @@ func (p pair) comesBack(t testing.TB, patience time.Duration) {
 	}
 }
 
-// TestComesBack: a session comes back to user space, stays there, leaves again, and ends, every byte
+// TestComesBack: a session comes back to user space, stays there, leaves again, and ends. Every byte is
 // counted.
 func TestComesBack(t *testing.T) {
 	t.Parallel()
@@ -75,7 +75,7 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// returning has pairs go back and forth while they transfer.
+// returning moves pairs to user space and back while they transfer.
 func returning(t *testing.T, l *lane.Lane, pairs []pair, total int) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -98,8 +98,9 @@ func returning(t *testing.T, l *lane.Lane, pairs []pair, total int) {
 	}
 }
 
-// TestComesBackStreams: bytes of both directions arrive once, in order and to the end, while sessions go back
-// and forth in the middle of them, without a gap; also where packets are lost, doubled and late, and between hosts.
+// TestComesBackStreams: bytes of both directions arrive once, in order and to the end, while sessions come back
+// and leave in the middle of them, without a gap. This also holds between hosts, and where packets are lost,
+// doubled and late.
 func TestComesBackStreams(t *testing.T) {
 	t.Parallel()
 
@@ -137,8 +138,8 @@ func TestComesBackStreams(t *testing.T) {
 	})
 }
 
-// TestComesBackHalfClosed: a session whose client has sent its end of file comes back, and the other direction goes
-// on to its own.
+// TestComesBackHalfClosed: a session comes back after its client has sent an end of file, and the other
+// direction goes on until its own end of file.
 func TestComesBackHalfClosed(t *testing.T) {
 	t.Parallel()
 
@@ -177,8 +178,9 @@ func TestComesBackHalfClosed(t *testing.T) {
 	}
 }
 
-// TestComesBackClosed: a sender whose window was closed goes on when the session has come back, though the other
-// endpoint does not read yet. Its probes are made to come too late for that.
+// TestComesBackClosed: a sender with a closed window goes on when the session has come back, although the other
+// endpoint does not read yet. The sender's window probes cannot cause that, because the test makes them come
+// too late.
 func TestComesBackClosed(t *testing.T) {
 	t.Parallel()
 
@@ -200,7 +202,7 @@ func TestComesBackClosed(t *testing.T) {
 		}
 	}()
 	condition.Await(t, "the window is closed", func() bool {
-		v, _ := p.Look() // or too small for a segment
+		v, _ := p.Look() // a window that is too small for a segment counts too
 		return v.Ends[0].Packets > 10 && v.Ends[0].Outstanding == 0 && v.Ends[1].Window < 50_000
 	})
 	before := p.Bytes()[0]
@@ -210,8 +212,8 @@ func TestComesBackClosed(t *testing.T) {
 	p.Wait()
 }
 
-// TestResetAfterReturn: after a return without a gap, in which an endpoint has bytes that it has not acknowledged, it learns of a reset
-// at once, and the other one as well, whoever resets.
+// TestResetAfterReturn: a session returns without a gap, so an endpoint has bytes that it has not acknowledged.
+// Whoever resets the session then, both endpoints learn of it at once.
 func TestResetAfterReturn(t *testing.T) {
 	t.Parallel()
 
@@ -232,7 +234,7 @@ func TestResetAfterReturn(t *testing.T) {
 				p.exchange(t, []byte("not acknowledged yet"), p.server, p.client)
 				p.comesBack(t, 0)
 				reset(p)
-				for _, c := range []*net.TCPConn{p.client, p.server} { // in time: a place is given back after 10 s, which resets too
+				for _, c := range []*net.TCPConn{p.client, p.server} { // soon: after 10 s the place is given back, which also resets
 					_ = c.SetReadDeadline(time.Now().Add(8 * time.Second))
 				}
 				if name != "by the client" {
@@ -247,7 +249,8 @@ func TestResetAfterReturn(t *testing.T) {
 	}
 }
 
-// otherEnds is the local and the remote port of the other end of a connection, as /proc/net/tcp has them.
+// otherEnds returns the local and the remote port of the other end of a connection, in the format of
+// /proc/net/tcp.
 func otherEnds(c *net.TCPConn) [2]string {
 	port := func(a net.Addr) string { return fmt.Sprintf(":%04X", a.(*net.TCPAddr).Port) }
 	return [2]string{port(c.RemoteAddr()), port(c.LocalAddr())}
@@ -268,8 +271,8 @@ func waitsForEnd(t *testing.T, ports [2]string) bool {
 	return false
 }
 
-// TestLook: an endpoint that does not read has windows of 0, repeated segments are counted where packets
-// are lost, and the way to an endpoint and back is measured.
+// TestLook: an endpoint that does not read has windows of 0, repeated segments are counted where packets are
+// lost, and the round trip to an endpoint is measured.
 func TestLook(t *testing.T) {
 	t.Parallel()
 
@@ -328,8 +331,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestUnrestorable: where a socket has the address of a session, it cannot come back: it is reset, for that
-// reason.
+// TestUnrestorable: if another socket has the address of a session, the session cannot come back. It is reset,
+// with this reason.
 func TestUnrestorable(t *testing.T) {
 	t.Parallel()
 

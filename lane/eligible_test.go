@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/lane"
 )
 
-// TestNotEligible: a session that cannot leave user space is relayed there, and has its reason.
+// TestNotEligible: a session that cannot leave user space is relayed there, and Refused returns the reason.
 func TestNotEligible(t *testing.T) {
 	t.Parallel()
 
@@ -44,7 +44,7 @@ func TestNotEligible(t *testing.T) {
 			b, server := connected(t, v6)
 			return join(t, l, client, a, b, server)
 		},
-		lane.SharedConnection: func() pair { // both ends of one connection, with another in between
+		lane.SharedConnection: func() pair { // both ends of one connection, with another connection in between
 			client, a := connected(t, v4)
 			return join(t, l, client, a, client, a)
 		},
@@ -80,7 +80,8 @@ func listener(t *testing.T, address string) net.Listener {
 	return l
 }
 
-// TestMarked: packets of a socket with a mark may be routed by it, so its session stays in user space.
+// TestMarked: a session stays in user space if a socket has a mark, because the mark may decide the route of
+// its packets.
 func TestMarked(t *testing.T) {
 	t.Parallel()
 
@@ -108,7 +109,7 @@ func TestMarked(t *testing.T) {
 	}
 }
 
-// TestReasonsOfPrograms: the programs number the reasons as Go does.
+// TestReasonsOfPrograms: the reasons have the same numbers in the programs and in Go.
 func TestReasonsOfPrograms(t *testing.T) {
 	t.Parallel()
 
@@ -134,7 +135,7 @@ func TestReasonsOfPrograms(t *testing.T) {
 	}
 }
 
-// open1 returns a descriptor of the test's, or fails.
+// open1 returns a function that checks and returns a descriptor. The test closes the descriptor at its end.
 func open1(t *testing.T) func(fd int, err error) int {
 	return func(fd int, err error) int {
 		t.Helper()
@@ -146,7 +147,7 @@ func open1(t *testing.T) func(fd int, err error) int {
 	}
 }
 
-// TestRegisterRefused: descriptors that can be no session's are refused, each for its own reason.
+// TestRegisterRefused: descriptors that can have no session are refused, each with its reason.
 func TestRegisterRefused(t *testing.T) {
 	t.Parallel()
 
@@ -189,8 +190,8 @@ func TestRegisterRefused(t *testing.T) {
 	}
 }
 
-// TestJoinRefused: a connection that is closed, or that a session has already, is an error, and the other one is the caller's still. A
-// session that comes back has no reason "none".
+// TestJoinRefused: Join returns an error for a connection that is closed or that belongs to a session. The
+// other connection still belongs to the caller. A session that has come back has a reason other than "none".
 func TestJoinRefused(t *testing.T) {
 	t.Parallel()
 
@@ -217,7 +218,7 @@ func TestJoinRefused(t *testing.T) {
 	}
 	client, a, b, server = legs(t, at)
 	p = join(t, l, client, a, b, server)
-	if err := p.ComeBack(0); err != nil { // it stays in user space
+	if err := p.ComeBack(0); err != nil { // from now on it stays in user space
 		t.Error(err)
 	}
 	p.exchange(t, []byte("once"), p.client, p.server)
@@ -233,7 +234,7 @@ func TestJoinRefused(t *testing.T) {
 	}
 }
 
-// TestBadConfig: configurations that no lane can have are invalid, not unavailable.
+// TestBadConfig: a configuration that no lane can have is invalid, not unavailable.
 func TestBadConfig(t *testing.T) {
 	t.Parallel()
 
@@ -268,7 +269,8 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// TestMisusedSession: descriptors that are none are not the lane's, and one connection is no session. Close waits for Close.
+// TestMisusedSession: invalid descriptors do not become the lane's, and one connection alone is no session. A
+// second Close waits for the first.
 func TestMisusedSession(t *testing.T) {
 	t.Parallel()
 
@@ -297,7 +299,7 @@ func TestMisusedSession(t *testing.T) {
 	all.Wait()
 }
 
-// registered opens a lane, and registers a session with it, once it is ready.
+// registered opens a lane and registers a session, and returns when the session is ready.
 func registered(t *testing.T, linger time.Duration) (p pair, l *lane.Lane, a, b int, o *recorder) {
 	t.Helper()
 	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8, Linger: linger})
@@ -311,7 +313,7 @@ func registered(t *testing.T, linger time.Duration) (p pair, l *lane.Lane, a, b 
 	return p, l, a, b, o
 }
 
-// leaves has the session leave user space, by a packet of the client's, and its sockets are the owner's still.
+// leaves makes the session leave user space by a packet of the client. Its sockets still belong to the owner.
 func (p pair) leaves(t *testing.T, a, b int) {
 	t.Helper()
 	condition.Await(t, "it leaves", func() bool {
@@ -328,8 +330,8 @@ func (p pair) leaves(t *testing.T, a, b int) {
 	})
 }
 
-// TestCloseBeforeLeave: Close and TakeBack wait for no owner to call Leave; a Leave after Close closes both
-// descriptors, and resets both sides.
+// TestCloseBeforeLeave: Close and TakeBack do not wait until an owner calls Leave. A Leave after Close closes
+// both descriptors and resets both sides.
 func TestCloseBeforeLeave(t *testing.T) {
 	t.Parallel()
 
@@ -370,7 +372,7 @@ func TestCloseBeforeLeave(t *testing.T) {
 	}
 }
 
-// TestLeaveTwice: sockets that are not to be given away are not closed.
+// TestLeaveTwice: Leave does not close sockets if there are none to give away.
 func TestLeaveTwice(t *testing.T) {
 	t.Parallel()
 
@@ -408,14 +410,14 @@ func TestLeaveTwice(t *testing.T) {
 	}
 }
 
-// A notComparable is an owner that has no pointer, and a slice.
+// A notComparable is an owner that is no pointer and has a slice.
 type notComparable struct{ _ []int }
 
 func (notComparable) Ready(*lane.Session)              {}
 func (notComparable) Left(*lane.Session)               {}
 func (notComparable) Ended(*lane.Session, lane.Result) {}
 
-// TestNothing: sessions without an owner or connections are errors, and leave the lane as it is.
+// TestNothing: a session without an owner or without connections is an error, and the lane does not change.
 func TestNothing(t *testing.T) {
 	t.Parallel()
 
@@ -442,7 +444,8 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestJoinedIsNotOwned: methods for an owner do nothing to a session of Join, in user space, in the lane, and after the end.
+// TestJoinedIsNotOwned: methods for an owner do nothing with a session of Join, in user space, in the lane, and
+// after the end.
 func TestJoinedIsNotOwned(t *testing.T) {
 	t.Parallel()
 
@@ -463,8 +466,8 @@ func TestJoinedIsNotOwned(t *testing.T) {
 	refused()
 }
 
-// TestComeBackInRestored: it is an error there, not a wait for itself. And a session that was joined without an end function
-// is no adopted one.
+// TestComeBackInRestored: ComeBack in Restored returns an error, and does not wait for itself. A session that
+// was joined without an end function does not count as adopted.
 func TestComeBackInRestored(t *testing.T) {
 	t.Parallel()
 
@@ -492,8 +495,8 @@ func TestComeBackInRestored(t *testing.T) {
 	p.exchange(t, []byte("in user space"), p.client, p.server)
 }
 
-// TestNoDescriptors: a session that cannot come back for lack of descriptors ends with that as its error, and is reset
-// as soon as there are some.
+// TestNoDescriptors: if there are no descriptors for a session to come back, it ends with that error, and is
+// reset as soon as there are some.
 func TestNoDescriptors(t *testing.T) {
 	if !alone(t) {
 		return
@@ -564,7 +567,7 @@ func TestZeroValues(t *testing.T) {
 	if x != -1 || y != -1 || s.Arm() || s.Disarm() || s.Left() || s.Adopted() || looked || placed || s.Refused() != lane.None || s.Tries() != 0 || s.Idle() != 0 || s.Bytes() != [2]uint64{} {
 		t.Error("the zero Session does something")
 	}
-	for _, c := range [][2]*net.TCPConn{{client, a}, {server, b}} { // the connections are as they were
+	for _, c := range [][2]*net.TCPConn{{client, a}, {server, b}} { // the connections have not changed
 		if _, err := c[0].Write([]byte("m")); err != nil {
 			t.Error(err)
 		}

@@ -29,7 +29,7 @@ func wantReset(t *testing.T, name string, c *net.TCPConn) {
 	}
 }
 
-// TestEnds: a session in the lane ends as its endpoints have it end.
+// TestEnds: a session in the lane ends in the way in which its endpoints end it.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 
@@ -39,7 +39,7 @@ func TestEnds(t *testing.T) {
 	l := open(t, "lo")
 	for name, end := range map[string]struct {
 		do            func(p pair)
-		client, reset bool // who sees it; it is a reset
+		client, reset bool // whether the client sees it, and whether it is a reset
 	}{
 		"the client resets":              {func(p pair) { p.client.SetLinger(0); p.client.Close() }, false, true},
 		"the server resets":              {func(p pair) { p.server.SetLinger(0); p.server.Close() }, true, true},
@@ -68,7 +68,8 @@ func TestEnds(t *testing.T) {
 	condition.Await(t, "nothing lingers", func() bool { return l.Stats().Lane == 0 })
 }
 
-// TestBytesOfAReset: bytes that have arrived count though a reset comes before they are acknowledged, which takes an endpoint a while.
+// TestBytesOfAReset: bytes that have arrived count even if a reset comes before they are acknowledged. The
+// acknowledgement takes an endpoint a while.
 func TestBytesOfAReset(t *testing.T) {
 	t.Parallel()
 
@@ -93,7 +94,7 @@ func TestBytesOfAReset(t *testing.T) {
 	}
 }
 
-// await waits until a connection has bytes to be read, and leaves them.
+// await waits until a connection has bytes to read, and does not read them.
 func await(t *testing.T, c *net.TCPConn) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -108,8 +109,8 @@ func await(t *testing.T, c *net.TCPConn) {
 	}
 }
 
-// TestResetBySession: Reset resets both sides at once, an idle one and one whose bytes nobody has
-// acknowledged yet, and so does Close of the lane.
+// TestResetBySession: Reset and Lane.Close reset both sides at once, in an idle session and in a session with
+// bytes that nobody has acknowledged yet.
 func TestResetBySession(t *testing.T) {
 	t.Parallel()
 
@@ -136,7 +137,7 @@ func TestResetBySession(t *testing.T) {
 			if name != "unread bytes" {
 				wantReset(t, "client", p.client)
 			}
-			for err := error(nil); ; { // after the bytes that have arrived
+			for err := error(nil); ; { // the reset comes after the bytes that have arrived
 				if _, err = p.server.Read(make([]byte, 1<<16)); err != nil {
 					if !errors.Is(err, syscall.ECONNRESET) {
 						t.Errorf("server: %v, want a reset", err)
@@ -158,8 +159,8 @@ func TestResetBySession(t *testing.T) {
 	}
 }
 
-// TestPortIsHeld: while a session is in the lane, no other connection of this host is made between
-// the same addresses.
+// TestPortIsHeld: while a session is in the lane, this host makes no other connection between the same
+// addresses.
 func TestPortIsHeld(t *testing.T) {
 	t.Parallel()
 
@@ -204,7 +205,7 @@ func TestPortIsHeld(t *testing.T) {
 	})
 }
 
-// TestBusy: a device has one lane.
+// TestBusy: a device can have only one lane.
 func TestBusy(t *testing.T) {
 	t.Parallel()
 
@@ -223,7 +224,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// numbers returns the sequence numbers that a connection sends and expects next.
+// numbers returns the next sequence numbers that a connection sends and expects.
 func numbers(t *testing.T, c *net.TCPConn) (send, receive uint32) {
 	t.Helper()
 	raw, err := c.SyscallConn()
@@ -252,8 +253,8 @@ func numbers(t *testing.T, c *net.TCPConn) (send, receive uint32) {
 	return send, receive
 }
 
-// TestForgedEnd: a client that has the lane take its session for reset, by packets that its endpoint refuses, is
-// reset. Nothing is carried that is in nobody's account.
+// TestForgedEnd: if a client sends packets that its endpoint refuses, and by them makes the lane end the
+// session as reset, the client is reset. Nothing is carried that is not accounted for.
 func TestForgedEnd(t *testing.T) {
 	t.Parallel()
 
@@ -273,13 +274,14 @@ func TestForgedEnd(t *testing.T) {
 			p.talk(t)
 			forge(newForger(t, p))
 			p.Wait()
-			wantReset(t, "server", p.server) // which sends nothing
+			wantReset(t, "server", p.server) // the server sends nothing
 			wantReset(t, "client", p.client)
 		})
 	}
 }
 
-// TestForgedStall: a client that keeps bytes back and repeats those behind them has no user timeout blame its endpoint, while one whose endpoint is silent has.
+// TestForgedStall: a client that keeps bytes back and repeats the bytes behind them does not make its endpoint
+// time out. A client whose endpoint is silent does.
 func TestForgedStall(t *testing.T) {
 	t.Parallel()
 
@@ -303,7 +305,7 @@ func TestForgedStall(t *testing.T) {
 	go func() { ended <- writes(silent.client) }()
 	for pace := time.NewTicker(20 * time.Millisecond); ; {
 		select {
-		case err := <-ended: // its stall began after that of the other
+		case err := <-ended: // its stall began after the stall of the other session
 			pace.Stop()
 			if !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("the sender: %v, want a reset", err)
@@ -340,8 +342,8 @@ func newForger(t *testing.T, p pair) *forger {
 	}, send}
 }
 
-// send sends a packet of a number ahead of the client's next one. A damaged one has a wrong checksum, so that the endpoint
-// refuses it.
+// send sends a packet at a number ahead of the client's next one. A damaged packet has a wrong checksum, so the
+// endpoint refuses it.
 func (f *forger) send(ahead uint32, flags byte, payload string, damaged bool) {
 	f.t.Helper()
 	f.packet.Seq, f.packet.Flags, f.packet.Payload = f.next+ahead, flags, []byte(payload)
@@ -354,7 +356,8 @@ func (f *forger) send(ahead uint32, flags byte, payload string, damaged bool) {
 	}
 }
 
-// TestLingeringIsBounded: sessions that have ended take no more than a quarter of the slots, and descriptors, from others.
+// TestLingeringIsBounded: sessions that have ended hold at most a quarter of the slots, and as many
+// descriptors.
 func TestLingeringIsBounded(t *testing.T) {
 	t.Parallel()
 
@@ -386,13 +389,13 @@ func sockaddr(a netip.AddrPort) *syscall.SockaddrInet4 {
 	return &syscall.SockaddrInet4{Addr: a.Addr().As4()}
 }
 
-// A blind third party knows the addresses of a session, and none of its numbers.
+// A blind is a third party that knows the addresses of a session, but none of its numbers.
 type blind struct {
 	*forger
 	random *rand.Rand
 }
 
-// send sends packets of each kind, with numbers that no window has.
+// send sends packets of each kind, with numbers outside of every window.
 func (b *blind) send(p pair) {
 	b.t.Helper()
 	const least = 1 << 24
@@ -408,7 +411,7 @@ func (b *blind) send(p pair) {
 	}
 }
 
-// hears has a connection get its packets again.
+// hears lets a connection receive its packets again.
 func hears(t *testing.T, c *net.TCPConn) {
 	t.Helper()
 	raw, err := c.SyscallConn()
@@ -421,8 +424,9 @@ func hears(t *testing.T, c *net.TCPConn) {
 	}
 }
 
-// TestBlindMayLeave: a third party without numbers has no session leave that has come back, be it at rest, with bytes on the way, or with bytes that nobody reads; and a
-// session that it has kept in user space, by whatever many packets, leaves after one MayLeave.
+// TestBlindMayLeave: a third party without the numbers cannot make a session leave that has come back, whether
+// the session is at rest, has bytes on the way, or has bytes that nobody reads. If its packets have kept the
+// session in user space, one MayLeave is enough for the session to leave, however many packets there were.
 func TestBlindMayLeave(t *testing.T) {
 	t.Parallel()
 
@@ -512,8 +516,9 @@ func TestBlindMayLeave(t *testing.T) {
 	p.finish(t, len(big))
 }
 
-// TestBlindPackets: a packet that the socket of a session in user space refuses, for its number is out of the window, keeps the session there
-// until MayLeave: one that has come back, and one that has never left.
+// TestBlindPackets: if the socket of a session in user space refuses a packet because its number is out of the
+// window, the session stays there until MayLeave. This holds for a session that has come back, and for one that
+// has never left.
 func TestBlindPackets(t *testing.T) {
 	t.Parallel()
 

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/lane"
 )
 
-// A proxy whose sessions leave user space when they can.
+// A proxy lets its sessions leave user space when they can.
 func Example() {
 	l, err := lane.Open(lane.Config{Devices: []string{"eth0", "lo"}})
 	if err != nil {
@@ -37,7 +37,7 @@ func Example() {
 	}
 }
 
-// Two connections are joined, and their bytes counted.
+// Two connections are joined, and their bytes are counted.
 func ExampleLane_Join() {
 	count := func(l *lane.Lane, client, server *net.TCPConn) ([2]uint64, error) {
 		s, err := l.Join(client, server, nil) // takes both connections
@@ -50,7 +50,7 @@ func ExampleLane_Join() {
 	_ = count
 }
 
-// A poster is an Owner of one session, which is of a loop.
+// A poster is the Owner of one session of an event loop.
 type poster struct {
 	run     func(func()) // on the loop
 	session lane.Session
@@ -63,12 +63,12 @@ func (p *poster) Left(*lane.Session) { p.run(p.readable) }
 
 func (p *poster) Ended(_ *lane.Session, r lane.Result) {
 	p.run(func() {
-		_ = p.session.Leave(p.a, p.b) // an error if they are given away already
+		_ = p.session.Leave(p.a, p.b) // returns an error if they were given away already
 		log.Print(r.Bytes, r.Err)
 	})
 }
 
-// readable is called by the loop when a socket has something.
+// readable is called by the loop when a socket is readable.
 func (p *poster) readable() {
 	if !p.session.Disarm() {
 		_ = p.session.Leave(p.a, p.b)
@@ -78,7 +78,7 @@ func (p *poster) readable() {
 	p.session.Arm()
 }
 
-// An event loop has its session leave whenever it rests.
+// An event loop lets its session leave whenever the session is at rest.
 func ExampleLane_Register() {
 	register := func(l *lane.Lane, p *poster) {
 		p.run(func() {
@@ -90,8 +90,9 @@ func ExampleLane_Register() {
 	_ = register
 }
 
-// An owner makes a gap for a flow. The source, b, is shut: it sends no more than it has begun to. The owner relays on, and arms the session
-// when it holds nothing. Once all has arrived it opens the source, whose next packet takes the session.
+// An owner makes a gap in a session that has none. It shuts b, the source, which then sends only the rest of
+// what it has begun to send. The owner goes on relaying, and arms the session when it holds no bytes. Once
+// everything has arrived it opens b, and the next packet of b takes the session.
 func ExampleSession_Shut() {
 	makeGap := func(p *poster, after func(time.Duration, func()), holds func() bool, acknowledged func(fd int) bool) {
 		if !p.session.Shut(false, true) {
@@ -100,18 +101,18 @@ func ExampleSession_Shut() {
 		began := time.Now()
 		var look func()
 		look = func() {
-			if !p.session.Disarm() { // it has left by itself: its windows are those of its endpoints
+			if !p.session.Disarm() { // it has left by itself, and its endpoints see each other's windows
 				_ = p.session.Open(p.a, p.b)
 				_ = p.session.Leave(p.a, p.b)
 				return
 			}
-			armed := !holds() && p.session.Arm() // else readable arms it
+			armed := !holds() && p.session.Arm() // otherwise readable arms it
 			late := time.Since(began) > 2*time.Second
 			if !late && !(armed && acknowledged(p.a) && acknowledged(p.b)) { // SIOCOUTQ of each is 0: see tcp(7)
 				after(time.Millisecond, look)
 				return
 			}
-			_ = p.session.Open(p.a, p.b) // an error: b sees its window by a probe of its own
+			_ = p.session.Open(p.a, p.b) // after an error b learns the window by a probe of its own
 		}
 		look()
 	}

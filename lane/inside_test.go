@@ -7,8 +7,9 @@ import (
 	"github.com/penstock/penstock/internal/testutil/heap"
 )
 
-// TestMillionSessions: a table of a million takes 57 bytes of this process for each: a session, its place in the table, and a bit for a free slot. Its ports take
-// 5 bytes more, see TestPortsSize of package program. The map of the programs is of the kernel, see [Lane.Memory].
+// TestMillionSessions: a table for a million sessions takes 57 bytes of this process for each: for a session,
+// its place in the table, and a bit for a free slot. Its ports take 5 bytes more, see TestPortsSize of package
+// program. The maps of the programs are memory of the kernel, see [Lane.Memory].
 func TestMillionSessions(t *testing.T) {
 	n := 1 << 20
 	if testing.Short() {
@@ -28,7 +29,7 @@ func TestMillionSessions(t *testing.T) {
 	runtime.KeepAlive(l)
 }
 
-// TestFreeSlots: each slot is free once, and is given when no other one is.
+// TestFreeSlots: each slot is free once, and the last free slot is given too.
 func TestFreeSlots(t *testing.T) {
 	t.Parallel()
 
@@ -66,7 +67,8 @@ func TestFreeSlots(t *testing.T) {
 	}
 }
 
-// TestOwnersAreForgotten: sessions of one owner share what the lane keeps of it, which it forgets with the last one that has a place.
+// TestOwnersAreForgotten: sessions of one owner share what the lane keeps for the owner. The lane forgets it
+// with the owner's last session that has a place.
 func TestOwnersAreForgotten(t *testing.T) {
 	t.Parallel()
 

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/lane/lossy"
 )
 
-// talk sends a message each way until the session has left user space.
+// talk sends messages in both directions until the session has left user space.
 func (p pair) talk(t testing.TB) {
 	t.Helper()
 	n := 0
@@ -45,8 +45,8 @@ func (p pair) exchange(t testing.TB, message []byte, from, to *net.TCPConn) {
 	}
 }
 
-// TestJoin: a session leaves user space, goes on there, and ends with the ends of file of both
-// sides, every byte counted.
+// TestJoin: a session leaves user space, goes on in the lane, and ends with the ends of file of both sides.
+// Every byte is counted.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 
@@ -88,7 +88,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// finish ends a session by both half-closes, and compares the bytes that it has counted; the client has sent more than it has noted.
+// finish ends a session by both half-closes, and compares the counted bytes. The client has sent more bytes
+// than p.sent says; more is the difference.
 func (p pair) finish(t *testing.T, more int) {
 	t.Helper()
 	p.client.CloseWrite()
@@ -106,7 +107,7 @@ func (p pair) finish(t *testing.T, more int) {
 	}
 }
 
-// A stream is bytes that depend on their position and on a seed.
+// A stream is a sequence of bytes that depend on their position and on a seed.
 type stream struct {
 	seed byte
 	at   int
@@ -120,8 +121,8 @@ func (s *stream) fill(b []byte) {
 	s.at += len(b)
 }
 
-// send writes that many bytes at least in pieces of all sizes with pauses at random, and more until
-// the session may end.
+// send writes at least total bytes in pieces of random size with random pauses, and more until mayEnd returns
+// true.
 func (s *stream) send(c *net.TCPConn, total int, mayEnd func() bool, rnd *rand.Rand) error {
 	b := make([]byte, 40000)
 	for s.at < total || !mayEnd() {
@@ -142,7 +143,7 @@ func (s *stream) send(c *net.TCPConn, total int, mayEnd func() bool, rnd *rand.R
 	return c.CloseWrite()
 }
 
-// receive reads to the end, and compares.
+// receive reads to the end, and compares the bytes.
 func (s *stream) receive(c *net.TCPConn) error {
 	b, want := make([]byte, 1<<16), make([]byte, 1<<16)
 	for {
@@ -160,13 +161,13 @@ func (s *stream) receive(c *net.TCPConn) error {
 	}
 }
 
-// transfer sends so many bytes at least both ways at once, until the session has left user space if
-// it is to leave, and to the end.
+// transfer sends at least total bytes in both directions at once, and then ends the session. If leaves is true
+// it goes on until the session has left user space.
 func (p pair) transfer(t testing.TB, total int, seed uint64, leaves bool) {
 	p.transferUntil(t, total, seed, func() bool { return !leaves || p.Left() })
 }
 
-// transferUntil is transfer until the session may end.
+// transferUntil is transfer until mayEnd returns true.
 func (p pair) transferUntil(t testing.TB, total int, seed uint64, mayEnd func() bool) {
 	var both sync.WaitGroup
 	var sent, got [2]int
@@ -197,7 +198,7 @@ func (p pair) transferUntil(t testing.TB, total int, seed uint64, mayEnd func() 
 	}
 }
 
-// many runs that many sessions at once, which make returns.
+// many runs n sessions at once. connect makes them.
 func many(t *testing.T, l *lane.Lane, n, total int, connect func() pair) {
 	t.Helper()
 	pairs := make([]pair, n)
@@ -223,7 +224,7 @@ var bad = lossy.Rate{Lose: 200, Twice: 200, Late: 300}
 
 func badLink(t *testing.T, device string) { lossyLink(t, device, bad) }
 
-// lossyLink has a device lose, double and delay packets until the test ends.
+// lossyLink makes a device lose, double and delay packets until the test ends.
 func lossyLink(t *testing.T, device string, rate lossy.Rate) {
 	t.Helper()
 	d, err := net.InterfaceByName(device)
@@ -244,8 +245,8 @@ func lossyLink(t *testing.T, device string, rate lossy.Rate) {
 	})
 }
 
-// TestStreams: bytes of both directions arrive once, in order and to the end, while sessions leave
-// user space in the middle of them; also where packets are lost, doubled and late.
+// TestStreams: bytes of both directions arrive once, in order and to the end, while sessions leave user space
+// in the middle of them. This also holds where packets are lost, doubled and late.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 
@@ -324,7 +325,7 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// across connects a client on one host to the proxy here, and that to a server on another one.
+// across connects a client on one host to the proxy here, and the proxy to a server on another host.
 func across(t *testing.T, l *lane.Lane, client, server *netns.Host, near, far netip.Addr) pair {
 	t.Helper()
 	var listening net.Listener
@@ -384,14 +385,15 @@ func TestPathShrinks(t *testing.T) {
 	}
 }
 
-// An exchange is bytes both ways on a session that has left user space, and their ends, as in bench/contestant.
+// An exchange is the bytes that both sides send in a session that has left user space, and how the sides end,
+// as in bench/contestant.
 type exchange struct {
 	up, down               int
 	first                  first
 	slowClient, slowServer bool
 }
 
-// first is the side that ends first; the other one sends after that.
+// first is the side that ends first. The other side sends after that.
 type first int
 
 const (
@@ -400,7 +402,8 @@ const (
 	serverFirst
 )
 
-// TestChecks makes the 19 checks of TestCorrectness (bench/contestant), by which every proxy is judged, on sessions that have left user space.
+// TestChecks makes the 19 checks of TestCorrectness (bench/contestant) on sessions that have left user space.
+// Every proxy is judged by these checks.
 func TestChecks(t *testing.T) {
 	t.Parallel()
 
@@ -461,7 +464,8 @@ func gone(t testing.TB, l *lane.Lane) pair {
 	return p
 }
 
-// vanishes has the client reset the session while it downloads more than buffers hold: its end is behind much that is unread.
+// vanishes makes the client reset the session while it downloads more than buffers hold. The reset comes after
+// many unread bytes.
 func vanishes(t *testing.T, p pair) {
 	failed := make(chan error, 1)
 	go func() {
@@ -484,7 +488,7 @@ func vanishes(t *testing.T, p pair) {
 	p.Wait()
 }
 
-// atOnce makes that many exchanges at once, each with contents and a length of its own.
+// atOnce makes n exchanges at once, each with its own contents and length.
 func atOnce(t *testing.T, l *lane.Lane, n int) {
 	pairs := make([]pair, n)
 	for i := range pairs {
@@ -502,7 +506,7 @@ func (x exchange) check(l *lane.Lane) func(*testing.T) {
 	return func(t *testing.T) { x.run(t, gone(t, l), 1) }
 }
 
-// run sends the bytes, compares what arrives, and what is counted.
+// run sends the bytes, and compares what arrives and what is counted.
 func (x exchange) run(t *testing.T, p pair, seed byte) {
 	report := func(side string, err error) {
 		if err != nil {
@@ -546,7 +550,8 @@ func upload(c *net.TCPConn, n int, seed byte) error {
 	return c.CloseWrite()
 }
 
-// download expects these n bytes, and the end of file; one that is slow has a small buffer, and pauses after each piece.
+// download expects these n bytes and the end of file. A slow one has a small buffer, and pauses after each
+// piece.
 func download(c *net.TCPConn, n int, seed byte, slow bool) error {
 	want, got, size := make([]byte, n), make([]byte, 0, n), 1<<20
 	(&stream{seed: seed}).fill(want)
@@ -566,13 +571,13 @@ func download(c *net.TCPConn, n int, seed byte, slow bool) error {
 			return fmt.Errorf("%d of %d bytes, equal so far: %v: %w", len(got), n, bytes.HasPrefix(want, got), err)
 		}
 		if slow {
-			time.Sleep(time.Millisecond) // it is slow: nothing is waited for
+			time.Sleep(time.Millisecond) // to be slow, not to wait for something
 		}
 	}
 }
 
-// TestDeadlines: deadlines that connections have had end with Join, expired ones as well. No byte is lost, and the session goes on in
-// user space and in the lane.
+// TestDeadlines: Join clears the deadlines of connections, even expired ones. No byte is lost, and the session
+// goes on in user space and in the lane.
 func TestDeadlines(t *testing.T) {
 	t.Parallel()
 
@@ -596,7 +601,7 @@ func TestDeadlines(t *testing.T) {
 	if _, err := io.ReadFull(p.server, got); err != nil || !bytes.Equal(got, early) {
 		t.Fatalf("%q, %v", got, err)
 	}
-	if err := p.ComeBack(0); err != nil { // it stays in user space
+	if err := p.ComeBack(0); err != nil { // from now on it stays in user space
 		t.Error(err)
 	}
 	p.exchange(t, []byte("here"), p.client, p.server)
@@ -607,7 +612,8 @@ func TestDeadlines(t *testing.T) {
 	p.exchange(t, []byte("here again"), p.client, p.server)
 }
 
-// TestBigTCP: a session comes back, and stays in user space, whose endpoint sends packets above 64 KiB, which no socket of this host shows before.
+// TestBigTCP: a session comes back and stays in user space if an endpoint sends packets above 64 KiB. No socket
+// of this host shows before that it will.
 func TestBigTCP(t *testing.T) {
 	t.Parallel()
 
@@ -639,7 +645,7 @@ func TestBigTCP(t *testing.T) {
 	p.exchange(t, []byte("and goes on"), p.server, p.client)
 }
 
-// sumsItself has the kernel compute the checksums of TCP segments that leave at a device.
+// sumsItself makes the kernel compute the checksums of TCP segments that leave at a device.
 func sumsItself(t *testing.T, h *netns.Host, device string) {
 	t.Helper()
 	var err error
@@ -649,8 +655,9 @@ func sumsItself(t *testing.T, h *netns.Host, device string) {
 	}
 }
 
-// TestForwardedChecksums: an endpoint verifies the checksums of what the lane sends on, be they complete as the packet arrives, or those of the
-// addresses alone, which a device completes.
+// TestForwardedChecksums: the checksums of packets that the lane sends on are right for an endpoint that
+// verifies them. They may be complete when the packet arrives, or cover only the addresses, so that a device
+// completes them.
 func TestForwardedChecksums(t *testing.T) {
 	t.Parallel()
 
@@ -680,8 +687,8 @@ func TestForwardedChecksums(t *testing.T) {
 	}
 }
 
-// TestDeviceNotKnown: an attempt to leave at which no packet of one side has been seen yet is not counted. A session whose packets of
-// one side arrive at a device that the lane does not have is.
+// TestDeviceNotKnown: an attempt to leave is not counted if no packet of one side has come yet. It is counted
+// if the packets of one side arrive at a device that the lane does not have.
 func TestDeviceNotKnown(t *testing.T) {
 	t.Parallel()
 

@@ -19,14 +19,14 @@ import (
 	"github.com/penstock/penstock/lane"
 )
 
-// TestThousandsIdle: 500 sessions, 9,000 where everything runs, rest in the lane at once, with at most 130 bytes of this process for each, one descriptor
-// and no goroutine; then all go on, byte for byte.
+// TestThousandsIdle: 500 sessions are at rest in the lane at once, or 9,000 where all tests run. Each takes at
+// most 130 bytes of this process, one descriptor and no goroutine. Then all go on, byte for byte.
 func TestThousandsIdle(t *testing.T) {
 	if !alone(t) {
 		return
 	}
 	n := full.Times(500, 9000)
-	n = min(n, mostDescriptors(t)/2) // of clients and servers, in one table of descriptors
+	n = min(n, mostDescriptors(t)/2) // clients and servers are in one table of descriptors
 	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: n, Linger: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestThousandsIdle(t *testing.T) {
 	at, ends := listener(t, "127.0.0.1:0"), newEnds(t)
 	sessions := make([]*lane.Session, 0, n)
 	routines := runtime.NumGoroutine()
-	for len(sessions) < n { // some at a time: until they have left they take a descriptor and two goroutines more
+	for len(sessions) < n { // in groups: until they have left, sessions take one descriptor and two goroutines more
 		first := len(sessions)
 		for range min(200, n-first) {
 			a, b := ends.connect(at)
@@ -78,8 +78,8 @@ func TestThousandsIdle(t *testing.T) {
 	}
 }
 
-// mostDescriptors returns how many a table of descriptors has room for beside some hundred others. They are no more than a
-// process that has no CAP_SYS_RESOURCE may have.
+// mostDescriptors returns how many descriptors a table can have beside some hundred others. A process without
+// CAP_SYS_RESOURCE cannot have more.
 func mostDescriptors(t *testing.T) int {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -93,8 +93,8 @@ func mostDescriptors(t *testing.T) int {
 	return int(min(limit.Cur, 1<<20)) - 1000
 }
 
-// TestMemoryOfTable: a table takes memory of the kernel in proportion to its size, less than 1 KiB for each session, so that the
-// bound of a million is less than 1 GiB, and known before there are any.
+// TestMemoryOfTable: the kernel memory of a table is proportional to its size, less than 1 KiB for each
+// session, and known before there are sessions. So a table for a million takes less than 1 GiB.
 func TestMemoryOfTable(t *testing.T) {
 	t.Parallel()
 
@@ -126,18 +126,19 @@ func openDescriptors(t *testing.T) int {
 	return len(list)
 }
 
-// messageSize is that of each message of ends, either way.
+// messageSize is the size of each message of ends, in both directions.
 const messageSize = 16
 
-// ends are many clients and servers on a thread with descriptors of its own, which wait in system calls: RLIMIT_NOFILE
-// bounds each table of descriptors by itself (unshare(2), CLONE_FILES), and they take no memory of this process.
+// ends are many clients and servers on a thread with its own descriptors. RLIMIT_NOFILE bounds each table of
+// descriptors separately (unshare(2), CLONE_FILES). The ends wait in system calls, and take no memory of this
+// process.
 type ends struct {
 	t      testing.TB
 	calls  chan func() error
 	result chan error
 
 	listening int
-	at        string // of the servers
+	at        string // the address of the servers
 	client    []int
 	server    []int
 	sent      uint32
@@ -174,7 +175,7 @@ func (e *ends) do(f func() error) {
 	}
 }
 
-// socket returns one of TCP that waits for no longer than patience.
+// socket returns a TCP socket that waits for patience at most.
 func socket() (fd int, err error) {
 	fd, err = syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err == nil {
@@ -222,7 +223,7 @@ func (e *ends) connect(at net.Listener) (a, b *net.TCPConn) {
 	return near.(*net.TCPConn), far.(*net.TCPConn)
 }
 
-// exchange has a client and its server send each other a message that no other one is the same as.
+// exchange lets a client and its server send each other a message. No two messages are the same.
 func (e *ends) exchange(i int) {
 	e.t.Helper()
 	e.do(func() error {
@@ -235,7 +236,7 @@ func (e *ends) exchange(i int) {
 			var got [messageSize]byte
 			for n := 0; n < len(got); {
 				more, err := syscall.Read(way[1], got[n:])
-				if err == syscall.EINTR { // of the runtime's signals: one with a timeout is not begun again (signal(7))
+				if err == syscall.EINTR { // by a signal of the runtime: a call with a timeout is not restarted (signal(7))
 					continue
 				}
 				if err != nil || more == 0 {
@@ -251,8 +252,8 @@ func (e *ends) exchange(i int) {
 	})
 }
 
-// serve makes the calls on a thread of their own, for good: the thread ends, and its descriptors with it. It is not the first
-// one, which does not end, and whose descriptors are those of /proc/self.
+// serve makes the calls on a thread, which ends with its descriptors when serve returns. The thread is not the
+// first one of the process: that one does not end, and /proc/self shows its descriptors.
 func (e *ends) serve() {
 	runtime.LockOSThread()
 	if sys.Gettid() == os.Getpid() {

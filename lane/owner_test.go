@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/lane"
 )
 
-// An owner records what the lane has called.
+// An owner records the calls of the lane.
 type owner struct {
 	ready, left chan struct{}
 	ended       chan lane.Result
@@ -33,14 +33,14 @@ func (o *owner) Ready(*lane.Session)                  { o.ready <- struct{}{} }
 func (o *owner) Left(*lane.Session)                   { o.left <- struct{}{} }
 func (o *owner) Ended(_ *lane.Session, r lane.Result) { o.ended <- r }
 
-// register registers a Session of its own.
+// register registers a new Session.
 func register(l *lane.Lane, a, b int, o lane.Owner) (*lane.Session, error) {
 	s := new(lane.Session)
 	return s, l.Register(s, a, b, o)
 }
 
-// TestRegister: the owner's session is armed and taken back, leaves with the next packet, and ends with its bytes counted. One that is
-// released before never leaves.
+// TestRegister: the owner's session is armed and taken back, leaves with the next packet, and ends with its
+// bytes counted. A session that is released before never leaves.
 func TestRegister(t *testing.T) {
 	t.Parallel()
 
@@ -60,7 +60,7 @@ func TestRegister(t *testing.T) {
 	}
 	<-o.ready
 	p := pair{client, server, new([2]uint64), s}
-	for _, way := range [2][3]*net.TCPConn{{client, a, server}, {server, b, client}} { // the owner relays, so that both sides are seen
+	for _, way := range [2][3]*net.TCPConn{{client, a, server}, {server, b, client}} { // the owner relays, so that the lane sees packets of both sides
 		p.exchange(t, []byte("hello"), way[0], way[1])
 		to := b
 		if way[1] == b {
@@ -77,7 +77,7 @@ func TestRegister(t *testing.T) {
 	if s.Disarm() {
 		t.Error("it has left, and is taken back")
 	}
-	for i, c := range [2]*net.TCPConn{a, b} { // the descriptors are the lane's now
+	for i, c := range [2]*net.TCPConn{a, b} { // the descriptors belong to the lane now
 		f, err := c.File()
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +95,8 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-// waiting registers a session, whose sockets a and b the test closes at its end, and waits until it may be armed.
+// waiting registers a session and waits until it can be armed. The test closes the session's sockets a and b at
+// its end.
 func waiting(t *testing.T, l *lane.Lane) (p pair, a, b *net.TCPConn, o *owner) {
 	t.Helper()
 	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
@@ -112,7 +113,7 @@ func waiting(t *testing.T, l *lane.Lane) (p pair, a, b *net.TCPConn, o *owner) {
 	return pair{client, server, new([2]uint64), s}, a, b, o
 }
 
-// TestRelease: a session that is released has no place any more, and its sockets are the owner's.
+// TestRelease: a session that is released has no place any more, and its sockets belong to the owner.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 
@@ -134,7 +135,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestReleaseAfterEnd: a session that has ended otherwise is not released, and Leave does not close its descriptors, whose numbers may be those of other files.
+// TestReleaseAfterEnd: a session that has ended in another way cannot be released. Leave does not close its
+// descriptors, because their numbers may belong to other files.
 func TestReleaseAfterEnd(t *testing.T) {
 	t.Parallel()
 
@@ -153,7 +155,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 	}
 }
 
-// owned registers a session of an owner, which has its descriptors; reads of them wait.
+// owned registers a session of an owner that keeps its descriptors. Reads of them block.
 func owned(t *testing.T, l *lane.Lane, o lane.Owner) (p pair, a, b int) {
 	t.Helper()
 	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
@@ -190,8 +192,8 @@ func (o *manyOwner) Ready(s *lane.Session)                { o.ready <- s }
 func (o *manyOwner) Left(s *lane.Session)                 { o.left <- s }
 func (o *manyOwner) Ended(s *lane.Session, r lane.Result) { o.ended <- endOf{s, r} }
 
-// TestOneOwner: one owner has several sessions, and gets the calls of each with that. A Session that has had connections gets no others, also after
-// its end, and one that was refused may be used.
+// TestOneOwner: an owner of several sessions gets the calls for each with that session. A Session cannot be
+// used again, even after its end, unless it was refused.
 func TestOneOwner(t *testing.T) {
 	t.Parallel()
 
@@ -240,7 +242,7 @@ func TestOneOwner(t *testing.T) {
 	}
 }
 
-// A recorder has a session registered, and relays nothing.
+// A recorder records the calls for a registered session, and relays nothing.
 type recorder struct {
 	ready atomic.Bool
 	left  atomic.Int64
@@ -265,7 +267,7 @@ func descriptor(t *testing.T, c *net.TCPConn) int {
 	return fd
 }
 
-// relay moves n bytes from one descriptor to another, which block.
+// relay moves n bytes from one blocking descriptor to another.
 func relay(t *testing.T, from, to, n int) {
 	t.Helper()
 	b := make([]byte, n)
@@ -281,7 +283,8 @@ func relay(t *testing.T, from, to, n int) {
 	}
 }
 
-// pass sends a message, which the owner relays unless the lane takes it, and reports whether it did.
+// pass sends a message. The owner relays it, unless the lane takes the session. pass reports whether the lane
+// did.
 func (p pair) pass(t *testing.T, from, to *net.TCPConn, a, b int) (left bool) {
 	t.Helper()
 	message, got := []byte("a message"), make([]byte, 9)
@@ -297,7 +300,7 @@ func (p pair) pass(t *testing.T, from, to *net.TCPConn, a, b int) (left bool) {
 	return left
 }
 
-// blocking has reads of both descriptors wait.
+// blocking makes both descriptors block.
 func blocking(t *testing.T, fd [2]int) {
 	t.Helper()
 	if err := errors.Join(syscall.SetNonblock(fd[0], false), syscall.SetNonblock(fd[1], false)); err != nil {
@@ -305,7 +308,8 @@ func blocking(t *testing.T, fd [2]int) {
 	}
 }
 
-// TestTakeBack: an owner has its session leave, takes it back with new sockets, relays, and has it leave again.
+// TestTakeBack: an owner lets its session leave, takes it back with new sockets, relays, and lets it leave
+// again.
 func TestTakeBack(t *testing.T) {
 	t.Parallel()
 
@@ -342,7 +346,8 @@ func TestTakeBack(t *testing.T) {
 	}
 }
 
-// TestReturnedMayShare: while a session that has come back lasts, a listener can be bound to the address that its client was accepted at.
+// TestReturnedMayShare: while a session that has come back lasts, a listener can be bound to the address at
+// which its client was accepted.
 func TestReturnedMayShare(t *testing.T) {
 	t.Parallel()
 
@@ -368,7 +373,7 @@ func TestReturnedMayShare(t *testing.T) {
 	p.Wait()
 }
 
-// A halfOwner is an owner that is notified of ends of file as well.
+// A halfOwner is an owner that is also notified of ends of file.
 type halfOwner struct {
 	*owner
 	half chan int
@@ -376,7 +381,8 @@ type halfOwner struct {
 
 func (o halfOwner) HalfClosed(_ *lane.Session, from int) { o.half <- from }
 
-// TestHalfClosedIsReported: the first end of file of a session in the lane is reported once, with its side, and the last one is the end.
+// TestHalfClosedIsReported: the first end of file of a session in the lane is reported once, with its side. The
+// second one is reported as the end of the session.
 func TestHalfClosedIsReported(t *testing.T) {
 	t.Parallel()
 
@@ -422,8 +428,9 @@ func TestHalfClosedIsReported(t *testing.T) {
 
 var _ lane.Observer = halfOwner{}
 
-// TestGapIsMade: an endpoint whose side is shut sends nothing more, and with both sides shut no more than its window was then, and the rest once
-// they are opened, at once: its timers are of a minute. Bytes to it go on meanwhile. The first packet takes the session.
+// TestGapIsMade: an endpoint sends nothing more while its side is shut. If both sides are shut, it sends no
+// more than its window was then. Once the sides are opened it sends the rest at once, although its timers are
+// set to a minute. Bytes to the endpoint go on meanwhile. The first packet takes the session.
 func TestGapIsMade(t *testing.T) {
 	t.Parallel()
 
@@ -507,7 +514,7 @@ func gapIsMade(t *testing.T, l *lane.Lane, both bool) {
 		t.Error(err)
 	}
 	s.Reset()
-	runtime.KeepAlive([2]*net.TCPConn{a, b}) // whose descriptors the session has
+	runtime.KeepAlive([2]*net.TCPConn{a, b}) // the session uses their descriptors
 }
 
 // unread reads the bytes that wait in a socket.

@@ -28,15 +28,15 @@ import (
 	"github.com/penstock/penstock/lane/internal/program"
 )
 
-// asVictim is the environment variable that makes a process a proxy that will be killed: its
-// target and the directory of its pins.
+// asVictim is the environment variable that makes a process a proxy that will be killed. Its value is the
+// proxy's target and the directory of its pins.
 const asVictim = "PENSTOCK_TEST_LANE_VICTIM"
 
-// diesReturning ends the pins of a victim that dies while a session comes back.
+// diesReturning at the end of the pins' directory makes a victim die while a session comes back.
 const diesReturning = " dies"
 
-// victim is a proxy until it is killed, if this process was started for that. It prints its
-// address, and how many sessions have left user space whenever that changes.
+// victim runs a proxy until it is killed, if this process was started for that. The proxy prints its address,
+// and prints how many sessions have left user space whenever that changes.
 func victim() {
 	what, ok := os.LookupEnv(asVictim)
 	if !ok {
@@ -48,7 +48,7 @@ func victim() {
 	if dies {
 		cfg.Restored = func(*lane.Session, *net.TCPConn, *net.TCPConn) { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }
 	}
-	err := sys.InterfaceUp("lo") // of a network namespace that is new
+	err := sys.InterfaceUp("lo") // the network namespace is new
 	var l *lane.Lane
 	var at net.Listener
 	if err == nil {
@@ -102,7 +102,7 @@ func startProxy(t *testing.T, target, pin string) *proxy {
 	return startProxyIn(t, target, pin, 0)
 }
 
-// startProxyIn starts a proxy in new namespaces of these kinds.
+// startProxyIn starts a proxy in new namespaces of the given kinds.
 func startProxyIn(t *testing.T, target, pin string, namespaces uintptr) *proxy {
 	t.Helper()
 	cmd := exec.Command(privilege.Self, "-test.run=^$")
@@ -135,7 +135,7 @@ func (p *proxy) line(t *testing.T) string {
 	return strings.TrimSpace(line)
 }
 
-// talkers connects clients, which talk until that many sessions have left user space.
+// talkers connects clients, which talk until n sessions have left user space.
 func (p *proxy) talkers(t *testing.T, n int) (clients []*net.TCPConn) {
 	t.Helper()
 	for range n {
@@ -180,7 +180,7 @@ func echo(t *testing.T, c *net.TCPConn, message string) {
 	}
 }
 
-// filesystem mounts a BPF file system in a mount namespace of the test.
+// filesystem mounts a BPF file system in the test's mount namespace.
 func filesystem(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -202,7 +202,7 @@ func filesystem(t *testing.T) string {
 	return pins
 }
 
-// aloneWithMounts is alone with a mount namespace.
+// aloneWithMounts is alone with its own mount namespace.
 func aloneWithMounts(t *testing.T) bool {
 	t.Helper()
 	permitted(t)
@@ -215,8 +215,8 @@ func aloneWithMounts(t *testing.T) bool {
 	return true
 }
 
-// TestKilled: sessions of a lane that is pinned survive SIGKILL of the proxy, and the next process
-// adopts them, counts on, and ends them.
+// TestKilled: sessions of a pinned lane survive SIGKILL of the proxy. The next process adopts them, goes on
+// counting, and ends them.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 
@@ -225,7 +225,7 @@ func TestKilled(t *testing.T) {
 	}
 	dir := filesystem(t)
 	p := startProxy(t, sockets.Server(t, sockets.Echo), dir)
-	// One session is never in the lane, but armed with the first of the others.
+	// One session is never in the lane. It is only armed, with the first of the others.
 	silent, err := net.Dial("tcp", p.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ func TestKilled(t *testing.T) {
 	if st := l.Stats(); st.Adopted != sessions || st.Lane != sessions || len(l.Sessions()) != sessions || st.Failed != 0 {
 		t.Errorf("%+v, %d sessions", st, len(l.Sessions()))
 	}
-	renewed(clients) // to open the lane may have taken as long
+	renewed(clients) // it may have taken as long as their deadlines to open the lane
 	for _, c := range clients {
 		echo(t, c, "adopted")
 	}
@@ -290,14 +290,14 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// renewed gives connections their deadline anew.
+// renewed sets the deadlines of connections again.
 func renewed(clients []*net.TCPConn) {
 	for _, c := range clients {
 		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	}
 }
 
-// comeBackAdopted has adopted sessions come back, and leave again.
+// comeBackAdopted makes adopted sessions come back and leave again.
 func comeBackAdopted(t *testing.T, l *lane.Lane, clients []*net.TCPConn) {
 	t.Helper()
 	for _, s := range l.Sessions() {
@@ -322,7 +322,8 @@ func comeBackAdopted(t *testing.T, l *lane.Lane, clients []*net.TCPConn) {
 	})
 }
 
-// TestKilledReturning: a process dies while a session comes back, and the next one has it in the lane again, and come back.
+// TestKilledReturning: a process dies while a session comes back. In the next process the session is in the
+// lane again, and can come back.
 func TestKilledReturning(t *testing.T) {
 	t.Parallel()
 
@@ -374,25 +375,25 @@ func TestKilledReturning(t *testing.T) {
 	if st := l.Stats(); st.Adopted != 1 || st.Returned != 0 || st.Reset != 0 || !s.Left() {
 		t.Errorf("%+v, in the lane: %v", st, s.Left())
 	}
-	if err := s.ComeBack(0); err != nil { // it stays in user space
+	if err := s.ComeBack(0); err != nil { // from now on it stays in user space
 		t.Fatal(err)
 	}
 	moves(t, "adopted", s, func() { echo(t, c, "so it is not idle") })
 }
 
-// moves has bytes move in user space, and wants the session to be idle from then on.
+// moves moves bytes in user space by a call of move, and checks that the session is idle from then on.
 func moves(t *testing.T, name string, s *lane.Session, move func()) {
 	t.Helper()
 	before := time.Now()
 	move()
 	condition.Await(t, "bytes that were moved count for Idle of the "+name+" session", func() bool {
-		at := time.Now() // before Idle: it counts from that, less Idle, or from later
+		at := time.Now() // before Idle, which is counted from this time or a later one
 		return !at.Add(-s.Idle()).Before(before)
 	})
 }
 
-// TestKilledUnpinned: sessions of a lane that is not pinned end by a reset when the proxy is
-// killed, as soon as an endpoint sends something.
+// TestKilledUnpinned: if the proxy of an unpinned lane is killed, each session is reset as soon as an endpoint
+// sends something.
 func TestKilledUnpinned(t *testing.T) {
 	t.Parallel()
 
@@ -457,7 +458,7 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// wholePins are those of a lane at these devices.
+// wholePins returns the pins of a lane at these devices.
 func wholePins(devices ...int) (all []string) {
 	all = []string{"events", "flows", "sessions"}
 	for _, d := range devices {
@@ -467,7 +468,7 @@ func wholePins(devices ...int) (all []string) {
 	return all
 }
 
-// serves opens the pins, wants sessions to leave user space, and closes the lane.
+// serves opens the pins, checks that sessions leave user space, and closes the lane.
 func serves(t *testing.T, dir string, pins []string, devices ...string) {
 	t.Helper()
 	l, err := lane.Open(lane.Config{Devices: devices, Pin: dir, Sessions: 16})
@@ -487,7 +488,7 @@ func serves(t *testing.T, dir string, pins []string, devices ...string) {
 	}
 }
 
-// TestPinnedDeviceAnew: the pinned link of a device that was made again with the same index is
+// TestPinnedDeviceAnew: if a device was removed and made again with the same index, its pinned link is
 // replaced.
 func TestPinnedDeviceAnew(t *testing.T) {
 	t.Parallel()
@@ -505,7 +506,8 @@ func TestPinnedDeviceAnew(t *testing.T) {
 	serves(t, dir, wholePins(1, 100), "lo", "here")
 }
 
-// TestPinnedElsewhere: pins of another network namespace are refused, and stay, as long as that is in use; then they are replaced.
+// TestPinnedElsewhere: pins of another network namespace are refused and not changed as long as the namespace
+// is in use. After that they are replaced.
 func TestPinnedElsewhere(t *testing.T) {
 	t.Parallel()
 
@@ -567,8 +569,8 @@ func TestPinnedElsewhere(t *testing.T) {
 	}
 }
 
-// TestPinnedEmpty: a pinned table of another size is made again with the size that is asked for if it has no session,
-// and keeps its own if it has one.
+// TestPinnedEmpty: a pinned table of another size is replaced by a table of the wanted size if it has no
+// session. If it has one it keeps its size.
 func TestPinnedEmpty(t *testing.T) {
 	t.Parallel()
 
@@ -606,7 +608,8 @@ func TestPinnedEmpty(t *testing.T) {
 	}
 }
 
-// TestPinnedTwice: of lanes that are opened with the same pins at the same moment exactly one is, and the others are busy, whether there are pins already or not.
+// TestPinnedTwice: if several lanes are opened with the same pins at the same moment, exactly one is opened and
+// the others are busy, with and without existing pins.
 func TestPinnedTwice(t *testing.T) {
 	t.Parallel()
 
@@ -651,11 +654,13 @@ func TestPinnedTwice(t *testing.T) {
 	}
 }
 
-// asStepper is the environment variable that makes a process open the lane, and close it or leave it as a crash does: after which of the steps of pinning and unpinning it is
-// killed, whether it closes the lane, and the directory of its pins.
+// asStepper is the environment variable that makes a process open the lane, and then close it or leave it as a
+// crash does. Its value says after which step of pinning and unpinning the process is killed, whether it closes
+// the lane, and the directory of the pins.
 const asStepper = "PENSTOCK_TEST_LANE_STEPS"
 
-// stepper is such a process, if this one was started for that. It is killed, or exits with 0 if it has come to its end.
+// stepper opens the lane as asStepper says, if this process was started for that. The process is killed, or
+// exits with 0 at its end.
 func stepper() {
 	what, ok := os.LookupEnv(asStepper)
 	if !ok {
@@ -685,10 +690,10 @@ func stepper() {
 	os.Exit(0)
 }
 
-// steps runs a process that is killed after a step, and reports whether it was.
+// steps runs a process that is killed after a step, and reports whether it was killed.
 func steps(t *testing.T, last int, closes bool, pin string) (killed bool) {
 	t.Helper()
-	condition.Await(t, "no other lane is attached", func() bool { // that of the process before ends some time after it
+	condition.Await(t, "no other lane is attached", func() bool { // the lane of the process before ends some time after the process
 		cmd := exec.Command(privilege.Self, "-test.run=^$")
 		cmd.Env = append(os.Environ(), fmt.Sprint(asStepper, "=", last, " ", closes, " ", pin))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -709,7 +714,7 @@ func steps(t *testing.T, last int, closes bool, pin string) (killed bool) {
 	return killed
 }
 
-// attached is how many programs are attached to the loopback.
+// attached returns how many programs are attached to the loopback.
 func attached(t *testing.T) (n int) {
 	t.Helper()
 	for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
@@ -722,8 +727,10 @@ func attached(t *testing.T) (n int) {
 	return n
 }
 
-// TestDeathBetweenSteps: after a death between any two steps of pinning, attaching, unpinning and detaching, and another one between those of the process after it, the next
-// process has a whole set of pins, one pair of programs, and sessions that leave user space; and nothing is left when it ends in order.
+// TestDeathBetweenSteps: a process dies between two steps of pinning, attaching, unpinning and detaching, and
+// so does the process after it. The next process then has a complete set of pins, one pair of programs, and
+// sessions that leave user space. Nothing is left when that process ends in order. The test covers all pairs of
+// steps.
 func TestDeathBetweenSteps(t *testing.T) {
 	t.Parallel()
 
@@ -735,7 +742,7 @@ func TestDeathBetweenSteps(t *testing.T) {
 	for killed := true; killed; {
 		n++
 		killed = steps(t, n, true, dir)
-		for again := range n%3/2 + 1 { // to load the programs takes its time
+		for again := range n%3/2 + 1 { // loading the programs takes its time
 			if again > 0 {
 				steps(t, n, true, dir)
 				steps(t, 1+n/3, true, dir)
@@ -765,7 +772,7 @@ func TestDeathBetweenSteps(t *testing.T) {
 	}
 }
 
-// TestDeathBetweenStepsOfAdoption: a death while a process takes over pinned programs costs no session.
+// TestDeathBetweenStepsOfAdoption: no session is lost if a process dies while it takes over pinned programs.
 func TestDeathBetweenStepsOfAdoption(t *testing.T) {
 	t.Parallel()
 
@@ -802,7 +809,7 @@ func TestDeathBetweenStepsOfAdoption(t *testing.T) {
 	}
 }
 
-// removed removes files of a directory, all of them if none is named.
+// removed removes files of a directory, or all of them if none is named.
 func removed(t *testing.T, dir string, files ...string) {
 	t.Helper()
 	if len(files) == 0 {
@@ -815,7 +822,8 @@ func removed(t *testing.T, dir string, files ...string) {
 	}
 }
 
-// TestRepin: a set of pins that was removed is pinned again, as often as that happens, also by a process that has adopted it. The next lane adopts it.
+// TestRepin: a set of pins that was removed is pinned again, as often as it is removed, also by a process that
+// has adopted it. The next lane adopts the set.
 func TestRepin(t *testing.T) {
 	t.Parallel()
 
@@ -860,7 +868,7 @@ func TestRepin(t *testing.T) {
 	serves(t, dir, wholePins(1), "lo")
 }
 
-// foreign pins a map of another owner.
+// foreign pins a map that belongs to another owner.
 func foreign(t *testing.T, path string) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
@@ -872,7 +880,8 @@ func foreign(t *testing.T, path string) {
 	}
 }
 
-// TestRepinNot: pins of which a part is left, those of another owner, and another directory are reported, and stay as they are.
+// TestRepinNot: a set of pins with missing files, pins of another owner, and another directory are errors, and
+// are not changed.
 func TestRepinNot(t *testing.T) {
 	t.Parallel()
 
@@ -926,8 +935,7 @@ func TestRepinNot(t *testing.T) {
 	refused("the directory made anew", fs.ErrNotExist)
 }
 
-// TestPinnedInPart: a set of pins of which any part is missing is made again, and its links with
-// it.
+// TestPinnedInPart: if any part of a set of pins is missing, the whole set is made again with its links.
 func TestPinnedInPart(t *testing.T) {
 	t.Parallel()
 

@@ -13,15 +13,16 @@ import (
 	"github.com/penstock/penstock/lane"
 )
 
-// alone reports whether the test goes on: in a child process with a network of its own. It is
-// skipped for users that may not have a lane, never for root.
+// alone reports whether the test goes on, in a child process with its own network namespace. It skips the test
+// for users that may not open a lane, but never for root.
 func alone(t *testing.T) bool {
 	t.Helper()
 	permitted(t)
 	return netns.Alone(t)
 }
 
-// permitted skips the test for an ordinary user without the rights. Root has them, or the test fails.
+// permitted skips the test for an ordinary user without the necessary rights. For root it fails the test
+// instead.
 func permitted(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -49,14 +50,14 @@ func open(t testing.TB, devices ...string) *lane.Lane {
 	return l
 }
 
-// A pair is the two ends of a session, and the session.
+// A pair is a session and its two ends.
 type pair struct {
 	client, server *net.TCPConn
 	sent           *[2]uint64 // bytes by the client and by the server
 	*lane.Session
 }
 
-// joined connects a client to a proxy and that to a server, and joins them.
+// joined connects a client to a proxy and the proxy to a server, and joins the two connections.
 func joined(t testing.TB, l *lane.Lane, network, address string) pair {
 	t.Helper()
 	at, err := net.Listen(network, address)
@@ -67,7 +68,7 @@ func joined(t testing.TB, l *lane.Lane, network, address string) pair {
 	return joinedTo(t, l, at)
 }
 
-// joinedTo is joined with a listener that is the proxy's and the server's.
+// joinedTo is joined with a listener for the proxy and the server.
 func joinedTo(t testing.TB, l *lane.Lane, at net.Listener) pair {
 	t.Helper()
 	client, a, b, server := legs(t, at)
@@ -88,7 +89,8 @@ func connected(t testing.TB, at net.Listener) (near, far *net.TCPConn) {
 	return c.(*net.TCPConn), s.(*net.TCPConn)
 }
 
-// legs makes the two connections of a session, to a listener that is the proxy's and the server's: a and b are the proxy's ends.
+// legs makes the two connections of a session. The listener accepts for the proxy and for the server; a and b
+// are the proxy's ends.
 func legs(t testing.TB, at net.Listener) (client, a, b, server *net.TCPConn) {
 	t.Helper()
 	client, a = connected(t, at)
@@ -97,7 +99,7 @@ func legs(t testing.TB, at net.Listener) (client, a, b, server *net.TCPConn) {
 	return client, a, b, server
 }
 
-// limited closes connections when the test ends, and gives them a deadline.
+// limited closes connections at the end of the test, and sets a deadline for them.
 func limited(t testing.TB, all ...*net.TCPConn) {
 	t.Helper()
 	for _, c := range all {

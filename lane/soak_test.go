@@ -18,13 +18,13 @@ import (
 	"github.com/penstock/penstock/lane/lossy"
 )
 
-// soakVariable is the environment variable with the number of messages of TestSoak: 10,000,000 take a quarter of an hour
-// on two CPUs.
+// soakVariable is the environment variable with the number of messages of TestSoak: 10,000,000 take a quarter
+// of an hour on two CPUs.
 //
 //	PENSTOCK_TEST_LANE_SOAK=10000000 go test ./lane -run TestSoak -v -timeout 2h
 const soakVariable = "PENSTOCK_TEST_LANE_SOAK"
 
-// soakRate is that of the issue: 1 % of packets are lost, 1 % doubled, 1 % late.
+// soakRate: 1 % of packets are lost, 1 % are doubled, and 1 % are late.
 var soakRate = lossy.Rate{Lose: 100, Twice: 100, Late: 100}
 
 // TestSoak: while every second session leaves user space and comes back at random, over a link that
@@ -60,7 +60,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// soak has messages pass both ways until there are enough, and every second session go back and forth.
+// soak sends messages both ways until there are enough, while every second session leaves and comes back.
 func (p pair) soak(t *testing.T, seed uint64, messages *atomic.Int64, total int64) {
 	stop := make(chan struct{})
 	var both, away sync.WaitGroup
@@ -97,10 +97,10 @@ func (p pair) soak(t *testing.T, seed uint64, messages *atomic.Int64, total int6
 	p.Wait()
 }
 
-// enough is how often a session comes back at least.
+// enough is how often a session must come back.
 const enough = 3
 
-// backAndForth has a session come back and leave at random, and counts how often.
+// backAndForth makes a session come back and leave at random, and counts how often.
 func (p pair) backAndForth(t *testing.T, seed uint64, back *atomic.Int64, stop chan struct{}) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	for {
@@ -118,7 +118,7 @@ func (p pair) backAndForth(t *testing.T, seed uint64, back *atomic.Int64, stop c
 			t.Errorf("session %d: %v", seed, err)
 		}
 		back.Add(1)
-		if rnd.IntN(2) == 0 { // else it stays for a while
+		if rnd.IntN(2) == 0 { // otherwise it stays for a while
 			p.MayLeave()
 			continue
 		}
@@ -126,8 +126,8 @@ func (p pair) backAndForth(t *testing.T, seed uint64, back *atomic.Int64, stop c
 	}
 }
 
-// message appends message n of a session and a direction: its length, its number and bytes that depend on
-// all of these.
+// message appends message n of a session and a direction: its length, its number, and bytes that depend on the
+// seed, the number and the direction.
 func message(b []byte, seed, n uint64, back bool) []byte {
 	rnd := rand.NewPCG(seed<<1|uint64(btoi(back)), n)
 	size := int(rnd.Uint64() % 300)
@@ -142,7 +142,7 @@ func message(b []byte, seed, n uint64, back bool) []byte {
 	return b
 }
 
-// ask sends messages at once, and expects the answer to each.
+// ask sends several messages at once, and expects the answer to each.
 func ask(c *net.TCPConn, seed, first, n uint64) error {
 	var out, want []byte
 	for i := first; i < first+n; i++ {

@@ -15,8 +15,9 @@ import (
 	"github.com/penstock/penstock/lane"
 )
 
-// TestKeepAlive: a silent session in the lane of which an endpoint has vanished ends with that as its error, and the other endpoint is
-// reset. One whose endpoints answer goes on, and its idle time goes on counting.
+// TestKeepAlive: if an endpoint of a silent session in the lane has vanished, the session ends with that error,
+// and the other endpoint is reset. A session with endpoints that answer goes on, and its idle time still
+// counts.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 
@@ -76,7 +77,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// deafen has the kernel drop all that arrives for a connection, as if its host had vanished.
+// deafen makes the kernel drop everything that arrives for a connection, as if its host had vanished.
 func deafen(t *testing.T, c *net.TCPConn) {
 	t.Helper()
 	nothing := []syscall.SockFilter{{Code: syscall.BPF_RET | syscall.BPF_K}}
@@ -94,7 +95,7 @@ func deafen(t *testing.T, c *net.TCPConn) {
 	runtime.KeepAlive(nothing)
 }
 
-// A boundedOwner is an owner with a user timeout of its own.
+// A boundedOwner is an owner that sets a user timeout.
 type boundedOwner struct {
 	recorder
 	timeout time.Duration
@@ -104,7 +105,7 @@ func (o *boundedOwner) UserTimeout(*lane.Session) time.Duration { return o.timeo
 
 var _ lane.Bounded = (*boundedOwner)(nil)
 
-// readError returns the error with which a connection ends that is sent nothing.
+// readError returns the error with which a connection ends to which nothing is sent.
 func readError(c *net.TCPConn) error {
 	_, err := c.Read(make([]byte, 1))
 	return err
@@ -118,8 +119,8 @@ func writes(c *net.TCPConn) error {
 	return readError(c)
 }
 
-// TestUserTimeout: a session in the lane whose endpoint has vanished with bytes, or an end of file, on the way to it ends with that as
-// its error. Another one that rests goes on.
+// TestUserTimeout: if an endpoint has vanished while bytes or an end of file are on the way to it, the session
+// in the lane ends with that error. Another session that is at rest goes on.
 func TestUserTimeout(t *testing.T) {
 	t.Parallel()
 
@@ -180,7 +181,7 @@ func TestUserTimeout(t *testing.T) {
 	}
 }
 
-// TestUserTimeoutOfOwner: an owner's own timeout binds its session in place of the lane's.
+// TestUserTimeoutOfOwner: the user timeout of an owner replaces the lane's for its session.
 func TestUserTimeoutOfOwner(t *testing.T) {
 	t.Parallel()
 
@@ -204,7 +205,7 @@ func TestUserTimeoutOfOwner(t *testing.T) {
 	wantReset(t, "client", p.client)
 }
 
-// TestIdleSince: a session that the lane relays in user space is idle from its last bytes on.
+// TestIdleSince: the idle time of a session that the lane relays in user space counts from its last bytes.
 func TestIdleSince(t *testing.T) {
 	t.Parallel()
 
@@ -213,14 +214,14 @@ func TestIdleSince(t *testing.T) {
 	}
 	l := open(t, "lo")
 	p := joined(t, l, "tcp", "127.0.0.1:0")
-	if err := p.ComeBack(0); err != nil { // it stays in user space
+	if err := p.ComeBack(0); err != nil { // from now on it stays in user space
 		t.Fatal(err)
 	}
 	p.exchange(t, []byte("there"), p.client, p.server)
 	moves(t, "joined", p.Session, func() { p.exchange(t, []byte("and back"), p.server, p.client) })
 }
 
-// TestNow: the lane's time is that of the clock that the programs stamp packets with.
+// TestNow: the lane's time comes from the clock with which the programs stamp packets.
 func TestNow(t *testing.T) {
 	t.Parallel()
 

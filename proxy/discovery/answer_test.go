@@ -58,8 +58,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: from any reply, one of three results and a time are learned. If records are left
-// out it may be none of them, and is neither another name nor a denial.
+// FuzzAnswer: every reply gives exactly one of three results, and a time. If records were left out it may give
+// none of the three, but never another name or a denial.
 func FuzzAnswer(f *testing.F) {
 	for _, m := range []*dns.Msg{
 		reply(0, "a.example. 9 A 10.0.0.1"), reply(0, "a.example. 9 SRV 1 2 3 b.example."), reply(dns.RcodeNameError, soa),

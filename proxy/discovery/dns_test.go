@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/discovery"
 )
 
-// of is a configuration that asks s for addresses.
+// of returns a configuration that asks s for addresses.
 func of(s *nameServer) discovery.DNSConfig {
 	return discovery.DNSConfig{Name: "db.example", Port: 5432, Servers: []string{s.addr}, Timeout: condition.Patience}
 }
@@ -217,7 +217,7 @@ func TestServersAreAskedInTurn(t *testing.T) {
 	r.pause(30 * time.Second)
 	equal(t, r.told(), "10.0.0.2:5432*1")
 	r.pause(30 * time.Second)
-	equal(t, dead.count("udp", "A db.example."), 1) // the one that answers is asked first from then on
+	equal(t, dead.count("udp", "A db.example."), 1) // from then on the server that answers is asked first
 
 	dead.be(func(s *nameServer) { s.silent = false })
 	dead.set("A db.example.", "30 A 10.0.0.3")
@@ -230,7 +230,7 @@ func TestServersAreAskedInTurn(t *testing.T) {
 	if err := r.source.Status().Err; !errors.As(err, &timeout) || !timeout.Timeout() || strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %v, want a timeout in one line", err)
 	}
-	equal(t, dead.count("udp", "A db.example."), 3) // a datagram may have been lost
+	equal(t, dead.count("udp", "A db.example."), 3) // it was asked again, because a datagram may have been lost
 }
 
 func TestServerThatIsNotThere(t *testing.T) {
@@ -311,8 +311,7 @@ func TestResolvConf(t *testing.T) {
 	equal(t, strings.Join(s.Order(), " "), "10.1.2.5:53")
 }
 
-// TestManyNames: sources that share a limiter do not exceed it together, and spread their next
-// questions.
+// TestManyNames: sources that share a limiter keep to its limit together, and spread their next questions.
 func TestManyNames(t *testing.T) {
 	const names, gate = 300, 8
 	s := newServer(t)
@@ -341,7 +340,7 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestWatchEndsWhileItAsks: the end does not wait for a server's timeout.
+// TestWatchEndsWhileItAsks: Watch ends without waiting for a server's timeout.
 func TestWatchEndsWhileItAsks(t *testing.T) {
 	s := newServer(t)
 	s.be(func(s *nameServer) { s.silent = true })

@@ -22,17 +22,16 @@ func Weighted(of []Service, found map[string][]netip.Addr) []Endpoint {
 	return weighted(services, found)
 }
 
-// Servers are those of a resolv.conf.
+// Servers are the servers of a resolv.conf.
 type Servers struct{ servers }
 
-// NewServers reads nothing yet.
+// NewServers returns the servers of a file, which it does not read yet.
 func NewServers(path string) *Servers { return &Servers{servers{path: path}} }
 
-// Order is the order in which they are asked.
+// Order returns the servers in the order in which they are asked.
 func (s *Servers) Order() []string { return s.order() }
 
-// Read extracts the answer to a question from a reply. left is the number of its records that
-// are left out.
+// Read extracts the answer to a question from a reply. left is the number of records that were left out.
 func Read(reply *dns.Msg, name string, qtype uint16) (addresses []netip.Addr, targets, left int, ttl time.Duration, next, denied string) {
 	f := read(reply, question{name, qtype})
 	return f.addresses, len(f.services), f.left.n, f.ttl, f.next, f.denied

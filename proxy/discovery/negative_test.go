@@ -8,8 +8,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// denied is a rig that knows one address, which its server then denies. The SOA record gives
-// denials 20 s.
+// denied makes a rig with one known address, which its server then denies. The SOA record gives denials 20 s.
 func denied(t *testing.T, hold time.Duration) (*nameServer, *rig) {
 	s := newServer(t)
 	s.set("A db.example.", "30 A 10.0.0.2")
@@ -71,8 +70,8 @@ func TestFailureIsNoDenial(t *testing.T) {
 	equal(t, r.told(), "")
 }
 
-// TestRepliesThatAreCutAreNoDenial: a reply that lacks the records that its header counts, or is truncated by TCP, is a
-// failure, and the endpoints stay.
+// TestRepliesThatAreCutAreNoDenial: if a reply lacks records that its header counts, or is truncated by TCP,
+// the lookup has failed, and the endpoints stay.
 func TestRepliesThatAreCutAreNoDenial(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*nameServer)
@@ -140,7 +139,7 @@ func TestOneFamilyDenied(t *testing.T) {
 	}
 }
 
-// An accepted denial is a warning, and no recovery. The return of endpoints is logged too.
+// An accepted denial is logged as a warning, not as a recovery. The return of endpoints is logged too.
 func TestDenialIsAWarning(t *testing.T) {
 	s, r := denied(t, 0)
 	r.pause(20 * time.Second)
@@ -159,7 +158,7 @@ func TestDenialIsAWarning(t *testing.T) {
 	equal(t, r.logged(`level=INFO msg="DNS has endpoints of the name again"`), 1)
 }
 
-// A name that has never had endpoints is warned of, too.
+// A name that has never had endpoints is logged as a warning, too.
 func TestNoEndpointsFromTheStart(t *testing.T) {
 	s := newServer(t)
 	s.set("SRV db.example.", "30 SRV 0 0 0 .")

@@ -35,7 +35,7 @@ type rig struct {
 // logged returns how often the log has a text.
 func (r *rig) logged(text string) int { return strings.Count(r.log.String(), text) }
 
-// lookups watches names by cfg, with a clock that is moved by hand.
+// lookups watches the name in cfg. The test moves its clock.
 func lookups(t *testing.T, cfg discovery.DNSConfig) *rig {
 	t.Helper()
 	r := &rig{t: t, clock: newManual(), log: new(software.Output)}
@@ -126,7 +126,7 @@ func (r *rig) again() time.Duration {
 	return r.pending
 }
 
-// pause is again, and checks how long.
+// pause is again, and checks how long the pause was.
 func (r *rig) pause(want time.Duration) {
 	r.t.Helper()
 	if d := r.again(); d != want {
@@ -219,17 +219,17 @@ type nameServer struct {
 
 	mu      sync.Mutex
 	records map[string][]dns.RR // by "TYPE name."
-	extra   []dns.RR            // of every SRV answer
+	extra   []dns.RR            // in every SRV reply
 	rcode   map[string]int      // by "TYPE name.", or "" for all others
 	silent  bool
 	plain   bool   // knows no EDNS0
 	lies    bool   // answers another question
-	counts  uint16 // of answers, in the header of a reply that has none; 0: replies are whole
+	counts  uint16 // the number of answers that the header of a reply without answers counts; 0: replies are complete
 	cut     bool   // every reply has the truncated bit, by TCP too, and no answers
-	limit   int    // of a UDP reply; 0: the client's limit
+	limit   int    // the largest size of a UDP reply; 0: the client's limit
 	noSOA   bool
 	asked   map[string]int // by "net TYPE name."
-	now     int            // questions in hand
+	now     int            // questions that are being answered
 	most    int
 	slow    time.Duration
 }

@@ -68,8 +68,8 @@ type Status struct {
 	Changed, Confirmed time.Time
 	// Next is the time of the next look-up, or zero if the source waits for an event.
 	Next time.Time
-	// Err is the error of the latest attempt to find endpoints, or nil. If it is set, the endpoints
-	// are from an earlier attempt.
+	// Err is the error of the latest attempt to find endpoints, or nil. If it is set, the endpoints are from an
+	// earlier attempt, or lack records of DNS that were left out.
 	Err error
 	// Failures counts the attempts that failed since Confirmed.
 	Failures int

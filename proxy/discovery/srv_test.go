@@ -127,7 +127,7 @@ func TestNoSuchService(t *testing.T) {
 	equal(t, r.told(), "")
 }
 
-// TestServiceDeniedThenFailing: a failure in the time of a hold empties nothing.
+// TestServiceDeniedThenFailing: a failure while a denied answer is held does not remove the endpoints.
 func TestServiceDeniedThenFailing(t *testing.T) {
 	s := newServer(t)
 	s.set(srv, "30 SRV 10 1 5432 a.example.")
@@ -146,7 +146,7 @@ func TestServiceDeniedThenFailing(t *testing.T) {
 	equal(t, r.source.Status().Endpoints, 2)
 }
 
-// TestSilentServersEndALookup: not each of many questions waits for them.
+// TestSilentServersEndALookup: if servers are silent, not every one of many questions waits for them.
 func TestSilentServersEndALookup(t *testing.T) {
 	s := newServer(t)
 	var targets []string
@@ -170,7 +170,7 @@ func TestSilentServersEndALookup(t *testing.T) {
 			asked += n
 		}
 	})
-	if asked > 50 { // two times as many as are asked at once, and some on a slow machine
+	if asked > 50 { // twice as many as are asked at once, and some more on a slow machine
 		t.Errorf("%d questions asked of a silent server", asked)
 	}
 	if err := r.source.Status().Err; err == nil || !strings.Contains(err.Error(), s.addr+" does not answer; ") {
@@ -178,9 +178,8 @@ func TestSilentServersEndALookup(t *testing.T) {
 	}
 }
 
-// TestRecordsThatLeadNowhere: records that cannot be those of an endpoint are left out with
-// the reason, and the others are used. An answer without others is a failure: the known
-// endpoints stay.
+// TestRecordsThatLeadNowhere: records that cannot belong to an endpoint are left out with the reason, and the
+// others are used. If there are no others, the lookup has failed and the known endpoints stay.
 func TestRecordsThatLeadNowhere(t *testing.T) {
 	s := newServer(t)
 	s.set(srv, "30 SRV 10 1 0 a.example.", "30 SRV 10 1 5432 a.example.")

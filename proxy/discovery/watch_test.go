@@ -101,8 +101,8 @@ func TestWatchOfAConfigMap(t *testing.T) {
 	changed(t, changes)
 }
 
-// TestWatchOfADirectoryThatMoves: a release is a directory that a link leads to,
-// or that is moved itself.
+// TestWatchOfADirectoryThatMoves: a release is a directory to which a link leads, or a directory that is moved
+// itself.
 func TestWatchOfADirectoryThatMoves(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.MkdirAll(dir+"/r1/etc", 0o755), os.MkdirAll(dir+"/r2/etc", 0o755), write(dir+"/r1/etc/f", "one"), write(dir+"/r2/etc/f", "two"))
@@ -217,7 +217,7 @@ func TestWatchOfAHugeFile(t *testing.T) {
 	path := filepath.Join(dir, "endpoints")
 	must(t, write(path, "small"))
 	changes := watched(t, discovery.WatchConfig{Paths: []string{path}})
-	for _, size := range []int64{1 << 38, 1<<38 + 1} { // sparse; to read it takes minutes
+	for _, size := range []int64{1 << 38, 1<<38 + 1} { // the file is sparse; reading it would take minutes
 		must(t, write(path+".tmp", ""), os.Truncate(path+".tmp", size), os.Rename(path+".tmp", path))
 		changed(t, changes)
 	}

@@ -20,8 +20,8 @@ const (
 	drop = 2
 )
 
-// TestArriving: in every state the ingress program does with every kind of packet as the table has
-// it. There are no sockets here, so a claim is always given up.
+// TestArriving: in every state, the ingress program treats every kind of packet as the table says. There are no
+// sockets here, so a claim is always given up.
 func TestArriving(t *testing.T) {
 	p := load(t, 4)
 	l := legs[false][0]
@@ -56,7 +56,7 @@ func TestArriving(t *testing.T) {
 	}
 }
 
-// TestLeaving: in every state the guard lets out of a socket as the table has it.
+// TestLeaving: in every state, the guard lets the packets of a socket out as the table says.
 func TestLeaving(t *testing.T) {
 	p := load(t, 4)
 	l := legs[true][1]
@@ -82,8 +82,8 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// TestOthers: packets of no session, of one whose slot is another's by now, and on a VLAN or other
-// protocol pass.
+// TestOthers: three kinds of packets pass: packets without a session, packets of a session whose slot another
+// session has by now, and packets on a VLAN or of other protocols.
 func TestOthers(t *testing.T) {
 	p := load(t, 4)
 	r := newRig(t, p, 1, false, [8]uint32{}, false)
@@ -107,7 +107,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestRegisterRefuses: a tuple of another session, in either direction.
+// TestRegisterRefuses: Register refuses a tuple of another session, in either direction.
 func TestRegisterRefuses(t *testing.T) {
 	p := load(t, 4)
 	newRig(t, p, 1, false, [8]uint32{}, false)
@@ -141,8 +141,8 @@ func withOptions(b []byte, options ...byte) []byte {
 	return b
 }
 
-// withExtensions puts extension headers behind the IPv6 header of a packet: each kind with a length of eight bytes,
-// except for that of authentication, which is of twelve.
+// withExtensions puts extension headers behind the IPv6 header of a packet. Each has eight bytes, except that
+// the authentication header has twelve.
 func withExtensions(b []byte, kinds ...byte) []byte {
 	b = bytes.Clone(b)
 	next := b[6]
@@ -163,7 +163,7 @@ func withExtensions(b []byte, kinds ...byte) []byte {
 	return b
 }
 
-// odds are packets of one connection that the lane does not translate.
+// odds returns packets of a connection that the lane does not translate.
 func odds(p frame.Packet, v6 bool) map[string][]byte {
 	b := p.Bytes()
 	if v6 {
@@ -189,7 +189,8 @@ func odds(p frame.Packet, v6 bool) map[string][]byte {
 	}
 }
 
-// TestOdd: packets of a session in the lane that it does not translate are lost, both ways, a SYN as well; those of others pass, and have their session stay in user space.
+// TestOdd: packets that the lane does not translate are dropped if their session is in the lane, in both
+// directions, and so is a SYN. For other sessions such packets pass, and keep their session in user space.
 func TestOdd(t *testing.T) {
 	p := load(t, 4)
 	for _, v6 := range []bool{false, true} {
@@ -222,7 +223,8 @@ func TestOdd(t *testing.T) {
 	}
 }
 
-// TestMapped: an IPv6 packet with the addresses of an IPv4 session is of no session, whatever it has, on its way in and out.
+// TestMapped: an IPv6 packet with the mapped addresses of an IPv4 session does not belong to the session,
+// whatever it contains, on its way in and out.
 func TestMapped(t *testing.T) {
 	p := load(t, 4)
 	l := legs[false][0]
@@ -246,13 +248,14 @@ func TestMapped(t *testing.T) {
 	}
 }
 
-// TestOddOthers: such packets of no session pass, and so does a fragment that is not the first, or of another protocol.
+// TestOddOthers: such packets pass if they have no session. A fragment that is not the first passes too, and so
+// does a fragment of another protocol.
 func TestOddOthers(t *testing.T) {
 	p := load(t, 4)
 	for _, v6 := range []bool{false, true} {
 		newRig(t, p, uint32(1+btoi(v6)), v6, [8]uint32{}, false)
 		l := legs[v6][0]
-		// The ports are those of the session, so that their bit is set.
+		// The ports are the session's, so their bit is set.
 		stranger := odds(frame.Packet{From: legs[v6][1].Remote, To: l.Local, Flags: translate.SYN}, v6)
 		ours := odds(frame.Packet{From: l.Remote, To: l.Local, Flags: translate.SYN}, v6)
 		passing := map[string][]byte{}
@@ -284,8 +287,8 @@ func TestOddOthers(t *testing.T) {
 // carried is how many bytes the sessions of these tests have carried when they end.
 const carried = 1000
 
-// TestEndIsNoByte: an end of file that passes, and is acknowledged, while the accounts are read is never counted as a byte. The
-// writer's steps are those of the programs.
+// TestEndIsNoByte: an end of file that is carried and acknowledged while the accounts are read never counts as
+// a byte. The writer takes the same steps as the programs.
 func TestEndIsNoByte(t *testing.T) {
 	var s Session
 	h, o := &s.Half[0], &s.Half[1]
@@ -298,7 +301,7 @@ func TestEndIsNoByte(t *testing.T) {
 				runtime.Gosched()
 			}
 			for range rnd.IntN(60) {
-				_ = turn.Load() // so that the steps fall anywhere among the reader's
+				_ = turn.Load() // so that the steps can fall anywhere between the reader's steps
 			}
 			atomic.StoreUint64(&h.Fin, carried+1)
 			atomic.StoreUint64(&h.Sent, carried+1)
@@ -322,7 +325,7 @@ func TestEndIsNoByte(t *testing.T) {
 	}
 }
 
-// TestEndIsNotedFirst: the programs note an end of file before the number that counts it as a byte.
+// TestEndIsNotedFirst: the programs note an end of file before they raise the number that counts it as a byte.
 func TestEndIsNotedFirst(t *testing.T) {
 	p := load(t, 4)
 	r := newRig(t, p, 1, false, [8]uint32{}, false)
@@ -330,7 +333,7 @@ func TestEndIsNotedFirst(t *testing.T) {
 	h := &s.Half[0]
 	l := legs[false][0]
 	fin := frame.Packet{From: l.Remote, To: l.Local, Flags: translate.FIN | translate.ACK, Window: 1000, Seq: h.First + carried, Ack: h.FirstAck}.Bytes()
-	var turn atomic.Int64 // 3 above a multiple of 4 while the program may run; below 0 at the end
+	var turn atomic.Int64 // a multiple of 4 plus 3 while the program may run, and negative at the end
 	seen := make(chan uint64)
 	go func() {
 		var wrong uint64
@@ -364,8 +367,8 @@ func TestEndIsNotedFirst(t *testing.T) {
 
 const redirect = 7 // TC_ACT_REDIRECT
 
-// TestTooBig: a router's error about a packet that was sent on is given to the endpoint that has
-// sent it, about the packet that it has sent, as the oracle does it. Others pass.
+// TestTooBig: a router's error about a packet that was sent on goes to the endpoint that has sent the packet,
+// and quotes that packet, as the oracle does it. Other errors pass.
 func TestTooBig(t *testing.T) {
 	p := load(t, 4)
 	for _, v6 := range []bool{false, true} {
@@ -393,7 +396,7 @@ func TestTooBig(t *testing.T) {
 			if answer != redirect || !bytes.Equal(got, want) {
 				t.Errorf("IPv6 %v, side %d: answer %d\ngot  %x\nwant %x", v6, side, answer, got, want)
 			}
-			// The quoted packet is the one that the endpoint has sent.
+			// The error quotes the packet as the endpoint has sent it.
 			head := 28
 			if v6 {
 				head = 48
@@ -413,7 +416,7 @@ func TestTooBig(t *testing.T) {
 				}
 			}
 			p.Session(1).Word = uint64(state.Lane)
-			other := frame.TooBig(router, 1300, sent) // of no packet that was sent on
+			other := frame.TooBig(router, 1300, sent) // about a packet that was not sent on
 			if answer, got := run(t, p.objects.PenstockIngress, other); answer != next || !bytes.Equal(got, other) {
 				t.Errorf("another packet's error: answer %d", answer)
 			}
@@ -422,15 +425,16 @@ func TestTooBig(t *testing.T) {
 	}
 }
 
-// inFlight has bytes of a side from a position to another one be on the way.
+// inFlight puts the bytes of a side between two positions on the way.
 func (r *rig) inFlight(side int, acked, sent uint64) {
 	s := r.Session(r.slot)
 	s.Half[side].Sent, s.Half[1-side].Acked, s.Half[side].Gives = sent, acked, 1448
 	r.flow = [2]translate.Flow{s.Flow(0), s.Flow(1)}
 }
 
-// TestTooBigForged: an error that no router of the session's path has to send is dropped: about a number that is not on the way, or with an MTU that no segment
-// exceeds, or one so small that it would hurt other sessions of the endpoint.
+// TestTooBigForged: an error that no router on the session's path would send is dropped. It is about a number
+// that is not on the way, or has an MTU that no segment exceeds, or has an MTU so small that it would hurt
+// other sessions of the endpoint.
 func TestTooBigForged(t *testing.T) {
 	p := load(t, 4)
 	var flags uint32

@@ -40,7 +40,7 @@ type rig struct {
 	flags uint32 // of test runs
 }
 
-// clock is that of the programs.
+// clock returns the time of the programs' clock.
 func clock(t testing.TB) uint64 {
 	now, err := sys.Monotonic()
 	if err != nil {
@@ -49,7 +49,7 @@ func clock(t testing.TB) uint64 {
 	return uint64(now)
 }
 
-// newRig has a session in the lane that never left user space: its constants are of the test.
+// newRig makes a session that is in the lane from the beginning, with constants of the test.
 func newRig(t testing.TB, p *Program, slot uint32, v6 bool, constants [8]uint32, forwarded bool) *rig {
 	t.Helper()
 	l := legs[v6]
@@ -103,10 +103,11 @@ func run(t testing.TB, p *ebpf.Program, packet []byte) (int32, []byte) {
 	return runAs(t, p, packet, 0)
 }
 
-// complete has the kernel sum a packet before the program, and compare the sum after it (BPF_F_TEST_SKB_CHECKSUM_COMPLETE, Linux 6.14).
+// complete makes the kernel sum a packet before the program, and compare the sum after it
+// (BPF_F_TEST_SKB_CHECKSUM_COMPLETE, Linux 6.14).
 const complete = 1 << 2
 
-// sums reports whether the kernel knows that.
+// sums reports whether the kernel knows the flag complete.
 func sums(p *ebpf.Program) bool {
 	_, err := p.Run(&ebpf.RunOptions{Data: make([]byte, 64), Flags: complete})
 	return err == nil
@@ -124,7 +125,7 @@ func runAs(t testing.TB, p *ebpf.Program, packet []byte, flags uint32) (int32, [
 	return int32(answer), o.DataOut[14:]
 }
 
-// judge gives a packet of a side to the program and to the oracle.
+// judge gives a packet of a side to the program and to the oracle, and compares what they do.
 func (r *rig) judge(side int, packet []byte) {
 	r.t.Helper()
 	want := bytes.Clone(packet)
@@ -173,7 +174,7 @@ var optionLayouts = [][]byte{
 	{1, 8, 10, 0, 0, 0x10, 0, 0xff, 0xff, 0xff, 0xf0, 5, 10, 0, 0, 0, 9, 0, 0, 0, 12},
 	{1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 1, 5, 26, 0, 0, 0, 9, 0, 0, 0, 12, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4},
 	{5, 34, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0},
-	{5, 11, 0, 0, 0, 9, 0, 0, 0, 12, 7}, // no number of blocks
+	{5, 11, 0, 0, 0, 9, 0, 0, 0, 12, 7}, // not a whole number of blocks
 	{254, 6, 1, 2, 3, 4, 8, 10, 0, 0, 0x10, 0, 0xff, 0xff, 0xff, 0xf0, 0, 8},
 	{254, 0, 8, 10, 0, 0, 0, 1, 0, 0, 0, 1},
 	{8, 10, 0, 0, 0, 1, 0, 0, 0, 1, 8, 10, 0, 0, 0, 2, 0, 0, 0, 2},
@@ -183,7 +184,7 @@ var optionLayouts = [][]byte{
 	{1, 1, 8, 10},
 }
 
-// random makes a packet of a side, near to where its session is.
+// random makes a packet of a side with numbers close to the session's.
 func (r *rig) random(rnd *rand.Rand, side int) []byte {
 	l := legs[r.v6][side]
 	f := &r.flow[side]
@@ -220,8 +221,8 @@ func (r *rig) random(rnd *rand.Rand, side int) []byte {
 	return b
 }
 
-// TestAgainstOracle: the program makes of every packet the same as the translator in Go, and
-// accounts for it in the same way, over both families and both ways to send it on.
+// TestAgainstOracle: the program translates every packet like the translator in Go, and accounts for it in the
+// same way. This holds for IPv4 and IPv6, and for both ways to send a packet on.
 func TestAgainstOracle(t *testing.T) {
 	p := load(t, 64)
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -238,7 +239,7 @@ func TestAgainstOracle(t *testing.T) {
 			constants[3], constants[7] = 7, 7
 		}
 		r := newRig(t, p, uint32(round)%64, round%4 < 2, constants, round%8 == 7 || round%8 == 1)
-		if round%3 == 0 { // another session with its ports: it is looked for in the table
+		if round%3 == 0 { // another session has the same ports, so this one is found in the table
 			beside := uint32(round+1) % 64
 			if err := p.Register(beside, beside+1, legs[!r.v6]); err != nil {
 				t.Fatal(err)
@@ -263,7 +264,7 @@ func TestAgainstOracle(t *testing.T) {
 	}
 }
 
-// FuzzProgram: whatever the bytes, the program does as the oracle does.
+// FuzzProgram: for any bytes, the program does the same as the oracle.
 func FuzzProgram(f *testing.F) {
 	p := load(f, 4)
 	rnd := rand.New(rand.NewPCG(3, 4))
@@ -279,7 +280,7 @@ func FuzzProgram(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, sequence, time uint32, scale uint8) {
 		l, err := translate.Parse(b)
-		if len(b) < 40 || len(b) > 2000 { // no frame that test runs take
+		if len(b) < 40 || len(b) > 2000 { // test runs do not take such a frame
 			return
 		}
 		r := newRig(t, p, 1, l.V6, [8]uint32{1: sequence, 2: time, 3: uint32(scale), 5: time, 6: sequence, 7: 7}, false)

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// marked are the bits that are set.
+// marked returns the bits that are set.
 func marked(p *Program) (set []uint16) {
 	for bit := range 1 << 16 {
 		if word, mask := p.ports.word(uint16(bit)); *word&mask != 0 {
@@ -25,7 +25,7 @@ func marked(p *Program) (set []uint16) {
 	return set
 }
 
-// tuples returns how many are counted, by their slots.
+// tuples returns how many tuples are counted, over all slots.
 func (f *ports) tuples() (n int) {
 	for _, of := range f.counted {
 		n += bits.OnesCount8(of)
@@ -33,7 +33,8 @@ func (f *ports) tuples() (n int) {
 	return n
 }
 
-// TestHashCounts: a hash has as many tuples as were added and not removed, however many these are.
+// TestHashCounts: the count of a hash is the number of tuples that were added and not removed, even if it is
+// large.
 func TestHashCounts(t *testing.T) {
 	c := hashCounts{least: make([]uint8, 2), rest: make(map[uint16]uint32)}
 	const n = 1000
@@ -53,7 +54,8 @@ func TestHashCounts(t *testing.T) {
 	}
 }
 
-// TestPortsSize: the tuples of a slot take less than 5 bytes of this process, used or not, beside 64 KiB of the table.
+// TestPortsSize: the tuples of a slot take less than 5 bytes of this process, whether the slot is used or not.
+// The table takes 64 KiB more.
 func TestPortsSize(t *testing.T) {
 	const slots = 10_000
 	p := load(t, slots)
@@ -70,10 +72,11 @@ func TestPortsSize(t *testing.T) {
 	}
 }
 
-// TestPorts: a bit is set for as long as a session has two ports of that hash, whoever has removed its tuple.
+// TestPorts: a bit is set as long as a session has two ports with that hash, even if something else has removed
+// its tuple.
 func TestPorts(t *testing.T) {
 	p := load(t, 8)
-	one, other := legs[false], legs[true] // of the same ports
+	one, other := legs[false], legs[true] // both have the same ports
 	both := one[0].tuple()
 	want := []uint16{hash(&both)}
 	back := one[1].tuple()
@@ -119,7 +122,7 @@ func TestPortsOfRefused(t *testing.T) {
 	}
 }
 
-// TestPortsOfOpen: the tuples of a table that is there already are counted.
+// TestPortsOfOpen: the tuples of a table that exists already are counted.
 func TestPortsOfOpen(t *testing.T) {
 	p := load(t, 8)
 	if err := p.Register(0, 1, legs[true]); err != nil {
@@ -141,13 +144,13 @@ func TestPortsOfOpen(t *testing.T) {
 	}
 }
 
-// placed returns the value of the map places for a tuple: 1 and twice the slot and the side, or 0.
+// placed returns the value for a tuple in the map places: 1 + twice the slot + the side, or 0.
 func placed(p *Program, l Leg) uint32 {
 	t := l.tuple()
 	return *p.ports.place(hash(&t))
 }
 
-// isCarried reports whether the program takes an acknowledgement for one of a session in the lane.
+// isCarried reports whether the program treats an acknowledgement as a packet of a session in the lane.
 func isCarried(t *testing.T, p *Program, l Leg, flags byte) bool {
 	t.Helper()
 	b := frame.Packet{From: l.Remote, To: l.Local, Flags: flags}.Bytes()
@@ -155,11 +158,12 @@ func isCarried(t *testing.T, p *Program, l Leg, flags byte) bool {
 	return !bytes.Equal(after, b)
 }
 
-// TestPlaces: the program finds a session whose tuple alone has its hash by its place, others in the table, and one that is forgotten not at all.
+// TestPlaces: the program finds a session by its place if no other tuple has its hash, and otherwise in the
+// table. It does not find a session that is forgotten.
 func TestPlaces(t *testing.T) {
 	p := load(t, 8)
 	one := newRig(t, p, 3, false, [8]uint32{1: 9}, false)
-	l, other := legs[false], legs[true] // of the same ports
+	l, other := legs[false], legs[true] // both have the same ports
 	if at := [2]uint32{placed(p, l[0]), placed(p, l[1])}; at != [2]uint32{7, 8} {
 		t.Fatalf("places %v", at)
 	}
@@ -188,7 +192,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestPlaceOfNewConnection: a SYN after the end of a session has its tuple be of none at once.
+// TestPlaceOfNewConnection: after the end of a session, a SYN with its tuple makes the tuple belong to no
+// session at once.
 func TestPlaceOfNewConnection(t *testing.T) {
 	p := load(t, 8)
 	newRig(t, p, 3, false, [8]uint32{1: 9}, false)
@@ -207,7 +212,8 @@ func TestPlaceOfNewConnection(t *testing.T) {
 	}
 }
 
-// TestEndpointIsOfNone: a packet that an endpoint of this host sends has another hash than one that arrives from it.
+// TestEndpointIsOfNone: a packet that an endpoint on this host sends has another hash than a packet that
+// arrives from the endpoint.
 func TestEndpointIsOfNone(t *testing.T) {
 	for _, l := range legs[false] {
 		there, back := l.tuple(), Leg{Remote: l.Local, Local: l.Remote}.tuple()
@@ -217,7 +223,8 @@ func TestEndpointIsOfNone(t *testing.T) {
 	}
 }
 
-// BenchmarkOthers is the cost for a packet of no session, and for one that an endpoint of this host sends, by the kernel's own measurement.
+// BenchmarkOthers measures a packet without a session, and a packet that an endpoint on this host sends. The
+// kernel measures the time.
 func BenchmarkOthers(b *testing.B) {
 	p := load(b, 1<<14)
 	for slot := range uint32(10_000) {

@@ -18,7 +18,8 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// load loads the programs, and skips the test in a process that may not. Root may, or the test fails.
+// load loads the programs. It skips the test in a process that may not load them, except that it fails the test
+// for root.
 func load(t testing.TB, sessions uint32) *Program {
 	t.Helper()
 	p, err := Load(sessions, "")
@@ -49,8 +50,9 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestEffortOfVerifier: the kernel follows few instructions to load the programs, for a process waits for that. There were 164,000 of
-// the translation while its functions were verified for each of their calls, and all numbers of a SACK option for each of their places.
+// TestEffortOfVerifier: the kernel's verifier follows few instructions, because a process waits while its
+// programs are loaded. The translation needed 164,000 instructions when its functions were verified at each of
+// their calls, and every number of a SACK option at each of its places.
 func TestEffortOfVerifier(t *testing.T) {
 	p := load(t, 1)
 	for name, one := range map[string]struct {
@@ -77,8 +79,9 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// BenchmarkPacket is the program's time for a packet of an echo of 64 bytes, as the kernel measures single test runs of
-// it: median-ns, for a run may be interrupted. To compare two versions, run the binary of each by turns.
+// BenchmarkPacket measures how long the program takes for a packet of an echo of 64 bytes. The kernel measures
+// single test runs. median-ns is their median, because a run may be interrupted. To compare two versions, run
+// their binaries in turns.
 //
 //	go test -c -o program.test && ./program.test -test.run '^$' -test.bench Packet -test.benchtime 2000x -test.count 6
 func BenchmarkPacket(b *testing.B) {
@@ -103,7 +106,7 @@ func BenchmarkPacket(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)/2]), "median-ns")
 }
 
-// echo is the frame of a side's next 64 bytes, which acknowledges those of the other side.
+// echo returns the frame with a side's next 64 bytes. It acknowledges the bytes of the other side.
 func (r *rig) echo(side int, from, acknowledged uint32) []byte {
 	l, f := legs[r.v6][side], &r.flow[side]
 	options := slices.Concat([]byte{1, 1, 8, 10}, binary.BigEndian.AppendUint32(nil, 1+from/64), binary.BigEndian.AppendUint32(nil, 1+acknowledged/64))
@@ -114,17 +117,17 @@ func (r *rig) echo(side int, from, acknowledged uint32) []byte {
 	return ethernet(p.Bytes())
 }
 
-// skb is the first fields of a struct __sk_buff (include/uapi/linux/bpf.h).
+// skb has the first fields of a struct __sk_buff (include/uapi/linux/bpf.h).
 type skb struct {
 	_       [10]uint32
 	ifindex uint32
 	_       [37]uint32
 }
 
-// TestFromElsewhere: a packet with the addresses of a session over the loopback is dropped if it comes from another device, where the
-// kernel would drop it (martian source).
+// TestFromElsewhere: a packet with the addresses of a session over the loopback is dropped if it comes from
+// another device. The kernel would drop it too (martian source).
 func TestFromElsewhere(t *testing.T) {
-	p := load(t, 4) // which skips for an ordinary user
+	p := load(t, 4) // skips the test for an ordinary user
 	if !netns.Alone(t) {
 		return
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// TestCongestionMark: a packet with a mark is lost for a socket that was made again, if its connection has ECN:
-// the socket knows nothing of it, and the endpoint would not slow down. Others pass, and the lane carries it.
+// TestCongestionMark: a packet with a congestion mark is dropped before a socket that was made again, if its
+// connection has ECN. The socket does not know that it has ECN, and the endpoint would not slow down. Other
+// packets pass, and the lane carries the mark.
 func TestCongestionMark(t *testing.T) {
 	p := load(t, 4)
 	for _, v6 := range []bool{false, true} {
@@ -44,8 +45,9 @@ func TestCongestionMark(t *testing.T) {
 	}
 }
 
-// TestConnection: a socket goes on where the endpoints have acknowledged, in the unit and with the options of its
-// own connection, after the last timestamp that was carried; and the program is told how far its endpoint may be.
+// TestConnection: a socket goes on where the endpoints have acknowledged, in the unit and with the options of
+// its own connection, and after the last timestamp that was carried. The program learns how far its endpoint
+// may be.
 func TestConnection(t *testing.T) {
 	p := load(t, 4)
 	r := newRig(t, p, 1, false, [8]uint32{100, 7000, 50, 3, 0xfffffff0, 9000, 60, 9}, false)
@@ -89,15 +91,15 @@ func TestConnection(t *testing.T) {
 	if s.State() != state.User || s.Half[0].Noted != 0 {
 		t.Errorf("state %v, noted %#x", s.State(), s.Half[0].Noted)
 	}
-	// 25 bytes of side 0 are on the way to endpoint 1, and none of side 1.
+	// 25 bytes of side 0 are on the way to endpoint 1, and no bytes of side 1 are on the way.
 	if s.Half[0].Behind != 0 || s.Half[1].Behind != 1 || s.Half[1].Reach != r.flow[1].FirstAck+35 {
 		t.Errorf("behind: %d, %d; reach %d, want %d", s.Half[0].Behind, s.Half[1].Behind, s.Half[1].Reach, r.flow[1].FirstAck+35)
 	}
 }
 
-// TestShut: the endpoint of a side that is shut, and has no socket by now, sees a window of 0 in all that is sent to
-// it, with the right checksum, except for a SYN and an RST. (With a socket: TestGapIsMade of lane.) The other side's
-// sees that of the socket.
+// TestShut: if a side is shut and has no socket any more, its endpoint sees a window of 0 in everything that is
+// sent to it, with the right checksum, except in a SYN and an RST. (With a socket: TestGapIsMade of lane.) The
+// endpoint of the other side sees the window of its socket.
 func TestShut(t *testing.T) {
 	p := load(t, 4)
 	for _, v6 := range []bool{false, true} {
@@ -131,7 +133,7 @@ func TestShut(t *testing.T) {
 	}
 }
 
-// recordOf makes a record of bytes; those that are missing are 0.
+// recordOf makes a record from bytes. Missing bytes are 0.
 func recordOf(t *testing.T, b []byte) (s Session) {
 	t.Helper()
 	whole := make([]byte, sessionSize)
@@ -142,7 +144,8 @@ func recordOf(t *testing.T, b []byte) (s Session) {
 	return s
 }
 
-// FuzzRecord: whatever is in a record of the pinned table, all that is read of it is within its bounds.
+// FuzzRecord: whatever a record of the pinned table contains, everything that is read from it is within its
+// bounds.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte{}, uint32(0))
 	f.Add(bytes.Repeat([]byte{200}, sessionSize), uint32(1))
@@ -188,8 +191,8 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// TestLost: tuples that lead to no session, or to one that has another tuple, are removed when a table is opened, and the latter one is not
-// sound.
+// TestLost: when a table is opened, tuples are removed that lead to no session, or to a session with another
+// tuple. Such a session is not sound.
 func TestLost(t *testing.T) {
 	p := load(t, 4)
 	r := newRig(t, p, 1, false, [8]uint32{}, false)

@@ -8,7 +8,8 @@ import (
 	"github.com/penstock/penstock/lane/internal/state"
 )
 
-// stuck returns how many worlds lead to none in which all units have arrived, of those after it has left.
+// stuck returns how many worlds can be reached after the session has left, and from how many of them no world
+// can be reached in which all units have arrived.
 func stuck(m mutant) (worlds, bad int) {
 	start := world{word: uint8(state.Lane), leaves: 1}
 	start.user = user{registered: true, grace: true, arms: m.arms}
@@ -50,8 +51,8 @@ func stuck(m mutant) (worlds, bad int) {
 	return len(all), bad
 }
 
-// TestGoesOn: wherever a session is that goes back and forth, all units can arrive yet. It needs that
-// acknowledgements catch up after a return.
+// TestGoesOn: all units can still arrive, wherever a session is that leaves and comes back. For that,
+// acknowledgements must catch up after a return.
 func TestGoesOn(t *testing.T) {
 	if race.Enabled {
 		t.Skip("as TestModel")
@@ -65,8 +66,8 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
-// explore visits every world that there is, and returns how many there are and the first promise
-// that one breaks, with the course that leads there.
+// explore visits every world. It returns how many there are, the first promise that a world breaks, and the
+// course that leads to that world.
 func explore(m mutant) (worlds int, bad string, course []world) {
 	var start world
 	start.user.owns = true
@@ -107,7 +108,7 @@ func explore(m mutant) (worlds int, bad string, course []world) {
 	return len(from), "", nil
 }
 
-// scenarios are explored one by one: together they would be too many worlds.
+// scenarios are explored one by one, because together they would have too many worlds.
 var scenarios = map[string]scenario{
 	"data both ways":         {units: [2]uint8{1, 1}, arms: 1},
 	"armed twice":            {units: [2]uint8{1, 0}, arms: 2},
@@ -120,9 +121,9 @@ var scenarios = map[string]scenario{
 	"another process adopts": {units: [2]uint8{1, 0}, arms: 1, returns: 1, dies: true, adopts: true},
 }
 
-// TestModel: no course of two CPUs, user space, the sockets and a death breaks a promise: no byte
-// is in two places or in none, one CPU alone has it leave, no FIN or RST of a ghost leaves, and user space
-// touches no socket that it has not taken back. Every change of the table is made by some course.
+// TestModel: no course of two CPUs, user space, the sockets and a death breaks a promise. No byte is in two
+// places or in none. Only one CPU makes the session leave. No FIN or RST of a ghost gets out. User space
+// touches only sockets that it has taken back. Some course makes every change of the table.
 func TestModel(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the model is of one goroutine, and takes ten times as long with the race detector")
@@ -140,7 +141,7 @@ func TestModel(t *testing.T) {
 			t.Fatal(bad)
 		})
 	}
-	reaped := func(tr state.Transition) bool { return tr.To == state.Free } // not a matter of this model
+	reaped := func(tr state.Transition) bool { return tr.To == state.Free } // this model has no such change
 	for _, tr := range state.Transitions {
 		if !reaped(tr) && !exercised[[3]uint8{uint8(tr.From), uint8(tr.To), uint8(tr.By)}] {
 			t.Errorf("no course changes %v to %v by %v", tr.From, tr.To, tr.By)
@@ -178,15 +179,15 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// A world is a session with all that may happen to it: the memory that the programs share, two
-// sockets, two endpoints that send units in place of bytes, two CPUs that run the programs step by
-// step, and the process. Worlds are compared, so there is no pointer in one.
+// A world is a session with everything that can happen to it: the memory that the programs share, two sockets,
+// two endpoints, two CPUs that run the programs step by step, and the process. The endpoints send units instead
+// of bytes. Worlds are compared, so they have no pointers.
 //
-// Side i's endpoint sends the units 0, 1, …; unit n of side i is delivered to endpoint 1-i at a
-// position, which must be n.
+// The endpoint of side i sends the units 0, 1, …. Unit n of side i is delivered to endpoint 1-i at a position,
+// which must be n.
 type world struct {
 	word  uint8 // the state
-	count uint8 // of changes, for claims
+	count uint8 // the number of changes, for claims
 	note  [2]uint8
 	reset [2]bool // an RST of the endpoint was noted
 
@@ -195,7 +196,7 @@ type world struct {
 	cpu      [2]cpu
 	user     user
 
-	shift   [2]int8  // of positions, once claimed
+	shift   [2]int8  // the shift of positions, once claimed
 	seen    [2]uint8 // units of the other side that the endpoint has acknowledged, as the lane knows
 	carried [2]uint8 // units of this side that the lane has carried
 	passed  bool     // an RST has passed in the lane
@@ -204,15 +205,15 @@ type world struct {
 	adopted bool // by a second process
 }
 
-// An endpoint has sent units, knows how many were acknowledged, has got units of the other side,
+// An endpoint has sent units, knows how many of them were acknowledged, has received units of the other side,
 // and may have reset its connection.
 type endpoint struct {
 	sent, una, got uint8
 	reset          bool
 }
 
-// A socket of the proxy: units from its endpoint that were received and read, units to it that
-// were written and are acknowledged.
+// A socket is a socket of the proxy. It has units from its endpoint that were received and read, and units to
+// its endpoint that were written and acknowledged.
 type socket struct {
 	rcv, read, written, acked uint8
 	closed                    bool // by the process or an RST: no longer established
@@ -220,7 +221,7 @@ type socket struct {
 	finDue, finOut            bool // a FIN or RST is on its way to the guard, or has left
 }
 
-// A cpu is a run of the ingress program on a packet.
+// A cpu is one run of the ingress program for a packet.
 type cpu struct {
 	at    step
 	side  uint8
@@ -228,24 +229,24 @@ type cpu struct {
 	ack   uint8 // units of the other side that the endpoint has when it sends the packet
 	rst   bool
 	pure  bool  // an acknowledgement without a unit
-	claim uint8 // count of its claim
+	claim uint8 // the count of its claim
 	fit   bool  // what it has seen so far allows it to leave
 	notes [2]uint8
 	shift [2]int8
-	old   bool // has begun before the grace period that user space waits for
+	old   bool // it has begun before the grace period for which user space waits
 }
 
 type user struct {
-	owns       bool // believes that it may touch the sockets
+	owns       bool // it believes that it may touch the sockets
 	registered bool
-	grace      bool // has waited for it
+	grace      bool // it has waited for a grace period
 	waiting    bool
-	held       [2]uint8 // units of side i that were read and are not written
+	held       [2]uint8 // units of side i that were read and not written yet
 	arms       uint8
 	returns    uint8
 }
 
-// A step is where a run of the program is.
+// A step says where a run of the program is.
 type step uint8
 
 const (
@@ -264,23 +265,23 @@ const (
 	translate
 )
 
-// A scenario bounds what may happen.
+// A scenario bounds what can happen.
 type scenario struct {
-	units   [2]uint8 // that each endpoint sends
+	units   [2]uint8 // how many units each endpoint sends
 	arms    uint8    // how often user space arms
 	resets  bool     // an endpoint may reset its connection
 	returns uint8    // how often user space stops the lane
 	dies    bool     // the process may die
-	adopts  bool     // another one may adopt the session then
-	ends    bool     // from every world all units arrive and are acknowledged, if nothing is reset
+	adopts  bool     // another process may adopt the session after that
+	ends    bool     // from every world, all units can arrive and be acknowledged, unless there is a reset
 }
 
-// A mutant is a scenario in which one of the mechanisms is left out.
+// A mutant is a scenario that lacks one of the mechanisms.
 type mutant struct {
 	scenario
 	noGrace, noAgain, noSpoil, noSwap, noCount, noNotes, noGuard, noDisarm, noReset bool
 
-	noStop, asCarried, early, noCatchUp bool // of the return
+	noStop, asCarried, early, noCatchUp bool // mechanisms of the return
 }
 
 // over reports whether nothing more of interest can happen: the session has died in user space.
@@ -293,7 +294,7 @@ func (w *world) arrived(units [2]uint8) bool {
 	return w.endpoint[0].una == units[0] && w.endpoint[1].una == units[1]
 }
 
-// canonical is the same world, whichever CPU is which.
+// canonical returns the same world for both orders of the CPUs.
 func (w world) canonical() world {
 	a, b := w.cpu[0], w.cpu[1]
 	if a.rank() < b.rank() {
@@ -316,7 +317,7 @@ func (p *cpu) rank() int {
 	return n<<20 | int(p.ack)<<16 | int(p.notes[0])<<8 | int(p.notes[1])
 }
 
-// change makes a change of state, which the table must have.
+// change makes a change of state. The table must have the change.
 func (w *world) change(to state.State, by state.Actor) {
 	from := state.State(w.word)
 	if !state.Allowed(from, to, by) {
@@ -324,7 +325,7 @@ func (w *world) change(to state.State, by state.Actor) {
 	}
 	w.word = uint8(to)
 	if to == state.Claimed || to == state.Armed {
-		w.count++ // changes that others could be mistaken for
+		w.count++ // only changes with which another change could be confused
 	}
 	if to == state.Lane {
 		w.leaves++
@@ -332,12 +333,12 @@ func (w *world) change(to state.State, by state.Actor) {
 	exercised[[3]uint8{uint8(from), uint8(to), uint8(by)}] = true
 }
 
-// exercised are the changes that some world has made.
+// exercised are the changes that at least one world has made.
 var exercised = make(map[[3]uint8]bool)
 
 func (w *world) state() state.State { return state.State(w.word) }
 
-// broken returns which promise the world breaks, or "".
+// broken returns the promise that the world breaks, or "".
 func (w *world) broken() string {
 	s := w.state()
 	if w.leaves > 1 {
@@ -372,7 +373,7 @@ func (w *world) broken() string {
 	return ""
 }
 
-// next calls yield for every world that one step of some actor leads to.
+// next calls yield for every world that is one step of some actor away.
 func (w world) next(m mutant, yield func(world, string)) {
 	if w.over() {
 		return
@@ -385,7 +386,7 @@ func (w world) next(m mutant, yield func(world, string)) {
 				yield(n, bad)
 			}
 		}
-		if p := &w.cpu[c]; m.returns > 0 && p.at == translate && !p.rst { // it is lost behind the lane
+		if p := &w.cpu[c]; m.returns > 0 && p.at == translate && !p.rst { // the packet is lost behind the lane
 			n := w
 			n.lose(p)
 			n.cpu[c] = cpu{}
@@ -406,8 +407,8 @@ func (w world) next(m mutant, yield func(world, string)) {
 	}
 }
 
-// arrivals are packets that the endpoints send: the next unit, one again that is not
-// acknowledged, or an RST.
+// arrivals are the packets that the endpoints can send: the next unit, a unit that is not acknowledged once
+// more, or an RST.
 func (w world) arrivals(m mutant, c int, yield func(world, string)) {
 	if w.cpu[c].at != idle {
 		return
@@ -435,7 +436,7 @@ func (w world) arrivals(m mutant, c int, yield func(world, string)) {
 	}
 }
 
-// sockets are steps of the kernel: acknowledgements, units that leave, and closing.
+// sockets are the steps of the kernel: acknowledgements, units that go out, and closing.
 func (w world) sockets(m mutant, i int, yield func(world, string)) {
 	s, e := &w.socket[i], &w.endpoint[i]
 	if !s.closed && w.endpoint[i].una < s.rcv && w.state() < state.Lane {
@@ -443,7 +444,7 @@ func (w world) sockets(m mutant, i int, yield func(world, string)) {
 		n.endpoint[i].una = s.rcv
 		yield(n, "")
 	}
-	if s.written > e.got && !s.closed { // a unit leaves by the guard
+	if s.written > e.got && !s.closed { // a unit goes out through the guard
 		n := w
 		if n.guard(m, false) {
 			n.endpoint[i].got++
@@ -475,7 +476,7 @@ func (w world) sockets(m mutant, i int, yield func(world, string)) {
 	}
 }
 
-// guard is the egress program, and reports whether the packet leaves.
+// guard is the egress program. It reports whether the packet gets out.
 func (w *world) guard(m mutant, end bool) bool {
 	if m.noGuard {
 		return true
@@ -521,7 +522,7 @@ func (w world) process(m mutant, yield func(world, string)) {
 
 const idleStep = idle
 
-// wait begins a grace period: for the runs that have begun.
+// wait begins a grace period, which lasts until the runs end that have begun before.
 func (w *world) wait() {
 	w.user.waiting, w.user.grace = true, false
 	for c := range w.cpu {
@@ -529,8 +530,8 @@ func (w *world) wait() {
 	}
 }
 
-// relay moves a unit of side i, by reading it or by writing it. A socket that is touched while
-// user space does not have the session breaks a promise.
+// relay reads or writes a unit of side i. It breaks a promise to touch a socket while user space does not have
+// the session.
 func (w world) relay(i int, yield func(world, string)) {
 	if s := w.state(); s != state.User && s != state.Free {
 		yield(w, "user space touches a socket in state "+s.String())
@@ -549,7 +550,7 @@ func (w world) relay(i int, yield func(world, string)) {
 	}
 }
 
-// disarm takes the session back, or finds that it may not.
+// disarm takes the session back, or finds that it cannot.
 func (w world) disarm(m mutant, do func(func(*world))) {
 	switch s := w.state(); {
 	case s == state.Armed || s == state.Claimed:
@@ -559,7 +560,7 @@ func (w world) disarm(m mutant, do func(func(*world))) {
 	}
 }
 
-// run makes one step of the ingress program on a CPU, and returns the promise that it breaks.
+// run makes one step of the ingress program on a CPU, and returns the promise that the step breaks.
 func (w *world) run(m mutant, c int) string {
 	p := &w.cpu[c]
 	switch p.at {
@@ -567,7 +568,7 @@ func (w *world) run(m mutant, c int) string {
 		w.first(m, p)
 	case claim:
 		w.claim(p)
-	case lookNotes: // before the sockets: a packet that is noted and not there yet must be missed there
+	case lookNotes: // before the sockets: a packet that is noted but not at its socket yet must be noticed
 		p.notes, p.at = w.note, look0
 		p.fit = m.noReset || m.noNotes || w.reset == [2]bool{}
 	case look0, look1:
@@ -623,14 +624,14 @@ func (w *world) run(m mutant, c int) string {
 	return ""
 }
 
-// first acts on the state that the program reads when it begins.
+// first acts on the state that the program reads at its beginning.
 func (w *world) first(m mutant, p *cpu) {
 	switch f := state.Arriving(w.state()); {
 	case f == state.Pass:
 		p.at = deliver
 	case f == state.Translate:
 		p.at = translate
-	case f == state.Drop, p.pure: // those up to a socket are steps of the socket
+	case f == state.Drop, p.pure: // bare acknowledgements that go up to a socket are steps of the socket
 		*p = cpu{}
 	case f == state.Try && !p.rst:
 		p.at = claim
@@ -661,7 +662,7 @@ func (w *world) look(m mutant, p *cpu, i int) {
 	p.shift[i] = int8(other.written) - int8(s.rcv)
 }
 
-// again acts on the state that the program reads when its packet is noted.
+// again acts on the state that the program reads after it has noted its packet.
 func (w *world) again(m mutant, p *cpu) {
 	switch s := w.state(); {
 	case s == state.Claimed && !m.noSpoil:
@@ -722,7 +723,7 @@ func (w *world) translate(p *cpu) (bad string) {
 	return bad
 }
 
-// lose accounts for a packet that is translated, whether it arrives or not.
+// lose accounts for a translated packet, whether it arrives or not.
 func (w *world) lose(p *cpu) {
 	w.seen[p.side] = max(w.seen[p.side], p.ack)
 	if !p.pure {
@@ -730,8 +731,8 @@ func (w *world) lose(p *cpu) {
 	}
 }
 
-// comeBack takes the session out of the lane: it is held, a grace period passes, and the sockets
-// are restored at the acknowledgements that the lane has seen.
+// comeBack takes the session out of the lane: the lane stops, a grace period passes, and the sockets are
+// restored at the acknowledgements that the lane has seen.
 func (w world) comeBack(m mutant, quiet bool, do func(func(*world))) {
 	quiet = quiet || m.noStop
 	switch s := w.state(); {
@@ -764,7 +765,7 @@ func (w world) comeBack(m mutant, quiet bool, do func(func(*world))) {
 	}
 }
 
-// restore makes the sockets anew.
+// restore makes the sockets again.
 func (w *world) restore(m mutant) {
 	at := [2]uint8{w.seen[1], w.seen[0]} // of the units of side i
 	if m.asCarried {
@@ -777,8 +778,8 @@ func (w *world) restore(m mutant) {
 	w.user.owns, w.user.waiting, w.user.grace, w.leaves = true, false, true, 0
 }
 
-// adopt has another process take the session over, once its predecessor's sockets are closed: one that is
-// held is in the lane again, unless a reset has passed.
+// adopt lets another process take the session over once the sockets of the dead process are closed. A session
+// in state Held is put in the lane again, unless a reset has passed.
 func (w world) adopt(m mutant, yield func(world, string)) {
 	closed := w.socket[0].closed && w.socket[1].closed && !w.socket[0].finDue && !w.socket[1].finDue
 	s := w.state()
@@ -793,7 +794,7 @@ func (w world) adopt(m mutant, yield func(world, string)) {
 		w.change(state.Done, state.Owner)
 	case s == state.Held:
 		w.change(state.Lane, state.Owner)
-		w.leaves-- // no packet has had it leave
+		w.leaves-- // no packet made it leave
 	}
 	w.wait()
 	yield(w, "")

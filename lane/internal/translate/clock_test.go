@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// A course is a session whose packets come after pauses.
+// A course is a session with pauses between its packets.
 type course struct {
 	flow  [2]translate.Flow
 	clock translate.Clock
@@ -23,7 +23,8 @@ func newCourse() *course {
 	return c
 }
 
-// packet has a side send bytes from a position on, after some ticks, and acknowledge another; window is in bytes.
+// packet sends bytes of a side from a position on, after some ticks, and acknowledges the other side up to ack.
+// window is in bytes.
 func (c *course) packet(ticks uint32, side int, at, length, ack int64, window uint32) {
 	f, o := &c.flow[side], &c.flow[1-side]
 	open := translate.OpenWait(&c.flow, side)
@@ -33,7 +34,7 @@ func (c *course) packet(ticks uint32, side int, at, length, ack int64, window ui
 
 const open = 1 << 16
 
-// TestClock: each wait counts once, for the side that was waited for, and for its reason.
+// TestClock: each wait counts once, for the side that was waited for, and with its kind.
 func TestClock(t *testing.T) {
 	type counts map[translate.Wait]uint32
 	for name, k := range map[string]struct {
@@ -64,7 +65,7 @@ func TestClock(t *testing.T) {
 		"an acknowledgement is waited for": {func(c *course) {
 			c.packet(0, 1, 0, 500, 0, open)
 			c.packet(300, 0, 0, 0, 500, open)
-			c.packet(100, 1, 500, 500, 0, open) // as long as the way takes
+			c.packet(100, 1, 500, 500, 0, open) // as long as the round trip takes
 		}, [2]counts{{translate.WaitAck: 300}, {translate.WaitMore: 100}}},
 		"packets on the way": {func(c *course) {
 			c.packet(0, 1, 0, 1000, 0, open)
@@ -91,7 +92,7 @@ func TestClock(t *testing.T) {
 		"an endpoint that takes nothing for a while": {func(c *course) {
 			c.packet(0, 0, 0, 100, 0, open)
 			c.packet(50, 0, 0, 100, 0, open)
-			c.packet(30, 0, 100, 100, 0, open) // new bytes end no wait of the way
+			c.packet(30, 0, 100, 100, 0, open) // new bytes do not end a wait for the round trip
 			c.packet(20, 1, 0, 0, 200, open)
 			c.packet(200, 0, 200, 100, 0, open)
 		}, [2]counts{{translate.WaitMore: 220}, {translate.WaitAgain: 80}}},
@@ -121,8 +122,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestClockNow: a wait that goes on counts for the second side, if the first one has sent the last data, and for
-// the side that packets are on the way to.
+// TestClockNow: a wait that goes on counts for the second side if the first one has sent the last data, and for
+// the side to which packets are on the way.
 func TestClockNow(t *testing.T) {
 	c := newCourse()
 	c.packet(0, 0, 0, 100, 0, open)
@@ -152,8 +153,9 @@ func TestClockNow(t *testing.T) {
 	}
 }
 
-// TestClockNarrow: the time in which less than a third of a window's largest size is left counts beside the wait of that time, also
-// where the window is a smaller one by then, and where it holds less than two segments.
+// TestClockNarrow: the time counts as narrow in which a window holds less than two segments, or less than a
+// third of its largest size is left, even if the window is smaller by then. It counts beside the wait of that
+// time.
 func TestClockNarrow(t *testing.T) {
 	const whole = 3 << 14
 	c := newCourse()

@@ -9,14 +9,14 @@ import (
 
 const window = 1000
 
-// pair is two flows of a session that begins shortly before numbers wrap.
+// pair returns the two flows of a session that begins shortly before its numbers wrap.
 func pair() (a, b *translate.Flow) {
 	a = &translate.Flow{First: 1<<32 - 10, FirstAck: 1<<31 - 10, Edge: window}
 	b = &translate.Flow{First: 1<<31 - 10, FirstAck: 1<<32 - 10, Edge: window}
 	return a, b
 }
 
-// segment is one of a flow, by positions.
+// segment returns a segment of a flow, given by positions.
 func segment(f *translate.Flow, at, length, ack int64, flags uint8) translate.Segment {
 	return translate.Segment{Sequence: f.First + uint32(at), Ack: f.FirstAck + uint32(ack), Length: uint32(length), Window: window, Flags: flags | translate.ACK}
 }
@@ -39,7 +39,7 @@ func TestCarriedProbe(t *testing.T) {
 	}
 }
 
-// TestCarriedEnd: an end of file is no byte, whether it is read before its number or after.
+// TestCarriedEnd: an end of file does not count as a byte, whether it is read before or after its number.
 func TestCarriedEnd(t *testing.T) {
 	a, b := pair()
 	a.Note(b, segment(a, 0, 100, 0, 0))
@@ -53,7 +53,8 @@ func TestCarriedEnd(t *testing.T) {
 	}
 }
 
-// TestUnseenEnd: an acknowledgement that its sender has numbered behind its end of file has that carried no more than bytes that were lost with it.
+// TestUnseenEnd: an end of file and the bytes before it are lost before the lane. An acknowledgement whose
+// number is behind them does not make them count as carried.
 func TestUnseenEnd(t *testing.T) {
 	a, b := pair()
 	a.Note(b, segment(a, 0, 100, 0, 0))
@@ -111,7 +112,8 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// TestEndOfFile: only a FIN with ACK at a byte that is not acknowledged is one, the first alone, and an RST counts behind it as before it.
+// TestEndOfFile: only a FIN with ACK at a byte that is not acknowledged counts as an end of file, and only the
+// first one. An RST counts after it as before it.
 func TestEndOfFile(t *testing.T) {
 	for name, c := range map[string]struct {
 		at   int64
@@ -146,12 +148,13 @@ func TestEndOfFile(t *testing.T) {
 	}
 }
 
-// TestResent: what came again counts as that only with the first byte that the other endpoint has not acknowledged.
+// TestResent: a segment that came again counts as resent only if it has the first byte that the other endpoint
+// has not acknowledged.
 func TestResent(t *testing.T) {
 	a, b := pair()
 	a.Note(b, segment(a, 0, 100, 0, 0))
 	b.Note(a, segment(b, 0, 0, 40, 0))
-	a.Note(b, segment(a, 200, 100, 0, 0)) // and leaves a hole
+	a.Note(b, segment(a, 200, 100, 0, 0)) // this leaves a hole
 	for _, c := range []struct {
 		at, length int64
 		want       uint32
@@ -180,7 +183,7 @@ func TestWraps(t *testing.T) {
 	}
 }
 
-// FuzzFlows: no course of segments has a flow fall, or an acknowledgement of more than was sent.
+// FuzzFlows: no sequence of segments makes a position fall, or acknowledges more than was sent.
 func FuzzFlows(f *testing.F) {
 	f.Add([]byte{0, 100, 0, 0, 1, 0, 100, 0, 0, 0, 0, 1})
 	f.Fuzz(func(t *testing.T, script []byte) {
@@ -203,22 +206,23 @@ func FuzzFlows(f *testing.F) {
 	})
 }
 
-// A peer is an endpoint of a scripted session: as much of TCP as decides which bytes count. Positions are those of its Flow.
+// A peer is an endpoint of a scripted session. It has the part of TCP that decides which bytes count. Positions
+// are the positions of its Flow.
 type peer struct {
 	*rand.Rand
 	flow  *translate.Flow
 	total int64 // bytes that it has to send
 
-	una, next, most int64 // first that is not acknowledged, next to send, and end of all that was ever sent, its end of file included
+	una, next, most int64 // the first byte that is not acknowledged, the next one to send, and the end of everything that was ever sent, with its end of file
 	edge            int64 // how far it may send
 
-	got      int64 // bytes that it has taken
-	end      int64 // position of the other's end of file, once it was seen
+	got      int64 // bytes that it has accepted
+	end      int64 // position of the other peer's end of file, once it was seen
 	room     int64 // its window
 	promised int64 // the highest right edge of a window that it has shown
 }
 
-// expects is the number that it acknowledges.
+// expects returns the number that it acknowledges.
 func (p *peer) expects() int64 {
 	if p.end > 0 && p.got == p.end {
 		return p.got + 1
@@ -226,14 +230,14 @@ func (p *peer) expects() int64 {
 	return p.got
 }
 
-// packet is one that p sends: positions of its own, and flags.
+// A packet is a packet of a peer, with positions and flags.
 type packet struct {
 	at, length int64
 	flags      uint8
 	ack, room  int64
 }
 
-// send draws a packet of those that kernels send.
+// send returns a random packet of a kind that kernels send.
 func (p *peer) send() packet {
 	k := packet{at: p.next, ack: p.expects(), room: p.room}
 	p.promised = max(p.promised, k.ack+k.room)
@@ -267,7 +271,7 @@ func (p *peer) send() packet {
 	return k
 }
 
-// take is what an endpoint does with a packet of the other one.
+// take handles a packet of the other peer.
 func (p *peer) take(k packet) {
 	if k.ack > p.most+1 || k.ack < p.una-1<<20 {
 		return
@@ -277,7 +281,7 @@ func (p *peer) take(k packet) {
 	}
 	p.edge = max(p.edge, k.ack+k.room)
 	if p.end == 0 && k.at <= p.got {
-		edge := max(p.promised, p.got+p.Int64N(2)) // a byte beyond is taken or not
+		edge := max(p.promised, p.got+p.Int64N(2)) // a byte beyond the window is accepted or not
 		end := k.at + k.length
 		p.got = max(p.got, min(end, edge))
 		if k.flags&translate.FIN != 0 && p.got == end {
@@ -286,9 +290,10 @@ func (p *peer) take(k packet) {
 	}
 }
 
-// TestCourses: over a link that loses, doubles and delays before the lane, with keepalive probes with a byte of garbage or without, probes of a
-// closed window with a byte that is taken or not, ends of file and resets, no byte more counts as delivered than the endpoint has taken, none more as
-// carried than its sender has sent within a window, and at the end all do.
+// TestCourses: two peers talk over a link that loses, doubles and delays packets before the lane. They send
+// keepalive probes with or without a byte of garbage, probes of a closed window with a byte that is accepted or
+// not, ends of file and resets. No more bytes count as delivered than the endpoint has accepted, and no more
+// count as carried than its sender has sent within a window. At the end all bytes count.
 func TestCourses(t *testing.T) {
 	const courses, steps = 400, 2000
 	ended := 0

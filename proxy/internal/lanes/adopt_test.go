@@ -11,8 +11,9 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// TestAdoptedAmbiguous: a hash of two names is of none, and so is an address of two endpoints unless the session knows the name of its own. A name whose address is another
-// one by now is none either.
+// TestAdoptedAmbiguous: a hash that two names share finds nothing. An address that two endpoints share finds
+// nothing either, unless the session knows the name of its endpoint. A name finds nothing if its endpoint has
+// another address by now.
 func TestAdoptedAmbiguous(t *testing.T) {
 	t.Parallel()
 
@@ -58,7 +59,8 @@ func TestAdoptedAmbiguous(t *testing.T) {
 	}
 }
 
-// TestUnknownListener: sessions of a listener that the configuration has not keep their timeouts, and have the longest idle timeout if they are not known.
+// TestUnknownListener: sessions of a listener that is not in the configuration keep their timeouts. If the
+// timeouts are not known, the sessions have the longest idle timeout.
 func TestUnknownListener(t *testing.T) {
 	t.Parallel()
 

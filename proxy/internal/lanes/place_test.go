@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestPinsOfOthers: pins are not in a directory of another user, or in one that others may write in, or behind a link.
+// TestPinsOfOthers: CheckPins refuses a directory of another user, a directory in which others may write, and a
+// directory behind a link.
 func TestPinsOfOthers(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
