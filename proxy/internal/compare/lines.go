@@ -137,8 +137,8 @@ const (
 	windowBytes = 4 << 10
 	// A match of at most matchBytes is found anywhere in a unit, however long the unit is.
 	matchBytes = 1 << 10
-	// maxInstructions is the largest program for the patterns of one name, in instructions of package regexp. A byte
-	// may need the time of all instructions, and so may the shortest match.
+	// maxInstructions is the largest program for the patterns of one name, in instructions of package regexp. In
+	// the worst case, each byte takes the time of all instructions.
 	maxInstructions = 256
 	// instructionCost is the longest time that an instruction takes for a byte, in nanoseconds.
 	instructionCost = 20

@@ -107,7 +107,7 @@ func NewBudget(bytes int64) *Budget { return &Budget{total: bytes} }
 // Used returns how many bytes the sessions hold.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-// A purse holds the memory of one session: its part of the budget.
+// A purse counts the memory that one session has taken from the budget.
 type purse struct {
 	budget *Budget
 	most   int // limit of the session, in bytes
@@ -135,11 +135,11 @@ func (p *purse) give(n int) {
 
 // Limits of the time that comparing takes on a loop, in nanoseconds.
 const (
-	// share: comparing may take one fifth of a loop's time.
+	// share says that comparing may take one fifth of a loop's time.
 	share = 5
 	// burst is how long comparing may take at once.
 	burst = 20e6
-	// fair: a session that has taken this much has taken a lot.
+	// fair is the time after which a session is stopped if the meter has nothing left.
 	fair = burst / 16
 	// spendTime is how long the meter remembers what a session has taken.
 	spendTime = 1e9
@@ -175,7 +175,7 @@ func (m *Meter) refill(now int64) {
 // A spending is what a session takes from a meter.
 type spending struct {
 	meter *Meter // nil: no limit
-	taken int64  // nanoseconds since the time since
+	taken int64  // nanoseconds; half of it is forgotten after spendTime
 	since int64
 }
 
@@ -213,8 +213,8 @@ func (s *Session) pieces(b []byte, parse func(b []byte) error) error {
 	return nil
 }
 
-// spend charges the meter. Comparing ends if nothing is left and this session has taken much, or if the meter is
-// overdrawn by the whole burst, even if other sessions have taken it.
+// spend charges the meter. Comparing ends if nothing is left and this session has taken more than fair. It also
+// ends if the meter is overdrawn by the whole burst, even if other sessions have taken the time.
 func (s *Session) spend(ns int64) {
 	c := &s.cost
 	c.taken += ns

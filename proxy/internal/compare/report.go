@@ -242,7 +242,7 @@ type difference struct {
 
 const differenceBytes = int(unsafe.Sizeof(difference{})) + 3*contextBytes
 
-// difference returns the note of a difference.
+// difference notes the first difference in an answer.
 func (s *Session) difference(t *tally, at int64, exact bool) *difference {
 	wanted := t.examples.Load() < uint64(s.plan.Examples) && s.purse.take(differenceBytes)
 	return &difference{at: at, exact: exact, wanted: wanted}

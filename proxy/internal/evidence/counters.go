@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/kerneltrace"
 )
 
-// counters are figures, for everyone to read, of a process and its network namespace.
+// counters are figures of a process and its network namespace that every user may read.
 type counters struct {
 	network map[string]int64     // by name
 	threads map[threadID]waiting // by thread
@@ -22,14 +22,14 @@ type counters struct {
 
 type threadID struct{ pid, tid int }
 
-// waiting is of /proc/PID/task/TID/schedstat: the time that a thread was runnable and had no CPU,
-// and how often it was given one (Documentation/scheduler/sched-stats.rst).
+// waiting is from /proc/PID/task/TID/schedstat: how long a thread could run but had no CPU, and how often it got
+// one (Documentation/scheduler/sched-stats.rst).
 type waiting struct {
 	time  time.Duration
 	count uint64
 }
 
-// counted are the counters that have to do with delays and losses.
+// counted are the counters for delays and losses.
 var counted = []string{
 	"RetransSegs", "OutRsts", "EstabResets", "AttemptFails", "InErrs", "ListenOverflows", "ListenDrops", "TCPTimeouts", "TCPLossProbes",
 	"TCPFastRetrans", "TCPSlowStartRetrans", "TCPSynRetrans", "TCPRetransFail", "TCPAbortOnData", "TCPAbortOnClose", "TCPAbortOnMemory",
@@ -64,7 +64,7 @@ func readCounters(pids []int) *counters {
 	return c
 }
 
-// parseCounters reads pairs of lines, of names and of values, as /proc/net/netstat has them.
+// parseCounters reads /proc/net/netstat or /proc/net/snmp: pairs of lines, first the names, then the values.
 func parseCounters(text string, to map[string]int64) {
 	lines := strings.Split(text, "\n")
 	for i := 0; i+1 < len(lines); i += 2 {

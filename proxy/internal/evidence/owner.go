@@ -12,24 +12,24 @@ import (
 	"github.com/penstock/penstock/proxy/internal/kerneltrace"
 )
 
-// An Owner is the owner of an event: a session of a listener, or an endpoint. The zero
-// value is unknown.
+// An Owner is the owner of an event: a session of a listener, or an endpoint. The zero value means that the owner
+// is unknown.
 type Owner struct {
-	// Session is the client's address, and Listener the name, or without an admin socket the
-	// address, where it came in.
+	// Session is the client's address. Listener is the name of the listener that accepted the client, or without
+	// an admin socket its address.
 	Session  string `json:"session,omitempty"`
 	Listener string `json:"listener,omitempty"`
-	// Endpoint is the address, with Upstream and Name if the configuration has the endpoint. For a
-	// session it is the endpoint that the session was listed with.
+	// Endpoint is the endpoint's address, with Upstream and Name if the configuration has it. For a session, it is
+	// the endpoint in the list of sessions.
 	Endpoint string `json:"endpoint,omitempty"`
 	Upstream string `json:"upstream,omitempty"`
 	Name     string `json:"name,omitempty"`
-	// Client is the client of the session that a connection to an endpoint serves, if it was listed, with its
-	// listener.
+	// Client is set for a connection to an endpoint: the client and the listener of its session, if the session is
+	// in the list of sessions.
 	Client string `json:"client,omitempty"`
 }
 
-// String returns the owner as a phrase.
+// String describes the owner in a few words.
 func (o *Owner) String() string {
 	switch {
 	case o.Session != "":
@@ -53,7 +53,7 @@ func (o *Owner) client() string {
 
 func (o *Owner) listener() string { return "listener " + o.Listener }
 
-// place is the owner without its session.
+// place returns the owner without its session.
 func (o Owner) place() Owner {
 	if o.Listener != "" {
 		return Owner{Listener: o.Listener}
@@ -70,7 +70,7 @@ type owners struct {
 	listeners map[netip.AddrPort]string
 	endpoints map[netip.AddrPort]endpoint
 	sessions  map[string]admin.Session     // by client and listener
-	clients   map[[2]netip.AddrPort]string // of sessions, by both addresses of the connection to the endpoint
+	clients   map[[2]netip.AddrPort]string // of sessions, by the local and the remote address of the connection to the endpoint
 	names     bool                         // an admin socket has given the names
 }
 
@@ -78,8 +78,7 @@ func newOwners() *owners {
 	return &owners{listeners: make(map[netip.AddrPort]string), endpoints: make(map[netip.AddrPort]endpoint), sessions: make(map[string]admin.Session), clients: make(map[[2]netip.AddrPort]string)}
 }
 
-// addStatus adds the listeners and endpoints of a status. Unix sockets have no
-// events.
+// addStatus adds the listeners and endpoints of a status. It skips unix sockets, which have no events.
 func (o *owners) addStatus(s *admin.Status) {
 	o.names = true
 	for _, l := range s.Listeners {
@@ -98,8 +97,8 @@ func (o *owners) addStatus(s *admin.Status) {
 	}
 }
 
-// addSessions adds sessions by the addresses of their clients. With PROXY headers these are not the addresses
-// of the connections: then the owner has the connection's address for a session.
+// addSessions adds sessions by the addresses of their clients. With PROXY headers, the client's address is not the
+// connection's. The owner's Session is then the connection's address.
 func (o *owners) addSessions(list []admin.Session) {
 	for _, s := range list {
 		if at, err := netip.ParseAddrPort(s.Client); err == nil {
@@ -117,7 +116,7 @@ func plain(at netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 }
 
-// listener returns the name of the listener at an address: its own, or one of all addresses.
+// listener returns the name of the listener at an address, or of the listener at all addresses with that port.
 func (o *owners) listener(at netip.AddrPort) string {
 	at = plain(at)
 	wildcards := []netip.Addr{at.Addr(), netip.IPv6Unspecified()}
@@ -132,7 +131,7 @@ func (o *owners) listener(at netip.AddrPort) string {
 	return at.String()
 }
 
-// of returns the owner of a connection. A connection with an unknown side has none.
+// of returns the owner of a connection. The owner is unknown if the side is unknown.
 func (o *owners) of(side kerneltrace.Side, local, remote netip.AddrPort) (owner Owner) {
 	switch side {
 	case kerneltrace.Accepted:
@@ -182,8 +181,8 @@ func (o *owners) delay(d *kerneltrace.Duration) Delay {
 	return out
 }
 
-// deviceName returns the name of a device of this process's network namespace, or its number in
-// another namespace.
+// deviceName returns the name of a device of this process's network namespace. A device of another namespace has
+// only a number.
 func deviceName(index int) string {
 	if i, err := net.InterfaceByIndex(index); err == nil {
 		return i.Name
@@ -191,7 +190,7 @@ func deviceName(index int) string {
 	return fmt.Sprintf("device %d", index)
 }
 
-// threadName returns the name of a thread, "" if it has ended.
+// threadName returns the name of a thread, or "" if the thread has ended.
 func threadName(pid, tid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package evidence reports the work of the kernel on the connections and threads of a process, and its
-// owner: a session of a listener, an endpoint, or a thread.
+// Package evidence reports what the kernel did with the connections and threads of a process. It names the owner
+// of each: a session of a listener, an endpoint, or a thread.
 package evidence
 
 import (
@@ -12,31 +12,29 @@ import (
 	"github.com/penstock/penstock/proxy/internal/kerneltrace"
 )
 
-// A Report is the result of a trace. Its JSON form is part of the interface of the program. Times
-// are in microseconds.
+// A Report is the result of a trace. Its JSON form is part of the program's interface. Times are in microseconds.
 type Report struct {
 	Target    string  `json:"target"`
 	Processes []int   `json:"processes"`
 	Seconds   float64 `json:"seconds"`
 	Summary   string  `json:"summary"`
-	// Lacks are the capabilities without which nothing was traced: Counters and Threads are all
-	// that is known then. Why is the kernel's answer.
+	// Lacks are the missing capabilities if nothing could be traced. Then only Counters and Threads are known, and
+	// Why is the kernel's error.
 	Lacks []string `json:"lacks,omitempty"`
 	Why   string   `json:"why,omitempty"`
-	// Causes are the causes of delays, the longest in all first, and then those without a time,
-	// the most frequent first.
+	// Causes are the causes of delays and losses. Causes with a time come first, in the order of their total time,
+	// then the others in the order of their counts.
 	Causes  []Cause  `json:"causes"`
 	Events  []Event  `json:"events"`
 	Delays  []Delay  `json:"delays"`
 	Threads []Thread `json:"threads"`
-	// Unmatched are events of the network namespace that belong to no known connection of the
-	// processes.
+	// Unmatched are events of the network namespace that belong to no known connection of the processes.
 	Unmatched map[kerneltrace.Kind]uint64 `json:"unmatched,omitempty"`
-	Lost      uint64                      `json:"lost,omitempty"` // events without room
+	Lost      uint64                      `json:"lost,omitempty"` // events that did not fit into the maps
 	Missing   []Missing                   `json:"missing,omitempty"`
 	Notes     []string                    `json:"notes,omitempty"`
-	// Counters are the network namespace's counters that have risen, by their names in
-	// /proc/net/netstat and /proc/net/snmp: of all processes there.
+	// Counters are the increases of the network namespace's counters, by their names in /proc/net/netstat and
+	// /proc/net/snmp. They count all processes of the namespace.
 	Counters map[string]int64 `json:"counters,omitempty"`
 }
 
@@ -45,15 +43,16 @@ type Cause struct {
 	Name  string `json:"name"`
 	Count uint64 `json:"count"`
 	Times
-	// Of is how many connections, or threads, it is from.
+	// Of is the number of connections or threads that have this cause.
 	Of int `json:"of"`
 }
 
-// Times are of a histogram. All are left out if no time is known; P99Us alone if only a sum is.
+// Times are the times of a histogram. Without times, all fields are left out. If only the sum is known, only
+// TotalUs is set.
 type Times struct {
 	TotalUs int64 `json:"total_us,omitempty"`
 	P50Us   int64 `json:"p50_us,omitempty"`
-	P99Us   int64 `json:"p99_us,omitempty"` // at most; rounded up by a quarter or less
+	P99Us   int64 `json:"p99_us,omitempty"` // upper bound, too high by a quarter at most
 	MaxUs   int64 `json:"max_us,omitempty"`
 }
 
@@ -64,11 +63,11 @@ func timesOf(h *kerneltrace.Histogram) Times {
 // micros rounds up, so that something that has taken time is not 0.
 func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 
-// An Event is a kind of event of one connection, and how often it was.
+// An Event counts one kind of event of one connection.
 type Event struct {
 	Kind      kerneltrace.Kind `json:"kind"`
 	Reason    string           `json:"reason,omitempty"`
-	Direction string           `json:"direction,omitempty"` // of a dropped packet: in or out
+	Direction string           `json:"direction,omitempty"` // of a dropped packet: "in" or "out"
 	Count     uint64           `json:"count"`
 	Owner
 	Local  string `json:"local,omitempty"`
@@ -78,8 +77,8 @@ type Event struct {
 	LastS  float64 `json:"last_s"`
 }
 
-// A Delay is times at a listener or an endpoint: of connecting, of waiting until a segment was
-// sent again, or in the queue of a device.
+// A Delay holds the times at a listener or an endpoint: of connecting, of waiting until a segment was sent again,
+// or in the queue of a device.
 type Delay struct {
 	Name   string `json:"name"`
 	Device string `json:"device,omitempty"`
@@ -88,7 +87,8 @@ type Delay struct {
 	Times
 }
 
-// A Thread is the waits of a thread for a CPU. A loop is a goroutine, which no thread is tied to.
+// A Thread says how long a thread waited for a CPU. It does not name a loop, because a loop is a goroutine, and
+// not tied to a thread.
 type Thread struct {
 	PID   int    `json:"pid"`
 	TID   int    `json:"tid"`
@@ -97,7 +97,7 @@ type Thread struct {
 	Times
 }
 
-// Missing is a tracepoint that was not attached to.
+// Missing is a tracepoint that could not be attached.
 type Missing struct {
 	Tracepoint string `json:"tracepoint"`
 	Why        string `json:"why"`
@@ -115,7 +115,7 @@ var periodNames = map[kerneltrace.Period]string{
 	kerneltrace.Connect: connectTime, kerneltrace.RetransmitWait: retransmitWait, kerneltrace.DeviceQueue: deviceQueue,
 }
 
-// maxEvents is how many connections' events are listed; the causes count all.
+// maxEvents is how many connections with events are listed. The causes count all connections.
 const maxEvents = 2000
 
 // build fills a report in.
@@ -186,13 +186,13 @@ func causes(reading *kerneltrace.Reading) (list []Cause) {
 	return list
 }
 
-// phrases are the causes in the summary.
+// phrases are the texts for the causes in the summary.
 var phrases = map[string]string{
 	cpuWait: "waiting for a CPU", deviceQueue: "waiting in the queue of a network device",
 	retransmitWait: "waiting until a segment was sent again", connectTime: "connecting to endpoints",
 }
 
-// summary is a sentence that ranks the causes by their times in all, and the rest by count.
+// summary returns a sentence that lists the causes by total time, and the others by count.
 func summary(list []Cause, lost uint64) string {
 	var timed, counted []string
 	for _, c := range list {
@@ -216,7 +216,7 @@ func summary(list []Cause, lost uint64) string {
 	return text + "."
 }
 
-// duration formats microseconds with three digits or so.
+// duration formats microseconds with about three digits.
 func duration(us int64) string {
 	d := time.Duration(us) * time.Microsecond
 	switch {

@@ -13,11 +13,11 @@ import (
 	"github.com/penstock/penstock/proxy/internal/kerneltrace"
 )
 
-// maxRows is how many rows of a table are in the text.
+// maxRows is how many rows the text has of a table.
 const maxRows = 20
 
-// WriteText writes the report for a reader: sums by listener, endpoint and thread. The connections
-// are in the JSON form.
+// WriteText writes the report as text, with sums by listener, endpoint and thread. Only the JSON form has the
+// connections.
 func (r *Report) WriteText(w io.Writer) error {
 	out := display.NewWriter(w)
 	form := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -68,7 +68,7 @@ func (r *Report) writeEvents(form io.Writer) {
 		e := &r.Events[i]
 		k := eventRow{e.Kind, strings.TrimSpace(e.Reason + " " + e.Direction), e.place()}
 		if rows[k] == nil {
-			rows[k] = &sum{example: e} // the one with the highest count comes first
+			rows[k] = &sum{example: e} // the event with the highest count comes first
 		}
 		rows[k].count += e.Count
 		rows[k].connections++
@@ -125,7 +125,7 @@ func (r *Report) writeThreads(form io.Writer) {
 	}
 }
 
-// cells are the columns of times; only a sum has no quantiles.
+// cells returns the columns of times. If only the sum is known, there are no quantiles.
 func (t *Times) cells() string {
 	if t.MaxUs == 0 {
 		return duration(t.TotalUs) + "\tunknown\tunknown\tunknown"

@@ -16,16 +16,16 @@ import (
 	"github.com/penstock/penstock/proxy/internal/kerneltrace"
 )
 
-// A Target is the processes that are traced.
+// A Target says which processes are traced.
 type Target struct {
-	PIDs   []int  // with their children
-	Cgroup string // "" or a directory of cgroup v2
-	// Admin is the client of the only process, nil without names of sessions and endpoints.
+	PIDs   []int  // traced with their children
+	Cgroup string // a directory of cgroup v2, or ""
+	// Admin is the client of the only process. If it is nil, sessions and endpoints have no names.
 	Admin *admin.Client
 }
 
-// Trace traces until ctx ends. Without the privileges the report has the counters of the kernel
-// that everyone may read, and says so. attached is called when the trace has begun.
+// Trace traces until ctx ends. If the process lacks the privileges, the report says so, and has only the kernel's
+// counters that every user may read. attached is called when the trace has begun.
 func Trace(ctx context.Context, target Target, attached func()) (*Report, error) {
 	r := &Report{Causes: []Cause{}, Events: []Event{}, Delays: []Delay{}, Threads: []Thread{}}
 	if err := r.find(&target); err != nil {
@@ -100,10 +100,10 @@ func (r *Report) find(target *Target) (err error) {
 	return nil
 }
 
-// A NoProcessError says that there is no process of a number. It wraps [os.ErrProcessDone].
+// A NoProcessError says that there is no process with this PID. It wraps [os.ErrProcessDone].
 type NoProcessError struct{ PID int }
 
-// Error implements error. It lists processes of this program.
+// Error implements error. It lists the processes of penstock.
 func (e *NoProcessError) Error() string {
 	text := fmt.Sprintf("there is no process %d", e.PID)
 	if others := namesakes(); len(others) > 0 {
@@ -115,7 +115,7 @@ func (e *NoProcessError) Error() string {
 // Unwrap implements [errors.Unwrap].
 func (e *NoProcessError) Unwrap() error { return os.ErrProcessDone }
 
-// namesakes are the other processes of penstock, ten at most.
+// namesakes returns the PIDs of other processes of penstock, ten at most.
 func namesakes() (list []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range all {
@@ -127,8 +127,8 @@ func namesakes() (list []string) {
 	return list
 }
 
-// WithChildren returns processes and their descendants (proc_pid_task_tid_children, CONFIG_PROC_CHILDREN).
-// Without that file there are none.
+// WithChildren returns processes and their descendants (proc_pid_task_tid_children). If the kernel lacks
+// CONFIG_PROC_CHILDREN, it returns no descendants.
 func WithChildren(pids []int) []int {
 	all := append([]int(nil), pids...)
 	for i := 0; i < len(all) && len(all) < 4096; i++ {

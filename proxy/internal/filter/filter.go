@@ -21,8 +21,8 @@ type Config struct {
 	// Config is the text that the module gets as its plugin configuration.
 	Config string
 	Bounds wasm.Bounds
-	// Soon starts a large module interpreted, and compiles it in the background: the filter is ready in a tenth of
-	// the time. The compiled module has new instances.
+	// Soon starts a large module in the interpreter, and compiles it in the background. So the filter is ready in
+	// a tenth of the time. The compiled module has new instances.
 	Soon bool
 	// Timeout is how long all calls about one client may take together.
 	Timeout time.Duration
@@ -179,7 +179,7 @@ func (f *Filter) Retire() {
 	f.engine.Load().pool.Close()
 }
 
-// Close frees the filter, and waits for calls that are in progress. No client may be asked about any more.
+// Close frees the filter after the calls in progress. Ask must not be called any more.
 func (f *Filter) Close() {
 	f.Retire()
 	f.goroutines.Wait()

@@ -51,10 +51,10 @@ type output struct {
 	log   *logger
 	rest  []byte
 	begun bool   // the instance has started
-	said  []byte // until then: the first maxSaid bytes that it has written or logged
+	said  []byte // the first maxSaid bytes that the instance has written or logged before it started
 }
 
-// maxSaid is more than [wasm.Printable] leaves of it.
+// maxSaid limits output.said. [wasm.Printable] keeps fewer bytes of it.
 const maxSaid = 512
 
 // say notes output of an instance that has not started yet.
@@ -64,8 +64,8 @@ func (o *output) say(b []byte) {
 	}
 }
 
-// because adds the output of an instance that could not start to its error, up to an empty line: a Go panic has the
-// stacks of its goroutines behind it.
+// because adds the output of an instance that could not start to the error. It stops at an empty line: a Go panic
+// prints the stacks of its goroutines after one.
 func (o *output) because(err error) error {
 	first, _, _ := bytes.Cut(bytes.TrimSpace(o.said), []byte("\n\n"))
 	if len(first) == 0 {

@@ -77,7 +77,8 @@ func (s *instance) tlv(path [][]byte) ([]byte, bool) {
 	return proxyproto.Find(s.of.TLVs, proxyproto.Type(kind[0]))
 }
 
-// set takes an answer, or a part of it. An unknown answer makes the call fail.
+// set sets a property that the module may write: the answer, or a part of it. An unknown answer makes the call
+// fail.
 func (s *instance) set(path [][]byte, value []byte) uint32 {
 	if len(path) == 2 && string(path[0]) == "tag" {
 		if !s.answer.addTag(path[1], value) {

@@ -22,7 +22,7 @@ type Stream struct {
 	hello hello   // used by the loop
 
 	mu      sync.Mutex
-	chunk   *[]byte // the buffer from chunks that data began in, or nil
+	chunk   *[]byte // the buffer from chunks in which data began, or nil
 	data    []byte  // data[at:ready] goes on, the rest is held back; used by the goroutine while it works
 	at      int
 	ready   int
@@ -344,8 +344,8 @@ func (s *instance) hostSetBuffer(p []uint64) uint32 {
 	return statusOK
 }
 
-// replace replaces data[start:end] by other bytes. With Pass it keeps the original bytes, for a failure after which
-// the stream goes on.
+// replace replaces data[start:end] by other bytes. With Pass it keeps the original bytes, which go on if the
+// module fails.
 func (s *Stream) replace(start, end int, by []byte) {
 	if !s.changed && s.r.cfg.Pass {
 		s.original = bytes.Clone(s.data)

@@ -54,9 +54,9 @@ type Tracer struct {
 	jiffies      bool // the length of a clock tick is known
 }
 
-// Open loads and attaches the programs. It returns a [*PrivilegeError] if the process may not do this. If this kernel
-// lacks some of the tracepoints that is no error, see [Tracer.Missing], but it is if the kernel has none of them. The
-// caller calls Close.
+// Open loads and attaches the programs. It returns a [*PrivilegeError] if the process may not do this. A kernel
+// that lacks some of the tracepoints is no error, see [Tracer.Missing]. A kernel that lacks all of them is an
+// error. The caller calls Close.
 func Open(cfg Config) (t *Tracer, err error) {
 	if err := Allowed(); err != nil {
 		return nil, err

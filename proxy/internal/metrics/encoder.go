@@ -168,7 +168,7 @@ func (e *encoder) histogram(labels *bucketLabels, h *tally.Histogram) {
 	e.sumAndCount("", h.Sum.Seconds(), sum)
 }
 
-// dialect is the index of a bucket's label. OpenMetrics has a fraction in each.
+// dialect returns the index of a bucket's label. The labels of OpenMetrics always have a fraction.
 func (e *encoder) dialect() int {
 	if e.openMetrics {
 		return 1

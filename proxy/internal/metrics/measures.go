@@ -14,10 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A measure is a field of a status that becomes a family of metrics, because it has a metric tag. The tag is the end
-// of the family's name. The tag of a struct, or of a pointer to a struct, is the beginning of its fields' names,
-// behind the prefix of the object unless it begins with penstock_. After a comma comes the label for the keys of a
-// map, or nonzero if 0 has no series. The comment on the field is the help.
+// A measure is a field of a status that becomes a family of metrics, because it has a metric tag. The tag is the
+// end of the family's name. The names of the fields of a struct, or of a pointer to a struct, begin with the tag
+// of the struct. The prefix of the object comes before that, unless the tag begins with penstock_. After a comma,
+// a tag has the label for the keys of a map, or nonzero if 0 has no series. The comment on the field is the help.
 type measure struct {
 	Family
 	path    []int  // of the field, through structs and pointers
@@ -166,7 +166,7 @@ func emitAll(emit emitter, counts map[string]int64) {
 	}
 }
 
-// emitEach is emitAll with a zero for each name without a count: a rate needs a beginning.
+// emitEach is emitAll, but also emits a zero for each name without a count: a rate needs a first value.
 func emitEach(emit emitter, counts map[string]int64, names ...string) {
 	all := make(map[string]int64, len(names))
 	for _, name := range names {
@@ -336,7 +336,7 @@ func powersLabels(bounds []int) (labels [][2]string) {
 	return labels
 }
 
-// powers writes the buckets of times. counts[i] is the number of times of at least half of 2^i and less than 2^i
+// powers writes the buckets of times. counts[i] is the number of times from half of 2^i to less than 2^i
 // microseconds.
 func (e *encoder) powers(counts []int64) { e.powersOf("", powerBounds[:], powerLabels, counts) }
 

@@ -155,7 +155,7 @@ type Listener struct {
 	Tally   tally.Counts
 	Seconds [verdict.Kinds]float64 // its sessions' time by verdict
 	KeyedBy string                 // the property that Keyed counts by
-	Keyed   []Keyed                // by a property of the clients; nil if they are not counted so
+	Keyed   []Keyed                // sessions by a property of their clients; nil if the listener does not count them so
 
 	labels string
 }

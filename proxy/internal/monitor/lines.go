@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// The bounds of the lines of one upstream: linesAtOnce at once, and then one more for each
-// linePause. Further lines are summed up, at most once in a sumPause.
+// The limits for the lines of one upstream: linesAtOnce at once, and then one more for each linePause. Further
+// lines are summed up, at most once in each sumPause.
 const (
 	linesAtOnce = 20
 	linePause   = time.Second
 	sumPause    = 10 * time.Second
-	mostNames   = 5 // that a sum has; the others are counted
+	mostNames   = 5 // names in a sum; the others are only counted
 )
 
-// A Line is logged of something that may happen many times at once.
+// A Line is a log line about something that may happen many times at once.
 type Line struct {
-	Upstream string // the lines of an upstream are bounded together
-	Listener string // likewise, if it is no upstream's line
+	Upstream string // lines of the same upstream have a common limit
+	Listener string // instead of Upstream, for a line of a listener
 	Level    slog.Level
 	Message  string
-	Kind     any    // comparable: which lines of a message have the same sum; its text is in it
+	Kind     any    // comparable; lines with the same Message and Kind are summed up together, and the sum shows Kind
 	Name     string // subject of the line
 	Count    int64  // number of events, 1 for a single one
-	Attrs    []any  // of the line; a sum has none
+	Attrs    []any  // attributes of the line; a sum has none
 }
 
-// Lines logs lines as they come as long as they are few, and beyond that sums: the number of
-// events and lines that were left out, and the subjects of the first few. Nothing is left out
-// without being counted. It is safe for concurrent use.
+// Lines logs lines at once while they are few. If there are more, it logs sums: the number of events and lines
+// that were left out, and the subjects of the first few. It counts all that it leaves out. It is safe for
+// concurrent use.
 type Lines struct {
 	log *slog.Logger
 
@@ -43,11 +43,11 @@ type Lines struct {
 
 type groupKey struct{ upstream, listener string }
 
-// A lineGroup is the lines of an upstream, or a listener.
+// A lineGroup holds the lines of an upstream or a listener.
 type lineGroup struct {
-	full int64      // when linesAtOnce may be logged again
-	sum  int64      // when the next sum may be
-	left []*lineSum // sums of the lines that were left out, in the order in which they began
+	full int64      // when linesAtOnce lines may be logged at once again
+	sum  int64      // when the next sum may be logged
+	left []*lineSum // sums of the lines that were left out, the oldest first
 }
 
 type lineKey struct {
@@ -68,7 +68,7 @@ func NewLines(log *slog.Logger) *Lines {
 	return &Lines{log: log, groups: make(map[groupKey]*lineGroup)}
 }
 
-// Note logs a line, or counts it for a sum, at a time of the clock.
+// Note logs a line, or counts it for a sum. now is the time of the clock.
 func (l *Lines) Note(now int64, line *Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +78,7 @@ func (l *Lines) Note(now int64, line *Line) {
 		g = new(lineGroup)
 		l.groups[key] = g
 	}
-	// While a sum waits nothing overtakes it, so that the last line has the present state.
+	// No line overtakes a waiting sum, so the last line shows the present state.
 	if len(g.left) == 0 && now >= g.full-(linesAtOnce-1)*int64(linePause) {
 		g.full = max(g.full, now) + int64(linePause)
 		l.log.Log(context.Background(), line.Level, line.Message, line.Attrs...)
@@ -104,12 +104,12 @@ func (g *lineGroup) add(now int64, line *Line) {
 	}
 }
 
-// Look logs the sums that are due, and forgets sums that have nothing to log.
+// Look logs the sums that are due, and forgets the groups that have nothing to log.
 func (l *Lines) Look(now int64) {
 	l.each(now, func(g *lineGroup) bool { return now >= g.sum })
 }
 
-// Flush logs all sums: it is for the end.
+// Flush logs all sums. It is called at the end.
 func (l *Lines) Flush(now int64) {
 	l.each(now, func(*lineGroup) bool { return true })
 }

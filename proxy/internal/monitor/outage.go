@@ -1,9 +1,8 @@
-// Package monitor logs failures while a load balancer serves: upstreams without a usable
-// endpoint, and counters that should not rise, such as the number of refused clients.
+// Package monitor logs failures while a load balancer serves: upstreams without a usable endpoint, and counters
+// that should not rise, such as the number of refused clients.
 //
-// It has neither goroutines nor clocks: its owner looks about once a second, under one lock
-// and with a clock of its own. The number of lines is bounded, however many upstreams fail and
-// however often.
+// It has no goroutines and no clock. The owner calls Look about once a second, under one lock, with the time of
+// its own clock. The number of lines is limited, however many upstreams fail, and however often.
 package monitor
 
 import (
@@ -15,49 +14,49 @@ import (
 type Condition uint8
 
 const (
-	// Usable: it has an endpoint that takes clients.
+	// Usable means that the upstream has an endpoint that takes clients.
 	Usable Condition = iota
-	// Full: every usable endpoint has as many sessions as it may.
+	// Full means that every usable endpoint has as many sessions as it may have.
 	Full
-	// Unusable: no endpoint is usable, for whatever reason.
+	// Unusable means that no endpoint is usable, for any reason.
 	Unusable
 )
 
-// An Upstream is an upstream at the moment of a look.
+// An Upstream is the state of an upstream, as [Outages.Look] gets it.
 type Upstream struct {
-	Key       any // comparable; the same at each look
+	Key       any // comparable; the same in each call of Look
 	Name      string
 	Condition Condition
-	Refused   int64 // clients until now
+	Refused   int64 // refused clients until now
 	Held      int64 // clients that had to wait for an endpoint until now
 	Fallbacks int64 // clients that went to the fallback until now
-	Unserved  int64 // sessions that have ended without a byte of their endpoint until now
+	Unserved  int64 // ended sessions that got no byte from their endpoint, until now
 }
 
-// An Outage is the time for which an upstream has no endpoint that takes clients.
+// An Outage is a time in which an upstream has no endpoint that takes clients.
 type Outage struct {
-	Since                    int64 // of the clock, in nanoseconds
+	Since                    int64 // time of the clock, in nanoseconds
 	Condition                Condition
 	Refused, Held, Fallbacks int64 // clients since then
-	Unserved                 int64 // sessions since then that have ended without a byte of their endpoint
+	Unserved                 int64 // sessions that have ended since then without a byte from their endpoint
 }
 
 // The times of an outage.
 const (
-	// fullFor is how long an upstream must be full before that is an outage: a limit may be
-	// reached for a moment.
+	// fullFor is how long an upstream must be full before that is an outage, because a limit may be reached for a
+	// moment.
 	fullFor = 5 * time.Second
-	// An outage is over when it has been gone for quiet. If it is back within forgetAfter
-	// of its end the next one must be gone for twice as long, up to mostQuiet.
+	// An outage ends when the upstream has been usable for quiet. If the next outage begins within forgetAfter,
+	// the upstream must then be usable for twice as long, up to mostQuiet.
 	quiet       = time.Second
 	mostQuiet   = 32 * time.Second
 	forgetAfter = time.Minute
 )
 
-// mostLines is how many lines of a kind one look logs; the others are counted in one more.
+// mostLines is how many lines of a kind one call of Look logs. One more line counts the others.
 const mostLines = 20
 
-// Outages logs when an upstream has no usable endpoint, and when that is over.
+// Outages logs when an upstream has no endpoint that takes clients, and when it has one again.
 type Outages struct {
 	log   *slog.Logger
 	known map[any]*condition
@@ -66,23 +65,23 @@ type Outages struct {
 
 // A condition is the state of an upstream.
 type condition struct {
-	Upstream        // at the last look
-	seen     uint64 // the look
-	before   counts // at the last look but one
+	Upstream        // as of the last call of Look
+	seen     uint64 // number of that call
+	before   counts // as of the call before that
 
-	kind      Condition // of the outage; Usable: there is none
+	kind      Condition // of the present outage; Usable: there is none
 	logged    bool
 	since     int64
-	began     counts // at the last look before it
-	again     int64  // since when it is not usable without a break
-	fresh     counts // at the last look before that
+	began     counts // as of the call before the outage
+	again     int64  // when the upstream last stopped taking clients
+	fresh     counts // as of the call before that
 	back      int64  // when it was found to be usable again; 0: it was not
-	until     counts // at that time
-	gone      bool   // the upstream was removed instead
+	until     counts // as of back
+	gone      bool   // the upstream was not usable again at back, but removed
 	lapses    int    // how often it failed again before the end was logged
 	quiet     time.Duration
-	endedAt   int64     // the last outage that was logged; 0: none
-	endedKind Condition // its kind
+	endedAt   int64     // when the last outage was logged as over; 0: none was
+	endedKind Condition // kind of that outage
 }
 
 type counts struct{ refused, held, fallbacks, unserved int64 }
@@ -94,13 +93,13 @@ func (c counts) since(before counts) counts {
 	return counts{c.refused - before.refused, c.held - before.held, c.fallbacks - before.fallbacks, c.unserved - before.unserved}
 }
 
-// NewOutages returns an Outages that knows no upstream.
+// NewOutages returns Outages without upstreams.
 func NewOutages(log *slog.Logger) *Outages {
 	return &Outages{log: log, known: make(map[any]*condition)}
 }
 
-// Look takes the upstreams that there are, at a time of the clock. Explain returns why the
-// endpoints of an upstream take no clients; it is called when an outage of it is logged.
+// Look takes the present upstreams. now is the time of the clock. explain returns why the endpoints of an upstream
+// take no clients. It is called when an outage of the upstream is logged.
 func (o *Outages) Look(now int64, upstreams []Upstream, explain func(key any) string) {
 	o.look++
 	var begun, ended []*condition
@@ -133,8 +132,8 @@ func (o *Outages) Look(now int64, upstreams []Upstream, explain func(key any) st
 	o.logEnded(ended)
 }
 
-// Of returns the outage of an upstream that is under way, even before it is logged. An outage that is back
-// before the end of the last outage was logged begins again.
+// Of returns the present outage of an upstream, even before it is logged. If the upstream was usable for a short
+// time, the outage counts from when that time ended.
 func (o *Outages) Of(key any) (Outage, bool) {
 	c := o.known[key]
 	if c == nil || c.kind == Usable || c.back != 0 {
@@ -144,7 +143,7 @@ func (o *Outages) Of(key any) (Outage, bool) {
 	return Outage{c.again, c.kind, cost.refused, cost.held, cost.fallbacks, cost.unserved}, true
 }
 
-// The result of a look.
+// A turn is the result of Look for one upstream.
 type turn uint8
 
 const (
@@ -153,7 +152,7 @@ const (
 	outageEnds
 )
 
-// step takes the condition of a look.
+// step takes the condition that Look has got.
 func (c *condition) step(now int64) turn {
 	switch at := c.Condition; {
 	case c.kind == Usable && at == Usable:
@@ -184,7 +183,8 @@ func (c *condition) begin(kind Condition, now int64) {
 	}
 }
 
-// recover notes that the outage is over, which is logged when it has been for long enough.
+// recover notes that the upstream is usable again. The end of the outage is logged when the upstream has been
+// usable for long enough.
 func (c *condition) recover(now int64) turn {
 	if c.back == 0 {
 		c.back, c.until = now, c.counts()
@@ -249,10 +249,10 @@ func (o *Outages) logEnded(ended []*condition) {
 	}
 }
 
-// recent counts the events of about the last minute, by tenths of a minute.
+// recent counts the events of about the last minute, in slots of ten seconds.
 type recent struct {
 	slots [6]int64
-	at    int64 // the tenth of a minute of the last slot
+	at    int64 // number of the last slot
 }
 
 const slotTime = int64(time.Minute) / 6

@@ -11,35 +11,35 @@ import (
 	"time"
 )
 
-// A Counter is a count that never falls, at the moment of a look.
+// A Counter is a count that never falls, as [Sums.Look] gets it.
 type Counter struct {
-	Key     any    // comparable; with Message the same at each look
+	Key     any    // comparable; Key and Message are the same in each call of Look
 	Message string // of the line that is logged when it rises
-	Kind    string // kind of its owner: listener, upstream
-	Name    string // of its owner
-	Filter  string // the filter of a listener that has the counter; "": its owner has it
+	Kind    string // kind of the owner: listener or upstream
+	Name    string // name of the owner
+	Filter  string // name of the filter if the counter belongs to a filter of the listener, otherwise ""
 	Total   int64
-	// Unlogged says that it has no line, only [Sums.Recent].
+	// Unlogged says that the counter is not logged. It is only for [Sums.Recent].
 	Unlogged bool
 }
 
 // An Explanation explains a [Counter] that has risen.
 type Explanation interface {
-	// Reasons returns the parts of a counter by reason, nil for a counter without reasons. The map
-	// is not changed afterwards.
+	// Reasons returns a counter by reason, or nil if the counter has no reasons. The map does not change
+	// afterwards.
 	Reasons(c *Counter) map[string]int64
-	// Attrs returns further attributes of a counter's line, beside its increase; nil for its
-	// reasons.
+	// Attrs returns further attributes of a counter's line, after its increase. If it returns nil, the line has
+	// the reasons.
 	Attrs(c *Counter, increase map[string]int64) []any
-	// Level returns the level for an increase by reason.
+	// Level returns the level of the line for an increase by reason.
 	Level(c *Counter, increase map[string]int64) slog.Level
 }
 
-// sumFor is how often increases are logged.
+// sumFor is the time from one sum to the next.
 const sumFor = time.Minute
 
-// Sums logs the increases of counters: each of them at once if it was not logged within the
-// last minute, and then once a minute, together with all others of its message. A counter that
+// Sums logs the increases of counters. It logs an increase at once if the counter was not logged within the last
+// minute. Later increases are logged once a minute, together with all others of the same message. A counter that
 // has not risen is not mentioned.
 type Sums struct {
 	log    *slog.Logger
@@ -48,10 +48,10 @@ type Sums struct {
 	minute map[string]*minute // by message
 }
 
-// A minute is the time from one sum of the counters of a message to the next.
+// A minute is the time from one sum to the next, for the counters of one message.
 type minute struct {
 	began int64
-	lines int // that were logged in it
+	lines int // lines that were logged in this minute
 }
 
 type sumKey struct {
@@ -61,23 +61,22 @@ type sumKey struct {
 
 // A sum is the state of a counter.
 type sum struct {
-	Counter                  // at the last look
-	seen    uint64           // the look
-	logged  int64            // of Total
-	reasons map[string]int64 // that were logged
-	since   int64            // from when on it may have risen beyond that
+	Counter                  // as of the last call of Look that had it
+	seen    uint64           // number of that call
+	logged  int64            // the part of Total that was logged
+	reasons map[string]int64 // the reasons that were logged
+	since   int64            // since when Total may be larger than logged
 	quiet   int64            // until when it is not logged at once
 	recent  recent
 }
 
-// NewSums returns a Sums that knows no counter.
+// NewSums returns Sums without counters.
 func NewSums(log *slog.Logger) *Sums {
 	return &Sums{log: log, known: make(map[sumKey]*sum), minute: make(map[string]*minute)}
 }
 
-// Look takes the present counters, at a time of the clock. A counter that was not there at
-// the last look has risen from 0. A counter that has gone is logged as if it were there, as far
-// as it had risen at the last look that had it.
+// Look takes the present counters. now is the time of the clock. A counter that is new has risen from 0. If a
+// counter is gone, its last known increase is still logged.
 func (s *Sums) Look(now int64, counters []Counter, explain Explanation) {
 	s.look++
 	for i := range counters {
@@ -110,7 +109,7 @@ func (s *Sums) Recent(now int64, key any, message string) int64 {
 	return 0
 }
 
-// Flush logs all increases since the last lines, whenever these were: it is for the end.
+// Flush logs all increases that were not logged, whenever the last lines were. It is called at the end.
 func (s *Sums) Flush(now int64, explain Explanation) { s.logRisen(now, explain, true) }
 
 // logRisen logs the increases that are due, or all of them.
@@ -137,8 +136,8 @@ func (s *Sums) logRisen(now int64, explain Explanation, all bool) {
 	}
 }
 
-// due returns the counters of one message that are to be logged: at the end of the
-// minute all; before it only counters that are new, as long as lines are left.
+// due returns the counters of one message to be logged now. At the end of the minute these are all. Before that,
+// they are the counters that may be logged at once, as long as the minute has lines left.
 func (s *Sums) due(now int64, risen []*sum, all bool) []*sum {
 	m := s.minute[risen[0].Message]
 	if m == nil {
@@ -161,7 +160,7 @@ func (s *Sums) logMessage(now int64, risen []*sum, explain Explanation) {
 		by, within, logged := k.Total-k.logged, time.Duration(now-k.since), k.logged
 		increase := k.settle(now, explain.Reasons(&k.Counter))
 		level, more := explain.Level(&k.Counter, increase), explain.Attrs(&k.Counter, increase)
-		if sum := total(increase); more == nil && sum > by { // it has risen since the look
+		if sum := total(increase); more == nil && sum > by { // the counter has risen since Look was called
 			by, k.logged = sum, logged+sum
 		}
 		if i >= mostLines {
@@ -185,8 +184,8 @@ func (s *Sums) logMessage(now int64, risen []*sum, explain Explanation) {
 	}
 }
 
-// A rest is the counters of a kind that had no line of their own. An event that is counted by
-// a listener and by its upstream is counted once in the rest of each.
+// A rest sums up the counters of one kind that have no line of their own. An event that a listener and its
+// upstream both count is counted once for each kind.
 type rest struct {
 	kind          string
 	others, times int64

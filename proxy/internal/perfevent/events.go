@@ -14,21 +14,23 @@ import (
 )
 
 const (
-	// ringOrder is the size of a ring: 64 pages, which an unprivileged user may lock (kernel.perf_event_mlock_kb is 516).
+	// ringOrder is the size of a ring: 64 pages. An unprivileged user may lock that much memory
+	// (kernel.perf_event_mlock_kb is 516).
 	ringOrder = 6
-	// maxEvents bounds the descriptors: an event for each thread and CPU.
+	// maxEvents limits the number of descriptors. There is one event for each thread on each CPU.
 	maxEvents = 8192
 )
 
-// events are the open events of the threads of processes. A thread that is started later is counted by the events of the thread that
-// starts it.
+// events are the open events of the threads of processes. A thread that starts later is counted by the events of
+// the thread that has started it.
 type events struct {
 	fds   []int           // owned
 	rings []*sys.PerfRing // owned; one for each CPU
-	first []int           // of fds: the event that owns the ring
+	first []int           // for each ring, the descriptor in fds that owns it
 }
 
-// open opens the events of all threads of processes, one for each CPU, for a ring is of one CPU.
+// open opens the events of all threads of processes. A thread has an event for each CPU, because a ring belongs to
+// one CPU.
 func open(pids []int, hz int) (e *events, err error) {
 	cpus, err := topology.CPUs()
 	if err != nil {
@@ -41,7 +43,7 @@ func open(pids []int, hz int) (e *events, err error) {
 		}
 	}()
 	opened := make(map[int]bool)
-	for { // until a look finds no thread that the one before has not
+	for { // until there are no new threads
 		list, err := threads(pids)
 		if err != nil {
 			return e, err
@@ -68,7 +70,7 @@ func open(pids []int, hz int) (e *events, err error) {
 	return e, nil
 }
 
-// add opens the events of a thread. A thread that has ended meanwhile has none.
+// add opens the events of a thread. If the thread has ended meanwhile, it does nothing.
 func (e *events) add(thread int, cpus []int, hz int) error {
 	if len(e.fds)+len(cpus) > maxEvents {
 		return fmt.Errorf("there are too many threads: more than %d events, one for each and each of %d CPUs", maxEvents, len(cpus))
@@ -105,14 +107,14 @@ func (e *events) add(thread int, cpus []int, hz int) error {
 
 func (e *events) close() {
 	for _, fd := range e.fds {
-		_ = syscall.Close(fd) // which reports nothing of an event
+		_ = syscall.Close(fd) // close of an event reports no error
 	}
 	for _, ring := range e.rings {
-		_ = ring.Close() // it is mapped
+		_ = ring.Close() // it cannot fail, because it is mapped
 	}
 }
 
-// threads lists the threads of processes. A process that has ended has none.
+// threads lists the threads of processes. An ended process has no threads.
 func threads(pids []int) (list []int, err error) {
 	for _, pid := range pids {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

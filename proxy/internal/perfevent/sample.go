@@ -1,5 +1,6 @@
-// Package perfevent samples the CPU time of processes by perf_event_open(2): stacks of their threads with the frames
-// of the kernel, as a profile in the format of pprof. The runtime's own profiles have frames of the program alone.
+// Package perfevent samples the CPU time of processes with perf_event_open(2). The result is a pprof profile with
+// the stacks of the threads. The stacks include the frames of the kernel, which the profiles of the Go runtime
+// lack.
 package perfevent
 
 import (
@@ -18,27 +19,29 @@ import (
 )
 
 const (
-	// readEvery is the time between two looks at the rings: at 997 samples of 1 KiB a second a ring lasts for 260 ms.
+	// readEvery is the time between two reads of the rings. At 997 samples of 1 KiB a second, a ring is full after
+	// 260 ms.
 	readEvery = 50 * time.Millisecond
-	// maxStacks bounds the memory: different stacks that are kept.
+	// maxStacks is how many different stacks are kept in memory.
 	maxStacks = 100_000
 )
 
-// ErrFrequency is returned for samples per second that are out of range.
+// ErrFrequency means that the number of samples a second is out of range.
 var ErrFrequency = errors.New("from 1 to 1,000 samples a second")
 
-// A Profile is the CPU time of processes while they were sampled. Each sample has the label process: its number.
+// A Profile is the CPU time of processes while they were sampled. Each sample has the label process with the PID.
 type Profile struct {
 	*profile.Profile
-	// Lost counts samples without a place in the rings or in memory.
+	// Lost counts samples for which the rings or the memory had no space.
 	Lost uint64
-	// Unnamed reports that the kernel has hidden its symbols (kernel.kptr_restrict): all its frames are one name.
+	// Unnamed reports that the kernel has hidden its symbols (kernel.kptr_restrict). All frames of the kernel then
+	// have the same name.
 	Unnamed bool
 }
 
-// Sample samples processes, and processes that they start meanwhile, hz times for each second of CPU time, until the context ends
-// or the time is over. Processes that have ended are left out; if all have ended the error is [fs.ErrNotExist]. For a process
-// without the right to do so it is [fs.ErrPermission].
+// Sample samples processes hz times for each second of CPU time, until ctx ends or d has passed. Processes that
+// they start meanwhile are sampled, too. Processes that have ended are left out. The error is [fs.ErrNotExist] if
+// all have ended, and [fs.ErrPermission] if this process may not sample.
 func Sample(ctx context.Context, pids []int, d time.Duration, hz int) (*Profile, error) {
 	if hz < 1 || hz > 1000 {
 		return nil, fmt.Errorf("perf events: %d: %w", hz, ErrFrequency)
@@ -64,12 +67,13 @@ func Sample(ctx context.Context, pids []int, d time.Duration, hz int) (*Profile,
 	began := time.Now()
 	s.collect(ctx, e, d)
 	for pid := range s.processes() {
-		_ = names.read(pid) // libraries that were mapped meanwhile; a process that has ended keeps what is known
+		_ = names.read(pid) // for libraries that were mapped meanwhile; what is known of an ended process stays
 	}
 	return s.profile(names, began, hz), nil
 }
 
-// stacks are the samples by their process, 4 bytes, and their stack: the addresses as in a record, with their marks.
+// stacks counts samples by process and stack. A key is the PID (4 bytes), and then the addresses as in a record,
+// including their marks.
 type stacks struct {
 	count        map[string]int64
 	lost         uint64
@@ -107,7 +111,7 @@ func (s *stacks) collect(ctx context.Context, e *events, d time.Duration) {
 	}
 }
 
-// take takes records: a header of a type (32 bits), flags (16) and its size (16), and its contents.
+// take takes records. A record is a header of type (32 bits), flags (16) and size (16), and then its contents.
 func (s *stacks) take(records []byte) {
 	for len(records) >= 8 {
 		kind, size := binary.NativeEndian.Uint32(records), int(binary.NativeEndian.Uint16(records[6:]))
@@ -119,7 +123,7 @@ func (s *stacks) take(records []byte) {
 		switch {
 		case kind == sys.PERF_RECORD_LOST && len(body) >= 16:
 			s.lost += binary.NativeEndian.Uint64(body[8:])
-		case kind == sys.PERF_RECORD_SAMPLE && len(body) >= 16: // of process and thread, then the number of addresses
+		case kind == sys.PERF_RECORD_SAMPLE && len(body) >= 16: // the PID and the thread, then the number of addresses
 			s.key = append(append(s.key[:0], body[:4]...), body[16:]...)
 			s.add(s.key)
 		}
@@ -161,14 +165,15 @@ type builder struct {
 	functions map[string]*profile.Function
 }
 
-// A place is an address of a process, or of the kernel, which has no number.
+// A place is an address in a process, or in the kernel if pid is 0.
 type place struct {
 	pid int
 	at  uint64
 }
 
-// stack returns the locations of a record's addresses, from the innermost one. Marks among them say whether the addresses that
-// follow are of the kernel. All but the first of each part are return addresses, which may be of the next function.
+// stack returns the locations of a record's addresses, the innermost first. Marks between the addresses say
+// whether the next addresses are the kernel's. In each part, all addresses but the first are return addresses,
+// which may already belong to the next function.
 func (b *builder) stack(pid int, addresses string) (list []*profile.Location) {
 	in, first := pid, true
 	for ; len(addresses) >= 8; addresses = addresses[8:] {
@@ -205,7 +210,7 @@ func (b *builder) location(of place) *profile.Location {
 }
 
 func (b *builder) function(of symbol) *profile.Function {
-	key := of.name + "\x00" + of.file // of two programs
+	key := of.name + "\x00" + of.file // two programs may have functions with the same name
 	if f := b.functions[key]; f != nil {
 		return f
 	}

@@ -23,7 +23,7 @@ type symbol struct {
 // symbols name the addresses of processes and of the kernel.
 type symbols struct {
 	processes map[int][]mapping
-	programs  map[string]*program // by device, inode and path: processes share them
+	programs  map[string]*program // by device and inode, because processes share them
 	kernel    functions
 }
 
@@ -36,17 +36,18 @@ func newSymbols() (*symbols, error) {
 type mapping struct {
 	from, to, offset uint64
 	path, id         string
-	program          *program // nil: it could not be read
+	program          *program // nil: the file could not be read
 }
 
-// read reads the mappings of a process, and what is mapped. It keeps what is known of a process that has ended.
+// read reads the mappings of a process, and the symbols of the mapped files. What is known of an ended process
+// stays.
 func (s *symbols) read(pid int) error {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // a thread of the kernel has none
+	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // a kernel thread has none
 	var list []mapping
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
@@ -56,7 +57,7 @@ func (s *symbols) read(pid int) error {
 		}
 		name := fmt.Sprintf("/proc/%d/root%s", pid, m.path)
 		if m.path == exe {
-			name = fmt.Sprintf("/proc/%d/exe", pid) // also if it was replaced
+			name = fmt.Sprintf("/proc/%d/exe", pid) // valid even if the file was replaced
 		}
 		if _, known := s.programs[m.id]; !known && filepath.IsAbs(m.path) {
 			s.programs[m.id] = readProgram(name, m.path)
@@ -101,7 +102,7 @@ func (s *symbols) at(pid int, address uint64) symbol {
 	return symbol{name: "[unknown]"}
 }
 
-// inKernel names an address of the kernel, with the file that perf(1) has for it.
+// inKernel names an address of the kernel. Its file is named as in perf(1).
 func (s *symbols) inKernel(address uint64) symbol {
 	name, ok := s.kernel.at(address)
 	if !ok {
@@ -110,15 +111,16 @@ func (s *symbols) inKernel(address uint64) symbol {
 	return symbol{name: name, file: "[kernel.kallsyms]"}
 }
 
-// A program is an ELF file: of a program or of a library.
+// A program is an ELF file: an executable or a library.
 type program struct {
 	path      string
 	loads     []elf.ProgHeader // its executable parts
-	table     *gosym.Table     // nil: it is not written in Go
-	functions functions        // of its symbols
+	table     *gosym.Table     // nil: the program is not written in Go
+	functions functions        // from the symbol tables
 }
 
-// readProgram reads a file, which the process has by a path; nil: it is not to be read, or no ELF.
+// readProgram reads the file name, which the process calls path. It returns nil if the file cannot be read, or is
+// no ELF file.
 func readProgram(name, path string) *program {
 	f, err := elf.Open(name)
 	if err != nil {
@@ -131,7 +133,7 @@ func readProgram(name, path string) *program {
 			p.loads = append(p.loads, part.ProgHeader)
 		}
 	}
-	list, _ := f.Symbols() // a stripped file has the dynamic ones alone
+	list, _ := f.Symbols() // a stripped file has only dynamic symbols
 	dynamic, _ := f.DynamicSymbols()
 	var text uint64
 	if section := f.Section(".text"); section != nil {
@@ -139,7 +141,7 @@ func readProgram(name, path string) *program {
 	}
 	for _, s := range append(list, dynamic...) {
 		if s.Name == "runtime.text" {
-			text = s.Value // behind the code of C
+			text = s.Value // in a program with C code, Go code begins later
 		}
 		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Size > 0 {
 			p.functions = append(p.functions, function{s.Value, s.Value + s.Size, s.Name})
@@ -150,7 +152,8 @@ func readProgram(name, path string) *program {
 	return p
 }
 
-// goTable returns the table of functions that the Go linker writes, even into stripped programs; nil: there is none.
+// goTable returns the table of functions that the Go linker writes even into stripped programs; nil: there is
+// none.
 func goTable(f *elf.File, text uint64) *gosym.Table {
 	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
 		if section := f.Section(name); section != nil {
@@ -158,14 +161,14 @@ func goTable(f *elf.File, text uint64) *gosym.Table {
 			if err != nil {
 				return nil
 			}
-			table, _ := gosym.NewTable(nil, gosym.NewLineTable(data, text)) // nil with its error
+			table, _ := gosym.NewTable(nil, gosym.NewLineTable(data, text)) // nil if there is an error
 			return table
 		}
 	}
 	return nil
 }
 
-// at names an offset of the file.
+// at names the function at an offset of the file.
 func (p *program) at(offset uint64) (symbol, bool) {
 	at := offset
 	for _, part := range p.loads {
@@ -182,7 +185,7 @@ func (p *program) at(offset uint64) (symbol, bool) {
 	return symbol{name: name, file: p.path}, ok
 }
 
-// functions are sorted by their address.
+// functions are sorted by address.
 type functions []function
 
 type function struct {
@@ -194,7 +197,7 @@ func (list functions) sort() {
 	slices.SortStableFunc(list, func(a, b function) int { return cmp.Compare(a.from, b.from) })
 }
 
-// at returns the function with an address.
+// at returns the name of the function that contains an address.
 func (list functions) at(address uint64) (string, bool) {
 	i, found := slices.BinarySearchFunc(list, address, func(f function, at uint64) int { return cmp.Compare(f.from, at) })
 	if !found {
@@ -206,8 +209,9 @@ func (list functions) at(address uint64) (string, bool) {
 	return list[i].name, true
 }
 
-// kernelFunctions reads /proc/kallsyms: address, type and name of a line. To those who may not know addresses all
-// are 0 (kernel.kptr_restrict, proc(5)), and there are no functions. Each reaches up to the next.
+// kernelFunctions reads /proc/kallsyms. A line has an address, a type and a name. A reader who may not see the
+// addresses gets 0 for each (kernel.kptr_restrict, proc(5)); then the list is empty. A function has no known end,
+// so it reaches up to the next function.
 func kernelFunctions() (list functions, err error) {
 	f, err := os.Open("/proc/kallsyms")
 	if err != nil {

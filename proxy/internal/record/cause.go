@@ -12,14 +12,14 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// ErrOperator is the error of a session that an operator has ended, by the admin API. ErrOperatorNow wraps it: nobody
-// waited until the session was quiet.
+// ErrOperator is the error of a session that an operator has ended by the admin API. ErrOperatorNow wraps it, and
+// says that nobody waited until the session was quiet.
 var (
 	ErrOperator    = errors.New("ended by an operator")
 	ErrOperatorNow = fmt.Errorf("%w without waiting for quiet", ErrOperator)
 )
 
-// Reason is why the session of r has ended, in one word: the result's reason, or operator.
+// Reason returns why the session of r has ended, in one word: the result's reason, or operator.
 func (r *Record) Reason() string {
 	if r.Result.Reason == relay.ReasonCanceled && errors.Is(r.Err, ErrOperator) {
 		return "operator"
@@ -27,31 +27,31 @@ func (r *Record) Reason() string {
 	return r.Result.Reason.String()
 }
 
-// A Cause is why an attempt at an endpoint has failed, in one word.
+// A Cause is why an attempt to reach an endpoint has failed, in one word.
 type Cause uint8
 
 const (
-	// CauseOther is any cause that is none of the others.
+	// CauseOther means any other cause.
 	CauseOther Cause = iota
-	// CauseRefused: nothing listens there.
+	// CauseRefused means that nothing listens at the address.
 	CauseRefused
-	// CauseTimeout: there was no answer in time.
+	// CauseTimeout means that no answer came in time.
 	CauseTimeout
-	// CauseReset: it was reset.
+	// CauseReset means that the connection was reset.
 	CauseReset
-	// CauseUnreachable: there is no way to it.
+	// CauseUnreachable means that there is no route to the address.
 	CauseUnreachable
-	// CauseResolve: its name has no address.
+	// CauseResolve means that the endpoint's name has no address.
 	CauseResolve
-	// CauseLocal: this machine lacked something.
+	// CauseLocal means that this machine lacked something, such as memory, a port or a permission.
 	CauseLocal
-	// CauseTLS: the handshake has failed.
+	// CauseTLS means that the TLS handshake has failed.
 	CauseTLS
 )
 
 var causeNames = [...]string{"other", "refused", "timeout", "reset", "unreachable", "resolve", "local", "tls"}
 
-// String is its name in a line.
+// String returns the name of the cause in a line.
 func (c Cause) String() string {
 	if int(c) < len(causeNames) {
 		return causeNames[c]

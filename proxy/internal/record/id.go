@@ -6,24 +6,24 @@ import (
 	"encoding/hex"
 )
 
-// An ID names a session. It is a valid trace id of the W3C's Trace Context: 16 bytes, not all zero.
-// Its bits are spread evenly, so that a collector can sample by them.
+// An ID names a session. It is a valid trace ID of the W3C's Trace Context: 16 bytes, not all zero. Its bits are
+// spread evenly, so that a collector can sample by them.
 type ID [16]byte
 
-// String returns 32 digits in lower case.
+// String returns 32 hexadecimal digits in lower case.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// IsZero reports whether it names no session.
+// IsZero reports whether the ID names no session.
 func (id ID) IsZero() bool { return id == ID{} }
 
-// IDs makes the IDs of a process's sessions: its own random number, and a counter. They are
-// unique, and no secrets.
+// IDs makes the IDs of a process's sessions from a random number of the process and a counter. The IDs are unique,
+// but not secret.
 type IDs struct{ seed [2]uint64 }
 
 // NewIDs returns a source of IDs.
 func NewIDs() IDs {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // which never fails (crypto/rand)
+	_, _ = rand.Read(b[:]) // it never fails (crypto/rand)
 	return IDs{[2]uint64{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:])}}
 }
 
@@ -38,8 +38,8 @@ func (s IDs) Of(n uint64) (id ID) {
 	return id
 }
 
-// mix spreads the small differences of seeds over all bits, and maps no two of them to the same
-// (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+// mix spreads the small differences of seeds over all bits. Different seeds have different results (Steele, Lea
+// and Flood, "Fast splittable pseudorandom number generators", 2014).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -15,33 +15,37 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// An Image is what describes a session outside of its process: the kernel keeps one beside the session's account in the lane, for the
-// process that adopts it, and another process can be sent one with the session's descriptors. What an image does not have is zero, and not known.
+// An Image describes a session to another process. The kernel keeps an image beside the session's account in the
+// lane, for a process that adopts the session. An image can also be sent to a process together with the session's
+// descriptors. A field that an image lacks is zero, which means not known.
 //
-// Its encoding is a byte, the version, and then fields: a number and a value of a length, as messages of Protocol Buffers have them. A field
-// that is added has a new number. A reader skips the numbers that it does not know, and the end of a value that is longer than it knows, so that
-// neither needs a new version. Another version is refused: its fields mean something else. A zero byte where a field would begin is the end.
+// The encoding is a byte for the version, and then fields. A field is a number and a value with its length, as in
+// Protocol Buffers. A zero byte in place of a field ends the image. A new field gets a new number, and a value may
+// get longer. Neither needs a new version: a reader skips the numbers that it does not know, and the unknown end
+// of a longer value. An image of another version is refused, because its fields mean something else.
 //
-// Whether a session is logged and traced follows from its ID, so there is nothing else to keep of that.
+// The image does not say whether the session is logged and traced, because that follows from its ID.
 type Image struct {
-	// Record has the course. Its Result has the bytes that were moved, by direction and engine; none: that is not known. Its names are empty in an
-	// image that has only hashes of them. Its times are of any one clock, see JoinedAt.
+	// Record has the course of the session. Its Result has only the bytes that were moved, by direction and
+	// engine; without bytes, they are not known. Its names are empty if the image has only their hashes. Its times
+	// may be of any clock, see JoinedAt.
 	Record
-	// Names are the hashes of listener, upstream and endpoint; 0: none, or not known.
+	// Names are the hashes of the listener, the upstream and the endpoint. 0 means that there is no name, or that
+	// it is not known.
 	Names [3]uint32
 	// Timeouts are the timeouts that the session began with.
 	Timeouts Timeouts
 }
 
-// Timeouts are a session's timeouts in an [Image], which has them in whole milliseconds, and the
-// jitter in thousandths.
+// Timeouts are a session's timeouts in an [Image]. The encoding has them in whole milliseconds, and the jitter in
+// thousandths.
 type Timeouts struct {
 	Known                     bool
 	Idle, HalfClose, Lifetime time.Duration
 	Jitter                    float64
 }
 
-// TimeoutsOf returns the timeouts of limits; for nil they are not known.
+// TimeoutsOf returns the timeouts of limits. If l is nil, they are not known.
 func TimeoutsOf(l *relay.Limits) Timeouts {
 	if l == nil {
 		return Timeouts{}
@@ -49,19 +53,19 @@ func TimeoutsOf(l *relay.Limits) Timeouts {
 	return Timeouts{true, l.IdleTimeout, l.HalfCloseTimeout, l.MaxLifetime, l.LifetimeJitter}
 }
 
-// Limits are limits with these timeouts.
+// Limits returns limits with these timeouts.
 func (t Timeouts) Limits() relay.Limits {
 	return relay.Limits{IdleTimeout: t.Idle, HalfCloseTimeout: t.HalfClose, MaxLifetime: t.Lifetime, LifetimeJitter: t.Jitter}
 }
 
 const (
-	// TagSize is the room for an image beside a session's account in the lane, in bytes.
+	// TagSize is the space for an image beside a session's account in the lane, in bytes.
 	TagSize = 80
 	// version is the version of the encoding, see [Image].
 	version = 1
 )
 
-// The positions of names in an [Image].
+// The indexes of [Image.Names].
 const (
 	OfListener = iota
 	OfUpstream
@@ -71,7 +75,7 @@ const (
 // HashOf returns the hash of a name. It is never 0, which stands for no name.
 func HashOf(name string) uint32 { return max(uint32(xxh3.HashString(name)), 1) }
 
-// ErrVersion is the error of an image of another version of the encoding; 0: there is no image.
+// ErrVersion means that an image has another version of the encoding. Version 0 means that there is no image.
 var ErrVersion = errors.New("the record of the session has another version")
 
 // Encode appends the whole image.
@@ -83,8 +87,8 @@ func (m *Image) Encode(dst []byte) []byte {
 	return dst
 }
 
-// Tag returns the image as the kernel keeps it: the fields that there is room for, those with a
-// lower number first. Names are hashes, and what the account in the lane has is left out.
+// Tag returns the image as the kernel keeps it. Fields with low numbers come first, and fields for which there is
+// no space are left out. Names are only hashes. What the account in the lane has is left out, too.
 func (m *Image) Tag() (tag [TagSize]byte) {
 	b := append(make([]byte, 0, TagSize), version)
 	var room [2 + maxText]byte
@@ -97,7 +101,7 @@ func (m *Image) Tag() (tag [TagSize]byte) {
 	return tag
 }
 
-// encode appends the field of m with its number, unless it is empty.
+// encode appends a field of m with its number, unless the field is empty.
 func (f *field) encode(b []byte, n protowire.Number, m *Image) (all []byte, more bool) {
 	if f.append == nil {
 		return b, false
@@ -110,8 +114,8 @@ func (f *field) encode(b []byte, n protowire.Number, m *Image) (all []byte, more
 	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v), true
 }
 
-// Decode returns the image of bytes of any origin. What it has is bounded like what this process
-// records. The error wraps [ErrVersion], or says that a field is damaged.
+// Decode decodes bytes from any source. All values are limited, as in the records of this process. The error wraps
+// [ErrVersion], or says that a field is damaged.
 func Decode(b []byte) (*Image, error) {
 	if len(b) == 0 || b[0] != version {
 		return nil, fmt.Errorf("%w: %d, want %d", ErrVersion, append(b, 0)[0], version)
@@ -139,7 +143,8 @@ func Decode(b []byte) (*Image, error) {
 	return m, nil
 }
 
-// JoinedAt sets the times of the image on a clock by which the session was joined at a time. Without a course it was accepted then.
+// JoinedAt moves the times of the image to a clock by which the session was joined at the time at. If the image
+// has no times, the session counts as accepted at that time.
 func (m *Image) JoinedAt(at int64) {
 	d := at - m.Joined
 	if m.Joined == 0 {
@@ -156,12 +161,13 @@ func (m *Image) JoinedAt(at int64) {
 
 // A field is a part of an image.
 type field struct {
-	beside bool // the account in the lane has it, or hashes stand for it: no tag has it
+	beside bool // not in a tag: the account in the lane has the value, or a hash stands for it
 	append func(b []byte, m *Image) []byte
-	read   func(m *Image, v []byte) bool // false: it is damaged
+	read   func(m *Image, v []byte) bool // returns false if the value is damaged
 }
 
-// fields are the fields by their numbers, which do not change. The first ones are the most important in a tag.
+// fields are the fields by their numbers, which never change. In a tag, low numbers come first, so they are the
+// most important fields.
 var fields = [...]field{
 	1:  {append: appendNames, read: readNames},
 	2:  {append: appendID, read: readID},
@@ -188,7 +194,7 @@ var fields = [...]field{
 	22: beside(textField(maxText, func(m *Image) *string { return &m.EndpointPath })),
 }
 
-// maxText bounds names of the configuration, and paths.
+// maxText is the longest name of the configuration, and the longest path, in bytes.
 const maxText = 256
 
 func beside(f field) field {
@@ -205,12 +211,12 @@ func addressField(of func(*Image) *netip.AddrPort) field {
 
 func appendAddress(b []byte, at netip.AddrPort) []byte {
 	if at.IsValid() {
-		b, _ = at.AppendBinary(b) // which never fails
+		b, _ = at.AppendBinary(b) // it never fails
 	}
 	return b
 }
 
-// mostAddress is an IPv6 address with a port, and the name of an interface (IFNAMSIZ of linux/if.h).
+// mostAddress is the size of an IPv6 address with a port and the name of an interface (IFNAMSIZ of linux/if.h).
 const mostAddress = 16 + 2 + 15
 
 func readAddress(at *netip.AddrPort, v []byte) bool {
@@ -227,7 +233,7 @@ func textField(most int, of func(*Image) *string) field {
 	}
 }
 
-// appendNumbers appends numbers without the zeros at their end.
+// appendNumbers appends numbers, without zeros at the end.
 func appendNumbers(b []byte, all ...uint64) []byte {
 	for len(all) > 0 && all[len(all)-1] == 0 {
 		all = all[:len(all)-1]
@@ -238,8 +244,8 @@ func appendNumbers(b []byte, all ...uint64) []byte {
 	return b
 }
 
-// readNumbers reads numbers, none above most. Missing numbers stay 0, and further numbers are
-// skipped.
+// readNumbers reads numbers, and returns false if one is larger than most. Missing numbers stay 0, and further
+// numbers are skipped.
 func readNumbers(v []byte, most uint64, to ...*uint64) bool {
 	for _, at := range to {
 		if len(v) == 0 {
@@ -288,7 +294,7 @@ func appendID(b []byte, m *Image) []byte {
 
 func readID(m *Image, v []byte) bool { return copy(m.ID[:], v) == len(m.ID) && !m.ID.IsZero() }
 
-// mostMoved are bytes that no session moves.
+// mostMoved is more than any session moves, in bytes.
 const mostMoved = 1 << 60
 
 func (m *Image) moved() [6]*int64 {
@@ -313,8 +319,7 @@ func readMoved(m *Image, v []byte) bool {
 	return ok
 }
 
-// appendTimeouts writes the idle timeout plus 1, so that there is a number if the timeouts are
-// known.
+// appendTimeouts writes the idle timeout plus 1, so that there is at least one number if the timeouts are known.
 func appendTimeouts(b []byte, m *Image) []byte {
 	t := &m.Timeouts
 	if !t.Known {
@@ -334,8 +339,8 @@ func readTimeouts(m *Image, v []byte) bool {
 	return ok
 }
 
-// appendCourse writes the times of a session since its accept, each plus 1, so that 0 means that
-// the time is not known.
+// appendCourse writes the times of a session since it was accepted. It adds 1 to each, so that 0 means that the
+// time is not known.
 func appendCourse(b []byte, m *Image) []byte {
 	if m.Joined == 0 {
 		return b
@@ -362,7 +367,7 @@ func readCourse(m *Image, v []byte) bool {
 	if !readNumbers(v, math.MaxUint32, to[:]...) || n[atJoined] == 0 {
 		return false
 	}
-	m.Accepted = 1 // any clock, except for 0
+	m.Accepted = 1 // any time except 0
 	for i, t := range m.times() {
 		if n[i] != 0 {
 			*t = m.Accepted + int64(moment(n[i]-1).duration())
@@ -374,7 +379,7 @@ func readCourse(m *Image, v []byte) bool {
 	return true
 }
 
-// appendClient writes the address of the connection's other end, or the credentials of a unix socket.
+// appendClient writes the address of the client's connection, or the credentials of the client of a unix socket.
 func appendClient(b []byte, m *Image) []byte {
 	if c, unix := m.Client.Credentials(); unix {
 		return appendNumbers(append(b, clientUnix), uint64(uint32(c.PID))+1, uint64(c.UID), uint64(c.GID))
@@ -406,5 +411,5 @@ func readClient(m *Image, v []byte) bool {
 		m.Client = source.Unix(source.Credentials{PID: int32(pid - 1), UID: uint32(uid), GID: uint32(gid)})
 		return ok
 	}
-	return true // a kind that is newer
+	return true // an unknown kind, of a newer process
 }

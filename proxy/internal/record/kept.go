@@ -7,9 +7,9 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
-// A Kept keeps a [Record] while its session goes on: all but the names that the
-// session's endpoint and listener have, and the results. It is small, since there is one for
-// each session that rests. Properties that only some have are in a [Rest].
+// A Kept keeps a [Record] while its session goes on. It is small, because each idle session has one. It lacks the
+// results, and the names of the configuration, which the session's listener and endpoint have. Properties that
+// only some sessions have are in a [Rest].
 type Kept struct {
 	id                       ID
 	accepted                 int64
@@ -18,12 +18,12 @@ type Kept struct {
 	client, local, endpoint  address
 	waits, retries, failures uint16
 	flags, sampler           uint8
-	rest                     *Rest // owned; nil: there is nothing in it
+	rest                     *Rest // owned; nil if there is nothing to keep in it
 }
 
-// A Rest is the properties that only some sessions have.
+// A Rest holds the properties that only some sessions have.
 type Rest struct {
-	client                           source.Source // of a unix socket, or with a zone
+	client                           source.Source // for a unix socket, or an address with a zone
 	local, endpoint                  netip.AddrPort
 	source, destination              netip.AddrPort
 	path, serverName, protocol, tags string
@@ -39,7 +39,7 @@ const (
 	flagAdopted
 )
 
-// The times of a record that are kept.
+// The indexes of the times that are kept.
 const (
 	atBegun = iota
 	atHeader
@@ -54,14 +54,14 @@ const (
 	moments
 )
 
-// times returns the times of r in that order.
+// times returns the times of r in the order of these indexes.
 func (r *Record) times() [moments]*int64 {
 	return [...]*int64{
 		&r.Begun, &r.Header, &r.Preread, &r.Routed, &r.Picked, &r.Connecting, &r.Joined, &r.ClientFirst, &r.EndpointFirst, &r.HalfClosed,
 	}
 }
 
-// Pack keeps r. It takes spare if it needs one, and reports whether it did.
+// Pack keeps r. It takes spare if it needs a Rest, and reports whether it has taken it.
 func (k *Kept) Pack(r *Record, spare *Rest) (used bool) {
 	*k = Kept{id: r.ID, sampler: r.Sampler, accepted: r.Accepted, queued: momentOf(r.Queued), paused: momentOf(r.Paused), waits: r.Waits, retries: r.Retries, failures: r.NumFailures}
 	for i, t := range r.times() {
@@ -88,12 +88,12 @@ func (k *Kept) Pack(r *Record, spare *Rest) (used bool) {
 	return true
 }
 
-// hasRest reports whether r has something that only some have, beside addresses.
+// hasRest reports whether r has something that only some sessions have, apart from unusual addresses.
 func (r *Record) hasRest() bool {
 	return r.Source.IsValid() || r.EndpointPath != "" || r.ServerName != "" || r.Protocols != "" || r.Tags != "" || r.User != "" || r.Protocol != "" || r.NumFailures > 0 || r.Before > 0
 }
 
-// Unpack fills r in with all that is kept.
+// Unpack sets r to all that is kept.
 func (k *Kept) Unpack(r *Record) {
 	*r = Record{
 		ID: k.id, Sampler: k.sampler, Accepted: k.accepted, Queued: k.queued.duration(), Paused: k.paused.duration(), Waits: k.waits, Retries: k.retries, NumFailures: k.failures,
@@ -114,21 +114,21 @@ func (k *Kept) Unpack(r *Record) {
 	r.User, r.Database, r.Protocol, r.Host, r.Path = s.user, s.database, s.spoken, s.host, s.httpPath
 }
 
-// Rest returns the Rest that k owns, for the next one; nil: none.
+// Rest takes the Rest out of k, so that another Kept can use it; nil: there is none.
 func (k *Kept) Rest() *Rest {
 	rest := k.rest
 	k.rest = nil
 	return rest
 }
 
-// Addresses are [Record.From] and [Record.EndpointName].
+// Addresses returns [Record.From] and [Record.EndpointName].
 func (k *Kept) Addresses() (client source.Source, endpoint string) {
 	var r Record
 	k.Unpack(&r)
 	return r.From(), r.EndpointName()
 }
 
-// Joined is [Record.Joined].
+// Joined returns [Record.Joined].
 func (k *Kept) Joined() int64 {
 	if m := k.at[atJoined]; m != 0 {
 		return k.accepted + int64((m - 1).duration())
@@ -136,7 +136,7 @@ func (k *Kept) Joined() int64 {
 	return 0
 }
 
-// FirstByte notes the first byte that a side has sent, the client if that is said.
+// FirstByte notes the first byte of the client, or of the endpoint.
 func (k *Kept) FirstByte(client bool, now int64) {
 	if client {
 		k.set(atClientFirst, now)
@@ -154,13 +154,13 @@ func (k *Kept) set(i int, at int64) {
 	}
 }
 
-// A moment is a duration: in microseconds up to half an hour, in milliseconds beyond that, and
-// 24 days at most.
+// A moment is a duration. It has microseconds up to half an hour, and milliseconds beyond. The longest moment is
+// 24 days.
 type moment uint32
 
 const (
 	coarse    moment = 1 << 31
-	maxMoment        = moment(1<<32 - 2) // one more is for the caller's "never"
+	maxMoment        = moment(1<<32 - 2) // the caller adds 1, and uses 0 for "never"
 )
 
 func momentOf(d time.Duration) moment {
@@ -179,7 +179,7 @@ func (m moment) duration() time.Duration {
 	return time.Duration(m-coarse) * time.Millisecond
 }
 
-// An address is one of TCP, without a zone.
+// An address is a TCP address without a zone.
 type address struct {
 	ip   [16]byte // IPv4 is mapped into IPv6
 	port uint16
@@ -192,7 +192,7 @@ const (
 	address6
 )
 
-// set keeps an address, and reports whether nothing of it is lost.
+// set keeps an address, and reports whether all of it is kept.
 func (a *address) set(at netip.AddrPort) bool {
 	*a = address{port: at.Port()}
 	ip := at.Addr()

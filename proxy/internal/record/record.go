@@ -1,9 +1,8 @@
-// Package record is the course of one client, from its accept to its end: the base of the
-// session log, of traces, and of the lines of the debug log.
+// Package record describes the course of one client, from its accept to its end. The session log, the traces, and
+// the lines of the debug log are made from it.
 //
-// A [Record] is wide and short-lived: there is one while a client is on its way to an endpoint,
-// and one is filled again when the session has ended. In between, a session that rests keeps a
-// [Kept], which is small.
+// A [Record] is large, and lives for a short time: while a client is on its way to an endpoint, and again when its
+// session ends. In between, the session keeps a [Kept], which is small.
 package record
 
 import (
@@ -15,29 +14,29 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// An Outcome is how far a client has come in the end.
+// An Outcome says how far a client has come in the end.
 type Outcome uint8
 
 const (
-	// Joined: it was joined to an endpoint. [Record.Result] says how that ended.
+	// Joined means that the client was joined to an endpoint. [Record.Result] says how the session ended.
 	Joined Outcome = iota
-	// Refused: it was reset; [Record.Err] says why.
+	// Refused means that the client was reset. [Record.Err] says why.
 	Refused
-	// Left: it has gone before it was joined.
+	// Left means that the client has gone before it was joined.
 	Left
-	// Responded: it got a response in place of an endpoint.
+	// Responded means that the client got a response in place of an endpoint.
 	Responded
-	// Canceled: it was cut before it was joined, because everything ends.
+	// Canceled means that the client was cut before it was joined, because the process ends.
 	Canceled
-	// CancelSent: its CancelRequest of PostgreSQL was sent to an endpoint, or to several.
+	// CancelSent means that the client's CancelRequest of PostgreSQL was sent to one or more endpoints.
 	CancelSent
-	// CancelUnsent: its CancelRequest could be sent to no endpoint.
+	// CancelUnsent means that the client's CancelRequest could not be sent to any endpoint.
 	CancelUnsent
 )
 
 var outcomeNames = [...]string{"joined", "refused", "left", "responded", "canceled", "cancel_sent", "cancel_unsent"}
 
-// String is its name in a line.
+// String returns the name of the outcome in a line.
 func (o Outcome) String() string { return outcomeNames[o] }
 
 // Requested notes that the client has sent a CancelRequest, and whether an endpoint got it.
@@ -51,12 +50,12 @@ func (r *Record) Requested(sent bool) {
 	}
 }
 
-// Bounds of names from the network, in bytes. A longer one is cut, and ends with [Cut].
+// The largest sizes of names from the network, in bytes. A longer name is cut, and ends with [Cut].
 const (
 	MaxServerName = 96
 	MaxProtocols  = 32
 	MaxTags       = 256
-	MaxLogin      = 63 // of a user's or a database's name
+	MaxLogin      = 63 // the name of a user or a database
 	MaxHost       = 96
 	MaxPath       = 96
 	// Cut marks a name that was cut.
@@ -66,97 +65,96 @@ const (
 // MaxFailures is how many failed attempts are described; all are counted.
 const MaxFailures = 3
 
-// A Record is the course of one client. It belongs to one goroutine at a time, usually the
-// goroutine of the client's loop. Times are the loops' clock in nanoseconds; 0 means that the
-// client has not come that far, or that it is not known when. Methods that note something do
-// nothing on a nil *Record: no record is kept then.
+// A Record is the course of one client. It belongs to one goroutine at a time, usually the goroutine of the
+// client's loop. Times are of the loops' clock, in nanoseconds. 0 means that the client has not come that far, or
+// that the time is not known. Methods that note something may be called on a nil *Record, and then do nothing.
 type Record struct {
 	ID      ID
 	Outcome Outcome
-	Loop    int // index of the loop; negative: there were goroutines
-	// TLS says that TLS has ended or begun in this process.
+	Loop    int // index of the loop; negative if goroutines served the client
+	// TLS says that this process ended or began TLS.
 	TLS bool
-	// Adopted says that the session began in an earlier process, and came from the lane: nothing is
-	// known of the time before it left user space.
+	// Adopted says that the session began in an earlier process, and came from the lane. Nothing is known of the
+	// time before the session left user space.
 	Adopted bool
-	// Sampler is the number of the sampler that has the session traced; 0: it is not traced.
+	// Sampler is the number of the sampler by which the session is traced; 0: it is not traced.
 	Sampler uint8
 
-	// Listener, Upstream and Endpoint are names of the configuration, empty as long as they are not
-	// known. Endpoint is the endpoint that was tried last.
+	// Listener, Upstream and Endpoint are names of the configuration, and empty while they are not known. Endpoint
+	// is the endpoint that was tried last.
 	Listener, Upstream, Endpoint string
-	// Client is the connection's other end; Source and Destination are from its PROXY header; without
-	// a header they are invalid. Local is the connection's own end; invalid for a unix socket.
+	// Client is the remote end of the client's connection, and Local the own end. Local is invalid for a unix
+	// socket. Source and Destination are from the client's PROXY header, and invalid without a header.
 	Client              source.Source
 	Source, Destination netip.AddrPort
 	Local               netip.AddrPort
-	// EndpointAddress is where the last attempt went to, EndpointPath if that is a unix socket.
+	// EndpointAddress is the address of the last attempt. If that was a unix socket, EndpointPath is its path
+	// instead.
 	EndpointAddress netip.AddrPort
 	EndpointPath    string
-	// ServerName is the SNI of the client's hello. Protocols is the ALPN that it offers, with
-	// commas between, and the negotiated one where TLS ends here. They may hold any byte.
+	// ServerName is the SNI of the client's hello. Protocols is the ALPN that the hello offers, separated by
+	// commas. If TLS ends here, it is the negotiated protocol. Both may contain any byte.
 	ServerName, Protocols string
 	// Tags come from filters, as "name=value name=value".
 	Tags string
-	// User and Database are from a PostgreSQL client's startup message, if it was read. They may hold
-	// any byte but 0.
+	// User and Database are from a PostgreSQL client's startup message, if it was read. They may contain any byte
+	// except 0.
 	User, Database string
-	// Protocol is the client's protocol by its first bytes, if they were looked at for that. Host and
-	// Path are from its first HTTP/1 request.
+	// Protocol is the client's protocol, recognised by its first bytes, if they were looked at for that. Host and
+	// Path are from the client's first HTTP/1 request.
 	Protocol, Host, Path string
 
-	// Accepted is when the client was accepted, and Begun when it had a place under the limit of
-	// connections. Header is when its PROXY header was complete, Preread when its hello or first
-	// byte was, Routed when the search for an endpoint began.
+	// Accepted is when the client was accepted. Begun is when the limit of connections had a place for the client.
+	// Header is when its PROXY header was complete, and Preread when its hello or first byte had come. Routed is
+	// when the search for an endpoint began.
 	Accepted, Begun, Header, Preread, Routed int64
-	// Queued is the time spent in queues so far, Paused the time between attempts. Waits counts the
-	// queues that the client was in, Before the clients that were in the first one before it.
+	// Queued is the time spent in queues so far. Paused is the time spent in pauses between attempts. Waits counts
+	// the queues that the client was in. Before is how many clients were before it in the first queue.
 	Queued, Paused time.Duration
 	Waits          uint16
 	Before         uint32
-	// Picked is when the last endpoint was picked, Connecting when the last connect to it
-	// began, Joined when that was joined with the client.
+	// Picked is when the last endpoint was picked. Connecting is when the last attempt to connect began. Joined is
+	// when the client was joined with that endpoint.
 	Picked, Connecting, Joined int64
-	// ClientFirst and EndpointFirst are when the first byte of a side was moved. HalfClosed is when
-	// the first end of file was passed on; Result.First is the side it came from. Ended is the end.
+	// ClientFirst and EndpointFirst are when the first byte of a side was moved. HalfClosed is when the first end
+	// of file was passed on, which came from the side Result.First. Ended is when the session ended.
 	ClientFirst, EndpointFirst, HalfClosed, Ended int64
 
-	// Retries is how many attempts followed a failed attempt; Redispatched says that the last attempt
-	// went to another endpoint than the first.
+	// Retries is how many attempts followed a failed attempt. Redispatched says that the last attempt went to
+	// another endpoint than the first attempt.
 	Retries      uint16
 	Redispatched bool
-	// Failures are the first of the attempts that have failed, NumFailures how many have.
+	// Failures are the first failed attempts. NumFailures counts all failed attempts.
 	Failures    [MaxFailures]Failure
 	NumFailures uint16
 
-	// Result is the session's result. If the client got a response in place of an endpoint, it has the
-	// response's bytes. Err is the cause of the end. Both are valid during the call that passes the
-	// record.
+	// Result is the session's result. If the client got a response in place of an endpoint, it has the bytes of
+	// the response. Err is the cause of the end. Both are valid only during the call that passes the record.
 	Result relay.Result
 	Err    error
-	// Refusal is how a client was refused, in package worker's word, and Why the reason, in the word
-	// that its listener counts it by; empty: the reason was not asked for.
+	// Refusal is how the client was refused, in the word of package worker. Why is the reason for it, in the word
+	// by which the listener counts it. Why is empty if nobody asked for the reason.
 	Refusal, Why string
 
-	// Counts are the numbers of clients at the end, including this one.
+	// Counts are the numbers of clients when this client ended, including this client.
 	Counts Counts
-	// ClientLeg and EndpointLeg are the kernel's figures of the two connections at the end, and
-	// Verdict is the part that has limited the session, in one word; empty: that was not looked at. They
-	// are filled in by the worker, when it has the session judged.
+	// ClientLeg and EndpointLeg are the kernel's figures of the two connections at the end. Verdict is what has
+	// limited the session, in one word, or empty if that was not judged. The worker fills in all three when it
+	// judges the session.
 	ClientLeg, EndpointLeg Leg
 	Verdict                string
 
-	waiting, pausing int64 // clock since when; 0: it does not
+	waiting, pausing int64 // start of the present wait or pause; 0: there is none
 }
 
 // A Failure is an attempt at an endpoint that has failed.
 type Failure struct {
 	Endpoint     string
-	Began, Ended int64 // clock
+	Began, Ended int64 // of the loops' clock
 	Cause        Cause
 }
 
-// LegOf returns the part of an account that is recorded.
+// LegOf returns the part of an account that a record has.
 func LegOf(l *relay.Leg) Leg {
 	return Leg{Known: l.Known, RTT: l.RTT, MinRTT: l.MinRTT, Retransmitted: uint32(min(l.Retransmitted, 1<<32-1))}
 }
@@ -164,9 +162,9 @@ func LegOf(l *relay.Leg) Leg {
 // Counts are numbers of clients.
 type Counts struct{ Process, Listener, Upstream, Endpoint int64 }
 
-// A Leg is one of the connections of a session, as the kernel sees it.
+// A Leg is one of the two connections of a session, as the kernel sees it.
 type Leg struct {
-	Known         bool          // the others mean nothing without
+	Known         bool          // otherwise the other fields mean nothing
 	RTT, MinRTT   time.Duration // 0: none was measured
 	Retransmitted uint32        // segments
 }
@@ -183,8 +181,7 @@ func (r *Record) Wait(now int64) {
 	}
 }
 
-// Enqueued notes that the client has joined a queue, and the number of clients before
-// it.
+// Enqueued notes that the client has joined a queue behind a number of other clients.
 func (r *Record) Enqueued(before int64) {
 	if r == nil {
 		return
@@ -194,14 +191,14 @@ func (r *Record) Enqueued(before int64) {
 	}
 }
 
-// Pause notes that the client pauses before the next attempt.
+// Pause notes that a pause before the next attempt begins.
 func (r *Record) Pause(now int64) {
 	if r != nil && r.pausing == 0 {
 		r.pausing = max(now, 1)
 	}
 }
 
-// Resume is the end of waiting, or of a pause, if there was one.
+// Resume ends a wait or a pause, if there is one.
 func (r *Record) Resume(now int64) {
 	if r == nil {
 		return
@@ -233,7 +230,7 @@ func (r *Record) Pick(endpoint string, now int64) {
 	r.EndpointAddress, r.EndpointPath = netip.AddrPort{}, ""
 }
 
-// Retry notes that another attempt is going to be made.
+// Retry notes that another attempt follows.
 func (r *Record) Retry() {
 	if r != nil {
 		r.Retries++
@@ -251,14 +248,14 @@ func (r *Record) Fail(endpoint string, began, now int64, err error) {
 	r.NumFailures++
 }
 
-// Connect notes that a connection is going to be made.
+// Connect notes that an attempt to connect begins.
 func (r *Record) Connect(at netip.AddrPort, path string, now int64) {
 	if r != nil {
 		r.EndpointAddress, r.EndpointPath, r.Connecting = at, path, now
 	}
 }
 
-// Hello notes what a client's hello has said.
+// Hello notes the contents of a client's hello.
 func (r *Record) Hello(serverName string, protocols []string) {
 	if r == nil {
 		return
@@ -266,7 +263,7 @@ func (r *Record) Hello(serverName string, protocols []string) {
 	r.ServerName = Bounded(serverName, MaxServerName)
 	switch {
 	case len(protocols) == 2 && protocols[0] == "h2" && protocols[1] == "http/1.1":
-		r.Protocols = "h2,http/1.1" // the usual ones take no memory
+		r.Protocols = "h2,http/1.1" // a constant: the usual list allocates no memory
 	case len(protocols) > 0:
 		r.Protocols = joined(protocols)
 	}
@@ -297,7 +294,7 @@ func (r *Record) First(protocol, host, path string) {
 	}
 }
 
-// joined joins protocols with commas, as far as there is room.
+// joined joins protocols with commas, as many as there is space for.
 func joined(protocols []string) string {
 	if len(protocols) == 1 {
 		return Bounded(protocols[0], MaxProtocols)
@@ -311,13 +308,13 @@ func joined(protocols []string) string {
 	return Bounded(string(b[:n]), MaxProtocols)
 }
 
-// Bounded returns a name of at most most bytes: a longer name is cut and marked.
+// Bounded returns a name of at most most bytes. It cuts a longer name, and marks the end.
 func Bounded(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
 	end := most - len(Cut)
-	for i := range utf8.UTFMax { // not within a character: its first bytes alone are not UTF-8
+	for i := range utf8.UTFMax { // do not cut within a character
 		if utf8.RuneStart(s[end-i]) {
 			end -= i
 			break
@@ -326,8 +323,8 @@ func Bounded(s string, most int) string {
 	return s[:end] + Cut
 }
 
-// From is the address of the client: the source in its PROXY header if the header has
-// one.
+// From returns the address of the client: the source in its PROXY header if there is one, otherwise the remote
+// end.
 func (r *Record) From() source.Source {
 	if r.Source.IsValid() {
 		return source.TCP(r.Source)
@@ -335,7 +332,7 @@ func (r *Record) From() source.Source {
 	return r.Client
 }
 
-// EndpointName names the address of the last endpoint that was connected to; empty: there was
+// EndpointName returns the address of the last endpoint to which a connection was attempted; empty: there was
 // none.
 func (r *Record) EndpointName() string {
 	switch {
@@ -347,7 +344,7 @@ func (r *Record) EndpointName() string {
 	return ""
 }
 
-// Since returns the time from the accept until a time of the record; 0 if at is 0.
+// Since returns the time from the accept to a time of the record, or 0 if at is 0.
 func (r *Record) Since(at int64) time.Duration {
 	if at == 0 {
 		return 0

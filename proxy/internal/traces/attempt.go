@@ -26,19 +26,19 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// An outcome is the result of one attempt. OpenTelemetry's exporters show it at most in the text of
-// an error, so it is noted where their requests pass by.
+// An outcome is the result of one attempt. OpenTelemetry's exporters show at most an error text, so the outcome is
+// noted where their requests pass through this package.
 type outcome struct {
-	settled  bool          // there is no further attempt
-	refused  int64         // spans that the collector has refused, of a settled one
-	mayHave  bool          // it was sent, and there was no answer
-	after    time.Duration // the collector's wish for the time until the next attempt
+	settled  bool          // the spans are not sent again
+	refused  int64         // spans that the collector has refused, if settled
+	mayHave  bool          // the request was sent, and had no answer
+	after    time.Duration // how long the collector wants us to wait before the next attempt
 	err      error
 	sent     atomic.Bool
 	answered atomic.Bool
 }
 
-// outcomeKey is the key of an attempt's outcome in its context.
+// outcomeKey is the key of an attempt's outcome in the attempt's context.
 type outcomeKey struct{}
 
 // maxAnswer is how many bytes of an answer are read.
@@ -60,7 +60,7 @@ func (s *Settings) attempt(ctx context.Context, spans *tracepb.ScopeSpans) *outc
 		out.err = err
 	}
 	if out.mayHave = !out.settled && out.sent.Load() && !out.answered.Load(); out.mayHave || !out.settled && !out.answered.Load() {
-		s.cut() // of a peer that has vanished; servers of gRPC do not allow pings that would show it
+		s.cut() // the peer may have vanished; servers of gRPC do not allow the pings that would show it
 	}
 	return out
 }
@@ -68,7 +68,7 @@ func (s *Settings) attempt(ctx context.Context, spans *tracepb.ScopeSpans) *outc
 // refuse notes that the collector has refused all spans for good.
 func (out *outcome) refuse(err error) { out.settled, out.refused, out.err = true, 1<<62, err }
 
-// accept notes an answer: a partial success has spans that are refused.
+// accept notes an answer. After a partial success, the collector has refused some of the spans.
 func (out *outcome) accept(answer *collectorpb.ExportTraceServiceResponse) {
 	out.settled, out.refused = true, answer.GetPartialSuccess().GetRejectedSpans()
 	if text := answer.GetPartialSuccess().GetErrorMessage(); text != "" {
@@ -80,7 +80,7 @@ func (out *outcome) accept(answer *collectorpb.ExportTraceServiceResponse) {
 func (s *Settings) RoundTrip(r *http.Request) (*http.Response, error) {
 	out := r.Context().Value(outcomeKey{}).(*outcome)
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { out.sent.Store(true) }}))
-	r.URL, r.GetBody = s.Endpoint, nil // nothing is sent twice unnoticed
+	r.URL, r.GetBody = s.Endpoint, nil // without GetBody, net/http cannot send a request twice unnoticed
 	r.Header = r.Header.Clone()
 	for key, values := range s.Headers {
 		r.Header[key] = values
@@ -105,14 +105,14 @@ func (s *Settings) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch code := answer.StatusCode; {
 	case code >= 200 && code < 300:
 		var all collectorpb.ExportTraceServiceResponse
-		_ = proto.Unmarshal(data, &all) // what cannot be read has no partial success
+		_ = proto.Unmarshal(data, &all) // an unreadable answer counts as a full success
 		out.accept(&all)
 	case code == http.StatusTooManyRequests, code == http.StatusBadGateway, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
 		seconds, _ := strconv.ParseUint(answer.Header.Get("Retry-After"), 10, 31)
 		out.after, out.err = time.Duration(seconds)*time.Second, fmt.Errorf("the collector has answered %s", answer.Status)
 	default:
 		text := ""
-		var told statuspb.Status // which OTLP has in the body of an error
+		var told statuspb.Status // OTLP puts a Status into the body of an error
 		if proto.Unmarshal(data, &told) == nil && told.Message != "" {
 			text = ": " + shortened(display.Text(told.Message))
 		}
@@ -121,7 +121,7 @@ func (s *Settings) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// call is the interceptor of the exporter of gRPC.
+// call intercepts the calls of the exporter of gRPC.
 func (s *Settings) call(ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	out := ctx.Value(outcomeKey{}).(*outcome)
 	for key, values := range s.Headers {
@@ -160,8 +160,8 @@ func (s *Settings) call(ctx context.Context, method string, request, answer any,
 	return err
 }
 
-// HandleRPC implements [stats.Handler]: it notes whether a request was sent, and whether an error
-// is the collector's answer or the connection's.
+// HandleRPC implements [stats.Handler]. It notes whether a request was sent, and whether the collector has
+// answered.
 func (s *Settings) HandleRPC(ctx context.Context, event stats.RPCStats) {
 	out := ctx.Value(outcomeKey{}).(*outcome)
 	switch event.(type) {
@@ -181,7 +181,7 @@ func (s *Settings) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Co
 // HandleConn implements [stats.Handler].
 func (s *Settings) HandleConn(context.Context, stats.ConnStats) {}
 
-// shortened bounds a text of a collector.
+// shortened limits the length of a collector's text.
 func shortened(text string) string {
 	const most = 200
 	if len(text) <= most {

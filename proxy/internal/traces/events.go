@@ -9,12 +9,11 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 )
 
-// An event is a point of a session's course.
+// An event is one point in the course of a session.
 type event struct {
-	at   int64 // clock
+	at   int64 // time of the record's clock
 	name string
-	// What follows is written unless it is empty or 0. took is the time that the step has
-	// taken so far.
+	// The other fields are exported unless they are empty or 0. took is how long the step has taken so far.
 	took                  time.Duration
 	endpoint, cause, side string
 	before                int64
@@ -46,8 +45,8 @@ func (s *span) events() (out []*tracepb.Span_Event) {
 	return out
 }
 
-// course adds the events of a session to a list. Their times are in whole microseconds, since a
-// [record.Kept] has some of them no finer, and events of one turn of a loop must stay in order.
+// course adds the events of a session to a list. It cuts their times to whole microseconds: a [record.Kept] has
+// some of the times only in microseconds, and the events of one turn of a loop must stay in order.
 func (s *span) course(list []event) []event {
 	r := &s.record
 	add := func(v event) {
@@ -76,7 +75,7 @@ func (s *span) course(list []event) []event {
 	return list
 }
 
-// reached adds the events of the last attempt, unless that has failed and has its events already.
+// reached adds the events of the last attempt. If that attempt has failed, its events are in the list already.
 func (s *span) reached(add func(event)) {
 	r := &s.record
 	n := int(r.NumFailures)
@@ -88,8 +87,8 @@ func (s *span) reached(add func(event)) {
 	add(event{at: r.Joined, name: "joined", endpoint: r.Endpoint, took: since(r.Connecting, r.Joined)})
 }
 
-// dequeued is when a client had waited in queues: before its last endpoint was picked, or until
-// its end.
+// dequeued returns when a client had finished waiting in queues: when its last endpoint was picked, or at the
+// client's end.
 func (s *span) dequeued() int64 {
 	if r := &s.record; r.Picked != 0 {
 		return r.Picked

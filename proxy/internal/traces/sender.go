@@ -17,16 +17,17 @@ const (
 	retryMost  = 5 * time.Second
 )
 
-// maxRequest is how many bytes a request has at most, before its last span: collectors take up to 4 MiB (the default of gRPC).
+// maxRequest is the size in bytes from which on a request gets no further span. Collectors take up to 4 MiB (the
+// default of gRPC).
 const maxRequest = 3 << 20
 
-// A batch is spans that are sent until they are settled.
+// A batch holds spans that are sent again until they are settled.
 type batch struct {
 	spans   *tracepb.ScopeSpans
-	mayHave bool // the collector may have them: a request was sent, and had no answer
+	mayHave bool // the collector may have the spans: a request was sent, and had no answer
 }
 
-// build returns a batch of spans from the beginning of a list, and the rest.
+// build makes a batch of the first spans of a list, and returns the rest of the list.
 func (e *Exporter) build(s *Settings, list *span) (b batch, rest *span) {
 	b.spans = &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: scope, Version: display.Text(s.Version)}, SchemaUrl: schema}
 	for size := 0; list != nil && len(b.spans.Spans) < s.Batch && size < maxRequest; {
@@ -47,17 +48,17 @@ func (e *Exporter) build(s *Settings, list *span) (b batch, rest *span) {
 // A sender is the goroutine of an exporter.
 type sender struct {
 	*Exporter
-	list  *span // taken, the first one first
-	last  *span // of list
-	n     int   // of list
+	list  *span // spans taken from the Exporter, the oldest first
+	last  *span // the last span of list
+	n     int   // length of list
 	batch batch
-	used  *Settings // of the last attempt
+	used  *Settings // settings of the last attempt
 
-	stop     context.Context // of the last flush, ends when its time is over
+	stop     context.Context // ends when the time of the last flush is over
 	stopNow  context.CancelFunc
-	seen     Stats // by the last report
+	seen     Stats // as of the last report
 	reported time.Time
-	failed   error // since the last report
+	failed   error // last error since the last report
 }
 
 func newSender(e *Exporter) *sender {
@@ -94,8 +95,8 @@ func (s *sender) bound() {
 	}
 }
 
-// collect waits until there are spans to be sent: a batch of them, or fewer after a delay. It
-// returns false when everything has ended and there are none.
+// collect waits until there are spans to send: a whole batch, or fewer after a delay. It returns false when the
+// exporter is closed and no span is left.
 func (s *sender) collect() bool {
 	var due <-chan time.Time
 	for {
@@ -124,8 +125,7 @@ func (s *sender) collect() bool {
 	}
 }
 
-// reportDue returns a channel that gets something when lost spans are to be reported; nil: there
-// are none.
+// reportDue returns a channel that receives when lost spans must be reported, or nil if no span was lost.
 func (s *sender) reportDue() <-chan time.Time {
 	if s.lost() == (Stats{}) {
 		return nil
@@ -161,7 +161,7 @@ func (s *sender) pull() {
 	}
 }
 
-// send sends a batch until its spans are settled.
+// send sends a batch, again and again until its spans are settled.
 func (s *sender) send() {
 	settings := s.settings.Load()
 	s.batch, s.list = s.build(settings, s.list)
@@ -192,11 +192,11 @@ func (s *sender) send() {
 		}
 		s.report(false)
 		s.pause(wait)
-		settings = s.settings.Load() // a change may be the remedy
+		settings = s.settings.Load() // new settings may cure the failure
 	}
 }
 
-// use closes the connections of the settings that were used before.
+// use closes the connections of the previous settings.
 func (s *sender) use(next *Settings) {
 	if s.used != nil && s.used != next {
 		s.used.Discard()
@@ -204,7 +204,8 @@ func (s *sender) use(next *Settings) {
 	s.used = next
 }
 
-// pause waits before another attempt. The last flush waits for less.
+// pause waits before another attempt. Close ends the pause. A pause that begins after Close ends when the time of
+// the last flush is over.
 func (s *sender) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -217,11 +218,11 @@ func (s *sender) pause(d time.Duration) {
 	}
 	select {
 	case <-timer.C:
-	case <-s.ending: // another attempt at once
+	case <-s.ending: // send again at once
 	}
 }
 
-// settle counts the spans of a batch that the collector has answered.
+// settle counts the spans of a batch that has the collector's answer.
 func (s *sender) settle(out *outcome) {
 	n := len(s.batch.spans.Spans)
 	refused := int(min(max(out.refused, 0), int64(n)))
@@ -234,7 +235,7 @@ func (s *sender) settle(out *outcome) {
 	s.held.Add(int64(-n))
 }
 
-// giveUp counts the spans of a batch that has no attempt left.
+// giveUp counts the spans of a batch that is not sent again.
 func (s *sender) giveUp(why Drop) {
 	n := len(s.batch.spans.Spans)
 	if s.batch.mayHave {
@@ -256,7 +257,7 @@ func (s *sender) lost() Stats {
 	return now
 }
 
-// report reports lost spans, if it is time.
+// report reports lost spans, if a report is due.
 func (s *sender) report(last bool) {
 	lost := s.lost()
 	if s.cfg.Report == nil || lost == (Stats{}) || !last && (s.ended() || time.Since(s.reported) < ReportEvery) {

@@ -34,27 +34,26 @@ const (
 	HTTP = "http/protobuf"
 )
 
-// Settings say which sessions are sampled, and where spans go. They do not change once an [Exporter] has
-// them.
+// Settings say which sessions are sampled, and where spans go. They do not change once an [Exporter] owns them.
 type Settings struct {
-	// Endpoint is a URL with the scheme http or https, and Protocol one of the constants.
+	// Endpoint is a URL with the scheme http or https. Protocol is [GRPC] or [HTTP].
 	Endpoint *url.URL
 	Protocol string
-	// Ratio is the part of the sessions that is sampled, in 0..1.
+	// Ratio is the share of the sessions that is sampled, from 0 to 1.
 	Ratio float64
-	// Headers are sent with each request, such as a token.
+	// Headers are sent with each request. One of them may be a token.
 	Headers http.Header
-	// TLS is the configuration for https; nil: the system's authorities.
+	// TLS is the configuration for https. If it is nil, the system's authorities are used.
 	TLS *tls.Config
 	// Gzip compresses requests.
 	Gzip bool
 
-	// Queue is how many spans wait at most, those under way included; Batch is how many are sent
-	// at once at most, and Delay how long one waits for others.
+	// Queue is the largest number of spans that wait or are being sent. Batch is the largest number of spans in
+	// one request. Delay is how long a span waits for others.
 	Queue, Batch int
 	Delay        time.Duration
-	// Timeout bounds an attempt, Retry the time in which a batch is tried again, and Flush the
-	// last export.
+	// Timeout limits one attempt. Retry limits the time in which a batch is sent again. Flush limits the last
+	// export.
 	Timeout, Retry, Flush time.Duration
 
 	// Resource describes this process.
@@ -64,18 +63,18 @@ type Settings struct {
 
 	resource  *resourcepb.Resource
 	client    otlptrace.Client
-	started   bool                      // the client has a connection, which only the goroutine that sends begins
-	transport *http.Transport           // of HTTP; nil: gRPC's own
-	last      *atomic.Pointer[net.Conn] // the connection, which the transport owns; nil: none
+	started   bool                      // the client was started; used only by the goroutine that sends
+	transport *http.Transport           // for HTTP; nil for gRPC, which has its own
+	last      *atomic.Pointer[net.Conn] // the last connection, which the transport owns; nil: none
 }
 
 // An Attribute is an attribute of a resource.
 type Attribute struct{ Key, Value string }
 
-// tracesPath is where OTLP over HTTP goes, unless the URL has a path.
+// tracesPath is the path for OTLP over HTTP if the URL has none.
 const tracesPath = "/v1/traces"
 
-// Open makes the exporter. The caller calls Discard unless an [Exporter] gets them.
+// Open makes the client of the exporter. The caller calls Discard, unless an [Exporter] gets the settings.
 func (s *Settings) Open() error {
 	to := *s.Endpoint
 	switch {
@@ -97,11 +96,10 @@ func (s *Settings) Open() error {
 	return nil
 }
 
-// overHTTP returns the exporter of HTTP. All options are given, because the exporter would take
-// missing ones from the environment. Its own retries are off, because it does not retry after a
-// refused connection.
+// overHTTP returns the exporter over HTTP. It gives all options, because the exporter would take missing options
+// from the environment. The exporter's own retries are off, because it does not retry after a refused connection.
 func (s *Settings) overHTTP() otlptrace.Client {
-	s.transport = &http.Transport{ // without a proxy
+	s.transport = &http.Transport{ // it uses no proxy
 		DialContext: s.dial, TLSClientConfig: s.TLS, TLSHandshakeTimeout: s.Timeout, DisableCompression: true,
 		MaxConnsPerHost: 1, IdleConnTimeout: 90 * time.Second, ForceAttemptHTTP2: true,
 	}
@@ -117,7 +115,8 @@ func (s *Settings) overHTTP() otlptrace.Client {
 	)
 }
 
-// overGRPC returns the exporter of gRPC, in the same way. Its timeout is for all attempts together.
+// overGRPC returns the exporter over gRPC, with all options as in overHTTP. The exporter's timeout is for all
+// attempts together.
 func (s *Settings) overGRPC() otlptrace.Client {
 	security, port, compressor := insecure.NewCredentials(), "80", encoding.Identity
 	if s.Endpoint.Scheme == "https" {
@@ -155,11 +154,11 @@ func (s *Settings) userAgent() string {
 	return "OTel-OTLP-Exporter-Penstock/" + display.Text(s.Version)
 }
 
-// cut closes the connection; there is one at a time. After a request without an answer the
-// transport would use it again.
+// cut closes the connection, because the transport would use it again after a request without an answer. There is
+// only one connection at a time.
 func (s *Settings) cut() {
 	if conn := s.last.Swap(nil); conn != nil {
-		_ = (*conn).Close() // the transport closes it as well
+		_ = (*conn).Close() // the transport closes the connection as well
 	}
 }
 
@@ -180,7 +179,7 @@ const schema = "https://opentelemetry.io/schemas/1.37.0"
 // instanceID identifies this process.
 var instanceID = instance(thisProcess)
 
-// attributes adds the attributes of the resource.
+// attributes adds the attributes of the resource. An attribute of the settings replaces our own.
 func (s *Settings) attributes(a *attributes) {
 	given := make(map[string]bool, len(s.Resource))
 	for _, v := range s.Resource {
@@ -197,7 +196,7 @@ func (s *Settings) attributes(a *attributes) {
 	}
 }
 
-// own are the attributes of the resource unless the settings have others.
+// own returns the attributes of the resource for which the settings may have others.
 func (s *Settings) own() []Attribute {
 	list := []Attribute{{"service.name", "penstock"}, {"service.version", s.Version}, {"service.instance.id", instanceID}}
 	if host, err := os.Hostname(); err == nil {

@@ -15,7 +15,7 @@ import (
 // maxCause is the longest text of an error, in bytes.
 const maxCause = 256
 
-// SpanID returns the ID of a session's span, which is the first half of its trace's.
+// SpanID returns the ID of a session's span: the first half of the trace's ID.
 func SpanID(id record.ID) (span [8]byte) {
 	copy(span[:], id[:8])
 	if span == [8]byte{} {
@@ -24,7 +24,7 @@ func SpanID(id record.ID) (span [8]byte) {
 	return span
 }
 
-// thisProcess is the same for all spans of this process, and differs from other processes'.
+// thisProcess is the same for all spans of this process, and different in every other process.
 var thisProcess = record.NewIDs().Of(1)
 
 // adoptedSpan returns the ID of an adopted session's span. It differs from SpanID, because the
@@ -36,11 +36,11 @@ func adoptedSpan(id record.ID) (span [8]byte) {
 	return span
 }
 
-// flagsSampled are the flags of a sampled trace with a random ID (W3C Trace Context, level 2). They
-// also say that the span has no parent elsewhere.
+// flagsSampled are the flags of a sampled trace with a random ID (W3C Trace Context, level 2). They also say that
+// the span has no remote parent.
 const (
 	flagsSampled     = 0x01 | 0x02 | 0x100
-	flagRemoteParent = 0x200 // it has one, of an adopted session
+	flagRemoteParent = 0x200 // the parent is remote: the span of an adopted session
 )
 
 // span returns the span of a session.
@@ -90,11 +90,11 @@ func (a *attributes) add(key string, v *commonpb.AnyValue) {
 	*a = append(*a, &commonpb.KeyValue{Key: key, Value: v})
 }
 
-// unix is the Unix time of a clock, in nanoseconds.
+// unix converts a time of the record's clock to a Unix time in nanoseconds.
 func (s *span) unix(clock int64) uint64 { return uint64(max(s.wall+clock, 0)) }
 
-// attributes writes the attributes of the span, named by OpenTelemetry's semantic conventions where
-// they have a name, else penstock.*.
+// attributes adds the attributes of the span. Their names are those of OpenTelemetry's semantic conventions if
+// there are any, otherwise penstock.*.
 func (s *span) attributes(a *attributes) {
 	r := &s.record
 	s.addresses(a)
@@ -137,8 +137,8 @@ func (s *span) attributes(a *attributes) {
 	}
 }
 
-// addresses writes where the client is, its destination, and the peer of the
-// connection, which is another if there was a PROXY header.
+// addresses adds the addresses of the client, of its destination, and of the connection's peer. With a PROXY
+// header, the peer is not the client.
 func (s *span) addresses(a *attributes) {
 	r := &s.record
 	from, to := r.From(), r.Local
@@ -174,7 +174,7 @@ func address(a *attributes, of string, at netip.AddrPort) {
 	a.integer(of+".port", int64(at.Port()))
 }
 
-// result writes the bytes, by direction and engine.
+// result adds the bytes by direction, and the engines.
 func (s *span) result(a *attributes) {
 	r := &s.record
 	if r.Outcome != record.Joined && r.Outcome != record.Responded {
@@ -199,7 +199,7 @@ func (s *span) result(a *attributes) {
 	}
 }
 
-// engine names the path of a direction's bytes; empty: there were none.
+// engine names the engines that moved the bytes of a direction; empty: there were no bytes.
 func engine(f *relay.Flow) string {
 	switch {
 	case f.Carried > 0:
@@ -214,7 +214,7 @@ func engine(f *relay.Flow) string {
 	return ""
 }
 
-// leg writes the kernel's figures of a connection, if they are known.
+// leg adds the kernel's figures of a connection, if they are known.
 func leg(a *attributes, of string, l *record.Leg) {
 	if !l.Known {
 		return
@@ -228,7 +228,7 @@ func leg(a *attributes, of string, l *record.Leg) {
 	a.integer(of+".retransmitted_segments", int64(l.Retransmitted))
 }
 
-// reason is why the session has ended, or why the client was refused.
+// reason returns why the session has ended, or why the client was refused.
 func (s *span) reason() string {
 	switch r := &s.record; r.Outcome {
 	case record.Joined:
@@ -239,7 +239,7 @@ func (s *span) reason() string {
 	return ""
 }
 
-// failed reports whether the status of the span is an error, and its message.
+// failed reports whether the status of the span is an error, and returns the error's message.
 func (s *span) failed() (isError bool, message string) {
 	switch r := &s.record; {
 	case r.Outcome == record.Joined && r.Result.Reason == relay.ReasonEOF, r.Outcome == record.CancelSent:
@@ -263,7 +263,7 @@ func (s *span) errorType() string {
 	return s.record.Outcome.String()
 }
 
-// instance makes the ID of a process, a UUID of version 4, from random bytes.
+// instance makes the ID of a process from random bytes: a UUID of version 4.
 func instance(random record.ID) string {
 	random[6], random[8] = random[6]&0x0f|0x40, random[8]&0x3f|0x80
 	hex := random.String()

@@ -1,9 +1,9 @@
-// Package traces exports sampled sessions as spans of OpenTelemetry, one for each, over OTLP.
+// Package traces exports sampled sessions as spans of OpenTelemetry over OTLP, one span for each session.
 //
-// A session is sampled when its client is accepted, by its ID alone, so other programs that sample
-// by the same ID agree. At its end its record is copied to a list of bounded length, without a lock
-// and without waiting, and a goroutine sends the spans in batches. Each sampled session is counted
-// once in the end: see [Stats].
+// A session is sampled when its client is accepted. Its ID alone decides, so other programs that sample by the
+// same ID agree. When the session ends, its record is copied to a list of limited length, without a lock and
+// without waiting. A goroutine sends the spans in batches. Each sampled session is counted exactly once in the
+// end, see [Stats].
 package traces
 
 import (
@@ -14,45 +14,44 @@ import (
 	"github.com/penstock/penstock/proxy/internal/record"
 )
 
-// A Drop is why a span was not delivered.
+// A Drop is the reason why a span was not delivered.
 type Drop uint8
 
 const (
-	// QueueFull: the queue is full.
+	// QueueFull means that the queue was full.
 	QueueFull Drop = iota
-	// Refused: the collector has refused it for good.
+	// Refused means that the collector has refused the span for good.
 	Refused
-	// Unavailable: the collector was not reached, or asked for another attempt, until the time
-	// for attempts was over.
+	// Unavailable means that the time for attempts was over: the collector was not reached, or asked for another
+	// attempt.
 	Unavailable
-	// Shutdown: the process has ended before it could be sent.
+	// Shutdown means that the process ended before the span could be sent.
 	Shutdown
 	drops
 )
 
 var dropNames = [drops]string{"queue_full", "refused", "unavailable", "shutdown"}
 
-// String is its name in a status.
+// String returns the name of the reason in a status.
 func (d Drop) String() string { return dropNames[d] }
 
-// Stats count sampled sessions. Once the exporter is closed and every session has ended,
-// Sampled = Exported + Unconfirmed + the sum of Dropped. Before that, Open and Queued are the
-// others.
+// Stats count sampled sessions. Once the exporter is closed and every session has ended, Sampled = Exported +
+// Unconfirmed + the sum of Dropped. Before that, the sum also needs Open and Queued.
 type Stats struct {
-	Sampled  int64 // ever
-	Open     int64 // that go on
-	Queued   int64 // that have ended, and wait to be sent or are being sent
-	Exported int64 // that the collector has confirmed
-	// Unconfirmed spans were sent, but no answer came within the time for attempts: the collector may
+	Sampled  int64 // all sampled sessions so far
+	Open     int64 // sessions that have not ended
+	Queued   int64 // ended sessions with a span that waits or is being sent
+	Exported int64 // spans that the collector has confirmed
+	// Unconfirmed counts spans that were sent, but had no answer within the time for attempts. The collector may
 	// have them.
 	Unconfirmed int64
-	Dropped     [drops]int64 // that the collector does not have, by Drop
-	// LastError is the last failure of an attempt to send, at LastErrorAt; nil: there was none.
+	Dropped     [drops]int64 // spans that the collector does not have, by Drop
+	// LastError is the last failure of an attempt to send, at the time LastErrorAt; nil: there was none.
 	LastError   error
 	LastErrorAt time.Time
 }
 
-// DroppedBy returns the numbers of dropped spans by reason; only reasons that occurred.
+// DroppedBy returns the numbers of dropped spans by reason. Reasons that did not occur are left out.
 func (s *Stats) DroppedBy() map[string]int64 {
 	by := make(map[string]int64)
 	for d, n := range s.Dropped {
@@ -67,13 +66,13 @@ func (s *Stats) DroppedBy() map[string]int64 {
 type Config struct {
 	// Now is the clock of records, in nanoseconds.
 	Now func() int64
-	// Report is called by the exporter's goroutine when spans were lost, at most every
-	// [ReportEvery], and in the end: with the numbers since the last call, and the last error
-	// of an attempt, nil if there was none since. Nil: nothing is reported.
+	// Report is called by the exporter's goroutine if spans were lost: at most once every [ReportEvery], and at
+	// the end. lost has the numbers since the last call, and err is the last error of an attempt since then, or
+	// nil. Report may be nil.
 	Report func(lost Stats, err error)
 }
 
-// ReportEvery is the least time between two reports.
+// ReportEvery is the shortest time between two reports.
 const ReportEvery = 30 * time.Second
 
 // An Exporter is safe for concurrent use. Make it with [New]; it exports nothing until Set.
@@ -83,14 +82,14 @@ type Exporter struct {
 	sampler  atomic.Pointer[sampler]  // nil: nothing is sampled
 	samplers [256]atomic.Pointer[sampler]
 
-	number uint8 // of the last sampler; Set's
+	number uint8 // number of the last sampler; only Set uses it
 
 	added  atomic.Pointer[span] // the span that was added last: the head of a list
 	held   atomic.Int64         // spans that are in the list or in the sender's hands
-	wake   chan struct{}        // there is something to look at
-	spans  sync.Pool            // of *span
+	wake   chan struct{}        // wakes the sender
+	spans  sync.Pool            // unused *span
 	ending chan struct{}        // closed by Close
-	limit  time.Duration        // of the last flush; set before ending is closed
+	limit  time.Duration        // time for the last flush; set before ending is closed
 	done   chan struct{}        // closed when the sender has ended
 	once   sync.Once
 
@@ -108,12 +107,12 @@ type failure struct {
 // A span is a session that has ended, on its way to the collector.
 type span struct {
 	next   *span
-	record record.Record // without Err
-	cause  string        // Err
-	wall   int64         // Unix time of the record's clock 0, in nanoseconds
+	record record.Record // its Err is nil
+	cause  string        // text of the record's Err
+	wall   int64         // Unix time at which the record's clock was 0, in nanoseconds
 }
 
-// New returns an exporter, with a goroutine. The caller calls Close in the end.
+// New returns an exporter, and starts its goroutine. The caller calls Close in the end.
 func New(cfg *Config) *Exporter {
 	e := &Exporter{cfg: *cfg, wake: make(chan struct{}, 1), ending: make(chan struct{}), done: make(chan struct{})}
 	e.spans.New = func() any { return new(span) }
@@ -121,23 +120,22 @@ func New(cfg *Config) *Exporter {
 	return e
 }
 
-// Set brings settings into force, which the exporter owns from then on. It is not called by
-// several goroutines at a time. Spans that wait already
-// are sent by them, too. With nil no further session is sampled; spans of earlier sessions are
-// still exported by the earlier settings.
+// Set puts settings into force, and takes ownership of them. Only one goroutine may call it at a time. Spans that
+// already wait are sent by the new settings, too. If s is nil, no further session is sampled, and the earlier
+// settings still export the spans of earlier sessions.
 func (e *Exporter) Set(s *Settings) {
 	if s == nil {
 		e.sampler.Store(nil)
 		return
 	}
 	e.settings.Store(s)
-	e.failure.Store(nil) // which may be the failure of another collector
+	e.failure.Store(nil) // it may be the failure of another collector
 	e.sampleBy(s.Ratio)
 	e.awake()
 }
 
-// sampleBy samples sessions by a ratio. Each sampler has a number by which a session knows its own,
-// until the ratio has changed 255 times.
+// sampleBy samples sessions by a ratio. A session keeps the number of its sampler. The number is valid until the
+// ratio has changed 255 times.
 func (e *Exporter) sampleBy(ratio float64) {
 	next := newSampler(ratio)
 	if last := e.samplers[e.number].Load(); next != nil && last != nil && last.threshold == next.threshold {
@@ -157,8 +155,9 @@ func (e *Exporter) awake() {
 	}
 }
 
-// Sample decides whether a session is sampled, and counts it if so: then Add must be called
-// once, at its end. It returns the session's [record.Record.Sampler]; 0: it is not sampled.
+// Sample decides whether a session is sampled, and counts it if so. It then returns the session's
+// [record.Record.Sampler], and the caller must call Add once when the session ends. It returns 0 if the session is
+// not sampled.
 func (e *Exporter) Sample(id record.ID) uint8 {
 	s := e.sampler.Load()
 	if s == nil || !s.samples(id) {
@@ -168,8 +167,7 @@ func (e *Exporter) Sample(id record.ID) uint8 {
 	return s.number
 }
 
-// Add takes the record of a session that was sampled, at its end. It copies the record, and
-// waits for nothing.
+// Add takes the record of a sampled session when the session ends. It copies the record, and does not wait.
 func (e *Exporter) Add(r *record.Record) {
 	settings := e.settings.Load()
 	held := e.held.Add(1)
@@ -188,12 +186,12 @@ func (e *Exporter) Add(r *record.Record) {
 	for s.next = before; !e.added.CompareAndSwap(before, s); s.next = before {
 		before = e.added.Load()
 	}
-	if before == nil || held >= int64(settings.Batch) { // s is the sender's by now
+	if before == nil || held >= int64(settings.Batch) { // from here on, the sender may own s
 		e.awake()
 	}
 }
 
-// take returns all spans that were added, the first one first.
+// take returns all added spans, the oldest first.
 func (e *Exporter) take() (first *span) {
 	for s := e.added.Swap(nil); s != nil; {
 		next := s.next
@@ -202,7 +200,7 @@ func (e *Exporter) take() (first *span) {
 	return first
 }
 
-// give takes the memory of a span back.
+// give returns the memory of a span to the pool.
 func (e *Exporter) give(s *span) {
 	*s = span{}
 	e.spans.Put(s)
@@ -211,7 +209,7 @@ func (e *Exporter) give(s *span) {
 // drop counts n spans that were not delivered.
 func (e *Exporter) drop(d Drop, n int) { e.dropped[d].Add(int64(n)) }
 
-// Stats returns the counters. They are read one after the other, while sessions go on.
+// Stats returns the counters. It reads them one by one while sessions go on.
 func (e *Exporter) Stats() Stats {
 	s := e.outcomes()
 	s.Queued = e.held.Load()
@@ -236,8 +234,8 @@ func (e *Exporter) outcomes() (s Stats) {
 	return s
 }
 
-// Close sends the spans that wait, for at most the time in the settings, and drops the rest. No
-// session is added any more.
+// Close sends the waiting spans, for at most [Settings.Flush], and drops the rest. Add must not be called any
+// more.
 func (e *Exporter) Close() {
 	e.once.Do(func() {
 		e.sampler.Store(nil)

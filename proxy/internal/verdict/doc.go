@@ -1,5 +1,5 @@
 // Package verdict turns the waits of a session and the kernel's accounts of its two connections into shares of the
-// session's time, and one verdict on the limit of this session.
+// session's time, and into one verdict: what limits this session.
 //
-// It is pure: it asks nothing and waits for nothing. docs/seeing.md says how often it is right.
+// It only computes: it makes no system call and never waits. docs/seeing.md says how often the verdict is right.
 package verdict

@@ -20,7 +20,7 @@ const (
 	Limit
 	// Idle: nothing was asked for.
 	Idle
-	// Kinds is how many there are.
+	// Kinds is the number of kinds.
 	Kinds = int(iota)
 )
 
@@ -48,7 +48,7 @@ var advice = [Kinds]string{
 	Idle:            "nothing: neither side asked the other for anything",
 }
 
-// TooYoung is the advice where all samples were shorter than [Least].
+// TooYoung is the advice if all samples were shorter than [Least].
 const TooYoung = "too young to say: look again, or for longer"
 
 // Advice returns the next step of an operator, as half a sentence.

@@ -7,17 +7,17 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Times are the parts of a time, by cause.
+// Times divides a time by cause.
 type Times [Kinds]time.Duration
 
-// A Lane is the part of a session's time in which it had left user space. Neither this process nor a limit of it can
-// have kept the session waiting then.
+// A Lane is the part of a session's time outside user space. There, neither this process nor one of its limits can
+// have kept the session waiting.
 type Lane struct {
 	Duration time.Duration
 	A, B     lane.Waits
 	// WindowA and WindowB are the largest windows that the sides have advertised, in bytes.
 	WindowA, WindowB uint32
-	// Before are the parts of the time in user space.
+	// Before is the time in user space, by cause.
 	Before Times
 }
 
@@ -31,8 +31,8 @@ func TimesOf(s *Sample) Times {
 	return t
 }
 
-// OfLane returns the sample of a session that has left user space, with the parts of its time until then, from its
-// beginning.
+// OfLane returns the sample of a session that has left user space, from the session's beginning. before is its
+// time in user space, by cause.
 func OfLane(v *lane.View, before Times) Sample {
 	a, b := &v.Ends[0], &v.Ends[1]
 	s := Sample{
@@ -54,7 +54,7 @@ func bytesOf(w *lane.Waits) time.Duration { return w.Answer + w.More + w.Gap }
 func roomOf(w *lane.Waits) time.Duration  { return w.Window + w.Ack + w.Flight + w.Again }
 func pausesOf(w *lane.Waits) int64        { return int64(w.Answers) + int64(w.Pauses) }
 
-// legOf is the account of the leg to an endpoint as the lane has seen it.
+// legOf returns the account of one end's connection, as the lane has seen it.
 func legOf(of, other *lane.End) relay.Leg {
 	return relay.Leg{
 		Known: true,
@@ -65,7 +65,7 @@ func legOf(of, other *lane.End) relay.Leg {
 	}
 }
 
-// since subtracts the time until another sample of the same session, which may be from before it left.
+// since subtracts an earlier sample of the same session, which may be from before the session left user space.
 func (l *Lane) since(before *Sample) *Lane {
 	n := *l
 	was := before.Lane
@@ -80,7 +80,7 @@ func (l *Lane) since(before *Sample) *Lane {
 	return &n
 }
 
-// waitsSince subtracts waits. A wait that had not ended may count elsewhere now.
+// waitsSince subtracts waits. A wait that had not ended before may have another kind now.
 func waitsSince(w lane.Waits, before *lane.Waits) lane.Waits {
 	for _, d := range [][2]*time.Duration{
 		{&w.Answer, &before.Answer},
@@ -99,7 +99,7 @@ func waitsSince(w lane.Waits, before *lane.Waits) lane.Waits {
 	return w
 }
 
-// laneTimes divides the time of a sample of a session that has left.
+// laneTimes divides the time of a session that has left user space by kind.
 func (s *Sample) laneTimes(p *parts) (t [Kinds]time.Duration) {
 	l := *s.Lane
 	queueA, queueB := s.A.fills(l.WindowA, l.Duration), s.B.fills(l.WindowB, l.Duration)
@@ -125,25 +125,27 @@ func (s *Sample) laneTimes(p *parts) (t [Kinds]time.Duration) {
 func (d *division) sum() time.Duration { return d.hostFor + d.networkFor + d.hostTo + d.networkTo }
 
 const (
-	// narrow is the share of the time above which a peer's window keeps bytes back that was not shut, but too small for
-	// the sender: BBR paces to the rate at which the peer reads.
+	// narrow is the share of the time above which a narrow window of the peer, see [lane.Waits], counts as what
+	// keeps bytes back. Such a window is not shut, because BBR paces to the rate at which the peer reads.
 	narrow = 0.5
-	// vanished is the share of the time above which the way to a peer is to blame when bytes are sent again and again,
-	// though few segments of all: the peer may have vanished, and the bytes on the way to it take most of its window.
+	// vanished is the share of the time above which the path to a peer is to blame if bytes are sent again and
+	// again. These may be few of all segments: the peer may have vanished, and the bytes on the way to it take
+	// most of its window.
 	vanished = 0.5
-	// roundTrips bounds the round trips in which a full window of queued packets is sent: it takes one, but the window
-	// may have grown meanwhile. A slow reader needs more round trips, because it advertises less than the largest
+	// roundTrips limits how many round trips a full window of queued packets takes. It takes one, but the window
+	// may have grown meanwhile. A slow reader needs more round trips, because it advertises less than its largest
 	// window.
 	roundTrips = 2
 )
 
-// fills reports whether all that the peer's largest window admits waits in a queue on the way to it: that has most of a round trip, more
-// than a delayed acknowledgment does, and a round trip is about as long as sending the window takes.
+// fills reports whether the peer's largest window is full of packets that wait in a queue on the way to the peer.
+// Then the queue takes most of a round trip, and more than a delayed acknowledgment does. And a round trip is
+// about as long as sending a whole window takes.
 func (p *Peer) fills(window uint32, over time.Duration) bool {
 	return p.RTT > 2*p.MinRTT+delayed && float64(window)*float64(over) <= roundTrips*float64(p.Sent)*float64(p.RTT)
 }
 
-// limits reports whether it is the peer's window that keeps bytes back, where the network shows nothing else.
+// limits reports whether the peer's window keeps bytes back, if the network shows no other cause.
 func limits(own, other *lane.Waits) bool {
 	all := float64(roomOf(own) + other.More)
 	if float64(own.Again) >= vanished*all {
@@ -152,19 +154,20 @@ func limits(own, other *lane.Waits) bool {
 	return own.Window > 0 && float64(own.Window) >= shut*all || own.Narrow > 0 && float64(own.Narrow) >= narrow*all
 }
 
-// assign counts waits where they belong, as far as all of them show it. queue says that the window is full of packets in a queue.
+// assign moves waits to the kind to which they belong, as far as all waits together show it. queue says that the
+// window is full of packets in a queue.
 func (p *Peer) assign(own, other *lane.Waits, queue bool) {
 	switch {
 	case limits(own, other) && !p.losing() && !queue:
 		own.Window = roomOf(own) + other.More
 		own.Ack, own.Flight, own.Again, other.More = 0, 0, 0, 0
 	case !p.losing() && !p.slowed():
-		other.More += own.Flight // the other one had no more to send
+		other.More += own.Flight // the other side had no more to send
 		own.Flight = 0
 	}
 }
 
-// divideLane divides the waits for a peer.
+// divideLane divides the waits for a peer between its program and the network.
 func (p *Peer) divideLane(w *lane.Waits, queue bool) (d division) {
 	d.hostTo, d.networkTo = w.Window, w.Ack+w.Flight+w.Again
 	if queue {
@@ -185,11 +188,12 @@ func (p *Peer) losing() bool {
 	return p.Retransmitted > 0 && p.Retransmitted*100 >= p.SegmentsSent
 }
 
-// slowed reports whether packets to the peer take longer when several are under way than one alone. Two full packets are
-// acknowledged at once.
+// slowed reports whether packets to the peer take longer when several are under way than one packet alone. No
+// delayed acknowledgment explains that, because two full packets are acknowledged at once.
 func (p *Peer) slowed() bool { return p.RTT > 2*p.MinRTT+time.Millisecond }
 
-// queueing reports whether packets to the peer wait in a queue. A short one may have its acknowledgment delayed.
+// queueing reports whether packets to the peer wait in a queue. Only large packets show it: the acknowledgment of
+// a short packet may be delayed.
 func (p *Peer) queueing() bool {
 	return p.RTT > p.MinRTT+longQueue && p.Sent > 1000*p.SegmentsSent
 }

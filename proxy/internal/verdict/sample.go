@@ -14,16 +14,18 @@ type Sample struct {
 	// Starved is how long the thread of this process that waited longest for a CPU has waited;
 	// negative: unknown.
 	Starved time.Duration
-	// Late is how long an event at any moment has waited for this process, in the mean; negative: unknown.
+	// Late is the mean time that an event, which may come at any moment, has waited for this process; negative:
+	// unknown.
 	Late time.Duration
-	// Lane is its time out of user space, as [OfLane] has it; nil: it has never left. The sides are as the lane has seen them then.
+	// Lane is the session's time outside user space, see [OfLane]; nil: the session has never left user space. If
+	// it is set, A and B are as the lane has seen them.
 	Lane *Lane
 }
 
 // A Peer is one of the sides.
 type Peer struct {
 	relay.Leg
-	// Local: it is a unix socket, which has no network in between.
+	// Local says that the peer is a unix socket, so there is no network in between.
 	Local bool
 }
 
@@ -42,11 +44,11 @@ func (s Sample) Since(before *Sample) Sample {
 	if s.Lane != nil {
 		s.Lane = s.Lane.since(before)
 		if before.Lane == nil {
-			return s // the other figures are of the lane
+			return s // the other figures are the lane's, and began when the session left user space
 		}
 	}
 	w, v := &s.Waits, &before.Waits
-	less := func(a, b time.Duration) time.Duration { return max(a-b, 0) } // a wait that had not ended may count elsewhere now
+	less := func(a, b time.Duration) time.Duration { return max(a-b, 0) } // a wait that had not ended before may have another kind now
 	s.Waits = relay.Waits{
 		ForA: less(w.ForA, v.ForA), ForB: less(w.ForB, v.ForB), ToA: less(w.ToA, v.ToA), ToB: less(w.ToB, v.ToB),
 		Bandwidth: less(w.Bandwidth, v.Bandwidth), Loop: less(w.Loop, v.Loop),
@@ -58,11 +60,11 @@ func (s Sample) Since(before *Sample) Sample {
 	} else {
 		s.Starved = -1
 	}
-	s.Late = -1 // a mean
+	s.Late = -1 // a mean cannot be subtracted
 	return s
 }
 
-// since subtracts sums, and leaves other figures as they are.
+// since subtracts the sums of before, and leaves other figures as they are.
 func since(l relay.Leg, before *relay.Leg) relay.Leg {
 	if !l.Known || !before.Known {
 		return relay.Leg{}

@@ -2,29 +2,30 @@ package verdict
 
 import "time"
 
-// A Verdict is the limit of a session.
+// A Verdict says what limits a session.
 type Verdict struct {
 	Kind Kind
-	// Young says that the sample is shorter than [Least], and the kind Unknown.
+	// Young says that the sample is shorter than [Least], so Kind is Unknown.
 	Young bool
-	// Shares are the shares of the session's time, which add up to 1; all are 0 if it has lasted for no time.
+	// Shares divides the session's time by kind. The shares add up to 1; all are 0 if the session has lasted for
+	// no time.
 	Shares [Kinds]float64
 	sample Sample
 	parts  parts
 }
 
-// parts are the parts of the times of [Client], [Endpoint] and [Proxy], which add up to them.
+// parts divides the times of [Client], [Endpoint] and [Proxy] further.
 type parts struct {
 	a, b      hostParts
 	cpu, turn time.Duration // without a CPU, and waiting for a turn of the loop
 }
 
-// hostParts are the time in which a peer sent nothing, in which it took nothing, and in which its window was shut
-// though nothing waited for room.
+// hostParts divides the time in which a peer kept the session waiting: it sent nothing, it took nothing, or its
+// window was shut though nothing waited for room.
 type hostParts struct{ sent, took, shut time.Duration }
 
-// Kept returns the shares of the time in which the session was kept waiting: without the time that was idle, and without the client's own
-// silence, which keeps nobody from an answer.
+// Kept returns the shares of the time in which the session was kept waiting. It leaves out the idle time, and the
+// client's own silence, which keeps nobody from an answer.
 func (v *Verdict) Kept() [Kinds]float64 {
 	kept := v.Shares
 	kept[Idle] = 0
@@ -34,8 +35,9 @@ func (v *Verdict) Kept() [Kinds]float64 {
 	return kept
 }
 
-// Least is the shortest time in user space that can be judged: the clocks of the waits and of the kernel have steps of milliseconds, and an
-// acknowledgment may be delayed for 40 ms. The end of a session takes two system calls for its verdict from this age on.
+// Least is the shortest time in user space that can be judged. The clocks of the waits and of the kernel have
+// steps of milliseconds, and an acknowledgment may be delayed for 40 ms. From this age on, the end of a session
+// costs two system calls for its verdict.
 const Least = 100 * time.Millisecond
 
 // Of judges a sample. It allocates nothing.
@@ -69,12 +71,12 @@ func of(s *Sample) Verdict {
 	return v
 }
 
-// times divides the time of a sample.
+// times divides the time of a sample by kind.
 func (s *Sample) times(p *parts) (t [Kinds]time.Duration) {
 	w := &s.Waits
 	sum := w.ForA + w.ForB + w.ToA + w.ToB
 	t[Limit], p.turn = min(w.Bandwidth, s.Duration), min(w.Loop, s.Duration)
-	waited := min(sum, max(s.Duration-t[Limit]-p.turn, 0)) // more is a wait from before, or ticks
+	waited := min(sum, max(s.Duration-t[Limit]-p.turn, 0)) // a larger sum has a wait from before the sample, or is rounded up to ticks
 	if sum > 0 {
 		a, b := s.A.divide(w.ForA, w.ToA, w.PausesA), s.B.divide(w.ForB, w.ToB, w.PausesB)
 		scale := float64(waited) / float64(sum)
@@ -99,8 +101,8 @@ func (s *Sample) times(p *parts) (t [Kinds]time.Duration) {
 	return t
 }
 
-// outstanding is the part of a quiet time in which bytes for a peer were outstanding, divided. Time
-// that counts as a wait for the peer already is left out.
+// outstanding divides the part of a quiet time in which bytes for the peer were outstanding between the peer's
+// program and the network, and returns that part. Time that already counts as a wait for the peer is left out.
 func (p *Peer) outstanding(quiet, waits time.Duration, host, network *time.Duration) time.Duration {
 	busy := min(quiet, p.Busy-waits)
 	if busy < quiet/10 { // the clock of Busy is coarse
@@ -109,16 +111,17 @@ func (p *Peer) outstanding(quiet, waits time.Duration, host, network *time.Durat
 	shut := time.Duration(float64(busy) * p.window())
 	*host = shut
 	if p.clear() {
-		return shut // an acknowledgment that is delayed is no fault of the path
+		return shut // a delayed acknowledgment is no fault of the path
 	}
 	*network += busy - shut
 	return busy
 }
 
-// A division is the waits for a peer, for its bytes and for room, divided between the program there and the network.
+// A division divides the waits for a peer's bytes (For), and for room at the peer (To), between the peer's program
+// and the network.
 type division struct {
 	hostFor, networkFor, hostTo, networkTo, unknown time.Duration
-	networkHere                                     time.Duration // of networkFor: bytes may have been here
+	networkHere                                     time.Duration // part of networkFor: bytes may have arrived here meanwhile
 }
 
 func (d *division) scale(by float64) {
@@ -132,17 +135,20 @@ func (d *division) scale(by float64) {
 
 func shrink(d *time.Duration, by float64) { *d = time.Duration(float64(*d) * by) }
 
-// latest is how long after its bytes a thread runs, at most: the period of a CPU bandwidth (cpu.max) is that long.
+// latest is the longest time for which a thread waits for a CPU after its bytes have come: the period of a CPU
+// bandwidth limit (cpu.max).
 const latest = 100 * time.Millisecond
 
-// starve takes the time without a CPU, and returns it. Bytes that were waited for may have arrived meanwhile. Room is
-// not: it shows in the time in which bytes are outstanding. During a wait for a network, bytes go on arriving, so of
-// that is taken only if the process hardly ran, and if many came at a time.
+// starve takes the time without a CPU out of the waits for bytes, and returns it: the bytes may have arrived
+// during that time. Waits for room stay, because they show in the time in which bytes are outstanding. During a
+// wait for a network, bytes keep arriving, so such waits count only if the process hardly ran and if many bytes
+// came at a time.
 //
-// The total wait of the process is not what this session waited for: each wait for bytes can have been longer by the
-// time that an event waits. Questions and answers come at any moment. The next bytes of a stream come after a turn of
-// this process, which may have used up its time: they wait from the beginning, which is twice as long. And a question
-// waits for no longer than an answer does, which is no longer than the answers were waited for.
+// This session did not wait for all of the time that the process had no CPU. Each wait for bytes can be longer by
+// the time that one event waits for the process. A question or an answer comes at any moment. The next bytes of a
+// stream come after a turn of this process, which may have used up its CPU time. So they wait from the beginning,
+// which takes twice as long. A question waits no longer than an answer does, and an answer no longer than the
+// session waited for it.
 func (s *Sample) starve(a, b *division) time.Duration {
 	hardlyRan := s.Starved+s.Waits.Loop > s.Duration*2/5
 	w := &s.Waits
@@ -170,7 +176,7 @@ func (s *Sample) starve(a, b *division) time.Duration {
 	return taken
 }
 
-// here is the wait in which bytes may have been here.
+// here returns the time of the waits during which bytes may have arrived here.
 func (d *division) here(hardlyRan bool) time.Duration {
 	if hardlyRan {
 		return d.hostFor + d.unknown + d.networkHere
@@ -178,7 +184,7 @@ func (d *division) here(hardlyRan bool) time.Duration {
 	return d.hostFor + d.unknown
 }
 
-// take takes a part of it.
+// take takes a part of the time of here out of the division.
 func (d *division) take(part time.Duration, hardlyRan bool) {
 	all := d.here(hardlyRan)
 	if all == 0 {
@@ -194,7 +200,7 @@ func (d *division) take(part time.Duration, hardlyRan bool) {
 	}
 }
 
-// quiet is the kind of the time in which nothing was waited for.
+// quiet returns the kind of the time in which the session waited for nothing.
 func (s *Sample) quiet() Kind {
 	switch {
 	case s.B.Gap:
@@ -205,7 +211,7 @@ func (s *Sample) quiet() Kind {
 	return Idle
 }
 
-// divide divides the waits for a peer.
+// divide divides the waits for a peer between its program and the network.
 func (p *Peer) divide(bytes, room time.Duration, pauses int64) (d division) {
 	switch {
 	case p.Local:
@@ -223,9 +229,9 @@ func (p *Peer) divide(bytes, room time.Duration, pauses int64) (d division) {
 	return d
 }
 
-// sending is the network's part of a wait for room: the time in which something else than the peer's window kept
-// bytes back. BBR paces to the rate at which a slow peer reads, which is no fault of a network that neither loses
-// nor queues.
+// sending returns the network's part of a wait for room: the time in which something other than the peer's window
+// kept bytes back. BBR paces to the rate at which a slow peer reads. That is no fault of a network that neither
+// loses packets nor queues them.
 func (p *Peer) sending(room time.Duration) time.Duration {
 	switch {
 	case p.Busy <= 0, p.window() >= shut && !p.troubled(), p.clear():
@@ -234,8 +240,8 @@ func (p *Peer) sending(room time.Duration) time.Duration {
 	return time.Duration(float64(room) * (1 - p.window()))
 }
 
-// shut is the share of the busy time above which it is the peer's window that keeps bytes back, where the network
-// shows nothing else.
+// shut is the share of the busy time above which the peer's window counts as what keeps bytes back, if the network
+// shows no other cause.
 const shut = 0.1
 
 // troubled reports whether packets for the peer are lost, or wait in a queue.
@@ -243,47 +249,52 @@ func (p *Peer) troubled() bool {
 	return p.Retransmitted*100 >= p.SegmentsSent && p.Retransmitted > 0 || p.Unanswered > 0 || p.RTT > p.MinRTT+delayed
 }
 
-// clear reports whether the path to the peer shows nothing that keeps bytes back: nothing was sent again, no round trip is clearly longer
-// than the least one, and the least one is short.
+// clear reports whether the path to the peer shows nothing that keeps bytes back: nothing was sent again, the
+// least round trip is short, and other round trips are not clearly longer.
 func (p *Peer) clear() bool {
 	return p.Retransmitted == 0 && p.Unanswered == 0 && p.MinRTT < time.Millisecond && !p.slowed()
 }
 
-// window is the share of the busy time that the peer's window has. The kernel lets it go on for as long as nothing is acknowledged.
+// window returns the share of the busy time in which the peer's window limited the sending. The kernel also counts
+// time without any acknowledgment as such time, so that is subtracted.
 func (p *Peer) window() float64 {
 	shut := min(p.PeerWindow, p.Busy-p.Unanswered)
 	return float64(max(shut, 0)) / float64(max(p.Busy, 1))
 }
 
 const (
-	// longQueue is by how much a round trip is longer than the least one where bytes wait in a queue: more than
-	// a delayed acknowledgment's share of the average.
+	// longQueue is how much longer than the least round trip another one is if bytes wait in a queue. It is more
+	// than a delayed acknowledgment adds to the average.
 	longQueue = 10 * time.Millisecond
-	// shortQueue is the same where packets come one by one, as from a link, and not in bursts, as from a program.
+	// shortQueue is the same for packets that come one by one, as from a link, and not in bursts, as from a
+	// program.
 	shortQueue = 3 * time.Millisecond
-	// delayed is the same for single round trips: each may have such a delay (include/net/tcp.h,
+	// delayed is the same if each round trip may include a delayed acknowledgment (include/net/tcp.h,
 	// TCP_DELACK_MIN).
 	delayed = 50 * time.Millisecond
-	// fullFlight is how many pauses between bytes a queue takes at least if they wait in it. BBR keeps four
+	// fullFlight is how many pauses between bytes a queue takes at least, if the bytes wait in it. BBR keeps four
 	// packets under way (net/ipv4/tcp_bbr.c, bbr_cwnd_min_target).
 	fullFlight = 3
-	// leastMeasured is the payload of the smallest packets that the kernel measures a round trip with (net/ipv4/tcp_input.c,
-	// tcp_rcv_rtt_measure_ts; include/net/tcp.h, TCP_MIN_MSS and TCP_MSS_DEFAULT).
+	// leastMeasured is the payload of the smallest packets by which the kernel measures a round trip
+	// (net/ipv4/tcp_input.c, tcp_rcv_rtt_measure_ts; include/net/tcp.h, TCP_MIN_MSS and TCP_MSS_DEFAULT).
 	leastMeasured = 536
-	// atOnce is how many packets of an answer are sent without waiting for an acknowledgment (RFC 6928): it fills no queue.
+	// atOnce is how many packets of an answer are sent without waiting for an acknowledgment (RFC 6928). So few
+	// packets fill no queue.
 	atOnce = 10
-	// behindGap is one in how many packets comes behind a gap where losses limit the sender: a share p lost leaves
-	// it a window of 1.2/√p packets (Mathis and others, "The macroscopic behavior of the TCP congestion avoidance
-	// algorithm", 1997), and most of the window comes behind the lost packet. A sender that pauses has fewer.
+	// behindGap: if losses limit the sender, one in behindGap packets or more comes behind a gap. A sender that
+	// loses a share p has a window of 1.2/√p packets (Mathis and others, "The macroscopic behavior of the TCP
+	// congestion avoidance algorithm", 1997), and most of the window comes behind the lost packet. A sender that
+	// pauses has fewer packets behind a gap.
 	behindGap = 50
-	// manyAtATime is more packets than come between two turns of a loop that is awake, from a link that is waited for.
+	// manyAtATime is more packets than a link delivers between two turns of a loop that is awake and waits for the
+	// link.
 	manyAtATime = 4
 	// lossTime is how long a lost packet may keep the others waiting: the least timeout of a retransmission
 	// (net/ipv4/tcp.c, TCP_RTO_MIN).
 	lossTime = 200 * time.Millisecond
 )
 
-// receiving is the network's part of a wait for bytes in which the peer's own were on their way.
+// receiving returns the network's part of a wait for bytes: the time in which the peer's bytes were on their way.
 func (p *Peer) receiving(bytes time.Duration, pauses int64) time.Duration {
 	switch {
 	case p.OutOfOrder > 0 && p.OutOfOrder*behindGap >= p.SegmentsReceived:
@@ -294,9 +305,9 @@ func (p *Peer) receiving(bytes time.Duration, pauses int64) time.Duration {
 	return 0
 }
 
-// asking is the network's part of the time in which the session waited for the peer, and bytes for the peer were
-// outstanding. An acknowledgment may wait for the peer's answer, so without a loss or a queue that is a round trip
-// for each flight.
+// asking returns the network's part of the time in which the session waited for the peer while bytes for the peer
+// were outstanding. The peer may send its acknowledgment only with its answer. So without a loss or a queue, the
+// network's part is one round trip for each segment.
 func (p *Peer) asking(busy time.Duration) time.Duration {
 	if p.Retransmitted > 0 || p.Unanswered > 0 || p.RTT > p.MinRTT+longQueue && p.Sent > 1000*p.SegmentsSent {
 		return time.Duration(float64(busy) * (1 - p.window()))
@@ -304,10 +315,10 @@ func (p *Peer) asking(busy time.Duration) time.Duration {
 	return min(busy, time.Duration(p.SegmentsSent)*p.MinRTT)
 }
 
-// queued reports whether the peer's bytes wait in a queue on their way: they do so for much longer than the pauses
-// between them. The kernel's estimate of a round trip has the peer's own pauses, and there it is longer by one of them,
-// or by the time it takes to receive a whole window. For small packets, and perhaps for answers, only that time is known. One
-// pause for each packet of ours is an answer's.
+// queued reports whether the peer's bytes wait in a queue on their way. Then the queue takes much longer than the
+// pauses between the bytes. The kernel's estimate of the round trip includes one of the peer's own pauses, or the
+// time it takes to receive a whole window. For small packets, and perhaps for answers, it is only that time, which
+// says nothing about a queue. For each packet that we sent, one of the pauses is a wait for the answer.
 func (p *Peer) queued(bytes time.Duration, pauses int64) bool {
 	if p.Received < p.SegmentsReceived*leastMeasured || p.SegmentsReceived <= p.SegmentsSent*atOnce {
 		return false

@@ -37,7 +37,7 @@ func (v *Verdict) Why() string {
 	}
 }
 
-// proxy describes the wait for this process: for a CPU, as long as it may have been at most, and for a turn of its loop.
+// proxy describes the waits for this process: for a CPU, which is an upper bound, and for a turn of its loop.
 func (v *Verdict) proxy() string {
 	all := round(v.sample.Duration)
 	turn := fmt.Sprintf("bytes waited for their turn for %v of %v", round(v.parts.turn), all)
@@ -51,8 +51,8 @@ func (v *Verdict) proxy() string {
 	}
 }
 
-// host describes a peer that keeps the session waiting. Its times add up to the share of the verdict, without times
-// below a hundredth of all the time.
+// host describes a peer that keeps the session waiting. The described times add up to the share of the verdict.
+// Times below a hundredth of the whole are left out.
 func (p *Peer) host(of *hostParts, all time.Duration) string {
 	var list []string
 	add := func(d time.Duration, format string) {
@@ -94,7 +94,7 @@ func (p *Peer) network(room time.Duration) string {
 	return ": " + strings.Join(list, ", ")
 }
 
-// roundTrip is the round-trip time of the direction that is waited for.
+// roundTrip is the round-trip time of the direction that the session waits for.
 func (p *Peer) roundTrip(room time.Duration) time.Duration {
 	if room > 0 {
 		return p.RTT
