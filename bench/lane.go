@@ -9,20 +9,20 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// LaneWarmup is how long sessions that exchange messages usually take at most to leave user space: they are asked at an age
-// of 100 ms.
+// LaneWarmup is how long sessions that exchange messages usually take to leave user space. They are asked to leave
+// at an age of 100 ms.
 const LaneWarmup = time.Second
 
-// flowWarmup is how many times as long sessions that stream take: they wait for a gap, and for two seconds after they
-// could not leave.
+// flowWarmup is how many times as long sessions that stream take. They wait for a gap in the stream. If they could
+// not leave, they wait for two seconds.
 const flowWarmup = 3
 
-// laneLeast is the share of the counted bytes that the lane must have carried. Below it the figures measure
+// laneLeast is the smallest share of the counted bytes that the lane must carry. With less, the figures measure
 // something else.
 const laneLeast = 0.9
 
-// LaneScenarios returns the scenarios of `penstock-bench lane`: the Scenarios with a warmup in which sessions leave user
-// space, three times as long for sessions that stream. Short connections have none.
+// LaneScenarios returns the scenarios of `penstock-bench lane`. They have a warmup in which sessions leave user
+// space. It is three times as long for sessions that stream. Short connections have none.
 func LaneScenarios(warmup time.Duration) []Scenario {
 	list, err := ChooseScenarios([]string{"bulk", "echo-64", "echo-4096-64", "connections"})
 	if err != nil {
@@ -39,8 +39,9 @@ func LaneScenarios(warmup time.Duration) []Scenario {
 	return list
 }
 
-// judgeLane makes the measurement of the contestant with a lane void if its sessions were not there, by its own account:
-// that is a failure of the run. Connections are too short to leave. The least share of a trial is a note.
+// judgeLane makes the measurement of the contestant with a lane void if its sessions did not leave user space, by
+// its own count. Then the run fails. Scenarios with short connections are not judged, because these are too short
+// to leave. The smallest share of a trial is noted.
 func (f *field) judgeLane() {
 	for _, e := range f.entrants {
 		if e.kind.Name != contestant.LaneName || e.lost() || e.cell.Role == report.Again {
@@ -60,13 +61,13 @@ func (f *field) judgeLane() {
 	}
 }
 
-// leastInLane returns the least share of a trial, and the number of trials.
+// leastInLane returns the smallest share that the lane carried in a trial, and the number of trials.
 func leastInLane(s *report.Scenario) (least float64, trials int) {
 	for _, t := range s.Trials {
 		if t.Contestant != contestant.LaneName {
 			continue
 		}
-		share := 0.0 // of a process that has lost its lane
+		share := 0.0 // if the process has lost its lane
 		if t.LaneShare != nil {
 			share = float64(*t.LaneShare)
 		}

@@ -10,8 +10,7 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// Machine describes the machine that this process runs on, as far as it may
-// look.
+// Machine describes the machine on which this process runs, as far as the process may read it.
 func Machine() report.Machine {
 	m := report.Machine{
 		CPU: firstValue("/proc/cpuinfo", "model name"), CPUs: runtime.NumCPU(), Kernel: "Linux " + content("/proc/sys/kernel/osrelease"),
@@ -27,14 +26,14 @@ func Machine() report.Machine {
 	return m
 }
 
-// content is a small file's, empty if it cannot be read.
+// content returns the content of a small file, or "" if it cannot be read.
 func content(path string) string {
 	b, _ := os.ReadFile(path)
 	return string(bytes.TrimSpace(b))
 }
 
-// firstValue is the value of the first line of that name in a file of lines like
-// "name : value", empty if there is none.
+// firstValue returns the value of the first line with that name in a file of lines like "name : value", or "" if
+// there is none.
 func firstValue(path, name string) string {
 	for line := range strings.Lines(content(path)) {
 		key, value, _ := strings.Cut(line, ":")

@@ -13,12 +13,12 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// besideItself is report.Trial.Beside of the baseline's trials that its own
-// second ones are beside.
+// besideItself is report.Trial.Beside for the trials of the baseline that are paired with another trial of the
+// baseline.
 const besideItself = string(report.Again)
 
-// pairs measures each entrant right beside the baseline in each round, and the baseline beside
-// itself. The order in a pair alternates from round to round.
+// pairs measures each entrant and the baseline one directly after the other in each round. The baseline is paired
+// with itself, too. The order in a pair alternates from round to round.
 func (f *field) pairs(ctx context.Context) error {
 	again := f.enter(f.base.kind, report.Again)
 	for f.step.Round = 1; f.step.Round <= f.out.Rounds; f.step.Round++ {
@@ -30,11 +30,11 @@ func (f *field) pairs(ctx context.Context) error {
 		f.out.Summarize()
 	}
 	f.step.Round = f.out.Rounds
-	again.c = nil // the baseline's, which ends as that
+	again.c = nil // it was the baseline's contestant, which ends with the baseline
 	return f.count(ctx)
 }
 
-// pair is one round of one entrant.
+// pair makes one round of one entrant.
 func (f *field) pair(ctx context.Context, e *entrant) error {
 	beside := e.kind.Name
 	if e.cell.Role == report.Again {
@@ -63,7 +63,7 @@ func (f *field) pair(ctx context.Context, e *entrant) error {
 	return nil
 }
 
-// timed makes one trial of an entrant; nil if the entrant is out.
+// timed makes one trial of an entrant. It returns nil if the entrant is out.
 func (f *field) timed(ctx context.Context, e *entrant, role report.Role, beside string) (*Trial, error) {
 	ok, err := f.start(ctx, e)
 	if !ok || err != nil {
@@ -83,7 +83,8 @@ func (f *field) timed(ctx context.Context, e *entrant, role report.Role, beside 
 		return nil, f.lose(ctx, e, err)
 	}
 	f.add(f.took(&t, role, beside, start))
-	// The programs of a lane see the packets of the others, too. Beside a process that is new the others are new.
+	// The BPF programs of a lane see the packets of other contestants, too. So beside a contestant with a lane,
+	// each trial has a new process.
 	if e.kind.Name == contestant.LaneName || f.base.kind.Name == contestant.LaneName {
 		f.end(e)
 	}
@@ -98,7 +99,7 @@ func (f *field) add(t *report.Trial) {
 	f.step.Trial = nil
 }
 
-// plan is the scenario for the load.
+// plan returns the load's plan for the scenario.
 func (f *field) plan(d time.Duration) load.Plan {
 	s := f.scenario
 	return load.Plan{
@@ -107,10 +108,9 @@ func (f *field) plan(d time.Duration) load.Plan {
 	}
 }
 
-// judgeSplicing makes the measurement of a contestant void if it is there to splice and did
-// not, by its own account. Every workload shows that: HAProxy that splices splices even 64
-// bytes, and half of the idle sessions' 64 KiB. For bulk, judgeSplicing notes
-// the spliced share.
+// judgeSplicing makes the measurement of a contestant void if the contestant should splice and did not, by its own
+// count. Every workload shows that: if HAProxy splices, it splices even 64 bytes, and half of the 64 KiB of an
+// idle session. For bulk, the spliced share is noted.
 func (f *field) judgeSplicing() {
 	for _, e := range f.entrants {
 		if !strings.HasPrefix(e.kind.Name, "haproxy-splice-") || e.lost() {
@@ -126,7 +126,7 @@ func (f *field) judgeSplicing() {
 	}
 }
 
-// spliced returns the bytes that a contestant's trials report as spliced, all bytes, and the
+// spliced returns how many bytes were spliced in a contestant's trials, as it counts them, all bytes, and the
 // number of trials. A trial without that figure adds no spliced bytes.
 func spliced(s *report.Scenario, contestant string) (spliced, all float64, trials int) {
 	for _, t := range s.Trials {
@@ -142,8 +142,7 @@ func spliced(s *report.Scenario, contestant string) (spliced, all float64, trial
 	return spliced, all, trials
 }
 
-// count is an untimed trial of each entrant, in which its system calls are
-// counted.
+// count makes an untimed trial of each entrant, in which its system calls are counted.
 func (f *field) count(ctx context.Context) error {
 	if !f.Calls {
 		return nil
@@ -161,8 +160,8 @@ func (f *field) count(ctx context.Context) error {
 	return nil
 }
 
-// counted is the untimed trial of one entrant. If the tool fails nothing is
-// lost but the figure; if Penstock does, that is a failure of the run.
+// counted makes the untimed trial of one entrant. If the tool fails, only the figure is lost. If Penstock fails,
+// the run fails.
 func (f *field) counted(ctx context.Context, e *entrant) error {
 	f.step.Contestant, f.step.Doing = e.kind.Name, "counting system calls"
 	f.watch(f.step)
@@ -184,7 +183,7 @@ func (f *field) counted(ctx context.Context, e *entrant) error {
 		return context.Cause(ctx)
 	case err != nil:
 		e.cell.Notes = append(e.cell.Notes, fmt.Sprintf("system calls not counted: %v", err))
-		if failed != nil && report.IsPenstock(e.kind.Name) { // a slow tool is no excuse
+		if failed != nil && report.IsPenstock(e.kind.Name) { // even if the tool was slow
 			f.doc.Failures = append(f.doc.Failures, fmt.Sprintf("%s, %s, while system calls were counted: %v", f.scenario.Name, e.kind.Name, failed))
 		}
 		return nil

@@ -18,8 +18,7 @@ import (
 	"github.com/penstock/penstock/bench/sink"
 )
 
-// The names of the parts that a Rig runs by calling its own program again, beside
-// contestant.PartRival.
+// The names of the parts, besides contestant.PartRival, that a Rig runs by starting its own program again.
 const (
 	PartSink = "sink"
 	PartLoad = "load"
@@ -30,11 +29,11 @@ type listening struct {
 	Address string `json:"address"`
 }
 
-// RunPart is one part of a Rig; it runs until ctx is done or in ends, which is
-// how it learns that the Rig is gone. PartSink takes the number of
-// threads to serve with, contestant.PartRival the address to
-// forward to and "splice", "copy" or "relay", all of them maybe an address to listen at; the others take nothing.
-// The program that a Rig runs must call it when asked to by the arguments that Program.Part gives.
+// RunPart runs one part of a Rig. It runs until ctx is done or in ends: the end of in means that the Rig is gone.
+// The arguments of PartSink are the number of threads. The arguments of contestant.PartRival are the address to
+// forward to, and "splice", "copy" or "relay". Both may have one more argument, the address to listen at. Other
+// parts have no arguments. The program that a Rig starts must call RunPart if its arguments begin with
+// Program.Part.
 func RunPart(ctx context.Context, part string, args []string, in io.Reader, out io.Writer) error {
 	switch part {
 	case PartLoad:
@@ -79,7 +78,8 @@ func runRival(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 	return serve(ctx, in, out, listen, func(ctx context.Context, l net.Listener) error { return run(ctx, l, args[0]) })
 }
 
-// listenAt splits the address to listen at from arguments: n arguments come before it. Without an address it is a free port of loopback.
+// listenAt splits the address to listen at from the arguments after the first n. Without an address, it returns a
+// free port of loopback.
 func listenAt(args []string, n int) (before []string, address string) {
 	if len(args) == n+1 {
 		return args[:n], args[n]
@@ -87,7 +87,7 @@ func listenAt(args []string, n int) (before []string, address string) {
 	return args, "127.0.0.1:0"
 }
 
-// serve listens, says where, and serves that.
+// serve listens, prints the address, and serves it with f.
 func serve(ctx context.Context, in io.Reader, out io.Writer, listen string, f func(context.Context, net.Listener) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

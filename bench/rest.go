@@ -14,13 +14,12 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// errHeld reports an idle plan that ends without a release.
+// errHeld means that an idle plan has ended without a release.
 var errHeld = errors.New("the load ended an idle plan by itself")
 
-// rests makes every entrant hold idle sessions, each in its own process. The baseline
-// begins each round and ends it, as "again"; the order of the others in between is
-// reversed from round to round. Memory does not drift as time does, so no trial needs
-// the baseline's right beside it.
+// rests makes every entrant hold idle sessions, each entrant in its own process. Each round begins with the
+// baseline, and ends with it as "again". The order of the others in between is reversed from round to round.
+// Memory does not drift as time does, so no trial needs the baseline directly before or after it.
 func (f *field) rests(ctx context.Context) error {
 	f.enter(f.base.kind, report.Again)
 	for f.step.Round = 1; f.step.Round <= f.out.Rounds; f.step.Round++ {
@@ -35,7 +34,7 @@ func (f *field) rests(ctx context.Context) error {
 	return nil
 }
 
-// turns are the entrants in the order of the round under way.
+// turns returns the entrants in the order of the present round.
 func (f *field) turns() []*entrant {
 	turns := slices.Clone(f.entrants)
 	if f.step.Round%2 == 0 {
@@ -44,7 +43,7 @@ func (f *field) turns() []*entrant {
 	return turns
 }
 
-// rested makes one trial of idle sessions; nothing if the entrant is out.
+// rested makes one trial of idle sessions. If the entrant is out, it does nothing.
 func (f *field) rested(ctx context.Context, e *entrant) error {
 	ok, err := f.start(ctx, e)
 	if !ok || err != nil {
@@ -67,7 +66,7 @@ func (f *field) rested(ctx context.Context, e *entrant) error {
 	return nil
 }
 
-// held is the resources in use at a moment.
+// held has the resources in use at a moment.
 type held struct {
 	process process.Memory
 	slab    int64
@@ -81,7 +80,7 @@ func holds(c *contestant.Contestant) (h held, err error) {
 	return h, err
 }
 
-// kernelSlab is of the sockets only where that can be known, else all there is.
+// kernelSlab returns the slab memory of sockets if that can be known, otherwise all slab memory.
 func kernelSlab() (int64, error) {
 	if n, err := process.SocketSlab(); err == nil {
 		return n, nil
@@ -89,7 +88,7 @@ func kernelSlab() (int64, error) {
 	return process.Slab()
 }
 
-// slabCounted returns a description of the figure of kernelSlab.
+// slabCounted describes the figure of kernelSlab.
 func slabCounted() string {
 	_, err := process.SocketSlab()
 	switch {
@@ -101,19 +100,19 @@ func slabCounted() string {
 	return "Slab of /proc/meminfo: all of the whole machine, because " + err.Error()
 }
 
-// rest is an Idle plan under way, and its readings.
+// rest is an Idle plan in progress, with its readings.
 type rest struct {
 	rig                 *Rig
 	c                   *contestant.Contestant
 	sessions            int
 	quiet               time.Duration
-	before, with, after held // the sessions
+	before, with, after held // the time of the sessions
 }
 
 // run runs the plan. It reads the resources of the sessions after they have been quiet
 // for r.quiet, and the resources still held after they have ended.
 func (r *rest) run(ctx context.Context, plan load.Plan) (Trial, error) {
-	err := pause(ctx, r.c, r.quiet/10) // memory taken by the start is given back
+	err := pause(ctx, r.c, r.quiet/10) // so that memory taken by the start is given back
 	if err == nil {
 		r.before, err = holds(r.c)
 	}
@@ -131,10 +130,10 @@ func (r *rest) run(ctx context.Context, plan load.Plan) (Trial, error) {
 		}
 		released = true
 		if err := r.rig.hold(ctx, r.quiet); err != nil {
-			return err // and the plan is over
+			return err // the plan has failed
 		}
 		r.with, looked = holds(r.c)
-		return r.rig.load.Send(load.Plan{Release: true}) // whatever was seen: the load is to be free
+		return r.rig.load.Send(load.Plan{Release: true}) // whatever was read, the load must be released
 	})
 	if looked != nil {
 		err = r.rig.blame(ctx, looked, r.c)
@@ -164,20 +163,20 @@ func (r *rest) settle(ctx context.Context) (err error) {
 	}
 }
 
-// growth returns the slab memory that the sessions added, and the difference between the
-// readings before and after them.
+// growth returns the slab memory that the sessions added, and the difference between the readings before and after
+// the sessions.
 func (r *rest) growth() (growth, moved int64) {
 	return r.with.slab - r.before.slab, r.after.slab - r.before.slab
 }
 
-// steady reports whether the slab without sessions is the same before and after, to a quarter
-// of the sessions' share.
+// steady reports whether the slab memory is the same before and after the sessions, with a tolerance of a quarter
+// of what the sessions added.
 func (r *rest) steady() bool {
 	growth, moved := r.growth()
 	return growth > 0 && max(moved, -moved) <= growth/4
 }
 
-// grown returns the resources that the sessions add, and if it is without the slab, the
+// grown returns the resources that the sessions added. If the slab memory is missing there, it also returns the
 // reason.
 func (r *rest) grown() (*report.Idle, string) {
 	growth, moved := r.growth()
@@ -198,7 +197,7 @@ func (r *rest) grown() (*report.Idle, string) {
 		report.Bytes(float64(growth)), report.Bytes(float64(moved)))
 }
 
-// hold leaves the sessions quiet for a time; it fails if they end.
+// hold leaves the sessions quiet for a time. It fails if they end.
 func (r *Rig) hold(ctx context.Context, quiet time.Duration) error {
 	resting, cancel := context.WithTimeout(ctx, quiet)
 	defer cancel()
@@ -215,7 +214,7 @@ func (r *Rig) hold(ctx context.Context, quiet time.Duration) error {
 	}
 }
 
-// pause waits, but not for a contestant that is gone.
+// pause waits for d. It returns early if the contestant ends.
 func pause(ctx context.Context, c *contestant.Contestant, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -14,28 +14,27 @@ import (
 	"github.com/penstock/penstock/bench/process"
 )
 
-// patience is Rig.Patience of a new rig.
+// patience is the Rig.Patience of a new rig.
 const patience = 10 * time.Second
 
-// Rig is a load and a server that it drives traffic to, through contestants that are
-// started in between. It is not safe for concurrent use, except Close.
+// Rig is a load and a server. The load sends traffic to the server through contestants, which are started in
+// between. A Rig is not safe for concurrent use, except for Close.
 type Rig struct {
-	// Patience is how long a child may take to say that it is ready, and a
-	// contestant to let go of connections that have ended. NewRig sets it to
-	// 10 s.
+	// Patience is how long a child may take to be ready, and a contestant to forget ended connections. NewRig sets
+	// it to 10 s.
 	Patience time.Duration
 
 	setting contestant.Setting // its Group is the hosts' group
 	hosts   *network.Hosts     // owned
 	server  *process.Child
 	load    *process.Child
-	// accounts are the newest of the contestants that keep one.
+	// accounts has the last account of each contestant that keeps one.
 	accounts map[*contestant.Contestant]*contestant.Account
-	empty    map[*contestant.Contestant]int64 // memory of those without connections, in bytes
+	empty    map[*contestant.Contestant]int64 // memory of each contestant without connections, in bytes
 }
 
-// NewRig starts a load and a sink on hosts, which the rig owns from here on, even if it fails. Of the
-// setting it takes the program, Dir and Binaries; Group and Upstream are filled in. Close must be called.
+// NewRig starts a load and a sink on hosts. The rig owns hosts from now on, even if NewRig fails. Of the setting,
+// it uses the program, Dir and Binaries, and it sets Group and Upstream. Close must be called.
 func NewRig(ctx context.Context, hosts *network.Hosts, setting contestant.Setting) (*Rig, error) {
 	r := &Rig{Patience: patience, hosts: hosts, setting: setting, accounts: make(map[*contestant.Contestant]*contestant.Account), empty: make(map[*contestant.Contestant]int64)}
 	r.setting.Group = hosts.Proxy
@@ -51,7 +50,7 @@ func NewRig(ctx context.Context, hosts *network.Hosts, setting contestant.Settin
 	return r, nil
 }
 
-// Close kills all that the rig started and waits until it is gone.
+// Close kills everything that the rig has started, and waits until it is gone.
 func (r *Rig) Close() { r.hosts.Close() }
 
 // Start adds a contestant.
@@ -76,11 +75,11 @@ func (r *Rig) Start(ctx context.Context, k *contestant.Kind) (*contestant.Contes
 	return c, nil
 }
 
-// Stop ends a contestant the polite way, or by force.
+// Stop ends a contestant, by force if necessary.
 func (r *Rig) Stop(c *contestant.Contestant) {
 	delete(r.accounts, c)
 	delete(r.empty, c)
-	_ = c.Stop(r.Patience) // however it ends
+	_ = c.Stop(r.Patience) // it may end in any way
 }
 
 // serving starts the sink, and waits until it serves.
@@ -104,8 +103,7 @@ func (r *Rig) serving(ctx context.Context) (*process.Child, string, error) {
 	return c, l.Address, nil
 }
 
-// blame returns the cause of err: the end of ctx, the death of a child, or err itself,
-// described.
+// blame returns the cause of err: the end of ctx, the end of a child, or err itself, shortened by Describe.
 func (r *Rig) blame(ctx context.Context, err error, c *contestant.Contestant) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -122,13 +120,13 @@ func (r *Rig) blame(ctx context.Context, err error, c *contestant.Contestant) er
 	return contestant.Describe(err)
 }
 
-// brokenError is the end of the rig itself: nothing more can be measured.
+// brokenError means that the rig itself has failed, so nothing more can be measured.
 type brokenError struct{ error }
 
 // Unwrap is for errors.Is and errors.As.
 func (e brokenError) Unwrap() error { return e.error }
 
-// broken reports whether err, or the end of ctx, is the end of measuring.
+// broken reports whether err or the end of ctx ends all measuring.
 func broken(ctx context.Context, err error) bool {
 	var b brokenError
 	return ctx.Err() != nil || errors.As(err, &b)

@@ -21,34 +21,33 @@ type Run struct {
 	Program   contestant.Program
 	Binaries  map[string]string // executables by name, see contestant.Setting
 	Scenarios []Scenario
-	// Contestants are measured beside Baseline. Baseline is measured whether it is among them
-	// or not.
+	// Contestants are measured beside Baseline. Baseline is measured even if it is not one of them.
 	Contestants []*contestant.Kind
 	Baseline    *contestant.Kind
-	Named       []string      // contestants asked for by name: it is a failure of the run if one never starts
-	Rounds      int           // of bulk, echo and connections; idle makes do with fewer
-	Trial       time.Duration // of bulk, echo and connections
-	Idle        int           // sessions
-	Quiet       time.Duration // how long idle sessions rest before they are looked at
+	Named       []string      // contestants requested by name: if one never starts, the run fails
+	Rounds      int           // rounds of bulk, echo and connections; idle has fewer
+	Trial       time.Duration // length of a trial of bulk, echo and connections
+	Idle        int           // number of sessions
+	Quiet       time.Duration // how long sessions are idle before they are measured
 	Network     network.Kind  // "" is network.Loopback
-	Calls       bool          // count system calls if there is strace
+	Calls       bool          // count system calls if strace is installed
 }
 
-// Step is where a run stands.
+// Step is a step in the progress of a run.
 type Step struct {
 	Scenario      string
 	Workload      string
 	Round, Rounds int // from 1
 	Contestant    string
-	// Doing is "" for a timed trial, else a few words.
+	// Doing is "" during a timed trial, otherwise it says in a few words what the run does.
 	Doing string
-	// Trial is the trial that has ended just now, nil while it runs.
+	// Trial is the trial that has just ended, or nil during a trial.
 	Trial *report.Trial
 	// Failed is why the contestant has just lost this scenario.
 	Failed string
 }
 
-// runner is a run under way.
+// runner is a run in progress.
 type runner struct {
 	*Run
 	rig          *Rig
@@ -57,13 +56,12 @@ type runner struct {
 	doc          *report.Document
 	step         Step
 	started      map[string]bool  // contestants that have started at least once
-	last         map[string]error // why they lost a scenario
+	last         map[string]error // the errors by which contestants lost a scenario
 }
 
-// Do measures, and reports its progress to watch. It adds each result to doc, which may have
-// content already, as soon as it has it. So after an error doc contains the results so far.
-// A contestant that fails loses a scenario. An error ends the run: ctx is done, or a part of
-// the rig itself has failed. No child is left.
+// Do measures, and reports its progress to watch. It adds each result to doc at once, so after an error doc has
+// the results so far. doc may have content already. A contestant that fails loses its scenario. The run ends with
+// an error if ctx is done, or if a part of the rig itself has failed. When Do returns, no child is left.
 func (r *Run) Do(ctx context.Context, doc *report.Document, watch func(Step)) (err error) {
 	began := time.Now()
 	defer func() {
@@ -116,7 +114,7 @@ func (r *runner) open(ctx context.Context, dir string) error {
 	return nil
 }
 
-// join makes the hosts of the run.
+// join starts the hosts of the run.
 func (r *runner) join() (*network.Hosts, error) {
 	if r.Network == "" || r.Network == network.Loopback {
 		group, missing := process.NewGroupWherePossible()
@@ -127,8 +125,8 @@ func (r *runner) join() (*network.Hosts, error) {
 	return network.New(r.Network)
 }
 
-// judgeNamed reports requested contestants that never started as failures. Penstock's
-// and the baseline's are there already, for each scenario.
+// judgeNamed reports requested contestants that never started as failures. For Penstock and the baseline, each
+// scenario has reported that already.
 func (r *runner) judgeNamed() {
 	for _, name := range r.Named {
 		if err := r.last[name]; err != nil && !r.started[name] && !r.fatal(name) {
@@ -137,13 +135,13 @@ func (r *runner) judgeNamed() {
 	}
 }
 
-// fatal reports whether a failure of the contestant is a failure of the run. Penstock is the
-// subject of the run, and without the baseline there are no ratios.
+// fatal reports whether the run fails if the contestant fails. That is so for Penstock, which is the subject of
+// the run, and for the baseline, without which there are no ratios.
 func (r *runner) fatal(name string) bool {
 	return report.IsPenstock(name) || name == r.Baseline.Name
 }
 
-// kinds are all that take part, the baseline first.
+// kinds returns all contestants, the baseline first.
 func (r *Run) kinds() []*contestant.Kind {
 	others := slices.DeleteFunc(slices.Clone(r.Contestants), func(k *contestant.Kind) bool { return k.Name == r.Baseline.Name })
 	return append([]*contestant.Kind{r.Baseline}, others...)
@@ -153,17 +151,17 @@ func (r *Run) kinds() []*contestant.Kind {
 type entrant struct {
 	kind *contestant.Kind
 	cell *report.Cell
-	c    *contestant.Contestant // nil when it does not run
+	c    *contestant.Contestant // nil while it does not run
 }
 
-// lost reports that the entrant is out.
+// lost reports whether the entrant is out.
 func (e *entrant) lost() bool { return e.cell.Failed != "" }
 
 // scenario measures one scenario.
 func (r *runner) scenario(ctx context.Context, s *Scenario) error {
 	out := r.report(s)
 	f := &field{runner: r, scenario: s, out: out}
-	defer func() { // also when it was interrupted
+	defer func() { // even if it was interrupted
 		f.judgeSplicing()
 		f.judgeLane()
 		out.Summarize()
@@ -190,7 +188,7 @@ func (r *runner) report(s *Scenario) *report.Scenario {
 	return out
 }
 
-// field is a scenario under way.
+// field is a scenario in progress.
 type field struct {
 	*runner
 	scenario *Scenario
@@ -214,7 +212,7 @@ func (f *field) clear() {
 	}
 }
 
-// end ends the entrant's contestant, if it runs.
+// end ends the entrant's contestant if it runs.
 func (f *field) end(e *entrant) {
 	if e.c != nil {
 		f.rig.Stop(e.c)
@@ -222,7 +220,7 @@ func (f *field) end(e *entrant) {
 	}
 }
 
-// start starts the entrant's contestant, unless it runs. false: it is out.
+// start starts the entrant's contestant unless it runs already. It returns false if the entrant is out.
 func (f *field) start(ctx context.Context, e *entrant) (bool, error) {
 	if e.lost() || e.c != nil {
 		return !e.lost(), nil
@@ -236,7 +234,7 @@ func (f *field) start(ctx context.Context, e *entrant) (bool, error) {
 	return true, nil
 }
 
-// lose puts an entrant out, unless err is the end of the run.
+// lose puts an entrant out, unless err ends the run.
 func (f *field) lose(ctx context.Context, e *entrant, err error) error {
 	if broken(ctx, err) {
 		return err
@@ -253,7 +251,7 @@ func (f *field) lose(ctx context.Context, e *entrant, err error) error {
 	return nil
 }
 
-// measure is all rounds of the scenario.
+// measure runs all rounds of the scenario.
 func (f *field) measure(ctx context.Context) error {
 	f.base = f.entrants[0]
 	f.step.Rounds = f.out.Rounds
@@ -263,7 +261,7 @@ func (f *field) measure(ctx context.Context) error {
 	return f.pairs(ctx)
 }
 
-// took converts a trial of the rig to a trial of the report.
+// took converts the rig's trial to a trial of the report.
 func (f *field) took(t *Trial, role report.Role, beside string, start time.Time) *report.Trial {
 	res := &t.Result
 	out := &report.Trial{
@@ -274,7 +272,7 @@ func (f *field) took(t *Trial, role report.Role, beside string, start time.Time)
 		CPUSeconds: report.Number(t.Usage.CPU.Seconds()), MachineCPUSeconds: report.Number(t.Machine.Seconds()),
 		ContextSwitches: report.Unmeasured(), SystemCalls: report.Unmeasured(), SplicedBytes: report.Unmeasured(),
 	}
-	if t.Usage.Switches >= 0 { // or threads have ended, and took theirs with them
+	if t.Usage.Switches >= 0 { // below 0 if threads with many switches have ended
 		out.ContextSwitches = report.Number(t.Usage.Switches)
 	}
 	if t.Contestant == directName {
@@ -296,7 +294,7 @@ func (f *field) took(t *Trial, role report.Role, beside string, start time.Time)
 // directName is the contestant without a process.
 const directName = "direct"
 
-// seconds is unknown for 0: no measured time is 0.
+// seconds returns an unknown number for 0, because no measured time is 0.
 func seconds(d time.Duration) report.Number {
 	if d == 0 {
 		return report.Number(math.NaN())

@@ -13,18 +13,17 @@ type Scenario struct {
 	Name     string
 	Title    string // in words
 	Workload load.Workload
-	// Connections that live at a time, and the bytes of an Echo's message.
+	// Connections is the number of connections at a time. Size is the size of an Echo's message in bytes.
 	Connections, Size int
-	// Warmup is the beginning of each trial of a Bulk or an Echo that does not count; 0: all of it counts.
+	// Warmup is the beginning of each trial of a Bulk or an Echo, which does not count. If it is 0, all of the
+	// trial counts.
 	Warmup time.Duration
 }
 
-// connectionsAtOnce is how many connections the scenario "connections" has
-// under way.
+// connectionsAtOnce is how many connections of the scenario "connections" are open at a time.
 const connectionsAtOnce = 16
 
-// Scenarios returns all of them in the order of a report. How many sessions
-// "idle" has is for Run.Idle to say.
+// Scenarios returns all scenarios in the order of a report. The number of sessions of "idle" is in Run.Idle.
 func Scenarios() []Scenario {
 	return []Scenario{
 		{Name: "bulk-1", Title: "1 connection that streams", Workload: load.Bulk, Connections: 1},
@@ -39,12 +38,11 @@ func Scenarios() []Scenario {
 	}
 }
 
-// ChooseScenarios returns the scenarios with one of the names. A name also selects all
-// scenarios that begin with it and a dash: "echo-64" selects two. They are in the order in
-// which a report lists them.
+// ChooseScenarios returns the scenarios with one of the names, in the order of a report. A name also selects all
+// scenarios that begin with it and a dash: "echo-64" selects two.
 func ChooseScenarios(names []string) ([]Scenario, error) { return ChooseAmong(Scenarios(), names) }
 
-// ChooseAmong is ChooseScenarios of a list.
+// ChooseAmong is ChooseScenarios for the scenarios of a list.
 func ChooseAmong(all []Scenario, names []string) ([]Scenario, error) {
 	chosen := make([]bool, len(all))
 	for _, name := range names {
@@ -79,11 +77,11 @@ func scenarioNames(list []Scenario) []string {
 // countingTrial is the longest trial in which system calls are counted.
 const countingTrial = 500 * time.Millisecond
 
-// restRounds is how many rounds idle takes at most: each costs more than ten
-// seconds for every contestant, and memory does not drift.
+// restRounds is the largest number of rounds of idle. A round costs more than ten seconds for each contestant, and
+// memory does not drift.
 const restRounds = 3
 
-// rounds is how many the scenario takes.
+// rounds returns the number of rounds of the scenario.
 func (r *Run) rounds(s *Scenario) int {
 	if s.Workload == load.Idle {
 		return min(r.Rounds, restRounds)
@@ -91,7 +89,7 @@ func (r *Run) rounds(s *Scenario) int {
 	return r.Rounds
 }
 
-// duration is how long a trial of the scenario is driven; 0 if the load decides.
+// duration returns how long the load runs in a trial of the scenario, or 0 if the load decides.
 func (r *Run) duration(s *Scenario) time.Duration {
 	if s.Workload == load.Idle {
 		return 0

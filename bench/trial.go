@@ -12,31 +12,28 @@ import (
 	"github.com/penstock/penstock/bench/process"
 )
 
-// culprit is how long a failed trial waits for the death of a child that
-// would explain it.
+// culprit is how long a failed trial waits for the end of a child, which would explain the failure.
 const culprit = 500 * time.Millisecond
 
-// Trial is one contestant under one plan, once.
+// Trial is one contestant in one plan, once.
 type Trial struct {
 	Contestant string
 	Plan       load.Plan
 	Result     load.Result
-	// Usage and Machine of a plan with a Warmup are of the time that counts.
+	// In a plan with a Warmup, Usage and Machine are only from the time that counts.
 	Usage   process.Usage // of the contestant's processes, during the trial
 	Machine time.Duration // of all processors, during the trial
-	// Spliced is how many bytes the contestant spliced, by its own account;
-	// negative if it keeps none.
+	// Spliced is how many bytes the contestant has spliced, by its own count; negative if it does not count.
 	Spliced int64
-	// Lane is the share of the bytes that count which sessions carried that had left user space, by the contestant's
-	// account; negative if it has no lane.
+	// Lane is the share of the counted bytes that the lane carried, by the contestant's own count; negative if it
+	// has no lane.
 	Lane float64
-	warm *contestant.Account // at the end of the Warmup, of a contestant with a lane
-	// Lost is how many bytes Penstock lost, by its own account.
+	warm *contestant.Account // at the end of the Warmup, for a contestant with a lane
+	// Lost is how many bytes Penstock lost, by its own count.
 	Lost int64
 }
 
-// trial runs one plan against c. watch sees the load's events, and may end the
-// trial by an error.
+// trial runs one plan against c. watch gets the load's events, and ends the trial if it returns an error.
 func (r *Rig) trial(ctx context.Context, c *contestant.Contestant, plan load.Plan, watch func(load.Event) error) (Trial, error) {
 	plan.Address = c.Address
 	t := Trial{Contestant: c.Name, Plan: plan, Spliced: -1, Lane: -1}
@@ -57,9 +54,8 @@ func (r *Rig) trial(ctx context.Context, c *contestant.Contestant, plan load.Pla
 	return t, nil
 }
 
-// drive carries out the trial's plan and measures the resources used. The machine's time is
-// read last before it and first after it. So it does not contain the reading of the
-// contestant's time.
+// drive runs the trial's plan and measures the resources used. It reads the machine's time last before the plan,
+// and first after it. So that time does not contain the reading of the contestant's time.
 func (r *Rig) drive(ctx context.Context, c *contestant.Contestant, t *Trial, watch func(load.Event) error) error {
 	used, err := c.Usage()
 	if err != nil {
@@ -93,23 +89,23 @@ type window struct {
 	c    *contestant.Contestant
 	t    *Trial
 	used reading
-	seen bool // its beginning
+	seen bool // it has begun
 	over bool
 }
 
-// errTooSlow reports a load that was held up until its window was over.
+// errTooSlow means that the load was delayed until its window was over.
 var errTooSlow = errors.New("the load was not at work before its time was over: this machine is too busy; try more --seconds")
 
-// slowAttempts is how many times a trial is made that is too slow.
+// slowAttempts is how many times a trial is made that ends with errTooSlow.
 const slowAttempts = 4
 
-// reading is the resources used at a moment.
+// reading has the resources used at a moment.
 type reading struct {
 	usage   process.Usage
 	machine time.Duration
 }
 
-// event looks at the resources when the load says that its window begins, and is over.
+// event reads the resources when the load says that its window begins, and that the window is over.
 func (w *window) event(ctx context.Context, e load.Event) error {
 	switch {
 	case e.Warm:
@@ -124,8 +120,9 @@ func (w *window) event(ctx context.Context, e load.Event) error {
 	return nil
 }
 
-// begin looks at the resources used before the window, and at the account of a contestant with sessions that leave user
-// space. The contestant's answer is no work for sessions: it counts as the machine's work, not as the contestant's.
+// begin reads the resources used before the window. For a contestant with a lane it also reads the account, and
+// then the usage again: the work for that answer must not count as the contestant's work for sessions. It counts
+// only as the machine's.
 func (w *window) begin(ctx context.Context) (err error) {
 	if w.used, err = w.read(); err != nil || w.c.Name != contestant.LaneName {
 		return err
@@ -146,7 +143,7 @@ func (w *window) read() (r reading, err error) {
 	return r, err
 }
 
-// follow passes on the load's events until it has a result.
+// follow passes the load's events on until there is a result.
 func (r *Rig) follow(ctx context.Context, watch func(load.Event) error) (load.Result, error) {
 	for {
 		e, err := r.event(ctx)
@@ -162,7 +159,7 @@ func (r *Rig) follow(ctx context.Context, watch func(load.Event) error) (load.Re
 	}
 }
 
-// event waits for the next event. An event that reports a failure is an error.
+// event waits for the next event. If the event reports a failure, it returns an error.
 func (r *Rig) event(ctx context.Context) (load.Event, error) {
 	line, err := r.load.Stdout(ctx)
 	if err != nil {
@@ -178,8 +175,8 @@ func (r *Rig) event(ctx context.Context) (load.Event, error) {
 	return e, nil
 }
 
-// account lets the contestant settle, and compares its account of the trial
-// with the load's.
+// account waits until the contestant has settled, and compares the contestant's account of the trial with the
+// load's.
 func (r *Rig) account(ctx context.Context, c *contestant.Contestant, t *Trial) error {
 	before := r.accounts[c]
 	if before == nil {
@@ -202,7 +199,8 @@ func (r *Rig) account(ctx context.Context, c *contestant.Contestant, t *Trial) e
 	return t.check(now.ClientToEndpoint-before.ClientToEndpoint, now.EndpointToClient-before.EndpointToClient)
 }
 
-// inLane returns the share of the bytes between two accounts that the lane carried. It goes by the bytes in user space, which are counted at once: the lane's bytes are read now and then.
+// inLane returns the share of the bytes between two accounts that the lane carried. It is computed from the bytes
+// moved in user space, because these are counted at once. The lane's bytes are read only now and then.
 func inLane(before, now *contestant.Account) float64 {
 	all := now.ClientToEndpoint + now.EndpointToClient - before.ClientToEndpoint - before.EndpointToClient
 	if all <= 0 {

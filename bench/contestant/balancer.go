@@ -30,8 +30,8 @@ var terminatingFile = template.Must(template.New("terminating").Parse(`listeners
 upstreams: [{name: sink, endpoints: ["{{.Upstream}}"], health_check: off}]
 `))
 
-// Terminating returns kinds that terminate TLS with Setting.Certificate, and forward its
-// content: Penstock first.
+// Terminating returns kinds that terminate TLS with Setting.Certificate, and forward the content. Penstock comes
+// first.
 func Terminating(threads int) []*Kind {
 	return []*Kind{
 		{"penstock-tls", "penstock run, a listener that terminates TLS", balancer{text: terminatingFile}},
@@ -39,7 +39,7 @@ func Terminating(threads int) []*Kind {
 	}
 }
 
-// Forwarding returns the same as Terminating, in the same order, but without the TLS.
+// Forwarding returns the kinds of Terminating, in the same order, but without TLS.
 func Forwarding(threads int) []*Kind {
 	return []*Kind{
 		{RunName, "penstock run, a listener that forwards", balancer{text: smallestFile}},
@@ -47,8 +47,8 @@ func Forwarding(threads int) []*Kind {
 	}
 }
 
-// realisticFile has the settings of a typical operator. No limit, timeout or deny rule of it
-// takes effect: the cost of checking them is measured.
+// realisticFile has the settings of a typical operator. Only the cost of checking them is measured: no limit,
+// timeout or deny rule takes effect.
 var realisticFile = template.Must(template.New("realistic").Parse(`limits: {per_second: 1000000}
 listeners:
   - name: bench

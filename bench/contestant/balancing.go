@@ -5,16 +5,16 @@ import (
 	"text/template"
 )
 
-// The kinds of Balancing that are Penstock: one only checks that its endpoints accept
-// connections, the other checks that they answer.
+// The kinds of Balancing that are Penstock. The first only checks that its endpoints accept connections, the
+// second also checks that they answer.
 const (
 	BalancingName = "penstock"
 	CheckingName  = "penstock-checks"
 )
 
-// Balancing returns kinds that spread clients over Setting.Endpoints. CheckingName and the
-// peers after it ask each endpoint for an answer of HTTP now and then; those before it ask
-// for a connection at most.
+// Balancing returns kinds that spread clients over Setting.Endpoints. CheckingName and the kinds after it check
+// now and then that each endpoint answers an HTTP request. The kinds before it check at most that endpoints accept
+// a connection.
 func Balancing(threads int) []*Kind {
 	redispatch := []string{"balance roundrobin", "option redispatch", "retries 3"}
 	often := []string{"balance roundrobin", "option redispatch 1", "retries 3"}
@@ -42,7 +42,7 @@ func Balancing(threads int) []*Kind {
 const checkingText = `    health_check: {type: http, interval: 1s, fast_interval: 250ms, fall: 2}
 `
 
-// balancingFile is a file with those further lines about the upstream.
+// balancingFile returns a file with more lines about the upstream.
 func balancingFile(more string) *template.Template {
 	return template.Must(template.New("balancing").Parse(`listeners: [{name: bench, bind: "{{.Listen}}", upstream: endpoints}]
 upstreams:

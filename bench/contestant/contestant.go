@@ -12,34 +12,32 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// Contestant is a proxy that accepts connections. Direct is a contestant without a
-// process: it uses nothing, holds nothing and never ends. A Contestant is safe for
-// concurrent use, except Account and Settle.
+// Contestant is a proxy that accepts connections. Direct is a contestant without a process: it uses nothing, holds
+// nothing and never ends. A Contestant is safe for concurrent use, except for Account and Settle.
 type Contestant struct {
-	Name    string // of its kind
-	Address string // where it listens
+	Name    string // name of the contestant's kind
+	Address string // address at which it listens
 
-	child *process.Child                          // nil for direct; the Setting's group ends it
+	child *process.Child                          // nil for direct; the Setting's group ends the child
 	ask   func(context.Context) (*Account, error) // nil for a contestant without an account
-	admin *admin.Client                           // nil for others than Penstock
-	// mortal is true for a contestant that dies of SIGTERM in good order: HAProxy does.
+	admin *admin.Client                           // nil for all contestants except Penstock
+	// mortal is true if the contestant dies of SIGTERM even if it ends in good order, as HAProxy does.
 	mortal bool
 }
 
-// Account is the counts of a contestant, since it started, by itself.
+// Account has the contestant's own counts since it started.
 type Account struct {
-	Active int64 // connections of clients that it holds
-	// ClientToEndpoint and EndpointToClient are bytes it has moved. HAProxy
-	// counts the bytes of a connection when it ends.
+	Active int64 // connections of clients that are open
+	// ClientToEndpoint and EndpointToClient are the moved bytes. HAProxy counts the bytes of a connection only
+	// when the connection ends.
 	ClientToEndpoint, EndpointToClient int64
-	// Spliced, Copied and Lane are the same bytes, by the way they went.
+	// Spliced, Copied and Lane are the same bytes, by the way in which they were moved.
 	Spliced, Copied, Lane int64
-	Summary               *admin.Summary // Penstock's own; nil for others
+	Summary               *admin.Summary // from Penstock; nil for others
 }
 
-// Account asks the contestant for its account; nil if it keeps none. Once ctx
-// has ended under it, it must not be called again: a late answer would be taken
-// for the next.
+// Account asks the contestant for its account, or returns nil if it keeps none. If ctx ends during the call,
+// Account must not be called again, because a late answer would be taken for the next one.
 func (c *Contestant) Account(ctx context.Context) (*Account, error) {
 	if c.ask == nil {
 		return nil, nil
@@ -54,8 +52,8 @@ func (c *Contestant) Account(ctx context.Context) (*Account, error) {
 	return a, nil
 }
 
-// Settle is Account repeated until the contestant holds no connection, so that all bytes it
-// moved are counted. It fails when ctx ends before that.
+// Settle calls Account until the contestant has no connection, so that all moved bytes are counted. It fails if
+// ctx ends before that.
 func (c *Contestant) Settle(ctx context.Context) (*Account, error) {
 	var held int64
 	for pause := time.Millisecond; ; pause *= 2 {
@@ -69,12 +67,12 @@ func (c *Contestant) Settle(ctx context.Context) (*Account, error) {
 		held = a.Active
 		select {
 		case <-time.After(pause):
-		case <-ctx.Done(): // which the next Account meets
+		case <-ctx.Done(): // the next Account returns the error
 		}
 	}
 }
 
-// sessions names some of its sessions; "" if they cannot be listed.
+// sessions names some of the contestant's sessions, or returns "" if they cannot be listed.
 func (c *Contestant) sessions(ctx context.Context) (names string) {
 	if c.admin == nil {
 		return ""
@@ -120,7 +118,7 @@ func (c *Contestant) Pids() ([]int, error) {
 	return c.child.Pids()
 }
 
-// Done is closed when its (first) process is gone.
+// Done is closed when the contestant's first process has ended.
 func (c *Contestant) Done() <-chan struct{} {
 	if c.child == nil {
 		return nil
@@ -128,8 +126,8 @@ func (c *Contestant) Done() <-chan struct{} {
 	return c.child.Done()
 }
 
-// Err waits for the unrequested end of a contestant, and describes it, by an error that wraps
-// a *process.EndedError. For direct it is nil at once.
+// Err waits until the contestant ends without having been stopped, and describes that by an error that wraps a
+// *process.EndedError. For direct it returns nil at once.
 func (c *Contestant) Err() error {
 	if c.child == nil {
 		return nil
@@ -137,7 +135,7 @@ func (c *Contestant) Err() error {
 	return Describe(c.child.Err())
 }
 
-// Signal sends a signal to its (first) process.
+// Signal sends a signal to the contestant's first process.
 func (c *Contestant) Signal(s os.Signal) error {
 	if c.child == nil {
 		return nil
@@ -145,8 +143,8 @@ func (c *Contestant) Signal(s os.Signal) error {
 	return c.child.Signal(s)
 }
 
-// Stop ends it the polite way, by SIGTERM, and all that is left of it after d
-// by force. The error says that it had to, or how it ended if not well.
+// Stop ends the contestant by SIGTERM. After d it kills all processes that are left. The error says that this was
+// necessary, or how the contestant ended if it did not end well.
 func (c *Contestant) Stop(d time.Duration) error {
 	if c.child == nil {
 		return nil
@@ -159,7 +157,7 @@ func (c *Contestant) Stop(d time.Duration) error {
 	return Describe(err)
 }
 
-// Kill ends it by force and waits until it is gone.
+// Kill kills the contestant, and waits until it is gone.
 func (c *Contestant) Kill() {
 	if c.child != nil {
 		c.child.Kill()

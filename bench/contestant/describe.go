@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/bench/process"
 )
 
-// Describe reduces the last words in an error of package process (of a child of this program,
-// or of a contestant) to complaints. Other errors, and nil, are returned as they are.
+// Describe shortens the last output in an error of package process to the complaints of the process, which is a
+// child of this program or a contestant. It returns other errors, and nil, unchanged.
 func Describe(err error) error {
 	var ended *process.EndedError
 	if errors.As(err, &ended) {
@@ -19,10 +19,10 @@ func Describe(err error) error {
 	return err
 }
 
-// complaint takes the message out of a child's last line, which may be a line of a JSON log.
-// Such a line below a warning is no complaint.
+// complaint returns the message in a child's last line, which may be a line of a JSON log. A JSON line with a
+// level below warning is no complaint.
 func complaint(line string) string {
-	line = strings.TrimPrefix(line, "penstock: ") // the program's name, which is ours too
+	line = strings.TrimPrefix(line, "penstock: ") // the name of the penstock program, and of this program
 	var log struct {
 		Level slog.Level
 		Msg   string

@@ -18,24 +18,23 @@ import (
 const (
 	haproxySocket   = "stats.sock"
 	haproxyFrontend = "bench"
-	// haproxyReserve is descriptors for everything but connections and pipes.
+	// haproxyReserve is the number of descriptors for everything except connections and pipes.
 	haproxyReserve = 256
-	// haproxyPipes is the most pipes; one is held only while bytes are in it.
+	// haproxyPipes is the largest number of pipes. A pipe is in use only while bytes are in it.
 	haproxyPipes = 1024
 )
 
-// splicing is whether HAProxy splices, and through which pipes.
+// splicing says whether HAProxy splices, and through which pipes.
 type splicing int
 
 const (
 	copies     splicing = iota
-	ownPipes            // of the size that HAProxy leaves them: the system's, 64 KiB
-	largePipes          // of largePipe bytes
+	ownPipes            // pipes of the system's default size, 64 KiB
+	largePipes          // pipes of largePipe bytes
 )
 
-// largePipe returns how large pipes may be made, and the same in words: the default of
-// /proc/sys/fs/pipe-max-size. It is less for an ordinary user, which has a quota of 64 MiB
-// of pipes.
+// largePipe returns the size of large pipes in bytes and as a text: the default of /proc/sys/fs/pipe-max-size. For
+// an ordinary user it is smaller, because the user has a quota of 64 MiB of pipes.
 func largePipe() (bytes int, text string) {
 	if os.Geteuid() != 0 {
 		return 256 << 10, "256 KiB"

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Kind is a contestant that can be started any number of times.
+// Kind is a kind of contestant. It can be started any number of times.
 type Kind struct {
 	Name  string // as in --peers: "haproxy-splice-2"
 	About string // one line
@@ -13,18 +13,17 @@ type Kind struct {
 	starter starter
 }
 
-// starter is the part in which kinds differ.
+// starter is the part in which the kinds differ.
 type starter interface {
-	// available returns nil, or an error with the reason and the package to install.
+	// available returns nil if the kind can be started, or an error with the reason and the package to install.
 	available(ctx context.Context, s *Setting) error
 	// config returns the configuration file, or "".
 	config(ctx context.Context, s *Setting) string
-	// start returns a contestant that accepts connections; name is the name of its
-	// kind.
+	// start starts a contestant of the kind name, and returns once it accepts connections.
 	start(ctx context.Context, name string, s *Setting) (*Contestant, error)
 }
 
-// Kinds returns every kind, in the order of a report. The first is no proxy.
+// Kinds returns all kinds in the order of a report. The first kind is no proxy.
 func Kinds() []*Kind {
 	_, large := largePipe()
 	return []*Kind{
@@ -50,7 +49,7 @@ func Kinds() []*Kind {
 	}
 }
 
-// Named returns the kind of that name.
+// Named returns the kind with a name.
 func Named(name string) (*Kind, error) {
 	for _, k := range Kinds() {
 		if k.Name == name {
@@ -60,22 +59,22 @@ func Named(name string) (*Kind, error) {
 	return nil, fmt.Errorf("no contestant is called %q", name)
 }
 
-// Penstock returns a kind of its own: `penstock proxy` with further flags.
+// Penstock returns a new kind: `penstock proxy` with more flags.
 func Penstock(name, about string, flags ...string) *Kind {
 	return &Kind{name, about, penstock{flags: flags}}
 }
 
-// Available returns nil if the kind can be started. Else it returns an error of one line with
-// the reason and the package to install. It may run the contestant's program, each time for 5
-// s at most, and needs nothing of s but Binaries.
+// Available returns nil if the kind can be started. Otherwise it returns an error of one line, with the reason and
+// the package to install. It may run the contestant's program several times, each for 5 s at most. Of s it uses
+// only Binaries.
 func (k *Kind) Available(ctx context.Context, s *Setting) error { return k.starter.available(ctx, s) }
 
-// Config returns the configuration file that Start would write, with ports that
-// are still to be chosen as 0; "" for kinds that have none.
+// Config returns the configuration file that Start would write, or "" if the kind has none. Ports that Start
+// chooses are 0.
 func (k *Kind) Config(ctx context.Context, s *Setting) string { return k.starter.config(ctx, s) }
 
-// Start starts the kind and returns once it accepts connections. If the program ended instead,
-// the error has its last message.
+// Start starts the kind, and returns once it accepts connections. If the program ends instead, the error has its
+// last message.
 func (k *Kind) Start(ctx context.Context, s *Setting) (*Contestant, error) {
 	patience := s.patience()
 	if _, ok := k.starter.(laned); ok {

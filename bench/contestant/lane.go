@@ -12,14 +12,14 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// LaneName is the kind for `penstock run` with sessions that leave user space.
+// LaneName is the name of the kind that is `penstock run` with sessions that leave user space.
 const LaneName = "penstock-run-lane"
 
-// laneStart is how long a process with a lane may take to start: the kernel verifies its programs for a third of a second of
-// CPU, which a busy machine may not have for long.
+// laneStart is how long a process with a lane may take to start. The kernel verifies its programs for a third of a
+// second of CPU time, and a busy machine may not have that for a long time.
 const laneStart = 2 * time.Minute
 
-// errOrdinary is the reason that an ordinary user has no lane.
+// errOrdinary says why an ordinary user has no lane.
 var errOrdinary = errors.New("sessions leave user space by BPF programs, which take CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN: run it as root")
 
 // laned is `penstock run` with the smallest file and `lane: auto`.
@@ -38,7 +38,7 @@ func (laned) available(context.Context, *Setting) error {
 	return nil
 }
 
-// start refuses a process that serves without a lane: it would be measured under a name that it has no right to.
+// start rejects a process that serves without a lane, because its results would have the wrong name.
 func (l laned) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
 	c, err := l.balancer.start(ctx, name, s)
 	if err != nil {
@@ -63,7 +63,7 @@ func (l laned) start(ctx context.Context, name string, s *Setting) (*Contestant,
 	return c, nil
 }
 
-// laneOn returns the reason that sessions of a process with that lane do not leave user space; nil: they may.
+// laneOn returns the reason why sessions of a process with that lane do not leave user space, or nil if they can.
 func laneOn(l *admin.Lane) error {
 	switch {
 	case l == nil:

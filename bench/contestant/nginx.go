@@ -13,11 +13,11 @@ import (
 	"text/template"
 )
 
-// nginxReserve is descriptors of a worker for everything but connections.
+// nginxReserve is the number of a worker's descriptors for everything except connections.
 const nginxReserve = 64
 
-// nginx is nginx with its stream module. With a zone, its workers share the state of the
-// servers; parameters are the servers' parameters.
+// nginx returns nginx with its stream module. With a zone, its workers share the state of the servers. parameters
+// are the parameters of each server.
 func nginx(zone, parameters string) *server {
 	v := &server{
 		binary: "nginx", install: "apt-get install nginx-light libnginx-mod-stream", file: "nginx.conf",
@@ -25,7 +25,7 @@ func nginx(zone, parameters string) *server {
 		sockets: func(s *Setting) int { return s.threads() }, // by reuseport
 		// The master and its workers.
 		processes: func(s *Setting) int { return s.threads() + 1 },
-		// The master then ends the workers, which SIGKILL would leave behind.
+		// At this signal, the master ends its workers. SIGKILL would leave them behind.
 		orphan: syscall.SIGTERM,
 	}
 	v.check = func(ctx context.Context, path string) error { _, err := streamModule(ctx, path); return err }
@@ -114,8 +114,8 @@ func root() string {
 // modulesPath finds the paths that nginx was built with.
 var modulesPath = regexp.MustCompile(`--(modules-path|prefix)=(\S+)`)
 
-// streamModule returns the line that loads the stream module of the nginx at
-// path, "" if it is built in. It is found by having nginx test configurations.
+// streamModule returns the line that loads the stream module of the nginx at path, or "" if the module is built
+// in. It lets nginx test configurations to find that out.
 func streamModule(ctx context.Context, path string) (string, error) {
 	said, err := probe(ctx, path, "-V")
 	if err != nil {
@@ -145,7 +145,7 @@ func streamModule(ctx context.Context, path string) (string, error) {
 	return "", errors.New("nginx has no stream module: apt-get install libnginx-mod-stream")
 }
 
-// testNginx has nginx test the least configuration that has streams.
+// testNginx lets nginx test the smallest configuration with streams.
 func testNginx(ctx context.Context, path, dir, load string) error {
 	file := filepath.Join(dir, "test.conf")
 	text := load + "\nerror_log stderr crit;\npid test.pid;\nevents {}\nstream {}\n"

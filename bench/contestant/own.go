@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// own is the common part of the kinds that need nothing installed.
+// own is the common part of the kinds that need no installed program.
 type own struct{}
 
 func (own) available(context.Context, *Setting) error { return nil }
@@ -36,8 +36,7 @@ func (r rivalStarter) start(ctx context.Context, name string, s *Setting) (*Cont
 	return startPart(ctx, name, s.Group, s.Program.Spec(name, s.Program.Part, PartRival, s.Upstream, r.form, s.listen()))
 }
 
-// startPart starts a part. The first line of a part, a JSON object, has the address that it
-// listens at.
+// startPart starts a part. The part's first line is a JSON object with the address at which it listens.
 func startPart(ctx context.Context, name string, g *process.Group, spec process.Spec) (*Contestant, error) {
 	child, err := g.Start(spec)
 	if err != nil {
@@ -56,7 +55,7 @@ func startPart(ctx context.Context, name string, g *process.Group, spec process.
 	return &Contestant{Name: name, Address: listening.Address, child: child}, nil
 }
 
-// penstock starts `penstock proxy` with further flags.
+// penstock starts `penstock proxy` with more flags.
 type penstock struct {
 	own
 	flags []string
@@ -73,8 +72,8 @@ func (p penstock) start(ctx context.Context, name string, s *Setting) (*Contesta
 	})
 }
 
-// startOwn starts the program, with a log in JSON, and waits until it listens. spec returns how to
-// start it with the admin API at an address, a socket in dir if its path is short enough.
+// startOwn starts the program with a JSON log, and waits until it listens. spec returns how to start it with the
+// admin API at an address. That is a socket in dir if its path is short enough.
 func startOwn(ctx context.Context, name string, s *Setting, dir string, spec func(socket string) (process.Spec, error)) (*Contestant, error) {
 	path, remove, err := AdminSocket(dir)
 	if err != nil {
@@ -94,7 +93,7 @@ func startOwn(ctx context.Context, name string, s *Setting, dir string, spec fun
 	return awaitListener(ctx, name, child, "unix:"+path)
 }
 
-// awaitListener waits until a child that is the program listens.
+// awaitListener waits until the program in a child listens.
 func awaitListener(ctx context.Context, name string, child *process.Child, socket string) (*Contestant, error) {
 	c := &Contestant{Name: name, child: child}
 	client, err := admin.NewClient(socket)
@@ -118,7 +117,7 @@ func awaitListener(ctx context.Context, name string, child *process.Child, socke
 	return c, nil
 }
 
-// summary asks for Penstock's account by its admin API, again while the process says that it is not ready.
+// summary gets Penstock's account from its admin API. It asks again while the process says that it is not ready.
 func (c *Contestant) summary(ctx context.Context, client *admin.Client) (*Account, error) {
 	for {
 		st, err := client.Status(ctx)
@@ -138,11 +137,11 @@ func (c *Contestant) summary(ctx context.Context, client *admin.Client) (*Accoun
 	}
 }
 
-// endTime is the time that a child has to end after it has not answered. The end is the
-// better error.
+// endTime is how long a child that has not answered may take to end. How it ended is a better error than the
+// missing answer.
 const endTime = time.Second
 
-// accountOf is Penstock's summary as an account.
+// accountOf converts Penstock's summary to an account.
 func accountOf(s *admin.Summary) *Account {
 	there, back := s.Bytes.ClientToEndpoint, s.Bytes.EndpointToClient
 	return &Account{
@@ -156,7 +155,7 @@ func accountOf(s *admin.Summary) *Account {
 	}
 }
 
-// notStarted says why a child is not ready: preferably in its own words.
+// notStarted returns why a child is not ready, if possible in the child's own words.
 func notStarted(name string, err error) error {
 	var ended *process.EndedError
 	if errors.As(Describe(err), &ended) && ended.Said != "" {

@@ -17,29 +17,28 @@ import (
 	"github.com/penstock/penstock/bench/process"
 )
 
-// server is a proxy that others have written: a program with a configuration
-// file.
+// server is a proxy by other authors: a program with a configuration file.
 type server struct {
-	binary  string // in Setting.Binaries, and the file to look for
-	install string // how to get it
-	file    string // of the configuration
+	binary  string // key in Setting.Binaries, and name of the executable
+	install string // how to install it
+	file    string // name of the configuration file
 
-	// text writes the configuration for a listening address.
+	// text writes the configuration, with the address to listen at.
 	text func(ctx context.Context, s *Setting, listen string) string
-	// args are the program's arguments; file is the configuration, in the
-	// directory in which it is run.
+	// args returns the program's arguments. file is the name of the configuration file in the working directory.
 	args func(s *Setting, file string) []string
-	// check returns an error if the program at path lacks something; may be nil.
+	// check returns an error if the program at path lacks something. It may be nil.
 	check func(ctx context.Context, path string) error
-	// sockets and processes are how many there are once all of it accepts.
+	// sockets and processes return how many sockets and processes there are once the whole server accepts
+	// connections.
 	sockets, processes func(s *Setting) int
-	// ask asks for the account of the server that runs in dir; may be nil.
+	// ask gets the account of the server in the working directory dir. It may be nil.
 	ask func(ctx context.Context, dir string) (*Account, error)
-	// orphan is the signal that ends it should this process die.
+	// orphan is the signal that ends the server if this process dies.
 	orphan syscall.Signal
 }
 
-// sbin is where servers are installed that an ordinary user's PATH lacks.
+// sbin are directories with servers that are not in an ordinary user's PATH.
 var sbin = []string{"/usr/local/sbin", "/usr/sbin", "/sbin"}
 
 // path returns the executable.
@@ -59,7 +58,7 @@ func (v *server) path(s *Setting) (string, error) {
 	return "", fmt.Errorf("%s is not installed: %s, or name one by --binary %s=/path", v.binary, v.install, v.binary)
 }
 
-// under returns name in each directory.
+// under returns the paths of name in each directory.
 func under(dirs []string, name string) (paths []string) {
 	for _, dir := range dirs {
 		paths = append(paths, filepath.Join(dir, name))
@@ -77,7 +76,7 @@ func (v *server) available(ctx context.Context, s *Setting) error {
 
 func (v *server) config(ctx context.Context, s *Setting) string { return v.text(ctx, s, s.listen()) }
 
-// attempts is how many ports are tried, should others take them first.
+// attempts is how many ports are tried if other processes take a port first.
 const attempts = 3
 
 func (v *server) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
@@ -97,15 +96,14 @@ func (v *server) start(ctx context.Context, name string, s *Setting) (*Contestan
 	}
 }
 
-// inUseError is a refusal to start because the port is in use. The text comes from the
-// server.
+// inUseError says that a server did not start because the port is in use. The text comes from the server.
 type inUseError struct{ error }
 
 // Unwrap is for errors.Is.
 func (inUseError) Unwrap() error { return syscall.EADDRINUSE }
 
-// freePort returns the address to listen at, a port 0 replaced by a port that was
-// free in the group's network namespace a moment ago.
+// freePort returns the address to listen at. It replaces the port 0 by a port that was free in the group's network
+// namespace a moment ago.
 func freePort(s *Setting) (netip.AddrPort, error) {
 	for _, to := range s.endpoints() {
 		if _, err := netip.ParseAddrPort(to); err != nil {
@@ -160,8 +158,8 @@ func (v *server) startAt(ctx context.Context, name string, s *Setting, at netip.
 	return c, nil
 }
 
-// await waits until the child listens, by its sockets and not by connecting,
-// which it would count.
+// await waits until the child listens. It looks at the child's sockets and does not connect, because the server
+// would count that connection.
 func (v *server) await(ctx context.Context, child *process.Child, s *Setting, at netip.AddrPort) error {
 	const longest = 50 * time.Millisecond
 	for pause := time.Millisecond; ; pause = min(2*pause, longest) {
@@ -185,11 +183,11 @@ func (v *server) await(ctx context.Context, child *process.Child, s *Setting, at
 	}
 }
 
-// refusal describes a server that ended before it listened.
+// refusal returns why a server ended before it listened.
 func (v *server) refusal(ctx context.Context, child *process.Child, s *Setting) error {
 	said := lastWords(ctx, child)
 	if said == "" {
-		path, _ := v.path(s) // it has been run
+		path, _ := v.path(s) // no error: it was run before
 		return fmt.Errorf("%w: is %s really %s? --binary %s=PATH names another", child.Err(), path, v.binary, v.binary)
 	}
 	err := fmt.Errorf("%s did not start: %s", child.Name(), said)
@@ -199,8 +197,7 @@ func (v *server) refusal(ctx context.Context, child *process.Child, s *Setting) 
 	return err
 }
 
-// lastWords returns the rest of the standard error of a child that has ended: its last
-// complaints, on one line.
+// lastWords returns the last complaints in the standard error of a child that has ended, on one line.
 func lastWords(ctx context.Context, child *process.Child) string {
 	const most = 3
 	var said []string
@@ -216,18 +213,18 @@ func lastWords(ctx context.Context, child *process.Child) string {
 	return strings.Join(said[max(len(said)-most, 0):], "; ")
 }
 
-// descriptors returns how many descriptors a child may have.
+// descriptors returns how many descriptors a child may open.
 func descriptors() int {
 	const few = 1024
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
 		return few
 	}
-	const many = 1 << 20 // tables are made for all of them
+	const many = 1 << 20 // programs allocate tables for all of them
 	return int(min(l.Max, many))
 }
 
-// execute fills in a configuration. The templates are ours, and accept the values given.
+// execute fills in a configuration. Our templates accept all values that are given.
 func execute(t *template.Template, values map[string]any) string {
 	var b strings.Builder
 	if err := t.Execute(&b, values); err != nil {
@@ -236,5 +233,5 @@ func execute(t *template.Template, values map[string]any) string {
 	return b.String()
 }
 
-// one is for servers that are complete with one socket or process.
+// one is for servers that need only one socket or process.
 func one(*Setting) int { return 1 }

@@ -5,13 +5,12 @@ import (
 	"path/filepath"
 )
 
-// longestSocket is the longest path of a unix socket (sun_path, unix(7)), less the addition for
-// binding a new one beside it.
+// longestSocket is the longest path for a unix socket. It is shorter than sun_path (unix(7)), because a new socket
+// is bound beside the old one with a longer name.
 const longestSocket = 90
 
-// AdminSocket returns the path of the admin API of a process that has a directory of its own. If
-// that would be too long for a unix socket, it is in another directory, which remove removes, after
-// the process has ended.
+// AdminSocket returns a path for the admin API of a process in the process's directory dir. If that would be too
+// long for a unix socket, the path is in another directory. The caller calls remove after the process has ended.
 func AdminSocket(dir string) (path string, remove func(), err error) {
 	if path = filepath.Join(dir, "admin"); len(path) <= longestSocket {
 		return path, func() {}, nil

@@ -11,19 +11,18 @@ import (
 	"time"
 )
 
-// probePatience is how long a program may take to say something of itself.
+// probePatience is how long a program may take to print its version or a test result.
 const probePatience = 5 * time.Second
 
-// versions find the version in the output of a program.
+// versions find the version in the output of each program.
 var versions = map[string]*regexp.Regexp{
 	"haproxy": regexp.MustCompile(`version (\S+)`),
 	"nginx":   regexp.MustCompile(`nginx/(\S+)`),
 	"envoy":   regexp.MustCompile(`version: [0-9a-f]+/([^/\s]+)`),
 }
 
-// Version returns the version of the kind's program, by running it with the flag for that, for
-// 5 s at most. It is empty for kinds that are this program. It is also empty if the program is
-// missing or prints no version.
+// Version returns the version of the kind's program. It runs the program for 5 s at most. The version is empty if
+// the kind is this program, if the program is missing, or if it prints no version.
 func (k *Kind) Version(ctx context.Context, s *Setting) string {
 	v, ok := k.starter.(*server)
 	if !ok {
@@ -44,9 +43,9 @@ func (k *Kind) Version(ctx context.Context, s *Setting) string {
 	return ""
 }
 
-// probe runs a program that is to end by itself, soon, and returns its output on either
-// stream. After 5 s, or with ctx, it is killed with all processes that it has started.
-// Processes that live on, with its output open, are not waited for.
+// probe runs a program that ends soon by itself, and returns what it has written to standard output and standard
+// error. After 5 s, or when ctx ends, it kills the program and all processes that it has started. It does not wait
+// for processes that live on with the output open.
 func probe(ctx context.Context, path string, args ...string) ([]byte, error) {
 	slow := fmt.Errorf("it has not ended within %v", probePatience)
 	ctx, cancel := context.WithTimeoutCause(ctx, probePatience, slow)

@@ -14,7 +14,7 @@ import (
 
 const requestText = "GET / HTTP/1.1\r\nHost: endpoint\r\nConnection: close\r\n\r\n"
 
-// Why requests fail.
+// The reasons why requests fail.
 var (
 	errClosed = errors.New("closed without an answer")
 	errCut    = errors.New("cut short")
@@ -23,13 +23,12 @@ var (
 // A Request is the request of one client, on its own connection.
 type Request struct {
 	Address  string
-	From     netip.Addr // the local address; the zero Addr leaves the choice to the kernel
+	From     netip.Addr // local address; with the zero Addr the kernel chooses
 	Deadline time.Time  // when the client gives up
-	Answer   int        // how many bytes the whole answer has, see [AnswerBytes]
+	Answer   int        // size of the whole answer in bytes, see [AnswerBytes]
 }
 
-// Ask makes a request and reads its answer. first is when the answer's first byte came, if
-// one did.
+// Ask makes a request and reads its answer. first is when the answer's first byte came, or zero.
 func Ask(ctx context.Context, r Request) (first time.Time, err error) {
 	dialer := net.Dialer{Deadline: r.Deadline}
 	if r.From.IsValid() {
@@ -65,7 +64,7 @@ func Ask(ctx context.Context, r Request) (first time.Time, err error) {
 	return first, nil
 }
 
-// Reason says in a word why a request failed.
+// Reason returns in one word why a request failed.
 func Reason(err error) string {
 	switch {
 	case errors.Is(err, errClosed), errors.Is(err, errCut):
@@ -84,9 +83,9 @@ func Reason(err error) string {
 	return err.Error()
 }
 
-// AtRate calls ask rate times a second, evenly spaced, for the time total. Each call is in a
-// goroutine of its own at its time after start, however long the others take. It returns when
-// the last is over. Once ctx has ended no further call begins.
+// AtRate calls ask rate times a second, evenly spaced, for the time total. Each call is at its time after start in
+// a new goroutine, however long other calls take. AtRate returns when the last call is over. After ctx has ended,
+// no further call begins.
 func AtRate(ctx context.Context, start time.Time, rate float64, total time.Duration, ask func(i int, at time.Duration)) {
 	var under sync.WaitGroup
 	defer under.Wait()

@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// maxHead is the longest request that an endpoint reads, in bytes, and acceptQueue
-// how many connections wait at one; the kernel takes less (somaxconn). A port is looked
-// for so many times.
+// maxHead is the largest request that an endpoint reads, in bytes. acceptQueue is how many connections wait for
+// one endpoint; the kernel allows fewer (somaxconn). attempts is how many ports are tried.
 const (
 	maxHead     = 4 << 10
 	acceptQueue = 4096
@@ -30,10 +29,10 @@ type endpoint struct {
 	state    atomic.Pointer[state]
 }
 
-// A state is how an endpoint is until it ends.
+// A state is the state of an endpoint until the next state.
 type state struct {
 	failure Failure
-	delay   time.Duration // of Slow: the mean
+	delay   time.Duration // mean delay if the state is Slow
 	ended   chan struct{} // closed when the endpoint is put into another state
 }
 
@@ -47,8 +46,8 @@ func newEndpoint(service time.Duration, answer []byte) (*endpoint, error) {
 	return e, nil
 }
 
-// listen listens at a free port. It is bound to it by its number: a socket with a port chosen
-// by the kernel gives it back when it is shut down (net/ipv4/tcp.c, tcp_set_state).
+// listen listens at a free port. It binds the socket to the port by number. If the kernel had chosen the port, the
+// socket would give it back at a shutdown (net/ipv4/tcp.c, tcp_set_state).
 func listen() (*net.TCPListener, error) {
 	var failed error
 	for range attempts {
@@ -62,12 +61,12 @@ func listen() (*net.TCPListener, error) {
 		if err == nil {
 			return l.(*net.TCPListener), nil
 		}
-		failed = err // another process was faster
+		failed = err // another process has taken the port
 	}
 	return nil, failed
 }
 
-// turn puts it into another state. Only one goroutine does.
+// turn changes the endpoint's state. Only one goroutine may call it.
 func (e *endpoint) turn(f Failure, delay time.Duration) error {
 	was := e.state.Load()
 	if was.failure == f {
@@ -85,9 +84,8 @@ func (e *endpoint) turn(f Failure, delay time.Duration) error {
 	return err
 }
 
-// control has f work on the listening socket. After a shutdown the socket does not listen any
-// more, but keeps its address: no other process can take it meanwhile (net/ipv4/af_inet.c,
-// inet_shutdown).
+// control calls f with the listening socket. After a shutdown the socket does not listen any more, but it keeps
+// its address, so no other process can take the address meanwhile (net/ipv4/af_inet.c, inet_shutdown).
 func (e *endpoint) control(f func(fd int) error) error {
 	raw, err := e.listener.SyscallConn()
 	if err != nil {
@@ -100,7 +98,7 @@ func (e *endpoint) control(f func(fd int) error) error {
 	return failed
 }
 
-// serve serves until ctx is done, and returns when no client is served any more.
+// serve serves until ctx is done, and returns when all clients have ended.
 func (e *endpoint) serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = e.listener.Close() })
 	defer stop()
@@ -116,12 +114,12 @@ func (e *endpoint) serve(ctx context.Context) error {
 			serving.Go(func() { e.answerOne(ctx, c) })
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, syscall.EINVAL): // it does not listen at the moment, or has just begun to again
+		case errors.Is(err, syscall.EINVAL): // the socket does not listen, or has just begun to listen again
 			if s.failure == Refuse {
 				s.wait(ctx, nil)
 			}
 		default:
-			time.Sleep(time.Millisecond) // no descriptors, for instance: it goes on
+			time.Sleep(time.Millisecond) // a temporary error, such as a lack of descriptors
 		}
 	}
 }
@@ -154,13 +152,13 @@ func (e *endpoint) answerOne(ctx context.Context, c *net.TCPConn) {
 	_, _ = c.Write(e.answer)
 }
 
-// reset closes a connection by a reset.
+// reset closes a connection with a reset.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()
 }
 
-// wait waits for the end of the state, or of ctx, or for timer.
+// wait waits until timer fires, the state ends, or ctx ends. It reports whether the timer has fired.
 func (s *state) wait(ctx context.Context, timer <-chan time.Time) (timed bool) {
 	select {
 	case <-timer:
@@ -171,7 +169,7 @@ func (s *state) wait(ctx context.Context, timer <-chan time.Time) (timed bool) {
 	return false
 }
 
-// pause waits for d; it reports false if ended or ctx was over before that.
+// pause waits for d. It returns false if ended was closed or ctx ended before that.
 func pause(ctx context.Context, ended chan struct{}, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

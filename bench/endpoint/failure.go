@@ -5,14 +5,14 @@ type Failure string
 
 // The failures.
 const (
-	Healthy Failure = "" // as it should be
+	Healthy Failure = "" // the endpoint works
 	Silent  Failure = "silent"
 	Slow    Failure = "slow"
 	Refuse  Failure = "refuse"
 	Reset   Failure = "reset"
 )
 
-// About describes the behaviour of endpoints in a line.
+// About describes the behaviour of endpoints in one line.
 func (f Failure) About() string {
 	return map[Failure]string{
 		Silent: "accept connections, and say nothing on them",

@@ -13,34 +13,34 @@ import (
 	"github.com/penstock/penstock/bench/process"
 )
 
-// PartLoad is the name of the part that is all clients.
+// PartLoad is the name of the part that has all clients.
 const PartLoad = "clients-of-endpoints"
 
-// Load is the plan of a process of clients: an open load, in which clients begin at a steady
-// rate, however long the others take. It is the line that the part reads.
+// Load is the plan of a process of clients. The load is open: clients begin at a steady rate, however long other
+// clients take. The part reads the plan as one line.
 type Load struct {
-	Addresses []string      `json:"addresses"` // they take turns, so that the clients of each are evenly spaced
-	Rate      float64       `json:"rate"`      // clients in a second, of each address
-	Timeout   time.Duration `json:"timeout"`   // of a client
+	Addresses []string      `json:"addresses"` // the clients of all addresses take turns, so that the clients of each address are evenly spaced
+	Rate      float64       `json:"rate"`      // clients a second for each address
+	Timeout   time.Duration `json:"timeout"`   // timeout of a client
 	Length    time.Duration `json:"length"`
-	Answer    int           `json:"answer"`  // bytes of one, see [AnswerBytes]
-	Sources   int           `json:"sources"` // local addresses that the clients of an address come from, in turn; 0 leaves them to the kernel
-	File      string        `json:"file"`    // for the outcomes
+	Answer    int           `json:"answer"`  // size of an answer in bytes, see [AnswerBytes]
+	Sources   int           `json:"sources"` // number of local addresses from which the clients of an address come in turn; 0: the kernel chooses
+	File      string        `json:"file"`    // file for the outcomes
 }
 
 // Outcome is the result of a client.
 type Outcome struct {
-	Began, Ended time.Duration // since the load's beginning
+	Began, Ended time.Duration // since the beginning of the load
 	First        time.Duration // from when it began to the answer's first byte, if one came
-	Lost         string        // why it was; "" if it was served
+	Lost         string        // why the client was lost; "" if it was served
 }
 
 type began struct {
 	At time.Time `json:"at"`
 }
 
-// RunLoad is the part. It prints a line when it has begun, and another once the last client has
-// left and the outcomes are in their file. It ends with ctx, or in, at the latest.
+// RunLoad runs the part. It prints a line when the load has begun. It prints another line once the last client has
+// ended and the outcomes are in their file. It ends with ctx or in at the latest.
 func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := runLoad(ctx, in, out); err != nil {
 		return fmt.Errorf("the load: %w", err)
@@ -77,7 +77,7 @@ func runLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	return to.Encode(began{start})
 }
 
-// drive sends all clients, and returns when the last one has left.
+// drive starts all clients, and returns when the last one has ended.
 func (p *Load) drive(ctx context.Context, start time.Time) [][]Outcome {
 	var mu sync.Mutex
 	all := make([][]Outcome, len(p.Addresses))
@@ -101,15 +101,15 @@ func (p *Load) drive(ctx context.Context, start time.Time) [][]Outcome {
 	return all
 }
 
-// Clients are a load in a process of its own.
+// Clients are a load in a separate process.
 type Clients struct {
 	Began time.Time
 	child *process.Child
 	file  string
 }
 
-// StartLoad starts clients, which the group ends at the latest, and returns when they have
-// begun. spec is how to run [RunLoad] in it.
+// StartLoad starts clients, and returns when they have begun. They end with the group at the latest. spec says how
+// to start a process that calls [RunLoad].
 func StartLoad(ctx context.Context, g *process.Group, spec process.Spec, p *Load) (*Clients, error) {
 	var b began
 	child, err := start(ctx, g, spec, p, &b)
@@ -119,7 +119,7 @@ func StartLoad(ctx context.Context, g *process.Group, spec process.Spec, p *Load
 	return &Clients{b.At, child, p.File}, nil
 }
 
-// Outcomes waits for the end of the load, and returns the clients of each address.
+// Outcomes waits for the end of the load, and returns the outcomes of the clients by address.
 func (c *Clients) Outcomes(ctx context.Context) (all [][]Outcome, err error) {
 	var b began
 	if err := c.child.Receive(ctx, &b); err != nil {

@@ -12,35 +12,34 @@ import (
 	"time"
 )
 
-// Part is the name of the part that is a process of endpoints.
+// Part is the name of the part that has endpoints.
 const Part = "failing-endpoints"
 
-// Plan is the plan of a process of endpoints. It is the first line that the part reads.
+// Plan is the plan of a process of endpoints. The part reads it as its first line.
 type Plan struct {
 	Endpoints int           `json:"endpoints"`
 	Service   time.Duration `json:"service"` // how long an answer takes
-	Bytes     int           `json:"bytes"`   // of an answer's body
+	Bytes     int           `json:"bytes"`   // size of an answer's body
 }
 
-// addresses is the first line that it prints.
+// addresses is the first line that the part prints.
 type addresses struct {
 	Addresses []string `json:"addresses"`
 }
 
-// Turn is a new state of some endpoints of a process, by their indices. The part reads them
-// after the plan, and prints a turned for each.
+// Turn is a new state for some endpoints of a process, by their indexes. The part reads Turns after the plan, and
+// prints a turned for each.
 type Turn struct {
 	Failure   Failure       `json:"failure"`
 	Endpoints []int         `json:"endpoints"`
-	Delay     time.Duration `json:"delay"` // of Slow: the mean
+	Delay     time.Duration `json:"delay"` // mean delay if the state is Slow
 }
 
 type turned struct {
 	At time.Time `json:"at"`
 }
 
-// RunPart is the part: it serves until ctx is done or in ends. Its input and output are lines
-// of JSON.
+// RunPart runs the part. It serves until ctx is done or in ends. Its input and output are lines of JSON.
 func RunPart(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := runPart(ctx, in, out); err != nil {
 		return fmt.Errorf("the endpoints: %w", err)

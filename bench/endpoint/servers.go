@@ -8,15 +8,15 @@ import (
 	"github.com/penstock/penstock/bench/process"
 )
 
-// Servers are endpoints in a process of their own. Only one goroutine uses them.
+// Servers are endpoints in a separate process. Only one goroutine may use them.
 type Servers struct {
-	Addresses []string // where each listens
+	Addresses []string // address of each endpoint
 	child     *process.Child
 	frozen    bool
 }
 
-// Start starts a process of endpoints, which the group ends at the latest. spec is how to
-// run [RunPart] in it.
+// Start starts a process with endpoints. It ends with the group at the latest. spec says how to start a process
+// that calls [RunPart].
 func Start(ctx context.Context, g *process.Group, spec process.Spec, p Plan) (*Servers, error) {
 	var a addresses
 	child, err := start(ctx, g, spec, p, &a)
@@ -26,7 +26,7 @@ func Start(ctx context.Context, g *process.Group, spec process.Spec, p Plan) (*S
 	return &Servers{Addresses: a.Addresses, child: child}, nil
 }
 
-// start starts a process, tells it its plan and reads its first line.
+// start starts a process, sends its plan, and reads its first line.
 func start(ctx context.Context, g *process.Group, spec process.Spec, plan, first any) (*process.Child, error) {
 	child, err := g.Start(spec)
 	if err != nil {
@@ -41,8 +41,7 @@ func start(ctx context.Context, g *process.Group, spec process.Spec, plan, first
 	return child, err
 }
 
-// Turn puts endpoints into another state at a time, and returns the actual
-// time.
+// Turn changes the state of endpoints at a time, and returns the actual time.
 func (s *Servers) Turn(ctx context.Context, at time.Time, what Turn) (time.Time, error) {
 	if !pause(ctx, nil, time.Until(at)) {
 		return time.Time{}, context.Cause(ctx)
@@ -55,8 +54,8 @@ func (s *Servers) Turn(ctx context.Context, at time.Time, what Turn) (time.Time,
 	return done.At, err
 }
 
-// Freeze stops the whole process at a time, by SIGSTOP: its sockets go on listening, and
-// the kernel accepts for them. It returns when it did.
+// Freeze stops the whole process by SIGSTOP at a time, and returns the actual time. The sockets go on listening,
+// and the kernel accepts connections for them.
 func (s *Servers) Freeze(ctx context.Context, at time.Time) (time.Time, error) {
 	s.frozen = true
 	return s.do(ctx, at, func() error { return s.child.Freeze(ctx) })
@@ -68,7 +67,7 @@ func (s *Servers) Thaw(ctx context.Context, at time.Time) (time.Time, error) {
 	return s.do(ctx, at, func() error { return s.child.Signal(syscall.SIGCONT) })
 }
 
-// Frozen reports whether the process is.
+// Frozen reports whether the process is frozen.
 func (s *Servers) Frozen() bool { return s.frozen }
 
 func (s *Servers) do(ctx context.Context, at time.Time, what func() error) (time.Time, error) {

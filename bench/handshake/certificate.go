@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// writeCertificate writes a certificate of its own with its key, ECDSA on P-256, to a file.
+// writeCertificate writes a self-signed certificate and its key, ECDSA on P-256, to a file.
 func writeCertificate(path string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -23,12 +23,12 @@ const PartClient = "handshake-client"
 type mode string
 
 const (
-	fresh    mode = "new"           // handshakes without anything remembered
-	resumed  mode = "resumed"       // with the ticket of the connection before
+	fresh    mode = "new"           // handshakes without a ticket
+	resumed  mode = "resumed"       // handshakes with the ticket of the previous connection
 	plain    mode = "plain"         // connections without TLS
 	messages mode = "messages"      // messages on one connection in TLS
 	unsealed mode = "unsealed"      // messages on one connection without TLS
-	many     mode = "many"          // messages on manyConnections at once, in TLS
+	many     mode = "many"          // messages on manyConnections connections at once, in TLS
 	manyOpen mode = "many-unsealed" // the same without TLS
 )
 
@@ -47,18 +47,19 @@ type result struct {
 	Elapsed time.Duration `json:"elapsed"`
 	P50     time.Duration `json:"p50"`
 	P99     time.Duration `json:"p99"`
-	// Agreed is the version of TLS and the cipher suite, "" without TLS.
+	// Agreed is the version of TLS and the cipher suite; "" without TLS.
 	Agreed string `json:"agreed,omitempty"`
 	Error  string `json:"error,omitempty"`
-	// Ready is the answer to a plan of messages when its connections are there. They go on with the next line.
+	// Ready is the answer to a plan of messages once its connections are open. The client continues when the next
+	// line comes.
 	Ready bool `json:"ready,omitempty"`
 }
 
 // serverName is the name in the certificate.
 const serverName = "bench.example"
 
-// messageSize is the size of the message that each connection has echoed once, and of each
-// message of messages and unsealed, in bytes.
+// messageSize is the size of each message, in bytes. In modes that are not lasting, each connection has one
+// message echoed.
 const messageSize = 64
 
 // manyConnections is the number of connections of many and manyOpen.
@@ -67,14 +68,14 @@ const manyConnections = 64
 // sealed reports whether connections are in TLS.
 func (m mode) sealed() bool { return m != plain && m != unsealed && m != manyOpen }
 
-// lasting reports whether connections have one message after the other.
+// lasting reports whether a connection has one message after the other.
 func (m mode) lasting() bool { return m == messages || m == unsealed || m == many || m == manyOpen }
 
-// patience is how long anything may take that a client waits for.
+// patience limits how long the client waits for anything.
 const patience = 10 * time.Second
 
-// RunPart is the client: it follows the plan of each line from in, and answers with a
-// result, until in ends. Before messages it answers that it is ready, and waits for a line.
+// RunPart runs the client. For each line from in, it carries out the plan and prints a result, until in ends.
+// Before messages, it prints that it is ready, and waits for a line.
 func RunPart(ctx context.Context, in io.Reader, out io.Writer) error {
 	say := json.NewEncoder(out)
 	for lines := bufio.NewScanner(in); lines.Scan(); {
@@ -101,7 +102,7 @@ func RunPart(ctx context.Context, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// run follows the plan. ready is called before messages.
+// run carries out the plan. It calls ready before messages.
 func (p *plan) run(ctx context.Context, ready func() error) (result, error) {
 	workers := p.workers(ctx)
 	if p.Mode.lasting() {
@@ -133,7 +134,7 @@ func (p *plan) run(ctx context.Context, ready func() error) (result, error) {
 	return r, ctx.Err()
 }
 
-// each makes all workers do something at once, and returns the error of one of them.
+// each calls do for all workers at once, and returns one of the errors.
 func each(workers []*worker, do func(*worker) error) error {
 	errs := make([]error, len(workers))
 	var all sync.WaitGroup
@@ -149,7 +150,7 @@ func each(workers []*worker, do func(*worker) error) error {
 	return nil
 }
 
-// workers returns the workers of the plan.
+// workers makes the workers for the plan.
 func (p *plan) workers(ctx context.Context) []*worker {
 	workers := make([]*worker, p.Workers)
 	began := time.Now()
@@ -158,8 +159,8 @@ func (p *plan) workers(ctx context.Context) []*worker {
 		w.message = bytes.Repeat([]byte{'!' + byte(i%90)}, messageSize) // a sink echoes it
 		if p.Mode.sealed() {
 			w.tls = &tls.Config{
-				ServerName: serverName, InsecureSkipVerify: true, // the server is measured
-				CurvePreferences: []tls.CurveID{tls.X25519}, // which all servers have
+				ServerName: serverName, InsecureSkipVerify: true, // only the server is measured
+				CurvePreferences: []tls.CurveID{tls.X25519}, // all servers have it
 			}
 		}
 		if p.Mode == resumed {
@@ -170,17 +171,17 @@ func (p *plan) workers(ctx context.Context) []*worker {
 	return workers
 }
 
-// worker makes one connection after the other, or holds one.
+// worker makes one connection after the other, or keeps one connection.
 type worker struct {
 	*plan
 	ctx           context.Context
 	until         time.Time
-	tls           *tls.Config // nil: none
+	tls           *tls.Config // nil: without TLS
 	message       []byte
 	done, resumed int64
 	latency       *hdrhistogram.Histogram // nanoseconds
 	agreed        string
-	conn          net.Conn // of messages
+	conn          net.Conn // the connection for messages
 }
 
 func (w *worker) work() error {
@@ -197,7 +198,7 @@ func (w *worker) work() error {
 	return nil
 }
 
-// connect makes the connection of messages, and disconnect ends it.
+// connect makes the connection for messages, and disconnect closes it.
 func (w *worker) connect() (err error) {
 	w.conn, err = w.dial()
 	return err
@@ -215,7 +216,7 @@ func (w *worker) count(began time.Time) {
 	_ = w.latency.RecordValue(int64(time.Since(began)))
 }
 
-// dial connects, and shakes hands.
+// dial connects, and makes the TLS handshake.
 func (w *worker) dial() (net.Conn, error) {
 	dialer := net.Dialer{Timeout: patience, KeepAlive: -1}
 	c, err := dialer.DialContext(w.ctx, "tcp", w.Address)
@@ -239,8 +240,8 @@ func (w *worker) dial() (net.Conn, error) {
 	return t, nil
 }
 
-// once is one connection, on which a message comes back; in TLS 1.3 the ticket for the
-// next one comes before it.
+// once makes one connection, on which a message is echoed. In TLS 1.3 the ticket for the next connection comes
+// before the message.
 func (w *worker) once() error {
 	c, err := w.dial()
 	if err != nil {

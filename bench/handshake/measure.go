@@ -18,14 +18,14 @@ import (
 type Setup struct {
 	rounds.Setup
 	Program  contestant.Program
-	Dir      string // for configurations, which the caller removes
+	Dir      string // directory for configurations; the caller removes it
 	Binaries map[string]string
-	// Sink are the name and the argument of the part that echoes.
+	// Sink has the name and the argument of the part that echoes.
 	Sink [2]string
 
-	Threads int           // of HAProxy
-	Trial   time.Duration // of each of seven trials of a contestant in a round
-	Workers int           // clients at once
+	Threads int           // HAProxy's threads
+	Trial   time.Duration // length of a trial; a contestant has seven in a round
+	Workers int           // number of clients at once
 }
 
 // pair is a contestant that terminates TLS and a contestant that does not.
@@ -34,15 +34,15 @@ type pair struct {
 	row           *Row
 }
 
-// comparison is a comparison under way.
+// comparison is a comparison in progress.
 type comparison struct {
 	Setup
 	client *process.Child
 	pairs  []*pair
 }
 
-// Measure compares; Penstock's row is the first. If it fails, or ctx ends, it returns the
-// results so far with the error. Everything that it has started ends with the group.
+// Measure compares the contestants. The first row is Penstock's. If it fails, or ctx ends, it returns the results
+// so far together with the error. Everything that it has started ends with the group.
 func Measure(ctx context.Context, s Setup) (*Report, error) {
 	r := &Report{Rounds: s.Rounds, Trial: report.Number(s.Trial.Seconds()), Workers: s.Workers}
 	c := &comparison{Setup: s}
@@ -56,7 +56,7 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 	return r, err
 }
 
-// trials are all of them.
+// trials makes all trials.
 func (c *comparison) trials(ctx context.Context) error {
 	for round, i := range c.Turns(len(c.pairs)) {
 		if err := c.round(ctx, c.pairs[i], round); err != nil {
@@ -108,7 +108,7 @@ func (c *comparison) begin(ctx context.Context, r *Report) error {
 	return context.Cause(ctx)
 }
 
-// round is one round of a contestant.
+// round makes one round of a contestant.
 func (c *comparison) round(ctx context.Context, p *pair, number int) error {
 	var r Round
 	for _, t := range []struct {
@@ -145,7 +145,7 @@ func (c *comparison) round(ctx context.Context, p *pair, number int) error {
 	return nil
 }
 
-// trial is one of the client's plans, and the CPU that the contestant has used.
+// trial runs one of the client's plans, and returns the result and the CPU that the contestant has used.
 func (c *comparison) trial(ctx context.Context, m mode, to *contestant.Contestant) (*result, time.Duration, error) {
 	workers := c.Workers
 	switch m {
@@ -157,7 +157,7 @@ func (c *comparison) trial(ctx context.Context, m mode, to *contestant.Contestan
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Trial+3*patience, fmt.Errorf("not over within %v", c.Trial+3*patience))
 	defer cancel()
 	task := plan{Mode: m, Address: to.Address, Workers: workers, Duration: c.Trial}
-	if m.lasting() { // handshakes are no part of it
+	if m.lasting() { // the handshakes must not count
 		if x, err := c.ask(ctx, task); err != nil || !x.Ready {
 			return nil, 0, cmp.Or(err, errNotReady)
 		}
@@ -182,7 +182,7 @@ func (c *comparison) trial(ctx context.Context, m mode, to *contestant.Contestan
 
 var errNotReady = errors.New("the client was not ready")
 
-// ask sends the client a line, and returns its answer.
+// ask sends the client a plan, and returns its answer.
 func (c *comparison) ask(ctx context.Context, task plan) (*result, error) {
 	if err := c.client.Send(task); err != nil {
 		return nil, err

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// Figures are the results of some requests. Times are in seconds, and include failed
-// requests, with the time until the failure.
+// Figures are the results of some requests. Times are in seconds. They include failed requests, with the time
+// until the failure.
 type Figures struct {
 	Requests int64         `json:"requests"`
 	Failed   int64         `json:"failed"`
@@ -20,7 +20,7 @@ type Figures struct {
 	Reasons map[string]int64 `json:"reasons,omitempty"`
 }
 
-// FailedShare is the part that failed.
+// FailedShare returns the share of the requests that failed.
 func (f *Figures) FailedShare() report.Number {
 	if f.Requests == 0 {
 		return report.Unmeasured()
@@ -28,8 +28,8 @@ func (f *Figures) FailedShare() report.Number {
 	return report.Number(f.Failed) / report.Number(f.Requests)
 }
 
-// count adds up requests, by the phase and by the second in which they began. A request that was
-// under way at an event belongs to the phase that begins with the event.
+// count adds up requests by phase, and by the second in which they began. If a request was in progress at an
+// event, it belongs to the phase that begins with the event.
 func (s *Setup) count(all []endpoint.Outcome) (phases [3]Figures, seconds []Figures) {
 	var byPhase [3][]endpoint.Outcome
 	bySecond := make([][]endpoint.Outcome, (s.trial()+time.Second-1)/time.Second)

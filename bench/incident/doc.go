@@ -1,27 +1,25 @@
-// Package incident measures how clients fare in an incident: a load balancer passes
-// requests on to a number of endpoints, and at a moment a third of these turn silent,
-// slow or refusing, while the load goes on. It is for Linux only.
+// Package incident measures how clients fare in an incident. A load balancer passes requests on to a number of
+// endpoints. At one moment a third of the endpoints turn silent, slow or refusing, while the load goes on. It is
+// for Linux only.
 //
 // # Overview
 //
-// All parts are processes of their own: one process is all endpoints, each of them
-// listening at a port of its own and answering HTTP requests; `penstock run` with a file;
-// and the load. In one of the compared files nothing protects the clients, in the
-// others something does.
+// There are three processes: all endpoints, `penstock run` with a file, and the load. Each endpoint listens at a
+// separate port, and answers HTTP requests. Several files are compared. In one of them nothing protects the
+// clients, in the others something does.
 //
-// The load is an open one: requests begin at a rate, evenly spaced, however slow the
-// answers are, each on a connection of its own, and each is given up after a time. The
-// time of a request counts from the moment at which it was to begin, and until it was
-// answered, or failed: a client without an answer has waited for its timeout. So the
-// mean is over the waits of all clients, and not only the happy ones.
+// The load is open: requests begin at a fixed rate, evenly spaced, however slow the answers are. Each request has
+// its own connection, and is given up after a timeout. Its time counts from the moment at which it should begin,
+// until it is answered or has failed. So a client without an answer has waited for the timeout, and the mean
+// includes the waits of all clients, not only of the clients with an answer.
 //
 // # The failures of an endpoint
 //
-//   - Silent: connections are accepted, and nothing is ever sent on them, whatever the
-//     client does. The same holds for requests that are under way.
-//   - Slow: answers come late by times that are exponentially distributed.
-//   - Refusing: the socket does not listen any more, and open connections are reset, as
-//     if the process had been killed.
+//   - Silent: the endpoint accepts connections, but never sends anything, whatever the client does.
+//     Requests in progress get no answer either.
+//   - Slow: answers come late, with exponentially distributed delays.
+//   - Refusing: the endpoint does not listen any more, and resets open connections, as if its process
+//     had been killed.
 //
-// In the end all are as they were before; clients that still wait are answered.
+// In the end all endpoints work again, and answer the clients that still wait.
 package incident

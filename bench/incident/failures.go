@@ -8,10 +8,10 @@ import (
 	"github.com/penstock/penstock/bench/endpoint"
 )
 
-// Failures are all that can be measured, in the order of a report.
+// Failures are all measured failures, in the order of a report.
 var Failures = []endpoint.Failure{endpoint.Silent, endpoint.Slow, endpoint.Refuse}
 
-// ParseFailure finds the failure of a name.
+// ParseFailure returns the failure with a name.
 func ParseFailure(name string) (endpoint.Failure, error) {
 	if f := endpoint.Failure(name); slices.Contains(Failures, f) {
 		return f, nil

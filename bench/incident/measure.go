@@ -13,10 +13,10 @@ import (
 
 // Setup is the setup of a measurement.
 type Setup struct {
-	rounds.Setup // of one round
+	rounds.Setup // the setup of one round
 	Part         func(part string) process.Spec
 	Run          func(args ...string) process.Spec // `penstock run`
-	Dir          string                            // for the files; the caller removes it
+	Dir          string                            // directory for the files; the caller removes it
 
 	Failures []endpoint.Failure
 	Modes    []Mode
@@ -24,25 +24,25 @@ type Setup struct {
 	Endpoints, Failing int
 	Rate               float64       // requests in a second
 	Service            time.Duration // how long an answer takes
-	Delay              time.Duration // of the slow ones: the mean
-	Timeout            time.Duration // of a request
-	FirstByte          time.Duration // where there is one
-	Within             time.Duration // answer_within, likewise
-	Bytes              int           // of an answer's body
+	Delay              time.Duration // mean delay of a slow endpoint
+	Timeout            time.Duration // timeout of a request
+	FirstByte          time.Duration // the first_byte timeout, in modes that have it
+	Within             time.Duration // answer_within, in modes that have it
+	Bytes              int           // size of an answer's body
 
 	Before, During, After time.Duration
 }
 
-// patience bounds everything but the load itself.
+// patience limits everything except the load itself.
 const patience = 30 * time.Second
 
-// margin is how long before the incident a request that began may be under way still;
-// it belongs to the incident. It is far more than a request takes when nothing is wrong.
+// margin: a request that began less than this before the incident may be in progress at that moment, and belongs
+// to the incident. It is far more than a request takes otherwise.
 const margin = 100 * time.Millisecond
 
-// Measure measures every failure of a third, or of Setup.Failing, of the endpoints behind
-// every configuration. If it fails, or ctx ends, it returns the results so far with the
-// error. Everything that it starts has ended when it returns.
+// Measure measures each failure with every configuration. Setup.Failing endpoints fail, by default a third. If it
+// fails, or ctx ends, it returns the results so far together with the error. When it returns, everything that it
+// has started has ended.
 func Measure(ctx context.Context, s Setup) (*Report, error) {
 	r := newReport(&s)
 	for _, f := range s.Failures {
@@ -62,7 +62,7 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 	return r, nil
 }
 
-// blame says why it ends: by request, or because of the error.
+// blame returns why the measurement ends: the request to end it, or the error.
 func blame(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -70,10 +70,10 @@ func blame(ctx context.Context, err error) error {
 	return err
 }
 
-// trial is about how long a trial takes.
+// trial returns about how long a trial takes.
 func (s *Setup) trial() time.Duration { return s.Before + s.During + s.After }
 
-// trial is an incident under way.
+// trial is an incident in progress.
 type trial struct {
 	*Setup
 	endpoints *endpoint.Servers
@@ -131,7 +131,7 @@ func (t *trial) listen(ctx context.Context) (err error) {
 	return err
 }
 
-// happen makes the endpoints fail, and recover, each at its time.
+// happen makes the endpoints fail and recover, each at its time.
 func (t *trial) happen(ctx context.Context, f endpoint.Failure, began time.Time) (incident, recovered time.Time, err error) {
 	what := endpoint.Turn{Failure: f, Delay: t.Delay}
 	for i := range t.Failing {
@@ -145,7 +145,7 @@ func (t *trial) happen(ctx context.Context, f endpoint.Failure, began time.Time)
 	return incident, recovered, err
 }
 
-// end ends whatever there is.
+// end ends everything that was started.
 func (t *trial) end() {
 	if t.load != nil {
 		t.load.Kill()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The names of the modes. The others are compared with Off, and On is held to the bounds.
+// The names of the modes. The others are compared with Off. On must reach the bounds.
 const (
 	Off       = "off"
 	Least     = "least_conn"
@@ -23,7 +23,7 @@ type Mode struct {
 	text  *template.Template
 }
 
-// Modes returns all, in the order of a report.
+// Modes returns all modes in the order of a report.
 func Modes() []Mode {
 	return []Mode{
 		{Off, "nothing protects the clients", parse(offText)},
@@ -34,7 +34,7 @@ func Modes() []Mode {
 	}
 }
 
-// ModeNamed finds one.
+// ModeNamed returns the mode with a name.
 func ModeNamed(name string) (*Mode, error) {
 	var names []string
 	for _, m := range Modes() {
@@ -80,18 +80,17 @@ upstreams:
   - name: shop
 ` + endpointsText
 
-// onText has the time in which endpoints answer, and often checks that they answer, which is
-// the clients' need. It has the same policy as off, so that the ratio does not measure the
-// policy.
+// onText limits how long endpoints may take to answer, and checks often that they answer, as the clients need it.
+// Its policy is the same as in off, so that the ratio does not measure the policy.
 const onText = defaultsText + `    outlier_detection: {answer_within: {{.Within}}}
     health_check: {type: http, interval: 1s, fast_interval: 250ms, timeout: {{.FirstByte}}, fall: 2, rise: 4}
 `
 
-// File is the configuration for a listener and endpoints at these addresses. firstByte and
-// within are the times for an endpoint's first byte and for its answer.
+// File returns the configuration for a listener and endpoints at these addresses. firstByte and within limit the
+// time for an endpoint's first byte and for its whole answer.
 func (m *Mode) File(listen string, endpoints []string, firstByte, within time.Duration) string {
 	var b bytes.Buffer
-	// It is a constant text, and a buffer takes all.
+	// There is no error: the text is constant, and a buffer accepts everything.
 	_ = m.text.Execute(&b, map[string]any{
 		"Listen": listen, "Endpoints": endpoints, "FirstByte": firstByte.String(), "Within": within.String(),
 	})

@@ -11,21 +11,20 @@ import (
 	"github.com/penstock/penstock/bench/process"
 )
 
-// An Event is something that the load balancer has found out about an endpoint or an
-// upstream, as it has logged it.
+// An Event is something that the load balancer has found out and logged about an endpoint or an upstream.
 type Event struct {
-	// Seconds since the incident began; before it they are negative.
+	// Seconds is the time since the incident began; it is negative before that.
 	Seconds float64 `json:"seconds"`
 	Kind    string  `json:"kind"`    // health, ejection, circuit
 	Subject string  `json:"subject"` // "endpoint shop/e0"
 	State   string  `json:"state"`
-	Bad     bool    `json:"bad"` // it is kept away from then on
+	Bad     bool    `json:"bad"` // the subject is kept away from now on
 	Cause   string  `json:"cause,omitempty"`
 
 	at time.Time
 }
 
-// front is `penstock run` under observation.
+// front is `penstock run`, with its log.
 type front struct {
 	child   *process.Child
 	address string
@@ -35,13 +34,13 @@ type front struct {
 	events []Event
 }
 
-// record is a line of its log.
+// record is a line of the log.
 type record struct {
 	Time                                                  time.Time
 	Level, Msg, Address, Upstream, Endpoint, State, Cause string
 }
 
-// startFront starts it with a file in dir, and waits until it listens.
+// startFront starts `penstock run` with a file in dir, and waits until it listens.
 func startFront(ctx context.Context, g *process.Group, run func(args ...string) process.Spec, dir, text string) (*front, error) {
 	file := filepath.Join(dir, "penstock.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -70,12 +69,12 @@ func startFront(ctx context.Context, g *process.Group, run func(args ...string) 
 func (b *front) next(ctx context.Context) (r record, err error) {
 	line, err := b.child.Stderr(ctx)
 	if err == nil {
-		_ = json.Unmarshal([]byte(line), &r) // a line that is none says nothing
+		_ = json.Unmarshal([]byte(line), &r) // a line that is not JSON is ignored
 	}
 	return r, err
 }
 
-// watch keeps the log's events of endpoints, until its end.
+// watch collects the log's events about endpoints until the log ends.
 func (b *front) watch() {
 	for {
 		r, err := b.next(context.Background())
@@ -95,13 +94,13 @@ func (b *front) watch() {
 	}
 }
 
-// end ends it.
+// end ends the process.
 func (b *front) end() {
 	b.child.Kill()
 	b.done.Wait()
 }
 
-// told returns the events logged until now, with their times relative to since.
+// told returns the events so far, with their times relative to since.
 func (b *front) told(since time.Time) []Event {
 	b.mu.Lock()
 	defer b.mu.Unlock()

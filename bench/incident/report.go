@@ -8,22 +8,22 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// The published results of another load balancer, before and with protection: a mean of 842
-// and of 127 ms, and 3.2 and 0.18 % of all requests that failed. On is held to those ratios.
+// The published results of another load balancer without and with protection: a mean of 842 and of 127 ms, and 3.2
+// and 0.18 % failed requests. On must reach the same ratios.
 const (
 	mustMean   = 842.0 / 127
 	mustFailed = 3.2 / 0.18
 )
 
-// The 99th percentile is back to its value before the incident after backSeconds in a row in which it is at
-// most backMore above it.
+// The 99th percentile is back once it was at most backMore above its value before the incident for backSeconds in
+// a row.
 const (
 	backSeconds = 3
 	backMore    = 50 * time.Millisecond
 )
 
-// Report is the result of the incidents, and the content of --json. A unit is part of the
-// field's name; a figure that was not measured, or does not exist, is null.
+// Report is the result of the incidents, and the content of --json. A field's name has the unit. A figure that was
+// not measured, or does not exist, is null.
 type Report struct {
 	Endpoints        int           `json:"endpoints"`
 	Failing          int           `json:"failing"`
@@ -41,13 +41,13 @@ type Report struct {
 	Standings []Standing `json:"standings"`
 }
 
-// Incident is one failure, behind every configuration.
+// Incident is one failure with every configuration.
 type Incident struct {
 	Failure endpoint.Failure `json:"failure"`
 	Modes   []Trial          `json:"modes"`
 }
 
-// Trial is one failure behind one configuration.
+// Trial is one failure with one configuration.
 type Trial struct {
 	Mode  string `json:"mode"`
 	About string `json:"about"`
@@ -56,23 +56,22 @@ type Trial struct {
 	Before Figures `json:"before"`
 	During Figures `json:"during"`
 	After  Figures `json:"after"`
-	// Seconds are the seconds of the trial; the incident began at Began and ended at Ended.
+	// Seconds are the figures of each second. The incident began at Began and ended at Ended.
 	Seconds []Figures `json:"seconds"`
 	Began   float64   `json:"incident_began_seconds"`
 	Ended   float64   `json:"incident_ended_seconds"`
 
 	Events []Event `json:"events"`
-	// First is when the first endpoint was kept away, All when all that fail were: by
-	// whichever verdict, counted from the incident.
+	// First is when the first endpoint was kept away, and All is when all failing endpoints were. The reason does
+	// not matter. The times count from the beginning of the incident.
 	First report.Number `json:"first_kept_away_seconds"`
 	All   report.Number `json:"all_kept_away_seconds"`
-	// Opened are the circuit breakers that opened in the incident, in that order, each
-	// with the first time; FirstOpened is the first one's.
+	// Opened are the circuit breakers that opened in the incident, in the order of their first opening.
+	// FirstOpened is the time of the first one.
 	Opened      []Opened      `json:"breakers_opened"`
 	FirstOpened report.Number `json:"first_breaker_opened_seconds"`
-	// Back is the time at which the 99th percentile was back to its value before, for whatever
-	// reason. BackAfter is the same from the incident's end on, for trials in which it was not
-	// back before.
+	// Back is when the 99th percentile was back to its value before the incident, for any reason. BackAfter is the
+	// same from the end of the incident on, for trials in which it was not back before.
 	Back      report.Number `json:"p99_back_seconds"`
 	BackAfter report.Number `json:"p99_back_after_end_seconds"`
 }
@@ -92,7 +91,7 @@ func newReport(s *Setup) *Report {
 	}
 }
 
-// sum works out the times.
+// sum computes the times.
 func (t *Trial) sum(s *Setup) {
 	t.First, t.All = t.keptAway(s.Failing)
 	t.Opened, t.FirstOpened = t.opened(), report.Unmeasured()
@@ -105,8 +104,7 @@ func (t *Trial) sum(s *Setup) {
 	}
 }
 
-// keptAway returns the times at which the first subject, and the subject with number
-// all, were kept away.
+// keptAway returns when the first subject was kept away, and when the number of such subjects had reached all.
 func (t *Trial) keptAway(all int) (first, last report.Number) {
 	first, last = report.Unmeasured(), report.Unmeasured()
 	var away []string
@@ -128,7 +126,7 @@ func (t *Trial) keptAway(all int) (first, last report.Number) {
 // within reports whether something happened in the incident.
 func (t *Trial) within(e *Event) bool { return e.Seconds >= 0 && e.Seconds <= t.Ended-t.Began }
 
-// opened are the circuit breakers that opened, from the log's circuit events.
+// opened returns the circuit breakers that opened, from the circuit events of the log.
 func (t *Trial) opened() []Opened {
 	all := []Opened{}
 	for _, e := range t.Events {
@@ -140,8 +138,8 @@ func (t *Trial) opened() []Opened {
 	return all
 }
 
-// back is how long after from the 99th percentile has its former value again, for some seconds in
-// a row that are over by to.
+// back returns how long after from the 99th percentile is back to its value before the incident. It must stay
+// there for backSeconds, which must be over by to.
 func (t *Trial) back(from, to float64) report.Number {
 	bound := t.Before.P99 + report.Number(backMore.Seconds())
 	row := 0
@@ -157,7 +155,7 @@ func (t *Trial) back(from, to float64) report.Number {
 	return report.Unmeasured()
 }
 
-// mode returns a trial, nil if there is none.
+// mode returns the trial of a mode, or nil if there is none.
 func (in *Incident) mode(name string) *Trial {
 	i := slices.IndexFunc(in.Modes, func(t Trial) bool { return t.Mode == name })
 	if i < 0 {
@@ -166,20 +164,20 @@ func (in *Incident) mode(name string) *Trial {
 	return &in.Modes[i]
 }
 
-// Standing is how a mode stands to a bound.
+// Standing compares a mode with a bound.
 type Standing struct {
 	Failure endpoint.Failure `json:"failure"`
 	Figure  string           `json:"figure"`
 	Mode    string           `json:"mode"`
-	// Value is the ratio of the value with the mode Off to this value. A mode that
-	// loses nothing counts as if it had lost one request.
+	// Value is the value with the mode Off divided by the value with this mode. If this mode lost no request, it
+	// counts as if it had lost one.
 	Value   report.Number  `json:"times_less"`
 	Must    report.Number  `json:"must"`
 	Verdict report.Verdict `json:"verdict"`
 }
 
-// judge compares all modes with Off. Bounds are only for incidents in which endpoints
-// turn silent or slow: an endpoint that refuses loses no time.
+// judge compares all modes with Off. Only incidents in which endpoints turn silent or slow have bounds, because an
+// endpoint that refuses costs no time.
 func (r *Report) judge() {
 	for i := range r.Incidents {
 		in := &r.Incidents[i]
@@ -197,8 +195,8 @@ func (r *Report) judge() {
 	}
 }
 
-// failedOver is how many times more of these requests failed than of others. One of the others
-// is taken to have failed if none did; the result is unknown if none failed here.
+// failedOver returns how many times as many of these requests failed as of the others. If none of the others
+// failed, one of them counts as failed. If none of these failed, the result is unknown.
 func (f *Figures) failedOver(other *Figures) report.Number {
 	if f.Failed == 0 || other.Requests == 0 {
 		return report.Unmeasured()

@@ -8,12 +8,11 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// errNotEnded is a connection that is still open when everything is over.
+// errNotEnded means that a connection is still open after the end of the plan.
 var errNotEnded = errors.New("it has not ended")
 
-// bulk is the workload of that name. Each connection asks for a stream, reads it for the
-// planned time, then half-closes and reads on to the end of file that answers it. So the bytes
-// received are the bytes sent, exactly.
+// bulk is the workload Bulk. Each connection asks for a stream, and reads it for the planned time. Then it
+// half-closes, and reads on until the server's end of file. So the bytes received are exactly the bytes sent.
 type bulk struct{ opening[*stream] }
 
 // begin implements behaviour.
@@ -30,23 +29,23 @@ func (b *bulk) begin() error {
 type stream struct {
 	conn
 	request []byte
-	ending  bool // we have half-closed
+	ending  bool // this side has half-closed
 	content *traffic.Stream
 	counted int64 // bytes of content
 	// The last bytes received may be the trailer.
 	tail    [traffic.TrailerSize]byte
-	waiting int // bytes of tail
+	waiting int // number of bytes in tail
 }
 
 func (s *stream) link() *conn { return &s.conn }
 
-// start asks, and sets the time at which to end.
+// start sends the request, and sets the time at which to half-close.
 func (s *stream) start() {
 	rest, ok := s.send(s.request)
 	if !ok {
 		return
 	}
-	if len(rest) > 0 { // of the first bytes on a connection
+	if len(rest) > 0 { // a new connection should have room for the request
 		s.fail(io.ErrShortWrite)
 		return
 	}
@@ -63,7 +62,7 @@ func (s *stream) Ready(uint32) {
 	if s.ending || s.d.plan.Check {
 		n, ok = s.read()
 	} else {
-		// No trailer comes before our end, so all of it is content.
+		// The trailer comes only after our half-close, so all of this is content.
 		n, ok = s.receive(s.d.discard, sys.MSG_TRUNC)
 		s.counted += int64(n)
 	}

@@ -10,16 +10,14 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// errNoEcho reports that the message of a connection did not come back.
+// errNoEcho means that the message of a connection did not come back.
 var errNoEcho = errors.New("the message has not come back")
 
-// connect is the workload of that name. The server closes first, as in HTTP/1.0
-// (traffic.AppendOnce), and all sides see an orderly end. The side that closes first has to
-// keep the TIME_WAIT (RFC 9293, 3.6). So it falls to the server on the one side of the proxy
-// and to the proxy's listening port on the other. It never falls to a port chosen to connect
-// from: there are no more than 28,000 such ports, enough for a second or two. A port that is
-// used again meets the TIME_WAIT with a newer time stamp, which reopens it at once
-// (net/ipv4/tcp_minisocks.c, tcp_timewait_state_process).
+// connect is the workload Connect. The server closes first, as in HTTP/1.0 (traffic.AppendOnce), and all sides see
+// an orderly end. The side that closes first keeps the TIME_WAIT (RFC 9293, 3.6). That is the server on one side
+// of the proxy, and the proxy's listening port on the other. It is never an ephemeral port: there are only 28,000
+// of them, enough for a second or two. If a port is used again, the TIME_WAIT gets a newer time stamp, and is
+// reopened at once (net/ipv4/tcp_minisocks.c, tcp_timewait_state_process).
 type connect struct {
 	*drive
 	all   []*visitor
@@ -67,8 +65,8 @@ type visitor struct {
 	began   time.Time
 }
 
-// visit opens a connection and sends the message. On loopback the handshake is
-// over when connect returns, so there is nothing to wait for in between.
+// visit opens a connection and sends the message. On loopback the handshake is over when connect returns, so there
+// is no need to wait before sending.
 func (v *visitor) visit(now time.Time) error {
 	copy(v.message[v.prefix:], v.content.Next(ConnectSize-v.prefix))
 	v.began, v.got = now, 0
@@ -83,7 +81,7 @@ func (v *visitor) visit(now time.Time) error {
 	return nil
 }
 
-// latecomer is a visitor that has to wait until it is connected.
+// latecomer is a visitor that must wait until it is connected.
 type latecomer struct {
 	*visitor
 	rest []byte
@@ -126,7 +124,7 @@ func (v *visitor) Ready(events uint32) {
 	}
 }
 
-// finish checks the end of file that has come, and makes the next connection.
+// finish checks the end of file, and makes the next connection.
 func (v *visitor) finish() {
 	if v.got < ConnectSize {
 		v.fail(io.ErrUnexpectedEOF)

@@ -21,16 +21,15 @@ import (
 const (
 	// receiveSize is how much is received at once, in bytes.
 	receiveSize = 256 << 10
-	// discardSize is how much is thrown away at once. It is more than a socket
-	// queues, and is never touched.
+	// discardSize is how much is thrown away at once. It is more than the queue of a socket holds. The buffer is
+	// never touched.
 	discardSize = 8 << 20
 
 	readable = sys.EPOLLIN | sys.EPOLLRDHUP
 	flags    = sys.MSG_DONTWAIT | sys.MSG_NOSIGNAL
 )
 
-// The resolution of latencies: three digits of anything up to longer than a connection can
-// live.
+// The resolution of latencies: three digits, up to more than a connection can last.
 const (
 	longestLatency = int64(time.Hour)
 	latencyDigits  = 3
@@ -40,20 +39,20 @@ const (
 type behaviour interface {
 	// begin is called once; it opens the connections.
 	begin() error
-	// stuck names the condition that a connection that has not ended waits for.
+	// stuck returns an error that says what an unfinished connection waits for, or nil.
 	stuck() error
 }
 
-// drive is a plan under way on a loop of its own.
+// drive is a plan in progress, with its own loop.
 type drive struct {
 	r       *Runner
 	loop    *reactor.Loop
 	plan    Plan
 	to      netip.AddrPort
 	open    map[int]*conn // by descriptor
-	left    int           // connections that have not ended
-	start   time.Time     // of the first request
-	since   time.Time     // when the time began that connections have
+	left    int           // number of connections that have not ended
+	start   time.Time     // time of the first request
+	since   time.Time     // since when the connections have the plan's Duration
 	result  Result
 	latency *hdrhistogram.Histogram // nanoseconds
 
@@ -89,8 +88,8 @@ func (r *Runner) drive(ctx context.Context, p Plan) (Result, error) {
 	return d.result, nil
 }
 
-// run begins, and serves until all has ended. It runs on a goroutine of its own,
-// because the loop takes a thread.
+// run begins the plan, and serves until all connections have ended. The loop runs on a separate goroutine, because
+// it takes a thread.
 func (d *drive) run(ctx context.Context) error {
 	b := map[Workload]behaviour{Bulk: &bulk{opening[*stream]{drive: d}}, Echo: &echo{opening: opening[*caller]{drive: d}}, Connect: &connect{drive: d}, Idle: &idle{drive: d}}[d.plan.Workload]
 	done := make(chan error)
@@ -107,7 +106,8 @@ func (d *drive) run(ctx context.Context) error {
 	return <-done
 }
 
-// watch ends a plan that is past its time and has not moved a byte for a grace.
+// watch ends a plan that takes a grace longer than planned. Without a planned time, it ends the plan only if that
+// moves no bytes either.
 func (d *drive) watch(b behaviour, moved int64) {
 	now := d.r.sent.Load() + d.r.received.Load()
 	late := time.Since(d.since) - d.plan.Duration - d.r.grace()
@@ -144,7 +144,7 @@ func resolve(ctx context.Context, address string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ips[0].Unmap(), uint16(n)), nil
 }
 
-// conn is a connection of a drive, which owns the descriptor until close.
+// conn is a connection of a drive. It owns the descriptor until close.
 type conn struct {
 	d     *drive
 	fd    int // -1 when closed
@@ -178,7 +178,7 @@ func (c *conn) refused(err error) error {
 	})
 }
 
-// connected takes the outcome of connect.
+// connected handles the result of connect.
 func (c *conn) connected() bool {
 	e, err := sys.GetsockoptInt(c.fd, sys.SOL_SOCKET, sys.SO_ERROR)
 	if err == nil && e != 0 {
@@ -191,7 +191,7 @@ func (c *conn) connected() bool {
 	return true
 }
 
-// fail ends the plan.
+// fail ends the plan with an error.
 func (c *conn) fail(err error) { c.d.loop.Stop(failed(c.d.plan, c.index, err)) }
 
 // close closes the connection.
@@ -202,7 +202,7 @@ func (c *conn) close() {
 	c.fd = -1
 }
 
-// end closes a connection that has ended well; with the last one ends the plan.
+// end closes a connection that has ended well. The last one ends the plan.
 func (c *conn) end() {
 	c.close()
 	c.d.result.Connections++
@@ -219,8 +219,7 @@ func (c *conn) want(events uint32) {
 	}
 }
 
-// send sends as much of b as there is room for and returns the rest; ok is false
-// if the plan has failed.
+// send sends as much of b as the socket takes, and returns the rest. ok is false if the plan has failed.
 func (c *conn) send(b []byte) (rest []byte, ok bool) {
 	n, err := sys.Send(c.fd, b, flags)
 	c.d.r.sent.Add(int64(n))
@@ -231,8 +230,8 @@ func (c *conn) send(b []byte) (rest []byte, ok bool) {
 	return b[n:], true
 }
 
-// receive receives into b. At the end of file n is 0; ok is false if nothing has
-// come or the plan has failed.
+// receive receives into b. At the end of file n is 0. ok is false if no bytes have come, or if the plan has
+// failed.
 func (c *conn) receive(b []byte, more int) (n int, ok bool) {
 	n, err := sys.Recv(c.fd, b, flags|more)
 	if err != nil {
@@ -245,8 +244,7 @@ func (c *conn) receive(b []byte, more int) (n int, ok bool) {
 	return n, true
 }
 
-// hangUp half-closes. A connection that has been reset meanwhile is not connected any more;
-// its socket has the cause.
+// hangUp half-closes. That fails if the connection was reset meanwhile. The cause is then the socket's error.
 func (c *conn) hangUp() {
 	err := sys.ShutdownWrite(c.fd)
 	if errors.Is(err, syscall.ENOTCONN) {

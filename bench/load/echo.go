@@ -10,11 +10,12 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// echo is the workload of that name: each connection sends a message, waits for its answer, and begins again, for the planned time.
+// echo is the workload Echo. For the planned time, each connection sends a message, waits for the answer, and
+// begins again.
 type echo struct {
 	opening[*caller]
 	until time.Time
-	quiet int // connections that have had their last answer
+	quiet int // connections with their last answer
 }
 
 // begin implements behaviour.
@@ -25,7 +26,7 @@ func (e *echo) begin() error {
 	return e.connectAll()
 }
 
-// stuck implements behaviour. A plan that holds is not stuck.
+// stuck implements behaviour. A plan that holds its connections is not stuck.
 func (e *echo) stuck() error {
 	for _, c := range e.all {
 		if c.fd >= 0 && c.asking {
@@ -38,7 +39,7 @@ func (e *echo) stuck() error {
 	return e.opening.stuck()
 }
 
-// timeOver ends the counting of a plan with a warmup.
+// timeOver ends the counting of a plan with a Warmup.
 func (e *echo) timeOver(now time.Time) {
 	if e.plan.Warmup == 0 || e.result.Elapsed > 0 {
 		return
@@ -49,7 +50,7 @@ func (e *echo) timeOver(now time.Time) {
 	}
 }
 
-// holds keeps the connections once all are quiet.
+// holds holds the connections once all of them are quiet.
 func (e *echo) holds() {
 	if e.quiet++; e.quiet == e.plan.Connections {
 		e.hold(e.wake)
@@ -70,10 +71,10 @@ type caller struct {
 	conn
 	e       *echo
 	content *traffic.Stream
-	out, in []byte // of the message: not sent, not received back
+	out, in []byte // the parts of the message that were not sent, and not received back
 	began   time.Time
-	asking  bool // a message is under way
-	ending  bool // we have half-closed
+	asking  bool // a message was sent, and its answer is not complete
+	ending  bool // this side has half-closed
 }
 
 func (c *caller) link() *conn { return &c.conn }
@@ -129,8 +130,7 @@ func (c *caller) take(b []byte) (complete bool, err error) {
 	return len(c.in) == 0, nil
 }
 
-// goOn sends more of a message that did not fit, and reports whether that went
-// well.
+// goOn sends more of a message for which the socket had no room, and reports whether that went well.
 func (c *caller) goOn() bool {
 	rest, ok := c.send(c.out)
 	c.out = rest
@@ -140,7 +140,7 @@ func (c *caller) goOn() bool {
 	return ok
 }
 
-// answered is a message that has its answer.
+// answered handles the complete answer to a message.
 func (c *caller) answered() {
 	now := time.Now()
 	c.asking = false

@@ -10,14 +10,14 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// opensAtOnce is how many connections of an Idle plan carry their bytes at the
-// same time; the next one is opened when one of them is quiet.
+// opensAtOnce is how many connections of an Idle plan carry their bytes at a time. When one of them is quiet, the
+// next connection is opened.
 const opensAtOnce = 64
 
-// errDisturbed reports a quiet connection that receives something.
+// errDisturbed means that a quiet connection has received something.
 var errDisturbed = errors.New("something came while it was idle")
 
-// idle is the workload of that name.
+// idle is the workload Idle.
 type idle struct {
 	*drive
 	all   []*sleeper
@@ -43,7 +43,7 @@ func (i *idle) another() error {
 	return s.dial(readable|sys.EPOLLOUT, s)
 }
 
-// stuck implements behaviour. A plan that holds is not stuck.
+// stuck implements behaviour. A plan that holds its connections is not stuck.
 func (i *idle) stuck() error {
 	if i.quiet == i.plan.Connections && len(i.open) == i.plan.Connections && !i.all[0].ending {
 		return nil
@@ -59,7 +59,7 @@ func (i *idle) stuck() error {
 	return nil
 }
 
-// hold reports that all connections are quiet, and waits for the release. The release calls wake.
+// hold reports that all connections are quiet, and waits for Release, which calls wake.
 func (d *drive) hold(wake func()) {
 	if d.r.Hold != nil {
 		d.r.Hold()
@@ -88,10 +88,10 @@ type sleeper struct {
 	conn
 	i       *idle
 	out, in *traffic.Stream
-	// Bytes still to be sent, and bytes that have not come back yet.
+	// The numbers of bytes that were not sent yet, and that have not come back yet.
 	unsent, missing int
 	made            bool // the connection is made
-	ending          bool // we have half-closed
+	ending          bool // this side has half-closed
 }
 
 // Ready implements reactor.Handler.
@@ -124,7 +124,7 @@ func (s *sleeper) Ready(events uint32) {
 	}
 }
 
-// sendMore sends when there is room, and reports whether that went well.
+// sendMore sends when the socket has room, and reports whether that went well.
 func (s *sleeper) sendMore() bool {
 	ok := s.sendSome()
 	if ok && s.unsent == 0 {
@@ -142,7 +142,7 @@ func (s *sleeper) sendSome() bool {
 	return ok
 }
 
-// sleep is a connection that has carried its bytes.
+// sleep makes a connection quiet once it has carried its bytes.
 func (s *sleeper) sleep() {
 	i := s.i
 	switch i.quiet++; {

@@ -7,24 +7,24 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// starter is a connection of a workload that begins when all are connected.
+// starter is a connection of a workload that starts when all connections are connected.
 type starter interface {
 	Ready(events uint32)
 	link() *conn
 	start()
 }
 
-// opening connects a workload's connections, and starts them all at once, so
-// that none has the proxy for itself while others still connect.
+// opening connects a workload's connections, and then starts all of them at once. So no connection has the proxy
+// for itself while others still connect.
 type opening[T starter] struct {
 	*drive
 	all     []T
-	begun   int // connections that are, or are being, made
+	begun   int // connections for which connect was called
 	missing int // connections that are not connected yet
 }
 
-// connectsAtOnce is less than a listener's queue holds usually (somaxconn, listen(2)): a
-// connection that finds it full comes after a second.
+// connectsAtOnce is less than a listener's queue usually holds (somaxconn, listen(2)). If the queue is full, a
+// connection comes only after a second.
 const connectsAtOnce = 1000
 
 // connectAll begins to connect.
@@ -97,8 +97,8 @@ func (o *opening[T]) startAll() {
 	}
 }
 
-// warm begins to count again. If the machine is too busy, the time is already over and nothing is
-// counted.
+// warm begins to count at the end of the Warmup. On a busy machine the whole Duration may be over already. Then it
+// does nothing.
 func (o *opening[T]) warm() {
 	if o.result.Elapsed > 0 {
 		return

@@ -1,9 +1,8 @@
 // Package load drives traffic through a proxy and checks the results.
 //
-// A Runner carries out one Plan at a time. Serve puts one behind a stream of JSON, so that the
-// load can live in a process of its own. The measured workloads (Bulk, Echo, Connect, Idle)
-// are one epoll loop on one thread. On a machine with few processors the cost of the load
-// hides the cost of the proxies.
+// A Runner carries out one Plan at a time. Serve runs a Runner with plans from a stream of JSON, so that the load
+// can be a separate process. Each measured workload (Bulk, Echo, Connect, Idle) is one epoll loop on one thread,
+// because on a machine with few processors the cost of the load hides the cost of the proxies.
 package load
 
 import (
@@ -14,25 +13,24 @@ import (
 	"github.com/penstock/penstock/bench/traffic"
 )
 
-// Workload is a shape of traffic.
+// Workload is a kind of traffic.
 type Workload string
 
 // The workloads.
 const (
-	// Bulk is a few connections on which the server streams as fast as it can.
+	// Bulk has a few connections on which the server streams as fast as it can.
 	Bulk Workload = "bulk"
-	// Echo is a closed loop of small messages: each connection sends the next
-	// one when the last one has come back.
+	// Echo is a closed loop of small messages: each connection sends the next message when the last one has come
+	// back.
 	Echo Workload = "echo"
-	// Connect is a closed loop of connections: open one, have one message of
-	// ConnectSize bytes echoed, see the server's end of file, close.
+	// Connect is a closed loop of connections: open a connection, send a message of ConnectSize bytes, receive it
+	// back, receive the server's end of file, and close.
 	Connect Workload = "connect"
-	// Idle is connections that have carried IdleSize bytes each way and then are
-	// quiet, until a Plan with Release says to close them.
+	// Idle has connections that carry IdleSize bytes each way, and then are quiet until a Plan with Release comes.
 	Idle Workload = "idle"
 )
 
-// Sizes of the content of two of the workloads, in bytes each way.
+// The sizes of the content of two workloads, in bytes each way.
 const (
 	ConnectSize = 64
 	IdleSize    = 64 << 10
@@ -41,32 +39,31 @@ const (
 // Plan is one measurement to make.
 type Plan struct {
 	Workload    Workload `json:"workload"`
-	Address     string   `json:"address"` // of the proxy, TCP
+	Address     string   `json:"address"` // TCP address of the proxy
 	Connections int      `json:"connections"`
-	// Size is the length of an Echo message in bytes; the others ignore it.
+	// Size is the length of an Echo message in bytes. Other workloads ignore it.
 	Size int `json:"size,omitempty"`
-	// Duration is how long Bulk, Echo and Connect go on, in nanoseconds;
-	// the others ignore it.
+	// Duration is how long Bulk, Echo and Connect run, in nanoseconds. Idle ignores it.
 	Duration time.Duration `json:"duration"`
-	// Warmup is the beginning of an Echo's Duration: requests completed before its end count neither as Requests nor in
-	// the latency, and Elapsed begins there. Requests completed after Duration do not count either, and Elapsed ends
-	// there. A load that was delayed until then has no warmup: Warm does not come. A Bulk's Warmup is the beginning of
-	// its Duration, too: Elapsed begins at its end, and Result.Warmup has the bytes before it. The other workloads have
+	// Warmup is the first part of the Duration of an Echo or a Bulk, which does not count. Other workloads have
 	// none.
+	//
+	// In an Echo, requests that are complete before the end of the Warmup, or after Duration, count neither in
+	// Requests nor in the latency. Elapsed is the time in between. If the load was delayed until after Duration,
+	// there is no warmup, and no Event with Warm. In a Bulk, Elapsed begins at the end of the Warmup, and
+	// Result.Warmup has the bytes before that.
 	Warmup time.Duration `json:"warmup,omitempty"`
-	// Hold keeps the connections of an Echo, quiet, when Duration is over,
-	// until a Plan with Release says to close them.
+	// Hold keeps the connections of an Echo open and quiet after Duration, until a Plan with Release comes.
 	Hold bool `json:"hold,omitempty"`
-	// Check makes Bulk compare every byte. Without it the bytes are thrown away
-	// by the kernel and only their number is verified, against the trailer, so
-	// that the load costs little. Echo and the others always compare.
+	// Check makes Bulk compare every byte. Without it, the kernel throws the bytes away, and only their number is
+	// compared with the trailer, so that the load costs little. The other workloads always compare.
 	Check bool `json:"check,omitempty"`
-	// Release ends the plan that is holding its connections, Idle or one with Hold; everything
-	// else in such a Plan is ignored, and it has no Event of its own.
+	// Release ends a plan that holds its connections: an Idle, or an Echo with Hold. Such a Plan has no other
+	// fields and no Event.
 	Release bool `json:"release,omitempty"`
 }
 
-// check returns the error in the plan.
+// check returns why the plan is invalid, or nil.
 func (p *Plan) check() error {
 	needs, ok := map[Workload]struct{ connections, duration bool }{
 		Bulk: {true, true}, Echo: {true, true}, Connect: {true, true},
@@ -89,33 +86,32 @@ func (p *Plan) check() error {
 	return nil
 }
 
-// closedLoop reports whether the workload is messages that are answered.
+// closedLoop reports whether each message of the workload has an answer.
 func (p *Plan) closedLoop() bool { return p.Workload == Echo }
 
-// Result is the result of a Plan. A connection that fails is the end of the plan. So every connection
-// has ended with an end of file on both sides.
+// Result is the result of a Plan. If one connection fails, the plan fails. So in a Result, every connection has
+// ended with an end of file on both sides.
 type Result struct {
-	// Sent and Received count every byte of the plan, as this side of the proxy saw them.
+	// Sent and Received count all bytes of the plan, on this side of the proxy.
 	Sent     int64 `json:"sent"`
 	Received int64 `json:"received"`
-	Warmup   int64 `json:"warmup,omitempty"` // of Received, before the end of the Warmup
+	Warmup   int64 `json:"warmup,omitempty"` // the part of Received before the end of the Warmup
 	Requests int64 `json:"requests"`         // Echo: messages that came back
-	// Elapsed is from the first request to the last end of file; with a Warmup from its end
-	// to the end of Duration.
+	// Elapsed is the time from the first request to the last end of file. With a Warmup, it is the time from the
+	// end of the Warmup to the end of Duration.
 	Elapsed     time.Duration `json:"elapsed"`
 	Connections int64         `json:"connections"`
-	// P50, P99 and Mean are of the latency of an Echo, or of a whole connection's
-	// time (Connect).
+	// P50, P99 and Mean are the latency of an Echo, or the time of a whole connection of Connect.
 	P50  time.Duration `json:"p50"`
 	P99  time.Duration `json:"p99"`
 	Mean time.Duration `json:"mean"`
 }
 
-// Event is a message of a load in a process of its own: a stage of the plan under way,
-// and at its end either the result or the error.
+// Event is a message from a load in a separate process: a stage of the present plan, or at its end either the
+// result or the error.
 type Event struct {
-	// Holding says that all connections of a plan that is Idle or has Hold have carried
-	// their bytes and are quiet. They stay quiet until a Plan with Release comes.
+	// Holding says that all connections of an Idle plan, or of a plan with Hold, have carried their bytes and are
+	// quiet. They stay quiet until a Plan with Release comes.
 	Holding bool `json:"holding,omitempty"`
 	// Warm says that the plan's Warmup is over. Over says that the plan's Duration is
 	// over.
@@ -125,8 +121,7 @@ type Event struct {
 	Error  string  `json:"error,omitempty"`
 }
 
-// ReadEvent reads a line that Serve has written. An event that reports a failure is no error
-// here.
+// ReadEvent parses a line that Serve has written. If the event reports a failure, ReadEvent returns no error.
 func ReadEvent(line string) (Event, error) {
 	var e Event
 	if err := json.Unmarshal([]byte(line), &e); err != nil {

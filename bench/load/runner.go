@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/bench/traffic"
 )
 
-// defaultGrace is Runner.Grace unless set.
+// defaultGrace is the default of Runner.Grace.
 const defaultGrace = 10 * time.Second
 
 // Faults of a proxy that no system call reports.
@@ -22,31 +22,28 @@ var (
 
 // Runner carries out plans, one at a time. Make one with NewRunner.
 type Runner struct {
-	// Grace is how much longer than planned a connection may take to end before
-	// it counts as stuck. Without a planned time, it is how long a connection
-	// may stand still. 0 means 10 s.
+	// Grace is how long after the planned time a connection may take to end before it counts as stuck. Without a
+	// planned time, it is how long the plan may go without moving a byte. 0 means 10 s.
 	Grace time.Duration
-	// Hold, if not nil, is called once all connections of a plan that is Idle or has Hold
-	// have carried their bytes and are quiet.
+	// Hold is called once all connections of an Idle plan, or of a plan with Hold, have carried their bytes and
+	// are quiet. It may be nil.
 	Hold func()
-	// Warm, if not nil, is called at the end of the plan's Warmup, and Over at the end of
-	// its Duration.
+	// Warm is called at the end of the plan's Warmup, and Over at the end of its Duration. Both may be nil.
 	Warm, Over func()
 
-	seed           atomic.Uint32 // of the last connection; no two share one
-	release        chan struct{} // holds one
-	sent, received atomic.Int64  // of the plan under way, bytes
+	seed           atomic.Uint32 // seed of the last connection; each connection has another seed
+	release        chan struct{} // has room for one release
+	sent, received atomic.Int64  // bytes of the present plan
 }
 
 // NewRunner makes a runner.
 func NewRunner() *Runner { return &Runner{release: make(chan struct{}, 1)} }
 
-// Received returns the bytes that the plan under way has received so far. It
-// is safe to call from any goroutine.
+// Received returns the bytes that the present plan has received so far. It is safe to call from any goroutine.
 func (r *Runner) Received() int64 { return r.received.Load() }
 
-// Release ends the Idle plan under way once it holds its connections, or the
-// next one if there is none. It is safe to call from any goroutine.
+// Release releases the connections of the present plan once they are held, or of the next such plan. It is safe to
+// call from any goroutine.
 func (r *Runner) Release() {
 	select {
 	case r.release <- struct{}{}:
@@ -54,8 +51,8 @@ func (r *Runner) Release() {
 	}
 }
 
-// Run carries out p. A connection that fails, ends early, does not end in time or delivers a wrong byte
-// is the error, and all of them are closed.
+// Run carries out p. It returns an error if a connection fails, ends early, does not end in time, or delivers a
+// wrong byte. Then all connections are closed.
 func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 	if err := p.check(); err != nil {
 		return Result{}, err
@@ -64,7 +61,7 @@ func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 	r.received.Store(0)
 	start := time.Now()
 	result, err := r.drive(ctx, p)
-	r.forget() // a release that came when the plan had failed
+	r.forget() // release may have come after the plan failed
 	if err != nil {
 		return Result{}, err
 	}
@@ -73,7 +70,7 @@ func (r *Runner) Run(ctx context.Context, p Plan) (Result, error) {
 	return result, nil
 }
 
-// forget discards a release that has not been handled.
+// forget discards a release that was not used.
 func (r *Runner) forget() {
 	select {
 	case <-r.release:
@@ -84,8 +81,8 @@ func (r *Runner) forget() {
 // grace returns Grace or its default.
 func (r *Runner) grace() time.Duration { return cmp.Or(r.Grace, defaultGrace) }
 
-// nextSeed returns a seed with content that is no request of another kind,
-// from its first byte on. It is safe to call from any goroutine.
+// nextSeed returns a seed with content that is no request of another kind. Its first byte already shows that. It
+// is safe to call from any goroutine.
 func (r *Runner) nextSeed() uint32 {
 	for {
 		seed := r.seed.Add(1)
@@ -95,7 +92,7 @@ func (r *Runner) nextSeed() uint32 {
 	}
 }
 
-// failed names the connection that an error belongs to.
+// failed adds the connection's name to an error.
 func failed(p Plan, connection int, err error) error {
 	return fmt.Errorf("load: %s, connection %d of %d: %w", p.Workload, connection+1, p.Connections, err)
 }

@@ -8,12 +8,10 @@ import (
 	"io"
 )
 
-// Serve reads Plans from in, one JSON object after the other, carries each of
-// them out and writes Events to out. It returns nil when in ends, even in the
-// middle of a plan, which is then broken off; and the error of a plan that
-// cannot be read or an event that cannot be written. It returns only after in
-// has ended or ctx is done, and in the latter case leaves a goroutine reading
-// in until that ends too.
+// Serve reads Plans from in, one JSON object after the other, carries out each of them, and writes Events to out.
+// It returns nil when in ends, and breaks off a plan that is in progress. It returns an error if it cannot read a
+// plan or write an event. It returns only after in has ended or ctx has ended. In the second case, a goroutine
+// goes on reading in until in ends.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -24,7 +22,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 		select {
 		case p := <-plans:
 			if p.Release {
-				continue // nothing holds
+				continue // no plan holds connections
 			}
 			if err := perform(ctx, runner, p, plans, events); err != nil {
 				return err
@@ -38,7 +36,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-// decode passes on plans until in ends.
+// decode sends the plans on until in ends.
 func decode(ctx context.Context, in io.Reader, plans chan<- Plan) error {
 	decoder := json.NewDecoder(in)
 	for {
@@ -54,12 +52,12 @@ func decode(ctx context.Context, in io.Reader, plans chan<- Plan) error {
 	}
 }
 
-// perform carries out one plan and reports its events.
+// perform carries out a plan, and writes its events.
 func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, events *json.Encoder) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var last Event
 	done := make(chan struct{})
-	stages := make(chan Event, 3) // in their order
+	stages := make(chan Event, 3) // keeps the order of the stages
 	defer func() { cancel(); <-done }()
 	runner.Hold = func() { stages <- Event{Holding: true} }
 	runner.Warm = func() { stages <- Event{Warm: true} }
@@ -69,7 +67,7 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 		last = outcome(runner.Run(ctx, p))
 	}()
 	if p.Workload != Idle && !p.Hold {
-		plans = nil // the next one has to wait
+		plans = nil // the next plan must wait
 	}
 	for {
 		var e Event
@@ -90,7 +88,7 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 	}
 }
 
-// outcome is the last event of a plan.
+// outcome returns the last event of a plan.
 func outcome(result Result, err error) Event {
 	if err != nil {
 		return Event{Error: err.Error()}

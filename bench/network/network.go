@@ -1,5 +1,5 @@
-// Package network is the hosts of a measurement: all on one loopback, or the client, the proxy and the server each a network
-// namespace of its own, joined by veth(4).
+// Package network has the hosts of a measurement. Either all use one loopback device, or the client, the proxy and
+// the server each have a network namespace, joined by veth(4).
 package network
 
 import (
@@ -19,15 +19,17 @@ type Kind string
 
 // The kinds.
 const (
-	// Loopback: there is one host.
+	// Loopback means that there is one host.
 	Loopback Kind = "loopback"
-	// Veth: three hosts, joined by veth. The proxy's forwards packets, for clients without a proxy.
+	// Veth means three hosts that are joined by veth. The proxy's host forwards packets, for clients without a
+	// proxy.
 	Veth Kind = "veth"
-	// Loss is Veth with a link between client and proxy that loses 1 % of the packets each way, but no reset.
+	// Loss is Veth with a link between client and proxy that loses 1 % of the packets each way, but no resets.
 	Loss Kind = "loss"
 )
 
-// lossRate is the rate of Loss. Its packets have a network's size, so that a loss is one packet.
+// lossRate is the rate of Loss. The packets have the size of a network's packets, so that one loss is the loss of
+// one packet.
 var lossRate = lossy.Rate{Lose: 100, SpareResets: true}
 
 const (
@@ -42,21 +44,21 @@ const (
 	loopbackAddress = "127.0.0.1"
 )
 
-// Hosts are where children are started: three groups, or three times the same. The caller calls Close, which ends all of
-// them.
+// Hosts are the groups in which children are started: three different groups, or three times the same group. The
+// caller calls Close, which ends all of them.
 type Hosts struct {
 	Client, Proxy, Server *process.Group
 	ProxyAt, ServerAt     string // addresses, without a port
 	links                 []*lossy.Link
 }
 
-// One returns one host, which it owns.
+// One returns one host for all. The Hosts own g.
 func One(g *process.Group) *Hosts {
 	return &Hosts{Client: g, Proxy: g, Server: g, ProxyAt: loopbackAddress, ServerAt: loopbackAddress}
 }
 
-// New returns three hosts, joined as Veth or Loss says. It takes root, and ip(8): without privileges the error wraps
-// syscall.EPERM.
+// New returns three hosts that are joined as Veth or Loss says. It needs root and ip(8). Without the privileges,
+// the error wraps syscall.EPERM.
 func New(k Kind) (*Hosts, error) {
 	h := &Hosts{ProxyAt: nearClient, ServerAt: serverAt}
 	for _, g := range []**process.Group{&h.Client, &h.Proxy, &h.Server} {
@@ -77,7 +79,7 @@ func New(k Kind) (*Hosts, error) {
 	return h, nil
 }
 
-// Close ends the hosts, and all that runs there.
+// Close ends the hosts, and everything that runs there.
 func (h *Hosts) Close() {
 	for _, l := range h.links {
 		_ = l.Close()
@@ -109,7 +111,7 @@ func (h *Hosts) join(k Kind) error {
 	return errors.Join(err, stopped)
 }
 
-// link joins two hosts by a pair of devices; more are further words for both when they are set up.
+// link joins two hosts by a pair of devices. more has further words of ip link set for both devices.
 func link(a *process.Group, aDevice, aAt string, b *process.Group, bDevice, bAt, more string) error {
 	thread := 0
 	if err := b.Do(func() { thread = sys.Gettid() }); err != nil {
@@ -122,7 +124,7 @@ func link(a *process.Group, aDevice, aAt string, b *process.Group, bDevice, bAt,
 	)
 }
 
-// lose has a device of a host lose packets that arrive.
+// lose makes a device of a host lose arriving packets.
 func (h *Hosts) lose(g *process.Group, device string) (err error) {
 	stopped := g.Do(func() {
 		var d *net.Interface

@@ -12,16 +12,15 @@ import (
 	"time"
 )
 
-// ErrNoStrace says that nothing here counts system calls.
+// ErrNoStrace means that strace, which counts system calls, is not installed.
 var ErrNoStrace = errors.New("strace is not installed, which counts system calls: apt-get install strace")
 
-// tracing bounds attaching to processes, and letting go of them.
+// tracing limits how long strace may take to attach to processes, and to detach.
 const tracing = 10 * time.Second
 
-// CountCalls runs during and returns how many system calls the processes made meanwhile: all their
-// threads, new ones too, and their children's. strace counts them, which stops a
-// process twice in every call: what goes on meanwhile is not to be timed. An error of during is
-// returned as it is.
+// CountCalls calls during, and returns how many system calls the processes, their new threads and their children
+// made meanwhile. It counts them with strace, which stops a process twice in every call: do not measure time
+// meanwhile. It returns an error of during unchanged.
 func CountCalls(ctx context.Context, pids []int, during func() error) (int64, error) {
 	path, err := exec.LookPath("strace")
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// EndedError is the unrequested end of a child.
+// EndedError says that a child has ended without having been stopped.
 type EndedError struct {
-	Name  string // of the child
+	Name  string // name of the child
 	Pid   int
 	State string // "exit status 2", "signal: killed"
-	Said  string // the last line on its standard error; may be empty
+	Said  string // last line of its standard error; may be empty
 }
 
-// Error is one line.
+// Error returns one line.
 func (e *EndedError) Error() string {
 	text := fmt.Sprintf("%s (pid %d) ended unexpectedly: %s", e.Name, e.Pid, e.State)
 	if e.Said != "" {
@@ -32,8 +32,8 @@ func (e *EndedError) Error() string {
 	return text
 }
 
-// Child is a running process of a Group, with the processes that it has started. It is
-// safe for concurrent use, except Send.
+// Child is a running process of a Group, together with the processes that it has started. It is safe for
+// concurrent use, except for Send.
 type Child struct {
 	name   string
 	cmd    *exec.Cmd
@@ -44,7 +44,7 @@ type Child struct {
 	ended  error         // how it ended; nil for exit 0; written before done is closed
 
 	mu   sync.Mutex
-	over bool // the process has ended: its id, and the group's, may be reused soon
+	over bool // the process has ended, so its PID and its group's ID may be reused soon
 }
 
 // start runs the process, and a goroutine that reaps it.
@@ -60,8 +60,8 @@ func (c *Child) start() error {
 	return nil
 }
 
-// reap waits for the end of the process, ends the remaining processes of its group, and waits
-// for the end of its output.
+// reap waits until the process has ended. Then it ends the other processes of the group, and waits for the end of
+// the output.
 func (c *Child) reap() {
 	for sys.WaitExited(c.Pid()) == syscall.EINTR {
 	}
@@ -75,8 +75,8 @@ func (c *Child) reap() {
 	close(c.done)
 }
 
-// clear kills the other processes in the group of a process that has ended, but not been
-// reaped. It waits until they are gone, or too long.
+// clear kills the other processes in the group of a process that has ended but was not reaped yet. It waits until
+// they are gone, or for a limited time.
 func (c *Child) clear() {
 	deadline := time.Now().Add(lateOutput)
 	for pause := time.Millisecond; len(members(c.Pid())) > 0 && time.Now().Before(deadline); pause *= 2 {
@@ -85,7 +85,7 @@ func (c *Child) clear() {
 	}
 }
 
-// Name returns the name given in the Spec.
+// Name returns the name in the Spec.
 func (c *Child) Name() string { return c.name }
 
 // Pid returns the process id.
@@ -94,7 +94,7 @@ func (c *Child) Pid() int { return c.cmd.Process.Pid }
 // Done is closed when the process is gone.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Err waits for the unrequested end of a process, and describes it by an *EndedError.
+// Err waits until the process ends without having been stopped, and describes that by an *EndedError.
 func (c *Child) Err() error {
 	<-c.done
 	state := "exit status 0"
@@ -112,8 +112,7 @@ func (c *Child) Send(v any) error {
 	return nil
 }
 
-// Receive reads into v the next line of the child's standard output, which is JSON; see
-// Stdout.
+// Receive reads the next line of the child's standard output into v. The line is JSON. See Stdout.
 func (c *Child) Receive(ctx context.Context, v any) error {
 	line, err := c.Stdout(ctx)
 	if err != nil {
@@ -133,9 +132,8 @@ func (c *Child) Signal(s os.Signal) error {
 	return nil
 }
 
-// Stdout returns the next line of the child's standard output, Stderr of its standard error.
-// They wait for one, until ctx is done or the child has ended. Unread lines are dropped, the
-// oldest first.
+// Stdout and Stderr return the next line of the child's standard output and standard error. They wait until there
+// is a line, ctx ends, or the child has ended. If too many lines are unread, the oldest are dropped.
 func (c *Child) Stdout(ctx context.Context) (string, error) { return c.line(ctx, c.stdout) }
 
 // Stderr is documented at Stdout.
@@ -149,9 +147,8 @@ func (c *Child) line(ctx context.Context, from *lines) (string, error) {
 	return line, err
 }
 
-// Stop sends s, ends the child's standard input and waits for the end of the
-// process; a process that has not ended within d is killed. The error says how it
-// ended, if not with exit status 0.
+// Stop sends s, ends the child's standard input, and waits for the end of the process. It kills a process that has
+// not ended within d. If the exit status is not 0, the error says how the process ended.
 func (c *Child) Stop(s os.Signal, d time.Duration) error {
 	_ = c.cmd.Process.Signal(s)
 	_ = c.stdin.Close()
@@ -176,7 +173,7 @@ func (c *Child) kill() {
 	}
 }
 
-// Kill ends the process and its group by force and waits until it is gone.
+// Kill kills the process and its group, and waits until the process is gone.
 func (c *Child) Kill() {
 	c.kill()
 	_ = c.stdin.Close()

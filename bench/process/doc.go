@@ -1,4 +1,4 @@
-// Package process runs the parts of a benchmark as processes of their own. So the processor
-// time of each is separate from the others'. It makes sure that none of them outlives the
-// benchmark, however that ends. It is for Linux only.
+// Package process runs the parts of a benchmark as separate processes, so that the processor time of each part can
+// be measured. It makes sure that no process outlives the benchmark, however the benchmark ends. It is for Linux
+// only.
 package process

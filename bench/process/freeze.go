@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Freeze stops the child by SIGSTOP, and returns when none of its threads runs any more:
-// the signal alone reaches those on other processors a little later. SIGCONT continues it.
+// Freeze stops the child by SIGSTOP, and returns when all its threads have stopped. Threads on other processors
+// get the signal a little later. SIGCONT continues the child.
 func (c *Child) Freeze(ctx context.Context) error {
 	if err := c.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (c *Child) stopped() (bool, error) {
 		s, err = statOf(threads[i])
 		switch {
 		case gone(err):
-			err = nil // a thread that has ended
+			err = nil // the thread has ended
 		case err == nil && s.state != 'T':
 			return false, nil
 		}

@@ -16,39 +16,36 @@ import (
 // ErrClosed is returned by Start on a Group that has been closed.
 var ErrClosed = errors.New("process: group closed")
 
-// lateOutput is how long a child that has ended may keep its output open in
-// the hands of a grandchild.
+// lateOutput is how long the output of an ended child may stay open, because another process has it.
 const lateOutput = time.Second
 
-// Group starts children and ends them together. Should this process die without
-// closing the group, even by SIGKILL, the kernel kills the children
-// (PR_SET_PDEATHSIG, prctl(2)), and their standard input ends.
+// Group starts children and ends them together. If this process dies without closing the group, even by SIGKILL,
+// the kernel kills the children (PR_SET_PDEATHSIG, prctl(2)), and their standard input ends.
 //
-// The death signal is tied to the thread that created the child, not to the
-// process. So all children are started from one thread that the group keeps.
+// The death signal is tied to the thread that created the child, not to the process. So the group keeps one
+// thread, and starts all children from it.
 //
 // A Group is safe for concurrent use.
 type Group struct {
-	work   chan func() // done on the group's thread
+	work   chan func() // executed on the group's thread
 	closed chan struct{}
 	once   sync.Once
 	thread sync.WaitGroup
 
-	// children belongs to the thread while that runs, then to Close.
+	// children belongs to the thread while the thread runs, and then to Close.
 	children []*Child
 }
 
 // NewGroup returns a group without children. Close must be called.
 //
-// It makes this process hand its own limit of descriptors on to children,
-// which the runtime has raised as far as it may be (syscall.Setrlimit); else
-// they would be given the lower one with which this process was started.
+// Children get this process's present limit of descriptors, which the Go runtime has raised as far as possible
+// (syscall.Setrlimit). Otherwise they would get the lower limit with which this process was started.
 func NewGroup() *Group {
 	g, _ := newGroup(func() error { return nil })
 	return g
 }
 
-// newGroup returns a group after prepare has run on its thread.
+// newGroup returns a group. It runs prepare on the group's thread first.
 func newGroup(prepare func() error) (*Group, error) {
 	keepLimit()
 	g := &Group{work: make(chan func()), closed: make(chan struct{})}
@@ -66,9 +63,8 @@ func newGroup(prepare func() error) (*Group, error) {
 	return g, nil
 }
 
-// offMain runs f on a thread of its own that ends with f, because it is never unlocked. That
-// must not be the main thread: it does not end before the process, and /proc/self shows its
-// namespaces.
+// offMain runs f on a separate thread that ends with f, because it is never unlocked. It must not be the main
+// thread: that thread ends only with the process, and /proc/self shows its namespaces.
 func offMain(f func()) {
 	runtime.LockOSThread()
 	if sys.Gettid() != syscall.Getpid() {
@@ -79,13 +75,13 @@ func offMain(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		offMain(f) // not here: this thread is taken
+		offMain(f) // on another thread, because this goroutine has locked the main thread
 	}()
 	<-done
 }
 
-// keepLimit sets the limit of descriptors to its current value, after which the runtime does
-// not lower it in children.
+// keepLimit sets the limit of descriptors to its present value. After that, the runtime does not lower the limit
+// in children.
 func keepLimit() {
 	var l syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) == nil {
@@ -106,9 +102,9 @@ func (g *Group) run() {
 	}
 }
 
-// Do runs f on the group's thread and waits for it. A socket that f makes is of
-// the network namespace in which the children live, and may be used anywhere
-// afterwards. Children cannot be started meanwhile. The error is ErrClosed.
+// Do runs f on the group's thread and waits for it. A socket that f makes is in the network namespace of the
+// children, and may be used anywhere afterwards. No children can be started meanwhile. If the group is closed, the
+// error is ErrClosed.
 func (g *Group) Do(f func()) error {
 	done := make(chan struct{})
 	select {
@@ -122,23 +118,23 @@ func (g *Group) Do(f func()) error {
 
 // Spec is the program to run.
 type Spec struct {
-	Name string   // in errors: "the load"
-	Path string   // of the executable
-	Args []string // its arguments, the first being its name
-	Env  []string // its environment; nil for this process's own
-	Dir  string   // its working directory; "" for this process's own
-	// Files become its descriptors 3, 4 and so on. They still belong to the caller, which
-	// may close them after Start.
+	Name string   // name in errors, such as "the load"
+	Path string   // path of the executable
+	Args []string // arguments, beginning with the name of the program
+	Env  []string // environment; nil means the environment of this process
+	Dir  string   // working directory; "" means the directory of this process
+	// Files become the child's descriptors 3, 4 and so on. They still belong to the caller, who may close them
+	// after Start.
 	Files []*os.File
-	// Orphan is the signal that the kernel sends it should this process die
-	// without closing the group; 0 is SIGKILL. It reaches this one process
-	// only: a process with workers is better asked to end them.
+	// Orphan is the signal that the kernel sends to the child if this process dies without closing the group; 0
+	// means SIGKILL. Only the child itself gets the signal. So a child with workers needs a signal at which it
+	// ends them.
 	Orphan syscall.Signal
 }
 
-// Start runs a child in a process group of its own, so that a terminal's Ctrl-C reaches the
-// parent only, which then decides. Processes that the child starts are taken to stay in that
-// process group: they count and end with it.
+// Start runs a child in a separate process group. So Ctrl-C in a terminal reaches only this process. The processes
+// that the child starts must stay in the child's process group: their resources count as the child's, and they end
+// with it.
 func (g *Group) Start(s Spec) (*Child, error) {
 	c := &Child{name: s.Name, stdout: newLines(), stderr: newLines(), done: make(chan struct{})}
 	c.cmd = &exec.Cmd{
@@ -157,8 +153,8 @@ func (g *Group) Start(s Spec) (*Child, error) {
 	return c, nil
 }
 
-// adopt starts c and remembers to end it. It runs on the group's thread, which
-// Close waits for before it looks at the children.
+// adopt starts c, and remembers that c must be ended. It runs on the group's thread. Close waits for that thread
+// before it looks at the children.
 func (g *Group) adopt(c *Child) error {
 	if err := c.start(); err != nil {
 		return err
@@ -167,7 +163,7 @@ func (g *Group) adopt(c *Child) error {
 	return nil
 }
 
-// Close kills the processes that still run and returns when all of them are gone.
+// Close kills the processes that still run, and returns when all of them are gone.
 func (g *Group) Close() {
 	g.once.Do(func() { close(g.closed) })
 	g.thread.Wait()

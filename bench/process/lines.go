@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// keptLines is how many lines wait for a reader before the oldest goes.
+	// keptLines is how many lines wait for a reader. If there are more, the oldest is dropped.
 	keptLines = 256
-	// longestLine is where a line is cut, in bytes.
+	// longestLine is the size in bytes at which a line is cut.
 	longestLine = 64 << 10
 )
 
 // lines is a Writer that keeps the last lines written to it for a reader.
 type lines struct {
 	mu      sync.Mutex
-	partial []byte   // a line without its newline yet
-	kept    []string // oldest first
-	last    string   // the newest one, read or not; empty lines do not count
+	partial []byte   // a line that has no newline yet
+	kept    []string // the oldest first
+	last    string   // the newest line, read or not; empty lines do not count
 	panic   string   // the line with which the Go runtime begins its last words
 	closed  bool
 	changed chan struct{} // closed and replaced when kept or closed changes
@@ -48,7 +48,7 @@ func (l *lines) Write(b []byte) (int, error) {
 	}
 }
 
-// add makes a line of the partial one.
+// add ends the partial line.
 func (l *lines) add() {
 	line := string(l.partial)
 	l.partial = l.partial[:0]
@@ -65,13 +65,13 @@ func (l *lines) add() {
 	l.wake()
 }
 
-// wake lets readers look again.
+// wake wakes the readers.
 func (l *lines) wake() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// close ends the lines: nothing more will be written.
+// close says that nothing more will be written.
 func (l *lines) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +82,7 @@ func (l *lines) close() {
 	l.wake()
 }
 
-// next returns the oldest kept line, waiting for one; io.EOF after the last.
+// next returns the oldest kept line. If there is none, it waits. After the last line it returns io.EOF.
 func (l *lines) next(ctx context.Context) (string, error) {
 	for {
 		l.mu.Lock()
@@ -105,8 +105,8 @@ func (l *lines) next(ctx context.Context) (string, error) {
 	}
 }
 
-// newest returns the last line that was not empty, read or not; of a panic, the line with its
-// message, and not the end of its stack.
+// newest returns the last line that was not empty, read or not. If the process panicked, it returns the line with
+// the panic's message instead of the end of its stack.
 func (l *lines) newest() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

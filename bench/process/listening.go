@@ -17,10 +17,9 @@ import (
 // listenState is TCP_LISTEN (include/net/tcp_states.h) as /proc/net/tcp has it.
 const listenState = "0A"
 
-// Listening returns how many sockets listen at exactly that IPv4 address and
-// port in the child's network namespace and are held by its processes (see
-// Pids). It needs no connection for that. The error is os.ErrProcessDone when
-// the child is gone.
+// Listening returns how many sockets of the child's processes (see Pids) listen at exactly this IPv4 address and
+// port, in the child's network namespace. It does not connect. The error is os.ErrProcessDone if the child is
+// gone.
 func (c *Child) Listening(at netip.AddrPort) (int, error) {
 	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", c.Pid()))
 	if err != nil && !gone(err) {
@@ -40,8 +39,8 @@ func (c *Child) Listening(at netip.AddrPort) (int, error) {
 	return len(held), nil
 }
 
-// listeners returns the sockets that listen at an address, as links in
-// /proc/pid/fd name them, from the text of /proc/net/tcp (proc(5)).
+// listeners returns the sockets that listen at an address, from the text of /proc/net/tcp (proc(5)). It names them
+// like the links in /proc/pid/fd.
 func listeners(table string, at netip.AddrPort) map[string]bool {
 	ip := at.Addr().As4()
 	want := fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(ip[:]), at.Port())
@@ -56,14 +55,14 @@ func listeners(table string, at netip.AddrPort) map[string]bool {
 	return sockets
 }
 
-// exiting reports whether a process is about to end: it has PF_EXITING
-// (include/linux/sched.h) among its flags in /proc/pid/stat (proc_pid_stat(5)).
+// exiting reports whether a process is about to end. It then has the flag PF_EXITING (include/linux/sched.h) in
+// /proc/pid/stat (proc_pid_stat(5)).
 func exiting(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return gone(err)
 	}
-	const flags, pfExiting = 6, 0x4 // fields after the name, which is in parentheses
+	const flags, pfExiting = 6, 0x4 // indexes of the fields after the name, which is in parentheses
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) <= flags {
 		return false
@@ -72,12 +71,12 @@ func exiting(pid int) bool {
 	return err == nil && set&pfExiting != 0
 }
 
-// hold adds to held those sockets that a process has a descriptor of.
+// hold adds to held all sockets of which a process has a descriptor.
 func hold(pid int, sockets, held map[string]bool) error {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
 	switch {
-	case errors.Is(err, fs.ErrPermission) && exiting(pid): // it has no owner any more
+	case errors.Is(err, fs.ErrPermission) && exiting(pid): // the process has no owner any more
 		return syscall.ESRCH
 	case err != nil:
 		return err

@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// MachineCPU returns the time that all processors together have been busy since the machine
-// started: for processes and for themselves, kernel threads and interrupts included. Not
-// included is time that is idle, waiting for I/O, or stolen by a hypervisor (proc(5),
-// /proc/stat). It comes in ticks of 10 ms.
+// MachineCPU returns how long all processors together have been busy since the machine started, with processes,
+// kernel threads and interrupts. It leaves out time that is idle, waiting for I/O, or stolen by a hypervisor
+// (proc(5), /proc/stat). Its unit is a tick of 10 ms.
 func MachineCPU() (time.Duration, error) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -22,8 +21,8 @@ func MachineCPU() (time.Duration, error) {
 	return busy(string(line))
 }
 
-// busy adds up the first line of /proc/stat: cpu user nice system idle iowait
-// irq softirq steal guest guest_nice. Guests are in user and nice already.
+// busy adds up the first line of /proc/stat: cpu user nice system idle iowait irq softirq steal guest guest_nice.
+// The times of guests are already in user and nice.
 func busy(line string) (time.Duration, error) {
 	f := strings.Fields(line)
 	if len(f) < 8 || f[0] != "cpu" {
@@ -40,9 +39,8 @@ func busy(line string) (time.Duration, error) {
 	return sum, nil
 }
 
-// Slab returns how much memory the kernel's slab allocator holds, in bytes:
-// sockets, files, pipes and much else, of the whole machine (proc(5),
-// /proc/meminfo).
+// Slab returns how many bytes the kernel's slab allocator holds on the whole machine: sockets, files, pipes and
+// much else (proc(5), /proc/meminfo).
 func Slab() (int64, error) {
 	n, err := sized("/proc/meminfo", "Slab")
 	if err != nil {
@@ -51,8 +49,7 @@ func Slab() (int64, error) {
 	return n, nil
 }
 
-// sized returns the line called name of a file of lines like "Name: 12 kB", in
-// bytes.
+// sized returns a value in bytes from a file with lines like "Name: 12 kB".
 func sized(path, name string) (int64, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

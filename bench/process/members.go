@@ -10,16 +10,15 @@ import (
 	"time"
 )
 
-// userHZ is the unit of times in /proc, per second. It is part of the kernel's
-// interface and the same whatever the kernel's own tick is (proc(5), time(7)).
+// userHZ is the unit of times in /proc, per second. It is part of the kernel's interface, and does not depend on
+// the kernel's own tick (proc(5), time(7)).
 const userHZ = 100
 
 // ticks converts from the unit of /proc.
 func ticks(n int64) time.Duration { return time.Duration(n) * (time.Second / userHZ) }
 
-// Pids returns the ids of the child's processes: its own and the ids of the
-// processes it has started, as far as they have stayed in its process group;
-// ascending. The error is os.ErrProcessDone when the child is gone.
+// Pids returns the PIDs of the child and of the processes that it has started, in ascending order. Processes that
+// have left the child's process group are missing. The error is os.ErrProcessDone if the child is gone.
 func (c *Child) Pids() ([]int, error) {
 	pids := members(c.Pid())
 	if !slices.Contains(pids, c.Pid()) {
@@ -28,7 +27,7 @@ func (c *Child) Pids() ([]int, error) {
 	return pids, nil
 }
 
-// members returns the processes of a process group that live.
+// members returns the living processes of a process group.
 func members(group int) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -48,11 +47,11 @@ func members(group int) []int {
 	return pids
 }
 
-// stat is the used part of /proc/pid/stat (proc(5)).
+// stat has the fields of /proc/pid/stat (proc(5)) that are used here.
 type stat struct {
 	state byte
 	group int
-	// waited is the processor time of the children that it has waited for.
+	// waited is the processor time of the children for which the process has waited.
 	waited time.Duration
 }
 
@@ -64,9 +63,9 @@ func statOf(dir string) (stat, error) {
 	if err != nil {
 		return stat{}, err
 	}
-	// The second field is the name, in parentheses, and may contain any.
+	// The second field is the name in parentheses. The name itself may contain parentheses.
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	// The fields after it begin with the third.
+	// The remaining fields begin with the third.
 	const state, group, cutime, cstime = 0, 2, 13, 14
 	if len(f) <= cstime {
 		return stat{}, fmt.Errorf("%s/stat: %q", dir, b)

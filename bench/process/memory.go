@@ -9,16 +9,15 @@ import (
 
 // Memory is the memory that a child's processes hold at one moment.
 type Memory struct {
-	// RssAnon is their resident anonymous memory, in bytes (proc(5),
-	// /proc/pid/status): their own, not the kernel's and not the files they
-	// have mapped. Pages that a process shares with its parent since a fork
+	// RssAnon is the resident anonymous memory of the processes, in bytes (proc(5), /proc/pid/status). It contains
+	// neither the kernel's memory nor mapped files. Pages that a process still shares with its parent after a fork
 	// count for both.
 	RssAnon     int64
-	Descriptors int // open ones
+	Descriptors int // open descriptors
 }
 
-// Memory looks at the child's processes (see Pids). The error is
-// os.ErrProcessDone when the child is gone.
+// Memory returns the memory of the child's processes, see Pids. The error is os.ErrProcessDone if the child is
+// gone.
 func (c *Child) Memory() (Memory, error) {
 	var m Memory
 	err := c.each(func(pid int) error {
@@ -40,9 +39,8 @@ func (c *Child) Memory() (Memory, error) {
 	return m, nil
 }
 
-// Pipes returns how many kernel pipes the child's processes hold both ends of
-// at this moment (proc(5), /proc/pid/fd). Their standard streams are not among
-// them: they hold only one end of these.
+// Pipes returns how many kernel pipes the child's processes hold with both ends at this moment (proc(5),
+// /proc/pid/fd). Their standard streams do not count, because the processes hold only one end of these.
 func (c *Child) Pipes() (int, error) {
 	pipes := 0
 	err := c.each(func(pid int) error {
@@ -56,8 +54,8 @@ func (c *Child) Pipes() (int, error) {
 	return pipes, nil
 }
 
-// each calls look for every process of the child; processes that end meanwhile do
-// not count, unless it is the child itself.
+// each calls look for each process of the child. Other processes than the child itself may end meanwhile, and then
+// do not count.
 func (c *Child) each(look func(pid int) error) error {
 	pids, err := c.Pids()
 	if err != nil {
@@ -75,7 +73,7 @@ func (c *Child) each(look func(pid int) error) error {
 	return nil
 }
 
-// wholePipes counts the pipes that one process holds both ends of.
+// wholePipes returns the number of pipes of which a process holds both ends.
 func wholePipes(pid int) (int, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
@@ -86,7 +84,7 @@ func wholePipes(pid int) (int, error) {
 	for _, e := range entries {
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
 		if gone(err) {
-			continue // closed since
+			continue // closed meanwhile
 		}
 		if err != nil {
 			return 0, err

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Run runs commands, one after the other, in the network namespace of the group's children, and without a shell: words are
-// separated by blanks. The error of a failed command has its output, and the rest is not run.
+// Run runs commands one after the other, in the network namespace of the group's children. It uses no shell: words
+// are separated by blanks. It stops at the first command that fails. The error has the output of that command.
 func (g *Group) Run(commands ...string) (err error) {
 	for _, c := range commands {
 		words := strings.Fields(c)

@@ -8,23 +8,21 @@ import (
 	"strings"
 )
 
-// socketCaches are the kernel's slab caches of sockets, of pipes and of the structures that
-// manage them. Hardly anything else uses these caches. A name that ends in "-" stands for all names
-// that begin with it. The entries of directories, one for each socket and pipe, are
-// counted otherwise (see dentriesInUse). Connections in TIME_WAIT have a cache of their own,
-// tw_sock_TCP, which is not among them: they have no owner any more.
+// socketCaches are the kernel's slab caches for sockets, pipes and the structures that manage them. Hardly
+// anything else uses these caches. A name that ends in "-" stands for all names that begin with it. Each socket
+// and pipe also has a directory entry, which dentriesInUse counts. The cache of connections in TIME_WAIT,
+// tw_sock_TCP, is left out: no process owns such a connection any more.
 var socketCaches = []string{
 	"TCP", "sock_inode_cache", "filp", "lsm_file_cache", "inode_cache",
 	"eventpoll_epi", "eventpoll_pwq", "ep_head", "kmalloc-cg-",
 }
 
-// errNoCaches is a kernel that calls its caches otherwise, or has merged them.
+// errNoCaches means that the kernel has merged these caches, or gives them other names.
 var errNoCaches = errors.New("/proc/slabinfo has no caches of sockets")
 
-// SocketSlab returns how many bytes of the slab allocator sockets, pipes, their descriptors
-// and their entries in epoll take, of the whole machine. These are the objects in use by
-// /proc/slabinfo (slabinfo(5)), which only root may read. It is far steadier than Slab, most
-// of it files that some process has read.
+// SocketSlab returns how many bytes of slab memory sockets, pipes, their descriptors and their epoll entries use,
+// on the whole machine. It counts the objects in use in /proc/slabinfo (slabinfo(5)), which only root may read. It
+// is far steadier than Slab, which contains mostly files that some process has read.
 func SocketSlab() (int64, error) {
 	text, err := os.ReadFile("/proc/slabinfo")
 	if err != nil {
@@ -37,8 +35,8 @@ func SocketSlab() (int64, error) {
 	return socketBytes(string(text), used)
 }
 
-// socketBytes adds up the caches in the text of /proc/slabinfo, in which a line
-// is: name, active objects, all objects, bytes of an object, and more.
+// socketBytes adds up the caches in the text of /proc/slabinfo. A line has: name, active objects, all objects,
+// bytes of an object, and more.
 func socketBytes(text string, dentries int64) (int64, error) {
 	var sum int64
 	sockets := false
@@ -77,8 +75,8 @@ func ofSockets(cache string) bool {
 	return false
 }
 
-// dentriesInUse returns how many entries of directories are in use: all of them less those
-// kept for a later lookup (Documentation/admin-guide/sysctl/fs.rst, dentry-state).
+// dentriesInUse returns how many directory entries are in use: all entries except the entries kept for a later
+// lookup (Documentation/admin-guide/sysctl/fs.rst, dentry-state).
 func dentriesInUse() (int64, error) {
 	const path = "/proc/sys/fs/dentry-state"
 	text, err := os.ReadFile(path)

@@ -17,8 +17,8 @@ import (
 
 // Usage is the resources that a child's processes have used since they began.
 type Usage struct {
-	CPU      time.Duration // of the processor, all threads, user and system
-	Switches int64         // context switches of the threads that live, voluntary or not
+	CPU      time.Duration // processor time of all threads, user and system
+	Switches int64         // context switches of the living threads, voluntary or not
 }
 
 // Sub returns the difference from before.
@@ -26,10 +26,10 @@ func (u Usage) Sub(before Usage) Usage {
 	return Usage{CPU: u.CPU - before.CPU, Switches: u.Switches - before.Switches}
 }
 
-// Usage returns the resources that the child's processes (see Pids) have used so far. The
-// processor time is exact and includes threads that have ended, and processes that have been
-// waited for. The switches are of living threads only (proc(5), /proc/pid/task/tid/status),
-// and proxies end threads rarely. The error is os.ErrProcessDone when the child is gone.
+// Usage returns the resources that the child's processes (see Pids) have used so far. The processor time is exact:
+// it includes ended threads, and ended processes that were waited for. The switches are only those of living
+// threads (proc(5), /proc/pid/task/tid/status), but proxies rarely end threads. The error is os.ErrProcessDone if
+// the child is gone.
 func (c *Child) Usage() (Usage, error) {
 	var u Usage
 	err := c.each(func(pid int) error {
@@ -64,7 +64,7 @@ func usage(pid int) (Usage, error) {
 	return Usage{CPU: cpu + s.waited, Switches: switches}, nil
 }
 
-// contextSwitches adds up the threads of a process.
+// contextSwitches adds up the context switches of the threads of a process.
 func contextSwitches(pid int) (int64, error) {
 	statuses, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	if err != nil {
@@ -97,7 +97,7 @@ func contextSwitches(pid int) (int64, error) {
 	return sum, nil
 }
 
-// gone reports that a process or an entry of /proc has ceased to exist.
+// gone reports whether err says that a process or an entry of /proc does not exist any more.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, os.ErrProcessDone)
 }

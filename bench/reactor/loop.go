@@ -14,16 +14,15 @@ import (
 // batch is how many events one epoll_wait returns at most.
 const batch = 256
 
-// Handler receives the ready events of a descriptor. Events are level-triggered: a condition
-// that remains is reported again. EPOLLERR and EPOLLHUP come whether asked for or not.
+// Handler receives the ready events of a descriptor. Events are level-triggered: as long as a condition remains,
+// it is reported again. EPOLLERR and EPOLLHUP are always reported.
 type Handler interface {
 	Ready(events uint32)
 }
 
-// Loop waits for the events of many descriptors and calls their handlers, one
-// after the other, on one thread. Only Post may be called from other
-// goroutines; everything else is for handlers, timers, posted functions, or for
-// before Run.
+// Loop waits for the events of many descriptors and calls their handlers on one thread, one after the other. Only
+// Post may be called from other goroutines. Everything else may be called by handlers, timers and posted
+// functions, or before Run.
 type Loop struct {
 	epfd, wake int    // owned; wake is an eventfd
 	slots      []slot // by descriptor
@@ -32,12 +31,12 @@ type Loop struct {
 	err        error
 
 	mu     sync.Mutex
-	closed bool     // of mu; then wake is gone
-	posted []func() // of mu
+	closed bool     // guarded by mu; if true, wake is closed
+	posted []func() // guarded by mu
 }
 
-// slot is the handler of a descriptor. The generation separates the events of this user from
-// those, still in the batch, of an earlier user of the same number.
+// slot is the handler of a descriptor. The generation tells the events of the present descriptor from events,
+// still in the batch, of an earlier descriptor with the same number.
 type slot struct {
 	handler    Handler
 	generation int32
@@ -73,8 +72,8 @@ func New() (*Loop, error) {
 	return l, nil
 }
 
-// Close gives up the loop's own descriptors. Added descriptors still belong to their
-// owners. It must not be called while Run runs.
+// Close closes the loop's own descriptors. Added descriptors still belong to their owners. Close must not be
+// called while Run runs.
 func (l *Loop) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,8 +88,8 @@ func (l *Loop) Close() {
 	}
 }
 
-// Add registers fd, and h receives its events. fd still belongs to the caller: Forget it,
-// then close it.
+// Add registers fd, and h receives its events. fd still belongs to the caller, who calls Forget and then closes
+// it.
 func (l *Loop) Add(fd int, events uint32, h Handler) error {
 	for fd >= len(l.slots) {
 		l.slots = append(l.slots, make([]slot, fd+1)...)
@@ -108,8 +107,7 @@ func (l *Loop) Want(fd int, events uint32) error {
 // Hand makes h the handler of fd.
 func (l *Loop) Hand(fd int, h Handler) { l.slots[fd].handler = h }
 
-// Forget stops the events of fd. It leaves it to close to take fd off the kernel's list, so
-// the caller closes fd next.
+// Forget stops the events of fd. The caller closes fd next: only that removes fd from the kernel's list.
 func (l *Loop) Forget(fd int) { l.slots[fd].handler = nil }
 
 // control is epoll_ctl.
@@ -118,8 +116,7 @@ func (l *Loop) control(op, fd int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", sys.EpollCtl(l.epfd, op, fd, &e))
 }
 
-// Post calls f on the loop's thread, later. It is safe from any goroutine; a loop
-// that has been closed drops f.
+// Post calls f on the loop's thread, later. It is safe to call from any goroutine. A closed loop drops f.
 func (l *Loop) Post(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,20 +124,19 @@ func (l *Loop) Post(f func()) {
 		return
 	}
 	l.posted = append(l.posted, f)
-	// It fails only when the counter is full, and then the loop is awake anyway.
+	// The write fails only if the counter is full, and then the loop is awake anyway.
 	_, _ = sys.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
-// Stop makes Run return err once the handler at work has returned. The first
-// Stop counts.
+// Stop makes Run return err after the present handler has returned. Only the first call counts.
 func (l *Loop) Stop(err error) {
 	if !l.ended {
 		l.ended, l.err = true, err
 	}
 }
 
-// Run serves events until Stop, and returns its error, or until ctx is done, and
-// returns its cause. It keeps its thread to itself meanwhile.
+// Run serves events until Stop is called, and returns Stop's error. If ctx ends first, it returns the cause. It
+// occupies its thread meanwhile.
 func (l *Loop) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// clock calls functions when their time has come. It is a descriptor of the
-// loop's like others, so that a loop that is busy never looks at the time.
+// clock calls functions when their time has come. It is a descriptor of the loop, like any other, so a busy loop
+// makes no calls to read the time.
 type clock struct {
 	fd     int // a timerfd, owned by the loop
 	timers timers
@@ -48,13 +48,13 @@ func (l *alarm) Ready(uint32) {
 // alarm is the handler of the timerfd.
 type alarm Loop
 
-// timer is a function to call, and when.
+// timer is a function, and the time at which to call it.
 type timer struct {
 	when time.Time
 	call func()
 }
 
-// timers are ordered by heap: the next one is the first.
+// timers are ordered as a heap: the next timer comes first.
 type timers []timer
 
 // Len implements heap.Interface.

@@ -19,17 +19,17 @@ import (
 // plan is the task of the clients.
 type plan struct {
 	Addresses []string `json:"addresses"` // of the listeners
-	Idle      int      `json:"idle"`      // connections that rest, spread over them
-	Busy      int      `json:"busy"`      // clients that open, echo and close, one after the other
+	Idle      int      `json:"idle"`      // idle connections, spread over the addresses
+	Busy      int      `json:"busy"`      // clients that open, echo and close again and again
 }
 
-// Clients is the results of clients.
+// Clients has the results of the clients.
 type Clients struct {
-	Idle   int   `json:"idle"`   // connections that rested
-	Closed int64 `json:"closed"` // resting connections that ended, or did not echo at the end
+	Idle   int   `json:"idle"`   // connections that were idle
+	Closed int64 `json:"closed"` // idle connections that ended, or did not echo at the end
 	Served int64 `json:"served"` // connections opened, echoed on and closed meanwhile
-	Failed int64 `json:"failed"` // such connections that were refused, reset or silent
-	// P50, P99 and Longest are of a whole such connection, in seconds.
+	Failed int64 `json:"failed"` // other connections that were refused, reset or silent
+	// P50, P99 and Longest are the times of whole connections, in seconds.
 	P50     float64 `json:"p50_seconds"`
 	P99     float64 `json:"p99_seconds"`
 	Longest float64 `json:"longest_seconds"`
@@ -38,15 +38,15 @@ type Clients struct {
 
 // event is a line of PartClients.
 type event struct {
-	Resting bool     `json:"resting,omitempty"` // all that rest are there
-	Clients *Clients `json:"clients,omitempty"` // at the end
+	Resting bool     `json:"resting,omitempty"` // all idle connections are open
+	Clients *Clients `json:"clients,omitempty"` // the results, at the end
 	Error   string   `json:"error,omitempty"`
 }
 
-// patience is how long anything may take that a client waits for.
+// patience limits how long a client waits for anything.
 const patience = 10 * time.Second
 
-// crowd is the clients of a plan.
+// crowd has the clients of a plan.
 type crowd struct {
 	plan
 	ctx     context.Context
@@ -56,12 +56,11 @@ type crowd struct {
 	served  atomic.Int64
 	failed  atomic.Int64
 	mu      sync.Mutex
-	latency *hdrhistogram.Histogram // of mu; nanoseconds
-	said    string                  // of mu
+	latency *hdrhistogram.Histogram // guarded by mu; nanoseconds
+	said    string                  // guarded by mu
 }
 
-// runClients follows the plan that the first line of in is; the next line, or its end,
-// ends it.
+// runClients carries out the plan in the first line of in. The next line, or the end of in, ends the plan.
 func runClients(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)
@@ -90,7 +89,7 @@ func runClients(ctx context.Context, in io.Reader, out io.Writer) error {
 	return say.Encode(event{Clients: c.sum()})
 }
 
-// dial opens a connection that has been greeted.
+// dial opens a connection, and waits for the greeting.
 func (c *crowd) dial(address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: patience, KeepAlive: -1}
 	conn, err := dialer.DialContext(c.ctx, "tcp", address)
@@ -105,7 +104,7 @@ func (c *crowd) dial(address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// rest opens the clients that rest, and watches them.
+// rest opens the idle connections, and watches them.
 func (c *crowd) rest() error {
 	for i := range c.Idle {
 		conn, err := c.dial(c.Addresses[i%len(c.Addresses)])
@@ -118,7 +117,7 @@ func (c *crowd) rest() error {
 	return nil
 }
 
-// work opens, echoes and closes until the end.
+// work opens a connection, echoes and closes it, again and again until the end.
 func (c *crowd) work(i int) {
 	for ; !c.ending.Load() && c.ctx.Err() == nil; i++ {
 		began := time.Now()
@@ -161,7 +160,7 @@ func (c *crowd) tell(err error) {
 	}
 }
 
-// sum asks the resting clients whether they live, and adds up.
+// sum checks whether the idle connections still work, and adds up the results.
 func (c *crowd) sum() *Clients {
 	for _, conn := range c.resting {
 		_ = conn.SetDeadline(time.Now().Add(patience))

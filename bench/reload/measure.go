@@ -15,22 +15,21 @@ import (
 
 // Setup is the setup of a measurement.
 type Setup struct {
-	rounds.Setup // of each kind of reload; Rounds is 0 for none
+	rounds.Setup // the rounds of each kind of reload; Rounds may be 0
 	Program      contestant.Program
-	Dir          string // for configurations and sockets, which the caller removes
+	Dir          string // directory for configurations and sockets; the caller removes it
 
 	Listeners, Endpoints int
-	// Interval is the interval of the endpoints' health checks, "" for none.
+	// Interval is the interval of the endpoints' health checks, or "" for none.
 	Interval string
 
-	Reloads      int // in a row; 0: none
-	Idle, Busy   int // clients meanwhile
-	RowListeners int // of them, with ten endpoints each
+	Reloads      int // number of reloads in a row; 0: no row
+	Idle, Busy   int // numbers of clients during the row
+	RowListeners int // number of listeners in the row, with ten endpoints each
 }
 
-// Measure does all of it. If it fails, or ctx ends, it returns the results so far with the
-// error. Everything that it starts has ended when it returns, except for the processes that
-// the group ends.
+// Measure makes all measurements. If it fails, or ctx ends, it returns the results so far together with the error.
+// When it returns, everything that it has started has ended, except for processes that end with the group.
 func Measure(ctx context.Context, s Setup) (*Report, error) {
 	s.Rounds += s.Rounds % 2 // so that each kind of reload begins with the same configuration
 	r := &Report{Listeners: s.Listeners, Endpoints: s.Endpoints, Interval: s.Interval}
@@ -51,7 +50,7 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 	return r, err
 }
 
-// endpoints starts them.
+// endpoints starts the endpoints.
 func (s *Setup) endpoints(ctx context.Context) (ports []int, stop func(), err error) {
 	child, err := s.Group.Start(s.Program.Spec("the endpoints", s.Program.Part, PartEndpoints))
 	if err != nil {
@@ -69,8 +68,8 @@ func (s *Setup) endpoints(ctx context.Context) (ports []int, stop func(), err er
 	return at.Ports, child.Kill, nil
 }
 
-// place makes a directory and the shape of a configuration in it.
-// remove removes the directory of the admin socket, if it is another one.
+// place makes a directory, and the shape of a configuration in it. remove removes the directory of the admin
+// socket, if that is another directory.
 func (s *Setup) place(name string, listeners, endpoints int) (dir string, sh *shape, remove func(), err error) {
 	dir, err = os.MkdirTemp(s.Dir, name+"-")
 	if err != nil {
@@ -89,8 +88,8 @@ func (s *Setup) kinds(ctx context.Context, r *Report, ports []int) error {
 	}
 	defer remove()
 	const rate = 1_000_000
-	first := s.Endpoints - s.Endpoints/s.Listeners // of the last listener
-	// One after the other from a to b, and back.
+	first := s.Endpoints - s.Endpoints/s.Listeners // the first endpoint of the last listener
+	// The endpoints change from a to b, and back.
 	all := func(letter int) string { return shape.text(func(int) int { return ports[letter] }, rate) }
 	one := func(letter int) string {
 		return shape.text(func(n int) int {
@@ -130,18 +129,17 @@ func (s *Setup) kinds(ctx context.Context, r *Report, ports []int) error {
 	return nil
 }
 
-// measuring is reloads of one process.
+// measuring makes reloads of one process.
 type measuring struct {
 	*Setup
 	*running
-	address string // of the listener that is connected to
+	address string // address of the listener to which the probe connects
 }
 
-// afterwards is the time for the effects of a swap: collections, and the ends of removed
-// parts.
+// afterwards is the time for the effects of a swap, such as garbage collections and the end of removed parts.
 const afterwards = 200 * time.Millisecond
 
-// round is one reload, and the same time without a reload before it.
+// round measures the time before a reload, and then the reload.
 func (m *measuring) round(ctx context.Context, text string, letter byte) (r Round, err error) {
 	for _, f := range r.figures() {
 		*f = report.Unmeasured()
@@ -192,7 +190,7 @@ func (m *measuring) round(ctx context.Context, text string, letter byte) (r Roun
 	return r, nil
 }
 
-// quietTime is the time without a reload before each.
+// quietTime is the time before each reload in which there is no reload.
 const quietTime = 500 * time.Millisecond
 
 func pause(ctx context.Context, d time.Duration) {

@@ -9,16 +9,16 @@ import (
 	"sync"
 )
 
-// The names of the parts that a measurement runs by calling its own program again.
+// The names of the parts that a measurement runs by starting its own program again.
 const (
 	PartEndpoints = "reload-endpoints"
 	PartClients   = "reload-clients"
 )
 
-// IsPart reports whether RunPart runs a part of that name.
+// IsPart reports whether RunPart runs the part with this name.
 func IsPart(part string) bool { return part == PartEndpoints || part == PartClients }
 
-// RunPart runs one of them until ctx is done or in ends.
+// RunPart runs a part until ctx is done or in ends.
 func RunPart(ctx context.Context, part string, in io.Reader, out io.Writer) error {
 	switch part {
 	case PartEndpoints:
@@ -29,7 +29,7 @@ func RunPart(ctx context.Context, part string, in io.Reader, out io.Writer) erro
 	return fmt.Errorf("reload: no part %q", part)
 }
 
-// The letters by which endpoints greet.
+// The letters with which endpoints greet.
 const letters = "ab"
 
 // listening is the line that PartEndpoints prints: the ports, one for each letter.
@@ -80,7 +80,7 @@ func greet(ctx context.Context, l net.Listener, letter byte) {
 	}
 }
 
-// echo sends back all bytes, through a buffer that suits thousands of connections.
+// echo sends all bytes back. Its buffer is small, for thousands of connections.
 func echo(c net.Conn) {
 	var b [64]byte
 	for {

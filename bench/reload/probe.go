@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// probe connects until it is greeted with a letter, and returns when that was.
+// probe connects until it is greeted with the letter, and returns when that was.
 func (s *Setup) probe(ctx context.Context, address string, letter byte) (at time.Time, err error) {
 	var c net.Conn
 	for {

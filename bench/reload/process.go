@@ -19,7 +19,7 @@ type running struct {
 	admin *admin.Client
 }
 
-// begin starts one with a configuration, and returns once it can be asked.
+// begin starts a process with a configuration, and returns once its admin API answers.
 func (s *Setup) begin(ctx context.Context, dir, text, socket string) (*running, error) {
 	b := &running{file: filepath.Join(dir, "penstock.yaml")}
 	if err := b.write(text); err != nil {
@@ -50,10 +50,10 @@ func (s *Setup) begin(ctx context.Context, dir, text, socket string) (*running, 
 	}
 }
 
-// startTime is how long it may take to begin with thousands of listeners.
+// startTime is how long a process with thousands of listeners may take to start.
 const startTime = 30 * time.Second
 
-// write replaces the configuration, all at once.
+// write replaces the configuration file atomically.
 func (b *running) write(text string) error {
 	next := b.file + ".new"
 	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
@@ -62,13 +62,13 @@ func (b *running) write(text string) error {
 	return os.Rename(next, b.file)
 }
 
-// summary asks for one.
+// summary gets a summary from the admin API.
 func (b *running) summary(ctx context.Context) (*admin.Summary, error) {
 	st, err := b.admin.Status(ctx)
 	return &st.Summary, err
 }
 
-// overruns are the turns of all loops that used a millisecond of CPU time.
+// overruns returns the number of turns, of all loops, that used a millisecond of CPU time.
 func overruns(s *admin.Summary) (n int64) {
 	for _, l := range s.Loops {
 		n += l.Overruns
@@ -76,7 +76,7 @@ func overruns(s *admin.Summary) (n int64) {
 	return n
 }
 
-// turns are the long turns of all loops, and the longest one.
+// turns returns the number of long turns of all loops, and the longest turn.
 func turns(s *admin.Summary) (long int64, longest time.Duration) {
 	for _, l := range s.Loops {
 		long += l.LongTurns

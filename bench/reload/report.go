@@ -6,8 +6,8 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// Report is the result of a measurement, and the content of --json. A unit is part of the
-// field's name; an unmeasured figure is null.
+// Report is the result of a measurement, and the content of --json. A field's name has the unit. A figure that was
+// not measured is null.
 type Report struct {
 	Listeners int    `json:"listeners"`
 	Endpoints int    `json:"endpoints"`
@@ -17,43 +17,42 @@ type Report struct {
 	Interval  string `json:"health_check_interval"`
 }
 
-// Row is one kind of reload.
+// Row has the figures of one kind of reload.
 type Row struct {
 	Name   string  `json:"name"`
 	About  string  `json:"about"`
 	Rounds []Round `json:"rounds,omitempty"`
 	Median *Round  `json:"median,omitempty"` // nil without rounds
-	Worst  *Round  `json:"worst,omitempty"`  // of each figure
+	Worst  *Round  `json:"worst,omitempty"`  // the largest value of each figure
 }
 
-// Round is one reload.
+// Round has the figures of one reload.
 type Round struct {
-	// First is from SIGHUP to the greeting of the first connection that the new state
-	// served.
+	// First is the time from SIGHUP to the greeting on the first connection that the new state served.
 	First report.Number `json:"first_seconds"`
-	// ValidToSwapped is from a valid configuration until it is in force for new clients.
-	// Prepared and Swapped are its parts: until it is made beside the old one, and from there
-	// on. They are the process's own figures.
+	// ValidToSwapped is the time from a valid configuration until it is in force for new clients. It has two
+	// parts: Prepared is until the new state is made beside the old state, and Swapped is the rest. The measured
+	// process reports these times itself.
 	ValidToSwapped report.Number `json:"valid_to_swapped_seconds"`
 	Prepared       report.Number `json:"prepared_seconds"`
 	Swapped        report.Number `json:"swapped_seconds"`
-	// LongTurns are turns of loops of a millisecond or more between SIGHUP and First and
-	// a little after, QuietTurns those in as much time before.
+	// LongTurns are turns of loops of a millisecond or more, from SIGHUP until shortly after First. QuietTurns are
+	// such turns in the same time before SIGHUP.
 	LongTurns report.Number `json:"long_turns"`
-	// Overruns are the LongTurns that used a millisecond of CPU time. The others have
-	// waited for a CPU, or for goroutines that they gave way to.
+	// Overruns are the LongTurns that used a millisecond of CPU time. The other LongTurns waited for a CPU, or
+	// yielded to goroutines.
 	Overruns   report.Number `json:"overruns"`
 	QuietTurns report.Number `json:"quiet_long_turns"`
 	// LongestTurn is known only if it is the longest since the process began.
 	LongestTurn report.Number `json:"longest_turn_seconds"`
 }
 
-// figures are all of a round's.
+// figures returns all figures of a round.
 func (r *Round) figures() []*report.Number {
 	return []*report.Number{&r.First, &r.ValidToSwapped, &r.Prepared, &r.Swapped, &r.LongTurns, &r.Overruns, &r.QuietTurns, &r.LongestTurn}
 }
 
-// sum works out the medians and the greatest.
+// sum computes the medians and the largest values.
 func (r *Row) sum() {
 	if len(r.Rounds) == 0 {
 		return
@@ -66,15 +65,15 @@ func (r *Row) sum() {
 	}
 }
 
-// Long is many reloads in a row.
+// Long has the figures of many reloads in a row.
 type Long struct {
 	Reloads   int           `json:"reloads"`
 	Listeners int           `json:"listeners"`
 	Endpoints int           `json:"endpoints"`
 	Elapsed   report.Number `json:"elapsed_seconds"`
 	Clients   *Clients      `json:"clients"`
-	Held      []Held        `json:"held"` // on the way, the last one at the end
-	// Violations are the faults, a line each.
+	Held      []Held        `json:"held"` // several times during the reloads, and at the end
+	// Violations are the faults, one line each.
 	Violations []string `json:"violations,omitempty"`
 }
 
@@ -86,8 +85,8 @@ type Held struct {
 	Goroutines  int64         `json:"goroutines"`
 }
 
-// How much more the process may hold in the end than after a tenth of the reloads:
-// clients come and go, a collection is due or was just made.
+// How much more the process may hold at the end than after a tenth of the reloads. It may hold more because
+// clients come and go, and because of the times of garbage collections.
 const (
 	moreDescriptors = 100
 	moreGoroutines  = 50
@@ -95,7 +94,7 @@ const (
 	restMemory      = 8 << 20
 )
 
-// judge fills in the violations.
+// judge adds the violations.
 func (l *Long) judge() {
 	add := func(format string, args ...any) { l.Violations = append(l.Violations, fmt.Sprintf(format, args...)) }
 	if c := l.Clients; c != nil && c.Closed+c.Failed > 0 {

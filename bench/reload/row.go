@@ -14,13 +14,13 @@ import (
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// somePort is a port that no other process listens at, usually.
+// somePort returns a port at which usually no other process listens.
 func somePort() int { return 10_000 + rand.IntN(10_000) }
 
-// endpointsEach is how many endpoints an upstream has while reloads follow each other.
+// endpointsEach is the number of endpoints of an upstream in a row of reloads.
 const endpointsEach = 10
 
-// row makes many reloads in a row, while clients rest and others come and go.
+// row makes many reloads in a row, while some clients are idle and others come and go.
 func (s *Setup) row(ctx context.Context, ports []int) (*Long, error) {
 	l := &Long{Listeners: s.RowListeners, Endpoints: s.RowListeners * endpointsEach}
 	dir, shape, remove, err := s.place("row", l.Listeners, l.Endpoints)
@@ -63,7 +63,7 @@ func (s *Setup) row(ctx context.Context, ports []int) (*Long, error) {
 	return l, err
 }
 
-// once is one reload.
+// once makes one reload.
 func (b *running) once(ctx context.Context, text string) error {
 	if err := b.write(text); err != nil {
 		return err
@@ -72,10 +72,10 @@ func (b *running) once(ctx context.Context, text string) error {
 	return err
 }
 
-// looks is how often the resources of the process are read.
+// looks is how often in a row the resources of the process are read.
 const looks = 10
 
-// look reads the resources that the process holds, now and then.
+// look reads the resources that the process holds.
 func (s *Setup) look(ctx context.Context, l *Long, b *running) error {
 	every := max(s.Reloads/looks, 1)
 	if l.Reloads%every != 0 && l.Reloads != s.Reloads {
@@ -96,8 +96,7 @@ func (s *Setup) look(ctx context.Context, l *Long, b *running) error {
 	return nil
 }
 
-// rowText is the n-th configuration of a row: a limit changes, and one of ten endpoints is
-// another.
+// rowText returns the n-th configuration of a row. A limit changes, and one of ten endpoints is replaced.
 func rowText(s *shape, ports []int, n int) string {
 	return s.text(func(e int) int {
 		if e%endpointsEach == n%endpointsEach {
@@ -107,7 +106,7 @@ func rowText(s *shape, ports []int, n int) string {
 	}, 1_000_000+n%2)
 }
 
-// clients starts them, and returns once those rest that are to.
+// clients starts clients, and returns once the idle clients are connected.
 func (s *Setup) clients(ctx context.Context, p plan) (*process.Child, error) {
 	child, err := s.Group.Start(s.Program.Spec("the clients", s.Program.Part, PartClients))
 	if err != nil {
@@ -123,7 +122,7 @@ func (s *Setup) clients(ctx context.Context, p plan) (*process.Child, error) {
 	return child, nil
 }
 
-// next is the next event from the clients.
+// next returns the next event from the clients.
 func next(ctx context.Context, child *process.Child) (e event, err error) {
 	if err := child.Receive(ctx, &e); err != nil {
 		return e, contestant.Describe(err)

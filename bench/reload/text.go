@@ -5,27 +5,27 @@ import (
 	"strings"
 )
 
-// A shape is how large a configuration is.
+// A shape is the size of a configuration.
 type shape struct {
 	Admin     string // unix socket
 	Port      int    // the listeners' port
-	Listeners int    // each with an upstream of its own
-	Endpoints int    // of all upstreams
-	Interval  string // of health checks, "" for none
+	Listeners int    // number of listeners, each with its own upstream
+	Endpoints int    // number of endpoints of all upstreams
+	Interval  string // interval of health checks, or "" for none
 }
 
-// endpoint is the address of the n-th endpoint.
+// endpoint returns the address of the n-th endpoint.
 func endpoint(n, port int) string {
 	return fmt.Sprintf("127.%d.%d.%d:%d", 1+n>>14, n>>7&127, 1+n&127, port)
 }
 
-// address is a listener's address: an address of its own, from which no client connects.
+// address returns the address of a listener. Each listener has another one, and no client connects from it.
 func (s *shape) address(listener int) string {
 	return fmt.Sprintf("127.200.%d.%d:%d", listener>>7, 1+listener&127, s.Port)
 }
 
-// text is a configuration. The n-th endpoint is at port(n); rate is something of each
-// listener that is changed at will.
+// text returns a configuration. The n-th endpoint is at port(n). rate is a number in each listener that can be
+// changed at will.
 func (s *shape) text(port func(n int) int, rate int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "admin: {bind: \"unix:%s\"}\nlisteners:\n", s.Admin)

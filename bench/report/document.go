@@ -2,66 +2,64 @@ package report
 
 import "time"
 
-// Format is the number of the Document's format.
+// Format is the number of the Document's present format.
 const Format = 2
 
-// Head is what the documents of all commands begin with. Each command numbers its own formats: adding a field keeps the number, changing
-// the meaning of a field or removing it is a new number.
+// Head is the beginning of the documents of all commands. Each command numbers its own formats. A new field keeps
+// the number. If a field is removed or gets another meaning, the number changes.
 type Head struct {
 	Format         int       `json:"format"`
 	Penstock       string    `json:"penstock"` // the version of the program
 	Command        string    `json:"command"`
 	Began          time.Time `json:"began"`
 	ElapsedSeconds Number    `json:"elapsed_seconds"`
-	Interrupted    bool      `json:"interrupted"` // the rest is then the results until that
+	Interrupted    bool      `json:"interrupted"` // the rest has only the results before that
 	Machine        Machine   `json:"machine"`
-	// NetworkNamespace: the run had one of its own. If not, NamespaceMissing
-	// says why.
+	// NetworkNamespace says that the run had a separate network namespace. If not, NamespaceMissing says why.
 	NetworkNamespace bool   `json:"network_namespace"`
 	NamespaceMissing string `json:"namespace_missing,omitempty"`
 }
 
-// Document is the result of penstock-bench run and lane, and the content of their --json. A unit is
-// part of the field's name; GB and MB are decimal; an unmeasured figure is null.
+// Document is the result of penstock-bench run and lane, and the content of their --json. A field's name has the
+// unit. GB and MB are decimal. A figure that was not measured is null.
 type Document struct {
 	Head
 	Method Method `json:"method"`
-	// Contestants are the contestants that took part, LeftOut the contestants that could not.
+	// Contestants are the contestants that took part. LeftOut are the contestants that could not take part.
 	Contestants []Contestant `json:"contestants"`
 	LeftOut     []LeftOut    `json:"left_out,omitempty"`
 	Scenarios   []*Scenario  `json:"scenarios"`
-	// Standings are the goals of Penstock and its results, see Judge.
+	// Standings compare Penstock's results with its goals, see Judge.
 	Standings []Standing `json:"standings,omitempty"`
-	// Failures say why the exit code is 1: thresholds that were missed,
-	// failures of Penstock's own engines or of the baseline, contestants that
-	// were asked for and never started. Empty if it is 0.
+	// Failures say why the exit code is 1. They are goals that were missed, failures of Penstock's own engines or
+	// of the baseline, and requested contestants that never started. With exit code 0 there are none.
 	Failures []string `json:"failures,omitempty"`
 }
 
 // Machine is the machine of the measurement. An empty text is unknown.
 type Machine struct {
 	CPU         string `json:"cpu"`
-	CPUs        int    `json:"cpus"` // that this process may run on
+	CPUs        int    `json:"cpus"` // processors that this process may use
 	MemoryBytes int64  `json:"memory_bytes"`
 	Kernel      string `json:"kernel"`
 	Go          string `json:"go"`
-	Governor    string `json:"governor,omitempty"` // of frequency scaling
+	Governor    string `json:"governor,omitempty"` // of CPU frequency scaling
 	User        string `json:"user"`               // "root", or "ordinary user"
 }
 
-// Method is how it was measured.
+// Method says how the results were measured.
 type Method struct {
 	Baseline     string `json:"baseline"`
 	Rounds       int    `json:"rounds"`
 	TrialSeconds Number `json:"trial_seconds"`
-	// Network is how the hosts of the load, the contestants and the sink are joined: veth, or loss; empty: they are one host.
+	// Network says how the hosts of the load, the contestants and the sink are joined: veth or loss. It is empty
+	// if they are one host.
 	Network string `json:"network,omitempty"`
-	// SystemCallCounter is the tool that counted system calls, empty if none did.
-	// If there was none, SystemCallsMissing says why.
+	// SystemCallCounter is the tool that counted system calls. If it is empty, SystemCallsMissing says why.
 	SystemCallCounter  string `json:"system_call_counter,omitempty"`
 	SystemCallsMissing string `json:"system_calls_missing,omitempty"`
 	IdleSessions       int    `json:"idle_sessions"`
-	KernelSlab         string `json:"kernel_slab,omitempty"` // the figure behind an Idle's SlabBytes
+	KernelSlab         string `json:"kernel_slab,omitempty"` // source of an Idle's SlabBytes
 }
 
 // Contestant is a contestant that took part.
@@ -77,7 +75,7 @@ type LeftOut struct {
 	Reason string `json:"reason"`
 }
 
-// Scenario is a workload and the contestants' results.
+// Scenario is a workload with the results of the contestants.
 type Scenario struct {
 	Name         string `json:"name"`
 	Title        string `json:"title"`
@@ -86,37 +84,37 @@ type Scenario struct {
 	MessageBytes int    `json:"message_bytes,omitempty"`
 	Rounds       int    `json:"rounds"`
 	TrialSeconds Number `json:"trial_seconds"` // planned
-	// Cells are the summaries of the trials, the baseline first. Trials are all trials, in the
-	// order of time.
+	// Cells summarize the trials, the baseline's first. Trials are all trials, in the order in which they were
+	// made.
 	Cells  []*Cell  `json:"cells"`
 	Trials []*Trial `json:"trials"`
 }
 
-// Role is the part that a contestant plays in a trial or a cell.
+// Role is the role of a contestant in a trial or a cell.
 type Role string
 
 const (
 	// Contender is measured beside the baseline.
 	Contender Role = "contestant"
-	// Baseline is the contestant that the others are measured beside.
+	// Baseline is the contestant beside which the others are measured.
 	Baseline Role = "baseline"
-	// Again is the baseline measured beside itself, as if it were another contestant: the
-	// distance of its ratios from 1 is the noise of this run.
+	// Again is the baseline measured beside itself, as if it were another contestant. The distance of its ratios
+	// from 1 is the noise of this run.
 	Again Role = "again"
-	// Counting is a trial that only counts system calls. Counting slows the contestant, so
-	// nothing else of it is used.
+	// Counting is a trial that only counts system calls. Counting slows the contestant, so no other figure of such
+	// a trial is used.
 	Counting Role = "counting"
 )
 
-// Cell is one contestant under one scenario.
+// Cell is one contestant in one scenario.
 type Cell struct {
 	Contestant string `json:"contestant"`
 	Role       Role   `json:"role"` // Contender, Baseline or Again
-	// Figures are by name, see Figures; empty for a cell without any.
+	// Figures are the figures by name, see the function Figures. A cell may have none.
 	Figures map[string]Summary `json:"figures,omitempty"`
-	// Rounds are the ratios of the trials to the baseline's beside them.
+	// Rounds are the ratios of each trial to the baseline's trial beside it.
 	Rounds []Round `json:"rounds,omitempty"`
-	// Failed is why the contestant lost this cell, in its own last words.
+	// Failed is why the contestant has no result here, in its own last words.
 	Failed string `json:"failed,omitempty"`
 	// Void is why the results do not count.
 	Void  string   `json:"void,omitempty"`
@@ -126,14 +124,14 @@ type Cell struct {
 // Summary is one figure of a cell over its rounds.
 type Summary struct {
 	Median Number `json:"median"`
-	Low    Number `json:"low"` // the least; from ten rounds on, the 10th percentile
+	Low    Number `json:"low"` // the smallest value; from ten rounds on, the 10th percentile
 	High   Number `json:"high"`
-	Values int    `json:"values"` // trials that have it
-	// Ratio is to the baseline's trial beside each; null for the baseline itself.
+	Values int    `json:"values"` // number of trials with the figure
+	// Ratio is the ratio to the baseline's trial beside each trial; null for the baseline itself.
 	Ratio *Band `json:"ratio"`
 }
 
-// Band is a median and how far the values stray.
+// Band is a median with the spread of the values.
 type Band struct {
 	Median Number `json:"median"`
 	Low    Number `json:"low"`
@@ -141,23 +139,22 @@ type Band struct {
 	Values int    `json:"values"`
 }
 
-// Round is one pair of trials.
+// Round compares one trial with the baseline's trial beside it.
 type Round struct {
 	Round         int               `json:"round"`          // from 1
 	BaselineFirst bool              `json:"baseline_first"` // the baseline's trial came first
 	Ratios        map[string]Number `json:"ratios"`         // by the figure's name
 }
 
-// Trial is one contestant under one plan, once, in raw numbers. The numbers of the
-// contestant are of all its processes and threads, the machine's numbers of all
-// its processors.
+// Trial is one contestant in one plan, once, in raw numbers. The contestant's numbers include all its processes
+// and threads. The machine's numbers include all its processors.
 type Trial struct {
 	Contestant string `json:"contestant"`
 	Role       Role   `json:"role"`
 	Round      int    `json:"round"` // from 1
-	// Beside separates pairs: a Baseline's trial is beside that contestant ("again" for
-	// itself). If it is empty, the contestants of a round are compared with the mean of its
-	// Baseline and its Again, and Again with Baseline.
+	// Beside says to which pair a Baseline's trial belongs: it is the name of the contestant beside it, or "again"
+	// for itself. If it is empty, the contestants of a round are compared with the mean of its Baseline and its
+	// Again, and Again is compared with Baseline.
 	Beside            string `json:"beside,omitempty"`
 	StartSeconds      Number `json:"start_seconds"` // since the run began
 	ElapsedSeconds    Number `json:"elapsed_seconds"`
@@ -171,25 +168,24 @@ type Trial struct {
 	MachineCPUSeconds Number `json:"machine_cpu_seconds"`
 	ContextSwitches   Number `json:"context_switches"`
 	SystemCalls       Number `json:"system_calls"`
-	SplicedBytes      Number `json:"spliced_bytes"` // by the contestant's own account
-	// WarmupBytes are the part of ReceivedBytes from before the time that counts.
+	SplicedBytes      Number `json:"spliced_bytes"` // as the contestant counts them
+	// WarmupBytes are the part of ReceivedBytes that came before the time that counts.
 	WarmupBytes int64 `json:"warmup_bytes,omitempty"`
-	// LaneShare is the part of the bytes in the time that counts that was carried by sessions which had left user space,
-	// by the contestant's own account; null: it has no lane.
+	// LaneShare is the share of the bytes in the time that counts which the lane carried, as the contestant counts
+	// them. It is null if the contestant has no lane.
 	LaneShare *Number `json:"lane_share,omitempty"`
 	// WarmupSeconds is the time before the time that counts.
 	WarmupSeconds Number `json:"warmup_seconds,omitempty"`
 	Idle          *Idle  `json:"idle,omitempty"`
 }
 
-// Idle is the resources of sessions that carried 64 KiB both ways and then rested: with them,
-// less without them.
+// Idle has the resources of sessions that carried 64 KiB both ways and then were idle: the resources with the
+// sessions, minus the resources without them.
 type Idle struct {
 	Sessions     int    `json:"sessions"`
 	RssAnonBytes Number `json:"rss_anon_bytes"` // of the contestant
-	// SlabBytes is the kernel's memory for all ends of all sessions. They are null if the
-	// amount without sessions was not the same before and after, to a quarter of the
-	// difference.
+	// SlabBytes is the kernel's memory for all ends of all sessions. It is null if the memory without sessions
+	// before and after differs by more than a quarter of what the sessions added.
 	SlabBytes   Number `json:"slab_bytes"`
 	Descriptors Number `json:"descriptors"` // of the contestant
 }

@@ -1,22 +1,22 @@
 package report
 
-// Figure is something that is computed of a trial and compared.
+// Figure is a number that is computed from a trial, and compared.
 type Figure struct {
-	Name  string // in the JSON document
-	Title string // over its column
+	Name  string // name in the JSON document
+	Title string // title of the table's column
 	Label string // in words
 	Write func(float64) string
-	More  bool // more is better, otherwise less
-	// Main: its spread and its ratio's spread are shown. Plain: its ratio is not.
+	More  bool // more of it is better; otherwise less
+	// Main says that its spread and the spread of its ratio are shown. Plain says that its ratio is not shown.
 	Main, Plain bool
 	of          func(*Trial) float64
 }
 
-// counted are the figures that Counting trials have, and only those.
+// counted are the figures of Counting trials. Other trials do not have them.
 var counted = map[string]bool{"system_calls_per_mb": true, "system_calls_per_request": true, "system_calls_per_connection": true}
 
-// Figures returns the compared figures of a workload, the most significant first. Their names
-// are keys of the JSON document.
+// Figures returns the compared figures of a workload, the most important first. Their names are keys in the JSON
+// document.
 func Figures(workload string) []Figure {
 	switch workload {
 	case "bulk":
@@ -52,7 +52,7 @@ var latencies = []Figure{
 	{Name: "latency_p99_seconds", Title: "p99", Label: "99th percentile of latency", Write: Seconds, Plain: true, of: func(t *Trial) float64 { return float64(t.LatencyP99Seconds) }},
 }
 
-// perOperation are the costs of an operation.
+// perOperation returns the costs of one operation.
 func perOperation(name, short string, n func(*Trial) int64) []Figure {
 	per := func(x func(*Trial) Number) func(*Trial) float64 {
 		return func(t *Trial) float64 { return float64(x(t)) / float64(n(t)) }
@@ -80,10 +80,10 @@ func perSession(x func(*Idle) Number) func(*Trial) float64 {
 	}
 }
 
-// gigabytes are those received in the time that counts.
+// gigabytes returns the gigabytes received in the time that counts.
 func (t *Trial) gigabytes() float64 { return float64(t.ReceivedBytes-t.WarmupBytes) / 1e9 }
 
-// value is the figure of the trial; a Counting trial has only system calls.
+// value returns the figure of the trial. A Counting trial has only system calls.
 func (f *Figure) value(t *Trial) float64 {
 	if (t.Role == Counting) != counted[f.Name] {
 		return float64(Unmeasured())

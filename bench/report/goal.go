@@ -2,42 +2,42 @@ package report
 
 import "strings"
 
-// Goal is a target of Penstock for one figure of a scenario: a bound of the ratio to the peer
-// against which it does worst, or of the figure itself.
+// Goal is a goal of Penstock for one figure of a scenario. It bounds the ratio to the peer against which Penstock
+// does worst, or the figure itself.
 type Goal struct {
 	Scenario string `json:"scenario"`
 	Figure   string `json:"figure"`
-	// Subject is the kind of Penstock that is judged.
+	// Subject is the kind of Penstock to which the goal applies.
 	Subject string `json:"subject"`
-	// Peers are the names of the peers that count, or the beginnings of names up to a "-"; all if
-	// there are none. Among describes them in words then.
+	// Peers are the peers that count: their names, or the beginnings of their names up to a "-". If it is empty,
+	// all peers count. Among then describes them in words.
 	Peers []string `json:"peers,omitempty"`
 	Among string   `json:"among,omitempty"`
-	// Absolute bounds the figure itself; no peer counts then.
+	// Absolute says that the goal bounds the figure itself. Then no peer counts.
 	Absolute bool `json:"absolute,omitempty"`
-	// Must is to be reached, Aim is wished for; null if there is none. They are
-	// least values of a figure if more of it is better, and greatest values otherwise.
+	// Must is required, and Aim is desired; null means that there is none. They are lower bounds if more of the
+	// figure is better, and otherwise upper bounds.
 	Must Number `json:"must"`
 	Aim  Number `json:"aim"`
 }
 
-// The kinds of Penstock that are judged.
+// The kinds of Penstock to which goals apply.
 const (
 	subject     = "penstock"
 	subjectBusy = "penstock-busy-poll"
 )
 
-// The kinds of Penstock with sessions that leave user space, and the kind that they are compared with.
+// The kinds of Penstock with sessions that leave user space, and the kind with which they are compared.
 const (
 	subjectLane = "penstock-run-lane"
 	subjectRun  = "penstock-run"
 )
 
-// laneCPU is the most CPU of the process, in seconds per request, that counts as none: a process with nothing to do
-// has its timers, and looks at the bytes that sessions in the lane have carried.
+// laneCPU is how much CPU of the process, in seconds per request, still counts as none. A process without work
+// still has its timers, and reads how many bytes the sessions in the lane have carried.
 const laneCPU = 1e-7
 
-// ratiosOf returns a function that appends goals of a subject: bounds of its ratio to the peers.
+// ratiosOf returns a function that appends goals for a subject: bounds of its ratio to the peers.
 func ratiosOf(subject string, all *[]Goal) func(scenario, figure string, must, aim Number) {
 	return func(scenario, figure string, must, aim Number) {
 		*all = append(*all, Goal{Scenario: scenario, Figure: figure, Subject: subject, Must: must, Aim: aim})
@@ -65,11 +65,11 @@ func LaneGoals() []Goal {
 	})
 }
 
-// peers are the contestants that Penstock is to be ahead of, by the beginnings of their
-// names: not direct, which is no proxy, and not the rival in its slower form.
+// peers are the contestants that Penstock should beat, by the beginnings of their names. Direct is missing,
+// because it is no proxy. The slower form of the rival is missing, too.
 var peers = []string{"haproxy-", "nginx", "io.Copy", "envoy"}
 
-// isPeer reports whether a contestant counts for the goal.
+// isPeer reports whether a contestant counts in the goal.
 func (g *Goal) isPeer(name string) bool {
 	among := peers
 	if len(g.Peers) > 0 {
@@ -83,14 +83,14 @@ func (g *Goal) isPeer(name string) bool {
 	return false
 }
 
-// HAProxy splices much cheaper through large pipes than through pipes of its default size. So
-// a goal names one of the two.
+// HAProxy splices at much lower cost through large pipes than through pipes of its default size. So each goal
+// names one of the two.
 var splicers = []Goal{
 	{Peers: []string{"haproxy-splice-1-defaults", "haproxy-splice-2-defaults"}, Among: "HAProxy's with splicing, pipes of its own size"},
 	{Peers: []string{"haproxy-splice-1", "haproxy-splice-2"}, Among: "HAProxy's with splicing, pipes of 1 MiB"},
 }
 
-// Goals returns all of them in the order of the scenarios.
+// Goals returns all goals in the order of the scenarios.
 func Goals() []Goal {
 	var all []Goal
 	ratio := ratiosOf(subject, &all)

@@ -22,7 +22,7 @@ func (n Number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
-// UnmarshalJSON reads the form of MarshalJSON.
+// UnmarshalJSON reads what MarshalJSON writes.
 func (n *Number) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		*n = Unmeasured()

@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// Page writes a report in Markdown, until something cannot be written.
+// Page writes a report in Markdown. After the first error of writing, it does nothing.
 type Page struct {
 	w   io.Writer
 	err error
 }
 
-// NewPage returns a page that is written to w.
+// NewPage returns a page that writes to w.
 func NewPage(w io.Writer) *Page { return &Page{w: w} }
 
-// Err returns the error of the first write that failed.
+// Err returns the first error of writing.
 func (p *Page) Err() error { return p.err }
 
-// Line writes a line as it is.
+// Line writes a line unchanged.
 func (p *Page) Line(format string, args ...any) {
 	if p.err == nil {
 		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
 	}
 }
 
-// Heading writes a heading. It begins with an empty line, as all that follow do.
+// Heading writes a heading, after an empty line. The other methods below begin with an empty line, too.
 func (p *Page) Heading(format string, args ...any) {
 	p.Line("\n### %s", escaped(fmt.Sprintf(format, args...)))
 }
@@ -38,7 +38,7 @@ func (p *Page) Prose(format string, args ...any) {
 	}
 }
 
-// Items writes a list, nothing if there are none.
+// Items writes a list. Without items, it writes nothing.
 func (p *Page) Items(items ...string) {
 	for i, text := range items {
 		if i == 0 {
@@ -56,12 +56,12 @@ func (p *Page) Table(t *Table) {
 	}
 }
 
-// escaped keeps Markdown from reading more into text than is there.
+// escaped escapes text, so that Markdown does not interpret it.
 func escaped(text string) string {
 	return strings.NewReplacer("|", `\|`, "*", `\*`, "_", `\_`, "<", "&lt;").Replace(strings.Join(strings.Fields(text), " "))
 }
 
-// Facts writes the circumstances of a measurement, and further pairs of a name and a text.
+// Facts writes the circumstances of a measurement. more has further pairs of a name and a text.
 func (p *Page) Facts(h *Head, network string, more ...[2]string) {
 	m := &h.Machine
 	governor := ""
@@ -69,7 +69,7 @@ func (p *Page) Facts(h *Head, network string, more ...[2]string) {
 		governor = ", governor " + m.Governor
 	}
 	var t Table
-	t.Left("", "") // the head that such a table must have
+	t.Left("", "") // a Markdown table must have a head
 	for _, f := range append([][2]string{
 		{"penstock", h.Penstock + ", " + m.Go},
 		{"machine", fmt.Sprintf("%s, %d CPUs%s, %s memory", known(m.CPU), m.CPUs, governor, Bytes(float64(m.MemoryBytes)))},
@@ -86,8 +86,7 @@ func (p *Page) Facts(h *Head, network string, more ...[2]string) {
 	}
 }
 
-// Network describes the network of a run: a network namespace of its own, or why there was
-// none.
+// Network describes the network of a run: a separate network namespace, or why there was none.
 func (h *Head) Network() string {
 	switch {
 	case h.NetworkNamespace:
@@ -98,7 +97,7 @@ func (h *Head) Network() string {
 	return "on the host's loopback, without a network namespace"
 }
 
-// known is text, or Unknown.
+// known returns text, or Unknown if text is empty.
 func known(text string) string {
 	if text == "" {
 		return Unknown

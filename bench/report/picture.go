@@ -6,25 +6,24 @@ import (
 	"math"
 )
 
-// The picture's measures in pixels.
+// The sizes in the picture, in pixels.
 const (
 	pictureWidth = 1000.0
 	margin       = 24.0
-	nameWidth    = 150.0 // of the contestants' names
+	nameWidth    = 150.0 // for the contestants' names
 	betweenPanes = 36.0
-	valueWidth   = 48.0 // of the ratio written behind a bar
+	valueWidth   = 48.0 // for the ratio after a bar
 	barPitch     = 18.0
 	barHeight    = 11.0
-	paneHead     = 56.0 // the scenario's title and the panes' own
-	paneFoot     = 30.0 // the axis
+	paneHead     = 56.0 // for the titles of the scenario and of its panes
+	paneFoot     = 30.0 // for the axis
 	headHeight   = 92.0
 	footHeight   = 50.0
-	// farthest is where an axis ends at most; a longer bar is cut, and its value
-	// written anyway.
+	// farthest is the largest end of an axis. A longer bar is cut, but its value is still written.
 	farthest = 4.0
 )
 
-// pane is one figure of a scenario: a bar for each contestant.
+// pane shows one figure of a scenario, with a bar for each contestant.
 type pane struct {
 	figure *Figure
 	bars   []bar
@@ -38,9 +37,8 @@ type bar struct {
 	ratio *Band // nil if unknown
 }
 
-// WriteSVG draws the ratios of the document: for each scenario its two main
-// figures, a bar for each contestant, with whiskers for the spread. The picture
-// needs nothing but itself.
+// WriteSVG draws the ratios of the document: the two main figures of each scenario, with a bar for each
+// contestant, and whiskers for the spread. The picture refers to no other file.
 func (d *Document) WriteSVG(w io.Writer) error {
 	_, err := w.Write(d.picture())
 	return err
@@ -64,7 +62,7 @@ func (d *Document) picture() []byte {
 	return s.document(pictureWidth, y+footHeight, "penstock-bench: ratios to "+d.Method.Baseline)
 }
 
-// lost is why there is nothing to compare with, if the baseline has failed.
+// lost returns why there is nothing to compare with, if the baseline has failed.
 func (s *Scenario) lost() string {
 	for _, c := range s.Cells {
 		if c.Role == Baseline {
@@ -74,8 +72,8 @@ func (s *Scenario) lost() string {
 	return ""
 }
 
-// drawScenario returns where the next one begins; a scenario without ratios
-// takes no room, unless it should have some.
+// drawScenario draws a scenario, and returns where the next one begins. If the scenario has no ratios because the
+// baseline failed, it draws the reason. Without ratios for another reason, it draws nothing.
 func (d *Document) drawScenario(s *svg, sc *Scenario, y float64) float64 {
 	panes, lost := sc.panes(), sc.lost()
 	if len(panes) == 0 && lost == "" {
@@ -99,7 +97,7 @@ func (d *Document) drawScenario(s *svg, sc *Scenario, y float64) float64 {
 	return top + float64(len(panes[0].bars))*barPitch + paneFoot
 }
 
-// panes are the scenario's two first figures that have ratios.
+// panes returns the first two figures of the scenario that have ratios.
 func (s *Scenario) panes() []pane {
 	var panes []pane
 	figures := Figures(s.Workload)
@@ -131,7 +129,7 @@ func (c *Cell) pictured() string {
 	return c.Contestant
 }
 
-// draw draws the bars from x, y on, in a width.
+// draw draws the bars at x, y with this width.
 func (p *pane) draw(s *svg, x, y, width float64) {
 	end := p.axisEnd()
 	at := func(ratio float64) float64 { return x + min(max(ratio, 0), end)/end*width }
@@ -151,7 +149,7 @@ func (p *pane) draw(s *svg, x, y, width float64) {
 	s.line(at(1), y-4, at(1), bottom+4, inkColor, 1.2, true)
 }
 
-// draw draws one bar; at is the place of a ratio.
+// draw draws one bar. at returns the place of a ratio.
 func (b *bar) draw(s *svg, x, y float64, at func(float64) float64) {
 	if b.ratio == nil {
 		s.text(x+4, y+13, Unknown, style{12, quietColor, "start", false})
@@ -167,7 +165,7 @@ func (b *bar) draw(s *svg, x, y float64, at func(float64) float64) {
 	median, low, high := float64(b.ratio.Median), float64(b.ratio.Low), float64(b.ratio.High)
 	middle := y + barPitch/2
 	s.rect(x, middle-barHeight/2, at(median)-x, barHeight, color)
-	if far := x + (at(1)-x)*median; far > at(median)+1 { // the axis ends before the bar does
+	if far := x + (at(1)-x)*median; far > at(median)+1 { // the axis ends before the bar ends
 		for _, back := range []float64{10, 15} {
 			s.line(at(median)-back-3, middle+barHeight/2, at(median)-back+3, middle-barHeight/2, groundColor, 2, false)
 		}
@@ -180,7 +178,7 @@ func (b *bar) draw(s *svg, x, y float64, at func(float64) float64) {
 	s.text(max(at(high), at(median), at(1))+6, y+13, Ratio(median), style{12, inkColor, "start", b.ours})
 }
 
-// axisEnd is a whole number of steps that holds every bar, but not too far.
+// axisEnd returns a whole number of steps that is long enough for all bars, but not longer than farthest.
 func (p *pane) axisEnd() float64 {
 	far := 1.2
 	for _, b := range p.bars {
@@ -193,7 +191,7 @@ func (p *pane) axisEnd() float64 {
 	return math.Ceil(far/step-1e-9) * step
 }
 
-// axisStep is the distance of ticks on an axis that ends there.
+// axisStep returns the distance between the ticks of an axis with this end.
 func axisStep(end float64) float64 {
 	switch {
 	case end <= 1.25:

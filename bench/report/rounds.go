@@ -1,8 +1,8 @@
 package report
 
-// A RoundFigure is one figure of the rounds of a comparison, which are structs R with a field for each.
+// A RoundFigure is one figure of the rounds of a comparison. R is a struct with a field for each figure.
 type RoundFigure[R any] struct {
-	Name string // in JSON
+	Name string // name in JSON
 	Of   func(*R) *Number
 }
 
@@ -18,7 +18,7 @@ func SampleOf[R any](rounds []R, figure func(*R) Number) Sample {
 	return s
 }
 
-// Medians returns a round that has the median of each figure.
+// Medians returns a round with the median of each figure.
 func Medians[R any](figures []RoundFigure[R], rounds []R) *R {
 	medians := new(R)
 	for _, f := range figures {
@@ -27,17 +27,17 @@ func Medians[R any](figures []RoundFigure[R], rounds []R) *R {
 	return medians
 }
 
-// A FigureRatio is a figure of one contestant divided by the same of another, round by round.
+// A FigureRatio is the ratio of a contestant's figure to another contestant's, round by round.
 type FigureRatio struct {
 	Figure string `json:"figure"`
 	Band
 }
 
-// FigureRatios are the ratios of several figures.
+// FigureRatios are the ratios for several figures.
 type FigureRatios []*FigureRatio
 
-// RoundRatios returns the ratios of rounds to base's rounds, for each figure with a known ratio. usable, unless it is
-// nil, returns a sample without the values that no ratio can be made of.
+// RoundRatios returns the ratios of rounds to the rounds of base, for each figure with a known ratio. usable
+// returns a sample without the values for which there is no ratio. It may be nil.
 func RoundRatios[R any](figures []RoundFigure[R], rounds, base []R, usable func(Sample) Sample) (all FigureRatios) {
 	if usable == nil {
 		usable = func(s Sample) Sample { return s }
@@ -52,7 +52,7 @@ func RoundRatios[R any](figures []RoundFigure[R], rounds, base []R, usable func(
 	return all
 }
 
-// Of returns the ratio of a figure, nil if there is none.
+// Of returns the ratio for a figure, or nil if there is none.
 func (r FigureRatios) Of(figure string) *Band {
 	for _, x := range r {
 		if x.Figure == figure {

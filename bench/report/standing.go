@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// noProxy is the contestant that is the limit of all proxies.
+// noProxy is the contestant without a proxy. No proxy can be better.
 const noProxy = "direct"
 
-// Verdict is how Penstock stands to a Goal.
+// Verdict says whether Penstock reaches a Goal.
 type Verdict string
 
-// The verdicts. Unjudged is a goal that the run has not measured enough for.
+// The verdicts. Unjudged means that the run did not measure enough for the goal.
 const (
 	AimReached  Verdict = "aim reached"
 	MustReached Verdict = "met"
@@ -19,16 +19,16 @@ const (
 	Unjudged    Verdict = "not measured"
 )
 
-// Standing is how Penstock stands to a Goal, in this run.
+// Standing says how Penstock compares with a Goal in this run.
 type Standing struct {
 	Goal
-	// Peer is the peer against which Penstock does worst, Ratio the ratio to it. They are empty
-	// and null if there is no peer to compare with, and for an absolute Goal.
+	// Peer is the peer against which Penstock does worst, and Ratio is the ratio to that peer. For an absolute
+	// Goal, or without a peer, they are empty and null.
 	Peer  string `json:"peer,omitempty"`
 	Ratio *Band  `json:"ratio"`
-	// Value is of an absolute Goal; else null.
+	// Value is the figure of an absolute Goal; otherwise null.
 	Value Number `json:"value"`
-	// Limit is the ratio of no proxy at all to that Peer, null if that was not measured.
+	// Limit is the ratio of direct, which is no proxy, to that Peer. It is null if it was not measured.
 	Limit   *Band        `json:"limit"`
 	Verdict Verdict      `json:"verdict"`
 	Beside  []PeerRounds `json:"beside,omitempty"` // all peers
@@ -38,18 +38,18 @@ type Standing struct {
 type PeerRounds struct {
 	Peer string `json:"peer"`
 	Band Band   `json:"ratio"`
-	// Rounds are the ratios by round, null in a round that only one of them has.
+	// Rounds are the ratios by round. A ratio is null if only one of the two has that round.
 	Rounds []Number `json:"rounds"`
-	// Paired: the trials of the two stood right beside each other. If not, each
-	// stood beside a trial of the baseline, and both ratios are in this one.
+	// Paired says that the trials of the two were made directly one after the other. Otherwise each was made
+	// beside a trial of the baseline, and the ratio contains both ratios to the baseline.
 	Paired bool `json:"paired"`
 }
 
-// Judge fills in the document's Standings from its scenarios. It has a standing for each Goal if the
-// scenario was measured with the Goal's subject.
+// Judge fills in the document's Standings from its scenarios. It adds a standing for each Goal if the scenario was
+// measured with the Goal's subject.
 func (d *Document) Judge() { d.JudgeBy(Goals()) }
 
-// JudgeBy is Judge by other goals.
+// JudgeBy is Judge with other goals.
 func (d *Document) JudgeBy(goals []Goal) {
 	d.Standings = nil
 	for _, g := range goals {
@@ -61,8 +61,7 @@ func (d *Document) JudgeBy(goals []Goal) {
 	}
 }
 
-// cell returns the contestant's cell, nil if it has none. The cell of the noise floor belongs to no
-// contestant.
+// cell returns the contestant's cell, or nil if it has none. The cell of the noise floor belongs to no contestant.
 func (s *Scenario) cell(contestant string) *Cell {
 	for _, c := range s.Cells {
 		if c.Contestant == contestant && c.Role != Again {
@@ -72,7 +71,7 @@ func (s *Scenario) cell(contestant string) *Cell {
 	return nil
 }
 
-// judge is the standing to one goal.
+// judge returns the standing for one goal.
 func (s *Scenario) judge(g Goal) Standing {
 	st := Standing{Goal: g, Value: Unmeasured(), Verdict: Unjudged}
 	f := g.figure()
@@ -124,7 +123,7 @@ func worse(x, y Number, more bool) bool {
 	return x > y
 }
 
-// verdict judges the value reached.
+// verdict judges the value that was reached.
 func (g *Goal) verdict(reached Number, more bool) Verdict {
 	switch {
 	case !reached.Known():
@@ -137,9 +136,9 @@ func (g *Goal) verdict(reached Number, more bool) Verdict {
 	return Missed
 }
 
-// beside are the ratios of one contestant to another, round by round. Both were
-// measured beside the baseline: if one of them is the baseline these are the
-// ratios of pairs, and else quotients of two such ratios of the same round.
+// beside returns the ratios of one contestant to another, round by round. If one of them is the baseline, they are
+// ratios of pairs. Otherwise both were measured beside the baseline, and they are quotients of two ratios to the
+// baseline in the same round.
 func (s *Scenario) beside(subject, peer, figure string) (PeerRounds, bool) {
 	of, to := s.cell(subject), s.cell(peer)
 	if of == nil || to == nil || of == to {
@@ -162,7 +161,7 @@ func (s *Scenario) beside(subject, peer, figure string) (PeerRounds, bool) {
 	return p, true
 }
 
-// toBaseline is the cell's ratio to the baseline in a round, NaN if it has none.
+// toBaseline returns the cell's ratio to the baseline in a round, or NaN if it has none.
 func (c *Cell) toBaseline(round int, figure string) float64 {
 	if c.Role == Baseline {
 		return 1
@@ -177,8 +176,8 @@ func (c *Cell) toBaseline(round int, figure string) float64 {
 	return math.NaN()
 }
 
-// figure is the figure that is bounded. A figure that several workloads have keeps its name
-// and its meaning in all of them.
+// figure returns the figure of the goal. If several workloads have a figure, its name and meaning are the same in
+// all of them.
 func (g *Goal) figure() Figure {
 	for _, workload := range []string{"bulk", "echo", "connect", "idle"} {
 		for _, f := range Figures(workload) {
@@ -187,5 +186,5 @@ func (g *Goal) figure() Figure {
 			}
 		}
 	}
-	panic("report: a goal of a figure that is none: " + g.Figure) // Goals are ours
+	panic("report: a goal of a figure that is none: " + g.Figure) // the goals are constants
 }

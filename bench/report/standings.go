@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// standings writes how Penstock stands beside the worst of its peers.
+// standings writes how Penstock compares with its worst peer.
 func (d *Document) standings(p *Page) {
 	if len(d.Standings) == 0 {
 		return
@@ -25,7 +25,7 @@ func (d *Document) standings(p *Page) {
 	p.Prose("%s", d.standingsLegend())
 }
 
-// title names the judged figure.
+// title returns the name of the judged figure.
 func (st *Standing) title() string {
 	text := st.Scenario + ": " + st.figure().Title
 	if st.Subject != subject {
@@ -34,7 +34,7 @@ func (st *Standing) title() string {
 	return text
 }
 
-// reached is the ratio, or the figure itself.
+// reached returns the ratio, or the figure itself for an absolute goal.
 func (st *Standing) reached() string {
 	if st.Absolute {
 		return st.figure().Write(float64(st.Value))
@@ -42,7 +42,7 @@ func (st *Standing) reached() string {
 	return band(st.Ratio, true)
 }
 
-// bound writes a goal with the side on which to be.
+// bound writes a goal, with ≥ or ≤.
 func (st *Standing) bound(x Number) string {
 	f := st.figure()
 	side := "≤ "
@@ -58,7 +58,7 @@ func (st *Standing) bound(x Number) string {
 	return side + Ratio(float64(x))
 }
 
-// band writes a median and, if wide, how far the values stray.
+// band writes a median. If wide is set, it adds the spread of the values.
 func band(b *Band, wide bool) string {
 	switch {
 	case b == nil:
@@ -69,7 +69,7 @@ func band(b *Band, wide bool) string {
 	return Ratio(float64(b.Median))
 }
 
-// standingsLegend says how the ratios came about.
+// standingsLegend says how the ratios were computed.
 func (d *Document) standingsLegend() string {
 	text := `Each is the median of the rounds' ratios of Penstock to one peer, and of all peers the one against which it does worst.
 		"no proxy" is the same ratio of direct to that peer: the limit of every proxy.`
@@ -88,7 +88,7 @@ func (d *Document) standingsLegend() string {
 	return text + "; --baseline penstock measures each peer right beside Penstock."
 }
 
-// indirect reports whether a ratio of the standing is a quotient of two.
+// indirect reports whether a ratio of the standing is a quotient of two ratios.
 func (st *Standing) indirect() bool {
 	return slices.ContainsFunc(st.Beside, func(p PeerRounds) bool { return !p.Paired })
 }

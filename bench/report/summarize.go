@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Summarize computes the figures of the scenario's cells from its trials. It
-// may be called again when there are more.
+// Summarize computes the figures of the scenario's cells from its trials. It can be called again when there are
+// more trials.
 func (s *Scenario) Summarize() {
 	figures := Figures(s.Workload)
 	for _, c := range s.Cells {
@@ -26,16 +26,15 @@ func (s *Scenario) Summarize() {
 	}
 }
 
-// trials are the trials of a cell.
+// trials returns the trials of a cell in a role.
 func (s *Scenario) trials(c *Cell, role Role) []*Trial {
 	return slices.DeleteFunc(slices.Clone(s.Trials), func(t *Trial) bool {
 		return t.Contestant != c.Contestant || t.Role != role
 	})
 }
 
-// base are the places of the trials that t is compared with: the baseline's that
-// it was measured beside, or all of its round's that are beside all of them. None
-// if there are none.
+// base returns the indexes of the trials of the baseline that t is compared with: the baseline's trial beside t,
+// or all trials of the round that are beside all contestants.
 func (s *Scenario) base(t *Trial) (places []int) {
 	for i, b := range s.Trials {
 		switch {
@@ -68,7 +67,7 @@ func (s *Scenario) pair(c *Cell, figures []Figure) {
 	}
 }
 
-// ratio is unknown for a value below 0, which only a difference of two noisy figures can be.
+// ratio returns an unknown number if x is below 0. Only a difference of two noisy figures can be below 0.
 func ratio(x, base float64) Number {
 	if x < 0 || base <= 0 {
 		return Unmeasured()
@@ -76,7 +75,7 @@ func ratio(x, base float64) Number {
 	return Number(x / base)
 }
 
-// mean is the mean of a figure of the trials at those places, without trials that lack it.
+// mean returns the mean of a figure over the trials with these indexes. It leaves out trials without the figure.
 func (s *Scenario) mean(places []int, f *Figure) float64 {
 	var sum, n float64
 	for _, i := range places {
@@ -87,7 +86,7 @@ func (s *Scenario) mean(places []int, f *Figure) float64 {
 	return sum / n
 }
 
-// summary is one figure of a cell, false if no trial has it.
+// summary returns one figure of a cell, or false if no trial has it.
 func (s *Scenario) summary(c *Cell, f *Figure) (Summary, bool) {
 	role := c.Role
 	if counted[f.Name] {
@@ -112,7 +111,7 @@ func (s *Scenario) summary(c *Cell, f *Figure) (Summary, bool) {
 	return sum, true
 }
 
-// sample is the figure in each of the cell's trials of a role.
+// sample returns the figure of each of the cell's trials in a role.
 func (s *Scenario) sample(c *Cell, role Role, f *Figure) Sample {
 	var values Sample
 	for _, t := range s.trials(c, role) {
@@ -121,7 +120,7 @@ func (s *Scenario) sample(c *Cell, role Role, f *Figure) Sample {
 	return values
 }
 
-// counted is the baseline's figure of its Counting trials.
+// counted returns the baseline's figure in its Counting trials.
 func (s *Scenario) counted(f *Figure) float64 {
 	for _, c := range s.Cells {
 		if c.Role == Baseline {
@@ -131,7 +130,7 @@ func (s *Scenario) counted(f *Figure) float64 {
 	return math.NaN()
 }
 
-// band is nil of a sample that holds no finite number.
+// band returns nil if the sample has no finite number.
 func (s Sample) band() *Band {
 	s = slices.DeleteFunc(slices.Clone(s), func(x float64) bool { return !Number(x).Known() })
 	if len(s) == 0 {

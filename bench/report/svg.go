@@ -8,8 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// svg is a picture under construction: elements with absolute places. Text is
-// escaped here, and nowhere else.
+// svg is a picture that is being drawn: elements at absolute places. Text is escaped only here.
 type svg struct{ body bytes.Buffer }
 
 // The colors and fonts of the picture.
@@ -25,10 +24,10 @@ const (
 	fonts       = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 )
 
-// glyph is about how wide a character is, as a share of the font's size.
+// glyph is the approximate width of a character, as a share of the font size.
 const glyph = 0.56
 
-// style is how a text looks.
+// style is the style of a text.
 type style struct {
 	size   float64
 	color  string
@@ -43,7 +42,7 @@ func (s *svg) text(x, y float64, text string, st style) {
 	}
 	fmt.Fprintf(&s.body, `<text x="%s" y="%s" font-size="%s" fill="%s" text-anchor="%s"%s>`,
 		num(x), num(y), num(st.size), st.color, st.anchor, weight)
-	_ = xml.EscapeText(&s.body, []byte(text)) // a bytes.Buffer takes all
+	_ = xml.EscapeText(&s.body, []byte(text)) // a bytes.Buffer returns no error
 	s.body.WriteString("</text>\n")
 }
 
@@ -61,7 +60,7 @@ func (s *svg) line(x1, y1, x2, y2 float64, color string, width float64, dashed b
 		num(x1), num(y1), num(x2), num(y2), color, num(width), dashes)
 }
 
-// document wraps the elements into a picture of that size.
+// document wraps the elements into a picture of this size.
 func (s *svg) document(width, height float64, title string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]s" height="%[2]s" viewBox="0 0 %[1]s %[2]s" font-family="%[3]s" role="img">`+"\n<title>",
@@ -73,7 +72,7 @@ func (s *svg) document(width, height float64, title string) []byte {
 	return b.Bytes()
 }
 
-// num writes a length to a tenth of a pixel.
+// num writes a length in pixels with one decimal.
 func num(x float64) string {
 	text := strconv.FormatFloat(x, 'f', 1, 64)
 	if n := len(text) - 2; text[n:] == ".0" {
@@ -82,7 +81,7 @@ func num(x float64) string {
 	return text
 }
 
-// fitting is how many characters fit into about width pixels.
+// fitting returns about how many characters fit into width pixels.
 func fitting(size, width float64) int { return max(int(width/(size*glyph)), 1) }
 
 // clip shortens text to about width pixels.

@@ -10,21 +10,21 @@ type Table struct {
 	rows []row
 }
 
-// row is its cells and whether those after the first keep to the right.
+// row has the cells of a row. right aligns all cells except the first to the right.
 type row struct {
 	cells []string
 	right bool
 }
 
-// Row adds a row of a name and figures: the first cell is written to the left
-// of its column, the others to the right of theirs. Rows may differ in length.
+// Row adds a row with a name and figures. The name is aligned to the left of its column, the figures to the right.
+// Rows may differ in length.
 func (t *Table) Row(cells ...string) { t.rows = append(t.rows, row{cells, true}) }
 
-// Left adds a row of words, each to the left of its column.
+// Left adds a row of words, each aligned to the left of its column.
 func (t *Table) Left(cells ...string) { t.rows = append(t.rows, row{cells, false}) }
 
-// Lines returns the rows as a table in Markdown, the first as its head. Columns line up, except for
-// the last one of words.
+// Lines returns the rows as a Markdown table. The first row is the head. Columns line up, except for a last column
+// of words.
 func (t *Table) Lines() []string {
 	var widths []int
 	for _, r := range t.rows {
@@ -57,8 +57,7 @@ func (t *Table) Lines() []string {
 	return lines
 }
 
-// Wrap breaks text at blanks into lines of at most width characters; a longer
-// word gets a line of its own.
+// Wrap breaks text at blanks into lines of at most width characters. A longer word gets a separate line.
 func Wrap(text string, width int) []string {
 	var lines []string
 	var b strings.Builder

@@ -43,7 +43,7 @@ func (d *Document) facts(p *Page) {
 	p.Facts(&d.Head, d.network(), more...)
 }
 
-// has reports whether there is a scenario of a workload.
+// has reports whether the document has a scenario with the workload.
 func (d *Document) has(workload string) bool {
 	return slices.ContainsFunc(d.Scenarios, func(s *Scenario) bool { return s.Workload == workload })
 }
@@ -58,8 +58,8 @@ func (d *Document) network() string {
 	return "in three network namespaces joined by " + d.Method.Network
 }
 
-// method describes the method. Idle sessions have a sentence of their own. The sentence about
-// paired trials is left out if there are none.
+// method describes the method. Idle sessions have a separate sentence. Without paired trials, the sentence about
+// them is left out.
 func (d *Document) method() string {
 	m, paired := &d.Method, len(d.Scenarios) == 0
 	var texts []string
@@ -78,7 +78,7 @@ func (d *Document) method() string {
 	return strings.Join(texts, "; ")
 }
 
-// Rounds counts them in words.
+// Rounds returns a number of rounds in words.
 func Rounds(n int) string {
 	if n == 1 {
 		return "1 round"
@@ -115,7 +115,7 @@ func (d *Document) legend(p *Page) {
 	}
 }
 
-// againName is how the noise floor is called in tables.
+// againName is the name of the noise floor in tables.
 const againName = "again (noise floor)"
 
 // write writes the scenario's table and notes.
@@ -125,7 +125,7 @@ func (s *Scenario) write(p *Page) {
 	p.Items(s.notes()...)
 }
 
-// name is how a cell is called.
+// name returns the name of a cell in tables.
 func (c *Cell) name() string {
 	switch c.Role {
 	case Again:
@@ -136,7 +136,7 @@ func (c *Cell) name() string {
 	return c.Contestant
 }
 
-// figureTable has a row for each cell.
+// figureTable returns a table with a row for each cell.
 func (s *Scenario) figureTable() *Table {
 	figures := Figures(s.Workload)
 	head := []string{""}
@@ -170,7 +170,7 @@ func (s *Scenario) figureTable() *Table {
 	return t
 }
 
-// cell writes the median and, of a main figure, half of its spread in percent of it.
+// cell returns the median. For a main figure, it adds half of the spread in percent of the median.
 func (f *Figure) cell(sum Summary, ok bool) string {
 	if !ok {
 		return Unknown
@@ -183,7 +183,7 @@ func (f *Figure) cell(sum Summary, ok bool) string {
 	return fmt.Sprintf("%s ±%.0f%%", text, stray)
 }
 
-// notes are facts that the table does not show.
+// notes returns facts that the table does not show.
 func (s *Scenario) notes() []string {
 	var notes []string
 	for _, c := range s.Cells {
@@ -204,8 +204,7 @@ func (s *Scenario) notes() []string {
 // ours reports whether the contestant is one of Penstock's engines.
 func (c *Cell) ours() bool { return IsPenstock(c.Contestant) }
 
-// IsPenstock reports whether a contestant of that name is Penstock, by
-// whichever engine.
+// IsPenstock reports whether the contestant with this name is Penstock, with any engine.
 func IsPenstock(name string) bool {
 	return name == "penstock" || strings.HasPrefix(name, "penstock-")
 }

@@ -7,11 +7,9 @@ import (
 	"sync"
 )
 
-// Accept accepts connections from l and hands each one to handle in a goroutine
-// of its own, until ctx is done. It owns l and every connection: when ctx is
-// done it closes them all, waits for the handlers, and returns nil; any other
-// end of accepting is returned as it is. A connection is closed when its
-// handler returns.
+// Accept accepts connections from l until ctx is done, and calls handle for each in a new goroutine. It owns l and
+// every connection. A connection is closed when its handler returns. When ctx is done, Accept closes all
+// connections, waits for the handlers, and returns nil. It returns any other error of accepting unchanged.
 func Accept(ctx context.Context, l net.Listener, handle func(context.Context, *net.TCPConn)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var handlers sync.WaitGroup
@@ -36,7 +34,7 @@ func Accept(ctx context.Context, l net.Listener, handle func(context.Context, *n
 	}
 }
 
-// handleOne runs one handler; the end of ctx closes the connection under it.
+// handleOne runs one handler. When ctx ends, it closes the connection meanwhile.
 func handleOne(ctx context.Context, conn *net.TCPConn, handle func(context.Context, *net.TCPConn)) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer func() {

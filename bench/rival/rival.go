@@ -1,10 +1,10 @@
-// Package rival is the proxy that a Go programmer writes first: one dial, two goroutines,
-// io.Copy each way. Penstock is measured against it, so it is written as well as that can be
-// done. Half-closes are passed on, and both ends stay *net.TCPConn, with which io.Copy splices
-// through the pipes that the net package keeps (internal/poll, splice_linux.go).
+// Package rival is the proxy that a Go programmer writes first: one dial, two goroutines, io.Copy each way.
+// Penstock is measured against it, so it is written as well as possible. It passes half-closes on, and both ends
+// stay *net.TCPConn. So io.Copy splices them through pipes that the net package keeps (internal/poll,
+// splice_linux.go).
 //
-// Its other form hides the connections' types, as programs do that wrap them to count or log:
-// io.Copy then copies through a buffer of its own, 32 KiB for each direction.
+// Its other form hides the types of the connections, like programs that wrap connections to count or log. Then
+// io.Copy copies through a buffer of 32 KiB for each direction.
 package rival
 
 import (
@@ -16,8 +16,7 @@ import (
 // copier is a form of io.Copy.
 type copier func(dst, src *net.TCPConn) error
 
-// Serve forwards each connection accepted from l, which it owns, to the
-// address upstream, until ctx is done.
+// Serve forwards each connection from l to the address upstream, until ctx is done. It owns l.
 func Serve(ctx context.Context, l net.Listener, upstream string) error {
 	return serve(ctx, l, upstream, func(dst, src *net.TCPConn) error {
 		_, err := io.Copy(dst, src)
@@ -25,7 +24,7 @@ func Serve(ctx context.Context, l net.Listener, upstream string) error {
 	})
 }
 
-// ServeCopying is Serve that is forced to copy.
+// ServeCopying is Serve, but copies instead of splicing.
 func ServeCopying(ctx context.Context, l net.Listener, upstream string) error {
 	return serve(ctx, l, upstream, func(dst, src *net.TCPConn) error {
 		_, err := io.Copy(struct{ io.Writer }{dst}, struct{ io.Reader }{src})
@@ -39,8 +38,8 @@ func serve(ctx context.Context, l net.Listener, upstream string, move copier) er
 	})
 }
 
-// forward joins client to a new connection to upstream. A target that cannot
-// be reached costs this client its connection.
+// forward joins client to a new connection to upstream. If upstream cannot be reached, the client's connection is
+// closed.
 func forward(ctx context.Context, client *net.TCPConn, upstream string, move copier) {
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "tcp", upstream)
@@ -60,8 +59,8 @@ func forward(ctx context.Context, client *net.TCPConn, upstream string, move cop
 	<-back
 }
 
-// pass moves src to dst and then its end of file; a failed direction breaks
-// both connections, so that its twin ends too.
+// pass copies src to dst, and then passes on the end of file. If a direction fails, pass breaks both connections,
+// so that the other direction ends too.
 func pass(dst, src *net.TCPConn, move copier) {
 	if err := move(dst, src); err != nil {
 		_ = src.Close()

@@ -1,30 +1,27 @@
-// Package rolling measures which clients are lost while endpoints restart, die or fall silent,
-// behind Penstock and behind HAProxy and nginx. It is for Linux only.
+// Package rolling measures which clients are lost while endpoints restart, die or fall silent, behind Penstock and
+// behind HAProxy and nginx. It is for Linux only.
 //
 // # Overview
 //
-// A [Scenario] defines the failures of endpoints and their times. In each round of it every
-// contestant has endpoints of its own, and all of them work at the same time. A failure
-// affects the endpoint with the same number of every contestant within the same millisecond,
-// because all of these are in one process. Other events of the machine (a compiler that takes
-// the processors, a timer that is late) affect them all. Contestants one after the other would
-// each have had a different machine, and the whole would have taken as many times as long. The
-// price is that they share the processors: the load is small.
+// A [Scenario] defines the failures of endpoints and their times. In each round, every contestant has its own
+// endpoints, and all contestants work at the same time. A failure affects one endpoint of every contestant within
+// the same millisecond, because the endpoints with the same number are in one process. Other events of the
+// machine, such as a compiler that takes the processors or a late timer, affect all contestants alike. If the
+// contestants ran one after the other, each would have a different machine, and the measurement would take several
+// times as long. A disadvantage is that they share the processors, so the load is small.
 //
-// An endpoint that is away has no listening socket, and its connections are reset, as when a
-// process is killed. A frozen endpoint is stopped by SIGSTOP, with the whole process, and its
-// kernel accepts connections for it. The port stays bound all the time, so no other process
-// can listen at it.
+// An endpoint that is away has no listening socket, and resets its connections, as if its process had been killed.
+// A frozen endpoint is in a process that was stopped by SIGSTOP, and the kernel accepts connections for it. The
+// port stays bound all the time, so no other process can listen there.
 //
 // # Clients
 //
-// The load is an open one, of one process: each contestant has a client at a steady rate,
-// however long the others take. Clients come from 17 addresses in turn: one client alone is no
-// proof of an endpoint's failure. A client connects, sends a request and reads the answer to
-// its end. It is lost if it does not get all of that: refused, reset, without an answer, or
-// given up after a time. Its wait is from the moment at which it was to begin to the answer's
-// first byte.
+// One process is the load. The load is open: each contestant gets clients at a steady rate, however long other
+// clients take. Clients come from 17 addresses in turn, because one client alone does not prove that an endpoint
+// has failed. A client connects, sends a request, and reads the whole answer. If it does not get all of that, it
+// is lost: it was refused, reset or not answered, or it gave up at its timeout. Its wait is the time from the
+// moment at which it should begin to the first byte of the answer.
 //
-// A client that was under way when an endpoint failed may have been on that endpoint already,
-// and then no proxy could have saved it. Such lost clients are counted apart, as under way.
+// If a client was under way when an endpoint failed, it may have been connected to that endpoint already. Then no
+// proxy could have saved it. Such lost clients are counted separately, as under way.
 package rolling

@@ -16,27 +16,26 @@ import (
 // Setup is the setup of a measurement.
 type Setup struct {
 	rounds.Setup
-	// Setting is how contestants are started, except for their Group, which is the Setup's,
-	// and their endpoints. The caller removes its directory.
+	// Setting says how contestants are started. Its Group and its endpoints are ignored. The caller removes its
+	// directory.
 	Setting contestant.Setting
-	// Kinds are the contestants. A contestant that is not available is left out, and is an error if
-	// it was Named.
+	// Kinds are the contestants. A contestant that is not available is left out. If it was Named, that is an
+	// error.
 	Kinds []*contestant.Kind
 	Named bool
 
 	Scenarios []Scenario
-	Away      time.Duration // with which the Scenarios were made
-	Rate      float64       // clients in a second, of each contestant
-	Timeout   time.Duration // of a client
-	Bytes     int           // of an answer's body
+	Away      time.Duration // the time with which the Scenarios were made
+	Rate      float64       // clients a second for each contestant
+	Timeout   time.Duration // timeout of a client
+	Bytes     int           // size of an answer's body
 }
 
-// patience bounds everything but the load itself.
+// patience limits everything except the load itself.
 const patience = 30 * time.Second
 
-// Measure runs every scenario on all contestants at once, Setup.Rounds times. If it fails,
-// or ctx ends, it returns the results so far with the error. Everything that it starts has
-// ended when it returns.
+// Measure runs every scenario Setup.Rounds times with all contestants at once. If it fails, or ctx ends, it
+// returns the results so far together with the error. When it returns, everything that it has started has ended.
 func Measure(ctx context.Context, s Setup) (*Report, error) {
 	r := &Report{
 		ClientsPerS: s.Rate, AwaySeconds: report.Number(s.Away.Seconds()), TimeoutSeconds: report.Number(s.Timeout.Seconds()), Rounds: s.Rounds,
@@ -66,7 +65,7 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 	return r, nil
 }
 
-// blame says why it ends: by request, or because of the error.
+// blame returns why the measurement ends: the request to end it, or the error.
 func blame(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -94,7 +93,7 @@ func (s *Setup) available(ctx context.Context, r *Report) (kinds []*contestant.K
 	return kinds, nil
 }
 
-// result is a result without rounds.
+// result returns a result without rounds.
 func (s *Setup) result(of *Scenario) Result {
 	r := Result{Scenario: of.Name, About: of.About, Endpoints: of.Endpoints, Seconds: report.Number(of.Length.Seconds())}
 	for _, k := range s.Kinds {
@@ -103,16 +102,16 @@ func (s *Setup) result(of *Scenario) Result {
 	return r
 }
 
-// trial is one scenario under way.
+// trial is one scenario in progress.
 type trial struct {
 	*Setup
 	scenario    *Scenario
-	endpoints   []*endpoint.Servers // of one number each, one for each contestant
+	endpoints   []*endpoint.Servers // each has the endpoints with one number, one for each contestant
 	contestants []*contestant.Contestant
 	load        *endpoint.Clients
 }
 
-// trial makes one, and returns the figures of each contestant's clients.
+// trial makes one trial, and returns the figures of each contestant's clients.
 func (s *Setup) trial(ctx context.Context, of *Scenario) ([]Figures, error) {
 	t := &trial{Setup: s, scenario: of}
 	defer t.end()
@@ -189,7 +188,7 @@ func (t *trial) happen(ctx context.Context, began time.Time) (failed []moment, e
 	return failed, nil
 }
 
-// befall puts an endpoint of each contestant into the state of a step.
+// befall changes an endpoint of each contestant to the state of a step.
 func (t *trial) befall(ctx context.Context, s *step, at time.Time) (time.Time, error) {
 	e := t.endpoints[s.endpoint]
 	if s.state == frozen {
@@ -205,7 +204,7 @@ func (t *trial) befall(ctx context.Context, s *step, at time.Time) (time.Time, e
 	return e.Turn(ctx, at, what)
 }
 
-// alive is nil if all contestants still run.
+// alive returns nil if all contestants still run.
 func (t *trial) alive() error {
 	for _, c := range t.contestants {
 		select {
@@ -217,7 +216,7 @@ func (t *trial) alive() error {
 	return nil
 }
 
-// end ends everything.
+// end ends everything that was started.
 func (t *trial) end() {
 	if t.load != nil {
 		t.load.Kill()

@@ -8,10 +8,10 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// Report is the result of a run, and the content of --json. A unit is part of the field's
-// name; an unmeasured figure is null.
+// Report is the result of a run, and the content of --json. A field's name has the unit. A figure that was not
+// measured is null.
 type Report struct {
-	ClientsPerS    float64       `json:"clients_per_second"` // of each contestant
+	ClientsPerS    float64       `json:"clients_per_second"` // clients of each contestant
 	AwaySeconds    report.Number `json:"away_seconds"`
 	TimeoutSeconds report.Number `json:"timeout_seconds"`
 	Rounds         int           `json:"rounds"`
@@ -31,7 +31,7 @@ type Contestant struct {
 	Config  string `json:"config"`
 }
 
-// Result is a scenario with all contestants.
+// Result has one scenario with all contestants.
 type Result struct {
 	Scenario  string        `json:"scenario"`
 	About     string        `json:"about"`
@@ -40,32 +40,31 @@ type Result struct {
 	Cells     []Cell        `json:"cells"`
 }
 
-// Cell is a scenario with one contestant.
+// Cell has one scenario with one contestant.
 type Cell struct {
 	Contestant string    `json:"contestant"`
 	Rounds     []Figures `json:"rounds"`
-	// Total has the sums of the rounds, the longest wait of all, and the medians of their
-	// quantiles.
+	// Total has the sums over all rounds, the longest wait of all rounds, and the medians of the quantiles.
 	Total *Figures `json:"total"` // nil without rounds
 }
 
 // Figures are the results of some clients.
 type Figures struct {
 	Clients int64 `json:"clients"`
-	// Lost counts clients without a complete answer, except those in UnderWay. UnderWay
-	// counts clients without an answer that were already connected when an endpoint
-	// failed, and may have been connected to it.
+	// Lost counts clients without a complete answer, except the clients in UnderWay. UnderWay counts clients
+	// without a complete answer that were already under way when an endpoint failed, and may have been connected
+	// to that endpoint.
 	Lost     int64 `json:"lost"`
 	UnderWay int64 `json:"lost_under_way"`
-	// Reasons are the Lost by reason.
+	// Reasons counts the Lost clients by reason.
 	Reasons map[string]int64 `json:"reasons,omitempty"`
-	// P50, P99 and Longest are of the time to the first byte, of clients that were served.
+	// P50, P99 and Longest are the time to the first byte, for clients that were served.
 	P50     report.Number `json:"p50_seconds"`
 	P99     report.Number `json:"p99_seconds"`
 	Longest report.Number `json:"longest_seconds"`
 }
 
-// Standing is how Penstock stands to the peer that loses fewest clients in a scenario.
+// Standing compares Penstock with the peer that loses the fewest clients in a scenario.
 type Standing struct {
 	Scenario   string         `json:"scenario"`
 	Contestant string         `json:"contestant"`
@@ -75,7 +74,7 @@ type Standing struct {
 	Verdict    report.Verdict `json:"verdict"`
 }
 
-// add adds a round.
+// add adds the figures of a round.
 func (c *Cell) add(f *Figures) {
 	c.Rounds = append(c.Rounds, *f)
 	c.Total = &Figures{Reasons: make(map[string]int64)}
@@ -99,7 +98,7 @@ func (c *Cell) add(f *Figures) {
 // checksSuffix ends the names of contestants that ask endpoints for answers.
 const checksSuffix = "-checks"
 
-// comparable reports whether two contestants know as much of their endpoints.
+// comparable reports whether both contestants check their endpoints in the same way.
 func comparable(a, b string) bool {
 	return strings.HasSuffix(a, checksSuffix) == strings.HasSuffix(b, checksSuffix)
 }
@@ -108,10 +107,10 @@ func ours(name string) bool {
 	return name == contestant.BalancingName || name == contestant.CheckingName
 }
 
-// judge compares each of Penstock's configurations with the peers that know as much of their
-// endpoints: no peer may lose fewer clients. If a peer loses some, too, the number is also
-// chance (the turn at which an endpoint fails, the time of the next check). Then a difference
-// below its standard deviation, if each is lost by itself, is none.
+// judge compares each configuration of Penstock with the peers that check their endpoints in the same way. No peer
+// may lose fewer clients. If a peer loses clients, too, the numbers depend on chance: the moment at which an
+// endpoint fails, and the time of the next check. Then a difference counts only if it is larger than its standard
+// deviation. That assumes that each client is lost independently.
 func (r *Report) judge() {
 	r.Standings = nil
 	for i := range r.Scenarios {
@@ -124,7 +123,7 @@ func (r *Report) judge() {
 	}
 }
 
-// stand is how c stands among the cells of a scenario.
+// stand compares c with the other cells of a scenario.
 func (c *Cell) stand(scenario string, cells []Cell) Standing {
 	s := Standing{Scenario: scenario, Contestant: c.Contestant, Lost: c.Total.Lost, Verdict: report.Unjudged}
 	for i := range cells {

@@ -13,25 +13,23 @@ import (
 type Scenario struct {
 	Name      string
 	About     string // one line
-	Endpoints int    // of each contestant
+	Endpoints int    // number of endpoints of each contestant
 	Length    time.Duration
 	steps     []step
 }
 
-// step is a new state of an endpoint, and the time after the start of the load at which
-// it begins.
+// step is a new state of an endpoint. It begins at a time after the start of the load.
 type step struct {
 	at       time.Duration
 	endpoint int
 	state    endpoint.Failure
 }
 
-// frozen is the state of an endpoint with a stopped process, beside the states of package endpoint.
+// frozen is the state of an endpoint with a stopped process. It is in addition to the states of package endpoint.
 const frozen endpoint.Failure = "frozen"
 
-// Scenarios returns all, in the order of a report, with endpoints that are away for that
-// long. All other times are in proportion: with 4 s an endpoint is back for 6 s before the
-// next one is away.
+// Scenarios returns all scenarios in the order of a report. Endpoints are away for this time, and all other times
+// are in proportion. If it is 4 s, an endpoint is back for 6 s before the next one is away.
 func Scenarios(away time.Duration) []Scenario {
 	s := schedule{away: away, before: away / 2, back: away * 3 / 2}
 	return []Scenario{
@@ -43,7 +41,7 @@ func Scenarios(away time.Duration) []Scenario {
 	}
 }
 
-// Named are the scenarios of these names, in the order of all.
+// Named returns the scenarios with these names, in the order of all.
 func Named(all []Scenario, names []string) ([]Scenario, error) {
 	known := make([]string, len(all))
 	for i := range all {
@@ -57,11 +55,11 @@ func Named(all []Scenario, names []string) ([]Scenario, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(s Scenario) bool { return !slices.Contains(names, s.Name) }), nil
 }
 
-// schedule are the times of scenarios.
+// schedule has the times of a scenario.
 type schedule struct{ before, away, back time.Duration }
 
-// known is the same after a longer time in which all is well. To notice that an endpoint
-// has stopped answering, a load balancer has to know that it answered before.
+// known returns the schedule with a longer time before the first failure. A load balancer notices that an endpoint
+// has stopped answering only if it knows that the endpoint answered before.
 func (s schedule) known() schedule {
 	s.before = 5 * s.away / 2
 	return s
@@ -81,8 +79,8 @@ func (s schedule) rolling() Scenario {
 	return r
 }
 
-// pair is two endpoints, and one of them is always there. If the other is away only for a moment, checks
-// do not notice it, while its clients do.
+// pair has two endpoints, and at any time at least one of them is there. If the other is away only for a moment,
+// checks do not notice that, but its clients do.
 func (s schedule) pair(name string, away time.Duration) Scenario {
 	dies := s.before + away + s.back
 	return Scenario{
@@ -92,8 +90,8 @@ func (s schedule) pair(name string, away time.Duration) Scenario {
 	}
 }
 
-// single is an endpoint that restarts, first in a quarter of the time, then in nearly half
-// of it.
+// single has one endpoint that restarts. First it is away for a quarter of the time, and then for nearly half of
+// it.
 func (s schedule) single() Scenario {
 	short, long := s.away/4, s.away*19/40
 	second := s.before + short + s.back
@@ -109,14 +107,14 @@ func (s schedule) single() Scenario {
 	}
 }
 
-// one is one of three endpoints that fails, for good.
+// one has three endpoints, of which one fails and does not recover.
 func (s schedule) one(name string, state endpoint.Failure, lasting time.Duration, about string) Scenario {
 	return Scenario{Name: name, About: "one of three endpoints " + about, Endpoints: 3, Length: s.before + lasting, steps: []step{{s.before, 1, state}}}
 }
 
-// frozen is one of three endpoints that is stopped, and goes on.
+// frozen has three endpoints, of which one is stopped and then continued.
 func (s schedule) frozen() Scenario {
-	lasting := 5 * s.away // longer than a client is patient
+	lasting := 5 * s.away // longer than the timeout of a client
 	f := s.one("frozen", frozen, lasting+s.back, fmt.Sprintf("is stopped for %v, and goes on", lasting))
 	f.steps = append(f.steps, step{s.before + lasting, 1, endpoint.Healthy})
 	return f

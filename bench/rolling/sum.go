@@ -8,12 +8,11 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// sources is how many addresses clients come from, in turn. They are coprime to two and three
-// endpoints, so that each address comes to each endpoint.
+// sources is from how many addresses clients connect in turn. It is coprime to two and three endpoints, so that
+// each address comes to each endpoint.
 const sources = 17
 
-// moment is something that happened after from and was over before to, since the load's
-// beginning.
+// moment is an event between two times, which are relative to the beginning of the load.
 type moment struct{ from, to time.Duration }
 
 // sum adds up the clients of a contestant.

@@ -1,5 +1,5 @@
-// Package rounds is the common part of all measurements: contestants that take turns in rounds, each
-// a process of its own, and the progress of that.
+// Package rounds is the common part of all measurements: contestants in separate processes that take turns in
+// rounds, and the progress of the measurement.
 package rounds
 
 import (
@@ -10,15 +10,15 @@ import (
 	"github.com/penstock/penstock/bench/process"
 )
 
-// Setup is the part of a measurement's setup that does not depend on its subject. Setups embed it.
+// Setup is the part of a measurement's setup that does not depend on the subject. Other setups embed it.
 type Setup struct {
 	Group  *process.Group // starts the children; the caller owns it
 	Rounds int            // at least 1
 	Watch  func(Progress) // nil: progress is not reported
 }
 
-// Turns yields each round, from 1, with the index of each of n contestants, from 0. They take
-// turns: in every second round in reverse order, so that none is always the first.
+// Turns yields each round, from 1, with the index of each of n contestants, from 0. In every second round the
+// order is reversed, so that no contestant is always the first.
 func (s *Setup) Turns(n int) iter.Seq2[int, int] {
 	return func(yield func(round, i int) bool) {
 		for round := 1; round <= s.Rounds; round++ {
@@ -41,16 +41,16 @@ func (s *Setup) Notify(p Progress) {
 	}
 }
 
-// Progress is a step of a measurement that is over or, without a Result, begins.
+// Progress is a step of a measurement. With a Result the step is over, otherwise it begins.
 type Progress struct {
 	Round, Rounds int    // from 1; Round is 0 outside of rounds
-	Doing         string // outside of rounds, such as "system calls"
-	Case          string // of several: a scenario, a shape; else ""
-	Contestant    string // "" if the step is of all
-	Result        string // its main figure; "" if it has none
+	Doing         string // what is done outside of rounds, such as "system calls"
+	Case          string // a scenario or a shape, if there are several; otherwise ""
+	Contestant    string // "" if the step is for all contestants
+	Result        string // the main figure; "" if there is none
 }
 
-// String is a line of text, in columns.
+// String returns a line of text, in columns.
 func (p Progress) String() string {
 	step := p.Doing
 	if p.Round > 0 {

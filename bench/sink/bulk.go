@@ -5,8 +5,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// burst is how many sends answer one event, so that one connection does not
-// keep the others waiting for long.
+// burst is how many sends one event causes, so that a connection does not keep the others waiting for long.
 const burst = 4
 
 // bulk sends content until the client half-closes, then the trailer.
@@ -14,7 +13,7 @@ type bulk struct {
 	socket
 	content *traffic.Stream
 	sent    int64
-	trailer []byte // the rest of it, once the client has ended
+	trailer []byte // the unsent part of the trailer, once the client has half-closed
 	ended   bool
 }
 
@@ -43,12 +42,12 @@ func (b *bulk) Ready(events uint32) {
 		b.sent += int64(len(chunk) - len(rest))
 		if len(rest) > 0 {
 			b.content.Back(len(rest))
-			return // there is no room: no need for a send that finds none
+			return // there is no room, so another send would fail
 		}
 	}
 }
 
-// listen looks for the client's end, and reports whether the connection lives.
+// listen looks for the client's end of file, and reports whether the connection is still open.
 func (b *bulk) listen() bool {
 	got, ok, err := b.receive()
 	switch {

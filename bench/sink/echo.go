@@ -6,15 +6,15 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// endless is the left of an echo that the client ends.
+// endless is the value of left if the client ends the echo.
 const endless = math.MaxInt64
 
-// echo sends back all bytes. While bytes wait to be sent it receives nothing, so a client that
-// does not read is not read from either.
+// echo sends all bytes back. While bytes wait to be sent, it does not receive. So a client that does not read is
+// not read from.
 type echo struct {
 	socket
 	left    int64  // bytes to send back before closing
-	waiting []byte // to be sent
+	waiting []byte // bytes to be sent
 }
 
 // begin sends b, the first bytes, and takes over the connection.
@@ -41,14 +41,14 @@ func (e *echo) Ready(events uint32) {
 			e.close()
 			return
 		}
-		// After EPOLLRDHUP the end is in the queue as well: one wait less.
+		// After EPOLLRDHUP, the end of file is in the queue, too: receive it at once.
 		if !e.back(b) || events&sys.EPOLLRDHUP == 0 {
 			return
 		}
 	}
 }
 
-// back sends b, and reports whether to go on receiving.
+// back sends b, and reports whether to receive more.
 func (e *echo) back(b []byte) bool {
 	rest, err := e.send(b)
 	e.left -= int64(len(b))

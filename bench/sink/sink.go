@@ -1,17 +1,14 @@
-// Package sink is the server to which a benchmark's contestants forward. The
-// first bytes of a connection are its request (package traffic):
+// Package sink is the server to which a benchmark's contestants forward. The first bytes of a connection are its
+// request (package traffic):
 //
-//   - "bulk SEED": the content of that seed until the client half-closes, and
-//     then a trailer;
-//   - "once N": N bytes come back, beginning with the line, and then the sink
-//     closes, before the client does;
-//   - everything else comes back as it is.
+//   - "bulk SEED": the sink sends the content of that seed until the client half-closes, and then a trailer.
+//   - "once N": the sink sends N bytes back, beginning with the line. Then it closes, before the client does.
+//   - Anything else: the sink sends all bytes back.
 //
-// It is an epoll loop, because on a machine with few processors the cost of the
-// sink hides the cost of the proxies. A small message is one receive and one
-// send, without a receive that finds nothing. It sends by ordinary sends. Pages
-// lent by sendfile would spare it the copy, but would reach the proxies in
-// smaller fragments than other servers' bytes, and so change the measurement.
+// The sink is an epoll loop, because on a machine with few processors the cost of the sink hides the cost of the
+// proxies. A small message takes one receive and one send, without a receive that finds nothing. The sink uses
+// ordinary sends. With sendfile, it would save a copy. But then the bytes would reach the proxies in smaller
+// fragments than from other servers, which would change the measurement.
 package sink
 
 import (
@@ -26,8 +23,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Serve owns l, and serves it with the given number of threads until ctx is done. It then
-// returns nil, and otherwise the error that ended it, such as running out of descriptors.
+// Serve serves l with this number of threads until ctx is done, and then returns nil. It owns l. If an error ends
+// it, such as a lack of descriptors, it returns the error.
 func Serve(ctx context.Context, l *net.TCPListener, threads int) error {
 	listening, err := take(l)
 	if err != nil {
@@ -52,8 +49,8 @@ func Serve(ctx context.Context, l *net.TCPListener, threads int) error {
 	return nil
 }
 
-// take makes l's socket one of our own: a listener that stays with the runtime's poller wakes
-// that for every connection. Accepted connections inherit TCP_NODELAY from it.
+// take makes a separate socket from l. If the listener stayed with the runtime's poller, every connection would
+// wake the poller. Accepted connections inherit TCP_NODELAY from the socket.
 func take(l *net.TCPListener) (fd int, err error) {
 	defer l.Close()
 	raw, err := l.SyscallConn()
@@ -76,7 +73,7 @@ func take(l *net.TCPListener) (fd int, err error) {
 // worker is one thread of a sink.
 type worker struct {
 	loop      *reactor.Loop
-	listening int              // the sink's
+	listening int              // the listening socket of the sink
 	open      map[int]struct{} // the connections, owned
 	buf       []byte
 }
@@ -87,7 +84,7 @@ func newWorker(listening int) (*worker, error) {
 		return nil, err
 	}
 	w := &worker{loop, listening, make(map[int]struct{}), make([]byte, receiveSize)}
-	// One thread is woken for one connection, not all of them.
+	// With EPOLLEXCLUSIVE, a connection wakes only one thread.
 	if err := loop.Add(listening, sys.EPOLLIN|sys.EPOLLEXCLUSIVE, (*acceptor)(w)); err != nil {
 		loop.Close()
 		return nil, err

@@ -23,8 +23,8 @@ type acceptor worker
 
 // Ready implements reactor.Handler.
 func (a *acceptor) Ready(uint32) {
-	// One connection for each event: the next connection is reported again together with others, and an accept
-	// that finds nothing costs more than that.
+	// Accept one connection for each event. The next connection is reported again, together with others. An accept
+	// that finds no connection would cost more than that.
 	w := (*worker)(a)
 	fd, err := sys.Accept4(w.listening, sys.SOCK_NONBLOCK|sys.SOCK_CLOEXEC)
 	switch {
@@ -36,7 +36,7 @@ func (a *acceptor) Ready(uint32) {
 	}
 }
 
-// greet takes a new connection, which w owns from now on.
+// greet handles a new connection. From now on, w owns it.
 func (w *worker) greet(fd int) {
 	w.open[fd] = struct{}{}
 	if err := w.loop.Add(fd, readable, &greeter{socket: socket{w, fd}}); err != nil {
@@ -64,8 +64,8 @@ func (s *socket) want(events uint32) {
 	}
 }
 
-// receive returns received bytes, in the worker's buffer. At the end of file it is empty; ok
-// is false when there are none, and err an end that is none.
+// receive returns received bytes, in the worker's buffer. At the end of file b is empty. ok is false if no bytes
+// have come. err is an error of the connection.
 func (s *socket) receive() (b []byte, ok bool, err error) {
 	n, err := sys.Recv(s.fd, s.w.buf, flags)
 	switch {
@@ -77,7 +77,7 @@ func (s *socket) receive() (b []byte, ok bool, err error) {
 	return nil, false, err
 }
 
-// send sends as much of b as there is room for, and returns the rest.
+// send sends as much of b as the socket takes, and returns the rest.
 func (s *socket) send(b []byte) (rest []byte, err error) {
 	n, err := sys.Send(s.fd, b, flags)
 	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR) {
@@ -90,7 +90,7 @@ func (s *socket) send(b []byte) (rest []byte, err error) {
 type greeter struct {
 	socket
 	head    []byte
-	greeted bool // the bytes before the request are over (traffic.ProxyHeader)
+	greeted bool // the bytes before the request have been read (traffic.ProxyHeader)
 }
 
 // Ready implements reactor.Handler.
@@ -121,7 +121,7 @@ func (g *greeter) Ready(uint32) {
 	line, kind := split(b)
 	switch {
 	case ended:
-		// Bytes too few to classify come back.
+		// If the bytes are too few for a request, they are sent back.
 		(&echo{socket: g.socket, left: endless}).begin(b)
 	case kind == traffic.KindEcho:
 		(&echo{socket: g.socket, left: endless}).begin(b)
@@ -132,8 +132,8 @@ func (g *greeter) Ready(uint32) {
 	}
 }
 
-// split returns the first line of b, nil if it is not all there, and the kind of
-// request that b begins.
+// split returns the first line of b, or nil if the line is not complete, and the kind of the request at the
+// beginning of b.
 func split(b []byte) (line []byte, kind traffic.Kind) {
 	for i, c := range b[:min(len(b), traffic.MaxLine)] {
 		if c == '\n' {
@@ -144,8 +144,8 @@ func split(b []byte) (line []byte, kind traffic.Kind) {
 	return line, traffic.Classify(b)
 }
 
-// serve serves the request in line; b is all received bytes, line its beginning. A request
-// that makes no sense is answered by closing.
+// serve serves the request in line. b has all received bytes, beginning with line. If the request is invalid,
+// serve closes the connection.
 func (g *greeter) serve(kind traffic.Kind, line, b []byte) {
 	switch kind {
 	case traffic.KindBulk:

@@ -1,4 +1,3 @@
-// Package standin stands in for penstock run and penstock proxy in the tests of packages that
-// measure them. It is a part of their own test binaries: a program that was built would have to
-// be found first.
+// Package standin replaces penstock run and penstock proxy in the tests of packages that measure them. It is a
+// part of the test binaries, because tests would have to find a separate program first.
 package standin

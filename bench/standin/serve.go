@@ -14,9 +14,9 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Serve serves the configuration of a file for at most clients clients, as penstock run does: it
-// logs lines of JSON to standard error, and serves the status at the file's admin address. It
-// returns when ctx has ended, and the sessions after it.
+// Serve serves the configuration in a file, for at most clients clients, as penstock run does. It logs lines of
+// JSON to standard error, and serves the status at the file's admin address. When ctx has ended, it waits for the
+// sessions and returns.
 func Serve(ctx context.Context, file string, clients int) error {
 	cfg, problems := config.Load(file, os.LookupEnv)
 	if len(problems) > 0 {
@@ -25,8 +25,8 @@ func Serve(ctx context.Context, file string, clients int) error {
 	return serve(ctx, cfg, relay.EngineAuto, clients, nil)
 }
 
-// Proxy is [Serve] with four of the flags of penstock proxy. change may change
-// each summary that is asked for; it may be nil.
+// Proxy is [Serve] with four of the flags of penstock proxy. change may change each summary before it is sent. It
+// may be nil.
 func Proxy(ctx context.Context, args []string, clients int, change func(*admin.Summary)) error {
 	flags := map[string]string{"--engine": "auto"}
 	for i := 0; i+1 < len(args); i += 2 {
@@ -50,7 +50,7 @@ upstreams: [{name: proxy, endpoints: [%q], health_check: off, outlier_detection:
 
 func serve(ctx context.Context, cfg *config.Config, engine relay.Engine, clients int, change func(*admin.Summary)) error {
 	var b *server.Server
-	opened := make(chan struct{})                   // closed once b is there, or never will be
+	opened := make(chan struct{})                   // closed once b is set, or cannot be set any more
 	if cfg.Admin != nil && !cfg.Admin.Bind.Auto() { // it answers as soon as a listener is logged
 		end, err := Admin(cfg.Admin.Bind.String(), func() (s admin.Summary) {
 			if <-opened; b == nil {
@@ -91,7 +91,7 @@ func Admin(bind string, summary func() admin.Summary) (end func(), err error) {
 	}, err
 }
 
-// A balancer has a summary, and nothing else that could be asked for.
+// A balancer has only a summary. Nothing else can be asked for.
 type balancer struct {
 	admin.Balancer
 	summary func() admin.Summary

@@ -14,8 +14,8 @@ const (
 	onceWord = "once "
 )
 
-// MaxRequest is the longest bulk request, in bytes, its newline included, and
-// MaxLine the longest line of any kind.
+// MaxRequest is the size of the longest bulk request in bytes, including its newline. MaxLine is the size of the
+// longest request line of any kind.
 const (
 	MaxRequest = len(bulkWord) + len("4294967295\n")
 	MaxLine    = 256
@@ -24,15 +24,15 @@ const (
 // TrailerSize is the length of the trailer of a bulk stream, in bytes.
 const TrailerSize = 8
 
-// AppendTrailer appends the trailer after n bytes of content at the end of a bulk stream:
-// their number, by which the client knows that the end is the end.
+// AppendTrailer appends the trailer that follows n bytes of content at the end of a bulk stream. It contains n, so
+// the client knows that the stream is complete.
 func AppendTrailer(b []byte, n int64) []byte { return binary.BigEndian.AppendUint64(b, uint64(n)) }
 
 // ParseTrailer parses a trailer; b holds TrailerSize bytes.
 func ParseTrailer(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }
 
-// AppendBulk appends the line that asks the server for the endless content of
-// seed; when the client half-closes, the server ends the stream by a trailer.
+// AppendBulk appends the line that asks the server for the endless content of seed. When the client half-closes,
+// the server ends the stream with a trailer.
 func AppendBulk(b []byte, seed uint32) []byte { return appendNumber(b, bulkWord, uint64(seed)) }
 
 // ParseBulk reads the line that AppendBulk wrote.
@@ -41,8 +41,8 @@ func ParseBulk(line []byte) (seed uint32, err error) {
 	return uint32(n), err
 }
 
-// AppendOnce appends the line that asks a sink to send back n bytes, beginning
-// with the line. Then the sink closes the connection, before the client does.
+// AppendOnce appends the line that asks a sink for n bytes back, beginning with the line. Then the sink closes the
+// connection before the client does.
 func AppendOnce(b []byte, n uint32) []byte { return appendNumber(b, onceWord, uint64(n)) }
 
 // ParseOnce reads the line that AppendOnce wrote.
@@ -51,7 +51,7 @@ func ParseOnce(line []byte) (n uint32, err error) {
 	return uint32(v), err
 }
 
-// appendNumber appends a line of a word and a number.
+// appendNumber appends a line with a word and a number.
 func appendNumber(b []byte, word string, n uint64) []byte {
 	return append(strconv.AppendUint(append(b, word...), n, 10), '\n')
 }
@@ -72,15 +72,15 @@ func parseNumber(line []byte, word string, bits int) (uint64, error) {
 // Kind is the kind of a client's request.
 type Kind uint8
 
-// The kinds of first bytes of a connection.
+// The kinds of requests.
 const (
 	KindUnknown Kind = iota // too few bytes to classify
 	KindBulk                // an endless stream of content
-	KindOnce                // some bytes come back, then the server closes
-	KindEcho                // anything else comes back as it is
+	KindOnce                // the server sends some bytes back, then it closes
+	KindEcho                // the server sends all bytes back
 )
 
-// words are the beginnings of all kinds but Echo.
+// words are the beginnings of all kinds except KindEcho.
 var words = []struct {
 	word string
 	kind Kind
@@ -89,8 +89,8 @@ var words = []struct {
 	{onceWord, KindOnce},
 }
 
-// Classify returns the kind of a connection that begins with b. It returns KindUnknown as long
-// as more bytes could still change the answer.
+// Classify returns the kind of a connection that begins with b. It returns KindUnknown while more bytes could
+// change the answer.
 func Classify(b []byte) Kind {
 	kind := KindEcho
 	for _, w := range words {
@@ -104,14 +104,14 @@ func Classify(b []byte) Kind {
 	return kind
 }
 
-// A header of the PROXY protocol's version 2, from a proxy, may precede the request of a connection.
+// A proxy may send a header of the PROXY protocol, version 2, before the request of a connection.
 const (
 	proxySignature  = "\r\n\r\n\x00\r\nQUIT\n"
 	proxyHeaderSize = len(proxySignature) + 4
 )
 
-// ProxyHeader returns how many bytes of b come before the request. As long as more bytes could still
-// change the answer, whole is false.
+// ProxyHeader returns how many bytes of b come before the request. whole is false while more bytes could change
+// the answer.
 func ProxyHeader(b []byte) (n int, whole bool) {
 	if head := b[:min(len(b), len(proxySignature))]; len(b) == 0 || !strings.HasPrefix(proxySignature, string(head)) {
 		return 0, len(b) > 0
@@ -123,5 +123,5 @@ func ProxyHeader(b []byte) (n int, whole bool) {
 	return min(n, len(b)), n <= len(b)
 }
 
-// Plain reports whether content that begins with b differs from a header, and from every request.
+// Plain reports whether content that begins with b can be told from a PROXY header and from every request.
 func Plain(b []byte) bool { return Classify(b) == KindEcho && b[0] != proxySignature[0] }

@@ -1,12 +1,10 @@
-// Package traffic is the common ground of the benchmark's sink and its load: the content
-// that flows between them, and the lines that ask for it.
+// Package traffic is what the benchmark's sink and load have in common: the content that flows between them, and
+// the lines that request it.
 //
-// The content is a table of pseudo-random bytes repeated for ever. Its period is a prime just
-// below 64 KiB. So a page, a pipe slot or a buffer that is lost, doubled or out of place
-// cannot fall on equal content. For that it would have to be displaced by a multiple of
-// [Period]. Each stream starts at a place of its own in the table, so bytes of one connection
-// that surface in another are seen too. Checking costs one comparison of memory, cheap enough
-// to be done on every byte.
+// The content is a table of pseudo-random bytes that repeats for ever. Its period is a prime just below 64 KiB. So
+// if a page, a pipe slot or a buffer is lost, doubled or out of place, the bytes differ, unless they moved by a
+// multiple of [Period]. Each stream starts at another place in the table. So bytes that come out of the wrong
+// connection are noticed, too. A check is one comparison of memory, which is cheap enough for every byte.
 package traffic
 
 import (
@@ -20,37 +18,37 @@ const (
 	Period = 65521
 	// MaxChunk is the longest slice that Stream.Next returns, in bytes.
 	MaxChunk = 128 << 10
-	// stride spreads consecutive seeds over the table. It is coprime to
-	// Period, so Period consecutive seeds start at as many places.
+	// stride spreads consecutive seeds over the table. It is coprime to Period, so Period consecutive seeds start
+	// at different places.
 	stride = 40503
 )
 
-// table holds the content once, and then enough of its beginning for a chunk that starts at
-// its last byte. It is never written to.
+// table has the content once. Then the beginning follows, long enough for a chunk that starts at the last byte. It
+// must not be written to.
 var table = sync.OnceValue(func() []byte {
 	source := rand.NewChaCha8([32]byte([]byte("penstock's benchmark, content, 1")))
 	t := make([]byte, Period, Period+MaxChunk)
-	_, _ = source.Read(t) // documented never to fail
+	_, _ = source.Read(t) // it never fails (math/rand/v2)
 	for len(t) < cap(t) {
 		t = append(t, t[:min(Period, cap(t)-len(t))]...)
 	}
 	return t
 })
 
-// Stream is a place in the content. The zero value is not usable; NewStream
-// makes one. It is not safe for concurrent use.
+// Stream is a position in the content. Make one with NewStream: the zero value cannot be used. It is not safe for
+// concurrent use.
 type Stream struct {
 	table []byte
 	at    int // below Period
 }
 
-// NewStream returns the content that belongs to seed, from its beginning.
+// NewStream returns the content for a seed, from the beginning.
 func NewStream(seed uint32) *Stream {
 	return &Stream{table: table(), at: int(uint64(seed) * stride % Period)}
 }
 
-// Next returns the next n bytes of content, n at most MaxChunk, and moves past them. The slice
-// is shared by all callers and must only be read.
+// Next returns the next n bytes of content, and moves past them. n is at most MaxChunk. All callers share the
+// slice, so they must not write to it.
 func (s *Stream) Next(n int) []byte {
 	b := s.table[s.at : s.at+min(n, MaxChunk)]
 	s.at = (s.at + len(b)) % Period

@@ -17,19 +17,19 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// outFlag is the flag of commands that write what they measured.
+// outFlag is the flag of commands that write their results to a file.
 type outFlag struct {
 	JSON string `name:"json" placeholder:"FILE" help:"Write everything that was measured as JSON to FILE; with - it goes to standard output, and the report to standard error."`
 }
 
-// An output is a file that is opened before a measurement, so that a wrong name does not cost a measurement. Its former
-// content stays until there is a new one.
+// An output is a file that is opened before a measurement, so that a wrong name is found before the measurement.
+// Its former content stays until there is new content.
 type output struct {
-	io.Writer // nil: nowhere
+	io.Writer // nil: there is no file
 	file      *os.File
 }
 
-// open opens the file of a name; "" is none, and - standard output.
+// open opens a file. With the name "" there is none, and - is standard output.
 func open(e *cli.Env, name string) (o output, err error) {
 	switch name {
 	case "":
@@ -42,7 +42,7 @@ func open(e *cli.Env, name string) (o output, err error) {
 	return o, err
 }
 
-// write replaces the content, if there is a file, and closes it.
+// write replaces the content if there is a file, and closes it.
 func (o *output) write(content func(io.Writer) error) error {
 	if o.Writer == nil {
 		return nil
@@ -65,7 +65,7 @@ func (o *output) close() error {
 	return o.file.Close()
 }
 
-// asJSON writes a document, indented.
+// asJSON returns a function that writes a document as indented JSON.
 func asJSON(d any) func(io.Writer) error {
 	return func(w io.Writer) error {
 		e := json.NewEncoder(w)
@@ -75,41 +75,41 @@ func asJSON(d any) func(io.Writer) error {
 	}
 }
 
-// A head is what the documents of all commands begin with.
+// A head is the beginning of the documents of all commands.
 type head struct{ report.Head }
 
-// newHead returns the head of a document, with a measurement that begins now.
+// newHead returns the head of a document for a measurement that begins now.
 func newHead(e *cli.Env, format int) head {
 	return head{report.Head{Format: format, Penstock: cli.Version(), Command: commandLine(e.Args), Began: time.Now(), Machine: bench.Machine()}}
 }
 
-// commandLine returns the command as typed.
+// commandLine returns the command as it was typed.
 func commandLine(args []string) string {
 	return strings.Join(append([]string{programName}, args...), " ")
 }
 
 func (h *head) of() *report.Head { return &h.Head }
 
-// rounds returns the setup of a measurement in n rounds, with its progress on standard error. Its group of processes is in a network
-// namespace of its own if possible, and the caller's to close.
+// rounds returns the setup of a measurement in n rounds, which reports its progress on standard error. If
+// possible, its group of processes has a separate network namespace. The caller closes the group.
 func (h *head) rounds(e *cli.Env, n int) rounds.Setup {
 	group, missing := process.NewGroupWherePossible()
 	h.NetworkNamespace, h.NamespaceMissing = missing == "", missing
 	return rounds.Setup{Group: group, Rounds: n, Watch: func(p rounds.Progress) { fmt.Fprintln(e.Stderr, p) }}
 }
 
-// A result is a command's result, a document.
+// A result is the result of a command, which is a document.
 type result interface {
 	of() *report.Head
-	measured() bool // there is something to report
+	measured() bool // reports whether there are results
 	write(p *report.Page)
 }
 
-// begins is said when a measurement does.
+// begins is printed when a measurement begins.
 const begins = "All parts are processes of their own. Ctrl-C ends them and reports what was measured until then."
 
-// measure has f fill in d, with a directory for files, until a signal, then prints d and writes it as JSON. Results from before a failure
-// are reported, too.
+// measure calls f, which fills in d until a signal comes. f may use a directory for files. Then measure prints d,
+// and writes it as JSON. If f fails, the results before the failure are still printed and written.
 func (o outFlag) measure(e *cli.Env, what string, d result, f func(ctx context.Context, dir string) error) error {
 	ctx, interrupt := context.WithCancelCause(context.Background())
 	defer interrupt(nil)
@@ -143,7 +143,7 @@ func (o outFlag) measured(ctx context.Context, e *cli.Env, d result, f func(ctx 
 	return errors.Join(err, page.Err(), to.write(asJSON(d)))
 }
 
-// reportTo is where the report goes if files go there.
+// reportTo returns where the report goes: to standard error if a file goes to standard output.
 func reportTo(e *cli.Env, files ...string) io.Writer {
 	for _, name := range files {
 		if name == "-" {
@@ -153,7 +153,7 @@ func reportTo(e *cli.Env, files ...string) io.Writer {
 	return e.Stdout
 }
 
-// interruptOn ends ctx with the first signal.
+// interruptOn ends ctx at the first signal.
 func interruptOn(ctx context.Context, stops <-chan os.Signal, interrupt context.CancelCauseFunc) {
 	select {
 	case <-stops:
@@ -165,7 +165,7 @@ func interruptOn(ctx context.Context, stops <-chan os.Signal, interrupt context.
 // seconds writes a time, or [report.Unknown].
 func seconds(n report.Number) string { return report.Seconds(float64(n)) }
 
-// ratioOf writes a ratio with its spread; the first contestant's ratio is to itself.
+// ratioOf writes a ratio with its spread. For the first contestant, the ratio is to itself.
 func ratioOf(b *report.Band, first bool) string {
 	switch {
 	case first:

@@ -28,7 +28,7 @@ type incidentCmd struct {
 	PrintConfigs bool     `help:"Print the configurations, and end."`
 }
 
-// Help is kong's text below the summary.
+// Help returns the text that kong prints below the summary.
 func (*incidentCmd) Help() string {
 	return `Requests go through penstock run to nine endpoints at a steady rate. At a moment three
 of these fall silent (accept, and answer nothing), or answer 3 s late in the mean, or refuse,
@@ -97,7 +97,7 @@ func (c *incidentCmd) Run(e *cli.Env) error {
 	})
 }
 
-// chosen are the failures and the configurations that the flags name.
+// chosen returns the failures and the configurations that the flags name.
 func (c *incidentCmd) chosen() (failures []endpoint.Failure, modes []incident.Mode, err error) {
 	wanted, files := c.Failures, c.Modes
 	if len(files) == 0 {
@@ -131,7 +131,7 @@ func (c *incidentCmd) chosen() (failures []endpoint.Failure, modes []incident.Mo
 	return failures, modes, nil
 }
 
-// printConfigs prints the files, with endpoints that do not exist.
+// printConfigs prints the configuration files, with endpoints that do not exist.
 func (c *incidentCmd) printConfigs(e *cli.Env, modes []incident.Mode) error {
 	at := make([]string, incidentEndpoints)
 	for i := range at {
@@ -152,7 +152,7 @@ type incidentDocument struct {
 	*incident.Report
 }
 
-// measured reports whether there is a trial.
+// measured reports whether a trial is complete.
 func (d *incidentDocument) measured() bool {
 	return d.Report != nil && slices.ContainsFunc(d.Incidents, func(in incident.Incident) bool { return len(in.Modes) > 0 })
 }

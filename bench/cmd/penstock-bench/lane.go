@@ -21,7 +21,7 @@ type laneCmd struct {
 	Warmup    *float64     `placeholder:"S" help:"Let sessions leave user space for this many seconds before those that count; trials of streams have three times as much, connections none (default: 1)."`
 }
 
-// Help is kong's text below the summary.
+// Help returns the text that kong prints below the summary.
 func (*laneCmd) Help() string {
 	return `penstock run with lane: auto is measured right beside each other contestant, in pairs. It
 takes root. A process that has no lane is refused, with the reason. It is started anew for
@@ -68,7 +68,7 @@ func (c *laneCmd) Run(e *cli.Env) error {
 		}
 	}
 	return c.carryOut(e, "lane", choice, func(doc *report.Document) {
-		if c.Network == network.Loopback { // the bounds are of it
+		if c.Network == network.Loopback { // the goals are for loopback
 			doc.JudgeBy(report.LaneGoals())
 		}
 	})

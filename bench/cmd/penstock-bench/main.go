@@ -1,6 +1,6 @@
-// Command penstock-bench measures Penstock beside HAProxy, nginx, Envoy and the Go standard
-// library, by turns in one run. It runs the program penstock, and carries the loads, the
-// endpoints and the rivals itself.
+// Command penstock-bench measures Penstock, HAProxy, nginx, Envoy and the Go standard library, which take turns in
+// one run. It starts the program penstock. The loads, the endpoints and the rivals are parts of penstock-bench
+// itself.
 package main
 
 import (
@@ -26,7 +26,7 @@ Every flag of a command:
 
 Parts of Penstock are measured beside their rivals by go test -bench, see docs/claims.md.`
 
-// commands is the command line.
+// commands has the commands and flags.
 type commands struct {
 	Run      runCmd      `cmd:"" default:"withargs" help:"Measure proxies against each other: the default command."`
 	Lane     laneCmd     `cmd:"" help:"Measure sessions that have left user space, beside penstock run without, HAProxy, nginx, Envoy, io.Copy and no proxy."`
@@ -39,12 +39,12 @@ type commands struct {
 	Former   formerCmd   `cmd:"" hidden:"" name:"claims" aliases:"balancer,echo-servers,idle,iperf3,mirror,rewrite,shares,soak,switches,verdict,write"`
 }
 
-// formerCmd stands for removed commands.
+// formerCmd stands for all removed commands.
 type formerCmd struct {
 	Args []string `arg:"" optional:"" passthrough:""`
 }
 
-// Run says what there is in their place.
+// Run says what replaces the command.
 func (*formerCmd) Run(*cli.Env) error {
 	return cli.Usagef("there is no such command any more: parts are measured by go test -bench Claim ./bench/claims, a configuration file's cost by penstock-bench run, and soak and verdict are tests in proxy/test")
 }

@@ -13,17 +13,16 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// Run serves until standard input ends. It takes no notice of signals: a child
-// ends with its parent.
+// Run serves until standard input ends. It ignores signals, because a child ends with its parent.
 func (c *partCmd) Run(e *cli.Env) error {
 	return bench.RunPart(context.Background(), c.Part, c.Args, os.Stdin, e.Stdout)
 }
 
-// errInterrupted is the end of a measurement by a signal.
+// errInterrupted means that a signal has ended a measurement.
 var errInterrupted = errors.New("interrupted")
 
-// partCmd is a part of a measurement in a process of its own. It ends with its standard
-// input, which its parent holds.
+// partCmd is a part of a measurement in a separate process. Its parent holds its standard input open. When the
+// input ends, the part ends.
 type partCmd struct {
 	Part string   `arg:"" help:"Be this part."`
 	Args []string `arg:"" optional:"" help:"Pass these arguments to the part."`

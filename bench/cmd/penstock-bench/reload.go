@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// reloadCmd measures changes of a configuration that is in force.
+// reloadCmd measures changes of the configuration of a process that serves.
 type reloadCmd struct {
 	programFlag
 	outFlag
@@ -20,7 +20,7 @@ type reloadCmd struct {
 	Rounds *int `placeholder:"N" help:"Reload this many times in each way, an even number (default: 6)."`
 }
 
-// Help is kong's text below the summary.
+// Help returns the text that kong prints below the summary.
 func (*reloadCmd) Help() string {
 	return `Runs a penstock run with 1,000 listeners, 10,000 endpoints and health checks every 30 s, whose
 configuration is read again by SIGHUP, and connects to one of its listeners again and
@@ -71,7 +71,7 @@ type reloadDocument struct {
 	*reload.Report
 }
 
-// measured reports whether there is anything.
+// measured reports whether there are results.
 func (d *reloadDocument) measured() bool {
 	return d.Report != nil && (len(d.Rows) > 0 && d.Rows[0].Median != nil || d.Steady != nil)
 }
@@ -102,12 +102,12 @@ func (d *reloadDocument) write(p *report.Page) {
 		waited for a CPU that somebody else had; "before" in half a second without a reload.`)
 }
 
-// countsOf are two numbers.
+// countsOf writes two numbers.
 func countsOf(a, b report.Number) string {
 	return report.Count(float64(a)) + ", " + report.Count(float64(b))
 }
 
-// steady reports reloads in a row.
+// steady reports many reloads in a row.
 func (d *reloadDocument) steady(p *report.Page, l *reload.Long) {
 	p.Heading("%s reloads in a row, %s listeners, %s endpoints", report.Exact(int64(l.Reloads)), report.Exact(int64(l.Listeners)), report.Exact(int64(l.Endpoints)))
 	t := new(report.Table)

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// rollingCmd has endpoints restart, die and fall silent, behind Penstock and others.
+// rollingCmd makes endpoints behind Penstock and other proxies restart, die and fall silent.
 type rollingCmd struct {
 	programFlag
 	outFlag
@@ -28,7 +28,7 @@ type rollingCmd struct {
 	PrintConfigs bool              `help:"Print the configurations that the contestants would get, and end."`
 }
 
-// Help is kong's text below the summary.
+// Help returns the text that kong prints below the summary.
 func (*rollingCmd) Help() string {
 	return `Clients come at a steady rate, each with one request on a connection of its own, while
 
@@ -93,7 +93,7 @@ func (c *rollingCmd) Run(e *cli.Env) error {
 	})
 }
 
-// kinds are the contestants that the flags name.
+// kinds returns the contestants that the flags name.
 func (c *rollingCmd) kinds() ([]*contestant.Kind, error) {
 	all := contestant.Balancing(runtime.NumCPU())
 	if len(c.Peers) == 0 {
@@ -113,7 +113,7 @@ type rollingDocument struct {
 	*rolling.Report
 }
 
-// measured reports whether a scenario is over.
+// measured reports whether a scenario is complete.
 func (d *rollingDocument) measured() bool {
 	return d.Report != nil && len(d.Scenarios) > 0 && len(d.Scenarios[0].Cells) > 0 && d.Scenarios[0].Cells[0].Total != nil
 }
@@ -158,7 +158,7 @@ func (d *rollingDocument) write(p *report.Page) {
 		difference of less than the square root of the sum is chance.`)
 }
 
-// summary is a table of one figure: a row for each contestant, a column for each scenario.
+// summary writes a table of one figure. It has a row for each contestant, and a column for each scenario.
 func (d *rollingDocument) summary(p *report.Page, title string, figure func(*rolling.Figures) string) {
 	p.Heading("%s", title)
 	var t report.Table
@@ -181,7 +181,7 @@ func (d *rollingDocument) summary(p *report.Page, title string, figure func(*rol
 	p.Table(&t)
 }
 
-// scenario is everything about one.
+// scenario writes all figures of one scenario.
 func (d *rollingDocument) scenario(p *report.Page, r *rolling.Result) {
 	p.Heading("%s: %s", r.Scenario, r.About)
 	var t report.Table

@@ -43,7 +43,7 @@ type runCmd struct {
 	IdleSessions *int   `placeholder:"N" help:"Let this many sessions rest in idle, for 10 s in each round of each contestant (default: 2000, or as many as RLIMIT_NOFILE allows)."`
 }
 
-// Help is kong's text below the summary.
+// Help returns the text that kong prints below the summary.
 func (*runCmd) Help() string {
 	return `The word run may be left out: penstock-bench --quick
 
@@ -54,11 +54,11 @@ While it runs, configurations and sockets are in a directory penstock-bench-*
 below TMPDIR (/tmp), which only SIGKILL leaves behind.`
 }
 
-// names is the value of a flag that lists names and repeats. An empty name is
-// refused: an empty list would mean everything.
+// names is the value of a flag that may be given several times, each time with a list of names. An empty name is
+// an error, because an empty list would mean all.
 type names []string
 
-// Decode is called by kong for each time that the flag is given.
+// Decode is called by kong each time the flag is given.
 func (n *names) Decode(ctx *kong.DecodeContext) error {
 	var text string
 	if err := ctx.Scan.PopValueInto("name", &text); err != nil {
@@ -109,28 +109,28 @@ func (c *runCmd) Run(e *cli.Env) error {
 	return c.carryOut(e, "run", choice, func(*report.Document) {})
 }
 
-// sessionDescriptors is how many descriptors io.Copy, the contestant with the most, holds for an idle
-// session.
+// sessionDescriptors is how many descriptors io.Copy holds for an idle session. It is the contestant that holds
+// the most.
 const sessionDescriptors = 6
 
-// A choice is what a command measures, beside its flags.
+// A choice has what a command measures, apart from its flags.
 type choice struct {
-	rounds    int // and seconds, of trials: the defaults
+	rounds    int // default number of rounds, and default seconds of a trial
 	seconds   float64
 	idle      int
-	peers     []string // the default; some may not be installed
+	peers     []string // default; some of them may not be installed
 	named     names
 	baseline  string
 	scenarios []bench.Scenario
 	network   network.Kind
 }
 
-// carryOut makes a run, has it judged, which adds to the document, and writes that.
+// carryOut makes a run, calls judge to add to the document, and writes the document.
 func (c *runFlags) carryOut(e *cli.Env, name string, choice choice, judge func(*report.Document)) error {
 	ctx, interrupt := context.WithCancelCause(context.Background())
 	defer interrupt(nil)
 	go interruptOn(ctx, e.Stops, interrupt)
-	run, doc, err := c.plan(ctx, choice) // which runs programs, that may hang
+	run, doc, err := c.plan(ctx, choice) // it runs programs, which may hang
 	if err != nil {
 		return err
 	}
@@ -161,18 +161,18 @@ func (c *runFlags) carryOut(e *cli.Env, name string, choice choice, judge func(*
 	return nil
 }
 
-// progress returns a function that writes a line when a round or something else is begun.
+// progress returns a function that writes a line when a round or another step begins.
 func progress(w io.Writer) func(bench.Step) {
 	last := ""
 	return func(s bench.Step) {
 		text := fmt.Sprintf("%-13s round %d of %d", s.Scenario, s.Round, s.Rounds)
 		switch {
 		case s.Trial != nil:
-			return // has ended
+			return // the step has ended
 		case s.Failed != "":
 			text = fmt.Sprintf("%s: %s failed: %s", s.Scenario, s.Contestant, s.Failed)
 		case s.Workload == string(load.Idle):
-			text += ", " + s.Contestant // one is slow enough
+			text += ", " + s.Contestant // one step takes long
 		case s.Doing != "":
 			text = fmt.Sprintf("%-13s %s", s.Scenario, s.Doing)
 		}
@@ -183,7 +183,7 @@ func progress(w io.Writer) func(bench.Step) {
 	}
 }
 
-// given returns the value of a flag, if the flag was given.
+// given returns the value of a flag, or otherwise if the flag was not given.
 func given[T any](flag *T, otherwise T) T {
 	if flag != nil {
 		return *flag
@@ -191,7 +191,7 @@ func given[T any](flag *T, otherwise T) T {
 	return otherwise
 }
 
-// plan returns the run of the flags, and a document that describes it.
+// plan returns the run for the flags, and a document that describes the run.
 func (c *runFlags) plan(ctx context.Context, choice choice) (*bench.Run, *report.Document, error) {
 	seconds := given(c.Seconds, choice.seconds)
 	run := &bench.Run{
@@ -221,7 +221,7 @@ func (c *runFlags) plan(ctx context.Context, choice choice) (*bench.Run, *report
 	return run, doc, err
 }
 
-// binaries checks the names of --binary.
+// binaries checks the names given to --binary.
 func binaries(flag map[string]string, allowed ...string) error {
 	for name, path := range flag {
 		if !slices.Contains(allowed, name) || path == "" {
@@ -238,7 +238,7 @@ func kindNames(kinds []*contestant.Kind) (list []string) {
 	return list
 }
 
-// choosePeers fills in the contestants. Contestants that the flags name must be installed.
+// choosePeers adds the contestants to run. Contestants that the flags name must be installed.
 func (c *runFlags) choosePeers(ctx context.Context, run *bench.Run, doc *report.Document, choice choice) error {
 	known, peers := kindNames(contestant.Kinds()), choice.peers
 	run.Named = slices.DeleteFunc(slices.Clone([]string(choice.named)), func(name string) bool { return name == "all" })

@@ -24,7 +24,7 @@ type tlsCmd struct {
 	Binary  map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"Use this executable: haproxy=PATH."`
 }
 
-// Help is kong's text below the summary.
+// Help returns the text that kong prints below the summary.
 func (*tlsCmd) Help() string {
 	return `A listener of penstock run that terminates TLS beside HAProxy's (bind ssl crt, mode tcp,
 a thread for each processor), and both without TLS. 16 clients connect, shake hands, have
@@ -74,7 +74,7 @@ type tlsDocument struct {
 	*handshake.Report
 }
 
-// measured reports whether there is anything.
+// measured reports whether there are results.
 func (d *tlsDocument) measured() bool {
 	return d.Report != nil && len(d.Rows) > 0 && d.Rows[0].Median != nil
 }
