@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// LaneWarmup is how long sessions that exchange messages usually take to leave user space. They are asked to leave
+// LaneWarmup is enough time for most sessions that exchange messages to leave user space. They are asked to leave
 // at an age of 100 ms.
 const LaneWarmup = time.Second
 

@@ -36,8 +36,8 @@ type Setup struct {
 // patience limits everything except the load itself.
 const patience = 30 * time.Second
 
-// margin: a request that began less than this before the incident may be in progress at that moment, and belongs
-// to the incident. It is far more than a request takes otherwise.
+// margin is how long before the incident a request may begin and still be in progress at the incident. Such a
+// request belongs to the incident. margin is far more than a request takes without an incident.
 const margin = 100 * time.Millisecond
 
 // Measure measures each failure with every configuration. Setup.Failing endpoints fail, by default a third. If it

@@ -8,15 +8,15 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// The published results of another load balancer without and with protection: a mean of 842 and of 127 ms, and 3.2
-// and 0.18 % failed requests. On must reach the same ratios.
+// The published results of another load balancer without and with protection: the mean is 842 and 127 ms, and 3.2
+// and 0.18 % of the requests fail. On must reach the same ratios.
 const (
 	mustMean   = 842.0 / 127
 	mustFailed = 3.2 / 0.18
 )
 
-// The 99th percentile is back once it was at most backMore above its value before the incident for backSeconds in
-// a row.
+// The 99th percentile counts as back once it is at most backMore above its value before the incident for
+// backSeconds in a row.
 const (
 	backSeconds = 3
 	backMore    = 50 * time.Millisecond

@@ -28,8 +28,8 @@ type step struct {
 // frozen is the state of an endpoint with a stopped process. It is in addition to the states of package endpoint.
 const frozen endpoint.Failure = "frozen"
 
-// Scenarios returns all scenarios in the order of a report. Endpoints are away for this time, and all other times
-// are in proportion. If it is 4 s, an endpoint is back for 6 s before the next one is away.
+// Scenarios returns all scenarios in the order of a report. An endpoint is away for the time away, and all other
+// times are in proportion. If away is 4 s, an endpoint is back for 6 s before the next one is away.
 func Scenarios(away time.Duration) []Scenario {
 	s := schedule{away: away, before: away / 2, back: away * 3 / 2}
 	return []Scenario{

@@ -99,7 +99,7 @@ func waitsSince(w lane.Waits, before *lane.Waits) lane.Waits {
 	return w
 }
 
-// laneTimes divides the time of a session that has left user space by kind.
+// laneTimes divides by kind the time of a session that has left user space.
 func (s *Sample) laneTimes(p *parts) (t [Kinds]time.Duration) {
 	l := *s.Lane
 	queueA, queueB := s.A.fills(l.WindowA, l.Duration), s.B.fills(l.WindowB, l.Duration)
@@ -129,7 +129,7 @@ const (
 	// keeps bytes back. Such a window is not shut, because BBR paces to the rate at which the peer reads.
 	narrow = 0.5
 	// vanished is the share of the time above which the path to a peer is to blame if bytes are sent again and
-	// again. These may be few of all segments: the peer may have vanished, and the bytes on the way to it take
+	// again, even if they are few of all bytes. The peer may have vanished, and the bytes on the way to it take
 	// most of its window.
 	vanished = 0.5
 	// roundTrips limits how many round trips a full window of queued packets takes. It takes one, but the window

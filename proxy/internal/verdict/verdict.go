@@ -101,8 +101,8 @@ func (s *Sample) times(p *parts) (t [Kinds]time.Duration) {
 	return t
 }
 
-// outstanding divides the part of a quiet time in which bytes for the peer were outstanding between the peer's
-// program and the network, and returns that part. Time that already counts as a wait for the peer is left out.
+// outstanding returns the part of a quiet time in which bytes for the peer were outstanding. It divides that part
+// between the peer's program and the network. Time that already counts as a wait for the peer is left out.
 func (p *Peer) outstanding(quiet, waits time.Duration, host, network *time.Duration) time.Duration {
 	busy := min(quiet, p.Busy-waits)
 	if busy < quiet/10 { // the clock of Busy is coarse
@@ -144,11 +144,11 @@ const latest = 100 * time.Millisecond
 // wait for a network, bytes keep arriving, so such waits count only if the process hardly ran and if many bytes
 // came at a time.
 //
-// This session did not wait for all of the time that the process had no CPU. Each wait for bytes can be longer by
-// the time that one event waits for the process. A question or an answer comes at any moment. The next bytes of a
-// stream come after a turn of this process, which may have used up its CPU time. So they wait from the beginning,
-// which takes twice as long. A question waits no longer than an answer does, and an answer no longer than the
-// session waited for it.
+// The result is limited, because the process also had no CPU when this session did not wait. A question or an
+// answer comes at any moment. So a wait for it can be longer by the time that one event waits for the process. The
+// next bytes of a stream come after a turn of this process, which may have used up its CPU time. So they can wait
+// for the whole time without a CPU, which is twice as long. A question waits no longer than an answer, and answers
+// wait no longer than the session waited for them.
 func (s *Sample) starve(a, b *division) time.Duration {
 	hardlyRan := s.Starved+s.Waits.Loop > s.Duration*2/5
 	w := &s.Waits
@@ -255,25 +255,25 @@ func (p *Peer) clear() bool {
 	return p.Retransmitted == 0 && p.Unanswered == 0 && p.MinRTT < time.Millisecond && !p.slowed()
 }
 
-// window returns the share of the busy time in which the peer's window limited the sending. The kernel also counts
-// time without any acknowledgment as such time, so that is subtracted.
+// window returns the share of the busy time in which the peer's window limited the sending. While nothing is
+// acknowledged, the kernel goes on counting that time, so the time without an acknowledgment is left out.
 func (p *Peer) window() float64 {
 	shut := min(p.PeerWindow, p.Busy-p.Unanswered)
 	return float64(max(shut, 0)) / float64(max(p.Busy, 1))
 }
 
 const (
-	// longQueue is how much longer than the least round trip another one is if bytes wait in a queue. It is more
-	// than a delayed acknowledgment adds to the average.
+	// longQueue is by how much a round trip exceeds the least round trip if bytes wait in a queue. It is more than
+	// a delayed acknowledgment adds to the average.
 	longQueue = 10 * time.Millisecond
 	// shortQueue is the same for packets that come one by one, as from a link, and not in bursts, as from a
 	// program.
 	shortQueue = 3 * time.Millisecond
-	// delayed is the same if each round trip may include a delayed acknowledgment (include/net/tcp.h,
+	// delayed is the same where each round trip may include a delayed acknowledgment (include/net/tcp.h,
 	// TCP_DELACK_MIN).
 	delayed = 50 * time.Millisecond
-	// fullFlight is how many pauses between bytes a queue takes at least, if the bytes wait in it. BBR keeps four
-	// packets under way (net/ipv4/tcp_bbr.c, bbr_cwnd_min_target).
+	// fullFlight: if bytes wait in a queue, the queue takes at least fullFlight times the mean pause between them.
+	// BBR keeps four packets under way (net/ipv4/tcp_bbr.c, bbr_cwnd_min_target).
 	fullFlight = 3
 	// leastMeasured is the payload of the smallest packets by which the kernel measures a round trip
 	// (net/ipv4/tcp_input.c, tcp_rcv_rtt_measure_ts; include/net/tcp.h, TCP_MIN_MSS and TCP_MSS_DEFAULT).
@@ -318,7 +318,7 @@ func (p *Peer) asking(busy time.Duration) time.Duration {
 // queued reports whether the peer's bytes wait in a queue on their way. Then the queue takes much longer than the
 // pauses between the bytes. The kernel's estimate of the round trip includes one of the peer's own pauses, or the
 // time it takes to receive a whole window. For small packets, and perhaps for answers, it is only that time, which
-// says nothing about a queue. For each packet that we sent, one of the pauses is a wait for the answer.
+// says nothing about a queue. One pause for each packet that we sent is a wait for the answer, and does not count.
 func (p *Peer) queued(bytes time.Duration, pauses int64) bool {
 	if p.Received < p.SegmentsReceived*leastMeasured || p.SegmentsReceived <= p.SegmentsSent*atOnce {
 		return false
