@@ -193,9 +193,9 @@ func (c *spending) begin(now int64) {
 	}
 }
 
-// pieces parses bytes piece by piece, until comparing has ended, and charges the meter. A piece is charged at most
-// the time that its bytes can take in the worst case, so a thread that had to wait for a CPU is charged little too
-// much.
+// pieces parses bytes piece by piece, until comparing has ended, and charges the meter. A piece costs at most the
+// time that its bytes can take in the worst case. So a session pays little for the time in which the thread waits
+// for a CPU.
 func (s *Session) pieces(b []byte, parse func(b []byte) error) error {
 	m := s.cost.meter
 	if m == nil {

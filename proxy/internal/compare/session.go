@@ -116,7 +116,7 @@ func (s *Session) begin(now time.Time) {
 }
 
 // unframed is called at bytes that do not fit the framing. Bytes of the primary end the comparison. Bytes of the
-// shadow are a difference, unless the primary's do not fit either.
+// shadow are a difference if the primary's bytes fit.
 func (s *Session) unframed(side int) {
 	if side == primary {
 		s.broken = false
@@ -212,7 +212,7 @@ func (o *sink) emit(b []byte) {
 	o.mark(b)
 }
 
-// mark takes structure between units, which patterns do not apply to.
+// mark takes structure between units. Patterns do not apply to it.
 func (o *sink) mark(b []byte) {
 	if o.s.reason == Going && !o.hidden && len(b) > 0 {
 		o.f.data(o.side, b)

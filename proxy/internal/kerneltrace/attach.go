@@ -124,7 +124,7 @@ func explain(err error) error {
 	return explainBTF(err)
 }
 
-// How many ticks of the clock tickLength waits for, and how long at most. It polls with pauses that are a part of the
+// tickLength waits for this number of ticks of the clock, and at most for this time. Its pauses are a part of the
 // shortest tick.
 const (
 	ticks     = 10

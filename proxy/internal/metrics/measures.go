@@ -100,8 +100,8 @@ func (m *measure) write(e *encoder, status reflect.Value) {
 	}
 }
 
-// collect is write for the process. If the status lacks the part with the field, a number is 0 and a map has no
-// series.
+// collect does for the process what write does for other objects. If the status lacks the part with the field, a
+// number is 0 and a map has no series.
 func (m *measure) collect(status reflect.Value, emit emitter) {
 	v, there := m.of(status)
 	switch {
