@@ -2,15 +2,15 @@
 
 /* Programs for tracepoints with BTF. They count events of the sockets and threads of the
  * traced processes in maps of a fixed size; user space reads the maps at the end. A program
- * returns as soon as an event turns out to be of no traced socket or thread. */
+ * returns as soon as it knows that an event belongs to no traced socket or thread. */
 #include "kernel.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Set before loading. */
-const volatile u32 only_tgid;  /* the traced process; 0: those in the map processes */
-const volatile u32 by_cgroup;  /* sockets and threads belong by their cgroup */
-const volatile u32 namespace;  /* whose unmatched events count; 0: of all */
+const volatile u32 only_tgid;  /* the traced process; 0: the processes in the map processes */
+const volatile u32 by_cgroup;  /* the cgroup decides which sockets and threads are traced */
+const volatile u32 namespace;  /* unmatched events count only in this one; 0: in all */
 const volatile u64 jiffy_ns;   /* 0: unknown */
 const volatile u32 purged;     /* reasons of enum skb_drop_reason; 0: unknown */
 const volatile u32 no_socket;
@@ -157,8 +157,8 @@ static inline_always u32 netns_of(struct sock_common *c)
 	return net ? net->ns.inum : 0;
 }
 
-/* closed_port: a socket that sends a reset when it is closed has given its number back
- * (tcp_disconnect), and kept the port. */
+/* closed_port returns the local port of a socket that sends a reset when it is closed. Such
+ * a socket has lost its number (tcp_disconnect), but has kept the port. */
 static inline_always u16 closed_port(struct sock_common *c)
 {
 	u16 port = 0;
@@ -166,8 +166,8 @@ static inline_always u16 closed_port(struct sock_common *c)
 	return __builtin_bswap16(port);
 }
 
-/* flow_of fills in the addresses of a socket, full or a request. It reports false for one
- * that is not of TCP/IP. */
+/* flow_of fills in the addresses of a socket, full or a request. It reports false if
+ * the socket does not use TCP/IP. */
 static inline_always bool flow_of(struct sock_common *c, struct flow *f)
 {
 	if (c->skc_family == FAMILY_INET) {
@@ -518,8 +518,8 @@ static inline_always void turn(struct flow *f)
 	f->remote_port = port;
 }
 
-/* packet_netns: the socket is asked first, for dev shares its place with the node of a
- * packet in a socket's queue (struct sk_buff). */
+/* packet_netns reads the socket first. If the packet is in a socket's queue, dev is not valid:
+ * its memory has the node of the queue then (struct sk_buff). */
 static inline_always u32 packet_netns(struct sk_buff *skb)
 {
 	struct sock *sk = skb->sk;
@@ -558,9 +558,9 @@ int penstock_reset_plain(u64 *ctx)
 	return 0;
 }
 
-/* dropped counts a packet that was thrown away. The kernel calls it so as well when it frees what
- * is left in the queues of a closed socket (inet_sock_destruct). What comes for a connection that
- * was closed is answered by a reset, which is counted. */
+/* dropped counts a packet that was thrown away, except for two kinds. Packets left in the queues of
+ * a closed socket are freed with the same event (inet_sock_destruct). A packet for a connection that
+ * was closed is answered by a reset, which is counted instead. */
 static inline_always void dropped(struct sk_buff *skb, u32 reason)
 {
 	struct flow f = {};
@@ -582,7 +582,7 @@ int penstock_drop(u64 *ctx)
 {
 	struct sock_common *to = (void *)ctx[3];
 	u8 state = 0;
-	/* Without a reason the kernel frees what a socket in TIME_WAIT has answered (tcp_v4_rcv). */
+	/* A packet that a socket in TIME_WAIT has answered is freed without a reason (tcp_v4_rcv). */
 	if (to && !bpf_probe_read_kernel(&state, 1, (void *)&to->skc_state) && state == TIME_WAIT)
 		return 0;
 	dropped((void *)ctx[0], ctx[2]);
@@ -597,8 +597,8 @@ int penstock_drop_plain(u64 *ctx)
 	return 0;
 }
 
-/* Devices. One without a queue, such as the loopback, has no function to put packets into
- * it (noqueue_init in net/sched/sch_api.c). */
+/* Devices. A device without a queue, such as the loopback device, has no function that puts
+ * packets into a queue (noqueue_init in net/sched/sch_api.c). */
 
 SEC("tp_btf/net_dev_queue")
 int penstock_queue(u64 *ctx)
@@ -639,7 +639,7 @@ int penstock_dequeue(u64 *ctx)
 }
 
 /* Threads. A thread waits from its wakeup, or from losing the CPU while it could run, until
- * it is given one. */
+ * it gets a CPU. */
 
 static inline_always struct thread *thread_of(struct task_struct *t, bool make)
 {
@@ -708,10 +708,10 @@ int penstock_switch(u64 *ctx)
 	return 0;
 }
 
-/* Not a tracepoint: run by hand, it returns the number of clock ticks. It needs CAP_BPF alone. */
+/* This is no tracepoint. User space runs it to get the number of clock ticks. It needs only CAP_BPF. */
 SEC("syscall")
 int penstock_jiffies(void *ctx) { return bpf_jiffies64(); }
 
-/* Likewise, loading it needs CAP_PERFMON too. */
+/* This one is only loaded, which needs CAP_PERFMON, too. */
 SEC("raw_tp/sched_switch")
 int penstock_probe(void *ctx) { return 0; }
