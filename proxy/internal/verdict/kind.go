@@ -41,7 +41,7 @@ var advice = [Kinds]string{
 	Unknown:         "the kernel did not report the connections: see the waits, or look again while the session runs",
 	Client:          "look at the client: it reads or sends more slowly than it is served; nothing here makes it faster",
 	ClientNetwork:   "look at the path to the client: its losses, its queues and its rate; a nearer proxy or another congestion control may help",
-	Endpoint:        "look at the endpoint: its load, its disk and what it waits for itself; more endpoints help if the load does it",
+	Endpoint:        "look at the endpoint: its load, its disk, and what it waits for; if its load is the cause, more endpoints help",
 	EndpointNetwork: "look at the path to the endpoint: losses and full queues (ip -s link, ss -ti), and the rate of its link",
 	Proxy:           "give the proxy more CPU: penstock status has the loops, penstock profile shows what they do, a cgroup's cpu.stat its throttling",
 	Limit:           "raise the limit of bandwidth in the configuration, if that is not what you want",
