@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 
-/* Errors of routers: a packet that the lane has sent on was too big. The endpoint that has sent it
- * is given the error, quoting the packet as it was. The oracle is translate.Side.TooBig. */
+/* Errors of routers: a packet that the lane has sent on was too big. The endpoint that has sent the packet gets the
+ * error, which quotes the packet as it was. The oracle is translate.Side.TooBig. */
 #ifndef ERROR_H
 #define ERROR_H
 
@@ -10,11 +10,12 @@
 enum { ICMP = 1, ICMP6 = 58, ICMP_HEADER = 8, QUOTED = 8 };
 enum { V4_ERROR = V4_HEADER + ICMP_HEADER + V4_HEADER + QUOTED, V6_ERROR = V6_HEADER + ICMP_HEADER + V6_HEADER + QUOTED };
 
-/* The least MTU that is passed on, of either family: endpoints keep it for all packets to an address, and that is the proxy's. */
+/* The smallest MTU that is passed on, for IPv4 and IPv6. An endpoint applies it to all packets to an address, and all
+ * its sessions have the proxy's address. */
 enum { LEAST_MTU = 1280 };
 
-/* believed reports whether an error is one that the path of the session can have: about a segment on the way from the endpoint of h
- * to that of o, which is larger than what would pass. */
+/* believed reports whether an error can come from the path of the session: it must be about a segment on the way from
+ * the endpoint of h to the endpoint of o, and the segment must be larger than its MTU. */
 static inline_always bool believed(const u32 *w, bool v6, struct half *h, struct half *o)
 {
 	u32 number = to_host32(v6 ? w[23] : w[13]) - h->sequence, headers = v6 ? V6_HEADER + TCP_HEADER : V4_HEADER + TCP_HEADER;
@@ -23,8 +24,8 @@ static inline_always bool believed(const u32 *w, bool v6, struct half *h, struct
 	return at >= acked && at < sent && mtu >= LEAST_MTU && mtu < h->gives + headers;
 }
 
-/* read_v4 and read_v6 read an error, and the tuple of the connection that the quoted packet was
- * sent on: as of packets that arrive. */
+/* read_v4 and read_v6 read an error, and the tuple of the connection on which the quoted packet was sent. It is the
+ * tuple of packets that arrive on this connection. */
 static inline_always bool read_v4(struct __sk_buff *skb, u32 *w, struct tuple *key)
 {
 	u8 *b = (u8 *)w;
@@ -51,7 +52,7 @@ static inline_always bool read_v6(struct __sk_buff *skb, u32 *w, struct tuple *k
 	return true;
 }
 
-/* write_v4 and write_v6 give the error to the endpoint of side h, which has sent the packet. */
+/* write_v4 and write_v6 make the error one for the endpoint of side h, which has sent the packet. */
 static inline_always long write_v4(struct __sk_buff *skb, u32 *was, u32 *is, const struct half *h)
 {
 	u8 *b = (u8 *)is;
@@ -77,7 +78,7 @@ static inline_always long write_v4(struct __sk_buff *skb, u32 *was, u32 *is, con
 static inline_always long write_v6(struct __sk_buff *skb, u32 *was, u32 *is, const struct half *h)
 {
 	((u8 *)is)[7] = 64;
-	bpf_csum_update(skb, bpf_csum_diff(was + 1, 4, is + 1, 4, 0)); /* the header has no checksum that makes up for it */
+	bpf_csum_update(skb, bpf_csum_diff(was + 1, 4, is + 1, 4, 0)); /* the header has no checksum that would balance this change */
 	__builtin_memcpy(is + 2, h->in.local, 16);
 	__builtin_memcpy(is + 6, h->in.remote, 16);
 	__builtin_memcpy(is + 14, h->in.remote, 16);

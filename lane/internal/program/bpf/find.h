@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 
-/* The maps of sessions, and the session of a packet. */
+/* The maps of sessions, and how the session of a packet is found. */
 #ifndef FIND_H
 #define FIND_H
 
 #include "parse.h"
 
-/* Sizes of the maps are set before loading. */
+/* The sizes of the maps are set before loading. */
 struct {
 	__uint(type, MAP_HASH);
 	__uint(max_entries, 2);
@@ -22,7 +22,7 @@ struct {
 	__type(value, struct session);
 } sessions SEC(".maps");
 
-/* A bit for each hash of a remote and a local port: only where it is set there may be a session. */
+/* A bit for each hash of a remote and a local port. There can be a session only if the bit is set. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, 1 << 10);
@@ -31,8 +31,9 @@ struct {
 	__type(value, u64);
 } ports SEC(".maps");
 
-/* The place of the session of each hash that one tuple alone has, so that a look in the table is saved: twice the slot, the side and 1. 0 where
- * the table has to be asked. It is set after the tuple can be found there, and cleared before it cannot. */
+/* For each hash that only one tuple has, the place of the tuple's session: twice the slot, plus the side, plus 1. It
+ * saves looking in the table. 0 means that the table must be asked. A place is set after the tuple can be found in the
+ * table, and cleared before the tuple is removed from there. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, (1 << 16) / ROW);
@@ -41,11 +42,12 @@ struct {
 	__type(value, struct row);
 } places SEC(".maps");
 
-/* hash is that of a tuple, by its ports. It differs for the other direction, so that a packet from an endpoint of this host is of none as it leaves. */
+/* hash is the hash of a tuple, by its ports. The other direction has another hash, so a packet that an endpoint of this
+ * host sends has no session when it leaves. */
 static inline_always u32 hash(u16 remote, u16 local) { return (u16)(remote * 0x9e37u + local); }
 
-/* of_none reports whether a packet is a TCP segment of no session, as most are. It reads no more than the ports, and those only
- * where the first bytes are at hand; what it does not know is not of none. */
+/* of_none reports whether a packet is a TCP segment without a session, as most packets are. It reads no more than the
+ * ports, and only if the first bytes are at hand. It returns false if it does not know. */
 static inline_always bool of_none(struct __sk_buff *skb, bool arrives)
 {
 	u8 *b = (u8 *)(long)skb->data, *end = (u8 *)(long)skb->data_end;
@@ -84,7 +86,7 @@ static inline_always bool same(const struct tuple *a, const struct tuple *b)
 	return !differ;
 }
 
-/* find returns the session of a tuple. Slots are used again, so the generation must fit, or the tuple. */
+/* find returns the session of a tuple. Slots are used again, so the generation or the tuple must fit. */
 static inline_always struct session *find(const struct tuple *key, struct place *at)
 {
 	u32 *known = place_of(key), place = known ? *(volatile u32 *)known : 0;
@@ -103,7 +105,7 @@ static inline_always struct session *find(const struct tuple *key, struct place 
 	return s && s->generation == at->generation ? s : NULL;
 }
 
-/* forget has a tuple be of no session. */
+/* forget removes the tuple of a session. */
 static inline_always void forget(const struct tuple *key, const struct place *at)
 {
 	u32 *known = place_of(key);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 
-/* The few kernel types, helpers and constants that lane.c needs. Field offsets are relocated
- * when the programs are loaded (CO-RE), so a struct here has only the fields that are read, in
- * any order. Numbers of helpers, maps and flags are those of include/uapi/linux/bpf.h, which
- * never change. */
+/* The few kernel types, helpers and constants that lane.c needs. Field offsets are relocated when the programs are
+ * loaded (CO-RE). So a struct here has only the fields that are read, in any order. The numbers of helpers, maps and flags
+ * come from include/uapi/linux/bpf.h, and never change. */
 #ifndef KERNEL_H
 #define KERNEL_H
 
@@ -18,8 +17,8 @@ typedef _Bool bool;
 #define SEC(name) __attribute__((section(name), used))
 #define inline_always inline __attribute__((always_inline))
 #define never_inline __attribute__((noinline))
-/* A global function is verified once and by itself, for any arguments: pointers may be NULL. A static one is verified anew for each state
- * in which it is called, and that is most of the time that loading the programs takes. */
+/* A global function is verified once and alone, for any arguments: pointers may be NULL. A static function is verified
+ * again for each state in which it is called, which is most of the time that loading the programs takes. */
 #define global __attribute__((noinline))
 #define __uint(name, val) int(*name)[val]
 #define __type(name, val) typeof(val) *name
@@ -73,7 +72,7 @@ static struct tcp_sock *(*bpf_skc_to_tcp_sock)(void *sock) = (void *)137;
 static long (*bpf_redirect_neigh)(u32 device, void *params, int size, u64 flags) = (void *)152;
 static long (*bpf_loop)(u32 times, void *callback, void *ctx, u64 flags) = (void *)181;
 
-/* A kernel function: it has the kernel's own struct of a packet (kernel/bpf/helpers.c). */
+/* A kernel function: it returns the kernel's own struct of a packet (kernel/bpf/helpers.c). */
 extern void *bpf_cast_to_kern_ctx(void *skb) __attribute__((section(".ksyms")));
 
 #define to_host16(x) __builtin_bswap16(x)
@@ -83,7 +82,7 @@ extern void *bpf_cast_to_kern_ctx(void *skb) __attribute__((section(".ksyms")));
 
 #define field_exists(field) __builtin_preserve_field_info(field, 2)
 
-/* bit_field reads a bit field of a kernel object: the builtins are its offset, size and shifts. */
+/* bit_field reads a bit field of a kernel object. The builtins return the field's offset, size and shifts. */
 #define bit_field(object, field) ({ \
 	u64 _v = 0; \
 	u32 _size = __builtin_preserve_field_info((object)->field, 1); \

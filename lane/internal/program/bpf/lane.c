@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 
-/* The lane: at tc ingress packets of joined sessions are made those of the other connection; at
- * tc egress a guard keeps in what the sockets of such sessions would send. States and their
- * changes are those of lane/internal/state, and the order of steps is that of its model. */
+/* The lane. At tc ingress, packets of joined sessions become packets of the other connection. At tc egress, a guard
+ * drops what the sockets of such sessions would send. The states and their changes are in lane/internal/state, and the
+ * order of steps is in its model. */
 #include "error.h"
 #include "find.h"
 #include "leave.h"
@@ -16,7 +16,7 @@ struct {
 	__uint(max_entries, 1 << 16);
 } events SEC(".maps");
 
-/* The type is wanted in Go. */
+/* This makes bpf2go write the type. */
 const struct event *described __attribute__((unused));
 
 static inline_always void report(struct session *s, u32 slot, u32 state, bool reset)
@@ -25,8 +25,8 @@ static inline_always void report(struct session *s, u32 slot, u32 state, bool re
 	bpf_ringbuf_output(&events, &e, sizeof e, 0);
 }
 
-/* note has it known that data up to end, or an RST, is let up to the socket. What is already noted
- * needs no barrier: a claim that reads the older note is right for this packet too. */
+/* note notes that data up to the packet's end, or an RST, goes up to the socket. If that is noted already, no barrier is
+ * needed: a claim that reads the older note is right for this packet too. */
 static inline_always void note(struct half *h, const struct packet *p)
 {
 	u32 end = p->sequence + p->length + (p->flags & FIN ? 1 : 0);
@@ -44,10 +44,11 @@ static inline_always void note(struct half *h, const struct packet *p)
 	__sync_fetch_and_or(&h->noted, NOTED_LOST);
 }
 
-/* position returns where a number is that is near to a known position. */
+/* position returns the position of a number that is close to a known position. */
 static inline_always s64 position(u32 first, u64 known, u32 number) { return (s64)known + (s32)(number - (first + (u32)known)); }
 
-/* late is how far behind an acknowledgement a packet may be: the largest window (RFC 5961, 5.2), and one of the socket before. */
+/* late is how far a packet can be behind an acknowledgement: the largest window (RFC 5961, 5.2), and at least LATE, because
+ * the packet may be for the socket before. */
 static inline_always s64 late(const struct half *h) { return h->widest > LATE ? h->widest : LATE; }
 
 /* acknowledge notes an acknowledgement, and reports whether it fits. */
@@ -60,7 +61,7 @@ static inline_always bool acknowledge(struct half *h, struct half *o, struct pac
 		return true;
 	raise(&h->acked, ack);
 	p->news = ack > known;
-	/* A small window is rounded up to a unit, and the other endpoint may use all of that. */
+	/* A small window is rounded up to a unit, and the other endpoint may use the whole unit. */
 	u64 window = (u64)p->window << (h->scale & 15), shown = (u64)unscaled(h, p->window) << (h->unit & 15);
 	if (shown > window)
 		window = shown;
@@ -94,17 +95,19 @@ static inline_always void data(struct half *h, struct half *o, struct packet *p,
 	h->behind_gap += gap || begin > sent;
 }
 
-/* What a packet is for the account. */
+/* What a packet means for the account. */
 enum { STRAY, FITS, RESETS, BEYOND };
 
-/* beyond reports whether a packet has data at the FIN's number or behind, where no endpoint has any: the FIN has not arrived,
- * as with a wrong checksum. Once it is acknowledged a keepalive probe may have a byte there. */
+/* beyond reports whether a packet has data at the FIN's number or behind it. No endpoint sends such data, so the FIN has
+ * not arrived, for example because its checksum was wrong. Once the FIN is acknowledged, a keepalive probe may have a byte
+ * there. */
 static inline_always bool beyond(s64 fin, s64 acked, s64 data, s64 end, u32 length)
 {
 	return fin && (end > fin || (length && acked < fin && data >= fin));
 }
 
-/* misplaced reports whether a FIN is at a number where none can be: that of another FIN, or of a byte that is acknowledged. */
+/* misplaced reports whether a FIN is at a number at which no FIN can be: another FIN was at a different number, or the
+ * byte is acknowledged. */
 static inline_always bool misplaced(s64 fin, s64 acked, s64 end) { return fin ? end != fin : end <= acked; }
 
 /* account notes a packet in the lane (translate.Flow.Note). */
@@ -129,22 +132,22 @@ static inline_always u32 account(struct half *h, struct half *o, struct packet *
 	if (p->length)
 		data(h, o, p, begin, end, sent);
 	if (p->flags & FIN)
-		swap(&h->fin, 0, end); /* before the number that counts it as a byte, which is read before it */
-	if (end > begin && end > 0) /* the number of an acknowledgement may be behind bytes, or an end of file, that are lost before here */
+		swap(&h->fin, 0, end); /* before the number that counts it as a byte; a reader reads that number first */
+	if (end > begin && end > 0) /* an acknowledgement without data can have a number after bytes, or after an end of file, that were lost before the lane */
 		raise(&h->sent, end);
 	return FITS;
 }
 
-/* mean is the mean of a round trip since a time and the one before. */
+/* mean returns the mean of the round trip since a time and the round trip before. */
 static inline_always u32 mean(u32 before, u64 since, u64 now)
 {
 	u32 took = (now - since) / 1000 + 1;
 	return before ? (before + took) / 2 : took;
 }
 
-/* stamps notes the timestamps of a packet that fits, and how long the way to its endpoint and back
- * has taken: from a packet of the other side to the first that echoes its timestamp, and from one without data
- * to the first with data. Another CPU that does the same makes one measure wrong, and nothing else. */
+/* stamps notes the timestamps of a packet that fits, and measures two round trips to its endpoint: from a packet of the
+ * other side until the first packet that echoes its timestamp, and from a packet without data until the first packet with
+ * data. If another CPU does the same, only one measurement is wrong. */
 static inline_always void stamps(struct half *h, struct half *o, const struct packet *p, u64 now)
 {
 	raise_stamp(&h->stamp, p->time);
@@ -180,7 +183,8 @@ static inline_always bool ended(struct half *a, struct half *b)
 	return x && y && load(&b->acked) >= x && load(&a->acked) >= y;
 }
 
-/* weigh has the packet in the account, and in the session's time. It is apart from pass for its stack. */
+/* weigh enters the packet in the account, and in the session's time. It is not a part of pass because of the size of its
+ * stack. */
 global u32 weigh(struct session *s, struct packet *p, u32 side)
 {
 	if (!s || !p)
@@ -201,7 +205,7 @@ global u32 weigh(struct session *s, struct packet *p, u32 side)
 	return fit;
 }
 
-/* pass gives the packet, as it is now, to the other connection. */
+/* pass gives the translated packet to the other connection. */
 global int pass(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at, u32 fit)
 {
 	if (!s || !p || !at)
@@ -222,10 +226,10 @@ global int pass(struct __sk_buff *skb, struct session *s, struct packet *p, stru
 	return bpf_redirect_neigh(o->device, NULL, 0, 0);
 }
 
-/* carry is what becomes of a packet in the lane. */
+/* carry handles a packet of a session in the lane. */
 static inline_always int carry(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at)
 {
-	if ((p->flags & (SYN | ACK)) == SYN && state_of(load(&s->word)) == STATE_DONE) { /* the tuple begins anew */
+	if ((p->flags & (SYN | ACK)) == SYN && state_of(load(&s->word)) == STATE_DONE) { /* a new connection with this tuple */
 		forget(&p->key, at);
 		return NEXT;
 	}
@@ -235,7 +239,7 @@ static inline_always int carry(struct __sk_buff *skb, struct session *s, struct 
 	return pass(skb, s, p, at, fit);
 }
 
-/* claim has the session leave user space with this packet if it can, and reports whether it is in the lane. */
+/* claim makes the session leave user space with this packet if it can, and reports whether the session is in the lane. */
 static inline_always bool claim(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at, u64 word)
 {
 	u64 mine = next(word, STATE_CLAIMED);
@@ -258,7 +262,7 @@ static inline_always bool claim(struct __sk_buff *skb, struct session *s, struct
 	return false;
 }
 
-/* up lets a packet that is noted go up to the socket, unless the lane has the session meanwhile. */
+/* up lets a packet that is noted go up to the socket, unless the lane has taken the session meanwhile. */
 static inline_always int up(struct __sk_buff *skb, struct session *s, struct packet *p, struct place *at)
 {
 	for (int i = 0; i < 4; i++) {
@@ -277,10 +281,11 @@ static inline_always int up(struct __sk_buff *skb, struct session *s, struct pac
 			return NEXT;
 		}
 	}
-	return DROP; /* as a queue that is full: the endpoint sends it again */
+	return DROP; /* like a full queue: the endpoint sends the packet again */
 }
 
-/* too_big passes an error on to the endpoint whose packet it is about, if that can be. All others pass. */
+/* too_big passes an error on to the endpoint that has sent the quoted packet, if the error is about a packet of a
+ * session and is believed. An error about no session passes. */
 global int too_big(struct __sk_buff *skb)
 {
 	u32 was[V6_ERROR / 4] = {}, is[V6_ERROR / 4];
@@ -294,7 +299,7 @@ global int too_big(struct __sk_buff *skb)
 	struct session *s = find(&key, &at);
 	if (!s || s->looped || (state_of(load(&s->word)) != STATE_LANE && state_of(load(&s->word)) != STATE_DONE))
 		return NEXT;
-	struct half *h = at.side ? &s->half[0] : &s->half[1], *o = at.side ? &s->half[1] : &s->half[0]; /* packets of h go to the connection */
+	struct half *h = at.side ? &s->half[0] : &s->half[1], *o = at.side ? &s->half[1] : &s->half[0]; /* packets of h are sent on this connection */
 	if (!believed(was, v6, h, o))
 		return DROP;
 	__builtin_memcpy(is, was, sizeof is);
@@ -304,7 +309,7 @@ global int too_big(struct __sk_buff *skb)
 	return bpf_redirect_neigh(h->device, NULL, 0, 0);
 }
 
-/* turned is the tuple of packets the other way. */
+/* turned returns the tuple of packets in the other direction. */
 static inline_always struct tuple turned(const struct tuple *t)
 {
 	struct tuple o = {.remote_port = t->local_port, .local_port = t->remote_port};
@@ -313,8 +318,9 @@ static inline_always struct tuple turned(const struct tuple *t)
 	return o;
 }
 
-/* odd is what becomes of a packet that parse refuses. One of a session that the lane has is lost: there is nothing for it to reach
- * but a listener, and has the session return if it is of big TCP. One that gets it before stays in user space for good, where its next ones arrive. */
+/* odd handles a packet that parse refuses. If the lane has the packet's session, the packet is dropped, because it could
+ * only reach a listener. If it is a packet of big TCP, it is also noted, so that the session returns. A session in user
+ * space stays there, because more such packets may come. */
 global int odd(struct __sk_buff *skb, u32 arrives)
 {
 	struct tuple key;
@@ -346,7 +352,7 @@ global int odd(struct __sk_buff *skb, u32 arrives)
 	return DROP;
 }
 
-/* other is what becomes of a packet that arrives and that parse refuses. */
+/* other handles a packet that arrives and that parse refuses. */
 static inline_always int other(struct __sk_buff *skb)
 {
 	int answer = odd(skb, true);
@@ -372,7 +378,7 @@ int penstock_ingress(struct __sk_buff *skb)
 	case STATE_LANE:
 	case STATE_DONE:
 		if (s->looped && skb->ifindex != LOOPBACK)
-			return DROP; /* from elsewhere with addresses of this host, as the kernel drops it (net/ipv4/route.c, martian source) */
+			return DROP; /* the packet comes from another device with addresses of this host, and the kernel would drop it too (net/ipv4/route.c, martian source) */
 		return carry(skb, s, &p, &at);
 	case STATE_HELD:
 		return DROP;
@@ -383,7 +389,7 @@ int penstock_ingress(struct __sk_buff *skb)
 	if (h->device != skb->ifindex)
 		h->device = skb->ifindex;
 	if (p.congested && h->ecn && h->restored)
-		return DROP; /* the socket knows nothing of ECN any more: a mark is a loss, as without it (RFC 3168, 5) */
+		return DROP; /* the socket does not know any more that it has ECN, so the mark becomes a loss, as without ECN (RFC 3168, 5) */
 	if (h->behind && (p.flags & ACK) && catch_up(skb, h, &p))
 		return DROP;
 	if ((p.flags & SYN) || (!p.length && !(p.flags & (FIN | RST))))
@@ -437,7 +443,7 @@ int penstock_egress(struct __sk_buff *skb)
 			return NEXT;
 		}
 	}
-	return DROP; /* as a queue that is full: the socket sends it again */
+	return DROP; /* like a full queue: the socket sends the packet again */
 }
 
 /* Whether the kernel knows the flag of bpf_l4_csum_replace that v6_flags is for: it returns 0 if so. */

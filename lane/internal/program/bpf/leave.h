@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 
-/* A session leaves user space: from two sockets to constants. Order matters: notes are read before the sockets, so
- * that a packet that was let up and has not reached its socket is missed there. */
+/* How a session leaves user space, from two sockets to constants. Order matters: notes are read before the sockets. So a
+ * packet that went up and has not reached its socket yet is noticed, because the socket lacks it. */
 #ifndef LEAVE_H
 #define LEAVE_H
 
@@ -22,7 +22,7 @@ static inline_always void *lookup(struct __sk_buff *skb, const struct half *h)
 	return bpf_skc_lookup_tcp(skb, &t, sizeof t, CURRENT_NETNS, 0);
 }
 
-/* unfit returns why the session cannot leave while this socket is as it is. */
+/* unfit returns why the session cannot leave with this socket, or WHY_NONE. */
 static inline_always u32 unfit(struct tcp_sock *t, u64 noted)
 {
 	struct sock *sk = &t->inet_conn.icsk_inet.sk;
@@ -56,9 +56,9 @@ static inline_always u32 unfit(struct tcp_sock *t, u64 noted)
 	return WHY_NONE;
 }
 
-/* routed returns WHY_ROUTE unless the socket's packets leave at the device that its endpoint's arrive
- * at, as they are: without IPsec or a tunnel of the route, and chosen by addresses alone. A socket
- * may be without a route for a while. */
+/* routed returns WHY_ROUTE unless the socket's packets leave at the device at which packets of its endpoint arrive. The
+ * route must have no IPsec and no tunnel, and must depend on the addresses alone. A socket may be without a route for a
+ * while. */
 static inline_always u32 routed(struct sock *sk, u32 device)
 {
 	struct dst_entry *route = sk->sk_dst_cache;
@@ -69,12 +69,12 @@ static inline_always u32 routed(struct sock *sk, u32 device)
 	return WHY_NONE;
 }
 
-/* apart returns what keeps two sockets from being joined: packets of one leg must fit the other. */
+/* apart returns why two sockets cannot be joined, or WHY_NONE: packets of one connection must fit the other. */
 static inline_always u32 apart(struct session *s, struct tcp_sock *a, struct tcp_sock *b, u32 headers)
 {
-	/* A socket that was made anew has promised nothing: the endpoint goes by the one before. */
+	/* A socket that was made again has promised nothing. The endpoint keeps to the promise of the socket before. */
 	u32 gives_a = a->advmss, gives_b = b->advmss;
-	asm volatile("" : "+r"(gives_a), "+r"(gives_b)); /* or one load is of a socket or of the session */
+	asm volatile("" : "+r"(gives_a), "+r"(gives_b)); /* otherwise the compiler merges the loads from the socket and from the session */
 	if (s->half[0].restored)
 		gives_a = s->half[0].gives;
 	if (s->half[1].restored)
@@ -93,7 +93,7 @@ static inline_always u32 apart(struct session *s, struct tcp_sock *a, struct tcp
 /* lags reports whether the endpoint may have bytes that its socket has not sent yet. */
 static inline_always bool lags(const struct half *h, struct tcp_sock *t) { return (h->behind & LAGS) && (s32)(t->snd_nxt - h->reach) < 0; }
 
-/* fill computes the constants of side h from its socket and the other side's. */
+/* fill computes the constants of side h from its socket and from the other side's socket. */
 static inline_always void fill(struct half *h, struct tcp_sock *mine, struct tcp_sock *other, u32 recent, u32 now)
 {
 	h->first = mine->rcv_nxt;
@@ -108,7 +108,7 @@ static inline_always void fill(struct half *h, struct tcp_sock *mine, struct tcp
 	h->stamp = recent;
 	h->window = h->widest = mine->snd_wnd;
 	h->takes = mine->rx_opt.mss_clamp;
-	u32 least = mine->rtt_min.s[0].v; /* in us (tcp_min_rtt): an endpoint may delay each acknowledgement until it answers */
+	u32 least = mine->rtt_min.s[0].v; /* in us (tcp_min_rtt): needed if an endpoint delays each acknowledgement until it answers */
 	if (least != ~0U && (!h->least_rtt || least < h->least_rtt))
 		h->least_rtt = least + 1;
 	h->sack = bit_field(mine, rx_opt.sack_ok) & SACK_SEEN;
@@ -116,12 +116,12 @@ static inline_always void fill(struct half *h, struct tcp_sock *mine, struct tcp
 		h->gives = mine->advmss;
 		h->ecn = mine->ecn_flags & ECN_OK;
 	}
-	/* What the other endpoint may send: this one's window, or what our socket has promised it. */
+	/* How much the other endpoint may send: the window of this endpoint, or what our socket has promised. */
 	u32 promised = other->rcv_wup + other->rcv_wnd - other->rcv_nxt;
 	h->edge = mine->snd_wnd > promised ? mine->snd_wnd : promised;
 }
 
-/* join looks at both sockets, for a packet of side `side`, and fills the session. */
+/* join checks both sockets for a packet of side `side`, and fills the session. */
 static inline_always u32 join(struct session *s, struct packet *p, u32 side, struct tcp_sock *a, struct tcp_sock *b, u64 noted_a, u64 noted_b)
 {
 	u32 why = unfit(a, noted_a);
@@ -140,14 +140,14 @@ static inline_always u32 join(struct session *s, struct packet *p, u32 side, str
 	struct tcp_sock *mine = side ? b : a;
 	if (mine->rcv_nxt != p->sequence)
 		return WHY_NOT_NEXT;
-	/* The socket that the packet is for has not seen its acknowledgement yet. */
+	/* The socket that the packet is for has not seen the packet's acknowledgement yet. */
 	struct tcp_sock *other = side ? a : b;
 	if (mine->write_seq != p->ack || other->write_seq != other->snd_una)
 		return WHY_UNACKNOWLEDGED;
 	u64 ns = bpf_ktime_get_ns();
 	u32 now = ns / 1000000; /* as tcp_clock_ms() */
 	u32 recent_a = a->rx_opt.ts_recent, recent_b = b->rx_opt.ts_recent;
-	/* A socket that was made anew, and has got no packet yet, does not know it. */
+	/* A socket that was made again, and has not received a packet yet, does not know the last timestamp. */
 	if (s->half[0].restored && !recent_a)
 		recent_a = s->half[0].stamp;
 	if (s->half[1].restored && !recent_b)
@@ -166,8 +166,8 @@ static inline_always u32 join(struct session *s, struct packet *p, u32 side, str
 	return WHY_NONE;
 }
 
-/* devices returns WHY_DEVICE unless packets of both sides have been seen, and either both are of
- * this host or none is. */
+/* devices returns WHY_DEVICE unless packets of both sides have been seen, and either both sides or neither are on this
+ * host. */
 static inline_always u32 devices(struct session *s, struct __sk_buff *skb)
 {
 	u32 a = s->half[0].device, b = s->half[1].device;
@@ -177,7 +177,7 @@ static inline_always u32 devices(struct session *s, struct __sk_buff *skb)
 	return WHY_NONE;
 }
 
-/* look returns why the session cannot leave by this packet, or fills it. */
+/* look returns why the session cannot leave with this packet. If it can, look fills the session and returns WHY_NONE. */
 global u32 look(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
 {
 	if (!s || !p)
@@ -203,9 +203,10 @@ global u32 look(struct __sk_buff *skb, struct session *s, struct packet *p, u32 
 	return why;
 }
 
-/* give_end has an acknowledgement of an endpoint that has ended in the lane be its end of file, which it does not send again, for the socket that
- * was made anew. Without it that would wait for one when all is over, for a minute, and a SYN from the same port be refused
- * (net/ipv4/tcp_minisocks.c, tcp_timewait_state_process). It returns whether the packet is to be dropped. */
+/* give_end turns an acknowledgement into an end of file, for a socket that was made again after its endpoint had ended
+ * in the lane: the endpoint does not send its end of file again. Otherwise the socket would wait for it for a minute after
+ * all is over, and a SYN from the same port would be refused (net/ipv4/tcp_minisocks.c, tcp_timewait_state_process).
+ * give_end returns whether the packet must be dropped. */
 static never_inline int give_end(struct __sk_buff *skb, struct half *h, struct packet *p)
 {
 	u32 end = h->first + (u32)load(&h->fin), at = tcp_at(p), was, is;
@@ -234,11 +235,10 @@ static never_inline int give_end(struct __sk_buff *skb, struct half *h, struct p
 	return bpf_l4_csum_replace(skb, at + CHECKSUM, was, is, sizeof is) ? 1 : 0;
 }
 
-/* catch_up lowers the acknowledgement of a packet that goes up to a socket which was made anew. The
- * endpoint may have got bytes of which the lane has seen no acknowledgement: they come again, from the
- * other endpoint, but until then the socket has not sent them, and would drop what acknowledges them
- * with the data in it (tcp_ack, TCP_ACK_UNSENT_DATA). Were both so, neither would go on. It returns
- * whether the packet is to be dropped. */
+/* catch_up lowers the acknowledgement of a packet that goes up to a socket that was made again. The endpoint may have
+ * received bytes although the lane has not seen their acknowledgement. The other endpoint sends them again. Until then the
+ * socket has not sent them, and would drop a packet that acknowledges them, with its data (tcp_ack, TCP_ACK_UNSENT_DATA).
+ * If this happened on both sides, neither side would go on. catch_up returns whether the packet must be dropped. */
 global int catch_up(struct __sk_buff *skb, struct half *h, struct packet *p)
 {
 	if (!h || !p)
@@ -261,9 +261,10 @@ global int catch_up(struct __sk_buff *skb, struct half *h, struct packet *p)
 	return store32(skb, p, ACKNOWLEDGEMENT, p->ack, sent);
 }
 
-/* reset_at_reach gives the RST of a socket that was made anew the number after all that the lane has carried to the endpoint: the
- * socket's own is before bytes that the endpoint may have got, so that it would be nothing to it. One that has not got
- * them answers, and gets an RST at the number that it expects (RFC 5961, 3.2). */
+/* reset_at_reach changes the number of an RST from a socket that was made again to the number after everything that the
+ * lane has carried to the endpoint. The socket's own number may be before bytes that the endpoint has received, and then
+ * the endpoint would ignore the RST. An endpoint that has not received them answers, and gets an RST at the number that it
+ * expects (RFC 5961, 3.2). */
 global int reset_at_reach(struct __sk_buff *skb, struct half *h, struct packet *p)
 {
 	if (!h || !p)

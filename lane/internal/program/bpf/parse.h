@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 
-/* Packets: found, read, and translated. The oracle is lane/internal/translate. */
+/* How packets are read and translated. The oracle is lane/internal/translate. */
 #ifndef PARSE_H
 #define PARSE_H
 
@@ -11,11 +11,11 @@ const volatile u64 v6_flags;
 
 static inline_always u32 tcp_at(const struct packet *p) { return ETHER + (p->v6 ? V6_HEADER : V4_HEADER); }
 
-/* is_mapped reports whether an address of an IPv6 header is one of IPv4. The kernel drops such packets (net/ipv6/ip6_input.c, ip6_rcv_core), and
- * they are of no session: that of IPv4 has the same tuple. */
+/* is_mapped reports whether an address in an IPv6 header is an IPv4 address. The kernel drops such packets
+ * (net/ipv6/ip6_input.c, ip6_rcv_core). They have no session, because their tuple belongs to an IPv4 session. */
 static inline_always bool is_mapped(const u32 *a) { return !(a[0] | a[1]) && a[2] == to_net32(0xffff); }
 
-/* mapped makes an IPv4 address one of IPv6. */
+/* mapped maps an IPv4 address into IPv6. */
 static inline_always void mapped(u32 *to, u32 address)
 {
 	to[0] = to[1] = 0;
@@ -23,7 +23,8 @@ static inline_always void mapped(u32 *to, u32 address)
 	to[3] = address;
 }
 
-/* read copies bytes of a packet, a multiple of four, and returns whether that has failed. Headers are at hand as a rule, and need no helper then. */
+/* read copies bytes of a packet, a multiple of four, and returns whether that failed. Headers are usually at hand, and
+ * then need no helper. */
 static inline_always long read(struct __sk_buff *skb, u32 at, u32 *to, u32 size)
 {
 	u8 *from = (u8 *)(long)skb->data + at;
@@ -34,7 +35,7 @@ static inline_always long read(struct __sk_buff *skb, u32 at, u32 *to, u32 size)
 	return 0;
 }
 
-/* parse_tcp reads the words of a TCP header, in a segment of that length. It returns false if that is none. */
+/* parse_tcp reads the words of a TCP header, in a segment of that length. It returns false if they are no TCP header. */
 static inline_always bool parse_tcp(struct __sk_buff *skb, struct packet *p, const u32 *t, u32 length)
 {
 	const u8 *b = (const u8 *)t;
@@ -99,7 +100,7 @@ struct chain {
 
 enum { HOPS = 0, ROUTING = 43, FRAGMENT = 44, AUTHENTICATION = 51, DESTINATION = 60, CHAIN_MOST = 1200 /* of the least length, in a frame of 9,000 bytes */ };
 
-/* extension goes on behind the header at c->at, and returns 1 at one of another kind. */
+/* extension skips the extension header at c->at. It returns 1 at a header of another kind. */
 static long extension(u32 i, struct chain *c)
 {
 	u8 b[4];
@@ -115,8 +116,8 @@ static long extension(u32 i, struct chain *c)
 	return 0;
 }
 
-/* ports_at returns where the ports are of a packet that parse refuses, and reads its addresses; 0: nowhere. A fragment that is not
- * the first has none, and comes to nothing without the first. */
+/* ports_at reads the addresses of a packet that parse refuses, and returns where its ports are, or 0. A fragment that is
+ * not the first has no ports, and is useless without the first. */
 static inline_always u32 ports_at(struct __sk_buff *skb, struct tuple *key)
 {
 	u32 w[10];
@@ -138,7 +139,8 @@ static inline_always u32 ports_at(struct __sk_buff *skb, struct tuple *key)
 	return c.kind == TCP ? c.at : 0;
 }
 
-/* odd_tuple reads the tuple of a TCP packet that parse refuses: with options of IP, extension headers or a header that is cut, or a first fragment. */
+/* odd_tuple reads the tuple of a TCP packet that parse refuses: because it has IP options, extension headers or a header
+ * that is cut, or is a first fragment. */
 static inline_always bool odd_tuple(struct __sk_buff *skb, struct tuple *key)
 {
 	u32 at = skb->vlan_present ? 0 : ports_at(skb, key), w;
@@ -149,19 +151,19 @@ static inline_always bool odd_tuple(struct __sk_buff *skb, struct tuple *key)
 	return true;
 }
 
-enum { STAMPED_HEADER = 32 }; /* a TCP header with timestamps alone, as Linux sends it */
+enum { STAMPED_HEADER = 32 }; /* the size of a TCP header with only timestamps, as Linux sends it */
 
 /* A walk goes through the options of a TCP header. */
 struct walk {
-	u32 ip[V6_HEADER / 4]; /* right before it; one of IPv4 is at IP_V4 */
+	u32 ip[V6_HEADER / 4]; /* the IP header, right before the TCP header; an IPv4 header is at IP_V4 */
 	u32 word[TCP_MOST / 4];
-	u64 sum; /* what has been added to the TCP header, in words, for its checksum */
+	u64 sum; /* what was added to the TCP header, in words, for its checksum */
 	u32 at, end;
 	u32 time, echo, acked;
 	u32 acks;
-	u32 stamp, answer; /* the last timestamp before it was changed, if stamped, and its echo after */
+	u32 stamp, answer; /* if stamped: the last timestamp before it was changed, and its echo after */
 	u32 stamped;
-	u32 numbers; /* that are left of a SACK option, at `at` */
+	u32 numbers; /* how many numbers of a SACK option are left, at `at` */
 };
 
 /* shift subtracts from a number at any place in the header. */
@@ -185,8 +187,8 @@ static inline_always u32 number(struct walk *k, u32 at)
 	return (u32)b[0] << 24 | b[1] << 16 | b[2] << 8 | b[3];
 }
 
-/* option goes on with the option at k->at, or with the next number of a SACK option, and returns 1 after the last one. A loop over those
- * numbers would be most of what the verifier does, which follows each branch of each turn. */
+/* option handles the option at k->at, or the next number of a SACK option, and returns 1 after the last one. With a loop
+ * over these numbers, most of the verifier's work would be this loop: it follows each branch of each turn. */
 static long option(u32 i, struct walk **walk)
 {
 	struct walk *k = *walk;
@@ -227,14 +229,14 @@ static long option(u32 i, struct walk **walk)
 	return 0;
 }
 
-/* put has a word of the TCP header be another one. */
+/* put changes a word of the TCP header. */
 static inline_always void put(struct walk *k, u32 at, u32 is)
 {
 	k->sum += (u64)(u32)~k->word[at] + is;
 	k->word[at] = is;
 }
 
-/* folded is a sum in 16 bits, with the carries added. */
+/* folded returns a sum in 16 bits, with the carries added. */
 static inline_always u32 folded(u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
@@ -244,7 +246,7 @@ static inline_always u32 folded(u64 sum)
 	return sum;
 }
 
-/* walk_options walks all options, and adds to the sum what they have become. */
+/* walk_options translates all options, and adds the changes to the sum. */
 global int walk_options(struct walk *k)
 {
 	if (!k)
@@ -254,13 +256,13 @@ global int walk_options(struct walk *k)
 		return 0;
 	u64 was = bpf_csum_diff(NULL, 0, k->word + TCP_HEADER / 4, size, 0);
 	bpf_loop(TCP_MOST - TCP_HEADER, option, &k, 0);
-	asm volatile("" : "+r"(size)); /* or the compiler leaves out the bounds, which the verifier has forgotten */
+	asm volatile("" : "+r"(size)); /* otherwise the compiler leaves out the check of the bounds, which the verifier needs */
 	if (size <= TCP_MOST - TCP_HEADER)
 		k->sum += (u64)(u32)~was + (u32)bpf_csum_diff(NULL, 0, k->word + TCP_HEADER / 4, size, 0);
 	return 0;
 }
 
-/* options has the options be those of the other connection. A header of timestamps alone is known. */
+/* options translates the options. It has a short way for a header with only timestamps. */
 static inline_always void options(struct walk *k)
 {
 	if (k->end != STAMPED_HEADER || k->word[5] != to_net32(0x0101080a)) {
@@ -275,7 +277,7 @@ static inline_always void options(struct walk *k)
 	k->answer = to_host32(k->word[7]);
 }
 
-/* unscaled gives a window in the other connection's unit; one that is not 0 stays so. */
+/* unscaled converts a window to the other connection's unit. Only a window of 0 becomes 0. */
 static inline_always u32 unscaled(const struct half *h, u16 window)
 {
 	u32 w = ((u32)window << (h->scale & 15)) >> (h->unit & 15);
@@ -286,7 +288,8 @@ static inline_always u32 unscaled(const struct half *h, u16 window)
 
 enum { IP_V4 = (V6_HEADER - V4_HEADER) / 4 };
 
-/* address_v4 and address_v6 give the IP header the addresses of the other connection, and return what that adds to the checksums. */
+/* address_v4 and address_v6 write the addresses of the other connection into the IP header, and return what that adds to
+ * the checksums. */
 static inline_always u64 address_v4(u32 *w, const struct tuple *to, bool forwarded)
 {
 	u64 sum = (u64)(u32)~w[3] + to->local[3] + (u32)~w[4] + to->remote[3];
@@ -310,7 +313,8 @@ static inline_always u64 address_v6(u32 *w, const struct tuple *to, bool forward
 	return sum;
 }
 
-/* summed returns what the checksum of the packet is (include/linux/skbuff.h, "Checksumming of received packets by device"). */
+/* summed returns the state of the packet's checksum (include/linux/skbuff.h, "Checksumming of received packets by
+ * device"). */
 static inline_always u32 summed(struct __sk_buff *skb)
 {
 	struct sk_buff *kernels = bpf_cast_to_kern_ctx(skb);
@@ -319,7 +323,7 @@ static inline_always u32 summed(struct __sk_buff *skb)
 	return byte >> __builtin_preserve_field_info(kernels->ip_summed, 5);
 }
 
-/* write writes both headers, and has the checksum of TCP be right. */
+/* write writes both headers, with the right TCP checksum. */
 static inline_always long write(struct __sk_buff *skb, struct walk *k, u32 size, const struct tuple *to, bool v6, bool forwarded)
 {
 	u32 *ip = v6 ? k->ip : k->ip + IP_V4, length = v6 ? V6_HEADER : V4_HEADER;
@@ -328,24 +332,25 @@ static inline_always long write(struct __sk_buff *skb, struct walk *k, u32 size,
 	u32 hops = ip[1];
 	u64 addresses = v6 ? address_v6(ip, to, forwarded) : address_v4(ip, to, forwarded);
 	u32 how = summed(skb), sum = k->word[CHECKSUM / 4] & 0xffff;
-	if (how == CHECKSUM_PARTIAL) /* it is that of the addresses alone, and not complemented */
+	if (how == CHECKSUM_PARTIAL) /* the checksum covers only the addresses, and is not complemented */
 		sum = folded(sum + addresses);
 	else if (how != CHECKSUM_COMPLETE)
 		sum = ~folded((~sum & 0xffff) + k->sum + addresses);
 	k->word[CHECKSUM / 4] = (k->word[CHECKSUM / 4] & 0xffff0000) | (sum & 0xffff);
-	asm volatile("" : "+r"(size)); /* or the compiler leaves out the bounds, which the verifier has forgotten */
+	asm volatile("" : "+r"(size)); /* otherwise the compiler leaves out the check of the bounds, which the verifier needs */
 	if (size < TCP_HEADER || size > TCP_MOST || bpf_skb_store_bytes(skb, ETHER, ip, length + size, 0))
 		return -1;
 	if (how != CHECKSUM_COMPLETE)
 		return 0;
-	if (v6) /* its header has no checksum that makes up for it */
+	if (v6) /* the header has no checksum that would balance this change */
 		bpf_csum_update(skb, folded((u64)(u32)~hops + ip[1]));
 	if (bpf_l4_csum_replace(skb, ETHER + length + CHECKSUM, 0, folded(k->sum), 0))
 		return -1;
 	return bpf_l4_csum_replace(skb, ETHER + length + CHECKSUM, 0, folded(addresses), PSEUDO_HEADER | (v6 ? v6_flags : 0));
 }
 
-/* translate makes a packet of side `side` one of the other connection. After an error it is to be dropped. It is apart from pass for its stack. */
+/* translate turns a packet of side `side` into a packet of the other connection. After an error the packet must be
+ * dropped. It is not a part of pass because of the size of its stack. */
 global int translate(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
 {
 	if (!s || !p)
@@ -373,7 +378,7 @@ global int translate(struct __sk_buff *skb, struct session *s, struct packet *p,
 	return p->v6 ? write(skb, &k, size, &o->in, true, forwarded) : write(skb, &k, size, &o->in, false, forwarded);
 }
 
-/* store32 and store16 change a field of the header, and return whether they have failed. */
+/* store32 and store16 change a field of the header, and return whether that failed. */
 static inline_always int store32(struct __sk_buff *skb, const struct packet *p, u32 field, u32 from, u32 to)
 {
 	u32 at = tcp_at(p), was = to_net32(from), is = to_net32(to);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 
-/* A gap in a flow that has none: while a side is shut its endpoint sees a window of 0 in all that the socket sends, and ends what it has begun to
- * send. The socket knows nothing of it: it takes all that arrives. While both are shut no promise is taken back, and each sends what it was promised
- * before: an endpoint would acknowledge with a number from before then (net/ipv4/tcp_output.c, tcp_acceptable_seq), which is dropped, so that the
- * other one's flow would stand still. */
+/* How a gap is made in a session that has none. While a side is shut, its endpoint sees a window of 0 in everything that
+ * the socket sends, and sends only the rest of what it has begun to send. The socket does not know this: it accepts
+ * everything that arrives. While both sides are shut, no promise is taken back, and each endpoint sends what it was
+ * promised before. If promises were taken back, an endpoint would acknowledge with an earlier number
+ * (net/ipv4/tcp_output.c, tcp_acceptable_seq). That packet would be dropped, and the flow from the other endpoint would
+ * stand still. */
 #ifndef SHUT_H
 #define SHUT_H
 
@@ -13,9 +15,10 @@ enum { BOTH = 3 };
 
 enum { SHOWN, NO_PROBE, NOT_SHOWN };
 
-/* announce has the probe of a socket show its endpoint a window: no larger than that of the other endpoint, which gets all that comes once the
- * session has left. It is given the number that the socket sends next: its own is one that the endpoint has acknowledged
- * (net/ipv4/tcp_output.c, tcp_xmit_probe_skb), so that it would answer, and take no window from it. */
+/* announce makes a socket's probe show its endpoint a window. The window is no larger than the window of the other
+ * endpoint, which gets everything that comes once the session has left. announce also changes the probe's number to the
+ * number that the socket sends next. The probe's own number is already acknowledged (net/ipv4/tcp_output.c,
+ * tcp_xmit_probe_skb), so the endpoint would answer and would not take the window from it. */
 static inline_always int announce(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
 {
 	void *x = lookup(skb, side ? &s->half[1] : &s->half[0]);
@@ -38,7 +41,8 @@ static inline_always int announce(struct __sk_buff *skb, struct session *s, stru
 	return store32(skb, p, SEQUENCE, p->sequence, sequence) || store16(skb, p, WINDOW, p->window, window) ? NOT_SHOWN : SHOWN;
 }
 
-/* window_held returns the window of a packet that promises no more than was promised when the sides were shut, rounded up to its unit. */
+/* window_held returns a window for a packet that promises no more than was promised when the sides were shut, rounded up
+ * to a unit. */
 static inline_always u16 window_held(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
 {
 	void *x = lookup(skb, side ? &s->half[1] : &s->half[0]);
@@ -58,7 +62,7 @@ static inline_always u16 window_held(struct __sk_buff *skb, struct session *s, s
 	return window < p->window ? window : p->window;
 }
 
-/* show changes what the socket of a side sends, and returns whether the packet is to be dropped. */
+/* show changes a packet that the socket of a side sends, and returns whether the packet must be dropped. */
 global int show(struct __sk_buff *skb, struct session *s, struct packet *p, u32 side)
 {
 	if (!s || !p)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 
-/* How a session's time passes: from one packet to the next it counts for the side that was waited for, and
- * a wait for data when that comes. The oracle is translate.Clock. Sums are added to without a lock: two CPUs
- * that carry packets of one session at a time may lose a part of them. */
+/* What a session's time is spent on. The time from one packet to the next counts for the side that was waited for. A
+ * wait for data counts when the data comes. The oracle is translate.Clock. Sums are changed without a lock: if two CPUs
+ * carry packets of one session at the same time, a part of a sum can get lost. */
 #ifndef WAIT_H
 #define WAIT_H
 
@@ -11,20 +11,22 @@
 /* missing reports whether the endpoint of o lacks data of h that has not been here. */
 static inline_always bool missing(struct half *h, struct half *o) { return h->hole && load(&o->acked) < h->hole; }
 
-/* room is how much is left of the last window of h, to which a sender keeps: the edge may be that of an earlier one, or of the
- * socket here. */
+/* room is how much is left of the last window of h. A sender keeps to the last window. The edge can come from an earlier
+ * window, or from the socket here. */
 static inline_always s64 room(struct half *h, struct half *o) { return (s64)(load(&h->acked) + h->window) - (s64)load(&o->sent); }
 
-/* segment is that of a sender to h: one of the loopback, of nearly 64 KiB, is sent in parts. */
+/* segment is the size of the segments that are sent to h. Senders on the loopback send parts of segments
+ * of nearly 64 KiB. */
 static inline_always u32 segment(struct half *h) { return h->takes < ORDINARY ? h->takes : ORDINARY; }
 
-/* shut reports whether the window of h keeps a segment back. */
+/* shut reports whether the window of h is too small for another segment. */
 static inline_always bool shut(struct half *h, s64 room) { return room < segment(h); }
 
-/* narrow reports whether it may keep back a sender that wants to send more than a segment at a time, or that paces. */
+/* narrow reports whether the window of h may keep back a sender that paces, or that wants to send more than a segment at
+ * a time. */
 static inline_always bool narrow(struct half *h, s64 room) { return room < 2 * segment(h) || NARROW * room < h->widest; }
 
-/* before notes the wait that a packet of side `side` ends, or is in the middle of. */
+/* before notes the wait that goes on when a packet of side `side` comes. */
 static inline_always void before(struct packet *p, struct half *h, struct half *o, u32 side)
 {
 	s64 left = room(h, o), other = room(o, h);
@@ -53,7 +55,7 @@ static never_inline int passed(struct session *s, struct packet *p, u32 side, u6
 	struct half *h = side ? &s->half[1] : &s->half[0], *o = side ? &s->half[0] : &s->half[1];
 	u32 ticks = (now >> TICK) - (s->last >> TICK), spoke = s->spoke;
 	if (now < s->last)
-		ticks = 0; /* of another CPU */
+		ticks = 0; /* another CPU has stamped a later packet */
 	if (p->wait == 1 + WAIT_GAP || p->wait == 1 + WAIT_WINDOW) {
 		struct half *w = p->waited ? &s->half[1] : &s->half[0];
 		w->waits[p->wait == 1 + WAIT_WINDOW ? WAIT_WINDOW : WAIT_GAP] += ticks;
