@@ -224,13 +224,18 @@ func (f *finder) filters(of Problem, l *Listener) {
 		if to.FailedLastMinute == 0 {
 			continue
 		}
-		var reasons []string
-		for _, reason := range slices.Sorted(maps.Keys(to.Failures)) {
-			reasons = append(reasons, fmt.Sprintf("%s %d", reason, to.Failures[reason]))
-		}
 		f.add(of, Warning, "filter_failed", "listener %s: the filter %s has not answered about %s within the last minute (ever: %s), who were treated as on_error says: the log has its errors; write another module, or leave the filter out, and reload",
-			l.Name, to.Name, plural(to.FailedLastMinute, "client", "clients"), strings.Join(reasons, ", "))
+			l.Name, to.Name, plural(to.FailedLastMinute, "client", "clients"), byReason(to.Failures))
 	}
+}
+
+// byReason lists counts by reason.
+func byReason(counts map[string]int64) string {
+	var list []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		list = append(list, fmt.Sprintf("%s %d", reason, counts[reason]))
+	}
+	return strings.Join(list, ", ")
 }
 
 func (f *finder) certificates(base Problem, subject string, list []Certificate, authorities string) {
@@ -365,7 +370,11 @@ func (f *finder) upstream(u *Upstream) {
 	}
 	m := &u.LastMinute
 	if n := m.Refused; n > 0 && u.Outage == nil {
-		f.add(of, Warning, "refused", "upstream %s has refused %s within the last minute", u.Name, plural(n, "client", "clients"))
+		reasons := ""
+		if len(m.RefusedBy) > 0 {
+			reasons = " (" + byReason(m.RefusedBy) + ")"
+		}
+		f.add(of, Warning, "refused", "upstream %s has refused %s within the last minute%s", u.Name, plural(n, "client", "clients"), reasons)
 	}
 	if n := m.Held; n > 0 && u.Outage == nil {
 		f.add(of, Warning, "held", "upstream %s: %s to wait within the last minute, because no endpoint was usable", u.Name, plural(n, "client has had", "clients have had"))

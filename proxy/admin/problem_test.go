@@ -305,8 +305,10 @@ func TestProblems(t *testing.T) {
 			Status{State: Serving, RemovedWaiting: map[string]int64{"b": 1, "a": 30}},
 			[]string{"warning removed_upstream upstream a, which was removed: 30 clients wait for it", "warning removed_upstream upstream b, which was removed: 1 client waits for it"},
 		},
-		"panic":    {shop(func(u *Upstream) { u.Panic = true }), []string{"warning panic upstream shop: too few endpoints are usable, all are used (panic_below)"}},
-		"refusals": {shop(func(u *Upstream) { u.LastMinute.Refused = 2 }), []string{"warning refused upstream shop has refused 2 clients within the last minute"}},
+		"panic": {shop(func(u *Upstream) { u.Panic = true }), []string{"warning panic upstream shop: too few endpoints are usable, all are used (panic_below)"}},
+		"refusals": {shop(func(u *Upstream) {
+			u.LastMinute.Refused, u.LastMinute.RefusedBy = 3, map[string]int64{"queue_timeout": 1, "full": 2}
+		}), []string{"warning refused upstream shop has refused 3 clients within the last minute (full 2, queue_timeout 1)"}},
 		"local faults": {
 			shop(func(u *Upstream) {
 				u.LastMinute.LocalFaults, u.LocalFaults = 2, map[string]int64{"no buffer space available": 3, "cannot assign requested address": 1}

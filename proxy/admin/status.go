@@ -205,11 +205,12 @@ type Upstream struct {
 
 // LastMinute is the increase of counts of an [Upstream] within about a minute.
 type LastMinute struct {
-	Refused            int64 `json:"refused"`              // clients, for any reason
-	Held               int64 `json:"held"`                 // clients that waited because no endpoint could serve them
-	LastResort         int64 `json:"last_resort"`          // connections that were made
-	LastResortAnswered int64 `json:"last_resort_answered"` // of these, connections that served their clients
-	EjectionsWithheld  int64 `json:"ejections_withheld"`   // because of max_ejected
+	Refused            int64            `json:"refused"`              // clients, for any reason
+	RefusedBy          map[string]int64 `json:"refused_by,omitempty"` // Refused by reason; only reasons that occurred
+	Held               int64            `json:"held"`                 // clients that waited because no endpoint could serve them
+	LastResort         int64            `json:"last_resort"`          // connections that were made
+	LastResortAnswered int64            `json:"last_resort_answered"` // of these, connections that served their clients
+	EjectionsWithheld  int64            `json:"ejections_withheld"`   // because of max_ejected
 	// LocalFaults counts connections that failed for lack of a resource on this machine.
 	LocalFaults int64 `json:"local_faults"`
 }

@@ -178,6 +178,9 @@ func (w *watcher) watched() []monitor.Counter {
 	}
 	for name, u := range w.upstreams {
 		list = appendCounters(append(list, refusalsOf(name, u.router.Refusals())), name, u.router)
+		for reason, n := range u.router.Refusals().ByReason() {
+			list = append(list, monitor.Counter{Key: refusedFor{u.router.Refusals(), reason}, Message: refusedLine, Total: n, Unlogged: true})
+		}
 	}
 	list = w.removedCounters(list)
 	w.outliers(func(u *upstream) {
@@ -201,6 +204,12 @@ func listenerRefusals(name string, d *router.ListenerState) monitor.Counter {
 // refusalsOf is the counter of an upstream's refusals. It does not keep the upstream in memory.
 func refusalsOf(name string, r *router.Refusals) monitor.Counter {
 	return monitor.Counter{Key: r, Message: refusedLine, Kind: "upstream", Name: name, Total: r.Total()}
+}
+
+// A refusedFor is the key of an upstream's refusals for one reason.
+type refusedFor struct {
+	by     *router.Refusals
+	reason string
 }
 
 // appendCounters appends the other counters of an upstream.

@@ -592,6 +592,14 @@ func (r *reader) missed(u *upstream, st *admin.Upstream) {
 		LastResort: sums.Recent(now, u.router, resortLine), LastResortAnswered: sums.Recent(now, u.router, answeredLine), EjectionsWithheld: sums.Recent(now, u.outlier, withheldLine),
 		LocalFaults: sums.Recent(now, u.router, localLine),
 	}
+	for reason := range u.router.Refusals().ByReason() {
+		if n := sums.Recent(now, refusedFor{u.router.Refusals(), reason}, refusedLine); n > 0 {
+			if st.LastMinute.RefusedBy == nil {
+				st.LastMinute.RefusedBy = make(map[string]int64)
+			}
+			st.LastMinute.RefusedBy[reason] = n
+		}
+	}
 	condition := u.condition()
 	if condition == monitor.Usable {
 		return
