@@ -459,16 +459,21 @@ func TestPoolRecall(t *testing.T) {
 // idle pipes make room for others then as well.
 func TestPoolDescriptors(t *testing.T) {
 	var c clock
-	pl := newPool(t, pipe.With(pipe.Config{Budget: 1000}, c.now, pipe.NewLimits(1<<20, 0, 0, 16, true)))
-	p, q := get(t, pl, 0), get(t, pl, 0)
-	if _, err := pl.Get(0); err != pipe.ErrBudget {
-		t.Fatalf("third pipe with 16 descriptors: %v, want ErrBudget", err)
+	const most = 8 // pipes, by 64 descriptors
+	pl := newPool(t, pipe.With(pipe.Config{Budget: 1000}, c.now, pipe.NewLimits(1<<20, 0, 0, 64, true)))
+	var pipes []*pipe.Pipe
+	for range most {
+		pipes = append(pipes, get(t, pl, 0))
 	}
-	pl.Put(p)
-	pl.Put(q)
+	if _, err := pl.Get(0); err != pipe.ErrBudget {
+		t.Fatalf("pipe %d with 64 descriptors: %v, want ErrBudget", most+1, err)
+	}
+	for _, p := range pipes {
+		pl.Put(p)
+	}
 	c.advance(time.Second)
 	pl.Put(get(t, pl, 1<<20))
-	wantStats(t, pl, pipe.Stats{Made: 3, Closed: 1, Yield: 1, Denied: 1, Idle: 2, UsedPages: 16 + 256})
+	wantStats(t, pl, pipe.Stats{Made: most + 1, Closed: 1, Yield: 1, Denied: 1, Idle: most, UsedPages: 16*(most-1) + 256})
 }
 
 // TestPoolEMFILE: without descriptors the pool's idle pipes are closed first.

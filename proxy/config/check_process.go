@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -261,7 +262,7 @@ func (k *checker) lane(c *Config) {
 	if l.Leave && l.Pins == "" && !k.bad[&l.Pins] && !k.partial {
 		k.complainAt(k.at(&l.Leave, l), "write pins: and a directory of a BPF file system, or leave it out", "sessions can go on without this process only where they are pinned")
 	}
-	if k.given(l) && !c.WantsLane() && !k.partial {
+	if defaults := root().template.Interface().(Config).Lane; k.given(l) && !c.WantsLane() && !k.partial && !sameLane(*l, defaults) {
 		hint := "write lane: auto at a listener, or leave it out"
 		if l.Pins != "" {
 			hint = "write lane: auto at a listener; to leave it out run penstock lane flush before, or sessions that are pinned there go on without any process"
@@ -269,6 +270,13 @@ func (k *checker) lane(c *Config) {
 		k.warnAt(k.at(l, l), hint, "no listener has sessions leave user space")
 	}
 	k.devices(l)
+}
+
+// sameLane reports whether two sections have the same values. What `penstock config` prints has all defaults.
+func sameLane(a, b Lane) bool {
+	a.Pos, b.Pos = Pos{}, Pos{}
+	a.Devices, b.Devices = slices.Concat(a.Devices), slices.Concat(b.Devices) // empty is nil
+	return reflect.DeepEqual(a, b)
 }
 
 // devices checks that each device has its own name. Whether it exists shows when the lane is opened.

@@ -32,6 +32,9 @@ func TestWhatIsPrintedLoadsTheSame(t *testing.T) {
 			if d := cmp.Diff(cfg, again, apart); d != "" {
 				t.Errorf("%s: %s", name, d)
 			}
+			if len(again.Warnings) > len(cfg.Warnings) {
+				t.Errorf("%s: %v", name, again.Warnings)
+			}
 			if changes := config.Diff(cfg, again); len(changes) > 0 {
 				t.Errorf("%s: %v", name, changes)
 			}

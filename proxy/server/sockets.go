@@ -635,7 +635,7 @@ func (s *sockets) serveSocket(key string, socket *listenSocket) {
 	}
 	listening, err := s.group.Listen(worker.Listener{
 		Name: socket.owner, FD: socket.fd, TCP: socket.listener.TCP(), Backlog: 0, // a later change may make it longer
-		Local: localOf(socket), Service: socket.service, Of: socket,
+		Local: localOf(socket), Service: socket.service, Of: socket, Shared: strings.HasPrefix(key, "systemd:"),
 	})
 	if err != nil { // everything is about to end
 		s.logUnclosed(socket, socket.listener.Close())

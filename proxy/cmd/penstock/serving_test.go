@@ -529,6 +529,7 @@ func TestSocketsOutliveTheProcess(t *testing.T) {
 }
 
 // TestTwoProcessesOfASocket: while a process drains, another one with the same socket of systemd serves new clients.
+// The socket is blocking meanwhile, as systemd makes it whenever it starts a service with it.
 func TestTwoProcessesOfASocket(t *testing.T) {
 	t.Parallel()
 
@@ -564,6 +565,9 @@ func TestTwoProcessesOfASocket(t *testing.T) {
 	signal, log, _ := activated(t, config, socket, "")
 	old, oldEchoes := dial()
 	oldEchoes()
+	if err := syscall.SetNonblock(int(socket.Fd()), false); err != nil {
+		t.Fatal(err)
+	}
 	signal(syscall.SIGTERM)
 	condition.Await(t, "it drains", func() bool { text, _ := log.text(); return strings.Contains(text, "draining") })
 	_, _, _ = activated(t, config, socket, "")

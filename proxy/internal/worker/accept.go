@@ -49,6 +49,7 @@ func (w *worker) startAccepting(a *acceptor) (err error) {
 	if a.closed || a.Listener != nil {
 		return nil
 	}
+	a.socket.unblock()
 	a.Listener, err = w.loop.Listen(a.socket.FD, &loop.ListenerConfig{Acceptor: a, Before: a.before})
 	if err != nil {
 		return err
@@ -70,6 +71,7 @@ func (w *worker) reopen() {
 // take the last place. So each worker may get one client beyond the limit, which then waits for its
 // turn.
 func (a *acceptor) before() error {
+	a.socket.unblock()
 	if !a.closing {
 		g := a.worker.group
 		if !g.gate.room() || g.waiting.n.Load() > 0 {

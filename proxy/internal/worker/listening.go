@@ -23,7 +23,11 @@ type Listener struct {
 	// are several addresses, for example with TPROXY; then the kernel is asked for each
 	// client.
 	Local   netip.AddrPort
-	Backlog int      // of the accept queue; 0: it is not known
+	Backlog int // of the accept queue; 0: it is not known
+	// Shared says that other processes have the same open file, and can make it blocking: systemd does so when it
+	// starts a second service with the same socket (src/core/exec-invoke.c, flags_fds). So it is made non-blocking
+	// before each accept4(2), or a loop could wait there.
+	Shared  bool
 	Service *Service // of the clients that come first
 	// Of is a value by which the Host identifies it.
 	Of any
@@ -51,6 +55,7 @@ var ErrEnding = errors.New("not listening: shutting down")
 // waits for that. A loop that fails to begin calls [Host.Paused], and tries again later. It may
 // be called at any time by any goroutine.
 func (g *Group) Listen(cfg Listener) (*Listening, error) {
+	cfg.unblock()
 	switch flags, err := sys.GetFl(cfg.FD); {
 	case cfg.Service == nil || cfg.Service.NewSearch == nil:
 		return nil, fmt.Errorf("listen on %s: there is no Service, or it has no NewSearch", cfg.Name)
@@ -67,6 +72,12 @@ func (g *Group) Listen(cfg Listener) (*Listening, error) {
 		w.changes.give(func() { w.listen(l) })
 	}
 	return l, nil
+}
+
+func (l *Listener) unblock() {
+	if l.Shared {
+		_ = syscall.SetNonblock(l.FD, true)
+	}
 }
 
 // maxBacklog is at least as long as any accept queue: it bounds the emptying of a queue that fills
