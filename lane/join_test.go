@@ -349,8 +349,8 @@ func across(t *testing.T, l *lane.Lane, client, server *netns.Host, near, far ne
 	return join(t, l, c.(*net.TCPConn), a.(*net.TCPConn), b, s)
 }
 
-// TestPathShrinks: a router behind the proxy takes smaller packets than before: its errors reach
-// the endpoints that send, which go on with smaller ones.
+// TestPathShrinks: a router behind the proxy takes smaller packets than before. Its errors reach the endpoints that send,
+// and they go on with smaller packets.
 //
 //	client          here (the proxy)        router                  server
 //	v0 ──── veth(4) ──── v0   v1 ──── veth(4) ──── v1   v2 ──── veth(4) ──── v2

@@ -25,7 +25,7 @@ type FileConfig struct {
 	// Log receives one message for each invalid content of the file, and one when it is valid
 	// again; nil: none are logged.
 	Log *slog.Logger
-	// Clock is for the status and the waits; nil: the real one.
+	// Clock is used for the status and the waits; nil: the real clock.
 	Clock Clock
 }
 

@@ -33,7 +33,7 @@ type WatchConfig struct {
 	NoEvents bool
 	// Share is an inotify instance shared with other watches; nil: one of its own.
 	Share *Inotify
-	// Clock is for the waits; nil: the real one.
+	// Clock is used for the waits; nil: the real clock.
 	Clock Clock
 }
 

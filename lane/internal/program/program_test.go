@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/lane/internal/translate"
 )
 
-// load loads the programs. It skips the test in a process that may not load them, except that it fails the test
-// for root.
+// load loads the programs. In a process that may not load them it skips the test, but it fails the test for
+// root.
 func load(t testing.TB, sessions uint32) *Program {
 	t.Helper()
 	p, err := Load(sessions, "")

@@ -83,7 +83,7 @@ type Transition struct {
 	When     string
 }
 
-// Transitions are all changes of state that are allowed.
+// Transitions are all allowed changes of state.
 var Transitions = []Transition{
 	{Free, User, Owner, "the session is registered"},
 	{User, Free, Owner, "the session has ended in user space"},

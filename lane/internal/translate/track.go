@@ -113,9 +113,9 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 	return fate
 }
 
-// beyond reports whether a segment has data at the FIN's number or behind it. No endpoint sends such data, so
-// the FIN has not arrived, for example because its checksum was wrong. Once the FIN is acknowledged, a
-// keepalive probe may have a byte there.
+// beyond reports whether a segment has data at the FIN's number or behind it. No endpoint sends data after its
+// FIN, so the FIN that was noted has not arrived, for example because its checksum was wrong. Once the FIN is
+// acknowledged, a keepalive probe may have a byte there.
 func (f *Flow) beyond(o *Flow, data, end int64, any bool) bool {
 	fin := int64(f.Fin)
 	return fin != 0 && (end > fin || any && int64(o.Acked) < fin && data >= fin)

@@ -69,8 +69,8 @@ const (
 // A Layout is where the headers of a packet are.
 type Layout struct {
 	TCP     int // offset of the TCP header
-	Header  int // its length
-	Payload int // bytes after it
+	Header  int // length of the TCP header
+	Payload int // bytes after the TCP header
 	V6      bool
 }
 
