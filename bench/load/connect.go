@@ -15,9 +15,9 @@ var errNoEcho = errors.New("the message has not come back")
 
 // connect is the workload Connect. The server closes first, as in HTTP/1.0 (traffic.AppendOnce), and all sides see
 // an orderly end. The side that closes first keeps the TIME_WAIT (RFC 9293, 3.6). That is the server on one side
-// of the proxy, and the proxy's listening port on the other. It is never an ephemeral port: there are only 28,000
-// of them, enough for a second or two. If a port is used again, the TIME_WAIT gets a newer time stamp, and is
-// reopened at once (net/ipv4/tcp_minisocks.c, tcp_timewait_state_process).
+// of the proxy, and the proxy's listening port on the other. It is never an ephemeral port, because there are only
+// 28,000, enough for a second or two. A new connection from a used port has a newer time stamp than the TIME_WAIT.
+// So the kernel reopens the connection at once (net/ipv4/tcp_minisocks.c, tcp_timewait_state_process).
 type connect struct {
 	*drive
 	all   []*visitor

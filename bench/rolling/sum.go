@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/bench/report"
 )
 
-// sources is from how many addresses clients connect in turn. It is coprime to two and three endpoints, so that
-// each address comes to each endpoint.
+// sources is the number of addresses from which clients connect in turn. It is coprime to two and three endpoints,
+// so that each address comes to each endpoint.
 const sources = 17
 
 // moment is an event between two times, which are relative to the beginning of the load.

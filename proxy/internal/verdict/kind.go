@@ -4,21 +4,21 @@ package verdict
 type Kind uint8
 
 const (
-	// Unknown: the figures that would decide it could not be read.
+	// Unknown means that the figures that would decide it could not be read.
 	Unknown Kind = iota
-	// Client: the client program reads or sends slowly.
+	// Client means that the client program reads or sends slowly.
 	Client
-	// ClientNetwork: the path to the client loses, delays or carries too little.
+	// ClientNetwork means that the path to the client loses or delays bytes, or carries too few.
 	ClientNetwork
-	// Endpoint: the endpoint reads, answers or sends slowly.
+	// Endpoint means that the endpoint reads, answers or sends slowly.
 	Endpoint
-	// EndpointNetwork: the path to the endpoint.
+	// EndpointNetwork means the same as ClientNetwork for the path to the endpoint.
 	EndpointNetwork
-	// Proxy: this process had no CPU, or too much to do.
+	// Proxy means that this process had no CPU, or too much to do.
 	Proxy
-	// Limit: a limit of bandwidth of the configuration.
+	// Limit means that the configuration limits the bandwidth.
 	Limit
-	// Idle: nothing was asked for.
+	// Idle means that neither side asked for anything.
 	Idle
 	// Kinds is the number of kinds.
 	Kinds = int(iota)

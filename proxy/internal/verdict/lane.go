@@ -125,8 +125,8 @@ func (s *Sample) laneTimes(p *parts) (t [Kinds]time.Duration) {
 func (d *division) sum() time.Duration { return d.hostFor + d.networkFor + d.hostTo + d.networkTo }
 
 const (
-	// narrow is the share of the time above which a narrow window of the peer, see [lane.Waits], counts as what
-	// keeps bytes back. Such a window is not shut, because BBR paces to the rate at which the peer reads.
+	// narrow: if the peer's window is narrow for more than this share of the time, see [lane.Waits], the window
+	// counts as what keeps bytes back. BBR paces to the rate at which the peer reads, so the window is not shut.
 	narrow = 0.5
 	// vanished is the share of the time above which the path to a peer is to blame if bytes are sent again and
 	// again, even if they are few of all bytes. The peer may have vanished, and the bytes on the way to it take
