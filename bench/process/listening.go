@@ -71,7 +71,7 @@ func exiting(pid int) bool {
 	return err == nil && set&pfExiting != 0
 }
 
-// hold adds to held all sockets of which a process has a descriptor.
+// hold adds to held all sockets for which a process has a descriptor.
 func hold(pid int, sockets, held map[string]bool) error {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)

@@ -73,7 +73,7 @@ func (c *Child) each(look func(pid int) error) error {
 	return nil
 }
 
-// wholePipes returns the number of pipes of which a process holds both ends.
+// wholePipes returns the number of pipes that a process holds with both ends.
 func wholePipes(pid int) (int, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)

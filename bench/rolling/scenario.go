@@ -107,12 +107,12 @@ func (s schedule) single() Scenario {
 	}
 }
 
-// one has three endpoints, of which one fails and does not recover.
+// one has three endpoints. One of them fails and does not recover.
 func (s schedule) one(name string, state endpoint.Failure, lasting time.Duration, about string) Scenario {
 	return Scenario{Name: name, About: "one of three endpoints " + about, Endpoints: 3, Length: s.before + lasting, steps: []step{{s.before, 1, state}}}
 }
 
-// frozen has three endpoints, of which one is stopped and then continued.
+// frozen has three endpoints. One of them is stopped and then continued.
 func (s schedule) frozen() Scenario {
 	lasting := 5 * s.away // longer than the timeout of a client
 	f := s.one("frozen", frozen, lasting+s.back, fmt.Sprintf("is stopped for %v, and goes on", lasting))

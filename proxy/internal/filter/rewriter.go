@@ -169,7 +169,7 @@ func (r *Rewriter) Streams() int {
 // Retire closes instances that are not in use. Streams go on, and late streams still begin.
 func (r *Rewriter) Retire() { r.f.Retire() }
 
-// Close frees the Rewriter. All streams must be closed; it waits for the ones that are still ending.
+// Close frees the Rewriter. All streams must be closed. Close waits for streams that are still ending.
 func (r *Rewriter) Close() {
 	r.f.Retire()
 	r.streams.Wait()
