@@ -31,7 +31,7 @@ type Lane struct {
 	Adopted int64 `json:"adopted,omitempty" metric:"adopted_total"`
 	// Sessions that have come back to user space.
 	Returned int64 `json:"returned,omitempty" metric:"returned_total"`
-	// Times that a flow's windows were shut so that it could leave.
+	// Times that a flow was paused so that it could leave.
 	Gaps   int64 `json:"gaps,omitempty" metric:"gaps_total"`
 	Failed int64 `json:"failed,omitempty"` // sockets that could not be closed in silence, ports that are not held, and records of adopted sessions that were damaged, which end these
 	// Sessions that could not leave user space, by reason; each attempt counts.

@@ -169,7 +169,7 @@ type Upstream struct {
 	MostConnecting int64 `json:"most_connecting,omitempty"`
 	// Clients that wait for room or a usable endpoint.
 	Pending int64 `json:"pending" metric:"waiting"`
-	// Clients that wait for a usable endpoint, which are among the waiting ones.
+	// The waiting clients that wait for a usable endpoint.
 	PendingEndpoint int64 `json:"pending_endpoint" metric:"waiting_for_endpoint"`
 	Bytes           Bytes `json:"bytes"`
 	// Congestion is the congestion control of the connections to its endpoints; nil: the system's
@@ -233,7 +233,7 @@ type Endpoint struct {
 	Name    string `json:"name"`           // its address if it has no name
 	Address string `json:"address"`        // host:port, or unix:/path
 	Zone    string `json:"zone,omitempty"` // where it is; left out: not known
-	// Its share of clients beside others; 0: it gets none.
+	// Its share of clients relative to others; 0: no clients.
 	Weight int    `json:"weight" metric:"weight"`
 	Backup bool   `json:"backup,omitempty"` // it gets clients only if no other endpoint can
 	State  State  `json:"state"`            // up, down, standby, ejected, draining, maint or removed
@@ -326,7 +326,7 @@ type Summary struct {
 	// Data that had arrived and that the other side did not take, in bytes.
 	Lost int64 `json:"lost" metric:"bytes_lost_total"`
 	Lane *Lane `json:"lane,omitempty" metric:"lane_"` // nil: no listener has asked for it
-	// Departures from splicing, by reason.
+	// Times that a direction was copied instead of spliced, by reason.
 	Fallbacks map[string]int64 `json:"fallbacks" metric:"splice_fallbacks_total,reason"`
 	Pipes     Pipes            `json:"pipes" metric:"pipes_"`
 	Pauses    Pauses           `json:"pauses"`
@@ -350,7 +350,7 @@ type SessionLog struct {
 	// Dropped is by reason: ring, a loop's ring was full; destination, it accepted no more lines;
 	// rate, there were more than per_second. Only reasons that occurred.
 	Dropped map[string]int64 `json:"dropped"`
-	// Sessions without a line, by only, slower_than or share.
+	// Sessions without a line because of only or slower_than.
 	Filtered int64 `json:"filtered" metric:"filtered_total"`
 	// DroppedLastMinute are lines that were lost within about the last minute, except for reason rate. Of a
 	// status.
@@ -363,7 +363,7 @@ type SessionLog struct {
 type Pipes struct {
 	// Pipes that were opened.
 	Made int64 `json:"made" metric:"made_total"`
-	// Leases of an idle pipe.
+	// Times that an idle pipe was leased.
 	Reused int64 `json:"reused" metric:"reused_total"`
 	Leased int64 `json:"leased"` // now
 	Idle   int64 `json:"idle"`   // now
@@ -394,7 +394,7 @@ type Engine struct {
 	PipeGrowths  int64 `json:"pipe_growths"`  // larger pipes were asked for
 	MarksRaised  int64 `json:"marks_raised"`  // low-water marks of sockets, for bulk
 	MarksLowered int64 `json:"marks_lowered"` // because too little came
-	// Turns of a session cut short for others.
+	// Turns of sessions that were cut short for others.
 	TurnsCut int64 `json:"turns_cut" metric:"turns_cut_total"`
 }
 

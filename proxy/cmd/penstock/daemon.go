@@ -267,7 +267,7 @@ var errStuck = fmt.Errorf("%w: it took too long to end them", server.ErrCut)
 // logFlags are the flags of commands that log.
 type logFlags struct {
 	Log      string `enum:"text,json" default:"text" placeholder:"text|json" help:"Form of the log on standard error, and of the summary on standard output. (default: ${default})"`
-	LogLevel string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Least level to log: debug (a line for each session), info, warn or error. (default: ${default})"`
+	LogLevel string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Lowest level to log: debug (a line for each session), info, warn or error. (default: ${default})"`
 }
 
 // logged runs a command with its logger, and reports its error.

@@ -17,16 +17,16 @@ import (
 type engineFlags struct {
 	Engine string `enum:"auto,splice,copy" default:"auto" placeholder:"auto|splice|copy" help:"How bytes are moved. (default: ${default})"`
 
-	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"How long the last bytes of a bulk transfer may wait for more bytes (SO_RCVLOWAT), 100us to 1s. 0: bytes are passed on as they come. (default: ${default})"`
+	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"How long the last bytes of a bulk transfer may wait for more bytes (SO_RCVLOWAT), 100us to 1s. 0 passes bytes on as they come. (default: ${default})"`
 	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"How long a loop may wait for more bytes, up to 1ms, if it serves many bulk sessions and has nothing else to do. (default: ${default})"`
-	MaxPipeSize cli.Size   `default:"1MiB" placeholder:"SIZE" help:"How large the pipe of a session that carries bulk may grow, within fs.pipe-max-size; with 64KiB no pipe grows. (default: ${default})"`
+	MaxPipeSize cli.Size   `default:"1MiB" placeholder:"SIZE" help:"Largest size of a bulk session's pipe, within fs.pipe-max-size. With 64KiB no pipe grows. (default: ${default})"`
 
-	Loops    *int       `placeholder:"N" help:"Event loops that serve, each on a thread of its own. (default: limits.loops.count of the configuration, or one for each CPU)"`
+	Loops    *int       `placeholder:"N" help:"Number of event loops, which run in parallel. (default: limits.loops.count of the configuration, or one for each CPU)"`
 	BusyPoll cli.Micros `default:"0" placeholder:"TIME" help:"Poll for this time after each event, at most 1s, instead of sleeping. That saves a wake-up, and uses up to one CPU per loop. (default: ${default})"`
 
 	TurnCPU bool `hidden:"" help:"Measure the CPU time of loops' turns, for the summary's overruns."`
 
-	SchedBatch bool `default:"true" negatable:"" help:"Give the thread of a busy loop the policy SCHED_BATCH (sched(7)). When all CPUs are busy, the thread then waits up to a time slice for one, instead of interrupting others, which saves much CPU. --no-sched-batch leaves the policy alone. (default: on)"`
+	SchedBatch bool `default:"true" negatable:"" help:"Give the thread of a busy loop the policy SCHED_BATCH (sched(7)). When all CPUs are busy, the thread waits up to a time slice instead of interrupting others. That saves much CPU. --no-sched-batch leaves the policy alone. (default: on)"`
 }
 
 // config sets the options from the flags.

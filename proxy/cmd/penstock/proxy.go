@@ -17,19 +17,19 @@ import (
 
 type proxyCmd struct {
 	Listen []string `sep:"none" placeholder:"ADDR" help:"Where to listen: host:port, :port, [ipv6]:port, unix:/path or unix:/path?mode=0660; port 0 lets the kernel choose. Repeat it for more."`
-	To     []string `sep:"none" placeholder:"ADDR" help:"Endpoint: host:port or unix:/path. Repeat it for more, which take turns; when one refuses, the next is tried."`
+	To     []string `sep:"none" placeholder:"ADDR" help:"Endpoint: host:port or unix:/path. Repeat it for more; they take turns. When one refuses, the next is tried."`
 
 	SourceAddress string `placeholder:"IP" help:"Local address to connect to endpoints from. (default: the kernel chooses)"`
 
-	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"Limit the attempt to reach an endpoint, all its addresses together. 0 switches this or any other timeout off. (default: ${default})"`
+	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"Limit for reaching an endpoint, over all its addresses. 0 switches off this or any other timeout. (default: ${default})"`
 	IdleTimeout      cli.Timeout `default:"1h" placeholder:"TIME" help:"End a session in which no byte moved for this long. (default: ${default})"`
-	HalfCloseTimeout cli.Timeout `default:"1m" placeholder:"TIME" help:"The same after one side has sent its end of file. (default: ${default})"`
-	UserTimeout      cli.Timeout `default:"30s" placeholder:"TIME" help:"Give up a peer that has not acknowledged bytes, or has not answered a probe of its closed window or of an idle connection, for this time. (default: ${default})"`
+	HalfCloseTimeout cli.Timeout `default:"1m" placeholder:"TIME" help:"Idle timeout after one side has sent its end of file. (default: ${default})"`
+	UserTimeout      cli.Timeout `default:"30s" placeholder:"TIME" help:"Give up a peer that for this long acknowledges no bytes, or answers no probe of its closed window or of an idle connection. (default: ${default})"`
 
 	MaxConnections *int64 `placeholder:"N" help:"Connections served at once; at the limit accepting pauses. (default, and most: as many as RLIMIT_NOFILE allows)"`
 
 	Admin       string `placeholder:"ADDR" help:"Address of the admin API, for penstock status and drain: unix:/path, or 127.0.0.1:PORT. (default: none)"`
-	AdminToken  string `placeholder:"FILE" help:"A file with the token of the admin API, which an address of TCP needs (penstock status --token-file FILE)."`
+	AdminToken  string `placeholder:"FILE" help:"File with the token of the admin API. A TCP address needs it (penstock status --token-file FILE)."`
 	PrintConfig bool   `help:"Print the configuration of these flags, for penstock run, and exit."`
 
 	serverFlags

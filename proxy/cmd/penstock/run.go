@@ -260,8 +260,8 @@ func (r *daemon) changed() {
 type serverFlags struct {
 	engineFlags
 
-	DrainDelay   cli.Timeout `default:"0s" placeholder:"TIME" help:"How long the process still accepts after SIGTERM or SIGINT, while GET /readyz fails, so that balancers in front of it stop sending; then it drains. A second signal ends it at once. (default: ${default})"`
-	DrainTimeout cli.Timeout `default:"30s" placeholder:"TIME" help:"How long sessions may go on after SIGTERM or SIGINT; the remaining ones are reset over the last tenth of it, and a second signal cuts them at once. 0 is off. (default: ${default})"`
+	DrainDelay   cli.Timeout `default:"0s" placeholder:"TIME" help:"How long the process still accepts after SIGTERM or SIGINT. GET /readyz fails meanwhile, so balancers in front stop sending. Then it drains. A second signal ends it at once. (default: ${default})"`
+	DrainTimeout cli.Timeout `default:"30s" placeholder:"TIME" help:"How long sessions may go on after SIGTERM or SIGINT. The remaining sessions are reset over the last tenth of this time. A second signal cuts them at once. 0 sets no limit. (default: ${default})"`
 }
 
 // options returns the server's options. fit sets the others.

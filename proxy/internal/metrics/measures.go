@@ -401,7 +401,7 @@ const (
 	bytesOfSessions = "Bytes of its sessions, by direction and engine."
 	closes          = "Sessions that have ended, by reason and by whom."
 	connects        = "Time to connect to an endpoint, with name look-up and TLS handshake; failures are not counted."
-	limited         = "Time of ended sessions, of 100 ms or more, by what limited it (docs/seeing.md)."
+	limited         = "Time of ended sessions of 100 ms or more, by the cause that limited them (docs/seeing.md)."
 	lasted          = "Duration of sessions that have ended."
 )
 
@@ -656,6 +656,6 @@ var endpointFamilies = []objectFamily[Endpoint]{
 	{counter("penstock_endpoint_bytes_total", bytesOfSessions, "upstream", "endpoint", "direction", "engine"), func(e *encoder, p *Endpoint) { e.bytes(&p.Bytes) }},
 	{counter("penstock_endpoint_closes_total", closes, "upstream", "endpoint", "reason", "by"), func(e *encoder, p *Endpoint) { e.closes(&p.Tally) }},
 	{histogram("penstock_endpoint_connect_seconds", connects, "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.histogram(&connectLabels, &p.Tally.Connects) }},
-	{histogram("penstock_endpoint_answer_seconds", "Time to the endpoint's first byte, since the client's last byte or, if it had not asked, the connect.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.answers(p) }},
+	{histogram("penstock_endpoint_answer_seconds", "Time to the endpoint's first byte, from the client's last byte, or from the connect if the client sent nothing.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.answers(p) }},
 	{histogram("penstock_endpoint_session_seconds", lasted, "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.histogram(&sessionLabels, &p.Tally.Sessions) }},
 }
