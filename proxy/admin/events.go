@@ -401,7 +401,7 @@ type endpointFacts struct {
 	Name     string `json:"name"`             // its address if it has no name
 	Address  string `json:"address"`          // host:port, or unix:/path
 	Zone     string `json:"zone,omitempty"`   // where it is; left out: not known
-	Weight   int    `json:"weight"`           // its share of clients beside others; 0: it gets none
+	Weight   int    `json:"weight"`           // its share of clients relative to others; 0: no clients
 	Backup   bool   `json:"backup,omitempty"` // it gets clients only if no other endpoint can
 	Max      int64  `json:"most,omitempty"`   // limit of sessions; left out: no limit
 	State    State  `json:"state"`            // up, down, standby, ejected, draining, maint or removed

@@ -165,7 +165,7 @@ type Rewrites struct {
 	Calls  int64            `json:"calls,omitempty"`   // of modules, each about a chunk of a session
 	TimeUs int64            `json:"time_us,omitempty"` // of those calls, together
 	Reset  map[string]int64 `json:"reset,omitempty"`   // sessions that were reset, by reason: encrypted (TLS or SSH began in the bytes to be rewritten), or because of their module trap, timeout, memory, stack, exit, start, answer, buffer, overload, denied
-	// Sessions that went on unchanged after their module failed (on_error: pass), by reason.
+	// Number of sessions that went on unchanged after their module failed (on_error: pass), by reason.
 	Passed   map[string]int64 `json:"passed,omitempty" metric:"passed_total,reason"`
 	Logged   int64            `json:"logged,omitempty"`   // lines that modules have logged
 	Unlogged int64            `json:"unlogged,omitempty"` // lines beyond the number that is logged in a second
