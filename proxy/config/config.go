@@ -96,8 +96,8 @@ const (
 // MemoryLimits describe the memory of the loops.
 type MemoryLimits struct {
 	Pos       Pos
-	HugePages string `key:"huge_pages" enum:"auto off require" default:"auto" restart:"yes" doc:"Pages of 2 MiB. auto: reserved ones (vm.nr_hugepages), or transparent ones, or ordinary pages. off: ordinary pages. require: the process does not start without."`
-	Mlock     bool   `key:"mlock" default:"false" restart:"yes" doc:"Locks this memory, 4 MiB for each loop; the process does not start if it cannot. It takes RLIMIT_MEMLOCK or CAP_IPC_LOCK."`
+	HugePages string `key:"huge_pages" enum:"auto off require" default:"auto" restart:"yes" doc:"Pages of 2 MiB. auto: reserved ones (vm.nr_hugepages), or transparent ones, or ordinary pages. off: ordinary pages. require: the process does not start without them."`
+	Mlock     bool   `key:"mlock" default:"false" restart:"yes" doc:"Locks this memory, 4 MiB for each loop; the process does not start if it cannot. It needs RLIMIT_MEMLOCK or CAP_IPC_LOCK."`
 	NUMA      Node   `key:"numa" default:"auto" restart:"yes" doc:"NUMA node of this memory. auto: loops take turns at the nodes. off: the kernel chooses. A number: that node; the process does not start without it."`
 }
 
@@ -275,7 +275,7 @@ type Lane struct {
 	Default  string        `key:"default" default:"off" enum:"off auto require" doc:"Lane of listeners without the key. A reload applies it."`
 	Devices  []string      `key:"devices" eg:"eth0" restart:"yes" doc:"Network devices of clients and endpoints; each TCP packet there is looked at. Empty: the loopback and every Ethernet device that has an address at the start."`
 	Sessions int64         `key:"sessions" default:"16384" range:"16..4000000" restart:"yes" doc:"Most sessions in the lane, each with some 904 bytes of kernel memory from the start; more stay in user space. An adopted table (pins) keeps its size until a drain without leave; removing the pins ends its sessions."`
-	After    time.Duration `key:"after" default:"100ms" range:"1ms..1h" restart:"yes" doc:"Age at which a session that has had two answers may leave; others are asked 20 times as late."`
+	After    time.Duration `key:"after" default:"100ms" range:"1ms..1h" restart:"yes" doc:"Age at which a session that has had two answers may leave; others may leave at 20 times this age."`
 	Pins     Path          `key:"pins" default:"" eg:"/sys/fs/bpf/penstock" restart:"yes" doc:"Directory of a BPF file system, for this process alone; made if missing. Sessions in the lane survive the death of the process, and the next one adopts them. Empty: they are reset."`
 	Leave    bool          `key:"leave" default:"false" restart:"yes" doc:"With pins: a drain leaves sessions in the lane to the next process. false: they drain like others, and are reset at its end."`
 }

@@ -24,8 +24,8 @@ type Listener struct {
 	Timeouts    Timeouts       `key:"timeouts" doc:"Longest duration of each phase of a connection."`
 	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When to connect to the endpoint: at once, or after the client's first byte, decrypted with tls."`
 	TLS         *ListenerTLS   `key:"tls" doc:"Terminates TLS. Absent: TLS is passed through."`
-	Silence     time.Duration  `key:"preread_silence" default:"0s" range:"0..1h" eg:"200ms" doc:"If routes need first bytes: a client that is silent this long is served without, by the route with protocol: [silence], or by the first route that needs none, or upstream. If the server speaks first, each client waits this long. 0: silent clients are refused after timeouts.preread."`
-	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: with routes by sni or alpn they go to a route without either, or to upstream."`
+	Silence     time.Duration  `key:"preread_silence" default:"0s" range:"0..1h" eg:"200ms" doc:"If routes need first bytes: a client that is silent this long is served without them, by the route with protocol: [silence], or by the first route that needs none, or upstream. If the server speaks first, each client waits this long. 0: silent clients are refused after timeouts.preread."`
+	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: they go to a route without sni and alpn, or to upstream."`
 	Postgres    string         `key:"postgres" default:"none" enum:"none passthrough terminate" doc:"Clients speak PostgreSQL, and requests for encryption are answered here. passthrough: TLS ends at the endpoint; routes by sni apply. terminate: TLS ends here (tls); routes by user and database apply too. Clients without TLS have no sni; require_tls refuses them."`
 	Mirror      *Mirror        `key:"mirror" doc:"Copies the bytes of some clients to a second upstream. Routes may have their own."`
 	Rewrite     *Rewrite       `key:"rewrite" doc:"A module rewrites the bytes of one direction. Routes may have their own."`
@@ -64,7 +64,7 @@ type Match struct {
 	Source []Rule   `key:"source" eg:"10.1.0.0/16" doc:"Sources of clients."`
 	Port   int      `key:"port" default:"0" range:"0..65535" eg:"443" doc:"Destination port of the connection, or of its PROXY header. 0: any."`
 
-	Protocol []string    `key:"protocol" enum:"tls http1 http2 ssh postgres redis silence tls_malformed" eg:"ssh" doc:"Protocols, by the client's first bytes: see first-bytes.md. silence: nothing came for preread_silence. tls_malformed: TLS without a readable ClientHello; without such a route it is refused where a route by sni or alpn may be meant."`
+	Protocol []string    `key:"protocol" enum:"tls http1 http2 ssh postgres redis silence tls_malformed" eg:"ssh" doc:"Protocols, by the client's first bytes: see first-bytes.md. silence: nothing came for preread_silence. tls_malformed: TLS without a readable ClientHello; without such a route the client is refused if a route by sni or alpn may match."`
 	Host     []string    `key:"host" type:"servername" eg:"*.example.com" doc:"Hosts of the first HTTP/1 request in clear text, written as in sni. An ambiguous request has none, and is refused."`
 	Path     []string    `key:"path" type:"requestpath" eg:"/api/*" doc:"Paths of the first HTTP/1 request: exact, or /api/* for all below /api. Escapes are decoded once; case counts. Ambiguous paths (.., //, %2F, ;) are refused."`
 	User     []string    `key:"user" eg:"app" doc:"Users of PostgreSQL, as the client names them."`
@@ -121,11 +121,11 @@ type Bandwidth struct {
 // Timeouts bound each phase of a connection. 0 is no bound.
 type Timeouts struct {
 	Pos            Pos
-	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"Longest wait for the client's first bytes if a route or connect: on_data needs them, and for its TLS handshake; then it is refused."`
+	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"Longest wait for the client's first bytes if a route or connect: on_data needs them, and for its TLS handshake; then the client is refused."`
 	Connect        time.Duration `key:"connect" default:"5s" range:"0..1h" doc:"Longest time to connect to one endpoint, with all its addresses, and for its TLS handshake. 0: as long as the kernel tries, and 10s for a handshake."`
 	FirstByte      time.Duration `key:"first_byte" default:"0s" range:"0..8760h" eg:"3s" doc:"Longest wait for the endpoint's first byte; then the connection is reset and counts as the endpoint's failure. If clients speak first, set connect: on_data too, or silent clients make endpoints fail. 0: no bound."`
 	Idle           time.Duration `key:"idle" default:"1h" range:"0..8760h" doc:"Longest time without a byte in either direction. 0: no bound."`
-	HalfClose      time.Duration `key:"half_close" default:"1m" range:"0..8760h" doc:"The same, after one side has sent its end of file. 0: no bound."`
+	HalfClose      time.Duration `key:"half_close" default:"1m" range:"0..8760h" doc:"Longest time without a byte after one side has sent its end of file. 0: no bound."`
 	Lifetime       time.Duration `key:"lifetime" default:"0s" range:"0..8760h" eg:"12h" doc:"Longest duration of a connection. 0: no bound."`
 	LifetimeJitter float64       `key:"lifetime_jitter" default:"0.1" range:"0..1" doc:"Part of lifetime by which it is shortened at random, so that clients do not all reconnect at once."`
 }
@@ -151,7 +151,7 @@ type Socket struct {
 	Pos         Pos
 	Backlog     int           `key:"backlog" default:"4096" range:"1..65535" doc:"Length of the accept queue; net.core.somaxconn bounds it."`
 	KeepAlive   time.Duration `key:"keepalive" default:"60s" range:"0..9h" doc:"Idle time before keepalive probes (TCP_KEEPIDLE). 0: never."`
-	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"A peer that has not acknowledged bytes, or has not answered a probe of its closed window or of an idle connection, for this time is given up (TCP_USER_TIMEOUT). 0: the kernel's default."`
+	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"Gives up a peer that for this long acknowledges no bytes, or answers no probe of its closed window or of an idle connection (TCP_USER_TIMEOUT). 0: the kernel's default."`
 	FastOpen    bool          `key:"fastopen" default:"false" doc:"Accepts data in the first packet (TCP_FASTOPEN)."`
 	Congestion  string        `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of clients' connections. Without CAP_NET_ADMIN one of net.ipv4.tcp_allowed_congestion_control. Empty: the system's."`
 	MPTCP       bool          `key:"mptcp" default:"false" doc:"Accepts Multipath TCP. If the kernel cannot splice such connections, their bytes are copied."`

@@ -16,7 +16,7 @@ type Mirror struct {
 	Upstream string        `key:"upstream" type:"upstream" required:"yes" eg:"shadow" doc:"Upstream that gets a copy of what these clients send. Its answers reach no client."`
 	Percent  float64       `key:"percent" default:"100" range:"0..100" unit:"%" eg:"5" doc:"Share of the sessions that are mirrored, to a hundredth of a percent. 0: none."`
 	Patience time.Duration `key:"patience" default:"1s" range:"1ms..1h" doc:"Longest time that bytes may wait for the mirror's endpoint, and that a mirror outlives its session; then the mirror ends."`
-	Compare  *Compare      `key:"compare" doc:"Compares the endpoints' answers and reports differences (penstock mirror). Answers are then copied, not spliced. Absent: the mirror's are thrown away."`
+	Compare  *Compare      `key:"compare" doc:"Compares the endpoints' answers and reports differences (penstock mirror). Answers are then copied, not spliced. Absent: the mirror's answers are thrown away."`
 }
 
 // Comparing returns how answers are compared, or nil if they are not.

@@ -19,14 +19,14 @@ type Rewrite struct {
 	Pos       Pos
 	Direction string        `key:"direction" required:"yes" enum:"up down none" doc:"up: from clients to endpoints. down: from endpoints to clients. These bytes are copied, not spliced. none: this route rewrites nothing."`
 	Wasm      Content       `key:"wasm" type:"module" default:"" eg:"mask.wasm" doc:"WebAssembly file, at most 32MiB. A reload reads it again."`
-	Hold      time.Duration `key:"hold" default:"1s" range:"1ms..1m" doc:"If the module wants more bytes and none come: wait this long, at most twice that, then ask it once more. A sender that pauses longer may get a split match past it."`
+	Hold      time.Duration `key:"hold" default:"1s" range:"1ms..1m" doc:"If the module wants more bytes and none come: wait this long, at most twice as long, then ask it again. If a sender pauses longer, a split match may pass."`
 	Config    string        `key:"config" default:"" eg:"secret=xxxxxx" doc:"Text that the module gets as its configuration."`
 	Memory    int64         `key:"memory" type:"size" default:"1MiB" range:"64KiB..1GiB" doc:"Largest linear memory of an instance; each session has one. A module of Go needs at least 3MiB."`
 	Timeout   time.Duration `key:"timeout" default:"10ms" range:"100us..10s" doc:"Longest time for one chunk, at most 16KiB, of a session's bytes; then on_error applies."`
 	OnError   string        `key:"on_error" default:"reset" enum:"reset pass" doc:"If the module fails or has filled its buffer. reset: both sides are reset. pass: the bytes go on unchanged from then on."`
-	Buffer    int64         `key:"buffer" type:"size" default:"64KiB" range:"1KiB..1MiB" doc:"Most bytes of a session that the module may have in hand, in and out."`
-	Instances int           `key:"instances" default:"256" range:"1..65536" doc:"Most instances, and so sessions; one more session is reset, whatever on_error is."`
-	Spare     int           `key:"spare" default:"4" range:"0..1024" doc:"Instances that are started ahead for new sessions. A module of Go takes 10 ms or more to start."`
+	Buffer    int64         `key:"buffer" type:"size" default:"64KiB" range:"1KiB..1MiB" doc:"Most bytes of a session that the module may hold, in and out."`
+	Instances int           `key:"instances" default:"256" range:"1..65536" doc:"Most instances, and so most sessions; further sessions are reset, whatever on_error is."`
+	Spare     int           `key:"spare" default:"4" range:"0..1024" doc:"Instances that are started in advance for new sessions. A module of Go takes 10 ms or more to start."`
 }
 
 // Down is the direction from endpoints to clients.

@@ -21,7 +21,7 @@ type SessionLog struct {
 	Pos        Pos
 	To         string        `key:"to" type:"destination" required:"yes" eg:"/var/log/penstock/sessions.log" doc:"File or FIFO, stderr, journald, syslog+udp://192.0.2.1:514 or syslog+unix:/dev/log (RFC 5424). SIGUSR1, or moving the file away, opens it again."`
 	Format     string        `key:"format" default:"json" enum:"json haproxy-tcp template" doc:"json: an object a line. haproxy-tcp: HAProxy's option tcplog. template: by the key template."`
-	Template   string        `key:"template" default:"" eg:"{time} {client} {upstream}/{endpoint} {reason}" doc:"{field} stands for a field of the JSON line, - if it has none, {{ for a brace."`
+	Template   string        `key:"template" default:"" eg:"{time} {client} {upstream}/{endpoint} {reason}" doc:"{field} becomes a field of the JSON line, or - if there is none. {{ is a brace."`
 	At         []string      `key:"at" default:"end" single:"yes" enum:"start end" doc:"start: when a client is joined to an endpoint. end: when it has left, joined or not."`
 	Every      time.Duration `key:"every" default:"0s" range:"0..8760h" eg:"10m" doc:"Time between further lines of a running session, at least 1s. 0: none."`
 	Only       string        `key:"only" default:"all" enum:"all failed" doc:"failed: sessions that did not end by both ends of file, and clients that were not joined."`
@@ -122,10 +122,10 @@ type Traces struct {
 	Compression        string        `key:"compression" default:"none" enum:"none gzip" doc:"Compression of requests."`
 	TLS                *TracesTLS    `key:"tls" doc:"TLS to the collector. Absent: the system's authorities."`
 	Timeout            time.Duration `key:"timeout" default:"10s" range:"10ms..5m" doc:"Longest duration of a request."`
-	RetryFor           time.Duration `key:"retry_for" default:"1m" range:"0..1h" doc:"How long an unanswered request, or one answered by try again, is repeated; then its spans are dropped."`
+	RetryFor           time.Duration `key:"retry_for" default:"1m" range:"0..1h" doc:"How long a request is repeated that gets no answer, or the answer try again; then its spans are dropped."`
 	MaxQueueSize       int           `key:"max_queue_size" default:"2048" range:"1..1000000" doc:"Waiting spans, about 1KiB each; more are dropped."`
 	MaxExportBatchSize int           `key:"max_export_batch_size" default:"512" range:"1..10000" doc:"Spans in a request."`
-	ScheduleDelay      time.Duration `key:"schedule_delay" default:"5s" range:"1ms..5m" doc:"Longest wait of a span for others."`
+	ScheduleDelay      time.Duration `key:"schedule_delay" default:"5s" range:"1ms..5m" doc:"Longest time that a span waits for others."`
 	FlushTimeout       time.Duration `key:"flush_timeout" default:"5s" range:"0..5m" doc:"Longest wait for the last spans at the end of the process."`
 }
 

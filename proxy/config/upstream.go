@@ -26,16 +26,16 @@ type Upstream struct {
 	CircuitBreaker   *CircuitBreaker   `key:"circuit_breaker" on:"yes" doc:"Stops connections for some time to an upstream or endpoint that fails too many. off: never."`
 	Retry            Retry             `key:"retry" without:"{attempts: 0}" doc:"Tries other endpoints if one cannot be connected to, before any byte of the client was forwarded."`
 	Queue            Queue             `key:"queue" without:"{size: 0}" doc:"Queue of clients while every endpoint is full, or none is usable."`
-	BackupWhen       string            `key:"backup_when" default:"down" enum:"down full" doc:"When backups get clients. down: no other endpoint is usable. full: also if every other one is at its limit of connections."`
+	BackupWhen       string            `key:"backup_when" default:"down" enum:"down full" doc:"When backups get clients. down: no other endpoint is usable. full: also if every other endpoint is at its limit of connections."`
 	SlowStart        time.Duration     `key:"slow_start" default:"0s" range:"0..24h" eg:"30s" doc:"Time until a new or recovered endpoint has its full weight. 0: no slow start."`
 	PanicBelow       float64           `key:"panic_below" default:"0.0" range:"0..1" eg:"0.3" doc:"If a smaller part of the endpoints is healthy, all are used. 0: never."`
 	Fallback         *Fallback         `key:"fallback" doc:"Destination of clients if no endpoint is usable. Absent: they are refused."`
 	OnUnhealthy      string            `key:"on_unhealthy" default:"keep" enum:"keep drain reset" doc:"Connections of an endpoint that fails: keep them, drain them within drain_timeout, or reset them."`
-	OnRemoved        string            `key:"on_removed" default:"drain" enum:"keep drain reset" doc:"The same, for an endpoint that was removed."`
+	OnRemoved        string            `key:"on_removed" default:"drain" enum:"keep drain reset" doc:"What to do with connections of a removed endpoint, as in on_unhealthy."`
 	DrainTimeout     time.Duration     `key:"drain_timeout" default:"5m" range:"0..8760h" doc:"Longest drain; remaining connections are reset over its last tenth. 0: at once."`
 	SendProxy        int               `key:"send_proxy" default:"0" range:"0..2" doc:"Version of the PROXY header sent to endpoints; 2 forwards the TLVs of the client's own header. 0: none."`
 	SourceAddress    netip.Addr        `key:"source_address" default:"" eg:"10.0.0.1" doc:"Local address of connections to endpoints. Empty: the kernel chooses."`
-	Socket           UpstreamSocket    `key:"socket" doc:"Options of the sockets to endpoints, beside the listener's."`
+	Socket           UpstreamSocket    `key:"socket" doc:"Options of the sockets to endpoints, besides the listener's."`
 	StartTLS         string            `key:"starttls" default:"none" enum:"none postgres" doc:"Protocol that asks endpoints for TLS, for tls and for checks over TLS. none: TLS begins at once."`
 	TLS              *UpstreamTLS      `key:"tls" doc:"TLS to the endpoints. Absent: plain TCP."`
 }
@@ -51,7 +51,7 @@ type Endpoint struct {
 	Pos         Pos
 	Address     Address `key:"address" required:"yes" eg:"10.0.0.12:443" doc:"host:port or unix:/path."`
 	Name        string  `key:"name" type:"endpoint" default:"" eg:"b" doc:"Name in logs, metrics and the admin API, unique in the upstream. Empty: the address."`
-	Weight      int     `key:"weight" default:"1" range:"0..256" doc:"Its share of the clients, beside the other weights. 0: no new clients."`
+	Weight      int     `key:"weight" default:"1" range:"0..256" doc:"Its share of the clients, relative to the other weights. 0: no new clients."`
 	Backup      bool    `key:"backup" default:"false" doc:"Used only if no other endpoint is usable; see backup_when."`
 	Zone        string  `key:"zone" type:"zone" default:"" eg:"a" doc:"Its zone, for zone_aware."`
 	Connections int64   `key:"connections" default:"0" range:"0..100000000" doc:"Concurrent connections. 0: no limit."`
@@ -215,7 +215,7 @@ type HealthCheck struct {
 	Type         string        `key:"type" default:"tcp" enum:"tcp http" doc:"tcp: a connect, and send and expect if given. http: a request."`
 	Port         int           `key:"port" default:"0" range:"0..65535" eg:"8008" doc:"Port to check. 0: the endpoint's own."`
 	Interval     time.Duration `key:"interval" default:"5s" range:"10ms..24h" doc:"Time between two checks of an endpoint."`
-	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"The same while the endpoint is unhealthy or changing, and the shortest time between checks that clients' failures cause. Default: 1s, or interval if less."`
+	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"Interval while the endpoint is unhealthy or changing, and the shortest time between checks that clients' failures cause. Default: 1s, or interval if less."`
 	Timeout      time.Duration `key:"timeout" default:"2s" range:"1ms..1h" doc:"Longest duration of a check. Default: 2s, or interval if less."`
 	Jitter       float64       `key:"jitter" default:"0.2" range:"0..1" doc:"Part of interval by which it varies at random."`
 	Rise         int           `key:"rise" default:"2" range:"1..1000" doc:"Good checks in a row that make an endpoint healthy."`
@@ -223,7 +223,7 @@ type HealthCheck struct {
 	HTTP         HTTPCheck     `key:"http" doc:"Request of an http check, and the expected answer."`
 	Send         Secret        `key:"send" default:"" eg:"PING\r\n" doc:"Bytes that a tcp check sends."`
 	Expect       Secret        `key:"expect" default:"" eg:"+PONG" doc:"Bytes that the answer must contain."`
-	Standby      Secret        `key:"standby" default:"" eg:"role:slave" doc:"Bytes in an answer, or an HTTP status line or body, that is not the expected one: the endpoint is a healthy standby, gets no clients and is no problem. Empty: none is."`
+	Standby      Secret        `key:"standby" default:"" eg:"role:slave" doc:"If an unexpected answer (of HTTP: its status line or body) has these bytes, the endpoint is a healthy standby: it gets no clients and is no problem. Empty: no standbys."`
 	TLS          bool          `key:"tls" default:"false" doc:"Checks over TLS, without verifying the certificate. Default: true for an http check, or one with send or expect, of the endpoint's own port, if the upstream has tls; else false."`
 	SNI          string        `key:"sni" type:"domain" default:"" eg:"db.example" doc:"Server name of a check over TLS. Empty: the upstream's tls.sni at the endpoint's own port; else none."`
 }
@@ -248,7 +248,7 @@ type OutlierDetection struct {
 	ConsecutiveFailures int           `key:"consecutive_failures" default:"5" range:"0..1000000" doc:"Failures in a row that eject an endpoint. 0: no such rule."`
 	FailurePercentage   float64       `key:"failure_percentage" default:"0" range:"0..100" unit:"%" doc:"Percentage of failed connections that ejects an endpoint. 0: no such rule."`
 	Unanswered          time.Duration `key:"unanswered" default:"3s" range:"0..1h" doc:"Eject an endpoint that has answered no client for this long while its peers answer, until it answers again. An endpoint that used to answer only some clients is left alone. 0: never."`
-	AnswerWithin        time.Duration `key:"answer_within" default:"0s" range:"0..1h" eg:"200ms" doc:"Eject an endpoint if half of its answers take longer than this to begin, though it was in time before and its peers are; its connections stay. 0: no such rule."`
+	AnswerWithin        time.Duration `key:"answer_within" default:"0s" range:"0..1h" eg:"200ms" doc:"Eject an endpoint if half of its answers take longer than this to begin, though it was faster before and its peers are; its connections stay. 0: no such rule."`
 	Window              time.Duration `key:"window" default:"30s" range:"100ms..24h" doc:"Time over which the percentage is taken."`
 	MinVolume           int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"Fewest connections in window for failure_percentage."`
 	BaseEjectionTime    time.Duration `key:"base_ejection_time" default:"30s" range:"1ms..24h" doc:"Duration of an endpoint's first ejection; each further one is longer."`
