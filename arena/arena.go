@@ -13,7 +13,7 @@ import (
 // are, without an allocation.
 var (
 	// ErrBudget is returned by Get if a chunk is needed and the budget is spent.
-	ErrBudget = errors.New("penstock: arena: the budget is spent")
+	ErrBudget = errors.New("penstock: arena: the budget is used up")
 
 	// ErrStale is returned for a handle that names no slot in use of this Local: the slot
 	// was put already, was handed out again since, belongs to another Local, or never
@@ -21,10 +21,10 @@ var (
 	ErrStale = errors.New("penstock: arena: stale handle")
 
 	// ErrSize is Get's for a size that is not from 1 to MaxSlot.
-	ErrSize = errors.New("penstock: arena: no slot of that size: give 1 to 65536 bytes")
+	ErrSize = errors.New("penstock: arena: there is no slot of that size: ask for 1 to 65536 bytes")
 
 	// ErrClosed is returned after Close. It matches os.ErrClosed.
-	ErrClosed error = closed.Error("penstock: arena: closed, or New has not made it")
+	ErrClosed error = closed.Error("penstock: arena: the arena is closed, or was not made by New")
 
 	// ErrNotSupported is matched by New's error where there are no arenas. It wraps
 	// errors.ErrUnsupported.
@@ -74,10 +74,10 @@ func New(cfg *Config) (*Arena, error) {
 // Errors of New that are not the pages' fault.
 var (
 	// ErrBind is matched by New's error if memory could not be bound to a node of Config.Nodes.
-	ErrBind = errors.New("memory is not bound")
+	ErrBind = errors.New("the memory is not bound to its node")
 
 	// ErrLock is matched by New's error if memory could not be locked.
-	ErrLock = errors.New("memory is not locked")
+	ErrLock = errors.New("the memory is not locked")
 )
 
 // open maps the memory and divides it. nodes is nil if nothing is to be bound.
@@ -161,7 +161,7 @@ func (a *Arena) Close() error {
 		out += a.locals[i].out()
 	}
 	if out > 0 {
-		return fmt.Errorf("penstock: arena: close: slots are out: %d; put them first", out)
+		return fmt.Errorf("penstock: arena: close: %d slots are still in use: put them back first", out)
 	}
 	if invariants {
 		a.checkAll()

@@ -180,7 +180,7 @@ func TestCloseBesidePages(t *testing.T) {
 func TestClose(t *testing.T) {
 	a := plain(t, 2, 2)
 	h, i := get(t, a.Local(0), 1, arena.Other), get(t, a.Local(1), 1, arena.Read)
-	if err := a.Close(); err == nil || !strings.Contains(err.Error(), "slots are out: 2") {
+	if err := a.Close(); err == nil || !strings.Contains(err.Error(), "2 slots are still in use") {
 		t.Errorf("with two slots out: %v", err)
 	}
 	put(t, a.Local(0), h)
@@ -231,7 +231,7 @@ func TestConfigRefused(t *testing.T) {
 		"no such kind of pages: 4":   {Pages: 4},
 		"no such kind of pages: -1":  {Pages: -1},
 		"1 nodes for 2 locals; give": {Locals: 2, Nodes: []int{0}},
-		"local 1 is to be on node -": {Locals: 2, Nodes: []int{0, -2}},
+		"local 1 has node -":         {Locals: 2, Nodes: []int{0, -2}},
 		"on node 1024; give 0 to":    {Locals: 1, Nodes: []int{1024}},
 	} {
 		if a, err := arena.New(c); err == nil || !strings.Contains(err.Error(), want) {

@@ -83,7 +83,7 @@ func (c *Config) check() error {
 	}
 	for i, n := range c.Nodes {
 		if n < -1 || n > maxNode {
-			return fmt.Errorf("penstock: arena: local %d is to be on node %d; give 0 to %d, or -1 for none", i, n, maxNode)
+			return fmt.Errorf("penstock: arena: local %d has node %d; give 0 to %d, or -1 for none", i, n, maxNode)
 		}
 	}
 	return nil

@@ -131,7 +131,7 @@ func (m *memory) lock() error {
 	if soft, e := sys.RlimitMemlock(); e == nil {
 		limit = fmt.Sprint(soft)
 	}
-	return fmt.Errorf("%w: %w; RLIMIT_MEMLOCK is %s bytes, of which %d are needed: raise it (LimitMEMLOCK=, ulimit -l), give CAP_IPC_LOCK, or do without Mlock",
+	return fmt.Errorf("%w: %w; RLIMIT_MEMLOCK is %s bytes, and %d are needed: raise RLIMIT_MEMLOCK (LimitMEMLOCK=, ulimit -l), give CAP_IPC_LOCK, or leave Mlock out",
 		ErrLock, os.NewSyscallError("mlock", err), limit, len(m.bytes))
 }
 
@@ -298,5 +298,5 @@ func hugeIn(smaps []byte, address uintptr) (int64, error) {
 			return kib << 10, nil
 		}
 	}
-	return 0, errors.New("/proc/self/smaps does not tell")
+	return 0, errors.New("/proc/self/smaps does not report the pages")
 }

@@ -51,7 +51,7 @@ func (f *field) judgeLane() {
 		if trials == 0 {
 			continue
 		}
-		said := fmt.Sprintf("sessions that had left user space carried %.1f %% of the bytes that count, in the trial with the least, by its own account", 100*least)
+		said := fmt.Sprintf("in the trial with the smallest share, the lane carried %.1f %% of the bytes, according to the process", 100*least)
 		if w := f.scenario.Workload; (w == load.Bulk || w == load.Echo) && least < laneLeast {
 			e.cell.Void = said
 			f.doc.Failures = append(f.doc.Failures, fmt.Sprintf("%s, %s: %s", f.scenario.Name, e.kind.Name, said))

@@ -193,7 +193,7 @@ func (r *rest) grown() (*report.Idle, string) {
 		return i, ""
 	}
 	i.SlabBytes = report.Unmeasured()
-	return i, fmt.Sprintf("it grew by %s with the sessions, and without them it moved by %s meanwhile",
+	return i, fmt.Sprintf("it grew by %s with the sessions, and changed by %s without them",
 		report.Bytes(float64(growth)), report.Bytes(float64(moved)))
 }
 

@@ -53,7 +53,7 @@ func ChooseAmong(all []Scenario, names []string) ([]Scenario, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("no scenario %q: write %s, or the beginning of a name for all that share it (bulk, echo-64)",
+			return nil, fmt.Errorf("no scenario %q: write %s, or the beginning of names, for all scenarios that begin so (bulk, echo-64)",
 				name, strings.Join(scenarioNames(all), ", "))
 		}
 	}

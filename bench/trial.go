@@ -94,7 +94,7 @@ type window struct {
 }
 
 // errTooSlow means that the load was delayed until its window was over.
-var errTooSlow = errors.New("the load was not at work before its time was over: this machine is too busy; try more --seconds")
+var errTooSlow = errors.New("the load did not start in time: this machine is too busy: write a larger --seconds")
 
 // slowAttempts is how many times a trial is made that ends with errTooSlow.
 const slowAttempts = 4
@@ -170,7 +170,7 @@ func (r *Rig) event(ctx context.Context) (load.Event, error) {
 		return load.Event{}, brokenError{fmt.Errorf("bench: %w", err)}
 	}
 	if e.Error != "" {
-		return e, fmt.Errorf("the load says: %s", e.Error)
+		return e, fmt.Errorf("the load failed: %s", e.Error)
 	}
 	return e, nil
 }

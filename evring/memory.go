@@ -74,7 +74,7 @@ func (r *Ring) word(pos uint64, n int) uint64 { return uint64(r.lap(pos))<<32 | 
 // read checks the header of a memory that another Ring has made.
 func (m memory) read() (shape, error) {
 	if m.word64(magicAt).Load() != magic {
-		return shape{}, fmt.Errorf("%w: it does not begin like a ring", ErrCorrupt)
+		return shape{}, fmt.Errorf("%w: it does not begin with the header of a ring", ErrCorrupt)
 	}
 	producers := Producers(m.word32(producersAt).Load())
 	if producers > Single {
@@ -85,7 +85,7 @@ func (m memory) read() (shape, error) {
 		return shape{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	if s.bytes() != len(m) {
-		return shape{}, fmt.Errorf("%w: it has %d bytes, its header wants %d", ErrCorrupt, len(m), s.bytes())
+		return shape{}, fmt.Errorf("%w: it has %d bytes, and its header says %d", ErrCorrupt, len(m), s.bytes())
 	}
 	return s, nil
 }

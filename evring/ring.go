@@ -28,7 +28,7 @@ var (
 	ErrFull = errors.New("penstock: evring: the ring is full")
 
 	// ErrTooLong: an event does not fit into a slot. It was not moved.
-	ErrTooLong = errors.New("penstock: evring: the event is longer than its place")
+	ErrTooLong = errors.New("penstock: evring: the event is longer than a slot")
 
 	// ErrCorrupt: the shared memory contradicts itself; a peer has crashed in the
 	// middle, or is hostile. Afterwards the Ring always reports it.
@@ -38,7 +38,7 @@ var (
 	ErrUnsealed = errors.New("penstock: evring: the memory is not sealed")
 
 	// ErrClosed: the Ring is closed. It matches os.ErrClosed.
-	ErrClosed error = closed.Error("penstock: evring: the ring is closed, or neither New nor Open has made it")
+	ErrClosed error = closed.Error("penstock: evring: the ring is closed, or was not made by New or Open")
 )
 
 // Producers says how many may push at a time.
@@ -106,7 +106,7 @@ func newShape(slots, size int64, p Producers) (shape, error) {
 	case size != 16 && size != 32 && (size < CacheLine || size%CacheLine != 0):
 		return shape{}, fmt.Errorf("penstock: evring: SlotSize is %d: write 16, 32, or a multiple of %d, such as %d", size, CacheLine, lines(size))
 	case size > MaxBytes || slots > MaxBytes/size:
-		return shape{}, fmt.Errorf("penstock: evring: %d slots of %d bytes: write fewer or smaller ones, %d MiB in all at most", slots, size, MaxBytes>>20)
+		return shape{}, fmt.Errorf("penstock: evring: %d slots of %d bytes: write fewer or smaller slots, at most %d MiB in all", slots, size, MaxBytes>>20)
 	}
 	return shape{uint64(slots), bits.TrailingZeros64(uint64(slots)), int(size), p == Single}, nil
 }
@@ -159,7 +159,7 @@ var states = [...]error{
 	ErrClosed,
 	nil,
 	fmt.Errorf("%w: its head and its tail do not belong together", ErrCorrupt),
-	fmt.Errorf("%w: a slot is of another lap", ErrCorrupt),
+	fmt.Errorf("%w: a slot has a sequence number of another lap", ErrCorrupt),
 	fmt.Errorf("%w: an event is longer than its slot", ErrCorrupt),
 }
 

@@ -109,7 +109,7 @@ func checkMemfd(fd int) (int, error) {
 	got, err := sys.GetSeals(fd)
 	switch {
 	case err == syscall.EINVAL:
-		return 0, fmt.Errorf("%w: the descriptor is no memfd", ErrUnsealed)
+		return 0, fmt.Errorf("%w: the descriptor is not a memfd", ErrUnsealed)
 	case err != nil:
 		return 0, os.NewSyscallError("fcntl F_GET_SEALS", err)
 	case got&seals != seals:
@@ -117,7 +117,7 @@ func checkMemfd(fd int) (int, error) {
 	}
 	// A hole in huge pages may not be filled again, and touching it then is SIGBUS.
 	if magic, err := sys.FstatfsType(fd); err != nil || magic != sys.TMPFS_MAGIC {
-		return 0, fmt.Errorf("%w: the memfd is not one of ordinary pages", ErrUnsealed)
+		return 0, fmt.Errorf("%w: the memfd does not have ordinary pages", ErrUnsealed)
 	}
 	size, err := sys.FstatSize(fd)
 	if err != nil {

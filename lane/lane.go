@@ -121,7 +121,7 @@ func (c *Config) check() error {
 	case len(c.Devices) == 0:
 		return errors.New("no devices")
 	case slices.Contains(c.Devices, ""):
-		return errors.New("a device without a name")
+		return errors.New("the name of a device is empty")
 	case len(slices.Compact(slices.Sorted(slices.Values(c.Devices)))) < len(c.Devices):
 		return fmt.Errorf("a device is named twice: %q", c.Devices)
 	case c.Sessions < 0 || c.Sessions > math.MaxInt32:

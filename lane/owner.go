@@ -234,7 +234,7 @@ func (s *Session) Leave(a, b int) error {
 	mine := s.disarm()
 	if s.owner() == nil || s.is(handed) || mine {
 		s.mu.Unlock()
-		return fmt.Errorf("lane: leave: no sockets of the session are to be given away: %w", os.ErrInvalid)
+		return fmt.Errorf("lane: leave: no sockets of the session are given: %w", os.ErrInvalid)
 	}
 	s.set(handed, true)
 	if s.phase == returning { // cut is ending the session without its sockets

@@ -70,7 +70,7 @@ func load(sessions uint32, pin string) (*program.Program, error) {
 
 // loading explains why the programs were not loaded.
 func loading(err error) error {
-	missing := "BPF programs as these"
+	missing := "loading of BPF programs"
 	var refused *ebpf.VerifierError
 	switch {
 	case btfMissing():
@@ -78,7 +78,7 @@ func loading(err error) error {
 	case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.E2BIG) && !errors.As(err, &refused):
 		missing = "memory for that many sessions"
 	case errors.As(err, &refused):
-		missing, err = "helpers or types that the programs need", refused.Cause
+		missing, err = "BPF helpers or types that the programs need", refused.Cause
 	}
 	return &Unavailable{[]string{missing}, err}
 }
@@ -106,7 +106,7 @@ func repairable() error {
 func capable() error {
 	set, err := sys.Capabilities()
 	if err != nil {
-		return &Unavailable{[]string{"capabilities, which cannot be read"}, err}
+		return &Unavailable{[]string{"readable capabilities"}, err}
 	}
 	var missing []string
 	admin := set.Has(sys.CAP_SYS_ADMIN)
@@ -172,11 +172,11 @@ const (
 var reasonTexts = [reasons]string{
 	None: "none", NoSocket: "socket not found", NotEstablished: "socket is ending", Unread: "unread bytes", OutOfOrder: "packets out of order",
 	NotNext: "packet is not the next", Unacknowledged: "unacknowledged bytes", InFlight: "bytes on the way", ResetSeen: "reset on the way",
-	Timestamps: "timestamps on one side alone", Microseconds: "timestamps in microseconds", SegmentSize: "segments do not fit", PathMTU: "path MTU too small",
+	Timestamps: "timestamps on one side only", Microseconds: "timestamps in microseconds", SegmentSize: "segments do not fit", PathMTU: "path MTU too small",
 	ECN: "ECN differs", Multipath: "MPTCP", Signed: "signed segments", Urgent: "urgent byte", UpperLayer: "upper layer protocol", BigTCP: "big TCP",
 	Device: "device not known", Route: "route by another way", Interrupted: "interrupted by another packet",
 	MixedFamilies: "IPv4 on one side and IPv6 on the other", LinkLocal: "link-local address", SharedConnection: "both ends are joined here", Full: "no slot is free",
-	NotTCP: "no TCP socket", JoinedAlready: "connection is joined already",
+	NotTCP: "not a TCP socket", JoinedAlready: "connection is joined already",
 	Kept: "kept in user space", AddressTaken: "address is taken", NotPermitted: "TCP_REPAIR is not permitted", Unrestorable: "socket cannot be made",
 }
 

@@ -185,7 +185,7 @@ type TimedOut struct {
 
 // Error names the endpoint.
 func (e *TimedOut) Error() string {
-	return fmt.Sprintf("lane: the endpoint of %c has not acknowledged bytes for too long, or answered no keepalive probe", 'a'+e.By)
+	return fmt.Sprintf("lane: the endpoint of %c has not acknowledged bytes for too long, or has not answered keepalive probes", 'a'+e.By)
 }
 
 // Unwrap returns syscall.ETIMEDOUT.

@@ -25,7 +25,7 @@ var ErrIdle = errors.New("the handler waits for the client, without a coroutine"
 
 // ErrBufferFull is wrapped by the error of a [Conn.Peek], [Conn.Next] or [Conn.More] that would have more than 65,536
 // bytes at once. Nothing is lost: take some, or Read.
-var ErrBufferFull = errors.New("more than 65536 bytes to look at")
+var ErrBufferFull = errors.New("more than 65536 bytes would have to be buffered")
 
 const (
 	highMark = 64 << 10 // pending bytes from which a Write waits
@@ -525,7 +525,7 @@ func (l *leases) room(b *buffer, n int) *buffer {
 
 // ErrNoCoroutine is the error of [Conn.Go] in a callback, which has no coroutine to come back to: start a goroutine,
 // return [ErrIdle], and answer by [Conn.AsyncWrite].
-var ErrNoCoroutine = errors.New("penstock: loop: Go in a callback, which cannot wait: start a goroutine that calls AsyncWrite, and return ErrIdle")
+var ErrNoCoroutine = errors.New("penstock: loop: Go was called in a callback, which must not wait: start a goroutine that calls AsyncWrite, and return ErrIdle")
 
 // Go calls f on a goroutine of its own, where it may block, and returns when f does; the loop serves others
 // meanwhile. f may use only AsyncWrite of the connection. A panic in f is one of the handler. In a callback it
@@ -646,7 +646,7 @@ type coroutine struct {
 
 // ErrElsewhere is the error of a method of [Conn] that would wait outside of the handler's
 // coroutine: within Go, or on another goroutine.
-var ErrElsewhere = errors.New("penstock: loop: the call would wait, and was not made on the coroutine of the connection's handler: elsewhere use AsyncWrite")
+var ErrElsewhere = errors.New("penstock: loop: the call would wait, but was not made on the coroutine of the connection's handler: use AsyncWrite elsewhere")
 
 // A PanicError is the error of a handler that has panicked.
 type PanicError struct {

@@ -14,10 +14,10 @@ import (
 )
 
 // ErrStale is returned for an [ID] that is not in force any more.
-var ErrStale = errors.New("penstock: loop: the registration is not in force any more")
+var ErrStale = errors.New("penstock: loop: the registration has ended")
 
 // ErrClosed is returned by a loop that is closed. It matches os.ErrClosed.
-var ErrClosed error = closed.Error("penstock: loop: closed, or New has not made it")
+var ErrClosed error = closed.Error("penstock: loop: the loop is closed, or was not made by New")
 
 // ErrConfig is wrapped by the error of [New] when a field of [Config] makes no
 // sense.

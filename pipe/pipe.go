@@ -21,7 +21,7 @@ const DefaultSize = 64 << 10
 var ErrNotSupported = feature.ErrNotSupported
 
 // ErrClosed is returned by a Pool, and by a second Close. It matches os.ErrClosed.
-var ErrClosed error = closed.Error("penstock: pipe: closed, or not made by NewPool")
+var ErrClosed error = closed.Error("penstock: pipe: the pool is closed, or was not made by NewPool")
 
 // ErrNotEmpty is returned by Fill when it moved nothing into a pipe that holds bytes already:
 // it is unknown whether the source is empty or the pipe is full. Drain the pipe first. It

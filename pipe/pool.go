@@ -19,7 +19,7 @@ import (
 // ErrBudget is returned by Get when a pipe would take more pages, or more
 // descriptors, than the pool may use. The caller copies instead, or asks for a
 // smaller pipe. It is returned bare and costs no allocation.
-var ErrBudget = errors.New("penstock: pipe: get: budget is spent")
+var ErrBudget = errors.New("penstock: pipe: get: the budget is used up")
 
 // Defaults of Config.
 const (
@@ -326,7 +326,7 @@ const attempts = 3
 
 var (
 	errDegraded = errors.New("the kernel gave less than its default size")
-	errRefused  = errors.New("the kernel would not make the pipe larger")
+	errRefused  = errors.New("the kernel refused to make the pipe larger")
 )
 
 func outOfDescriptors(err error) bool {

@@ -20,12 +20,12 @@ func (r *returned) take() { r.at = 0 }
 func (r *returned) give() {
 	here := callsite.Here()
 	if r.at != 0 {
-		panic(fmt.Sprintf("pipe: put of a pipe that was put before\n\tput at %v\n\tput again at %v", r.at, here))
+		panic(fmt.Sprintf("pipe: put of a pipe that was already put\n\tput at %v\n\tput again at %v", r.at, here))
 	}
 	r.at = here
 }
 
 // refuse is for a pipe of another pool.
 func (*returned) refuse() {
-	panic(fmt.Sprintf("pipe: put of a pipe to a pool that has not lent it\n\tput at %v", callsite.Here()))
+	panic(fmt.Sprintf("pipe: put of a pipe into a pool that it was not taken from\n\tput at %v", callsite.Here()))
 }

@@ -43,6 +43,6 @@ func TestPutElsewhere(t *testing.T) {
 		at = place.Next()
 		other.Put(p)
 	})
-	place.Named(t, got, "has not lent it", "\tput at "+at+" (")
+	place.Named(t, got, "was not taken from", "\tput at "+at+" (")
 	pl.Put(p)
 }

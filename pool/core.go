@@ -624,7 +624,7 @@ func (g *gate[T]) enter(ctx context.Context) (x T, handed bool, err error) {
 	case x, handed = <-ready:
 	case <-ctx.Done():
 		if g.cancel(e) {
-			return x, false, fmt.Errorf("penstock: pool: get: MaxOpen items are out: %w", context.Cause(ctx))
+			return x, false, fmt.Errorf("penstock: pool: get: MaxOpen items are in use: %w", context.Cause(ctx))
 		}
 		x, handed = <-ready
 	}

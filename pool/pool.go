@@ -20,7 +20,7 @@ import (
 )
 
 // ErrClosed is returned by Get after Close. It matches os.ErrClosed.
-var ErrClosed error = closed.Error("penstock: pool: the pool is closed, or New has not made it")
+var ErrClosed error = closed.Error("penstock: pool: the pool is closed, or was not made by New")
 
 var errNilContext = fmt.Errorf("penstock: pool: get: ctx is nil: pass a context, such as context.Background(): %w", os.ErrInvalid)
 

@@ -102,7 +102,7 @@ func (c *Config) check() error {
 	case c.IdleTimeout < 0 || c.HalfCloseTimeout < 0 || c.MaxLifetime < 0 || c.LegsAfter < 0:
 		return fmt.Errorf("%w: a timeout is negative; write 0 for none", ErrConfig)
 	case c.CloseOnEOF && c.HalfCloseTimeout > 0:
-		return fmt.Errorf("%w: CloseOnEOF leaves no session half closed, so HalfCloseTimeout %v has no meaning; write one of the two", ErrConfig, c.HalfCloseTimeout)
+		return fmt.Errorf("%w: CloseOnEOF leaves no session half closed, so HalfCloseTimeout %v has no effect; set only one of them", ErrConfig, c.HalfCloseTimeout)
 	case c.TailDelay >= 0 && c.TailDelay < minTailDelay || c.TailDelay > time.Second:
 		return fmt.Errorf("%w: TailDelay is %v; write %v to 1s, or a negative one for no marks", ErrConfig, c.TailDelay, minTailDelay)
 	case c.MaxPipeSize < 0 || c.MaxPipeSize > maxMaxPipeSize:

@@ -113,7 +113,7 @@ var (
 	errNilDst     = fmt.Errorf("penstock: relay: copy: dst is nil: %w", os.ErrInvalid)
 	errNilSrc     = fmt.Errorf("penstock: relay: copy: src is nil: %w", os.ErrInvalid)
 	errNilLoop    = fmt.Errorf("penstock: relay: driver: the loop is nil: %w", os.ErrInvalid)
-	errZeroRelay  = fmt.Errorf("penstock: relay: a Relay that New has not made: %w", os.ErrInvalid)
+	errZeroRelay  = fmt.Errorf("penstock: relay: the Relay was not made by New: %w", os.ErrInvalid)
 )
 
 // ready returns an error for a Relay that New has not made.

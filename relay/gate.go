@@ -9,7 +9,7 @@ import (
 )
 
 // errGate is the error of a session with a Gate where there can be none.
-var errGate = errors.New("penstock: relay: start: a Gate is for one side of a session, and not for a side with a Layer")
+var errGate = errors.New("penstock: relay: start: a Gate can be on one side of a session only, and not on a side with a Layer")
 
 // setGate makes a gate hold the bytes of d, which reads from p, except for the first p.Free, and hear the bytes of
 // answers.

@@ -72,7 +72,7 @@ func joinsNothing(t *testing.T, want string, join func(a, b net.Conn) (relay.Res
 	}
 }
 
-// TestJoinsNothing: a session without a context or one of its connections, of a Relay that is closed or that New has not made, is refused,
+// TestJoinsNothing: a session without a context or one of its connections, of a Relay that is closed or that not made by New, is refused,
 // and closes both connections, which it owns.
 func TestJoinsNothing(t *testing.T) {
 	t.Parallel()
@@ -97,7 +97,7 @@ func TestJoinsNothing(t *testing.T) {
 			},
 		},
 		"closed": {func(a, b net.Conn) (relay.Result, error) { return closed.Join(t.Context(), a, b) }},
-		"New has not made": {
+		"not made by New": {
 			func(a, b net.Conn) (relay.Result, error) { return new(relay.Relay).Join(t.Context(), a, b) },
 			func(a, b net.Conn) (relay.Result, error) { return (*relay.Relay)(nil).Join(t.Context(), a, b) },
 			func(a, b net.Conn) (relay.Result, error) {
@@ -132,7 +132,7 @@ func TestStartWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestZeroRelay: a Relay that New has not made moves nothing, and says so.
+// TestZeroRelay: a Relay that not made by New moves nothing, and says so.
 func TestZeroRelay(t *testing.T) {
 	t.Parallel()
 
@@ -143,7 +143,7 @@ func TestZeroRelay(t *testing.T) {
 		_, moves := r.Move(io.Discard, strings.NewReader("text"))
 		_, drives := r.NewDriver(nil, nil)
 		for name, err := range map[string]error{"Copy": copies, "CopyN": counts, "CopyContext": until, "Move": moves, "NewDriver": drives} {
-			if !errors.Is(err, os.ErrInvalid) || !strings.Contains(err.Error(), "New has not made") {
+			if !errors.Is(err, os.ErrInvalid) || !strings.Contains(err.Error(), "not made by New") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -238,7 +238,7 @@ func TestConfig(t *testing.T) {
 		"write 100µs to 1s":         {TailDelay: time.Microsecond},
 		"write 1 to 1073741824, or": {MaxPipeSize: -1},
 		"write at most 1ms":         {Gather: time.Second},
-		"write one of the two":      {CloseOnEOF: true, HalfCloseTimeout: time.Second},
+		"set only one of them":      {CloseOnEOF: true, HalfCloseTimeout: time.Second},
 	} {
 		if r, err := relay.New(&cfg); r != nil || !errors.Is(err, relay.ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, %v; want %q", cfg, r, err, want)

@@ -206,7 +206,7 @@ const (
 )
 
 // ErrTruncated is wrapped by the error of a session of [ReasonTruncated].
-var ErrTruncated = errors.New("penstock: relay: the end of one side ended the session, and bytes of the other are lost")
+var ErrTruncated = errors.New("penstock: relay: the end of one side ended the session, and bytes of the other side are lost")
 
 var reasonNames = [...]string{
 	ReasonNone:      "running",

@@ -101,10 +101,10 @@ type Session struct {
 }
 
 // ErrRan is returned by a second Run or Start of the same session.
-var ErrRan = errors.New("penstock: relay: session has been run already")
+var ErrRan = errors.New("penstock: relay: the session has already run")
 
 // errLoopConn is returned by Run and Start if a connection is a *loop.Conn.
-var errLoopConn = fmt.Errorf("penstock: relay: join: a loop.Conn is served by its loop: call its Detach first: %w", os.ErrInvalid)
+var errLoopConn = fmt.Errorf("penstock: relay: join: a loop still serves this loop.Conn: call its Detach first: %w", os.ErrInvalid)
 
 // NewSession prepares to join a and b. It moves nothing yet; the session owns both connections
 // from its Run or Start on. Only then are wrappers asked for what they have read ahead ([Unwrapper]).

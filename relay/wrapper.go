@@ -48,7 +48,7 @@ const maxUnwraps = 16
 
 // ErrReadAhead is returned by a copy if an [Unwrapper] has handed out more bytes than it was asked for:
 // nothing was moved, and these bytes are lost.
-var ErrReadAhead = errors.New("penstock: relay: RelayReader returned more bytes than it was asked for")
+var ErrReadAhead = errors.New("penstock: relay: RelayReader returned more bytes than requested")
 
 // An unwrapped reader or writer is used in the place of its wrappers.
 type unwrapped struct {

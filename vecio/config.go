@@ -97,13 +97,13 @@ func (f ReleaseFunc) Release(piece []byte) {
 var (
 	// ErrBlocked is returned by Flush of a writer that never waits: the kernel takes
 	// nothing more now. Call it again when the descriptor is writable.
-	ErrBlocked = errors.New("penstock: vecio: the descriptor takes no more now: flush again when it is writable")
+	ErrBlocked = errors.New("penstock: vecio: the descriptor accepts no more bytes now: flush again when it is writable")
 
 	// ErrFull is returned for a piece by a writer that never waits, or writes to a socket of datagrams,
 	// when too much is pending: more than Config.High bytes, 65,536 pieces that differ in length from
 	// the piece before them, or 65,536 owned pieces. The piece was not taken. The writer takes pieces
 	// again once no more than Config.Low bytes are pending.
-	ErrFull = errors.New("penstock: vecio: too much is pending: flush first")
+	ErrFull = errors.New("penstock: vecio: too many bytes are pending: flush first")
 
 	// ErrClosed is returned after Close. It matches os.ErrClosed.
 	ErrClosed error = closed.Error("penstock: vecio: the writer is closed")

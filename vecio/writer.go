@@ -94,8 +94,8 @@ func newWriter(cfg *Config) (*Writer, error) {
 }
 
 var (
-	errNoWriter   = errors.New("penstock: vecio: nil is no writer: give one to New or Reset")
-	errNoReleaser = errors.New("penstock: vecio: Own without a Releaser: give one, or use Append")
+	errNoWriter   = errors.New("penstock: vecio: the writer is nil: give a writer to New or Reset")
+	errNoReleaser = errors.New("penstock: vecio: Own needs a Releaser: give a Releaser, or use Append")
 )
 
 // Reset makes it a writer to dst, as New does, with the same Config. It drops the pending

@@ -42,8 +42,8 @@ func Kinds() []*Kind {
 		{"haproxy-2", "HAProxy, 2 threads", haproxy(2, copies)},
 		{"haproxy-splice-1", "HAProxy, splicing through pipes of " + large + ", 1 thread", haproxy(1, largePipes)},
 		{"haproxy-splice-2", "HAProxy, splicing through pipes of " + large + ", 2 threads", haproxy(2, largePipes)},
-		{"haproxy-splice-1-defaults", "HAProxy, splicing through pipes of its own size, 1 thread", haproxy(1, ownPipes)},
-		{"haproxy-splice-2-defaults", "HAProxy, splicing through pipes of its own size, 2 threads", haproxy(2, ownPipes)},
+		{"haproxy-splice-1-defaults", "HAProxy, splicing through pipes of its default size, 1 thread", haproxy(1, ownPipes)},
+		{"haproxy-splice-2-defaults", "HAProxy, splicing through pipes of its default size, 2 threads", haproxy(2, ownPipes)},
 		{"nginx", "nginx with its stream module, a worker for each processor; buffers of 16 KiB: 64 KiB would be faster on bulk, at four times the memory of a session", nginx("", "")},
 		{"envoy", "Envoy's TCP proxy, a thread for each processor", envoy()},
 	}

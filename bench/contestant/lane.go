@@ -20,7 +20,7 @@ const LaneName = "penstock-run-lane"
 const laneStart = 2 * time.Minute
 
 // errOrdinary says why an ordinary user has no lane.
-var errOrdinary = errors.New("sessions leave user space by BPF programs, which take CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN: run it as root")
+var errOrdinary = errors.New("sessions leave user space by BPF programs, which need CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN: run the command as root")
 
 // laned is `penstock run` with the smallest file and `lane: auto`.
 type laned struct{ balancer }
@@ -67,7 +67,7 @@ func (l laned) start(ctx context.Context, name string, s *Setting) (*Contestant,
 func laneOn(l *admin.Lane) error {
 	switch {
 	case l == nil:
-		return errors.New("its status has no lane")
+		return errors.New("the status of the process has no lane")
 	case l.State != admin.LaneOn:
 		return fmt.Errorf("sessions stay in user space: the lane is %s: %s", l.State, cmp.Or(l.Why, "no reason given"))
 	}

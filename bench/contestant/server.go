@@ -55,7 +55,7 @@ func (v *server) path(s *Setting) (string, error) {
 			return filepath.Abs(path)
 		}
 	}
-	return "", fmt.Errorf("%s is not installed: %s, or name one by --binary %s=/path", v.binary, v.install, v.binary)
+	return "", fmt.Errorf("%s is not installed: %s, or write --binary %s=/path", v.binary, v.install, v.binary)
 }
 
 // under returns the paths of name in each directory.

@@ -236,7 +236,7 @@ func TestALaneIsNotForEverybody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantText(t, k.Available(t.Context(), setting(t)), "CAP_BPF", "run it as root")
+		wantText(t, k.Available(t.Context(), setting(t)), "CAP_BPF", "run the command as root")
 	}
 }
 

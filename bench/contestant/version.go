@@ -47,7 +47,7 @@ func (k *Kind) Version(ctx context.Context, s *Setting) string {
 // error. After 5 s, or when ctx ends, it kills the program and all processes that it has started. It does not wait
 // for processes that live on with the output open.
 func probe(ctx context.Context, path string, args ...string) ([]byte, error) {
-	slow := fmt.Errorf("it has not ended within %v", probePatience)
+	slow := fmt.Errorf("the process did not end within %v", probePatience)
 	ctx, cancel := context.WithTimeoutCause(ctx, probePatience, slow)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)

@@ -15,9 +15,9 @@ const (
 // About describes the behaviour of endpoints in one line.
 func (f Failure) About() string {
 	return map[Failure]string{
-		Silent: "accept connections, and say nothing on them",
+		Silent: "accept connections, and send nothing",
 		Slow:   "answer late",
-		Refuse: "refuse connections, and have reset those there were",
+		Refuse: "refuse connections, and have reset the existing connections",
 		Reset:  "accept connections, and reset each at once",
 	}[f]
 }

@@ -192,7 +192,7 @@ func (c *comparison) ask(ctx context.Context, task plan) (*result, error) {
 		return nil, contestant.Describe(err)
 	}
 	if x.Error != "" {
-		return nil, errors.New("the client says: " + x.Error)
+		return nil, errors.New("the client failed: " + x.Error)
 	}
 	return x, nil
 }

@@ -85,7 +85,7 @@ type trial struct {
 func (s *Setup) measure(ctx context.Context, f endpoint.Failure, m *Mode) (*Trial, error) {
 	t := &trial{Setup: s}
 	defer t.end()
-	ctx, cancel := context.WithTimeoutCause(ctx, s.trial()+s.Timeout+patience, fmt.Errorf("it is not over after %v", s.trial()+s.Timeout+patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.trial()+s.Timeout+patience, fmt.Errorf("the measurement did not end within %v", s.trial()+s.Timeout+patience))
 	defer cancel()
 	err := t.listen(ctx)
 	if err != nil {

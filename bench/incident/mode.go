@@ -27,7 +27,7 @@ type Mode struct {
 func Modes() []Mode {
 	return []Mode{
 		{Off, "nothing protects the clients", parse(offText)},
-		{Least, "off, but for the policy, which looks at how many connections an endpoint has", parse(leastText)},
+		{Least, "as off, but with the policy least_conn, which counts the connections of an endpoint", parse(leastText)},
 		{Defaults, "the defaults", parse(defaultsText)},
 		{FirstByte, "that, and first_byte", parse(firstByteText)},
 		{On, "tuned to the service", parse(onText)},

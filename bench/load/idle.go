@@ -15,7 +15,7 @@ import (
 const opensAtOnce = 64
 
 // errDisturbed means that a quiet connection has received something.
-var errDisturbed = errors.New("something came while it was idle")
+var errDisturbed = errors.New("bytes arrived while the session was idle")
 
 // idle is the workload Idle.
 type idle struct {

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrNoStrace means that strace, which counts system calls, is not installed.
-var ErrNoStrace = errors.New("strace is not installed, which counts system calls: apt-get install strace")
+var ErrNoStrace = errors.New("strace, which counts system calls, is not installed: apt-get install strace")
 
 // tracing limits how long strace may take to attach to processes, and to detach.
 const tracing = 10 * time.Second
@@ -60,7 +60,7 @@ func CountCalls(ctx context.Context, pids []int, during func() error) (int64, er
 	if err := child.Signal(syscall.SIGINT); err != nil {
 		return 0, err
 	}
-	detaching, cancel := context.WithTimeoutCause(ctx, tracing, fmt.Errorf("strace did not let go of %v within %v", pids, tracing))
+	detaching, cancel := context.WithTimeoutCause(ctx, tracing, fmt.Errorf("strace did not detach from %v within %v", pids, tracing))
 	defer cancel()
 	for {
 		line, err := child.Stderr(detaching)

@@ -21,7 +21,7 @@ func Descriptors(n int) error {
 	case need <= soft:
 		return nil
 	case need > hard:
-		return fmt.Errorf("%d connections need %d descriptors, and the hard limit is %d: plan for %d, or raise it with ulimit -Hn %d",
+		return fmt.Errorf("%d connections need %d descriptors, and the hard limit is %d: plan for %d, or raise the limit with ulimit -Hn %d",
 			n, need, hard, max(hard, spare)-spare, need)
 	}
 	return os.NewSyscallError("prlimit", sys.SetRlimitNoFile(need, hard))

@@ -167,7 +167,7 @@ func (c *crowd) sum() *Clients {
 		if err := ask(conn); err != nil {
 			c.closed.Add(1)
 			if errors.Is(err, syscall.ECONNRESET) {
-				err = fmt.Errorf("one that rested was reset: %w", err)
+				err = fmt.Errorf("an idle connection was reset: %w", err)
 			}
 			c.tell(err)
 		}

@@ -128,7 +128,7 @@ func next(ctx context.Context, child *process.Child) (e event, err error) {
 		return e, contestant.Describe(err)
 	}
 	if e.Error != "" {
-		return e, errors.New("the clients say: " + e.Error)
+		return e, errors.New("the clients failed: " + e.Error)
 	}
 	return e, nil
 }

@@ -86,7 +86,7 @@ func (g *Goal) isPeer(name string) bool {
 // HAProxy splices at much lower cost through large pipes than through pipes of its default size. So each goal
 // names one of the two.
 var splicers = []Goal{
-	{Peers: []string{"haproxy-splice-1-defaults", "haproxy-splice-2-defaults"}, Among: "HAProxy's with splicing, pipes of its own size"},
+	{Peers: []string{"haproxy-splice-1-defaults", "haproxy-splice-2-defaults"}, Among: "HAProxy's with splicing, pipes of the default size"},
 	{Peers: []string{"haproxy-splice-1", "haproxy-splice-2"}, Among: "HAProxy's with splicing, pipes of 1 MiB"},
 }
 

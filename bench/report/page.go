@@ -82,7 +82,7 @@ func (p *Page) Facts(h *Head, network string, more ...[2]string) {
 	}
 	p.Table(&t)
 	if h.Interrupted {
-		p.Prose("Interrupted: what follows is what was measured until then.")
+		p.Prose("Interrupted: these results were measured until then.")
 	}
 }
 
@@ -90,7 +90,7 @@ func (p *Page) Facts(h *Head, network string, more ...[2]string) {
 func (h *Head) Network() string {
 	switch {
 	case h.NetworkNamespace:
-		return "in a network namespace of the run's own"
+		return "in a separate network namespace"
 	case h.NamespaceMissing != "":
 		return "on the host's loopback, without a network namespace: " + h.NamespaceMissing
 	}

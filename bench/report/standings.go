@@ -71,21 +71,21 @@ func band(b *Band, wide bool) string {
 
 // standingsLegend says how the ratios were computed.
 func (d *Document) standingsLegend() string {
-	text := `Each is the median of the rounds' ratios of Penstock to one peer, and of all peers the one against which it does worst.
-		"no proxy" is the same ratio of direct to that peer: the limit of every proxy.`
+	text := `Each row shows the peer against which Penstock does worst: the median of the rounds' ratios of Penstock to this peer.
+		"no proxy" is the same ratio of direct to this peer: the limit of every proxy.`
 	if slices.ContainsFunc(d.Standings, func(st Standing) bool { return st.Among == splicers[0].Among }) {
-		text += ` HAProxy with splicing stands here twice, each time with a verdict of its own: with pipes of the size that it leaves them, and with
-			tune.pipesize as large as Penstock's pipes are, which is 1 MiB for root (256 KiB for an ordinary user).`
+		text += ` HAProxy with splicing is here twice, with separate verdicts: with its default pipe size, and with
+			tune.pipesize as large as Penstock's pipes, which is 1 MiB for root (256 KiB for an ordinary user).`
 	}
 	if !slices.ContainsFunc(d.Standings, func(st Standing) bool { return st.indirect() }) {
 		return text
 	}
-	text += fmt.Sprintf(` Two that did not stand right beside each other are compared by their ratios to %s in the same round, and the
-		noise of both is in the quotient`, d.Method.Baseline)
+	text += fmt.Sprintf(` Two contestants that were not measured as a pair are compared by their ratios to %s in the same round, so this
+		ratio has the noise of both`, d.Method.Baseline)
 	if d.Method.Baseline == subject {
-		return text + ": no kind of Penstock but the first stands beside the peers."
+		return text + ". Among the kinds of Penstock only the first is measured in pairs with the peers."
 	}
-	return text + "; --baseline penstock measures each peer right beside Penstock."
+	return text + ". --baseline penstock measures each peer in pairs with Penstock."
 }
 
 // indirect reports whether a ratio of the standing is a quotient of two ratios.

@@ -53,7 +53,7 @@ func (d *Document) network() string {
 	case "":
 		return d.Network()
 	case "loss":
-		return "in three network namespaces joined by veth, of which that to the client loses 1 % of the packets"
+		return "in three network namespaces joined by veth; the link to the client loses 1 % of the packets"
 	}
 	return "in three network namespaces joined by " + d.Method.Network
 }
@@ -89,7 +89,7 @@ func Rounds(n int) string {
 func (m *Method) counter() string {
 	switch {
 	case m.SystemCallCounter != "":
-		return "counted by " + m.SystemCallCounter + " in separate, untimed trials, which it slows down: more gathers between two calls, so that each moves more, and there are fewer per MB than in the timed trials"
+		return "counted by " + m.SystemCallCounter + " in separate, untimed trials. It slows them down, so that each call moves more bytes, and there are fewer calls per MB than in the timed trials"
 	case m.SystemCallsMissing != "":
 		return "not counted: " + m.SystemCallsMissing
 	}
@@ -102,16 +102,16 @@ func (d *Document) legend(p *Page) {
 		return
 	}
 	p.Heading("How to read it")
-	p.Prose(`A figure is the median of the rounds ± half of their spread; a ratio is the median of the ratios to
-		%s's trial right beside, in brackets how far those stray (the least and the greatest; from ten rounds on, the 10th and
-		90th percentile). "%s" is the baseline measured beside itself: what its ratios stray from 1 is noise. CPU is of all
-		processes and threads of the contestant; machine is the busy time of all processors, kernel threads, load and sink
-		included. %s is unknown.`, d.Method.Baseline, againName, Unknown)
+	p.Prose(`A figure is the median of the rounds ± half of their spread. A ratio is the median of the ratios to
+		the trial of %s in the same pair; in brackets is their range (the least and the greatest; from ten rounds on, the 10th and
+		90th percentile). "%s" is the baseline measured beside itself: the difference of its ratios from 1 is noise. CPU counts all
+		processes and threads of the contestant. machine is the busy time of all processors, with kernel threads, load and
+		sink. %s means unknown.`, d.Method.Baseline, againName, Unknown)
 	if d.has("idle") {
-		p.Prose(`idle: memory does not drift as time does, so a ratio is to the mean of the round's two trials of %s,
-			the noise floor's to the first. Kernel slab is of all ends of all sessions, load and sink included, and of the whole
-			machine: what others open and close counts. It is left out (%s) when, without the sessions, it was not the same before
-			and after, to a quarter of what they added.`, d.Method.Baseline, Unknown)
+		p.Prose(`idle: memory does not drift as time does, so a ratio is to the mean of the round's two trials of %s, and the ratio of
+			the noise floor to the first trial. Kernel slab counts both ends of all sessions, with load and sink, and also the sockets
+			that other programs on the machine open and close. It is left out (%s) if the slab without the sessions changed, from before
+			to after, by more than a quarter of what the sessions added.`, d.Method.Baseline, Unknown)
 	}
 }
 

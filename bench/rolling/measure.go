@@ -116,7 +116,7 @@ func (s *Setup) trial(ctx context.Context, of *Scenario) ([]Figures, error) {
 	t := &trial{Setup: s, scenario: of}
 	defer t.end()
 	most := of.Length + s.Timeout + patience
-	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("it is not over after %v", most))
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the measurement did not end within %v", most))
 	defer cancel()
 	if err := t.start(ctx); err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func Scenarios(away time.Duration) []Scenario {
 		s.rolling(), s.pair("pair", away), s.pair("brief", away/4), s.single(),
 		s.one("refusing", endpoint.Refuse, 3*away, "refuses connections"),
 		s.one("resetting", endpoint.Reset, 3*away, "accepts connections, and resets each at once"),
-		s.known().one("mute", endpoint.Silent, 5*away, "accepts connections, and says nothing"),
+		s.known().one("mute", endpoint.Silent, 5*away, "accepts connections, and sends nothing"),
 		s.known().frozen(),
 	}
 }
@@ -84,7 +84,7 @@ func (s schedule) rolling() Scenario {
 func (s schedule) pair(name string, away time.Duration) Scenario {
 	dies := s.before + away + s.back
 	return Scenario{
-		Name: name, About: fmt.Sprintf("one of two endpoints is away for %v, back for %v, and then the other one dies", away, s.back),
+		Name: name, About: fmt.Sprintf("one of two endpoints is away for %v, back for %v, and then the other dies", away, s.back),
 		Endpoints: 2, Length: dies + 5*s.away/2,
 		steps: []step{{s.before, 0, endpoint.Refuse}, {s.before + away, 0, endpoint.Healthy}, {dies, 1, endpoint.Refuse}},
 	}
@@ -115,7 +115,7 @@ func (s schedule) one(name string, state endpoint.Failure, lasting time.Duration
 // frozen has three endpoints. One of them is stopped and then continued.
 func (s schedule) frozen() Scenario {
 	lasting := 5 * s.away // longer than the timeout of a client
-	f := s.one("frozen", frozen, lasting+s.back, fmt.Sprintf("is stopped for %v, and goes on", lasting))
+	f := s.one("frozen", frozen, lasting+s.back, fmt.Sprintf("is stopped for %v, and then continues", lasting))
 	f.steps = append(f.steps, step{s.before + lasting, 1, endpoint.Healthy})
 	return f
 }

@@ -94,7 +94,7 @@ func TestOrdinaryUser(t *testing.T) {
 		t.Error("not able")
 	}
 	r.want(t, "splice", OK)
-	r.want(t, "capabilities", Degraded, "no pipes beyond the user's quota")
+	r.want(t, "capabilities", Degraded, "cannot exceed the user's quota of pipes")
 	if here := (host{os.DirFS("/")}); here.parameter("fs.pipe-user-pages-soft") == 16384 {
 		r.want(t, "pipes", Degraded, "64 pipes of 1 MiB, then one of 8 KiB", "fs.pipe-user-pages-soft=", "CAP_SYS_RESOURCE: see capabilities")
 	}
@@ -214,7 +214,7 @@ func TestTightLimits(t *testing.T) {
 	r.want(t, "memory", Degraded, "the cgroup allows 100 MiB", "100,000 sessions", "--max-connections 5242", "MemoryMax=")
 	r.want(t, "ports", Degraded, "1,000 ports", "100,000 sessions", "beyond 16 per second", `ip_local_port_range="1024 65535"`)
 	r.want(t, "pipes", Degraded, "64 KiB at most", "fs.pipe-max-size=1048576")
-	r.want(t, "arena", Degraded, "1,024 pages to the CPU instead of 2", "nr_hugepages", "echo madvise")
+	r.want(t, "arena", Degraded, "take 1,024 pages of memory instead of 2", "nr_hugepages", "echo madvise")
 	if all := strings.Join(p.raisePipes(), "\n"); !strings.Contains(all, "fs.pipe-user-pages-hard=524288") {
 		t.Errorf("a hard quota is in the way, and the remedy is %s", all)
 	}
@@ -231,12 +231,12 @@ func TestPlaces(t *testing.T) {
 		place
 		is, descriptors, quota, somaxconn, allow, grant string
 	}{
-		"machine":    {place{}, "on a machine", "ulimit -n 1048576, and for good", "sysctl -w fs.x=1, and", "sysctl -w net.x=1", "a kernel, and security modules, that allow splice", "setcap cap_sys_resource+ep "},
+		"machine":    {place{}, "on a machine", "ulimit -n 1048576, and for good", "sysctl -w fs.x=1, and", "sysctl -w net.x=1", "let the kernel and its security modules allow splice", "setcap cap_sys_resource+ep "},
 		"unit":       {place{unit: "penstock.service", seccomp: 2}, "in the systemd unit penstock.service", "systemctl edit penstock.service: LimitNOFILE=1048576", "sysctl -w fs.x=1", "sysctl -w net.x=1", "systemctl edit penstock.service: SystemCallFilter=splice", "systemctl edit penstock.service: AmbientCapabilities=CAP_SYS_RESOURCE"},
 		"Docker":     {place{engine: inDocker, seccomp: 2}, "in a container of Docker", "docker run --ulimit nofile=1048576:1048576", "on the host: sysctl -w fs.x=1", "docker run --sysctl net.x=1", "docker run --security-opt seccomp=FILE, a profile that allows splice", "docker run --cap-add SYS_RESOURCE"},
 		"Podman":     {place{engine: inPodman, seccomp: 2, user: 5}, "in a container of Podman", "podman run --ulimit", "on the host: sysctl -w fs.x=1", "podman run --sysctl net.x=1", "podman run --security-opt", "podman run --user 0 --cap-add SYS_RESOURCE"},
 		"Kubernetes": {place{engine: inKubernetes, seccomp: 2}, "in a container of Kubernetes", "on the node: ulimit", "on the node: sysctl -w fs.x=1", "in the pod's manifest: securityContext: {sysctls", "in the pod's manifest: securityContext: {seccompProfile", "capabilities: {add: [SYS_RESOURCE]}"},
-		"namespace":  {place{nested: true}, "on a machine", "ulimit", "sysctl", "sysctl", "a kernel", "outside of a user namespace: CAP_SYS_RESOURCE"},
+		"namespace":  {place{nested: true}, "on a machine", "ulimit", "sysctl", "sysctl", "let the kernel", "outside of a user namespace: CAP_SYS_RESOURCE"},
 	} {
 		p := &process{place: c.place}
 		for got, want := range map[string]string{
@@ -266,10 +266,10 @@ func TestCapabilities(t *testing.T) {
 		return set
 	}
 	const ports = "proc/sys/net/ipv4/ip_unprivileged_port_start"
-	of(place{effective: ^sys.CapSet(0)}, nil).want(t, "capabilities", OK, "whoever takes this process over has the machine")
-	of(place{effective: caps(sys.CAP_SYS_RESOURCE), user: 5}, map[string]string{ports: "0"}).want(t, "capabilities", OK, "uid 5, with what serving takes")
-	of(place{user: 5}, map[string]string{ports: "1024"}).want(t, "capabilities", Degraded, "without NET_BIND_SERVICE and SYS_RESOURCE", "below 1024", "descriptors beyond")
-	of(place{effective: ^sys.CapSet(0), nested: true}, nil).want(t, "capabilities", Degraded, "user namespace of its own", "pipes beyond")
+	of(place{effective: ^sys.CapSet(0)}, nil).want(t, "capabilities", OK, "controls the machine")
+	of(place{effective: caps(sys.CAP_SYS_RESOURCE), user: 5}, map[string]string{ports: "0"}).want(t, "capabilities", OK, "uid 5, with the capabilities that serving needs")
+	of(place{user: 5}, map[string]string{ports: "1024"}).want(t, "capabilities", Degraded, "without NET_BIND_SERVICE and SYS_RESOURCE", "below 1024", "hard limit of descriptors")
+	of(place{effective: ^sys.CapSet(0), nested: true}, nil).want(t, "capabilities", Degraded, "its own user namespace", "quota of pipes")
 }
 
 // TestRunningHere: a process without sessions is not limited by them, whatever the machine; and its report is one of
@@ -354,18 +354,18 @@ func TestRunningPressed(t *testing.T) {
 	}
 	t.Log("\n" + text.String())
 	for _, want := range []struct{ name, found, cost, mend string }{
-		{"descriptors", "7 of ", "accepting has paused 3 times, and 5 connections to endpoints failed", "nofile"},
-		{"pipes", "with 900 of 1,000 pages; quota 16,384 pages", "9 times there was no pipe", "fs.pipe-user-pages-soft="},
+		{"descriptors", "7 of ", "accepting paused 3 times, and 5 connections to endpoints failed", "nofile"},
+		{"pipes", "with 900 of 1,000 pages; quota 16,384 pages", "9 times bytes were copied because no pipe was free", "fs.pipe-user-pages-soft="},
 		{"splice", "1 MiB spliced, 1 KiB copied: refused 4, wrapped 2", "4 directions were copied", "splice"},
-		{"local-faults", "26 connections", "served later", "operation not permitted: a rule"},
+		{"local-faults", "26 connections", "served later", "operation not permitted: let this"},
 		{"accept-queues", "at 78 %; overflows: 12, 12 of them at 127.0.0.1:80", "after 1 s or more", "net.core.somaxconn=4096"},
 		{"loops", "99 % of their turns took up to 5ms, the longest 90ms; 50 of 1,000", "waits for its loop", "limits.loops.count"},
-		{"cpu-quota", "held back in 40 of 100 periods, for 1.5s together", "stands still", "limits.loops.count"},
+		{"cpu-quota", "throttled in 40 of 100 periods, for 1.5s in all", "every session stops", "limits.loops.count"},
 		{"memory", "39.1 MiB resident; the cgroup has used 95.4 MiB of 100 MiB", "reached 12 times", "201M"},
-		{"arena", "8 MiB for bytes that slow destinations have not taken, 0 B of it in huge pages: reserved huge pages: mmap: cannot allocate memory; transparent ones: never", "2,048 pages to the CPU instead of 4; 11 times", "limits.loops.count"},
-		{"tcp-memory", "1,900 of 2,000 pages until pressure (3,000", "refuses connections", "net.ipv4.tcp_mem=\"2000 4000 6000\""},
+		{"arena", "8 MiB for the bytes of slow destinations, 0 B of it in huge pages: reserved huge pages: mmap: cannot allocate memory; transparent ones: never", "take 2,048 pages of memory instead of 4, with more TLB misses; 11 times", "limits.loops.count"},
+		{"tcp-memory", "1,900 of 2,000 pages before memory pressure begins (3,000", "refuses connections", "net.ipv4.tcp_mem=\"2000 4000 6000\""},
 		{"ports", "28,232 ports for each endpoint; 900 sockets in use and 314 in TIME_WAIT", "6 connections", "ip_local_port_range=\"1024 65535\""},
-		{"conntrack", "900 of 1,000 connections followed", "dropped", "nf_conntrack_max=4000"},
+		{"conntrack", "900 of 1,000 connections tracked", "dropped", "nf_conntrack_max=4000"},
 	} {
 		c := r.of(t, want.name)
 		if c.State != Degraded || !strings.Contains(c.Found, want.found) || !strings.Contains(c.Cost, want.cost) || !strings.Contains(strings.Join(c.Mend, "\n"), want.mend) {
@@ -410,7 +410,7 @@ func TestRunningBounds(t *testing.T) {
 	})
 	r.want(t, "no pipe", Degraded, "5 times", "see pipes")
 	r.want(t, "a queue that is long enough", Degraded, "see loops")
-	r.want(t, "the backlog of a listener", Degraded, "a larger socket.backlog of listener web: it is 16, and net.core.somaxconn allows 4,096")
+	r.want(t, "the backlog of a listener", Degraded, "raise socket.backlog of listener web: it is 16, and net.core.somaxconn allows 4,096")
 	if c := r.of(t, "the backlog of a listener"); len(c.Mend) != 2 {
 		t.Errorf("a queue that is short by the configuration is mended by %q", c.Mend)
 	}
@@ -442,12 +442,12 @@ func TestText(t *testing.T) {
 degraded  pipes   64 pipes of 1 MiB, then one of 8 KiB, which is so long a text that it has to go on
                   in the next line
                   cost  copying
-                  mend  sysctl -w fs.pipe-user-pages-soft=65536
+                  fix   sysctl -w fs.pipe-user-pages-soft=65536
                   or    docker run
 unknown   ports   unreadable
 unused    lane    refused
 
-Penstock can run here. 1 ok, 1 degraded, 0 missing, 1 unknown, 1 not there and not used.
+Penstock can run here. 1 ok, 1 degraded, 0 missing, 1 unknown, 1 missing but not used.
 This process runs on a machine.
 `
 	var got bytes.Buffer

@@ -15,7 +15,7 @@ import (
 )
 
 // errNoEffect is the error of an option that can be set and does nothing.
-var errNoEffect = errors.New("it is accepted and has no effect")
+var errNoEffect = errors.New("the kernel accepts it, but it has no effect")
 
 // refused reports whether an error means that the kernel or a sandbox does not let this process do a thing at all, and not that
 // it may go otherwise next time.
@@ -54,7 +54,7 @@ func (p *process) verdict(err error, seen, cost string) Check {
 	case err == nil:
 		return Check{State: OK, Found: seen}
 	case !refused(err):
-		return Check{State: Unknown, Found: "could not be tried: " + cause(err), Cost: "if it is missing, " + cost}
+		return Check{State: Unknown, Found: "could not be tested: " + cause(err), Cost: "if it is missing, " + cost}
 	}
 	c := Check{State: Missing, Found: "refused: " + cause(err), Cost: cost, Mend: []string{"a newer kernel"}}
 	if call := callOf(err); call != "" && !errors.Is(err, errNoEffect) {
@@ -76,8 +76,8 @@ func lookLoopback(p *process) Check {
 	}
 	c := Check{
 		State: Degraded, Found: "no TCP connection over loopback: " + cause(err),
-		Cost: "clients and endpoints on this host are out of reach, penstock demo fails, and the unknown items below could not be tried; other interfaces are served",
-		Mend: []string{"ip link set lo up", "a firewall that lets 127.0.0.0/8 and ::1 through"},
+		Cost: "clients and endpoints on this host cannot be reached, penstock demo fails, and the unknown items below could not be tested; other interfaces work",
+		Mend: []string{"ip link set lo up", "let the firewall accept 127.0.0.0/8 and ::1"},
 	}
 	call := callOf(err)
 	if refused(err) && call != "" {
@@ -86,7 +86,7 @@ func lookLoopback(p *process) Check {
 	// That loopback leads nowhere does not keep Penstock from serving other interfaces; that a call which every listener needs is
 	// refused does.
 	if (refused(err) || errors.Is(err, syscall.EAFNOSUPPORT)) && strings.Contains(" socket setsockopt bind listen accept4 ", " "+call+" ") {
-		c.State, c.unable, c.Cost = Missing, true, "Penstock cannot run: it can accept no connection"
+		c.State, c.unable, c.Cost = Missing, true, "Penstock cannot run, because it cannot accept connections"
 	}
 	return c
 }
@@ -156,7 +156,7 @@ func either() string {
 }
 
 func lookSplice(p *process) Check {
-	return p.verdict(feature.Splice(), "bytes move from a socket to another one through a pipe", copying)
+	return p.verdict(feature.Splice(), "bytes can move from one socket to another through a pipe", copying)
 }
 
 // lookOption sets an option of a socket, and reads it back.
@@ -164,7 +164,7 @@ func lookOption(name string, level, option, value int, cost string) func(p *proc
 	return func(p *process) Check {
 		l, err := listen(either())
 		if err != nil {
-			return Check{State: Unknown, Found: "could not be tried: " + cause(err), Cost: "if it is missing, " + cost}
+			return Check{State: Unknown, Found: "could not be tested: " + cause(err), Cost: "if it is missing, " + cost}
 		}
 		defer l.Close()
 		err = inspect(l, func(fd int) error {
@@ -183,10 +183,10 @@ func lookOption(name string, level, option, value int, cost string) func(p *proc
 
 // lookExecutable tries what the compiler of filters needs. The figures are those of docs/filters.md.
 func lookExecutable(p *process) Check {
-	c := p.verdict(feature.ExecutableMemory(), "memory may be made executable: filters in WebAssembly are compiled",
-		"filters in WebAssembly are interpreted: a small one takes twice as long for a client, one in Go seven times; nothing else needs such memory")
+	c := p.verdict(feature.ExecutableMemory(), "memory can be made executable, so WebAssembly filters are compiled",
+		"WebAssembly filters are interpreted: a small filter takes twice as long for each client, a filter in Go seven times as long. Nothing else needs executable memory")
 	if c.State == Missing {
-		c.State, c.Mend = Degraded, p.mend(remedy{unit: "MemoryDenyWriteExecute=no", host: "a service manager, and security modules, that allow mprotect(2) with PROT_EXEC"})
+		c.State, c.Mend = Degraded, p.mend(remedy{unit: "MemoryDenyWriteExecute=no", host: "let the service manager and the security modules allow mprotect(2) with PROT_EXEC"})
 	}
 	return c
 }
@@ -194,22 +194,22 @@ func lookExecutable(p *process) Check {
 func lookCapabilities(p *process) Check {
 	var costs, lacks []string
 	if p.misses(sys.CAP_NET_BIND_SERVICE) {
-		costs, lacks = append(costs, "no listening on ports below 1024 (CAP_NET_BIND_SERVICE)"), append(lacks, "NET_BIND_SERVICE")
+		costs, lacks = append(costs, "it cannot listen on ports below 1024 (CAP_NET_BIND_SERVICE)"), append(lacks, "NET_BIND_SERVICE")
 	}
 	if p.misses(sys.CAP_SYS_RESOURCE) {
-		costs, lacks = append(costs, "no pipes beyond the user's quota, no descriptors beyond the hard limit (CAP_SYS_RESOURCE)"), append(lacks, "SYS_RESOURCE")
+		costs, lacks = append(costs, "it cannot exceed the user's quota of pipes, nor the hard limit of descriptors (CAP_SYS_RESOURCE)"), append(lacks, "SYS_RESOURCE")
 	}
 	c := judged(fmt.Sprintf("uid %d", p.user), strings.Join(costs, "; "), p.grant(lacks))
 	switch {
 	case len(lacks) > 0:
 		c.Found += ", without " + strings.Join(lacks, " and ")
 	case p.user == 0 && !p.nested && p.effective.Has(sys.CAP_SYS_ADMIN) && p.effective.Has(sys.CAP_SYS_PTRACE):
-		c.Found += ", with all capabilities: whoever takes this process over has the machine"
+		c.Found += ", with all capabilities: an attacker who takes over this process controls the machine"
 	default:
-		c.Found += ", with what serving takes"
+		c.Found += ", with the capabilities that serving needs"
 	}
 	if p.nested {
-		c.Found += "; in a user namespace of its own"
+		c.Found += "; in its own user namespace"
 	}
 	return c
 }

@@ -26,12 +26,12 @@ func descriptors() (soft, hard int64) {
 func lookDescriptors(p *process) Check {
 	soft, hard := descriptors()
 	if soft == unknown {
-		return Check{State: Unknown, Found: "RLIMIT_NOFILE cannot be read", Cost: "sessions end at half of it"}
+		return Check{State: Unknown, Found: "RLIMIT_NOFILE cannot be read", Cost: "the number of sessions is half of it at most"}
 	}
 	c := Check{State: OK, Found: fmt.Sprintf("%s descriptors (hard limit %s): %s, 2 for each", exact(soft), exact(hard), sessions(p.sessions))}
 	if soft < 10_000 { // 4,900 sessions
 		c.State, c.Mend = Degraded, p.raiseDescriptors()
-		c.Cost = fmt.Sprintf("accepting pauses at %s; pipes get a quarter of the descriptors: %s of them", sessions(p.sessions), exact(soft/8))
+		c.Cost = fmt.Sprintf("accepting pauses at %s; pipes get a quarter of the descriptors, which is enough for %s pipes", sessions(p.sessions), exact(soft/8))
 	}
 	return c
 }
@@ -40,7 +40,7 @@ func lookDescriptors(p *process) Check {
 func (p *process) tooFew(free int) Check {
 	soft, _ := descriptors()
 	return Check{
-		State: Missing, unable: true, Found: fmt.Sprintf("only %d descriptors are left, of %s", free, exact(soft)),
+		State: Missing, unable: true, Found: fmt.Sprintf("only %d of %s descriptors are free", free, exact(soft)),
 		Cost: fmt.Sprintf("Penstock cannot run: with one session it needs %d", fewDescriptors), Mend: p.raiseDescriptors(),
 	}
 }
@@ -60,8 +60,8 @@ func sessions(n int64) string { return several(n, "session", "sessions") }
 
 // The figures of docs/library.md, by the missing feature.
 const (
-	copying    = "every byte is copied: a read of 64 KiB takes 1.2 times as long, one of 256 KiB 2.4 times"
-	smallPipes = "large reads go through small pipes instead of 1 MiB: with 64 KiB one of 128 KiB takes 1.5 times as long, one of 256 KiB 2.0 times, one of 1 MiB 1.2 times"
+	copying    = "every byte is copied: a read of 64 KiB takes 1.2 times as long, a read of 256 KiB 2.4 times"
+	smallPipes = "large reads go through small pipes instead of pipes of 1 MiB: through a pipe of 64 KiB, a read of 128 KiB takes 1.5 times as long, a read of 256 KiB 2.0 times, a read of 1 MiB 1.2 times"
 )
 
 const (
@@ -102,9 +102,9 @@ func lookPipes(p *process) Check {
 	if pages := had * largePipe / page; !unbound && pages < p.budget { // others of this user have the rest
 		large, small = min(large, had), min(small, pages/smallPages)
 	}
-	c.Cost = fmt.Sprintf("flows busy at once: beyond %s, pipes of 64 KiB (a read of 256 KiB takes 2.0 times as long); beyond %s, copying (2.4 times)", exact(large), exact(small))
+	c.Cost = fmt.Sprintf("more than %s busy flows get pipes of 64 KiB (a read of 256 KiB takes 2.0 times as long); more than %s are copied (2.4 times)", exact(large), exact(small))
 	if small == 0 {
-		c.Cost = "no flow gets a pipe now: " + copying
+		c.Cost = "at present no flow gets a pipe: " + copying
 	}
 	return c
 }
@@ -165,12 +165,12 @@ func lookBacklog(p *process) Check {
 		l.Close()
 	}
 	if queue == unknown {
-		return Check{State: Unknown, Found: "no listener to ask: " + err.Error(), Cost: "see loopback"}
+		return Check{State: Unknown, Found: "no listener could be opened: " + err.Error(), Cost: "see loopback"}
 	}
 	c := Check{State: OK, Found: fmt.Sprintf("%s connections may wait to be accepted (somaxconn %s)", exact(queue), exact(p.parameter("net.core.somaxconn")))}
 	if queue < enoughBacklog {
 		c.State, c.Mend = Degraded, p.sysctl("net.core.somaxconn="+strconv.Itoa(enoughBacklog))
-		c.Cost = fmt.Sprintf("of a burst of more than %s clients the others try again after 1 s or more", exact(queue))
+		c.Cost = fmt.Sprintf("in a burst of more than %s clients, the other clients try again after 1 s or more", exact(queue))
 	}
 	return c
 }
@@ -196,14 +196,14 @@ func (h host) localPorts() int64 {
 func lookPorts(p *process) Check {
 	n := p.localPorts()
 	if n == unknown {
-		return Check{State: Unknown, Found: "ip_local_port_range cannot be read", Cost: "sessions to one endpoint end where its ports end"}
+		return Check{State: Unknown, Found: "ip_local_port_range cannot be read", Cost: "the number of sessions to one endpoint is limited by the local ports"}
 	}
-	c := Check{State: OK, Found: fmt.Sprintf("%s: as many sessions to one endpoint", several(n, "port", "ports"))}
+	c := Check{State: OK, Found: fmt.Sprintf("%s, for as many sessions to one endpoint", several(n, "port", "ports"))}
 	if n >= commonPorts && n >= min(p.sessions, 60_000) {
 		return c
 	}
 	c.State, c.Mend = Degraded, append(p.sysctl(allPorts), "more endpoints")
-	c.Cost = fmt.Sprintf("the descriptors allow %s; beyond %s to one endpoint, and beyond %s per second of those that Penstock ends first, connect fails: a port is out of use for %d s",
+	c.Cost = fmt.Sprintf("the descriptors allow %s, but connect fails beyond %s to one endpoint, and beyond %s per second that Penstock ends first, because a port then stays unused for %d s",
 		sessions(p.sessions), exact(n), exact(n/timeWait), timeWait)
 	return c
 }
@@ -219,7 +219,7 @@ func lookCPUs(p *process) Check {
 	}
 	if quota != unknown && float64(used) > limit {
 		stall := (float64(period) - float64(quota)/float64(used)) / 1000
-		c.State, c.Cost = Degraded, fmt.Sprintf("when all are busy every session stands still for %.0f ms of each %d ms", stall, period/1000)
+		c.State, c.Cost = Degraded, fmt.Sprintf("when all CPUs are busy, every session stops for %.0f ms of each %d ms", stall, period/1000)
 		c.Mend = append([]string{fmt.Sprintf("GOMAXPROCS=%d", max(int(limit), 1))}, p.mend(remedy{
 			unit: fmt.Sprintf("CPUQuota=%d%%", 100*used), docker: fmt.Sprintf("--cpus=%d", used), pod: fmt.Sprintf("resources: {limits: {cpu: \"%d\"}}", used), host: "a larger cpu.max of the cgroup",
 		})...)
@@ -238,7 +238,7 @@ func lookMemory(p *process) Check {
 		bytes, found = total<<10, size(total<<10)+", no limit by the cgroup"
 	}
 	if bytes == unknown {
-		return Check{State: Unknown, Found: "neither meminfo nor a cgroup's limit can be read", Cost: "about 10 kB for each idle session, and the kernel's for its sockets"}
+		return Check{State: Unknown, Found: "neither /proc/meminfo nor the limit of the cgroup can be read", Cost: "each idle session takes about 10 kB, and the kernel needs memory for its sockets"}
 	}
 	needed := p.sessions*sessionBytes + p.budget*int64(os.Getpagesize())
 	if bytes >= needed {
@@ -250,7 +250,7 @@ func lookMemory(p *process) Check {
 	}
 	return Check{
 		State: Degraded, Found: found, Mend: mend,
-		Cost: fmt.Sprintf("the %s sessions that the descriptors allow, and their pipes, take up to %s, and the kernel's sockets come on top: the kernel would end the process", exact(p.sessions), size(needed)),
+		Cost: fmt.Sprintf("the descriptors allow %s sessions, which take up to %s with their pipes, plus the kernel's memory for sockets: the kernel would kill the process", exact(p.sessions), size(needed)),
 	}
 }
 
@@ -265,8 +265,8 @@ func lookArena(p *process) Check {
 	a, err := arena.New(&arena.Config{Locals: 1})
 	if err != nil {
 		return Check{
-			State: Missing, Found: "none: " + err.Error(), Cost: "loops have no buffers for bytes that a slow destination does not take",
-			Mend: []string{"more memory, or a larger limit of the cgroup"},
+			State: Missing, Found: "none: " + err.Error(), Cost: "loops have no buffers for the bytes of slow destinations",
+			Mend: []string{"give more memory, or raise the limit of the cgroup"},
 		}
 	}
 	defer a.Close()
@@ -292,7 +292,7 @@ func (p *process) hugePages(bytes, huge int64, why string) Check {
 		c.Found += ": " + strings.ReplaceAll(why, "\n", "; ")
 	}
 	c.State, c.Mend = Degraded, p.sysctl("vm.nr_hugepages=64") // 128 MiB
-	c.Cost = fmt.Sprintf("the buffers are %s pages to the CPU instead of %s", exact(bytes>>12), exact(max(bytes>>21, 1)))
+	c.Cost = fmt.Sprintf("the buffers take %s pages of memory instead of %s, with more TLB misses", exact(bytes>>12), exact(max(bytes>>21, 1)))
 	setting, _ := p.text("sys/kernel/mm/transparent_hugepage/enabled")
 	if strings.Contains(setting, "[never]") {
 		c.Mend = append(c.Mend, p.mend(remedy{host: "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"})...)

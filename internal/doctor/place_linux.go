@@ -201,7 +201,7 @@ func (p place) sysctl(settings ...string) []string {
 	r := remedy{host: "sysctl -w " + all + ", and for good in /etc/sysctl.d/60-penstock.conf"}
 	if strings.HasPrefix(all, "net.") {
 		r.docker = "--sysctl " + strings.Join(settings, " --sysctl ")
-		r.pod = "securityContext: {sysctls: [...]} with " + all + ", which the kubelet has to allow (--allowed-unsafe-sysctls)"
+		r.pod = "securityContext: {sysctls: [...]} with " + all + ", which the kubelet must allow (--allowed-unsafe-sysctls)"
 	}
 	return p.mend(r)
 }
@@ -209,10 +209,10 @@ func (p place) sysctl(settings ...string) []string {
 // allow says how to let this process make a system call that was refused.
 func (p place) allow(call string) []string {
 	if p.seccomp != 2 && p.engine == "" {
-		return []string{"a kernel, and security modules, that allow " + call}
+		return []string{"let the kernel and its security modules allow " + call}
 	}
 	return p.mend(remedy{
-		unit:   "SystemCallFilter=" + call + ", added to the unit's own (alone it forbids all others)",
+		unit:   "SystemCallFilter=" + call + ", in addition to the unit's own lines (alone it forbids all other calls)",
 		docker: "--security-opt seccomp=FILE, a profile that allows " + call + ", or seccomp=unconfined",
 		pod:    "securityContext: {seccompProfile: {type: Localhost, localhostProfile: FILE}}, a profile that allows " + call,
 	})
@@ -229,7 +229,7 @@ func (p place) grant(names []string) []string {
 		user, run = "--user 0 ", "runAsUser: 0, "
 	}
 	return p.mend(remedy{
-		unit:   "AmbientCapabilities=" + all + ", and a CapabilityBoundingSet= that has them",
+		unit:   "AmbientCapabilities=" + all + ", and a CapabilityBoundingSet= that contains them",
 		docker: user + "--cap-add " + strings.Join(names, " --cap-add "),
 		pod:    "securityContext: {" + run + "capabilities: {add: [" + strings.Join(names, ", ") + "]}}",
 		host:   fmt.Sprintf("setcap %s+ep %s", strings.ToLower(strings.ReplaceAll(all, " ", ",")), program()),

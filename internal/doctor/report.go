@@ -86,7 +86,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, "\n%s %d ok, %d degraded, %d missing, %d unknown", r.verdict(),
 		r.count(OK), r.count(Degraded), r.count(Missing), r.count(Unknown))
 	if n := r.count(Unused); n > 0 {
-		fmt.Fprintf(&b, ", %d not there and not used", n)
+		fmt.Fprintf(&b, ", %d missing but not used", n)
 	}
 	subject := "This process"
 	if r.PID != 0 {
@@ -100,7 +100,7 @@ func (r *Report) WriteText(w io.Writer) error {
 func (r *Report) verdict() string {
 	switch {
 	case r.PID != 0 && r.count(Degraded)+r.count(Missing) == 0:
-		return fmt.Sprintf("Nothing limits process %d, as far as known.", r.PID)
+		return fmt.Sprintf("Nothing known limits process %d.", r.PID)
 	case r.PID != 0:
 		return fmt.Sprintf("Process %d could do better.", r.PID)
 	case r.Able:
@@ -118,7 +118,7 @@ func (c *Check) write(b *strings.Builder, nameWidth int) {
 	if c.Cost != "" {
 		paragraph(b, indent+"cost  ", indent+"      ", c.Cost)
 	}
-	label := "mend  "
+	label := "fix   "
 	for _, m := range c.Mend {
 		paragraph(b, indent+label, indent+"      ", m)
 		label = "or    "

@@ -103,7 +103,7 @@ func (p *process) usedDescriptors(r *Running) Check {
 		used = int64(len(list))
 	}
 	if soft == unknown || used == unknown {
-		return Check{State: Unknown, Found: "RLIMIT_NOFILE, or the descriptors in use, cannot be read", Cost: "accepting pauses when there are no more"}
+		return Check{State: Unknown, Found: "RLIMIT_NOFILE, or the number of descriptors in use, cannot be read", Cost: "accepting pauses when no descriptor is free"}
 	}
 	found := fmt.Sprintf("%s of %s in use; %s of %s at most", exact(used), exact(soft), exact(r.Sessions), sessions(r.MaxSessions))
 	short := r.LocalFaults[syscall.EMFILE.Error()] + r.LocalFaults[syscall.ENFILE.Error()]
@@ -111,11 +111,11 @@ func (p *process) usedDescriptors(r *Running) Check {
 	mend, cost := p.raiseDescriptors(), ""
 	switch {
 	case r.AcceptPauses > 0 || short > 0:
-		cost = fmt.Sprintf("for want of them, or of memory, accepting has paused %s, and %s to endpoints failed", times(r.AcceptPauses), connections(short))
+		cost = fmt.Sprintf("because descriptors or memory were missing, accepting paused %s, and %s to endpoints failed", times(r.AcceptPauses), connections(short))
 	case r.MaxSessions > 0 && r.Sessions >= r.MaxSessions:
 		cost = "accepting pauses now: clients wait in the accept queues"
 		if !scarce { // the limit is the configuration's
-			mend = []string{"in the file of penstock run: a larger limits.connections", "penstock proxy with a larger --max-connections"}
+			mend = []string{"in the file of penstock run: raise limits.connections", "for penstock proxy: raise --max-connections"}
 		}
 	case scarce:
 		cost = "accepting pauses at " + sessions(r.MaxSessions)
@@ -131,11 +131,11 @@ func (p *process) usedPipes(r *RunningPipes) Check {
 			costs = append(costs, fmt.Sprintf(format, times(n)))
 		}
 	}
-	add(r.Denied, "%s there was no pipe for bytes that could have been spliced, which were copied (2.4 times)")
-	add(r.Degraded, "the kernel made a pipe too small %s: the user's quota was spent, by other processes too")
+	add(r.Denied, "%s bytes were copied because no pipe was free (2.4 times as slow)")
+	add(r.Degraded, "the kernel made a pipe too small %s, because all processes of the user had used up the user's quota")
 	add(r.Refused, "the kernel refused a pipe, or a larger one, %s")
 	if r.BudgetPages < r.LinePages {
-		costs = append(costs, fmt.Sprintf("the budget is down to %s of %s pages since then", exact(r.BudgetPages), exact(r.LinePages)))
+		costs = append(costs, fmt.Sprintf("the budget has fallen to %s of %s pages", exact(r.BudgetPages), exact(r.LinePages)))
 	}
 	return judged(found, strings.Join(costs, "; "), p.raisePipes())
 }
@@ -145,9 +145,9 @@ func (p *process) fallbacks(r *Running) Check {
 	refused, short := r.Fallbacks["refused"]+r.Fallbacks["unsupported"], r.Fallbacks["budget"]+r.Fallbacks["descriptors"]
 	switch {
 	case refused > 0:
-		return judged(found, several(refused, "direction", "directions")+" were copied though they could be spliced: splice, or a pipe, was refused", p.allow("splice"))
+		return judged(found, several(refused, "direction", "directions")+" were copied instead of spliced, because the kernel refused splice or a pipe", p.allow("splice"))
 	case short > 0:
-		return judged(found, times(short)+" bytes were copied for want of a pipe", []string{"see pipes and descriptors"})
+		return judged(found, times(short)+" bytes were copied because no pipe was free", []string{"see pipes and descriptors"})
 	}
 	return judged(found, "", nil)
 }
@@ -166,9 +166,9 @@ func reasonsOf(counts map[string]int64) string {
 
 // remedies are where the remedy is of a connection that failed because of this machine.
 var remedies = map[syscall.Errno]string{
-	syscall.EMFILE: "see descriptors", syscall.ENFILE: "sysctl -w fs.file-max: more files of the whole machine", syscall.ENOBUFS: "see tcp-memory", syscall.ENOMEM: "see memory and tcp-memory",
-	syscall.EADDRNOTAVAIL: "see ports; and source_address of the upstream has to be an address of this machine",
-	syscall.EACCES:        "let the process's user write to the unix sockets of the endpoints", syscall.EPERM: "a rule of this machine's firewall that lets it connect to the endpoints",
+	syscall.EMFILE: "see descriptors", syscall.ENFILE: "raise sysctl fs.file-max, the limit of files of the whole machine", syscall.ENOBUFS: "see tcp-memory", syscall.ENOMEM: "see memory and tcp-memory",
+	syscall.EADDRNOTAVAIL: "see ports; source_address of the upstream must be an address of this machine",
+	syscall.EACCES:        "let the process's user write to the unix sockets of the endpoints", syscall.EPERM: "let this machine's firewall allow connections to the endpoints",
 }
 
 func localFaults(causes map[string]int64) Check {
@@ -211,7 +211,7 @@ func (p *process) queues(list []RunningQueue) Check {
 	if overflows == 0 && fullest < nearlyAll {
 		return judged(found, "", nil)
 	}
-	mend = append(mend, "more loops that accept, or the cause of a loop's lag: see loops")
+	mend = append(mend, "add event loops, or find the cause of a loop's lag: see loops")
 	return judged(found, "a client that finds its queue full tries again after 1 s or more", mend)
 }
 
@@ -221,7 +221,7 @@ func (p *process) longerQueue(q *RunningQueue) []string {
 	case q.Most >= enoughBacklog:
 		return nil
 	case most != unknown && q.Most < most:
-		return []string{fmt.Sprintf("a larger socket.backlog of listener %s: it is %s, and net.core.somaxconn allows %s", q.Listener, exact(q.Most), exact(most))}
+		return []string{fmt.Sprintf("raise socket.backlog of listener %s: it is %s, and net.core.somaxconn allows %s", q.Listener, exact(q.Most), exact(most))}
 	}
 	return p.sysctl(fmt.Sprintf("net.core.somaxconn=%d", enoughBacklog))
 }
@@ -239,11 +239,11 @@ func loops(list []RunningLoop) Check {
 	if most.LagP99 < muchLag && most.TimerLateP99 < muchLag {
 		return judged(found, "", nil)
 	}
-	cost := "a byte that has come waits for its loop for that long"
+	cost := "a byte that has arrived waits for its loop for that long"
 	if most.TimerLateP99 > 0 {
 		cost += fmt.Sprintf("; timers are late by up to %v", most.TimerLateP99)
 	}
-	return judged(found, cost, []string{"fewer others on these CPUs: see penstock trace for their waits, and cpu-quota", "more CPUs, with limits.loops.count of the configuration"})
+	return judged(found, cost, []string{"run fewer other processes on these CPUs: see penstock trace for the waits, and cpu-quota", "give more CPUs, and raise limits.loops.count in the configuration"})
 }
 
 // throttling is how often the cgroup's quota has held the process back.
@@ -259,18 +259,18 @@ func (p *process) throttling() Check {
 	case throttled == 0 && quota == unknown:
 		return judged("no quota by the cgroup", "", nil)
 	case throttled == 0:
-		return judged(fmt.Sprintf("%.3g CPUs, of which it has not held the process back", float64(quota)/float64(period)), "", nil)
+		return judged(fmt.Sprintf("%.3g CPUs; the quota has not throttled the process", float64(quota)/float64(period)), "", nil)
 	}
-	found := fmt.Sprintf("held back in %s of %s periods, for %v together", exact(throttled), exact(periods), (time.Duration(took) * time.Microsecond).Round(time.Millisecond))
-	return judged(found, "every session stands still meanwhile", append(p.mend(remedy{
+	found := fmt.Sprintf("throttled in %s of %s periods, for %v in all", exact(throttled), exact(periods), (time.Duration(took) * time.Microsecond).Round(time.Millisecond))
+	return judged(found, "every session stops during these times", append(p.mend(remedy{
 		unit: "CPUQuota=, larger or empty", docker: "with a larger --cpus=, or none", pod: "resources: {limits: {cpu: ...}}, larger or left out", host: "a larger cpu.max of the cgroup",
-	}), "fewer loops than the quota has CPUs: limits.loops.count, or --loops"))
+	}), "run fewer loops than the quota has CPUs: limits.loops.count, or --loops"))
 }
 
 func (p *process) usedMemory() Check {
 	resident := p.count("proc/self/status", "VmRSS")
 	if resident == unknown {
-		return Check{State: Unknown, Found: "/proc/self/status cannot be read", Cost: "the kernel ends a process that is over the limit of its cgroup"}
+		return Check{State: Unknown, Found: "/proc/self/status cannot be read", Cost: "the kernel kills a process that is over the limit of its cgroup"}
 	}
 	limit, dir := p.memoryLimit()
 	if limit == unknown {
@@ -281,11 +281,11 @@ func (p *process) usedMemory() Check {
 	cost := ""
 	switch {
 	case killed > 0:
-		cost = fmt.Sprintf("the kernel has ended %s of the cgroup for want of memory", several(killed, "process", "processes"))
+		cost = fmt.Sprintf("the kernel killed %s of the cgroup because memory was short", several(killed, "process", "processes"))
 	case fraction(used, limit) >= nearlyAll && reached > 0:
-		cost = fmt.Sprintf("the limit was reached %s: memory is reclaimed while sessions wait, and the kernel may end the process", times(reached))
+		cost = fmt.Sprintf("the limit was reached %s: the kernel reclaims memory while sessions wait, and may kill the process", times(reached))
 	case fraction(used, limit) >= 95:
-		cost = "the kernel ends the process when it cannot reclaim any more"
+		cost = "the kernel kills the process when it cannot reclaim more memory"
 	}
 	return judged(fmt.Sprintf("%s resident; the cgroup has used %s of %s", size(resident<<10), size(used), size(limit)), cost, p.moreMemory(2*limit))
 }
@@ -293,10 +293,10 @@ func (p *process) usedMemory() Check {
 // usedArena is on the memory of the loops: its pages, and whether it was enough.
 func (p *process) usedArena(r *Running) Check {
 	c := p.hugePages(r.ArenaSize, r.ArenaHuge, r.ArenaFallback)
-	c.Found = size(r.ArenaSize) + " for bytes that slow destinations have not taken" + c.Found
+	c.Found = size(r.ArenaSize) + " for the bytes of slow destinations" + c.Found
 	if r.ArenaRefused > 0 {
-		c.State, c.Mend = Degraded, append(c.Mend, "in the file of penstock run: more of limits.loops.count, each of which brings memory")
-		c.Cost = strings.TrimPrefix(c.Cost+"; "+times(r.ArenaRefused)+" there was no room: the bytes are kept on the heap, for the collector to look after", "; ")
+		c.State, c.Mend = Degraded, append(c.Mend, "in the file of penstock run: raise limits.loops.count, because each loop adds memory")
+		c.Cost = strings.TrimPrefix(c.Cost+"; "+times(r.ArenaRefused)+" the buffers were full: the bytes are on the heap, where the garbage collector sees them", "; ")
 	}
 	return c
 }
@@ -306,13 +306,13 @@ func (p *process) tcpMemory() Check {
 	limits := p.numbers("proc/sys/net/ipv4/tcp_mem")
 	pages := p.sockstat("mem")
 	if len(limits) != 3 || pages == unknown {
-		return Check{State: Unknown, Found: "sockstat or tcp_mem cannot be read", Cost: "beyond tcp_mem the kernel shrinks windows, and drops"}
+		return Check{State: Unknown, Found: "sockstat or tcp_mem cannot be read", Cost: "beyond tcp_mem the kernel shrinks windows and drops packets"}
 	}
 	cost := ""
 	if fraction(pages, limits[1]) >= nearlyAll {
-		cost = "under pressure the kernel shrinks the buffers of all sockets, drops bytes that came, and refuses connections"
+		cost = "under memory pressure the kernel shrinks the buffers of all sockets, drops received bytes, and refuses connections"
 	}
-	return judged(fmt.Sprintf("%s of %s pages until pressure (%s at most)", exact(pages), exact(limits[1]), exact(limits[2])), cost,
+	return judged(fmt.Sprintf("%s of %s pages before memory pressure begins (%s at most)", exact(pages), exact(limits[1]), exact(limits[2])), cost,
 		p.sysctl(fmt.Sprintf(`net.ipv4.tcp_mem="%d %d %d"`, limits[1], 2*limits[1], 2*limits[2])))
 }
 
@@ -328,13 +328,13 @@ func (h host) sockstat(name string) int64 {
 func (p *process) usedPorts(faults int64) Check {
 	n, cost := p.localPorts(), ""
 	if n == unknown {
-		return Check{State: Unknown, Found: "ip_local_port_range cannot be read", Cost: "sessions to one endpoint end where its ports end"}
+		return Check{State: Unknown, Found: "ip_local_port_range cannot be read", Cost: "the number of sessions to one endpoint is limited by the local ports"}
 	}
 	if faults > 0 {
-		cost = connections(faults) + " to endpoints failed for want of a port or of the source address"
+		cost = connections(faults) + " to endpoints failed because a port or the source address was missing"
 	}
 	return judged(fmt.Sprintf("%s for each endpoint; %s sockets in use and %s in TIME_WAIT on this machine", several(n, "port", "ports"), exact(p.sockstat("inuse")), exact(p.sockstat("tw"))),
-		cost, append(p.sysctl(allPorts, "net.ipv4.tcp_tw_reuse=1"), "more endpoints, or more source addresses"))
+		cost, append(p.sysctl(allPorts, "net.ipv4.tcp_tw_reuse=1"), "add endpoints, or source addresses"))
 }
 
 // conntrack reports on the kernel's table of tracked connections, if there is one.
@@ -347,6 +347,6 @@ func (p *process) conntrack() Check {
 	if fraction(count, most) >= nearlyAll {
 		cost = "packets of new connections are dropped when the table is full"
 	}
-	return judged(fmt.Sprintf("%s of %s connections followed", exact(count), exact(most)), cost,
-		append(p.sysctl(fmt.Sprintf("net.netfilter.nf_conntrack_max=%d", 4*most)), "nft: a rule with notrack for the ports of the listeners and endpoints"))
+	return judged(fmt.Sprintf("%s of %s connections tracked", exact(count), exact(most)), cost,
+		append(p.sysctl(fmt.Sprintf("net.netfilter.nf_conntrack_max=%d", 4*most)), "nft: add a notrack rule for the ports of the listeners and endpoints"))
 }

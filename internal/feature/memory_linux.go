@@ -105,5 +105,5 @@ func anonHugePages(address uintptr) (int, error) {
 			return kib, nil
 		}
 	}
-	return 0, errors.New("/proc/self/smaps does not tell")
+	return 0, errors.New("/proc/self/smaps does not report the pages")
 }

@@ -15,7 +15,7 @@ import (
 const MaxCongestion = 15
 
 // ErrCongestion means that a file of the kernel has no name of a congestion control.
-var ErrCongestion = errors.New("it names no congestion control")
+var ErrCongestion = errors.New("it is not the name of a congestion control")
 
 // Files of the congestion controls of the network namespace in which the calling thread is
 // (Documentation/networking/ip-sysctl.rst).

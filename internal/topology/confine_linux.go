@@ -11,7 +11,7 @@ import (
 )
 
 // ErrNotAllowed is wrapped by Confine's error if this process may not run on some of the CPUs.
-var ErrNotAllowed = errors.New("not allowed to this process")
+var ErrNotAllowed = errors.New("not allowed for this process")
 
 // Confine makes every thread of this process run on these CPUs alone, now and later: a thread
 // begins with the CPUs of the one that starts it (sched_setaffinity(2)). restore gives the
@@ -58,7 +58,7 @@ func confineAll(mask *sys.CPUMask) error {
 			return nil
 		}
 	}
-	return errors.New("sched_setaffinity: threads are started faster than they can be confined")
+	return errors.New("sched_setaffinity: threads start faster than they can be confined")
 }
 
 // confine sets the mask of one thread, unless it has it or has ended.

@@ -143,7 +143,7 @@ func TestConfineRefused(t *testing.T) {
 	}
 	for _, to := range []Set{{Highest}, {had[0], Highest}} {
 		restore, err := Confine(to)
-		if !errors.Is(err, ErrNotAllowed) || err.Error() != "CPU 8191 is not allowed to this process" || restore != nil {
+		if !errors.Is(err, ErrNotAllowed) || err.Error() != "CPU 8191 is not allowed for this process" || restore != nil {
 			t.Errorf("%v: %v", to, err)
 		}
 		if got := masks(t); !slices.Equal(got, []string{had.String()}) {

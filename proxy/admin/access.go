@@ -44,7 +44,7 @@ type Access struct {
 }
 
 // ErrAccess is wrapped by the error of an [Access] that would be open to more clients than it may be.
-var ErrAccess = errors.New("open to too many")
+var ErrAccess = errors.New("the admin API would be open to too many")
 
 // conditions are an Access, ready for use. They do not change.
 type conditions struct {
@@ -96,7 +96,7 @@ func (a *Access) check(addr sockopt.Address) error {
 	case a.Cert == "" && addr.Private() != nil:
 		return fmt.Errorf("%s: %w: without TLS, tokens would cross the network as clear text: write 127.0.0.1:PORT or unix:/path, or add tls", addr, ErrAccess)
 	case a.ReadToken == "" && a.ChangeToken == "" && a.ClientCA == "":
-		return fmt.Errorf("%s: %w: everybody who reaches it could change everything: write unix:/path, or add a token or tls with client_ca", addr, ErrAccess)
+		return fmt.Errorf("%s: %w: everybody who can connect could change everything: write unix:/path, or add a token or tls with client_ca", addr, ErrAccess)
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func groupOf(name string) (*uint32, error) {
 	}
 	id, err := strconv.ParseUint(number, 10, 32)
 	if err != nil {
-		return nil, fmt.Errorf("there is no group %q on this host: write the name of one, or its number", name)
+		return nil, fmt.Errorf("there is no group %q on this host: write the name or the number of a group", name)
 	}
 	gid := uint32(id)
 	return &gid, nil
@@ -138,7 +138,7 @@ func authorities(file string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("authorities: %s has no certificate: write a PEM file", file)
+		return nil, fmt.Errorf("authorities: %s contains no certificate: write a PEM file", file)
 	}
 	return pool, nil
 }
@@ -235,7 +235,7 @@ func (g *guesses) note(log *slog.Logger, from string, err error, now time.Time) 
 	if g.n++; now.Before(g.until) {
 		return
 	}
-	log.Warn("admin requests refused", "client", from, "cause", err, "requests", g.n)
+	log.Warn("admin requests were refused", "client", from, "cause", err, "requests", g.n)
 	g.n, g.until = 0, now.Add(time.Minute)
 }
 
@@ -310,18 +310,18 @@ func (u user) caller(of *conditions) caller {
 	case u.trusted():
 		return caller{name: name, may: changes, trusted: true}
 	case u.in(of.group):
-		return caller{name: name, may: reads, why: forbidden("%s may read, and not change: ask as root or as the user of the process (uid=%d)", name, os.Geteuid())}
+		return caller{name: name, may: reads, why: forbidden("%s may read, but not change: run the command as root or as the user of the process (uid=%d)", name, os.Geteuid())}
 	case !u.known:
-		return caller{why: forbidden("the kernel does not say which user asks: ask as root or as the user of the process (uid=%d)", os.Geteuid())}
+		return caller{why: forbidden("the kernel does not say which user connects: connect as root or as the user of the process (uid=%d)", os.Geteuid())}
 	}
-	return caller{name: name, why: forbidden("%s may not ask here: ask as root or as the user of the process (uid=%d), or let a group of this user read (admin: {group: NAME})", name, os.Geteuid())}
+	return caller{name: name, why: forbidden("%s may not use the admin API: connect as root or as the user of the process (uid=%d), or let a group of this user read (admin: {group: NAME})", name, os.Geteuid())}
 }
 
 // caller returns what the client of a request over TCP may do: by its certificate, or else by its token.
 func (c *conditions) caller(r *http.Request) caller {
 	whyNot := c.ask()
 	if c.tls != nil && r.TLS == nil { // it has connected when none was needed
-		return caller{why: unauthorized("it answers by TLS alone: connect again, with --ca FILE")}
+		return caller{why: unauthorized("the admin API answers only over TLS: connect with --ca FILE")}
 	}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		name, err := c.certified(r.TLS.PeerCertificates)
@@ -339,13 +339,13 @@ func (c *conditions) caller(r *http.Request) caller {
 	change, read := matches(&sum, c.change), matches(&sum, c.read)
 	switch {
 	case len(given) > 1 || !strings.EqualFold(kind, "Bearer"):
-		return caller{why: unauthorized("the header Authorization is not understood: %s, once", writeToken)}
+		return caller{why: unauthorized("the header Authorization is not valid: %s, once", writeToken)}
 	case change:
 		return caller{name: "token=change", may: changes}
 	case read:
-		return caller{name: "token=read", may: reads, heir: c.change == nil && c.authorities == nil, why: forbidden("this token reads, and changes nothing: %s", c.askToChange())}
+		return caller{name: "token=read", may: reads, heir: c.change == nil && c.authorities == nil, why: forbidden("this token may read, but not change: %s", c.askToChange())}
 	}
-	return caller{why: unauthorized("the token is not one of this process: write the token of its configuration (admin: change_token, read_token)")}
+	return caller{why: unauthorized("the process does not know this token: write a token of its configuration (admin: change_token, read_token)")}
 }
 
 // matches compares a digest in constant time.
@@ -361,7 +361,7 @@ func (c *conditions) certified(chain []*x509.Certificate) (name string, err erro
 		return "certificate=own", nil
 	}
 	if c.authorities == nil {
-		return "", fmt.Errorf("no client has a certificate of its own here: %w", c.ask())
+		return "", fmt.Errorf("this process has no client_ca, so a client certificate has no effect: %w", c.ask())
 	}
 	between := x509.NewCertPool()
 	for _, cert := range chain[1:] {
@@ -369,7 +369,7 @@ func (c *conditions) certified(chain []*x509.Certificate) (name string, err erro
 	}
 	_, err = leaf.Verify(x509.VerifyOptions{Roots: c.authorities, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
-		return "", fmt.Errorf("the certificate of the client is not one of client_ca: %w", err)
+		return "", fmt.Errorf("client_ca did not issue the certificate of the client: %w", err)
 	}
 	return "certificate=" + display.Text(leaf.Subject.String()), nil
 }
@@ -380,7 +380,7 @@ func (c *conditions) ask() error {
 	case token && c.authorities != nil:
 		return fmt.Errorf("a token or a certificate is needed: %s, or %s", writeToken, showCertificate)
 	case c.authorities == nil && !token:
-		return fmt.Errorf("this process takes no requests over TCP any more")
+		return fmt.Errorf("this process no longer takes requests over TCP")
 	case token:
 		return fmt.Errorf("a token is needed: %s", writeToken)
 	}
@@ -390,7 +390,7 @@ func (c *conditions) ask() error {
 // askToChange is the advice for a client that may only read.
 func (c *conditions) askToChange() string {
 	if c.change == nil && c.authorities == nil {
-		return "this process has none that changes (admin: change_token)"
+		return "this process has no token that may change (admin: change_token)"
 	}
 	if c.change == nil {
 		return showCertificate

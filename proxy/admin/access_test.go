@@ -104,18 +104,18 @@ func TestRolesOfTCP(t *testing.T) {
 		want string // of the author or the refusal
 	}{
 		"no token":               {plain, admin.Credentials{}, no, "a token is needed: write --token-file FILE"},
-		"another token":          {plain, admin.Credentials{Token: changeToken + "0"}, no, "the token is not one of this process"},
-		"half a token":           {plain, admin.Credentials{Token: changeToken[1:]}, no, "the token is not one of this process"},
-		"a token to read":        {plain, admin.Credentials{Token: readToken}, reads, "this token reads, and changes nothing: write the token of change_token"},
-		"no token to change":     {onlyReads, admin.Credentials{Token: readToken}, reads, "this process has none that changes"},
+		"another token":          {plain, admin.Credentials{Token: changeToken + "0"}, no, "the process does not know this token"},
+		"half a token":           {plain, admin.Credentials{Token: changeToken[1:]}, no, "the process does not know this token"},
+		"a token to read":        {plain, admin.Credentials{Token: readToken}, reads, "this token may read, but not change: write the token of change_token"},
+		"no token to change":     {onlyReads, admin.Credentials{Token: readToken}, reads, "this process has no token that may change"},
 		"a token to change":      {plain, admin.Credentials{Token: changeToken}, changes, "token=change"},
 		"no certificate":         {certified, admin.Credentials{CA: ca.cert}, no, "a certificate is needed: write --cert FILE --key FILE"},
 		"nothing of either":      {both, admin.Credentials{CA: ca.cert}, no, "a token or a certificate is needed"},
-		"another's certificate":  {certified, admin.Credentials{CA: ca.cert, Cert: stranger.cert, Key: stranger.key}, no, "the certificate of the client is not one of client_ca"},
+		"another's certificate":  {certified, admin.Credentials{CA: ca.cert, Cert: stranger.cert, Key: stranger.key}, no, "client_ca did not issue the certificate of the client"},
 		"a certificate":          {certified, admin.Credentials{CA: ca.cert, Cert: client.cert, Key: client.key}, changes, "certificate=CN=ops"},
 		"the own certificate":    {certified, admin.Credentials{Own: own.cert, Cert: own.cert, Key: own.key}, changes, "certificate=own"},
-		"a token with TLS":       {both, admin.Credentials{Own: own.cert, Token: readToken}, reads, "this token reads"},
-		"a certificate unasked":  {unasked, admin.Credentials{CA: ca.cert, Cert: client.cert, Key: client.key}, no, "no client has a certificate of its own here: a token is needed"},
+		"a token with TLS":       {both, admin.Credentials{Own: own.cert, Token: readToken}, reads, "this token may read, but not change"},
+		"a certificate unasked":  {unasked, admin.Credentials{CA: ca.cert, Cert: client.cert, Key: client.key}, no, "this process has no client_ca, so a client certificate has no effect: a token is needed"},
 		"a token beside another": {unasked, admin.Credentials{CA: ca.cert, Cert: stranger.cert, Key: stranger.key, Token: changeToken}, changes, "token=change"},
 	} {
 		r := newRigWith(t, x.at)
@@ -193,7 +193,7 @@ func TestCertificateOfTheAddress(t *testing.T) {
 	}
 	s, err := c.Status(t.Context())
 	if err != nil || !slices.ContainsFunc(s.Problems, func(p admin.Problem) bool {
-		return p.Kind == "certificate_refused" && strings.HasPrefix(p.Text, "admin.tls: the certificate in "+own.cert)
+		return p.Kind == "certificate_refused" && strings.HasPrefix(p.Text, "admin.tls: the new certificate in "+own.cert)
 	}) {
 		t.Errorf("%v: %+v", err, s.Problems)
 	}
@@ -229,7 +229,7 @@ func TestTokensChange(t *testing.T) {
 	}
 	m.Commit()
 	_, err = r.Status(t.Context())
-	refused(t, err, http.StatusUnauthorized, "the token is not one of this process")
+	refused(t, err, http.StatusUnauthorized, "the process does not know this token")
 }
 
 // TestOrigins: over TCP a request of a page of another host is refused, whatever token it has.
@@ -316,7 +316,7 @@ func TestRolesOfUsers(t *testing.T) {
 		text   string
 	}{
 		"another":        {12345, nil, http.StatusForbidden, "uid=12345 pid="},
-		"another groups": {12345, []uint32{12340, 12347}, http.StatusForbidden, "may not ask here: ask as root or as the user of the process (uid=0), or let a group of this user read"},
+		"another groups": {12345, []uint32{12340, 12347}, http.StatusForbidden, "may not use the admin API: connect as root or as the user of the process (uid=0), or let a group of this user read"},
 		"the group":      {12346, nil, http.StatusOK, ""}, // its first group has the number of the user
 		"one of many":    {12345, append(make([]uint32, 100), 12346), http.StatusOK, ""},
 		"root":           {0, nil, http.StatusOK, ""},
@@ -467,7 +467,7 @@ func TestFilesOfOthers(t *testing.T) {
 			for _, target := range []string{"/v1/plan", "/v1/reload"} {
 				code, body := ask(target)
 				if target == "/v1/reload" && !x.change {
-					if code != http.StatusForbidden || !strings.Contains(body, "may read, and not change") {
+					if code != http.StatusForbidden || !strings.Contains(body, "may read, but not change") {
 						t.Errorf("%s: %d %s", target, code, body)
 					}
 					continue

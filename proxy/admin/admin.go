@@ -158,7 +158,7 @@ func (e *ConfigError) redacted() error {
 }
 
 // errUnexplained is the error of a configuration without the reasons.
-var errUnexplained = errors.New("its content is shown only to root and to the process's own user, over its unix socket")
+var errUnexplained = errors.New("the process shows the problems only to root and to its own user, over its unix socket")
 
 // RolledBack is the result of a rollback.
 type RolledBack struct {

@@ -78,7 +78,7 @@ func (s *Server) endpointAdd(_ context.Context, a *arguments) (any, error) {
 		c.Weight = a.weight
 	}
 	if strings.HasPrefix(a.address, "unix:") && !a.trusted {
-		return nil, forbidden("endpoint add: %s: only root, or the user of the process, over the unix socket may add a unix socket, since whatever listens there would take clients for the process's user: write it into the configuration file", a.address)
+		return nil, forbidden("endpoint add: %s: only root or the user of the process may add a unix socket, and only over the unix socket of the admin API, because its server would take clients for the process's user: write it into the configuration file", a.address)
 	}
 	return s.cfg.Balancer.ChangeEndpoint(c, a.by)
 }

@@ -29,7 +29,7 @@ import (
 )
 
 // ErrNotRunning is wrapped by the errors of a [Client] if nothing listens at its address.
-var ErrNotRunning = errors.New("nothing runs there")
+var ErrNotRunning = errors.New("no process runs there")
 
 // ErrSilent is wrapped by the errors of a [Client] if a request was not answered in time. The
 // request may be performed anyway.
@@ -267,13 +267,13 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	case err != nil:
 		return c.explain(ctx, err)
 	case answer.Header.Get(Header) == "" && answer.StatusCode == http.StatusBadRequest && bytes.Contains(body, []byte("to an HTTPS server")): // net/http
-		return fmt.Errorf("%s: it answers by TLS alone: write --ca FILE, or --ca %s", c.addr, SystemCA)
+		return fmt.Errorf("%s: the process answers only over TLS: write --ca FILE, or --ca %s", c.addr, SystemCA)
 	case answer.Header.Get(Header) == "":
 		return fmt.Errorf("%s: %w: its answer (%s) has no header %s: another program listens there", c.addr, ErrStranger, answer.Status, Header)
 	case answer.StatusCode/100 == 3:
 		return fmt.Errorf("%s: unexpected redirect (%s): this is not a Penstock API, another program listens there", c.addr, answer.Status)
 	case int64(len(body)) > most:
-		return fmt.Errorf("%s: its answer is longer than %d bytes", c.addr, most)
+		return fmt.Errorf("%s: the answer is longer than %d bytes", c.addr, most)
 	case answer.StatusCode != http.StatusOK:
 		return refusal(answer.StatusCode, body)
 	case v == nil:
@@ -284,7 +284,7 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 		return nil
 	}
 	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%s: its answer is not understood: %w", c.addr, err)
+		return fmt.Errorf("%s: the answer cannot be decoded: %w", c.addr, err)
 	}
 	if name := missing(path, body); name != "" {
 		return fmt.Errorf("%s: %w: its answer has no %s: another program listens there", c.addr, ErrStranger, name)
@@ -326,7 +326,7 @@ func refusal(code int, body []byte) error {
 // explain makes an error of a request without a response.
 func (c *Client) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
-		return fmt.Errorf("%s: %w: the process that listens there hangs, or is another program", c.addr, cause)
+		return fmt.Errorf("%s: %w: the process that listens there does not respond, or is another program", c.addr, cause)
 	}
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -340,7 +340,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%s: %w", c.addr, ErrNotRunning)
 	}
 	if cut(err) {
-		return fmt.Errorf("%s: the connection was closed before the answer (%w): too many clients ask there at once, the process ends, or it is another program", c.addr, err)
+		return fmt.Errorf("%s: the connection was closed before the answer (%w): the process has too many admin requests at once, is ending, or is another program", c.addr, err)
 	}
 	return fmt.Errorf("%s: %w", c.addr, err)
 }
@@ -391,11 +391,11 @@ func (c *Credentials) check(addr sockopt.Address) error {
 	case addr.Network == "unix":
 		return nil
 	case !c.secured() && c.Cert != "":
-		return fmt.Errorf("%w: %s: a certificate is shown with TLS alone: write --ca FILE, or --ca %s", ErrCredentials, addr, SystemCA)
+		return fmt.Errorf("%w: %s: a client certificate needs TLS: write --ca FILE, or --ca %s", ErrCredentials, addr, SystemCA)
 	case !c.secured() && addr.Private() != nil:
-		return fmt.Errorf("%w: %s is another machine, and without TLS anybody on the way could read and change: write --ca FILE, or --ca %s", ErrCredentials, addr, SystemCA)
+		return fmt.Errorf("%w: %s is another machine, and without TLS others on the network could read and change the requests: write --ca FILE, or --ca %s", ErrCredentials, addr, SystemCA)
 	case strings.ContainsAny(c.Token, "\r\n"):
-		return fmt.Errorf("%w: the token has several lines: write it in one", ErrCredentials)
+		return fmt.Errorf("%w: the token has several lines: write it in one line", ErrCredentials)
 	}
 	return nil
 }
@@ -424,7 +424,7 @@ func (c *Credentials) config(name string) (*tls.Config, error) {
 		t.InsecureSkipVerify = true // VerifyConnection does it
 		t.VerifyConnection = func(s tls.ConnectionState) error {
 			if !s.PeerCertificates[0].Equal(own) {
-				return fmt.Errorf("another certificate than the one in %s", c.Own)
+				return fmt.Errorf("the server has another certificate than the certificate in %s", c.Own)
 			}
 			return nil
 		}
@@ -446,7 +446,7 @@ func leafOf(file string) (*x509.Certificate, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, fmt.Errorf("certificate: %s has none: write a PEM file", file)
+		return nil, fmt.Errorf("%s contains no certificate: write a PEM file", file)
 	}
 	return x509.ParseCertificate(block.Bytes)
 }
@@ -517,7 +517,7 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 // Parts of refusals, in terms of HTTP.
 const (
 	writeToken      = "write the header Authorization: Bearer TOKEN"
-	showCertificate = "show a certificate of client_ca in the TLS handshake"
+	showCertificate = "send a certificate issued by client_ca in the TLS handshake"
 )
 
 // commandTerms turns the terms of HTTP in refusals into the terms of the commands.

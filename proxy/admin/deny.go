@@ -62,7 +62,7 @@ func (s *Server) denied(context.Context, *arguments) (any, error) {
 // denyAdd handles POST /v1/deny/add.
 func (s *Server) denyAdd(ctx context.Context, a *arguments) (any, error) {
 	if a.window < LeastDenial || a.window > MaxDenial {
-		return nil, fmt.Errorf("%w: for: %v: write a time from 1s to 8784h (366 days), such as 1h", ErrInvalid, a.window)
+		return nil, fmt.Errorf("%w: the time %v of the denial: write a time from 1s to 8784h (366 days), such as 1h", ErrInvalid, a.window)
 	}
 	d, err := s.cfg.Balancer.Deny(a.source, a.listener, a.window, a.by)
 	if err != nil || !a.endToo {

@@ -462,7 +462,7 @@ func (r *endpointRow) watched(e *Endpoint) {
 	switch {
 	case r.Why != "":
 	case e.Failing != nil:
-		r.Why = "sessions end without an answer"
+		r.Why = "its sessions end without an answer"
 	case e.Silence != nil:
 		r.Why = "answers no client: " + e.Silence.Proof
 	case e.Connecting != nil:

@@ -43,11 +43,11 @@ func (s *Server) local(next http.Handler) http.Handler {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 		remote := at != nil && at.Network() != "unix"
 		if remote && foreign(r) {
-			write(w, http.StatusForbidden, failure{Error: fmt.Sprintf("a page of another site has made this request, and only pages of %q may: leave the header Origin out", r.Host)})
+			write(w, http.StatusForbidden, failure{Error: fmt.Sprintf("the request comes from a page of another site, and only pages of %q may send requests: leave the header Origin out", r.Host)})
 			return
 		}
 		if remote && r.TLS == nil && !sockopt.Loopback(r.Host) {
-			write(w, http.StatusForbidden, failure{Error: fmt.Sprintf("host %q is neither a loopback address nor localhost: write http://localhost, or another address of the loopback", r.Host)})
+			write(w, http.StatusForbidden, failure{Error: fmt.Sprintf("host %q is neither a loopback address nor localhost: write http://localhost, or another loopback address", r.Host)})
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -63,10 +63,10 @@ func foreign(r *http.Request) bool {
 }
 
 // errHeader is the error of a request that a page in a browser could have sent.
-var errHeader = errors.New("the header " + Header + ": 1 is missing: add it to the request. Pages in a browser cannot send it, so it shows that this is not one")
+var errHeader = errors.New("the header " + Header + ": 1 is missing: add it to the request. A page in a browser cannot send this header, so the header shows that no page sends the request")
 
 // ErrStarting refuses each request until the process has opened its listeners.
-var ErrStarting = errors.New("starting: the process has not opened its listeners yet: ask again")
+var ErrStarting = errors.New("the process is starting, and has not opened its listeners yet: try again")
 
 // respond answers a request.
 func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
@@ -513,7 +513,7 @@ func (s *Server) livez(ctx context.Context, _ *arguments) (any, error) {
 func (s *Server) readyz(context.Context, *arguments) (any, error) {
 	switch starts, leaves := s.leaving(); {
 	case leaves && time.Now().Before(starts):
-		return probe{"the process is about to drain, and accepts until then"}, nil
+		return probe{"the process is about to drain, and accepts clients until then"}, nil
 	case leaves || s.cfg.Leaving == nil && s.cfg.Balancer.Status().State == Draining:
 		return probe{"the process drains"}, nil
 	}
@@ -555,7 +555,7 @@ func (s *Server) profile(ctx context.Context, a *arguments) (any, error) {
 	var out bytes.Buffer
 	stop, err := s.sample(&out)
 	if err != nil {
-		return nil, fmt.Errorf("another profile is being taken: %w: %w", admission.ErrBusy, err)
+		return nil, fmt.Errorf("the process is already taking another profile: %w: %w", admission.ErrBusy, err)
 	}
 	timer := time.NewTimer(time.Duration(a.seconds) * time.Second)
 	defer timer.Stop()

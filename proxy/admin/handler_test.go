@@ -99,7 +99,7 @@ func TestProbes(t *testing.T) {
 	stuck = errors.New("stuck")
 	want("/livez", http.StatusServiceUnavailable, "not every loop has responded")
 	starts, leaves = time.Now().Add(time.Hour), true
-	want("/readyz", http.StatusServiceUnavailable, "the process is about to drain, and accepts until then\n")
+	want("/readyz", http.StatusServiceUnavailable, "the process is about to drain, and accepts clients until then\n")
 	starts = time.Now().Add(-time.Hour)
 	want("/readyz", http.StatusServiceUnavailable, "the process drains\n")
 }
@@ -134,7 +134,7 @@ func TestProfile(t *testing.T) {
 	if one.err == nil {
 		one, other = other, one
 	}
-	refused(t, one.err, http.StatusServiceUnavailable, "another profile is being taken")
+	refused(t, one.err, http.StatusServiceUnavailable, "another profile")
 	if other.err != nil || !bytes.HasPrefix(other.profile, []byte{0x1f, 0x8b}) {
 		t.Errorf("%v, %d bytes, want a compressed profile", other.err, len(other.profile))
 	}

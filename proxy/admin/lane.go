@@ -62,7 +62,7 @@ func (l *Lane) Trouble() string {
 	case l.State == LaneBusy:
 		return "sessions stay in user space: " + l.Why + ": end that process, or remove its pins"
 	case l.State == LaneUnavailable:
-		return "sessions stay in user space, for there is no lane (" + l.Why + "): mend what penstock doctor and penstock check say, and reload"
+		return "sessions stay in user space, because there is no lane (" + l.Why + "): repair what penstock doctor and penstock check report, and reload"
 	}
 	return ""
 }
@@ -72,7 +72,7 @@ func (l *Lane) PinsTrouble() string {
 	if l.PinsProblem == "" {
 		return ""
 	}
-	return "sessions in the lane end if the process dies: files of lane.pins are missing or damaged (" + l.PinsProblem + "). Remove what is left in that directory, and the process makes them again within seconds; if the directory is gone, restart the process"
+	return "sessions in the lane end if the process dies: files of lane.pins are missing or damaged (" + l.PinsProblem + "). Remove the remaining files in that directory: the process makes all files again within seconds. If the directory is gone, restart the process"
 }
 
 // LaneChanged is the answer to a change of the lane by hand.

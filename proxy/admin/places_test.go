@@ -377,7 +377,7 @@ func TestDisplaced(t *testing.T) {
 			}
 			defer r.connectAs(t, admission.Changes, asked(admission.Changes)).Close()
 			got := <-bodies
-			if !strings.Contains(got, "503") || !strings.Contains(got, "Retry-After: 1") || !strings.Contains(got, "another request has taken the place") {
+			if !strings.Contains(got, "503") || !strings.Contains(got, "Retry-After: 1") || !strings.Contains(got, "a later request displaced") {
 				t.Errorf("%s: it ends with %q", name, got)
 			}
 		})

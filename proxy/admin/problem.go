@@ -108,20 +108,20 @@ func (u *Upstream) unreachable() bool {
 func (f *finder) process(s *Status) {
 	var of Problem
 	if p := s.Pending; p != nil && s.State != Draining { // a drain does not change it
-		f.add(of, Warning, "unconfirmed_reload", "generation %d waits to be confirmed until %s, or is taken back", p.Generation, f.clock(p.Until))
+		f.add(of, Warning, "unconfirmed_reload", "generation %d waits to be confirmed until %s, and is rolled back then", p.Generation, f.clock(p.Until))
 	}
 	if r := s.Refused; r != nil && r.Automatic && s.State != Draining {
 		of := Problem{Since: r.At}
-		f.add(of, Warning, "rolled_back", "generation %d was rolled back at %s: %s. %s still has it, and the next reload or start brings it back. Restore the old file. penstock plan shows the difference", r.Generation, f.clock(r.At), r.Why, r.Path)
+		f.add(of, Warning, "rolled_back", "generation %d was rolled back at %s: %s. %s still has it, and the next reload or start brings it back: restore the old file (penstock plan shows the difference)", r.Generation, f.clock(r.At), r.Why, r.Path)
 	}
 	f.certificates(of, "admin.tls", s.AdminCertificates, "")
 	f.certificates(of, "metrics.tls", s.MetricsCertificates, "")
 	f.file(s)
 	if len(s.Restart) > 0 {
-		f.add(of, Warning, "restart_needed", "the configuration has changed in keys that take effect when the process is started again: %s", strings.Join(s.Restart, ", "))
+		f.add(of, Warning, "restart_needed", "the configuration has changes that take effect only after a restart: %s", strings.Join(s.Restart, ", "))
 	}
 	if !s.DrainStarts.IsZero() {
-		f.add(of, Warning, "not_ready", "the process is about to drain: GET /readyz fails, and it accepts clients until %s", f.clock(s.DrainStarts))
+		f.add(of, Warning, "not_ready", "the process is about to drain: GET /readyz fails, and the process accepts clients until %s", f.clock(s.DrainStarts))
 	}
 	if file := s.StateFile; file != nil && file.Problem != "" {
 		f.add(of, Warning, "state_file", "the file of changes by hand: %s", file.Problem)
@@ -133,9 +133,9 @@ func (f *finder) process(s *Status) {
 		}
 		left, goOn := s.Connections.Active, ""
 		if s.Lane != nil && s.Lane.GoOn > 0 {
-			goOn = fmt.Sprintf("; %s on in the lane without it", plural(s.Lane.GoOn, "session goes", "sessions go"))
+			goOn = fmt.Sprintf("; %s on in the lane after its end", plural(s.Lane.GoOn, "session goes", "sessions go"))
 		}
-		f.add(of, Warning, "draining", "the process drains: it accepts no clients any more, %s%s%s", plural(left, "client is left", "clients are left"), until, goOn)
+		f.add(of, Warning, "draining", "the process drains: it no longer accepts clients, %s%s%s", plural(left, "client is left", "clients are left"), until, goOn)
 	}
 	if l := s.Lane; l != nil && s.State != Draining { // which opens none any more
 		switch text := l.Trouble(); {
@@ -153,7 +153,7 @@ func (f *finder) process(s *Status) {
 		f.add(of, Warning, "connections_limit", "the process is at its limit of connections (%d of %d): further clients wait", c.Active, c.Most)
 	}
 	if t := s.TLSSessions; t.Most > 0 && t.Active >= t.Most {
-		f.add(of, Warning, "tls_limit", "the process is at its limit of TLS sessions (%d of %d): further ones are refused", t.Active, t.Most)
+		f.add(of, Warning, "tls_limit", "the process is at its limit of TLS sessions (%d of %d): further TLS clients are refused", t.Active, t.Most)
 	}
 }
 
@@ -174,14 +174,14 @@ func (f *finder) file(s *Status) {
 		return
 	}
 	if l.DroppedLastMinute == 0 {
-		f.add(of, Warning, "session_log", "session log cannot be written: %s: lines wait, later ones are dropped", l.Error)
+		f.add(of, Warning, "session_log", "the session log cannot be written: %s: lines wait, and lines that find no place are dropped", l.Error)
 		return
 	}
 	why := "" // the lines may have been lost by the destination before a reload
 	if l.Error != "" {
 		why = "; it cannot be written: " + l.Error
 	}
-	f.add(of, Warning, "session_log", "session log: %s lost within the last minute%s", plural(l.DroppedLastMinute, "line was", "lines were"), why)
+	f.add(of, Warning, "session_log", "the session log: %s lost within the last minute%s", plural(l.DroppedLastMinute, "line was", "lines were"), why)
 }
 
 func (f *finder) listener(l *Listener) {
@@ -199,10 +199,10 @@ func (f *finder) listener(l *Listener) {
 	for _, q := range l.Queues {
 		switch {
 		case q.DroppedLastMinute > 0:
-			f.add(of, Warning, "accept_queue", "listener %s: the accept queue of %s has overflowed %s within the last minute (now %d of %d wait)",
+			f.add(of, Warning, "accept_queue", "listener %s: the accept queue of %s overflowed %s within the last minute (%d clients wait now, the limit is %d)",
 				l.Name, q.Address, plural(q.DroppedLastMinute, "time", "times"), q.Length, q.Most)
 		case q.Known && q.Length > q.Most:
-			f.add(of, Warning, "accept_queue", "listener %s: the accept queue of %s is full (%d of %d wait)", l.Name, q.Address, q.Length, q.Most)
+			f.add(of, Warning, "accept_queue", "listener %s: the accept queue of %s is full (%d clients wait, the limit is %d)", l.Name, q.Address, q.Length, q.Most)
 		}
 	}
 	f.filters(of, l)
@@ -213,7 +213,7 @@ func (f *finder) listener(l *Listener) {
 // congestion adds sockets that do not have the congestion control of the file.
 func (f *finder) congestion(of Problem, subject string, c *Congestion) {
 	if c != nil && c.Error != "" {
-		f.add(of, Warning, "congestion", "%s: socket.congestion is %s, and %s is used: %s", subject, c.Configured, cmp.Or(c.Used, "an unknown one"), c.Error)
+		f.add(of, Warning, "congestion", "%s: socket.congestion is %s, but %s is used: %s", subject, c.Configured, cmp.Or(c.Used, "an unknown one"), c.Error)
 	}
 }
 
@@ -224,7 +224,7 @@ func (f *finder) filters(of Problem, l *Listener) {
 		if to.FailedLastMinute == 0 {
 			continue
 		}
-		f.add(of, Warning, "filter_failed", "listener %s: the filter %s has not answered about %s within the last minute (ever: %s), who were treated as on_error says: the log has its errors; write another module, or leave the filter out, and reload",
+		f.add(of, Warning, "filter_failed", "listener %s: the filter %s gave no answer about %s within the last minute (since the start: %s), and on_error decided about these clients: read its errors in the log. Then write another module or leave the filter out, and reload",
 			l.Name, to.Name, plural(to.FailedLastMinute, "client", "clients"), byReason(to.Failures))
 	}
 }
@@ -240,21 +240,21 @@ func byReason(counts map[string]int64) string {
 
 func (f *finder) certificates(base Problem, subject string, list []Certificate, authorities string) {
 	if authorities != "" {
-		f.add(base, Warning, "certificate_refused", "%s: the authorities were not taken, and the former ones are in use: %s", subject, authorities)
+		f.add(base, Warning, "certificate_refused", "%s: the new authorities cannot be used, and the former authorities stay in use: %s", subject, authorities)
 	}
 	for _, c := range list {
 		if c.Refused != "" {
-			f.add(base, Warning, "certificate_refused", "%s: the certificate in %s was not taken, and the former one is in use: %s", subject, c.Path, c.Refused)
+			f.add(base, Warning, "certificate_refused", "%s: the new certificate in %s cannot be used, and the former certificate stays in use: %s", subject, c.Path, c.Refused)
 		}
 		switch {
 		case !f.now.Before(c.Ends):
 			of := base
 			of.Since = c.Ends
-			f.add(of, Outage, "certificate_expired", "%s: the certificate in %s has expired, at %s: write a valid one to the file, it is read again without a reload", subject, c.Path, f.clock(c.Ends))
+			f.add(of, Outage, "certificate_expired", "%s: the certificate in %s expired at %s: write a valid certificate to the file (no reload is needed)", subject, c.Path, f.clock(c.Ends))
 		case f.now.After(c.Due()):
 			f.add(base, Warning, "certificate_expires", "%s: the certificate in %s expires at %s", subject, c.Path, f.clock(c.Ends))
 		case f.now.Before(c.From):
-			f.add(base, Outage, "certificate_not_yet_valid", "%s: the certificate in %s is not valid before %s: replace it with a certificate that is valid now (the file is read again without a reload), or set this host's clock", subject, c.Path, f.clock(c.From))
+			f.add(base, Outage, "certificate_not_yet_valid", "%s: the certificate in %s is not valid before %s: replace it with a certificate that is valid now (no reload is needed), or correct this host's clock", subject, c.Path, f.clock(c.From))
 		}
 	}
 }
@@ -295,7 +295,7 @@ func (f *finder) denials(of Problem, l *Listener) {
 	if d.Latest.Listener != "" {
 		remedy += " --listener " + d.Latest.Listener
 	}
-	f.add(of, Warning, "listener_denied", "listener %s refuses %s: %s is denied by hand%s, until %s, by %s: %s takes it back",
+	f.add(of, Warning, "listener_denied", "listener %s refuses %s: %s is denied by hand%s, until %s, by %s: %s ends the denial",
 		l.Name, clients, d.Latest.Source, others, f.clock(d.Latest.Until), cmp.Or(d.Latest.By, "-"), remedy)
 }
 
@@ -342,7 +342,7 @@ func (f *finder) unserved(of Problem, u *Upstream) {
 	if f.used[u.Name] {
 		severity = Outage
 	}
-	f.add(of, severity, "none_served", "upstream %s: its endpoints have served none of their last %d clients, since %s", u.Name, clients, f.clock(of.Since))
+	f.add(of, severity, "none_served", "upstream %s: its endpoints have served none of their last %d clients since %s", u.Name, clients, f.clock(of.Since))
 }
 
 // takesClients reports whether clients are sent to the endpoint.
@@ -366,7 +366,7 @@ func (f *finder) upstream(u *Upstream) {
 		f.add(of, Warning, "upstream_limit", "upstream %s is at its limit of connections being made (circuit_breaker.pending, %d of %d), %s", u.Name, u.Connecting, u.MostConnecting, plural(waiting, "client waits", "clients wait"))
 	}
 	if u.Panic {
-		f.add(of, Warning, "panic", "upstream %s: too few endpoints are usable, all are used (panic_below)", u.Name)
+		f.add(of, Warning, "panic", "upstream %s: too few endpoints are healthy, so all endpoints are used (panic_below)", u.Name)
 	}
 	m := &u.LastMinute
 	if n := m.Refused; n > 0 && u.Outage == nil {
@@ -377,20 +377,20 @@ func (f *finder) upstream(u *Upstream) {
 		f.add(of, Warning, "refused", "upstream %s has refused %s within the last minute%s", u.Name, plural(n, "client", "clients"), reasons)
 	}
 	if n := m.Held; n > 0 && u.Outage == nil {
-		f.add(of, Warning, "held", "upstream %s: %s to wait within the last minute, because no endpoint was usable", u.Name, plural(n, "client has had", "clients have had"))
+		f.add(of, Warning, "held", "upstream %s: %s to wait within the last minute, because it had no usable endpoint", u.Name, plural(n, "client has had", "clients have had"))
 	}
 	if n := m.LocalFaults; n > 0 {
-		f.add(of, Warning, "local_faults", "upstream %s: %s failed within the last minute for want of something on this machine (%s)", u.Name,
+		f.add(of, Warning, "local_faults", "upstream %s: %s failed within the last minute because this machine lacks a resource (%s)", u.Name,
 			plural(n, "connection", "connections"), strings.Join(slices.Sorted(maps.Keys(u.LocalFaults)), ", "))
 	}
 	if n := m.EjectionsWithheld; n > 0 {
-		f.add(of, Warning, "ejections_withheld", "upstream %s: max_ejected keeps endpoints that fail (%s within the last minute)%s", u.Name, plural(n, "failure", "failures"), withheld(u.Endpoints))
+		f.add(of, Warning, "ejections_withheld", "upstream %s: endpoints that fail are not ejected, because of max_ejected (%s within the last minute)%s", u.Name, plural(n, "failure", "failures"), withheld(u.Endpoints))
 	}
 	if d := u.Discovery; d != nil && d.Error != "" {
-		f.add(of, Warning, "discovery", "upstream %s: the last discovery from %s %s had an error: %s", u.Name, d.Kind, d.From, strings.TrimPrefix(d.Error, "discovery: "+d.Kind+": "))
+		f.add(of, Warning, "discovery", "upstream %s: the last discovery from %s %s failed: %s", u.Name, d.Kind, d.From, strings.TrimPrefix(d.Error, "discovery: "+d.Kind+": "))
 	}
 	if d := u.Discovery; d != nil && d.LeftOut > 0 {
-		f.add(of, Warning, "left_out", "upstream %s: %s that discovery found left out: %s", u.Name,
+		f.add(of, Warning, "left_out", "upstream %s: %s that discovery found cannot be used: %s", u.Name,
 			plural(int64(d.LeftOut), "endpoint", "endpoints"), d.LeftOutCause)
 	}
 	f.congestion(of, "upstream "+u.Name, u.Congestion)
@@ -413,10 +413,10 @@ func (f *finder) outage(subject Problem, u *Upstream) {
 		cost += ", " + plural(o.Refused, "client", "clients") + " refused"
 	}
 	if o.Unserved > 0 {
-		cost += ", " + plural(o.Unserved, "session", "sessions") + " ended without a byte of the endpoint"
+		cost += ", " + plural(o.Unserved, "session", "sessions") + " ended without a byte from the endpoint"
 	}
 	if m := &u.LastMinute; m.LastResort > 0 {
-		cost += fmt.Sprintf(", clients are sent to endpoints as a last resort (%d within the last minute, %d served)", m.LastResort, m.LastResortAnswered)
+		cost += fmt.Sprintf(", clients are sent to unusable endpoints as a last resort (%d within the last minute, %d served)", m.LastResort, m.LastResortAnswered)
 	}
 	if o.Full {
 		f.add(subject, Warning, "upstream_full", "upstream %s: every usable endpoint is at its limit since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))
@@ -496,7 +496,7 @@ func (f *finder) endpoint(subject Problem, kind string, e *Endpoint) {
 	if s := e.Silence; kind == unanswered {
 		subject.Since = s.Since
 		waited := f.now.Sub(s.Since).Round(100 * time.Millisecond)
-		f.add(subject, Warning, kind, "endpoint %s/%s answers no client: %s waited, the first for %v%s; %s", subject.Upstream, e.Name, plural(s.Clients, "client has", "clients have"), waited, s.Usual, s.Proof)
+		f.add(subject, Warning, kind, "endpoint %s/%s answers no client: %s waited, the first for %v%s; %s", subject.Upstream, e.Name, plural(s.Clients, "client", "clients"), waited, s.Usual, s.Proof)
 		return
 	}
 	if r := e.Failing; kind == failing {
@@ -505,7 +505,7 @@ func (f *finder) endpoint(subject Problem, kind string, e *Endpoint) {
 		if e.LastFailure != nil {
 			why = ": " + e.LastFailure.Cause
 		}
-		f.add(subject, Warning, kind, "endpoint %s/%s has served none of the last %d clients, since %s%s", subject.Upstream, e.Name, r.Clients, f.clock(r.Since), why)
+		f.add(subject, Warning, kind, "endpoint %s/%s has served none of its last %d clients since %s%s", subject.Upstream, e.Name, r.Clients, f.clock(r.Since), why)
 		return
 	}
 	if c := e.Connecting; kind == connecting {
@@ -515,7 +515,7 @@ func (f *finder) endpoint(subject Problem, kind string, e *Endpoint) {
 		return
 	}
 	if last := e.LastFailure; kind == unreachable {
-		f.add(subject, Warning, kind, "endpoint %s/%s: the last connection to it could not be made, at %s: %s", subject.Upstream, e.Name, f.clock(last.Time), last.Cause)
+		f.add(subject, Warning, kind, "endpoint %s/%s: the last connection to it failed, at %s: %s", subject.Upstream, e.Name, f.clock(last.Time), last.Cause)
 		return
 	}
 	if kind == unresolved {

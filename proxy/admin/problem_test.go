@@ -52,7 +52,7 @@ func TestProblems(t *testing.T) {
 		},
 		"a reload waits": {
 			Status{State: Serving, Pending: &rollback.Waiting{Generation: 3, Until: now.Add(time.Minute)}},
-			[]string{"warning unconfirmed_reload generation 3 waits to be confirmed until 10:01:00, or is taken back"},
+			[]string{"warning unconfirmed_reload generation 3 waits to be confirmed until 10:01:00, and is rolled back then"},
 		},
 		"a reload was refused": {
 			Status{State: Serving, ReloadRefused: &RefusedReload{At: now, By: "SIGHUP", Error: "no room"}},
@@ -64,22 +64,22 @@ func TestProblems(t *testing.T) {
 		},
 		"lines of the session log are lost": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{DroppedLastMinute: 12, Error: "no space left on device"}}},
-			[]string{"warning session_log session log: 12 lines were lost within the last minute; it cannot be written: no space left on device"},
+			[]string{"warning session_log the session log: 12 lines were lost within the last minute; it cannot be written: no space left on device"},
 		},
 		"lines of the session log wait": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{Lines: 5, Error: "no space left on device"}}},
-			[]string{"warning session_log session log cannot be written: no space left on device: lines wait, later ones are dropped"},
+			[]string{"warning session_log the session log cannot be written: no space left on device: lines wait, and lines that find no place are dropped"},
 		},
 		"lines of the session log were lost before": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{Lines: 5, Dropped: map[string]int64{"destination": 3, "rate": 7}}}}, nil,
 		},
 		"drain": {
 			Status{State: Draining, Summary: Summary{Connections: Connections{Active: 1}}},
-			[]string{"warning draining the process drains: it accepts no clients any more, 1 client is left"},
+			[]string{"warning draining the process drains: it no longer accepts clients, 1 client is left"},
 		},
 		"drain with lane.leave": {
 			Status{State: Draining, Summary: Summary{Connections: Connections{Active: 5}, Lane: &Lane{Active: 2, GoOn: 13}}},
-			[]string{"warning draining the process drains: it accepts no clients any more, 5 clients are left; 13 sessions go on in the lane without it"},
+			[]string{"warning draining the process drains: it no longer accepts clients, 5 clients are left; 13 sessions go on in the lane after its end"},
 		},
 		"another process has the lane": {
 			Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneBusy, Wanted: true, Why: "lane: device lo: another lane is attached, by process 12"}}},
@@ -87,11 +87,11 @@ func TestProblems(t *testing.T) {
 		},
 		"there is no lane": {
 			Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneUnavailable, Wanted: true, Why: "CAP_BPF"}}},
-			[]string{"warning lane_unavailable sessions stay in user space, for there is no lane (CAP_BPF): mend what penstock doctor and penstock check say, and reload"},
+			[]string{"warning lane_unavailable sessions stay in user space, because there is no lane (CAP_BPF): repair what penstock doctor and penstock check report, and reload"},
 		},
 		"pins are missing": {
 			Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneOn, Wanted: true, PinsProblem: "2 of 5 files are missing"}}},
-			[]string{"warning lane_pins sessions in the lane end if the process dies: files of lane.pins are missing or damaged (2 of 5 files are missing). Remove what is left in that directory, and the process makes them again within seconds; if the directory is gone, restart the process"},
+			[]string{"warning lane_pins sessions in the lane end if the process dies: files of lane.pins are missing or damaged (2 of 5 files are missing). Remove the remaining files in that directory: the process makes all files again within seconds. If the directory is gone, restart the process"},
 		},
 		"there is no lane, and none is wanted": {Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneUnavailable, Why: "CAP_BPF"}}}, nil},
 		"the lane is off by hand, or opening":  {Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneOff, Wanted: true}}}, nil},
@@ -99,7 +99,7 @@ func TestProblems(t *testing.T) {
 			Status{State: Serving, Summary: Summary{Connections: Connections{Active: 496, Most: 496}}, TLSSessions: TLSSessions{Active: 7, Most: 7}},
 			[]string{
 				"warning connections_limit the process is at its limit of connections (496 of 496): further clients wait",
-				"warning tls_limit the process is at its limit of TLS sessions (7 of 7): further ones are refused",
+				"warning tls_limit the process is at its limit of TLS sessions (7 of 7): further TLS clients are refused",
 			},
 		},
 		"below them": {Status{State: Serving, Summary: Summary{Connections: Connections{Active: 495, Most: 496}}, TLSSessions: TLSSessions{Active: 6, Most: 7}}, nil},
@@ -119,39 +119,39 @@ func TestProblems(t *testing.T) {
 			web(func(l *Listener) {
 				l.Filters = []Filter{{Name: "names", Failures: map[string]int64{"trap": 2, "timeout": 70}, FailedLastMinute: 68}, {Name: "rate", Failures: map[string]int64{"trap": 1}}}
 			}),
-			[]string{"warning filter_failed listener web: the filter names has not answered about 68 clients within the last minute (ever: timeout 70, trap 2), who were treated as on_error says: the log has its errors; write another module, or leave the filter out, and reload"},
+			[]string{"warning filter_failed listener web: the filter names gave no answer about 68 clients within the last minute (since the start: timeout 70, trap 2), and on_error decided about these clients: read its errors in the log. Then write another module or leave the filter out, and reload"},
 		},
 		"a denial by hand that refuses all clients": {
 			web(func(l *Listener) {
 				l.DeniedByHand = &ListenerDenials{Count: 1, Clients: 17330, Refused: 17330, Latest: Denial{Source: "127.0.0.0/24", Until: now.Add(time.Hour), By: "uid=0"}}
 			}),
-			[]string{"warning listener_denied listener web refuses 17330 of its last 17330 clients: 127.0.0.0/24 is denied by hand, until 11:00:00, by uid=0: penstock deny remove 127.0.0.0/24 takes it back"},
+			[]string{"warning listener_denied listener web refuses 17330 of its last 17330 clients: 127.0.0.0/24 is denied by hand, until 11:00:00, by uid=0: penstock deny remove 127.0.0.0/24 ends the denial"},
 		},
 		"one of several, nearly all": {
 			web(func(l *Listener) {
 				l.DeniedByHand = &ListenerDenials{Count: 3, Clients: 10, Refused: 9, Latest: Denial{Source: "unix", Listener: "web", Until: now.Add(time.Hour)}}
 			}),
-			[]string{"warning listener_denied listener web refuses 9 of its last 10 clients: unix is denied by hand, the latest of 3 sources, until 11:00:00, by -: penstock deny remove unix --listener web takes it back"},
+			[]string{"warning listener_denied listener web refuses 9 of its last 10 clients: unix is denied by hand, the latest of 3 sources, until 11:00:00, by -: penstock deny remove unix --listener web ends the denial"},
 		},
 		"of all, before a client comes": {
 			web(func(l *Listener) {
 				l.DeniedByHand = &ListenerDenials{Count: 1, All: true, Latest: Denial{Source: "all", Until: now.Add(time.Hour), By: "uid=0"}}
 			}),
-			[]string{"warning listener_denied listener web refuses every client: all is denied by hand, until 11:00:00, by uid=0: penstock deny remove all takes it back"},
+			[]string{"warning listener_denied listener web refuses every client: all is denied by hand, until 11:00:00, by uid=0: penstock deny remove all ends the denial"},
 		},
 		"of some":                      {web(func(l *Listener) { l.DeniedByHand = &ListenerDenials{Count: 1, Clients: 10, Refused: 8} }), nil},
 		"of nobody":                    {web(func(l *Listener) { l.DeniedByHand = &ListenerDenials{Count: 1} }), nil},
 		"one of a process that drains": {web(func(l *Listener) { l.State = Draining }), nil},
 		"an accept queue": {
 			web(func(l *Listener) { l.Queues = []Queue{{Address: ":80", Known: true, Length: 129, Most: 128}} }),
-			[]string{"warning accept_queue listener web: the accept queue of :80 is full (129 of 128 wait)"},
+			[]string{"warning accept_queue listener web: the accept queue of :80 is full (129 clients wait, the limit is 128)"},
 		},
 		"one with room": {web(func(l *Listener) {
 			l.Queues = []Queue{{Address: ":80", Known: true, Length: 128, Most: 128, Dropped: 5}}
 		}), nil},
 		"one that had none": {web(func(l *Listener) {
 			l.Queues = []Queue{{Address: ":80", Known: true, Most: 128, Dropped: 5, DroppedLastMinute: 1}}
-		}), []string{"warning accept_queue listener web: the accept queue of :80 has overflowed 1 time within the last minute (now 0 of 128 wait)"}},
+		}), []string{"warning accept_queue listener web: the accept queue of :80 overflowed 1 time within the last minute (0 clients wait now, the limit is 128)"}},
 		"a certificate that expires": {web(func(l *Listener) { l.Certificates = cert(-80*day, 10*day) }), []string{"warning certificate_expires listener web: the certificate in c.pem expires at 2026-01-12 10:00:00"}},
 		"one that does not yet":      {web(func(l *Listener) { l.Certificates = cert(-75*day, 15*day) }), nil},
 		"one that is short-lived":    {web(func(l *Listener) { l.Certificates = cert(-3*day, 3*day) }), nil},
@@ -159,23 +159,23 @@ func TestProblems(t *testing.T) {
 		"one that was not taken": {web(func(l *Listener) {
 			l.Certificates = cert(-day, 80*day)
 			l.Certificates[0].Refused = "c.pem: no certificate"
-		}), []string{"warning certificate_refused listener web: the certificate in c.pem was not taken, and the former one is in use: c.pem: no certificate"}},
+		}), []string{"warning certificate_refused listener web: the new certificate in c.pem cannot be used, and the former certificate stays in use: c.pem: no certificate"}},
 		"authorities that were not taken": {
-			web(func(l *Listener) { l.AuthoritiesRefused = "ca.pem: there is no certificate in it" }),
-			[]string{"warning certificate_refused listener web: the authorities were not taken, and the former ones are in use: ca.pem: there is no certificate in it"},
+			web(func(l *Listener) { l.AuthoritiesRefused = "ca.pem contains no certificate" }),
+			[]string{"warning certificate_refused listener web: the new authorities cannot be used, and the former authorities stay in use: ca.pem contains no certificate"},
 		},
 		"those for endpoints": {
-			shop(func(u *Upstream) { u.AuthoritiesRefused = "ca.pem: it is no regular file" }),
-			[]string{"warning certificate_refused upstream shop: the authorities were not taken, and the former ones are in use: ca.pem: it is no regular file"},
+			shop(func(u *Upstream) { u.AuthoritiesRefused = "ca.pem is not a regular file" }),
+			[]string{"warning certificate_refused upstream shop: the new authorities cannot be used, and the former authorities stay in use: ca.pem is not a regular file"},
 		},
-		"a certificate that was good": {web(func(l *Listener) { l.Certificates = cert(-day, 0) }), []string{"outage certificate_expired listener web: the certificate in c.pem has expired, at 10:00:00: write a valid one to the file, it is read again without a reload"}},
-		"one that will be":            {web(func(l *Listener) { l.Certificates = cert(time.Second, day) }), []string{"outage certificate_not_yet_valid listener web: the certificate in c.pem is not valid before 10:00:01: replace it with a certificate that is valid now (the file is read again without a reload), or set this host's clock"}},
-		"one for endpoints":           {shop(func(u *Upstream) { u.Certificates = cert(-2*day, -day) }), []string{"outage certificate_expired upstream shop: the certificate in c.pem has expired, at 2026-01-01 10:00:00: write a valid one to the file, it is read again without a reload"}},
+		"a certificate that was good": {web(func(l *Listener) { l.Certificates = cert(-day, 0) }), []string{"outage certificate_expired listener web: the certificate in c.pem expired at 10:00:00: write a valid certificate to the file (no reload is needed)"}},
+		"one that will be":            {web(func(l *Listener) { l.Certificates = cert(time.Second, day) }), []string{"outage certificate_not_yet_valid listener web: the certificate in c.pem is not valid before 10:00:01: replace it with a certificate that is valid now (no reload is needed), or correct this host's clock"}},
+		"one for endpoints":           {shop(func(u *Upstream) { u.Certificates = cert(-2*day, -day) }), []string{"outage certificate_expired upstream shop: the certificate in c.pem expired at 2026-01-01 10:00:00: write a valid certificate to the file (no reload is needed)"}},
 		"an endpoint that answers no client": {
 			shop(func(u *Upstream) { u.Endpoints = []Endpoint{silent} }),
 			[]string{
-				"outage none_served upstream shop: its endpoints have served none of their last 404 clients, since 09:59:38",
-				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; it does not close a connection that Penstock has closed",
+				"outage none_served upstream shop: its endpoints have served none of their last 404 clients since 09:59:38",
+				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients waited, the first for 21.7s; it used to answer 99.2 % within 33ms; it does not close a connection that Penstock has closed",
 			},
 		},
 		"one that is drained": {
@@ -205,16 +205,16 @@ func TestProblems(t *testing.T) {
 		},
 		"none that is usable, but they serve": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now, Served: true}, []Endpoint{down}, LastMinute{LastResort: 7, LastResortAnswered: 5}
-		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to endpoints as a last resort (7 within the last minute, 5 served): d: down: connection refused"}},
+		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to unusable endpoints as a last resort (7 within the last minute, 5 served): d: down: connection refused"}},
 		"none that is usable, and they answer nobody": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now}, []Endpoint{down}, LastMinute{LastResort: 7}
-		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to endpoints as a last resort (7 within the last minute, 0 served): d: down: connection refused"}},
+		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to unusable endpoints as a last resort (7 within the last minute, 0 served): d: down: connection refused"}},
 		"none that is usable, and they serve again": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now, Served: true}, []Endpoint{down}, LastMinute{LastResort: 1, LastResortAnswered: 1, Held: 9, Refused: 9}
-		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to endpoints as a last resort (1 within the last minute, 1 served): d: down: connection refused"}},
+		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to unusable endpoints as a last resort (1 within the last minute, 1 served): d: down: connection refused"}},
 		"none that is usable, and they have served": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now}, []Endpoint{down}, LastMinute{LastResort: 1, LastResortAnswered: 1, Held: 1}
-		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to endpoints as a last resort (1 within the last minute, 1 served): d: down: connection refused"}},
+		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to unusable endpoints as a last resort (1 within the last minute, 1 served): d: down: connection refused"}},
 		"at the limit of the breaker": {
 			shop(func(u *Upstream) { u.Most, u.Connections, u.Pending = 5, 5, 386 }),
 			[]string{"warning upstream_limit upstream shop is at its limit of connections (circuit_breaker.connections, 5 of 5), 386 clients wait"},
@@ -224,7 +224,7 @@ func TestProblems(t *testing.T) {
 			[]string{"warning upstream_limit upstream shop is at its limit of connections being made (circuit_breaker.pending, 3 of 3), 80 clients wait"},
 		},
 		"at that limit, and none waits": {shop(func(u *Upstream) { u.Most, u.Connections = 5, 5 }), nil},
-		"clients are held":              {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop: 1 client has had to wait within the last minute, because no endpoint was usable"}},
+		"clients are held":              {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop: 1 client has had to wait within the last minute, because it had no usable endpoint"}},
 		"no endpoint": {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints = &UpstreamOutage{Since: now.Add(-day)}, nil }),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 2026-01-01 10:00:00: there are none"},
@@ -255,9 +255,9 @@ func TestProblems(t *testing.T) {
 				u.Endpoints[1].Failing, u.Endpoints[2].Failing = e.Failing, e.Failing
 			}),
 			[]string{
-				"outage none_served upstream shop: its endpoints have served none of their last 411 clients, since 09:59:00",
-				"warning endpoint_failing endpoint shop/a has served none of the last 7 clients, since 09:59:00: ended before its first byte",
-				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients have waited, the first for 21.7s; it used to answer 99.2 % within 33ms; it does not close a connection that Penstock has closed",
+				"outage none_served upstream shop: its endpoints have served none of their last 411 clients since 09:59:00",
+				"warning endpoint_failing endpoint shop/a has served none of its last 7 clients since 09:59:00: ended before its first byte",
+				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients waited, the first for 21.7s; it used to answer 99.2 % within 33ms; it does not close a connection that Penstock has closed",
 				"warning endpoint_down endpoint shop/d: down: connection refused",
 			},
 		},
@@ -267,7 +267,7 @@ func TestProblems(t *testing.T) {
 				e.Failing = &Failing{Clients: 19, Since: now.Add(-time.Minute)}
 				u.Endpoints = []Endpoint{e}
 			}),
-			[]string{"warning endpoint_failing endpoint shop/a has served none of the last 19 clients, since 09:59:00"},
+			[]string{"warning endpoint_failing endpoint shop/a has served none of its last 19 clients since 09:59:00"},
 		},
 		"one of them serves": {
 			shop(func(u *Upstream) {
@@ -275,7 +275,7 @@ func TestProblems(t *testing.T) {
 				e.Failing = &Failing{Clients: 99, Since: now.Add(-time.Minute)}
 				u.Endpoints = []Endpoint{e, up}
 			}),
-			[]string{"warning endpoint_failing endpoint shop/a has served none of the last 99 clients, since 09:59:00"},
+			[]string{"warning endpoint_failing endpoint shop/a has served none of its last 99 clients since 09:59:00"},
 		},
 		"an endpoint that cannot be connected to": {
 			shop(func(u *Upstream) {
@@ -290,7 +290,7 @@ func TestProblems(t *testing.T) {
 					u.Endpoints = append(u.Endpoints, e)
 				}
 			}),
-			[]string{"warning endpoint_unreachable endpoint shop/a: the last connection to it could not be made, at 10:00:00: connect failed: connection refused"},
+			[]string{"warning endpoint_unreachable endpoint shop/a: the last connection to it failed, at 10:00:00: connect failed: connection refused"},
 		},
 		"clients that wait for a connection": {
 			shop(func(u *Upstream) {
@@ -305,7 +305,7 @@ func TestProblems(t *testing.T) {
 			Status{State: Serving, RemovedWaiting: map[string]int64{"b": 1, "a": 30}},
 			[]string{"warning removed_upstream upstream a, which was removed: 30 clients wait for it", "warning removed_upstream upstream b, which was removed: 1 client waits for it"},
 		},
-		"panic": {shop(func(u *Upstream) { u.Panic = true }), []string{"warning panic upstream shop: too few endpoints are usable, all are used (panic_below)"}},
+		"panic": {shop(func(u *Upstream) { u.Panic = true }), []string{"warning panic upstream shop: too few endpoints are healthy, so all endpoints are used (panic_below)"}},
 		"refusals": {shop(func(u *Upstream) {
 			u.LastMinute.Refused, u.LastMinute.RefusedBy = 3, map[string]int64{"queue_timeout": 1, "full": 2}
 		}), []string{"warning refused upstream shop has refused 3 clients within the last minute (full 2, queue_timeout 1)"}},
@@ -313,17 +313,17 @@ func TestProblems(t *testing.T) {
 			shop(func(u *Upstream) {
 				u.LastMinute.LocalFaults, u.LocalFaults = 2, map[string]int64{"no buffer space available": 3, "cannot assign requested address": 1}
 			}),
-			[]string{"warning local_faults upstream shop: 2 connections failed within the last minute for want of something on this machine (cannot assign requested address, no buffer space available)"},
+			[]string{"warning local_faults upstream shop: 2 connections failed within the last minute because this machine lacks a resource (cannot assign requested address, no buffer space available)"},
 		},
 		"congestion": {
 			shop(func(u *Upstream) {
 				u.Congestion = &Congestion{Configured: "bbr", Used: "cubic", Error: "operation not permitted"}
 			}),
-			[]string{"warning congestion upstream shop: socket.congestion is bbr, and cubic is used: operation not permitted"},
+			[]string{"warning congestion upstream shop: socket.congestion is bbr, but cubic is used: operation not permitted"},
 		},
 		"congestion of clients": {
 			web(func(l *Listener) { l.Congestion = &Congestion{Configured: "bbr", Error: "bad file descriptor"} }),
-			[]string{"warning congestion listener web: socket.congestion is bbr, and an unknown one is used: bad file descriptor"},
+			[]string{"warning congestion listener web: socket.congestion is bbr, but an unknown one is used: bad file descriptor"},
 		},
 		"congestion as in the file": {web(func(l *Listener) { l.Congestion = &Congestion{Configured: "bbr", Used: "bbr", Refused: 1} }), nil},
 		"ejections": {shop(func(u *Upstream) {
@@ -335,12 +335,12 @@ func TestProblems(t *testing.T) {
 			out.State = Ejected
 			u.Endpoints = []Endpoint{of("a", 1), of("b", 0), of("c", 1), out}
 		}), []string{
-			"warning ejections_withheld upstream shop: max_ejected keeps endpoints that fail (2 failures within the last minute): a: timed out; c: timed out; ejected are d",
+			"warning ejections_withheld upstream shop: endpoints that fail are not ejected, because of max_ejected (2 failures within the last minute): a: timed out; c: timed out; ejected are d",
 			"warning endpoint_ejected endpoint shop/d: ejected",
 		}},
 		"discovery": {
 			shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test", Error: "SERVFAIL"} }),
-			[]string{"warning discovery upstream shop: the last discovery from dns A db.test had an error: SERVFAIL"},
+			[]string{"warning discovery upstream shop: the last discovery from dns A db.test failed: SERVFAIL"},
 		},
 		"discovery that works": {shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test"} }), nil},
 	} {

@@ -123,49 +123,49 @@ var parameters = map[string]parameter{
 	"listener":    {"NAME", nonEmpty("The name of a listener."), func(a *arguments, v []string) error { return text(&a.listener, v) }},
 	"upstream":    {"NAME", nonEmpty("The name of an upstream."), func(a *arguments, v []string) error { return text(&a.upstream, v) }},
 	"endpoint":    {"NAME", nonEmpty("An endpoint, by its name or its address."), func(a *arguments, v []string) error { return text(&a.endpoint, v) }},
-	"rollback_if": {"COUNTER>N", pattern("A counter and a bound: the reload is rolled back at once if the counter rises by more, or with >= by so much. The counters are listed in the status, in counters.", `^(`+strings.Join(CounterNames, "|")+`)>=?[0-9]+$`), func(a *arguments, v []string) error { return text(&a.rollbackIf, v) }},
-	"generation":  {"N", whole("The generation that is confirmed, and no other.", 1, 0), func(a *arguments, v []string) error { return number(&a.generation, 1, v) }},
-	"to":          {"N", whole("The generation to return to. Left out: the one before.", 1, 0), func(a *arguments, v []string) error { return number(&a.to, 1, v) }},
+	"rollback_if": {"COUNTER>N", pattern("A counter and a bound: the reload is rolled back at once if the counter rises by more than N, or with >= by N or more. The counters are listed in the status, in counters.", `^(`+strings.Join(CounterNames, "|")+`)>=?[0-9]+$`), func(a *arguments, v []string) error { return text(&a.rollbackIf, v) }},
+	"generation":  {"N", whole("The generation to confirm. Another pending generation is not confirmed.", 1, 0), func(a *arguments, v []string) error { return number(&a.generation, 1, v) }},
+	"to":          {"N", whole("The generation to return to. Left out: the previous generation.", 1, 0), func(a *arguments, v []string) error { return number(&a.to, 1, v) }},
 	"weight":      {"N", whole("The weight; 0: no more clients.", 0, 256), func(a *arguments, v []string) error { a.weighed = true; return number(&a.weight, 0, v) }},
 	"address":     {"ADDRESS", nonEmpty("host:port or unix:/path."), func(a *arguments, v []string) error { return text(&a.address, v) }},
 	"name":        {"NAME", nonEmpty("The name of an endpoint. Left out: its address."), func(a *arguments, v []string) error { return text(&a.name, v) }},
 	"zone":        {"NAME", nonEmpty("The zone of an endpoint."), func(a *arguments, v []string) error { return text(&a.zone, v) }},
-	"backup":      {"true", truth("Clients get the endpoint only if no other is usable."), func(a *arguments, v []string) error { return flag(&a.backup, v) }},
+	"backup":      {"true", truth("Clients get this endpoint only if no other endpoint is usable."), func(a *arguments, v []string) error { return flag(&a.backup, v) }},
 	"connections": {"N", whole("Limit of the endpoint's sessions; 0: none.", 0, 0), func(a *arguments, v []string) error { return number(&a.connections, 0, v) }},
 	"route":       {"N", whole("The route, counted from 0.", 0, 0), func(a *arguments, v []string) error { return number(&a.route, 0, v) }},
-	"seconds":     {"N", whole("How long the profile is taken.", 1, MaxProfile), profileTime},
-	"for":         {"TIME", pattern("The time between two looks, up to 1m, or 0s: since the beginning of each session.", timePattern), func(a *arguments, v []string) error { return duration(&a.window, v) }},
+	"seconds":     {"N", whole("The duration of the profile.", 1, MaxProfile), profileTime},
+	"for":         {"TIME", pattern("The time to measure, up to 1m. 0s: the whole life of each session.", timePattern), func(a *arguments, v []string) error { return duration(&a.window, v) }},
 	"session":     {"CLIENT", nonEmpty("A session, by its client."), func(a *arguments, v []string) error { return text(&a.session, v) }},
 	"source":      {"ADDRESS", nonEmpty("An address or a prefix of clients."), func(a *arguments, v []string) error { return text(&a.source, v) }},
 	"config":      {"/PATH", pattern("The absolute path of another file, for root and the user of the process.", `^/`), absolute},
-	"confirm":     {"TIME", pattern("The time, from 1s to 24h, within which the reload has to be confirmed.", timePattern), confirmTime},
+	"confirm":     {"TIME", pattern("The time, from 1s to 24h, within which the reload must be confirmed.", timePattern), confirmTime},
 	"id":          {"ID", nonEmpty("A session, by its ID."), func(a *arguments, v []string) error { return text(&a.filters.ID, v) }},
-	"older":       {"TIME", pattern("Sessions at least so old.", timePattern), func(a *arguments, v []string) error { return duration(&a.filters.Older, v) }},
-	"idle":        {"TIME", pattern("Sessions without a byte for at least so long.", timePattern), func(a *arguments, v []string) error { return duration(&a.filters.Idle, v) }},
-	"bytes":       {"SIZE", pattern("Sessions with at least so many bytes, such as 1MiB.", `^[0-9]+([KMGT]iB)?$`), func(a *arguments, v []string) error { return size(&a.filters.Bytes, v) }},
+	"older":       {"TIME", pattern("Sessions that are at least this old.", timePattern), func(a *arguments, v []string) error { return duration(&a.filters.Older, v) }},
+	"idle":        {"TIME", pattern("Sessions that have moved no byte for at least this long.", timePattern), func(a *arguments, v []string) error { return duration(&a.filters.Idle, v) }},
+	"bytes":       {"SIZE", pattern("Sessions that have moved at least this many bytes, such as 1MiB.", `^[0-9]+([KMGT]iB)?$`), func(a *arguments, v []string) error { return size(&a.filters.Bytes, v) }},
 	"state":       {"STATE", among("Sessions in a state.", sessionStates), func(a *arguments, v []string) error { return choice(&a.filters.State, sessionStates, v) }},
-	"verdict":     {"VERDICT", among("Sessions with a verdict. As any: all have theirs in the answer.", sessionVerdicts), func(a *arguments, v []string) error { return choice(&a.filters.Verdict, sessionVerdicts, v) }},
-	"engine":      {"ENGINE", among("Sessions by how their bytes move now; lane: in the lane, out of user space.", []string{EngineLane}), func(a *arguments, v []string) error { return choice(&a.filters.Engine, []string{EngineLane}, v) }},
-	"sort":        {"ORDER", among("The order, the largest number or the first name first. Left out: as they are found.", SessionOrders), func(a *arguments, v []string) error { return choice(&a.sort, SessionOrders, v) }},
+	"verdict":     {"VERDICT", among("Sessions with a verdict. any: all sessions, with their verdicts.", sessionVerdicts), func(a *arguments, v []string) error { return choice(&a.filters.Verdict, sessionVerdicts, v) }},
+	"engine":      {"ENGINE", among("Sessions whose bytes move this way now. lane: sessions that have left user space.", []string{EngineLane}), func(a *arguments, v []string) error { return choice(&a.filters.Engine, []string{EngineLane}, v) }},
+	"sort":        {"ORDER", among("The column to sort by: numbers from large to small, names by the alphabet. Left out: no order.", SessionOrders), func(a *arguments, v []string) error { return choice(&a.sort, SessionOrders, v) }},
 	"top":         {"N", whole(fmt.Sprintf("The length of the list. Left out: %d sources; all sessions, or %d if they are sorted.", DefaultTop, MaxTop), 1, MaxTop), topOf},
-	"all":         {"true", truth("All sessions. One filter, or this, has to be there."), func(a *arguments, v []string) error { return flag(&a.end.All, v) }},
+	"all":         {"true", truth("All sessions. A request needs a filter, or all=true."), func(a *arguments, v []string) error { return flag(&a.end.All, v) }},
 	"now":         {"true", truth("Sessions are reset at once."), func(a *arguments, v []string) error { return flag(&a.end.Now, v) }},
 	"over":        {"TIME", pattern("The ends are spread over a time, up to 24h.", timePattern), func(a *arguments, v []string) error { return duration(&a.end.Over, v) }},
-	"grace":       {"TIME", pattern("How long sessions that are ended gently have, to become quiet: up to 24h. Left out: 30s.", timePattern), func(a *arguments, v []string) error { return duration(&a.end.Grace, v) }},
-	"quiet":       {"TIME", pattern("For how long a session that is ended gently has to move no byte, 1s at least. Left out: 10s.", timePattern), func(a *arguments, v []string) error { return duration(&a.end.Quiet, v) }},
-	"then_reset":  {"true", truth("After that they are reset; otherwise they go on."), func(a *arguments, v []string) error { return flag(&a.end.ThenReset, v) }},
-	"dry_run":     {"true", truth("The sessions are only counted: they are in touched, quiet or not, and done is true."), func(a *arguments, v []string) error { return flag(&a.end.DryRun, v) }},
+	"grace":       {"TIME", pattern("How long to wait for each session to become quiet, up to 24h. Left out: 30s.", timePattern), func(a *arguments, v []string) error { return duration(&a.end.Grace, v) }},
+	"quiet":       {"TIME", pattern("A session is quiet when it has moved no byte for this time, at least 1s. Left out: 10s.", timePattern), func(a *arguments, v []string) error { return duration(&a.end.Quiet, v) }},
+	"then_reset":  {"true", truth("Sessions that are not quiet after grace are reset. Left out: they continue."), func(a *arguments, v []string) error { return flag(&a.end.ThenReset, v) }},
+	"dry_run":     {"true", truth("The sessions are only counted: touched is their number, quiet or not, and done is true."), func(a *arguments, v []string) error { return flag(&a.end.DryRun, v) }},
 	"end":         {"true", truth("The sessions of the source are ended at once."), func(a *arguments, v []string) error { return flag(&a.endToo, v) }},
 	"by":          {"ORDER", among("The order of sources.", SourceOrders), func(a *arguments, v []string) error { return choice(&a.orderOfSources, SourceOrders, v) }},
-	"prefix":      {"N", whole("The bits of an IPv4 address that make a source. Left out: 32.", 1, 32), func(a *arguments, v []string) error { return number(&a.prefix4, 1, v) }},
-	"prefix6":     {"N", whole("The bits of an IPv6 address that make a source. Left out: 64.", 1, 128), func(a *arguments, v []string) error { return number(&a.prefix6, 1, v) }},
+	"prefix":      {"N", whole("IPv4 addresses that share this many leading bits are one source. Left out: 32.", 1, 32), func(a *arguments, v []string) error { return number(&a.prefix4, 1, v) }},
+	"prefix6":     {"N", whole("IPv6 addresses that share this many leading bits are one source. Left out: 64.", 1, 128), func(a *arguments, v []string) error { return number(&a.prefix6, 1, v) }},
 	"percent":     {"NAME:N", &jsonschema.Schema{Type: "array", Items: pattern("", `^.+:[0-9]+(\.[0-9]{1,2})?%?$`), Description: "NAME:PERCENT, once for each upstream of the split; they add up to 100."}, func(a *arguments, v []string) (err error) { a.percent, err = ParsePercent(v); return err }},
 }
 
 // once returns the value of a parameter that may occur once.
 func once(values []string) (string, error) {
 	if len(values) > 1 {
-		return "", fmt.Errorf("it is there %d times, and may be there once", len(values))
+		return "", fmt.Errorf("it is written %d times: write it once", len(values))
 	}
 	return values[0], nil
 }
@@ -229,7 +229,7 @@ type methodError struct {
 }
 
 func (e *methodError) Error() string {
-	return fmt.Sprintf("another method: write %s %s", e.method, e.path)
+	return fmt.Sprintf("this path has another method: write %s %s", e.method, e.path)
 }
 
 // find returns the kind of a request.
@@ -240,7 +240,7 @@ func find(method, path string) (*request, error) {
 	i := slices.IndexFunc(requests, func(q request) bool { return q.path == path })
 	switch {
 	case i < 0:
-		return nil, fmt.Errorf("path %q: %w: %sGET /v1/openapi.json describes all", path, ErrNotFound, nearestTo(path))
+		return nil, fmt.Errorf("path %q: %w: %sGET /v1/openapi.json describes all paths", path, ErrNotFound, nearestTo(path))
 	case method != requests[i].method && !(method == http.MethodHead && requests[i].method == http.MethodGet):
 		return nil, &methodError{path, requests[i].method}
 	}
@@ -295,7 +295,7 @@ func (q *request) read(r *http.Request) (*arguments, error) {
 	asked := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(q.optional, name) })
 	fits := func(form []string) bool { return slices.Equal(slices.Sorted(slices.Values(form)), asked) }
 	if !slices.ContainsFunc(q.forms, fits) {
-		return nil, fmt.Errorf("%w: a parameter is missing, or does not go with the others: write %s", ErrInvalid, q.shape())
+		return nil, fmt.Errorf("%w: a parameter is missing, or cannot be used with the others: write %s", ErrInvalid, q.shape())
 	}
 	a := new(arguments)
 	for _, name := range names {
@@ -339,7 +339,7 @@ func query(u *url.URL) (url.Values, error) {
 		return nil, nil
 	}
 	if slices.Contains(strings.Split(u.RawQuery, "&"), "") {
-		return nil, fmt.Errorf("%w: there is no parameter after '?' or '&': leave it out", ErrInvalid)
+		return nil, fmt.Errorf("%w: no parameter follows '?' or '&': leave the '?' or '&' out", ErrInvalid)
 	}
 	values, err := url.ParseQuery(u.RawQuery)
 	if err != nil {

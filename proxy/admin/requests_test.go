@@ -65,7 +65,7 @@ func TestReloadConfirmRollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = r.Confirm(t.Context(), 2)
-	refused(t, err, http.StatusConflict, "too late to confirm generation 2: it is generation 3 that waits to be confirmed")
+	refused(t, err, http.StatusConflict, "too late to confirm generation 2: generation 3 waits to be confirmed")
 	if s, err := r.Confirm(t.Context(), 3); err != nil || s.Generation != 3 {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -123,18 +123,18 @@ func TestRequestsThatCannotBeMeant(t *testing.T) {
 		"v1/reload?confirm=":                                                 "confirm has no value: write confirm=",
 		"v1/reload?confirm":                                                  "confirm has no value: write confirm=",
 		"v1/reload?confirm=1m&rollback_if=":                                  "rollback_if has no value: write rollback_if=",
-		"v1/reload?confirm=1m&confirm=2m":                                    "confirm: it is there 2 times, and may be there once",
-		"v1/reload?confirm=1m&confirm=1m":                                    "may be there once",
+		"v1/reload?confirm=1m&confirm=2m":                                    "confirm: it is written 2 times: write it once",
+		"v1/reload?confirm=1m&confirm=1m":                                    "write it once",
 		"v1/reload?confirm=25h":                                              "write a time from 1s to 24h",
 		"v1/reload?Confirm=1m":                                               `no parameter "Confirm"`,
-		"v1/reload?rollback_if=failures>5":                                   "a parameter is missing, or does not go with the others: write /v1/reload, or /v1/reload?confirm=TIME, or",
+		"v1/reload?rollback_if=failures>5":                                   "a parameter is missing, or cannot be used with the others: write /v1/reload, or /v1/reload?confirm=TIME, or",
 		"v1/reload?confirm=1m&rollback_if=failures":                          "there is no '>'",
 		"v1/reload?confirm=1m&rollback_if=tears>1":                           `no counter "tears"`,
 		"v1/reload?a;b":                                                      "query: invalid semicolon",
 		"v1/reload?confirm=%zz":                                              "query: invalid URL escape",
-		"v1/reload?":                                                         "there is no parameter after '?'",
-		"v1/reload?&":                                                        "there is no parameter after '?' or '&': leave it out",
-		"v1/reload?confirm=1m&":                                              "there is no parameter after",
+		"v1/reload?":                                                         "no parameter follows '?'",
+		"v1/reload?&":                                                        "no parameter follows '?' or '&': leave the '?' or '&' out",
+		"v1/reload?confirm=1m&":                                              "no parameter follows",
 		"v1/reload?=1m":                                                      `/v1/reload has no parameter ""`,
 		"v1/confirm?really=yes":                                              `no parameter "really"`,
 		"v1/confirm?generation=":                                             "generation has no value: write generation=",
@@ -145,8 +145,8 @@ func TestRequestsThatCannotBeMeant(t *testing.T) {
 		"v1/plan?config=penstock.yaml":                                       "not an absolute path",
 		"v1/listener/drain?listener=":                                        "listener has no value: write listener=",
 		"v1/listener/drain?listener":                                         "listener has no value: write listener=",
-		"v1/process/drain?":                                                  "there is no parameter after '?'",
-		"v1/listener/drain?listener=web&listener=web":                        "may be there once",
+		"v1/process/drain?":                                                  "no parameter follows '?'",
+		"v1/listener/drain?listener=web&listener=web":                        "write it once",
 		"v1/endpoint/drain?endpoint=a":                                       "write /v1/endpoint/drain?upstream=NAME&endpoint=NAME",
 		"v1/endpoint/drain?upstream=&endpoint=":                              "endpoint has no value: write endpoint=",
 		"v1/endpoint/drain?upstream=shop&endpoint=":                          "endpoint has no value: write endpoint=",
@@ -181,9 +181,9 @@ func TestRequestsThatCannotBeMeant(t *testing.T) {
 		"v1/sessions/end":                                                    "say which sessions: use at least one of id, listener, upstream,",
 		"v1/sessions/end?verdict=any":                                        "say which sessions",
 		"v1/sessions/end?all=true&listener=web":                              "say which sessions",
-		"v1/sessions/end?all=true&now=true&grace=1s":                         "leave out either them or now",
-		"v1/sessions/end?all=true&now=true&quiet=1m":                         "leave out either them or now",
-		"v1/sessions/end?state=waiting":                                      "have no endpoint yet",
+		"v1/sessions/end?all=true&now=true&grace=1s":                         "cannot be used with now",
+		"v1/sessions/end?all=true&now=true&quiet=1m":                         "cannot be used with now",
+		"v1/sessions/end?state=waiting":                                      "have no session yet",
 		"v1/sessions/end?state=open":                                         "is unknown",
 		"v1/sessions/end?all=true&quiet=1ms":                                 "write 1s or more",
 		"v1/sessions/end?all=true&over=168h":                                 "write at most 24h",
@@ -453,12 +453,12 @@ func TestRefusalsInTermsOfHTTP(t *testing.T) {
 		want           string
 	}{
 		{r.Remote(readToken, changeToken), "GET", "/v1/status", 401, "a token is needed: write the header Authorization: Bearer TOKEN"},
-		{r.Handler(), "GET", "/v1/statsu", 404, `path "/v1/statsu": not found: write GET /v1/status; GET /v1/openapi.json describes all`},
+		{r.Handler(), "GET", "/v1/statsu", 404, `path "/v1/statsu": not found: write GET /v1/status; GET /v1/openapi.json describes all paths`},
 		{r.Handler(), "GET", "/status", 404, "write GET /v1/status; "},
-		{r.Handler(), "GET", "/v1/nothing", 404, `path "/v1/nothing": not found: GET /v1/openapi.json describes all`},
+		{r.Handler(), "GET", "/v1/nothing", 404, `path "/v1/nothing": not found: GET /v1/openapi.json describes all paths`},
 		{r.Handler(), "POST", "/v1/drain", 404, "write POST /v1/process/drain or POST /v1/listener/drain or POST /v1/endpoint/drain; "},
 		{r.Handler(), "POST", "/v1/session/end", 404, "write POST /v1/sessions/end; "},
-		{r.Handler(), "GET", "/v1/" + strings.Repeat("x", 4000), 404, "not found: GET /v1/openapi.json describes all"},
+		{r.Handler(), "GET", "/v1/" + strings.Repeat("x", 4000), 404, "not found: GET /v1/openapi.json describes all paths"},
 		{r.Handler(), "POST", "/v1/sessions/end", 400, "one of id, listener, upstream, endpoint, source, older"},
 		{r.Handler(), "POST", "/v1/reload?confirm=1m&rollback_if=many", 400, "rollback_if"},
 	} {
@@ -494,7 +494,7 @@ func TestWhy(t *testing.T) {
 	_, err = r.Why(t.Context(), admin.WhyQuery{For: admin.MaxWhy + 1})
 	refused(t, err, http.StatusBadRequest, "write a time up to 1m0s")
 	_, err = r.Why(t.Context(), admin.WhyQuery{Upstream: "a", Listener: "b"})
-	refused(t, err, http.StatusBadRequest, "does not go with the others")
+	refused(t, err, http.StatusBadRequest, "cannot be used with the others")
 	for _, text := range []string{"", "x", "10.0.0.1:80", "10.0.0.0/40", "10.0.0.1/8"} {
 		if p, err := admin.ParseSource(text); err == nil {
 			t.Errorf("%q is %v", text, p)

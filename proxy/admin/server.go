@@ -133,7 +133,7 @@ func (m *Move) Commit() {
 func (s *Server) take(conn net.Conn, release func()) {
 	g := s.guest(conn)
 	if s.cfg.Self > 0 && int(g.user.pid) == s.cfg.Self {
-		s.log.Warn("admin refused a connection from this process itself: an endpoint has the admin address")
+		s.log.Warn("the admin API refused a connection of this process itself: an endpoint has the admin address")
 		conn.Close()
 		release()
 		return
@@ -192,7 +192,7 @@ func (s *Server) fill(st *Status) {
 
 // ErrServing is wrapped by the error of a server that is asked to leave its address but does
 // not drain.
-var ErrServing = errors.New("the process does not drain")
+var ErrServing = errors.New("the process is not draining")
 
 // handoverTime is the limit of the response to a successor.
 const handoverTime = 2 * time.Second
@@ -200,9 +200,9 @@ const handoverTime = 2 * time.Second
 // leave handles the request of a successor.
 func (s *Server) leave(_ context.Context, a *arguments) (any, error) {
 	if s.cfg.Balancer.Status().State != Draining {
-		return nil, fmt.Errorf("%w: it leaves its address to another process only while it drains", ErrServing)
+		return nil, fmt.Errorf("%w: a process leaves its address to a successor only while it drains", ErrServing)
 	}
-	s.log.Info("admin socket left to a successor", "by", a.by)
+	s.log.Info("the admin socket was left to a successor", "by", a.by)
 	s.Leave()
 	return empty{}, nil
 }

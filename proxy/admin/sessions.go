@@ -332,11 +332,11 @@ func (s *Server) endSessions(ctx context.Context, a *arguments) (any, error) {
 	q.SessionQuery = a.query()
 	switch {
 	case q.Selects() == q.All:
-		return nil, fmt.Errorf("%w: say which sessions: use at least one of %s, or all=true alone", ErrInvalid, strings.Join(sessionFilters, ", "))
+		return nil, fmt.Errorf("%w: say which sessions: use at least one of %s, or only all=true", ErrInvalid, strings.Join(sessionFilters, ", "))
 	case slices.Contains(StatesWithoutEndpoint, q.State):
-		return nil, fmt.Errorf("%w: state: clients that are %q have no endpoint yet, and no session that could end: deny their source (POST /v1/deny/add), which also refuses clients that wait", ErrInvalid, q.State)
+		return nil, fmt.Errorf("%w: state: clients that are %q have no session yet: to refuse these clients, deny their source (POST /v1/deny/add)", ErrInvalid, q.State)
 	case q.Now && (q.Grace != 0 || q.Quiet != 0 || q.ThenReset):
-		return nil, fmt.Errorf("%w: grace, quiet and then_reset end sessions gently: leave out either them or now", ErrInvalid)
+		return nil, fmt.Errorf("%w: grace, quiet and then_reset cannot be used with now: leave out these parameters, or now", ErrInvalid)
 	case q.Quiet != 0 && q.Quiet < LeastQuiet:
 		return nil, fmt.Errorf("%w: quiet: %v: write %v or more", ErrInvalid, q.Quiet, LeastQuiet)
 	case q.Over > MaxEnd, q.Grace > MaxEnd, q.Quiet > MaxEnd:

@@ -400,7 +400,7 @@ type Engine struct {
 
 // Arena is the memory in which loops keep the bytes that slow destinations have not taken.
 type Arena struct {
-	// Arena memory, for bytes that slow destinations have not taken.
+	// Arena memory, for the bytes of slow destinations.
 	Size int64 `json:"size" metric:"size_bytes"`
 	// Arena memory that loops have now, read buffers included.
 	Used int64 `json:"used" metric:"used_bytes"`

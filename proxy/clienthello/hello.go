@@ -99,7 +99,7 @@ func Length(b []byte) (need int, err error) {
 		case w.total > 0 && w.seen == w.total:
 			return w.at, nil
 		case w.total > 0 && w.seen > w.total:
-			return 0, fmt.Errorf("%w: something else follows in its record", ErrMalformed)
+			return 0, fmt.Errorf("%w: another message follows in the same record", ErrMalformed)
 		}
 	}
 	switch {

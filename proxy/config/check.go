@@ -107,7 +107,7 @@ func (k *checker) oneOf(section any, at place, fix string, keys ...choice) {
 	}
 	switch {
 	case len(have) > 1:
-		k.complainAt(k.at(section, section).or(at), "leave one of them out", "%s exclude each other", enumeration(have, "and"))
+		k.complainAt(k.at(section, section).or(at), "leave one of them out", "%s cannot be used together", enumeration(have, "and"))
 	case len(have) == 0 && len(empty) > 0:
 		k.complainAt(where, fix, "%s is empty", enumeration(empty, "and"))
 	case len(have) == 0:
@@ -162,7 +162,7 @@ func (n *names) use(name *string, section any) {
 		n.d.dropped++
 		return
 	}
-	fix := fmt.Sprintf("there are no %ss: define it", n.kind)
+	fix := fmt.Sprintf("no %s is defined: define it", n.kind)
 	if len(n.list) > 0 {
 		fix = "define it, or write " + enumeration(n.list, "or")
 	}
@@ -220,7 +220,7 @@ func (k *checker) percentages(u *Upstream) {
 
 func (k *checker) percentage(key string, percent *float64, section any) {
 	if p := *percent; p > 0 && p < 1 && !k.bad[percent] {
-		k.warnAt(k.at(percent, section), "write "+strconv.FormatFloat(100*p, 'g', 6, 64)+" for that part of all", "%s is %v of 100", key, p)
+		k.warnAt(k.at(percent, section), "write "+strconv.FormatFloat(100*p, 'g', 6, 64)+" for that share of all", "%s is a percentage, and %v %% is little", key, p)
 	}
 }
 
@@ -233,20 +233,20 @@ func (k *checker) silence(t *Timeouts) {
 	if !k.given(&t.FirstByte) {
 		at = k.at(&t.Idle, t)
 	}
-	k.warnAt(at, "make first_byte shorter or idle longer", "first_byte is %v, and idle, which ends such connections first, is %v",
+	k.warnAt(at, "make first_byte shorter or idle longer", "first_byte is %v and never takes effect, because idle ends such connections after %v",
 		t.FirstByte.Round(time.Millisecond), t.Idle.Round(time.Millisecond))
 }
 
 // refusesAll warns of a listener that refuses all clients although some are allowed.
 func (k *checker) refusesAll(ln *Listener) {
 	if len(ln.Allow) > 0 && !k.bad[&ln.Allow] && !k.bad[&ln.Deny] && ln.deniesAllowed() {
-		k.warnAt(k.at(&ln.Allow, ln), "leave some out of deny", "all clients are refused: %s", deniesAllowed)
+		k.warnAt(k.at(&ln.Allow, ln), "leave some sources out of deny", "all clients are refused: %s", deniesAllowed)
 	}
 }
 
 const (
 	nowhereToGo   = "there is neither a route nor an upstream"
-	deniesAllowed = "deny has all that allow has"
+	deniesAllowed = "deny has every source of allow"
 )
 
 func (ln *Listener) deniesAllowed() bool {
@@ -262,7 +262,7 @@ func (ln *Listener) RefusesAll() string {
 	case len(ln.Allow) > 0 && ln.deniesAllowed():
 		return deniesAllowed
 	case len(ln.Allow) > 0 && !namesUnix(ln.Allow) && ln.AcceptProxy == nil && !slices.ContainsFunc(ln.Bind, func(b Bind) bool { return !unix(b) }):
-		return "allow has no unix, and it has unix sockets alone"
+		return "every bind is a unix socket, and allow has no unix"
 	case covered(everyIPv4, ln.Deny) && covered(everyIPv6, ln.Deny) &&
 		(covered(everyUnix, ln.Deny) || !slices.ContainsFunc(ln.Bind, func(b Bind) bool { return unix(b) || b.Systemd != "" })):
 		return "deny has every source"
@@ -273,14 +273,14 @@ func (ln *Listener) RefusesAll() string {
 // absent warns of an endpoints file that this machine does not have. It may be created later.
 func (k *checker) absent(f *DiscoverFile) {
 	if f.Path != "" && !k.bad[&f.Path] && !k.exists(string(f.Path)) {
-		k.warnAt(k.at(&f.Path, f), "make it, or write another path: until it is there the upstream has no endpoint", "there is no file %s", f.Path)
+		k.warnAt(k.at(&f.Path, f), "make the file, or write another path: without the file the upstream has no endpoint", "there is no file %s", f.Path)
 	}
 }
 
 // zones warns of spill_below without a local zone.
 func (k *checker) zones(z *ZoneAware) {
 	if z.Local == "" && !k.bad[&z.Local] && k.given(&z.SpillBelow) {
-		k.warnAt(k.at(&z.SpillBelow, z), "write local: and the zone that this process is in", "zones do not matter, for local is empty")
+		k.warnAt(k.at(&z.SpillBelow, z), "write local: and the zone of this process", "zones have no effect, because local is empty")
 	}
 }
 
@@ -315,7 +315,7 @@ func (k *checker) directory(b *Bind) {
 		return
 	}
 	if dir := filepath.Dir(b.Address.Name); !k.isDir(dir) {
-		k.warnAt(k.at(b, b), "make it before penstock run, or write another path", "this machine has no directory %s", dir)
+		k.warnAt(k.at(b, b), "make the directory before penstock run, or write another path", "this machine has no directory %s", dir)
 	}
 }
 
@@ -337,7 +337,7 @@ func (k *checker) unused(c *Config) {
 	}
 	for _, u := range c.Upstreams {
 		if !used[u.Name] {
-			k.warnAt(k.at(&u.Name, u), "write upstream: "+u.Name+" at a listener or a route, or leave it out", "no client gets to the upstream %s", u.Name)
+			k.warnAt(k.at(&u.Name, u), "write upstream: "+u.Name+" at a listener or a route, or leave the upstream out", "no client reaches the upstream %s", u.Name)
 		}
 	}
 }
@@ -355,11 +355,11 @@ func (k *checker) weights(u *Upstream) {
 	at := k.at(&u.Endpoints, u)
 	switch {
 	case !chosen && u.Fallback != nil:
-		k.warnAt(at, "write weight: 1 at one of them", "every endpoint has weight 0: all clients get the fallback")
+		k.warnAt(at, "write weight: 1 at an endpoint", "every endpoint has weight 0: all clients get the fallback")
 	case !chosen:
-		k.complainAt(at, "write weight: 1 at one of them, or a fallback", "every endpoint has weight 0: none would ever be chosen")
+		k.complainAt(at, "write weight: 1 at an endpoint, or a fallback", "every endpoint has weight 0: none can be chosen")
 	case !first:
-		k.warnAt(at, "leave backup out", "every endpoint is a backup: they are used as if none was")
+		k.warnAt(at, "leave backup out", "every endpoint is a backup: all are used like ordinary endpoints")
 	}
 }
 
@@ -374,14 +374,14 @@ func (k *checker) backups(u *Upstream) {
 			return
 		}
 	}
-	k.warnAt(k.at(&u.BackupWhen, u), "write connections: at the endpoints that are no backups, or backup_when: down",
-		"backup_when: full changes nothing: no endpoint of the upstream %s that is no backup has a limit", u.Name)
+	k.warnAt(k.at(&u.BackupWhen, u), "write connections: at the other endpoints, or backup_when: down",
+		"backup_when: full has no effect: in the upstream %s only backups have a limit of connections", u.Name)
 }
 
 // burst warns of a burst without a rate.
 func (k *checker) burst(b *Bandwidth) {
 	if b.Burst > 0 && b.Both == 0 && b.Up == 0 && b.Down == 0 && !k.bad[&b.Both] && !k.bad[&b.Up] && !k.bad[&b.Down] {
-		k.warnAt(k.at(&b.Burst, b), "write both:, up: or down: as well, or leave it out", "nothing limits the bandwidth, so the burst changes nothing")
+		k.warnAt(k.at(&b.Burst, b), "write both:, up: or down: as well, or leave burst out", "burst has no effect, because nothing limits the bandwidth")
 	}
 }
 
@@ -448,10 +448,10 @@ func (k *checker) retry(u *Upstream) {
 	switch {
 	case k.bad[&r.Attempts] || k.bad[&r.Budget] || !k.given(&r.Attempts) && !k.given(&r.Budget):
 	case r.Budget == 0 && r.Attempts > 0 && k.given(&r.Attempts):
-		k.warnAt(k.at(&r.Attempts, r), "write a budget such as 0.2, or attempts: 0", "a budget of 0 leaves no client any of its %d attempts", r.Attempts)
+		k.warnAt(k.at(&r.Attempts, r), "write a budget such as 0.2, or attempts: 0", "with a budget of 0 no client gets any of its %d attempts", r.Attempts)
 	case 2*r.Attempts > RetryFloor:
 		k.warnAt(k.at(&r.Attempts, r), fmt.Sprintf("write attempts: %d or less", RetryFloor/2),
-			"attempts is %d, which is more than the budget grants: if all their endpoints fail, clients have %d retries within %v together, or %v for each if that is more",
+			"attempts is %d, more than the budget allows: if all endpoints fail, all clients together get %d retries within %v, or %v per client if that is more",
 			r.Attempts, RetryFloor, RetryWindow, r.Budget)
 	}
 }
@@ -465,10 +465,10 @@ func (k *checker) queue(u *Upstream) {
 		q.Size = 0
 	}
 	if !holds && k.given(&q.Hold) && q.Hold > 0 {
-		k.warnAt(k.at(&q.Hold, q), "leave hold out, or fallback", "no client is held: the fallback of the upstream %s gets them at once", u.Name)
+		k.warnAt(k.at(&q.Hold, q), "leave out hold or fallback", "hold has no effect: the fallback of the upstream %s gets the clients at once", u.Name)
 	}
 	if holds && q.Size == 0 && k.given(&q.Size) && k.given(&q.Hold) && q.Hold > 0 {
-		k.warnAt(k.at(&q.Hold, q), "write a size such as 1000, or leave both out", "no client is held: the queue of the upstream %s has no places", u.Name)
+		k.warnAt(k.at(&q.Hold, q), "write a size such as 1000, or leave size and hold out", "hold has no effect: the queue of the upstream %s has size 0", u.Name)
 	}
 	if q.Size == 0 || !k.given(&q.Size) || holds && q.Hold > 0 || u.Discover != nil && u.Discover.File != nil {
 		return
@@ -482,7 +482,7 @@ func (k *checker) queue(u *Upstream) {
 		}
 	}
 	k.warnAt(k.at(&u.Queue.Size, &u.Queue), "write connections: at the endpoints, or in circuit_breaker, or leave queue out",
-		"no client would ever wait in the queue: nothing limits the connections of the upstream %s", u.Name)
+		"no client will wait in the queue, because nothing limits the connections of the upstream %s", u.Name)
 }
 
 // loops complains if listeners send clients round in a circle: an endpoint is an address of the same or another
@@ -510,10 +510,10 @@ func (k *checker) loops(c *Config) {
 // adminEndpoints complains of endpoints that are the admin API: each of their clients would be an operator.
 func (k *checker) adminEndpoints(c *Config) {
 	if c.Admin != nil {
-		k.noEndpoint(c, arrivals(c.Admin.Bind.Address), "the admin interface: every client could steer this process")
+		k.noEndpoint(c, arrivals(c.Admin.Bind.Address), "the address of the admin API: every client could control this process")
 	}
 	if c.Metrics != nil {
-		k.noEndpoint(c, arrivals(c.Metrics.Bind.Address), "the address of the metrics: every client would scrape as this machine")
+		k.noEndpoint(c, arrivals(c.Metrics.Bind.Address), "the address of the metrics: every client could read them, with the address of this machine")
 	}
 }
 
@@ -635,10 +635,10 @@ func (g *graph) circle(steps []step) {
 	steps = append(append([]step(nil), steps[first:]...), steps[:first]...)
 	fix := "write another upstream, or another bind"
 	if len(steps) == 2 {
-		g.complainAt(steps[0].at, fix, "clients would go round in a circle: %s is an endpoint of %s, and an address of this listener", steps[1].by, steps[1].from.(*Upstream).Name)
+		g.complainAt(steps[0].at, fix, "connections would go in a circle: %s is an endpoint of %s, and an address of this listener", steps[1].by, steps[1].from.(*Upstream).Name)
 		return
 	}
-	g.complainAt(steps[0].at, fix, "clients would go round in a circle: %s", words(steps))
+	g.complainAt(steps[0].at, fix, "connections would go in a circle: %s", words(steps))
 }
 
 // words names the listeners and upstreams of a circle, up to a bound.

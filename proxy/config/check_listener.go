@@ -21,11 +21,11 @@ func (k *checker) listener(ln *Listener) {
 	}
 	k.upstreams.use(&ln.Upstream, ln)
 	if ln.Upstream == "" && len(ln.Routes) == 0 && !ln.Transparent {
-		k.warnAt(k.at(&ln.Upstream, ln), "write upstream: and the name of one", "every client is refused: %s", nowhereToGo)
+		k.warnAt(k.at(&ln.Upstream, ln), "write upstream: and the name of an upstream", "every client is refused: %s", nowhereToGo)
 	}
 	for i := range ln.Bind {
 		if b := &ln.Bind[i]; ln.Transparent && b.Address.Network == "unix" {
-			k.complainAt(k.at(b, ln), "leave it out, or transparent", "a unix socket cannot be transparent")
+			k.complainAt(k.at(b, ln), "leave out this address or transparent", "a unix socket cannot be transparent")
 		}
 	}
 	if a := ln.AcceptProxy; a != nil {
@@ -55,12 +55,12 @@ func (k *checker) listener(ln *Listener) {
 		}
 		same := ln.Routes[i].Match.key()
 		if line, ok := seen[same]; ok && !ln.Routes[i].Match.everybody() {
-			k.complainAt(k.at(&ln.Routes[i], ln), "leave it out, or match other clients", "this route is never reached: the one in line %d matches the same clients", line)
+			k.complainAt(k.at(&ln.Routes[i], ln), "leave it out, or match other clients", "this route is never reached: the route in line %d matches the same clients", line)
 		} else {
 			seen[same] = ln.Routes[i].Pos.Line
 		}
 		if ln.Routes[i].Match.everybody() && i+1 < len(ln.Routes) {
-			k.complainAt(k.at(&ln.Routes[i+1], ln), fmt.Sprintf("put it before the one in line %d, which matches every client", ln.Routes[i].Pos.Line), "this route is never reached")
+			k.complainAt(k.at(&ln.Routes[i+1], ln), fmt.Sprintf("put it before the route in line %d, which matches every client", ln.Routes[i].Pos.Line), "this route is never reached")
 			break
 		}
 	}
@@ -112,7 +112,7 @@ func (k *checker) route(ln *Listener, r *Route) {
 	if k.bad[r] {
 		return
 	}
-	k.oneOf(r, k.at(r, ln), "write upstream: and the name of one",
+	k.oneOf(r, k.at(r, ln), "write upstream: and the name of an upstream",
 		choice{"upstream", &r.Upstream, r.Upstream != ""}, choice{"split", &r.Split, len(r.Split) > 0})
 	k.upstreams.use(&r.Upstream, r)
 	k.split(r)
@@ -156,7 +156,7 @@ func (k *checker) split(r *Route) {
 		}
 		hundredths := math.Round(s.Percent * 100)
 		if math.Abs(hundredths-s.Percent*100) > 1e-6 {
-			k.complainAt(k.at(&s.Percent, s), "write "+percent(int(hundredths)), "%v %% is finer than a hundredth", s.Percent)
+			k.complainAt(k.at(&s.Percent, s), "write "+percent(int(hundredths)), "%v %% has more than two decimals", s.Percent)
 		}
 		sum += int(hundredths)
 	}
@@ -171,7 +171,7 @@ func (k *checker) missing(r *Route, sum int) string {
 	if p := int(math.Round(last.Percent*100)) + 100_00 - sum; p >= 0 {
 		return fmt.Sprintf("write percent: %s for %s", percent(p), last.Upstream)
 	}
-	return "make them smaller"
+	return "make the percentages smaller"
 }
 
 func percent(hundredths int) string {
@@ -192,8 +192,8 @@ func (k *checker) covered(ln *Listener) {
 				return
 			}
 			if k.covers(&first.Match, &second.Match) {
-				k.warnAt(k.at(second, ln), "put it before that one, or leave it out",
-					"this route is never reached: all its clients are matched by the one in line %d", first.Pos.Line)
+				k.warnAt(k.at(second, ln), "put it before that route, or leave it out",
+					"this route is never reached: the route in line %d matches all its clients", first.Pos.Line)
 				break
 			}
 		}
@@ -285,13 +285,13 @@ func (k *checker) unixClients(ln *Listener, socket Bind) {
 	switch {
 	case headers:
 	case len(allow) > 0 && !namesUnix(allow):
-		k.warnAt(k.at(&ln.Allow, ln), "write unix in it, or unix:uid=1000 for a user, or leave the socket out",
+		k.warnAt(k.at(&ln.Allow, ln), "add unix to allow, or unix:uid=1000 for a user, or leave the socket out",
 			"all clients of %v are refused: allow has no unix", socket)
 	case len(allow) == 0 && covered(everyIPv4, deny) && covered(everyIPv6, deny) && !namesUnix(deny):
-		k.warnAt(k.at(&ln.Deny, ln), "write deny: [all]", "clients of %v come in: deny has no unix", socket)
+		k.warnAt(k.at(&ln.Deny, ln), "write deny: [all]", "clients of %v are accepted: deny has no unix", socket)
 	}
 	if a != nil && !headers {
-		k.warnAt(k.at(&a.From, a), "write unix in it if they send one", "no PROXY header is read from clients of %v: from has no unix", socket)
+		k.warnAt(k.at(&a.From, a), "add unix to from if these clients send a PROXY header", "no PROXY header is read from clients of %v: from has no unix", socket)
 	}
 }
 
@@ -319,12 +319,12 @@ func (k *checker) familyClients(ln *Listener) {
 		return
 	}
 	is4 := func(r Rule) bool { return everyIPv4.Covers(r) || r.Covers(everyIPv4) }
-	const fix = "write all, or 0.0.0.0/0 as well"
+	const fix = "write all, or add 0.0.0.0/0"
 	switch {
 	case slices.Contains(ln.Allow, everyIPv6) && !slices.ContainsFunc(ln.Allow, is4):
-		k.warnAt(k.at(&ln.Allow, ln), fix, "all clients of IPv4 are refused: ::/0 is IPv6 alone")
+		k.warnAt(k.at(&ln.Allow, ln), fix, "all IPv4 clients are refused: ::/0 is only IPv6")
 	case len(ln.Allow) == 0 && slices.Contains(ln.Deny, everyIPv6) && !slices.ContainsFunc(ln.Deny, is4):
-		k.warnAt(k.at(&ln.Deny, ln), fix, "clients of IPv4 come in: ::/0 is IPv6 alone")
+		k.warnAt(k.at(&ln.Deny, ln), fix, "IPv4 clients are accepted: ::/0 is only IPv6")
 	}
 }
 
@@ -383,9 +383,9 @@ func (k *checker) firstBytes(ln *Listener) {
 	r := &ln.Routes[needs]
 	switch {
 	case ln.TLS != nil:
-		k.complainAt(k.at(&r.Match, r), "leave tls out, or route by sni and alpn", "a route is chosen before TLS is terminated: this one depends on bytes that are encrypted until then")
+		k.complainAt(k.at(&r.Match, r), "leave tls out, or route by sni and alpn", "a route is chosen before TLS is terminated, but this route depends on bytes that are still encrypted")
 	case ln.RequireTLS && !k.bad[&ln.RequireTLS]:
-		k.complainAt(k.at(&ln.RequireTLS, ln), "leave it out, and write protocol: [tls] at the routes for TLS", "require_tls refuses the clients that the route in line %d is for", r.Pos.Line)
+		k.complainAt(k.at(&ln.RequireTLS, ln), "leave it out, and write protocol: [tls] at the routes for TLS", "require_tls refuses the clients of the route in line %d", r.Pos.Line)
 	}
 }
 
@@ -401,9 +401,9 @@ func (k *checker) byteMatch(b *ByteMatch) {
 		k.complainAt(k.at(b, b), fmt.Sprintf("write at most %d", firstbytes.MaxPattern), "the pattern has %d bytes", len(content))
 	case mask == nil:
 	case len(mask) != len(content):
-		k.complainAt(k.at(&b.Mask, b), fmt.Sprintf("write %d bytes", len(content)), "the mask has %d bytes, and the pattern %d", len(mask), len(content))
+		k.complainAt(k.at(&b.Mask, b), fmt.Sprintf("write %d bytes", len(content)), "the mask has %d bytes, but the pattern has %d", len(mask), len(content))
 	case !slices.ContainsFunc(mask, func(c byte) bool { return c != 0 }):
-		k.complainAt(k.at(&b.Mask, b), "write ff for each byte that counts", "no bit of the pattern counts")
+		k.complainAt(k.at(&b.Mask, b), "write ff for each byte to compare", "the mask is 0, so no bit of the pattern is compared")
 	}
 }
 
@@ -412,7 +412,7 @@ func (k *checker) tlvs(ln *Listener, m *Match) {
 	for i := range m.TLV {
 		t := &m.TLV[i]
 		if t.Text != "" && t.Hex != "" {
-			k.complainAt(k.at(t, m), "leave one of them out", "text and hex exclude each other")
+			k.complainAt(k.at(t, m), "leave one of them out", "text and hex cannot be used together")
 		}
 	}
 	if len(m.TLV) == 0 || k.bad[&m.TLV] || k.bad[&ln.AcceptProxy] {
@@ -452,7 +452,7 @@ func (k *checker) contradiction(ln *Listener, m *Match) {
 	case len(keys) > 1:
 		k.complainAt(k.at(m, m), "make a route for each", "this route is never taken: %s belong to different protocols", strings.Join(keys, ", "))
 	case m.silent() && len(keys)+len(m.Bytes) > 0:
-		k.complainAt(k.at(&m.Protocol, m), "make a route for each", "a silent client has sent nothing that the other conditions are about")
+		k.complainAt(k.at(&m.Protocol, m), "make a route for each", "a silent client has sent nothing that the other conditions could match")
 	case m.silent() && ln.Connect == "on_data" && !k.bad[&ln.Connect]:
 		k.complainAt(k.at(&ln.Connect, ln), "leave it out", "connect: on_data waits for the first byte of a silent client")
 	}
@@ -467,11 +467,11 @@ func (k *checker) prereadSilence(ln *Listener, route int) {
 	switch at := k.at(&ln.Silence, ln); {
 	case route >= 0 && ln.Silence == 0:
 		m := &ln.Routes[route].Match
-		k.complainAt(k.at(&m.Protocol, m), "write preread_silence: "+ln.silence()+" at the listener", "this route is never taken: it is not known how long a client is to be silent")
+		k.complainAt(k.at(&m.Protocol, m), "write preread_silence: "+ln.silence()+" at the listener", "this route is never taken: nothing says how long a client must be silent")
 	case !ln.readsFirst() && ln.Silence > 0 && !slices.ContainsFunc(ln.Routes, func(r Route) bool { return k.checkVague(&r.Match) }):
-		k.warnAt(at, "leave it out", "preread_silence has no effect here: it is for listeners without TLS of their own whose routes match what clients send first")
+		k.warnAt(at, "leave it out", "preread_silence has no effect here: it needs a listener without tls, and routes that match a client's first bytes")
 	case ln.Silence >= ln.Timeouts.Preread && ln.Silence > 0 && !k.bad[&ln.Timeouts.Preread]:
-		k.complainAt(at, "make it shorter, or timeouts.preread longer", "no client is found to be silent: it is refused after %v, the preread timeout", ln.Timeouts.Preread)
+		k.complainAt(at, "make preread_silence shorter, or timeouts.preread longer", "preread_silence has no effect: silent clients are refused earlier, after %v, the preread timeout", ln.Timeouts.Preread)
 	}
 }
 
@@ -488,7 +488,7 @@ func (k *checker) hiddenHTTP2(ln *Listener) {
 	for i := range ln.Routes {
 		m := &ln.Routes[i].Match
 		if first >= 0 && slices.Contains(m.Protocol, "http2") {
-			k.warnAt(k.at(&m.Protocol, m), "put it before that one", "clients of HTTP/2 are refused: their host and path are not read, so the route in line %d may be theirs", ln.Routes[first].Pos.Line)
+			k.warnAt(k.at(&m.Protocol, m), "put it before that route", "HTTP/2 clients are refused: the route in line %d may be meant for them, but their host and path are not read", ln.Routes[first].Pos.Line)
 			return
 		}
 		if first < 0 && len(m.Host)+len(m.Path) > 0 {
@@ -518,7 +518,7 @@ func (k *checker) disguised(c *Config) {
 				}
 				r := &ln.Routes[guard]
 				k.warnAt(k.at(&r.Match, r), "write a route with protocol: ["+p+"] to an upstream with other endpoints",
-					"clients of %s reach the upstream %s, like clients of HTTP: an endpoint that takes their first message for an HTTP method serves requests that this route has not seen", p, to[at])
+					"clients of %s reach the upstream %s, as HTTP clients do: an endpoint that reads their first message as an HTTP request serves requests that this route has not checked", p, to[at])
 				break
 			}
 		}
@@ -583,7 +583,7 @@ func (k *checker) evaded(c *Config) {
 			for _, at := range slices.Sorted(maps.Keys(others)) {
 				if named[at] != "" {
 					k.warnAt(k.at(&r.Match, r), "give these clients an upstream with endpoints of their own",
-						"clients that this route keeps out get to its endpoints all the same, without that name: a route that names nobody, or upstream, leads to the upstream %s", others[at])
+						"clients that this route excludes can still reach its endpoints, by not sending that name: upstream, or a route without names, leads to the upstream %s", others[at])
 					break
 				}
 			}
@@ -638,8 +638,8 @@ func (k *checker) waitsInVain(c *Config) {
 		}
 		for _, name := range slices.Sorted(slices.Values(ln.withoutName())) {
 			if u := k.find(name); u != nil && u.speaksFirst() != "" {
-				k.warnAt(k.at(&ln.Routes, ln), "write preread_silence: "+ln.silence()+" at the listener; 0s if its clients speak first",
-					"clients that wait for the server to speak are refused after %v: routes depend on what a client says first, and the upstream %s seems to speak %s", ln.Timeouts.Preread, u.Name, u.speaksFirst())
+				k.warnAt(k.at(&ln.Routes, ln), "write preread_silence: "+ln.silence()+" at the listener, or preread_silence: 0s if the clients speak first",
+					"clients that wait for the server's first bytes are refused after %v: routes depend on the client's first bytes, but the upstream %s seems to speak %s", ln.Timeouts.Preread, u.Name, u.speaksFirst())
 				break
 			}
 		}
@@ -725,7 +725,7 @@ func (k *checker) bind(ports map[string]*port, names map[string]bindOwners, b *B
 		before = ports[number].claim(host, t)
 	}
 	if before.whose != "" {
-		k.complainAt(t.at, "write another address or port, or leave one out", "%s overlaps with the address of %s in %v", b, before.whose, before.at.pos())
+		k.complainAt(t.at, "write another address or port, or leave one of them out", "%s overlaps with the address of %s in %v", b, before.whose, before.at.pos())
 	}
 }
 

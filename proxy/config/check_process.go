@@ -30,7 +30,7 @@ func (k *checker) admin(a *Admin) {
 	k.adminToken(&a.ReadToken, a, "read_token")
 	k.adminToken(&a.ChangeToken, a, "change_token")
 	if r, c := a.ReadToken.Value, a.ChangeToken.Value; r != "" && r == c {
-		k.complainAt(k.at(&a.ReadToken, a), "write another token, or leave read_token out", "read_token is the change_token: whoever reads could change, too")
+		k.complainAt(k.at(&a.ReadToken, a), "write another token, or leave read_token out", "read_token and change_token are equal: a client that may read could also change")
 	}
 	if t := a.TLS; t != nil {
 		k.pair(&t.Cert, &t.Key, t)
@@ -44,7 +44,7 @@ func (k *checker) adminPlace(a *Admin) {
 	at := k.at(b, a)
 	switch {
 	case b.Systemd != "":
-		k.complainAt(at, "write unix:/path", "the admin API does not take a socket of systemd")
+		k.complainAt(at, "write unix:/path", "the admin API cannot use a socket of systemd")
 	case b.Address.Network == "" || k.bad[&a.TLS]: // it could not be read
 	case b.Address.Abstract():
 		k.complainAt(at, "write unix:/path", "an abstract socket is open to every user of this machine")
@@ -63,9 +63,9 @@ func (k *checker) adminClients(a *Admin) {
 	case b.Address.Network == "unix" || b.Auto():
 		k.ofTCP(a)
 	case a.Group != "":
-		k.complainAt(k.at(&a.Group, a), "leave it out, or write unix:/path as bind", "the kernel does not say which user asks over TCP")
+		k.complainAt(k.at(&a.Group, a), "leave it out, or write unix:/path as bind", "group has no effect over TCP: the kernel does not say which user connects")
 	case !token && (a.TLS == nil || a.TLS.ClientCA == ""):
-		k.complainAt(k.at(b, a), "add change_token: file:PATH or read_token, or tls with client_ca, or write unix:/path", "everybody who can connect to %s could change everything", b)
+		k.complainAt(k.at(b, a), "add change_token: file:PATH, read_token or tls with client_ca, or write unix:/path", "everybody who can connect to %s could change everything", b)
 	}
 }
 
@@ -74,9 +74,9 @@ func (k *checker) ofTCP(a *Admin) {
 	const fix = "leave it out, or write host:port as bind"
 	switch {
 	case a.ReadToken != (Secret{}):
-		k.complainAt(k.at(&a.ReadToken, a), fix, "over a unix socket the user of a client decides, and no token")
+		k.complainAt(k.at(&a.ReadToken, a), fix, "tokens have no effect over a unix socket: the user of the client decides")
 	case a.ChangeToken != (Secret{}):
-		k.complainAt(k.at(&a.ChangeToken, a), fix, "over a unix socket the user of a client decides, and no token")
+		k.complainAt(k.at(&a.ChangeToken, a), fix, "tokens have no effect over a unix socket: the user of the client decides")
 	case a.TLS != nil:
 		k.complainAt(k.at(&a.TLS, a), fix, "a unix socket has no TLS")
 	}
@@ -85,7 +85,7 @@ func (k *checker) ofTCP(a *Admin) {
 // adminToken checks that a token is secret.
 func (k *checker) adminToken(s *Secret, a *Admin, key string) {
 	if k.credential(s, a, "the token") && len(s.Value) < leastToken {
-		k.complainAt(k.at(s, a), "write a longer one: openssl rand -hex 32", "the token of %s has fewer than %d characters", key, leastToken)
+		k.complainAt(k.at(s, a), "write a longer token: openssl rand -hex 32", "the token of %s has fewer than %d characters", key, leastToken)
 	}
 }
 
@@ -96,18 +96,18 @@ func (k *checker) metrics(m *Metrics) {
 	}
 	switch b := &m.Bind; {
 	case b.Address.Network == "unix":
-		k.complainAt(k.at(b, b), "write 127.0.0.1:9464, or scrape the admin API", "the metrics have an address of TCP alone")
+		k.complainAt(k.at(b, b), "write 127.0.0.1:9464, or scrape the admin API", "the metrics need a TCP address")
 	case b.Systemd != "":
-		k.complainAt(k.at(b, b), "write :9464, or scrape the admin API", "the metrics have an address of TCP alone")
+		k.complainAt(k.at(b, b), "write :9464, or scrape the admin API", "the metrics need a TCP address")
 	case m.nobody() && !k.bad[&m.Allow]:
 		k.warnAt(k.at(&m.Allow, m), "write "+m.allowSample()+", or another bind", "no source in allow can connect to %s", b)
 	}
 	if len(m.Allow) == 0 && k.given(&m.Allow) && !k.bad[&m.Allow] {
-		k.complainAt(k.at(&m.Allow, m), "write the sources of the scrapers, or all", "no source may scrape")
+		k.complainAt(k.at(&m.Allow, m), "write the sources of the scrapers, or all", "allow is empty, so no source may scrape")
 	}
 	for _, rule := range m.Allow {
 		if rule.Unix() {
-			k.complainAt(k.at(&m.Allow, m), "leave it out", "%s matches clients of unix sockets, and there are none", rule)
+			k.complainAt(k.at(&m.Allow, m), "leave it out", "%s matches only clients of unix sockets, and the metrics have no unix socket", rule)
 		}
 	}
 	if t := m.TLS; t != nil {
@@ -238,12 +238,12 @@ func (k *checker) farther(m *MemoryLimits, here topology.Set) {
 	if len(near) > 0 {
 		fix = fmt.Sprintf("write another node, or affinity: %q", near)
 	}
-	k.warnAt(k.at(&m.NUMA, m), fix, "none of the CPUs %s is on node %d: all of this memory is remote", here, n)
+	k.warnAt(k.at(&m.NUMA, m), fix, "none of the CPUs %s is on node %d: all of this memory would be remote", here, n)
 }
 
 // unread warns that a file of the kernel, which lists CPUs or nodes, cannot be read.
 func (k *checker) unread(at place, kind, number string, err error) {
-	k.warnAt(at, "see /sys/devices/system on the machine on which it is to run", "whether this machine has %s %s is unknown: %v", kind, number, err)
+	k.warnAt(at, "look into /sys/devices/system on the machine where penstock will run", "it is unknown whether this machine has %s %s: %v", kind, number, err)
 }
 
 func cpuCount(n int) string {
@@ -260,14 +260,14 @@ func (k *checker) lane(c *Config) {
 		return
 	}
 	if l.Leave && l.Pins == "" && !k.bad[&l.Pins] && !k.partial {
-		k.complainAt(k.at(&l.Leave, l), "write pins: and a directory of a BPF file system, or leave it out", "sessions can go on without this process only where they are pinned")
+		k.complainAt(k.at(&l.Leave, l), "write pins: and a directory of a BPF file system, or leave it out", "sessions can continue without this process only if they are pinned")
 	}
 	if defaults := root().template.Interface().(Config).Lane; k.given(l) && !c.WantsLane() && !k.partial && !sameLane(*l, defaults) {
 		hint := "write lane: auto at a listener, or leave it out"
 		if l.Pins != "" {
-			hint = "write lane: auto at a listener; to leave it out run penstock lane flush before, or sessions that are pinned there go on without any process"
+			hint = "write lane: auto at a listener. Before you leave lane out, run penstock lane flush: pinned sessions would continue without any process"
 		}
-		k.warnAt(k.at(l, l), hint, "no listener has sessions leave user space")
+		k.warnAt(k.at(l, l), hint, "no listener uses the lane")
 	}
 	k.devices(l)
 }
@@ -286,7 +286,7 @@ func (k *checker) devices(l *Lane) {
 		case k.bad[&l.Devices]:
 			return
 		case name == "":
-			k.complainAt(k.at(&l.Devices, l), "write its name, such as eth0, or leave it out", "a device has no name")
+			k.complainAt(k.at(&l.Devices, l), "write a name such as eth0, or leave the entry out", "the name of a device is empty")
 			return
 		case slices.Contains(l.Devices[:i], name):
 			k.complainAt(k.at(&l.Devices, l), "write it once", "the device %s is named twice", name)
@@ -298,8 +298,8 @@ func (k *checker) devices(l *Lane) {
 // source warns of a source address that no socket can be bound to now. The machine may get it later.
 func (k *checker) source(u *Upstream) {
 	if u.SourceAddress.IsValid() && !k.isLocal(u.SourceAddress) {
-		k.warnAt(k.at(&u.SourceAddress, u), "write an address of this machine, or leave it out: without this address no endpoint can be connected",
-			"%v is no address of this machine now", u.SourceAddress)
+		k.warnAt(k.at(&u.SourceAddress, u), "write an address of this machine, or leave it out: without this address no endpoint can be reached",
+			"this machine does not have the address %v now", u.SourceAddress)
 	}
 }
 
@@ -371,11 +371,11 @@ func (k *checker) written(c *Config) {
 // writtenFiles returns the files that the process writes. Sockets that overlap are reported by binds.
 func (k *checker) writtenFiles(c *Config) (list []writtenFile) {
 	if path := c.StatePath(k.env); path != "" && !k.bad[&c.StateFile] {
-		list = append(list, writtenFile{namedFile{path, "state_file", k.places[&c.StateFile]}, "changes by hand would be kept in"})
+		list = append(list, writtenFile{namedFile{path, "state_file", k.places[&c.StateFile]}, "changes by hand would be written to"})
 	}
 	if l := c.SessionLog; l != nil && !k.bad[l] && !k.bad[&l.To] {
 		if to, err := sessionlog.ParseDestination(l.To); err == nil && to.File() != "" {
-			list = append(list, writtenFile{namedFile{to.File(), "to", k.at(&l.To, l)}, "lines of the session log would go to"})
+			list = append(list, writtenFile{namedFile{to.File(), "to", k.at(&l.To, l)}, "lines of the session log would be written to"})
 		}
 	}
 	sockets := make(map[string]bool)
@@ -424,7 +424,7 @@ func (k *checker) included(c *Config, w *writtenFile) {
 	}
 	for _, pattern := range c.Globs {
 		if matches, _ := filepath.Match(pattern, w.path); matches {
-			k.complainAt(w.at, "write a path in another directory", "%s %s, which include reads as configuration", w.does, w.path)
+			k.complainAt(w.at, "write a path in another directory", "%s %s, but include reads this path as configuration", w.does, w.path)
 			return
 		}
 	}
@@ -433,10 +433,10 @@ func (k *checker) included(c *Config, w *writtenFile) {
 // namedTwice reports that w and f name the same file. It reports this at w, or at f if no key names w.
 func (k *checker) namedTwice(w *writtenFile, f *namedFile) {
 	if w.at.src == nil {
-		k.complainAt(f.at, "write another path", "%s %s, the default of state_file, and %s names it too", w.does, w.path, f.key)
+		k.complainAt(f.at, "write another path", "%s %s, the default of state_file, but %s uses this path too", w.does, w.path, f.key)
 		return
 	}
-	k.complainAt(w.at, "write another path", "%s %s, which %s in %v names too", w.does, w.path, f.key, f.at.pos())
+	k.complainAt(w.at, "write another path", "%s %s, but %s in %v uses this path too", w.does, w.path, f.key, f.at.pos())
 }
 
 // stateName is the name of the file of changes by hand in the directory that systemd makes.

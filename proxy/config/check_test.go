@@ -82,7 +82,7 @@ func TestCoveredRoutes(t *testing.T) {
 		text := fmt.Sprintf("listeners:\n- name: a\n  bind: ':1'\n  routes:\n  - {match: {%s}, upstream: u}\n  - {match: {alpn: [zzz]}, upstream: w}\n  - {match: {%s}, upstream: v}", c.first, c.second) +
 			"\nupstreams: [{name: u, endpoints: ['h:1']}, {name: v, endpoints: ['h:1']}, {name: w, endpoints: ['h:2']}]\n"
 		if c.covered {
-			warned(t, text, "7:5: this route is never reached: all its clients are matched by the one in line 5 | put it before that one, or leave it out")
+			warned(t, text, "7:5: this route is never reached: the route in line 5 matches all its clients | put it before that route, or leave it out")
 		} else {
 			warned(t, text)
 		}
@@ -161,14 +161,14 @@ func TestManyRoutes(t *testing.T) {
 // TestSocketsWithoutDirectory: the directory of a socket is checked.
 func TestSocketsWithoutDirectory(t *testing.T) {
 	warned(t, "admin: {bind: 'unix:/none/a'}\nlisteners: [{name: a, bind: ['unix:/none/s?mode=0600', 'unix:/x/s', 'unix:@none/s', ':1', 'systemd:x'], upstream: u}]\nupstreams: [{name: u, endpoints: ['unix:/none/e']}]\n",
-		"1:15: this machine has no directory /none | make it before penstock run, or write another path",
-		"2:30: this machine has no directory /none | make it before penstock run, or write another path")
+		"1:15: this machine has no directory /none | make the directory before penstock run, or write another path",
+		"2:30: this machine has no directory /none | make the directory before penstock run, or write another path")
 }
 
 // TestSessionLogWithoutDirectory: the directory of a session log is checked, and that it is none itself.
 func TestSessionLogWithoutDirectory(t *testing.T) {
 	warned(t, "session_log: {to: /none/sessions.log}"+smallest,
-		"1:19: this machine has no directory /none | make it before penstock run, or write another path")
+		"1:19: this machine has no directory /none | make the directory before penstock run, or write another path")
 	for _, to := range []string{"/x/sessions.log", "stderr", "journald", "'syslog+unix:/none/log'", "'syslog+udp://192.0.2.1:514'"} {
 		warned(t, "session_log: {to: "+to+"}"+smallest)
 	}
@@ -181,7 +181,7 @@ func TestSessionLogWithoutDirectory(t *testing.T) {
 // TestNobodyIsLetThrough: a listener without a destination is suspicious, but loads.
 func TestNobodyIsLetThrough(t *testing.T) {
 	warned(t, "listeners: [{name: a, bind: ':1'}]\n",
-		"1:13: every client is refused: there is neither a route nor an upstream | write upstream: and the name of one")
+		"1:13: every client is refused: there is neither a route nor an upstream | write upstream: and the name of an upstream")
 }
 
 // TestWarnings: a suspicious but valid setting is reported and can be used.
@@ -195,28 +195,28 @@ func TestWarnings(t *testing.T) {
 		want []string
 	}{
 		{smallest, nil},
-		{"lane: {sessions: 64}\n" + smallest, []string{"1:7: no listener has sessions leave user space | write lane: auto at a listener, or leave it out"}},
+		{"lane: {sessions: 64}\n" + smallest, []string{"1:7: no listener uses the lane | write lane: auto at a listener, or leave it out"}},
 		{"lane: {pins: /sys/fs/bpf/lane}\n" + smallest, []string{
-			"1:7: no listener has sessions leave user space | write lane: auto at a listener; to leave it out run penstock lane flush before, or sessions that are pinned there go on without any process",
+			"1:7: no listener uses the lane | write lane: auto at a listener. Before you leave lane out, run penstock lane flush: pinned sessions would continue without any process",
 		}},
 		// Weights and backups.
 		{upstream("endpoints: [{address: 'h:1', weight: 0}, 'h:2']"), nil},
 		{upstream("endpoints: ['h:1'], source_address: 10.9.9.8"), nil},
 		{upstream("endpoints: ['h:1'], source_address: 10.9.9.9"), []string{
-			"2:59: 10.9.9.9 is no address of this machine now | write an address of this machine, or leave it out: without this address no endpoint can be connected",
+			"2:59: this machine does not have the address 10.9.9.9 now | write an address of this machine, or leave it out: without this address no endpoint can be reached",
 		}},
 		{upstream("endpoints: [{address: 'h:1', weight: 0}], fallback: {respond: a}"), []string{
-			"2:34: every endpoint has weight 0: all clients get the fallback | write weight: 1 at one of them",
+			"2:34: every endpoint has weight 0: all clients get the fallback | write weight: 1 at an endpoint",
 		}},
 		{upstream("endpoints: [{address: 'h:1', backup: true}, {address: 'h:2', backup: true}]"), []string{
-			"2:34: every endpoint is a backup: they are used as if none was | leave backup out",
+			"2:34: every endpoint is a backup: all are used like ordinary endpoints | leave backup out",
 		}},
 		{upstream("endpoints: [{address: 'h:1', backup: true}, 'h:2']"), nil},
 		{upstream("endpoints: [{address: 'h:1', backup: true}, 'h:2'], backup_when: full"), []string{
-			"2:88: backup_when: full changes nothing: no endpoint of the upstream u that is no backup has a limit | write connections: at the endpoints that are no backups, or backup_when: down",
+			"2:88: backup_when: full has no effect: in the upstream u only backups have a limit of connections | write connections: at the other endpoints, or backup_when: down",
 		}},
 		{upstream("discover: {dns: {name: x}}, backup_when: full"), []string{
-			"2:64: backup_when: full changes nothing: no endpoint of the upstream u that is no backup has a limit | write connections: at the endpoints that are no backups, or backup_when: down",
+			"2:64: backup_when: full has no effect: in the upstream u only backups have a limit of connections | write connections: at the other endpoints, or backup_when: down",
 		}},
 		{upstream("discover: {file: {path: x}}, backup_when: full"), nil},
 		{upstream("endpoints: [{address: 'h:1', backup: true}, {address: 'h:2', connections: 1}], backup_when: full"), nil},
@@ -230,8 +230,8 @@ func TestWarnings(t *testing.T) {
 - {name: y, endpoints: ['h:1'], fallback: {upstream: z}}
 - {name: z, endpoints: ['h:1']}
 `, []string{
-			"7:10: no client gets to the upstream y | write upstream: y at a listener or a route, or leave it out",
-			"8:10: no client gets to the upstream z | write upstream: z at a listener or a route, or leave it out",
+			"7:10: no client reaches the upstream y | write upstream: y at a listener or a route, or leave the upstream out",
+			"8:10: no client reaches the upstream z | write upstream: z at a listener or a route, or leave the upstream out",
 		}},
 		// Addresses.
 		{upstream("endpoints: ['h:1', {name: a, address: 'H:1'}, {name: b, address: '[::1]:3'}, '[0::1]:3', {name: c, address: 'unix:/a'}, 'unix:/./a', 'h:2', 'unix:/h:1']"), []string{
@@ -248,10 +248,10 @@ func TestWarnings(t *testing.T) {
 		// Queues.
 		{upstream("endpoints: ['h:1'], queue: {size: 5}"), nil},
 		{upstream("endpoints: ['h:1'], queue: {size: 5, hold: 0}"), []string{
-			"2:57: no client would ever wait in the queue: nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
+			"2:57: no client will wait in the queue, because nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
 		}},
 		{upstream("discover: {dns: {name: x}}, queue: {size: 5}, circuit_breaker: off, fallback: {respond: a}"), []string{
-			"2:65: no client would ever wait in the queue: nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
+			"2:65: no client will wait in the queue, because nothing limits the connections of the upstream u | write connections: at the endpoints, or in circuit_breaker, or leave queue out",
 		}},
 		{upstream("endpoints: ['h:1', {address: 'h:2', connections: 1}], queue: {size: 5, hold: 0}"), nil},
 		{upstream("endpoints: ['h:1'], queue: {size: 5, hold: 0}, circuit_breaker: {connections: 1}"), nil},
@@ -259,45 +259,45 @@ func TestWarnings(t *testing.T) {
 		{upstream("discover: {file: {path: x}}, queue: {size: 5, hold: 0}"), nil},
 		{upstream("endpoints: ['h:1'], queue: {size: 0}"), nil},
 		{upstream("endpoints: ['h:1'], fallback: {respond: a}, queue: {hold: 1s}"), []string{
-			"2:81: no client is held: the fallback of the upstream u gets them at once | leave hold out, or fallback",
+			"2:81: hold has no effect: the fallback of the upstream u gets the clients at once | leave out hold or fallback",
 		}},
 		{upstream("endpoints: ['h:1'], fallback: {respond: a}, queue: {hold: 0}"), nil},
 		// Retries.
 		{upstream("endpoints: ['h:1'], retry: {attempts: 20}"), []string{
-			"2:61: attempts is 20, which is more than the budget grants: if all their endpoints fail, clients have 30 retries within 10s together, or 0.2 for each if that is more | write attempts: 15 or less",
+			"2:61: attempts is 20, more than the budget allows: if all endpoints fail, all clients together get 30 retries within 10s, or 0.2 per client if that is more | write attempts: 15 or less",
 		}},
 		{upstream("endpoints: ['h:1'], retry: {attempts: 15}"), nil},
 		{upstream("endpoints: ['h:1'], retry: {attempts: 1, budget: 0}"), []string{
-			"2:61: a budget of 0 leaves no client any of its 1 attempts | write a budget such as 0.2, or attempts: 0",
+			"2:61: with a budget of 0 no client gets any of its 1 attempts | write a budget such as 0.2, or attempts: 0",
 		}},
 		{upstream("endpoints: ['h:1'], retry: {attempts: 0, budget: 0}"), nil},
 		{upstream("endpoints: ['h:1'], retry: {budget: 0}"), nil},
 		// Bandwidth.
 		{listener("limits: {bandwidth: {burst: 1MiB}}"), []string{
-			"1:76: nothing limits the bandwidth, so the burst changes nothing | write both:, up: or down: as well, or leave it out",
-			"2:51: no client gets to the upstream v | write upstream: v at a listener or a route, or leave it out",
+			"1:76: burst has no effect, because nothing limits the bandwidth | write both:, up: or down: as well, or leave burst out",
+			"2:51: no client reaches the upstream v | write upstream: v at a listener or a route, or leave the upstream out",
 		}},
 		// Parts and percent.
 		{upstream("endpoints: ['h:1'], outlier_detection: {failure_percentage: 0.6}, circuit_breaker: {failure_percentage: 0.25}"), []string{
-			"2:83: failure_percentage is 0.6 of 100 | write 60 for that part of all",
-			"2:127: failure_percentage is 0.25 of 100 | write 25 for that part of all",
+			"2:83: failure_percentage is a percentage, and 0.6 % is little | write 60 for that share of all",
+			"2:127: failure_percentage is a percentage, and 0.25 % is little | write 25 for that share of all",
 		}},
 		{upstream("endpoints: ['h:1'], outlier_detection: {failure_percentage: 1}, circuit_breaker: {failure_percentage: 0}"), nil},
 		// Times.
-		{one("timeouts: {first_byte: 2m, idle: 1m}"), []string{"1:71: first_byte is 2m0s, and idle, which ends such connections first, is 1m0s | make first_byte shorter or idle longer"}},
-		{one("timeouts: {first_byte: 2h}"), []string{"1:71: first_byte is 2h0m0s, and idle, which ends such connections first, is 1h0m0s | make first_byte shorter or idle longer"}},
+		{one("timeouts: {first_byte: 2m, idle: 1m}"), []string{"1:71: first_byte is 2m0s and never takes effect, because idle ends such connections after 1m0s | make first_byte shorter or idle longer"}},
+		{one("timeouts: {first_byte: 2h}"), []string{"1:71: first_byte is 2h0m0s and never takes effect, because idle ends such connections after 1h0m0s | make first_byte shorter or idle longer"}},
 		{one("timeouts: {first_byte: 2h, idle: 0}"), nil},
 		{one("timeouts: {idle: 1s}"), nil},
 		// Access.
-		{one("allow: [10.0.0.0/8, ::1], deny: [10.0.0.0/7, ::/0]"), []string{"1:55: all clients are refused: deny has all that allow has | leave some out of deny"}},
+		{one("allow: [10.0.0.0/8, ::1], deny: [10.0.0.0/7, ::/0]"), []string{"1:55: all clients are refused: deny has every source of allow | leave some sources out of deny"}},
 		{one("allow: [10.0.0.0/8, 127.0.0.1], deny: [10.0.0.0/7]"), nil},
 		// Zones, files.
-		{upstream("endpoints: ['h:1'], zone_aware: {spill_below: 0.5}"), []string{"2:69: zones do not matter, for local is empty | write local: and the zone that this process is in"}},
-		{upstream("discover: {file: {path: none}}"), []string{"2:47: there is no file /etc/none | make it, or write another path: until it is there the upstream has no endpoint"}},
-		{upstream("endpoints: ['h:1'], queue: {size: 0, hold: 3s}"), []string{"2:66: no client is held: the queue of the upstream u has no places | write a size such as 1000, or leave both out"}},
+		{upstream("endpoints: ['h:1'], zone_aware: {spill_below: 0.5}"), []string{"2:69: zones have no effect, because local is empty | write local: and the zone of this process"}},
+		{upstream("discover: {file: {path: none}}"), []string{"2:47: there is no file /etc/none | make the file, or write another path: without the file the upstream has no endpoint"}},
+		{upstream("endpoints: ['h:1'], queue: {size: 0, hold: 3s}"), []string{"2:66: hold has no effect: the queue of the upstream u has size 0 | write a size such as 1000, or leave size and hold out"}},
 		// Checks.
 		{upstream("endpoints: ['h:1'], health_check: {timeout: 6s}"), []string{
-			"2:67: timeout is 6s, more than interval, which is 5s: an endpoint that does not answer is asked less often than that | make timeout shorter or interval longer",
+			"2:67: timeout is 6s, longer than interval (5s): an endpoint that does not answer is checked less often than each interval | make timeout shorter or interval longer",
 		}},
 		{upstream("endpoints: ['h:1'], health_check: {timeout: 5s}"), nil},
 		{upstream("endpoints: ['h:1'], health_check: {interval: 1s}"), nil}, // no timeout was written
@@ -344,7 +344,7 @@ func TestWarningsOfIncludes(t *testing.T) {
 		{"round.yaml", []string{"/etc/round.yaml:1:11: warning: /etc/p.yaml includes this file already, so this adds nothing: leave it out"}},
 		{"*.yml", []string{"/etc/p.yaml:1:11: warning: *.yml matches no other file: write a pattern that matches the names of files, or leave it out"}},
 		{"p.*", []string{"/etc/p.yaml:1:11: warning: p.* matches no other file: write a pattern that matches the names of files, or leave it out"}},
-		{"none/*.yaml", []string{"/etc/p.yaml:1:11: warning: there is no directory /etc/none: make it, write another one, or leave it out"}},
+		{"none/*.yaml", []string{"/etc/p.yaml:1:11: warning: there is no directory /etc/none: make the directory, write another directory, or leave it out"}},
 		{"conf.d/*.yaml", nil},
 		{"twice.yaml", nil},
 		{"more.*", nil},
@@ -386,37 +386,37 @@ func TestCircles(t *testing.T) {
 		"by another": {
 			[]string{"{name: a, bind: ':1', upstream: u}", "{name: b, bind: '127.0.0.1:2', upstream: v}"},
 			[]string{"{name: u, endpoints: ['127.0.0.1:2']}", "{name: v, endpoints: ['10.0.0.1:1', '[::1]:1']}"},
-			[]string{"2:35: clients would go round in a circle: listener a → upstream u (127.0.0.1:2) → listener b → upstream v ([::1]:1) → listener a" + fix},
+			[]string{"2:35: connections would go in a circle: listener a → upstream u (127.0.0.1:2) → listener b → upstream v ([::1]:1) → listener a" + fix},
 		},
 		"by a zone, which the kernel ignores": {
 			[]string{"{name: a, bind: '[::1]:1', upstream: u}"},
 			[]string{"{name: u, endpoints: ['[::1%lo]:1']}"},
-			[]string{"2:40: clients would go round in a circle: [::1%lo]:1 is an endpoint of u, and an address of this listener" + fix},
+			[]string{"2:40: connections would go in a circle: [::1%lo]:1 is an endpoint of u, and an address of this listener" + fix},
 		},
 		"by the number of an interface": {
 			[]string{"{name: a, bind: '[fe80::1%lo]:1', upstream: u}"},
 			[]string{"{name: u, endpoints: ['[fe80::1%1]:1']}"},
-			[]string{"2:47: clients would go round in a circle: [fe80::1%1]:1 is an endpoint of u, and an address of this listener" + fix},
+			[]string{"2:47: connections would go in a circle: [fe80::1%1]:1 is an endpoint of u, and an address of this listener" + fix},
 		},
 		"by a link": {
 			[]string{"{name: a, bind: 'unix:/x/s', upstream: u}"},
 			[]string{"{name: u, endpoints: ['unix:/proc/self/root/x/s']}"},
-			[]string{"2:42: clients would go round in a circle: unix:/proc/self/root/x/s is an endpoint of u, and an address of this listener" + fix},
+			[]string{"2:42: connections would go in a circle: unix:/proc/self/root/x/s is an endpoint of u, and an address of this listener" + fix},
 		},
 		"by a fallback": {
 			[]string{"{name: a, bind: 'unix:/x/../s', upstream: u}", "{name: b, bind: '0.0.0.0:2', upstream: v}"},
 			[]string{"{name: u, endpoints: ['h:1'], fallback: {upstream: w}}", "{name: v, endpoints: ['unix:/s']}", "{name: w, endpoints: ['LocalHost.:2']}"},
-			[]string{"2:45: clients would go round in a circle: listener a → upstream u → upstream w (LocalHost.:2) → listener b → upstream v (unix:/s) → listener a" + fix},
+			[]string{"2:45: connections would go in a circle: listener a → upstream u → upstream w (LocalHost.:2) → listener b → upstream v (unix:/s) → listener a" + fix},
 		},
 		"by a split, behind routes that a client without TLS does not take": {
 			[]string{"{name: a, bind: '[::]:1', routes: [{match: {sni: [x.y]}, upstream: u}, {split: [{upstream: u, percent: 99}, {upstream: v, percent: 1}]}]}"},
 			[]string{"{name: u, endpoints: ['h:1']}", "{name: v, endpoints: ['[::]:1']}"},
-			[]string{"2:122: clients would go round in a circle: [::]:1 is an endpoint of v, and an address of this listener" + fix},
+			[]string{"2:122: connections would go in a circle: [::]:1 is an endpoint of v, and an address of this listener" + fix},
 		},
 		"by a mirror": {
 			[]string{"{name: a, bind: ':1', upstream: u, mirror: {upstream: v}}", "{name: b, bind: ':2', routes: [{upstream: u, mirror: {upstream: w}}]}"},
 			[]string{"{name: u, endpoints: ['h:1']}", "{name: v, endpoints: ['127.0.0.1:2']}", "{name: w, endpoints: ['127.0.0.1:1']}"},
-			[]string{"2:57: clients would go round in a circle: listener a → upstream v (127.0.0.1:2) → listener b → upstream w (127.0.0.1:1) → listener a" + fix},
+			[]string{"2:57: connections would go in a circle: listener a → upstream v (127.0.0.1:2) → listener b → upstream w (127.0.0.1:1) → listener a" + fix},
 		},
 		"none: a mirror of nobody": {
 			[]string{"{name: a, bind: ':1', upstream: u, mirror: {upstream: v, percent: 0}}"},
@@ -426,7 +426,7 @@ func TestCircles(t *testing.T) {
 		"from outside into one of others": {
 			[]string{"{name: a, bind: ':1', upstream: u}", "{name: b, bind: ':2', upstream: v}", "{name: c, bind: ':3', upstream: u}"},
 			[]string{"{name: u, endpoints: ['127.0.0.1:2']}", "{name: v, endpoints: ['127.0.0.1:3']}"},
-			[]string{"3:35: clients would go round in a circle: listener b → upstream v (127.0.0.1:3) → listener c → upstream u (127.0.0.1:2) → listener b" + fix},
+			[]string{"3:35: connections would go in a circle: listener b → upstream v (127.0.0.1:3) → listener c → upstream u (127.0.0.1:2) → listener b" + fix},
 		},
 		"none: another family": {
 			[]string{"{name: a, bind: '0.0.0.0:1', upstream: u}", "{name: b, bind: '[::]:2', upstream: v}"},
@@ -465,8 +465,8 @@ func TestRefusesAll(t *testing.T) {
 		"":            "there is neither a route nor an upstream",
 		"routes: [{match: {sni: [a.example]}, upstream: u}]":                  "",
 		"upstream: u, allow: [10.0.0.0/8], deny: [10.1.0.0/16]":               "",
-		"upstream: u, allow: [10.0.0.0/8], deny: [10.0.0.0/7]":                "deny has all that allow has",
-		"upstream: u, allow: [all], deny: [all]":                              "deny has all that allow has",
+		"upstream: u, allow: [10.0.0.0/8], deny: [10.0.0.0/7]":                "deny has every source of allow",
+		"upstream: u, allow: [all], deny: [all]":                              "deny has every source of allow",
 		"upstream: u, deny: [all]":                                            "deny has every source",
 		"upstream: u, deny: ['0.0.0.0/0', '::/0']":                            "deny has every source",
 		"upstream: u, deny: ['0.0.0.0/0', '::/0', 10.0.0.0/8]":                "deny has every source",
@@ -475,7 +475,7 @@ func TestRefusesAll(t *testing.T) {
 		"upstream: u, deny: ['0.0.0.0/0', '::/0', unix], also: unix":          "deny has every source",
 		"upstream: u, deny: ['0.0.0.0/0', '::/0'], also: systemd":             "",
 		"upstream: u, deny: [all], also: systemd":                             "deny has every source",
-		"upstream: u, allow: [10.0.0.0/8], only: unix":                        "allow has no unix, and it has unix sockets alone",
+		"upstream: u, allow: [10.0.0.0/8], only: unix":                        "every bind is a unix socket, and allow has no unix",
 		"upstream: u, allow: [10.0.0.0/8], accept_proxy: {}, only: unix":      "",
 		"upstream: u, allow: [10.0.0.0/8, 'unix:uid=7'], only: unix":          "",
 		"upstream: u, allow: [10.0.0.0/8], also: unix":                        "",
@@ -519,28 +519,28 @@ func TestWrittenFiles(t *testing.T) {
 	}
 	const (
 		tls     = "\nlisteners: [{name: a, bind: ':1', upstream: u, tls: {certificates: [{cert: cert.pem, key: key.pem}], client_ca: cert.pem}}]\nupstreams: [{name: u, endpoints: ['h:1']}]"
-		state   = "changes by hand would be kept in DIR/"
-		log     = "lines of the session log would go to DIR/"
+		state   = "changes by hand would be written to DIR/"
+		log     = "lines of the session log would be written to DIR/"
 		socket  = "a socket would be made at "
 		another = " | write another path"
 	)
 	plain := "\nlisteners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, endpoints: ['h:1']}]"
 	for _, c := range []struct{ text, want string }{
-		{"state_file: key.pem" + tls, "1:13: " + state + "key.pem, which key in DIR/p.yaml:2:91 names too" + another},
-		{"state_file: ./sub/../key.pem" + tls, "1:13: " + state + "key.pem, which key in DIR/p.yaml:2:91 names too" + another},
-		{"state_file: link.pem" + tls, "1:13: " + state + "link.pem, which key in DIR/p.yaml:2:91 names too" + another},
-		{"state_file: sub/key.pem" + tls, "1:13: " + state + "sub/key.pem, which key in DIR/p.yaml:2:91 names too" + another},
-		{"session_log: {to: key.pem}" + tls, "1:19: " + log + "key.pem, which key in DIR/p.yaml:2:91 names too" + another},
-		{"state_file: state\nsession_log: {to: state}" + plain, "2:19: " + log + "state, which state_file in DIR/p.yaml:1:13 names too" + another},
+		{"state_file: key.pem" + tls, "1:13: " + state + "key.pem, but key in DIR/p.yaml:2:91 uses this path too" + another},
+		{"state_file: ./sub/../key.pem" + tls, "1:13: " + state + "key.pem, but key in DIR/p.yaml:2:91 uses this path too" + another},
+		{"state_file: link.pem" + tls, "1:13: " + state + "link.pem, but key in DIR/p.yaml:2:91 uses this path too" + another},
+		{"state_file: sub/key.pem" + tls, "1:13: " + state + "sub/key.pem, but key in DIR/p.yaml:2:91 uses this path too" + another},
+		{"session_log: {to: key.pem}" + tls, "1:19: " + log + "key.pem, but key in DIR/p.yaml:2:91 uses this path too" + another},
+		{"state_file: state\nsession_log: {to: state}" + plain, "2:19: " + log + "state, but state_file in DIR/p.yaml:1:13 uses this path too" + another},
 		{"state_file: p.yaml" + plain, "1:13: " + state + "p.yaml, which is a file of the configuration" + another},
 		{"session_log: {to: more.yaml}\ninclude: [more.yaml]" + plain, "1:19: " + log + "more.yaml, which is a file of the configuration" + another},
-		{"state_file: state.yaml\ninclude: ['m*.yaml', 's*.yaml']" + plain, "1:13: " + state + "state.yaml, which include reads as configuration | write a path in another directory"},
-		{"state_file: token\nmetrics: {bind: ':9', allow: [all], token: 'file:token'}" + plain, "1:13: " + state + "token, which token in DIR/p.yaml:2:44 names too" + another},
-		{"state_file: state\nadmin: {bind: 'unix:DIR/later.sock'}" + plain, "2:15: " + socket + "DIR/later.sock, which state_file in DIR/p.yaml:1:13 names too" + another},
-		{"state_file: eps.yaml\nlisteners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, discover: {file: {path: eps.yaml}}}]", "1:13: " + state + "eps.yaml, which path in DIR/p.yaml:3:47 names too" + another},
-		{"session_log: {to: sorry}\nlisteners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, endpoints: ['h:1'], fallback: {respond: sorry}}]", "1:19: " + log + "sorry, which respond in DIR/p.yaml:3:63 names too" + another},
-		{"state_file: state\nlisteners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, endpoints: ['unix:DIR/state']}]", "1:13: " + state + "state, which address in DIR/p.yaml:3:35 names too" + another},
-		{"listeners: [{name: a, bind: 'unix:DIR/key.pem', upstream: u,\ntls: {certificates: [{cert: cert.pem, key: key.pem}]}}]\nupstreams: [{name: u, endpoints: ['h:1']}]", "1:29: " + socket + "DIR/key.pem, which key in DIR/p.yaml:2:44 names too" + another},
+		{"state_file: state.yaml\ninclude: ['m*.yaml', 's*.yaml']" + plain, "1:13: " + state + "state.yaml, but include reads this path as configuration | write a path in another directory"},
+		{"state_file: token\nmetrics: {bind: ':9', allow: [all], token: 'file:token'}" + plain, "1:13: " + state + "token, but token in DIR/p.yaml:2:44 uses this path too" + another},
+		{"state_file: state\nadmin: {bind: 'unix:DIR/later.sock'}" + plain, "2:15: " + socket + "DIR/later.sock, but state_file in DIR/p.yaml:1:13 uses this path too" + another},
+		{"state_file: eps.yaml\nlisteners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, discover: {file: {path: eps.yaml}}}]", "1:13: " + state + "eps.yaml, but path in DIR/p.yaml:3:47 uses this path too" + another},
+		{"session_log: {to: sorry}\nlisteners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, endpoints: ['h:1'], fallback: {respond: sorry}}]", "1:19: " + log + "sorry, but respond in DIR/p.yaml:3:63 uses this path too" + another},
+		{"state_file: state\nlisteners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, endpoints: ['unix:DIR/state']}]", "1:13: " + state + "state, but address in DIR/p.yaml:3:35 uses this path too" + another},
+		{"listeners: [{name: a, bind: 'unix:DIR/key.pem', upstream: u,\ntls: {certificates: [{cert: cert.pem, key: key.pem}]}}]\nupstreams: [{name: u, endpoints: ['h:1']}]", "1:29: " + socket + "DIR/key.pem, but key in DIR/p.yaml:2:44 uses this path too" + another},
 		// One file may be read for two things, and a listener may be an endpoint of another one.
 		{"state_file: state" + tls, ""},
 		{"listeners: [{name: a, bind: ':1', upstream: u}, {name: b, bind: 'unix:DIR/b', upstream: v}]\nupstreams: [{name: u, endpoints: ['unix:DIR/b']}, {name: v, endpoints: ['h:1']}]", ""},
@@ -565,7 +565,7 @@ func TestWrittenFiles(t *testing.T) {
 func TestDefaultStateFile(t *testing.T) {
 	env := func(name string) (string, bool) { return "/var/lib/p:/q", name == "STATE_DIRECTORY" }
 	c, problems := config.Parse("/etc/p.yaml", []byte("session_log: {to: /var/lib/p/penstock.state}\n"+listener("")), env)
-	if c != nil || len(problems) != 1 || short(problems[0]) != "1:19: changes by hand would be kept in /var/lib/p/penstock.state, the default of state_file, and to names it too | write another path" {
+	if c != nil || len(problems) != 1 || short(problems[0]) != "1:19: changes by hand would be written to /var/lib/p/penstock.state, the default of state_file, but to uses this path too | write another path" {
 		t.Error(problems)
 	}
 	if c, problems = config.Parse("/etc/p.yaml", []byte(listener("")), env); problems != nil || c.StatePath(env) != "/var/lib/p/penstock.state" || c.StatePath(nil) != "" {
@@ -623,7 +623,7 @@ func TestExpiredCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	valid := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	for want, from := range map[string]time.Duration{"has expired": -2 * time.Hour, "is not valid before": time.Hour, "": -time.Minute} {
+	for want, from := range map[string]time.Duration{"expired at": -2 * time.Hour, "is not valid before": time.Hour, "": -time.Minute} {
 		of := &x509.Certificate{
 			SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "old"}, NotBefore: time.Now().Add(from), NotAfter: time.Now().Add(from + time.Hour),
 		}
@@ -660,20 +660,20 @@ func TestCredentials(t *testing.T) {
 		"/etc/good": "s3cret-good\n", "/etc/two": "s3cret-a\ns3cret-b\n", "/etc/empty": "\n", "/etc/none": "",
 		"/etc/spaced": "s3cret \n", "/etc/wide": "s3cret-ö\n", "/etc/public": "s3cret\n", "/etc/c$d/public": "s3cret",
 	}
-	const literal = " is written in the configuration, which more users may read | write file:PATH or ${VARIABLE}"
+	const literal = " is written in the configuration, which other users may read | write file:PATH or ${VARIABLE}"
 	for value, want := range map[string]string{
 		"'file:good'":             "",
 		"'${S}'":                  "",
 		"'Bearer ${S}'":           "",
 		"s3cret":                  literal,
 		"'Bearer s3cret'":         literal,
-		"'file:two'":              " has 2 lines | leave one line in /etc/two",
+		"'file:two'":              " has 2 lines | leave only one line in /etc/two",
 		"'file:empty'":            " is empty | write it into /etc/empty, or leave it out",
 		"'file:none'":             " is empty | write it into /etc/none, or leave it out",
 		"'${EMPTY}'":              " is empty | write it into ${EMPTY}, or leave it out",
-		"'${LINES}'":              " has 2 lines | leave one line in ${LINES}",
+		"'${LINES}'":              " has 2 lines | leave only one line in ${LINES}",
 		"'file:spaced'":           " has spaces at its beginning or its end | leave them out of /etc/spaced",
-		"'file:wide'":             " has characters that a header cannot have | write letters, digits and signs of ASCII",
+		"'file:wide'":             " has characters that a header cannot have | write printable ASCII characters",
 		"'file:public'":           " (mode 0644) | chmod o= /etc/public",
 		"'file:c$$d/public'":      " (mode 0644) | chmod o= /etc/c$d/public",
 		"6273841":                 " is text, not a number | write it in quotes",

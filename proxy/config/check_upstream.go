@@ -58,7 +58,7 @@ func (k *checker) endpoint(u *Upstream, e *Endpoint) {
 		case h != nil && h.Port != 0:
 			k.complainAt(k.at(&h.Port, h), "leave it out", "the endpoint %s is a unix socket, which has no port", e.Name)
 		case u.TLS != nil && u.TLS.SNI == "":
-			k.complainAt(k.at(u.TLS, u), "write sni: and the name in its certificate", "the endpoint %s is a unix socket, whose address has no name to verify", e.Name)
+			k.complainAt(k.at(u.TLS, u), "write sni: and the name in its certificate", "the endpoint %s is a unix socket, and its address has no name to verify", e.Name)
 		}
 		return
 	}
@@ -87,7 +87,7 @@ func (k *checker) discover(d *Discover) {
 	switch {
 	case k.bad[&dns.Type] || k.bad[&dns.Port]: // already reported
 	case dns.Type == "SRV" && dns.Port != 0:
-		k.complainAt(k.at(&dns.Port, dns), "leave it out", "SRV records have ports of their own")
+		k.complainAt(k.at(&dns.Port, dns), "leave it out", "SRV records have their own ports")
 	case dns.Type != "SRV" && dns.Port == 0:
 		k.complainAt(k.at(&dns.Port, dns), "write port: 443, or type: SRV", "%s records have no port: port is missing", dns.Type)
 	}
@@ -98,7 +98,7 @@ func (k *checker) discover(d *Discover) {
 		}
 		host, _ := splitHostPort(s.Name)
 		if _, err := netip.ParseAddr(host); s.Network != "tcp" || err != nil {
-			k.complainAt(k.at(s, dns), "write an IP address and a port, such as 10.0.0.2:53", "a name server is not asked for by name")
+			k.complainAt(k.at(s, dns), "write an IP address and a port, such as 10.0.0.2:53", "the address of a name server cannot be a name")
 		}
 	}
 	k.atMost(dns, "min_ttl", &dns.MinTTL, "max_ttl", &dns.MaxTTL)
@@ -114,26 +114,26 @@ func (k *checker) health(h *HealthCheck) {
 	k.atMost(h, "fast_interval", &h.FastInterval, "interval", &h.Interval)
 	if k.given(&h.Timeout) && h.Timeout > h.Interval {
 		k.warnAt(k.at(&h.Timeout, h), "make timeout shorter or interval longer",
-			"timeout is %v, more than interval, which is %v: an endpoint that does not answer is asked less often than that", h.Timeout, h.Interval)
+			"timeout is %v, longer than interval (%v): an endpoint that does not answer is checked less often than each interval", h.Timeout, h.Interval)
 	}
 	if h.Standby.Value != "" && h.Type == "tcp" && h.Expect.Value == "" {
-		k.complainAt(k.at(&h.Standby, h), "write expect: as well, the answer of an endpoint that is to serve", "a check that expects no answer finds no standby")
+		k.complainAt(k.at(&h.Standby, h), "write expect: and the answer of an endpoint that serves", "standby needs expect: a check without an expected answer finds no standby")
 	}
 	if h.Type == "http" {
 		if h.Send.Value != "" {
-			k.complainAt(k.at(&h.Send, h), "leave it out, or write type: tcp", "an http check sends a request, not send")
+			k.complainAt(k.at(&h.Send, h), "leave it out, or write type: tcp", "an http check does not use send, but sends a request")
 		}
 		if h.Expect.Value != "" {
-			k.complainAt(k.at(&h.Expect, h), "write http: {body: …}", "an http check looks at http.body, not at expect")
+			k.complainAt(k.at(&h.Expect, h), "write http: {body: …}", "an http check does not use expect, but http.body")
 		}
 		if len(h.HTTP.Status) == 0 {
-			k.complainAt(k.at(&h.HTTP.Status, h), "write status: [200]", "no status is good, so every check would fail")
+			k.complainAt(k.at(&h.HTTP.Status, h), "write status: [200]", "status is empty, so every check would fail")
 		}
 	} else if k.given(&h.HTTP) && !k.bad[&h.HTTP] && !k.bad[&h.Type] {
 		k.httpOfTCP(h)
 	}
 	if s := &h.Send; h.Type == "tcp" && s.Source == "" && logsIn(s.Value) {
-		k.warnAt(k.at(s, h).discreet(), "write file:PATH or ${VARIABLE}", "send seems to have a password, which more users may read here, and penstock config shows")
+		k.warnAt(k.at(s, h).discreet(), "write file:PATH or ${VARIABLE}", "send seems to contain a password: other users may read it here, and penstock config shows it")
 	}
 }
 
@@ -160,7 +160,7 @@ func (k *checker) checkTLS(u *Upstream, h *HealthCheck) {
 		}
 	}
 	if h.SNI != "" && !h.TLS && !k.bad[&h.TLS] {
-		k.complainAt(k.at(&h.SNI, h), "write tls: true as well, or leave it out", "sni is asked for in TLS only")
+		k.complainAt(k.at(&h.SNI, h), "write tls: true as well, or leave it out", "sni has no effect without TLS")
 	}
 }
 
@@ -171,7 +171,7 @@ func (k *checker) httpOfTCP(h *HealthCheck) {
 	if c.Path == "/" && c.Host == "" && c.Body.Value == "" && len(c.Status) == 1 && c.Status[0] == 200 {
 		return
 	}
-	k.complainAt(k.at(c, h), "write type: http as well, or leave http out", "a tcp check makes no request")
+	k.complainAt(k.at(c, h), "write type: http as well, or leave http out", "http has no effect on a tcp check")
 }
 
 // ordered requires each minimum to be at most its maximum.
@@ -198,7 +198,7 @@ func (k *checker) fallback(u *Upstream) {
 	if f == nil || k.bad[f] {
 		return
 	}
-	k.oneOf(f, place{}, "write upstream: and the name of one",
+	k.oneOf(f, place{}, "write upstream: and the name of an upstream",
 		choice{"upstream", &f.Upstream, f.Upstream != ""}, choice{"respond", &f.Respond, f.Respond.Path != ""})
 	k.upstreams.use(&f.Upstream, f)
 }
@@ -235,13 +235,13 @@ func (k *checker) credential(s *Secret, section any, name string) bool {
 	}
 	switch line := s.Value; {
 	case s.Source == "":
-		k.complainAt(at.discreet(), "write file:PATH or ${VARIABLE}", "%s is written in the configuration, which more users may read", name)
+		k.complainAt(at.discreet(), "write file:PATH or ${VARIABLE}", "%s is written in the configuration, which other users may read", name)
 	case line == "":
 		k.complainAt(at, "write it into "+in+", or leave it out", "%s is empty", name)
 	case strings.Contains(line, "\n"):
-		k.complainAt(at, "leave one line in "+in, "%s has %d lines", name, 1+strings.Count(line, "\n"))
+		k.complainAt(at, "leave only one line in "+in, "%s has %d lines", name, 1+strings.Count(line, "\n"))
 	case strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }):
-		k.complainAt(at, "write letters, digits and signs of ASCII", "%s has characters that a header cannot have", name)
+		k.complainAt(at, "write printable ASCII characters", "%s has characters that a header cannot have", name)
 	case strings.TrimSpace(line) != line:
 		k.complainAt(at, "leave them out of "+in, "%s has spaces at its beginning or its end", name)
 	case err != nil:
@@ -285,7 +285,7 @@ func (k *checker) congestion(name *string, section any) {
 		k.uncontrolled(at, *name, err)
 		return
 	case !slices.Contains(available, *name):
-		k.complainAt(at, mendCongestion(available)+", or load the module tcp_"+*name, "this kernel lists no congestion control %s", *name)
+		k.complainAt(at, mendCongestion(available)+", or load the module tcp_"+*name, "this kernel does not have the congestion control %s", *name)
 		return
 	case slices.Contains(allowed, *name):
 		return
@@ -293,7 +293,7 @@ func (k *checker) congestion(name *string, section any) {
 	switch _, err := k.control(*name); {
 	case err == nil: // allowed with CAP_NET_ADMIN
 	case errors.Is(err, syscall.EPERM):
-		k.complainAt(at, mendCongestion(allowed)+", or give this process CAP_NET_ADMIN", "the congestion control %s takes CAP_NET_ADMIN, which this process does not have", *name)
+		k.complainAt(at, mendCongestion(allowed)+", or give this process CAP_NET_ADMIN", "the congestion control %s needs CAP_NET_ADMIN, and this process does not have it", *name)
 	default:
 		k.uncontrolled(at, *name, err)
 	}
@@ -301,8 +301,8 @@ func (k *checker) congestion(name *string, section any) {
 
 // uncontrolled warns that the kernel could not be asked for a congestion control.
 func (k *checker) uncontrolled(at place, name string, err error) {
-	k.warnAt(at, "see /proc/sys/net/ipv4/tcp_available_congestion_control on the machine where penstock will run: without it sockets use the system's congestion control",
-		"whether this kernel has the congestion control %s is unknown: %v", name, err)
+	k.warnAt(at, "look into /proc/sys/net/ipv4/tcp_available_congestion_control on the machine where penstock will run. If that kernel does not have it, sockets use the system's congestion control",
+		"it is unknown whether this kernel has the congestion control %s: %v", name, err)
 }
 
 // mendCongestion names everything that may be written.
@@ -373,15 +373,15 @@ func (k *checker) readPair(id Certificate) (found unpaired) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		found.key = complain("write a certificate and its private key, both PEM",
-			"%s and %s are no pair: %s", id.Cert, id.Key, strings.TrimPrefix(err.Error(), "tls: "))
+		found.key = complain("write a certificate and its private key, both as PEM files",
+			"%s and %s do not belong together: %s", id.Cert, id.Key, strings.TrimPrefix(err.Error(), "tls: "))
 		return found
 	}
 	switch now := time.Now(); {
 	case now.After(pair.Leaf.NotAfter):
-		found.late = complain("renew it", "peers do not accept the certificate in %s: it has expired, at %s", id.Cert, pair.Leaf.NotAfter.Local().Format(time.DateTime))
+		found.late = complain("renew it", "peers do not accept the certificate in %s: it expired at %s", id.Cert, pair.Leaf.NotAfter.Local().Format(time.DateTime))
 	case now.Before(pair.Leaf.NotBefore):
-		found.late = complain("wait, or issue another one", "peers do not accept the certificate in %s: it is not valid before %s", id.Cert, pair.Leaf.NotBefore.Local().Format(time.DateTime))
+		found.late = complain("wait, or issue another certificate", "peers do not accept the certificate in %s: it is not valid before %s", id.Cert, pair.Leaf.NotBefore.Local().Format(time.DateTime))
 	}
 	return found
 }
@@ -426,7 +426,7 @@ func late(path Path, data []byte, now time.Time) *complaint {
 		all++
 		switch name := printable(of.Subject.String()); {
 		case now.After(of.NotAfter):
-			bad = append(bad, fmt.Sprintf("%s has expired, at %s", name, of.NotAfter.Local().Format(time.DateTime)))
+			bad = append(bad, fmt.Sprintf("%s expired at %s", name, of.NotAfter.Local().Format(time.DateTime)))
 		case now.Before(of.NotBefore):
 			bad = append(bad, fmt.Sprintf("%s is not valid before %s", name, of.NotBefore.Local().Format(time.DateTime)))
 		}
@@ -438,5 +438,5 @@ func late(path Path, data []byte, now time.Time) *complaint {
 	if len(bad) > 1 {
 		which += fmt.Sprintf(", and %d more", len(bad)-1)
 	}
-	return complain("put valid ones in their place, or leave them out", "certificates of %d of the %d authorities in %s are not accepted: %s", len(bad), all, path, which)
+	return complain("replace them by valid certificates, or leave them out", "certificates of %d of the %d authorities in %s are not accepted: %s", len(bad), all, path, which)
 }

@@ -31,35 +31,35 @@ type Config struct {
 	reading *reading // made by Load; nil for any other Config
 
 	Limits     ProcessLimits `key:"limits" doc:"Limits of the whole process."`
-	Admin      *Admin        `key:"admin" on:"yes" doc:"The admin API. off: none."`
-	StateFile  Path          `key:"state_file" default:"" eg:"/var/lib/penstock/state" restart:"yes" doc:"File that keeps changes by hand over a restart. A new name takes effect at a restart. Empty: penstock.state in $STATE_DIRECTORY, which systemd sets, or none."`
+	Admin      *Admin        `key:"admin" on:"yes" doc:"The admin API. off: no admin API."`
+	StateFile  Path          `key:"state_file" default:"" eg:"/var/lib/penstock/state" restart:"yes" doc:"File that keeps changes by hand over a restart. A new name takes effect at a restart. Empty: penstock.state in $STATE_DIRECTORY, which systemd sets. Without that variable no file is kept."`
 	SessionLog *SessionLog   `key:"session_log" doc:"Logs a line for each client."`
-	Include    []string      `key:"include" type:"glob" eg:"conf.d/*.yaml" once:"yes" doc:"More files to read, relative to this one, in the order of their names."`
+	Include    []string      `key:"include" type:"glob" eg:"conf.d/*.yaml" once:"yes" doc:"More files to read. Their paths are relative to this file, and they are read in the order of their names."`
 	Listeners  []*Listener   `key:"listeners" doc:"Addresses that accept clients, and their rules."`
 	Upstreams  []*Upstream   `key:"upstreams" doc:"Groups of equal endpoints."`
 	Lane       Lane          `key:"lane" doc:"Sessions in the kernel, see lane.md. Once the lane is open, all changes but default take effect at a restart."`
-	Metrics    *Metrics      `key:"metrics" doc:"An address with /metrics alone, for scrapers over the network."`
+	Metrics    *Metrics      `key:"metrics" doc:"An address that serves only /metrics, for scrapers over the network."`
 	Traces     *Traces       `key:"traces" doc:"Sends sampled sessions as OpenTelemetry spans."`
 }
 
 // ProcessLimits are the limits of the whole process.
 type ProcessLimits struct {
 	Pos         Pos
-	Connections int64 `key:"connections" default:"0" range:"0..100000000" doc:"Concurrent connections; at the limit accepting pauses. 0: as many as RLIMIT_NOFILE allows."`
-	PerSecond   int64 `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections per second; beyond it accepting pauses. 0: no limit."`
+	Connections int64 `key:"connections" default:"0" range:"0..100000000" doc:"Limit of concurrent connections. At the limit, accepting pauses. 0: as many as RLIMIT_NOFILE allows."`
+	PerSecond   int64 `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Limit of new connections per second. At the limit, accepting pauses. 0: no limit."`
 
-	Memory MemoryLimits `key:"memory" doc:"Memory for the bytes that slow destinations have not taken. A change takes effect at a restart."`
+	Memory MemoryLimits `key:"memory" doc:"Memory for bytes that wait for slow destinations. A change takes effect at a restart."`
 	Loops  LoopLimits   `key:"loops" doc:"Event loops and their CPUs. A change takes effect at a restart."`
 }
 
 // Admin is the address of the admin API, and the conditions of its clients.
 type Admin struct {
 	Pos         Pos
-	Bind        Bind      `key:"bind" default:"auto" eg:"unix:/run/penstock/admin.sock" doc:"Address of the HTTP API. auto: a private unix socket, see api.md. Other unix sockets have mode 0660, or with a group 0666, unless ?mode= says otherwise. TCP needs a token or client_ca, and beyond this machine TLS."`
-	Group       string    `key:"group" default:"" eg:"ops" doc:"Group, by name or number, that may read over the unix socket. Empty: none."`
-	ReadToken   Secret    `key:"read_token" default:"" eg:"file:/etc/penstock/read.token" doc:"Token that lets a client of TCP read (Authorization: Bearer). Empty: none."`
-	ChangeToken Secret    `key:"change_token" default:"" eg:"file:/etc/penstock/change.token" doc:"Token that lets a client of TCP read and change. Empty: none."`
-	TLS         *AdminTLS `key:"tls" doc:"TLS of TCP."`
+	Bind        Bind      `key:"bind" default:"auto" eg:"unix:/run/penstock/admin.sock" doc:"Address of the HTTP API. auto: a private unix socket, see api.md. Other unix sockets have mode 0660, with a group 0666, or the mode in ?mode=. TCP needs a token or client_ca. An address that other machines can reach also needs TLS."`
+	Group       string    `key:"group" default:"" eg:"ops" doc:"Group that may read over the unix socket, by name or number. Empty: none."`
+	ReadToken   Secret    `key:"read_token" default:"" eg:"file:/etc/penstock/read.token" doc:"Token that lets a TCP client read (Authorization: Bearer). Empty: no such token."`
+	ChangeToken Secret    `key:"change_token" default:"" eg:"file:/etc/penstock/change.token" doc:"Token that lets a TCP client read and change. Empty: no such token."`
+	TLS         *AdminTLS `key:"tls" doc:"TLS for a TCP address."`
 }
 
 // AdminTLS describes the TLS of the admin API.
@@ -67,14 +67,14 @@ type AdminTLS struct {
 	Pos      Pos
 	Cert     Path `key:"cert" required:"yes" eg:"a.pem" doc:"PEM file of the certificate and its intermediates. A changed file is read again."`
 	Key      Path `key:"key" required:"yes" eg:"a.key" doc:"PEM file of its private key."`
-	ClientCA Path `key:"client_ca" default:"" eg:"ca.pem" doc:"PEM file of authorities. Clients with their certificates may read and change. Empty: no certificate is asked for."`
+	ClientCA Path `key:"client_ca" default:"" eg:"ca.pem" doc:"PEM file of certificate authorities. Clients with a certificate of these authorities may read and change. Empty: clients are not asked for a certificate."`
 }
 
 // Metrics is the address of the metrics.
 type Metrics struct {
 	Pos   Pos
-	Bind  Bind        `key:"bind" required:"yes" eg:":9464" doc:"Address of TCP."`
-	Allow []Rule      `key:"allow" required:"yes" eg:"10.0.0.0/8" doc:"Sources that may scrape; other connections are closed."`
+	Bind  Bind        `key:"bind" required:"yes" eg:":9464" doc:"TCP address."`
+	Allow []Rule      `key:"allow" required:"yes" eg:"10.0.0.0/8" doc:"Sources that may scrape. Other connections are closed."`
 	TLS   *MetricsTLS `key:"tls" doc:"TLS. Absent: none."`
 	Token Secret      `key:"token" default:"" eg:"file:/etc/penstock/token" doc:"Token that a scraper must send (Authorization: Bearer). Empty: none."`
 }
@@ -96,9 +96,9 @@ const (
 // MemoryLimits describe the memory of the loops.
 type MemoryLimits struct {
 	Pos       Pos
-	HugePages string `key:"huge_pages" enum:"auto off require" default:"auto" restart:"yes" doc:"Pages of 2 MiB. auto: reserved ones (vm.nr_hugepages), or transparent ones, or ordinary pages. off: ordinary pages. require: the process does not start without them."`
-	Mlock     bool   `key:"mlock" default:"false" restart:"yes" doc:"Locks this memory, 4 MiB for each loop; the process does not start if it cannot. It needs RLIMIT_MEMLOCK or CAP_IPC_LOCK."`
-	NUMA      Node   `key:"numa" default:"auto" restart:"yes" doc:"NUMA node of this memory. auto: loops take turns at the nodes. off: the kernel chooses. A number: that node; the process does not start without it."`
+	HugePages string `key:"huge_pages" enum:"auto off require" default:"auto" restart:"yes" doc:"Pages of 2 MiB. auto: reserved huge pages (vm.nr_hugepages), else transparent huge pages, else ordinary pages. off: ordinary pages. require: without huge pages the process does not start."`
+	Mlock     bool   `key:"mlock" default:"false" restart:"yes" doc:"Locks this memory, 4 MiB for each loop. The process does not start if the memory cannot be locked: this needs RLIMIT_MEMLOCK or CAP_IPC_LOCK."`
+	NUMA      Node   `key:"numa" default:"auto" restart:"yes" doc:"NUMA node of this memory. auto: the loops are spread over the nodes. off: the kernel chooses. A number: this node. If the machine does not have it, the process does not start."`
 }
 
 // The words for MemoryLimits.HugePages.
@@ -111,8 +111,8 @@ const (
 // LoopLimits are the number of event loops, and their CPUs.
 type LoopLimits struct {
 	Pos      Pos
-	Count    int    `key:"count" default:"0" range:"0..1024" restart:"yes" doc:"Event loops; each uses one CPU at most. 0: GOMAXPROCS, or as many as the CPUs in affinity if fewer. --loops takes precedence."`
-	Affinity []CPUs `key:"affinity" eg:"0-3" single:"yes" off:"yes" restart:"yes" doc:"CPUs of the process and all its threads: 0-3, or [0, 2]. off: the CPUs that the process was given."`
+	Count    int    `key:"count" default:"0" range:"0..1024" restart:"yes" doc:"Number of event loops. Each uses at most one CPU. 0: GOMAXPROCS, or the number of CPUs in affinity if that is less. --loops takes precedence."`
+	Affinity []CPUs `key:"affinity" eg:"0-3" single:"yes" off:"yes" restart:"yes" doc:"CPUs of the process and all its threads: 0-3, or [0, 2]. off: the CPUs that the process started with."`
 }
 
 // CPUs returns the CPUs of Affinity, or nil if it is off.
@@ -273,11 +273,11 @@ const (
 type Lane struct {
 	Pos      Pos
 	Default  string        `key:"default" default:"off" enum:"off auto require" doc:"Lane of listeners without the key. A reload applies it."`
-	Devices  []string      `key:"devices" eg:"eth0" restart:"yes" doc:"Network devices of clients and endpoints; each TCP packet there is looked at. Empty: the loopback and every Ethernet device that has an address at the start."`
-	Sessions int64         `key:"sessions" default:"16384" range:"16..4000000" restart:"yes" doc:"Most sessions in the lane, each with some 904 bytes of kernel memory from the start; more stay in user space. An adopted table (pins) keeps its size until a drain without leave; removing the pins ends its sessions."`
-	After    time.Duration `key:"after" default:"100ms" range:"1ms..1h" restart:"yes" doc:"Age at which a session that has had two answers may leave; others may leave at 20 times this age."`
-	Pins     Path          `key:"pins" default:"" eg:"/sys/fs/bpf/penstock" restart:"yes" doc:"Directory of a BPF file system, for this process alone; made if missing. Sessions in the lane survive the death of the process, and the next one adopts them. Empty: they are reset."`
-	Leave    bool          `key:"leave" default:"false" restart:"yes" doc:"With pins: a drain leaves sessions in the lane to the next process. false: they drain like others, and are reset at its end."`
+	Devices  []string      `key:"devices" eg:"eth0" restart:"yes" doc:"Network devices of clients and endpoints. The lane examines each TCP packet there. Empty: the loopback and every Ethernet device that has an address at the start."`
+	Sessions int64         `key:"sessions" default:"16384" range:"16..4000000" restart:"yes" doc:"Most sessions in the lane. Each takes about 904 bytes of kernel memory from the start. Further sessions stay in user space. A table that was adopted from an earlier process (pins) keeps its size until a drain without leave. Removing the pins ends its sessions."`
+	After    time.Duration `key:"after" default:"100ms" range:"1ms..1h" restart:"yes" doc:"Age at which a session with two answers may leave user space. Other sessions may leave at 20 times this age."`
+	Pins     Path          `key:"pins" default:"" eg:"/sys/fs/bpf/penstock" restart:"yes" doc:"Directory on a BPF file system, only for this process. It is made if it is missing. Sessions in the lane survive the death of the process, and the next process adopts them. Empty: they are reset."`
+	Leave    bool          `key:"leave" default:"false" restart:"yes" doc:"With pins: a drain leaves sessions in the lane to the next process. false: they drain like other sessions, and are reset at the end of the drain."`
 }
 
 // WantsLane reports whether sessions of any listener may leave user space.

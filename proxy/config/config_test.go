@@ -161,7 +161,7 @@ func TestBadPlacement(t *testing.T) {
 		"loops: {affinity: -1}":     `1:28: "-1" is not a CPU | write a CPU such as 0, a range such as 0-3, or a list of them`,
 		"loops: {affinity: [off]}":  "1:29: off stands for the whole list | write affinity: off without a list",
 		"loops: {affinity: ''}":     `1:28: "" is not a CPU | write a CPU such as 0, a range such as 0-3, or a list of them`,
-		"loops: {affinity: {}}":     "1:28: affinity is a list, not a group of keys | write affinity: 0-3",
+		"loops: {affinity: {}}":     "1:28: affinity must be a list, not a group of keys | write affinity: 0-3",
 		"memory: {numa: 2}":         "1:25: this machine has no NUMA node 2 | write one of 0-1, auto or off",
 		"memory: {numa: near}":      `1:25: "near" is not a NUMA node | write the number of a node such as 0, auto or off`,
 		"memory: {numa: 1024}":      `1:25: "1024" is not a NUMA node | write the number of a node such as 0, auto or off`,
@@ -181,7 +181,7 @@ func TestDoubtfulPlacement(t *testing.T) {
 	warned(t, limited("loops: {count: 9}"), "1:25: 9 loops share 8 CPUs | write count: 8 or less")
 	warned(t, limited("loops: {count: 2, affinity: 5}"), "1:25: 2 loops share one CPU | write count: 1 or less")
 	warned(t, limited("memory: {numa: 1}, loops: {affinity: 0-2}"),
-		`1:25: none of the CPUs 0-2 is on node 1: all of this memory is remote | write another node, or affinity: "4-7"`)
+		`1:25: none of the CPUs 0-2 is on node 1: all of this memory would be remote | write another node, or affinity: "4-7"`)
 }
 
 // TestUnreadMachine: a CPU and a node that are not known to exist are not said to exist.
@@ -191,8 +191,8 @@ func TestUnreadMachine(t *testing.T) {
 	for _, w := range loadTree(t, tree).Warnings {
 		got = append(got, short(w))
 	}
-	const fix = " is unknown: permission denied | see /sys/devices/system on the machine on which it is to run"
-	want := []string{"1:25: whether this machine has NUMA node 5" + fix, "1:47: whether this machine has CPU 60" + fix}
+	const fix = ": permission denied | look into /sys/devices/system on the machine where penstock will run"
+	want := []string{"1:25: it is unknown whether this machine has NUMA node 5" + fix, "1:47: it is unknown whether this machine has CPU 60" + fix}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -99,7 +99,7 @@ func (d *decoder) spend(bytes int, at place) bool {
 	}
 	d.memory += bytes
 	if d.memory > maxMemory {
-		d.complainAt(at, "leave out the parts that aliases repeat", "the configuration is too large")
+		d.complainAt(at, "leave out the parts that aliases repeat", "the configuration is too large with its aliases expanded")
 		return false
 	}
 	return true
@@ -134,7 +134,7 @@ func (d *decoder) object(what string, o *object, v reflect.Value, n *yaml.Node) 
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		d.complainAt(here, "write "+o.outline(), "%s takes a group of keys, not %s", what, kindOf(n))
+		d.complainAt(here, "write "+o.outline(), "%s must be a group of keys, not %s", what, kindOf(n))
 		d.markUndecoded(v)
 		return
 	}
@@ -165,7 +165,7 @@ func (d *decoder) pairs(o *object, v reflect.Value, n *yaml.Node, seen *written,
 		f := o.byKey[key.Value]
 		switch {
 		case key.Kind != yaml.ScalarNode:
-			d.complainAt(at, "write one of "+enumeration(o.keys(), "or"), "a key is a word, not %s", kindOf(key))
+			d.complainAt(at, "write one of "+enumeration(o.keys(), "or"), "a key must be a word, not %s", kindOf(key))
 		case key.Tag == "!!merge":
 			merged = append(merged, value)
 		case f == nil && o == root() && strings.HasPrefix(key.Value, "x-"):
@@ -209,7 +209,7 @@ func (d *decoder) merge(o *object, v reflect.Value, m *yaml.Node, seen *written,
 		if t := target(s); t.Kind == yaml.MappingNode {
 			d.pairs(o, v, t, seen, depth+1)
 		} else {
-			d.complainAt(d.src.at(s), "write an alias of a group of keys", "<< merges a group of keys, not %s", kindOf(t))
+			d.complainAt(d.src.at(s), "write an alias of a group of keys", "<< can merge only a group of keys, not %s", kindOf(t))
 		}
 	}
 }
@@ -247,7 +247,7 @@ func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 		d.places[v.Addr().Interface()] = at
 		d.value(&one, v.Field(one.index), n)
 	case f.obj != nil && t.Kind != yaml.MappingNode:
-		d.complainAt(at, f.sectionFix(t), "%s takes a group of keys, not %s", f.key, kindOf(t))
+		d.complainAt(at, f.sectionFix(t), "%s must be a group of keys, not %s", f.key, kindOf(t))
 		d.markUndecoded(v)
 	case f.optional:
 		section := reflect.New(f.typ)
@@ -268,7 +268,7 @@ func (d *decoder) list(f *field, v reflect.Value, t *yaml.Node, at place) {
 	case f.single && t.Kind == yaml.ScalarNode:
 		items = []*yaml.Node{t}
 	default:
-		d.complainAt(at, "write "+f.listOf(t), "%s is a list, not %s", f.key, kindOf(t))
+		d.complainAt(at, "write "+f.listOf(t), "%s must be a list, not %s", f.key, kindOf(t))
 		d.markUndecoded(v)
 		return
 	}
@@ -474,9 +474,9 @@ func (f *field) sectionFix(n *yaml.Node) string {
 	case f.on && (meansOff(n.Value) || n.Tag == "!!null"):
 		return "write " + f.key + ": " + Off
 	case f.on && meansOn(n.Value):
-		return "leave it out: it is on unless it says " + Off
+		return "leave it out: it is on by default, unless you write " + Off
 	case f.optional && !f.on && meansOff(n.Value):
-		return "leave it out: without it there is none"
+		return "leave it out: then it is off"
 	case f.without != "" && meansOff(n.Value):
 		return "write " + f.key + ": " + f.without
 	}
@@ -490,7 +490,7 @@ func (f *field) sectionFix(n *yaml.Node) string {
 }
 
 // zeroIsOff matches the description of a key for which 0 means no limit, rather than the smallest limit.
-var zeroIsOff = regexp.MustCompile(`\b0: (no|never|any|as |the kernel)`)
+var zeroIsOff = regexp.MustCompile(`\b0: (no|never|any|as |the kernel|this rule is off)`)
 
 // zeroFix returns the fix for a word that means off, if 0 means off, or "".
 func (f *field) zeroFix(text string) string {
@@ -534,7 +534,7 @@ func (f *field) whole(text string) *complaint {
 	case n > hi:
 		return complain("write "+f.bounds[0].hiText+" or less", "%s is %s, more than %s", f.key, text, f.bounds[0].hiText)
 	case below == above || math.Abs(n) > 1<<53:
-		return complain(fmt.Sprintf("write %.0f", n), "%s is an integer: %q is not written as one", f.key, text)
+		return complain(fmt.Sprintf("write %.0f", n), "%s is an integer, but %q is not written as an integer", f.key, text)
 	}
 	return complain(fmt.Sprintf("write %.0f or %.0f", below, above), "%s is an integer: %q is not a whole number", f.key, text)
 }

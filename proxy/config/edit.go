@@ -30,7 +30,7 @@ type Edited struct {
 
 // ErrNotPlain is wrapped by the error for a line that cannot be edited, because it stands for other lines or depends
 // on them: it has an alias, an anchor or a variable.
-var ErrNotPlain = errors.New("not written in a plain way")
+var ErrNotPlain = errors.New("this line cannot be edited automatically")
 
 // EditEndpoint edits the file that has an endpoint's line: the file at path, or a file that it includes. It writes
 // nothing. It keeps comments and format. The edited configuration was checked as by [Load], and only this edit
@@ -63,7 +63,7 @@ func EditEndpoint(path string, env Env, e *EndpointEdit) (*Edited, error) {
 		return nil, problemError(problems)
 	}
 	if len(Diff(wanted, next)) > 0 {
-		return nil, fmt.Errorf("%v: %w: the edit would change more than this: edit it by hand", u.Pos, ErrNotPlain)
+		return nil, fmt.Errorf("%v: %w: the edit would change other lines too: edit the file by hand", u.Pos, ErrNotPlain)
 	}
 	return done, nil
 }
@@ -101,7 +101,7 @@ func loadWith(path string, env Env, e *Edited) (*Config, []Problem) {
 func (e *EndpointEdit) wanted(c *Config) (next *Config, u *Upstream, index int, err error) {
 	at := slices.IndexFunc(c.Upstreams, func(u *Upstream) bool { return u.Name == e.Upstream })
 	if at < 0 {
-		return nil, nil, 0, fmt.Errorf("the file has no upstream %s: nothing was saved", e.Upstream)
+		return nil, nil, 0, fmt.Errorf("nothing was saved: the file has no upstream %s", e.Upstream)
 	}
 	u = c.Upstreams[at]
 	if u.Discover != nil {
@@ -120,12 +120,12 @@ func (e *EndpointEdit) wanted(c *Config) (next *Config, u *Upstream, index int, 
 	case e.Add != nil && index < 0:
 		with.Endpoints = append(with.Endpoints, *e.Add)
 	case e.Remove && index >= 0 && len(u.Endpoints) == 1:
-		return nil, nil, 0, fmt.Errorf("%s is the only endpoint of %s in the file, which needs one: add another one first", name, e.Upstream)
+		return nil, nil, 0, fmt.Errorf("%s is the only endpoint of %s in the file, and an upstream needs an endpoint: add another endpoint first", name, e.Upstream)
 	case e.Remove && index >= 0:
 		with.Endpoints = slices.Delete(with.Endpoints, index, index+1)
 	case e.Add != nil, e.Remove: // the file says so already
 	case index < 0:
-		return nil, nil, 0, fmt.Errorf("the file has no endpoint %s of %s: it has %s", e.Endpoint, e.Upstream, endpointNames(u.Endpoints))
+		return nil, nil, 0, fmt.Errorf("the file has no endpoint %s in the upstream %s. The upstream has %s", e.Endpoint, e.Upstream, endpointNames(u.Endpoints))
 	case e.Weight != nil:
 		with.Endpoints[index].Weight = *e.Weight
 	default:
@@ -432,7 +432,7 @@ func placed(n *yaml.Node, err error) error {
 	if err == nil || errors.As(err, new(*notPlain)) {
 		return err
 	}
-	return &notPlain{n, "its end is not where it is looked for"}
+	return &notPlain{n, "its end was not found"}
 }
 
 // plainNode returns why a node is not edited: it is not written at its place, or other places share it. It returns
@@ -440,9 +440,9 @@ func placed(n *yaml.Node, err error) error {
 func plainNode(n *yaml.Node) error {
 	switch {
 	case n.Kind == yaml.AliasNode:
-		return &notPlain{n, "an alias stands for it: *" + n.Value}
+		return &notPlain{n, "it is written as an alias: *" + n.Value}
 	case n.Anchor != "":
-		return &notPlain{n, "others may stand on its anchor: &" + n.Anchor}
+		return &notPlain{n, "other places may use its anchor: &" + n.Anchor}
 	case n.Kind == yaml.ScalarNode && strings.Contains(n.Value, "${"):
 		return &notPlain{n, "it has a variable: " + n.Value}
 	}
@@ -496,7 +496,7 @@ func noList(n *yaml.Node) error {
 	if err := plainNode(n); err != nil {
 		return err
 	}
-	return &notPlain{n, "it is no list of items"}
+	return &notPlain{n, "it is not a list of items"}
 }
 
 // unset removes a key from an endpoint. If only the address of an endpoint in brackets is left, the endpoint becomes

@@ -40,24 +40,24 @@ func TestParseEndpoints(t *testing.T) {
 
 func TestParseEndpointsProblems(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                    "eps:1:1: the file says nothing: write [] for no endpoints",
-		"# nothing\n":                         "eps:1:1: the file says nothing",
+		"":                                    "eps:1:1: the file is empty: write [] for no endpoints",
+		"# nothing\n":                         "eps:1:1: the file is empty",
 		"endpoints: []":                       "eps:1:1: a file of endpoints is a list, not a group of keys: write a list",
-		"- 10.0.0.1:1\n- [x]\n":               "eps:2:3: each of endpoints takes a group of keys, not a list",
+		"- 10.0.0.1:1\n- [x]\n":               "eps:2:3: each of endpoints must be a group of keys, not a list",
 		"- {adress: 10.0.0.1:1}":              `eps:1:4: unknown key "adress": did you mean "address"?`,
 		"- {weight: 2}":                       "eps:1:3: address is missing",
 		"- 10.0.0.1\n":                        `eps:1:3: "10.0.0.1" is not an address: write the port too, such as 10.0.0.1:8080`,
-		"- 0.0.0.0:80\n":                      "eps:1:3: 0.0.0.0 is the address of no host: write the address of one server",
-		"- unix:/x?mode=0600\n":               `eps:1:3: "unix:/x?mode=0600" is to be connected to, so it has no mode`,
+		"- 0.0.0.0:80\n":                      "eps:1:3: 0.0.0.0 is not the address of a host: write the address of one server",
+		"- unix:/x?mode=0600\n":               `eps:1:3: "unix:/x?mode=0600" is an address to connect to, which has no mode`,
 		"- 10.0.0.1:1\n- 10.0.0.1:1\n":        `eps:2:3: the endpoint 10.0.0.1:1 is defined in eps:1:3 already`,
 		"- {address: a:1, weight: 257}":       "eps:1:26: weight is 257, more than 256: write 256 or less",
 		"- {address: a:1, state: maint}":      "eps:1:25: a file of endpoints has no state: leave it out",
 		"- {address: a:1, zone: 5}":           "eps:1:24: zone is text, not a number: write it in quotes",
 		"- a:1\n- {address: b:1\n":            "eps:",
 		"- a:1\n---\n- b:1\n":                 "eps:2:1: a file is one document",
-		"- a:1 # \x1b[2J\n":                   "eps:1:9: the character U+001B is no text",
-		"- {address: a:1, name: \"\\u202e\"}": "has characters that cannot be seen",
-		"- a:1\n- b:1\n- c:1":                 "eps:3:3: there are more than 2 endpoints: write fewer",
+		"- a:1 # \x1b[2J\n":                   "eps:1:9: the character U+001B is not allowed in text",
+		"- {address: a:1, name: \"\\u202e\"}": "has characters that are not printable",
+		"- a:1\n- b:1\n- c:1":                 "eps:3:3: there are more than 2 endpoints: write fewer endpoints",
 	} {
 		list, err := config.ParseEndpoints("eps", []byte(text), 2)
 		if err == nil || list != nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

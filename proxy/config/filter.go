@@ -19,14 +19,14 @@ import (
 type Filter struct {
 	Pos       Pos
 	Wasm      Content       `key:"wasm" type:"module" required:"yes" eg:"names.wasm" doc:"WebAssembly file, at most 32MiB. A reload reads it again."`
-	Name      string        `key:"name" type:"name" default:"" eg:"names" doc:"Name in logs, metrics and statuses; different filters of a listener have different names. Empty: the file's name without .wasm."`
+	Name      string        `key:"name" type:"name" default:"" eg:"names" doc:"Name in logs, metrics and the status. Different filters of a listener have different names. Empty: the file's name without .wasm."`
 	Config    string        `key:"config" default:"" eg:"a.example b.example" doc:"Text that the module gets as its configuration."`
-	Memory    int64         `key:"memory" type:"size" default:"1MiB" range:"64KiB..1GiB" doc:"Largest linear memory of an instance. A module of Go needs at least 3MiB."`
-	Timeout   time.Duration `key:"timeout" default:"10ms" range:"100us..10s" doc:"Longest time for one client; then on_error applies, and the instance is thrown away."`
-	OnError   string        `key:"on_error" default:"deny" enum:"deny allow" doc:"Treatment of a client for whom the module gave no answer: it failed, or too many clients wait for it."`
-	Preread   int64         `key:"preread" type:"size" default:"0" range:"0..16KiB" doc:"First bytes that the module may see; timeouts.preread bounds the wait for the first one. 0: none, and no wait."`
-	Instances int           `key:"instances" default:"0" range:"0..256" doc:"Instances of the module, and so clients asked about at a time. 1: all clients share one memory. 0: as many as event loops."`
-	Upstreams []string      `key:"upstreams" type:"upstream" eg:"canary" doc:"Upstreams to which the module may send clients, beside the route's own."`
+	Memory    int64         `key:"memory" type:"size" default:"1MiB" range:"64KiB..1GiB" doc:"Largest linear memory of an instance. A module in Go needs at least 3MiB."`
+	Timeout   time.Duration `key:"timeout" default:"10ms" range:"100us..10s" doc:"Longest time for one client. After it on_error applies, and the instance is discarded."`
+	OnError   string        `key:"on_error" default:"deny" enum:"deny allow" doc:"What happens to a client if the module gave no answer, because it failed or too many clients wait for it."`
+	Preread   int64         `key:"preread" type:"size" default:"0" range:"0..16KiB" doc:"How many of the client's first bytes the module can see. timeouts.preread bounds the wait for the first byte. 0: none, without a wait."`
+	Instances int           `key:"instances" default:"0" range:"0..256" doc:"Number of instances of the module. Each handles one client at a time. 1: all clients share one memory. 0: as many as event loops."`
+	Upstreams []string      `key:"upstreams" type:"upstream" eg:"canary" doc:"Upstreams to which the module may send clients, in addition to the upstream of the route."`
 }
 
 // Title returns the filter's name in logs, metrics and statuses.
@@ -203,7 +203,7 @@ func (k *checker) filters(ln *Listener) {
 		if o := names[f.Title()]; o == nil {
 			names[f.Title()] = f
 		} else if !o.Same(f) {
-			k.complainAt(k.at(&f.Wasm, f), "write name: and another one", "the filter in line %d has the name %s too", o.Pos.Line, printable(f.Title()))
+			k.complainAt(k.at(&f.Wasm, f), "write name: and another name", "the filter in line %d has the name %s too", o.Pos.Line, printable(f.Title()))
 		}
 	}
 }
@@ -214,7 +214,7 @@ func (k *checker) filter(ln *Listener, f *Filter) {
 		k.upstreams.use(&f.Upstreams[i], f)
 	}
 	if ln.Postgres == "terminate" {
-		k.complainAt(k.at(&f.Wasm, f), "leave filter out, or write postgres: passthrough", "with postgres: terminate a client's route is chosen after its TLS handshake, and a filter would be asked before")
+		k.complainAt(k.at(&f.Wasm, f), "leave filter out, or write postgres: passthrough", "with postgres: terminate a client's route is chosen after its TLS handshake, but a filter would run before it")
 	}
 	if ln.TLS != nil && f.Preread > 0 {
 		k.complainAt(k.at(&f.Preread, f), "leave preread out", "TLS is terminated here: the first bytes are a ClientHello, before the filter could see more")
@@ -252,19 +252,19 @@ func mendModule(memory int64, err error) *complaint {
 	var need *wasm.MemoryError
 	switch {
 	case errors.As(err, &need) && need.Least > wasm.MaxMemory, errors.Is(err, wasm.ErrMemory) && memory == wasm.MaxMemory:
-		c.key, c.fix = "memory", "write the name of a module that needs less: "+showSize(wasm.MaxMemory)+" is the most"
+		c.key, c.fix = "memory", "write the name of a module that needs less memory, at most "+showSize(wasm.MaxMemory)
 	case errors.As(err, &need):
 		c.key, c.fix = "memory", fmt.Sprintf("write memory: %s or more", showSize(need.Least))
 	case errors.Is(err, wasm.ErrMemory):
 		c.key, c.fix = "memory", fmt.Sprintf("write memory: %s or more", showSize(min(max(memory*4, 4<<20), wasm.MaxMemory)))
 	case errors.Is(err, filter.ErrPreread):
-		c.key, c.fix = "preread", "write preread: 4KiB, or as many bytes as it has to see"
+		c.key, c.fix = "preread", "write preread: 4KiB, or as many bytes as the module needs"
 	case errors.Is(err, filter.ErrConfiguration):
 		c.key, c.fix = "config", "write a config that the module accepts"
 	case errors.As(err, new(*wasm.ImportError)):
-		c.fix = "build it for the functions that are listed in docs/filters.md"
+		c.fix = "build the module for the functions that docs/filters.md lists"
 	case errors.Is(err, wasm.ErrTimeout):
-		c.fix = "try again where the machine has less to do, or write the name of a module that begins sooner"
+		c.fix = "try again when the machine is less busy, or write the name of a module that starts faster"
 	case errors.Is(err, wasm.ErrInvalid):
 		c.fix = "write the name of a module of WebAssembly"
 	}

@@ -55,11 +55,11 @@ func TestFilterProblems(t *testing.T) {
 		"{wasm: a.wasm, preread: 16KiB, timeout: 1ms}": "",
 		"{wasm: none.wasm}":                            "5:20: open /etc/none.wasm",
 		"{wasm: unknown.wasm}":                         "5:20: /etc/unknown.wasm: the module imports env.proxy_http_call",
-		"{wasm: large.wasm}":                           "5:20: /etc/large.wasm: the module wants more memory than it may have",
+		"{wasm: large.wasm}":                           "5:20: /etc/large.wasm: the module needs more memory than memory allows",
 		"{wasm: text.wasm}":                            "5:20: /etc/text.wasm: not a valid module",
 		"{wasm: cut.wasm}":                             "5:20: /etc/cut.wasm: not a valid module",
 		"{wasm: empty.wasm}":                           "5:20: /etc/empty.wasm is empty",
-		"{wasm: data.wasm}":                            "5:20: /etc/data.wasm: the module decides by first bytes alone (proxy_on_downstream_data), and preread is 0: write preread: 4KiB",
+		"{wasm: data.wasm}":                            "5:20: /etc/data.wasm: the module needs a client's first bytes (proxy_on_downstream_data), but preread is 0: write preread: 4KiB",
 		"{wasm: data.wasm, preread: 1}":                "",
 		"{wasm: false.wasm}":                           "5:20: /etc/false.wasm: the module does not accept its configuration",
 		"{wasm: a.wasm, upstreams: [x]}":               "5:40: there is no upstream x",
@@ -116,7 +116,7 @@ func TestRefusedConfiguration(t *testing.T) {
 			"no such\nword\x1b[2J\u202e\n":        "no such; word\uFFFD[2J\uFFFD: write a config",
 			"panic: bad\n\ngoroutine 1 [running]": "panic: bad: write a config",
 			strings.Repeat("x", 4000):             strings.Repeat("x", 256) + "…: write a config",
-			"":                                    "has returned false: write a config",
+			"":                                    "returned false: write a config",
 		} {
 			text := "listeners:\n  - name: l\n    bind: ':80'\n    upstream: u\n    " + key + "wasm: a.wasm, config: odd}\nupstreams: [{name: u, endpoints: ['192.0.2.1:1']}]\n"
 			_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text, "/etc/a.wasm": string(refusing(said).Bytes())}, "/etc/p.yaml", variables())
@@ -137,7 +137,7 @@ func TestRefusedConfiguration(t *testing.T) {
 
 // TestMemoryThatSuffices: the remedy for a module that needs more memory than it may have is as much as it needs, or another one.
 func TestMemoryThatSuffices(t *testing.T) {
-	for pages, want := range map[uint32]string{17: "write memory: 1088KiB or more", 1600: "write memory: 100MiB or more", 16385: "1GiB is the most"} {
+	for pages, want := range map[uint32]string{17: "write memory: 1088KiB or more", 1600: "write memory: 100MiB or more", 16385: "at most 1GiB"} {
 		m := refusing("")
 		m.Pages = pages
 		text := "{listeners: [{name: l, bind: ':80', upstream: u, filter: {wasm: a.wasm, memory: 64KiB}}], upstreams: [{name: u, endpoints: ['192.0.2.1:1']}]}"

@@ -13,26 +13,26 @@ import (
 type Listener struct {
 	Pos         Pos
 	Name        string         `key:"name" type:"name" required:"yes" eg:"web" doc:"Name in logs, metrics and the admin API. It is unique."`
-	Bind        []Bind         `key:"bind" required:"yes" single:"yes" eg:":443" doc:"Addresses. :443 is every address of this machine, 0.0.0.0:443 every IPv4 address, [::]:443 every IPv6 address, localhost is 127.0.0.1. Other names are refused."`
+	Bind        []Bind         `key:"bind" required:"yes" single:"yes" eg:":443" doc:"Addresses. :443 means every address of this machine, 0.0.0.0:443 every IPv4 address, [::]:443 every IPv6 address, and localhost 127.0.0.1. Other names are refused."`
 	Allow       []Rule         `key:"allow" eg:"10.0.0.0/8" doc:"Accepted sources, except those in deny. Clients of unix sockets must be listed too. Empty: all."`
 	Deny        []Rule         `key:"deny" eg:"10.6.6.0/24" doc:"Refused sources, even if allow lists them."`
-	AcceptProxy *AcceptProxy   `key:"accept_proxy" doc:"Reads a PROXY header with the client's address. Absent: none is read."`
-	Transparent bool           `key:"transparent" default:"false" doc:"Accepts clients that a TPROXY or REDIRECT rule sends here. They go to their original destination, unless a route or upstream matches."`
-	Routes      []Route        `key:"routes" doc:"Routes to upstreams; the first match wins."`
+	AcceptProxy *AcceptProxy   `key:"accept_proxy" doc:"Reads a PROXY header with the client's address. Absent: no PROXY header is read."`
+	Transparent bool           `key:"transparent" default:"false" doc:"Accepts clients that a TPROXY or REDIRECT rule sends here. They go to the upstream of a route or listener that matches, or else to their original destination."`
+	Routes      []Route        `key:"routes" doc:"Routes to upstreams. The first route that matches is taken."`
 	Upstream    string         `key:"upstream" type:"upstream" default:"" eg:"fallback-web" doc:"Upstream of clients that no route matches. Empty: they are refused and counted."`
 	Limits      ListenerLimits `key:"limits" doc:"Limits of this listener."`
 	Timeouts    Timeouts       `key:"timeouts" doc:"Longest duration of each phase of a connection."`
 	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When to connect to the endpoint: at once, or after the client's first byte, decrypted with tls."`
 	TLS         *ListenerTLS   `key:"tls" doc:"Terminates TLS. Absent: TLS is passed through."`
-	Silence     time.Duration  `key:"preread_silence" default:"0s" range:"0..1h" eg:"200ms" doc:"If routes need first bytes: a client that is silent this long is served without them, by the route with protocol: [silence], or by the first route that needs none, or upstream. If the server speaks first, each client waits this long. 0: silent clients are refused after timeouts.preread."`
-	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: they go to a route without sni and alpn, or to upstream."`
-	Postgres    string         `key:"postgres" default:"none" enum:"none passthrough terminate" doc:"Clients speak PostgreSQL, and requests for encryption are answered here. passthrough: TLS ends at the endpoint; routes by sni apply. terminate: TLS ends here (tls); routes by user and database apply too. Clients without TLS have no sni; require_tls refuses them."`
-	Mirror      *Mirror        `key:"mirror" doc:"Copies the bytes of some clients to a second upstream. Routes may have their own."`
-	Rewrite     *Rewrite       `key:"rewrite" doc:"A module rewrites the bytes of one direction. Routes may have their own."`
-	Filter      *Filter        `key:"filter" doc:"A WebAssembly module accepts, refuses or routes clients: see filters.md. Routes may have their own."`
-	Lane        string         `key:"lane" default:"off" enum:"off auto require" doc:"Moves eligible sessions into the kernel, see lane.md; the others stay in user space and are counted. auto: if possible. require: without the lane the process does not start. off: sessions that have left come back. Absent: lane.default."`
-	SessionLog  bool           `key:"session_log" default:"true" doc:"false: no lines in the session log."`
-	MetricsBy   *MetricsBy     `key:"metrics_by" doc:"Counts sessions and bytes by a property of the clients too."`
+	Silence     time.Duration  `key:"preread_silence" default:"0s" range:"0..1h" eg:"200ms" doc:"For routes that need the client's first bytes: a client that sends nothing for this long takes the route with protocol: [silence], or the first route that needs no bytes, or upstream. If the server speaks first, each client waits this long. 0: silent clients are refused after timeouts.preread."`
+	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: if there are routes by sni or alpn, these clients go to another route, or to upstream."`
+	Postgres    string         `key:"postgres" default:"none" enum:"none passthrough terminate" doc:"Clients speak PostgreSQL, and Penstock answers their requests for encryption. passthrough: TLS ends at the endpoint, and routes by sni apply. terminate: TLS ends here (tls), and routes by user and database apply too. Clients without TLS have no sni. require_tls refuses them."`
+	Mirror      *Mirror        `key:"mirror" doc:"Copies the bytes of some clients to a second upstream. A route can have its own mirror."`
+	Rewrite     *Rewrite       `key:"rewrite" doc:"A module rewrites the bytes of one direction. A route can have its own rewrite."`
+	Filter      *Filter        `key:"filter" doc:"A WebAssembly module accepts, refuses or routes clients: see filters.md. A route can have its own filter."`
+	Lane        string         `key:"lane" default:"off" enum:"off auto require" doc:"Moves eligible sessions into the kernel, see lane.md. The other sessions stay in user space and are counted. auto: if possible. require: without the lane the process does not start. off: sessions that have left user space come back. Absent: lane.default."`
+	SessionLog  bool           `key:"session_log" default:"true" doc:"Writes lines to the session log. false: none."`
+	MetricsBy   *MetricsBy     `key:"metrics_by" doc:"Also counts sessions and bytes by a property of the clients."`
 	Socket      Socket         `key:"socket" doc:"Options of the sockets."`
 }
 
@@ -40,7 +40,7 @@ type Listener struct {
 type AcceptProxy struct {
 	Pos      Pos
 	Versions []int         `key:"versions" default:"1 2" range:"1..2" doc:"Accepted versions of the header."`
-	From     []Rule        `key:"from" eg:"10.0.0.0/8" doc:"Sources that must send a header and are trusted; others, unix sockets too, are served without one. Empty: every client must send one."`
+	From     []Rule        `key:"from" eg:"10.0.0.0/8" doc:"Sources that must send a header and are trusted. Other clients, on unix sockets too, are served without a header. Empty: every client must send a header."`
 	Timeout  time.Duration `key:"timeout" default:"3s" range:"1ms..1h" doc:"Longest wait for the header."`
 }
 
@@ -59,54 +59,54 @@ type Route struct {
 // of its elements.
 type Match struct {
 	Pos    Pos
-	SNI    []string `key:"sni" type:"servername" eg:"*.example.com" doc:"Server names of the TLS ClientHello: exact, *.example.com for all names below it, or * for any name."`
-	ALPN   []string `key:"alpn" type:"protocol" eg:"h2" doc:"Application protocols; a TLS client that offers one of them matches."`
+	SNI    []string `key:"sni" type:"servername" eg:"*.example.com" doc:"Server names of the TLS ClientHello: an exact name, *.example.com for all names below example.com, or * for any name."`
+	ALPN   []string `key:"alpn" type:"protocol" eg:"h2" doc:"Application protocols. A TLS client that offers one of them matches."`
 	Source []Rule   `key:"source" eg:"10.1.0.0/16" doc:"Sources of clients."`
 	Port   int      `key:"port" default:"0" range:"0..65535" eg:"443" doc:"Destination port of the connection, or of its PROXY header. 0: any."`
 
-	Protocol []string    `key:"protocol" enum:"tls http1 http2 ssh postgres redis silence tls_malformed" eg:"ssh" doc:"Protocols, by the client's first bytes: see first-bytes.md. silence: nothing came for preread_silence. tls_malformed: TLS without a readable ClientHello; without such a route the client is refused if a route by sni or alpn may match."`
-	Host     []string    `key:"host" type:"servername" eg:"*.example.com" doc:"Hosts of the first HTTP/1 request in clear text, written as in sni. An ambiguous request has none, and is refused."`
-	Path     []string    `key:"path" type:"requestpath" eg:"/api/*" doc:"Paths of the first HTTP/1 request: exact, or /api/* for all below /api. Escapes are decoded once; case counts. Ambiguous paths (.., //, %2F, ;) are refused."`
+	Protocol []string    `key:"protocol" enum:"tls http1 http2 ssh postgres redis silence tls_malformed" eg:"ssh" doc:"Protocols, recognised by the client's first bytes: see first-bytes.md. silence: the client sent nothing for preread_silence. tls_malformed: TLS without a readable ClientHello. Without a route for tls_malformed, such a client is refused if a route by sni or alpn could be meant for it."`
+	Host     []string    `key:"host" type:"servername" eg:"*.example.com" doc:"Hosts of the first HTTP/1 request in clear text, written as in sni. A request with an ambiguous host is refused."`
+	Path     []string    `key:"path" type:"requestpath" eg:"/api/*" doc:"Paths of the first HTTP/1 request: an exact path, or /api/* for all paths below /api. Escapes are decoded once. Upper and lower case differ. Ambiguous paths (.., //, %2F, ;) are refused."`
 	User     []string    `key:"user" eg:"app" doc:"Users of PostgreSQL, as the client names them."`
-	Database []string    `key:"database" eg:"shop" doc:"Databases of PostgreSQL, as the client names them; the user's name if it names none."`
-	Bytes    []ByteMatch `key:"bytes" doc:"Patterns; the client's first bytes must match one."`
-	TLV      []TLVMatch  `key:"tlv" doc:"TLVs; the client's PROXY header of version 2 must have one."`
+	Database []string    `key:"database" eg:"shop" doc:"Databases of PostgreSQL, as the client names them. If the client names no database, the user's name counts."`
+	Bytes    []ByteMatch `key:"bytes" doc:"Patterns. The client's first bytes must match one of them."`
+	TLV      []TLVMatch  `key:"tlv" doc:"TLVs. The client's PROXY header of version 2 must have one of them."`
 }
 
 // A ByteMatch is bytes at a place in what a client sends first.
 type ByteMatch struct {
 	Pos    Pos
-	Offset int    `key:"offset" default:"0" range:"0..4095" unit:"B" eg:"4" doc:"Place of the first byte."`
+	Offset int    `key:"offset" default:"0" range:"0..4095" unit:"B" eg:"4" doc:"Offset of the first byte."`
 	Text   string `key:"text" default:"" eg:"RFB " doc:"The bytes, as text."`
 	Hex    string `key:"hex" type:"hex" default:"" eg:"0300" doc:"In place of text: the bytes in hexadecimal."`
-	Mask   string `key:"mask" type:"hex" default:"" eg:"ff00" doc:"Bits that count, in hexadecimal, as long as text or hex. Empty: all."`
+	Mask   string `key:"mask" type:"hex" default:"" eg:"ff00" doc:"Bits to compare, in hexadecimal, as long as text or hex. Empty: all bits."`
 }
 
 // A TLVMatch is a TLV of a PROXY header.
 type TLVMatch struct {
 	Pos  Pos
 	Type int    `key:"type" required:"yes" range:"0..255" eg:"0xE0" doc:"Type of the TLV."`
-	Text string `key:"text" default:"" eg:"vpc-1" doc:"Its value, as text. Empty, without hex: any."`
-	Hex  string `key:"hex" type:"hex" default:"" eg:"01" doc:"In place of text: its value in hexadecimal."`
+	Text string `key:"text" default:"" eg:"vpc-1" doc:"Value of the TLV, as text. If text and hex are empty, any value matches."`
+	Hex  string `key:"hex" type:"hex" default:"" eg:"01" doc:"In place of text: the value in hexadecimal."`
 }
 
 // A Share is one upstream of a split.
 type Share struct {
 	Pos      Pos
 	Upstream string  `key:"upstream" type:"upstream" required:"yes" eg:"shop-next" doc:"Upstream of this share."`
-	Percent  float64 `key:"percent" required:"yes" range:"0..100" unit:"%" eg:"5" doc:"Size of the share, to a hundredth of a percent. All shares together are 100."`
+	Percent  float64 `key:"percent" required:"yes" range:"0..100" unit:"%" eg:"5" doc:"Size of the share, with up to two decimals. All shares together are 100."`
 }
 
 // ListenerLimits are the limits of a listener. 0 is no limit.
 type ListenerLimits struct {
 	Pos                    Pos
-	Connections            int64     `key:"connections" default:"0" range:"0..100000000" doc:"Concurrent connections; at the limit accepting pauses. 0: no limit."`
-	PerSecond              int64     `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections per second; beyond it accepting pauses. 0: no limit."`
-	PerSource              int64     `key:"per_source" default:"0" range:"0..100000000" doc:"Concurrent connections of one source (on a unix socket, of one user); more are refused. 0: no limit."`
-	PerSourcePerSecond     int64     `key:"per_source_per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"New connections of one source per second; more are refused. 0: no limit."`
-	SourcePrefix           [2]int    `key:"source_prefix" default:"32 64" range:"1..32 1..128" unit:"bits" doc:"Prefix lengths of IPv4 and IPv6 addresses that count as one source."`
-	Bandwidth              Bandwidth `key:"bandwidth" doc:"Rate of all connections together: one number for both directions, or a section."`
-	BandwidthPerConnection Bandwidth `key:"bandwidth_per_connection" doc:"Rate of one connection."`
+	Connections            int64     `key:"connections" default:"0" range:"0..100000000" doc:"Limit of concurrent connections. At the limit, accepting pauses. 0: no limit."`
+	PerSecond              int64     `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Limit of new connections per second. At the limit, accepting pauses. 0: no limit."`
+	PerSource              int64     `key:"per_source" default:"0" range:"0..100000000" doc:"Limit of concurrent connections of one source (on a unix socket, of one user). Further connections are refused. 0: no limit."`
+	PerSourcePerSecond     int64     `key:"per_source_per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Limit of new connections of one source per second. Further connections are refused. 0: no limit."`
+	SourcePrefix           [2]int    `key:"source_prefix" default:"32 64" range:"1..32 1..128" unit:"bits" doc:"Addresses that share a prefix of this length (IPv4, IPv6) count as one source."`
+	Bandwidth              Bandwidth `key:"bandwidth" doc:"Limit of the rate of all connections together: one number for both directions, or a section."`
+	BandwidthPerConnection Bandwidth `key:"bandwidth_per_connection" doc:"Limit of the rate of one connection."`
 }
 
 // A Bandwidth is a limit in bytes per second. A rate without keys limits both directions together.
@@ -115,28 +115,28 @@ type Bandwidth struct {
 	Both  int64 `key:"both" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"64MiB" doc:"Both directions together. 0: no limit."`
 	Up    int64 `key:"up" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"10MiB" doc:"From clients to endpoints. 0: no limit."`
 	Down  int64 `key:"down" type:"rate" default:"0" range:"0..1PiB" unit:"B/s" eg:"50MiB" doc:"From endpoints to clients. 0: no limit."`
-	Burst int64 `key:"burst" type:"size" default:"0" range:"0..1PiB" unit:"B" eg:"1MiB" doc:"Bytes that may move at once after an idle time, at least the bytes of 2ms. 0: the bytes of 100ms, at least 16KiB."`
+	Burst int64 `key:"burst" type:"size" default:"0" range:"0..1PiB" unit:"B" eg:"1MiB" doc:"Bytes that may move at once after an idle time. The least is what the rate allows in 2ms. 0: what the rate allows in 100ms, at least 16KiB."`
 }
 
 // Timeouts bound each phase of a connection. 0 is no bound.
 type Timeouts struct {
 	Pos            Pos
-	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"Longest wait for the client's first bytes if a route or connect: on_data needs them, and for its TLS handshake; then the client is refused."`
-	Connect        time.Duration `key:"connect" default:"5s" range:"0..1h" doc:"Longest time to connect to one endpoint, with all its addresses, and for its TLS handshake. 0: as long as the kernel tries, and 10s for a handshake."`
-	FirstByte      time.Duration `key:"first_byte" default:"0s" range:"0..8760h" eg:"3s" doc:"Longest wait for the endpoint's first byte; then the connection is reset and counts as the endpoint's failure. If clients speak first, set connect: on_data too, or silent clients make endpoints fail. 0: no bound."`
+	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"Longest wait for the client's first bytes (if a route or connect: on_data needs them), and for its TLS handshake. After it the client is refused."`
+	Connect        time.Duration `key:"connect" default:"5s" range:"0..1h" doc:"Longest time to connect to one endpoint, over all its addresses, with the TLS handshake. 0: as long as the kernel tries, and 10s for a handshake."`
+	FirstByte      time.Duration `key:"first_byte" default:"0s" range:"0..8760h" eg:"3s" doc:"Longest wait for the endpoint's first byte. After it the connection is reset and counts as a failure of the endpoint. If clients speak first, also set connect: on_data: otherwise silent clients count as failures of endpoints. 0: no bound."`
 	Idle           time.Duration `key:"idle" default:"1h" range:"0..8760h" doc:"Longest time without a byte in either direction. 0: no bound."`
 	HalfClose      time.Duration `key:"half_close" default:"1m" range:"0..8760h" doc:"Longest time without a byte after one side has sent its end of file. 0: no bound."`
 	Lifetime       time.Duration `key:"lifetime" default:"0s" range:"0..8760h" eg:"12h" doc:"Longest duration of a connection. 0: no bound."`
-	LifetimeJitter float64       `key:"lifetime_jitter" default:"0.1" range:"0..1" doc:"Part of lifetime by which it is shortened at random, so that clients do not all reconnect at once."`
+	LifetimeJitter float64       `key:"lifetime_jitter" default:"0.1" range:"0..1" doc:"The lifetime of each connection is shortened by a random part, at most this fraction, so that clients do not all reconnect at once."`
 }
 
 // ListenerTLS describes how TLS is terminated.
 type ListenerTLS struct {
 	Pos          Pos
-	Certificates []Certificate `key:"certificates" required:"yes" doc:"Certificates, chosen by the client's server name; the first if none matches. The files are watched."`
+	Certificates []Certificate `key:"certificates" required:"yes" doc:"Certificates, chosen by the client's server name. If none matches, the first is used. The files are watched."`
 	ClientCA     Path          `key:"client_ca" default:"" eg:"clients.pem" doc:"PEM file of authorities for client certificates. Empty: clients need none."`
 	MinVersion   string        `key:"min_version" default:"1.2" enum:"1.2 1.3" doc:"Oldest accepted version of TLS."`
-	ALPN         []string      `key:"alpn" type:"protocol" eg:"h2" doc:"Application protocols, the preferred one first. Empty: none is negotiated."`
+	ALPN         []string      `key:"alpn" type:"protocol" eg:"h2" doc:"Application protocols, the preferred protocol first. Empty: none is negotiated."`
 }
 
 // A Certificate is a pair of PEM files.
@@ -151,9 +151,9 @@ type Socket struct {
 	Pos         Pos
 	Backlog     int           `key:"backlog" default:"4096" range:"1..65535" doc:"Length of the accept queue; net.core.somaxconn bounds it."`
 	KeepAlive   time.Duration `key:"keepalive" default:"60s" range:"0..9h" doc:"Idle time before keepalive probes (TCP_KEEPIDLE). 0: never."`
-	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"Gives up a peer that for this long acknowledges no bytes, or answers no probe of its closed window or of an idle connection (TCP_USER_TIMEOUT). 0: the kernel's default."`
+	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"The connection of a peer is closed if for this time the peer has not acknowledged bytes, or not answered probes of its closed window or of an idle connection (TCP_USER_TIMEOUT). 0: the kernel's default."`
 	FastOpen    bool          `key:"fastopen" default:"false" doc:"Accepts data in the first packet (TCP_FASTOPEN)."`
-	Congestion  string        `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of clients' connections. Without CAP_NET_ADMIN one of net.ipv4.tcp_allowed_congestion_control. Empty: the system's."`
+	Congestion  string        `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of clients' connections. Without CAP_NET_ADMIN only those in net.ipv4.tcp_allowed_congestion_control are possible. Empty: the system's default."`
 	MPTCP       bool          `key:"mptcp" default:"false" doc:"Accepts Multipath TCP. If the kernel cannot splice such connections, their bytes are copied."`
 }
 
@@ -240,11 +240,11 @@ func (k *checker) postgres(ln *Listener) {
 	case ln.Postgres == PostgresTerminate && ln.TLS == nil && !k.bad[&ln.TLS]:
 		k.complainAt(at, "write tls: as well, or postgres: passthrough", "TLS cannot end here: tls is missing")
 	case ln.Postgres == PostgresPassthrough && ln.TLS != nil:
-		k.complainAt(at, "write postgres: terminate, or leave tls out", "tls is of no use: TLS is passed through")
+		k.complainAt(at, "write postgres: terminate, or leave tls out", "tls has no effect: TLS is passed through")
 	case ln.Postgres == PostgresTerminate && ln.TLS.ClientCA != "" && !ln.RequireTLS && !k.bad[&ln.RequireTLS]:
-		k.complainAt(at, "write require_tls: true as well", "client_ca asks clients with TLS for a certificate, and with postgres: terminate a client may come without TLS")
+		k.complainAt(at, "write require_tls: true as well", "client_ca asks only clients with TLS for a certificate, and with postgres: terminate clients may connect without TLS")
 	case ln.SpeaksPostgres() && ln.Connect == "on_data":
-		k.complainAt(k.at(&ln.Connect, ln), "leave it out", "with postgres: %s, the first message is always read before an endpoint is connected to", ln.Postgres)
+		k.complainAt(k.at(&ln.Connect, ln), "leave it out", "with postgres: %s, the first message is always read before the connect to an endpoint", ln.Postgres)
 	}
 	for i := range ln.Routes {
 		m := &ln.Routes[i].Match
@@ -254,7 +254,7 @@ func (k *checker) postgres(ln *Listener) {
 			k.complainAt(k.at(m, &ln.Routes[i]), "write sni, user or database", "the clients of this listener speak PostgreSQL: protocol, host, path and bytes do not apply")
 		case len(m.User)+len(m.Database) == 0:
 		case ln.Postgres == PostgresPassthrough && (ln.RequireTLS || len(m.SNI)+len(m.ALPN) > 0):
-			k.warnAt(k.at(m, &ln.Routes[i]), "write postgres: terminate at the listener", "no client takes this route, and clients with TLS that get to it are refused: TLS is passed through, and hides user and database")
+			k.warnAt(k.at(m, &ln.Routes[i]), "write postgres: terminate at the listener", "no client takes this route, and clients with TLS that reach it are refused: TLS is passed through, and hides user and database")
 		}
 	}
 }
@@ -273,7 +273,7 @@ func (k *checker) passedThrough(c *Config) {
 	}
 	for _, u := range c.Upstreams {
 		if u.StartTLS == StartTLSPostgres && u.TLS == nil && (u.HealthCheck == nil || !u.HealthCheck.TLS) && !k.bad[&u.StartTLS] {
-			k.warnAt(k.at(&u.StartTLS, u), "write tls: as well, or leave it out", "starttls: postgres is of no use: neither clients nor checks of the upstream %s begin TLS here", u.Name)
+			k.warnAt(k.at(&u.StartTLS, u), "write tls: as well, or leave it out", "starttls: postgres has no effect: neither connections nor checks of the upstream %s use TLS", u.Name)
 		}
 	}
 }
@@ -283,7 +283,7 @@ func (k *checker) passedThrough(c *Config) {
 type MetricsBy struct {
 	Pos    Pos
 	Key    string   `key:"key" type:"clientkey" required:"yes" eg:"sni" doc:"Property: sni (of the ClientHello), user or database (of PostgreSQL) or tlv:0xe0 (that TLV of the PROXY header)."`
-	Values []string `key:"values" required:"yes" eg:"a.example" doc:"Values with series of their own, 64 at most. Others count as other; clients without one as unknown."`
+	Values []string `key:"values" required:"yes" eg:"a.example" doc:"Values that have their own series, at most 64. Other values count as other, clients without a value as unknown."`
 }
 
 // Labels for clients with a value that is not listed, and for clients without a value.
@@ -359,7 +359,7 @@ func checkClientKey(text string) *complaint {
 		if meant := closest(text, clientkey.Words()); meant != "" {
 			fix = didYouMean(meant)
 		}
-		return complain(fix, "%q is no property of a client", text)
+		return complain(fix, "%q is not a property of a client", text)
 	}
 	return nil
 }
@@ -373,7 +373,7 @@ func (k *checker) balanceOn(u *Upstream) {
 	if u.Balance == "source_ip" {
 		hashes = "the source"
 	}
-	k.complainAt(k.at(&u.BalanceOn, u), "write balance: maglev, or leave balance_on out", "balance: %s hashes %s", u.Balance, hashes)
+	k.complainAt(k.at(&u.BalanceOn, u), "write balance: maglev, or leave balance_on out", "balance_on has no effect: balance: %s hashes %s", u.Balance, hashes)
 }
 
 // metricsBy checks the values by which sessions are counted.
@@ -383,13 +383,13 @@ func (k *checker) metricsBy(ln *Listener, m *MetricsBy) {
 	}
 	key, _ := clientkey.Parse(m.Key)
 	if key.Kind == clientkey.Source {
-		k.complainAt(k.at(&m.Key, m), "write key: sni", "there is no series for a source")
+		k.complainAt(k.at(&m.Key, m), "write key: sni", "metrics_by cannot count by source")
 		return
 	}
 	k.knowsKey(k.at(&m.Key, m), []*Listener{ln}, key, "every session is counted as "+UnknownValue)
 	switch {
 	case len(m.Values) == 0 && k.given(&m.Values) && !k.bad[&m.Values]:
-		k.complainAt(k.at(&m.Values, m), `write values: ["a.example"]`, "no value has a series")
+		k.complainAt(k.at(&m.Values, m), `write values: ["a.example"]`, "values is empty")
 	case len(m.Values) > maxKeyValues:
 		k.complainAt(k.at(&m.Values, m), "write 64 or fewer", "there are %d values", len(m.Values))
 	}
@@ -403,9 +403,9 @@ func (k *checker) metricsBy(ln *Listener, m *MetricsBy) {
 		}
 		switch {
 		case *v == "" || len(*v) > maxKeyValue:
-			k.complainAt(k.at(v, m), "write 1 to 255 bytes", "%.20q is no value", *v)
+			k.complainAt(k.at(v, m), "write 1 to 255 bytes", "%.20q is not a value", *v)
 		case *v == OtherValue || *v == UnknownValue:
-			k.complainAt(k.at(v, m), "leave it out", "%s is the value of other clients", *v)
+			k.complainAt(k.at(v, m), "leave it out", "%s is the name for clients with any other value", *v)
 		case slices.Index(m.Values, *v) < i:
 			k.complainAt(k.at(v, m), "leave it out", "the value %q is listed twice", *v)
 		}
@@ -438,14 +438,14 @@ func (k *checker) knowsKey(at place, of []*Listener, key clientkey.Key, otherwis
 			return k.bad[&ln.Postgres] || ln.Postgres == PostgresTerminate || ln.SpeaksPostgres() && !ln.RequireTLS ||
 				slices.ContainsFunc(ln.Routes, func(r Route) bool { return len(r.Match.User)+len(r.Match.Database) > 0 })
 		}) {
-			k.warnAt(at, "write postgres: terminate at a listener", "no client has a %s, for no listener reads startup messages of PostgreSQL: %s", key, otherwise)
+			k.warnAt(at, "write postgres: terminate at a listener", "no client has a %s, because no listener reads startup messages of PostgreSQL: %s", key, otherwise)
 		}
 		return
 	}
 	if !slices.ContainsFunc(of, func(ln *Listener) bool {
 		return k.bad[&ln.AcceptProxy] || ln.AcceptProxy != nil && slices.Contains(ln.AcceptProxy.Versions, 2)
 	}) {
-		k.warnAt(at, "write accept_proxy: with version 2 at a listener", "no client has a TLV, for no listener accepts PROXY headers of version 2: %s", otherwise)
+		k.warnAt(at, "write accept_proxy: with version 2 at a listener", "no client has a TLV, because no listener accepts PROXY headers of version 2: %s", otherwise)
 	}
 }
 

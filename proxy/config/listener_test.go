@@ -23,29 +23,29 @@ func TestFirstBytes(t *testing.T) {
 		"routes: [{match: {protocol: [ssh], host: [a.b]}, upstream: u}]":                                          {"this route is never taken: host and path belong to http1 | write protocol: [http1], or leave it out"},
 		"routes: [{match: {protocol: [http1], user: [a]}, upstream: u}]":                                          {"this route is never taken: user and database belong to postgres | write protocol: [postgres], or leave it out"},
 		"routes: [{match: {sni: [a.b], path: [/a]}, upstream: u}]":                                                {"this route is never taken: sni and alpn, host and path belong to different protocols | make a route for each"},
-		"routes: [{match: {protocol: [silence]}, upstream: u}]":                                                   {"this route is never taken: it is not known how long a client is to be silent | write preread_silence: 200ms at the listener"},
-		"preread_silence: 1s, upstream: u":                                                                        {"preread_silence has no effect here: it is for listeners without TLS of their own whose routes match what clients send first | leave it out"},
+		"routes: [{match: {protocol: [silence]}, upstream: u}]":                                                   {"this route is never taken: nothing says how long a client must be silent | write preread_silence: 200ms at the listener"},
+		"preread_silence: 1s, upstream: u":                                                                        {"preread_silence has no effect here: it needs a listener without tls, and routes that match a client's first bytes | leave it out"},
 		"preread_silence: 1s, routes: [{match: {sni: [a.b]}, upstream: u}], upstream: u":                          nil,
 		"preread_silence: 1s, routes: [{match: {protocol: [ssh]}, upstream: u}], upstream: u":                     nil,
 		"routes: [{match: {sni: [a.b]}, upstream: u}, {match: {protocol: [tls_malformed]}, upstream: u}]":         nil,
-		"preread_silence: 5s, routes: [{match: {protocol: [silence]}, upstream: u}]":                              {"no client is found to be silent: it is refused after 5s, the preread timeout | make it shorter, or timeouts.preread longer"},
+		"preread_silence: 5s, routes: [{match: {protocol: [silence]}, upstream: u}]":                              {"preread_silence has no effect: silent clients are refused earlier, after 5s, the preread timeout | make preread_silence shorter, or timeouts.preread longer"},
 		"preread_silence: 1s, connect: on_data, routes: [{match: {protocol: [silence]}, upstream: u}]":            {"connect: on_data waits for the first byte of a silent client | leave it out"},
-		"preread_silence: 1s, routes: [{match: {protocol: [silence, ssh], bytes: [{text: a}]}, upstream: u}]":     {"a silent client has sent nothing that the other conditions are about | make a route for each"},
+		"preread_silence: 1s, routes: [{match: {protocol: [silence, ssh], bytes: [{text: a}]}, upstream: u}]":     {"a silent client has sent nothing that the other conditions could match | make a route for each"},
 		"routes: [{match: {tlv: [{type: 1}]}, upstream: u}]":                                                      {"this route is never taken: no PROXY header is read | write accept_proxy: {versions: [2]} at the listener"},
 		"accept_proxy: {versions: [1]}, routes: [{match: {tlv: [{type: 1}]}, upstream: u}]":                       {"this route is never taken: a PROXY header of version 1 has no TLVs | write versions: [2] in accept_proxy"},
-		"accept_proxy: {}, routes: [{match: {tlv: [{type: 1, text: a, hex: '00'}]}, upstream: u}]":                {"text and hex exclude each other | leave one of them out"},
+		"accept_proxy: {}, routes: [{match: {tlv: [{type: 1, text: a, hex: '00'}]}, upstream: u}]":                {"text and hex cannot be used together | leave one of them out"},
 		"routes: [{match: {bytes: [{offset: 1}]}, upstream: u}]":                                                  {"text or hex is missing | write text: or hex:"},
-		"routes: [{match: {bytes: [{text: ab, mask: ff}]}, upstream: u}]":                                         {"the mask has 1 bytes, and the pattern 2 | write 2 bytes"},
-		"routes: [{match: {bytes: [{text: a, mask: '00'}]}, upstream: u}]":                                        {"no bit of the pattern counts | write ff for each byte that counts"},
+		"routes: [{match: {bytes: [{text: ab, mask: ff}]}, upstream: u}]":                                         {"the mask has 1 bytes, but the pattern has 2 | write 2 bytes"},
+		"routes: [{match: {bytes: [{text: a, mask: '00'}]}, upstream: u}]":                                        {"the mask is 0, so no bit of the pattern is compared | write ff for each byte to compare"},
 		"routes: [{match: {bytes: [{hex: abc}]}, upstream: u}]":                                                   {`"abc" is not hexadecimal | write two digits for each byte, such as 0300ff`},
 		"routes: [{match: {path: [/a/../b]}, upstream: u}]":                                                       {`"/a/../b" is not the path of a request | write /status, or /api/* for all paths below /api`},
 		"routes: [{match: {path: [/a*]}, upstream: u}]":                                                           {`"/a*" is not the path of a request | write /status, or /api/* for all paths below /api`},
-		"require_tls: true, routes: [{match: {protocol: [ssh]}, upstream: u}]":                                    {"require_tls refuses the clients that the route in line 1 is for | leave it out, and write protocol: [tls] at the routes for TLS"},
-		tls + "routes: [{match: {host: [a.b]}, upstream: u}]":                                                     {"a route is chosen before TLS is terminated: this one depends on bytes that are encrypted until then | leave tls out, or route by sni and alpn"},
-		"routes: [{match: {host: [a.b]}, upstream: u}, {match: {protocol: [ssh, http2]}, upstream: u}]":           {"clients of HTTP/2 are refused: their host and path are not read, so the route in line 1 may be theirs | put it before that one"},
-		"routes: [{match: {protocol: [http1]}, upstream: u}, {match: {host: [a.b]}, upstream: u}]":                {"this route is never reached: all its clients are matched by the one in line 1 | put it before that one, or leave it out"},
-		"routes: [{match: {path: [/a/*]}, upstream: u}, {match: {path: [/a/b, /a/c/*], host: [b]}, upstream: u}]": {"this route is never reached: all its clients are matched by the one in line 1 | put it before that one, or leave it out"},
-		"routes: [{match: {bytes: [{text: a}]}, upstream: u}, {match: {bytes: [{hex: '61'}]}, upstream: u}]":      {"this route is never reached: the one in line 1 matches the same clients | leave it out, or match other clients"},
+		"require_tls: true, routes: [{match: {protocol: [ssh]}, upstream: u}]":                                    {"require_tls refuses the clients of the route in line 1 | leave it out, and write protocol: [tls] at the routes for TLS"},
+		tls + "routes: [{match: {host: [a.b]}, upstream: u}]":                                                     {"a route is chosen before TLS is terminated, but this route depends on bytes that are still encrypted | leave tls out, or route by sni and alpn"},
+		"routes: [{match: {host: [a.b]}, upstream: u}, {match: {protocol: [ssh, http2]}, upstream: u}]":           {"HTTP/2 clients are refused: the route in line 1 may be meant for them, but their host and path are not read | put it before that route"},
+		"routes: [{match: {protocol: [http1]}, upstream: u}, {match: {host: [a.b]}, upstream: u}]":                {"this route is never reached: the route in line 1 matches all its clients | put it before that route, or leave it out"},
+		"routes: [{match: {path: [/a/*]}, upstream: u}, {match: {path: [/a/b, /a/c/*], host: [b]}, upstream: u}]": {"this route is never reached: the route in line 1 matches all its clients | put it before that route, or leave it out"},
+		"routes: [{match: {bytes: [{text: a}]}, upstream: u}, {match: {bytes: [{hex: '61'}]}, upstream: u}]":      {"this route is never reached: the route in line 1 matches the same clients | leave it out, or match other clients"},
 	} {
 		text := "listeners: [{name: a, bind: ':1', " + keys + "}]\nupstreams: [{name: u, endpoints: ['h:1']}]\n"
 		cfg, problems := config.LoadTree(config.Tree{"/p.yaml": text, "/a.pem": "x", "/a.key": "x"}, "/p.yaml", variables())
@@ -102,14 +102,14 @@ func TestBadSourceRules(t *testing.T) {
 		"any":                 `"any" is not an address or a CIDR | write 10.0.0.0/8, 2001:db8::/32, one address, unix or all`,
 		"ALL":                 `"ALL" is not an address or a CIDR | write 10.0.0.0/8, 2001:db8::/32, one address, unix or all`,
 		"uid=1000":            `"uid=1000" is not an address or a CIDR | write unix:uid=1000`,
-		"unix:":               `"unix:" names no clients` + unix,
-		"unix:/run/s":         `"unix:/run/s" names no clients` + unix,
-		"unix:pid=1":          `"unix:pid=1" names no clients` + unix,
+		"unix:":               `"unix:" does not name clients` + unix,
+		"unix:/run/s":         `"unix:/run/s" does not name clients` + unix,
+		"unix:pid=1":          `"unix:pid=1" does not name clients` + unix,
 		"unix:uid":            `"" is not the number of a user or a group | write a number, as id(1) prints it, such as unix:uid=1000`,
 		"unix:uid=root":       `"root" is not the number of a user or a group | write a number, as id(1) prints it, such as unix:uid=1000`,
 		"unix:gid=-1":         `"-1" is not the number of a user or a group | write a number, as id(1) prints it, such as unix:gid=1000`,
 		"unix:gid=4294967295": `"4294967295" is not the number of a user or a group | write a number, as id(1) prints it, such as unix:gid=1000`,
-		"unix,all":            `"unix,all" names no clients` + unix,
+		"unix,all":            `"unix,all" does not name clients` + unix,
 	} {
 		told(t, config.Tree{}, listener("allow: ['"+rule+"']"), []string{"1:56: " + want})
 	}
@@ -119,14 +119,14 @@ func TestBadSourceRules(t *testing.T) {
 func TestSourceWarnings(t *testing.T) {
 	for _, x := range []struct{ bind, rest, want string }{
 		{"unix:@a", "limits: {per_source: 1}", ""},
-		{"unix:@a", "allow: [10.0.0.0/8]", "2:39: all clients of unix:@a are refused: allow has no unix | write unix in it, or unix:uid=1000 for a user, or leave the socket out"},
-		{"unix:@a', ':1", "allow: [10.0.0.0/8], deny: [unix:uid=0]", "2:45: all clients of unix:@a are refused: allow has no unix | write unix in it, or unix:uid=1000 for a user, or leave the socket out"},
+		{"unix:@a", "allow: [10.0.0.0/8]", "2:39: all clients of unix:@a are refused: allow has no unix | add unix to allow, or unix:uid=1000 for a user, or leave the socket out"},
+		{"unix:@a', ':1", "allow: [10.0.0.0/8], deny: [unix:uid=0]", "2:45: all clients of unix:@a are refused: allow has no unix | add unix to allow, or unix:uid=1000 for a user, or leave the socket out"},
 		{"unix:@a", "allow: [10.0.0.0/8, unix:gid=1]", ""},
 		{"unix:@a", "allow: [all]", ""},
 		{"unix:@a", "allow: [10.0.0.0/8], accept_proxy: {}", ""},
 		{"unix:@a", "allow: [10.0.0.0/8], accept_proxy: {from: [unix:uid=0]}", ""},
-		{"unix:@a", "accept_proxy: {from: [10.0.0.0/8]}", "2:53: no PROXY header is read from clients of unix:@a: from has no unix | write unix in it if they send one"},
-		{"unix:@a", "deny: [0.0.0.0/0, '::/0']", "2:38: clients of unix:@a come in: deny has no unix | write deny: [all]"},
+		{"unix:@a", "accept_proxy: {from: [10.0.0.0/8]}", "2:53: no PROXY header is read from clients of unix:@a: from has no unix | add unix to from if these clients send a PROXY header"},
+		{"unix:@a", "deny: [0.0.0.0/0, '::/0']", "2:38: clients of unix:@a are accepted: deny has no unix | write deny: [all]"},
 		{"unix:@a", "deny: [0.0.0.0/0]", ""},
 		{"unix:@a", "deny: [0.0.0.0/0, '::/0', unix]", ""},
 		{"unix:@a", "deny: [all]", ""},
@@ -135,11 +135,11 @@ func TestSourceWarnings(t *testing.T) {
 		{":1", "routes: [{match: {source: [unix:gid=1]}, upstream: u}]", "2:54: unix:gid=1 matches no client: the listener a has no unix socket | leave it out, or bind a unix socket"},
 		{":1", "allow: [all]", ""},
 		{"systemd:x", "allow: [10.0.0.0/8, unix]", ""},
-		{":1", "deny: ['::/0']", "2:33: clients of IPv4 come in: ::/0 is IPv6 alone | write all, or 0.0.0.0/0 as well"},
+		{":1", "deny: ['::/0']", "2:33: IPv4 clients are accepted: ::/0 is only IPv6 | write all, or add 0.0.0.0/0"},
 		{":1", "deny: ['::/0', 10.0.0.0/8]", ""},
 		{":1", "deny: ['::/0'], allow: [10.0.0.0/8]", ""},
 		{"[::]:1", "deny: ['::/0']", ""},
-		{"0.0.0.0:1", "allow: ['::/0']", "2:41: all clients of IPv4 are refused: ::/0 is IPv6 alone | write all, or 0.0.0.0/0 as well"},
+		{"0.0.0.0:1", "allow: ['::/0']", "2:41: all IPv4 clients are refused: ::/0 is only IPv6 | write all, or add 0.0.0.0/0"},
 		{":1", "allow: ['::/0', 10.0.0.0/8]", ""},
 		{":1", "allow: ['::/0', all]", ""},
 	} {
@@ -172,7 +172,7 @@ upstreams:
 	} {
 		var got []string
 		for _, w := range load(t, "listeners: [{name: l, bind: ':1', "+routes+"}]"+upstreams).Warnings {
-			if text := w.String(); strings.Contains(text, "keeps out") {
+			if text := w.String(); strings.Contains(text, "this route excludes") {
 				got = append(got, text)
 			}
 		}
@@ -230,7 +230,7 @@ upstreams:
 	} {
 		var got []string
 		for _, w := range load(t, "listeners: [{name: l, bind: ':1', "+routes+"}]"+upstreams).Warnings {
-			if text := w.String(); strings.Contains(text, "for an HTTP method") {
+			if text := w.String(); strings.Contains(text, "as an HTTP request") {
 				got = append(got, text)
 			}
 		}
@@ -256,20 +256,20 @@ func TestClientKeys(t *testing.T) {
 		{"", "balance: round_robin, balance_on: source", nil},
 		{"", "balance_on: sni", []string{"balance: round_robin hashes nothing"}},
 		{"", "balance: source_ip, balance_on: sni", []string{"balance: source_ip hashes the source"}},
-		{"", "balance: maglev, balance_on: snj", []string{`"snj" is no property of a client: did you mean "sni"?`}},
-		{"", "balance: maglev, balance_on: tlv:256", []string{"is no property of a client"}},
+		{"", "balance: maglev, balance_on: snj", []string{`"snj" is not a property of a client: did you mean "sni"?`}},
+		{"", "balance: maglev, balance_on: tlv:256", []string{"is not a property of a client"}},
 		{"", "balance: maglev, balance_on: tlv:0xe0", []string{"no client has a TLV"}},
 		{", accept_proxy: {versions: [1]}", "balance: maglev, balance_on: tlv:0xe0", []string{"no client has a TLV"}},
 		{", accept_proxy: {}", "balance: maglev, balance_on: tlv:0xe0", nil},
 		{", metrics_by: {key: sni, values: [a.test, b.test]}", "", nil},
 		{", metrics_by: {key: tlv:0xe0, values: [a]}", "", []string{"every session is counted as unknown"}},
-		{", metrics_by: {key: source, values: [a]}", "", []string{"there is no series for a source"}},
+		{", metrics_by: {key: source, values: [a]}", "", []string{"metrics_by cannot count by source"}},
 		{", metrics_by: {key: sni}", "", []string{"values is missing"}},
-		{", metrics_by: {key: sni, values: []}", "", []string{"no value has a series"}},
+		{", metrics_by: {key: sni, values: []}", "", []string{"values is empty"}},
 		{", metrics_by: {key: sni, values: [a.test, A.test]}", "", []string{`"a.test" is listed twice`}},
-		{", metrics_by: {key: sni, values: [other]}", "", []string{"other is the value of other clients"}},
+		{", metrics_by: {key: sni, values: [other]}", "", []string{"other is the name for clients with any other value"}},
 		{", metrics_by: {key: sni, values: [" + fmt.Sprintf(many, numbers...) + "]}", "", []string{"there are 65 values"}},
-		{", metrics_by: {key: sni, values: [" + strings.Repeat("a", 256) + "]}", "", []string{"is no value"}},
+		{", metrics_by: {key: sni, values: [" + strings.Repeat("a", 256) + "]}", "", []string{"is not a value"}},
 	} {
 		text := "listeners: [{name: a, bind: ':1', upstream: u" + c.listener + "}]\nupstreams: [{name: u, endpoints: ['h:1'], " + c.upstream + "}]"
 		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)
@@ -301,7 +301,7 @@ func TestPostgres(t *testing.T) {
 		{"postgres: passthrough", "balance: maglev, balance_on: user", ""},
 		{"postgres: passthrough, require_tls: true", "balance: maglev, balance_on: user", "no client has a user"},
 		{"metrics_by: {key: database, values: [shop]}", "", "no client has a database"},
-		{"postgres: passthrough", "starttls: postgres", "starttls: postgres is of no use"},
+		{"postgres: passthrough", "starttls: postgres", "starttls: postgres has no effect"},
 		{"postgres: passthrough", "starttls: postgres, health_check: {tls: true}", ""},
 	} {
 		text := "listeners: [{name: a, bind: ':1', upstream: u, " + c.listener + "}]\nupstreams: [{name: u, endpoints: ['h:1'], " + c.upstream + "}]"
@@ -314,13 +314,13 @@ func TestPostgres(t *testing.T) {
 		}
 	}
 	_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": "listeners: [{name: a, bind: ':1', upstream: u, " + strings.Replace(terminate, "terminate", "passthrough", 1) + "}]\nupstreams: [{name: u, endpoints: ['h:1']}]"}, "/etc/p.yaml", nil)
-	if !slices.ContainsFunc(problems, func(p config.Problem) bool { return strings.Contains(p.Error(), "tls is of no use") }) {
+	if !slices.ContainsFunc(problems, func(p config.Problem) bool { return strings.Contains(p.Error(), "tls has no effect") }) {
 		t.Errorf("tls with passthrough: %v", problems)
 	}
 	for more, want := range map[string]bool{"": true, "require_tls: true, ": false} {
 		text := "listeners: [{name: a, bind: ':1', upstream: u, " + more + strings.Replace(terminate, "tls: {", "tls: {client_ca: a, ", 1) + "}]\nupstreams: [{name: u, endpoints: ['h:1']}]"
 		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)
-		if got := slices.ContainsFunc(problems, func(p config.Problem) bool { return strings.Contains(p.Error(), "a client may come without TLS") }); got != want {
+		if got := slices.ContainsFunc(problems, func(p config.Problem) bool { return strings.Contains(p.Error(), "clients may connect without TLS") }); got != want {
 			t.Errorf("client_ca, %s: %v", more, problems)
 		}
 	}
@@ -337,7 +337,7 @@ func congestedBy(listener, upstream string) string {
 // TestCongestion: a name that the kernel does not list is a problem that lists those there are; so is
 // one that takes a privilege which the process lacks.
 func TestCongestion(t *testing.T) {
-	const privilege = ":PLACE: the congestion control cubic takes CAP_NET_ADMIN, which this process does not have | write one of bbr, reno, or give this process CAP_NET_ADMIN"
+	const privilege = ":PLACE: the congestion control cubic needs CAP_NET_ADMIN, and this process does not have it | write one of bbr, reno, or give this process CAP_NET_ADMIN"
 	for _, c := range []struct {
 		listener, upstream string
 		root               bool
@@ -349,8 +349,8 @@ func TestCongestion(t *testing.T) {
 		{"cubic", "bbr", false, []string{"1" + strings.Replace(privilege, "PLACE", "69", 1)}},
 		{"bbr", "cubic", false, []string{"2" + strings.Replace(privilege, "PLACE", "64", 1)}},
 		{"bbr2", "vegas", true, []string{
-			"1:69: this kernel lists no congestion control bbr2 | write one of bbr, cubic, reno, or load the module tcp_bbr2",
-			"2:64: this kernel lists no congestion control vegas | write one of bbr, cubic, reno, or load the module tcp_vegas",
+			"1:69: this kernel does not have the congestion control bbr2 | write one of bbr, cubic, reno, or load the module tcp_bbr2",
+			"2:64: this kernel does not have the congestion control vegas | write one of bbr, cubic, reno, or load the module tcp_vegas",
 		}},
 		{"'a b'", "sixteen_letters_", true, []string{
 			`1:69: "a b" is not the name of a congestion control | write a name of at most 15 letters, digits, _ or -, such as bbr`,
@@ -374,10 +374,10 @@ func TestCongestion(t *testing.T) {
 
 // TestCongestionUnknown: a kernel that cannot be asked is no reason to refuse a name, and is said.
 func TestCongestionUnknown(t *testing.T) {
-	const fix = " | see /proc/sys/net/ipv4/tcp_available_congestion_control on the machine where penstock will run: without it sockets use the system's congestion control"
+	const fix = " | look into /proc/sys/net/ipv4/tcp_available_congestion_control on the machine where penstock will run. If that kernel does not have it, sockets use the system's congestion control"
 	for file, c := range map[string]struct{ name, why string }{"/unreadable": {"vegas", "open /proc/c: permission denied"}, "/full": {"cubic", "too many open files"}} {
 		cfg := loadTree(t, config.Tree{"/etc/p.yaml": congestedBy(c.name, "''"), file: ""})
-		if len(cfg.Warnings) != 1 || short(cfg.Warnings[0]) != "1:69: whether this kernel has the congestion control "+c.name+" is unknown: "+c.why+fix {
+		if len(cfg.Warnings) != 1 || short(cfg.Warnings[0]) != "1:69: it is unknown whether this kernel has the congestion control "+c.name+": "+c.why+fix {
 			t.Errorf("%s: %v", file, cfg.Warnings)
 		}
 	}
@@ -394,18 +394,18 @@ func TestTraces(t *testing.T) {
 		"endpoint: 'c:4317'":                                                  `1:20: "c:4317" is not a URL of a collector | write http://127.0.0.1:4317 or https://collector.example:4317`,
 		"endpoint: 'http://c'":                                                `1:20: "http://c" has no port | write http://c:4317, or :4318 for http/protobuf`,
 		"endpoint: 'http://a b:1'":                                            `1:20: "http://a b:1" is not a URL of a collector | write http://127.0.0.1:4317 or https://collector.example:4317`,
-		"endpoint: 'http://u:p@c:1'":                                          `1:20: the URL has more than a host and a path | write a token as an entry of headers`,
+		"endpoint: 'http://u:p@c:1'":                                          `1:20: the URL must have only a host and a path | write a token as an entry of headers`,
 		"endpoint: 'http://c:1/v1/traces'":                                    `1:20: gRPC has no path "/v1/traces" | leave the path out, or write protocol: http/protobuf`,
 		"endpoint: 'http://c:1', protocol: http":                              `1:44: protocol is one of grpc, http/protobuf, not "http" | write grpc or http/protobuf`,
 		"endpoint: 'http://c:1', sample: 1%":                                  `1:42: sample is a number: "1%" is not a number | write it without %: 1`,
 		"endpoint: 'http://c:1', resource: x":                                 `1:44: "x" is not KEY=VALUE | write service.name=edge`,
-		"endpoint: 'http://c:1', tls: {}":                                     "1:39: tls is of no use with http:// | write https:// in endpoint, or leave tls out",
+		"endpoint: 'http://c:1', tls: {}":                                     "1:39: tls has no effect with http:// | write https:// in endpoint, or leave tls out",
 		"endpoint: 'https://c', tls: {cert: a}":                               "1:45: key is missing | write key: and the PEM file of its private key",
 		"endpoint: 'https://c', tls: {cert: a, key: k}":                       "",
 		"endpoint: 'https://c', tls: {ca: k}":                                 "1:43: there is no certificate in /etc/k | write a PEM file of certificates",
 		"endpoint: 'https://c', headers: [{name: 'a b', value: '${T}'}]":      `1:50: "a b" is not the name of a header | write a name such as Authorization`,
-		"endpoint: 'https://c', headers: [{name: TE, value: '${T}'}]":         `1:50: TE is the exporter's own | leave it out`,
-		"endpoint: 'https://c', headers: [{name: A, value: 'file:/etc/k'}]":   "1:60: the value of A has 5 lines | leave one line in /etc/k",
+		"endpoint: 'https://c', headers: [{name: TE, value: '${T}'}]":         `1:50: the exporter sets TE itself | leave it out`,
+		"endpoint: 'https://c', headers: [{name: A, value: 'file:/etc/k'}]":   "1:60: the value of A has 5 lines | leave only one line in /etc/k",
 		"endpoint: 'https://c:1', headers: [{name: A, value: 'Bearer ${T}'}]": "",
 	} {
 		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": traced(traces), "/etc/a": cert, "/etc/k": key}, "/etc/p.yaml", variables("T", "t0ken"))
@@ -422,9 +422,9 @@ func TestTraces(t *testing.T) {
 		got = append(got, short(w))
 	}
 	if want := []string{
-		"1:63: headers, which may be secrets, go over the network in plain text | write https://",
-		"1:100: sample: 0 traces no client | leave traces out, or write a percentage",
-		"1:145: a batch of 2 spans is never complete, for 1 wait at most | write at most max_queue_size",
+		"1:63: the headers may contain secrets, and go over the network in clear text | write https://",
+		"1:100: with sample: 0 no client is traced | leave traces out, or write a percentage",
+		"1:145: a batch of 2 spans is never full, because at most 1 spans wait | write at most max_queue_size",
 	}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

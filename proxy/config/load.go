@@ -98,7 +98,7 @@ func (l *loader) file(path string, named place) {
 		return
 	case len(l.visited) > maxFiles || l.bytes > maxAll:
 		l.partial = true
-		l.complainAt(named, "include less", "there are more than %d files, or %s of them", maxFiles, showSize(maxAll))
+		l.complainAt(named, "include fewer files", "there are more than %d files, or more than %s in all", maxFiles, showSize(maxAll))
 		return
 	}
 	l.cfg.Files = append(l.cfg.Files, abs)
@@ -171,7 +171,7 @@ func (l *loader) add(part *Config) {
 		case l.given(a.Addr().Interface()):
 			if before, ok := l.places[b.Addr().Interface()]; ok {
 				l.twice = true
-				l.complainAt(l.places[a.Addr().Interface()], "leave it out here or there", "%s is in %v too", f.key, before.pos())
+				l.complainAt(l.places[a.Addr().Interface()], "leave it out in one of the places", "%s is in %v too", f.key, before.pos())
 			}
 			b.Set(a)
 			l.moved(f, a, b)
@@ -229,7 +229,7 @@ func (l *loader) include(part *Config) {
 		pattern, at := part.Include[i], l.places[&part.Include[i]]
 		if pattern == "" {
 			if l.partial = l.partial || l.bad[&part.Include[i]]; !l.bad[&part.Include[i]] {
-				l.complainAt(at, "write conf.d/*.yaml, or leave it out", "this includes nothing")
+				l.complainAt(at, "write conf.d/*.yaml, or leave it out", "the name of the file to include is empty")
 			}
 			continue
 		}
@@ -249,7 +249,7 @@ func (l *loader) include(part *Config) {
 func (l *loader) matching(pattern, written string, at place) []string {
 	if strings.ContainsAny(filepath.Dir(pattern), special) {
 		l.partial = true
-		l.complainAt(at, "write conf.d/*.yaml", "the directory of %q is a pattern", written)
+		l.complainAt(at, "write conf.d/*.yaml", "the directory in %q must not be a pattern", written)
 		return nil
 	}
 	paths, err := l.glob(pattern)
@@ -287,7 +287,7 @@ func (l *loader) unmatched(pattern, written string, at place) {
 	all, err := l.glob(filepath.Join(dir, "*"))
 	switch {
 	case !l.isDir(dir):
-		l.warnAt(at, "make it, write another one, or leave it out", "there is no directory %s", dir)
+		l.warnAt(at, "make the directory, write another directory, or leave it out", "there is no directory %s", dir)
 	case err == nil && l.others(all):
 		l.warnAt(at, "write a pattern that matches the names of files, or leave it out", "%s matches no other file", written)
 	}
@@ -382,7 +382,7 @@ func (l *loader) foreign() bool {
 	for _, o := range others {
 		if at := o.line.FindStringIndex(text); at != nil {
 			line := 1 + strings.Count(text[:at[1]], "\n")
-			l.complainAt(place{src: l.src, line: line, col: 1, width: 1}, "write YAML that begins like "+beginning, "this is a configuration of %s", o.program)
+			l.complainAt(place{src: l.src, line: line, col: 1, width: 1}, "write YAML that begins like "+beginning, "this looks like a configuration of %s", o.program)
 			return true
 		}
 	}
@@ -405,5 +405,5 @@ func (l *loader) noMapping(n *yaml.Node) {
 	if n.Kind == yaml.SequenceNode {
 		fix = "write listeners: or upstreams: before it, and indent it"
 	}
-	l.complainAt(l.src.at(n), fix, "a file is a group of keys, not %s", kindOf(n))
+	l.complainAt(l.src.at(n), fix, "a file must be a group of keys, not %s", kindOf(n))
 }

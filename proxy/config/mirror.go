@@ -14,9 +14,9 @@ import (
 type Mirror struct {
 	Pos      Pos
 	Upstream string        `key:"upstream" type:"upstream" required:"yes" eg:"shadow" doc:"Upstream that gets a copy of what these clients send. Its answers reach no client."`
-	Percent  float64       `key:"percent" default:"100" range:"0..100" unit:"%" eg:"5" doc:"Share of the sessions that are mirrored, to a hundredth of a percent. 0: none."`
-	Patience time.Duration `key:"patience" default:"1s" range:"1ms..1h" doc:"Longest time that bytes may wait for the mirror's endpoint, and that a mirror outlives its session; then the mirror ends."`
-	Compare  *Compare      `key:"compare" doc:"Compares the endpoints' answers and reports differences (penstock mirror). Answers are then copied, not spliced. Absent: the mirror's answers are thrown away."`
+	Percent  float64       `key:"percent" default:"100" range:"0..100" unit:"%" eg:"5" doc:"Percentage of the sessions that are mirrored, with up to two decimals. 0: none."`
+	Patience time.Duration `key:"patience" default:"1s" range:"1ms..1h" doc:"The mirror ends when bytes have waited this long for its endpoint, or this long after its session has ended."`
+	Compare  *Compare      `key:"compare" doc:"Compares the endpoints' answers and reports differences (penstock mirror). Answers are then copied, not spliced. Absent: the mirror's answers are discarded."`
 }
 
 // Comparing returns how answers are compared, or nil if they are not.
@@ -72,10 +72,10 @@ func (k *checker) mirror(m *Mirror) {
 	k.upstreams.use(&m.Upstream, m)
 	k.comparison(m.Compare)
 	if hundredths := math.Round(m.Percent * 100); !k.bad[&m.Percent] && math.Abs(hundredths-m.Percent*100) > 1e-6 {
-		k.complainAt(k.at(&m.Percent, m), "write "+percent(int(hundredths)), "%v %% is finer than a hundredth", m.Percent)
+		k.complainAt(k.at(&m.Percent, m), "write "+percent(int(hundredths)), "%v %% has more than two decimals", m.Percent)
 	}
 	if u := k.find(m.Upstream); u != nil && u.TLS != nil {
-		k.complainAt(k.at(&m.Upstream, m), "write an upstream without tls", "the upstream %s has tls: a mirror sends bytes as they are", m.Upstream)
+		k.complainAt(k.at(&m.Upstream, m), "write an upstream without tls", "the upstream %s has tls, but a mirror sends bytes unchanged", m.Upstream)
 	}
 }
 
@@ -86,14 +86,14 @@ func (k *checker) mirrorOf(ln *Listener, r *Route, to []string) {
 		return
 	}
 	if rw := ln.RewriteOf(r); m.Comparing() != nil && rw.Active() && rw.Direction == Down {
-		k.complainAt(k.at(&m.Compare, m), "leave compare out, or the rewrite in line "+strconv.Itoa(rw.Pos.Line), "the answers to these clients are rewritten, but the mirror's answers are not: they would differ")
+		k.complainAt(k.at(&m.Compare, m), "leave compare out, or the rewrite in line "+strconv.Itoa(rw.Pos.Line), "the answers to these clients are rewritten, and the mirror's answers are not, so they would differ")
 	}
 	if u := k.find(m.Upstream); withFallbacks(k.find, to...)[u] {
 		fix := "write another upstream"
 		if r != nil && r.Mirror == nil {
 			fix += ", or a mirror with percent: 0 at the route in line " + strconv.Itoa(r.Pos.Line)
 		}
-		k.complainAt(k.at(&m.Upstream, m), fix, "the upstream %s serves these clients itself: it would get their bytes twice", m.Upstream)
+		k.complainAt(k.at(&m.Upstream, m), fix, "the upstream %s already serves these clients: it would get their bytes twice", m.Upstream)
 	}
 }
 
@@ -105,7 +105,7 @@ func (k *checker) mirroredTLS(ln *Listener) {
 	for i := range ln.Routes {
 		r := &ln.Routes[i]
 		if m := ln.MirrorOf(r); m != nil && m.Percent > 0 && (ln.RequireTLS || len(r.Match.SNI)+len(r.Match.ALPN) > 0) {
-			k.warnAt(k.at(&m.Upstream, m), "write tls at the listener, so that decrypted bytes are mirrored", "TLS is passed through: the mirror %s cannot decrypt more than the first bytes of a client", m.Upstream)
+			k.warnAt(k.at(&m.Upstream, m), "write tls at the listener, so that decrypted bytes are mirrored", "TLS is passed through: the mirror %s cannot decrypt the bytes of a client", m.Upstream)
 			return
 		}
 	}
@@ -115,21 +115,21 @@ func (k *checker) mirroredTLS(ln *Listener) {
 type Compare struct {
 	Pos            Pos
 	Enabled        bool   `key:"enabled" default:"true" doc:"false: this section has no effect."`
-	Framing        string `key:"framing" default:"bytes" enum:"bytes lines length_prefixed grpc" doc:"Protocol, which says where an answer ends and, with grpc, its method. bytes: none; a connection is one answer."`
-	Offset         int    `key:"offset" default:"0" range:"0..64" unit:"B" doc:"With length_prefixed: place of the length in a message."`
-	Width          int    `key:"width" default:"0" range:"0..8" unit:"B" eg:"4" doc:"With length_prefixed, required: size of the length: 1, 2, 4 or 8."`
+	Framing        string `key:"framing" default:"bytes" enum:"bytes lines length_prefixed grpc" doc:"Protocol that says where an answer ends and, with grpc, its method. bytes: no protocol, a connection is one answer."`
+	Offset         int    `key:"offset" default:"0" range:"0..64" unit:"B" doc:"With length_prefixed: offset of the length in a message."`
+	Width          int    `key:"width" default:"0" range:"0..8" unit:"B" eg:"4" doc:"Required with length_prefixed: size of the length, 1, 2, 4 or 8."`
 	Endian         string `key:"endian" default:"big" enum:"big little" doc:"With length_prefixed: order of the length's bytes."`
 	IncludesHeader bool   `key:"includes_header" default:"false" doc:"With length_prefixed: the length counts from the start of the message, not from its own end."`
-	Mask           []Mask `key:"mask" doc:"Parts of answers that may differ, such as times. A text is a pattern."`
-	Examples       int    `key:"examples" default:"3" range:"0..100" doc:"Differences kept as examples, for each method. 0: none."`
-	Redact         bool   `key:"redact" default:"true" doc:"Hides letters and digits of examples, and names that clients made up. false: everyone who may read the admin API sees what clients get."`
+	Mask           []Mask `key:"mask" doc:"Parts of answers that may differ, such as times. A plain text in the list is a pattern."`
+	Examples       int    `key:"examples" default:"3" range:"0..100" doc:"Number of differences that are kept as examples, for each method. 0: none."`
+	Redact         bool   `key:"redact" default:"true" doc:"Hides letters and digits in examples, and names that clients invented. false: everyone who may read the admin API sees the answers to clients."`
 }
 
 // A Mask is a part of answers that may differ.
 type Mask struct {
 	Pos     Pos
 	Pattern string `key:"pattern" default:"" eg:"[0-9]{4}-[0-9]{2}-[0-9]{2}" doc:"Regular expression (RE2) of bytes that are not compared. Either this or field."`
-	Field   string `key:"field" default:"" eg:"grpc.x-request-id" doc:"Field of a gRPC head or trailer that is not compared, after grpc. A framing's name with .answer is the whole answer."`
+	Field   string `key:"field" default:"" eg:"grpc.x-request-id" doc:"Field of a gRPC header or trailer that is not compared, written after grpc. (with the dot). The name of a framing and .answer mean the whole answer."`
 	Name    string `key:"name" default:"" eg:"/shop.Cart/List" doc:"Method to which the mask applies. Empty: all."`
 }
 
@@ -148,9 +148,9 @@ func (c *Compare) Plan() (*compare.Plan, error) {
 // formerFramings are removed framings, each with what to write instead.
 var formerFramings = map[string]string{
 	"resp":     "write lines, which compares the lines of Redis' replies",
-	"postgres": "leave compare out: answers of PostgreSQL are not compared any more",
+	"postgres": "leave compare out: answers of PostgreSQL are no longer compared",
 	"http1":    "write bytes, with a mask for what differs, such as 'Date: [^\\r]+'",
-	"http2":    "write grpc, or leave compare out: other answers of HTTP/2 are not compared any more",
+	"http2":    "write grpc, or leave compare out: other answers of HTTP/2 are no longer compared",
 }
 
 // comparison checks how a mirror's answers are compared.
@@ -169,7 +169,7 @@ func (k *checker) comparison(c *Compare) {
 		set   bool
 	}{{"offset", &c.Offset, c.Offset != 0}, {"width", &c.Width, c.Width != 0}, {"endian", &c.Endian, c.Endian != "big"}, {"includes_header", &c.IncludesHeader, c.IncludesHeader}} {
 		if !prefixed && key.set && !k.bad[key.field] {
-			k.complainAt(k.at(key.field, c), "leave it out, or write framing: "+compare.LengthPrefixed, "%s is not for framing %s", key.name, c.Framing)
+			k.complainAt(k.at(key.field, c), "leave it out, or write framing: "+compare.LengthPrefixed, "%s has no effect with framing: %s", key.name, c.Framing)
 		}
 	}
 	for i := range c.Mask {
@@ -195,7 +195,7 @@ func (k *checker) mask(c *Compare, m *Mask) {
 		message, fix = strings.TrimRight(message[:i], ": "), message[i:]
 	}
 	if message == "" {
-		message = "a mask has a pattern or a field, and not both"
+		message = "a mask has either a pattern or a field"
 	}
 	k.complainAt(at, fix, "%s", message)
 }

@@ -27,15 +27,15 @@ upstreams:
 		{"routes: [{upstream: u, mirror: {upstream: v}}]", nil},
 		{"upstream: u, mirror: {upstream: w}", []string{"there is no upstream w"}},
 		{"upstream: u, mirror: {percent: 5}", []string{"upstream is missing"}},
-		{"upstream: u, mirror: {upstream: v, percent: 0.001}", []string{"0.001 % is finer than a hundredth"}},
+		{"upstream: u, mirror: {upstream: v, percent: 0.001}", []string{"0.001 % has more than two decimals"}},
 		{"upstream: u, mirror: {upstream: v, percent: 101}", []string{"percent is 101"}},
 		{"upstream: u, mirror: {upstream: v, patience: 0s}", []string{"patience is 0s"}},
-		{"upstream: u, mirror: {upstream: s}", []string{"the upstream s has tls: a mirror sends bytes as they are"}},
-		{"upstream: u, mirror: {upstream: u}", []string{"the upstream u serves these clients itself: it would get their bytes twice"}},
-		{"upstream: u, mirror: {upstream: f}", []string{"the upstream f serves these clients itself"}},
+		{"upstream: u, mirror: {upstream: s}", []string{"the upstream s has tls, but a mirror sends bytes unchanged"}},
+		{"upstream: u, mirror: {upstream: u}", []string{"the upstream u already serves these clients: it would get their bytes twice"}},
+		{"upstream: u, mirror: {upstream: f}", []string{"the upstream f already serves these clients"}},
 		{"upstream: u, mirror: {upstream: u, percent: 0}", nil},
-		{"routes: [{split: [{upstream: u, percent: 50}, {upstream: v, percent: 50}], mirror: {upstream: v}}]", []string{"the upstream v serves these clients itself"}},
-		{"upstream: u, mirror: {upstream: v}, routes: [{match: {port: 1}, upstream: v}]", []string{"the upstream v serves these clients itself"}},
+		{"routes: [{split: [{upstream: u, percent: 50}, {upstream: v, percent: 50}], mirror: {upstream: v}}]", []string{"the upstream v already serves these clients"}},
+		{"upstream: u, mirror: {upstream: v}, routes: [{match: {port: 1}, upstream: v}]", []string{"the upstream v already serves these clients"}},
 		{"upstream: u, mirror: {upstream: v}, routes: [{match: {port: 1}, upstream: v, mirror: {upstream: u, percent: 0}}]", nil},
 		{"upstream: u, mirror: {upstream: v, compare: true}, rewrite: {direction: down, wasm: both.wasm}", []string{"the answers to these clients are rewritten"}},
 		{"upstream: u, mirror: {upstream: v, compare: true}, rewrite: {direction: up, wasm: both.wasm}", nil},
@@ -47,7 +47,7 @@ upstreams:
 		if cfg != nil {
 			problems = append(problems, cfg.Warnings...)
 		}
-		problems = slices.DeleteFunc(problems, func(p config.Problem) bool { return strings.Contains(p.Error(), "no client gets to") })
+		problems = slices.DeleteFunc(problems, func(p config.Problem) bool { return strings.Contains(p.Error(), "no client reaches") })
 		if len(problems) != len(c.want) {
 			t.Errorf("%s: %v", c.listener, problems)
 			continue
@@ -72,7 +72,7 @@ func TestCompare(t *testing.T) {
 		{"{framing: lines, mask: ['[0-9]+', {pattern: a+, name: GET}], examples: 0, redact: false}", nil},
 		{"{framing: length_prefixed, width: 4, offset: 1, endian: little, includes_header: true}", nil},
 		{"resp", []string{`4:14: compare is a boolean: "resp" is not true or false`, "write true or false"}},
-		{"[true]", []string{"4:14: compare takes a group of keys, not a list", "write compare: true"}},
+		{"[true]", []string{"4:14: compare must be a group of keys, not a list", "write compare: true"}},
 		{"{framing: rpc}", []string{"4:24: framing is ", "grpc"}},
 		{"{framing: resp}", []string{"4:24: framing: resp of compare was removed", "write lines"}},
 		{"{framing: postgres}", []string{"4:24: framing: postgres of compare was removed", "leave compare out"}},
@@ -81,10 +81,10 @@ func TestCompare(t *testing.T) {
 		{"{framing: length_prefixed}", []string{"4:14: the length of a message has 0 bytes", "write width: 1, 2, 4 or 8"}},
 		{"{framing: length_prefixed, width: 3}", []string{"4:48: the length of a message has 3 bytes", "write width: 1, 2, 4 or 8"}},
 		{"{framing: length_prefixed, width: 4, offset: 99999999}", []string{"4:59: offset is 99999999", ""}},
-		{"{framing: lines, width: 4}", []string{"4:38: width is not for framing lines", "leave it out, or write framing: length_prefixed"}},
-		{"{endian: little}", []string{"4:23: endian is not for framing bytes", "leave it out"}},
-		{"{framing: lines, mask: [{name: GET}]}", []string{"4:38: a mask has a pattern or a field, and not both", "write either pattern or field"}},
-		{"{framing: lines, mask: [{pattern: x, field: y}]}", []string{"4:58: a mask has a pattern or a field, and not both", "write either pattern or field"}},
+		{"{framing: lines, width: 4}", []string{"4:38: width has no effect with framing: lines", "leave it out, or write framing: length_prefixed"}},
+		{"{endian: little}", []string{"4:23: endian has no effect with framing: bytes", "leave it out"}},
+		{"{framing: lines, mask: [{name: GET}]}", []string{"4:38: a mask has either a pattern or a field", "write either pattern or field"}},
+		{"{framing: lines, mask: [{pattern: x, field: y}]}", []string{"4:58: a mask has either a pattern or a field", "write either pattern or field"}},
 		{"{framing: lines, mask: [a, '[']}", []string{`4:41: pattern "["`, "write a regular expression of RE2"}},
 		{"{framing: lines, mask: ['a*']}", []string{`4:38: pattern "a*": it matches the empty text`, "write a pattern that needs a byte"}},
 		{"{framing: lines, mask: [{field: grpc.date}]}", []string{`4:46: field "grpc.date": with framing lines`, "write lines.answer"}},

@@ -19,14 +19,14 @@ type Rewrite struct {
 	Pos       Pos
 	Direction string        `key:"direction" required:"yes" enum:"up down none" doc:"up: from clients to endpoints. down: from endpoints to clients. These bytes are copied, not spliced. none: this route rewrites nothing."`
 	Wasm      Content       `key:"wasm" type:"module" default:"" eg:"mask.wasm" doc:"WebAssembly file, at most 32MiB. A reload reads it again."`
-	Hold      time.Duration `key:"hold" default:"1s" range:"1ms..1m" doc:"If the module wants more bytes and none come: wait this long, at most twice as long, then ask it again. If a sender pauses longer, a split match may pass."`
+	Hold      time.Duration `key:"hold" default:"1s" range:"1ms..1m" doc:"If the module wants more bytes and none arrive, it is called again after this time, or after twice this time at most. A sender that pauses longer in the middle of a match may get the match past the module."`
 	Config    string        `key:"config" default:"" eg:"secret=xxxxxx" doc:"Text that the module gets as its configuration."`
-	Memory    int64         `key:"memory" type:"size" default:"1MiB" range:"64KiB..1GiB" doc:"Largest linear memory of an instance; each session has one. A module of Go needs at least 3MiB."`
-	Timeout   time.Duration `key:"timeout" default:"10ms" range:"100us..10s" doc:"Longest time for one chunk, at most 16KiB, of a session's bytes; then on_error applies."`
-	OnError   string        `key:"on_error" default:"reset" enum:"reset pass" doc:"If the module fails or has filled its buffer. reset: both sides are reset. pass: the bytes go on unchanged from then on."`
-	Buffer    int64         `key:"buffer" type:"size" default:"64KiB" range:"1KiB..1MiB" doc:"Most bytes of a session that the module may hold, in and out."`
-	Instances int           `key:"instances" default:"256" range:"1..65536" doc:"Most instances, and so most sessions; further sessions are reset, whatever on_error is."`
-	Spare     int           `key:"spare" default:"4" range:"0..1024" doc:"Instances that are started in advance for new sessions. A module of Go takes 10 ms or more to start."`
+	Memory    int64         `key:"memory" type:"size" default:"1MiB" range:"64KiB..1GiB" doc:"Largest linear memory of an instance. Each session has an instance. A module in Go needs at least 3MiB."`
+	Timeout   time.Duration `key:"timeout" default:"10ms" range:"100us..10s" doc:"Longest time for one chunk of a session's bytes (at most 16KiB). After it on_error applies."`
+	OnError   string        `key:"on_error" default:"reset" enum:"reset pass" doc:"What happens if the module fails or has filled its buffer. reset: both sides are reset. pass: all later bytes are forwarded unchanged."`
+	Buffer    int64         `key:"buffer" type:"size" default:"64KiB" range:"1KiB..1MiB" doc:"Most bytes of a session that the module may hold, input and output."`
+	Instances int           `key:"instances" default:"256" range:"1..65536" doc:"Most instances, one for each session. Further sessions are reset, also with on_error: pass."`
+	Spare     int           `key:"spare" default:"4" range:"0..1024" doc:"Instances that are started in advance for new sessions. A module in Go takes 10 ms or more to start."`
 }
 
 // Down is the direction from endpoints to clients.
@@ -88,8 +88,8 @@ func Copied(c *Config) (lines []string) {
 			if direction == Down {
 				what = "from endpoints to clients"
 			}
-			lines = append(lines, fmt.Sprintf("listener %s: rewrite: bytes %s are copied, not spliced: that direction is not zero-copy; "+
-				"a sender that pauses for longer than %s (hold) within what a module looks for may get it past the module", ln.Name, what, ShowDuration(holds[direction])))
+			lines = append(lines, fmt.Sprintf("listener %s: rewrite: bytes %s are copied, not spliced (this direction is not zero-copy); "+
+				"a sender that pauses for longer than %s (hold) in the middle of a match may get the match past the module", ln.Name, what, ShowDuration(holds[direction])))
 		}
 	}
 	return lines
@@ -158,7 +158,7 @@ func (k *checker) rewrite(r *Rewrite) {
 	}
 	if r.Wasm.Path == "" {
 		if r.Direction != "none" && !k.strange[r] {
-			k.complainAt(k.at(&r.Direction, r), "write wasm, or direction: none", "nothing says what is to be rewritten")
+			k.complainAt(k.at(&r.Direction, r), "write wasm, or direction: none", "neither wasm nor direction: none is written")
 		}
 		return
 	}

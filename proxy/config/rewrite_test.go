@@ -23,7 +23,7 @@ func TestRewrites(t *testing.T) {
 		{"upstream: u, rewrite: {direction: none, wasm: w.wasm}", nil, 0},
 		{"upstream: u, rewrite: {wasm: w.wasm}", []string{"direction is missing"}, 0},
 		{"upstream: u, rewrite: {direction: both, wasm: w.wasm}", []string{"direction"}, 0},
-		{"upstream: u, rewrite: {direction: up}", []string{"nothing says what is to be rewritten"}, 0},
+		{"upstream: u, rewrite: {direction: up}", []string{"neither wasm nor direction: none is written"}, 0},
 		{"upstream: u, rewrite: {direction: up, mask: [card]}", []string{"mask of rewrite was removed"}, 0},
 		{"upstream: u, rewrite: {direction: up, patterns: ['ID-[0-9]'], framing: postgres}", []string{"patterns of rewrite was removed", "framing of rewrite was removed"}, 0},
 		{"upstream: u, rewrite: {direction: up, wasm: w.wasm, hold: 0s}", []string{"hold is 0s"}, 0},
@@ -78,7 +78,7 @@ func TestRewritesDiffer(t *testing.T) {
 			t.Errorf("%s: %q, want %q", keys, got, want)
 		}
 	}
-	if got := config.Copied(old); !slices.Equal(got, []string{"listener a: rewrite: bytes from clients to endpoints are copied, not spliced: that direction is not zero-copy; a sender that pauses for longer than 1s (hold) within what a module looks for may get it past the module"}) {
+	if got := config.Copied(old); !slices.Equal(got, []string{"listener a: rewrite: bytes from clients to endpoints are copied, not spliced (this direction is not zero-copy); a sender that pauses for longer than 1s (hold) in the middle of a match may get the match past the module"}) {
 		t.Errorf("%q", got)
 	}
 }
@@ -113,7 +113,7 @@ func TestRewriteModules(t *testing.T) {
 		"{direction: none, wasm: up.wasm}":                                                        "",
 		"{direction: down, wasm: up.wasm}":                                                        "5:38: /etc/up.wasm: the module exports no proxy_on_upstream_data",
 		"{direction: up, wasm: none.wasm}":                                                        "5:36: open /etc/none.wasm",
-		"{direction: up, wasm: large.wasm}":                                                       "5:36: /etc/large.wasm: the module wants more memory than it may have",
+		"{direction: up, wasm: large.wasm}":                                                       "5:36: /etc/large.wasm: the module needs more memory than memory allows",
 		"{direction: up, wasm: text.wasm}":                                                        "5:36: /etc/text.wasm: not a valid module",
 		"{direction: up, wasm: empty.wasm}":                                                       "5:36: /etc/empty.wasm is empty",
 		"{direction: up, wasm: refuses.wasm}":                                                     "5:36: /etc/refuses.wasm: the module does not accept its configuration",

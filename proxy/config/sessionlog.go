@@ -20,14 +20,14 @@ import (
 type SessionLog struct {
 	Pos        Pos
 	To         string        `key:"to" type:"destination" required:"yes" eg:"/var/log/penstock/sessions.log" doc:"File or FIFO, stderr, journald, syslog+udp://192.0.2.1:514 or syslog+unix:/dev/log (RFC 5424). SIGUSR1, or moving the file away, opens it again."`
-	Format     string        `key:"format" default:"json" enum:"json haproxy-tcp template" doc:"json: an object a line. haproxy-tcp: HAProxy's option tcplog. template: by the key template."`
-	Template   string        `key:"template" default:"" eg:"{time} {client} {upstream}/{endpoint} {reason}" doc:"{field} becomes a field of the JSON line, or - if there is none. {{ is a brace."`
-	At         []string      `key:"at" default:"end" single:"yes" enum:"start end" doc:"start: when a client is joined to an endpoint. end: when it has left, joined or not."`
-	Every      time.Duration `key:"every" default:"0s" range:"0..8760h" eg:"10m" doc:"Time between further lines of a running session, at least 1s. 0: none."`
-	Only       string        `key:"only" default:"all" enum:"all failed" doc:"failed: sessions that did not end by both ends of file, and clients that were not joined."`
-	SlowerThan time.Duration `key:"slower_than" default:"0s" range:"0..8760h" eg:"1s" doc:"Only sessions that lasted this long, and failed ones. 0: all."`
+	Format     string        `key:"format" default:"json" enum:"json haproxy-tcp template" doc:"json: one object on each line. haproxy-tcp: the format of HAProxy's option tcplog. template: the format in the key template."`
+	Template   string        `key:"template" default:"" eg:"{time} {client} {upstream}/{endpoint} {reason}" doc:"{field} stands for a field of the JSON line, or for - if the line does not have it. {{ stands for a brace."`
+	At         []string      `key:"at" default:"end" single:"yes" enum:"start end" doc:"start: a line when a client is connected to an endpoint. end: a line when the client has left, with or without an endpoint."`
+	Every      time.Duration `key:"every" default:"0s" range:"0..8760h" eg:"10m" doc:"Time between further lines of a running session, at least 1s. 0: no further lines."`
+	Only       string        `key:"only" default:"all" enum:"all failed" doc:"failed: only sessions that did not end by the ends of file of both sides, and clients without an endpoint."`
+	SlowerThan time.Duration `key:"slower_than" default:"0s" range:"0..8760h" eg:"1s" doc:"Only sessions that lasted at least this long, and failed sessions. 0: all."`
 	Share      float64       `key:"share" default:"100" range:"0..100" unit:"%" eg:"10" doc:"Percentage of the clients that have lines, chosen by their id."`
-	PerSecond  int64         `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Most lines in a second; others are dropped and counted. 0: no limit."`
+	PerSecond  int64         `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Most lines in a second. Further lines are dropped and counted. 0: no limit."`
 }
 
 // setDestination reads where lines go.
@@ -47,7 +47,7 @@ func setDestination(d *decoder, _ *field, v reflect.Value, text string) *complai
 		text = d.src.absolute(text)
 	}
 	if _, err := sessionlog.ParseDestination(text); err != nil {
-		return complain("write a path, stderr, journald, syslog+udp://192.0.2.1:514 or syslog+unix:/dev/log", "%q is no destination: %v", text, err)
+		return complain("write a path, stderr, journald, syslog+udp://192.0.2.1:514 or syslog+unix:/dev/log", "%q is not a destination: %v", text, err)
 	}
 	v.SetString(text)
 	return nil
@@ -61,7 +61,7 @@ func (k *checker) sessionLog(l *SessionLog) {
 	k.logFile(l)
 	switch {
 	case l.Format != sessionlog.FormatTemplate && l.Template != "":
-		k.complainAt(k.at(&l.Template, l), "write format: template, or leave template out", "template is of no use with format: %s", l.Format)
+		k.complainAt(k.at(&l.Template, l), "write format: template, or leave template out", "template has no effect with format: %s", l.Format)
 	case l.Format == sessionlog.FormatTemplate && !k.bad[&l.Template]:
 		k.template(l)
 	}
@@ -72,10 +72,10 @@ func (k *checker) sessionLog(l *SessionLog) {
 		k.complainAt(k.at(&l.At, l), "write at: end", "at is empty, so no client has a line")
 	}
 	if l.Only == "failed" && l.SlowerThan > 0 {
-		k.warnAt(k.at(&l.SlowerThan, l), "leave slower_than out, or only", "slower_than is of no use with only: failed, for failed sessions are logged however long they last")
+		k.warnAt(k.at(&l.SlowerThan, l), "leave slower_than out, or only", "slower_than has no effect with only: failed, because failed sessions are logged whatever their duration")
 	}
 	if l.Share == 0 {
-		k.warnAt(k.at(&l.Share, l), "leave session_log out, or write a share", "share: 0 writes no line")
+		k.warnAt(k.at(&l.Share, l), "leave session_log out, or write a share", "with share: 0 no line is written")
 	}
 }
 
@@ -89,7 +89,7 @@ func (k *checker) logFile(l *SessionLog) {
 	if at := k.at(&l.To, l); k.isDir(path) {
 		k.complainAt(at, "write the path of a file in it", "%s is a directory", path)
 	} else if dir := filepath.Dir(path); !k.isDir(dir) {
-		k.warnAt(at, "make it before penstock run, or write another path", "this machine has no directory %s", dir)
+		k.warnAt(at, "make the directory before penstock run, or write another path", "this machine has no directory %s", dir)
 	}
 }
 
@@ -118,22 +118,22 @@ type Traces struct {
 	Protocol           string        `key:"protocol" default:"grpc" enum:"grpc http/protobuf" doc:"Protocol of OTLP; the usual ports are 4317 and 4318."`
 	Sample             float64       `key:"sample" default:"1" range:"0..100" unit:"%" eg:"1" doc:"Percentage of traced clients, chosen by their id."`
 	Headers            []TraceHeader `key:"headers" doc:"Headers of each request, such as a token."`
-	Resource           []string      `key:"resource" type:"attribute" eg:"service.name=edge" single:"yes" doc:"Attributes of this process, KEY=VALUE, beside or in place of service.name (penstock), service.version, service.instance.id, host.name, process.pid and process.executable.name."`
+	Resource           []string      `key:"resource" type:"attribute" eg:"service.name=edge" single:"yes" doc:"Attributes of this process, KEY=VALUE. They add to or replace service.name (penstock), service.version, service.instance.id, host.name, process.pid and process.executable.name."`
 	Compression        string        `key:"compression" default:"none" enum:"none gzip" doc:"Compression of requests."`
-	TLS                *TracesTLS    `key:"tls" doc:"TLS to the collector. Absent: the system's authorities."`
+	TLS                *TracesTLS    `key:"tls" doc:"TLS to the collector. Absent: the system's certificate authorities are used."`
 	Timeout            time.Duration `key:"timeout" default:"10s" range:"10ms..5m" doc:"Longest duration of a request."`
-	RetryFor           time.Duration `key:"retry_for" default:"1m" range:"0..1h" doc:"How long a request is repeated that gets no answer, or the answer try again; then its spans are dropped."`
-	MaxQueueSize       int           `key:"max_queue_size" default:"2048" range:"1..1000000" doc:"Waiting spans, about 1KiB each; more are dropped."`
-	MaxExportBatchSize int           `key:"max_export_batch_size" default:"512" range:"1..10000" doc:"Spans in a request."`
-	ScheduleDelay      time.Duration `key:"schedule_delay" default:"5s" range:"1ms..5m" doc:"Longest time that a span waits for others."`
+	RetryFor           time.Duration `key:"retry_for" default:"1m" range:"0..1h" doc:"How long a request without an answer, or with the answer to try again, is repeated. After that its spans are dropped."`
+	MaxQueueSize       int           `key:"max_queue_size" default:"2048" range:"1..1000000" doc:"Most waiting spans, about 1KiB each. Further spans are dropped."`
+	MaxExportBatchSize int           `key:"max_export_batch_size" default:"512" range:"1..10000" doc:"Most spans in a request."`
+	ScheduleDelay      time.Duration `key:"schedule_delay" default:"5s" range:"1ms..5m" doc:"Longest time that a span waits for a full batch."`
 	FlushTimeout       time.Duration `key:"flush_timeout" default:"5s" range:"0..5m" doc:"Longest wait for the last spans at the end of the process."`
 }
 
 // A TraceHeader is a header of the requests to a collector.
 type TraceHeader struct {
 	Pos   Pos
-	Name  string `key:"name" type:"header" required:"yes" eg:"Authorization" doc:"Its name."`
-	Value Secret `key:"value" required:"yes" eg:"file:/etc/penstock/collector.token" doc:"Its value."`
+	Name  string `key:"name" type:"header" required:"yes" eg:"Authorization" doc:"Name of the header."`
+	Value Secret `key:"value" required:"yes" eg:"file:/etc/penstock/collector.token" doc:"Value of the header."`
 }
 
 // TracesTLS describes TLS to a collector.
@@ -161,7 +161,7 @@ func checkCollector(text string) *complaint {
 	case err != nil || u.Host == "" && u.User == nil || u.Scheme != "http" && u.Scheme != "https":
 		return complain(fix, "%q is not a URL of a collector", text)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return &complaint{fix: "write a token as an entry of headers", message: "the URL has more than a host and a path", secret: true}
+		return &complaint{fix: "write a token as an entry of headers", message: "the URL must have only a host and a path", secret: true}
 	case u.Port() == "" && u.Scheme == "http":
 		return complain("write http://"+u.Host+":4317, or :4318 for http/protobuf", "%q has no port", text)
 	}
@@ -188,7 +188,7 @@ func checkHeader(text string) *complaint {
 	}
 	switch strings.ToLower(text) {
 	case "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "te", "user-agent", "grpc-timeout", "grpc-encoding":
-		return complain("leave it out", "%s is the exporter's own", text)
+		return complain("leave it out", "the exporter sets %s itself", text)
 	}
 	return nil
 }
@@ -213,20 +213,20 @@ func (k *checker) traces(t *Traces) {
 		k.credential(&h.Value, h, "the value of "+cmp.Or(h.Name, "the header"))
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); u.Scheme == "http" && len(t.Headers) > 0 && !sockopt.Localhost(u.Hostname()) && (err != nil || !addr.IsLoopback()) {
-		k.warnAt(k.at(&t.Headers[0], t), "write https://", "headers, which may be secrets, go over the network in plain text")
+		k.warnAt(k.at(&t.Headers[0], t), "write https://", "the headers may contain secrets, and go over the network in clear text")
 	}
 	if t.MaxExportBatchSize > t.MaxQueueSize {
-		k.warnAt(k.at(&t.MaxExportBatchSize, t), "write at most max_queue_size", "a batch of %d spans is never complete, for %d wait at most", t.MaxExportBatchSize, t.MaxQueueSize)
+		k.warnAt(k.at(&t.MaxExportBatchSize, t), "write at most max_queue_size", "a batch of %d spans is never full, because at most %d spans wait", t.MaxExportBatchSize, t.MaxQueueSize)
 	}
 	if t.Sample == 0 {
-		k.warnAt(k.at(&t.Sample, t), "leave traces out, or write a percentage", "sample: 0 traces no client")
+		k.warnAt(k.at(&t.Sample, t), "leave traces out, or write a percentage", "with sample: 0 no client is traced")
 	}
 }
 
 func (k *checker) tracesTLS(t *Traces, u *url.URL) {
 	s := t.TLS
 	if u.Scheme == "http" {
-		k.complainAt(k.at(s, t), "write https:// in endpoint, or leave tls out", "tls is of no use with http://")
+		k.complainAt(k.at(s, t), "write https:// in endpoint, or leave tls out", "tls has no effect with http://")
 	}
 	k.authorities(&s.CA, s)
 	k.own(&s.Cert, &s.Key, s)

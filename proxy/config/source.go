@@ -183,7 +183,7 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 	}
 	values, marks := s.count()
 	if most := cmp.Or(s.most, maxValues); values > most {
-		return tooMuch("split it, and include the parts", "the file has too many values: %d, and at most %d are read", values, most)
+		return tooMuch("split it, and include the parts", "the file has too many values: %d, more than %d", values, most)
 	}
 	if p := s.garbage(); p != nil {
 		return nil, p
@@ -195,10 +195,10 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 		return n, nil
 	}
 	if marks > maxMarks {
-		return tooMuch("split it, and include the parts, or write JSON", "the file has %d quotes, anchors, aliases and tags, and at most %d are read", marks, maxMarks)
+		return tooMuch("split it, and include the parts, or write JSON", "the file has too many quotes, anchors, aliases and tags: %d, more than %d", marks, maxMarks)
 	}
 	if line := s.keptFrom(); line != 0 {
-		p := place{src: s, line: line, col: 1, width: 1}.problem("write JSON, or begin a line with - for each entry of a list", "there is too much in these brackets")
+		p := place{src: s, line: line, col: 1, width: 1}.problem("write JSON, or begin a line with - for each entry of a list", "these brackets have too much content")
 		return nil, &p
 	}
 	var doc yaml.Node
@@ -257,11 +257,11 @@ func (s *source) garbage() *Problem {
 	for i < len(s.data) {
 		r, n := utf8.DecodeRuneInString(s.data[i:])
 		if r == utf8.RuneError && n == 1 {
-			what, fix = fmt.Sprintf("the byte %#x is no UTF-8", s.data[i]), "write the file in UTF-8"
+			what, fix = fmt.Sprintf("the byte %#x is not UTF-8", s.data[i]), "write the file in UTF-8"
 			break
 		}
 		if control(r) && (r != '\r' || !strings.HasPrefix(s.data[i:], "\r\n")) {
-			what, fix = fmt.Sprintf("the character %U is no text", r), fmt.Sprintf(`write "\u%04x" in quotes`, r)
+			what, fix = fmt.Sprintf("the character %U is not allowed in text", r), fmt.Sprintf(`write "\u%04x" in quotes`, r)
 			break
 		}
 		i += n
@@ -380,8 +380,8 @@ func syntaxFix(message string, at place) string {
 		{"single document", "leave out ... and the rest, or include the rest as another file"},
 		{"incompatible YAML document", "leave this line out"},
 		{"unknown anchor", "define it before, with &, or write it in quotes if it is text"},
-		{"while scanning an anchor", "write it in quotes: & has a meaning of its own"},
-		{"exceeded max depth", "nest less"},
+		{"while scanning an anchor", "write it in quotes: & has a special meaning"},
+		{"exceeded max depth", "write fewer levels"},
 		{"did not find expected ',' or ']'", "write , or ] before"},
 		{"did not find expected ',' or '}'", "write , or } before"},
 		{"unexpected end of stream", "close the quotes"},

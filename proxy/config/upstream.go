@@ -18,32 +18,32 @@ type Upstream struct {
 	Name             string            `key:"name" type:"name" required:"yes" eg:"tenants" doc:"Name in routes, logs and metrics. It is unique."`
 	Balance          string            `key:"balance" default:"round_robin" enum:"round_robin least_conn random_two maglev source_ip first" doc:"Policy that picks an endpoint, see balancing.md."`
 	BalanceOn        string            `key:"balance_on" type:"clientkey" default:"source" eg:"sni" doc:"Property that maglev hashes: source, sni (of the ClientHello), user or database (of PostgreSQL) or tlv:0xe0 (that TLV of the PROXY header). Clients without it are hashed by source, and counted."`
-	Endpoints        []Endpoint        `key:"endpoints" doc:"The endpoints. Either these or discover."`
+	Endpoints        []Endpoint        `key:"endpoints" doc:"The endpoints. Write either endpoints or discover."`
 	Discover         *Discover         `key:"discover" doc:"Service discovery, in place of endpoints."`
 	ZoneAware        *ZoneAware        `key:"zone_aware" doc:"Prefers endpoints of this process's zone."`
-	HealthCheck      *HealthCheck      `key:"health_check" on:"yes" doc:"Active checks of the endpoints. off: none."`
-	OutlierDetection *OutlierDetection `key:"outlier_detection" on:"yes" doc:"Ejects for some time endpoints that fail clients' connections. off: never."`
-	CircuitBreaker   *CircuitBreaker   `key:"circuit_breaker" on:"yes" doc:"Stops connections for some time to an upstream or endpoint that fails too many. off: never."`
-	Retry            Retry             `key:"retry" without:"{attempts: 0}" doc:"Tries other endpoints if one cannot be connected to, before any byte of the client was forwarded."`
-	Queue            Queue             `key:"queue" without:"{size: 0}" doc:"Queue of clients while every endpoint is full, or none is usable."`
-	BackupWhen       string            `key:"backup_when" default:"down" enum:"down full" doc:"When backups get clients. down: no other endpoint is usable. full: also if every other endpoint is at its limit of connections."`
+	HealthCheck      *HealthCheck      `key:"health_check" on:"yes" doc:"Active health checks of the endpoints. off: none."`
+	OutlierDetection *OutlierDetection `key:"outlier_detection" on:"yes" doc:"Stops sending clients for some time to endpoints that fail clients' connections (ejection). off: never."`
+	CircuitBreaker   *CircuitBreaker   `key:"circuit_breaker" on:"yes" doc:"Stops connections for some time to an upstream or endpoint with too many failures. off: never."`
+	Retry            Retry             `key:"retry" without:"{attempts: 0}" doc:"Tries other endpoints if the connect to an endpoint fails, before any byte of the client was forwarded."`
+	Queue            Queue             `key:"queue" without:"{size: 0}" doc:"Queue for clients while every endpoint is full, or none is usable."`
+	BackupWhen       string            `key:"backup_when" default:"down" enum:"down full" doc:"When backups get clients. down: if no other endpoint is usable. full: also if every other endpoint is at its limit of connections."`
 	SlowStart        time.Duration     `key:"slow_start" default:"0s" range:"0..24h" eg:"30s" doc:"Time until a new or recovered endpoint has its full weight. 0: no slow start."`
-	PanicBelow       float64           `key:"panic_below" default:"0.0" range:"0..1" eg:"0.3" doc:"If a smaller part of the endpoints is healthy, all are used. 0: never."`
+	PanicBelow       float64           `key:"panic_below" default:"0.0" range:"0..1" eg:"0.3" doc:"If a smaller fraction of the endpoints is healthy, all endpoints are used. 0: never."`
 	Fallback         *Fallback         `key:"fallback" doc:"Destination of clients if no endpoint is usable. Absent: they are refused."`
-	OnUnhealthy      string            `key:"on_unhealthy" default:"keep" enum:"keep drain reset" doc:"Connections of an endpoint that fails: keep them, drain them within drain_timeout, or reset them."`
-	OnRemoved        string            `key:"on_removed" default:"drain" enum:"keep drain reset" doc:"What to do with connections of a removed endpoint, as in on_unhealthy."`
-	DrainTimeout     time.Duration     `key:"drain_timeout" default:"5m" range:"0..8760h" doc:"Longest drain; remaining connections are reset over its last tenth. 0: at once."`
-	SendProxy        int               `key:"send_proxy" default:"0" range:"0..2" doc:"Version of the PROXY header sent to endpoints; 2 forwards the TLVs of the client's own header. 0: none."`
+	OnUnhealthy      string            `key:"on_unhealthy" default:"keep" enum:"keep drain reset" doc:"What happens to the connections of an endpoint that becomes unhealthy. keep: they stay. drain: they must end within drain_timeout. reset: they are reset."`
+	OnRemoved        string            `key:"on_removed" default:"drain" enum:"keep drain reset" doc:"What happens to the connections of an endpoint that was removed, as in on_unhealthy."`
+	DrainTimeout     time.Duration     `key:"drain_timeout" default:"5m" range:"0..8760h" doc:"Longest drain. Remaining connections are reset over its last tenth. 0: they are reset at once."`
+	SendProxy        int               `key:"send_proxy" default:"0" range:"0..2" doc:"Version of the PROXY header that is sent to endpoints. 2 also forwards the TLVs of the client's own header. 0: no header."`
 	SourceAddress    netip.Addr        `key:"source_address" default:"" eg:"10.0.0.1" doc:"Local address of connections to endpoints. Empty: the kernel chooses."`
-	Socket           UpstreamSocket    `key:"socket" doc:"Options of the sockets to endpoints, besides the listener's."`
-	StartTLS         string            `key:"starttls" default:"none" enum:"none postgres" doc:"Protocol that asks endpoints for TLS, for tls and for checks over TLS. none: TLS begins at once."`
+	Socket           UpstreamSocket    `key:"socket" doc:"Options of the sockets to endpoints, in addition to the listener's."`
+	StartTLS         string            `key:"starttls" default:"none" enum:"none postgres" doc:"Protocol in which endpoints are asked for TLS, by connections with tls and by checks over TLS. none: TLS begins at once."`
 	TLS              *UpstreamTLS      `key:"tls" doc:"TLS to the endpoints. Absent: plain TCP."`
 }
 
 // UpstreamSocket are options of the sockets to an upstream's endpoints.
 type UpstreamSocket struct {
 	Pos        Pos
-	Congestion string `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of connections to endpoints, not of checks. Empty: the system's."`
+	Congestion string `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of connections to endpoints, not of checks. Empty: the system's default."`
 }
 
 // An Endpoint is a server of an upstream. It may be written as an address alone.
@@ -51,11 +51,11 @@ type Endpoint struct {
 	Pos         Pos
 	Address     Address `key:"address" required:"yes" eg:"10.0.0.12:443" doc:"host:port or unix:/path."`
 	Name        string  `key:"name" type:"endpoint" default:"" eg:"b" doc:"Name in logs, metrics and the admin API, unique in the upstream. Empty: the address."`
-	Weight      int     `key:"weight" default:"1" range:"0..256" doc:"Its share of the clients, relative to the other weights. 0: no new clients."`
-	Backup      bool    `key:"backup" default:"false" doc:"Used only if no other endpoint is usable; see backup_when."`
-	Zone        string  `key:"zone" type:"zone" default:"" eg:"a" doc:"Its zone, for zone_aware."`
-	Connections int64   `key:"connections" default:"0" range:"0..100000000" doc:"Concurrent connections. 0: no limit."`
-	State       string  `key:"state" default:"ready" enum:"ready drain maint" doc:"drain: no new clients; sessions end within drain_timeout; checks go on. maint: no new clients, no checks; sessions go on."`
+	Weight      int     `key:"weight" default:"1" range:"0..256" doc:"Share of the clients, relative to the other weights. 0: no new clients."`
+	Backup      bool    `key:"backup" default:"false" doc:"Used only if no other endpoint is usable, see backup_when."`
+	Zone        string  `key:"zone" type:"zone" default:"" eg:"a" doc:"Zone of the endpoint, for zone_aware."`
+	Connections int64   `key:"connections" default:"0" range:"0..100000000" doc:"Limit of concurrent connections. 0: no limit."`
+	State       string  `key:"state" default:"ready" enum:"ready drain maint" doc:"drain: no new clients, sessions must end within drain_timeout, checks continue. maint: no new clients and no checks, sessions continue."`
 }
 
 // The states of an endpoint.
@@ -86,31 +86,31 @@ type DiscoverDNS struct {
 // DiscoverFile discovers endpoints in a file.
 type DiscoverFile struct {
 	Pos  Pos
-	Path Path `key:"path" required:"yes" eg:"eps.yaml" doc:"YAML or JSON file with a list of endpoints; it need not exist yet. Replace it by rename(2)."`
+	Path Path `key:"path" required:"yes" eg:"eps.yaml" doc:"YAML or JSON file with a list of endpoints. It can be created later. Replace it by rename(2)."`
 }
 
 // ZoneAware prefers the endpoints of a zone.
 type ZoneAware struct {
 	Pos        Pos
 	Local      string  `key:"local" type:"zone" default:"" eg:"${ZONE}" doc:"Zone of this process. Empty: zones do not matter."`
-	SpillBelow float64 `key:"spill_below" default:"0.7" range:"0..1" doc:"If a smaller part of the zone's endpoints is healthy, other zones get clients too, in proportion."`
+	SpillBelow float64 `key:"spill_below" default:"0.7" range:"0..1" doc:"If a smaller fraction of the zone's endpoints is healthy, other zones get clients too, in proportion."`
 }
 
 // Retry describes how often a client tries again if its endpoint cannot be reached.
 type Retry struct {
 	Pos        Pos
-	Attempts   int           `key:"attempts" default:"2" range:"0..100" doc:"Retries of a client, at untried endpoints first. More retries go only to endpoints that are expected to serve."`
-	Backoff    time.Duration `key:"backoff" default:"25ms" range:"0..1m" doc:"Pause before a client tries the same endpoint again; it doubles each time. Untried endpoints are tried at once."`
+	Attempts   int           `key:"attempts" default:"2" range:"0..100" doc:"Retries of a client, first at endpoints that it has not tried. Further retries go only to endpoints that are expected to serve."`
+	Backoff    time.Duration `key:"backoff" default:"25ms" range:"0..1m" doc:"Pause before a client tries the same endpoint again. The pause doubles each time. Other endpoints are tried at once."`
 	MaxBackoff time.Duration `key:"max_backoff" default:"250ms" range:"0..1m" doc:"Longest pause."`
-	Budget     float64       `key:"budget" default:"0.2" range:"0..1" doc:"Unsuccessful retries allowed in 10s, as a part of the clients, at least 30. 0: no retries."`
+	Budget     float64       `key:"budget" default:"0.2" range:"0..1" doc:"Unsuccessful retries that are allowed in 10s, as a fraction of the number of clients, but at least 30. 0: no retries."`
 }
 
 // A Queue holds clients when no endpoint has room for them, or can serve them.
 type Queue struct {
 	Pos     Pos
 	Size    int           `key:"size" default:"1024" range:"0..1000000" doc:"Longest queue. 0: none. With a fallback the default is 0."`
-	Timeout time.Duration `key:"timeout" default:"5s" range:"1ms..1h" doc:"Longest wait if every endpoint is full; then the client is refused."`
-	Hold    time.Duration `key:"hold" default:"3s" range:"0..1m" doc:"Longest wait of a client without a usable endpoint and without a fallback; then it is refused. 0: no wait."`
+	Timeout time.Duration `key:"timeout" default:"5s" range:"1ms..1h" doc:"Longest wait if every endpoint is full. After it the client is refused."`
+	Hold    time.Duration `key:"hold" default:"3s" range:"0..1m" doc:"Longest wait of a client if there is neither a usable endpoint nor a fallback. After it the client is refused. 0: no wait."`
 }
 
 // The floor of the retry budget: how many retries are allowed within RetryWindow, however few clients there are. They
@@ -123,8 +123,8 @@ const (
 // A Fallback is used when no endpoint is available. One of its members is set.
 type Fallback struct {
 	Pos      Pos
-	Upstream string  `key:"upstream" type:"upstream" default:"" eg:"other" doc:"Upstream that serves them."`
-	Respond  Content `key:"respond" default:"" eg:"sorry.txt" doc:"File, at most 64KiB, that is sent to them before the connection is closed."`
+	Upstream string  `key:"upstream" type:"upstream" default:"" eg:"other" doc:"Upstream that serves these clients."`
+	Respond  Content `key:"respond" default:"" eg:"sorry.txt" doc:"File, at most 64KiB, that is sent to these clients before the connection is closed."`
 }
 
 // UpstreamTLS describes TLS to endpoints.
@@ -189,7 +189,7 @@ func (c *Config) Admit(upstream string, e *Endpoint) error {
 		k.endpoint(&with, e)
 		for j := range with.Endpoints {
 			if SameDestination(with.Endpoints[j].Address, e.Address) {
-				k.complainAt(place{}, "write another address, or change the weight of that one", "%s is the address of the endpoint %s", e.Address, with.Endpoints[j].Name)
+				k.complainAt(place{}, "write another address, or change the weight of that endpoint", "%s is the address of the endpoint %s", e.Address, with.Endpoints[j].Name)
 			}
 		}
 		with.Endpoints = append(slices.Clip(with.Endpoints), *e)
@@ -212,20 +212,20 @@ func SameDestination(a, b sockopt.Address) bool { return destination(a) == desti
 // A HealthCheck describes the health checks of an upstream's endpoints.
 type HealthCheck struct {
 	Pos          Pos
-	Type         string        `key:"type" default:"tcp" enum:"tcp http" doc:"tcp: a connect, and send and expect if given. http: a request."`
+	Type         string        `key:"type" default:"tcp" enum:"tcp http" doc:"tcp: the check connects, and uses send and expect if they are set. http: the check sends a request."`
 	Port         int           `key:"port" default:"0" range:"0..65535" eg:"8008" doc:"Port to check. 0: the endpoint's own."`
 	Interval     time.Duration `key:"interval" default:"5s" range:"10ms..24h" doc:"Time between two checks of an endpoint."`
-	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"Interval while the endpoint is unhealthy or changing, and the shortest time between checks that clients' failures cause. Default: 1s, or interval if less."`
-	Timeout      time.Duration `key:"timeout" default:"2s" range:"1ms..1h" doc:"Longest duration of a check. Default: 2s, or interval if less."`
-	Jitter       float64       `key:"jitter" default:"0.2" range:"0..1" doc:"Part of interval by which it varies at random."`
-	Rise         int           `key:"rise" default:"2" range:"1..1000" doc:"Good checks in a row that make an endpoint healthy."`
+	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"Time between two checks while the endpoint is unhealthy or changing, and the shortest time between checks that clients' failures cause. Default: 1s, or interval if that is less."`
+	Timeout      time.Duration `key:"timeout" default:"2s" range:"1ms..1h" doc:"Longest duration of a check. Default: 2s, or interval if that is less."`
+	Jitter       float64       `key:"jitter" default:"0.2" range:"0..1" doc:"Fraction of interval by which the interval varies at random."`
+	Rise         int           `key:"rise" default:"2" range:"1..1000" doc:"Successful checks in a row that make an endpoint healthy."`
 	Fall         int           `key:"fall" default:"3" range:"1..1000" doc:"Failed checks in a row that make an endpoint unhealthy."`
 	HTTP         HTTPCheck     `key:"http" doc:"Request of an http check, and the expected answer."`
 	Send         Secret        `key:"send" default:"" eg:"PING\r\n" doc:"Bytes that a tcp check sends."`
 	Expect       Secret        `key:"expect" default:"" eg:"+PONG" doc:"Bytes that the answer must contain."`
-	Standby      Secret        `key:"standby" default:"" eg:"role:slave" doc:"If an unexpected answer (of HTTP: its status line or body) has these bytes, the endpoint is a healthy standby: it gets no clients and is no problem. Empty: no standbys."`
-	TLS          bool          `key:"tls" default:"false" doc:"Checks over TLS, without verifying the certificate. Default: true for an http check, or one with send or expect, of the endpoint's own port, if the upstream has tls; else false."`
-	SNI          string        `key:"sni" type:"domain" default:"" eg:"db.example" doc:"Server name of a check over TLS. Empty: the upstream's tls.sni at the endpoint's own port; else none."`
+	Standby      Secret        `key:"standby" default:"" eg:"role:slave" doc:"If an unexpected answer (or its HTTP status line or body) contains these bytes, the endpoint is a healthy standby: it gets no clients, and no problem is reported. Empty: no standby."`
+	TLS          bool          `key:"tls" default:"false" doc:"Checks over TLS, without verifying the certificate. Default: true if the upstream has tls, and the check of type http or with send or expect goes to the endpoint's own port. Otherwise false."`
+	SNI          string        `key:"sni" type:"domain" default:"" eg:"db.example" doc:"Server name of a check over TLS. Empty: the upstream's tls.sni at the endpoint's own port, otherwise none."`
 }
 
 // asks reports whether a check expects an answer, not just a connection.
@@ -245,25 +245,25 @@ type HTTPCheck struct {
 // OutlierDetection ejects endpoints that fail real connections.
 type OutlierDetection struct {
 	Pos                 Pos
-	ConsecutiveFailures int           `key:"consecutive_failures" default:"5" range:"0..1000000" doc:"Failures in a row that eject an endpoint. 0: no such rule."`
-	FailurePercentage   float64       `key:"failure_percentage" default:"0" range:"0..100" unit:"%" doc:"Percentage of failed connections that ejects an endpoint. 0: no such rule."`
-	Unanswered          time.Duration `key:"unanswered" default:"3s" range:"0..1h" doc:"Eject an endpoint that has answered no client for this long while its peers answer, until it answers again. An endpoint that used to answer only some clients is left alone. 0: never."`
-	AnswerWithin        time.Duration `key:"answer_within" default:"0s" range:"0..1h" eg:"200ms" doc:"Eject an endpoint if half of its answers take longer than this to begin, though it was faster before and its peers are; its connections stay. 0: no such rule."`
-	Window              time.Duration `key:"window" default:"30s" range:"100ms..24h" doc:"Time over which the percentage is taken."`
-	MinVolume           int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"Fewest connections in window for failure_percentage."`
-	BaseEjectionTime    time.Duration `key:"base_ejection_time" default:"30s" range:"1ms..24h" doc:"Duration of an endpoint's first ejection; each further one is longer."`
+	ConsecutiveFailures int           `key:"consecutive_failures" default:"5" range:"0..1000000" doc:"Failures in a row that eject an endpoint. 0: this rule is off."`
+	FailurePercentage   float64       `key:"failure_percentage" default:"0" range:"0..100" unit:"%" doc:"Percentage of failed connections that ejects an endpoint. 0: this rule is off."`
+	Unanswered          time.Duration `key:"unanswered" default:"3s" range:"0..1h" doc:"Ejects an endpoint that has answered no client for this long while its peers answer, until it answers again. An endpoint that used to answer only some clients is not ejected. 0: never."`
+	AnswerWithin        time.Duration `key:"answer_within" default:"0s" range:"0..1h" eg:"200ms" doc:"Ejects an endpoint if half of its answers take longer than this to begin, although it was faster before and its peers are faster. Its connections stay. 0: this rule is off."`
+	Window              time.Duration `key:"window" default:"30s" range:"100ms..24h" doc:"Time over which the percentage is measured."`
+	MinVolume           int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"With fewer connections in window, failure_percentage has no effect."`
+	BaseEjectionTime    time.Duration `key:"base_ejection_time" default:"30s" range:"1ms..24h" doc:"Duration of an endpoint's first ejection. Each further ejection is longer."`
 	MaxEjectionTime     time.Duration `key:"max_ejection_time" default:"5m" range:"1ms..24h" doc:"Longest ejection."`
-	MaxEjected          float64       `key:"max_ejected" default:"0.5" range:"0..1" doc:"Part of the endpoints that may be ejected at once, besides endpoints that are down, drained or of weight 0."`
+	MaxEjected          float64       `key:"max_ejected" default:"0.5" range:"0..1" doc:"Fraction of the endpoints that may be ejected at once. Endpoints that are down, drained or of weight 0 do not count as ejected."`
 }
 
 // A CircuitBreaker pauses connections to an upstream or endpoint that fails too many of them.
 type CircuitBreaker struct {
 	Pos               Pos
-	FailurePercentage float64       `key:"failure_percentage" default:"60" range:"0..100" unit:"%" doc:"Percentage of failed connections that opens the breaker. 0: no such rule."`
-	Window            time.Duration `key:"window" default:"30s" range:"100ms..24h" doc:"Time over which the percentage is taken."`
-	MinVolume         int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"Fewest connections in window for failure_percentage."`
-	Open              time.Duration `key:"open" default:"60s" range:"1ms..24h" doc:"Longest time that the breaker stays open; then it is half-open. A good check or a returning endpoint ends it earlier."`
-	TrialConnections  int           `key:"trial_connections" default:"5" range:"1..1000000" doc:"Trial connections of a half-open breaker; if they succeed, it closes."`
-	Connections       int64         `key:"connections" default:"0" range:"0..100000000" doc:"Concurrent connections of the upstream; more clients wait in the queue or are refused. 0: no limit."`
-	Pending           int64         `key:"pending" default:"0" range:"0..100000000" doc:"Concurrent connects to the upstream's endpoints. 0: no limit."`
+	FailurePercentage float64       `key:"failure_percentage" default:"60" range:"0..100" unit:"%" doc:"Percentage of failed connections that opens the breaker. 0: this rule is off."`
+	Window            time.Duration `key:"window" default:"30s" range:"100ms..24h" doc:"Time over which the percentage is measured."`
+	MinVolume         int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"With fewer connections in window, failure_percentage has no effect."`
+	Open              time.Duration `key:"open" default:"60s" range:"1ms..24h" doc:"Longest time that the breaker stays open. After it the breaker is half-open. A successful check or a returning endpoint ends this time earlier."`
+	TrialConnections  int           `key:"trial_connections" default:"5" range:"1..1000000" doc:"Trial connections of a half-open breaker. If they succeed, the breaker closes."`
+	Connections       int64         `key:"connections" default:"0" range:"0..100000000" doc:"Limit of concurrent connections of the upstream. Further clients wait in the queue or are refused. 0: no limit."`
+	Pending           int64         `key:"pending" default:"0" range:"0..100000000" doc:"Limit of concurrent connects to the upstream's endpoints. 0: no limit."`
 }

@@ -233,7 +233,7 @@ func setFloat(_ *decoder, f *field, v reflect.Value, text string) *complaint {
 		if number, ok := strings.CutSuffix(text, "%"); ok {
 			fix = "write it without %: " + number
 			if p, err := strconv.ParseFloat(number, 64); err == nil && f.unit != "%" {
-				fix = "write it as a part of 1: " + strconv.FormatFloat(p/100, 'g', 6, 64)
+				fix = "write it as a fraction of 1: " + strconv.FormatFloat(p/100, 'g', 6, 64)
 			}
 		}
 		return complain(fix, "%q is not a number", text)
@@ -298,9 +298,9 @@ func bindHost(name string) (string, *complaint) {
 	case sockopt.Localhost(host):
 		return "127.0.0.1:" + port, nil
 	case host == "*":
-		return name, complain("write :"+port+", or 0.0.0.0:"+port+" for IPv4 alone", "%q is not an address: * is no host", name)
+		return name, complain("write :"+port+", or 0.0.0.0:"+port+" for IPv4 only", "%q is not an address: * is not a host", name)
 	case err != nil:
-		return name, complain("write an address of this machine, such as 10.0.0.5:"+port+", or :"+port+" for all of them", "%q is not an IP address", host)
+		return name, complain("write an address of this machine, such as 10.0.0.5:"+port+", or :"+port+" for all its addresses", "%q is not an IP address", host)
 	default:
 		return name, checkAddr(addr, port)
 	}
@@ -310,11 +310,11 @@ func bindHost(name string) (string, *complaint) {
 func checkAddr(addr netip.Addr, port string) *complaint {
 	switch {
 	case addr.IsMulticast():
-		return complain("write another one", "%q is a multicast address, to which there are no connections", addr)
+		return complain("write another address", "%q is a multicast address, and TCP cannot connect to it", addr)
 	case addr.Zone() != "" && addr.WithZone("").IsUnspecified(): // the kernel binds it to all interfaces (net/ipv6/af_inet6.c: __inet6_bind)
-		return complain("write [::]:"+port+" for all interfaces, or an address that "+addr.Zone()+" has", "%q is not the addresses of an interface", addr)
+		return complain("write [::]:"+port+" for all interfaces, or an address that "+addr.Zone()+" has", "%q does not name addresses of an interface", addr)
 	case addr.IsLinkLocalUnicast() && addr.Is6() && addr.Zone() == "":
-		return complain(fmt.Sprintf("write its interface too, such as [%v%%eth0]:%s", addr, port), "%q is an address of each interface", addr)
+		return complain(fmt.Sprintf("write its interface too, such as [%v%%eth0]:%s", addr, port), "%q is an address that every interface can have", addr)
 	}
 	return nil
 }
@@ -339,7 +339,7 @@ func setAddress(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
 	if addr.Network == "tcp" {
 		c = checkHost(text, addr.Name)
 	} else if c = checkSocketPath(addr); c == nil && addr.Mode != 0 {
-		c = complain("write it without ?mode=", "%q is to be connected to, so it has no mode", text)
+		c = complain("write it without ?mode=", "%q is an address to connect to, which has no mode", text)
 	}
 	if c == nil {
 		*v.Addr().Interface().(*Address) = addr
@@ -607,7 +607,7 @@ func checkLine(text string) *complaint {
 		return complain("write at most 4096 bytes", "%.20q… is %d bytes long", text, len(text))
 	}
 	if display.Check(text, len(text)) != nil {
-		return complain("write printable characters", "%q has characters that cannot be seen", text)
+		return complain("write printable characters", "%q has characters that are not printable", text)
 	}
 	return nil
 }
@@ -628,7 +628,7 @@ func checkServerName(text string) *complaint {
 	name := strings.TrimPrefix(text, "*.")
 	if c := checkHostname(name); c != nil {
 		if strings.Contains(name, "*") {
-			return complain("write a name, *. and a name, or * alone", "%q: * stands for the part before a dot and a name", text)
+			return complain("write a name, *. and a name, or only *", "%q: * must be the whole part before the first dot", text)
 		}
 		return complain(c.fix, "%q is not a server name", text)
 	}
@@ -647,9 +647,9 @@ func checkHostname(name string) *complaint {
 	fix := "write a name such as shop.example.com"
 	switch {
 	case strings.ContainsFunc(name, func(r rune) bool { return r >= 0x80 }):
-		return complain("write it in Punycode (xn--…)", "no host name")
+		return complain("write it in Punycode (xn--…)", "not a host name")
 	case !sockopt.IsHostname(name):
-		return complain(fix, "no host name")
+		return complain(fix, "not a host name")
 	}
 	return nil
 }

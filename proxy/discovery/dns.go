@@ -131,13 +131,13 @@ func (c *DNSConfig) fill() error {
 	}
 	switch {
 	case c.Type == "SRV" && c.Port != 0:
-		return errors.New("port: SRV records bring their own: write no port")
+		return errors.New("port: SRV records contain the port: leave port out")
 	case c.Type != "SRV" && (c.Port < 1 || c.Port > 65535):
 		return fmt.Errorf("port %d: write the endpoints' port, from 1 to 65535", c.Port)
 	}
 	c.MinTTL, c.MaxTTL = or(c.MinTTL, time.Second), or(c.MaxTTL, 5*time.Minute)
 	if c.MinTTL < 0 || c.MaxTTL < c.MinTTL {
-		return fmt.Errorf("min_ttl %v and max_ttl %v: write a max_ttl that is no less than min_ttl", c.MinTTL, c.MaxTTL)
+		return fmt.Errorf("min_ttl %v and max_ttl %v: write a max_ttl of min_ttl or more", c.MinTTL, c.MaxTTL)
 	}
 	c.Timeout = or(c.Timeout, 2*time.Second)
 	c.HoldNegative = or(c.HoldNegative, 30*time.Second)

@@ -170,7 +170,7 @@ func TestFailingServersChangeNothing(t *testing.T) {
 			t.Errorf("status %+v", status)
 		}
 	}
-	equal(t, r.logged("DNS lookup failed, keeping current endpoints"), 2)
+	equal(t, r.logged("the DNS lookup failed, and the current endpoints stay"), 2)
 	equal(t, r.logged("DNS works again"), 2)
 }
 
@@ -270,11 +270,11 @@ func TestConfigurationsThatCannotBe(t *testing.T) {
 		{"write a domain name", discovery.DNSConfig{Name: strings.Repeat("x", 64) + ".example", Port: 1}},
 		{"an address needs no DNS", discovery.DNSConfig{Name: "10.0.0.1", Port: 1}},
 		{"write A, AAAA, A+AAAA or SRV", discovery.DNSConfig{Name: "db.example", Type: "MX", Port: 1}},
-		{"write no port", discovery.DNSConfig{Name: "db.example", Type: "SRV", Port: 1}},
+		{"leave port out", discovery.DNSConfig{Name: "db.example", Type: "SRV", Port: 1}},
 		{"from 1 to 65535", discovery.DNSConfig{Name: "db.example", Port: 65536}},
 		{"from 1 to 65535", discovery.DNSConfig{Name: "db.example"}},
-		{"no less than min_ttl", discovery.DNSConfig{Name: "db.example", Port: 1, MinTTL: time.Hour}},
-		{"no less than min_ttl", discovery.DNSConfig{Name: "db.example", Port: 1, MinTTL: -1}},
+		{"min_ttl or more", discovery.DNSConfig{Name: "db.example", Port: 1, MinTTL: time.Hour}},
+		{"min_ttl or more", discovery.DNSConfig{Name: "db.example", Port: 1, MinTTL: -1}},
 		{"write an IP address", discovery.DNSConfig{Name: "db.example", Port: 1, Servers: []string{"ns.example"}}},
 		{"write an IP address", discovery.DNSConfig{Name: "db.example", Port: 1, Servers: []string{"10.0.0.1:0"}}},
 	} {

@@ -84,19 +84,19 @@ func (f *File) failed(err error) {
 
 // failure returns the log message for an invalid file.
 func (f *File) failure(err error) string {
-	text := "the file of endpoints is bad"
+	text := "the file of endpoints cannot be used"
 	if errors.Is(err, os.ErrNotExist) {
 		text = "the file of endpoints is missing"
 	}
 	if f.Status().Changed.IsZero() {
-		return text + ": none are known from it yet"
+		return text + ": no endpoints are known yet"
 	}
-	return text + ": those that are known from it stay"
+	return text + ": the endpoints that are already known stay"
 }
 
 func (f *File) worked(endpoints int, changed bool) {
 	if f.Status().Err != nil {
-		f.log.Info("the file of endpoints is good again", "file", f.cfg.Path, "endpoints", endpoints)
+		f.log.Info("the file of endpoints can be used again", "file", f.cfg.Path, "endpoints", endpoints)
 	}
 	f.confirmed(f.cfg.Clock.Now(), endpoints, changed)
 }
@@ -110,9 +110,9 @@ func (f *File) read() ([]Endpoint, error) {
 	data, err := file.Read(f.cfg.Path, maxFile)
 	switch {
 	case errors.Is(err, file.ErrIrregular):
-		return nil, fmt.Errorf("discovery: file %s: not a regular file", f.cfg.Path)
+		return nil, fmt.Errorf("discovery: file %s is not a regular file", f.cfg.Path)
 	case errors.Is(err, file.ErrTooLarge):
-		return nil, fmt.Errorf("discovery: file %s: more than the %d bytes that a list of endpoints may have", f.cfg.Path, maxFile)
+		return nil, fmt.Errorf("discovery: file %s is larger than %d bytes, the limit for a list of endpoints", f.cfg.Path, maxFile)
 	case err != nil:
 		return nil, fmt.Errorf("discovery: file: %w", err)
 	}

@@ -58,12 +58,12 @@ func TestBadFileChangesNothing(t *testing.T) {
 	}
 	must(t, os.Remove(path))
 	r.status("gone", func(s discovery.Status) bool { return errors.Is(s.Err, os.ErrNotExist) && s.Stale })
-	equal(t, r.logged("the file of endpoints is bad: those that are known from it stay"), 2)
-	equal(t, r.logged("the file of endpoints is missing: those that are known from it stay"), 1)
+	equal(t, r.logged("the file of endpoints cannot be used: the endpoints that are already known stay"), 2)
+	equal(t, r.logged("the file of endpoints is missing: the endpoints that are already known stay"), 1)
 
 	must(t, replace(path, "a:1*1 b:1*1")) // as before: valid, and no update
 	r.status("good", func(s discovery.Status) bool { return s.Err == nil && !s.Stale && s.Failures == 0 })
-	equal(t, r.logged("good again"), 1)
+	equal(t, r.logged("can be used again"), 1)
 	must(t, replace(path, "c:1*1"))
 	equal(t, r.next(), "c:1*1")
 }
@@ -73,7 +73,7 @@ func TestFileThatComesLater(t *testing.T) {
 	r := file(t, path)
 	r.status("missing", func(s discovery.Status) bool { return errors.Is(s.Err, os.ErrNotExist) && s.Endpoints == 0 })
 	r.silence()
-	equal(t, r.logged("the file of endpoints is missing: none are known from it yet"), 1)
+	equal(t, r.logged("the file of endpoints is missing: no endpoints are known yet"), 1)
 	must(t, replace(path, "a:1*1"))
 	equal(t, r.next(), "a:1*1")
 }

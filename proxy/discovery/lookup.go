@@ -73,20 +73,20 @@ func (d *DNS) record(endpoints int, changed bool, next time.Time, err error) {
 	})
 	switch {
 	case err != nil && (before.Err == nil || partial(err) != partial(before.Err)):
-		text := "DNS lookup failed, keeping current endpoints"
+		text := "the DNS lookup failed, and the current endpoints stay"
 		switch {
 		case partial(err):
-			text = "DNS has records that can be no endpoint's: they are left out"
+			text = "some DNS records cannot be endpoints, and are left out"
 		case before.Changed.IsZero() && !changed:
-			text = "DNS lookup failed, no endpoints known yet"
+			text = "the DNS lookup failed, and no endpoints are known yet"
 		}
 		d.cfg.Log.Warn(text, "name", before.From, "endpoints", endpoints, "error", err)
 	case err == nil && endpoints == 0 && (changed || before.Err != nil):
 		d.cfg.Log.Warn("DNS says that the name has no endpoints", "name", before.From, "endpoints", 0, "cause", d.denied())
 	case err == nil && changed && before.Endpoints == 0 && !before.Changed.IsZero():
-		d.cfg.Log.Info("DNS has endpoints of the name again", "name", before.From, "endpoints", endpoints)
+		d.cfg.Log.Info("DNS has endpoints for the name again", "name", before.From, "endpoints", endpoints)
 	case err == nil && partial(before.Err):
-		d.cfg.Log.Info("DNS has no records any more that are left out", "name", before.From, "endpoints", endpoints)
+		d.cfg.Log.Info("all DNS records can be endpoints again", "name", before.From, "endpoints", endpoints)
 	case err == nil && before.Err != nil:
 		d.cfg.Log.Info("DNS works again", "name", before.From, "endpoints", endpoints, "failures", before.Failures)
 	}
@@ -115,7 +115,7 @@ func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err
 	}
 	targets := targetsOf(r.services)
 	if len(targets) > 2*maxTargets {
-		return nil, false, fmt.Errorf("%w: %d targets, and %d is the most", errTooMany, len(targets)/2, maxTargets)
+		return nil, false, fmt.Errorf("%w: %d targets, more than %d", errTooMany, len(targets)/2, maxTargets)
 	}
 	d.refresh(ctx, now, jitter, targets)
 	found := map[string][]netip.Addr{}
@@ -132,7 +132,7 @@ func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err
 		n += len(found[s.target])
 	}
 	if err := errs.join(); n > MaxEndpoints || errors.Is(err, errTooMany) { // endpoints beyond the limit are unknown
-		return nil, false, fmt.Errorf("%w: %d is the most", errTooMany, MaxEndpoints)
+		return nil, false, fmt.Errorf("%w: more than %d", errTooMany, MaxEndpoints)
 	}
 	return weighted(r.services, found), known && resolved, errs.join()
 }

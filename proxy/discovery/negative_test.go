@@ -79,7 +79,7 @@ func TestRepliesThatAreCutAreNoDenial(t *testing.T) {
 	}{
 		"one counted":  {func(s *nameServer) { s.counts = 1 }, "lacks records"},
 		"many counted": {func(s *nameServer) { s.counts = 65535 }, "lacks records"},
-		"truncated":    {func(s *nameServer) { s.cut = true }, "truncated, though it came by TCP"},
+		"truncated":    {func(s *nameServer) { s.cut = true }, "truncated, although it came over TCP"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
@@ -155,7 +155,7 @@ func TestDenialIsAWarning(t *testing.T) {
 	s.set("A db.example.", "30 A 10.0.0.2")
 	r.again()
 	equal(t, r.told(), "10.0.0.2:5432*1")
-	equal(t, r.logged(`level=INFO msg="DNS has endpoints of the name again"`), 1)
+	equal(t, r.logged(`level=INFO msg="DNS has endpoints for the name again"`), 1)
 }
 
 // A name that has never had endpoints is logged as a warning, too.

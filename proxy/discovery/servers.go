@@ -194,9 +194,9 @@ const datagram = 1232
 
 // Replies that are no answers.
 var (
-	errQuestion = errors.New("the reply is to another question")
+	errQuestion = errors.New("the reply answers another question")
 	errCut      = errors.New("the reply lacks records that its header counts")
-	errTC       = errors.New("the reply is truncated, though it came by TCP")
+	errTC       = errors.New("the reply is truncated, although it came over TCP")
 )
 
 // exchange sends a query, and returns the reply to it.

@@ -199,7 +199,7 @@ func TestRecordsThatLeadNowhere(t *testing.T) {
 			}
 		}
 	}
-	fails("a record is left out: a.example has port 0", "3 records are left out, the first: 0.0.0.0 is the address of no host", "2 records are left out, the first: :: is")
+	fails("a record is left out: a.example has port 0", "3 records are left out, the first: 0.0.0.0 is not the address of a host", "2 records are left out, the first: :: is")
 
 	s.set(srv, "30 SRV 10 1 0 a.example.")
 	s.set("A a.example.", "30 A 0.0.0.0")
@@ -231,11 +231,11 @@ func TestLeftOutIsNoFailure(t *testing.T) {
 	r := lookups(t, cfg)
 	r.again()
 	equal(t, r.told(), "10.0.0.1:5432*1")
-	const leftOut, noMore = "DNS has records that can be no endpoint's: they are left out", "DNS has no records any more that are left out"
+	const leftOut, noMore = "some DNS records cannot be endpoints, and are left out", "all DNS records can be endpoints again"
 	lines := func(left, failed, well int) {
 		t.Helper()
 		equal(t, r.logged(leftOut), left)
-		equal(t, r.logged("DNS lookup failed, keeping current endpoints"), failed)
+		equal(t, r.logged("the DNS lookup failed, and the current endpoints stay"), failed)
 		equal(t, r.logged(noMore), well)
 	}
 	lines(1, 0, 0)

@@ -29,7 +29,7 @@ func Check(text string, limit int) error {
 	}
 	for i, r := range text {
 		if !seen(r, text[i:]) {
-			return fmt.Errorf("%q has characters that cannot be seen: write others", start(text))
+			return fmt.Errorf("%q has characters that are not printable: leave them out", start(text))
 		}
 	}
 	return nil

@@ -225,8 +225,8 @@ func TestWordsOfConfirmations(t *testing.T) {
 		}
 		r.change(t, "two", rollback.Options{})
 		r.change(t, "three", twoMinutes)
-		confirm(999, rollback.ErrNothing, "nothing to confirm as generation 999: the last one is 3, which waits to be confirmed")
-		confirm(2, rollback.ErrLate, "too late to confirm generation 2: it is generation 3 that waits to be confirmed")
+		confirm(999, rollback.ErrNothing, "nothing to confirm as generation 999: the last generation is 3, which waits to be confirmed")
+		confirm(2, rollback.ErrLate, "too late to confirm generation 2: generation 3 waits to be confirmed")
 		if _, err := r.Rollback(t.Context(), 0, "uid=7"); err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +281,7 @@ func TestSecondChangeIsRefusedMeanwhile(t *testing.T) {
 		r.change(t, "two", twoMinutes)
 		time.Sleep(30 * time.Second)
 		_, err := r.Apply(t.Context(), "three", rollback.Options{})
-		if !errors.Is(err, rollback.ErrPending) || !strings.Contains(err.Error(), "generation 2 waits to be confirmed, and is rolled back in 1m30s otherwise: run penstock confirm or ") {
+		if !errors.Is(err, rollback.ErrPending) || !strings.Contains(err.Error(), "generation 2 waits to be confirmed, or is rolled back in 1m30s: run penstock confirm or ") {
 			t.Error(err)
 		}
 		r.holds(t, 2, "one", "two")
@@ -488,7 +488,7 @@ func TestRollbackToANumber(t *testing.T) {
 				t.Errorf("to %d: %q is in force, and the states are %q; %+v", to.number, state, r.states(), r.Status())
 			}
 		}
-		for number, want := range map[int]string{1: "generation 1 is in force", 7: "generation 7 is not kept: there are 1, 2, 3, 4"} {
+		for number, want := range map[int]string{1: "generation 1 is in force", 7: "generation 7 is not kept: the kept generations are 1, 2, 3, 4"} {
 			if _, err := r.Rollback(t.Context(), number, "test"); !errors.Is(err, rollback.ErrNothing) || !strings.Contains(err.Error(), want) {
 				t.Errorf("to %d: %v", number, err)
 			}
@@ -686,8 +686,8 @@ func TestParseBound(t *testing.T) {
 		"failures>5%":    `"5%" is not a whole number`,
 		"failures>1.5":   `"1.5" is not a whole number`,
 		"failures>>5":    `">5" is not a whole number`,
-		"failures>-1":    "it would always hold",
-		"failures>=0":    "it would always hold",
+		"failures>-1":    "the condition is always true",
+		"failures>=0":    "the condition is always true",
 		"failures>9e999": `"9e999" is not a whole number`,
 	} {
 		_, err := rollback.ParseBound(text)

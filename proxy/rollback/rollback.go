@@ -99,7 +99,7 @@ func (k *Keeper[T]) stay() {
 	was := k.pending
 	if k.pending = nil; was != nil {
 		k.name()
-		k.current.Why = "it was not confirmed when the process began to end, and stays"
+		k.current.Why = "it was not confirmed before the process began to end, and stays in force"
 	}
 	k.mu.Unlock()
 	if was != nil {
@@ -176,7 +176,7 @@ func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installe
 // idle returns an error if a change waits to be confirmed. The turn is held.
 func (k *Keeper[T]) idle() error {
 	if p := k.pending; p != nil {
-		return fmt.Errorf("generation %d %w, and is rolled back in %v otherwise: run penstock confirm or penstock rollback first",
+		return fmt.Errorf("generation %d %w, or is rolled back in %v: run penstock confirm or penstock rollback first",
 			k.current.Generation, ErrPending, max(time.Until(p.until), 0).Round(time.Second))
 	}
 	return nil
@@ -404,7 +404,7 @@ type pending struct {
 func (k *Keeper[T]) newPending(o Options) (*pending, error) {
 	switch {
 	case o.Confirm == 0 && o.RollbackIf != "":
-		return nil, fmt.Errorf("%w: rollback-if needs confirm, for how long the counter is watched: write for example 2m", ErrOptions)
+		return nil, fmt.Errorf("%w: rollback-if needs confirm, which says how long the counter is watched: write for example 2m", ErrOptions)
 	case o.Confirm == 0:
 		return nil, nil
 	}
@@ -528,10 +528,10 @@ func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int,
 		return k.current.Generation, fmt.Errorf("%w waits to be confirmed: generation %d is in force%s", ErrNothing, k.current.Generation, k.finalStatus())
 	}
 	if number > k.last {
-		return k.current.Generation, fmt.Errorf("%w to confirm as generation %d: the last one is %d, which waits to be confirmed", ErrNothing, number, k.current.Generation)
+		return k.current.Generation, fmt.Errorf("%w to confirm as generation %d: the last generation is %d, which waits to be confirmed", ErrNothing, number, k.current.Generation)
 	}
 	if number != 0 && number != k.current.Generation {
-		return k.current.Generation, fmt.Errorf("%w to confirm generation %d: it is generation %d that waits to be confirmed", ErrLate, number, k.current.Generation)
+		return k.current.Generation, fmt.Errorf("%w to confirm generation %d: generation %d waits to be confirmed", ErrLate, number, k.current.Generation)
 	}
 	if why := p.verdict(); why != "" && !p.failed {
 		if err := k.revert(k.find(k.current.before), Itself, why); err != nil {
@@ -583,9 +583,9 @@ func (k *Keeper[T]) Rollback(ctx context.Context, number int, actor string) (don
 	case to == k.current:
 		return done, fmt.Errorf("%w to return to: generation %d is in force", ErrNothing, number)
 	case to == nil && number == 0:
-		return done, fmt.Errorf("%w to return to: generation %d is in force, and it was the first", ErrNothing, done.Generation)
+		return done, fmt.Errorf("%w to return to: generation %d is in force, and is the first generation", ErrNothing, done.Generation)
 	case to == nil:
-		return done, fmt.Errorf("%w to return to: generation %d is not kept: there are %s", ErrNothing, number, k.numbers())
+		return done, fmt.Errorf("%w to return to: generation %d is not kept: the kept generations are %s", ErrNothing, number, k.numbers())
 	}
 	next, err := to.unpack()
 	if err != nil {
@@ -688,7 +688,7 @@ func ParseBound(text string) (Bound, error) {
 	case err != nil:
 		return Bound{}, boundError(text, fmt.Sprintf("%q is not a whole number", number))
 	case n < 0, atLeast && n == 0:
-		return Bound{}, boundError(text, "it would always hold")
+		return Bound{}, boundError(text, "the condition is always true")
 	case atLeast:
 		n--
 	}
@@ -696,7 +696,7 @@ func ParseBound(text string) (Bound, error) {
 }
 
 func boundError(text, what string) error {
-	return fmt.Errorf("%w: rollback-if %q: %s: write a counter and by how much it may rise, such as 'failures>50'", ErrOptions, text, what)
+	return fmt.Errorf("%w: rollback-if %q: %s: write a counter and the most that it may rise, such as 'failures>50'", ErrOptions, text, what)
 }
 
 // String returns the bound in the form that [ParseBound] takes.

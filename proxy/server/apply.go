@@ -14,7 +14,7 @@ import (
 )
 
 // errClosing is the error of a change while the process is about to end.
-var errClosing = fmt.Errorf("%w: it drains, and takes no more changes", rollback.ErrClosed)
+var errClosing = fmt.Errorf("%w: a process that drains takes no more changes", rollback.ErrClosed)
 
 // change is a configuration that is being prepared: nothing that runs depends on it yet.
 type change struct {

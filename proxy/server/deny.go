@@ -50,7 +50,7 @@ func (s *Server) Deny(text, listener string, within time.Duration, by string) (a
 	case err != nil:
 		return admin.NewDenial{}, fmt.Errorf("%w: source: %w", admin.ErrInvalid, err)
 	case rule.Everyone():
-		return admin.NewDenial{}, fmt.Errorf("%w: source: %q is every client of its family: write all to deny every client, or a longer prefix", admin.ErrInvalid, text)
+		return admin.NewDenial{}, fmt.Errorf("%w: source: %q matches every IPv4 or every IPv6 client: write all to deny every client, or a longer prefix", admin.ErrInvalid, text)
 	}
 	made, err := s.denials.deny(rule, listener, within, by)
 	if err != nil {
@@ -68,7 +68,7 @@ func (d *denials) deny(rule source.Rule, listener string, within time.Duration, 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if listener != "" && d.listeners[listener] == nil {
-		return admin.Denial{}, fmt.Errorf("listener %q: %w: there are %s", listener, admin.ErrNotFound, names(d.listeners))
+		return admin.Denial{}, fmt.Errorf("listener %q: %w: known names: %s", listener, admin.ErrNotFound, names(d.listeners))
 	}
 	now := d.clock()
 	one := denial{admin.Denial{Source: rule.Text(), Listener: listener, Until: now.Add(within), Since: now, By: by}, rule}
@@ -119,11 +119,11 @@ func (d *denials) instead(rule source.Rule, listener string) string {
 	}
 	switch {
 	case d.index(rule, "") >= 0:
-		return "it is denied for the whole process, and not for listener " + listener + ": leave the listener out"
+		return "the source is denied at all listeners, not only at listener " + listener + ": leave the listener out"
 	case len(at) > 0:
-		return "it is denied at listener " + strings.Join(at, " and ") + " alone: name that listener"
+		return "the source is denied at listener " + strings.Join(at, " and ") + " only: name that listener"
 	}
-	return "there is no denial of it: penstock deny list has those in force"
+	return "the source is not denied: penstock deny list shows the denied sources"
 }
 
 // Denied implements [admin.Balancer].
@@ -149,14 +149,14 @@ func (d *denials) restore(list []state.Denial) {
 		rule, err := source.ParseRule(one.Source)
 		switch {
 		case err != nil:
-			d.log.Error("a source that was denied by hand before the restart is not denied any more", "source", one.Source, "by", one.By, "error", err)
+			d.log.Error("a source that was denied by hand before the restart could not be denied again", "source", one.Source, "by", one.By, "error", err)
 		case d.index(rule, one.Listener) < 0 && len(d.list) < admin.MaxDenials:
 			d.list = append(d.list, denial{admin.Denial{Source: one.Source, Listener: one.Listener, Until: one.Until, Since: one.Since, By: one.By}, rule})
 		}
 	}
 	if n := len(d.list); n > 0 {
 		first := d.list[0]
-		d.log.Info("sources denied by hand before the restart are denied again: penstock deny list has them", "source", first.Source, "by", first.By, "until", first.Until, "others", n-1)
+		d.log.Info("sources that were denied by hand before the restart are denied again: see penstock deny list", "source", first.Source, "by", first.By, "until", first.Until, "others", n-1)
 	}
 	d.enforce()
 }

@@ -147,7 +147,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a"))
 		t.Errorf("%+v", got)
 	}
 	r.Logs("level=INFO", "denied by hand before the restart are denied again", "source="+d.Source, "others=0")
-	r.Logs("level=ERROR", "a source that was denied by hand before the restart is not denied any more", "source=gone")
+	r.Logs("level=ERROR", "a source that was denied by hand before the restart could not be denied again", "source=gone")
 }
 
 // TestDenialsOfUnixClients: they are denied by user. Mistakes deny no client.
@@ -180,10 +180,10 @@ upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
 	}
 	r.Until("the client is denied", func() bool { dialUnix(t, path).Close(); return r.Refused("l", "denied") > 0 })
 	for _, where := range []struct{ listener, want string }{
-		{"", "source unix: not found: it is denied at listener l alone: name that listener"},
-		{"m", "source unix: not found: it is denied at listener l alone: name that listener"},
+		{"", "source unix: not found: the source is denied at listener l only: name that listener"},
+		{"m", "source unix: not found: the source is denied at listener l only: name that listener"},
 		{"l", ""},
-		{"", "source unix: not found: there is no denial of it: penstock deny list has those in force"},
+		{"", "source unix: not found: the source is not denied: penstock deny list shows the denied sources"},
 	} {
 		if err := r.Undeny("unix", where.listener, ""); err == nil && where.want != "" || err != nil && err.Error() != where.want {
 			t.Errorf("at %q: %v, want %s", where.listener, err, where.want)
@@ -192,7 +192,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
 	if _, err := r.Deny("unix", "", time.Hour, "uid=7"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Undeny("unix", "l", ""); err == nil || err.Error() != "source unix: not found: it is denied for the whole process, and not for listener l: leave the listener out" {
+	if err := r.Undeny("unix", "l", ""); err == nil || err.Error() != "source unix: not found: the source is denied at all listeners, not only at listener l: leave the listener out" {
 		t.Errorf("the one of all: %v", err)
 	}
 }

@@ -70,11 +70,11 @@ func (um *upstreamManager) takeFound(u *upstream, in *ownAddresses) {
 	var fit []discovery.Endpoint
 	fit, u.refused = in.fit(name, u.found)
 	if len(u.refused) > 0 && !slices.Equal(u.refused, before) {
-		um.log.Warn("discovered endpoints are left out", "upstream", name, "endpoints", len(u.refused), "cause", strings.Join(u.refused[:min(len(u.refused), 3)], "; "))
+		um.log.Warn("some discovered endpoints are not used", "upstream", name, "endpoints", len(u.refused), "cause", strings.Join(u.refused[:min(len(u.refused), 3)], "; "))
 	}
 	update, err := um.newEndpointUpdate(u, u, u.cfg, um.live.edit(u.cfg, specsOf(u.cfg, fit)))
 	if err != nil {
-		um.log.Warn("endpoints that were discovered cannot be used", "upstream", name, "error", err)
+		um.log.Warn("discovered endpoints cannot be used", "upstream", name, "error", err)
 	}
 	different := update.differs(u.members)
 	u.use(update)
@@ -84,10 +84,10 @@ func (um *upstreamManager) takeFound(u *upstream, in *ownAddresses) {
 	um.logEnded(um.endDiscovered(u))
 	attrs := append([]any{"upstream", name, "endpoints", len(update.order)}, different.attrs()...)
 	if len(update.order) == 0 {
-		um.log.Warn("endpoints discovered: there are none, "+withoutEndpoints(u.cfg), attrs...)
+		um.log.Warn("discovery found no endpoints: "+withoutEndpoints(u.cfg), attrs...)
 		return
 	}
-	um.log.Info("endpoints discovered", attrs...)
+	um.log.Info("discovery found endpoints", attrs...)
 }
 
 // withoutEndpoints describes the result for clients of an upstream without endpoints.
@@ -158,7 +158,7 @@ func (um *upstreamManager) awaitNewSources(ctx context.Context, c *change) {
 		if found := u.first.found.Load(); found != nil {
 			u.found, u.answered = *found, true
 		} else if len(u.found) == 0 {
-			um.log.Warn("endpoints are not discovered yet: there are none, "+withoutEndpoints(u.cfg), "upstream", u.cfg.Name)
+			um.log.Warn("discovery has found no endpoints yet: "+withoutEndpoints(u.cfg), "upstream", u.cfg.Name)
 		}
 	}
 }

@@ -156,7 +156,7 @@ upstreams:
 	for name, clients := range map[string]string{
 		"u": "are held for 3s and then refused", "v": "go to the fallback u", "w": "are refused", "x": "get the fallback's response",
 	} {
-		r.Logs("level=WARN", "there are none, clients "+clients, "upstream="+name, "endpoints=0 went=127.0.0.1:")
+		r.Logs("level=WARN", "discovery found no endpoints: clients "+clients, "upstream="+name, "endpoints=0 went=127.0.0.1:")
 	}
 }
 
@@ -186,7 +186,7 @@ upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: off}]`, 
 		{"Bdefghijklmnop", `endpoints=14 came="e (127.0.0.1:101), f (127.0.0.1:102), g (127.0.0.1:103), h (127.0.0.1:104), i (127.0.0.1:105), j (127.0.0.1:106), k (127.0.0.1:107), l (127.0.0.1:108), m (127.0.0.1:109), n (127.0.0.1:110) and 2 more"`},
 	} {
 		r.Write("eps.yaml", list(step.names))
-		r.Logs("level=INFO", `msg="endpoints discovered" upstream=u `+step.want+"\n")
+		r.Logs("level=INFO", `msg="discovery found endpoints" upstream=u `+step.want+"\n")
 	}
 	r.Write("eps.yaml", strings.Replace(list("d"), ":100", ":200", 1))
 	r.Logs("level=INFO", `endpoints=1 came="d (127.0.0.1:200)" went="b (127.0.0.1:98), d (127.0.0.1:100), `)
@@ -214,7 +214,7 @@ upstreams: [{name: u, %s, health_check: off, queue: {hold: %s}}]`, of, hold)
 	served("b")
 	for _, name := range []string{"c.yaml", "bad.yaml"} { // missing, and not to be read
 		r.Reload(text(file(name), "1m"))
-		r.Logs("endpoints are not discovered yet: there are none, clients are held for 1m0s and then refused", "upstream=u")
+		r.Logs("discovery has found no endpoints yet: clients are held for 1m0s and then refused", "upstream=u")
 		conn := client(t, r.At("l"))
 		defer conn.Close()
 		r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
@@ -309,8 +309,8 @@ upstreams:
 			t.Errorf("%s: %d endpoints of %d, %d left out", x.what, got, x.n, x.leftOut)
 		}
 	}
-	r.Logs("level=WARN", `msg="discovered endpoints are left out" upstream=u endpoints=3`, "is the listener l, which leads to this upstream")
-	r.Logs("level=WARN", `is the admin interface`)
+	r.Logs("level=WARN", `msg="some discovered endpoints are not used" upstream=u endpoints=3`, "is the listener l, which leads to this upstream")
+	r.Logs("level=WARN", `is the address of the admin API`)
 	for range 10 {
 		c := client(t, "127.0.0.1:"+port)
 		if line(t, c) != "good" {
@@ -348,7 +348,7 @@ upstreams: [{name: u, endpoints: ["%s:%s"], health_check: off, queue: {hold: 100
 	if got := r.Summary().Connections; got.Accepted != 1 || got.Refused != 1 {
 		t.Errorf("%+v", got)
 	}
-	if f := r.Status().Upstreams[0].Endpoints[0].LastFailure; f == nil || !strings.Contains(f.Cause, "is the listener l, which leads to this upstream: clients would go round in a circle") {
+	if f := r.Status().Upstreams[0].Endpoints[0].LastFailure; f == nil || !strings.Contains(f.Cause, "is the listener l, which leads to this upstream: connections would go in a circle") {
 		t.Errorf("the status has %+v", f)
 	}
 }

@@ -94,7 +94,7 @@ func (d *drains) logCut(e *router.Endpoint, n int, cause error) {
 	if n > 0 {
 		upstream := e.Upstream().Name()
 		d.lines.Note(d.now(), &monitor.Line{
-			Upstream: upstream, Level: slog.LevelInfo, Message: "sessions cut", Kind: cause, Name: e.Name(), Count: int64(n),
+			Upstream: upstream, Level: slog.LevelInfo, Message: "sessions were reset", Kind: cause, Name: e.Name(), Count: int64(n),
 			Attrs: []any{"upstream", upstream, "endpoint", e.Name(), "sessions", n, "cause", cause},
 		})
 	}
@@ -165,7 +165,7 @@ func (d *drains) logDrains(now int64) {
 		} else if now-k.logged >= int64(drainLook) {
 			k.logged = now
 			if line := k.waits(); line != nil {
-				line.Level, line.Message, line.Kind = slog.LevelInfo, "drain waits for sessions", "drain"
+				line.Level, line.Message, line.Kind = slog.LevelInfo, "a drain waits for sessions", "drain"
 				line.Attrs = append(line.Attrs, "sessions", line.Count, "until", k.until.Format(time.RFC3339))
 				d.lines.Note(now, line)
 			}

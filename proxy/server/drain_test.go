@@ -46,7 +46,7 @@ func TestUnhealthyEndpointsDrain(t *testing.T) {
 	echoes(t, c, "draining")
 	last.over()
 	isReset(t, c)
-	r.Logs("level=INFO", "sessions cut", "upstream=u", "endpoint=a", "sessions=1", `cause="its endpoint is unhealthy"`)
+	r.Logs("level=INFO", "sessions were reset", "upstream=u", "endpoint=a", "sessions=1", `cause="its endpoint is unhealthy"`)
 }
 
 // TestRemovedEndpointsAreTold: removed endpoints stay in the status as long as they have
@@ -135,7 +135,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))}
 	if n := alive(t, conns); n != 0 {
 		t.Errorf("%d sessions survive", n)
 	}
-	r.Logs("level=WARN", `msg="drain timeout"`, "active=300", "resets_within=2.94s")
+	r.Logs("level=WARN", `msg="drain_timeout has passed: the remaining sessions are being reset"`, "active=300", "resets_within=2.94s")
 }
 
 // TestDrainSaysWhatItWaitsFor: every ten seconds the log reports the sessions that the drain
@@ -166,7 +166,7 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 	text = r.Log.String()
 	for _, want := range []string{
 		`msg="drain waits for sessions" listener=l upstream=u sessions=7 oldest=`, `listener=m08 upstream=v sessions=1 oldest=`,
-		`msg="drain waits for further sessions" listeners_and_upstreams=2 sessions=2 until=`,
+		`msg="the drain waits for more sessions" listeners_and_upstreams=2 sessions=2 until=`,
 	} {
 		if strings.Count(text, want) != 2 {
 			t.Errorf("the log has %q %d times", want, strings.Count(text, want))

@@ -110,7 +110,7 @@ func (um *upstreamManager) watch(u *config.Upstream, m *member, changed bool) {
 	switch {
 	case err != nil: // of an address that discovery has found: the loader looks at others
 		um.lines.Note(um.now(), &monitor.Line{
-			Upstream: u.Name, Level: slog.LevelWarn, Message: "endpoint cannot be checked", Kind: "unchecked", Name: m.spec.Identity(), Count: 1,
+			Upstream: u.Name, Level: slog.LevelWarn, Message: "an endpoint cannot be checked", Kind: "unchecked", Name: m.spec.Identity(), Count: 1,
 			Attrs: []any{"endpoint", subjectOf(u, m), "error", err},
 		})
 	case m.check == nil:

@@ -177,7 +177,7 @@ func (s *sessionTable) StopEnding(by string) (stopped admin.Stopped) {
 		stopped.Kept += j.counted.Stopped
 	}
 	if len(jobs) > 0 {
-		s.log.Info("ends of sessions were stopped", "by", by, "requests", stopped.Requests, "kept", stopped.Kept)
+		s.log.Info("requests to end sessions were stopped", "by", by, "requests", stopped.Requests, "kept", stopped.Kept)
 	}
 	return stopped
 }

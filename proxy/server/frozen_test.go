@@ -215,8 +215,8 @@ func TestSilent(t *testing.T) {
 	if e := r.Endpoint("u", "e"); e.State != admin.Up || e.Silence.Clients < 8 || e.Silence.Proof != "it does not close a connection that Penstock has closed" {
 		t.Errorf("%+v: %+v", e, e.Silence)
 	}
-	r.Logs("level=WARN", "msg=answers", "upstream=u endpoint=e", "state=silent", "clients have waited, the first for", "it used to answer")
+	r.Logs("level=WARN", "msg=answers", "upstream=u endpoint=e", "state=silent", "clients waited, the first for", "it used to answer")
 	signal(syscall.SIGCONT)
 	r.Until("the silence is over", func() bool { return !problem() })
-	r.Logs("level=INFO", "msg=answers", "state=answering", "it answers again; no client was answered for")
+	r.Logs("level=INFO", "msg=answers", "state=answering", "it answers again; no client got an answer for")
 }

@@ -333,7 +333,7 @@ upstreams:
 		want := ""
 		if last {
 			line(t, client(t, r.At("m")))
-			want = "sessions were cut before their end: 1"
+			want = "sessions were reset before their end: 1"
 		}
 		if err := r.End(); last != errors.Is(err, server.ErrCut) || err != nil && err.Error() != want {
 			t.Errorf("the process ends with %v, want %q", err, want)

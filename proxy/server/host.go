@@ -39,7 +39,7 @@ type host struct {
 func newHost(log *slog.Logger) *host {
 	return &host{
 		log:  log,
-		full: episode.New(func() { log.Info("below the limit of connections again") }), outOfDescriptors: episode.New(func() {}),
+		full: episode.New(func() { log.Info("the number of connections is below the limit again") }), outOfDescriptors: episode.New(func() {}),
 	}
 }
 
@@ -68,7 +68,7 @@ func (h *host) Full(full bool) {
 		h.full.End()
 		return
 	}
-	h.full.Begin(func() { h.log.Warn("limit of connections reached, further clients wait") })
+	h.full.Begin(func() { h.log.Warn("the limit of connections is reached: further clients wait") })
 }
 
 // Paused implements [worker.Host]. A listener's own limits are no failure.
@@ -80,7 +80,7 @@ func (h *host) Paused(l *worker.Listening, cause error, active, pauses int64) {
 	h.paused.Add(1)
 	closed := h.Trim()
 	socket.pauses.Begin(func() {
-		h.log.Warn("accepting paused", "address", socket.listener.Addr(), "error", cause,
+		h.log.Warn("accepting is paused", "address", socket.listener.Addr(), "error", cause,
 			"active", active, "pauses", pauses, "pipes_closed", closed)
 	})
 	socket.pauses.End() // unless it fails again, which it soon would
@@ -121,7 +121,7 @@ func (h *host) Refused(l *worker.Listening, cause error) {
 		h.listenerStateAt(socket, nil).Refused(cause)
 	}
 	if worker.LacksDescriptor(cause) {
-		h.outOfDescriptors.Begin(func() { h.log.Warn("client refused for want of descriptors", "error", cause) })
+		h.outOfDescriptors.Begin(func() { h.log.Warn("a client was refused because no descriptor was free", "error", cause) })
 		h.outOfDescriptors.End()
 	}
 }
@@ -245,13 +245,13 @@ func (h *host) clientsBeside(l *worker.Listening, b worker.Binding, over bool) r
 func logFiles(log *slog.Logger) func(tlsterm.Change) {
 	return func(c tlsterm.Change) {
 		if c.Err != nil {
-			log.Error("certificates not changed", "files", c.Paths, "error", c.Err)
+			log.Error("new certificates cannot be used", "files", c.Paths, "error", c.Err)
 			return
 		}
 		if !c.Late.IsZero() {
-			log.Warn("certificates changed: the new certificate has expired, and clients do not accept it: replace it with a valid one", "files", c.Paths, "until", c.Late)
+			log.Warn("the certificates changed, but the new certificate has expired, and clients do not accept it: replace it with a valid certificate", "files", c.Paths, "until", c.Late)
 			return
 		}
-		log.Info("certificates changed", "files", c.Paths)
+		log.Info("the certificates changed", "files", c.Paths)
 	}
 }

@@ -382,10 +382,10 @@ func TestLaneLeave(t *testing.T) {
 	if err := r.End(); err != nil {
 		t.Errorf("a session that goes on is none that was cut: %v", err)
 	}
-	r.Logs("go on without this process", "sessions=1")
+	r.Logs("continue without this process", "sessions=1")
 	echoes(t, c, "without a process")
 	off := start(t, strings.Replace(text, "lane: require", "lane: off", 1))
-	off.Logs("nothing looks after them", pins)
+	off.Logs("no process manages them", pins)
 	if err := off.End(); err != nil {
 		t.Error(err)
 	}
@@ -470,7 +470,7 @@ func TestLaneRestart(t *testing.T) {
 	awaits(with("sessions: 256, ", "lane: require"))                  // as it is in force
 	awaits(with("sessions: 128, pins: /p, ", "lane: require"), "lane.sessions", "lane.pins")
 	awaits(with("sessions: 256, ", "lane: off")+"\nlimits: {memory: {mlock: true}}", "limits.memory.mlock")
-	r.Logs("takes effect when the process is started again", "lane.sessions: 256 → 512")
+	r.Logs("take effect only after a restart", "lane.sessions: 256 → 512")
 	r.Reload(with("sessions: 256, default: auto, ", "lane: off"))
 	if got := r.Status().Restart; got != nil {
 		t.Errorf("as it was: %q", got)

@@ -370,7 +370,7 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 		t.Errorf("%d clients were refused for their source", n)
 	}
 	echoes(t, client(t, r.At("two")), "the last place")
-	r.Logs("limit of connections reached")
+	r.Logs("the limit of connections is reached")
 	if c := r.Status().Connections; c.Active != 4 || c.Most != 4 {
 		t.Errorf("%+v", c)
 	}
@@ -418,7 +418,7 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 		"on":     func() (admin.LaneChanged, error) { return r.SwitchLane(true, "test") },
 		"off":    func() (admin.LaneChanged, error) { return r.SwitchLane(false, "test") },
 	} {
-		const want = "the process drains with lane.leave: sessions that have left user space (2) go on without this process: nothing is changed"
+		const want = "the process drains with lane.leave: sessions that have left user space (2) continue without this process: nothing was changed"
 		if _, err := change(); !errors.Is(err, admin.ErrLeft) || err.Error() != want {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -399,7 +399,7 @@ func (lm *listenerManager) newListenerState(listener string) *router.ListenerSta
 			return
 		}
 		since.Add(-times)
-		lm.log.Info("listener at its limit, further clients wait", "listener", listener, "limit", limit, "times", times)
+		lm.log.Info("a listener is at its limit: further clients wait", "listener", listener, "limit", limit, "times", times)
 	}}
 }
 

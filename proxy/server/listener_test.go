@@ -536,8 +536,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	if n := r.Listener("n"); len(n.Pauses) != 0 || n.State != "serving" {
 		t.Errorf("without a limit: %+v", n)
 	}
-	r.Logs("level=INFO", "listener at its limit", "listener=l", "limit=connections", "times=1")
-	r.Logs("level=INFO", "listener at its limit", "listener=m", "limit=per_second")
+	r.Logs("level=INFO", "a listener is at its limit", "listener=l", "limit=connections", "times=1")
+	r.Logs("level=INFO", "a listener is at its limit", "listener=m", "limit=per_second")
 	if n := strings.Count(r.Log.String(), "listener=l limit="); n > 2 { // twice if the test takes long
 		t.Errorf("logged %d times", n)
 	}

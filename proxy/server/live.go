@@ -39,7 +39,7 @@ func (l *liveChanges) restore() {
 func (l *liveChanges) logRestored() {
 	for i := range l.live.All() {
 		c := &l.live.All()[i]
-		l.log.Info("changed by hand before the restart, and in force again", "what", c.String(), "by", c.By, "since", c.Since)
+		l.log.Info("a change by hand from before the restart is in force again", "what", c.String(), "by", c.By, "since", c.Since)
 	}
 }
 
@@ -63,7 +63,7 @@ func (l *liveChanges) keep() {
 		return
 	}
 	if err := l.store.Flush(); err != nil {
-		l.log.Error("changes by hand are not kept over a restart", "error", err)
+		l.log.Error("the next restart will lose changes by hand", "error", err)
 	}
 }
 
@@ -79,7 +79,7 @@ func (l *liveChanges) unkept() error {
 func (l *liveChanges) logEnded(ended []live.Ended) {
 	for i := range ended {
 		e := &ended[i]
-		l.log.Info("change by hand ended", "what", e.String(), "by", e.By, "since", e.Since, "cause", e.Why)
+		l.log.Info("a change by hand ended", "what", e.String(), "by", e.By, "since", e.Since, "cause", e.Why)
 	}
 	if len(ended) > 0 {
 		l.markLive()
@@ -106,7 +106,7 @@ func (l *liveChanges) endDiscovered(u *upstream) (ended []live.Ended) {
 	for i := range listed.n {
 		of := listed.at(i)
 		if c := by.Find(state.EndpointWeight, of.Identity()); c != nil && c.Line != live.WeightLine(of.Weight) {
-			ended = append(ended, live.Ended{Change: *c, Why: "discovery has another weight for it"})
+			ended = append(ended, live.Ended{Change: *c, Why: "discovery has changed its weight"})
 		}
 	}
 	keys := make([]state.Key, len(ended))
@@ -250,7 +250,7 @@ func (l *liveChanges) noteLives(before *config.Config, set *lives) {
 	l.logEnded(set.ended)
 	for i := range set.restored {
 		r := &set.restored[i]
-		l.log.Info("change by hand restored", "what", r.String(), "by", r.By, "since", r.Since)
+		l.log.Info("a change by hand is in force again", "what", r.String(), "by", r.By, "since", r.Since)
 	}
 	if len(set.restored) > 0 {
 		l.markLive()

@@ -169,7 +169,7 @@ func TestChangesByHandOverReloadsAndRestarts(t *testing.T) {
 			check("after a reload of another line", true)
 			r = r.restart(t, path, base.text(a, b))
 			check("after a restart", true)
-			r.Logs("changed by hand before the restart, and in force again", tc.what)
+			r.Logs("a change by hand from before the restart is in force again", tc.what)
 			if plan := r.LiveUnder(r.Load(tc.next.text(a, b))); len(plan) != 1 || plan[0].Ends == "" {
 				t.Errorf("the plan of another line has %+v", plan)
 			}
@@ -219,7 +219,7 @@ func TestChangesByHandOverReloadsAndRestarts(t *testing.T) {
 				if ended, restored := r.AppliedLive(); len(ended) != 0 || len(restored) != 1 || restored[0].What != tc.what {
 					t.Errorf("a rollback from %s has ended %+v, restored %+v", when, ended, restored)
 				}
-				r.Logs("change by hand restored", tc.what)
+				r.Logs("a change by hand is in force again", tc.what)
 				r.apply(t, r.Load(gone.text(a, b)))
 				r.apply(t, r.Load(base.text(a, b)))
 				check("after two generations", false)
@@ -284,7 +284,7 @@ upstreams: [{name: u, balance: first, health_check: {interval: 20ms, fast_interv
 	r := start(t, text)
 	l := r.At("l")
 	for endpoint, want := range map[string]string{
-		l:                  "clients would go round in a circle",
+		l:                  "connections would go in a circle",
 		a:                  "is the address of the endpoint a",
 		"127.0.0.1":        "write",
 		"":                 "address",

@@ -135,7 +135,7 @@ func (s *Server) ResetMirrors(listener, by string) error {
 			k.Reset()
 		}
 		if to := l.cfg.Mirrors(); len(to) > 0 {
-			lm.log.Info("report of mirrors reset", "listener", name, "upstreams", to, "by", by)
+			lm.log.Info("the report on mirrors was reset", "listener", name, "upstreams", to, "by", by)
 		}
 	}
 	return nil

@@ -53,7 +53,7 @@ func (s *Server) monitor(ctx context.Context) {
 
 // logEnded logs that a certificate in use has ended.
 func (s *Server) logEnded(paths []string, at time.Time) {
-	s.log.Warn("a certificate has expired, and peers do not accept it: write a valid one to the file, it is read again without a reload", "files", paths, "until", at)
+	s.log.Warn("a certificate has expired, and peers do not accept it: write a valid certificate to the file (no reload is needed)", "files", paths, "until", at)
 }
 
 // observe looks once; last says that everything that was counted is to be logged now.
@@ -142,22 +142,22 @@ func (w *watcher) whyUnusable(key any) string {
 	r := w.read()
 	return explain(u.order, func(m *member) string {
 		e := r.endpoint(m, u.cfg.Name)
-		return e.Name + ": " + cmp.Or(e.Reason(), "usable by now")
+		return e.Name + ": " + cmp.Or(e.Reason(), "usable again")
 	})
 }
 
 // The lines on counters that rise.
 const (
 	refusedLine   = "clients refused"
-	heldLine      = "clients held, no endpoint could serve them"
+	heldLine      = "clients were held, because no endpoint could serve them"
 	resortLine    = "connections made as a last resort"
 	answeredLine  = "answers to connections made as a last resort" // which is part of the line before
 	missedLine    = "connections to endpoints could not be made"
-	failedLine    = "sessions ended without a byte of their endpoint"
-	localLine     = "connections to endpoints failed for want of something on this machine"
-	withheldLine  = "ejections held back by max_ejected"
-	unwrittenLine = "lines of the session log dropped" // which the log itself reports
-	droppedLine   = "accept queue overflowed, clients had to try again"
+	failedLine    = "sessions ended without a byte from the endpoint"
+	localLine     = "connections to endpoints failed because this machine lacks a resource"
+	withheldLine  = "endpoints were not ejected because of max_ejected"
+	unwrittenLine = "lines of the session log were dropped" // which the log itself reports
+	droppedLine   = "the accept queue overflowed, and clients had to try again"
 )
 
 // watched returns the counters that are logged when they rise. It includes the counters of a
@@ -375,10 +375,10 @@ func (w *stallWatch) await(ctx context.Context, turned <-chan error, began time.
 			return false
 		case <-late.C:
 			stalled = true
-			w.log.Warn("event loop stalled, its clients get nothing", "duration", stalledAfter)
+			w.log.Warn("an event loop has stalled: its sessions move no bytes", "duration", stalledAfter)
 		case err := <-turned:
 			if stalled {
-				w.log.Info("event loop turns again", "duration", time.Since(began).Round(time.Millisecond))
+				w.log.Info("the event loop runs again", "duration", time.Since(began).Round(time.Millisecond))
 			}
 			return err == nil
 		}

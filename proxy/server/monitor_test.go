@@ -50,13 +50,13 @@ upstreams:
 		return false
 	})
 	role.well.Store(false)
-	r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "upstream=u", "a: down: ", "; b: drained; c: weight 0; e: ")
+	r.Logs("level=WARN", `msg="an upstream has no usable endpoint"`, "upstream=u", "a: down: ", "; b: drained; c: weight 0; e: ")
 	for range 200 {
 		refused(t, r.At("l"))
 	}
 	role.well.Store(true)
-	r.Logs("level=INFO", `msg="upstream has a usable endpoint again"`, "upstream=u")
-	refusals := regexp.MustCompile(`msg="upstream has a usable endpoint again" upstream=u duration=[0-9.]+m?s refused=(\d+) held=0 fallbacks=0`)
+	r.Logs("level=INFO", `msg="an upstream has a usable endpoint again"`, "upstream=u")
+	refusals := regexp.MustCompile(`msg="an upstream has a usable endpoint again" upstream=u duration=[0-9.]+m?s refused=(\d+) held=0 fallbacks=0`)
 	if found := refusals.FindStringSubmatch(r.Log.String()); found == nil || len(found[1]) != 3 || found[1] < "200" {
 		t.Errorf("the end of the outage says %q", found)
 	}
@@ -213,7 +213,7 @@ func TestStalledLoopIsLogged(t *testing.T) {
 			t.Errorf("for a loop that is late by less than a second: %s", log)
 		}
 		log := pass(3 * time.Second)
-		if strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "event loop turns again") || !strings.Contains(log, "duration=3s") {
+		if strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "the event loop runs again") || !strings.Contains(log, "duration=3s") {
 			t.Errorf("for a loop that took 3 s: %s", log)
 		}
 		mu.Lock()

@@ -38,7 +38,7 @@ func (h *endpointChanges) changeEndpoint(c *admin.EndpointChange, by string) (do
 	defer h.mu.Unlock()
 	u := h.upstreams[c.Upstream]
 	if u == nil {
-		return done, fmt.Errorf("upstream %q: %w: there are %s", c.Upstream, admin.ErrNotFound, names(h.upstreams))
+		return done, fmt.Errorf("upstream %q: %w: known names: %s", c.Upstream, admin.ErrNotFound, names(h.upstreams))
 	}
 	var e *endpointEdit
 	switch c.What {
@@ -321,7 +321,7 @@ func (s *Server) DrainListener(name, by string) (done admin.ListenerDrained, err
 	defer s.mu.Unlock()
 	l := s.listeners[name]
 	if l == nil {
-		return done, fmt.Errorf("listener %q: %w: there are %s", name, admin.ErrNotFound, names(s.listeners))
+		return done, fmt.Errorf("listener %q: %w: known names: %s", name, admin.ErrNotFound, names(s.listeners))
 	}
 	done.Sessions = int64(l.state.Connections.InUse())
 	if done.Changed = !l.drained; done.Changed {
@@ -353,7 +353,7 @@ func (s *Server) ReadyListener(ctx context.Context, name, by string) (changed bo
 	l := s.listeners[name]
 	switch {
 	case l == nil:
-		return false, fmt.Errorf("listener %q: %w: there are %s", name, admin.ErrNotFound, names(s.listeners))
+		return false, fmt.Errorf("listener %q: %w: known names: %s", name, admin.ErrNotFound, names(s.listeners))
 	case s.closing:
 		return false, errClosing
 	case !l.drained:
@@ -378,7 +378,7 @@ func (s *Server) SetSplit(listener string, route int, percent map[string]float64
 	l := s.listeners[listener]
 	switch {
 	case l == nil:
-		return false, fmt.Errorf("listener %q: %w: there are %s", listener, admin.ErrNotFound, names(s.listeners))
+		return false, fmt.Errorf("listener %q: %w: known names: %s", listener, admin.ErrNotFound, names(s.listeners))
 	case route < 0 || route >= len(l.shares) || l.shares[route].split == nil:
 		return false, fmt.Errorf("listener %q, route %d: %w: it has no split", listener, route, admin.ErrNotFound)
 	}
@@ -387,12 +387,12 @@ func (s *Server) SetSplit(listener string, route int, percent map[string]float64
 	for i, share := range split {
 		p, ok := percent[share.Upstream]
 		if !ok {
-			return false, fmt.Errorf("%w: the split also has the upstream %s: give its percentage, too", admin.ErrInvalid, share.Upstream)
+			return false, fmt.Errorf("%w: the split also has the upstream %s: write its percentage too", admin.ErrInvalid, share.Upstream)
 		}
 		now[i] = p
 	}
 	if len(percent) != len(split) {
-		return false, fmt.Errorf("%w: write a percentage for each upstream of the split, and no other", admin.ErrInvalid)
+		return false, fmt.Errorf("%w: write a percentage for each upstream of the split, and for no other upstream", admin.ErrInvalid)
 	}
 	if err := sh.split.Set(now...); err != nil {
 		return false, fmt.Errorf("%w: %w", admin.ErrInvalid, err)
@@ -427,7 +427,7 @@ func (u *upstream) find(endpoint string) (*member, error) {
 	for _, m := range found {
 		return m, nil
 	}
-	return nil, fmt.Errorf("endpoint %q of %s: %w: there are %s", endpoint, of, admin.ErrNotFound, names(u.members))
+	return nil, fmt.Errorf("endpoint %q of %s: %w: known names: %s", endpoint, of, admin.ErrNotFound, names(u.members))
 }
 
 // names lists the existing names, or some of them.

@@ -119,9 +119,9 @@ func (in *ownAddresses) refuse(upstream, address string) string {
 	case !ok:
 		return ""
 	case listener == "":
-		return address + " is the admin interface, or the address of the metrics"
+		return address + " is the address of the admin API or of the metrics"
 	case in.leads(listener, upstream, make(map[string]bool)):
-		return fmt.Sprintf("%s is the listener %s, which leads to this upstream: clients would go round in a circle", address, listener)
+		return fmt.Sprintf("%s is the listener %s, which leads to this upstream: connections would go in a circle", address, listener)
 	}
 	return ""
 }

@@ -36,7 +36,7 @@ func confine(l *config.ProcessLimits) (p placement, err error) {
 		return p, nil
 	}
 	if errors.Is(err, topology.ErrNotAllowed) {
-		return p, fmt.Errorf("limits.loops.affinity: %w: its cpuset lacks it (AllowedCPUs= of systemd, --cpuset-cpus of a container), or it is offline: allow it, or write other CPUs", err)
+		return p, fmt.Errorf("limits.loops.affinity: %w: the CPU is offline or not in the process's cpuset (AllowedCPUs= of systemd, --cpuset-cpus of a container): allow the CPU, or write other CPUs", err)
 	}
 	return p, fmt.Errorf("limits.loops.affinity: %w: leave it out, and start the process by taskset, or with CPUAffinity= of systemd", err)
 }
@@ -106,7 +106,7 @@ func (p *placement) awaiting(next *config.Config, lane *lanes.Lanes) (keys []con
 func (p *placement) logLasting(log *slog.Logger, cfg *config.Config, lane *lanes.Lanes) {
 	keys := strings.Join(p.lasting(cfg, lane), ", ")
 	if keys != "" && keys != p.logged {
-		log.Warn("a part of the configuration takes effect when the process is started again", "keys", keys)
+		log.Warn("some changes of the configuration take effect only after a restart", "keys", keys)
 	}
 	p.logged = keys
 }
@@ -125,7 +125,7 @@ func memoryOf(m *config.MemoryLimits) worker.MemoryConfig {
 func explainMemory(m *config.MemoryLimits, err error) error {
 	switch {
 	case errors.Is(err, worker.ErrHugePages):
-		return fmt.Errorf("limits.memory.huge_pages: %w: set some aside (sysctl -w vm.nr_hugepages=N, each of 2 MiB), allow transparent ones (echo madvise > /sys/kernel/mm/transparent_hugepage/enabled), or write auto", oneLine(err))
+		return fmt.Errorf("limits.memory.huge_pages: %w: reserve huge pages (sysctl -w vm.nr_hugepages=N, each of 2 MiB), allow transparent huge pages (echo madvise > /sys/kernel/mm/transparent_hugepage/enabled), or write auto", oneLine(err))
 	case errors.Is(err, arena.ErrLock):
 		return fmt.Errorf("limits.memory.mlock: %w", oneLine(err))
 	case errors.Is(err, arena.ErrBind):

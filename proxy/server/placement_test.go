@@ -230,7 +230,7 @@ func TestUnlockable(t *testing.T) {
 		t.Fatal(problems)
 	}
 	_, err := server.Open(context.Background(), cfg, server.Options{MaxConnections: 10, Loops: 1})
-	const want = "RLIMIT_MEMLOCK is 1048576 bytes, of which 4194304 are needed: raise it (LimitMEMLOCK=, ulimit -l), give CAP_IPC_LOCK"
+	const want = "RLIMIT_MEMLOCK is 1048576 bytes, and 4194304 are needed: raise RLIMIT_MEMLOCK (LimitMEMLOCK=, ulimit -l), give CAP_IPC_LOCK"
 	if err == nil || !strings.HasPrefix(err.Error(), "limits.memory.mlock: ") || !strings.Contains(err.Error(), want) {
 		t.Error(err)
 	}
@@ -247,7 +247,7 @@ func TestRestartNeeded(t *testing.T) {
 	if s := r.Status(); !slices.Equal(s.Restart, want) || s.Connections.Most != 8 || s.Arena.Locked || len(s.Loops) != 2 {
 		t.Errorf("%q, most %d, %+v", s.Restart, s.Connections.Most, s.Arena)
 	}
-	if log := r.Log.String(); strings.Count(log, "takes effect when the process is started again") != 1 {
+	if log := r.Log.String(); strings.Count(log, "take effect only after a restart") != 1 {
 		t.Error(log)
 	}
 	r.Reload(fmt.Sprintf(placed, "connections: 9, memory: {huge_pages: auto}"))

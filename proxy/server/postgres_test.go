@@ -179,7 +179,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", timeouts: {preread: 100ms}, routes: [
 upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
 	c := client(t, r.At("l"))
 	sends(t, c, startup[:len(startup)/2])
-	if answer, err := io.ReadAll(c); err != nil || !strings.Contains(string(answer), "did not come whole in time") || !strings.Contains(string(answer), "08P01") {
+	if answer, err := io.ReadAll(c); err != nil || !strings.Contains(string(answer), "was not complete in time") || !strings.Contains(string(answer), "08P01") {
 		t.Errorf("%q, %v", answer, err)
 	}
 }
@@ -325,7 +325,7 @@ func TestPostgresEndpoints(t *testing.T) {
 		"N":       {"N", "it answered N to the SSLRequest", 12},
 		"error":   {"E\x00\x00\x00\x05x", "with an error", 12},
 		"garbage": {"HTTP/1.1 400 Bad Request\r\n\r\n", `it answered \"H\" to the SSLRequest`, 12},
-		"more":    {"S\x16\x03\x01", "bytes behind its S", 12},
+		"more":    {"S\x16\x03\x01", "more bytes after its S", 12},
 		"silent":  {"", "it did not answer the SSLRequest in time", 1},
 		"end":     {"end", "", 12},
 	} {

@@ -125,7 +125,7 @@ upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`
 	r.Reload(fmt.Sprintf(text, "", a))
 	echoes(t, c, "still here")
 	isReset(t, c)
-	r.Logs("level=INFO", `msg="sessions cut" listener=m sessions=1`)
+	r.Logs("level=INFO", `msg="sessions were reset" listener=m sessions=1`)
 	if n, err := net.Dial("tcp", at); err == nil {
 		n.Close()
 		t.Error("a socket still listens")

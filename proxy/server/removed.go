@@ -256,7 +256,7 @@ func (p *drainingSockets) waits() *monitor.Line {
 // logDrainingSockets logs how many sessions were cut.
 func (s *sockets) logDrainingSockets(p *drainingSockets) {
 	if p.n > 0 {
-		s.log.Info("sessions cut", "listener", p.owner, "sessions", p.n, "cause", p.cause)
+		s.log.Info("sessions were reset", "listener", p.owner, "sessions", p.n, "cause", p.cause)
 		p.n = 0
 	}
 }

@@ -298,7 +298,7 @@ func (resolver) Resolve(ctx context.Context, host string, timeout time.Duration)
 }
 
 // ErrCut is wrapped by the error of [Server.Serve] if sessions were cut.
-var ErrCut = errors.New("sessions were cut before their end")
+var ErrCut = errors.New("sessions were reset before their end")
 
 // Options are the settings of a [Server] beside its configuration: of the command line
 // and of the environment.

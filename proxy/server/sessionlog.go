@@ -80,17 +80,17 @@ func (s *sessionLog) openSessionLog() (*sessionlog.Log, error) {
 func (s *sessionLog) reportSessionLog(dropped int64, err error) {
 	switch {
 	case dropped == 0 && err == nil:
-		s.log.Info("session log is written again")
+		s.log.Info("the session log is written again")
 		return
 	case dropped == 0:
-		s.log.Warn("session log cannot be written: lines wait, later ones are dropped", "error", err)
+		s.log.Warn("the session log cannot be written: lines wait, and lines that find no place are dropped", "error", err)
 		return
 	}
 	attrs := []any{"lines", dropped}
 	if err != nil {
 		attrs = append(attrs, "error", err)
 	}
-	s.log.Warn("lines of the session log dropped", attrs...)
+	s.log.Warn("lines of the session log were dropped", attrs...)
 }
 
 // recentSessionLog adds to the counts of a status the losses and the error of the last minute. The server's mu is held.

@@ -222,7 +222,7 @@ func (s *sessionTable) knows(q *admin.WhyQuery) error {
 
 // noSession is the error of an ID that no session has.
 func noSession(id string) error {
-	return fmt.Errorf("session %q: %w: it has ended, or has no endpoint yet; list them with GET /v1/sessions", id, admin.ErrNotFound)
+	return fmt.Errorf("session %q: %w: the session has ended, or has no endpoint yet: GET /v1/sessions lists the sessions", id, admin.ErrNotFound)
 }
 
 // waiting counts clients without an endpoint: clients that wait for an endpoint of an upstream, or clients of a listener or a source.
@@ -273,9 +273,9 @@ func (s *sessionTable) knowsNames(listener, upstream, endpoint string) error {
 	}
 	switch {
 	case upstream != "" && s.upstreams[upstream] == nil:
-		return fmt.Errorf("upstream %q: %w: there are %s", upstream, admin.ErrNotFound, names(s.upstreams))
+		return fmt.Errorf("upstream %q: %w: known names: %s", upstream, admin.ErrNotFound, names(s.upstreams))
 	case listener != "" && s.listeners[listener] == nil:
-		return fmt.Errorf("listener %q: %w: there are %s", listener, admin.ErrNotFound, names(s.listeners))
+		return fmt.Errorf("listener %q: %w: known names: %s", listener, admin.ErrNotFound, names(s.listeners))
 	case endpoint != "":
 		return s.knowsEndpoint(endpoint, upstream)
 	}
@@ -296,7 +296,7 @@ func (s *sessionTable) knowsEndpoint(name, upstream string) error {
 			all[id] = m
 		}
 	}
-	return fmt.Errorf("endpoint %q: %w: there are %s", name, admin.ErrNotFound, names(all))
+	return fmt.Errorf("endpoint %q: %w: known names: %s", name, admin.ErrNotFound, names(all))
 }
 
 const (

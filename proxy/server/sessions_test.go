@@ -91,8 +91,8 @@ func TestSessionsAreSelected(t *testing.T) {
 		t.Errorf("why of an id: %+v, %v", w, err)
 	}
 	for want, q := range map[string]admin.SessionQuery{
-		"listener \"none\": not found: there are api, web": {Listener: "none"}, "upstream \"none\": not found: there are u, v": {Upstream: "none"},
-		"endpoint \"none\": not found: there are one, two": {Endpoint: "none"}, "endpoint \"two\": not found: there are one": {Upstream: "u", Endpoint: "two"},
+		"listener \"none\": not found: known names: api, web": {Listener: "none"}, "upstream \"none\": not found: known names: u, v": {Upstream: "none"},
+		"endpoint \"none\": not found: known names: one, two": {Endpoint: "none"}, "endpoint \"two\": not found: known names: one": {Upstream: "u", Endpoint: "two"},
 	} {
 		_, err := r.Sessions(t.Context(), q, admin.SessionOrder{})
 		_, endErr := r.EndSessions(t.Context(), admin.EndQuery{SessionQuery: q}, "uid=7")
@@ -321,7 +321,7 @@ func TestEndOver(t *testing.T) {
 	if e := <-ended; e.Touched != 20 || !e.Done || e.Stopped < 15 || e.Kept != 0 {
 		t.Errorf("%+v", e)
 	}
-	r.Logs("ends of sessions were stopped", "uid=8")
+	r.Logs("requests to end sessions were stopped", "uid=8")
 	if e := r.end(admin.EndQuery{All: true, Now: true, Over: 300 * time.Millisecond}); e.Ended+e.Left != e.Touched || !e.Done {
 		t.Errorf("%+v", e)
 	}

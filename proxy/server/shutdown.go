@@ -73,7 +73,7 @@ func (s *Server) beginDrain(timeout time.Duration) (left int64) {
 func (s *Server) cutSome(spread worker.Spread, step int, left int64) {
 	if step == 0 {
 		s.beginCut()
-		s.log.Warn("drain timeout", append(s.waitedFor(left), "resets_within", (time.Duration(spread.Steps-1)*spread.Every).String())...)
+		s.log.Warn("drain_timeout has passed: the remaining sessions are being reset", append(s.waitedFor(left), "resets_within", (time.Duration(spread.Steps-1)*spread.Every).String())...)
 	}
 	if step == spread.Steps-1 {
 		s.Cut()
@@ -136,7 +136,7 @@ func (s *Server) logWaiting() {
 	}
 	s.mu.Unlock()
 	for _, at := range places[:min(len(places), drainPlaces)] {
-		s.log.Info("drain waits for sessions", append([]any{
+		s.log.Info("the drain waits for sessions", append([]any{
 			"listener", at.Listener, "upstream", at.Upstream, "sessions", counts[at].Clients, "oldest", counts[at].Oldest.Round(time.Millisecond).String(),
 		}, until...)...)
 	}
@@ -145,6 +145,6 @@ func (s *Server) logWaiting() {
 		for _, at := range more {
 			n += counts[at].Clients
 		}
-		s.log.Info("drain waits for further sessions", append([]any{"listeners_and_upstreams", len(more), "sessions", n}, until...)...)
+		s.log.Info("the drain waits for more sessions", append([]any{"listeners_and_upstreams", len(more), "sessions", n}, until...)...)
 	}
 }

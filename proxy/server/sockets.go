@@ -134,7 +134,7 @@ func (s *sockets) explainTaken(c *change, at config.Bind, err error) error {
 		}
 	}
 	if name := s.passed.NameAt(func(own net.Addr) bool { return overlap(own.Network(), own.String(), at.Address) }); name != "" {
-		return fmt.Errorf("%w: systemd has passed this socket to the process: write systemd:%s in place of the address", err, name)
+		return fmt.Errorf("%w: systemd has passed a socket with this address to the process: write systemd:%s in place of the address", err, name)
 	}
 	return socketlistener.ExplainTaken(at.Address, err)
 }
@@ -149,7 +149,7 @@ func (s *sockets) bindNew(c *change, key string, ln *socketlistener.Listener) er
 	addr := ln.Addr()
 	c.binds[key] = &listenSocket{
 		listener: ln, own: ln.Own(), fd: fd, closed: make(chan struct{}),
-		pauses: episode.New(func() { s.log.Info("accepting resumed", "address", addr) }),
+		pauses: episode.New(func() { s.log.Info("accepting has resumed", "address", addr) }),
 	}
 	return nil
 }
@@ -314,7 +314,7 @@ func unsetOptions(l *config.Listener, fd int) error {
 // logUnchanged logs that changing a listening socket failed, if it did.
 func (s *sockets) logUnchanged(socket *listenSocket, err error) {
 	if err != nil {
-		s.log.Warn("options of a listening socket not changed", "address", socket.listener.Addr(), "error", err)
+		s.log.Warn("the options of a listening socket could not be changed", "address", socket.listener.Addr(), "error", err)
 	}
 }
 
@@ -325,7 +325,7 @@ func (s *sockets) logOpaque(socket *listenSocket) {
 	}
 	set, err := sys.GetsockoptInt(socket.fd, syscall.SOL_IP, sys.IP_TRANSPARENT)
 	if err != nil || set == 0 {
-		s.log.Warn("no CAP_NET_ADMIN for IP_TRANSPARENT: a transparent listener accepts connections from REDIRECT or DNAT, and none from TPROXY",
+		s.log.Warn("IP_TRANSPARENT needs CAP_NET_ADMIN, which the process does not have: a transparent listener accepts connections from REDIRECT or DNAT, but not from TPROXY",
 			"listener", socket.owner, "address", socket.listener.Addr())
 	}
 }
@@ -358,7 +358,7 @@ func (s *sockets) closeSocket(key string, socket *listenSocket, cause error) {
 	if socket.listener.TCP() {
 		_ = socket.listener.StopAccepting() // so that the queue does not fill while it is emptied; it may
 	}
-	s.log.Info("no longer listening", "listener", socket.owner, "address", socket.listener.Addr())
+	s.log.Info("a socket no longer listens", "listener", socket.owner, "address", socket.listener.Addr())
 	s.drainQueue(socket)
 	s.endSessions(key, socket, cause)
 }
@@ -372,7 +372,7 @@ func (s *sockets) drainQueue(socket *listenSocket) {
 // logUnclosed logs that closing a listener failed, if it did.
 func (s *sockets) logUnclosed(socket *listenSocket, err error) {
 	if err != nil {
-		s.log.Warn("closing a listener failed", "address", socket.listener.Addr(), "error", err)
+		s.log.Warn("a listener could not be closed", "address", socket.listener.Addr(), "error", err)
 	}
 }
 
@@ -552,7 +552,7 @@ func (s *sockets) replaceSocket(key string, socket *listenSocket, successors []*
 		addresses[i] = successor.listener.Addr()
 	}
 	s.logUnchanged(socket, socket.listener.StopAccepting())
-	s.log.Info("listening socket replaced", "listener", socket.owner, "address", socket.listener.Addr(), "now", addresses)
+	s.log.Info("a listening socket was replaced", "listener", socket.owner, "address", socket.listener.Addr(), "now", addresses)
 	s.transferSessions(key, socket, successors, cause)
 	if others := s.removed.replaced(); len(others) >= maxReplaced {
 		s.closeOne(others[0])
@@ -767,8 +767,8 @@ func (s *sockets) countOverflows() {
 
 // Why a socket has another congestion control than the configured one.
 var (
-	errOther  = errors.New("the kernel accepted it, but uses another one")
-	errFormer = errors.New("it was refused when the socket was made, and would be accepted now: reload")
+	errOther  = errors.New("the kernel accepted it, but uses another congestion control")
+	errFormer = errors.New("the kernel refused it when the socket was made, but would accept it now: reload")
 )
 
 // congestionNow returns the congestion control of a TCP listening socket, and the reason why it is
@@ -796,7 +796,7 @@ func notUsed(wanted, used string, err error) error {
 	case errors.Is(err, syscall.ENOENT):
 		return fmt.Errorf("this kernel has no congestion control %s: %w", wanted, err)
 	case errors.Is(err, syscall.EPERM):
-		return fmt.Errorf("the congestion control %s takes CAP_NET_ADMIN: %w", wanted, err)
+		return fmt.Errorf("the congestion control %s needs CAP_NET_ADMIN: %w", wanted, err)
 	case err == nil && used != wanted:
 		return errOther
 	}

@@ -515,7 +515,7 @@ func (m *member) whyDown() string {
 	if st.Err != nil {
 		return st.Err.Error()
 	}
-	return fmt.Sprintf("%d of its checks in a row succeeded, which is not enough yet", st.Streak)
+	return fmt.Sprintf("%d of its checks in a row succeeded: it needs more", st.Streak)
 }
 
 // lastFailure is an endpoint's last failure, nil if there was none.

@@ -268,7 +268,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, ke
 upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off, tls: {ca: ca.pem}}]`, "c.pem", cert, "c.key", key, "ca.pem", cert)
 	refused := func() (n int) {
 		for _, text := range []string{r.Listener("l").AuthoritiesRefused, r.Status().Upstreams[0].AuthoritiesRefused} {
-			if strings.Contains(text, "ca.pem: there is no certificate in it") {
+			if strings.Contains(text, "ca.pem contains no certificate") {
 				n++
 			}
 		}

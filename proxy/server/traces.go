@@ -105,7 +105,7 @@ func (e *traceExport) reportTraces(lost traces.Stats, err error) {
 	if err != nil {
 		attrs = append(attrs, "error", err)
 	}
-	e.log.Warn("spans lost", attrs...)
+	e.log.Warn("spans were lost", attrs...)
 }
 
 // tracesStatus is the export of traces, for a status; nil: there was none.
@@ -135,8 +135,8 @@ func (e *traceExport) closeTraces() {
 	}
 	t.Close()
 	n := t.Stats()
-	e.log.Info("traces exported", "sampled", n.Sampled, "exported", n.Exported, "unconfirmed", n.Unconfirmed, "dropped", n.DroppedBy())
+	e.log.Info("traces were exported", "sampled", n.Sampled, "exported", n.Exported, "unconfirmed", n.Unconfirmed, "dropped", n.DroppedBy())
 	if n.Open != 0 || n.Queued != 0 {
-		e.log.Error("sampled sessions without a span", "open", n.Open, "queued", n.Queued)
+		e.log.Error("some sampled sessions have no span", "open", n.Open, "queued", n.Queued)
 	}
 }

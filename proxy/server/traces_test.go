@@ -149,5 +149,5 @@ func TestTracesOfDrain(t *testing.T) {
 	if reasons["eof"] != 10 || reasons["canceled"] != 10 {
 		t.Errorf("%v", reasons)
 	}
-	r.Logs("traces exported", "sampled=20", "exported=20", "unconfirmed=0")
+	r.Logs("traces were exported", "sampled=20", "exported=20", "unconfirmed=0")
 }

@@ -322,7 +322,7 @@ upstreams: [{name: u, endpoints: [%q], drain_timeout: 0}]`
 			line(t, c)
 			must(t, close(r))
 			isReset(t, c)
-			r.Logs(`msg="sessions cut" listener=m sessions=1`, fmt.Sprintf("cause=%q", cause))
+			r.Logs(`msg="sessions were reset" listener=m sessions=1`, fmt.Sprintf("cause=%q", cause))
 		})
 	}
 }

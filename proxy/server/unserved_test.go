@@ -40,7 +40,7 @@ func TestRefusedClientsAreAnOutage(t *testing.T) {
 				e.LastFailure.Cause != "connect failed: connection refused" || time.Since(e.LastFailure.Time).Abs() > condition.Patience {
 				t.Fatalf("after a client was refused: %+v, %+v, %+v", u.Outage, e, e.LastFailure)
 			}
-			r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "upstream=u", "a: connect failed: connection refused")
+			r.Logs("level=WARN", `msg="an upstream has no usable endpoint"`, "upstream=u", "a: connect failed: connection refused")
 			for range 9 {
 				refused(t, r.At("l"))
 			}
@@ -54,7 +54,7 @@ func TestRefusedClientsAreAnOutage(t *testing.T) {
 			if u := r.Status().Upstreams[0]; u.Outage != nil || !u.Endpoints[0].LastFailure.Over {
 				t.Errorf("when a client was served: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
 			}
-			r.Logs("level=INFO", `msg="upstream has a usable endpoint again"`, "upstream=u", "refused=1") // 10 or more
+			r.Logs("level=INFO", `msg="an upstream has a usable endpoint again"`, "upstream=u", "refused=1") // 10 or more
 		})
 	}
 }
@@ -73,7 +73,7 @@ func TestHeldClientsAreAnOutage(t *testing.T) {
 			u := r.Status().Upstreams[0]
 			return u.Held > 0 && u.Outage != nil && !u.Outage.Full && !u.Outage.Served
 		})
-		r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "upstream=u", "a: connect failed: connection refused")
+		r.Logs("level=WARN", `msg="an upstream has no usable endpoint"`, "upstream=u", "a: connect failed: connection refused")
 		ln := serverAt(t, port, "back")
 		line(t, c)
 		if u := r.Status().Upstreams[0]; u.Outage != nil || len(u.Reasons) != 0 {
@@ -83,7 +83,7 @@ func TestHeldClientsAreAnOutage(t *testing.T) {
 		r.Until("the session has ended", func() bool { return r.Endpoint("u", "a").Active == 0 })
 	}
 	must(t, r.End())
-	r.Logs("level=WARN", `msg="clients held, no endpoint could serve them" upstream=u times=`)
+	r.Logs("level=WARN", `msg="clients were held, because no endpoint could serve them" upstream=u times=`)
 }
 
 // TestFormerUpstreamsAreLogged: clients that connected before a reload removed their upstream
@@ -156,7 +156,7 @@ upstreams:
 	for range 30 {
 		refused(t, r.At("l"))
 	}
-	r.Logs(`msg="upstream has no usable endpoint"`, "x509: ")
+	r.Logs(`msg="an upstream has no usable endpoint"`, "x509: ")
 	r.Logs("msg=ejection", "state=ejected", "3 failures in a row, the last: "+cause)
 	r.Logs("msg=circuit", "state=open", "the last: "+cause)
 	time.Sleep(100 * time.Millisecond) // five checks are due by then; with more or fewer nothing must change
@@ -195,7 +195,7 @@ func TestFailingEndpointIsTold(t *testing.T) {
 			if f := failing(); (f != nil) != told || told && (f.Clients != 5 || time.Since(f.Since).Abs() > condition.Patience) {
 				t.Fatalf("%+v", f)
 			}
-			r.Logs(`msg="sessions ended without a byte of their endpoint"`, "upstream=u")
+			r.Logs(`msg="sessions ended without a byte from the endpoint"`, "upstream=u")
 			well.Store(true)
 			if got := line(t, client(t, r.At("l"))); got != "well" {
 				t.Fatal(got)
@@ -245,13 +245,13 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [{address: "127.0.0.1:9", name: a}], source_address: 192.0.2.1, queue: {hold: 0s}, health_check: off}]`)
 	refused(t, r.At("l"))
 	const cause = "cannot assign requested address"
-	r.Logs("level=WARN", `msg="connections to endpoints failed for want of something on this machine"`, "upstream=u", `reasons="`+cause)
+	r.Logs("level=WARN", `msg="connections to endpoints failed because this machine lacks a resource"`, "upstream=u", `reasons="`+cause)
 	r.Logs("level=WARN", `msg="clients refused"`, "upstream=u", `reasons="local 1"`)
 	u := r.Status().Upstreams[0]
 	if u.LocalFaults[cause] == 0 || u.Reasons["local"] != 1 || u.LastMinute.LocalFaults == 0 {
 		t.Errorf("%+v", u)
 	}
-	r.Logs("level=WARN", `msg="upstream has no usable endpoint"`, "a: this machine cannot connect: "+cause)
+	r.Logs("level=WARN", `msg="an upstream has no usable endpoint"`, "a: this machine cannot connect: "+cause)
 	if e := u.Endpoints[0]; e.State != "up" || u.Outage == nil || e.LastFailure == nil || e.LastFailure.Over || e.LastFailure.Cause != "this machine cannot connect: "+cause {
 		t.Errorf("%+v", e)
 	}

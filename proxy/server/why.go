@@ -131,7 +131,7 @@ func (w *whySum) add(one *worker.Session, v verdict.Verdict, sample *verdict.Sam
 	why, kept := v.Why(), v.Kept()
 	if one.Adopted {
 		w.why.Adopted++
-		why = "adopted, of its time in the lane: " + why
+		why = "adopted session, only its time in the lane is known: " + why
 	}
 	w.rows = append(w.rows, whyRow{
 		kept: total(&kept) * seconds,
@@ -162,7 +162,7 @@ func (w *whySum) result() admin.Why {
 	w.by.report(&w.why, kind, times[kind])
 	w.why.Verdict, w.why.Advice = kind.String(), kind.Advice()
 	if w.why.Count == 0 {
-		w.why.Verdict, w.why.Advice = admin.NoVerdict, "no session is joined"
+		w.why.Verdict, w.why.Advice = admin.NoVerdict, "no session is connected to an endpoint"
 	}
 	if all := total(times); all > 0 {
 		for k := range times {

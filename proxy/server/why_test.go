@@ -165,7 +165,7 @@ func TestWhyOfNobody(t *testing.T) {
 	t.Parallel()
 
 	r := startUpstream(t, `endpoints: [{name: e, address: %q}], health_check: off, queue: {hold: 1m}`, sockets.Refusing(t))
-	if w := r.why(admin.WhyQuery{}); w.Verdict != admin.NoVerdict || w.Advice != "no session is joined" || w.Waiting != 0 || w.Endpoints == nil || w.Most != nil {
+	if w := r.why(admin.WhyQuery{}); w.Verdict != admin.NoVerdict || w.Advice != "no session is connected to an endpoint" || w.Waiting != 0 || w.Endpoints == nil || w.Most != nil {
 		t.Errorf("%+v", w)
 	}
 	for range 2 {

@@ -73,7 +73,7 @@ func start(spec string) string {
 
 func parseTCP(spec string) (Address, error) {
 	if len(spec) > maxHost+len(":65535")+len("[]") {
-		return Address{}, invalid(start(spec), "a name has at most %d bytes: write a shorter one", maxHost)
+		return Address{}, invalid(start(spec), "a name can have at most %d bytes: write a shorter name", maxHost)
 	}
 	if scheme, rest, ok := strings.Cut(spec, "://"); ok {
 		return Address{}, invalid(spec, "there is no scheme %q: write %s", scheme+"://", rest)
@@ -101,7 +101,7 @@ func parseTCP(spec string) (Address, error) {
 // suggestion returns a likely correction of a spec that is not host:port.
 func suggestion(spec string) string {
 	if n, err := strconv.Atoi(spec); err == nil && n >= 0 && n <= 65535 {
-		return fmt.Sprintf(":%d, or 127.0.0.1:%d for this machine alone", n, n)
+		return fmt.Sprintf(":%d, or 127.0.0.1:%d for this machine only", n, n)
 	}
 	if i := strings.LastIndexByte(spec, ':'); i > 0 && net.ParseIP(spec[:i]) != nil && strings.Contains(spec[:i], ":") {
 		return net.JoinHostPort(spec[:i], spec[i+1:])
@@ -122,13 +122,13 @@ func parseUnix(spec, rest string) (Address, error) {
 	case path == "" || path == "@":
 		return Address{}, invalid(spec, "write unix:/path, or unix:@name for an abstract socket")
 	case len(path) > maxPath:
-		return Address{}, invalid(start(spec), "the kernel takes paths of at most %d bytes, write a shorter one than %d", maxPath, len(path))
+		return Address{}, invalid(start(spec), "the path has %[2]d bytes, and the kernel allows at most %[1]d: write a shorter path", maxPath, len(path))
 	case query == "":
 		return a, nil
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil || len(values) != 1 || len(values["mode"]) != 1 || a.Abstract() {
-		return Address{}, invalid(spec, "the one thing to ask for after a path is its mode: write unix:/path?mode=0660")
+		return Address{}, invalid(spec, "after the path only its mode can follow: write unix:/path?mode=0660")
 	}
 	mode, err := strconv.ParseUint(values.Get("mode"), 8, 32)
 	if err != nil || mode == 0 || mode > 0o777 {

@@ -56,14 +56,14 @@ func TestParseSaysWhatToWrite(t *testing.T) {
 		"unix:/p?mode=0600&owner=me":        "write unix:/path?mode=0660",
 		"unix:@p?mode=0600":                 "write unix:/path?mode=0660",
 		"unix:/p?mode=0600&mode=0666":       "write unix:/path?mode=0660",
-		"unix:/" + strings.Repeat("p", 107): "write a shorter one than 108",
+		"unix:/" + strings.Repeat("p", 107): "the path has 108 bytes",
 		"unix:/a\nb":                        "write printable characters",
 		"a\x1bb:80":                         "write printable characters",
 		"a\u202eb:80":                       "write printable characters",
 		"\xff:80":                           "write printable characters",
-		strings.Repeat("a", 300) + ":80":    "write a shorter one",
+		strings.Repeat("a", 300) + ":80":    "write a shorter name",
 		strings.Repeat("\xff", 3000):        "write printable characters",
-		"unix:" + strings.Repeat("p", 3000): "write a shorter one than 3000",
+		"unix:" + strings.Repeat("p", 3000): "the path has 3000 bytes",
 	} {
 		_, err := sockopt.Parse(spec)
 		if !errors.Is(err, sockopt.ErrAddress) || !strings.Contains(err.Error(), want) || display.Text(err.Error()) != err.Error() || len(err.Error()) > 1200 {

@@ -11,7 +11,7 @@ import (
 func NoHost(ip netip.Addr) string {
 	switch ip = ip.Unmap(); {
 	case ip.IsUnspecified():
-		return ip.String() + " is the address of no host"
+		return ip.String() + " is not the address of a host"
 	case ip.IsMulticast():
 		return ip.String() + " is a multicast address"
 	case ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):

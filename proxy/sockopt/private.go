@@ -15,7 +15,7 @@ func (a Address) Private() error {
 	case a.Abstract():
 		return invalid(a.String(), "an abstract socket is open to every user: write unix:/path")
 	case a.Network != "unix" && !Loopback(a.Name):
-		return invalid(a.String(), "it would be open to other machines: write unix:/path, or 127.0.0.1:PORT")
+		return invalid(a.String(), "the address would be open to other machines: write unix:/path, or 127.0.0.1:PORT")
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrGone is the cause with which a context of [Watch] ends. It is a syscall.ECONNRESET.
-var ErrGone = fmt.Errorf("the peer has gone: %w", syscall.ECONNRESET)
+var ErrGone = fmt.Errorf("the peer has closed the connection: %w", syscall.ECONNRESET)
 
 // Watch returns a context that ends with ctx, and also when a connection that is not being
 // read becomes useless; then the cause is [ErrGone]. That is when the connection was reset, or

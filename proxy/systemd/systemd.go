@@ -45,7 +45,7 @@ func NewNotifier() (*Notifier, error) {
 	case path[0] == '/' || path[0] == '@':
 		n.address = &net.UnixAddr{Name: path, Net: "unixgram"}
 	default:
-		err = errors.Join(err, fmt.Errorf("activation: NOTIFY_SOCKET %q: only paths and abstract unix sockets are known", path))
+		err = errors.Join(err, fmt.Errorf("activation: NOTIFY_SOCKET %q: only paths and abstract unix sockets are supported", path))
 	}
 	return n, err
 }
@@ -109,7 +109,7 @@ func (n *Notifier) sign(ctx context.Context, within time.Duration, alive func(co
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if err := alive(ctx); err != nil {
-		return fmt.Errorf("activation: no sign of life for the watchdog: %w", err)
+		return fmt.Errorf("activation: the watchdog was not notified, because the process did not respond: %w", err)
 	}
 	return n.send(daemon.SdNotifyWatchdog)
 }
@@ -200,7 +200,7 @@ func (s *Sockets) Take(name string) ([]net.Listener, error) {
 			for _, l := range listeners {
 				l.Close()
 			}
-			return nil, fmt.Errorf("systemd:%s: descriptor %d is no stream socket that listens: %w", name, f.Fd(), err)
+			return nil, fmt.Errorf("systemd:%s: descriptor %d is not a listening stream socket: %w", name, f.Fd(), err)
 		}
 		listeners = append(listeners, l)
 	}
@@ -227,7 +227,7 @@ func (s *Sockets) NameAt(match func(net.Addr) bool) string {
 // instead suggests the names that there are.
 func (s *Sockets) instead() string {
 	if len(s.files) == 0 {
-		return "none was: start the service by a socket unit with FileDescriptorName="
+		return "systemd passed no socket: start the service by a socket unit with FileDescriptorName="
 	}
 	return "write one of " + strings.Join(s.Names(), ", ") + ", or set FileDescriptorName= in the socket unit"
 }

@@ -317,7 +317,7 @@ func TestSocketActivation(t *testing.T) {
 	if !r.NoSocket || !strings.Contains(r.Missing, "systemd:nobody: ") || !strings.HasSuffix(r.Missing, "write one of admin, log, web, or set FileDescriptorName= in the socket unit") {
 		t.Errorf("a name that was not passed: %q", r.Missing)
 	}
-	if !strings.Contains(r.Datagram, "systemd:log: descriptor 6 is no stream socket") {
+	if !strings.Contains(r.Datagram, "systemd:log: descriptor 6 is not a listening stream socket") {
 		t.Errorf("a socket for datagrams: %q", r.Datagram)
 	}
 	if r.Environment != nil || r.Inherited != "0" {

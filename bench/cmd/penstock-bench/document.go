@@ -19,7 +19,7 @@ import (
 
 // outFlag is the flag of commands that write their results to a file.
 type outFlag struct {
-	JSON string `name:"json" placeholder:"FILE" help:"Write everything that was measured as JSON to FILE; with - it goes to standard output, and the report to standard error."`
+	JSON string `name:"json" placeholder:"FILE" help:"Write all results as JSON to FILE. With - the JSON goes to standard output, and the report to standard error."`
 }
 
 // An output is a file that is opened before a measurement, so that a wrong name is found before the measurement.
@@ -106,7 +106,7 @@ type result interface {
 }
 
 // begins is printed when a measurement begins.
-const begins = "All parts are processes of their own. Ctrl-C ends them and reports what was measured until then."
+const begins = "Each part runs in its own process. Ctrl-C ends all parts and reports what was measured until then."
 
 // measure calls f, which fills in d until a signal comes. f may use a directory for files. Then measure prints d,
 // and writes it as JSON. If f fails, the results before the failure are still printed and written.

@@ -20,29 +20,30 @@ type incidentCmd struct {
 	programFlag
 	outFlag
 
-	Quick        bool     `help:"Measure silent endpoints alone, in the configurations off and on, for 6 s of incident: it takes half a minute."`
-	Failures     names    `placeholder:"NAME,..." help:"Let the endpoints fail so: silent, slow, refuse (default: all)."`
+	Quick        bool     `help:"Measure only silent endpoints, with the configurations off and on, during an incident of 6 s. This takes half a minute."`
+	Failures     names    `placeholder:"NAME,..." help:"Let the endpoints fail in these ways: silent, slow, refuse (default: all)."`
 	Modes        names    `placeholder:"NAME,..." help:"Measure these configurations: off, least_conn, defaults, first_byte, on (default: off,defaults,on)."`
-	Seconds      *float64 `placeholder:"S" help:"Let the incident last this long; an eighth of that is before it, a quarter after it, and a client gives up after 0.175 of it (default: 40)."`
-	Rate         float64  `default:"500" placeholder:"N" help:"Send this many requests in a second, each on a connection of its own (default: ${default})."`
-	PrintConfigs bool     `help:"Print the configurations, and end."`
+	Seconds      *float64 `placeholder:"S" help:"Let the incident last this long. The time before the incident is an eighth of this, the time after it a quarter, and a client gives up after 0.175 of this (default: 40)."`
+	Rate         float64  `default:"500" placeholder:"N" help:"Send this many requests each second, each on its own connection (default: ${default})."`
+	PrintConfigs bool     `help:"Print the configurations, and exit."`
 }
 
 // Help returns the text that kong prints below the summary.
 func (*incidentCmd) Help() string {
-	return `Requests go through penstock run to nine endpoints at a steady rate. At a moment three
-of these fall silent (accept, and answer nothing), or answer 3 s late in the mean, or refuse,
-and some time later they are well again. That happens behind each configuration:
+	return `Requests go through penstock run to nine endpoints at a steady rate. Then three endpoints
+fail for some time: they fall silent (accept, and answer nothing), answer 3 s late on
+average, or refuse. This is measured with each configuration:
 
     off         no checks, no outlier detection, no circuit breaker, no retries
     least_conn  the same with balance: least_conn
-    defaults    what is on unless it is turned off
-    first_byte  that, and first_byte: 500ms
+    defaults    the defaults of a configuration
+    first_byte  defaults, and first_byte: 500ms
     on          defaults, answer_within: 200ms, and HTTP checks every second
 
-The policy is round_robin in all but least_conn. Reported are the mean, the 99th
-percentile and what failed, before, during and after, when the load balancer kept
-endpoints away, and when a circuit breaker opened. --print-configs shows the files.`
+All configurations but least_conn balance by round_robin. The report has the mean, the 99th
+percentile and the failures before, during and after the incident. It also says when the
+load balancer stopped using the endpoints, and when a circuit breaker opened.
+--print-configs shows the files.`
 }
 
 const (
@@ -184,15 +185,15 @@ func (d *incidentDocument) write(p *report.Page) {
 		p.Table(&t)
 	}
 	p.Heading("How to read it")
-	p.Prose(`A time is from the moment at which a request was to begin until its answer was there or it failed; those that failed are in all
-		figures. Requests belong to the phase in which they began; those of the last 100 ms before the incident, some of which it finds
-		under way, to the incident. Kept away: the log says that an endpoint is ejected, unhealthy, or that its circuit breaker is open.
-		p99 back: from which moment on three seconds in a row had a 99th percentile at most 50 ms above that of before, whatever came
-		later; an ejection that is over early may cost some requests again.`)
-	p.Prose(`The bounds are ratios of figures published elsewhere, of a load and an incident that are not known in detail: a mean of 842 and of
-		127 ms, and 3.2 and 0.18 %% of all requests failed, without protection and with it. How many requests fail with protection depends on how long
-		it takes to find out, and their share on how long the incident is; a mode that lost none is taken to have lost one. Of refusing endpoints a
-		client without protection is told at once, so there is nothing in the mean to win, and it is not judged.`)
+	p.Prose(`A time begins when a request is scheduled, and ends with its answer or its failure; all figures include the requests that failed.
+		Requests belong to the phase in which they began. Requests of the last 100 ms before the incident belong to the incident, because it finds some of
+		them under way. Kept away: the log says that an endpoint is ejected or unhealthy, or that its circuit breaker is open.
+		p99 back: the beginning of three seconds in a row with a 99th percentile at most 50 ms above the one before the incident. Requests can
+		fail again later, when an ejection ends early.`)
+	p.Prose(`The bounds are ratios of figures published elsewhere, for a load and an incident that are not known in detail: without protection a mean of
+		842 ms and 3.2 %% of all requests failed, with protection 127 ms and 0.18 %%. The number of requests that fail with protection depends on
+		how long the detection takes, and their share on the length of the incident; a mode that lost none is counted as if it had lost one. A refusing
+		endpoint answers its clients at once even without protection. The mean cannot become better, so it is not judged.`)
 }
 
 // incident writes the tables of one failure.

@@ -14,30 +14,32 @@ import (
 type laneCmd struct {
 	runFlags
 
-	Quick     bool         `help:"Measure bulk-8, echo-64-64 and connections alone, in 4 rounds of 0.4 s."`
-	Scenarios names        `placeholder:"NAME,..." help:"Measure these scenarios: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-64, connections, or the beginning of a name for all that share it (default: all)."`
-	Network   network.Kind `default:"loopback" enum:"loopback,veth,loss" placeholder:"loopback|veth|loss" help:"Put the load, the contestants and the sink on one host, in three network namespaces joined by veth, or in those with a link to the client that loses 1 % (default: ${default})."`
-	Peers     names        `placeholder:"NAME,..." help:"Measure these contestants beside penstock-run-lane, as in penstock-bench run (default: direct, penstock-run, io.Copy, and those that are installed of haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, nginx and envoy)."`
-	Warmup    *float64     `placeholder:"S" help:"Let sessions leave user space for this many seconds before those that count; trials of streams have three times as much, connections none (default: 1)."`
+	Quick     bool         `help:"Measure only bulk-8, echo-64-64 and connections, in 4 rounds of 0.4 s."`
+	Scenarios names        `placeholder:"NAME,..." help:"Measure these scenarios: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-64, connections, or the beginning of names, for all scenarios that begin so (default: all)."`
+	Network   network.Kind `default:"loopback" enum:"loopback,veth,loss" placeholder:"loopback|veth|loss" help:"Put the load, the contestants and the sink on one host (loopback), in three network namespaces joined by veth (veth), or in such namespaces with a link to the client that loses 1 % (loss) (default: ${default})."`
+	Peers     names        `placeholder:"NAME,..." help:"Measure these contestants beside penstock-run-lane, as in penstock-bench run (default: direct, penstock-run, io.Copy, and, if installed, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, nginx and envoy)."`
+	Warmup    *float64     `placeholder:"S" help:"Warm up for this many seconds, in which sessions leave user space. Trials of streams warm up three times as long, and trials of connections do not warm up (default: 1)."`
 }
 
 // Help returns the text that kong prints below the summary.
 func (*laneCmd) Help() string {
-	return `penstock run with lane: auto is measured right beside each other contestant, in pairs. It
-takes root. A process that has no lane is refused, with the reason. It is started anew for
-each trial, since its programs see the packets of the others, too; and so are those.
+	return `penstock run with lane: auto is measured in pairs with each other contestant. The command
+needs root. If the process cannot have a lane, the command says why and ends. All contestants
+are started again for each trial, because the programs of the lane see the packets of the
+others too.
 
-Trials of messages and streams have a warmup in which sessions leave user space. The process's
-own account is read at its end and at the end of the trial: where sessions that have left
-carried less than 90 % of the bytes in between the figures are void, and the exit code is 1.
-The share is in the report, and in the JSON by trial (lane_share).
+Trials of messages and streams begin with a warmup, in which sessions leave user space. The
+command reads the counters of the process at the end of the warmup and of the trial. If the
+lane carried less than 90 % of the bytes between them, the figures are void, and the exit
+code is 1. The share is in the report, and for each trial in the JSON (lane_share).
 
-Connections are too short to leave: there it shows what it costs that they could have.
+The sessions of the scenario connections are too short to leave user space: it shows what
+the lane costs sessions that do not use it.
 
-CPU of the process counts as none up to 100 ns per request.
+Up to 100 ns of CPU per request count as no CPU.
 
-With --network veth and loss there are no bounds, and without a proxy the proxy's host
-forwards packets.`
+With --network veth and loss there are no bounds. The contestant direct, without a proxy,
+forwards packets on the host of the proxy.`
 }
 
 // The defaults of the flags.

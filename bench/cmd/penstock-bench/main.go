@@ -16,24 +16,24 @@ const programName = "penstock-bench"
 
 const description = `Measure Penstock and other proxies side by side.
 
-A subset that takes about a minute:
+Measure a subset, in about a minute:
 
     penstock-bench --quick
 
-Every flag of a command:
+List every flag of a command:
 
     penstock-bench run --help
 
-Parts of Penstock are measured beside their rivals by go test -bench, see docs/claims.md.`
+go test -bench measures parts of Penstock and compares them with rivals, see docs/claims.md.`
 
 // commands has the commands and flags.
 type commands struct {
-	Run      runCmd      `cmd:"" default:"withargs" help:"Measure proxies against each other: the default command."`
-	Lane     laneCmd     `cmd:"" help:"Measure sessions that have left user space, beside penstock run without, HAProxy, nginx, Envoy, io.Copy and no proxy."`
-	Incident incidentCmd `cmd:"" help:"Measure what clients see of endpoints that turn silent, slow or refusing under load, without protection and with."`
-	Rolling  rollingCmd  `cmd:"" help:"Count the clients that are lost while endpoints restart, die and fall silent, and how long others wait, beside HAProxy and nginx."`
+	Run      runCmd      `cmd:"" default:"withargs" help:"Measure proxies against each other (the default command)."`
+	Lane     laneCmd     `cmd:"" help:"Measure sessions that have left user space, and compare them with penstock run without the lane, HAProxy, nginx, Envoy, io.Copy and no proxy."`
+	Incident incidentCmd `cmd:"" help:"Measure what clients notice when endpoints under load fall silent, become slow or refuse, with and without protection."`
+	Rolling  rollingCmd  `cmd:"" help:"Count the clients that are lost while endpoints restart, die and fall silent, measure how long others wait, and compare with HAProxy and nginx."`
 	Reload   reloadCmd   `cmd:"" help:"Change the configuration of thousands of listeners and endpoints while they serve."`
-	TLS      tlsCmd      `cmd:"" name:"tls" help:"Measure handshakes and messages of a listener that terminates TLS, beside HAProxy's."`
+	TLS      tlsCmd      `cmd:"" name:"tls" help:"Measure handshakes and messages of a listener that terminates TLS, and compare them with HAProxy."`
 	Version  versionCmd  `cmd:"" help:"Print the version of this program."`
 	Part     partCmd     `cmd:"" hidden:""`
 	Former   formerCmd   `cmd:"" hidden:"" name:"claims" aliases:"balancer,echo-servers,idle,iperf3,mirror,rewrite,shares,soak,switches,verdict,write"`
@@ -46,7 +46,7 @@ type formerCmd struct {
 
 // Run says what replaces the command.
 func (*formerCmd) Run(*cli.Env) error {
-	return cli.Usagef("there is no such command any more: parts are measured by go test -bench Claim ./bench/claims, a configuration file's cost by penstock-bench run, and soak and verdict are tests in proxy/test")
+	return cli.Usagef("this command was removed: go test -bench Claim ./bench/claims measures parts, penstock-bench run measures the cost of a configuration file, and soak and verdict are tests in proxy/test")
 }
 
 // versionCmd prints the version.

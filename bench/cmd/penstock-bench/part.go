@@ -24,7 +24,7 @@ var errInterrupted = errors.New("interrupted")
 // partCmd is a part of a measurement in a separate process. Its parent holds its standard input open. When the
 // input ends, the part ends.
 type partCmd struct {
-	Part string   `arg:"" help:"Be this part."`
+	Part string   `arg:"" help:"Run this part."`
 	Args []string `arg:"" optional:"" help:"Pass these arguments to the part."`
 }
 
@@ -36,7 +36,7 @@ func thisProgram() (contestant.Program, error) {
 
 // programFlag is the flag of commands that measure the penstock program.
 type programFlag struct {
-	Penstock string `placeholder:"PATH" help:"Measure this penstock program (default: the one beside this program, or in PATH)."`
+	Penstock string `placeholder:"PATH" help:"Measure this penstock program (default: penstock beside this program, or in PATH)."`
 }
 
 // program returns this program and the penstock program.

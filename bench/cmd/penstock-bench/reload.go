@@ -16,22 +16,21 @@ type reloadCmd struct {
 	programFlag
 	outFlag
 
-	Quick  bool `help:"Measure 50 listeners with 500 endpoints in 2 rounds; then 20 reloads in a row with 200 idle connections and 10 listeners."`
-	Rounds *int `placeholder:"N" help:"Reload this many times in each way, an even number (default: 6)."`
+	Quick  bool `help:"Measure 50 listeners with 500 endpoints in 2 rounds, and then 20 reloads in a row with 200 idle connections and 10 listeners."`
+	Rounds *int `placeholder:"N" help:"Reload this many times each way (an even number, default: 6)."`
 }
 
 // Help returns the text that kong prints below the summary.
 func (*reloadCmd) Help() string {
-	return `Runs a penstock run with 1,000 listeners, 10,000 endpoints and health checks every 30 s, whose
-configuration is read again by SIGHUP, and connects to one of its listeners again and
-again until the greeting is that of the new endpoints. The process says how long it took
-from a valid configuration to one that is in force, and how many turns of its loops took
-a millisecond or more.
+	return `The command starts penstock run with 1,000 listeners, 10,000 endpoints and health checks
+every 30 s. It changes the configuration, sends SIGHUP, and connects to a listener again and
+again until a new endpoint greets it. The process reports the time from a valid configuration
+to a configuration in force, and how many turns of its loops took a millisecond or more.
 
-Then a thousand reloads follow each other at once, with 100 listeners, while 8,000 clients
-rest, or as many as RLIMIT_NOFILE allows, and others come and go: none may be closed or
-refused, and memory, descriptors and goroutines must not grow. What is not so is exit code
-1. It all takes two minutes or three.`
+Then a thousand reloads follow each other without a pause, with 100 listeners. Meanwhile
+8,000 clients (or as many as RLIMIT_NOFILE allows) are idle, and others come and go. If a
+connection is closed or refused, or if memory, descriptors or goroutines grow, the exit code
+is 1. The whole command takes two or three minutes.`
 }
 
 // Validate is called by kong once the flags are read.
@@ -96,10 +95,10 @@ func (d *reloadDocument) write(p *report.Page) {
 	for _, r := range d.Rows {
 		p.Items(r.Name + ": " + r.About)
 	}
-	p.Prose(`first: from SIGHUP, parsing included, to the greeting of the first connection that the new state served. valid to swapped: from a valid configuration
-		to one that is in force, in two parts: prepared, until it stands beside the old one, and swapped, from there on. long turns: turns of loops of a millisecond and more, from SIGHUP to 200 ms
-		after the first connection, in the median and at worst; overruns: those that used a millisecond of CPU time themselves, where the others
-		waited for a CPU that somebody else had; "before" in half a second without a reload.`)
+	p.Prose(`first: from SIGHUP, parsing included, to the greeting of the first connection that the new configuration served. valid to swapped: from a valid configuration
+		to a configuration in force. It has two parts: prepared, until the new state exists beside the old state, and swapped, from then on. long turns: turns of loops of a millisecond or more, from SIGHUP to 200 ms
+		after the first connection, in the median and at worst. overruns: the long turns that used a millisecond of CPU time themselves; the other long turns
+		waited for a busy CPU. before: long turns in half a second without a reload.`)
 }
 
 // countsOf writes two numbers.
@@ -117,7 +116,7 @@ func (d *reloadDocument) steady(p *report.Page, l *reload.Long) {
 	}
 	p.Table(t)
 	if c := l.Clients; c != nil {
-		p.Prose("%s idle connections, of which %s were closed; meanwhile %s others were opened, echoed on and closed, and %s failed. p50 %s, p99 %s, the longest %s. It took %s.",
+		p.Prose("%s idle connections (%s were closed); meanwhile %s others were opened, echoed on and closed, and %s failed. p50 %s, p99 %s, the longest %s. It took %s.",
 			report.Exact(int64(c.Idle)), report.Exact(c.Closed), report.Exact(c.Served), report.Exact(c.Failed),
 			report.Seconds(c.P50), report.Seconds(c.P99), report.Seconds(c.Longest), seconds(l.Elapsed))
 	}

@@ -19,32 +19,32 @@ type rollingCmd struct {
 	programFlag
 	outFlag
 
-	Quick        bool              `help:"Measure one round, with endpoints that are away for 1 s and 50 clients in a second, which give up after 3 s: it takes about a minute."`
-	Scenarios    names             `name:"scenario" placeholder:"NAME,..." help:"Let the endpoints fail so: rolling, pair, brief, single, refusing, resetting, mute, frozen (default: all)."`
-	Peers        names             `placeholder:"NAME,..." help:"Measure these contestants: penstock, haproxy, haproxy-observe, nginx, nginx-tuned, penstock-checks, haproxy-checks (default: all that are installed). One that is named and not installed is exit code 1."`
+	Quick        bool              `help:"Measure one round, with endpoints that are away for 1 s and 50 clients each second, which give up after 3 s. This takes about a minute."`
+	Scenarios    names             `name:"scenario" placeholder:"NAME,..." help:"Measure these scenarios: rolling, pair, brief, single, refusing, resetting, mute, frozen (default: all)."`
+	Peers        names             `placeholder:"NAME,..." help:"Measure these contestants: penstock, haproxy, haproxy-observe, nginx, nginx-tuned, penstock-checks, haproxy-checks (default: all that are installed). If a named contestant is not installed, the exit code is 1."`
 	Rounds       *int              `placeholder:"N" help:"Measure every scenario this many times (default: 2)."`
-	Seconds      *float64          `placeholder:"S" help:"Let an endpoint be away for this long; all other times are in proportion (default: 4)."`
+	Seconds      *float64          `placeholder:"S" help:"Let an endpoint be away for this long. All other times change in proportion (default: 4)."`
 	Binary       map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"Use this executable: haproxy=PATH, nginx=PATH. The flag may be repeated."`
-	PrintConfigs bool              `help:"Print the configurations that the contestants would get, and end."`
+	PrintConfigs bool              `help:"Print the configurations that the contestants would get, and exit."`
 }
 
 // Help returns the text that kong prints below the summary.
 func (*rollingCmd) Help() string {
-	return `Clients come at a steady rate, each with one request on a connection of its own, while
+	return `Clients come at a steady rate, each with one request on its own connection. Meanwhile the
+endpoints behind penstock run, HAProxy and nginx fail, for all of them at the same time:
 
     rolling    each of three endpoints in turn is away for 4 s, and back for 6 s
-    pair       one of two endpoints is away for 4 s, back for 6 s, and then the other one dies
-    brief      the same with one that is away for 1 s
+    pair       one of two endpoints is away for 4 s, back for 6 s, and then the other dies
+    brief      as pair, but the first endpoint is away for 1 s
     single     the only endpoint is away for 1 s, and later for 1.9 s
     refusing   one of three endpoints refuses connections
-    resetting  one of three accepts connections, and resets each at once
-    mute       one of three accepts connections, and says nothing
-    frozen     one of three is stopped (SIGSTOP), and goes on 20 s later
+    resetting  one of three endpoints accepts connections, and resets each at once
+    mute       one of three endpoints accepts connections, and sends nothing
+    frozen     one of three endpoints is stopped (SIGSTOP), and continues 20 s later
 
-befalls the endpoints behind penstock run, HAProxy and nginx, of all of them at the same
-time. Reported are the clients that got no answer, and how long the others waited for
-theirs. Contestants whose name ends in -checks ask their endpoints for an answer of HTTP
-every second, and are compared with each other. A round takes three minutes.`
+The report says how many clients got no answer, and how long the others waited. Contestants
+with a name that ends in -checks send an HTTP check to their endpoints every second. They are
+compared only with each other. A round takes three minutes.`
 }
 
 // Validate is called by kong once the flags are read.
@@ -151,11 +151,11 @@ func (d *rollingDocument) write(p *report.Page) {
 		}
 	}
 	p.Heading("How to read it")
-	p.Prose(`A client is lost if it does not get its whole answer: it is refused, reset, told nothing, or gives up. Times are from the moment at which it was
-		to begin to the answer's first byte, of those that were served: the median of the rounds' p50 and p99, the longest of all. under way: lost, but
-		not counted as such, because they were there when an endpoint failed, and may have been on it. What befalls an endpoint befalls those of all
-		contestants at the same moment. Contestants whose name ends in -checks ask for an answer, and are compared with each other alone. Beside a peer that lost some as well, a
-		difference of less than the square root of the sum is chance.`)
+	p.Prose(`A client is lost if it does not get its whole answer: it is refused, reset, gets no answer, or gives up. Times are of the clients that were served,
+		from the scheduled beginning of the client to the first byte of its answer: p50 and p99 are medians of the rounds, longest is the longest of all rounds. under way: clients that were
+		connected when an endpoint failed, perhaps to this endpoint. They are not counted as lost. The endpoints of all
+		contestants fail at the same moment. Contestants with a name that ends in -checks check their endpoints by HTTP, and are compared only with each other. If both contestants
+		lost clients, a difference of less than the square root of the sum is chance.`)
 }
 
 // summary writes a table of one figure. It has a row for each contestant, and a column for each scenario.

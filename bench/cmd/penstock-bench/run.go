@@ -24,11 +24,11 @@ type runFlags struct {
 	programFlag
 	outFlag
 
-	Rounds       *int              `placeholder:"N" help:"Measure this many rounds; idle takes 3 at most, and an even number lets each go first as often (default: 6)."`
-	Seconds      *float64          `placeholder:"S" help:"Count this many seconds of each trial (default: 0.5, of lane 1)."`
+	Rounds       *int              `placeholder:"N" help:"Measure this many rounds. With an even number each contestant goes first equally often. idle takes at most 3 (default: 6)."`
+	Seconds      *float64          `placeholder:"S" help:"Measure for this many seconds in each trial (default: 0.5, for lane 1)."`
 	Binary       map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"Use this executable: haproxy=PATH, nginx=PATH, envoy=PATH. The flag may be repeated."`
-	Syscalls     bool              `default:"true" negatable:"" help:"Count system calls in trials of their own, if strace is here."`
-	PrintConfigs bool              `help:"Print the configurations that the contestants would get, and end."`
+	Syscalls     bool              `default:"true" negatable:"" help:"Count system calls in separate trials, if strace is installed."`
+	PrintConfigs bool              `help:"Print the configurations that the contestants would get, and exit."`
 	SVG          string            `name:"svg" placeholder:"FILE" help:"Draw the ratios to FILE."`
 }
 
@@ -36,22 +36,22 @@ type runFlags struct {
 type runCmd struct {
 	runFlags
 
-	Quick        bool   `help:"Measure a subset, which takes about a minute: bulk-8, echo-64-64 and connections, of direct, penstock, io.Copy and haproxy-splice-2, in 4 rounds of 0.4 s."`
-	Scenarios    names  `placeholder:"NAME,..." help:"Measure these scenarios: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-1, echo-4096-64, connections, idle; or the beginning of a name for all that share it: bulk, echo (default: all)."`
-	Peers        names  `placeholder:"NAME,..." help:"Measure these contestants: direct, penstock, penstock-splice, penstock-copy, penstock-busy-poll, penstock-run, penstock-run-realistic, penstock-run-lane (root only), relay (a Go proxy by package relay), io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, haproxy-splice-1-defaults, haproxy-splice-2-defaults (pipes of HAProxy's own size, not 1 MiB), nginx, envoy, or all that are installed (default: direct, penstock, penstock-busy-poll, io.Copy, io.Copy-copying, and those that are installed of the first four haproxy-*, nginx and envoy). One that is named and never starts is exit code 1."`
-	Baseline     string `default:"penstock" placeholder:"NAME" help:"Measure each of them beside this contestant, which is the base of ratios; if it fails that is exit code 1 (default: ${default})."`
-	IdleSessions *int   `placeholder:"N" help:"Let this many sessions rest in idle, for 10 s in each round of each contestant (default: 2000, or as many as RLIMIT_NOFILE allows)."`
+	Quick        bool   `help:"Measure a subset, in about a minute: bulk-8, echo-64-64 and connections with direct, penstock, io.Copy and haproxy-splice-2, in 4 rounds of 0.4 s."`
+	Scenarios    names  `placeholder:"NAME,..." help:"Measure these scenarios: bulk-1, bulk-8, bulk-64, echo-64-1, echo-64-64, echo-4096-1, echo-4096-64, connections, idle; or the beginning of names, for all scenarios that begin so: bulk, echo (default: all)."`
+	Peers        names  `placeholder:"NAME,..." help:"Measure these contestants: direct, penstock, penstock-splice, penstock-copy, penstock-busy-poll, penstock-run, penstock-run-realistic, penstock-run-lane (root only), relay (a Go proxy that uses package relay), io.Copy, io.Copy-copying, haproxy-1, haproxy-2, haproxy-splice-1, haproxy-splice-2, haproxy-splice-1-defaults, haproxy-splice-2-defaults (with HAProxy's default pipe size instead of 1 MiB), nginx, envoy, or all for every installed one (default: direct, penstock, penstock-busy-poll, io.Copy, io.Copy-copying, and, if installed, the first four haproxy-*, nginx and envoy). If a named contestant does not start, the exit code is 1."`
+	Baseline     string `default:"penstock" placeholder:"NAME" help:"Compare each contestant with this one, the base of all ratios. If the baseline fails, the exit code is 1 (default: ${default})."`
+	IdleSessions *int   `placeholder:"N" help:"In the scenario idle, let this many sessions rest for 10 s in each round of each contestant (default: 2000, or as many as RLIMIT_NOFILE allows)."`
 }
 
 // Help returns the text that kong prints below the summary.
 func (*runCmd) Help() string {
-	return `The word run may be left out: penstock-bench --quick
+	return `The word run can be left out: penstock-bench --quick
 
-idle takes about 12 s for every contestant in each of its 3 rounds, and for the
-baseline twice; leave it out by naming other --scenarios.
+The scenario idle takes about 12 s for every contestant in each of its 3 rounds, and
+twice as long for the baseline. To skip it, name other --scenarios.
 
-While it runs, configurations and sockets are in a directory penstock-bench-*
-below TMPDIR (/tmp), which only SIGKILL leaves behind.`
+Configurations and sockets are in a directory penstock-bench-* below TMPDIR (/tmp).
+The command removes this directory when it ends, except after SIGKILL.`
 }
 
 // names is the value of a flag that may be given several times, each time with a list of names. An empty name is

@@ -105,7 +105,7 @@ func checkBench(t *testing.T, stdout, stderr string, root bool) {
 	t.Helper()
 	where := "without a network namespace"
 	if root {
-		where = "in a network namespace"
+		where = "in a separate network namespace"
 	}
 	for _, want := range []string{where, "bulk-1: 1 connection", "echo-64-1: 64 bytes", "\n| penstock (baseline) ", "\n| direct  ", "\n| again (noise floor) "} {
 		if !strings.Contains(stdout, want) {
@@ -163,7 +163,7 @@ func benchIsInterrupted(t *testing.T, path string) {
 	if code != cli.ExitError || !strings.HasSuffix(stderr, "penstock-bench: interrupted\n") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
-	if !strings.Contains(stdout, "Interrupted: what follows is what was measured until then.") || !strings.Contains(stdout, "\n| penstock (baseline) ") {
+	if !strings.Contains(stdout, "Interrupted: these results were measured until then.") || !strings.Contains(stdout, "\n| penstock (baseline) ") {
 		t.Errorf("report:\n%s", stdout)
 	}
 }

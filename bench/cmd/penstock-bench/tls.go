@@ -19,19 +19,20 @@ type tlsCmd struct {
 	outFlag
 
 	Quick   bool              `help:"Measure 2 rounds of trials of 0.3 s."`
-	Rounds  *int              `placeholder:"N" help:"Let the contestants take turns in this many rounds (default: 6)."`
-	Seconds *float64          `placeholder:"S" help:"Let each of the seven trials of a contestant in a round take this many seconds (default: 1)."`
+	Rounds  *int              `placeholder:"N" help:"Measure this many rounds, in which the contestants take turns (default: 6)."`
+	Seconds *float64          `placeholder:"S" help:"Measure for this many seconds in each of the seven trials of a contestant in a round (default: 1)."`
 	Binary  map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"Use this executable: haproxy=PATH."`
 }
 
 // Help returns the text that kong prints below the summary.
 func (*tlsCmd) Help() string {
-	return `A listener of penstock run that terminates TLS beside HAProxy's (bind ssl crt, mode tcp,
-a thread for each processor), and both without TLS. 16 clients connect, shake hands, have
-64 bytes echoed, close, and begin again: without a ticket, and with the last one. Then
-one message after the other is echoed on one connection, and on 64 at once. Everybody has the same
-certificate (ECDSA, P-256), the key exchange is X25519, and the client's half of the
-work is on the same processors: read the proxy's CPU for each handshake first.`
+	return `A listener of penstock run that terminates TLS is compared with a listener of HAProxy (bind
+ssl crt, mode tcp, a thread for each processor), and both are measured without TLS too. 16
+clients connect, shake hands, send 64 bytes, get them back, close, and begin again: without
+a ticket, and with the last ticket. Then messages are echoed one after the other, on one
+connection and on 64 at once. All use the same certificate (ECDSA, P-256) and X25519 for
+the key exchange. The clients run on the same processors, so look first at the proxy's CPU
+for each handshake.`
 }
 
 // Validate is called by kong once the flags are read.
@@ -108,8 +109,8 @@ func (d *tlsDocument) write(p *report.Page) {
 		p.Table(t)
 	}
 	p.Heading("How to read it")
-	p.Prose(`hs/s: connections with a handshake, 64 bytes there and back, and an end. CPU: the proxy's for each. resumed: those whose handshake the server
-		resumed, of all that had a ticket. plain: the same without TLS. A message is 64 bytes there and back on one connection, its median; added: how much
-		longer that takes than through the same proxy without TLS, the client's own part in it. The last table is messages on 64 connections at once, their
-		handshakes before left out. A ratio is Penstock's figure divided by this one's, the median of the rounds'.`)
+	p.Prose(`hs/s: connections each second, each with a handshake, 64 bytes there and back, and a close. CPU: the proxy's CPU time for each connection. resumed: the share of handshakes that the server
+		resumed, among all with a ticket. plain: the same without TLS. message: the median time for 64 bytes there and back on one connection. added: how much
+		longer a message takes than through the same proxy without TLS; this includes the client's part. The last table has messages on 64 connections at once,
+		without their handshakes. ratio: Penstock's figure divided by the figure of this row, the median of the rounds.`)
 }

@@ -359,7 +359,7 @@ func (p *Program) Repin() (again bool, err error) {
 		case err != nil:
 			return false, fmt.Errorf("pin %s: %w", a.path, err)
 		case !is:
-			return false, fmt.Errorf("%s is of another lane: %w", a.path, fs.ErrExist)
+			return false, fmt.Errorf("%s belongs to another lane: %w", a.path, fs.ErrExist)
 		}
 	}
 	switch len(missing) {
@@ -378,7 +378,7 @@ func (p *Program) pinAgain(all []pinning) (again bool, err error) {
 		return false, err
 	}
 	if len(list) > 0 {
-		return false, fmt.Errorf("%s was pinned by another: %w", filepath.Join(p.pin, list[0].Name()), fs.ErrExist)
+		return false, fmt.Errorf("another program pinned %s: %w", filepath.Join(p.pin, list[0].Name()), fs.ErrExist)
 	}
 	for i, a := range all {
 		if err := a.pin(); err != nil {

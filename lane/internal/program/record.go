@@ -71,7 +71,7 @@ func (p *Program) Register(slot uint32, generation uint32, legs [2]Leg) error {
 		}
 	}
 	if !s.Change(state.User, state.Free) {
-		return fmt.Errorf("slot %d is not free any more", slot)
+		return fmt.Errorf("slot %d is no longer free", slot)
 	}
 	for i := range legs {
 		p.ports.add(slot, i, &s.Half[i].In)

@@ -27,7 +27,7 @@ import (
 
 // adminFlags select the process that a command connects to.
 type adminFlags struct {
-	Config *string `placeholder:"FILE" help:"Ask the process with this configuration, at the address in the file. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
+	Config *string `placeholder:"FILE" help:"Ask the process that runs this configuration, at the admin address in the file. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
 	accessFlags
 
 	path string // of the configuration that find has read to learn the address
@@ -42,7 +42,7 @@ type processFlags struct {
 // take uses the file argument as the configuration.
 func (f *processFlags) take(command string) error {
 	if f.File != nil && f.Config != nil {
-		return cli.Usagef("%s: --config %s and %s: write one of them (see: penstock %[1]s --help)", command, *f.Config, *f.File)
+		return cli.Usagef("%s: --config %s and %s name two files: write only one of them (see: penstock %[1]s --help)", command, *f.Config, *f.File)
 	}
 	f.Config = cmp.Or(f.Config, f.File)
 	return nil
@@ -176,7 +176,7 @@ func (f *adminFlags) find(e *cli.Env, command string) (string, *admin.Credential
 }
 
 // errImplicit is the error for a file that the user has not named, if its admin address is not a unix socket.
-var errImplicit = errors.New("a file that was not named leads to a unix socket only, and its secrets and variables are not read")
+var errImplicit = errors.New("a configuration that no flag names is used only to find a unix socket, and its secrets and variables are not read")
 
 // implicitPlace is find for a file in the current directory, which another user may have written.
 func implicitPlace(e *cli.Env, path string) (string, *admin.Credentials, error) {
@@ -207,7 +207,7 @@ func placeless(e *cli.Env, path string, section *config.Admin, problems []config
 			return findPrivate(e.Environment(), path)
 		}
 	case section == nil:
-		return "", fmt.Errorf(`%s: %w, so its process cannot be asked: leave "admin: off" out`, display.Text(path), errAdminOff)
+		return "", fmt.Errorf(`%s: %w, so its process has no address to connect to: remove "admin: off"`, display.Text(path), errAdminOff)
 	default:
 		return "", nil
 	}
@@ -217,7 +217,7 @@ func placeless(e *cli.Env, path string, section *config.Admin, problems []config
 		if at := listensElsewhere(searched(e.Environment()), path); at != "" {
 			instead = "--admin " + at
 		}
-		bad.Text += fmt.Sprintf("So the address to ask is not known: write %s, or %s\n", display.Text(instead), or)
+		bad.Text += fmt.Sprintf("The admin address is therefore unknown: write %s, or %s\n", display.Text(instead), or)
 		if run := others(e.Environment()); run != "" {
 			bad.Text += run + "\n"
 		}
@@ -251,9 +251,9 @@ func failed(e *cli.Env, err error) error {
 
 // accessFlags are the address of a process, and the credentials for TCP. Each flag has an environment variable.
 type accessFlags struct {
-	Admin     *string `placeholder:"ADDR" help:"Ask here instead: unix:/path, or host:port. Or set PENSTOCK_ADMIN."`
-	TokenFile *string `placeholder:"FILE" help:"Authenticate over TCP by the token in this file, which has one line. Or set PENSTOCK_TOKEN_FILE. (default: the token in the configuration, if it may be read)"`
-	CA        *string `name:"ca" placeholder:"FILE" help:"Use TLS, and verify the server by the authorities in this PEM file (system: by the authorities of the system). Or set PENSTOCK_CA."`
+	Admin     *string `placeholder:"ADDR" help:"Ask the process at this admin address: unix:/path, or host:port. Or set PENSTOCK_ADMIN."`
+	TokenFile *string `placeholder:"FILE" help:"Authenticate over TCP with the token in this file of one line. Or set PENSTOCK_TOKEN_FILE. (default: the token in the configuration, if it may be read)"`
+	CA        *string `name:"ca" placeholder:"FILE" help:"Use TLS, and verify the server with the certificate authorities in this PEM file, or with the authorities of this system if FILE is the word system. Or set PENSTOCK_CA."`
 	Cert      *string `placeholder:"FILE" help:"Present this certificate (PEM) over TLS. Or set PENSTOCK_CERT."`
 	Key       *string `placeholder:"FILE" help:"Use this private key (PEM) for the certificate. Or set PENSTOCK_KEY."`
 }
@@ -358,7 +358,7 @@ func readNote(name string) (address string, pid int) {
 // configuration's process can be asked, or why it cannot be asked. If there is no such process it returns err.
 func elsewhere(env config.Env, path string, err error) error {
 	if at := listensElsewhere(searched(env), path); at != "" {
-		return fmt.Errorf("%s: its process listens elsewhere, by the configuration in force: write --admin %s", display.Text(path), display.Text(at))
+		return fmt.Errorf("%s: the process that runs it has another admin address: write --admin %s", display.Text(path), display.Text(at))
 	}
 	pid, uid := processOf("/proc", path)
 	if pid == 0 {
@@ -367,7 +367,7 @@ func elsewhere(env config.Env, path string, err error) error {
 	if at := listensElsewhere([]string{fmt.Sprintf("/run/user/%d/penstock", uid)}, path); at != "" {
 		return fmt.Errorf("%s: its process belongs to another user: use --admin %s", display.Text(path), display.Text(at))
 	}
-	return fmt.Errorf("%s: process %d runs it, but its admin socket was not found. If the file has no admin section, add %s. Then run kill -HUP %[2]d, which also restores a removed socket", display.Text(path), pid, display.Text(adminFor([]string{serviceDirectory, fmt.Sprintf("/run/user/%d", uid)}, path, int(uid), adminSection)))
+	return fmt.Errorf("%s: process %d runs it, but its admin socket was not found. If the file has no admin section, add %s. Then run kill -HUP %[2]d: this also restores a removed socket", display.Text(path), pid, display.Text(adminFor([]string{serviceDirectory, fmt.Sprintf("/run/user/%d", uid)}, path, int(uid), adminSection)))
 }
 
 // adminFor returns the setting that gives a process of a user an admin socket: in one of the directories, or else

@@ -35,7 +35,7 @@ func check(e *cli.Env, file string) error {
 		return err
 	}
 	if most := int64(cli.Affordable(cli.Descriptors(), cfg.Limits.Loops.Number(cli.DefaultLoops()))); cfg.Limits.Connections > most {
-		fmt.Fprintf(e.Stderr, "%s: warning: limits.connections is %d, and RLIMIT_NOFILE allows %d here: raise it where penstock runs (LimitNOFILE= of systemd), or write %d or less\n",
+		fmt.Fprintf(e.Stderr, "%s: warning: limits.connections is %d, but RLIMIT_NOFILE allows %d here: raise RLIMIT_NOFILE where penstock runs (LimitNOFILE= of systemd), or write %d or less\n",
 			file, cfg.Limits.Connections, most, most)
 	}
 	if cfg.RequiresLane() {

@@ -143,7 +143,7 @@ func (c *checked) runs(first, second string) (err error) {
 	}
 	c.put(second)
 	p.hangups <- syscall.SIGHUP
-	if err := p.says(`"configuration in force","generation":2|"reload refused.*"`); !errors.Is(err, errTaken) {
+	if err := p.says(`"configuration in force","generation":2|"the reload was refused.*"`); !errors.Is(err, errTaken) {
 		return err
 	}
 	return nil // the running one may have the address itself, for something else

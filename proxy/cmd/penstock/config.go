@@ -37,7 +37,7 @@ type configFlag struct {
 // given sets path to the given file, or to a default.
 func (c *configFlag) given(command string) (err error) {
 	if c.Config != nil && c.File != nil {
-		return cli.Usagef("%s: --config %s and %s: write one of them (see: penstock %[1]s --help)", command, *c.Config, *c.File)
+		return cli.Usagef("%s: --config %s and %s name two files: write only one of them (see: penstock %[1]s --help)", command, *c.Config, *c.File)
 	}
 	c.path, err = configPath(command, cmp.Or(c.Config, c.File), "FILE")
 	return err

@@ -149,7 +149,7 @@ func (r *daemon) closeAdmin() {
 	r.noteAdmin(new(config.Config))
 	_ = r.scrape.Close(ctx)
 	if err := r.sockets.Close(); err != nil {
-		r.log.Warn("closing the sockets of systemd failed", "error", err)
+		r.log.Warn("the sockets of systemd could not be closed", "error", err)
 	}
 }
 
@@ -177,7 +177,7 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 		Report:   r.logChange,
 	})
 	if unused := r.sockets.Unused(); len(unused) > 0 {
-		r.log.Warn("systemd has passed sockets that no listener names", "names", unused)
+		r.log.Warn("systemd passed sockets that no listener uses", "names", unused)
 	}
 	r.read = cfg
 	r.onDisk.read(cfg, fingerprint(cfg, r.source.name()), metrics.FileSame, nil)
@@ -225,11 +225,11 @@ func (r *daemon) logStart(cfg *config.Config) {
 	r.log.Info("starting", "version", cli.Version(), "config", r.source.name(), "engine", r.options.Engine.String(), "loops", r.options.Loops,
 		"max_connections", r.options.MaxConnections, "rlimit_nofile", cli.Descriptors())
 	if set, err := sys.Capabilities(); err == nil && os.Geteuid() == 0 && set.Has(sys.CAP_SYS_ADMIN) {
-		r.log.Info("the process is root with all capabilities: run it as a user of its own, with CAP_NET_BIND_SERVICE for ports below 1024, as packaging/systemd/penstock.service does")
+		r.log.Info("the process is root with all capabilities: run it as a dedicated user, with CAP_NET_BIND_SERVICE for ports below 1024, as packaging/systemd/penstock.service does")
 	}
 	logWarnings(r.log, cfg.Warnings)
 	if r.admin.Addr() == "" && (cfg.Admin == nil || !r.file) {
-		r.log.Info("no admin endpoint: penstock status, reload and drain cannot reach this process", "to_have_one", r.adminSetting())
+		r.log.Info("no admin endpoint: penstock status, reload and drain cannot reach this process", "write", r.adminSetting())
 	}
 }
 
@@ -266,8 +266,8 @@ var errStuck = fmt.Errorf("%w: it took too long to end them", server.ErrCut)
 
 // logFlags are the flags of commands that log.
 type logFlags struct {
-	Log      string `enum:"text,json" default:"text" placeholder:"text|json" help:"Form of the log on standard error, and of the summary on standard output. (default: ${default})"`
-	LogLevel string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Lowest level to log: debug (a line for each session), info, warn or error. (default: ${default})"`
+	Log      string `enum:"text,json" default:"text" placeholder:"text|json" help:"Write the log on standard error, and the summary on standard output, in this format. (default: ${default})"`
+	LogLevel string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Log messages of this level and above: debug (a line for each session), info, warn or error. (default: ${default})"`
 }
 
 // logged runs a command with its logger, and reports its error.
@@ -276,7 +276,7 @@ func (f *logFlags) logged(e *cli.Env, command func(log *slog.Logger) error) erro
 	defer cancel()
 	direct := newLogger(e.Stderr, f.Log, f.LogLevel)
 	out := newAsyncWriter(e.Stderr, func(n int64) {
-		direct.Warn("lines of the log dropped, its reader is slow", "lines", n)
+		direct.Warn("lines of the log were dropped, because the reader of the log is slow", "lines", n)
 	})
 	log := newLogger(out, f.Log, f.LogLevel)
 	err := command(log)
@@ -364,7 +364,7 @@ func (s *service) summarize(w io.Writer, balancer loadBalancer, stuck <-chan tim
 	go func() {
 		defer close(written)
 		if err := writeSummary(w, s.form, balancer.Summary()); err != nil {
-			s.log.Warn("summary not written", "error", err)
+			s.log.Warn("the summary could not be written", "error", err)
 		}
 	}()
 	select {
@@ -458,7 +458,7 @@ func (r *daemon) closeState() {
 		return
 	}
 	if err := r.options.State.Close(); err != nil {
-		r.log.Error("changes by hand are not kept over a restart", "error", err)
+		r.log.Error("the next restart will lose changes by hand", "error", err)
 	}
 }
 

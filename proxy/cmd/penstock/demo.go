@@ -22,10 +22,10 @@ import (
 
 // demoCmd shows a load balancer at work while its endpoints die, drain and come back.
 type demoCmd struct {
-	Listen  string  `default:"127.0.0.1:0" placeholder:"ADDR" help:"Have the load balancer listen here. (default: a free port of loopback)"`
-	Seconds float64 `default:"10" help:"Take this many seconds. (default: ${default})"`
-	Rate    int     `default:"100" help:"Have this many clients in a second. (default: ${default})"`
-	Stay    bool    `help:"Go on afterwards, until Ctrl-C."`
+	Listen  string  `default:"127.0.0.1:0" placeholder:"ADDR" help:"Let the load balancer listen at this address. (default: a free port of loopback)"`
+	Seconds float64 `default:"10" help:"Run for this many seconds. (default: ${default})"`
+	Rate    int     `default:"100" help:"Start this many clients each second. (default: ${default})"`
+	Stay    bool    `help:"Keep the load balancer running afterwards, until Ctrl-C."`
 }
 
 // Validate is called by kong after it has read the flags.
@@ -35,7 +35,7 @@ func (c *demoCmd) Validate() error {
 	case err != nil:
 		return cli.Usagef("--listen: %w", err)
 	case strings.HasPrefix(c.Listen, "unix:"):
-		return cli.Usagef("--listen %s: the demo's clients use TCP", c.Listen)
+		return cli.Usagef("--listen %s: the clients of the demo use TCP: write host:port", c.Listen)
 	case !(c.Seconds >= 1) || c.Seconds > 3600:
 		return cli.Usagef("--seconds %v: write 1 to 3600", c.Seconds)
 	case c.Rate < 1 || c.Rate > 1000:
@@ -71,7 +71,7 @@ func (c *demoCmd) run(ctx context.Context, e *cli.Env, dir string) error {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
-	d.view.heading("A load balancer and three endpoints, by this configuration:")
+	d.view.heading("A load balancer and three endpoints, with this configuration:")
 	d.view.print(indent(text))
 	balancer := startDemoBalancer(e, file, d.view)
 	defer balancer.stop()
@@ -82,7 +82,7 @@ func (c *demoCmd) run(ctx context.Context, e *cli.Env, dir string) error {
 	if d.address, err = balancer.address(ctx, d.admin); err != nil {
 		return err
 	}
-	d.view.heading(fmt.Sprintf("%d clients in a second connect to %s:", c.Rate, d.address))
+	d.view.heading(fmt.Sprintf("%d clients each second connect to %s:", c.Rate, d.address))
 	return errors.Join(d.show(ctx), balancer.stop())
 }
 
@@ -532,7 +532,7 @@ func (l *demoLoad) session(begin time.Time) (name string, wait time.Duration, er
 		case err != nil:
 			return name, wait, err
 		case i > 0 && line != name:
-			return name, wait, fmt.Errorf("an answer of endpoint %s in a session with %s", line, name)
+			return name, wait, fmt.Errorf("endpoint %s answered in a session with endpoint %s", line, name)
 		}
 		name = line
 	}
@@ -600,9 +600,9 @@ func (v *demoView) printResult(r *demoResult, stayed bool) {
 	v.print(fmt.Sprintf("  %d lost their sessions with the endpoint that died\n  %d got no answer\n", cut, unanswered))
 	if !stayed {
 		v.heading("Try next:")
-		v.print(`  penstock demo --stay                              go on, and change it yourself
+		v.print(`  penstock demo --stay                              keep it running, and change it yourself
   penstock proxy --listen :8080 --to HOST:PORT      forward a port
-  penstock run penstock.yaml                        a load balancer, by a file as above
+  penstock run penstock.yaml                        run a load balancer with such a file
 `)
 	}
 }
@@ -610,7 +610,7 @@ func (v *demoView) printResult(r *demoResult, stayed bool) {
 // printStay writes commands to try while the demo goes on.
 func (v *demoView) printStay(d *demo) {
 	at := "--admin unix:" + d.socket
-	v.heading("It goes on until Ctrl-C. Try:")
+	v.heading("The load balancer runs until Ctrl-C. Try:")
 	v.print(fmt.Sprintf(`  echo hello | nc -N %s
   penstock status %s
   penstock endpoint drain %s app one

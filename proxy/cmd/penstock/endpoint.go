@@ -25,18 +25,18 @@ import (
 )
 
 type endpointCmd struct {
-	List   endpointListCmd   `cmd:"" default:"withargs" help:"List the endpoints: state, weight, sessions, and what was changed by hand."`
+	List   endpointListCmd   `cmd:"" default:"withargs" help:"List the endpoints with their states, weights, sessions and changes by hand."`
 	Add    endpointAddCmd    `cmd:"" help:"Add an endpoint to an upstream, or undo its removal."`
-	Remove endpointRemoveCmd `cmd:"" help:"Remove an endpoint. An endpoint from the file or from discovery stays removed until its line there changes. on_removed applies to its sessions."`
-	Drain  endpointDrainCmd  `cmd:"" help:"Send an endpoint no more clients. Its sessions have drain_timeout, and its checks go on."`
-	Maint  endpointMaintCmd  `cmd:"" help:"Take an endpoint out whatever its checks say: no clients, and no checks. Its sessions go on."`
+	Remove endpointRemoveCmd `cmd:"" help:"Remove an endpoint. An endpoint from the file or from discovery stays removed until its line there changes. The key on_removed says what happens to its sessions."`
+	Drain  endpointDrainCmd  `cmd:"" help:"Send an endpoint no more clients. Its sessions may continue for drain_timeout, and its health checks continue."`
+	Maint  endpointMaintCmd  `cmd:"" help:"Take an endpoint out for maintenance: it gets no clients and no health checks. Its sessions continue."`
 	Ready  endpointReadyCmd  `cmd:"" help:"Send an endpoint clients again, after drain, maint or remove."`
 	Weight endpointWeightCmd `cmd:"" help:"Set the weight of an endpoint."`
 }
 
 type endpointListCmd struct {
 	adminFlags
-	Upstream string `placeholder:"NAME" help:"The endpoints of this upstream alone."`
+	Upstream string `placeholder:"NAME" help:"List only the endpoints of this upstream."`
 	JSON     bool   `name:"json" help:"Print JSON."`
 }
 
@@ -93,7 +93,7 @@ func (u *upstreamEndpoint) notes() string {
 type endpointArgs struct {
 	adminFlags
 	saveFlag
-	Upstream cli.Pair `arg:"" help:"The upstream; or UPSTREAM/ENDPOINT for both."`
+	Upstream cli.Pair `arg:"" help:"The upstream, or UPSTREAM/ENDPOINT in place of both arguments."`
 	Endpoint string   `arg:"" help:"The endpoint, by its name or its address."`
 }
 
@@ -105,13 +105,13 @@ func (a *endpointArgs) change(e *cli.Env, what admin.EndpointVerb, weight int) e
 type endpointAddCmd struct {
 	adminFlags
 	saveFlag
-	Upstream cli.Pair `arg:"" help:"The upstream; or UPSTREAM/ADDRESS for both."`
+	Upstream cli.Pair `arg:"" help:"The upstream, or UPSTREAM/ADDRESS in place of both arguments."`
 	Address  string   `arg:"" help:"Its address: host:port or unix:/path."`
 	Name     string   `placeholder:"NAME" help:"Its name. (default: its address)"`
-	Weight   *int     `placeholder:"N" help:"Its weight. (default: 1; with --save for an endpoint that was added by hand: its present weight)"`
+	Weight   *int     `placeholder:"N" help:"Its weight. (default: 1. With --save, an endpoint that was added by hand keeps its weight)"`
 	Zone     string   `placeholder:"NAME" help:"Its zone."`
 
-	Backup      bool   `help:"Use it only if no other endpoint is usable; see backup_when."`
+	Backup      bool   `help:"Use it only if no other endpoint is usable, see the key backup_when."`
 	Connections *int64 `placeholder:"N" help:"Limit its concurrent sessions. (default: no limit)"`
 }
 
@@ -141,7 +141,7 @@ type (
 	endpointReadyCmd  struct{ endpointArgs }
 	endpointWeightCmd struct {
 		endpointArgs
-		Weight int `arg:"" help:"Its weight from now on; 0: no more clients."`
+		Weight int `arg:"" help:"The new weight. An endpoint of weight 0 gets no more clients."`
 	}
 )
 
@@ -175,10 +175,10 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 		fmt.Fprintf(&text, "endpoint %s: %s → %s\n", of, display.Text(done.From), display.Text(done.To))
 	}
 	if done.Taking == 0 {
-		fmt.Fprintf(&text, "no endpoint of %s takes clients any more\n", display.Text(upstream))
+		fmt.Fprintf(&text, "no endpoint of %s takes clients now\n", display.Text(upstream))
 	}
 	if gone := done.To == string(admin.Removed) || done.To == noEndpoint; !gone && done.Weight == 0 {
-		fmt.Fprintf(&text, "it gets no clients: its weight is 0, until penstock endpoint weight %s N\n", of)
+		fmt.Fprintf(&text, "it gets no clients, because its weight is 0: penstock endpoint weight %s N changes the weight\n", of)
 	}
 	if done.Unkept != "" && done.From != done.To {
 		fmt.Fprintf(&text, "This change is lost at a restart: %s\n", display.Text(done.Unkept))
@@ -189,7 +189,7 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 
 // saveFlag also writes a change of an endpoint to the file.
 type saveFlag struct {
-	Save bool `help:"Also write the change to the configuration file, with the permissions of this command's user, and reload."`
+	Save bool `help:"Also write the change to the configuration file, with the permissions of the user who runs this command, and reload."`
 }
 
 // change makes a change in the running process and, with --save, in the file.
@@ -297,7 +297,7 @@ func writeEdited(ctx context.Context, client *admin.Client, e *config.Edited) er
 	case err != nil:
 		return notSaved(err)
 	case !bytes.Equal(now, e.Before):
-		return fmt.Errorf("nothing was changed: %s has changed meanwhile: try again", e.Path)
+		return fmt.Errorf("nothing was changed: another program changed %s meanwhile: try again", e.Path)
 	}
 	if err := replaceFile(e.Path, e.After); err != nil {
 		return notSaved(err)
@@ -305,12 +305,12 @@ func writeEdited(ctx context.Context, client *admin.Client, e *config.Edited) er
 	_, err := client.Reload(ctx, rollback.Options{})
 	if refused := (*admin.Refusal)(nil); errors.As(err, &refused) {
 		if back := replaceFile(e.Path, e.Before); back != nil {
-			return fmt.Errorf("%w; %s has the change, since it cannot be written back: %w", err, e.Path, back)
+			return fmt.Errorf("%w; %s still has the change, because the former file could not be written back: %w", err, e.Path, back)
 		}
 		return fmt.Errorf("the reload was refused, and %s is as it was: %w", e.Path, err)
 	}
 	if err != nil {
-		return fmt.Errorf("%s has the change, and whether it is in force is not known: %w", e.Path, err)
+		return fmt.Errorf("%s has the change, but it is not known whether the change is in force: %w", e.Path, err)
 	}
 	return nil
 }
@@ -394,7 +394,7 @@ func (n *endpointNow) with(c *admin.EndpointChange) (*config.Endpoint, error) {
 	switch c.What {
 	case admin.EndpointAdd:
 		if given, err := config.NewEndpoint(&config.EndpointKeys{Address: c.Endpoint, Name: c.Name, Weight: 1}); err != nil || given.Name != n.Name || given.Address.String() != n.Address {
-			return nil, fmt.Errorf("upstream %s has the endpoint %s at %s, which was added by hand: write endpoint add %[1]s %[3]s%[4]s, or remove that one first", c.Upstream, n.Name, n.Address, n.nameFlag())
+			return nil, fmt.Errorf("upstream %s has the endpoint %s at %s, which was added by hand: write endpoint add %[1]s %[3]s%[4]s, or remove that endpoint first", c.Upstream, n.Name, n.Address, n.nameFlag())
 		}
 		if c.Weight != unweighed {
 			keys.Weight = c.Weight

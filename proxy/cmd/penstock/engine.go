@@ -15,18 +15,18 @@ import (
 
 // engineFlags configure the relay engine and the event loops.
 type engineFlags struct {
-	Engine string `enum:"auto,splice,copy" default:"auto" placeholder:"auto|splice|copy" help:"How bytes are moved. (default: ${default})"`
+	Engine string `enum:"auto,splice,copy" default:"auto" placeholder:"auto|splice|copy" help:"Move bytes in this way. (default: ${default})"`
 
-	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"How long the last bytes of a bulk transfer may wait for more bytes (SO_RCVLOWAT), 100us to 1s. 0 passes bytes on as they come. (default: ${default})"`
-	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"How long a loop may wait for more bytes, up to 1ms, if it serves many bulk sessions and has nothing else to do. (default: ${default})"`
-	MaxPipeSize cli.Size   `default:"1MiB" placeholder:"SIZE" help:"Largest size of a bulk session's pipe, within fs.pipe-max-size. With 64KiB no pipe grows. (default: ${default})"`
+	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"Let the last bytes of a bulk transfer wait this long for more bytes (SO_RCVLOWAT), 100us to 1s. With 0, bytes are forwarded as they arrive. (default: ${default})"`
+	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"Let a loop that serves many bulk sessions, and has nothing else to do, wait this long for more bytes, up to 1ms. (default: ${default})"`
+	MaxPipeSize cli.Size   `default:"1MiB" placeholder:"SIZE" help:"Let the pipe of a session with a bulk transfer grow to this size, within fs.pipe-max-size. With 64KiB no pipe grows. (default: ${default})"`
 
-	Loops    *int       `placeholder:"N" help:"Number of event loops, which run in parallel. (default: limits.loops.count of the configuration, or one for each CPU)"`
-	BusyPoll cli.Micros `default:"0" placeholder:"TIME" help:"Poll for this time after each event, at most 1s, instead of sleeping. That saves a wake-up, and uses up to one CPU per loop. (default: ${default})"`
+	Loops    *int       `placeholder:"N" help:"Run this many event loops, each on its own thread. (default: limits.loops.count of the configuration, or one for each CPU)"`
+	BusyPoll cli.Micros `default:"0" placeholder:"TIME" help:"Poll for this time after each event, at most 1s, before sleeping. Polling saves a wake-up, and uses up to one CPU per loop. (default: ${default})"`
 
 	TurnCPU bool `hidden:"" help:"Measure the CPU time of loops' turns, for the summary's overruns."`
 
-	SchedBatch bool `default:"true" negatable:"" help:"Give the thread of a busy loop the policy SCHED_BATCH (sched(7)). When all CPUs are busy, the thread waits up to a time slice instead of interrupting others. That saves much CPU. --no-sched-batch leaves the policy alone. (default: on)"`
+	SchedBatch bool `default:"true" negatable:"" help:"Give the thread of a busy loop the policy SCHED_BATCH (sched(7)). When all CPUs are busy, the thread then waits up to a time slice for a CPU instead of preempting another thread. This saves much CPU. --no-sched-batch leaves the policy alone. (default: on)"`
 }
 
 // config sets the options from the flags.
@@ -61,7 +61,7 @@ func (f *engineFlags) configLoops(cfg *server.Options) error {
 // checkLoops checks the number of loops.
 func (f *engineFlags) checkLoops() error {
 	if f.Loops != nil && (*f.Loops < 1 || *f.Loops > maxLoops) {
-		return fmt.Errorf("--loops %d: write 1 to %d, or leave it away for one for each CPU", *f.Loops, maxLoops)
+		return fmt.Errorf("--loops %d: write 1 to %d, or leave the flag out: then each CPU has a loop", *f.Loops, maxLoops)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func (f *engineFlags) configBulk(cfg *server.Options) error {
 	case gather > maxGather:
 		return fmt.Errorf("--gather %v: write %v or less, or 0 for none", gather, maxGather)
 	case f.MaxPipeSize < minMaxPipeSize || f.MaxPipeSize > maxMaxPipeSize:
-		return errors.New("--max-pipe-size: write 64KiB, for pipes that do not grow, to 64MiB")
+		return errors.New("--max-pipe-size: write 64KiB to 64MiB. With 64KiB pipes do not grow")
 	}
 	cfg.TailDelay, cfg.Gather, cfg.MaxPipeSize = cli.Timeout(f.TailDelay).OrOff(), cli.Timeout(f.Gather).OrOff(), int(f.MaxPipeSize)
 	return nil

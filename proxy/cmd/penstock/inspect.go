@@ -26,13 +26,13 @@ import (
 
 type whyCmd struct {
 	adminFlags
-	Session  string      `arg:"" optional:"" help:"Look at this session: its client, or its id, as penstock sessions lists them."`
+	Session  string      `arg:"" optional:"" help:"Examine this session: write its client or its id, as penstock sessions lists them."`
 	ByID     string      `name:"session" placeholder:"ID" help:"The same, as a flag."`
-	Source   string      `placeholder:"ADDRESS" help:"Look at sessions of clients from an address or a prefix."`
-	Endpoint string      `placeholder:"NAME" help:"Look at sessions to this endpoint, by its name or its address."`
-	Upstream string      `placeholder:"NAME" help:"Look at sessions to this upstream; @unknown: adopted sessions whose upstream is not in the file."`
-	Listener string      `placeholder:"NAME" help:"Look at sessions of this listener; @unknown as for an upstream."`
-	For      cli.Timeout `default:"1s" placeholder:"TIME" help:"Watch for this long, up to 1m. 0: judge the whole life of each session. (default: ${default})"`
+	Source   string      `placeholder:"ADDRESS" help:"Examine the sessions of clients from an address or a prefix."`
+	Endpoint string      `placeholder:"NAME" help:"Examine the sessions to the endpoint with this name or address."`
+	Upstream string      `placeholder:"NAME" help:"Examine the sessions to this upstream. @unknown means the adopted sessions whose upstream is not in the file."`
+	Listener string      `placeholder:"NAME" help:"Examine the sessions of this listener. @unknown means the adopted sessions whose listener is not in the file."`
+	For      cli.Timeout `default:"1s" placeholder:"TIME" help:"Watch for this long, up to 1m. With 0, the whole life of each session is judged. (default: ${default})"`
 	JSON     bool        `name:"json" help:"Print JSON, with the waits and the kernel's account of each connection."`
 }
 
@@ -47,7 +47,7 @@ func (c *whyCmd) Run(e *cli.Env) error {
 	}
 	switch {
 	case chosen > 1:
-		return cli.Usagef("why: write a session, or one of --source, --endpoint, --upstream and --listener, or none of them")
+		return cli.Usagef("why: name one session, or write at most one of --source, --endpoint, --upstream and --listener")
 	case q.For > admin.MaxWhy:
 		return cli.Usagef("why: --for: write at most %v", admin.MaxWhy)
 	}
@@ -66,13 +66,13 @@ const whyRows = 20
 // writeWhy writes the verdict on all sessions, the advice, and a row for each session that was kept waiting longest.
 func writeWhy(w io.Writer, y *admin.Why) error {
 	if y.Count == 0 {
-		_, err := fmt.Fprintln(w, oneLine(cmp.Or(y.Advice, "no session is joined")))
+		_, err := fmt.Fprintln(w, oneLine(cmp.Or(y.Advice, "no session is connected to an endpoint")))
 		return err
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: %s of the time of %d %s\n", display.Text(y.Verdict), percent(y.Shares[y.Verdict]), y.Count, cmp.Or(map[bool]string{true: "session"}[y.Count == 1], "sessions"))
 	if y.Adopted > 0 {
-		fmt.Fprintf(&text, "%d of these sessions are adopted: only their time in the lane is known\n", y.Adopted)
+		fmt.Fprintf(&text, "%d of these sessions were adopted from another process: only their time in the lane is known\n", y.Adopted)
 	}
 	if y.Most != nil {
 		fmt.Fprintf(&text, "%s: %d of %d sessions, %s of that time\n", display.Text(groupName(y.Most)), y.Most.Limited, y.Most.Sessions, percent(y.Most.Share))
@@ -127,15 +127,15 @@ func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 type traceCmd struct {
 	processFlags
 	PID    int         `name:"pid" placeholder:"N" help:"Trace another process with its children, instead of the running penstock."`
-	Cgroup string      `placeholder:"DIR" help:"Trace the processes of a cgroup instead, by its directory."`
-	For    cli.Timeout `default:"10s" placeholder:"TIME" help:"Trace for this long; a signal ends it earlier. (default: ${default})"`
+	Cgroup string      `placeholder:"DIR" help:"Trace the processes of the cgroup with this directory instead."`
+	For    cli.Timeout `default:"10s" placeholder:"TIME" help:"Trace for this long. A signal ends the trace earlier. (default: ${default})"`
 	JSON   bool        `name:"json" help:"Print JSON, with the events of each connection."`
 }
 
 // Run traces a process and prints the report.
 func (c *traceCmd) Run(e *cli.Env) error {
 	if c.For == 0 || c.PID < 0 || c.PID > 0 && c.Cgroup != "" {
-		return cli.Usagef("trace: write --for TIME above 0, and either --pid N or --cgroup DIR, or neither (see: penstock trace --help)")
+		return cli.Usagef("trace: write a --for TIME above 0, and at most one of --pid N and --cgroup DIR (see: penstock trace --help)")
 	}
 	ctx, stop := untilStopped(e)
 	defer stop()
@@ -180,7 +180,7 @@ func (c *traceCmd) target(ctx context.Context, e *cli.Env) (t evidence.Target, e
 	}
 	status, err := t.Admin.Status(ctx)
 	if err != nil {
-		return t, fmt.Errorf("%w (another process is traced with --pid N)", c.elsewhere(e, err))
+		return t, fmt.Errorf("%w (write --pid N to trace another process)", c.elsewhere(e, err))
 	}
 	t.PIDs = []int{status.PID}
 	return t, nil
@@ -195,10 +195,10 @@ func (c *traceCmd) write(w io.Writer, r *evidence.Report) error {
 
 type profileCmd struct {
 	processFlags
-	PID    int         `name:"pid" placeholder:"N" help:"Profile another process, of any program, with its children, instead of the running penstock."`
+	PID    int         `name:"pid" placeholder:"N" help:"Profile another process and its children, of any program, instead of the running penstock."`
 	For    cli.Timeout `default:"10s" placeholder:"TIME" help:"Profile for this long, in whole seconds from 1s to 1m. (default: ${default})"`
-	Kernel bool        `negatable:"" default:"true" help:"Take the kernel's frames too, if perf events are allowed. (default: ${default})"`
-	Output string      `short:"o" placeholder:"FILE" help:"Write it here. (default: standard output)"`
+	Kernel bool        `negatable:"" default:"true" help:"Include the kernel's frames, if perf events are allowed. (default: ${default})"`
+	Output string      `short:"o" placeholder:"FILE" help:"Write the profile to this file. (default: standard output)"`
 	Format *string     `hidden:""`
 }
 
@@ -215,11 +215,11 @@ func (c *profileCmd) Run(e *cli.Env) error {
 	d := c.For.Duration()
 	switch {
 	case c.Format != nil:
-		return cli.Usagef("profile: --format was removed: the profile is for pprof, which draws it: go tool pprof -http=: FILE")
+		return cli.Usagef("profile: --format was removed: go tool pprof -http=: FILE draws the profile")
 	case d%time.Second != 0 || d < time.Second || d > admin.MaxProfile*time.Second:
 		return cli.Usagef("profile: --for: write whole seconds from 1s to %ds", admin.MaxProfile)
 	case c.PID < 0 || c.PID > 0 && !c.Kernel:
-		return cli.Usagef("profile: --pid: write the number of a process; --no-kernel is for the running penstock alone (see: penstock profile --help)")
+		return cli.Usagef("profile: --pid: write the number of a process; --no-kernel works only for the running penstock (see: penstock profile --help)")
 	case c.PID > 0:
 		ctx, stop := untilStopped(e)
 		defer stop()
@@ -271,7 +271,7 @@ func (c *profileCmd) sample(ctx context.Context, e *cli.Env, client *admin.Clien
 	}
 	data, err = client.Profile(ctx, int(c.For.Duration()/time.Second))
 	if err == nil {
-		fmt.Fprintf(e.Stderr, "penstock: the profile has no frames of the kernel (%v): the Go runtime samples user stacks, in which a system call is one frame\n", cause)
+		fmt.Fprintf(e.Stderr, "penstock: the profile has no frames of the kernel (%v): the Go runtime samples only user stacks, where a system call is one frame\n", cause)
 	}
 	return data, err
 }
@@ -290,7 +290,7 @@ func (c *profileCmd) ofRunning(ctx context.Context, e *cli.Env, client *admin.Cl
 
 // errAnother explains a profile without the kernel's frames: the process number belongs to another machine or PID
 // namespace, for example behind a forwarded socket.
-var errAnother = errors.New("on this machine that number is of no penstock")
+var errAnother = errors.New("on this machine it is not a penstock")
 
 // isPenstock returns an error unless a process runs this program, in any version.
 func isPenstock(pid int) error {
@@ -315,7 +315,7 @@ func (c *profileCmd) withKernel(ctx context.Context, e *cli.Env, pid int) ([]byt
 		return nil, err
 	}
 	if p.Unnamed {
-		fmt.Fprintln(e.Stderr, "penstock: the kernel's functions have no names: kernel.kptr_restrict hides them from this user")
+		fmt.Fprintln(e.Stderr, "penstock: the profile has no names of kernel functions: kernel.kptr_restrict hides the names from this user")
 	}
 	if p.Lost > 0 {
 		fmt.Fprintf(e.Stderr, "penstock: %d samples are lost: the command did not get the CPU in time\n", p.Lost)
@@ -330,14 +330,14 @@ func (c *profileCmd) withKernel(ctx context.Context, e *cli.Env, pid int) ([]byt
 // doctorCmd reports the capabilities of this host, or of a running process.
 type doctorCmd struct {
 	processFlags
-	Process bool `help:"Check the running process, in place of this host: its quotas, limits and fallbacks, by its counters."`
-	JSON    bool `name:"json" help:"Print one JSON object instead of a text."`
+	Process bool `help:"Check the running process instead of this host: its quotas, limits and fallbacks."`
+	JSON    bool `name:"json" help:"Print one JSON object instead of text."`
 }
 
 // Validate is called by kong once the flags are read.
 func (c *doctorCmd) Validate() error {
 	if !c.Process && (c.Config != nil || c.File != nil || c.Admin != nil) {
-		return cli.Usagef("doctor: a file, --config and --admin are for --process")
+		return cli.Usagef("doctor: a file, --config and --admin need --process")
 	}
 	return nil
 }
@@ -375,7 +375,7 @@ func (c *doctorCmd) write(e *cli.Env, report *doctor.Report) error {
 }
 
 // staysCost is what it costs if sessions may not leave user space.
-const staysCost = "sessions stay in user space: small messages take about three times as long, and twice the CPU, see lane.md"
+const staysCost = "sessions stay in user space: small messages take about three times as long and twice the CPU, see lane.md"
 
 // checkLane finds out whether sessions could leave user space here. The lane is not part of the library, and so not
 // of its doctor.
@@ -408,13 +408,13 @@ func checkRunningLane(l *admin.Lane) (c doctor.Check, there bool) {
 	case admin.LaneOff:
 		c.State, c.Cost, c.Mend = doctor.Degraded, staysCost, []string{"penstock lane on"}
 	case admin.LaneBusy:
-		c.State, c.Cost, c.Mend = doctor.Degraded, staysCost, []string{"wait for the end of the process that has the lane", "bpftool net, which lists a forgotten lane"}
+		c.State, c.Cost, c.Mend = doctor.Degraded, staysCost, []string{"wait until the process that has the lane ends", "bpftool net lists a lane that a process left behind"}
 	case admin.LaneUnavailable:
-		c.State, c.Cost, c.Mend = doctor.Degraded, staysCost, []string{"penstock doctor, which has what is missing", "penstock check, which has what is wrong with devices and pins"}
+		c.State, c.Cost, c.Mend = doctor.Degraded, staysCost, []string{"penstock doctor shows what is missing", "penstock check shows what is wrong with devices and pins"}
 	}
 	if l.PinsProblem != "" {
 		c.State, c.Cost, c.Found = doctor.Degraded, "the death of the process ends the sessions in the lane", c.Found+"; "+l.PinsProblem
-		c.Mend = []string{"remove what is left in the directory of lane.pins: the process makes the files again", "a restart, if the directory itself was removed"}
+		c.Mend = []string{"remove the remaining files in the directory of lane.pins: the process makes them again", "restart the process if the directory itself was removed"}
 	}
 	return c, true
 }

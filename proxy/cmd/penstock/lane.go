@@ -11,10 +11,10 @@ import (
 )
 
 type laneCmd struct {
-	List  laneListCmd  `cmd:"" default:"withargs" help:"List the sessions that have left user space, and why others stay (the default)."`
-	Off   laneOffCmd   `cmd:"" help:"Let no more sessions leave user space until penstock lane on or a restart, and bring back the sessions that have left. With --keep they stay where they are."`
+	List  laneListCmd  `cmd:"" default:"withargs" help:"List the sessions that have left user space, and say why others stay (the default)."`
+	Off   laneOffCmd   `cmd:"" help:"Keep all sessions in user space until penstock lane on or a restart, and bring back the sessions that have left. With --keep these sessions stay where they are."`
 	On    laneOnCmd    `cmd:"" help:"Let sessions leave user space again."`
-	Flush laneFlushCmd `cmd:"" help:"Reset the sessions that have left user space, on both sides in sequence. On a terminal it asks first."`
+	Flush laneFlushCmd `cmd:"" help:"Reset the sessions that have left user space, on both sides. On a terminal the command asks first."`
 }
 
 type laneListCmd struct {
@@ -80,7 +80,7 @@ func laneLine(l *admin.Lane) string {
 		line += fmt.Sprintf("; %d adopted", l.Adopted)
 	}
 	if l.GoOn > 0 {
-		line += fmt.Sprintf("; the process drains: %s on without it", plural(l.GoOn, "session goes", "sessions go"))
+		line += fmt.Sprintf("; the process drains, and %s on after its end", plural(l.GoOn, "session goes", "sessions go"))
 	}
 	return line
 }

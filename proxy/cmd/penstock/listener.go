@@ -13,14 +13,14 @@ import (
 
 type listenerCmd struct {
 	List  listenerListCmd  `cmd:"" default:"withargs" help:"List the listeners."`
-	Drain listenerDrainCmd `cmd:"" help:"Close a listener: it accepts no more clients, until it is ready again or a reload changes its bind. Its sessions go on for the drain_timeout of their upstreams; then the remaining sessions are reset."`
+	Drain listenerDrainCmd `cmd:"" help:"Close a listener: it accepts no more clients until penstock listener ready or a reload that changes its bind. Its sessions continue for the drain_timeout of their upstreams. Then the remaining sessions are reset."`
 	Ready listenerReadyCmd `cmd:"" help:"Open a drained listener again."`
 }
 
 type listenerListCmd struct {
 	adminFlags
 	JSON bool   `name:"json" help:"Print JSON."`
-	Name string `arg:"" optional:"" help:"The listener to list; all without it."`
+	Name string `arg:"" optional:"" help:"The listener to list. (default: all)"`
 }
 
 // Run prints the listeners of a running process.
@@ -66,7 +66,7 @@ func (c *listenerDrainCmd) Run(e *cli.Env) error {
 		case done.Until.IsZero():
 			sessions += " being reset, because drain_timeout is 0"
 		default:
-			sessions += fmt.Sprintf(" left: what has not ended by %s is reset then", done.Until.Local().Format(time.DateTime))
+			sessions += fmt.Sprintf(" left: the rest is reset at %s", done.Until.Local().Format(time.DateTime))
 		}
 		_, err := fmt.Fprintf(w, "listener %s is closed%s: %s\n", display.Text(c.Name), before, sessions)
 		return err
@@ -92,7 +92,7 @@ type splitCmd struct {
 
 type splitListCmd struct {
 	adminFlags
-	Listener string `placeholder:"NAME" help:"List the splits of this listener alone."`
+	Listener string `placeholder:"NAME" help:"List only the splits of this listener."`
 }
 
 // Run prints the splits of a running process.
@@ -118,9 +118,9 @@ func (c *splitListCmd) Run(e *cli.Env) error {
 
 type splitSetCmd struct {
 	adminFlags
-	Route    int      `placeholder:"N" default:"0" help:"Which of the listener's routes has the split, 0 for the first. (default: ${default})"`
+	Route    int      `placeholder:"N" default:"0" help:"The number of the route that has the split. The listener's first route is 0. (default: ${default})"`
 	Listener string   `arg:"" help:"The listener."`
-	Percent  []string `arg:"" placeholder:"UPSTREAM:PERCENT" names:"split" help:"The upstreams of the split, and their percentages from now on, such as shop:95 shop-next:5, or to a hundredth: shop:99.75 shop-next:0.25."`
+	Percent  []string `arg:"" placeholder:"UPSTREAM:PERCENT" names:"split" help:"The upstreams of the split with their new percentages, such as shop:95 shop-next:5. Two decimals are allowed: shop:99.75 shop-next:0.25."`
 }
 
 // Run changes the percentages of a split, until a reload changes them in the file.

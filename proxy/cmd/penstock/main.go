@@ -26,7 +26,7 @@ Forward a port to a server:
 
     penstock proxy --listen :8080 --to 10.0.0.5:80
 
-Share connections between two servers, the next one when one refuses:
+Balance connections over two servers. If a server refuses, the next one is tried:
 
     penstock proxy --listen :8080 --to 10.0.0.5:80 --to 10.0.0.6:80
 
@@ -35,7 +35,7 @@ Run the load balancer, and change its configuration without dropping connections
     penstock run penstock.yaml
     penstock reload --config penstock.yaml
 
-Every flag of a command:
+List every flag of a command:
 
     penstock proxy --help`
 
@@ -51,25 +51,25 @@ type commands struct {
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of a configuration, for editors."`
 	Plan     planCmd     `cmd:"" help:"Show the changes of a configuration, and the number of connections they affect."`
 	Status   statusCmd   `cmd:"" help:"Show the status of listeners, upstreams, endpoints and connections."`
-	Sessions sessionsCmd `cmd:"" help:"List the clients that are served, and end sessions."`
+	Sessions sessionsCmd `cmd:"" help:"List the connected clients, and end their sessions."`
 	Sources  sourcesCmd  `cmd:"" help:"List the sources of clients with the most connections, new connections, refusals or bytes."`
 	Deny     denyCmd     `cmd:"" help:"Deny sources for a time, and list the denied sources."`
-	Page     pageCmd     `cmd:"" help:"Open the page of the running process in a browser."`
-	Why      whyCmd      `cmd:"" help:"Say what limits sessions: client, endpoint, a network, this process, a limit of bandwidth, or nothing."`
-	Mirror   mirrorCmd   `cmd:"" help:"Compare the answers of mirrors with the answers that clients get, and fail a pipeline if they differ."`
-	Lane     laneCmd     `cmd:"" help:"List or reset the sessions that have left user space, and switch the lane off and on."`
-	Listener listenerCmd `cmd:"" help:"List the listeners; drain one."`
-	Split    splitCmd    `cmd:"" help:"List the splits; set the percentages of one."`
-	Process  processCmd  `cmd:"" help:"Show the state of the process; drain it."`
-	Endpoint endpointCmd `cmd:"" help:"List endpoints, and change them without the file: add, remove, drain, maint, ready, weight."`
-	Trace    traceCmd    `cmd:"" help:"Show what the kernel did to the connections and threads of a process for some seconds: retransmissions, resets, drops, waits."`
-	Profile  profileCmd  `cmd:"" help:"Write the CPU profile of the running process, or of any other, for go tool pprof."`
+	Page     pageCmd     `cmd:"" help:"Open the web page of the running process in a browser."`
+	Why      whyCmd      `cmd:"" help:"Say what slows sessions down: the client, the endpoint, a network, this process, a bandwidth limit, or nothing."`
+	Mirror   mirrorCmd   `cmd:"" help:"Compare the answers of mirrors with the answers that clients get. A pipeline can fail if they differ."`
+	Lane     laneCmd     `cmd:"" help:"List or reset the sessions whose bytes only the kernel moves (the lane), and switch the lane off and on."`
+	Listener listenerCmd `cmd:"" help:"List the listeners, and drain a listener."`
+	Split    splitCmd    `cmd:"" help:"List the splits, and set the percentages of a split."`
+	Process  processCmd  `cmd:"" help:"Show the state of the process, and drain it."`
+	Endpoint endpointCmd `cmd:"" help:"List endpoints, and change them without editing the file: add, remove, drain, maint, ready, weight."`
+	Trace    traceCmd    `cmd:"" help:"Watch for some seconds what the kernel does to the connections and threads of a process: retransmissions, resets, drops, waits."`
+	Profile  profileCmd  `cmd:"" help:"Write a CPU profile of the running process, or of any other process, for go tool pprof."`
 	Top      topCmd      `cmd:"" help:"Show throughput, sessions, endpoints, loops and problems on the terminal, as they change."`
-	Demo     demoCmd     `cmd:"" help:"Run a load balancer whose endpoints die, drain and come back under load: ten seconds."`
-	Doctor   doctorCmd   `cmd:"" help:"Check this host, or the running process: missing kernel features, limits and permissions, their cost and their remedy."`
+	Demo     demoCmd     `cmd:"" help:"Run a demonstration of ten seconds: a load balancer under load, whose endpoints die, drain and come back."`
+	Doctor   doctorCmd   `cmd:"" help:"Check this host or the running process for missing kernel features, limits and permissions, and say what each costs and how to fix it."`
 	Version  versionCmd  `cmd:"" help:"Print the version of this program."`
 
-	Completion completionCmd `cmd:"" help:"Print a script that completes these commands in bash, zsh or fish, with the names that the running process has."`
+	Completion completionCmd `cmd:"" help:"Print a script for bash, zsh or fish that completes these commands and the names of the running process."`
 	Complete   completeCmd   `cmd:"" name:"__complete" hidden:"" help:"Answer such a script."`
 	Drain      formerCmd     `cmd:"" hidden:"" passthrough:""`
 	Weight     formerCmd     `cmd:"" hidden:"" passthrough:""`

@@ -19,9 +19,9 @@ import (
 
 type mirrorCmd struct {
 	adminFlags
-	Listener string   `arg:"" optional:"" help:"The mirrors of this listener alone."`
+	Listener string   `arg:"" optional:"" help:"Show only the mirrors of this listener."`
 	FailIf   []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit with 3 if the condition holds for a comparison, and with 4 if it cannot be judged, because there are too few answers, or because more than 1 % of the sessions were not compared to their end: 'different>0.1%', 'different>=1', 'slower>5ms' (by the median), 'p99>20ms', 'slower>60%', 'compared<1000', 'stopped>5%', or, with a reason why mirrors end, 'behind>1%'. May be repeated."`
-	Reset    bool     `help:"Print the report, and set its counts to 0, so that the next report begins now."`
+	Reset    bool     `help:"Print the report, and set its counts to 0. The next report then begins now."`
 	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
@@ -60,7 +60,7 @@ func judgeMirrors(w io.Writer, m *admin.MirrorReports, conditions []bound) error
 		return nil
 	}
 	if len(m.Mirrors) == 0 {
-		fmt.Fprintln(w, "penstock: mirror: no listener has mirrors, so that no condition can be checked")
+		fmt.Fprintln(w, "penstock: mirror: no condition can be checked, because no listener has mirrors")
 		return cli.ExitCode(cli.ExitUnknown)
 	}
 	worst := fine
@@ -97,7 +97,7 @@ func judgeMirrors(w io.Writer, m *admin.MirrorReports, conditions []bound) error
 func judgeUncompared(w io.Writer, report *admin.MirrorReport, conditions []bound) finding {
 	worst := fine
 	for _, one := range conditions {
-		found, why := unclear, "answers are not compared: the mirror has no key compare"
+		found, why := unclear, "answers are not compared, because the mirror has no key compare"
 		if slices.Contains(mirrorFigures, one.figure) {
 			found, why = one.judge(report, new(admin.Comparison))
 		}
@@ -128,7 +128,7 @@ func writeMirrors(w io.Writer, m *admin.MirrorReports) error {
 		report := &m.Mirrors[i]
 		fmt.Fprintf(&text, "%s has mirrors to %s: %d running, %d ended%s%s\n", display.Text(report.Listener), display.Text(mirroredTo(&report.Mirrors)), report.Running, total(report.Ended), display.Text(byReason(report.Ended)), sinceReset(report.Since))
 		if report.Unanswered > 0 {
-			fmt.Fprintf(&text, "    %d complete mirrors got no byte of an answer, the last %d in a row\n", report.Unanswered, report.Silent)
+			fmt.Fprintf(&text, "    %d complete mirrors got no byte of an answer, among them the last %d\n", report.Unanswered, report.Silent)
 		}
 		for j := range report.Comparisons {
 			if err := writeComparison(&text, report.Listener, &report.Comparisons[j]); err != nil {
@@ -150,7 +150,7 @@ func sinceReset(t time.Time) string {
 
 func mirroredTo(m *admin.Mirrors) string {
 	if len(m.To) == 0 {
-		return "nothing any more"
+		return "no upstream now"
 	}
 	return strings.Join(m.To, ", ")
 }
@@ -163,7 +163,7 @@ func writeComparison(text *strings.Builder, listener string, k *admin.Comparison
 	}{
 		{k.Unnamed, "sessions with unknown methods, because not everything that the client sent was seen"},
 		{k.ShadowUnframed, "sessions with answers of the mirror that were not " + k.Framing},
-		{k.MaskLimited, "places in long answers where a mask was not given all bytes"},
+		{k.MaskLimited, "places in long answers where a mask did not see all bytes"},
 	} {
 		if note.n > 0 {
 			fmt.Fprintf(text, "    %d %s\n", note.n, display.Text(note.text))
@@ -267,7 +267,7 @@ var (
 func parseCondition(text string) (bound, error) {
 	parts := conditionForm.FindStringSubmatch(text)
 	if parts == nil {
-		return bound{}, fmt.Errorf("%q: write a figure, one of > >= < <=, and a bound: 'different>0.1%%'", text)
+		return bound{}, fmt.Errorf("%q is not a condition: write a figure, one of > >= < <=, and a bound, such as 'different>0.1%%'", text)
 	}
 	c := bound{text: strings.TrimSpace(text), figure: parts[1], sign: parts[2]}
 	if !slices.Contains(answerFigures, c.figure) && !slices.Contains(mirrorFigures, c.figure) {
@@ -279,7 +279,7 @@ func parseCondition(text string) (bound, error) {
 	timed, only := c.figure == "slower" || c.figure == "faster", c.figure == "p90" || c.figure == "p99"
 	switch {
 	case c.unit == asTime && !timed && !only:
-		return c, fmt.Errorf("%q: %s is no time: write a number or a percentage", text, c.figure)
+		return c, fmt.Errorf("%q: %s is not a time: write a number or a percentage", text, c.figure)
 	case c.unit != asTime && only:
 		return c, fmt.Errorf("%q: %s is a time: write one, such as 20ms", text, c.figure)
 	case c.unit == asShare && c.figure == "compared":
@@ -412,7 +412,7 @@ func uncompared(report *admin.MirrorReport, k *admin.Comparison, conditions []bo
 	stopped, ended := total(k.Stopped), total(report.Ended)
 	begun := k.Sessions + k.Stopped[admin.StoppedBudget]
 	if !own("stopped") && tooMany(stopped, begun) {
-		return fmt.Sprintf("%d of %d sessions stopped comparing%s; a condition on stopped sets another bound than %d %%", stopped, begun, byReason(k.Stopped), mostUncompared)
+		return fmt.Sprintf("%d of %d sessions stopped comparing%s; to allow more than %d %%, write a condition on stopped", stopped, begun, byReason(k.Stopped), mostUncompared)
 	}
 	reasons := make(map[string]int64)
 	for reason, n := range report.Ended {
@@ -421,7 +421,7 @@ func uncompared(report *admin.MirrorReport, k *admin.Comparison, conditions []bo
 		}
 	}
 	if lost := total(reasons); tooMany(lost, ended) {
-		return fmt.Sprintf("%d of %d mirrors ended before their answers were compared%s; a condition on the reason sets another bound than %d %%", lost, ended, byReason(reasons), mostUncompared)
+		return fmt.Sprintf("%d of %d mirrors ended before their answers were compared%s; to allow more than %d %%, write a condition on the reason", lost, ended, byReason(reasons), mostUncompared)
 	}
 	return ""
 }

@@ -39,7 +39,7 @@ func (c *planCmd) Run(e *cli.Env) error {
 		if err := elsewhere(e.Environment(), c.path, errAdminOff); !errors.Is(err, errAdminOff) {
 			return err
 		}
-		return c.unasked(e, next, `its admin is off, so no process was asked`)
+		return c.unasked(e, next, `its admin API is off, so no process was asked`)
 	}
 	path, err := filepath.Abs(c.path)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *planCmd) write(e *cli.Env, p admin.Plan, path string, next *config.Conf
 	writeCopied(&text, next)
 	writeLive(&text, "changes by hand", p.Live, planned)
 	if p.Path != path {
-		fmt.Fprintf(&text, "a reload reads %s: put the file there first\n", display.Text(p.Path))
+		fmt.Fprintf(&text, "a reload reads %s: write the file to that path first\n", display.Text(p.Path))
 	}
 	_, err := fmt.Fprint(e.Stdout, text.String())
 	return err
@@ -151,7 +151,7 @@ func (r *daemon) Plan(ctx context.Context, path string, trusted bool) (admin.Pla
 	switch {
 	case !other:
 	case !trusted:
-		return admin.Plan{}, fmt.Errorf("%w: %s is not the file in force, and the process reads other files only for root and its own user, over its unix socket: run penstock plan as one of them, or penstock check %[2]s, or ask for the plan of %s", admin.ErrForbidden, path, here)
+		return admin.Plan{}, fmt.Errorf("%w: %s is not the file in force. Over its unix socket the process reads another file only for root and for the user that it runs as: run penstock plan as root or as that user, run penstock check %[2]s, or ask for the plan of %s", admin.ErrForbidden, path, here)
 	default:
 		read = func() (*config.Config, []*config.Unknown, error) { return knownConfig(path, r.env) }
 	}
@@ -217,7 +217,7 @@ func (r *daemon) look(ctx context.Context, read func() (*config.Config, []*confi
 			<-r.turn
 		}
 	}
-	return nil, fmt.Errorf("%w: the modules of the configuration change all the time", errBusy)
+	return nil, fmt.Errorf("%w: the WebAssembly modules of the configuration keep changing", errBusy)
 }
 
 // mayLeave reports whether sessions of a listener may leave user space.

@@ -13,7 +13,7 @@ import (
 
 type processCmd struct {
 	List  processListCmd  `cmd:"" default:"withargs" help:"Show the state of the process."`
-	Drain processDrainCmd `cmd:"" help:"Drain the process: it accepts no more clients, and ends with its last session, as by SIGTERM."`
+	Drain processDrainCmd `cmd:"" help:"Drain the process, as SIGTERM does: it accepts no more clients, and ends when its last session has ended."`
 }
 
 type processListCmd struct{ adminFlags }
@@ -40,14 +40,14 @@ func (c *processDrainCmd) Run(e *cli.Env) error {
 			return err
 		}
 		if drains(&s) {
-			return writeDrain(e.Stdout, &s, "drains already", "was asked to drain already: it does at ")
+			return writeDrain(e.Stdout, &s, "drains already", "was asked earlier to drain: it drains at ")
 		}
 		if err := client.Drain(ctx); err != nil {
 			return err
 		}
 		s, begun := drainOf(ctx, client)
 		if !begun {
-			_, err := fmt.Fprintln(e.Stdout, "the process drains: it has ended, or ends now")
+			_, err := fmt.Fprintln(e.Stdout, "the process drains, and has ended or ends now")
 			return err
 		}
 		return writeDrain(e.Stdout, &s, "drains", "drains at ")
@@ -91,7 +91,7 @@ func writeDrain(w io.Writer, s *admin.Status, drains, starts string) error {
 		_, err := fmt.Fprintf(w, "the process %s%s, and accepts clients until then: it has %s\n", starts, s.DrainStarts.Local().Format(time.DateTime), sessions)
 		return err
 	case s.State != admin.Draining:
-		_, err := fmt.Fprintf(w, "the process %s soon: it was asked to, and has %s\n", drains, sessions)
+		_, err := fmt.Fprintf(w, "the process will drain soon: it has %s\n", sessions)
 		return err
 	case s.Connections.Active == 0:
 		_, err := fmt.Fprintf(w, "the process %s: it has no sessions, and ends\n", drains)
@@ -131,7 +131,7 @@ func (r *daemon) leave(serving context.Context) {
 	r.keeper.Close()
 	r.closeState()
 	if r.drainDelay > 0 {
-		r.log.Info("not ready any more, and accepting until the drain", "drain_delay", r.drainDelay.String())
+		r.log.Info("the process is no longer ready, and accepts clients until it drains", "drain_delay", r.drainDelay.String())
 		delay := time.NewTimer(r.drainDelay)
 		defer delay.Stop()
 		select {

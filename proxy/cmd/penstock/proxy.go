@@ -16,21 +16,21 @@ import (
 )
 
 type proxyCmd struct {
-	Listen []string `sep:"none" placeholder:"ADDR" help:"Where to listen: host:port, :port, [ipv6]:port, unix:/path or unix:/path?mode=0660; port 0 lets the kernel choose. Repeat it for more."`
-	To     []string `sep:"none" placeholder:"ADDR" help:"Endpoint: host:port or unix:/path. Repeat it for more; they take turns. When one refuses, the next is tried."`
+	Listen []string `sep:"none" placeholder:"ADDR" help:"Listen at this address: host:port, :port, [ipv6]:port, unix:/path or unix:/path?mode=0660. With port 0 the kernel chooses a port. May be repeated."`
+	To     []string `sep:"none" placeholder:"ADDR" help:"Forward to this endpoint: host:port or unix:/path. May be repeated: the endpoints take turns, and if an endpoint refuses, the next one is tried."`
 
-	SourceAddress string `placeholder:"IP" help:"Local address to connect to endpoints from. (default: the kernel chooses)"`
+	SourceAddress string `placeholder:"IP" help:"Connect to endpoints from this local address. (default: the kernel chooses)"`
 
-	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"Limit for reaching an endpoint, over all its addresses. 0 switches off this or any other timeout. (default: ${default})"`
+	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"Give up an attempt to reach an endpoint, over all its addresses, after this time. 0 switches off this timeout, or any other. (default: ${default})"`
 	IdleTimeout      cli.Timeout `default:"1h" placeholder:"TIME" help:"End a session in which no byte moved for this long. (default: ${default})"`
-	HalfCloseTimeout cli.Timeout `default:"1m" placeholder:"TIME" help:"Idle timeout after one side has sent its end of file. (default: ${default})"`
-	UserTimeout      cli.Timeout `default:"30s" placeholder:"TIME" help:"Give up a peer that for this long acknowledges no bytes, or answers no probe of its closed window or of an idle connection. (default: ${default})"`
+	HalfCloseTimeout cli.Timeout `default:"1m" placeholder:"TIME" help:"End a session in which no byte moved for this long after one side has sent its end of file. (default: ${default})"`
+	UserTimeout      cli.Timeout `default:"30s" placeholder:"TIME" help:"Close the connection of a peer that for this time has not acknowledged bytes, or not answered probes of its closed window or of an idle connection. (default: ${default})"`
 
-	MaxConnections *int64 `placeholder:"N" help:"Connections served at once; at the limit accepting pauses. (default, and most: as many as RLIMIT_NOFILE allows)"`
+	MaxConnections *int64 `placeholder:"N" help:"Serve at most this many connections at once. At the limit, accepting pauses. (default and maximum: as many as RLIMIT_NOFILE allows)"`
 
-	Admin       string `placeholder:"ADDR" help:"Address of the admin API, for penstock status and drain: unix:/path, or 127.0.0.1:PORT. (default: none)"`
-	AdminToken  string `placeholder:"FILE" help:"File with the token of the admin API. A TCP address needs it (penstock status --token-file FILE)."`
-	PrintConfig bool   `help:"Print the configuration of these flags, for penstock run, and exit."`
+	Admin       string `placeholder:"ADDR" help:"Serve the admin API at this address, for penstock status and drain: unix:/path, or 127.0.0.1:PORT. (default: none)"`
+	AdminToken  string `placeholder:"FILE" help:"Read the token of the admin API from this file. A TCP address needs a token (penstock status --token-file FILE)."`
+	PrintConfig bool   `help:"Print these flags as a configuration for penstock run, and exit."`
 
 	serverFlags
 	logFlags
@@ -126,7 +126,7 @@ func (c *proxyCmd) write() (*flagText, error) {
 	}
 	if n := c.MaxConnections; n != nil {
 		if *n < 1 {
-			return nil, errors.New("--max-connections: write 1 or more, or leave it out for as many as RLIMIT_NOFILE allows")
+			return nil, errors.New("--max-connections: write 1 or more, or leave the flag out: then RLIMIT_NOFILE is the limit")
 		}
 	}
 	c.writeLimits(t)

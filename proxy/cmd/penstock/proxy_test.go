@@ -153,12 +153,12 @@ func TestOutOfDescriptors(t *testing.T) {
 	play(t,
 		func() error { return greet(s, variables["p_ADDR"], clients) },
 		func() error {
-			return s.stderrHas([]string{"p", `"level":"WARN","msg":"accepting paused".*too many open files`})
+			return s.stderrHas([]string{"p", `"level":"WARN","msg":"accepting is paused".*too many open files`})
 		},
 	)
 	answered := part(t, s)
 	play(t,
-		func() error { return s.stderrHas([]string{"p", `"msg":"accepting resumed"`}) },
+		func() error { return s.stderrHas([]string{"p", `"msg":"accepting has resumed"`}) },
 		func() error { return greet(s, variables["p_ADDR"], 1) },
 	)
 	if part(t, &stage{clients: map[string]net.Conn{"0": s.clients["0"]}}) != 1 {
@@ -214,7 +214,7 @@ func TestShortOfDescriptorsTheRestWaits(t *testing.T) {
 		func() error { return s.ended([]string{"p", "0"}) },
 	)
 	log, _ := p.stderr.text()
-	if n := strings.Count(log, `"msg":"accepting paused"`); n != 1 {
+	if n := strings.Count(log, `"msg":"accepting is paused"`); n != 1 {
 		t.Errorf("told %d times that accepting paused: %s", n, log)
 	}
 }

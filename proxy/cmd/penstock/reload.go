@@ -23,8 +23,8 @@ import (
 
 type reloadCmd struct {
 	processFlags
-	Confirm    *cli.Timeout `placeholder:"TIME" help:"Return to the previous configuration unless penstock confirm comes within this time, such as 2m."`
-	RollbackIf *string      `placeholder:"COUNTER>N" help:"Return to it at once if this counter rises by more than N within that time, such as 'failures>50'."`
+	Confirm    *cli.Timeout `placeholder:"TIME" help:"Return to the previous configuration if penstock confirm is not run within this time, such as 2m."`
+	RollbackIf *string      `placeholder:"COUNTER>N" help:"Return to the previous configuration at once if this counter rises by more than N within that time, such as 'failures>50'."`
 }
 
 // Run reloads the configuration of a running process.
@@ -39,7 +39,7 @@ func (c *reloadCmd) Run(e *cli.Env) error {
 	if c.RollbackIf != nil { // an empty bound must not mean no bound
 		o.RollbackIf = *c.RollbackIf
 		if o.Confirm == 0 {
-			return cli.Usagef("reload: --rollback-if needs --confirm, for how long the counter is watched: write for example --confirm 2m (see: penstock reload --help)")
+			return cli.Usagef("reload: --rollback-if needs --confirm, which says how long the counter is watched: write for example --confirm 2m (see: penstock reload --help)")
 		}
 		if _, err := rollback.ParseBound(o.RollbackIf); err != nil {
 			return cli.Usagef("reload: %w (see: penstock reload --help)", err)
@@ -63,7 +63,7 @@ func writeReloaded(w io.Writer, done admin.Reloaded, confirm bool) error {
 	}
 	writeLive(w, "changes by hand that ended", done.Ended, because)
 	if p := done.Pending; p != nil && err == nil {
-		_, err = fmt.Fprintf(w, "it will be rolled back at %s unless penstock confirm --generation %d comes first%s\n", p.Until.Local().Format(time.TimeOnly), p.Generation, display.Text(boundWords(p.RollbackIf)))
+		_, err = fmt.Fprintf(w, "it will be rolled back at %s if penstock confirm --generation %d is not run before%s\n", p.Until.Local().Format(time.TimeOnly), p.Generation, display.Text(boundWords(p.RollbackIf)))
 	}
 	return err
 }
@@ -86,7 +86,7 @@ func boundWords(bound string) string {
 
 type confirmCmd struct {
 	processFlags
-	Generation *int `placeholder:"N" help:"Confirm this generation, as penstock reload has printed it, and no other. (default: the pending one)"`
+	Generation *int `placeholder:"N" help:"Confirm only this generation, as penstock reload has printed it. (default: the pending generation)"`
 }
 
 // Run confirms the pending reload.
@@ -107,8 +107,8 @@ func (c *confirmCmd) Run(e *cli.Env) error {
 
 type rollbackCmd struct {
 	processFlags
-	To   *int `placeholder:"N" help:"Return to this generation. (default: the previous one)"`
-	List bool `help:"List the generations that a rollback can return to, with their changes, and change nothing."`
+	To   *int `placeholder:"N" help:"Return to this generation. (default: the previous generation)"`
+	List bool `help:"Only list the generations that a rollback can return to, with their changes."`
 }
 
 // Run rolls a running process back to an earlier configuration.
@@ -116,7 +116,7 @@ func (c *rollbackCmd) Run(e *cli.Env) error {
 	to := 0
 	switch {
 	case c.List && c.To != nil:
-		return cli.Usagef("rollback: --list changes nothing: leave --to out (see: penstock rollback --help)")
+		return cli.Usagef("rollback: --list only lists: leave out --to or --list (see: penstock rollback --help)")
 	case c.To != nil && *c.To < 1:
 		return cli.Usagef("rollback: --to %d: write 1 or more (see: penstock rollback --help)", *c.To)
 	case c.To != nil:
@@ -138,7 +138,7 @@ func writeRolledBack(w io.Writer, done *admin.RolledBack) error {
 	writeLive(w, "changes by hand that ended", done.Ended, because)
 	writeLive(w, "changes by hand that are in force again", done.Restored, because)
 	if r := done.Refused; r != nil && err == nil {
-		_, err = fmt.Fprintf(w, "%s still has generation %d: the next reload or start brings it back; penstock plan shows the difference\n", display.Text(r.Path), r.Generation)
+		_, err = fmt.Fprintf(w, "%s still has generation %d: the next reload or start brings that generation back. penstock plan shows the difference\n", display.Text(r.Path), r.Generation)
 	}
 	return err
 }
@@ -168,7 +168,7 @@ func (r *daemon) hangup() {
 	case <-r.over:
 	}
 	if errors.Is(err, rollback.ErrClosed) { // load logs the other errors
-		r.log.Warn("reload refused, nothing was changed", "by", "SIGHUP", "error", err)
+		r.log.Warn("the reload was refused, nothing was changed", "by", "SIGHUP", "error", err)
 	}
 }
 
@@ -288,7 +288,7 @@ func (r *daemon) logRefused(actor string, err error) {
 		logProblems(r.log, bad)
 		err = errors.New("the configuration has problems")
 	}
-	r.log.Error("reload refused, nothing was changed", "by", actor, "error", err)
+	r.log.Error("the reload was refused, nothing was changed", "by", actor, "error", err)
 }
 
 // apply puts a configuration into force, with its addresses for the admin API and for metrics.
@@ -334,7 +334,7 @@ func (r *daemon) prepareAdmin(ctx context.Context, cfg *config.Config) (*admin.M
 			return move, nil
 		}
 	}
-	r.log.Warn("no admin endpoint: penstock status, reload and drain cannot reach this process", "error", err, "to_have_one", r.adminSetting())
+	r.log.Warn("no admin endpoint: penstock status, reload and drain cannot reach this process", "error", err, "write", r.adminSetting())
 	return r.admin.Prepare(ctx, admin.Access{})
 }
 

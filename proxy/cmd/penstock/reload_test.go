@@ -47,7 +47,7 @@ func TestReloadCommand(t *testing.T) {
 	}
 	r.has("a b")
 	r.writeText("listeners: 1\n")
-	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file); !strings.Contains(complaint, ": nothing runs there: it names no admin address, and no process of this user runs it") {
+	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file); !strings.Contains(complaint, ": no process runs there: it names no admin address, and no process of this user runs it") {
 		t.Errorf("of a file without an address it says %q", complaint)
 	}
 	out, _ = r.tells(cli.ExitOK, "rollback", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
@@ -63,15 +63,15 @@ func TestReloadUntilConfirmed(t *testing.T) {
 	r := startRun(t, nil, "a")
 	r.write("b")
 	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
-	if !strings.Contains(out, "generation 2 is in force: 2 changes\nit will be rolled back at ") || !strings.HasSuffix(out, " unless penstock confirm --generation 2 comes first, and at once if failures>50\n") {
+	if !strings.Contains(out, "generation 2 is in force: 2 changes\nit will be rolled back at ") || !strings.HasSuffix(out, " if penstock confirm --generation 2 is not run before, and at once if failures>50\n") {
 		t.Errorf("it says %q", out)
 	}
 	_, complaint := r.tells(cli.ExitError, "reload", "--config", r.file)
-	if !strings.HasPrefix(complaint, "penstock: generation 2 waits to be confirmed, and is rolled back in ") {
+	if !strings.HasPrefix(complaint, "penstock: generation 2 waits to be confirmed, or is rolled back in ") {
 		t.Errorf("a second one: %q", complaint)
 	}
 	r.hangups <- syscall.SIGHUP
-	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"generation 2 waits to be confirmed`)
+	r.says(`"msg":"the reload was refused, nothing was changed","by":"SIGHUP","error":"generation 2 waits to be confirmed`)
 	// The status has the refusal for as long as that generation waits.
 	refusal := func(want bool) {
 		t.Helper()
@@ -81,7 +81,7 @@ func TestReloadUntilConfirmed(t *testing.T) {
 		}
 	}
 	refusal(true)
-	if _, complaint := r.tells(cli.ExitError, "confirm", "--config", r.file, "--generation", "1"); complaint != "penstock: too late to confirm generation 1: it is generation 2 that waits to be confirmed\n" {
+	if _, complaint := r.tells(cli.ExitError, "confirm", "--config", r.file, "--generation", "1"); complaint != "penstock: too late to confirm generation 1: generation 2 waits to be confirmed\n" {
 		t.Errorf("of another generation: %q", complaint)
 	}
 	if out, _ = r.tells(cli.ExitOK, "confirm", "--config", r.file); out != "generation 2 is confirmed\n" {
@@ -139,7 +139,7 @@ func TestRollbackToAGeneration(t *testing.T) {
 		t.Errorf("the list is %q", out)
 	}
 	r.has("d")
-	if _, complaint := r.tells(cli.ExitError, "rollback", r.file, "--to", "9"); complaint != "penstock: nothing to return to: generation 9 is not kept: there are 1, 2, 3, 4\n" {
+	if _, complaint := r.tells(cli.ExitError, "rollback", r.file, "--to", "9"); complaint != "penstock: nothing to return to: generation 9 is not kept: the kept generations are 1, 2, 3, 4\n" {
 		t.Errorf("it says %q", complaint)
 	}
 	r.tells(cli.ExitUsage, "rollback", r.file, "--to", "0")

@@ -22,7 +22,7 @@ import (
 
 type runCmd struct {
 	configFlag
-	Watch bool `help:"Read the configuration again whenever it changes, or a file that it includes."`
+	Watch bool `help:"Read the configuration again whenever the file, or a file that it includes, changes."`
 
 	serverFlags
 	logFlags
@@ -260,8 +260,8 @@ func (r *daemon) changed() {
 type serverFlags struct {
 	engineFlags
 
-	DrainDelay   cli.Timeout `default:"0s" placeholder:"TIME" help:"How long the process still accepts after SIGTERM or SIGINT. GET /readyz fails meanwhile, so balancers in front stop sending. Then it drains. A second signal ends it at once. (default: ${default})"`
-	DrainTimeout cli.Timeout `default:"30s" placeholder:"TIME" help:"How long sessions may go on after SIGTERM or SIGINT. The remaining sessions are reset over the last tenth of this time. A second signal cuts them at once. 0 sets no limit. (default: ${default})"`
+	DrainDelay   cli.Timeout `default:"0s" placeholder:"TIME" help:"Accept clients for this long after SIGTERM or SIGINT, while GET /readyz fails and balancers in front notice it. Then drain. A second signal ends the process at once. (default: ${default})"`
+	DrainTimeout cli.Timeout `default:"30s" placeholder:"TIME" help:"Let sessions continue for this long after SIGTERM or SIGINT. The remaining sessions are reset over the last tenth of this time. A second signal resets them at once. 0 means no limit. (default: ${default})"`
 }
 
 // options returns the server's options. fit sets the others.

@@ -35,14 +35,14 @@ func TestHangupReloads(t *testing.T) {
 	r.hangups <- syscall.SIGHUP
 	r.says(`"level":"ERROR","msg":"a problem of the configuration","file":"[^"]*penstock.yaml","line":1,.*bond`)
 	r.says(`"level":"ERROR","msg":"a problem of the configuration","file":"[^"]*penstock.yaml","line":2,.*surprise`)
-	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP"`)
+	r.says(`"msg":"the reload was refused, nothing was changed","by":"SIGHUP"`)
 	r.has("a b")
 	r.balancer.mu.Lock()
 	r.balancer.bad = errors.New("no room")
 	r.balancer.mu.Unlock()
 	r.write("c")
 	r.hangups <- syscall.SIGHUP
-	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"no room"`)
+	r.says(`"msg":"the reload was refused, nothing was changed","by":"SIGHUP","error":"no room"`)
 	r.has("a b")
 	if _, complaint := r.tells(cli.ExitError, "rollback", "--config", r.file); complaint != "penstock: rollback to generation 1: no room\n" {
 		t.Errorf("a rollback that fails says %q", complaint)
@@ -61,13 +61,13 @@ func TestAdminMoves(t *testing.T) {
 	r.tells(cli.ExitOK, "reload", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
 	r.tells(cli.ExitOK, "rollback", "--config", r.file)
 	_, complaint := r.tells(cli.ExitError, "confirm", "--admin", "unix:"+other)
-	if want := "penstock: unix:" + other + ": nothing runs there\n"; complaint != want {
+	if want := "penstock: unix:" + other + ": no process runs there\n"; complaint != want {
 		t.Errorf("it says %q, want %q", complaint, want)
 	}
 	// An address that is not available changes nothing.
 	r.writeText(r.text("no/such.sock", "b"))
 	r.hangups <- syscall.SIGHUP
-	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"admin: listen on unix:`)
+	r.says(`"msg":"the reload was refused, nothing was changed","by":"SIGHUP","error":"admin: listen on unix:`)
 	r.has("a")
 	r.tells(cli.ExitOK, "plan", "--config", r.file, "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
 }
@@ -86,7 +86,7 @@ func TestPlanCommand(t *testing.T) {
 		planned + ": 4 changes to generation 1, which has 10 connections\n",
 		"  listener b removed\n    5 connections drain, and are reset after 5m\n", "  listener c added\n  ",
 		"  endpoint up/127.0.0.1:1 removed\n    3 connections drain, and are reset after 5m\n", "  endpoint up/127.0.0.1:9 added\n",
-		"a reload reads " + r.file + ": put the file there first\n",
+		"a reload reads " + r.file + ": write the file to that path first\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it says %q, want %q", out, want)
@@ -114,7 +114,7 @@ func TestPlanCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _ = r.tells(cli.ExitOK, "plan", "--config", planned)
-	if !strings.HasPrefix(out, planned+": unix:"+filepath.Join(r.dir, "admin.sock")+": nothing runs there; penstock run would begin with:\n  ") || !strings.Contains(out, "  listener c added\n") {
+	if !strings.HasPrefix(out, planned+": unix:"+filepath.Join(r.dir, "admin.sock")+": no process runs there; penstock run would begin with:\n  ") || !strings.Contains(out, "  listener c added\n") {
 		t.Errorf("where nothing runs it says %q", out)
 	}
 }
@@ -213,7 +213,7 @@ func TestWatchReloads(t *testing.T) {
 	r.says(`"msg":"configuration in force","generation":2,"by":"watch"`)
 	r.has("a b")
 	r.writeText("listeners: 1\n")
-	r.says(`"msg":"reload refused, nothing was changed","by":"watch"`)
+	r.says(`"msg":"the reload was refused, nothing was changed","by":"watch"`)
 	// Included files are watched as well, and so are new ones.
 	sub := filepath.Join(r.dir, "conf.d")
 	if err := os.Mkdir(sub, 0o755); err != nil {
@@ -322,7 +322,7 @@ func TestAdminWhileDraining(t *testing.T) {
 		}
 	}
 	r.hangups <- syscall.SIGHUP
-	r.says(`"msg":"reload refused, nothing was changed","by":"SIGHUP","error":"the process is ending"`)
+	r.says(`"msg":"the reload was refused, nothing was changed","by":"SIGHUP","error":"the process is ending"`)
 	for _, args := range [][]string{{"reload"}, {"confirm"}, {"rollback"}} {
 		if _, complaint := r.tells(cli.ExitError, append(args, "--config", r.file)...); !strings.Contains(complaint, "the process is ending") {
 			t.Errorf("%s: %q", args, complaint)
@@ -352,7 +352,7 @@ func TestStarting(t *testing.T) {
 	go r.run([]string{"run", "--config", r.file, "--log", "json"})
 	r.says("admin listens")
 	for _, command := range []string{"status", "reload"} {
-		if _, stderr := r.tells(1, command, "--admin", "unix:"+filepath.Join(dir, "admin.sock")); !strings.Contains(stderr, "starting: the process has not opened its listeners yet") {
+		if _, stderr := r.tells(1, command, "--admin", "unix:"+filepath.Join(dir, "admin.sock")); !strings.Contains(stderr, "the process is starting, and has not opened its listeners yet") {
 			t.Errorf("%s: %q", command, stderr)
 		}
 	}

@@ -309,7 +309,7 @@ func TestReadinessFailsFirst(t *testing.T) {
 			t.Errorf("%s: before: %d", name, code)
 		}
 		stop(p)
-		if _, err := p.stderr.wait("not ready any more", 1, p.done); err != nil {
+		if _, err := p.stderr.wait("no longer ready", 1, p.done); err != nil {
 			t.Fatal(err)
 		}
 		if code := p.probe(t); code != http.StatusServiceUnavailable {
@@ -343,7 +343,7 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 		"a delay": {
 			[]string{"--drain-delay", "1h"},
 			`^the process drains at \d{4}.*, and accepts clients until then: it has 1 session\n$`,
-			`^the process was asked to drain already: it does at \d{4}.*, and accepts clients until then: it has 1 session\n$`,
+			`^the process was asked earlier to drain: it drains at \d{4}.*, and accepts clients until then: it has 1 session\n$`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -606,12 +606,12 @@ func TestPassedSocketsOutliveAFailedReload(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	logs(`systemd has passed sockets that no listener names`)
+	logs(`systemd passed sockets that no listener uses`)
 	logs(`msg=starting`)
 	for i := range 2 {
 		write(`"systemd:web", "unix:` + dir + `/no/such/directory"`)
 		signal(syscall.SIGHUP)
-		if _, err := log.wait(`reload refused`, i+1, nil); err != nil {
+		if _, err := log.wait(`the reload was refused`, i+1, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -655,15 +655,15 @@ func TestCommandsOverTCP(t *testing.T) {
 	}{
 		{cli.ExitOK, `"by":"certificate=own"`, []string{"--config", secured.file}},
 		{cli.ExitOK, `"by":"token=change"`, []string{"--config", plain.file}},
-		{cli.ExitError, "it answers by TLS alone: write --ca FILE", []string{"--admin", at}},
+		{cli.ExitError, "the process answers only over TLS: write --ca FILE", []string{"--admin", at}},
 		{cli.ExitError, "a token is needed: write --token-file FILE", []string{"--admin", plainAt}},
 		{cli.ExitError, "a token or a certificate is needed", []string{"--admin", at, "--ca", ca}},
-		{cli.ExitError, "this token reads, and changes nothing", []string{"--admin", at, "--ca", ca, "--token-file", read}},
+		{cli.ExitError, "this token may read, but not change", []string{"--admin", at, "--ca", ca, "--token-file", read}},
 		{cli.ExitOK, `"by":"token=change"`, []string{"--admin", at, "--ca", ca, "--token-file", change}},
 		{cli.ExitOK, `"by":"certificate=CN=ops"`, []string{"--admin", at, "--ca", ca, "--cert", opsCert, "--key", opsKey}},
 		{cli.ExitError, "certificate", []string{"--admin", at, "--ca", opsCert, "--token-file", change}},
 		{cli.ExitUsage, "a certificate and its key go together", []string{"--admin", at, "--ca", ca, "--cert", opsCert}},
-		{cli.ExitUsage, "a certificate is shown with TLS alone: write --ca FILE", []string{"--admin", at, "--cert", opsCert, "--key", opsKey}},
+		{cli.ExitUsage, "a client certificate needs TLS: write --ca FILE", []string{"--admin", at, "--cert", opsCert, "--key", opsKey}},
 		{cli.ExitUsage, "192.0.2.1:9 is another machine", []string{"--admin", "192.0.2.1:9", "--token-file", change}},
 		{cli.ExitUsage, "--token-file: open ", []string{"--admin", at, "--ca", ca, "--token-file", filepath.Join(dir, "none")}},
 	} {

@@ -19,23 +19,23 @@ import (
 )
 
 type sessionsCmd struct {
-	List sessionsListCmd `cmd:"" default:"withargs" help:"List the clients that are served (the default)."`
-	End  sessionsEndCmd  `cmd:"" help:"End sessions: when they are quiet, spread over a time, or at once."`
+	List sessionsListCmd `cmd:"" default:"withargs" help:"List the connected clients (the default)."`
+	End  sessionsEndCmd  `cmd:"" help:"End sessions when they are quiet, spread over a time, or at once."`
 }
 
 // sessionFlags select sessions.
 type sessionFlags struct {
-	ID       string      `placeholder:"ID" help:"Take this session alone."`
-	Listener string      `placeholder:"NAME" help:"Take the sessions of this listener; @unknown: adopted sessions whose listener is not in the file."`
-	Upstream string      `placeholder:"NAME" help:"Take the sessions to this upstream; @unknown as for a listener."`
-	Endpoint string      `placeholder:"NAME" help:"Take the sessions to this endpoint, by its name or its address."`
-	Source   string      `placeholder:"SOURCE" help:"Take the sessions of clients from an address or a prefix; unix or unix:uid=1000 on a unix socket."`
-	Older    cli.Timeout `placeholder:"TIME" help:"Take the sessions that are older than this."`
-	Idle     cli.Timeout `placeholder:"TIME" help:"Take the sessions that have moved no byte for this long."`
-	Bytes    string      `placeholder:"SIZE" help:"Take the sessions that have moved at least this many bytes, such as 1MiB."`
-	State    string      `placeholder:"STATE" values:"preread,dialing,waiting,responding,joined,client-ended,endpoint-ended,ending" help:"Take the sessions in this state: preread, dialing, waiting, responding, joined, client-ended, endpoint-ended, ending."`
-	Engine   string      `placeholder:"ENGINE" enum:",lane" default:"" help:"Take the sessions that have left user space: lane."`
-	Verdict  string      `placeholder:"VERDICT" values:"client,client_network,endpoint,endpoint_network,proxy,limit,idle,unknown,any" help:"Take the sessions that this has limited since they began, see penstock why: client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown. any: take all, and show their verdicts."`
+	ID       string      `placeholder:"ID" help:"Select only this session."`
+	Listener string      `placeholder:"NAME" help:"Select the sessions of this listener. @unknown means the adopted sessions whose listener is not in the file."`
+	Upstream string      `placeholder:"NAME" help:"Select the sessions to this upstream. @unknown means the adopted sessions whose upstream is not in the file."`
+	Endpoint string      `placeholder:"NAME" help:"Select the sessions to the endpoint with this name or address."`
+	Source   string      `placeholder:"SOURCE" help:"Select the sessions of clients from an address or a prefix. For clients of a unix socket write unix or unix:uid=1000."`
+	Older    cli.Timeout `placeholder:"TIME" help:"Select the sessions that are older than this."`
+	Idle     cli.Timeout `placeholder:"TIME" help:"Select the sessions that have moved no byte for this long."`
+	Bytes    string      `placeholder:"SIZE" help:"Select the sessions that have moved at least this many bytes, such as 1MiB."`
+	State    string      `placeholder:"STATE" values:"preread,dialing,waiting,responding,joined,client-ended,endpoint-ended,ending" help:"Select the sessions in this state: preread, dialing, waiting, responding, joined, client-ended, endpoint-ended, ending."`
+	Engine   string      `placeholder:"ENGINE" enum:",lane" default:"" help:"Select the sessions that have left user space: lane."`
+	Verdict  string      `placeholder:"VERDICT" values:"client,client_network,endpoint,endpoint_network,proxy,limit,idle,unknown,any" help:"Select the sessions with this verdict over their whole life, see penstock why: client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown. any selects all, and shows their verdicts."`
 }
 
 // query returns the query of the flags.
@@ -57,9 +57,9 @@ func (f *sessionFlags) query(command string) (admin.SessionQuery, error) {
 type sessionsListCmd struct {
 	adminFlags
 	sessionFlags
-	Sort  string `placeholder:"ORDER" enum:",age,idle,bytes,in,out,client,listener,upstream,endpoint,state,verdict" default:"" help:"Sort by this, numbers from the largest on, names from the first on: age, idle, bytes, in, out, client, listener, upstream, endpoint, state, verdict. At most 10,000 are listed then."`
-	Top   int    `placeholder:"N" help:"Show at most this many."`
-	Watch bool   `help:"List them again every two seconds, until interrupted."`
+	Sort  string `placeholder:"ORDER" enum:",age,idle,bytes,in,out,client,listener,upstream,endpoint,state,verdict" default:"" help:"Sort by this column: age, idle, bytes, in, out, client, listener, upstream, endpoint, state, verdict. Numbers are sorted from large to small, names by the alphabet. At most 10,000 sessions are then listed."`
+	Top   int    `placeholder:"N" help:"Show at most this many sessions."`
+	Watch bool   `help:"List the sessions again every two seconds, until interrupted."`
 	JSON  bool   `name:"json" help:"Print JSON, with the bytes by engine."`
 }
 
@@ -75,7 +75,7 @@ func (c *sessionsListCmd) Run(e *cli.Env) error {
 	case c.Top < 0 || c.Top > admin.MaxTop:
 		return cli.Usagef("sessions: --top %d: write 1 to %d", c.Top, admin.MaxTop)
 	case c.Watch && c.JSON:
-		return cli.Usagef("sessions: --watch is for a terminal: leave out --json, or call it again")
+		return cli.Usagef("sessions: --watch prints for a terminal: leave out --watch or --json")
 	}
 	if c.Sort == "verdict" && q.Verdict == "" {
 		q.Verdict = admin.AnyVerdict
@@ -168,14 +168,14 @@ type sessionsEndCmd struct {
 	adminFlags
 	sessionFlags
 	All       bool        `help:"End all sessions."`
-	Now       bool        `help:"End them at once, in the middle of whatever they do."`
-	Over      cli.Timeout `placeholder:"TIME" help:"Spread the ends over a time, at random, so that their clients do not all come back together."`
-	Grace     cli.Timeout `placeholder:"TIME" help:"Wait this long for each session to become quiet; then it goes on, and the exit code is 3. (default: 30s)"`
-	Quiet     cli.Timeout `placeholder:"TIME" help:"A session counts as quiet if no byte has moved for this time, and the last one came from the endpoint. Whether an answer was whole is not known: write a time that is longer than the pauses of the endpoints' answers. 1s will do where each question has one answer, in one piece, and TLS, HTTP/2 and pipelining are not spoken. (default: 10s)"`
+	Now       bool        `help:"End the sessions at once, even in the middle of a transfer."`
+	Over      cli.Timeout `placeholder:"TIME" help:"End the sessions at random moments within this time, so that their clients do not all come back together."`
+	Grace     cli.Timeout `placeholder:"TIME" help:"Wait this long for each session to become quiet. If it does not, it continues, and the exit code is 3. (default: 30s)"`
+	Quiet     cli.Timeout `placeholder:"TIME" help:"Call a session quiet if no byte has moved for this time, and the last byte came from the endpoint. Penstock does not know whether an answer was complete: write a time longer than the pauses within an endpoint's answer. 1s is enough if each request has one answer, sent in one piece, without TLS, HTTP/2 or pipelining. (default: 10s)"`
 	ThenReset bool        `help:"After --grace, also end the sessions that are not quiet."`
-	DryRun    bool        `help:"Say how many there are, and end none."`
+	DryRun    bool        `help:"Only say how many sessions would be ended."`
 	Yes       bool        `help:"Do not ask on a terminal."`
-	Stop      bool        `help:"Stop the requests in progress: sessions that have not ended go on."`
+	Stop      bool        `help:"Stop the requests in progress. Sessions that have not ended continue."`
 	JSON      bool        `name:"json" help:"Print JSON."`
 }
 
@@ -183,7 +183,7 @@ type sessionsEndCmd struct {
 func (c *sessionsEndCmd) Run(e *cli.Env) error {
 	if c.Stop {
 		if *c != (sessionsEndCmd{adminFlags: c.adminFlags, Stop: true, JSON: c.JSON}) {
-			return cli.Usagef("sessions end: write --stop alone")
+			return cli.Usagef("sessions end: write --stop without other flags")
 		}
 		return show(e, c, "sessions end", c.JSON, func(ctx context.Context, client *admin.Client) (admin.Stopped, error) {
 			return client.StopEnding(ctx)
@@ -206,13 +206,13 @@ func (c *sessionsEndCmd) endQuery() (admin.EndQuery, error) {
 	}
 	switch {
 	case selected.Selects() && c.All:
-		return admin.EndQuery{}, cli.Usagef("sessions end: --all selects every session: leave it out, or the other flags")
+		return admin.EndQuery{}, cli.Usagef("sessions end: --all selects every session: leave out --all, or the other flags")
 	case !selected.Selects() && !c.All:
 		return admin.EndQuery{}, cli.Usagef("sessions end: say which sessions: --endpoint, --upstream, --listener, --source, --older, --idle, --bytes, --state, --verdict, --id, or --all (see: penstock sessions end --help)")
 	case slices.Contains(admin.StatesWithoutEndpoint, c.State):
-		return admin.EndQuery{}, cli.Usagef("sessions end: --state %s: these clients have no endpoint yet, and no session that could end: penstock deny add SOURCE --for TIME refuses waiting clients too", c.State)
+		return admin.EndQuery{}, cli.Usagef("sessions end: --state %s: clients in this state have no session yet: penstock deny add SOURCE --for TIME refuses them", c.State)
 	case c.Now && (c.Grace != 0 || c.Quiet != 0 || c.ThenReset):
-		return admin.EndQuery{}, cli.Usagef("sessions end: --grace, --quiet and --then-reset are for sessions that end gently: leave them out, or --now")
+		return admin.EndQuery{}, cli.Usagef("sessions end: --grace, --quiet and --then-reset do not go with --now: leave out these flags, or --now")
 	}
 	return admin.EndQuery{SessionQuery: selected, All: c.All, Now: c.Now, Over: c.Over.Duration(), Grace: c.Grace.Duration(), Quiet: c.Quiet.Duration(), ThenReset: c.ThenReset}, nil
 }
@@ -233,7 +233,7 @@ func (c *sessionsEndCmd) end(ctx context.Context, e *cli.Env, client *admin.Clie
 	ended, err := client.EndSessions(ctx, q)
 	switch {
 	case errors.Is(err, context.Canceled):
-		return interrupted(e, "sessions end: interrupted, and what has begun goes on: penstock sessions end --stop calls it off")
+		return interrupted(e, "sessions end: interrupted, but the process continues to end sessions: penstock sessions end --stop stops it")
 	case err != nil:
 		return err
 	case c.JSON:
@@ -278,30 +278,30 @@ func whenEnded(q *admin.EndQuery, n int64) string {
 	case n == 0:
 		return ""
 	case q.Now && q.Over > 0:
-		return fmt.Sprintf(". Each ends at a random moment within %v, in the middle of whatever it does.", q.Over)
+		return fmt.Sprintf(". Each ends at a random moment within %v, even in the middle of a transfer.", q.Over)
 	case q.Now:
-		return ". All end at once, in the middle of whatever they do."
+		return ". All end at once, even in the middle of a transfer."
 	}
 	quiet, grace := cmp.Or(q.Quiet, admin.DefaultQuiet), cmp.Or(q.Grace, admin.DefaultGrace)
 	turn, late := "", "goes on"
 	if q.Over > 0 {
-		turn = fmt.Sprintf(" The turn of each comes at a random moment within %v. From then on:", q.Over)
+		turn = fmt.Sprintf(" Each gets its turn at a random moment within %v. From then on:", q.Over)
 	}
 	if q.ThenReset {
 		late = "is reset"
 	}
-	return fmt.Sprintf(".%s Each ends once it is quiet: no byte has moved for %v, and the last one came from its endpoint. If it is not quiet within %v, it %s.", turn, quiet, grace, late)
+	return fmt.Sprintf(".%s Each ends once it is quiet: no byte has moved for %v, and the last byte came from its endpoint. If it is not quiet within %v, it %s.", turn, quiet, grace, late)
 }
 
 // writeAside warns of clients that are not sessions, and of sessions that cannot be quiet.
 func writeAside(w io.Writer, e *admin.Ended) error {
 	if e.WithoutEndpoint > 0 {
-		fmt.Fprintln(w, plural(e.WithoutEndpoint, "client has", "clients have"), "no endpoint yet, and no session that could end: left alone")
+		fmt.Fprintln(w, plural(e.WithoutEndpoint, "client has", "clients have"), "no session yet, and stay connected")
 	}
 	if e.Unanswering == 0 || e.QuietUs == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "%d of an endpoint that is down, ejected or silent: it may stand still in the middle of an answer, so they are not quiet; --then-reset ends them after --grace, --now at once\n", e.Unanswering)
+	_, err := fmt.Fprintf(w, "%d of an endpoint that is down, ejected or silent: its answer may have stopped in the middle, so these sessions do not count as quiet; --then-reset ends them after --grace, --now at once\n", e.Unanswering)
 	return err
 }
 
@@ -353,16 +353,16 @@ func writeEnded(w io.Writer, e *admin.Ended) error {
 	for _, of := range []struct {
 		n    int64
 		text string
-	}{{e.Cut, "were reset: they were not quiet in time"}, {e.Other, "had been ended by another request"}, {e.Left, "had ended by themselves"}, {e.Kept, "go on: they were not quiet in time"}, {e.Stopped, "go on: the request was called off"}, {e.Waiting, "wait for their turn, or until they are quiet"}} {
+	}{{e.Cut, "were reset: they were not quiet in time"}, {e.Other, "had been ended by another request"}, {e.Left, "had ended by themselves"}, {e.Kept, "go on: they were not quiet in time"}, {e.Stopped, "continue: the request was stopped"}, {e.Waiting, "wait until it is their turn and they are quiet"}} {
 		if of.n > 0 {
 			fmt.Fprintf(w, ", %d %s", of.n, of.text)
 		}
 	}
 	if !e.Done {
-		fmt.Fprintf(w, "; the last ends by %s, and the log has the numbers then", e.Until.Local().Format(time.TimeOnly))
+		fmt.Fprintf(w, "; the last ends before %s, and then the log has the numbers", e.Until.Local().Format(time.TimeOnly))
 	}
 	if e.Ended > 0 && e.QuietUs > 0 {
-		fmt.Fprintf(w, "\nQuiet means: no byte had moved for %v, and the last one came from the endpoint. Whether its answer was whole is not known.", time.Duration(e.QuietUs)*time.Microsecond)
+		fmt.Fprintf(w, "\nQuiet means: no byte had moved for %v, and the last byte came from the endpoint. Penstock does not know whether the answer was complete.", time.Duration(e.QuietUs)*time.Microsecond)
 	}
 	_, err := fmt.Fprintln(w)
 	return err

@@ -14,10 +14,10 @@ import (
 
 type sourcesCmd struct {
 	processFlags
-	By      string `placeholder:"ORDER" enum:"connections,rate,refusals,bytes" default:"connections" help:"List the sources with the most of this first: connections, rate, refusals or bytes. (default: ${default})"`
-	Top     int    `placeholder:"N" default:"20" help:"List at most this many. (default: ${default})"`
-	Prefix  int    `placeholder:"BITS" default:"32" help:"Take this many bits of an IPv4 address for one source. (default: ${default})"`
-	Prefix6 int    `name:"prefix6" placeholder:"BITS" default:"64" help:"Take this many bits of an IPv6 address for one source. (default: ${default})"`
+	By      string `placeholder:"ORDER" enum:"connections,rate,refusals,bytes" default:"connections" help:"Sort by this column, from large to small: connections, rate, refusals or bytes. (default: ${default})"`
+	Top     int    `placeholder:"N" default:"20" help:"List at most this many sources. (default: ${default})"`
+	Prefix  int    `placeholder:"BITS" default:"32" help:"Count IPv4 addresses that share this many leading bits as one source. (default: ${default})"`
+	Prefix6 int    `name:"prefix6" placeholder:"BITS" default:"64" help:"Count IPv6 addresses that share this many leading bits as one source. (default: ${default})"`
 	JSON    bool   `name:"json" help:"Print JSON."`
 }
 
@@ -47,14 +47,14 @@ func writeSources(w io.Writer, s *admin.Sources) error {
 type denyCmd struct {
 	List   denyListCmd   `cmd:"" default:"withargs" help:"List the denied sources (the default)."`
 	Add    denyAddCmd    `cmd:"" help:"Deny a source for a time, in addition to the rules of the configuration. Reloads keep the denial."`
-	Remove denyRemoveCmd `cmd:"" help:"Take a denial back."`
+	Remove denyRemoveCmd `cmd:"" help:"Remove a denial."`
 }
 
 type denyAddCmd struct {
 	adminFlags
 	Source   string   `arg:"" help:"An address, a prefix, unix, unix:uid=1000, unix:gid=1000 or all."`
-	For      cli.Span `required:"" placeholder:"TIME" help:"Deny it for this long, such as 1h or 7d."`
-	Listener string   `placeholder:"NAME" help:"Deny it at that listener alone."`
+	For      cli.Span `required:"" placeholder:"TIME" help:"Deny the source for this long, such as 1h or 7d."`
+	Listener string   `placeholder:"NAME" help:"Deny the source only at this listener."`
 	End      bool     `help:"Also end the source's sessions at once."`
 	JSON     bool     `name:"json" help:"Print JSON."`
 }
@@ -75,7 +75,7 @@ func (c *denyAddCmd) Run(e *cli.Env) error {
 		q := admin.SessionQuery{Source: d.Source, Listener: d.Listener}
 		left, err := client.EndSessions(ctx, admin.EndQuery{SessionQuery: q, DryRun: true})
 		if err != nil {
-			return fmt.Errorf("it is denied; its sessions go on, and could not be counted: %w", err)
+			return fmt.Errorf("the source is denied, but its sessions continue, and could not be counted: %w", err)
 		}
 		return writeGoingOn(e.Stdout, left.Touched, &q)
 	})
@@ -108,7 +108,7 @@ func writeGoingOn(w io.Writer, n int64, q *admin.SessionQuery) error {
 
 type denyRemoveCmd struct {
 	adminFlags
-	Source   string `arg:"" names:"denial" help:"The source, as penstock deny list has it."`
+	Source   string `arg:"" names:"denial" help:"The source, as penstock deny list prints it."`
 	Listener string `placeholder:"NAME" help:"The listener of the denial, if it is for one listener."`
 }
 
@@ -121,7 +121,7 @@ func (c *denyRemoveCmd) Run(e *cli.Env) error {
 			if c.Listener != "" {
 				at = " at listener " + c.Listener
 			}
-			_, err = fmt.Fprintf(e.Stdout, "%s is not denied any more%s\n", display.Text(c.Source), display.Text(at))
+			_, err = fmt.Fprintf(e.Stdout, "%s is no longer denied%s\n", display.Text(c.Source), display.Text(at))
 		}
 		return err
 	})
@@ -142,7 +142,7 @@ func (c *denyListCmd) Run(e *cli.Env) error {
 // writeDenied writes a table with a row for each denial.
 func writeDenied(w io.Writer, d *admin.Denied, now time.Time) error {
 	if len(d.Denied) == 0 {
-		_, err := fmt.Fprintln(w, "no source is denied by hand")
+		_, err := fmt.Fprintln(w, "no source is denied")
 		return err
 	}
 	rows := [][]string{{"source", "listener", "until", "left", "by"}}

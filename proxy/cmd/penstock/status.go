@@ -23,10 +23,10 @@ type statusCmd struct {
 	processFlags
 	JSON     bool   `name:"json" help:"Print JSON, with everything that is counted."`
 	Problems bool   `help:"Show only the problems."`
-	All      bool   `help:"Show every endpoint. Without it, more than 40 endpoints are summed up, and only endpoints with a problem or a change by hand are listed."`
-	Listener string `placeholder:"NAME" help:"Show only this listener, beside the process."`
-	Upstream string `placeholder:"NAME" help:"Show only this upstream, beside the process."`
-	ExitCode bool   `help:"Exit with 3 if there are warnings, and with 4 if clients are not served. With --listener or --upstream only its own problems and the process's problems count."`
+	All      bool   `help:"Show every endpoint. Without this flag, if there are more than 40 endpoints, only those with a problem or a change by hand are listed, and the rest are summed up."`
+	Listener string `placeholder:"NAME" help:"Show only the process and this listener."`
+	Upstream string `placeholder:"NAME" help:"Show only the process and this upstream."`
+	ExitCode bool   `help:"Exit with 3 if there are warnings, and with 4 if clients are not served. With --listener or --upstream, only the problems of that listener or upstream and of the process count."`
 }
 
 // Run prints the status of a running process.
@@ -114,7 +114,7 @@ func only[T any](list []T, kind, name string, nameOf func(T) string) ([]T, error
 	if len(list) > len(names) {
 		names = append(names, "...")
 	}
-	return nil, fmt.Errorf("there is no %s %q: there are %s", kind, name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("there is no %s %q: known names: %s", kind, name, strings.Join(names, ", "))
 }
 
 // A statusText is a status as text: a table, with notes below rows that they would make too wide.
@@ -177,14 +177,14 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	t.short = !all && endpoints > mostEndpoints
 	t.row("process", fmt.Sprint(s.PID), string(s.State), fmt.Sprintf("generation %d, for %v; up %v", s.Generation, since(now, s.GenerationSince), since(now, s.Started)))
 	if p := s.Pending; p != nil {
-		t.note("generation %d waits to be confirmed until %s, or is taken back%s", p.Generation, t.until(p.Until), rollbackText(p.RollbackIf, p.Increase))
+		t.note("generation %d waits to be confirmed until %s, and is rolled back then%s", p.Generation, t.until(p.Until), rollbackText(p.RollbackIf, p.Increase))
 	}
 	if r := s.Refused; r != nil {
-		t.note("generation %d was rolled back at %s, by %s, and %s still has it: the next reload or start brings it back; penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), r.By, r.Path)
+		t.note("generation %d was rolled back at %s, by %s, but %s still has it: the next reload or start brings it back. penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), r.By, r.Path)
 	}
 	t.row("connections", "", "", clients(s.Connections)+", "+traffic(s.Bytes))
 	if s.Lost > 0 {
-		t.note("%s had arrived, but the other side did not take them before the session ended", display.Bytes(s.Lost))
+		t.note("%s arrived, but the other side did not take them before the session ended", display.Bytes(s.Lost))
 	}
 	for _, reason := range slices.Sorted(maps.Keys(s.Fallbacks)) {
 		t.note("%s copied, not spliced: %s", plural(s.Fallbacks[reason], "direction was", "directions were"), cmp.Or(copiedBecause[reason], reason))
@@ -226,7 +226,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 var copiedBecause = map[string]string{
 	"wrapped": "TLS ends here", "unsupported": "splice cannot be used between their sockets", "refused": "the kernel refused to splice",
 	"budget": "no pipe was left in the budget", "descriptors": "no descriptor was left for a pipe", "closed": "the process was ending",
-	"urgent": "urgent bytes came", "half-close": "the other side cannot be half-closed", "compare": "a mirror's answers are compared", "rewrite": "their bytes are rewritten",
+	"urgent": "urgent bytes arrived", "half-close": "the other side cannot be half-closed", "compare": "a mirror's answers are compared", "rewrite": "their bytes are rewritten",
 }
 
 // since returns the time between then and now, in whole seconds.
@@ -308,10 +308,10 @@ func (t *statusText) memory(a *admin.Arena) {
 		t.note("no huge pages: %s", a.Fallback)
 	}
 	if a.Unbound != "" {
-		t.note("on no NUMA node in particular: %s", a.Unbound)
+		t.note("not bound to a NUMA node: %s", a.Unbound)
 	}
 	if a.Refused > 0 {
-		t.note("kept on the heap for want of room: %d times", a.Refused)
+		t.note("kept on the heap because the arena was full: %d times", a.Refused)
 	}
 }
 
@@ -328,7 +328,7 @@ func problemLines(problems []admin.Problem, most int) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%-7s  %s", display.Text(strings.ToUpper(string(p.Severity))), text))
 	}
 	if more := len(problems) - most; more > 0 {
-		lines = append(lines, fmt.Sprintf("...      and %d more problems: penstock status --problems lists all", more))
+		lines = append(lines, fmt.Sprintf("...      and %d more problems: penstock status --problems lists all of them", more))
 	}
 	return lines
 }
@@ -468,7 +468,7 @@ const mostSilent = 10
 // silentMirrors warns of a mirror's endpoint that takes bytes and never answers while clients get answers.
 func (t *statusText) silentMirrors(l *admin.Listener) {
 	if m := l.Mirrors; m != nil && m.Silent >= mostSilent && l.Bytes.EndpointToClient.Spliced+l.Bytes.EndpointToClient.Copied > 0 {
-		t.note("WARNING: the last %d complete mirrors got no byte of an answer: is the mirror's endpoint frozen?", m.Silent)
+		t.note("WARNING: the last %d complete mirrors got no byte of an answer. Is the mirror's endpoint frozen?", m.Silent)
 	}
 }
 
@@ -526,10 +526,10 @@ func (t *statusText) upstream(u *admin.Upstream) {
 	t.circuit(u.BreakerWhy, u.BreakerUntil)
 	t.congestion(u.Congestion)
 	if u.Unkeyed > 0 {
-		t.note("hashed by their source for want of %s: %d sessions", u.BalanceOn, u.Unkeyed)
+		t.note("hashed by their source, because they had no %s: %d sessions", u.BalanceOn, u.Unkeyed)
 	}
 	if u.EjectionsWithheld > 0 {
-		t.note("max_ejected has held back ejections: %d failures", u.EjectionsWithheld)
+		t.note("not ejected because of max_ejected: %d failures", u.EjectionsWithheld)
 	}
 	if u.Panic {
 		t.note("too few endpoints are healthy: all are used")
@@ -587,9 +587,9 @@ func (t *statusText) discovery(d *admin.Discovery) {
 		t.note("%d endpoints from %s %s", d.Endpoints, d.Kind, d.From)
 		return
 	}
-	last := "there was no good answer yet"
+	last := "no answer has succeeded yet"
 	if !d.Confirmed.IsZero() {
-		last = fmt.Sprintf("the last good answer was at %s, %v ago", d.Confirmed.Local().Format(time.DateTime), t.now.Sub(d.Confirmed).Round(time.Second))
+		last = fmt.Sprintf("the last successful answer was at %s, %v ago", d.Confirmed.Local().Format(time.DateTime), t.now.Sub(d.Confirmed).Round(time.Second))
 	}
 	t.note("%d endpoints from %s %s, which has failed %d times: %s", d.Endpoints, d.Kind, d.From, d.Failures, last)
 	t.note("%s", d.Error)
@@ -643,7 +643,7 @@ func (t *statusText) congestion(c *admin.Congestion) {
 	case c.Error != "":
 		t.note("congestion control: %s in place of %s: %s", cmp.Or(c.Used, "an unknown one"), c.Configured, c.Error)
 	case c.Refused > 0:
-		t.note("congestion control: %s; %d connections were refused it", c.Used, c.Refused)
+		t.note("congestion control: %s; for %d connections the kernel refused it", c.Used, c.Refused)
 	default:
 		t.note("congestion control: %s", c.Used)
 	}

@@ -81,9 +81,9 @@ func TestStatusForPeople(t *testing.T) {
 WARNING  listener web is at its limit
 WARNING  generation 3 waits
 process         7      serving               generation 3, for 2m0s; up 1h0m0s
-      generation 3 waits to be confirmed until 10:01:30 (in 1m30s), or is taken back; sooner if failures>50 (4 until now)
+      generation 3 waits to be confirmed until 10:01:30 (in 1m30s), and is rolled back then; sooner if failures>50 (4 until now)
 connections                                  active 496 of 496 (limit), accepted 5, refused 1, in 1.20 MB, out 3.40 GB
-      17 B had arrived, but the other side did not take them before the session ended
+      17 B arrived, but the other side did not take them before the session ended
       2 directions were copied, not spliced: urgent bytes came
 pipes                                        leased 3, idle 5, made 9, reused 100
 traces                 2.5 %                 sampled 100 of 5 clients, exported 30, open 10, queued 20
@@ -91,7 +91,7 @@ traces                 2.5 %                 sampled 100 of 5 clients, exported 
       last failed request at 09:59:00: connection refused
 memory                                       8.39 MB of plain pages, used 65.5 kB, locked, on NUMA node 1
       no huge pages: reserved huge pages:; no
-      kept on the heap for want of room: 3 times
+      kept on the heap because the arena was full: 3 times
 loops                                        2, on CPU 0-1, the longest turn 1.893ms, of loop 1
 listener        web    paused (connections)  active 3 of 4, accepted 0, refused 0, in 1.20 MB, out 3.40 GB; 127.0.0.1:443 (accept queue 3 of 128, overflows unknown), 127.0.0.2:443 (accept queue 129 of 128, overflowed 7), unix:/s (accept queue unknown)
       congestion control: cubic in place of bbr: refused
@@ -105,9 +105,9 @@ listener        web    paused (connections)  active 3 of 4, accepted 0, refused 
       sessions that went on unchanged because a module had failed (timeout 2)
 upstream        shop   first, breaker open   active 0, waiting 0, held 3, in 1.20 MB, out 3.40 GB
       breaker open until 10:01:00 (in 1m0s): 9 of 9 connections failed
-      congestion control: bbr; 3 connections were refused it
-      max_ejected has held back ejections: 12 failures
-      3 endpoints from dns A db.test, which has failed 8 times: the last good answer was at 2026-01-02 09:55:00, 5m0s ago
+      congestion control: bbr; for 3 connections the kernel refused it
+      not ejected because of max_ejected: 12 failures
+      3 endpoints from dns A db.test, which has failed 8 times: the last successful answer was at 2026-01-02 09:55:00, 5m0s ago
       SERVFAIL
   endpoint      a      up                    active 0, total 0, failures 0, weight 1, zone z1, in 1.20 MB, out 3.40 GB
       last failure 3s ago: connect failed: connection refused
@@ -151,8 +151,8 @@ func TestStatusIsNarrowed(t *testing.T) {
 		{"web", "", 1, 0, "", cli.ExitWarnings},
 		{"", "other", 0, 1, "", cli.ExitWarnings},
 		{"web", "shop", 1, 1, "", cli.ExitOutage},
-		{"nobody", "", 0, 0, `there is no listener "nobody": there are web`, 0},
-		{"", "nobody", 0, 0, `there is no upstream "nobody": there are shop, other`, 0},
+		{"nobody", "", 0, 0, `there is no listener "nobody": known names: web`, 0},
+		{"", "nobody", 0, 0, `there is no upstream "nobody": known names: shop, other`, 0},
 	} {
 		s := aStatus(time.Now())
 		err := (&statusCmd{Listener: test.listener, Upstream: test.upstream}).narrow(s)

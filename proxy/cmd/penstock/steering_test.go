@@ -52,7 +52,7 @@ func TestSessionsEndInterrupted(t *testing.T) {
 	p := asking(t)
 	bind := "unix:" + filepath.Join(p.dir, "admin")
 	term := openTerminal(t, 120, 40, penstockCommand(t, nil, "sessions", "end", "--all", "--now", "--admin", bind))
-	term.shows(`1 session selected. All end at once, in the middle of whatever they do.\s+end them\? \[y/N\] `)
+	term.shows(`1 session selected. All end at once, even in the middle of a transfer.\s+end them\? \[y/N\] `)
 	term.press(interrupt)
 	term.shows(`interrupted: nothing was ended`)
 	term.interrupted()
@@ -63,7 +63,7 @@ func TestSessionsEndInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	term.press(interrupt)
-	term.shows(`interrupted, and what has begun goes on: penstock sessions end --stop calls it off`)
+	term.shows(`interrupted, but the process continues to end sessions: penstock sessions end --stop stops it`)
 	term.interrupted()
 	said, err := penstockCommand(t, nil, "sessions", "end", "--stop", "--admin", bind).Output()
 	if want := "1 request stopped, 1 session goes on\n"; err != nil || string(said) != want {
@@ -92,11 +92,11 @@ func TestWhenEnded(t *testing.T) {
 		want  string
 	}{
 		{admin.EndQuery{}, 0, ""},
-		{admin.EndQuery{}, 12, ". Each ends once it is quiet: no byte has moved for 10s, and the last one came from its endpoint. If it is not quiet within 30s, it goes on."},
-		{admin.EndQuery{Quiet: time.Second, Grace: 2 * time.Minute, ThenReset: true}, 2, ". Each ends once it is quiet: no byte has moved for 1s, and the last one came from its endpoint. If it is not quiet within 2m0s, it is reset."},
-		{admin.EndQuery{Over: 5 * time.Minute}, 2, ". The turn of each comes at a random moment within 5m0s. From then on: Each ends once it is quiet: no byte has moved for 10s, and the last one came from its endpoint. If it is not quiet within 30s, it goes on."},
-		{admin.EndQuery{Now: true}, 2, ". All end at once, in the middle of whatever they do."},
-		{admin.EndQuery{Now: true, Over: time.Minute}, 2, ". Each ends at a random moment within 1m0s, in the middle of whatever it does."},
+		{admin.EndQuery{}, 12, ". Each ends once it is quiet: no byte has moved for 10s, and the last byte came from its endpoint. If it is not quiet within 30s, it goes on."},
+		{admin.EndQuery{Quiet: time.Second, Grace: 2 * time.Minute, ThenReset: true}, 2, ". Each ends once it is quiet: no byte has moved for 1s, and the last byte came from its endpoint. If it is not quiet within 2m0s, it is reset."},
+		{admin.EndQuery{Over: 5 * time.Minute}, 2, ". Each gets its turn at a random moment within 5m0s. From then on: Each ends once it is quiet: no byte has moved for 10s, and the last byte came from its endpoint. If it is not quiet within 30s, it goes on."},
+		{admin.EndQuery{Now: true}, 2, ". All end at once, even in the middle of a transfer."},
+		{admin.EndQuery{Now: true, Over: time.Minute}, 2, ". Each ends at a random moment within 1m0s, even in the middle of a transfer."},
 	} {
 		if got := whenEnded(&c.query, c.n); got != c.want {
 			t.Errorf("%+v\n%q, want\n%q", c.query, got, c.want)

@@ -18,7 +18,7 @@ import (
 
 type topCmd struct {
 	processFlags
-	Interval cli.Timeout `default:"1s" placeholder:"TIME" help:"Refresh this often, 200ms to 1m, and more rarely if the process takes long to answer. (default: ${default})"`
+	Interval cli.Timeout `default:"1s" placeholder:"TIME" help:"Refresh at this interval, 200ms to 1m, or less often if the process answers slowly. (default: ${default})"`
 	Once     bool        `help:"Print once and exit (the default without a terminal)."`
 }
 
@@ -56,8 +56,8 @@ func onTerminal(e *cli.Env) bool {
 // pageCmd shows the page of the running process in a browser, which cannot open a unix socket.
 type pageCmd struct {
 	processFlags
-	NoBrowser bool `help:"Print the address, which works once, and open no browser."`
-	Port      int  `placeholder:"N" help:"Serve the browser at this port of 127.0.0.1. (default: a free one)"`
+	NoBrowser bool `help:"Print the address instead of opening a browser. The address works once."`
+	Port      int  `placeholder:"N" help:"Serve the page at this port of 127.0.0.1. (default: a free port)"`
 }
 
 // Run serves the page until a signal.

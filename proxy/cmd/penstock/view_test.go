@@ -213,7 +213,7 @@ func TestDemoEnds(t *testing.T) {
 		stdout, stderr string // regexps
 	}{
 		{`penstock endpoint weight --admin unix:/`, "--seconds 1 --stay", cli.ExitOK, `Results of the clients`, `^$`},
-		{`clients in a second connect to `, "--seconds 3600", cli.ExitError, `connect to`, `^penstock: demo: interrupted\n$`},
+		{`clients each second connect to `, "--seconds 3600", cli.ExitError, `connect to`, `^penstock: demo: interrupted\n$`},
 		{"", "--listen " + l.Addr().String() + " --seconds 1", cli.ExitError, ``, `^penstock: demo: the load balancer did not start: .*in use`},
 	} {
 		code, stdout, stderr := demoIn(t, c.until, strings.Fields(c.flags)...)

@@ -51,11 +51,11 @@ var bounds = [kinds]struct {
 	wait time.Duration
 	full string
 }{
-	Look:    {16, 0, "as many requests that wait as may be are under way"},
-	Stream:  {16, 0, "as many streams of events as may be are open: close a page, or try again later"},
+	Look:    {16, 0, "the limit of waiting requests is reached"},
+	Stream:  {16, 0, "the limit of event streams is reached: close a page, or try again later"},
 	Profile: {1, 0, "another profile is being taken"},
-	Answer:  {4, time.Hour, "as many long answers as may be are being read"},
-	Scrape:  {2, time.Second, "as many scrapes as may be are under way"},
+	Answer:  {4, time.Hour, "the limit of long answers is reached"},
+	Scrape:  {2, time.Second, "the limit of scrapes is reached"},
 }
 
 // lasts reports whether requests of a kind are ended when another one needs the place.
@@ -63,9 +63,9 @@ func (k Kind) lasts() bool { return k == Look || k == Stream || k == Profile }
 
 var (
 	// ErrBusy is wrapped by the error of a request for which there is no place now.
-	ErrBusy = errors.New("no place is free now, ask again in a second")
+	ErrBusy = errors.New("try again in a second")
 	// ErrDisplaced is the cause when a request has ended because a client of greater right, or a shorter request, took its place.
-	ErrDisplaced = fmt.Errorf("another request has taken the place of this one: %w", ErrBusy)
+	ErrDisplaced = fmt.Errorf("a later request displaced this request: %w", ErrBusy)
 )
 
 // A Limiter limits the clients of one [net/http.Server], and is the server's [net.Listener]. It is safe for concurrent

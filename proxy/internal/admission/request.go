@@ -91,7 +91,7 @@ func (l *Limiter) place(c *Conn, kind Kind) (w *waiter, leave []*Conn, err error
 	if requests >= l.requests(c.rank) {
 		lesser := l.least(func(o *Conn) bool { return o.running && (o.kind.lasts() || o.queued) })
 		if lesser == nil || lesser.rank > c.rank || lesser.rank == c.rank && kind != Short {
-			return nil, nil, fmt.Errorf("as many requests as may be are under way: %w", ErrBusy)
+			return nil, nil, fmt.Errorf("the limit of requests is reached: %w", ErrBusy)
 		}
 		leave = append(leave, lesser)
 	}

@@ -69,7 +69,7 @@ func (s *Server) Prepare(addr sockopt.Address, listen func() (*listener.Listener
 	}
 	l, err := listen()
 	if gone && err != nil {
-		s.log.Warn("a socket was removed, and cannot be made again", "of", s.name, "address", addr, "error", err)
+		s.log.Warn("a socket was removed, and cannot be created again", "of", s.name, "address", addr, "error", err)
 		return &Move{server: s, addr: addr}, nil
 	}
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Server) setMode(addr *sockopt.Address) {
 		return
 	}
 	if err := s.at.listen.SetMode(addr.Mode); err != nil {
-		s.log.Warn("the mode of a socket is not changed", "of", s.name, "address", s.at.listen.Addr(), "error", err)
+		s.log.Warn("the mode of a socket could not be changed", "of", s.name, "address", s.at.listen.Addr(), "error", err)
 	}
 }
 
@@ -127,7 +127,7 @@ func (s *Server) serve(addr sockopt.Address, l *listener.Listener) *place {
 	s.log.Info(s.name+" listens", "address", l.Addr())
 	s.serving.Go(func() {
 		if err := l.Serve(ctx, s.take); err != nil {
-			s.log.Warn("closing a socket failed", "of", s.name, "address", l.Addr(), "error", err)
+			s.log.Warn("a socket could not be closed", "of", s.name, "address", l.Addr(), "error", err)
 		}
 	})
 	return &place{addr, l, stop}

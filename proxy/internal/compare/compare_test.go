@@ -239,7 +239,7 @@ func TestPlans(t *testing.T) {
 		{Config{Framing: Bytes, Mask: []Mask{{Pattern: "("}}}, `mask[0]: pattern "("`},
 		{Config{Framing: Bytes, Mask: []Mask{{Pattern: "x*"}}}, "it matches the empty text"},
 		{Config{Framing: Bytes, Mask: []Mask{{Field: "bytes.color"}}}, `field "bytes.color": with framing bytes write bytes.answer`},
-		{Config{Framing: Bytes, Mask: []Mask{{Field: "bytes.answer"}}}, "write the name of the requests"},
+		{Config{Framing: Bytes, Mask: []Mask{{Field: "bytes.answer"}}}, "also write name"},
 		{Config{Framing: GRPC, Mask: []Mask{{Field: "grpc.x-id"}, {Field: "grpc.answer", Name: "/a.B/C"}}}, ""},
 		{Config{Framing: GRPC, Mask: []Mask{{Field: "grpc.X-Id"}}}, "write grpc.answer or grpc.NAME"},
 	} {

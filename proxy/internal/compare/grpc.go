@@ -244,7 +244,7 @@ func (p *frames) parse(b []byte) error {
 	if p.side == client && p.preface < len(http2.ClientPreface) {
 		n := min(len(b), len(http2.ClientPreface)-p.preface)
 		if string(b[:n]) != http2.ClientPreface[p.preface:p.preface+n] {
-			return fmt.Errorf("a client of gRPC does not begin with the preface of HTTP/2")
+			return fmt.Errorf("the gRPC client does not begin with the HTTP/2 preface")
 		}
 		p.preface, b = p.preface+n, b[n:]
 	}
@@ -291,7 +291,7 @@ func (p *frames) step(f *framer, b []byte) (n int, err error) {
 		return 0, err
 	}
 	if p.preface == 0 && p.header.Type != http2.FrameSettings {
-		return 0, fmt.Errorf("a server of gRPC begins with %v", p.header.Type)
+		return 0, fmt.Errorf("the gRPC server begins with %v", p.header.Type)
 	}
 	p.preface = max(p.preface, 1)
 	switch p.header.Type {
@@ -313,7 +313,7 @@ func (p *frames) step(f *framer, b []byte) (n int, err error) {
 	case http2.FrameContinuation: // part of a long head
 		p.s.stop(Full)
 	case http2.FramePushPromise:
-		return 0, fmt.Errorf("a server of gRPC pushes nothing")
+		return 0, fmt.Errorf("the gRPC server sent a push promise")
 	}
 	p.padding = int(p.header.Length)
 	return frameHeaderBytes, nil

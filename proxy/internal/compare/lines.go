@@ -166,7 +166,7 @@ func (m *masks) add(mask Mask) error {
 		m.patterns = append(m.patterns, mask)
 		return checkPattern(mask.Pattern)
 	case mask.Field == m.framing+".answer" && mask.Name == "":
-		return fmt.Errorf("field %s: write the name of the requests whose answers are not compared as well", mask.Field)
+		return fmt.Errorf("field %s: also write name, the method that the mask applies to", mask.Field)
 	case mask.Field != m.framing+".answer" && !isField:
 		return fmt.Errorf("field %q: with framing %s write %s", mask.Field, m.framing, map[bool]string{true: "grpc.answer or grpc.NAME", false: m.framing + ".answer"}[m.framing == GRPC])
 	}
@@ -181,7 +181,7 @@ func checkPattern(pattern string) error {
 		return fmt.Errorf("pattern %q: %w: write a regular expression of RE2", pattern, err)
 	}
 	if n := instructions(re); n > maxInstructions {
-		return fmt.Errorf("pattern %q: it has %d instructions, and each of them may take time for each byte: write at most %d, such as + for {2,900}", pattern, n, maxInstructions)
+		return fmt.Errorf("pattern %q: it has %d instructions, and each can take time for each byte: write at most %d, for example + in place of {2,900}", pattern, n, maxInstructions)
 	}
 	if re.MatchString("") {
 		return fmt.Errorf("pattern %q: it matches the empty text: write a pattern that needs a byte", pattern)

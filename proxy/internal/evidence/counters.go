@@ -42,7 +42,7 @@ func readCounters(pids []int) *counters {
 		for _, name := range []string{"netstat", "snmp"} {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pids[0], name))
 			if err != nil {
-				c.errs = append(c.errs, fmt.Sprintf("the counters of the network are not known: %v", err))
+				c.errs = append(c.errs, fmt.Sprintf("the counters of the network are unknown: %v", err))
 				continue
 			}
 			parseCounters(string(text), c.network)
@@ -59,7 +59,7 @@ func readCounters(pids []int) *counters {
 		}
 	}
 	if len(pids) > 0 && len(c.threads) == 0 {
-		c.errs = append(c.errs, "the waits of threads for a CPU are not known: /proc/PID/task/TID/schedstat cannot be read, or is not there (CONFIG_SCHED_INFO)")
+		c.errs = append(c.errs, "the waits of threads for a CPU are unknown: /proc/PID/task/TID/schedstat cannot be read or does not exist (CONFIG_SCHED_INFO)")
 	}
 	return c
 }
@@ -117,11 +117,11 @@ func (r *Report) counted(refused *kerneltrace.PrivilegeError, before, after *cou
 }
 
 func (r *Report) countedSummary(all *Cause) string {
-	text := fmt.Sprintf("Nothing was traced, for want of %s. The kernel's counters say", strings.Join(r.Lacks, " and "))
+	text := fmt.Sprintf("Nothing was traced, because this process lacks %s. The kernel's counters say", strings.Join(r.Lacks, " and "))
 	if all.Of > 0 {
 		text += fmt.Sprintf(": waiting for a CPU took %s in all, %s on average, in %d threads", duration(all.TotalUs), duration(all.TotalUs/int64(all.Count)), all.Of)
 	} else {
-		text += " nothing of threads"
+		text += " nothing about threads"
 	}
 	var list []string
 	for _, c := range r.Causes {

@@ -137,7 +137,7 @@ func TestCapabilities(t *testing.T) {
 		if !slices.Equal(r.Lacks, c.lacks) {
 			t.Errorf("with capabilities %v: lacks %v, want %v", c.has, r.Lacks, c.lacks)
 		}
-		if len(c.lacks) > 0 && (!strings.Contains(r.Summary, "for want of "+strings.Join(c.lacks, " and ")) || !strings.Contains(r.Summary, "The kernel's counters say")) {
+		if len(c.lacks) > 0 && (!strings.Contains(r.Summary, "because this process lacks "+strings.Join(c.lacks, " and ")) || !strings.Contains(r.Summary, "The kernel's counters say")) {
 			t.Errorf("%q", r.Summary)
 		}
 	}
@@ -192,8 +192,8 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"waiting for a CPU (2ms in all", "3 × drop (socket_rcvbuff), 1 × device-stall; 2 more found no room.", "socket_rcvbuff in", "a network device",
-		"unmatched, of other processes or of connections that are not known: 7 × retransmit", "not attached to dql_stall_detected: not there",
+		"waiting for a CPU (2ms in all", "3 × drop (socket_rcvbuff), 1 × device-stall; 2 more were lost, because the buffer was full.", "socket_rcvbuff in", "a network device",
+		"unmatched events, of other processes or of unknown connections: 7 × retransmit", "not attached to dql_stall_detected: not there",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())

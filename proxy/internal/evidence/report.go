@@ -140,7 +140,7 @@ func (r *Report) build(reading *kerneltrace.Reading, o *owners, began time.Durat
 	r.Summary = summary(r.Causes, r.Lost)
 	if more := len(r.Events) - maxEvents; more > 0 {
 		r.Events = r.Events[:maxEvents]
-		r.Notes = append(r.Notes, fmt.Sprintf("%d more connections with events are counted and not listed", more))
+		r.Notes = append(r.Notes, fmt.Sprintf("%d more connections with events are counted, but not listed", more))
 	}
 }
 
@@ -189,7 +189,7 @@ func causes(reading *kerneltrace.Reading) (list []Cause) {
 // phrases are the texts for the causes in the summary.
 var phrases = map[string]string{
 	cpuWait: "waiting for a CPU", deviceQueue: "waiting in the queue of a network device",
-	retransmitWait: "waiting until a segment was sent again", connectTime: "connecting to endpoints",
+	retransmitWait: "waiting for retransmissions", connectTime: "connecting to endpoints",
 }
 
 // summary returns a sentence that lists the causes by total time, and the others by count.
@@ -203,7 +203,7 @@ func summary(list []Cause, lost uint64) string {
 			counted = append(counted, fmt.Sprintf("%d × %s", c.Count, c.Name))
 		}
 	}
-	text := "No delay and no event was seen"
+	text := "There was no delay and no event"
 	if len(timed) > 0 {
 		text = "The most time went into " + strings.Join(timed, ", then ")
 	}
@@ -211,7 +211,7 @@ func summary(list []Cause, lost uint64) string {
 		text += "; counted: " + strings.Join(counted, ", ")
 	}
 	if lost > 0 {
-		text += fmt.Sprintf("; %d more found no room", lost)
+		text += fmt.Sprintf("; %d more were lost, because the buffer was full", lost)
 	}
 	return text + "."
 }

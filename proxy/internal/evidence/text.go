@@ -36,7 +36,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		for _, kind := range slices.Sorted(maps.Keys(r.Unmatched)) {
 			list = append(list, fmt.Sprintf("%d × %v", r.Unmatched[kind], kind))
 		}
-		fmt.Fprintf(out, "\nunmatched, of other processes or of connections that are not known: %s\n", strings.Join(list, ", "))
+		fmt.Fprintf(out, "\nunmatched events, of other processes or of unknown connections: %s\n", strings.Join(list, ", "))
 	}
 	for _, m := range r.Missing {
 		fmt.Fprintf(out, "\nnot attached to %s: %s\n", m.Tracepoint, display.Text(m.Why))

@@ -56,10 +56,10 @@ func Trace(ctx context.Context, target Target, attached func()) (*Report, error)
 		return r, nil
 	}
 	if err != nil {
-		r.Notes = append(r.Notes, fmt.Sprintf("the queues of devices were measured for a part of the time only: %v", err))
+		r.Notes = append(r.Notes, fmt.Sprintf("the queues of devices were measured only for a part of the time: %v", err))
 	}
 	if bootErr != nil {
-		r.Notes = append(r.Notes, fmt.Sprintf("the times of events count from the start of the machine: %v", bootErr))
+		r.Notes = append(r.Notes, fmt.Sprintf("the times of events are relative to the start of the machine: %v", bootErr))
 	}
 	reading, err := tracer.Read()
 	if err != nil {
@@ -107,9 +107,9 @@ type NoProcessError struct{ PID int }
 func (e *NoProcessError) Error() string {
 	text := fmt.Sprintf("there is no process %d", e.PID)
 	if others := namesakes(); len(others) > 0 {
-		return text + ": of penstock there are " + strings.Join(others, ", ")
+		return text + ": penstock runs as " + strings.Join(others, ", ")
 	}
-	return text + ", and none of penstock"
+	return text + ", and penstock does not run"
 }
 
 // Unwrap implements [errors.Unwrap].
@@ -157,10 +157,10 @@ func (r *Report) list(ctx context.Context, c *admin.Client, o *owners) {
 		sessions, err = c.Sessions(ctx, admin.SessionQuery{}, admin.SessionOrder{})
 		o.addSessions(sessions.Sessions)
 		if sessions.More {
-			r.Notes = append(r.Notes, fmt.Sprintf("only %d sessions are listed: the endpoint of others is not in their events", len(sessions.Sessions)))
+			r.Notes = append(r.Notes, fmt.Sprintf("only %d sessions are listed: the events of other sessions do not name their endpoint", len(sessions.Sessions)))
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		r.Notes = append(r.Notes, fmt.Sprintf("names of listeners, endpoints and sessions are not known: %v", err))
+		r.Notes = append(r.Notes, fmt.Sprintf("the names of listeners, endpoints and sessions are unknown: %v", err))
 	}
 }

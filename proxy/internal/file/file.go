@@ -18,7 +18,7 @@ var (
 	// ErrIrregular: a directory, a pipe, a socket or a device.
 	ErrIrregular = errors.New("not a regular file")
 	// ErrTooLarge: it has more bytes than it may.
-	ErrTooLarge = errors.New("file too large")
+	ErrTooLarge = errors.New("the file is too large")
 )
 
 // patience is how long a read waits for a file that has nothing to read at the moment.

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrUnsafe is wrapped by the error of a path at which another user has a say, so that it may lead elsewhere.
-var ErrUnsafe = errors.New("another user has a say there")
+var ErrUnsafe = errors.New("another user could replace it")
 
 // A Place is where a file is written: a directory, and the name in it. Another user who may write near the path cannot
 // lead a [Place] elsewhere: the directory is open, and a symbolic link on the way to it is followed only if it belongs
@@ -111,7 +111,7 @@ func (p *Place) walk(path string, final bool) error {
 			p.name, p.proc = name, true
 			return nil
 		case !p.trusts(file.UID):
-			return fmt.Errorf("%w: %s on the way is a link of uid %d: remove it, or write a path without it", ErrUnsafe, name, file.UID)
+			return fmt.Errorf("%w: %s in the path is a link of uid %d: remove the link, or write a path without it", ErrUnsafe, name, file.UID)
 		}
 		if links++; links > maxLinks {
 			return syscall.ELOOP
@@ -183,7 +183,7 @@ func (p *Place) trusts(uid uint32) bool {
 func (p *Place) unsafe(dir sys.File) error {
 	switch {
 	case !p.trusts(dir.UID):
-		return fmt.Errorf("%w: its directory is of uid %d: write a path in a directory of root or of uid %d, or chown this one", ErrUnsafe, dir.UID, os.Geteuid())
+		return fmt.Errorf("%w: its directory belongs to uid %d: write a path in a directory of root or of uid %d, or chown this directory", ErrUnsafe, dir.UID, os.Geteuid())
 	case dir.Mode&0o002 != 0 && dir.Mode&sys.S_ISVTX == 0:
 		return fmt.Errorf("%w: every user may write in its directory (mode %04o): chmod o-w, or write a path in another directory", ErrUnsafe, dir.Mode&0o7777)
 	}
@@ -236,9 +236,9 @@ func (p *Place) judge(fd int) error {
 	case err != nil:
 		return err
 	case p.is.Mode&0o002 != 0 && !p.trusts(file.UID):
-		return fmt.Errorf("%w: it is a file of uid %d in a directory in which every user may write: remove it", ErrUnsafe, file.UID)
+		return fmt.Errorf("%w: it belongs to uid %d, and every user may write in its directory: remove the file", ErrUnsafe, file.UID)
 	case file.Mode&sys.S_IFMT == sys.S_IFREG && file.Links > 1:
-		return fmt.Errorf("%w: it has %d names, one of which another user may have made: remove it", ErrUnsafe, file.Links)
+		return fmt.Errorf("%w: it has %d hard links, and another user may have made one of them: remove the file", ErrUnsafe, file.Links)
 	}
 	return nil
 }

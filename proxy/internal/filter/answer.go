@@ -93,9 +93,9 @@ var (
 	// ErrConfiguration means that the module does not accept its configuration.
 	ErrConfiguration = errors.New("the module does not accept its configuration")
 	// errRefuses means that an instance does not start, whatever its configuration is.
-	errRefuses = errors.New("the module refuses to begin")
+	errRefuses = errors.New("the module refuses to start")
 	// ErrPreread means that the filter decides by first bytes alone, and may see none.
-	ErrPreread = errors.New("the module decides by first bytes alone (proxy_on_downstream_data), and preread is 0")
+	ErrPreread = errors.New("the module needs a client's first bytes (proxy_on_downstream_data), but preread is 0")
 	// errStart means that an instance could not start.
 	errStart = errors.New("start")
 )

@@ -90,7 +90,7 @@ func (f *Filter) compile(code []byte) {
 	}
 }
 
-var errRetired = errors.New("the filter is not needed any more")
+var errRetired = errors.New("the filter is no longer needed")
 
 // Engine returns how the module runs: [wasm.Compiler] or [wasm.Interpreter].
 func (f *Filter) Engine() string { return f.engine.Load().module.Engine() }

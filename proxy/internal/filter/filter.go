@@ -137,7 +137,7 @@ func (f *Filter) check(module *wasm.Module) error {
 		return f.checkStream(module)
 	}
 	if !there("proxy_on_new_connection") && !there("proxy_on_downstream_data") {
-		return errors.New("the module exports neither proxy_on_new_connection nor proxy_on_downstream_data: it decides nothing")
+		return errors.New("the module exports neither proxy_on_new_connection nor proxy_on_downstream_data, so it cannot decide")
 	}
 	if err := checkExports(module); err != nil {
 		return err

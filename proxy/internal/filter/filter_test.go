@@ -259,7 +259,7 @@ func TestRefusedModules(t *testing.T) {
 		code       []byte
 	}{
 		{"no version", "proxy_abi_version_0_2_1", noVersion.Bytes()},
-		{"nothing that decides", "decides nothing", newModule().Bytes()},
+		{"nothing that decides", "so it cannot decide", newModule().Bytes()},
 		{"another type", "proxy_on_new_connection has other parameters", otherType.Bytes()},
 		{"an unknown import", "env.proxy_http_call", unknown.Bytes()},
 		{"a text", "does not begin", []byte("#!/bin/sh")},

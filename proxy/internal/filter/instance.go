@@ -77,7 +77,7 @@ func (s *instance) begin() error {
 		ok, err := i.Call(f, root, uint64(len(step.buffer)))
 		switch {
 		case err == nil && uint32(ok) == 0:
-			return fmt.Errorf("%w: %s has returned false", step.refusal, step.name)
+			return fmt.Errorf("%w: %s returned false", step.refusal, step.name)
 		case errors.Is(err, wasm.ErrTrap), errors.Is(err, wasm.ErrExit): // for example a panic
 			return fmt.Errorf("%w: %s: %w", step.refusal, step.name, err)
 		case err != nil:
@@ -139,7 +139,7 @@ func (s *instance) ask(of *Connection) error {
 	if err == nil && !s.chosen && action == actionPause {
 		s.answer.Verdict = More
 		if s.data == nil || of.Ended || len(of.First) >= s.filter.cfg.Preread {
-			err = fmt.Errorf("%w: it pauses, but no more bytes come", ErrAnswer)
+			err = fmt.Errorf("%w: it waits for more bytes, but there will be no more", ErrAnswer)
 		}
 	}
 	if err != nil {

@@ -36,7 +36,7 @@ func (s *instance) property(path [][]byte) ([]byte, bool) {
 		return port(of.Destination)
 	case "connection.requested_server_name", "penstock.alpn":
 		if of.Unread {
-			s.wrong(fmt.Errorf("%w: it asks for %s, but the ClientHello is longer than its preread", ErrAnswer, full))
+			s.wrong(fmt.Errorf("%w: it reads %s, but the ClientHello is longer than preread", ErrAnswer, full))
 		}
 		if name == "penstock" {
 			return []byte(strings.Join(of.ALPN, ",")), len(of.ALPN) > 0

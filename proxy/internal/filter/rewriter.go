@@ -150,7 +150,7 @@ func NewRewriter(ctx context.Context, code []byte, cfg RewriterConfig) (*Rewrite
 func (f *Filter) checkStream(module *wasm.Module) error {
 	switch there, fits := module.Exports(f.stream, ints(3), ints(1)); {
 	case !there:
-		return fmt.Errorf("the module exports no %s: it rewrites nothing in this direction", f.stream)
+		return fmt.Errorf("the module exports no %s: it cannot rewrite this direction", f.stream)
 	case !fits:
 		return fmt.Errorf("the module's %s has other parameters or results than in proxy-wasm", f.stream)
 	}

@@ -263,7 +263,7 @@ func (s *Stream) ask(of *instance, fresh, ended bool) error {
 			return err
 		}
 		if uint32(action) != actionContinue {
-			return fmt.Errorf("%w: it pauses a connection that has begun already", ErrAnswer)
+			return fmt.Errorf("%w: it pauses a connection that has already begun", ErrAnswer)
 		}
 	}
 	end := uint64(0)
@@ -284,7 +284,7 @@ func (s *Stream) ask(of *instance, fresh, ended bool) error {
 	}
 	switch s.hold = min(s.hold, len(s.data)); {
 	case ended && (s.hold > 0 || action == actionPause):
-		return fmt.Errorf("%w: it pauses or holds bytes back, but no more bytes come", ErrAnswer)
+		return fmt.Errorf("%w: it waits for more bytes or holds bytes back, but there will be no more", ErrAnswer)
 	case s.hold >= s.r.cfg.Buffer:
 		return fmt.Errorf("%w: it holds %d bytes back", ErrBuffer, s.hold)
 	}

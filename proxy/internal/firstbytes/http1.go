@@ -172,7 +172,7 @@ func (f *Facts) pathOf(q *requestTarget) Property {
 	case q.path == "":
 		return Property{Verdict: No}
 	case !ok:
-		return Property{Verdict: f.doubt("servers may read the path differently")}
+		return Property{Verdict: f.doubt("servers may interpret the path differently")}
 	}
 	return Property{Yes, path}
 }

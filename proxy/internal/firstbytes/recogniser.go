@@ -127,7 +127,7 @@ func (f *Facts) foreign() {
 		case No:
 			f.Host.Verdict, f.Path.Verdict = No, No
 		case Yes:
-			f.Host.Verdict = f.doubt("the host and path of HTTP/2 are not read")
+			f.Host.Verdict = f.doubt("host and path of HTTP/2 requests are not read")
 			f.Path.Verdict = Doubt
 		}
 	}

@@ -28,7 +28,7 @@ func lookRedis(_ *Recogniser, b []byte, f *Facts) (need int) {
 		need, v = inline(b)
 	}
 	if v == Doubt {
-		v = f.doubt("the first line may be one of Redis")
+		v = f.doubt("the first line may be a Redis command")
 	}
 	f.verdicts[Redis] = v
 	return need

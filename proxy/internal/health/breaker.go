@@ -140,7 +140,7 @@ func (b *Breaker) Configure(cfg *BreakerConfig) {
 	switch w := word(b.word.Load()); {
 	case w.state() == Closed:
 	case s.window == nil:
-		b.become(Closed, b.scheduler.cfg.Now(), "it is configured not to open")
+		b.become(Closed, b.scheduler.cfg.Now(), "the configuration has switched it off")
 	case w.state() == HalfOpen && w.succeeded() >= uint64(s.TrialConnections):
 		b.become(Closed, b.scheduler.cfg.Now(), enough(w))
 	default:

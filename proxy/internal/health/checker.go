@@ -70,7 +70,7 @@ var ErrAnswer = errors.New("the endpoint has answered")
 var ErrStandby = errors.New("the endpoint is a standby")
 
 // ErrConnect is wrapped by the error of a [Prober] that could not connect to the endpoint.
-var ErrConnect = errors.New("the endpoint could not be connected to")
+var ErrConnect = errors.New("the connection to the endpoint failed")
 
 // A Checker probes endpoints at intervals, spread over time. By its name each endpoint has a
 // fixed phase within the interval, so that neither a start nor a reload probes all at once. A
@@ -495,7 +495,7 @@ func (ch *Check) report(cfg *CheckConfig, err error, now int64) {
 	t := Transition{Subject: ch.name, Kind: Health, State: "healthy", Time: now, Cause: inAStreak(max(cfg.Rise, 1), "check") + " succeeded"}
 	switch {
 	case err != nil && ch.standby:
-		t.State, t.Cause = "standby", fmt.Sprintf("its check has found a standby: %v", err)
+		t.State, t.Cause = "standby", fmt.Sprintf("its check found a standby: %v", err)
 	case err != nil:
 		t.State, t.Bad = "unhealthy", true
 		t.Cause = fmt.Sprintf("%s failed, the last: %v", inAStreak(max(cfg.Fall, 1), "check"), err)

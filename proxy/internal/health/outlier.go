@@ -249,7 +249,7 @@ func (o *OutlierDetector) mayEject(now int64) bool {
 	if first == nil {
 		return false
 	}
-	first.reinstate(now, "it answers, and another one fails")
+	first.reinstate(now, "it answers, and another endpoint fails")
 	return true
 }
 
@@ -258,7 +258,7 @@ func (o *OutlierDetector) mayEject(now int64) bool {
 func (o *OutlierDetector) shrink(members int) {
 	for held := o.held(); len(held) > o.allowed(members); held = o.held() {
 		first := slices.MinFunc(held, func(a, b *OutlierMonitor) int { return int(min(max(a.until-b.until, -1), 1)) })
-		first.reinstate(o.scheduler.cfg.Now(), "too many are ejected")
+		first.reinstate(o.scheduler.cfg.Now(), "too many endpoints are ejected")
 	}
 }
 
@@ -503,7 +503,7 @@ func (m *OutlierMonitor) SetDown(down bool) { m.damper.mute(m.outlier.scheduler,
 // failed connects only, the ejection ends only after a while: a sixteenth of BaseEjectionTime,
 // then twice as long each time.
 func (m *OutlierMonitor) Connected(began int64) {
-	m.endOn(began, func() bool { return m.unreachable }, "it can be connected to again")
+	m.endOn(began, func() bool { return m.unreachable }, "connections to it succeed again")
 }
 
 // Answered reports that the endpoint has answered a check as a healthy one does. The check began
@@ -578,12 +578,12 @@ func (m *OutlierMonitor) ejectionCount(now, base int64) int {
 	return int(max(min(int64(m.count), most)-well, 0))
 }
 
-// expire ends the ejection if its time is over.
+// expire ends the ejection if its ejection time is over.
 func (m *OutlierMonitor) expire(now int64) {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
 	if m.ejected.Load() && now >= m.until {
-		m.reinstate(now, "its time is over")
+		m.reinstate(now, "its ejection time is over")
 	}
 }
 

@@ -298,7 +298,7 @@ func TestEjectionGrowsAndDecays(t *testing.T) {
 	}
 }
 
-// TestEjectionEndsWithTheIllness: an endpoint returns before its time is over, and fails
+// TestEjectionEndsWithTheIllness: an endpoint returns before its ejection time is over, and fails
 // again.
 func TestEjectionEndsWithTheIllness(t *testing.T) {
 	k, c := idle(0)

@@ -94,7 +94,7 @@ func NewProbe(cfg *ProbeConfig) (*Probe, error) {
 		return p, nil
 	}
 	if len(cfg.Send) > 0 || len(cfg.Expect) > 0 {
-		return nil, errors.New("health: a check makes an HTTP request or sends bytes, not both")
+		return nil, errors.New("health: a check either makes an HTTP request or sends bytes")
 	}
 	if err := p.setRequest(cfg.HTTP); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func NewProbe(cfg *ProbeConfig) (*Probe, error) {
 func (p *Probe) setAddress() error {
 	if path, ok := strings.CutPrefix(p.cfg.Address, "unix:"); ok {
 		if p.cfg.Port != 0 {
-			return fmt.Errorf("health: %s has no port to be replaced by %d", p.cfg.Address, p.cfg.Port)
+			return fmt.Errorf("health: %s has no port that %d could replace", p.cfg.Address, p.cfg.Port)
 		}
 		p.network, p.address = "unix", path
 		return nil
@@ -268,7 +268,7 @@ func (p *Probe) contains(r io.Reader, want []byte, limit int, what string) error
 			return fmt.Errorf("read %s: %w", what, discreet(err))
 		}
 	}
-	return p.lacking(what, got, "more is not looked at")
+	return p.lacking(what, got, "later bytes are not checked")
 }
 
 // lacking returns the error for an answer, if any came, without the expected text.
@@ -277,7 +277,7 @@ func (p *Probe) lacking(what string, got []byte, then string) error {
 	if len(got) == 1 {
 		unit = "byte"
 	}
-	err := fmt.Errorf("%s lacks the expected bytes: %d %s came, %s", what, len(got), unit, then)
+	err := fmt.Errorf("%s lacks the expected bytes: %d %s arrived, %s", what, len(got), unit, then)
 	if len(got) == 0 {
 		return err
 	}
@@ -310,10 +310,10 @@ func (p *Probe) setRequest(h *HTTPProbe) error {
 		}
 	}
 	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, " \r\n") {
-		return fmt.Errorf("health: %q is no path of a request: it begins with / and has no spaces", h.Path)
+		return fmt.Errorf("health: %q is not the path of a request: a path begins with / and has no spaces", h.Path)
 	}
 	if strings.ContainsAny(host, " \r\n/") {
-		return fmt.Errorf("health: %q is no host", h.Host)
+		return fmt.Errorf("health: %q is not a host", h.Host)
 	}
 	p.request = fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: penstock\r\nConnection: close\r\n\r\n", path, host)
 	return nil
@@ -480,7 +480,7 @@ func (o Outcome) String() string {
 	case Reset:
 		return "reset before its first byte"
 	case Rejected:
-		return "reset before its first byte, after the client's"
+		return "reset before its first byte, after the client's first byte"
 	case HungUp:
 		return "ended before its first byte"
 	case Silent:

@@ -92,11 +92,11 @@ func TestProbes(t *testing.T) {
 		"tcp refused":               {sockets.Refusing(t), health.ProbeConfig{}, condition.Patience, "connect: connection refused"},
 		"tcp silence":               {sockets.Silent(t), health.ProbeConfig{}, brief, "connect: i/o timeout"},
 		"exchange":                  {serve(t, pong), ping, condition.Patience, ""},
-		"exchange, another answer":  {serve(t, answer("-LOADING it is\r\n")), ping, condition.Patience, "the answer lacks the expected bytes: 16 bytes came, then it ended"},
-		"exchange, and waits":       {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "-NOAUTH\r\n"); wait(c) }), ping, brief, "the answer lacks the expected bytes: 9 bytes came, then nothing more: i/o timeout"},
+		"exchange, another answer":  {serve(t, answer("-LOADING it is\r\n")), ping, condition.Patience, "the answer lacks the expected bytes: 16 bytes arrived, then it ended"},
+		"exchange, and waits":       {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "-NOAUTH\r\n"); wait(c) }), ping, brief, "the answer lacks the expected bytes: 9 bytes arrived, then nothing more: i/o timeout"},
 		"exchange, no answer":       {serve(t, func(net.Conn) {}), ping, condition.Patience, ""},
 		"exchange, silence":         {serve(t, wait), ping, brief, "read the answer: i/o timeout"},
-		"exchange, too much":        {serve(t, answer(long)), ping, condition.Patience, "the answer lacks the expected bytes: 16384 bytes came, more is not looked at"},
+		"exchange, too much":        {serve(t, answer(long)), ping, condition.Patience, "the answer lacks the expected bytes: 16384 bytes arrived, later bytes are not checked"},
 		"greeting":                  {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "220 mail\r\n") }), health.ProbeConfig{Expect: []byte("220 ")}, condition.Patience, ""},
 		"http":                      {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n")), get, condition.Patience, ""},
 		"http, after an early hint": {serve(t, answer("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")), get, condition.Patience, ""},
@@ -109,8 +109,8 @@ func TestProbes(t *testing.T) {
 		},
 		"http, body":              {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nI ready!")), body, condition.Patience, ""},
 		"http, chunked body":      {serve(t, answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nre\r\n3\r\nady\r\n0\r\n\r\n")), body, condition.Patience, ""},
-		"http, another body":      {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nno.")), body, condition.Patience, "status 200, but the body lacks the expected bytes: 3 bytes came, then it ended"},
-		"http, long body":         {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n"+long)), body, condition.Patience, "status 200, but the body lacks the expected bytes: 65536 bytes came, more is not looked at"},
+		"http, another body":      {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nno.")), body, condition.Patience, "status 200, but the body lacks the expected bytes: 3 bytes arrived, then it ended"},
+		"http, long body":         {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n"+long)), body, condition.Patience, "status 200, but the body lacks the expected bytes: 65536 bytes arrived, later bytes are not checked"},
 		"http, no HTTP":           {serve(t, answer("+OK\r\n\r\n")), get, condition.Patience, "read the answer: the answer is not HTTP"},
 		"http, nothing":           {serve(t, answer("")), get, condition.Patience, "read the answer: the connection ended before it was complete"},
 		"http, header of no end":  {serve(t, answer("HTTP/1.1 200 OK\r\nX: "+long)), get, condition.Patience, "the answer's header is longer than 65536 bytes"},
@@ -251,10 +251,10 @@ func TestProbeTLS(t *testing.T) {
 func TestNewProbeSaysWhatIsWrong(t *testing.T) {
 	for want, cfg := range map[string]health.ProbeConfig{
 		`"10.0.0.1" is neither host:port nor unix:/path`: {Address: "10.0.0.1"},
-		"unix:/s has no port to be replaced by 80":       {Address: "unix:/s", Port: 80},
-		"or sends bytes, not both":                       {Address: "a:1", HTTP: &health.HTTPProbe{}, Expect: []byte("x")},
-		`"a b" is no path of a request`:                  {Address: "a:1", HTTP: &health.HTTPProbe{Path: "a b"}},
-		`"a\r\nX: y" is no host`:                         {Address: "a:1", HTTP: &health.HTTPProbe{Host: "a\r\nX: y"}},
+		"unix:/s has no port that 80 could replace":      {Address: "unix:/s", Port: 80},
+		"or sends bytes":                     {Address: "a:1", HTTP: &health.HTTPProbe{}, Expect: []byte("x")},
+		`"a b" is not the path of a request`: {Address: "a:1", HTTP: &health.HTTPProbe{Path: "a b"}},
+		`"a\r\nX: y" is not a host`:          {Address: "a:1", HTTP: &health.HTTPProbe{Host: "a\r\nX: y"}},
 	} {
 		if p, err := health.NewProbe(&cfg); err == nil || !strings.Contains(err.Error(), want) || p != nil {
 			t.Errorf("%+v: %v, %v; want %s", cfg, p, err, want)
@@ -353,7 +353,7 @@ func TestProbesKeepSecrets(t *testing.T) {
 		"no length":      {answer("HTTP/1.1 200 OK\r\nContent-Length: " + echoed + "\r\n\r\n"), get, condition.Patience, "not HTTP"},
 		"no encoding":    {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: " + echoed + "\r\n\r\n"), get, condition.Patience, "not HTTP"},
 		"no chunk":       {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + echoed + "\r\n"), get, condition.Patience, "not HTTP"},
-		"a bad trailer":  {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + echoed + "\r\n\r\n"), get, condition.Patience, "1 byte came"},
+		"a bad trailer":  {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + echoed + "\r\n\r\n"), get, condition.Patience, "1 byte arrived"},
 		"a body cut off": {answer("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + echoed), get, condition.Patience, "7 bytes"},
 		"an answer inside": {func(c net.Conn) {
 			_, _ = c.Read(make([]byte, 4096))

@@ -281,7 +281,7 @@ func (r *record) silenceText(now int64, w *Watched, all []Watched, and string) s
 	if !r.known() {
 		never = ", and no client before them"
 	}
-	return fmt.Sprintf("unanswered: %d of %d clients that have asked in the last %v%s%s; %s", n, n, since, never, peersText(w, all), and)
+	return fmt.Sprintf("unanswered: %d of %d clients that sent bytes in the last %v%s%s; %s", n, n, since, never, peersText(w, all), and)
 }
 
 // A drift detects the change of an endpoint from answers in time to late ones. It is a

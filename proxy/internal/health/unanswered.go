@@ -183,7 +183,7 @@ func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i 
 	asks := r.closes(all, i) && w.Probe != nil
 	switch {
 	case r.wait > 0 && r.givenUp(cfg, all, i, now):
-		r.prove(givenUp, fmt.Sprintf("%d of the clients have given up", r.left))
+		r.prove(givenUp, fmt.Sprintf("%d of the clients gave up", r.left))
 		if well && now >= r.again {
 			r.eject(now, w, givenUp, r.silenceText(now, w, all, r.silence.proof))
 		}
@@ -193,7 +193,7 @@ func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i 
 		r.wait = 1
 	}
 	if r.known() && r.silence.reason == notEjected && r.unansweredFor(now) >= mute && r.waiters() > r.left {
-		r.prove(lasting, "it was never silent for that long")
+		r.prove(lasting, "it was never silent for so long")
 	}
 }
 
@@ -441,7 +441,7 @@ func (r *record) watchSilence(now int64, cfg *UnansweredConfig, w *Watched, all 
 	s.most = max(s.most, n)
 	if end := s.end(r, cfg, now); end != "" {
 		if s.reported {
-			w.Judge.reportSilence(now, false, fmt.Sprintf("%s; no client was answered for %v, %d clients have waited", end, roundedTenth(now-s.since), s.most))
+			w.Judge.reportSilence(now, false, fmt.Sprintf("%s; no client got an answer for %v, %d clients waited", end, roundedTenth(now-s.since), s.most))
 		}
 		w.Answers.silence.Store(nil)
 		r.silence = silence{}
@@ -454,7 +454,7 @@ func (r *record) watchSilence(now int64, cfg *UnansweredConfig, w *Watched, all 
 	w.Answers.silence.Store(&Silence{Since: s.since, Clients: s.most, Usual: usual, Proof: s.proof})
 	if !s.reported {
 		s.reported = true
-		w.Judge.reportSilence(now, true, fmt.Sprintf("no client is answered: %d clients have waited, the first for %v%s; %s", s.most, roundedTenth(now-s.since), usual, s.proof))
+		w.Judge.reportSilence(now, true, fmt.Sprintf("no client gets an answer: %d clients waited, the first for %v%s; %s", s.most, roundedTenth(now-s.since), usual, s.proof))
 	}
 }
 
@@ -468,7 +468,7 @@ func (s *silence) end(r *record, cfg *UnansweredConfig, now int64) string {
 	case s.closed:
 		return "it closes connections again"
 	case r.unasked(now):
-		return "it is not asked any more"
+		return "clients no longer send it bytes"
 	case cfg.After <= 0:
 		return "outlier_detection.unanswered is off"
 	}

@@ -303,7 +303,7 @@ func (f *failure) silence(t *testing.T, seed uint64) {
 	}
 	w.run(30 * second)
 	told := w.silences()
-	if len(told) == 0 || !told[0].Bad || told[0].State != "silent" || !strings.Contains(told[0].Cause, " clients have waited, the first for ") {
+	if len(told) == 0 || !told[0].Bad || told[0].State != "silent" || !strings.Contains(told[0].Cause, " clients waited, the first for ") {
 		t.Fatalf("seed %d: %+v", seed, told)
 	}
 	began = w.now()
@@ -316,7 +316,7 @@ func (f *failure) silence(t *testing.T, seed uint64) {
 		t.Fatalf("seed %d: it is over after %v", seed, took)
 	}
 	w.run(10 * second)
-	if over := w.silences(); len(told) > f.of || len(over) != len(told) || over[0].Bad || over[0].State != "answering" || !strings.Contains(over[0].Cause, "again; no client was answered for ") {
+	if over := w.silences(); len(told) > f.of || len(over) != len(told) || over[0].Bad || over[0].State != "answering" || !strings.Contains(over[0].Cause, "again; no client got an answer for ") {
 		t.Fatalf("seed %d: %+v, %+v", seed, told, over)
 	}
 }
@@ -324,7 +324,7 @@ func (f *failure) silence(t *testing.T, seed uint64) {
 // TestSilenceEnds without an answer when there are no more questions, or when connects fail.
 func TestSilenceEnds(t *testing.T) {
 	for name, end := range map[string]func(w *world){
-		"it is not asked any more":                func(w *world) {},
+		"clients no longer send it bytes":         func(w *world) {},
 		"connections to it fail now":              func(w *world) { w.endpoints[0].refuses = true; w.connect(w.endpoints[0]) },
 		"outlier_detection.unanswered is off":     func(w *world) { w.cfg.After = 0 },
 		"it closes connections again; no client ": func(w *world) { s := w.endpoints[0]; s.frozen, s.held = 0, nil },
@@ -371,7 +371,7 @@ func TestSilenceOfThoseWhoLeft(t *testing.T) {
 			t.Fatalf("seed %d: it is not silent", seed)
 		}
 		w.run(70 * second)
-		if told := w.silences(); silent() || len(told) != 2 || !strings.Contains(told[1].Cause, "it is not asked any more") {
+		if told := w.silences(); silent() || len(told) != 2 || !strings.Contains(told[1].Cause, "clients no longer send it bytes") {
 			t.Errorf("seed %d: %+v", seed, told)
 		}
 	}

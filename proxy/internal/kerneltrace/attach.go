@@ -117,7 +117,7 @@ func explain(err error) error {
 	var verifier *ebpf.VerifierError
 	switch {
 	case errors.Is(err, btf.ErrNotFound), errors.Is(err, ebpf.ErrNotSupported):
-		return explainBTF(fmt.Errorf("this kernel does not have it: %w", ebpf.ErrNotSupported))
+		return explainBTF(fmt.Errorf("this kernel does not have this tracepoint: %w", ebpf.ErrNotSupported))
 	case errors.As(err, &verifier):
 		return fmt.Errorf("this kernel refuses the program: %w", verifier.Cause)
 	}
@@ -202,7 +202,7 @@ func cgroupIDs(path string) (ids []uint64, err error) {
 		return nil, fmt.Errorf("cgroup %s: %w", path, err)
 	}
 	if at.Type != cgroup2Magic {
-		return nil, fmt.Errorf("cgroup %s: not a directory of cgroup v2: write one below /sys/fs/cgroup, such as the one in the line with 0:: of /proc/PID/cgroup", path)
+		return nil, fmt.Errorf("cgroup %s: not a directory of cgroup v2: write a directory below /sys/fs/cgroup, such as the path after 0:: in /proc/PID/cgroup", path)
 	}
 	err = eachCgroup(path, func(dir string) error {
 		var st syscall.Stat_t
@@ -211,7 +211,7 @@ func cgroupIDs(path string) (ids []uint64, err error) {
 		}
 		ids = append(ids, st.Ino)
 		if len(ids) > maxCgroups {
-			return fmt.Errorf("more than %d cgroups below it", maxCgroups)
+			return fmt.Errorf("it has more than %d cgroups below it", maxCgroups)
 		}
 		return nil
 	})

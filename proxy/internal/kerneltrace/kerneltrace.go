@@ -83,7 +83,7 @@ func Open(cfg Config) (t *Tracer, err error) {
 	}
 	t.attachAll(spec, &cfg)
 	if len(t.links)+len(t.sampledLinks) == 0 {
-		return t, fmt.Errorf("trace: no tracepoint could be attached to: %w", t.missing[0].Err)
+		return t, fmt.Errorf("trace: no tracepoint could be attached: %w", t.missing[0].Err)
 	}
 	return t, nil
 }
@@ -111,7 +111,7 @@ func (t *Tracer) configure(spec *ebpf.CollectionSpec, cfg *Config) error {
 	}
 	tick, err := tickLength()
 	if err != nil {
-		t.notes = append(t.notes, "the length of a clock tick is not known, so the waits of retransmissions by timeout are not counted: "+err.Error())
+		t.notes = append(t.notes, "the length of a clock tick is unknown, so waits for retransmissions by timeout are not counted: "+err.Error())
 	}
 	t.jiffies = err == nil
 	t.reasons = loadReasons()

@@ -172,7 +172,7 @@ func TestDeviceQueue(t *testing.T) {
 func TestMissingTracepoint(t *testing.T) {
 	tracer := open(t, Config{PIDs: self.PIDs, rename: map[string]string{"tcp_receive_reset": "penstock_no_such_thing"}})
 	missing := tracer.Missing()
-	if len(missing) != 1 || missing[0].Tracepoint != "penstock_no_such_thing" || !strings.Contains(missing[0].Err.Error(), "this kernel does not have it") {
+	if len(missing) != 1 || missing[0].Tracepoint != "penstock_no_such_thing" || !strings.Contains(missing[0].Err.Error(), "this kernel does not have this tracepoint") {
 		t.Errorf("missing is %v", missing)
 	}
 	until(t, tracer, "wait", func(r *Reading) bool { return len(r.Threads) > 0 })

@@ -49,7 +49,7 @@ func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 func (k *Kind) UnmarshalText(text []byte) error {
 	i := slices.Index(kindNames[1:], string(text))
 	if i < 0 {
-		return fmt.Errorf("penstock: kerneltrace: no kind of event %q", text)
+		return fmt.Errorf("penstock: kerneltrace: %q is not a kind of event", text)
 	}
 	*k = Kind(i + 1)
 	return nil
@@ -416,13 +416,13 @@ func Sockets(pids []int) (list []Socket, notes []string) {
 			err = socketInodes(pid, all[netns].owners)
 		}
 		if err != nil {
-			notes = append(notes, fmt.Sprintf("the sockets of process %d are not known: %v", pid, err))
+			notes = append(notes, fmt.Sprintf("the sockets of process %d are unknown: %v", pid, err))
 		}
 	}
 	for netns, n := range all {
 		sockets, err := n.sockets(netns)
 		if err != nil {
-			notes = append(notes, fmt.Sprintf("the sockets of the network of process %d are not known: %v", n.reader, err))
+			notes = append(notes, fmt.Sprintf("the sockets in the network namespace of process %d are unknown: %v", n.reader, err))
 		}
 		list = append(list, sockets...)
 	}
@@ -630,5 +630,5 @@ func sharedNote(sockets []Socket) []string {
 		return nil
 	}
 	slices.Sort(shared)
-	return []string{"other processes listen at " + strings.Join(shared, ", ") + " too: events of their clients are counted like events of the traced processes' clients"}
+	return []string{"other processes listen at " + strings.Join(shared, ", ") + " too: events of their clients are counted as events of the traced processes"}
 }

@@ -75,7 +75,7 @@ func (p *Pair) newest() *tls.Certificate {
 	now, err := tls.LoadX509KeyPair(p.cert, p.key)
 	p.looked, p.refused = looked, err
 	if err != nil {
-		p.log.Warn("the certificate is not changed", "cert", p.cert, "key", p.key, "error", err)
+		p.log.Warn("the new certificate cannot be used", "cert", p.cert, "key", p.key, "error", err)
 		return p.now
 	}
 	p.now = &now

@@ -102,7 +102,7 @@ func (l *Lanes) adopt(now *state) {
 		at.Release()
 	}
 	if a.damaged > 0 {
-		l.Log.Warn("of adopted sessions no more than their addresses is known", "sessions", a.damaged, "error", a.why)
+		l.Log.Warn("some adopted sessions have lost their details: only their addresses are known", "sessions", a.damaged, "error", a.why)
 	}
 }
 

@@ -63,7 +63,7 @@ type state struct {
 const retryEvery = 2 * time.Second
 
 // errOpening says why there is no lane yet.
-var errOpening = errors.New("it is being opened")
+var errOpening = errors.New("the lane is being opened")
 
 // Prepare prepares the lane for a configuration that wants one. If a listener requires the lane, Prepare opens
 // it now, before the listeners. Otherwise the lane is opened after commit, beside the listeners, because the
@@ -131,8 +131,8 @@ func (l *Lanes) commit(next *state) {
 		}
 		l.Log.Info(message, "devices", next.devices, "sessions", next.sessions, "memory", next.lane.Memory(), "adopted", next.lane.Stats().Adopted)
 		if next.sessions != next.cfg.Sessions {
-			l.Log.Warn("the lane has adopted a table of sessions with its own size, which it keeps until its pins are removed",
-				"sessions", next.sessions, "configured", next.cfg.Sessions, "pins", next.cfg.Pins, "instead", "let a process drain without lane.leave, which resets its sessions at the end, and start the next one")
+			l.Log.Warn("the lane adopted a table of sessions and keeps its size until the pins are removed",
+				"sessions", next.sessions, "configured", next.cfg.Sessions, "pins", next.cfg.Pins, "instead", "let the process drain without lane.leave (its sessions are reset at the end), and start the next process")
 		}
 		l.adopt(next)
 		if next.is != admin.LaneOff {
@@ -201,7 +201,7 @@ func (l *Lanes) Settle(stay, leave map[string]bool) {
 	l.Go(func() {
 		back, reset := l.Group.ReturnLane(func(at *worker.Listening, _ worker.Binding) bool { return stay[at.Name] })
 		if back+reset > 0 {
-			l.Log.Info("sessions have come back to user space, for their listener has no lane any more", "sessions", back, "reset", reset)
+			l.Log.Info("sessions have come back to user space, because their listener no longer has a lane", "sessions", back, "reset", reset)
 		}
 	})
 }
@@ -241,14 +241,14 @@ func (l *Lanes) close(one *state) {
 		return
 	}
 	if n := one.lane.Stats().Lane; n > 0 {
-		l.Log.Info("sessions that have left user space go on without this process", "sessions", n, "pins", one.cfg.Pins)
+		l.Log.Info("sessions that have left user space continue without this process", "sessions", n, "pins", one.cfg.Pins)
 	}
 	l.logClosed(one.lane.Leave())
 }
 
 func (l *Lanes) logClosed(err error) {
 	if err != nil {
-		l.Log.Warn("the lane was not closed in good order", "error", err)
+		l.Log.Warn("the lane could not be closed completely", "error", err)
 	}
 }
 
@@ -314,7 +314,7 @@ func (l *Lanes) SwitchLane(on bool, by string) (admin.LaneChanged, error) {
 	if now := l.toCome(); now != nil {
 		changed := l.off == on
 		l.off = !on
-		l.Log.Info("whether sessions leave user space was changed, before there is a lane", "on", on, "by", by)
+		l.Log.Info("the lane was switched by hand before it was open", "on", on, "by", by)
 		return admin.LaneChanged{State: l.willBe(now), Changed: changed}, nil
 	}
 	now, err := l.inForce()
@@ -331,7 +331,7 @@ func (l *Lanes) SwitchLane(on bool, by string) (admin.LaneChanged, error) {
 	}
 	if next.is != now.is {
 		l.now.Store(&next)
-		l.Log.Info("whether sessions leave user space was changed", "lane", next.is, "by", by)
+		l.Log.Info("the lane was switched by hand", "lane", next.is, "by", by)
 	}
 	return admin.LaneChanged{State: next.is, Changed: next.is != now.is}, nil
 }
@@ -390,7 +390,7 @@ func (l *Lanes) willBe(now *state) string {
 func (l *Lanes) inForce() (*state, error) {
 	switch now := l.now.Load(); {
 	case l.left.Load():
-		return nil, fmt.Errorf("%w: sessions that have left user space (%d) go on without this process: nothing is changed", admin.ErrLeft, now.lane.Stats().Lane)
+		return nil, fmt.Errorf("%w: sessions that have left user space (%d) continue without this process: nothing was changed", admin.ErrLeft, now.lane.Stats().Lane)
 	case now == nil:
 		return nil, fmt.Errorf("%w: no listener has lane: auto or require", admin.ErrNotFound)
 	case now.lane == nil:
@@ -408,7 +408,7 @@ func (l *Lanes) warnOfPins(c *config.Config) {
 		return
 	}
 	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
-		l.Log.Warn("sessions of a process before this one may go on in the kernel, and nothing looks after them: no listener has lane",
+		l.Log.Warn("sessions of an earlier process may continue in the kernel, and no process manages them, because no listener has a lane",
 			"pins", dir, "instead", "start once with lane: auto at a listener, and run penstock lane flush", "programs_and_maps", len(list))
 	}
 }
@@ -447,6 +447,6 @@ func (l *Lanes) Look() {
 		l.Log.Warn("the pins of the lane were removed, and are pinned again", "pins", now.cfg.Pins)
 	case last != nil:
 		w.wrong.Store(nil)
-		l.Log.Info("the pins of the lane are there again", "pins", now.cfg.Pins)
+		l.Log.Info("the pins of the lane are complete again", "pins", now.cfg.Pins)
 	}
 }

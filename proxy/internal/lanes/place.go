@@ -54,7 +54,7 @@ func CheckDevices(names []string) error {
 	case len(missing) > 0:
 		return fmt.Errorf("lane.devices: there is no network device %s here", strings.Join(missing, ", "))
 	case len(others) > 0:
-		return fmt.Errorf("lane.devices: neither Ethernet nor the loopback: %s", strings.Join(others, ", "))
+		return fmt.Errorf("lane.devices: these devices are neither Ethernet nor the loopback: %s", strings.Join(others, ", "))
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func CheckPins(dir string) error {
 		if at == bpfMount || strings.HasPrefix(at, bpfMount+"/") {
 			at, hint = bpfMount, ""
 		}
-		return fmt.Errorf("lane.pins: %s is of no BPF file system: mount one there (mount -t bpf -o mode=700 bpf %[1]s)%s", at, hint)
+		return fmt.Errorf("lane.pins: %s is not on a BPF file system: mount a BPF file system there (mount -t bpf -o mode=700 bpf %[1]s)%s", at, hint)
 	}
 	return ownPins(dir)
 }
@@ -111,9 +111,9 @@ func ownPins(dir string) error {
 	of := is.Sys().(*syscall.Stat_t).Uid
 	switch {
 	case !is.IsDir():
-		return fmt.Errorf("lane.pins: %s is no directory: write one that is no link", dir)
+		return fmt.Errorf("lane.pins: %s is not a directory, or is a link: write the path of a directory", dir)
 	case of != 0 && int(of) != os.Geteuid():
-		return fmt.Errorf("lane.pins: %s is a directory of uid %d: chown it to uid %d, or write another one", dir, of, os.Geteuid())
+		return fmt.Errorf("lane.pins: %s belongs to uid %d: chown it to uid %d, or write another directory", dir, of, os.Geteuid())
 	case is.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("lane.pins: other users may write in %s (mode %04o): chmod 700 %[1]s, or if the file system is mounted there, mount -o remount,mode=700 %[1]s", dir, is.Mode().Perm())
 	}

@@ -16,12 +16,12 @@ func TestPinsOfOthers(t *testing.T) {
 		t.Skip("needs root, to have directories of another user")
 	}
 	for name, make := range map[string]func(dir string) error{
-		"it is a directory of uid 65534": func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 65534, 65534)) },
-		"other users may write":          func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o770)) },
-		"is no directory":                func(dir string) error { return os.Symlink(t.TempDir(), dir) },
-		"its directory is of uid 65534":  func(dir string) error { return os.Chown(filepath.Dir(dir), 65534, 65534) },
-		"every user may write":           func(dir string) error { return os.Chmod(filepath.Dir(dir), 0o777) },
-		"":                               func(dir string) error { return os.Mkdir(dir, 0o700) },
+		"it belongs to uid 65534":            func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 65534, 65534)) },
+		"other users may write":              func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o770)) },
+		"is not a directory":                 func(dir string) error { return os.Symlink(t.TempDir(), dir) },
+		"its directory belongs to uid 65534": func(dir string) error { return os.Chown(filepath.Dir(dir), 65534, 65534) },
+		"every user may write":               func(dir string) error { return os.Chmod(filepath.Dir(dir), 0o777) },
+		"":                                   func(dir string) error { return os.Mkdir(dir, 0o700) },
 	} {
 		dir := filepath.Join(t.TempDir(), "pins")
 		if err := make(dir); err != nil {

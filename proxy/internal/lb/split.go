@@ -31,7 +31,7 @@ func NewWeightedSplit(percents ...float64) (*WeightedSplit, error) {
 // Set changes the percentages for the clients that come from now on. After an error nothing has changed.
 func (s *WeightedSplit) Set(percents ...float64) error {
 	if old := s.bounds.Load(); old != nil && len(*old) != len(percents) {
-		return fmt.Errorf("%w into %d parts: this one has %d", ErrSplit, len(percents), len(*old))
+		return fmt.Errorf("%w: it has %[3]d parts, not %[2]d", ErrSplit, len(percents), len(*old))
 	}
 	var sum float64
 	bounds := make([]uint64, 0, len(percents))

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrDenied means that the source is on the deny list, or that there is an allow list without it.
-var ErrDenied = errors.New("source not allowed")
+var ErrDenied = errors.New("the source is not allowed")
 
 // An Access holds the rules for sources. The zero value allows every client with a known source.
 type Access struct {
@@ -37,7 +37,7 @@ func (a *Access) Check(src source.Source) error {
 }
 
 // ErrDeniedNow means that an operator denied the source, at run time and not in the configuration.
-var ErrDeniedNow = errors.New("source denied by an operator")
+var ErrDeniedNow = errors.New("the source is denied by an operator")
 
 // A Denial denies sources, at one listener or at all listeners.
 type Denial struct {

@@ -19,7 +19,7 @@ var (
 	// ErrSourceRate means that the source's connections come faster than its limit allows.
 	ErrSourceRate = errors.New("connection rate limit of the source reached")
 	// ErrSources means that the table is full of sources that have connections.
-	ErrSources = errors.New("table of sources full")
+	ErrSources = errors.New("the table of sources is full")
 )
 
 // ErrConfig is wrapped by the error of [NewSources] if a field of [SourcesConfig] is invalid.

@@ -150,7 +150,7 @@ func newListener(addr sockopt.Address, cfg *Config) *Listener {
 func FromFD(ln net.Listener, cfg *Config) (*Listener, error) {
 	sock, ok := ln.(stream)
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("listen on %s: %T is no stream socket", ln.Addr(), ln), ln.Close())
+		return nil, errors.Join(fmt.Errorf("listen on %s: %T is not a stream socket", ln.Addr(), ln), ln.Close())
 	}
 	l := newListener(sockopt.Address{}, cfg)
 	l.sock = sock

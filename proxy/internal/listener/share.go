@@ -172,7 +172,7 @@ func resolve(ctx context.Context, name string) (at netip.AddrPort, both bool, er
 		return at, false, err
 	}
 	if addr.Zone() != "" {
-		return at, false, fmt.Errorf("%w: an address with a zone is not shared", syscall.EADDRINUSE)
+		return at, false, fmt.Errorf("%w: an address with a zone cannot be shared", syscall.EADDRINUSE)
 	}
 	return netip.AddrPortFrom(addr, uint16(port)), host == "", nil
 }

@@ -144,7 +144,7 @@ func (l *Listener) restrict(_, _ string, conn syscall.RawConn) error {
 }
 
 // errNotOurs means that the name leads to a file other than the bound socket.
-var errNotOurs = errors.New("another process has put another file there")
+var errNotOurs = errors.New("another process has put another file at this path")
 
 // take finds the socket that was just bound, and sets its mode. 0 means all permissions less the umask.
 func (p *unixPath) take(mode fs.FileMode) error {
@@ -276,7 +276,7 @@ func (p *unixPath) removeStale(ctx context.Context) error {
 	}
 	defer sys.Close(fd)
 	if file.Mode&sys.S_IFMT != sys.S_IFSOCK {
-		return fmt.Errorf("%w, by a file that is no socket", syscall.EADDRINUSE)
+		return fmt.Errorf("%w: the path is a file that is not a socket", syscall.EADDRINUSE)
 	}
 	dialer := net.Dialer{Timeout: answerTime}
 	conn, err := dialer.DialContext(ctx, "unix", sys.OpenName(fd)) // this very file, even if the name has changed hands

@@ -65,7 +65,7 @@ func TestFileThatIsNoSocketIsLeftAlone(t *testing.T) {
 	}
 	for _, path := range []string{file, link} {
 		_, err := listener.Listen(context.Background(), parse(t, "unix:"+path), nil)
-		if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "no socket") {
+		if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "not a socket") {
 			t.Errorf("error is %v", err)
 		}
 	}

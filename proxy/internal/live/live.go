@@ -149,7 +149,7 @@ func (u *under) ends(c *state.Change) string {
 	case state.ListenerDrained:
 		l := u.listener(c.Listener)
 		if l == nil {
-			return "the configuration names the listener no more"
+			return "the configuration no longer has the listener"
 		}
 		return differs(c.Line, BindLine(l))
 	case state.Split:
@@ -166,7 +166,7 @@ func differs(stands, now string) string {
 	return fmt.Sprintf("the line has changed from %q to %q", stands, now)
 }
 
-const noUpstream = "the configuration names the upstream no more"
+const noUpstream = "the configuration no longer has the upstream"
 
 // admits returns why an endpoint that was added cannot stay; "": it can.
 func (u *under) admits(c *state.Change) string {
@@ -180,7 +180,7 @@ func (u *under) admits(c *state.Change) string {
 	}
 	for i := range up.Endpoints {
 		if at := &up.Endpoints[i]; at.Name == e.Name || config.SameDestination(at.Address, e.Address) {
-			return "the configuration names the endpoint itself now"
+			return "the configuration now has the endpoint"
 		}
 	}
 	if err := u.cfg.Admit(c.Upstream, &e); err != nil {
@@ -198,7 +198,7 @@ func (u *under) endpoint(c *state.Change) string {
 	case c.Line == "" && u.added[endpointOf(c)]: // it stands on an endpoint by hand
 		return ""
 	case c.Line == "":
-		return "the endpoint is not one by hand any more"
+		return "the endpoint is no longer one that was added by hand"
 	case up.Discover == nil:
 		return fileEndpoint(c, up)
 	case c.Kind == state.EndpointWeight: // its line is a discovered endpoint's, see Discovered
@@ -221,7 +221,7 @@ func fileEndpoint(c *state.Change, up *config.Upstream) string {
 		}
 		return differs(c.Line, EndpointLine(e))
 	}
-	return "the configuration names the endpoint no more"
+	return "the configuration no longer has the endpoint"
 }
 
 func (u *under) listener(name string) *config.Listener {
@@ -236,11 +236,11 @@ func (u *under) listener(name string) *config.Listener {
 func (u *under) split(c *state.Change) string {
 	l := u.listener(c.Listener)
 	if l == nil || c.Route < 0 || c.Route >= len(l.Routes) || len(l.Routes[c.Route].Split) == 0 {
-		return "the configuration has no such split any more"
+		return "the configuration no longer has this split"
 	}
 	split := l.Routes[c.Route].Split
 	if _, ok := ParsePercentages(split, c.Value); !ok {
-		return "it is a split among other upstreams"
+		return "the split now has other upstreams"
 	}
 	return differs(c.Line, SplitLine(split))
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrUndecided means that a client's first bytes do not show which route it takes.
-var ErrUndecided = errors.New("the client's first bytes do not decide its route")
+var ErrUndecided = errors.New("the client's first bytes do not determine its route")
 
 // recognise makes the recogniser of the bytes that the routes depend on.
 func (t *Table) recognise() error {
@@ -45,7 +45,7 @@ func (t *Table) recognise() error {
 		}
 	}
 	if len(wants.Patterns) > firstbytes.MaxPatterns {
-		return fmt.Errorf("%d patterns of bytes, and not at most %d", len(wants.Patterns), firstbytes.MaxPatterns)
+		return fmt.Errorf("%d patterns of bytes, more than %d", len(wants.Patterns), firstbytes.MaxPatterns)
 	}
 	if needed {
 		t.recogniser = firstbytes.New(wants)

@@ -263,12 +263,12 @@ func Pattern(s string) (string, error) {
 	}
 	for label := range strings.SplitSeq(host, ".") {
 		if label == "" || len(label) > 63 {
-			return "", fmt.Errorf("%q is no name of a host; write shop.example.com, or *.example.com", s)
+			return "", fmt.Errorf("%q is not a host name; write shop.example.com, or *.example.com", s)
 		}
 	}
 	for _, c := range host {
 		if !(c == '-' || c == '.' || c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z') {
-			return "", fmt.Errorf("%q: %q is in no name of a host; write the name as it is on the wire (xn--)", s, c)
+			return "", fmt.Errorf("%q: a host name cannot have %q; write the name in Punycode (xn--)", s, c)
 		}
 	}
 	return name, nil
@@ -282,7 +282,7 @@ func PathPattern(s string) (string, error) {
 	}
 	path, ok := firstbytes.CanonicalPath(exact)
 	if !ok || strings.Contains(exact, "*") {
-		return "", fmt.Errorf("%q is no path; write /status, or /api/* for all paths below /api", s)
+		return "", fmt.Errorf("%q is not a path; write /status, or /api/* for all paths below /api", s)
 	}
 	return path + below, nil
 }
@@ -316,7 +316,7 @@ func (t *Table) FindLogin(c *Client, after int) (int, error) {
 		case firstbytes.Yes:
 			return i, nil
 		default:
-			return None, fmt.Errorf("%w: its user or database is hidden by TLS that is passed through, or in doubt", ErrUndecided)
+			return None, fmt.Errorf("%w: TLS hides its user or database, or the startup message is ambiguous", ErrUndecided)
 		}
 	}
 	return None, nil

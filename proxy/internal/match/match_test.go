@@ -104,9 +104,9 @@ func TestPattern(t *testing.T) {
 		}
 	}
 	for given, want := range map[string]string{
-		"":                               "is no name",
-		"a..b":                           "is no name",
-		".example.com":                   "is no name",
+		"":                               "is not a host name",
+		"a..b":                           "is not a host name",
+		".example.com":                   "is not a host name",
 		"*.":                             "*.example.com",
 		"a.*.com":                        "*.example.com",
 		"*a.example.com":                 "*.example.com",
@@ -114,7 +114,7 @@ func TestPattern(t *testing.T) {
 		"bücher.example":                 "xn--",
 		"a b":                            "xn--",
 		"example.com:443":                "xn--",
-		strings.Repeat("x", 64) + ".de":  "is no name",
+		strings.Repeat("x", 64) + ".de":  "is not a host name",
 		strings.Repeat("x.", 127) + "de": "253",
 	} {
 		if got, err := match.Pattern(given); err == nil || !strings.Contains(err.Error(), want) {

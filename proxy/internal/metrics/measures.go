@@ -202,11 +202,11 @@ var processFamilies = []processFamily{
 	{Family: gauge("penstock_pipes", "Pipes now: leased (with bytes in flight) or idle.", "state"), collect: collectPipes},
 	{Family: gauge("penstock_pipe_budget_bytes", "Memory that pipes may take now."), collect: number(func(s *Sample) int64 { return s.Process.Pipes.BudgetPages * pageSize })},
 	{Family: gauge("penstock_pipe_budget_used_bytes", "Memory that pipes take."), collect: number(func(s *Sample) int64 { return s.Process.Pipes.UsedPages * pageSize })},
-	{Family: counter("penstock_arena_residues_total", "Times that a blocked destination's bytes were kept: in the arena, or on the heap.", "in"), collect: collectResidues},
+	{Family: counter("penstock_arena_residues_total", "How many times the bytes of a blocked destination were kept, in the arena or on the heap.", "in"), collect: collectResidues},
 	{Family: counter("penstock_health_transitions_total", "Changes of the state of endpoints and circuit breakers."), collect: named("transitions")},
 	{Family: counter("penstock_hellos_missing_total", "Clients that were served without a ClientHello."), collect: named("hellos_missing")},
-	{Family: counter("penstock_session_log_dropped_total", "Dropped lines of the session log: ring (a loop's was full), destination (it took no more) or rate (per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "ring", "destination", "rate") }},
-	{Family: counter("penstock_spans_dropped_total", "Spans that the collector does not have, by reason: queue_full, refused, unavailable or shutdown.", "reason"), collect: func(s *Sample, emit emitter) {
+	{Family: counter("penstock_session_log_dropped_total", "Dropped lines of the session log: ring (the ring of a loop was full), destination (it accepted no more) or rate (per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "ring", "destination", "rate") }},
+	{Family: counter("penstock_spans_dropped_total", "Spans that did not reach the collector, by reason: queue_full, refused, unavailable or shutdown.", "reason"), collect: func(s *Sample, emit emitter) {
 		emitEach(emit, s.traces().Dropped, "queue_full", "refused", "unavailable", "shutdown")
 	}},
 	{Family: gauge("penstock_config_generation", "Number of the configuration in force."), collect: number(func(s *Sample) int64 { return int64(s.Config.Generation) })},
@@ -399,7 +399,7 @@ type objectFamily[T any] struct {
 
 const (
 	bytesOfSessions = "Bytes of its sessions, by direction and engine."
-	closes          = "Sessions that have ended, by reason and by whom."
+	closes          = "Sessions that have ended, by reason and by the side that ended them."
 	connects        = "Time to connect to an endpoint, with name look-up and TLS handshake; failures are not counted."
 	limited         = "Time of ended sessions of 100 ms or more, by the cause that limited them (docs/seeing.md)."
 	lasted          = "Duration of sessions that have ended."
@@ -412,13 +412,13 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.bool(e.cached("state", string(state)), l.State == state)
 		}
 	}},
-	{counter("penstock_listener_refused_total", "Clients that were refused, by the first cause; upstream: no endpoint took the client.", "listener", "reason"), func(e *encoder, l *Listener) { e.list("reason", l.Refused) }},
+	{counter("penstock_listener_refused_total", "Refused clients, by the first cause. upstream means that no endpoint took the client.", "listener", "reason"), func(e *encoder, l *Listener) { e.list("reason", l.Refused) }},
 	{counter("penstock_listener_limited_seconds_total", limited, "listener", "verdict"), func(e *encoder, l *Listener) { e.limited(&l.Seconds) }},
 	{counter("penstock_listener_bytes_total", bytesOfSessions, "listener", "direction", "engine"), func(e *encoder, l *Listener) { e.bytes(&l.Bytes) }},
 	{counter("penstock_listener_closes_total", closes, "listener", "reason", "by"), func(e *encoder, l *Listener) { e.closes(&l.Tally) }},
 	{histogram("penstock_listener_connect_seconds", connects+" Original destinations (transparent) are not counted.", "listener"), func(e *encoder, l *Listener) { e.histogram(&connectLabels, &l.Tally.Connects) }},
 	{histogram("penstock_listener_session_seconds", lasted, "listener"), func(e *encoder, l *Listener) { e.histogram(&sessionLabels, &l.Tally.Sessions) }},
-	{gauge("penstock_listener_accept_queue", "Connections that wait in the kernel for accept.", "listener", "address"), func(e *encoder, l *Listener) {
+	{gauge("penstock_listener_accept_queue", "Connections that wait in the kernel to be accepted.", "listener", "address"), func(e *encoder, l *Listener) {
 		l.queues(func(q *admin.Queue) {
 			if q.Known {
 				e.int(label("address", q.Address), q.Length)
@@ -481,7 +481,7 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.filterTimes(&l.Filters[i])
 		}
 	}},
-	{counter("penstock_listener_cancels_total", "Endpoints to which cancel requests were sent, or failed to be sent.", "listener", "result"), func(e *encoder, l *Listener) {
+	{counter("penstock_listener_cancels_total", "Cancel requests that were sent, or could not be sent, to an endpoint.", "listener", "result"), func(e *encoder, l *Listener) {
 		if c := l.Cancels; c != nil {
 			e.int(e.cached("result", "sent"), c.Sent)
 			e.int(e.cached("result", "failed"), c.Failed)
@@ -503,7 +503,7 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.int(e.cached("result", "unsettled"), k.Unsettled)
 		})
 	}},
-	{counter("penstock_mirror_timed_total", "Complete answers; the mirror's was slower, faster or alike (within a microsecond).", "listener", "shadow"), func(e *encoder, l *Listener) {
+	{counter("penstock_mirror_timed_total", "Complete answers, by whether the mirror's answer was slower, faster or alike (within a microsecond).", "listener", "shadow"), func(e *encoder, l *Listener) {
 		l.comparisons(func(k *admin.Comparison) {
 			e.int(e.cached("shadow", "slower"), k.Lag.Slower)
 			e.int(e.cached("shadow", "faster"), k.Lag.Faster)
@@ -587,7 +587,7 @@ var endpointStates = []admin.State{admin.Up, admin.Down, admin.Standby, admin.Ej
 // upstreamFamilies are the families with the label upstream.
 var upstreamFamilies = []objectFamily[Upstream]{
 	{counter("penstock_upstream_refused_total", "Clients that got no endpoint, by reason.", "upstream", "reason"), func(e *encoder, u *Upstream) { e.list("reason", u.Refused) }},
-	{gauge("penstock_upstream_endpoints", "Endpoints by state, whatever their circuit breakers.", "upstream", "state"), func(e *encoder, u *Upstream) {
+	{gauge("penstock_upstream_endpoints", "Endpoints by state. Circuit breakers are not considered.", "upstream", "state"), func(e *encoder, u *Upstream) {
 		for _, state := range endpointStates {
 			e.int(e.cached("state", string(state)), u.States[state])
 		}

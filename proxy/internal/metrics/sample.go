@@ -351,7 +351,7 @@ func (h *Handler) write(to io.Writer, s *Sample, process []byte, openMetrics boo
 	return e.err
 }
 
-var droppedFamily = gauge("penstock_series_dropped", "Objects without series, because there are too many; endpoint_histograms: endpoints without histograms.", "of")
+var droppedFamily = gauge("penstock_series_dropped", "Objects without series, because there are too many. endpoint_histograms means endpoints without histograms.", "of")
 
 type dropped struct {
 	of string

@@ -194,8 +194,8 @@ func (s *stage) look(seconds float64, c monitor.Condition, refused int64, lines 
 }
 
 const (
-	begins = `level=WARN msg="upstream has no usable endpoint" upstream=shop cause="a: down"`
-	ends   = `level=INFO msg="upstream has a usable endpoint again" upstream=shop duration=`
+	begins = `level=WARN msg="an upstream has no usable endpoint" upstream=shop cause="a: down"`
+	ends   = `level=INFO msg="an upstream has a usable endpoint again" upstream=shop duration=`
 )
 
 // TestOutageIsLoggedOnce at its begin, and at its end with its duration and the clients that it
@@ -238,7 +238,7 @@ func TestUpstreamThatGoesInAnOutage(t *testing.T) {
 	s.look(1, monitor.Usable, 0)
 	s.look(2, monitor.Unusable, 7, begins)
 	s.Look(at(4), nil, nil)
-	s.says(t, "it is gone", `level=INFO msg="upstream that could take no clients is gone" upstream=shop duration=2s refused=7 held=14 fallbacks=0`)
+	s.says(t, "it is gone", `level=INFO msg="an upstream that could take no clients was removed" upstream=shop duration=2s refused=7 held=14 fallbacks=0`)
 	s.Look(at(5), nil, nil)
 	s.says(t, "it was gone")
 }
@@ -294,19 +294,19 @@ func TestFullIsNoOutage(t *testing.T) {
 	s.look(100, monitor.Usable, 0)
 	s.look(101, monitor.Full, 0)
 	s.look(105.9, monitor.Full, 3)
-	s.look(106, monitor.Full, 1, `level=WARN msg="every usable endpoint of the upstream is at its limit" upstream=shop cause="a: down"`)
+	s.look(106, monitor.Full, 1, `level=WARN msg="every usable endpoint of an upstream is at its limit" upstream=shop cause="a: down"`)
 	s.look(107, monitor.Unusable, 2, begins)
 	s.look(110, monitor.Full, 1)
-	s.look(111, monitor.Full, 1, strings.Replace(ends, "a usable endpoint again", "usable endpoints again, which are at their limit", 1)+"3s refused=3 held=6 fallbacks=0")
+	s.look(111, monitor.Full, 1, strings.Replace(ends, "a usable endpoint again", "usable endpoints again, but they are at their limit", 1)+"3s refused=3 held=6 fallbacks=0")
 }
 
 // TestAFullUpstreamHasRoom is the end of a time at the limit.
 func TestAFullUpstreamHasRoom(t *testing.T) {
 	s := newStage(t)
 	s.look(1, monitor.Full, 0)
-	s.look(6, monitor.Full, 1, `level=WARN msg="every usable endpoint of the upstream is at its limit" upstream=shop cause="a: down"`)
+	s.look(6, monitor.Full, 1, `level=WARN msg="every usable endpoint of an upstream is at its limit" upstream=shop cause="a: down"`)
 	s.look(8, monitor.Usable, 1)
-	s.look(9, monitor.Usable, 0, strings.Replace(ends, "upstream has a usable endpoint again", "upstream is not at its limit any more", 1)+"7s refused=2 held=4 fallbacks=0")
+	s.look(9, monitor.Usable, 0, strings.Replace(ends, "an upstream has a usable endpoint again", "an upstream is no longer at its limit", 1)+"7s refused=2 held=4 fallbacks=0")
 }
 
 // TestManyOutages are some lines, and the number of the others.
@@ -322,7 +322,7 @@ func TestManyOutages(t *testing.T) {
 		s.text.Reset()
 		return strings.Count(text, "\n"), text
 	}
-	if n, text := look(1, monitor.Unusable); n != 21 || !strings.Contains(text, `msg="further upstreams have no usable endpoint" upstreams=980`) {
+	if n, text := look(1, monitor.Unusable); n != 21 || !strings.Contains(text, `msg="more upstreams have no usable endpoint" upstreams=980`) {
 		t.Errorf("%d lines, of them %s", n, text)
 	}
 	look(2, monitor.Usable)

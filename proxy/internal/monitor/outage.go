@@ -209,27 +209,27 @@ func (c *condition) goneAt(now int64) {
 
 func (o *Outages) logBegun(begun []*condition, explain func(key any) string) {
 	for _, c := range begun[:min(len(begun), mostLines)] {
-		text := "upstream has no usable endpoint"
+		text := "an upstream has no usable endpoint"
 		if c.kind == Full {
-			text = "every usable endpoint of the upstream is at its limit"
+			text = "every usable endpoint of an upstream is at its limit"
 		}
 		o.log.Warn(text, "upstream", c.Name, "cause", explain(c.Key))
 	}
 	if more := len(begun) - mostLines; more > 0 {
-		o.log.Warn("further upstreams have no usable endpoint", "upstreams", more)
+		o.log.Warn("more upstreams have no usable endpoint", "upstreams", more)
 	}
 }
 
 func (o *Outages) logEnded(ended []*condition) {
 	for _, c := range ended[:min(len(ended), mostLines)] {
-		text := "upstream has a usable endpoint again"
+		text := "an upstream has a usable endpoint again"
 		switch {
 		case c.gone:
-			text = "upstream that could take no clients is gone"
+			text = "an upstream that could take no clients was removed"
 		case c.Condition == Full:
-			text = "upstream has usable endpoints again, which are at their limit"
+			text = "an upstream has usable endpoints again, but they are at their limit"
 		case c.endedKind == Full:
-			text = "upstream is not at its limit any more"
+			text = "an upstream is no longer at its limit"
 		}
 		cost := c.until.since(c.began)
 		attrs := []any{
@@ -245,7 +245,7 @@ func (o *Outages) logEnded(ended []*condition) {
 		o.log.Info(text, attrs...)
 	}
 	if more := len(ended) - mostLines; more > 0 {
-		o.log.Info("further upstreams have a usable endpoint again", "upstreams", more)
+		o.log.Info("more upstreams have a usable endpoint again", "upstreams", more)
 	}
 }
 

@@ -76,7 +76,7 @@ func (s *Server) sendCancel(ctx context.Context, l *router.Listener, c *worker.C
 			to := &targets[i]
 			if err := sendCancelTo(ctx, to, to.Header(l, c), request); err != nil {
 				counts.Failed.Add(1)
-				s.cfg.Log.Debug("a CancelRequest was not sent", "listener", l.Name(), "endpoint_address", to.String(), "error", err)
+				s.cfg.Log.Debug("a CancelRequest could not be sent", "listener", l.Name(), "endpoint_address", to.String(), "error", err)
 				return
 			}
 			counts.Sent.Add(1)

@@ -27,13 +27,13 @@ func (s *Server) login(h *worker.Offloaded, offloaded *router.Offloaded, conn *t
 		h.Client.Hello.ALPN = []string{state.NegotiatedProtocol}
 	}
 	if !said.Asked && state.NegotiatedProtocol != postgres.Protocol {
-		return fmt.Errorf("%w: its TLS is not for the protocol %s", postgres.ErrNotPostgres, postgres.Protocol)
+		return fmt.Errorf("%w: its TLS handshake did not negotiate the protocol %s", postgres.ErrNotPostgres, postgres.Protocol)
 	}
 	var m postgres.Message
 	err := firstBytes(h, offloaded, conn, func() (err error) {
 		m, offloaded.Startup, err = postgres.Read(conn)
 		return err
-	}, "its message of PostgreSQL")
+	}, "its PostgreSQL message")
 	switch {
 	case err != nil:
 		return err

@@ -28,10 +28,10 @@ var pgRefusals = []struct {
 		},
 		postgres.Refusal(postgres.TooManyConnections, "the proxy has too many connections for this client"),
 	},
-	{[]error{worker.ErrPrereadTimeout, worker.ErrPrereadEnded}, postgres.Refusal(postgres.ProtocolViolation, "the startup message of this client did not come whole in time")},
+	{[]error{worker.ErrPrereadTimeout, worker.ErrPrereadEnded}, postgres.Refusal(postgres.ProtocolViolation, "the startup message of this client was not complete in time")},
 	{[]error{worker.ErrPrereadMemory, postgres.ErrNotPostgres, postgres.ErrMalformed, postgres.ErrEarly, postgres.ErrAgain}, postgres.Refusal(postgres.ProtocolViolation, "the proxy cannot read the startup message of this client")},
-	{[]error{worker.ErrFilterFailed}, postgres.Refusal(postgres.CannotConnectNow, "the proxy cannot decide now whether to admit this client")},
-	{nil, postgres.Refusal(postgres.CannotConnectNow, "the proxy reaches no server for this client now")},
+	{[]error{worker.ErrFilterFailed}, postgres.Refusal(postgres.CannotConnectNow, "the proxy cannot decide at present whether to admit this client")},
+	{nil, postgres.Refusal(postgres.CannotConnectNow, "the proxy can reach no server for this client at present")},
 }
 
 // pgRefusal returns the answer to a client of PostgreSQL that is refused for a cause.

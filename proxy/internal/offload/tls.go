@@ -63,7 +63,7 @@ func (s *Server) Serve(h *worker.Offloaded, offloaded *router.Offloaded) {
 const descriptorWait = 10 * time.Second
 
 // errNoDescriptor is the error of a client that has waited for a descriptor in vain. It wraps syscall.EMFILE.
-var errNoDescriptor = fmt.Errorf("no descriptor within %v to bring the client's session to a loop: raise the limit of open files (ulimit -n): %w", descriptorWait, syscall.EMFILE)
+var errNoDescriptor = fmt.Errorf("no descriptor was free within %v for the client's session: raise the limit of open files (ulimit -n): %w", descriptorWait, syscall.EMFILE)
 
 // errRejoined means that the client's session runs on its loop again.
 var errRejoined = errors.New("the session runs on its loop")

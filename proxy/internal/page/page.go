@@ -99,13 +99,13 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token := r.URL.Query().Get("token")
 	switch {
 	case r.Host != g.host: // a site with a name that leads to this machine
-		refuse(w, http.StatusForbidden, fmt.Sprintf("host %q is another one: write %s", r.Host, g.host))
+		refuse(w, http.StatusForbidden, fmt.Sprintf("host %q is not the host of this page: write %s", r.Host, g.host))
 	case g.strange(r):
-		refuse(w, http.StatusForbidden, "a page of another site, or of another port, has made this request")
+		refuse(w, http.StatusForbidden, "the request comes from a page of another site or another port")
 	case token != "" && r.URL.Path == "/" && r.Method == http.MethodGet && (g.known(r) || g.exchange(token)):
 		g.welcome(w)
 	case !g.known(r) || foreign(r):
-		refuse(w, http.StatusForbidden, "this page is for the browser that has opened it first: run penstock page again for a new address")
+		refuse(w, http.StatusForbidden, "another browser has already opened this page: run penstock page again for a new address")
 	default:
 		g.next.ServeHTTP(w, r)
 	}

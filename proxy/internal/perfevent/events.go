@@ -73,7 +73,7 @@ func open(pids []int, hz int) (e *events, err error) {
 // add opens the events of a thread. If the thread has ended meanwhile, it does nothing.
 func (e *events) add(thread int, cpus []int, hz int) error {
 	if len(e.fds)+len(cpus) > maxEvents {
-		return fmt.Errorf("there are too many threads: more than %d events, one for each and each of %d CPUs", maxEvents, len(cpus))
+		return fmt.Errorf("there are too many threads: each thread needs an event on each of %[2]d CPUs, and %[1]d events are allowed", maxEvents, len(cpus))
 	}
 	attr := &sys.PerfEventAttr{
 		Type: sys.PERF_TYPE_SOFTWARE, Config: sys.PERF_COUNT_SW_CPU_CLOCK, Size: uint32(unsafe.Sizeof(sys.PerfEventAttr{})),

@@ -13,7 +13,7 @@ var ErrEndpoint = errors.New("no TLS at the endpoint")
 
 // What such an endpoint has done in place of an answer; both wrap [ErrEndpoint].
 var (
-	ErrUnanswered = fmt.Errorf("%w: it ended in place of an answer to the SSLRequest", ErrEndpoint)
+	ErrUnanswered = fmt.Errorf("%w: it closed the connection instead of answering the SSLRequest", ErrEndpoint)
 	ErrNoAnswer   = fmt.Errorf("%w: it did not answer the SSLRequest in time", ErrEndpoint)
 )
 
@@ -24,7 +24,7 @@ func CheckAnswer(b []byte) error {
 	case len(b) == 1 && b[0] == Accepted:
 		return nil
 	case b[0] == Accepted:
-		return fmt.Errorf("%w: it sent bytes behind its S, before TLS", ErrEndpoint)
+		return fmt.Errorf("%w: it sent more bytes after its S, before TLS", ErrEndpoint)
 	case len(b) == 1 && b[0] == Declined:
 		return fmt.Errorf("%w: it answered N to the SSLRequest", ErrEndpoint)
 	case b[0] == 'E':

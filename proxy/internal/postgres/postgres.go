@@ -68,12 +68,12 @@ const MaxName = 63
 // Reasons to refuse a client.
 var (
 	// ErrNotPostgres: its first bytes are no message of PostgreSQL.
-	ErrNotPostgres = errors.New("not PostgreSQL: the client did not begin with a message of version 3")
+	ErrNotPostgres = errors.New("the client does not speak PostgreSQL: it did not begin with a message of version 3")
 	// ErrMalformed: its startup message cannot be read.
 	ErrMalformed = errors.New("malformed startup message of PostgreSQL")
 	// ErrEarly: it has sent bytes behind a request for encryption, before the answer: they are not the client's, or are
 	// not meant to be read in the clear.
-	ErrEarly = errors.New("the client sent bytes behind its request for encryption, before the answer")
+	ErrEarly = errors.New("the client sent more bytes after its request for encryption, before the answer")
 	// ErrAgain: it has asked for the same encryption twice.
 	ErrAgain = errors.New("the client asked for encryption a second time")
 )
@@ -182,7 +182,7 @@ func (m *Message) parameters(b []byte) error {
 	}
 	switch {
 	case len(b) != 1:
-		return fmt.Errorf("%w: it has no end, or bytes behind it", ErrMalformed)
+		return fmt.Errorf("%w: its end is missing, or bytes follow its end", ErrMalformed)
 	case otherCase != "": // PostgreSQL does not know it, CockroachDB takes it
 		return fmt.Errorf("%w: it names the parameter %q, which is in lower case", ErrMalformed, otherCase)
 	case users > 1 || databases > 1: // servers take the last one, poolers may take another

@@ -107,7 +107,7 @@ func TestNoMessages(t *testing.T) {
 // TestAnswers: an S alone is an acceptance. Everything else is named in the error.
 func TestAnswers(t *testing.T) {
 	for answer, want := range map[string]string{
-		"S": "", "N": "answered N", "E": "with an error", "Sx": "bytes behind its S", "H": `answered "H"`, "Ex": "with an error", "\x00": `answered "\x00"`, "NS": `answered "N"`,
+		"S": "", "N": "answered N", "E": "with an error", "Sx": "more bytes after its S", "H": `answered "H"`, "Ex": "with an error", "\x00": `answered "\x00"`, "NS": `answered "N"`,
 	} {
 		err := postgres.CheckAnswer([]byte(answer))
 		if want == "" != (err == nil) || err != nil && (!errors.Is(err, postgres.ErrEndpoint) || !strings.Contains(err.Error(), want)) {

@@ -249,12 +249,12 @@ func (i *Info) parseV1(line []byte) error {
 		return nil // the rest is to be ignored
 	case "TCP4", "TCP6":
 	default:
-		return fmt.Errorf("%w: protocol %q, which is none of TCP4, TCP6, UNKNOWN", ErrMalformed, kind)
+		return fmt.Errorf("%w: protocol %q is not TCP4, TCP6 or UNKNOWN", ErrMalformed, kind)
 	}
 	var fields [4][]byte
 	for n := range fields {
 		if !more {
-			return fmt.Errorf("%w: %d fields after the protocol, and not 4", ErrMalformed, n)
+			return fmt.Errorf("%w: %d fields after the protocol instead of 4", ErrMalformed, n)
 		}
 		fields[n], rest, more = bytes.Cut(rest, []byte(" "))
 	}
@@ -274,7 +274,7 @@ func (i *Info) parseV1(line []byte) error {
 func addrPort(kind, host, port []byte) (netip.AddrPort, error) {
 	a, ok := addr(host)
 	if !ok || string(kind) == "TCP4" && !a.Is4() {
-		return netip.AddrPort{}, fmt.Errorf("%w: %q is no address of %s", ErrMalformed, host, kind)
+		return netip.AddrPort{}, fmt.Errorf("%w: %q is not an address of %s", ErrMalformed, host, kind)
 	}
 	n := 0
 	for _, c := range port {
@@ -286,7 +286,7 @@ func addrPort(kind, host, port []byte) (netip.AddrPort, error) {
 	}
 	// No leading zeros, as the specification says.
 	if n < 0 || n > 0xffff || len(port) == 0 || len(port) > 1 && port[0] == '0' {
-		return netip.AddrPort{}, fmt.Errorf("%w: %q is no port", ErrMalformed, port)
+		return netip.AddrPort{}, fmt.Errorf("%w: %q is not a port", ErrMalformed, port)
 	}
 	return netip.AddrPortFrom(a.Unmap(), uint16(n)), nil
 }
@@ -314,7 +314,7 @@ func (p *Policy) lengthV2(b []byte) (need int, err error) {
 	}
 	need = fixed + int(binary.BigEndian.Uint16(b[14:]))
 	if need > p.max() {
-		return 0, fmt.Errorf("%w: %d bytes, and at most %d are accepted", ErrTooLong, need, p.max())
+		return 0, fmt.Errorf("%w: %d bytes, more than %d", ErrTooLong, need, p.max())
 	}
 	return need, nil
 }

@@ -127,7 +127,7 @@ func (b *binding) report(from health.Source, o health.Outcome, now int64) {
 		b.snapshot.Breaker.ReportFrom(b.upstreamPermit, from, o, now)
 	}
 	if o == health.OK {
-		b.better("a client was served all the same")
+		b.better("a client was served by it")
 	}
 }
 
@@ -162,7 +162,7 @@ func (b *binding) lasts(now int64) {
 	if b.upstreamPermit.Trial() {
 		b.snapshot.Breaker.Report(b.upstreamPermit, health.OK, now)
 	}
-	b.better("a client's connection lasts")
+	b.better("a client's connection to it lasts")
 }
 
 // notifyRoom wakes clients that wait because of the upstream's own limit; an endpoint's set wakes its own.

@@ -185,7 +185,7 @@ func TestGivenUp(t *testing.T) {
 			}, nil)
 		}
 	}
-	if why := a.watched[0].Judge.Why(); !strings.Contains(why, "have given up") {
+	if why := a.watched[0].Judge.Why(); !strings.Contains(why, "gave up") {
 		t.Errorf("%+v: %q", a.endpoints[0].State(), why)
 	}
 }

@@ -420,7 +420,7 @@ func (e *Endpoint) handshakesFail() bool {
 	return e.failed.Load() && last != nil && last.outcome == health.ConnectFailed && !last.plain
 }
 
-// A streak counts consecutive sessions that ended without a byte of the endpoint, and, as far as
+// A streak counts consecutive sessions that ended without a byte from the endpoint, and, as far as
 // known, not because of the client.
 type streak struct {
 	n, since, last atomic.Int64

@@ -38,7 +38,7 @@ type FilterError struct {
 func (e *FilterError) Error() string {
 	switch {
 	case e.Err != nil:
-		return e.Err.Error() + ": refused, since on_error is deny"
+		return e.Err.Error() + ": the client was refused, because on_error is deny"
 	case e.Reason != "":
 		return "filter " + e.Filter + ": denied: " + e.Reason
 	}
@@ -88,7 +88,7 @@ func (s *Search) askFilter(now int64) (worker.Step, bool) {
 		of, whole, err := s.described(first, ended)
 		switch {
 		case err != nil:
-			s.unasked(&FilterError{Filter: f.Of.Name(), Err: fmt.Errorf("filter %s: it was not asked: %w", f.Of.Name(), err)})
+			s.unasked(&FilterError{Filter: f.Of.Name(), Err: fmt.Errorf("filter %s did not run: %w", f.Of.Name(), err)})
 			return worker.Step{}, false
 		case !whole:
 			return worker.Step{}, false // with more to need

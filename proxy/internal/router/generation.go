@@ -123,9 +123,9 @@ func (s *Search) mayUnder(l, under *Listener) error {
 
 var (
 	// errOverruled is the error of a connection to an endpoint that the generation in force has not led to.
-	errOverruled = fmt.Errorf("a reload added a filter, which has to be asked about the client first: %w", worker.ErrFilterFailed)
+	errOverruled = fmt.Errorf("a reload added a filter that must first decide about the client: %w", worker.ErrFilterFailed)
 	// errUnasked is the cause of a client that a filter cannot be asked about any more.
-	errUnasked = errors.New("the client was queued before the reload added this filter, which can no longer be asked about it")
+	errUnasked = errors.New("the client was queued before a reload added this filter, and the filter can no longer decide about it")
 )
 
 // swapTime is how long a client waits for the next generation to come into force.

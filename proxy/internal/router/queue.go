@@ -246,7 +246,7 @@ type queuedUpstream struct {
 }
 
 // errFailing says that only a failing endpoint has room, and it is not yet time to try it.
-var errFailing = errors.New("it is not yet time to try a failing endpoint again")
+var errFailing = errors.New("a failing endpoint is not tried again so soon")
 
 // joinEarlierQueues also queues a waiting client at the earlier upstreams, with the time at which
 // it began to wait there, or else the time of the present wait.

@@ -241,7 +241,7 @@ func parseTemplate(text string) (t template, err error) {
 		}
 		name, after, closed := strings.Cut(rest, "}")
 		if !closed {
-			return nil, fmt.Errorf("a { has no }: write {{ for a brace")
+			return nil, fmt.Errorf("a } is missing after {: write {{ for a brace")
 		}
 		f := fieldNamed(name)
 		if f == nil {

@@ -263,7 +263,7 @@ func (l *Log) Close() error {
 	select {
 	case <-l.change(change{close: true}):
 	case <-time.After(closeWait):
-		return errors.New("session log: its destination takes nothing, lines may be missing")
+		return errors.New("session log: its destination accepts no lines, and some lines may be missing")
 	}
 	<-l.done
 	return l.release()

@@ -44,7 +44,7 @@ func ParseDestination(text string) (Destination, error) {
 	case found && scheme == "syslog+udp":
 		at, err := netip.ParseAddrPort(strings.TrimPrefix(rest, "//"))
 		if err != nil || at.Port() == 0 {
-			return Destination{}, fmt.Errorf("%q is no IP address with a port", strings.TrimPrefix(rest, "//"))
+			return Destination{}, fmt.Errorf("%q is not an IP address with a port", strings.TrimPrefix(rest, "//"))
 		}
 		return Destination{toSyslogUDP, at.String()}, nil
 	case found && !strings.Contains(scheme, "/"):

@@ -11,7 +11,7 @@ import (
 const version = 1
 
 // ErrVersion is wrapped by the error of a file of an unknown version.
-var ErrVersion = errors.New("another version")
+var ErrVersion = errors.New("the file has another version")
 
 // content is the content of a file. Keys and kinds that are not known stay as they are, so that a
 // version of the program that does not know them does not drop them.
@@ -34,7 +34,7 @@ func decode(data []byte) (*content, error) {
 		return nil, fmt.Errorf("version: %w", err)
 	}
 	if v != version {
-		return nil, fmt.Errorf("%w: %d, and this program writes %d", ErrVersion, v, version)
+		return nil, fmt.Errorf("%w: %d instead of %d", ErrVersion, v, version)
 	}
 	if list, ok := c.other["denials"]; ok {
 		if err := json.Unmarshal(list, &c.denials); err != nil {

@@ -23,13 +23,13 @@ const patience = time.Second
 // Errors that a store may have.
 var (
 	// ErrTaken: another process keeps its changes in the file.
-	ErrTaken = errors.New("another process keeps its changes there")
-	// ErrClosed: the process drains, and has left the file to its successor.
-	ErrClosed = errors.New("the process drains, and has left the file to its successor")
+	ErrTaken = errors.New("another process writes its changes to it")
+	// ErrClosed: the process drains, and its successor uses the file now.
+	ErrClosed = errors.New("the process drains, and its successor uses the file now")
 	// ErrCorrupt: the file has changes that could not be understood, and was moved away.
 	ErrCorrupt = errors.New("the file was corrupt")
 	// ErrForeign: the file cannot be read, or is no file of changes. It is left as it is.
-	ErrForeign = errors.New("this is no file of changes by hand, so it stays as it is, and changes are not kept")
+	ErrForeign = errors.New("this is not a file of changes by hand: it is left unchanged, and changes are not kept")
 )
 
 // A Store is a file of changes, and its content. One process at a time has it. It is safe for
@@ -119,10 +119,10 @@ func (s *Store) setAside(cause error) error {
 		err = errors.Join(p.Rename(filepath.Base(aside)), p.Close())
 	}
 	if err != nil {
-		s.giveUp(fmt.Errorf("%s: %w: %w, and it cannot be moved away: %w", s.path, ErrCorrupt, cause, err))
+		s.giveUp(fmt.Errorf("%s: %w: %w, and it could not be renamed: %w", s.path, ErrCorrupt, cause, err))
 		return s.failed
 	}
-	return fmt.Errorf("%s: %w, and is in %s now: the changes by hand in it are not in force: %w", s.path, ErrCorrupt, aside, cause)
+	return fmt.Errorf("%s: %w, and was renamed to %s: its changes by hand are not in force: %w", s.path, ErrCorrupt, aside, cause)
 }
 
 // Path returns the path of the file.

@@ -64,7 +64,7 @@ func NewClient(cfg *ClientConfig) (*Client, error) {
 		c.cfg.Stats = new(Stats)
 	}
 	if (cfg.Pair.Cert == "") != (cfg.Pair.Key == "") {
-		return nil, errors.New("TLS towards endpoints: set both the certificate and its key, or neither")
+		return nil, errors.New("TLS to endpoints: set the certificate and its key, or none of them")
 	}
 	c.mu.Lock()
 	err := c.open()

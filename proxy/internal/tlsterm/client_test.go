@@ -247,8 +247,8 @@ func TestBadClientConfig(t *testing.T) {
 		cfg  tlsterm.ClientConfig
 		want string
 	}{
-		{tlsterm.ClientConfig{Pair: tlsterm.Pair{Cert: p.Cert}}, "set both the certificate and its key"},
-		{tlsterm.ClientConfig{CA: p.Key}, p.Key + ": there is no certificate"},
+		{tlsterm.ClientConfig{Pair: tlsterm.Pair{Cert: p.Cert}}, "set the certificate and its key"},
+		{tlsterm.ClientConfig{CA: p.Key}, p.Key + " contains no certificate"},
 		{tlsterm.ClientConfig{CA: "/none", Pair: tlsterm.Pair{Cert: "/nothing", Key: p.Key}}, "/none: no such file or directory\n/nothing: no such"},
 	} {
 		if _, err := tlsterm.NewClient(&test.cfg); err == nil || !strings.Contains(err.Error(), test.want) {

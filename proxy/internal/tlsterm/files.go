@@ -359,7 +359,7 @@ func makePair(p [2]string, text [2][]byte) (*parsedPair, error) {
 func makePool(p [2]string, text [2][]byte) (*parsedPair, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text[0]) {
-		return nil, fmt.Errorf("%s: there is no certificate in it", p[0])
+		return nil, fmt.Errorf("%s contains no certificate", p[0])
 	}
 	return &parsedPair{pool: pool, raw: bytes.Clone(text[0])}, nil
 }
@@ -372,9 +372,9 @@ func readFile(path string) ([]byte, error) {
 	text, err := file.Read(path, maxFile)
 	switch {
 	case errors.Is(err, file.ErrIrregular):
-		return nil, fmt.Errorf("%s: it is no regular file", path)
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	case errors.Is(err, file.ErrTooLarge):
-		return nil, fmt.Errorf("%s: it is larger than %d MiB", path, maxFile>>20)
+		return nil, fmt.Errorf("%s is larger than %d MiB", path, maxFile>>20)
 	case err != nil:
 		return nil, inFile(path, err)
 	}

@@ -73,7 +73,7 @@ func (a *attempt) handshake(ctx context.Context) error {
 // explain makes words of an error that has none of its own.
 func (a *attempt) explain(kind FailureKind, err error) error {
 	if kind == Timeout {
-		return fmt.Errorf("not done within %v: %w", a.timeout, os.ErrDeadlineExceeded)
+		return fmt.Errorf("not complete within %v: %w", a.timeout, os.ErrDeadlineExceeded)
 	}
 	return err
 }
@@ -216,7 +216,7 @@ func (c *limitedConn) Read(p []byte) (int, error) {
 		return c.read(p)
 	}
 	if c.left == 0 {
-		return 0, fmt.Errorf("longer than %d KiB without the ClientHello", c.after>>10)
+		return 0, fmt.Errorf("no complete ClientHello within %d KiB", c.after>>10)
 	}
 	c.turn.done()
 	n, err := c.read(p[:min(len(p), c.left)])

@@ -260,12 +260,12 @@ func ParseVersion(s string) (uint16, error) {
 	case "1.3":
 		return tls.VersionTLS13, nil
 	default:
-		return 0, fmt.Errorf("%q is no version of TLS; write 1.2 or 1.3 (or 1.0, 1.1)", s)
+		return 0, fmt.Errorf("%q is not a version of TLS; write 1.2 or 1.3 (or 1.0, 1.1)", s)
 	}
 }
 
 var (
-	errUncertified = errors.New("no certificate was asked for at the handshake, but one is required now")
+	errUncertified = errors.New("the handshake asked for no certificate, but a certificate is required now")
 	errOutdated    = errors.New("its version of TLS is no longer accepted")
 )
 

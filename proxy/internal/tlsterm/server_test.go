@@ -448,9 +448,9 @@ func TestBadConfig(t *testing.T) {
 		"not there":             {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: dir + "/none", Key: good.Key}}}, []string{dir + "/none: no such file"}},
 		"empty":                 {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: empty, Key: good.Key}}}, []string{empty + ": "}},
 		"of another":            {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: good.Cert, Key: other.Key}}}, []string{good.Cert + ": ", other.Key, "does not match"}},
-		"a directory":           {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: dir, Key: good.Key}}}, []string{dir + ": it is no regular file"}},
-		"too large":             {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: large, Key: good.Key}}}, []string{large + ": it is larger than 4 MiB"}},
-		"no authority":          {tlsterm.Config{Certificates: []tlsterm.Pair{good}, ClientCA: empty}, []string{empty + ": there is no certificate"}},
+		"a directory":           {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: dir, Key: good.Key}}}, []string{dir + " is not a regular file"}},
+		"too large":             {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: large, Key: good.Key}}}, []string{large + " is larger than 4 MiB"}},
+		"no authority":          {tlsterm.Config{Certificates: []tlsterm.Pair{good}, ClientCA: empty}, []string{empty + " contains no certificate"}},
 		"several, each is told": {tlsterm.Config{Certificates: []tlsterm.Pair{{Cert: empty, Key: empty}, {Cert: large, Key: large}}, ClientCA: dir}, []string{empty, large, dir + ": "}},
 	} {
 		t.Run(name, func(t *testing.T) {

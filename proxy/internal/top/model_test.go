@@ -82,7 +82,7 @@ func TestFilter(t *testing.T) {
 		t.Errorf("the filter is not cleared:\n%s", s.text())
 	}
 	s.press("/", "x", "x", "enter")
-	if !strings.Contains(s.text(), "no row has xx") {
+	if !strings.Contains(s.text(), "no row contains xx") {
 		t.Errorf("%s", s.text())
 	}
 }

@@ -82,7 +82,7 @@ type process struct {
 	asked    []admin.WhyQuery
 }
 
-var errGone = errors.New("unix:/run/penstock/admin.sock: nothing runs there")
+var errGone = errors.New("unix:/run/penstock/admin.sock: no process runs there")
 
 func (p *process) Status(context.Context) (admin.Status, error) {
 	if len(p.statuses) == 0 {

@@ -605,7 +605,7 @@ func sessionTable(y *admin.Why) table {
 // verdictLines are the verdict on all sessions, and its advice.
 func verdictLines(y *admin.Why) []string {
 	if y == nil {
-		return []string{"sessions are looked at ..."}
+		return []string{"measuring sessions ..."}
 	}
 	if y.Count == 0 {
 		return []string{oneLine(y.Advice)}

@@ -85,7 +85,7 @@ func (m *Model) title() string {
 		if m.err != nil {
 			return left + "  " + tones[bad].Styled(oneLine(m.err.Error()))
 		}
-		return left + "  waits for the process ..."
+		return left + "  waiting for the process ..."
 	}
 	s := &m.now.Status
 	left += fmt.Sprintf("  pid %d  %s  generation %d  for %s  up %s", s.PID, display.Text(string(s.State)), s.Generation, age(m.now.At.Sub(s.GenerationSince)), age(m.now.At.Sub(s.Started)))
@@ -177,7 +177,7 @@ func (m *Model) chosen() string {
 	n := len(m.shown.rows)
 	switch {
 	case n == 0 && m.filter != "":
-		return "no row has " + m.filter
+		return "no row contains " + m.filter
 	case n == 0:
 		return ""
 	}

@@ -29,7 +29,7 @@ func TestViews(t *testing.T) {
 // TestFirstLook shows everything but rates, which one look does not have.
 func TestFirstLook(t *testing.T) {
 	s := newScreen(t, 80, 24)
-	if got := s.text(); !strings.Contains(got, "waits for the process") {
+	if got := s.text(); !strings.Contains(got, "waiting for the process") {
 		t.Errorf("before the first look:\n%s", got)
 	}
 	s = newScreen(t, 80, 24, status(0))

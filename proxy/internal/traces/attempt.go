@@ -109,14 +109,14 @@ func (s *Settings) RoundTrip(r *http.Request) (*http.Response, error) {
 		out.accept(&all)
 	case code == http.StatusTooManyRequests, code == http.StatusBadGateway, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
 		seconds, _ := strconv.ParseUint(answer.Header.Get("Retry-After"), 10, 31)
-		out.after, out.err = time.Duration(seconds)*time.Second, fmt.Errorf("the collector has answered %s", answer.Status)
+		out.after, out.err = time.Duration(seconds)*time.Second, fmt.Errorf("the collector answered %s", answer.Status)
 	default:
 		text := ""
 		var told statuspb.Status // OTLP puts a Status into the body of an error
 		if proto.Unmarshal(data, &told) == nil && told.Message != "" {
 			text = ": " + shortened(display.Text(told.Message))
 		}
-		out.refuse(fmt.Errorf("the collector has answered %s%s", answer.Status, text))
+		out.refuse(fmt.Errorf("the collector answered %s%s", answer.Status, text))
 	}
 	return answer, nil
 }
@@ -141,7 +141,7 @@ func (s *Settings) call(ctx context.Context, method string, request, answer any,
 	if !out.answered.Load() {
 		return err
 	}
-	out.err = fmt.Errorf("the collector has answered with the status %d of gRPC: %w", told.Code(), out.err)
+	out.err = fmt.Errorf("the collector answered with gRPC status %d: %w", told.Code(), out.err)
 	wait := false
 	for _, detail := range told.Details() {
 		if info, ok := detail.(*errdetails.RetryInfo); ok {

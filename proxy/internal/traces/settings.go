@@ -79,7 +79,7 @@ func (s *Settings) Open() error {
 	to := *s.Endpoint
 	switch {
 	case to.Scheme != "http" && to.Scheme != "https" || to.Host == "":
-		return fmt.Errorf("traces: endpoint %q: no URL of a collector", s.Endpoint)
+		return fmt.Errorf("traces: endpoint %q is not the URL of a collector", s.Endpoint)
 	case s.Queue <= 0 || s.Batch <= 0:
 		return errors.New("traces: no room for spans")
 	case s.Protocol != GRPC && (to.Path == "" || to.Path == "/"):

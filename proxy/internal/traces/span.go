@@ -249,7 +249,7 @@ func (s *span) failed() (isError bool, message string) {
 	case r.Outcome == record.Left:
 		return true, "the client has left"
 	case r.Outcome == record.Responded:
-		return true, "a response in place of an endpoint"
+		return true, "the fallback's response was sent instead of an endpoint's"
 	case r.Outcome == record.CancelUnsent:
 		return true, "a CancelRequest that no endpoint got"
 	}

@@ -38,18 +38,18 @@ func (k Kind) String() string {
 }
 
 var advice = [Kinds]string{
-	Unknown:         "the kernel did not report the connections: see the waits, or look again while the session runs",
-	Client:          "look at the client: it reads or sends more slowly than it is served; nothing here makes it faster",
-	ClientNetwork:   "look at the path to the client: its losses, its queues and its rate; a nearer proxy or another congestion control may help",
+	Unknown:         "the kernel did not report the connections: read the waits, or run penstock why again while the session runs",
+	Client:          "look at the client: it reads or sends slowly, and no change to the proxy makes it faster",
+	ClientNetwork:   "look at the network path to the client: packet loss, queues and rate. A nearer proxy or another congestion control can help",
 	Endpoint:        "look at the endpoint: its load, its disk, and what it waits for; if its load is the cause, more endpoints help",
-	EndpointNetwork: "look at the path to the endpoint: losses and full queues (ip -s link, ss -ti), and the rate of its link",
-	Proxy:           "give the proxy more CPU: penstock status has the loops, penstock profile shows what they do, a cgroup's cpu.stat its throttling",
-	Limit:           "raise the limit of bandwidth in the configuration, if that is not what you want",
-	Idle:            "nothing: neither side asked the other for anything",
+	EndpointNetwork: "look at the network path to the endpoint: packet loss and full queues (ip -s link, ss -ti), and the rate of its link",
+	Proxy:           "give the proxy more CPU: penstock status shows its event loops, penstock profile what they do, and cpu.stat of its cgroup the throttling",
+	Limit:           "if this is not intended, raise the bandwidth limit in the configuration",
+	Idle:            "do nothing: neither side waited for the other",
 }
 
 // TooYoung is the advice if all samples were shorter than [Least].
-const TooYoung = "too young to say: look again, or for longer"
+const TooYoung = "too short to judge: run penstock why again, or with a longer --for"
 
 // Advice returns the next step of an operator, as half a sentence.
 func (k Kind) Advice() string {

@@ -22,7 +22,7 @@ func TestOfLane(t *testing.T) {
 		want   verdict.Kind
 		why    string // a part of it
 	}{
-		"nothing":        {func(_, _ *lane.End) {}, verdict.Idle, "nothing was asked for in 100 % of 1 s"},
+		"nothing":        {func(_, _ *lane.End) {}, verdict.Idle, "neither side waited for bytes for 100 % of 1 s"},
 		"slow answers":   {func(_, b *lane.End) { b.Waits.Answer, b.Waits.Answers = 900*ms, 5 }, verdict.Endpoint, "for 895 ms it sent nothing"},
 		"slow questions": {func(a, _ *lane.End) { a.Waits.More, a.Waits.Pauses = 900*ms, 5 }, verdict.Client, "for 900 ms it sent nothing"},
 		"a long way": {func(a, _ *lane.End) {
@@ -31,8 +31,8 @@ func TestOfLane(t *testing.T) {
 		"answers of a long way": {func(_, b *lane.End) {
 			b.Waits.Answer, b.Waits.Answers, b.RoundTrip, b.LeastRoundTrip = 900*ms, 4, 50*ms, 50*ms
 		}, verdict.Endpoint, "for 700 ms it sent nothing"},
-		"a shut window":    {func(a, _ *lane.End) { a.Waits.Window = 900 * ms }, verdict.Client, "for 900 ms it took nothing, its window was shut for 100 %"},
-		"a window and BBR": {func(a, b *lane.End) { a.Waits.Window, b.Waits.More, b.Waits.Pauses = 200*ms, 700*ms, 300 }, verdict.Client, "it took nothing"},
+		"a shut window":    {func(a, _ *lane.End) { a.Waits.Window = 900 * ms }, verdict.Client, "for 900 ms it read nothing, its window was closed for 100 %"},
+		"a window and BBR": {func(a, b *lane.End) { a.Waits.Window, b.Waits.More, b.Waits.Pauses = 200*ms, 700*ms, 300 }, verdict.Client, "it read nothing"},
 		"a window full of a queue": {func(a, b *lane.End) {
 			a.Waits.Window, a.RoundTrip = 900*ms, 200*ms
 		}, verdict.ClientNetwork, "a round trip takes 200 ms"},
@@ -41,16 +41,16 @@ func TestOfLane(t *testing.T) {
 		}, verdict.ClientNetwork, "a round trip takes 200 ms"},
 		"a slow reader that acknowledges late": {func(a, b *lane.End) {
 			a.Waits.Window, a.RoundTrip, a.WidestWindow = 900*ms, 200*ms, 600_000
-		}, verdict.Client, "for 900 ms it took nothing"},
+		}, verdict.Client, "for 900 ms it read nothing"},
 		"a window on a long way, acknowledged late": {func(a, b *lane.End) {
 			a.Waits.Window, a.RoundTrip, a.LeastRoundTrip = 900*ms, 220*ms, 100*ms
-		}, verdict.Client, "for 900 ms it took nothing"},
+		}, verdict.Client, "for 900 ms it read nothing"},
 		"a narrow window and BBR": {func(a, b *lane.End) {
 			a.Waits.Narrow, a.Waits.Ack, a.Waits.Flight, a.RoundTrip = 700*ms, 600*ms, 300*ms, 30*ms
-		}, verdict.Client, "for 900 ms it took nothing"},
+		}, verdict.Client, "for 900 ms it read nothing"},
 		"a narrow window and pauses": {func(a, b *lane.End) {
 			a.Waits.Narrow, b.Waits.More, b.Waits.Pauses = 900*ms, 900*ms, 7
-		}, verdict.Client, "for 900 ms it took nothing"},
+		}, verdict.Client, "for 900 ms it read nothing"},
 		"a narrow window now and then": {func(a, b *lane.End) {
 			a.Waits.Narrow, b.Waits.More, b.Waits.Pauses = 400*ms, 900*ms, 7
 		}, verdict.Endpoint, "for 900 ms it sent nothing"},
@@ -64,7 +64,7 @@ func TestOfLane(t *testing.T) {
 			a.Waits.Narrow, b.Waits.Answer, b.Waits.Answers = 900*ms, 900*ms, 5
 		}, verdict.Endpoint, "for 895 ms it sent nothing"},
 		"losses behind the lane": {func(a, b *lane.End) { a.Waits.Again, b.Lost = 900*ms, 50 }, verdict.ClientNetwork, "50 of 1000 packets were sent again"},
-		"losses before it":       {func(_, b *lane.End) { b.Waits.Gap, b.BehindGap = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets came behind a gap"},
+		"losses before it":       {func(_, b *lane.End) { b.Waits.Gap, b.BehindGap = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets arrived out of order"},
 		"pauses of losses":       {func(_, b *lane.End) { b.Waits.More, b.Waits.Pauses, b.BehindGap = 900*ms, 40, 50 }, verdict.EndpointNetwork, ""},
 		"acknowledgements":       {func(_, b *lane.End) { b.Waits.Ack, b.RoundTrip = 900*ms, 30*ms }, verdict.EndpointNetwork, "a round trip takes 30 ms, 1 ms without a queue"},
 		"packets in a queue":     {func(_, b *lane.End) { b.Waits.Flight, b.RoundTrip = 900*ms, 30*ms }, verdict.EndpointNetwork, ""},

@@ -23,14 +23,14 @@ func TestOf(t *testing.T) {
 		want   verdict.Kind
 		why    string // a part of it
 	}{
-		"nothing":              {func(*verdict.Sample) {}, verdict.Idle, "nothing was asked for in 100 % of 1 s"},
+		"nothing":              {func(*verdict.Sample) {}, verdict.Idle, "neither side waited for bytes for 100 % of 1 s"},
 		"slow answers":         {func(s *verdict.Sample) { s.Waits.ForB = 900 * ms }, verdict.Endpoint, "waited for the endpoint for 90 % of 1 s: for 900 ms it sent nothing"},
 		"slow questions":       {func(s *verdict.Sample) { s.Waits.ForA = 900 * ms }, verdict.Client, "for 900 ms it sent nothing"},
-		"a shut window":        {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.PeerWindow = 900*ms, 950*ms, 940*ms }, verdict.Client, "its window was shut for 99 %"},
-		"a window and BBR":     {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.PeerWindow = 900*ms, 950*ms, 300*ms }, verdict.Endpoint, "it took nothing"},
+		"a shut window":        {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.PeerWindow = 900*ms, 950*ms, 940*ms }, verdict.Client, "its window was closed for 99 %"},
+		"a window and BBR":     {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.PeerWindow = 900*ms, 950*ms, 300*ms }, verdict.Endpoint, "it read nothing"},
 		"a queue":              {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.RTT = 900*ms, 950*ms, 80*ms }, verdict.ClientNetwork, "a round trip takes 80 ms, 1 ms without a queue"},
 		"losses":               {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.Retransmitted = 900*ms, 950*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets were sent again"},
-		"losses on the way":    {func(s *verdict.Sample) { s.Waits.ForB, s.B.OutOfOrder = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets came behind a gap"},
+		"losses on the way":    {func(s *verdict.Sample) { s.Waits.ForB, s.B.OutOfOrder = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets arrived out of order"},
 		"bytes on a thin link": {func(s *verdict.Sample) { s.A.Busy, s.A.RTT = time.Second, time.Second }, verdict.ClientNetwork, "a round trip takes 1 s"},
 		"a vanished peer that was asked": { // a window between two retransmissions
 			func(s *verdict.Sample) {
@@ -48,7 +48,7 @@ func TestOf(t *testing.T) {
 		}, verdict.Client, ""},
 		"room on a clear path": {func(s *verdict.Sample) {
 			s.Waits.ToA, s.A.Busy, s.A.RTT, s.A.MinRTT = 770*ms, 770*ms, 20*time.Microsecond, 20*time.Microsecond
-		}, verdict.Client, "it took nothing"},
+		}, verdict.Client, "it read nothing"},
 		"a delayed acknowledgment on a clear path": {func(s *verdict.Sample) {
 			s.A.Busy, s.A.RTT, s.A.MinRTT = 980*ms, 30*time.Microsecond, 20*time.Microsecond
 		}, verdict.Idle, ""},
@@ -89,13 +89,13 @@ func TestOf(t *testing.T) {
 		}, verdict.ClientNetwork, "a round trip takes 251 ms, 181 ms without a queue"},
 		"a window on a long way": {func(s *verdict.Sample) {
 			s.Waits.ToA, s.A.Busy, s.A.PeerWindow, s.A.MinRTT, s.A.RTT = 900*ms, 950*ms, 800*ms, 181*ms, 190*ms
-		}, verdict.Client, "its window was shut for 84 %"},
+		}, verdict.Client, "its window was closed for 84 %"},
 		"a delayed acknowledgment": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.B.Busy, s.B.RTT, s.B.SegmentsSent, s.B.Sent = 900*ms, 800*ms, 30*ms, 20, 4000
 		}, verdict.Endpoint, ""},
 		"no CPU":         {func(s *verdict.Sample) { s.Waits.ForB, s.Waits.PausesB, s.Starved = 900*ms, 20, 800*ms }, verdict.Proxy, "Penstock had no CPU for 800 ms of 1 s (upper bound)"},
 		"one long wait":  {func(s *verdict.Sample) { s.Waits.ForB, s.Starved = 900*ms, 800*ms }, verdict.Endpoint, ""},
-		"a busy loop":    {func(s *verdict.Sample) { s.Waits.Loop = 900 * ms }, verdict.Proxy, "bytes waited for their turn for 900 ms of 1 s"},
+		"a busy loop":    {func(s *verdict.Sample) { s.Waits.Loop = 900 * ms }, verdict.Proxy, "bytes waited for a busy event loop for 900 ms of 1 s"},
 		"a limit":        {func(s *verdict.Sample) { s.Waits.Bandwidth = 900 * ms }, verdict.Limit, "waited for bandwidth for 90 %"},
 		"an unknown leg": {func(s *verdict.Sample) { s.Waits.ForB, s.B.Leg = 900*ms, relay.Leg{} }, verdict.Unknown, "did not report"},
 		"a unix socket":  {func(s *verdict.Sample) { s.Waits.ForB, s.B = 900*ms, verdict.Peer{Local: true} }, verdict.Endpoint, ""},
@@ -139,7 +139,7 @@ func TestWhyAddsUp(t *testing.T) {
 			func(s *verdict.Sample) {
 				s.Waits.ForB, s.Waits.PausesB, s.Waits.Loop, s.Starved = 500*ms, 20, 300*ms, 900*ms
 			},
-			"Penstock had no CPU for 500 ms of 1 s (upper bound), and bytes waited for their turn for 300 ms of 1 s",
+			"Penstock had no CPU for 500 ms of 1 s (upper bound), and bytes waited for a busy event loop for 300 ms of 1 s",
 		},
 		"a part counts for the network": {
 			func(s *verdict.Sample) {
@@ -151,7 +151,7 @@ func TestWhyAddsUp(t *testing.T) {
 			func(s *verdict.Sample) {
 				s.Waits.ForA, s.Waits.ToA, s.A.Busy, s.A.PeerWindow = 500*ms, 400*ms, 400*ms, 400*ms
 			},
-			"waited for the client for 90 % of 1 s: for 500 ms it sent nothing, for 400 ms it took nothing",
+			"waited for the client for 90 % of 1 s: for 500 ms it sent nothing, for 400 ms it read nothing",
 		},
 		"longer than the time": {
 			func(s *verdict.Sample) { s.Waits.ForB = 2 * time.Second }, "waited for the endpoint for 100 % of 1 s: for 1 s it sent nothing",
@@ -220,7 +220,7 @@ func TestTheProxyIsNotBlamed(t *testing.T) {
 func TestYoung(t *testing.T) {
 	s := verdict.Sample{Duration: 46 * ms, A: leg(), B: leg(), Late: -1}
 	s.A.Busy, s.A.RTT, s.A.MinRTT = 45*ms, 5730*time.Microsecond, 10*time.Microsecond // as seen beside busy programs
-	if v := verdict.Of(&s); !v.Young || v.Kind != verdict.Unknown || v.Shares[verdict.Unknown] != 1 || !strings.Contains(v.Why(), "too young") {
+	if v := verdict.Of(&s); !v.Young || v.Kind != verdict.Unknown || v.Shares[verdict.Unknown] != 1 || !strings.Contains(v.Why(), "too short") {
 		t.Errorf("%v, %v: %s", v.Kind, v.Shares, v.Why())
 	}
 	if times := verdict.TimesOf(&s); times[verdict.ClientNetwork] == 0 {

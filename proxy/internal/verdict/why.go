@@ -10,10 +10,10 @@ import (
 func (v *Verdict) Why() string {
 	s := &v.sample
 	if s.Duration <= 0 {
-		return "it has lasted for no time"
+		return "its duration is 0"
 	}
 	if v.Young {
-		return "too young to say: " + round(s.Duration) + " were looked at"
+		return "too short to judge: only " + round(s.Duration) + " were measured"
 	}
 	share := fmt.Sprintf("%.0f %% of %s", 100*v.Shares[v.Kind], round(s.Duration))
 	switch v.Kind {
@@ -30,7 +30,7 @@ func (v *Verdict) Why() string {
 	case Limit:
 		return "waited for bandwidth for " + share
 	case Idle:
-		return "nothing was asked for in " + share
+		return "neither side waited for bytes for " + share
 	default:
 		return fmt.Sprintf("waited for the client for %v and for the endpoint for %v, and the kernel did not report their connections",
 			round(s.Waits.ForA+s.Waits.ToA), round(s.Waits.ForB+s.Waits.ToB))
@@ -40,7 +40,7 @@ func (v *Verdict) Why() string {
 // proxy describes the waits for this process: for a CPU, which is an upper bound, and for a turn of its loop.
 func (v *Verdict) proxy() string {
 	all := round(v.sample.Duration)
-	turn := fmt.Sprintf("bytes waited for their turn for %v of %v", round(v.parts.turn), all)
+	turn := fmt.Sprintf("bytes waited for a busy event loop for %v of %v", round(v.parts.turn), all)
 	switch cpu := v.parts.cpu; {
 	case cpu < v.sample.Duration/100:
 		return turn
@@ -61,11 +61,11 @@ func (p *Peer) host(of *hostParts, all time.Duration) string {
 		}
 	}
 	add(of.sent, "for %v it sent nothing")
-	add(of.took, "for %v it took nothing")
-	add(of.shut, "for %v its window was shut")
+	add(of.took, "for %v it read nothing")
+	add(of.shut, "for %v its window was closed")
 	text := strings.Join(list, ", ")
 	if of.took > of.sent && !p.Local && p.Busy > 0 {
-		text += fmt.Sprintf(", its window was shut for %.0f %% of the time with bytes for it", 100*p.window())
+		text += fmt.Sprintf(", its window was closed for %.0f %% of the time when bytes waited for it", 100*p.window())
 	}
 	return ": " + text
 }
@@ -80,7 +80,7 @@ func (p *Peer) network(room time.Duration) string {
 		list = append(list, fmt.Sprintf("nothing was acknowledged for %v", round(min(p.Unanswered, p.Busy))))
 	}
 	if p.OutOfOrder > 0 {
-		list = append(list, fmt.Sprintf("%d of %d packets came behind a gap", p.OutOfOrder, p.SegmentsReceived))
+		list = append(list, fmt.Sprintf("%d of %d packets arrived out of order", p.OutOfOrder, p.SegmentsReceived))
 	}
 	if rtt := p.roundTrip(room); rtt > 0 {
 		list = append(list, fmt.Sprintf("a round trip takes %v, %v without a queue", round(rtt), round(p.MinRTT)))

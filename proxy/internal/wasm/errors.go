@@ -16,13 +16,13 @@ var (
 	// the memory; or a function of the host was called with an argument that it does not accept.
 	ErrTrap = errors.New("the module has trapped")
 	// ErrTimeout: the deadline has passed.
-	ErrTimeout = errors.New("the module has run for longer than it may")
+	ErrTimeout = errors.New("the module ran longer than timeout")
 	// ErrMemory: it wants more linear memory than it may have.
-	ErrMemory = errors.New("the module wants more memory than it may have")
+	ErrMemory = errors.New("the module needs more memory than memory allows")
 	// ErrStack: its functions call each other too deeply.
 	ErrStack = errors.New("the module's calls are nested too deeply")
 	// ErrExit: it has ended itself, by proc_exit of WASI.
-	ErrExit = errors.New("the module has ended itself")
+	ErrExit = errors.New("the module ended itself")
 	// ErrClosed: the instance is closed, or has failed before.
 	ErrClosed = errors.New("the instance is closed")
 	// ErrBusy: as many instances are in use as may be.
@@ -51,7 +51,7 @@ type MemoryError struct {
 
 // Error implements error.
 func (e *MemoryError) Error() string {
-	return fmt.Sprintf("%v: it needs %d KiB to begin with, and may have %d KiB", ErrMemory, e.Least>>10, e.Most>>10)
+	return fmt.Sprintf("%v: it needs %d KiB to start, and %d KiB are allowed", ErrMemory, e.Least>>10, e.Most>>10)
 }
 
 // Unwrap returns [ErrMemory].

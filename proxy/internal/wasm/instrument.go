@@ -159,7 +159,7 @@ func instrument(code []byte, compiled bool, memory int64) (out []byte, minPages 
 func parse(code []byte) (*parsed, error) {
 	r := reader{b: code}
 	if string(r.take(8)) != "\x00asm\x01\x00\x00\x00" {
-		return nil, fmt.Errorf("%w: it does not begin as a module of WebAssembly does (\\0asm, version 1)", ErrInvalid)
+		return nil, fmt.Errorf("%w: it does not begin like a WebAssembly module (\\0asm, version 1)", ErrInvalid)
 	}
 	var p parsed
 	for len(r.b) > 0 && r.err == nil {
@@ -170,7 +170,7 @@ func parse(code []byte) (*parsed, error) {
 		case id >= sections:
 			r.fail("section %d", id)
 		case p.sections[id] != nil:
-			r.fail("section %d is there twice", id)
+			r.fail("it has section %d twice", id)
 		default:
 			p.sections[id] = append([]byte{}, s...)
 		}
@@ -303,7 +303,7 @@ func (p *parsed) readCode() error {
 				r.err = of.err
 			}
 			if locals > maxLocals {
-				r.fail("a function has %d locals: %d are the most", locals, maxLocals)
+				r.fail("a function has %d locals, more than %d", locals, maxLocals)
 			}
 			p.bodies = append(p.bodies, body{b, 128 + 16*uint32(locals) + 4*uint32(len(of.b))})
 		})

@@ -97,7 +97,7 @@ var compiling = make(chan struct{}, 1)
 func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Module, err error) {
 	bounds = bounds.filled()
 	if len(code) > bounds.Code {
-		return nil, fmt.Errorf("%w: it has %d bytes, %d are the most", ErrInvalid, len(code), bounds.Code)
+		return nil, fmt.Errorf("%w: it has %d bytes, more than %d", ErrInvalid, len(code), bounds.Code)
 	}
 	compiled := MayCompile(bounds)
 	instrumented, minPages, err := instrument(code, compiled, bounds.Memory)
@@ -176,9 +176,9 @@ func (m *Module) checkImports(ctx context.Context, host Host) error {
 		}
 		switch {
 		case !ok:
-			return &ImportError{module, name, "there is no such function here"}
+			return &ImportError{module, name, "Penstock does not have this function"}
 		case string(params) != string(d.ParamTypes()) || string(results) != string(d.ResultTypes()):
-			return &ImportError{module, name, "its parameters or results are others"}
+			return &ImportError{module, name, "its parameters or results differ"}
 		}
 	}
 	return nil

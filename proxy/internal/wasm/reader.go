@@ -22,7 +22,7 @@ func (r *reader) fail(format string, args ...any) {
 // take reads n bytes.
 func (r *reader) take(n uint32) []byte {
 	if uint64(n) > uint64(len(r.b)) {
-		r.fail("it ends in the middle of something")
+		r.fail("it is truncated")
 		return nil
 	}
 	b := r.b[:n:n]
@@ -67,7 +67,7 @@ func (r *reader) each(most uint32, f func()) (n uint32) {
 	case uint64(n) > uint64(len(r.b)):
 		r.fail("a vector is longer than the module")
 	case n > most:
-		r.fail("a vector of %d elements: %d are the most", n, most)
+		r.fail("a vector has %d elements, more than %d", n, most)
 	}
 	for range n {
 		if r.err != nil {

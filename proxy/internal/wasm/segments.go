@@ -17,7 +17,7 @@ func (p *parsed) boundTables() error {
 			r.fail("a table with limits of kind %#x", flags)
 		}
 		if least > maxTable {
-			r.fail("a table of %d elements: %d are the most", least, maxTable)
+			r.fail("a table has %d elements, more than %d", least, maxTable)
 		}
 		out = appendU32(appendU32(append(out, kind, 1), least), max(most, least))
 	})
@@ -69,7 +69,7 @@ func (p *parsed) readElements() error {
 			}
 		})
 		if total > maxElements {
-			r.fail("%d elements: %d are the most", total, maxElements)
+			r.fail("it has %d elements, more than %d", total, maxElements)
 		}
 	})
 	return r.err

@@ -241,13 +241,13 @@ func TestRefused(t *testing.T) {
 		{"our export", mine.Bytes(), wasm.ErrInvalid, "penstock.stack"},
 		{"a call of a function of ours", calls(3), wasm.ErrInvalid, "no function 3"},
 		{"a global of ours", sets(1), wasm.ErrInvalid, "no global 1"},
-		{"an unknown function", imports("env", "proxy_http_call", i32), nil, "env.proxy_http_call: there is no such function"},
+		{"an unknown function", imports("env", "proxy_http_call", i32), nil, "env.proxy_http_call: Penstock does not have this function"},
 		{"other parameters", imports("env", "f", i32+i32), nil, "env.f: its parameters"},
 		{"an unknown module", imports("a\nb", "f", i32), nil, "a\uFFFDb.f"},
 		{"elements without end", append([]byte("\x00asm\x01\x00\x00\x00"), 9, 5, 0xff, 0xff, 0xff, 0xff, 0x0f), wasm.ErrInvalid, "longer than"},
 		{"values of elements without end", append([]byte("\x00asm\x01\x00\x00\x00"), 9, 10, 1, 0, 0x41, 0, 0x0b, 0xff, 0xff, 0xff, 0xff, 0x0f), wasm.ErrInvalid, "longer than"},
-		{"data without end", append([]byte("\x00asm\x01\x00\x00\x00"), 11, 10, 1, 0, 0x41, 0, 0x0b, 0xff, 0xff, 0xff, 0xff, 0x0f), wasm.ErrInvalid, "ends in the middle"},
-		{"giant", append(imports("env", "f", i32), make([]byte, 33<<20)...), wasm.ErrInvalid, "are the most"},
+		{"data without end", append([]byte("\x00asm\x01\x00\x00\x00"), 11, 10, 1, 0, 0x41, 0, 0x0b, 0xff, 0xff, 0xff, 0xff, 0x0f), wasm.ErrInvalid, "it is truncated"},
+		{"giant", append(imports("env", "f", i32), make([]byte, 33<<20)...), wasm.ErrInvalid, "more than"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, err := wasm.Compile(t.Context(), c.code, host, wasm.Bounds{})

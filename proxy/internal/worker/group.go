@@ -339,7 +339,7 @@ type MemoryConfig struct {
 
 // ErrHugePages is wrapped by the error of New if MemoryConfig.RequireHuge cannot be
 // fulfilled.
-var ErrHugePages = errors.New("no huge pages for all of it")
+var ErrHugePages = errors.New("huge pages cover only a part of the memory")
 
 // Memory is the memory that a group has.
 type Memory struct {

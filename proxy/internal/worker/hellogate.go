@@ -21,7 +21,7 @@ import (
 
 // ErrSecondHello is the error of a client that sends a second hello with another name or other
 // protocols, or something that is no hello.
-var ErrSecondHello = errors.New("the endpoint has asked for a second TLS ClientHello, and it does not have the first one's name and protocols")
+var ErrSecondHello = errors.New("the endpoint asked for a second TLS ClientHello, and its name or protocols differ from the first")
 
 // A firstHello is a client's hello as it was read.
 type firstHello struct {

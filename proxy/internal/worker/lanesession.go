@@ -191,7 +191,7 @@ func (t *lanes) forget(c *laneSession) {
 	}
 }
 
-// LeaveLane lets the sessions that have left user space go on without this process. For this
+// LeaveLane lets the sessions that have left user space continue without this process. For this
 // process they end, with the cause in their results, and do not count as cut. No further session
 // leaves. Call the lane's Leave after Close. LeaveLane returns their number when all have ended
 // here. Any goroutine but the loops' may call it.

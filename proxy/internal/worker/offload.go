@@ -316,7 +316,7 @@ type layer interface {
 func TakeSockets(ctx context.Context, client, endpoint net.Conn) (*Rejoin, error) {
 	a, b := plainOf(client), plainOf(endpoint)
 	if a == nil || b == nil {
-		return nil, fmt.Errorf("a connection of %T and one of %T cannot go to a loop", client, endpoint)
+		return nil, fmt.Errorf("a loop cannot serve a connection of %T with a connection of %T", client, endpoint)
 	}
 	// The endpoint's first: the client's is watched while it is waited for a descriptor.
 	var fds [2]int

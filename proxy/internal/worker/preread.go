@@ -268,16 +268,16 @@ func (w *worker) prereadFailed(c *Client, cause error) {
 // tooLate returns why a client is refused when its time to send its first bytes is over.
 func (w *worker) tooLate(c *Client) error {
 	p := &c.serving.service.Preread
-	cause, after, of := ErrPrereadTimeout, p.Wait(), "what decides its route"
+	cause, after, of := ErrPrereadTimeout, p.Wait(), "the bytes that determine its route"
 	switch {
 	case c.phase == awaitHeader:
 		cause, after, of = ErrHeaderTimeout, p.Header.Wait(), "its PROXY header"
 	case c.phase == awaitHello, c.First.Is(firstbytes.TLS) == firstbytes.Yes:
 		of = "its TLS hello"
 	case c.phase == awaitPostgres, c.First.Is(firstbytes.Postgres) == firstbytes.Yes:
-		of = "its message of PostgreSQL"
+		of = "its PostgreSQL message"
 	case c.phase == looking:
-		after, of = cmp.Or(c.step.Timeout, after), "what a filter wants"
+		after, of = cmp.Or(c.step.Timeout, after), "the bytes that a filter needs"
 	}
 	n := len(c.buffered)
 	if n == 0 {

@@ -301,11 +301,11 @@ func TestPrereadTimeouts(t *testing.T) {
 		sent    string
 		want    string
 	}{
-		"hello":            {worker.Preread{Hello: true, Timeout: 4 * time.Second}, "\x16\x03\x01\x02", "preread timeout: the client's first bytes were incomplete after 4s: 4 bytes of its TLS hello had come"},
+		"hello":            {worker.Preread{Hello: true, Timeout: 4 * time.Second}, "\x16\x03\x01\x02", "preread timeout: the client's first bytes were incomplete after 4s: only 4 bytes of its TLS hello had arrived"},
 		"data":             {worker.Preread{Data: true, Timeout: 4 * time.Second}, "", "preread timeout: the client has sent nothing for 4s"},
-		"header":           {worker.Preread{Header: &proxyproto.Policy{Timeout: 4 * time.Second}, Timeout: time.Hour, Data: true}, "PROXY ", "PROXY header timeout: the client's first bytes were incomplete after 4s: 6 bytes of its PROXY header had come"},
+		"header":           {worker.Preread{Header: &proxyproto.Policy{Timeout: 4 * time.Second}, Timeout: time.Hour, Data: true}, "PROXY ", "PROXY header timeout: the client's first bytes were incomplete after 4s: only 6 bytes of its PROXY header had arrived"},
 		"after the header": {worker.Preread{Header: &proxyproto.Policy{Timeout: time.Hour}, Timeout: 4 * time.Second, Data: true}, "PROXY UNKNOWN\r\n", "preread timeout: the client has sent nothing for 4s"},
-		"startup message":  {worker.Preread{Postgres: &worker.Postgres{}, Timeout: 4 * time.Second}, "\x00\x00\x00\x29\x00\x03\x00\x00user", "preread timeout: the client's first bytes were incomplete after 4s: 12 bytes of its message of PostgreSQL had come"},
+		"startup message":  {worker.Preread{Postgres: &worker.Postgres{}, Timeout: 4 * time.Second}, "\x00\x00\x00\x29\x00\x03\x00\x00user", "preread timeout: the client's first bytes were incomplete after 4s: only 12 bytes of its PostgreSQL message had arrived"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, pass := clocked(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Preread = x.preread })

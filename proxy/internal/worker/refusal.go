@@ -14,7 +14,7 @@ import (
 // Reasons to refuse a client that a [Search] has from a filter.
 var (
 	// ErrFiltered: it has denied the client.
-	ErrFiltered = errors.New("denied by a filter")
+	ErrFiltered = errors.New("a filter denied the client")
 	// ErrFilterFailed: it has not answered.
 	ErrFilterFailed = errors.New("a filter has not answered")
 	// ErrFilterOverload: too many clients wait for its answer.

@@ -105,11 +105,11 @@ var (
 	ErrHeaderTimeout = errors.New("PROXY header timeout")
 	// ErrPrereadMemory is the error of a client if there is no memory for its first bytes, see
 	// [Config.PrereadMemory].
-	ErrPrereadMemory = errors.New("no memory is left for first bytes: this client's are too long, or come in too many pieces")
+	ErrPrereadMemory = errors.New("no memory is left for first bytes: this client's first bytes are too long, or arrive in too many pieces")
 	// ErrPrereadEnded is the error of a client that has ended in the middle of its first bytes.
-	ErrPrereadEnded = errors.New("the client has ended in the middle of its first bytes")
+	ErrPrereadEnded = errors.New("the client ended in the middle of its first bytes")
 	// ErrHeaderEnded is the same for its PROXY header.
-	ErrHeaderEnded = errors.New("the client has ended in the middle of its PROXY header")
+	ErrHeaderEnded = errors.New("the client ended in the middle of its PROXY header")
 )
 
 // TooLate returns the error of a client whose first bytes are incomplete after a time. of names
@@ -119,13 +119,13 @@ func TooLate(cause error, after time.Duration, got int, of string) error {
 	case got == 0:
 		return fmt.Errorf("%w: the client has sent nothing for %v", cause, after)
 	case got < 0:
-		return fmt.Errorf("%w: the client's first bytes were incomplete after %v: a part of %s had come", cause, after, of)
+		return fmt.Errorf("%w: the client's first bytes were incomplete after %v: only a part of %s had arrived", cause, after, of)
 	}
-	return fmt.Errorf("%w: the client's first bytes were incomplete after %v: %d bytes of %s had come", cause, after, got, of)
+	return fmt.Errorf("%w: the client's first bytes were incomplete after %v: only %d bytes of %s had arrived", cause, after, got, of)
 }
 
 // ErrAbandoned is the error of a step that was under way, and given up: see [Search.Abandon].
-var ErrAbandoned = errors.New("given up before its time")
+var ErrAbandoned = errors.New("given up early")
 
 // An Admitter says which clients a listening socket may have. Its methods are called
 // on the goroutines of the loops, several at a time, and must not wait; Left is called

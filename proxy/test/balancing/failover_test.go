@@ -161,7 +161,7 @@ func (f *failover) lose(primary, standby string, loss func()) (doomed []*session
 	}
 	f.Until("the lost primary has no sessions", func(s *admin.Status) bool { return endpointOf(s, "primary", primary).Active == 0 })
 	for line := range strings.Lines(f.Log.String()) {
-		if strings.Contains(line, `"msg":"sessions cut"`) && !strings.Contains(line, `"upstream":"primary"`) {
+		if strings.Contains(line, `"msg":"sessions were reset"`) && !strings.Contains(line, `"upstream":"primary"`) {
 			t.Errorf("other sessions were cut as well: %s", line)
 		}
 	}

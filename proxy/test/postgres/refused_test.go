@@ -27,7 +27,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 0s}, ret
 	must(t, err)
 	defer held.Close()
 	r.Until("a client has the place of its source", func() bool { return r.Listener("limits").Connections.Accepted == 1 })
-	const route, server = "failed: .*FATAL:  the proxy has no route for this user", "failed: .*FATAL:  the proxy reaches no server"
+	const route, server = "failed: .*FATAL:  the proxy has no route for this user", "failed: .*FATAL:  the proxy can reach no server"
 	for _, c := range []struct{ of, settings, want string }{
 		{"pass", "sslmode=disable", route},
 		{"pass", "sslmode=disable user=ann", server},

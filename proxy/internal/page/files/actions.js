@@ -46,7 +46,7 @@ export class Actions {
 
   async drain(e) {
     const left = this.others(e);
-    const rest = left ? `${plural(left, "other endpoint takes", "other endpoints take")} clients of ${e.row.upstream}.` : `No other endpoint of ${e.row.upstream} takes clients: it would be left with none.`;
+    const rest = left ? `${plural(left, "other endpoint takes", "other endpoints take")} clients of ${e.row.upstream}.` : `No other endpoint of ${e.row.upstream} takes clients: the upstream would have none.`;
     const sessions = e.now[N.active] ? ` Its ${plural(e.now[N.active], "session goes", "sessions go")} on until drain_timeout of the upstream.` : "";
     if (!await ask(`Drain ${title(e.row)}?`, `It gets no more clients.${sessions}\n${rest}`, "Drain")) return;
     this.changed(e, await post("endpoint/drain", named(e.row)));
@@ -67,11 +67,11 @@ export class Actions {
     if (!touched) return say(`${title(e.row)} has no session.`);
     const what = plural(touched, "session", "sessions");
     const more = out.includes(e.row.state) ? "" : "\nIt is not drained: new clients come to it.";
-    if (!await ask(`End ${what} of ${title(e.row)}?`, `Each is reset once it is quiet. One that is not within 30 seconds goes on.${more}`, `End ${what}`)) return;
+    if (!await ask(`End ${what} of ${title(e.row)}?`, `Each session is reset once it is quiet. A session that is not quiet within 30 seconds continues.${more}`, `End ${what}`)) return;
     const result = post("sessions/end", named(e.row));
     say(`${what} of ${title(e.row)} end as they get quiet.`);
     const r = await result;
-    const parts = [[r.ended, "ended"], [r.left, "had ended by themselves"], [r.kept, "were not quiet and go on"], [r.waiting, "wait for quiet"]];
+    const parts = [[r.ended, "ended"], [r.left, "had ended by themselves"], [r.kept, "were not quiet and continue"], [r.waiting, "wait for quiet"]];
     say(`${title(e.row)}: ${parts.filter(([n]) => n).map(([n, words]) => `${plural(n, "session", "sessions")} ${words}`).join(", ")}.`);
   }
 }

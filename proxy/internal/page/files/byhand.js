@@ -22,7 +22,7 @@ export class ByHand {
       byId("hand-error").hidden = true;
       this.update();
     } catch (error) {
-      text(byId("hand-error"), `The denials are not known: ${error.message}`);
+      text(byId("hand-error"), `The denials are unknown: ${error.message}`);
       byId("hand-error").hidden = false;
     }
   }

@@ -64,7 +64,7 @@ export class Configuration {
 
   async rollback() {
     const { current, previous } = this.generations;
-    if (!await ask("Roll back?", `Generation ${current} is taken back, and generation ${previous} is in force again. Sessions go on.`, `Roll back to ${previous}`)) return;
+    if (!await ask("Roll back?", `Generation ${current} is rolled back, and generation ${previous} is in force again. Sessions continue.`, `Roll back to ${previous}`)) return;
     const { generation } = await post("rollback", { to: previous });
     say(`Generation ${generation} is in force again.`);
     await this.load();

@@ -56,7 +56,7 @@ export class Verdicts {
 
   /** look asks what limits the sessions that run now. */
   async look() {
-    text(byId("advice"), "Looks at the running sessions for a second …");
+    text(byId("advice"), "Measures the running sessions for a second …");
     const why = await get("why", { for: "1s" });
     const of = kinds.map((k) => [k, why.shares?.[k] || 0]).filter(([, x]) => x >= 0.005).sort((a, b) => b[1] - a[1]);
     const parts = of.map(([k, x]) => `${words(k)} ${share(x)}`).join(", ");
@@ -64,6 +64,6 @@ export class Verdicts {
     const advice = why.advice ? `${why.advice[0].toUpperCase()}${why.advice.slice(1)}` : "";
     const m = why.most;
     const most = m ? ` ${m.name || m.endpoint ? `Endpoint ${m.name || m.endpoint} of ${m.upstream}` : `Upstream ${m.upstream}`}: ${m.limited} of ${m.sessions} sessions, ${share(m.share)} of that time.` : "";
-    text(byId("advice"), why.count ? `At ${at}, ${plural(why.count, "running session", "running sessions")}: ${parts}.${most} ${advice}` : `At ${at}, no session was joined.`);
+    text(byId("advice"), why.count ? `At ${at}, ${plural(why.count, "running session", "running sessions")}: ${parts}.${most} ${advice}` : `At ${at}, no session was connected to an endpoint.`);
   }
 }
