@@ -456,7 +456,7 @@ func (k *checker) retry(u *Upstream) {
 	}
 }
 
-// queue sets the default size to 0 if there is a fallback. It warns of a queue in which no
+// queue sets the defaults of size and hold to 0 if there is a fallback. It warns of a queue in which no
 // client ever waits. Clients wait where a limit is reached, or without a fallback. Endpoints
 // discovered from a file may have limits of their own.
 func (k *checker) queue(u *Upstream) {
@@ -464,7 +464,10 @@ func (k *checker) queue(u *Upstream) {
 	if !holds && !k.given(&q.Size) {
 		q.Size = 0
 	}
-	if !holds && k.given(&q.Hold) && q.Hold > 0 {
+	if !holds && !k.given(&q.Hold) {
+		q.Hold = 0
+	}
+	if !holds && q.Hold > 0 {
 		k.warnAt(k.at(&q.Hold, q), "leave out hold or fallback", "hold has no effect: the fallback of the upstream %s gets the clients at once", u.Name)
 	}
 	if holds && q.Size == 0 && k.given(&q.Size) && k.given(&q.Hold) && q.Hold > 0 {

@@ -32,8 +32,8 @@ func TestWhatIsPrintedLoadsTheSame(t *testing.T) {
 			if d := cmp.Diff(cfg, again, apart); d != "" {
 				t.Errorf("%s: %s", name, d)
 			}
-			if len(again.Warnings) > len(cfg.Warnings) {
-				t.Errorf("%s: %v", name, again.Warnings)
+			if len(again.Warnings) != len(cfg.Warnings) {
+				t.Errorf("%s: what is printed has the warnings %v, the original had %v", name, again.Warnings, cfg.Warnings)
 			}
 			if changes := config.Diff(cfg, again); len(changes) > 0 {
 				t.Errorf("%s: %v", name, changes)
