@@ -14,7 +14,7 @@ import (
 )
 
 // Copy moves bytes from src to dst until the end of src, as [io.Copy] does, and returns how
-// many dst took. Two descriptors (see the package comment for which) are spliced, or sent by
+// many dst took. Two descriptors ([Engine] says of which types) are spliced, or sent by
 // sendfile or copy_file_range, as [Config.Engine] allows; an [*io.LimitedReader] around src is
 // honoured, and its N lowered by the bytes read. For types that are no connection it uses
 // io.WriterTo and io.ReaderFrom as io.Copy does.

@@ -24,9 +24,8 @@ type Unwrapper interface {
 	// RelayReader is called before the first byte is read, once for a session and once for each
 	// copy. It returns the reader to use in the wrapper's place, and the bytes that the wrapper
 	// has read from it but not handed out: all of them, but at most max. With that they are
-	// handed out, and the wrapper must not return them again. Bytes beyond max stay with the wrapper: max is
-	// less than math.MaxInt only for a copy that ends there ([Relay.CopyN]), and relay reads no further byte
-	// then.
+	// handed out, and the wrapper must not return them again. Bytes beyond max stay with the wrapper. Only
+	// [Relay.CopyN] passes a max below math.MaxInt; relay reads no byte beyond it.
 	//
 	// It may wait, for the rest of a header for instance, and stops when ctx ends: with the session, or with
 	// the context of a copy. The time counts for the session's timeouts, and the bytes of the other direction
