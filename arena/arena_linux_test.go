@@ -479,6 +479,7 @@ func TestZeroValues(t *testing.T) {
 type model struct {
 	arena  *arena.Arena
 	chunks int // of the budget
+	peak   int // chunks in use, at most
 	locals []modelLocal
 	gone   []arena.Handle // put
 	serial byte
@@ -673,8 +674,9 @@ func (m *model) check(t *rapid.T) {
 	if s.LocalStats != want {
 		t.Fatalf("%+v, want %+v", s.LocalStats, want)
 	}
-	if used := int64(m.used()) * arena.ChunkSize; s.Used != used || s.Budget != int64(m.chunks)*arena.ChunkSize {
-		t.Fatalf("%d of %d bytes in use, want %d of %d chunks", s.Used, s.Budget, m.used(), m.chunks)
+	m.peak = max(m.peak, m.used())
+	if used, peak := int64(m.used())*arena.ChunkSize, int64(m.peak)*arena.ChunkSize; s.Used != used || s.Peak != peak || s.Budget != int64(m.chunks)*arena.ChunkSize {
+		t.Fatalf("%d of %d bytes in use, %d at most, want %d of %d chunks, %d at most", s.Used, s.Budget, s.Peak, m.used(), m.chunks, m.peak)
 	}
 }
 

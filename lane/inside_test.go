@@ -3,8 +3,10 @@ package lane
 import (
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/heap"
+	"github.com/penstock/penstock/lane/internal/translate"
 )
 
 // TestMillionSessions: a table for a million sessions takes 57 bytes of this process for each: for a session,
@@ -96,3 +98,41 @@ type nobody struct{ n int }
 func (*nobody) Ready(*Session)         {}
 func (*nobody) Left(*Session)          {}
 func (*nobody) Ended(*Session, Result) {}
+
+// TestStallIsOver: a stall is one only while its sender sends the awaited bytes again; a probe of a closed window is not awaited.
+func TestStallIsOver(t *testing.T) {
+	t.Parallel()
+
+	const timeout = 10 * time.Second
+	st := stall{acked: 100, resent: 3, packets: [2]uint64{50, 40}}
+	fin := translate.Flow{Sent: 101, Fin: 101, Resent: 3}
+	for name, c := range map[string]struct {
+		f             translate.Flow
+		edge          uint64
+		sender, other uint64 // packets
+		want          bool
+	}{
+		"bytes that come again":           {translate.Flow{Sent: 200, Resent: 4}, 200, 51, 40, true},
+		"a probe of a closed window":      {translate.Flow{Sent: 101, Resent: 4}, 100, 51, 40, false},
+		"a damaged number":                {translate.Flow{Sent: 200, Resent: 3}, 200, 90, 80, false},
+		"a FIN that comes again":          {fin, 200, 51, 40, true},
+		"a FIN, and both go on":           {fin, 200, 60, 50, false},
+		"a FIN, and silence":              {fin, 200, 50, 40, false},
+		"bytes and a FIN that come again": {translate.Flow{Sent: 200, Fin: 200, Resent: 9}, 200, 51, 40, true},
+	} {
+		o := translate.Flow{Acked: 100, Edge: c.edge}
+		if got := awaited(&c.f, &o) && st.over(&c.f, &o, [2]uint64{c.sender, c.other}, int64(timeout)+1, timeout); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		if st.over(&c.f, &o, [2]uint64{c.sender, c.other}, int64(timeout), timeout) {
+			t.Errorf("%s: over before its time", name)
+		}
+	}
+	l := &stalls{of: map[stalled]stall{{}: {}}}
+	if l.next(); len(l.of) != 1 {
+		t.Error("a stall of this round is forgotten")
+	}
+	if l.next(); len(l.of) != 0 {
+		t.Error("a stall that was not found again is kept")
+	}
+}

@@ -188,9 +188,11 @@ type endOf struct {
 	result  lane.Result
 }
 
-func (o *manyOwner) Ready(s *lane.Session)                { o.ready <- s }
-func (o *manyOwner) Left(s *lane.Session)                 { o.left <- s }
-func (o *manyOwner) Ended(s *lane.Session, r lane.Result) { o.ended <- endOf{s, r} }
+// Its methods may call methods of the session.
+
+func (o *manyOwner) Ready(s *lane.Session)                { s.Arm(); o.ready <- s }
+func (o *manyOwner) Left(s *lane.Session)                 { s.Arm(); o.left <- s }
+func (o *manyOwner) Ended(s *lane.Session, r lane.Result) { s.Arm(); o.ended <- endOf{s, r} }
 
 // TestOneOwner: an owner of several sessions gets the calls for each with that session. A Session cannot be
 // used again, even after its end, unless it was refused.

@@ -140,6 +140,9 @@ func TestBatch(t *testing.T) {
 			ownThread(t, sys.SCHED_OTHER)
 			w := newWorker(t, c.descriptors, loop.Config{KeepPolicy: c.keep})
 			w.sleep(sys.SCHED_OTHER)
+			ln, fd := socket(t)
+			listen(t, w.loop, fd, &loop.ListenerConfig{Acceptor: newAcceptor(t)})
+			dial(t, ln, 1) // a listener is none of the descriptors
 			w.window(c.descriptors, c.percent)
 			hasPolicy(t, sys.SCHED_OTHER) // not before it sleeps
 			w.sleep(c.want)
@@ -155,7 +158,7 @@ func TestBatch(t *testing.T) {
 }
 
 // TestBatchGoesOn: half of what it took is enough to keep it, and taking it again is
-// counted.
+// counted. A policy that somebody has set meanwhile stays.
 func TestBatchGoesOn(t *testing.T) {
 	t.Parallel()
 
@@ -182,8 +185,9 @@ func TestBatchGoesOn(t *testing.T) {
 			t.Fatalf("in step %d", i)
 		}
 	}
+	setPolicy(t, sys.SCHED_IDLE)
 	w.end()
-	hasPolicy(t, sys.SCHED_OTHER)
+	hasPolicy(t, sys.SCHED_IDLE)
 }
 
 // TestBatchEndsInSleep: a loop that has nothing to do any more wakes to notice it.
@@ -236,12 +240,15 @@ func TestBatchOfWork(t *testing.T) {
 	turn(t, l)
 	defer l.Begin()()
 	now += int64(loop.LoadWindow) / 2 // so that it is time to give way
-	for range 2 {
+	for i := range 2 {
 		for _, far := range fars {
 			write(t, far, "x")
 		}
 		looks = 0
 		turn(t, l)
+		if want := 3 - i; looks != want {
+			t.Errorf("turn %d: %d looks at the clock, want %d: it gives way in the first", i, looks, want)
+		}
 	}
 	if s := l.Stats(); s.MaxLag != loop.LoadWindow/2 || s.Batches != 0 {
 		t.Errorf("a turn of %v, %d batches, want %v, 0", s.MaxLag, s.Batches, loop.LoadWindow/2)

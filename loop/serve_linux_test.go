@@ -405,7 +405,7 @@ func TestShutdown(t *testing.T) {
 				says(t, c, "busyha", "<busy>") // and half of the next one
 				busy = append(busy, c)
 			}
-			over := shutDown(t.Context(), s.Server)
+			over, again := shutDown(t.Context(), s.Server), shutDown(t.Context(), s.Server)
 			for _, c := range idle {
 				if got, err := io.ReadAll(c); len(got) > 0 || err != nil {
 					t.Errorf("%q, %v", got, err)
@@ -416,6 +416,8 @@ func TestShutdown(t *testing.T) {
 				select {
 				case err := <-over:
 					t.Fatal("it is over, with clients: ", err)
+				case err := <-again:
+					t.Fatal("the second one is over, with clients: ", err)
 				default:
 				}
 				says(t, c, "lf", "<half>")
@@ -423,7 +425,7 @@ func TestShutdown(t *testing.T) {
 					t.Errorf("%d: %q, %v", i, got, err)
 				}
 			}
-			if err := receives(t, over, "Shutdown"); err != nil {
+			if err := errors.Join(receives(t, over, "Shutdown"), receives(t, again, "the second Shutdown"), s.Shutdown(t.Context())); err != nil {
 				t.Error(err)
 			}
 			if err := receives(t, s.over, "Serve"); !errors.Is(err, loop.ErrServerClosed) {

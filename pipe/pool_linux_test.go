@@ -422,6 +422,19 @@ func (m *poolModel) check(t *rapid.T) {
 	}
 }
 
+// TestPoolLargeShare: large pipes get half of the budget, and small ones are not closed for more.
+func TestPoolLargeShare(t *testing.T) {
+	var c clock
+	pl := newPool(t, pipe.With(pipe.Config{Budget: 128}, c.now, nil))
+	large, small := get(t, pl, 256<<10), get(t, pl, 0)
+	pl.Put(small)
+	if _, err := pl.Get(128 << 10); err != pipe.ErrBudget {
+		t.Errorf("beyond half: %v, want ErrBudget", err)
+	}
+	wantStats(t, pl, pipe.Stats{Made: 2, Denied: 1, Leased: 1, Idle: 1, UsedPages: 80})
+	pl.Put(large)
+}
+
 // TestPoolRecall: idle pipes that TryGet would not reach are closed, as many as
 // are needed, once in a while.
 func TestPoolRecall(t *testing.T) {

@@ -251,6 +251,18 @@ func TestDirectionFlush(t *testing.T) {
 	}
 }
 
+// TestDirectionTurn: a source that never blocks and a sink that always takes do not keep a step from returning.
+func TestDirectionTurn(t *testing.T) {
+	t.Parallel()
+
+	d, src, dst, from := scripted(copying, []event{{evBytes, 8 << 20}}, nil)
+	d.set(pinned, true)
+	if w := d.step(); w != waitTurn || src.given > movesPerTurn*bufferSize {
+		t.Fatalf("first step: %v after %d bytes", w, src.given)
+	}
+	lead(t, d, src, dst, from)
+}
+
 // TestDirectionUrgent: a mark that stops splice costs one recv, is counted, and
 // the direction goes on splicing; the same bytes without a mark are all spliced.
 func TestDirectionUrgent(t *testing.T) {

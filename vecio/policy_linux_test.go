@@ -152,6 +152,18 @@ func TestDueOfOthers(t *testing.T) {
 	}
 }
 
+// TestAFailedWriterIsNotDue, whatever was waiting.
+func TestAFailedWriterIsNotDue(t *testing.T) {
+	var c clock
+	w, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EPIPE }, &vecio.Config{Policy: vecio.Adaptive, Now: c.now})
+	must(t, err, w.AppendString("a"))
+	wantDue(t, w, vecio.DefaultBound, true)
+	if err := w.Flush(); !errors.Is(err, syscall.EPIPE) {
+		t.Error(err)
+	}
+	wantDue(t, w, 0, false)
+}
+
 // TestBlockedIsNotDue: a writer that waits for the descriptor needs no timer. Appending
 // meanwhile makes no useless calls.
 func TestBlockedIsNotDue(t *testing.T) {

@@ -573,6 +573,16 @@ func TestManyOwnedPieces(t *testing.T) {
 			t.Errorf("%d of %d pieces are back", back.n, n)
 		}
 	}
+	lengths, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, nil)
+	must(t, err)
+	n := 0
+	for n < 1<<17 && lengths.Append(make([]byte, n%2)) == nil { // nobody is to be given anything back
+		n++
+	}
+	if err := lengths.Append(nil); n != 1<<16 || err != vecio.ErrFull {
+		t.Errorf("%d pieces are taken, %v", n, err)
+	}
+	must(t, lengths.Reset(io.Discard))
 	a, b := sockets.TCPPair(t)
 	w := newWriter(t, a, &vecio.Config{Low: vecio.DefaultHigh}) // one that may wait
 	var back count
