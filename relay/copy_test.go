@@ -153,7 +153,7 @@ func TestCopyLimits(t *testing.T) {
 		if n, err := r.Copy(dst, lr); n != 3 || err != nil || lr.N != 97 {
 			t.Fatalf("LimitedReader past the end: %d, %v, %d left of the limit", n, err, lr.N)
 		}
-		if n, err := r.CopyN(dst, src, 1); n != 0 || err != io.EOF {
+		if n, err := relay.CopyN(dst, src, 1); n != 0 || err != io.EOF {
 			t.Fatalf("CopyN at the end: %d, %v, want EOF", n, err)
 		}
 		dst.CloseWrite()
@@ -460,6 +460,22 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	c.reads++
 	c.at(c.reads)
 	return len(p), nil
+}
+
+// TestCopyContextIsCopy: as long as the context goes on, a limit is lowered by what was read, and a file is copied whole.
+func TestCopyContextIsCopy(t *testing.T) {
+	t.Parallel()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out bytes.Buffer
+	limited := &io.LimitedReader{R: iotest.HalfReader(strings.NewReader("penstock and more")), N: 8}
+	if n, err := relay.CopyContext(ctx, &out, limited); n != 8 || err != nil || limited.N != 0 || out.String() != "penstock" {
+		t.Errorf("limited: %d bytes, %v, %d left, %q", n, err, limited.N, out.String())
+	}
+	if n, err := relay.CopyContext(ctx, io.Discard, sparseFile(t, 40<<20)); n != 40<<20 || err != nil {
+		t.Errorf("a file: %d bytes, %v", n, err)
+	}
 }
 
 // TestCopyContextWithoutDeadlines: between two calls of ends without deadlines the context is asked.

@@ -251,6 +251,33 @@ func TestDirectionFlush(t *testing.T) {
 	}
 }
 
+// TestDirectionDry: without a pipe a direction copies, says why once for each
+// stretch, and splices again as soon as it gets one.
+func TestDirectionDry(t *testing.T) {
+	t.Parallel()
+
+	for err, want := range map[error]Fallback{
+		pipe.ErrBudget:                             FallbackBudget,
+		fmt.Errorf("pipe2: %w", syscall.EMFILE):    FallbackDescriptors,
+		fmt.Errorf("no: %w", pipe.ErrNotSupported): FallbackUnsupported,
+	} {
+		d, src, dst, from := scripted(splicing, []event{{evBytes, 200000}, {evBlock, 0}, {evBytes, 100}}, nil)
+		d.set(pinned, true)
+		from.dry = err
+		for d.step() != waitSource {
+		}
+		if f := d.flow(); f.Copied != 200000 || f.Fallbacks[want] != 1 {
+			t.Fatalf("%v: %+v, want 200000 copied and one %v", err, f, want)
+		}
+		from.dry = nil
+		src.wake()
+		lead(t, d, src, dst, from)
+		if f := d.flow(); (f.Spliced == 100) != (want != FallbackUnsupported) {
+			t.Fatalf("%v: %+v once pipes are to be had", err, f)
+		}
+	}
+}
+
 // TestDirectionTurn: a source that never blocks and a sink that always takes do not keep a step from returning.
 func TestDirectionTurn(t *testing.T) {
 	t.Parallel()

@@ -117,7 +117,7 @@ func (g *rig) echo(t *testing.T) {
 func expectTimeout(t *testing.T, g *rig, want relay.Reason) {
 	t.Helper()
 	res, err := g.wait()
-	if res.Reason != want || !errors.Is(err, os.ErrDeadlineExceeded) {
+	if res.Reason != want || !errors.Is(err, os.ErrDeadlineExceeded) || !os.IsTimeout(err) {
 		t.Fatalf("ended by %v, error %v, want %v", res.Reason, err, want)
 	}
 }

@@ -77,6 +77,32 @@ type failsInWrite struct{ *net.TCPConn }
 
 func (failsInWrite) Write([]byte) (int, error) { return 0, errors.New("no") }
 
+// TestJoinWrappedReset: the reset of a wrapped TCP connection, whose error a Write
+// may have collected, is not taken for an end of file.
+func TestJoinWrappedReset(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	for range 20 {
+		g := newRig(t, r, wrappedTCP, tcp)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for block := content(8, 4096); ; {
+				if _, err := g.B.Write(block); err != nil {
+					return
+				}
+			}
+		})
+		readFull(t, g.A, make([]byte, 100_000))
+		abort(t, g.A)
+		res, _ := g.wait()
+		wg.Wait()
+		if res.AToB.Reason == relay.ReasonEOF || res.Reason != relay.ReasonReset {
+			t.Fatalf("ended by %v, A to B by %v; want a reset", res.Reason, res.AToB.Reason)
+		}
+	}
+}
+
 // TestOutlivesNoLiveSide: a wrapper whose Write fails ends its session, whether its peer is silent or sends on and on.
 func TestOutlivesNoLiveSide(t *testing.T) {
 	t.Parallel()
@@ -474,6 +500,32 @@ func TestJoinReadAhead(t *testing.T) {
 		if res := <-done; res.AToB.Spliced != int64(len(tail)) || res.AToB.Copied != int64(len(head)) || res.AToB.Fallbacks[relay.FallbackWrapped] != 0 {
 			t.Errorf("%s: %+v", name, res.AToB)
 		}
+	}
+}
+
+// closed is a wrapper that lets relay go beneath it, and notes that it was closed.
+type closed struct {
+	transparent
+	closed bool
+}
+
+func (c *closed) Close() error {
+	c.closed = true
+	return c.TCPConn.Close()
+}
+
+// TestJoinClosesWrapper: relay goes beneath a wrapper, and closes the wrapper.
+func TestJoinClosesWrapper(t *testing.T) {
+	t.Parallel()
+
+	_, near := tcp(t)
+	far, other := tcp(t)
+	w := &closed{transparent: transparent{near.(*net.TCPConn)}}
+	noError(t, far.Close())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := newRelay(t, nil).Join(ctx, w, other); err == nil || !w.closed {
+		t.Errorf("%v, closed %v", err, w.closed)
 	}
 }
 

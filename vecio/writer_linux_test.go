@@ -576,7 +576,7 @@ func TestManyOwnedPieces(t *testing.T) {
 	lengths, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, nil)
 	must(t, err)
 	n := 0
-	for n < 1<<17 && lengths.Append(make([]byte, n%2)) == nil { // nobody is to be given anything back
+	for n < 1<<17 && lengths.Append(make([]byte, 1-n%2)) == nil { // nobody is to be given anything back
 		n++
 	}
 	if err := lengths.Append(nil); n != 1<<16 || err != vecio.ErrFull {
