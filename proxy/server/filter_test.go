@@ -130,6 +130,31 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// TestFilterNextLooksOn: after a filter's answer the routes behind its own may depend on bytes that were not
+// looked at before; a client that does not send them is refused.
+func TestFilterNextLooksOn(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - name: l
+    bind: "127.0.0.1:0"
+    timeouts: {preread: 10s}
+    routes:
+      - {match: {source: [127.0.0.1]}, upstream: a, filter: {wasm: f.wasm, preread: 1, timeout: 10s}}
+      - {match: {bytes: [{text: nice}]}, upstream: b}
+upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: b, endpoints: [%q], health_check: off}]`, speaker(t, "a"), speaker(t, "b")), "f.wasm", filterModule("1"))
+	for text, want := range map[string]string{"nice": "b", "nix": "", "a": "a"} {
+		if got := answeredBy(t, r.At("l"), text); got != want {
+			t.Errorf("%q was served by %q, want %q", text, got, want)
+		}
+	}
+	c := client(t, r.At("l"))
+	sends(t, c, "nic")
+	must(t, c.CloseWrite())
+	r.Until("the client that has ended in doubt is refused", func() bool { return r.Listener("l").Reasons["first_bytes"] == 1 })
+}
+
 // TestFilterEnds: a client that ends before it has sent as much as its filter wants, and one that sends nothing.
 func TestFilterEnds(t *testing.T) {
 	t.Parallel()
@@ -337,4 +362,55 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 1m}}]`
 			r.Until("it is counted", func() bool { return r.Listener("l").Reasons["filter"] == 1 })
 		})
 	}
+}
+
+// TestReloadedRoutesRefuseWaiting: a reload has a listener refuse clients for want of a route, of TLS, because of their first bytes,
+// or by another filter. Clients that are held are refused as well, and others are not.
+func TestReloadedRoutesRefuseWaiting(t *testing.T) {
+	t.Parallel()
+
+	const text, request = `
+listeners: [{name: l, bind: "127.0.0.1:0", timeouts: {preread: 10s}, %s}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 1m}}]`, "GET / HTTP/1.1\r\nHost: b.test\r\n"
+	for after, c := range map[string]struct{ sends, reason string }{
+		"upstream: u, filter: {wasm: denies.wasm, timeout: 10s}":        {"", "filter"},
+		`routes: [{match: {source: [192.0.2.1]}, upstream: u}]`:         {"", "no_route"},
+		`routes: [{match: {source: [127.0.0.1]}, upstream: u}]`:         {"", ""},
+		"upstream: u, require_tls: true":                                {request + "\r\n", "hello"},
+		`routes: [{match: {host: [a.test]}, upstream: u}]`:              {request + "\r\n", "no_route"},
+		`routes: [{match: {host: [b.test]}, upstream: u}]`:              {request + "\r\n", ""},
+		`routes: [{match: {host: [a.test]}, upstream: u}], upstream: u`: {request + "Host: a.test\r\n\r\n", "first_bytes"},
+	} {
+		t.Run(after, func(t *testing.T) {
+			t.Parallel()
+			endpoint := named(t, "u")
+			r := start(t, fmt.Sprintf(text, "upstream: u, filter: {wasm: allows.wasm, timeout: 10s}", sockets.Refusing(t)), "denies.wasm", gateModule(true), "allows.wasm", gateModule(false))
+			held := client(t, r.At("l"))
+			sends(t, held, c.sends)
+			r.Until("it is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+			r.Reload(fmt.Sprintf(text, after, endpoint))
+			if c.reason == "" {
+				hears(t, held, "u")
+				return
+			}
+			isCut(t, held)
+			r.Until("it is counted", func() bool { return r.Listener("l").Reasons[c.reason] == 1 })
+		})
+	}
+}
+
+// TestFilterWhileSwapped: a reload names an endpoint that serves, and a filter that denies clients. From the moment that the
+// endpoint gets clients, one that is held gets none of it, although the listener is still the one before.
+func TestFilterWhileSwapped(t *testing.T) {
+	t.Parallel()
+
+	const text = `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u%s}, {name: other, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 1m}}]`
+	alive := named(t, "u")
+	r := start(t, fmt.Sprintf(text, "", sockets.Refusing(t)), "denies.wasm", gateModule(true))
+	held, others := client(t, r.At("l")), client(t, r.At("other"))
+	r.Until("both are held", func() bool { return r.Status().Upstreams[0].Pending == 2 })
+	must(t, r.ApplyWith(t.Context(), r.Load(fmt.Sprintf(text, ", filter: {wasm: denies.wasm, timeout: 10s}", alive)), func() { hears(t, others, "u") }))
+	isCut(t, held)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/tally"
+	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/server"
 )
 
@@ -32,7 +33,7 @@ func newRole(t *testing.T, secure bool) *role {
 	r := new(role)
 	r.well.Store(true)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		if q.URL.Path != "/primary" || q.Host != "db.test" || !r.well.Load() {
+		if q.URL.Path != "/primary" || q.Host != "db.test" || q.TLS != nil && q.TLS.ServerName != "db.test" || !r.well.Load() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		_, _ = io.WriteString(w, "state: master\n")
@@ -91,6 +92,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queu
 	if !r.Status().Upstreams[0].Panic {
 		t.Error("the status does not report panic")
 	}
+	r.Until("the outage is over for clients, though its cause is not", func() bool { o := r.Status().Upstreams[0].Outage; return o != nil && o.Served })
 }
 
 // TestCircuitBreaker: an upstream whose connections fail is tried no more while its breaker is open, except for the
@@ -167,6 +169,7 @@ func TestDrainOfAnEndpoint(t *testing.T) {
 	if got := line(t, c); got != "a" {
 		t.Fatal(got)
 	}
+	others := many(t, 100, r.At("l"))
 	drain := func(drain bool) {
 		t.Helper()
 		must(t, r.DrainEndpoint("u", "a", drain, "test"))
@@ -181,6 +184,17 @@ func TestDrainOfAnEndpoint(t *testing.T) {
 	}
 	servedBy(t, r.At("l"), "b")
 	echoes(t, c, "draining")
+	for range worker.NewSpread(time.Hour).Steps / 2 {
+		then, ok := second.step()
+		if !ok || len(then) != 1 {
+			t.Fatalf("%v, %d timers follow", ok, len(then))
+		}
+		second = then[0]
+	}
+	r.Until("some sessions are cut", func() bool { return r.Endpoint("u", "a").Active < 80 })
+	if n := alive(t, others); n < 20 || n > 80 {
+		t.Errorf("after half of the steps %d of 100 sessions are left", n)
+	}
 	second.over()
 	isReset(t, c)
 	drain(false)

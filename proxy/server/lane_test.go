@@ -226,6 +226,32 @@ func TestLaneSwitch(t *testing.T) {
 	r.leaves(t, client(t, r.At("l")))
 }
 
+// TestLaneFull: a session that finds no place in the lane leaves when another one has gone.
+func TestLaneFull(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	r := start(t, strings.Replace(laneConfig(sockets.Server(t, sockets.Echo), "lane: auto"), "sessions: 64", "sessions: 16", 1))
+	var clients []net.Conn
+	for n := range 16 {
+		clients = append(clients, r.leaveBy(t, "l", n+1))
+	}
+	waits := client(t, r.At("l"))
+	r.Until("it finds no place", func() bool {
+		echoes(t, waits, "there and back")
+		return r.Status().Lane.Stays[lane.Full.String()] > 0
+	})
+	for _, c := range clients[:8] {
+		c.Close()
+	}
+	r.Until("it has left", func() bool {
+		echoes(t, waits, "there and back")
+		return r.Status().Lane.Left == 17
+	})
+}
+
 // TestLaneEnds: sessions that have left are ended by hand, by the end of a drain, and are counted as others.
 func TestLaneEnds(t *testing.T) {
 	t.Parallel()

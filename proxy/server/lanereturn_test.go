@@ -219,6 +219,24 @@ func TestLaneGentleEnd(t *testing.T) {
 	isReset(t, c)
 }
 
+// TestLaneEndpointEnded: a session in the lane whose endpoint has ended is quiet, though its client was the last to send.
+func TestLaneEndpointEnded(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	r, c, server := laneQuestion(t)
+	must(t, server.CloseWrite())
+	if b, err := io.ReadAll(c); len(b) != 0 || err != nil {
+		t.Fatal(b, err)
+	}
+	gently := admin.EndQuery{All: true, Quiet: 50 * time.Millisecond, Grace: condition.Patience}
+	if ended, err := r.EndSessions(context.Background(), gently, "test"); err != nil || ended.Ended != 1 {
+		t.Error(ended, err)
+	}
+}
+
 // socketBetween returns the descriptor of this process's socket between two addresses; ok: there is one now.
 func socketBetween(t *testing.T, local, peer net.Addr) (fd int, ok bool) {
 	t.Helper()
@@ -448,5 +466,34 @@ func withOptions(t *testing.T, c net.Conn, options string) {
 	})
 	if e != nil || err != nil {
 		t.Fatal(e, err)
+	}
+}
+
+// TestLaneUnrestored: a session of which the kernel refuses a socket cannot come back. Both sides are reset, and it is counted by the reason.
+func TestLaneUnrestored(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	endpoint, far := laneEndpoint(t)
+	r := start(t, laneConfig(endpoint, "lane: auto"))
+	near := client(t, r.At("l"))
+	server := <-far
+	r.leavesFor(t, near, server)
+	r.Until("the sockets are closed", func() bool { return r.Status().Lane.Left == 1 })
+	at := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
+	fd, err := sys.Established(at(near.RemoteAddr()), at(near.LocalAddr()), 1, 1) // another socket has the connection to the client
+	must(t, err)
+	back, err := r.ReturnLane("test")
+	must(t, errors.Join(err, sys.Close(fd)))
+	if back.Returned != 0 || back.Reset != 1 {
+		t.Errorf("%+v", back)
+	}
+	isReset(t, near)
+	isReset(t, server)
+	r.Until("the session has ended", func() bool { return r.Status().Connections.Active == 0 })
+	if n := r.Status().Lane.Unrestored[lane.AddressTaken.String()]; n != 1 {
+		t.Errorf("%d could not come back", n)
 	}
 }

@@ -499,6 +499,10 @@ func TestStatusOfBinds(t *testing.T) {
 	r.Reload(text(`"127.0.0.1:0"`, bind))
 	has("web", admin.Bind{Bind: "127.0.0.1:0", Active: 2})
 	has("other", admin.Bind{Bind: "unix:" + path + "?mode=0600", Active: 1})
+	r.Reload(text(`"127.0.0.1:0"`, strings.Replace(bind, "0600", "0640", 1)))
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("a reload with another mode: %v, %v", info.Mode(), err)
+	}
 }
 
 // TestPausesAreToldAndCounted: when a listener reaches its limit of connections, or of

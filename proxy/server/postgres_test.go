@@ -386,7 +386,7 @@ upstreams:
 }
 
 // TestPostgresCancel: a CancelRequest, in the clear or over TLS that ends here, gets to every endpoint that may have the query, and the
-// client is closed once they have it.
+// client is closed once they have it. Requests above a quarter of the limit of connections are refused.
 func TestPostgresCancel(t *testing.T) {
 	t.Parallel()
 
@@ -397,12 +397,14 @@ func TestPostgresCancel(t *testing.T) {
 session_log: {to: sessions.log, format: template, template: "{listener} {outcome} {state}"}
 listeners:
   - {name: unsent, bind: "127.0.0.1:0", postgres: passthrough, upstream: none}
+  - {name: busy, bind: "127.0.0.1:0", postgres: passthrough, upstream: busy, limits: {connections: 4}, session_log: false}
   - {name: through, bind: "127.0.0.1:0", postgres: passthrough, require_tls: true, upstream: b, routes: [{match: {sni: [a.test]}, upstream: a}]}
   - {name: ends, bind: "127.0.0.1:0", postgres: terminate, tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: b, routes: [{match: {user: [ann]}, upstream: a}]}
 upstreams:
   - {name: a, endpoints: [%q], health_check: off}
   - {name: b, endpoints: [%q, %q], health_check: off}
-  - {name: none, endpoints: [%[3]q], health_check: off}`, atA, atB, sockets.Refusing(t)), "c.pem", cert, "k.pem", key)
+  - {name: none, endpoints: [%[3]q], health_check: off}
+  - {name: busy, endpoints: [%[4]q], health_check: off}`, atA, atB, sockets.Refusing(t), sockets.Silent(t)), "c.pem", cert, "k.pem", key)
 	for i, listener := range []string{"through", "ends", "ends"} {
 		conn := net.Conn(client(t, r.At(listener)))
 		if i == 2 {
@@ -431,6 +433,11 @@ upstreams:
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("no endpoint: %v, want an end", err)
 	}
+	r.Until("one is refused while another one, which may be a quarter of the limit, is being sent", func() bool {
+		c := client(t, r.At("busy"))
+		_, _ = io.WriteString(c, cancel)
+		return r.Refused("busy", "cancel_overload") > 0
+	})
 	lines := strings.Fields(strings.ReplaceAll(string(r.logged(t, 4)), " ", "_"))
 	slices.Sort(lines)
 	if got := strings.Join(lines, " "); got != "ends_cancel_sent_-- ends_cancel_sent_-- through_cancel_sent_-- unsent_cancel_unsent_SC" {

@@ -84,11 +84,13 @@ upstreams: [{name: u, endpoints: [{address: "127.0.0.1:%s", name: a}], health_ch
 			}
 			r.Until("the clients are held", held(clients))
 			leaves := client(t, r.At("l"))
-			if terminated == "" {
-				r.Until("one more is held", held(clients+1))
+			if terminated != "" {
+				must(t, tls.Client(leaves, &tls.Config{InsecureSkipVerify: true}).Handshake())
 			}
+			r.Until("one more is held", held(clients+1))
 			_ = leaves.SetLinger(0)
 			leaves.Close()
+			r.Until("it gives its place up at once", func() bool { return r.Status().Connections.Active == clients })
 			serverAt(t, port, "after")
 			all.Wait()
 			r.Until("no client is held", func() bool {

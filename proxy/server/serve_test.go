@@ -229,7 +229,8 @@ func TestQueueTimeout(t *testing.T) {
 }
 
 // TestListenerLimits: clients beyond the limit wait to be accepted; those beyond the limit of one
-// source are refused. A reload changes source_prefix, also for the clients that there are.
+// source are refused. A reload changes source_prefix, also for the clients that there are, which are still counted when the
+// limit or the listener has been away for a while.
 func TestListenerLimits(t *testing.T) {
 	t.Parallel()
 
@@ -264,6 +265,11 @@ upstreams: [{name: u, endpoints: [%q]}]`, limits, a)
 	r.Reload(text("per_source: 3, source_prefix: [8, 64]"))
 	line(t, from(t, 1, r.At("m")))
 	refused(t, r.At("m")) // whose network has three clients, and its address two
+	for _, away := range []string{text("connections: 100"), strings.Replace(text("connections: 100"), "name: m", "name: away", 1)} {
+		r.Reload(away) // the limit, or the listener, is away for a while: its clients are still counted
+		r.Reload(text("per_source: 3, source_prefix: [8, 64]"))
+		refused(t, r.At("m"))
+	}
 }
 
 // told is a server that replies with the PROXY header it receives, and then echoes.

@@ -322,8 +322,19 @@ func TestEndOver(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	r.Logs("requests to end sessions were stopped", "uid=8")
-	if e := r.end(admin.EndQuery{All: true, Now: true, Over: 300 * time.Millisecond}); e.Ended+e.Left != e.Touched || !e.Done {
+	slow := make(chan admin.Ended, 1)
+	go func() {
+		e, _ := r.EndSessions(t.Context(), admin.EndQuery{All: true, Now: true, Over: time.Hour}, "uid=9")
+		slow <- e
+	}()
+	r.Logs("sessions are being ended", "uid=9")
+	e := r.end(admin.EndQuery{All: true, Now: true, Over: 300 * time.Millisecond})
+	if e.Ended+e.Left != e.Touched || !e.Done {
 		t.Errorf("%+v", e)
+	}
+	r.StopEnding("uid=8")
+	if s := <-slow; s.Other < e.Ended || s.Stopped != 0 {
+		t.Errorf("%+v, want the %d that the request after it has ended", s, e.Ended)
 	}
 	for _, c := range clients {
 		isReset(t, c)

@@ -19,6 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	socketlistener "github.com/penstock/penstock/proxy/internal/listener"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // hammer connects clients continuously until it is stopped, each at least once. No connection may
@@ -82,6 +84,31 @@ upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`, strings.ReplaceAll(
 	echoes(t, first, "still here")
 	if s := r.Summary(); s.Connections.Refused != 0 || s.Lost != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestAddressesOfOthers: an address that another process has in part, or another listener, is not taken. Afterwards no other socket can share
+// the listener's own.
+func TestAddressesOfOthers(t *testing.T) {
+	t.Parallel()
+
+	port := sockets.Port(t)
+	other, err := net.Listen("tcp", "127.0.0.2:"+port)
+	must(t, err)
+	defer other.Close()
+	text := `
+listeners: [{name: l, bind: %q, upstream: u}, {name: any, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`
+	at := "127.0.0.1:" + port
+	r := start(t, fmt.Sprintf(text, at))
+	for bind, want := range map[string]string{":" + port: "ss -ltnp sport = :" + port, r.At("any"): "listener any of this process has " + r.At("any")} {
+		if err := r.Apply(t.Context(), r.Load(fmt.Sprintf(text, bind))); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", bind, err, want)
+		}
+	}
+	ln, err := socketlistener.Bind(t.Context(), sockopt.Address{Network: "tcp", Name: at}, nil)
+	if err == nil && os.Getuid() == 0 { // else the kernel remembers, see ClearReusePort
+		t.Errorf("another socket shares the address: %v", ln.Close())
 	}
 }
 
@@ -174,6 +201,24 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 	if _, now := listening(t, one); now != socket {
 		t.Error("another socket listens")
 	}
+}
+
+// TestAnAddressIsSplitAmongListeners: each of several listeners gets a part of an address that one of them had, which keeps its sessions.
+func TestAnAddressIsSplitAmongListeners(t *testing.T) {
+	t.Parallel()
+
+	port, up := sockets.Port(t), named(t, "a")
+	text := func(listeners string) string {
+		return fmt.Sprintf("listeners: [%s]\nupstreams: [{name: u, endpoints: [%q], drain_timeout: 0s}]", strings.ReplaceAll(listeners, "PORT", port), up)
+	}
+	r := start(t, text(`{name: l, bind: ":PORT", upstream: u}`))
+	kept := client(t, "127.0.0.1:"+port)
+	line(t, kept)
+	r.Reload(text(`{name: m, bind: "127.0.0.2:PORT", upstream: u}, {name: l, bind: "127.0.0.1:PORT", upstream: u}`))
+	servedBy(t, "127.0.0.2:"+port, "a")
+	echoes(t, kept, "still here")
+	must(t, r.DrainListener("l", "test"))
+	isReset(t, kept)
 }
 
 // TestTransparentOverReloads: the socket stays, and is transparent when configured so.

@@ -279,8 +279,13 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off, tls: {ca: c
 	}
 	r.Write("ca.pem", "nothing")
 	r.Until("both have the problem", func() bool { return refused() == 2 })
+	r.Logs("level=ERROR", "new certificates cannot be used", "ca.pem")
 	r.Write("ca.pem", cert)
 	r.Until("neither has it", func() bool { return refused() == 0 })
+	late, lateKey := certificate.Until(t, time.Now().Add(-time.Minute), "front.test")
+	r.Write("c.pem", late)
+	r.Write("c.key", lateKey)
+	r.Logs("level=WARN", "the new certificate has expired", "c.pem")
 }
 
 // TestTicketsOutliveReloads: a client's TLS session is resumed under the next configuration.

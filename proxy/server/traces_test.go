@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 
+	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/testutil/collector"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
@@ -57,15 +59,19 @@ func talked(t *testing.T, address string, n int) {
 	}
 }
 
-// TestTraces: with a healthy collector as many spans are received as there were clients, the
+// TestTraces: with a healthy collector, also behind TLS, as many spans are received as there were clients, the
 // refused ones included.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 
-	for _, protocol := range []string{"grpc", "http/protobuf"} {
+	cert, key := certificate.New(t, "collector.test")
+	for protocol, secure := range map[string]*tls.Config{"grpc": nil, "http/protobuf": {Certificates: []tls.Certificate{pairOf(t, cert, key)}}} {
 		t.Run(protocol[:4], func(t *testing.T) {
-			to := collector.Start(t, protocol, nil)
-			r := start(t, tracedConfig(to, sockets.Server(t, sockets.Echo), ", protocol: "+protocol))
+			to, keys := collector.Start(t, protocol, secure), ", headers: [{name: X-Token, value: 'file:token'}], protocol: "+protocol
+			if secure != nil {
+				keys += ", tls: {ca: ca.pem}"
+			}
+			r := start(t, tracedConfig(to, sockets.Server(t, sockets.Echo), keys), "ca.pem", cert, "token", "s3cret\n")
 			talked(t, r.At("a"), 200)
 			for range 10 {
 				refused(t, r.At("closed"))
@@ -73,6 +79,9 @@ func TestTraces(t *testing.T) {
 			counts := map[string]int{}
 			for _, s := range spans(r, to, 210) {
 				counts[fmt.Sprint(attribute(s, "penstock.listener"), " ", attribute(s, "penstock.outcome"), " ", s.Status.GetCode())]++
+			}
+			if got := to.Headers()[0].Get("X-Token"); got != "s3cret" {
+				t.Errorf("the token is %q", got)
 			}
 			if counts["a joined STATUS_CODE_UNSET"] != 200 || counts["closed refused STATUS_CODE_ERROR"] != 10 {
 				t.Errorf("%v", counts)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
@@ -252,6 +253,43 @@ upstreams: [{name: app, endpoints: ["127.0.0.1:1"]}, {name: other, endpoints: ["
 		if got != want {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}
+	}
+}
+
+// TestCommandsOfDocuments: the commands in the pages' examples are ones that the program has, with their arguments and flags.
+func TestCommandsOfDocuments(t *testing.T) {
+	t.Parallel()
+
+	// A line in a fence or indented by four spaces. Outputs, whose columns are more than a space apart, are none.
+	shown := regexp.MustCompile(`(?m)^(?:    )?(?:\$ )?(?:sudo )?penstock ([a-z-]\S*(?: \S+)*?)(?: +#.*)?$`)
+	next, word := regexp.MustCompile(` +(?:\||&&|>|;|2>).*$`), regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
+	pages, err := filepath.Glob("../../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, page := range append(pages, "../../../README.md", "../../../README.zh-CN.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range shown.FindAllStringSubmatch(string(text), -1) {
+			found++
+			args := word.FindAllString(next.ReplaceAllString(m[1], ""), -1)
+			for i := range args {
+				args[i] = strings.NewReplacer("'", "", `"`, "").Replace(args[i])
+			}
+			k, err := kong.New(new(commands))
+			if err == nil {
+				_, err = k.Parse(args)
+			}
+			if err != nil {
+				t.Errorf("%s: penstock %s: %v", page, m[1], err)
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("the pages show %d commands", found)
 	}
 }
 

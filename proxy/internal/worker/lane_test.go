@@ -147,7 +147,7 @@ func TestParkedEnds(t *testing.T) {
 		},
 		"by a reset": func(_ *testing.T, p *parkRig) {
 			p.EachDeparted(0, func(o lane.Observer, s *lane.Session) {
-				o.Ended(s, lane.Result{Left: true, Reset: true, View: lane.View{EndedBy: 0}})
+				o.Ended(s, lane.Result{Left: true, Reset: true, View: lane.View{EndedBy: 0, Ends: [2]lane.End{1: {Ended: true}}}})
 			})
 		},
 		"cut": func(t *testing.T, p *parkRig) {
@@ -196,6 +196,8 @@ func TestParkedEnds(t *testing.T) {
 			eventually(t, func() bool { return p.Summary().Active == 0 })
 			if r := p.all(); len(r) != 3 || r[0].Duration != 2*time.Second || r[0].AToB.Copied == 0 {
 				t.Errorf("%+v", r)
+			} else if name == "by a reset" && r[0].First != relay.SideB {
+				t.Errorf("its endpoint had ended before: %+v", r[0])
 			}
 			if _, bound, _ := p.Parked(0); bound != 0 {
 				t.Errorf("%d that have ended have timeouts", bound)
