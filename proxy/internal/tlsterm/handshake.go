@@ -216,7 +216,7 @@ func (c *limitedConn) Read(p []byte) (int, error) {
 		return c.read(p)
 	}
 	if c.left == 0 {
-		return 0, fmt.Errorf("no complete ClientHello within %d KiB", c.after>>10)
+		return 0, fmt.Errorf("longer than %d KiB, not counting the ClientHello", c.after>>10)
 	}
 	c.turn.done()
 	n, err := c.read(p[:min(len(p), c.left)])
