@@ -232,7 +232,7 @@ func TestConfigRefused(t *testing.T) {
 		"no such kind of pages: -1":  {Pages: -1},
 		"1 nodes for 2 locals; give": {Locals: 2, Nodes: []int{0}},
 		"local 1 has node -":         {Locals: 2, Nodes: []int{0, -2}},
-		"on node 1024; give 0 to":    {Locals: 1, Nodes: []int{1024}},
+		"has node 1024; give 0 to":   {Locals: 1, Nodes: []int{1024}},
 	} {
 		if a, err := arena.New(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", *c, err, want)

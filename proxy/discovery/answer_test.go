@@ -133,7 +133,7 @@ func TestTooManyEndpoints(t *testing.T) {
 	}
 	r.silence()
 	status := r.source.Status()
-	if !status.Stale || status.Endpoints != 1 || status.Err == nil || status.Err.Error() != "discovery: dns: too many endpoints: 10000 is the most" {
+	if !status.Stale || status.Endpoints != 1 || status.Err == nil || status.Err.Error() != "discovery: dns: too many endpoints: more than 10000" {
 		t.Errorf("%+v", status)
 	}
 

@@ -82,7 +82,7 @@ func TestWhatIsNoFileOfEndpoints(t *testing.T) {
 	dir := t.TempDir()
 	huge := filepath.Join(dir, "huge")
 	must(t, write(huge, ""), os.Truncate(huge, 65<<20))
-	for path, want := range map[string]string{dir: "not a regular file", huge: "more than"} {
+	for path, want := range map[string]string{dir: "not a regular file", huge: "is larger than"} {
 		file(t, path).status(want, func(s discovery.Status) bool { return s.Err != nil && strings.Contains(s.Err.Error(), want) })
 	}
 }

@@ -165,7 +165,7 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 	times.any(10 * time.Second)
 	text = r.Log.String()
 	for _, want := range []string{
-		`msg="drain waits for sessions" listener=l upstream=u sessions=7 oldest=`, `listener=m08 upstream=v sessions=1 oldest=`,
+		`msg="the drain waits for sessions" listener=l upstream=u sessions=7 oldest=`, `listener=m08 upstream=v sessions=1 oldest=`,
 		`msg="the drain waits for more sessions" listeners_and_upstreams=2 sessions=2 until=`,
 	} {
 		if strings.Count(text, want) != 2 {
@@ -220,7 +220,7 @@ upstreams: [{name: u, endpoints: [%s], drain_timeout: 1h}]`, endpoints)
 		}
 	}
 	must(t, r.DrainEndpoint("u", "a", true, "test"))
-	const ofA, ofB, ofL = `msg="drain waits for sessions" upstream=u endpoint=a sessions=4 until=20`, "upstream=u endpoint=b sessions=4 until=20", "listener=l address=127.0.0.1:"
+	const ofA, ofB, ofL = `msg="a drain waits for sessions" upstream=u endpoint=a sessions=4 until=20`, "upstream=u endpoint=b sessions=4 until=20", "listener=l address=127.0.0.1:"
 	says("soon", 9*time.Second)
 	says("after ten seconds", 11*time.Second, ofA)
 	says("soon after that", 20*time.Second)

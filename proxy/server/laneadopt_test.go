@@ -176,7 +176,7 @@ upstreams:
 			t.Errorf("%+v finds %+v, %v", q, w, err)
 			continue
 		}
-		if s := w.Sessions[0]; want == 1 && (!s.Adopted || !strings.Contains(s.Why, "of its time in the lane") || s.EndpointLeg == nil) {
+		if s := w.Sessions[0]; want == 1 && (!s.Adopted || !strings.Contains(s.Why, "only its time in the lane is known") || s.EndpointLeg == nil) {
 			t.Errorf("%+v finds %+v", q, s)
 		}
 	}

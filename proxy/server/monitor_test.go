@@ -167,7 +167,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	if n := dropped(); n > 2 {
 		t.Errorf("%d drops were overflows, the namespace has had 2", n)
 	}
-	r.Logs("level=WARN", `msg="accept queue overflowed`, "listener=l", "times=")
+	r.Logs("level=WARN", `msg="the accept queue overflowed`, "listener=l", "times=")
 	r.Server.ReadOverflows(func() (uint64, error) { return 0, os.ErrPermission })
 	r.Until("the overflows are unknown", func() bool { return !r.Listener("l").Queues[0].DroppedKnown })
 }

@@ -51,8 +51,8 @@ upstreams:
 		}
 	}
 	for q, want := range map[admin.WhyQuery]string{
-		{Session: "127.0.0.1:1", For: time.Hour}: "GET /v1/sessions", {Upstream: "none"}: "there are quick, slow",
-		{Listener: "none", For: time.Hour}: "there are a, b", {Endpoint: "none", For: time.Hour}: "there are q, s",
+		{Session: "127.0.0.1:1", For: time.Hour}: "GET /v1/sessions", {Upstream: "none"}: "known names: quick, slow",
+		{Listener: "none", For: time.Hour}: "known names: a, b", {Endpoint: "none", For: time.Hour}: "known names: q, s",
 	} {
 		if _, err := r.Server.Why(t.Context(), q); !errors.Is(err, admin.ErrNotFound) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", q, err)

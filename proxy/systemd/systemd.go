@@ -227,7 +227,7 @@ func (s *Sockets) NameAt(match func(net.Addr) bool) string {
 // instead suggests the names that there are.
 func (s *Sockets) instead() string {
 	if len(s.files) == 0 {
-		return "systemd passed no socket: start the service by a socket unit with FileDescriptorName="
+		return "systemd passed none: start the service by a socket unit with FileDescriptorName="
 	}
 	return "write one of " + strings.Join(s.Names(), ", ") + ", or set FileDescriptorName= in the socket unit"
 }

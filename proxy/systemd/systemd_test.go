@@ -337,7 +337,7 @@ func TestSocketActivation(t *testing.T) {
 func TestSocketsOfAnotherProcess(t *testing.T) {
 	files, _ := passed(t)
 	r := activated(t, files, "web:web:admin:log", "1")
-	if r.Names != nil || r.Taken != nil || r.Environment != nil || !strings.Contains(r.Missing, "none was") {
+	if r.Names != nil || r.Taken != nil || r.Environment != nil || !strings.Contains(r.Missing, "systemd passed none") {
 		t.Errorf("got %+v", r)
 	}
 }
