@@ -84,7 +84,7 @@ process         7      serving               generation 3, for 2m0s; up 1h0m0s
       generation 3 waits to be confirmed until 10:01:30 (in 1m30s), and is rolled back then; sooner if failures>50 (4 until now)
 connections                                  active 496 of 496 (limit), accepted 5, refused 1, in 1.20 MB, out 3.40 GB
       17 B arrived, but the other side did not take them before the session ended
-      2 directions were copied, not spliced: urgent bytes came
+      2 directions were copied, not spliced: urgent bytes arrived
 pipes                                        leased 3, idle 5, made 9, reused 100
 traces                 2.5 %                 sampled 100 of 5 clients, exported 30, open 10, queued 20
       dropped 35 (queue_full 33, refused 2), unconfirmed 5
