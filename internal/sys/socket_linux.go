@@ -224,6 +224,9 @@ func AppLimited(info *TCPInfo) bool {
 // (socket(7)). It changes what poll and epoll report, and nothing about recv.
 const SO_RCVLOWAT = unix.SO_RCVLOWAT
 
+// SO_PEEK_OFF is where the next MSG_PEEK begins; -1: at the first byte (socket(7)).
+const SO_PEEK_OFF = unix.SO_PEEK_OFF
+
 // CompleteChecksums makes the kernel compute the checksums of TCP segments that leave by a network interface of the calling
 // thread's network namespace. Otherwise veth(4) leaves them to the interface, and its other end verifies none
 // (ETHTOOL_STXCSUM of include/uapi/linux/ethtool.h). The error is EINVAL for a name that is too long, EPERM without CAP_NET_ADMIN there.

@@ -149,7 +149,7 @@ type Certificate struct {
 // Socket holds the options of a listener's sockets and of the sockets to its endpoints.
 type Socket struct {
 	Pos         Pos
-	Backlog     int           `key:"backlog" default:"4096" range:"1..65535" doc:"Length of the accept queue; net.core.somaxconn bounds it."`
+	Backlog     int           `key:"backlog" default:"4096" range:"1..65535" doc:"Length of the accept queue; net.core.somaxconn bounds it. A socket of systemd keeps its Backlog= until a reload changes this."`
 	KeepAlive   time.Duration `key:"keepalive" default:"60s" range:"0..9h" doc:"Idle time before keepalive probes (TCP_KEEPIDLE). 0: never."`
 	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"The connection of a peer is closed if for this time the peer has not acknowledged bytes, or not answered probes of its closed window or of an idle connection (TCP_USER_TIMEOUT). 0: the kernel's default."`
 	FastOpen    bool          `key:"fastopen" default:"false" doc:"Accepts data in the first packet (TCP_FASTOPEN)."`

@@ -389,7 +389,7 @@ func rejoined(cfg *config.Config, by manual) func(listener, key string) bool {
 		}
 	}
 	return func(listener, key string) bool {
-		if i := strings.LastIndexByte(key, '#'); i >= 0 && at[place{listener, key[:i+1]}] {
+		if i := strings.LastIndexByte(key, ':'); i >= 0 && at[place{listener, key[:i+1]}] {
 			return true
 		}
 		return at[place{listener, key}]

@@ -210,7 +210,7 @@ func (b binds) of(l *config.Listener, at config.Bind) []*listenSocket {
 	return nil
 }
 
-func passedKey(name, index string) string { return "systemd:" + name + "#" + index }
+func passedKey(name, index string) string { return "systemd:" + name + ":" + index }
 
 // socketConfig returns the options of a listening socket.
 func (s *sockets) socketConfig(l *config.Listener) *socketlistener.Config {
@@ -458,13 +458,13 @@ func (s *sockets) listen(ctx context.Context, c *change, l *config.Listener, at 
 }
 
 // overlappingSockets returns the sockets that a change gives up and that may be in the way of an
-// address.
+// address. A socket that systemd passed is not among them: it stays open there.
 func (s *sockets) overlappingSockets(c *change, at sockopt.Address) (list []*listenSocket) {
 	if c.kept == nil {
 		c.kept = s.keeps(c.cfg)
 	}
 	for _, socket := range s.binds {
-		if !c.kept[socket] && socket.samePort(at) {
+		if !c.kept[socket] && socket.samePort(at) && !socket.listener.Passed() {
 			list = append(list, socket)
 		}
 	}
@@ -635,7 +635,7 @@ func (s *sockets) serveSocket(key string, socket *listenSocket) {
 	}
 	listening, err := s.group.Listen(worker.Listener{
 		Name: socket.owner, FD: socket.fd, TCP: socket.listener.TCP(), Backlog: 0, // a later change may make it longer
-		Local: localOf(socket), Service: socket.service, Of: socket, Shared: strings.HasPrefix(key, "systemd:"),
+		Local: localOf(socket), Service: socket.service, Of: socket, Shared: socket.listener.Passed(),
 	})
 	if err != nil { // everything is about to end
 		s.logUnclosed(socket, socket.listener.Close())

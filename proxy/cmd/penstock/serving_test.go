@@ -579,7 +579,7 @@ func TestTwoProcessesOfASocket(t *testing.T) {
 }
 
 // TestPassedSocketsOutliveAFailedReload: a passed socket that is first named by a reload that
-// fails is there for the next one.
+// fails is there for the next one; and a socket that a reload gave up serves after the next one.
 func TestPassedSocketsOutliveAFailedReload(t *testing.T) {
 	t.Parallel()
 
@@ -618,15 +618,26 @@ func TestPassedSocketsOutliveAFailedReload(t *testing.T) {
 	write(`"systemd:web"`)
 	signal(syscall.SIGHUP)
 	logs(`generation=2`)
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
+	served := func() {
+		t.Helper()
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
+		if got, err := bufio.NewReader(c).ReadString('\n'); got != "served\n" {
+			t.Errorf("%q, %v", got, err)
+		}
 	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(condition.Patience))
-	if got, err := bufio.NewReader(c).ReadString('\n'); got != "served\n" {
-		t.Errorf("%q, %v", got, err)
-	}
+	served()
+	write(`"127.0.0.1:0"`)
+	signal(syscall.SIGHUP)
+	logs(`generation=3`)
+	write(`"systemd:web"`)
+	signal(syscall.SIGHUP)
+	logs(`generation=4`)
+	served()
 }
 
 // TestCommandsOverTCP: commands show the credentials of the configuration, of their flags, or of the environment.

@@ -68,6 +68,7 @@ type Listener struct {
 	onlyIPv6 bool // if the address is [::], IPv4 connections are not taken
 
 	grouped bool // with a listener that was started beside it
+	passed  bool // FromFD made it: other processes have the same socket, and go on with it
 	closing sync.Once
 	closed  chan struct{}
 	err     error // of closing; read after closed
@@ -146,14 +147,16 @@ func newListener(addr sockopt.Address, cfg *Config) *Listener {
 }
 
 // FromFD makes a Listener of a socket that listens already, for example because it was passed to the process. It owns
-// ln from now on, even after an error. It sets the options as far as a listening socket allows.
+// ln from now on, even after an error. It sets the options as far as a listening socket allows, and resets options that
+// connections inherit and that would stall them: SO_LINGER makes close(2) wait even on a non-blocking socket
+// (socket(7)), SO_RCVLOWAT hides small messages, SO_PEEK_OFF hides the first bytes.
 func FromFD(ln net.Listener, cfg *Config) (*Listener, error) {
 	sock, ok := ln.(stream)
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %T is not a stream socket", ln.Addr(), ln), ln.Close())
 	}
 	l := newListener(sockopt.Address{}, cfg)
-	l.sock = sock
+	l.sock, l.passed = sock, true
 	if u, ok := ln.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false) // the path belongs to the process that bound it
 		l.addr = sockopt.Address{Network: "unix", Name: ln.Addr().String()}
@@ -163,13 +166,25 @@ func FromFD(ln net.Listener, cfg *Config) (*Listener, error) {
 	raw, err := sock.SyscallConn()
 	if err == nil {
 		l.onlyIPv6 = l.TCP() && onlyIPv6(raw)
-		err = l.control(ln.Addr().Network(), ln.Addr().String(), raw)
+		err = errors.Join(l.onSocket(resetInherited), l.control(ln.Addr().Network(), ln.Addr().String(), raw))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %w", l.addr, err), ln.Close())
 	}
 	return l, nil
 }
+
+func resetInherited(fd int) error {
+	err := errors.Join(
+		syscall.SetsockoptLinger(fd, syscall.SOL_SOCKET, syscall.SO_LINGER, new(syscall.Linger)),
+		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, sys.SO_RCVLOWAT, 1),
+	)
+	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, sys.SO_PEEK_OFF, -1) // EOPNOTSUPP before Linux 6.9 on TCP, which has none then
+	return os.NewSyscallError("setsockopt", err)
+}
+
+// Passed reports whether [FromFD] made the listener: other processes have the same socket.
+func (l *Listener) Passed() bool { return l.passed }
 
 // listenTCP switches off MPTCP, which package net switches on by itself, unless the configuration wants it: an MPTCP
 // socket cannot splice like a TCP socket, and inherits less.

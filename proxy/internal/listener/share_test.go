@@ -213,12 +213,40 @@ func TestFamilies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		raw, err := ln.(*net.TCPListener).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = raw.Control(func(fd uintptr) {
+			err = errors.Join(
+				syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 12}),
+				syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, sys.SO_RCVLOWAT, 1000),
+			)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		l, err := listener.FromFD(ln, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if n := len(l.Own()); n != want {
 			t.Errorf("adopted with IPV6_V6ONLY %d: %v", only, l.Own())
+		}
+		_ = raw.Control(func(fd uintptr) {
+			for option, want := range map[int]int{syscall.SO_LINGER: 0, sys.SO_RCVLOWAT: 1} {
+				if got, err := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, option); got != want || err != nil {
+					t.Errorf("option %d of an adopted socket is %d, %v", option, got, err)
+				}
+			}
+		})
+		if err := l.StopAccepting(); err != nil { // another process goes on with the socket
+			t.Error(err)
+		}
+		if c, err := net.Dial("tcp", ln.Addr().String()); err != nil {
+			t.Error(err)
+		} else {
+			c.Close()
 		}
 		l.Close()
 	}
