@@ -25,7 +25,7 @@ type Rewrite struct {
 	Timeout   time.Duration `key:"timeout" default:"10ms" range:"100us..10s" doc:"Longest time for one chunk of a session's bytes (at most 16KiB). After it on_error applies."`
 	OnError   string        `key:"on_error" default:"reset" enum:"reset pass" doc:"What happens if the module fails or has filled its buffer. reset: both sides are reset. pass: all later bytes are forwarded unchanged."`
 	Buffer    int64         `key:"buffer" type:"size" default:"64KiB" range:"1KiB..1MiB" doc:"Most bytes of a session that the module may hold, input and output."`
-	Instances int           `key:"instances" default:"256" range:"1..65536" doc:"Most instances, one for each session. Further sessions are reset, also with on_error: pass."`
+	Instances int           `key:"instances" default:"256" range:"1..65536" doc:"Most instances, one for each session. Further sessions are reset, whatever on_error is."`
 	Spare     int           `key:"spare" default:"4" range:"0..1024" doc:"Instances that are started in advance for new sessions. A module in Go takes 10 ms or more to start."`
 }
 

@@ -96,7 +96,7 @@ func TestTraceCommand(t *testing.T) {
 	}
 	r.tells(cli.ExitUsage, "trace", "--for", "0")
 	r.tells(cli.ExitUsage, "trace", "--pid", "1", "--cgroup", "/sys/fs/cgroup")
-	if _, stderr := r.tells(cli.ExitError, "trace", "--pid", "4194304"); !strings.Contains(stderr, "there is no process 4194304") || !strings.Contains(stderr, "of penstock") {
+	if _, stderr := r.tells(cli.ExitError, "trace", "--pid", "4194304"); !strings.Contains(stderr, "there is no process 4194304: penstock runs as ") && !strings.Contains(stderr, "there is no process 4194304, and penstock does not run") {
 		t.Error(stderr)
 	}
 	if _, stderr := r.tells(cli.ExitError, "trace", "--cgroup", "/nosuch"); !strings.Contains(stderr, "there is no cgroup /nosuch: write its directory") {
