@@ -8,7 +8,9 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -26,6 +28,14 @@ func (s *Server) SetWall(now func() time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.denials.clock = now
+}
+
+// LogHealth logs a transition of so long ago. today replaces time.Now as the machine's clock; step is called when the server has
+// started.
+func LogHealth(log *slog.Logger, ago time.Duration, today func() time.Time, step func()) {
+	um := &upstreamManager{clock: newClock(today), drains: &drains{lines: monitor.NewLines(log)}}
+	step()
+	um.logHealth(health.Transition{Subject: "endpoint u/a", State: "down", Time: um.now() - int64(ago)})
 }
 
 // Conversions of parts of a configuration.

@@ -32,10 +32,11 @@ func (um *upstreamManager) logHealth(t health.Transition) {
 	if t.Suppressed > 0 {
 		attrs = append(attrs, "flapping", true, "suppressed", t.Suppressed)
 	}
-	if at := um.wall(t.Time); time.Since(at) > time.Second {
-		attrs = append(attrs, "happened", at.Format(time.RFC3339Nano))
+	now := um.now()
+	if now-t.Time > int64(time.Second) {
+		attrs = append(attrs, "happened", um.wall(t.Time).Format(time.RFC3339Nano))
 	}
-	um.lines.Note(um.now(), &monitor.Line{
+	um.lines.Note(now, &monitor.Line{
 		Upstream: upstream, Level: level, Message: t.Kind.String(), Kind: t.State, Name: name, Count: int64(1 + t.Suppressed), Attrs: attrs,
 	})
 }

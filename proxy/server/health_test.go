@@ -1,9 +1,12 @@
 package server_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -71,6 +74,34 @@ upstreams:
 		r.Until("the endpoint is up", func() bool { return r.Endpoint("u", "a").State == "up" })
 		whose(t, r.At("l"))
 		r.End()
+	}
+}
+
+// TestHealthAfterAClockStep: a line has the time of its transition only if that was a while ago, and the right one, however
+// the machine's clock was set since the start.
+func TestHealthAfterAClockStep(t *testing.T) {
+	t.Parallel()
+
+	for _, step := range []time.Duration{0, 3 * time.Hour, -3 * time.Hour} {
+		var stepped time.Duration
+		today := func() time.Time { return time.Now().Round(0).Add(stepped) }
+		happened := func(ago time.Duration) string {
+			var line struct{ Happened string }
+			var out bytes.Buffer
+			server.LogHealth(slog.New(slog.NewJSONHandler(&out, nil)), ago, today, func() { stepped = step })
+			stepped = 0
+			if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+				t.Fatal(err)
+			}
+			return line.Happened
+		}
+		if got := happened(0); got != "" {
+			t.Errorf("step of %v: it happened now, and the line has %s", step, got)
+		}
+		at, err := time.Parse(time.RFC3339Nano, happened(time.Hour))
+		if off := time.Until(at) + time.Hour - step; err != nil || off.Abs() > condition.Patience {
+			t.Errorf("step of %v: the time is %v off, %v", step, off, err)
+		}
 	}
 }
 

@@ -33,6 +33,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/offload"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/state"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
@@ -105,7 +106,7 @@ const tlsHandshakes = 1024
 // line, or several joined.
 func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 	s := &Server{
-		options: o, log: o.Log, clock: clock{time.Now()}, cpu: cpuwait.NewMeter(),
+		options: o, log: o.Log, clock: newClock(time.Now), cpu: cpuwait.NewMeter(),
 		registry: &registry{
 			listeners: make(map[string]*listener), upstreams: make(map[string]*upstream), binds: make(binds),
 			removed: removed{listeners: make(map[string]*listenerCounts)},
@@ -198,12 +199,22 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 
 // A clock is the time of everything but the loops, in nanoseconds since the start; the loops' clock
 // is the same.
-type clock struct{ start time.Time }
+type clock struct {
+	start time.Time
+	day   *record.Wall
+}
+
+// newClock returns a clock that starts now. today is time.Now.
+func newClock(today func() time.Time) clock {
+	c := clock{start: time.Now()}
+	c.day = record.NewWall(c.now, today)
+	return c
+}
 
 func (c clock) now() int64 { return int64(time.Since(c.start)) + 1 }
 
 // wall is a time of the clock as people know it.
-func (c clock) wall(at int64) time.Time { return c.start.Add(time.Duration(at)).Round(0) }
+func (c clock) wall(at int64) time.Time { return c.day.Of(at) }
 
 // Serve accepts and joins clients until ctx ends. Then it accepts the clients that are
 // already queued, closes the listeners, and drains. It returns when every session has

@@ -226,6 +226,22 @@ func (p *Place) Open(flags int, mode uint32) (fd int, err error) {
 	return fd, nil
 }
 
+// Names reports whether the place has the file of this descriptor, and not another one or none.
+func (p *Place) Names(fd int) (bool, error) {
+	is, err := sys.Fstat(fd)
+	if err != nil {
+		return false, p.fault(err)
+	}
+	named, err := sys.Fstatat(p.dir, p.name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, p.fault(err)
+	}
+	return named.Same(is), nil
+}
+
 // judge returns why a file that was opened is not to be written to.
 func (p *Place) judge(fd int) error {
 	if p.proc || p.is.Mode&0o022 == 0 {

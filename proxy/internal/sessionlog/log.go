@@ -112,18 +112,13 @@ func (l *Log) Counts() Counts {
 // New makes a log that writes nothing yet. The caller calls Close.
 func New(cfg *Config) (*Log, error) {
 	l := &Log{cfg: *cfg, context: newContext(), epoll: -1, wake: -1, done: make(chan struct{})}
-	l.context.wall = wallOf(cfg.Now)
+	l.context.wall = record.NewWall(cfg.Now, time.Now).Of
 	if err := l.open(); err != nil {
 		return nil, errors.Join(err, l.release())
 	}
 	l.writer.log = l
 	go l.writer.run()
 	return l, nil
-}
-
-// wallOf returns a function that makes the time of day of a time of a clock.
-func wallOf(now func() int64) func(clock int64) time.Time {
-	return func(clock int64) time.Time { return time.Now().Add(time.Duration(clock - now())) }
 }
 
 func (l *Log) open() (err error) {

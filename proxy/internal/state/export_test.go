@@ -7,3 +7,6 @@ func (s *Store) BeforeWrite(f func()) {
 		return replace(path, data)
 	}
 }
+
+// OpenWith is Open, and calls a function each time when the lock file is open and not locked yet.
+func OpenWith(path string, opened func()) *Store { return openWith(path, opened) }

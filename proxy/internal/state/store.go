@@ -20,6 +20,12 @@ const maxFile = 16 << 20
 // patience is the time in which a process that drains leaves the file to its successor.
 const patience = time.Second
 
+// lockFiles is how many lock files are tried, when each is removed while it is being locked.
+const lockFiles = 10
+
+// errUnnamed: no lock file has kept its name until it was locked.
+var errUnnamed = errors.New("its lock file is removed again and again")
+
 // Errors that a store may have.
 var (
 	// ErrTaken: another process keeps its changes in the file.
@@ -46,15 +52,18 @@ type Store struct {
 	writing sync.Mutex // held while the file is written
 	lock    *os.File   // owned; nil: the file is not ours. Under writing
 	replace func(path string, data []byte) error
+	opened  func() // the lock file is open, and not locked yet
 }
 
 // Open reads a file, which need not exist, and takes it: no other process has it until Close. If that
 // is not possible the store is empty and keeps nothing, see Err. A corrupt file is moved aside, see Corrupt. A file that
 // cannot be read, or does not begin as a store's file does, is not the store's: it is neither moved nor
 // replaced, and Err wraps [ErrForeign].
-func Open(path string) *Store {
-	s := &Store{path: path, replace: replace}
-	if s.failed = s.take(); s.failed != nil {
+func Open(path string) *Store { return openWith(path, func() {}) }
+
+func openWith(path string, opened func()) *Store {
+	s := &Store{path: path, replace: replace, opened: opened}
+	if s.failed = s.take(patience); s.failed != nil {
 		return s
 	}
 	data, err := file.ReadOwn(path, maxFile)
@@ -83,19 +92,42 @@ func (s *Store) giveUp(cause error) {
 	s.lock = nil
 }
 
-// take locks the file, by a lock file beside it that is never replaced.
-func (s *Store) take() error {
+// take locks the file, by a lock file beside it that is never replaced by a store. Someone may remove it, though: the lock of a
+// file that has lost its name keeps nobody out, so take opens the lock file again until the one that it has locked is the one that
+// others find. A removal after that is found by the next write.
+func (s *Store) take(wait time.Duration) error {
 	p, err := file.Beside(s.path + ".lock")
 	if err != nil {
 		return err
 	}
 	defer p.Close()
+	until := time.Now().Add(wait)
+	for range lockFiles {
+		f, err := s.lockFile(p, until)
+		if err != nil {
+			return err
+		}
+		named, err := p.Names(int(f.Fd()))
+		if named {
+			s.lock = f
+			return nil
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s: %w", s.path, errUnnamed)
+}
+
+// lockFile opens the lock file and locks it.
+func (s *Store) lockFile(p *file.Place, until time.Time) (*os.File, error) {
 	fd, err := p.Open(os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	s.opened()
 	f := os.NewFile(uintptr(fd), s.path+".lock")
-	for until := time.Now().Add(patience); ; time.Sleep(patience / 100) {
+	for ; ; time.Sleep(patience / 100) {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(until) {
 			break
@@ -105,10 +137,27 @@ func (s *Store) take() error {
 		err = ErrTaken
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.path, errors.Join(err, f.Close()))
+		return nil, fmt.Errorf("%s: %w", s.path, errors.Join(err, f.Close()))
 	}
-	s.lock = f
-	return nil
+	return f, nil
+}
+
+// hold returns an error if another process may have taken the file, because the lock file was removed. It takes
+// the file again if none has.
+func (s *Store) hold() error {
+	p, err := file.Beside(s.path + ".lock")
+	if err != nil {
+		return err
+	}
+	named, err := p.Names(int(s.lock.Fd()))
+	if err = errors.Join(err, p.Close()); named || err != nil {
+		return err
+	}
+	before := s.lock
+	if err := s.take(0); err != nil {
+		return err // before stays, for the next attempt
+	}
+	return before.Close()
 }
 
 // setAside moves a corrupt file away, so that the next change does not replace it.
@@ -168,7 +217,8 @@ func (s *Store) SetDenials(list []Denial) {
 
 // Flush writes the content to the file, if it has changed. Calls at the same time share a write: each waits for
 // a write that began after its own change. When it returns nil, everything that was set before the call
-// survives a crash of the machine. After an error the next call tries again.
+// survives a crash of the machine. After an error the next call tries again. It is [ErrTaken] if the lock file was removed
+// and another process has taken the file since.
 func (s *Store) Flush() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -183,6 +233,9 @@ func (s *Store) Flush() error {
 	data, err := s.content.encode()
 	s.marked = false
 	s.mu.Unlock()
+	if err == nil {
+		err = s.hold()
+	}
 	if err == nil {
 		err = s.replace(s.path, data)
 	}

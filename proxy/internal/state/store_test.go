@@ -192,6 +192,101 @@ func TestSuccessorWaits(t *testing.T) {
 	}
 }
 
+// TestLockFileIsRemoved: a lock file that was removed before it was locked is not the lock, and two processes never have
+// the file.
+func TestLockFileIsRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "penstock.state")
+	removed := 0
+	remove := func(times int) func() {
+		removed = 0
+		return func() {
+			if removed++; removed <= times {
+				if err := os.Remove(path + ".lock"); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	first := state.OpenWith(path, remove(2))
+	if err := first.Err(); err != nil || removed != 3 {
+		t.Fatal(err, removed)
+	}
+	if second := open(t, path); !errors.Is(second.Err(), state.ErrTaken) {
+		t.Error("two processes have the file:", second.Err())
+	}
+
+	// A successor waits meanwhile: it has the removed one open.
+	first.SetChanges(changes)
+	opens := 0
+	next := state.OpenWith(path, func() {
+		if opens++; opens > 1 {
+			return
+		}
+		if err := errors.Join(os.Remove(path+".lock"), first.Close()); err != nil {
+			t.Error(err)
+		}
+		third := open(t, path) // this one finds no lock file, or that of first
+		if err := third.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	defer next.Close()
+	if d := cmp.Diff(changes, next.Changes()); d != "" || next.Err() != nil || opens != 2 {
+		t.Error(next.Err(), opens, d)
+	}
+	if last := open(t, path); !errors.Is(last.Err(), state.ErrTaken) {
+		t.Error("two processes have the file:", last.Err())
+	}
+
+	path = filepath.Join(t.TempDir(), "penstock.state")
+	if endless := state.OpenWith(path, remove(1000)); endless.Err() == nil || removed == 1000 {
+		t.Error(endless.Err(), removed)
+	}
+}
+
+// TestLockFileIsRemovedLater: the owner notices at its next write. It takes the file again, unless another process has it.
+func TestLockFileIsRemovedLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "penstock.state")
+	remove := func() {
+		t.Helper()
+		if err := os.Remove(path + ".lock"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := open(t, path)
+	remove()
+	first.SetChanges(changes[:1])
+	if err := first.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if second := open(t, path); !errors.Is(second.Err(), state.ErrTaken) {
+		t.Error("two processes have the file:", second.Err())
+	}
+	remove()
+	third := open(t, path)
+	third.SetChanges(changes)
+	if err := third.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	first.SetChanges(nil)
+	if err := first.Flush(); !errors.Is(err, state.ErrTaken) || !errors.Is(first.Err(), state.ErrTaken) {
+		t.Error(err, first.Err())
+	}
+	if err := third.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fourth := open(t, path)
+	if d := cmp.Diff(changes, fourth.Changes()); d != "" {
+		t.Error("the other process's changes were replaced:", d)
+	}
+	if err := fourth.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Flush(); err != nil || first.Err() != nil {
+		t.Error(err, first.Err())
+	}
+}
+
 // TestCorruptFile: a file of changes that is not understood is refused, and kept aside.
 func TestCorruptFile(t *testing.T) {
 	for name, text := range map[string]string{

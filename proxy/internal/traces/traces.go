@@ -78,6 +78,7 @@ const ReportEvery = 30 * time.Second
 // An Exporter is safe for concurrent use. Make it with [New]; it exports nothing until Set.
 type Exporter struct {
 	cfg      Config
+	wall     *record.Wall
 	settings atomic.Pointer[Settings] // nil: none yet
 	sampler  atomic.Pointer[sampler]  // nil: nothing is sampled
 	samplers [256]atomic.Pointer[sampler]
@@ -114,7 +115,7 @@ type span struct {
 
 // New returns an exporter, and starts its goroutine. The caller calls Close in the end.
 func New(cfg *Config) *Exporter {
-	e := &Exporter{cfg: *cfg, wake: make(chan struct{}, 1), ending: make(chan struct{}), done: make(chan struct{})}
+	e := &Exporter{cfg: *cfg, wall: record.NewWall(cfg.Now, time.Now), wake: make(chan struct{}, 1), ending: make(chan struct{}), done: make(chan struct{})}
 	e.spans.New = func() any { return new(span) }
 	go newSender(e).run()
 	return e
@@ -177,7 +178,7 @@ func (e *Exporter) Add(r *record.Record) {
 		return
 	}
 	s := e.spans.Get().(*span)
-	s.record, s.cause, s.wall = *r, "", time.Now().UnixNano()-e.cfg.Now()
+	s.record, s.cause, s.wall = *r, "", e.wall.Of(0).UnixNano()
 	s.record.Err = nil
 	if r.Err != nil {
 		s.cause = record.Bounded(r.Err.Error(), maxCause)
