@@ -89,12 +89,17 @@ func lookPipes(p *process) Check {
 		}
 	}
 	had, end := fillPipes()
+	unbound := had == manyPipes || end == endDescriptors
+	if had == manyPipes {
+		end = fmt.Sprintf("tried %d pipes of 1 MiB: all made", had)
+	} else {
+		end = fmt.Sprintf("made %s, then %s", several(had, "pipe of 1 MiB", "pipes of 1 MiB"), end)
+	}
 	page := int64(os.Getpagesize())
 	soft, _ := descriptors()
 	pipes := max(soft/8, 1) // by the descriptors
 	large, small := min(p.budget/2*page/largePipe, pipes), min(p.budget/smallPages, pipes)
-	c := Check{State: OK, Found: fmt.Sprintf("%s, then %s; budget %s of 64 KiB, or %s of 1 MiB", several(had, "pipe of 1 MiB", "pipes of 1 MiB"), end, exact(small), exact(large))}
-	unbound := had == manyPipes || end == endDescriptors
+	c := Check{State: OK, Found: fmt.Sprintf("%s. Penstock may use %s of 1 MiB or %s of 64 KiB", end, exact(large), exact(small))}
 	if unbound && p.budget >= min(pipes*smallPages, mostPages) {
 		return c
 	}
@@ -111,7 +116,7 @@ func lookPipes(p *process) Check {
 
 const endDescriptors = "no descriptor"
 
-// fillPipes makes pipes of 1 MiB until the kernel gives less, and closes them. It returns how many there were, and how it ended.
+// fillPipes makes pipes of 1 MiB until the kernel gives less, and closes them. It returns how many there were and, if fewer than manyPipes, what came instead of the next.
 func fillPipes() (had int64, end string) {
 	var open []int
 	defer func() {
@@ -135,7 +140,7 @@ func fillPipes() (had int64, end string) {
 			return had, os.NewSyscallError("fcntl F_SETPIPE_SZ", err).Error()
 		}
 	}
-	return had, "stopped trying"
+	return had, ""
 }
 
 // raisePipes says which quota would be enough for pipes on all descriptors; a hard one may be in the way too.

@@ -235,7 +235,7 @@ func loops(list []RunningLoop) Check {
 		most.LagP99, most.LagMax, most.TimerLateP99 = max(most.LagP99, l.LagP99), max(most.LagMax, l.LagMax), max(most.TimerLateP99, l.TimerLateP99)
 		most.Turns, most.LongTurns = most.Turns+l.Turns, most.LongTurns+l.LongTurns
 	}
-	found := fmt.Sprintf("%d; 99 %% of their turns took up to %v, the longest %v; %s of %s turns took more than 1 ms", len(list), most.LagP99, most.LagMax, exact(most.LongTurns), exact(most.Turns))
+	found := fmt.Sprintf("%d; 99 %% of turns took %v or less, the longest %v; %s of %s turns took more than 1 ms", len(list), tenths(most.LagP99), tenths(most.LagMax), exact(most.LongTurns), exact(most.Turns))
 	if most.LagP99 < muchLag && most.TimerLateP99 < muchLag {
 		return judged(found, "", nil)
 	}
@@ -244,6 +244,14 @@ func loops(list []RunningLoop) Check {
 		cost += fmt.Sprintf("; timers are late by up to %v", most.TimerLateP99)
 	}
 	return judged(found, cost, []string{"run fewer other processes on these CPUs: see penstock trace for the waits, and cpu-quota", "give more CPUs, and raise limits.loops.count in the configuration"})
+}
+
+// tenths rounds a time of a millisecond or more to tenths of a millisecond.
+func tenths(d time.Duration) time.Duration {
+	if d < time.Millisecond {
+		return d
+	}
+	return d.Round(100 * time.Microsecond)
 }
 
 // throttling is how often the cgroup's quota has held the process back.

@@ -31,7 +31,7 @@ type Problem struct {
 	Listener string    `json:"listener,omitempty"`
 	Upstream string    `json:"upstream,omitempty"`
 	Endpoint string    `json:"endpoint,omitempty"`
-	Since    time.Time `json:"since"` // when it began or, if that is not known, when it was seen first: it is looked every 10 s
+	Since    time.Time `json:"since"` // when it began or, if that is not known, when Penstock noticed it: it looks about once a second
 	Text     string    `json:"text"`  // a readable line, which names the subject
 }
 

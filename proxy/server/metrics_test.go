@@ -151,7 +151,7 @@ upstreams:
 	if !slices.Contains(m.Upstreams[0].Refused, tally.Count{Of: "full"}) {
 		t.Errorf("%+v", m.Upstreams[0])
 	}
-	if n, ok := m.Process.EveryRefusal["targets"]; !ok || n != 0 {
+	if n, ok := m.Process.EveryRefusal["upstream"]; !ok || n != 0 {
 		t.Errorf("%+v", m.Process)
 	}
 	must(t, r.DrainEndpoint("u", "gone", true, "test"))

@@ -489,14 +489,30 @@ func runs(proc string) iter.Seq[runOf] {
 // "".
 func others(env config.Env) string {
 	var list []string
-	for _, at := range running(env) {
-		with := ""
-		if path := configOf("/proc", at); path != "" {
-			with = " with " + path
-		}
-		list = append(list, fmt.Sprintf("a process%s listens on %s", with, at))
+	for _, p := range processes(env) {
+		list = append(list, "a"+p.text("listens on"))
 	}
-	return display.Text(strings.Join(list, ", "))
+	return strings.Join(list, ", ")
+}
+
+// A processAt is a running process: its configuration, or "", and its admin address.
+type processAt struct{ path, address string }
+
+// processes returns the running processes that have an admin socket.
+func processes(env config.Env) (list []processAt) {
+	for _, at := range running(env) {
+		list = append(list, processAt{configOf("/proc", at), at})
+	}
+	return list
+}
+
+// text is what a process does at its address, after an article.
+func (p processAt) text(does string) string {
+	with := ""
+	if p.path != "" {
+		with = " with " + p.path
+	}
+	return display.Text(fmt.Sprintf(" process%s %s %s", with, does, p.address))
 }
 
 // configOf returns the configuration of the process with a private socket, as far as this user can see: the socket's
@@ -707,14 +723,32 @@ func findPrivate(env config.Env, path string) (string, error) {
 	if bind := privateOf(env, path); bind != "" {
 		return bind, nil
 	}
-	why, run := "it names no admin address", others(env)
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		why = "there is no such file"
+	_, err := os.Stat(path)
+	notRunning := &notRunningError{path: path, missing: errors.Is(err, os.ErrNotExist), others: processes(env)}
+	return "", notRunning
+}
+
+// A notRunningError says that no process of this user runs a configuration. It wraps [admin.ErrNotRunning].
+type notRunningError struct {
+	path    string
+	missing bool        // there is no such file
+	others  []processAt // that run
+}
+
+func (e *notRunningError) Unwrap() error { return admin.ErrNotRunning }
+
+func (e *notRunningError) Error() string { return e.text("listens on") }
+
+// text returns the error. Other processes are named by their configuration, does, and their address.
+func (e *notRunningError) text(does string) string {
+	text := "no process of this user runs " + display.Text(e.path)
+	if e.missing {
+		text += ": there is no such file"
 	}
-	if run != "" {
-		run = ": " + run
+	for _, p := range e.others {
+		text += ". A" + p.text(does)
 	}
-	return "", fmt.Errorf("%s: %w: %s, and no process of this user runs it%s", display.Text(path), admin.ErrNotRunning, why, run)
+	return text
 }
 
 // running returns the addresses of all processes with a private socket, or with a socket that has the usual name.

@@ -80,7 +80,9 @@ func writeWhy(w io.Writer, y *admin.Why) error {
 	fmt.Fprintf(&text, "%s\n\n", oneLine(y.Advice))
 	var rows [][]string
 	for _, name := range y.Kinds() {
-		rows = append(rows, []string{name, percent(y.Shares[name]), fmt.Sprintf("verdict of %d", y.Verdicts[name])})
+		if y.Shares[name] > 0 || y.Verdicts[name] > 0 {
+			rows = append(rows, []string{name, percent(y.Shares[name]) + " of the time", "main cause of " + plural(y.Verdicts[name], "session", "sessions")})
+		}
 	}
 	_ = writeTable(&text, rows, "\n") // into memory
 	writeWhyEndpoints(&text, y)

@@ -37,8 +37,8 @@ func TestWriteWhy(t *testing.T) {
 endpoint two (10.0.0.2:80) of app\x1b: 16 of 17 sessions, 92 % of that time
 look there
 
-endpoint_network  28 %  verdict of 20
-client            72 %  verdict of 10
+endpoint_network  28 % of the time  main cause of 20 sessions
+client            72 % of the time  main cause of 10 sessions
 
 endpoint_network, by endpoint          sessions  of that time  of its own time
 endpoint two (10.0.0.2:80) of app\x1b  16 of 17  92 %          95 %

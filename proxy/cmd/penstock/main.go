@@ -41,7 +41,7 @@ List every flag of a command:
 
 // commands are the commands of the program.
 type commands struct {
-	Proxy    proxyCmd    `cmd:"" help:"Forward connections to targets, without a configuration file."`
+	Proxy    proxyCmd    `cmd:"" help:"Forward connections to endpoints, without a configuration file."`
 	Run      runCmd      `cmd:"" help:"Run the load balancer with a configuration file."`
 	Reload   reloadCmd   `cmd:"" help:"Reload the running configuration, optionally with automatic rollback."`
 	Confirm  confirmCmd  `cmd:"" help:"Confirm a pending reload."`

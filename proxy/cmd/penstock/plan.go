@@ -53,7 +53,10 @@ func (c *planCmd) Run(e *cli.Env) error {
 	})
 	switch {
 	case errors.Is(err, admin.ErrNotRunning):
-		return c.unasked(e, next, strings.TrimPrefix(err.Error(), display.Text(c.path)+": "))
+		if other, ok := errors.AsType[*notRunningError](err); ok {
+			err = errors.New(other.text("runs: to compare with it, add --admin"))
+		}
+		return errors.Join(c.unasked(e, next, fmt.Sprintf("penstock run %s would begin with:", c.path)), err)
 	case err != nil:
 		return err
 	}
@@ -67,10 +70,10 @@ func writeCopied(w io.Writer, next *config.Config) {
 	}
 }
 
-// unasked prints the initial configuration if no process runs, and why there is nothing to compare with.
-func (c *planCmd) unasked(e *cli.Env, next *config.Config, why string) error {
+// unasked prints a heading and the initial configuration, because there is no process to compare with.
+func (c *planCmd) unasked(e *cli.Env, next *config.Config, heading string) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s: %s; penstock run would begin with:\n", c.path, why)
+	text.WriteString(heading + "\n")
 	for _, line := range lines(config.Initial(next)) {
 		fmt.Fprintf(&text, "  %s\n", display.Text(line))
 	}

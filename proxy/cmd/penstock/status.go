@@ -322,7 +322,7 @@ const maxProblems = 40
 func problemLines(problems []admin.Problem, most int) (lines []string) {
 	for _, p := range problems[:min(len(problems), most)] {
 		text := oneLine(p.Text)
-		if !p.Since.IsZero() && !strings.Contains(text, "since ") {
+		if !p.Since.IsZero() && !strings.Contains(text, "since ") && !strings.Contains(text, "within the last minute") {
 			text += " (since " + p.Since.Local().Format(time.DateTime) + ")"
 		}
 		lines = append(lines, fmt.Sprintf("%-7s  %s", display.Text(strings.ToUpper(string(p.Severity))), text))

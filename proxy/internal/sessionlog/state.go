@@ -80,7 +80,7 @@ func (e *Event) refusedState() string {
 		return "cR"
 	case "preread_ended":
 		return "CR"
-	case "targets", "tls":
+	case "upstream", "tls":
 	default:
 		return "PR"
 	}

@@ -411,11 +411,11 @@ var loopColumns = []column{
 	{name: "active", right: true},
 	{name: "new/s", right: true},
 	{name: "turns/s", right: true},
-	{name: "lag p99", right: true},
-	{name: "longest", right: true},
-	{name: "ever", right: true, drop: 1},
-	{name: "late p99", right: true, drop: 2},
-	{name: "late ever", right: true, drop: 3},
+	{name: "turn p99", right: true},
+	{name: "turn max", right: true},
+	{name: "turn max since start", right: true, drop: 1},
+	{name: "timer late p99", right: true, drop: 2},
+	{name: "timer late max", right: true, drop: 3},
 	{name: "turns over 1 ms", right: true},
 }
 

@@ -65,7 +65,7 @@ const (
 )
 
 var refusalNames = [refusals]string{
-	"targets", "admission", "proxy_header", "hello", "preread_timeout", "preread_ended", "no_source", "first_bytes", "filter", "filter_failed", "filter_overload", "tls", "postgres", "cancel_overload", "preread_memory", "second_hello",
+	"upstream", "admission", "proxy_header", "hello", "preread_timeout", "preread_ended", "no_source", "first_bytes", "filter", "filter_failed", "filter_overload", "tls", "postgres", "cancel_overload", "preread_memory", "second_hello",
 }
 
 // String is its name in a summary.
