@@ -413,7 +413,7 @@ var loopColumns = []column{
 	{name: "turns/s", right: true},
 	{name: "turn p99", right: true},
 	{name: "turn max", right: true},
-	{name: "turn max since start", right: true, drop: 1},
+	{name: "since start", right: true, drop: 1},
 	{name: "timer late p99", right: true, drop: 2},
 	{name: "timer late max", right: true, drop: 3},
 	{name: "turns over 1 ms", right: true},
