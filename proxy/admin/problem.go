@@ -108,7 +108,7 @@ func (u *Upstream) unreachable() bool {
 func (f *finder) process(s *Status) {
 	var of Problem
 	if p := s.Pending; p != nil && s.State != Draining { // a drain does not change it
-		f.add(of, Warning, "unconfirmed_reload", "generation %d waits to be confirmed until %s, and is rolled back then", p.Generation, f.clock(p.Until))
+		f.add(of, Warning, "unconfirmed_reload", "generation %d is rolled back at %s unless confirmed", p.Generation, f.clock(p.Until))
 	}
 	if r := s.Refused; r != nil && r.Automatic && s.State != Draining {
 		of := Problem{Since: r.At}

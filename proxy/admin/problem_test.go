@@ -52,7 +52,7 @@ func TestProblems(t *testing.T) {
 		},
 		"a reload waits": {
 			Status{State: Serving, Pending: &rollback.Waiting{Generation: 3, Until: now.Add(time.Minute)}},
-			[]string{"warning unconfirmed_reload generation 3 waits to be confirmed until 10:01:00, and is rolled back then"},
+			[]string{"warning unconfirmed_reload generation 3 is rolled back at 10:01:00 unless confirmed"},
 		},
 		"a reload was refused": {
 			Status{State: Serving, ReloadRefused: &RefusedReload{At: now, By: "SIGHUP", Error: "no room"}},

@@ -17,7 +17,7 @@ import (
 type engineFlags struct {
 	Engine string `enum:"auto,splice,copy" default:"auto" placeholder:"auto|splice|copy" help:"Move bytes in this way. (default: ${default})"`
 
-	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"Let the last bytes of a bulk transfer wait this long for more bytes (SO_RCVLOWAT), 100us to 1s. With 0, bytes are forwarded as they arrive. (default: ${default})"`
+	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"Keep back a small rest of a bulk transfer for at most this long in case more comes (SO_RCVLOWAT), 100us to 1s. With 0, bytes are forwarded as they arrive. (default: ${default})"`
 	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"Let a loop that serves many bulk sessions, and has nothing else to do, wait this long for more bytes, up to 1ms. (default: ${default})"`
 	MaxPipeSize cli.Size   `default:"1MiB" placeholder:"SIZE" help:"Let the pipe of a session with a bulk transfer grow to this size, within fs.pipe-max-size. With 64KiB no pipe grows. (default: ${default})"`
 

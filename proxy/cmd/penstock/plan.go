@@ -39,7 +39,7 @@ func (c *planCmd) Run(e *cli.Env) error {
 		if err := elsewhere(e.Environment(), c.path, errAdminOff); !errors.Is(err, errAdminOff) {
 			return err
 		}
-		return c.unasked(e, next, `its admin API is off, so no process was asked`)
+		return c.unasked(e, next, c.path+": its admin API is off, so no process was asked; penstock run would begin with:")
 	}
 	path, err := filepath.Abs(c.path)
 	if err != nil {

@@ -21,12 +21,12 @@ type proxyCmd struct {
 
 	SourceAddress string `placeholder:"IP" help:"Connect to endpoints from this local address. (default: the kernel chooses)"`
 
-	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"Give up an attempt to reach an endpoint, over all its addresses, after this time. 0 switches off this timeout, or any other. (default: ${default})"`
+	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"Give up an attempt to reach an endpoint, over all its addresses, after this time. 0: no limit (as for every timeout). (default: ${default})"`
 	IdleTimeout      cli.Timeout `default:"1h" placeholder:"TIME" help:"End a session in which no byte moved for this long. (default: ${default})"`
 	HalfCloseTimeout cli.Timeout `default:"1m" placeholder:"TIME" help:"End a session in which no byte moved for this long after one side has sent its end of file. (default: ${default})"`
-	UserTimeout      cli.Timeout `default:"30s" placeholder:"TIME" help:"Close the connection of a peer that for this time has not acknowledged bytes, or not answered probes of its closed window or of an idle connection. (default: ${default})"`
+	UserTimeout      cli.Timeout `default:"30s" placeholder:"TIME" help:"End the connection if the peer leaves data, a window probe or a keepalive unacknowledged for this long. (default: ${default})"`
 
-	MaxConnections *int64 `placeholder:"N" help:"Serve at most this many connections at once. At the limit, accepting pauses. (default and maximum: as many as RLIMIT_NOFILE allows)"`
+	MaxConnections *int64 `placeholder:"N" help:"Serve at most this many connections at once. At the limit, accepting pauses. (default and maximum: what RLIMIT_NOFILE allows)"`
 
 	Admin       string `placeholder:"ADDR" help:"Serve the admin API at this address, for penstock status and drain: unix:/path, or 127.0.0.1:PORT. (default: none)"`
 	AdminToken  string `placeholder:"FILE" help:"Read the token of the admin API from this file. A TCP address needs a token (penstock status --token-file FILE)."`

@@ -113,9 +113,10 @@ func TestPlanCommand(t *testing.T) {
 	if err := os.WriteFile(planned, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out, _ = r.tells(cli.ExitOK, "plan", "--config", planned)
-	if !strings.HasPrefix(out, planned+": unix:"+filepath.Join(r.dir, "admin.sock")+": no process runs there; penstock run would begin with:\n  ") || !strings.Contains(out, "  listener c added\n") {
-		t.Errorf("where nothing runs it says %q", out)
+	out, complaint := r.tells(cli.ExitError, "plan", "--config", planned)
+	if !strings.HasPrefix(out, "penstock run "+planned+" would begin with:\n  ") || !strings.Contains(out, "  listener c added\n") ||
+		complaint != "penstock: unix:"+filepath.Join(r.dir, "admin.sock")+": no process runs there\n" {
+		t.Errorf("where nothing runs it says %q %q", out, complaint)
 	}
 }
 

@@ -35,7 +35,7 @@ type sessionFlags struct {
 	Bytes    string      `placeholder:"SIZE" help:"Select the sessions that have moved at least this many bytes, such as 1MiB."`
 	State    string      `placeholder:"STATE" values:"preread,dialing,waiting,responding,joined,client-ended,endpoint-ended,ending" help:"Select the sessions in this state: preread, dialing, waiting, responding, joined, client-ended, endpoint-ended, ending."`
 	Engine   string      `placeholder:"ENGINE" enum:",lane" default:"" help:"Select the sessions that have left user space: lane."`
-	Verdict  string      `placeholder:"VERDICT" values:"client,client_network,endpoint,endpoint_network,proxy,limit,idle,unknown,any" help:"Select the sessions with this verdict over their whole life, see penstock why: client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown. any selects all, and shows their verdicts."`
+	Verdict  string      `placeholder:"VERDICT" values:"client,client_network,endpoint,endpoint_network,proxy,limit,idle,unknown,any" help:"Select the sessions with this main cause, see penstock why: client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown. any selects all, and shows their verdicts."`
 }
 
 // query returns the query of the flags.

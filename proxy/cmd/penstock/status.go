@@ -177,7 +177,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	t.short = !all && endpoints > mostEndpoints
 	t.row("process", fmt.Sprint(s.PID), string(s.State), fmt.Sprintf("generation %d, for %v; up %v", s.Generation, since(now, s.GenerationSince), since(now, s.Started)))
 	if p := s.Pending; p != nil {
-		t.note("generation %d waits to be confirmed until %s, and is rolled back then%s", p.Generation, t.until(p.Until), rollbackText(p.RollbackIf, p.Increase))
+		t.note("generation %d is rolled back at %s unless confirmed%s", p.Generation, t.until(p.Until), rollbackText(p.RollbackIf, p.Increase))
 	}
 	if r := s.Refused; r != nil {
 		t.note("generation %d was rolled back at %s, by %s, but %s still has it: the next reload or start brings it back. penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), r.By, r.Path)

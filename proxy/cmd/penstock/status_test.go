@@ -81,7 +81,7 @@ func TestStatusForPeople(t *testing.T) {
 WARNING  listener web is at its limit
 WARNING  generation 3 waits
 process         7      serving               generation 3, for 2m0s; up 1h0m0s
-      generation 3 waits to be confirmed until 10:01:30 (in 1m30s), and is rolled back then; sooner if failures>50 (4 until now)
+      generation 3 is rolled back at 10:01:30 (in 1m30s) unless confirmed; sooner if failures>50 (4 until now)
 connections                                  active 496 of 496 (limit), accepted 5, refused 1, in 1.20 MB, out 3.40 GB
       17 B arrived, but the other side did not take them before the session ended
       2 directions were copied, not spliced: urgent bytes arrived

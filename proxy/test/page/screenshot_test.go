@@ -136,7 +136,7 @@ func (s *stage) event(at time.Time, first bool) string {
 	st.Pending = &rollback.Waiting{Generation: 3, Until: began.Add(time.Hour + 7*time.Minute), RollbackIf: "failures>50", Increase: 4}
 	problems := []admin.Problem{
 		{Severity: admin.Outage, Text: "upstream shop-02 has no endpoint: its clients are refused", Since: began.Add(50 * time.Minute)},
-		{Severity: admin.Warning, Text: "generation 3 waits to be confirmed until 10:07:00, and is rolled back then"},
+		{Severity: admin.Warning, Text: "generation 3 is rolled back at 10:07:00 unless confirmed"},
 		{Severity: admin.Warning, Text: "endpoint shop-00/app-0005: down: connect: connection refused (3 checks in a row)"},
 	}
 	rows := map[string]map[string]any{"process": {}, "problems": {"": problems}, "listeners": {}, "upstreams": {}}
