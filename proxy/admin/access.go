@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/admission"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/keypair"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
@@ -76,7 +77,7 @@ func (a *Access) open(log *slog.Logger) (addr sockopt.Address, c *conditions, er
 	if c.pair, err = keypair.New(a.Cert, a.Key, log); err != nil {
 		return addr, nil, err
 	}
-	if c.authorities, err = authorities(a.ClientCA); err != nil {
+	if c.authorities, err = authorities(a.ClientCA, file.ReadPEM); err != nil {
 		return addr, nil, err
 	}
 	c.tls = &tls.Config{
@@ -127,18 +128,18 @@ func groupOf(name string) (*uint32, error) {
 	return &gid, nil
 }
 
-// authorities reads certificates of authorities; nil if no file is named.
-func authorities(file string) (*x509.CertPool, error) {
-	if file == "" {
+// authorities reads certificates of authorities with read; nil if no file is named.
+func authorities(path string, read func(path string) ([]byte, error)) (*x509.CertPool, error) {
+	if path == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(file)
+	text, err := read(path)
 	if err != nil {
 		return nil, fmt.Errorf("authorities: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("authorities: %s contains no certificate: write a PEM file", file)
+		return nil, fmt.Errorf("authorities: %s contains no certificate: write a PEM file", path)
 	}
 	return pool, nil
 }

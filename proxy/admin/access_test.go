@@ -260,6 +260,46 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
+// TestPipes: a file of admin.tls that is a pipe without a writer is refused, and nobody waits; nor does a client whose files come
+// from the configuration.
+func TestPipes(t *testing.T) {
+	own := newPair(t, "penstock.test", nil)
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const to = "127.0.0.1:9" // nothing is sent
+	for name, open := range map[string]func() error{
+		"cert": func() error {
+			_, err := newQuietRig(t).Prepare(t.Context(), admin.Access{Bind: "127.0.0.1:0", Cert: pipe, Key: own.key, ReadToken: readToken})
+			return err
+		},
+		"client_ca": func() error {
+			_, err := newQuietRig(t).Prepare(t.Context(), admin.Access{Bind: "127.0.0.1:0", Cert: own.cert, Key: own.key, ClientCA: pipe})
+			return err
+		},
+		"own cert": func() error {
+			_, err := admin.NewClientAs(to, &admin.Credentials{Own: pipe, Token: readToken})
+			return err
+		},
+		"own key": func() error {
+			_, err := admin.NewClientAs(to, &admin.Credentials{Own: own.cert, Cert: own.cert, Key: pipe})
+			return err
+		},
+	} {
+		done := make(chan error, 1)
+		go func() { done <- open() }()
+		select {
+		case err := <-done:
+			if err == nil || !strings.Contains(err.Error(), "not a regular file") {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(condition.Patience):
+			t.Fatal("it waits for the writer of ", name)
+		}
+	}
+}
+
 // TestHandover: a process keeps its address until a successor with the same conditions needs it and the process is draining.
 // Until then the process answers, and then its successor does.
 func TestHandover(t *testing.T) {

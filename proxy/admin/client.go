@@ -24,6 +24,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/rollback"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
@@ -407,7 +408,11 @@ func (c *Credentials) config(name string) (*tls.Config, error) {
 	}
 	t := &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12}
 	if c.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		load := tls.LoadX509KeyPair // the user named the files: they may be pipes, as of <(COMMAND)
+		if c.Cert == c.Own {
+			load = file.KeyPair
+		}
+		pair, err := load(c.Cert, c.Key)
 		if err != nil {
 			return nil, fmt.Errorf("certificate %s, key %s: %w", c.Cert, c.Key, err)
 		}
@@ -429,7 +434,7 @@ func (c *Credentials) config(name string) (*tls.Config, error) {
 			return nil
 		}
 	case c.CA != SystemCA:
-		pool, err := authorities(c.CA)
+		pool, err := authorities(c.CA, os.ReadFile)
 		if err != nil {
 			return nil, err
 		}
@@ -439,14 +444,14 @@ func (c *Credentials) config(name string) (*tls.Config, error) {
 }
 
 // leafOf returns the first certificate of a file.
-func leafOf(file string) (*x509.Certificate, error) {
-	text, err := os.ReadFile(file)
+func leafOf(path string) (*x509.Certificate, error) {
+	text, err := file.ReadPEM(path)
 	if err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, fmt.Errorf("%s contains no certificate: write a PEM file", file)
+		return nil, fmt.Errorf("%s contains no certificate: write a PEM file", path)
 	}
 	return x509.ParseCertificate(block.Bytes)
 }

@@ -16,6 +16,9 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
+// CollectorTLS is collectorTLS.
+var CollectorTLS = collectorTLS
+
 // SetAfter replaces time.AfterFunc for the server's timers.
 func (s *Server) SetAfter(after func(time.Duration, func()) *time.Timer) {
 	s.mu.Lock()

@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync/atomic"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/traces"
 )
 
@@ -80,7 +80,7 @@ func (e *traceExport) traceSettings(c *config.Traces) (*traces.Settings, error) 
 func collectorTLS(c *config.TracesTLS) (*tls.Config, error) {
 	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.SNI}
 	if c.CA != "" {
-		data, err := os.ReadFile(string(c.CA))
+		data, err := file.ReadPEM(string(c.CA))
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +90,7 @@ func collectorTLS(c *config.TracesTLS) (*tls.Config, error) {
 		}
 	}
 	if c.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(string(c.Cert), string(c.Key))
+		pair, err := file.KeyPair(string(c.Cert), string(c.Key))
 		if err != nil {
 			return nil, fmt.Errorf("%s and %s: %w", c.Cert, c.Key, err)
 		}

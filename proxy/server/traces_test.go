@@ -2,19 +2,26 @@ package server_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/testutil/collector"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
+	"github.com/penstock/penstock/proxy/server"
 )
 
 // tracedConfig is a configuration whose sessions are all traced, with more keys of traces.
@@ -159,4 +166,24 @@ func TestTracesOfDrain(t *testing.T) {
 		t.Errorf("%v", reasons)
 	}
 	r.Logs("traces were exported", "sampled=20", "exported=20", "unconfirmed=0")
+}
+
+// TestPipesOfCollectorTLS: a file of traces.tls that is a pipe without a writer is refused, and the server does not wait.
+func TestPipesOfCollectorTLS(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []config.TracesTLS{{CA: config.Path(pipe)}, {Cert: config.Path(pipe), Key: config.Path(pipe)}} {
+		done := make(chan error, 1)
+		go func() { _, err := server.CollectorTLS(&c); done <- err }()
+		select {
+		case err := <-done:
+			if !errors.Is(err, file.ErrIrregular) {
+				t.Errorf("%+v: %v", c, err)
+			}
+		case <-time.After(condition.Patience):
+			t.Fatalf("it waits for the writer of %+v", c)
+		}
+	}
 }

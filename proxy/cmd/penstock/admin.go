@@ -303,8 +303,7 @@ func ownCredentials(a *config.Admin) *admin.Credentials {
 		return as
 	}
 	as.Own = string(a.TLS.Cert)
-	if key, err := os.Open(string(a.TLS.Key)); err == nil {
-		key.Close()
+	if _, err := file.ReadPEM(string(a.TLS.Key)); err == nil {
 		as.Cert, as.Key = as.Own, string(a.TLS.Key)
 	}
 	return as

@@ -4,6 +4,7 @@ package file
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -32,6 +33,25 @@ const patience = time.Second
 // can be waited for, such as /proc/kmsg (proc(5)). A file system that does not answer is given up after five
 // seconds; while 16 such reads have not returned there are no more. It is safe for concurrent use.
 func Read(path string, limit int) ([]byte, error) { return reads.read(path, limit) }
+
+// maxPEM is how large a file of certificates may be. All authorities of a distribution are 220 KB.
+const maxPEM = 4 << 20
+
+// ReadPEM is [Read] of a file of certificates or of a key.
+func ReadPEM(path string) ([]byte, error) { return Read(path, maxPEM) }
+
+// KeyPair is [tls.LoadX509KeyPair] that waits no longer than [Read].
+func KeyPair(cert, key string) (pair tls.Certificate, err error) {
+	certPEM, err := ReadPEM(cert)
+	if err != nil {
+		return pair, err
+	}
+	keyPEM, err := ReadPEM(key)
+	if err != nil {
+		return pair, err
+	}
+	return tls.X509KeyPair(certPEM, keyPEM)
+}
 
 // ReadOwn is [Read] of a file that this program writes. It follows no link of another user, and where others may make
 // files, the file must belong to root or to this user: otherwise the error wraps [ErrUnsafe].

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/proxy/internal/file"
 )
 
 // A Pair is a certificate and its key in files, which are read again when they have changed. If they cannot
@@ -33,7 +35,7 @@ type stamp struct {
 func New(cert, key string, log *slog.Logger) (*Pair, error) {
 	p := &Pair{cert: cert, key: key, log: log}
 	looked := p.look()
-	now, err := tls.LoadX509KeyPair(cert, key)
+	now, err := file.KeyPair(cert, key)
 	if err != nil {
 		return nil, fmt.Errorf("certificate %s, key %s: %w", cert, key, err)
 	}
@@ -72,7 +74,7 @@ func (p *Pair) newest() *tls.Certificate {
 	if looked == p.looked {
 		return p.now
 	}
-	now, err := tls.LoadX509KeyPair(p.cert, p.key)
+	now, err := file.KeyPair(p.cert, p.key)
 	p.looked, p.refused = looked, err
 	if err != nil {
 		p.log.Warn("the new certificate cannot be used", "cert", p.cert, "key", p.key, "error", err)

@@ -6,10 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/keypair"
 )
 
@@ -63,5 +66,41 @@ func TestEnded(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "level=WARN msg=\"a certificate has expired"); n != 1 {
 		t.Errorf("it was logged %d times: %s", n, log.String())
+	}
+}
+
+// TestPipes: a certificate or a key that becomes a pipe without a writer leaves the former certificate in use, and nobody waits.
+func TestPipes(t *testing.T) {
+	t.Parallel()
+
+	for i := range 2 {
+		at := [2]string{filepath.Join(t.TempDir(), "c.pem"), filepath.Join(t.TempDir(), "k.pem")}
+		cert, key := certificate.New(t, "a.test")
+		if err := errors.Join(os.WriteFile(at[0], []byte(cert), 0o600), os.WriteFile(at[1], []byte(key), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		p, err := keypair.New(at[0], at[1], slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := p.Now()
+		if err := errors.Join(os.Remove(at[i]), syscall.Mkfifo(at[i], 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			if _, now, refused := p.State(); now != first || !errors.Is(refused, file.ErrIrregular) {
+				t.Errorf("%s: %v", at[i], refused)
+			}
+			if _, err := keypair.New(at[0], at[1], slog.New(slog.DiscardHandler)); !errors.Is(err, file.ErrIrregular) {
+				t.Errorf("%s: %v", at[i], err)
+			}
+		}()
+		select {
+		case <-done:
+		case <-time.After(condition.Patience):
+			t.Fatal("it waits for the writer of ", at[i])
+		}
 	}
 }

@@ -169,6 +169,18 @@ func TestTLS(t *testing.T) {
 	if code := get(t, s, "GET", "/metrics", "", second); code != 200 {
 		t.Errorf("with another certificate: %d", code)
 	}
+	if err := errors.Join(os.Remove(path("c")), syscall.Mkfifo(path("c"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if code := get(t, s, "GET", "/metrics", "", second); code != 200 {
+		t.Errorf("with a pipe instead of the certificate: %d", code)
+	}
+	if _, _, refused := s.Pair().State(); refused == nil {
+		t.Error("a pipe was not refused")
+	}
+	if err := os.Remove(path("c")); err != nil {
+		t.Fatal(err)
+	}
 	write("no certificate", "no key")
 	if _, err := s.Prepare(t.Context(), &Config{Address: loopback, Allow: allow(), Cert: path("c"), Key: path("k")}); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("broken files: %v", err)
