@@ -25,6 +25,7 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/internal/page"
 	"github.com/penstock/penstock/proxy/internal/scrape"
@@ -180,7 +181,8 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 		r.log.Warn("systemd passed sockets that no listener uses", "names", unused)
 	}
 	r.read = cfg
-	r.onDisk.read(cfg, fingerprint(cfg, r.source.name()), metrics.FileSame, nil)
+	print, _ := fingerprint(cfg, r.source.name()) // "": the next status reads the file again
+	r.onDisk.read(cfg, print, metrics.FileSame, nil)
 	r.measured.loaded(nil)
 	r.follow <- cfg
 	scrapes.Commit()
@@ -605,8 +607,13 @@ func (r *daemon) measure(sample *metrics.Sample) {
 }
 
 // fingerprint describes the files of a configuration, and the files that match its patterns now, by the metadata that
-// changes with a file. Files with equal fingerprints need not be compared.
-func fingerprint(cfg *config.Config, path string) string {
+// changes with a file. Files with equal fingerprints need not be compared. A file system that does not answer is an
+// error soon.
+func fingerprint(cfg *config.Config, path string) (string, error) {
+	return file.Within(path, func() string { return fingerprintNow(cfg, path) })
+}
+
+func fingerprintNow(cfg *config.Config, path string) string {
 	files := append([]string{path}, cfg.Files...)
 	for _, glob := range cfg.Globs {
 		found, _ := filepath.Glob(glob) // the pattern was checked before
@@ -614,13 +621,13 @@ func fingerprint(cfg *config.Config, path string) string {
 	}
 	slices.Sort(files)
 	var print strings.Builder
-	for _, file := range slices.Compact(files) {
-		info, err := os.Stat(file)
+	for _, name := range slices.Compact(files) {
+		info, err := os.Stat(name)
 		if err != nil {
-			fmt.Fprintf(&print, "%s: %v\n", file, err)
+			fmt.Fprintf(&print, "%s: %v\n", name, err)
 			continue
 		}
-		fmt.Fprintf(&print, "%s %d %d %v\n", file, info.Size(), info.ModTime().UnixNano(), info.Mode())
+		fmt.Fprintf(&print, "%s %d %d %v\n", name, info.Size(), info.ModTime().UnixNano(), info.Mode())
 	}
 	return print.String()
 }

@@ -225,7 +225,7 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 	}()
 	defer widen(r.env)()
 	inForce, _ := r.keeper.Current()
-	print := fingerprint(inForce, r.source.name())
+	print, _ := fingerprint(inForce, r.source.name()) // "": the next status reads the file again
 	to, err := r.source.load()
 	r.onDisk.read(inForce, print, stateOf(inForce, to, err), err)
 	if err != nil {
@@ -236,7 +236,8 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 		return now, nil
 	}
 	r.read = to
-	r.next = &readFile{cfg: to, print: fingerprint(to, r.source.name())}
+	print, _ = fingerprint(to, r.source.name())
+	r.next = &readFile{cfg: to, print: print}
 	logWarnings(r.log, to.Warnings)
 	if now, err = r.keeper.Apply(ctx, to, o); err == nil && done != nil {
 		done.Ended = r.applied.ended
@@ -451,7 +452,7 @@ func (f *refusedFile) get(from source) *admin.RefusedFile {
 	if f.read == nil {
 		return nil
 	}
-	if print := fingerprint(f.read.cfg, from.name()); print != f.read.print {
+	if print, err := fingerprint(f.read.cfg, from.name()); err == nil && print != f.read.print {
 		now, _, err := from.known()
 		if err != nil || len(config.Diff(f.read.cfg, now)) > 0 {
 			f.read = nil
@@ -528,7 +529,12 @@ func (f *fileState) get(from source, look func() error, inForce *config.Config, 
 		f.reload, f.waits = nil, false
 	}
 	again := (f.problem != "" || certificateRefused(s)) && time.Since(f.looked) >= readAgain
-	if print := fingerprint(inForce, from.name()); !f.loads && (print != f.print || inForce != f.beside || again) {
+	print, err := fingerprint(inForce, from.name())
+	if err != nil {
+		s.ReloadRefused, s.FileProblem = f.reload, err.Error()
+		return
+	}
+	if !f.loads && (print != f.print || inForce != f.beside || again) {
 		now, unknown, err := from.known()
 		f.beside, f.print, f.looked = inForce, print, time.Now()
 		if f.loads = len(unknown) > 0; f.loads {

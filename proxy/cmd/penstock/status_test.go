@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/rollback"
 )
@@ -261,11 +263,12 @@ func TestFileThatCannotBeUsed(t *testing.T) {
 
 // brokenFile is a source with a problem, or without.
 type brokenFile struct {
+	path    string // "": p.yaml
 	bad     bool
 	unknown []*config.Unknown
 }
 
-func (f *brokenFile) name() string { return "p.yaml" }
+func (f *brokenFile) name() string { return cmp.Or(f.path, "p.yaml") }
 
 func (f *brokenFile) load() (*config.Config, error) {
 	cfg, _, err := f.known()
@@ -333,4 +336,32 @@ func TestNamedFilesAreLookedAtAgain(t *testing.T) {
 	if problem("") {
 		t.Error("a file that was mended by another one has a problem still")
 	}
+}
+
+// TestStatusOfAFileSystemThatHangs: while the file system of the configuration does not answer, a status does, and says so.
+func TestStatusOfAFileSystemThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var state fileState
+		from, inForce, hang := &brokenFile{path: "hangs.yaml"}, new(config.Config), make(chan bool)
+		problem := func() string {
+			var s admin.Status
+			state.get(from, nil, inForce, false, &s)
+			return s.FileProblem
+		}
+		if is := problem(); is != "" {
+			t.Error(is)
+		}
+		if _, err := file.Within(from.name(), func() bool { return <-hang }); err == nil {
+			t.Error("a look that hangs was not given up")
+		}
+		if is := problem(); !strings.Contains(is, "does not answer") {
+			t.Errorf("the problem is %q", is)
+		}
+		close(hang)
+		synctest.Wait()
+		if is := problem(); is != "" {
+			t.Error(is)
+		}
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -156,4 +157,55 @@ func readAll(f *os.File, path string, limit int) ([]byte, error) {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrTooLarge}
 	}
 	return data.Bytes(), nil
+}
+
+// lookTime is how long [Within] waits: less than the client of a status does.
+const lookTime = 2 * time.Second
+
+// stuckLooks counts the looks that were given up and have not returned, by name.
+var stuckLooks = struct {
+	sync.Mutex
+	of map[string]int
+}{of: make(map[string]int)}
+
+// Within returns what look returns, which looks at files but does not open them. It gives up a file system that does
+// not answer after two seconds; until that look has returned, others of the same name fail at once. The error wraps
+// [os.ErrDeadlineExceeded]. It is safe for concurrent use.
+func Within[T any](name string, look func() T) (is T, err error) {
+	s := &stuckLooks
+	s.Lock()
+	stuck := s.of[name] > 0
+	s.Unlock()
+	if stuck {
+		return is, noAnswer(name)
+	}
+	done := make(chan T, 1)
+	gaveUp := false // guarded by s
+	go func() {
+		now := look()
+		s.Lock()
+		defer s.Unlock()
+		if done <- now; gaveUp {
+			if s.of[name]--; s.of[name] == 0 {
+				delete(s.of, name)
+			}
+		}
+	}()
+	late := time.NewTimer(lookTime)
+	defer late.Stop()
+	select {
+	case is = <-done:
+		return is, nil
+	case <-late.C:
+	}
+	s.Lock()
+	defer s.Unlock()
+	select {
+	case is = <-done: // it has returned in this moment
+		return is, nil
+	default:
+	}
+	gaveUp = true
+	s.of[name]++
+	return is, noAnswer(name)
 }

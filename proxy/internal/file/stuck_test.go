@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
@@ -72,4 +73,28 @@ func TestManyReadsAtOnce(t *testing.T) {
 	if n := r.stuck.Load(); n != 0 {
 		t.Errorf("%d are stuck", n)
 	}
+}
+
+// TestLooksThatHang: a look that does not return is given up after a while, and others of its name fail at once until it has
+// returned; those of other names go on.
+func TestLooksThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang, began := make(chan bool), time.Now()
+		for range 3 {
+			if _, err := Within("hangs", func() int { <-hang; return 1 }); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error(err)
+			}
+			if n, err := Within("good", func() int { return 2 }); n != 2 || err != nil {
+				t.Errorf("%d, %v", n, err)
+			}
+		}
+		if took := time.Since(began); took != lookTime {
+			t.Errorf("they took %v", took)
+		}
+		close(hang)
+		synctest.Wait()
+		if n, err := Within("hangs", func() int { return 3 }); n != 3 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package keypair
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -34,7 +35,10 @@ type stamp struct {
 // New reads a certificate and its key. Files that cannot be used later are logged, and once a certificate that has ended.
 func New(cert, key string, log *slog.Logger) (*Pair, error) {
 	p := &Pair{cert: cert, key: key, log: log}
-	looked := p.look()
+	looked, err := p.look()
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s, key %s: %w", cert, key, err)
+	}
 	now, err := file.KeyPair(cert, key)
 	if err != nil {
 		return nil, fmt.Errorf("certificate %s, key %s: %w", cert, key, err)
@@ -44,13 +48,15 @@ func New(cert, key string, log *slog.Logger) (*Pair, error) {
 }
 
 // look returns the stamps of the files; a missing file has none.
-func (p *Pair) look() (stamps [2]stamp) {
-	for i, path := range []string{p.cert, p.key} {
-		if info, err := os.Stat(path); err == nil {
-			stamps[i] = stamp{info.ModTime(), info.Size()}
+func (p *Pair) look() ([2]stamp, error) {
+	return file.Within(p.cert, func() (stamps [2]stamp) {
+		for i, path := range []string{p.cert, p.key} {
+			if info, err := os.Stat(path); err == nil {
+				stamps[i] = stamp{info.ModTime(), info.Size()}
+			}
 		}
-	}
-	return stamps
+		return stamps
+	})
 }
 
 // Get implements GetCertificate of [tls.Config]. It never fails.
@@ -70,7 +76,14 @@ func (p *Pair) Now() *tls.Certificate {
 
 // newest returns the certificate of the files, or the former one if they cannot be used. The caller holds p.mu.
 func (p *Pair) newest() *tls.Certificate {
-	looked := p.look()
+	looked, err := p.look()
+	if err != nil { // they are read again as soon as the file system answers
+		if !errors.Is(p.refused, os.ErrDeadlineExceeded) {
+			p.log.Warn("the certificate cannot be looked at", "cert", p.cert, "key", p.key, "error", err)
+		}
+		p.looked, p.refused = [2]stamp{}, err
+		return p.now
+	}
 	if looked == p.looked {
 		return p.now
 	}
