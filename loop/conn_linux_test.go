@@ -230,6 +230,7 @@ func TestConnBackpressure(t *testing.T) {
 	}})
 	c := s.dial(t)
 	hears(t, c, "\x00")
+	condition.Await(t, "bytes are pending", func() bool { return most.Load() >= 50<<10 })
 	for last := int64(-1); written.Load() != last; time.Sleep(50 * time.Millisecond) {
 		last = written.Load()
 	}
@@ -242,7 +243,7 @@ func TestConnBackpressure(t *testing.T) {
 	if err != nil || n+1 != written.Load() || !bytes.Equal(got.Sum(nil), sum.Sum(nil)) {
 		t.Errorf("%d of %d bytes, %v", n+1, written.Load(), err)
 	}
-	if n := most.Load(); n > 64<<10 || n < 60<<10 {
+	if n := most.Load(); n > 64<<10 {
 		t.Errorf("%d bytes were pending, at most; want 64 KiB", n)
 	}
 }

@@ -570,12 +570,14 @@ func TestTwoProcessesOfASocket(t *testing.T) {
 	}
 	signal(syscall.SIGTERM)
 	condition.Await(t, "it drains", func() bool { text, _ := log.text(); return strings.Contains(text, "draining") })
-	_, _, _ = activated(t, config, socket, "")
+	_, nextLog, _ := activated(t, config, socket, "")
+	condition.Await(t, "the next one serves", func() bool { text, _ := nextLog.text(); return strings.Contains(text, "starting") })
 	next, nextEchoes := dial()
 	nextEchoes()
 	oldEchoes()
 	old.Close()
 	next.Close()
+	condition.Await(t, "it has drained", func() bool { text, _ := log.text(); return strings.Contains(text, "drained") })
 }
 
 // TestPassedSocketsOutliveAFailedReload: a passed socket that is first named by a reload that
