@@ -275,7 +275,11 @@ func TestRefusedModules(t *testing.T) {
 		}()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f, err := load(t, c.code, filter.Config{Bounds: wasm.Bounds{Start: 50 * time.Millisecond}})
+			start := condition.Patience
+			if c.text == wasm.ErrTimeout.Error() {
+				start = 50 * time.Millisecond
+			}
+			f, err := load(t, c.code, filter.Config{Bounds: wasm.Bounds{Start: start}})
 			if err == nil {
 				f.Retire()
 				t.Fatal("accepted")
