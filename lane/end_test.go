@@ -517,8 +517,8 @@ func TestBlindMayLeave(t *testing.T) {
 }
 
 // TestBlindPackets: if the socket of a session in user space refuses a packet because its number is out of the
-// window, the session stays there until MayLeave. This holds for a session that has come back, and for one that
-// has never left.
+// window, the session stays there until MayLeave. This holds whether the session has come back or has
+// never left.
 func TestBlindPackets(t *testing.T) {
 	t.Parallel()
 

@@ -20,7 +20,7 @@ import (
 
 // An Owner relays sessions in user space by itself, for example in an event loop. The lane calls its methods on
 // goroutines of the lane, which hold no lock, and at the same time for different sessions. The methods can call
-// methods of the session, except those that wait: ComeBack, TakeBack and Wait. They must not call Close of the
+// methods of the session, but not ComeBack, TakeBack and Wait, which wait. They must not call Close of the
 // lane.
 //
 // One Owner for many sessions, such as for all sessions of a loop, takes less memory than one Owner for each:

@@ -314,7 +314,7 @@ func (s *Session) bytes() (n [2]uint64) {
 	return s.count(translate.Delivered)
 }
 
-// carried returns the bytes that were delivered, and those that are not acknowledged yet. It needs the lock.
+// carried returns the number of delivered bytes and of bytes that are not acknowledged yet. It needs the lock.
 func (s *Session) carried() (n [2]uint64) {
 	return s.count(translate.Carried)
 }

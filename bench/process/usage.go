@@ -27,7 +27,7 @@ func (u Usage) Sub(before Usage) Usage {
 }
 
 // Usage returns the resources that the child's processes (see Pids) have used so far. The processor time is exact:
-// it includes ended threads, and ended processes that were waited for. The switches are only those of living
+// it includes ended threads, and ended processes that were waited for. Switches are counted only for living
 // threads (proc(5), /proc/pid/task/tid/status), but proxies rarely end threads. The error is os.ErrProcessDone if
 // the child is gone.
 func (c *Child) Usage() (Usage, error) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/proxy/display"
 )
 
 // A Severity is the severity of a [Problem].
@@ -225,17 +227,8 @@ func (f *finder) filters(of Problem, l *Listener) {
 			continue
 		}
 		f.add(of, Warning, "filter_failed", "listener %s: the filter %s gave no answer about %s within the last minute (since the start: %s), and on_error decided about these clients: read its errors in the log. Then write another module or leave the filter out, and reload",
-			l.Name, to.Name, plural(to.FailedLastMinute, "client", "clients"), byReason(to.Failures))
+			l.Name, to.Name, plural(to.FailedLastMinute, "client", "clients"), display.Counts(to.Failures))
 	}
-}
-
-// byReason lists counts by reason.
-func byReason(counts map[string]int64) string {
-	var list []string
-	for _, reason := range slices.Sorted(maps.Keys(counts)) {
-		list = append(list, fmt.Sprintf("%s %d", reason, counts[reason]))
-	}
-	return strings.Join(list, ", ")
 }
 
 func (f *finder) certificates(base Problem, subject string, list []Certificate, authorities string) {
@@ -372,7 +365,7 @@ func (f *finder) upstream(u *Upstream) {
 	if n := m.Refused; n > 0 && u.Outage == nil {
 		reasons := ""
 		if len(m.RefusedBy) > 0 {
-			reasons = " (" + byReason(m.RefusedBy) + ")"
+			reasons = " (" + display.Counts(m.RefusedBy) + ")"
 		}
 		f.add(of, Warning, "refused", "upstream %s has refused %s within the last minute%s", u.Name, plural(n, "client", "clients"), reasons)
 	}

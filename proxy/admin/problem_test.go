@@ -169,7 +169,7 @@ func TestProblems(t *testing.T) {
 			[]string{"warning certificate_refused upstream shop: the new authorities cannot be used, and the former authorities stay in use: ca.pem is not a regular file"},
 		},
 		"a certificate that was good": {web(func(l *Listener) { l.Certificates = cert(-day, 0) }), []string{"outage certificate_expired listener web: the certificate in c.pem expired at 10:00:00: write a valid certificate to the file (no reload is needed)"}},
-		"one that will be":            {web(func(l *Listener) { l.Certificates = cert(time.Second, day) }), []string{"outage certificate_not_yet_valid listener web: the certificate in c.pem is not valid before 10:00:01: replace it with a certificate that is valid now (no reload is needed), or correct this host's clock"}},
+		"a certificate of the future": {web(func(l *Listener) { l.Certificates = cert(time.Second, day) }), []string{"outage certificate_not_yet_valid listener web: the certificate in c.pem is not valid before 10:00:01: replace it with a certificate that is valid now (no reload is needed), or correct this host's clock"}},
 		"one for endpoints":           {shop(func(u *Upstream) { u.Certificates = cert(-2*day, -day) }), []string{"outage certificate_expired upstream shop: the certificate in c.pem expired at 2026-01-01 10:00:00: write a valid certificate to the file (no reload is needed)"}},
 		"an endpoint that answers no client": {
 			shop(func(u *Upstream) { u.Endpoints = []Endpoint{silent} }),

@@ -10,7 +10,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -188,4 +190,13 @@ func Fixed(x float64, digits int) string {
 		x = math.Nextafter(x, math.Inf(1))
 	}
 	return strconv.FormatFloat(x, 'f', digits, 64)
+}
+
+// Counts lists counts by name: "urgent 2, wrapped 1"; "" if there is none.
+func Counts(counts map[string]int64) string {
+	names := slices.Sorted(maps.Keys(counts))
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s %d", name, counts[name])
+	}
+	return strings.Join(names, ", ")
 }

@@ -178,8 +178,10 @@ func (w *watcher) watched() []monitor.Counter {
 	}
 	for name, u := range w.upstreams {
 		list = appendCounters(append(list, refusalsOf(name, u.router.Refusals())), name, u.router)
-		for reason, n := range u.router.Refusals().ByReason() {
-			list = append(list, monitor.Counter{Key: refusedFor{u.router.Refusals(), reason}, Message: refusedLine, Total: n, Unlogged: true})
+		if r := u.router.Refusals(); r.Total() > 0 {
+			for reason, n := range r.ByReason() {
+				list = append(list, monitor.Counter{Key: refusedFor{r, reason}, Message: refusedLine, Total: n, Unlogged: true})
+			}
 		}
 	}
 	list = w.removedCounters(list)

@@ -592,13 +592,13 @@ func (r *reader) missed(u *upstream, st *admin.Upstream) {
 		LastResort: sums.Recent(now, u.router, resortLine), LastResortAnswered: sums.Recent(now, u.router, answeredLine), EjectionsWithheld: sums.Recent(now, u.outlier, withheldLine),
 		LocalFaults: sums.Recent(now, u.router, localLine),
 	}
-	for reason := range u.router.Refusals().ByReason() {
-		if n := sums.Recent(now, refusedFor{u.router.Refusals(), reason}, refusedLine); n > 0 {
-			if st.LastMinute.RefusedBy == nil {
-				st.LastMinute.RefusedBy = make(map[string]int64)
-			}
-			st.LastMinute.RefusedBy[reason] = n
+	if st.LastMinute.Refused > 0 {
+		by := u.router.Refusals().ByReason()
+		for reason := range by {
+			by[reason] = sums.Recent(now, refusedFor{u.router.Refusals(), reason}, refusedLine)
 		}
+		maps.DeleteFunc(by, func(_ string, n int64) bool { return n == 0 })
+		st.LastMinute.RefusedBy = by
 	}
 	condition := u.condition()
 	if condition == monitor.Usable {

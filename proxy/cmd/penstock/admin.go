@@ -723,8 +723,7 @@ func findPrivate(env config.Env, path string) (string, error) {
 		return bind, nil
 	}
 	_, err := os.Stat(path)
-	notRunning := &notRunningError{path: path, missing: errors.Is(err, os.ErrNotExist), others: processes(env)}
-	return "", notRunning
+	return "", &notRunningError{path: path, missing: errors.Is(err, os.ErrNotExist), others: processes(env)}
 }
 
 // A notRunningError says that no process of this user runs a configuration. It wraps [admin.ErrNotRunning].

@@ -256,7 +256,7 @@ upstreams: [{name: app, endpoints: ["127.0.0.1:1"]}, {name: other, endpoints: ["
 	}
 }
 
-// TestCommandsOfDocuments: the commands in the pages' examples are ones that the program has, with their arguments and flags.
+// TestCommandsOfDocuments: the program has the commands in the pages' examples, with their arguments and flags.
 func TestCommandsOfDocuments(t *testing.T) {
 	t.Parallel()
 

@@ -543,16 +543,7 @@ func laneBytes(s *admin.Summary) string {
 }
 
 // listed formats counters by name: "urgent 2, wrapped 1".
-func listed(m map[string]int64) string {
-	var list []string
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		list = append(list, fmt.Sprintf("%s %d", name, m[name]))
-	}
-	if list == nil {
-		return "none"
-	}
-	return strings.Join(list, ", ")
-}
+func listed(m map[string]int64) string { return cmp.Or(display.Counts(m), "none") }
 
 // measured holds the counters of reloads. The zero value is ready to use.
 type measured struct {

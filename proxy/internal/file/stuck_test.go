@@ -76,7 +76,7 @@ func TestManyReadsAtOnce(t *testing.T) {
 }
 
 // TestLooksThatHang: a look that does not return is given up after a while, and others of its name fail at once until it has
-// returned; those of other names go on.
+// returned. Looks of other names go on.
 func TestLooksThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang, began := make(chan bool), time.Now()

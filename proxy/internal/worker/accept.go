@@ -71,7 +71,6 @@ func (w *worker) reopen() {
 // take the last place. So each worker may get one client beyond the limit, which then waits for its
 // turn.
 func (a *acceptor) before() error {
-	a.socket.unblock()
 	if !a.closing {
 		g := a.worker.group
 		if !g.gate.room() || g.waiting.n.Load() > 0 {
@@ -83,7 +82,11 @@ func (a *acceptor) before() error {
 			}
 		}
 	}
-	return a.worker.reserve()
+	if err := a.worker.reserve(); err != nil {
+		return err
+	}
+	a.socket.unblock() // last, so that little time is left in which another process can undo it
+	return nil
 }
 
 // Accepted takes a client on, or hands it to the worker that has fewer; or it waits
