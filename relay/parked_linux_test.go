@@ -198,6 +198,15 @@ func (p *parking) back(ended [2]bool, last relay.Side) {
 	p.on.turn()
 }
 
+// until waits until holds returns true on the loop.
+func (p *parking) until(what string, holds func() bool) {
+	p.Helper()
+	condition.Await(p, what, func() (yes bool) {
+		p.on.do(func() { yes = holds() })
+		return yes
+	})
+}
+
 func (p *parking) finish(reset bool, by relay.Side) {
 	p.on.do(func() { p.session().Finish(reset, by) })
 }
@@ -241,6 +250,7 @@ func TestParked(t *testing.T) {
 			p.talk(3, second/10)
 			p.on.do(p.look)
 			p.A.Close()
+			p.until("A has ended", func() bool { return p.driven.Result().AToB.Reason == relay.ReasonEOF })
 			p.B.Close()
 			<-p.over
 		}},

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
 // A Service is a real server that a test runs.
@@ -103,17 +104,12 @@ func dialUntil(addr string, exited <-chan struct{}) {
 	})
 }
 
-// Addr returns an address that nothing listens on. Its IP address keeps it clear of the
-// ports that other programs' outgoing connections are given.
+// Addr returns an address that nothing listens on, and whose port no other program gets until the test ends: see
+// [sockets.Port].
 func Addr(t testing.TB) (addr, host, port string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.7.1:0")
-	must(t, err)
-	defer l.Close()
-	addr = l.Addr().String()
-	host, port, err = net.SplitHostPort(addr)
-	must(t, err)
-	return addr, host, port
+	host, port = "127.0.7.1", sockets.Port(t)
+	return net.JoinHostPort(host, port), host, port
 }
 
 // Dir makes a directory that u (nil for the test's own user) owns and can reach. It is
