@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -23,8 +22,8 @@ var (
 	ErrTooLarge = errors.New("the file is too large")
 )
 
-// patience is how long a read waits for a file that has nothing to read at the moment.
-const patience = time.Second
+// quiet is how long a read waits for a file that has nothing to read at the moment.
+const quiet = time.Second
 
 // Read returns the bytes of a regular file of at most limit bytes. Errors are a [fs.PathError];
 // they wrap ErrIrregular, ErrTooLarge and [os.ErrDeadlineExceeded].
@@ -33,7 +32,7 @@ const patience = time.Second
 // EWOULDBLOCK), or longer than a second for one of the kernel's files that is regular by its mode and
 // can be waited for, such as /proc/kmsg (proc(5)). A file system that does not answer is given up after five
 // seconds; while 16 such reads have not returned there are no more. It is safe for concurrent use.
-func Read(path string, limit int) ([]byte, error) { return reads.read(path, limit) }
+func Read(path string, limit int) ([]byte, error) { return reads.read(path, limit, readNow) }
 
 // maxPEM is how large a file of certificates may be. All authorities of a distribution are 220 KB.
 const maxPEM = 4 << 20
@@ -56,24 +55,73 @@ func KeyPair(cert, key string) (pair tls.Certificate, err error) {
 
 // ReadOwn is [Read] of a file that this program writes. It follows no link of another user, and where others may make
 // files, the file must belong to root or to this user: otherwise the error wraps [ErrUnsafe].
-func ReadOwn(path string, limit int) ([]byte, error) { return ownReads.read(path, limit) }
+func ReadOwn(path string, limit int) ([]byte, error) { return ownReads.read(path, limit, readOwnNow) }
 
-const (
-	answerTime = 5 * time.Second
-	maxStuck   = 16
-)
-
-// reads and ownReads are the reads of the process.
+// Calls of the process that may never return.
 var (
-	reads    = reader{now: readNow, after: time.After}
-	ownReads = reader{now: readOwnNow, after: time.After}
+	reads    = calls{patience: 5 * time.Second, most: 16}
+	ownReads = calls{patience: 5 * time.Second, most: 16}
+	looks    = calls{patience: 2 * time.Second, most: 1} // less than the client of a status waits
 )
 
-// A reader gives up reads that do not return. Each of them keeps its goroutine, and a thread, until it does.
-type reader struct {
-	now   func(path string, limit int) ([]byte, error)
-	after func(time.Duration) <-chan time.Time
-	stuck atomic.Int32 // reads that were given up and have not returned
+// calls gives up calls that do not return. Each of them keeps its goroutine, and a thread, until it does.
+type calls struct {
+	patience time.Duration
+	most     int // calls of one name that may be given up and not have returned
+	mu       sync.Mutex
+	stuck    map[string]int // how many such calls there are, by name; guarded by mu
+}
+
+// within returns what call returns. It fails where call does not return in time, and at once while c.most calls of the
+// name are stuck.
+func within[T any](c *calls, name string, call func() T) (is T, ok bool) {
+	c.mu.Lock()
+	full := c.stuck[name] >= c.most
+	c.mu.Unlock()
+	if full {
+		return is, false
+	}
+	done, gaveUp := make(chan T, 1), false // gaveUp is guarded by c.mu
+	go func() {
+		result := call()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if done <- result; gaveUp {
+			if c.stuck[name]--; c.stuck[name] == 0 {
+				delete(c.stuck, name)
+			}
+		}
+	}()
+	late := time.NewTimer(c.patience)
+	defer late.Stop()
+	select {
+	case is = <-done:
+		return is, true
+	case <-late.C:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case is = <-done: // it has returned in this moment
+		return is, true
+	default:
+	}
+	if gaveUp = true; c.stuck == nil {
+		c.stuck = make(map[string]int)
+	}
+	c.stuck[name]++
+	return is, false
+}
+
+// Within returns what look returns, which looks at files but does not open them. It gives up a file system that does
+// not answer after two seconds; until that look has returned, others of the same name fail at once. The error wraps
+// [os.ErrDeadlineExceeded]. It is safe for concurrent use.
+func Within[T any](name string, look func() T) (is T, err error) {
+	is, ok := within(&looks, name, look)
+	if !ok {
+		return is, noAnswer(name)
+	}
+	return is, nil
 }
 
 type content struct {
@@ -81,30 +129,13 @@ type content struct {
 	err  error
 }
 
-func (r *reader) read(path string, limit int) ([]byte, error) {
-	if r.stuck.Load() >= maxStuck {
+// read reads path by now. All such reads count as one name: a file system that hangs has many files.
+func (c *calls) read(path string, limit int, now func(string, int) ([]byte, error)) ([]byte, error) {
+	is, ok := within(c, "", func() (is content) { is.data, is.err = now(path, limit); return is })
+	if !ok {
 		return nil, noAnswer(path)
 	}
-	done := make(chan content, 1)
-	var settled atomic.Bool // by the first of the two: the read has returned, or it is given up
-	go func() {
-		data, err := r.now(path, limit)
-		if done <- (content{data, err}); settled.Swap(true) {
-			r.stuck.Add(-1)
-		}
-	}()
-	select {
-	case c := <-done:
-		return c.data, c.err
-	case <-r.after(answerTime):
-	}
-	r.stuck.Add(1)
-	if settled.Swap(true) { // it has returned in this moment
-		r.stuck.Add(-1)
-		c := <-done
-		return c.data, c.err
-	}
-	return nil, noAnswer(path)
+	return is.data, is.err
 }
 
 func noAnswer(path string) error {
@@ -147,7 +178,7 @@ func readAll(f *os.File, path string, limit int) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrIrregular}
 	}
-	_ = f.SetReadDeadline(time.Now().Add(patience)) // os.ErrNoDeadline: the file never waits
+	_ = f.SetReadDeadline(time.Now().Add(quiet)) // os.ErrNoDeadline: the file never waits
 	var data bytes.Buffer
 	data.Grow(int(min(info.Size(), int64(limit))) + bytes.MinRead)
 	if _, err := data.ReadFrom(io.LimitReader(f, int64(limit)+1)); err != nil {
@@ -157,55 +188,4 @@ func readAll(f *os.File, path string, limit int) ([]byte, error) {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrTooLarge}
 	}
 	return data.Bytes(), nil
-}
-
-// lookTime is how long [Within] waits: less than the client of a status does.
-const lookTime = 2 * time.Second
-
-// stuckLooks counts the looks that were given up and have not returned, by name.
-var stuckLooks = struct {
-	sync.Mutex
-	of map[string]int
-}{of: make(map[string]int)}
-
-// Within returns what look returns, which looks at files but does not open them. It gives up a file system that does
-// not answer after two seconds; until that look has returned, others of the same name fail at once. The error wraps
-// [os.ErrDeadlineExceeded]. It is safe for concurrent use.
-func Within[T any](name string, look func() T) (is T, err error) {
-	s := &stuckLooks
-	s.Lock()
-	stuck := s.of[name] > 0
-	s.Unlock()
-	if stuck {
-		return is, noAnswer(name)
-	}
-	done := make(chan T, 1)
-	gaveUp := false // guarded by s
-	go func() {
-		now := look()
-		s.Lock()
-		defer s.Unlock()
-		if done <- now; gaveUp {
-			if s.of[name]--; s.of[name] == 0 {
-				delete(s.of, name)
-			}
-		}
-	}()
-	late := time.NewTimer(lookTime)
-	defer late.Stop()
-	select {
-	case is = <-done:
-		return is, nil
-	case <-late.C:
-	}
-	s.Lock()
-	defer s.Unlock()
-	select {
-	case is = <-done: // it has returned in this moment
-		return is, nil
-	default:
-	}
-	gaveUp = true
-	s.of[name]++
-	return is, noAnswer(name)
 }

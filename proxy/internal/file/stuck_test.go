@@ -7,72 +7,65 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
 // TestReadsThatHang: a read that does not return is given up, and others go on; when many do not, no more are
 // begun until some have returned.
 func TestReadsThatHang(t *testing.T) {
-	hang, returned := make(chan bool), make(chan bool)
-	now := func(path string, _ int) ([]byte, error) {
-		if path == "hangs" {
-			<-hang
-			defer func() { returned <- true }()
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan bool)
+		c := &calls{patience: 5 * time.Second, most: 16}
+		read := func(path string) error {
+			data, err := c.read(path, 1, func(path string, _ int) ([]byte, error) {
+				if path == "hangs" {
+					<-hang
+				}
+				return []byte(path), nil
+			})
+			if err == nil && string(data) != path {
+				t.Errorf("%s has %q", path, data)
+			}
+			return err
 		}
-		return []byte(path), nil
-	}
-	gaveUp := make(chan time.Time)
-	r := &reader{now: now, after: func(time.Duration) <-chan time.Time { return nil }}
-	good := func() error { _, err := r.read("good", 1); return err }
-	close(gaveUp)
-	for i := range maxStuck {
-		if err := good(); err != nil {
-			t.Errorf("with %d that hang: %v", i, err)
+		for i := range c.most {
+			if err := read("good"); err != nil {
+				t.Errorf("with %d that hang: %v", i, err)
+			}
+			if err := read("hangs"); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error(err)
+			}
 		}
-		r.after = func(time.Duration) <-chan time.Time { return gaveUp }
-		if _, err := r.read("hangs", 1); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Error(err)
+		if err := read("good"); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("beside %d that hang: %v", c.most, err)
 		}
-		r.after = func(time.Duration) <-chan time.Time { return nil }
-	}
-	if err := good(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("beside %d that hang: %v", maxStuck, err)
-	}
-	close(hang)
-	for range maxStuck {
-		<-returned
-	}
-	condition.Await(t, "none is stuck", func() bool { return r.stuck.Load() == 0 })
-	if err := good(); err != nil {
-		t.Error(err)
-	}
+		close(hang)
+		synctest.Wait()
+		if err := read("good"); err != nil || len(c.stuck) > 0 {
+			t.Error(err, c.stuck)
+		}
+	})
 }
 
 // TestManyReadsAtOnce: reads that are under way are not stuck, however many there are.
 func TestManyReadsAtOnce(t *testing.T) {
-	var all, began sync.WaitGroup
-	goOn := make(chan bool)
-	r := &reader{after: func(time.Duration) <-chan time.Time { return nil }, now: func(path string, _ int) ([]byte, error) {
-		began.Done()
-		<-goOn
-		return []byte(path), nil
-	}}
-	began.Add(3 * maxStuck)
-	for range 3 * maxStuck {
-		all.Go(func() {
-			if _, err := r.read("f", 1); err != nil {
-				began.Done()
-				t.Error(err)
-			}
-		})
-	}
-	began.Wait()
-	close(goOn)
-	all.Wait()
-	if n := r.stuck.Load(); n != 0 {
-		t.Errorf("%d are stuck", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var all sync.WaitGroup
+		goOn := make(chan bool)
+		c := &calls{patience: 5 * time.Second, most: 16}
+		for range 3 * c.most {
+			all.Go(func() {
+				if _, err := c.read("f", 1, func(string, int) ([]byte, error) { <-goOn; return nil, nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(goOn)
+		all.Wait()
+		if len(c.stuck) > 0 {
+			t.Errorf("%v are stuck", c.stuck)
+		}
+	})
 }
 
 // TestLooksThatHang: a look that does not return is given up after a while, and others of its name fail at once until it has
@@ -88,7 +81,7 @@ func TestLooksThatHang(t *testing.T) {
 				t.Errorf("%d, %v", n, err)
 			}
 		}
-		if took := time.Since(began); took != lookTime {
+		if took := time.Since(began); took != looks.patience {
 			t.Errorf("they took %v", took)
 		}
 		close(hang)
