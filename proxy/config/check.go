@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -286,13 +286,13 @@ func (k *checker) zones(z *ZoneAware) {
 
 // isDir reports whether a path is a directory of this machine.
 func isDir(path string) bool {
-	info, err := os.Stat(path)
+	info, err := file.Stat(path)
 	return err == nil && info.IsDir()
 }
 
 // exists reports whether a path exists. If that cannot be found out, it returns true.
 func exists(path string) bool {
-	_, err := os.Stat(path)
+	_, err := file.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 

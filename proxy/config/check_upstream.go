@@ -8,11 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/penstock/penstock/proxy/internal/file"
 )
 
 func (k *checker) upstream(u *Upstream) {
@@ -265,7 +266,7 @@ func (s *Secret) path() string {
 
 // fileMode returns the mode of a file. It follows links.
 func fileMode(path string) (fs.FileMode, error) {
-	info, err := os.Stat(path)
+	info, err := file.Stat(path)
 	if err != nil {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -69,7 +70,7 @@ type loader struct {
 }
 
 func newLoader(env Env) *loader {
-	l := &loader{visited: make(map[string]bool), glob: filepath.Glob}
+	l := &loader{visited: make(map[string]bool), glob: file.Glob}
 	l.env, l.read, l.mode, l.isDir, l.exists, l.isLocal, l.reaches = env, file.Read, fileMode, isDir, exists, isLocal, sockopt.Local()
 	l.cpus, l.nodes, l.cpusOf = topology.CPUs, topology.Nodes, topology.CPUsOf
 	l.controls, l.control = sockopt.Congestions, sockopt.TryCongestion
@@ -256,8 +257,10 @@ func (l *loader) matching(pattern, written string, at place) []string {
 	plain := !strings.ContainsAny(pattern, special)
 	l.partial = l.partial || err != nil || len(paths) == 0 && plain
 	switch {
-	case err != nil:
+	case errors.Is(err, filepath.ErrBadPattern):
 		l.complainAt(at, `write conf.d/*.yaml, with \ before a special character`, "%q is not a pattern", written)
+	case err != nil:
+		l.complainAt(at, mend(err, maxFile), "%v", err)
 	case len(paths) == 0 && plain:
 		l.complainAt(at, "use the name of an existing file, or a pattern", "there is no file %s", pattern)
 	case plain && l.isDir(pattern):

@@ -3,18 +3,19 @@ package discovery
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"hash"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/penstock/penstock/proxy/internal/file"
 )
 
 // WatchConfig configures a [Watch].
@@ -256,25 +257,23 @@ func (w *Watch) files() []string {
 }
 
 // content adds the bytes of a regular file. If it is too large for its readers, content adds
-// its size and time instead. For another type of file it adds nothing. It does not block: it
-// opens a FIFO without a writer (fifo(7)), and then checks the type of the open file.
+// its size and time instead. For another type of file it adds nothing.
 func content(h hash.Hash, path string) error {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return err
-	}
-	if info.Size() > maxFile {
-		fmt.Fprintf(h, " %d %v ", info.Size(), info.ModTime())
+	data, err := file.Read(path, maxFile)
+	switch {
+	case errors.Is(err, file.ErrIrregular):
 		return nil
+	case errors.Is(err, file.ErrTooLarge):
+		info, err := file.Stat(path)
+		if err == nil {
+			fmt.Fprintf(h, " %d %v ", info.Size(), info.ModTime())
+		}
+		return err
+	case err != nil:
+		return err
 	}
-	n, err := io.Copy(h, io.LimitReader(f, maxFile))
-	fmt.Fprintf(h, " %d ", n)
-	return err
+	fmt.Fprintf(h, "%s %d ", data, len(data))
+	return nil
 }
 
 // events receives the inotify events of one watch.

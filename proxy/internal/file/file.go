@@ -4,12 +4,14 @@ package file
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -122,6 +124,26 @@ func Within[T any](name string, look func() T) (is T, err error) {
 		return is, noAnswer(name)
 	}
 	return is, nil
+}
+
+// Stat is [os.Stat] that waits no longer than [Within].
+func Stat(path string) (fs.FileInfo, error) {
+	type stat struct {
+		info fs.FileInfo
+		err  error
+	}
+	is, err := Within(path, func() (s stat) { s.info, s.err = os.Stat(path); return s })
+	return is.info, cmp.Or(is.err, err)
+}
+
+// Glob is [filepath.Glob] that waits no longer than [Within].
+func Glob(pattern string) ([]string, error) {
+	type match struct {
+		names []string
+		err   error
+	}
+	is, err := Within(pattern, func() (m match) { m.names, m.err = filepath.Glob(pattern); return m })
+	return is.names, cmp.Or(is.err, err)
 }
 
 type content struct {

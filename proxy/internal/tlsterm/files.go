@@ -284,7 +284,7 @@ type fileIdentity [2]os.FileInfo
 // identity looks at the files of a recipe.
 func (r *pairSpec) identity() (p fileIdentity) {
 	for i, path := range r.paths {
-		if info, err := os.Stat(path); path != "" && err == nil {
+		if info, err := file.Stat(path); path != "" && err == nil {
 			p[i] = info
 		}
 	}
