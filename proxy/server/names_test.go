@@ -39,3 +39,20 @@ func TestLookupsEnd(t *testing.T) {
 		t.Errorf("%v", failed)
 	}
 }
+
+// TestPassedNames: a passed socket is not another one's because its name begins with the other's. systemd allows any
+// character but ":" in a name (sd_listen_fds_with_names(3)).
+func TestPassedNames(t *testing.T) {
+	all := binds{passedKey("web", "0"): new(listenSocket)}
+	for _, name := range []string{"web#", "web#0", "web 0", "web/0", "webs", "we", "web\x00"} {
+		all[passedKey(name, "0")] = new(listenSocket)
+	}
+	for key, socket := range all.passed("web") {
+		if socket != all[passedKey("web", "0")] {
+			t.Errorf("web has %q", key)
+		}
+	}
+	if n := len(all.passed("web")); n != 1 {
+		t.Errorf("web has %d sockets", n)
+	}
+}
