@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -85,6 +86,9 @@ func (a *acceptor) before() error {
 	if err := a.worker.reserve(); err != nil {
 		return err
 	}
+	if !a.worker.below() { // beside the spare one
+		return syscall.EMFILE
+	}
 	a.socket.unblock() // last, so that little time is left in which another process can undo it
 	return nil
 }
@@ -93,7 +97,7 @@ func (a *acceptor) before() error {
 // for a place, in the order in which clients came.
 func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
 	w, g := a.worker, a.worker.group
-	w.last = fd
+	w.beyond(fd)
 	in := accepted{fd: fd, peer: peer, socket: a.socket, service: a.socket.service.Load(), at: w.loop.Now()}
 	a.socket.refs.Add(1)
 	c := w.newClient(&in)
@@ -110,12 +114,13 @@ func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
 			return
 		}
 		w.handedOver++
+		in.spare = w.passSpare(reserved)
 		to.inbox.give(in)
 	} else {
+		w.descriptors.release(reserved)
 		g.waiting.push(in)
 		w.wake()
 	}
-	w.descriptors.release(reserved)
 	w.freeClient(c)
 }
 

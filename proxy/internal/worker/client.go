@@ -118,6 +118,8 @@ type accepted struct {
 	service        *Service
 	admissionToken uint64 // the service's Admitter's, who has admitted it if there is one
 	at             int64  // clock
+
+	spare *os.File // owned: the descriptor that is kept for its target while it is handed over; nil: none is
 }
 
 // NewClient returns a client with known addresses, for callers without a loop.

@@ -50,6 +50,9 @@ func (w *worker) proceed(c *Client) {
 		c.Record.Connect(c.step.Address.AddrPort, c.step.Address.Path, w.loop.Now())
 		c.cfg.Timeout, c.cfg.Source, c.undelayed = c.step.Timeout, c.step.Source, false
 		w.recheck(c)
+		if c.reserved && w.near {
+			w.claim()
+		}
 		w.loop.Connect(&c.dial, whichEndpoint, c.step.Address, &c.cfg, (*dialed)(c))
 	case Resolve:
 		w.recheck(c)
@@ -83,6 +86,7 @@ func (c *Client) control(fd int, _ string) error {
 	if err := w.group.testControl(); err != nil {
 		return err
 	}
+	w.beyond(fd)
 	w.unreserve(c)
 	w.fdAvailable(c)
 	c.step.Congestion.Set(fd)

@@ -132,7 +132,7 @@ const (
 
 // descriptors keeps some for connections to targets: one for each client that was accepted but has no socket to its
 // target yet, and one for the next client, before it is accepted. Otherwise a burst of clients would take every
-// descriptor, and none of them could be served. A connect takes a spare one only if there is no other descriptor, so
+// descriptor, and none of them could be served. A connect takes a spare one only if descriptors are short, so
 // usually nothing is opened or closed for a connection.
 type descriptors struct {
 	spare        []*os.File // owned
@@ -141,22 +141,22 @@ type descriptors struct {
 	waitingForFD []*Client  // in the order in which they began to wait
 	fdRetry      loop.Timer
 
-	line int // descriptors from here on are not for clients and mirrors: an administrator must get in, and take them off
-	last int // of the client that was accepted last
+	line int  // descriptors from here on are not for clients and mirrors: an administrator must get in, and take them off
+	near bool // one of them was given out: from then on each client needs two below the line, for both of its sockets
 }
 
-// surplus is how many descriptors beyond the need are kept for the next clients.
+// surplus is how many descriptors beyond the need are kept for the next clients, unless they are short.
 const surplus = 4
 
 // need makes sure that there is one more spare descriptor. The error says that descriptors are
 // short; if another error prevents a spare, need goes on without it.
 func (t *descriptors) need() error {
-	if t.last >= t.line && !t.below() {
-		return syscall.EMFILE
-	}
 	if t.needed >= len(t.spare) {
 		f, err := os.Open(os.DevNull)
 		switch {
+		case err == nil && t.beyond(int(f.Fd())):
+			f.Close()
+			return syscall.EMFILE
 		case err == nil:
 			t.spare = append(t.spare, f)
 		case LacksDescriptor(err):
@@ -167,15 +167,23 @@ func (t *descriptors) need() error {
 	return nil
 }
 
-// below reports whether the next descriptor is below the line again.
+// beyond reports whether a descriptor that was given out is beyond the line.
+func (t *descriptors) beyond(fd int) bool {
+	t.near = t.near || fd >= t.line
+	return fd >= t.line
+}
+
+// below reports whether the next descriptor is below the line. While none ever was beyond it, below does not look.
 func (t *descriptors) below() bool {
+	if !t.near {
+		return true
+	}
 	f, err := os.Open(os.DevNull)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	t.last = int(f.Fd())
-	return t.last < t.line
+	return int(f.Fd()) < t.line
 }
 
 // claim closes one, for a caller that is about to open another descriptor, and reports whether there was one.
@@ -215,10 +223,34 @@ func (t *descriptors) reservation() bool {
 
 // release is the end of a need, if there was one.
 func (t *descriptors) release(needed bool) {
-	if needed {
-		t.needed--
+	if !needed {
+		return
+	}
+	if t.needed--; t.near {
+		t.trim(t.needed)
+	} else {
 		t.trim(t.needed + surplus)
 	}
+}
+
+// passSpare is release for a client that is handed over, with the spare descriptor that was kept for it. The caller owns the
+// descriptor.
+func (t *descriptors) passSpare(needed bool) (spare *os.File) {
+	if last := len(t.spare) - 1; needed && last >= 0 {
+		spare, t.spare = t.spare[last], t.spare[:last]
+	}
+	t.release(needed)
+	return spare
+}
+
+// takeSpare keeps the spare descriptor of a client that was handed over, or else another one, and reports whether there is one.
+func (t *descriptors) takeSpare(spare *os.File) bool {
+	if spare == nil {
+		return t.need() == nil
+	}
+	t.spare = append(t.spare, spare)
+	t.needed++
+	return true
 }
 
 // unreserve is release of a client, once.

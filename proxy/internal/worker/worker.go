@@ -110,7 +110,7 @@ func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, er
 	w.windows = newWindows(w)
 	w.part = make(chan struct{}, 1)
 	w.adjustOnce, w.settleGate, w.scanClientsOn = w.adjust, g.gate.notify, w.scanSomeClients
-	w.inbox.init(w, func(in accepted) { w.begin(w.newClient(&in), &in, w.need() == nil) })
+	w.inbox.init(w, func(in accepted) { w.begin(w.newClient(&in), &in, w.takeSpare(in.spare)) })
 	w.changes.init(w, func(do func()) { do() })
 	w.wakes.init(w, w.wakeUp)
 	var err error
