@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -279,56 +278,6 @@ func (r *rig) bothSpliced(size int64) {
 	}
 	if s.Fallbacks["wrapped"] > 0 || s.Lost > 0 {
 		r.T.Errorf("fallbacks %v, lost %d", s.Fallbacks, s.Lost)
-	}
-}
-
-// TestUrgentByte: a byte sent as urgent data arrives in its place, in both directions: over TCP as urgent data, which a peer takes
-// in line or drops as without a proxy, and over unix sockets (which have urgent data since Linux 5.15) in the stream.
-func TestUrgentByte(t *testing.T) {
-	t.Parallel()
-
-	for _, network := range []string{"tcp", "unix"} {
-		t.Run(network, func(t *testing.T) {
-			dir := t.TempDir()
-			bind, at := "127.0.0.1:0", "127.0.0.1:0"
-			if network == "unix" {
-				bind, at = "unix:"+filepath.Join(dir, "l"), filepath.Join(dir, "e")
-			}
-			ln, err := net.Listen(network, at)
-			must(t, err)
-			far, over := make(chan net.Conn, 1), make(chan struct{})
-			defer close(over)
-			sockets.Serve(t, ln, func(c net.Conn) {
-				far <- c
-				<-over
-			})
-			endpoint := ln.Addr().String()
-			if network == "unix" {
-				endpoint = "unix:" + endpoint
-			}
-			r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: %q, upstream: u}]
-upstreams: [{name: u, endpoints: [%q], health_check: off}]`, bind, endpoint))
-			client, err := net.Dial(network, strings.TrimPrefix(r.At("l"), "unix:"))
-			must(t, err)
-			defer client.Close()
-			_ = client.SetDeadline(time.Now().Add(condition.Patience))
-			server := <-far
-			for _, way := range []struct{ from, to net.Conn }{{client, server}, {server, client}} {
-				if c, ok := way.to.(*net.TCPConn); ok {
-					must(t, sys.SetsockoptInt(sockets.FD(t, c), sys.SOL_SOCKET, sys.SO_OOBINLINE, 1))
-				}
-				err := sendAroundUrgent(way.from, "before", "after")
-				if errors.Is(err, syscall.EOPNOTSUPP) {
-					t.Skip("unix sockets of this kernel have no urgent data (CONFIG_AF_UNIX_OOB)")
-				}
-				must(t, err)
-				got, err := io.ReadAll(sockets.Marked(way.to))
-				if want := []byte("before!after"); err != nil || !bytes.Equal(got, want) {
-					t.Errorf("got %q, %v, want %q", got, err, want)
-				}
-			}
-		})
 	}
 }
 

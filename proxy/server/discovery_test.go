@@ -80,28 +80,6 @@ func service(t *testing.T, address string, priority int) string {
 	return fmt.Sprintf("_db._tcp.test. 1 IN SRV %d 1 %s one.test.", priority, port)
 }
 
-// TestDiscoveryByDNS: endpoints come from SRV records, those of a lower priority are backups, and
-// a failing name server changes nothing.
-func TestDiscoveryByDNS(t *testing.T) {
-	t.Parallel()
-	a, b := named(t, "a"), named(t, "b")
-	host := "one.test. 1 IN A 127.0.0.1"
-	z := new(zone)
-	z.set(service(t, a, 1), service(t, b, 2), host)
-	r := startUpstream(t, `discover: {dns: {name: _db._tcp.test, servers: [%q], min_ttl: 100ms}}`, z.serve(t))
-	for range 4 {
-		servedBy(t, r.At("l"), "a")
-	}
-	c := client(t, r.At("l"))
-	line(t, c)
-	z.set(service(t, b, 1), host)
-	r.Until("clients get the new endpoint", func() bool { return whose(t, r.At("l")) == "b" })
-	echoes(t, c, "draining")
-	z.fail(true)
-	r.Until("the failure is noticed", func() bool { return strings.Contains(r.Log.String(), "SERVFAIL") })
-	servedBy(t, r.At("l"), "b")
-}
-
 // TestDiscoveryInStatus: the status of an upstream names the source of its endpoints, the last
 // confirmation, the error, and the number of failures since.
 func TestDiscoveryInStatus(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,30 +48,6 @@ func TestUnhealthyEndpointsDrain(t *testing.T) {
 	last.over()
 	isReset(t, c)
 	r.Logs("level=INFO", "sessions were reset", "upstream=u", "endpoint=a", "sessions=1", `cause="its endpoint is unhealthy"`)
-}
-
-// TestRemovedEndpointsAreTold: removed endpoints stay in the status as long as they have
-// sessions.
-func TestRemovedEndpointsAreTold(t *testing.T) {
-	t.Parallel()
-
-	a, b := named(t, "a"), named(t, "b")
-	text := `
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: %s}], health_check: off}]`
-	r := start(t, fmt.Sprintf(text, a, "a"))
-	c := client(t, r.At("l"))
-	line(t, c)
-	r.Reload(fmt.Sprintf(text, b, "b"))
-	r.Reload(fmt.Sprintf(text, b, "b"))
-	if e := r.Endpoint("u", "a"); e.State != admin.Removed || e.Active != 1 {
-		t.Errorf("%+v, want it removed, with a session", e)
-	}
-	if u := r.Status().Upstreams[0]; u.Active != 1 {
-		t.Errorf("the upstream has %d sessions, want 1", u.Active)
-	}
-	c.Close()
-	r.Until("the removed endpoint is no longer in the status", func() bool { return len(r.Status().Upstreams[0].Endpoints) == 1 })
 }
 
 // many returns n clients of an address that are served.
@@ -327,6 +304,12 @@ func TestReturning(t *testing.T) {
 			r.Until("the session is counted", func() bool { return r.Endpoint("u", "a").Active == 1 })
 			r.Reload(without)
 			echoes(t, c, "while it is gone")
+			if name == "an endpoint" {
+				u := slices.IndexFunc(r.Status().Upstreams, func(u admin.Upstream) bool { return u.Name == "u" })
+				if e := r.Endpoint("u", "a"); e.State != admin.Removed || e.Active != 1 || r.Status().Upstreams[u].Active != 1 {
+					t.Errorf("%+v, want it removed, with a session", e)
+				}
+			}
 			r.Reload(file(l, u(both)))
 			times.rest()
 			echoes(t, c, "when it is back")

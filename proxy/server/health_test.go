@@ -51,32 +51,6 @@ func newRole(t *testing.T, secure bool) *role {
 	return r
 }
 
-// TestRoleChecks: an HTTP check at another port than the endpoint's, plain or in TLS, decides
-// whether the endpoint gets clients.
-func TestRoleChecks(t *testing.T) {
-	t.Parallel()
-
-	for tls, secure := range map[string]bool{"tls: false": false, "tls: true, sni: db.test": true} {
-		role := newRole(t, secure)
-		r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams:
-  - name: u
-    endpoints: [{address: %q, name: a}]
-    queue: {hold: 0s}
-    health_check: {type: http, port: %s, %s, interval: 20ms, fast_interval: 10ms, rise: 2, fall: 2, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}`,
-			named(t, "a"), role.port, tls))
-		servedBy(t, r.At("l"), "a")
-		role.well.Store(false)
-		r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
-		refused(t, r.At("l"))
-		role.well.Store(true)
-		r.Until("the endpoint is up", func() bool { return r.Endpoint("u", "a").State == "up" })
-		whose(t, r.At("l"))
-		r.End()
-	}
-}
-
 // TestHealthAfterAClockStep: a line has the time of its transition only if that was a while ago, and the right one, however
 // the machine's clock was set since the start.
 func TestHealthAfterAClockStep(t *testing.T) {
@@ -105,16 +79,17 @@ func TestHealthAfterAClockStep(t *testing.T) {
 	}
 }
 
-// TestPanic: when too many endpoints are unhealthy, health is ignored.
+// TestPanic: when too many endpoints are unhealthy, by a check in TLS at another port than theirs, health is ignored.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 
-	role := newRole(t, false)
+	role := newRole(t, true)
 	text := `
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queue: {hold: 0s}, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, fall: 1, http: {path: /primary, host: db.test}}}]`
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queue: {hold: 0s}, health_check: {type: http, port: %s, tls: true, sni: db.test, interval: 20ms, fast_interval: 10ms, fall: 1, http: {path: /primary, host: db.test, status: [200], body: "state: master"}}}]`
 	a := named(t, "a")
 	r := start(t, fmt.Sprintf(text, a, 0.0, role.port))
+	servedBy(t, r.At("l"), "a")
 	role.well.Store(false)
 	r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
 	refused(t, r.At("l"))
@@ -124,69 +99,6 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queu
 		t.Error("the status does not report panic")
 	}
 	r.Until("the outage is over for clients, though its cause is not", func() bool { o := r.Status().Upstreams[0].Outage; return o != nil && o.Served })
-}
-
-// TestCircuitBreaker: an upstream whose connections fail is tried no more while its breaker is open, except for the
-// trials of a last resort. A trial closes the breaker.
-func TestCircuitBreaker(t *testing.T) {
-	t.Parallel()
-
-	port := sockets.Port(t)
-	r := startUpstream(t, `endpoints: [{address: "127.0.0.1:%s", name: a}], health_check: off, outlier_detection: off, queue: {hold: 0s}, retry: {attempts: 0}, circuit_breaker: {min_volume: 5, open: 1500ms, trial_connections: 1}`, port)
-	for range 5 {
-		refused(t, r.At("l"))
-	}
-	r.Until("the breaker is open", func() bool { return r.Status().Upstreams[0].Breaker == "open" })
-	failures, began := r.Endpoint("u", "a").Failures, time.Now()
-	for range 20 {
-		refused(t, r.At("l"))
-	}
-	const trials = 50 * time.Millisecond // of an endpoint that cannot be connected to, whatever its breaker says
-	u, e := r.Status().Upstreams[0], r.Endpoint("u", "a")
-	if n, most := e.Failures-failures, int64(time.Since(began)/trials)+1; n > most {
-		t.Errorf("the upstream was tried %d times while its breaker was open, more than %d", n, most)
-	}
-	if u.Opened != 1 || e.Opened != 1 || e.Picked != e.Failures || e.Total != 0 {
-		t.Errorf("%+v, want the breakers opened once, and %d picks", u, e.Failures)
-	}
-	serverAt(t, port, "back")
-	r.Until("a trial succeeds", func() bool {
-		c, err := net.DialTimeout("tcp", r.At("l"), condition.Patience)
-		if err != nil {
-			return false // reset before connect returned
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(condition.Patience))
-		got, _ := sockets.ReadLine(c)
-		return got == "back"
-	})
-	r.Until("the breaker is closed", func() bool {
-		served(r.At("l"))
-		return r.Status().Upstreams[0].Breaker == "closed"
-	})
-	for range 10 {
-		whose(t, r.At("l"))
-	}
-}
-
-// TestBreakerConnections: the upstream's sessions are limited, and a client beyond the limit
-// waits or is refused.
-func TestBreakerConnections(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}]
-upstreams:
-  - {name: u, endpoints: [%q], circuit_breaker: {connections: 1}, queue: {size: 0}}
-  - {name: v, endpoints: [%[1]q], circuit_breaker: {connections: 1}, queue: {size: 1}}`, named(t, "a")))
-	first, second := client(t, r.At("l")), client(t, r.At("m"))
-	line(t, first)
-	line(t, second)
-	refused(t, r.At("l"))
-	late := client(t, r.At("m"))
-	r.Until("the client waits", func() bool { return r.Status().Upstreams[1].Pending == 1 })
-	second.Close()
-	line(t, late)
 }
 
 // TestDrainOfAnEndpoint: a draining endpoint gets no new clients, its sessions may last for the

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -21,112 +20,6 @@ import (
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/proxy/admin"
 )
-
-// laneStream echoes random bytes through a connection, in pieces with pauses, until stop, and checks each of them. It returns how
-// many were sent, and the first error.
-func laneStream(c *net.TCPConn, seed uint64, stop <-chan struct{}) (sent int64, err error) {
-	var ends sync.WaitGroup
-	defer ends.Wait()
-	total := make(chan int64, 1)
-	ends.Go(func() {
-		random, bytes := rand.New(rand.NewPCG(seed, 1)), rand.NewChaCha8([32]byte{byte(seed)})
-		b := make([]byte, 1<<15)
-		n := int64(0)
-		defer func() { total <- n; _ = c.CloseWrite() }()
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			part := b[:1+random.IntN(len(b))]
-			_, _ = bytes.Read(part)
-			if _, err := c.Write(part); err != nil {
-				return
-			}
-			n += int64(len(part))
-			if random.IntN(4) == 0 {
-				time.Sleep(time.Duration(random.IntN(8)) * time.Millisecond) // a gap, in which a session may leave
-			}
-		}
-	})
-	want, got := rand.NewChaCha8([32]byte{byte(seed)}), make([]byte, 1<<16)
-	expected := make([]byte, 1<<16)
-	for read := int64(0); ; {
-		n, err := c.Read(got)
-		_, _ = want.Read(expected[:n])
-		if read += int64(n); !bytes.Equal(got[:n], expected[:n]) {
-			return read, errors.New("a wrong byte")
-		}
-		if err == io.EOF {
-			if sent = <-total; sent != read {
-				err = errors.New("bytes are missing")
-			} else {
-				err = nil
-			}
-			return sent, err
-		}
-		if err != nil {
-			return read, err
-		}
-	}
-}
-
-// TestLaneReturns: sessions with traffic leave, come back when the lane is switched off, go on, and leave again, round by round. Every
-// byte arrives once and in order, and is counted; nothing is reset.
-func TestLaneReturns(t *testing.T) {
-	t.Parallel()
-
-	if !laned(t) {
-		return
-	}
-	const sessions, rounds = 8, 3
-	r := withLane(t, "lane: auto")
-	stop := make(chan struct{})
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	sum := int64(0)
-	for i := range uint64(sessions) {
-		c := client(t, r.At("l"))
-		all.Go(func() {
-			sent, err := laneStream(c, i, stop)
-			if err != nil {
-				t.Errorf("session %d, after %d bytes: %v", i, sent, err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			sum += sent
-		})
-	}
-	returned := 0
-	for round := range rounds {
-		r.Until("sessions have left", func() bool { return r.Status().Lane.Active >= sessions/2 })
-		if _, err := r.SwitchLane(false, "test"); err != nil {
-			t.Fatal(err)
-		}
-		back, err := r.ReturnLane("test")
-		if err != nil || back.Reset != 0 || back.State != admin.LaneOff {
-			t.Errorf("round %d: %+v, %v", round, back, err)
-		}
-		returned += back.Returned
-		r.Until("none is left there", func() bool { return r.Status().Lane.Active == 0 })
-		before := r.Status().Bytes.ClientToEndpoint.All()
-		r.Until("they go on", func() bool { return r.Status().Bytes.ClientToEndpoint.All() > before })
-		if _, err := r.SwitchLane(true, "test"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	close(stop)
-	all.Wait()
-	r.Until("they have ended", func() bool { return r.Status().Connections.Active == 0 })
-	st := r.Status()
-	if b := st.Bytes; b.ClientToEndpoint.All() != sum || b.EndpointToClient.All() != sum || b.ClientToEndpoint.Lane == 0 {
-		t.Errorf("%+v, want %d", b, sum)
-	}
-	if st.Lane.Reset != 0 || st.Lane.Returned != int64(returned) || returned < sessions/2*rounds {
-		t.Errorf("%d have come back: %+v", returned, st.Lane)
-	}
-}
 
 // laneEndpoint is an endpoint whose connections the test has.
 func laneEndpoint(t *testing.T) (address string, accepted <-chan *net.TCPConn) {
@@ -413,60 +306,6 @@ func matchOptions(want, got map[string]string) (miss string) {
 		}
 	}
 	return miss
-}
-
-// TestLaneOdd: a session whose client sends data with options of IP stays in user space, but not for good: it leaves some time after the last of
-// it, also one that has come back before.
-func TestLaneOdd(t *testing.T) {
-	t.Parallel()
-
-	if !laned(t) {
-		return
-	}
-	r := withLane(t, "lane: require")
-	c := client(t, r.At("l"))
-	defer c.Close()
-	r.kept(t, c)
-	r.leaves(t, c)
-	if _, err := r.ReturnLane("test"); err != nil {
-		t.Fatal(err)
-	}
-	r.kept(t, c)
-	r.leaves(t, c)
-}
-
-// kept has a session stay in user space by data with options.
-func (r *rig) kept(t *testing.T, c net.Conn) {
-	t.Helper()
-	b := []byte("there and back")
-	before := r.Status().Lane.Stays[lane.ResetSeen.String()]
-	r.Until("packets with options have kept it in user space", func() bool {
-		withOptions(t, c, "\x01\x01\x01\x01")
-		if _, err := c.Write(b); err != nil {
-			t.Fatal(err)
-		}
-		withOptions(t, c, "") // the acknowledgement has none
-		if _, err := io.ReadFull(c, b); err != nil {
-			t.Fatal(err)
-		}
-		return r.Status().Lane.Stays[lane.ResetSeen.String()] > before
-	})
-	if s := r.session(t); s.Engine == "lane" {
-		t.Fatal("it has left")
-	}
-}
-
-// withOptions has a connection send packets with those options of IP, and acknowledge the next that come at once.
-func withOptions(t *testing.T, c net.Conn, options string) {
-	t.Helper()
-	raw, err := c.(*net.TCPConn).SyscallConn()
-	must(t, err)
-	e := raw.Control(func(fd uintptr) {
-		err = errors.Join(syscall.SetsockoptString(int(fd), syscall.IPPROTO_IP, syscall.IP_OPTIONS, options), syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_QUICKACK, 1))
-	})
-	if e != nil || err != nil {
-		t.Fatal(e, err)
-	}
 }
 
 // TestLaneUnrestored: a session of which the kernel refuses a socket cannot come back. Both sides are reset, and it is counted by the reason.

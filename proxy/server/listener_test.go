@@ -128,32 +128,6 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
 	}
 }
 
-// TestBandwidthPerConnection: each session has a limit of its own.
-func TestBandwidthPerConnection(t *testing.T) {
-	t.Parallel()
-
-	const size, rate = 3 << 20, 4 << 20
-	up := streams(t, size)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {bandwidth_per_connection: 4MiB}}]
-upstreams: [{name: u, endpoints: [%q]}]`, up))
-	took := make(chan time.Duration, 2)
-	began := time.Now()
-	for range cap(took) {
-		c := client(t, r.At("l"))
-		go func() {
-			stream(t, c, nil, size)
-			took <- time.Since(began)
-		}()
-	}
-	for range cap(took) {
-		// The bytes of a tenth of a second may pass at once, and the other direction may be late.
-		if d, least := <-took, (size-rate/10)*time.Second/rate; d < least || d > 20*least {
-			t.Errorf("it took %v, want at least %v", d, least)
-		}
-	}
-}
-
 // TestReloadKeepsTheQueue: connections in the accept queue at a reload are served by what it brings into force: another upstream, the
 // address that takes over, a longer queue; or, where their listener is gone, as if it were there.
 func TestReloadKeepsTheQueue(t *testing.T) {
@@ -207,53 +181,6 @@ func TestReloadKeepsTheQueue(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestTimeouts: sessions end by their listener's timeouts, and by no other's.
-func TestTimeouts(t *testing.T) {
-	t.Parallel()
-
-	over := make(chan struct{})
-	a, held := named(t, "a"), sockets.Server(t, func(c net.Conn) {
-		_, _ = sockets.ReadLine(c)
-		<-over // neither side sends or closes
-	})
-	t.Cleanup(func() { close(over) })
-	r := start(t, fmt.Sprintf(`
-listeners:
-  - {name: idle, bind: "127.0.0.1:0", upstream: u, timeouts: {idle: 1s}}
-  - {name: half_close, bind: "127.0.0.1:0", upstream: v, timeouts: {half_close: 1s}}
-  - {name: lifetime, bind: "127.0.0.1:0", upstream: u, timeouts: {lifetime: 2s, lifetime_jitter: 0.5}}
-  - {name: none, bind: "127.0.0.1:0", upstream: u}
-upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`, a, held))
-	other := client(t, r.At("none"))
-	line(t, other)
-	for name, least := range map[string]time.Duration{"idle": time.Second, "half_close": time.Second, "lifetime": time.Second} {
-		began := time.Now()
-		c := client(t, r.At(name))
-		switch name {
-		case "half_close":
-			_ = c.CloseWrite()
-			gone(t, c)
-		case "lifetime": // though it is never idle
-			line(t, c)
-			for end := time.Now().Add(condition.Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-				if _, err := c.Write([]byte("x")); err != nil {
-					break
-				}
-				if _, err := c.Read(make([]byte, 1)); err != nil {
-					break
-				}
-			}
-		default:
-			line(t, c)
-			gone(t, c)
-		}
-		if took := time.Since(began); took < least {
-			t.Errorf("%s: the end took %v", name, took)
-		}
-	}
-	echoes(t, other, "still here")
 }
 
 // Options of TCP that package syscall does not name, see tcp(7).

@@ -229,29 +229,6 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: 
 	}
 }
 
-// TestMirrorsAreASample: of many sessions the percentage is mirrored, and the sessions of a route by its own mirror.
-func TestMirrorsAreASample(t *testing.T) {
-	t.Parallel()
-
-	primary, _ := recorder(t)
-	shadow, _ := recorder(t)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, mirror: {upstream: s, percent: 12.5}}]
-upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: [%q], health_check: off}]`, primary, shadow))
-	for range 400 {
-		c := client(t, r.At("l"))
-		echoes(t, c, "x")
-		_ = c.Close()
-	}
-	m := endedMirrors(r, "l", 48)
-	if n := m.Ended["complete"]; n < 48 || n > 52 {
-		t.Errorf("%d of 400 were mirrored, want 50: %+v", n, m)
-	}
-	if total := r.Endpoint("s", shadow).Total; total < 48 || total > 52 {
-		t.Errorf("the mirror's endpoint had %d sessions", total)
-	}
-}
-
 // TestMirrorsAndReloads: sessions keep the mirror that they began with. One whose endpoint is removed ends with
 // the drain of that, and its session does not.
 func TestMirrorsAndReloads(t *testing.T) {
@@ -281,28 +258,6 @@ upstreams: [{name: u, endpoints: ["` + primary + `"], health_check: off}, {name:
 	}
 	echoes(t, old, "four")
 	if m := r.Listener("l").Mirrors; m.Ended["cut"] != 1 || m.Ended["complete"] != 1 {
-		t.Errorf("%+v", m)
-	}
-}
-
-// TestMirrorOfAClientThatIsReset: its mirror is reset, too.
-func TestMirrorOfAClientThatIsReset(t *testing.T) {
-	t.Parallel()
-
-	primary, atPrimary := recorder(t)
-	shadow, atShadow := recorder(t)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, mirror: {upstream: s}}]
-upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: [%q], health_check: off}]`, primary, shadow))
-	c := client(t, r.At("l"))
-	echoes(t, c, "one")
-	_ = c.SetLinger(0)
-	_ = c.Close()
-	next(t, atPrimary)
-	if got := next(t, atShadow); string(got.bytes) != "one" || !errors.Is(got.err, syscall.ECONNRESET) {
-		t.Errorf("the mirror has got %q, %v", got.bytes, got.err)
-	}
-	if m := endedMirrors(r, "l", 1); m.Ended["cut"] != 1 {
 		t.Errorf("%+v", m)
 	}
 }

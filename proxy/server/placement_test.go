@@ -235,23 +235,3 @@ func TestUnlockable(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// TestRestartNeeded: a reload that changes them changes everything else, and the status says
-// what needs a restart until the file is as it was.
-func TestRestartNeeded(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(placed, "memory: {huge_pages: auto}"))
-	r.Reload(fmt.Sprintf(placed, "connections: 8, memory: {huge_pages: auto, mlock: true, numa: off}, loops: {count: 1}"))
-	want := []string{"limits.memory.mlock: false → true", "limits.memory.numa: auto → off", "limits.loops.count: 0 → 1"}
-	if s := r.Status(); !slices.Equal(s.Restart, want) || s.Connections.Most != 8 || s.Arena.Locked || len(s.Loops) != 2 {
-		t.Errorf("%q, most %d, %+v", s.Restart, s.Connections.Most, s.Arena)
-	}
-	if log := r.Log.String(); strings.Count(log, "take effect only after a restart") != 1 {
-		t.Error(log)
-	}
-	r.Reload(fmt.Sprintf(placed, "connections: 9, memory: {huge_pages: auto}"))
-	if s := r.Status(); s.Restart != nil {
-		t.Errorf("%q", s.Restart)
-	}
-}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -108,141 +106,6 @@ upstreams: [{name: u, endpoints: [%q], on_removed: ` + how + `, drain_timeout: 1
 	}
 }
 
-// TestRemovedListeners: a removed listener stops listening at once. Its sessions continue, until
-// their upstream's drain timeout at the latest.
-func TestRemovedListeners(t *testing.T) {
-	t.Parallel()
-
-	a := named(t, "a")
-	text := `
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}%s]
-upstreams: [{name: u, endpoints: [%q], drain_timeout: 1s}]`
-	r := start(t, fmt.Sprintf(text, `, {name: m, bind: "127.0.0.1:0", upstream: u}`, a))
-	at := r.At("m")
-	c, other := client(t, at), client(t, r.At("l"))
-	line(t, c)
-	line(t, other)
-	r.Reload(fmt.Sprintf(text, "", a))
-	echoes(t, c, "still here")
-	isReset(t, c)
-	r.Logs("level=INFO", `msg="sessions were reset" listener=m sessions=1`)
-	if n, err := net.Dial("tcp", at); err == nil {
-		n.Close()
-		t.Error("a socket still listens")
-	}
-	echoes(t, other, "not touched")
-}
-
-// TestUnhealthyEndpoints: when the checks of an endpoint fail its sessions are reset if
-// on_unhealthy says so, and kept otherwise.
-func TestUnhealthyEndpoints(t *testing.T) {
-	t.Parallel()
-
-	var well atomic.Bool
-	well.Store(true)
-	check := sockets.Server(t, func(c net.Conn) {
-		_, _ = sockets.ReadLine(c)
-		if well.Load() {
-			fmt.Fprint(c, "+PONG\r\n")
-		}
-	})
-	_, port, _ := net.SplitHostPort(check)
-	a := named(t, "a")
-	text := `
-listeners: [{name: keep, bind: "127.0.0.1:0", upstream: keep}, {name: reset, bind: "127.0.0.1:0", upstream: reset}]
-upstreams:`
-	for _, how := range []string{"keep", "reset"} {
-		text += fmt.Sprintf(`
-  - {name: %s, endpoints: [{address: %q, name: a}], on_unhealthy: %s, health_check: {port: %s, interval: 20ms, fast_interval: 20ms, fall: 2, send: "PING\r\n", expect: "+PONG"}}`, how, a, how, port)
-	}
-	r := start(t, text)
-	kept, reset := client(t, r.At("keep")), client(t, r.At("reset"))
-	line(t, kept)
-	line(t, reset)
-	well.Store(false)
-	isReset(t, reset)
-	r.Until("both endpoints are down", func() bool {
-		return r.Endpoint("keep", "a").State == "down" && r.Endpoint("reset", "a").State == "down"
-	})
-	echoes(t, kept, "kept")
-	servedBy(t, r.At("keep"), "a") // the endpoint has not answered at all, not even with a refusal
-	well.Store(true)
-	r.Until("the endpoint is up again", func() bool { return r.Endpoint("keep", "a").State == "up" })
-	servedBy(t, r.At("keep"), "a")
-}
-
-// TestReloadsUnderLoad: no connection is closed, none is refused, and no resource grows.
-func TestReloadsUnderLoad(t *testing.T) {
-	const idle, listeners, reloads = 300, 20, 100
-	a, b := named(t, "a"), named(t, "b")
-	port := sockets.Port(t)
-	text := func(i int) string {
-		var s strings.Builder
-		fmt.Fprintf(&s, "upstreams: [{name: u, endpoints: [%q, %q]}, {name: v%d, endpoints: [%q]}]\nlisteners:\n", a, b, i%3, a)
-		fmt.Fprintf(&s, "  - {name: l, bind: \"127.0.0.1:%s\", upstream: u, timeouts: {idle: %ds}}\n", port, 1000+i)
-		for n := range listeners {
-			fmt.Fprintf(&s, "  - {name: l%d, bind: \"127.0.0.1:0\", upstream: v%d}\n", (n+i)%(listeners*3/2), i%3)
-		}
-		return s.String()
-	}
-	r := start(t, text(0))
-	at := r.At("l")
-	var conns []*net.TCPConn
-	for range idle {
-		c := client(t, at)
-		line(t, c)
-		conns = append(conns, c)
-	}
-	stop, failed := make(chan struct{}), make(chan error, 1)
-	served := 0
-	go func() {
-		defer close(failed)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			c, err := net.DialTimeout("tcp", at, condition.Patience)
-			if err == nil {
-				_ = c.SetDeadline(time.Now().Add(condition.Patience))
-				_, err = sockets.ReadLine(c)
-				c.Close()
-			}
-			if err != nil {
-				failed <- err
-				return
-			}
-			served++
-		}
-	}()
-	settle := func() (int, int) {
-		runtime.GC()
-		return runtime.NumGoroutine(), descriptors(t)
-	}
-	for i := 1; i <= 10; i++ {
-		r.Reload(text(i))
-	}
-	goroutines, fds := settle()
-	for i := 11; i <= reloads; i++ {
-		r.Reload(text(i))
-	}
-	r.Until("goroutines and descriptors are as before", func() bool {
-		g, f := settle()
-		return g <= goroutines+10 && f <= fds+20
-	})
-	close(stop)
-	if err := <-failed; err != nil {
-		t.Errorf("after %d clients one was not served: %v", served, err)
-	}
-	for i, c := range conns {
-		echoes(t, c, fmt.Sprint(i))
-	}
-	if s := r.Summary(); s.Connections.Refused != 0 || s.Lost != 0 {
-		t.Errorf("%+v", s)
-	}
-}
-
 // TestSplit: the percentages of a canary hold, also when they change at run time.
 func TestSplit(t *testing.T) {
 	t.Parallel()
@@ -275,33 +138,6 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 	if n := count(); n != 20 {
 		t.Errorf("%d of 20, want all", n)
 	}
-}
-
-// TestDrain: established sessions continue, until the drain timeout at the latest.
-func TestDrain(t *testing.T) {
-	t.Parallel()
-
-	a := named(t, "a")
-	r := startUpstream(t, `endpoints: [%q]`, a)
-	at := r.At("l")
-	one, two := client(t, at), client(t, at)
-	line(t, one)
-	line(t, two)
-	r.Stop()
-	r.Until("no socket listens", func() bool {
-		c, err := net.Dial("tcp", at)
-		if err == nil {
-			c.Close()
-		}
-		return err != nil
-	})
-	echoes(t, one, "draining")
-	_ = one.CloseWrite()
-	if rest, err := io.ReadAll(one); err != nil || len(rest) > 0 {
-		t.Errorf("%q, %v", rest, err)
-	}
-	isReset(t, two)
-	r.End()
 }
 
 // TestReplacedEndpointsRefuseNobody: while all endpoints are replaced each client gets an old one

@@ -123,9 +123,10 @@ upstreams:
 			}
 		}
 		w := r.rewritesOf(c.listener, int64(len(want)))
-		if w.Sessions != 1 || w.BytesOut != w.Bytes || len(w.Reset) > 0 {
+		if w.Sessions != 1 || w.BytesOut != w.Bytes || len(w.Reset) > 0 || len(w.Modules) != 1 || w.Modules[0].Direction != "up" {
 			t.Errorf("%s: %+v", c.listener, w)
 		}
+		r.Until("the instance is closed", func() bool { return r.Listener(c.listener).Rewrites.Modules[0].Instances == 0 })
 		_ = conn.Close()
 	}
 	r.Until("all sessions are counted, which were copied", func() bool { return r.Summary().Fallbacks["rewrite"] == 5 })
@@ -240,27 +241,6 @@ upstreams: [{name: u, endpoints: [%q], %s health_check: off}]`, at, digits, prim
 	}
 }
 
-// TestRewriteOfEncrypted: a session in which TLS or SSH begins is reset, and the reason is counted.
-func TestRewriteOfEncrypted(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(`
-listeners:
-  - {name: tls, bind: "127.0.0.1:0", upstream: u, rewrite: {direction: up, wasm: d.wasm, timeout: 10s}}
-  - {name: ssh, bind: "127.0.0.1:0", upstream: u, rewrite: {direction: down, wasm: d.wasm, timeout: 10s}}
-upstreams: [{name: u, endpoints: [%q], health_check: off}]`, sockets.Server(t, sockets.Echo)), "d.wasm", digitModule())
-	for _, c := range []struct{ listener, bytes string }{{"tls", sslRequest + "\x16\x03\x01\x02\x00\x01\x00\x01\xfc"}, {"ssh", "SSH-2.0-x\r\n"}} {
-		conn := client(t, r.At(c.listener))
-		if _, err := io.WriteString(conn, c.bytes); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.Copy(io.Discard, conn); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("%s: the session ends with %v, want a reset", c.listener, err)
-		}
-		r.Until(c.listener+" is counted", func() bool { return r.Listener(c.listener).Rewrites.Reset["encrypted"] == 1 })
-	}
-}
-
 // rewriteModule is a module that puts a mark behind each chunk, in either direction. By the first byte of a chunk l loops, t traps, g
 // grows, d denies the session, p pauses.
 func rewriteModule(mark string) string {
@@ -304,45 +284,6 @@ func sends(t testing.TB, c net.Conn, text string) {
 	if _, err := io.WriteString(c, text); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// TestRewrittenByModule: the module's bytes go on, in its direction alone, and a mirror gets them too. They are copied, and that is in
-// the status.
-func TestRewrittenByModule(t *testing.T) {
-	t.Parallel()
-
-	primary, atPrimary := recorder(t)
-	shadow, atShadow := recorder(t)
-	r := start(t, fmt.Sprintf(moduleText, primary, shadow), "m.wasm", rewriteModule("<1>"))
-	for listener, atClient := range map[string]string{"up": "a<1>b<1>", "down": "a<1>b<1>"} {
-		c := client(t, r.At(listener))
-		sends(t, c, "a")
-		receives(t, c, "a<1>")
-		sends(t, c, "b")
-		receives(t, c, "b<1>")
-		if err := c.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
-		want := atClient
-		if listener == "down" {
-			want = "ab"
-		}
-		if got := next(t, atPrimary); string(got.bytes) != want || got.err != nil {
-			t.Errorf("%s: the endpoint has got %q, %v", listener, got.bytes, got.err)
-		}
-		if listener == "up" {
-			if got := next(t, atShadow); string(got.bytes) != want {
-				t.Errorf("the mirror has got %q", got.bytes)
-			}
-		}
-		r.Until("the module has had the end", func() bool { return r.Listener(listener).Rewrites.Calls == 3 })
-		w := r.rewritesOf(listener, 2)
-		if w.Sessions != 1 || w.BytesOut != 8 || w.Calls != 3 || len(w.Modules) != 1 || w.Modules[0].Direction != listener || len(w.Reset)+len(w.Passed) != 0 {
-			t.Errorf("%s: %+v", listener, w)
-		}
-		r.Until("the instance is closed", func() bool { return r.Listener(listener).Rewrites.Modules[0].Instances == 0 })
-	}
-	r.Until("sessions are counted, which were copied", func() bool { return r.Summary().Fallbacks["rewrite"] == 2 })
 }
 
 // TestFailedModule: a module that fails has its session reset, or has its bytes go on, as on_error says. It is counted by reason, and

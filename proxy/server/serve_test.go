@@ -17,81 +17,9 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/condition"
-	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 )
-
-// TestRoutesBySource: the first matching route wins. A client without a matching route goes to
-// the default; without a default it is refused and counted.
-func TestRoutesBySource(t *testing.T) {
-	t.Parallel()
-
-	a, b := named(t, "a"), named(t, "b")
-	r := start(t, fmt.Sprintf(`
-listeners:
-  - {name: one, bind: "127.0.0.1:0", routes: [{match: {source: ["10.0.0.0/8"]}, upstream: b}, {match: {source: ["127.0.0.0/8"]}, upstream: a}], upstream: b}
-  - {name: two, bind: "127.0.0.1:0", routes: [{match: {source: ["10.0.0.0/8"]}, upstream: a}], upstream: b}
-  - {name: none, bind: "127.0.0.1:0", routes: [{match: {source: ["10.0.0.0/8"]}, upstream: a}]}
-  - {name: closed, bind: "127.0.0.1:0"}
-upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`, a, b))
-	servedBy(t, r.At("one"), "a")
-	servedBy(t, r.At("two"), "b")
-	for _, nowhere := range []string{"none", "closed"} {
-		refused(t, r.At(nowhere))
-		r.Until("the refusal is counted", func() bool { return r.Refused(nowhere, "no_route") == 1 })
-	}
-}
-
-// TestAccess: deny wins over allow, and a client that is not allowed is reset and counted.
-func TestAccess(t *testing.T) {
-	t.Parallel()
-
-	a := named(t, "a")
-	r := start(t, fmt.Sprintf(`
-listeners:
-  - {name: open, bind: "127.0.0.1:0", allow: ["127.0.0.0/8"], upstream: a}
-  - {name: shut, bind: "127.0.0.1:0", allow: ["127.0.0.0/8"], deny: ["127.0.0.1"], upstream: a}
-upstreams: [{name: a, endpoints: [%q]}]`, a))
-	servedBy(t, r.At("open"), "a")
-	refused(t, r.At("shut"))
-	r.Until("the refusal is counted", func() bool { return r.Refused("shut", "address") == 1 })
-}
-
-// TestRetriesFindAnotherEndpoint: an endpoint that refuses connections costs no client as long as
-// another one answers.
-func TestRetriesFindAnotherEndpoint(t *testing.T) {
-	t.Parallel()
-
-	a := named(t, "a")
-	r := startUpstream(t, `endpoints: [{address: %q, name: bad}, {address: %q, name: good}], health_check: off, outlier_detection: off, circuit_breaker: off, retry: {attempts: 1, backoff: 1ms}`, sockets.Refusing(t), a)
-	for range 20 {
-		if got := whose(t, r.At("l")); got != "a" {
-			t.Fatal(got)
-		}
-	}
-	if e := r.Endpoint("u", "bad"); e.Failures < 10 || e.Active != 0 {
-		t.Errorf("%+v, want at least 10 failures, and none under way", e)
-	}
-}
-
-// TestEndpointsThatFailAreEjected: failed connections alone eject an endpoint, which is then no
-// longer tried.
-func TestEndpointsThatFailAreEjected(t *testing.T) {
-	t.Parallel()
-
-	a := named(t, "a")
-	r := startUpstream(t, `endpoints: [{address: %q, name: bad}, {address: %q, name: good}], health_check: off, circuit_breaker: off, outlier_detection: {consecutive_failures: 3}`, sockets.Refusing(t), a)
-	for range 20 {
-		if got := whose(t, r.At("l")); got != "a" {
-			t.Fatal(got)
-		}
-	}
-	e := r.Endpoint("u", "bad")
-	if e.Failures != 3 || e.State != "ejected" {
-		t.Errorf("%+v, want it ejected after 3 failures", e)
-	}
-}
 
 // TestFallback: clients without a usable endpoint go to another upstream, or get a response and
 // an orderly end.
@@ -110,55 +38,6 @@ upstreams:
 	if got, err := io.ReadAll(c); err != nil || string(got) != "sorry\n" {
 		t.Errorf("%q, %v", got, err)
 	}
-}
-
-// TestFirstByte: an endpoint that accepts and sends nothing fails in time. Another connection is
-// not affected.
-func TestFirstByte(t *testing.T) {
-	t.Parallel()
-
-	mute, a := sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), named(t, "a")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {first_byte: 200ms}}, {name: m, bind: "127.0.0.1:0", upstream: v, timeouts: {first_byte: 200ms}}]
-upstreams: [{name: u, endpoints: [{address: %q, name: mute}], health_check: off, outlier_detection: {consecutive_failures: 2, max_ejected: 1.0}}, {name: v, endpoints: [%q]}]`, mute, a))
-	other := client(t, r.At("m"))
-	line(t, other)
-	for range 2 {
-		isReset(t, client(t, r.At("l")))
-	}
-	r.Until("the endpoint is ejected", func() bool { return r.Endpoint("u", "mute").State == "ejected" })
-	if e := r.Endpoint("u", "mute"); e.Failures != 2 {
-		t.Errorf("%+v, want 2 failures", e)
-	}
-	echoes(t, other, "still here")
-}
-
-// TestEndpointLimitsAndQueue: at the limit clients wait in turn. A client that has waited too
-// long, or finds the queue full, is refused.
-func TestEndpointLimitsAndQueue(t *testing.T) {
-	t.Parallel()
-
-	a := named(t, "a")
-	r := startUpstream(t, `endpoints: [{address: %q, name: a, connections: 1}], queue: {size: 2, timeout: 20s}`, a)
-	first := client(t, r.At("l"))
-	line(t, first)
-	var waiting []*net.TCPConn
-	for i := range 2 {
-		waiting = append(waiting, client(t, r.At("l")))
-		r.Until("the client waits", func() bool { return r.Status().Upstreams[0].Pending == int64(i+1) })
-	}
-	refused(t, r.At("l")) // the queue is full
-	echoes(t, first, "first")
-	first.Close()
-	for _, c := range waiting { // in turn
-		line(t, c)
-		echoes(t, c, "next")
-		c.Close()
-	}
-	r.Until("no client waits", func() bool {
-		u := r.Status().Upstreams[0]
-		return u.Pending == 0 && u.Active == 0
-	})
 }
 
 // TestHungUpClientsGiveWay: a client of a unix socket sends bytes and closes while it is queued.
@@ -210,22 +89,6 @@ upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 
 	if text := <-got; text != "and more" {
 		t.Errorf("the endpoint got %q", text)
 	}
-}
-
-// TestQueueTimeout: a client that has waited for the queue timeout is refused.
-func TestQueueTimeout(t *testing.T) {
-	t.Parallel()
-
-	a := named(t, "a")
-	r := startUpstream(t, `endpoints: [{address: %q, connections: 1}], queue: {size: 2, timeout: 100ms}`, a)
-	first := client(t, r.At("l"))
-	line(t, first)
-	began := time.Now()
-	refused(t, r.At("l"))
-	if took := time.Since(began); took < 100*time.Millisecond {
-		t.Errorf("the refusal took %v", took)
-	}
-	echoes(t, first, "first")
 }
 
 // TestListenerLimits: clients beyond the limit wait to be accepted; those beyond the limit of one
@@ -370,92 +233,6 @@ func TestCheckTellsItsAddresses(t *testing.T) {
 		if said, want := <-got, <-wanted; said != want {
 			t.Errorf("version %d: the check sends %q, want %q", version, said, want)
 		}
-	}
-}
-
-// TestDiscoveryByFile: endpoints are added and removed as the file changes.
-func TestDiscoveryByFile(t *testing.T) {
-	t.Parallel()
-
-	a, b := named(t, "a"), named(t, "b")
-	r := start(t, `
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, discover: {file: {path: eps.yaml}}, on_removed: reset}]`, "eps.yaml", fmt.Sprintf("[%q]", a))
-	c := client(t, r.At("l"))
-	if got := line(t, c); got != "a" {
-		t.Fatal(got)
-	}
-	r.Write("eps.yaml", fmt.Sprintf("[%q]", b))
-	isReset(t, c)
-	r.Until("clients get the new endpoint", func() bool { return whose(t, r.At("l")) == "b" })
-}
-
-// TestConnectOnData: an endpoint is connected to only after the client has sent a byte.
-func TestConnectOnData(t *testing.T) {
-	t.Parallel()
-
-	a := named(t, "a")
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, connect: on_data, timeouts: {preread: 3s}}]
-upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off}]`, a))
-	mute := client(t, r.At("l"))
-	c := client(t, r.At("l"))
-	r.Until("both clients are accepted", func() bool { return r.Status().Listeners[0].Connections.Active == 2 })
-	if e := r.Endpoint("u", "a"); e.Total != 0 {
-		t.Errorf("%+v", e)
-	}
-	fmt.Fprint(c, "x")
-	hears(t, c, "a")
-	gone(t, mute)
-	r.Until("the refusal is counted", func() bool { return r.Refused("l", "preread") == 1 })
-}
-
-// TestBandwidth: sessions share their listener's bandwidth and are still spliced. Another
-// listener is not affected.
-func TestBandwidth(t *testing.T) {
-	t.Parallel()
-
-	pipequota.Share(t)
-	const size, rate = 3 << 20, 4 << 20
-	up := sockets.Server(t, func(c net.Conn) {
-		buf := make([]byte, 64<<10)
-		for sent := 0; sent < size; sent += len(buf) {
-			if _, err := c.Write(buf); err != nil {
-				return
-			}
-		}
-	})
-	r := start(t, fmt.Sprintf(`
-listeners:
-  - {name: slow, bind: "127.0.0.1:0", upstream: u, limits: {bandwidth: 4MiB}}
-  - {name: fast, bind: "127.0.0.1:0", upstream: u}
-  - {name: down, bind: "127.0.0.1:0", upstream: u, limits: {bandwidth: {down: 4MiB, burst: 1MiB}}}
-  - {name: up, bind: "127.0.0.1:0", upstream: u, limits: {bandwidth: {up: 64KiB}, bandwidth_per_connection: {up: 64KiB}}}
-upstreams: [{name: u, endpoints: [%q]}]`, up))
-	took := func(listener string) time.Duration {
-		began := time.Now()
-		if n, err := io.Copy(io.Discard, client(t, r.At(listener))); n != size || err != nil {
-			t.Errorf("%s: %d bytes, %v", listener, n, err)
-		}
-		return time.Since(began)
-	}
-	// Two sessions share it. The bytes of a tenth of a second may pass at once.
-	other := make(chan time.Duration)
-	go func() { other <- took("slow") }()
-	if d, least := max(took("slow"), <-other), (2*size-rate/10)*time.Second/rate; d < least {
-		t.Errorf("the transfer took %v, less than %v", d, least)
-	}
-	// Each direction has its own limit; down has a burst.
-	if d, least := took("down"), (size-1<<20)*time.Second/rate; d < least {
-		t.Errorf("down, the transfer took %v, less than %v", d, least)
-	}
-	for _, listener := range []string{"fast", "up"} {
-		if d := took(listener); d > 10*time.Second { // at the limit for up it would be 48 s
-			t.Errorf("%s, the transfer took %v", listener, d)
-		}
-	}
-	if s := r.Summary(); s.Bytes.EndpointToClient.Spliced < size {
-		t.Errorf("%d bytes spliced of %d", s.Bytes.EndpointToClient.Spliced, 5*size)
 	}
 }
 

@@ -277,24 +277,6 @@ func TestEndOfUnanswering(t *testing.T) {
 	isReset(t, c)
 }
 
-// TestEndGrace: a session with an open question goes on after its grace, or is ended anyway.
-func TestEndGrace(t *testing.T) {
-	t.Parallel()
-
-	mute := sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	r := forwarding(t, mute, nil)
-	c := client(t, r.At("l"))
-	sends(t, c, "a question")
-	r.Until("it has asked", func() bool { return len(r.list(admin.SessionQuery{Bytes: 10}, admin.SessionOrder{})) == 1 })
-	if e := r.end(admin.EndQuery{All: true, Grace: time.Millisecond}); e.Kept != 1 || !e.Done {
-		t.Errorf("%+v, want one that is kept", e)
-	}
-	if e := r.end(admin.EndQuery{All: true, Grace: time.Millisecond, ThenReset: true}); e.Cut != 1 || e.Ended != 0 || !e.Done {
-		t.Errorf("%+v, want one that is cut", e)
-	}
-	isReset(t, c)
-}
-
 // TestEndOver: ends are spread over a time, and can be called off.
 func TestEndOver(t *testing.T) {
 	t.Parallel()
@@ -490,68 +472,6 @@ func says(t *testing.T, path, sends string) string {
 		t.Errorf("%q, and then %v", got, err)
 	}
 	return got
-}
-
-// TestUnixClients: source rules also apply to clients of unix sockets, by the credentials from
-// the kernel.
-func TestUnixClients(t *testing.T) {
-	t.Parallel()
-
-	me, mine, other := os.Geteuid(), os.Getegid(), os.Geteuid()+1
-	for rules, served := range map[string]bool{
-		"upstream: u": true,
-		`upstream: u, allow: ["0.0.0.0/0", "::/0"]`:                                                      false,
-		`upstream: u, allow: ["10.0.0.0/8", unix]`:                                                       true,
-		`upstream: u, allow: [all]`:                                                                      true,
-		fmt.Sprintf("upstream: u, allow: ['unix:uid=%d']", me):                                           true,
-		fmt.Sprintf("upstream: u, allow: ['unix:uid=%d']", other):                                        false,
-		fmt.Sprintf("upstream: u, allow: ['unix:gid=%d']", mine):                                         true,
-		fmt.Sprintf("upstream: u, allow: [unix], deny: ['unix:uid=%d']", me):                             false,
-		fmt.Sprintf("upstream: u, allow: [unix], deny: ['unix:uid=%d']", other):                          true,
-		"upstream: u, deny: [all]":                                                                       false,
-		"upstream: u, deny: [unix]":                                                                      false,
-		`upstream: u, deny: ["0.0.0.0/0", "::/0"]`:                                                       true,
-		fmt.Sprintf("routes: [{match: {source: ['unix:uid=%d']}, upstream: u}], upstream: other", me):    true,
-		fmt.Sprintf("routes: [{match: {source: ['unix:uid=%d']}, upstream: other}], upstream: u", other): true,
-	} {
-		t.Run(rules, func(t *testing.T) {
-			path := socketPath(t)
-			r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "unix:%s", %s}]
-upstreams: [{name: u, endpoints: [%q]}, {name: other, endpoints: [%q]}]`, path, rules, named(t, "a"), named(t, "another")))
-			want, refused := "a", int64(0)
-			if !served {
-				want, refused = "", 1
-			}
-			if got := says(t, path, ""); got != want {
-				t.Errorf("the client gets %q", got)
-			}
-			r.Until("the refusal is counted", func() bool { return r.Refused("l", "address") == refused })
-		})
-	}
-}
-
-// TestUnixClientsAreCounted: clients of unix sockets are counted by user.
-func TestUnixClientsAreCounted(t *testing.T) {
-	t.Parallel()
-
-	path := socketPath(t)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: ["unix:%s", "127.0.0.1:0"], upstream: u, limits: {per_source: 2}}]
-upstreams: [{name: u, endpoints: [%q]}]`, path, named(t, "a")))
-	first, second := dialUnix(t, path), dialUnix(t, path)
-	line(t, first)
-	line(t, second)
-	if got := says(t, path, ""); got != "" {
-		t.Errorf("a user's third client gets %q", got)
-	}
-	r.Until("the refusal is counted", func() bool { return r.Refused("l", "per_source") == 1 })
-	whose(t, r.Status().Listeners[0].Addresses[1]) // another source
-	first.Close()
-	r.Until("one client has left", func() bool { return r.Listener("l").Connections.Active == 1 })
-	if got := says(t, path, ""); got != "a" {
-		t.Errorf("after one has left the next client gets %q", got)
-	}
 }
 
 // TestSourcesAreLogged: at debug level ended sessions are logged with their source, listener and endpoint, those with TLS too, and also if the
