@@ -197,7 +197,7 @@ func TestExamplesOfTheDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	examples := regexp.MustCompile("(?s)\n```yaml\n(.*?)```\n").FindAllStringSubmatch(string(text), -1)
-	if len(examples) < 3 {
+	if len(examples) < 2 {
 		t.Fatalf("%d examples", len(examples))
 	}
 	for _, m := range examples {

@@ -299,7 +299,7 @@ const manualDir = "../../../packaging/man"
 // manualSections are the parts of penstock(1) that the command line does not have.
 var manualSections = []manual.Section{
 	{Title: "exit status", Text: `0 on success; 1 if the command failed, or if sessions were cut; 2 if the command line is wrong. With --exit-code, status exits with 3 if there are warnings, and with 4 if clients are not served. sessions end exits with 3 if some of the sessions go on.`},
-	{Title: "environment", Text: `NO_COLOR with any value has no colours used. GOMAXPROCS, GOGC and GOMEMLIMIT are those of every program in Go.`},
+	{Title: "environment", Text: `NO_COLOR, with any value, switches colours off. GOMAXPROCS, GOGC and GOMEMLIMIT work as in every Go program.`},
 	{Title: "files", Text: "/etc/penstock/penstock.yaml, or else ./penstock.yaml, is the configuration of commands that are given none."},
 }
 

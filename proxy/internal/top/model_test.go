@@ -181,7 +181,7 @@ func TestScroll(t *testing.T) {
 	}
 }
 
-// TestEnvironment: any value of NO_COLOR has no colours used.
+// TestEnvironment: any value of NO_COLOR switches colours off.
 func TestEnvironment(t *testing.T) {
 	env := func(list map[string]string) string {
 		return strings.Join(top.Environment(func(name string) string { return list[name] }), " ")

@@ -43,7 +43,7 @@ func Run(ctx context.Context, c Config) error {
 // variables are the environment variables that decide what a terminal can do.
 var variables = []string{"TERM", "COLORTERM", "CLICOLOR", "TERM_PROGRAM", "SSH_TTY", "WT_SESSION"}
 
-// environment returns the variables of the terminal. Any value of NO_COLOR has no colours used (no-color.org).
+// environment returns the variables of the terminal. Any value of NO_COLOR switches colours off (no-color.org).
 func environment(getenv func(string) string) (list []string) {
 	for _, name := range variables {
 		if value := getenv(name); value != "" {
