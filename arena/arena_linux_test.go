@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/zero"
 	"pgregory.net/rapid"
 )
@@ -27,10 +28,7 @@ func plain(t testing.TB, chunks, locals int) *arena.Arena {
 // open makes an arena that the test has to leave with every slot put.
 func open(t testing.TB, c *arena.Config) *arena.Arena {
 	t.Helper()
-	a, err := arena.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(arena.New(c))(t)
 	t.Cleanup(func() {
 		if err := a.Close(); err != nil && !errors.Is(err, arena.ErrClosed) {
 			t.Error(err)
@@ -57,88 +55,11 @@ func put(t testing.TB, l *arena.Local, hs ...arena.Handle) {
 	}
 }
 
-func TestSizes(t *testing.T) {
-	a := plain(t, 9, 1)
-	l := a.Local(0)
-	for _, c := range []struct{ size, slot int }{
-		{1, 256},
-		{255, 256},
-		{256, 256},
-		{257, 512},
-		{512, 512},
-		{513, 1024},
-		{1025, 2048},
-		{4096, 4096},
-		{4097, 8192},
-		{16384, 16384},
-		{16385, 32768},
-		{65535, 65536},
-		{65536, 65536},
-	} {
-		h := get(t, l, c.size, arena.Other)
-		b, err := l.Bytes(h)
-		if err != nil || len(b) != c.slot || cap(b) != c.slot {
-			t.Errorf("%d bytes: a slot of %d with a capacity of %d, %v; want %d", c.size, len(b), cap(b), err, c.slot)
-		}
-		put(t, l, h)
-	}
+// TestSizesRefused: TestModel has those that are not.
+func TestSizesRefused(t *testing.T) {
+	l := plain(t, 9, 1).Local(0)
 	for _, size := range []int{math.MinInt, -1, 0, 65537, math.MaxInt} {
-		if _, err := l.Get(size, arena.Other); err != arena.ErrSize {
-			t.Errorf("%d bytes: %v, want ErrSize", size, err)
-		}
-	}
-}
-
-func TestStale(t *testing.T) {
-	a := plain(t, 4, 2)
-	l, other := a.Local(0), a.Local(1)
-	h := get(t, l, 300, arena.Residue)
-	foreign := get(t, other, 300, arena.Residue)
-	stale := map[string]arena.Handle{
-		"zero":                0,
-		"another Local's":     foreign,
-		"next generation":     h + 1<<32,
-		"previous generation": h - 1<<32,
-		"inside of a slot":    h + 1,
-		"never out":           h + 2,
-		"past the end":        h | 0xffff_ffff,
-	}
-	check := func(when string) {
-		t.Helper()
-		for name, s := range stale {
-			if b, err := l.Bytes(s); err != arena.ErrStale || b != nil {
-				t.Errorf("%s: %s: Bytes: %d bytes, %v", when, name, len(b), err)
-			}
-			if err := l.Put(s); err != arena.ErrStale {
-				t.Errorf("%s: %s: Put: %v", when, name, err)
-			}
-		}
-	}
-	check("while it is out")
-	put(t, l, h)
-	stale["put"] = h
-	delete(stale, "next generation") // which that Get will give
-	check("after Put")
-	again := get(t, l, 300, arena.Residue)
-	if again.Offset() != h.Offset() {
-		t.Errorf("the slot at %d was put, and the one at %d comes next", h.Offset(), again.Offset())
-	}
-	check("while it is out again")
-	put(t, l, again)
-	large := get(t, l, arena.MaxSlot, arena.Residue) // the same chunk, cut anew
-	if large.Offset() != h.Offset() {
-		t.Errorf("the chunk at %d is empty, and the one at %d is cut", h.Offset(), large.Offset())
-	}
-	check("in a slot of another size")
-	put(t, l, large)
-	l.Trim()
-	check("in a chunk that was given back")
-	elsewhere := get(t, other, arena.MaxSlot, arena.Residue) // of whichever chunk
-	check("in a chunk that another Local has")
-	put(t, other, elsewhere, foreign)
-	l.Flush()
-	if s := l.Stats(); s.Stale < int64(2*len(stale)) {
-		t.Errorf("%d stale handles counted", s.Stale)
+		must.Fail(l.Get(size, arena.Other))(t, arena.ErrSize)
 	}
 }
 
@@ -169,9 +90,7 @@ func TestCloseBesidePages(t *testing.T) {
 	a := plain(t, 1, 2)
 	done := make(chan arena.Pages)
 	go func() { done <- a.Pages() }()
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, a.Close())
 	if during := <-done; during != arena.PagesPlain || a.Pages() != during {
 		t.Errorf("pages while it is closed: %v, then %v", during, a.Pages())
 	}
@@ -188,12 +107,8 @@ func TestClose(t *testing.T) {
 		t.Errorf("after a Close that was refused: %v", err)
 	}
 	put(t, a.Local(1), i)
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := a.Close(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("a second Close: %v", err)
-	}
+	must.Do(t, a.Close())
+	must.Is(t, a.Close(), os.ErrClosed)
 	for n := range a.Locals() {
 		l := a.Local(n)
 		if _, err := l.Get(1, arena.Other); err != arena.ErrClosed {
@@ -251,9 +166,7 @@ func TestRelease(t *testing.T) {
 		for _, from := range []int{0, 1, 255} {
 			first, second := get(t, l, size, arena.Residue), get(t, l, size, arena.Residue)
 			b, err := l.Bytes(second)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			l.Release(b[from:])
 			if _, err := l.Bytes(second); err != arena.ErrStale {
 				t.Errorf("slot of %d bytes, released from %d on: %v", size, from, err)
@@ -275,10 +188,7 @@ func TestRelease(t *testing.T) {
 	l.Flush()
 	before := l.Stats().Stale
 	foreign := get(t, other, 256, arena.Other)
-	b, err := other.Bytes(foreign)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(other.Bytes(foreign))(t)
 	for _, p := range [][]byte{nil, make([]byte, 10), b} {
 		l.Release(p)
 	}
@@ -288,10 +198,7 @@ func TestRelease(t *testing.T) {
 	}
 	put(t, other, foreign)
 	if n := testing.AllocsPerRun(100, func() {
-		b, err := l.Bytes(get(t, l, 5000, arena.Residue))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(l.Bytes(get(t, l, 5000, arena.Residue)))(t)
 		l.Release(b)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -412,10 +319,7 @@ func TestNothingIsScanned(t *testing.T) {
 	rings := make([]arena.Ring, size/slot)
 	for i := range handles {
 		handles[i] = get(t, l, slot, arena.Residue)
-		b, err := l.Bytes(handles[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(l.Bytes(handles[i]))(t)
 		rings[i].Write(b, []byte("left behind"))
 	}
 	if after := scanned(); after > before+size/1000 {
@@ -450,10 +354,7 @@ func TestAllocs(t *testing.T) {
 			}
 		},
 		"ring": func() {
-			b, err := l.Bytes(kept)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(l.Bytes(kept))(t)
 			ring.Write(b, b[:200])
 			first, second := ring.Peek(b)
 			ring.Discard(len(first) + len(second))
@@ -626,17 +527,17 @@ func (m *model) checkContent(t *rapid.T, i int, h arena.Handle, s modelSlot) {
 // refuse gives a Local a handle that is none of its own.
 func (m *model) refuse(t *rapid.T) {
 	i := rapid.IntRange(0, len(m.locals)-1).Draw(t, "local")
-	hs := append([]arena.Handle{arena.Handle(rapid.Uint64().Draw(t, "any"))}, m.gone...)
+	hs := append([]arena.Handle{0, arena.Handle(rapid.Uint64().Draw(t, "any"))}, m.gone...)
 	for j := range m.locals {
-		if j != i {
-			hs = append(hs, sorted(m.locals[j].out)...)
+		for _, h := range sorted(m.locals[j].out) { // and its neighbours, generations and places
+			hs = append(hs, h, h+1<<32, h-1<<32, h+1, h+2, h|0xffff_ffff)
 		}
 	}
 	h := rapid.SampledFrom(hs).Draw(t, "handle")
 	if _, ok := m.locals[i].out[h]; ok {
 		t.Skip("it is")
 	}
-	if _, err := m.arena.Local(i).Bytes(h); err != arena.ErrStale {
+	if b, err := m.arena.Local(i).Bytes(h); err != arena.ErrStale || b != nil {
 		t.Fatalf("bytes of %#x: %v", uint64(h), err)
 	}
 	if err := m.arena.Local(i).Put(h); err != arena.ErrStale {
@@ -685,27 +586,20 @@ func (m *model) clean(t *rapid.T) {
 	for i := range m.locals {
 		for _, h := range sorted(m.locals[i].out) {
 			m.checkContent(t, i, h, m.locals[i].out[h])
-			if err := m.arena.Local(i).Put(h); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, m.arena.Local(i).Put(h))
 		}
 		m.arena.Local(i).Trim()
 	}
 	if s := m.arena.Stats(); s.Used != 0 {
 		t.Fatalf("%d bytes in use at the end", s.Used)
 	}
-	if err := m.arena.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.arena.Close())
 }
 
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		chunks, locals := rapid.IntRange(1, 6).Draw(t, "chunks"), rapid.IntRange(1, 3).Draw(t, "locals")
-		a, err := arena.New(&arena.Config{Size: int64(chunks) * arena.ChunkSize, Locals: locals, Pages: arena.PagesPlain})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(arena.New(&arena.Config{Size: int64(chunks) * arena.ChunkSize, Locals: locals, Pages: arena.PagesPlain}))(t)
 		m := &model{arena: a, chunks: chunks}
 		for range locals {
 			m.locals = append(m.locals, modelLocal{out: map[arena.Handle]modelSlot{}, chunks: map[int64]*modelChunk{}})

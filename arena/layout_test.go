@@ -3,6 +3,8 @@ package arena
 import (
 	"slices"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // The layout of a machine with several nodes, without such a machine.
@@ -49,10 +51,7 @@ func TestDepotsOfNodes(t *testing.T) {
 	}
 	for i, d := range a.depots {
 		for range d.chunks {
-			n, err := d.take()
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Get(d.take())(t)
 			at := int64(n) * ChunkSize
 			if at < rs[i].offset || at+ChunkSize > rs[i].offset+rs[i].bytes || seen[n] {
 				t.Errorf("node %d: chunk at %d, taken: %v", d.node, at, seen[n])

@@ -19,21 +19,16 @@ import (
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
 // resident returns a figure of /proc/self/status in bytes.
 func resident(t *testing.T, field string) int64 {
 	t.Helper()
-	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("/proc/self/status"))(t)
 	_, after, _ := strings.Cut(string(text), field+":")
-	n, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(strconv.ParseInt(strings.Fields(after)[0], 10, 64))(t)
 	return n << 10
 }
 
@@ -139,9 +134,7 @@ func TestPagesAsked(t *testing.T) {
 		if s := a.Stats(); a.Pages() != p || a.Fallback() != nil || s.Budget != arena.ChunkSize {
 			t.Errorf("requested %v, got %v, %v, a budget of %d", p, a.Pages(), a.Fallback(), s.Budget)
 		}
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, a.Close())
 	}
 }
 
@@ -213,9 +206,7 @@ func TestMlock(t *testing.T) {
 		return
 	}
 	limit, err := sys.RlimitMemlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if limit >= 64<<20 || limit < 1<<20 {
 		t.Skipf("RLIMIT_MEMLOCK is %d", limit)
 	}
@@ -224,9 +215,7 @@ func TestMlock(t *testing.T) {
 	if locked := resident(t, "VmLck") - before; locked != 512<<10 {
 		t.Errorf("%d bytes are locked", locked)
 	}
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, a.Close())
 	if locked := resident(t, "VmLck"); locked != before {
 		t.Errorf("%d bytes are locked after Close", locked)
 	}
@@ -258,34 +247,21 @@ func ownNode(t *testing.T) int {
 	if err == syscall.ENOSYS || err == syscall.EPERM {
 		t.Skipf("get_mempolicy: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return allowed.Nodes()[0]
 }
 
 // TestNoNode: Locals with -1 are not bound.
 func TestNoNode(t *testing.T) {
-	a, err := arena.New(&arena.Config{Size: 4 << 20, Locals: 2, Nodes: []int{-1, -1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(arena.New(&arena.Config{Size: 4 << 20, Locals: 2, Nodes: []int{-1, -1}}))(t)
 	defer a.Close()
 	l := a.Local(1)
-	h, err := l.Get(1, arena.Other)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := l.Bytes(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(l.Get(1, arena.Other))(t)
+	b := must.Get(l.Bytes(h))(t)
 	if mode, _, err := sys.MemPolicy(b); err != nil || mode != sys.MPOL_DEFAULT || l.Node() != -1 || a.Unbound() != nil {
 		t.Errorf("node %d, policy %d, %v, %v", l.Node(), mode, err, a.Unbound())
 	}
-	if err := l.Put(h); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, l.Put(h))
 }
 
 // TestNodes: a configured node is bound, and the kernel reports the same node for a
@@ -297,16 +273,12 @@ func TestNodes(t *testing.T) {
 		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) {
 			t.Skip(err)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for i := range a.Locals() {
 			l := a.Local(i)
 			h := get(t, l, 65536, arena.Read)
 			b, err := l.Bytes(h)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			mode, mask, err := sys.MemPolicy(b)
 			if err != nil || mode != sys.MPOL_BIND || !slices.Equal(mask.Nodes(), []int{node}) || l.Node() != node {
 				t.Errorf("Local %d of node %d: policy %d for %v, %v", i, l.Node(), mode, mask.Nodes(), err)
@@ -316,9 +288,7 @@ func TestNodes(t *testing.T) {
 			}
 			put(t, l, h)
 		}
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, a.Close())
 	}
 }
 
@@ -337,9 +307,7 @@ func TestMbindRefused(t *testing.T) {
 		return
 	}
 	_, err := arena.New(&arena.Config{Size: 1 << 20, Locals: 1, Nodes: []int{node}})
-	if !errors.Is(err, syscall.EPERM) {
-		t.Errorf("%v", err)
-	}
+	must.Is(t, err, syscall.EPERM)
 	a := open(t, &arena.Config{Size: 1 << 20, Locals: 1}) // a Local that does not insist gets memory
 	if n := a.Local(0).Node(); n != -1 {
 		t.Errorf("bound to node %d", n)
@@ -355,25 +323,14 @@ func TestFork(t *testing.T) {
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, pages := range []arena.Pages{arena.PagesPlain, arena.PagesAuto} {
-		a, err := arena.New(&arena.Config{Size: 4 << 20, Locals: 1, Pages: pages})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(arena.New(&arena.Config{Size: 4 << 20, Locals: 1, Pages: pages}))(t)
 		l := a.Local(0)
 		h := get(t, l, 4096, arena.Other)
-		b, err := l.Bytes(h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(l.Bytes(h))(t)
 		b[0] = 1
 		var ends [2]int
-		if err := syscall.Pipe(ends[:]); err != nil {
-			t.Fatal(err)
-		}
-		pid, err := sys.ForkAndLook(b, ends[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Pipe(ends[:]))
+		pid := must.Get(sys.ForkAndLook(b, ends[0]))(t)
 		b[0] = 3 // before the child looks
 		syscall.Write(ends[1], []byte{0})
 		if code := exitCode(t, pid); code != 1 {
@@ -385,18 +342,14 @@ func TestFork(t *testing.T) {
 			t.Errorf("%v: the parent has %d in its slot, want its own 3", a.Pages(), b[0])
 		}
 
-		if err := exec.Command("/bin/true").Run(); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, exec.Command("/bin/true").Run())
 		if got, err := l.Bytes(h); err != nil || got[0] != 3 {
 			t.Errorf("%v: after os/exec: %v", a.Pages(), err)
 		}
 		put(t, l, h)
 		h = get(t, l, arena.MaxSlot, arena.Other)
 		put(t, l, h)
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, a.Close())
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/place"
 )
 
@@ -33,10 +34,7 @@ func TestPoison(t *testing.T) {
 		for _, size := range []int{256, 1024} {
 			l := ownArena(t).Local(0)
 			h := get(t, l, 256, arena.Other)
-			b, err := l.Bytes(h)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(l.Bytes(h))(t)
 			put(t, l, h)
 			b[at]++
 			want := fmt.Sprintf("byte %d of the slot of %d bytes at offset 0 was written to", at, size)
@@ -52,10 +50,7 @@ func TestPoison(t *testing.T) {
 func TestPoisonPlaces(t *testing.T) {
 	l := ownArena(t).Local(0)
 	first, second := get(t, l, 256, arena.Other), get(t, l, 256, arena.Other)
-	b, err := l.Bytes(second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(l.Bytes(second))(t)
 	put(t, l, first)
 	released := place.Next()
 	l.Release(b[10:20])
@@ -65,10 +60,7 @@ func TestPoisonPlaces(t *testing.T) {
 
 	l = ownArena(t).Local(0)
 	h := get(t, l, 256, arena.Other)
-	b, err = l.Bytes(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b = must.Get(l.Bytes(h))(t)
 	unsafe.Slice(&b[0], 257)[256]++ // beyond its end
 	_, got = writtenTo(l, 256)
 	place.Named(t, got, "byte 0 of the slot of 256 bytes at offset 256", "no slot of these bytes was out before")
@@ -80,14 +72,9 @@ func TestPoisonAtClose(t *testing.T) {
 	a := ownArena(t)
 	l := a.Local(0)
 	h := get(t, l, 1024, arena.Other)
-	b, err := l.Bytes(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(l.Bytes(h))(t)
 	released := place.Next()
-	if err := l.Put(h); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Put(h))
 	b[1000]++
 	closed := func() { a.Close() }
 	place.Named(t, place.Panic(closed), "at offset 768", "\treleased at "+released+" (")
@@ -106,10 +93,7 @@ func TestPoisonClean(t *testing.T) {
 		if panicked != "" {
 			t.Fatal(panicked)
 		}
-		b, err := l.Bytes(h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(l.Bytes(h))(t)
 		for i := range b {
 			if b[i] != 0xdb {
 				t.Fatalf("byte %d of %d is %#x", i, size, b[i])
@@ -122,10 +106,7 @@ func TestPoisonClean(t *testing.T) {
 
 // ownArena is one that Close may not close: it looks for the same writes.
 func ownArena(t *testing.T) *arena.Arena {
-	a, err := arena.New(&arena.Config{Size: arena.ChunkSize, Locals: 1, Pages: arena.PagesPlain})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(arena.New(&arena.Config{Size: arena.ChunkSize, Locals: 1, Pages: arena.PagesPlain}))(t)
 	t.Cleanup(func() { place.Panic(func() { a.Close() }) })
 	return a
 }

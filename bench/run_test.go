@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/bench/standin"
 	"github.com/penstock/penstock/internal/testutil/child"
 	"github.com/penstock/penstock/internal/testutil/full"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/proxy/admin"
 )
@@ -29,10 +30,7 @@ const sessions = 50
 // small is a run that takes a moment, with proxies that have a fault.
 func small(t *testing.T, fault string, scenarios []string, peers ...string) *bench.Run {
 	t.Helper()
-	chosen, err := bench.ChooseScenarios(scenarios)
-	if err != nil {
-		t.Fatal(err)
-	}
+	chosen := must.Get(bench.ChooseScenarios(scenarios))(t)
 	r := &bench.Run{
 		Program: program(fault), Scenarios: chosen, Baseline: kind(t, "io.Copy"),
 		Rounds: 2, Trial: 50 * time.Millisecond, Idle: sessions, Quiet: 50 * time.Millisecond,
@@ -50,9 +48,7 @@ func do(t *testing.T, r *bench.Run, watch func(bench.Step)) *report.Document {
 		watch = func(bench.Step) {}
 	}
 	doc := new(report.Document)
-	if err := r.Do(t.Context(), doc, watch); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Do(t.Context(), doc, watch))
 	return doc
 }
 
@@ -255,9 +251,7 @@ func unspliced(t *testing.T) map[string]string {
 	}
 	path := filepath.Join(t.TempDir(), "haproxy")
 	text := "#!/bin/sh\nsed -i '/option splice/d' haproxy.cfg\nPATH=$PATH:/usr/sbin\nexec haproxy \"$@\"\n"
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o755))
 	return map[string]string{"haproxy": path}
 }
 
@@ -420,9 +414,5 @@ func program(fault string) contestant.Program {
 // kind returns the contestant of a name.
 func kind(t *testing.T, name string) *contestant.Kind {
 	t.Helper()
-	k, err := contestant.Named(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
+	return must.Get(contestant.Named(name))(t)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/bench"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 func TestChooseScenarios(t *testing.T) {
@@ -16,10 +17,7 @@ func TestChooseScenarios(t *testing.T) {
 		"echo":             "echo-64-1 echo-64-64 echo-4096-1 echo-4096-64",
 		"echo-4096 bulk-1": "bulk-1 echo-4096-1 echo-4096-64",
 	} {
-		list, err := bench.ChooseScenarios(strings.Fields(names))
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := must.Get(bench.ChooseScenarios(strings.Fields(names)))(t)
 		var got []string
 		for _, s := range list {
 			got = append(got, s.Name)

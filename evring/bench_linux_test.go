@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"os"
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/evring"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/paired"
 )
 
 // batch is the number of events at a time where that is possible.
@@ -29,9 +29,9 @@ func events(n int) [][]byte {
 // when it has none: through rings, by batches of 64 and one by one; by an eventfd
 // written for each event, which carries no payload and may be read for many at once;
 // through a channel with as many places; through a pipe, one write for each event and
-// one for 64. Figures are per event, see paired.
+// one for 64. Figures are per event, see [paired.Run].
 func BenchmarkEvents(b *testing.B) {
-	paired(b, 2*time.Millisecond,
+	paired.Run(b, 2*time.Millisecond,
 		ringEvents(b, "ring", evring.Single, batch, 0),
 		ringEvents(b, "ringmulti", evring.Multi, batch, 0),
 		ringEvents(b, "ring1by1", evring.Single, 1, 0),
@@ -43,7 +43,7 @@ func BenchmarkEvents(b *testing.B) {
 // BenchmarkTurns measures the cost of a ring alone: one goroutine pushes 64 events and
 // drains them, no consumer sleeps and no cache line moves to another core.
 func BenchmarkTurns(b *testing.B) {
-	paired(b, time.Millisecond,
+	paired.Run(b, time.Millisecond,
 		ringTurns(b, "ring", evring.Single, batch),
 		ringTurns(b, "ringmulti", evring.Multi, batch),
 		ringTurns(b, "ring1by1", evring.Single, 1),
@@ -51,10 +51,10 @@ func BenchmarkTurns(b *testing.B) {
 		eventfdTurns(b), channelTurns())
 }
 
-func ringTurns(b *testing.B, name string, p evring.Producers, batch int) contestant {
+func ringTurns(b *testing.B, name string, p evring.Producers, batch int) paired.Contestant {
 	r := newRing(b, &evring.Config{Producers: p})
 	in := events(batch)
-	return contestant{name, func(n int) time.Duration {
+	return paired.Contestant{Name: name, Run: func(n int) time.Duration {
 		start := time.Now()
 		for got := 0; got < n; {
 			for range 64 / batch {
@@ -67,11 +67,11 @@ func ringTurns(b *testing.B, name string, p evring.Producers, batch int) contest
 	}}
 }
 
-func eventfdTurns(b *testing.B) contestant {
+func eventfdTurns(b *testing.B) paired.Contestant {
 	fd := newEventfd(b)
 	var one, sum [8]byte
 	one[0] = 1
-	return contestant{"eventfd", func(n int) time.Duration {
+	return paired.Contestant{Name: "eventfd", Run: func(n int) time.Duration {
 		start := time.Now()
 		for i := range n {
 			sys.Write(fd, one[:])
@@ -83,9 +83,9 @@ func eventfdTurns(b *testing.B) contestant {
 	}}
 }
 
-func channelTurns() contestant {
+func channelTurns() paired.Contestant {
 	c := make(chan uint64, evring.DefaultSlots)
-	return contestant{"channel", func(n int) time.Duration {
+	return paired.Contestant{Name: "channel", Run: func(n int) time.Duration {
 		start := time.Now()
 		for got := 0; got < n; got += 64 {
 			for i := range uint64(64) {
@@ -123,11 +123,11 @@ func onThread(consume func(n int)) func(n int) {
 	}
 }
 
-func ringEvents(b *testing.B, name string, p evring.Producers, batch, size int) contestant {
+func ringEvents(b *testing.B, name string, p evring.Producers, batch, size int) paired.Contestant {
 	r := newRing(b, &evring.Config{Producers: p, SlotSize: size})
 	poll := newPoll(b, r.Eventfd())
 	in := events(batch)
-	return contestant{name, across(func(n int) {
+	return paired.Contestant{Name: name, Run: across(func(n int) {
 		for n > 0 {
 			k, _ := r.PushBatch(in[:min(n, batch)])
 			if n -= k; k == 0 {
@@ -155,10 +155,10 @@ func newEventfd(b *testing.B) int {
 	return fd
 }
 
-func eventfdEvents(b *testing.B) contestant {
+func eventfdEvents(b *testing.B) paired.Contestant {
 	fd := newEventfd(b)
 	poll := newPoll(b, fd)
-	return contestant{"eventfd", across(func(n int) {
+	return paired.Contestant{Name: "eventfd", Run: across(func(n int) {
 		one := binary.NativeEndian.AppendUint64(nil, 1)
 		for range n {
 			sys.Write(fd, one)
@@ -175,9 +175,9 @@ func eventfdEvents(b *testing.B) contestant {
 	}))}
 }
 
-func channelEvents() contestant {
+func channelEvents() paired.Contestant {
 	c := make(chan [8]byte, evring.DefaultSlots)
-	return contestant{"channel", across(func(n int) {
+	return paired.Contestant{Name: "channel", Run: across(func(n int) {
 		var e [8]byte
 		for range n {
 			c <- e
@@ -191,14 +191,14 @@ func channelEvents() contestant {
 
 // pipeEvents uses the runtime's poller, and a pipe that holds as many events as the
 // ring does: 64 KiB.
-func pipeEvents(b *testing.B, name string, batch int) contestant {
+func pipeEvents(b *testing.B, name string, batch int) paired.Contestant {
 	r, w, err := os.Pipe()
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { r.Close(); w.Close() })
 	in := make([]byte, 8*batch)
-	return contestant{name, across(func(n int) {
+	return paired.Contestant{Name: name, Run: across(func(n int) {
 		for n > 0 {
 			k, _ := w.Write(in[:8*min(n, batch)])
 			n -= k / 8
@@ -220,7 +220,7 @@ func pipeEvents(b *testing.B, name string, batch int) contestant {
 // read it. Between two events the producer waits for as long as the consumer may take to
 // go back to sleep. A round is 16 events each, its figure their median.
 func BenchmarkLatency(b *testing.B) {
-	paired(b, 0,
+	paired.Run(b, 0,
 		ringLatency(b, "ring", evring.Multi, sys.EPOLLIN),
 		eventfdLatency(b, "eventfd", sys.EPOLLIN),
 		ringLatency(b, "ringet", evring.Multi, sys.EPOLLIN|sys.EPOLLET),
@@ -235,9 +235,10 @@ type arrivals struct {
 }
 
 // oneWay runs a consumer, whose receive takes n events, beside a producer that gives
-// them. It returns n times the median of the times that they took.
-func oneWay(name string, give func(), receive func(n int, got func())) contestant {
-	return contestant{name, func(n int) time.Duration {
+// them. It returns the median of the times that 16 of them took.
+func oneWay(name string, give func(), receive func(n int, got func())) paired.Contestant {
+	return paired.Contestant{Name: name, Run: func(int) time.Duration {
+		const n = 16
 		a := arrivals{begin: time.Now()}
 		done := make(chan struct{})
 		go func() {
@@ -251,7 +252,7 @@ func oneWay(name string, give func(), receive func(n int, got func())) contestan
 			took[i] = a.time(give)
 		}
 		<-done
-		return time.Duration(quantile(took, 0.5)) * time.Duration(n)
+		return time.Duration(paired.Quantile(took, 0.5))
 	}}
 }
 
@@ -265,7 +266,7 @@ func (a *arrivals) time(give func()) float64 {
 	return float64(a.at.Load() - int64(start))
 }
 
-func ringLatency(b *testing.B, name string, p evring.Producers, mask uint32) contestant {
+func ringLatency(b *testing.B, name string, p evring.Producers, mask uint32) paired.Contestant {
 	r := newRing(b, &evring.Config{Producers: p})
 	poll := newPollOf(b, r.Eventfd(), mask)
 	e := make([]byte, 8)
@@ -283,7 +284,7 @@ func ringLatency(b *testing.B, name string, p evring.Producers, mask uint32) con
 	})
 }
 
-func eventfdLatency(b *testing.B, name string, mask uint32) contestant {
+func eventfdLatency(b *testing.B, name string, mask uint32) paired.Contestant {
 	fd := newEventfd(b)
 	poll := newPollOf(b, fd, mask)
 	one := [8]byte{1}
@@ -304,7 +305,7 @@ func eventfdLatency(b *testing.B, name string, mask uint32) contestant {
 	})
 }
 
-func channelLatency() contestant {
+func channelLatency() paired.Contestant {
 	c := make(chan [8]byte, evring.DefaultSlots)
 	return oneWay("channel", func() { c <- [8]byte{} }, func(n int, got func()) {
 		for range n {
@@ -314,7 +315,7 @@ func channelLatency() contestant {
 	})
 }
 
-func pipeLatency(b *testing.B) contestant {
+func pipeLatency(b *testing.B) paired.Contestant {
 	r, w, err := os.Pipe()
 	if err != nil {
 		b.Fatal(err)
@@ -327,65 +328,4 @@ func pipeLatency(b *testing.B) contestant {
 			got()
 		}
 	})
-}
-
-// contestant passes n events and returns the time taken.
-type contestant struct {
-	name string
-	run  func(n int) time.Duration
-}
-
-// paired lets contestants run by turns, one round for each of the benchmark's
-// iterations, each of about a slice, and reports their medians in nanoseconds per event
-// and for every pair of the first and a rival the median of the rounds' ratios, rival's
-// time to the first one's, and as spread the 10th and the 90th percentile.
-func paired(b *testing.B, slice time.Duration, all ...contestant) {
-	n := make([]int, len(all))
-	for i, c := range all {
-		n[i] = calibrate(c, slice)
-	}
-	took := make([][]float64, len(all)) // ns per event of each round
-	round := 0
-	for b.Loop() {
-		for i := range all {
-			k := (i + round) % len(all) // none always follows the same one
-			took[k] = append(took[k], float64(all[k].run(n[k]))/float64(n[k]))
-		}
-		round++
-	}
-	b.ReportMetric(0, "ns/op") // of a round: meaningless
-	for i, c := range all {
-		b.ReportMetric(quantile(took[i], 0.5), c.name+"-ns")
-		if i == 0 {
-			continue
-		}
-		ratios := make([]float64, round)
-		for r := range ratios {
-			ratios[r] = took[i][r] / took[0][r]
-		}
-		b.ReportMetric(quantile(ratios, 0.5), "x-"+c.name)
-		b.ReportMetric(quantile(ratios, 0.1), "x-p10-"+c.name)
-		b.ReportMetric(quantile(ratios, 0.9), "x-p90-"+c.name)
-	}
-}
-
-// calibrate finds how many events fill a slice of time, 16 for a slice of 0. It believes the fastest of
-// some runs: others were disturbed.
-func calibrate(c contestant, slice time.Duration) int {
-	if slice == 0 {
-		return 16
-	}
-	for n := 64; ; n *= 2 {
-		start := time.Now()
-		c.run(n)
-		d := min(time.Since(start), c.run(n), c.run(n))
-		if d >= slice/2 || time.Since(start) > 4*slice {
-			return max(64, int(float64(n)*float64(slice)/float64(max(d, slice/8))))
-		}
-	}
-}
-
-func quantile(v []float64, q float64) float64 {
-	s := slices.Sorted(slices.Values(v))
-	return s[int(q*float64(len(s)-1)+0.5)]
 }

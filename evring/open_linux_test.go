@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/evring"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 const allSeals = sys.F_SEAL_SEAL | sys.F_SEAL_SHRINK | sys.F_SEAL_GROW
@@ -29,13 +30,9 @@ func memfd(t testing.TB, flags int, size int64, content []byte, seals int) int {
 	}
 	t.Cleanup(func() { sys.Close(fd) })
 	if len(content) > 0 { // huge pages cannot be written to
-		if _, err := sys.Write(fd, content); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(sys.Write(fd, content))(t)
 	}
-	if err := errors.Join(sys.Ftruncate(fd, size), sys.AddSeals(fd, seals)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(sys.Ftruncate(fd, size), sys.AddSeals(fd, seals)))
 	return fd
 }
 
@@ -81,9 +78,7 @@ func checkOpen(t *testing.T, what string, fd int, want error) {
 	t.Helper()
 	m, err1 := sys.Dup(fd)
 	e, err2 := sys.Eventfd()
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err1, err2))
 	r, err := evring.Open(m, e)
 	if !errors.Is(err, want) {
 		t.Errorf("%s: %v, want %v", what, err, want)
@@ -100,9 +95,7 @@ func checkOpen(t *testing.T, what string, fd int, want error) {
 func TestRefusedDescriptors(t *testing.T) {
 	r := newRing(t, nil)
 	p, w, err := sys.Pipe2(sys.O_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sys.Close(p)
 	defer sys.Close(w)
 	for _, c := range [][2]int{{r.Memfd(), -1}, {r.Memfd(), w}, {r.Memfd(), r.Memfd()}, {-1, r.Eventfd()}, {p, r.Eventfd()}} {
@@ -110,9 +103,7 @@ func TestRefusedDescriptors(t *testing.T) {
 			t.Errorf("opened descriptors %v", c)
 		}
 	}
-	if _, err := evring.Open(p, r.Eventfd()); !errors.Is(err, evring.ErrUnsealed) {
-		t.Errorf("a pipe: %v, want ErrUnsealed", err)
-	}
+	must.Fail(evring.Open(p, r.Eventfd()))(t, evring.ErrUnsealed)
 }
 
 // openDup opens duplicates and closes them if that fails.
@@ -120,9 +111,7 @@ func openDup(t *testing.T, fd int) (*evring.Ring, error) {
 	t.Helper()
 	m, err1 := sys.Dup(fd)
 	e, err2 := sys.Eventfd()
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err1, err2))
 	r, err := evring.Open(m, e)
 	if err != nil {
 		sys.Close(m)
@@ -168,10 +157,7 @@ func exercise(t *testing.T, r *evring.Ring) {
 // used and again in the middle.
 func TestEveryWord(t *testing.T) {
 	for _, p := range []evring.Producers{evring.Multi, evring.Single} {
-		r, err := evring.NewOnHeap(&evring.Config{Slots: 4, SlotSize: 16, Producers: p})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(evring.NewOnHeap(&evring.Config{Slots: 4, SlotSize: 16, Producers: p}))(t)
 		size := len(r.Bytes())
 		r.Close()
 		for at := 0; at < size; at += 4 {
@@ -183,10 +169,7 @@ func TestEveryWord(t *testing.T) {
 }
 
 func hostile(t *testing.T, p evring.Producers, at int, v uint64) {
-	r, err := evring.NewOnHeap(&evring.Config{Slots: 4, SlotSize: 16, Producers: p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(evring.NewOnHeap(&evring.Config{Slots: 4, SlotSize: 16, Producers: p}))(t)
 	defer r.Close()
 	var value [8]byte
 	binary.NativeEndian.PutUint64(value[:], v)
@@ -235,10 +218,7 @@ func FuzzHeader(f *testing.F) {
 		if single {
 			cfg.Producers = evring.Single
 		}
-		r, err := evring.NewOnHeap(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(evring.NewOnHeap(cfg))(t)
 		defer r.Close()
 		copy(r.Bytes()[int(at)%len(r.Bytes()):], b)
 		exercise(t, r)
@@ -251,9 +231,7 @@ func checkOpenHostile(t *testing.T, b []byte) {
 	fd := memfd(t, 0, int64(len(b)), b, allSeals)
 	r, err := openDup(t, fd)
 	if err != nil {
-		if !errors.Is(err, evring.ErrCorrupt) {
-			t.Fatalf("open: %v, want ErrCorrupt", err)
-		}
+		must.Is(t, err, evring.ErrCorrupt)
 		return
 	}
 	defer r.Close()

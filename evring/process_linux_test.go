@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/evring"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 const childName = "evring-child"
@@ -69,25 +70,18 @@ func crash(_, out *evring.Ring) error {
 // start runs the child with two rings, and returns how it ends.
 func start(t *testing.T, what string, in, out *evring.Ring) (wait func() error) {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())(t)
 	cmd := exec.Command(exe)
 	cmd.Args = []string{childName, what}
 	cmd.Stderr = os.Stderr
 	for _, r := range []*evring.Ring{in, out} {
 		m, e, err := r.Files()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer m.Close()
 		defer e.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, m, e)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	return cmd.Wait
 }
 
@@ -105,24 +99,19 @@ func TestTwoProcesses(t *testing.T) {
 				sent++
 				continue
 			}
-			n, err := out.Drain(0, func(e []byte) {
+			n := must.Get(out.Drain(0, func(e []byte) {
 				if v := binary.NativeEndian.Uint64(e); v != got {
 					t.Fatalf("event %d came back as %d", got, v)
 				}
 				got++
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			if n == 0 && sent > got { // an answer is due
 				out.Awake(out.Sleep() && awaken(t, poll))
 			}
 			runtime.Gosched()
 		}
 		in.Push(nil)
-		if err := wait(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, wait())
 	}
 }
 
@@ -170,15 +159,11 @@ func TestSuccessor(t *testing.T) {
 	r.PushBatch([][]byte{[]byte("a"), []byte("b")})
 	binary.NativeEndian.PutUint64(tail, before)
 	m, e, err := r.Files()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer m.Close()
 	defer e.Close()
 	next := reopen(t, m, e)
-	if err := next.Push([]byte("c")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, next.Push([]byte("c")))
 	if err := next.Push([]byte("d")); err != evring.ErrFull {
 		t.Fatalf("push: %v, want ErrFull", err)
 	}
@@ -193,9 +178,7 @@ func reopen(t *testing.T, memory, event *os.File) *evring.Ring {
 	m, err1 := sys.Dup(int(memory.Fd()))
 	e, err2 := sys.Dup(int(event.Fd()))
 	r, err3 := evring.Open(m, e)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err1, err2, err3))
 	t.Cleanup(func() { r.Close() })
 	return r
 }
@@ -203,8 +186,6 @@ func reopen(t *testing.T, memory, event *os.File) *evring.Ring {
 func drained(t *testing.T, r *evring.Ring) string {
 	t.Helper()
 	var out strings.Builder
-	if _, err := r.Drain(0, func(e []byte) { io.WriteString(&out, string(e)+" ") }); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.Drain(0, func(e []byte) { io.WriteString(&out, string(e)+" ") }))(t)
 	return out.String()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/evring"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/internal/testutil/zero"
 	"pgregory.net/rapid"
@@ -31,10 +32,7 @@ func TestMain(m *testing.M) {
 
 func newRing(t testing.TB, cfg *evring.Config) *evring.Ring {
 	t.Helper()
-	r, err := evring.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(evring.New(cfg))(t)
 	t.Cleanup(func() { r.Close() })
 	return r
 }
@@ -52,10 +50,7 @@ func newPoll(t testing.TB, fd int) *poll {
 
 func newPollOf(t testing.TB, fd int, mask uint32) *poll {
 	t.Helper()
-	p, err := openPoll(fd, mask)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(openPoll(fd, mask))(t)
 	t.Cleanup(p.close)
 	return p
 }
@@ -231,9 +226,7 @@ func TestEdgeTriggered(t *testing.T) {
 	for i := range 1000 {
 		if i == 500 {
 			fill := binary.NativeEndian.AppendUint64(nil, math.MaxUint64-1-500)
-			if _, err := sys.Write(r.Eventfd(), fill); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(sys.Write(r.Eventfd(), fill))(t)
 			poll.wait(0)
 		}
 		r.Sleep()
@@ -250,10 +243,7 @@ func TestEdgeTriggered(t *testing.T) {
 // file is written to.
 func TestClose(t *testing.T) {
 	for range 50 {
-		r, err := evring.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(evring.New(nil))(t)
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() {
@@ -264,9 +254,7 @@ func TestClose(t *testing.T) {
 		}
 		r.Sleep()
 		r.Drain(0, func([]byte) {})
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Close())
 		wg.Wait()
 		runtime.GC() // no unmapping yet
 		if _, err := r.Pop(nil); err != evring.ErrClosed {
@@ -276,9 +264,7 @@ func TestClose(t *testing.T) {
 		if _, _, err := r.Files(); !errors.Is(err, evring.ErrClosed) {
 			t.Fatalf("files: %v, want ErrClosed", err)
 		}
-		if err := r.Close(); !errors.Is(err, evring.ErrClosed) {
-			t.Fatalf("second close: %v, want ErrClosed", err)
-		}
+		must.Is(t, r.Close(), evring.ErrClosed)
 	}
 }
 
@@ -286,9 +272,7 @@ func TestClose(t *testing.T) {
 func TestNumberNotReused(t *testing.T) {
 	r := newRing(t, nil)
 	m, e, err := r.Files()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer m.Close()
 	defer e.Close()
 	if flags, err := sys.GetFl(int(e.Fd())); err != nil || flags&sys.O_NONBLOCK == 0 {
@@ -330,14 +314,11 @@ func TestModel(t *testing.T) {
 }
 
 func checkModel(t *rapid.T, p evring.Producers) {
-	r, err := evring.New(&evring.Config{
+	r := must.Get(evring.New(&evring.Config{
 		Slots:     rapid.SampledFrom([]int{1, 2, 8, 64}).Draw(t, "slots"),
 		SlotSize:  rapid.SampledFrom([]int{16, 32, 64, 128}).Draw(t, "size"),
 		Producers: p,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	defer r.Close()
 	m := &model{ring: r, single: p == evring.Single}
 	t.Repeat(map[string]func(*rapid.T){

@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/lane/internal/program"
@@ -47,9 +48,7 @@ func departed(t *testing.T, l *lane.Lane, o lane.Owner, r *recorder) pair {
 	p, a, b := owned(t, l, o)
 	condition.Await(t, "it is ready", r.ready.Load)
 	p.leaves(t, a, b)
-	if err := p.Session.Leave(a, b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Session.Leave(a, b))
 	return p
 }
 
@@ -68,20 +67,14 @@ func adoptedOf(t *testing.T, l *lane.Lane, client net.Conn) *lane.Session {
 // TestAdopted: adopted sessions keep the tag, the beginning and the bytes that they had in the earlier process.
 // A new owner gets the result of their end, sets its own user timeout, and can take them back.
 func TestAdopted(t *testing.T) {
-	t.Parallel()
-
 	if !aloneWithMounts(t) {
 		return
 	}
 	cfg := lane.Config{Devices: []string{"lo"}, Sessions: 16, Pin: filesystem(t), UserTimeout: time.Hour, Linger: 100 * time.Millisecond}
 	before, err := lane.Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	now, err := sys.Monotonic()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	began := time.Now()
 	const age = 50 * time.Millisecond
 	first := &taggedOwner{tag: [lane.TagSize]byte{1, 2, lane.TagSize - 1: 3}, begun: now - age}
@@ -92,14 +85,10 @@ func TestAdopted(t *testing.T) {
 	}
 	second.tag = [lane.TagSize]byte{5, 40: 6}
 	returns.Retag(second.tag)
-	if err := before.Leave(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, before.Leave())
 	left := time.Now()
 	l, err := lane.Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	renewed([]*net.TCPConn{ends.client, ends.server, returns.client, returns.server}) // it may have taken as long as their deadlines to open the lane
 	one, other := adoptedOf(t, l, ends.client), adoptedOf(t, l, returns.client)
@@ -112,9 +101,7 @@ func TestAdopted(t *testing.T) {
 	bytes := one.Bytes()
 	own := &boundedOwner{recorder: recorder{ended: make(chan lane.Result, 2)}, timeout: 100 * time.Millisecond}
 	var mine, back, unused lane.Session
-	if err := l.Own(one, &mine, own, [2]uint64{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Own(one, &mine, own, [2]uint64{}))
 	for name, err := range map[string]error{"twice": l.Own(one, &unused, own, [2]uint64{}), "its own": l.Own(&mine, &unused, own, [2]uint64{})} {
 		if err == nil {
 			t.Error(name)
@@ -132,9 +119,7 @@ func TestAdopted(t *testing.T) {
 	}
 	one.Wait()
 	deafen(t, ends.server)
-	if _, err := ends.client.Write([]byte("unheard")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(ends.client.Write([]byte("unheard")))(t)
 	select {
 	case r := <-own.ended:
 		var dead *lane.TimedOut
@@ -153,9 +138,7 @@ func TestAdopted(t *testing.T) {
 	}
 	returns.exchange(t, []byte("it has an owner"), returns.server, returns.client)
 	a, b, _, err := back.TakeBack(condition.Patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	blocking(t, [2]int{a, b})
 	p := pair{returns.client, returns.server, returns.sent, &back}
 	if p.pass(t, returns.client, returns.server, a, b) || p.pass(t, returns.server, returns.client, b, a) {
@@ -171,23 +154,16 @@ func TestAdopted(t *testing.T) {
 // TestEndIsReportedOnce: if the end of a session was reported, the next process does not have the session,
 // although it lingers in the table.
 func TestEndIsReportedOnce(t *testing.T) {
-	t.Parallel()
-
 	if !aloneWithMounts(t) {
 		return
 	}
 	cfg := lane.Config{Devices: []string{"lo"}, Sessions: 16, Pin: filesystem(t), Linger: time.Minute}
-	before, err := lane.Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(lane.Open(cfg))(t)
 	closed, reset := new(taggedOwner), new(taggedOwner)
 	p, q := tagged(t, before, closed), tagged(t, before, reset)
 	tagged(t, before, new(taggedOwner)) // this session goes on: without one the table would not stay
 	for _, c := range []*net.TCPConn{p.client, p.server} {
-		if err := c.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.CloseWrite())
 	}
 	q.Reset()
 	for _, o := range []*taggedOwner{closed, reset} {
@@ -195,13 +171,8 @@ func TestEndIsReportedOnce(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if err := before.Leave(); err != nil {
-		t.Fatal(err)
-	}
-	l, err := lane.Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, before.Leave())
+	l := must.Get(lane.Open(cfg))(t)
 	defer l.Close()
 	lingers := 0
 	for _, s := range l.Sessions() {
@@ -220,24 +191,14 @@ func TestEndIsReportedOnce(t *testing.T) {
 
 // TestPinnedBefore: records of another version, without tags, are refused and not changed.
 func TestPinnedBefore(t *testing.T) {
-	t.Parallel()
-
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir := filesystem(t)
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, "sessions"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir}))(t)
+	m := must.Get(ebpf.LoadPinnedMap(filepath.Join(dir, "sessions"), nil))(t)
 	now := m.ValueSize()
-	if err := errors.Join(m.Close(), l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(m.Close(), l.Close()))
 	for what, size := range map[string]uint32{"another size": 560, "other members": now} {
 		t.Run(what, func(t *testing.T) { refusedPins(t, size) })
 	}
@@ -251,9 +212,7 @@ func refusedPins(t *testing.T, size uint32) {
 		if err == nil {
 			err = errors.Join(m.Pin(filepath.Join(dir, name)), m.Close())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir})
 	if err == nil {
@@ -270,20 +229,14 @@ func refusedPins(t *testing.T, size uint32) {
 // TestEndedKeepsItsTimes: a session that has ended keeps its age, and is idle since its end, even if another
 // session has its place.
 func TestEndedKeepsItsTimes(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
 	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	now, err := sys.Monotonic()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	at := listener(t, "127.0.0.1:0")
 	has := func(o lane.Owner) (*lane.Session, error) {
 		_, a, b, _ := legs(t, at)
@@ -293,12 +246,8 @@ func TestEndedKeepsItsTimes(t *testing.T) {
 	}
 	age := now / 2 // the machine may have started a minute ago
 	old, err := has(&taggedOwner{begun: now - age})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := has(&recorder{}); !errors.Is(err, lane.Full) {
-		t.Fatal("there is a place for another one:", err)
-	}
+	must.Do(t, err)
+	must.Fail(has(&recorder{}))(t, lane.Full)
 	old.Release()
 	var other *lane.Session
 	condition.Await(t, "its place is another one's", func() bool {
@@ -325,10 +274,7 @@ func member(t *testing.T, name string) uintptr {
 // that was not adopted may stay until they send something.
 func echoing(t *testing.T) string {
 	t.Helper()
-	at, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { at.Close() })
 	go func() {
 		for {
@@ -346,31 +292,22 @@ func echoing(t *testing.T) string {
 // rewritten calls change with the pinned record of each session in the lane.
 func rewritten(t *testing.T, dir string, change func(record []byte)) {
 	t.Helper()
-	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, "sessions"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(ebpf.LoadPinnedMap(filepath.Join(dir, "sessions"), nil))(t)
 	defer m.Close()
 	for slot := range m.MaxEntries() {
 		var b []byte
-		if err := m.Lookup(slot, &b); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Lookup(slot, &b))
 		if b[0] != byte(state.Lane) {
 			continue
 		}
 		change(b)
-		if err := m.Put(slot, b); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Put(slot, b))
 	}
 }
 
 // TestDamagedRecord: a record with an impossible side in its observations is adopted without these
 // observations. A record with impossible scales is not adopted, and its connections end.
 func TestDamagedRecord(t *testing.T) {
-	t.Parallel()
-
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -396,10 +333,7 @@ func TestDamagedRecord(t *testing.T) {
 					b[at] = 200
 				}
 			})
-			l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir})
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir}))(t)
 			if st := l.Stats(); st.Adopted != uint64(c.adopted) || st.Failed != uint64(1-c.adopted) {
 				t.Errorf("%+v", st)
 			}
@@ -419,9 +353,7 @@ func TestDamagedRecord(t *testing.T) {
 					t.Errorf("%v, want a reset", err)
 				}
 			}
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, l.Close())
 		})
 	}
 }
@@ -429,10 +361,7 @@ func TestDamagedRecord(t *testing.T) {
 // pinnedLane opens a lane with pins. Closing it does not have to wait for sessions.
 func pinnedLane(t *testing.T, dir string) *lane.Lane {
 	t.Helper()
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8, Pin: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8, Pin: dir}))(t)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -440,38 +369,27 @@ func pinnedLane(t *testing.T, dir string) *lane.Lane {
 // pins returns how many files a directory has.
 func pins(t *testing.T, dir string) int {
 	t.Helper()
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(os.ReadDir(dir))(t)
 	return len(files)
 }
 
 // TestLeaveOfNone: if no session goes on, Leave detaches and unpins everything, so that the next process can
 // have other pins. Sessions in user space are reset. A session that has ended and lingers does not go on.
 func TestLeaveOfNone(t *testing.T) {
-	t.Parallel()
-
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir := filesystem(t)
 	other := dir + "2"
-	if err := os.Mkdir(other, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(other, 0o700))
 	l := pinnedLane(t, dir)
 	ended, here, gone := joined(t, l, "tcp", "127.0.0.1:0"), joined(t, l, "tcp", "127.0.0.1:0"), joined(t, l, "tcp", "127.0.0.1:0")
 	ended.talk(t)
-	if err := errors.Join(ended.client.CloseWrite(), ended.server.CloseWrite()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(ended.client.CloseWrite(), ended.server.CloseWrite()))
 	ended.Wait()
 	gone.talk(t)
 	gone.Reset()
-	if err := l.Leave(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Leave())
 	for _, c := range []*net.TCPConn{here.client, here.server, gone.client, gone.server} {
 		wantReset(t, "a session that does not go on", c)
 	}
@@ -481,25 +399,17 @@ func TestLeaveOfNone(t *testing.T) {
 	l = pinnedLane(t, other)
 	left := joined(t, l, "tcp", "127.0.0.1:0")
 	left.talk(t)
-	if err := l.Leave(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Leave())
 	left.exchange(t, []byte("goes on"), left.client, left.server)
-	if _, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir}); !errors.Is(err, lane.ErrBusy) {
-		t.Errorf("while a session goes on: %v", err)
-	}
+	must.Fail(lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir}))(t, lane.ErrBusy)
 	if l = pinnedLane(t, other); l.Stats().Adopted != 1 {
 		t.Errorf("%+v", l.Stats())
 	}
 	for _, c := range []*net.TCPConn{left.client, left.server} {
-		if err := c.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.CloseWrite())
 	}
 	condition.Await(t, "it has ended", func() bool { return l.Stats().Lane == 0 })
-	if err := l.Leave(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Leave())
 	if n := pins(t, other); n > 0 {
 		t.Errorf("%d files are pinned after the end of an adopted session", n)
 	}
@@ -508,8 +418,6 @@ func TestLeaveOfNone(t *testing.T) {
 // TestLeaveLosesNone: a session that leaves user space during Lane.Leave is either reset or goes on, and then
 // the programs stay.
 func TestLeaveLosesNone(t *testing.T) {
-	t.Parallel()
-
 	if !aloneWithMounts(t) {
 		return
 	}
@@ -519,14 +427,10 @@ func TestLeaveLosesNone(t *testing.T) {
 		l := pinnedLane(t, dir)
 		client, a := connected(t, listener(t, "127.0.0.1:0"))
 		b, err := net.Dial("tcp", target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		limited(t, client)
 		var s *lane.Session
-		if s, err = l.Join(a, b.(*net.TCPConn), nil); err != nil {
-			t.Fatal(err)
-		}
+		s = must.Get(l.Join(a, b.(*net.TCPConn), nil))(t)
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
@@ -551,9 +455,7 @@ func TestLeaveLosesNone(t *testing.T) {
 		switch {
 		case err == nil && n > 0:
 			went++
-			if err := pinnedLane(t, dir).Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, pinnedLane(t, dir).Close())
 		case n == 0 && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)):
 			reset++
 		default:
@@ -565,18 +467,13 @@ func TestLeaveLosesNone(t *testing.T) {
 
 // TestDamagedTable: a table of random records is opened, read and closed.
 func TestDamagedTable(t *testing.T) {
-	t.Parallel()
-
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir := filesystem(t)
 	for seed := range uint64(8) {
 		damage(t, dir, rand.New(rand.NewPCG(seed, 7)), seed%2 == 0)
-		l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Linger: time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Linger: time.Millisecond}))(t)
 		for _, s := range l.Sessions() {
 			s.Look()
 			s.Addresses()
@@ -588,9 +485,7 @@ func TestDamagedTable(t *testing.T) {
 		}
 		p := joined(t, l, "tcp", "127.0.0.1:0")
 		p.talk(t)
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, l.Close())
 	}
 }
 
@@ -598,10 +493,7 @@ func TestDamagedTable(t *testing.T) {
 func damage(t *testing.T, dir string, rnd *rand.Rand, states bool) {
 	t.Helper()
 	crashed(t, dir, "lo")
-	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, "sessions"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(ebpf.LoadPinnedMap(filepath.Join(dir, "sessions"), nil))(t)
 	defer m.Close()
 	b := make([]byte, m.ValueSize())
 	for slot := range uint32(31) { // one slot stays free, for a session of the test
@@ -612,8 +504,6 @@ func damage(t *testing.T, dir string, rnd *rand.Rand, states bool) {
 			clear(b[:8])
 			b[0] = byte(rnd.IntN(9))
 		}
-		if err := m.Put(slot, b); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Put(slot, b))
 	}
 }

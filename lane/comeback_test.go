@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
@@ -16,7 +15,9 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/netns"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/lane/lossy"
 )
@@ -24,9 +25,7 @@ import (
 // comesBack brings a session back, and checks that it is in user space.
 func (p pair) comesBack(t testing.TB, patience time.Duration) {
 	t.Helper()
-	if err := p.ComeBack(patience); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.ComeBack(patience))
 	if p.Left() {
 		t.Fatal("it has not come back")
 	}
@@ -35,8 +34,6 @@ func (p pair) comesBack(t testing.TB, patience time.Duration) {
 // TestComesBack: a session comes back to user space, stays there, leaves again, and ends. Every byte is
 // counted.
 func TestComesBack(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -48,8 +45,7 @@ func TestComesBack(t *testing.T) {
 				p.talk(t)
 				p.comesBack(t, time.Second)
 				for range 20 {
-					p.exchange(t, []byte("in user space"), p.client, p.server)
-					p.exchange(t, []byte("both ways"), p.server, p.client)
+					p.both(t)
 				}
 				if p.Left() {
 					t.Error("it has left again")
@@ -60,14 +56,9 @@ func TestComesBack(t *testing.T) {
 			p.comesBack(t, 0)
 			big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 			go func() { _, _ = p.client.Write(big) }()
-			got := make([]byte, len(big))
-			if _, err := io.ReadFull(p.server, got); err != nil || !bytes.Equal(got, big) {
-				t.Fatal("bulk:", err)
-			}
+			sockets.Expect(t, p.server, big)
 			p.finish(t, len(big))
-			if err := p.ComeBack(0); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("one that has ended comes back: %v", err)
-			}
+			must.Is(t, p.ComeBack(0), net.ErrClosed)
 		})
 	}
 	if st := l.Stats(); st.Left != 8 || st.Returned != 8 || st.Reset != 0 || st.Failed != 0 || len(st.Unrestored) != 0 {
@@ -102,8 +93,6 @@ func returning(t *testing.T, l *lane.Lane, pairs []pair, total int) {
 // and leave in the middle of them, without a gap. This also holds between hosts, and where packets are lost,
 // doubled and late.
 func TestComesBackStreams(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -141,8 +130,6 @@ func TestComesBackStreams(t *testing.T) {
 // TestComesBackHalfClosed: a session comes back after its client has sent an end of file, and the other
 // direction goes on until its own end of file.
 func TestComesBackHalfClosed(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -156,16 +143,12 @@ func TestComesBackHalfClosed(t *testing.T) {
 			p.talk(t)
 			done, open := ends(p)
 			done.CloseWrite()
-			if b, err := io.ReadAll(open); err != nil || len(b) != 0 {
-				t.Fatal(b, err)
-			}
+			sockets.ExpectAll(t, open, "")
 			p.comesBack(t, time.Second)
 			p.exchange(t, bytes.Repeat([]byte("after the return"), 1000), open, done)
 			proxy := otherEnds(done)
 			open.CloseWrite()
-			if b, err := io.ReadAll(done); err != nil || len(b) != 0 {
-				t.Fatal(b, err)
-			}
+			sockets.ExpectAll(t, done, "")
 			p.Wait()
 			if got := p.Bytes(); got != *p.sent {
 				t.Errorf("counted %v, want %v", got, *p.sent)
@@ -182,8 +165,6 @@ func TestComesBackHalfClosed(t *testing.T) {
 // endpoint does not read yet. The sender's window probes cannot cause that, because the test makes them come
 // too late.
 func TestComesBackClosed(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -215,8 +196,6 @@ func TestComesBackClosed(t *testing.T) {
 // TestResetAfterReturn: a session returns without a gap, so an endpoint has bytes that it has not acknowledged.
 // Whoever resets the session then, both endpoints learn of it at once.
 func TestResetAfterReturn(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -230,8 +209,7 @@ func TestResetAfterReturn(t *testing.T) {
 			for range 4 {
 				p := joined(t, l, "tcp", "127.0.0.1:0")
 				p.talk(t)
-				p.exchange(t, []byte("answered at once"), p.client, p.server)
-				p.exchange(t, []byte("not acknowledged yet"), p.server, p.client)
+				p.both(t)
 				p.comesBack(t, 0)
 				reset(p)
 				for _, c := range []*net.TCPConn{p.client, p.server} { // soon: after 10 s the place is given back, which also resets
@@ -258,10 +236,7 @@ func otherEnds(c *net.TCPConn) [2]string {
 
 // waitsForEnd reports whether the kernel has a socket between those ports in FIN_WAIT1 or FIN_WAIT2 (include/net/tcp_states.h).
 func waitsForEnd(t *testing.T, ports [2]string) bool {
-	b, err := os.ReadFile("/proc/thread-self/net/tcp")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile("/proc/thread-self/net/tcp"))(t)
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
 		if strings.HasSuffix(f[1], ports[0]) && strings.HasSuffix(f[2], ports[1]) && (f[3] == "04" || f[3] == "05") {
@@ -274,8 +249,6 @@ func waitsForEnd(t *testing.T, ports [2]string) bool {
 // TestLook: an endpoint that does not read has windows of 0, repeated segments are counted where packets are
 // lost, and the round trip to an endpoint is measured.
 func TestLook(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -283,8 +256,7 @@ func TestLook(t *testing.T) {
 	p := joined(t, l, "tcp", "127.0.0.1:0")
 	p.talk(t)
 	for range 10 {
-		p.exchange(t, []byte("there"), p.client, p.server)
-		p.exchange(t, []byte("and back"), p.server, p.client)
+		p.both(t)
 	}
 	v, ok := p.Look()
 	for i, e := range v.Ends {
@@ -334,8 +306,6 @@ func TestLook(t *testing.T) {
 // TestUnrestorable: if another socket has the address of a session, the session cannot come back. It is reset,
 // with this reason.
 func TestUnrestorable(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -347,10 +317,7 @@ func TestUnrestorable(t *testing.T) {
 	if !ok {
 		t.Fatal("no addresses")
 	}
-	other, err := sys.Established(a[1], a[0], 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(sys.Established(a[1], a[0], 1, 1))(t)
 	defer syscall.Close(other)
 	if err := p.ComeBack(time.Second); !errors.Is(err, syscall.EADDRNOTAVAIL) || !errors.Is(err, lane.AddressTaken) {
 		t.Errorf("it comes back: %v", err)

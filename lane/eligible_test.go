@@ -12,21 +12,17 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
 )
 
 // TestNotEligible: a session that cannot leave user space is relayed there, and Refused returns the reason.
 func TestNotEligible(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 1}))(t)
 	var staying pair
 	defer func() {
 		if err := l.Close(); err != nil {
@@ -72,10 +68,7 @@ func TestNotEligible(t *testing.T) {
 
 func listener(t *testing.T, address string) net.Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", address))(t)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -83,25 +76,18 @@ func listener(t *testing.T, address string) net.Listener {
 // TestMarked: a session stays in user space if a socket has a mark, because the mark may decide the route of
 // its packets.
 func TestMarked(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
 	l := open(t, "lo")
 	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
 	raw, err := b.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_ = raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_MARK, 7) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	p := join(t, l, client, a, b, server)
 	condition.Await(t, "it may not leave", func() bool {
-		p.exchange(t, []byte("there"), p.client, p.server)
-		p.exchange(t, []byte("back"), p.server, p.client)
+		p.both(t)
 		return p.Refused() == lane.Route
 	})
 	if p.Left() {
@@ -113,10 +99,7 @@ func TestMarked(t *testing.T) {
 func TestReasonsOfPrograms(t *testing.T) {
 	t.Parallel()
 
-	header, err := os.ReadFile("internal/program/bpf/session.h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	header := must.Get(os.ReadFile("internal/program/bpf/session.h"))(t)
 	names := regexp.MustCompile(`(?m)^\t(WHY_[A-Z_]+),$`).FindAllSubmatch(header, -1)
 	want := map[string]lane.Reason{
 		"WHY_NONE": lane.None, "WHY_NO_SOCKET": lane.NoSocket, "WHY_NOT_ESTABLISHED": lane.NotEstablished, "WHY_UNREAD": lane.Unread,
@@ -139,9 +122,7 @@ func TestReasonsOfPrograms(t *testing.T) {
 func open1(t *testing.T) func(fd int, err error) int {
 	return func(fd int, err error) int {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = syscall.Close(fd) })
 		return fd
 	}
@@ -149,8 +130,6 @@ func open1(t *testing.T) func(fd int, err error) int {
 
 // TestRegisterRefused: descriptors that can have no session are refused, each with its reason.
 func TestRegisterRefused(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -159,10 +138,7 @@ func TestRegisterRefused(t *testing.T) {
 	defer near.Close()
 	defer far.Close()
 	a, b, got := sockets.FD(t, near), sockets.FD(t, far), open1(t)
-	s, err := register(l, a, b, &recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(register(l, a, b, &recorder{}))(t)
 	defer s.Release()
 	const multipath = 262
 	for _, c := range []struct {
@@ -193,8 +169,6 @@ func TestRegisterRefused(t *testing.T) {
 // TestJoinRefused: Join returns an error for a connection that is closed or that belongs to a session. The
 // other connection still belongs to the caller. A session that has come back has a reason other than "none".
 func TestJoinRefused(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -204,9 +178,7 @@ func TestJoinRefused(t *testing.T) {
 	gone.Close()
 	other.Close()
 	for _, c := range [][2]*net.TCPConn{{gone, b}, {a, gone}} {
-		if _, err := l.Join(c[0], c[1], nil); !errors.Is(err, net.ErrClosed) {
-			t.Error(err)
-		}
+		must.Fail(l.Join(c[0], c[1], nil))(t, net.ErrClosed)
 	}
 	p := join(t, l, client, a, b, server)
 	p.talk(t)
@@ -236,8 +208,6 @@ func TestJoinRefused(t *testing.T) {
 
 // TestBadConfig: a configuration that no lane can have is invalid, not unavailable.
 func TestBadConfig(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -272,16 +242,12 @@ func TestBadConfig(t *testing.T) {
 // TestMisusedSession: invalid descriptors do not become the lane's, and one connection alone is no session. A
 // second Close waits for the first.
 func TestMisusedSession(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
 	p, l, a, b, _ := registered(t, 0)
 	p.leaves(t, a, b)
-	if err := p.Session.Leave(-1, -1); !errors.Is(err, syscall.EBADF) {
-		t.Error("Leave:", err)
-	}
+	must.Is(t, p.Session.Leave(-1, -1), syscall.EBADF)
 	if err := p.Session.Leave(a, b); err != nil {
 		t.Error("Leave after one of no descriptors:", err)
 	}
@@ -302,10 +268,7 @@ func TestMisusedSession(t *testing.T) {
 // registered opens a lane and registers a session, and returns when the session is ready.
 func registered(t *testing.T, linger time.Duration) (p pair, l *lane.Lane, a, b int, o *recorder) {
 	t.Helper()
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8, Linger: linger})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l = must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8, Linger: linger}))(t)
 	t.Cleanup(func() { l.Close() })
 	o = &recorder{ended: make(chan lane.Result, 2)}
 	p, a, b = owned(t, l, o)
@@ -333,8 +296,6 @@ func (p pair) leaves(t *testing.T, a, b int) {
 // TestCloseBeforeLeave: Close and TakeBack do not wait until an owner calls Leave. A Leave after Close closes
 // both descriptors and resets both sides.
 func TestCloseBeforeLeave(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -349,18 +310,14 @@ func TestCloseBeforeLeave(t *testing.T) {
 			} else if !p.Arm() {
 				t.Error("not armed")
 			}
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, l.Close())
 			if r := <-o.ended; !r.Reset || r.Left != left {
 				t.Errorf("%+v", r)
 			}
 			if p.Arm() || p.Disarm() {
 				t.Error("armed or in user space after the end")
 			}
-			if err := p.Session.Leave(a, b); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, p.Session.Leave(a, b))
 			for _, fd := range []int{a, b} {
 				if err := syscall.SetNonblock(fd, true); !errors.Is(err, syscall.EBADF) {
 					t.Errorf("descriptor %d is open: %v", fd, err)
@@ -374,8 +331,6 @@ func TestCloseBeforeLeave(t *testing.T) {
 
 // TestLeaveTwice: Leave does not close sockets if there are none to give away.
 func TestLeaveTwice(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -391,13 +346,9 @@ func TestLeaveTwice(t *testing.T) {
 	syscall.Close(other[0])
 	syscall.Close(other[1])
 	p.leaves(t, a, b)
-	if err := p.Session.Leave(a, b); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, p.Session.Leave(a, b))
 	var pipe [2]int
-	if err := syscall.Pipe(pipe[:]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Pipe(pipe[:]))
 	other = pipe
 	refused("twice")
 	p.Reset()
@@ -419,25 +370,15 @@ func (notComparable) Ended(*lane.Session, lane.Result) {}
 
 // TestNothing: a session without an owner or without connections is an error, and the lane does not change.
 func TestNothing(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
 	l := open(t, "lo")
-	if _, err := register(l, 0, 1, nil); !errors.Is(err, os.ErrInvalid) {
-		t.Error(err)
-	}
-	if err := l.Register(nil, 0, 1, &recorder{}); !errors.Is(err, os.ErrInvalid) {
-		t.Error(err)
-	}
-	if _, err := register(l, 0, 1, notComparable{}); !errors.Is(err, os.ErrInvalid) {
-		t.Error(err)
-	}
+	must.Fail(register(l, 0, 1, nil))(t, os.ErrInvalid)
+	must.Is(t, l.Register(nil, 0, 1, &recorder{}), os.ErrInvalid)
+	must.Fail(register(l, 0, 1, notComparable{}))(t, os.ErrInvalid)
 	for _, c := range [][2]*net.TCPConn{{}, {nil, new(net.TCPConn)}, {new(net.TCPConn), nil}} {
-		if _, err := l.Join(c[0], c[1], nil); !errors.Is(err, os.ErrInvalid) {
-			t.Error(err)
-		}
+		must.Fail(l.Join(c[0], c[1], nil))(t, os.ErrInvalid)
 	}
 	if st := l.Stats(); st.Joined != 0 {
 		t.Errorf("%+v", st)
@@ -447,8 +388,6 @@ func TestNothing(t *testing.T) {
 // TestJoinedIsNotOwned: methods for an owner do nothing with a session of Join, in user space, in the lane, and
 // after the end.
 func TestJoinedIsNotOwned(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -469,18 +408,13 @@ func TestJoinedIsNotOwned(t *testing.T) {
 // TestComeBackInRestored: ComeBack in Restored returns an error, and does not wait for itself. A session that
 // was joined without an end function does not count as adopted.
 func TestComeBackInRestored(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
 	errs := make(chan error, 1)
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Restored: func(s *lane.Session, _, _ *net.TCPConn) {
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Restored: func(s *lane.Session, _, _ *net.TCPConn) {
 		errs <- s.ComeBack(time.Minute)
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	defer l.Close()
 	p := joined(t, l, "tcp", "127.0.0.1:0")
 	p.talk(t)
@@ -489,9 +423,7 @@ func TestComeBackInRestored(t *testing.T) {
 		t.Error("adopted")
 	}
 	p.comesBack(t, time.Second)
-	if err := <-errs; !errors.Is(err, os.ErrInvalid) {
-		t.Error(err)
-	}
+	must.Is(t, <-errs, os.ErrInvalid)
 	p.exchange(t, []byte("in user space"), p.client, p.server)
 }
 
@@ -502,30 +434,22 @@ func TestNoDescriptors(t *testing.T) {
 		return
 	}
 	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
 	results := make(chan lane.Result, 1)
 	s, err := l.Join(a, b, func(r lane.Result) { results <- r })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	p := pair{client, server, new([2]uint64), s}
 	p.talk(t)
 	condition.Await(t, "the sockets are closed", func() bool { return l.Stats().Left == 1 })
 	var old syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old))
 	low := old
 	low.Cur = 3
 	err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low)
 	back := s.ComeBack(time.Second)
-	if err = errors.Join(err, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old)))
 	for _, err := range []error{back, (<-results).Err} {
 		if !errors.Is(err, lane.Unrestorable) || !errors.Is(err, syscall.EMFILE) {
 			t.Error(err)
@@ -552,9 +476,7 @@ func TestZeroValues(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := errors.Join(l.Close(), l.Leave()); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, errors.Join(l.Close(), l.Leave()))
 	if st := l.Stats(); st.Joined != 0 || l.Memory() != 0 || len(l.Sessions()) != 0 {
 		t.Errorf("%+v, %d bytes, %v", st, l.Memory(), l.Sessions())
 	}
@@ -568,9 +490,7 @@ func TestZeroValues(t *testing.T) {
 		t.Error("the zero Session does something")
 	}
 	for _, c := range [][2]*net.TCPConn{{client, a}, {server, b}} { // the connections have not changed
-		if _, err := c[0].Write([]byte("m")); err != nil {
-			t.Error(err)
-		}
+		must.Get(c[0].Write([]byte("m")))(t)
 		if n, err := c[1].Read(make([]byte, 1)); n != 1 {
 			t.Error(err)
 		}

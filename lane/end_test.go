@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/lane/internal/frame"
 )
@@ -31,8 +32,6 @@ func wantReset(t *testing.T, name string, c *net.TCPConn) {
 
 // TestEnds: a session in the lane ends in the way in which its endpoints end it.
 func TestEnds(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -71,8 +70,6 @@ func TestEnds(t *testing.T) {
 // TestBytesOfAReset: bytes that have arrived count even if a reset comes before they are acknowledged. The
 // acknowledgement takes an endpoint a while.
 func TestBytesOfAReset(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -81,9 +78,7 @@ func TestBytesOfAReset(t *testing.T) {
 		p := joined(t, l, "tcp", "127.0.0.1:0")
 		p.talk(t)
 		n, err := p.client.Write([]byte("has arrived"))
-		if err := errors.Join(err, p.client.SetLinger(0)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(err, p.client.SetLinger(0)))
 		p.sent[0] += uint64(n)
 		await(t, p.server)
 		p.client.Close()
@@ -96,24 +91,17 @@ func TestBytesOfAReset(t *testing.T) {
 
 // await waits until a connection has bytes to read, and does not read them.
 func await(t *testing.T, c *net.TCPConn) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(c.SyscallConn())(t)
 	var b [1]byte
-	if err := raw.Read(func(fd uintptr) bool {
+	must.Do(t, raw.Read(func(fd uintptr) bool {
 		n, _, _ := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		return n > 0
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // TestResetBySession: Reset and Lane.Close reset both sides at once, in an idle session and in a session with
 // bytes that nobody has acknowledged yet.
 func TestResetBySession(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -139,9 +127,7 @@ func TestResetBySession(t *testing.T) {
 			}
 			for err := error(nil); ; { // the reset comes after the bytes that have arrived
 				if _, err = p.server.Read(make([]byte, 1<<16)); err != nil {
-					if !errors.Is(err, syscall.ECONNRESET) {
-						t.Errorf("server: %v, want a reset", err)
-					}
+					must.Is(t, err, syscall.ECONNRESET)
 					break
 				}
 			}
@@ -149,29 +135,20 @@ func TestResetBySession(t *testing.T) {
 	}
 	p := joined(t, l, "tcp", "127.0.0.1:0")
 	p.talk(t)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Close())
 	wantReset(t, "client after Close", p.client)
 	wantReset(t, "server after Close", p.server)
-	if _, err := l.Join(p.client, p.server, nil); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Join after Close: %v", err)
-	}
+	must.Fail(l.Join(p.client, p.server, nil))(t, net.ErrClosed)
 }
 
 // TestPortIsHeld: while a session is in the lane, this host makes no other connection between the same
 // addresses.
 func TestPortIsHeld(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
 	l := open(t, "lo")
-	at, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer at.Close()
 	p := joinedTo(t, l, at)
 	p.talk(t)
@@ -207,8 +184,6 @@ func TestPortIsHeld(t *testing.T) {
 
 // TestBusy: a device can have only one lane.
 func TestBusy(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -228,9 +203,7 @@ func TestBusy(t *testing.T) {
 func numbers(t *testing.T, c *net.TCPConn) (send, receive uint32) {
 	t.Helper()
 	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const repairQueue, queueSequence = 20, 21 // TCP_REPAIR_QUEUE, TCP_QUEUE_SEQ
 	if e := raw.Control(func(fd uintptr) {
 		set := func(option, value int) {
@@ -256,8 +229,6 @@ func numbers(t *testing.T, c *net.TCPConn) (send, receive uint32) {
 // TestForgedEnd: if a client sends packets that its endpoint refuses, and by them makes the lane end the
 // session as reset, the client is reset. Nothing is carried that is not accounted for.
 func TestForgedEnd(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -283,15 +254,10 @@ func TestForgedEnd(t *testing.T) {
 // TestForgedStall: a client that keeps bytes back and repeats the bytes behind them does not make its endpoint
 // time out. A client whose endpoint is silent does.
 func TestForgedStall(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 16, UserTimeout: 200 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 16, UserTimeout: 200 * time.Millisecond}))(t)
 	defer l.Close()
 	p, silent := joined(t, l, "tcp", "127.0.0.1:0"), joined(t, l, "tcp", "127.0.0.1:0")
 	p.talk(t)
@@ -307,9 +273,7 @@ func TestForgedStall(t *testing.T) {
 		select {
 		case err := <-ended: // its stall began after the stall of the other session
 			pace.Stop()
-			if !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the sender: %v, want a reset", err)
-			}
+			must.Is(t, err, syscall.ECONNRESET)
 			p.exchange(t, []byte("here still"), p.client, p.server)
 			if v, _ := p.Look(); !p.Left() || v.Ends[0].Repeated < 2 {
 				t.Errorf("left %v, %+v", p.Left(), v)
@@ -331,10 +295,7 @@ type forger struct {
 
 func newForger(t *testing.T, p pair) *forger {
 	t.Helper()
-	raw, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, syscall.IPPROTO_RAW)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(syscall.Socket(syscall.AF_INET, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, syscall.IPPROTO_RAW))(t)
 	t.Cleanup(func() { syscall.Close(raw) })
 	send, receive := numbers(t, p.client)
 	return &forger{t, raw, frame.Packet{
@@ -359,23 +320,16 @@ func (f *forger) send(ahead uint32, flags byte, payload string, damaged bool) {
 // TestLingeringIsBounded: sessions that have ended hold at most a quarter of the slots, and as many
 // descriptors.
 func TestLingeringIsBounded(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 16, Linger: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 16, Linger: time.Hour}))(t)
 	defer l.Close()
 	for range 12 {
 		p := joined(t, l, "tcp", "127.0.0.1:0")
 		p.talk(t)
 		p.client.Close()
-		if _, err := io.Copy(io.Discard, p.server); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.Copy(io.Discard, p.server))(t)
 		p.server.Close()
 		p.Wait()
 		if p.Refused() != lane.None {
@@ -415,9 +369,7 @@ func (b *blind) send(p pair) {
 func hears(t *testing.T, c *net.TCPConn) {
 	t.Helper()
 	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const detach = 27 // SO_DETACH_FILTER
 	if e := raw.Control(func(fd uintptr) { err = sys.SetsockoptInt(int(fd), syscall.SOL_SOCKET, detach, 0) }); errors.Join(e, err) != nil {
 		t.Fatal(e, err)
@@ -428,8 +380,6 @@ func hears(t *testing.T, c *net.TCPConn) {
 // the session is at rest, has bytes on the way, or has bytes that nobody reads. If its packets have kept the
 // session in user space, one MayLeave is enough for the session to leave, however many packets there were.
 func TestBlindMayLeave(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -452,8 +402,7 @@ func TestBlindMayLeave(t *testing.T) {
 		t.Helper()
 		p.MayLeave()
 		condition.Await(t, "the packets keep it in user space, or are forgotten", func() bool {
-			p.exchange(t, []byte("there"), p.client, p.server)
-			p.exchange(t, []byte("and back"), p.server, p.client)
+			p.both(t)
 			return p.Left() || p.Refused() == lane.InFlight || p.Refused() == lane.ResetSeen
 		})
 		p.MayLeave()
@@ -469,9 +418,7 @@ func TestBlindMayLeave(t *testing.T) {
 
 	third = back() // bytes are on the way: the server's socket takes no packet
 	deafen(t, p.server)
-	if _, err := p.client.Write([]byte("on the way")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(p.client.Write([]byte("on the way")))(t)
 	condition.Await(t, "they are relayed", func() bool { return p.Bytes()[0] == p.sent[0]+uint64(len("on the way")) })
 	attacked(third)
 	hears(t, p.server)
@@ -509,9 +456,7 @@ func TestBlindMayLeave(t *testing.T) {
 	if _, err := io.ReadFull(p.server, rest); err != nil || !bytes.Equal(rest, big[1:]) {
 		t.Fatal("bytes are missing, doubled or others:", err)
 	}
-	if err := <-written; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-written)
 	leaves()
 	p.finish(t, len(big))
 }
@@ -520,8 +465,6 @@ func TestBlindMayLeave(t *testing.T) {
 // window, the session stays there until MayLeave. This holds whether the session has come back or has
 // never left.
 func TestBlindPackets(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -545,19 +488,15 @@ func TestBlindPackets(t *testing.T) {
 				}
 				p.comesBack(t, time.Second)
 				newForger(t, p).send(1<<30, c.flags, c.payload, false)
-				p.exchange(t, []byte("one exchange"), p.client, p.server)
-				p.exchange(t, []byte("shows devices"), p.server, p.client)
+				p.both(t)
 				p.MayLeave()
 				condition.Await(t, "the packet keeps it in user space, or is forgotten", func() bool {
-					p.exchange(t, []byte("there"), p.client, p.server)
-					p.exchange(t, []byte("and back"), p.server, p.client)
+					p.both(t)
 					return p.Left() || p.Refused() == c.want
 				})
 				p.MayLeave()
 				p.talk(t)
-				if err := p.ComeBack(0); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, p.ComeBack(0))
 				p.exchange(t, []byte("here"), p.client, p.server)
 			})
 		}

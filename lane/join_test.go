@@ -16,7 +16,9 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/netns"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/lane/lossy"
 )
@@ -27,17 +29,14 @@ func (p pair) talk(t testing.TB) {
 	n := 0
 	condition.Await(t, "the session leaves user space", func() bool {
 		n++
-		p.exchange(t, []byte("there"), p.client, p.server)
-		p.exchange(t, []byte("and back"), p.server, p.client)
+		p.both(t)
 		return p.Left()
 	})
 }
 
 func (p pair) exchange(t testing.TB, message []byte, from, to *net.TCPConn) {
 	t.Helper()
-	if _, err := from.Write(message); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(from.Write(message))(t)
 	p.sent[btoi(from == p.server)] += uint64(len(message))
 	got := make([]byte, len(message))
 	if _, err := io.ReadFull(to, got); err != nil || !bytes.Equal(got, message) {
@@ -45,40 +44,11 @@ func (p pair) exchange(t testing.TB, message []byte, from, to *net.TCPConn) {
 	}
 }
 
-// TestJoin: a session leaves user space, goes on in the lane, and ends with the ends of file of both sides.
-// Every byte is counted.
-func TestJoin(t *testing.T) {
-	t.Parallel()
-
-	if !alone(t) {
-		return
-	}
-	l := open(t, "lo")
-	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
-		t.Run(address, func(t *testing.T) {
-			p := joined(t, l, "tcp", address)
-			p.talk(t)
-			big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
-			done := make(chan error, 1)
-			go func() {
-				_, err := p.client.Write(big)
-				done <- err
-			}()
-			got := make([]byte, len(big))
-			if _, err := io.ReadFull(p.server, got); err != nil || !bytes.Equal(got, big) {
-				t.Fatal("bulk:", err)
-			}
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
-			p.finish(t, len(big))
-		})
-	}
-	t.Logf("%+v", l.Stats())
-	condition.Await(t, "nothing lingers", func() bool { return l.Stats().Lane == 0 })
-	if st := l.Stats(); st.Joined != 2 || st.Left != 2 || st.Ended != 2 || st.Reset != 0 || st.Failed != 0 {
-		t.Errorf("%+v", st)
-	}
+// both exchanges a message each way.
+func (p pair) both(t testing.TB) {
+	t.Helper()
+	p.exchange(t, []byte("there"), p.client, p.server)
+	p.exchange(t, []byte("and back"), p.server, p.client)
 }
 
 func btoi(b bool) int {
@@ -93,14 +63,10 @@ func btoi(b bool) int {
 func (p pair) finish(t *testing.T, more int) {
 	t.Helper()
 	p.client.CloseWrite()
-	if b, err := io.ReadAll(p.server); err != nil || len(b) != 0 {
-		t.Fatal(b, err)
-	}
+	sockets.ExpectAll(t, p.server, "")
 	p.exchange(t, []byte("after the half-close"), p.server, p.client)
 	p.server.Close()
-	if b, err := io.ReadAll(p.client); err != nil || len(b) != 0 {
-		t.Fatal(b, err)
-	}
+	sockets.ExpectAll(t, p.client, "")
 	p.Wait()
 	if got, want := p.Bytes(), *p.sent; got != [2]uint64{want[0] + uint64(more), want[1]} {
 		t.Errorf("counted %v, want %v and %d", got, want, more)
@@ -227,14 +193,8 @@ func badLink(t *testing.T, device string) { lossyLink(t, device, bad) }
 // lossyLink makes a device lose, double and delay packets until the test ends.
 func lossyLink(t *testing.T, device string, rate lossy.Rate) {
 	t.Helper()
-	d, err := net.InterfaceByName(device)
-	if err != nil {
-		t.Fatal(err)
-	}
-	link, err := lossy.Attach(d.Index, rate)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(net.InterfaceByName(device))(t)
+	link := must.Get(lossy.Attach(d.Index, rate))(t)
 	t.Cleanup(func() {
 		c, err := link.Counts()
 		t.Logf("%s: %+v, %v", device, c, err)
@@ -248,8 +208,6 @@ func lossyLink(t *testing.T, device string, rate lossy.Rate) {
 // TestStreams: bytes of both directions arrive once, in order and to the end, while sessions leave user space
 // in the middle of them. This also holds where packets are lost, doubled and late.
 func TestStreams(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -272,8 +230,6 @@ func TestStreams(t *testing.T) {
 //	client          here (the proxy)        server
 //	v0 ──── veth(4) ──── v0   v1 ──── veth(4) ──── v1
 func TestForwarded(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -333,17 +289,11 @@ func across(t *testing.T, l *lane.Lane, client, server *netns.Host, near, far ne
 	var err error
 	at := listener(t, netip.AddrPortFrom(near, 0).String())
 	client.Run(func() { c, err = net.Dial("tcp", at.Addr().String()) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	a, err := at.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	server.Run(func() { listening, err = net.Listen("tcp", netip.AddrPortFrom(far, 0).String()) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listening.Close()
 	b, s := connected(t, listening)
 	return join(t, l, c.(*net.TCPConn), a.(*net.TCPConn), b, s)
@@ -355,8 +305,6 @@ func across(t *testing.T, l *lane.Lane, client, server *netns.Host, near, far ne
 //	client          here (the proxy)        router                  server
 //	v0 ──── veth(4) ──── v0   v1 ──── veth(4) ──── v1   v2 ──── veth(4) ──── v2
 func TestPathShrinks(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -376,10 +324,7 @@ func TestPathShrinks(t *testing.T) {
 	big := make([]byte, 300_000)
 	(&stream{seed: 9}).fill(big)
 	go func() { _, _ = p.client.Write(big) }()
-	got := make([]byte, len(big))
-	if _, err := io.ReadFull(p.server, got); err != nil || !bytes.Equal(got, big) {
-		t.Fatalf("through the smaller path: %v", err)
-	}
+	sockets.Expect(t, p.server, big)
 	if !p.Left() {
 		t.Error("the session has come back")
 	}
@@ -405,8 +350,6 @@ const (
 // TestChecks makes the 19 checks of TestCorrectness (bench/contestant) on sessions that have left user space.
 // Every proxy is judged by these checks.
 func TestChecks(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -442,9 +385,7 @@ func TestChecks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := gone(t, l)
 			by, other := reset(p)
-			if err := errors.Join(by.SetLinger(0), by.Close()); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, errors.Join(by.SetLinger(0), by.Close()))
 			wantReset(t, "the other end", other)
 			p.Wait()
 		})
@@ -579,33 +520,23 @@ func download(c *net.TCPConn, n int, seed byte, slow bool) error {
 // TestDeadlines: Join clears the deadlines of connections, even expired ones. No byte is lost, and the session
 // goes on in user space and in the lane.
 func TestDeadlines(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
 	l := open(t, "lo")
 	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
 	early := []byte("sent before the session begins")
-	if _, err := client.Write(early); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.Write(early))(t)
 	for _, c := range []*net.TCPConn{a, b} {
-		if err := c.SetDeadline(time.Unix(1, 0)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.SetDeadline(time.Unix(1, 0)))
 	}
 	p := join(t, l, client, a, b, server)
 	p.sent[0] += uint64(len(early))
-	got := make([]byte, len(early))
-	if _, err := io.ReadFull(p.server, got); err != nil || !bytes.Equal(got, early) {
-		t.Fatalf("%q, %v", got, err)
-	}
+	sockets.Expect(t, p.server, early)
 	if err := p.ComeBack(0); err != nil { // from now on it stays in user space
 		t.Error(err)
 	}
-	p.exchange(t, []byte("here"), p.client, p.server)
-	p.exchange(t, []byte("and back"), p.server, p.client)
+	p.both(t)
 	p.MayLeave()
 	p.talk(t)
 	p.comesBack(t, time.Second)
@@ -615,8 +546,6 @@ func TestDeadlines(t *testing.T) {
 // TestBigTCP: a session comes back and stays in user space if an endpoint sends packets above 64 KiB. No socket
 // of this host shows before that it will.
 func TestBigTCP(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -631,10 +560,7 @@ func TestBigTCP(t *testing.T) {
 	big := make([]byte, 30_000_000)
 	(&stream{seed: 9}).fill(big)
 	go func() { _, _ = p.client.Write(big) }()
-	got := make([]byte, len(big))
-	if _, err := io.ReadFull(p.server, got); err != nil || !bytes.Equal(got, big) {
-		t.Fatalf("packets above 64 KiB: %v", err)
-	}
+	sockets.Expect(t, p.server, big)
 	condition.Await(t, "it has come back", func() bool { return !p.Left() })
 	if why := p.Refused(); why != lane.BigTCP && why != lane.Kept {
 		t.Errorf("it stays for %v", why)
@@ -659,8 +585,6 @@ func sumsItself(t *testing.T, h *netns.Host, device string) {
 // verifies them. They may be complete when the packet arrives, or cover only the addresses, so that a device
 // completes them.
 func TestForwardedChecksums(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -690,8 +614,6 @@ func TestForwardedChecksums(t *testing.T) {
 // TestDeviceNotKnown: an attempt to leave is not counted if no packet of one side has come yet. It is counted
 // if the packets of one side arrive at a device that the lane does not have.
 func TestDeviceNotKnown(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -710,9 +632,7 @@ func TestDeviceNotKnown(t *testing.T) {
 			p.Arm()
 			return p.pass(t, p.server, p.client, b, a)
 		})
-		if err := p.Session.Leave(a, b); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, p.Session.Leave(a, b))
 		if st := l.Stats(); st.Refused[lane.Device] != 0 {
 			t.Errorf("%+v", st)
 		}
@@ -721,8 +641,7 @@ func TestDeviceNotKnown(t *testing.T) {
 		l := open(t, front.Device)
 		p := across(t, l, client, server, front.Near, back.Far)
 		condition.Await(t, "it is counted", func() bool {
-			p.exchange(t, []byte("by another way"), p.client, p.server)
-			p.exchange(t, []byte("and back"), p.server, p.client)
+			p.both(t)
 			return l.Stats().Refused[lane.Device] > 0
 		})
 		if st := l.Stats(); st.Left != 0 || p.Refused() != lane.Device {

@@ -2,12 +2,12 @@ package lane_test
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -16,21 +16,21 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/heap"
+	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/lane"
 )
 
 // TestThousandsIdle: 500 sessions are at rest in the lane at once, or 9,000 where all tests run. Each takes at
 // most 130 bytes of this process, one descriptor and no goroutine. Then all go on, byte for byte.
 func TestThousandsIdle(t *testing.T) {
-	if !alone(t) {
+	permitted(t)
+	if !netns.Alone(t) {
 		return
 	}
 	n := full.Times(500, 9000)
-	n = min(n, mostDescriptors(t)/2) // clients and servers are in one table of descriptors
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: n, Linger: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n = min(n, mostDescriptors(t)/3) // a client, a server and one of the lane's
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: n, Linger: 300 * time.Millisecond}))(t)
 	defer l.Close()
 	at, ends := listener(t, "127.0.0.1:0"), newEnds(t)
 	sessions := make([]*lane.Session, 0, n)
@@ -39,10 +39,7 @@ func TestThousandsIdle(t *testing.T) {
 		first := len(sessions)
 		for range min(200, n-first) {
 			a, b := ends.connect(at)
-			s, err := l.Join(a, b, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(l.Join(a, b, nil))(t)
 			sessions = append(sessions, s)
 		}
 		for i := first; i < len(sessions); i++ {
@@ -83,29 +80,20 @@ func TestThousandsIdle(t *testing.T) {
 func mostDescriptors(t *testing.T) int {
 	t.Helper()
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	limit.Cur = limit.Max
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 	return int(min(limit.Cur, 1<<20)) - 1000
 }
 
 // TestMemoryOfTable: the kernel memory of a table is proportional to its size, less than 1 KiB for each
 // session, and known before there are sessions. So a table for a million takes less than 1 GiB.
 func TestMemoryOfTable(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
 	memory := func(sessions int) int {
-		l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: sessions})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: sessions}))(t)
 		defer l.Close()
 		return int(l.Memory())
 	}
@@ -119,24 +107,16 @@ func TestMemoryOfTable(t *testing.T) {
 
 func openDescriptors(t *testing.T) int {
 	t.Helper()
-	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(os.ReadDir("/proc/self/fd"))(t)
 	return len(list)
 }
 
 // messageSize is the size of each message of ends, in both directions.
 const messageSize = 16
 
-// ends are many clients and servers on a thread with its own descriptors. RLIMIT_NOFILE bounds each table of
-// descriptors separately (unshare(2), CLONE_FILES). The ends wait in system calls, and take no memory of this
-// process.
+// ends are many clients and servers. They are bare sockets, which take no memory of this process.
 type ends struct {
-	t      testing.TB
-	calls  chan func() error
-	result chan error
-
+	t         testing.TB
 	listening int
 	at        string // the address of the servers
 	client    []int
@@ -146,124 +126,70 @@ type ends struct {
 
 func newEnds(t testing.TB) *ends {
 	t.Helper()
-	e := &ends{t: t, calls: make(chan func() error), result: make(chan error)}
-	go e.serve()
-	t.Cleanup(func() { close(e.calls) })
-	e.do(func() (err error) {
-		if err := syscall.Unshare(syscall.CLONE_FILES); err != nil {
-			return os.NewSyscallError("unshare", err)
+	e := &ends{t: t, listening: socket(t)}
+	t.Cleanup(func() {
+		for _, fd := range slices.Concat(e.client, e.server, []int{e.listening}) {
+			_ = syscall.Close(fd)
 		}
-		if e.listening, err = socket(); err != nil {
-			return err
-		}
-		if err := syscall.Bind(e.listening, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-			return err
-		}
-		name, err := sys.LocalName(e.listening)
-		e.at = name.AddrPort.String()
-		return cmp.Or(err, syscall.Listen(e.listening, 16))
 	})
+	must.Do(t, syscall.Bind(e.listening, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(e.listening, 16))
+	name := must.Get(sys.LocalName(e.listening))(t)
+	e.at = name.AddrPort.String()
 	return e
 }
 
-// do calls f on the thread.
-func (e *ends) do(f func() error) {
-	e.t.Helper()
-	e.calls <- f
-	if err := <-e.result; err != nil {
-		e.t.Fatal(err)
-	}
-}
-
 // socket returns a TCP socket that waits for patience at most.
-func socket() (fd int, err error) {
-	fd, err = syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err == nil {
-		err = bounded(fd)
-	}
-	return fd, err
+func socket(t testing.TB) int {
+	t.Helper()
+	fd := must.Get(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0))(t)
+	bounded(t, fd)
+	return fd
 }
 
-func bounded(fd int) error {
+func bounded(t testing.TB, fd int) {
+	t.Helper()
 	wait := syscall.NsecToTimeval(condition.Patience.Nanoseconds())
-	return syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &wait)
+	must.Do(t, syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &wait))
 }
 
 // connect makes one more client of a listener, and connects to one more server.
 func (e *ends) connect(at net.Listener) (a, b *net.TCPConn) {
 	e.t.Helper()
 	to := netip.MustParseAddrPort(at.Addr().String())
-	e.do(func() error {
-		fd, err := socket()
-		if err != nil {
-			return err
-		}
-		e.client = append(e.client, fd)
-		return os.NewSyscallError("connect", syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}))
-	})
-	near, err := at.Accept()
-	if err != nil {
-		e.t.Fatal(err)
+	client := socket(e.t)
+	e.client = append(e.client, client)
+	must.Do(e.t, syscall.Connect(client, &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}))
+	near, far := must.Get(at.Accept())(e.t), must.Get(net.Dial("tcp", e.at))(e.t)
+	server, _, err := syscall.Accept(e.listening)
+	for err == syscall.EINTR {
+		server, _, err = syscall.Accept(e.listening)
 	}
-	far, err := net.Dial("tcp", e.at)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	e.do(func() error {
-		fd, _, err := syscall.Accept(e.listening)
-		for err == syscall.EINTR {
-			fd, _, err = syscall.Accept(e.listening)
-		}
-		if err != nil {
-			return os.NewSyscallError("accept", err)
-		}
-		e.server = append(e.server, fd)
-		return bounded(fd)
-	})
+	must.Do(e.t, err)
+	e.server = append(e.server, server)
+	bounded(e.t, server)
 	return near.(*net.TCPConn), far.(*net.TCPConn)
 }
 
 // exchange lets a client and its server send each other a message. No two messages are the same.
 func (e *ends) exchange(i int) {
 	e.t.Helper()
-	e.do(func() error {
-		for _, way := range [2][2]int{{e.client[i], e.server[i]}, {e.server[i], e.client[i]}} {
-			e.sent++
-			message := fmt.Appendf(nil, "%0*d", messageSize, e.sent)
-			if _, err := syscall.Write(way[0], message); err != nil {
-				return os.NewSyscallError("write", err)
+	for _, way := range [2][2]int{{e.client[i], e.server[i]}, {e.server[i], e.client[i]}} {
+		e.sent++
+		message := fmt.Appendf(nil, "%0*d", messageSize, e.sent)
+		must.Get(syscall.Write(way[0], message))(e.t)
+		var got [messageSize]byte
+		for n := 0; n < len(got); {
+			more, err := syscall.Read(way[1], got[n:])
+			if err == syscall.EINTR { // by a signal of the runtime: a call with a timeout is not restarted (signal(7))
+				continue
 			}
-			var got [messageSize]byte
-			for n := 0; n < len(got); {
-				more, err := syscall.Read(way[1], got[n:])
-				if err == syscall.EINTR { // by a signal of the runtime: a call with a timeout is not restarted (signal(7))
-					continue
-				}
-				if err != nil || more == 0 {
-					return fmt.Errorf("end %d: read of %d bytes after %d: %w", i, more, n, err)
-				}
-				n += more
+			if err != nil || more == 0 {
+				e.t.Fatalf("end %d: read of %d bytes after %d: %v", i, more, n, err)
 			}
-			if !bytes.Equal(got[:], message) {
-				return fmt.Errorf("end %d: %q in place of %q", i, got, message)
-			}
+			n += more
 		}
-		return nil
-	})
-}
-
-// serve makes the calls on a thread, which ends with its descriptors when serve returns. The thread is not the
-// first one of the process: that one does not end, and /proc/self shows its descriptors.
-func (e *ends) serve() {
-	runtime.LockOSThread()
-	if sys.Gettid() == os.Getpid() {
-		over := make(chan struct{})
-		go func() { defer close(over); e.serve() }()
-		<-over
-		runtime.UnlockOSThread()
-		return
-	}
-	for f := range e.calls {
-		e.result <- f()
+		if !bytes.Equal(got[:], message) {
+			e.t.Fatalf("end %d: %q in place of %q", i, got, message)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
@@ -42,8 +43,6 @@ func register(l *lane.Lane, a, b int, o lane.Owner) (*lane.Session, error) {
 // TestRegister: the owner's session is armed and taken back, leaves with the next packet, and ends with its
 // bytes counted. A session that is released before never leaves.
 func TestRegister(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -51,10 +50,7 @@ func TestRegister(t *testing.T) {
 	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
 	fd := [2]int{sockets.FD(t, a), sockets.FD(t, b)}
 	o := newOwner()
-	s, err := register(l, fd[0], fd[1], o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(register(l, fd[0], fd[1], o))(t)
 	if s.Arm() {
 		t.Error("armed before the grace period")
 	}
@@ -78,10 +74,7 @@ func TestRegister(t *testing.T) {
 		t.Error("it has left, and is taken back")
 	}
 	for i, c := range [2]*net.TCPConn{a, b} { // the descriptors belong to the lane now
-		f, err := c.File()
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(c.File())(t)
 		fd[i] = duplicate(t, int(f.Fd()))
 		f.Close()
 		c.Close()
@@ -105,18 +98,13 @@ func waiting(t *testing.T, l *lane.Lane) (p pair, a, b *net.TCPConn, o *owner) {
 		b.Close()
 	})
 	o = newOwner()
-	s, err := register(l, sockets.FD(t, a), sockets.FD(t, b), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(register(l, sockets.FD(t, a), sockets.FD(t, b), o))(t)
 	<-o.ready
 	return pair{client, server, new([2]uint64), s}, a, b, o
 }
 
 // TestRelease: a session that is released has no place any more, and its sockets belong to the owner.
 func TestRelease(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -138,8 +126,6 @@ func TestRelease(t *testing.T) {
 // TestReleaseAfterEnd: a session that has ended in another way cannot be released. Leave does not close its
 // descriptors, because their numbers may belong to other files.
 func TestReleaseAfterEnd(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -150,9 +136,7 @@ func TestReleaseAfterEnd(t *testing.T) {
 	if s.Release() {
 		t.Error("released after its end")
 	}
-	if err := s.Leave(sockets.FD(t, a), sockets.FD(t, b)); !errors.Is(err, os.ErrInvalid) {
-		t.Errorf("the error of Leave after Release is %v", err)
-	}
+	must.Is(t, s.Leave(sockets.FD(t, a), sockets.FD(t, b)), os.ErrInvalid)
 }
 
 // owned registers a session of an owner that keeps its descriptors. Reads of them block.
@@ -161,20 +145,13 @@ func owned(t *testing.T, l *lane.Lane, o lane.Owner) (p pair, a, b int) {
 	client, near, far, server := legs(t, listener(t, "127.0.0.1:0"))
 	a, b = descriptor(t, near), descriptor(t, far)
 	blocking(t, [2]int{a, b})
-	s, err := register(l, a, b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(register(l, a, b, o))(t)
 	return pair{client, server, new([2]uint64), s}, a, b
 }
 
 func duplicate(t *testing.T, fd int) int {
 	t.Helper()
-	n, err := syscall.Dup(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return must.Get(syscall.Dup(fd))(t)
 }
 
 // A manyOwner owns several sessions.
@@ -197,8 +174,6 @@ func (o *manyOwner) Ended(s *lane.Session, r lane.Result) { s.Arm(); o.ended <- 
 // TestOneOwner: an owner of several sessions gets the calls for each with that session. A Session cannot be
 // used again, even after its end, unless it was refused.
 func TestOneOwner(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -215,20 +190,14 @@ func TestOneOwner(t *testing.T) {
 		if err := l.Register(s, a, a, o); err == nil {
 			t.Error("one connection is no session")
 		}
-		if err := l.Register(s, a, b, o); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Register(s, a, b, o); !errors.Is(err, os.ErrInvalid) {
-			t.Error("registered twice:", err)
-		}
+		must.Do(t, l.Register(s, a, b, o))
+		must.Is(t, l.Register(s, a, b, o), os.ErrInvalid)
 		if got := <-o.ready; got != s {
 			t.Errorf("%p is ready, want %p", got, s)
 		}
 		p := pair{client, server, new([2]uint64), s}
 		p.leaves(t, a, b)
-		if err := s.Leave(a, b); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Leave(a, b))
 		there[s] = p
 	}
 	for s, p := range there {
@@ -238,9 +207,7 @@ func TestOneOwner(t *testing.T) {
 			t.Errorf("%p has ended, want %p: %+v", e.session, s, e.result)
 		}
 		s.Wait()
-		if err := l.Register(s, 0, 1, o); !errors.Is(err, os.ErrInvalid) {
-			t.Error("registered after its end:", err)
-		}
+		must.Is(t, l.Register(s, 0, 1, o), os.ErrInvalid)
 	}
 }
 
@@ -259,13 +226,9 @@ func (o *recorder) Ended(_ *lane.Session, r lane.Result) { o.ended <- r }
 func descriptor(t *testing.T, c *net.TCPConn) int {
 	t.Helper()
 	f, err := c.File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	fd, err := syscall.Dup(int(f.Fd()))
-	if err = errors.Join(err, f.Close(), c.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, f.Close(), c.Close()))
 	return fd
 }
 
@@ -290,9 +253,7 @@ func relay(t *testing.T, from, to, n int) {
 func (p pair) pass(t *testing.T, from, to *net.TCPConn, a, b int) (left bool) {
 	t.Helper()
 	message, got := []byte("a message"), make([]byte, 9)
-	if _, err := from.Write(message); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(from.Write(message))(t)
 	if left = !p.Disarm(); !left {
 		relay(t, a, b, len(message))
 	}
@@ -305,16 +266,12 @@ func (p pair) pass(t *testing.T, from, to *net.TCPConn, a, b int) (left bool) {
 // blocking makes both descriptors block.
 func blocking(t *testing.T, fd [2]int) {
 	t.Helper()
-	if err := errors.Join(syscall.SetNonblock(fd[0], false), syscall.SetNonblock(fd[1], false)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(syscall.SetNonblock(fd[0], false), syscall.SetNonblock(fd[1], false)))
 }
 
 // TestTakeBack: an owner lets its session leave, takes it back with new sockets, relays, and lets it leave
 // again.
 func TestTakeBack(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -351,8 +308,6 @@ func TestTakeBack(t *testing.T) {
 // TestReturnedMayShare: while a session that has come back lasts, a listener can be bound to the address at
 // which its client was accepted.
 func TestReturnedMayShare(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -362,13 +317,8 @@ func TestReturnedMayShare(t *testing.T) {
 	p.talk(t)
 	p.comesBack(t, time.Second)
 	address := at.Addr().String()
-	if err := at.Close(); err != nil {
-		t.Fatal(err)
-	}
-	again, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, at.Close())
+	again := must.Get(net.Listen("tcp", address))(t)
 	again.Close()
 	p.exchange(t, []byte("it goes on"), p.client, p.server)
 	p.Reset()
@@ -386,8 +336,6 @@ func (o halfOwner) HalfClosed(_ *lane.Session, from int) { o.half <- from }
 // TestHalfClosedIsReported: the first end of file of a session in the lane is reported once, with its side. The
 // second one is reported as the end of the session.
 func TestHalfClosedIsReported(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -399,9 +347,7 @@ func TestHalfClosedIsReported(t *testing.T) {
 		s, client, server := p.Session, p.client, p.server
 		ends := [2]*net.TCPConn{client, server}
 		p.leaves(t, a, b)
-		if err := s.Leave(a, b); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Leave(a, b))
 		p.exchange(t, []byte("in the lane"), client, server)
 		if v, ok := s.Look(); !ok || !v.Ends[0].Last || v.Ends[1].Last {
 			t.Errorf("the client was the last to send: %+v", v)
@@ -410,18 +356,12 @@ func TestHalfClosedIsReported(t *testing.T) {
 		if v, ok := s.Look(); !ok || v.Ends[0].Last || !v.Ends[1].Last {
 			t.Errorf("the server was the last to send: %+v", v)
 		}
-		if err := ends[side].CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
-		if b, err := io.ReadAll(ends[1-side]); len(b) != 0 || err != nil {
-			t.Fatal(b, err)
-		}
+		must.Do(t, ends[side].CloseWrite())
+		sockets.ExpectAll(t, ends[1-side], "")
 		if from := <-o.half; from != side {
 			t.Errorf("%d has ended, want %d", from, side)
 		}
-		if err := ends[1-side].CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, ends[1-side].CloseWrite())
 		if r := <-o.ended; r.Reset || len(o.half) != 0 {
 			t.Errorf("%+v, %d more ends of file", r, len(o.half))
 		}
@@ -434,8 +374,6 @@ var _ lane.Observer = halfOwner{}
 // more than its window was then. Once the sides are opened it sends the rest at once, although its timers are
 // set to a minute. Bytes to the endpoint go on meanwhile. The first packet takes the session.
 func TestGapIsMade(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -450,10 +388,7 @@ func gapIsMade(t *testing.T, l *lane.Lane, both bool) {
 	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
 	fd, source := [2]int{sockets.FD(t, a), sockets.FD(t, b)}, sockets.FD(t, server)
 	o := newOwner()
-	s, err := register(l, fd[0], fd[1], o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(register(l, fd[0], fd[1], o))(t)
 	if s.Shut(both, true) {
 		t.Error("shut before the grace period")
 	}
@@ -498,9 +433,7 @@ func gapIsMade(t *testing.T, l *lane.Lane, both bool) {
 	if !s.Arm() {
 		t.Fatal("not armed")
 	}
-	if err := s.Open(fd[0], fd[1]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Open(fd[0], fd[1]))
 	<-o.left
 	if s.Shut(true, true) || s.Disarm() {
 		t.Error("it has left, and is shut, or taken back")
@@ -527,8 +460,6 @@ func unread(t *testing.T, c *net.TCPConn) (read []byte) {
 		return nil
 	}
 	read = make([]byte, n)
-	if _, err := io.ReadFull(c, read); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.ReadFull(c, read))(t)
 	return read
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -112,9 +113,7 @@ func startProxyIn(t *testing.T, target, pin string, namespaces uintptr) *proxy {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	p := &proxy{cmd: cmd, out: bufio.NewReader(out)}
 	t.Cleanup(p.kill)
 	p.addr = p.line(t)
@@ -139,10 +138,7 @@ func (p *proxy) line(t *testing.T) string {
 func (p *proxy) talkers(t *testing.T, n int) (clients []*net.TCPConn) {
 	t.Helper()
 	for range n {
-		c, err := net.Dial("tcp", p.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(net.Dial("tcp", p.addr))(t)
 		t.Cleanup(func() { c.Close() })
 		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		clients = append(clients, c.(*net.TCPConn))
@@ -171,22 +167,15 @@ func (p *proxy) talkers(t *testing.T, n int) (clients []*net.TCPConn) {
 
 func echo(t *testing.T, c *net.TCPConn, message string) {
 	t.Helper()
-	if _, err := io.WriteString(c, message); err != nil {
-		t.Fatal(err)
-	}
-	b := make([]byte, len(message))
-	if _, err := io.ReadFull(c, b); err != nil || string(b) != message {
-		t.Fatalf("%q: %q, %v", message, b, err)
-	}
+	must.Get(io.WriteString(c, message))(t)
+	sockets.Expect(t, c, message)
 }
 
 // filesystem mounts a BPF file system in the test's mount namespace.
 func filesystem(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""))
 	if err := syscall.Mount("bpf", dir, "bpf", 0, "mode=0700"); err != nil {
 		t.Fatal("bpffs:", err)
 	}
@@ -196,40 +185,41 @@ func filesystem(t *testing.T) string {
 		}
 	})
 	pins := dir + "/lane"
-	if err := os.Mkdir(pins, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(pins, 0o700))
 	return pins
 }
 
 // aloneWithMounts is alone with its own mount namespace.
 func aloneWithMounts(t *testing.T) bool {
 	t.Helper()
+	t.Parallel()
 	permitted(t)
 	if !privilege.NetworkAndMounts(t) {
 		return false
 	}
-	if err := sys.InterfaceUp("lo"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sys.InterfaceUp("lo"))
 	return true
+}
+
+// pinsAlone is aloneWithMounts with a directory for pins, or "".
+func pinsAlone(t *testing.T) string {
+	t.Helper()
+	if !aloneWithMounts(t) {
+		return ""
+	}
+	return filesystem(t)
 }
 
 // TestKilled: sessions of a pinned lane survive SIGKILL of the proxy. The next process adopts them, goes on
 // counting, and ends them.
 func TestKilled(t *testing.T) {
-	t.Parallel()
-
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir := filesystem(t)
 	p := startProxy(t, sockets.Server(t, sockets.Echo), dir)
 	// One session is never in the lane. It is only armed, with the first of the others.
-	silent, err := net.Dial("tcp", p.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := must.Get(net.Dial("tcp", p.addr))(t)
 	defer silent.Close()
 	_ = silent.SetDeadline(time.Now().Add(condition.Patience))
 	const sessions = 20
@@ -247,10 +237,7 @@ func TestKilled(t *testing.T) {
 			echo(t, c, "the proxy is dead")
 		}
 	}
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Linger: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Linger: 100 * time.Millisecond}))(t)
 	if st := l.Stats(); st.Adopted != sessions || st.Lane != sessions || len(l.Sessions()) != sessions || st.Failed != 0 {
 		t.Errorf("%+v, %d sessions", st, len(l.Sessions()))
 	}
@@ -265,23 +252,15 @@ func TestKilled(t *testing.T) {
 	}
 	comeBackAdopted(t, l, clients)
 	clients[0].CloseWrite()
-	if b, err := io.ReadAll(clients[0]); err != nil || len(b) != 0 {
-		t.Errorf("%q, %v", b, err)
-	}
+	sockets.ExpectAll(t, clients[0], "")
 	condition.Await(t, "the ended session is gone", func() bool { return len(l.Sessions()) == sessions-1 })
-	if err := l.Leave(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Leave())
 	for _, c := range clients[1:] {
 		echo(t, c, "left alone")
 	}
-	if l, err = lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir}); err != nil {
-		t.Fatal(err)
-	}
+	l = must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir}))(t)
 	renewed(clients)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Close())
 	for _, c := range clients[1:] {
 		wantReset(t, "client", c)
 	}
@@ -325,17 +304,12 @@ func comeBackAdopted(t *testing.T, l *lane.Lane, clients []*net.TCPConn) {
 // TestKilledReturning: a process dies while a session comes back. In the next process the session is in the
 // lane again, and can come back.
 func TestKilledReturning(t *testing.T) {
-	t.Parallel()
-
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir := filesystem(t)
 	p := startProxy(t, sockets.Server(t, sockets.Echo), dir+diesReturning)
-	dialed, err := net.Dial("tcp", p.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dialed := must.Get(net.Dial("tcp", p.addr))(t)
 	defer dialed.Close()
 	c := dialed.(*net.TCPConn)
 	_ = c.SetDeadline(time.Now().Add(condition.Patience))
@@ -361,10 +335,7 @@ func TestKilledReturning(t *testing.T) {
 		}
 	})
 	p.kill()
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Linger: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Linger: 100 * time.Millisecond}))(t)
 	defer l.Close()
 	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	if _, err := io.ReadFull(c, make([]byte, missing)); err != nil {
@@ -395,8 +366,6 @@ func moves(t *testing.T, name string, s *lane.Session, move func()) {
 // TestKilledUnpinned: if the proxy of an unpinned lane is killed, each session is reset as soon as an endpoint
 // sends something.
 func TestKilledUnpinned(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -417,41 +386,27 @@ func TestKilledUnpinned(t *testing.T) {
 // crashed leaves the pins of a lane as a process does that is killed.
 func crashed(t *testing.T, dir string, devices ...string) {
 	t.Helper()
-	l, err := lane.Open(lane.Config{Devices: devices, Pin: dir, Sessions: 32})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: devices, Pin: dir, Sessions: 32}))(t)
 	kept := dir + "-kept"
-	if err := os.Mkdir(kept, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(kept, 0o700))
 	move(t, dir, kept)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Close())
 	move(t, kept, dir)
-	if err := os.Remove(kept); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(kept))
 }
 
 // move moves all files of a directory.
 func move(t *testing.T, from, to string) {
 	t.Helper()
 	for _, name := range names(t, from) {
-		if err := os.Rename(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Rename(filepath.Join(from, name), filepath.Join(to, name)))
 	}
 }
 
 // names returns the files of a directory.
 func names(t *testing.T, dir string) (all []string) {
 	t.Helper()
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(os.ReadDir(dir))(t)
 	for _, e := range list {
 		all = append(all, e.Name())
 	}
@@ -471,10 +426,7 @@ func wholePins(devices ...int) (all []string) {
 // serves opens the pins, checks that sessions leave user space, and closes the lane.
 func serves(t *testing.T, dir string, pins []string, devices ...string) {
 	t.Helper()
-	l, err := lane.Open(lane.Config{Devices: devices, Pin: dir, Sessions: 16})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: devices, Pin: dir, Sessions: 16}))(t)
 	if got := names(t, dir); !slices.Equal(got, pins) {
 		t.Errorf("pinned: %v, want %v", got, pins)
 	}
@@ -491,13 +443,11 @@ func serves(t *testing.T, dir string, pins []string, devices ...string) {
 // TestPinnedDeviceAnew: if a device was removed and made again with the same index, its pinned link is
 // replaced.
 func TestPinnedDeviceAnew(t *testing.T) {
-	t.Parallel()
-
-	permitted(t)
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir, here := filesystem(t), netns.Here(t)
+	here := netns.Here(t)
 	add := func() { here.IP("link add here index 100 type veth peer name there index 101") }
 	add()
 	crashed(t, dir, "lo", "here")
@@ -509,24 +459,18 @@ func TestPinnedDeviceAnew(t *testing.T) {
 // TestPinnedElsewhere: pins of another network namespace are refused and not changed as long as the namespace
 // is in use. After that they are replaced.
 func TestPinnedElsewhere(t *testing.T) {
-	t.Parallel()
-
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir := filesystem(t)
 	p := startProxyIn(t, "127.0.0.1:1", dir, syscall.CLONE_NEWNET)
 	inUse, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", p.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer inUse.Close()
 	p.kill()
 	for _, part := range [][]string{nil, {"sessions"}} {
 		for _, name := range part {
-			if err := os.Remove(filepath.Join(dir, name)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Remove(filepath.Join(dir, name)))
 		}
 		before := names(t, dir)
 		l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir})
@@ -540,50 +484,35 @@ func TestPinnedElsewhere(t *testing.T) {
 			t.Errorf("pinned: %v, want %v", got, before)
 		}
 	}
-	if err := inUse.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, inUse.Close())
 	var l *lane.Lane
 	condition.Await(t, "the kernel has taken the network namespace down", func() bool {
 		l, err = lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir})
 		return !errors.Is(err, lane.ErrBusy)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, l.Close())
 	p = startProxyIn(t, "127.0.0.1:1", dir, syscall.CLONE_NEWNET)
 	p.kill()
 	condition.Await(t, "the pins are replaced", func() bool {
 		l, err = lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir})
 		return !errors.Is(err, lane.ErrBusy)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	joined(t, l, "tcp", "127.0.0.1:0").talk(t)
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, l.Close())
 }
 
 // TestPinnedEmpty: a pinned table of another size is replaced by a table of the wanted size if it has no
 // session. If it has one it keeps its size.
 func TestPinnedEmpty(t *testing.T) {
-	t.Parallel()
-
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir := filesystem(t)
 	for _, sessions := range []int{16, 64} {
 		crashed(t, dir, "lo")
-		l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Sessions: sessions})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Sessions: sessions}))(t)
 		if l.Size() != sessions {
 			t.Errorf("room for %d sessions, want %d", l.Size(), sessions)
 		}
@@ -592,31 +521,22 @@ func TestPinnedEmpty(t *testing.T) {
 		}
 		p := joined(t, l, "tcp", "127.0.0.1:0")
 		p.talk(t)
-		if err := l.Leave(); err != nil {
-			t.Fatal(err)
-		}
-		l, err = lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Sessions: 32})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Leave())
+		l = must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Sessions: 32}))(t)
 		if st := l.Stats(); l.Size() != sessions || st.Adopted != 1 {
 			t.Errorf("room for %d sessions, want %d with the session, of which %d are adopted", l.Size(), sessions, st.Adopted)
 		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, l.Close())
 	}
 }
 
 // TestPinnedTwice: if several lanes are opened with the same pins at the same moment, exactly one is opened and
 // the others are busy, with and without existing pins.
 func TestPinnedTwice(t *testing.T) {
-	t.Parallel()
-
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir := filesystem(t)
 	const rivals = 4
 	for n, began := 0, time.Now(); n < 3 || n < 30 && time.Since(began) < 3*time.Second; n++ {
 		if n%2 == 1 {
@@ -647,9 +567,7 @@ func TestPinnedTwice(t *testing.T) {
 		}
 		for _, l := range opened {
 			joined(t, l, "tcp", "127.0.0.1:0").talk(t)
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, l.Close())
 		}
 	}
 }
@@ -718,10 +636,7 @@ func steps(t *testing.T, last int, closes bool, pin string) (killed bool) {
 func attached(t *testing.T) (n int) {
 	t.Helper()
 	for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
-		all, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: at})
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(link.QueryPrograms(link.QueryOptions{Target: 1, Attach: at}))(t)
 		n += len(all.Programs)
 	}
 	return n
@@ -732,12 +647,10 @@ func attached(t *testing.T) (n int) {
 // sessions that leave user space. Nothing is left when that process ends in order. The test covers all pairs of
 // steps.
 func TestDeathBetweenSteps(t *testing.T) {
-	t.Parallel()
-
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir := filesystem(t)
 	n := 0
 	for killed := true; killed; {
 		n++
@@ -759,9 +672,7 @@ func TestDeathBetweenSteps(t *testing.T) {
 				t.Errorf("after step %d and %d %v is pinned, want %v, and %d programs are attached", n, again, got, want, attached(t))
 			}
 			joined(t, l, "tcp", "127.0.0.1:0").talk(t)
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, l.Close())
 			if got := names(t, dir); len(got) > 0 || attached(t) != 0 {
 				t.Errorf("after step %d and %d, and Close, %v is pinned, and %d programs are attached", n, again, got, attached(t))
 			}
@@ -774,12 +685,10 @@ func TestDeathBetweenSteps(t *testing.T) {
 
 // TestDeathBetweenStepsOfAdoption: no session is lost if a process dies while it takes over pinned programs.
 func TestDeathBetweenStepsOfAdoption(t *testing.T) {
-	t.Parallel()
-
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir := filesystem(t)
 	p := startProxy(t, sockets.Server(t, sockets.Echo), dir)
 	clients := p.talkers(t, 2)
 	p.kill()
@@ -795,10 +704,7 @@ func TestDeathBetweenStepsOfAdoption(t *testing.T) {
 	if n != 3 {
 		t.Errorf("the last of %d runs was killed after no step, want that of 3", n)
 	}
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir}))(t)
 	defer l.Close()
 	if st := l.Stats(); st.Adopted != uint64(len(clients)) || attached(t) != 2 {
 		t.Errorf("%+v, and %d programs are attached", st, attached(t))
@@ -816,27 +722,20 @@ func removed(t *testing.T, dir string, files ...string) {
 		files = names(t, dir)
 	}
 	for _, name := range files {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(filepath.Join(dir, name)))
 	}
 }
 
 // TestRepin: a set of pins that was removed is pinned again, as often as it is removed, also by a process that
 // has adopted it. The next lane adopts the set.
 func TestRepin(t *testing.T) {
-	t.Parallel()
-
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir := filesystem(t)
 	var p pair
 	for round := range 2 {
-		l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Sessions: 16})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Sessions: 16}))(t)
 		if round == 0 {
 			p = joined(t, l, "tcp", "127.0.0.1:0")
 			p.talk(t)
@@ -857,9 +756,7 @@ func TestRepin(t *testing.T) {
 			}
 		}
 		p.exchange(t, []byte("on"), p.client, p.server)
-		if err := l.Leave(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Leave())
 		if again, err := l.Repin(); again || !errors.Is(err, net.ErrClosed) {
 			t.Errorf("after Leave: %v, %v", again, err)
 		}
@@ -875,24 +772,17 @@ func foreign(t *testing.T, path string) {
 	if err == nil {
 		err = errors.Join(m.Pin(path), m.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // TestRepinNot: a set of pins with missing files, pins of another owner, and another directory are errors, and
 // are not changed.
 func TestRepinNot(t *testing.T) {
-	t.Parallel()
-
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir := filesystem(t)
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Sessions: 16})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir, Sessions: 16}))(t)
 	defer l.Close()
 	refused := func(what string, want error) {
 		t.Helper()
@@ -929,20 +819,16 @@ func TestRepinNot(t *testing.T) {
 	foreign(t, filepath.Join(dir, "link-7-ingress"))
 	refused("a file of another set", fs.ErrExist)
 	removed(t, dir)
-	if err := errors.Join(os.Remove(dir), os.Mkdir(dir, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Remove(dir), os.Mkdir(dir, 0o700)))
 	refused("the directory made anew", fs.ErrNotExist)
 }
 
 // TestPinnedInPart: if any part of a set of pins is missing, the whole set is made again with its links.
 func TestPinnedInPart(t *testing.T) {
-	t.Parallel()
-
-	if !aloneWithMounts(t) {
+	dir := pinsAlone(t)
+	if dir == "" {
 		return
 	}
-	dir := filesystem(t)
 	for _, kept := range [][]string{
 		{"sessions"},
 		{"flows", "sessions"},
@@ -971,12 +857,8 @@ func unpin(t *testing.T, path string) {
 	var err error
 	if strings.HasPrefix(filepath.Base(path), "link-") {
 		var l link.Link
-		if l, err = link.LoadPinnedLink(path, nil); err != nil {
-			t.Fatal(err)
-		}
+		l = must.Get(link.LoadPinnedLink(path, nil))(t)
 		err = errors.Join(l.Detach(), l.Close())
 	}
-	if err = errors.Join(err, os.Remove(path)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, os.Remove(path)))
 }

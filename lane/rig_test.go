@@ -9,14 +9,16 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/lane"
 )
 
-// alone reports whether the test goes on, in a child process with its own network namespace. It skips the test
-// for users that may not open a lane, but never for root.
+// alone reports whether the test goes on, in a child process with its own network namespace, beside other tests. It skips
+// the test for users that may not open a lane, but never for root.
 func alone(t *testing.T) bool {
 	t.Helper()
+	t.Parallel()
 	permitted(t)
 	return netns.Alone(t)
 }
@@ -38,10 +40,7 @@ func permitted(t *testing.T) {
 
 func open(t testing.TB, devices ...string) *lane.Lane {
 	t.Helper()
-	l, err := lane.Open(lane.Config{Devices: devices, Sessions: 256, Linger: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: devices, Sessions: 256, Linger: 300 * time.Millisecond}))(t)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -60,10 +59,7 @@ type pair struct {
 // joined connects a client to a proxy and the proxy to a server, and joins the two connections.
 func joined(t testing.TB, l *lane.Lane, network, address string) pair {
 	t.Helper()
-	at, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(net.Listen(network, address))(t)
 	defer at.Close()
 	return joinedTo(t, l, at)
 }
@@ -78,14 +74,8 @@ func joinedTo(t testing.TB, l *lane.Lane, at net.Listener) pair {
 // connected makes a connection to a listener.
 func connected(t testing.TB, at net.Listener) (near, far *net.TCPConn) {
 	t.Helper()
-	c, err := net.Dial(at.Addr().Network(), at.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := at.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(net.Dial(at.Addr().Network(), at.Addr().String()))(t)
+	s := must.Get(at.Accept())(t)
 	return c.(*net.TCPConn), s.(*net.TCPConn)
 }
 
@@ -104,9 +94,7 @@ func limited(t testing.TB, all ...*net.TCPConn) {
 	t.Helper()
 	for _, c := range all {
 		t.Cleanup(func() { c.Close() })
-		if err := c.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.SetDeadline(time.Now().Add(condition.Patience)))
 	}
 }
 
@@ -114,10 +102,7 @@ func limited(t testing.TB, all ...*net.TCPConn) {
 func join(t testing.TB, l *lane.Lane, client, a, b, server *net.TCPConn) pair {
 	t.Helper()
 	limited(t, client, server)
-	s, err := l.Join(a, b, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(l.Join(a, b, nil))(t)
 	return pair{client, server, new([2]uint64), s}
 }
 

@@ -30,8 +30,6 @@ var soakRate = lossy.Rate{Lose: 100, Twice: 100, Late: 100}
 // TestSoak: while every second session leaves user space and comes back at random, over a link that
 // loses, doubles and delays, no message is wrong, missing or doubled, and nothing is reset.
 func TestSoak(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/lane"
 )
 
@@ -19,15 +20,10 @@ import (
 // and the other endpoint is reset. A session with endpoints that answer goes on, and its idle time still
 // counts.
 func TestKeepAlive(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 16, KeepAlive: time.Second, UserTimeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 16, KeepAlive: time.Second, UserTimeout: time.Second}))(t)
 	defer l.Close()
 	rests := joined(t, l, "tcp", "127.0.0.1:0")
 	rests.talk(t)
@@ -44,10 +40,7 @@ func TestKeepAlive(t *testing.T) {
 	for i, at := range []string{"127.0.0.1:0", "127.0.0.1:0", "[::1]:0", "[::1]:0"} {
 		v := vanished{by: i % 2, ended: make(chan lane.Result, 1)}
 		client, a, b, server := legs(t, listener(t, at))
-		s, err := l.Join(a, b, func(r lane.Result) { v.ended <- r })
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(l.Join(a, b, func(r lane.Result) { v.ended <- r }))(t)
 		p := pair{client, server, new([2]uint64), s}
 		p.talk(t)
 		to := server
@@ -62,9 +55,7 @@ func TestKeepAlive(t *testing.T) {
 		if r := <-v.ended; !errors.As(r.Err, &got) || got.By != v.by || !r.Reset || !r.Left {
 			t.Errorf("endpoint %d has vanished: %+v", v.by, r)
 		}
-		if err := readError(v.peer); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("the peer of one that has vanished: %v, want a reset", err)
-		}
+		must.Is(t, readError(v.peer), syscall.ECONNRESET)
 	}
 	condition.Await(t, "two answers of each endpoint", func() bool {
 		v, ok := rests.Look()
@@ -83,9 +74,7 @@ func deafen(t *testing.T, c *net.TCPConn) {
 	nothing := []syscall.SockFilter{{Code: syscall.BPF_RET | syscall.BPF_K}}
 	program := syscall.SockFprog{Len: uint16(len(nothing)), Filter: &nothing[0]}
 	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if e := raw.Control(func(fd uintptr) {
 		text := unsafe.String((*byte)(unsafe.Pointer(&program)), unsafe.Sizeof(program))
 		err = syscall.SetsockoptString(int(fd), syscall.SOL_SOCKET, syscall.SO_ATTACH_FILTER, text)
@@ -122,15 +111,10 @@ func writes(c *net.TCPConn) error {
 // TestUserTimeout: if an endpoint has vanished while bytes or an end of file are on the way to it, the session
 // in the lane ends with that error. Another session that is at rest goes on.
 func TestUserTimeout(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 16, UserTimeout: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 16, UserTimeout: 100 * time.Millisecond}))(t)
 	defer l.Close()
 	rests := joined(t, l, "tcp", "127.0.0.1:0")
 	rests.talk(t)
@@ -147,10 +131,7 @@ func TestUserTimeout(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			results := make(chan lane.Result, 1)
 			client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
-			s, err := l.Join(a, b, func(r lane.Result) { results <- r })
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(l.Join(a, b, func(r lane.Result) { results <- r }))(t)
 			p := pair{client, server, new([2]uint64), s}
 			p.talk(t)
 			condition.Await(t, "all is acknowledged", func() bool {
@@ -163,9 +144,7 @@ func TestUserTimeout(t *testing.T) {
 			}
 			deafen(t, to)
 			began := time.Now()
-			if err := c.send(from); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the sender: %v, want a reset", err)
-			}
+			must.Is(t, c.send(from), syscall.ECONNRESET)
 			var got *lane.TimedOut
 			r := <-results
 			t.Logf("after %v: %v", time.Since(began).Round(time.Millisecond), r.Err)
@@ -183,22 +162,15 @@ func TestUserTimeout(t *testing.T) {
 
 // TestUserTimeoutOfOwner: the user timeout of an owner replaces the lane's for its session.
 func TestUserTimeoutOfOwner(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8, UserTimeout: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8, UserTimeout: time.Hour}))(t)
 	defer l.Close()
 	o := &boundedOwner{timeout: 100 * time.Millisecond}
 	p := departed(t, l, o, &o.recorder)
 	deafen(t, p.server)
-	if _, err := p.client.Write([]byte("unheard")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(p.client.Write([]byte("unheard")))(t)
 	if r := <-o.ended; !errors.Is(r.Err, syscall.ETIMEDOUT) {
 		t.Errorf("%+v", r)
 	}
@@ -207,8 +179,6 @@ func TestUserTimeoutOfOwner(t *testing.T) {
 
 // TestIdleSince: the idle time of a session that the lane relays in user space counts from its last bytes.
 func TestIdleSince(t *testing.T) {
-	t.Parallel()
-
 	if !alone(t) {
 		return
 	}
@@ -228,10 +198,7 @@ func TestNow(t *testing.T) {
 	var behind [3]time.Duration
 	for i := range behind {
 		at := lane.Now()
-		clock, err := sys.Monotonic()
-		if err != nil {
-			t.Fatal(err)
-		}
+		clock := must.Get(sys.Monotonic())(t)
 		if behind[i] = clock - time.Duration(at); behind[i] < 0 {
 			t.Errorf("%v ahead of the clock", -behind[i])
 		}

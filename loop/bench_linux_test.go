@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -27,10 +28,7 @@ func running(t testing.TB, cfg *loop.Config) *loop.Loop {
 // newLoop makes a loop that is closed when the test ends.
 func newLoop(t testing.TB, cfg *loop.Config) *loop.Loop {
 	t.Helper()
-	l, err := loop.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(loop.New(cfg))(t)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)

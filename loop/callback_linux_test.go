@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -58,9 +60,7 @@ func TestCallbacks(t *testing.T) {
 		t.Errorf("%d goroutines, %d before", n, before)
 	}
 	says(t, c, "quit", "")
-	if got, err := io.ReadAll(c); len(got) > 0 || err != nil {
-		t.Errorf("%q, %v", got, err)
-	}
+	sockets.ExpectAll(t, c, "")
 }
 
 // TestCallbacksThatEnd: the end of file is delivered once, after the bytes before it. An error of the handler,
@@ -98,9 +98,7 @@ func TestCallbacksThatEnd(t *testing.T) {
 		c := s.dial(t)
 		_, _ = io.WriteString(c, what)
 		_ = c.CloseWrite()
-		if got, err := io.ReadAll(c); string(got) != what || err != nil {
-			t.Errorf("%s: %q, %v", what, got, err)
-		}
+		sockets.ExpectAll(t, c, what)
 		if err := s.end(t); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", what, err, want)
 		}
@@ -136,12 +134,8 @@ func TestCallbackWrites(t *testing.T) {
 	_ = other.SetReadBuffer(64 << 10) // or the kernel takes what is meant to be pending
 	_, _ = io.WriteString(c, "ss")
 	_, _ = io.WriteString(other, "s")
-	if _, err := io.ReadFull(other, make([]byte, 8*piece)); err != nil {
-		t.Error(err)
-	}
-	if _, err := io.ReadFull(c, make([]byte, 16*piece)); err != nil {
-		t.Error(err)
-	}
+	must.Get(io.ReadFull(other, make([]byte, 8*piece)))(t)
+	must.Get(io.ReadFull(c, make([]byte, 16*piece)))(t)
 	_, _ = io.WriteString(other, "m")
 	if err := s.end(t); err == nil || !strings.Contains(err.Error(), "16 MiB are pending") {
 		t.Error(err)
@@ -168,9 +162,7 @@ func TestIdleDeadline(t *testing.T) {
 				return err
 			}})
 			c := s.dial(t)
-			if got, err := io.ReadAll(c); len(got) > 0 || err != nil {
-				t.Errorf("%q, %v", got, err)
-			}
+			sockets.ExpectAll(t, c, "")
 			if err := s.end(t); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("in %v, callbacks %t: %v", in, callbacks, err)
 			}
@@ -195,9 +187,7 @@ func TestBehindWhileItWaits(t *testing.T) {
 		_ = s.dial(t).SetReadBuffer(64 << 10)
 		on := <-conns
 		for range 32 {
-			if err := on.AsyncWrite(make([]byte, 1<<20)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, on.AsyncWrite(make([]byte, 1<<20)))
 		}
 		if err := s.end(t); err == nil {
 			t.Errorf("callbacks %t: it ended well", callbacks)
@@ -281,9 +271,7 @@ func TestDeadlinesOfCallbacks(t *testing.T) {
 			c := s.dial(t)
 			_ = c.SetReadBuffer(4 << 10)
 			_, _ = io.WriteString(c, "x")
-			if err := s.end(t); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Error(err)
-			}
+			must.Is(t, s.end(t), os.ErrDeadlineExceeded)
 			if n := calls.Load(); n > 10 {
 				t.Errorf("%d calls", n)
 			}

@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/race"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -46,10 +48,7 @@ func startServer(t *testing.T, s *loop.Server) *served {
 // startUnchecked serves on loopback, and leaves the end to the test.
 func startUnchecked(t *testing.T, s *loop.Server) *served {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	one := &served{s, l.Addr().String(), make(chan error, 4096), make(chan error, 1)}
 	if s.Ended == nil {
 		s.Ended = func(_ *loop.Conn, err error) { one.ended <- err }
@@ -60,10 +59,7 @@ func startUnchecked(t *testing.T, s *loop.Server) *served {
 
 func (s *served) dial(t *testing.T) *net.TCPConn {
 	t.Helper()
-	c, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(net.Dial("tcp", s.addr))(t)
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	return c.(*net.TCPConn)
@@ -83,18 +79,8 @@ func (s *served) end(t *testing.T) error {
 // says writes text, and expects an answer.
 func says(t *testing.T, c net.Conn, text, answer string) {
 	t.Helper()
-	if _, err := io.WriteString(c, text); err != nil {
-		t.Fatal(err)
-	}
-	hears(t, c, answer)
-}
-
-func hears(t *testing.T, c io.Reader, want string) {
-	t.Helper()
-	b := make([]byte, len(want))
-	if _, err := io.ReadFull(c, b); err != nil || string(b) != want {
-		t.Fatalf("%q, %v; want %q", b, err, want)
-	}
+	must.Get(io.WriteString(c, text))(t)
+	sockets.Expect(t, c, answer)
 }
 
 func echoes(c *loop.Conn) error {
@@ -196,12 +182,8 @@ func TestConnPeek(t *testing.T) {
 	_, _ = io.WriteString(d, "ab")
 	_, _ = io.WriteString(d, "cdef")
 	_ = d.CloseWrite()
-	if got, err := io.ReadAll(d); string(got) != "abcdef" || err != nil {
-		t.Errorf("%q, %v", got, err)
-	}
-	if err := peeks.end(t); err != nil {
-		t.Error(err)
-	}
+	sockets.ExpectAll(t, d, "abcdef")
+	must.Do(t, peeks.end(t))
 }
 
 // TestConnBackpressure: a client that does not read stops the handler that writes, with little pending, and
@@ -229,7 +211,7 @@ func TestConnBackpressure(t *testing.T) {
 		return nil
 	}})
 	c := s.dial(t)
-	hears(t, c, "\x00")
+	sockets.Expect(t, c, "\x00")
 	condition.Await(t, "bytes are pending", func() bool { return most.Load() >= 50<<10 })
 	for last := int64(-1); written.Load() != last; time.Sleep(50 * time.Millisecond) {
 		last = written.Load()
@@ -281,17 +263,12 @@ func TestConnDeadlines(t *testing.T) {
 	c := s.dial(t)
 	// It is read when the handler's deadline has passed: the socket is full then.
 	time.Sleep(100 * time.Millisecond)
-	got, err := io.ReadAll(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(io.ReadAll(c))(t)
 	text := bytes.TrimLeft(got, "\x00")
 	if total := len(got) - len(text); fmt.Sprint(total) != string(text) {
 		t.Errorf("%d bytes, and %q were written", total, text)
 	}
-	if err := s.end(t); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, s.end(t))
 }
 
 // TestConnReset: a client resets; a handler that reads, and one that writes, gets the error of it.
@@ -316,7 +293,7 @@ func TestConnReset(t *testing.T) {
 		c := s.dial(t)
 		_, _ = io.WriteString(c, what)
 		if what == "w" {
-			hears(t, c, "\x00")
+			sockets.Expect(t, c, "\x00")
 		}
 		_ = c.SetLinger(0)
 		c.Close()
@@ -400,17 +377,13 @@ func TestDetachLeavesTheLoop(t *testing.T) {
 	c := s.dial(t)
 	conn := <-given
 	defer conn.Close()
-	if err := s.end(t); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, s.end(t))
 	s.Close()
-	if err := <-s.over; !errors.Is(err, loop.ErrServerClosed) {
-		t.Error(err)
-	}
+	must.Is(t, <-s.over, loop.ErrServerClosed)
 	_, _ = io.WriteString(c, "ping")
-	hears(t, conn, "ping")
+	sockets.Expect(t, conn, "ping")
 	_, _ = io.WriteString(conn, "pong")
-	hears(t, c, "pong")
+	sockets.Expect(t, c, "pong")
 }
 
 // TestEndedKnowsAddresses: both addresses are known when a connection ends, however it does.
@@ -473,10 +446,8 @@ func TestBufferFull(t *testing.T) {
 	c := s.dial(t)
 	text := bytes.Repeat([]byte("0123456789abcdef"), most/16)
 	_, _ = c.Write(text)
-	hears(t, c, string(text))
-	if err := s.end(t); err != nil {
-		t.Error(err)
-	}
+	sockets.Expect(t, c, string(text))
+	must.Do(t, s.end(t))
 }
 
 // TestMemoryOfIdleHandlers: heap and stack of a connection that has had its bytes echoed and waits.
@@ -544,9 +515,7 @@ func inUse() int64 {
 func ask(t *testing.T, to netip.AddrPort) (fd int) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	err = syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
 	b := []byte("ping")
 	if err == nil {
@@ -555,9 +524,7 @@ func ask(t *testing.T, to netip.AddrPort) (fd int) {
 	if err == nil {
 		_, err = syscall.Read(fd, b)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return fd
 }
 

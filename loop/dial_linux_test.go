@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
@@ -64,9 +65,7 @@ func turnUntil(t testing.TB, l *loop.Loop, what string, holds func() bool) {
 	alarm := time.AfterFunc(condition.Patience, func() { _ = l.Post(func() { t.Errorf("it never came: %s", what) }) })
 	defer alarm.Stop()
 	for !holds() && !t.Failed() {
-		if err := l.Turn(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Turn())
 	}
 	if t.Failed() {
 		t.FailNow()
@@ -97,9 +96,7 @@ func listenOn(t *testing.T, network, address string) net.Listener {
 	if errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT) {
 		t.Skipf("this machine has no %s: %v", address, err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { ln.Close() })
 	return ln
 }
@@ -148,14 +145,9 @@ func speak(t *testing.T, l *loop.Loop, ln net.Listener, e end) {
 			t.Errorf("which is %d, want 3", which)
 		}
 	}})
-	c, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(ln.Accept())(t)
 	defer c.Close()
-	if _, err := c.Write([]byte("hello")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Write([]byte("hello")))(t)
 	turnUntil(t, l, "what the other end says", func() bool { return heard&loop.Readable != 0 })
 	var b [8]byte
 	if n, err := sys.Recv(e.fd, b[:], sys.MSG_DONTWAIT); err != nil || string(b[:n]) != "hello" {
@@ -210,10 +202,7 @@ func TestConnectFromSource(t *testing.T) {
 	if e := d.one(t, l); e.err != nil {
 		t.Fatal(e.err)
 	}
-	c, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(ln.Accept())(t)
 	defer c.Close()
 	if from := c.RemoteAddr().(*net.TCPAddr).IP.String(); from != "127.0.0.2" {
 		t.Fatalf("it came from %s", from)
@@ -235,31 +224,17 @@ func fullTCP(t *testing.T) loop.Address {
 // fullUnix likewise; connect fails with EAGAIN (unix(7)). drain makes room.
 func fullUnix(t *testing.T) (to loop.Address, drain func()) {
 	t.Helper()
-	listener, err := sys.UnixStreamSocket()
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(sys.UnixStreamSocket())(t)
 	t.Cleanup(func() { sys.Close(listener) })
 	name := filepath.Join(sockets.Dir(t), "s")
-	if err := syscall.Bind(listener, &syscall.SockaddrUnix{Name: name}); err != nil {
-		t.Fatal(err)
-	}
-	if err := sys.Listen(listener, 0); err != nil {
-		t.Fatal(err)
-	}
-	client, err := sys.UnixStreamSocket()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Bind(listener, &syscall.SockaddrUnix{Name: name}))
+	must.Do(t, sys.Listen(listener, 0))
+	client := must.Get(sys.UnixStreamSocket())(t)
 	t.Cleanup(func() { sys.Close(client) })
-	if err := sys.ConnectUnix(client, name); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sys.ConnectUnix(client, name))
 	return loop.Address{Path: name}, func() {
 		fd, _, err := sys.AcceptSocket(listener)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		sys.Close(fd)
 	}
 }

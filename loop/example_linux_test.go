@@ -38,7 +38,7 @@ func (r *reader) Ready(uint8, loop.Events) {
 	}
 }
 
-func must(err error) {
+func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -47,28 +47,28 @@ func must(err error) {
 // A connection of package net goes over to a loop.
 func Example() {
 	from, err := net.Listen("tcp", "127.0.0.1:0")
-	must(err)
+	check(err)
 	client, err := net.Dial("tcp", from.Addr().String())
-	must(err)
+	check(err)
 	server, err := from.Accept()
-	must(err)
-	must(from.Close())
+	check(err)
+	check(from.Close())
 
 	l, err := loop.New(nil)
-	must(err)
+	check(err)
 	defer l.Close()
 	r := &reader{loop: l}
 	r.fd, err = loop.Take(server.(*net.TCPConn))
-	must(err)
+	check(err)
 	r.id, err = l.Add(r.fd, 0, r)
-	must(err)
+	check(err)
 
 	go func() {
 		_, err := io.WriteString(client, "hello")
-		must(err)
-		must(client.Close())
+		check(err)
+		check(client.Close())
 	}()
-	must(l.Run())
+	check(l.Run())
 	// Output: hello
 }
 
@@ -86,27 +86,27 @@ func (p *printer) Expired(*loop.Timer) {
 
 func ExampleLoop_Arm() {
 	l, err := loop.New(nil)
-	must(err)
+	check(err)
 	defer l.Close()
 	p := &printer{loop: l, text: "two milliseconds are over"}
 	never := &printer{loop: l, text: "never"}
 	l.Arm(&p.timer, p, 2*time.Millisecond)
 	l.Arm(&never.timer, never, time.Millisecond)
 	l.Disarm(&never.timer)
-	must(l.Run())
+	check(l.Run())
 	// Output: two milliseconds are over
 }
 
 // Other goroutines give a loop something to do.
 func ExampleLoop_Post() {
 	l, err := loop.New(nil)
-	must(err)
+	check(err)
 	defer l.Close()
 	go func() {
 		_ = l.Post(func() { fmt.Println("on the loop's goroutine") })
 		l.Stop()
 	}()
-	must(l.Run())
+	check(l.Run())
 	fmt.Println(l.Stats().Events <= l.Stats().Turns)
 	// Output:
 	// on the loop's goroutine
@@ -123,52 +123,52 @@ func (g *greeter) Paused(err error) { fmt.Println("accepting pauses:", err) }
 
 func (g *greeter) Accepted(fd int, _ netip.AddrPort) {
 	_, err := syscall.Write(fd, []byte("hello"))
-	must(err)
-	must(syscall.Close(fd))
+	check(err)
+	check(syscall.Close(fd))
 }
 
 func (g *greeter) Connected(_ *loop.Dial, fd int, id loop.ID, _ loop.Events, err error) {
-	must(err)
+	check(err)
 	g.loop.Hand(id, &reader{g.loop, id, fd})
 }
 
 // A loop accepts the connection that it makes itself.
 func ExampleLoop_Listen() {
 	from, err := net.Listen("tcp", "127.0.0.1:0")
-	must(err)
+	check(err)
 	to := loop.Address{AddrPort: from.Addr().(*net.TCPAddr).AddrPort()}
 	fd, err := loop.Take(from.(*net.TCPListener))
-	must(err)
+	check(err)
 	defer syscall.Close(fd)
 
 	l, err := loop.New(nil)
-	must(err)
+	check(err)
 	defer l.Close()
 	g := &greeter{loop: l}
 	listener, err := l.Listen(fd, &loop.ListenerConfig{Acceptor: g})
-	must(err)
+	check(err)
 	defer listener.Close()
 	l.Connect(&g.dial, 0, to, &loop.DialConfig{Timeout: time.Minute}, g)
-	must(l.Run())
+	check(l.Run())
 	// Output: hello
 }
 
 // A connection that was accepted by a loop goes on as one of package net.
 func ExampleGive() {
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
-	must(err)
+	check(err)
 	a, err := loop.Give(pair[0])
-	must(err)
+	check(err)
 	b, err := loop.Give(pair[1])
-	must(err)
+	check(err)
 	go func() {
 		_, err := io.WriteString(a, "hello")
-		must(err)
-		must(a.Close())
+		check(err)
+		check(a.Close())
 	}()
 	text, err := io.ReadAll(b)
-	must(err)
-	must(b.Close())
+	check(err)
+	check(b.Close())
 	fmt.Printf("%s\n", text)
 	// Output: hello
 }

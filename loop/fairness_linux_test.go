@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -17,10 +18,7 @@ import (
 func TestAgainIsFair(t *testing.T) {
 	t.Parallel()
 
-	limit, err := sys.RlimitNoFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := must.Get(sys.RlimitNoFile())(t)
 	n := int(min(10_000, limit-min(limit, 100)))
 	l := newLoop(t, nil)
 	fds := make([]int, n)
@@ -31,9 +29,7 @@ func TestAgainIsFair(t *testing.T) {
 		}
 	}}
 	for i := range fds {
-		if fds[i], err = sys.Eventfd(); err != nil {
-			t.Fatal(err)
-		}
+		fds[i] = must.Get(sys.Eventfd())(t)
 		defer sys.Close(fds[i])
 		add(t, l, fds[i], 0, h)
 	}
@@ -63,9 +59,7 @@ func TestAgainIsFair(t *testing.T) {
 
 func write8(t testing.TB, eventfd int) {
 	t.Helper()
-	if _, err := sys.Write(eventfd, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(sys.Write(eventfd, []byte{1, 0, 0, 0, 0, 0, 0, 0}))(t)
 }
 
 // late is the 99th percentile of how long something took, the lowest of a few rounds:
@@ -97,9 +91,7 @@ func TestNetworkAtOneP(t *testing.T) {
 		return
 	}
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	var read atomic.Int64
 	go func() {
@@ -110,9 +102,7 @@ func TestNetworkAtOneP(t *testing.T) {
 		}
 	}()
 	defer w.Close()
-	if _, err := w.Write([]byte{0}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.Write([]byte{0}))(t)
 	for read.Load() == 0 { // from then on it waits
 		time.Sleep(time.Millisecond)
 	}
@@ -120,9 +110,7 @@ func TestNetworkAtOneP(t *testing.T) {
 	defer end()
 	atOnce := 0
 	for i := int64(1); i <= 100; i++ {
-		if _, err := w.Write([]byte{0}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(w.Write([]byte{0}))(t)
 		giveWay()
 		if read.Load() != i+1 {
 			giveWay() // now and then the scheduler puts who has given way first
@@ -148,10 +136,7 @@ func TestEventsComeBetweenTimers(t *testing.T) {
 	const many = 5 * loop.MostTimers
 	c := clock{now: 1}
 	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
-	fd, err := sys.Eventfd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := must.Get(sys.Eventfd())(t)
 	defer sys.Close(fd)
 	served := 0
 	add(t, l, fd, 0, &scripted{then: func(_ uint8, events loop.Events) {
@@ -190,9 +175,7 @@ func TestLateNeedsATurn(t *testing.T) {
 		t.Error("it is late, without a turn")
 	}
 	late := false
-	if err := l.Post(func() { c.now += int64(3 * time.Millisecond); late = l.Late(); l.Stop() }); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Post(func() { c.now += int64(3 * time.Millisecond); late = l.Late(); l.Stop() }))
 	if err := l.Run(); err != nil || !late {
 		t.Errorf("a turn of 3 ms is late: %v, %v", late, err)
 	}

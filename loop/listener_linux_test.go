@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
@@ -60,10 +61,7 @@ func socket(t testing.TB) (ln *net.TCPListener, fd int) {
 	t.Helper()
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
-	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lc.Listen(context.Background(), "tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	ln = l.(*net.TCPListener)
 	return ln, sockets.FD(t, ln)
@@ -76,9 +74,7 @@ func dial(t testing.TB, ln *net.TCPListener, n int) {
 	fd := sockets.FD(t, ln)
 	queued := func() int {
 		queued, _, err := sys.ListenQueue(fd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return queued
 	}
 	before := queued()
@@ -90,20 +86,14 @@ func dial(t testing.TB, ln *net.TCPListener, n int) {
 func connect(t testing.TB, ln net.Listener, n int) {
 	t.Helper()
 	for range n {
-		c, err := net.Dial("tcp", ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(net.Dial("tcp", ln.Addr().String()))(t)
 		t.Cleanup(func() { c.Close() })
 	}
 }
 
 func listen(t testing.TB, l *loop.Loop, fd int, cfg *loop.ListenerConfig) *loop.Listener {
 	t.Helper()
-	ln, err := l.Listen(fd, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(l.Listen(fd, cfg))(t)
 	t.Cleanup(func() {
 		if err := ln.Close(); err != nil {
 			t.Error(err)
@@ -139,9 +129,7 @@ func TestListen(t *testing.T) {
 			t.Fatalf("%d has flags %#x, %v: blocking", fd, flags, err)
 		}
 		info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, octal, _ := strings.Cut(string(info), "flags:")
 		if f, err := strconv.ParseInt(strings.Fields(octal)[0], 8, 64); err != nil || f&syscall.O_CLOEXEC == 0 {
 			t.Fatalf("%d is inherited by other programs: %s, %v", fd, info, err)
@@ -160,23 +148,14 @@ func TestListenRefuses(t *testing.T) {
 			t.Errorf("%+v: %v, want ErrConfig", cfg, err)
 		}
 	}
-	if _, err := l.Listen(-1, &loop.ListenerConfig{Acceptor: a}); !errors.Is(err, syscall.EBADF) {
-		t.Errorf("no descriptor: %v, want EBADF", err)
-	}
-	f, err := s.File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Fail(l.Listen(-1, &loop.ListenerConfig{Acceptor: a}))(t, syscall.EBADF)
+	f := must.Get(s.File())(t)
 	defer f.Close()
-	if err := syscall.SetNonblock(fd, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.SetNonblock(fd, false))
 	if _, err := l.Listen(fd, &loop.ListenerConfig{Acceptor: a}); err == nil {
 		t.Error("a blocking listener was taken")
 	}
-	if err := syscall.SetNonblock(fd, true); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.SetNonblock(fd, true))
 }
 
 // TestSharedListener: two loops that accept from one socket get every connection
@@ -266,9 +245,7 @@ func TestEmptyAndClose(t *testing.T) {
 	}
 	dial(t, s, 1)
 	for range 2 {
-		if err := ln.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, ln.Close())
 	}
 	ln.Resume()
 	ln.Retry()
@@ -285,10 +262,7 @@ func TestEmptyAndClose(t *testing.T) {
 // dialAccept: the socket is still its owner's.
 func dialAccept(t *testing.T, s *net.TCPListener) {
 	t.Helper()
-	c, err := s.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(s.Accept())(t)
 	c.Close()
 }
 
@@ -319,16 +293,12 @@ func TestPeerOfAcceptedConnections(t *testing.T) {
 	var want []netip.AddrPort
 	for i := range 4 {
 		c, err := net.Dial("tcp", s.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Close()
 		want = append(want, c.LocalAddr().(*net.TCPAddr).AddrPort())
 		if i%2 == 1 {
 			_, err = c.Write([]byte("x"))
-			if err := errors.Join(err, c.(*net.TCPConn).SetLinger(0), c.Close()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(err, c.(*net.TCPConn).SetLinger(0), c.Close()))
 		}
 	}
 	turnUntil(t, l, "all are accepted", func() bool { return len(a.peers) == len(want) })
@@ -336,19 +306,11 @@ func TestPeerOfAcceptedConnections(t *testing.T) {
 		t.Errorf("from %v, want %v", a.peers, want)
 	}
 	path := sockets.Dir(t) + "/s"
-	ln, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if fd, err = loop.Take(ln.(syscall.Conn)); err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(net.Listen("unix", path))(t)
+	fd = must.Get(loop.Take(ln.(syscall.Conn)))(t)
 	t.Cleanup(func() { sys.Close(fd) })
 	listen(t, l, fd, &loop.ListenerConfig{Acceptor: a})
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(net.Dial("unix", path))(t)
 	defer c.Close()
 	turnUntil(t, l, "one more is accepted", func() bool { return len(a.peers) > len(want) })
 	if a.peers[len(want)].IsValid() {
@@ -487,22 +449,12 @@ func TestCloseAfterTheLoop(t *testing.T) {
 	t.Parallel()
 
 	socket, fd := socket(t)
-	first, err := loop.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old, err := first.Listen(fd, &loop.ListenerConfig{Acceptor: newAcceptor(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(loop.New(nil))(t)
+	old := must.Get(first.Listen(fd, &loop.ListenerConfig{Acceptor: newAcceptor(t)}))(t)
+	must.Do(t, first.Close())
 	l, a := newLoop(t, nil), newAcceptor(t)
 	listen(t, l, fd, &loop.ListenerConfig{Acceptor: a})
-	if err := old.Close(); !errors.Is(err, syscall.EBADF) {
-		t.Errorf("close: %v, want EBADF", err)
-	}
+	must.Is(t, old.Close(), syscall.EBADF)
 	dial(t, socket, 1)
 	if turn(t, l); len(a.fds) != 1 {
 		t.Errorf("%d were accepted, want 1", len(a.fds))
@@ -541,9 +493,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	before := l.Stats().Turns
 	do(t, l, ln.Resume)
 	for range 3 { // at once, and twice when a pause was over
-		if err := await(t, paused, "a pause"); !errors.Is(err, syscall.EMFILE) {
-			t.Errorf("it paused for %v, want EMFILE", err)
-		}
+		must.Is(t, await(t, paused, "a pause"), syscall.EMFILE)
 	}
 	if turns := l.Stats().Turns - before; turns > 100 {
 		t.Errorf("%d turns: it spins", turns)
@@ -551,9 +501,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	sys.Close(spare)
 	do(t, l, ln.Retry)
 	first := await(t, accepted, "the connection for which a descriptor was closed")
-	if err := await(t, paused, "the pause for the other one"); !errors.Is(err, syscall.EMFILE) {
-		t.Errorf("it paused for %v, want EMFILE", err)
-	}
+	must.Is(t, await(t, paused, "the pause for the other one"), syscall.EMFILE)
 	sys.Close(first) // and nobody says so
 	second := await(t, accepted, "the connection after a pause")
 	if ln.Pauses() < 4 {
@@ -568,9 +516,7 @@ func TestOutOfDescriptors(t *testing.T) {
 func do(t testing.TB, l *loop.Loop, f func()) {
 	t.Helper()
 	done := make(chan struct{})
-	if err := l.Post(func() { f(); close(done) }); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Post(func() { f(); close(done) }))
 	await(t, done, fmt.Sprintf("%T", f))
 }
 
@@ -579,12 +525,8 @@ func do(t testing.TB, l *loop.Loop, f func()) {
 func exhaust(t testing.TB) (spare int, undo func()) {
 	t.Helper()
 	soft, hard, err := sys.RlimitNoFileRange()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sys.SetRlimitNoFile(64, hard); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, sys.SetRlimitNoFile(64, hard))
 	var fds []int
 	for {
 		fd, err := sys.Dup(0)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -113,9 +114,7 @@ func setPolicy(t testing.TB, policy int) {
 	if err == nil && has != policy {
 		err = sys.ChangeSchedPolicy(sys.Gettid(), has, policy)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // TestBatch: several descriptors and a tenth of the time make a loop take SCHED_BATCH.
@@ -205,9 +204,7 @@ func TestBatchEndsInSleep(t *testing.T) {
 			slept.Store(true)
 			_ = w.loop.Post(func() {})
 		})
-		if err := w.loop.Turn(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.loop.Turn())
 		watch.Stop()
 		if slept.Load() {
 			t.Errorf("after %v it slept until it was woken", after)
@@ -427,9 +424,7 @@ func TestBatchOfRun(t *testing.T) {
 			w.loop.Arm(&timer, look, time.Millisecond)
 		}
 		w.loop.Arm(&timer, look, time.Millisecond)
-		if err := w.loop.Run(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.loop.Run())
 		w.loop.Disarm(&timer)
 		w.step = 0
 		hasPolicy(t, sys.SCHED_OTHER)

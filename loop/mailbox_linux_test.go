@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -26,12 +27,8 @@ func await[T any](t testing.TB, c <-chan T, what string) (v T) {
 // turn has a loop make one turn that does not block.
 func turn(t testing.TB, l *loop.Loop) {
 	t.Helper()
-	if err := l.Post(func() {}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Turn(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Post(func() {}))
+	must.Do(t, l.Turn())
 }
 
 // TestPostKeepsOrder: of each goroutine, however many functions wait, also beyond
@@ -63,37 +60,12 @@ func TestPostKeepsOrder(t *testing.T) {
 	}
 	stopped := make(chan struct{})
 	go func() { wg.Wait(); l.Stop(); close(stopped) }()
-	if err := l.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Run())
 	<-stopped
 	for p, n := range last {
 		if n != each {
 			t.Errorf("poster %d: %d of %d were called", p, n, each)
 		}
-	}
-}
-
-// TestPostOverflows: all of them from one goroutine and before the loop runs.
-func TestPostOverflows(t *testing.T) {
-	t.Parallel()
-
-	const n = 5000
-	l := newLoop(t, nil)
-	calls := 0
-	for i := range n {
-		if err := l.Post(func() {
-			if calls != i {
-				t.Errorf("%d was called when it was %d's turn", i, calls)
-			}
-			calls++
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l.Stop()
-	if err := l.Run(); err != nil || calls != n {
-		t.Fatalf("%v, %d calls, want %d", err, calls, n)
 	}
 }
 
@@ -143,9 +115,7 @@ func TestPostFromTheLoop(t *testing.T) {
 	}
 	again()
 	for turn := range 5 {
-		if err := l.Turn(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Turn())
 		if calls != turn+2 {
 			t.Fatalf("%d calls after %d turns", calls, turn+1)
 		}
@@ -155,23 +125,14 @@ func TestPostFromTheLoop(t *testing.T) {
 func TestPostToAClosedLoop(t *testing.T) {
 	t.Parallel()
 
-	l, err := loop.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(loop.New(nil))(t)
 	for range 2 {
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Close())
 	}
 	for range 3000 {
-		if err := l.Post(func() {}); !errors.Is(err, os.ErrClosed) {
-			t.Fatalf("got %v, want os.ErrClosed", err)
-		}
+		must.Is(t, l.Post(func() {}), os.ErrClosed)
 	}
-	if err := l.Run(); !errors.Is(err, os.ErrClosed) {
-		t.Fatalf("run: %v, want os.ErrClosed", err)
-	}
+	must.Is(t, l.Run(), os.ErrClosed)
 }
 
 // TestPostHeldUp: a poster loses its CPU in the middle of a post, while another one
@@ -186,22 +147,17 @@ func TestPostHeldUp(t *testing.T) {
 	finish := l.HoldUp(func() { late = true })
 	const n = 2 * loop.MailboxSize
 	for i := range n {
-		err := l.Post(func() {
+		must.Do(t, l.Post(func() {
 			if calls != i {
 				t.Errorf("%d was called when it was %d's turn", i, calls)
 			}
 			calls++
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	if !l.Overflowed() {
 		t.Fatal("nothing is in the list: nothing is tried")
 	}
-	if err := l.Turn(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Turn())
 	if calls == 0 || calls == n || late {
 		t.Fatalf("%d of %d were called, want those of the table", calls, n)
 	}
@@ -215,9 +171,7 @@ func TestPostHeldUp(t *testing.T) {
 		if turns > 5 {
 			t.Fatal("it spins")
 		}
-		if err := l.Turn(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Turn())
 		if l.Stats().Blocked > 0 {
 			c.now += 2e6
 		}
@@ -225,12 +179,8 @@ func TestPostHeldUp(t *testing.T) {
 	if calls != before {
 		t.Fatalf("%d of the list were called before their turn", calls-before)
 	}
-	if err := finish(); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Turn(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, finish())
+	must.Do(t, l.Turn())
 	if calls != n || !late || l.Overflowed() {
 		t.Fatalf("%d of %d were called, the first one: %v", calls, n, late)
 	}
@@ -247,15 +197,11 @@ func TestPostGivesUp(t *testing.T) {
 	looks := func() {} // at the clock, which is the last thing before it blocks
 	l := newLoop(t, &loop.Config{Now: func() int64 { looks(); return 1 }})
 	for range loop.MailboxSize {
-		if err := l.Post(func() {}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Post(func() {}))
 	}
 	var calls []string
 	finish := l.HoldUpFull(func() { calls = append(calls, "first") })
-	if err := l.Post(func() { calls = append(calls, "second") }); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Post(func() { calls = append(calls, "second") }))
 	if err := l.Turn(); err != nil { // it sees the wake-up that went with the list
 		t.Fatal(err)
 	}
@@ -266,9 +212,7 @@ func TestPostGivesUp(t *testing.T) {
 	looks = func() { looks = func() {}; finished = finish() }
 	ended := make(chan error, 1)
 	go func() { ended <- l.Turn() }()
-	if err := errors.Join(await(t, ended, "the end of the turn"), finished); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(await(t, ended, "the end of the turn"), finished))
 	if want := []string{"second", "first"}; !slices.Equal(calls, want) {
 		t.Errorf("%q were called, want %q", calls, want)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
@@ -61,9 +62,7 @@ func TestHandlersThatFail(t *testing.T) {
 		} {
 			c := s.dial(t)
 			_, _ = io.WriteString(c, what)
-			if got, err := io.ReadAll(c); string(got) != what || err != nil {
-				t.Fatalf("%s: %q, %v", what, got, err)
-			}
+			sockets.ExpectAll(t, c, what)
 			if err := s.end(t); !check(err) {
 				t.Fatalf("%s: %v", what, err)
 			}
@@ -139,14 +138,10 @@ func TestConnGo(t *testing.T) {
 	waits, other := s.dial(t), s.dial(t)
 	_, _ = io.WriteString(waits, "w")
 	says(t, other, "o", " done")
-	if err := s.end(t); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, s.end(t))
 	close(release)
-	hears(t, waits, "from there, done")
-	if err := s.end(t); err != nil {
-		t.Error(err)
-	}
+	sockets.Expect(t, waits, "from there, done")
+	must.Do(t, s.end(t))
 }
 
 // TestAsyncWrite: pieces of other goroutines arrive whole, those of one in order, also while the handler waits.
@@ -185,9 +180,7 @@ func TestAsyncWrite(t *testing.T) {
 	if err := s.end(t); err != io.EOF {
 		t.Error(err)
 	}
-	if err := on.AsyncWrite([]byte("late")); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, on.AsyncWrite([]byte("late")))
 }
 
 // TestStopServer: handlers that wait get net.ErrClosed when the server ends, and run to their end.
@@ -210,18 +203,12 @@ func TestStopServer(t *testing.T) {
 		_, err := c.Read(make([]byte, 1))
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	over := make(chan error)
 	go func() { over <- server.Serve(l) }()
 	var conns []net.Conn
 	for range n {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(net.Dial("tcp", l.Addr().String()))(t)
 		defer c.Close()
 		conns = append(conns, c)
 	}
@@ -229,14 +216,10 @@ func TestStopServer(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	server.Close()
-	if err := <-over; !errors.Is(err, loop.ErrServerClosed) {
-		t.Error(err)
-	}
+	must.Is(t, <-over, loop.ErrServerClosed)
 	for _, c := range conns {
 		_ = c.SetDeadline(time.Now().Add(condition.Patience))
-		if got, err := io.ReadAll(c); string(got) != "bye" || err != nil {
-			t.Errorf("%q, %v", got, err)
-		}
+		sockets.ExpectAll(t, c, "bye")
 	}
 	if closed.Load() == 0 {
 		t.Error("no handler got net.ErrClosed")
@@ -295,15 +278,11 @@ func TestWritersTakeTurns(t *testing.T) {
 	for range 20 {
 		other := s.dial(t)
 		_, _ = io.WriteString(other, "o")
-		if got, err := io.ReadAll(other); len(got) != 0 || err != nil {
-			t.Fatal(err)
-		}
+		sockets.ExpectAll(t, other, "")
 	}
 	stop.Store(true)
 	for range 21 {
-		if err := s.end(t); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, s.end(t))
 	}
 }
 
@@ -317,9 +296,7 @@ func TestServeTwice(t *testing.T) {
 	ended := &loop.Server{Handle: echoes}
 	ended.Close()
 	down := &loop.Server{Handle: echoes}
-	if err := down.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, down.Shutdown(t.Context()))
 	for _, one := range []struct {
 		*loop.Server
 		want error
@@ -332,13 +309,8 @@ func TestServeTwice(t *testing.T) {
 		{&loop.Server{Handle: echoes, Loops: -1}, loop.ErrConfig},
 		{&loop.Server{Handle: echoes, SlowTime: -1}, loop.ErrConfig},
 	} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := one.Serve(l); !errors.Is(err, one.want) {
-			t.Errorf("%v, want %v", err, one.want)
-		}
+		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+		must.Is(t, one.Serve(l), one.want)
 		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("after %v the listener is open", one.want)
 			l.Close()
@@ -407,12 +379,10 @@ func TestShutdown(t *testing.T) {
 			}
 			over, again := shutDown(t.Context(), s.Server), shutDown(t.Context(), s.Server)
 			for _, c := range idle {
-				if got, err := io.ReadAll(c); len(got) > 0 || err != nil {
-					t.Errorf("%q, %v", got, err)
-				}
+				sockets.ExpectAll(t, c, "")
 			}
 			refused(t, s.addr)
-			for i, c := range busy {
+			for _, c := range busy {
 				select {
 				case err := <-over:
 					t.Fatal("it is over, with clients: ", err)
@@ -421,16 +391,10 @@ func TestShutdown(t *testing.T) {
 				default:
 				}
 				says(t, c, "lf", "<half>")
-				if got, err := io.ReadAll(c); len(got) > 0 || err != nil {
-					t.Errorf("%d: %q, %v", i, got, err)
-				}
+				sockets.ExpectAll(t, c, "")
 			}
-			if err := errors.Join(receives(t, over, "Shutdown"), receives(t, again, "the second Shutdown"), s.Shutdown(t.Context())); err != nil {
-				t.Error(err)
-			}
-			if err := receives(t, s.over, "Serve"); !errors.Is(err, loop.ErrServerClosed) {
-				t.Error(err)
-			}
+			must.Do(t, errors.Join(receives(t, over, "Shutdown"), receives(t, again, "the second Shutdown"), s.Shutdown(t.Context())))
+			must.Is(t, receives(t, s.over, "Serve"), loop.ErrServerClosed)
 		})
 	}
 }
@@ -452,20 +416,14 @@ func TestShutdownDelivers(t *testing.T) {
 	c := s.dial(t)
 	_ = c.SetReadBuffer(64 << 10)
 	_, _ = io.WriteString(c, "x")
-	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.ReadFull(c, make([]byte, 1)))(t)
 	over := shutDown(t.Context(), s.Server)
 	refused(t, s.addr)
 	if n, err := io.Copy(io.Discard, c); n != size-1 || err != nil {
 		t.Errorf("%d bytes, %v", n, err)
 	}
-	if err := receives(t, over, "Shutdown"); err != nil {
-		t.Error(err)
-	}
-	if err := receives(t, s.over, "Serve"); !errors.Is(err, loop.ErrServerClosed) {
-		t.Error(err)
-	}
+	must.Do(t, receives(t, over, "Shutdown"))
+	must.Is(t, receives(t, s.over, "Serve"), loop.ErrServerClosed)
 }
 
 // TestShutdownUntil: when the context ends the rest goes on, until Close: then handlers that wait get net.ErrClosed, and
@@ -487,9 +445,7 @@ func TestShutdownUntil(t *testing.T) {
 	}
 	says(t, c, "ping", "ping")
 	s.Close()
-	if err := receives(t, s.over, "Serve"); !errors.Is(err, loop.ErrServerClosed) {
-		t.Error(err)
-	}
+	must.Is(t, receives(t, s.over, "Serve"), loop.ErrServerClosed)
 	for err := s.end(t); !errors.Is(err, net.ErrClosed); err = s.end(t) { // the others have met refused
 		if err != io.EOF {
 			t.Fatal(err)
@@ -541,17 +497,11 @@ func TestShutdownDrain(t *testing.T) {
 			}
 			over := shutDown(t.Context(), server)
 			for what, want := range map[string]string{"deadline": "bye", "close   ": ""} {
-				if got, err := io.ReadAll(conns[what]); string(got) != want || err != nil {
-					t.Errorf("%s: %q, %v", what, got, err)
-				}
+				sockets.ExpectAll(t, conns[what], want)
 			}
 			says(t, conns["stay    "], "end     ", "end     ")
-			if err := receives(t, over, "Shutdown"); err != nil {
-				t.Error(err)
-			}
-			if err := receives(t, s.over, "Serve"); !errors.Is(err, loop.ErrServerClosed) {
-				t.Error(err)
-			}
+			must.Do(t, receives(t, over, "Shutdown"))
+			must.Is(t, receives(t, s.over, "Serve"), loop.ErrServerClosed)
 			if late.Load() != 1 {
 				t.Errorf("%d handlers were late", late.Load())
 			}
@@ -596,13 +546,9 @@ func TestShutdownUnderLoad(t *testing.T) {
 	for served.Load() < 100 {
 		time.Sleep(time.Millisecond)
 	}
-	if err := receives(t, shutDown(t.Context(), s.Server), "Shutdown"); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, receives(t, shutDown(t.Context(), s.Server), "Shutdown"))
 	all.Wait()
-	if err := receives(t, s.over, "Serve"); !errors.Is(err, loop.ErrServerClosed) {
-		t.Error(err)
-	}
+	must.Is(t, receives(t, s.over, "Serve"), loop.ErrServerClosed)
 }
 
 // TestStuckHandlers: a handler that never waits is reported while it runs, with its stack, once; handlers that wait
@@ -637,9 +583,7 @@ func TestStuckHandlers(t *testing.T) {
 				t.Error("it was not reported")
 			}
 			enough.Store(true)
-			if err := s.end(t); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, s.end(t))
 			if n := len(reports); n > 0 {
 				t.Errorf("%d more reports", n)
 			}
@@ -657,10 +601,7 @@ func spins(enough *atomic.Bool) {
 func TestServeUnix(t *testing.T) {
 	t.Parallel()
 
-	l, err := net.Listen("unix", sockets.Dir(t)+"/s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("unix", sockets.Dir(t)+"/s"))(t)
 	at := l.Addr().String()
 	s := &loop.Server{Handle: func(c *loop.Conn) error {
 		if c.RemoteAddr().Network() != "unix" || c.LocalAddr().String() != at {
@@ -672,17 +613,12 @@ func TestServeUnix(t *testing.T) {
 	s.Ended = func(_ *loop.Conn, err error) { ended <- err }
 	over := make(chan error)
 	go func() { over <- s.Serve(l) }()
-	c, err := net.Dial("unix", at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(net.Dial("unix", at))(t)
 	says(t, c, "hello", "hello")
 	c.Close()
 	if err := <-ended; err != io.EOF {
 		t.Error(err)
 	}
 	s.Close()
-	if err := <-over; !errors.Is(err, loop.ErrServerClosed) {
-		t.Error(err)
-	}
+	must.Is(t, <-over, loop.ErrServerClosed)
 }

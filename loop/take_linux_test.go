@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
@@ -38,13 +39,8 @@ func TestTakeAndGive(t *testing.T) {
 	t.Parallel()
 
 	client, server := sockets.TCPPair(t)
-	fd, err := loop.Take(server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := server.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
-		t.Fatalf("the old owner can write still: %v", err)
-	}
+	fd := must.Get(loop.Take(server))(t)
+	must.Fail(server.Write([]byte("x")))(t, net.ErrClosed)
 	server = nil
 	collect()
 	mustBe(t, fd)
@@ -52,27 +48,18 @@ func TestTakeAndGive(t *testing.T) {
 	l := newLoop(t, nil)
 	h := &scripted{}
 	id := add(t, l, fd, 0, h)
-	if _, err := client.Write([]byte("to the loop")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.Write([]byte("to the loop")))(t)
 	turnUntil(t, l, "what was written", func() bool { return h.all()&loop.Readable != 0 })
 	var b [32]byte
 	if n, err := sys.Recv(fd, b[:], sys.MSG_DONTWAIT); err != nil || string(b[:n]) != "to the loop" {
 		t.Fatalf("read %q, %v", b[:n], err)
 	}
-	if err := l.Detach(id); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Detach(id))
 	told := len(h.told)
-	back, err := loop.Give(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	back := must.Get(loop.Give(fd))(t)
 	defer back.Close()
 	collect()
-	if _, err := client.Write([]byte("back")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.Write([]byte("back")))(t)
 	if n, err := io.ReadFull(back, b[:4]); err != nil || string(b[:n]) != "back" {
 		t.Fatalf("read %q, %v", b[:n], err)
 	}
@@ -92,14 +79,9 @@ func TestTakeInterruptsReaders(t *testing.T) {
 		_, err := server.Read(make([]byte, 1))
 		ended <- err
 	}()
-	fd, err := loop.Take(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := must.Get(loop.Take(server))(t)
 	defer sys.Close(fd)
-	if err := await(t, ended, "the end of the read"); !errors.Is(err, net.ErrClosed) {
-		t.Fatalf("the reader got %v", err)
-	}
+	must.Is(t, await(t, ended, "the end of the read"), net.ErrClosed)
 	mustBe(t, fd)
 }
 
@@ -109,43 +91,23 @@ func TestTakeListener(t *testing.T) {
 	path := filepath.Join(sockets.Dir(t), "s")
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": path} {
 		t.Run(network, func(t *testing.T) {
-			ln, err := net.Listen(network, address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fd, err := loop.Take(ln.(syscall.Conn))
-			if err != nil {
-				t.Fatal(err)
-			}
+			ln := must.Get(net.Listen(network, address))(t)
+			fd := must.Get(loop.Take(ln.(syscall.Conn)))(t)
 			to := ln.Addr().String()
 			collect()
 			l := newLoop(t, nil)
 			a := newAcceptor(t)
 			listener := listen(t, l, fd, &loop.ListenerConfig{Acceptor: a})
-			c, err := net.Dial(network, to) // the path is there still
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(net.Dial(network, to))(t)
 			defer c.Close()
 			turnUntil(t, l, "a connection", func() bool { return len(a.fds) == 1 })
-			if err := listener.Close(); err != nil {
-				t.Fatal(err)
-			}
-			again, err := loop.GiveListener(fd)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, listener.Close())
+			again := must.Get(loop.GiveListener(fd))(t)
 			defer again.Close()
 			collect()
-			c2, err := net.Dial(network, to)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c2 := must.Get(net.Dial(network, to))(t)
 			defer c2.Close()
-			c3, err := again.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
+			c3 := must.Get(again.Accept())(t)
 			c3.Close()
 		})
 	}
@@ -156,17 +118,11 @@ func TestTakeFile(t *testing.T) {
 	t.Parallel()
 
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer w.Close()
-	if err := syscall.SetNonblock(sockets.FD(t, r), false); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.SetNonblock(sockets.FD(t, r), false))
 	fd, err := loop.Take(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sys.Close(fd)
 	collect()
 	mustBe(t, fd)
@@ -188,16 +144,12 @@ func TestTakeRefuses(t *testing.T) {
 	if _, err := loop.Take(notClosable{server}); err == nil {
 		t.Fatal("taken from what cannot be closed")
 	}
-	if _, err := client.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.Write([]byte("x")))(t)
 	if _, err := server.Read(make([]byte, 1)); err != nil {
 		t.Fatalf("it is not as it was: %v", err)
 	}
 	server.Close()
-	if _, err := loop.Take(server); !errors.Is(err, net.ErrClosed) {
-		t.Fatalf("taken a closed one: %v", err)
-	}
+	must.Fail(loop.Take(server))(t, net.ErrClosed)
 }
 
 // TestGiveOwns: also what it refuses is closed.
@@ -205,24 +157,14 @@ func TestGiveOwns(t *testing.T) {
 	t.Parallel()
 
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer w.Close()
 	fd, err := loop.Take(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := loop.Give(fd); !errors.Is(err, syscall.ENOTSOCK) {
-		t.Fatalf("a pipe: %v, want ENOTSOCK", err)
-	}
+	must.Do(t, err)
+	must.Fail(loop.Give(fd))(t, syscall.ENOTSOCK)
 	if _, err := w.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) { // a test beside may have the number by now
 		t.Fatalf("descriptor %d is open still: %v", fd, err)
 	}
-	if _, err := loop.Give(-1); !errors.Is(err, syscall.EBADF) {
-		t.Fatalf("no descriptor: %v, want EBADF", err)
-	}
-	if _, err := loop.GiveListener(-1); !errors.Is(err, syscall.EBADF) {
-		t.Fatalf("no descriptor: %v, want EBADF", err)
-	}
+	must.Fail(loop.Give(-1))(t, syscall.EBADF)
+	must.Fail(loop.GiveListener(-1))(t, syscall.EBADF)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/zero"
 	"github.com/penstock/penstock/loop"
 )
@@ -45,9 +46,7 @@ func (s *scripted) all() (events loop.Events) {
 func pair(t testing.TB) (a, b int) {
 	t.Helper()
 	a, b, err := sys.SocketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { sys.Close(b) })
 	return a, b
 }
@@ -61,11 +60,7 @@ func write(t testing.TB, fd int, s string) {
 
 func add(t testing.TB, l *loop.Loop, fd int, which uint8, h loop.Handler) loop.ID {
 	t.Helper()
-	id, err := l.Add(fd, which, h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
+	return must.Get(l.Add(fd, which, h))(t)
 }
 
 // TestEdges: readiness is told once; what is ready already when a descriptor is
@@ -93,9 +88,7 @@ func TestEdges(t *testing.T) {
 	if len(h.told) != 2 || h.told[1]&loop.Readable == 0 {
 		t.Fatalf("told %v, want another Readable", h.told)
 	}
-	if err := sys.ShutdownWrite(b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sys.ShutdownWrite(b))
 	turn(t, l)
 	if h.all()&loop.PeerClosed == 0 {
 		t.Fatalf("told %v, want PeerClosed", h.told)
@@ -109,10 +102,7 @@ func TestEdges(t *testing.T) {
 // reach the new one. It is alone: the number is the lowest that is free.
 func TestReusedDescriptor(t *testing.T) {
 	l := newLoop(t, nil)
-	listener, err := sys.UnixStreamSocket()
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(sys.UnixStreamSocket())(t)
 	defer sys.Close(listener)
 	client := listenAndConnect(t, listener)
 
@@ -172,20 +162,11 @@ func TestReusedDescriptor(t *testing.T) {
 func listenAndConnect(t *testing.T, listener int) (client int) {
 	t.Helper()
 	name := fmt.Sprintf("@penstock-loop-%s-%d", t.Name(), os.Getpid())
-	if err := syscall.Bind(listener, &syscall.SockaddrUnix{Name: name}); err != nil {
-		t.Fatal(err)
-	}
-	if err := sys.Listen(listener, 8); err != nil {
-		t.Fatal(err)
-	}
-	client, err := sys.UnixStreamSocket()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Bind(listener, &syscall.SockaddrUnix{Name: name}))
+	must.Do(t, sys.Listen(listener, 8))
+	client = must.Get(sys.UnixStreamSocket())(t)
 	t.Cleanup(func() { sys.Close(client) })
-	if err := sys.ConnectUnix(client, name); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sys.ConnectUnix(client, name))
 	return client
 }
 
@@ -249,9 +230,7 @@ func TestAgain(t *testing.T) {
 	}})
 	write(t, b, "x")
 	for range 2 {
-		if err := l.Turn(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Turn())
 	}
 	if want := []string{"busy", "other", "busy"}; !slices.Equal(order, want) {
 		t.Fatalf("served %v, want %v", order, want)
@@ -276,15 +255,9 @@ func TestHandAndDetach(t *testing.T) {
 	if len(first.told) != 1 || len(second.told) != 1 {
 		t.Fatalf("told %v and %v", first.told, second.told)
 	}
-	if _, err := l.Add(a, 0, first); !errors.Is(err, syscall.EEXIST) {
-		t.Fatalf("added twice: %v, want EEXIST", err)
-	}
-	if err := l.Detach(id); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Detach(id); !errors.Is(err, loop.ErrStale) {
-		t.Fatalf("detached twice: %v, want ErrStale", err)
-	}
+	must.Fail(l.Add(a, 0, first))(t, syscall.EEXIST)
+	must.Do(t, l.Detach(id))
+	must.Is(t, l.Detach(id), loop.ErrStale)
 	l.Drop(id) // nothing
 	l.Hand(id, first)
 	l.Again(id)
@@ -300,23 +273,12 @@ func TestAddRefuses(t *testing.T) {
 	t.Parallel()
 
 	l := newLoop(t, nil)
-	if _, err := l.Add(-1, 0, &scripted{}); !errors.Is(err, syscall.EBADF) {
-		t.Errorf("no descriptor: %v, want EBADF", err)
-	}
-	if _, err := l.Add(0, 0, nil); !errors.Is(err, os.ErrInvalid) {
-		t.Errorf("no handler: %v, want an invalid argument", err)
-	}
-	if err := l.Post(nil); !errors.Is(err, os.ErrInvalid) {
-		t.Errorf("no function: %v, want an invalid argument", err)
-	}
-	fd, err := syscall.Open("/proc/self/exe", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Fail(l.Add(-1, 0, &scripted{}))(t, syscall.EBADF)
+	must.Fail(l.Add(0, 0, nil))(t, os.ErrInvalid)
+	must.Is(t, l.Post(nil), os.ErrInvalid)
+	fd := must.Get(syscall.Open("/proc/self/exe", syscall.O_RDONLY|syscall.O_CLOEXEC, 0))(t)
 	defer sys.Close(fd)
-	if _, err := l.Add(fd, 0, &scripted{}); !errors.Is(err, syscall.EPERM) {
-		t.Errorf("a regular file: %v, want EPERM", err)
-	}
+	must.Fail(l.Add(fd, 0, &scripted{}))(t, syscall.EPERM)
 }
 
 func TestConfigIsChecked(t *testing.T) {
@@ -327,9 +289,7 @@ func TestConfigIsChecked(t *testing.T) {
 			t.Errorf("BusyPoll %v: %v, want ErrConfig", d, err)
 		}
 	}
-	if _, err := loop.NewGroup(-1, nil); !errors.Is(err, loop.ErrConfig) {
-		t.Errorf("-1 loops: %v, want ErrConfig", err)
-	}
+	must.Fail(loop.NewGroup(-1, nil))(t, loop.ErrConfig)
 }
 
 func TestRunTwice(t *testing.T) {
@@ -343,9 +303,7 @@ func TestRunTwice(t *testing.T) {
 		if err := l.Run(); err != nil || !entered {
 			t.Fatalf("%v, entered: %v", err, entered)
 		}
-		if !errors.Is(nested, loop.ErrRunning) {
-			t.Fatalf("run while it runs: %v, want ErrRunning", nested)
-		}
+		must.Is(t, nested, loop.ErrRunning)
 	}
 }
 
@@ -438,9 +396,7 @@ func TestBusyPoll(t *testing.T) {
 	add(t, l, a, 0, h)
 	turn(t, l)
 	write(t, b, "x")
-	if err := l.Turn(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Turn())
 	if s := l.Stats(); s.Blocked != 0 || len(h.told) != 2 {
 		t.Fatalf("it slept %d times, was told %v", s.Blocked, h.told)
 	}
@@ -451,9 +407,7 @@ func TestBusyPoll(t *testing.T) {
 	var timer loop.Timer
 	l.Arm(&timer, expirer(func() {}), 5*time.Millisecond)
 	polls = 0
-	if err := l.Turn(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Turn())
 	if s := l.Stats(); s.Blocked != 1 || polls < 900 || polls > 1100 {
 		t.Fatalf("it slept %d times after %d looks, want 1 and about 1000", s.Blocked, polls)
 	}
@@ -483,9 +437,7 @@ func TestBusyPollHits(t *testing.T) {
 		func() { _ = l.Post(func() {}) },
 	} {
 		come = f
-		if err := l.Turn(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Turn())
 		if s := l.Stats(); s.BusyPollHits != int64(i+1) || s.Blocked != 0 {
 			t.Errorf("after %d events: %d hits, slept %d times", i+1, s.BusyPollHits, s.Blocked)
 		}
@@ -525,9 +477,7 @@ func TestDirect(t *testing.T) {
 			write(t, b, "x")
 		}
 		told := len(h.told)
-		if err := l.Turn(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Turn())
 		if got := len(h.told) > told; got != event || l.Direct() != direct {
 			t.Fatalf("%s: an event came %v, want %v; it blocked at once %v, want %v", when, got, event, l.Direct(), direct)
 		}
@@ -571,10 +521,7 @@ func TestDirect(t *testing.T) {
 // nobody is told of.
 func TestSignals(t *testing.T) {
 	l := newLoop(t, nil)
-	fd, err := sys.Eventfd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := must.Get(sys.Eventfd())(t)
 	defer sys.Close(fd)
 	told := make(chan loop.Events, 1)
 	add(t, l, fd, 0, &scripted{then: func(_ uint8, events loop.Events) {
@@ -598,24 +545,16 @@ func TestSignals(t *testing.T) {
 		await(t, told, "an event")
 	}
 	l.Stop()
-	if err := await(t, ended, "the end of the loop"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, await(t, ended, "the end of the loop"))
 }
 
 // interrupt sends every thread of this process the signal with which the runtime
 // itself interrupts threads.
 func interrupt(t *testing.T) {
 	t.Helper()
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
+	threads := must.Get(os.ReadDir("/proc/self/task"))(t)
 	for _, entry := range threads {
-		id, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := must.Get(strconv.Atoi(entry.Name()))(t)
 		if err := syscall.Tgkill(os.Getpid(), id, syscall.SIGURG); err != nil && err != syscall.ESRCH {
 			t.Fatal(err)
 		}
@@ -637,9 +576,7 @@ func TestOverruns(t *testing.T) {
 	for _, measured := range []bool{false, true} {
 		l := newLoop(t, &loop.Config{TurnCPU: measured})
 		for i, f := range []func(){work, wait} {
-			if err := l.Post(f); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, l.Post(f))
 			before := l.Stats().Overruns
 			turn(t, l)
 			if n, want := l.Stats().Overruns-before, int64(1); i > 0 && n != 0 || i == 0 && measured != (n == want) {
@@ -651,11 +588,7 @@ func TestOverruns(t *testing.T) {
 
 func threadTime(t *testing.T) time.Duration {
 	t.Helper()
-	d, err := sys.ThreadCPUTime()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return must.Get(sys.ThreadCPUTime())(t)
 }
 
 // TestTimerLate: how late timers fire is counted from the tick that they had to wait for
@@ -707,10 +640,7 @@ func TestTimerLate(t *testing.T) {
 
 func newGroup(t *testing.T, n int) *loop.Group {
 	t.Helper()
-	g, err := loop.NewGroup(n, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(loop.NewGroup(n, nil))(t)
 	t.Cleanup(func() {
 		if err := g.Close(); err != nil {
 			t.Error(err)
@@ -740,9 +670,7 @@ func TestGroup(t *testing.T) {
 		}
 	}
 	go func() { all.Wait(); g.Stop() }()
-	if err := g.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, g.Run())
 }
 
 func TestGroupOfAsManyAsThereAreCPUs(t *testing.T) {
@@ -757,9 +685,7 @@ func TestGroupStopBeforeRun(t *testing.T) {
 
 	g := newGroup(t, 2)
 	g.Stop()
-	if err := g.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, g.Run())
 }
 
 // TestGroupFails: one loop that cannot run ends the others.
@@ -767,12 +693,8 @@ func TestGroupFails(t *testing.T) {
 	t.Parallel()
 
 	g := newGroup(t, 2)
-	if err := g.Loops()[1].Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Run(); !errors.Is(err, os.ErrClosed) {
-		t.Fatalf("got %v, want os.ErrClosed", err)
-	}
+	must.Do(t, g.Loops()[1].Close())
+	must.Is(t, g.Run(), os.ErrClosed)
 }
 
 // TestZeroValues: methods of zero values return.
@@ -802,10 +724,7 @@ func (idle) Expired(*loop.Timer)      {}
 func TestNothingAllocates(t *testing.T) {
 	c := clock{now: 1}
 	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
-	fd, err := sys.Eventfd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := must.Get(sys.Eventfd())(t)
 	defer sys.Close(fd)
 	id := add(t, l, fd, 0, idle{l})
 	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}

@@ -5,16 +5,20 @@ import (
 	"io"
 	"net"
 	"runtime"
-	"slices"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/paired"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/pipe"
 )
+
+// slice is how long a contestant runs at a time: so short that on a busy machine
+// most slices pass undisturbed, and long against the clock's own cost.
+const slice = 400 * time.Microsecond
 
 // madePipe is the least a pipe can be: three system calls, no allocation.
 func madePipe() {
@@ -89,37 +93,36 @@ func resizedOp() {
 }
 
 // pipeOps are the ways of having a pipe for a moment.
-func pipeOps(b *testing.B) (ops []contestant, fns []func()) {
+func pipeOps(b *testing.B) (ops []paired.Contestant, fns []func()) {
 	pl := newPool(b, nil)
 	fns = []func(){poolOp(b, pl), madePipe, resizedOp, finalizedOp}
 	for i, name := range []string{"Pool", "Make", "Make1MiB", "SyncPool"} {
-		ops = append(ops, timed(name, fns[i]))
+		ops = append(ops, paired.Timed(name, fns[i]))
 	}
 	return ops, fns
 }
 
 // BenchmarkSplicePipe has a pipe for a moment: from the pool, made and closed
-// (bare, and of 1 MiB as Go makes them), and by Go's own design. Paired reports
-// how much less time the pool takes than each, by rounds that alternate.
+// (bare, and of 1 MiB as Go makes them), and by Go's own design. Paired compares
+// them, by rounds that alternate.
 func BenchmarkSplicePipe(b *testing.B) {
 	ops, fns := pipeOps(b)
 	for i, c := range ops {
-		b.Run(c.name, func(b *testing.B) {
+		b.Run(c.Name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				fns[i]()
 			}
 		})
 	}
-	b.Run("Paired", func(b *testing.B) { paired(b, true, ops[0], ops[1], ops[2]) })
-	b.Run("PairedSyncPool", func(b *testing.B) { paired(b, false, ops[0], ops[3]) })
+	b.Run("Paired", func(b *testing.B) { paired.Run(b, slice, ops[0], ops[1:]...) })
 }
 
 // BenchmarkSplicePipeParallel is the same on all Ps at once.
 func BenchmarkSplicePipeParallel(b *testing.B) {
 	ops, fns := pipeOps(b)
 	for i, c := range ops {
-		b.Run(c.name, func(b *testing.B) {
+		b.Run(c.Name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
@@ -129,18 +132,17 @@ func BenchmarkSplicePipeParallel(b *testing.B) {
 		})
 		ops[i] = onAllPs(c)
 	}
-	b.Run("Paired", func(b *testing.B) { paired(b, true, ops[0], ops[1], ops[2]) })
-	b.Run("PairedSyncPool", func(b *testing.B) { paired(b, false, ops[0], ops[3]) })
+	b.Run("Paired", func(b *testing.B) { paired.Run(b, slice, ops[0], ops[1:]...) })
 }
 
 // onAllPs runs a contestant on every P, each the whole number of times, and takes
 // the time until the last has finished.
-func onAllPs(c contestant) contestant {
-	return contestant{c.name, func(n int) time.Duration {
+func onAllPs(c paired.Contestant) paired.Contestant {
+	return paired.Contestant{Name: c.Name, Run: func(n int) time.Duration {
 		var wg sync.WaitGroup
 		start := time.Now()
 		for range runtime.GOMAXPROCS(0) {
-			wg.Go(func() { c.run(n) })
+			wg.Go(func() { c.Run(n) })
 		}
 		wg.Wait()
 		return time.Since(start)
@@ -235,9 +237,9 @@ func spliceBy(pl *pipe.Pool, size int) mover {
 
 // moving is a contestant that moves n bytes. Only the moving is timed, not the
 // filling of the source and the emptying of the destination.
-func moving(name string, in, out queue, data []byte, move mover) contestant {
+func moving(name string, in, out queue, data []byte, move mover) paired.Contestant {
 	buf := make([]byte, 1<<20)
-	return contestant{name, func(rounds int) (took time.Duration) {
+	return paired.Contestant{Name: name, Run: func(rounds int) (took time.Duration) {
 		for range rounds {
 			in.feed(data)
 			start := time.Now()
@@ -263,12 +265,12 @@ func BenchmarkMove(b *testing.B) {
 			copying := moving("copy", in, out, data, copyBy(make([]byte, 64<<10)))
 			small := moving("pipe64K", in, out, data, spliceBy(pl, 0))
 			if n <= 64<<10 {
-				paired(b, false, small, copying)
+				paired.Run(b, slice, small, copying)
 				return
 			}
 			large := moving("pipe1M", in, out, data, spliceBy(pl, 1<<20))
-			b.Run("64K", func(b *testing.B) { paired(b, false, small, copying) })
-			b.Run("1M", func(b *testing.B) { paired(b, false, large, copying) })
+			b.Run("64K", func(b *testing.B) { paired.Run(b, slice, small, copying) })
+			b.Run("1M", func(b *testing.B) { paired.Run(b, slice, large, copying) })
 		})
 	}
 }
@@ -385,96 +387,18 @@ func BenchmarkConnections(b *testing.B) {
 	}
 	defer l.Close()
 	x := &proxied{l, newQueue(b), random(512), random(16 << 10), make([]byte, 1<<20)}
-	through := func(name string, hold holder) contestant {
-		return timed(name, func() {
+	through := func(name string, hold holder) paired.Contestant {
+		return paired.Timed(name, func() {
 			if err := x.connection(hold); err != nil {
 				b.Fatal(err)
 			}
 		})
 	}
 	pool := through("Pool", fromPool(newPool(b, nil)))
-	for _, rival := range []contestant{
+	for _, rival := range []paired.Contestant{
 		through("Make64K", opened(0)),
 		through("Make1MiB", opened(1<<20)),
 	} {
-		b.Run(rival.name, func(b *testing.B) { paired(b, false, pool, rival) })
+		b.Run(rival.Name, func(b *testing.B) { paired.Run(b, slice, pool, rival) })
 	}
-}
-
-// contestant does something n times and returns the time taken.
-type contestant struct {
-	name string
-	run  func(n int) time.Duration
-}
-
-// timed makes a contestant of an operation.
-func timed(name string, op func()) contestant {
-	return contestant{name, func(n int) time.Duration {
-		start := time.Now()
-		for range n {
-			op()
-		}
-		return time.Since(start)
-	}}
-}
-
-// slice is how long a contestant runs at a time: so short that on a busy machine
-// most slices pass undisturbed, and long against the clock's own cost.
-const slice = 400 * time.Microsecond
-
-// paired lets contestants run by turns, one round for each of the benchmark's
-// iterations, and reports for every rival how much time the first one took per
-// round relative to it: the median of the rounds and, as spread, the 10th and the
-// 90th percentile. Units are "x-of-NAME" and so on; ns is the median per
-// operation. With less, the ratio is put as percent of the time that is saved.
-func paired(b *testing.B, less bool, first contestant, rivals ...contestant) {
-	all := append([]contestant{first}, rivals...)
-	n := make([]int, len(all))
-	for i, c := range all {
-		n[i] = calibrate(c)
-	}
-	took := make([][]float64, len(all)) // ns per operation of each round
-	round := 0
-	for b.Loop() {
-		for i := range all {
-			k := (i + round) % len(all) // none always follows the same one
-			took[k] = append(took[k], float64(all[k].run(n[k]))/float64(n[k]))
-		}
-		round++
-	}
-	b.ReportMetric(0, "ns/op") // of a round: meaningless
-	b.ReportMetric(quantile(took[0], 0.5), first.name+"-ns")
-	for i := 1; i < len(all); i++ {
-		ratios := make([]float64, round)
-		for r := range ratios {
-			ratios[r] = took[0][r] / took[i][r]
-		}
-		name := all[i].name
-		b.ReportMetric(quantile(took[i], 0.5), name+"-ns")
-		if less {
-			b.ReportMetric(100*(1-quantile(ratios, 0.5)), "%less-than-"+name)
-			b.ReportMetric(100*(1-quantile(ratios, 0.9)), "%less-p10-"+name)
-			b.ReportMetric(100*(1-quantile(ratios, 0.1)), "%less-p90-"+name)
-			continue
-		}
-		b.ReportMetric(quantile(ratios, 0.5), "x-of-"+name)
-		b.ReportMetric(quantile(ratios, 0.1), "x-p10-"+name)
-		b.ReportMetric(quantile(ratios, 0.9), "x-p90-"+name)
-	}
-}
-
-// calibrate finds how many operations fill a slice. It believes the fastest of
-// some runs: others were disturbed.
-func calibrate(c contestant) int {
-	for n := 1; ; n *= 2 {
-		d := min(c.run(n), c.run(n), c.run(n), c.run(n))
-		if d >= slice/2 {
-			return max(1, int(float64(n)*float64(slice)/float64(d)))
-		}
-	}
-}
-
-func quantile(v []float64, q float64) float64 {
-	s := slices.Sorted(slices.Values(v))
-	return s[int(q*float64(len(s)-1)+0.5)]
 }

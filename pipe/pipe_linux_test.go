@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/pipe"
@@ -25,10 +26,7 @@ import (
 // open opens a pipe that lives as long as the test.
 func open(t testing.TB, size int) *pipe.Pipe {
 	t.Helper()
-	p, err := pipe.Open(size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(pipe.Open(size))(t)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -52,9 +50,7 @@ func arrived(t testing.TB, fd, n int) {
 // send writes b and waits until it is queued at fd, which is empty.
 func send(t testing.TB, far io.Writer, fd int, b []byte) {
 	t.Helper()
-	if _, err := far.Write(b); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(far.Write(b))(t)
 	arrived(t, fd, len(b))
 }
 
@@ -101,9 +97,7 @@ func TestOpenSizes(t *testing.T) {
 			t.Errorf("Open(%d): size %d with %d bytes, want %d and empty", c.ask, p.Size(), p.Len(), c.want)
 		}
 	}
-	if _, err := pipe.Open(-1); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("Open(-1): %v, want EINVAL", err)
-	}
+	must.Fail(pipe.Open(-1))(t, syscall.EINVAL)
 }
 
 // TestOpenAboveMax: a refusal of the kernel shows in the size, not in an error.
@@ -128,15 +122,9 @@ func TestFillDrain(t *testing.T) {
 		},
 		"file": func(t *testing.T) (io.Writer, io.Reader, int, int) {
 			path := filepath.Join(t.TempDir(), "f")
-			w, err := os.Create(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := must.Get(os.Create(path))(t)
 			t.Cleanup(func() { w.Close() })
-			r, err := os.Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(os.Open(path))(t)
 			t.Cleanup(func() { r.Close() })
 			return w, r, sockets.FD(t, w), sockets.FD(t, r)
 		},
@@ -147,9 +135,7 @@ func TestFillDrain(t *testing.T) {
 				w, _, _, rfd := pair(t)
 				_, r, wfd, _ := pair(t)
 				in := random(n)
-				if _, err := w.Write(in); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(w.Write(in))(t)
 				for p.Len() < n {
 					held := p.Len()
 					m, err := p.Fill(rfd, n)
@@ -177,14 +163,9 @@ func TestFillDrain(t *testing.T) {
 // along.
 func TestFilePosition(t *testing.T) {
 	p := open(t, 0)
-	f, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.CreateTemp(t.TempDir(), ""))(t)
 	defer f.Close()
-	if _, err := f.WriteString("0123456789"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(f.WriteString("0123456789"))(t)
 	fd := sockets.FD(t, f)
 	if n, err := p.Fill(fd, 5); n != 0 || err != nil {
 		t.Fatalf("at the end: %d, %v; want 0 and no error", n, err)
@@ -319,12 +300,8 @@ func TestRefusedSplice(t *testing.T) {
 func TestClose(t *testing.T) {
 	p := open(t, 0)
 	fill(t, p, 100)
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Close(); !errors.Is(err, os.ErrClosed) {
-		t.Fatalf("second Close: %v, want os.ErrClosed", err)
-	}
+	must.Do(t, p.Close())
+	must.Is(t, p.Close(), os.ErrClosed)
 	_, _, fd := tcp(t)
 	n, err := p.Fill(fd, 1)
 	wantErr(t, n, err, syscall.EBADF)
@@ -359,9 +336,7 @@ func TestNoAllocations(t *testing.T) {
 
 // TestZeroPipe: a Pipe that Open has not made owns no descriptor, least of all 0.
 func TestZeroPipe(t *testing.T) {
-	if err := new(pipe.Pipe).Close(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("closed a pipe that was never opened: %v", err)
-	}
+	must.Is(t, new(pipe.Pipe).Close(), os.ErrClosed)
 }
 
 // TestTee: a copy has the bytes of the first pipe, in their order behind others; they stay there.
@@ -369,18 +344,13 @@ func TestTee(t *testing.T) {
 	from, to := open(t, 0), open(t, 0)
 	w, near := sockets.TCPPair(t)
 	in := random(50_000)
-	if _, err := w.Write(in); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.Write(in))(t)
 	if n, err := to.Write([]byte("before ")); n != 7 || err != nil || to.Len() != 7 {
 		t.Fatalf("write: %d, %v; holds %d", n, err, to.Len())
 	}
 	var first, second []byte
 	for len(first) < len(in) {
-		n, err := from.Fill(sockets.FD(t, near), len(in))
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(from.Fill(sockets.FD(t, near), len(in)))(t)
 		held := to.Len()
 		if m, err := from.Tee(to, n); m != n || err != nil || from.Len() != n || to.Len() != held+n {
 			t.Fatalf("tee of %d: %d, %v; %d and %d held", n, m, err, from.Len(), to.Len())
@@ -401,10 +371,7 @@ func take(t *testing.T, p interface {
 	t.Helper()
 	b := make([]byte, 8192)
 	for p.Len() > 0 {
-		n, err := p.Read(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(p.Read(b))(t)
 		all = append(all, b[:n]...)
 	}
 	return all
@@ -484,9 +451,7 @@ func TestSmallSegments(t *testing.T) {
 	dead := block(t, dst)
 	sent := p.Len()
 	for full := sent; sent < len(in); sent += size {
-		if _, err := far.Write(in[sent : sent+size]); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(far.Write(in[sent : sent+size]))(t)
 		if sent == full {
 			arrived(t, src, size)
 			n, err := p.Fill(src, p.Size())
@@ -598,23 +563,14 @@ func TestSizes(t *testing.T) {
 func noFile(t *testing.T) int64 {
 	t.Helper()
 	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files))
 	return int64(min(files.Cur, 1<<30))
 }
 
 func number(t *testing.T, name string) int {
 	t.Helper()
-	text, err := os.ReadFile("/proc/sys/fs/pipe-" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	text := must.Get(os.ReadFile("/proc/sys/fs/pipe-" + name))(t)
+	return must.Get(strconv.Atoi(strings.TrimSpace(string(text))))(t)
 }
 
 // TestNoResize: where a sandbox refuses to resize pipes, all have the default

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/zero"
 	"github.com/penstock/penstock/pipe"
@@ -24,10 +25,7 @@ import (
 // have come back.
 func newPool(t testing.TB, cfg *pipe.Config) *pipe.Pool {
 	t.Helper()
-	pl, err := pipe.NewPool(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pl := must.Get(pipe.NewPool(cfg))(t)
 	t.Cleanup(func() {
 		if err := pl.Close(); err != nil {
 			t.Error(err)
@@ -41,10 +39,7 @@ func newPool(t testing.TB, cfg *pipe.Config) *pipe.Pool {
 
 func get(t testing.TB, pl *pipe.Pool, size int) *pipe.Pipe {
 	t.Helper()
-	p, err := pl.Get(size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(pl.Get(size))(t)
 	if p.Len() != 0 || p.Size() < size {
 		t.Fatalf("Get(%d) lent %d bytes with %d inside", size, p.Size(), p.Len())
 	}
@@ -138,9 +133,7 @@ func TestPoolMisuse(t *testing.T) {
 	wantStats(t, pl, pipe.Stats{Made: 1, Idle: 1, UsedPages: pages(p)})
 	own := open(t, 0)
 	pl.Put(own)
-	if err := own.Close(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("Put of a pipe from Open left it open: %v", err)
-	}
+	must.Is(t, own.Close(), os.ErrClosed)
 }
 
 func TestPoolMaxIdle(t *testing.T) {
@@ -160,10 +153,7 @@ func TestPoolMaxIdle(t *testing.T) {
 // TestCloseMeetsGet: a pool that is closed while a pipe is made for a Get keeps neither the pipe nor the pages that were reserved for it.
 func TestCloseMeetsGet(t *testing.T) {
 	for range 300 {
-		pl, err := pipe.NewPool(&pipe.Config{IdleTime: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		pl := must.Get(pipe.NewPool(&pipe.Config{IdleTime: -1}))(t)
 		got := make(chan error)
 		for range 2 {
 			go func() {
@@ -186,36 +176,24 @@ func TestCloseMeetsGet(t *testing.T) {
 }
 
 func TestPoolClosed(t *testing.T) {
-	pl, err := pipe.NewPool(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pl := must.Get(pipe.NewPool(nil))(t)
 	p := get(t, pl, 0)
 	pl.Put(get(t, pl, 0))
-	if err := pl.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pl.Close())
 	fill(t, p, 10) // still good
 	pl.Put(p)
 	if s := pl.Stats(); s.Closed != s.Made || s.UsedPages != 0 {
 		t.Errorf("%+v, want all closed", s)
 	}
-	if _, err := pl.Get(0); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("Get: %v, want os.ErrClosed", err)
-	}
-	if err := pl.Close(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("second Close: %v, want os.ErrClosed", err)
-	}
+	must.Fail(pl.Get(0))(t, os.ErrClosed)
+	must.Is(t, pl.Close(), os.ErrClosed)
 }
 
 // TestPoolForgotten: a pool that is never closed leaves no descriptors behind.
 func TestPoolForgotten(t *testing.T) {
 	before := leak.Take()
 	func() {
-		pl, err := pipe.NewPool(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pl := must.Get(pipe.NewPool(nil))(t)
 		pl.Put(get(t, pl, 0))
 		pl.Put(get(t, pl, 1<<20))
 	}()
@@ -229,10 +207,7 @@ func TestPoolNoAllocations(t *testing.T) {
 	pl := newPool(t, nil)
 	pl.Put(get(t, pl, 0))
 	if a := testing.AllocsPerRun(1000, func() {
-		p, err := pl.Get(0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(pl.Get(0))(t)
 		pl.Put(p)
 	}); a != 0 {
 		t.Fatalf("Get and Put cost %v allocations", a)
@@ -246,9 +221,7 @@ func TestPoolIdleTime(t *testing.T) {
 }
 
 func TestPoolBadConfig(t *testing.T) {
-	if _, err := pipe.NewPool(&pipe.Config{Size: -1}); !errors.Is(err, os.ErrInvalid) {
-		t.Fatalf("%v, want os.ErrInvalid", err)
-	}
+	must.Fail(pipe.NewPool(&pipe.Config{Size: -1}))(t, os.ErrInvalid)
 }
 
 // TestPoolStress: many take and return pipes of all sizes under a budget that is
@@ -327,14 +300,11 @@ func TestPoolModel(t *testing.T) {
 		if budget == 0 {
 			budget = -1
 		}
-		pl, err := pipe.NewPool(pipe.With(pipe.Config{
+		pl := must.Get(pipe.NewPool(pipe.With(pipe.Config{
 			Budget:   budget,
 			MaxIdle:  rapid.SampledFrom([]int{-1, 1, 3, 100}).Draw(t, "MaxIdle"),
 			IdleTime: -1,
-		}, m.clock.now, pipe.NewLimits(1<<20, 1000, 0, 10000, false)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, m.clock.now, pipe.NewLimits(1<<20, 1000, 0, 10000, false))))(t)
 		m.pool = pl
 		defer m.close(t) // in any case: rapid may give a run up halfway
 		t.Repeat(map[string]func(*rapid.T){
@@ -525,31 +495,23 @@ func TestPoolEMFILE(t *testing.T) {
 func exhaust(t *testing.T) (release func()) {
 	t.Helper()
 	var old syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old))
 	few := syscall.Rlimit{Cur: uint64(len(leak.Take()) + 20), Max: old.Max}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few))
 	var files []*os.File
 	for {
 		f, err := os.Open(os.DevNull)
 		if errors.Is(err, syscall.EMFILE) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		files = append(files, f)
 	}
 	return func() {
 		for _, f := range files {
 			f.Close()
 		}
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old))
 	}
 }
 

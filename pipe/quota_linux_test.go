@@ -2,7 +2,6 @@ package pipe_test
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/pipe"
 )
@@ -86,17 +86,9 @@ func spend(t *testing.T, pages int) *spender {
 	cmd := exec.Command(privilege.Self, "-test.run=^TestSpender$")
 	cmd.Env = append(os.Environ(), "SPEND="+strconv.Itoa(pages))
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(cmd.StdinPipe())(t)
+	out := must.Get(cmd.StdoutPipe())(t)
+	must.Do(t, cmd.Start())
 	s := &spender{cmd, in}
 	t.Cleanup(s.stop)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "spent\n" {
@@ -225,9 +217,7 @@ func TestOtherProcessLarge(t *testing.T) {
 			pl.Put(p)
 			break
 		}
-		if !errors.Is(err, pipe.ErrBudget) {
-			t.Fatal(err)
-		}
+		must.Is(t, err, pipe.ErrBudget)
 		c.advance(time.Minute)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/pool"
 )
 
@@ -129,10 +130,7 @@ type person struct{ age int }
 const objects = 10_000
 
 func newPersons(tb testing.TB) *pool.Pool[*person] {
-	p, err := pool.New(pool.Config[*person]{New: func(context.Context) (*person, error) { return new(person), nil }})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	p := must.Get(pool.New(pool.Config[*person]{New: func(context.Context) (*person, error) { return new(person), nil }}))(tb)
 	tb.Cleanup(func() { p.Close() })
 	return p
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/pool"
 )
 
@@ -125,11 +126,7 @@ func TestMaxOpenPanics(t *testing.T) {
 	get := func() int64 {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		x, err := p.Get(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return x
+		return must.Get(p.Get(ctx))(t)
 	}
 	for name, f := range map[string]func(){
 		"New":     func() { fail = true; get() },

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/pool"
 )
 
@@ -91,10 +92,7 @@ func (m *maker) verify(t *testing.T) {
 
 func newPool[T any](t testing.TB, v pool.Variant, cfg pool.Config[T]) *pool.Pool[T] {
 	t.Helper()
-	p, err := pool.NewVariant(v, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(pool.NewVariant(v, cfg))(t)
 	t.Cleanup(func() {
 		p.Close()
 		if err := p.Check(); err != nil {
@@ -106,11 +104,7 @@ func newPool[T any](t testing.TB, v pool.Variant, cfg pool.Config[T]) *pool.Pool
 
 func get[T any](t testing.TB, p *pool.Pool[T]) T {
 	t.Helper()
-	x, err := p.Get(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return x
+	return must.Get(p.Get(context.Background()))(t)
 }
 
 func take[T any](t testing.TB, p *pool.Pool[T], n int) []T {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/pool"
 )
 
@@ -109,10 +110,7 @@ func TestTimer(t *testing.T) {
 		var m maker
 		cfg := m.config(0)
 		cfg.IdleTime = time.Minute
-		p, err := pool.New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(pool.New(cfg))(t)
 		time.Sleep(25 * time.Second)
 		x := get(t, p)
 		p.Put(x)
@@ -164,10 +162,7 @@ func TestForgottenPool(t *testing.T) {
 		func() {
 			cfg := m.config(maxIdle)
 			cfg.IdleTime = time.Second
-			p, err := pool.NewVariant(v.WithClock(c.afterFunc), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(pool.NewVariant(v.WithClock(c.afterFunc), cfg))(t)
 			give(p, take(t, p, 7))
 			if n := m.closed.Load(); n != 0 {
 				t.Fatalf("%d items closed too early", n)
@@ -224,9 +219,7 @@ func TestGrow(t *testing.T) {
 				})
 			}
 			done.Wait()
-			if err := p.Check(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, p.Check())
 		}
 		st := p.Stats()
 		if st.Live != 0 || st.Idle != m.made.Load() {

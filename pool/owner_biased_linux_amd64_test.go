@@ -7,15 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/pool"
 )
 
 // TestOwners fails where the fast build would silently be the slow one.
 func TestOwners(t *testing.T) {
-	p, err := pool.New(pool.Config[int]{New: func(context.Context) (int, error) { return 0, nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(pool.New(pool.Config[int]{New: func(context.Context) (int, error) { return 0, nil }}))(t)
 	defer p.Close()
 	if !p.Owned() {
 		t.Skip("the kernel refuses membarrier(2) here")

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/pool"
 )
 
@@ -20,11 +21,7 @@ import (
 // overrides it.
 func stressTime(t *testing.T) time.Duration {
 	if s := os.Getenv("PENSTOCK_STRESS"); s != "" {
-		d, err := time.ParseDuration(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
+		return must.Get(time.ParseDuration(s))(t)
 	}
 	if testing.Short() {
 		return 500 * time.Millisecond
@@ -274,10 +271,7 @@ func TestMutants(t *testing.T) {
 	if os.Getenv("PENSTOCK_MUTANTS") == "" {
 		t.Skip("takes minutes; set PENSTOCK_MUTANTS=1")
 	}
-	files, err := filepath.Glob("mutant_no*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("mutant_no*.go"))(t)
 	if runtime.NumCPU() < 2 {
 		t.Skip("takes two cores: on one, no load overtakes another thread's store")
 	}

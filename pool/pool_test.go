@@ -11,6 +11,7 @@ import (
 	"testing"
 	"weak"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/pool"
 	"pgregory.net/rapid"
 )
@@ -87,16 +88,12 @@ func TestClose(t *testing.T) {
 			xs := take(t, p, 10)
 			give(p, xs[:5])
 			for range 2 {
-				if err := p.Close(); err != nil {
-					t.Error(err)
-				}
+				must.Do(t, p.Close())
 				if n := m.closed.Load(); n != 5 {
 					t.Errorf("%d closed, want the 5 idle ones", n)
 				}
 			}
-			if _, err := p.Get(context.Background()); !errors.Is(err, os.ErrClosed) {
-				t.Error(err)
-			}
+			must.Fail(p.Get(context.Background()))(t, os.ErrClosed)
 			if _, ok := p.TryGet(); ok {
 				t.Error("TryGet found something")
 			}
@@ -408,10 +405,7 @@ type model struct {
 func newModel(t *rapid.T, v pool.Variant, exact bool) *model {
 	m := &model{exact: exact, idle: map[*probe]int64{}}
 	m.maxIdle = rapid.SampledFrom([]int{1, 2, 3, 10, 70, 150, 1000}).Draw(t, "MaxIdle")
-	p, err := pool.NewVariant(v, m.config(m.maxIdle))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(pool.NewVariant(v, m.config(m.maxIdle)))(t)
 	m.p = p
 	return m
 }
@@ -565,9 +559,7 @@ func (m *model) check(t *rapid.T) {
 	if what := m.wrong.Load(); what != nil {
 		t.Fatal(*what)
 	}
-	if err := m.p.Check(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.p.Check())
 	st := m.p.Stats()
 	if st.Idle != int64(len(m.idle)) || st.Live != int64(len(m.out)) ||
 		st.Made != m.made.Load() || st.Closed != m.maker.closed.Load() ||
@@ -578,10 +570,7 @@ func (m *model) check(t *rapid.T) {
 
 func mustNew[T any](t *testing.T, cfg pool.Config[T]) *pool.Pool[T] {
 	t.Helper()
-	p, err := pool.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(pool.New(cfg))(t)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -595,18 +584,14 @@ func TestGetHandsItsContext(t *testing.T) {
 	}})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(os.ErrProcessDone)
-	if _, err := p.Get(ctx); !errors.Is(err, os.ErrProcessDone) {
-		t.Error(err)
-	}
+	must.Fail(p.Get(ctx))(t, os.ErrProcessDone)
 }
 
 // TestZero: the zero Pool is a closed one, and the methods of a nil Pool can be recovered from.
 func TestZero(t *testing.T) {
 	t.Parallel()
 	var p pool.Pool[*int]
-	if _, err := p.Get(t.Context()); !errors.Is(err, pool.ErrClosed) {
-		t.Error(err)
-	}
+	must.Fail(p.Get(t.Context()))(t, pool.ErrClosed)
 	if _, ok := p.TryGet(); ok || p.Sweep() != 0 || p.Trim(0) != 0 {
 		t.Error("there is something in a zero Pool")
 	}
@@ -617,9 +602,7 @@ func TestZero(t *testing.T) {
 	if s := p.Stats(); s.Idle != 0 {
 		t.Errorf("%+v", s)
 	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, p.Close())
 	var none *pool.Pool[*int]
 	for name, f := range map[string]func(){
 		"Get":    func() { _, _ = none.Get(t.Context()) },

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 	_ "unsafe" // for go:linkname
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/pool"
 )
 
@@ -78,13 +79,10 @@ type penstock struct {
 
 func newPenstock(tb testing.TB, maxIdle int) contestant {
 	c := &penstock{factory: new(factory)}
-	p, err := pool.New(pool.Config[*item]{
+	p := must.Get(pool.New(pool.Config[*item]{
 		New:     func(context.Context) (*item, error) { return c.factory.new() },
 		MaxIdle: maxIdle,
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	}))(tb)
 	c.p = p // of memory only, without a ticker: it may be forgotten
 	return c
 }

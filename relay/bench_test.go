@@ -7,11 +7,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/paired"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
@@ -114,12 +115,11 @@ func benchmarkEcho(b *testing.B, j joiner, size, conns int) {
 type oneWay func(dst io.Writer, src io.Reader) (int64, error)
 
 // BenchmarkCopyPaired compares Relay.Copy with io.Copy, round by round in one run,
-// and reports the time of the one in the time of the other: the median of the
-// rounds, and the 10th and 90th percentile. One operation is a round of both.
+// see [paired.Run]. One operation is a round of both.
 func BenchmarkCopyPaired(b *testing.B) {
 	const n = 32 << 20
 	path := filepath.Join(b.TempDir(), "in")
-	noError(b, os.WriteFile(path, make([]byte, n), 0o600))
+	must.Do(b, os.WriteFile(path, make([]byte, n), 0o600))
 	r := newRelay(b, nil)
 	for _, c := range []struct {
 		name  string
@@ -133,8 +133,7 @@ func BenchmarkCopyPaired(b *testing.B) {
 			return timed(b, copy, dst, src, n)
 		}},
 		{"file-socket", func(b *testing.B, copy oneWay) time.Duration {
-			src, err := os.Open(path)
-			noError(b, err)
+			src := must.Get(os.Open(path))(b)
 			defer src.Close()
 			dst, out := drainTo(b)
 			defer out()
@@ -143,15 +142,14 @@ func BenchmarkCopyPaired(b *testing.B) {
 		{"socket-file", func(b *testing.B, copy oneWay) time.Duration {
 			in, src := feed(b, n)
 			defer in()
-			dst, err := os.CreateTemp(b.TempDir(), "out")
-			noError(b, err)
+			dst := must.Get(os.CreateTemp(b.TempDir(), "out"))(b)
 			defer os.Remove(dst.Name())
 			defer dst.Close()
 			return timed(b, copy, dst, src, n)
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			paired(b, func() time.Duration { return c.round(b, r.Copy) }, func() time.Duration { return c.round(b, io.Copy) })
+			against(b, func() time.Duration { return c.round(b, r.Copy) }, func() time.Duration { return c.round(b, io.Copy) })
 		})
 	}
 }
@@ -161,17 +159,16 @@ func BenchmarkCopyPaired(b *testing.B) {
 func BenchmarkFileEngines(b *testing.B) {
 	const n = 32 << 20
 	path := filepath.Join(b.TempDir(), "in")
-	noError(b, os.WriteFile(path, make([]byte, n), 0o600))
+	must.Do(b, os.WriteFile(path, make([]byte, n), 0o600))
 	r := newRelay(b, nil)
 	round := func(copy oneWay) time.Duration {
-		src, err := os.Open(path)
-		noError(b, err)
+		src := must.Get(os.Open(path))(b)
 		defer src.Close()
 		dst, out := drainTo(b)
 		defer out()
 		return timed(b, copy, dst, src, n)
 	}
-	paired(b, func() time.Duration { return round(r.Copy) }, func() time.Duration { return round(r.CopyFileThroughPipe) })
+	against(b, func() time.Duration { return round(r.Copy) }, func() time.Duration { return round(r.CopyFileThroughPipe) })
 }
 
 // BenchmarkCopySmallPaired is BenchmarkCopyPaired for copies so small that setting
@@ -180,9 +177,8 @@ func BenchmarkFileEngines(b *testing.B) {
 func BenchmarkCopySmallPaired(b *testing.B) {
 	const n, times = 4 << 10, 1000
 	path := filepath.Join(b.TempDir(), "in")
-	noError(b, os.WriteFile(path, make([]byte, n), 0o600))
-	file, err := os.Open(path)
-	noError(b, err)
+	must.Do(b, os.WriteFile(path, make([]byte, n), 0o600))
+	file := must.Get(os.Open(path))(b)
 	defer file.Close()
 	r := newRelay(b, nil)
 	in, src := sockets.TCPPair(b)
@@ -207,7 +203,7 @@ func BenchmarkCopySmallPaired(b *testing.B) {
 				}
 				return sum
 			}
-			paired(b, func() time.Duration { return round(r.Copy) }, func() time.Duration { return round(io.Copy) })
+			against(b, func() time.Duration { return round(r.Copy) }, func() time.Duration { return round(io.Copy) })
 		})
 	}
 }
@@ -242,23 +238,8 @@ func drainTo(b *testing.B) (dst *net.TCPConn, done func()) {
 	return dst, func() { dst.Close(); <-ended; out.Close() }
 }
 
-// paired runs ours and theirs in turn, which of them first changing from round to
-// round, and reports the ratio ours/theirs.
-func paired(b *testing.B, ours, theirs func() time.Duration) {
-	var ratios []float64
-	ours() // both warm
-	theirs()
-	for b.Loop() {
-		var x, y time.Duration
-		if len(ratios)%2 == 0 {
-			x, y = ours(), theirs()
-		} else {
-			y, x = theirs(), ours()
-		}
-		ratios = append(ratios, float64(x)/float64(y))
-	}
-	slices.Sort(ratios)
-	b.ReportMetric(ratios[len(ratios)/2], "ratio-p50")
-	b.ReportMetric(ratios[len(ratios)/10], "ratio-p10")
-	b.ReportMetric(ratios[len(ratios)*9/10], "ratio-p90")
+// against compares rounds of ours with rounds of theirs.
+func against(b *testing.B, ours, theirs func() time.Duration) {
+	paired.Run(b, 0, paired.Contestant{Name: "ours", Run: func(int) time.Duration { return ours() }},
+		paired.Contestant{Name: "theirs", Run: func(int) time.Duration { return theirs() }})
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
@@ -34,15 +35,15 @@ func helperMessages() {
 		cfg.LegsAfter = 1
 	}
 	r, err := relay.New(cfg)
-	must(err)
+	succeed(err)
 	l, err := loop.New(nil)
-	must(err)
+	succeed(err)
 	mem, err := arena.New(&arena.Config{Locals: 1})
-	must(err)
+	succeed(err)
 	d, err := r.NewDriver(l, mem.Local(0))
-	must(err)
+	succeed(err)
 	ran := make(chan struct{})
-	go func() { must(l.Run()); close(ran) }()
+	go func() { succeed(l.Run()); close(ran) }()
 	t := &mustTB{}
 	A, nearA := sockets.TCPPair(t)
 	nearB, B := sockets.TCPPair(t)
@@ -51,25 +52,25 @@ func helperMessages() {
 	start := func() {
 		for i := range socks {
 			socks[i].ID, err = l.Add(socks[i].FD, uint8(i), &s.driven)
-			must(err)
+			succeed(err)
 		}
 		d.Start(&s.driven, socks[0], socks[1], s)
 	}
-	must(l.Post(start))
+	succeed(l.Post(start))
 	for i := range tracedMessages {
-		must(ping64(A, B, byte(i)))
-		must(ping64(B, A, byte(i)))
+		succeed(ping64(A, B, byte(i)))
+		succeed(ping64(B, A, byte(i)))
 	}
 	last := func(from, to *net.TCPConn) {
 		done := make(chan struct{})
-		must(l.Post(func() { // the loop sees what is sent meanwhile at once
+		succeed(l.Post(func() { // the loop sees what is sent meanwhile at once
 			_, err := from.Write(make([]byte, 64))
-			must(err)
-			must(from.CloseWrite())
+			succeed(err)
+			succeed(from.CloseWrite())
 			close(done)
 		}))
 		<-done
-		must(expect(to, make([]byte, 64)))
+		succeed(expect(to, make([]byte, 64)))
 	}
 	last(A, B)
 	last(B, A)
@@ -81,11 +82,11 @@ type mustTB struct{ testing.TB }
 
 func (*mustTB) Helper()           {}
 func (*mustTB) Cleanup(func())    {}
-func (*mustTB) Fatal(args ...any) { must(fmt.Errorf("%v", args)) }
+func (*mustTB) Fatal(args ...any) { succeed(fmt.Errorf("%v", args)) }
 
 func takeFor(c *net.TCPConn) relay.Socket {
 	fd, err := loop.Take(c)
-	must(err)
+	succeed(err)
 	return relay.Socket{FD: fd, TCP: true}
 }
 
@@ -152,7 +153,7 @@ func traced(t *testing.T, env ...string) (count func(pattern string) int) {
 	cmd := exec.Command(strace, "-f", "-qq", "-e", "trace=recvfrom,sendto,splice,getsockopt", "-o", trace, "/proc/self/exe")
 	cmd.Path = strace
 	self, err := os.Executable()
-	noError(t, err)
+	must.Do(t, err)
 	cmd.Args[len(cmd.Args)-1] = self
 	cmd.Env = append(append(os.Environ(), "RELAY_TEST_HELPER=messages"), env...)
 	out, err := cmd.CombinedOutput()
@@ -163,7 +164,7 @@ func traced(t *testing.T, env ...string) (count func(pattern string) int) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	calls, err := os.ReadFile(trace)
-	noError(t, err)
+	must.Do(t, err)
 	return func(pattern string) int {
 		return len(regexp.MustCompile("(?m)"+pattern).FindAll(calls, -1))
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
@@ -23,7 +24,7 @@ import (
 func blockingPipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	var fds [2]int
-	noError(t, syscall.Pipe2(fds[:], syscall.O_CLOEXEC))
+	must.Do(t, syscall.Pipe2(fds[:], syscall.O_CLOEXEC))
 	r, w = os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
 	t.Cleanup(func() { r.Close(); w.Close() })
 	return r, w
@@ -74,9 +75,7 @@ func TestCopyToFullPipe(t *testing.T) {
 				if err != nil || !bytes.Equal(got, body) {
 					t.Errorf("%d bytes, %v", len(got), err)
 				}
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
+				must.Do(t, <-done)
 			})
 		}
 	}
@@ -133,7 +132,7 @@ func init() {
 func helperSplicer() {
 	time.AfterFunc(condition.Patience, func() { os.Exit(1) }) // lest it locks for ever
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	must(err)
+	succeed(err)
 	for {
 		if n, err := syscall.Splice(0, nil, fds[0], nil, 1<<20, 0); n == 0 || err != nil && err != syscall.EAGAIN {
 			return
@@ -148,14 +147,14 @@ func helperCollector() {
 	cmd.Env = append(os.Environ(), "RELAY_TEST_HELPER=splicer")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
-	must(err)
-	must(cmd.Start())
+	succeed(err)
+	succeed(cmd.Start())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(err)
+	succeed(err)
 	far, err := net.Dial("tcp", l.Addr().String())
-	must(err)
+	succeed(err)
 	near, err := l.Accept()
-	must(err)
+	succeed(err)
 	go func() {
 		for b := make([]byte, 64<<10); ; {
 			if _, err := far.Write(b); err != nil {
@@ -164,7 +163,7 @@ func helperCollector() {
 		}
 	}()
 	r, err := relay.New(&relay.Config{Engine: relay.EngineSplice})
-	must(err)
+	succeed(err)
 	go func() { _, _ = r.Copy(in, near) }()
 	for range 100 {
 		runtime.GC()
@@ -236,17 +235,13 @@ func TestCopyAfterCloseWrite(t *testing.T) {
 					go oneWay(a, b)
 					say(t, client, "question")
 					client.CloseWrite()
-					if q, err := io.ReadAll(server); string(q) != "question" || err != nil {
-						t.Fatalf("%q, %v", q, err)
-					}
+					sockets.ExpectAll(t, server, "question")
 					say(t, server, "answer")
 					server.Close()
-					if answer, err := io.ReadAll(client); string(answer) != "answer" || err != nil {
-						t.Fatalf("%q, %v", answer, err)
-					}
+					sockets.ExpectAll(t, client, "answer")
 					client.Close()
 					for range 2 {
-						noError(t, <-errs)
+						must.Do(t, <-errs)
 					}
 				}
 			})
@@ -276,16 +271,12 @@ func TestJoinAfterCloseWrite(t *testing.T) {
 					}
 					ended <- err
 				}()
-				if q, err := io.ReadAll(server); len(q) > 0 || err != nil {
-					t.Fatalf("%q, %v", q, err)
-				}
+				sockets.ExpectAll(t, server, "")
 				say(t, server, "answer")
 				server.Close()
-				if answer, err := io.ReadAll(client); string(answer) != "answer" || err != nil {
-					t.Fatalf("%q, %v", answer, err)
-				}
+				sockets.ExpectAll(t, client, "answer")
 				client.Close()
-				noError(t, <-ended)
+				must.Do(t, <-ended)
 			}
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
@@ -41,7 +42,7 @@ var copyEnds = []copyEnd{
 	}, true},
 	{"fifo", func(t *testing.T) (io.Writer, io.Reader, func() error) {
 		r, w, err := os.Pipe()
-		noError(t, err)
+		must.Do(t, err)
 		t.Cleanup(func() { r.Close(); w.Close() })
 		return w, r, w.Close
 	}, true},
@@ -57,8 +58,7 @@ var copyEnds = []copyEnd{
 
 func tempFile(t *testing.T, flags int) *os.File {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Join(t.TempDir(), "file"), flags, 0o600)
-	noError(t, err)
+	f := must.Get(os.OpenFile(filepath.Join(t.TempDir(), "file"), flags, 0o600))(t)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -115,8 +115,8 @@ func copyThrough(t *testing.T, r *relay.Relay, from, to copyEnd, n int, e relay.
 	if err != nil || f.Bytes() != int64(n) || f.Reason != relay.ReasonEOF || f.Lost != 0 {
 		t.Fatalf("%d bytes: %+v, error %v", n, f, err)
 	}
-	noError(t, <-fed)
-	noError(t, outEnd())
+	must.Do(t, <-fed)
+	must.Do(t, outEnd())
 	if to.name == "file" {
 		drain()
 	}
@@ -157,7 +157,7 @@ func TestCopyLimits(t *testing.T) {
 			t.Fatalf("CopyN at the end: %d, %v, want EOF", n, err)
 		}
 		dst.CloseWrite()
-		noError(t, expect(out, []byte("0123456789")))
+		must.Do(t, expect(out, []byte("0123456789")))
 	}
 }
 
@@ -168,9 +168,7 @@ func TestCopyAppend(t *testing.T) {
 
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
 	f := tempFile(t, os.O_RDWR|os.O_CREATE|os.O_APPEND)
-	if _, err := f.WriteString("before "); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(f.WriteString("before "))(t)
 	in, src := tcp(t)
 	go send(in, []byte("after"), 5)
 	flow, err := r.Move(f, src)
@@ -192,17 +190,14 @@ func TestCopyProc(t *testing.T) {
 	}
 	r := newRelay(t, nil)
 	for _, to := range copyEnds {
-		f, err := os.Open("/proc/version")
-		noError(t, err)
+		f := must.Get(os.Open("/proc/version"))(t)
 		defer f.Close()
 		dst, out, end := to.open(t)
 		if n, err := r.Copy(dst, f); err != nil || n != int64(len(want)) {
 			t.Fatalf("to %s: %d bytes, %v", to.name, n, err)
 		}
 		end()
-		if got, err := io.ReadAll(out); err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("to %s: %q, %v", to.name, got, err)
-		}
+		sockets.ExpectAll(t, out, want)
 	}
 }
 
@@ -223,7 +218,7 @@ func TestCopyBypassesNobody(t *testing.T) {
 		t.Fatalf("wrappers saw %d and %d of 100000 bytes: %+v, %v", from.seen, to.written, f, err)
 	}
 	_ = to.CloseWrite()
-	noError(t, <-received)
+	must.Do(t, <-received)
 }
 
 // TestCopyStoppedByDeadline: a read deadline that passes while the destination takes nothing stops a copy
@@ -246,8 +241,7 @@ func TestCopyStoppedByDeadline(t *testing.T) {
 		}
 		_ = src.SetReadDeadline(time.Time{})
 		_ = in.CloseWrite()
-		rest, err := io.Copy(dst, src)
-		noError(t, err)
+		rest := must.Get(io.Copy(dst, src))(t)
 		if rest == 0 {
 			t.Errorf("%v: the copy has read all %d bytes after the deadline had passed", e, sent)
 		}
@@ -270,7 +264,7 @@ func TestCopyLocksNothing(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	_ = dst.CloseWrite()
-	noError(t, expect(out, []byte("twice twice ")))
+	must.Do(t, expect(out, []byte("twice twice ")))
 }
 
 // TestCopyTogether: several copies may share their two ends; every byte goes once.
@@ -376,9 +370,7 @@ func TestCopyOddEnds(t *testing.T) {
 	t.Parallel()
 
 	r := newRelay(t, nil)
-	if _, err := r.Copy(struct{ io.Writer }{io.Discard}, eagain{}); !errors.Is(err, syscall.EAGAIN) {
-		t.Errorf("EAGAIN: %v", err)
-	}
+	must.Fail(r.Copy(struct{ io.Writer }{io.Discard}, eagain{}))(t, syscall.EAGAIN)
 	for _, n := range []int{-1, 1 << 30} {
 		var b strings.Builder
 		if moved, err := r.Copy(struct{ io.Writer }{&b}, liar(n)); moved != 0 || b.Len() != 0 || err == nil || !strings.Contains(err.Error(), "impossible number of bytes") {
@@ -520,10 +512,9 @@ func flowing(t *testing.T, n network) net.Conn {
 
 func sparseFile(t *testing.T, size int64) *os.File {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "sparse"))
-	noError(t, err)
+	f := must.Get(os.Create(filepath.Join(t.TempDir(), "sparse")))(t)
 	t.Cleanup(func() { f.Close() })
-	noError(t, f.Truncate(size))
+	must.Do(t, f.Truncate(size))
 	return f
 }
 
@@ -600,9 +591,8 @@ func TestCopyFileErrors(t *testing.T) {
 	t.Parallel()
 
 	path := filepath.Join(t.TempDir(), "f")
-	noError(t, os.WriteFile(path, []byte("hello"), 0o600))
-	f, err := os.Open(path) // not to be written
-	noError(t, err)
+	must.Do(t, os.WriteFile(path, []byte("hello"), 0o600))
+	f := must.Get(os.Open(path))(t)
 	defer f.Close()
 	in, src := tcp(t)
 	_, _ = in.Write([]byte("x"))
@@ -619,8 +609,7 @@ func TestCopyFileErrors(t *testing.T) {
 // leases returns how often the default relay has leased a pipe.
 func leases(t *testing.T) int64 {
 	t.Helper()
-	r, err := relay.Default()
-	noError(t, err)
+	r := must.Get(relay.Default())(t)
 	s := r.Stats().Pipes
 	return int64(s.Made + s.Reused)
 }
@@ -655,8 +644,7 @@ func TestWrap(t *testing.T) {
 	} {
 		src, end := sending(t)
 		out, dst := tcp(t)
-		got := make(chan []byte, 1)
-		go func() { b, _ := io.ReadAll(out); got <- b }()
+		got := collect(out)
 		before := leases(t)
 		n, err := copying(dst, src)
 		_ = dst.(*net.TCPConn).CloseWrite()

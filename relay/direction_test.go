@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/pipe"
 )
@@ -371,10 +372,7 @@ func TestDirectionGrows(t *testing.T) {
 
 // TestDirectionAllocates: a step that moves bytes allocates nothing.
 func TestDirectionAllocates(t *testing.T) {
-	r, err := New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(New(nil))(t)
 	defer r.Close()
 	d, src, dst, _ := scripted(copying, nil, nil)
 	d.env().leaser = r
@@ -485,9 +483,7 @@ func TestLedger(t *testing.T) {
 
 	const writers, each = 8, 10_000
 	r, err := New(&Config{Engine: EngineCopy})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	l := &r.ledger
 	first, second := l.driver(), l.driver()

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
@@ -31,7 +32,7 @@ func TestUnheardReset(t *testing.T) {
 
 	passEnd := func(t *testing.T, g *rig) {
 		_ = g.A.CloseWrite()
-		noError(t, expect(g.B, nil))
+		must.Do(t, expect(g.B, nil))
 	}
 	for name, before := range map[string]func(t *testing.T, g *rig){
 		"ended":                passEnd,
@@ -122,8 +123,7 @@ func TestResetBeforeStart(t *testing.T) {
 // writeNow writes at most n bytes, as far as they go without anybody reading.
 func writeNow(t *testing.T, c halfConn, n int) (sent int64) {
 	t.Helper()
-	raw, err := c.(*net.TCPConn).SyscallConn()
-	noError(t, err)
+	raw := must.Get(c.(*net.TCPConn).SyscallConn())(t)
 	b := content(5, n)
 	_ = raw.Control(func(fd uintptr) {
 		for len(b) > 0 {
@@ -180,7 +180,7 @@ func TestDrivenAgain(t *testing.T) {
 	why := errors.New("cut by the test")
 	on.do(func() { o.s.Cut(why); o.next() }) // before Start a cut does nothing
 	for i, pair := range far {
-		noError(t, ping(pair[0], pair[1], byte(i)))
+		must.Do(t, ping(pair[0], pair[1], byte(i)))
 		want := relay.ReasonEOF
 		switch i % 3 {
 		case 0:
@@ -212,7 +212,7 @@ func TestEndsWithinStart(t *testing.T) {
 	A, nearA := tcp(t)
 	nearB, B := tcp(t)
 	for _, c := range []halfConn{A, B.(halfConn)} {
-		noError(t, send(c, []byte("all"), 3))
+		must.Do(t, send(c, []byte("all"), 3))
 	}
 	var recs [2]*recorder
 	socks := [2]relay.Socket{on.take(nearA), on.take(nearB)}
@@ -233,9 +233,7 @@ func TestEndsWithinStart(t *testing.T) {
 		}
 	})
 	for _, c := range []net.Conn{A, B} {
-		if err := expect(c, []byte("all")); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, expect(c, []byte("all")))
 	}
 }
 
@@ -267,7 +265,7 @@ func TestUnixDescriptors(t *testing.T) {
 				_ = far.CloseWrite()
 				want = nil
 			}
-			noError(t, expect(g.B, want))
+			must.Do(t, expect(g.B, want))
 			_ = g.B.CloseWrite()
 			g.checkClean(500, 0)
 		}
@@ -281,10 +279,10 @@ func TestMoved(t *testing.T) {
 
 	on := ofLoop().looped(t, newRelay(t, nil))
 	j := newPlain(t, on)
-	noError(t, sys.SetsockoptInt(j.b.FD, sys.IPPROTO_TCP, sys.TCP_NODELAY, 0))
+	must.Do(t, sys.SetsockoptInt(j.b.FD, sys.IPPROTO_TCP, sys.TCP_NODELAY, 0))
 	j.a.NoDelay, j.b.NoDelay, j.a.Moved = true, false, 7
 	on.do(j.start)
-	noError(t, ping64(j.A, j.B, 1))
+	must.Do(t, ping64(j.A, j.B, 1))
 	on.do(func() {
 		if on, err := sys.GetsockoptInt(j.b.FD, sys.IPPROTO_TCP, sys.TCP_NODELAY); err != nil || on == 0 {
 			t.Errorf("TCP_NODELAY of the endpoint's socket is %d, %v, after its second write", on, err)
@@ -536,9 +534,7 @@ func TestOthersWithin(t *testing.T) {
 				third.start()
 			})
 			<-second.done
-			if n, err := io.Copy(io.Discard, struct{ io.Reader }{second.B}); n != 0 || !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("%d bytes have come to the session that was cut, %v", n, err)
-			}
+			isReset(t, second.B)
 			_ = third.A.CloseWrite()
 			got, err := io.ReadAll(third.B)
 			if err != nil || !bytes.Equal(got, own) {
@@ -615,7 +611,7 @@ func TestLateTurn(t *testing.T) {
 		on := newLooped(t, r, cfg, &arena.Config{Locals: 1})
 		large := func(t testing.TB) (halfConn, net.Conn) {
 			far, near := sockets.UnixPair(t)
-			noError(t, errors.Join(far.SetWriteBuffer(4*size), near.SetWriteBuffer(4*size)))
+			must.Do(t, errors.Join(far.SetWriteBuffer(4*size), near.SetWriteBuffer(4*size)))
 			return far, near
 		}
 		j := newPlainOf(t, on, large, large)
@@ -633,7 +629,7 @@ func TestLateTurn(t *testing.T) {
 		if first != want {
 			t.Errorf("late %v: %d bytes moved at once, want %d", late, first, want)
 		}
-		noError(t, errors.Join(j.A.CloseWrite(), j.B.CloseWrite(), expect(j.B, content(1, size))))
+		must.Do(t, errors.Join(j.A.CloseWrite(), j.B.CloseWrite(), expect(j.B, content(1, size))))
 		if <-j.done; j.res.Reason != relay.ReasonEOF {
 			t.Errorf("late %v: %+v", late, j.res)
 		}
@@ -677,16 +673,12 @@ func TestStartWhileItRuns(t *testing.T) {
 		}
 	})
 	for _, c := range []io.Reader{second.A, second.B} {
-		if _, err := io.Copy(io.Discard, struct{ io.Reader }{c}); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("it has ended with %v", err)
-		}
+		must.Fail(io.Copy(io.Discard, struct{ io.Reader }{c}))(t, syscall.ECONNRESET)
 	}
 	write(t, j.A, []byte("bytes"))
 	_ = j.A.CloseWrite()
 	_ = j.B.CloseWrite()
-	if got, err := io.ReadAll(j.B); err != nil || string(got) != "bytes" {
-		t.Errorf("%q, %v", got, err)
-	}
+	sockets.ExpectAll(t, j.B, "bytes")
 	<-j.done
 	if j.res.Reason != relay.ReasonEOF || j.err != nil {
 		t.Errorf("%+v, %v", j.res, j.err)
@@ -720,9 +712,7 @@ func TestMirrorThatWasNotStarted(t *testing.T) {
 	j.a.Mirror = &m
 	on.do(j.start)
 	write(t, j.A, []byte("bytes"))
-	if _, err := io.ReadFull(j.B, make([]byte, 5)); err != nil {
-		t.Error(err)
-	}
+	must.Get(io.ReadFull(j.B, make([]byte, 5)))(t)
 	on.do(func() {
 		if res := m.Result(); res.Reason != driver.MirrorError || res.Err == nil {
 			t.Errorf("after the start: %+v", res)
@@ -771,14 +761,12 @@ func TestDriverStats(t *testing.T) {
 			t.Fatalf("at the beginning: %+v", got)
 		}
 		sent := fillUp(t, g.A)
-		if _, err := io.CopyN(io.Discard, g.B, sent); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.CopyN(io.Discard, g.B, sent))(t)
 		if got := r.Stats().Drivers; got.Promotions == 0 {
 			t.Errorf("after bulk: %+v", got)
 		}
 		for i := range 8 {
-			noError(t, ping(g.A, g.B, byte(i)))
+			must.Do(t, ping(g.A, g.B, byte(i)))
 		}
 		_, _ = g.A.CloseWrite(), g.B.CloseWrite()
 		g.checkClean(int(sent)+8, 0)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
@@ -41,8 +42,7 @@ var kinds = map[string]kind{
 	"unix": {false, func(t *testing.T) (far, near net.Conn) { return unixStream(t) }},
 	"file of a datagram socket": {true, func(t *testing.T) (far, near net.Conn) {
 		far, c := udpPair(t)
-		f, err := c.(*net.UDPConn).File()
-		noError(t, err)
+		f := must.Get(c.(*net.UDPConn).File())(t)
 		t.Cleanup(func() { f.Close() })
 		return far, relay.Stream(f)
 	}},
@@ -59,14 +59,11 @@ var wrappers = map[string]func(net.Conn) net.Conn{
 
 func udpPair(t *testing.T) (far, near net.Conn) {
 	t.Helper()
-	l, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	noError(t, err)
+	l := must.Get(net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	free := l.LocalAddr().(*net.UDPAddr)
-	near, err = net.DialUDP("udp4", nil, free)
-	noError(t, err)
+	near = must.Get(net.DialUDP("udp4", nil, free))(t)
 	l.Close()
-	far, err = net.DialUDP("udp4", free, near.LocalAddr().(*net.UDPAddr))
-	noError(t, err)
+	far = must.Get(net.DialUDP("udp4", free, near.LocalAddr().(*net.UDPAddr)))(t)
 	t.Cleanup(func() { far.Close(); near.Close() })
 	return far, near
 }
@@ -75,25 +72,18 @@ func unixPair(t *testing.T, network string) (far, near net.Conn) {
 	t.Helper()
 	dir := t.TempDir()
 	a := &net.UnixAddr{Name: filepath.Join(dir, "a"), Net: network}
-	receiver, err := net.ListenUnixgram(network, a)
-	noError(t, err)
-	far, err = net.DialUnix(network, nil, a)
-	noError(t, err)
+	receiver := must.Get(net.ListenUnixgram(network, a))(t)
+	far = must.Get(net.DialUnix(network, nil, a))(t)
 	t.Cleanup(func() { far.Close(); receiver.Close() })
 	return far, receiver
 }
 
 func packetPair(t *testing.T) (far, near net.Conn) {
 	t.Helper()
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(sockets.Dir(t), "p"), Net: "unixpacket"})
-	noError(t, err)
+	l := must.Get(net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(sockets.Dir(t), "p"), Net: "unixpacket"}))(t)
 	defer l.Close()
-	if far, err = net.Dial("unixpacket", l.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	if near, err = l.Accept(); err != nil {
-		t.Fatal(err)
-	}
+	far = must.Get(net.Dial("unixpacket", l.Addr().String()))(t)
+	near = must.Get(l.Accept())(t)
 	t.Cleanup(func() { far.Close(); near.Close() })
 	return far, near
 }
@@ -210,9 +200,7 @@ func TestMessages(t *testing.T) {
 					write(t, far, []byte("END"))
 					select {
 					case err := <-done:
-						if !errors.Is(err, errRecorded) {
-							t.Errorf("%v", err)
-						}
+						must.Is(t, err, errRecorded)
 					case <-time.After(condition.Patience):
 						t.Fatal("the last message has not come")
 					}
@@ -384,9 +372,7 @@ func TestMessagesInterrupted(t *testing.T) {
 						}
 					}}
 					write(t, far, []byte("ten bytes."))
-					if err := move(ctx, dst, near); !errors.Is(err, want) {
-						t.Errorf("%v, want %v", err, want)
-					}
+					must.Is(t, move(ctx, dst, near), want)
 				})
 			}
 		}

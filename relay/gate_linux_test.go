@@ -10,6 +10,8 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/driver"
 )
@@ -171,24 +173,18 @@ func TestGate(t *testing.T) {
 							t.Errorf("it is the fault of %v", j.res.Culprit)
 						}
 						for _, c := range []io.Reader{A, B} {
-							if _, err := io.Copy(io.Discard, struct{ io.Reader }{c}); !errors.Is(err, syscall.ECONNRESET) {
-								t.Errorf("it has ended with %v", err)
-							}
+							must.Fail(io.Copy(io.Discard, struct{ io.Reader }{c}))(t, syscall.ECONNRESET)
 						}
 						return
 					}
 					if !x.ends {
 						_ = A.CloseWrite()
 					}
-					if got, err := io.ReadAll(B); err != nil || string(got) != x.gone {
-						t.Errorf("behind it has come %q, %v", got, err)
-					}
+					sockets.ExpectAll(t, B, x.gone)
 					if !x.answerEnds {
 						_ = B.CloseWrite()
 					}
-					if got, err := io.ReadAll(A); err != nil || string(got) != x.answer {
-						t.Errorf("the answer is %q, %v", got, err)
-					}
+					sockets.ExpectAll(t, A, x.answer)
 					<-j.done
 					if j.res.Reason != relay.ReasonEOF || w.closed != 1 {
 						t.Errorf("%v, %v; closed %d times", j.res.Reason, j.err, w.closed)
@@ -210,14 +206,12 @@ func TestGateUrgent(t *testing.T) {
 	on.do(j.start)
 	write(t, j.B, "ask")
 	raw, err := j.A.(syscall.Conn).SyscallConn()
-	noError(t, err)
+	must.Do(t, err)
 	_ = raw.Control(func(fd uintptr) { _, err = sys.Send(int(fd), []byte("abc"), sys.MSG_OOB) })
-	noError(t, err)
+	must.Do(t, err)
 	_, _ = io.WriteString(j.A, "def")
 	_ = j.A.CloseWrite()
-	if got, err := io.ReadAll(j.B); err != nil || string(got) != "abcdef" {
-		t.Errorf("%q, %v", got, err)
-	}
+	sockets.ExpectAll(t, j.B, "abcdef")
 }
 
 // TestGatedStays: a session leaves for no Carrier before its gate is open, and then it does, and can be a Parked of the least size.

@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/pipe"
@@ -143,16 +144,16 @@ func TestOneTurnEach(t *testing.T) {
 func TestDescriptorsSpent(t *testing.T) {
 	eachDriver(t, func(t *testing.T, d *driving) {
 		pipes, err := pipe.NewPool(&pipe.Config{IdleTime: time.Millisecond})
-		noError(t, err)
+		must.Do(t, err)
 		defer pipes.Close()
 		r := newRelay(t, &relay.Config{Engine: relay.EngineSplice, Pipes: pipes})
 		g := d.newRig(t, r, tcp, tcp)
 		for _, way := range [][2]net.Conn{{g.A, g.B}, {g.B, g.A}} { // lest one comes later
-			noError(t, ping(way[0], way[1], 1))
+			must.Do(t, ping(way[0], way[1], 1))
 		}
 		waitQuiet(t, r)
 		soft, hard, err := sys.RlimitNoFileRange()
-		noError(t, err)
+		must.Do(t, err)
 		highest := uint64(0)
 		for fd := range leak.Take() {
 			highest = max(highest, uint64(fd))
@@ -163,9 +164,9 @@ func TestDescriptorsSpent(t *testing.T) {
 			for _, fd := range taken {
 				_ = syscall.Close(fd)
 			}
-			noError(t, sys.SetRlimitNoFile(soft, hard))
+			must.Do(t, sys.SetRlimitNoFile(soft, hard))
 		}()
-		noError(t, sys.SetRlimitNoFile(highest+1, hard))
+		must.Do(t, sys.SetRlimitNoFile(highest+1, hard))
 		for {
 			fd, err := sys.Dup(0)
 			if err != nil {
@@ -203,7 +204,7 @@ func TestSpliceRefusedInBetween(t *testing.T) {
 		if buffers := fillAll(t, d, r, rigs, sent); buffers != 0 {
 			t.Fatalf("%d buffers instead of pipes", buffers)
 		}
-		noError(t, sys.SeccompRefuse(syscall.EPERM, sys.SYS_SPLICE))
+		must.Do(t, sys.SeccompRefuse(syscall.EPERM, sys.SYS_SPLICE))
 		got := make([][]byte, len(rigs))
 		for _, g := range rigs {
 			_ = g.A.CloseWrite()
@@ -319,16 +320,14 @@ func TestIdlePairs(t *testing.T) { eachDriver(t, testIdlePairs) }
 func testIdlePairs(t *testing.T, d *driving) {
 	const pairs = 4500
 	var lim syscall.Rlimit
-	noError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim))
+	must.Do(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim))
 	if lim.Cur < 2*pairs+200 {
 		t.Skipf("RLIMIT_NOFILE is %d, the test needs %d", lim.Cur, 2*pairs+200)
 	}
-	pipes, err := pipe.NewPool(&pipe.Config{IdleTime: 100 * time.Millisecond})
-	noError(t, err)
+	pipes := must.Get(pipe.NewPool(&pipe.Config{IdleTime: 100 * time.Millisecond}))(t)
 	defer pipes.Close()
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice, Pipes: pipes, IdleTimeout: time.Hour})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	noError(t, err)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	origin := startHelper(t, "origin")
 	to := origin.line()

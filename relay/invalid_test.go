@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -124,12 +125,10 @@ func TestStartWithoutEnd(t *testing.T) {
 		t.Error(err)
 	}
 	ended := make(chan error, 1)
-	noError(t, s.Start(func(_ relay.Result, err error) { ended <- err }))
+	must.Do(t, s.Start(func(_ relay.Result, err error) { ended <- err }))
 	_ = client.Close()
 	_ = server.Close()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	must.Do(t, <-ended)
 }
 
 // TestZeroRelay: a Relay that not made by New moves nothing, and says so.
@@ -160,9 +159,7 @@ func TestMissingEnds(t *testing.T) {
 
 	r := newRelay(t, nil)
 	file := func() *os.File {
-		f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-		noError(t, err)
-		return f
+		return must.Get(os.Create(filepath.Join(t.TempDir(), "f")))(t)
 	}
 	closed := func(c io.Closer) { _ = c.Close() }
 	ends := map[string]func() io.ReadWriter{

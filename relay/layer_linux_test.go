@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/driver"
@@ -46,8 +48,7 @@ func newLayeredRig(t *testing.T, spoken [2]bool, limits *relay.Limits, ahead [2]
 func newLayeredRigOf(t *testing.T, spoken [2]bool, limits *relay.Limits, ahead [2]string, change func(*relay.Socket)) *layeredRig {
 	t.Helper()
 	cert, key := certificate.New(t, "layer.test")
-	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-	noError(t, err)
+	pair := must.Get(tls.X509KeyPair([]byte(cert), []byte(key)))(t)
 	var layers [2]driver.Layer
 	var networks [2]network
 	for i := range networks {
@@ -61,7 +62,7 @@ func newLayeredRigOf(t *testing.T, spoken [2]bool, limits *relay.Limits, ahead [
 			peer := tls.Client(far, &tls.Config{InsecureSkipVerify: true})
 			shaken := make(chan error, 1)
 			go func() { shaken <- layer.Handshake() }()
-			noError(t, errors.Join(peer.HandshakeContext(context.Background()), <-shaken))
+			must.Do(t, errors.Join(peer.HandshakeContext(context.Background()), <-shaken))
 			layers[i] = layer
 			return peer, near
 		}
@@ -135,14 +136,14 @@ func TestLayerHalfClosed(t *testing.T) {
 
 	eachLayered(t, func(t *testing.T, spoken [2]bool) {
 		g := newLayeredRig(t, spoken, nil, [2]string{})
-		noError(t, g.far[0].CloseWrite())
+		must.Do(t, g.far[0].CloseWrite())
 		if n, err := g.far[1].Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			t.Fatal(n, err)
 		}
 		for range 3 {
 			mustSend(t, g.far[1], g.far[0], "answer")
 		}
-		noError(t, g.far[1].CloseWrite())
+		must.Do(t, g.far[1].CloseWrite())
 		if n, err := g.far[0].Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			t.Error(n, err)
 		}
@@ -156,10 +157,7 @@ func TestLayerHalfClosed(t *testing.T) {
 func mustSend(t *testing.T, from io.Writer, to io.Reader, message string) {
 	t.Helper()
 	write(t, from, message)
-	got := make([]byte, len(message))
-	if _, err := io.ReadFull(to, got); err != nil || string(got) != message {
-		t.Fatalf("%q, %v", got, err)
-	}
+	sockets.Expect(t, to, message)
 }
 
 // TestLayerAhead: bytes that were read before come first, above the layer of the other side.
@@ -170,10 +168,7 @@ func TestLayerAhead(t *testing.T) {
 		var ahead [2]string
 		ahead[i] = "ahead" // of the side without a layer
 		g := newLayeredRig(t, spoken, nil, ahead)
-		got := make([]byte, 5)
-		if _, err := io.ReadFull(g.far[1-i], got); err != nil || string(got) != "ahead" {
-			t.Errorf("side %d: %q, %v", i, got, err)
-		}
+		sockets.Expect(t, g.far[1-i], "ahead")
 		mustSend(t, g.far[i], g.far[1-i], "then")
 	}
 }
@@ -320,9 +315,7 @@ func TestLayerAnswersAreBounded(t *testing.T) {
 		}
 	})
 	answers := make([]byte, len(questions))
-	if _, err := io.ReadFull(g.far[0], answers); err != nil {
-		t.Error(err)
-	}
+	must.Get(io.ReadFull(g.far[0], answers))(t)
 	if err := <-wrote; err != nil || bytes.Count(answers, []byte{'!'}) != len(answers) {
 		t.Error(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/driver"
 )
@@ -72,7 +73,7 @@ func (m *mirrored) connect() {
 			m.mirror.Connected(m.shadow)
 		}
 	})
-	noError(m.t, err)
+	must.Do(m.t, err)
 }
 
 // unconnected closes the shadow's socket, which the mirror never gets.
@@ -88,16 +89,6 @@ func (m *mirrored) mirrorEnd() driver.MirrorResult {
 		m.t.Fatalf("the mirror has not ended: %+v", m.mirrorNow())
 		panic("unreachable")
 	}
-}
-
-// collect reads a connection to its end beside the test.
-func collect(c net.Conn) <-chan []byte {
-	got := make(chan []byte, 1)
-	go func() {
-		b, _ := io.ReadAll(c)
-		got <- b
-	}()
-	return got
 }
 
 // splicing are the engines that have pipes.
@@ -128,12 +119,8 @@ func TestMirrorWithoutPipes(t *testing.T) {
 		m.mirrorUntil(func(res driver.MirrorResult) bool { return res.Copied > int64(len(sent)-200<<10) })
 	}
 	_ = m.A.CloseWrite()
-	if got := <-atS; !bytes.Equal(got, sent) {
-		t.Errorf("the shadow has got %d bytes of %d, or others", len(got), len(sent))
-	}
-	if got := <-atB; !bytes.Equal(got, sent) {
-		t.Errorf("B has got %d bytes of %d, or others", len(got), len(sent))
-	}
+	arrives(t, atS, sent)
+	arrives(t, atB, sent)
 	_, _ = m.S.CloseWrite(), m.B.CloseWrite()
 	if res := m.mirrorEnd(); res.Reason != driver.MirrorComplete || res.Teed != 0 || res.Copied != int64(len(sent)) {
 		t.Errorf("%+v", res)
@@ -191,12 +178,8 @@ func TestMirror(t *testing.T) {
 				answer := []byte("the shadow's answer reaches nobody")
 				write(t, m.S, answer)
 				_ = m.A.CloseWrite()
-				if got := <-atB; !bytes.Equal(got, sent) {
-					t.Errorf("B has got %d bytes of %d", len(got), len(sent))
-				}
-				if got := <-atS; !bytes.Equal(got, sent) {
-					t.Errorf("the shadow has got %d bytes of %d", len(got), len(sent))
-				}
+				arrives(t, atB, sent)
+				arrives(t, atS, sent)
 				_ = m.S.Close()
 				res := m.mirrorEnd()
 				if res.Reason != driver.MirrorComplete || res.Teed+res.Copied != int64(len(sent)) || res.Undelivered != 0 || res.Answered != int64(len(answer)) {
@@ -260,9 +243,7 @@ func TestMirrorHurtsNobody(t *testing.T) {
 				sent := content(7, 32<<20) // a slot of a pipe may have eight pages
 				write(t, m.A, sent)
 				_ = m.A.CloseWrite()
-				if got := <-atB; !bytes.Equal(got, sent) {
-					t.Fatalf("%v: B has got %d bytes of %d", e, len(got), len(sent))
-				}
+				arrives(t, atB, sent)
 				if res := m.mirrorEnd(); res.Reason != c.reason || (res.Err != nil) != (c.reason == driver.MirrorConnect || c.reason == driver.MirrorReset) {
 					t.Errorf("%v: %+v", e, res)
 				}
@@ -317,8 +298,7 @@ func TestMirrorOfAFrozenShadow(t *testing.T) {
 	m.connect()
 	for unsent := 0; unsent < 256<<10; { // more than there is room for at the other end
 		sendOn(t, m, 16<<10)
-		n, err := sys.SIOCOUTQNSD(m.shadow.FD)
-		noError(t, err)
+		n := must.Get(sys.SIOCOUTQNSD(m.shadow.FD))(t)
 		unsent = n
 	}
 	if sent, res := m.session.Result().AToB.Bytes(), m.mirrorNow(); res.Teed+res.Copied != sent {
@@ -382,9 +362,7 @@ func TestMirrorOfAReset(t *testing.T) {
 			if res := m.mirrorEnd(); res.Reason != driver.MirrorCut {
 				t.Errorf("%+v", res)
 			}
-			if _, err := m.S.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the shadow is not reset: %v", err)
-			}
+			must.Fail(m.S.Read(make([]byte, 1)))(t, syscall.ECONNRESET)
 		})
 	}
 }
@@ -464,9 +442,7 @@ func TestMirrorHasTwoPipes(t *testing.T) {
 		}
 		send(200_000)
 		_ = m.A.CloseWrite()
-		if got := <-atS; !bytes.Equal(got, sent) {
-			t.Errorf("the shadow has got %d bytes of %d, or others", len(got), len(sent))
-		}
+		arrives(t, atS, sent)
 	}
 }
 
@@ -623,9 +599,7 @@ func TestMirrorObserver(t *testing.T) {
 					sent = sent[:64]
 				}
 				_ = o.A.CloseWrite()
-				if got := <-atS; !bytes.Equal(got, sent) {
-					t.Errorf("the shadow has got %d bytes of %d", len(got), len(sent))
-				}
+				arrives(t, atS, sent)
 				_ = o.B.CloseWrite()
 				o.seen("the end", func(w *witness) bool { return w.ended })
 				res, err := o.wait()
@@ -678,9 +652,7 @@ func TestMirrorObserverHasEnough(t *testing.T) {
 			o.write(o.A, b[:100])
 			o.mirrorUntil(func(res driver.MirrorResult) bool { return res.Teed+res.Copied == 100 && res.Answered >= int64(len(b)) })
 			_, _ = o.A.CloseWrite(), o.B.CloseWrite()
-			if got := <-atA; !bytes.Equal(got, b) {
-				t.Errorf("%v: A has got %d bytes of %d", e, len(got), len(b))
-			}
+			arrives(t, atA, b)
 			res, err := o.wait()
 			if err != nil || res.BToA.Spliced == 0 || res.BToA.Fallbacks[relay.FallbackCompare] != 1 {
 				t.Errorf("%v, %s: %+v, %v", e, first, res, err)
@@ -698,9 +670,7 @@ func TestMirrorObserverEnds(t *testing.T) {
 	t.Parallel()
 
 	shut := func(t *testing.T, c halfConn) {
-		if err := c.CloseWrite(); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, c.CloseWrite())
 	}
 	for name, c := range map[string]struct {
 		ends     func(t *testing.T, o *observed)

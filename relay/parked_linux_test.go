@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -66,7 +67,7 @@ func (p *parking) note(format string, args ...any) {
 func (p *parking) talk(times int, pause time.Duration) {
 	p.Helper()
 	for range times {
-		noError(p, errors.Join(ping(p.A, p.B, 5), ping(p.B, p.A, 3)))
+		must.Do(p, errors.Join(ping(p.A, p.B, 5), ping(p.B, p.A, 3)))
 		if pause > 0 {
 			p.on.turn()
 			p.clock.advance(pause)
@@ -80,9 +81,7 @@ func (p *parking) bulk() {
 	p.Helper()
 	const size = 16 << 20
 	go func() { _, _ = p.A.Write(make([]byte, size)) }()
-	if _, err := io.CopyN(io.Discard, p.B, size); err != nil {
-		p.Fatal(err)
-	}
+	must.Get(io.CopyN(io.Discard, p.B, size))(p)
 	p.on.turn()
 	p.on.do(func() {
 		if n := p.driven.Result().AToB.Spliced; n == 0 {
@@ -267,7 +266,7 @@ func TestParked(t *testing.T) {
 		{"half of it comes back", nil, func(p *parking) {
 			p.rest(second, 0)
 			p.back([2]bool{false, true}, relay.SideNone)
-			noError(p, ping(p.A, p.B, 5))
+			must.Do(p, ping(p.A, p.B, 5))
 			p.on.turn()
 			p.on.do(p.look)
 			p.on.do(func() { p.driven.Cut(io.ErrNoProgress) })
@@ -439,8 +438,8 @@ func TestReturn(t *testing.T) {
 	ended := make(chan outcome, 1)
 	s := &loopSession{on: on, ended: func(res relay.Result, err error) { ended <- outcome{res, err} }}
 	A, B := pairOn(t, on, func(a, b relay.Socket) { on.driver.Start(&s.driven, a, b, s) }, s)
-	noError(t, ping(A, B, 5))
-	noError(t, ping(B, A, 3))
+	must.Do(t, ping(A, B, 5))
+	must.Do(t, ping(B, A, 3))
 	for round := range int64(2) {
 		c := &thief{takes: true, has: make(chan struct{}), ab: 100 * (round + 1), ba: 50 * (round + 1)}
 		on.do(func() { s.driven.Offer(c) })
@@ -470,12 +469,12 @@ func TestReturn(t *testing.T) {
 			}
 		}, s)
 		if round == 0 {
-			noError(t, ping(A, B, 5))
+			must.Do(t, ping(A, B, 5))
 		}
-		noError(t, ping(B, A, 3))
+		must.Do(t, ping(B, A, 3))
 	}
 	write(t, A, "after the end")
-	noError(t, B.CloseWrite())
+	must.Do(t, B.CloseWrite())
 	o := end(t, ended)
 	if r := o.result; r.Reason != relay.ReasonEOF || r.First != relay.SideA || r.AToB.Bytes() != 200+2 || r.BToA.Bytes() != 100+3 || o.err != nil {
 		t.Errorf("%+v, %v", r, o.err)

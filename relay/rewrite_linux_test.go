@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/driver"
 )
@@ -96,7 +98,7 @@ var changers = map[string]struct {
 func TestRewriteIsMirrored(t *testing.T) {
 	t.Parallel()
 
-	for name, c := range changers {
+	for _, c := range changers {
 		m := newMirroredBy(t, newRelay(t, nil), ofLoop(), tcp, time.Minute, func(_ *relay.Mirror, a *relay.Socket) {
 			c.set(a)
 			a.Hold, a.Ahead = 10*time.Millisecond, []byte("before")
@@ -110,11 +112,8 @@ func TestRewriteIsMirrored(t *testing.T) {
 			m.mirrorUntil(func(res driver.MirrorResult) bool { return res.Teed+res.Copied >= c.times*int64(len(sent)-4) })
 		}
 		_ = m.A.CloseWrite()
-		for what, at := range map[string]<-chan []byte{"B": atB, "the shadow": atS} {
-			if got := <-at; !bytes.Equal(got, c.made(sent)) {
-				t.Errorf("%s: %s has got %d bytes of %d, or others", name, what, len(got), len(c.made(sent)))
-			}
-		}
+		arrives(t, atB, c.made(sent))
+		arrives(t, atS, c.made(sent))
 	}
 }
 
@@ -136,10 +135,8 @@ func TestRewriteOfASlowSink(t *testing.T) {
 		}
 		_ = j.A.SetWriteDeadline(time.Now().Add(condition.Patience))
 		atB := collect(j.B)
-		noError(t, send(j.A, sent[written:], 1<<20))
-		if got := <-atB; !bytes.Equal(got, c.made(sent)) {
-			t.Errorf("%s: B has got %d bytes of %d", name, len(got), len(c.made(sent)))
-		}
+		must.Do(t, send(j.A, sent[written:], 1<<20))
+		arrives(t, atB, c.made(sent))
 	}
 }
 
@@ -187,9 +184,7 @@ func TestTransformSeesNoOthers(t *testing.T) {
 	j := transformed(t, on, w, nil, time.Hour, "")
 	write(t, j.A, "four")
 	_ = j.A.CloseWrite()
-	if got, err := io.ReadAll(j.B); err != nil || !bytes.Equal(got, make([]byte, 40_000)) {
-		t.Errorf("%d bytes, %v; of the other session: %v", len(got), err, bytes.Contains(got, []byte("secret")))
-	}
+	sockets.ExpectAll(t, j.B, make([]byte, 40_000))
 	on.do(func() {
 		if w.saw {
 			t.Error("the memory of Take is not zero")
@@ -222,16 +217,10 @@ func TestRewrite(t *testing.T) {
 					}
 					_ = g.A.CloseWrite()
 				}()
-				if err := send(g.B, toA, 64<<10); err != nil {
-					t.Error(err)
-				}
+				must.Do(t, send(g.B, toA, 64<<10))
 				all := append(bytes.Clone(ahead), toB...)
-				if got := <-atB; !bytes.Equal(got, flipped(all)) {
-					t.Errorf("B has got %d bytes of %d, or others", len(got), len(all))
-				}
-				if got := <-atA; !bytes.Equal(got, flipped(toA)) {
-					t.Errorf("A has got %d bytes of %d, or others", len(got), len(toA))
-				}
+				arrives(t, atB, flipped(all))
+				arrives(t, atA, flipped(toA))
 				res := g.checkClean(len(all), len(toA))
 				if res.AToB.Spliced+res.BToA.Spliced != 0 || res.AToB.Fallbacks[relay.FallbackRewrite] != 1 || res.BToA.Fallbacks[relay.FallbackRewrite] != 1 {
 					t.Errorf("%+v", res)
@@ -279,10 +268,8 @@ func TestRewriteHoldsBack(t *testing.T) {
 		}
 	}
 	came(6)
-	noError(t, g.A.CloseWrite())
-	if got := <-collect(g.B); !bytes.Equal(got, flipped([]byte("abxxxx"))) {
-		t.Errorf("B has got %q", flipped(got))
-	}
+	must.Do(t, g.A.CloseWrite())
+	arrives(t, collect(g.B), flipped([]byte("abxxxx")))
 }
 
 // TestRewriteOfAReset: after a reset of the source what is held back is dropped, and counted as lost; B is reset.
@@ -297,9 +284,7 @@ func TestRewriteOfAReset(t *testing.T) {
 	if !errors.Is(err, syscall.ECONNRESET) || res.Reason != relay.ReasonReset || res.AToB.Lost != 3 {
 		t.Errorf("%+v, %v", res, err)
 	}
-	if _, err := io.Copy(io.Discard, struct{ io.Reader }{g.B}); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("B has ended with %v", err)
-	}
+	must.Fail(io.Copy(io.Discard, struct{ io.Reader }{g.B}))(t, syscall.ECONNRESET)
 }
 
 // TestRewriteFails: an error of the Rewriter ends the session by resets. Nothing from the failed read on is passed on.
@@ -317,9 +302,7 @@ func TestRewriteFails(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	for _, c := range []net.Conn{g.A, g.B} {
-		if n, err := io.Copy(io.Discard, struct{ io.Reader }{c}); n != 0 || !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("it has got %d bytes, and ended with %v", n, err)
-		}
+		isReset(t, c)
 	}
 }
 
@@ -330,10 +313,8 @@ func TestRewriteIsLimited(t *testing.T) {
 	limits := &relay.Limits{PerConnection: relay.Rates{AToB: 8 << 20, Burst: 64 << 10}}
 	g, _, _ := rewritten(t, ofLoop(), newRelay(t, nil), tcp, limits, func(a *relay.Socket) { a.Ahead = []byte("before xx") })
 	atB, sent, began := collect(g.B), content(4, 2<<20), time.Now()
-	noError(t, send(g.A, sent, 1<<20))
-	if got := <-atB; !bytes.Equal(got, flipped(append([]byte("before xx"), sent...))) {
-		t.Errorf("B has got %d bytes of %d", len(got), len(sent))
-	}
+	must.Do(t, send(g.A, sent, 1<<20))
+	arrives(t, atB, flipped(append([]byte("before xx"), sent...)))
 	if took := time.Since(began); took < 200*time.Millisecond {
 		t.Errorf("2 MiB at 8 MiB/s have taken %v", took)
 	}
@@ -365,7 +346,7 @@ func TestRewriteOfALayer(t *testing.T) {
 			sent := append(content(uint64(i), 200_000), "xxx"...)
 			got := collect(g.far[1-i])
 			write(t, far, sent)
-			noError(t, far.CloseWrite())
+			must.Do(t, far.CloseWrite())
 			if b := <-got; !bytes.Equal(b, flipped(sent)) {
 				t.Errorf("%d bytes came of %d, or others", len(b), len(sent))
 			}
@@ -391,9 +372,7 @@ func TestRewrittenAnswersAreObserved(t *testing.T) {
 		answers := content(1, 200_000)
 		write(t, m.B, answers)
 		_ = m.B.CloseWrite()
-		if got := <-atA; !bytes.Equal(got, flipped(answers)) {
-			t.Errorf("A has got %d bytes of %d, or others", len(got), len(answers))
-		}
+		arrives(t, atA, flipped(answers))
 		m.on.do(func() {
 			if n := len(w.answered); n < most || most == 0 && n != len(answers) || !bytes.HasPrefix(flipped(answers), w.answered) {
 				t.Errorf("the observer has seen %d bytes of %d, or others", n, len(answers))
@@ -480,9 +459,7 @@ func TestRewriterIsWrong(t *testing.T) {
 					}
 				})
 				for _, c := range []net.Conn{j.A, j.B} {
-					if _, err := io.Copy(io.Discard, struct{ io.Reader }{c}); !errors.Is(err, syscall.ECONNRESET) {
-						t.Errorf("it has ended with %v", err)
-					}
+					must.Fail(io.Copy(io.Discard, struct{ io.Reader }{c}))(t, syscall.ECONNRESET)
 				}
 			})
 		}
@@ -605,15 +582,11 @@ func TestTransform(t *testing.T) {
 		copy(toB[len(toB)-9:], "abxxxxxxx") // which are held back when the end comes
 		atA, atB := collect(j.A), collect(j.B)
 		go func() { _ = send(j.A, toB, 70_001) }()
-		if err := send(j.B, toA, 3000); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, send(j.B, toA, 3000))
 		if got, want := <-atB, doubled(append([]byte("before xx"), toB...)); !bytes.Equal(got, want) {
 			t.Errorf("B has got %d bytes of %d, or others", len(got), len(want))
 		}
-		if got := <-atA; !bytes.Equal(got, doubled(toA)) {
-			t.Errorf("A has got %d bytes of %d, or others", len(got), 2*len(toA))
-		}
+		arrives(t, atA, doubled(toA))
 		<-j.done
 		if r := j.res; r.Reason != relay.ReasonEOF || r.AToB.Spliced != 0 || r.AToB.Fallbacks[relay.FallbackRewrite] != 1 || r.AToB.Lost+r.BToA.Lost != 0 || r.BToA.Copied != int64(2*len(toA)) {
 			t.Errorf("%+v, %v", r, j.err)
@@ -691,9 +664,7 @@ func TestTransformFails(t *testing.T) {
 			t.Errorf("%s: %+v, %v, closed %d times", says, j.res, j.err, d.closed.Load())
 		}
 		for _, c := range []net.Conn{j.A, j.B} {
-			if n, err := io.Copy(io.Discard, struct{ io.Reader }{c}); n != 0 || !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("%s: it has got %d bytes, and ended with %v", says, n, err)
-			}
+			isReset(t, c)
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // The helper processes are the far ends of many sessions, so that their
@@ -30,14 +32,14 @@ const idleBytes = 64 << 10
 // of its own, and closes it when the other side does.
 func helperOrigin() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(err)
+	succeed(err)
 	fmt.Println(l.Addr())
 	go func() {
 		for {
 			c, err := l.Accept()
-			must(err)
+			succeed(err)
 			go func() {
-				must(carry(c, false))
+				succeed(carry(c, false))
 				_, _ = io.Copy(io.Discard, c)
 				c.Close()
 			}()
@@ -50,7 +52,7 @@ func helperOrigin() {
 // each and waits for as many bytes, says so, and keeps them open.
 func helperDialers() {
 	n, err := strconv.Atoi(os.Getenv("RELAY_TEST_CONNS"))
-	must(err)
+	succeed(err)
 	conns := make([]net.Conn, n)
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, 64)
@@ -58,9 +60,9 @@ func helperDialers() {
 		turns <- struct{}{}
 		wg.Go(func() {
 			c, err := net.Dial("tcp", os.Getenv("RELAY_TEST_ADDR"))
-			must(err)
+			succeed(err)
 			conns[i] = c
-			must(carry(c, true))
+			succeed(carry(c, true))
 			<-turns
 		})
 	}
@@ -89,7 +91,7 @@ func carry(c net.Conn, first bool) error {
 	return nil
 }
 
-func must(err error) {
+func succeed(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "helper:", err)
 		os.Exit(1)
@@ -110,11 +112,9 @@ func startHelper(t testing.TB, name string, env ...string) *helper {
 	cmd.Env = append(append(os.Environ(), "RELAY_TEST_HELPER="+name), env...)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	stdin, err := cmd.StdinPipe()
-	noError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	noError(t, err)
-	noError(t, cmd.Start())
+	stdin := must.Get(cmd.StdinPipe())(t)
+	stdout := must.Get(cmd.StdoutPipe())(t)
+	must.Do(t, cmd.Start())
 	h := &helper{t: t, out: bufio.NewReader(stdout), stdin: stdin, cmd: cmd}
 	t.Cleanup(h.stop)
 	return h
@@ -149,5 +149,5 @@ func awaitQueued(t testing.TB, c net.Conn) {
 			return !errors.Is(err, syscall.EAGAIN)
 		})
 	}
-	noError(t, err)
+	must.Do(t, err)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
@@ -45,8 +46,7 @@ func TestMain(m *testing.M) {
 func newRelay(t testing.TB, cfg *relay.Config) *relay.Relay {
 	t.Helper()
 	pipequota.Share(t)
-	r, err := relay.New(cfg)
-	noError(t, err)
+	r := must.Get(relay.New(cfg))(t)
 	t.Cleanup(func() {
 		s := r.Stats()
 		if s.Pipes.Leased != 0 || s.Buffers.Live != 0 {
@@ -106,8 +106,8 @@ func unixStream(t testing.TB) (halfConn, net.Conn) {
 func smallTCP(t testing.TB) (halfConn, net.Conn) {
 	far, near := sockets.TCPPair(t)
 	for _, c := range []*net.TCPConn{far, near} {
-		noError(t, c.SetReadBuffer(128<<10))
-		noError(t, c.SetWriteBuffer(128<<10))
+		must.Do(t, c.SetReadBuffer(128<<10))
+		must.Do(t, c.SetWriteBuffer(128<<10))
 	}
 	return far, near
 }
@@ -193,6 +193,32 @@ func expect(c io.Reader, want []byte) error {
 	return nil
 }
 
+// collect reads a connection to its end beside the test.
+func collect(c net.Conn) <-chan []byte {
+	got := make(chan []byte, 1)
+	go func() {
+		b, _ := io.ReadAll(c)
+		got <- b
+	}()
+	return got
+}
+
+// arrives fails unless what was collected is what was sent.
+func arrives(t *testing.T, at <-chan []byte, sent []byte) {
+	t.Helper()
+	if got := <-at; !bytes.Equal(got, sent) {
+		t.Errorf("%d bytes have come of %d, or others", len(got), len(sent))
+	}
+}
+
+// isReset fails unless a connection is reset before a byte comes.
+func isReset(t *testing.T, c io.Reader) {
+	t.Helper()
+	if n, err := io.Copy(io.Discard, struct{ io.Reader }{c}); n != 0 || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%d bytes have come, and then %v", n, err)
+	}
+}
+
 // checkClean fails unless the session ended well, with these byte counts.
 func (g *rig) checkClean(aToB, bToA int) relay.Result {
 	g.t.Helper()
@@ -228,7 +254,7 @@ func pass(t *testing.T, from io.Writer, to io.Reader, b []byte) {
 	written := make(chan error, 1)
 	go func() { _, err := from.Write(b); written <- err }()
 	readFull(t, to, make([]byte, len(b)))
-	noError(t, <-written)
+	must.Do(t, <-written)
 }
 
 // A driving is one of the two drivers of sessions, for one test: a goroutine for
@@ -254,24 +280,14 @@ func both(t *testing.T, test func(t *testing.T, d *driving)) {
 	eachDriver(t, test)
 }
 
-// noError ends a test that cannot go on after an error.
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func write[B ~string | ~[]byte](t testing.TB, to io.Writer, b B) {
 	t.Helper()
-	_, err := to.Write([]byte(b))
-	noError(t, err)
+	must.Get(to.Write([]byte(b)))(t)
 }
 
 func readFull(t testing.TB, from io.Reader, b []byte) {
 	t.Helper()
-	_, err := io.ReadFull(from, b)
-	noError(t, err)
+	must.Get(io.ReadFull(from, b))(t)
 }
 
 func (d *driving) onLoop() bool { return d.loops != nil }
@@ -410,11 +426,11 @@ func newLooped(t testing.TB, r *relay.Relay, cfg *loop.Config, memory *arena.Con
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
 	}
-	noError(t, err)
+	must.Do(t, err)
 	mem, err := arena.New(memory)
-	noError(t, err)
+	must.Do(t, err)
 	d, err := r.NewDriver(l, mem.Local(0))
-	noError(t, err)
+	must.Do(t, err)
 	on := &looped{t: t, loop: l, driver: d, arena: mem, ran: make(chan error, 1)}
 	go func() { on.ran <- l.Run() }()
 	t.Cleanup(on.close)
@@ -531,13 +547,13 @@ func (on *looped) start(s *loopSession, a, b relay.Socket) {
 			on.driver.StartLimited(&s.driven, a, b, s, s.limits)
 		}
 	})
-	noError(on.t, err)
+	must.Do(on.t, err)
 }
 
 // take takes a connection out of the runtime's hands.
 func (on *looped) take(c net.Conn) relay.Socket {
 	fd, err := loop.Take(c.(syscall.Conn))
-	noError(on.t, err)
+	must.Do(on.t, err)
 	_, isTCP := c.(*net.TCPConn)
 	return relay.Socket{FD: fd, TCP: isTCP}
 }

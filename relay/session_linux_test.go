@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/full"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -92,7 +93,7 @@ func TestUnixKnowsNoReset(t *testing.T) {
 	both(t, func(t *testing.T, d *driving) {
 		r := newRelay(t, nil)
 		g := d.newRig(t, r, unixStream, tcp)
-		noError(t, ping(g.B, g.A, 1))
+		must.Do(t, ping(g.B, g.A, 1))
 		abort(t, g.B)
 		if n, err := g.A.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			t.Errorf("it reads %d bytes, %v", n, err)
@@ -100,9 +101,7 @@ func TestUnixKnowsNoReset(t *testing.T) {
 		if res, err := g.wait(); res.Reason != relay.ReasonReset || res.Culprit != relay.SideB || err == nil {
 			t.Errorf("ended by %v of %v, %v", res.Reason, res.Culprit, err)
 		}
-		if _, err := g.A.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
-			t.Errorf("it writes: %v", err)
-		}
+		must.Fail(g.A.Write([]byte("x")))(t, syscall.EPIPE)
 	})
 }
 
@@ -121,7 +120,7 @@ func earlyClose(t *testing.T, closes, reads halfConn, answer []byte) {
 	untilSocket(t, closes, "unread bytes", func(fd int) bool { n, err := sys.FIONREAD(fd); return err == nil && n == 6 })
 	write(t, closes, answer)
 	untilSocket(t, closes, "acknowledgement of all", func(fd int) bool { n, err := sys.SIOCOUTQ(fd); return err == nil && n == 0 })
-	noError(t, closes.Close())
+	must.Do(t, closes.Close())
 	time.Sleep(20 * time.Millisecond) // so that the reset has met the session: no condition shows that it goes on
 }
 
@@ -199,12 +198,10 @@ func TestSpliceRefusedLate(t *testing.T) {
 
 func testSpliceRefusedLate(t *testing.T, d *driving, errno syscall.Errno) {
 	pipequota.Share(t)
-	pipes, err := pipe.NewPool(nil)
-	noError(t, err)
+	pipes := must.Get(pipe.NewPool(nil))(t)
 	defer pipes.Close()
 	// Before the sandbox comes down the pool finds out that splice is to be had.
-	p, err := pipes.Get(0)
-	noError(t, err)
+	p := must.Get(pipes.Get(0))(t)
 	pipes.Put(p)
 	if !privilege.Refused(t, errno, sys.SYS_SPLICE, sys.SYS_SENDFILE) {
 		return

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -137,14 +139,14 @@ func TestJoinHalfClose(t *testing.T) {
 // halfClose ends first's side after a request, then second's after 100 bytes. The result says which side has ended first.
 func (g *rig) halfClose(first, second halfConn, side relay.Side) {
 	g.t.Helper()
-	noError(g.t, send(first, []byte("request"), 3))
-	noError(g.t, expect(second, []byte("request")))
+	must.Do(g.t, send(first, []byte("request"), 3))
+	must.Do(g.t, expect(second, []byte("request")))
 	g.until("the first end is noted", func(res relay.Result) bool { return res.First == side })
 	for i := range 100 { // the other direction is not over
-		noError(g.t, ping(second, first, byte(i)))
+		must.Do(g.t, ping(second, first, byte(i)))
 	}
-	noError(g.t, second.CloseWrite())
-	noError(g.t, expect(first, nil))
+	must.Do(g.t, second.CloseWrite())
+	must.Do(g.t, expect(first, nil))
 	if res, _ := g.wait(); res.First != side {
 		g.t.Errorf("%v has ended first", res.First)
 	}
@@ -168,8 +170,8 @@ func ping(from, to net.Conn, b byte) error {
 // abort resets a connection.
 func abort(t testing.TB, c net.Conn) {
 	t.Helper()
-	noError(t, c.(*net.TCPConn).SetLinger(0))
-	noError(t, c.Close())
+	must.Do(t, c.(*net.TCPConn).SetLinger(0))
+	must.Do(t, c.Close())
 }
 
 // TestJoinResetDeliversFirst: what had arrived before the reset is delivered as
@@ -214,9 +216,9 @@ func TestJoinBackpressure(t *testing.T) {
 				t.Fatalf("%v: a blocked direction holds %d pipes and %d buffers", e, pipes, buffers)
 			}
 			// The other direction is not in its way.
-			noError(t, ping(g.B, g.A, 7))
-			noError(t, g.A.CloseWrite())
-			noError(t, g.B.CloseWrite())
+			must.Do(t, ping(g.B, g.A, 7))
+			must.Do(t, g.A.CloseWrite())
+			must.Do(t, g.B.CloseWrite())
 			if _, n, err := receive(g.B); err != nil || n != sent {
 				t.Fatalf("%v: B got %d of %d bytes, error %v", e, n, sent, err)
 			}
@@ -245,8 +247,8 @@ func TestJoinCancel(t *testing.T) {
 					t.Fatalf("%v/%s: busy B got %d of %d bytes, then %v; want ECONNRESET", e, name, n, sent, err)
 				}
 				quiet := d.newRig(t, r, n, tcp)
-				noError(t, quiet.A.CloseWrite())
-				noError(t, expect(quiet.B, nil))
+				must.Do(t, quiet.A.CloseWrite())
+				must.Do(t, expect(quiet.B, nil))
 				quiet.cancel(why)
 				if res, err := quiet.wait(); !errors.Is(err, why) || res.BToA.Reason != relay.ReasonCanceled {
 					t.Fatalf("%v/%s: error %v, B to A ended by %v", e, name, err, res.BToA.Reason)
@@ -269,7 +271,7 @@ type outcome struct {
 func start(t *testing.T, s *relay.Session) <-chan outcome {
 	t.Helper()
 	ends := make(chan outcome, 2)
-	noError(t, s.Start(func(res relay.Result, err error) { ends <- outcome{res, err} }))
+	must.Do(t, s.Start(func(res relay.Result, err error) { ends <- outcome{res, err} }))
 	return ends
 }
 
@@ -298,23 +300,15 @@ func TestStart(t *testing.T) {
 	ends := start(t, s)
 	write(t, farA, []byte("hello"))
 	_ = farA.CloseWrite()
-	if got, err := io.ReadAll(farB); err != nil || string(got) != "hello" {
-		t.Errorf("%q, %v", got, err)
-	}
+	sockets.ExpectAll(t, farB, "hello")
 	_ = farB.CloseWrite()
 	o := end(t, ends)
 	if o.err != nil || o.result.Reason != relay.ReasonEOF || o.result.AToB.Bytes() != 5 || o.result.Duration <= 0 {
 		t.Errorf("%+v, %v", o.result, o.err)
 	}
-	if err := a.SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a connection is left open: %v", err)
-	}
-	if err := s.Start(func(relay.Result, error) { t.Error("ended again") }); !errors.Is(err, relay.ErrRan) {
-		t.Errorf("started twice: %v", err)
-	}
-	if _, err := s.Run(t.Context()); !errors.Is(err, relay.ErrRan) {
-		t.Errorf("run after its end: %v", err)
-	}
+	must.Is(t, a.SetDeadline(time.Time{}), net.ErrClosed)
+	must.Is(t, s.Start(func(relay.Result, error) { t.Error("ended again") }), relay.ErrRan)
+	must.Fail(s.Run(t.Context()))(t, relay.ErrRan)
 	s.Cut(errors.New("late"))
 	if s.Result().Reason != relay.ReasonEOF {
 		t.Errorf("cut after its end: %+v", s.Result())
@@ -398,12 +392,11 @@ func TestLooksWhileItBegins(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 
-	r, err := relay.New(nil)
-	noError(t, err)
+	r := must.Get(relay.New(nil))(t)
 	farA, a := tcp(t)
 	farB, b := tcp(t)
 	ends := start(t, r.NewSession(a, b))
-	noError(t, ping(farA, farB, 1))
+	must.Do(t, ping(farA, farB, 1))
 	ctx, cancel := context.WithCancelCause(context.Background())
 	over := make(chan error, 1)
 	go func() { over <- r.Shutdown(ctx) }()
@@ -418,21 +411,15 @@ func TestShutdown(t *testing.T) {
 	if err := <-over; err != enough {
 		t.Error(err)
 	}
-	if err := ping(farB, farA, 1); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, ping(farB, farA, 1))
 	go func() { over <- r.Shutdown(context.Background()) }()
 	_ = farA.CloseWrite()
 	_ = farB.CloseWrite()
 	if o := end(t, ends); o.err != nil {
 		t.Error(o.err)
 	}
-	if err := <-over; err != nil {
-		t.Error(err)
-	}
-	if err := r.Shutdown(context.Background()); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, <-over)
+	must.Do(t, r.Shutdown(context.Background()))
 }
 
 // TestCopyOnClosed: a copy that begins on a closed relay moves everything, and says that it was not spliced.
@@ -471,23 +458,18 @@ func joinEnded(t *testing.T, r *relay.Relay, ended func(error)) (c, d net.Conn) 
 func TestCloseEnds(t *testing.T) {
 	t.Parallel()
 
-	r, err := relay.New(nil)
-	noError(t, err)
+	r := must.Get(relay.New(nil))(t)
 	farA, a := tcp(t)
 	_, b := tcp(t)
 	ends := start(t, r.NewSession(a, b))
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, r.Close())
 	if o := end(t, ends); !errors.Is(o.err, relay.ErrClosed) || o.result.Reason != relay.ReasonCanceled {
 		t.Errorf("%+v, %v", o.result, o.err)
 	}
 	if _, err := farA.Read(make([]byte, 1)); err == nil || err == io.EOF {
 		t.Errorf("%v, want a reset", err)
 	}
-	if err := r.Shutdown(context.Background()); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, r.Shutdown(context.Background()))
 }
 
 // TestHooks: each event of a session calls its hook, in order.
@@ -573,7 +555,7 @@ func TestJoinClosedUnderneath(t *testing.T) {
 			near = n
 			return far, n
 		}, tcp)
-		noError(t, ping(g.A, g.B, 1))
+		must.Do(t, ping(g.A, g.B, 1))
 		near.Close()
 		res, err := g.wait()
 		if res.Reason != relay.ReasonError || !errors.Is(err, net.ErrClosed) {
@@ -614,8 +596,8 @@ func TestJoinBrokenPipe(t *testing.T) {
 		for _, e := range engines {
 			r := newRelay(t, &relay.Config{Engine: e})
 			g := d.newRig(t, r, tcp, unixStream)
-			noError(t, g.B.CloseWrite())
-			noError(t, expect(g.A, nil))
+			must.Do(t, g.B.CloseWrite())
+			must.Do(t, expect(g.A, nil))
 			g.B.Close()
 			write(t, g.A, []byte("nobody reads this"))
 			res, err := g.wait()

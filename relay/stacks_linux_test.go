@@ -11,6 +11,8 @@ import (
 	"runtime/metrics"
 	"syscall"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // stacksAlone is set for the process that a test of stacks runs in.
@@ -30,7 +32,7 @@ func TestIdleStacks(t *testing.T) {
 	}
 	const sessions, descriptors = 500, 4
 	var lim syscall.Rlimit
-	noError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim))
+	must.Do(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim))
 	if lim.Cur < descriptors*sessions+200 {
 		t.Skipf("RLIMIT_NOFILE is %d, the test needs %d", lim.Cur, descriptors*sessions+200)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -111,7 +112,7 @@ func clockedRelay(t *testing.T, cfg relay.Config) (*relay.Relay, *fakeClock) {
 // echo moves a byte from A to B.
 func (g *rig) echo(t *testing.T) {
 	t.Helper()
-	noError(t, ping(g.A, g.B, 1))
+	must.Do(t, ping(g.A, g.B, 1))
 }
 
 func expectTimeout(t *testing.T, g *rig, want relay.Reason) {
@@ -139,7 +140,7 @@ func TestIdleTimeoutLosesNothing(t *testing.T) {
 		for name, leave := range map[string]func(g *rig, r *relay.Relay){
 			"unread": func(g *rig, r *relay.Relay) { g.fill(d, r) },
 			"half": func(g *rig, _ *relay.Relay) {
-				noError(t, g.A.CloseWrite())
+				must.Do(t, g.A.CloseWrite())
 				g.until("the end of file is passed on", func(r relay.Result) bool { return r.AToB.Reason == relay.ReasonEOF })
 			},
 		} {
@@ -164,7 +165,7 @@ func testIdleTimeout(t *testing.T, d *driving) {
 			g.echo(t)
 			for range 5 {
 				c.advance(6 * time.Second)
-				noError(t, ping(g.B, g.A, 1))
+				must.Do(t, ping(g.B, g.A, 1))
 			}
 			c.advance(10*time.Second - 1)
 			running(t, g)
@@ -201,11 +202,11 @@ func TestHalfCloseTimeout(t *testing.T) {
 				g.echo(t)
 				c.advance(59 * time.Minute)
 				g.A.CloseWrite()
-				noError(t, expect(g.B, nil))
+				must.Do(t, expect(g.B, nil))
 				g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
 				c.advance(9 * time.Second)
 				running(t, g)
-				noError(t, ping(g.B, g.A, 1))
+				must.Do(t, ping(g.B, g.A, 1))
 				c.advance(timeout - 1)
 				running(t, g)
 				c.advance(1)
@@ -314,9 +315,7 @@ func TestCloseOnEOFDelivers(t *testing.T) {
 			t.Fatalf("A: %v, want a clean end", err)
 		}
 		write(t, g.B, "still here")
-		if err := expect(g.B, sent); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, expect(g.B, sent))
 		if res, err := g.wait(); err != nil || res.Reason != relay.ReasonEOF || res.AToB.Lost+res.BToA.Lost != 0 {
 			t.Fatalf("%+v, %v", res, err)
 		}
@@ -353,7 +352,7 @@ func TestNoHalfCloseQuiet(t *testing.T) {
 	g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
 	c.advance(5*time.Second - 1)
 	moved := g.session.Result().BToA.Bytes()
-	noError(t, ping(g.B, g.A, 1))
+	must.Do(t, ping(g.B, g.A, 1))
 	g.until("the byte is counted", func(res relay.Result) bool { return res.BToA.Bytes() == moved+1 })
 	c.advance(1) // the timer finds that a byte has moved
 	c.advance(5*time.Second - 1)
@@ -501,7 +500,7 @@ func TestFirstByte(t *testing.T) {
 func (g *rig) answer() {
 	g.t.Helper()
 	before := g.session.Result().BToA.Bytes()
-	noError(g.t, ping(g.B, g.A, 1))
+	must.Do(g.t, ping(g.B, g.A, 1))
 	g.until("the answer is counted", func(res relay.Result) bool { return res.BToA.Bytes() > before })
 }
 
@@ -532,9 +531,7 @@ func TestNothingAllocatedForLimits(t *testing.T) {
 		}
 		A.CloseWrite()
 		B.CloseWrite()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		must.Do(t, <-ended)
 	}
 	var before, after any
 	t.Run("first", round)

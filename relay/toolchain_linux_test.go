@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/full"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/race"
 )
 
@@ -62,7 +63,7 @@ func TestToolchain(t *testing.T) {
 		if os.IsNotExist(err) {
 			t.Skipf("this toolchain comes without its tests: %v", err)
 		}
-		noError(t, err)
+		must.Do(t, err)
 		put(t, overlay, filepath.Join(dir, c.pkg+"_"+c.file), path, replaced(t, path, text))
 		for name, text := range copyFunctions(c.pkg) {
 			put(t, overlay, filepath.Join(dir, c.pkg+"_"+name), filepath.Join(at, name), []byte(text))
@@ -76,7 +77,7 @@ func TestToolchain(t *testing.T) {
 	}
 	file := filepath.Join(dir, "overlay.json")
 	text, err := json.Marshal(map[string]any{"Replace": overlay})
-	noError(t, err)
+	must.Do(t, err)
 	put(t, nil, file, "", text)
 	for pkg, run := range packages {
 		t.Run(pkg, func(t *testing.T) { runToolchain(t, file, pkg, run) })
@@ -100,7 +101,7 @@ func runToolchain(t *testing.T, overlay, pkg string, run []string) {
 // put writes a file that is to take the place of another one.
 func put(t *testing.T, overlay map[string]string, file, place string, text []byte) {
 	t.Helper()
-	noError(t, os.WriteFile(file, text, 0o644))
+	must.Do(t, os.WriteFile(file, text, 0o644))
 	if overlay != nil {
 		overlay[place] = file
 	}
@@ -135,8 +136,7 @@ func copyFunctions(pkg string) map[string]string {
 func replaced(t *testing.T, path string, text []byte) []byte {
 	t.Helper()
 	files := token.NewFileSet()
-	f, err := parser.ParseFile(files, path, text, parser.ParseComments)
-	noError(t, err)
+	f := must.Get(parser.ParseFile(files, path, text, parser.ParseComments))(t)
 	calls := 0
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -156,7 +156,7 @@ func replaced(t *testing.T, path string, text []byte) []byte {
 		t.Fatalf("%s calls neither io.Copy nor io.CopyN", path)
 	}
 	var out bytes.Buffer
-	noError(t, format.Node(&out, files, f))
+	must.Do(t, format.Node(&out, files, f))
 	return out.Bytes()
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -20,7 +21,7 @@ func (s *loopSession) Look() (t relay.Turn) {
 func (g *rig) ask() {
 	g.t.Helper()
 	before := g.session.Result().AToB.Bytes()
-	noError(g.t, ping(g.A, g.B, 1))
+	must.Do(g.t, ping(g.A, g.B, 1))
 	g.until("the question is counted", func(res relay.Result) bool { return res.AToB.Bytes() > before })
 }
 
@@ -104,7 +105,7 @@ func TestTurnEnds(t *testing.T) {
 		g := d.newRig(t, r, tcp, tcp)
 		g.ask()
 		c.advance(s)
-		noError(t, g.B.CloseWrite())
+		must.Do(t, g.B.CloseWrite())
 		g.until("the end is noted", func(res relay.Result) bool { return res.BToA.Reason == relay.ReasonEOF })
 		expectTurn(t, g, relay.Turn{Quiet: s})
 
@@ -113,7 +114,7 @@ func TestTurnEnds(t *testing.T) {
 		g.ask()
 		c.advance(2 * s)
 		expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s})
-		noError(t, g.A.CloseWrite())
+		must.Do(t, g.A.CloseWrite())
 		g.until("the end is noted", func(relay.Result) bool { return g.session.HalfOpen() })
 		c.advance(s)
 		expectTurn(t, g, relay.Turn{Last: relay.SideA, Ended: true, Quiet: s, Asked: 3 * s})
@@ -217,7 +218,7 @@ func testQuiet(t *testing.T, d *driving, of network) {
 	if g.quiet() {
 		t.Error("a session with a long question is quiet")
 	}
-	noError(t, ping(g.B, g.A, 2))
+	must.Do(t, ping(g.B, g.A, 2))
 	expect(true, "the question is answered")
 
 	// A client that does not read leaves bytes on their way, whoever holds them.
@@ -226,9 +227,7 @@ func testQuiet(t *testing.T, d *driving, of network) {
 	if g.quiet() {
 		t.Error("a session with bytes on their way is quiet")
 	}
-	if _, err := io.CopyN(io.Discard, g.A, sent); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.CopyN(io.Discard, g.A, sent))(t)
 	expect(true, "the bytes have come")
 	_ = g.A.CloseWrite()
 	_ = g.B.CloseWrite()
@@ -279,8 +278,7 @@ func TestWaits(t *testing.T) {
 		c.advance(7 * time.Second)
 		_ = g.A.CloseWrite()
 		_ = g.B.CloseWrite()
-		res, err := g.wait()
-		noError(t, err)
+		res := must.Get(g.wait())(t)
 		want.ForB += 7 * time.Second // which has never answered
 		if !near4(res.Waits, want) {
 			t.Errorf("at the end: %+v, want %+v", res.Waits, want)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
@@ -65,7 +66,7 @@ func testUrgentPasses(t *testing.T, g *rig, at int) {
 		if _, err := io.ReadFull(sockets.Marked(to), got); urgent[0] != '!' || err != nil || !bytes.Equal(got, after) {
 			t.Fatalf("%q, then %v, or other bytes behind it", urgent, err)
 		}
-		noError(t, <-sent)
+		must.Do(t, <-sent)
 	}
 }
 
@@ -128,8 +129,7 @@ func testUrgent(t *testing.T, d *driving, e relay.Engine, of network, n, at int,
 
 func setInline(t testing.TB, c syscall.Conn) {
 	t.Helper()
-	raw, err := c.SyscallConn()
-	noError(t, err)
+	raw := must.Get(c.SyscallConn())(t)
 	var serr error
 	if err := raw.Control(func(fd uintptr) {
 		serr = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_OOBINLINE, 1)
@@ -148,7 +148,7 @@ func TestUrgentBehindBulk(t *testing.T) {
 		eachDriver(t, func(t *testing.T, d *driving) {
 			r := newRelay(t, nil)
 			far, near := sockets.TCPPair(t)
-			noError(t, near.SetReadBuffer(2<<20))
+			must.Do(t, near.SetReadBuffer(2<<20))
 			body, tail := content(1, 104<<10), []byte("behind the mark")
 			for _, step := range []func() error{
 				func() error { _, err := far.Write(body); return err },
@@ -157,7 +157,7 @@ func TestUrgentBehindBulk(t *testing.T) {
 				func() error { return endIf(end, far) },
 				func() error { return arrived(t, far) },
 			} {
-				noError(t, step())
+				must.Do(t, step())
 			}
 			g := d.newRig(t, r, func(testing.TB) (halfConn, net.Conn) { return far, near }, tcp)
 			got := make([]byte, len(body)+len(tail)) // the urgent byte is dropped
@@ -165,7 +165,7 @@ func TestUrgentBehindBulk(t *testing.T) {
 				t.Fatalf("got %d bytes, or other ones: %v", n, err)
 			}
 			_ = far.CloseWrite()
-			noError(t, expect(g.B, nil))
+			must.Do(t, expect(g.B, nil))
 			_ = g.B.CloseWrite()
 			g.checkClean(len(got), 0)
 		})
@@ -220,7 +220,7 @@ func TestUrgentWhileBlocked(t *testing.T) {
 				if err != nil || int64(len(got)) != sent+1 || !isFiller(got[:sent], 0) || got[sent] != '!' {
 					t.Fatalf("got %d of %d bytes, or other ones: %v", len(got), sent+1, err)
 				}
-				noError(t, <-wrote)
+				must.Do(t, <-wrote)
 				_ = g.B.CloseWrite()
 				g.checkClean(int(sent)+1, 0)
 			})
@@ -234,7 +234,7 @@ func skipWithoutOOB(t testing.TB, err error) {
 	if errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Skip("unix sockets of this kernel have no urgent data (CONFIG_AF_UNIX_OOB)")
 	}
-	noError(t, err)
+	must.Do(t, err)
 }
 
 // TestUrgentUnixAlone: an urgent byte that is not inline, and that nothing follows, leaves
@@ -259,7 +259,7 @@ func TestUrgentUnixAlone(t *testing.T) {
 				}
 			})
 			for _, c := range []halfConn{g.A, g.B} {
-				noError(t, c.CloseWrite())
+				must.Do(t, c.CloseWrite())
 			}
 			g.checkClean(0, 0)
 		})
@@ -297,9 +297,7 @@ func testUrgentInSignals(t *testing.T, d *driving, e relay.Engine, inline bool) 
 	defer stop()
 	fd, to, got := sockets.FD(t, g.A.(*net.TCPConn)), sockets.FD(t, g.B.(*net.TCPConn)), make([]byte, len(want))
 	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
-		if _, err := sys.Send(fd, sent[:urgent], sys.MSG_OOB); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(sys.Send(fd, sent[:urgent], sys.MSG_OOB))(t)
 		write(t, g.A, sent[urgent:])
 		have := 0
 		condition.Await(t, "what was sent around an urgent byte", func() bool { // the runtime's poller would wait at the mark for ever

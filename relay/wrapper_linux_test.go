@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
@@ -41,7 +42,7 @@ func TestOutlivesWrapped(t *testing.T) {
 			sent := content(9, 256<<10)
 			write(t, g.A, sent)
 			condition.Await(t, "all is with the relay", func() bool { return unacknowledged(t, g.A) == 0 })
-			noError(t, g.A.Close())
+			must.Do(t, g.A.Close())
 			condition.Await(t, "a write to A fails", func() bool { // the first one is answered by a reset
 				write(t, g.B, []byte("late"))
 				return g.session.Result().Reason != relay.ReasonNone
@@ -136,8 +137,7 @@ func TestStreamOfFile(t *testing.T) {
 	t.Parallel()
 
 	r := newRelay(t, &relay.Config{Engine: relay.EngineSplice})
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	noError(t, err)
+	fds := must.Get(syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0))(t)
 	for _, fd := range fds {
 		_ = syscall.SetNonblock(fd, true)
 	}
@@ -146,7 +146,7 @@ func TestStreamOfFile(t *testing.T) {
 	out, conn := tcp(t)
 	done := make(chan relay.Result, 1)
 	go func() { res, _ := r.Join(context.Background(), relay.Stream(near), conn); done <- res }()
-	noError(t, deliver1000(far, out))
+	must.Do(t, deliver1000(far, out))
 	far.Close()
 	out.CloseWrite()
 	if res := <-done; res.AToB.Spliced != 1000 {
@@ -198,9 +198,7 @@ func TestReadThatNothingEnds(t *testing.T) {
 	}()
 	cancel()
 	_ = peer.SetReadDeadline(time.Now().Add(condition.Patience))
-	if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the peer sees %v", err)
-	}
+	must.Fail(peer.Read(make([]byte, 1)))(t, syscall.ECONNRESET)
 	end.Close()
 	<-ended
 }
@@ -228,13 +226,11 @@ func TestResetBeneathWrappers(t *testing.T) {
 			write(t, server, []byte("x"))
 			_ = client.SetReadDeadline(time.Now().Add(condition.Patience))
 			readFull(t, client, make([]byte, 1))
-			noError(t, errors.Join(server.SetLinger(0), server.Close()))
+			must.Do(t, errors.Join(server.SetLinger(0), server.Close()))
 			if n, err := client.Read(make([]byte, 1)); n != 0 || !errors.Is(err, c.want) {
 				t.Errorf("after a reset the client reads %d bytes, %v, want %v", n, err, c.want)
 			}
-			if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the session ends with %v", err)
-			}
+			must.Is(t, <-ended, syscall.ECONNRESET)
 		})
 	}
 }
@@ -242,8 +238,7 @@ func TestResetBeneathWrappers(t *testing.T) {
 // serveOnLoop serves on loopback until the test ends, and returns a client.
 func serveOnLoop(t *testing.T, handle func(c *loop.Conn) error) (client *net.TCPConn, ended <-chan error) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	noError(t, err)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	addr := l.Addr().String()
 	ends := make(chan error, 1)
 	s := &loop.Server{Loops: 1, Handle: handle, Ended: func(_ *loop.Conn, err error) { ends <- err }}
@@ -255,8 +250,7 @@ func serveOnLoop(t *testing.T, handle func(c *loop.Conn) error) (client *net.TCP
 			t.Error(err)
 		}
 	})
-	c, err := net.Dial("tcp", addr)
-	noError(t, err)
+	c := must.Get(net.Dial("tcp", addr))(t)
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	return c.(*net.TCPConn), ends
@@ -281,12 +275,8 @@ func TestJoinLoopConn(t *testing.T) {
 		return err
 	})
 	_, _ = io.WriteString(c, "x")
-	if got, err := io.ReadAll(c); string(got) != "still here" || err != nil {
-		t.Errorf("%q, %v", got, err)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	sockets.ExpectAll(t, c, "still here")
+	must.Do(t, <-ended)
 	if _, err := io.ReadAll(far); err != nil {
 		t.Error("the other connection is not closed: ", err)
 	}
@@ -317,18 +307,11 @@ func TestJoinDetached(t *testing.T) {
 		return nil
 	})
 	_, _ = io.WriteString(c, "tellahead")
-	got := make([]byte, 5)
-	if _, err := io.ReadFull(far, got); string(got) != "ahead" || err != nil {
-		t.Fatalf("%q, %v", got, err)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	sockets.Expect(t, far, "ahead")
+	must.Do(t, <-ended)
 	large := content(1, 4<<20)
 	go func() { _, _ = c.Write(large); _ = c.CloseWrite() }()
-	if got, err := io.ReadAll(far); string(got) != string(large) || err != nil {
-		t.Errorf("%d bytes, %v", len(got), err)
-	}
+	sockets.ExpectAll(t, far, string(large))
 	far.Close()
 	if res := <-joined; res.AToB.Spliced == 0 || res.AToB.Fallbacks != (relay.Fallbacks{}) {
 		t.Errorf("%+v", res.AToB)
@@ -345,12 +328,8 @@ func TestCopyOnLoop(t *testing.T) {
 	})
 	large := content(2, 1<<20)
 	go func() { _, _ = c.Write(large); _ = c.CloseWrite() }()
-	if got, err := io.ReadAll(c); string(got) != string(large) || err != nil {
-		t.Errorf("%d bytes, %v", len(got), err)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	sockets.ExpectAll(t, c, string(large))
+	must.Do(t, <-ended)
 }
 
 // tcpMethods are the methods of a *net.TCPConn that Wrap and Metered pass on.
@@ -390,7 +369,7 @@ func TestWrappersPassMethodsOn(t *testing.T) {
 			if err == nil {
 				err = raw.Control(func(fd uintptr) { value, _ = syscall.GetsockoptInt(int(fd), level, what) })
 			}
-			noError(t, err)
+			must.Do(t, err)
 			return value
 		}
 		if err := errors.Join(c.SetNoDelay(false), c.SetKeepAlive(true), c.SetKeepAlivePeriod(77*time.Second),

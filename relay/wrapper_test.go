@@ -27,23 +27,22 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/relay"
 )
 
 // tlsOverTCP is a TLS connection whose server side is the near end.
 func tlsOverTCP(t testing.TB) (halfConn, net.Conn) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	noError(t, err)
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	noError(t, err)
+	der := must.Get(x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key))(t)
 	far, near := tcp(t)
 	client := tls.Client(far, &tls.Config{InsecureSkipVerify: true})
 	server := tls.Server(near, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
 	done := make(chan error, 1)
 	go func() { done <- client.Handshake() }()
-	noError(t, errors.Join(server.Handshake(), <-done))
+	must.Do(t, errors.Join(server.Handshake(), <-done))
 	return client, server
 }
 
@@ -65,7 +64,7 @@ func TestJoinTLSReset(t *testing.T) {
 
 	r := newRelay(t, nil)
 	g := newRig(t, r, tcp, tlsOverTCP)
-	noError(t, ping(g.A, g.B, 1))
+	must.Do(t, ping(g.A, g.B, 1))
 	abort(t, g.A)
 	if n, err := g.B.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatalf("TLS side reads %d, %v; want ECONNRESET", n, err)
@@ -218,7 +217,7 @@ func TestJoinLeavesNothingBehind(t *testing.T) {
 		returned.Store(true)
 		done <- ending{res, err}
 	}()
-	noError(t, ping(A, B, 1))
+	must.Do(t, ping(A, B, 1))
 	cancel()
 	<-a.(*watched).entered // the cut is at work
 	_ = A.CloseWrite()
@@ -249,12 +248,11 @@ func TestJoinRelayClosed(t *testing.T) {
 
 	d := ofLoop()
 	pipequota.Share(t)
-	r, err := relay.New(&relay.Config{Engine: relay.EngineSplice})
-	noError(t, err)
+	r := must.Get(relay.New(&relay.Config{Engine: relay.EngineSplice}))(t)
 	g := d.newRig(t, r, tcp, tcp)
-	noError(t, ping(g.A, g.B, 1))
+	must.Do(t, ping(g.A, g.B, 1))
 	g.until("the lease to be back", func(relay.Result) bool { return r.Stats().Pipes.Leased == 0 })
-	noError(t, r.Close())
+	must.Do(t, r.Close())
 	g.exchange(content(1, 100_000), content(2, 100_000), 10_000)
 	res := g.checkClean(100_001, 100_000)
 	if f := res.AToB.Fallbacks; f[relay.FallbackClosed] != 1 || f[relay.FallbackBudget] != 0 {
@@ -278,12 +276,12 @@ func TestFileSeesWrappers(t *testing.T) {
 		m := new(relay.Meter)
 		c := wrap(near, m)
 		f, err := os.CreateTemp(t.TempDir(), "")
-		noError(t, err)
+		must.Do(t, err)
 		defer f.Close()
 		_, _ = far.Write([]byte("body"))
 		_ = far.CloseWrite()
 		n, err := io.Copy(f, struct{ io.Reader }{c})
-		noError(t, err)
+		must.Do(t, err)
 		far, near = tcp(t)
 		c = wrap(near, m)
 		_, _ = far.Write([]byte("body"))
@@ -351,7 +349,7 @@ func TestMeteredCopies(t *testing.T) {
 	const size = 200 << 10
 	content := bytes.Repeat([]byte("meter me"), size/8)
 	path := filepath.Join(t.TempDir(), "file")
-	noError(t, os.WriteFile(path, content, 0o600))
+	must.Do(t, os.WriteFile(path, content, 0o600))
 	var in *relay.Meter
 	conn := func() net.Conn { // that delivers the content
 		far, near := tcp(t)
@@ -369,8 +367,7 @@ func TestMeteredCopies(t *testing.T) {
 		"conn":    {func() io.Reader { return relay.Metered(conn(), in) }, size, size},
 		"limited": {func() io.Reader { return io.LimitReader(relay.Metered(conn(), in), 1000) }, 1000, 1000},
 		"file": {func() io.Reader {
-			f, err := os.Open(path)
-			noError(t, err)
+			f := must.Get(os.Open(path))(t)
 			t.Cleanup(func() { f.Close() })
 			return relay.Metered(relay.Stream(f), in)
 		}, size, size},
@@ -521,7 +518,7 @@ func TestJoinClosesWrapper(t *testing.T) {
 	_, near := tcp(t)
 	far, other := tcp(t)
 	w := &closed{transparent: transparent{near.(*net.TCPConn)}}
-	noError(t, far.Close())
+	must.Do(t, far.Close())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := newRelay(t, nil).Join(ctx, w, other); err == nil || !w.closed {
@@ -549,9 +546,7 @@ func TestCopyBufio(t *testing.T) {
 		},
 		"file": func() io.Reader {
 			f := tempFile(t, os.O_RDWR|os.O_CREATE)
-			if _, err := f.WriteAt(tail, 0); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(f.WriteAt(tail, 0))(t)
 			return f
 		},
 		"plain": func() io.Reader { return bytes.NewReader(tail) },
@@ -559,12 +554,9 @@ func TestCopyBufio(t *testing.T) {
 	for name, source := range sources {
 		dst, out := tcp(t)
 		src := bufio.NewReaderSize(source(), 4<<10)
-		if _, err := src.Peek(1); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(src.Peek(1))(t)
 		ahead := int64(src.Buffered())
-		got := make(chan []byte, 1)
-		go func() { b, _ := io.ReadAll(out); got <- b }()
+		got := collect(out)
 		f, err := r.Move(dst, src)
 		_ = dst.(*net.TCPConn).CloseWrite()
 		if b := <-got; err != nil || !bytes.Equal(b, tail) {
@@ -685,12 +677,10 @@ func TestRelayReaderWaitsForOne(t *testing.T) {
 	farB, b := tcp(t)
 	s := r.NewSession(newHeaded(a), b)
 	ends := start(t, s) // returns
-	noError(t, ping(farB, farA, 1))
+	must.Do(t, ping(farB, farA, 1))
 	write(t, farA, []byte("HEADbody"))
 	_ = farA.CloseWrite()
-	if err := expect(farB, []byte("body")); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, expect(farB, []byte("body")))
 	_ = farB.CloseWrite()
 	if o := end(t, ends); o.err != nil || o.result.AToB.Bytes() != 4 {
 		t.Errorf("%+v, %v", o.result, o.err)
@@ -802,8 +792,8 @@ func TestGoexit(t *testing.T) {
 			}
 			ends := start(t, r.NewSession(a, b))
 			if name == "Close" {
-				noError(t, farBad.CloseWrite())
-				noError(t, far.CloseWrite())
+				must.Do(t, farBad.CloseWrite())
+				must.Do(t, far.CloseWrite())
 			} else {
 				write(t, far, "x")
 			}
@@ -817,7 +807,7 @@ func TestGoexit(t *testing.T) {
 			bad.Close()
 		}
 	}
-	noError(t, r.Shutdown(t.Context()))
+	must.Do(t, r.Shutdown(t.Context()))
 }
 
 type panicsInClose struct{ *net.TCPConn }
@@ -922,8 +912,8 @@ func TestPanicsInHooks(t *testing.T) {
 			farA, a := tcp(t)
 			farB, b := tcp(t)
 			write(t, farA, "hello")
-			noError(t, farA.CloseWrite())
-			noError(t, farB.CloseWrite())
+			must.Do(t, farA.CloseWrite())
+			must.Do(t, farB.CloseWrite())
 			s, ends, caught := r.NewSession(a, b), make(chan outcome, 2), make(chan any, 1)
 			go func() {
 				defer func() { caught <- recover() }()
@@ -953,7 +943,7 @@ func TestPanicsInHooks(t *testing.T) {
 					t.Errorf("%s: a connection is left open: %v", name, err)
 				}
 			}
-			noError(t, r.Shutdown(t.Context()))
+			must.Do(t, r.Shutdown(t.Context()))
 		}
 	}
 }
@@ -981,9 +971,7 @@ func TestPanicWhileSettling(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 	for _, far := range []net.Conn{farA, farB} {
-		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("a peer sees %v", err)
-		}
+		must.Fail(far.Read(make([]byte, 1)))(t, syscall.ECONNRESET)
 	}
 }
 
@@ -1047,8 +1035,7 @@ func TestCopyBufioOverWriterTo(t *testing.T) {
 	text := filler()
 	go func() { _, _ = in.Write(text); _ = in.(*net.TCPConn).CloseWrite() }()
 	dst, out := tcp(t)
-	got := make(chan []byte, 1)
-	go func() { b, _ := io.ReadAll(out); got <- b }()
+	got := collect(out)
 	over := &trailed{TCPConn: near.(*net.TCPConn)}
 	n, err := newRelay(t, nil).Copy(dst, bufio.NewReader(over))
 	_ = dst.(*net.TCPConn).CloseWrite()

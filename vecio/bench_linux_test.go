@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -13,14 +12,15 @@ import (
 
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/paired"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/vecio"
 )
 
 // swallow reads everything from c, without copying it, until it ends.
 func swallow(b *testing.B, c syscall.Conn) {
-	raw, err := c.SyscallConn()
-	must(b, err)
+	raw := must.Get(c.SyscallConn())(b)
 	fd, done := sockets.FD(b, c), make(chan struct{})
 	buf := make([]byte, 4<<20)
 	go func() {
@@ -42,9 +42,8 @@ const batch = 64 << 10
 
 // BenchmarkCopyOrRefer finds out below which size a piece should be copied: rounds of
 // batches of 64 KiB that are copied alternate with rounds of such that go by reference,
-// over one TCP connection of loopback to a peer that drops them. The ratio is the CPU
-// time of copying over that of referring, of the writing thread alone, in pairs; below 1
-// copying costs less.
+// over one TCP connection of loopback to a peer that drops them. The time is the CPU
+// time of the writing thread alone.
 func BenchmarkCopyOrRefer(b *testing.B) {
 	for _, size := range []int{64, 128, 256, 384, 512, 768, 1024, 1300, 2048, 3072, 4096, 8192, 16384} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -56,7 +55,6 @@ func BenchmarkCopyOrRefer(b *testing.B) {
 			referring := newWriter(b, client, &vecio.Config{CopyBelow: -1})
 			// More payload than caches hold near: a server's is seldom just made.
 			payload := make([]byte, 8<<20)
-			var ratios []float64
 			at := 0
 			round := func(w *vecio.Writer) time.Duration {
 				begin := used(b)
@@ -70,36 +68,24 @@ func BenchmarkCopyOrRefer(b *testing.B) {
 						}
 						at += size
 					}
-					must(b, w.Flush())
+					must.Do(b, w.Flush())
 				}
 				return used(b) - begin
 			}
-			for b.Loop() {
-				x, y := round(copying), round(referring)
-				ratios = append(ratios, float64(x)/float64(y))
-			}
-			must(b, client.CloseWrite())
-			b.ReportMetric(quantile(ratios, 0.5), "ratio-p50")
-			b.ReportMetric(quantile(ratios, 0.1), "ratio-p10")
-			b.ReportMetric(quantile(ratios, 0.9), "ratio-p90")
+			paired.Run(b, 0, paired.Contestant{Name: "copying", Run: func(int) time.Duration { return round(copying) }},
+				paired.Contestant{Name: "referring", Run: func(int) time.Duration { return round(referring) }})
+			must.Do(b, client.CloseWrite())
 		})
 	}
 }
 
 // used is the CPU time of our thread, user and system.
 func used(b *testing.B) time.Duration {
-	d, err := sys.ThreadCPUTime()
-	must(b, err)
-	return d
-}
-
-func quantile(x []float64, q float64) float64 {
-	slices.Sort(x)
-	return x[int(float64(len(x)-1)*q)]
+	return must.Get(sys.ThreadCPUTime())(b)
 }
 
 // BenchmarkZeroCopyOverLoopback measures the cost of MSG_ZEROCOPY where it cannot win: the kernel pins the pages, still copies
-// on the way to the receiver, and notifies. Both ways take turns of 16 pieces, and the ratio is the median of the pairs of turns.
+// on the way to the receiver, and notifies. Both ways take turns of 16 pieces.
 func BenchmarkZeroCopyOverLoopback(b *testing.B) {
 	for _, size := range []int{4 << 10, 10 << 10, 64 << 10, 256 << 10} {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
@@ -111,15 +97,8 @@ func BenchmarkZeroCopyOverLoopback(b *testing.B) {
 			if err := sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_ZEROCOPY, 1); err != nil {
 				b.Skip("SO_ZEROCOPY:", err)
 			}
-			var ratios []float64
-			for b.Loop() {
-				zero := bulk(b, fd, piece, sys.MSG_ZEROCOPY)
-				ratios = append(ratios, float64(zero)/float64(bulk(b, fd, piece, 0)))
-			}
-			slices.Sort(ratios)
-			b.ReportMetric(ratios[len(ratios)/2], "zerocopy/plain")
-			b.ReportMetric(ratios[len(ratios)/10], "p10")
-			b.ReportMetric(ratios[len(ratios)*9/10], "p90")
+			paired.Run(b, 0, paired.Contestant{Name: "zerocopy", Run: func(int) time.Duration { return bulk(b, fd, piece, sys.MSG_ZEROCOPY) }},
+				paired.Contestant{Name: "plain", Run: func(int) time.Duration { return bulk(b, fd, piece, 0) }})
 		})
 	}
 }
@@ -194,8 +173,7 @@ func BenchmarkResponses(b *testing.B) {
 		{"pool headers, arena", newArena},
 	} {
 		b.Run(way.name, func(b *testing.B) {
-			null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-			must(b, err)
+			null := must.Get(os.OpenFile(os.DevNull, os.O_WRONLY, 0))(b)
 			defer null.Close()
 			s := way.make(b, null)
 			others := make([]*[256]byte, 16<<20/256)
@@ -340,9 +318,8 @@ func newHeaders(b *testing.B, null *os.File) server {
 }
 
 func newArena(b *testing.B, null *os.File) server {
-	a, err := arena.New(&arena.Config{Size: 16 << 20, Locals: 1, Pages: arena.PagesPlain})
-	must(b, err)
-	b.Cleanup(func() { must(b, a.Close()) })
+	a := must.Get(arena.New(&arena.Config{Size: 16 << 20, Locals: 1, Pages: arena.PagesPlain}))(b)
+	b.Cleanup(func() { must.Do(b, a.Close()) })
 	s, l := newGathering(b, null), a.Local(0)
 	s.payload = func(size int) []byte {
 		h, err := l.Get(size, arena.Other)
@@ -361,21 +338,18 @@ func newArena(b *testing.B, null *os.File) server {
 
 // TestArena: pieces from an arena go back to it, wherever they are released.
 func TestArena(t *testing.T) {
-	a, err := arena.New(&arena.Config{Size: 1 << 20, Locals: 1, Pages: arena.PagesPlain})
-	must(t, err)
+	a := must.Get(arena.New(&arena.Config{Size: 1 << 20, Locals: 1, Pages: arena.PagesPlain}))(t)
 	client, server := sockets.TCPPair(t)
 	w, l := newWriter(t, client, nil), a.Local(0)
 	get := func(text string) []byte {
-		h, err := l.Get(3000, arena.Other)
-		must(t, err)
-		p, err := l.Bytes(h)
-		must(t, err)
+		h := must.Get(l.Get(3000, arena.Other))(t)
+		p := must.Get(l.Bytes(h))(t)
 		return p[:copy(p, text)]
 	}
-	must(t, w.Own(get("one"), l), w.Own(get("two, "+string(make([]byte, 2000))), l), w.Flush())
+	must.Do(t, w.Own(get("one"), l), w.Own(get("two, "+string(make([]byte, 2000))), l), w.Flush())
 	if got := received(t, server, 2008); string(got[:8]) != "onetwo, " {
 		t.Errorf("the peer got %q", got[:8])
 	}
-	must(t, w.Own(get("never written"), l), w.Reset(client))
-	must(t, a.Close()) // which fails if a slot is out
+	must.Do(t, w.Own(get("never written"), l), w.Reset(client))
+	must.Do(t, a.Close()) // which fails if a slot is out
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/place"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/vecio"
@@ -40,12 +41,11 @@ func TestChangedPiece(t *testing.T) {
 		} {
 			t.Run(name+", "+way, func(t *testing.T) {
 				w, p := open(t), make([]byte, 10_000)
-				at, err := give(w, p)
-				must(t, err)
+				at := must.Get(give(w, p))(t)
 				p[5000]++
 				got := place.Panic(func() { _ = w.Flush() })
 				place.Named(t, got, "a piece of 10000 bytes was changed before it was sent: bytes 4096 to 8191 of it differ", "\tgiven at "+at+" (")
-				must(t, w.Reset(io.Discard))
+				must.Do(t, w.Reset(io.Discard))
 			})
 		}
 	}
@@ -63,15 +63,14 @@ func TestChangedPartlySent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls := 0
-			w, err := vecio.NewScripted(func(pieces [][]byte) (int, error) {
+			w := must.Get(vecio.NewScripted(func(pieces [][]byte) (int, error) {
 				if calls++; calls%2 == 0 {
 					return 0, syscall.EAGAIN
 				}
 				return min(8192, len(pieces[0])), nil
-			}, nil)
-			must(t, err)
+			}, nil))(t)
 			p := make([]byte, 20_000)
-			must(t, w.Append(p))
+			must.Do(t, w.Append(p))
 			found := 0
 			for flush := 1; flush < 5 && found == 0; flush++ {
 				if place.Panic(func() { _ = w.Flush() }) != "" {
@@ -84,7 +83,7 @@ func TestChangedPartlySent(t *testing.T) {
 			if found != c.found {
 				t.Errorf("found by flush %d, want %d", found, c.found)
 			}
-			must(t, w.Reset(io.Discard))
+			must.Do(t, w.Reset(io.Discard))
 		})
 	}
 }
@@ -95,14 +94,14 @@ func TestUnchangedPieces(t *testing.T) {
 	w := newWriter(t, struct{ io.Writer }{io.Discard}, nil)
 	short, long := make([]byte, 100), make([]byte, 10_000)
 	for range 10 {
-		must(t, w.Append(short))
+		must.Do(t, w.Append(short))
 		short[0]++
-		must(t, w.AppendCopy(long))
+		must.Do(t, w.AppendCopy(long))
 		long[0]++
-		must(t, w.Append(long), w.Flush())
+		must.Do(t, w.Append(long), w.Flush())
 		long[0]++
-		must(t, w.Append(long))
-		must(t, w.Reset(io.Discard))
+		must.Do(t, w.Append(long))
+		must.Do(t, w.Reset(io.Discard))
 		long[0]++
 	}
 }

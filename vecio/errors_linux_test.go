@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/vecio"
 )
@@ -68,11 +69,10 @@ func failure(t *testing.T, w *vecio.Writer, err error, cause syscall.Errno, back
 // forbidden returns n readable bytes, followed by n bytes that cannot be read.
 func forbidden(t *testing.T, n int) []byte {
 	t.Helper()
-	b, err := sys.MmapAnonymous(2*n, sys.PROT_READ|sys.PROT_WRITE, sys.MAP_PRIVATE)
-	must(t, err)
-	t.Cleanup(func() { must(t, sys.Munmap(b)) })
+	b := must.Get(sys.MmapAnonymous(2*n, sys.PROT_READ|sys.PROT_WRITE, sys.MAP_PRIVATE))(t)
+	t.Cleanup(func() { must.Do(t, sys.Munmap(b)) })
 	copy(b, bytes.Repeat([]byte("good"), n/4))
-	must(t, syscall.Mprotect(b[n:], syscall.PROT_NONE))
+	must.Do(t, syscall.Mprotect(b[n:], syscall.PROT_NONE))
 	return b
 }
 
@@ -99,7 +99,7 @@ func TestEFAULT(t *testing.T) {
 				bad := forbidden(t, n)
 				pieces, all := c.pieces(bad), []byte(nil)
 				for _, p := range pieces {
-					must(t, w.Own(p, &back))
+					must.Do(t, w.Own(p, &back))
 				}
 				for _, p := range pieces[:c.piece] {
 					all = append(all, p...)
@@ -109,8 +109,7 @@ func TestEFAULT(t *testing.T) {
 					t.Errorf("%+v", failed)
 				}
 				a.Close()
-				got, err := io.ReadAll(b)
-				must(t, err)
+				got := must.Get(io.ReadAll(b))(t)
 				if int64(len(got)) != failed.Written || !bytes.Equal(got[:c.written], all) {
 					t.Errorf("%d bytes arrived, %d are written", len(got), failed.Written)
 				}
@@ -126,13 +125,13 @@ func TestEPIPE(t *testing.T) {
 	defer signal.Stop(signals)
 	onBoth(t, func(t *testing.T, open func(net.Conn) *vecio.Writer, flush func(*vecio.Writer) error) {
 		for name, pair := range map[string]func() net.Conn{
-			"TCP":  func() net.Conn { a, _ := sockets.TCPPair(t); must(t, a.CloseWrite()); return a },
-			"unix": func() net.Conn { a, b := sockets.UnixPair(t); must(t, b.Close()); return a },
+			"TCP":  func() net.Conn { a, _ := sockets.TCPPair(t); must.Do(t, a.CloseWrite()); return a },
+			"unix": func() net.Conn { a, b := sockets.UnixPair(t); must.Do(t, b.Close()); return a },
 		} {
 			t.Run(name, func(t *testing.T) {
 				w := open(pair())
 				var back count
-				must(t, w.Append(nil), w.Own([]byte("x"), &back))
+				must.Do(t, w.Append(nil), w.Own([]byte("x"), &back))
 				if failed := failure(t, w, flush(w), syscall.EPIPE, back.n, 1); failed.Piece != 1 || failed.Written != 0 || failed.Op != "sendmsg" {
 					t.Errorf("%+v", failed)
 				}
@@ -141,9 +140,9 @@ func TestEPIPE(t *testing.T) {
 	})
 	// Copied bytes go by another call.
 	a, _ := sockets.TCPPair(t)
-	must(t, a.CloseWrite())
+	must.Do(t, a.CloseWrite())
 	w := newWriter(t, a, nil)
-	must(t, w.AppendString("x"))
+	must.Do(t, w.AppendString("x"))
 	failure(t, w, w.Flush(), syscall.EPIPE, 0, 0)
 	select {
 	case <-signals:
@@ -159,11 +158,10 @@ func TestECONNRESET(t *testing.T) {
 		a, b := sockets.TCPPair(t)
 		w := open(a)
 		var back count
-		must(t, w.Own([]byte("hello"), &back), flush(w))
-		must(t, b.SetLinger(0), b.Close())
-		raw, err := a.SyscallConn()
-		must(t, err)
-		must(t, raw.Control(func(fd uintptr) { // the reset is here
+		must.Do(t, w.Own([]byte("hello"), &back), flush(w))
+		must.Do(t, b.SetLinger(0), b.Close())
+		raw := must.Get(a.SyscallConn())(t)
+		must.Do(t, raw.Control(func(fd uintptr) { // the reset is here
 			for {
 				state, err := sys.TCPState(int(fd))
 				if err != nil || state == sys.TCP_CLOSE {
@@ -171,7 +169,7 @@ func TestECONNRESET(t *testing.T) {
 				}
 			}
 		}))
-		must(t, w.Own([]byte("x"), &back), w.Own(make([]byte, 5000), &back))
+		must.Do(t, w.Own([]byte("x"), &back), w.Own(make([]byte, 5000), &back))
 		if failed := failure(t, w, flush(w), syscall.ECONNRESET, back.n, 3); failed.Piece != 1 || failed.Written != 5 || failed.Offset != 0 || failed.Pieces != 3 {
 			t.Errorf("%+v", failed)
 		}
@@ -180,14 +178,12 @@ func TestECONNRESET(t *testing.T) {
 
 // TestEINVAL: an eventfd takes eight bytes or nothing.
 func TestEINVAL(t *testing.T) {
-	fd, err := sys.Eventfd()
-	must(t, err)
+	fd := must.Get(sys.Eventfd())(t)
 	defer sys.Close(fd)
-	w, err := vecio.NewSocket(fd, &vecio.Config{CopyBelow: -1})
-	must(t, err)
+	w := must.Get(vecio.NewSocket(fd, &vecio.Config{CopyBelow: -1}))(t)
 	var back count
-	must(t, w.Own(make([]byte, 8), &back), w.Flush())
-	must(t, w.Own([]byte("four"), &back))
+	must.Do(t, w.Own(make([]byte, 8), &back), w.Flush())
+	must.Do(t, w.Own([]byte("four"), &back))
 	if failed := failure(t, w, w.Flush(), syscall.EINVAL, back.n, 2); failed.Op != "writev" || failed.Piece != 1 || failed.Written != 8 {
 		t.Errorf("%+v", failed)
 	}
@@ -200,11 +196,9 @@ func datagrams(t *testing.T) (a *net.UnixConn, b *net.UnixConn) {
 	at := func(name string) *net.UnixAddr {
 		return &net.UnixAddr{Name: filepath.Join(dir, name), Net: "unixgram"}
 	}
-	b, err := net.ListenUnixgram("unixgram", at("b"))
-	must(t, err)
+	b = must.Get(net.ListenUnixgram("unixgram", at("b")))(t)
 	t.Cleanup(func() { b.Close() })
-	a, err = net.DialUnix("unixgram", nil, at("b"))
-	must(t, err)
+	a = must.Get(net.DialUnix("unixgram", nil, at("b")))(t)
 	t.Cleanup(func() { a.Close() })
 	return a, b
 }
@@ -213,12 +207,11 @@ func datagrams(t *testing.T) (a *net.UnixConn, b *net.UnixConn) {
 // pieces, is refused by the kernel, and nothing of it is sent.
 func TestEMSGSIZE(t *testing.T) {
 	onBoth(t, func(t *testing.T, open func(net.Conn) *vecio.Writer, flush func(*vecio.Writer) error) {
-		udp, err := net.Dial("udp4", "127.0.0.1:9")
-		must(t, err)
+		udp := must.Get(net.Dial("udp4", "127.0.0.1:9"))(t)
 		defer udp.Close()
 		w := open(udp)
 		var back count
-		must(t, w.Append([]byte("header")), w.Own(make([]byte, 100_000), &back))
+		must.Do(t, w.Append([]byte("header")), w.Own(make([]byte, 100_000), &back))
 		if failed := failure(t, w, flush(w), syscall.EMSGSIZE, back.n, 1); failed.Piece != 0 || failed.Written != 0 {
 			t.Errorf("%+v", failed)
 		}
@@ -226,16 +219,16 @@ func TestEMSGSIZE(t *testing.T) {
 		a, b := datagrams(t)
 		w = open(a)
 		for range sys.IOV_MAX {
-			must(t, w.Append([]byte("x")))
+			must.Do(t, w.Append([]byte("x")))
 		}
-		must(t, flush(w))
+		must.Do(t, flush(w))
 		for range sys.IOV_MAX + 1 {
-			must(t, w.Append([]byte("y")))
+			must.Do(t, w.Append([]byte("y")))
 		}
 		if failed := failure(t, w, flush(w), syscall.EMSGSIZE, 0, 0); failed.Piece != sys.IOV_MAX || failed.Written != sys.IOV_MAX {
 			t.Errorf("%+v", failed)
 		}
-		must(t, a.Close(), b.SetReadDeadline(time.Now().Add(condition.Patience)))
+		must.Do(t, a.Close(), b.SetReadDeadline(time.Now().Add(condition.Patience)))
 		buf := make([]byte, 10_000)
 		if n, err := b.Read(buf); n != sys.IOV_MAX || err != nil {
 			t.Errorf("a datagram of %d bytes, %v", n, err)
@@ -247,11 +240,11 @@ func TestEMSGSIZE(t *testing.T) {
 func TestDatagramAtTheMark(t *testing.T) {
 	a, b := datagrams(t)
 	w := newWriter(t, a, &vecio.Config{High: 10})
-	must(t, w.AppendString("123456789"))
+	must.Do(t, w.AppendString("123456789"))
 	if err := w.AppendString("10"); err != vecio.ErrFull {
 		t.Errorf("a piece beyond the mark: %v", err)
 	}
-	must(t, w.Flush(), w.AppendString("10"), w.Flush())
+	must.Do(t, w.Flush(), w.AppendString("10"), w.Flush())
 	buf := make([]byte, 100)
 	for _, want := range []string{"123456789", "10"} {
 		if n, err := b.Read(buf); string(buf[:n]) != want || err != nil {
@@ -296,7 +289,7 @@ func TestCoalescedErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWriter(t, c.sink, &vecio.Config{CopyBelow: 4})
 			var back count
-			must(t, w.Own([]byte("0123456789"), &back), w.Own([]byte("abc"), &back), w.Own([]byte("ABCDEFG"), &back))
+			must.Do(t, w.Own([]byte("0123456789"), &back), w.Own([]byte("abc"), &back), w.Own([]byte("ABCDEFG"), &back))
 			err := w.Flush()
 			var failed *vecio.WriteError
 			if !errors.As(err, &failed) || failed.Written != c.written || failed.Op != "write" {

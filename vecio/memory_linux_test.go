@@ -20,6 +20,7 @@ import (
 	"weak"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/pool"
@@ -52,8 +53,7 @@ func skipRace(t *testing.T) {
 // wherever they go.
 func TestAllocs(t *testing.T) {
 	skipRace(t)
-	bufs, err := pool.New(pool.Config[[]byte]{New: func(context.Context) ([]byte, error) { return make([]byte, 20_000), nil }})
-	must(t, err)
+	bufs := must.Get(pool.New(pool.Config[[]byte]{New: func(context.Context) ([]byte, error) { return make([]byte, 20_000), nil }}))(t)
 	defer bufs.Close()
 	ctx := t.Context()
 	header, trailer, payload := []byte("header"), "trailer", make([]byte, 16<<10)
@@ -61,8 +61,7 @@ func TestAllocs(t *testing.T) {
 	f := vecio.ReleaseFunc(func([]byte) {})
 	// The build tag invariants makes the pool keep a ledger, which allocates.
 	ledger := testing.AllocsPerRun(100, func() {
-		p, err := bufs.Get(ctx)
-		must(t, err)
+		p := must.Get(bufs.Get(ctx))(t)
 		bufs.Put(p)
 	})
 	for name, open := range map[string]func(t *testing.T) (*vecio.Writer, func(int)){
@@ -81,8 +80,8 @@ func TestAllocs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, drain := open(t)
 			flush := func(n int, errs ...error) {
-				must(t, errs...)
-				must(t, w.Flush())
+				must.Do(t, errs...)
+				must.Do(t, w.Flush())
 				drain(n)
 			}
 			for name, op := range map[string]func(){
@@ -90,19 +89,18 @@ func TestAllocs(t *testing.T) {
 					flush(6+7+len(payload), w.Append(header), w.Append(payload), w.AppendString(trailer))
 				},
 				"pooled": func() {
-					p, err := bufs.Get(ctx)
-					must(t, err)
+					p := must.Get(bufs.Get(ctx))(t)
 					flush(len(p), w.Own(p, release), w.Own(nil, back), w.Own(nil, f))
 				},
 				"five hundred small ones": func() {
 					for range 500 {
-						must(t, w.Append(header))
+						must.Do(t, w.Append(header))
 					}
 					flush(500 * 6)
 				},
 				"fifty large ones": func() {
 					for range 50 {
-						must(t, w.Own(payload[:2000], back))
+						must.Do(t, w.Own(payload[:2000], back))
 					}
 					flush(50 * 2000)
 				},
@@ -161,14 +159,14 @@ func TestNothingKeepsAPayload(t *testing.T) {
 			a, b := sockets.TCPPair(t)
 			w := newWriter(t, a, &vecio.Config{High: 64 << 20})
 			if name == "failure" {
-				must(t, a.CloseWrite())
+				must.Do(t, a.CloseWrite())
 			} else {
 				go io.Copy(io.Discard, b)
 			}
 			pieces := func() (kept []weak.Pointer[byte]) { // and nothing of them on our stack
 				for range 2000 { // more than one call
 					p, s := make([]byte, 2000), string(make([]byte, 3000))
-					must(t, w.Append(p), w.Own(p[:1500], vecio.ReleaseFunc(func([]byte) { _ = p })), w.AppendString(s))
+					must.Do(t, w.Append(p), w.Own(p[:1500], vecio.ReleaseFunc(func([]byte) { _ = p })), w.AppendString(s))
 					kept = append(kept, weak.Make(&p[0]))
 				}
 				return kept
@@ -201,7 +199,7 @@ func TestPartlyWritten(t *testing.T) {
 	kept := func() (kept []weak.Pointer[byte]) {
 		for range 64 {
 			p := make([]byte, 1<<20)
-			must(t, w.Own(p, &back))
+			must.Do(t, w.Own(p, &back))
 			kept = append(kept, weak.Make(&p[0]))
 		}
 		return kept
@@ -222,18 +220,17 @@ func TestPartlyWritten(t *testing.T) {
 			t.Errorf("%d pieces are back, piece %d is alive: %v", back.n, i, alive)
 		}
 	}
-	must(t, w.Reset(io.Discard))
+	must.Do(t, w.Reset(io.Discard))
 }
 
 // TestLongArraysAreNotKept: one burst does not make the pool's arrays long for good.
 func TestLongArraysAreNotKept(t *testing.T) {
-	w, err := vecio.NewScripted(func(views [][]byte) (int, error) { return len(views), nil }, &vecio.Config{CopyBelow: -1})
-	must(t, err)
+	w := must.Get(vecio.NewScripted(func(views [][]byte) (int, error) { return len(views), nil }, &vecio.Config{CopyBelow: -1}))(t)
 	var back count
 	for range 1 << 15 {
-		must(t, w.Own([]byte{1}, &back))
+		must.Do(t, w.Own([]byte{1}, &back))
 	}
-	must(t, w.Flush())
+	must.Do(t, w.Flush())
 	if spans, owners := vecio.ArraysKept(); spans > 1<<14 || owners > 1<<14 {
 		t.Errorf("the pool keeps arrays of %d and %d headers", spans, owners)
 	}
@@ -249,11 +246,11 @@ func TestIdleHoldsNothing(t *testing.T) {
 		if !w.Idle() || w.Memory() != 0 {
 			t.Fatalf("an idle writer holds %d bytes", w.Memory())
 		}
-		must(t, w.AppendString("a header"))
+		must.Do(t, w.AppendString("a header"))
 		if n := w.Memory(); n < 4<<10 {
 			t.Errorf("%d bytes for one header: are buffers counted?", n)
 		}
-		must(t, w.Flush())
+		must.Do(t, w.Flush())
 		drain(8)
 	}
 }
@@ -261,17 +258,16 @@ func TestIdleHoldsNothing(t *testing.T) {
 // TestNothingKeptBySliding: a queue that is never empty moves its arrays down, and leaves
 // nothing behind.
 func TestNothingKeptBySliding(t *testing.T) {
-	w, err := vecio.NewScripted(func(views [][]byte) (int, error) {
+	w := must.Get(vecio.NewScripted(func(views [][]byte) (int, error) {
 		if len(views) < 40 {
 			return 0, syscall.EAGAIN
 		}
 		return len(views[0]) * (len(views) - 30), nil
-	}, &vecio.Config{CopyBelow: -1, High: 1 << 20})
-	must(t, err)
+	}, &vecio.Config{CopyBelow: -1, High: 1 << 20}))(t)
 	var back count
 	for range 1000 {
 		for range 20 {
-			must(t, w.Own(make([]byte, 10), &back))
+			must.Do(t, w.Own(make([]byte, 10), &back))
 		}
 		if err := w.Flush(); err != vecio.ErrBlocked {
 			t.Fatal(err)
@@ -280,7 +276,7 @@ func TestNothingKeptBySliding(t *testing.T) {
 	if back.n < 19_900 || back.n == 20_000 {
 		t.Fatalf("%d of 20,000 pieces are back", back.n)
 	}
-	must(t, w.Reset(io.Discard))
+	must.Do(t, w.Reset(io.Discard))
 	if headers, views := vecio.KeptBy(); headers+views != 0 {
 		t.Errorf("the pools keep %d headers and %d views", headers, views)
 	}
@@ -312,19 +308,18 @@ func TestRuleLiveMemory(t *testing.T) {
 		got = append(got, all...)
 		return len(all), nil
 	}
-	w, err := vecio.NewScripted(kernel, nil)
-	must(t, err)
+	w := must.Get(vecio.NewScripted(kernel, nil))(t)
 	var want []byte
 	func() {
 		for i := range n {
 			p, s := bytes.Repeat([]byte{byte(i)}, size), strings.Repeat(string(rune('0'+i)), size)
 			want = append(append(want, p...), s...)
-			must(t, w.Append(p), w.AppendString(s))
+			must.Do(t, w.Append(p), w.AppendString(s))
 			kept = append(kept, weak.Make(&p[0]), weak.Make(unsafe.StringData(s)))
 		}
 	}()
 	grow(1000) // our stack moves
-	must(t, w.Flush())
+	must.Do(t, w.Flush())
 	if calls != 2 || !bytes.Equal(got, want) {
 		t.Errorf("%d calls, and their bytes are right: %v", calls, bytes.Equal(got, want))
 	}
@@ -361,7 +356,7 @@ func TestRuleLength(t *testing.T) {
 		return at >= 0 && at < n*apart && at+len(p) <= end(at/apart)
 	}
 	step := 0
-	w, err := vecio.NewScripted(func(views [][]byte) (int, error) {
+	w := must.Get(vecio.NewScripted(func(views [][]byte) (int, error) {
 		for _, v := range views {
 			if len(v) == 0 || !inside(v) {
 				t.Fatalf("a view of %d bytes that is in no piece", len(v))
@@ -369,15 +364,14 @@ func TestRuleLength(t *testing.T) {
 		}
 		step++
 		return min(step%97+1, len(bytes.Join(views, nil))), nil
-	}, &vecio.Config{CopyBelow: -1})
-	must(t, err)
+	}, &vecio.Config{CopyBelow: -1}))(t)
 	total := int64(0)
 	for i := range n {
 		p := backing[i*apart : end(i)] // whose capacity goes to the end
-		must(t, w.Append(p))
+		must.Do(t, w.Append(p))
 		total += int64(len(p))
 	}
-	must(t, w.Flush())
+	must.Do(t, w.Flush())
 	if w.Stats().Written != total {
 		t.Errorf("%d bytes written of %d", w.Stats().Written, total)
 	}
@@ -414,12 +408,12 @@ func TestRuleNoReuse(t *testing.T) {
 	var w, other *vecio.Writer
 	scribble := func() {
 		for range 100 { // with another writer's small pieces and ours that came back
-			must(t, other.Own(bytes.Repeat([]byte{0xee}, 500), back))
+			must.Do(t, other.Own(bytes.Repeat([]byte{0xee}, 500), back))
 			for i, p := 0, take(); i < len(p); i++ {
 				p[i] = 0xdd
 			}
 		}
-		must(t, other.Reset(new(bytes.Buffer)))
+		must.Do(t, other.Reset(new(bytes.Buffer)))
 	}
 	kernel := func(views [][]byte) (int, error) {
 		scribble()
@@ -431,8 +425,7 @@ func TestRuleNoReuse(t *testing.T) {
 		got = append(got, all...)
 		return len(all), nil
 	}
-	w, err := vecio.NewScripted(kernel, nil)
-	must(t, err)
+	w = must.Get(vecio.NewScripted(kernel, nil))(t)
 	other = newWriter(t, new(bytes.Buffer), nil)
 	for i := range 100 {
 		p := take()[:2000]
@@ -441,11 +434,11 @@ func TestRuleNoReuse(t *testing.T) {
 		}
 		small := bytes.Repeat([]byte{byte(i)}, 900)
 		want = append(append(want, p...), small...)
-		must(t, w.Own(p, back), w.Own(small, back))
+		must.Do(t, w.Own(p, back), w.Own(small, back))
 		for w.Flush() == vecio.ErrBlocked && step%5 == 0 {
 		}
 	}
-	must(t, flushed(w))
+	must.Do(t, flushed(w))
 	if !bytes.Equal(got, want) {
 		t.Error("the pending bytes have changed")
 	}
@@ -500,9 +493,7 @@ func checkEscapes(t *testing.T, pkg, file, name, report string, lines map[string
 	}
 	for _, m := range moved.FindAllStringSubmatch(report, -1) {
 		var line int
-		if _, err := fmt.Sscan(m[2], &line); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(fmt.Sscan(m[2], &line))(t)
 		for _, r := range ranges {
 			if strings.HasSuffix(m[1], "/"+file) && line >= r[0] && line <= r[1] && !allowed(m[3]) {
 				t.Errorf("%s: %s", name, m[0])
@@ -533,16 +524,14 @@ func allowed(what string) bool {
 // function of that name.
 func functionLines(t *testing.T, pkg string) map[string][][2]int {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join("..", pkg, "*.go"))
-	must(t, err)
+	names := must.Get(filepath.Glob(filepath.Join("..", pkg, "*.go")))(t)
 	lines := make(map[string][][2]int)
 	for _, path := range names {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
 		files := token.NewFileSet()
-		f, err := parser.ParseFile(files, path, nil, 0)
-		must(t, err)
+		f := must.Get(parser.ParseFile(files, path, nil, 0))(t)
 		for _, d := range f.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok {
 				key := filepath.Base(path) + " " + f.Name.Name

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/vecio"
 )
 
@@ -18,10 +19,9 @@ func TestAdaptiveAllocatesNothing(t *testing.T) {
 		"socket": newSocket(t, client, &vecio.Config{Policy: vecio.Adaptive, Bound: time.Hour}),
 	} {
 		round := func() {
-			must(t, w.Append(piece), w.Append(piece), w.End())
+			must.Do(t, w.Append(piece), w.Append(piece), w.End())
 			for n := 0; n < len(sink); {
-				k, err := server.Read(sink)
-				must(t, err)
+				k := must.Get(server.Read(sink))(t)
 				n += k
 			}
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/vecio"
 )
@@ -38,7 +39,7 @@ func TestEndByPolicy(t *testing.T) {
 	for policy, pending := range map[vecio.Policy]int{vecio.Latency: 0, vecio.Batch: 15, vecio.Adaptive: 0} {
 		cfg := &vecio.Config{Policy: policy, Bound: time.Hour}
 		r, pipe, err := os.Pipe()
-		must(t, err)
+		must.Do(t, err)
 		defer r.Close()
 		defer pipe.Close()
 		tcp, _ := sockets.TCPPair(t)
@@ -48,15 +49,15 @@ func TestEndByPolicy(t *testing.T) {
 			"wrapper": newWriter(t, &wrapped{tcp}, cfg), "memory": newWriter(t, new(bytes.Buffer), cfg),
 			"tcp socket": newSocket(t, tcp, cfg), "unix socket": newSocket(t, unix, cfg),
 		} {
-			must(t, w.AppendString("hello"), w.AppendString(", "))
+			must.Do(t, w.AppendString("hello"), w.AppendString(", "))
 			if w.Pending() != 7 {
 				t.Errorf("%v, %s: %d bytes pending of an incomplete unit, want 7", policy, name, w.Pending())
 			}
-			must(t, w.AppendString("worlds!!"), w.End())
+			must.Do(t, w.AppendString("worlds!!"), w.End())
 			if s := w.Stats(); w.Pending() != pending || s.Units != 1 || s.Early != 0 || s.Corked != 0 {
 				t.Errorf("%v, %s: %d bytes pending, want %d; %+v", policy, name, w.Pending(), pending, s)
 			}
-			must(t, w.Flush(), w.Close())
+			must.Do(t, w.Flush(), w.Close())
 		}
 	}
 }
@@ -66,7 +67,7 @@ func TestNoDelay(t *testing.T) {
 	for _, policy := range []vecio.Policy{vecio.Latency, vecio.Batch, vecio.Adaptive} {
 		client, server := sockets.TCPPair(t)
 		for _, c := range []*net.TCPConn{client, server} {
-			must(t, c.SetNoDelay(false))
+			must.Do(t, c.SetNoDelay(false))
 		}
 		newWriter(t, client, &vecio.Config{Policy: policy})
 		newSocket(t, server, &vecio.Config{Policy: policy})
@@ -84,27 +85,27 @@ func TestDueAdaptive(t *testing.T) {
 	client, server := sockets.TCPPair(t)
 	w := newSocket(t, client, &vecio.Config{Policy: vecio.Adaptive, Bound: bound, Now: c.now})
 	wantDue(t, w, 0, false)
-	must(t, w.AppendString("a"))
+	must.Do(t, w.AppendString("a"))
 	wantDue(t, w, bound, true)
 	c.pass(100 * time.Microsecond)
-	must(t, w.AppendString("b")) // does not begin again
+	must.Do(t, w.AppendString("b")) // does not begin again
 	wantDue(t, w, 200*time.Microsecond, true)
 	c.pass(time.Hour)
 	wantDue(t, w, 0, true)
 	if w.Pending() != 2 {
 		t.Errorf("%d bytes are pending: no call was made", w.Pending())
 	}
-	must(t, w.Flush())
+	must.Do(t, w.Flush())
 	wantDue(t, w, 0, false)
 
-	must(t, w.AppendString("c"))
+	must.Do(t, w.AppendString("c"))
 	c.pass(bound)
-	must(t, w.AppendString("d")) // no timer is armed: it looks at the clock itself
+	must.Do(t, w.AppendString("d")) // no timer is armed: it looks at the clock itself
 	if w.Pending() != 0 {
 		t.Errorf("%d bytes are pending after the bound", w.Pending())
 	}
 	wantDue(t, w, 0, false)
-	must(t, w.AppendString("e"), w.End())
+	must.Do(t, w.AppendString("e"), w.End())
 	wantDue(t, w, 0, false)
 	if got := string(received(t, server, 5)); got != "abcde" {
 		t.Errorf("got %q", got)
@@ -117,13 +118,13 @@ func TestDueOfTheKernels(t *testing.T) {
 	var c clock
 	client, server := maxsegPair(t)
 	w := newSocket(t, client, &vecio.Config{Policy: vecio.Adaptive, Bound: time.Millisecond, Now: c.now})
-	must(t, w.Append(random(2000)))
+	must.Do(t, w.Append(random(2000)))
 	if w.Pending() != 0 {
 		t.Fatalf("%d bytes are pending", w.Pending())
 	}
 	wantCork(t, client, true)
 	wantDue(t, w, time.Millisecond, true)
-	must(t, w.Flush())
+	must.Do(t, w.Flush())
 	wantCork(t, client, false)
 	wantDue(t, w, 0, false)
 	received(t, server, 2000)
@@ -144,9 +145,9 @@ func TestDueOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x.cfg.Now = c.now
 			w := newWriter(t, new(bytes.Buffer), &x.cfg)
-			must(t, w.AppendString("a"))
+			must.Do(t, w.AppendString("a"))
 			wantDue(t, w, x.in, x.ok)
-			must(t, w.Flush())
+			must.Do(t, w.Flush())
 			wantDue(t, w, 0, false)
 		})
 	}
@@ -156,11 +157,9 @@ func TestDueOfOthers(t *testing.T) {
 func TestAFailedWriterIsNotDue(t *testing.T) {
 	var c clock
 	w, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EPIPE }, &vecio.Config{Policy: vecio.Adaptive, Now: c.now})
-	must(t, err, w.AppendString("a"))
+	must.Do(t, err, w.AppendString("a"))
 	wantDue(t, w, vecio.DefaultBound, true)
-	if err := w.Flush(); !errors.Is(err, syscall.EPIPE) {
-		t.Error(err)
-	}
+	must.Is(t, w.Flush(), syscall.EPIPE)
 	wantDue(t, w, 0, false)
 }
 
@@ -172,12 +171,12 @@ func TestBlockedIsNotDue(t *testing.T) {
 	w := newSocket(t, client, &vecio.Config{Policy: vecio.Adaptive, Bound: time.Hour, High: 64 << 20, Now: c.now})
 	total, piece := 0, random(1<<20)
 	for w.Pending() == 0 {
-		must(t, w.Append(piece))
+		must.Do(t, w.Append(piece))
 		total += len(piece)
 	}
 	wantDue(t, w, time.Hour, true) // no call has returned ErrBlocked yet
 	calls := w.Stats().Calls
-	must(t, w.Append(piece))
+	must.Do(t, w.Append(piece))
 	total += len(piece)
 	if n := w.Stats().Calls - calls; n != 0 {
 		t.Errorf("%d useless calls", n)
@@ -187,7 +186,7 @@ func TestBlockedIsNotDue(t *testing.T) {
 	}
 	wantDue(t, w, 0, false)
 	calls = w.Stats().Calls
-	must(t, w.Append(piece))
+	must.Do(t, w.Append(piece))
 	total += len(piece)
 	if err := w.End(); err != vecio.ErrBlocked || w.Stats().Calls != calls {
 		t.Errorf("got %v after %d calls, want ErrBlocked and none", err, w.Stats().Calls-calls)
@@ -206,7 +205,7 @@ func TestBlockedIsNotDue(t *testing.T) {
 	}
 	<-done
 	wantDue(t, w, 0, false)
-	must(t, w.AppendString("a"), w.End())
+	must.Do(t, w.AppendString("a"), w.End())
 }
 
 func TestBadPolicies(t *testing.T) {
@@ -254,7 +253,7 @@ func TestNoMessageWaits(t *testing.T) {
 		} {
 			t.Run(policy.String()+"/"+name, func(t *testing.T) {
 				client, server := pair(t)
-				must(t, client.SetNoDelay(false)) // the writer sees to it
+				must.Do(t, client.SetNoDelay(false)) // the writer sees to it
 				w := newWriter(t, client, &vecio.Config{Policy: policy, High: 16 << 10, Bound: time.Hour})
 				var times []time.Duration
 				for i := range 20 {
@@ -267,7 +266,7 @@ func TestNoMessageWaits(t *testing.T) {
 					}()
 					unit(t, w, pieces)
 					if policy == vecio.Batch {
-						must(t, w.Flush())
+						must.Do(t, w.Flush())
 					}
 					times = append(times, <-got)
 				}
@@ -287,7 +286,7 @@ var full = &vecio.Config{Policy: vecio.Batch, High: 16, CopyBelow: -1}
 // is pending.
 func early(t *testing.T, client *net.TCPConn, w *vecio.Writer, second []byte) {
 	t.Helper()
-	must(t, w.Append(random(10)), w.Append(second))
+	must.Do(t, w.Append(random(10)), w.Append(second))
 	wantCork(t, client, true)
 	if w.Pending() != 16 || w.Stats().Corked != 1 {
 		t.Fatalf("%d bytes are pending, %+v", w.Pending(), w.Stats())
@@ -302,23 +301,21 @@ func TestNothingIsStranded(t *testing.T) {
 		second []byte
 		end    func(t *testing.T, w *vecio.Writer, client *net.TCPConn)
 	}{
-		"flush": {random(16), func(t *testing.T, w *vecio.Writer, _ *net.TCPConn) { must(t, w.Flush()) }},
+		"flush": {random(16), func(t *testing.T, w *vecio.Writer, _ *net.TCPConn) { must.Do(t, w.Flush()) }},
 		"close": {random(16), func(t *testing.T, w *vecio.Writer, _ *net.TCPConn) {
 			if err := w.Close(); err == nil {
 				t.Error("Close does not report the pending bytes")
 			}
 		}},
-		"reset": {random(16), func(t *testing.T, w *vecio.Writer, _ *net.TCPConn) { must(t, w.Reset(new(wrapped))) }},
+		"reset": {random(16), func(t *testing.T, w *vecio.Writer, _ *net.TCPConn) { must.Do(t, w.Reset(new(wrapped))) }},
 		"timeout": {random(16), func(t *testing.T, w *vecio.Writer, client *net.TCPConn) {
-			must(t, client.SetWriteDeadline(time.Unix(1, 0)))
+			must.Do(t, client.SetWriteDeadline(time.Unix(1, 0)))
 			if err := w.Flush(); !errors.Is(err, os.ErrDeadlineExceeded) || w.Pending() != 16 {
 				t.Errorf("got %v, want a timeout; %d bytes are pending", err, w.Pending())
 			}
 		}},
 		"error": {unreadable, func(t *testing.T, w *vecio.Writer, _ *net.TCPConn) {
-			if err := w.Flush(); !errors.Is(err, syscall.EFAULT) {
-				t.Errorf("got %v, want EFAULT", err)
-			}
+			must.Is(t, w.Flush(), syscall.EFAULT)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -345,9 +342,9 @@ func TestNothingPendingIsNotStranded(t *testing.T) {
 		client, server := maxsegPair(t)
 		w := newWriter(t, client, &vecio.Config{Policy: vecio.Adaptive, Bound: time.Hour})
 		d := arrival(t, server, 2000, func() {
-			must(t, w.Append(random(2000)))
+			must.Do(t, w.Append(random(2000)))
 			wantCork(t, client, true)
-			must(t, end(w))
+			must.Do(t, end(w))
 		})
 		wantDue(t, w, 0, false)
 		wantCork(t, client, false)
@@ -364,18 +361,14 @@ func TestAClosedConnectionHasNothingToUncork(t *testing.T) {
 	w := newWriter(t, client, full)
 	early(t, client, w, random(16))
 	fd := sockets.FD(t, client)
-	must(t, client.Close())
+	must.Do(t, client.Close())
 	other, _ := sockets.TCPPair(t)
 	if sockets.FD(t, other) != fd {
 		t.Log("the number was not used again")
 	}
-	must(t, sys.SetsockoptInt(sockets.FD(t, other), sys.IPPROTO_TCP, sys.TCP_CORK, 1))
-	if err := w.Flush(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("got %v, want net.ErrClosed", err)
-	}
-	if err := w.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, sys.SetsockoptInt(sockets.FD(t, other), sys.IPPROTO_TCP, sys.TCP_CORK, 1))
+	must.Is(t, w.Flush(), net.ErrClosed)
+	must.Do(t, w.Close())
 	wantCork(t, other, true)
 }
 
@@ -386,7 +379,7 @@ func TestBlockedUncorks(t *testing.T) {
 	w := newSocket(t, client, &vecio.Config{Policy: vecio.Adaptive, Bound: time.Hour, High: 64 << 20})
 	piece := random(1 << 20)
 	for w.Pending() == 0 {
-		must(t, w.Append(piece)) // each is more than a segment
+		must.Do(t, w.Append(piece)) // each is more than a segment
 	}
 	wantCork(t, client, true)
 	if err := w.Flush(); err != vecio.ErrBlocked {
@@ -434,9 +427,7 @@ func dialed(control func(network, address string, c syscall.RawConn) error) (cli
 
 func opened(t *testing.T, client, server *net.TCPConn, err error) (_, _ *net.TCPConn) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { client.Close(); server.Close() })
 	if n := segmentsOf(t, client).Snd_mss; n < 1000 || n > 1460 {
 		t.Fatalf("segments of %d bytes", n)
@@ -446,9 +437,7 @@ func opened(t *testing.T, client, server *net.TCPConn, err error) (_, _ *net.TCP
 
 func segmentsOf(t testing.TB, c *net.TCPConn) (info sys.TCPInfo) {
 	t.Helper()
-	if err := sys.GetTCPInfo(sockets.FD(t, c), &info); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sys.GetTCPInfo(sockets.FD(t, c), &info))
 	return info
 }
 
@@ -463,9 +452,7 @@ func segments(t *testing.T, client, server *net.TCPConn, total int, f func()) in
 		read <- err
 	}()
 	f()
-	if err := <-read; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-read)
 	after := segmentsOf(t, client)
 	return int(after.Data_segs_out-before.Data_segs_out) - int(after.Total_retrans-before.Total_retrans)
 }
@@ -509,9 +496,9 @@ func lengths(pieces [][]byte) (total int) {
 func unit(t testing.TB, w *vecio.Writer, pieces [][]byte) {
 	t.Helper()
 	for _, p := range pieces {
-		must(t, w.Append(p))
+		must.Do(t, w.Append(p))
 	}
-	must(t, w.End())
+	must.Do(t, w.End())
 }
 
 // TestFewestSegments: a message of header, payload and trailer, and with Batch several
@@ -544,7 +531,7 @@ func countMessages(t *testing.T, name string, client, server *net.TCPConn, w *ve
 				for range units {
 					unit(t, w, message)
 				}
-				must(t, w.Flush())
+				must.Do(t, w.Flush())
 			})
 		})
 		if least := fewest(t, client, total); in && got != least {
@@ -579,10 +566,10 @@ func partsInFullSegments(t *testing.T, client, server *net.TCPConn, w *vecio.Wri
 	in := quick(func() {
 		got = segments(t, client, server, parts*size, func() {
 			for range parts {
-				must(t, w.Append(piece))
+				must.Do(t, w.Append(piece))
 			}
 			wantCork(t, client, true)
-			must(t, w.End(), w.Flush())
+			must.Do(t, w.End(), w.Flush())
 			wantCork(t, client, false)
 		})
 	})
@@ -602,7 +589,7 @@ func TestAFullSegmentDoesNotWait(t *testing.T) {
 	w := newWriter(t, client, &vecio.Config{Policy: vecio.Adaptive, Bound: time.Hour})
 	sent := 0
 	for _, p := range [][]byte{random(800), random(800), random(9000)} {
-		must(t, w.Append(p))
+		must.Do(t, w.Append(p))
 		if sent += len(p); sent == 800 && w.Stats().Calls != 0 {
 			t.Error("bytes that fill no segment have left")
 		}
@@ -612,7 +599,7 @@ func TestAFullSegmentDoesNotWait(t *testing.T) {
 	if w.Pending() != 0 {
 		t.Errorf("%d bytes are pending", w.Pending())
 	}
-	must(t, w.Flush())
+	must.Do(t, w.Flush())
 	received(t, server, sent%n)
 }
 
@@ -628,9 +615,9 @@ func TestManyCallsAreOneFlush(t *testing.T) {
 		in := quick(func() {
 			got = segments(t, client, server, pieces*size, func() {
 				for range pieces {
-					must(t, w.Append(piece))
+					must.Do(t, w.Append(piece))
 				}
-				must(t, w.End())
+				must.Do(t, w.End())
 			})
 		})
 		calls, least := int(w.Stats().Calls), fewest(t, client, pieces*size)

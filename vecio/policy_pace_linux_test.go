@@ -3,6 +3,7 @@ package vecio
 import (
 	"testing"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -10,10 +11,7 @@ import (
 // is read once a second.
 func TestSegmentsAreReadAnew(t *testing.T) {
 	client, _ := sockets.TCPPair(t)
-	w, err := NewSocket(sockets.FD(t, client), &Config{Policy: Adaptive})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(NewSocket(sockets.FD(t, client), &Config{Policy: Adaptive}))(t)
 	size := w.segmentSize(1)
 	if size < 500 {
 		t.Fatalf("segments of %d bytes", size)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/zero"
 	"github.com/penstock/penstock/vecio"
@@ -31,38 +32,19 @@ func random(n int) []byte {
 
 func newWriter(t testing.TB, dst io.Writer, cfg *vecio.Config) *vecio.Writer {
 	t.Helper()
-	w, err := vecio.New(dst, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return must.Get(vecio.New(dst, cfg))(t)
 }
 
 func newSocket(t testing.TB, c syscall.Conn, cfg *vecio.Config) *vecio.Writer {
 	t.Helper()
-	w, err := vecio.NewSocket(sockets.FD(t, c), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-func must(t testing.TB, errs ...error) {
-	t.Helper()
-	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	return must.Get(vecio.NewSocket(sockets.FD(t, c), cfg))(t)
 }
 
 // received reads n bytes from c.
 func received(t testing.TB, c io.Reader, n int) []byte {
 	t.Helper()
 	b := make([]byte, n)
-	if _, err := io.ReadFull(c, b); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.ReadFull(c, b))(t)
 	return b
 }
 
@@ -103,7 +85,7 @@ func TestPaths(t *testing.T) {
 		}},
 		{"a unix connection", vecio.PathConn, 1, func(t *testing.T) (*vecio.Writer, io.Reader) {
 			a, b := sockets.UnixPair(t)
-			must(t, a.SetWriteBuffer(1<<20))
+			must.Do(t, a.SetWriteBuffer(1<<20))
 			return newWriter(t, a, nil), b
 		}},
 		{"a borrowed descriptor", vecio.PathSocket, 1, func(t *testing.T) (*vecio.Writer, io.Reader) {
@@ -132,7 +114,7 @@ func TestPaths(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w, peer := c.make(t)
 			var back count
-			must(t, w.AppendString("header"), w.Own(payload, &back), w.Append(nil), w.Append([]byte("trailer")), w.Flush())
+			must.Do(t, w.AppendString("header"), w.Own(payload, &back), w.Append(nil), w.Append([]byte("trailer")), w.Flush())
 			if w.Pending() != 0 || back.n != 1 {
 				t.Errorf("%d bytes pending, %d pieces given back", w.Pending(), back.n)
 			}
@@ -150,7 +132,7 @@ func TestPaths(t *testing.T) {
 			if copied := s.Coalesced != 0; copied != (c.path == vecio.PathCoalesced) {
 				t.Errorf("%d bytes were coalesced", s.Coalesced)
 			}
-			must(t, w.Close())
+			must.Do(t, w.Close())
 			if err := w.Append([]byte{1}); err != vecio.ErrClosed {
 				t.Errorf("after Close: %v", err)
 			}
@@ -167,9 +149,9 @@ func TestManyPieces(t *testing.T) {
 	w := newWriter(t, a, &vecio.Config{CopyBelow: -1})
 	data := random(5000 * 7)
 	for i := range 5000 {
-		must(t, w.Append(data[i*7:][:7]), w.Append(nil))
+		must.Do(t, w.Append(data[i*7:][:7]), w.Append(nil))
 	}
-	must(t, w.Flush())
+	must.Do(t, w.Flush())
 	if got := received(t, b, len(data)); !bytes.Equal(got, data) {
 		t.Error("the peer got something else")
 	}
@@ -185,7 +167,7 @@ func TestBlocked(t *testing.T) {
 	w := newSocket(t, a, &vecio.Config{High: 64 << 20})
 	data, back := random(16<<20), count{}
 	for i := 0; i < len(data); i += 1 << 20 {
-		must(t, w.Own(data[i:][:1<<20], &back))
+		must.Do(t, w.Own(data[i:][:1<<20], &back))
 	}
 	if err := w.Flush(); err != vecio.ErrBlocked {
 		t.Fatalf("16 MiB without a reader: %v", err)
@@ -196,8 +178,7 @@ func TestBlocked(t *testing.T) {
 	var got []byte
 	chunk := make([]byte, 1<<20)
 	for len(got) < len(data) {
-		n, err := b.Read(chunk)
-		must(t, err)
+		n := must.Get(b.Read(chunk))(t)
 		got = append(got, chunk[:n]...)
 		if err := w.Flush(); err != nil && err != vecio.ErrBlocked {
 			t.Fatal(err)
@@ -217,18 +198,18 @@ func TestMadeBlocking(t *testing.T) {
 	for _, below := range []int{-1, 1 << 20} {
 		a, b := sockets.TCPPair(t)
 		w := newSocket(t, a, &vecio.Config{CopyBelow: below})
-		must(t, syscall.SetNonblock(sockets.FD(t, a), false))
+		must.Do(t, syscall.SetNonblock(sockets.FD(t, a), false))
 		giveUp := time.AfterFunc(10*time.Second, func() { _ = b.SetLinger(0); b.Close() })
 		piece := make([]byte, 60_000)
 		err := error(nil)
 		for err == nil {
-			must(t, w.Append(piece))
+			must.Do(t, w.Append(piece))
 			err = w.Flush()
 		}
 		if !giveUp.Stop() || err != vecio.ErrBlocked {
 			t.Errorf("copied below %d: %v", below, err)
 		}
-		must(t, syscall.SetNonblock(sockets.FD(t, a), true))
+		must.Do(t, syscall.SetNonblock(sockets.FD(t, a), true))
 	}
 }
 
@@ -242,8 +223,8 @@ func TestDeadline(t *testing.T) {
 			a, b := sockets.TCPPair(t)
 			w := newWriter(t, wrap(a), &vecio.Config{High: 64 << 20})
 			data, back := random(16<<20), count{}
-			must(t, w.AppendString("header"), w.Own(data, &back))
-			must(t, a.SetWriteDeadline(time.Now().Add(500*time.Millisecond)))
+			must.Do(t, w.AppendString("header"), w.Own(data, &back))
+			must.Do(t, a.SetWriteDeadline(time.Now().Add(500*time.Millisecond)))
 			err := w.Flush()
 			var failed *vecio.WriteError
 			if !errors.As(err, &failed) || !failed.Timeout() || !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -255,16 +236,14 @@ func TestDeadline(t *testing.T) {
 			if back.n != 0 || w.Pending() == 0 {
 				t.Errorf("%d pieces back, %d bytes pending", back.n, w.Pending())
 			}
-			if err := w.Flush(); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("the deadline is still over: %v", err)
-			}
-			must(t, a.SetWriteDeadline(time.Time{}))
+			must.Is(t, w.Flush(), os.ErrDeadlineExceeded)
+			must.Do(t, a.SetWriteDeadline(time.Time{}))
 			got := make(chan []byte)
 			go func() {
 				b, _ := io.ReadAll(b)
 				got <- b
 			}()
-			must(t, w.Flush(), a.CloseWrite())
+			must.Do(t, w.Flush(), a.CloseWrite())
 			if b := <-got; string(b) != "header"+string(data) {
 				t.Error("the peer got something else")
 			}
@@ -280,17 +259,15 @@ func TestClosedMeanwhile(t *testing.T) {
 	a, _ := sockets.TCPPair(t)
 	w := newWriter(t, a, nil)
 	var back count
-	must(t, w.Own(make([]byte, 64<<20), &back))
+	must.Do(t, w.Own(make([]byte, 64<<20), &back))
 	done := make(chan error)
 	go func() { done <- w.Flush() }()
 	time.AfterFunc(20*time.Millisecond, func() { a.Close() }) // before or after it waits
 	if err := <-done; !errors.Is(err, net.ErrClosed) || back.n != 1 || w.Pending() != 0 {
 		t.Errorf("%v, %d pieces back, %d bytes pending", err, back.n, w.Pending())
 	}
-	if err := w.Append(nil); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("later: %v", err)
-	}
-	must(t, w.Close())
+	must.Is(t, w.Append(nil), net.ErrClosed)
+	must.Do(t, w.Close())
 }
 
 // TestReset: a writer that has failed, or has something pending, is as new.
@@ -299,11 +276,11 @@ func TestReset(t *testing.T) {
 	c, d := sockets.UnixPair(t)
 	w := newWriter(t, a, nil)
 	var back count
-	must(t, w.Own([]byte("never written"), &back), w.Reset(c))
+	must.Do(t, w.Own([]byte("never written"), &back), w.Reset(c))
 	if back.n != 1 || w.Pending() != 0 || w.Stats().Pieces != 0 {
 		t.Errorf("%d back, %d pending, %+v", back.n, w.Pending(), w.Stats())
 	}
-	must(t, w.AppendString("one"), w.Flush(), w.Close(), w.ResetSocket(sockets.FD(t, a)), w.AppendString("two"), w.Flush())
+	must.Do(t, w.AppendString("one"), w.Flush(), w.Close(), w.ResetSocket(sockets.FD(t, a)), w.AppendString("two"), w.Flush())
 	if got := string(received(t, d, 3)) + string(received(t, b, 3)); got != "onetwo" {
 		t.Errorf("got %q", got)
 	}
@@ -315,7 +292,7 @@ func TestReset(t *testing.T) {
 	if err := w.Reset(nil); err == nil || w.Flush() == nil {
 		t.Error("a writer to nil")
 	}
-	must(t, w.Reset(a))
+	must.Do(t, w.Reset(a))
 }
 
 // TestNothingToWriteTo: a writer that was never opened returns errors. After Reset it
@@ -335,11 +312,11 @@ func TestNothingToWriteTo(t *testing.T) {
 		t.Errorf("room for %d bytes, %d pending, %d pieces back", w.Room(), w.Pending(), back.n)
 	}
 	var b bytes.Buffer
-	must(t, w.Reset(&b), w.AppendString("hello"), w.AppendString(", world"), w.Flush())
+	must.Do(t, w.Reset(&b), w.AppendString("hello"), w.AppendString(", world"), w.Flush())
 	if s := w.Stats(); b.String() != "hello, world" || s.Copied != 2 || s.Calls != 1 {
 		t.Errorf("%q, %+v", b.String(), s)
 	}
-	must(t, w.Close())
+	must.Do(t, w.Close())
 }
 
 // TestNoReleaser: an owned piece without a Releaser is refused.
@@ -349,7 +326,7 @@ func TestNoReleaser(t *testing.T) {
 	if err := w.Own([]byte("x"), nil); err == nil {
 		t.Error("nil is a Releaser")
 	}
-	must(t, w.Own([]byte("y"), vecio.ReleaseFunc(nil)), w.Flush(), w.Close())
+	must.Do(t, w.Own([]byte("y"), vecio.ReleaseFunc(nil)), w.Flush(), w.Close())
 	if err := w.Own(nil, nil); b.String() != "y" || err != vecio.ErrClosed {
 		t.Errorf("%q, %v after Close", b.String(), err)
 	}
@@ -360,7 +337,7 @@ func TestUnsent(t *testing.T) {
 	a, _ := sockets.TCPPair(t)
 	w := newWriter(t, a, nil)
 	var back count
-	must(t, w.AppendString("one"), w.Flush(), w.AppendString("two"), w.Own(make([]byte, 5000), &back))
+	must.Do(t, w.AppendString("one"), w.Flush(), w.AppendString("two"), w.Own(make([]byte, 5000), &back))
 	var failed *vecio.WriteError
 	if err := w.Close(); !errors.As(err, &failed) || failed.Piece != 1 || failed.Offset != 0 || failed.Written != 3 || failed.Pieces != 3 {
 		t.Errorf("%v", err)
@@ -378,21 +355,16 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%+v is taken", c)
 		}
 	}
-	must(t, newWriter(t, io.Discard, &vecio.Config{Low: 2 << 20}).Close()) // High follows
-	if _, err := vecio.NewSocket(-1, nil); !errors.Is(err, syscall.EBADF) {
-		t.Errorf("descriptor -1: %v", err)
-	}
-	f, err := os.Open(os.DevNull)
-	must(t, err)
+	must.Do(t, newWriter(t, io.Discard, &vecio.Config{Low: 2 << 20}).Close()) // High follows
+	must.Fail(vecio.NewSocket(-1, nil))(t, syscall.EBADF)
+	f := must.Get(os.Open(os.DevNull))(t)
 	defer f.Close()
 	if _, err := vecio.NewSocket(sockets.FD(t, f), nil); err == nil {
 		t.Error("a descriptor that may block is taken")
 	}
 	a, _ := sockets.TCPPair(t)
 	a.Close()
-	if _, err := vecio.New(a, nil); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a closed connection: %v", err)
-	}
+	must.Fail(vecio.New(a, nil))(t, net.ErrClosed)
 }
 
 // TestAppendCopy: a piece that was copied may be changed at once, whatever its length, and arrives between
@@ -402,10 +374,7 @@ func TestAppendCopy(t *testing.T) {
 	var coalesced bytes.Buffer
 	for name, dst := range map[string]io.Writer{"conn": near, "coalesced": &coalesced} {
 		t.Run(name, func(t *testing.T) {
-			w, err := vecio.New(dst, &vecio.Config{High: 1 << 20})
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := must.Get(vecio.New(dst, &vecio.Config{High: 1 << 20}))(t)
 			defer w.Close()
 			random := rand.New(rand.NewPCG(1, 2))
 			shared, borrowed := make([]byte, 16<<10), bytes.Repeat([]byte("b"), 5000)
@@ -425,21 +394,15 @@ func TestAppendCopy(t *testing.T) {
 				for j := range p {
 					p[j] = byte(i)
 				}
-				if err := w.AppendCopy(p); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, w.AppendCopy(p))
 				want = append(want, p...)
 				clear(p)
 				if i%5 == 0 {
-					if err := w.Append(borrowed); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, w.Append(borrowed))
 					want = append(want, borrowed...)
 				}
 			}
-			if err := w.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, w.Flush())
 			got := coalesced.Bytes()
 			if name == "conn" {
 				near.CloseWrite()
@@ -459,7 +422,7 @@ func TestAppendCopy(t *testing.T) {
 // no more than the low one is pending.
 func TestMarksRefuse(t *testing.T) {
 	room := 0
-	w, err := vecio.NewScripted(func(views [][]byte) (int, error) {
+	w := must.Get(vecio.NewScripted(func(views [][]byte) (int, error) {
 		n := 0
 		for _, v := range views {
 			n += len(v)
@@ -469,9 +432,8 @@ func TestMarksRefuse(t *testing.T) {
 			return 0, syscall.EAGAIN
 		}
 		return n, nil
-	}, &vecio.Config{High: 100, Low: 40})
-	must(t, err)
-	must(t, w.Append(make([]byte, 60)), w.Append(make([]byte, 40)))
+	}, &vecio.Config{High: 100, Low: 40}))(t)
+	must.Do(t, w.Append(make([]byte, 60)), w.Append(make([]byte, 40)))
 	for _, c := range []struct {
 		room, n int
 		full    bool
@@ -493,7 +455,7 @@ func TestMarksRefuse(t *testing.T) {
 		}
 	}
 	room = 1 << 20
-	must(t, w.Flush(), w.Append(make([]byte, 101)), w.Flush()) // alone it is taken
+	must.Do(t, w.Flush(), w.Append(make([]byte, 101)), w.Flush()) // alone it is taken
 	if s := w.Stats(); s.Refused != 5 || s.Waits != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -539,11 +501,11 @@ func TestMarksWait(t *testing.T) {
 // pending, however little the peer reads then.
 func TestWaitsForLow(t *testing.T) {
 	a, b := sockets.TCPPair(t)
-	must(t, a.SetWriteBuffer(64<<10), b.SetReadBuffer(64<<10))
+	must.Do(t, a.SetWriteBuffer(64<<10), b.SetReadBuffer(64<<10))
 	const high, low = 8 << 20, 4 << 20
 	w := newWriter(t, a, &vecio.Config{High: high, Low: low})
-	must(t, w.Append(make([]byte, high)))
-	must(t, a.SetWriteDeadline(time.Now().Add(condition.Patience)))
+	must.Do(t, w.Append(make([]byte, high)))
+	must.Do(t, a.SetWriteDeadline(time.Now().Add(condition.Patience)))
 	go func() { _, _ = io.CopyN(io.Discard, b, high-low) }()
 	if err := w.AppendString("x"); err != nil || w.Pending() > low+1 || w.Pending() < low/2 {
 		t.Errorf("%v with %d bytes pending", err, w.Pending())
@@ -554,13 +516,12 @@ func TestWaitsForLow(t *testing.T) {
 // TestManyOwnedPieces: nor can owned pieces be without number that are short, or empty.
 func TestManyOwnedPieces(t *testing.T) {
 	for _, piece := range []string{"", "x"} {
-		w, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, nil)
-		must(t, err)
-		must(t, w.AppendString("y"))
+		w := must.Get(vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, nil))(t)
+		must.Do(t, w.AppendString("y"))
 		var back count
 		const n = 1 << 16
 		for range n {
-			must(t, w.Own([]byte(piece), &back))
+			must.Do(t, w.Own([]byte(piece), &back))
 		}
 		if room := w.Room(); room != 0 || w.Own([]byte(piece), &back) != vecio.ErrFull {
 			t.Errorf("one more owned piece of %d bytes is taken, or there is room for %d bytes", len(piece), room)
@@ -568,13 +529,12 @@ func TestManyOwnedPieces(t *testing.T) {
 		if back.n != 1 {
 			t.Errorf("%d pieces are back, want the refused one", back.n)
 		}
-		must(t, w.Reset(io.Discard))
+		must.Do(t, w.Reset(io.Discard))
 		if back.n != n+1 {
 			t.Errorf("%d of %d pieces are back", back.n, n)
 		}
 	}
-	lengths, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, nil)
-	must(t, err)
+	lengths := must.Get(vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, nil))(t)
 	n := 0
 	for n < 1<<17 && lengths.Append(make([]byte, 1-n%2)) == nil { // nobody is to be given anything back
 		n++
@@ -582,27 +542,26 @@ func TestManyOwnedPieces(t *testing.T) {
 	if err := lengths.Append(nil); n != 1<<16 || err != vecio.ErrFull {
 		t.Errorf("%d pieces are taken, %v", n, err)
 	}
-	must(t, lengths.Reset(io.Discard))
+	must.Do(t, lengths.Reset(io.Discard))
 	a, b := sockets.TCPPair(t)
 	w := newWriter(t, a, &vecio.Config{Low: vecio.DefaultHigh}) // one that may wait
 	var back count
 	for range 1<<16 + 1 {
-		must(t, w.AppendString("y"), w.Own(nil, &back))
+		must.Do(t, w.AppendString("y"), w.Own(nil, &back))
 	}
 	if s := w.Stats(); s.Waits == 0 || back.n < 1<<16 {
 		t.Errorf("%d pieces are back, %+v", back.n, s)
 	}
-	must(t, w.Flush())
+	must.Do(t, w.Flush())
 	received(t, b, 1<<16+1)
 }
 
 // TestRoom: a writer takes as many bytes as Room returns, and refuses one byte more.
 func TestRoom(t *testing.T) {
-	w, err := vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, &vecio.Config{High: 1000})
-	must(t, err)
+	w := must.Get(vecio.NewScripted(func([][]byte) (int, error) { return 0, syscall.EAGAIN }, &vecio.Config{High: 1000}))(t)
 	for _, n := range []int{1, 300, 0, 650} {
 		before := w.Room()
-		must(t, w.Append(make([]byte, n)))
+		must.Do(t, w.Append(make([]byte, n)))
 		if w.Room() != before-n {
 			t.Fatalf("room for %d after %d of %d", w.Room(), n, before)
 		}
@@ -634,9 +593,8 @@ func TestParsePolicy(t *testing.T) {
 // zeros is memory that is there without costing any: all of it is one page.
 func zeros(t *testing.T, n int) []byte {
 	t.Helper()
-	b, err := sys.MmapAnonymous(n, sys.PROT_READ, sys.MAP_PRIVATE)
-	must(t, err)
-	t.Cleanup(func() { must(t, sys.Munmap(b)) })
+	b := must.Get(sys.MmapAnonymous(n, sys.PROT_READ, sys.MAP_PRIVATE))(t)
+	t.Cleanup(func() { must.Do(t, sys.Munmap(b)) })
 	return b
 }
 
@@ -646,8 +604,7 @@ func TestTotals(t *testing.T) {
 	if math.MaxInt == math.MaxInt32 {
 		t.Skip("there are not so many addresses")
 	}
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	must(t, err)
+	null := must.Get(os.OpenFile(os.DevNull, os.O_WRONLY, 0))(t)
 	defer null.Close()
 	const piece int64 = 1<<30 + 1
 	b := zeros(t, int(piece))
@@ -655,9 +612,9 @@ func TestTotals(t *testing.T) {
 		w := newWriter(t, null, &vecio.Config{High: math.MaxInt})
 		var back count
 		for range n {
-			must(t, w.Own(b, &back))
+			must.Do(t, w.Own(b, &back))
 		}
-		must(t, w.Flush())
+		must.Do(t, w.Flush())
 		calls := (int64(n)*piece + sys.MAX_RW_COUNT - 1) / sys.MAX_RW_COUNT
 		if s := w.Stats(); s.Written != int64(n)*piece || s.Calls != calls || s.Short != calls-1 || back.n != n {
 			t.Errorf("%d bytes in %d calls, %d of them short, %d pieces back", s.Written, s.Calls, s.Short, back.n)
@@ -824,9 +781,7 @@ func (m *model) met(t *rapid.T, err error) {
 	}
 	if m.dead {
 		m.failed = err
-		if !errors.Is(err, errDead) {
-			t.Fatalf("%v", err)
-		}
+		must.Is(t, err, errDead)
 	} else if !e.Timeout() {
 		t.Fatalf("%v", err)
 	}
@@ -884,10 +839,7 @@ func play(t *rapid.T, open func(m *model) (*vecio.Writer, error)) {
 	m.cfg.High = rapid.SampledFrom([]int{1, 100, 20_000, 1 << 20}).Draw(t, "high")
 	m.cfg.Low = rapid.IntRange(0, m.cfg.High).Draw(t, "low")
 	start := func(t *rapid.T) {
-		w, err := open(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(open(m))(t)
 		m.w = w
 	}
 	start(t)
@@ -958,9 +910,7 @@ func play(t *rapid.T, open func(m *model) (*vecio.Writer, error)) {
 		"": m.check,
 	})
 	m.verify(t)
-	if err := m.w.Reset(io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.w.Reset(io.Discard))
 	for _, l := range m.owned {
 		if l.back != 1 {
 			t.Fatalf("a piece was given back %d times in the end", l.back)

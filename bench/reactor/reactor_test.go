@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/bench/reactor"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -17,10 +18,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // newLoop makes a loop that lives as long as the test.
 func newLoop(t *testing.T) *reactor.Loop {
 	t.Helper()
-	l, err := reactor.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(reactor.New())(t)
 	t.Cleanup(l.Close)
 	return l
 }
@@ -29,9 +27,7 @@ func newLoop(t *testing.T) *reactor.Loop {
 func newPair(t *testing.T) (a, b int) {
 	t.Helper()
 	a, b, err := sys.SocketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return a, b
 }
 
@@ -48,7 +44,7 @@ func TestLoopTellsUntilAllIsRead(t *testing.T) {
 	defer sys.Close(a)
 	defer sys.Close(b)
 	var got []byte
-	if err := l.Add(a, sys.EPOLLIN, ready(func(uint32) {
+	must.Do(t, l.Add(a, sys.EPOLLIN, ready(func(uint32) {
 		c := make([]byte, 1)
 		if _, err := sys.Recv(a, c, sys.MSG_DONTWAIT); err != nil {
 			t.Errorf("the event was reported, but %v", err)
@@ -56,12 +52,8 @@ func TestLoopTellsUntilAllIsRead(t *testing.T) {
 		if got = append(got, c[0]); len(got) == 3 {
 			l.Stop(errEnough)
 		}
-	})); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := sys.Send(b, []byte("abc"), sys.MSG_NOSIGNAL); err != nil {
-		t.Fatal(err)
-	}
+	})))
+	must.Get(sys.Send(b, []byte("abc"), sys.MSG_NOSIGNAL))(t)
 	if err := l.Run(t.Context()); !errors.Is(err, errEnough) || string(got) != "abc" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -98,16 +90,12 @@ func TestEventsOfAClosedDescriptorReachNobody(t *testing.T) {
 	for i := range old {
 		a, b := newPair(t)
 		defer sys.Close(b)
-		if _, err := sys.Send(b, []byte("x"), sys.MSG_NOSIGNAL); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(sys.Send(b, []byte("x"), sys.MSG_NOSIGNAL))(t)
 		if old[i] = a; l.Add(a, sys.EPOLLIN, replace) != nil {
 			t.Fatal("not added")
 		}
 	}
-	if err := l.Run(t.Context()); !errors.Is(err, errEnough) {
-		t.Error(err)
-	}
+	must.Is(t, l.Run(t.Context()), errEnough)
 }
 
 func TestTimersComeInOrderAndNotEarly(t *testing.T) {
@@ -125,9 +113,7 @@ func TestTimersComeInOrderAndNotEarly(t *testing.T) {
 			}
 		})
 	}
-	if err := l.Run(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, l.Run(t.Context()))
 	for i := 1; i < len(order); i++ {
 		if order[i] < order[i-1] {
 			t.Errorf("the order is %v", order)
@@ -149,9 +135,7 @@ func TestPostFromManyGoroutines(t *testing.T) {
 			})
 		})
 	}
-	if err := l.Run(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, l.Run(t.Context()))
 	all.Wait()
 }
 
@@ -162,27 +146,21 @@ func TestAnEventDoesNotAllocate(t *testing.T) {
 	defer sys.Close(b)
 	buf := make([]byte, 1)
 	handle := func() {
-		if _, err := sys.Send(b, buf, sys.MSG_NOSIGNAL); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(sys.Send(b, buf, sys.MSG_NOSIGNAL))(t)
 	}
 	left := 1000
-	if err := l.Add(a, sys.EPOLLIN, ready(func(uint32) {
+	must.Do(t, l.Add(a, sys.EPOLLIN, ready(func(uint32) {
 		_, _ = sys.Recv(a, buf, sys.MSG_DONTWAIT)
 		if left--; left == 0 {
 			l.Stop(nil)
 			return
 		}
 		handle()
-	})); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	handle()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if err := l.Run(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, l.Run(t.Context()))
 	runtime.ReadMemStats(&after)
 	// This includes the start of the run and the rest of the process.
 	if n := after.Mallocs - before.Mallocs; n > 200 {

@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/rollback"
@@ -120,10 +121,7 @@ func TestMeasure(t *testing.T) {
 	s := setup(t)
 	seen := make(map[string]int)
 	s.Watch = func(p rounds.Progress) { seen[p.Case]++ }
-	r, err := Measure(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(Measure(t.Context(), s))(t)
 	if len(r.Rows) != 2 || seen["everything"] != 2 || seen["one upstream"] != 2 || r.FileBytes == 0 {
 		t.Fatalf("%+v, %v", r, seen)
 	}
@@ -159,9 +157,7 @@ func TestMeasureNeedsTheNewState(t *testing.T) {
 func TestText(t *testing.T) {
 	s := &shape{Admin: "/run/a", Port: 10_000, Listeners: 300, Endpoints: 3000, Interval: "30s"}
 	path := filepath.Join(t.TempDir(), "penstock.yaml")
-	if err := os.WriteFile(path, []byte(s.text(func(n int) int { return 1000 + n%2 }, 7)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(s.text(func(n int) int { return 1000 + n%2 }, 7)), 0o600))
 	cfg, problems := config.Load(path, os.LookupEnv)
 	if len(problems) > 0 {
 		t.Fatal(problems[0])

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -23,14 +24,9 @@ func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, got, 0o644))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(path))(t)
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("%s (go test -update rewrites it):\n%s", name, diff)
 	}
@@ -38,14 +34,10 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestJSON(t *testing.T) {
 	text, err := json.MarshalIndent(document(), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	golden(t, "document.json", append(text, '\n'))
 	var back report.Document
-	if err := json.Unmarshal(text, &back); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &back))
 	again, err := json.MarshalIndent(&back, "", "  ")
 	if err != nil || !bytes.Equal(text, again) {
 		t.Errorf("it differs after reading and writing, %v:\n%s", err, cmp.Diff(string(text), string(again)))
@@ -79,9 +71,7 @@ func elements(t *testing.T, picture []byte) (counts map[string]int, text string)
 
 func TestSVG(t *testing.T) {
 	var picture bytes.Buffer
-	if err := document().WriteSVG(&picture); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, document().WriteSVG(&picture))
 	golden(t, "document.svg", picture.Bytes())
 	counts, text := elements(t, picture.Bytes())
 	if counts["script"] != 0 || counts["image"] != 0 || counts["svg"] != 1 {
@@ -101,8 +91,6 @@ func TestSVG(t *testing.T) {
 func text(t *testing.T, d *report.Document) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := d.WriteMarkdown(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, d.WriteMarkdown(&b))
 	return b.String()
 }

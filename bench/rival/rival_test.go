@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/bench/rival"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -18,10 +19,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // listen listens on a free port until the test ends.
 func listen(t *testing.T) *net.TCPListener {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	return l.(*net.TCPListener)
 }
@@ -41,15 +39,9 @@ func joined(t *testing.T, serve form) (client, endpoint *net.TCPConn) {
 	t.Helper()
 	behind := listen(t)
 	front := serving(t, serve, behind.Addr().String())
-	c, err := net.Dial("tcp", front)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(net.Dial("tcp", front))(t)
 	t.Cleanup(func() { _ = c.Close() })
-	endpoint, err = behind.AcceptTCP()
-	if err != nil {
-		t.Fatal(err)
-	}
+	endpoint = must.Get(behind.AcceptTCP())(t)
 	t.Cleanup(func() { _ = endpoint.Close() })
 	return c.(*net.TCPConn), endpoint
 }
@@ -73,12 +65,8 @@ func serving(t *testing.T, serve form, upstream string) string {
 // say sends a message and its end of file. The other side must read both.
 func say(t *testing.T, from, to *net.TCPConn, message string) {
 	t.Helper()
-	if _, err := io.WriteString(from, message); err != nil {
-		t.Fatal(err)
-	}
-	if err := from.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(from, message))(t)
+	must.Do(t, from.CloseWrite())
 	if got, err := io.ReadAll(to); err != nil || string(got) != message {
 		t.Errorf("got %q, %v, want %q", got, err, message)
 	}
@@ -102,9 +90,7 @@ func TestHalfClosesArePassedOnInEitherOrder(t *testing.T) {
 func TestABrokenConnectionBreaksItsTwin(t *testing.T) {
 	forms(t, func(t *testing.T, serve form) {
 		client, endpoint := joined(t, serve)
-		if err := client.SetLinger(0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, client.SetLinger(0))
 		_ = client.Close() // a reset
 		if _, err := io.ReadAll(endpoint); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("got %v", err)
@@ -113,10 +99,7 @@ func TestABrokenConnectionBreaksItsTwin(t *testing.T) {
 }
 
 func TestServeEndsEveryConnectionWithItsContext(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	const n = 5
 	var serving atomic.Int32
 	handling := make(chan struct{}, n)
@@ -131,17 +114,12 @@ func TestServeEndsEveryConnectionWithItsContext(t *testing.T) {
 		})
 	}()
 	for range n {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(net.Dial("tcp", l.Addr().String()))(t)
 		defer c.Close()
 		<-handling
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	must.Do(t, <-done)
 	if left := serving.Load(); left != 0 {
 		t.Errorf("%d handlers outlive Serve", left)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/bench/rounds"
 	"github.com/penstock/penstock/bench/standin"
 	"github.com/penstock/penstock/internal/testutil/child"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // childName is the first argument of a test binary that runs as a child.
@@ -65,9 +66,7 @@ func TestMeasure(t *testing.T) {
 	var seen []string
 	s.Watch = func(p rounds.Progress) { seen = append(seen, p.Case) }
 	r, err := Measure(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := strings.Join(seen, " "); got != "rolling pair brief single refusing resetting mute frozen" || len(r.Standings) != len(seen) {
 		t.Errorf("%s; %+v", got, r.Standings)
 	}
@@ -100,10 +99,7 @@ func TestPeers(t *testing.T) {
 	s := setup(t, names...)
 	s.Scenarios, _ = Named(s.Scenarios, []string{"refusing"})
 	s.Rate, s.Timeout = 20, time.Minute
-	r, err := Measure(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(Measure(t.Context(), s))(t)
 	for _, why := range r.Missing {
 		if os.Getenv("CI") != "" {
 			t.Fatal(why)

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/bench/sink"
 	"github.com/penstock/penstock/bench/traffic"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -24,30 +25,21 @@ func serving(t *testing.T, threads int) string {
 // dial connects; the test ends if the connection is idle for a minute.
 func dial(t *testing.T, address string) *net.TCPConn {
 	t.Helper()
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(net.Dial("tcp", address))(t)
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	return c.(*net.TCPConn)
 }
 
 // send sends b.
 func send(t *testing.T, c io.Writer, b []byte) {
 	t.Helper()
-	if _, err := c.Write(b); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Write(b))(t)
 }
 
 func closeWrite(t *testing.T, c *net.TCPConn) {
 	t.Helper()
-	if err := c.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.CloseWrite())
 }
 
 func TestBulkStreamsUntilTheClientHalfCloses(t *testing.T) {
@@ -83,9 +75,7 @@ func TestEverythingElseComesBack(t *testing.T) {
 			_, _ = io.WriteString(c, message)
 			_ = c.CloseWrite()
 		}()
-		if back, err := io.ReadAll(c); err != nil || string(back) != message {
-			t.Errorf("%.20q: got %d bytes, %.20q, %v", message, len(back), back, err)
-		}
+		sockets.ExpectAll(t, c, message)
 	}
 }
 
@@ -98,8 +88,6 @@ func TestOnceClosesFirst(t *testing.T) {
 			send(t, c, []byte(p))
 			want += p
 		}
-		if back, err := io.ReadAll(c); err != nil || string(back) != want {
-			t.Errorf("%q: got %q, %v", want, back, err)
-		}
+		sockets.ExpectAll(t, c, want)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -106,14 +107,9 @@ func listen(t testing.TB, address string) (addr string, fd int) {
 	t.Helper()
 	var config net.ListenConfig
 	config.SetMultipathTCP(false)
-	ln, err := config.Listen(context.Background(), "tcp", address+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(config.Listen(context.Background(), "tcp", address+":0"))(t)
 	addr = ln.Addr().String()
-	if fd, err = loop.Take(ln.(*net.TCPListener)); err != nil {
-		t.Fatal(err)
-	}
+	fd = must.Get(loop.Take(ln.(*net.TCPListener)))(t)
 	t.Cleanup(func() { sys.Close(fd) })
 	return addr, fd
 }
@@ -206,10 +202,7 @@ func TestLoad(t *testing.T) {
 	if !ok {
 		t.Skip("for the benchmarks alone")
 	}
-	l, err := loop.New(&loop.Config{KeepPolicy: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(loop.New(&loop.Config{KeepPolicy: true}))(t)
 	defer l.Close()
 	d := &demand{l: l, to: netip.MustParseAddrPort(addr), short: workload == "accept"}
 	clients := make([]client, 64)
@@ -219,9 +212,7 @@ func TestLoad(t *testing.T) {
 	}
 	var timer loop.Timer
 	l.Arm(&timer, stopper{l}, 300*time.Millisecond)
-	if err := l.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Run())
 	for i := range clients {
 		clients[i].dial.Cancel()
 		clients[i].close()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -17,20 +18,11 @@ func TestPollReportsUrgentDataThatIsNone(t *testing.T) {
 	fd := sockets.FD(t, c)
 	const asked = sys.EPOLLIN | sys.EPOLLPRI
 	r.Push(&SQE{Opcode: sys.IORING_OP_POLL_ADD, Fd: int32(fd), Len: sys.IORING_POLL_ADD_MULTI, OpFlags: asked})
-	if err := r.Submit(); err != nil {
-		t.Fatal(err)
-	}
-	ep, err := sys.EpollCreate1()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Submit())
+	ep := must.Get(sys.EpollCreate1())(t)
 	defer sys.Close(ep)
-	if err := sys.EpollCtl(ep, sys.EPOLL_CTL_ADD, fd, &sys.EpollEvent{Events: asked | sys.EPOLLET}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sys.EpollCtl(ep, sys.EPOLL_CTL_ADD, fd, &sys.EpollEvent{Events: asked | sys.EPOLLET}))
+	must.Get(s.Write([]byte("x")))(t)
 	var e CQE
 	for !r.Next(&e) {
 		if err := r.Wait(-1); err != nil && err != syscall.EINTR {
@@ -44,9 +36,7 @@ func TestPollReportsUrgentDataThatIsNone(t *testing.T) {
 	if n, err := sys.EpollWait(ep, events, 30_000); n != 1 || events[0].Events != sys.EPOLLIN {
 		t.Errorf("epoll reports %d of %#x, %v, want EPOLLIN", n, events[0].Events, err)
 	}
-	if err := r.CancelAll(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, r.CancelAll())
 }
 
 // TestARingBelongsToAThread: another one is refused, so that a goroutine that has a ring must stay on its thread.

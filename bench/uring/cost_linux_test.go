@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/netns"
 )
 
@@ -213,9 +214,7 @@ func TestSendZCIsCopied(t *testing.T) {
 			go func() { ended <- s.run() }()
 			c.from.Run(func() { echoTo(t, addr) })
 			s.end()
-			if err := <-ended; err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, <-ended)
 			t.Logf("%d messages were copied, %d were not", s.copied, s.kept)
 			if s.copied == 0 || s.kept > 0 {
 				t.Errorf("%d messages were copied, %d were not", s.copied, s.kept)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // open makes a ring that is this thread's, and closes it when the test ends.
@@ -22,9 +23,7 @@ func open(t testing.TB, submissions, completions uint32) *Ring {
 			t.Error(err)
 		}
 	})
-	if err := r.Enable(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Enable())
 	return r
 }
 
@@ -33,22 +32,16 @@ func open(t testing.TB, submissions, completions uint32) *Ring {
 func TestCancelAllReleasesFiles(t *testing.T) {
 	r := open(t, 8, 8)
 	a, b, err := sys.SocketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sys.Close(b)
 	r.Push(&SQE{Opcode: sys.IORING_OP_POLL_ADD, Fd: int32(a), Len: sys.IORING_POLL_ADD_MULTI, OpFlags: sys.EPOLLIN, UserData: 1})
-	if err := r.Submit(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Submit())
 	sys.Close(a)
 	buf := make([]byte, 1)
 	if _, err := sys.Recv(b, buf, sys.MSG_DONTWAIT); err != syscall.EAGAIN {
 		t.Fatalf("while the request holds it: %v, want EAGAIN", err)
 	}
-	if err := r.CancelAll(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.CancelAll())
 	if n, err := sys.Recv(b, buf, sys.MSG_DONTWAIT); n != 0 || err != nil {
 		t.Fatalf("after that: %d, %v, want an end of file", n, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // A way is how a server of echoes uses a ring.
@@ -55,10 +56,7 @@ type server struct {
 
 func newServer(t testing.TB, listen int, w way, short bool) *server {
 	s := &server{t: t, way: w, listen: listen, short: short, open: map[int32]bool{}}
-	var err error
-	if s.wakeup, err = sys.Eventfd(); err != nil {
-		t.Fatal(err)
-	}
+	s.wakeup = must.Get(sys.Eventfd())(t)
 	return s
 }
 

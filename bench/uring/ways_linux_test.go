@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // TestWaysEcho: each way that is measured echoes, for several clients at a time, and serves the next one
@@ -27,9 +28,7 @@ func TestWaysEcho(t *testing.T) {
 				echoTo(t, addr)
 			}
 			s.end()
-			if err := <-ended; err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, <-ended)
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -66,14 +67,10 @@ func serveAs(way string) int {
 func start(t testing.TB, way string) (addr string, pid int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	listener, err := l.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
 	cert, key := certificate.New(t, "localhost")
 	cmd := exec.Command("/proc/self/exe")
@@ -83,9 +80,7 @@ func start(t testing.TB, way string) (addr string, pid int) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { stop.Close(); _ = cmd.Wait() })
 	return l.Addr().String(), cmd.Process.Pid
 }
@@ -100,9 +95,7 @@ func piped(t testing.TB, text string) *os.File {
 	if err == nil {
 		err = w.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { r.Close() })
 	return r
 }
@@ -115,10 +108,7 @@ type client struct {
 
 func dial(t testing.TB, addr string) client {
 	t.Helper()
-	c, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true}))(t)
 	t.Cleanup(func() { c.Close() })
 	return client{c, bufio.NewReader(c)}
 }

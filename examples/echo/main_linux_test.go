@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -18,15 +19,9 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // TestEcho: several clients at once, who send far more than the sockets hold, and read
 // it only when nothing more can be sent, or at the same time.
 func TestEcho(t *testing.T) {
-	g, err := loop.NewGroup(2, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(loop.NewGroup(2, nil))(t)
 	defer g.Close()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ended := make(chan error, 1)
 	go func() { ended <- serve(g, l.(*net.TCPListener)) }()
 	var clients sync.WaitGroup
@@ -35,9 +30,7 @@ func TestEcho(t *testing.T) {
 	}
 	clients.Wait()
 	g.Stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	must.Do(t, <-ended)
 }
 
 func client(t *testing.T, address string, size int) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/vecio"
@@ -144,9 +145,7 @@ func bounds(t *testing.T, policy vecio.Policy, payload []byte) {
 	f := start(t, 64, policy)
 	c := sockets.Dial(t, f.address)
 	message := encode(nil, payload)
-	if err := c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.SetWriteDeadline(time.Now().Add(500*time.Millisecond)))
 	// More than the buffers of two sockets hold. To be too slow for it in this time is
 	// to pass.
 	n, err := c.Write(bytes.Repeat(message, 64<<20/len(message)))
@@ -263,18 +262,9 @@ type fixture struct {
 // start starts one, and ends it with the test: then all slots are back.
 func start(t *testing.T, slots int64, policy vecio.Policy) *fixture {
 	t.Helper()
-	g, err := loop.NewGroup(2, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := arena.New(&arena.Config{Locals: 2, Size: slots * slot})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(loop.NewGroup(2, nil))(t)
+	a := must.Get(arena.New(&arena.Config{Locals: 2, Size: slots * slot}))(t)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	f := &fixture{l.Addr().String(), newServers(g, a, policy)}
 	ended := make(chan error, 1)
 	go func() { ended <- serve(g, l.(*net.TCPListener), f.servers) }()
@@ -302,14 +292,12 @@ func (f *fixture) each(t *testing.T, look func(c *conn)) {
 	t.Helper()
 	for _, s := range f.servers {
 		done := make(chan struct{})
-		if err := s.loop.Post(func() {
+		must.Do(t, s.loop.Post(func() {
 			for c := range s.conns {
 				look(c)
 			}
 			close(done)
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		<-done
 	}
 }
@@ -327,9 +315,7 @@ func answered(payload []byte) []byte {
 
 func send(t *testing.T, c net.Conn, b []byte) {
 	t.Helper()
-	if _, err := c.Write(b); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Write(b))(t)
 }
 
 func expect(t *testing.T, c io.Reader, want []byte) {

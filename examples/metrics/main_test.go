@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -25,32 +26,20 @@ func TestSessionsAreCounted(t *testing.T) {
 		count(s, res, err)
 		close(ended)
 	}
-	r, err := relay.New(&relay.Config{Hooks: hooks})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(relay.New(&relay.Config{Hooks: hooks}))(t)
 	defer r.Close()
 	l := listen(t)
 	forwarded := make(chan error, 1)
 	go func() { forwarded <- forward(t.Context(), r, l, echo(t)) }()
 
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(net.Dial("tcp", l.Addr().String()))(t)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
-	if _, err := io.WriteString(c, "hello"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(c, "hello"))(t)
+	must.Get(io.ReadFull(c, make([]byte, 5)))(t)
 	expect(t, registry, "relay_sessions 1")
 	_ = c.(*net.TCPConn).CloseWrite()
-	if _, err := io.Copy(io.Discard, c); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.Copy(io.Discard, c))(t)
 	<-ended
 	expect(
 		t, registry, "relay_sessions 0", `relay_sessions_ended_total{reason="eof"} 1`,
@@ -79,10 +68,7 @@ func expect(t *testing.T, from prometheus.Gatherer, lines ...string) {
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	return l
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
@@ -86,20 +87,14 @@ func TestPipeline(t *testing.T) {
 	var sent strings.Builder
 	for i, path := range slices.Repeat(f.paths(), 5) {
 		method := []string{http.MethodGet, http.MethodHead, http.MethodGet}[i%3]
-		r, err := http.NewRequest(method, "http://"+f.address+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequest(method, "http://"+f.address+path, nil))(t)
 		requests = append(requests, r)
 		fmt.Fprintf(&sent, "%s %s HTTP/1.1\r\nHost: here\r\n\r\n", method, path)
 	}
 	go func() { _, _ = io.WriteString(c, sent.String()) }()
 	from := bufio.NewReader(c)
 	for _, request := range requests {
-		r, err := http.ReadResponse(from, request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.ReadResponse(from, request))(t)
 		path := request.URL.Path
 		if request.Method == http.MethodHead {
 			if r.StatusCode != http.StatusOK || r.ContentLength < 0 {
@@ -118,12 +113,8 @@ func TestBounds(t *testing.T) {
 	c := sockets.Dial(t, f.address)
 	const path = "/65537.bin"
 	request := "GET " + path + " HTTP/1.1\r\nHost: here\r\nX-Padding: " + strings.Repeat("x", 4000) + "\r\n\r\n"
-	if err := c.SetWriteBuffer(32 << 10); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.SetWriteBuffer(32<<10))
+	must.Do(t, c.SetWriteDeadline(time.Now().Add(500*time.Millisecond)))
 	// More than the buffers of two sockets hold. To be too slow for it in this time is
 	// to pass.
 	n, err := io.WriteString(c, strings.Repeat(request, 64<<20/len(request)))
@@ -154,9 +145,7 @@ func TestSlotsOut(t *testing.T) {
 	f := start(t, 2)
 	for range stalled {
 		request := "GET " + path + " HTTP/1.1\r\nHost: here\r\n\r\n"
-		if _, err := io.WriteString(sockets.Dial(t, f.address), strings.Repeat(request, 10)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.WriteString(sockets.Dial(t, f.address), strings.Repeat(request, 10)))(t)
 	}
 	waiting := func() (n int) {
 		for _, pending := range f.pending(t) {
@@ -173,16 +162,12 @@ func TestSlotsOut(t *testing.T) {
 	}
 	for range 8 {
 		c := sockets.Dial(t, f.address)
-		if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: here\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: here\r\n\r\n"))(t)
 		r, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err == nil {
 			err = f.check(r, path)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 }
 
@@ -214,14 +199,10 @@ func TestRefusals(t *testing.T) {
 
 func (f *fixture) refused(t *testing.T, sent string, status int, ends bool) {
 	c := sockets.Dial(t, f.address)
-	if _, err := io.WriteString(c, sent); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(c, sent))(t)
 	from := bufio.NewReader(c)
 	r, err := http.ReadResponse(from, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	b, err := io.ReadAll(r.Body)
 	r.Body.Close()
 	if err != nil || r.StatusCode != status || r.Close != ends || len(b) == 0 {
@@ -234,9 +215,7 @@ func (f *fixture) refused(t *testing.T, sent string, status int, ends bool) {
 		return
 	}
 	for b := range strings.SplitSeq("GET / HTTP/1.1\r\nHost: here\r\n\r\n", "") { // byte by byte
-		if _, err := io.WriteString(c, b); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.WriteString(c, b))(t)
 	}
 	if r, err = http.ReadResponse(from, nil); err == nil {
 		err = f.check(r, "/")
@@ -252,25 +231,19 @@ func TestIdle(t *testing.T) {
 	f := start(t, 64)
 	for _, sent := range []string{"GET / HT", "GET / HTTP/1.0\r\n\r\n"} {
 		c := sockets.Dial(t, f.address)
-		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: here\r\n\r\n"+sent); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.WriteString(c, "GET / HTTP/1.1\r\nHost: here\r\n\r\n"+sent))(t)
 		from := bufio.NewReader(c)
 		r, err := http.ReadResponse(from, nil)
 		if err == nil {
 			err = f.check(r, "/")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for deadline := time.Now().Add(condition.Patience); len(f.pending(t)) > 0; f.later.Add(int64(idle)) {
 			if time.Now().After(deadline) {
 				t.Fatal("it is still there")
 			}
 		}
-		if _, err := io.Copy(io.Discard, from); err != nil {
-			t.Error(err)
-		}
+		must.Get(io.Copy(io.Discard, from))(t)
 	}
 }
 
@@ -296,32 +269,16 @@ func start(t *testing.T, slots int64) *fixture {
 		b := make([]byte, n)
 		_, _ = source.Read(b)
 		name := fmt.Sprintf("/%d.bin", n)
-		if err := os.WriteFile(filepath.Join(f.dir, name), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(f.dir, name), b, 0o600))
 		f.sums[name] = sum(b)
 	}
-	if err := os.WriteFile(filepath.Join(f.dir, "index.html"), []byte("hello"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(f.dir, "index.html"), []byte("hello"), 0o600))
 	f.sums["/"] = sum([]byte("hello"))
-	files, err := open(f.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(open(f.dir))(t)
 	epoch := time.Now()
-	group, err := loop.NewGroup(2, &loop.Config{Now: func() int64 { return int64(time.Since(epoch)) + f.later.Load() }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := arena.New(&arena.Config{Locals: 2, Size: slots * arena.MaxSlot})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	group := must.Get(loop.NewGroup(2, &loop.Config{Now: func() int64 { return int64(time.Since(epoch)) + f.later.Load() }}))(t)
+	a := must.Get(arena.New(&arena.Config{Locals: 2, Size: slots * arena.MaxSlot}))(t)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	f.servers = newServers(group, a, files)
 	f.address = l.Addr().String()
 	ended := make(chan error, 1)
@@ -352,14 +309,12 @@ func (f *fixture) pending(t *testing.T) []int {
 	var all []int
 	for _, s := range f.servers {
 		done := make(chan struct{})
-		if err := s.loop.Post(func() {
+		must.Do(t, s.loop.Post(func() {
 			for c := range s.conns {
 				all = append(all, c.out.Pending())
 			}
 			close(done)
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		<-done
 	}
 	return all

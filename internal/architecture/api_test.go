@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/api")
@@ -25,9 +27,7 @@ func TestExportedAPI(t *testing.T) {
 		got := apiOf(t, name)
 		golden := "docs/api/" + name + ".txt"
 		if *update {
-			if err := os.WriteFile(root+"/"+golden, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(root+"/"+golden, []byte(got), 0o644))
 		}
 		want := strings.Split(read(t, golden), "\n")
 		now := strings.Split(got, "\n")
@@ -61,10 +61,7 @@ func apiOf(t *testing.T, name string) string {
 	imp := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
 		return os.Open(exports[path])
 	})
-	pkg, err := imp.Import(module + "/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pkg := must.Get(imp.Import(module + "/" + name))(t)
 	var b strings.Builder
 	for _, name := range pkg.Scope().Names() { // sorted
 		if ast.IsExported(name) {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // TestDependenciesAreExplained: DEPS.md has a line for every direct dependency,
@@ -72,13 +74,8 @@ func goMod(t *testing.T, name string) (mod modFile) {
 	t.Helper()
 	cmd := exec.Command("go", "mod", "edit", "-json", name)
 	cmd.Dir = root
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(out, &mod); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cmd.Output())(t)
+	must.Do(t, json.Unmarshal(out, &mod))
 	return mod
 }
 
@@ -138,10 +135,7 @@ func TestPagesAreListed(t *testing.T) {
 	if !slices.Equal(listed, pages) {
 		t.Errorf("docs/README.md lists %v, mkdocs.yml %v", listed, pages)
 	}
-	found, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(filepath.Glob(filepath.Join(root, "docs/*.md")))(t)
 	for _, path := range found {
 		if name := filepath.Base(path); name != "README.md" && !slices.Contains(listed, name) {
 			t.Errorf("docs/README.md does not list %s", name)
@@ -173,7 +167,7 @@ func TestWhereItHappens(t *testing.T) {
 // documents returns the Markdown files of the module.
 func documents(t *testing.T) (names []string) {
 	t.Helper()
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -186,10 +180,7 @@ func documents(t *testing.T) (names []string) {
 			return err
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return names
 }
 
@@ -209,7 +200,7 @@ func namesThisMachine(first string) bool {
 // TestNoMachinePaths: nothing in the project depends on, or tells of, the
 // machine it was written on.
 func TestNoMachinePaths(t *testing.T) {
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -232,8 +223,5 @@ func TestNoMachinePaths(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 var updateLicences = flag.Bool("licences", false, "write the folder licenses")
@@ -19,10 +21,7 @@ var embedded = map[string]string{"uplot.txt": "proxy/internal/page/uplot.LICENSE
 func TestLicences(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}", "./proxy/cmd/penstock")
 	list.Dir, list.Env = root, workspace(t)
-	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(list.Output())(t)
 	want := make(map[string]string)
 	for name, path := range embedded {
 		want[name] = read(t, path)
@@ -36,24 +35,15 @@ func TestLicences(t *testing.T) {
 	}
 	folder := filepath.Join(root, "licenses")
 	if *updateLicences {
-		if err := os.RemoveAll(folder); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Mkdir(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(folder))
+		must.Do(t, os.Mkdir(folder, 0o755))
 		for name, text := range want {
-			if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
 		}
 		return
 	}
 	const remedy = "go test ./internal/architecture -run TestLicences -licences"
-	files, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(os.ReadDir(folder))(t)
 	for _, f := range files {
 		if want[f.Name()] != read(t, filepath.Join("licenses", f.Name())) {
 			t.Errorf("licenses/%s is not what the module has now: %s", f.Name(), remedy)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // root is the module's directory, seen from this package's.
@@ -67,19 +69,13 @@ func list(t *testing.T, goos string, args ...string) []listed {
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(root + "/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(root + "/" + name))(t)
 	return string(b)
 }
 
 // workspace returns the environment of go commands that work on all modules.
 func workspace(t *testing.T) []string {
 	t.Helper()
-	work, err := filepath.Abs(filepath.Join(root, "go.work"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	work := must.Get(filepath.Abs(filepath.Join(root, "go.work")))(t)
 	return append(os.Environ(), "GOWORK="+work, "GOFLAGS=")
 }

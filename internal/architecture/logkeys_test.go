@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // logKey is a key of a log line as it may be.
@@ -21,10 +23,7 @@ var logKey = regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
 // others: one thing has one key.
 func TestLogKeys(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/session-log.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../docs/session-log.md"))(t)
 	_, fields, _ := strings.Cut(string(page), "\n## Fields\n")
 	fields, _, _ = strings.Cut(fields, "\n## ")
 	_, keys, ok := strings.Cut(string(page), "\n## The program's own log\n")
@@ -41,7 +40,7 @@ func TestLogKeys(t *testing.T) {
 	}
 	used, written := make(map[string]bool), make(map[string]bool)
 	for _, dir := range []string{"../../proxy", "../../lane"} {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		must.Do(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
 				return err
@@ -66,10 +65,7 @@ func TestLogKeys(t *testing.T) {
 				}
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	for key := range listed {
 		if !written[key] {

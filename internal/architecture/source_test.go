@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // A source is one parsed Go file of the module.
@@ -23,7 +25,7 @@ func sources(t *testing.T) (*token.FileSet, []source) {
 	t.Helper()
 	files := token.NewFileSet()
 	var all []source
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -39,10 +41,7 @@ func sources(t *testing.T) (*token.FileSet, []source) {
 		rel, err := filepath.Rel(root, path)
 		all = append(all, source{filepath.ToSlash(rel), f})
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return files, all
 }
 

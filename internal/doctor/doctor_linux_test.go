@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
@@ -26,9 +27,7 @@ func examined(t *testing.T) *Report {
 	pipequota.Spend(t)
 	r := Examine(half)
 	var text bytes.Buffer
-	if err := r.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.WriteText(&text))
 	t.Log("\n" + text.String())
 	for line := range strings.Lines(text.String()) {
 		path := strings.Contains(line, "/") // of this program: it may be longer than a line
@@ -70,9 +69,7 @@ func (r *Report) want(t *testing.T, name string, state State, texts ...string) {
 // TestHere: the kernels that Penstock is tested on have these, for everybody, and limits are as before.
 func TestHere(t *testing.T) {
 	soft, hard, err := sys.RlimitNoFileRange()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r := examined(t)
 	if !r.Able {
 		t.Error("not able")
@@ -155,9 +152,7 @@ func TestFewDescriptors(t *testing.T) {
 			if !privilege.Refused(t, syscall.ENOSYS, sys.SYS_IO_URING_SETUP) { // for a process of its own
 				return
 			}
-			if err := sys.SetRlimitNoFile(c.limit, c.limit); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, sys.SetRlimitNoFile(c.limit, c.limit))
 			r := examine(half, hostOf(nil))
 			if r.Able != c.able {
 				t.Errorf("able: %v, want %v", r.Able, c.able)
@@ -277,9 +272,7 @@ func TestCapabilities(t *testing.T) {
 func TestRunningHere(t *testing.T) {
 	r := ExamineProcess(new(Running))
 	var text bytes.Buffer
-	if err := r.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.WriteText(&text))
 	t.Log("\n" + text.String())
 	if !r.Able || r.PID == 0 {
 		t.Errorf("able %v, process %d", r.Able, r.PID)
@@ -349,9 +342,7 @@ func TestRunningPressed(t *testing.T) {
 		Queues: []RunningQueue{{Address: "127.0.0.1:80", Length: 100, Most: 128, Dropped: 12, Known: true, DroppedKnown: true}, {Address: "unix:/s"}},
 	}, pressed())
 	var text bytes.Buffer
-	if err := r.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.WriteText(&text))
 	t.Log("\n" + text.String())
 	for _, want := range []struct{ name, found, cost, mend string }{
 		{"descriptors", "7 of ", "accepting paused 3 times, and 5 connections to endpoints failed", "nofile"},

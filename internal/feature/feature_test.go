@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -16,9 +17,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 func TestError(t *testing.T) {
 	var err error = fmt.Errorf("wrapped: %w", &feature.Error{Feature: "splice", Err: syscall.EPERM})
 	for _, target := range []error{feature.ErrNotSupported, errors.ErrUnsupported, syscall.EPERM} {
-		if !errors.Is(err, target) {
-			t.Errorf("%q does not match %q", err, target)
-		}
+		must.Is(t, err, target)
 	}
 	if errors.Is(err, syscall.EMFILE) || errors.Is(syscall.EPERM, feature.ErrNotSupported) {
 		t.Error("matches too much")

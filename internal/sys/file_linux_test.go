@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,9 +22,7 @@ func TestTerminalWidthOfATerminal(t *testing.T) {
 	if width, err := sys.TerminalWidth(fd); err != nil || width != 0 {
 		t.Errorf("a new terminal: got %d, %v, want 0", width, err)
 	}
-	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 73}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 73}))
 	if width, err := sys.TerminalWidth(fd); err != nil || width != 73 {
 		t.Errorf("got %d, %v, want 73", width, err)
 	}
@@ -46,9 +45,7 @@ func TestNodeMask(t *testing.T) {
 func newPipe(t *testing.T) (r, w int) {
 	t.Helper()
 	r, w, err := sys.Pipe2(sys.O_CLOEXEC | sys.O_NONBLOCK)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		sys.Close(r)
 		sys.Close(w)

@@ -6,15 +6,13 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // TestLocalRoute: every address of this machine is its own, and one that is for
 // documentation only (RFC 5737, RFC 3849) is not.
 func TestLocalRoute(t *testing.T) {
-	own, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(net.InterfaceAddrs())(t)
 	want := map[netip.Addr]bool{
 		netip.MustParseAddr("127.0.0.1"): true, netip.MustParseAddr("127.9.9.9"): true,
 		netip.MustParseAddr("::ffff:127.0.0.1"): true,

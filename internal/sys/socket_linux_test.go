@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -21,10 +22,7 @@ func TestPeerCredentialsOfOthers(t *testing.T) {
 	if who, err := sys.PeerCredentials(sockets.FD(t, near)); err != syscall.ENOTCONN {
 		t.Errorf("those of a TCP socket are %+v, %v", who, err)
 	}
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := must.Get(syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0))(t)
 	defer syscall.Close(fd)
 	if who, err := sys.PeerCredentials(fd); err != syscall.ENOTCONN {
 		t.Errorf("those of a socket that is not connected are %+v, %v", who, err)
@@ -57,15 +55,10 @@ func TestListenDrops(t *testing.T) {
 	var single, multi net.ListenConfig
 	single.SetMultipathTCP(false)
 	multi.SetMultipathTCP(true)
-	l, err := single.Listen(t.Context(), "tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(single.Listen(t.Context(), "tcp4", "127.0.0.1:0"))(t)
 	defer l.Close()
 	fd := sockets.FD(t, l.(syscall.Conn))
-	if err := sys.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sys.Listen(fd, 0))
 	if n, err := sys.ListenDrops(fd); n != 0 || err != nil {
 		t.Fatalf("%d, %v before anybody came", n, err)
 	}
@@ -85,10 +78,7 @@ func TestListenDrops(t *testing.T) {
 	if _, err := sys.ListenDrops(-1); err != syscall.EBADF {
 		t.Errorf("of no socket: %v", err)
 	}
-	m, err := multi.Listen(t.Context(), "tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(multi.Listen(t.Context(), "tcp4", "127.0.0.1:0"))(t)
 	defer m.Close()
 	fd = sockets.FD(t, m.(syscall.Conn))
 	if protocol, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PROTOCOL); err != nil || protocol == sys.IPPROTO_TCP {
@@ -105,9 +95,7 @@ func TestSpliceSocketThatWaits(t *testing.T) {
 	_, w := newPipe(t)
 	near, far := sockets.TCPPair(t)
 	fd := sockets.FD(t, near)
-	if err := syscall.SetNonblock(fd, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.SetNonblock(fd, false))
 	spliced := make(chan int, 1)
 	go func() {
 		n, _ := sys.SpliceSocket(fd, w, fd, 10)
@@ -126,9 +114,7 @@ func TestSpliceSocketThatWaits(t *testing.T) {
 	case <-time.After(condition.Patience):
 		t.Error("a splice that waits keeps the world from stopping")
 	}
-	if _, err := far.Write([]byte("abc")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(far.Write([]byte("abc")))(t)
 	if n := <-spliced; n != 3 {
 		t.Errorf("spliced %d bytes", n)
 	}

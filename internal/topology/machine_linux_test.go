@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
@@ -30,9 +31,7 @@ func TestMachine(t *testing.T) {
 	if _, err := nodes(fstest.MapFS{presentFile: file("0\n")}); err != ErrNoNUMA {
 		t.Errorf("without NUMA: %v", err)
 	}
-	if _, err := nodes(fstest.MapFS{}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("without /sys: %v", err)
-	}
+	must.Fail(nodes(fstest.MapFS{}))(t, fs.ErrNotExist)
 	for _, text := range []string{"", "x"} {
 		if c, err := cpus(fstest.MapFS{presentFile: file(text)}); err == nil {
 			t.Errorf("%q: %v", text, c)
@@ -62,18 +61,13 @@ func TestHere(t *testing.T) {
 // masks are the different sets of CPUs that the threads of this process have.
 func masks(t *testing.T) (different []string) {
 	t.Helper()
-	threads, err := Threads()
-	if err != nil {
-		t.Fatal(err)
-	}
+	threads := must.Get(Threads())(t)
 	for _, tid := range threads {
 		mask, err := sys.SchedGetaffinity(tid)
 		if err == syscall.ESRCH {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		different = append(different, Set(mask.CPUs()).String())
 	}
 	slices.Sort(different)
@@ -87,9 +81,7 @@ func TestConfine(t *testing.T) {
 		return
 	}
 	had, err := AllowedCPUs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stop, starting := make(chan struct{}), sync.WaitGroup{}
 	starting.Go(func() {
 		for {
@@ -105,16 +97,12 @@ func TestConfine(t *testing.T) {
 	restore, err := Confine(to)
 	close(stop)
 	starting.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	threads(20)
 	if got := masks(t); !slices.Equal(got, []string{to.String()}) {
 		t.Errorf("confined to %v: %v", to, got)
 	}
-	if err := restore(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, restore())
 	if got := masks(t); !slices.Equal(got, []string{had.String()}) {
 		t.Errorf("restored to %v: %v", had, got)
 	}
@@ -137,10 +125,7 @@ func threads(n int) {
 
 // TestConfineRefused: a CPU that the process may not have is named, and nothing changes.
 func TestConfineRefused(t *testing.T) {
-	had, err := AllowedCPUs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	had := must.Get(AllowedCPUs())(t)
 	for _, to := range []Set{{Highest}, {had[0], Highest}} {
 		restore, err := Confine(to)
 		if !errors.Is(err, ErrNotAllowed) || err.Error() != "CPU 8191 is not allowed for this process" || restore != nil {

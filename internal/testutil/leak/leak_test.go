@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -17,10 +19,7 @@ func TestDescriptorsLeft(t *testing.T) {
 	var f *os.File
 	var out bytes.Buffer
 	code := run(func() int {
-		var err error
-		if f, err = os.Create(t.TempDir() + "/left-open"); err != nil {
-			t.Fatal(err)
-		}
+		f = must.Get(os.Create(t.TempDir() + "/left-open"))(t)
 		return 0
 	}, &out, 0)
 	if code != 1 || !strings.Contains(out.String(), "left-open") {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // large is the largest pipe that Penstock asks for unless it is configured otherwise.
@@ -53,10 +54,7 @@ func ShareUntilExit() {
 
 func hold(t testing.TB, how int) {
 	t.Helper()
-	bound, err := take(how)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bound := must.Get(take(how))(t)
 	t.Cleanup(give)
 	if bound {
 		await(t)
@@ -153,13 +151,9 @@ func room(t testing.TB) bool {
 	defer sys.Close(r)
 	defer sys.Close(w)
 	most, err := os.ReadFile("/proc/sys/fs/pipe-max-size")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	size, err := strconv.Atoi(strings.TrimSpace(string(most)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, err = sys.SetPipeSize(w, min(size, large))
 	return err == nil
 }

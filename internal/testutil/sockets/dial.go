@@ -9,20 +9,16 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // Dial connects a TCP client that is closed when the test ends, and whose calls fail after
 // [condition.Patience].
 func Dial(t testing.TB, address string) *net.TCPConn {
 	t.Helper()
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(net.Dial("tcp", address))(t)
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.SetDeadline(time.Now().Add(condition.Patience)))
 	return c.(*net.TCPConn)
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // Refusing returns a loopback address on which nothing listens, and that no other process gets
@@ -23,13 +24,9 @@ func Refusing(t testing.TB) string {
 func Silent(t testing.TB) string {
 	t.Helper()
 	fd, addr := bound(t)
-	if err := syscall.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Listen(fd, 0))
 	c, err := net.Dial("tcp", addr) // the one that fits
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { c.Close() })
 	// It is in the queue a moment after it is connected: with the last of the handshake.
 	for queued := 0; queued == 0; {
@@ -44,15 +41,11 @@ func Silent(t testing.TB) string {
 func bound(t testing.TB) (fd int, addr string) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { syscall.Close(fd) })
 	loopback := [4]byte{127, 0, 0, 1}
 	err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: loopback})
 	name, unnamed := syscall.Getsockname(fd)
-	if err := errors.Join(err, unnamed); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, unnamed))
 	return fd, netip.AddrPortFrom(netip.AddrFrom4(loopback), uint16(name.(*syscall.SockaddrInet4).Port)).String()
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // Port returns a port at which nothing listens, and which the kernel gives to no process until
@@ -21,18 +23,14 @@ func Port(t testing.TB) string {
 		fd, err = syscall.Socket(syscall.AF_INET, everywhere, 0)
 		at = new(syscall.SockaddrInet4)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { syscall.Close(fd) })
 	err = errors.Join(
 		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1),
 		syscall.Bind(fd, at),
 	)
 	name, unnamed := syscall.Getsockname(fd)
-	if err := errors.Join(err, unnamed); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, unnamed))
 	if v6, ok := name.(*syscall.SockaddrInet6); ok {
 		return strconv.Itoa(v6.Port)
 	}

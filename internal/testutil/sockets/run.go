@@ -4,16 +4,15 @@ import (
 	"context"
 	"net"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // Run calls serve with a listener on loopback, and returns its address. When the test
 // ends ctx does; serve is waited for, and fails the test if it returns an error.
 func Run(t testing.TB, serve func(ctx context.Context, l *net.TCPListener) error) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- serve(ctx, l.(*net.TCPListener)) }()

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // Serve calls handle for each connection that l accepts, on a new goroutine, and closes
@@ -37,10 +39,7 @@ func Serve(t testing.TB, l net.Listener, handle func(net.Conn)) {
 // returns the address.
 func Server(t testing.TB, handle func(net.Conn)) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	Serve(t, l, handle)
 	return l.Addr().String()
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // TCPPair returns the two ends of a TCP connection over loopback (plain TCP,
@@ -23,10 +25,7 @@ func TCPPair(t testing.TB) (client, server *net.TCPConn) {
 func UnixPair(t testing.TB) (client, server *net.UnixConn) {
 	t.Helper()
 	// Not t.TempDir: the test's name would make the path longer than sun_path.
-	dir, err := os.MkdirTemp("", "pair")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "pair"))(t)
 	defer os.RemoveAll(dir)
 	c, s := pair(t, "unix", filepath.Join(dir, "s"))
 	return c.(*net.UnixConn), s.(*net.UnixConn)
@@ -36,21 +35,12 @@ func pair(t testing.TB, network, address string) (client, server net.Conn) {
 	t.Helper()
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
-	l, err := lc.Listen(context.Background(), network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lc.Listen(context.Background(), network, address))(t)
 	defer l.Close()
 	// The kernel completes the connection before it is accepted.
-	client, err = net.Dial(network, l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client = must.Get(net.Dial(network, l.Addr().String()))(t)
 	t.Cleanup(func() { client.Close() })
-	server, err = l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	server = must.Get(l.Accept())(t)
 	t.Cleanup(func() { server.Close() })
 	if got, want := server.RemoteAddr().String(), client.LocalAddr().String(); got != want && network != "unix" {
 		t.Fatalf("accepted a connection from %s, not from %s", got, want)
@@ -62,13 +52,8 @@ func pair(t testing.TB, network, address string) (client, server net.Conn) {
 // open and reachable.
 func FD(t testing.TB, c syscall.Conn) int {
 	t.Helper()
-	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(c.SyscallConn())(t)
 	fd := -1
-	if err := raw.Control(func(u uintptr) { fd = int(u) }); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, raw.Control(func(u uintptr) { fd = int(u) }))
 	return fd
 }

@@ -108,10 +108,3 @@ func RunAs(t testing.TB, u *user.User, dir string, command ...string) string {
 	}
 	return string(out)
 }
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -38,9 +39,9 @@ func (s Service) Start(t testing.TB) *os.Process {
 	cmd.Dir = s.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: Credential(t, s.User)}
 	output, err := cmd.StdoutPipe()
-	must(t, err)
+	must.Do(t, err)
 	cmd.Stderr = cmd.Stdout
-	must(t, cmd.Start())
+	must.Do(t, cmd.Start())
 
 	ready, exited := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -117,14 +118,14 @@ func Addr(t testing.TB) (addr, host, port string) {
 func Dir(t testing.TB, u *user.User) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "penstock-software-")
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
 	if c := Credential(t, u); c != nil {
-		must(t, os.Chown(dir, int(c.Uid), int(c.Gid)))
+		must.Do(t, os.Chown(dir, int(c.Uid), int(c.Gid)))
 	}
 	return dir
 }
@@ -153,9 +154,9 @@ func Credential(t testing.TB, u *user.User) *syscall.Credential {
 		return nil
 	}
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	must(t, err)
+	must.Do(t, err)
 	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	must(t, err)
+	must.Do(t, err)
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 

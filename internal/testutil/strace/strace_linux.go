@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // Counter is an strace that counts the calls of all threads of a process.
@@ -38,12 +39,8 @@ func Attach(t testing.TB, pid int, names ...string) *Counter {
 	cmd := exec.Command(path, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	first := make([]byte, 4<<10)
 	n, _ := stderr.Read(first)
 	drained := make(chan struct{})
@@ -80,10 +77,7 @@ func (c *Counter) Detach(t testing.TB) map[string]int {
 	t.Helper()
 	condition.Await(t, "all threads of the traced process sleep", func() bool { return asleep(c.pid) })
 	c.stop()
-	text, err := os.ReadFile(c.table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(c.table))(t)
 	calls := make(map[string]int)
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)

@@ -69,17 +69,6 @@ func Checksum(b []byte) uint16 {
 	return ^sum(append(pseudo, t...))
 }
 
-// Right reports whether the checksums of a packet are right.
-func Right(b []byte) bool {
-	at := 20
-	if b[0]>>4 == 6 {
-		at = 40
-	} else if sum(b[:20]) != 0xffff {
-		return false
-	}
-	return Checksum(b) == binary.BigEndian.Uint16(b[at+16:])
-}
-
 func sum(b []byte) uint16 {
 	var n uint32
 	for i := 0; i < len(b); i += 2 {
@@ -89,19 +78,6 @@ func sum(b []byte) uint16 {
 		n = n&0xffff + n>>16
 	}
 	return uint16(n)
-}
-
-// Same reports whether the checksums of a packet are right. 0 and 0xffff count as the same (RFC 1624).
-func Same(b []byte) bool {
-	if Right(b) {
-		return true
-	}
-	at := 20
-	if b[0]>>4 == 6 {
-		at = 40
-	}
-	n := binary.BigEndian.Uint16(b[at+16:])
-	return (n == 0 || n == 0xffff) && (Checksum(b) == 0 || Checksum(b) == 0xffff)
 }
 
 // Alike reports whether packets are the same. It ignores which of the two forms a checksum of 0 has (RFC 1624).

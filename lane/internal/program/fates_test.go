@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/lane/internal/frame"
 	"github.com/penstock/penstock/lane/internal/state"
 	"github.com/penstock/penstock/lane/internal/translate"
@@ -381,9 +382,7 @@ func TestTooBig(t *testing.T) {
 			r.inFlight(side, 200, 1000)
 			sent := frame.Packet{From: l.Remote, To: l.Local, Flags: translate.ACK, Seq: r.flow[side].First + 200, Payload: make([]byte, 1001)}.Bytes()
 			onWire := bytes.Clone(sent)
-			if err := r.side[side].Packet(onWire); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.side[side].Packet(onWire))
 			b := frame.TooBig(router, 1300, onWire)
 			if !frame.RightError(b) {
 				t.Fatal("the test's own error is wrong")
@@ -468,9 +467,7 @@ func TestTooBigForged(t *testing.T) {
 			{"the largest", 200, 65535, false},
 		} {
 			onWire := frame.Packet{From: l.Remote, To: l.Local, Flags: translate.ACK, Seq: r.flow[0].First + c.at, Payload: make([]byte, 1001)}.Bytes()
-			if err := r.side[0].Packet(onWire); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.side[0].Packet(onWire))
 			b := frame.TooBig(router, c.mtu, onWire)
 			if got := r.side[0].Believed(b, &r.flow[0], &r.flow[1], 1448); got != c.wants {
 				t.Errorf("IPv6 %v, %s: the oracle: %v", v6, c.name, got)

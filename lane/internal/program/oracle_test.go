@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/lane/internal/frame"
 	"github.com/penstock/penstock/lane/internal/state"
 	"github.com/penstock/penstock/lane/internal/translate"
@@ -42,10 +43,7 @@ type rig struct {
 
 // clock returns the time of the programs' clock.
 func clock(t testing.TB) uint64 {
-	now, err := sys.Monotonic()
-	if err != nil {
-		t.Fatal(err)
-	}
+	now := must.Get(sys.Monotonic())(t)
 	return uint64(now)
 }
 
@@ -53,9 +51,7 @@ func clock(t testing.TB) uint64 {
 func newRig(t testing.TB, p *Program, slot uint32, v6 bool, constants [8]uint32, forwarded bool) *rig {
 	t.Helper()
 	l := legs[v6]
-	if err := p.Register(slot, slot+1, l); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Register(slot, slot+1, l))
 	r := &rig{Program: p, t: t, slot: slot, v6: v6}
 	s := p.Session(slot)
 	s.Looped = 1
@@ -118,10 +114,7 @@ func runAs(t testing.TB, p *ebpf.Program, packet []byte, flags uint32) (int32, [
 	in := ethernet(packet)
 	out := make([]byte, len(in)+64)
 	o := ebpf.RunOptions{Data: in, DataOut: out, Flags: flags}
-	answer, err := p.Run(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(p.Run(&o))(t)
 	return int32(answer), o.DataOut[14:]
 }
 
@@ -241,9 +234,7 @@ func TestAgainstOracle(t *testing.T) {
 		r := newRig(t, p, uint32(round)%64, round%4 < 2, constants, round%8 == 7 || round%8 == 1)
 		if round%3 == 0 { // another session has the same ports, so this one is found in the table
 			beside := uint32(round+1) % 64
-			if err := p.Register(beside, beside+1, legs[!r.v6]); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, p.Register(beside, beside+1, legs[!r.v6]))
 		}
 		if known && rnd.IntN(2) == 0 {
 			r.flags = complete

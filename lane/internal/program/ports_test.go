@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/penstock/penstock/internal/testutil/heap"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/lane/internal/frame"
 	"github.com/penstock/penstock/lane/internal/state"
 	"github.com/penstock/penstock/lane/internal/translate"
@@ -83,9 +84,7 @@ func TestPorts(t *testing.T) {
 	want = append(want, hash(&back))
 	slices.Sort(want)
 	for slot, l := range [][2]Leg{one, other} {
-		if err := p.Register(uint32(slot), uint32(slot)+1, l); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Register(uint32(slot), uint32(slot)+1, l))
 		if got := marked(p); !slices.Equal(got, want) {
 			t.Errorf("after session %d: bits %v, want %v", slot, got, want)
 		}
@@ -108,9 +107,7 @@ func TestPorts(t *testing.T) {
 // TestPortsOfRefused: a session that cannot be registered leaves no bit.
 func TestPortsOfRefused(t *testing.T) {
 	p := load(t, 8)
-	if err := p.Register(0, 1, legs[false]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Register(0, 1, legs[false]))
 	before := marked(p)
 	twice := legs[false]
 	twice[0].Remote = netip.MustParseAddrPort("192.0.2.1:40001")
@@ -125,16 +122,10 @@ func TestPortsOfRefused(t *testing.T) {
 // TestPortsOfOpen: the tuples of a table that exists already are counted.
 func TestPortsOfOpen(t *testing.T) {
 	p := load(t, 8)
-	if err := p.Register(0, 1, legs[true]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Register(0, 1, legs[true]))
 	before := marked(p)
-	if err := p.ports.close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.ports.open(p.size, &p.objects, p.leads); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.ports.close())
+	must.Do(t, p.ports.open(p.size, &p.objects, p.leads))
 	if got := marked(p); !slices.Equal(got, before) || p.ports.tuples() != 2 {
 		t.Errorf("bits %v of %d tuples, want %v", got, p.ports.tuples(), before)
 	}
@@ -168,15 +159,11 @@ func TestPlaces(t *testing.T) {
 		t.Fatalf("places %v", at)
 	}
 	key := l[0].tuple()
-	if err := p.objects.Flows.Delete(&key); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.objects.Flows.Delete(&key))
 	if !isCarried(t, p, l[0], translate.ACK) {
 		t.Error("a session with a place is looked for in the table")
 	}
-	if err := p.objects.Flows.Put(&key, &lanePlace{Slot: 3, Generation: 4}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.objects.Flows.Put(&key, &lanePlace{Slot: 3, Generation: 4}))
 	two := newRig(t, p, 5, true, [8]uint32{1: 9}, false)
 	for name, leg := range map[string]Leg{"the first": l[0], "the other one": other[0], "the other side": l[1]} {
 		if placed(p, leg) != 0 || !isCarried(t, p, leg, translate.ACK) {

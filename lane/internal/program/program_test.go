@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/lane/internal/frame"
 	"github.com/penstock/penstock/lane/internal/translate"
@@ -30,9 +31,7 @@ func load(t testing.TB, sessions uint32) *Program {
 	if errors.As(err, &refused) {
 		t.Fatalf("%+v", refused)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -59,10 +58,7 @@ func TestEffortOfVerifier(t *testing.T) {
 		program *ebpf.Program
 		most    uint32
 	}{"ingress": {p.objects.PenstockIngress, 40_000}, "egress": {p.objects.PenstockEgress, 5_000}} {
-		info, err := one.program.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must.Get(one.program.Info())(t)
 		n, known := info.VerifiedInstructions()
 		if !known {
 			t.Skip("the kernel does not report it (before Linux 5.16)")
@@ -132,10 +128,7 @@ func TestFromElsewhere(t *testing.T) {
 		return
 	}
 	netns.Here(t).IP("link add here type veth peer name there")
-	device, err := net.InterfaceByName("here")
-	if err != nil {
-		t.Fatal(err)
-	}
+	device := must.Get(net.InterfaceByName("here"))(t)
 	for _, v6 := range []bool{false, true} {
 		r := newRig(t, p, 1, v6, [8]uint32{}, false)
 		l := legs[v6][0]
@@ -146,10 +139,7 @@ func TestFromElsewhere(t *testing.T) {
 		}{{1, false}, {device.Index, true}} {
 			out := make([]byte, len(packet)+64)
 			o := ebpf.RunOptions{Data: packet, DataOut: out, Context: &skb{ifindex: uint32(c.from)}}
-			answer, err := p.objects.PenstockIngress.Run(&o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := must.Get(p.objects.PenstockIngress.Run(&o))(t)
 			if dropped := int32(answer) == drop; dropped != c.dropped || c.dropped && !bytes.Equal(o.DataOut, packet) {
 				t.Errorf("IPv6 %v, from device %d: answer %d", v6, c.from, int32(answer))
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/lane/internal/frame"
 	"github.com/penstock/penstock/lane/internal/state"
 	"github.com/penstock/penstock/lane/internal/translate"
@@ -138,9 +139,7 @@ func recordOf(t *testing.T, b []byte) (s Session) {
 	t.Helper()
 	whole := make([]byte, sessionSize)
 	copy(whole, b)
-	if err := binary.Read(bytes.NewReader(whole), binary.NativeEndian, (*laneSession)(&s)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, binary.Read(bytes.NewReader(whole), binary.NativeEndian, (*laneSession)(&s)))
 	return s
 }
 
@@ -203,15 +202,9 @@ func TestLost(t *testing.T) {
 	stranger := s.Half[0].In
 	stranger.RemotePort++
 	for _, at := range []lanePlace{{Slot: 4}, {Slot: 1, Generation: s.Generation, Side: 2}, {Slot: 1, Generation: s.Generation + 1}, {Slot: 0}, {Slot: 1, Generation: s.Generation}} {
-		if err := p.objects.Flows.Put(&stranger, &at); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.ports.close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.ports.open(p.size, &p.objects, p.leads); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.objects.Flows.Put(&stranger, &at))
+		must.Do(t, p.ports.close())
+		must.Do(t, p.ports.open(p.size, &p.objects, p.leads))
 		if err := p.objects.Flows.Lookup(&stranger, new(lanePlace)); err == nil {
 			t.Errorf("%+v is there still", at)
 		}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/lane/internal/state"
 )
 
@@ -14,9 +15,7 @@ var update = flag.Bool("update", false, "write the header of the BPF programs")
 func TestHeader(t *testing.T) {
 	const path = "../program/bpf/state.h"
 	if *update {
-		if err := os.WriteFile(path, []byte(state.Header()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(state.Header()), 0o644))
 	}
 	b, err := os.ReadFile(path)
 	if err != nil || string(b) != state.Header() {

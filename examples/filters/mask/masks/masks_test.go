@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/penstock/penstock/examples/filters/mask/masks"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/oracle"
 )
 
@@ -19,10 +20,7 @@ const mostHeld = 37 + 505 + 318 + 7 + 8 + 11 + 6
 // time.
 func masked(t testing.TB, config, text string, cut func() int) (string, masks.Counts) {
 	t.Helper()
-	s, err := masks.Parse(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(masks.Parse(config))(t)
 	m := s.NewMasker()
 	var out, b []byte // b is held back
 	put := func(more string, last bool) {
@@ -134,10 +132,7 @@ func TestParse(t *testing.T) {
 
 // TestAllocations: masking allocates nothing.
 func TestAllocations(t *testing.T) {
-	s, err := masks.Parse(oracle.All)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(masks.Parse(oracle.All))(t)
 	m := s.NewMasker()
 	text := strings.Repeat("4111 1111 1111 1111 joe@example.com Bearer abcdefghijk secret ID-1 ", 20)
 	b := make([]byte, len(text))

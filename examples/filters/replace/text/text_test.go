@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/examples/filters/replace/text"
+	"github.com/penstock/penstock/internal/testutil/must"
 )
 
 // pieces rewrites a stream in pieces, each as long as the bytes of cuts say by turns.
@@ -25,10 +26,7 @@ func pieces(p *text.Pairs, stream string, cuts []byte) string {
 
 // TestReplace: texts are replaced in the order of the pairs, and the last bytes are held back only if one may begin there.
 func TestReplace(t *testing.T) {
-	p, err := text.Parse("abc=1\r\nab=22\n\nbb=\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(text.Parse("abc=1\r\nab=22\n\nbb=\n"))(t)
 	for in, want := range map[string]string{"": "", "abcab": "122", "xabbbx": "x22x", "aab": "a22", "bbb": "b"} {
 		if got := pieces(p, in, nil); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)

@@ -1,0 +1,54 @@
+// Package must has the checks of errors that end a test.
+package must
+
+import "errors"
+
+// A test is a *testing.T, *testing.B or *rapid.T.
+type test interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// Do ends the test if one of the errors is not nil.
+func Do(t test, errs ...error) {
+	for _, err := range errs {
+		if err != nil {
+			t.Helper()
+			t.Fatal(err)
+		}
+	}
+}
+
+// Get returns, for a test, what a function has returned, and ends the test if that is an error:
+//
+//	c := must.Get(net.Dial("tcp", address))(t)
+func Get[V any](v V, err error) func(t test) V {
+	return func(t test) V {
+		if err != nil {
+			t.Helper()
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// Is ends the test unless an error is, as [errors.Is] says, the one that is wanted.
+func Is(t test, err, want error) {
+	if !errors.Is(err, want) {
+		t.Helper()
+		t.Fatalf("got the error %v, want %v", err, want)
+	}
+}
+
+// Fail is [Is] for the error of a function that returns something else, too:
+//
+//	must.Fail(conn.Read(b))(t, net.ErrClosed)
+func Fail[V any](_ V, err error) func(t test, want error) {
+	return func(t test, want error) {
+		if !errors.Is(err, want) {
+			t.Helper()
+			t.Fatalf("got the error %v, want %v", err, want)
+		}
+	}
+}

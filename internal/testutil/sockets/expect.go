@@ -1,0 +1,29 @@
+package sockets
+
+import (
+	"bytes"
+	"io"
+	"testing"
+)
+
+// Expect reads as many bytes as are wanted, and ends the test if it gets others.
+func Expect[B ~string | ~[]byte](t testing.TB, from io.Reader, want B) {
+	t.Helper()
+	got := make([]byte, len(want))
+	n, err := io.ReadFull(from, got)
+	same(t, got[:n], []byte(want), err)
+}
+
+// ExpectAll is [Expect] of all bytes to the end of file.
+func ExpectAll[B ~string | ~[]byte](t testing.TB, from io.Reader, want B) {
+	t.Helper()
+	got, err := io.ReadAll(from)
+	same(t, got, []byte(want), err)
+}
+
+func same(t testing.TB, got, want []byte, err error) {
+	t.Helper()
+	if err != nil || !bytes.Equal(got, want) {
+		t.Fatalf("got %d bytes, %.100q, and the error %v; want %d bytes, %.100q", len(got), got, err, len(want), want)
+	}
+}
