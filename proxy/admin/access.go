@@ -176,7 +176,6 @@ func ParseAddress(bind string) (sockopt.Address, error) {
 	return addr, nil
 }
 
-// hasMode reports whether an address has a mode.
 func hasMode(bind string) bool { return strings.Contains(bind, "?mode=") }
 
 // A role is the least that a client must be allowed for a request.
@@ -349,7 +348,6 @@ func (c *conditions) caller(r *http.Request) caller {
 	return caller{why: unauthorized("the process does not know this token: write a token of its configuration (admin: change_token, read_token)")}
 }
 
-// matches compares a digest in constant time.
 func matches(sum, want *[sha256.Size]byte) bool {
 	return want != nil && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
 }

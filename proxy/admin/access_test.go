@@ -30,7 +30,6 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// readToken is a token that reads.
 const readToken = "fedcba9876543210"
 
 // A pair is the files of a certificate and its key.
@@ -44,9 +43,7 @@ type pair struct {
 func newPair(t *testing.T, name string, issuer *pair) *pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
 		NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true, IsCA: issuer == nil,
@@ -57,28 +54,20 @@ func newPair(t *testing.T, name string, issuer *pair) *pair {
 		issuer = &pair{leaf: template, private: key}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, issuer.leaf, &key.PublicKey, issuer.private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.leaf, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	p.leaf, err = x509.ParseCertificate(der)
+	must(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	write := func(kind string, der []byte) string {
 		path := filepath.Join(t.TempDir(), "pem")
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
 	p.cert, p.key = write("CERTIFICATE", der), write("PRIVATE KEY", private)
 	return p
 }
 
-// weighed has a client change a weight.
 func weighed(t *testing.T, c *admin.Client) error {
 	_, err := c.ChangeEndpoint(t.Context(), &admin.EndpointChange{What: admin.EndpointWeight, Upstream: "shop", Endpoint: "a", Weight: 3})
 	return err
@@ -120,9 +109,7 @@ func TestRolesOfTCP(t *testing.T) {
 	} {
 		r := newRigWith(t, x.at)
 		_, port, err := net.SplitHostPort(r.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		host := "127.0.0.1"
 		if x.as.CA != "" {
 			host = "penstock.test"
@@ -166,9 +153,7 @@ func TestServerIsVerified(t *testing.T) {
 		"certificate": {Own: ca.cert, Token: changeToken},
 	} {
 		c, err := admin.NewClientAs(r.Addr(), &as)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := weighed(t, c); err == nil || r.balancer.last() != "" {
 			t.Errorf("%s: %v, %q", name, err, r.balancer.last())
 		}
@@ -184,13 +169,9 @@ func TestServerIsVerified(t *testing.T) {
 func TestCertificateOfTheAddress(t *testing.T) {
 	own := newPair(t, "penstock.test", nil)
 	r := newRigWith(t, admin.Access{Bind: "127.0.0.1:0", Cert: own.cert, Key: own.key, ChangeToken: changeToken})
-	if err := os.WriteFile(own.key, []byte("no key"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(own.key, []byte("no key"), 0o600))
 	c, err := admin.NewClientAs(r.Addr(), &admin.Credentials{Own: own.cert, Token: changeToken})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := c.Status(t.Context())
 	if err != nil || !slices.ContainsFunc(s.Problems, func(p admin.Problem) bool {
 		return p.Kind == "certificate_refused" && strings.HasPrefix(p.Text, "admin.tls: the new certificate in "+own.cert)
@@ -221,9 +202,7 @@ func TestAccessThatIsTooWide(t *testing.T) {
 func TestTokensChange(t *testing.T) {
 	r := newRig(t, "127.0.0.1:0")
 	m, err := r.Prepare(t.Context(), admin.Access{Bind: r.bind, ReadToken: readToken})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := r.Status(t.Context()); err != nil {
 		t.Errorf("before: %v", err)
 	}
@@ -241,17 +220,13 @@ func TestOrigins(t *testing.T) {
 	} {
 		for _, target := range []string{"/livez", "/v1/status"} {
 			q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Addr()+target, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			q.Header.Set("Authorization", "Bearer "+changeToken)
 			if origin != "" {
 				q.Header.Set("Origin", origin)
 			}
 			answer, err := http.DefaultTransport.RoundTrip(q)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			answer.Body.Close()
 			if answer.StatusCode != want {
 				t.Errorf("%q %s: %s, want %d", origin, target, answer.Status, want)
@@ -265,9 +240,7 @@ func TestOrigins(t *testing.T) {
 func TestPipes(t *testing.T) {
 	own := newPair(t, "penstock.test", nil)
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(pipe, 0o600))
 	const to = "127.0.0.1:9" // nothing is sent
 	for name, open := range map[string]func() error{
 		"cert": func() error {
@@ -345,9 +318,7 @@ func TestRolesOfUsers(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(d, 0o755))
 	}
 	for name, x := range map[string]struct {
 		uid    uint32
@@ -419,7 +390,6 @@ func postedAs(t *testing.T, uid uint32, groups []uint32, addr, target string) (c
 	return code, body
 }
 
-// dialed returns a connection to a server's address.
 func dialed(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	network := "tcp"
@@ -427,13 +397,10 @@ func dialed(t *testing.T, addr string) net.Conn {
 		network, addr = "unix", path
 	}
 	c, err := net.Dial(network, addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
-// posted is the answer to a request on a connection.
 func posted(t *testing.T, c net.Conn, target string) (code int, body string) {
 	t.Helper()
 	defer c.Close()
@@ -443,14 +410,10 @@ func posted(t *testing.T, c net.Conn, target string) (code int, body string) {
 		t.Fatal(err)
 	}
 	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer answer.Body.Close()
 	b, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return answer.StatusCode, string(b)
 }
 
@@ -464,9 +427,7 @@ func TestFilesOfOthers(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(d, 0o755))
 	}
 	for _, x := range []struct {
 		who, bind       string
@@ -569,9 +530,7 @@ const listens = "PENSTOCK_TEST_LISTENS"
 // TestFoundSockets: the server at a socket that was found, and not named, is one of root or of this user.
 func TestFoundSockets(t *testing.T) {
 	if os.Getenv(listens) != "" { // the child of listensAs
-		if err := syscall.Listen(3, 8); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Listen(3, 8))
 		return
 	}
 	if os.Geteuid() != 0 {
@@ -590,9 +549,7 @@ func TestFoundSockets(t *testing.T) {
 		"named":     {"unix:" + path, admin.Credentials{}, false},
 	} {
 		c, err := admin.NewClientAs(x.at, &x.as)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err = c.Status(t.Context()); (err != nil) != x.refused {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -606,18 +563,12 @@ func TestFoundSockets(t *testing.T) {
 // has called listen.
 func listensAs(t *testing.T, uid int) string {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	path := filepath.Join(t.TempDir(), "s")
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	must(err)
+	must(t, err)
 	file := os.NewFile(uintptr(fd), path)
 	defer file.Close()
-	must(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}))
+	must(t, syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}))
 	child := exec.Command(privilege.Self, "-test.run=^TestFoundSockets$")
 	child.Env, child.ExtraFiles, child.Dir = append(os.Environ(), listens+"=1"), []*os.File{file}, "/"
 	child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}, Pdeathsig: syscall.SIGKILL}
@@ -625,7 +576,7 @@ func listensAs(t *testing.T, uid int) string {
 		t.Fatalf("%v: %s", err, out)
 	}
 	l, err := net.FileListener(file)
-	must(err)
+	must(t, err)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set(admin.Header, "1")
 		fmt.Fprint(w, `{"state": "serving", "pid": 1}`)
@@ -655,9 +606,7 @@ func revocations(t *testing.T) map[string]revocation {
 	ca, other := newPair(t, "authority", nil), newPair(t, "another authority", nil)
 	own, client := newPair(t, "penstock.test", ca), newPair(t, "ops", ca)
 	shown, err := tls.LoadX509KeyPair(client.cert, client.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	plain := admin.Access{Bind: "127.0.0.1:0", ChangeToken: changeToken}
 	certified := admin.Access{Bind: "127.0.0.1:0", Cert: own.cert, Key: own.key, ClientCA: ca.cert}
 	others, secured := certified, certified
@@ -679,13 +628,9 @@ func (x *revocation) dial(t *testing.T) (conn net.Conn, revoke func()) {
 	t.Helper()
 	r := newRigWith(t, x.before)
 	conn, err := net.Dial("tcp", r.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, conn.SetDeadline(time.Now().Add(condition.Patience)))
 	condition.Await(t, "the server has the connection", func() bool { return r.Guests() > 0 }) // else it comes after the reload
 	if x.tls != nil {
 		conn = tls.Client(conn, x.tls)
@@ -696,9 +641,7 @@ func (x *revocation) dial(t *testing.T) (conn net.Conn, revoke func()) {
 			x.after.Bind = x.before.Bind
 		}
 		m, err := r.Prepare(t.Context(), x.after)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		m.Commit()
 	}
 }

@@ -54,9 +54,7 @@ func TestParseAddress(t *testing.T) {
 func TestSocketIsNotEverybodys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l.SetUnlinkOnClose(false)
 	l.Close()
 	r := newRig(t, "unix:"+path)
@@ -100,7 +98,6 @@ func TestNobodyIsThere(t *testing.T) {
 	}
 }
 
-// ask requests the status on a connection, and checks the answer.
 func ask(t *testing.T, c net.Conn) {
 	t.Helper()
 	if _, err := c.Write([]byte("GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + changeToken + "\r\n\r\n")); err != nil {
@@ -113,17 +110,12 @@ func ask(t *testing.T, c net.Conn) {
 	answer.Body.Close()
 }
 
-// dial connects to a server's address.
 func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	a, err := sockopt.Parse(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c, err := net.Dial(a.Network, a.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -144,18 +136,14 @@ func TestMoves(t *testing.T) {
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	r := newRig(t, "unix:"+a)
 	before, err := os.Lstat(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	old := []net.Conn{r.accepted(t), r.accepted(t), r.accepted(t)}
 	r.move(t, "unix:"+a)
 	if after, err := os.Lstat(a); err != nil || !os.SameFile(before, after) {
 		t.Errorf("the socket has changed: %v", err)
 	}
 	m, err := r.Prepare(t.Context(), access("unix:"+b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := m.Abort(); err != nil {
 		t.Error(err)
 	}
@@ -189,14 +177,10 @@ func TestMoves(t *testing.T) {
 func TestRemovedSocket(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	path := filepath.Join(dir, "s")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dir, 0o700))
 	r := newRig(t, "unix:"+path)
 	for _, remove := range []string{path, dir} {
-		if err := os.RemoveAll(remove); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.RemoveAll(remove))
 		if r.move(t, "unix:"+path); r.Addr() != "unix:"+path {
 			t.Errorf("without %s it is at %q", remove, r.Addr())
 		}
@@ -204,9 +188,7 @@ func TestRemovedSocket(t *testing.T) {
 			t.Errorf("without %s: %v", remove, err)
 		}
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dir, 0o700))
 	r.move(t, "unix:"+path)
 	if _, err := r.Status(t.Context()); err != nil {
 		t.Error(err)
@@ -302,9 +284,7 @@ func TestModeChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	r := newRig(t, "unix:"+path+"?mode=0600")
 	before, err := os.Lstat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	has := func(mode os.FileMode) {
 		t.Helper()
 		now, err := os.Lstat(path)
@@ -314,9 +294,7 @@ func TestModeChanges(t *testing.T) {
 	}
 	has(0o600)
 	m, err := r.Prepare(t.Context(), access("unix:"+path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := m.Abort(); err != nil {
 		t.Error(err)
 	}

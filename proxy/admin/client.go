@@ -314,7 +314,6 @@ func cut(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// refusal makes an error of a response.
 func refusal(code int, body []byte) error {
 	var f failure
 	if json.Unmarshal(body, &f) != nil || f.Error == "" {
@@ -324,7 +323,6 @@ func refusal(code int, body []byte) error {
 	return &Refusal{Code: code, Line: inCommandTerms(f.Error), Details: f.Details}
 }
 
-// explain makes an error of a request without a response.
 func (c *Client) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
 		return fmt.Errorf("%s: %w: the process that listens there does not respond, or is another program", c.addr, cause)
@@ -443,7 +441,6 @@ func (c *Credentials) config(name string) (*tls.Config, error) {
 	return t, nil
 }
 
-// leafOf returns the first certificate of a file.
 func leafOf(path string) (*x509.Certificate, error) {
 	text, err := file.ReadPEM(path)
 	if err != nil {
@@ -533,7 +530,6 @@ var commandTerms = strings.NewReplacer(
 	"rollback_if", "rollback-if",
 )
 
-// endpointRequest is a request to change an endpoint.
 var endpointRequest = regexp.MustCompile(`send POST /v1/endpoint/(\w+)\?upstream=(\S+?)&endpoint=(\S+)`)
 
 // inCommandTerms returns a refusal for the commands, which a [Client] is for.

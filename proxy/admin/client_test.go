@@ -19,14 +19,10 @@ import (
 // TestSilentServer: a request that is accepted and never answered ends by itself.
 func TestSilentServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts into its queue
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	c, err := admin.NewClient(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c.Hurry(20*time.Millisecond, 1<<20)
 	for name, ask := range map[string]func() error{
 		"status": func() error { _, err := c.Status(t.Context()); return err },
@@ -61,9 +57,7 @@ func TestLookThatTakesTime(t *testing.T) {
 	}))
 	defer patient.Close()
 	c, err := admin.NewClient(patient.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c.Hurry(quick, 1<<20)
 	if w, err := c.Why(t.Context(), admin.WhyQuery{Upstream: "u", For: admin.MaxWhy}); err != nil || w.Count != 7 {
 		t.Errorf("a minute's look: %+v, %v", w, err)
@@ -72,13 +66,10 @@ func TestLookThatTakesTime(t *testing.T) {
 		t.Errorf("it asked %v", q)
 	}
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer silent.Close()
-	if c, err = admin.NewClient(silent.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
+	c, err = admin.NewClient(silent.Addr().String())
+	must(t, err)
 	c.Hurry(quick, 1<<20)
 	for window, want := range map[time.Duration]string{0: "(50ms)", 100 * time.Millisecond: "(150ms)"} {
 		if _, err := c.Why(t.Context(), admin.WhyQuery{For: window}); !errors.Is(err, admin.ErrSilent) || !strings.Contains(err.Error(), want) {
@@ -109,9 +100,7 @@ func TestCutConnections(t *testing.T) {
 			fmt.Fprint(w, `{"state": "serving", "pid": 1}`)
 		}))
 		c, err := admin.NewClient(s.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := c.Status(t.Context()); err != nil || asked.Load() != 4 {
 			t.Errorf("reset %v: %v after %d requests", reset, err, asked.Load())
 		}
@@ -146,9 +135,7 @@ func TestStrangeServers(t *testing.T) {
 	}))
 	defer s.Close()
 	c, err := admin.NewClient(strings.TrimPrefix(s.URL, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := c.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "307 Temporary Redirect") || asked != 1 {
 		t.Errorf("redirected: %v, after %d requests", err, asked)
 	}
@@ -179,9 +166,7 @@ func TestAnswersAreWhole(t *testing.T) {
 	}))
 	defer s.Close()
 	c, err := admin.NewClient(s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx := t.Context()
 	for want, ask := range map[string]func() error{
 		"no until":    func() error { _, err := c.Deny(ctx, "10.0.0.7", "", time.Hour, false); return err },

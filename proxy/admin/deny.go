@@ -59,7 +59,6 @@ func (s *Server) denied(context.Context, *arguments) (any, error) {
 	return Denied{s.cfg.Balancer.Denied()}, nil
 }
 
-// denyAdd handles POST /v1/deny/add.
 func (s *Server) denyAdd(ctx context.Context, a *arguments) (any, error) {
 	if a.window < LeastDenial || a.window > MaxDenial {
 		return nil, fmt.Errorf("%w: the time %v of the denial: write a time from 1s to 8784h (366 days), such as 1h", ErrInvalid, a.window)
@@ -73,7 +72,6 @@ func (s *Server) denyAdd(ctx context.Context, a *arguments) (any, error) {
 	return d, err
 }
 
-// denyRemove handles POST /v1/deny/remove.
 func (s *Server) denyRemove(_ context.Context, a *arguments) (any, error) {
 	return empty{}, s.cfg.Balancer.Undeny(a.source, a.listener, a.by)
 }

@@ -130,7 +130,6 @@ type eventWriter struct {
 	conn *admission.Conn // nil: of a test
 }
 
-// write writes an event.
 func (w eventWriter) write(event []byte) error {
 	for len(event) > 0 {
 		n := min(chunk, len(event))
@@ -186,7 +185,6 @@ func newFeed(look func() Status) *feed {
 	return &feed{look: look, streams: make(map[*stream]bool)}
 }
 
-// join adds a stream. The caller calls leave.
 func (f *feed) join() (*stream, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -206,7 +204,6 @@ func (f *feed) join() (*stream, error) {
 	return s, nil
 }
 
-// leave removes a stream.
 func (f *feed) leave(s *stream) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -343,7 +340,6 @@ func (s *scene) whole() []byte {
 	return s.complete
 }
 
-// encode writes an event of a stream. JSON without indentation has no line end.
 func (s *scene) encode(name string, e *event) []byte {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "event: %s\nid: %d\ndata: ", name, s.id)
@@ -532,7 +528,6 @@ func (s *scene) updateEndpoints(st *Status, e *event) {
 	}
 }
 
-// updateNumbers adds the numbers that have changed to an event, of maxNumbers endpoints at most.
 func (s *scene) updateNumbers(list []*placed, now []*Endpoint, e *event) {
 	if s.turn >= len(list) {
 		s.turn = 0

@@ -31,7 +31,6 @@ type follower struct {
 	numbers   map[string][]int64
 }
 
-// follow opens a stream.
 func (r room) follow(t *testing.T) *follower {
 	t.Helper()
 	f := &follower{conn: r.connect(t, follows)}
@@ -119,7 +118,6 @@ func (f *follower) state() map[string]string {
 	return state
 }
 
-// want is the state of a status.
 func want(st *admin.Status) map[string]string {
 	var connections any
 	b, _ := json.Marshal(st.Connections)

@@ -17,7 +17,6 @@ func (s *Server) SampleNothing() {
 	s.sample = func(io.Writer) (func(), error) { return func() {}, nil }
 }
 
-// Conns has the connections of the server.
 func (s *Server) Conns() *admission.Limiter { return s.place.Conns }
 
 // Serve serves a connection as if it had been accepted; release is called at its end. It is one of TCP, or of a user.
@@ -30,7 +29,6 @@ func (s *Server) Serve(conn net.Conn, rank admission.Rank, release func()) {
 	s.place.Conns.Put(conn, nil, g.mayHave(), g, release)
 }
 
-// Guests returns the number of connections.
 func (s *Server) Guests() int {
 	n, _ := s.place.Conns.Counts()
 	return n
@@ -51,7 +49,6 @@ func Posts() (list []string) {
 	return list
 }
 
-// Paths are those of all requests.
 func Paths() (list []string) {
 	for _, q := range requests {
 		list = append(list, q.path)
@@ -67,7 +64,6 @@ func MayRead(uid uint32, known bool, process int, whole bool) bool {
 	return user{uid: uid, known: known}.mayRead(process, whole)
 }
 
-// InGroup reports whether a user with a group is one of a group.
 func InGroup(known bool, gid, group uint32, whole bool) bool {
 	return user{known: known, gid: gid}.among(group, whole)
 }
@@ -140,7 +136,6 @@ func EachAnswer() []any {
 	return list
 }
 
-// Encode is an answer as it is sent.
 func Encode(v any) []byte {
 	w := httptest.NewRecorder()
 	write(w, http.StatusOK, v)

@@ -68,7 +68,6 @@ var errHeader = errors.New("the header " + Header + ": 1 is missing: add it to t
 // ErrStarting refuses each request until the process has opened its listeners.
 var ErrStarting = errors.New("the process is starting, and has not opened its listeners yet: try again")
 
-// respond answers a request.
 func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	v, err := s.perform(r)
 	if admission.Displaced(r) {
@@ -480,7 +479,6 @@ func (l *errorLog) Write(line []byte) (int, error) {
 // aliveTime is how long the loops of a process may take to respond to a probe.
 const aliveTime = 2 * time.Second
 
-// A probe is the answer to a probe, in plain text: 200, or 503 and the reason.
 type probe struct{ problem string }
 
 // ServeHTTP writes the answer.
@@ -528,7 +526,6 @@ func (s *Server) leaving() (starts time.Time, leaves bool) {
 	return s.cfg.Leaving()
 }
 
-// process handles GET /v1/process.
 func (s *Server) process(context.Context, *arguments) (any, error) {
 	if s.cfg.Process == nil {
 		return nil, fmt.Errorf("process: %w", ErrNotFound)

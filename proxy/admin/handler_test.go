@@ -32,14 +32,10 @@ func TestMetrics(t *testing.T) {
 	get := func(r *rig, method, path string) *http.Response {
 		t.Helper()
 		request, err := http.NewRequestWithContext(t.Context(), method, "http://"+r.Addr()+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		request.Header.Set("Authorization", "Bearer "+changeToken)
 		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { response.Body.Close() })
 		return response
 	}
@@ -73,13 +69,9 @@ func TestProbes(t *testing.T) {
 	get := func(path string) (int, string) {
 		t.Helper()
 		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Addr()+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		answer, err := client.Do(q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer answer.Body.Close()
 		text, err := io.ReadAll(answer.Body)
 		if err != nil || path[1] != 'v' && !strings.HasPrefix(answer.Header.Get("Content-Type"), "text/plain") {
@@ -149,9 +141,7 @@ func TestDrainIsLogged(t *testing.T) {
 	var log software.Output
 	r := newRigWith(t, access("127.0.0.1:0"), func(c *admin.Config) { c.Stop, c.Log = func() {}, slog.New(slog.NewTextHandler(&log, nil)) })
 	for range 2 {
-		if err := r.Drain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Drain(t.Context()))
 	}
 	if n := strings.Count(log.String(), `by="token=change" what=drain from=serving to=draining`); n != 1 {
 		t.Errorf("%d times: %s", n, log.String())

@@ -100,12 +100,10 @@ func laneSwitch(on bool) func(*Server, context.Context, *arguments) (any, error)
 	}
 }
 
-// laneReturn handles POST /v1/lane/return.
 func (s *Server) laneReturn(_ context.Context, a *arguments) (any, error) {
 	return s.cfg.Balancer.ReturnLane(a.by)
 }
 
-// laneFlush handles POST /v1/lane/flush.
 func (s *Server) laneFlush(_ context.Context, a *arguments) (any, error) {
 	return s.cfg.Balancer.FlushLane(a.by)
 }

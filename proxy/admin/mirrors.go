@@ -124,12 +124,10 @@ type MirrorReporter interface {
 	ResetMirrors(listener, by string) error
 }
 
-// mirrors handles GET /v1/mirrors.
 func (s *Server) mirrors(_ context.Context, a *arguments) (any, error) {
 	return s.cfg.Balancer.Mirrors(a.listener)
 }
 
-// resetMirrors handles POST /v1/mirrors/reset.
 func (s *Server) resetMirrors(_ context.Context, a *arguments) (any, error) {
 	return empty{}, s.cfg.Balancer.ResetMirrors(a.listener, a.by)
 }

@@ -73,10 +73,8 @@ type documentMedia struct {
 	Schema *jsonschema.Schema `json:"schema"`
 }
 
-// openapi handles GET /v1/openapi.json.
 func (s *Server) openapi(context.Context, *arguments) (any, error) { return s.document(), nil }
 
-// makeDocument makes the document of the API of requests, and of the types of their answers.
 func makeDocument() *document {
 	d := &document{
 		OpenAPI: "3.1.0",
@@ -403,7 +401,6 @@ func (m *members) describeFields(s *jsonschema.Schema, t reflect.Type) {
 	}
 }
 
-// jsonName is the name of a field in JSON.
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name

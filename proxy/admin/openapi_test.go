@@ -31,7 +31,6 @@ import (
 
 var update = flag.Bool("update", false, "write docs/openapi.json")
 
-// An openapi is the part of the document that tests look at.
 type openapi struct {
 	Paths map[string]map[string]struct {
 		Description string
@@ -44,16 +43,11 @@ type openapi struct {
 	}
 }
 
-// documented reads the document in docs/openapi.json.
 func documented(t *testing.T) (d openapi) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, json.Unmarshal(text, &d))
 	return d
 }
 
@@ -65,9 +59,7 @@ func TestOpenAPI(t *testing.T) {
 	const path = "../../docs/openapi.json"
 	want := admin.Document()
 	if *update {
-		if err := os.WriteFile(path, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, want, 0o644))
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%s differs from the code: .ci/run generate (%v)", path, err)
@@ -82,9 +74,7 @@ func TestOpenAPI(t *testing.T) {
 // clients refuse them, or leave the requests with them out.
 func TestGeneratorsTakeTheDocument(t *testing.T) {
 	var d any
-	if err := json.Unmarshal(admin.Document(), &d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(admin.Document(), &d))
 	schemas := 0
 	var look func(path string, v any)
 	look = func(path string, v any) {
@@ -256,21 +246,15 @@ func TestMembersAreDescribed(t *testing.T) {
 		s.add(t, reflect.TypeOf(answer))
 	}
 	got, err := os.ReadFile("members.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want, err := marshal(map[string]any{"docs": s.found, "words": s.used})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if *update {
 		err = os.WriteFile("members.json", want, 0o644)
 	} else if string(got) != string(want) {
 		t.Errorf("members.json differs from the source: .ci/run generate")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(s.lacks) > 0 {
 		t.Errorf("without a comment: %q", s.lacks)
 	}
@@ -284,9 +268,7 @@ func TestDocumentHasMembers(t *testing.T) {
 			Schemas map[string]*jsonschema.Schema
 		}
 	}
-	if err := json.Unmarshal(admin.Document(), &d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(admin.Document(), &d))
 	words, times := make(map[string]string), 0
 	var look func(at string, s *jsonschema.Schema)
 	look = func(at string, s *jsonschema.Schema) {
@@ -344,7 +326,6 @@ type memberSource struct {
 	lacks []string            // fields without a comment, of a type without one
 }
 
-// add finds the comments on a type, its fields and theirs.
 func (s *memberSource) add(t *testing.T, of reflect.Type) {
 	t.Helper()
 	switch of.Kind() {
@@ -378,7 +359,6 @@ func (s *memberSource) add(t *testing.T, of reflect.Type) {
 	}
 }
 
-// parse reads the comments of a package.
 func (s *memberSource) parse(t *testing.T, dir string) {
 	t.Helper()
 	if s.read[dir] {
@@ -391,9 +371,7 @@ func (s *memberSource) parse(t *testing.T, dir string) {
 	}
 	for _, name := range names {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
@@ -407,7 +385,6 @@ func (s *memberSource) parse(t *testing.T, dir string) {
 	}
 }
 
-// take takes the comments of a type, or a constant of a type.
 func (s *memberSource) take(pkg, doc string, spec ast.Spec) {
 	if v, ok := spec.(*ast.ValueSpec); ok {
 		of, named := v.Type.(*ast.Ident)
@@ -550,7 +527,6 @@ func populate(v reflect.Value) {
 	}
 }
 
-// schemas are those of docs/openapi.json.
 func schemas(t *testing.T) map[string]*jsonschema.Schema {
 	t.Helper()
 	var d struct {
@@ -559,12 +535,8 @@ func schemas(t *testing.T) map[string]*jsonschema.Schema {
 		}
 	}
 	text, err := os.ReadFile("../../docs/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, json.Unmarshal(text, &d))
 	return d.Components.Schemas
 }
 
@@ -588,9 +560,7 @@ func TestEventsAsDocumented(t *testing.T) {
 	s := schemas(t)["Event"]
 	closeObjects(s)
 	event, err := s.Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	events := admin.NewEvents()
 	looked := time.Now()
 	first := admin.Status{State: admin.Serving, Problems: []admin.Problem{{Severity: "outage", Kind: "x", Text: "y"}}, Upstreams: []admin.Upstream{
@@ -608,9 +578,7 @@ func TestEventsAsDocumented(t *testing.T) {
 			t.Errorf("%s", text)
 		}
 		var data any
-		if err := json.Unmarshal([]byte(text), &data); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(text), &data))
 		if err := event.Validate(data); err != nil {
 			t.Errorf("%v: %s", err, text)
 		}

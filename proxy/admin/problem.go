@@ -59,7 +59,6 @@ func (s Severity) rank() int {
 	return 1
 }
 
-// A finder collects problems.
 type finder struct {
 	now  time.Time
 	used map[string]bool // upstreams that get clients
@@ -261,7 +260,6 @@ func (f *finder) clock(t time.Time) string {
 	return t.Format(time.DateTime)
 }
 
-// plural formats a count.
 func plural(n int64, one, more string) string {
 	if n == 1 {
 		return "1 " + one
@@ -434,7 +432,6 @@ func withheld(list []Endpoint) string {
 	return joined(": ", kept) + joined("; ejected are ", ejected)
 }
 
-// joined joins some of the parts after a prefix; "": there are none.
 func joined(prefix string, parts []string) string {
 	if more := len(parts) - maxEndpoints; more > 0 {
 		parts = append(parts[:maxEndpoints], fmt.Sprintf("and %d more", more))

@@ -333,7 +333,6 @@ func (q *request) shape() string {
 	return shape
 }
 
-// query returns the parameters of a URL.
 func query(u *url.URL) (url.Values, error) {
 	if u.RawQuery == "" && !u.ForceQuery {
 		return nil, nil

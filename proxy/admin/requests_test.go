@@ -24,9 +24,7 @@ import (
 func TestStatus(t *testing.T) {
 	r := newRig(t, "")
 	s, err := r.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if s.PID != os.Getpid() || s.Version != "v1" || s.Generation != 1 || time.Since(s.Started) > time.Minute || s.Started.IsZero() {
 		t.Errorf("of the process: %+v", s)
 	}
@@ -61,9 +59,7 @@ func TestReloadConfirmRollback(t *testing.T) {
 	_, err = r.Rollback(t.Context(), 0)
 	refused(t, err, http.StatusConflict, "nothing to return to")
 	_, err = r.Reload(t.Context(), rollback.Options{Confirm: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = r.Confirm(t.Context(), 2)
 	refused(t, err, http.StatusConflict, "too late to confirm generation 2: generation 3 waits to be confirmed")
 	if s, err := r.Confirm(t.Context(), 3); err != nil || s.Generation != 3 {
@@ -75,7 +71,6 @@ func TestReloadConfirmRollback(t *testing.T) {
 	}
 }
 
-// refused checks an error answer.
 func refused(t *testing.T, err error, code int, text string) {
 	t.Helper()
 	var r *admin.Refusal
@@ -229,16 +224,12 @@ func TestPagesOfBrowsers(t *testing.T) {
 	}
 	// A browser's preflight request for the header is not answered.
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, "http://"+r.Addr()+"/v1/reload", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	req.Header.Set("Authorization", "Bearer "+changeToken)
 	req.Header.Set("Origin", "http://evil.example")
 	req.Header.Set("Access-Control-Request-Method", "POST")
 	answer, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	answer.Body.Close()
 	allows := slices.ContainsFunc([]string{"Access-Control-Allow-Origin", "Access-Control-Allow-Headers"}, func(h string) bool { return answer.Header.Get(h) != "" })
 	if answer.StatusCode != http.StatusForbidden || allows {
@@ -246,7 +237,6 @@ func TestPagesOfBrowsers(t *testing.T) {
 	}
 }
 
-// client keeps no connection.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // post sends a request as it is, by POST unless it says GET.
@@ -257,20 +247,14 @@ func (r *rig) post(t *testing.T, query string, h http.Header, host string) (code
 		method, query = http.MethodGet, rest
 	}
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+r.Addr()+"/"+query, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	req.Header, req.Host = h.Clone(), host
 	req.Header.Set("Authorization", "Bearer "+changeToken)
 	answer, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if kind := answer.Header.Get("Content-Type"); kind != "application/json" {
 		t.Errorf("%s is answered as %s", query, kind)
 	}

@@ -32,14 +32,12 @@ type balancer struct {
 	status func(look int, st *admin.Status)
 }
 
-// drain sets whether its process drains.
 func (b *balancer) drain(drains bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.drains = drains
 }
 
-// looked returns how often its status was looked at.
 func (b *balancer) looked() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -52,7 +50,6 @@ func (b *balancer) note(format string, args ...any) {
 	b.told = append(b.told, fmt.Sprintf(format, args...))
 }
 
-// last returns the last recorded call.
 func (b *balancer) last() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,7 +59,6 @@ func (b *balancer) last() string {
 	return b.told[len(b.told)-1]
 }
 
-// forget drops the recorded calls.
 func (b *balancer) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -273,19 +269,15 @@ func newRig(t *testing.T, bind string) *rig {
 	return newRigWith(t, access(bind))
 }
 
-// newRigWith starts a rig with conditions of access.
 func newRigWith(t *testing.T, a admin.Access, set ...func(*admin.Config)) *rig {
 	t.Helper()
 	r := newQuietRig(t, set...)
 	r.bind = a.Bind
 	m, err := r.Prepare(t.Context(), a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.Commit()
-	if r.Client, err = admin.NewClientAs(r.Addr(), &admin.Credentials{Token: changeToken}); err != nil {
-		t.Fatal(err)
-	}
+	r.Client, err = admin.NewClientAs(r.Addr(), &admin.Credentials{Token: changeToken})
+	must(t, err)
 	return r
 }
 
@@ -313,13 +305,10 @@ func newQuietRig(t *testing.T, set ...func(*admin.Config)) *rig {
 	return r
 }
 
-// move changes the server's address.
 func (r *rig) move(t *testing.T, bind string) {
 	t.Helper()
 	m, err := r.Prepare(t.Context(), access(bind))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.Commit()
 }
 
@@ -334,3 +323,10 @@ func (r *rig) end(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { leak.Main(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

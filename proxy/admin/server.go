@@ -207,7 +207,6 @@ func (s *Server) leave(_ context.Context, a *arguments) (any, error) {
 	return empty{}, nil
 }
 
-// listen listens at an address, which it takes over from a draining process if necessary.
 func (s *Server) listen(ctx context.Context, addr sockopt.Address, a *Access) (*listener.Listener, error) {
 	cfg := &listener.Config{Limit: s.place.Conns.Limit(), Own: true}
 	l, err := listener.Listen(ctx, addr, cfg)

@@ -58,7 +58,6 @@ type SessionList struct {
 	More func() bool
 }
 
-// sessions handles GET /v1/sessions.
 func (s *Server) sessions(ctx context.Context, a *arguments) (any, error) {
 	list, err := s.cfg.Balancer.Sessions(ctx, a.query(), SessionOrder{a.sort, a.top})
 	if err != nil {
@@ -67,7 +66,6 @@ func (s *Server) sessions(ctx context.Context, a *arguments) (any, error) {
 	return sessionStream(list), nil
 }
 
-// query returns the query of a request.
 func (a *arguments) query() SessionQuery {
 	q := a.filters
 	q.Listener, q.Upstream, q.Endpoint, q.Source = a.listener, a.upstream, a.endpoint, a.source
@@ -204,7 +202,6 @@ func choice(to *string, words, values []string) error {
 	return nil
 }
 
-// duration parses a time of at least 0.
 func duration(to *time.Duration, values []string) error {
 	v, err := once(values)
 	if err != nil {
@@ -219,7 +216,6 @@ func duration(to *time.Duration, values []string) error {
 // orderly are times with each unit once, the larger ones first: 1h1h may be meant as 1h1m.
 var orderly = regexp.MustCompile(`^[+-]?([0-9.]+h)?([0-9.]+m)?([0-9.]+s)?([0-9.]+ms)?([0-9.]+[uµμ]s)?([0-9.]+ns)?$|^[+-]?0$`)
 
-// size parses a number of bytes.
 func size(to *int64, values []string) error {
 	v, err := once(values)
 	if err != nil {
@@ -249,7 +245,6 @@ func ParseSize(text string) (int64, error) {
 	return int64(n) << shift, nil
 }
 
-// flag parses true or false.
 func flag(to *bool, values []string) error {
 	v, err := once(values)
 	switch {
@@ -326,7 +321,6 @@ type Ended struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// endSessions handles POST /v1/sessions/end.
 func (s *Server) endSessions(ctx context.Context, a *arguments) (any, error) {
 	q := a.end
 	q.SessionQuery = a.query()
@@ -345,7 +339,6 @@ func (s *Server) endSessions(ctx context.Context, a *arguments) (any, error) {
 	return s.cfg.Balancer.EndSessions(ctx, q, a.by)
 }
 
-// keepSessions handles POST /v1/sessions/keep.
 func (s *Server) keepSessions(_ context.Context, a *arguments) (any, error) {
 	return s.cfg.Balancer.StopEnding(a.by), nil
 }
@@ -398,7 +391,6 @@ type Sources struct {
 	Beyond int64 `json:"beyond,omitempty"`
 }
 
-// sources handles GET /v1/sources.
 func (s *Server) sources(ctx context.Context, a *arguments) (any, error) {
 	q := SourceQuery{a.orderOfSources, a.top, a.prefix4, a.prefix6}
 	if q.Prefix4 > 32 || q.Prefix6 > 128 {

@@ -145,7 +145,6 @@ type Leg struct {
 	OutOfOrder    int64 `json:"out_of_order"`    // segments that came out of order
 }
 
-// why handles GET /why.
 func (s *Server) why(ctx context.Context, a *arguments) (any, error) {
 	q := WhyQuery{Session: a.session, Endpoint: a.endpoint, Upstream: a.upstream, Listener: a.listener, For: a.window}
 	if q.For > MaxWhy {

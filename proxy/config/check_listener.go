@@ -591,7 +591,6 @@ func (k *checker) evaded(c *Config) {
 	}
 }
 
-// names reports whether the route is for particular server names.
 func (m *Match) names() bool {
 	return len(m.SNI)+len(m.Host) > 0 && !slices.Contains(m.SNI, "*") && !slices.Contains(m.Host, "*")
 }

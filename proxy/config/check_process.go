@@ -69,7 +69,6 @@ func (k *checker) adminClients(a *Admin) {
 	}
 }
 
-// ofTCP complains of keys for TCP if the address is a unix socket.
 func (k *checker) ofTCP(a *Admin) {
 	const fix = "leave it out, or write host:port as bind"
 	switch {
@@ -89,7 +88,6 @@ func (k *checker) adminToken(s *Secret, a *Admin, key string) {
 	}
 }
 
-// metrics checks the address of the metrics, and its conditions for scrapers.
 func (k *checker) metrics(m *Metrics) {
 	if m == nil {
 		return

@@ -133,9 +133,7 @@ func TestCoversIsCertain(t *testing.T) {
 // neverReached requires that no client reaches the second of two routes.
 func neverReached(t *rapid.T, first, second *config.Match, all []match.Client) {
 	table, err := match.New([]match.Route{matcher(first), matcher(second)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range all {
 		if table.Find(&all[i]) == 1 {
 			t.Fatalf("%+v gets to %+v behind %+v", all[i], second, first)
@@ -367,9 +365,7 @@ func TestWarningsOfIncludes(t *testing.T) {
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "p.yaml")
-	if err := os.WriteFile(path, []byte("include: [.]\n"+smallest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("include: [.]\n"+smallest), 0o600))
 	_, problems := config.Load(path, nil)
 	if len(problems) != 1 || short(problems[0]) != "1:11: "+dir+" is a directory | write *.yaml" {
 		t.Errorf("an included directory: %v", problems)
@@ -508,14 +504,10 @@ func TestWrittenFiles(t *testing.T) {
 	for name, text := range map[string]string{
 		"cert.pem": cert, "key.pem": key, "token": "s3cret\n", "sorry": "sorry\n", "eps.yaml": "['127.0.0.1:1']\n", "more.yaml": "{}\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	for link, to := range map[string]string{"link.pem": "key.pem", "sub": ".", "later.sock": "sub/state"} {
-		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(to, filepath.Join(dir, link)))
 	}
 	const (
 		tls     = "\nlisteners: [{name: a, bind: ':1', upstream: u, tls: {certificates: [{cert: cert.pem, key: key.pem}], client_ca: cert.pem}}]\nupstreams: [{name: u, endpoints: ['h:1']}]"
@@ -547,9 +539,7 @@ func TestWrittenFiles(t *testing.T) {
 	} {
 		text := strings.ReplaceAll(c.text, "DIR", dir)
 		path := filepath.Join(dir, "p.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 		_, problems := config.Load(path, nil)
 		var got []string
 		for _, p := range problems {
@@ -610,27 +600,19 @@ func TestPrivateKeysOfAll(t *testing.T) {
 func TestExpiredCertificates(t *testing.T) {
 	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	now := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, now, now, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	valid := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	for want, from := range map[string]time.Duration{"expired at": -2 * time.Hour, "is not valid before": time.Hour, "": -time.Minute} {
 		of := &x509.Certificate{
 			SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "old"}, NotBefore: time.Now().Add(from), NotAfter: time.Now().Add(from + time.Hour),
 		}
 		der, err := x509.CreateCertificate(rand.Reader, of, of, &key.PublicKey, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		cert := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 		for keys, subject := range map[string][2]string{
 			"tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: u}]\nupstreams: [{name: u, endpoints: [\"h:1\"]}]":                   {"the certificate in /etc/c.pem: it "},
@@ -706,9 +688,7 @@ func TestCredentialFiles(t *testing.T) {
 	write := func(name, text string, mode os.FileMode) {
 		path := filepath.Join(dir, name)
 		_ = os.Remove(path) // one without the right to write
-		if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)))
 	}
 	write("penstock.yaml", "metrics: {bind: '127.0.0.1:0', allow: [127.0.0.0/8], token: 'file:token'}"+smallest, 0o644)
 	for mode, good := range map[os.FileMode]bool{0o600: true, 0o440: true, 0o644: false, 0o602: false} {

@@ -255,7 +255,6 @@ func (k *checker) credential(s *Secret, section any, name string) bool {
 	return false
 }
 
-// path returns the file that a secret comes from, or "".
 func (s *Secret) path() string {
 	path, ok := strings.CutPrefix(s.Source, "file:")
 	if !ok {

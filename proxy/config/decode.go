@@ -306,7 +306,6 @@ func (d *decoder) element(f *field, v reflect.Value, n *yaml.Node, i int) {
 	d.object("each of "+f.key, f.obj, v, n)
 }
 
-// value reads a scalar.
 func (d *decoder) value(f *field, v reflect.Value, n *yaml.Node) {
 	d.here = d.src.at(n)
 	n = target(n)

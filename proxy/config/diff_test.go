@@ -146,7 +146,6 @@ func alterations(t *testing.T, path string, v reflect.Value, f func(path string)
 	}
 }
 
-// other returns another value.
 func other(t *testing.T, v reflect.Value) reflect.Value {
 	o := reflect.New(v.Type()).Elem()
 	switch {

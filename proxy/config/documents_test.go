@@ -17,9 +17,7 @@ import (
 func TestFilesThatAreShown(t *testing.T) {
 	for name, most := range map[string]int{"README.md": 1, "README.zh-CN.md": 1, "docs/loadbalancer.md": 2, "docs/tls.md": 1} {
 		text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(name)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		shown := regexp.MustCompile("(?s)\n```yaml\n(.*?)```\n").FindAllStringSubmatch(string(text), -1)
 		if len(shown) != most {
 			t.Errorf("%s shows %d files, want %d", name, len(shown), most)
@@ -30,9 +28,7 @@ func TestFilesThatAreShown(t *testing.T) {
 	}
 	const shipped = "packaging/systemd/penstock.yaml"
 	text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(shipped)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	good(t, shipped, string(text))
 }
 
@@ -43,15 +39,11 @@ var shownBlock = regexp.MustCompile("(?m)^```yaml\n((?:[^`].*\n|\n)*)```$|^    (
 // of one does not have are added.
 func TestExamplesOfDocuments(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := make(map[string]int)
 	for _, page := range append(pages, "../../README.md", "../../README.zh-CN.md") {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range shownBlock.FindAllStringSubmatch(string(text), -1) {
 			shown := m[1]
 			if shown == "" {
@@ -107,7 +99,6 @@ func loadProblems(tree config.Tree) []config.Problem {
 	return problems
 }
 
-// good checks a file of a document.
 func good(t *testing.T, name, text string) {
 	t.Helper()
 	tree := wholeTree(t)

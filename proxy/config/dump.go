@@ -29,7 +29,6 @@ type writer struct {
 	json bool
 }
 
-// line begins a line at a depth.
 func (w *writer) line(depth int) {
 	if w.Len() > 0 {
 		w.WriteByte('\n')

@@ -184,7 +184,6 @@ func (ed *editor) edit(u *Upstream, i int, e *EndpointEdit) (string, error) {
 	return text, placed(item, err)
 }
 
-// change returns the text after an edit of an item of the list.
 func (ed *editor) change(list, item *yaml.Node, e *EndpointEdit) (string, error) {
 	switch {
 	case e.Remove:
@@ -217,7 +216,6 @@ func (ed *editor) key(name string) string {
 	return name + ": "
 }
 
-// word writes a word that needs no quotes in YAML.
 func (ed *editor) word(text string) string {
 	if ed.json {
 		return strconv.Quote(text)
@@ -225,7 +223,6 @@ func (ed *editor) word(text string) string {
 	return text
 }
 
-// set sets a key of an endpoint.
 func (ed *editor) set(item *yaml.Node, key, value string) (string, error) {
 	if item.Kind == yaml.ScalarNode {
 		from, to, err := ed.extent(item)
@@ -260,7 +257,6 @@ func (ed *editor) set(item *yaml.Node, key, value string) (string, error) {
 	return ed.replace(to, to, "\n"+strings.Repeat(" ", first.Column-1)+key+": "+value), nil
 }
 
-// add appends an endpoint to a list.
 func (ed *editor) add(list *yaml.Node, e *Endpoint) (string, error) {
 	last := list.Content[len(list.Content)-1]
 	_, to, err := ed.extent(last)
@@ -300,7 +296,6 @@ func (ed *editor) item(e *Endpoint) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// remove takes an item out of a list.
 func (ed *editor) remove(list, item *yaml.Node) (string, error) {
 	from, to, err := ed.extent(item)
 	if err != nil {
@@ -322,7 +317,6 @@ func (ed *editor) remove(list, item *yaml.Node) (string, error) {
 	return before + ed.data[to:], nil
 }
 
-// lineEnd returns where a line ends, before its line feed.
 func (ed *editor) lineEnd(at int) int {
 	if i := strings.IndexByte(ed.data[at:], '\n'); i >= 0 {
 		return at + len(strings.TrimSuffix(ed.data[at:at+i], "\r"))

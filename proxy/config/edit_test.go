@@ -15,9 +15,7 @@ func weight(n int) *int { return &n }
 func newEndpoint(t *testing.T, address, name, zone string, weight int) *config.Endpoint {
 	t.Helper()
 	e, err := config.NewEndpoint(&config.EndpointKeys{Address: address, Name: name, Zone: zone, Weight: weight})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &e
 }
 
@@ -78,9 +76,7 @@ func TestEditEndpoint(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "p.yaml")
 			write(t, path, head+tc.before+tail)
 			got, err := config.EditEndpoint(path, os.LookupEnv, &tc.edit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if want := head + tc.after + tail; string(got.After) != want || got.Path != path {
 				t.Errorf("%s:\n%s\nwant\n%s", got.Path, got.After, want)
 			}
@@ -90,9 +86,7 @@ func TestEditEndpoint(t *testing.T) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // TestEditsThatAreRefused: a line that stands for others, or that others stand for, is not edited, nor
@@ -142,17 +136,13 @@ func TestEditOfAnIncludedFile(t *testing.T) {
 	const json = `{"upstreams": [{"name": "u", "endpoints": ["127.0.0.1:1", {"address": "127.0.0.1:2"}]}]}`
 	write(t, filepath.Join(dir, "u.json"), json)
 	got, err := config.EditEndpoint(path, os.LookupEnv, &config.EndpointEdit{Upstream: "u", Endpoint: "127.0.0.1:2", State: config.Maint})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if want := strings.Replace(json, `:2"}`, `:2", "state": "maint"}`, 1); string(got.After) != want || filepath.Base(got.Path) != "u.json" || string(got.Before) != json {
 		t.Errorf("%s: %s, want %s", got.Path, got.After, want)
 	}
 	write(t, filepath.Join(dir, "u.json"), string(got.After))
 	got, err = config.EditEndpoint(path, os.LookupEnv, &config.EndpointEdit{Upstream: "u", Endpoint: "127.0.0.1:2", State: config.Ready})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if want := strings.Replace(json, `{"address": "127.0.0.1:2"}`, `"127.0.0.1:2"`, 1); string(got.After) != want {
 		t.Errorf("%s, want %s", got.After, want)
 	}

@@ -14,7 +14,6 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Mend returns the fix for a file that cannot be read.
 var Mend = mend
 
 // A Tree is files by their absolute names.
@@ -112,10 +111,8 @@ func (t Tree) control(name string) (string, error) {
 	return name, nil
 }
 
-// LoadTree is Load with other files than those of the file system.
 func LoadTree(t Tree, path string, env Env) (*Config, []Problem) { return t.loader(env).load(path) }
 
-// LoadTreeKnown is LoadKnown with other files than those of the file system.
 func LoadTreeKnown(t Tree, path string, env Env) (*Config, []*Unknown, []Problem) {
 	l := t.loader(env)
 	l.known = true
@@ -136,7 +133,6 @@ func (t Tree) loader(env Env) *loader {
 	return l
 }
 
-// AdminBindTree is AdminBind with other files than those of the file system.
 func AdminBindTree(t Tree, path string, env Env) (*Admin, []Problem) {
 	l := newLoader(env)
 	l.read, l.glob, l.isDir, l.adminOnly = t.read, t.glob, t.isDir, true
@@ -152,14 +148,12 @@ func AdminPlaceTree(t Tree, path string) (*Admin, []Problem) {
 	return l.adminBind()
 }
 
-// Decode is the part of LoadTree that looks at each value by itself.
 func Decode(t Tree, path string, env Env) []Problem {
 	l := t.loader(env)
 	l.file(path, place{})
 	return l.problems
 }
 
-// ValidateText is Validate of a text.
 func ValidateText(text string) error { return validate([]byte(text)) }
 
 // Parses reports whether a text is YAML that the loader takes.
@@ -214,7 +208,6 @@ func (o *object) all(path string) (keys []Key) {
 	return keys
 }
 
-// Covers reports whether first is found to match all clients of m.
 func Covers(first, m *Match) bool { return new(checker).covers(first, m) }
 
 // Compared returns the number of conditions of a listener's routes that are compared to find

@@ -192,7 +192,6 @@ func (k *checker) module(of keyed, u *Unknown) {
 	k.complainAt(at, c.fix, "%s: %s", of.wasm.Path, c.message)
 }
 
-// filters checks the filters of a listener.
 func (k *checker) filters(ln *Listener) {
 	names := make(map[string]*Filter)
 	for _, f := range ln.ownFilters() {
@@ -208,7 +207,6 @@ func (k *checker) filters(ln *Listener) {
 	}
 }
 
-// filter checks one filter by itself.
 func (k *checker) filter(ln *Listener, f *Filter) {
 	for i := range f.Upstreams {
 		k.upstreams.use(&f.Upstreams[i], f)

@@ -212,7 +212,6 @@ func (l *loader) finish() (*Config, []Problem) {
 	return nil, l.found()
 }
 
-// found returns the problems.
 func (l *loader) found() []Problem {
 	problems := sorted(l.problems, l.names)
 	if l.dropped > 0 {

@@ -23,6 +23,7 @@ import (
 	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"go.yaml.in/yaml/v4"
+	"pgregory.net/rapid"
 )
 
 // apart ignores positions.
@@ -33,7 +34,6 @@ var apart = cmp.Options{
 	cmpopts.EquateEmpty(),
 }
 
-// variables is an environment.
 func variables(pairs ...string) config.Env {
 	return func(name string) (string, bool) {
 		for i := 0; i < len(pairs); i += 2 {
@@ -45,7 +45,6 @@ func variables(pairs ...string) config.Env {
 	}
 }
 
-// load loads a text, which must be good.
 func load(t *testing.T, text string, env ...string) *config.Config {
 	t.Helper()
 	return loadTree(t, config.Tree{"/etc/p.yaml": text}, env...)
@@ -63,7 +62,6 @@ func loadTree(t *testing.T, tree config.Tree, env ...string) *config.Config {
 	return cfg
 }
 
-// smallest is the smallest file that works.
 const smallest = `
 listeners: [{name: db, bind: ":5432", upstream: pg}]
 upstreams: [{name: pg, endpoints: ["10.0.0.11:5432", "10.0.0.12:5432"]}]
@@ -104,13 +102,10 @@ func TestSmallestFile(t *testing.T) {
 func whole(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/whole.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
-// wholeTree is the file and the files that it names.
 func wholeTree(t *testing.T) config.Tree {
 	t.Helper()
 	cert, key := certificate(t, "a.example")
@@ -206,12 +201,8 @@ func TestFilesOfTheFileSystem(t *testing.T) {
 		"p.yaml": "include: ['conf.d/*.yaml']\n" + smallest, "conf.d/a.yaml": "limits: {per_second: 7}",
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	cfg, problems := config.Load(filepath.Join(dir, "p.yaml"), nil)
 	if len(problems) > 0 || cfg.Limits.PerSecond != 7 {
@@ -631,9 +622,7 @@ func TestKept(t *testing.T) {
 		kept := cfg.Keep()
 		clear(tree)
 		again, err := kept.Load()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		same := cmp.Options{
 			cmpopts.IgnoreFields(config.Config{}, "Warnings"), cmpopts.IgnoreUnexported(config.Config{}),
 			cmpopts.EquateComparable(config.Rule{}, netip.Addr{}), cmpopts.EquateEmpty(),
@@ -712,5 +701,12 @@ func TestLaneDefault(t *testing.T) {
 	}
 	if want := []string{"lane changed: default: auto → off", "listener a changed: lane: auto → off"}; !slices.Equal(changed, want) {
 		t.Errorf("%q, want %q", changed, want)
+	}
+}
+
+func must(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

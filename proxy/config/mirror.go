@@ -64,7 +64,6 @@ func (k *checker) mirrors(c *Config) {
 	}
 }
 
-// mirror checks one mirror by itself.
 func (k *checker) mirror(m *Mirror) {
 	if m == nil || k.bad[m] {
 		return
@@ -177,7 +176,6 @@ func (k *checker) comparison(c *Compare) {
 	}
 }
 
-// mask checks one mask of a comparison.
 func (k *checker) mask(c *Compare, m *Mask) {
 	if k.bad[m] || k.bad[&m.Pattern] || k.bad[&m.Field] || k.bad[&m.Name] || k.full() {
 		return

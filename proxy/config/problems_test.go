@@ -11,15 +11,12 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 )
 
-// upstreams is the end of the texts below.
 const upstreams = "\nupstreams: [{name: u, endpoints: ['h:1']}, {name: v, endpoints: ['h:1']}]\n"
 
-// listener is a text with a listener of these keys.
 func listener(keys string) string {
 	return "listeners: [{name: a, bind: ':1', upstream: u, " + keys + "}]" + upstreams
 }
 
-// upstream is a text with an upstream of these keys.
 func upstream(keys string) string {
 	return "listeners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, " + keys + "}]\n"
 }
@@ -32,7 +29,6 @@ func short(p config.Problem) string {
 	return fmt.Sprintf("%d:%d: %s | %s", p.Pos.Line, p.Pos.Column, p.Message, p.Fix)
 }
 
-// admin is a configuration with such an admin API.
 func admin(text string) string { return "admin: {" + text + "}\n" + smallest }
 
 func TestProblems(t *testing.T) {
@@ -436,7 +432,6 @@ func TestProblemsOfIncludedFiles(t *testing.T) {
 	}
 }
 
-// problem is the one problem of a text.
 func problem(t *testing.T, text string) config.Problem {
 	t.Helper()
 	_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)

@@ -151,7 +151,6 @@ var formerRewriteKeys = []string{"mask", "patterns", "framing"}
 // formerRewriteFix is what to write instead.
 const formerRewriteFix = `write wasm: mask.wasm and config: "card token email pattern=…", by the module of examples/filters/mask (docs/filters.md)`
 
-// rewrite checks one rewrite by itself.
 func (k *checker) rewrite(r *Rewrite) {
 	if r == nil || k.bad[r] || k.bad[&r.Direction] || r.Direction == "" || k.bad[&r.Wasm] {
 		return

@@ -17,9 +17,7 @@ import (
 // TestSchemaIsOne: the printed schema is valid, and allows its own defaults.
 func TestSchemaIsOne(t *testing.T) {
 	var s jsonschema.Schema
-	if err := json.Unmarshal(config.SchemaJSON(), &s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(config.SchemaJSON(), &s))
 	if _, err := s.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -166,18 +164,14 @@ const (
 // TestReference compares the document with the code.
 func TestReference(t *testing.T) {
 	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	prose, generated, ok := strings.Cut(string(text), begin)
 	if !ok {
 		t.Fatalf("%s has no line %q", document, begin)
 	}
 	want := "\n" + config.Reference()
 	if *update {
-		if err := os.WriteFile(document, []byte(prose+begin+want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(document, []byte(prose+begin+want), 0o644))
 		return
 	}
 	if generated != want {
@@ -193,9 +187,7 @@ func TestReference(t *testing.T) {
 // TestExamplesOfTheDocument: every file that the document shows loads, and is formatted.
 func TestExamplesOfTheDocument(t *testing.T) {
 	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	examples := regexp.MustCompile("(?s)\n```yaml\n(.*?)```\n").FindAllStringSubmatch(string(text), -1)
 	if len(examples) < 2 {
 		t.Fatalf("%d examples", len(examples))

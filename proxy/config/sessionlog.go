@@ -53,7 +53,6 @@ func setDestination(d *decoder, _ *field, v reflect.Value, text string) *complai
 	return nil
 }
 
-// sessionLog checks the session log.
 func (k *checker) sessionLog(l *SessionLog) {
 	if l == nil || k.bad[l] {
 		return
@@ -93,7 +92,6 @@ func (k *checker) logFile(l *SessionLog) {
 	}
 }
 
-// template checks a template, and suggests the field that was meant.
 func (k *checker) template(l *SessionLog) {
 	err := sessionlog.CheckTemplate(l.Template)
 	if err == nil {
@@ -193,7 +191,6 @@ func checkHeader(text string) *complaint {
 	return nil
 }
 
-// traces checks the export of traces.
 func (k *checker) traces(t *Traces) {
 	if t == nil || k.bad[t] {
 		return

@@ -435,7 +435,6 @@ func (s *source) keptFrom() (number int) {
 	return 0
 }
 
-// next reads one character.
 func (c *bracketScanner) next() {
 	at := c.line[0]
 	c.line = c.line[1:]

@@ -24,7 +24,6 @@ func (c *checkCmd) Run(e *cli.Env) error {
 	return c.each(e, "check", func(file string) error { return check(e, file) })
 }
 
-// check checks one file.
 func check(e *cli.Env, file string) error {
 	cfg, problems := config.Load(file, e.Environment())
 	err := reportProblems(e, problems)
@@ -94,7 +93,6 @@ func someOf(list []string) string {
 	return display.Text(text)
 }
 
-// count formats a number of things: 1 listener, 2 listeners.
 func count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -102,7 +100,6 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// reportProblems prints problems; it returns an error if there were any.
 func reportProblems(e *cli.Env, problems []config.Problem) error {
 	if err := printProblems(e, problems); err != nil {
 		return err

@@ -30,9 +30,7 @@ func TestWhatIsCheckedStarts(t *testing.T) {
 		"cert.pem": cert, "key.pem": key, "sorry.txt": "sorry\n", "secret": "s3cret\n", "endpoints.yaml": "['127.0.0.1:1']\n",
 		"more.yaml": "limits: {connections: 5}\n", "filter.wasm": allowing(),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	started, drawn := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -61,7 +59,6 @@ func TestWhatIsCheckedStarts(t *testing.T) {
 	}
 }
 
-// allowing is a filter that allows every client.
 func allowing() string {
 	m := &wasmfile.Module{Pages: 1}
 	m.Func("proxy_abi_version_0_2_1", "", "", 0)
@@ -78,9 +75,7 @@ func freePorts(t *testing.T) (ports []string) {
 	t.Helper()
 	for range 3 {
 		ln, err := net.Listen("tcp", ":0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer ln.Close() // later, so that the next one is another
 		_, port, _ := net.SplitHostPort(ln.Addr().String())
 		ports = append(ports, port)
@@ -113,7 +108,6 @@ func (c *checked) named(text string) string {
 	return text
 }
 
-// put writes a text as the configuration.
 func (c *checked) put(text string) (path string) {
 	path = filepath.Join(c.dir, "checked.yaml")
 	if err := errors.Join(os.WriteFile(path+".new", []byte(c.named(text)), 0o600), os.Rename(path+".new", path)); err != nil {
@@ -192,9 +186,7 @@ func TestNamesThatDoNotResolve(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "p.yaml")
 	put := func(list ...string) (stderr string) {
 		text := "listeners: [{name: l, bind: '127.0.0.1:1', upstream: u}]\nupstreams: [{name: u, endpoints: [" + strings.Join(list, ", ") + "]}]\n"
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(text), 0o600))
 		code, _, stderr := call("check", file)
 		if code != cli.ExitOK {
 			t.Errorf("exit code %d: %s", code, stderr)
@@ -227,16 +219,12 @@ func TestListensWhereNothingIsSeen(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "a.sock")
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	if !listens(socket) || listens(filepath.Join(dir, "b.sock")) {
 		t.Error("the socket that is there does not count, or the other one does")
 	}
-	if err := os.Chmod(dir, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0))
 	defer os.Chmod(dir, 0o700)
 	if seen := listens(filepath.Join(dir, "b.sock")); seen {
 		t.Error("a socket that nobody has seen listens")
@@ -256,12 +244,8 @@ func TestDefaultConfig(t *testing.T) {
 		}
 	}
 	is("")
-	if err := os.WriteFile(second, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(second, nil, 0o600))
 	is(second)
-	if err := os.WriteFile(first, nil, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(first, nil, 0))
 	is(first)
 }

@@ -150,21 +150,14 @@ func TestCompletion(t *testing.T) { // alone: a shell waits for the names of a p
 	}
 }
 
-// typed types lines into a shell, and returns all that it has shown.
 func typed(t *testing.T, path string, flags []string, lines ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(program, filepath.Join(dir, "penstock")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.Symlink(program, filepath.Join(dir, "penstock")))
 	config := "listeners: [{name: db, bind: \"127.0.0.1:5432\", upstream: pg}]\nupstreams: [{name: pg, endpoints: [\"127.0.0.1:5433\"]}]\n"
-	if err := os.WriteFile(filepath.Join(dir, "good-one.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "good-one.yaml"), []byte(config), 0o600))
 	cmd := exec.Command(path, flags...)
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "TERM=xterm", "LANG=C.UTF-8", "PS1=$ "}
@@ -181,9 +174,7 @@ func TestCompletionIsSilent(t *testing.T) {
 	t.Parallel()
 
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(bad, []byte("listeners: ["), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(bad, []byte("listeners: ["), 0o600))
 	for _, flags := range [][]string{{"--admin", "unix:/nowhere"}, {"--admin", "?"}, {"--config", "/nowhere"}, {"--config", bad}, nil} {
 		args := append(append([]string{"__complete", "--", "status"}, flags...), "--listener", "")
 		if code, stdout, stderr := call(args...); code != cli.ExitOK || stdout != "=words\n" || stderr != "" {
@@ -264,15 +255,11 @@ func TestCommandsOfDocuments(t *testing.T) {
 	shown := regexp.MustCompile(`(?m)^(?:    )?(?:\$ )?(?:sudo )?penstock ([a-z-]\S*(?: \S+)*?)(?: +#.*)?$`)
 	next, word := regexp.MustCompile(` +(?:\||&&|>|;|2>).*$`), regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
 	pages, err := filepath.Glob("../../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := 0
 	for _, page := range append(pages, "../../../README.md", "../../../README.zh-CN.md") {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range shown.FindAllStringSubmatch(string(text), -1) {
 			found++
 			args := word.FindAllString(next.ReplaceAllString(m[1], ""), -1)
@@ -293,7 +280,6 @@ func TestCommandsOfDocuments(t *testing.T) {
 	}
 }
 
-// manualDir has the man pages.
 const manualDir = "../../../packaging/man"
 
 // manualSections are the parts of penstock(1) that the command line does not have.
@@ -307,9 +293,7 @@ var manualSections = []manual.Section{
 func manPages(t *testing.T) map[string]string {
 	t.Helper()
 	app, err := commandLine().Model()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return manual.Pages(app, manualSections...)
 }
 
@@ -319,16 +303,10 @@ func TestManPages(t *testing.T) {
 
 	pages := manPages(t)
 	if *updatePage {
-		if err := os.RemoveAll(manualDir); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.MkdirAll(manualDir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.RemoveAll(manualDir))
+		must(t, os.MkdirAll(manualDir, 0o755))
 		for name, text := range pages {
-			if err := os.WriteFile(filepath.Join(manualDir, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(manualDir, name), []byte(text), 0o644))
 		}
 	}
 	const remedy = ".ci/run generate"
@@ -338,9 +316,7 @@ func TestManPages(t *testing.T) {
 	}
 	for _, f := range files {
 		have, err := os.ReadFile(filepath.Join(manualDir, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if diff := cmp.Diff(string(have), pages[f.Name()]); diff != "" {
 			t.Errorf("%s is not that of the command line (%s):\n%s", f.Name(), remedy, diff)
 		}
@@ -358,9 +334,7 @@ func TestManPagesAreValid(t *testing.T) {
 	pages := manPages(t)
 	dir := t.TempDir()
 	for name, text := range pages {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	for _, reader := range [][]string{{"mandoc", "-T", "lint"}, {"man", "--warnings=all", "-l", "-Tutf8"}} {
 		if _, err := exec.LookPath(reader[0]); err != nil {
@@ -395,9 +369,7 @@ func TestManPagesAreValid(t *testing.T) {
 func setting(t *testing.T, unit, name string) (values []string) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "..", "..", "packaging", "systemd", unit))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for line := range strings.Lines(string(b)) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+"="); ok {
 			values = append(values, value)
@@ -430,9 +402,7 @@ func TestUnits(t *testing.T) {
 		t.Errorf("the configuration is not good: %s", complaint)
 	}
 	text, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range setting(t, "penstock.socket", "FileDescriptorName") {
 		if !strings.Contains(string(text), `"systemd:`+name+`"`) {
 			t.Errorf("no listener has the socket %s", name)
@@ -453,12 +423,8 @@ func TestInstall(t *testing.T) {
 	dir, root := t.TempDir(), t.TempDir()
 	program := filepath.Join(dir, "penstock")
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(self, program); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.Symlink(self, program))
 	cmd := exec.Command("sh", "../../../packaging/install", program, root)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PREFIX=/usr"}
 	if out, err := cmd.CombinedOutput(); err != nil {

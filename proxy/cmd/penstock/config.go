@@ -178,7 +178,6 @@ func newFileSource(path string, env config.Env) *fileSource {
 
 func (s *fileSource) name() string { return s.path }
 
-// load reads the file. The first time, problems have the path on the command line.
 func (s *fileSource) load() (*config.Config, error) {
 	path := s.path
 	if !s.loaded.Swap(true) {

@@ -240,7 +240,6 @@ func (r *daemon) line() string {
 	return fmt.Sprintf("generation %d of %s", r.keeper.Status().Current, r.source.name())
 }
 
-// notify logs the error of a notification to systemd.
 func (r *daemon) notify(err error) {
 	if err != nil {
 		r.log.Warn("systemd was not notified", "error", err)
@@ -542,7 +541,6 @@ func laneBytes(s *admin.Summary) string {
 	return fmt.Sprintf("; in the lane: %d bytes to endpoints, %d to clients", there, back)
 }
 
-// listed formats counters by name: "urgent 2, wrapped 1".
 func listed(m map[string]int64) string { return cmp.Or(display.Counts(m), "none") }
 
 // measured holds the counters of reloads. The zero value is ready to use.

@@ -89,7 +89,6 @@ func (c *demoCmd) run(ctx context.Context, e *cli.Env, dir string) error {
 // demoNames are the names of the endpoints.
 var demoNames = []string{"one", "two", "three"}
 
-// A demo is a running demo.
 type demo struct {
 	*demoCmd
 	view      *demoView
@@ -261,7 +260,6 @@ func startDemoBalancer(e *cli.Env, file string, view *demoView) *demoBalancer {
 	return b
 }
 
-// address waits until the load balancer listens, and returns where.
 func (b *demoBalancer) address(ctx context.Context, c *admin.Client) (string, error) {
 	for {
 		s, err := c.Status(ctx)
@@ -288,7 +286,6 @@ func (b *demoBalancer) stop() error {
 	return nil
 }
 
-// A demoLog passes the lines of a log to the view. It is safe for concurrent use.
 type demoLog struct {
 	view *demoView
 
@@ -313,14 +310,12 @@ func (l *demoLog) Write(p []byte) (int, error) {
 	}
 }
 
-// last returns the last line.
 func (l *demoLog) last() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.line
 }
 
-// withoutTime removes the time from a line of the log.
 func withoutTime(line string) string {
 	if strings.HasPrefix(line, "time=") {
 		if _, rest, found := strings.Cut(line, " "); found {
@@ -330,7 +325,6 @@ func withoutTime(line string) string {
 	return line
 }
 
-// A demoEndpoint answers every line with its name.
 type demoEndpoint struct {
 	name    string
 	address string // of the listener; the first open chooses the port
@@ -341,7 +335,6 @@ type demoEndpoint struct {
 	serving  sync.WaitGroup
 }
 
-// open listens and serves.
 func (e *demoEndpoint) open() error {
 	l, err := net.Listen("tcp", e.address)
 	if err != nil {
@@ -478,7 +471,6 @@ func (l *demoLoad) stop() demoResult {
 	return l.result()
 }
 
-// result returns the result so far.
 func (l *demoLoad) result() demoResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -539,7 +531,6 @@ func (l *demoLoad) session(begin time.Time) (name string, wait time.Duration, er
 	return name, wait, nil
 }
 
-// A demoView writes lines. It is safe for concurrent use.
 type demoView struct {
 	w io.Writer
 
@@ -547,7 +538,6 @@ type demoView struct {
 	second int // of the last result that was written
 }
 
-// print writes text.
 func (v *demoView) print(text string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -571,7 +561,6 @@ func (v *demoView) result(at time.Duration, states, clients string) {
 	}
 }
 
-// statesOf returns the states of the endpoints.
 func statesOf(s *admin.Status) string {
 	var states []string
 	for _, u := range s.Upstreams {
@@ -619,7 +608,6 @@ func (v *demoView) printStay(d *demo) {
 `, strings.Replace(d.address, ":", " ", 1), at, at, at))
 }
 
-// indent indents lines.
 func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
 }

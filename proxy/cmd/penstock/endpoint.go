@@ -63,7 +63,6 @@ func (c *endpointListCmd) Run(e *cli.Env) error {
 	}, writeEndpoints)
 }
 
-// writeEndpoints prints a table of endpoints.
 func writeEndpoints(w io.Writer, list *[]upstreamEndpoint) error {
 	rows := [][]string{{"UPSTREAM", "ENDPOINT", "ADDRESS", "STATE", "WEIGHT", "SESSIONS", ""}}
 	for i := range *list {
@@ -217,7 +216,6 @@ func (s saveFlag) change(e *cli.Env, at *adminFlags, change *admin.EndpointChang
 	return err
 }
 
-// unweighed stands for no weight: the endpoint is added to the file without a weight.
 const unweighed = -1
 
 // saveChange makes a change in the file and in the running process, or in neither. It returns the file.
@@ -381,7 +379,6 @@ func editOf(c *admin.EndpointChange, now *endpointNow) (*config.EndpointEdit, er
 // noEndpoint is shown for an endpoint that does not exist.
 const noEndpoint = "none"
 
-// An endpointNow is the present state of an endpoint.
 type endpointNow struct {
 	*admin.Endpoint      // nil if it does not exist
 	added           bool // by hand
@@ -433,7 +430,6 @@ func (n *endpointNow) value(what admin.EndpointVerb) string {
 	return stateWord(n.Endpoint)
 }
 
-// endpointOf returns the present state of the endpoint that a change is about.
 func endpointOf(ctx context.Context, client *admin.Client, c *admin.EndpointChange) (n endpointNow, err error) {
 	st, err := client.Status(ctx)
 	for i := range st.Upstreams {

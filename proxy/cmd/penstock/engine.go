@@ -43,7 +43,6 @@ func (f *engineFlags) config(cfg *server.Options) (err error) {
 // maxLoops is more than most machines have CPUs.
 const maxLoops = 1024
 
-// configLoops sets the number of loops.
 func (f *engineFlags) configLoops(cfg *server.Options) error {
 	cfg.BusyPoll, cfg.KeepPolicy, cfg.TurnCPU = time.Duration(f.BusyPoll), !f.SchedBatch, f.TurnCPU
 	if err := f.checkLoops(); err != nil {
@@ -58,7 +57,6 @@ func (f *engineFlags) configLoops(cfg *server.Options) error {
 	return nil
 }
 
-// checkLoops checks the number of loops.
 func (f *engineFlags) checkLoops() error {
 	if f.Loops != nil && (*f.Loops < 1 || *f.Loops > maxLoops) {
 		return fmt.Errorf("--loops %d: write 1 to %d, or leave the flag out: then each CPU has a loop", *f.Loops, maxLoops)

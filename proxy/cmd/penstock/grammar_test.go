@@ -69,7 +69,6 @@ func (g *grammar) object(path string, typ reflect.Type) map[string]any {
 	return m
 }
 
-// value draws a value of a key of that type.
 func (g *grammar) value(path string, typ reflect.Type, tag reflect.StructTag) any {
 	switch typ.Kind() {
 	case reflect.Pointer:
@@ -155,7 +154,6 @@ func (g *grammar) duration(lo, hi string) any {
 	return 0
 }
 
-// textual draws a value that is written as text.
 func (g *grammar) textual(path string, typ reflect.Type, tag reflect.StructTag) (text any, ok bool) {
 	switch typ {
 	case reflect.TypeFor[config.Rule]():

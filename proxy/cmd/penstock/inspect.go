@@ -123,7 +123,6 @@ func groupName(of *admin.EndpointWhy) string {
 	return text
 }
 
-// percent formats a share.
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 
 type traceCmd struct {
@@ -360,7 +359,6 @@ func (c *doctorCmd) Run(e *cli.Env) error {
 	return c.write(e, report)
 }
 
-// write prints a report, and returns its verdict.
 func (c *doctorCmd) write(e *cli.Env, report *doctor.Report) error {
 	out, err := display.NewWriter(e.Stdout), error(nil)
 	if c.JSON {

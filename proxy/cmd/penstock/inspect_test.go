@@ -104,16 +104,13 @@ func TestTraceCommand(t *testing.T) {
 	}
 }
 
-// isProfile checks that a text is a profile.
 func isProfile(t *testing.T, text string) {
 	t.Helper()
 	p, err := profile.ParseData([]byte(text))
 	if err == nil {
 		err = p.CheckValid()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // TestProfileCommand: the profile is for pprof, of the running process by the Go runtime or by perf events, or of any other one.
@@ -132,9 +129,7 @@ func TestProfileCommand(t *testing.T) {
 		t.Errorf("it says %q", stderr)
 	}
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	isProfile(t, string(b))
 	for _, d := range []string{"0", "1500ms", "2m"} {
 		r.tells(cli.ExitUsage, "profile", "--admin", at, "--for", d)

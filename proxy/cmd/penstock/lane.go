@@ -66,7 +66,6 @@ func writeLane(w io.Writer, l *admin.Lane) error {
 	return err
 }
 
-// laneLine describes the state of the lane in one line.
 func laneLine(l *admin.Lane) string {
 	line := l.State
 	if l.Why != "" {

@@ -30,9 +30,7 @@ import (
 func stalled(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { r.Close(); w.Close() })
 	w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	for _, size := range []int{4096, 1} {
@@ -54,9 +52,7 @@ func stall(t *testing.T, s *stage, stdout, stderr *os.File, args ...string) (add
 	address = s.workDir + "/stall.sock"
 	p := &program{cmd: exec.Command(s.workDir+"/.bin/penstock", append([]string{"proxy", "--listen", "unix:" + address}, args...)...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = stdout, stderr
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.cmd.Start())
 	go func() {
 		p.cmd.Wait()
 		close(p.done)
@@ -88,26 +84,21 @@ func TestStalledLogCostsNothing(t *testing.T) {
 	t.Parallel()
 
 	s, variables := stageOf(t)
-	play(t,
-		func() error { return s.origin([]string{"ORIGIN"}) },
-		func() error { return s.nobody([]string{"NOBODY"}) },
-	)
+	must(t, s.origin([]string{"ORIGIN"}))
+	must(t, s.nobody([]string{"NOBODY"}))
 	address := stall(t, s, nil, stalled(t), "--to", variables["NOBODY"], "--to", variables["ORIGIN"], "--log-level", "debug")
-	play(t, func() error { return greet(s, address, 4) })
+	must(t, greet(s, address, 4))
 	for _, name := range []string{"0", "1", "2", "3"} {
-		play(t, func() error { return s.client([]string{name, "expect", "hello"}) })
+		must(t, s.client([]string{name, "expect", "hello"}))
 	}
-	play(t,
-		func() error { return s.signal([]string{"p", "TERM"}) },
-		func() error { return waitRefused(address) },
-		func() error { return s.signal([]string{"p", "TERM"}) },
-	)
+	must(t, s.signal([]string{"p", "TERM"}))
+	must(t, waitRefused(address))
+	must(t, s.signal([]string{"p", "TERM"}))
 	if got := code(t, s); got != cli.ExitError {
 		t.Errorf("the exit code is %d, want %d: sessions were cut", got, cli.ExitError)
 	}
 }
 
-// waitRefused waits until no process listens on a unix socket any more.
 func waitRefused(address string) error {
 	path, _ := strings.CutPrefix(address, "unix:")
 	if !condition.Eventually(func() bool { _, err := os.Stat(path); return errors.Is(err, os.ErrNotExist) }) {
@@ -121,16 +112,14 @@ func TestStalledSummaryCostsNothing(t *testing.T) {
 	t.Parallel()
 
 	s, variables := stageOf(t)
-	play(t, func() error { return s.origin([]string{"ORIGIN"}) })
+	must(t, s.origin([]string{"ORIGIN"}))
 	address := stall(t, s, stalled(t), nil, "--to", variables["ORIGIN"])
-	play(t,
-		func() error { return s.signal([]string{"p", "USR1"}) },
-		func() error { return greet(s, address, 1) },
-		func() error { return s.client([]string{"0", "expect", "hello"}) },
-		func() error { return s.client([]string{"0", "finish"}) },
-		func() error { return s.client([]string{"0", "close"}) },
-		func() error { return s.signal([]string{"p", "TERM"}) },
-	)
+	must(t, s.signal([]string{"p", "USR1"}))
+	must(t, greet(s, address, 1))
+	must(t, s.client([]string{"0", "expect", "hello"}))
+	must(t, s.client([]string{"0", "finish"}))
+	must(t, s.client([]string{"0", "close"}))
+	must(t, s.signal([]string{"p", "TERM"}))
 	if got := code(t, s); got != cli.ExitOK {
 		t.Errorf("the exit code is %d, want %d", got, cli.ExitOK)
 	}
@@ -190,13 +179,9 @@ func TestStopWhileItOpens(t *testing.T) {
 
 	dir := t.TempDir()
 	f, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
 	stops := make(chan os.Signal, 1)
 	stops <- syscall.SIGTERM
 	var stdout, stderr bytes.Buffer

@@ -17,7 +17,6 @@ func main() {
 	os.Exit(code)
 }
 
-// programName is the name of the program.
 const programName = "penstock"
 
 const description = `A layer 4 proxy that moves bytes between sockets by splice(2) through pooled kernel pipes.
@@ -39,7 +38,6 @@ List every flag of a command:
 
     penstock proxy --help`
 
-// commands are the commands of the program.
 type commands struct {
 	Proxy    proxyCmd    `cmd:"" help:"Forward connections to endpoints, without a configuration file."`
 	Run      runCmd      `cmd:"" help:"Run the load balancer with a configuration file."`

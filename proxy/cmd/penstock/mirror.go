@@ -192,7 +192,6 @@ func writeComparison(text *strings.Builder, listener string, k *admin.Comparison
 	return nil
 }
 
-// comparisonLine describes a comparison in one line.
 func comparisonLine(k *admin.Comparison) string {
 	line := fmt.Sprintf("%d answers compared (%s), %d equal, %d different", k.Compared, display.Text(k.Framing), k.Equal, k.Different)
 	if k.Compared > 0 {
@@ -263,7 +262,6 @@ var (
 	mirrorFigures = []string{"complete", "behind", "late", "connect", "reset", "pipe", "cut", "error", "no_endpoint", "full", "descriptors"}
 )
 
-// parseCondition reads one condition.
 func parseCondition(text string) (bound, error) {
 	parts := conditionForm.FindStringSubmatch(text)
 	if parts == nil {

@@ -33,9 +33,7 @@ func judged(t *testing.T, m *admin.MirrorReports, conditions string) (code int, 
 	var list []bound
 	for text := range strings.FieldsSeq(conditions) {
 		one, err := parseCondition(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		list = append(list, one)
 	}
 	var text strings.Builder
@@ -143,9 +141,7 @@ func TestWriteMirrors(t *testing.T) {
 	t.Parallel()
 
 	var b strings.Builder
-	if err := writeMirrors(&b, comparedWith()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, writeMirrors(&b, comparedWith()))
 	for _, want := range []string{
 		"cache has mirrors to next: 1 running, 100 ended (behind 1, complete 99) since 2026-01-02 03:04:05\n",
 		"cache to next: 2000 answers compared (lines), 1990 equal, 10 different (0.5 %); slower 60 %, faster 35 %: 120µs later by the median, p99 4ms later; 1000 sessions since 2026-01-02 03:04:05, stopped comparing (budget 1, full 2)\n",

@@ -230,7 +230,6 @@ func mayLeave(c *config.Config, listener string) bool {
 	})
 }
 
-// inLane counts the sessions of a listener that have left user space.
 func (r *daemon) inLane(listener string) (n int64, err error) {
 	list, err := r.Sessions(context.Background(), admin.SessionQuery{Listener: listener, Engine: admin.EngineLane}, admin.SessionOrder{})
 	if err != nil {
@@ -306,7 +305,6 @@ func changesTo(before, next *config.Config, awaiting []string) []config.Change {
 	return changes
 }
 
-// lines formats changes, one per line.
 func lines(changes []config.Change) (list []string) {
 	for _, c := range changes {
 		list = append(list, c.String())

@@ -81,9 +81,7 @@ func TestAReloadWaitsForOneModule(t *testing.T) {
 	}
 	path := filepath.Join(dir, "p.yaml")
 	for name, content := range map[string]string{"p.yaml": text, "m.wasm": allowing(), "none.wasm": dir} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r := newDaemon(&daemonConfig{}, &cli.Env{}, &server.Options{})

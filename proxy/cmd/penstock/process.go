@@ -79,7 +79,6 @@ func drainOf(ctx context.Context, client *admin.Client) (s admin.Status, begun b
 	}
 }
 
-// writeDrain prints a drain, or when it will begin.
 func writeDrain(w io.Writer, s *admin.Status, drains, starts string) error {
 	ends := ", however long they take"
 	if !s.DrainEnds.IsZero() {

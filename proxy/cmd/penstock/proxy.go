@@ -86,7 +86,6 @@ func (t *flagText) flagAt(p config.Problem) string {
 	return ""
 }
 
-// rename replaces lines by flags in problems.
 func (t *flagText) rename(problems []config.Problem) {
 	for i := range problems {
 		if flag := t.flagAt(problems[i]); flag != "" {
@@ -118,7 +117,6 @@ func quoted(value string) string {
 	return string(bytes.TrimSpace(text))
 }
 
-// write writes the configuration.
 func (c *proxyCmd) write() (*flagText, error) {
 	t := &flagText{name: "the command line"}
 	if err := cmp.Or(c.checkAddresses(), c.checkLoops()); err != nil {

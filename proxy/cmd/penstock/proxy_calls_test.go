@@ -93,7 +93,6 @@ func quietPort(t *testing.T) net.Listener {
 	panic("unreachable")
 }
 
-// serveExchanges serves until the test ends.
 func serveExchanges(t *testing.T, x *exchange) (addr string) {
 	t.Helper()
 	ln := quietPort(t)
@@ -105,7 +104,6 @@ func serveExchanges(t *testing.T, x *exchange) (addr string) {
 	return ln.Addr().String()
 }
 
-// talk runs n clients against addr, some of them at a time.
 func talk(t *testing.T, x *exchange, addr string, n int) {
 	t.Helper()
 	var clients sync.WaitGroup
@@ -149,9 +147,7 @@ func TestSystemCallsPerConnection(t *testing.T) {
 		t.Run(x.name+", by source", func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "penstock.yaml")
 			err := os.WriteFile(file, fmt.Appendf(nil, bySource, serveExchanges(t, &x)), 0o600)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			testSystemCalls(t, &x, "run", "--config", file, "--loops", "2")
 		})
 	}
@@ -173,12 +169,10 @@ upstreams: [{name: u, balance: source_ip, endpoints: [%q], health_check: off, ou
 
 func testSystemCalls(t *testing.T, x *exchange, args ...string) {
 	s, _ := stageOf(t)
-	play(t, func() error { return s.start(append([]string{"p"}, args...)) })
+	must(t, s.start(append([]string{"p"}, args...)))
 	p := s.processes["p"]
 	listening, err := p.stderr.wait(`listening.* address=(\S+)`, 1, p.done)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	talk(t, x, listening[0][1], 100)
 	var failed error
 	for range attempts {
@@ -207,9 +201,7 @@ func countCalls(t *testing.T, s *stage, x *exchange, pid int, addr string) error
 	began := time.Now()
 	talk(t, x, addr, connections)
 	lasted := time.Since(began) >= lateAfter
-	play(t, func() error {
-		return s.status([]string{"admin.sock", `^[^{]*\{.*"connections":\{"accepted":\d+,"active":0,`})
-	}) // the last sockets are closed
+	must(t, s.status([]string{"admin.sock", `^[^{]*\{.*"connections":\{"accepted":\d+,"active":0,`})) // the last sockets are closed
 	calls := trace.Detach(t)
 	sum, waits := -calls["accept4 failed"], 0 // those that found no client
 	for name, n := range calls {

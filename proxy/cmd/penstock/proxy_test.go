@@ -33,33 +33,16 @@ import (
 func stageOf(t *testing.T) (s *stage, variables map[string]string) {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, variables = newStage(), map[string]string{}
 	s.workDir = sockets.Dir(t)
 	s.setenv = func(name, value string) { variables[name] = value }
 	t.Cleanup(s.clear)
-	if err := os.Mkdir(s.workDir+"/.bin", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(program, s.workDir+"/.bin/penstock"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(s.workDir+"/.bin", 0o755))
+	must(t, os.Symlink(program, s.workDir+"/.bin/penstock"))
 	return s, variables
 }
 
-// play runs commands of a stage; the first error is fatal.
-func play(t *testing.T, commands ...func() error) {
-	t.Helper()
-	for i, command := range commands {
-		if err := command(); err != nil {
-			t.Fatalf("command %d: %v", i+1, err)
-		}
-	}
-}
-
-// greet connects n clients, each of which sends a greeting.
 func greet(s *stage, address string, n int) error {
 	for i := range n {
 		name := fmt.Sprint(i)
@@ -93,33 +76,6 @@ func part(t *testing.T, s *stage) int {
 	return int(answered.Load())
 }
 
-// More clients than RLIMIT_NOFILE allows, whatever --max-connections is: they wait in the
-// queue, and are all served.
-func TestMoreClientsThanDescriptors(t *testing.T) {
-	t.Parallel()
-
-	s, variables := stageOf(t)
-	const clients = 80
-	play(t,
-		func() error { return s.origin([]string{"ORIGIN"}) },
-		func() error {
-			return s.start([]string{"p", "ulimit=64", "proxy", "--listen", "127.0.0.1:0", "--to", variables["ORIGIN"], "--max-connections", "1000", "--log", "json"})
-		},
-		func() error { return greet(s, variables["p_ADDR"], clients) },
-	)
-	if answered := part(t, s); answered != clients {
-		t.Errorf("%d of %d clients were answered", answered, clients)
-	}
-	play(t,
-		func() error { return s.signal([]string{"p", "TERM"}) },
-		func() error { return s.ended([]string{"p", "0"}) },
-	)
-	text, _ := s.processes["p"].stdout.text()
-	if want := fmt.Sprintf(`{"connections":{"accepted":%d,"active":0,"refused":0}`, clients); !strings.HasPrefix(text, want) {
-		t.Errorf("the summary is %s, want %s", text, want)
-	}
-}
-
 // withFewDescriptors returns a running proxy, p, with further flags, whose limit is lowered to 64
 // descriptors while it runs.
 func withFewDescriptors(t *testing.T, flags ...string) (s *stage, p *program, variables map[string]string) {
@@ -129,12 +85,8 @@ func withFewDescriptors(t *testing.T, flags ...string) (s *stage, p *program, va
 		t.Skip("needs prlimit of util-linux: ", err)
 	}
 	s, variables = stageOf(t)
-	play(t,
-		func() error { return s.origin([]string{"ORIGIN"}) },
-		func() error {
-			return s.start(append([]string{"p", "proxy", "--listen", "127.0.0.1:0", "--to", variables["ORIGIN"], "--log", "json"}, flags...))
-		},
-	)
+	must(t, s.origin([]string{"ORIGIN"}))
+	must(t, s.start(append([]string{"p", "proxy", "--listen", "127.0.0.1:0", "--to", variables["ORIGIN"], "--log", "json"}, flags...)))
 	p = s.processes["p"]
 	if out, err := exec.Command(prlimit, "--pid", strconv.Itoa(p.cmd.Process.Pid), "--nofile=64:").CombinedOutput(); err != nil {
 		t.Fatalf("prlimit: %v: %s", err, out)
@@ -150,24 +102,16 @@ func TestOutOfDescriptors(t *testing.T) {
 
 	s, p, variables := withFewDescriptors(t)
 	const clients = 80
-	play(t,
-		func() error { return greet(s, variables["p_ADDR"], clients) },
-		func() error {
-			return s.stderrHas([]string{"p", `"level":"WARN","msg":"accepting is paused".*too many open files`})
-		},
-	)
+	must(t, greet(s, variables["p_ADDR"], clients))
+	must(t, s.stderrHas([]string{"p", `"level":"WARN","msg":"accepting is paused".*too many open files`}))
 	answered := part(t, s)
-	play(t,
-		func() error { return s.stderrHas([]string{"p", `"msg":"accepting has resumed"`}) },
-		func() error { return greet(s, variables["p_ADDR"], 1) },
-	)
+	must(t, s.stderrHas([]string{"p", `"msg":"accepting has resumed"`}))
+	must(t, greet(s, variables["p_ADDR"], 1))
 	if part(t, &stage{clients: map[string]net.Conn{"0": s.clients["0"]}}) != 1 {
 		t.Error("a client is not answered after it was over")
 	}
-	play(t,
-		func() error { return s.signal([]string{"p", "TERM"}) },
-		func() error { return s.ended([]string{"p", "0"}) },
-	)
+	must(t, s.signal([]string{"p", "TERM"}))
+	must(t, s.ended([]string{"p", "0"}))
 	text, _ := p.stdout.text()
 	want := fmt.Sprintf(`{"connections":{"accepted":%d,"active":0,"refused":%d}`, clients+1, clients-answered)
 	if !strings.HasPrefix(text, want) {
@@ -178,47 +122,6 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// Clients that stay take every descriptor: as many are served at once as the descriptors
-// allow, and the rest waits in the accept queue.
-func TestShortOfDescriptorsTheRestWaits(t *testing.T) {
-	t.Setenv("GOMAXPROCS", "1") // the burst is accepted before any client is served
-	s, p, variables := withFewDescriptors(t, "--engine", "copy")
-	const clients, atOnce = 80, 20
-	play(t,
-		func() error { return p.cmd.Process.Signal(syscall.SIGSTOP) },
-		func() error { return greet(s, variables["p_ADDR"], clients) },
-		func() error { return p.cmd.Process.Signal(syscall.SIGCONT) },
-	)
-	answers := make(chan net.Conn, clients)
-	for _, conn := range s.clients {
-		go func() {
-			got := make([]byte, 5)
-			if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello" {
-				t.Errorf("got %q, %v", got, err)
-			}
-			answers <- conn
-		}()
-	}
-	var stay []net.Conn
-	for range atOnce {
-		stay = append(stay, <-answers)
-	}
-	for _, conn := range stay {
-		conn.Close()
-	}
-	for range clients - atOnce {
-		(<-answers).Close()
-	}
-	play(t,
-		func() error { return s.signal([]string{"p", "TERM"}) },
-		func() error { return s.ended([]string{"p", "0"}) },
-	)
-	log, _ := p.stderr.text()
-	if n := strings.Count(log, `"msg":"accepting is paused"`); n != 1 {
-		t.Errorf("told %d times that accepting paused: %s", n, log)
-	}
-}
-
 // A proxy that is stopped has more clients in its queue than descriptors: they are served as
 // descriptors become free.
 func TestDrainWithFewDescriptors(t *testing.T) {
@@ -226,16 +129,14 @@ func TestDrainWithFewDescriptors(t *testing.T) {
 
 	s, p, variables := withFewDescriptors(t)
 	const clients = 80
-	play(t,
-		func() error { return p.cmd.Process.Signal(syscall.SIGSTOP) },
-		func() error { return greet(s, variables["p_ADDR"], clients) },
-		func() error { return s.signal([]string{"p", "TERM"}) },
-		func() error { return p.cmd.Process.Signal(syscall.SIGCONT) },
-	)
+	must(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	must(t, greet(s, variables["p_ADDR"], clients))
+	must(t, s.signal([]string{"p", "TERM"}))
+	must(t, p.cmd.Process.Signal(syscall.SIGCONT))
 	if answered := part(t, s); answered != clients {
 		t.Errorf("%d of %d clients were answered", answered, clients)
 	}
-	play(t, func() error { return s.ended([]string{"p", "0"}) })
+	must(t, s.ended([]string{"p", "0"}))
 	text, _ := p.stdout.text()
 	if want := fmt.Sprintf(`{"connections":{"accepted":%d,"active":0,"refused":0}`, clients); !strings.HasPrefix(text, want) {
 		t.Errorf("the summary is %s, want %s", text, want)
@@ -247,40 +148,31 @@ func TestBrokenPipesCostNoConnection(t *testing.T) {
 	t.Parallel()
 
 	s, variables := stageOf(t)
-	play(t,
-		func() error { return s.origin([]string{"ORIGIN"}) },
-		func() error {
-			return s.start([]string{"p", "proxy", "--listen", "127.0.0.1:0", "--to", variables["ORIGIN"], "--log-level", "debug"})
-		},
-		func() error { return s.client([]string{"a", "dial", variables["p_ADDR"]}) },
-		func() error { return s.client([]string{"a", "send", "before"}) },
-		func() error { return s.client([]string{"a", "expect", "before"}) },
-	)
+	must(t, s.origin([]string{"ORIGIN"}))
+	must(t, s.start([]string{"p", "proxy", "--listen", "127.0.0.1:0", "--to", variables["ORIGIN"], "--log-level", "debug"}))
+	must(t, s.client([]string{"a", "dial", variables["p_ADDR"]}))
+	must(t, s.client([]string{"a", "send", "before"}))
+	must(t, s.client([]string{"a", "expect", "before"}))
 	p := s.processes["p"]
 	p.stdout.abandon()
 	p.stderr.abandon()
 	for range 3 {
-		play(t,
-			func() error { return s.signal([]string{"p", "USR1"}) },
-			func() error { return s.client([]string{"b", "dial", variables["p_ADDR"]}) },
-			func() error { return s.client([]string{"b", "send", "hello"}) },
-			func() error { return s.client([]string{"b", "expect", "hello"}) },
-			func() error { return s.client([]string{"b", "finish"}) },
-		)
+		must(t, s.signal([]string{"p", "USR1"}))
+		must(t, s.client([]string{"b", "dial", variables["p_ADDR"]}))
+		must(t, s.client([]string{"b", "send", "hello"}))
+		must(t, s.client([]string{"b", "expect", "hello"}))
+		must(t, s.client([]string{"b", "finish"}))
 	}
-	play(t,
-		func() error { return s.client([]string{"a", "send", "after"}) },
-		func() error { return s.client([]string{"a", "expect", "after"}) },
-		func() error { return s.client([]string{"a", "finish"}) },
-		func() error { return s.signal([]string{"p", "TERM"}) },
-	)
+	must(t, s.client([]string{"a", "send", "after"}))
+	must(t, s.client([]string{"a", "expect", "after"}))
+	must(t, s.client([]string{"a", "finish"}))
+	must(t, s.signal([]string{"p", "TERM"}))
 	<-p.done
 	if code := p.cmd.ProcessState.ExitCode(); code != cli.ExitOK {
 		t.Errorf("the program ends with %v", p.cmd.ProcessState)
 	}
 }
 
-// parsed returns the command with a command line.
 func parsed(t *testing.T, line string) *proxyCmd {
 	t.Helper()
 	var c commands
@@ -288,9 +180,7 @@ func parsed(t *testing.T, line string) *proxyCmd {
 	if err == nil {
 		_, err = k.Parse(append([]string{"proxy"}, strings.Fields(line)...))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &c.Proxy
 }
 
@@ -308,9 +198,7 @@ func TestServerFlags(t *testing.T) {
 		},
 	} {
 		got, err := parsed(t, line).options()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got.MaxConnections = 0 // that of descriptors
 		if *got != want {
 			t.Errorf("%s: %+v, want %+v", line, *got, want)
@@ -329,9 +217,7 @@ func TestPathsOfFlags(t *testing.T) {
 		c := proxyCmd{Listen: []string{"unix:" + path + "1"}, To: []string{"unix:" + path + "2"}}
 		c.Admin = "unix:" + path + "3"
 		text, err := c.write()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		cfg, problems := config.Parse(text.name, text.bytes(), noVariables)
 		if len(problems) > 0 {
 			t.Errorf("%s: %v, of\n%s", path, problems, text.bytes())
@@ -360,9 +246,7 @@ func TestFlagsAreAConfiguration(t *testing.T) {
 	c := parsed(t, "--listen :0 --listen unix:/run/p.sock?mode=0660 --to 10.0.0.5:80 --to [2001:db8::1]:80 --connect-timeout 1s --idle-timeout 2s"+
 		" --half-close-timeout 0 --user-timeout 4s --max-connections 5 --admin unix:/run/a.sock")
 	text, err := c.write()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cfg, problems := config.Parse(text.name, text.bytes(), noVariables)
 	if len(problems) > 0 {
 		t.Fatal(problems)
@@ -388,9 +272,7 @@ func TestPrintConfig(t *testing.T) {
 		t.Fatalf("exit code %d, %q", code, stderr)
 	}
 	file := filepath.Join(t.TempDir(), "penstock.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 	if code, stdout, stderr := call("check", file); code != cli.ExitOK || !strings.Contains(stdout, "is good: 1 listener, 1 upstream, 1 endpoint") {
 		t.Errorf("exit code %d, %q, %q, of\n%s", code, stdout, stderr, text)
 	}
@@ -482,9 +364,7 @@ func TestProxyPage(t *testing.T) {
 
 	const page, begin, end = "../../../docs/loadbalancer.md", "generate -->\n", "<!-- end -->"
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before, rest, ok := strings.Cut(string(text), begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !ok || !ended {
@@ -492,9 +372,7 @@ func TestProxyPage(t *testing.T) {
 	}
 	want := before + begin + "\n" + proxyFlags(t) + "\n" + end + after
 	if *updatePage {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(page, []byte(want), 0o644))
 		return
 	}
 	if string(text) != want {
@@ -502,17 +380,12 @@ func TestProxyPage(t *testing.T) {
 	}
 }
 
-// proxyFlags returns the flags as a table.
 func proxyFlags(t *testing.T) string {
 	t.Helper()
 	k, err := kong.New(new(commands))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, err := kong.Trace(k, []string{"proxy"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var table strings.Builder
 	table.WriteString("| flag | default | |\n|---|---|---|\n")
 	for _, f := range ctx.Selected().Flags {

@@ -132,7 +132,6 @@ func (c *rollbackCmd) Run(e *cli.Env) error {
 	}, writeRolledBack)
 }
 
-// writeRolledBack prints the result of a rollback.
 func writeRolledBack(w io.Writer, done *admin.RolledBack) error {
 	err := writeInForce(w, done.Generation, "is in force again", done.Changes)
 	writeLive(w, "changes by hand that ended", done.Ended, because)
@@ -143,7 +142,6 @@ func writeRolledBack(w io.Writer, done *admin.RolledBack) error {
 	return err
 }
 
-// writeGenerations prints the kept generations with their changes.
 func writeGenerations(w io.Writer, s *rollback.Status) error {
 	t := new(statusText)
 	for i := range s.History {
@@ -279,7 +277,6 @@ func (r *daemon) changesBetween(from, to *config.Config) []string {
 	return lines(r.changes)
 }
 
-// logRefused logs why a reload was refused.
 func (r *daemon) logRefused(actor string, err error) {
 	var bad *badFile
 	switch {

@@ -202,9 +202,7 @@ func TestReloadsAtOnce(t *testing.T) {
 
 	r := startRun(t, nil, "a")
 	client, err := admin.NewClient("unix:" + filepath.Join(r.dir, "admin.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all sync.WaitGroup
 	told := make(chan int, 16*100)
 	for i := range 16 {

@@ -142,7 +142,6 @@ func (b *paperBalancer) Cut() { close(b.cut) }
 
 func (b *paperBalancer) Alive(context.Context) error { return nil }
 
-// listeners returns the names of those in force.
 func (b *paperBalancer) listeners() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -196,7 +195,6 @@ func newRun(t *testing.T, dir string, listeners ...string) *runRig {
 	return r
 }
 
-// run is the program.
 func (r *runRig) run(args []string) {
 	defer close(r.done)
 	e := &cli.Env{
@@ -224,7 +222,6 @@ func (r *runRig) run(args []string) {
 	}
 }
 
-// write writes a configuration of those listeners, all at once.
 func (r *runRig) write(listeners ...string) {
 	r.t.Helper()
 	r.writeText(r.text("admin.sock", listeners...))
@@ -232,12 +229,9 @@ func (r *runRig) write(listeners ...string) {
 
 func (r *runRig) writeText(text string) {
 	r.t.Helper()
-	if err := errors.Join(os.WriteFile(r.file+".new", []byte(text), 0o644), os.Rename(r.file+".new", r.file)); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, errors.Join(os.WriteFile(r.file+".new", []byte(text), 0o644), os.Rename(r.file+".new", r.file)))
 }
 
-// text returns a configuration of those listeners.
 func (r *runRig) text(socket string, listeners ...string) string {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "admin: {bind: \"unix:%s\"}\nupstreams: [{name: up, endpoints: [\"127.0.0.1:1\"]}]\nlisteners:\n", filepath.Join(r.dir, socket))
@@ -255,7 +249,6 @@ func (r *runRig) says(expr string, n ...int) {
 	}
 }
 
-// has checks the names of the listeners.
 func (r *runRig) has(listeners string) {
 	r.t.Helper()
 	if got := r.balancer.listeners(); got != listeners {
@@ -263,7 +256,6 @@ func (r *runRig) has(listeners string) {
 	}
 }
 
-// tells runs a command on the running process, and returns its output.
 func (r *runRig) tells(code int, args ...string) (stdout, stderr string) {
 	r.t.Helper()
 	got, stdout, stderr := call(args...)
@@ -284,5 +276,12 @@ func (r *runRig) end(code int) {
 	if r.code != code {
 		text, _ := r.stderr.text()
 		r.t.Errorf("exit code %d, want %d: %s", r.code, code, text)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -160,7 +160,6 @@ func summary(changes []config.Change) string {
 	return strings.Join(parts, ", ")
 }
 
-// report examines this process.
 func (r *daemon) report() *doctor.Report {
 	s := r.Status()
 	report := doctor.ExamineProcess(runningOf(&s))

@@ -78,9 +78,7 @@ func TestPlanCommand(t *testing.T) {
 	r := startRun(t, nil, "a", "b")
 	planned := filepath.Join(r.dir, "planned.yaml")
 	text := strings.NewReplacer("127.0.0.1:1\"", "127.0.0.1:9\"", ":2001", ":2002").Replace(r.text("admin.sock", "a", "c"))
-	if err := os.WriteFile(planned, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(planned, []byte(text), 0o644))
 	out, _ := r.tells(cli.ExitOK, "plan", "--config", planned)
 	for _, want := range []string{
 		planned + ": 4 changes to generation 1, which has 10 connections\n",
@@ -99,9 +97,7 @@ func TestPlanCommand(t *testing.T) {
 		r.text("admin.sock", "a", "c"):                                       "  listener b removed\n    5 connections stay as they are\n",
 		strings.Replace(r.text("admin.sock", "a", "b"), ":2001", ":2002", 1): ":2001] → [127.0.0.1:2002]\n    5 connections drain, and are reset after 5m\n",
 	} {
-		if err := os.WriteFile(planned, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(planned, []byte(text), 0o644))
 		if out, _ := r.tells(cli.ExitOK, "plan", "--config", planned); !strings.Contains(out, fate) {
 			t.Errorf("it says %q, want %q", out, fate)
 		}
@@ -110,9 +106,7 @@ func TestPlanCommand(t *testing.T) {
 		t.Errorf("of what is in force it says %q", out)
 	}
 	r.end(cli.ExitOK)
-	if err := os.WriteFile(planned, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(planned, []byte(text), 0o644))
 	out, complaint := r.tells(cli.ExitError, "plan", "--config", planned)
 	if !strings.HasPrefix(out, "penstock run "+planned+" would begin with:\n  ") || !strings.Contains(out, "  listener c added\n") ||
 		complaint != "penstock: unix:"+filepath.Join(r.dir, "admin.sock")+": no process runs there\n" {
@@ -193,9 +187,7 @@ func TestPlanTellsNothingOfOtherFiles(t *testing.T) {
 
 	r := startRun(t, nil, "a")
 	secret := filepath.Join(r.dir, "secret")
-	if err := os.WriteFile(secret, []byte("password: hunter2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(secret, []byte("password: hunter2\n"), 0o600))
 	p := &daemon{daemonConfig: daemonConfig{source: newFileSource(r.file, os.LookupEnv)}, env: os.LookupEnv, looks: make(chan struct{}, 1)}
 	if _, err := p.Plan(t.Context(), secret, false); !errors.Is(err, admin.ErrForbidden) || !strings.Contains(err.Error(), "penstock check "+secret) {
 		t.Errorf("to those who may not have it read it says %v", err)
@@ -217,21 +209,15 @@ func TestWatchReloads(t *testing.T) {
 	r.says(`"msg":"the reload was refused, nothing was changed","by":"watch"`)
 	// Included files are watched as well, and so are new ones.
 	sub := filepath.Join(r.dir, "conf.d")
-	if err := os.Mkdir(sub, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(sub, 0o755))
 	r.writeText("include: [\"conf.d/*.yaml\"]\n" + r.text("admin.sock", "a"))
 	r.says(`"msg":"configuration in force","generation":3,"by":"watch"`)
 	r.has("a")
 	one := filepath.Join(sub, "one.yaml")
-	if err := os.WriteFile(one, []byte("listeners: [{name: one, bind: \"127.0.0.1:3000\", upstream: up}]\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(one, []byte("listeners: [{name: one, bind: \"127.0.0.1:3000\", upstream: up}]\n"), 0o644))
 	r.says(`"msg":"configuration in force","generation":4,"by":"watch"`)
 	r.has("a one")
-	if err := os.Remove(one); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(one))
 	r.says(`"msg":"configuration in force","generation":5,"by":"watch","changes":"1 listener removed"`)
 	r.has("a")
 }
@@ -241,9 +227,7 @@ func TestRolledBackFileIsNotReadAgain(t *testing.T) {
 	t.Parallel()
 
 	r := startRun(t, []string{"--watch"}, "a")
-	if err := os.Mkdir(filepath.Join(r.dir, "conf.d"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(r.dir, "conf.d"), 0o755))
 	r.writeText("include: [\"conf.d/*.yaml\"]\n" + r.text("admin.sock", "b"))
 	r.says(`"generation":2,"by":"watch"`)
 	r.tells(cli.ExitOK, "rollback", "--config", r.file)
@@ -257,9 +241,7 @@ func TestRolledBackFileIsNotReadAgain(t *testing.T) {
 func TestServiceManagerIsTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	t.Setenv("NOTIFY_SOCKET", path)
 	r := startRun(t, nil, "a")
@@ -388,7 +370,6 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// scrape returns the metrics of the running process.
 func (r *runRig) scrape() string {
 	r.t.Helper()
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -396,9 +377,7 @@ func (r *runRig) scrape() string {
 	}}
 	defer transport.CloseIdleConnections()
 	response, err := (&http.Client{Transport: transport}).Get("http://localhost/metrics")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
@@ -462,16 +441,12 @@ func TestAddressOfTheMetrics(t *testing.T) {
 	r := startRun(t, nil, "one")
 	free := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer l.Close()
 		return l.Addr().String()
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer taken.Close()
 	with := func(at string) {
 		t.Helper()

@@ -84,9 +84,7 @@ func TestDoctorScripts(t *testing.T) {
 func runScripts(t *testing.T, dir string) {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// Under nohup SIGHUP is ignored, which children inherit. They do not inherit a caught
 	// signal.
 	hup := make(chan os.Signal, 1)
@@ -132,7 +130,6 @@ func runScripts(t *testing.T, dir string) {
 	})
 }
 
-// onStage makes a script's command from a method of its stage.
 func onStage(f func(s *stage, args []string) error) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg {
@@ -184,7 +181,6 @@ func logLinesCmd(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// A stage is the state of a script: running programs, origins, clients.
 type stage struct {
 	env       []string // of its processes, beside that of the test
 	setenv    func(name, value string)
@@ -194,7 +190,6 @@ type stage struct {
 	closers   []func()
 }
 
-// stageKey is the key of a script's stage.
 type stageKey struct{}
 
 func newStage() *stage {
@@ -215,7 +210,6 @@ func (s *stage) clear() {
 	}
 }
 
-// A program is a running penstock.
 type program struct {
 	cmd            *exec.Cmd
 	stdout, stderr *output
@@ -256,7 +250,6 @@ func (o *output) text() (string, <-chan struct{}) {
 	return o.buf.String(), o.changed
 }
 
-// wait waits for n matches of a regexp, and returns them.
 func (o *output) wait(expr string, n int, done <-chan struct{}) ([][]string, error) {
 	re, err := regexp.Compile("(?m)" + expr)
 	if err != nil {

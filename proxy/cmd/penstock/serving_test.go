@@ -28,7 +28,6 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// An apiDocument is the part of docs/openapi.json that its test looks at.
 type apiDocument struct {
 	Paths map[string]map[string]struct {
 		Parameters []struct {
@@ -74,9 +73,7 @@ func (d *apiDocument) schema(t *testing.T, method, path string) *jsonschema.Reso
 		t.Fatalf("%s is not in the document", media.Schema.Ref)
 	}
 	resolved, err := s.CloneSchemas().Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return resolved
 }
 
@@ -87,12 +84,8 @@ func TestAnswersAsDocumented(t *testing.T) {
 
 	var d apiDocument
 	text, err := os.ReadFile("../../../docs/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, json.Unmarshal(text, &d))
 	for _, s := range d.Components.Schemas {
 		strict(s)
 	}
@@ -106,9 +99,7 @@ upstreams:
 `)
 	for i := range 5 {
 		c, err := net.Dial("unix", filepath.Join(p.dir, []string{"web", "other"}[i%2]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		fmt.Fprintln(c, "hello")
 		if _, err := io.ReadFull(c, make([]byte, 6)); err != nil {
@@ -120,9 +111,7 @@ upstreams:
 	if err == nil { // so that a reload changes something
 		err = os.WriteFile(p.file, append(text, "\nlimits: {per_second: 100000}\n"...), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	asked := make(map[string]bool)
 	for _, target := range []string{
 		"get /livez", "get /readyz", "get /v1/process", "get /", "get /v1/sources", "get /v1/mirrors", "post /v1/mirrors/reset", "post /v1/deny/add?source=unix&for=1h", "get /v1/denied", "post /v1/deny/remove?source=unix",
@@ -167,9 +156,7 @@ upstreams:
 func countersAsDocumented(t *testing.T, p *served, d *apiDocument) {
 	t.Helper()
 	var st admin.Status
-	if err := json.Unmarshal(p.ask(t, http.MethodGet, "/v1/status"), &st); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(p.ask(t, http.MethodGet, "/v1/status"), &st))
 	if got := slices.Sorted(maps.Keys(st.Counters)); !slices.Equal(got, admin.CounterNames) {
 		t.Errorf("the status has the counters %q, and the document %q", got, admin.CounterNames)
 	}
@@ -208,9 +195,7 @@ func startServing(t *testing.T, configuration string, args ...string) *served {
 		configuration = "admin: {bind: \"unix:%[1]s/admin\"}\n" + configuration
 	}
 	configuration = fmt.Sprintf(configuration, p.dir, echo)
-	if err := os.WriteFile(p.file, []byte(configuration), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(p.file, []byte(configuration), 0o600))
 	go func() {
 		defer close(p.done)
 		e := &cli.Env{Args: append([]string{"run", "--config", p.file, "--log", "json", "--drain-timeout", "1m"}, args...), Stdout: newOutput(), Stderr: p.stderr, Getenv: os.Getenv, Stops: p.stops, Reloads: func() <-chan os.Signal { return nil }}
@@ -241,14 +226,10 @@ func startServing(t *testing.T, configuration string, args ...string) *served {
 func (p *served) ask(t *testing.T, method, target string) []byte {
 	t.Helper()
 	q, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	q.Header.Set(admin.Header, "1")
 	answer, err := p.client.Do(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK {
@@ -266,20 +247,15 @@ upstreams: [{name: shop, endpoints: [%[2]q]}]
 func (p *served) probe(t *testing.T) int {
 	t.Helper()
 	answer, err := p.client.Get("http://localhost/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	answer.Body.Close()
 	return answer.StatusCode
 }
 
-// echoes serves a client.
 func (p *served) echoes(t *testing.T) net.Conn {
 	t.Helper()
 	c, err := net.Dial("unix", filepath.Join(p.dir, "web"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fmt.Fprintln(c, "hello")
 	if _, err := io.ReadFull(c, make([]byte, 6)); err != nil {
 		t.Fatal(err)
@@ -289,9 +265,7 @@ func (p *served) echoes(t *testing.T) net.Conn {
 
 func (p *served) status(t *testing.T) (s admin.Status) {
 	t.Helper()
-	if err := json.Unmarshal(p.ask(t, http.MethodGet, "/v1/status"), &s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(p.ask(t, http.MethodGet, "/v1/status"), &s))
 	return s
 }
 
@@ -394,13 +368,10 @@ func TestDrainAfterTheDelay(t *testing.T) {
 func unit(t *testing.T) (socket *os.File, address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer ln.Close()
-	if socket, err = ln.(*net.TCPListener).File(); err != nil {
-		t.Fatal(err)
-	}
+	socket, err = ln.(*net.TCPListener).File()
+	must(t, err)
 	t.Cleanup(func() { socket.Close() })
 	return socket, ln.Addr().String()
 }
@@ -411,9 +382,7 @@ func unit(t *testing.T) (socket *os.File, address string) {
 func activated(t *testing.T, config string, socket *os.File, notify string) (signal func(os.Signal), log *output, stop func()) {
 	t.Helper()
 	cmd, log := activation(t, config, socket, notify)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	stopped := false
 	stop = func() {
 		if stopped {
@@ -434,13 +403,9 @@ func activated(t *testing.T, config string, socket *os.File, notify string) (sig
 func activation(t *testing.T, config string, socket *os.File, notify string) (cmd *exec.Cmd, log *output) {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	name := filepath.Join(t.TempDir(), "penstock") // see TestMain
-	if err := os.Symlink(exe, name); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(exe, name))
 	ctx, cancel := context.WithTimeout(context.Background(), condition.Patience)
 	t.Cleanup(cancel)
 	cmd = exec.CommandContext(ctx, "sh", "-c", `LISTEN_PID=$$ exec "$0" run --config "$1"`, name, config)
@@ -459,9 +424,7 @@ func TestAddressOfAPassedSocket(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "penstock.yaml")
 	_, port, _ := net.SplitHostPort(address)
 	text := fmt.Sprintf("listeners: [{name: web, bind: \":%s\", upstream: u}]\nupstreams: [{name: u, endpoints: [\"127.0.0.1:9\"]}]\n", port)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, []byte(text), 0o600))
 	cmd, log := activation(t, config, socket, "")
 	err := cmd.Run()
 	said, _ := log.text()
@@ -476,9 +439,7 @@ func TestSocketsOutliveTheProcess(t *testing.T) {
 	t.Parallel()
 
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sockets.Serve(t, ln, func(c net.Conn) {
 		fmt.Fprint(c, "served\n")
 		sockets.Echo(c)
@@ -486,13 +447,9 @@ func TestSocketsOutliveTheProcess(t *testing.T) {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "penstock.yaml")
 	text := fmt.Sprintf("listeners: [{name: web, bind: \"systemd:web\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]\n", ln.Addr())
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, []byte(text), 0o600))
 	told, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer told.Close()
 	hears := func(want string) {
 		t.Helper()
@@ -511,9 +468,7 @@ func TestSocketsOutliveTheProcess(t *testing.T) {
 	socket, address := unit(t)
 	for range 2 {
 		early, err := net.Dial("tcp", address) // before there is a process
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer early.Close()
 		_, _, stop := activated(t, config, socket, told.LocalAddr().String())
 		hears("READY=1")
@@ -534,22 +489,16 @@ func TestTwoProcessesOfASocket(t *testing.T) {
 	t.Parallel()
 
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sockets.Serve(t, ln, sockets.Echo)
 	socket, address := unit(t)
 	config := filepath.Join(t.TempDir(), "penstock.yaml")
 	text := fmt.Sprintf("admin: off\nlisteners: [{name: web, bind: \"systemd:web\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]\n", ln.Addr())
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, []byte(text), 0o600))
 	dial := func() (c net.Conn, echoes func()) {
 		t.Helper()
 		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { c.Close() })
 		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		return c, func() {
@@ -565,9 +514,7 @@ func TestTwoProcessesOfASocket(t *testing.T) {
 	signal, log, _ := activated(t, config, socket, "")
 	old, oldEchoes := dial()
 	oldEchoes()
-	if err := syscall.SetNonblock(int(socket.Fd()), false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.SetNonblock(int(socket.Fd()), false))
 	signal(syscall.SIGTERM)
 	condition.Await(t, "it drains", func() bool { text, _ := log.text(); return strings.Contains(text, "draining") })
 	_, nextLog, _ := activated(t, config, socket, "")
@@ -586,18 +533,14 @@ func TestPassedSocketsOutliveAFailedReload(t *testing.T) {
 	t.Parallel()
 
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sockets.Serve(t, ln, func(c net.Conn) { fmt.Fprint(c, "served\n") })
 	dir := t.TempDir()
 	config := filepath.Join(dir, "penstock.yaml")
 	write := func(binds string) {
 		t.Helper()
 		text := fmt.Sprintf("listeners: [{name: web, bind: [%s], upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]\n", binds, ln.Addr())
-		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(config, []byte(text), 0o600))
 	}
 	write(`"127.0.0.1:0"`)
 	socket, address := unit(t)
@@ -623,9 +566,7 @@ func TestPassedSocketsOutliveAFailedReload(t *testing.T) {
 	served := func() {
 		t.Helper()
 		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		if got, err := bufio.NewReader(c).ReadString('\n'); got != "served\n" {
@@ -649,9 +590,7 @@ func TestCommandsOverTCP(t *testing.T) {
 	dir, at, plainAt := t.TempDir(), "127.0.0.1:"+sockets.Port(t), "127.0.0.1:"+sockets.Port(t)
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	cert, key := certificate.New(t, "penstock.test")
@@ -723,9 +662,7 @@ func TestPrivateDirectoryWithoutVariables(t *testing.T) {
 		t.Error(info.Mode(), err)
 	}
 	link, file := filepath.Join(t.TempDir(), "link"), filepath.Join(t.TempDir(), "file")
-	if err := errors.Join(os.Symlink(dir, link), os.WriteFile(file, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Symlink(dir, link), os.WriteFile(file, nil, 0o600)))
 	others := []string{link, file, filepath.Join(dir, "not", "there")}
 	if os.Geteuid() != 0 {
 		others = append(others, "/")
@@ -748,21 +685,15 @@ func TestDirectoriesOfSockets(t *testing.T) {
 	}
 	made := func(name string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, mode)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, mode)))
 		return path
 	}
 	own, link, file := made("own", 0o755), filepath.Join(dir, "link"), filepath.Join(dir, "file")
-	if err := errors.Join(os.Symlink(own, link), os.WriteFile(file, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Symlink(own, link), os.WriteFile(file, nil, 0o600)))
 	bad := []string{link, file, made("group", 0o770), made("all", 0o707), made("sticky", 0o777|os.ModeSticky)}
 	if os.Geteuid() == 0 {
 		other := made("other", 0o700)
-		if err := os.Chown(other, 12345, 12345); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chown(other, 12345, 12345))
 		bad = append(bad, other)
 	}
 	for _, path := range bad {
@@ -786,13 +717,7 @@ func TestAdminSetting(t *testing.T) {
 	dir := t.TempDir()
 	service, home := filepath.Join(dir, "run"), filepath.Join(dir, "home")
 	path := filepath.Join(home, "p.yaml")
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(errors.Join(os.Mkdir(service, 0o700), os.Mkdir(home, 0o700)))
+	must(t, errors.Join(os.Mkdir(service, 0o700), os.Mkdir(home, 0o700)))
 	at := func(dir, name string) string { return fmt.Sprintf(adminSection, "unix:"+filepath.Join(dir, name)) }
 	says := func(want string, uid int) {
 		t.Helper()
@@ -803,13 +728,13 @@ func TestAdminSetting(t *testing.T) {
 	says(at(service, "admin.sock"), os.Geteuid())
 	says(`admin: {bind: "unix:/PATH"} with a path in a directory that user 12345 owns`, 12345)
 	ln, err := net.Listen("unix", filepath.Join(service, "admin.sock"))
-	must(err)
+	must(t, err)
 	defer ln.Close()
 	says(at(service, socketName(path))+" (another process listens at unix:"+service+"/admin.sock)", os.Geteuid())
-	must(os.Chmod(service, 0o777)) // another user could replace the socket
+	must(t, os.Chmod(service, 0o777)) // another user could replace the socket
 	says(at(home, "admin.sock"), os.Geteuid())
 	if os.Geteuid() == 0 {
-		must(os.Chown(home, 12345, 12345))
+		must(t, os.Chown(home, 12345, 12345))
 		says(at(home, "admin.sock"), 12345)
 	}
 }
@@ -836,9 +761,7 @@ func TestOwnersOfFoundSockets(t *testing.T) {
 		parent := filepath.Join(dir, name)
 		service := filepath.Join(parent, "penstock")
 		err := errors.Join(os.MkdirAll(service, 0o700), os.Chown(service, 12345, 12345), os.Chown(parent, x.of, 0), os.Chmod(service, x.mode), os.Chmod(parent, x.parent))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if as := privateCredentials("unix:" + filepath.Join(service, "a-01234567.sock")); !as.Known || as.Owner != x.want {
 			t.Errorf("%s: %+v", name, as)
 		}
@@ -852,9 +775,7 @@ func implicit(t *testing.T, text string) {
 	before := defaultConfigs
 	t.Cleanup(func() { defaultConfigs = before })
 	defaultConfigs = []string{filepath.Join(t.TempDir(), "penstock.yaml"), before[1]}
-	if err := os.WriteFile(before[1], []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(before[1], []byte(text), 0o600))
 }
 
 // contacts closes the first connection to a listener, and sends whether there was one before the end of the listener.
@@ -875,9 +796,7 @@ func contacts(l net.Listener) <-chan bool {
 func TestImplicitFile(t *testing.T) {
 	cert, key := certificate.New(t, "127.0.0.1")
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("0123456789abcdef\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(secret, []byte("0123456789abcdef\n"), 0o600))
 	for _, file := range []string{
 		"admin: {bind: %q, change_token: '${SECRET}'}\n",
 		"admin: {bind: %q, read_token: 'file:" + secret + "'}\n",
@@ -886,15 +805,11 @@ func TestImplicitFile(t *testing.T) {
 	} {
 		for _, args := range [][]string{{"status"}, {"reload"}, {"top", "--once"}, {"__complete", "--", "status", "--listener", ""}} {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			asked := contacts(l)
 			implicit(t, fmt.Sprintf(file, l.Addr()))
 			for name, text := range map[string]string{"a.pem": cert, "a.key": key} {
-				if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(name, []byte(text), 0o600))
 			}
 			var out, complaint strings.Builder
 			env := map[string]string{"SECRET": "0123456789abcdef", "PENSTOCK_TOKEN_FILE": secret}

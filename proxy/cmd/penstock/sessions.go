@@ -38,7 +38,6 @@ type sessionFlags struct {
 	Verdict  string      `placeholder:"VERDICT" values:"client,client_network,endpoint,endpoint_network,proxy,limit,idle,unknown,any" help:"Select the sessions with this main cause, see penstock why: client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown. any selects all, and shows their verdicts."`
 }
 
-// query returns the query of the flags.
 func (f *sessionFlags) query(command string) (admin.SessionQuery, error) {
 	q := admin.SessionQuery{
 		ID: f.ID, Listener: f.Listener, Upstream: f.Upstream, Endpoint: f.Endpoint, Source: f.Source,

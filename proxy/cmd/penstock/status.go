@@ -65,7 +65,6 @@ func writeProblems(w io.Writer, problems []admin.Problem) error {
 	return err
 }
 
-// writeJSON writes the answer of a command as JSON.
 func writeJSON(w io.Writer, v any) error {
 	form := json.NewEncoder(display.NewWriter(w))
 	form.SetIndent("", "  ")
@@ -99,7 +98,6 @@ func (c *statusCmd) narrow(s *admin.Status) (err error) {
 	return err
 }
 
-// only returns the item with a name, or none for an empty name.
 func only[T any](list []T, kind, name string, nameOf func(T) string) ([]T, error) {
 	if name == "" {
 		return []T{}, nil
@@ -244,7 +242,6 @@ func longestTurn(loops []admin.Loop) string {
 	return fmt.Sprintf(", the longest turn %v, of loop %d", time.Duration(worst.LagMaxUs)*time.Microsecond, worst.Index)
 }
 
-// live writes the changes by hand.
 func (t *statusText) live(list []admin.LiveChange) {
 	if len(list) == 0 {
 		return
@@ -259,7 +256,6 @@ func (t *statusText) live(list []admin.LiveChange) {
 	}
 }
 
-// denied writes the sources that are denied by hand.
 func (t *statusText) denied(d *admin.Denials) {
 	if d == nil {
 		return
@@ -278,7 +274,6 @@ func (t *statusText) denied(d *admin.Denials) {
 	}
 }
 
-// traces writes the export of traces.
 func (t *statusText) traces(s *admin.Traces, accepted int64) {
 	state := "off"
 	if s.Endpoint != "" {
@@ -294,7 +289,6 @@ func (t *statusText) traces(s *admin.Traces, accepted int64) {
 	}
 }
 
-// memory writes the memory of the loops.
 func (t *statusText) memory(a *admin.Arena) {
 	text := fmt.Sprintf("%s of %s, used %s", display.Bytes(a.Size), cmp.Or(a.Pages, "unknown pages"), display.Bytes(a.Used))
 	if a.Locked {
@@ -399,7 +393,6 @@ func traffic(b admin.Bytes) string {
 	return fmt.Sprintf("in %s, out %s", display.Bytes(b.ClientToEndpoint.All()), display.Bytes(b.EndpointToClient.All()))
 }
 
-// byReason formats counts by reason.
 func byReason(counts map[string]int64) string {
 	if len(counts) == 0 {
 		return ""
@@ -441,7 +434,6 @@ func (t *statusText) listener(l *admin.Listener) {
 	}
 }
 
-// filter writes the line of a filter.
 func (t *statusText) filter(f *admin.Filter) {
 	t.note("filter %s (%s): %d calls of %s%s", f.Name, f.Engine, f.Calls, mean(f.TimeUs, f.Calls), byReason(f.Answers))
 	if len(f.Failures) > 0 {
@@ -449,7 +441,6 @@ func (t *statusText) filter(f *admin.Filter) {
 	}
 }
 
-// mirrors writes the line of a listener's mirrors.
 func (t *statusText) mirrors(m *admin.Mirrors) {
 	if m == nil {
 		return
@@ -500,7 +491,6 @@ func matched(match string) string {
 	return " (" + match + ")"
 }
 
-// shares formats the percentages of a split.
 func shares(to map[string]float64) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(to)) {

@@ -76,9 +76,7 @@ func TestStatusForPeople(t *testing.T) {
 
 	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.Local)
 	var text strings.Builder
-	if err := writeStatus(&text, aStatus(now), now, false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, writeStatus(&text, aStatus(now), now, false))
 	want := `OUTAGE   upstream shop has no usable endpoint: b: one; and more
 WARNING  listener web is at its limit
 WARNING  generation 3 waits
@@ -186,9 +184,7 @@ func TestManyEndpointsAreSummedUp(t *testing.T) {
 	st := &admin.Status{Upstreams: []admin.Upstream{{Name: "big", Endpoints: many}, {Name: "small", Endpoints: many[:2]}}}
 	show := func(all bool) []string {
 		var text strings.Builder
-		if err := writeStatus(&text, st, time.Now(), all); err != nil {
-			t.Fatal(err)
-		}
+		must(t, writeStatus(&text, st, time.Now(), all))
 		return strings.Split(text.String(), "\n")
 	}
 	short := strings.Join(show(false), "\n")

@@ -32,9 +32,7 @@ listeners: [{name: web, bind: "unix:%%[1]s/web", upstream: app}]
 upstreams: [{name: app, endpoints: [%q], health_check: off}]
 `, endpoint))
 	client, err := net.Dial("unix", filepath.Join(p.dir, "web"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { client.Close() })
 	if _, err := client.Write([]byte("?")); err != nil {
 		t.Fatal(err)
@@ -168,9 +166,7 @@ func laneProcess(t *testing.T, l *admin.Lane) (bind string, asked func() []strin
 	t.Helper()
 	at := filepath.Join(t.TempDir(), "admin.sock")
 	socket, err := net.Listen("unix", at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var mu sync.Mutex
 	var changes []string
 	process := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -43,9 +43,7 @@ func serveUntil(t *testing.T, until, text string) (bind string) {
 func penstockCommand(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &exec.Cmd{Path: path, Args: append([]string{"penstock"}, args...), Env: append([]string{"TERM=xterm-256color", "PATH=" + os.Getenv("PATH")}, env...)}
 }
 
@@ -77,7 +75,6 @@ func openTerminal(t *testing.T, width, height uint16, cmd *exec.Cmd) *terminal {
 	return term
 }
 
-// shows waits for a text.
 func (term *terminal) shows(pattern string) {
 	term.t.Helper()
 	if _, err := term.output.wait(pattern, 1, term.done); err != nil {
@@ -145,9 +142,7 @@ func TestTopWithoutATerminal(t *testing.T) {
 	var piped bytes.Buffer
 	cmd := penstockCommand(t, nil, "top", "--admin", bind, "--interval", "200ms")
 	cmd.Stdout = &piped
-	if err := cmd.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Run())
 	outputs := map[string]string{"a pipe": piped.String()}
 	outputs["--once"] = openTerminal(t, 80, 24, penstockCommand(t, nil, "top", "--once", "--admin", bind, "--interval", "200ms")).ends()
 	outputs["a dumb terminal"] = openTerminal(t, 80, 24, penstockCommand(t, []string{"TERM=dumb"}, "top", "--admin", bind, "--interval", "200ms")).ends()
@@ -203,9 +198,7 @@ func TestDemoEnds(t *testing.T) {
 	t.Parallel()
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	for _, c := range []struct {
 		until, flags   string

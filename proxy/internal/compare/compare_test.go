@@ -33,9 +33,7 @@ func session(t rapid.TB, c Config, bytes int64) (*Session, *Report, *Budget) {
 		c.Framing = Bytes
 	}
 	plan, err := NewPlan(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, b := NewReport(), NewBudget(bytes)
 	s := plan.NewSession(b, r)
 	if s == nil {
@@ -309,7 +307,6 @@ func TestExamplesAreRedacted(t *testing.T) {
 	}
 }
 
-// at returns a time.
 func at(d time.Duration) time.Time { return time.Unix(10, 0).Add(d) }
 
 // TestLags: the time by which the shadow was later, with its sign.
@@ -387,9 +384,7 @@ func TestMemoryIsReal(t *testing.T) {
 	} {
 		const n = 100
 		plan, err := NewPlan(c.config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r, b := NewReport(), NewBudget(n*(SessionBytes+3*tableBytes))
 		all := make([]*Session, n)
 		before := heap.InUse()
@@ -410,5 +405,12 @@ func TestMemoryIsReal(t *testing.T) {
 		if b.Used() != 0 {
 			t.Errorf("%+v: %d bytes are held after the end", c.config, b.Used())
 		}
+	}
+}
+
+func must(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -97,7 +97,6 @@ func (f *flow) reach(a *answer, n int) {
 	a.lead, a.from = nil, 0
 }
 
-// begin begins a side's next answer.
 func (f *flow) begin(side int, name *tally, masked bool) {
 	if f.oldest == nil {
 		f.ahead, f.behind, f.lastN = side, 0, 0
@@ -303,7 +302,6 @@ func (f *flow) settle(a *answer, now int64) {
 	f.next()
 }
 
-// next goes on to the next answer.
 func (f *flow) next() {
 	a := f.oldest
 	f.reach(a, len(a.lead)-a.from)

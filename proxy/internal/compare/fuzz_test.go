@@ -45,9 +45,7 @@ func FuzzLengths(f *testing.F) {
 // bench compares equal answers in pieces of 16 KiB, one side a piece ahead.
 func bench(b *testing.B, c Config, request, answers []byte) {
 	plan, err := NewPlan(c)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	r, budget, now := NewReport(), NewBudget(TotalBytes), time.Now()
 	b.SetBytes(int64(len(answers)))
 	b.ReportAllocs()
@@ -71,8 +69,6 @@ func bench(b *testing.B, c Config, request, answers []byte) {
 // cpu returns the time that the process has had a CPU, which other load on the machine does not change.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

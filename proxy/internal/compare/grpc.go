@@ -50,7 +50,6 @@ func newCalls(s *Session) {
 	}
 }
 
-// add begins a call.
 func (t *calls) add(stream uint32, name *tally) *call {
 	if !t.s.purse.take(callBytes) {
 		t.s.stop(Full)
@@ -143,7 +142,6 @@ func (t *calls) end(stream uint32, c *call, side int) {
 // client is the side of the requests.
 const client = 2
 
-// frames reads the frames of one side.
 type frames struct {
 	s       *Session
 	side    int
@@ -170,7 +168,6 @@ func newFrames(s *Session, side int) *frames {
 // eof leaves calls without an end open.
 func (p *frames) eof() {}
 
-// head takes a head.
 func (p *frames) head(stream uint32, fields []hpack.HeaderField, ends bool) {
 	if p.side == client {
 		p.s.calls.request(stream, fields)
@@ -224,7 +221,6 @@ func (p *frames) reset(stream uint32, code http2.ErrCode) {
 	}
 }
 
-// A framer reads one frame.
 type framer struct {
 	*http2.Framer
 	in bytes.Reader

@@ -42,12 +42,9 @@ func newClient(t rapid.TB) *peer {
 
 func (p *peer) ok(err error) {
 	p.t.Helper()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 }
 
-// head writes a head of fields.
 func (p *peer) head(id uint32, end bool, fields ...string) {
 	p.t.Helper()
 	p.h.Reset()
@@ -110,7 +107,6 @@ func replies(t *rapid.T, all []reply, odd int) []byte {
 	return p.out.Bytes()
 }
 
-// count returns the counts of a name.
 func count(s Snapshot, name string) Figures {
 	for _, n := range s.Names {
 		if n.Name == name {

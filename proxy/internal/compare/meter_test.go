@@ -44,9 +44,7 @@ func BenchmarkCost(b *testing.B) {
 	for name, a := range hostile(b) {
 		b.Run(name, func(b *testing.B) {
 			plan, err := NewPlan(a.c)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			r, budget, n := NewReport(), NewBudget(TotalBytes), 0
 			begin := cpu(b)
 			for b.Loop() {
@@ -75,9 +73,7 @@ func TestCostIsBounded(t *testing.T) {
 	for name, a := range hostile(t) {
 		for _, slow := range []time.Duration{50 * time.Microsecond, time.Hour} { // for a piece
 			plan, err := NewPlan(a.c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			r, budget := NewReport(), NewBudget(TotalBytes)
 			m := &Meter{left: burst, at: at(0).UnixNano(), clock: steps(slow)}
 			s := plan.NewSession(budget, r)
@@ -120,9 +116,7 @@ func steps(d time.Duration) func() int64 {
 // comes back by a fifth of what goes by.
 func TestMeterIsShared(t *testing.T) {
 	plan, err := NewPlan(Config{Framing: Lines})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, budget := NewReport(), NewBudget(TotalBytes)
 	m := NewMeter()
 	m.clock = steps(10 * time.Microsecond)

@@ -182,7 +182,6 @@ type spending struct {
 // Metered makes a meter limit the time of the session. Call it before any bytes come.
 func (s *Session) Metered(m *Meter) { s.cost.meter = m }
 
-// begin begins a call.
 func (c *spending) begin(now int64) {
 	if c.meter == nil {
 		return

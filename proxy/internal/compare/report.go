@@ -43,7 +43,6 @@ func NewReport() *Report {
 	return r
 }
 
-// name returns the tally of a name, or other if there are too many names.
 func (r *Report) name(text string) *tally {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +162,6 @@ func (h *histogram) add(lag int64) {
 	}
 }
 
-// bucket returns the bucket of a time.
 func bucket(ns uint64) int {
 	if ns < 1<<lagFloor {
 		return 0
@@ -173,7 +171,6 @@ func bucket(ns uint64) int {
 	return min(1+(octave-lagFloor)*lagSteps+int(step), lagBuckets-1)
 }
 
-// middle returns the middle of a bucket.
 func middle(bucket int) time.Duration {
 	if bucket == 0 {
 		return 0
@@ -262,7 +259,6 @@ func (d *difference) before(b []byte) {
 	}
 }
 
-// add notes a side's bytes from the difference on.
 func (d *difference) add(side int, b []byte) {
 	if room := contextBytes - len(d.next[side]); d.wanted && d.exact && room > 0 {
 		d.next[side] = append(d.next[side], b[:min(len(b), room)]...)

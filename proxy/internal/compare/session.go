@@ -143,7 +143,6 @@ func (s *Session) judge(f *flow) {
 // Stopped returns why comparing ended before the session. After that, only End does anything.
 func (s *Session) Stopped() Stop { return s.reason }
 
-// stop ends comparing.
 func (s *Session) stop(reason Stop) {
 	if s.reason == Going {
 		s.reason = reason
@@ -190,7 +189,6 @@ type sink struct {
 	window window
 }
 
-// begin begins an answer to a request with this name.
 func (o *sink) begin(t *tally) {
 	o.open, o.name, o.shape, o.length = true, t.text, 0, 0
 	o.hidden = o.s.plan.masks.hidden(t.text)
@@ -219,7 +217,6 @@ func (o *sink) mark(b []byte) {
 	}
 }
 
-// unit ends a unit.
 func (o *sink) unit() {
 	if !o.hidden {
 		o.window.flush(o)
@@ -228,7 +225,6 @@ func (o *sink) unit() {
 	}
 }
 
-// end ends the answer.
 func (o *sink) end() {
 	o.unit()
 	if o.s.reason == Going {

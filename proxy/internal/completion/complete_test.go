@@ -10,7 +10,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/completion"
 )
 
-// commands are a command line with flags and arguments of every kind.
 type commands struct {
 	Status struct {
 		Config   *string `placeholder:"FILE" help:"The configuration. It says where."`

@@ -232,7 +232,6 @@ func (l *Line) argument(word string) {
 	l.args = append(l.args, word)
 }
 
-// end reads the last word.
 func (l *Line) end(word string) {
 	l.word = word
 	name, value, written := strings.Cut(word, "=")

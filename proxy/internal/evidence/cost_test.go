@@ -40,9 +40,7 @@ func BenchmarkAttached(b *testing.B) {
 	}
 	attached := func() (f figures) {
 		tracer, err := kerneltrace.Open(kerneltrace.Config{PIDs: []int{proxy}})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		defer tracer.Close()
 		ctx, cancel := context.WithCancel(b.Context())
 		done := make(chan error, 1)
@@ -83,9 +81,7 @@ func median(list []figures, i int) float64 {
 func cpuOf(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	d, err := sys.ProcessCPUTime(pid)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return d
 }
 
@@ -96,9 +92,7 @@ func startEcho(b *testing.B) (proxy int, echoes *atomic.Int64) {
 	echoes = new(atomic.Int64)
 	dir := software.Build(b, "github.com/penstock/penstock/proxy/cmd/penstock")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	var all sync.WaitGroup
 	b.Cleanup(func() { l.Close(); all.Wait() })
 	all.Go(func() {
@@ -114,9 +108,7 @@ func startEcho(b *testing.B) (proxy int, echoes *atomic.Int64) {
 	p := software.Service{Command: []string{dir + "/penstock", "proxy", "--listen", addr, "--to", l.Addr().String(), "--drain-timeout", "1s"}, Dir: dir, Addr: addr, Stop: syscall.SIGTERM}.Start(b)
 	for range 64 {
 		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		b.Cleanup(func() { c.Close() })
 		all.Go(func() {
 			buf := make([]byte, 64)

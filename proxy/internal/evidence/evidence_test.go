@@ -42,9 +42,7 @@ func TestNginx(t *testing.T) {
 	conf := `daemon off; worker_processes 1; pid nginx.pid; error_log stderr;
 events {} http { access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;
 server { listen ` + addr + `; location / { return 200 "ok"; } } }`
-	if err := os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(conf), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(conf), 0o644))
 	p := software.Service{Command: []string{nginx, "-p", dir, "-c", "nginx.conf"}, Dir: dir, Addr: addr, Stop: syscall.SIGTERM}.Start(t)
 	condition.Await(t, "nginx has its worker", func() bool {
 		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.Pid))
@@ -57,9 +55,7 @@ server { listen ` + addr + `; location / { return 200 "ok"; } } }`
 			resetAfterAnswer(t, addr)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(r.Processes) != 2 || !strings.Contains(r.Target, "(nginx) and 1 children") {
 		t.Errorf("%q, processes %v", r.Target, r.Processes)
 	}
@@ -104,9 +100,7 @@ func trace(t *testing.T, capabilities ...uintptr) (r Report) {
 	target := exec.Command("sleep", "600")
 	credential := &syscall.Credential{Uid: 65534, Gid: 65534}
 	target.SysProcAttr = &syscall.SysProcAttr{Credential: credential, Pdeathsig: syscall.SIGKILL}
-	if err := target.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, target.Start())
 	defer func() { _ = target.Process.Kill(); _ = target.Wait() }()
 	cmd := exec.Command(privilege.Self)
 	cmd.Env = append(os.Environ(), asTracer+"="+strconv.Itoa(target.Process.Pid))
@@ -188,9 +182,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	var text strings.Builder
-	if err := r.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.WriteText(&text))
 	for _, want := range []string{
 		"waiting for a CPU (2ms in all", "3 × drop (socket_rcvbuff), 1 × device-stall; 2 more were lost, because the buffer was full.", "socket_rcvbuff in", "a network device",
 		"unmatched events, of other processes or of unknown connections: 7 × retransmit", "not attached to dql_stall_detected: not there",
@@ -204,9 +196,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("%s, %v", b, err)
 	}
 	var back Report
-	if err := json.Unmarshal(b, &back); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(b, &back))
 	if again, err := json.Marshal(&back); err != nil || string(again) != string(b) {
 		t.Errorf("read back it is %s, %v", again, err)
 	}

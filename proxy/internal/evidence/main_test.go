@@ -29,3 +29,10 @@ func TestMain(m *testing.M) {
 	}
 	leak.Main(m)
 }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

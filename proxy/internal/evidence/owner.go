@@ -190,7 +190,6 @@ func deviceName(index int) string {
 	return fmt.Sprintf("device %d", index)
 }
 
-// threadName returns the name of a thread, or "" if the thread has ended.
 func threadName(pid, tid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid))
 	if err != nil {

@@ -118,7 +118,6 @@ var periodNames = map[kerneltrace.Period]string{
 // maxEvents is how many connections with events are listed. The causes count all connections.
 const maxEvents = 2000
 
-// build fills a report in.
 func (r *Report) build(reading *kerneltrace.Reading, o *owners, began time.Duration) {
 	r.Unmatched, r.Lost = reading.Unmatched, reading.Lost
 	for i := range reading.Events {
@@ -216,7 +215,6 @@ func summary(list []Cause, lost uint64) string {
 	return text + "."
 }
 
-// duration formats microseconds with about three digits.
 func duration(us int64) string {
 	d := time.Duration(us) * time.Microsecond
 	switch {

@@ -90,7 +90,6 @@ func newFilter(cfg Config) *Filter {
 	return f
 }
 
-// start loads the module.
 func (f *Filter) start(ctx context.Context, code []byte) error {
 	cfg := &f.cfg
 	later := cfg.Soon && len(code) > compiledAtOnce && wasm.MayCompile(cfg.Bounds)

@@ -3,7 +3,6 @@ package filter_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -431,30 +430,4 @@ func FuzzHost(f *testing.F) {
 		defer fl.Retire()
 		ask(t, fl, client("first bytes"))
 	})
-}
-
-// BenchmarkAsk: a client is asked about, from another goroutine, by a module that looks at two properties.
-func BenchmarkAsk(b *testing.B) {
-	for _, engine := range []string{wasm.Compiler, wasm.Interpreter} {
-		b.Run(engine, func(b *testing.B) {
-			m := newModule()
-			m.connection(m.text("source\x00address"), Const(addrData), Const(addrSize), Call(fnGet), Drop,
-				m.text("connection\x00requested_server_name"), Const(addrData), Const(addrSize), Call(fnGet), Drop, Const(0))
-			f := mustLoad(b, m.Bytes(), filter.Config{Bounds: wasm.Bounds{Interpret: engine == wasm.Interpreter}})
-			of := client("")
-			done := make(chan struct{}, 1)
-			var took []time.Duration
-			for b.Loop() {
-				began := time.Now()
-				c := &filter.Call{Of: of}
-				f.Ask(c, func() { done <- struct{}{} })
-				<-done
-				took = append(took, time.Since(began))
-			}
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns")
-			n := f.Counts()
-			b.ReportMetric(float64(n.Time.Nanoseconds())/float64(n.Calls), "call-ns")
-		})
-	}
 }

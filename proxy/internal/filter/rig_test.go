@@ -58,18 +58,15 @@ func (m *module) text(s string) []byte {
 	return Code(Const(at), Const(int32(len(s))))
 }
 
-// set is code that sets a property.
 func (m *module) set(path, value string) []byte {
 	return Code(m.text(path), m.text(value), Call(fnSet), Drop)
 }
 
-// connection adds proxy_on_new_connection.
 func (m *module) connection(code ...any) *module {
 	m.Func("proxy_on_new_connection", i32, i32, 1, Code(code...))
 	return m
 }
 
-// data adds proxy_on_downstream_data.
 func (m *module) data(code ...any) *module {
 	m.Func("proxy_on_downstream_data", i32+i32+i32, i32, 1, Code(code...))
 	return m
@@ -105,7 +102,6 @@ func mustLoad(t testing.TB, code []byte, cfg filter.Config) *filter.Filter {
 	return f
 }
 
-// ask waits for an answer.
 func ask(t testing.TB, f *filter.Filter, of filter.Connection) filter.Answer {
 	t.Helper()
 	done := make(chan struct{})
@@ -121,7 +117,6 @@ func ask(t testing.TB, f *filter.Filter, of filter.Connection) filter.Answer {
 	return a
 }
 
-// client is a client of the tests.
 func client(first string) filter.Connection {
 	return filter.Connection{
 		Source: netip.MustParseAddrPort("192.0.2.7:1234"), Destination: netip.MustParseAddrPort("[2001:db8::1]:443"),

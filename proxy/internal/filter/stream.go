@@ -291,7 +291,6 @@ func (s *Stream) ask(of *instance, fresh, ended bool) error {
 	return nil
 }
 
-// drop closes the instance.
 func (s *Stream) drop() {
 	if s.wasm != nil {
 		s.wasm.Close()

@@ -113,7 +113,6 @@ func (f *flow) take() {
 	}
 }
 
-// end ends the stream, and returns all that has come out.
 func (f *flow) end() string {
 	if f.err == nil {
 		f.s.End()

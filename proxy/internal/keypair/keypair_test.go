@@ -24,15 +24,11 @@ func TestState(t *testing.T) {
 	at := [2]string{filepath.Join(t.TempDir(), "c.pem"), filepath.Join(t.TempDir(), "k.pem")}
 	write := func(cert, key string) {
 		t.Helper()
-		if err := errors.Join(os.WriteFile(at[0], []byte(cert), 0o600), os.WriteFile(at[1], []byte(key), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.WriteFile(at[0], []byte(cert), 0o600), os.WriteFile(at[1], []byte(key), 0o600)))
 	}
 	write(cert, key)
 	p, err := keypair.New(at[0], at[1], slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, first, refused := p.State()
 	if refused != nil {
 		t.Error(refused)
@@ -54,13 +50,9 @@ func TestEnded(t *testing.T) {
 	var log strings.Builder
 	cert, key := certificate.Until(t, time.Now().Add(-time.Hour), "a.test")
 	at := [2]string{filepath.Join(t.TempDir(), "c.pem"), filepath.Join(t.TempDir(), "k.pem")}
-	if err := errors.Join(os.WriteFile(at[0], []byte(cert), 0o600), os.WriteFile(at[1], []byte(key), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(at[0], []byte(cert), 0o600), os.WriteFile(at[1], []byte(key), 0o600)))
 	p, err := keypair.New(at[0], at[1], slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 3 {
 		p.Now()
 	}
@@ -76,17 +68,11 @@ func TestPipes(t *testing.T) {
 	for i := range 2 {
 		at := [2]string{filepath.Join(t.TempDir(), "c.pem"), filepath.Join(t.TempDir(), "k.pem")}
 		cert, key := certificate.New(t, "a.test")
-		if err := errors.Join(os.WriteFile(at[0], []byte(cert), 0o600), os.WriteFile(at[1], []byte(key), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.WriteFile(at[0], []byte(cert), 0o600), os.WriteFile(at[1], []byte(key), 0o600)))
 		p, err := keypair.New(at[0], at[1], slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		first := p.Now()
-		if err := errors.Join(os.Remove(at[i]), syscall.Mkfifo(at[i], 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.Remove(at[i]), syscall.Mkfifo(at[i], 0o600)))
 		done := make(chan bool)
 		go func() {
 			defer close(done)
@@ -102,5 +88,12 @@ func TestPipes(t *testing.T) {
 		case <-time.After(condition.Patience):
 			t.Fatal("it waits for the writer of ", at[i])
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

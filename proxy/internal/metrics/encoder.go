@@ -28,7 +28,6 @@ type encoder struct {
 	err         error
 }
 
-// begin begins a family. A family without series is left out.
 func (e *encoder) begin(f *Family) { e.family, e.begun = f, false }
 
 // head writes the first lines of the family.
@@ -92,7 +91,6 @@ func (e *encoder) bool(extra string, v bool) {
 	e.int(extra, n)
 }
 
-// timestamp writes a time, unless it is zero.
 func (e *encoder) timestamp(extra string, at time.Time) {
 	if at.IsZero() {
 		return
@@ -131,7 +129,6 @@ var verdictLabels = func() (labels [verdict.Kinds]string) {
 	return labels
 }()
 
-// closes writes the reasons that occurred.
 func (e *encoder) closes(c *tally.Counts) {
 	for why, n := range c.Closes {
 		if n > 0 {
@@ -246,25 +243,31 @@ func (e *encoder) cached(name, value string) string {
 	return text
 }
 
-// counts writes a series for each count, with one more label, in the order of its values.
-func (e *encoder) counts(name string, counts map[string]int64) {
+// listOf is list in the order of the label's values, with more labels before it.
+func (e *encoder) listOf(extra, name string, counts map[string]int64) {
 	for _, value := range sorted(counts) {
-		e.int(label(name, value), counts[value])
+		e.int(extra+e.cached(name, value), counts[value])
+	}
+}
+
+// each writes a series for each value, with one more label.
+func (e *encoder) each(name string, of []string, values ...int64) {
+	for i, n := range values {
+		e.int(e.cached(name, of[i]), n)
 	}
 }
 
 // handshakes writes the TLS handshakes that were completed.
 func (e *encoder) handshakes(h *admin.Handshakes) {
 	if h != nil {
-		e.int(`,resumed="false"`, h.Completed-h.Resumed)
-		e.int(`,resumed="true"`, h.Resumed)
+		e.each("resumed", []string{"false", "true"}, h.Completed-h.Resumed, h.Resumed)
 	}
 }
 
 // handshakeFailures writes the failed handshakes by cause. Causes that did not occur are left out.
 func (e *encoder) handshakeFailures(h *admin.Handshakes) {
 	if h != nil {
-		e.counts("cause", h.Failed)
+		e.listOf("", "cause", h.Failed)
 	}
 }
 

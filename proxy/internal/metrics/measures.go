@@ -94,7 +94,7 @@ func (m *measure) write(e *encoder, status reflect.Value) {
 	switch {
 	case !there:
 	case m.label != "":
-		e.counts(m.label, v.Interface().(map[string]int64))
+		e.listOf("", m.label, v.Interface().(map[string]int64))
 	case !m.nonzero || valueOf(v) != 0:
 		e.int("", valueOf(v))
 	}
@@ -139,9 +139,17 @@ func one(value func(s *Sample) float64) func(s *Sample, emit emitter) {
 	return func(s *Sample, emit emitter) { emit(value(s)) }
 }
 
-// number is one for whole numbers.
 func number(value func(s *Sample) int64) func(s *Sample, emit emitter) {
 	return one(func(s *Sample) float64 { return float64(value(s)) })
+}
+
+// parts is collect for whole numbers with a label each.
+func parts(values func(s *Sample) []int64, of ...string) func(s *Sample, emit emitter) {
+	return func(s *Sample, emit emitter) {
+		for i, n := range values(s) {
+			emit(float64(n), of[i])
+		}
+	}
 }
 
 // named is one for a counter of the status.
@@ -198,11 +206,14 @@ var processFamilies = []processFamily{
 	{Family: counter("penstock_left_total", "Clients that left before they had an endpoint."), collect: number(func(s *Sample) int64 { return s.Process.Connections.Left })},
 	{Family: counter("penstock_bytes_total", "Bytes of all sessions, by direction and engine.", "direction", "engine"), collect: collectBytes},
 	{Family: gauge("penstock_lane_on", "1 if sessions may leave user space."), collect: boolean(func(s *Sample) bool { return s.lane().State == admin.LaneOn })},
-	{Family: counter("penstock_engine_changes_total", "Changes of a session's direction: splice, copy, larger_pipe, mark_raised, mark_lowered (low-water mark).", "to"), collect: collectEngine},
-	{Family: gauge("penstock_pipes", "Pipes now: leased (with bytes in flight) or idle.", "state"), collect: collectPipes},
+	{Family: counter("penstock_engine_changes_total", "Changes of a session's direction: splice, copy, larger_pipe, mark_raised, mark_lowered (low-water mark).", "to"), collect: parts(func(s *Sample) []int64 {
+		n := s.Process.Engine
+		return []int64{n.Promotions, n.Demotions, n.PipeGrowths, n.MarksRaised, n.MarksLowered}
+	}, "splice", "copy", "larger_pipe", "mark_raised", "mark_lowered")},
+	{Family: gauge("penstock_pipes", "Pipes now: leased (with bytes in flight) or idle.", "state"), collect: parts(func(s *Sample) []int64 { return []int64{s.Process.Pipes.Leased, s.Process.Pipes.Idle} }, "leased", "idle")},
 	{Family: gauge("penstock_pipe_budget_bytes", "Memory that pipes may take now."), collect: number(func(s *Sample) int64 { return s.Process.Pipes.BudgetPages * pageSize })},
 	{Family: gauge("penstock_pipe_budget_used_bytes", "Memory that pipes take."), collect: number(func(s *Sample) int64 { return s.Process.Pipes.UsedPages * pageSize })},
-	{Family: counter("penstock_arena_residues_total", "How many times the bytes of a blocked destination were kept, in the arena or on the heap.", "in"), collect: collectResidues},
+	{Family: counter("penstock_arena_residues_total", "How many times the bytes of a blocked destination were kept, in the arena or on the heap.", "in"), collect: parts(func(s *Sample) []int64 { return []int64{s.Process.Arena.Residues, s.Process.Arena.Refused} }, "arena", "heap")},
 	{Family: counter("penstock_health_transitions_total", "Changes of the state of endpoints and circuit breakers."), collect: named("transitions")},
 	{Family: counter("penstock_hellos_missing_total", "Clients that were served without a ClientHello."), collect: named("hellos_missing")},
 	{Family: counter("penstock_session_log_dropped_total", "Dropped lines of the session log: ring (the ring of a loop was full), destination (it accepted no more) or rate (per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "ring", "destination", "rate") }},
@@ -212,7 +223,9 @@ var processFamilies = []processFamily{
 	{Family: gauge("penstock_config_generation", "Number of the configuration in force."), collect: number(func(s *Sample) int64 { return int64(s.Config.Generation) })},
 	{Family: gauge("penstock_config_unconfirmed", "1 while a reload waits to be confirmed."), collect: boolean(func(s *Sample) bool { return s.Config.Unconfirmed })},
 	{Family: gauge("penstock_config_restart_keys", "Changed keys that wait for a restart."), collect: number(func(s *Sample) int64 { return int64(len(s.Process.Restart)) })},
-	{Family: counter("penstock_config_reloads_total", "Reloads by result: success, refused or rolled_back (after a success).", "result"), collect: collectReloads},
+	{Family: counter("penstock_config_reloads_total", "Reloads by result: success, refused or rolled_back (after a success).", "result"), collect: parts(func(s *Sample) []int64 {
+		return []int64{s.Config.Reloads, s.Config.Refused, s.Config.RolledBack}
+	}, "success", "refused", "rolled_back")},
 	{Family: gauge("penstock_config_last_reload_successful", "1 if the last load has succeeded."), collect: boolean(func(s *Sample) bool { return s.Config.LastOK })},
 	{Family: gauge("penstock_config_last_reload_success_timestamp_seconds", "Time of the last good load, since the epoch."), collect: one(func(s *Sample) float64 { return seconds(s.Config.LastSuccess) })},
 	{Family: gauge("penstock_config_last_reload_seconds", "Duration of the last change by phase: prepare and swap.", "phase"), collect: collectPhases},
@@ -229,32 +242,6 @@ func collectBytes(s *Sample, emit emitter) {
 	emit(float64(b.EndpointToClient.Spliced), "endpoint_to_client", "splice")
 	emit(float64(b.EndpointToClient.Copied), "endpoint_to_client", "copy")
 	emit(float64(b.EndpointToClient.Lane), "endpoint_to_client", "lane")
-}
-
-func collectEngine(s *Sample, emit emitter) {
-	n := s.Process.Engine
-	emit(float64(n.Promotions), "splice")
-	emit(float64(n.Demotions), "copy")
-	emit(float64(n.PipeGrowths), "larger_pipe")
-	emit(float64(n.MarksRaised), "mark_raised")
-	emit(float64(n.MarksLowered), "mark_lowered")
-}
-
-func collectPipes(s *Sample, emit emitter) {
-	emit(float64(s.Process.Pipes.Leased), "leased")
-	emit(float64(s.Process.Pipes.Idle), "idle")
-}
-
-func collectResidues(s *Sample, emit emitter) {
-	a := s.Process.Arena
-	emit(float64(a.Residues), "arena")
-	emit(float64(a.Refused), "heap")
-}
-
-func collectReloads(s *Sample, emit emitter) {
-	emit(float64(s.Config.Reloads), "success")
-	emit(float64(s.Config.Refused), "refused")
-	emit(float64(s.Config.RolledBack), "rolled_back")
 }
 
 func collectPhases(s *Sample, emit emitter) {
@@ -364,14 +351,12 @@ var answerBounds = [...]int{8, 10, 12, 14, 16, 18, 20, 22}
 
 var answerLabels = powersLabels(answerBounds[:])
 
-// filterTimes writes the histogram of a filter.
 func (e *encoder) filterTimes(f *admin.Filter) {
 	extra := e.cached("filter", f.Name)
 	e.powersOf(extra, filterBounds[:], filterLabels, f.Times)
 	e.sumAndCount(extra, float64(f.TimeUs)/1e6, f.Calls)
 }
 
-// answers writes the histogram of an endpoint's first answers.
 func (e *encoder) answers(p *Endpoint) {
 	made := int64(0)
 	for _, n := range p.AnswerTimes {
@@ -419,25 +404,13 @@ var listenerFamilies = []objectFamily[Listener]{
 	{histogram("penstock_listener_connect_seconds", connects+" Original destinations (transparent) are not counted.", "listener"), func(e *encoder, l *Listener) { e.histogram(&connectLabels, &l.Tally.Connects) }},
 	{histogram("penstock_listener_session_seconds", lasted, "listener"), func(e *encoder, l *Listener) { e.histogram(&sessionLabels, &l.Tally.Sessions) }},
 	{gauge("penstock_listener_accept_queue", "Connections that wait in the kernel to be accepted.", "listener", "address"), func(e *encoder, l *Listener) {
-		l.queues(func(q *admin.Queue) {
-			if q.Known {
-				e.int(label("address", q.Address), q.Length)
-			}
-		})
+		l.queues(e, func(q *admin.Queue) (int64, bool) { return q.Length, q.Known })
 	}},
 	{gauge("penstock_listener_accept_queue_limit", "Length at which the accept queue overflows.", "listener", "address"), func(e *encoder, l *Listener) {
-		l.queues(func(q *admin.Queue) {
-			if q.Known {
-				e.int(label("address", q.Address), q.Most)
-			}
-		})
+		l.queues(e, func(q *admin.Queue) (int64, bool) { return q.Most, q.Known })
 	}},
 	{counter("penstock_listener_accept_queue_overflows_total", "Overflows of the accept queue; clients have to try again.", "listener", "address"), func(e *encoder, l *Listener) {
-		l.queues(func(q *admin.Queue) {
-			if q.DroppedKnown {
-				e.int(label("address", q.Address), q.Dropped)
-			}
-		})
+		l.queues(e, func(q *admin.Queue) (int64, bool) { return q.Dropped, q.DroppedKnown })
 	}},
 	{gauge("penstock_listener_certificate_not_after_seconds", "End of a certificate shown to clients, since the epoch.", "listener", "path"), func(e *encoder, l *Listener) { e.certificates(l.Certificates, endOf) }},
 	{gauge("penstock_listener_certificate_due_seconds", "When the status begins to report that a certificate shown to clients expires, since the epoch.", "listener", "path"), func(e *encoder, l *Listener) {
@@ -457,18 +430,12 @@ var listenerFamilies = []objectFamily[Listener]{
 	}},
 	{counter("penstock_filter_answers_total", "Clients by the filter's answer: allow, deny, route, next, more or overload (docs/filters.md).", "listener", "filter", "answer"), func(e *encoder, l *Listener) {
 		for i := range l.Filters {
-			f := &l.Filters[i]
-			for _, answer := range sorted(f.Answers) {
-				e.int(e.cached("filter", f.Name)+e.cached("answer", answer), f.Answers[answer])
-			}
+			e.listOf(e.cached("filter", l.Filters[i].Name), "answer", l.Filters[i].Answers)
 		}
 	}},
 	{counter("penstock_filter_failures_total", "Clients without an answer of the filter, by reason (docs/filters.md).", "listener", "filter", "reason"), func(e *encoder, l *Listener) {
 		for i := range l.Filters {
-			f := &l.Filters[i]
-			for _, reason := range sorted(f.Failures) {
-				e.int(e.cached("filter", f.Name)+e.cached("reason", reason), f.Failures[reason])
-			}
+			e.listOf(e.cached("filter", l.Filters[i].Name), "reason", l.Filters[i].Failures)
 		}
 	}},
 	{gauge("penstock_filter_waiting", "Clients that wait for a filter.", "listener", "filter"), func(e *encoder, l *Listener) {
@@ -483,45 +450,30 @@ var listenerFamilies = []objectFamily[Listener]{
 	}},
 	{counter("penstock_listener_cancels_total", "Cancel requests that were sent, or could not be sent, to an endpoint.", "listener", "result"), func(e *encoder, l *Listener) {
 		if c := l.Cancels; c != nil {
-			e.int(e.cached("result", "sent"), c.Sent)
-			e.int(e.cached("result", "failed"), c.Failed)
+			e.each("result", []string{"sent", "failed"}, c.Sent, c.Failed)
 		}
 	}},
 	{counter("penstock_mirror_bytes_total", "Bytes of mirrors: teed or copied (taken by the mirror's endpoint), undelivered, or answered (and thrown away).", "listener", "to"), func(e *encoder, l *Listener) {
 		if m := l.Mirrors; m != nil {
-			e.int(e.cached("to", "teed"), m.Teed)
-			e.int(e.cached("to", "copied"), m.Copied)
-			e.int(e.cached("to", "undelivered"), m.Undelivered)
-			e.int(e.cached("to", "answered"), m.Answered)
+			e.each("to", []string{"teed", "copied", "undelivered", "answered"}, m.Teed, m.Copied, m.Undelivered, m.Answered)
 		}
 	}},
 	{counter("penstock_mirror_compared_total", "Compared answers: equal, different, masked (not compared) or unsettled (cut short). Reset with the report.", "listener", "result"), func(e *encoder, l *Listener) {
 		l.comparisons(func(k *admin.Comparison) {
-			e.int(e.cached("result", "equal"), k.Equal)
-			e.int(e.cached("result", "different"), k.Different)
-			e.int(e.cached("result", "masked"), k.Masked)
-			e.int(e.cached("result", "unsettled"), k.Unsettled)
+			e.each("result", []string{"equal", "different", "masked", "unsettled"}, k.Equal, k.Different, k.Masked, k.Unsettled)
 		})
 	}},
 	{counter("penstock_mirror_timed_total", "Complete answers, by whether the mirror's answer was slower, faster or alike (within a microsecond).", "listener", "shadow"), func(e *encoder, l *Listener) {
 		l.comparisons(func(k *admin.Comparison) {
-			e.int(e.cached("shadow", "slower"), k.Lag.Slower)
-			e.int(e.cached("shadow", "faster"), k.Lag.Faster)
-			e.int(e.cached("shadow", "alike"), k.Lag.Alike)
+			e.each("shadow", []string{"slower", "faster", "alike"}, k.Lag.Slower, k.Lag.Faster, k.Lag.Alike)
 		})
 	}},
 	{counter("penstock_mirror_compare_stopped_total", "Sessions without a full comparison, by reason (docs/mirror.md).", "listener", "reason"), func(e *encoder, l *Listener) {
-		l.comparisons(func(k *admin.Comparison) {
-			for _, reason := range sorted(k.Stopped) {
-				e.int(e.cached("reason", reason), k.Stopped[reason])
-			}
-		})
+		l.comparisons(func(k *admin.Comparison) { e.listOf("", "reason", k.Stopped) })
 	}},
 	{counter("penstock_rewrite_reset_total", "Sessions that were reset because their bytes could not be rewritten, by reason (docs/filters.md).", "listener", "reason"), func(e *encoder, l *Listener) {
 		if r := l.Rewrites; r != nil {
-			for _, reason := range sorted(r.Reset) {
-				e.int(e.cached("reason", reason), r.Reset[reason])
-			}
+			e.listOf("", "reason", r.Reset)
 		}
 	}},
 	{counter("penstock_rewrite_module_calls_total", "Calls of modules, each about a chunk of bytes.", "listener"), func(e *encoder, l *Listener) {
@@ -560,17 +512,17 @@ func (l *Listener) keyLabels(i int) string {
 	return label("by", l.KeyedBy) + label("value", l.Keyed[i].Value)
 }
 
-// queues calls see for each queue, once for each address.
-func (l *Listener) queues(see func(q *admin.Queue)) {
+// queues writes the known values of queues, once for each address.
+func (l *Listener) queues(e *encoder, value func(q *admin.Queue) (n int64, known bool)) {
 	for i := range l.Queues {
 		at := l.Queues[i].Address
-		if !slices.ContainsFunc(l.Queues[:i], func(q admin.Queue) bool { return q.Address == at }) {
-			see(&l.Queues[i])
+		n, known := value(&l.Queues[i])
+		if known && !slices.ContainsFunc(l.Queues[:i], func(q admin.Queue) bool { return q.Address == at }) {
+			e.int(label("address", at), n)
 		}
 	}
 }
 
-// sorted returns the keys of a map in order.
 func sorted(m map[string]int64) []string {
 	if len(m) == 0 {
 		return nil
@@ -578,10 +530,8 @@ func sorted(m map[string]int64) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// breakerStates are the states of a circuit breaker.
 var breakerStates = []string{"closed", "open", "half-open"}
 
-// endpointStates are the states of an endpoint.
 var endpointStates = []admin.State{admin.Up, admin.Down, admin.Standby, admin.Ejected, admin.Draining, admin.Maint}
 
 // upstreamFamilies are the families with the label upstream.

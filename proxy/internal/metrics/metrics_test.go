@@ -90,7 +90,6 @@ func TestEncoderAgrees(t *testing.T) {
 	}
 }
 
-// part returns the lines of a family.
 func part(text, name string) string {
 	_, rest, _ := strings.Cut(text, "# HELP "+name+" ")
 	lines, _, _ := strings.Cut(rest, "\n# HELP")
@@ -277,7 +276,6 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// reference is the generated part of the page.
 func reference() string {
 	var b strings.Builder
 	section := func(title string, list []Family, shared ...string) {

@@ -129,7 +129,6 @@ func (s *Server) take(conn net.Conn, release func()) {
 	s.Conns.Put(conn, now.tls, admission.Reads, nil, release)
 }
 
-// sourceOf returns the source of a connection; it may be unknown.
 func sourceOf(conn net.Conn) source.Source {
 	at, _ := conn.RemoteAddr().(*net.TCPAddr)
 	if at == nil {
@@ -142,7 +141,6 @@ func sourceOf(conn net.Conn) source.Source {
 	return source.TCP(netip.AddrPortFrom(ip.Unmap(), uint16(at.Port)))
 }
 
-// respond answers a request.
 func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	now := s.now.Load()
 	switch {

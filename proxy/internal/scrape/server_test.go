@@ -54,13 +54,10 @@ func start(t *testing.T, cfg *Config, part time.Duration) *Server {
 func change(t *testing.T, s *Server, cfg *Config) {
 	t.Helper()
 	move, err := s.Prepare(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	move.Commit()
 }
 
-// get sends a request, and returns the code, or 0 if there is no answer.
 func get(t *testing.T, s *Server, method, path, authorization string, roots *x509.CertPool) int {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "metrics.test"}}
@@ -69,9 +66,7 @@ func get(t *testing.T, s *Server, method, path, authorization string, roots *x50
 		scheme = "https"
 	}
 	request, err := http.NewRequestWithContext(t.Context(), method, scheme+"://"+s.Addr()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if authorization != "" {
 		request.Header.Set("Authorization", authorization)
 	}
@@ -146,9 +141,7 @@ func TestTLS(t *testing.T) {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	write := func(cert, key string) *x509.CertPool {
 		t.Helper()
-		if err := errors.Join(os.WriteFile(path("c"), []byte(cert), 0o600), os.WriteFile(path("k"), []byte(key), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.WriteFile(path("c"), []byte(cert), 0o600), os.WriteFile(path("k"), []byte(key), 0o600)))
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM([]byte(cert))
 		return roots
@@ -169,18 +162,14 @@ func TestTLS(t *testing.T) {
 	if code := get(t, s, "GET", "/metrics", "", second); code != 200 {
 		t.Errorf("with another certificate: %d", code)
 	}
-	if err := errors.Join(os.Remove(path("c")), syscall.Mkfifo(path("c"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Remove(path("c")), syscall.Mkfifo(path("c"), 0o600)))
 	if code := get(t, s, "GET", "/metrics", "", second); code != 200 {
 		t.Errorf("with a pipe instead of the certificate: %d", code)
 	}
 	if _, _, refused := s.Pair().State(); refused == nil {
 		t.Error("a pipe was not refused")
 	}
-	if err := os.Remove(path("c")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path("c")))
 	write("no certificate", "no key")
 	if _, err := s.Prepare(t.Context(), &Config{Address: loopback, Allow: allow(), Cert: path("c"), Key: path("k")}); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("broken files: %v", err)
@@ -284,18 +273,14 @@ func TestMoves(t *testing.T) {
 	s := start(t, &Config{Address: loopback, Allow: allow("127.0.0.0/8")}, 1)
 	first := s.Addr()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer taken.Close()
 	if _, err := s.Prepare(t.Context(), &Config{Address: sockopt.Address{Network: "tcp", Name: taken.Addr().String()}, Allow: allow()}); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "ss -ltnp sport = :") {
 		t.Errorf("got %v", err)
 	}
 	other := sockopt.Address{Network: "tcp", Name: "127.0.0.2:0"}
 	move, err := s.Prepare(t.Context(), &Config{Address: other, Allow: allow("127.0.0.0/8")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := move.Abort(); err != nil {
 		t.Error(err)
 	}
@@ -317,3 +302,10 @@ func TestMoves(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { leak.Main(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

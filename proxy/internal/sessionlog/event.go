@@ -142,7 +142,6 @@ func appendText(b []byte, s string, most int) []byte {
 	return append(append(b, byte(len(s))), s...)
 }
 
-// appendAddress appends an address with its length; 0 if it is not valid.
 func appendAddress(b []byte, at netip.AddrPort) []byte {
 	if ip := at.Addr(); len(ip.Zone()) > maxZone {
 		at = netip.AddrPortFrom(ip.WithZone(ip.Zone()[:maxZone]), at.Port())

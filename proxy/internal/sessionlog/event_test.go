@@ -50,7 +50,6 @@ var sameRecord = cmp.Options{
 	cmp.Comparer(func(a, b source.Source) bool { return a == b }),
 }
 
-// eventOf returns the event of a record, as it is read from a ring.
 func eventOf(t *testing.T, k sessionlog.Kind, r *record.Record) sessionlog.Event {
 	t.Helper()
 	b := sessionlog.AppendEvent(nil, k, r.Ended, r)
@@ -144,9 +143,7 @@ func TestInjection(t *testing.T) {
 			sessionlog.FormatJSON: "", sessionlog.FormatHAProxy: "", sessionlog.FormatTemplate: "{sni}|{alpn}|{endpoint}|{error}",
 		} {
 			line, err := sessionlog.Format(format, template, &e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if i := strings.IndexFunc(line, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }); i >= 0 {
 				t.Errorf("%s of %q has %q", format, name, line[i:])
 			}
@@ -179,9 +176,7 @@ func TestJSON(t *testing.T) {
 	e := eventOf(t, sessionlog.End, &r)
 	line, _ := sessionlog.Format(sessionlog.FormatJSON, "", &e)
 	var got map[string]any
-	if err := json.Unmarshal([]byte(line), &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(line), &got))
 	for _, name := range sessionlog.Fields() {
 		if (got[name] == nil) != (name == "adopted") {
 			t.Errorf("%s is %v", name, got[name])

@@ -6,12 +6,10 @@ import (
 	"github.com/penstock/penstock/proxy/internal/record"
 )
 
-// AppendEvent is appendEvent.
 func AppendEvent(b []byte, k Kind, now int64, r *record.Record) []byte {
 	return appendEvent(b, k, now, r)
 }
 
-// Read is the event of some bytes.
 func Read(b []byte) (e Event, ok bool) {
 	ok = e.read(b)
 	return e, ok

@@ -41,9 +41,7 @@ func newRig(t *testing.T, to string, change func(*sessionlog.Settings)) *rig {
 		defer r.mu.Unlock()
 		r.reports = append(r.reports, fmt.Sprint(n, err))
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if r.closed {
 			return
@@ -56,20 +54,15 @@ func newRig(t *testing.T, to string, change func(*sessionlog.Settings)) *rig {
 	return r
 }
 
-// open opens settings.
 func open(t *testing.T, to string, change func(*sessionlog.Settings)) *sessionlog.Settings {
 	t.Helper()
 	at, err := sessionlog.ParseDestination(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &sessionlog.Settings{Destination: at, Format: sessionlog.FormatTemplate, Template: "{listener} {sni}", End: true, Share: 1}
 	if change != nil {
 		change(s)
 	}
-	if err := s.Open(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Open())
 	return s
 }
 
@@ -95,9 +88,7 @@ func (r *rig) settled(t *testing.T) sessionlog.Counts {
 func lines(t *testing.T, path string) []string {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(b) == 0 {
 		return nil
 	}
@@ -118,9 +109,7 @@ func TestFile(t *testing.T) {
 	if c := r.settled(t); c.Lines != 5 || len(lines(t, path)) != 5 {
 		t.Fatalf("%+v, %q", c, lines(t, path))
 	}
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(path, path+".1"))
 	r.Reopen()
 	condition.Await(t, "the file is opened again", func() bool {
 		_, err := os.Stat(path)
@@ -131,9 +120,7 @@ func TestFile(t *testing.T) {
 	if got := lines(t, path); len(got) != 1 || got[0] != "web b" || len(lines(t, path+".1")) != 5 {
 		t.Errorf("after SIGUSR1: %q and %q", got, lines(t, path+".1"))
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	condition.Await(t, "the removed file is there again", func() bool {
 		r.end("c")
 		r.settled(t)
@@ -151,17 +138,13 @@ func TestFullDisk(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""))
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
 		t.Skipf("no tmpfs: %v", err)
 	}
 	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
 	ballast, path := filepath.Join(dir, "ballast"), filepath.Join(dir, "s.log")
-	if err := os.WriteFile(ballast, make([]byte, 1536<<10), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(ballast, make([]byte, 1536<<10), 0o600))
 	r := newRig(t, path, nil)
 	for r.Counts().Dropped == 0 { // until more is pending than is kept
 		for range 200 {
@@ -169,9 +152,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(ballast))
 	condition.Await(t, "lines are written again", func() bool {
 		r.end("again")
 		return bytes.HasSuffix(read(t, path), []byte("again\n"))
@@ -197,24 +178,18 @@ func TestFullDisk(t *testing.T) {
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
 // TestStuckFIFO: a FIFO whose reader reads nothing holds up nothing, and when it reads it finds whole lines.
 func TestStuckFIFO(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(path, 0o600))
 	r := newRig(t, path, nil) // there is no reader yet
 	r.end("early")
 	reader, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer reader.Close()
 	for range 20_000 { // far more than there is room for: one that waited would do so for ever, for nobody reads yet
 		r.end(strings.Repeat("n", 80))
@@ -255,15 +230,11 @@ func TestSyslog(t *testing.T) {
 			listen := func() (net.PacketConn, string) {
 				if network == "udp" {
 					c, err := net.ListenPacket("udp", "127.0.0.1:0")
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					return c, "syslog+udp://" + c.LocalAddr().String()
 				}
 				c, err := net.ListenPacket("unixgram", at)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return c, "syslog+unix:" + at
 			}
 			c, to := listen()
@@ -271,9 +242,7 @@ func TestSyslog(t *testing.T) {
 			r.end("a.example")
 			b := make([]byte, 2000)
 			n, _, err := c.ReadFrom(b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			words := strings.Fields(string(b[:n]))
 			if len(words) != 9 || words[0] != "<134>1" || words[3] != "penstock" || words[4] != fmt.Sprint(os.Getpid()) || words[5] != "end" || words[8] != "a.example" {
 				t.Errorf("a message is %q", b[:n])
@@ -300,17 +269,13 @@ func TestSyslog(t *testing.T) {
 func TestJournald(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "journal")
 	c, err := net.ListenPacket("unixgram", at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	r := newRig(t, "journald:"+at, nil)
 	r.end("evil\nMESSAGE=forged")
 	b := make([]byte, 4000)
 	n, _, err := c.ReadFrom(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	entry := make(map[string]string)
 	for line := range strings.Lines(string(b[:n])) {
 		name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
@@ -436,9 +401,7 @@ func TestFailureIsOfTheDestination(t *testing.T) {
 
 	before, after := filepath.Join(t.TempDir(), "before"), filepath.Join(t.TempDir(), "after")
 	for _, path := range []string{before, after} { // no process reads them
-		if err := syscall.Mkfifo(path, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Mkfifo(path, 0o600))
 	}
 	r := newRig(t, before, nil)
 	fails := func(path string) {
@@ -469,9 +432,7 @@ func TestFailureIsOfTheDestination(t *testing.T) {
 // was just before.
 func TestLostAtTheEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(path, 0o600))
 	r := newRig(t, path, nil)
 	for range 3 {
 		r.end("waits")
@@ -485,10 +446,15 @@ func TestLostAtTheEnd(t *testing.T) {
 	r.Set(nil)
 	condition.Await(t, "the lines are counted", func() bool { return r.Counts().Lost() == 3 })
 	r.closed = true
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Close())
 	if got := last(); !strings.Contains(got, "; 3") {
 		t.Errorf("reports: %s", got)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

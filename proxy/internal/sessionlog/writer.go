@@ -43,7 +43,6 @@ const (
 	againEvery  = 10 * time.Minute
 )
 
-// run writes until the log is closed.
 func (w *writer) run() {
 	defer close(w.log.done)
 	for {

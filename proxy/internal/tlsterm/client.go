@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -39,12 +38,8 @@ type ClientConfig struct {
 // A Client is the TLS towards the endpoints of an upstream. It is safe for concurrent
 // use.
 type Client struct {
-	cfg  ClientConfig
-	ca   *source // nil: the system's
-	pair *source // nil: none
-
-	mu     sync.Mutex
-	closed bool
+	cfg ClientConfig
+	follower
 	config atomic.Pointer[tls.Config] // never changed
 }
 
@@ -66,43 +61,15 @@ func NewClient(cfg *ClientConfig) (*Client, error) {
 	if (cfg.Pair.Cert == "") != (cfg.Pair.Key == "") {
 		return nil, errors.New("TLS to endpoints: set the certificate and its key, or none of them")
 	}
-	c.mu.Lock()
-	err := c.open()
-	if err == nil {
-		c.build()
+	var pairs []Pair
+	if cfg.Pair.Cert != "" {
+		pairs = []Pair{cfg.Pair}
 	}
-	c.mu.Unlock()
-	if err != nil {
-		c.Close()
+	c.follower.files, c.follower.build = cfg.Files, c.build
+	if err := c.follow(pairs, cfg.CA); err != nil {
 		return nil, err
 	}
 	return c, nil
-}
-
-// open reads the files, and follows them. The caller holds c.mu.
-func (c *Client) open() error {
-	var failed []error
-	var err error
-	if c.cfg.CA != "" {
-		if c.ca, err = c.cfg.Files.open(poolOf(c.cfg.CA), c, c.rebuild); err != nil {
-			failed = append(failed, err)
-		}
-	}
-	if c.cfg.Pair.Cert != "" {
-		if c.pair, err = c.cfg.Files.open(pairOf(c.cfg.Pair.Cert, c.cfg.Pair.Key), c, c.rebuild); err != nil {
-			failed = append(failed, err)
-		}
-	}
-	return errors.Join(failed...)
-}
-
-// rebuild is called when a file has changed.
-func (c *Client) rebuild() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.build()
-	}
 }
 
 // build makes the configuration of the present files. Sessions that others have verified, or
@@ -115,33 +82,10 @@ func (c *Client) build() {
 	if c.ca != nil {
 		config.RootCAs = c.ca.value.Load().pool
 	}
-	if c.pair != nil {
-		config.Certificates = []tls.Certificate{*c.pair.value.Load().cert}
+	for _, p := range c.pairs {
+		config.Certificates = append(config.Certificates, *p.value.Load().cert)
 	}
 	c.config.Store(config)
-}
-
-// Close stops following the files. Handshakes go on with the present ones.
-func (c *Client) Close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
-	c.closed = true
-	for _, s := range []*source{c.ca, c.pair} {
-		if s != nil {
-			c.cfg.Files.close(s, c)
-		}
-	}
-}
-
-// Current reports whether the files are still as they were read. If so, another Client of the same
-// configuration would be the same, and would not fail.
-func (c *Client) Current() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.closed && c.cfg.Files.current(c.ca, c.pair)
 }
 
 // Stats returns the counters.

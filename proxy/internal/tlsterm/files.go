@@ -463,35 +463,88 @@ type Lifetime struct {
 	Refused error
 }
 
-// Lifetimes returns the lifetimes of the certificates that new handshakes use, without the
-// intermediate ones.
-func (s *Server) Lifetimes() []Lifetime {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return lifetimes(s.pairs...)
+// A follower is what a [Server] and a [Client] have of their files.
+type follower struct {
+	files *Files
+	build func() // makes the material of the present files; called with mu held
+	pairs []*source
+	ca    *source // nil: none
+
+	mu     sync.Mutex
+	closed bool
 }
 
-// Lifetimes returns the lifetime of the certificate that is shown to endpoints, if any.
-func (c *Client) Lifetimes() []Lifetime {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return lifetimes(c.pair)
-}
-
-// AuthoritiesRefused returns why the present contents of the file of authorities were not taken, so that the
-// former ones are in use; nil: they were, or there is no such file.
-func (s *Server) AuthoritiesRefused() error { return s.ca.refusal() }
-
-// AuthoritiesRefused returns what [Server.AuthoritiesRefused] does, of the authorities that endpoints are verified by.
-func (c *Client) AuthoritiesRefused() error { return c.ca.refusal() }
-
-func lifetimes(pairs ...*source) (list []Lifetime) {
-	for _, p := range pairs {
-		if p == nil {
-			continue
+// follow reads all files and follows them. A change of a file waits for mu.
+func (f *follower) follow(pairs []Pair, ca string) error {
+	f.mu.Lock()
+	var failed []error
+	open := func(spec pairSpec) *source {
+		s, err := f.files.open(spec, f, f.rebuild)
+		if err != nil {
+			failed = append(failed, err)
 		}
+		return s
+	}
+	if ca != "" {
+		f.ca = open(poolOf(ca))
+	}
+	for _, p := range pairs {
+		if s := open(pairOf(p.Cert, p.Key)); s != nil {
+			f.pairs = append(f.pairs, s)
+		}
+	}
+	if failed == nil {
+		f.build()
+	}
+	f.mu.Unlock()
+	if failed != nil {
+		f.Close()
+	}
+	return errors.Join(failed...)
+}
+
+func (f *follower) rebuild() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.closed {
+		f.build()
+	}
+}
+
+// Close stops following the files. Handshakes go on with the present ones.
+func (f *follower) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return
+	}
+	f.closed = true
+	for _, s := range append(f.pairs, f.ca) {
+		if s != nil {
+			f.files.close(s, f)
+		}
+	}
+}
+
+// Current reports whether the files are still as they were read. If so, another Server or Client of the same
+// configuration would be the same, and would not fail.
+func (f *follower) Current() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.closed && f.files.current(append(f.pairs, f.ca)...)
+}
+
+// Lifetimes returns the lifetimes of the certificates that new handshakes use, without the intermediate ones.
+func (f *follower) Lifetimes() (list []Lifetime) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.pairs {
 		leaf := p.value.Load().cert.Leaf
 		list = append(list, Lifetime{Path: p.spec.paths[0], From: leaf.NotBefore, Ends: leaf.NotAfter, Refused: p.refusal()})
 	}
 	return list
 }
+
+// AuthoritiesRefused returns why the present contents of the file of authorities were not taken, so that the
+// former ones are in use; nil: they were, or there is no such file.
+func (f *follower) AuthoritiesRefused() error { return f.ca.refusal() }

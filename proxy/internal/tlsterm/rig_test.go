@@ -33,7 +33,6 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// An authority signs certificates.
 type authority struct {
 	t    testing.TB
 	cert *x509.Certificate
@@ -94,7 +93,6 @@ func (a *authority) sign(key crypto.Signer, names ...string) (cert, keyText []by
 	return a.issue(template, key)
 }
 
-// issue makes a certificate by a template.
 func (a *authority) issue(template *x509.Certificate, key crypto.Signer) (cert, keyText []byte) {
 	a.t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)

@@ -21,7 +21,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -71,13 +70,9 @@ const DefaultTimeout = 10 * time.Second
 
 // A Server is the TLS of a listener. It is safe for concurrent use.
 type Server struct {
-	cfg   Config
-	pairs []*source
-	ca    *source // nil: no client certificates
-
-	mu     sync.Mutex // held while a state is made
-	closed bool
-	state  atomic.Pointer[state]
+	cfg Config
+	follower
+	state atomic.Pointer[state]
 }
 
 // A state is the material of handshakes from now on. It is never changed, except for the keys
@@ -107,48 +102,11 @@ func NewServer(cfg *Config) (*Server, error) {
 	if len(cfg.Certificates) == 0 {
 		return nil, errors.New("TLS needs a certificate")
 	}
-	s.mu.Lock()
-	err := s.open()
-	if err == nil {
-		s.build()
-	}
-	s.mu.Unlock()
-	if err != nil {
-		s.Close()
+	s.follower.files, s.follower.build = cfg.Files, s.build
+	if err := s.follow(cfg.Certificates, cfg.ClientCA); err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-// open reads all files, and follows them. A change of a file waits for s.mu, which the caller
-// holds.
-func (s *Server) open() error {
-	var failed []error
-	for _, p := range s.cfg.Certificates {
-		src, err := s.cfg.Files.open(pairOf(p.Cert, p.Key), s, s.rebuild)
-		if err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		s.pairs = append(s.pairs, src)
-	}
-	if s.cfg.ClientCA != "" {
-		src, err := s.cfg.Files.open(poolOf(s.cfg.ClientCA), s, s.rebuild)
-		if err != nil {
-			failed = append(failed, err)
-		}
-		s.ca = src
-	}
-	return errors.Join(failed...)
-}
-
-// rebuild is called when a file has changed.
-func (s *Server) rebuild() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.build()
-	}
 }
 
 // build makes the state of the present files. The caller holds s.mu.
@@ -190,30 +148,6 @@ func (st *state) strict(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	config := st.config.Clone()
 	config.NextProtos = []string{none}
 	return config, nil
-}
-
-// Close stops following the files. Handshakes go on with the present ones.
-func (s *Server) Close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return
-	}
-	s.closed = true
-	for _, p := range s.pairs {
-		s.cfg.Files.close(p, s)
-	}
-	if s.ca != nil {
-		s.cfg.Files.close(s.ca, s)
-	}
-}
-
-// Current reports whether the files are still as they were read. If so, another Server of the same
-// configuration would be the same, and would not fail.
-func (s *Server) Current() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.closed && s.cfg.Files.current(append([]*source{s.ca}, s.pairs...)...)
 }
 
 // Timeout is how long a handshake may take.

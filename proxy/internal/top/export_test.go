@@ -8,16 +8,13 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// Looked is the message of a look.
 func Looked(l Look, err error) tea.Msg { return lookMsg{l, err} }
 
 // Due is the message that the next look is due.
 func Due() tea.Msg { return dueMsg{} }
 
-// Environment is environment.
 var Environment = environment
 
-// Judged is the message of verdicts.
 func Judged(y admin.Why) tea.Msg { return whyMsg{y, nil} }
 
 // Pause is the time after a look that took so long.

@@ -194,19 +194,6 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-func BenchmarkLook(b *testing.B) {
-	m := top.NewModel(b.Context(), top.Config{Interval: time.Second})
-	before, now := crowd(10_000, 0), crowd(10_000, 2)
-	for i := 0; b.Loop(); i++ {
-		l := top.Look{Status: before, At: start}
-		if i%2 == 1 {
-			l = top.Look{Status: now, At: start.Add(time.Second)}
-		}
-		m.Update(top.Looked(l, nil))
-		_ = m.View()
-	}
-}
-
 // TestSlowProcess: a process that takes long to answer is asked less often.
 func TestSlowProcess(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{time.Millisecond: time.Second, 300 * time.Millisecond: time.Second, 2 * time.Second: 6 * time.Second} {

@@ -20,10 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the kept views anew")
 
-// start is the time of the first look.
 var start = time.Date(2026, 1, 2, 10, 0, 0, 0, time.Local)
 
-// bytes are some in each direction.
 func bytes(in, out int64) admin.Bytes {
 	return admin.Bytes{ClientToEndpoint: admin.ByEngine{Copied: in}, EndpointToClient: admin.ByEngine{Spliced: out}}
 }
@@ -64,7 +62,6 @@ func status(seconds int64) admin.Status {
 	}
 }
 
-// verdicts are those on a few sessions.
 func verdicts() admin.Why {
 	return admin.Why{
 		WindowUs: 1_000_000, Count: 30, Verdict: "client", Shares: map[string]float64{"client": 0.75, "endpoint": 0.2, "idle": 0.05}, Advice: "The clients take the bytes slowly: nothing here mends that.",
@@ -137,7 +134,6 @@ func (s *screen) press(keys ...string) (cmd tea.Cmd) {
 	return cmd
 }
 
-// text is the view without its styles.
 func (s *screen) text() string { return ansi.Strip(s.model.View().Content) }
 
 // row returns the first line of the view that contains a text.

@@ -18,7 +18,6 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// A rig is an exporter to a collector.
 type rig struct {
 	*traces.Exporter
 	t     *testing.T
@@ -122,7 +121,6 @@ func (r *rig) balanced(s *traces.Stats) {
 	}
 }
 
-// both runs a test with each protocol.
 func both(t *testing.T, test func(t *testing.T, protocol string)) {
 	for _, protocol := range []string{traces.GRPC, traces.HTTP} {
 		t.Run(protocol[:4], func(t *testing.T) { test(t, protocol) })

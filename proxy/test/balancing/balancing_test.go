@@ -10,7 +10,6 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// built is the program under test, which TestBalancing builds.
 var built string
 
 func TestBalancing(t *testing.T) {
@@ -19,17 +18,15 @@ func TestBalancing(t *testing.T) {
 	}
 	built = program.Build(t)
 	for name, test := range map[string]func(*testing.T){
-		"failover":            testFailover,
-		"redis":               testRedis,
-		"mirrored":            testMirrored,
-		"mirrored PostgreSQL": testMirroredPostgres,
-		"names":               testNames,
-		"canary of Redis":     testCanaryOfRedis,
-		"canary of gRPC":      testCanaryOfGRPC,
-		"headers":             testHeaders,
-		"told":                testTold,
-		"protocols":           testProtocols,
-		"evasion":             testEvasion,
+		"failover":       testFailover,
+		"redis":          testRedis,
+		"mirrored":       testMirrored,
+		"names":          testNames,
+		"canary of gRPC": testCanaryOfGRPC,
+		"headers":        testHeaders,
+		"told":           testTold,
+		"protocols":      testProtocols,
+		"evasion":        testEvasion,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -38,7 +35,6 @@ func TestBalancing(t *testing.T) {
 	}
 }
 
-// writeFile writes a file that all users may read.
 func writeFile(path, text string) error { return os.WriteFile(path, []byte(text), 0o644) }
 
 func must(t testing.TB, err error) {

@@ -20,7 +20,6 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/admin"
 )
 
@@ -54,7 +53,6 @@ func (p *penstock) compared() comparison {
 	return p.comparison()
 }
 
-// comparison is the first comparison.
 func (p *penstock) comparison() comparison {
 	p.T.Helper()
 	code, out := p.mirror("--json")
@@ -77,53 +75,6 @@ func (p *penstock) passes(want int, conditions ...string) {
 	if code, out := p.mirror(args...); code != want {
 		p.T.Errorf("%q: exit code %d, want %d: %s", conditions, code, want, out)
 	}
-}
-
-// testCanaryOfRedis has read-only traffic of Redis compared with that of a second server, line by line: it is equal. A value
-// that differs is found.
-func testCanaryOfRedis(t *testing.T) {
-	cli, bench := software.Need(t, "redis-cli", "redis-tools"), software.Need(t, "redis-benchmark", "redis-tools")
-	first, next := newStore(t), newStore(t)
-	at := func(s *store, args ...string) {
-		host, port, _ := strings.Cut(s.addr, ":")
-		software.Run(t, append([]string{cli, "-h", host, "-p", port}, args...)...)
-	}
-	for _, s := range []*store{first, next} {
-		at(s, "eval", `for i = 1, 1000 do redis.call('set', string.format('key:%012d', i), string.rep(i, i % 100)) end`, "0")
-	}
-	p := start(t, fmt.Sprintf(`
-listeners: [{name: cache, bind: "127.0.0.1:0", upstream: redis, mirror: {upstream: next, patience: 30s, compare: {framing: lines}}}]
-upstreams:
-  - {name: redis, endpoints: [%q]}
-  - {name: next, endpoints: [%q], health_check: off}`, first.addr, next.addr))
-	p.passes(4, "different>0.1%")
-	_, host, port := p.at("cache")
-	for _, args := range [][]string{
-		{"-n", "20000", "-c", "10", "-r", "1000", "get", "key:__rand_int__"},
-		{"-n", "3200", "-c", "4", "-P", "16", "-r", "1000", "get", "key:__rand_int__"},
-	} {
-		software.Run(t, append([]string{bench, "-h", host, "-p", port, "--csv"}, args...)...)
-	}
-	c := p.compared()
-	// A length and a value for each, where comparing had its share of a CPU.
-	if c.Stopped["cost"] == 0 && c.Compared < 2*23_000-100 || c.Different != 0 || c.Equal != c.Compared {
-		t.Errorf("%+v", c)
-	}
-	p.passes(0, "different>0.1%", "compared<10000", "slower>10s", "stopped>99%")
-	at(next, "set", "key:000000000007", "7654321")
-	software.Run(t, cli, "-h", host, "-p", port, "get", "key:000000000007")
-	c = p.compared()
-	if c.Different != 1 || len(c.Examples) != 1 || c.Examples[0].Name != "line" {
-		t.Errorf("%+v", c)
-	}
-	p.passes(3, "different>=1")
-	if code, out := p.mirror(); code != 0 || !strings.Contains(out, "different: line, at byte ") || strings.Contains(out, "7654321") {
-		t.Errorf("exit code %d: %s", code, out)
-	}
-	if code, _ := p.mirror("--reset"); code != 0 || p.compared().Compared != 0 {
-		t.Errorf("exit code %d, %+v", code, p.compared())
-	}
-	p.stop()
 }
 
 // cart is a service of gRPC. Add answers with the text that it was sent, and with version for the text version. List sends as

@@ -47,7 +47,6 @@ func newNodes(t *testing.T) (a, b *node, rolePort string) {
 	return nodes[0], nodes[1], rolePort
 }
 
-// onePort listens on the same port of two hosts.
 func onePort(t *testing.T, first, second string) (listeners []net.Listener, port string) {
 	t.Helper()
 	for range 100 {
@@ -65,7 +64,6 @@ func onePort(t *testing.T, first, second string) (listeners []net.Listener, port
 	panic("unreachable")
 }
 
-// initdb makes an empty database for a node.
 func (n *node) initdb() {
 	n.t.Helper()
 	n.data = filepath.Join(n.dir, "data")
@@ -127,7 +125,6 @@ func (n *node) query(sql string) (string, error) {
 // freeze stops all processes of a node: its kernel still accepts, and no process answers.
 func (n *node) freeze() { n.signal(syscall.SIGSTOP) }
 
-// kill kills all processes of a node.
 func (n *node) kill() {
 	n.t.Helper()
 	pidFile, err := os.ReadFile(filepath.Join(n.data, "postmaster.pid"))
@@ -144,7 +141,6 @@ func (n *node) kill() {
 	}
 }
 
-// signal signals all processes of a node, and those they start meanwhile.
 func (n *node) signal(s syscall.Signal) {
 	n.t.Helper()
 	told := make(map[int]bool)

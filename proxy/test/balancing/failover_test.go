@@ -225,7 +225,6 @@ func (f *failover) readOn(list []*session) {
 	}
 }
 
-// promote makes a standby the primary.
 func (f *failover) promote(name string) {
 	f.T.Helper()
 	if done, err := f.nodes[name].query("SELECT pg_promote()"); err != nil || done != "t" {

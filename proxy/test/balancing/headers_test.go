@@ -85,7 +85,6 @@ func testHeaders(t *testing.T) {
 	}
 }
 
-// test asks for a client's address.
 func (c *chain) test(t *testing.T, curl string) {
 	ask := func(addr string, flags ...string) {
 		t.Helper()
@@ -229,7 +228,6 @@ func haproxyInFront(t *testing.T, p *penstock, chains []*chain) {
 	startHAProxy(t, chains[0].front, text.String())
 }
 
-// startHAProxy runs HAProxy with sections of its configuration.
 func startHAProxy(t *testing.T, addr, sections string) {
 	t.Helper()
 	dir := software.Dir(t, nil)

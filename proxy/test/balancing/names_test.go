@@ -46,7 +46,6 @@ http {
 	}.Start(t)
 }
 
-// bigSize is the size of a file that is fetched.
 const bigSize = 24 << 20
 
 // A site is an nginx with a certificate for each of its names.

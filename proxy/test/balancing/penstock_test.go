@@ -14,7 +14,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/testutil/program"
 )
 
-// A penstock is a running penstock run.
 type penstock struct{ *program.Program }
 
 // start runs penstock until the end of the test with a configuration, and with further flags.
@@ -49,7 +48,6 @@ func (p *penstock) readAgain(configuration string, client ...string) string {
 	}
 }
 
-// variant returns a configuration's variant for a generation.
 func variant(configuration string, generation int) string {
 	text := strings.ReplaceAll(configuration, "IDLE", fmt.Sprintf("%dm", 10+generation))
 	if generation%2 == 0 {
@@ -58,7 +56,6 @@ func variant(configuration string, generation int) string {
 	return text
 }
 
-// at returns the address of a listener.
 func (p *penstock) at(listener string) (addr, host, port string) {
 	p.T.Helper()
 	addr = p.At(listener)
@@ -67,7 +64,6 @@ func (p *penstock) at(listener string) (addr, host, port string) {
 	return addr, host, port
 }
 
-// endpointOf returns the status of an endpoint.
 func endpointOf(s *admin.Status, upstream, name string) (e admin.Endpoint) {
 	for _, u := range s.Upstreams {
 		for _, e := range u.Endpoints {

@@ -15,7 +15,6 @@ import (
 
 const benchClients = 4
 
-// A bench is a running pgbench.
 type bench struct {
 	cmd    *exec.Cmd
 	output software.Output

@@ -182,7 +182,6 @@ func newShell(t *testing.T) *shellServer {
 	return s
 }
 
-// login runs a command over SSH.
 func (s *shellServer) login(t testing.TB, host, port string) string {
 	t.Helper()
 	return strings.TrimSpace(software.Run(t, software.Need(t, "ssh", "openssh-client"), "-F", "/dev/null", "-i", filepath.Join(s.dir, "client"), "-p", port,

@@ -14,7 +14,6 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// A store is a Redis server.
 type store struct {
 	addr, port string
 	*os.Process
@@ -129,7 +128,6 @@ func converse(t *testing.T, cli string, at []string) *conversation {
 	return c
 }
 
-// say sends a command, and waits for its answer.
 func (c *conversation) say(command, answer string) {
 	c.t.Helper()
 	_, err := fmt.Fprintln(c.in, command)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"syscall"
 	"testing"
 	"time"
 
@@ -58,7 +57,6 @@ type client struct {
 	failed error // of its last write: a socket reports a reset once
 }
 
-// dial connects a client, and reads its server's name.
 func dial(t *testing.T, address string) (*client, error) {
 	t.Helper()
 	return manners[0].dial(t, address)
@@ -74,7 +72,6 @@ func (m *manner) dial(t *testing.T, address string) (*client, error) {
 	return greeted(m.wrap(c))
 }
 
-// greeted reads the name of a client's server.
 func greeted(c net.Conn) (*client, error) {
 	if err := c.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
 		return nil, err
@@ -87,7 +84,6 @@ func greeted(c net.Conn) (*client, error) {
 	return &client{Conn: c, of: name}, nil
 }
 
-// echo sends text and reads the same.
 func (c *client) echo(text string) error {
 	if _, err := io.WriteString(c, text); err != nil {
 		return err
@@ -112,16 +108,6 @@ func (c *client) end(t *testing.T) (took time.Duration, err error) {
 		t.Error("received a byte instead of the end")
 	}
 	return time.Since(began), err
-}
-
-// reset fails the test unless a connection is reset, and returns after which time.
-func (c *client) reset(t *testing.T) (took time.Duration) {
-	t.Helper()
-	took, err := c.end(t)
-	if !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("a session ended with %v, want a reset", err)
-	}
-	return took
 }
 
 func must(t testing.TB, err error) {

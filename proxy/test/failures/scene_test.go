@@ -57,7 +57,6 @@ upstreams:
 	return s
 }
 
-// ask connects a client.
 func (s *scene) ask() (*client, error) { return s.dial(s.T, s.At("l")) }
 
 // session returns a client of a certain endpoint. The two take turns.
@@ -88,7 +87,6 @@ func (s *scene) served(clients int) {
 	}
 }
 
-// ejected waits until the victim has been ejected.
 func (s *scene) ejected() {
 	s.T.Helper()
 	s.Logs("upstream=u endpoint=victim", "state=ejected")
@@ -134,7 +132,6 @@ type bystander struct {
 	longest time.Duration // the longest time of an echo
 }
 
-// watch has a client echo continuously.
 func watch(t *testing.T, c *client) *bystander {
 	b := new(bystander)
 	stop, done := make(chan struct{}), make(chan struct{})

@@ -15,7 +15,6 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// listen listens on a host, in this process.
 func listen(t *testing.T, h *netns.Host, at netip.Addr) net.Listener {
 	t.Helper()
 	var l net.Listener

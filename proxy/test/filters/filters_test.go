@@ -19,7 +19,6 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// build builds an example.
 func build(t testing.TB, name string) []byte {
 	t.Helper()
 	const root = "../../.."
@@ -34,9 +33,7 @@ func build(t testing.TB, name string) []byte {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	code, err := os.ReadFile(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return code
 }
 
@@ -46,9 +43,7 @@ func load(t testing.TB, code []byte, cfg filter.Config) *filter.Filter {
 	cfg.Name, cfg.Timeout, cfg.OnError, cfg.Counts = "example", 10*time.Second, filter.Deny, new(filter.Ledger)
 	cfg.Bounds.Memory, cfg.Bounds.Start = 8<<20, time.Minute
 	f, err := filter.New(t.Context(), code, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(f.Close)
 	return f
 }
@@ -122,5 +117,12 @@ func BenchmarkExample(b *testing.B) {
 			slices.Sort(took)
 			b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns")
 		})
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -96,9 +96,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`
 	r := loadbalancer.Start(t, fmt.Sprintf(head, "", echo), "mask.wasm", string(build(t, "mask")))
 	dial := func(listener string) *net.TCPConn {
 		c, err := net.Dial("tcp", r.At(listener))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { c.Close() })
 		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 		return c.(*net.TCPConn)
@@ -203,9 +201,7 @@ func BenchmarkMask(b *testing.B) {
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -213,9 +209,7 @@ func cpuTime(b *testing.B) time.Duration {
 func masked(b *testing.B, code []byte, rewrite, masks string) (addr string) {
 	b.Helper()
 	dir := b.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "mask.wasm"), code, 0o600); err != nil {
-		b.Fatal(err)
-	}
+	must(b, os.WriteFile(filepath.Join(dir, "mask.wasm"), code, 0o600))
 	addr = "unix:" + filepath.Join(sockets.Dir(b), "l")
 	text := fmt.Sprintf(`
 listeners: [{name: l, bind: %q, upstream: u%s}]
@@ -223,17 +217,13 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, addr, map[string]st
 		"none": "", "mask": fmt.Sprintf(", rewrite: {direction: up, wasm: mask.wasm, memory: 8MiB, timeout: 10s, instances: 300, config: %q}", masks),
 	}[rewrite], sockets.Server(b, sockets.Echo))
 	path := filepath.Join(dir, "p.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	must(b, os.WriteFile(path, []byte(text), 0o600))
 	cfg, problems := config.Load(path, os.LookupEnv)
 	if len(problems) > 0 {
 		b.Fatal(problems)
 	}
 	s, err := server.Open(context.Background(), cfg, server.Options{Loops: 2, MaxConnections: 1000, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx) }()
@@ -249,9 +239,7 @@ func connected(b *testing.B, n int, addr string) (clients []net.Conn) {
 	b.Helper()
 	for range n {
 		c, err := net.Dial("unix", addr)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		b.Cleanup(func() { c.Close() })
 		clients = append(clients, c)
 	}

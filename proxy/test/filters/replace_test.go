@@ -8,7 +8,6 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/proxy/internal/filter"
-	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
 const replaced = "secret=[removed]\nsecretary=clerk\n4111=****"
@@ -23,16 +22,13 @@ func rewriter(t testing.TB, code []byte, config string, change ...func(*filter.R
 		f(&cfg)
 	}
 	r, err := filter.NewRewriter(t.Context(), code, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(r.Close)
 	return r
 }
 
 func compiled(cfg *filter.RewriterConfig) { cfg.Bounds.Interpret = false }
 
-// A stream is one of the example's.
 type stream struct {
 	t     testing.TB
 	s     *filter.Stream
@@ -134,31 +130,5 @@ func TestReplaceSplit(t *testing.T) {
 		if a, b := whole.end(), cut.end(); a != b {
 			t.Errorf("%q, cut at %d: %q, whole: %q", text, n, b, a)
 		}
-	}
-}
-
-// BenchmarkReplace: the module of examples/filters/replace is called about chunks of 16 KiB, and about the first byte of new streams, each
-// with a new instance, compiled and interpreted.
-func BenchmarkReplace(b *testing.B) {
-	code := build(b, "replace")
-	for _, engine := range []string{wasm.Compiler, wasm.Interpreter} {
-		r := rewriter(b, code, replaced, func(cfg *filter.RewriterConfig) { cfg.Bounds.Interpret = engine == wasm.Interpreter })
-		text := strings.Repeat("a line of text without it\n", 16<<10/26)
-		b.Run("chunk/"+engine, func(b *testing.B) {
-			s := newStream(b, r)
-			b.SetBytes(int64(len(text)))
-			for b.Loop() {
-				s.out.Reset()
-				s.put(text)
-			}
-			s.end()
-		})
-		b.Run("stream/"+engine, func(b *testing.B) {
-			for b.Loop() {
-				s := newStream(b, r)
-				s.put("x")
-				s.end()
-			}
-		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,65 +103,5 @@ func TestOneClientIsNoVerdict(t *testing.T) {
 			beside.Wait()
 			h.Stop()
 		})
-	}
-}
-
-// TestOneSourceIsAll: when all clients come from one source, a failing endpoint is still found.
-func TestOneSourceIsAll(t *testing.T) {
-	r := start(t, fmt.Sprintf(blaming, "20s", strict(t, false), strict(t, true)))
-	at := r.At("l")
-	failed := 0
-	for range 40 {
-		if asks("127.0.0.2", at, "hello\n") != nil {
-			failed++
-			r.Until("the failure is known", func() bool {
-				e := r.Endpoint("u", "b")
-				return e.Failures == int64(failed) && (failed < 5 || e.State != "up")
-			})
-		}
-	}
-	if e := r.Endpoint("u", "b"); e.State == "up" || failed != 5 {
-		t.Errorf("the failing endpoint is %s, after %d failures", e.State, failed)
-	}
-	if e := r.Endpoint("u", "a"); e.State != "up" {
-		t.Errorf("the other endpoint is %s", e.State)
-	}
-}
-
-// TestFailsForAll: an endpoint that fails for several sources, which the other endpoint has served before,
-// is found at once.
-func TestFailsForAll(t *testing.T) {
-	r := start(t, fmt.Sprintf(blaming, "20s", strict(t, false), strict(t, true)))
-	at := r.At("l")
-	for i := range 60 {
-		_ = asks([]string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}[i/2%3], at, "hello\n")
-	}
-	if e := r.Endpoint("u", "b"); e.State == "up" || e.Failures > 15 {
-		t.Errorf("the failing endpoint is %s, after %d failures", e.State, e.Failures)
-	}
-}
-
-// TestPassedChecksEndNoEjection: an endpoint that does not answer clients stays ejected for its
-// time, however often a check that only connects succeeds.
-func TestPassedChecksEndNoEjection(t *testing.T) {
-	var came atomic.Int64
-	mute := sockets.Server(t, func(c net.Conn) {
-		came.Add(1)
-		_, _ = io.Copy(io.Discard, c)
-	})
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {first_byte: 50ms}}]
-upstreams:
-  - {name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b}], balance: first, health_check: {type: tcp, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1}, outlier_detection: {max_ejected: 1}, retry: {attempts: 0}}`,
-		mute, strict(t, false)))
-	at := r.At("l")
-	r.Until("the endpoint is ejected", func() bool {
-		_ = asks("127.0.0.1", at, "hello\n")
-		return r.Endpoint("u", "a").State == "ejected"
-	})
-	before := came.Load()
-	r.Until("checks have succeeded", func() bool { return came.Load() >= before+40 })
-	if e := r.Endpoint("u", "a"); e.State != "ejected" {
-		t.Errorf("%s: %s", e.State, e.Why)
 	}
 }

@@ -20,19 +20,16 @@ import (
 // tests themselves. Ten times as long is allowed.
 const usual = 300 * time.Millisecond
 
-// helloOf returns a TLS client's first bytes.
 func helloOf(t *testing.T, name string, protocols ...string) []byte {
 	t.Helper()
 	return clienthello.Of(t, &tls.Config{ServerName: name, NextProtos: protocols, CurvePreferences: []tls.CurveID{tls.X25519}})
 }
 
-// dial connects a client that is closed when the test ends.
 func dial(t *testing.T, address string) *net.TCPConn {
 	t.Helper()
 	return dialFrom(t, "", address)
 }
 
-// dialFrom connects from an address of its own.
 func dialFrom(t *testing.T, from, address string) *net.TCPConn {
 	t.Helper()
 	c, err := tryFrom(t, from, address)
@@ -80,7 +77,6 @@ func refusedFrom(t *testing.T, from, address string) {
 	}
 }
 
-// crowd connects n clients.
 func crowd(t *testing.T, n int, address string) []*net.TCPConn {
 	t.Helper()
 	list := make([]*net.TCPConn, n)
@@ -108,7 +104,6 @@ func reset(t *testing.T, c *net.TCPConn) {
 	}
 }
 
-// exchange sends bytes, and expects them back.
 func exchange(c net.Conn, b []byte) error {
 	if _, err := c.Write(b); err != nil {
 		return err
@@ -133,7 +128,6 @@ type honest struct {
 	err   error
 }
 
-// serveHonest connects honest clients to an address.
 func serveHonest(t *testing.T, address string, send []byte) *honest {
 	return honestBy(t, func() error {
 		c, err := net.DialTimeout("tcp", address, condition.Patience)

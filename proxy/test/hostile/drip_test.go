@@ -26,10 +26,8 @@ listeners:
     timeouts: {preread: %[2]s}
 upstreams: [{name: u, endpoints: [%[1]q]}]`
 
-// header1 is the header of an honest sender.
 var header1 = []byte("PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n")
 
-// version2 returns a header of version 2.
 func version2(command, family byte, rest []byte) []byte {
 	b := append([]byte("\r\n\r\n\x00\r\nQUIT\n"), 0x20|command, family)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(rest)))

@@ -69,7 +69,6 @@ func drip(b []byte, n int) (pieces [][]byte) {
 	return append(pieces, b[n:])
 }
 
-// habits returns all of them.
 func habits(t *testing.T) []habit {
 	hello := helloOf(t, "a.test", strings.Fields(strings.Repeat(strings.Repeat("p", 250)+" ", 60))...)
 	hello = hello[:len(hello)-1]
@@ -191,7 +190,6 @@ func TestMemory(t *testing.T) {
 // fixed is what the first clients of a kind cost: instances of a filter, chunks of the arena.
 const fixed = 6 << 20
 
-// crowd connects n clients.
 func (s *serving) crowd(h habit, n int) []net.Conn {
 	network, address := "tcp", s.at[h.listener]
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {

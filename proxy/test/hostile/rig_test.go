@@ -56,7 +56,6 @@ func (r *rig) refused(listener string, want map[string]int64) {
 	}
 }
 
-// turns returns how many turns the loops have taken.
 func (r *rig) turns() (n int64) {
 	for _, l := range r.Summary().Loops {
 		n += l.Turns
@@ -103,7 +102,6 @@ func (r *rig) settled(clients int) {
 	}
 }
 
-// echo is a server that echoes.
 func echo(t *testing.T) string { return sockets.Server(t, sockets.Echo) }
 
 // most returns how many clients there may be: wanted, or fewer if RLIMIT_NOFILE is too low. Each

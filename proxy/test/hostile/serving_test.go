@@ -74,7 +74,6 @@ func serveHere(args []string) error {
 	return nil
 }
 
-// footprintOf measures the process.
 func footprintOf(s *server.Server) *footprint {
 	runtime.GC()
 	var m runtime.MemStats
@@ -141,7 +140,6 @@ func startWithin(t *testing.T, further []string, text string, files ...string) *
 	return s
 }
 
-// footprint asks for the footprint.
 func (s *serving) footprint() *footprint {
 	s.t.Helper()
 	_, err := s.in.WriteString("\n")

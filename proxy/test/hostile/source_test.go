@@ -87,7 +87,6 @@ upstreams:
   - {name: u, endpoints: [%q], health_check: off%s}
   - {name: nowhere, endpoints: ["127.0.0.1:1"], health_check: off, outlier_detection: off, circuit_breaker: off}`
 
-// startHasty serves that configuration.
 func startHasty(t *testing.T, b *inbox, bind, rules, upstream string) *rig {
 	t.Helper()
 	var files []string

@@ -125,7 +125,6 @@ func TestStorm(t *testing.T) {
 	r.settled(100)
 }
 
-// roam is a client that behaves at random.
 func roam(address string, hello []byte) {
 	c, err := net.Dial("tcp", address)
 	if err != nil {

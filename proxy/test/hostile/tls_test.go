@@ -12,7 +12,6 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
-// terminating is a load balancer that ends TLS.
 func terminating(t *testing.T) *rig {
 	cert, key := certificate.New(t, "front.test")
 	return start(t, fmt.Sprintf(`
@@ -20,7 +19,6 @@ listeners: [{name: tls, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, 
 upstreams: [{name: u, endpoints: [%q]}]`, echo(t)), "c.pem", cert, "k.pem", key)
 }
 
-// honestTLS connects honest clients with TLS.
 func honestTLS(t *testing.T, address string) *honest {
 	return honestBy(t, func() error {
 		d := net.Dialer{Timeout: condition.Patience}

@@ -102,7 +102,6 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// join joins the near ends until stop, which closes the far ones.
 func join(t *testing.T, r *relay.Relay, nearA, nearB, a, b net.Conn) (stop func()) {
 	done := make(chan struct{})
 	go func() {
@@ -116,7 +115,6 @@ func join(t *testing.T, r *relay.Relay, nearA, nearB, a, b net.Conn) (stop func(
 	}
 }
 
-// configs are those of a server, and of clients that trust it.
 func configs(t *testing.T) (server, client *tls.Config) {
 	t.Helper()
 	cert, key := certificate.New(t, "joined.test")

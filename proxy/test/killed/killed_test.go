@@ -28,7 +28,6 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// echoes sends a text and waits for its echo.
 func echoes(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	_ = c.SetDeadline(time.Now().Add(condition.Patience))

@@ -30,7 +30,6 @@ func read(t testing.TB, path ...string) string {
 	return string(text)
 }
 
-// A rule is an alerting or a recording rule.
 type rule struct {
 	Alert, Record string
 	Expr          string
@@ -39,7 +38,6 @@ type rule struct {
 	Annotations   map[string]string
 }
 
-// rules returns the rules of a file.
 func rules(t testing.TB, file string) (list []rule) {
 	t.Helper()
 	var groups struct{ Groups []struct{ Rules []rule } }

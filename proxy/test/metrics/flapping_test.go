@@ -41,7 +41,6 @@ func compress(text string) string {
 	})
 }
 
-// An alert is one in a message of Alertmanager.
 type alert struct {
 	Status      string
 	Labels      map[string]string
@@ -119,7 +118,6 @@ func TestFlappingSimulated(t *testing.T) {
 	software.RunAs(t, nil, dir, promtool, "test", "rules", "day.yml")
 }
 
-// simulated writes the day as a test of rules.
 func simulated(t *testing.T, history *replay) string {
 	t.Helper()
 	var now time.Duration
@@ -226,7 +224,6 @@ func TestFlapping(t *testing.T) {
 	on.has(t, history, began)
 }
 
-// byName counts the alerts by their names.
 func (p *pager) byName() map[string]int {
 	counts := make(map[string]int)
 	for _, a := range p.alerts {

@@ -22,7 +22,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/testutil/wasmfile"
 )
 
-// A prometheus is one that runs.
 type prometheus struct {
 	t   testing.TB
 	url string
@@ -45,13 +44,11 @@ func startPrometheus(t testing.TB, configuration string, files map[string]string
 	return &prometheus{t, "http://" + addr}
 }
 
-// A series is one of the result of a query.
 type series struct {
 	Metric map[string]string
 	Value  [2]any
 }
 
-// query returns the present result of a query.
 func (p *prometheus) query(expr string) (list []series, err error) {
 	var answer struct {
 		Error string

@@ -10,7 +10,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/metrics"
 )
 
-// day is the length of a replay.
 const day = 24 * time.Hour
 
 // A replay is the history of endpoints over a day, of which each is up at first.
@@ -97,7 +96,6 @@ func newReplay(seed uint64) *replay {
 	return r
 }
 
-// union returns the borders of the union of intervals.
 func union(list [][2]time.Duration) (borders []time.Duration) {
 	slices.SortFunc(list, func(a, b [2]time.Duration) int { return int(a[0] - b[0]) })
 	for _, one := range list {
@@ -110,7 +108,6 @@ func union(list [][2]time.Duration) (borders []time.Duration) {
 	return borders
 }
 
-// transitions is the number of all changes.
 func (r *replay) transitions() (n int) {
 	for _, h := range r.endpoints {
 		n += len(h.changes)
@@ -118,7 +115,6 @@ func (r *replay) transitions() (n int) {
 	return n
 }
 
-// sample fills in the state at a time.
 func (r *replay) sample(m *metrics.Sample, at time.Duration) {
 	m.Config = metrics.Config{LastOK: true, LastSuccess: time.Now(), File: metrics.FileSame}
 	for u := range upstreams {

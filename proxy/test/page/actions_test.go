@@ -12,7 +12,6 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/rollback"
 )
 
 // one is the button of an endpoint that leads to what can be done with it.
@@ -25,20 +24,6 @@ func (b *browser) openEndpoint(endpoint string) {
 	b.Helper()
 	b.do(chromedp.Click(chromedp.CSS(one(endpoint))))
 	b.until("the endpoint", `document.getElementById("one").open`)
-}
-
-// focusOn goes to a node by the key Tab, and presses the key Enter.
-func (b *browser) focusOn(selector string) {
-	b.Helper()
-	const farthest = 120
-	for range farthest {
-		if eval[bool](b, fmt.Sprintf(`document.activeElement === document.querySelector(%q)`, selector)) {
-			b.do(chromedp.KeyEvent(kb.Enter))
-			return
-		}
-		b.do(chromedp.KeyEvent(kb.Tab))
-	}
-	b.Fatalf("%s is not reached by %d steps", selector, farthest)
 }
 
 // TestDrainAndReady: an endpoint is drained and ready again, by the mouse and by keys, each after a question; its cause has the
@@ -159,7 +144,6 @@ func TestReaderIsRefused(t *testing.T) {
 	b.refused("the denial")
 }
 
-// refused waits for the message of a refusal, and closes it.
 func (b *browser) refused(what string) {
 	b.Helper()
 	b.until(what+" is refused", `document.querySelector('#messages [data-level=down]')?.textContent.includes("change") ?? false`)
@@ -168,20 +152,4 @@ func (b *browser) refused(what string) {
 	if got := b.complaints(); len(got) != 1 || !strings.Contains(got[0], "403") {
 		b.Errorf("%s: the console has %q", what, got)
 	}
-}
-
-// TestAuthorOfARollback: the list of generations has who has rolled back.
-func TestAuthorOfARollback(t *testing.T) {
-	t.Parallel()
-	first, second := startServer(t), startServer(t)
-	p := startProgram(t, two(first, second, "10m"))
-	p.Configure(two(first, second, "7m"))
-	_, err := p.Client.Reload(t.Context(), rollback.Options{})
-	must(t, err)
-	_, err = p.Rollback(t.Context(), 0)
-	must(t, err)
-	g, err := p.Generations(t.Context())
-	must(t, err)
-	b := openPage(t, p.page())
-	b.until("the author", fmt.Sprintf(`document.querySelector('[data-generation="2"] td:last-child')?.textContent === "asked for by " + %q`, g.History[0].By))
 }

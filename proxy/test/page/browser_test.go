@@ -122,7 +122,6 @@ func (b *browser) complaints() []string {
 	return list
 }
 
-// do performs actions.
 func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, condition.Patience)
@@ -148,7 +147,6 @@ func tryEval[T any](b *browser, expression string) (T, error) {
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// until waits until an expression is true on the page.
 func (b *browser) until(what, expression string) {
 	b.Helper()
 	var last error
@@ -184,7 +182,6 @@ func (b *browser) open(url string) {
 	b.until("an event", `document.documentElement?.dataset.event > 0`)
 }
 
-// size sets the size of the page.
 func (b *browser) size(width, height int64) {
 	b.Helper()
 	b.do(chromedp.EmulateViewport(width, height))

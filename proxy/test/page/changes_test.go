@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +90,9 @@ func TestConfirmAndRollBack(t *testing.T) {
 			if n := p.State().Generation; n != 1 {
 				t.Errorf("generation %d is in force", n)
 			}
+			g, err := p.Generations(t.Context())
+			must(t, err)
+			b.until("its author", fmt.Sprintf(`document.querySelector('[data-generation="2"] td:last-child').textContent === "asked for by " + %q`, g.History[0].By))
 			p.Configure("nonsense: true\n")
 			use(b, "plan")
 			b.until("the file is wrong", `document.getElementById("plan-note").dataset.level === "down" && document.getElementById("plan-note").textContent.includes("nonsense")`)
@@ -118,31 +120,23 @@ func TestReloadComparesAgain(t *testing.T) {
 	}
 }
 
-// TestLookNow: the result has its time, and sentences.
-func TestLookNow(t *testing.T) {
-	t.Parallel()
-	p := startProgram(t, two(startServer(t), startServer(t), "10m"))
-	b := openPage(t, p.page())
-	c, err := net.Dial("tcp", p.State().Listeners[0].Addresses[0])
-	must(t, err)
-	defer c.Close()
-	p.Until("the session", func(s *admin.Status) bool { return s.Upstreams[0].Active == 1 })
-	b.press("why")
-	b.until("the result", `/^At \d\d:\d\d:\d\d, 1 running session: [a-z ]+[\d.]+ %.*\. [A-Z]/.test(document.getElementById("advice").textContent)`)
-}
-
-// reach goes to a button by the key Tab, and presses it by the key Enter.
 func (b *browser) reach(id string) {
 	b.Helper()
-	const farthest = 100
+	b.focusOn("#" + id)
+}
+
+// focusOn goes to a node by the key Tab, and presses the key Enter.
+func (b *browser) focusOn(selector string) {
+	b.Helper()
+	const farthest = 120
 	for range farthest {
-		if eval[string](b, `document.activeElement?.id ?? ""`) == id {
+		if eval[bool](b, fmt.Sprintf(`document.activeElement === document.querySelector(%q)`, selector)) {
 			b.do(chromedp.KeyEvent(kb.Enter))
 			return
 		}
 		b.do(chromedp.KeyEvent(kb.Tab))
 	}
-	b.Fatalf("%s is not reached by %d steps", id, farthest)
+	b.Fatalf("%s is not reached by %d steps", selector, farthest)
 }
 
 // TestFiltersOfEndpoints: the list has the endpoints of a filter, sorted by the column that is chosen, also by keys.

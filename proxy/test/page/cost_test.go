@@ -43,13 +43,11 @@ func BenchmarkFollow(b *testing.B) {
 	}
 }
 
-// A use is memory in bytes and CPU time.
 type use struct {
 	pss int64
 	cpu time.Duration
 }
 
-// A browserUse is the use of all processes of a browser.
 type browserUse struct {
 	use
 	renderer use

@@ -129,7 +129,6 @@ func repeat(t testing.TB, call func()) (stop func()) {
 	return stop
 }
 
-// pause waits for a time, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

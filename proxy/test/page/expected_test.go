@@ -151,7 +151,6 @@ func spliced(b admin.Bytes) int64 { return b.ClientToEndpoint.Spliced + b.Endpoi
 
 func copied(b admin.Bytes) int64 { return b.ClientToEndpoint.Copied + b.EndpointToClient.Copied }
 
-// group writes a number in groups of three digits.
 func group(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	for i := len(text) - 3; i > 0; i -= 3 {

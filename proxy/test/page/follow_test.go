@@ -36,7 +36,6 @@ type follower struct {
 	moments map[int64]*moment
 }
 
-// follow opens a stream until the end of the test.
 func follow(t testing.TB, client *admin.Client) *follower {
 	t.Helper()
 	f := &follower{TB: t, moments: make(map[int64]*moment)}

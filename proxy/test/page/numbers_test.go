@@ -37,7 +37,6 @@ type view struct {
 	Listeners, Upstreams, Endpoints        map[string]map[string]string
 }
 
-// view reads the page.
 func (b *browser) view() (v view) {
 	b.Helper()
 	must(b, json.Unmarshal([]byte(eval[string](b, seen)), &v))

@@ -88,7 +88,6 @@ func (p *instance) page() string {
 	return strings.TrimSpace(line)
 }
 
-// A server is an endpoint that sends back all it gets.
 type server struct {
 	net.Listener
 	mu    sync.Mutex
@@ -96,7 +95,6 @@ type server struct {
 	done  sync.WaitGroup
 }
 
-// startServer starts an endpoint.
 func startServer(t testing.TB) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -129,7 +127,6 @@ func (s *server) kill() {
 	s.done.Wait()
 }
 
-// two is a configuration with two endpoints, a and b.
 func two(a, b *server, idle string) string {
 	return fmt.Sprintf(`
 listeners: [{name: web, bind: "127.0.0.1:0", upstream: shop, timeouts: {idle: %s}}]

@@ -85,7 +85,6 @@ func gate(t testing.TB, client *admin.Client) string {
 	return g.URL()
 }
 
-// Status implements [admin.Balancer].
 func (s *stage) Status() admin.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +130,6 @@ func (s *stage) Status() admin.Status {
 	return st
 }
 
-// endpoint returns the i-th endpoint. A few are not well.
 func (s *stage) endpoint(i int) admin.Endpoint {
 	n := s.turn * int64(1+i%7)
 	active := int64(s.sessions / max(s.endpoints, 1))
@@ -165,7 +163,6 @@ func (s *stage) endpoint(i int) admin.Endpoint {
 	return e
 }
 
-// Denied implements [admin.Balancer].
 func (s *stage) Denied() []admin.Denial { return s.denied }
 
 func add(sum, b *admin.Bytes) {
@@ -193,7 +190,6 @@ func (s *stage) Sessions(_ context.Context, q admin.SessionQuery, o admin.Sessio
 	return admin.SessionList{Sessions: slices.Values(list[:top]), More: func() bool { return len(list) > top }}, nil
 }
 
-// session returns the i-th session.
 func (s *stage) session(i int) admin.Session {
 	idle := int64(i%300) * 37_000
 	return admin.Session{
@@ -207,7 +203,6 @@ func (s *stage) session(i int) admin.Session {
 // generations are those of a process with a reload behind it.
 type generations struct{ admin.Reloader }
 
-// Generations implements [admin.Reloader].
 func (generations) Generations() rollback.Status {
 	return rollback.Status{Current: 3, Previous: 2, History: []rollback.Record{
 		{Generation: 3, State: rollback.Current, At: began.Add(40 * time.Minute), By: "uid=1000", Changes: []string{"listener web changed: timeouts.idle: 1h → 10m", "endpoint shop/app-0004 (10.20.0.4:8080) added", "endpoint shop/app-0005 (10.20.0.5:8080) added", "endpoint shop/app-0006 (10.20.0.6:8080) added"}},

@@ -21,7 +21,6 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// A database is a PostgreSQL server.
 type database struct {
 	name, addr string
 	root       string // file with the certificate of its TLS; empty: it has none

@@ -114,7 +114,6 @@ type end struct {
 	unread         int // bytes that it left in the kernel when it ended
 }
 
-// run is all that the end does.
 func (e *end) run(ctx context.Context, conn *net.TCPConn) {
 	e.ctx, e.conn = ctx, conn
 	defer conn.Close()
@@ -182,7 +181,6 @@ func (e *end) awaitEnding() {
 	e.pause(x.pause)
 }
 
-// halt makes receiving and sending stop.
 func (e *end) halt() {
 	e.lock(func() { e.stopping = true })
 	e.snap()
@@ -243,7 +241,6 @@ func (e *end) countTearing() {
 	}
 }
 
-// burst is from where on a send is one.
 const burst = 256 << 10
 
 // send sends all of the plan, and the end of file if that is how it ends.
@@ -289,7 +286,6 @@ func (e *end) ready(s *send) (ok bool) {
 	return ok
 }
 
-// sendOne sends one send, piece by piece.
 func (e *end) sendOne(s *send) sight {
 	if s.n == 0 {
 		return nothing
@@ -385,7 +381,6 @@ func (e *end) name(err error) (saw sight) {
 	return failed
 }
 
-// receive receives until the end, and checks every byte.
 func (e *end) receive() {
 	saw := e.receiveAll()
 	if saw == eof && e.collected() {
@@ -437,7 +432,6 @@ func (e *end) over() (over bool) {
 	return over
 }
 
-// check compares bytes with those that the other end sends, and counts them.
 func (e *end) check(b []byte) bool {
 	ok := e.in.Check(b)
 	e.lock(func() {
@@ -471,7 +465,6 @@ func (o options) set(_, _ string, c syscall.RawConn) error {
 	return errors.Join(failed, err)
 }
 
-// apply sets the options on a socket.
 func (o options) apply(fd int) error {
 	for _, option := range []struct{ level, name, value int }{
 		{sys.SOL_SOCKET, syscall.SO_SNDBUF, o.sendBuffer},
@@ -492,7 +485,6 @@ func (o options) apply(fd int) error {
 	return nil
 }
 
-// dial connects a client.
 func (o options) dial(ctx context.Context, address string, patience time.Duration) (*net.TCPConn, error) {
 	d := net.Dialer{Timeout: patience, KeepAlive: -1, Control: o.set}
 	c, err := d.DialContext(ctx, "tcp4", address)

@@ -37,7 +37,6 @@ const (
 	longestChat = 500 * time.Millisecond
 )
 
-// answerKinds is the endpoint.
 func answerKinds(c net.Conn) {
 	defer c.Close()
 	request := make([]byte, 1)

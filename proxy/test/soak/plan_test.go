@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// role is one end of a connection.
 type role int
 
 const (
@@ -36,7 +35,6 @@ func (p *plan) exact() bool {
 	return !p.parts[client].end.how.rough() && !p.parts[server].end.how.rough()
 }
 
-// part is the behaviour of one end.
 type part struct {
 	sends  []send
 	total  int64 // bytes of all sends; the client's greeting is not among them
@@ -115,7 +113,6 @@ func (p *plan) length() (d time.Duration) {
 	return d
 }
 
-// String is one line.
 func (p *plan) String() string {
 	if p.silent {
 		return fmt.Sprintf("a silent client, ends by %v after %v", p.parts[client].end.how, p.length())
@@ -232,7 +229,6 @@ func (d *drawing) sockets() {
 	}
 }
 
-// size draws a number of bytes.
 func (d *drawing) size() int64 {
 	switch x := d.Float64(); {
 	case x < 0.55:
@@ -319,7 +315,6 @@ func (d *drawing) add(from role, s send) {
 	d.left[from] -= s.n
 }
 
-// endings draws how both ends end.
 func (d *drawing) endings() {
 	switch x := d.Float64(); {
 	case rough(d.plan.id.round) && x < 0.5:
@@ -360,7 +355,6 @@ func (d *drawing) tear(r role) {
 	}
 }
 
-// readings draws how both ends read the bytes of the other.
 func (d *drawing) readings() {
 	for r := range d.plan.parts {
 		p, comes := &d.plan.parts[r], d.plan.parts[role(r).other()].total
@@ -454,7 +448,6 @@ func (i id) greet() []byte {
 	return binary.BigEndian.AppendUint32(b, i.n)
 }
 
-// parseGreeting parses a greeting by greet.
 func parseGreeting(b []byte) (id, error) {
 	if len(b) != greeting || binary.BigEndian.Uint32(b) != magic {
 		return id{}, fmt.Errorf("%w: %x", errNoGreeting, b)

@@ -237,7 +237,6 @@ func alone(t *testing.T) bool {
 	return netns.Alone(t)
 }
 
-// A proxy is the process that is soaked.
 type proxy struct {
 	cmd            *exec.Cmd
 	admin          *admin.Client
@@ -247,7 +246,6 @@ type proxy struct {
 	log            software.Output
 }
 
-// start starts it, and waits until it listens.
 func (s *soak) start(t *testing.T) *proxy {
 	t.Helper()
 	dir := sockets.Dir(t)
@@ -418,7 +416,6 @@ func (s *soak) autopsy() {
 	}
 }
 
-// flow is bytes of one direction.
 type flow struct {
 	Sent     int64
 	Received int64

@@ -73,9 +73,7 @@ func (p *peer) start() {
 	p.process = exec.Command(p.program, "--config", p.config)
 	p.process.Stdout, p.process.Stderr = &p.log, &p.log
 	p.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.process.Start(); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, p.process.Start())
 	if !condition.Eventually(func() bool {
 		c, err := net.Dial("tcp", p.address)
 		if err == nil {

@@ -48,23 +48,6 @@ func testNginx(t *testing.T) {
 	}
 }
 
-// testNginxSlowReader has a client that reads for a second the bytes that are there at once.
-func testNginxSlowReader(t *testing.T) {
-	curl := software.Need(t, "curl", "curl")
-	addr, dir := startNginx(t)
-	want := writeRandom(t, filepath.Join(dir, "files", "small"), 32<<20)
-	p := startProxy(t, addr)
-	got := fetch(t, curl, "http://"+p.addr+"/small", "--limit-rate", "32M")
-	if got != want {
-		t.Errorf("fetched a file with SHA-256 %s, want %s", got, want)
-	}
-	s := p.stop(t)
-	s.clean(t)
-	if n := s.Bytes.EndpointToClient.All(); n < 32<<20 || n > 32<<20+headerBytes {
-		t.Errorf("%d bytes to the client, want those of the file and its header", n)
-	}
-}
-
 // checkBulk requires that one file and its headers were moved as the engine says.
 func checkBulk(t *testing.T, direction, engine string, f flow, size int64) {
 	t.Helper()

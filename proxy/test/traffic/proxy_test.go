@@ -3,7 +3,6 @@ package traffic
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -42,14 +41,6 @@ func startProxy(t *testing.T, target string, flags ...string) *proxy {
 		}
 	}
 	return p
-}
-
-// hostPort returns the two halves of the address that clients connect to.
-func (p *proxy) hostPort(t *testing.T) (host, port string) {
-	t.Helper()
-	host, port, err := net.SplitHostPort(p.addr)
-	must(t, err)
-	return host, port
 }
 
 // stop ends the proxy, and checks the conditions of every clean end: exit status 0, nothing refused, nothing active, no

@@ -75,7 +75,8 @@ func newNetwork(t testing.TB) *network {
 func write(h *netns.Host, t testing.TB, name, text string) {
 	t.Helper()
 	var err error
-	if h.Run(func() { err = os.WriteFile("/proc/sys/"+name, []byte(text), 0o644) }); err != nil {
+	h.Run(func() { err = os.WriteFile("/proc/sys/"+name, []byte(text), 0o644) })
+	if err != nil {
 		t.Fatal(err)
 	}
 }

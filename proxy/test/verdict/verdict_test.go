@@ -166,17 +166,6 @@ func prefer(t *testing.T) {
 	}
 }
 
-// TestMatrix: rows are the right verdicts, and one that is missing is none.
-func TestMatrix(t *testing.T) {
-	m := matrixOf([]trial{{Want: "client", End: "client"}, {Want: "client", End: "proxy"}, {Want: "idle", End: ""}, {Want: "idle", End: "idle"}}, func(t *trial) string { return t.End })
-	if right, all := m.right(""); right != 2 || all != 4 {
-		t.Errorf("%d of %d", right, all)
-	}
-	if right, all := m.right("client"); right != 1 || all != 2 || m["client"]["proxy"] != 1 || m["idle"]["none"] != 1 {
-		t.Errorf("%v", m)
-	}
-}
-
 // A trial is a fault and the verdicts on it.
 type trial struct {
 	fault
