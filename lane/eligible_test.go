@@ -201,9 +201,7 @@ func TestJoinRefused(t *testing.T) {
 		}
 	}
 	p.exchange(t, []byte("and goes on"), p.client, p.server)
-	if _, err := l.Join(c, d, nil); err != nil {
-		t.Error("a connection that was to be joined with one of another session is not free:", err)
-	}
+	must.Get(l.Join(c, d, nil))(t)
 }
 
 // TestBadConfig: a configuration that no lane can have is invalid, not unavailable.
@@ -248,9 +246,7 @@ func TestMisusedSession(t *testing.T) {
 	p, l, a, b, _ := registered(t, 0)
 	p.leaves(t, a, b)
 	must.Is(t, p.Session.Leave(-1, -1), syscall.EBADF)
-	if err := p.Session.Leave(a, b); err != nil {
-		t.Error("Leave after one of no descriptors:", err)
-	}
+	must.Do(t, p.Session.Leave(a, b))
 	if s, err := l.Join(p.client, p.client, nil); s != nil || !errors.Is(err, os.ErrInvalid) {
 		t.Errorf("Join of a connection with itself: %v, %v", s, err)
 	}
@@ -355,9 +351,7 @@ func TestLeaveTwice(t *testing.T) {
 	<-o.ended
 	refused("after the end")
 	for _, fd := range pipe {
-		if err := syscall.Close(fd); err != nil {
-			t.Error("closed:", err)
-		}
+		must.Do(t, syscall.Close(fd))
 	}
 }
 

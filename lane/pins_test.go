@@ -176,9 +176,7 @@ func filesystem(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	must.Do(t, syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""))
-	if err := syscall.Mount("bpf", dir, "bpf", 0, "mode=0700"); err != nil {
-		t.Fatal("bpffs:", err)
-	}
+	must.Do(t, syscall.Mount("bpf", dir, "bpf", 0, "mode=0700"))
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
 			t.Error(err)

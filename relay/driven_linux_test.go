@@ -705,9 +705,7 @@ func TestMirrorThatWasNotStarted(t *testing.T) {
 		}
 	})
 	for _, c := range []io.Reader{far.A, far.B} {
-		if _, err := io.Copy(io.Discard, struct{ io.Reader }{c}); err != nil {
-			t.Errorf("the socket of a shadow has ended with %v", err)
-		}
+		must.Get(io.Copy(io.Discard, struct{ io.Reader }{c}))(t)
 	}
 	j.a.Mirror = &m
 	on.do(j.start)

@@ -585,9 +585,7 @@ func fillFrom(t testing.TB, c halfConn, at int64) int64 {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				break
 			}
-			if err != nil {
-				t.Fatalf("fill up: %v", err)
-			}
+			must.Do(t, err)
 		}
 		if quiet++; time.Since(end) > window/2 {
 			quiet = 0 // we were late ourselves, and so may be who moves the bytes

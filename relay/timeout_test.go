@@ -311,9 +311,7 @@ func closesOnEOF(t *testing.T, d *driving, linger time.Duration, fill bool) (g *
 func TestCloseOnEOFDelivers(t *testing.T) {
 	both(t, func(t *testing.T, d *driving) {
 		g, sent := closesOnEOF(t, d, time.Hour, false)
-		if err := expect(g.A, nil); err != nil {
-			t.Fatalf("A: %v, want a clean end", err)
-		}
+		must.Do(t, expect(g.A, nil))
 		write(t, g.B, "still here")
 		must.Do(t, expect(g.B, sent))
 		if res, err := g.wait(); err != nil || res.Reason != relay.ReasonEOF || res.AToB.Lost+res.BToA.Lost != 0 {
@@ -359,9 +357,7 @@ func TestNoHalfCloseQuiet(t *testing.T) {
 	running(t, g)
 	c.advance(1)
 	expectTimeout(t, g, relay.ReasonHalfClose)
-	if err := expect(g.B, nil); err != nil {
-		t.Fatalf("B, whose other side has ended: %v, want a clean end", err)
-	}
+	must.Do(t, expect(g.B, nil))
 	if f := g.result.AToB; f.Fallbacks[relay.FallbackHalfClose] != 1 {
 		t.Fatalf("%+v", f)
 	}

@@ -52,9 +52,7 @@ func TestToolchain(t *testing.T) {
 	}
 	full.Only(t, "it compiles the tests of the standard library")
 	root, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatalf("go env GOROOT: %v", err)
-	}
+	must.Do(t, err)
 	dir, overlay, packages := t.TempDir(), map[string]string{}, map[string][]string{}
 	for _, c := range toolchainTests {
 		at := filepath.Join(strings.TrimSpace(string(root)), "src", c.pkg)

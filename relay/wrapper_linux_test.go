@@ -277,9 +277,7 @@ func TestJoinLoopConn(t *testing.T) {
 	_, _ = io.WriteString(c, "x")
 	sockets.ExpectAll(t, c, "still here")
 	must.Do(t, <-ended)
-	if _, err := io.ReadAll(far); err != nil {
-		t.Error("the other connection is not closed: ", err)
-	}
+	must.Get(io.ReadAll(far))(t)
 }
 
 // TestJoinDetached: a connection that was taken off its loop is joined, and spliced behind what was read ahead.
