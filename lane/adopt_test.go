@@ -120,14 +120,10 @@ func TestAdopted(t *testing.T) {
 	one.Wait()
 	deafen(t, ends.server)
 	must.Get(ends.client.Write([]byte("unheard")))(t)
-	select {
-	case r := <-own.ended:
-		var dead *lane.TimedOut
-		if !errors.As(r.Err, &dead) || dead.By != 1 || !r.Reset || !r.Left || r.View.Time == 0 {
-			t.Errorf("%+v", r)
-		}
-	case <-time.After(condition.Patience):
-		t.Fatal("it has not ended")
+	r := condition.Receive(t, "its end", own.ended)
+	var dead *lane.TimedOut
+	if !errors.As(r.Err, &dead) || dead.By != 1 || !r.Reset || !r.Left || r.View.Time == 0 {
+		t.Errorf("%+v", r)
 	}
 	wantReset(t, "client", ends.client)
 

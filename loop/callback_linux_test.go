@@ -225,13 +225,9 @@ func TestTick(t *testing.T) {
 	}})
 	seen := map[*loop.Loop]int{}
 	for again := 0; len(seen) < 2 || again < 2; {
-		select {
-		case l := <-ticks:
-			if seen[l]++; seen[l] == 2 {
-				again++
-			}
-		case <-time.After(condition.Patience):
-			t.Fatal("no tick")
+		l := condition.Receive(t, "a tick", ticks)
+		if seen[l]++; seen[l] == 2 {
+			again++
 		}
 	}
 }

@@ -67,13 +67,7 @@ func (s *served) dial(t *testing.T) *net.TCPConn {
 
 func (s *served) end(t *testing.T) error {
 	t.Helper()
-	select {
-	case err := <-s.ended:
-		return err
-	case <-time.After(condition.Patience):
-		t.Fatal("no handler has ended")
-	}
-	return nil
+	return condition.Receive(t, "a handler ends", s.ended)
 }
 
 // says writes text, and expects an answer.

@@ -181,7 +181,7 @@ func TestSharedListener(t *testing.T) {
 	connect(t, s, n)
 	var fds []int
 	for range n {
-		fds = append(fds, await(t, got, "a connection"))
+		fds = append(fds, condition.Receive(t, "a connection", got))
 	}
 	for _, fd := range fds {
 		sys.Close(fd)
@@ -485,7 +485,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	})
 	connect(t, s, 2) // while there are descriptors
 	for range 2 {
-		sys.Close(await(t, accepted, "a connection"))
+		sys.Close(condition.Receive(t, "a connection", accepted))
 	}
 	do(t, l, ln.Suspend)
 	connect(t, s, 2)
@@ -493,17 +493,17 @@ func TestOutOfDescriptors(t *testing.T) {
 	before := l.Stats().Turns
 	do(t, l, ln.Resume)
 	for range 3 { // at once, and twice when a pause was over
-		must.Is(t, await(t, paused, "a pause"), syscall.EMFILE)
+		must.Is(t, condition.Receive(t, "a pause", paused), syscall.EMFILE)
 	}
 	if turns := l.Stats().Turns - before; turns > 100 {
 		t.Errorf("%d turns: it spins", turns)
 	}
 	sys.Close(spare)
 	do(t, l, ln.Retry)
-	first := await(t, accepted, "the connection for which a descriptor was closed")
-	must.Is(t, await(t, paused, "the pause for the other one"), syscall.EMFILE)
+	first := condition.Receive(t, "the connection for which a descriptor was closed", accepted)
+	must.Is(t, condition.Receive(t, "the pause for the other one", paused), syscall.EMFILE)
 	sys.Close(first) // and nobody says so
-	second := await(t, accepted, "the connection after a pause")
+	second := condition.Receive(t, "the connection after a pause", accepted)
 	if ln.Pauses() < 4 {
 		t.Errorf("%d pauses were counted, want 4 or more", ln.Pauses())
 	}
@@ -517,7 +517,7 @@ func do(t testing.TB, l *loop.Loop, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	must.Do(t, l.Post(func() { f(); close(done) }))
-	await(t, done, fmt.Sprintf("%T", f))
+	condition.Receive(t, fmt.Sprintf("%T", f), done)
 }
 
 // exhaust uses up the descriptors of this process, which get a low limit. spare is

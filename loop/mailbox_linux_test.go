@@ -13,17 +13,6 @@ import (
 	"github.com/penstock/penstock/loop"
 )
 
-// await waits for what the loop sends.
-func await[T any](t testing.TB, c <-chan T, what string) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(condition.Patience):
-		t.Fatalf("it never came: %s", what)
-	}
-	return v
-}
-
 // turn has a loop make one turn that does not block.
 func turn(t testing.TB, l *loop.Loop) {
 	t.Helper()
@@ -212,7 +201,7 @@ func TestPostGivesUp(t *testing.T) {
 	looks = func() { looks = func() {}; finished = finish() }
 	ended := make(chan error, 1)
 	go func() { ended <- l.Turn() }()
-	must.Do(t, errors.Join(await(t, ended, "the end of the turn"), finished))
+	must.Do(t, errors.Join(condition.Receive(t, "the end of the turn", ended), finished))
 	if want := []string{"second", "first"}; !slices.Equal(calls, want) {
 		t.Errorf("%q were called, want %q", calls, want)
 	}

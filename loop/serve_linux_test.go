@@ -249,13 +249,8 @@ func TestSlowHandlers(t *testing.T) {
 	_, _ = io.WriteString(c, "a")
 	_, file, line, _ := runtime.Caller(0)
 	want := fmt.Sprintf("true %s:%d", file, line-6)
-	select {
-	case at := <-places:
-		if at != want {
-			t.Errorf("%s, want %s", at, want)
-		}
-	case <-time.After(condition.Patience):
-		t.Error("it was not reported")
+	if at := condition.Receive(t, "a report", places); at != want {
+		t.Errorf("%s, want %s", at, want)
 	}
 }
 
@@ -330,17 +325,6 @@ func shutDown(ctx context.Context, s *loop.Server) (over chan error) {
 	return over
 }
 
-func receives(t *testing.T, from chan error, what string) error {
-	t.Helper()
-	select {
-	case err := <-from:
-		return err
-	case <-time.After(condition.Patience):
-		t.Fatal("no end: ", what)
-	}
-	return nil
-}
-
 // refused waits until nobody listens.
 func refused(t *testing.T, addr string) {
 	t.Helper()
@@ -393,8 +377,8 @@ func TestShutdown(t *testing.T) {
 				says(t, c, "lf", "<half>")
 				sockets.ExpectAll(t, c, "")
 			}
-			must.Do(t, errors.Join(receives(t, over, "Shutdown"), receives(t, again, "the second Shutdown"), s.Shutdown(t.Context())))
-			must.Is(t, receives(t, s.over, "Serve"), loop.ErrServerClosed)
+			must.Do(t, errors.Join(condition.Receive(t, "Shutdown", over), condition.Receive(t, "the second Shutdown", again), s.Shutdown(t.Context())))
+			must.Is(t, condition.Receive(t, "Serve", s.over), loop.ErrServerClosed)
 		})
 	}
 }
@@ -422,8 +406,8 @@ func TestShutdownDelivers(t *testing.T) {
 	if n, err := io.Copy(io.Discard, c); n != size-1 || err != nil {
 		t.Errorf("%d bytes, %v", n, err)
 	}
-	must.Do(t, receives(t, over, "Shutdown"))
-	must.Is(t, receives(t, s.over, "Serve"), loop.ErrServerClosed)
+	must.Do(t, condition.Receive(t, "Shutdown", over))
+	must.Is(t, condition.Receive(t, "Serve", s.over), loop.ErrServerClosed)
 }
 
 // TestShutdownUntil: when the context ends the rest goes on, until Close: then handlers that wait get net.ErrClosed, and
@@ -440,12 +424,12 @@ func TestShutdownUntil(t *testing.T) {
 	says(t, c, "ping", "ping")
 	enough := errors.New("enough")
 	cancel(enough)
-	if err := receives(t, over, "Shutdown"); err != enough {
+	if err := condition.Receive(t, "Shutdown", over); err != enough {
 		t.Error(err)
 	}
 	says(t, c, "ping", "ping")
 	s.Close()
-	must.Is(t, receives(t, s.over, "Serve"), loop.ErrServerClosed)
+	must.Is(t, condition.Receive(t, "Serve", s.over), loop.ErrServerClosed)
 	for err := s.end(t); !errors.Is(err, net.ErrClosed); err = s.end(t) { // the others have met refused
 		if err != io.EOF {
 			t.Fatal(err)
@@ -500,8 +484,8 @@ func TestShutdownDrain(t *testing.T) {
 				sockets.ExpectAll(t, conns[what], want)
 			}
 			says(t, conns["stay    "], "end     ", "end     ")
-			must.Do(t, receives(t, over, "Shutdown"))
-			must.Is(t, receives(t, s.over, "Serve"), loop.ErrServerClosed)
+			must.Do(t, condition.Receive(t, "Shutdown", over))
+			must.Is(t, condition.Receive(t, "Serve", s.over), loop.ErrServerClosed)
 			if late.Load() != 1 {
 				t.Errorf("%d handlers were late", late.Load())
 			}
@@ -546,9 +530,9 @@ func TestShutdownUnderLoad(t *testing.T) {
 	for served.Load() < 100 {
 		time.Sleep(time.Millisecond)
 	}
-	must.Do(t, receives(t, shutDown(t.Context(), s.Server), "Shutdown"))
+	must.Do(t, condition.Receive(t, "Shutdown", shutDown(t.Context(), s.Server)))
 	all.Wait()
-	must.Is(t, receives(t, s.over, "Serve"), loop.ErrServerClosed)
+	must.Is(t, condition.Receive(t, "Serve", s.over), loop.ErrServerClosed)
 }
 
 // TestStuckHandlers: a handler that never waits is reported while it runs, with its stack, once; handlers that wait
@@ -574,13 +558,8 @@ func TestStuckHandlers(t *testing.T) {
 			})
 			s.dial(t) // its handler waits
 			_, _ = io.WriteString(s.dial(t), "s")
-			select {
-			case at := <-reports:
-				if !strings.HasPrefix(at, "true\n") || !strings.Contains(at, "loop_test.spins") || strings.Count(at, "goroutine ") > 2 {
-					t.Error(at)
-				}
-			case <-time.After(condition.Patience):
-				t.Error("it was not reported")
+			if at := condition.Receive(t, "a report", reports); !strings.HasPrefix(at, "true\n") || !strings.Contains(at, "loop_test.spins") || strings.Count(at, "goroutine ") > 2 {
+				t.Error(at)
 			}
 			enough.Store(true)
 			must.Do(t, s.end(t))

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
@@ -81,7 +82,7 @@ func TestTakeInterruptsReaders(t *testing.T) {
 	}()
 	fd := must.Get(loop.Take(server))(t)
 	defer sys.Close(fd)
-	must.Is(t, await(t, ended, "the end of the read"), net.ErrClosed)
+	must.Is(t, condition.Receive(t, "the end of the read", ended), net.ErrClosed)
 	mustBe(t, fd)
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/zero"
 	"github.com/penstock/penstock/loop"
@@ -352,7 +353,7 @@ func TestTimersWake(t *testing.T) {
 				start := l.Now()
 				l.Arm(&timer, expirer(func() { took <- time.Duration(l.Now() - start) }), in)
 			})
-			d := await(t, took, "a timer")
+			d := condition.Receive(t, "a timer", took)
 			if d < in {
 				t.Errorf("with BusyPoll %v it took %v, want %v or more", spin, d, in)
 			}
@@ -542,10 +543,10 @@ func TestSignals(t *testing.T) {
 			time.Sleep(100 * time.Microsecond)
 		}
 		write8(t, fd)
-		await(t, told, "an event")
+		condition.Receive(t, "an event", told)
 	}
 	l.Stop()
-	must.Do(t, await(t, ended, "the end of the loop"))
+	must.Do(t, condition.Receive(t, "the end of the loop", ended))
 }
 
 // interrupt sends every thread of this process the signal with which the runtime

@@ -198,12 +198,7 @@ func TestMessages(t *testing.T) {
 						write(t, far, message)
 					}
 					write(t, far, []byte("END"))
-					select {
-					case err := <-done:
-						must.Is(t, err, errRecorded)
-					case <-time.After(condition.Patience):
-						t.Fatal("the last message has not come")
-					}
+					must.Is(t, condition.Receive(t, "the last message", done), errRecorded)
 					got := dst.writes
 					want = append(want, []byte("END"))
 					if !k.messages {

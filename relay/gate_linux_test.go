@@ -6,7 +6,6 @@ import (
 	"io"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
@@ -245,11 +244,7 @@ func TestGatedStays(t *testing.T) {
 	readFull(t, j.A, make([]byte, 2))
 	on.turn()
 	_, _ = io.WriteString(j.A, "y") // at which it finds that the Carrier has it
-	select {
-	case <-c.has:
-	case <-time.After(condition.Patience):
-		t.Fatal("it does not leave")
-	}
+	condition.Receive(t, "it leaves", c.has)
 	on.do(func() {
 		var p relay.Parked
 		if !j.s.driven.Park(&p) {

@@ -81,14 +81,9 @@ func (m *mirrored) unconnected() { _ = syscall.Close(m.shadow.FD) }
 
 func (m *mirrored) mirrorEnd() driver.MirrorResult {
 	m.t.Helper()
-	select {
-	case res := <-m.ended:
-		m.ended <- res
-		return res
-	case <-time.After(condition.Patience):
-		m.t.Fatalf("the mirror has not ended: %+v", m.mirrorNow())
-		panic("unreachable")
-	}
+	res := condition.Receive(m.t, "the mirror ends", m.ended)
+	m.ended <- res
+	return res
 }
 
 // splicing are the engines that have pipes.

@@ -301,11 +301,7 @@ func TestParked(t *testing.T) {
 					}
 				})
 				c.course(p)
-				select {
-				case <-p.over:
-				case <-time.After(condition.Patience):
-					t.Fatal("it does not end")
-				}
+				condition.Receive(t, "it ends", p.over)
 				logs[i] = p.log
 			}
 			if !slices.Equal(logs[0], logs[1]) {

@@ -278,16 +278,11 @@ func start(t *testing.T, s *relay.Session) <-chan outcome {
 // end waits for the end of a session that was started.
 func end(t *testing.T, ends <-chan outcome) outcome {
 	t.Helper()
-	select {
-	case o := <-ends:
-		if len(ends) != 0 {
-			t.Error("the end was told twice")
-		}
-		return o
-	case <-time.After(condition.Patience):
-		t.Fatal("not ended")
-		panic("unreachable")
+	o := condition.Receive(t, "the end", ends)
+	if len(ends) != 0 {
+		t.Error("the end was told twice")
 	}
+	return o
 }
 
 func TestStart(t *testing.T) {

@@ -28,3 +28,14 @@ func Eventually(holds func() bool) bool {
 	}
 	return true
 }
+
+// Receive waits for a value from a channel, and fails the test if none comes within [Patience]. It must be called by the test's goroutine.
+func Receive[T any](t testing.TB, what string, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(Patience):
+		t.Fatalf("not within %v: %s", Patience, what)
+	}
+	return v
+}
