@@ -19,6 +19,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
@@ -457,7 +458,7 @@ func TestMemoryOfIdleHandlers(t *testing.T) {
 		"callback":                {echoOnce, true, 500},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
-			if !inChild(t) { // the runtime uses what other tests have left again
+			if !privilege.InChild(t) { // the runtime uses what other tests have left again
 				return
 			}
 			s := startServer(t, &loop.Server{Handle: way.handle, Callbacks: way.callbacks, Ended: func(*loop.Conn, error) {}})

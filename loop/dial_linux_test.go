@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
@@ -368,7 +369,7 @@ func TestConnectNextTarget(t *testing.T) {
 func TestConnectOutOfDescriptors(t *testing.T) {
 	t.Parallel()
 
-	if !inChild(t) {
+	if !privilege.InChild(t) {
 		return
 	}
 	l := newLoop(t, nil)

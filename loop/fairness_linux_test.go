@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/loop"
 )
 
@@ -87,7 +88,7 @@ func late(times int, allowed time.Duration, once func() time.Duration) (least ti
 func TestNetworkAtOneP(t *testing.T) {
 	t.Parallel()
 
-	if !inChild(t, "GOMAXPROCS=1") {
+	if !privilege.InChild(t, "GOMAXPROCS=1") {
 		return
 	}
 	r, w, err := os.Pipe()

@@ -3,20 +3,15 @@
 package relay_test
 
 import (
-	"bytes"
 	"net"
-	"os"
-	"os/exec"
 	"runtime"
 	"runtime/metrics"
 	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/privilege"
 )
-
-// stacksAlone is set for the process that a test of stacks runs in.
-const stacksAlone = "RELAY_TEST_STACKS"
 
 // TestIdleStacks: what an idle session keeps of stack is two goroutines of 2 KiB,
 // also after it has copied, spliced and leased. Whatever makes the calls between a
@@ -27,7 +22,7 @@ const stacksAlone = "RELAY_TEST_STACKS"
 // It runs in a process of its own, because new goroutines get stacks of the size
 // that those of the process have used on average (runtime, gcComputeStartingStackSize).
 func TestIdleStacks(t *testing.T) {
-	if !alone(t) {
+	if !privilege.InChild(t) {
 		return
 	}
 	const sessions, descriptors = 500, 4
@@ -73,20 +68,6 @@ func TestIdleStacks(t *testing.T) {
 	if spliced == 0 || copied == 0 {
 		t.Errorf("spliced %d bytes, copied %d: both were to be seen", spliced, copied)
 	}
-}
-
-// alone reports whether this is a process for the one test t. If not, it runs one.
-func alone(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(stacksAlone) != "" {
-		return true
-	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), stacksAlone+"=yes")
-	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- ")) {
-		t.Errorf("%v\n%s", err, out)
-	}
-	return false
 }
 
 // stacks returns the bytes of all stacks, without those of goroutines that have

@@ -20,6 +20,17 @@ const Self = "/proc/self/exe"
 // inChild reports whether this process was started to run t.
 func inChild(t *testing.T) bool { return os.Getenv(marker) == t.Name() }
 
+// InChild reports whether this process was started to run t alone. If not, it starts one, with more in its environment, and passes
+// its verdict on.
+func InChild(t *testing.T, env ...string) bool {
+	t.Helper()
+	if inChild(t) {
+		return true
+	}
+	rerun(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, env...) })
+	return false
+}
+
 // rerun runs t in a child that prepare has adapted, and passes its verdict on. A
 // child that did not get to the end of t fails it.
 func rerun(t *testing.T, prepare func(*exec.Cmd)) {
