@@ -106,9 +106,15 @@ func testMaxOpen(t *testing.T, maxIdle int) {
 	}
 }
 
-// TestMaxOpenPanics: a function of Config that panics, or fails, takes no place away.
-func TestMaxOpenPanics(t *testing.T) {
+// TestPanics: a function of Config that panics has its panic come to the caller, closes what it was about, and takes no place away.
+func TestPanics(t *testing.T) {
 	t.Parallel()
+	for _, maxOpen := range []int{0, 1} {
+		testPanics(t, maxOpen)
+	}
+}
+
+func testPanics(t *testing.T, maxOpen int) {
 	fail := false
 	may := func() {
 		if fail {
@@ -121,7 +127,7 @@ func TestMaxOpenPanics(t *testing.T) {
 		Close:   func(x int64) { n.close(x); may() },
 		Reset:   func(int64) bool { may(); return true },
 		Check:   func(int64) bool { may(); return true },
-		MaxOpen: 1,
+		MaxOpen: maxOpen,
 	})
 	get := func() int64 {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -142,8 +148,8 @@ func TestMaxOpenPanics(t *testing.T) {
 		fail = false
 		p.Discard(get())
 	}
-	if n.most.Load() != 1 || n.open.Load() != 0 {
-		t.Errorf("%d open at a time, %d now", n.most.Load(), n.open.Load())
+	if s := p.Stats(); n.most.Load() != 1 || n.open.Load() != 0 || s.Live != 0 || s.Made != s.Closed {
+		t.Errorf("%d open at a time, %d now; %+v", n.most.Load(), n.open.Load(), s)
 	}
 }
 

@@ -88,22 +88,6 @@ func TestIdleTime(t *testing.T) {
 	})
 }
 
-// TestCollectionsDoNotMatter is where sync.Pool differs.
-func TestCollectionsDoNotMatter(t *testing.T) {
-	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
-		var m maker
-		p := newPool(t, v, m.config(maxIdle))
-		give(p, take(t, p, 10))
-		for range 4 {
-			runtime.GC()
-		}
-		take(t, p, 10)
-		if n := m.made.Load(); n != 10 {
-			t.Errorf("%d items made", n)
-		}
-	})
-}
-
 // TestTimer uses the real timer, in a bubble in which time passes by itself.
 func TestTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
