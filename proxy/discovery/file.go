@@ -82,7 +82,6 @@ func (f *File) failed(err error) {
 	})
 }
 
-// failure returns the log message for an invalid file.
 func (f *File) failure(err error) string {
 	text := "the file of endpoints cannot be used"
 	if errors.Is(err, os.ErrNotExist) {
@@ -105,7 +104,6 @@ func (f *File) worked(endpoints int, changed bool) {
 // The rest is for comments and space.
 const maxFile = 8 << 20
 
-// read reads the endpoints of the file.
 func (f *File) read() ([]Endpoint, error) {
 	data, err := file.Read(f.cfg.Path, maxFile)
 	switch {

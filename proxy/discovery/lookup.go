@@ -92,7 +92,6 @@ func (d *DNS) record(endpoints int, changed bool, next time.Time, err error) {
 	}
 }
 
-// denied returns the servers' reason that the name has no endpoints.
 func (d *DNS) denied() string {
 	for _, q := range ask(d.qtypes, dns.CanonicalName(d.cfg.Name)) {
 		if a := d.memory[q]; a != nil && a.denied != "" {
@@ -140,10 +139,8 @@ func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err
 // maxTargets is the largest number of targets of SRV records. Each takes two questions.
 const maxTargets = 2000
 
-// errTooMany is the error of a lookup that finds more than allowed.
 var errTooMany = errors.New("too many endpoints")
 
-// ask returns the questions for a name.
 func ask(qtypes []uint16, name string) []question {
 	var questions []question
 	for _, t := range qtypes {
@@ -152,7 +149,6 @@ func ask(qtypes []uint16, name string) []question {
 	return questions
 }
 
-// targetsOf returns two questions for each target of services: A, then AAAA.
 func targetsOf(services []service) (questions []question) {
 	seen := map[string]bool{}
 	for _, s := range services {
@@ -164,7 +160,6 @@ func targetsOf(services []service) (questions []question) {
 	return questions
 }
 
-// noService is the reason that a name has no endpoints although it has records.
 const noService = "no such service"
 
 // latest returns the known records of a name from the answers to its questions. If one of two questions has
@@ -246,7 +241,6 @@ type service struct {
 	target           string // canonical
 }
 
-// records are the records of a name.
 type records struct {
 	addresses []netip.Addr
 	services  []service
@@ -379,7 +373,6 @@ func negativeTTL(authority []dns.RR) (ttl time.Duration, known bool) {
 	return unsaid, false
 }
 
-// A negativeAnswer is the error of a negative answer while the last good one is kept.
 type negativeAnswer struct {
 	questions []question
 	why       string
@@ -642,7 +635,6 @@ func (d *DNS) forget() (next time.Time) {
 	return next
 }
 
-// plain returns an endpoint for each address.
 func plain(addresses []netip.Addr, port uint16) []Endpoint {
 	var endpoints []Endpoint
 	slices.SortFunc(addresses, netip.Addr.Compare)

@@ -97,7 +97,6 @@ func sameFile(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// answered makes server the first one to be asked.
 func (s *servers) answered(server string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

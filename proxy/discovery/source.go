@@ -95,7 +95,6 @@ func (b *statusBox) note(change func(*Status)) {
 	change(&b.status)
 }
 
-// confirmed records a good answer.
 func (b *statusBox) confirmed(now time.Time, endpoints int, changed bool) {
 	b.note(func(s *Status) {
 		s.Confirmed, s.Endpoints, s.Err, s.Failures, s.Stale = now, endpoints, nil, 0, false

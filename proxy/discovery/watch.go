@@ -99,7 +99,6 @@ type Inotify struct {
 	users   map[*events]struct{}
 }
 
-// join adds a user.
 func (n *Inotify) join(e *events) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -127,8 +126,6 @@ func (n *Inotify) leave(e *events) {
 	<-passing
 }
 
-// anew removes all directories of e and returns them. The caller releases them after it has
-// added the new ones.
 func (n *Inotify) anew(e *events) (before map[string]map[string]struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -170,7 +167,6 @@ func (n *Inotify) heed(e *events, dir, name string) bool {
 	return from != nil && from.Add(dir) == nil
 }
 
-// release releases one use of dir.
 func (n *Inotify) release(dir string) {
 	n.asking.Lock()
 	defer n.asking.Unlock()
@@ -230,10 +226,8 @@ func (e *events) matters(event fsnotify.Event) bool {
 	return named || all
 }
 
-// A digest identifies a content for comparison.
 type digest [sha256.Size]byte
 
-// look returns the digest of everything that is watched.
 func (w *Watch) look() (p digest) {
 	h := sha256.New()
 	for _, path := range w.files() {
@@ -246,7 +240,6 @@ func (w *Watch) look() (p digest) {
 	return p
 }
 
-// files returns the paths, and the files that match the patterns.
 func (w *Watch) files() []string {
 	files := append([]string(nil), w.cfg.Paths...)
 	for _, g := range w.cfg.Globs {

@@ -202,7 +202,6 @@ func (k *Keeper[T]) install(next T, changes []string, o Options, p *pending) {
 	k.name()
 }
 
-// few returns the first ones of many lines, and how many more there are.
 func few(lines []string) []string {
 	if more := len(lines) - maxLines; more > 0 {
 		return append(slices.Clone(lines[:maxLines]), fmt.Sprintf("... and %d more", more))
@@ -258,7 +257,6 @@ func (k *Keeper[T]) Status() Status {
 	return s
 }
 
-// report reports a change. The turn is held.
 func (k *Keeper[T]) report(c Change) {
 	if k.cfg.Report != nil {
 		c.Now = k.current.Generation
@@ -456,7 +454,6 @@ func (p *pending) increase() int64 {
 	return p.count() - p.base
 }
 
-// verdict says why the change is to be taken back; "" if it is not.
 func (p *pending) verdict() string {
 	if n := p.increase(); p.bound != nil && n > p.bound.Most {
 		return fmt.Sprintf("%s rose by %d, the bound is %s", p.bound.Counter, n, p.bound)
@@ -475,7 +472,6 @@ func (p *pending) describe(number int) *Waiting {
 	return w
 }
 
-// watch takes a change back if it must be.
 func (k *Keeper[T]) watch(p *pending) {
 	end := time.NewTimer(time.Until(p.until))
 	defer end.Stop()
@@ -548,7 +544,6 @@ func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int,
 	return k.current.Generation, nil
 }
 
-// finalStatus describes the state of the last generation if it is not in force.
 func (k *Keeper[T]) finalStatus() string {
 	if r := k.kept[len(k.kept)-1]; r.State == RolledBack {
 		return fmt.Sprintf(", and generation %d was rolled back: %s", r.Generation, r.Why)
@@ -612,7 +607,6 @@ func (k *Keeper[T]) alreadyBack() error {
 		ErrNothing, last.Generation, last.ended.Format(time.DateTime), last.Why, k.current.Generation, further)
 }
 
-// numbers lists the generations that are kept. The turn is held.
 func (k *Keeper[T]) numbers() string {
 	list := make([]string, len(k.kept))
 	for i, g := range k.kept {

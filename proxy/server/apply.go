@@ -13,14 +13,14 @@ import (
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// errClosing is the error of a change while the process is about to end.
 var errClosing = fmt.Errorf("%w: a process that drains takes no more changes", rollback.ErrClosed)
 
 // change is a configuration that is being prepared: nothing that runs depends on it yet.
 type change struct {
 	cfg        *config.Config
-	unchanged  *unchanged
-	lives      lives // changes by hand under this configuration
+	next       map[string]*config.Upstream
+	lasts      map[string]bool // answers of [registry.lasts]
+	lives      lives           // changes by hand under this configuration
 	upstreams  map[string]*nextUpstream
 	listeners  map[string]*nextListener
 	binds      binds
@@ -68,10 +68,15 @@ func (s *Server) apply(ctx context.Context, cfg *config.Config) error {
 }
 
 func (s *Server) newChange(cfg *config.Config) *change {
-	return &change{
-		cfg: cfg, lives: s.liveChanges.livesUnder(cfg), unchanged: newUnchanged(s.upstreams, cfg), upstreams: make(map[string]*nextUpstream, len(cfg.Upstreams)),
+	n := len(cfg.Upstreams)
+	c := &change{
+		cfg: cfg, lives: s.liveChanges.livesUnder(cfg), next: make(map[string]*config.Upstream, n), lasts: make(map[string]bool, n), upstreams: make(map[string]*nextUpstream, n),
 		listeners: make(map[string]*nextListener, len(cfg.Listeners)), binds: make(binds, len(s.binds)),
 	}
+	for _, u := range cfg.Upstreams {
+		c.next[u.Name] = u
+	}
+	return c
 }
 
 // prepare does everything that can fail or takes long.
@@ -111,7 +116,6 @@ func (s *Server) prepare(ctx context.Context, c *change) error {
 	return c.listen()
 }
 
-// eachUpstream calls a function for all upstreams of the change, and joins its errors.
 func (c *change) eachUpstream(f func(*config.Upstream) error) error {
 	var errs []error
 	for _, u := range c.cfg.Upstreams {
@@ -125,7 +129,6 @@ func (c *change) eachUpstream(f func(*config.Upstream) error) error {
 // swap brings the prepared change into force: it serves new clients from then on. swap cannot fail.
 func (s *Server) swap(c *change) { s.swapWith(c, func(swapStage) {}) }
 
-// A swapStage is how far a swap has come.
 type swapStage uint8
 
 const (
@@ -137,8 +140,12 @@ const (
 func (s *Server) swapWith(c *change, at func(swapStage)) {
 	s.swapUpstreams(c)
 	at(swappedUpstreams)
-	changed := s.viewChanges(c)
-	s.commitListeners(c)
+	changed := len(c.listeners) != len(s.listeners) // the view
+	for _, cfg := range c.cfg.Listeners {
+		l := c.listeners[cfg.Name]
+		changed = changed || l.listener != l.old
+		s.listenerManager.commit(cfg.Name, l)
+	}
 	at(committedListeners)
 	s.swapSockets(c)
 	s.swapLimits(c)
@@ -201,26 +208,6 @@ func (s *Server) settle(c *change) {
 	}
 }
 
-// viewChanges reports whether a change changes the view. It is asked before the listeners are committed.
-func (s *Server) viewChanges(c *change) bool {
-	if len(c.listeners) != len(s.listeners) {
-		return true
-	}
-	for _, l := range c.listeners {
-		if l.listener != l.old {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *Server) commitListeners(c *change) {
-	for _, cfg := range c.cfg.Listeners {
-		s.listenerManager.commit(cfg.Name, c.listeners[cfg.Name])
-	}
-}
-
-// swapSockets makes every socket serve the new configuration.
 func (s *Server) swapSockets(c *change) {
 	gone := maps.Clone(s.binds)
 	for _, cfg := range c.cfg.Listeners {
@@ -274,68 +261,33 @@ func (s *Server) swapLimits(c *change) {
 	s.group.SetMaxConnections(s.options.maxConnections(c.cfg))
 }
 
-// unchanged holds the upstreams of a configuration that stay the same, except for their
-// endpoints. They keep their snapshot, and listeners that use them need not be made again.
-type unchanged struct {
-	now   map[string]*upstream // those in force
-	next  map[string]*config.Upstream
-	known map[string]bool
-}
-
-func newUnchanged(now map[string]*upstream, cfg *config.Config) *unchanged {
-	same := &unchanged{now: now, next: make(map[string]*config.Upstream, len(cfg.Upstreams)), known: make(map[string]bool, len(cfg.Upstreams))}
-	for _, u := range cfg.Upstreams {
-		same.next[u.Name] = u
-	}
-	return same
-}
-
-// has reports whether the upstream of that name stays: its configuration and the contents of
-// its certificates are the same, and so are those of its fallback. (The loader ensures that
-// fallbacks do not form a circle.)
-func (same *unchanged) has(name string) bool {
-	if lasts, known := same.known[name]; known {
+// lasts reports whether the upstream of that name stays the same, except for its endpoints: its configuration and the contents of
+// its certificates are the same, and so are those of its fallback. (The loader ensures that fallbacks do not form a circle.) It
+// keeps its snapshot, and listeners that use it need not be made again.
+func (r *registry) lasts(c *change, name string) bool {
+	if lasts, known := c.lasts[name]; known {
 		return lasts
 	}
-	now, next := same.now[name], same.next[name]
+	now, next := r.upstreams[name], c.next[name]
 	lasts := now != nil && next != nil && now.cfg.SameButEndpoints(next) && (now.tls == nil || now.tls.Current())
 	if lasts && next.Fallback != nil && next.Fallback.Upstream != "" {
-		lasts = same.has(next.Fallback.Upstream)
+		lasts = r.lasts(c, next.Fallback.Upstream)
 	}
-	same.known[name] = lasts
+	c.lasts[name] = lasts
 	return lasts
 }
 
 // routesUnchanged reports whether a listener sends clients to upstreams that last, and to no
 // others.
-func (same *unchanged) routesUnchanged(cfg *config.Listener) bool {
-	if cfg.Upstream != "" && !same.has(cfg.Upstream) {
-		return false
-	}
-	for _, name := range slices.Concat(cfg.Mirrors(), cfg.FilteredTo()) {
-		if !same.has(name) {
-			return false
-		}
-	}
-	for i := range cfg.Routes {
-		r := &cfg.Routes[i]
-		if r.Upstream != "" && !same.has(r.Upstream) {
-			return false
-		}
-		for j := range r.Split {
-			if !same.has(r.Split[j].Upstream) {
-				return false
-			}
-		}
-	}
-	return true
+func (r *registry) routesUnchanged(c *change, cfg *config.Listener) bool {
+	return !slices.ContainsFunc(destinations(cfg), func(name string) bool { return !r.lasts(c, name) })
 }
 
 // listenerUnchanged reports whether a listener of the next configuration has the same
 // configuration, upstreams and contents of certificates as the present one, and was not
 // drained.
 func (lm *listenerManager) listenerUnchanged(c *change, old *listener, cfg *config.Listener, drained bool) bool {
-	if old == nil || old.drained || drained || !old.cfg.Same(cfg) || !c.unchanged.routesUnchanged(cfg) || old.tls != nil && !old.tls.Current() {
+	if old == nil || old.drained || drained || !old.cfg.Same(cfg) || !lm.routesUnchanged(c, cfg) || old.tls != nil && !old.tls.Current() {
 		return false
 	}
 	for _, key := range old.keys {

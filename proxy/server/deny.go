@@ -35,7 +35,6 @@ type denials struct {
 	before map[*router.ListenerState]arrivals
 }
 
-// A denial is one denied source.
 type denial struct {
 	admin.Denial
 	rule source.Rule
@@ -173,7 +172,6 @@ func (d *denials) save() {
 	d.changes.store.SetDenials(list)
 }
 
-// index returns the place of a denial, negative if there is none.
 func (d *denials) index(rule source.Rule, listener string) int {
 	return slices.IndexFunc(d.list, func(one denial) bool { return one.rule == rule && one.Listener == listener })
 }
@@ -206,12 +204,10 @@ const (
 	deniedLine   = "clients denied by hand"
 )
 
-// arrivals counts the clients of a listener until some moment.
 type arrivals struct{ accepted, denied int64 }
 
 func arrivalsAt(l *router.ListenerState) arrivals { return arrivals{l.Accepted(), l.DeniedByHand()} }
 
-// mark notes the moment from which a new denial is in force.
 func (d *denials) mark() {
 	d.latest = d.ticks.now()
 	d.before = make(map[*router.ListenerState]arrivals, len(d.listeners))
@@ -220,7 +216,6 @@ func (d *denials) mark() {
 	}
 }
 
-// appendArrivals appends the counters for the last minute of a listener's clients.
 func appendArrivals(list []monitor.Counter, l *router.ListenerState) []monitor.Counter {
 	at := arrivalsAt(l)
 	return append(list,
@@ -229,7 +224,6 @@ func appendArrivals(list []monitor.Counter, l *router.ListenerState) []monitor.C
 	)
 }
 
-// maxLatest is how many denials a status has.
 const maxLatest = 10
 
 // status returns the denials in force, nil if there are none.
@@ -245,7 +239,6 @@ func (d *denials) status() *admin.Denials {
 	return st
 }
 
-// A denialSum is the denials at one listener, or at all listeners.
 type denialSum struct {
 	count  int
 	latest admin.Denial
@@ -256,7 +249,6 @@ func (d *denialSum) add(one *denial) {
 	d.count, d.latest, d.all = d.count+1, one.Denial, d.all || one.rule == source.All()
 }
 
-// sumUp counts the denials by listener.
 func (d *denials) sumUp() {
 	d.sums = make(map[string]denialSum)
 	for i := range d.list {

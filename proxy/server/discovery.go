@@ -19,18 +19,17 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// startDiscovery begins to ask an upstream's source, if it has a source that is not asked yet.
 func (um *upstreamManager) startDiscovery(u *upstream) {
 	if u.source == nil || u.stop != nil {
 		return
 	}
 	ctx, stop := context.WithCancel(um.ended)
 	u.stop = stop
-	name, source, first := u.cfg.Name, u.source, &firstAnswer{}
+	name, source, first := u.cfg.Name, u.source, new(atomic.Pointer[[]discovery.Endpoint])
 	u.first = first
 	um.watches.Go(func() {
 		source.Watch(ctx, func(found []discovery.Endpoint) {
-			first.found.CompareAndSwap(nil, &found)
+			first.CompareAndSwap(nil, &found)
 			um.discovered(name, source, found)
 		})
 	})
@@ -76,13 +75,12 @@ func (um *upstreamManager) takeFound(u *upstream, in *ownAddresses) {
 	if err != nil {
 		um.log.Warn("discovered endpoints cannot be used", "upstream", name, "error", err)
 	}
-	different := update.differs(u.members)
+	attrs := append([]any{"upstream", name, "endpoints", len(update.order)}, update.differs(u.members)...)
 	u.use(update)
 	um.settleEndpointUpdate(u, update)
 	um.lanes.Found()
 	um.forget(update.gone)
 	um.logEnded(um.endDiscovered(u))
-	attrs := append([]any{"upstream", name, "endpoints", len(update.order)}, different.attrs()...)
 	if len(update.order) == 0 {
 		um.log.Warn("discovery found no endpoints: "+withoutEndpoints(u.cfg), attrs...)
 		return
@@ -121,12 +119,6 @@ func (r *registry) forget(members []*member) {
 // are not refused for lack of endpoints. A change waits the same time for its new sources.
 const firstAnswers = 3 * time.Second
 
-// A firstAnswer is the first endpoints that a source has found. The server's mu may be held by the change that waits
-// for them.
-type firstAnswer struct {
-	found atomic.Pointer[[]discovery.Endpoint] // nil: it has not answered
-}
-
 // awaitNewSources asks the new sources of a change, and waits for a while until each has answered
 // or failed. An upstream does not keep endpoints that an earlier source has found, because the
 // rules of the change may be meant for others. Until its source has answered, it has no
@@ -148,24 +140,20 @@ func (um *upstreamManager) awaitNewSources(ctx context.Context, c *change) {
 	}
 	await(ctx, func() bool {
 		for _, u := range asked {
-			if u.first.found.Load() == nil && u.source.Status().Failures == 0 {
+			if u.first.Load() == nil && u.source.Status().Failures == 0 {
 				return false
 			}
 		}
 		return true
 	})
 	for _, u := range asked {
-		if found := u.first.found.Load(); found != nil {
+		if found := u.first.Load(); found != nil {
 			u.found, u.answered = *found, true
 		} else if len(u.found) == 0 {
 			um.log.Warn("discovery has found no endpoints yet: "+withoutEndpoints(u.cfg), "upstream", u.cfg.Name)
 		}
 	}
 }
-
-// awaitDiscovery waits for a while until every source has answered once; later answers take
-// effect when they come.
-func (um *upstreamManager) awaitDiscovery(ctx context.Context) { await(ctx, um.allAnswered) }
 
 // await waits for firstAnswers at most until a condition holds.
 func await(ctx context.Context, holds func() bool) {
@@ -194,7 +182,6 @@ func (um *upstreamManager) allAnswered() bool {
 	return true
 }
 
-// nameLookups is how many names are looked up at once.
 const nameLookups = 64
 
 // hostName returns the name in an endpoint's address that is looked up, or "" if there is none.
@@ -305,7 +292,6 @@ func (um *upstreamManager) watchNames(ctx context.Context) {
 	}
 }
 
-// uncheckedNames returns the names of the hosts of endpoints that get clients and are not checked.
 func (um *upstreamManager) uncheckedNames() map[string]bool {
 	names := make(map[string]bool)
 	um.mu.Lock()

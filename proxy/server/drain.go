@@ -89,7 +89,6 @@ func (d *drains) cutTo(e *router.Endpoint, chosen func() bool, cause error) int 
 	return d.group.CutMatching(func(l *worker.Listening, b worker.Binding) bool { return to(l, b) && chosen() }, cause)
 }
 
-// logCut logs how many sessions of an endpoint were cut.
 func (d *drains) logCut(e *router.Endpoint, n int, cause error) {
 	if n > 0 {
 		upstream := e.Upstream().Name()

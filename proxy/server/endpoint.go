@@ -54,7 +54,6 @@ type specs struct {
 	at func(i int) spec
 }
 
-// specsOf returns the file's specs, or the specs that were found.
 func specsOf(cfg *config.Upstream, found []discovery.Endpoint) specs {
 	if cfg.Discover != nil {
 		return specs{len(found), func(i int) spec { return spec{Endpoint: found[i], mode: config.Ready, share: found[i].Weight} }}
@@ -121,7 +120,6 @@ func (um *upstreamManager) watch(u *config.Upstream, m *member, changed bool) {
 	}
 }
 
-// checkConfig is how an endpoint's health is checked.
 func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error) {
 	h := u.HealthCheck
 	probe := &health.ProbeConfig{Address: address, Port: h.Port}
@@ -163,7 +161,6 @@ func addressOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// ownHeader returns the PROXY header of a connection of this process itself.
 func ownHeader(version int) func(net.Conn) []byte {
 	return func(c net.Conn) []byte {
 		return proxyproto.Append(nil, version, &proxyproto.Connection{
@@ -186,7 +183,6 @@ func (um *upstreamManager) dropMember(u *upstream, m *member) {
 	}
 }
 
-// drainRemoved applies on_removed to the sessions of a removed member.
 func (um *upstreamManager) drainRemoved(u *upstream, m *member) {
 	m.leave = um.drainSessions(m.endpoint, u.cfg.OnRemoved, u.cfg.DrainTimeout, errRemoved)
 }
@@ -264,7 +260,6 @@ func few(errs []error) []error {
 	return errs
 }
 
-// without returns the members of an upstream that the update lacks.
 func (update *endpointUpdate) without(order []*member) (gone []*member) {
 	switch update.kept {
 	case 0:
@@ -294,7 +289,8 @@ func (um *upstreamManager) memberOf(update *endpointUpdate, u, old *upstream, wa
 		return um.newMember(update, u, old != nil, wanted)
 	}
 	update.kept++
-	if was.is(wanted) && !update.changes.monitors() {
+	same := was.spec == wanted.Endpoint && was.mode == wanted.mode && was.share == wanted.share && was.byHand == wanted.byHand
+	if same && !update.changes.monitors() {
 		return was, nil
 	}
 	m := new(member)
@@ -304,17 +300,11 @@ func (um *upstreamManager) memberOf(update *endpointUpdate, u, old *upstream, wa
 	return m, nil
 }
 
-// is reports whether a member is as it is wanted.
-func (m *member) is(wanted *spec) bool {
-	return m.spec == wanted.Endpoint && m.mode == wanted.mode && m.share == wanted.share && m.byHand == wanted.byHand
-}
-
 // take changes a member to what is wanted; [upstreamManager.enforce] brings its state into force.
 func (m *member) take(wanted *spec) {
 	m.spec, m.mode, m.share, m.byHand = wanted.Endpoint, wanted.mode, wanted.share, wanted.byHand
 }
 
-// newMember makes a member, its endpoint and its guards.
 func (um *upstreamManager) newMember(update *endpointUpdate, u *upstream, added bool, wanted *spec) (*member, error) {
 	id, addr := wanted.Identity(), wanted.address
 	if addr.Network == "" {
@@ -386,7 +376,13 @@ func (u *upstream) use(update *endpointUpdate) {
 	if update.changes.monitors() {
 		update.reconfigureMonitors()
 	}
-	update.reactivate(u)
+	for _, r := range update.reactivated {
+		e := r.now.endpoint
+		e.SetMonitor(r.now.monitor)
+		e.SetBreaker(r.now.breaker)
+		u.router.Recall(e)
+		e.SetDraining(r.now.mode != config.Ready)
+	}
 	u.members, u.order = update.members, update.order
 	update.set.Attach()
 	update.before = u.snapshot.SetEndpoints(update.set)
@@ -419,7 +415,10 @@ func (um *upstreamManager) settleEndpointUpdate(u *upstream, update *endpointUpd
 	if update.before != nil {
 		update.before.Detach()
 	}
-	um.keepSessions(u, update)
+	for _, r := range update.reactivated { // their sessions go on
+		um.callOff(r.was.leave)
+		u.leaving = slices.DeleteFunc(u.leaving, func(m *member) bool { return m == r.was })
+	}
 	if len(update.gone) > 0 {
 		u.leaving = stillThere(u.leaving)
 	}
@@ -444,7 +443,6 @@ func (um *upstreamManager) settleEndpointUpdate(u *upstream, update *endpointUpd
 // rollback, or because discovery leaves an endpoint out of one answer. Then it is the same part
 // again, with its counts, and its sessions are no longer cut.
 
-// A reactivation is a member that was gone.
 type reactivation struct {
 	now, was *member
 }
@@ -459,7 +457,6 @@ func (um *upstreamManager) drainingMember(upstream string, wanted *spec) *member
 	return nil
 }
 
-// reuse returns a member in place of a removed one.
 func (um *upstreamManager) reuse(update *endpointUpdate, u *upstream, old *member, wanted *spec) *member {
 	m := &member{endpoint: old.endpoint, enforced: config.Ready}
 	m.take(wanted)
@@ -468,88 +465,51 @@ func (um *upstreamManager) reuse(update *endpointUpdate, u *upstream, old *membe
 	return m
 }
 
-// reactivate brings removed members back.
-func (update *endpointUpdate) reactivate(u *upstream) {
-	for _, r := range update.reactivated {
-		e := r.now.endpoint
-		e.SetMonitor(r.now.monitor)
-		e.SetBreaker(r.now.breaker)
-		u.router.Recall(e)
-		e.SetDraining(r.now.mode != config.Ready)
-	}
-}
-
-// keepSessions lets the sessions of members that are back go on.
-func (um *upstreamManager) keepSessions(u *upstream, update *endpointUpdate) {
-	for _, r := range update.reactivated {
-		um.callOff(r.was.leave)
-		u.leaving = slices.DeleteFunc(u.leaving, func(m *member) bool { return m == r.was })
-	}
-}
-
 // maxNamed is how many endpoints a line of the log names; the others are counted.
 const maxNamed = 10
 
-// A difference is the difference between an update's members and the members that it replaces.
-type difference struct{ came, went, changed nameList }
-
-// A nameList is the names of endpoints: the first are kept, and the others counted.
-type nameList struct {
-	first []string
-	n     int
-}
-
-func (l *nameList) add(endpoint *discovery.Endpoint) {
-	if l.n++; l.n > maxNamed {
-		return
+// firstOf says something of each of the first endpoints, and how many more there are.
+func firstOf(list []*member, say func(m *member) string, separator, last string) string {
+	var parts []string
+	for _, m := range list[:min(len(list), maxNamed)] {
+		parts = append(parts, say(m))
 	}
-	name := endpoint.Identity()
-	if name != endpoint.Address {
-		name += " (" + endpoint.Address + ")"
-	}
-	l.first = append(l.first, name)
-}
-
-func (l *nameList) String() string {
-	text := strings.Join(l.first, ", ")
-	if more := l.n - len(l.first); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
+	text := strings.Join(parts, separator)
+	if more := len(list) - maxNamed; more > 0 {
+		text += fmt.Sprintf("%sand %d more", last, more)
 	}
 	return text
 }
 
-// differs returns the difference between an update that is not in use yet and the present
-// members.
-func (update *endpointUpdate) differs(members map[string]*member) (d difference) {
+// differs returns what an update that is not in use yet changes, as attributes of a line of the log.
+func (update *endpointUpdate) differs(members map[string]*member) (attrs []any) {
+	var came, changed []*member
 	for _, m := range update.order {
 		was := members[m.spec.Identity()]
 		switch {
 		case was == nil || was.endpoint != m.endpoint:
-			d.came.add(&m.spec)
+			came = append(came, m)
 		case was.spec != m.spec:
-			d.changed.add(&m.spec)
+			changed = append(changed, m)
 		}
 	}
-	for _, m := range update.gone {
-		d.went.add(&m.spec)
+	name := func(m *member) string {
+		if m.spec.Identity() == m.spec.Address {
+			return m.spec.Address
+		}
+		return m.spec.Identity() + " (" + m.spec.Address + ")"
 	}
-	return d
-}
-
-// attrs returns the attributes of a line of the log, without empty ones.
-func (d *difference) attrs() (attrs []any) {
 	for _, part := range []struct {
 		key string
-		of  *nameList
-	}{{"came", &d.came}, {"went", &d.went}, {"changed", &d.changed}} {
-		if part.of.n > 0 {
-			attrs = append(attrs, part.key, part.of.String())
+		of  []*member
+	}{{"came", came}, {"went", update.gone}, {"changed", changed}} {
+		if len(part.of) > 0 {
+			attrs = append(attrs, part.key, firstOf(part.of, name, ", ", " "))
 		}
 	}
 	return attrs
 }
 
-// enforce applies a member's state.
 func (um *upstreamManager) enforce(u *config.Upstream, m *member) {
 	if m.mode == m.enforced {
 		return

@@ -15,7 +15,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// mostEndings is how many requests to end sessions may be under way at once.
 const mostEndings = 16
 
 // endLook is the shortest interval at which busy sessions are looked at. These looks take at most the part
@@ -38,7 +37,6 @@ type endJob struct {
 	counted admin.Ended       // under the server's mu
 }
 
-// An endTurn is a session, and when its turn is.
 type endTurn struct {
 	id       worker.ID
 	at       int64
@@ -108,7 +106,6 @@ func (s *sessionTable) EndSessions(ctx context.Context, q admin.EndQuery, by str
 	return j.counted, nil
 }
 
-// take gives a session its turn.
 func (j *endJob) take(id worker.ID, now int64, to *router.Endpoint) {
 	turn := endTurn{id, now, to}
 	if j.query.Over > 0 {
@@ -121,14 +118,12 @@ func (j *endJob) take(id worker.ID, now int64, to *router.Endpoint) {
 	j.counted.Touched++
 }
 
-// drop ends a job that has not begun.
 func (j *endJob) drop() {
 	if !j.query.DryRun {
 		j.table.byHand.finish()
 	}
 }
 
-// beginEnding runs a job, unless there are too many.
 func (s *sessionTable) beginEnding(j *endJob) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,7 +224,6 @@ func (j *endJob) step(ctx context.Context, loop int, now int64) {
 	j.add(sum)
 }
 
-// add counts the results of a step.
 func (j *endJob) add(sum *endSum) {
 	j.table.mu.Lock()
 	defer j.table.mu.Unlock()
@@ -251,7 +245,6 @@ func (j *endJob) lookAgain() {
 // never is a silence that no session has.
 const never = math.MaxInt64
 
-// An endSum is the results of a step.
 type endSum struct{ ended, cut, other, left, kept int64 }
 
 // end tries to end sessions of a loop, and returns the busy ones in their order. A session counts
@@ -329,7 +322,6 @@ func (e *endedByHand) begin() {
 	e.requests++
 }
 
-// finish is called once for each begin.
 func (e *endedByHand) finish() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -350,7 +342,6 @@ func (e *endedByHand) note(id worker.ID) (first bool) {
 	return len(e.ids) > before
 }
 
-// has reports whether a request has ended a session.
 func (e *endedByHand) has(id worker.ID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -108,10 +108,8 @@ func (s *Server) Former() int {
 	return len(s.removed.upstreams)
 }
 
-// WatchStalls is stallWatch for tests.
-func WatchStalls(ctx context.Context, log *slog.Logger, alive func(ctx context.Context) error) {
-	(&stallWatch{log, alive}).run(ctx)
-}
+// WatchStalls is watchStalls.
+var WatchStalls = watchStalls
 
 // ApplyWith is Apply, and calls a function when clients find the endpoints of the change, before the sockets serve
 // by its listeners.

@@ -22,7 +22,6 @@ type runningFilter struct {
 	of  *filter.Filter
 }
 
-// prepareFilters makes the filters that a listener has not had before.
 func (lm *listenerManager) prepareFilters(ctx context.Context, c *change, l, old *listener) error {
 	l.filters = make(map[string]runningFilter)
 	for _, cfg := range l.cfg.Filters() {
@@ -32,6 +31,9 @@ func (lm *listenerManager) prepareFilters(ctx context.Context, c *change, l, old
 				l.filters[name] = f
 				continue
 			}
+		}
+		if l.ledgers[name] == nil {
+			l.ledgers[name] = new(filter.Ledger)
 		}
 		of, err := filter.New(ctx, cfg.Wasm.Bytes, lm.filterConfig(c, l, cfg))
 		if err != nil {
@@ -53,25 +55,15 @@ func (lm *listenerManager) filterConfig(c *change, l *listener, cfg *config.Filt
 	return filter.Config{
 		Name: name, Config: cfg.Config, Bounds: wasm.Bounds{Memory: cfg.Memory}, Soon: true, Timeout: cfg.Timeout, OnError: onError,
 		Preread: int(cfg.Preread), Instances: cmp.Or(cfg.Instances, lm.options.loops(c.cfg)), Upstreams: cfg.Upstreams,
-		Counts: l.ledger(name),
+		Counts: l.ledgers[name],
 		Log: func(level int, line string) {
 			log.Log(context.Background(), filterLevels[min(level, len(filterLevels)-1)], "filter: "+line)
 		},
 	}
 }
 
-// filterLevels are the levels of proxy_log.
 var filterLevels = []slog.Level{slog.LevelDebug, slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError, slog.LevelError}
 
-// ledger returns the counts of a filter, which last as long as the listener's.
-func (l *listenerCounts) ledger(name string) *filter.Ledger {
-	if l.ledgers[name] == nil {
-		l.ledgers[name] = new(filter.Ledger)
-	}
-	return l.ledgers[name]
-}
-
-// filter makes a filter of a route of the next configuration; nil: there is none.
 func (l *listener) filter(c *change, cfg *config.Filter) *router.Filter {
 	if cfg == nil {
 		return nil
@@ -133,32 +125,23 @@ func failuresOf(of *filter.Ledger, every bool) map[string]int64 {
 // unansweredLine is the line on filters that do not answer.
 const unansweredLine = "a filter has not answered about clients"
 
-// unanswered appends the counters of a listener's filters that have not answered.
 func (l *listener) unanswered(list []monitor.Counter) []monitor.Counter {
 	for name, of := range l.ledgers {
-		total := int64(0)
-		for _, n := range of.Failures() {
-			total += n
-		}
-		list = append(list, monitor.Counter{Key: of, Message: unansweredLine, Kind: "listener", Name: l.cfg.Name, Filter: name, Total: total})
+		failures := of.Failures()
+		list = append(list, monitor.Counter{Key: of, Message: unansweredLine, Kind: "listener", Name: l.cfg.Name, Filter: name, Total: sumOf(slices.Values(failures[:]))})
 	}
 	return list
 }
 
-// rewrite makes the rewriting of a route; nil: there is none.
 func (l *listener) rewrite(cfg *config.Rewrite) *router.Rewrite {
 	if !cfg.Active() {
 		return nil
 	}
-	return &router.Rewrite{Side: sideOf(cfg), Module: l.moduleOf(cfg), Hold: cfg.Hold}
-}
-
-// sideOf is the side that sends what is rewritten.
-func sideOf(cfg *config.Rewrite) relay.Side {
+	r := &router.Rewrite{Side: relay.SideA, Module: l.moduleOf(cfg), Hold: cfg.Hold}
 	if cfg.Direction == config.Down {
-		return relay.SideB
+		r.Side = relay.SideB
 	}
-	return relay.SideA
+	return r
 }
 
 // rewriteStatus is the status of a listener's rewritten sessions, nil if it has none and had none. every includes
@@ -192,14 +175,11 @@ func (l *listener) rewriteStatus(every bool) *admin.Rewrites {
 	return r
 }
 
-// A runningModule is a module that rewrites sessions of a listener. It lasts until the
-// configuration changes it.
 type runningModule struct {
 	cfg *config.Rewrite
 	of  *filter.Rewriter
 }
 
-// prepareModules makes the modules that a listener has not had before.
 func (lm *listenerManager) prepareModules(ctx context.Context, c *change, l, old *listener) error {
 	for _, cfg := range l.cfg.Modules() {
 		if old != nil {
@@ -232,7 +212,6 @@ func (lm *listenerManager) moduleConfig(c *change, l *listener, cfg *config.Rewr
 	}
 }
 
-// moduleOf returns the module of a rewrite; nil: the listener has none that is the same.
 func (l *listener) moduleOf(cfg *config.Rewrite) *filter.Rewriter {
 	for _, m := range l.modules {
 		if m.cfg.SameModule(cfg) {

@@ -20,7 +20,8 @@ func (um *upstreamManager) logHealth(t health.Transition) {
 	if t.Bad || t.Suppressed > 0 {
 		level = slog.LevelWarn
 	}
-	upstream, endpoint := partsOf(t.Subject)
+	_, of, _ := strings.Cut(t.Subject, " ")
+	upstream, endpoint, _ := strings.Cut(of, "/") // no slash: it is about the upstream, whose name has none
 	attrs, name := []any{"upstream", upstream}, upstream
 	if endpoint != "" {
 		attrs, name = append(attrs, "endpoint", endpoint), endpoint
@@ -41,14 +42,6 @@ func (um *upstreamManager) logHealth(t health.Transition) {
 	})
 }
 
-// partsOf returns the upstream of a transition's subject, and the endpoint, which is empty if the
-// subject is the upstream. An upstream's name has no slash.
-func partsOf(subject string) (upstream, endpoint string) {
-	_, of, _ := strings.Cut(subject, " ")
-	upstream, endpoint, _ = strings.Cut(of, "/")
-	return upstream, endpoint
-}
-
 // The interval between rounds is answersEvery, or answer_within if that is shorter, but at least
 // answersOften. While there is nothing to judge it grows to answersRarely. It is also long
 // enough for the loops to spend at most 1/answersShare of their time on rounds.
@@ -59,7 +52,6 @@ const (
 	answersShare  = 50
 )
 
-// watchAnswers judges endpoints by how they answer, until ctx ends.
 func (um *upstreamManager) watchAnswers(ctx context.Context) {
 	wait, last := answersEvery, um.now()
 	timer := time.NewTimer(wait)
@@ -112,7 +104,6 @@ type ending struct {
 	source netip.Addr // local address, if valid
 }
 
-// endOf returns the member's ending.
 func (m *member) endOf(u *upstream) *ending {
 	if is := m.ending; is != nil && is.proxy == u.cfg.SendProxy && is.source == u.cfg.SourceAddress {
 		return is

@@ -36,14 +36,6 @@ type host struct {
 	paused                 atomic.Int64
 }
 
-func newHost(log *slog.Logger) *host {
-	return &host{
-		log:  log,
-		full: episode.New(func() { log.Info("the number of connections is below the limit again") }), outOfDescriptors: episode.New(func() {}),
-	}
-}
-
-// A judge says what limits sessions.
 type judge struct {
 	clock
 	cpu *cpuwait.Meter
@@ -97,7 +89,8 @@ func (h *host) Closed(l *worker.Listening) {
 // Left implements [worker.Host].
 func (h *host) Left(l *worker.Listening) {
 	if socket, ok := l.Of.(*listenSocket); ok { // else it is of adopted sessions
-		h.abandonSockets(socket)
+		socket.deserted.Store(true) // its state is released elsewhere
+		h.sockets.deserted.add(socket)
 	}
 }
 
@@ -109,7 +102,6 @@ func (h *host) Trim() int {
 	return h.pipes.Trim()
 }
 
-// logsSessions reports whether the log has a line for each session.
 func (h *host) logsSessions() bool { return h.log.Enabled(context.Background(), slog.LevelDebug) }
 
 // Refused implements [worker.Host].
@@ -126,7 +118,6 @@ func (h *host) Refused(l *worker.Listening, cause error) {
 	}
 }
 
-// logSession logs the end of a client.
 func (h *host) logSession(r *record.Record) {
 	switch r.Outcome {
 	case record.Joined:
@@ -185,13 +176,14 @@ func (h *host) Ended(l *worker.Listening, b worker.Binding, r *record.Record) {
 		r.Why = router.Reason(r.Err)
 	}
 	h.addLine(sessionlog.End, l, b, r)
-	h.trace(r)
+	if r.Sampler != 0 {
+		h.traces.Load().Add(r)
+	}
 	if h.logsSessions() {
 		h.logSession(r)
 	}
 }
 
-// addLine adds a line to the session log, if there are lines of that kind.
 func (h *host) addLine(k sessionlog.Kind, l *worker.Listening, b worker.Binding, r *record.Record) {
 	log := h.sessions.Load()
 	if log == nil || !log.Has(k, l.Name) {
@@ -212,13 +204,6 @@ func (h *host) Traces(_ *worker.Listening, id record.ID) uint8 {
 	return 0
 }
 
-// trace takes the record of a client that has left, if it is traced.
-func (h *host) trace(r *record.Record) {
-	if r.Sampler != 0 {
-		h.traces.Load().Add(r)
-	}
-}
-
 // Judge implements [worker.Host].
 func (h *host) Judge(b worker.Binding, sample *verdict.Sample) verdict.Verdict {
 	v := h.verdictOf(sample)
@@ -229,19 +214,19 @@ func (h *host) Judge(b worker.Binding, sample *verdict.Sample) verdict.Verdict {
 // clientsBeside counts the present clients, including this one. When its session is over its
 // endpoint no longer counts it.
 func (h *host) clientsBeside(l *worker.Listening, b worker.Binding, over bool) record.Counts {
-	e := router.EndpointOf(b)
-	var state *router.ListenerState // nil: it is of adopted sessions without a listener
-	if socket, ok := l.Of.(*listenSocket); ok {
-		state = socket.state.Load()
+	n := record.Counts{Process: h.sessionLog.group.Active()}
+	if socket, ok := l.Of.(*listenSocket); ok { // else it is of adopted sessions without a listener
+		n.Listener = socket.state.Load().Connections.InUse()
 	}
-	n := h.clientsOf(state, e)
-	if e != nil && over {
-		n.Upstream, n.Endpoint = n.Upstream+1, n.Endpoint+1
+	if e := router.EndpointOf(b); e != nil {
+		n.Upstream, n.Endpoint = e.Upstream().Sessions(), int64(e.Active())
+		if over {
+			n.Upstream, n.Endpoint = n.Upstream+1, n.Endpoint+1
+		}
 	}
 	return n
 }
 
-// logFiles returns a function that logs a change of certificates, or its failure.
 func logFiles(log *slog.Logger) func(tlsterm.Change) {
 	return func(c tlsterm.Change) {
 		if c.Err != nil {

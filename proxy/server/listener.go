@@ -76,16 +76,13 @@ type listenerCounts struct {
 	ledgers map[string]*filter.Ledger // of filters, by name
 }
 
-// busy reports whether the listener has clients.
 func (l *listenerCounts) busy() bool { return l.state.Connections.InUse() > 0 }
 
-// shares are the shares of a route's split.
 type shares struct {
 	now   []float64 // percentages in force
 	split *lb.WeightedSplit
 }
 
-// A nextListener is a listener that is being prepared.
 type nextListener struct {
 	*listener           // the old one, if it stays
 	old       *listener // nil: there is none
@@ -102,7 +99,6 @@ func (l *listener) close(next *listener) {
 	}
 }
 
-// prepare makes the parts that a listener lacks under the next configuration.
 func (lm *listenerManager) prepare(ctx context.Context, c *change, cfg *config.Listener) error {
 	old := lm.listeners[cfg.Name]
 	drained := c.lives.set.drained(cfg.Name)
@@ -176,7 +172,6 @@ func (lm *listenerManager) prepareLimits(l, old *listener) error {
 	return err
 }
 
-// limitsSources reports whether the clients of a listener are counted by their sources.
 func limitsSources(c *config.Listener) bool {
 	return c.Limits.PerSource > 0 || c.Limits.PerSourcePerSecond > 0
 }
@@ -207,7 +202,6 @@ func (lm *listenerManager) prepareTLS(c *change, l *listener) error {
 	return nil
 }
 
-// routerConfig is a listener's configuration as package router has it.
 func (lm *listenerManager) routerConfig(c *change, l *listener) (*router.ListenerConfig, error) {
 	cfg, own := l.cfg, &l.cfg.Limits.BandwidthPerConnection
 	routerCfg := &router.ListenerConfig{
@@ -252,7 +246,10 @@ func (lm *listenerManager) routerConfig(c *change, l *listener) (*router.Listene
 		Timeout:  cfg.Timeouts.Preread,
 	}
 	if cfg.SpeaksPostgres() {
-		routerCfg.Preread.Postgres = lm.postgres(l)
+		routerCfg.Preread.Postgres = &worker.Postgres{
+			Terminate: cfg.Postgres == config.PostgresTerminate, RequireTLS: cfg.RequireTLS,
+			Cancel: func(h *worker.Offloaded, request []byte) { lm.cancel(h, l.now, request) },
+		}
 	}
 	if cfg.SpeaksPostgres() || recognised {
 		routerCfg.Refusal = offload.Refusal(cfg.SpeaksPostgres())
@@ -280,7 +277,6 @@ func (c *change) snapshot(name string) *router.UpstreamSnapshot {
 	return nil
 }
 
-// routes makes the table of a listener's routes.
 func (lm *listenerManager) routes(c *change, l *listener, routerCfg *router.ListenerConfig) error {
 	l.shares = make([]shares, len(l.cfg.Routes))
 	var table []match.Route
@@ -346,7 +342,6 @@ func matcher(m *config.Match, speaksPostgres bool) match.Route {
 	return r
 }
 
-// split makes the split of a route, which an operator may have changed.
 func (l *listener) split(route int, by manual) (*lb.WeightedSplit, error) {
 	sh, split := &l.shares[route], l.cfg.Routes[route].Split
 	if sh.now = by.split(l.cfg.Name, route, split); sh.now == nil {
@@ -403,43 +398,37 @@ func (lm *listenerManager) newListenerState(listener string) *router.ListenerSta
 	}}
 }
 
-// buckets are the rate limits that all sessions of a listener share; nil: there is no such
-// limit.
-type buckets struct{ both, up, down *relay.Bucket }
+// buckets are the rate limits that all sessions of a listener share: of both directions together, up and down; nil: there has been
+// no such limit.
+type buckets [3]*relay.Bucket
 
-// each calls f with each bucket and the rate that it is to have.
-func (b *buckets) each(c *config.Bandwidth, f func(b **relay.Bucket, rate int64)) {
-	f(&b.both, c.Both)
-	f(&b.up, c.Up)
-	f(&b.down, c.Down)
-}
+func ratesOf(c *config.Bandwidth) [3]int64 { return [3]int64{c.Both, c.Up, c.Down} }
 
 // make makes the buckets that there have not been before.
 func (b *buckets) make(c *config.Bandwidth) {
-	b.each(c, func(b **relay.Bucket, rate int64) {
-		if rate > 0 && *b == nil {
-			*b = relay.NewBucket(rate, c.Burst)
+	for i, rate := range ratesOf(c) {
+		if rate > 0 && b[i] == nil {
+			b[i] = relay.NewBucket(rate, c.Burst)
 		}
-	})
+	}
 }
 
 // set changes the buckets that there have been before.
 func (b *buckets) set(c *config.Bandwidth) {
-	b.each(c, func(b **relay.Bucket, rate int64) {
+	for i, rate := range ratesOf(c) {
 		if rate > 0 {
-			(*b).Set(rate, c.Burst)
+			b[i].Set(rate, c.Burst)
 		}
-	})
+	}
 }
 
 // limit makes sessions spend from the buckets that a configuration asks for.
-func (b buckets) limit(l *relay.Limits, c *config.Bandwidth) {
-	b.each(c, func(b **relay.Bucket, rate int64) {
-		if rate == 0 {
-			*b = nil
+func (b *buckets) limit(l *relay.Limits, c *config.Bandwidth) {
+	for i, of := range [3]**relay.Bucket{&l.Bandwidth, &l.BandwidthAToB, &l.BandwidthBToA} {
+		if ratesOf(c)[i] > 0 {
+			*of = b[i]
 		}
-	})
-	l.Bandwidth, l.BandwidthAToB, l.BandwidthBToA = b.both, b.up, b.down
+	}
 }
 
 // balanceOn is the property that an upstream's policy hashes, if that is not the source.
@@ -464,7 +453,6 @@ func keyCounts(cfg *config.MetricsBy, before *listener) *router.KeyCounts {
 	return router.NewKeyCounts(key, cfg.Values, counts)
 }
 
-// measureKeys returns the sessions and bytes of a listener by a property of their clients.
 func (l *listener) measureKeys(running *router.Running) (by string, list []metrics.Keyed) {
 	if l.byKey == nil {
 		return "", nil
@@ -480,15 +468,6 @@ func (l *listener) measureKeys(running *router.Running) (by string, list []metri
 	return l.cfg.MetricsBy.Key, list
 }
 
-// postgres is how the clients of a listener that speak PostgreSQL are treated.
-func (lm *listenerManager) postgres(l *listener) *worker.Postgres {
-	return &worker.Postgres{
-		Terminate: l.cfg.Postgres == config.PostgresTerminate, RequireTLS: l.cfg.RequireTLS,
-		Cancel: func(h *worker.Offloaded, request []byte) { lm.cancel(h, l.now, request) },
-	}
-}
-
-// cancelStatus is the status of the CancelRequests of a listener's clients; nil: it does not speak PostgreSQL.
 func (l *listener) cancelStatus() *admin.Cancels {
 	if !l.cfg.SpeaksPostgres() {
 		return nil
@@ -497,7 +476,6 @@ func (l *listener) cancelStatus() *admin.Cancels {
 	return &admin.Cancels{Requests: c.Requests.Load(), Sent: c.Sent.Load(), Failed: c.Failed.Load()}
 }
 
-// matchText returns the match of a route as in the file.
 func matchText(m *config.Match) string {
 	var parts []string
 	add := func(key string, n int, value any) {

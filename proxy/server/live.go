@@ -28,7 +28,6 @@ type liveChanges struct {
 	applied lives        // of the last Apply
 }
 
-// restore takes the changes by hand that an earlier process has kept.
 func (l *liveChanges) restore() {
 	if l.store != nil {
 		l.live = manual{live.NewSet(l.store.Changes())}
@@ -75,7 +74,6 @@ func (l *liveChanges) unkept() error {
 	return l.store.Err()
 }
 
-// logEnded logs changes by hand that end, and why.
 func (l *liveChanges) logEnded(ended []live.Ended) {
 	for i := range ended {
 		e := &ended[i]
@@ -119,7 +117,6 @@ func (l *liveChanges) endDiscovered(u *upstream) (ended []live.Ended) {
 	return ended
 }
 
-// changeOf returns a change that is made now.
 func changeOf(kind state.Kind, by string) state.Change {
 	return state.Change{Kind: kind, By: by, Since: time.Now().Truncate(time.Millisecond)}
 }
@@ -140,7 +137,6 @@ func (s *Server) LiveUnder(cfg *config.Config) []admin.LiveChange {
 	return list
 }
 
-// liveStatus returns the changes by hand that are in force, in the order of l.live.
 func (l *liveChanges) liveStatus() []admin.LiveChange {
 	list := []admin.LiveChange{}
 	for i := range l.live.All() {
@@ -168,7 +164,6 @@ func (l *liveChanges) waits(c *state.Change) string {
 	return "discovery has not found the endpoint"
 }
 
-// stateFile returns the file of the changes by hand, for a status.
 func (l *liveChanges) stateFile() *admin.StateFile {
 	st := l.store
 	if st == nil {
@@ -181,7 +176,6 @@ func (l *liveChanges) stateFile() *admin.StateFile {
 	return f
 }
 
-// byHand returns the changes of a member that were made by hand.
 func byHand(by *live.Upstream, m *member) (list []string) {
 	for _, kind := range []state.Kind{state.EndpointAdded, state.EndpointWeight, state.EndpointState} {
 		c := by.Find(kind, m.spec.Identity())
@@ -239,7 +233,6 @@ func (l *liveChanges) livesUnder(cfg *config.Config) lives {
 	return found
 }
 
-// earlierAt returns the place of a configuration among the earlier ones; -1: it is none of them.
 func (l *liveChanges) earlierAt(cfg *config.Config) int {
 	return slices.IndexFunc(l.earlier, func(e earlier) bool { return e.of == cfg.Origin() })
 }
@@ -334,7 +327,6 @@ func (h manual) edit(cfg *config.Upstream, listed specs) specs {
 	return specs{len(list), func(i int) spec { return list[i] }}
 }
 
-// editSpec changes an endpoint's weight and state.
 func editSpec(by *live.Upstream, of *spec, line string) {
 	if c := by.Find(state.EndpointWeight, of.Identity()); c != nil && c.Line == line {
 		of.share = weightOf(c)
@@ -356,7 +348,6 @@ func weightOf(c *state.Change) int {
 	return min(max(n, 0), discovery.MaxWeight)
 }
 
-// drained reports whether a listener is drained.
 func (h manual) drained(listener string) bool {
 	return h.Find(state.Key{Kind: state.ListenerDrained, Listener: listener}) != nil
 }

@@ -76,11 +76,7 @@ func (lm *listenerManager) comparison(l, old *listener, cfg *config.Mirror, rout
 func (l *listener) mirrorStatus(t worker.MirrorTotals) *admin.Mirrors {
 	to := l.cfg.Mirrors()
 	if len(to) == 0 {
-		var ended int64
-		for _, n := range t.Ended {
-			ended += n
-		}
-		if ended == 0 && t.Running == 0 {
+		if sumOf(maps.Values(t.Ended)) == 0 && t.Running == 0 {
 			return nil
 		}
 	}
@@ -141,7 +137,6 @@ func (s *Server) ResetMirrors(listener, by string) error {
 	return nil
 }
 
-// comparing returns the names of listeners: all, or the named one.
 func (lm *listenerManager) comparing(listener string) ([]string, error) {
 	if listener == "" {
 		return slices.Sorted(maps.Keys(lm.listeners)), nil
@@ -152,7 +147,6 @@ func (lm *listenerManager) comparing(listener string) ([]string, error) {
 	return []string{listener}, nil
 }
 
-// status returns the totals of a comparison.
 func (k *comparison) status() admin.Comparison {
 	s := k.Report().Snapshot()
 	c := admin.Comparison{
@@ -170,7 +164,6 @@ func (k *comparison) status() admin.Comparison {
 	return c
 }
 
-// report adds the rest to the totals.
 func (k *comparison) report(c *admin.Comparison) {
 	s := k.Report().Snapshot()
 	c.Unnamed, c.Summed, c.MaskLimited, c.ShadowUnframed = int64(s.Unnamed), int64(s.Summed), int64(s.MaskLimited), int64(s.ShadowUnframed)

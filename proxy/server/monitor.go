@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/filter"
@@ -17,7 +16,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/router"
 )
 
-// lookEvery is the interval of looks at counters and upstreams.
 const lookEvery = time.Second
 
 // A watcher logs the reasons for which clients are not served. Everything is guarded by the
@@ -35,25 +33,21 @@ type watcher struct {
 	counters []monitor.Counter  // likewise
 }
 
-// monitor looks until ctx ends, and then logs the rest.
 func (s *Server) monitor(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		s.cpu.Look(s.now())
 		s.watcher.observe(s.now(), false)
-		s.files.Ended(time.Now(), s.logEnded)
+		s.files.Ended(time.Now(), func(paths []string, at time.Time) {
+			s.log.Warn("a certificate has expired, and peers do not accept it: write a valid certificate to the file (no reload is needed)", "files", paths, "until", at)
+		})
 		s.lanes.Look()
 		if !s.cpu.Watch(tick.C, ctx.Done()) {
 			s.watcher.observe(s.now(), true)
 			return
 		}
 	}
-}
-
-// logEnded logs that a certificate in use has ended.
-func (s *Server) logEnded(paths []string, at time.Time) {
-	s.log.Warn("a certificate has expired, and peers do not accept it: write a valid certificate to the file (no reload is needed)", "files", paths, "until", at)
 }
 
 // observe looks once; last says that everything that was counted is to be logged now.
@@ -71,7 +65,6 @@ func (w *watcher) observe(now int64, last bool) {
 	}
 }
 
-// conditions says which upstreams can take clients.
 func (w *watcher) conditions() []monitor.Upstream {
 	list := w.seen[:0]
 	for name, u := range w.upstreams {
@@ -118,21 +111,6 @@ func onlyFailingHaveRoom(set *lb.Set) bool {
 	return full
 }
 
-// maxExplained is for how many endpoints of an upstream a line says why they get no clients.
-const maxExplained = 10
-
-// explain says why for each of the first endpoints.
-func explain(list []*member, why func(m *member) string) string {
-	var parts []string
-	for _, m := range list[:min(len(list), maxExplained)] {
-		parts = append(parts, why(m))
-	}
-	if more := len(list) - maxExplained; more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(parts, "; ")
-}
-
 // whyUnusable says why the endpoints of an upstream get no clients. key is a condition's key.
 func (w *watcher) whyUnusable(key any) string {
 	u := w.upstreams[key.(*router.Upstream).Name()]
@@ -140,10 +118,10 @@ func (w *watcher) whyUnusable(key any) string {
 		return "there are none"
 	}
 	r := w.read()
-	return explain(u.order, func(m *member) string {
+	return firstOf(u.order, func(m *member) string {
 		e := r.endpoint(m, u.cfg.Name)
 		return e.Name + ": " + cmp.Or(e.Reason(), "usable again")
-	})
+	}, "; ", "; ")
 }
 
 // The lines on counters that rise.
@@ -198,7 +176,6 @@ func (w *watcher) watched() []monitor.Counter {
 	return list
 }
 
-// listenerRefusals is the counter of a listener's refusals.
 func listenerRefusals(name string, d *router.ListenerState) monitor.Counter {
 	return monitor.Counter{Key: d, Message: refusedLine, Kind: "listener", Name: name, Total: d.Refusals()}
 }
@@ -214,7 +191,6 @@ type refusedFor struct {
 	reason string
 }
 
-// appendCounters appends the other counters of an upstream.
 func appendCounters(list []monitor.Counter, name string, up *router.Upstream) []monitor.Counter {
 	counts := up.Counts()
 	return append(list,
@@ -227,7 +203,6 @@ func appendCounters(list []monitor.Counter, name string, up *router.Upstream) []
 	)
 }
 
-// withheld appends the counters of endpoints of an upstream that would have been ejected.
 func (u *upstream) withheld(list []monitor.Counter) []monitor.Counter {
 	if u.outlier.Withheld() == 0 {
 		return list
@@ -289,7 +264,6 @@ func (w *watcher) Attrs(c *monitor.Counter, increase map[string]int64) []any {
 	return nil
 }
 
-// judgedBy returns the endpoints that an Outlier judges.
 func (w *watcher) judgedBy(o *health.OutlierDetector) (list []*member) {
 	w.outliers(func(u *upstream) {
 		if u.outlier == o {
@@ -304,10 +278,10 @@ func (w *watcher) judgedBy(o *health.OutlierDetector) (list []*member) {
 func (w *watcher) whyWithheld(o *health.OutlierDetector, times map[string]int64) string {
 	list := slices.DeleteFunc(w.judgedBy(o), func(m *member) bool { return times[m.spec.Identity()] <= 0 })
 	slices.SortStableFunc(list, func(a, b *member) int { return cmp.Compare(times[b.spec.Identity()], times[a.spec.Identity()]) })
-	return explain(list, func(m *member) string {
+	return firstOf(list, func(m *member) string {
 		_, why := m.monitor.Withholdings()
 		return fmt.Sprintf("%s: %d, the last: %s", m.spec.Identity(), times[m.spec.Identity()], why)
-	})
+	}, "; ", "; ")
 }
 
 // manyFailed is the number of failed sessions, or failed connects, at which the line becomes a
@@ -322,11 +296,7 @@ func (*watcher) Level(c *monitor.Counter, increase map[string]int64) slog.Level 
 		return slog.LevelInfo
 	}
 	if c.Message == failedLine || c.Message == missedLine {
-		sum := int64(0)
-		for _, n := range increase {
-			sum += n
-		}
-		if sum < manyFailed {
+		if sumOf(maps.Values(increase)) < manyFailed {
 			return slog.LevelInfo
 		}
 	}
@@ -336,53 +306,33 @@ func (*watcher) Level(c *monitor.Counter, increase map[string]int64) slog.Level 
 	return slog.LevelWarn
 }
 
-// stalledAfter is how long an event loop may take for one turn before that is logged.
 const stalledAfter = time.Second
 
-// A stallWatch logs that an event loop hangs: meanwhile its clients get nothing, and
-// requests to the admin interface that need all loops wait.
-type stallWatch struct {
-	log   *slog.Logger
-	alive func(ctx context.Context) error // returns when every loop has turned
-}
-
-// run watches until ctx ends.
-func (w *stallWatch) run(ctx context.Context) {
+// watchStalls logs that an event loop hangs, until ctx ends: meanwhile its clients get nothing, and requests to the admin
+// interface that need all loops wait. alive returns when every loop has turned.
+func watchStalls(ctx context.Context, log *slog.Logger, alive func(ctx context.Context) error) {
 	tick := time.NewTicker(stalledAfter)
 	defer tick.Stop()
 	turned := make(chan error, 1)
 	for {
-		began := time.Now()
-		go func() { turned <- w.alive(ctx) }()
-		if !w.await(ctx, turned, began) {
-			return
+		began, late := time.Now(), time.NewTimer(stalledAfter)
+		go func() { turned <- alive(ctx) }()
+		select {
+		case err := <-turned:
+			if late.Stop(); err != nil {
+				return
+			}
+		case <-late.C:
+			log.Warn("an event loop has stalled: its sessions move no bytes", "duration", stalledAfter)
+			if <-turned != nil { // at the latest when ctx ends
+				return
+			}
+			log.Info("the event loop runs again", "duration", time.Since(began).Round(time.Millisecond))
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		}
-	}
-}
-
-// await waits until every loop has turned, and logs if that takes long. It returns false if
-// the loops end, or at stop.
-func (w *stallWatch) await(ctx context.Context, turned <-chan error, began time.Time) bool {
-	late := time.NewTimer(stalledAfter)
-	defer late.Stop()
-	stalled := false
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-late.C:
-			stalled = true
-			w.log.Warn("an event loop has stalled: its sessions move no bytes", "duration", stalledAfter)
-		case err := <-turned:
-			if stalled {
-				w.log.Info("the event loop runs again", "duration", time.Since(began).Round(time.Millisecond))
-			}
-			return err == nil
 		}
 	}
 }

@@ -67,7 +67,6 @@ func (h *endpointChanges) changeEndpoint(c *admin.EndpointChange, by string) (do
 	return done, nil
 }
 
-// endpointChanges are the changes of endpoints by hand.
 type endpointChanges struct {
 	*registry
 	*tasks
@@ -82,7 +81,6 @@ type endpointEdit struct {
 	from, to any // comparable
 }
 
-// edit brings changes of an upstream's endpoints into force.
 func (um *upstreamManager) edit(u *upstream, set live.Set) error {
 	update, err := um.newEndpointUpdate(u, u, u.cfg, manual{set}.edit(u.cfg, um.listed(u)))
 	if err != nil {
@@ -105,7 +103,6 @@ func (r *registry) listed(u *upstream) specs {
 	return specsOf(u.cfg, fit)
 }
 
-// taking counts the endpoints that may get clients.
 func (u *upstream) taking() (n int) {
 	for _, m := range u.order {
 		if m.mode == config.Ready && m.share > 0 {
@@ -140,7 +137,6 @@ func (h *endpointChanges) addEndpoint(u *upstream, c *admin.EndpointChange, by s
 	return &endpointEdit{h.live.WithoutEndpoint(u.cfg.Name, e.Name).With(added), e.Name, "none", addedText(&e)}, nil
 }
 
-// addedText is an endpoint that is added, for the result and the log.
 func addedText(e *config.Endpoint) string {
 	text := fmt.Sprintf("%s, weight %d", e.Address, e.Weight)
 	if e.Backup {
@@ -152,7 +148,6 @@ func addedText(e *config.Endpoint) string {
 	return text
 }
 
-// admit returns why an endpoint cannot be added to an upstream; nil: it can.
 func (h *endpointChanges) admit(u *upstream, e *config.Endpoint) error {
 	for _, m := range u.order {
 		switch {
@@ -190,7 +185,6 @@ func (h *endpointChanges) removedEndpoint(u *upstream, given ...string) *state.C
 	return nil
 }
 
-// present returns an endpoint by its name or address, unless it was removed.
 func (h *endpointChanges) present(u *upstream, endpoint string) (*member, error) {
 	if back := h.removedEndpoint(u, endpoint); back != nil {
 		return nil, fmt.Errorf("endpoint %q of %s: %w: it was removed by hand: send POST /v1/endpoint/ready?upstream=%[2]s&endpoint=%[4]s first", endpoint, u.cfg.Name, admin.ErrNotFound, back.Endpoint)
@@ -232,7 +226,6 @@ func (h *endpointChanges) takenBack(u *upstream, back *state.Change, by string) 
 	return set
 }
 
-// weighEndpoint changes the weight of an endpoint.
 func (h *endpointChanges) weighEndpoint(u *upstream, c *admin.EndpointChange, by string) (*endpointEdit, error) {
 	m, err := h.present(u, c.Endpoint)
 	if err != nil {
@@ -250,7 +243,6 @@ func (h *endpointChanges) weighEndpoint(u *upstream, c *admin.EndpointChange, by
 	return e, nil
 }
 
-// setEndpointState makes an endpoint ready, draining, or in maintenance.
 func (h *endpointChanges) setEndpointState(u *upstream, c *admin.EndpointChange, by string) (*endpointEdit, error) {
 	to := string(c.What)
 	if back := h.removedEndpoint(u, c.Endpoint); back != nil && to == config.Ready {
@@ -269,7 +261,6 @@ func (h *endpointChanges) setEndpointState(u *upstream, c *admin.EndpointChange,
 	return e, nil
 }
 
-// listedState is the state that an endpoint has in the file.
 func (u *upstream) listedState(m *member) string {
 	if e := u.fileEndpoint(m); e != nil {
 		return e.State
@@ -277,7 +268,6 @@ func (u *upstream) listedState(m *member) string {
 	return config.Ready
 }
 
-// fileEndpoint returns a member as the file has it; nil: it is not in the file.
 func (u *upstream) fileEndpoint(m *member) *config.Endpoint {
 	if m.byHand || u.cfg.Discover != nil {
 		return nil
@@ -285,7 +275,6 @@ func (u *upstream) fileEndpoint(m *member) *config.Endpoint {
 	return u.named(m.spec.Identity())
 }
 
-// named returns an endpoint of the file; nil: it has none of that name.
 func (u *upstream) named(endpoint string) *config.Endpoint {
 	for i := range u.cfg.Endpoints {
 		if e := &u.cfg.Endpoints[i]; e.Name == endpoint {
@@ -295,7 +284,6 @@ func (u *upstream) named(endpoint string) *config.Endpoint {
 	return nil
 }
 
-// onEndpoint returns a change of a member, with the line that it stands on.
 func (h *endpointChanges) onEndpoint(kind state.Kind, u *upstream, m *member, by string) state.Change {
 	c := changeOf(kind, by)
 	c.Upstream, c.Endpoint = u.cfg.Name, m.spec.Identity()
@@ -442,7 +430,6 @@ func names[T any](m map[string]T) string {
 	return strings.Join(all, ", ")
 }
 
-// logOperator logs a change by an operator, which is in no file, with its author.
 func (l *liveChanges) logOperator(by, what string, from, to any, subject ...any) {
 	attrs := append([]any{"by", by, "what", what}, subject...)
 	l.log.Info("changed by hand", append(attrs, "from", from, "to", to)...)

@@ -176,7 +176,6 @@ func (in *ownAddresses) passes(name, upstream string, seen map[string]bool) bool
 	return false
 }
 
-// destinations are the upstreams that a listener's clients get to by some route.
 func destinations(l *config.Listener) []string {
 	list := slices.Concat([]string{l.Upstream}, l.Mirrors(), l.FilteredTo())
 	for i := range l.Routes {

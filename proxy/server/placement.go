@@ -50,7 +50,6 @@ func (p *placement) undo() error {
 	return restore()
 }
 
-// loops returns the number of loops with which the server starts.
 func (o *Options) loops(cfg *config.Config) int {
 	if o.Loops > 0 {
 		return o.Loops
@@ -58,7 +57,6 @@ func (o *Options) loops(cfg *config.Config) int {
 	return cfg.Limits.Loops.Number(runtime.GOMAXPROCS(0))
 }
 
-// maxConnections is how many clients are served at once.
 func (o *Options) maxConnections(cfg *config.Config) int {
 	most := o.MaxConnections
 	if n := cfg.Limits.Connections; n > 0 && n < int64(most) {
@@ -102,7 +100,6 @@ func (p *placement) awaiting(next *config.Config, lane *lanes.Lanes) (keys []con
 	return keys
 }
 
-// logLasting logs the result of lasting when it has changed.
 func (p *placement) logLasting(log *slog.Logger, cfg *config.Config, lane *lanes.Lanes) {
 	keys := strings.Join(p.lasting(cfg, lane), ", ")
 	if keys != "" && keys != p.logged {
@@ -111,7 +108,6 @@ func (p *placement) logLasting(log *slog.Logger, cfg *config.Config, lane *lanes
 	p.logged = keys
 }
 
-// memoryOf returns the memory for the workers.
 func memoryOf(m *config.MemoryLimits) worker.MemoryConfig {
 	c := worker.MemoryConfig{Mlock: m.Mlock, RequireHuge: m.HugePages == config.HugePagesRequire, Unbound: m.NUMA == config.NodeOff}
 	if m.HugePages == config.HugePagesOff {
@@ -121,7 +117,6 @@ func memoryOf(m *config.MemoryLimits) worker.MemoryConfig {
 	return c
 }
 
-// explainMemory adds to an error of the workers the key to change, and the remedy.
 func explainMemory(m *config.MemoryLimits, err error) error {
 	switch {
 	case errors.Is(err, worker.ErrHugePages):
@@ -147,7 +142,6 @@ type joined struct{ error }
 func (j joined) Error() string { return strings.ReplaceAll(j.error.Error(), "\n", "; ") }
 func (j joined) Unwrap() error { return j.error }
 
-// describeMemory sets the description of the loops' memory.
 func describeMemory(a *admin.Arena, m worker.Memory) {
 	a.Pages, a.Locked, a.Nodes = m.Pages.String(), m.Locked, m.Nodes
 	if m.Fallback != nil {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -61,13 +60,11 @@ func (r *removed) add(u *upstream) {
 	r.counts.Add(&counts, 1)
 }
 
-// drains reports whether a removed member of the upstream has sessions.
 func (u *upstream) drains() bool {
 	u.leaving = stillThere(u.leaving)
 	return len(u.leaving) > 0
 }
 
-// upstream returns the removed upstream with this name if its members have sessions, else nil.
 func (r *removed) upstream(name string) *upstream {
 	for _, gone := range r.upstreams {
 		if gone.name == name && gone.kept != nil {
@@ -77,7 +74,6 @@ func (r *removed) upstream(name string) *upstream {
 	return nil
 }
 
-// forget stops keeping the upstream of a name.
 func (r *removed) forget(name string) {
 	for _, gone := range r.upstreams {
 		if gone.name == name {
@@ -86,7 +82,6 @@ func (r *removed) forget(name string) {
 	}
 }
 
-// restore brings a removed upstream back, as its next configuration has it.
 func (r *removed) restore(u *upstream) {
 	was := r.upstream(u.cfg.Name)
 	if was == nil || was.router != u.router {
@@ -98,7 +93,6 @@ func (r *removed) restore(u *upstream) {
 	r.counts.Add(&counts, -1)
 }
 
-// pass gives u the state of a removed upstream of the same name, if any.
 func (r *removed) pass(u *upstream) {
 	if was := r.upstream(u.cfg.Name); was != nil {
 		u.router, u.stats, u.budget = was.router, was.stats, was.budget
@@ -118,7 +112,6 @@ func (r *registry) draining(name string) []*member {
 	return nil
 }
 
-// isBack reports whether a removed upstream is in force again.
 func (r *registry) isBack(gone *removedUpstream) bool {
 	u := r.upstreams[gone.name]
 	return u != nil && u.router == gone.router.Value()
@@ -241,19 +234,14 @@ func (s *sockets) endSessions(key string, socket *listenSocket, cause error) {
 	}
 }
 
-// waits returns the line of p's cutting.
 func (p *drainingSockets) waits() *monitor.Line {
-	sessions := int64(0)
-	for _, l := range p.of {
-		sessions += l.Clients()
-	}
+	sessions := clientsOf(p.of)
 	if sessions == 0 {
 		return nil
 	}
 	return &monitor.Line{Listener: p.owner, Name: p.bind, Count: sessions, Attrs: []any{"listener", p.owner, "address", p.bind}}
 }
 
-// logDrainingSockets logs how many sessions were cut.
 func (s *sockets) logDrainingSockets(p *drainingSockets) {
 	if p.n > 0 {
 		s.log.Info("sessions were reset", "listener", p.owner, "sessions", p.n, "cause", p.cause)
@@ -269,7 +257,6 @@ func (socket *listenSocket) sockets() []*worker.Listening {
 	return slices.DeleteFunc(of, func(l *worker.Listening) bool { return l.Of.(*listenSocket).deserted.Load() })
 }
 
-// takeOver gives the sessions of other sockets to this one.
 func (socket *listenSocket) takeOver(listenings []*worker.Listening) {
 	for _, l := range listenings {
 		if from := l.Of.(*listenSocket); !from.deserted.Load() {
@@ -298,16 +285,6 @@ func (s *sockets) forgetParted(p *drainingSockets) {
 	p.forgotten = true
 }
 
-// abandonSockets notes a socket that is closed and has no sessions any more, found by any loop: its state is released elsewhere.
-func (s *sockets) abandonSockets(socket *listenSocket) {
-	socket.deserted.Store(true)
-	s.deserted.add(socket)
-}
-
-// release releases sockets without sessions, until ctx ends.
-func (s *sockets) release(ctx context.Context) { s.deserted.each(ctx, s.forgetDeserted) }
-
-// forgetDeserted forgets sockets without sessions.
 func (s *sockets) forgetDeserted(list []*listenSocket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -363,9 +340,7 @@ func (s *Server) DrainingUnder(cfg *config.Config) map[string]Draining {
 			continue
 		}
 		of := found[p.owner]
-		for _, l := range p.of {
-			of.Sessions += l.Clients()
-		}
+		of.Sessions += clientsOf(p.of)
 		of.Within = max(of.Within, time.Until(p.cut.ends()))
 		found[p.owner] = of
 	}

@@ -87,7 +87,6 @@ func (s *sockets) rulesAt(socket *listenSocket, c *worker.Client) (now, next *ro
 	return r.now.listenerAt(socket, c), r.next.listenerAt(socket, c)
 }
 
-// listenerAt returns the listener that has the address at which a client, which may be nil, came in; nil: none has.
 func (g *generation) listenerAt(socket *listenSocket, c *worker.Client) *router.Listener {
 	if g == nil {
 		return nil
@@ -176,7 +175,6 @@ type view struct {
 	states     map[string]*router.ListenerState // by listener
 }
 
-// refreshView makes the view of the present state.
 func (s *sockets) refreshView() {
 	v := &view{listenings: make(map[string][]*worker.Listening), states: make(map[string]*router.ListenerState, len(s.listeners))}
 	for name, l := range s.listeners {
@@ -215,7 +213,6 @@ func (s *sockets) listensOn(at netip.AddrPort) bool {
 	return false
 }
 
-// wakerOf returns a function that wakes the sockets of a listener to look for room.
 func (s *sockets) wakerOf(name string) func() {
 	return func() {
 		for _, listening := range s.view.Load().listenings[name] {

@@ -28,6 +28,7 @@ import (
 	"github.com/penstock/penstock/proxy/discovery"
 	"github.com/penstock/penstock/proxy/internal/compare"
 	"github.com/penstock/penstock/proxy/internal/cpuwait"
+	"github.com/penstock/penstock/proxy/internal/episode"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lanes"
 	"github.com/penstock/penstock/proxy/internal/limit"
@@ -156,8 +157,10 @@ func (s *Server) makeParts() {
 	}
 	s.lanes = &lanes.Lanes{Log: s.log, Mu: &s.mu, Places: s.places, Go: s.goTracked, Closing: func() bool { return s.closing }, Ended: s.ended}
 	s.LaneSwitcher, s.upstreamManager.lanes = s.lanes, s.lanes
-	s.host = newHost(s.log)
-	s.host.sockets, s.host.sessionLog, s.host.traceExport, s.host.judge = s.sockets, s.sessionLog, s.traceExport, judge{s.clock, s.cpu}
+	s.host = &host{
+		sockets: s.sockets, sessionLog: s.sessionLog, traceExport: s.traceExport, judge: judge{s.clock, s.cpu}, log: s.log,
+		full: episode.New(func() { s.log.Info("the number of connections is below the limit again") }), outOfDescriptors: episode.New(func() {}),
+	}
 	s.sessionTable = &sessionTable{
 		registry: s.registry, tasks: s.tasks, judge: s.host.judge, log: s.log, endings: make(map[*endJob]bool),
 	}
@@ -190,7 +193,7 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	s.liveChanges.logRestored()
-	s.upstreamManager.awaitDiscovery(ctx)
+	await(ctx, s.upstreamManager.allAnswered) // later answers take effect when they come
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lanes.Discovered()
@@ -204,7 +207,6 @@ type clock struct {
 	day   *record.Wall
 }
 
-// newClock returns a clock that starts now. today is time.Now.
 func newClock(today func() time.Time) clock {
 	c := clock{start: time.Now()}
 	c.day = record.NewWall(c.now, today)
@@ -228,9 +230,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	watch, stop := context.WithCancel(context.Background())
 	var beside sync.WaitGroup
 	beside.Go(func() { s.upstreamManager.drainDown(watch) })
-	beside.Go(func() { s.sockets.release(watch) })
+	beside.Go(func() { s.sockets.deserted.each(watch, s.sockets.forgetDeserted) })
 	beside.Go(func() { s.monitor(watch) })
-	beside.Go(func() { (&stallWatch{s.log, s.Alive}).run(watch) })
+	beside.Go(func() { watchStalls(watch, s.log, s.Alive) })
 	beside.Go(func() { s.upstreamManager.watchAnswers(watch) })
 	beside.Go(func() { s.upstreamManager.watchNames(watch) })
 	beside.Go(func() { s.sessionLog.logProgress(watch) })

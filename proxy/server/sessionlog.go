@@ -11,8 +11,6 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/monitor"
-	"github.com/penstock/penstock/proxy/internal/record"
-	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
@@ -105,7 +103,6 @@ func (s *sessionLog) recentSessionLog(counts *admin.SessionLog, sums *monitor.Su
 	}
 }
 
-// unlogged are the listeners without a session log.
 func unlogged(cfg *config.Config) map[string]bool {
 	names := make(map[string]bool)
 	for _, l := range cfg.Listeners {
@@ -132,32 +129,17 @@ func settingsOf(cfg *config.SessionLog) (*sessionlog.Settings, error) {
 }
 
 // ReopenLogs opens files with lines again, as after they were moved away.
-func (s *Server) ReopenLogs() { s.sessionLog.reopen() }
-
-func (s *sessionLog) reopen() {
-	if log := s.sessions.Load(); log != nil {
+func (s *Server) ReopenLogs() {
+	if log := s.sessionLog.sessions.Load(); log != nil {
 		log.Reopen()
 	}
 }
 
-// closeSessionLog writes the last lines.
 func (s *sessionLog) closeSessionLog() error {
 	if log := s.sessions.Load(); log != nil {
 		return log.Close()
 	}
 	return nil
-}
-
-// clientsOf counts the clients of a listener and an endpoint, which may be nil.
-func (s *sessionLog) clientsOf(state *router.ListenerState, e *router.Endpoint) record.Counts {
-	n := record.Counts{Process: s.group.Active()}
-	if state != nil {
-		n.Listener = state.Connections.InUse()
-	}
-	if e != nil {
-		n.Upstream, n.Endpoint = e.Upstream().Sessions(), int64(e.Active())
-	}
-	return n
 }
 
 // Running sessions are looked at in an interval of at least progressLeast and, where lines are
@@ -193,7 +175,6 @@ func (s *sessionLog) logProgress(ctx context.Context) {
 	}
 }
 
-// sessionLogCounts are for a status; nil: there was no session log so far.
 func (s *sessionLog) sessionLogCounts() *admin.SessionLog {
 	log := s.sessions.Load()
 	if log == nil {

@@ -17,7 +17,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A sessionTable is the sessions of a server, as operators ask for them.
 type sessionTable struct {
 	*registry
 	*tasks
@@ -28,7 +27,6 @@ type sessionTable struct {
 	byHand  endedByHand      // it has a lock of its own
 }
 
-// queryOf turns a query of the API into a query of the loops.
 func queryOf(q *admin.SessionQuery) (*worker.Query, error) {
 	of := &worker.Query{
 		Listener: q.Listener, Upstream: q.Upstream, Endpoint: q.Endpoint, Older: q.Older, Idle: q.Idle, Bytes: q.Bytes, State: worker.State(q.State), Lane: q.Engine == admin.EngineLane,
@@ -90,7 +88,6 @@ func (s *sessionTable) Sessions(ctx context.Context, q admin.SessionQuery, o adm
 	return admin.SessionList{Sessions: list.all(ctx), More: func() bool { return list.more }}, nil
 }
 
-// A sessionList is the sessions of a query.
 type sessionList struct {
 	table *sessionTable
 	query admin.SessionQuery
@@ -115,7 +112,6 @@ func (l *sessionList) all(ctx context.Context) iter.Seq[admin.Session] {
 	}
 }
 
-// found yields all.
 func (l *sessionList) found(ctx context.Context) iter.Seq[admin.Session] {
 	return func(yield func(admin.Session) bool) {
 		for one, verdict := range l.table.selected(ctx, &l.query, l.of) {
@@ -150,7 +146,6 @@ func (l *sessionList) sorted(ctx context.Context) iter.Seq[admin.Session] {
 	}
 }
 
-// orders are the orders of [admin.SessionOrders].
 var orders = map[string]func(a, b *admin.Session) int{
 	"age":      largest(func(s *admin.Session) int64 { return s.AgeUs }),
 	"idle":     largest(idleOf),
@@ -187,7 +182,17 @@ func sessionStatus(session *worker.Session, verdict string) admin.Session {
 		State: string(session.State), Loop: session.Loop, AgeUs: session.Age.Microseconds(), Verdict: verdict, Adopted: session.Adopted,
 		Bytes: bytesOf(worker.Bytes{ClientToEndpoint: session.ClientToEndpoint, EndpointToClient: session.EndpointToClient}, worker.Bytes{}),
 	}
-	s.Engine = engineOf(session)
+	spliced, copied := session.ClientToEndpoint.Spliced+session.EndpointToClient.Spliced, session.ClientToEndpoint.Copied+session.EndpointToClient.Copied
+	switch {
+	case session.Lane:
+		s.Engine = admin.EngineLane
+	case spliced > 0 && copied > 0:
+		s.Engine = "both"
+	case spliced > 0:
+		s.Engine = "splice"
+	case copied > 0:
+		s.Engine = "copy"
+	}
 	if session.Idle >= 0 {
 		us := session.Idle.Microseconds()
 		s.IdleUs = &us
@@ -195,34 +200,13 @@ func sessionStatus(session *worker.Session, verdict string) admin.Session {
 	return s
 }
 
-// engineOf is how the bytes of a session move now, or have moved.
-func engineOf(s *worker.Session) string {
-	spliced, copied := s.ClientToEndpoint.Spliced+s.EndpointToClient.Spliced, s.ClientToEndpoint.Copied+s.EndpointToClient.Copied
-	switch {
-	case s.Lane:
-		return admin.EngineLane
-	case spliced > 0 && copied > 0:
-		return "both"
-	case spliced > 0:
-		return "splice"
-	case copied > 0:
-		return "copy"
-	}
-	return ""
-}
-
 // knows returns an error if no session can have the requested name. A name that a reload has
 // removed may still have sessions, so it is called only where none are found.
 func (s *sessionTable) knows(q *admin.WhyQuery) error {
 	if q.Session != "" {
-		return noSession(q.Session)
+		return fmt.Errorf("session %q: %w: the session has ended, or has no endpoint yet: GET /v1/sessions lists the sessions", q.Session, admin.ErrNotFound)
 	}
 	return s.knowsNames(q.Listener, q.Upstream, q.Endpoint)
-}
-
-// noSession is the error of an ID that no session has.
-func noSession(id string) error {
-	return fmt.Errorf("session %q: %w: the session has ended, or has no endpoint yet: GET /v1/sessions lists the sessions", id, admin.ErrNotFound)
 }
 
 // waiting counts clients without an endpoint: clients that wait for an endpoint of an upstream, or clients of a listener or a source.

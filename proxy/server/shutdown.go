@@ -123,7 +123,6 @@ const (
 	drainPlaces = 10
 )
 
-// logWaiting logs the sessions that a drain waits for.
 func (s *Server) logWaiting() {
 	counts := s.group.ClientCounts(s.cut)
 	places := slices.SortedFunc(maps.Keys(counts), func(a, b worker.CountKey) int {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,7 +140,6 @@ func (s *sockets) explainTaken(c *change, at config.Bind, err error) error {
 	return socketlistener.ExplainTaken(at.Address, err)
 }
 
-// bindNew makes a bound socket of a listener, which owns it.
 func (s *sockets) bindNew(c *change, key string, ln *socketlistener.Listener) error {
 	c.undo = append(c.undo, func() { ln.Close() })
 	fd, err := ln.Detach()
@@ -185,7 +185,6 @@ func (s *sockets) bindPassed(c *change, l *config.Listener, name string) (keys [
 	return keys, nil
 }
 
-// binds are listening sockets by their keys.
 type binds map[string]*listenSocket
 
 // passed returns the sockets that systemd has passed under a name.
@@ -199,7 +198,6 @@ func (b binds) passed(name string) binds {
 	return list
 }
 
-// of returns the sockets of one of a listener's binds.
 func (b binds) of(l *config.Listener, at config.Bind) []*listenSocket {
 	if at.Systemd != "" {
 		return slices.Collect(maps.Values(b.passed(at.Systemd)))
@@ -212,11 +210,16 @@ func (b binds) of(l *config.Listener, at config.Bind) []*listenSocket {
 
 func passedKey(name, index string) string { return "systemd:" + name + ":" + index }
 
-// socketConfig returns the options of a listening socket.
 func (s *sockets) socketConfig(l *config.Listener) *socketlistener.Config {
 	return &socketlistener.Config{
 		Options: socketOptions(l), Backlog: l.Socket.Backlog, Multipath: l.Socket.MPTCP,
-		Control: func(network, _ string, c syscall.RawConn) error { return control(l, network, c) },
+		Control: func(network, _ string, c syscall.RawConn) (err error) {
+			if !strings.HasPrefix(network, "tcp") {
+				return nil
+			}
+			cause := c.Control(func(fd uintptr) { err = setOptions(l, int(fd)) })
+			return cmp.Or(cause, err)
+		},
 	}
 }
 
@@ -233,17 +236,7 @@ func orOff(d time.Duration) time.Duration {
 }
 
 // control sets the options that package socket does not have.
-func control(l *config.Listener, network string, c syscall.RawConn) (err error) {
-	if !strings.HasPrefix(network, "tcp") {
-		return nil
-	}
-	cause := c.Control(func(fd uintptr) { err = setOptions(l, int(fd)) })
-	if cause != nil {
-		return cause
-	}
-	return err
-}
-
+// setOptions sets the options that package socket does not have.
 func setOptions(l *config.Listener, fd int) error {
 	if name := l.Socket.Congestion; name != "" {
 		_ = sys.SetCongestion(fd, name) // without it the socket has the system's: logCongestion says so
@@ -295,7 +288,6 @@ func (s *sockets) adapt(socket *listenSocket) {
 	}
 }
 
-// unsetOptions resets the options of the configuration before.
 func unsetOptions(l *config.Listener, fd int) error {
 	for _, o := range []struct {
 		level, name int
@@ -311,7 +303,6 @@ func unsetOptions(l *config.Listener, fd int) error {
 	return nil
 }
 
-// logUnchanged logs that changing a listening socket failed, if it did.
 func (s *sockets) logUnchanged(socket *listenSocket, err error) {
 	if err != nil {
 		s.log.Warn("the options of a listening socket could not be changed", "address", socket.listener.Addr(), "error", err)
@@ -369,14 +360,12 @@ func (s *sockets) drainQueue(socket *listenSocket) {
 	socket.parting = true
 }
 
-// logUnclosed logs that closing a listener failed, if it did.
 func (s *sockets) logUnclosed(socket *listenSocket, err error) {
 	if err != nil {
 		s.log.Warn("a listener could not be closed", "address", socket.listener.Addr(), "error", err)
 	}
 }
 
-// gone reports whether its listener was closed.
 func (socket *listenSocket) gone() bool {
 	select {
 	case <-socket.closed:
@@ -475,7 +464,6 @@ func (socket *listenSocket) samePort(at sockopt.Address) bool {
 	return at.Network == "tcp" && socket.listener.TCP() && portOf(socket.listener.Addr()) == portOf(at.Name)
 }
 
-// overlaps reports whether the socket has an address or a part of it.
 func (socket *listenSocket) overlaps(at sockopt.Address) bool {
 	return socket.listener.TCP() && overlap("tcp", socket.listener.Addr(), at)
 }
@@ -499,7 +487,6 @@ func overlap(network, name string, at sockopt.Address) bool {
 	return wanted.IsUnspecified() || own.Addr().IsUnspecified() || wanted.Unmap() == own.Addr().Unmap()
 }
 
-// keeps returns the sockets in force that a configuration goes on using.
 func (s *sockets) keeps(cfg *config.Config) map[*listenSocket]bool {
 	kept := make(map[*listenSocket]bool)
 	for _, l := range cfg.Listeners {
@@ -530,7 +517,6 @@ func (c *change) listen() error {
 	return nil
 }
 
-// successorsOf returns the sockets that replace a socket.
 func (c *change) successorsOf(socket *listenSocket) (list []*listenSocket) {
 	for _, successor := range c.successors {
 		if slices.Contains(successor.overlapping, socket) {
@@ -595,7 +581,6 @@ func haveAll(successors []*listenSocket, socket *listenSocket) bool {
 	return true
 }
 
-// closeOne closes a replaced socket, after the clients in its queue.
 func (s *sockets) closeOne(socket *listenSocket) {
 	if socket.replaced {
 		socket.replaced = false
@@ -624,7 +609,6 @@ func (s *sockets) clearReusePort(c *change) {
 	}
 }
 
-// serveSocket makes a new or existing socket serve its configuration.
 func (s *sockets) serveSocket(key string, socket *listenSocket) {
 	if s.binds[key] == socket {
 		if socket.adapts {
@@ -714,21 +698,6 @@ type overflowCount struct {
 	risen   uint32 // by how much it had risen since the look before
 }
 
-// look reads the socket's counter.
-func (o *overflowCount) look(fd int) {
-	drops, err := sys.ListenDrops(fd)
-	if o.unknown = err != nil; !o.unknown {
-		o.risen, o.drops = drops-o.drops, drops
-	}
-}
-
-// settle counts the drops of the socket since the look before, at most most.
-func (o *overflowCount) settle(limit uint64) {
-	if !o.unknown {
-		o.total += int64(min(uint64(o.risen), limit))
-	}
-}
-
 // A namespaceCount is the counter of overflows of the whole network namespace.
 type namespaceCount struct {
 	read  func() (uint64, error) // sys.ListenOverflows
@@ -746,8 +715,12 @@ func (s *sockets) countOverflows() {
 	risen := false
 	for _, socket := range s.binds {
 		if socket.listener.TCP() {
-			socket.overflows.look(socket.fd)
-			risen = risen || socket.overflows.risen > 0
+			o := &socket.overflows
+			drops, err := sys.ListenDrops(socket.fd)
+			if o.unknown = err != nil; !o.unknown {
+				o.risen, o.drops = drops-o.drops, drops
+			}
+			risen = risen || o.risen > 0
 		}
 	}
 	after := before
@@ -755,11 +728,11 @@ func (s *sockets) countOverflows() {
 		after, err = ns.read()
 	}
 	for _, socket := range s.binds {
-		switch {
+		switch o := &socket.overflows; {
 		case err != nil:
-			socket.overflows.unknown = true
-		case ns.known:
-			socket.overflows.settle(after - ns.last)
+			o.unknown = true
+		case ns.known && !o.unknown:
+			o.total += int64(min(uint64(o.risen), after-ns.last))
 		}
 	}
 	ns.known, ns.last = err == nil, before
@@ -814,8 +787,6 @@ func (u *upstream) congestionStatus() *admin.Congestion {
 	return &admin.Congestion{Configured: name, Used: used, Error: textOf(notUsed(name, used, err)), Refused: u.congestion.Refused()}
 }
 
-// logCongestion logs if connections to the upstream's endpoints do not have the congestion control of the
-// configuration.
 func (um *upstreamManager) logCongestion(u *upstream) {
 	if st := u.congestionStatus(); st != nil && st.Error != "" {
 		um.log.Warn("socket.congestion is not applied", "upstream", u.cfg.Name, "congestion", st.Configured, "used", st.Used, "error", st.Error)

@@ -73,7 +73,6 @@ func (s *Server) sample(m *metrics.Sample, detail bool) {
 	})
 }
 
-// readProcess reads the process's own part of a sample.
 func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bool) {
 	st := &m.Process.Status
 	st.State, st.Changes, st.Summary = admin.Serving, s.changes, s.summarize(total)
@@ -124,7 +123,6 @@ func (s *Server) Summary() admin.Summary {
 	return s.summarize(&total)
 }
 
-// summarize adds the relay's and the process's counters to the workers'.
 func (s *Server) summarize(total *worker.Summary) admin.Summary {
 	stats := s.relay.Stats()
 	fallbacks := make(map[string]int64)
@@ -229,7 +227,6 @@ func (s *Server) reader(running *router.Running, detail bool) *reader {
 	return r
 }
 
-// recent is the increase of a counter within about the last minute.
 func (r *reader) recent(key any, line string) int64 { return r.watcher.sums.Recent(r.now(), key, line) }
 
 func (r *reader) listener(name string, l *listener) metrics.Listener {
@@ -286,7 +283,11 @@ func (r *reader) describeListener(name string, l *listener, st *admin.Listener) 
 	}
 	for _, at := range l.cfg.Bind {
 		if list := r.binds.of(l.cfg, at); len(list) > 0 {
-			st.Binds = append(st.Binds, admin.Bind{Bind: at.String(), Active: clientsOf(list)})
+			active := int64(0)
+			for _, socket := range list {
+				active += socket.listening.Clients() + clientsOf(socket.before)
+			}
+			st.Binds = append(st.Binds, admin.Bind{Bind: at.String(), Active: active})
 		}
 	}
 	for i := range l.cfg.Routes {
@@ -297,14 +298,10 @@ func (r *reader) describeListener(name string, l *listener, st *admin.Listener) 
 	}
 }
 
-// clientsOf is how many clients have come in at sockets, or at sockets that they have taken
-// over from.
-func clientsOf(list []*listenSocket) (n int64) {
-	for _, socket := range list {
-		n += socket.listening.Clients()
-		for _, before := range socket.before {
-			n += before.Clients()
-		}
+// clientsOf is how many clients have come in at sockets.
+func clientsOf(list []*worker.Listening) (n int64) {
+	for _, l := range list {
+		n += l.Clients()
 	}
 	return n
 }
@@ -333,7 +330,6 @@ func (l *listener) routeStatus(i int) admin.Route {
 	return admin.Route{Match: matchText(&r.Match), To: to}
 }
 
-// upstream reads an upstream and its endpoints.
 func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 	m := metrics.Upstream{
 		Upstream: admin.Upstream{
@@ -482,7 +478,6 @@ func (r *reader) describeEndpoint(m *member, p *metrics.Endpoint) {
 	}
 }
 
-// answers fills in the counts of answers.
 func (r *reader) answers(st *admin.Endpoint, a *health.Answers) {
 	if now, silent := a.Silence(); silent {
 		st.Silence = &admin.Silence{Since: r.wall(now.Since), Clients: now.Clients, Usual: now.Usual, Proof: now.Proof}
@@ -498,7 +493,6 @@ func (r *reader) answers(st *admin.Endpoint, a *health.Answers) {
 // maxAnswers is the part of the answers for which the status shows the time, in percent.
 const maxAnswers = 99
 
-// downState returns the state of an endpoint that its checks have taken out.
 func (m *member) downState() admin.State {
 	if m.check != nil && m.check.Status().Standby {
 		return admin.Standby
@@ -506,7 +500,6 @@ func (m *member) downState() admin.State {
 	return admin.Down
 }
 
-// whyDown returns the result of an endpoint's checks.
 func (m *member) whyDown() string {
 	if m.check == nil {
 		return ""
@@ -518,7 +511,6 @@ func (m *member) whyDown() string {
 	return fmt.Sprintf("%d of its checks in a row succeeded: it needs more", st.Streak)
 }
 
-// lastFailure is an endpoint's last failure, nil if there was none.
 func (r *reader) lastFailure(e *router.Endpoint) *admin.Failure {
 	f, any := e.LastFailure()
 	if !any {
@@ -702,7 +694,6 @@ func bytesOf(ended, running worker.Bytes) admin.Bytes {
 	}
 }
 
-// limited returns times by verdict, for a status.
 func limited(seconds [verdict.Kinds]float64) (by map[string]float64) {
 	for kind, s := range seconds {
 		if s == 0 {
@@ -716,7 +707,6 @@ func limited(seconds [verdict.Kinds]float64) (by map[string]float64) {
 	return by
 }
 
-// discoveryStatus is how a source of endpoints is doing, for a status.
 func discoveryStatus(status discovery.Status) *admin.Discovery {
 	d := &admin.Discovery{
 		Kind: status.Kind, From: status.From, Endpoints: status.Endpoints, Changed: status.Changed, Confirmed: status.Confirmed,

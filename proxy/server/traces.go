@@ -50,7 +50,6 @@ func (e *traceExport) prepareTraces(c *change) error {
 	return nil
 }
 
-// traceSettings are the settings of a configuration.
 func (e *traceExport) traceSettings(c *config.Traces) (*traces.Settings, error) {
 	to, err := url.Parse(c.Endpoint)
 	if err != nil {
@@ -76,7 +75,6 @@ func (e *traceExport) traceSettings(c *config.Traces) (*traces.Settings, error) 
 	return t, t.Open()
 }
 
-// collectorTLS reads the files of TLS to a collector.
 func collectorTLS(c *config.TracesTLS) (*tls.Config, error) {
 	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.SNI}
 	if c.CA != "" {
@@ -99,7 +97,6 @@ func collectorTLS(c *config.TracesTLS) (*tls.Config, error) {
 	return t, nil
 }
 
-// reportTraces logs that spans were lost.
 func (e *traceExport) reportTraces(lost traces.Stats, err error) {
 	attrs := []any{"dropped", lost.DroppedBy(), "unconfirmed", lost.Unconfirmed}
 	if err != nil {

@@ -63,15 +63,14 @@ type upstream struct {
 
 	source   discovery.Source // nil: its endpoints are in the file
 	found    []discovery.Endpoint
-	refused  []string // why some of found are no endpoints, see inside
-	answered bool     // by the source
-	first    *firstAnswer
+	refused  []string                              // why some of found are no endpoints, see inside
+	answered bool                                  // by the source
+	first    *atomic.Pointer[[]discovery.Endpoint] // what it has found first, which a change that waits for it reads under mu; nil: nothing yet
 	stop     context.CancelFunc
 
 	congestion *sockopt.Congestion // of the connections to endpoints; nil: the system's
 }
 
-// A nextUpstream is an upstream that is being prepared.
 type nextUpstream struct {
 	cfg    *config.Upstream
 	now    *upstream       // the old one, if it lasts
@@ -95,7 +94,7 @@ func (um *upstreamManager) prepare(c *change, cfg *config.Upstream) (err error) 
 	old := um.upstreams[cfg.Name]
 	next := &nextUpstream{cfg: cfg, now: old, old: old}
 	c.upstreams[cfg.Name] = next
-	if !c.unchanged.has(cfg.Name) {
+	if !um.lasts(c, cfg.Name) {
 		next.now, err = um.make(c, old, cfg)
 	}
 	return err
@@ -145,7 +144,6 @@ func (um *upstreamManager) make(c *change, old *upstream, cfg *config.Upstream) 
 	return u, nil
 }
 
-// prepareClient makes the TLS towards endpoints.
 func (um *upstreamManager) prepareClient(c *change, u *upstream) (err error) {
 	t := u.cfg.TLS
 	if t == nil {
@@ -185,7 +183,6 @@ func (um *upstreamManager) prepareMonitors(u *upstream) {
 	}
 }
 
-// snapshotConfig returns the configuration of the upstream's router snapshot.
 func (u *upstream) snapshotConfig() *router.SnapshotConfig {
 	c := u.cfg
 	cfg := &router.SnapshotConfig{
@@ -224,7 +221,6 @@ func (u *upstream) newSet(wanted *config.Upstream, members []*member, before *lb
 	return lb.NewSet(list, cfg, before)
 }
 
-// setConfig is how an upstream's configuration shares clients among endpoints.
 func setConfig(upstream *config.Upstream) *lb.Config {
 	policy, _ := lb.ParsePolicy(upstream.Balance) // the loader has looked
 	cfg := &lb.Config{Policy: policy, PanicBelow: upstream.PanicBelow, SlowStart: upstream.SlowStart, BackupWhenFull: upstream.BackupWhen == "full"}
@@ -234,13 +230,18 @@ func setConfig(upstream *config.Upstream) *lb.Config {
 	return cfg
 }
 
-// swap brings an upstream into force.
 func (um *upstreamManager) swap(next *nextUpstream) {
 	u := next.now
 	u.cfg = next.cfg
 	if u != next.old {
 		um.upstreams[u.cfg.Name] = u
-		u.configure()
+		if b := u.cfg.CircuitBreaker; b != nil {
+			u.breaker.Configure(breakerConfig(b, true))
+		}
+		if o := u.cfg.OutlierDetection; o != nil {
+			u.outlier.Configure(outlierConfig(o))
+		}
+		u.budget.Configure(budgetConfig(&u.cfg.Retry))
 		if next.old != nil {
 			u.leaving = next.old.leaving
 		} else {
@@ -252,18 +253,6 @@ func (um *upstreamManager) swap(next *nextUpstream) {
 	}
 }
 
-// configure applies the configuration to the parts that outlive it.
-func (u *upstream) configure() {
-	if b := u.cfg.CircuitBreaker; b != nil {
-		u.breaker.Configure(breakerConfig(b, true))
-	}
-	if o := u.cfg.OutlierDetection; o != nil {
-		u.outlier.Configure(outlierConfig(o))
-	}
-	u.budget.Configure(budgetConfig(&u.cfg.Retry))
-}
-
-// settle follows the swap.
 func (um *upstreamManager) settle(next *nextUpstream) {
 	if old := next.old; old != nil && old != next.now {
 		if old.tls != nil {
@@ -332,7 +321,6 @@ func budgetConfig(r *config.Retry) *health.RetryBudgetConfig {
 	return &health.RetryBudgetConfig{Ratio: r.Budget, Floor: config.RetryFloor, Window: config.RetryWindow}
 }
 
-// parseEndpoints reads a file of endpoints.
 func parseEndpoints(name string, text []byte) (found []discovery.Endpoint, err error) {
 	list, err := config.ParseEndpoints(name, text, discovery.MaxEndpoints)
 	for i := range list {

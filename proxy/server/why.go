@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -86,7 +87,6 @@ func whyQuery(q *admin.WhyQuery) *worker.Query {
 	return selected
 }
 
-// A whySum adds up sessions.
 type whySum struct {
 	why   admin.Why
 	times whyTimes
@@ -106,12 +106,13 @@ func (t *whyTimes) add(v *verdict.Verdict, seconds float64) {
 	}
 }
 
-// total returns the seconds of all verdicts.
-func total(of *[verdict.Kinds]float64) (all float64) {
-	for _, t := range of {
-		all += t
+func total(of *[verdict.Kinds]float64) float64 { return sumOf(slices.Values(of[:])) }
+
+func sumOf[T int64 | float64](all iter.Seq[T]) (sum T) {
+	for n := range all {
+		sum += n
 	}
-	return all
+	return sum
 }
 
 type whyRow struct {
@@ -146,7 +147,6 @@ func (w *whySum) add(one *worker.Session, v verdict.Verdict, sample *verdict.Sam
 	}
 }
 
-// keepLongest keeps the sessions that are listed.
 func (w *whySum) keepLongest() {
 	slices.SortStableFunc(w.rows, func(a, b whyRow) int { return cmp.Compare(b.kept, a.kept) })
 	w.rows = w.rows[:min(len(w.rows), maxWhyListed)]
@@ -213,7 +213,6 @@ func sharesOf(of *[verdict.Kinds]float64) map[string]float64 {
 	return shares
 }
 
-// thousandths rounds a share.
 func thousandths(share float64) float64 { return float64(int(share*1000+0.5)) / 1000 }
 
 func waitsOf(s *verdict.Sample) admin.WaitsUs {

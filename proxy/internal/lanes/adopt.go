@@ -229,7 +229,6 @@ func (a *adopter) socketOf(l *Listener, local netip.AddrPort) *worker.Listening 
 	return at
 }
 
-// adoption returns the router's adoption for a way.
 func (a *adopter) adoption(w way) *router.Adoption {
 	if w.to == nil {
 		return w.from.Router.Adoption(admin.UnknownName, nil, nil)

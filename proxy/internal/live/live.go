@@ -158,7 +158,6 @@ func (u *under) ends(c *state.Change) string {
 	return ""
 }
 
-// differs says that a line has changed; "": it is the same.
 func differs(stands, now string) string {
 	if stands == now {
 		return ""
@@ -189,7 +188,6 @@ func (u *under) admits(c *state.Change) string {
 	return ""
 }
 
-// endpoint returns why a change of an endpoint ends.
 func (u *under) endpoint(c *state.Change) string {
 	up := u.upstreams[c.Upstream]
 	switch {

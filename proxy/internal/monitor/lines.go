@@ -43,7 +43,6 @@ type Lines struct {
 
 type groupKey struct{ upstream, listener string }
 
-// A lineGroup holds the lines of an upstream or a listener.
 type lineGroup struct {
 	full int64      // when linesAtOnce lines may be logged at once again
 	sum  int64      // when the next sum may be logged
@@ -87,7 +86,6 @@ func (l *Lines) Note(now int64, line *Line) {
 	g.add(now, line)
 }
 
-// add counts a line.
 func (g *lineGroup) add(now int64, line *Line) {
 	key := lineKey{line.Message, line.Kind}
 	i := slices.IndexFunc(g.left, func(s *lineSum) bool { return s.lineKey == key })

@@ -63,7 +63,6 @@ type Outages struct {
 	look  uint64
 }
 
-// A condition is the state of an upstream.
 type condition struct {
 	Upstream        // as of the last call of Look
 	seen     uint64 // number of that call
@@ -257,13 +256,11 @@ type recent struct {
 
 const slotTime = int64(time.Minute) / 6
 
-// add counts n at a time.
 func (r *recent) add(now, n int64) {
 	r.move(now)
 	r.slots[r.at%int64(len(r.slots))] += n
 }
 
-// sum returns how many events there were.
 func (r *recent) sum(now int64) (n int64) {
 	r.move(now)
 	for _, k := range r.slots {

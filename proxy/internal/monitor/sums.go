@@ -59,7 +59,6 @@ type sumKey struct {
 	message string
 }
 
-// A sum is the state of a counter.
 type sum struct {
 	Counter                  // as of the last call of Look that had it
 	seen    uint64           // number of that call
@@ -153,7 +152,6 @@ func (s *Sums) due(now int64, risen []*sum, all bool) []*sum {
 	return risen
 }
 
-// logMessage logs the increases of one message, the largest first.
 func (s *Sums) logMessage(now int64, risen []*sum, explain Explanation) {
 	var rests []*rest
 	for i, k := range risen {
@@ -192,7 +190,6 @@ type rest struct {
 	level         slog.Level
 }
 
-// addRest adds an increase to the rest of its kind.
 func addRest(rests []*rest, kind string, n int64, level slog.Level) []*rest {
 	i := slices.IndexFunc(rests, func(r *rest) bool { return r.kind == kind })
 	if i < 0 {
@@ -223,7 +220,6 @@ func total(counts map[string]int64) (sum int64) {
 	return sum
 }
 
-// list lists counts by reason, the largest first.
 func list(counts map[string]int64) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))

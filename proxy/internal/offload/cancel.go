@@ -143,7 +143,6 @@ func exchangeCancel(conn net.Conn, end time.Time, request []byte) error {
 	return nil
 }
 
-// dialCancel connects to one of the endpoint's addresses.
 func dialCancel(ctx context.Context, to *router.CancelTarget) (net.Conn, error) {
 	addrs, err := to.Addresses(ctx, cancelTimeout)
 	var failed []error

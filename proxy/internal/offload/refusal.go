@@ -34,7 +34,6 @@ var pgRefusals = []struct {
 	{nil, postgres.Refusal(postgres.CannotConnectNow, "the proxy can reach no server for this client at present")},
 }
 
-// pgRefusal returns the answer to a client of PostgreSQL that is refused for a cause.
 func pgRefusal(cause error) []byte {
 	for _, r := range pgRefusals {
 		for _, of := range r.causes {

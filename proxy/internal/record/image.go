@@ -159,7 +159,6 @@ func (m *Image) JoinedAt(at int64) {
 	}
 }
 
-// A field is a part of an image.
 type field struct {
 	beside bool // not in a tag: the account in the lane has the value, or a hash stands for it
 	append func(b []byte, m *Image) []byte

@@ -54,7 +54,6 @@ const (
 	moments
 )
 
-// times returns the times of r in the order of these indexes.
 func (r *Record) times() [moments]*int64 {
 	return [...]*int64{
 		&r.Begun, &r.Header, &r.Preread, &r.Routed, &r.Picked, &r.Connecting, &r.Joined, &r.ClientFirst, &r.EndpointFirst, &r.HalfClosed,

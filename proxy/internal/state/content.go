@@ -23,7 +23,6 @@ type content struct {
 	strange []json.RawMessage // changes of kinds that are not known
 }
 
-// decode reads a file.
 func decode(data []byte) (*content, error) {
 	c := &content{}
 	if err := json.Unmarshal(data, &c.other); err != nil {

@@ -119,7 +119,6 @@ func (s *Store) take(wait time.Duration) error {
 	return fmt.Errorf("%s: %w", s.path, errUnnamed)
 }
 
-// lockFile opens the lock file and locks it.
 func (s *Store) lockFile(p *file.Place, until time.Time) (*os.File, error) {
 	fd, err := p.Open(os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
