@@ -3,12 +3,10 @@ package hostile_test
 import (
 	"bytes"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -54,29 +52,6 @@ func tryFrom(t *testing.T, from, address string) (*net.TCPConn, error) {
 	return c.(*net.TCPConn), nil
 }
 
-// gone fails the test unless a client is not served. If the client sent bytes after the reset, it
-// may have noticed the reset then.
-func gone(t *testing.T, c *net.TCPConn) {
-	t.Helper()
-	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) && err != io.EOF {
-		t.Errorf("%v, want a reset", err)
-	}
-}
-
-// refusedFrom fails the test unless a client from an address is reset.
-func refusedFrom(t *testing.T, from, address string) {
-	t.Helper()
-	c, err := tryFrom(t, from, address)
-	if err == nil {
-		reset(t, c)
-		c.Close()
-		return
-	}
-	if !errors.Is(err, syscall.ECONNRESET) {
-		t.Error(err)
-	}
-}
-
 func crowd(t *testing.T, n int, address string) []*net.TCPConn {
 	t.Helper()
 	list := make([]*net.TCPConn, n)
@@ -91,16 +66,6 @@ func closeAll(list []*net.TCPConn) {
 	for _, c := range list {
 		_ = c.SetLinger(0)
 		c.Close()
-	}
-}
-
-// reset fails the test unless a client is reset. The reset may come before it has sent all of its
-// bytes.
-func reset(t *testing.T, c *net.TCPConn) {
-	t.Helper()
-	_, err := c.Read(make([]byte, 1))
-	if !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%v, want a reset", err)
 	}
 }
 

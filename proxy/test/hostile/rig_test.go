@@ -36,33 +36,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// refused waits until as many clients of a listener were refused as wanted. It fails the test if
-// more were refused, or for other reasons.
-func (r *rig) refused(listener string, want map[string]int64) {
-	r.T.Helper()
-	all := func(reasons map[string]int64) (n int64) {
-		for _, k := range reasons {
-			n += k
-		}
-		return n
-	}
-	r.Until("the refused clients are counted", func() bool { return all(r.Listener(listener).Reasons) >= all(want) })
-	got := r.Listener(listener).Reasons
-	for reason := range got {
-		if got[reason] != want[reason] {
-			r.T.Errorf("%s refused %v, want %v", listener, got, want)
-			return
-		}
-	}
-}
-
-func (r *rig) turns() (n int64) {
-	for _, l := range r.Summary().Loops {
-		n += l.Turns
-	}
-	return n
-}
-
 // A cost is the process's use of scarce resources.
 type cost struct {
 	descriptors, goroutines int

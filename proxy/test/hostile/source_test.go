@@ -173,23 +173,3 @@ func TestHastyClients(t *testing.T) {
 		}
 	}
 }
-
-// TestHastyFlood: of a flood of clients that have sent and reset, no more are served than the
-// rate of their source allows.
-func TestHastyFlood(t *testing.T) {
-	const clients, rate = 2000, 100
-	for _, encrypted := range []bool{false, true} {
-		t.Run(fmt.Sprintf("encrypted=%v", encrypted), func(t *testing.T) {
-			b := newInbox(t, encrypted)
-			r := startHasty(t, b, "127.0.0.1:0", fmt.Sprintf("upstream: u, limits: {per_source_per_second: %d}", rate), "")
-			took := r.hastily(b, "tcp", clients, "payload\n")
-			most := rate + int64(took.Seconds()*rate) + 1
-			if n := b.came.Load(); n > most {
-				t.Errorf("%d of %d payloads have reached the endpoint in %v, want at most %d", n, clients, took, most)
-			}
-			if n := r.Refused("l", "per_source_per_second"); n < clients-most {
-				t.Errorf("%d of %d clients were refused in %v", n, clients, took)
-			}
-		})
-	}
-}

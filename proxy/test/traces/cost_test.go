@@ -3,8 +3,6 @@
 package traces_test
 
 import (
-	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -95,18 +93,6 @@ func (p *proxied) load(b *testing.B, d time.Duration) (rate, cpu float64) {
 	return float64(n.Load()) / took.Seconds(), float64(p.cpu(b)-before) / float64(n.Load())
 }
 
-var figuresFile = flag.String("figures", "", "write the figures of BenchmarkTracesPaired to this `file`")
-
-// A figure is one of the row of docs/claims.md.
-type figure struct {
-	Of    string  `json:"of,omitempty"`
-	Name  string  `json:"name"`
-	Unit  string  `json:"unit"`
-	Value float64 `json:"value"`
-	Low   float64 `json:"low,omitempty"`
-	High  float64 `json:"high,omitempty"`
-}
-
 // BenchmarkTracesPaired is the cost of 1 % and of all of the sessions traced beside none, for
 // short connections: each iteration is a round in which each has its turn. Beside them is
 // another process without traces, whose ratio is the noise. In the end it says how many of the
@@ -126,7 +112,6 @@ func BenchmarkTracesPaired(b *testing.B) {
 	for _, p := range forms {
 		p.load(b, 200*time.Millisecond)
 	}
-	began := time.Now()
 	for round := 0; b.Loop(); round++ {
 		var rate, cpu [4]float64
 		for i := range forms {
@@ -137,7 +122,6 @@ func BenchmarkTracesPaired(b *testing.B) {
 			p.rates, p.costs = append(p.rates, rate[i]/rate[0]), append(p.costs, cpu[i]/cpu[0])
 		}
 	}
-	var figures []figure
 	for i, p := range forms[2:] {
 		t := p.settled()
 		got := to[i].Distinct()
@@ -149,40 +133,17 @@ func BenchmarkTracesPaired(b *testing.B) {
 		if int64(got)+dropped != t.Sampled || t.Unconfirmed != 0 {
 			b.Errorf("%s: received + dropped is not sampled", p.name)
 		}
-		for i, n := range []int64{t.Sampled, int64(got), dropped} {
-			figures = append(figures, figure{Of: p.name + " traced", Name: [...]string{"sampled", "received", "dropped"}[i], Unit: "1, exact", Value: float64(n)})
-		}
 	}
 	for _, p := range forms[1:] {
-		figures = append(figures, paired(p.name+" / none, connections", p.rates), paired(p.name+" / none, CPU for each", p.costs))
+		b.Logf("%s / none: connections %s, CPU for each %s", p.name, paired(p.rates), paired(p.costs))
 	}
-	for _, f := range figures[6:] {
-		b.Logf("%s %.3f (%.3f–%.3f)", f.Name, f.Value, f.Low, f.High)
-	}
-	writeFigures(b, began, figures)
 }
 
 // paired is the median of the rounds' ratios, and its 95 % interval by the ranks of the binomial
 // distribution.
-func paired(name string, ratios []float64) figure {
+func paired(ratios []float64) string {
 	slices.Sort(ratios)
 	n := len(ratios)
 	off := int(0.98*math.Sqrt(float64(n))) + 1
-	return figure{Name: name, Unit: "ratio", Value: ratios[n/2], Low: ratios[max(n/2-off, 0)], High: ratios[min(n/2+off, n-1)]}
-}
-
-func writeFigures(b *testing.B, began time.Time, figures []figure) {
-	b.Helper()
-	if *figuresFile == "" {
-		return
-	}
-	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	must(b, err)
-	text, err := json.MarshalIndent(map[string]any{
-		"began": began, "machine": map[string]string{"kernel": "Linux " + strings.TrimSpace(string(kernel))}, "figures": figures,
-	}, "", "\t")
-	if err == nil {
-		err = os.WriteFile(*figuresFile, append(text, '\n'), 0o644)
-	}
-	must(b, err)
+	return fmt.Sprintf("%.3f (%.3f–%.3f)", ratios[n/2], ratios[max(n/2-off, 0)], ratios[min(n/2+off, n-1)])
 }

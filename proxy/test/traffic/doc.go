@@ -1,5 +1,5 @@
 // Package traffic sends the traffic of real programs through penstock proxy:
-// iperf3, curl and nginx, redis-benchmark, psql. It has no code but its tests.
+// curl and nginx, and the example of the README. It has no code but its tests.
 //
 // Each test starts its own server on loopback, in a directory of its own, and compares the
 // bytes that the programs have moved with penstock's summary. A program that is not installed

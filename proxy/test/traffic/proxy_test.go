@@ -2,13 +2,10 @@ package traffic
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -59,10 +56,6 @@ func (p *proxy) stop(t *testing.T) (s summary) {
 	return s
 }
 
-func (s summary) spliced() int64 {
-	return s.Bytes.ClientToEndpoint.Spliced + s.Bytes.EndpointToClient.Spliced
-}
-
 // clean checks that no byte was lost and that no session fell back.
 func (s summary) clean(t *testing.T) {
 	t.Helper()
@@ -78,41 +71,6 @@ func (s summary) clean(t *testing.T) {
 			t.Errorf("%d fallbacks for reason %q", n, reason)
 		}
 	}
-}
-
-// descriptors returns the proxy's open descriptors, as the links of /proc (proc_pid_fd(5)), once it
-// does not read the kernel's counters of its threads, which it does for a moment every while.
-func (p *proxy) descriptors(t *testing.T) (links []string) {
-	t.Helper()
-	dir := fmt.Sprintf("/proc/%d/fd", p.Process.Pid)
-	if !condition.Eventually(func() bool {
-		entries, err := os.ReadDir(dir)
-		must(t, err)
-		links = links[:0]
-		for _, e := range entries {
-			if link, err := os.Readlink(dir + "/" + e.Name()); err == nil { // else closed meanwhile
-				links = append(links, link)
-			}
-		}
-		return !slices.ContainsFunc(links, func(link string) bool { return strings.HasPrefix(link, "/proc/") })
-	}) {
-		t.Fatalf("the proxy keeps a file of /proc open: %v", links)
-	}
-	return links
-}
-
-// kindOf is "socket", "pipe", "anon_inode", or a path.
-func kindOf(link string) string {
-	kind, _, _ := strings.Cut(link, ":")
-	return kind
-}
-
-func byKind(links []string) map[string]int {
-	kinds := make(map[string]int)
-	for _, link := range links {
-		kinds[kindOf(link)]++
-	}
-	return kinds
 }
 
 func must(t testing.TB, err error) {

@@ -19,6 +19,5 @@ func TestTraffic(t *testing.T) {
 	binary, forwarder = filepath.Join(dir, "penstock"), filepath.Join(dir, "forward")
 
 	t.Run("nginx", testNginx)
-	t.Run("system calls", testSystemCalls)
 	t.Run("example", testExample)
 }
