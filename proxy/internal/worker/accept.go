@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"slices"
@@ -11,13 +12,11 @@ import (
 	"github.com/penstock/penstock/loop"
 )
 
-// errFull keeps a listener from accepting at the limit.
-var errFull = errors.New("the limit is reached")
-
-// A roomError is an [Admitter]'s reason for having no room.
-type roomError struct{ cause error }
-
-func (e *roomError) Error() string { return e.cause.Error() }
+// Why no client is wanted now.
+var (
+	errFull   = errors.New("the limit is reached")
+	errNoRoom = errors.New("the Admitter has no room")
+)
 
 // An acceptor is one worker's part of a listening socket.
 type acceptor struct {
@@ -55,7 +54,8 @@ func (w *worker) startAccepting(a *acceptor) (err error) {
 	if err != nil {
 		return err
 	}
-	w.acceptors.add(a)
+	a.at = len(w.accepting)
+	w.accepting = append(w.accepting, a)
 	return nil
 }
 
@@ -77,10 +77,8 @@ func (a *acceptor) before() error {
 		if !g.gate.room() || g.waiting.n.Load() > 0 {
 			return errFull
 		}
-		if admitter := a.socket.service.Load().Admitter; admitter != nil {
-			if err := admitter.CanAccept(a.worker.loop.Now()); err != nil {
-				return &roomError{err}
-			}
+		if admitter := a.socket.service.Load().Admitter; admitter != nil && admitter.CanAccept(a.worker.loop.Now()) != nil {
+			return errNoRoom
 		}
 	}
 	if err := a.worker.reserve(); err != nil {
@@ -165,30 +163,24 @@ func identified(c *Client, p *Preread) bool {
 func (a *acceptor) Paused(err error) {
 	a.failed = true
 	w := a.worker
-	var room *roomError
-	switch {
-	case err == errFull:
+	switch err {
+	case errFull:
 		a.Suspend()
 		w.await(a)
 		w.wake() // there may be room by now, and otherwise a client that makes some sees the pause
-	case errors.As(err, &room): // until the pause is over, or a client leaves
+	case errNoRoom: // until the pause is over, or a client leaves
 		if !a.pausedByAdmitter {
 			a.pausedByAdmitter = true
 			a.socket.short.Add(1)
 		}
-		a.askAgain()
+		if admitter := a.socket.service.Load().Admitter; admitter != nil {
+			if in := admitter.NextSlotIn(w.loop.Now()); in > 0 {
+				w.loop.Arm(&a.timer, (*roomTimer)(a), in)
+			}
+		}
 		w.await(a)
 	default:
 		w.lacks(a.socket, err)
-	}
-}
-
-// askAgain asks CanAccept again when that makes sense.
-func (a *acceptor) askAgain() {
-	if admitter := a.socket.service.Load().Admitter; admitter != nil {
-		if in := admitter.NextSlotIn(a.worker.loop.Now()); in > 0 {
-			a.worker.loop.Arm(&a.timer, (*roomTimer)(a), in)
-		}
 	}
 }
 
@@ -202,16 +194,10 @@ func (t *roomTimer) Expired(*loop.Timer) {
 	}
 }
 
-// add notes that an acceptor accepts.
-func (t *acceptors) add(a *acceptor) {
-	a.at = len(t.accepting)
-	t.accepting = append(t.accepting, a)
-}
-
 // remove takes an acceptor out of both lists.
 func (t *acceptors) remove(a *acceptor) {
-	if a.waits {
-		t.waiters = slices.DeleteFunc(t.waiters, func(other *acceptor) bool { return other == a })
+	if at := slices.Index(t.waiters, a); at >= 0 {
+		t.waiters = slices.Delete(t.waiters, at, at+1)
 	}
 	if a.Listener == nil {
 		return
@@ -248,17 +234,14 @@ func (g *Group) leastLoaded(w *worker) *worker {
 	if own <= 1 {
 		return w
 	}
-	to, fewest := w, own
-	for _, other := range g.workers {
-		if n := other.load.Load(); n < fewest {
-			to, fewest = other, n
-		}
-	}
-	if own-fewest > max(1, own/8) {
+	to := slices.MinFunc(g.workers, byLoad)
+	if own-to.load.Load() > max(1, own/8) {
 		return to
 	}
 	return w
 }
+
+func byLoad(a, b *worker) int { return cmp.Compare(a.load.Load(), b.load.Load()) }
 
 // closeListening ends the worker's part in a socket. One of the workers accepts the clients in
 // the queue before that.
@@ -281,27 +264,21 @@ const emptyBatch = 16
 // meanwhile, but a queue is first in, first out, and holds at most backlog + 1 clients. So after
 // this number of clients, no earlier client is left.
 func (w *worker) emptyQueues() {
-	began, left := time.Now(), w.emptying[:0]
-	for i, a := range w.emptying {
+	began := time.Now()
+	w.emptying = slices.DeleteFunc(w.emptying, func(a *acceptor) bool {
 		switch {
 		case w.canceled != nil:
 		case w.group.gate.holds.Load() > 0:
-			left = append(left, a)
-			continue
+			return false
 		case time.Since(began) > turnTime:
-			left = append(left, w.emptying[i:]...)
 			w.wake()
-			clear(w.emptying[len(left):])
-			w.emptying = left
-			return
+			return false
 		case w.empty(a):
-			left = append(left, a)
-			continue
+			return false
 		}
 		a.close()
-	}
-	clear(w.emptying[len(left):])
-	w.emptying = left
+		return true
+	})
 }
 
 // empty takes some clients out of a queue, and reports whether there may be more.

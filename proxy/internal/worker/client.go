@@ -43,7 +43,6 @@ type Client struct {
 	use       uint64         // number of the present use
 	hung      atomic.Uint64  // number of the use in which the client has hung up, plus one
 	lookup    uint64         // number of the last name that was resolved
-	next      *Client        // in the pool
 }
 
 // facts are what is known of a client.
@@ -72,7 +71,8 @@ type facts struct {
 	listening   *Listening
 	fd          int // owned until it is joined or handed over; negative: there is none to be asked
 	tcp         bool
-	asked       [2]bool
+	askedPeer   bool
+	askedLocal  bool
 	peer        source.Source // of TCP from the beginning, of a unix socket once it was asked for
 	destination netip.AddrPort
 	original    netip.AddrPort // where fd cannot be asked any more; invalid: as destination
@@ -149,8 +149,10 @@ func (c *Client) Destination() netip.AddrPort {
 // Local returns the address of the connection's own end, whatever a header says; it is not valid
 // for a unix socket.
 func (c *Client) Local() netip.AddrPort {
-	if c.tcp && c.ask(askedLocal) {
-		c.destination = localOf(c.fd)
+	if c.tcp && c.ask(&c.askedLocal) {
+		if name, err := sys.LocalName(c.fd); err == nil {
+			c.destination = unmapped(name.AddrPort)
+		}
 	}
 	return c.destination
 }
@@ -159,9 +161,9 @@ func (c *Client) Local() netip.AddrPort {
 // it, if there was such a rule. It ignores a PROXY header: a client may write any address into
 // it.
 func (c *Client) Original() netip.AddrPort {
-	if c.fd >= 0 && c.tcp {
-		if at := originalOf(c.fd); at.IsValid() {
-			return at
+	if c.fd >= 0 && c.tcp { // netfilter knows no connection that it has not redirected
+		if at, err := sys.OriginalDestination(c.fd); err == nil && at.IsValid() {
+			return unmapped(at)
 		}
 	}
 	if c.original.IsValid() {
@@ -182,24 +184,18 @@ func (c *Client) leave() {
 // comes with accept. For a client of a unix socket the first call asks the kernel for credentials,
 // so only callers that need them pay for this.
 func (c *Client) Peer() source.Source {
-	if !c.tcp && c.ask(askedPeer) {
+	if !c.tcp && c.ask(&c.askedPeer) {
 		c.peer = unixPeerOf(c.fd)
 	}
 	return c.peer
 }
 
-// Questions to the kernel.
-const (
-	askedPeer = iota
-	askedLocal
-)
-
-// ask reports whether something has to be requested: true once for each thing.
-func (c *Client) ask(which int) bool {
-	if c.asked[which] || c.fd < 0 {
+// ask reports whether the kernel has to be asked: once for each thing.
+func (c *Client) ask(asked *bool) bool {
+	if *asked || c.fd < 0 {
 		return false
 	}
-	c.asked[which] = true
+	*asked = true
 	return true
 }
 
@@ -219,7 +215,7 @@ func (c *Client) Waker() Waker {
 	if c.worker == nil {
 		return Waker{}
 	}
-	return Waker{c, c.use}
+	return Waker{client: c, use: c.use}
 }
 
 func unixPeerOf(fd int) source.Source {
@@ -230,34 +226,14 @@ func unixPeerOf(fd int) source.Source {
 	return source.Unix(source.Credentials(peer))
 }
 
-func localOf(fd int) netip.AddrPort {
-	name, err := sys.LocalName(fd)
-	if err != nil {
-		return netip.AddrPort{}
-	}
-	return unmapped(name.AddrPort)
-}
-
-// originalOf asks netfilter, which knows no connection that it has not redirected.
-func originalOf(fd int) netip.AddrPort {
-	at, err := sys.OriginalDestination(fd)
-	if err != nil {
-		return netip.AddrPort{}
-	}
-	return unmapped(at)
-}
-
 // unmapped turns an IPv4-mapped address of an IPv6 socket into the IPv4 address.
 func unmapped(at netip.AddrPort) netip.AddrPort {
-	if !at.IsValid() {
-		return netip.AddrPort{}
-	}
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
 // newClient returns the Client of a connection.
 func (w *worker) newClient(in *accepted) *Client {
-	c := w.pool.get()
+	c := w.pool.take()
 	if c == nil {
 		c = &Client{worker: w, progress: progress{endpoint: endpoint{fd: -1}}}
 		c.cfg.Control, c.pending = c.control, c
@@ -309,7 +285,7 @@ func (w *worker) stop(c *Client) {
 func (w *worker) freeClient(c *Client) {
 	w.stop(c)
 	c.reset()
-	w.pool.put(c)
+	w.pool.give(c)
 }
 
 // keptTLVs is how much memory a client's header leaves to the next.
@@ -325,32 +301,25 @@ func (c *Client) reset() {
 	c.serving, c.ahead = nil, c.ahead[:0]
 }
 
-// A clientPool is Clients that are not used.
-type clientPool struct {
-	first  *Client
-	number int
-}
+// A stack is unused objects of a kind for the next clients.
+type stack[T any] []T
 
-// get takes one out; nil if there is none.
-func (p *clientPool) get() *Client {
-	c := p.first
-	if c != nil {
-		p.first, c.next = c.next, nil
-		p.number--
-	}
-	return c
-}
-
-// put keeps one, unless there are enough.
-func (p *clientPool) put(c *Client) {
-	if p.number < maxSpare {
-		p.number++
-		c.next, p.first = p.first, c
-	}
-}
-
-// maxSpare is how many unused objects of a kind are kept for the next clients, so that a flood leaves no memory behind.
+// maxSpare is how many a stack keeps, so that a flood leaves no memory behind.
 const maxSpare = 1024
+
+// take returns one, or the zero value if there is none.
+func (s *stack[T]) take() (v T) {
+	if last := len(*s) - 1; last >= 0 {
+		v, *s = (*s)[last], (*s)[:last]
+	}
+	return v
+}
+
+func (s *stack[T]) give(v T) {
+	if len(*s) < maxSpare {
+		*s = append(*s, v)
+	}
+}
 
 // Ready is called for a client that is not joined yet. Its data can wait, except in preread, and so can its end of
 // file, because it may still expect an answer. A client that has gone is not served.
@@ -462,49 +431,34 @@ func (t *clientTimer) Expired(*loop.Timer) {
 // client is not parked any more, or is gone, it does nothing. It is comparable; the zero
 // value wakes no client.
 type Waker struct {
-	to  wakeable
-	use uint64
+	client *Client
+	use    uint64  // of the client
+	f      *func() // see [WakerFunc]
 }
 
 // Wake makes the client's loop ask its [Search] for the next step soon. It may be called
 // by any goroutine at any time, and does not wait.
 func (w Waker) Wake() {
-	if w.to != nil {
-		w.to.wake(w.use)
+	switch {
+	case w.f != nil:
+		(*w.f)()
+	case w.client != nil:
+		w.client.worker.wakes.give(w)
 	}
 }
 
 // HungUp reports whether the client has closed its connection both ways, so that it waits for no
 // answer, though it may have left bytes. Only unix sockets show it: over TCP it looks like an end
 // of file. Any goroutine may call it.
-func (w Waker) HungUp() bool { return w.to != nil && w.to.hungUp(w.use) }
-
-// wakeable is a client that can be parked. use distinguishes its uses.
-type wakeable interface {
-	wake(use uint64)
-	hungUp(use uint64) bool
-}
+func (w Waker) HungUp() bool { return w.client != nil && w.client.hung.Load() == w.use+1 }
 
 // WakerFunc returns a Waker that calls f, which must not wait, for searches that go on
 // where there is no loop.
-func WakerFunc(f func()) Waker { return Waker{to: &wakeFunc{f}} }
-
-type wakeFunc struct{ f func() }
-
-func (w *wakeFunc) wake(uint64) { w.f() }
-
-// hungUp is not known of a client on a goroutine.
-func (w *wakeFunc) hungUp(uint64) bool { return false }
-
-// wake implements [wakeable].
-func (c *Client) wake(use uint64) { c.worker.wakes.give(Waker{c, use}) }
-
-// hungUp implements [wakeable].
-func (c *Client) hungUp(use uint64) bool { return c.hung.Load() == use+1 }
+func WakerFunc(f func()) Waker { return Waker{f: &f} }
 
 // wakeUp goes on with a client that is still parked.
 func (w *worker) wakeUp(due Waker) {
-	if c := due.to.(*Client); c.use == due.use && c.phase == parked {
+	if c := due.client; c.use == due.use && c.phase == parked {
 		w.loop.Disarm(&c.timer)
 		w.proceed(c)
 	}

@@ -22,17 +22,18 @@ const (
 func (w *worker) endSearch(c *Client) {
 	if s := c.search; s != nil {
 		c.search = nil
-		c.serving.giveSearch(s)
+		s.Close()
+		c.serving.searches.give(s)
 	}
 }
 
 // search begins to look for an endpoint, again if this is not the first time.
 func (w *worker) search(c *Client) {
 	c.phase = dialing
-	if c.search == nil {
-		c.search = c.serving.takeSearch()
-	} else {
+	if c.search != nil {
 		c.search.Close()
+	} else if c.search = c.serving.searches.take(); c.search == nil {
+		c.search = c.serving.service.NewSearch()
 	}
 	c.search.Begin(c, w.loop.Now())
 	if c.Record != nil {
@@ -83,7 +84,7 @@ func (w *worker) proceed(c *Client) {
 // control is called with the endpoint's socket, once it was made.
 func (c *Client) control(fd int, _ string) error {
 	w := c.worker
-	if err := w.group.testControl(); err != nil {
+	if err := w.group.control(); err != nil {
 		return err
 	}
 	w.beyond(fd)
@@ -137,7 +138,7 @@ func (w *worker) failed(c *Client, err error) {
 	c.dropEndpoint()
 	c.search.Failed(err, w.loop.Now())
 	c.phase = parked
-	c.wake(c.use)
+	c.Waker().Wake()
 }
 
 // dropEndpoint resets a connection that is not joined: its peer must not take that for

@@ -103,8 +103,8 @@ type Group struct {
 	summing   sync.Mutex
 	metering  sync.Mutex   // before summing
 	ids       record.IDs   // of sessions
-	control   func() error // a test's: why a socket cannot be had
-	parts     func(func()) // a test's: calls a part of something; nil: there is no test
+	control   func() error // why a socket cannot be had: a test's
+	parts     func(func()) // calls a part of something: a test measures it
 
 	mu         sync.Mutex
 	listenings map[*Listening]struct{} // that are accepted from, or have clients; under mu
@@ -117,6 +117,7 @@ func New(cfg *Config) (*Group, error) {
 	g := &Group{
 		cfg: *cfg, ids: record.NewIDs(), done: make(chan struct{}), ended: make(chan struct{}), listenings: make(map[*Listening]struct{}),
 		returning: make(chan struct{}, laneReturns),
+		control:   func() error { return nil }, parts: func(part func()) { part() },
 	}
 	g.handed.clients = make(map[int64]*Offloaded)
 	g.cfg.PrereadMemory = cmp.Or(cfg.PrereadMemory, 64<<20)
@@ -244,14 +245,6 @@ func (g *Group) SetMaxConnections(limit int) {
 	g.wake()
 }
 
-// testControl returns the error with which a test refuses sockets.
-func (g *Group) testControl() error {
-	if g.control == nil {
-		return nil
-	}
-	return g.control()
-}
-
 // wake makes every worker look at the shared state.
 func (g *Group) wake() {
 	for _, w := range g.workers {
@@ -290,17 +283,43 @@ func (g *Group) ask(w *worker, running bytesByBinding) Summary {
 		of = make(bytesByBinding)
 	}
 	w.post(func() { w.beginScan(answer, of) })
-	select {
-	case s := <-answer:
+	s, ok := await(g, answer)
+	if ok {
 		for b, bytes := range of {
 			running.add(b, *bytes)
 		}
 		return s
+	}
+	if running != nil { // clients that the scan did not get to have ended
+		w.flush()
+	}
+	return w.baseSummary()
+}
+
+// await returns what a loop sends, or false if the group ends before.
+func await[T any](g *Group, from <-chan T) (v T, ok bool) {
+	select {
+	case v = <-from:
+		return v, true
 	case <-g.ended:
-		if running != nil { // clients that the scan did not get to have ended
-			w.flush()
-		}
-		return w.baseSummary()
+		return v, false
+	}
+}
+
+// call has the loop call f, and returns its error. It is not called after the end of the loop, which may have failed.
+func (w *worker) call(f func() error) (called bool, err error) {
+	done := make(chan error, 1)
+	if err := w.loop.Post(func() { done <- f() }); err != nil {
+		return false, err
+	}
+	if err, called = await(w.group, done); called {
+		return true, err
+	}
+	select {
+	case err = <-done:
+		return true, err
+	default:
+		return false, ErrEnding
 	}
 }
 

@@ -90,7 +90,7 @@ func (t *lanes) begin(w *worker) {
 	if t.first == nil {
 		t.first, t.again = &laneQueue{worker: w}, &laneQueue{worker: w, last: true}
 		t.gaps = &laneGaps{worker: w}
-		t.park = newLanePark(w)
+		t.park = &lanePark{worker: w, first: never}
 	}
 }
 
@@ -117,12 +117,12 @@ func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 // leave before its turn comes: later scans find it in the lane, and askAgain asks no session
 // before.
 func (w *worker) withdrawAll() {
-	w.beginClientScan(&clientScan{over: make(chan scanned, 1), visit: func(w *worker, n *conn) {
+	w.scanClients(func(w *worker, n *conn) {
 		n.set(waitsLane, false) // the queues were forgotten
 		if c := n.lane; c != nil && !w.withdraw(n) && c.gap() == queued {
 			c.setGap(noGap) // no gap is made for it: the flows are forgotten
 		}
-	}})
+	}, nil)
 }
 
 // withdraw keeps a session in user space, if it is there, and reports whether it is.
@@ -316,21 +316,18 @@ const (
 // results have the cause. Matching sessions that are about to leave stay in user space. It returns
 // how many were cut.
 func (g *Group) CutLane(match Match, cause error) int {
-	counts := make([]int, len(g.workers)) // each its worker's, until that has been scanned
-	cut := 0
-	for _, t := range g.scanLane(match, func(w *worker, n *conn) {
-		counts[w.index]++
+	var cut atomic.Int64
+	g.scanLane(match, func(_ *worker, n *conn) {
+		cut.Add(1)
 		n.driven().Cut(cause)
-	}) {
-		cut += counts[t.worker.index]
-	}
-	return cut
+	})
+	return int(cut.Load())
 }
 
 // scanLane calls visit for matching sessions that have left user space. Sessions that are about to
 // leave stay, and are asked later.
-func (g *Group) scanLane(match Match, visit func(w *worker, n *conn)) []scanned {
-	return g.scanClients(func(w *worker, n *conn) {
+func (g *Group) scanLane(match Match, visit func(w *worker, n *conn)) {
+	g.scanClients(func(w *worker, n *conn) {
 		switch {
 		case n.state != joined || n.lane == nil || !match(n.ref.serving.socket, n.binding()):
 		case w.withdraw(n):
@@ -346,27 +343,31 @@ func (g *Group) scanLane(match Match, visit func(w *worker, n *conn)) []scanned 
 // Sessions that end meanwhile are not counted. A session that has come back may leave again. Any
 // goroutine but the loops' may call it.
 func (g *Group) ReturnLane(match Match) (returned, reset int) {
-	lists := make([][]*laneSession, len(g.workers)) // each its worker's, until that has been scanned
-	var back, failed atomic.Int64
-	var all sync.WaitGroup
-	for _, t := range g.scanLane(match, func(w *worker, n *conn) {
+	var mu sync.Mutex
+	found := make(map[*laneSession]*worker) // under mu
+	g.scanLane(match, func(w *worker, n *conn) {
 		if c := n.lane; !c.is(coming) {
 			c.set(coming, true)
-			lists[w.index] = append(lists[w.index], c)
+			mu.Lock()
+			found[c] = w
+			mu.Unlock()
 		}
-	}) {
-		for _, c := range lists[t.worker.index] {
-			g.returning <- struct{}{}
-			all.Go(func() {
-				defer func() { <-g.returning }()
-				switch here, err := c.comeBack(t.worker); {
-				case here:
-					back.Add(1)
-				case err != nil && !errors.Is(err, net.ErrClosed):
-					failed.Add(1)
-				}
-			})
-		}
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	var back, failed atomic.Int64
+	var all sync.WaitGroup
+	for c, w := range found {
+		g.returning <- struct{}{}
+		all.Go(func() {
+			defer func() { <-g.returning }()
+			switch here, err := c.comeBack(w); {
+			case here:
+				back.Add(1)
+			case err != nil && !errors.Is(err, net.ErrClosed):
+				failed.Add(1)
+			}
+		})
 	}
 	all.Wait()
 	return int(back.Load()), int(failed.Load())
@@ -384,19 +385,9 @@ func (c *laneSession) comeBack(w *worker) (here bool, err error) {
 		c.discard(a, b)
 		return false, err
 	}
-	arrived := make(chan error, 1)
-	if err := w.loop.Post(func() { arrived <- c.arrive(w, a, b, ended) }); err != nil {
+	called, err := w.call(func() error { return c.arrive(w, a, b, ended) })
+	if !called {
 		c.discard(a, b)
-		return false, err
-	}
-	select {
-	case err = <-arrived:
-	case <-w.group.ended:
-		select {
-		case err = <-arrived:
-		default:
-			err = ErrEnding
-		}
 	}
 	return err == nil, err
 }
@@ -452,11 +443,11 @@ func (g *Group) AskLane(match Match) {
 }
 
 func (w *worker) askAgain(match Match) {
-	w.beginClientScan(&clientScan{over: make(chan scanned, 1), visit: func(w *worker, n *conn) {
+	w.scanClients(func(w *worker, n *conn) {
 		if t := &w.lanes; t.lane != nil && n.state == joined && !n.carried() && match(n.ref.serving.socket, n.binding()) {
 			t.first.add(n, w.began(n), t.after)
 		}
-	}})
+	}, nil)
 }
 
 // askLater asks a session again later.

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"math"
 	"net/netip"
 	"slices"
@@ -40,20 +39,13 @@ type lanePark struct {
 	looks  loop.Timer
 	bound  int   // how many are parked that have timeouts
 	first  int32 // the earliest due of the sessions that the present pass has seen, see conn.due
-	at     int   // where the present pass is; negative: there is none
-	goOn   func()
+	passes bool  // a pass is under way
 }
 
 // A laneParting is a session that is parked at a time of the loop's clock, if it may be then.
 type laneParting struct {
 	session *laneSession
 	due     int64
-}
-
-func newLanePark(w *worker) *lanePark {
-	p := &lanePark{worker: w, first: never, at: -1}
-	p.goOn = p.look
-	return p
 }
 
 // due is a time of the loop's clock in seconds before which no timeout of a parked session can have passed.
@@ -76,8 +68,8 @@ func (p *lanePark) later(c *laneSession) {
 // Expired implements [loop.Expirer].
 func (p *lanePark) Expired(t *loop.Timer) {
 	if t == &p.looks {
-		if p.at < 0 {
-			p.at, p.first = 0, never
+		if !p.passes {
+			p.passes, p.first = true, never
 			p.look()
 		}
 		return
@@ -140,7 +132,7 @@ func (p *lanePark) note(n *conn, left time.Duration) {
 	n.number = second(w.loop.Now() + int64(min(left, math.MaxInt32*time.Second)))
 	if n.number < p.first {
 		p.first = n.number
-		if p.at < 0 {
+		if !p.passes {
 			p.await()
 		}
 	}
@@ -158,28 +150,20 @@ func (p *lanePark) await() {
 	l.Arm(&p.looks, p, max(wait, parkLooks))
 }
 
-// look goes on with the pass for as long as a turn may take.
+// look passes over all clients.
 func (p *lanePark) look() {
-	w := p.worker
-	near := second(w.loop.Now() + int64(parkAhead+parkLooks))
-	if p.bound > 0 {
-		p.at = w.pass(p.at, func(_ int, n *conn) bool {
-			switch {
-			case n.state != joined || !n.parked() || n.due() == never:
-			case n.due() > near:
-				p.first = min(p.first, n.due())
-			default:
-				p.near(n)
-			}
-			return p.bound > 0
-		})
-	}
-	if p.at >= 0 && p.bound > 0 {
-		w.post(p.goOn)
-		return
-	}
-	p.at = -1
-	p.await()
+	p.worker.scanClients(func(w *worker, n *conn) {
+		switch {
+		case n.state != joined || !n.parked() || n.due() == never:
+		case n.due() > second(w.loop.Now()+int64(parkAhead+parkLooks)):
+			p.first = min(p.first, n.due())
+		default:
+			p.near(n)
+		}
+	}, func(time.Duration) {
+		p.passes = false
+		p.await()
+	})
 }
 
 // near looks at a session that has a timeout soon, if nothing has moved since the last look.
@@ -217,7 +201,7 @@ type Adoption interface {
 // has the service of this socket. m holds all that is known of it, and belongs to the group
 // afterwards. A session that has ended is left alone. Any goroutine but the loops' may call it.
 func (g *Group) Adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Listening, service *Service, to Adoption) {
-	w := slices.MinFunc(g.workers, func(a, b *worker) int { return cmp.Compare(a.load.Load(), b.load.Load()) })
+	w := slices.MinFunc(g.workers, byLoad)
 	w.load.Add(1)
 	at.refs.Add(1)
 	w.post(func() { w.adopt(in, one, m, at, service, to) })
@@ -294,7 +278,7 @@ func negative(r relay.Result) relay.Result {
 func (g *Group) Rebind(find func(of *relay.Limits, endpoint netip.AddrPort) Adoption) {
 	for _, w := range g.workers {
 		w.post(func() {
-			w.beginClientScan(&clientScan{over: make(chan scanned, 1), visit: func(w *worker, n *conn) {
+			w.scanClients(func(w *worker, n *conn) {
 				if n.state != joined || !n.is(adopted) {
 					return
 				}
@@ -303,7 +287,7 @@ func (g *Group) Rebind(find func(of *relay.Limits, endpoint netip.AddrPort) Adop
 						w.rebind(n.lane, n.limits(), to)
 					}
 				}
-			}})
+			}, nil)
 		})
 	}
 }

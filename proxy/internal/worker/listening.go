@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -193,7 +194,7 @@ type serving struct {
 	socket       *Listening
 	service      *Service
 	lateSockopts *lateSockopts
-	searches     []Search // that are not used
+	searches     stack[Search]
 	clients      int
 }
 
@@ -224,34 +225,11 @@ func (w *worker) servingOf(l *Listening, service *Service) *serving {
 
 // leave is the end of one of its clients.
 func (s *serving) leave(w *worker) {
-	s.clients--
-	if s.clients > 0 {
+	if s.clients--; s.clients > 0 {
 		return
 	}
 	a := s.socket.parts[w.index]
-	for i, o := range a.older {
-		if o == s {
-			last := len(a.older) - 1
-			a.older[i], a.older[last] = a.older[last], nil
-			a.older = a.older[:last]
-			return
-		}
-	}
-}
-
-func (s *serving) takeSearch() Search {
-	last := len(s.searches) - 1
-	if last < 0 {
-		return s.service.NewSearch()
-	}
-	search := s.searches[last]
-	s.searches = s.searches[:last]
-	return search
-}
-
-func (s *serving) giveSearch(search Search) {
-	search.Close()
-	if len(s.searches) < maxSpare {
-		s.searches = append(s.searches, search)
+	if at := slices.Index(a.older, s); at >= 0 {
+		a.older = slices.Delete(a.older, at, at+1)
 	}
 }

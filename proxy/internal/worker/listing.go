@@ -277,11 +277,10 @@ func askPart[T any](ctx context.Context, g *Group, w *worker, find func() T) (p 
 		return p, false
 	}
 	answer := make(chan T, 1)
-	part := func() { answer <- find() }
-	if g.parts != nil {
-		part = func() { g.parts(func() { answer <- find() }) }
-	}
-	w.post(func() { part(); <-w.part })
+	w.post(func() {
+		g.parts(func() { answer <- find() })
+		<-w.part
+	})
 	select {
 	case p = <-answer:
 		return p, true

@@ -150,7 +150,7 @@ func (w *worker) short() bool {
 // control is called with the socket to the mirror's endpoint. Descriptors that are reserved for
 // clients are open then, so a mirror does not get the last one.
 func (m *mirroring) control(fd int, _ string) error {
-	if err := m.worker.group.testControl(); err != nil {
+	if err := m.worker.group.control(); err != nil {
 		return err
 	}
 	if fd >= m.worker.line {

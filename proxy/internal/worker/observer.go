@@ -16,7 +16,7 @@ type records struct {
 	scratch *record.Record // of a client that has ended, or was not taken on
 	number  uint64         // of the last one
 	free    []*kept
-	rests   []*record.Rest
+	rests   stack[*record.Rest]
 }
 
 // A kept is the record of a session that goes on. It stands in for its serving's
@@ -133,9 +133,12 @@ func (w *worker) keep(r *record.Record, s *serving, b Binding) *listenerRef {
 
 // pack keeps the record of a session that goes on.
 func (w *worker) pack(r *record.Record, s *serving) *listenerRef {
-	k, rest := w.records.takeKept(), w.records.takeRest()
+	k, rest := w.records.takeKept(), w.records.rests.take()
+	if rest == nil {
+		rest = new(record.Rest)
+	}
 	if !k.Pack(r, rest) {
-		w.records.rests = append(w.records.rests, rest)
+		w.records.rests.give(rest)
 	}
 	k.listenerRef = listenerRef{serving: s, kept: k}
 	return &k.listenerRef
@@ -165,21 +168,11 @@ func (t *records) takeKept() *kept {
 	return k
 }
 
-func (t *records) takeRest() *record.Rest {
-	last := len(t.rests) - 1
-	if last < 0 {
-		return new(record.Rest)
-	}
-	rest := t.rests[last]
-	t.rests = t.rests[:last]
-	return rest
-}
-
 // giveKept takes back the memory of a session that has ended.
 func (t *records) giveKept(k *kept) {
-	if rest := k.Rest(); rest != nil && len(t.rests) < maxSpare {
+	if rest := k.Rest(); rest != nil {
 		*rest = record.Rest{} // its names may be given up
-		t.rests = append(t.rests, rest)
+		t.rests.give(rest)
 	}
 	k.listenerRef = listenerRef{}
 	t.free = append(t.free, k)
@@ -211,7 +204,7 @@ func (g *Group) observe(e *ending) {
 	}
 	if !e.unjoined {
 		if sample, ok := e.sample(); ok {
-			g.judge(e.binding, sample, e.record)
+			g.judge(e, sample)
 		}
 	}
 	if r := e.record; r != nil {
@@ -222,9 +215,9 @@ func (g *Group) observe(e *ending) {
 
 // judge makes the host judge by a sample. The sample is on the heap from here on: short sessions
 // have none.
-func (g *Group) judge(b Binding, sample verdict.Sample, r *record.Record) {
-	v := g.cfg.Host.Judge(b, &sample)
-	if r != nil {
+func (g *Group) judge(e *ending, sample verdict.Sample) {
+	v := g.cfg.Host.Judge(e.binding, &sample)
+	if r := e.record; r != nil {
 		r.Verdict = v.Kind.String()
 		r.ClientLeg, r.EndpointLeg = record.LegOf(&sample.A.Leg), record.LegOf(&sample.B.Leg)
 	}

@@ -206,23 +206,12 @@ type Rejoin struct {
 // and [Offloaded.End] must not be called. When it returns, the session has begun, and may have ended already.
 // After an error it has not begun, and both sockets were reset; then End must still be called.
 func (h *Offloaded) Rejoin(r *Rejoin) error {
-	begun := make(chan error, 1)
-	err := h.Client.worker.loop.Post(func() { begun <- h.Client.worker.rejoin(h, r) })
-	if err == nil {
-		select {
-		case err = <-begun:
-		case <-h.Client.worker.group.ended: // a loop has failed
-			select {
-			case err = <-begun:
-			default:
-				err = ErrEnding
-				r.reset()
-			}
-		}
-	} else {
+	w := h.Client.worker
+	called, err := w.call(func() error { return w.rejoin(h, r) })
+	switch {
+	case !called:
 		r.reset()
-	}
-	if err == nil {
+	case err == nil:
 		h.cancel(context.Canceled)
 	}
 	return err

@@ -4,50 +4,40 @@ import (
 	"cmp"
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/record"
-	"github.com/penstock/penstock/relay"
 )
 
 // A clientScan visits all places for clients of a worker, a few in each turn of its loop. A client
 // stays where it is, so none is met twice.
 type clientScan struct {
 	visit func(w *worker, n *conn)
-	over  chan<- scanned
-	at    int // the next place
+	over  func(spent time.Duration) // by the loop, in all
+	at    int                       // the next place
 	spent time.Duration
 }
 
-// A scanned is the end of a worker's scan, and the time that its loop spent on it.
-type scanned struct {
-	worker *worker
-	spent  time.Duration
-}
-
-// scanClients scans all workers at once. It returns the workers that have finished. If the group
-// ends earlier, some workers are missing, and visit may still be called.
-func (g *Group) scanClients(visit func(w *worker, n *conn)) (all []scanned) {
+// scanClients scans all workers at once, and returns the time that the loops have spent. If the group
+// ends earlier, visit may still be called.
+func (g *Group) scanClients(visit func(w *worker, n *conn)) (spent time.Duration) {
 	if !g.started.Load() {
-		return nil
+		return 0
 	}
-	over := make(chan scanned, len(g.workers))
+	over := make(chan time.Duration, len(g.workers))
 	for _, w := range g.workers {
-		w.post(func() { w.beginClientScan(&clientScan{visit: visit, over: over}) })
+		w.post(func() { w.scanClients(visit, func(spent time.Duration) { over <- spent }) })
 	}
 	for range g.workers {
-		select {
-		case one := <-over:
-			all = append(all, one)
-		case <-g.ended:
-			return all
-		}
+		one, _ := await(g, over)
+		spent += one
 	}
-	return all
+	return spent
 }
 
-func (w *worker) beginClientScan(t *clientScan) {
-	w.clientScans = append(w.clientScans, t)
+func (w *worker) scanClients(visit func(w *worker, n *conn), over func(spent time.Duration)) {
+	w.clientScans = append(w.clientScans, &clientScan{visit: visit, over: over})
 	if len(w.clientScans) == 1 {
 		w.scanSomeClients()
 	}
@@ -61,7 +51,9 @@ func (w *worker) scanSomeClients() {
 		w.post(w.scanClientsOn)
 		return
 	}
-	t.over <- scanned{w, t.spent}
+	if t.over != nil {
+		t.over(t.spent)
+	}
 	if w.clientScans = w.clientScans[1:]; len(w.clientScans) > 0 {
 		w.post(w.scanClientsOn)
 	}
@@ -75,19 +67,15 @@ type Match func(l *Listening, b Binding) bool
 // alone: [Search.Reached] may still refuse them. It looks at all present sessions, a few in each turn of a loop, and
 // then returns how many were cut. Any goroutine but the loops' may call it.
 func (g *Group) CutMatching(match Match, cause error) int {
-	cut := 0
+	var cut atomic.Int64
 	g.cutMirrorsMatching(match)
-	counts := make([]int, len(g.workers)) // each its worker's, until that has been scanned
-	all := g.scanClients(func(w *worker, n *conn) {
+	g.scanClients(func(_ *worker, n *conn) {
 		if n.state == joined && match(n.ref.serving.socket, n.binding()) {
-			counts[w.index]++
+			cut.Add(1)
 			n.driven().Cut(cause)
 		}
 	})
-	for _, t := range all {
-		cut += counts[t.worker.index]
-	}
-	return cut
+	return int(cut.Load())
 }
 
 // A Spread says when the sessions that are left at the end of a drain are cut: a few at a time,
@@ -218,7 +206,10 @@ func (g *Group) Progress(ctx context.Context, from, to int64, every time.Duratio
 func (w *worker) progress(at int, from, to, every int64) (next int) {
 	return w.pass(at, func(_ int, n *conn) bool {
 		if k := n.ref.kept; n.state == joined && k != nil && due(k.Joined(), from, to, every) {
-			w.lasts(n, k)
+			r, b := w.unpack(k), n.binding()
+			r.Result = n.result()
+			setNames(r, b)
+			w.group.cfg.Host.Lasts(k.serving.socket, b, r)
 		}
 		return true
 	})
@@ -229,37 +220,21 @@ func due(since, from, to, every int64) bool {
 	return since != 0 && to > since && (to-since)/every > max(from-since, 0)/every
 }
 
-// lasts passes the record of a session that goes on to the host.
-func (w *worker) lasts(n *conn, k *kept) {
-	r, b := w.unpack(k), n.binding()
-	r.Result = n.result()
-	setNames(r, b)
-	w.group.cfg.Host.Lasts(k.serving.socket, b, r)
-}
-
 // Watch reports to the binding of each running session, if any, the changes of the session since the
 // previous call. It returns when all were reported, or when the group ends. The loops go on; they look
 // at a few sessions in each turn. spent is the sum of their time for this. Only one goroutine may call
 // Watch.
 func (g *Group) Watch() (spent time.Duration) {
-	all := g.scanClients(func(w *worker, n *conn) {
+	return g.scanClients(func(w *worker, n *conn) {
 		if n.state != joined {
 			return
 		}
-		if b := n.binding(); b != nil {
-			b.Watch(w.turnOf(n), w.loop.Now())
+		switch b := n.binding(); {
+		case b == nil:
+		case n.lane != nil && n.carried():
+			b.Watch(n.lane.turn(), w.loop.Now())
+		default:
+			b.Watch(n.session.Look(), w.loop.Now())
 		}
 	})
-	for _, t := range all {
-		spent += t.spent
-	}
-	return spent
-}
-
-// turnOf returns the state of a joined session.
-func (w *worker) turnOf(n *conn) relay.Turn {
-	if c := n.lane; c != nil && n.carried() {
-		return c.turn()
-	}
-	return n.session.Look()
 }

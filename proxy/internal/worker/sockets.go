@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"maps"
 	"time"
 	"unsafe"
 
@@ -84,9 +85,8 @@ type windows struct {
 	worker *worker
 	timer  loop.Timer
 	every  time.Duration // that the timer was armed for
-	goOn   func()
-	at     int   // where the present pass is
-	began  int64 // loop clock of the beginning of this pass, and of the last one
+	passes bool          // a pass is under way
+	began  int64         // loop clock of the beginning of this pass, and of the last one
 	before int64
 	bound  bool // this pass has met a session that has a timeout
 	shut   map[windowOf]*shutWindow
@@ -105,12 +105,6 @@ type shutWindow struct {
 	round uint32
 }
 
-func newWindows(w *worker) *windows {
-	t := &windows{worker: w, shut: make(map[windowOf]*shutWindow)}
-	t.goOn = t.pass
-	return t
-}
-
 const (
 	windowLooks  = 4 // passes in a timeout
 	leastWindows = 50 * time.Millisecond
@@ -124,6 +118,7 @@ func (t *windows) begin(n *conn) {
 	if userTimeoutOf(n) <= 0 {
 		return
 	}
+	t.bound = true
 	if p := t.period(); !t.timer.Armed() || p < t.every { // or the first of a listener with a shorter one
 		t.arm(p)
 	}
@@ -145,40 +140,26 @@ func (t *windows) period() time.Duration {
 	return max(least/windowLooks, leastWindows)
 }
 
-// Expired implements [loop.Expirer]: it begins a pass.
+// Expired implements [loop.Expirer]: it begins a pass, if the last one is over.
 func (t *windows) Expired(*loop.Timer) {
-	t.at, t.bound = 0, false
-	t.before, t.began = t.began, t.worker.loop.Now()
-	t.round++
-	t.arm(t.period())
-	t.pass()
-}
-
-// pass goes on with a pass.
-func (t *windows) pass() {
-	w := t.worker
-	if t.at < 0 { // it was over before this call came
+	if t.arm(t.period()); t.passes {
 		return
 	}
-	t.at = w.places.pass(t.at, func(_ int, n *conn) bool {
+	t.passes, t.bound = true, false
+	t.before, t.began = t.began, t.worker.loop.Now()
+	t.round++
+	t.worker.scanClients(func(_ *worker, n *conn) {
 		if n.state == joined && !n.carried() {
 			t.look(n)
 		}
 		t.bound = t.bound || n.state == joined && userTimeoutOf(n) > 0
-		return true
-	})
-	if t.at >= 0 {
-		w.post(t.goOn)
-		return
-	}
-	for of, s := range t.shut {
-		if s.round != t.round {
-			delete(t.shut, of)
+	}, func(time.Duration) {
+		t.passes = false
+		maps.DeleteFunc(t.shut, func(_ windowOf, s *shutWindow) bool { return s.round != t.round })
+		if !t.bound {
+			t.worker.loop.Disarm(&t.timer)
 		}
-	}
-	if !t.bound {
-		w.loop.Disarm(&t.timer)
-	}
+	})
 }
 
 // look looks at both sockets of a session in user space.

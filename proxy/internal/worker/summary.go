@@ -252,14 +252,12 @@ func (g *Group) Metered(read func(sum Summary, running map[Binding]*Bytes)) {
 
 // flushMeters makes a worker report to the meters the bytes that it has held back.
 func (g *Group) flushMeters(w *worker) {
-	flushed := make(chan struct{})
+	flushed := make(chan struct{}, 1)
 	w.post(func() {
 		w.flush()
-		close(flushed)
+		flushed <- struct{}{}
 	})
-	select {
-	case <-flushed:
-	case <-g.ended:
+	if _, ok := await(g, flushed); !ok {
 		w.flush()
 	}
 }

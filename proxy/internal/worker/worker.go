@@ -26,7 +26,7 @@ type worker struct {
 	descriptors // for the next sockets
 	notes       // on sessions
 	counters
-	pool clientPool
+	pool stack[*Client]
 	buffers
 	statistics
 	records     records // of sessions
@@ -107,7 +107,7 @@ func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, er
 		w.line = int(n) - sys.KeptDescriptors(int(n))
 	}
 	w.mirrors.init()
-	w.windows = newWindows(w)
+	w.windows = &windows{worker: w, shut: make(map[windowOf]*shutWindow)}
 	w.part = make(chan struct{}, 1)
 	w.adjustOnce, w.settleGate, w.scanClientsOn = w.adjust, g.gate.notify, w.scanSomeClients
 	w.inbox.init(w, func(in accepted) { w.begin(w.newClient(&in), &in, w.takeSpare(in.spare)) })
