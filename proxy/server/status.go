@@ -83,7 +83,7 @@ func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bo
 	st.Connections.Most = int64(s.options.maxConnections(s.cfg))
 	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Max())}
 	if !detail {
-		m.Process.EveryRefusal = total.Refusals.EveryCount()
+		m.Process.EveryRefusal = total.Refusals.Counts(true)
 		return
 	}
 	s.sessionLog.recentSessionLog(st.SessionLog, s.watcher.sums)
@@ -132,8 +132,8 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 	pipes, chose := stats.Pipes, stats.Drivers
 	sum := admin.Summary{
 		Connections: admin.Connections{Accepted: total.Accepted, Active: total.Active, Refused: total.Refused, Left: total.Left},
-		RefusedBy:   total.Refusals.Counts(),
-		Bytes:       bytesOf(worker.Bytes{ClientToEndpoint: total.Totals.ClientToEndpoint, EndpointToClient: total.Totals.EndpointToClient}, worker.Bytes{}),
+		RefusedBy:   total.Refusals.Counts(false),
+		Bytes:       bytesOf(total.Totals.Bytes, worker.Bytes{}),
 		Lost:        total.Totals.Lost,
 		Fallbacks:   fallbacks,
 		Lane:        s.lanes.Status(),
@@ -164,8 +164,8 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 			Active: l.Active, Accepted: l.Accepted, HandedOver: l.HandedOver, Turns: l.Turns,
 			Blocked: l.Blocked, Gathers: l.Gathers, BusyPollHits: l.BusyPollHits,
 			Batches: l.Batches, BatchRefused: l.BatchRefused,
-			LagP99Us: l.LagP99.Microseconds(), LagMaxUs: l.LagMax.Microseconds(), LongTurns: l.LongTurns, Overruns: l.Overruns,
-			TimerLateP99Us: l.TimerLateP99.Microseconds(), TimerLateMaxUs: l.TimerLateMax.Microseconds(),
+			LagP99Us: l.LagP99.Microseconds(), LagMaxUs: l.MaxLag.Microseconds(), LongTurns: l.LongTurns, Overruns: l.Overruns,
+			TimerLateP99Us: l.TimerLateP99.Microseconds(), TimerLateMaxUs: l.MaxTimerLate.Microseconds(),
 		})
 	}
 	return sum

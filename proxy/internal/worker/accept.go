@@ -23,7 +23,6 @@ type acceptor struct {
 	*loop.Listener   // nil before it accepts
 	worker           *worker
 	socket           *Listening
-	at               int        // in the worker's list; negative: it is not there
 	serving          *serving   // of the present service; nil before the first client
 	older            []*serving // of those before, that still have clients
 	emptied          int        // connections, while it is closing
@@ -44,7 +43,6 @@ func (w *worker) listen(l *Listening) {
 	}
 }
 
-// startAccepting begins to accept, unless it is too late.
 func (w *worker) startAccepting(a *acceptor) (err error) {
 	if a.closed || a.Listener != nil {
 		return nil
@@ -54,12 +52,10 @@ func (w *worker) startAccepting(a *acceptor) (err error) {
 	if err != nil {
 		return err
 	}
-	a.at = len(w.accepting)
 	w.accepting = append(w.accepting, a)
 	return nil
 }
 
-// reopen tries again where accepting could not begin.
 func (w *worker) reopen() {
 	failed := w.unopened
 	w.unopened = nil
@@ -146,7 +142,7 @@ func (w *worker) admit(c *Client, in *accepted) bool {
 	closeSocket(c.fd)
 	w.freeClient(c)
 	w.group.cfg.Host.Refused(in.socket, err)
-	in.socket.unref()
+	in.socket.Release()
 	return false
 }
 
@@ -184,7 +180,6 @@ func (a *acceptor) Paused(err error) {
 	}
 }
 
-// A roomTimer is an acceptor that may have room again.
 type roomTimer acceptor
 
 func (t *roomTimer) Expired(*loop.Timer) {
@@ -194,21 +189,14 @@ func (t *roomTimer) Expired(*loop.Timer) {
 	}
 }
 
-// remove takes an acceptor out of both lists.
-func (t *acceptors) remove(a *acceptor) {
-	if at := slices.Index(t.waiters, a); at >= 0 {
-		t.waiters = slices.Delete(t.waiters, at, at+1)
+// without returns a list without one element that it may have.
+func without[T comparable](list []T, v T) []T {
+	if at := slices.Index(list, v); at >= 0 {
+		return slices.Delete(list, at, at+1)
 	}
-	if a.Listener == nil {
-		return
-	}
-	last := len(t.accepting) - 1
-	t.accepting[a.at] = t.accepting[last]
-	t.accepting[a.at].at = a.at
-	t.accepting[last], t.accepting = nil, t.accepting[:last]
+	return list
 }
 
-// await notes that an acceptor waits for room.
 func (t *acceptors) await(a *acceptor) {
 	if !a.waits {
 		a.waits = true
@@ -216,7 +204,6 @@ func (t *acceptors) await(a *acceptor) {
 	}
 }
 
-// lacks reports that accepting failed for lack of a resource.
 func (w *worker) lacks(l *Listening, err error) {
 	g := w.group
 	if !w.paused {
@@ -243,13 +230,13 @@ func (g *Group) leastLoaded(w *worker) *worker {
 
 func byLoad(a, b *worker) int { return cmp.Compare(a.load.Load(), b.load.Load()) }
 
-// closeListening ends the worker's part in a socket. One of the workers accepts the clients in
-// the queue before that.
+// closeListening ends the worker's part in a socket. One of the workers alone, so that their order is kept, accepts the
+// clients in the queue before that.
 func (w *worker) closeListening(l *Listening) {
 	a := l.parts[w.index]
 	a.closing = true
 	a.unshort()
-	if a.Listener == nil || l.emptier() != w || w.canceled != nil {
+	if a.Listener == nil || w.group.workers[l.number%len(w.group.workers)] != w || w.canceled != nil {
 		a.close()
 		return
 	}
@@ -305,23 +292,12 @@ func (a *acceptor) close() {
 	a.closed = true
 	w := a.worker
 	w.loop.Disarm(&a.timer)
-	w.acceptors.remove(a)
+	w.waiters, w.accepting = without(w.waiters, a), without(w.accepting, a)
 	if a.Listener != nil {
 		_ = a.Listener.Close() // it only leaves the loop
 	}
 	if a.socket.openSockets.Add(-1) == 0 {
 		w.group.cfg.Host.Closed(a.socket)
 	}
-	a.socket.unref()
-}
-
-// closeAny closes one of the parts that are not closed, and reports whether there was any: no
-// client is served any more.
-func (t *acceptors) closeAny() bool {
-	if last := len(t.accepting) - 1; last >= 0 {
-		t.accepting[last].closing = true
-		t.accepting[last].close()
-		return true
-	}
-	return false
+	a.socket.Release()
 }

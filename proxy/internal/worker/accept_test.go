@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -101,10 +100,7 @@ func TestRoom(t *testing.T) {
 	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) { s.Admitter, c.Loops = a, 1 })
 	r.serve(t)
 	other := r.listen(t, serviceOf(t, straight(echo(t))))
-	var conns []net.Conn
-	for range 6 {
-		conns = append(conns, r.dial(t))
-	}
+	conns := r.dials(t, 6)
 	talk(t, conns[0])
 	talk(t, conns[1])
 	talk(t, other.dial(t))
@@ -243,69 +239,20 @@ func TestNoDescriptorAfterPreread(t *testing.T) {
 	mustRead(t, waits, hello)
 }
 
-// plainSearch connects to one address, and makes no garbage.
-type plainSearch struct {
-	bare
-	step   worker.Step
-	limits *relay.Limits
-	header []byte
-}
-
-func (s *plainSearch) Begin(*worker.Client, int64) {}
-func (s *plainSearch) Next(int64) worker.Step      { return s.step }
-func (s *plainSearch) Overruled() bool             { return false }
-func (s *plainSearch) Abandon(int64) bool          { return false }
-
-func (s *plainSearch) Resolved([]netip.Addr, error)         {}
-func (s *plainSearch) Failed(error, int64)                  {}
-func (s *plainSearch) ProxyHeader(b []byte) []byte          { return append(b, s.header...) }
-func (s *plainSearch) Reached(int64) (*relay.Limits, error) { return s.limits, nil }
-func (s *plainSearch) Err() error                           { return errGivenUp }
-func (s *plainSearch) Close()                               {}
-
-// plainBond and plainAdmitter keep no books.
-type plainBond struct{ ended int }
-
-func (b *plainBond) Ended(int, relay.Result, error) { b.ended++ }
-func (b *plainBond) Names() (string, string)        { return "", "" }
-func (b *plainBond) Moved(worker.Bytes)             {}
-func (b *plainBond) Watch(relay.Turn, int64)        {}
-
-type plainAdmitter struct{ in, left int }
-
-func (a *plainAdmitter) CanAccept(int64) error          { return nil }
-func (a *plainAdmitter) NextSlotIn(int64) time.Duration { return 0 }
-func (a *plainAdmitter) Admit(c *worker.Client, identified bool, now int64) error {
-	a.in++
-	if identified {
-		return a.AdmitSource(c, now)
-	}
-	return nil
-}
-
-func (a *plainAdmitter) AdmitSource(c *worker.Client, _ int64) error {
-	if c.Source().Known() {
-		c.AdmissionToken = 1
-	}
-	return nil
-}
-func (a *plainAdmitter) Released(uint64) { a.left++ }
-
 // Everything that a service may want of a client leaves nothing to the collector.
 func TestChurnOfAServiceMakesNoGarbage(t *testing.T) {
 	server := plainServer(t)
 	step := connectTo(server)
 	step.ProxyHeader = true
-	binding, who := new(plainBond), new(plainAdmitter)
+	binding, who := new(tie), &counted{source: func(c *worker.Client) error { c.AdmissionToken = 1; return nil }}
 	limits := &relay.Limits{IdleTimeout: time.Minute, Of: binding}
-	s := &worker.Service{
-		Admitter: who,
-		Preread:  worker.Preread{Header: &proxyproto.Policy{}, Data: true},
-		NewSearch: func() worker.Search {
-			return &plainSearch{step: step, limits: limits, header: []byte("p")}
-		},
+	d := &director{
+		header: []byte("p"), next: func(*worker.Client, int) worker.Step { return step },
+		reached: func() (*relay.Limits, error) { return limits, nil },
 	}
-	r := newRig(t, func(c *worker.Config) { c.Listeners[0].Service, c.Loops = s, 1 })
+	r := directed(t, d, func(c *worker.Config, s *worker.Service) {
+		c.Loops, s.Admitter, s.Preread = 1, who, worker.Preread{Header: &proxyproto.Policy{}, Data: true}
+	})
 	r.serve(t)
 	at := netip.MustParseAddrPort(r.addr.String())
 	to := &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
@@ -325,8 +272,8 @@ func TestChurnOfAServiceMakesNoGarbage(t *testing.T) {
 	if n := float64(after.Mallocs-before.Mallocs) / clients; n > 0.5 && !race.Enabled {
 		t.Errorf("%.2f allocations for each connection, %d bytes", n, (after.TotalAlloc-before.TotalAlloc)/clients)
 	}
-	if sum := r.Summary(); sum.Refused != 0 || sum.Accepted != 2*clients || binding.ended != 2*clients || who.in != 2*clients || who.left != 2*clients {
-		t.Errorf("the summary is %+v; %d have ended, %d of %d left", sum, binding.ended, who.left, who.in)
+	if sum := r.Summary(); sum.Refused != 0 || sum.Accepted != 2*clients || binding.ended() != 2*clients || who.in.Load() != 2*clients || who.left.Load() != 2*clients {
+		t.Errorf("the summary is %+v; %d have ended, %d of %d left", sum, binding.ended(), who.left.Load(), who.in.Load())
 	}
 }
 
@@ -355,10 +302,7 @@ func TestSetMaxConnections(t *testing.T) {
 
 	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1 })
 	r.serve(t)
-	var conns []net.Conn
-	for range 5 {
-		conns = append(conns, r.dial(t))
-	}
+	conns := r.dials(t, 5)
 	talk(t, conns[0])
 	if n := r.Active(); n != 1 {
 		t.Errorf("%d are active under a limit of 1", n)
@@ -402,9 +346,7 @@ func TestClientWithoutSource(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Accepted(fd, netip.AddrPort{})
-			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the client gets %v, want a reset", err)
-			}
+			wasReset(t, c)
 			eventually(t, func() bool { return a.asked.Load() == 1 && r.Active() == 0 })
 			sum := r.Summary()
 			if sum.Refused != 1 || sum.Refusals[worker.RefusedNoSource] != 1 || worker.RefusedNoSource.String() != "no_source" {
@@ -415,48 +357,6 @@ func TestClientWithoutSource(t *testing.T) {
 			}
 			if a.in.Load() > 0 || a.left.Load() > 0 || d.begun.Load() > 0 {
 				t.Error("it was admitted, or served")
-			}
-		})
-	}
-}
-
-// A unix client that the policy does not name is served as it is, with the header that it
-// has sent. A named client has the source in its header. If the header has none, it has its
-// own source.
-func TestHeadersOverUnix(t *testing.T) {
-	t.Parallel()
-
-	const known, unknown = "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n", "PROXY UNKNOWN\r\n"
-	local := string(proxyproto.Append(nil, 2, &proxyproto.Connection{Local: true}))
-	self := source.Unix(source.Credentials{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), PID: int32(os.Getpid())})
-	named := source.NewSet([]source.Rule{source.UnixUser(uint32(os.Geteuid()))})
-	others := source.NewSet([]source.Rule{source.Prefix(netip.MustParsePrefix("0.0.0.0/0")), source.UnixUser(uint32(os.Geteuid()) + 1)})
-	for name, x := range map[string]struct {
-		from       *source.Set
-		sent, rest string
-		want       source.Source
-	}{
-		"everybody": {nil, known + "hello", "hello", source.TCP(netip.MustParseAddrPort("192.0.2.1:4711"))},
-		"named":     {named, known + "hello", "hello", source.TCP(netip.MustParseAddrPort("192.0.2.1:4711"))},
-		"unknown":   {named, unknown + "hello", "hello", self},
-		"local":     {named, local + "hello", "hello", self},
-		"not named": {others, known + "hello", known + "hello", self},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := new(counted)
-			r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", func(c *worker.Config) {
-				s := serviceOf(t, straight(echo(t)))
-				s.Admitter, s.Preread.Header = a, &proxyproto.Policy{From: x.from}
-				c.Listeners[0].Service = s
-			})
-			r.serve(t)
-			c := r.dial(t)
-			mustWrite(t, c, []byte(x.sent))
-			mustRead(t, c, []byte(x.rest))
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			if len(a.sources) != 1 || a.sources[0] != x.want {
-				t.Errorf("admitted as %v, want %v", a.sources, x.want)
 			}
 		})
 	}

@@ -55,7 +55,6 @@ func newArrivals(most int) arrivals {
 	return arrivals{chunk: arrivalChunk, most: most / arrivalChunk}
 }
 
-// note notes a client.
 func (r *arrivals) note(c *Client, now int64) {
 	if len(r.rest) == 0 {
 		r.rest = r.next()
@@ -65,7 +64,6 @@ func (r *arrivals) note(c *Client, now int64) {
 	r.n++
 }
 
-// next returns the chunk that is written next.
 func (r *arrivals) next() []arrival {
 	at := int(r.n / uint64(r.chunk) % uint64(r.most))
 	if at == len(r.chunks) {
@@ -91,7 +89,6 @@ func (a *arrival) set(c *Client, now int64) {
 	}
 }
 
-// arrival returns the arrival as an [Arrival].
 func (a *arrival) arrival(share float64) Arrival {
 	switch a.at & (1<<kindBits - 1) {
 	case fromUnix:
@@ -108,8 +105,7 @@ func (a *arrival) arrival(share float64) Arrival {
 // An arrivalPart is some arrivals, the newest last.
 type arrivalPart struct {
 	list []arrival
-	next uint64 // those before it are to come
-	end  bool   // there are none
+	next uint64 // those before it are to come; 0: there are none
 	full time.Duration
 }
 
@@ -128,13 +124,15 @@ func (r *arrivals) part(before uint64, since, now int64) (p arrivalPart) {
 	for p.next = before; p.next > oldest && len(p.list) < r.chunk; {
 		a := r.chunks[(p.next-1)%most/uint64(r.chunk)][(p.next-1)%uint64(r.chunk)]
 		if a.at>>kindBits < since {
-			p.end = true
-			return p
+			oldest = p.next
+			break
 		}
 		p.list = append(p.list, a)
 		p.next--
 	}
-	p.end = p.next <= oldest
+	if p.next <= oldest {
+		p.next = 0
+	}
 	return p
 }
 
@@ -146,10 +144,14 @@ func (g *Group) Arrivals(ctx context.Context, within time.Duration, refused bool
 			return
 		}
 		for _, w := range g.workers {
-			for before, end := uint64(0), false; !end; {
+			for before, more := uint64(0), true; more; {
 				p, ok := askPart(ctx, g, w, func() arrivalPart {
 					now := w.loop.Now()
-					return w.arrivalsOf(refused).part(before, now-int64(within), now)
+					list := &w.arrived
+					if refused {
+						list = &w.turnedAway
+					}
+					return list.part(before, now-int64(within), now)
 				})
 				if !ok {
 					return
@@ -160,15 +162,8 @@ func (g *Group) Arrivals(ctx context.Context, within time.Duration, refused bool
 						return
 					}
 				}
-				before, end = p.next, p.end || p.next == 0
+				before, more = p.next, p.next > 0
 			}
 		}
 	}
-}
-
-func (w *worker) arrivalsOf(refused bool) *arrivals {
-	if refused {
-		return &w.turnedAway
-	}
-	return &w.arrived
 }

@@ -16,16 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
-// A Client is one client on its way to an endpoint, from its accept until it is joined, refused or gone. Its life, with
-// the files that have its steps:
-//
-//	accepted   [Admitter]                accept.go
-//	preread    PROXY header, first bytes preread.go, postgres.go
-//	routed, picked                       [Search], of package router
-//	connecting connect, header written   connect.go
-//	joined     its sockets are a session session.go
-//	refused    reset, or answered        refusal.go
-//
+// A Client is one client on its way to an endpoint, from its accept until it is joined, refused or gone.
 // It belongs to one goroutine, its loop's or its [Offloaded]'s; only its Waker may be used by any. It is used again for
 // other clients, so it must not be kept.
 type Client struct {
@@ -45,7 +36,6 @@ type Client struct {
 	lookup    uint64         // number of the last name that was resolved
 }
 
-// facts are what is known of a client.
 type facts struct {
 	// Hello is the contents of its ClientHello, where [Preread.Hello] is set, or First needs it.
 	Hello clienthello.Info
@@ -78,7 +68,6 @@ type facts struct {
 	original    netip.AddrPort // where fd cannot be asked any more; invalid: as destination
 }
 
-// progress is how far a client has come.
 type progress struct {
 	conn         *conn
 	search       Search // nil before it has begun
@@ -231,7 +220,6 @@ func unmapped(at netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-// newClient returns the Client of a connection.
 func (w *worker) newClient(in *accepted) *Client {
 	c := w.pool.take()
 	if c == nil {
@@ -281,7 +269,6 @@ func (w *worker) stop(c *Client) {
 	w.group.uncharge(&c.charged)
 }
 
-// freeClient ends the use of c.
 func (w *worker) freeClient(c *Client) {
 	w.stop(c)
 	c.reset()
@@ -291,7 +278,6 @@ func (w *worker) freeClient(c *Client) {
 // keptTLVs is how much memory a client's header leaves to the next.
 const keptTLVs = 512
 
-// reset makes c the Client of no client.
 func (c *Client) reset() {
 	header := c.Header
 	if header.Reset(); cap(header.TLVs) > keptTLVs {
@@ -378,7 +364,6 @@ const (
 	lingering                  // the client's end of file, after the response
 )
 
-// state returns its state in a list.
 func (p phase) state() State {
 	switch p {
 	case awaitHeader, awaitHello, awaitData, awaitFirst, awaitSilence, awaitPostgres, looking:
@@ -392,16 +377,13 @@ func (p phase) state() State {
 	}
 }
 
-// prereads reports whether the client's bytes are looked at.
 func (p phase) prereads() bool { return awaitHeader <= p && p <= awaitPostgres }
 
 // recognises reports whether they are looked at for their protocol.
 func (p phase) recognises() bool { return p == awaitFirst || p == awaitSilence }
 
-// arm begins a time of the client's phase.
 func (w *worker) arm(c *Client, d time.Duration) { w.loop.Arm(&c.timer, (*clientTimer)(c), d) }
 
-// A clientTimer is the timeout of the phase of a client that is not joined.
 type clientTimer Client
 
 func (t *clientTimer) Expired(*loop.Timer) {
@@ -456,7 +438,6 @@ func (w Waker) HungUp() bool { return w.client != nil && w.client.hung.Load() ==
 // where there is no loop.
 func WakerFunc(f func()) Waker { return Waker{f: &f} }
 
-// wakeUp goes on with a client that is still parked.
 func (w *worker) wakeUp(due Waker) {
 	if c := due.client; c.use == due.use && c.phase == parked {
 		w.loop.Disarm(&c.timer)

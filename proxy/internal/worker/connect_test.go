@@ -17,11 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/worker"
-	"github.com/penstock/penstock/vecio"
 )
 
 // A stuckResolver answers when its caller does not want to know any more.
@@ -175,10 +174,7 @@ func TestParkedAreWoken(t *testing.T) {
 	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 1000 })
 	r.serve(t)
 	const clients = 300
-	var conns []net.Conn
-	for range clients {
-		conns = append(conns, r.dial(t))
-	}
+	conns := r.dials(t, clients)
 	eventually(t, func() bool { return h.waiting() == clients })
 	h.wakers[0].Wake() // it parks again
 	eventually(t, func() bool { return h.waiting() == clients+1 })
@@ -223,9 +219,7 @@ func TestParkedForTooLong(t *testing.T) {
 		t.Fatal("it was given up before its time")
 	}
 	pass(200 * time.Millisecond)
-	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the client gets %v, want a reset", err)
-	}
+	wasReset(t, c)
 	eventually(t, func() bool { return len(r.causes()) == 1 })
 	if got := r.causes()[0]; got != errGivenUp || r.Summary().Refusals[worker.RefusedByTargets] != 1 {
 		t.Errorf("refused for %v", got)
@@ -270,49 +264,67 @@ func (r *rig) waitFor(t *testing.T, state worker.State) {
 	})
 }
 
-// Wherever a client is waiting when it goes, its place is free at once, and everything that
-// was taken for it is given back.
+// Wherever a client is waiting when it goes, its place is free at once, and everything that was taken for it is given back.
+// Only a client that has ended in the middle of its first bytes is refused.
 func TestClientLeavesWhileItWaits(t *testing.T) {
 	t.Parallel()
 
+	hello, header := helloOf(t, "gone.example"), worker.Preread{Header: &proxyproto.Policy{}}
+	part, park := []byte("PROXY TCP4 1.2.3.4"), worker.Step{Action: worker.Park, Timeout: time.Hour}
+	stuck, responds := connectTo(sockets.Silent(t)), worker.Step{Action: worker.Respond, Timeout: time.Hour}
+	long := worker.Step{Action: worker.Respond, Bytes: make([]byte, 64<<20), Timeout: time.Hour}
+	closes := func(c net.Conn) { c.Close() }
+	ends := func(c net.Conn) { c.(*net.TCPConn).CloseWrite() }
+	first, half := worker.Preread{First: new(hosts)}, []byte("GET / HTTP/1.1\r\nHost: a")
 	for name, x := range map[string]struct {
-		step  worker.Step
-		state worker.State
-		leave func(net.Conn)
+		preread worker.Preread
+		sent    []byte
+		step    worker.Step
+		state   worker.State
+		leave   func(net.Conn)
+		ended   int64 // of those, that are refused because they ended
 	}{
-		"tcp/parked/reset":      {worker.Step{Action: worker.Park}, worker.Waiting, reset},
-		"tcp/pausing/reset":     {worker.Step{Action: worker.Pause, Timeout: time.Hour}, worker.Waiting, reset},
-		"unix/parked/closed":    {worker.Step{Action: worker.Park, Timeout: time.Hour}, worker.Waiting, func(c net.Conn) { c.Close() }},
-		"tcp/responding/reset":  {worker.Step{Action: worker.Respond, Bytes: make([]byte, 64<<20), Timeout: time.Hour}, worker.Responding, reset},
-		"tcp/lingering/reset":   {worker.Step{Action: worker.Respond, Timeout: time.Hour}, worker.Responding, reset},
-		"tcp/lingering/ended":   {worker.Step{Action: worker.Respond, Timeout: time.Hour}, worker.Responding, func(c net.Conn) { c.(*net.TCPConn).CloseWrite() }},
-		"unix/lingering/closed": {worker.Step{Action: worker.Respond, Timeout: time.Hour}, worker.Responding, func(c net.Conn) { c.Close() }},
-		"tcp/lingering/sends": {worker.Step{Action: worker.Respond, Timeout: time.Hour}, worker.Responding, func(c net.Conn) {
-			_, _ = c.Write(make([]byte, 1<<20))
-			c.Close()
-		}},
+		"tcp/hello/reset":        {worker.Preread{Hello: true}, nil, stuck, worker.Prereading, reset, 0},
+		"tcp/hello/part/reset":   {worker.Preread{Hello: true}, hello[:100], stuck, worker.Prereading, reset, 0},
+		"tcp/hello/end":          {worker.Preread{Hello: true}, nil, stuck, worker.Prereading, closes, 0},
+		"tcp/hello/part/end":     {worker.Preread{Hello: true}, hello[:100], stuck, worker.Prereading, closes, 1},
+		"tcp/hello/half/end":     {worker.Preread{Hello: true}, hello[:3], stuck, worker.Prereading, ends, 1},
+		"tcp/header/reset":       {header, part, stuck, worker.Prereading, reset, 0},
+		"tcp/header/end":         {header, part, stuck, worker.Prereading, closes, 1},
+		"tcp/data/reset":         {worker.Preread{Data: true}, nil, stuck, worker.Prereading, reset, 0},
+		"tcp/data/end":           {worker.Preread{Data: true}, nil, stuck, worker.Prereading, closes, 0},
+		"tcp/first bytes/end":    {first, half, stuck, worker.Prereading, ends, 1},
+		"tcp/header, hello/part": {worker.Preread{Header: &proxyproto.Policy{}, Hello: true}, []byte("PROXY UNKNOWN\r\n\x16"), stuck, worker.Prereading, closes, 1},
+		"tcp/dialing/reset":      {worker.Preread{}, nil, stuck, worker.Dialing, reset, 0},
+		"tcp/dialing/sent":       {worker.Preread{}, []byte("x"), stuck, worker.Dialing, reset, 0},
+		"tcp/dialing/ended":      {worker.Preread{}, nil, stuck, worker.Dialing, func(c net.Conn) { ends(c); reset(c) }, 0},
+		"unix/dialing/closed":    {worker.Preread{}, nil, stuck, worker.Dialing, closes, 0},
+		"unix/dialing/ended":     {worker.Preread{}, nil, stuck, worker.Dialing, func(c net.Conn) { c.(*net.UnixConn).CloseWrite(); c.Close() }, 0},
+		"tcp/parked/reset":       {worker.Preread{}, nil, worker.Step{Action: worker.Park}, worker.Waiting, reset, 0},
+		"tcp/pausing/reset":      {worker.Preread{}, nil, worker.Step{Action: worker.Pause, Timeout: time.Hour}, worker.Waiting, reset, 0},
+		"unix/parked/closed":     {worker.Preread{}, nil, park, worker.Waiting, closes, 0},
+		"tcp/responding/reset":   {worker.Preread{}, nil, long, worker.Responding, reset, 0},
+		"tcp/lingering/reset":    {worker.Preread{}, nil, responds, worker.Responding, reset, 0},
+		"tcp/lingering/ended":    {worker.Preread{}, nil, responds, worker.Responding, ends, 0},
+		"unix/lingering/closed":  {worker.Preread{}, nil, responds, worker.Responding, closes, 0},
+		"tcp/lingering/sends":    {worker.Preread{}, nil, responds, worker.Responding, func(c net.Conn) { _, _ = c.Write(make([]byte, 1<<20)); c.Close() }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			network, _, _ := strings.Cut(name, "/")
-			addr := "127.0.0.1:0"
-			if network == "unix" {
-				addr = sockets.Dir(t) + "/proxy"
-			}
-			a := new(counted)
-			r := newRigAt(t, network, addr, func(c *worker.Config) {
-				s := serviceOf(t, &director{next: func(*worker.Client, int) worker.Step { return x.step }})
-				s.Admitter, c.Listeners[0].Service, c.MaxConnections = a, s, 1
-			})
+			a, d := new(counted), &director{next: func(*worker.Client, int) worker.Step { return x.step }}
+			r := directedOn(t, network, d, func(c *worker.Config, s *worker.Service) { s.Preread, s.Admitter, c.MaxConnections = x.preread, a, 1 })
 			r.serve(t)
 			const clients = 3
 			for range clients {
 				c := r.dial(t)
 				r.waitFor(t, x.state)
+				mustWrite(t, c, x.sent)
+				r.Turn()
 				x.leave(c)
 				eventually(t, func() bool { return r.Active() == 0 })
 			}
 			eventually(t, func() bool { return a.left.Load() == clients })
-			if sum := r.Summary(); sum.Accepted != clients || sum.Refused != 0 {
+			if sum := r.Summary(); sum.Accepted != clients || sum.Refused != x.ended*clients || sum.Refusals[worker.RefusedEnded] != sum.Refused {
 				t.Errorf("the summary is %+v", sum)
 			}
 		})
@@ -335,12 +347,11 @@ func TestCutWhileTheyWait(t *testing.T) {
 			a := new(counted)
 			d := &director{next: func(*worker.Client, int) worker.Step { return x.step }}
 			r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Preread, s.Admitter = x.preread, a })
-			served := make(chan error, 1)
-			go func() { served <- r.Serve() }()
+			r.begin()
 			r.dial(t)
 			r.waitFor(t, state)
 			r.Cut(errNotAdmitted)
-			if err := <-served; err != nil {
+			if err := <-r.served; err != nil {
 				t.Error(err)
 			}
 			if sum := r.Summary(); sum.Canceled != 1 || sum.Active != 0 || a.left.Load() != 1 {
@@ -371,29 +382,9 @@ func earlyRig(t *testing.T, network string) (r *rig, target net.Listener) {
 		t.Fatal(err)
 	}
 	first.Close()
-	addr := "127.0.0.1:0"
-	if network == "unix" {
-		addr = filepath.Join(t.TempDir(), "proxy")
-	}
-	r = newRigAt(t, network, addr, func(c *worker.Config) {
-		c.Listeners[0].Service, c.MaxConnections = to(t, "unix:"+path), 1
-	})
+	r = newRigOn(t, network, func(c *worker.Config) { c.Listeners[0].Service, c.MaxConnections = to(t, "unix:"+path), 1 })
 	r.serve(t)
 	return r, target
-}
-
-// dialing connects a client, and waits until its target is being dialed.
-func (r *rig) dialing(t *testing.T) interface {
-	net.Conn
-	CloseWrite() error
-} {
-	t.Helper()
-	c := r.dial(t)
-	eventually(t, func() bool { return r.Active() == 1 })
-	return c.(interface {
-		net.Conn
-		CloseWrite() error
-	})
 }
 
 // answer lets the target take the clients that wait for it, reads the next one's
@@ -401,12 +392,8 @@ func (r *rig) dialing(t *testing.T) interface {
 func answer(t *testing.T, target net.Listener) (request string) {
 	t.Helper()
 	for range 2 {
-		c, err := target.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := accept(t, target)
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(condition.Patience))
 		got, err := io.ReadAll(c)
 		if err != nil {
 			t.Fatal(err)
@@ -417,80 +404,41 @@ func answer(t *testing.T, target net.Listener) (request string) {
 	return request
 }
 
-// A client that has gone while its target is dialed frees its place at once.
-func TestClientThatLeavesEarly(t *testing.T) {
-	t.Parallel()
-
-	for name, leave := range map[string]func(net.Conn){
-		"tcp/reset":          func(c net.Conn) { c.(*net.TCPConn).SetLinger(0); c.Close() },
-		"tcp/sent and reset": func(c net.Conn) { c.Write([]byte("x")); c.(*net.TCPConn).SetLinger(0); c.Close() },
-		"tcp/ended and reset": func(c net.Conn) {
-			c.(*net.TCPConn).CloseWrite()
-			c.(*net.TCPConn).SetLinger(0)
-			c.Close()
-		},
-		"unix/closed": func(c net.Conn) { c.Close() },
-		"unix/ended and closed": func(c net.Conn) {
-			c.(*net.UnixConn).CloseWrite()
-			c.Close()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			network, _, _ := strings.Cut(name, "/")
-			r, _ := earlyRig(t, network)
-			for range 3 {
-				leave(r.dialing(t))
-				eventually(t, func() bool { return r.Active() == 0 })
-			}
-			if sum := r.Summary(); sum.Accepted != 3 || sum.Refused != 0 || sum.Active != 0 {
-				t.Errorf("the summary is %+v", sum)
-			}
-		})
-	}
-}
-
 // A client that has sent its end of file still wants the answer. The bytes of a client that
 // has closed are still delivered.
 func TestClientThatSendsAndWaits(t *testing.T) {
 	t.Parallel()
 
 	for _, network := range []string{"tcp", "unix"} {
-		for _, c := range []struct {
+		for _, x := range []struct {
 			request string
 			closes  bool
 		}{{"", false}, {"request", false}, {"request", true}} {
-			t.Run(fmt.Sprintf("%s/%q/closes=%v", network, c.request, c.closes), func(t *testing.T) {
-				testClientThatSendsAndWaits(t, network, c.request, c.closes)
+			t.Run(fmt.Sprintf("%s/%q/closes=%v", network, x.request, x.closes), func(t *testing.T) {
+				r, target := earlyRig(t, network)
+				client := r.dial(t)
+				eventually(t, func() bool { return r.Active() == 1 })
+				mustWrite(t, client, []byte(x.request))
+				if x.closes {
+					client.Close()
+				} else {
+					_ = client.(interface{ CloseWrite() error }).CloseWrite()
+				}
+				r.Turn() // in which the loops get its event
+				if n := r.Active(); n != 1 {
+					t.Fatalf("%d clients have a place", n)
+				}
+				if got := answer(t, target); got != x.request {
+					t.Fatalf("the target gets %q", got)
+				}
+				if x.closes {
+					return
+				}
+				if got, err := io.ReadAll(client); err != nil || string(got) != "answer" {
+					t.Errorf("the client gets %q, %v", got, err)
+				}
 			})
 		}
-	}
-}
-
-func testClientThatSendsAndWaits(t *testing.T, network, request string, closes bool) {
-	r, target := earlyRig(t, network)
-	client := r.dialing(t)
-	if _, err := client.Write([]byte(request)); err != nil {
-		t.Fatal(err)
-	}
-	end := client.CloseWrite
-	if closes {
-		end = client.Close
-	}
-	if err := end(); err != nil {
-		t.Fatal(err)
-	}
-	r.Turn() // in which the loops get its event
-	if n := r.Active(); n != 1 {
-		t.Fatalf("%d clients have a place", n)
-	}
-	if got := answer(t, target); got != request {
-		t.Fatalf("the target gets %q", got)
-	}
-	if closes {
-		return
-	}
-	if got, err := io.ReadAll(client); err != nil || string(got) != "answer" {
-		t.Errorf("the client gets %q, %v", got, err)
 	}
 }
 
@@ -584,12 +532,7 @@ func TestPreface(t *testing.T) {
 			r.serve(t)
 			c := r.dial(t)
 			mustWrite(t, c, []byte(x.early))
-			e, err := ln.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Close()
-			e.SetDeadline(time.Now().Add(condition.Patience))
+			e := accept(t, ln)
 			mustRead(t, e, append(d.header, x.early...))
 			for range 3 {
 				mustWrite(t, c, []byte("request"))
@@ -622,12 +565,7 @@ func TestOverruledGetsNothing(t *testing.T) {
 			c := r.dial(t)
 			mustWrite(t, c, []byte("hello"))
 			for _, ln := range []net.Listener{newer, former} {
-				e, err := ln.Accept()
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer e.Close()
-				e.SetDeadline(time.Now().Add(condition.Patience))
+				e := accept(t, ln)
 				if ln == former {
 					if b, err := io.ReadAll(e); len(b) > 0 || err == nil {
 						t.Errorf("it gets %q, %v, want a reset", b, err)
@@ -667,11 +605,7 @@ func TestPrefaceThatIsNotTaken(t *testing.T) {
 			}}
 			r, pass := clocked(t, d, nil)
 			c := r.dial(t)
-			e, err := ln.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Close()
+			e := accept(t, ln)
 			if _, err := io.ReadFull(e, make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}
@@ -684,50 +618,5 @@ func TestPrefaceThatIsNotTaken(t *testing.T) {
 				t.Errorf("failed by %v, joined %d", failures, d.joined.Load())
 			}
 		})
-	}
-}
-
-// BenchmarkCompose compares the bytes that a loop composes for one send, a PROXY header and a hello, with a gathered write of the
-// same. A session sends once, so a writer has to be opened for its socket: by ResetSocket of one that the loop keeps, or by NewSocket.
-// "kept" leaves that out, and is no way that the program could take.
-func BenchmarkCompose(b *testing.B) {
-	for name, sizes := range map[string][2]int{"header_28_hello_200": {28, 200}, "header_52_hello_517": {52, 517}, "header_200_hello_2000": {200, 2000}} {
-		client, server := sockets.TCPPair(b)
-		fd, far := sockets.FD(b, client), sockets.FD(b, server)
-		pieces, buf := [2][]byte{make([]byte, sizes[0]), make([]byte, sizes[1])}, []byte(nil)
-		writer := func() *vecio.Writer {
-			w, err := vecio.NewSocket(fd, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
-			return w
-		}
-		kept := writer()
-		gather := func(w *vecio.Writer) error { return errors.Join(w.Append(pieces[0]), w.Append(pieces[1]), w.Flush()) }
-		for way, send := range map[string]func() error{
-			"as_it_is": func() error {
-				buf = append(append(buf[:0], pieces[0]...), pieces[1]...)
-				_, err := worker.SendSome(fd, buf, 0)
-				return err
-			},
-			"kept":        func() error { return gather(kept) },
-			"ResetSocket": func() error { return errors.Join(kept.ResetSocket(fd), gather(kept)) },
-			"NewSocket":   func() error { w := writer(); return errors.Join(gather(w), w.Close()) },
-		} {
-			b.Run(name+"/"+way, func(b *testing.B) {
-				drain := make([]byte, 256<<10)
-				for n := 0; b.Loop(); n++ {
-					if err := send(); err != nil {
-						b.Fatal(err)
-					}
-					if n%32 == 31 { // the peer reads, off the clock
-						b.StopTimer()
-						for err := error(nil); err == nil; _, err = syscall.Read(far, drain) { // EAGAIN: it has all
-						}
-						b.StartTimer()
-					}
-				}
-			})
-		}
 	}
 }

@@ -16,17 +16,17 @@
 // the client keeps: its [Admitter] admits it, its [Preread] is the data that it has to send first, and a [Search] finds its
 // endpoint. A [Client] is
 //
-//	accepted ── CanAccept, Admit, with whether the source is known
+//	accepted ── CanAccept, Admit, with whether the source is known (accept.go)
 //	   │        handed to another worker, or waiting for a place under the limit
-//	header      of the PROXY protocol, consumed to the byte
+//	header      of the PROXY protocol, consumed to the byte (preread.go)
 //	   │        AdmitSource, if it was not
-//	hello, data peeked, and left in the socket
+//	hello, data peeked, and left in the socket (preread.go, postgres.go)
 //	   │
-//	searching   Connect, Resolve, Pause, Park, ...   or Respond, GiveUp, Handover
+//	searching   Connect, Resolve, Pause, Park, ...   or Respond, GiveUp (refusal.go), Handover (offload.go)
 //	   │
-//	header      written to the endpoint
+//	header      written to the endpoint (connect.go)
 //	   │        Reached
-//	joined      by the relay, which splices the peeked bytes, too
+//	joined      by the relay, which splices the peeked bytes, too (session.go)
 //	   │        Binding.Ended, verdict, session log, traces (observer.go); Released
 //	 gone
 //

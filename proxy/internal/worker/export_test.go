@@ -11,11 +11,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// SendSome is sendSome, and Duplicate duplicate.
-var (
-	SendSome  = sendSome
-	Duplicate = duplicate
-)
+// Duplicate is duplicate.
+var Duplicate = duplicate
 
 // SetControl has connecting fail with the error of f. It is called before Serve.
 func (g *Group) SetControl(f func() error) { g.control = f }
@@ -177,13 +174,13 @@ func (r *Ring) Note(c *Client, now int64) { r.note(c, now) }
 // Since returns those that came after a time, the newest first, by the lowest byte of their addresses, and the
 // time that is remembered of it.
 func (r *Ring) Since(since, now int64) (list []byte, full time.Duration) {
-	for before, end := uint64(0), false; !end; {
+	for before, more := uint64(0), true; more; {
 		p := r.part(before, since, now)
 		for i := range p.list {
 			b := p.list[i].arrival(1).Source.AddrPort().Addr().AsSlice()
 			list = append(list, b[len(b)-1])
 		}
-		full, before, end = p.full, p.next, p.end || p.next == 0
+		full, before, more = p.full, p.next, p.next > 0
 	}
 	return list, full
 }

@@ -245,7 +245,6 @@ func (g *Group) SetMaxConnections(limit int) {
 	g.wake()
 }
 
-// wake makes every worker look at the shared state.
 func (g *Group) wake() {
 	for _, w := range g.workers {
 		w.wake()
@@ -286,7 +285,7 @@ func (g *Group) ask(w *worker, running bytesByBinding) Summary {
 	s, ok := await(g, answer)
 	if ok {
 		for b, bytes := range of {
-			running.add(b, *bytes)
+			running.of(b).Add(*bytes)
 		}
 		return s
 	}
@@ -389,9 +388,7 @@ func (c *MemoryConfig) open(loops int) (*arena.Arena, error) {
 		if c.Bound {
 			node = c.Node
 		}
-		for range loops {
-			cfg.Nodes = append(cfg.Nodes, node)
-		}
+		cfg.Nodes = slices.Repeat([]int{node}, loops)
 	}
 	if !c.RequireHuge {
 		return arena.New(&cfg)
@@ -414,7 +411,6 @@ func (c *MemoryConfig) open(loops int) (*arena.Arena, error) {
 	return nil, fmt.Errorf("%w: %w", ErrHugePages, errors.Join(missed...))
 }
 
-// whole returns an error unless all of an arena is made of huge pages.
 func whole(mem *arena.Arena) error {
 	if s := mem.Stats(); s.Huge < s.Mapped {
 		return fmt.Errorf("%d of %d bytes", s.Huge, s.Mapped)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/clienthello"
 	"github.com/penstock/penstock/relay/driver"
 )
@@ -23,7 +22,6 @@ import (
 // protocols, or something that is no hello.
 var ErrSecondHello = errors.New("the endpoint asked for a second TLS ClientHello, and its name or protocols differ from the first")
 
-// A firstHello is a client's hello as it was read.
 type firstHello struct {
 	size int // with the headers of its records; 0: none was read
 	asks asked
@@ -87,7 +85,6 @@ const (
 	passed
 )
 
-// Answered implements [driver.Gate].
 func (g *helloGate) Answered(b []byte) driver.GateVerdict {
 	switch g.answer.read(b) {
 	case answerOpen:
@@ -100,7 +97,6 @@ func (g *helloGate) Answered(b []byte) driver.GateVerdict {
 	return driver.GateOpens
 }
 
-// Pass implements [driver.Gate].
 func (g *helloGate) Pass(fd int, ahead []byte, ended bool) (int, error) {
 	switch {
 	case g.state == passed:
@@ -111,10 +107,7 @@ func (g *helloGate) Pass(fd int, ahead []byte, ended bool) (int, error) {
 	b := ahead
 	if len(b) == 0 {
 		b = g.worker.firstBytes()
-		n, err := sys.Recv(fd, b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
-		for err == syscall.EINTR {
-			n, err = sys.Recv(fd, b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
-		}
+		n, err := peekAt(fd, b)
 		switch {
 		case err == syscall.EAGAIN:
 			return 0, nil
@@ -184,7 +177,6 @@ func (g *helloGate) keep(all []byte, n, need int) (int, error) {
 	return n, g.worker.group.charge(&g.charged, cap(g.second)-maxAhead)
 }
 
-// Close implements [driver.Gate].
 func (g *helloGate) Close() {
 	g.second = nil
 	g.worker.group.uncharge(&g.charged)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/clienthello"
-	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
 )
@@ -96,15 +95,12 @@ func TestSecondHello(t *testing.T) {
 			t.Run(name+" "+way, func(t *testing.T) {
 				t.Parallel()
 				ln := listenOn(t)
-				d := straight(ln.Addr().String())
-				network, at := "tcp", "127.0.0.1:0"
+				network := "tcp"
 				if x.buffer { // bytes of a unix socket are taken as soon as a piece is missing
-					network, at = "unix", t.TempDir()+"/s"
+					network = "unix"
 				}
-				r := newRigAt(t, network, at, func(c *worker.Config) {
-					s := serviceOf(t, d)
+				r := directedOn(t, network, straight(ln.Addr().String()), func(c *worker.Config, s *worker.Service) {
 					s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
-					c.Listeners[0].Service = s
 					if len(name)%2 == 0 {
 						c.Relay = relayOf(t, relay.EngineSplice)
 					}
@@ -125,12 +121,7 @@ func TestSecondHello(t *testing.T) {
 				} else {
 					mustWrite(t, c, hello)
 				}
-				e, err := ln.Accept()
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer e.Close()
-				e.SetDeadline(time.Now().Add(condition.Patience))
+				e := accept(t, ln)
 				if x.buffer {
 					hello = append(bytes.Clone(first[:10]), hello...)
 				}
@@ -186,7 +177,7 @@ func TestSecondHello(t *testing.T) {
 				}
 				eventually(t, func() bool { return r.Active() == 0 })
 				if sum := r.Summary(); sum.Refused != 1 || sum.Refusals[worker.RefusedSecondHello] != 1 {
-					t.Errorf("%d refused, %v", sum.Refused, sum.Refusals.Counts())
+					t.Errorf("%d refused, %v", sum.Refused, sum.Refusals.Counts(false))
 				}
 			})
 		}

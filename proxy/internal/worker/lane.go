@@ -68,11 +68,10 @@ type lanes struct {
 
 	park *lanePark
 
-	results  map[*laneSession]*lane.Result // of sessions that have ended in the lane, and not here yet; nil: there were none yet
+	results  map[*laneSession]*lane.Result // of sessions that have ended in the lane, and not here yet
 	controls []string                      // congestion controls that sockets of sessions that left have had
 }
 
-// trying is for how many milliseconds packets may fail to take a session.
 func (t *lanes) trying() uint32 { return uint32(laneTrying * t.after / time.Millisecond) }
 
 // SetLane lets sessions leave user space by a lane, once they have lasted for a time, including sessions that began
@@ -91,6 +90,7 @@ func (t *lanes) begin(w *worker) {
 		t.first, t.again = &laneQueue{worker: w}, &laneQueue{worker: w, last: true}
 		t.gaps = &laneGaps{worker: w}
 		t.park = &lanePark{worker: w, first: never}
+		t.results = make(map[*laneSession]*lane.Result)
 	}
 }
 
@@ -141,7 +141,6 @@ func (w *worker) withdraw(n *conn) bool {
 	return true
 }
 
-// awaitLane notes a new session, if it may leave user space.
 func (w *worker) awaitLane(n *conn) {
 	if t := &w.lanes; t.lane != nil {
 		t.first.add(n, w.loop.Now(), t.after)
@@ -162,7 +161,6 @@ func (q *laneQueue) add(n *conn, began int64, after time.Duration) {
 	}
 }
 
-// Expired implements [loop.Expirer].
 func (q *laneQueue) Expired(*loop.Timer) {
 	w, n := q.worker, 0
 	now, began := w.loop.Now(), time.Now()
@@ -450,14 +448,12 @@ func (w *worker) askAgain(match Match) {
 	}, nil)
 }
 
-// askLater asks a session again later.
 func (w *worker) askLater(n *conn) {
 	if t := &w.lanes; t.lane != nil {
 		t.again.add(n, w.began(n), laneRetry*t.after)
 	}
 }
 
-// began is when the session of a client began, by the loop's clock.
 func (w *worker) began(n *conn) int64 { return w.loop.Now() - int64(n.result().Duration) }
 
 const (
@@ -525,7 +521,6 @@ func (g *laneGaps) add(c *laneSession, still bool) {
 	}
 }
 
-// moved is the bytes of both directions.
 func (c *laneSession) moved() [2]int64 {
 	r := c.conn.result()
 	return [2]int64{r.AToB.Bytes(), r.BToA.Bytes()}
@@ -548,7 +543,6 @@ func (g *laneGaps) is(c *laneSession, at laneFacts) bool {
 	return c.conn.lane == c && c.is(at) && !c.conn.carried()
 }
 
-// Expired implements [loop.Expirer].
 func (g *laneGaps) Expired(t *loop.Timer) {
 	if t == &g.poll {
 		making := g.making
@@ -663,7 +657,6 @@ func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
 	return false
 }
 
-// shut shuts windows, and reports whether it could.
 func (m *gapInMaking) shut() bool {
 	c := m.session
 	if c.setGap(noGap); !c.session.Shut(m.sides[0], m.sides[1]) {

@@ -51,12 +51,10 @@ type laneParting struct {
 // due is a time of the loop's clock in seconds before which no timeout of a parked session can have passed.
 func (n *conn) due() int32 { return n.number }
 
-// second is a time of the loop's clock in seconds.
 func second(at int64) int32 {
 	return int32(min(max(at/int64(time.Second), math.MinInt32), never-1))
 }
 
-// later parks a session after a while.
 func (p *lanePark) later(c *laneSession) {
 	l := p.worker.loop
 	p.list = append(p.list, laneParting{c, l.Now() + int64(parkAfter)})
@@ -65,7 +63,6 @@ func (p *lanePark) later(c *laneSession) {
 	}
 }
 
-// Expired implements [loop.Expirer].
 func (p *lanePark) Expired(t *loop.Timer) {
 	if t == &p.looks {
 		if !p.passes {
@@ -126,7 +123,6 @@ func longest(l *relay.Limits) bool {
 	return (l.IdleTimeout <= 0 || l.IdleTimeout > parkLeast) && (l.HalfCloseTimeout <= 0 || l.HalfCloseTimeout > parkLeast)
 }
 
-// note notes the next timeout of a parked session.
 func (p *lanePark) note(n *conn, left time.Duration) {
 	w := p.worker
 	n.number = second(w.loop.Now() + int64(min(left, math.MaxInt32*time.Second)))
@@ -150,7 +146,6 @@ func (p *lanePark) await() {
 	l.Arm(&p.looks, p, max(wait, parkLooks))
 }
 
-// look passes over all clients.
 func (p *lanePark) look() {
 	p.worker.scanClients(func(w *worker, n *conn) {
 		switch {
@@ -207,7 +202,6 @@ func (g *Group) Adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Lis
 	w.post(func() { w.adopt(in, one, m, at, service, to) })
 }
 
-// adopt is Adopt on the loop.
 func (w *worker) adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Listening, service *Service, to Adoption) {
 	s, n := w.servingOf(at, service), w.take()
 	c := &laneSession{conn: n, facts: hasLeft}
@@ -216,7 +210,7 @@ func (w *worker) adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Li
 	if err := in.Own(one, &c.session, (*laneOwner)(w), [2]uint64{uint64(r.Result.AToB.Carried), uint64(r.Result.BToA.Carried)}); err != nil { // it has ended
 		w.free(n)
 		w.load.Add(-1)
-		at.unref()
+		at.Release()
 		return
 	}
 	w.lanes.begin(w)
@@ -230,7 +224,10 @@ func (w *worker) adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Li
 	n.admissionToken = token
 	w.driver.Adopt(&c.parked, limits, c, age, c.session.Idle(), &r.Result)
 	w.windows.begin(n)
-	w.uncount(n)
+	before := negative(n.result()) // which this process's counters do not have
+	w.ended.Add(before)
+	w.scanPast(n, before)
+	w.deferred.ended(n.binding(), &before)
 	w.recordAdopted(n, m, now-int64(age))
 	w.lanes.park.resume(n)
 	if w.canceled != nil {
@@ -254,15 +251,6 @@ func (w *worker) recordAdopted(n *conn, m *record.Image, joined int64) {
 	case r.Source.IsValid():
 		w.sources[n] = r.Source
 	}
-}
-
-// uncount subtracts from this process's counters the bytes that a session has moved in the earlier
-// process.
-func (w *worker) uncount(n *conn) {
-	before := negative(n.result())
-	w.ended.Add(before)
-	w.scanPast(n, before)
-	w.deferred.ended(n.binding(), &before)
 }
 
 func negative(r relay.Result) relay.Result {

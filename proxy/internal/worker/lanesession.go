@@ -15,7 +15,6 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/proxy/internal/record"
-	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/driver"
@@ -35,7 +34,6 @@ type laneSession struct {
 	facts    laneFacts
 }
 
-// laneFacts are small facts about a laneSession, with the state of its gap.
 type laneFacts uint8
 
 const (
@@ -91,7 +89,6 @@ func (c *laneSession) offer() {
 	w.lanes.gaps.await(c)
 }
 
-// Arm implements [driver.Carrier].
 func (c *laneSession) Arm() { c.set(armed, c.worker().lanes.lane != nil && c.session.Arm()) }
 
 // Disarm implements [driver.Carrier]. A session that has failed to leave for a long time pauses
@@ -112,7 +109,6 @@ func (c *laneSession) Disarm() bool {
 	return here
 }
 
-// milliseconds is the loop's clock, which wraps around.
 func (w *worker) milliseconds() uint32 { return uint32(w.loop.Now() / int64(time.Millisecond)) }
 
 // rest gives up for now, and asks the session again later.
@@ -122,7 +118,6 @@ func (c *laneSession) rest() {
 	}
 }
 
-// Leave implements [driver.Carrier].
 func (c *laneSession) Leave(a, b int) {
 	t := &c.worker().lanes
 	c.controls = [2]control{t.controlOf(a), t.controlOf(b)}
@@ -130,7 +125,6 @@ func (c *laneSession) Leave(a, b int) {
 	t.park.later(c)
 }
 
-// Progress implements [driver.Carrier].
 func (c *laneSession) Progress() (aToB, bToA int64, idle time.Duration) {
 	if r := c.worker().lanes.results[c]; r != nil {
 		return int64(r.Bytes[0]), int64(r.Bytes[1]), 0
@@ -154,7 +148,6 @@ func (c *laneSession) Reset() {
 	c.session.Reset()
 }
 
-// Return implements [driver.Carrier].
 func (c *laneSession) Return() bool {
 	if c.is(goneOn) {
 		return false
@@ -163,7 +156,6 @@ func (c *laneSession) Return() bool {
 	return true
 }
 
-// away reports whether the session has left user space, and is not coming back.
 func (c *laneSession) away() bool { return c.conn.carried() && !c.is(coming) }
 
 // laneEnded is the end of a session that may have been prepared, and returns its part in the lane; nil: it had none.
@@ -174,21 +166,6 @@ func (w *worker) laneEnded(n *conn) *laneSession {
 		c.session.Release()
 	}
 	return c
-}
-
-// note keeps the result of a session that has ended in the lane until it has ended here.
-func (t *lanes) note(c *laneSession, r *lane.Result) {
-	if t.results == nil {
-		t.results = make(map[*laneSession]*lane.Result)
-	}
-	t.results[c] = r
-}
-
-// forget is the end of a session's part in the lane; nil: it had none.
-func (t *lanes) forget(c *laneSession) {
-	if len(t.results) > 0 {
-		delete(t.results, c)
-	}
 }
 
 // LeaveLane lets the sessions that have left user space continue without this process. For this
@@ -222,15 +199,6 @@ func (w *worker) laneAddresses(n *conn) (client, endpoint, local netip.AddrPort,
 	return a[0], b[0], b[1], ok
 }
 
-// laneSource is the client's source of a session that has left.
-func (w *worker) laneSource(n *conn) source.Source {
-	client, _, _, ok := w.laneAddresses(n)
-	if !ok {
-		return source.Source{}
-	}
-	return source.TCP(client)
-}
-
 // A laneOwner is a worker as the lane's owner of all its sessions there. Its methods are called by goroutines of the
 // lane, except for Tag, UserTimeout and KeepAlive, which Register calls on the loop.
 type laneOwner worker
@@ -254,10 +222,8 @@ func (o *laneOwner) onLoop(s *lane.Session, f func(c *laneSession)) {
 	(*worker)(o).onLoop(c, func() { f(c) })
 }
 
-// Ready implements [lane.Owner].
 func (o *laneOwner) Ready(s *lane.Session) { o.onLoop(s, (*laneSession).offer) }
 
-// Left implements [lane.Owner].
 func (o *laneOwner) Left(s *lane.Session) {
 	o.onLoop(s, func(c *laneSession) {
 		if !c.conn.parked() {
@@ -266,18 +232,16 @@ func (o *laneOwner) Left(s *lane.Session) {
 	})
 }
 
-// Ended implements [lane.Owner].
 func (o *laneOwner) Ended(s *lane.Session, r lane.Result) {
 	o.onLoop(s, func(c *laneSession) { c.ended(&r) })
 }
 
-// ended is the end in the lane.
 func (c *laneSession) ended(r *lane.Result) {
 	if !c.conn.carried() && c.conn.session.Withdraw() {
 		c.endedHere(r)
 		return
 	}
-	c.worker().lanes.note(c, r)
+	c.worker().lanes.results[c] = r
 	if first := SideOf(r.View.OnlyEnd()); r.Reset && first != relay.SideNone {
 		c.conn.driven().HalfEnded(first)
 	}
@@ -303,12 +267,10 @@ func (c *laneSession) endedHere(r *lane.Result) {
 	}
 }
 
-// HalfClosed implements [lane.Observer].
 func (o *laneOwner) HalfClosed(s *lane.Session, from int) {
 	o.onLoop(s, func(c *laneSession) { c.conn.driven().HalfEnded(SideOf(from)) })
 }
 
-// Return implements [lane.Returner].
 func (o *laneOwner) Return(s *lane.Session) { o.onLoop(s, (*laneSession).goBack) }
 
 // goBack begins to take a session back, without waiting for that, unless it is coming already.
@@ -415,7 +377,6 @@ func (t *laneTimes) tried() uint32 { return uint32(t[0])<<16 | uint32(t[1]) }
 
 func triedAt(at uint32) laneTimes { return laneTimes{span(at >> 16), span(at)} }
 
-// tries notes that packets begin to try.
 func (c *laneSession) tries() {
 	c.times = triedAt(c.worker().milliseconds())
 	c.set(hasLeft, false)

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -259,16 +260,6 @@ func (t *descriptors) unreserve(c *Client) {
 	c.reserved = false
 }
 
-// stopWaiting takes a client out of waitingForFD.
-func (t *descriptors) stopWaiting(c *Client) {
-	for i, s := range t.waitingForFD {
-		if s == c {
-			t.waitingForFD = append(t.waitingForFD[:i], t.waitingForFD[i+1:]...)
-			return
-		}
-	}
-}
-
 // waitForFD continues with a client that got no descriptor: at once if mirrors or idle pipes
 // give up descriptors or one was reserved for the client, otherwise later. Meanwhile no other
 // client is accepted.
@@ -304,7 +295,7 @@ func (w *worker) fdAvailable(c *Client) {
 		return
 	}
 	c.waitsForFD = 0
-	w.stopWaiting(c)
+	w.waitingForFD = without(w.waitingForFD, c)
 	w.group.gate.holds.Add(-1)
 	w.group.wake()
 }
@@ -317,7 +308,7 @@ func (w *worker) retryWaitingForFD(all bool) {
 			return
 		}
 		c := w.waitingForFD[0]
-		w.waitingForFD = w.waitingForFD[:copy(w.waitingForFD, w.waitingForFD[1:])]
+		w.waitingForFD = slices.Delete(w.waitingForFD, 0, 1)
 		before := len(w.waitingForFD)
 		w.search(c)
 		if !all && len(w.waitingForFD) > before {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -101,7 +100,7 @@ func (g *Group) newListening(cfg Listener) (*Listening, error) {
 	l.openSockets.Store(int32(len(g.workers)))
 	l.refs.Store(int64(len(g.workers)))
 	for i, w := range g.workers {
-		l.parts[i] = &acceptor{worker: w, socket: l, at: -1}
+		l.parts[i] = &acceptor{worker: w, socket: l}
 	}
 	g.listenings[l] = struct{}{}
 	g.live.Add(1)
@@ -124,9 +123,6 @@ func (g *Group) Unlistened(name string, service *Service) *Listening {
 	}
 	return l
 }
-
-// Release ends the caller's part in a Listening of [Group.Unlistened].
-func (l *Listening) Release() { l.unref() }
 
 // Service returns the service of clients that are accepted now.
 func (l *Listening) Service() *Service { return l.service.Load() }
@@ -159,9 +155,9 @@ func (l *Listening) Close() {
 // nothing was done yet.
 func (l *Listening) Clients() int64 { return l.refs.Load() - int64(l.openSockets.Load()) }
 
-// unref is called at the end of a worker's part, or of a client. A part ends after its
-// clients were counted, so no client can come after the last unref.
-func (l *Listening) unref() {
+// Release ends the caller's part in a Listening of [Group.Unlistened]. It is also called at the end of a worker's part,
+// or of a client. A part ends after its clients were counted, so no client can come after the last Release.
+func (l *Listening) Release() {
 	if l.refs.Add(-1) > 0 {
 		return
 	}
@@ -173,10 +169,6 @@ func (l *Listening) unref() {
 	g.live.Add(-1)
 	g.finish()
 }
-
-// emptier is the worker that takes the last clients out of the queue: one alone, so that
-// their order is kept.
-func (l *Listening) emptier() *worker { return l.group.workers[l.number%len(l.group.workers)] }
 
 // A listenerRef is the part that a conn shares with others: its dialing while it is being
 // connected, and afterwards only its serving.
@@ -229,7 +221,5 @@ func (s *serving) leave(w *worker) {
 		return
 	}
 	a := s.socket.parts[w.index]
-	if at := slices.Index(a.older, s); at >= 0 {
-		a.older = slices.Delete(a.older, at, at+1)
-	}
+	a.older = without(a.older, s)
 }

@@ -189,8 +189,7 @@ func TestNoListener(t *testing.T) {
 	t.Parallel()
 
 	r := newRig(t, nil)
-	served := make(chan error, 1)
-	go func() { served <- r.Serve() }()
+	r.begin()
 	first := r.First()
 	first.Close()
 	eventually(t, func() bool { return r.witness.left.Load() == 1 && r.witness.closed.Load() == 1 })
@@ -209,7 +208,7 @@ func TestNoListener(t *testing.T) {
 	}
 	talk(t, c)
 	c.Close()
-	if err := <-served; err != nil {
+	if err := <-r.served; err != nil {
 		t.Error(err)
 	}
 	<-p.left
@@ -297,10 +296,7 @@ func TestLastingConnectionsGetTheirOptions(t *testing.T) {
 	})
 	r.serve(t)
 	const sessions = 5
-	var conns []net.Conn
-	for range sessions {
-		conns = append(conns, r.dial(t))
-	}
+	conns := r.dials(t, sessions)
 	for _, c := range conns {
 		talk(t, c)
 	}

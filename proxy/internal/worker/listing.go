@@ -94,14 +94,6 @@ func (s *Session) SetResult(r relay.Result) {
 	s.EndpointToClient = movedBy(&r.BToA)
 }
 
-// setBinding fills in a session's binding, with its names.
-func (s *Session) setBinding(b Binding) {
-	if b != nil {
-		s.Binding = b
-		s.Upstream, s.EndpointName = b.Names()
-	}
-}
-
 // An ID names a client of a list. A client keeps it until it is joined, and its session until its
 // end. It is unique in the process. It is comparable.
 type ID struct {
@@ -339,7 +331,9 @@ func (w *worker) outline(n *conn, at int) Session {
 	} else {
 		s.SetResult(n.result())
 		s.Idle, s.Lane = n.idle(), n.carried()
-		s.setBinding(n.binding())
+		if s.Binding = n.binding(); s.Binding != nil {
+			s.Upstream, s.EndpointName = s.Binding.Names()
+		}
 	}
 	s.Began = w.loop.Now() - int64(s.Age)
 	s.ID = ID{w.index, int64(at), s.Began}
@@ -374,7 +368,10 @@ func (w *worker) sourceOf(n *conn) (from source.Source, fd int) {
 		return source.TCP(header), -1
 	}
 	if n.carried() {
-		return w.laneSource(n), -1
+		if client, _, _, ok := w.laneAddresses(n); ok {
+			from = source.TCP(client)
+		}
+		return from, -1
 	}
 	a, _ := n.descriptors()
 	if !n.ref.serving.socket.TCP {
@@ -405,7 +402,10 @@ func (w *worker) endpointLocal(n *conn) string {
 		return local.String()
 	}
 	_, b := n.descriptors()
-	return localName(b)
+	if name, err := sys.LocalName(b); err == nil && name.AddrPort.IsValid() {
+		return name.AddrPort.String()
+	}
+	return ""
 }
 
 // A ClientCounts counts the clients that are served, by listening socket and binding.

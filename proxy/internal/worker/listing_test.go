@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,7 +55,7 @@ func TestListingIsBounded(t *testing.T) {
 func TestListingOfUnixSockets(t *testing.T) {
 	t.Parallel()
 
-	r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", nil)
+	r := newRigOn(t, "unix", nil)
 	r.serve(t)
 	talk(t, r.dial(t))
 	n := 0
@@ -190,7 +192,7 @@ func TestEnd(t *testing.T) {
 // wasReset fails the test unless the connection is reset.
 func wasReset(t *testing.T, c net.Conn) {
 	t.Helper()
-	if _, err := c.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "reset") {
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
 	}
 }
@@ -201,17 +203,16 @@ func wasReset(t *testing.T, c net.Conn) {
 func TestCensus(t *testing.T) {
 	t.Parallel()
 
-	limits := [2]*relay.Limits{{Of: &tie{upstream: "u"}}, {Of: &tie{upstream: "v"}}}
-	d := straight(echo(t))
-	var turn atomic.Int64
+	u, v := &tie{upstream: "u"}, &tie{upstream: "v"}
+	d := straight(echo(t)).bound(u, v, u)
+	var parks atomic.Bool
 	connect := d.next
 	d.next = func(c *worker.Client, n int) worker.Step {
-		if turn.Load() < 0 {
+		if parks.Load() {
 			return worker.Step{Action: worker.Park}
 		}
 		return connect(c, n)
 	}
-	d.reached = func() (*relay.Limits, error) { return limits[turn.Add(1)%3%2], nil }
 	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 10 * worker.ListLooks })
 	r.serve(t)
 	if got := r.ClientCounts(context.Background()); len(got) != 0 {
@@ -222,7 +223,7 @@ func TestCensus(t *testing.T) {
 	for range clients {
 		talk(t, r.dial(t))
 	}
-	turn.Store(-1)
+	parks.Store(true)
 	r.dial(t)
 	eventually(t, func() bool { return r.Active() == clients+1 })
 	listed := make(map[worker.CountKey]worker.ClientCount)
@@ -281,7 +282,7 @@ func TestRing(t *testing.T) {
 func TestArrivals(t *testing.T) {
 	t.Parallel()
 
-	r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", nil)
+	r := newRigOn(t, "unix", nil)
 	r.serve(t)
 	p := r.listen(t, to(t, "127.0.0.1:1")) // nothing listens there
 	talk(t, r.dial(t))
@@ -354,10 +355,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 
 	b := new(watching)
-	limits := &relay.Limits{Of: b}
-	d := straight(silent(t))
-	d.reached = func() (*relay.Limits, error) { return limits, nil }
-	r := directed(t, d, nil)
+	r := directed(t, straight(sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })).bound(b), nil)
 	if spent := r.Watch(); spent < 0 || len(b.seen) > 0 {
 		t.Errorf("before it serves: %v, %+v", spent, b.seen)
 	}
@@ -385,11 +383,6 @@ func TestWatch(t *testing.T) {
 		reset(c)
 	}
 	eventually(t, func() bool { return len(b.next(r)) == clients-clients/2 })
-}
-
-// silent is a server that reads all bytes, and sends none.
-func silent(t *testing.T) string {
-	return sockets.Server(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 }
 
 // TestSpread: the last step is at the end of the time, the first one not before nine tenths of

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"net/netip"
@@ -57,42 +58,39 @@ const (
 type mirroring struct {
 	relay.Mirror
 	loop.Dial
-	comparing  comparing
-	of         *Mirror
-	worker     *worker
-	serving    *serving
-	cfg        loop.DialConfig
-	addresses  []loop.Address
-	at         int                // in addresses, of the present connect
-	lookup     context.CancelFunc // nil: no name is looked up
-	short      bool               // it has to give its descriptors up
-	over       bool
-	counted    driver.MirrorResult // as of.Counts has it
-	next, prev *mirroring          // of the worker's
+	comparing comparing
+	of        *Mirror
+	at        *list.Element // of the worker's mirrors
+	worker    *worker
+	serving   *serving
+	cfg       loop.DialConfig
+	addresses []loop.Address
+	trying    int                // in addresses, of the present connect
+	lookup    context.CancelFunc // nil: no name is looked up
+	short     bool               // it has to give its descriptors up
+	over      bool
+	counted   driver.MirrorResult // as of.Counts has it
 }
 
 // mirrors are a worker's mirrors, of sessions that run or have just ended.
 type mirrors struct {
-	ring   mirroring
-	number int
+	list.List
 	census loop.Timer // armed while there are any
 	meter  *compare.Meter
 }
 
-func (t *mirrors) init() {
-	t.ring.next, t.ring.prev = &t.ring, &t.ring
-	t.meter = compare.NewMeter()
-}
-
-func (t *mirrors) add(m *mirroring) {
-	m.prev, m.next = t.ring.prev, &t.ring
-	m.prev.next, m.next.prev = m, m
-	t.number++
-}
-
-func (t *mirrors) remove(m *mirroring) {
-	m.next.prev, m.prev.next = m.prev, m.next
-	t.number--
+// eachMirror calls do for the first number mirrors, some in each turn, and moves each to the end of the list; then it calls over.
+func (w *worker) eachMirror(number int, do func(m *mirroring), over func()) {
+	for began := time.Now(); number > 0 && w.mirrors.Len() > 0; number-- {
+		if time.Since(began) > turnTime {
+			w.post(func() { w.eachMirror(number, do, over) })
+			return
+		}
+		first := w.mirrors.Front()
+		w.mirrors.MoveToBack(first)
+		do(first.Value.(*mirroring))
+	}
+	over()
 }
 
 // mirror begins the mirror of a session that begins, nil if it has none. moved is the bytes that the
@@ -110,7 +108,7 @@ func (w *worker) mirror(by Search, s *serving, moved []byte) *mirroring {
 	m := &mirroring{of: of, worker: w, serving: s, addresses: of.Addresses}
 	m.cfg = loop.DialConfig{Timeout: of.Timeout, Source: of.Source, Control: m.control}
 	of.Counts.running.Add(1)
-	w.mirrors.add(m)
+	m.at = w.mirrors.PushBack(m)
 	if !w.mirrors.census.Armed() {
 		w.loop.Arm(&w.mirrors.census, (*censusTimer)(w), mirrorCensus)
 	}
@@ -135,7 +133,7 @@ func (m *mirroring) reach() {
 	switch {
 	case m == nil, m.over:
 	case len(m.addresses) == 0:
-		m.resolve()
+		m.lookup = m.worker.lookUp(m.of.Resolver, m.of.Host, m.of.Timeout, m.resolved)
 	default:
 		m.connect()
 	}
@@ -161,33 +159,28 @@ func (m *mirroring) control(fd int, _ string) error {
 }
 
 func (m *mirroring) connect() {
-	m.worker.loop.Connect(&m.Dial, whichEndpoint, m.addresses[m.at], &m.cfg, m)
+	m.worker.loop.Connect(&m.Dial, whichEndpoint, m.addresses[m.trying], &m.cfg, m)
 }
 
 // Connected implements [loop.Connector].
 func (m *mirroring) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
-	if err == nil && m.of.MaybeSelf && toItself(fd, m.addresses[m.at]) {
+	if err == nil && m.of.MaybeSelf && toItself(fd, m.addresses[m.trying]) {
 		m.worker.loop.Drop(id)
 		resetSocket(fd)
 		err = sockopt.ErrSelfConnect
 	}
 	switch {
 	case err == nil:
-		m.Mirror.Connected(relay.Socket{FD: fd, ID: id, Events: events, TCP: m.addresses[m.at].Path == ""})
+		m.Mirror.Connected(relay.Socket{FD: fd, ID: id, Events: events, TCP: m.addresses[m.trying].Path == ""})
 	case LacksDescriptor(err):
 		m.short = true
 		m.Refused(err)
-	case m.at+1 < len(m.addresses):
-		m.at++
+	case m.trying+1 < len(m.addresses):
+		m.trying++
 		m.connect()
 	default:
 		m.Refused(err)
 	}
-}
-
-// resolve looks up the endpoint's name.
-func (m *mirroring) resolve() {
-	m.lookup = m.worker.lookUp(m.of.Resolver, m.of.Host, m.of.Timeout, m.resolved)
 }
 
 func (m *mirroring) resolved(ips []netip.Addr, err error) {
@@ -220,30 +213,31 @@ func (m *mirroring) MirrorEnded(_ *relay.Mirror, res driver.MirrorResult) {
 	m.over = true
 	m.stopLookup()
 	m.Cancel()
-	m.worker.mirrors.remove(m)
+	m.worker.mirrors.Remove(m.at)
 	reason := res.Reason.String()
 	if m.short || LacksDescriptor(res.Err) {
 		reason = MirrorDescriptors
 	}
 	m.count(res)
 	m.of.Counts.answer(&res)
-	m.of.Counts.end(reason)
+	m.of.Counts.running.Add(-1)
+	m.of.Counts.Skip(reason)
 	m.of.Ended()
 }
 
 // cutMirrors ends the worker's mirrors.
 func (w *worker) cutMirrors() {
-	for m := w.mirrors.ring.next; m != &w.mirrors.ring; m = w.mirrors.ring.next {
-		m.Cut()
+	for w.mirrors.Len() > 0 {
+		w.mirrors.Front().Value.(*mirroring).Cut()
 	}
 }
 
 // shedMirrors ends mirrors because descriptors are short, as many as one turn has time for,
 // and reports whether there were any.
 func (w *worker) shedMirrors() bool {
-	any := w.mirrors.number > 0
-	for began := time.Now(); w.mirrors.number > 0 && time.Since(began) < turnTime; {
-		m := w.mirrors.ring.next
+	any := w.mirrors.Len() > 0
+	for began := time.Now(); w.mirrors.Len() > 0 && time.Since(began) < turnTime; {
+		m := w.mirrors.Front().Value.(*mirroring)
 		m.short = true
 		m.Cut()
 	}
@@ -265,33 +259,17 @@ func (g *Group) cutMirrorsMatching(match Match) {
 	}
 	over := make(chan struct{}, len(g.workers))
 	for _, w := range g.workers {
-		w.post(func() { w.cutSomeMirrors(match, w.mirrors.number, over) })
+		w.post(func() {
+			w.eachMirror(w.mirrors.Len(), func(m *mirroring) {
+				if match(m.serving.socket, m.of.Binding) {
+					m.Cut()
+				}
+			}, func() { over <- struct{}{} })
+		})
 	}
 	for range g.workers {
-		select {
-		case <-over:
-		case <-g.ended:
-			return
-		}
+		await(g, over)
 	}
-}
-
-// cutSomeMirrors looks at left of the worker's mirrors, and moves each to the end of the list.
-func (w *worker) cutSomeMirrors(match Match, left int, over chan<- struct{}) {
-	for began := time.Now(); left > 0 && w.mirrors.number > 0; left-- {
-		if time.Since(began) > turnTime {
-			w.post(func() { w.cutSomeMirrors(match, left, over) })
-			return
-		}
-		m := w.mirrors.ring.next
-		if match(m.serving.socket, m.of.Binding) {
-			m.Cut()
-			continue
-		}
-		w.mirrors.remove(m)
-		w.mirrors.add(m)
-	}
-	over <- struct{}{}
 }
 
 // mirrorReasons are the reasons for which a mirror has ended, or a session got no mirror.
@@ -328,16 +306,11 @@ type MirrorTotals struct {
 	Since time.Time
 }
 
-// Skip counts a session that should have a mirror and has none.
+// Skip counts a session that should have a mirror and has none any more.
 func (c *MirrorCounts) Skip(reason string) {
 	if i := slices.Index(mirrorReasons, reason); i >= 0 {
 		c.ended[i].Add(1)
 	}
-}
-
-func (c *MirrorCounts) end(reason string) {
-	c.running.Add(-1)
-	c.Skip(reason)
 }
 
 // answer counts whether the endpoint of a complete mirror has answered anything: the kernel of a frozen one takes everything, too.
@@ -353,19 +326,10 @@ func (c *MirrorCounts) answer(res *driver.MirrorResult) {
 
 // add counts the bytes of a mirror since it was counted before.
 func (c *MirrorCounts) add(res, before *driver.MirrorResult) {
-	for _, of := range [...]struct {
-		sum         *atomic.Int64
-		now, before int64
-	}{
-		{&c.teed, res.Teed, before.Teed},
-		{&c.copied, res.Copied, before.Copied},
-		{&c.undelivered, res.Undelivered, before.Undelivered},
-		{&c.throwAways, res.Answered, before.Answered},
-	} {
-		if of.now != of.before {
-			of.sum.Add(of.now - of.before)
-		}
-	}
+	c.teed.Add(res.Teed - before.Teed)
+	c.copied.Add(res.Copied - before.Copied)
+	c.undelivered.Add(res.Undelivered - before.Undelivered)
+	c.throwAways.Add(res.Answered - before.Answered)
 }
 
 // mirrorCensus is how often the bytes of mirrors that run are counted.
@@ -375,24 +339,13 @@ const mirrorCensus = time.Second
 type censusTimer worker
 
 // Expired implements [loop.Expirer].
-func (t *censusTimer) Expired(*loop.Timer) { (*worker)(t).countMirrors((*worker)(t).mirrors.number) }
-
-// countMirrors counts the bytes of left mirrors, some in each turn, and moves each to the end of
-// the list.
-func (w *worker) countMirrors(left int) {
-	for began := time.Now(); left > 0 && w.mirrors.number > 0; left-- {
-		if time.Since(began) > turnTime {
-			w.post(func() { w.countMirrors(left) })
-			return
+func (t *censusTimer) Expired(*loop.Timer) {
+	w := (*worker)(t)
+	w.eachMirror(w.mirrors.Len(), func(m *mirroring) { m.count(m.Result()) }, func() {
+		if w.mirrors.Len() > 0 {
+			w.loop.Arm(&w.mirrors.census, t, mirrorCensus)
 		}
-		m := w.mirrors.ring.next
-		m.count(m.Result())
-		w.mirrors.remove(m)
-		w.mirrors.add(m)
-	}
-	if w.mirrors.number > 0 {
-		w.loop.Arm(&w.mirrors.census, (*censusTimer)(w), mirrorCensus)
-	}
+	})
 }
 
 // count counts the bytes of the mirror that were not yet.

@@ -86,7 +86,6 @@ func learned(r *record.Record, c *Client) {
 	r.First(protocol, known(&first.Host), known(&first.Path))
 }
 
-// recordUnjoined is the end of a client that is not joined.
 func (w *worker) recordUnjoined(c *Client) {
 	r := c.Record
 	if r == nil {
@@ -125,13 +124,11 @@ func (w *worker) keepPending(c *Client, b Binding) *listenerRef {
 	return w.keep(r, c.serving, b)
 }
 
-// keep keeps the record of a session that begins.
 func (w *worker) keep(r *record.Record, s *serving, b Binding) *listenerRef {
 	w.group.cfg.Host.Began(s.socket, b, r)
 	return w.pack(r, s)
 }
 
-// pack keeps the record of a session that goes on.
 func (w *worker) pack(r *record.Record, s *serving) *listenerRef {
 	k, rest := w.records.takeKept(), w.records.rests.take()
 	if rest == nil {
@@ -168,7 +165,6 @@ func (t *records) takeKept() *kept {
 	return k
 }
 
-// giveKept takes back the memory of a session that has ended.
 func (t *records) giveKept(k *kept) {
 	if rest := k.Rest(); rest != nil {
 		*rest = record.Rest{} // its names may be given up
@@ -232,7 +228,6 @@ func (e *ending) sample() (s verdict.Sample, ok bool) {
 	return s, e.result.Legs != nil || s.Lane != nil
 }
 
-// Ended is called when a session is over.
 func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	w, s := n.worker(), n.ref.serving
 	e := ending{
@@ -254,7 +249,7 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 		n.ref = &s.listenerRef
 	}
 	w.group.observe(&e)
-	w.lanes.forget(e.away)
+	delete(w.lanes.results, e.away)
 	w.forget(n)
 	admissionToken := n.admissionToken
 	w.freeSlot(n, s)
@@ -263,21 +258,18 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 
 var _ relay.Observer = (*conn)(nil)
 
-// FirstByte implements [relay.Observer].
 func (n *conn) FirstByte(_ *relay.Driven, source relay.Side) {
 	if k := n.ref.kept; k != nil {
 		k.FirstByte(source == relay.SideA, n.worker().loop.Now())
 	}
 }
 
-// HalfClosed implements [relay.Observer].
 func (n *conn) HalfClosed(*relay.Driven, relay.Side) {
 	if k := n.ref.kept; k != nil {
 		k.HalfClosed(n.worker().loop.Now())
 	}
 }
 
-// setNames fills in the names of a binding.
 func setNames(r *record.Record, b Binding) {
 	if b != nil {
 		r.Upstream, r.Endpoint = b.Names()

@@ -37,14 +37,6 @@ type Offloaded struct {
 	cancel context.CancelCauseFunc
 }
 
-// offload takes a client off its loop, to a goroutine of its own.
-func (w *worker) offload(c *Client, to func(*Offloaded)) {
-	h := w.takeOff(c)
-	w.claim() // for the goroutine, which needs two descriptors and gives one back
-	go to(h)
-}
-
-// takeOff takes a client off its loop.
 func (w *worker) takeOff(c *Client) *Offloaded {
 	n := c.conn
 	if r := c.Record; r != nil {
@@ -121,7 +113,6 @@ func (h *Offloaded) Conn() (net.Conn, error) {
 	return c, err
 }
 
-// Offloads are the clients that are on goroutines.
 type offloads struct {
 	mu       sync.Mutex
 	clients  map[int64]*Offloaded // by number
@@ -154,7 +145,6 @@ func (o *offloads) end(h *Offloaded, err error, left bool) {
 	}
 }
 
-// cut ends all of them.
 func (o *offloads) cut(cause error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -163,14 +153,12 @@ func (o *offloads) cut(cause error) {
 	}
 }
 
-// summary returns their counters so far.
 func (o *offloads) summary() Summary {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return Summary{Active: int64(len(o.clients)), Canceled: o.canceled, Left: o.left, Refusals: o.refusals, Refused: o.refusals.total()}
+	return Summary{Active: int64(len(o.clients)), Canceled: o.canceled, Left: o.left, Refusals: o.refusals, Refused: sum(o.refusals[:])}
 }
 
-// list returns the clients that a query selects.
 func (o *offloads) list(q *Query) (clients []Session) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -217,7 +205,6 @@ func (h *Offloaded) Rejoin(r *Rejoin) error {
 	return err
 }
 
-// rejoin is Rejoin on the loop.
 func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 	if w.canceled != nil {
 		h.cancel(w.canceled)
@@ -274,7 +261,6 @@ func (w *worker) register(h *Offloaded, r *Rejoin, n *conn) (limits *relay.Limit
 	return r.Search.Reached(w.loop.Now())
 }
 
-// reset resets both sockets.
 func (r *Rejoin) reset() {
 	for _, s := range []*relay.Socket{&r.A, &r.B} {
 		if s.TCP {
@@ -284,7 +270,6 @@ func (r *Rejoin) reset() {
 	}
 }
 
-// back takes out a client that has gone back to its loop.
 func (o *offloads) back(h *Offloaded) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -322,7 +307,6 @@ func TakeSockets(ctx context.Context, client, endpoint net.Conn) (*Rejoin, error
 	return &Rejoin{A: socketOf(client, fds[1]), B: socketOf(endpoint, fds[0])}, nil
 }
 
-// A plain is a connection of package net.
 type plain interface {
 	net.Conn
 	syscall.Conn

@@ -26,14 +26,13 @@ type hand struct {
 	to                   string
 	limits               *relay.Limits
 	refuse               error
-	early                bool                          // they are refused before they would go back
-	wait                 bool                          // for being cut, before anything is joined
-	hold                 atomic.Pointer[chan struct{}] // they go back when it is closed; nil: at once
+	early                bool        // they are refused before they would go back
+	hold                 atomic.Bool // they go back when they are cut
 	taken, ended, failed atomic.Int64
 	lost                 atomic.Int64 // clients that do not know their addresses any more
 }
 
-func newHand(t *testing.T, b *tie) *hand {
+func newHand(t *testing.T, b worker.Binding) *hand {
 	t.Helper()
 	return &hand{t: t, to: echo(t), limits: &relay.Limits{Of: b}}
 }
@@ -59,24 +58,17 @@ func (x *hand) join(h *worker.Offloaded) error {
 	if c := h.Client; client.RemoteAddr() != nil && (c.Source().String() != client.RemoteAddr().String() || c.Destination().String() != client.LocalAddr().String()) {
 		x.lost.Add(1)
 	}
-	switch {
-	case x.wait:
-		<-h.Context().Done()
-		err = context.Cause(h.Context())
-	case x.early:
-		err = x.refuse
-	}
-	if err != nil {
+	if x.early {
 		client.Close()
-		return err
+		return x.refuse
 	}
 	endpoint, err := net.Dial("tcp", x.to)
 	if err != nil {
 		client.Close()
 		return err
 	}
-	if hold := x.hold.Load(); hold != nil {
-		<-*hold
+	if x.hold.Load() {
+		<-h.Context().Done()
 	}
 	r, err := worker.TakeSockets(h.Context(), client, endpoint)
 	if err != nil {
@@ -94,10 +86,10 @@ func (x *hand) join(h *worker.Offloaded) error {
 }
 
 // A client that is handed over is served, counted, listed, and has its place until its end.
-// Its binding is notified of the end.
+// Its binding is notified of the end, and of its bytes.
 func TestHandover(t *testing.T) {
 	t.Parallel()
-	b := &tie{upstream: "u", endpoint: "e"}
+	b := &gauge{tie: tie{upstream: "u", endpoint: "e"}}
 	x := newHand(t, b)
 	a := new(counted)
 	a.source = func(c *worker.Client) error { c.AdmissionToken = tokenOf(c.Source()); return nil }
@@ -134,6 +126,9 @@ func TestHandover(t *testing.T) {
 		return flow.Spliced + flow.Copied
 	}
 	eventually(t, func() bool { return r.Summary().Active == 2 && moved() == 2*int64(len(hello)) })
+	if got, _ := metered(r.Group, b); total(got[0]) != 4*int64(len(hello)) || total(b.all()) != 0 {
+		t.Errorf("while they run: %+v, the meter was given %+v", got[0], b.all())
+	}
 	first.Close()
 	mustRead(t, third, hello)
 	second.Close()
@@ -141,6 +136,9 @@ func TestHandover(t *testing.T) {
 	eventually(t, func() bool { return r.Active() == 0 && a.left.Load() == 3 })
 	if sum := r.Summary(); sum.Accepted != 3 || sum.Active != 0 || sum.Refused != 0 || b.ended() != 3 || x.ended.Load() != 3 || moved() != 3*int64(len(hello)) {
 		t.Errorf("the summary is %+v, %d and %d have ended", sum, b.ended(), x.ended.Load())
+	}
+	if got, _ := metered(r.Group, b); total(got[0]) != 6*int64(len(hello)) || total(b.all()) != 6*int64(len(hello)) {
+		t.Errorf("when they have ended: %+v, the meter was given %+v", got[0], b.all())
 	}
 	if n := x.lost.Load(); n > 0 {
 		t.Errorf("%d of them did not know their addresses when they were connections of package net", n)
@@ -179,8 +177,7 @@ func TestHandoverIsCut(t *testing.T) {
 	b := &tie{upstream: "u", endpoint: "e"}
 	x := newHand(t, b)
 	r := directed(t, x.director(), nil)
-	served := make(chan error, 1)
-	go func() { served <- r.Serve() }()
+	r.begin()
 	c, other := r.dial(t), r.dial(t)
 	talk(t, c)
 	talk(t, other)
@@ -189,37 +186,15 @@ func TestHandoverIsCut(t *testing.T) {
 	}
 	eventually(t, func() bool { return r.Active() == 0 })
 	talk(t, r.dial(t))
-	hold := make(chan struct{})
-	x.hold.Store(&hold)
+	x.hold.Store(true)
 	r.dial(t)
 	eventually(t, func() bool { return x.taken.Load() == 4 })
 	r.Cut(errors.New("the end"))
-	close(hold)
-	if err := <-served; err != nil {
+	if err := <-r.served; err != nil {
 		t.Error(err)
 	}
 	if sum := r.Summary(); sum.Canceled != 4 || sum.Refused != 0 || sum.Active != 0 || b.ended() != 3 || x.ended.Load() != 3 || x.failed.Load() != 1 {
 		t.Errorf("the summary is %+v, %d, %d and %d have ended", sum, b.ended(), x.ended.Load(), x.failed.Load())
-	}
-}
-
-// Those that are not joined yet are cut, too.
-func TestHandoverIsCutBefore(t *testing.T) {
-	t.Parallel()
-
-	x := newHand(t, new(tie))
-	x.wait = true
-	r := directed(t, x.director(), nil)
-	served := make(chan error, 1)
-	go func() { served <- r.Serve() }()
-	r.dial(t)
-	eventually(t, func() bool { return x.taken.Load() == 1 })
-	r.Cut(errors.New("the end"))
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
-	if sum := r.Summary(); sum.Canceled != 1 || sum.Refused != 0 {
-		t.Errorf("the summary is %+v", sum)
 	}
 }
 
@@ -418,8 +393,7 @@ func TestStorm(t *testing.T) {
 	s.rig = newRig(t, func(c *worker.Config) {
 		c.MaxConnections, c.Listeners[0].Service = 12, s.service(t)
 	})
-	served := make(chan error, 1)
-	go func() { served <- s.Serve() }()
+	s.begin()
 	first := s.First()
 	var work, clients sync.WaitGroup
 	s.again(&work, func() { first.Replace(s.service(t)) })
@@ -455,7 +429,7 @@ func TestStorm(t *testing.T) {
 	s.over.Store(true)
 	work.Wait()
 	s.Cut(errors.New("the storm is over"))
-	if err := <-served; err != nil {
+	if err := <-s.rig.served; err != nil {
 		t.Error(err)
 	}
 	sum := s.Summary()

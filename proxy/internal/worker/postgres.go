@@ -1,12 +1,13 @@
 package worker
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"syscall"
 
-	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/postgres"
@@ -66,9 +67,6 @@ func (c *PostgresClient) Login() (user, database firstbytes.Property) {
 // ErrNoTLS is the error of a client that has to ask for TLS, and does not.
 var ErrNoTLS = errors.New("the client does not ask for TLS, and require_tls is set")
 
-// asksEndpoint reports whether the endpoint has to be asked for TLS before the client's bytes.
-func (c *Client) asksEndpoint() bool { return c.Postgres.Asked && c.Postgres.passThrough }
-
 // postgresMessage goes on with a message that has come, with all bytes that have.
 func (w *worker) postgresMessage(c *Client, b []byte) {
 	p, said := c.serving.service.Preread.Postgres, &c.Postgres
@@ -91,7 +89,7 @@ func (w *worker) postgresMessage(c *Client, b []byte) {
 		w.promised(c, p)
 		return
 	case m.Kind == postgres.CancelRequest:
-		request := append([]byte(nil), b[:m.Len]...)
+		request := bytes.Clone(b[:m.Len])
 		if err = c.takeMessage(request); err == nil {
 			w.loop.Disarm(&c.timer)
 			h := w.takeOff(c)
@@ -115,7 +113,6 @@ func (w *worker) postgresMessage(c *Client, b []byte) {
 // noEncryption is the answer to a client that is refused with [ErrNoTLS].
 var noEncryption = postgres.Refusal(postgres.NoEncryption, "this server requires TLS: connect with sslmode=require or stronger")
 
-// promised goes on with a client that speaks TLS next.
 func (w *worker) promised(c *Client, p *Postgres) {
 	c.Postgres.TLS = true
 	if p.Terminate {
@@ -170,19 +167,14 @@ func (w *worker) askTLS(c *Client) {
 		w.failed(c, err)
 		return
 	}
-	c.phase, c.rest = awaitAnswer, append([]byte(nil), w.header[n:]...)
-	wait := headerTimeout
-	if c.step.Timeout > 0 {
-		wait = c.step.Timeout
-	}
-	w.arm(c, wait)
+	c.phase, c.rest = awaitAnswer, bytes.Clone(w.header[n:])
+	w.arm(c, cmp.Or(max(c.step.Timeout, 0), headerTimeout))
 	w.loop.Hand(c.endpoint.id, (*answerWait)(c))
 }
 
 // An answerWait is a pending client that waits for its endpoint to answer a request for TLS.
 type answerWait Client
 
-// Ready is called for the endpoint.
 func (p *answerWait) Ready(_ uint8, events loop.Events) {
 	c := (*Client)(p)
 	w := c.worker
@@ -193,12 +185,9 @@ func (p *answerWait) Ready(_ uint8, events loop.Events) {
 		return
 	}
 	var b [2]byte // one byte is the answer, and a second one must not be there
-	n, err = sys.Recv(c.endpoint.fd, b[:], sys.MSG_PEEK|sys.MSG_DONTWAIT)
+	n, err = peekAt(c.endpoint.fd, b[:])
 	switch {
 	case err == syscall.EAGAIN:
-		return
-	case err == syscall.EINTR:
-		w.loop.Again(c.endpoint.id)
 		return
 	case err == nil && n == 0:
 		err = postgres.ErrUnanswered
@@ -221,9 +210,9 @@ func (p *answerWait) Ready(_ uint8, events loop.Events) {
 	}
 	if c.writesFirst() {
 		w.writeProxyHeader(c)
-		return
+	} else {
+		w.join(c)
 	}
-	w.join(c)
 }
 
 // failedAnswer goes on after an endpoint that does not begin TLS.

@@ -91,7 +91,6 @@ func (w *worker) expect(c *Client, p phase, within time.Duration) {
 // arrived are the events after which there may be something to be read.
 const arrived = loop.Readable | loop.PeerClosed | loop.HungUp
 
-// peek looks at the bytes that a client has sent so far.
 func (w *worker) peek(c *Client) {
 	w.peeks++
 	if c.buffered != nil || c.startsUrgent() {
@@ -99,12 +98,9 @@ func (w *worker) peek(c *Client) {
 		return
 	}
 	b := w.firstBytes()[:c.maxPreread()]
-	n, err := sys.Recv(c.fd, b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
+	n, err := peekAt(c.fd, b)
 	switch {
 	case err == syscall.EAGAIN:
-		return
-	case err == syscall.EINTR:
-		w.loop.Again(c.id)
 		return
 	case err != nil, n == 0: // a client that only looks whether the port is open
 		w.clientLeft(c)
@@ -175,7 +171,6 @@ func (c *Client) length(b []byte) (int, error) {
 	}
 }
 
-// prereadComplete goes on when the awaited bytes are there.
 func (w *worker) prereadComplete(c *Client, b []byte) {
 	c.lower()
 	if c.phase == awaitPostgres {
@@ -224,7 +219,6 @@ func (w *worker) prereadComplete(c *Client, b []byte) {
 	}
 }
 
-// prereadRead goes on with what was learned of the first bytes.
 func (w *worker) prereadRead(c *Client) {
 	if err := w.charge(c); err != nil {
 		w.refuse(c, err)
@@ -281,9 +275,9 @@ func (w *worker) tooLate(c *Client) error {
 	}
 	n := len(c.buffered)
 	if n == 0 {
-		n, _ = sys.Recv(c.fd, w.firstBytes()[:c.maxPreread()], sys.MSG_PEEK|sys.MSG_DONTWAIT)
+		n, _ = peekAt(c.fd, w.firstBytes()[:c.maxPreread()])
 	}
-	return TooLate(cause, after, max(n, 0), of)
+	return TooLate(cause, after, n, of)
 }
 
 // maxAhead is the most that is kept of a peek. It is more than hellos are, usually.
@@ -317,6 +311,15 @@ func (c *Client) takeAhead() {
 	}
 }
 
+// peekAt copies the bytes that a socket has, and leaves them there.
+func peekAt(fd int, b []byte) (n int, err error) {
+	for {
+		if n, err = sys.Recv(fd, b, sys.MSG_PEEK|sys.MSG_DONTWAIT); err != syscall.EINTR {
+			return max(n, 0), err
+		}
+	}
+}
+
 // consume takes peeked bytes out of the queue, to the byte.
 func consume(fd int, b []byte, flags int) error {
 	for len(b) > 0 {
@@ -343,7 +346,6 @@ func (c *Client) raise(n int) {
 	}
 }
 
-// lower makes the kernel report every byte again.
 func (c *Client) lower() {
 	if c.raised > 0 {
 		c.raised = 0
@@ -456,7 +458,6 @@ func (g *Group) charge(charged *int32, n int) error {
 	return nil
 }
 
-// uncharge gives a client's part back.
 func (g *Group) uncharge(charged *int32) {
 	g.prereads.Add(-int64(*charged))
 	*charged = 0
@@ -487,7 +488,6 @@ func (w *worker) recognise(c *Client) {
 	}
 }
 
-// recognised goes on when a client's route is decided.
 func (w *worker) recognised(c *Client) {
 	p, first := &c.serving.service.Preread, &c.First
 	c.Hello = first.Hello
@@ -548,10 +548,10 @@ func (w *worker) lookFailed(c *Client, cause error) {
 		return
 	}
 	b := w.firstBytes()[:c.maxPreread()]
-	n, err := sys.Recv(c.fd, b, sys.MSG_PEEK|sys.MSG_DONTWAIT)
+	n, err := peekAt(c.fd, b)
 	if err != nil && err != syscall.EAGAIN {
 		w.clientLeft(c)
 		return
 	}
-	w.looked(c, b[:max(n, 0)], true)
+	w.looked(c, b[:n], true)
 }

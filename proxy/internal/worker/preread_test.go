@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,7 +22,6 @@ import (
 	"github.com/penstock/penstock/internal/testutil/clienthello"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
-	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -35,12 +35,24 @@ func helloOf(t *testing.T, name string, protocols ...string) []byte {
 	return clienthello.Named(t, name, protocols...)
 }
 
-// peeks is the number of times that the loops have looked at clients' bytes.
-func (r *rig) peeks() (n int64) {
-	for _, l := range r.Summary().Loops {
-		n += l.Peeks
+// sum adds up a counter of the loops.
+func (r *rig) sum(of func(l *worker.Load) int64) (n int64) {
+	loops := r.Summary().Loops
+	for i := range loops {
+		n += of(&loops[i])
 	}
 	return n
+}
+
+// peeks is how often the loops have looked at clients' bytes, and taken how many bytes they took instead.
+func (r *rig) peeks() int64 { return r.sum(func(l *worker.Load) int64 { return l.Peeks }) }
+func (r *rig) taken() int64 { return r.sum(func(l *worker.Load) int64 { return l.Taken }) }
+
+// overruns is how many turns took a millisecond of CPU time.
+func (r *rig) overruns() int64 { return r.sum(func(l *worker.Load) int64 { return l.Overruns }) }
+
+func (r *rig) hellosMissing() int64 {
+	return r.sum(func(l *worker.Load) int64 { return l.HellosMissing })
 }
 
 func mustWrite(t *testing.T, c net.Conn, b []byte) {
@@ -95,7 +107,7 @@ func TestHelloThatDrips(t *testing.T) {
 	}
 }
 
-// A message that is no hello is refused at once, and counted.
+// First bytes that are not what is waited for are refused at once, and counted by the reason.
 func TestPrereadGarbage(t *testing.T) {
 	t.Parallel()
 
@@ -111,15 +123,15 @@ func TestPrereadGarbage(t *testing.T) {
 		"no header":        {hello, worker.Preread{Header: &proxyproto.Policy{}}, worker.RefusedHeader},
 		"version":          {[]byte("PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n"), worker.Preread{Header: &proxyproto.Policy{Versions: []int{2}}}, worker.RefusedHeader},
 		"header, no hello": {[]byte("PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\nGET /"), worker.Preread{Header: &proxyproto.Policy{}, Hello: true}, worker.RefusedHello},
+		"doubt":            {[]byte("GET /\r\n"), worker.Preread{First: new(hosts)}, worker.RefusedFirstBytes},
+		"too long":         {[]byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("x", firstbytes.MaxHead)), worker.Preread{First: new(hosts)}, worker.RefusedFirstBytes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := directed(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Preread = x.preread })
 			r.serve(t)
 			c := r.dial(t)
-			mustWrite(t, c, x.sent)
-			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the client gets %v, want a reset", err)
-			}
+			_, _ = c.Write(x.sent) // it may be refused before the end
+			wasReset(t, c)
 			eventually(t, func() bool { return r.Active() == 0 })
 			if sum := r.Summary(); sum.Refusals[x.why] != 1 || sum.Refused != 1 {
 				t.Errorf("refused %v, %v", sum.Refusals, r.causes())
@@ -161,13 +173,8 @@ func TestAnyHello(t *testing.T) {
 					}
 					return served(c, n)
 				}
-				address := "127.0.0.1:0"
-				if network == "unix" {
-					address = sockets.Dir(t) + "/proxy"
-				}
-				r := newRigAt(t, network, address, func(c *worker.Config) {
-					c.Listeners[0].Service = serviceOf(t, d)
-					c.Listeners[0].Service.Preread = worker.Preread{Hello: true, AnyHello: true, Timeout: time.Hour}
+				r := directedOn(t, network, d, func(_ *worker.Config, s *worker.Service) {
+					s.Preread = worker.Preread{Hello: true, AnyHello: true, Timeout: time.Hour}
 				})
 				r.serve(t)
 				for _, size := range []int{len(sent), 7} {
@@ -179,7 +186,7 @@ func TestAnyHello(t *testing.T) {
 					mustRead(t, c, sent)
 					talk(t, c)
 				}
-				if sum := r.Summary(); sum.Refused != 0 || sum.Loops[0].HellosMissing+sum.Loops[1].HellosMissing != 2 {
+				if sum := r.Summary(); sum.Refused != 0 || r.hellosMissing() != 2 {
 					t.Errorf("the summary is %+v", sum)
 				}
 			})
@@ -218,7 +225,7 @@ func TestAnyHelloInTime(t *testing.T) {
 				eventually(t, func() bool { return r.peeks() > 0 })
 			}
 			pass(3900 * time.Millisecond)
-			if n := r.Summary().Loops; n[0].HellosMissing+n[1].HellosMissing != 0 {
+			if r.hellosMissing() != 0 {
 				t.Fatal("served before its time")
 			}
 			if x.end {
@@ -243,54 +250,6 @@ func TestAnyHelloInTime(t *testing.T) {
 	}
 }
 
-// A client that leaves while it is waited for frees its place: by a reset or an end of
-// file, with nothing sent or a part.
-func TestPrereadLeaves(t *testing.T) {
-	t.Parallel()
-
-	hello := helloOf(t, "gone.example")
-	part := []byte("PROXY TCP4 1.2.3.4")
-	for name, x := range map[string]struct {
-		sent    []byte
-		preread worker.Preread
-		leave   func(net.Conn)
-		ended   int64 // of those, that are refused because they ended
-	}{
-		"hello/reset":        {nil, worker.Preread{Hello: true}, reset, 0},
-		"hello/part/reset":   {hello[:100], worker.Preread{Hello: true}, reset, 0},
-		"hello/end":          {nil, worker.Preread{Hello: true}, func(c net.Conn) { c.Close() }, 0},
-		"hello/part/end":     {hello[:100], worker.Preread{Hello: true}, func(c net.Conn) { c.Close() }, 1},
-		"hello/half/end":     {hello[:3], worker.Preread{Hello: true}, func(c net.Conn) { c.(*net.TCPConn).CloseWrite() }, 1},
-		"header/reset":       {part, worker.Preread{Header: &proxyproto.Policy{}}, reset, 0},
-		"header/end":         {part, worker.Preread{Header: &proxyproto.Policy{}}, func(c net.Conn) { c.Close() }, 1},
-		"data/reset":         {nil, worker.Preread{Data: true}, reset, 0},
-		"data/end":           {nil, worker.Preread{Data: true}, func(c net.Conn) { c.Close() }, 0},
-		"header, hello/part": {[]byte("PROXY UNKNOWN\r\n\x16"), worker.Preread{Header: &proxyproto.Policy{}, Hello: true}, func(c net.Conn) { c.Close() }, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := new(counted)
-			r := directed(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Preread, s.Admitter = x.preread, a })
-			r.serve(t)
-			const clients = 3
-			for range clients {
-				c := r.dial(t)
-				eventually(t, func() bool { return r.Active() == 1 })
-				mustWrite(t, c, x.sent)
-				r.Turn()
-				x.leave(c)
-				eventually(t, func() bool { return r.Active() == 0 })
-			}
-			sum := r.Summary()
-			if sum.Refusals[worker.RefusedEnded] != x.ended*clients || sum.Refused != x.ended*clients {
-				t.Errorf("the summary is %+v", sum)
-			}
-			if a.in.Load() != clients || a.left.Load() != clients {
-				t.Errorf("%d were admitted, and %d have left", a.in.Load(), a.left.Load())
-			}
-		})
-	}
-}
-
 // A client that sends too little for too long is refused, header and hello by timeouts of
 // their own.
 func TestPrereadTimeouts(t *testing.T) {
@@ -305,6 +264,7 @@ func TestPrereadTimeouts(t *testing.T) {
 		"data":             {worker.Preread{Data: true, Timeout: 4 * time.Second}, "", "preread timeout: the client has sent nothing for 4s"},
 		"header":           {worker.Preread{Header: &proxyproto.Policy{Timeout: 4 * time.Second}, Timeout: time.Hour, Data: true}, "PROXY ", "PROXY header timeout: the client's first bytes were incomplete after 4s: only 6 bytes of its PROXY header had arrived"},
 		"after the header": {worker.Preread{Header: &proxyproto.Policy{Timeout: time.Hour}, Timeout: 4 * time.Second, Data: true}, "PROXY UNKNOWN\r\n", "preread timeout: the client has sent nothing for 4s"},
+		"http":             {worker.Preread{First: new(hosts), Timeout: 4 * time.Second}, "GET / HTTP/1.1\r\nHost: a", "preread timeout: the client's first bytes were incomplete after 4s: only 23 bytes of the bytes that determine its route had arrived"},
 		"startup message":  {worker.Preread{Postgres: &worker.Postgres{}, Timeout: 4 * time.Second}, "\x00\x00\x00\x29\x00\x03\x00\x00user", "preread timeout: the client's first bytes were incomplete after 4s: only 12 bytes of its PostgreSQL message had arrived"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -320,9 +280,7 @@ func TestPrereadTimeouts(t *testing.T) {
 				t.Fatalf("refused before its time: %v", r.causes())
 			}
 			pass(200 * time.Millisecond)
-			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the client gets %v, want a reset", err)
-			}
+			wasReset(t, c)
 			eventually(t, func() bool { return len(r.causes()) == 1 })
 			if got := r.causes()[0]; got.Error() != x.want || r.Summary().Refusals[worker.RefusedTimeout] != 1 {
 				t.Errorf("refused for %v, want %v", got, x.want)
@@ -331,31 +289,41 @@ func TestPrereadTimeouts(t *testing.T) {
 	}
 }
 
-// A PROXY header is taken away to the byte, whatever follows it and however it comes, and
-// identifies the client. From other clients nothing is taken.
+// A PROXY header is taken away to the byte, whatever follows it and however it comes, and identifies the client. From
+// clients that the policy does not name nothing is taken. A unix client has its own source if its header has none.
 func TestHeaderIsTakenAway(t *testing.T) {
 	t.Parallel()
 
-	const line = "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n"
-	from := netip.MustParseAddrPort("192.0.2.1:4711")
+	const line, unknown = "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n", "PROXY UNKNOWN\r\n"
+	local := string(proxyproto.Append(nil, 2, &proxyproto.Connection{Local: true}))
+	from := source.TCP(netip.MustParseAddrPort("192.0.2.1:4711"))
+	user := uint32(os.Geteuid())
+	self := source.Unix(source.Credentials{UID: user, GID: uint32(os.Getegid()), PID: int32(os.Getpid())})
+	all := source.Prefix(netip.MustParsePrefix("0.0.0.0/0"))
 	for name, x := range map[string]struct {
 		pieces  []string
-		trusted string
+		trusted []source.Rule // nil: all
 		rest    string
-		known   bool
+		want    source.Source // unknown: its own address
 	}{
-		"at once":  {[]string{line + "hello"}, "127.0.0.0/8", "hello", true},
-		"in parts": {[]string{line[:1], line[1:20], line[20:] + "he", "llo"}, "127.0.0.0/8", "hello", true},
-		"alone":    {[]string{line, "hello"}, "127.0.0.0/8", "hello", true},
-		"anybody":  {[]string{line + "hello"}, "", "hello", true},
-		"others":   {[]string{line + "hello"}, "10.0.0.0/8", line + "hello", false},
+		"tcp/at once":    {[]string{line + "hello"}, []source.Rule{source.Prefix(netip.MustParsePrefix("127.0.0.0/8"))}, "hello", from},
+		"tcp/in parts":   {[]string{line[:1], line[1:20], line[20:] + "he", "llo"}, []source.Rule{all}, "hello", from},
+		"tcp/alone":      {[]string{line, "hello"}, []source.Rule{all}, "hello", from},
+		"tcp/anybody":    {[]string{line + "hello"}, nil, "hello", from},
+		"tcp/others":     {[]string{line + "hello"}, []source.Rule{source.Prefix(netip.MustParsePrefix("10.0.0.0/8"))}, line + "hello", source.Source{}},
+		"unix/everybody": {[]string{line + "hello"}, nil, "hello", from},
+		"unix/named":     {[]string{line + "hello"}, []source.Rule{source.UnixUser(user)}, "hello", from},
+		"unix/unknown":   {[]string{unknown + "hello"}, []source.Rule{source.UnixUser(user)}, "hello", self},
+		"unix/local":     {[]string{local + "hello"}, []source.Rule{source.UnixUser(user)}, "hello", self},
+		"unix/not named": {[]string{line + "hello"}, []source.Rule{all, source.UnixUser(user + 1)}, line + "hello", self},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, policy := new(counted), new(proxyproto.Policy)
-			if x.trusted != "" {
-				policy.From = source.NewSet([]source.Rule{source.Prefix(netip.MustParsePrefix(x.trusted))})
+			if x.trusted != nil {
+				policy.From = source.NewSet(x.trusted)
 			}
-			r := directed(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Admitter, s.Preread.Header = a, policy })
+			network, _, _ := strings.Cut(name, "/")
+			r := directedOn(t, network, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Admitter, s.Preread.Header = a, policy })
 			r.serve(t)
 			c := r.dial(t)
 			for _, piece := range x.pieces {
@@ -363,16 +331,15 @@ func TestHeaderIsTakenAway(t *testing.T) {
 				r.Turn()
 			}
 			mustRead(t, c, []byte(x.rest))
-			want := source.TCP(c.LocalAddr().(*net.TCPAddr).AddrPort())
-			if x.known {
-				want = source.TCP(from)
+			if !x.want.Known() {
+				x.want = source.TCP(c.LocalAddr().(*net.TCPAddr).AddrPort())
 			}
-			if len(a.sources) != 1 || a.sources[0] != want {
-				t.Errorf("admitted as %v, want %v", a.sources, want)
+			if len(a.sources) != 1 || a.sources[0] != x.want {
+				t.Errorf("admitted as %v, want %v", a.sources, x.want)
 			}
 			for s := range r.Sessions(context.Background(), new(worker.Query)) {
-				if s.Client != want.String() {
-					t.Errorf("listed as %v, want %v", s.Client, want)
+				if s.Client != x.want.String() {
+					t.Errorf("listed as %v, want %v", s.Client, x.want)
 				}
 			}
 		})
@@ -509,37 +476,27 @@ type drip struct {
 }
 
 // arrive has four clients drip, and returns how many bytes were taken out of their sockets.
-func (x *drip) arrive(t *testing.T) (taken int64) {
+func (x *drip) arrive(t *testing.T) int64 {
 	const clients = 4
-	at := "127.0.0.1:0"
-	if x.network == "unix" {
-		at = sockets.Dir(t) + "/proxy"
-	}
 	ln := listenOn(t)
-	r := newRigAt(t, x.network, at, func(c *worker.Config) {
-		d := straight(ln.Addr().String())
-		connect := d.next
-		d.header, d.next = []byte(x.proxyHeader), func(of *worker.Client, n int) worker.Step {
-			step := connect(of, n)
-			step.ProxyHeader = x.proxyHeader != ""
-			if of.Hello.ServerName != "drip.example" {
-				t.Errorf("the hello's name is %q", of.Hello.ServerName)
-			}
-			return step
+	d := &director{header: []byte(x.proxyHeader), next: func(of *worker.Client, _ int) worker.Step {
+		step := connectTo(ln.Addr().String())
+		step.ProxyHeader = x.proxyHeader != ""
+		if of.Hello.ServerName != "drip.example" {
+			t.Errorf("the hello's name is %q", of.Hello.ServerName)
 		}
-		s := serviceOf(t, d)
+		return step
+	}}
+	r := directedOn(t, x.network, d, func(c *worker.Config, s *worker.Service) {
 		s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
 		if x.header != "" {
 			s.Preread.Header = &proxyproto.Policy{}
 		}
-		c.Listeners[0].Service, c.Relay = s, relayOf(t, x.engine)
+		c.Relay = relayOf(t, x.engine)
 	})
 	r.serve(t)
 	hello := largeHello(t, "drip.example")
-	var conns []net.Conn
-	for range clients {
-		conns = append(conns, r.dial(t))
-	}
+	conns := r.dials(t, clients)
 	piece := 1
 	if x.network == "unix" {
 		piece = 100
@@ -581,17 +538,13 @@ func (x *drip) arrive(t *testing.T) (taken int64) {
 	}
 	served.Wait()
 	eventually(t, func() bool { return r.Active() == 0 })
-	sum := r.Summary()
-	for _, l := range sum.Loops {
-		taken += l.Taken
-	}
 	if n := r.peeks(); n > clients*400 {
 		t.Errorf("%d hellos of %d bytes were looked at %d times", clients, len(hello), n)
 	}
-	if moved := sum.Totals.ClientToEndpoint; moved.Copied+moved.Spliced != int64(clients*(len(hello)+len("behind"))) {
+	if moved := r.Summary().Totals.ClientToEndpoint; moved.Copied+moved.Spliced != int64(clients*(len(hello)+len("behind"))) {
 		t.Errorf("%+v were moved", moved)
 	}
-	return taken
+	return r.taken()
 }
 
 // The bytes that were taken are handed over with the client.
@@ -601,7 +554,7 @@ func TestHandoverOfADrip(t *testing.T) {
 	untilTaken(t, func() int64 { return handOverDrip(t) })
 }
 
-func handOverDrip(t *testing.T) (taken int64) {
+func handOverDrip(t *testing.T) int64 {
 	x := newHand(t, &tie{upstream: "u", endpoint: "e"})
 	r := directed(t, x.director(), func(_ *worker.Config, s *worker.Service) {
 		s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
@@ -621,8 +574,7 @@ func handOverDrip(t *testing.T) (taken int64) {
 		mustRead(t, c, hello)
 		talk(t, c)
 	}
-	sum := r.Summary()
-	return sum.Loops[0].Taken + sum.Loops[1].Taken
+	return r.taken()
 }
 
 // TestFirstBytesThatFillAUnixSocket: a client whose pieces fill a socket before they are looked at once, so that no
@@ -659,11 +611,8 @@ func TestFirstBytesThatFillAUnixSocket(t *testing.T) {
 					}
 					return connect(c, n)
 				}
-				r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", func(c *worker.Config) {
-					c.Listeners[0].Service = serviceOf(t, d)
-					c.Listeners[0].Service.Preread = x.Preread
-					c.Listeners[0].Service.Preread.Timeout = 20 * time.Second
-				})
+				x.Timeout = 20 * time.Second
+				r := directedOn(t, "unix", d, func(_ *worker.Config, s *worker.Service) { s.Preread = x.Preread })
 				c, sent := r.dial(t), []byte(x.header+string(x.sent))
 				queued := fill(t, c, sent, room)
 				r.serve(t)
@@ -727,10 +676,9 @@ func TestFirstBytesBeyondTheReceiveBuffer(t *testing.T) {
 					}
 					return connect(c, n)
 				}
-				r := newRigAt(t, "tcp", "127.0.0.1:0", func(c *worker.Config) {
-					c.Listeners[0].Service = serviceOf(t, d)
-					c.Listeners[0].Service.Preread = x.Preread
-					c.Listeners[0].Service.Preread.Timeout = 20 * time.Second
+				x.Timeout = 20 * time.Second
+				r := directed(t, d, func(c *worker.Config, s *worker.Service) {
+					s.Preread = x.Preread
 					if err := syscall.SetsockoptInt(c.Listeners[0].FD, syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1); err != nil {
 						t.Fatal(err)
 					}
@@ -755,21 +703,12 @@ func TestFirstBytesBeyondTheReceiveBuffer(t *testing.T) {
 func TestPrereadMemory(t *testing.T) {
 	t.Parallel()
 	const room = 64 << 10
-	d := straight(echo(t))
-	r := newRigAt(t, "unix", sockets.Dir(t)+"/proxy", func(c *worker.Config) { // each piece is taken there
-		c.PrereadMemory = room
-		c.Listeners[0].Service = serviceOf(t, d)
-		c.Listeners[0].Service.Preread = worker.Preread{Hello: true, Timeout: time.Hour}
+	r := directedOn(t, "unix", straight(echo(t)), func(c *worker.Config, s *worker.Service) { // each piece is taken there
+		c.PrereadMemory, s.Preread = room, worker.Preread{Hello: true, Timeout: time.Hour}
 	})
 	r.serve(t)
 	refused := func() int64 { return r.Summary().Refusals[worker.RefusedMemory] }
 	hello := largeHello(t, "drip.example")
-	taken := func() (n int64) {
-		for _, l := range r.Summary().Loops {
-			n += l.Taken
-		}
-		return n
-	}
 	for round := range 2 {
 		before := refused()
 		var clients []net.Conn
@@ -779,11 +718,11 @@ func TestPrereadMemory(t *testing.T) {
 			}
 			c := r.dial(t)
 			clients = append(clients, c)
-			most := taken() + int64(len(hello)-1)
+			most := r.taken() + int64(len(hello)-1)
 			for piece := range slices.Chunk(hello[:len(hello)-1], 1000) {
 				_, _ = c.Write(piece) // it may be refused
 			}
-			eventually(t, func() bool { return taken() >= most || refused() > before })
+			eventually(t, func() bool { return r.taken() >= most || refused() > before })
 		}
 		if len(clients) < 3 {
 			t.Errorf("round %d: %d clients had no room", round, len(clients))
@@ -869,32 +808,6 @@ func TestFirstBytesThatDrip(t *testing.T) {
 	}
 }
 
-// TestFirstBytesRefused: each reason for which first bytes decide nothing is counted as its own.
-func TestFirstBytesRefused(t *testing.T) {
-	t.Parallel()
-
-	for name, x := range map[string]struct {
-		sent string
-		end  bool
-		why  worker.Refusal
-	}{
-		"doubt":     {"GET /\r\n", false, worker.RefusedFirstBytes},
-		"too long":  {"GET / HTTP/1.1\r\nX: " + strings.Repeat("x", firstbytes.MaxHead), false, worker.RefusedFirstBytes},
-		"late":      {"GET / HTTP/1.1\r\nHost: a", false, worker.RefusedTimeout},
-		"cut short": {"GET / HTTP/1.1\r\nHost: a", true, worker.RefusedEnded},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, _, _ := recognising(t, worker.Preread{Timeout: 200 * time.Millisecond})
-			c := r.dial(t)
-			_, _ = c.Write([]byte(x.sent))
-			if x.end {
-				_ = c.(*net.TCPConn).CloseWrite()
-			}
-			condition.Await(t, "it is refused", func() bool { return r.Summary().Refusals[x.why] == 1 })
-		})
-	}
-}
-
 // TestSilence: a client that says nothing is asked about once. If there is no route for that its bytes are waited for.
 func TestSilence(t *testing.T) {
 	t.Parallel()
@@ -911,19 +824,6 @@ func TestSilence(t *testing.T) {
 	}
 	mustWrite(t, first, []byte(request))
 	mustRead(t, first, []byte(request))
-}
-
-// TestNoFirstBytes: where nothing depends on first bytes they are not looked at.
-func TestNoFirstBytes(t *testing.T) {
-	t.Parallel()
-
-	r := directed(t, straight(echo(t)), nil)
-	r.serve(t)
-	c := r.dial(t)
-	talk(t, c)
-	if n := r.peeks(); n != 0 {
-		t.Errorf("looked at %d times", n)
-	}
 }
 
 // The bytes that a peek has shown go with the header, whatever comes after them and
@@ -975,12 +875,7 @@ func TestHelloWithPreface(t *testing.T) {
 			}
 			r.Turn()
 			waker.Wake()
-			e, err := ln.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Close()
-			e.SetDeadline(time.Now().Add(condition.Patience))
+			e := accept(t, ln)
 			mustRead(t, e, d.header)
 			mustRead(t, e, hello)
 			mustWrite(t, e, []byte("answer")) // what is behind the hello waits for it
@@ -1034,17 +929,24 @@ func TestHelloSurvivesAnEndpoint(t *testing.T) {
 	r.serve(t)
 	c := r.dial(t)
 	mustWrite(t, c, hello)
-	e, err := good.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	e.SetDeadline(time.Now().Add(condition.Patience))
+	e := accept(t, good)
 	mustRead(t, e, d.header)
 	mustRead(t, e, hello)
 	if failed := d.failed(); len(failed) != 1 {
 		t.Errorf("%v failed", failed)
 	}
+}
+
+// accept takes the next connection of a listener, until the test ends.
+func accept(t *testing.T, ln net.Listener) net.Conn {
+	t.Helper()
+	c, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(condition.Patience))
+	return c
 }
 
 // listenOn listens on TCP until the test ends.

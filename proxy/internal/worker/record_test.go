@@ -41,7 +41,8 @@ func inOrder(t *testing.T, times ...int64) {
 	}
 }
 
-// TestRecordOfSession: the course of a session with a PROXY header.
+// TestRecordOfSession: the course of a session with a PROXY header. Its client is traced, so it has a record, however few
+// are kept otherwise, with the number of its sampler.
 func TestRecordOfSession(t *testing.T) {
 	t.Parallel()
 
@@ -51,12 +52,10 @@ func TestRecordOfSession(t *testing.T) {
 		s.Preread.Header = &proxyproto.Policy{}
 		s.Preread.Data = true
 	})
-	r.records = true
+	r.sampler = 3
 	r.serve(t)
 	c := r.dial(t)
-	if _, err := io.WriteString(c, "PROXY TCP4 192.0.2.7 192.0.2.8 1234 443\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	mustWrite(t, c, []byte("PROXY TCP4 192.0.2.7 192.0.2.8 1234 443\r\n"))
 	talk(t, c)
 	c.(*net.TCPConn).CloseWrite()
 	if _, err := io.ReadAll(c); err != nil {
@@ -64,8 +63,8 @@ func TestRecordOfSession(t *testing.T) {
 	}
 	c.Close()
 	got := r.recorded(t, 1)[0]
-	if got.Outcome != record.Joined || got.ID.IsZero() || got.Listener != "first" {
-		t.Errorf("%v %v %q", got.Outcome, got.ID, got.Listener)
+	if got.Outcome != record.Joined || got.ID.IsZero() || got.Listener != "first" || got.Sampler != 3 {
+		t.Errorf("%v %v %q, sampler %d", got.Outcome, got.ID, got.Listener, got.Sampler)
 	}
 	if got.Client != source.TCP(c.LocalAddr().(*net.TCPAddr).AddrPort()) || got.Local.String() != c.RemoteAddr().String() ||
 		got.Source != netip.MustParseAddrPort("192.0.2.7:1234") || got.Destination != netip.MustParseAddrPort("192.0.2.8:443") || got.EndpointName() != ep {
@@ -102,9 +101,7 @@ func TestRecordsOfOthers(t *testing.T) {
 	r.serve(t)
 	come := func() net.Conn {
 		c := r.dial(t)
-		if _, err := c.Write([]byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		mustWrite(t, c, []byte("x"))
 		return c
 	}
 
@@ -154,7 +151,7 @@ func TestRecordOfAdmission(t *testing.T) {
 	inOrder(t, got.Accepted, got.Ended)
 }
 
-// TestNoRecords: nothing is kept if nobody wants it, also of sessions that began before.
+// TestNoRecords: nothing is kept if nobody wants it, also of sessions that began before, and no first bytes are looked at.
 func TestNoRecords(t *testing.T) {
 	t.Parallel()
 
@@ -165,8 +162,8 @@ func TestNoRecords(t *testing.T) {
 	r.Turn()
 	c.Close()
 	eventually(t, func() bool { return r.Active() == 0 })
-	if len(r.ended) != 0 || r.KeptRecords() != 0 {
-		t.Errorf("%d records have ended, and there is memory for %d", len(r.ended), r.KeptRecords())
+	if len(r.ended) != 0 || r.KeptRecords() != 0 || r.peeks() != 0 {
+		t.Errorf("%d records have ended, and there is memory for %d; %d peeks", len(r.ended), r.KeptRecords(), r.peeks())
 	}
 }
 
@@ -189,21 +186,5 @@ func TestRecordsAreUsedAgain(t *testing.T) {
 	}
 	if n := r.KeptRecords(); len(seen) != sessions || n > 2*128 {
 		t.Errorf("%d IDs of %d sessions, memory for %d", len(seen), sessions, n)
-	}
-}
-
-// TestTracedRecords: a client that is traced has a record, however few are kept otherwise, and
-// it has the number of its sampler until its end.
-func TestTracedRecords(t *testing.T) {
-	t.Parallel()
-
-	r := directed(t, straight(echo(t)), nil)
-	r.sampler = 3
-	r.serve(t)
-	c := r.dial(t)
-	talk(t, c)
-	c.Close()
-	if got := r.recorded(t, 1)[0]; got.Sampler != 3 || got.Outcome != record.Joined {
-		t.Errorf("%+v", got)
 	}
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"syscall"
@@ -74,31 +75,17 @@ func (r Refusal) String() string { return refusalNames[r] }
 // Refusals are counts of clients that were reset, by [Refusal].
 type Refusals [refusals]int64
 
-// Counts returns the counts that are not 0, by name.
-func (r *Refusals) Counts() map[string]int64 {
+// Counts returns the counts by name. every includes counts of 0.
+func (r *Refusals) Counts(every bool) map[string]int64 {
 	counts := make(map[string]int64)
 	for i, n := range r {
-		if n > 0 {
-			counts[Refusal(i).String()] = n
+		if n > 0 || every {
+			counts[refusalNames[i]] = n
 		}
 	}
 	return counts
 }
 
-func (r *Refusals) total() (sum int64) {
-	for _, n := range r {
-		sum += n
-	}
-	return sum
-}
-
-func (r *Refusals) merge(o *Refusals) {
-	for i, n := range o {
-		r[i] += n
-	}
-}
-
-// refusalOf returns the Refusal of a client in some phase.
 func refusalOf(p phase, searching bool, cause error) Refusal {
 	switch {
 	case errors.Is(cause, ErrPrereadTimeout), errors.Is(cause, ErrHeaderTimeout):
@@ -140,15 +127,6 @@ func refusedOffLoop(cause error) Refusal {
 	return RefusedOffLoop
 }
 
-// EveryCount is Counts, including counts of 0.
-func (r *Refusals) EveryCount() map[string]int64 {
-	counts := make(map[string]int64, len(r))
-	for i, n := range r {
-		counts[Refusal(i).String()] = n
-	}
-	return counts
-}
-
 // refuse resets a client that is not served, unless it gets bytes that say why: an orderly close would look like an empty
 // answer of its server. (A unix socket has no reset; there it is an end of file unless the client had
 // sent something, which makes it ECONNRESET.)
@@ -166,7 +144,6 @@ func (w *worker) refuse(c *Client, cause error) {
 	w.group.cfg.Host.Refused(l, cause)
 }
 
-// noteRefusal counts a client that is refused, and notes why.
 func (w *worker) noteRefusal(c *Client, cause error) {
 	outcome, why := record.Canceled, refusalOf(c.phase, c.search != nil, cause)
 	w.turnedAway.note(c, w.loop.Now())
@@ -216,7 +193,6 @@ func (w *worker) clientLeft(c *Client) {
 	w.closeClient(c)
 }
 
-// closeClient closes a client that is not joined.
 func (w *worker) closeClient(c *Client) {
 	w.recordUnjoined(c)
 	n, s, fd, admissionToken, admitted := c.conn, c.serving, c.fd, c.AdmissionToken, c.admitted
@@ -228,7 +204,6 @@ func (w *worker) closeClient(c *Client) {
 	w.group.release(s, admitted, admissionToken)
 }
 
-// freeSlot is the end of a worker's part in a client.
 func (w *worker) freeSlot(n *conn, s *serving) {
 	w.free(n)
 	w.active--
@@ -246,7 +221,7 @@ func (g *Group) release(s *serving, admitted bool, admissionToken uint64) {
 	if g.gate.full.Load() || g.gate.holds.Load() > 0 || g.paused.Load() > 0 || s.socket.short.Load() > 0 {
 		g.wake()
 	}
-	s.socket.unref()
+	s.socket.Release()
 }
 
 // closeSocket closes a socket. The error of close(2) is of no use to any caller.
@@ -272,14 +247,6 @@ func peerName(fd int) string {
 	return "unix:" + name.Path
 }
 
-// localName names the own end of a connection of TCP; empty: that could not be found out.
-func localName(fd int) string {
-	if name, err := sys.LocalName(fd); err == nil && name.AddrPort.IsValid() {
-		return name.AddrPort.String()
-	}
-	return ""
-}
-
 // lingerTime is how long a client that was sent a response may take to read it and end.
 const lingerTime = 5 * time.Second
 
@@ -289,13 +256,9 @@ const lingerTime = 5 * time.Second
 // HTTP).
 func (w *worker) respond(c *Client) {
 	c.phase, c.rest = responding, c.step.Bytes
-	limit := c.step.Timeout
 	w.endSearch(c)
 	w.unreserve(c)
-	if limit <= 0 {
-		limit = lingerTime
-	}
-	w.arm(c, limit)
+	w.arm(c, cmp.Or(max(c.step.Timeout, 0), lingerTime))
 	w.respondOn(c)
 }
 

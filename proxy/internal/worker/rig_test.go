@@ -123,7 +123,12 @@ func straight(addr string) *director {
 // directed makes a rig of a service that a director directs; change may change it.
 func directed(t *testing.T, d *director, change func(*worker.Config, *worker.Service)) *rig {
 	t.Helper()
-	return newRig(t, func(c *worker.Config) {
+	return directedOn(t, "tcp", d, change)
+}
+
+func directedOn(t *testing.T, network string, d *director, change func(*worker.Config, *worker.Service)) *rig {
+	t.Helper()
+	return newRigOn(t, network, func(c *worker.Config) {
 		s := serviceOf(t, d)
 		c.Listeners[0].Service = s
 		if change != nil {
@@ -157,7 +162,7 @@ type counted struct {
 	asked, in, left atomic.Int64
 	rooms           atomic.Int64
 	mu              sync.Mutex
-	sources         []any
+	sources         []source.Source
 	tickets         []uint64
 }
 

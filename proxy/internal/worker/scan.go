@@ -162,7 +162,6 @@ func (w *worker) endSome(ids []ID, quiet time.Duration) []EndResult {
 	return part
 }
 
-// end tries to end a session.
 func (w *worker) end(id ID, quiet time.Duration) EndResult {
 	n := w.at(id.Place)
 	if n == nil || n.state != joined || w.loop.Now()-int64(n.result().Duration) != id.Began {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,15 +86,8 @@ func (p *Preread) expectsHeader(c *Client) bool {
 	return p.Header != nil && (p.Header.Everybody() || p.Header.Expects(c.Peer()))
 }
 
-const defaultPrereadTimeout = 5 * time.Second
-
 // Wait is how long the client's first bytes are waited for.
-func (p *Preread) Wait() time.Duration {
-	if p.Timeout <= 0 {
-		return defaultPrereadTimeout
-	}
-	return p.Timeout
-}
+func (p *Preread) Wait() time.Duration { return cmp.Or(max(p.Timeout, 0), 5*time.Second) }
 
 // Reasons to refuse a client before the search for a target. Packages proxyproto and clienthello,
 // and an [Admitter], have reasons of their own.
@@ -272,7 +266,6 @@ type Binding interface {
 	Watch(t relay.Turn, now int64)
 }
 
-// bindingOf returns the binding of a session's limits, or nil.
 func bindingOf(l *relay.Limits) Binding {
 	if l == nil {
 		return nil

@@ -24,7 +24,6 @@ type conn struct {
 	facts          connFacts
 }
 
-// connFacts are small facts about a conn.
 type connFacts uint8
 
 const (
@@ -67,7 +66,6 @@ type places struct {
 	sessions sessionPool
 }
 
-// take returns a free conn for a client.
 func (p *places) take() *conn {
 	if len(p.unused) == 0 {
 		p.grow()
@@ -97,7 +95,6 @@ func (p *places) takeSession(n *conn) *relay.Driven {
 	return n.session
 }
 
-// giveSession takes back the session of a conn, if any.
 func (p *places) giveSession(n *conn) {
 	if n.session != nil {
 		p.sessions.give(n.session, n.number)
@@ -105,7 +102,6 @@ func (p *places) giveSession(n *conn) {
 	}
 }
 
-// free takes a conn back.
 func (p *places) free(n *conn) {
 	p.giveSession(n)
 	n.state = free
@@ -135,7 +131,6 @@ func (p *places) pass(at int, see func(at int, n *conn) bool) (next int) {
 // The session of a joined client is a relay.Driven of the pool or, once it has been out of user space for a while, a relay.Parked in its
 // part in the lane. Code that only reads it uses it in either form; all other code calls driven.
 
-// parked reports whether the session of a joined client is.
 func (n *conn) parked() bool { return n.session == nil }
 
 // driven returns the session of a joined client. It unparks it, and it stays unparked for a second
@@ -147,7 +142,6 @@ func (n *conn) driven() *relay.Driven {
 	return n.session
 }
 
-// limits returns the session's limits. Its client is joined.
 func (n *conn) limits() *relay.Limits {
 	if n.parked() {
 		return n.lane.parked.Limits()
@@ -155,10 +149,8 @@ func (n *conn) limits() *relay.Limits {
 	return n.session.Limits()
 }
 
-// binding returns the binding of a joined client's session, or nil.
 func (n *conn) binding() Binding { return bindingOf(n.limits()) }
 
-// result returns the counters of a joined client's session.
 func (n *conn) result() relay.Result {
 	if n.parked() {
 		return n.lane.parked.Result(n.worker().driver, n.lane)
@@ -174,7 +166,6 @@ func (n *conn) idle() time.Duration {
 	return n.session.Idle()
 }
 
-// quiet is [relay.Driven.Quiet].
 func (n *conn) quiet() bool {
 	if n.parked() {
 		return n.lane.Quiet()
@@ -193,7 +184,6 @@ func (n *conn) descriptors() (a, b int) {
 	return n.session.Descriptors()
 }
 
-// legs is [relay.Driven.Legs].
 func (n *conn) legs() relay.Legs {
 	if n.parked() {
 		return relay.Legs{}
@@ -217,7 +207,6 @@ type sessionPool struct {
 	empty int            // how many have no session
 }
 
-// A sessionSlab is some sessions.
 type sessionSlab struct {
 	sessions [sessionsPerSlab]relay.Driven
 	free     [sessionsPerSlab]uint8 // places of the first left of them
@@ -260,13 +249,11 @@ func (t *sessionPool) grow() {
 	t.opened(s, number)
 }
 
-// opened notes that a slab has a free session.
 func (t *sessionPool) opened(s *sessionSlab, number int32) {
 	s.at = int32(len(t.open))
 	t.open = append(t.open, number)
 }
 
-// placeOf returns the place of a session of the slab.
 func (s *sessionSlab) placeOf(d *relay.Driven) uint8 {
 	for i := range s.sessions {
 		if &s.sessions[i] == d {
@@ -295,7 +282,6 @@ func (t *sessionPool) give(d *relay.Driven, number int32) {
 	}
 }
 
-// join joins a client and its endpoint.
 func (w *worker) join(c *Client) {
 	limits, err := c.search.Reached(w.loop.Now())
 	switch {
@@ -311,7 +297,11 @@ func (w *worker) join(c *Client) {
 	if limits == nil {
 		limits = s.service.Limits
 	}
-	m := w.mirror(c.search, s, c.movedBytes())
+	first := c.ahead
+	if c.buffered != nil {
+		first = c.buffered
+	}
+	m := w.mirror(c.search, s, first[:c.moved])
 	c.takeAhead()
 	a := relay.Socket{FD: c.fd, ID: c.id, Events: c.events, TCP: c.tcp, NoDelay: true, Moved: c.moved, Mirror: m.relay()} // and SO_OOBINLINE: inherited
 	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: c.step.Address.Path == "", NoDelay: c.undelayed}
@@ -349,14 +339,6 @@ func (w *worker) start(n *conn, a, b relay.Socket, limits *relay.Limits, m *mirr
 	m.reach()
 }
 
-// movedBytes returns the client's bytes that the endpoint has got.
-func (c *Client) movedBytes() []byte {
-	if c.buffered != nil {
-		return c.buffered[:c.moved]
-	}
-	return c.ahead[:c.moved]
-}
-
 // notes are what only few sessions have. They are kept beside the conns, so other sessions do not
 // pay for them.
 type notes struct {
@@ -364,26 +346,16 @@ type notes struct {
 	ends    map[*conn]func()         // to be called at the end of sessions that have rejoined
 }
 
-func newNotes() notes {
-	return notes{sources: make(map[*conn]netip.AddrPort), ends: make(map[*conn]func())}
-}
-
-// note notes the source of a session that begins.
 func (t *notes) note(n *conn, c *Client) {
 	if c.Header.Known() {
 		t.sources[n] = c.Header.Source
 	}
 }
 
-// forget ends the notes on a session.
 func (t *notes) forget(n *conn) {
-	if len(t.ends) > 0 {
-		if ended := t.ends[n]; ended != nil {
-			delete(t.ends, n)
-			ended()
-		}
+	if ended := t.ends[n]; ended != nil {
+		delete(t.ends, n)
+		ended()
 	}
-	if len(t.sources) > 0 {
-		delete(t.sources, n)
-	}
+	delete(t.sources, n)
 }

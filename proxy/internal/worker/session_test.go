@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
-	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -55,10 +54,13 @@ func (b *tie) all() []relay.Result {
 	return b.results
 }
 
-// bound has a director's sessions bound to b.
-func (d *director) bound(b *tie) *director {
-	limits := &relay.Limits{Of: b}
-	d.reached = func() (*relay.Limits, error) { return limits, nil }
+// bound has a director's sessions bound to each of the bindings in turn.
+func (d *director) bound(to ...worker.Binding) *director {
+	var all []*relay.Limits
+	for _, b := range to {
+		all = append(all, &relay.Limits{Of: b})
+	}
+	d.reached = func() (*relay.Limits, error) { return all[int(d.joined.Load())%len(all)], nil }
 	return d
 }
 
@@ -137,12 +139,7 @@ func TestReachedAndNotWanted(t *testing.T) {
 	r := directed(t, d, nil)
 	r.serve(t)
 	talk(t, r.dial(t))
-	c, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(condition.Patience))
+	c := accept(t, ln)
 	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("the endpoint that is not wanted gets %v", err)
 	}
@@ -153,11 +150,7 @@ func TestCutMatching(t *testing.T) {
 	t.Parallel()
 
 	b := [2]*tie{{upstream: "u", endpoint: "a"}, {upstream: "u", endpoint: "b"}}
-	limits := [2]*relay.Limits{{Of: b[0]}, {Of: b[1]}}
-	d := straight(echo(t))
-	var turn atomic.Int64
-	d.reached = func() (*relay.Limits, error) { return limits[turn.Add(1)%2], nil }
-	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 1000 })
+	r := directed(t, straight(echo(t)).bound(b[0], b[1]), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 1000 })
 	r.serve(t)
 	var conns []net.Conn
 	const clients = 300
@@ -238,11 +231,7 @@ func TestMetered(t *testing.T) {
 	t.Parallel()
 
 	b := [2]*gauge{{}, {}}
-	limits := [2]*relay.Limits{{Of: b[0]}, {Of: b[1]}}
-	d := straight(echo(t))
-	var turn atomic.Int64
-	d.reached = func() (*relay.Limits, error) { return limits[turn.Add(1)%2], nil }
-	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 1000 })
+	r := directed(t, straight(echo(t)).bound(b[0], b[1]), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 1000 })
 	r.serve(t)
 	const clients = 300
 	var conns []net.Conn
@@ -284,11 +273,8 @@ func TestMetered(t *testing.T) {
 func TestMeteredUnderLoad(t *testing.T) {
 	t.Cleanup(worker.SetSlabSize(1))
 	b := new(gauge)
-	d := straight(echo(t))
-	limits := &relay.Limits{Of: b}
-	d.reached = func() (*relay.Limits, error) { return limits, nil }
 	const stay = 100
-	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.MaxConnections = stay + 100 })
+	r := directed(t, straight(echo(t)).bound(b), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = stay + 100 })
 	r.serve(t)
 	for range stay {
 		talk(t, r.dial(t))
@@ -324,33 +310,6 @@ func TestMeteredUnderLoad(t *testing.T) {
 	eventually(t, func() bool { return r.Active() == stay })
 	if got, want := total(b.all()), int64(clients*each*2*5); got != want {
 		t.Errorf("the meter was given %d bytes, want %d", got, want)
-	}
-}
-
-// A client that was on a goroutine for a while is metered like the others.
-func TestMeteredHanded(t *testing.T) {
-	t.Parallel()
-
-	b := new(gauge)
-	x := newHand(t, nil)
-	x.limits = &relay.Limits{Of: b}
-	d := x.director()
-	r := directed(t, d, nil)
-	r.serve(t)
-	c := r.dial(t)
-	talk(t, c)
-	eventually(t, func() bool { // the reader of the bytes may be faster than their counter
-		got, _ := metered(r.Group, b)
-		return total(got[0]) == 10
-	})
-	got, _ := metered(r.Group, b)
-	if total(got[0]) != 10 || total(b.all()) != 0 {
-		t.Errorf("while it runs: %+v, of which the meter was given %+v", got[0], b.all())
-	}
-	c.Close()
-	eventually(t, func() bool { return r.Active() == 0 })
-	if got, _ := metered(r.Group, b); total(got[0]) != 10 || total(b.all()) != 10 {
-		t.Errorf("when it has ended: %+v, of which the meter was given %+v", got[0], b.all())
 	}
 }
 
@@ -450,12 +409,7 @@ func TestManySessions(t *testing.T) {
 	}
 	real = real / loops * loops
 	t.Logf("%d sessions, %d of them with sockets", all, real)
-	m.overruns = func() (n int64) {
-		for _, l := range r.Summary().Loops {
-			n += l.Overruns
-		}
-		return n
-	}
+	m.overruns = r.overruns
 	r.Turn() // the turns that have made them are over, and counted if their threads were the same to the end
 	m.before = m.overruns()
 	list := func(of string, q *worker.Query, want func(n int) bool) (listed map[int][]worker.ID) {

@@ -39,7 +39,6 @@ func (w *worker) lateSockoptsOf(options sockopt.Options) *lateSockopts {
 	return g
 }
 
-// apply notes the beginning of a session.
 func (g *lateSockopts) apply(n *conn) {
 	g.recent = append(g.recent, n)
 	if !g.timer.Armed() {
@@ -47,7 +46,6 @@ func (g *lateSockopts) apply(n *conn) {
 	}
 }
 
-// Expired is called when the period is over.
 func (g *lateSockopts) Expired(*loop.Timer) {
 	for range batch {
 		if g.done == len(g.older) {
@@ -93,7 +91,6 @@ type windows struct {
 	round  uint32
 }
 
-// A windowOf is one of the two sockets of a session.
 type windowOf struct {
 	of *conn
 	b  bool
@@ -113,7 +110,6 @@ const (
 	leastAnswer = 2 * time.Second
 )
 
-// begin notes the beginning of a session.
 func (t *windows) begin(n *conn) {
 	if userTimeoutOf(n) <= 0 {
 		return
@@ -129,7 +125,6 @@ func (t *windows) arm(p time.Duration) {
 	t.worker.loop.Arm(&t.timer, t, p)
 }
 
-// period is the time between two passes.
 func (t *windows) period() time.Duration {
 	least := time.Duration(0)
 	for options := range t.worker.lateOptions {

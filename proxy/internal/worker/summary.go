@@ -20,32 +20,21 @@ func (m *Moved) add(n Moved) {
 	m.Lane += n.Lane
 }
 
-// movedBy are the bytes of a direction.
 func movedBy(f *relay.Flow) Moved { return Moved{f.Spliced, f.Copied, f.Carried} }
 
 // Totals are sums over sessions.
 type Totals struct {
-	ClientToEndpoint, EndpointToClient Moved
-	Lost                               int64
-	Fallbacks                          relay.Fallbacks
+	Bytes
+	Lost      int64
+	Fallbacks relay.Fallbacks
 }
 
 // Add adds the result of a session; its a is the client.
 func (t *Totals) Add(r relay.Result) {
-	t.ClientToEndpoint.add(movedBy(&r.AToB))
-	t.EndpointToClient.add(movedBy(&r.BToA))
+	t.Bytes.Add(bytesOf(&r))
 	t.Lost += r.AToB.Lost + r.BToA.Lost
 	for i := range t.Fallbacks {
 		t.Fallbacks[i] += r.AToB.Fallbacks[i] + r.BToA.Fallbacks[i]
-	}
-}
-
-func (t *Totals) merge(u *Totals) {
-	t.ClientToEndpoint.add(u.ClientToEndpoint)
-	t.EndpointToClient.add(u.EndpointToClient)
-	t.Lost += u.Lost
-	for i, n := range u.Fallbacks {
-		t.Fallbacks[i] += n
 	}
 }
 
@@ -59,9 +48,6 @@ type Summary struct {
 	Arena                               arena.Stats // of all loops
 }
 
-// TimeBuckets is how many there are in [Load.Lag] and [Load.TimerLate].
-const TimeBuckets = len(loop.Stats{}.Lag)
-
 // Load is the counters and the resources of one loop.
 type Load struct {
 	Active, Accepted int64 // clients that it serves, and has served
@@ -69,15 +55,9 @@ type Load struct {
 	Peeks            int64 // looks at clients' first bytes, see [Preread]
 	Taken            int64 // bytes that were taken instead of peeked at
 	HellosMissing    int64 // clients that were served without one, see [Preread.AnyHello]
-	// Fields of [loop.Stats] of the same name.
-	Turns, Blocked, Gathers, BusyPollHits, Batches, BatchRefused, Overruns int64
-	// LagP99 and LagMax describe the lengths of turns, see [loop.Stats]: LagP99 is an upper
-	// bound for 99 % of them. TimerLateP99 and TimerLateMax describe the delays of timers in
-	// the same way.
-	LagP99, LagMax, TimerLateP99, TimerLateMax time.Duration
-	LongTurns                                  int64 // turns of 1,024 µs and more
-	// Lag and TimerLate are as in [loop.Stats].
-	Lag, TimerLate [TimeBuckets]int64
+	loop.Stats
+	LagP99, TimerLateP99 time.Duration // upper bounds for 99 % of the times in Lag, and in TimerLate
+	LongTurns            int64         // turns of 1,024 µs and more
 }
 
 func (s *Summary) merge(o *Summary) {
@@ -86,8 +66,14 @@ func (s *Summary) merge(o *Summary) {
 	s.Refused += o.Refused
 	s.Canceled += o.Canceled
 	s.Left += o.Left
-	s.Refusals.merge(&o.Refusals)
-	s.Totals.merge(&o.Totals)
+	for i, n := range o.Refusals {
+		s.Refusals[i] += n
+	}
+	s.Totals.Bytes.Add(o.Totals.Bytes)
+	s.Totals.Lost += o.Totals.Lost
+	for i, n := range o.Totals.Fallbacks {
+		s.Totals.Fallbacks[i] += n
+	}
 	s.Loops = append(s.Loops, o.Loops...)
 }
 
@@ -121,15 +107,11 @@ func (w *worker) beginScan(done chan<- Summary, running bytesByBinding) {
 func (w *worker) baseSummary() Summary {
 	s := w.loop.Stats()
 	return Summary{
-		Accepted: w.accepted, Active: w.active, Refused: w.refusals.total(), Canceled: w.canceledClients, Left: w.leftClients, Totals: w.ended,
+		Accepted: w.accepted, Active: w.active, Refused: sum(w.refusals[:]), Canceled: w.canceledClients, Left: w.leftClients, Totals: w.ended,
 		Refusals: w.refusals,
 		Loops: []Load{{
 			Active: w.active, Accepted: w.accepted, HandedOver: w.handedOver, Peeks: w.peeks, HellosMissing: w.hellosMissing, Taken: w.taken,
-			Turns: s.Turns, Blocked: s.Blocked, Gathers: s.Gathers, BusyPollHits: s.BusyPollHits,
-			Batches: s.Batches, BatchRefused: s.BatchRefused, Overruns: s.Overruns,
-			LagP99: p99(s.Lag[:], s.MaxLag), LagMax: s.MaxLag,
-			TimerLateP99: p99(s.TimerLate[:], s.MaxTimerLate), TimerLateMax: s.MaxTimerLate,
-			LongTurns: long(s.Lag[:]), Lag: s.Lag, TimerLate: s.TimerLate,
+			Stats: s, LagP99: p99(s.Lag[:], s.MaxLag), TimerLateP99: p99(s.TimerLate[:], s.MaxTimerLate), LongTurns: sum(s.Lag[longTurn+1:]),
 		}},
 	}
 }
@@ -137,21 +119,17 @@ func (w *worker) baseSummary() Summary {
 // longTurn is the power of two of a microsecond from which on a turn is a long one.
 const longTurn = 10
 
-// long is how many of the times, counted by powers of two of a microsecond, are at least longTurn.
-func long(counts []int64) (n int64) {
-	for _, more := range counts[longTurn+1:] {
-		n += more
+func sum(counts []int64) (all int64) {
+	for _, n := range counts {
+		all += n
 	}
-	return n
+	return all
 }
 
 // p99 is an upper bound of 99 % of the times that are counted by powers of two of a
 // microsecond.
 func p99(counts []int64, longest time.Duration) time.Duration {
-	all, seen := int64(0), int64(0)
-	for _, n := range counts {
-		all += n
-	}
+	all, seen := sum(counts), int64(0)
 	for i, n := range counts {
 		if seen += n; n > 0 && seen >= all-all/100 {
 			return min(time.Microsecond<<i, longest)
@@ -198,7 +176,6 @@ func (b *Bytes) Add(o Bytes) {
 	b.EndpointToClient.add(o.EndpointToClient)
 }
 
-// bytesOf returns the bytes of a session; its a is the client.
 func bytesOf(r *relay.Result) Bytes {
 	return Bytes{movedBy(&r.AToB), movedBy(&r.BToA)}
 }
@@ -206,30 +183,20 @@ func bytesOf(r *relay.Result) Bytes {
 // A bytesByBinding is bytes by binding. A nil map means that they are not wanted.
 type bytesByBinding map[Binding]*Bytes
 
-func (t bytesByBinding) add(b Binding, bytes Bytes) {
-	sum := t[b]
-	if sum == nil {
-		sum = new(Bytes)
-		t[b] = sum
+func (t bytesByBinding) of(b Binding) *Bytes {
+	if t[b] == nil {
+		t[b] = new(Bytes)
 	}
-	sum.Add(bytes)
-}
-
-// report passes the bytes to their bindings, and clears them.
-func (t bytesByBinding) report() {
-	for b, bytes := range t {
-		b.Moved(*bytes)
-	}
-	clear(t)
+	return t[b]
 }
 
 // ended passes the bytes of an ended session to its binding, nil if it has none: at once, or
-// with a tally by report.
+// with a tally by flush.
 func (t bytesByBinding) ended(b Binding, r *relay.Result) {
 	switch {
 	case b == nil:
 	case t != nil:
-		t.add(b, bytesOf(r))
+		t.of(b).Add(bytesOf(r))
 	default:
 		b.Moved(bytesOf(r))
 	}
@@ -264,7 +231,9 @@ func (g *Group) flushMeters(w *worker) {
 
 // flush reports to the meters the bytes held back, and holds nothing back any more.
 func (w *worker) flush() {
-	w.deferred.report()
+	for b, bytes := range w.deferred {
+		b.Moved(*bytes)
+	}
 	w.deferred = nil
 	for _, rebind := range w.rebinds {
 		rebind()
@@ -282,11 +251,7 @@ func (w *statsScan) note(n *conn, b Bytes) {
 		return
 	}
 	if binding != w.binding { // most have the binding of the one before
-		w.binding, w.bytes = binding, w.running[binding]
-	}
-	if w.bytes == nil {
-		w.bytes = new(Bytes)
-		w.running[binding] = w.bytes
+		w.binding, w.bytes = binding, w.running.of(binding)
 	}
 	w.bytes.Add(b)
 }

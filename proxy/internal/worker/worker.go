@@ -2,6 +2,7 @@ package worker
 
 import (
 	"math"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/compare"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
 )
@@ -51,7 +53,6 @@ type acceptors struct {
 	paused    bool         // accepting is, somewhere, for lack of a resource
 }
 
-// counters are the worker's counts since it began.
 type counters struct {
 	accepted, active, handedOver, canceledClients, leftClients int64
 	peeks, hellosMissing, taken                                int64
@@ -65,7 +66,6 @@ type buffers struct {
 	header []byte // the first bytes to an endpoint: PROXY header, then the client's
 }
 
-// firstBytes returns the buffer for the first bytes of clients.
 func (b *buffers) firstBytes() []byte {
 	if b.first == nil {
 		b.first = make([]byte, scratchSize)
@@ -98,7 +98,7 @@ type shared struct {
 
 func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, error) {
 	w := &worker{
-		group: g, index: index, loop: l, notes: newNotes(),
+		group: g, index: index, loop: l, notes: notes{sources: make(map[*conn]netip.AddrPort), ends: make(map[*conn]func())},
 		lateOptions: make(map[sockopt.Options]*lateSockopts),
 		arrived:     newArrivals(mostArrivals), turnedAway: newArrivals(mostRefusals),
 	}
@@ -106,7 +106,7 @@ func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, er
 	if n, err := sys.RlimitNoFile(); err == nil && n <= math.MaxInt32 {
 		w.line = int(n) - sys.KeptDescriptors(int(n))
 	}
-	w.mirrors.init()
+	w.mirrors.meter = compare.NewMeter()
 	w.windows = &windows{worker: w, shut: make(map[windowOf]*shutWindow)}
 	w.part = make(chan struct{}, 1)
 	w.adjustOnce, w.settleGate, w.scanClientsOn = w.adjust, g.gate.notify, w.scanSomeClients
@@ -128,7 +128,6 @@ func (w *worker) wake() {
 	}
 }
 
-// adjust reacts to changes by others.
 func (w *worker) adjust() {
 	w.woken.Store(false)
 	w.retryWaitingForFD(false)
@@ -204,7 +203,6 @@ func (a *acceptor) unshort() {
 	}
 }
 
-// unpause tries to accept again where that has failed.
 func (w *worker) unpause() {
 	if !w.paused {
 		return
@@ -217,13 +215,15 @@ func (w *worker) unpause() {
 	}
 }
 
-// cut ends everything at once.
 func (w *worker) cut(cause error) {
 	if w.canceled != nil {
 		return
 	}
 	w.canceled = cause
-	for w.closeAny() {
+	for len(w.accepting) > 0 {
+		a := w.accepting[len(w.accepting)-1]
+		a.closing = true
+		a.close()
 	}
 	for _, slab := range w.slabs {
 		for i := range slab {
