@@ -6,15 +6,14 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/penstock/penstock/proxy/discovery"
 )
 
 // denied makes a rig with one known address, which its server then denies. The SOA record gives denials 20 s.
 func denied(t *testing.T, hold time.Duration) (*nameServer, *rig) {
 	s := newServer(t)
 	s.set("A db.example.", "30 A 10.0.0.2")
-	cfg := of(s)
-	cfg.HoldNegative, cfg.Type = hold, "A"
-	r := lookups(t, cfg)
+	r := addresses(t, s, func(cfg *discovery.DNSConfig) { cfg.HoldNegative = hold })
 	r.pause(30 * time.Second)
 	r.told()
 	s.set("A db.example.")
@@ -84,9 +83,7 @@ func TestRepliesThatAreCutAreNoDenial(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			s.set("A db.example.", "30 A 10.0.0.2")
-			cfg := of(s)
-			cfg.Type = "A"
-			r := lookups(t, cfg)
+			r := addresses(t, s, nil)
 			r.pause(30 * time.Second)
 			equal(t, r.told(), "10.0.0.2:5432*1")
 			s.be(test.change)
@@ -94,9 +91,7 @@ func TestRepliesThatAreCutAreNoDenial(t *testing.T) {
 				r.again()
 			}
 			r.silence()
-			if err := r.source.Status().Err; err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v", err)
-			}
+			r.fails(test.want)
 		})
 	}
 }
@@ -112,9 +107,7 @@ func TestDenialThatSaysNoTime(t *testing.T) {
 	s.be(func(s *nameServer) { s.noSOA, s.rcode[""] = true, dns.RcodeSuccess })
 	r.pause(5 * time.Second)
 	r.silence()
-	if err := r.source.Status().Err; err == nil || !strings.Contains(err.Error(), "NODATA") {
-		t.Errorf("error %v", err)
-	}
+	r.fails("NODATA")
 }
 
 func TestNameWithoutAddresses(t *testing.T) {
@@ -161,10 +154,8 @@ func TestDenialIsAWarning(t *testing.T) {
 // A name that has never had endpoints is logged as a warning, too.
 func TestNoEndpointsFromTheStart(t *testing.T) {
 	s := newServer(t)
-	s.set("SRV db.example.", "30 SRV 0 0 0 .")
-	cfg := of(s)
-	cfg.Type, cfg.Port, cfg.Name = "SRV", 0, "db.example"
-	r := lookups(t, cfg)
+	s.set(srv, "30 SRV 0 0 0 .")
+	r := lookups(t, services(s))
 	r.again()
 	equal(t, r.told(), "")
 	if n := r.logged("has no endpoints"); n != 1 || !strings.Contains(r.log.String(), `cause="no such service"`) {

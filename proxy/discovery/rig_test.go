@@ -44,10 +44,30 @@ func lookups(t *testing.T, cfg discovery.DNSConfig) *rig {
 		cfg.Random = func() float64 { return 0 }
 	}
 	source, err := discovery.NewDNS(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r.watch(source)
+}
+
+// addresses watches db.example for IPv4 addresses, with the settings that change makes, unless that is nil.
+func addresses(t *testing.T, s *nameServer, change func(*discovery.DNSConfig)) *rig {
+	t.Helper()
+	cfg := of(s)
+	cfg.Type = "A"
+	if change != nil {
+		change(&cfg)
+	}
+	return lookups(t, cfg)
+}
+
+// fails expects that the last lookup has failed, for a reason that has these texts.
+func (r *rig) fails(texts ...string) {
+	r.t.Helper()
+	err := r.source.Status().Err
+	for _, text := range texts {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			r.t.Errorf("error %v, want %s", err, text)
+		}
+	}
 }
 
 func (r *rig) watch(source discovery.Source) *rig {
@@ -261,9 +281,7 @@ func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
 	t.Helper()
 	for range 100 {
 		packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		stream, err := net.Listen("tcp", packets.LocalAddr().String())
 		if err == nil {
 			return packets, stream

@@ -27,6 +27,18 @@ type rig struct {
 	fail    error // the error of applying
 }
 
+// bubble runs a test with a rig, and with a clock of its own.
+func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newRig(t)) })
+}
+
+// pass lets a time pass, and all that is due be done.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func newRig(t *testing.T) *rig {
 	r := &rig{applied: []string{"one"}}
 	r.Keeper = rollback.New("one", rollback.Config[string]{
@@ -74,6 +86,14 @@ func (r *rig) change(t *testing.T, next string, o rollback.Options) {
 	}
 }
 
+// back returns to a generation by hand, which must succeed.
+func (r *rig) back(t *testing.T, number int, by string, generation int) {
+	t.Helper()
+	if done, err := r.Rollback(t.Context(), number, by); err != nil || done.Generation != generation {
+		t.Fatalf("to %d: %+v, %v", number, done, err)
+	}
+}
+
 // holds checks the generation and state in force, and the states applied so far.
 func (r *rig) holds(t *testing.T, number int, applied ...string) {
 	t.Helper()
@@ -85,14 +105,14 @@ func (r *rig) holds(t *testing.T, number int, applied ...string) {
 	}
 }
 
-// events lists the reported events.
-func (r *rig) events() (list []rollback.Event) {
+// reported checks the reported events.
+func (r *rig) reported(t *testing.T, want ...rollback.Event) {
+	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, c := range r.told {
-		list = append(list, c.Event)
+	if !slices.EqualFunc(r.told, want, func(c rollback.Change, e rollback.Event) bool { return c.Event == e }) {
+		t.Errorf("reported %+v, want %q", r.told, want)
 	}
-	return list
 }
 
 // states lists the states of the history, newest first.
@@ -106,8 +126,7 @@ func (r *rig) states() (list []rollback.State) {
 var twoMinutes = rollback.Options{Confirm: 2 * time.Minute, RollbackIf: "failures>50", By: "test"}
 
 func TestChangeWithoutConditionsStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.change(t, "two", rollback.Options{By: "test"})
 		time.Sleep(time.Hour)
 		r.holds(t, 2, "one", "two")
@@ -122,25 +141,20 @@ func TestChangeWithoutConditionsStays(t *testing.T) {
 }
 
 func TestNobodyConfirms(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.change(t, "two", twoMinutes)
-		time.Sleep(2*time.Minute - time.Nanosecond)
-		synctest.Wait()
+		pass(2*time.Minute - time.Nanosecond)
 		r.holds(t, 2, "one", "two")
 		if p := r.Status().Pending; p == nil || p.Generation != 2 || p.RollbackIf != "failures>50" || time.Until(p.Until) != time.Nanosecond {
 			t.Errorf("pending is %+v", p)
 		}
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
+		pass(time.Nanosecond)
 		r.holds(t, 1, "one", "two", "one")
 		s := r.Status()
 		if s.Pending != nil || s.Previous != 0 || s.History[0].State != rollback.RolledBack || s.History[0].Why != "it was not confirmed within 2m0s" {
 			t.Errorf("%+v", s)
 		}
-		if got, want := r.events(), []rollback.Event{rollback.Applied, rollback.TakenBack}; !slices.Equal(got, want) {
-			t.Errorf("reported %q, want %q", got, want)
-		}
+		r.reported(t, rollback.Applied, rollback.TakenBack)
 		// The generation numbers continue.
 		r.change(t, "three", rollback.Options{})
 		r.holds(t, 3, "one", "two", "one", "three")
@@ -148,8 +162,7 @@ func TestNobodyConfirms(t *testing.T) {
 }
 
 func TestConfirmedChangeStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.change(t, "two", twoMinutes)
 		time.Sleep(time.Minute)
 		r.failures.Add(50) // the bound allows 50
@@ -168,20 +181,17 @@ func TestConfirmedChangeStays(t *testing.T) {
 // TestBoundIsPassed: within the window the rollback comes as soon as the excess is seen, not at
 // the end. Counts from before the change do not matter.
 func TestBoundIsPassed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.failures.Store(1000)
 		r.change(t, "two", twoMinutes)
 		r.failures.Add(50)
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		r.holds(t, 2, "one", "two")
 		if p := r.Status().Pending; p == nil || p.Increase != 50 {
 			t.Errorf("pending is %+v", p)
 		}
 		r.failures.Add(1)
-		time.Sleep(250 * time.Millisecond)
-		synctest.Wait()
+		pass(250 * time.Millisecond)
 		r.holds(t, 1, "one", "two", "one")
 		if why := r.Status().History[0].Why; why != "failures rose by 51, the bound is failures>50" {
 			t.Errorf("why is %q", why)
@@ -205,8 +215,7 @@ func TestFailuresOfTheSwapCount(t *testing.T) {
 		if _, err := k.Apply(t.Context(), 51, twoMinutes); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		if _, n := k.Current(); n != 1 {
 			t.Errorf("generation %d is in force", n)
 		}
@@ -215,8 +224,7 @@ func TestFailuresOfTheSwapCount(t *testing.T) {
 
 // TestWordsOfConfirmations: an error says which generation waits, is in force, or was rolled back by whom.
 func TestWordsOfConfirmations(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		confirm := func(number int, wraps error, want string) {
 			t.Helper()
 			if _, err := r.Confirm(t.Context(), number, "test"); !errors.Is(err, wraps) || err.Error() != want {
@@ -227,17 +235,14 @@ func TestWordsOfConfirmations(t *testing.T) {
 		r.change(t, "three", twoMinutes)
 		confirm(999, rollback.ErrNothing, "nothing to confirm as generation 999: the last generation is 3, which waits to be confirmed")
 		confirm(2, rollback.ErrLate, "too late to confirm generation 2: generation 3 waits to be confirmed")
-		if _, err := r.Rollback(t.Context(), 0, "uid=7"); err != nil {
-			t.Fatal(err)
-		}
+		r.back(t, 0, "uid=7", 2)
 		confirm(0, rollback.ErrNothing, "nothing waits to be confirmed: generation 2 is in force, and generation 3 was rolled back: asked for by uid=7")
 	})
 }
 
 // TestSinceWhenAGenerationIsInForce: a rollback begins the time of the generation anew; its record has the first time.
 func TestSinceWhenAGenerationIsInForce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		began := time.Now()
 		since := func(want time.Time) {
 			t.Helper()
@@ -250,9 +255,7 @@ func TestSinceWhenAGenerationIsInForce(t *testing.T) {
 		r.change(t, "two", rollback.Options{})
 		since(began.Add(time.Hour))
 		time.Sleep(time.Hour)
-		if _, err := r.Rollback(t.Context(), 0, "test"); err != nil {
-			t.Fatal(err)
-		}
+		r.back(t, 0, "test", 1)
 		since(began.Add(2 * time.Hour))
 		if h := r.Status().History; !h[len(h)-1].At.Equal(began) {
 			t.Errorf("the first generation is of %v, want %v", h[len(h)-1].At, began)
@@ -263,8 +266,7 @@ func TestSinceWhenAGenerationIsInForce(t *testing.T) {
 // TestConfirmationComesTooLate: the confirmation comes after the bound is passed and before the
 // counter is read.
 func TestConfirmationComesTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.change(t, "two", twoMinutes)
 		r.failures.Add(51)
 		n, err := r.Confirm(t.Context(), 0, "test")
@@ -276,8 +278,7 @@ func TestConfirmationComesTooLate(t *testing.T) {
 }
 
 func TestSecondChangeIsRefusedMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.change(t, "two", twoMinutes)
 		time.Sleep(30 * time.Second)
 		_, err := r.Apply(t.Context(), "three", rollback.Options{})
@@ -296,15 +297,12 @@ func TestSecondChangeIsRefusedMeanwhile(t *testing.T) {
 func TestRollbackByHand(t *testing.T) {
 	for name, o := range map[string]rollback.Options{"pending": twoMinutes, "settled": {}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t)
+			bubble(t, func(t *testing.T, r *rig) {
 				if _, err := r.Rollback(t.Context(), 0, "test"); !errors.Is(err, rollback.ErrNothing) {
 					t.Errorf("a rollback without a change: %v", err)
 				}
 				r.change(t, "two", o)
-				if done, err := r.Rollback(t.Context(), 0, "test"); done.Generation != 1 || err != nil {
-					t.Errorf("%+v: %v", done, err)
-				}
+				r.back(t, 0, "test", 1)
 				if why := r.Status().History[0].Why; why != "asked for by test" {
 					t.Errorf("why is %q", why)
 				}
@@ -321,8 +319,7 @@ func TestRollbackByHand(t *testing.T) {
 // TestRollbackGoesNoGenerationTooFar: who types a rollback as the last generation is rolled back, by itself or by
 // somebody else, means that generation. Further back takes a number.
 func TestRollbackGoesNoGenerationTooFar(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		refused := func(want string) {
 			t.Helper()
 			before := r.Status()
@@ -337,30 +334,24 @@ func TestRollbackGoesNoGenerationTooFar(t *testing.T) {
 		r.change(t, "two", rollback.Options{})
 		r.change(t, "three", twoMinutes)
 		r.failures.Add(51)
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		r.holds(t, 2, "one", "two", "three", "two")
 		at := r.Status().Since.Format(time.DateTime)
 		time.Sleep(time.Hour)
 		refused("generation 3 was rolled back already, at " + at + " (failures rose by 51, the bound is failures>50), and generation 2 is in force: to go further back, run penstock rollback --to 1")
 		r.change(t, "four", rollback.Options{})
-		if done, err := r.Rollback(t.Context(), 0, "uid=7"); err != nil || done.Generation != 2 {
-			t.Fatalf("by hand: %+v, %v", done, err)
-		}
+		r.back(t, 0, "uid=7", 2)
 		at = r.Status().Since.Format(time.DateTime)
 		time.Sleep(time.Hour)
 		refused("generation 4 was rolled back already, at " + at + " (asked for by uid=7), and generation 2 is in force: to go further back, run penstock rollback --to 1")
-		if done, err := r.Rollback(t.Context(), 1, "test"); err != nil || done.Generation != 1 {
-			t.Fatalf("to 1: %+v, %v", done, err)
-		}
+		r.back(t, 1, "test", 1)
 		refused("generation 4 was rolled back already, at " + at + " (asked for by uid=7), and generation 1 is in force")
 	})
 }
 
 // TestFailedChangeChangesNothing: neither the state in force nor the history changes.
 func TestFailedChangeChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.change(t, "two", rollback.Options{})
 		bad := errors.New("bad")
 		r.failWith(bad)
@@ -382,31 +373,25 @@ func TestFailedChangeChangesNothing(t *testing.T) {
 // TestRollbackThatFailsIsTriedAgain: a port that was taken for a moment must not leave a remote
 // machine with a change that its operator did not confirm.
 func TestRollbackThatFailsIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.change(t, "two", twoMinutes)
 		r.failWith(errors.New("bad"))
-		time.Sleep(2*time.Minute + time.Second)
-		synctest.Wait()
+		pass(2*time.Minute + time.Second)
 		r.holds(t, 2, "one", "two")
 		if s := r.Status(); s.Pending == nil || !strings.Contains(s.History[0].Why, "bad") {
 			t.Errorf("%+v", s)
 		}
 		r.failWith(nil)
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
+		pass(5 * time.Second)
 		r.holds(t, 1, "one", "two", "one")
-		if got, want := r.events(), []rollback.Event{rollback.Applied, rollback.RollbackFailed, rollback.TakenBack}; !slices.Equal(got, want) {
-			t.Errorf("reported %q, want %q", got, want)
-		}
+		r.reported(t, rollback.Applied, rollback.RollbackFailed, rollback.TakenBack)
 	})
 }
 
 // TestConfirmedAfterFailedRollback: a change that cannot be rolled back may be confirmed, and
 // stays.
 func TestConfirmedAfterFailedRollback(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.change(t, "two", twoMinutes)
 		r.failWith(errors.New("bad"))
 		time.Sleep(3 * time.Minute)
@@ -420,8 +405,7 @@ func TestConfirmedAfterFailedRollback(t *testing.T) {
 }
 
 func TestOptionsThatCannotBeMeant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		for want, o := range map[string]rollback.Options{
 			"confirm -1s: write a time":  {Confirm: -time.Second},
 			"confirm 1ns: write a time":  {Confirm: 1},
@@ -442,8 +426,7 @@ func TestOptionsThatCannotBeMeant(t *testing.T) {
 
 // TestUnchangedStateIsNoGeneration: a reload of the same file keeps the way back.
 func TestUnchangedStateIsNoGeneration(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.change(t, "two", rollback.Options{})
 		for range 20 {
 			done, err := r.Apply(t.Context(), "two", twoMinutes)
@@ -467,8 +450,7 @@ func TestUnchangedStateIsNoGeneration(t *testing.T) {
 // TestRollbackToANumber: each kept generation can be returned to, one that was taken back as well, and the next
 // change has the generation that it replaced before it.
 func TestRollbackToANumber(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		for _, next := range []string{"two", "three", "four"} {
 			r.change(t, next, rollback.Options{})
 		}
@@ -481,9 +463,7 @@ func TestRollbackToANumber(t *testing.T) {
 			{4, 4, 3, "four", []rollback.State{rollback.Current, rollback.Previous, rollback.RolledBack, rollback.Replaced}},
 			{1, 1, 0, "one", []rollback.State{rollback.RolledBack, rollback.RolledBack, rollback.RolledBack, rollback.Current}},
 		} {
-			if done, err := r.Rollback(t.Context(), to.number, "test"); err != nil || done.Generation != to.generation {
-				t.Fatalf("to %d: %+v, %v", to.number, done, err)
-			}
+			r.back(t, to.number, "test", to.generation)
 			if state, _ := r.Current(); state != to.state || r.Status().Previous != to.previous || !slices.Equal(r.states(), to.states) {
 				t.Errorf("to %d: %q is in force, and the states are %q; %+v", to.number, state, r.states(), r.Status())
 			}
@@ -494,21 +474,17 @@ func TestRollbackToANumber(t *testing.T) {
 			}
 		}
 		r.change(t, "five", rollback.Options{})
-		if done, err := r.Rollback(t.Context(), 0, "test"); err != nil || done.Generation != 1 {
-			t.Errorf("the next change: %+v, %v", done, err)
-		}
+		r.back(t, 0, "test", 1)
 	})
 }
 
 // TestRefusedChangesEvictNoOther: generations that were taken back make room first.
 func TestRefusedChangesEvictNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		r.change(t, "two", rollback.Options{})
 		for i := range 30 {
 			r.change(t, strconv.Itoa(i), twoMinutes)
-			time.Sleep(3 * time.Minute)
-			synctest.Wait()
+			pass(3 * time.Minute)
 		}
 		if s := r.Status(); s.Current != 2 || s.Previous != 1 || len(s.History) != rollback.Kept {
 			t.Errorf("%+v", s)
@@ -537,8 +513,7 @@ func TestChangesOfAGeneration(t *testing.T) {
 }
 
 func TestHistoryIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	bubble(t, func(t *testing.T, r *rig) {
 		for i := range 1000 {
 			r.change(t, strconv.Itoa(i), rollback.Options{})
 		}
@@ -614,8 +589,7 @@ func TestImpatience(t *testing.T) {
 // history agrees.
 func TestRaces(t *testing.T) {
 	for range 20 {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t)
+		bubble(t, func(t *testing.T, r *rig) {
 			var all sync.WaitGroup
 			for i := range 4 {
 				all.Go(func() {
@@ -636,8 +610,7 @@ func TestRaces(t *testing.T) {
 				})
 			}
 			all.Wait()
-			time.Sleep(time.Minute)
-			synctest.Wait()
+			pass(time.Minute)
 			state, n := r.Current()
 			s := r.Status()
 			if s.Current != n || s.Pending != nil {

@@ -79,9 +79,7 @@ upstreams:
   - {name: u, endpoints: [{address: %q, name: e}], health_check: off}
   - {name: v, endpoints: [{address: %q, name: f}], health_check: off}`, bulk, named(t, "up")), "c.pem", cert, "c.key", key)
 	c := client(t, r.At("l"))
-	if _, err := io.ReadFull(c, make([]byte, size)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second(io.ReadFull(c, make([]byte, size))))
 	other := client(t, r.At("m"))
 	line(t, other)
 	echoes(t, other, "12345")
@@ -328,19 +326,15 @@ func TestUrgentByteIsUrgent(t *testing.T) {
 			r.Until("it is where it is to be", func() bool {
 				for _, way := range []struct{ from, to net.Conn }{{c, server}, {server, c}} {
 					sends(t, way.from, "x")
-					if _, err := io.ReadFull(way.to, make([]byte, 1)); err != nil {
-						t.Fatal(err)
-					}
+					must(t, second(io.ReadFull(way.to, make([]byte, 1))))
 				}
 				s := r.session(t)
 				return s != nil && (s.Engine == admin.EngineLane) == (in == "auto")
 			})
 			for _, way := range []struct{ from, to net.Conn }{{c, server}, {server, c}} {
 				must(t, sendAroundUrgent(way.from, "before", "after"))
-				got, urgent := make([]byte, len("before")), make([]byte, 1)
-				if _, err := io.ReadFull(way.to, got); err != nil || string(got) != "before" {
-					t.Errorf("got %q, %v", got, err)
-				}
+				urgent := make([]byte, 1)
+				receives(t, way.to, "before")
 				fd := sockets.FD(t, way.to.(*net.TCPConn))
 				r.Until("the urgent byte comes", func() bool {
 					n, err := sys.Recv(fd, urgent, sys.MSG_OOB|sys.MSG_DONTWAIT)

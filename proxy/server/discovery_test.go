@@ -302,9 +302,7 @@ upstreams:
 	r.Until("the listener leads back now", status(2, 1))
 	r.Reload(configured("v"))
 	r.Until("the listener no longer leads back", status(2, 0))
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.End())
 }
 
 // TestCircleByName: a name that resolves to a listener that leads back is no endpoint. One client

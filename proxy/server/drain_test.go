@@ -159,9 +159,7 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 	for _, c := range conns {
 		c.Close()
 	}
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.End())
 	if s := r.Status(); s.State != admin.Draining || s.Connections.Active != 0 || s.Connections.Accepted != 18 {
 		t.Errorf("at the end: %v, %+v", s.State, s.Connections)
 	}

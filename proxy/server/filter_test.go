@@ -275,9 +275,7 @@ upstreams: [{name: u, endpoints: [%q], send_proxy: 1, health_check: off}]`, endp
 		c := client(t, r.At("l"))
 		for rest := hello; len(rest) > 0; {
 			n := min(piece, len(rest))
-			if _, err := c.Write(rest[:n]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, second(c.Write(rest[:n])))
 			rest = rest[n:]
 		}
 		must(t, c.CloseWrite())
@@ -338,9 +336,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, queue: {hold: 1m}}]`
 			listener: `routes: [{match: {sni: ["*"]}, upstream: u}]`, before: named(t, "u"),
 			waits: func(r *rig) func() bool { return func() bool { return r.Listener("l").Connections.Accepted == 1 } },
 			then: func(t *testing.T, c net.Conn) {
-				if _, err := c.Write(clienthello.Named(t, "a.test")); err != nil {
-					t.Fatal(err)
-				}
+				must(t, second(c.Write(clienthello.Named(t, "a.test"))))
 			},
 		},
 	} {

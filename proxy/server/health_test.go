@@ -64,9 +64,7 @@ func TestHealthAfterAClockStep(t *testing.T) {
 			var out bytes.Buffer
 			server.LogHealth(slog.New(slog.NewJSONHandler(&out, nil)), ago, today, func() { stepped = step })
 			stepped = 0
-			if err := json.Unmarshal(out.Bytes(), &line); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(out.Bytes(), &line))
 			return line.Happened
 		}
 		if got := happened(0); got != "" {
@@ -216,9 +214,7 @@ upstreams:
 		for _, listener := range []string{"probed", "left"} {
 			c := client(t, r.At(listener))
 			sends(t, c, "?")
-			if _, err := io.ReadAll(c); err != nil {
-				t.Fatal(err)
-			}
+			must(t, second(io.ReadAll(c)))
 			c.Close()
 		}
 		asked++

@@ -220,9 +220,7 @@ func TestLaneSwitch(t *testing.T) {
 	}
 	stays.Close()
 	r.Until("it has ended", func() bool { return r.session(t) == nil })
-	if _, err := r.SwitchLane(true, "test"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second(r.SwitchLane(true, "test")))
 	r.leaves(t, client(t, r.At("l")))
 }
 
@@ -412,9 +410,7 @@ func TestLaneLeave(t *testing.T) {
 	echoes(t, c, "without a process")
 	off := start(t, strings.Replace(text, "lane: require", "lane: off", 1))
 	off.Logs("no process manages them", pins)
-	if err := off.End(); err != nil {
-		t.Error(err)
-	}
+	must(t, off.End())
 	taken := sockets.Server(t, sockets.Echo)
 	if _, err := server.Open(t.Context(), off.Load(strings.Replace(text, "127.0.0.1:0", taken, 1)), server.Options{MaxConnections: 10}); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Error(err)

@@ -223,18 +223,14 @@ upstreams: [{name: u, health_check: off, endpoints: [{name: one, address: ` + so
 	for n, name := range []string{"web", "behind", "quiet"} {
 		of[name] = client(t, first.At(name))
 		if name != "web" {
-			if _, err := fmt.Fprintf(of[name], "PROXY TCP4 192.0.2.%d 192.0.2.9 %d 443\r\n", n, 4000+n); err != nil {
-				t.Fatal(err)
-			}
+			must(t, second(fmt.Fprintf(of[name], "PROXY TCP4 192.0.2.%d 192.0.2.9 %d 443\r\n", n, 4000+n)))
 		}
 		first.Until("it has left", func() bool {
 			moved[name] += echoed(t, of[name], "there and back")
 			return first.Status().Lane.Left == int64(n+1)
 		})
 	}
-	if err := first.End(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.End())
 	before := first.lines(t)
 	r := start(t, text)
 	r.Until("they are adopted", func() bool { return len(r.adoptedBy(t, admin.SessionQuery{})) == len(of) })
@@ -306,9 +302,7 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 		return
 	}
 	before := r.adoptedBy(t, admin.SessionQuery{})
-	if _, err := r.SwitchLane(false, "test"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second(r.SwitchLane(false, "test")))
 	if c, err := r.ReturnLane("test"); err != nil || c.Returned != 2 || c.Reset != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -320,9 +314,7 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 			t.Errorf("%s: %+v", at, s)
 		}
 	}
-	if _, err := r.SwitchLane(true, "test"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second(r.SwitchLane(true, "test")))
 	more := int64(len("in user space"))
 	r.Until("they leave again", func() bool {
 		for _, c := range clients {
@@ -425,9 +417,7 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 	}
 	echoes(t, here, "still here")
 	_ = here.Close()
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.End())
 	echoes(t, own, "without a process")
 	echoes(t, adopted[0], "without a process")
 }

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -62,15 +61,10 @@ func (r *rig) leavesFor(t *testing.T, a, b *net.TCPConn) {
 // passes has a message pass each way between both ends of a session.
 func passes(t *testing.T, a, b *net.TCPConn) {
 	t.Helper()
-	message, got := []byte("a message"), make([]byte, 9)
 	for _, way := range [2][2]*net.TCPConn{{a, b}, {b, a}} {
 		_ = way[1].SetReadDeadline(time.Now().Add(condition.Patience))
-		if _, err := way[0].Write(message); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(way[1], got); err != nil || !bytes.Equal(got, message) {
-			t.Fatal(err)
-		}
+		sends(t, way[0], "a message")
+		receives(t, way[1], "a message")
 	}
 }
 
@@ -83,9 +77,7 @@ func laneQuestion(t *testing.T) (r *rig, c, server *net.TCPConn) {
 	server = <-far
 	r.leavesFor(t, c, server)
 	sends(t, c, "a question")
-	if _, err := io.ReadFull(server, make([]byte, len("a question"))); err != nil {
-		t.Fatal(err)
-	}
+	receives(t, server, "a question")
 	return r, c, server
 }
 
@@ -102,9 +94,7 @@ func TestLaneGentleEnd(t *testing.T) {
 		t.Fatal(ended, err)
 	}
 	sends(t, server, "an answer")
-	if _, err := io.ReadFull(c, make([]byte, len("an answer"))); err != nil {
-		t.Fatal(err)
-	}
+	receives(t, c, "an answer")
 	gently.Grace = condition.Patience
 	if ended, err := r.EndSessions(context.Background(), gently, "test"); err != nil || ended.Ended != 1 {
 		t.Error(ended, err)

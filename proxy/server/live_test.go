@@ -283,19 +283,8 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, balance: first, health_check: {interval: 20ms, fast_interval: 20ms, rise: 1, fall: 1}, endpoints: [{address: %q, name: a}]}]`, a)
 	r := start(t, text)
 	l := r.At("l")
-	for endpoint, want := range map[string]string{
-		l:                  "connections would go in a circle",
-		a:                  "is the address of the endpoint a",
-		"127.0.0.1":        "write",
-		"":                 "address",
-		"127.0.0.1:999999": "port",
-	} {
-		_, err := r.ChangeEndpoint(&admin.EndpointChange{What: admin.EndpointAdd, Upstream: "u", Endpoint: endpoint, Weight: 1}, "t")
-		if !errors.Is(err, admin.ErrInvalid) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%q: %v, want %s", endpoint, err, want)
-		}
-	}
-	if _, err := r.ChangeEndpoint(&admin.EndpointChange{What: admin.EndpointAdd, Upstream: "x", Endpoint: b, Weight: 1}, "t"); !errors.Is(err, admin.ErrNotFound) {
+	_, err := r.ChangeEndpoint(&admin.EndpointChange{What: admin.EndpointAdd, Upstream: "u", Endpoint: a, Weight: 1}, "t")
+	if !errors.Is(err, admin.ErrInvalid) || !strings.Contains(err.Error(), "is the address of the endpoint a") {
 		t.Error(err)
 	}
 	done := r.change(t, "add", b, 1)
@@ -469,34 +458,6 @@ upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a")))
 	if err := r.ReadyListener(context.Background(), "x", "t"); !errors.Is(err, admin.ErrNotFound) {
 		t.Error(err)
 	}
-}
-
-// TestWhatIsDoneByHandIsLogged: an operator's changes are logged with author, object, old and new
-// value.
-func TestWhatIsDoneByHandIsLogged(t *testing.T) {
-	t.Parallel()
-
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", routes: [{split: [{upstream: u, percent: 95}, {upstream: v, percent: 5}]}]}]
-upstreams:
-  - {name: u, endpoints: [{address: %q, name: e, weight: 3}]}
-  - {name: v, endpoints: [%[1]q]}`, named(t, "a")))
-	must := func(err error) {
-		t.Helper()
-		must(t, err)
-	}
-	must(r.SetWeight("u", "e", 7, "test"))
-	r.Logs("level=INFO", "by=test", "what=weight", "upstream=u", "endpoint=e", "from=3", "to=7")
-	must(r.SetWeight("u", "e", 2, "test"))
-	r.Logs("what=weight", "from=7", "to=2")
-	must(r.SetSplit("l", 0, map[string]float64{"u": 50, "v": 50}, "test"))
-	r.Logs("by=test", "what=split", "listener=l", "route=0", "from=u:95,v:5", "to=u:50,v:50")
-	must(r.DrainEndpoint("u", "e", true, "test"))
-	r.Logs("by=test", "what=drain", "upstream=u", "endpoint=e", "from=ready", "to=drain")
-	must(r.DrainEndpoint("u", "e", false, "test"))
-	r.Logs("by=test", "what=ready", "upstream=u", "endpoint=e", "from=drain", "to=ready")
-	must(r.DrainListener("l", "test"))
-	r.Logs("by=test", "what=drain", "listener=l", "from=serving", "to=draining")
 }
 
 // TestAnAddressOfSeveral: an address that several endpoints share does not choose one of them.

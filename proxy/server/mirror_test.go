@@ -82,9 +82,7 @@ func sendMixture(t *testing.T, c net.Conn, seed uint64, first string) []byte {
 		for i := range b {
 			b[i] = byte(random.Uint32())
 		}
-		if _, err := c.Write(b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, second(c.Write(b)))
 		sent = append(sent, b...)
 	}
 	must(t, c.(interface{ CloseWrite() error }).CloseWrite())
@@ -308,9 +306,7 @@ func echoesAs(t *testing.T, c net.Conn, line string) {
 	t.Helper()
 	sends(t, c, line)
 	for b := make([]byte, 1); b[0] != '\n'; {
-		if _, err := c.Read(b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, second(c.Read(b)))
 	}
 }
 

@@ -62,9 +62,7 @@ func TestAffinity(t *testing.T) {
 	if s := r.Status(); s.CPUs != last || len(s.Loops) != 1 {
 		t.Errorf("status: CPUs %q, %d loops", s.CPUs, len(s.Loops))
 	}
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.End())
 	if got := affinities(t); !slices.Equal(got, []string{had.String()}) {
 		t.Errorf("afterwards the threads have %v, want %v", got, had)
 	}
@@ -77,9 +75,7 @@ func TestLoopsOfTheConfiguration(t *testing.T) {
 		if got := len(r.Status().Loops); got != want {
 			t.Errorf("%s: %d loops, want %d", limits, got, want)
 		}
-		if err := r.End(); err != nil {
-			t.Error(err)
-		}
+		must(t, r.End())
 	}
 	if got := len(start(t, fmt.Sprintf(placed, "loops: {count: 3}")).Status().Loops); got != 2 {
 		t.Errorf("%d loops, the option is 2", got)
@@ -93,9 +89,7 @@ func locked(t *testing.T) int64 {
 	must(t, err)
 	_, after, _ := strings.Cut(string(text), "VmLck:")
 	var kib int64
-	if _, err := fmt.Sscanf(after, "%d kB", &kib); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second(fmt.Sscanf(after, "%d kB", &kib)))
 	return kib << 10
 }
 
@@ -126,9 +120,7 @@ func TestMemory(t *testing.T) {
 	if got := boundMappings(t, nodes[0]); got != 1 {
 		t.Errorf("%d mappings are bound to node %d", got, nodes[0])
 	}
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.End())
 	if got := locked(t); got != before {
 		t.Errorf("%d bytes are locked afterwards", got-before)
 	}

@@ -127,6 +127,7 @@ upstreams:
 	}
 	equal(t, "circuit_breaker of an endpoint", *server.BreakerConfig(uc.CircuitBreaker, false), ofEndpoint)
 	ofEndpoint.Connections, ofEndpoint.Pending = 1000, 200
+	equal(t, "the breaker is asked", v.Breaker != nil, true)
 	equal(t, "circuit_breaker", *server.BreakerConfig(uc.CircuitBreaker, true), ofEndpoint)
 	equal(t, "how clients are shared", fmt.Sprintf("%+v", *server.SetConfig(uc)), fmt.Sprintf("%+v", lb.Config{
 		Policy: lb.RandomTwo, PanicBelow: 0.05, SlowStart: 27 * time.Second, Zone: "here", SpillBelow: 0.45, BackupWhenFull: true,

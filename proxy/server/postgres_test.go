@@ -77,25 +77,6 @@ func (p *pgServer) serve(t *testing.T, name, answer string) string {
 	})
 }
 
-// drip sends bytes one at a time, each in a segment of its own.
-func drip(t *testing.T, c net.Conn, text string) {
-	t.Helper()
-	for i := range len(text) {
-		if _, err := io.WriteString(c, text[i:i+1]); err != nil {
-			t.Fatalf("byte %d: %v", i, err)
-		}
-	}
-}
-
-// expect reads bytes.
-func expect(t *testing.T, c net.Conn, want string) {
-	t.Helper()
-	b := make([]byte, len(want))
-	if _, err := io.ReadFull(c, b); err != nil || string(b) != want {
-		t.Fatalf("%q, %v, want %q", b, err, want)
-	}
-}
-
 // A dripper writes what TLS writes a byte at a time.
 type dripper struct {
 	net.Conn
@@ -103,7 +84,7 @@ type dripper struct {
 }
 
 func (d dripper) Write(b []byte) (int, error) {
-	drip(d.t, d.Conn, string(b))
+	writeBytes(d.t, d.Conn, string(b))
 	return len(b), nil
 }
 
@@ -142,19 +123,19 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: plain, endpoin
 		t.Run(fmt.Sprint(c.listener, " ", c.tls, " ", c.gss), func(t *testing.T) {
 			conn := pgDial(t, r.At(c.listener))
 			if c.gss {
-				drip(t, conn, gssRequest)
-				expect(t, conn, "N")
+				writeBytes(t, conn, gssRequest)
+				receives(t, conn, "N")
 			}
 			if c.tls == "asked" {
-				drip(t, conn, sslRequest)
-				expect(t, conn, "S")
+				writeBytes(t, conn, sslRequest)
+				receives(t, conn, "S")
 			}
 			if c.tls != "plain" {
 				secure := tls.Client(dripper{conn, t}, &tls.Config{ServerName: "a.test", InsecureSkipVerify: true, NextProtos: []string{"postgresql"}})
 				must(t, secure.Handshake())
 				conn = secure
 			}
-			drip(t, conn, startup)
+			writeBytes(t, conn, startup)
 			hears(t, conn, c.want)
 			echoes(t, conn, "and so on")
 		})
@@ -207,7 +188,7 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}]`, a), "c.pem", cert, 
 			{"a startup message without a user, a byte at a time", "postgres", func(c net.Conn) { _, _ = io.WriteString(c, message(3<<16, "database\x00shop\x00\x00")) }},
 			{"a second GSSENCRequest", "postgres", func(c net.Conn) {
 				_, _ = io.WriteString(c, gssRequest)
-				expect(t, c, "N")
+				receives(t, c, "N")
 				_, _ = io.WriteString(c, gssRequest)
 			}},
 			{"nothing", "preread", func(net.Conn) {}},
@@ -230,7 +211,7 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}]`, a), "c.pem", cert, 
 	// In place of a hello.
 	conn := client(t, r.At("through"))
 	_, _ = io.WriteString(conn, sslRequest)
-	expect(t, conn, "S")
+	receives(t, conn, "S")
 	_, _ = io.WriteString(conn, startup)
 	gone(t, conn)
 	r.Until("the client without a hello is counted", func() bool { return r.Refused("through", "hello") == 1 })
@@ -267,7 +248,7 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}]`, new(pgServer).serve
 			before := r.Refused(at, reason)
 			conn := client(t, r.At(at))
 			_, _ = io.WriteString(conn, sslRequest)
-			expect(t, conn, "S")
+			receives(t, conn, "S")
 			if _, err := io.WriteString(conn, say); !errors.Is(err, syscall.ECONNRESET) { // which is told once
 				isReset(t, conn)
 			}
@@ -289,7 +270,7 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: admin, endpoin
 		conn := client(t, r.At("l"))
 		if asks {
 			_, _ = io.WriteString(conn, sslRequest)
-			expect(t, conn, "S")
+			receives(t, conn, "S")
 		}
 		secure := tls.Client(conn, &tls.Config{ServerName: "other.test", InsecureSkipVerify: true, NextProtos: []string{"postgresql"}})
 		if err := secure.Handshake(); !errors.Is(err, syscall.ECONNRESET) {
@@ -304,7 +285,7 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: admin, endpoin
 		conn := client(t, r.At("l"))
 		_, _ = io.WriteString(conn, message(3<<16, said+"\x00\x00"))
 		if want == "E" { // an ErrorResponse
-			expect(t, conn, want)
+			receives(t, conn, want)
 		} else if got := line(t, conn); !strings.HasPrefix(got, want) {
 			t.Errorf("%q gets to %s", said, got)
 		}
@@ -358,7 +339,7 @@ upstreams:
 			serve()
 			conn := client(t, r.At("both"))
 			_, _ = io.WriteString(conn, sslRequest)
-			expect(t, conn, "S")
+			receives(t, conn, "S")
 			secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 			_, _ = io.WriteString(secure, startup)
 			if got := line(t, secure); !strings.HasPrefix(got, "good ") {
@@ -368,7 +349,7 @@ upstreams:
 			for range c.clients {
 				conn := client(t, r.At("one"))
 				_, _ = io.WriteString(conn, sslRequest)
-				expect(t, conn, "S")
+				receives(t, conn, "S")
 				if err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake(); !errors.Is(err, syscall.ECONNRESET) {
 					t.Errorf("%v, want a reset", err)
 				}
@@ -409,10 +390,10 @@ upstreams:
 		conn := net.Conn(client(t, r.At(listener)))
 		if i == 2 {
 			_, _ = io.WriteString(conn, sslRequest)
-			expect(t, conn, "S")
+			receives(t, conn, "S")
 			conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 		}
-		drip(t, conn, cancel)
+		writeBytes(t, conn, cancel)
 		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v, want an end", listener, err)
 		}
@@ -487,7 +468,7 @@ upstreams:`+upstreams.String(), "c.pem", cert, "k.pem", key, "trap.wasm", trapMo
 		conn := net.Conn(dialFrom(t, test.source, r.At(test.listener)))
 		if test.tls {
 			_, _ = io.WriteString(conn, sslRequest)
-			expect(t, conn, "S")
+			receives(t, conn, "S")
 			conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 		}
 		_, _ = io.WriteString(conn, cancel)
@@ -555,7 +536,7 @@ upstreams:
 	}
 	c := client(t, r.At("filter"))
 	fmt.Fprint(c, sslRequest)
-	expect(t, c, "S")
+	receives(t, c, "S")
 	c2, err := hello(t, r.At("route"), "a.test")
 	if err == nil {
 		t.Error("a handshake with no endpoint")

@@ -127,6 +127,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}]`
 		t.Errorf("%d of 20, want 2", n)
 	}
 	must(t, r.SetSplit("l", 0, map[string]float64{"a": 50, "b": 50}, "test"))
+	r.Logs("by=test", "what=split", "listener=l", "route=0", "from=a:90,b:10", "to=a:50,b:50")
 	if n := count(); n < 9 || n > 11 {
 		t.Errorf("%d of 20, want 10", n)
 	}

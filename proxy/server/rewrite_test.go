@@ -63,9 +63,7 @@ func streamModule() *Module {
 func writeBytes(t *testing.T, c io.Writer, text string) {
 	t.Helper()
 	for i := range len(text) {
-		if _, err := c.Write([]byte{text[i]}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, second(c.Write([]byte{text[i]})))
 	}
 }
 
@@ -91,9 +89,7 @@ upstreams:
   - {name: sh, endpoints: [%[2]q], send_proxy: 1, health_check: off}`, primary, shadow, digits), "c.pem", cert, "k.pem", key, "d.wasm", digitModule())
 	for _, c := range []struct{ listener, before string }{{"plain", ""}, {"data", ""}, {"proxied", "PROXY TCP4 192.0.2.7 192.0.2.8 1 2\r\n"}, {"routed", ""}, {"route", ""}} {
 		tcp := client(t, r.At(c.listener))
-		if _, err := io.WriteString(tcp, c.before); err != nil {
-			t.Fatal(err)
-		}
+		sends(t, tcp, c.before)
 		var conn net.Conn = tcp
 		if c.listener == "routed" {
 			conn = tls.Client(tcp, &tls.Config{ServerName: "front.test", InsecureSkipVerify: true})
@@ -105,12 +101,8 @@ upstreams:
 			b, _ := io.ReadAll(conn)
 			echoed <- b
 		}()
-		if _, err := io.WriteString(conn, bulk+"4111111111111111"); err != nil {
-			t.Fatal(err)
-		}
-		if err := conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		sends(t, conn, bulk+"4111111111111111")
+		must(t, conn.(interface{ CloseWrite() error }).CloseWrite())
 		want := []byte(strings.Repeat(maskedText, 3001) + "****************")
 		at, there, back := next(t, atPrimary), next(t, atShadow), <-echoed
 		for what, b := range map[string][]byte{"the endpoint": at.bytes, "the mirror": there.bytes, "the client": back} {
@@ -171,9 +163,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`, rewrite, primary)
 	after := client(t, r.At("l"))
 	ask(after, clearText)
 	for _, c := range []*net.TCPConn{masked, none, after} {
-		if err := c.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.CloseWrite())
 		if got := next(t, atPrimary); strings.Contains(string(got.bytes), "*") || got.err != nil {
 			t.Errorf("the endpoint has got %q, %v", got.bytes, got.err)
 		}
@@ -217,20 +207,12 @@ upstreams: [{name: u, endpoints: [%q], %s health_check: off}]`, at, digits, prim
 			}
 			const head = "PROXY TCP4 192.0.2.7 192.0.2.8 1 2\r\n"
 			for _, piece := range head[:len(head)-1] {
-				if _, err := io.WriteString(c, string(piece)); err != nil {
-					t.Fatal(err)
-				}
+				sends(t, c, string(piece))
 				runtime.Gosched()
 			}
-			if _, err := io.WriteString(c, head[len(head)-1:]+clearText[:30]); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := io.WriteString(c, clearText[30:]); err != nil {
-				t.Fatal(err)
-			}
-			if err := c.(*net.UnixConn).CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			sends(t, c, head[len(head)-1:]+clearText[:30])
+			sends(t, c, clearText[30:])
+			must(t, c.(*net.UnixConn).CloseWrite())
 			got := next(t, atPrimary)
 			if b := got.bytes[len(header(got.bytes)):]; string(b) != maskedText || len(header(got.bytes)) > 0 != (proxy != "") {
 				t.Fatalf("the endpoint has got %q", got.bytes)
@@ -281,9 +263,7 @@ func receives(t testing.TB, c net.Conn, want string) {
 
 func sends(t testing.TB, c net.Conn, text string) {
 	t.Helper()
-	if _, err := io.WriteString(c, text); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second(io.WriteString(c, text)))
 }
 
 // TestFailedModule: a module that fails has its session reset, or has its bytes go on, as on_error says. It is counted by reason, and

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"slices"
@@ -68,9 +67,7 @@ func named(t *testing.T, name string) string {
 func client(t *testing.T, address string) *net.TCPConn {
 	t.Helper()
 	c := sockets.Dial(t, address)
-	if err := c.SetDeadline(time.Now().Add(condition.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.SetDeadline(time.Now().Add(condition.Patience)))
 	return c
 }
 
@@ -180,13 +177,8 @@ func isReset(t *testing.T, c net.Conn) {
 // echoes fails the test unless a connection still echoes.
 func echoes(t *testing.T, c net.Conn, text string) {
 	t.Helper()
-	if _, err := io.WriteString(c, text); err != nil {
-		t.Fatal(err)
-	}
-	got := make([]byte, len(text))
-	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
-		t.Fatalf("echo of %q: %q, %v", text, got, err)
-	}
+	sends(t, c, text)
+	receives(t, c, text)
 }
 
 // refused fails the test unless a new client is reset. The reset may come before connect returns.

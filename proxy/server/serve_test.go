@@ -70,9 +70,7 @@ upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 
 	for i := range 2 {
 		c := connect()
 		waits(int64(i + 1))
-		if _, err := fmt.Fprintf(c, "left by %d", i); err != nil {
-			t.Fatal(err)
-		}
+		must(t, second(fmt.Fprintf(c, "left by %d", i)))
 		c.Close()
 	}
 	second := connect()
@@ -182,10 +180,7 @@ upstreams: [{name: u, endpoints: [%q], send_proxy: %d, health_check: off}]`, up,
 		if got := line(t, c); !strings.HasPrefix(got, fmt.Sprintf("v%d from 192.0.2.1:1111 to 192.0.2.2:443", version)) {
 			t.Error(got)
 		}
-		rest := make([]byte, 5)
-		if _, err := io.ReadFull(c, rest); err != nil || string(rest) != "hello" {
-			t.Errorf("%q, %v", rest, err)
-		}
+		receives(t, c, "hello")
 		echoes(t, c, "after the header")
 		c = client(t, r.At("other"))
 		if got, want := line(t, c), fmt.Sprintf("v%d from %v to %v", version, c.LocalAddr(), c.RemoteAddr()); !strings.HasPrefix(got, want) {
@@ -404,9 +399,7 @@ upstreams: [{name: vpc, endpoints: [%q]}, {name: rest, endpoints: [%q]}]`, greet
 	for tlvs, want := range map[string]string{"\xe0\x00\x05vpc-1": "vpc", "\xe0\x00\x05vpc-2": "rest", "": "rest"} {
 		c := client(t, r.At("tlv"))
 		header := proxyproto.Append(nil, 2, &proxyproto.Connection{Source: at, Destination: at, TLVs: []byte(tlvs)})
-		if _, err := c.Write(append(header, 'x')); err != nil {
-			t.Fatal(err)
-		}
+		must(t, second(c.Write(append(header, 'x'))))
 		if got := line(t, c); got != want+` "x"` {
 			t.Errorf("%q gets to %s, want %s", tlvs, got, want)
 		}
@@ -444,9 +437,7 @@ upstreams: [{name: u, endpoints: [{name: e, address: %q}], health_check: off}]`,
 			c := tls.Client(client(t, r.At("l")), cfg)
 			must(t, c.Handshake())
 			sent, back := []byte(strings.Repeat("x", size-1)+"\n"), make([]byte, size)
-			if _, err := c.Write(sent); err != nil {
-				t.Fatal(err)
-			}
+			must(t, second(c.Write(sent)))
 			if _, err := io.ReadFull(c, back); err != nil || !bytes.Equal(sent, back) {
 				t.Fatalf("%d bytes: got other ones, or %v", size, err)
 			}

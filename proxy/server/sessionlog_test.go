@@ -100,9 +100,7 @@ func startEnds(t *testing.T, format string) *rig {
 func (r *rig) logged(t *testing.T, lines int64) []byte {
 	t.Helper()
 	r.Until("all clients have left", func() bool { return r.Summary().Connections.Active == 0 })
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.End())
 	b, err := os.ReadFile(filepath.Join(r.Dir, "sessions.log"))
 	must(t, err)
 	c := r.Summary().SessionLog
@@ -219,9 +217,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`
 	echoes(t, held, "x")
 	r.Stop()
 	held.Close()
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.End())
 	b, err := os.ReadFile(filepath.Join(r.Dir, "sessions.log"))
 	must(t, err)
 	seen := make(map[string]int)
@@ -290,9 +286,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`
 	before := r.Summary().SessionLog
 	r.Reload(strings.Replace(fmt.Sprintf(text, "a.log", echo), `session_log: {to: "a.log"}`, "", 1))
 	talk()
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.End())
 	if after := r.Summary().SessionLog; after.Lines != 2 || before.Lines > 2 {
 		t.Errorf("%+v, then %+v", before, after)
 	}

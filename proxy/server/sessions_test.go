@@ -417,9 +417,7 @@ func TestEndGentlyWithTLS(t *testing.T) {
 		spoken, beneath, plain := g.session(listener)
 		if listener == "begun" { // else the endpoint has said the last word
 			sends(t, spoken, "y")
-			if _, err := io.ReadFull(plain, make([]byte, 1)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, second(io.ReadFull(plain, make([]byte, 1))))
 		}
 		if e := g.end(admin.EndQuery{SessionQuery: admin.SessionQuery{Listener: listener}, Quiet: time.Second}); e.Ended != 1 || !e.Done {
 			t.Errorf("%s: %+v", listener, e)

@@ -60,9 +60,7 @@ func TestSummaryOfTheEngine(t *testing.T) {
 		return s.Engine.Promotions > 0 && s.Engine.PipeGrowths > 0 && s.Engine.TurnsCut > 0 && s.Pipes.Made > 0
 	})
 	before := r.Summary()
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.End())
 	if s := r.Summary(); s.Engine != before.Engine {
 		t.Errorf("after the end: %+v, want %+v", s.Engine, before.Engine)
 	}
@@ -90,9 +88,7 @@ func TestSummaryOfTheArena(t *testing.T) {
 		t.Errorf("at the beginning: %+v", a)
 	}
 	pour(t, r, func(s admin.Summary) bool { return s.Arena.Residues > 0 && s.Arena.Peak > loops<<16 })
-	if err := r.End(); err != nil {
-		t.Error(err)
-	}
+	must(t, r.End())
 	if a := r.Summary().Arena; a.Used != 0 || a.Residues == 0 {
 		t.Errorf("after the end: %+v", a)
 	}

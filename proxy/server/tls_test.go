@@ -463,9 +463,7 @@ func TestResetWithTLSIsNoEnd(t *testing.T) {
 				s, ended := of, make(chan struct{})
 				go func() { defer close(ended); s.Live(survives, make([]byte, 4096)) }()
 				for range i {
-					if _, err := writes.Write(make([]byte, 1000)); err != nil {
-						t.Fatal(err)
-					}
+					must(t, second(writes.Write(make([]byte, 1000))))
 				}
 				_, _ = resets.SetLinger(0), resets.Close()
 				<-ended

@@ -171,9 +171,7 @@ func TestTracesOfDrain(t *testing.T) {
 // TestPipesOfCollectorTLS: a file of traces.tls that is a pipe without a writer is refused, and the server does not wait.
 func TestPipesOfCollectorTLS(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(pipe, 0o600))
 	for _, c := range []config.TracesTLS{{CA: config.Path(pipe)}, {Cert: config.Path(pipe), Key: config.Path(pipe)}} {
 		done := make(chan error, 1)
 		go func() { _, err := server.CollectorTLS(&c); done <- err }()

@@ -82,9 +82,7 @@ upstreams:
 	asks := func(listener string, n int) {
 		t.Helper()
 		for range n {
-			if _, err := client(t, r.Listener(listener).Addresses[0]).Write([]byte("?")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, second(client(t, r.Listener(listener).Addresses[0]).Write([]byte("?"))))
 		}
 	}
 	asks("a", 3)

@@ -23,6 +23,28 @@ func open(t *testing.T, path string) *state.Store {
 	return s
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func same[T any](t *testing.T, want, got T) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// isTaken expects that another process has the file.
+func isTaken(t *testing.T, path string) {
+	t.Helper()
+	if s := open(t, path); !errors.Is(s.Err(), state.ErrTaken) {
+		t.Error("two processes have the file:", s.Err())
+	}
+}
+
 var (
 	then    = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 	changes = []state.Change{
@@ -41,23 +63,16 @@ func TestStore(t *testing.T) {
 	}
 	s.SetChanges(changes)
 	s.SetDenials(denials)
-	if err := s.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Flush())
 	info, err := os.Stat(path)
 	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	next := open(t, path)
-	if d := cmp.Diff(changes, next.Changes()); d != "" || next.Err() != nil {
-		t.Errorf("%v %s", next.Err(), d)
-	}
-	if d := cmp.Diff(denials, next.Denials()); d != "" {
-		t.Error(d)
-	}
+	must(t, next.Err())
+	same(t, changes, next.Changes())
+	same(t, denials, next.Denials())
 	if list, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); len(list) > 0 {
 		t.Errorf("left over: %q", list)
 	}
@@ -105,12 +120,8 @@ func TestFlushesShareAWrite(t *testing.T) {
 	if writes != 2 {
 		t.Errorf("%d writes, want 2", writes)
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if d := cmp.Diff(all, open(t, path).Denials()); d != "" {
-		t.Error(d)
-	}
+	must(t, s.Close())
+	same(t, all, open(t, path).Denials())
 }
 
 // TestDenialsThatChange: each write has the denials of the moment, those that were written before, too.
@@ -129,9 +140,7 @@ func TestDenialsThatChange(t *testing.T) {
 	} {
 		s.SetDenials(list)
 		s.SetChanges(changes)
-		if err := s.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Flush())
 		copied := filepath.Join(t.TempDir(), "copy")
 		text, err := os.ReadFile(path)
 		if err == nil {
@@ -155,21 +164,15 @@ func TestStoreOfTwoProcesses(t *testing.T) {
 	if err := second.Flush(); !errors.Is(err, state.ErrTaken) || !errors.Is(second.Err(), state.ErrTaken) {
 		t.Errorf("%v, %v", err, second.Err())
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Close())
 	third := open(t, path)
-	if d := cmp.Diff(changes[:1], third.Changes()); d != "" {
-		t.Error(d)
-	}
+	same(t, changes[:1], third.Changes())
 	first.SetChanges(nil)
 	if err := first.Flush(); !errors.Is(err, state.ErrClosed) {
 		t.Error(err)
 	}
 	third.SetChanges(changes)
-	if err := third.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, third.Close())
 	if got := open(t, path).Changes(); len(got) != 2 {
 		t.Errorf("%+v", got)
 	}
@@ -182,14 +185,11 @@ func TestSuccessorWaits(t *testing.T) {
 	first.SetChanges(changes)
 	opened := make(chan *state.Store)
 	go func() { opened <- state.Open(path) }()
-	if err := first.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, first.Close())
 	next := <-opened
 	defer next.Close()
-	if d := cmp.Diff(changes, next.Changes()); d != "" || next.Err() != nil {
-		t.Error(next.Err(), d)
-	}
+	must(t, next.Err())
+	same(t, changes, next.Changes())
 }
 
 // TestLockFileIsRemoved: a lock file that was removed before it was locked is not the lock, and two processes never have
@@ -201,9 +201,7 @@ func TestLockFileIsRemoved(t *testing.T) {
 		removed = 0
 		return func() {
 			if removed++; removed <= times {
-				if err := os.Remove(path + ".lock"); err != nil {
-					t.Error(err)
-				}
+				must(t, os.Remove(path+".lock"))
 			}
 		}
 	}
@@ -211,9 +209,7 @@ func TestLockFileIsRemoved(t *testing.T) {
 	if err := first.Err(); err != nil || removed != 3 {
 		t.Fatal(err, removed)
 	}
-	if second := open(t, path); !errors.Is(second.Err(), state.ErrTaken) {
-		t.Error("two processes have the file:", second.Err())
-	}
+	isTaken(t, path)
 
 	// A successor waits meanwhile: it has the removed one open.
 	first.SetChanges(changes)
@@ -222,21 +218,15 @@ func TestLockFileIsRemoved(t *testing.T) {
 		if opens++; opens > 1 {
 			return
 		}
-		if err := errors.Join(os.Remove(path+".lock"), first.Close()); err != nil {
-			t.Error(err)
-		}
+		must(t, errors.Join(os.Remove(path+".lock"), first.Close()))
 		third := open(t, path) // this one finds no lock file, or that of first
-		if err := third.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, third.Close())
 	})
 	defer next.Close()
 	if d := cmp.Diff(changes, next.Changes()); d != "" || next.Err() != nil || opens != 2 {
 		t.Error(next.Err(), opens, d)
 	}
-	if last := open(t, path); !errors.Is(last.Err(), state.ErrTaken) {
-		t.Error("two processes have the file:", last.Err())
-	}
+	isTaken(t, path)
 
 	path = filepath.Join(t.TempDir(), "penstock.state")
 	if endless := state.OpenWith(path, remove(1000)); endless.Err() == nil || removed == 1000 {
@@ -247,41 +237,24 @@ func TestLockFileIsRemoved(t *testing.T) {
 // TestLockFileIsRemovedLater: the owner notices at its next write. It takes the file again, unless another process has it.
 func TestLockFileIsRemovedLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "penstock.state")
-	remove := func() {
-		t.Helper()
-		if err := os.Remove(path + ".lock"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	remove := func() { must(t, os.Remove(path+".lock")) }
 	first := open(t, path)
 	remove()
 	first.SetChanges(changes[:1])
-	if err := first.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if second := open(t, path); !errors.Is(second.Err(), state.ErrTaken) {
-		t.Error("two processes have the file:", second.Err())
-	}
+	must(t, first.Flush())
+	isTaken(t, path)
 	remove()
 	third := open(t, path)
 	third.SetChanges(changes)
-	if err := third.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, third.Flush())
 	first.SetChanges(nil)
 	if err := first.Flush(); !errors.Is(err, state.ErrTaken) || !errors.Is(first.Err(), state.ErrTaken) {
 		t.Error(err, first.Err())
 	}
-	if err := third.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, third.Close())
 	fourth := open(t, path)
-	if d := cmp.Diff(changes, fourth.Changes()); d != "" {
-		t.Error("the other process's changes were replaced:", d)
-	}
-	if err := fourth.Close(); err != nil {
-		t.Fatal(err)
-	}
+	same(t, changes, fourth.Changes())
+	must(t, fourth.Close())
 	if err := first.Flush(); err != nil || first.Err() != nil {
 		t.Error(err, first.Err())
 	}
@@ -301,9 +274,7 @@ func TestCorruptFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "penstock.state")
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte(text), 0o600))
 			s := open(t, path)
 			if err := s.Corrupt(); !errors.Is(err, state.ErrCorrupt) || !strings.Contains(err.Error(), path+".corrupt-") || len(s.Changes()) != 0 {
 				t.Errorf("%v, %v", err, s.Changes())
@@ -316,9 +287,7 @@ func TestCorruptFile(t *testing.T) {
 				t.Errorf("%q, %v", kept, err)
 			}
 			s.SetChanges(changes)
-			if err := s.Flush(); err != nil {
-				t.Error(err)
-			}
+			must(t, s.Flush())
 		})
 	}
 }
@@ -337,9 +306,7 @@ func TestForeignFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "penstock.state")
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte(text), 0o600))
 			expectForeign(t, path)
 			if kept, err := os.ReadFile(path); err != nil || string(kept) != text {
 				t.Errorf("%q, %v", kept, err)
@@ -348,16 +315,12 @@ func TestForeignFile(t *testing.T) {
 	}
 	t.Run("directory", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "penstock.state")
-		if err := os.Mkdir(path, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(path, 0o700))
 		expectForeign(t, path)
 	})
 	t.Run("unreadable", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "penstock.state")
-		if err := os.Symlink("penstock.state", path); err != nil { // a link to itself, which root cannot read either
-			t.Fatal(err)
-		}
+		must(t, os.Symlink("penstock.state", path)) // a link to itself, which root cannot read either
 		expectForeign(t, path)
 	})
 }
@@ -371,9 +334,7 @@ func expectForeign(t *testing.T, path string) {
 	if err := s.Flush(); !errors.Is(err, state.ErrForeign) || !errors.Is(s.Err(), state.ErrForeign) || s.Corrupt() != nil {
 		t.Errorf("%v, %v, %v", err, s.Err(), s.Corrupt())
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, s.Close())
 	if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
 		t.Error("it was replaced", err)
 	}
@@ -386,14 +347,10 @@ func expectForeign(t *testing.T, path string) {
 func TestUnknownContent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "penstock.state")
 	const text = `{"version": 1, "moon": {"phase": 3}, "changes": [{"kind": "moon shifted", "value": 7}]}`
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	s := open(t, path)
 	s.SetChanges(changes[:1])
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	var got struct {
 		Moon    struct{ Phase int }
 		Changes []struct {
@@ -421,20 +378,14 @@ func TestUnwritable(t *testing.T) {
 	if err := s.Flush(); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dir, 0o700))
 	later := open(t, filepath.Join(dir, "penstock.state"))
-	if err := os.Rename(dir, dir+".away"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(dir, dir+".away"))
 	later.SetChanges(changes)
 	if err := later.Flush(); err == nil || later.Err() == nil {
 		t.Error("a directory that is gone is written to")
 	}
-	if err := os.Rename(dir+".away", dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(dir+".away", dir))
 	if err := later.Flush(); err != nil || later.Err() != nil {
 		t.Error(err, later.Err())
 	}
