@@ -365,26 +365,6 @@ func pauses(b *testing.B, hold func(testing.TB, int) holder, n int, touch bool) 
 	}
 }
 
-// BenchmarkFalseSharing is the time of one Get and Put while a neighbour on
-// another processor does the same with items of its own, divided by the time of
-// one alone. "words=16", processors that share nothing, is the best that the
-// machine permits; "words=1" shows false sharing.
-func BenchmarkFalseSharing(b *testing.B) {
-	const ops = 40_000
-	controls := []entrant{{"words=16", newWords(16)}, {"words=1", newWords(1)}}
-	for _, c := range slices.Concat(contestants, controls) {
-		b.Run(c.name, func(b *testing.B) {
-			skipBelow(b, 2)
-			p := c.make(b, benchIdle)
-			alone, both := newTeam(1), newTeam(2)
-			pairs := func(int) { p.pairs(ops) }
-			alternate(b,
-				func() sample { return both.run(pairs) },
-				func() sample { return alone.run(pairs) }, ops)
-		})
-	}
-}
-
 // The workloads of the benchmarks.
 
 // garbage is a place through which stored objects escape.
@@ -625,57 +605,6 @@ func pause() time.Duration {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return time.Duration(m.PauseNs[(m.NumGC+255)%256])
-}
-
-// words keeps one item for each P and nothing else, in words that are stride
-// apart. With 1 it has false sharing itself. With 16 it has the least cost of a
-// pool per P, and the cost that a second busy core causes the first on this
-// machine.
-type words struct {
-	*factory
-	slots  []*item
-	stride int
-}
-
-func newWords(stride int) func(testing.TB, int) contestant {
-	return func(testing.TB, int) contestant {
-		return &words{new(factory), make([]*item, stride*(runtime.GOMAXPROCS(0)+1)), stride}
-	}
-}
-
-func (c *words) pairs(n int) {
-	for range n {
-		x := c.get()
-		c.put(x)
-	}
-}
-
-func (c *words) get() *item {
-	slot := &c.slots[(procPin()+1)*c.stride]
-	x := *slot
-	*slot = nil
-	procUnpin()
-	if x == nil {
-		return c.item()
-	}
-	return x
-}
-
-func (c *words) put(x *item) {
-	c.slots[(procPin()+1)*c.stride] = x
-	procUnpin()
-}
-
-func (c *words) take(xs []*item) {
-	for i := range xs {
-		xs[i] = c.get()
-	}
-}
-
-func (c *words) give(xs []*item) {
-	for _, x := range xs {
-		c.put(x)
-	}
 }
 
 // ratios are those of pairs of rounds.

@@ -18,8 +18,7 @@ import (
 // It fills two cache lines, the unit that hardware prefetches, so that items in
 // different hands never share one.
 type item struct {
-	next *item // of the rivals that link their items
-	_    [120]byte
+	_ [128]byte
 }
 
 // A contestant is one way of keeping items. Its loops are its own, so that the
@@ -49,7 +48,6 @@ var contestants = []entrant{
 	{"penstock", newPenstock},
 	{"syncPool", newSyncPool},
 	{"perPLocked", newPerPLocked},
-	{"haproxy", newHAProxy},
 }
 
 // A factory counts the items that it makes. It is apart from its contestant: a
@@ -224,130 +222,6 @@ func (c *perPLocked) take(xs []*item) {
 }
 
 func (c *perPLocked) give(xs []*item) {
-	for _, x := range xs {
-		c.put(x)
-	}
-}
-
-// haproxy has the shape of HAProxy's pools: linked items in a list per P, without
-// any synchronisation, and one shared list under a spin lock, to and from which
-// they move by the batch.
-type haproxy struct {
-	*factory
-	local []haproxyShard
-
-	_      cacheLines
-	locked atomic.Bool
-	shared itemList // batches, linked by their first items
-}
-
-type haproxyShard struct {
-	itemList
-	_ cacheLines
-}
-
-const (
-	haproxyLocal = 256 // most items of a P
-	haproxyBatch = 64
-)
-
-// An itemList is a stack through item.next.
-type itemList struct {
-	head *item
-	n    int
-}
-
-func (l *itemList) push(x *item) {
-	x.next = l.head
-	l.head = x
-	l.n++
-}
-
-func (l *itemList) pop() *item {
-	x := l.head
-	if x != nil {
-		l.head, x.next = x.next, nil
-		l.n--
-	}
-	return x
-}
-
-func newHAProxy(testing.TB, int) contestant {
-	return &haproxy{factory: new(factory), local: make([]haproxyShard, runtime.GOMAXPROCS(0))}
-}
-
-// lock spins pinned, as a thread does. The holder is pinned too, but its thread
-// may have lost its core: after a while the scheduler gets a chance.
-func (c *haproxy) lock() {
-	for i := 1; c.locked.Load() || !c.locked.CompareAndSwap(false, true); i++ {
-		if i%1000 == 0 {
-			procUnpin()
-			runtime.Gosched()
-			procPin()
-		}
-	}
-}
-
-func (c *haproxy) get() *item {
-	l := &c.local[procPin()]
-	if l.head == nil {
-		c.refill()
-		l = &c.local[procPin()]
-		procUnpin()
-	}
-	x := l.pop()
-	procUnpin()
-	if x == nil {
-		return c.item()
-	}
-	return x
-}
-
-// refill moves up to a batch from the shared list to this P's, whichever that is
-// once the lock is held.
-func (c *haproxy) refill() {
-	c.lock()
-	l := &c.local[procPin()]
-	procUnpin()
-	for range min(haproxyBatch, c.shared.n) {
-		l.push(c.shared.pop())
-	}
-	c.locked.Store(false)
-}
-
-func (c *haproxy) put(x *item) {
-	l := &c.local[procPin()]
-	l.push(x)
-	if l.n > haproxyLocal {
-		c.spill()
-	}
-	procUnpin()
-}
-
-func (c *haproxy) spill() {
-	c.lock()
-	l := &c.local[procPin()]
-	procUnpin()
-	for range min(haproxyBatch, l.n) {
-		c.shared.push(l.pop())
-	}
-	c.locked.Store(false)
-}
-
-func (c *haproxy) pairs(n int) {
-	for range n {
-		x := c.get()
-		c.put(x)
-	}
-}
-
-func (c *haproxy) take(xs []*item) {
-	for i := range xs {
-		xs[i] = c.get()
-	}
-}
-
-func (c *haproxy) give(xs []*item) {
 	for _, x := range xs {
 		c.put(x)
 	}
