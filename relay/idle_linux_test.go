@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"reflect"
 	"runtime"
 	"strings"
@@ -419,54 +418,3 @@ func notSockets(fds []string) []string {
 	return odd
 }
 
-// BenchmarkBusyPairs moves 256 KiB through each of many joined pairs at once, over
-// and over. Run it as an ordinary user to see what the pipe quota does: io.Copy's
-// pipes degrade at the 33rd pair.
-func BenchmarkBusyPairs(b *testing.B) {
-	if os.Getuid() == 0 {
-		b.Log("root has no pipe quota: run the test binary as an ordinary user")
-	}
-	all := joiners(b)
-	for _, pairs := range busyPairs {
-		for _, name := range []string{"io.Copy", "relay-auto"} {
-			b.Run(fmt.Sprintf("%d/%s", pairs, name), func(b *testing.B) { benchmarkBusy(b, all[name], pairs) })
-		}
-	}
-}
-
-func benchmarkBusy(b *testing.B, j joiner, pairs int) {
-	const chunk = 256 << 10
-	block := make([]byte, chunk)
-	var wg, readers sync.WaitGroup
-	starts := make([]chan int, pairs)
-	var ends []func()
-	for i := range starts {
-		starts[i] = make(chan int)
-		A, B, wait := joined(b, j)
-		ends = append(ends, wait)
-		readers.Go(func() {
-			if n, err := io.Copy(io.Discard, struct{ io.Reader }{B}); n != int64(b.N)*chunk || err != nil {
-				b.Errorf("received %d bytes, error %v", n, err)
-			}
-		})
-		wg.Go(func() {
-			for range <-starts[i] {
-				if _, err := A.Write(block); err != nil {
-					b.Error(err)
-				}
-			}
-			_ = A.CloseWrite()
-		})
-	}
-	b.SetBytes(int64(chunk * pairs))
-	b.ResetTimer()
-	for _, s := range starts {
-		s <- b.N
-	}
-	wg.Wait()
-	readers.Wait()
-	b.StopTimer()
-	for _, wait := range ends {
-		wait()
-	}
-}

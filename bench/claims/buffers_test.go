@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/pool"
 )
@@ -32,7 +31,7 @@ type messenger struct {
 
 // measureHeaders lets messages of 1 B to 64 KiB pass: made each time, copied into
 // arrays of 64 KiB from a sync.Pool, and as slice headers from one pool upon
-// buffers of fitting sizes from another, or upon slots of an arena.
+// buffers of fitting sizes from another.
 func measureHeaders(ctx context.Context) (r Result, err error) {
 	buffers, err := newClasses()
 	if err != nil {
@@ -46,18 +45,12 @@ func measureHeaders(ctx context.Context) (r Result, err error) {
 		return r, err
 	}
 	defer headers.Close()
-	slots, err := arena.New(&arena.Config{Locals: 1})
-	if err != nil {
-		return r, err
-	}
-	defer slots.Close()
 	var fails failure
 	var arrays sync.Pool
 	for _, m := range []messenger{
 		{"made", haveMade},
 		{"arrays", func(n int) (int, func()) { return haveArray(&arrays, n) }},
 		{"headers", func(n int) (int, func()) { return haveHeaders(headers, buffers, n, &fails) }},
-		{"headers, arena", func(n int) (int, func()) { return haveSlots(headers, slots.Local(0), n, &fails) }},
 	} {
 		if ctx.Err() != nil {
 			return r, context.Cause(ctx)
@@ -148,21 +141,6 @@ func haveHeaders(headers *pool.Pool[[][]byte], buffers classes, n int, fails *fa
 	h = append(h[:0], b)
 	return cap(b), func() {
 		class.Put(h[0])
-		headers.Put(h)
-	}
-}
-
-func haveSlots(headers *pool.Pool[[][]byte], slots *arena.Local, n int, fails *failure) (int, func()) {
-	slot, err := slots.Get(n, arena.Other)
-	fails.note(err)
-	b, err := slots.Bytes(slot)
-	fails.note(err)
-	h, err := headers.Get(context.Background())
-	fails.note(err)
-	n = copy(b, payload[:n])
-	h = append(h[:0], b[:n])
-	return len(b), func() {
-		fails.note(slots.Put(slot))
 		headers.Put(h)
 	}
 }

@@ -1,7 +1,6 @@
 package claims
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,7 +126,7 @@ const counted = 1000
 func measureServers(ctx context.Context, n, rounds int, window time.Duration) (r Result, err error) {
 	group := process.NewGroup()
 	defer group.Close()
-	type served struct{ rate, mean, p99, cpu, memory report.Sample }
+	type served struct{ rate, mean, p99 report.Sample }
 	all := make([]served, len(echoServers))
 	for round := range rounds {
 		for i := range echoServers {
@@ -138,7 +137,6 @@ func measureServers(ctx context.Context, n, rounds int, window time.Duration) (r
 			}
 			a := &all[k]
 			a.rate, a.mean, a.p99 = append(a.rate, float64(t.Requests)/t.Elapsed.Seconds()), append(a.mean, t.Mean.Seconds()), append(a.p99, t.P99.Seconds())
-			a.cpu, a.memory = append(a.cpu, t.cpu.Seconds()/float64(t.all)), append(a.memory, float64(t.memory)/float64(n))
 		}
 	}
 	r = Result{{Name: "connections", Unit: Exact, Value: float64(n)}}
@@ -150,18 +148,16 @@ func measureServers(ctx context.Context, n, rounds int, window time.Duration) (r
 		a, calls := &all[i], float64(t.calls)/float64(t.all)
 		r = append(r, of(echoServers[i].name,
 			spread("requests", Rate, a.rate), Figure{Name: "system calls", Unit: Rate, Value: calls * a.rate.Median()}, Figure{Name: "in a request", Unit: Number, Value: calls},
-			spread("mean", Seconds, a.mean), spread("p99", Seconds, a.p99), spread("CPU of a request", Seconds, a.cpu), spread("memory of a connection", Bytes, a.memory))...)
+			spread("mean", Seconds, a.mean), spread("p99", Seconds, a.p99))...)
 	}
 	return r, nil
 }
 
-// An echoTrial is a trial of a server: requests and latencies of its window, and resources of all of it.
+// An echoTrial is a trial of a server: requests and latencies of its window, and system calls of all of it.
 type echoTrial struct {
 	load.Result
-	all    int64 // requests
-	cpu    time.Duration
-	memory int64
-	calls  int64
+	all   int64 // requests
+	calls int64
 }
 
 // measureServer is a trial of a server in a new process.
@@ -183,25 +179,10 @@ func measureServer(ctx context.Context, group *process.Group, name string, n int
 	if err := dialUntil(ctx, child, address); err != nil {
 		return t, err
 	}
-	before, err := child.Memory()
-	if err != nil {
-		return t, err
-	}
-	used, err := child.Usage()
-	if err != nil {
-		return t, err
-	}
 	runner := load.NewRunner()
 	runner.Grace = time.Minute // ten thousand threads take their time to end
 	warmup := 300*time.Millisecond + time.Duration(n)*70*time.Microsecond
-	plan := load.Plan{Workload: load.Echo, Address: address, Connections: n, Size: 64, Duration: warmup + window, Warmup: warmup, Hold: true}
-	var failed error
-	runner.Hold = func() {
-		now, err := child.Usage()
-		held, err2 := child.Memory()
-		t.cpu, t.memory, failed = now.CPU-used.CPU, held.RssAnon-before.RssAnon, cmp.Or(err, err2)
-		runner.Release()
-	}
+	plan := load.Plan{Workload: load.Echo, Address: address, Connections: n, Size: 64, Duration: warmup + window, Warmup: warmup}
 	run := func() (err error) { t.Result, err = runner.Run(ctx, plan); return err }
 	if count {
 		t.calls, err = process.CountCalls(ctx, []int{child.Pid()}, run)
@@ -214,7 +195,7 @@ func measureServer(ctx context.Context, group *process.Group, name string, n int
 		err = errors.Join(child.Err(), err)
 	default:
 	}
-	if err = cmp.Or(err, failed); err != nil {
+	if err != nil {
 		return t, fmt.Errorf("%s, %d connections, calls counted: %v: %w", name, n, count, err)
 	}
 	return t, nil

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +24,7 @@ import (
 const (
 	shared      = 64
 	messageSize = 1 << 10
-	// passed is how many messages are measured, of sessions chosen at random and of few that are always the same.
+	// passed is how many messages are measured, of sessions chosen at random.
 	passed = 100_000
 )
 
@@ -75,31 +74,21 @@ func crowded(ctx context.Context, name string, make func(n int) (population, err
 	if err != nil {
 		return nil, err
 	}
-	var cold, hot report.Sample
+	var times report.Sample
 	random := rand.New(rand.NewPCG(1, uint64(n)))
-	for i := range passed {
+	for range passed {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		at := random.IntN(n)
-		turns := []struct {
-			of int
-			in *report.Sample
-		}{{at, &cold}, {at % shared, &hot}}
-		for j := range turns {
-			t := turns[(i+j)%2]
-			took, err := all.pass(t.of % n)
-			if err != nil {
-				return nil, err
-			}
-			*t.in = append(*t.in, took.Seconds())
+		took, err := all.pass(random.IntN(n))
+		if err != nil {
+			return nil, err
 		}
+		times = append(times, took.Seconds())
 	}
-	figures := of(name,
+	return of(name,
 		Figure{Name: "sessions", Unit: Exact, Value: float64(n)}, Figure{Name: "memory of each", Unit: Bytes, Value: size},
-		spread("a message", Seconds, cold), spread("the same by one of few", Seconds, hot))
-	slices.Sort(cold)
-	return append(figures, Figure{Of: name, Name: "p99", Unit: Seconds, Value: cold[len(cold)*99/100]}), nil
+		spread("a message", Seconds, times)), nil
 }
 
 // A crowd is sessions on one loop, which the measuring goroutine drives.

@@ -9,8 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -141,51 +139,3 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// BenchmarkSwitches has 64 clients, each with a request under way, and counts the switches of the server's threads for
-// each request: those that give the CPU up for lack of anything to do.
-func BenchmarkSwitches(b *testing.B) {
-	for _, way := range []string{"loop", "net"} {
-		b.Run(way, func(b *testing.B) {
-			addr, pid := start(b, way)
-			const clients = 64
-			var all sync.WaitGroup
-			before := int64(0)
-			begin := make(chan struct{})
-			each := b.N/clients + 1
-			for range clients {
-				c := dial(b, addr)
-				all.Go(func() {
-					<-begin
-					for range each {
-						if _, err := c.ask("a line of some length, as a request has"); err != nil {
-							b.Error(err)
-							return
-						}
-					}
-				})
-			}
-			before = switches(b, pid)
-			b.ResetTimer()
-			close(begin)
-			all.Wait()
-			b.ReportMetric(float64(switches(b, pid)-before)/float64(each*clients), "switches/op")
-		})
-	}
-}
-
-// switches returns the voluntary switches of a process's threads (proc_pid_status(5)).
-func switches(t testing.TB, pid int) (sum int64) {
-	t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
-	if err != nil || len(files) == 0 {
-		t.Fatal("no threads", err)
-	}
-	for _, name := range files {
-		text, _ := os.ReadFile(name) // a thread may have ended
-		_, rest, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:\t")
-		number, _, _ := strings.Cut(rest, "\n")
-		n, _ := strconv.ParseInt(number, 10, 64)
-		sum += n
-	}
-	return sum
-}

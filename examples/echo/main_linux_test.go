@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/loop"
@@ -52,38 +51,3 @@ func client(t *testing.T, address string, size int) {
 	}
 }
 
-// BenchmarkRest keeps 64 KiB that a client has not taken, of which it takes 4 KiB at a time: in a slot with a Ring, or by a copy
-// of what is left each time, which is the simplest that keeps no more than that.
-func BenchmarkRest(b *testing.B) {
-	const takes = 4 << 10
-	came := make([]byte, arena.MaxSlot)
-	b.Run("ring", func(b *testing.B) {
-		a, err := arena.New(&arena.Config{Locals: 1})
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer a.Close()
-		b.ReportAllocs()
-		for b.Loop() {
-			h, err := a.Local(0).Get(len(came), arena.Residue)
-			if err != nil {
-				b.Fatal(err)
-			}
-			var rest arena.Ring
-			slot, _ := a.Local(0).Bytes(h) // it is leased
-			rest.Write(slot, came)
-			for rest.Len() > 0 {
-				rest.Discard(takes)
-			}
-			_ = a.Local(0).Put(h) // likewise
-		}
-	})
-	b.Run("clone", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			for rest := bytes.Clone(came); len(rest) > 0; {
-				rest = bytes.Clone(rest[takes:])
-			}
-		}
-	})
-}

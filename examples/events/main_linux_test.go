@@ -33,13 +33,3 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// BenchmarkSend is the time of an event to another process, with the start of the process.
-func BenchmarkSend(b *testing.B) {
-	for _, way := range []string{"ring", "eventfd"} {
-		b.Run(way, func(b *testing.B) {
-			if _, err := send(way, uint64(b.N)); err != nil {
-				b.Fatal(err)
-			}
-		})
-	}
-}
