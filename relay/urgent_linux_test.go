@@ -327,7 +327,7 @@ func storm() (stop func()) {
 			for range 500 {
 				for _, task := range tasks {
 					if tid, _ := strconv.Atoi(task.Name()); tid != sys.Gettid() {
-						_ = sys.Tgkill(os.Getpid(), tid, syscall.SIGURG) // one that has ended is gone
+						_ = syscall.Tgkill(os.Getpid(), tid, syscall.SIGURG) // one that has ended is gone
 					}
 				}
 			}

@@ -184,7 +184,7 @@ func TestServersEcho(t *testing.T) {
 	if _, err := exec.LookPath("strace"); err != nil && os.Getenv("CI") == "" {
 		t.Skip("without strace no system calls are counted")
 	}
-	f := figures(t, func(ctx context.Context) (Result, error) { return measureServers(ctx, 30, 1, 50*time.Millisecond) })
+	f := figures(t, func(ctx context.Context) (Result, error) { return measureServers(ctx, 30, 1, 200*time.Millisecond) })
 	for _, s := range echoServers {
 		if rate, calls := value(t, f, s.name+": requests"), value(t, f, s.name+": in a request"); rate <= 0 || calls < 1 {
 			t.Errorf("%s: %v requests a second, %v calls for each", s.name, rate, calls)

@@ -15,7 +15,6 @@ import (
 type echo struct {
 	opening[*caller]
 	until time.Time
-	quiet int // connections with their last answer
 }
 
 // begin implements behaviour.
@@ -26,15 +25,12 @@ func (e *echo) begin() error {
 	return e.connectAll()
 }
 
-// stuck implements behaviour. A plan that holds its connections is not stuck.
+// stuck implements behaviour.
 func (e *echo) stuck() error {
 	for _, c := range e.all {
 		if c.fd >= 0 && c.asking {
 			return failed(e.plan, c.index, errors.New("an answer is missing, or a part of it"))
 		}
-	}
-	if e.plan.Hold && e.quiet == e.plan.Connections && !e.all[0].ending {
-		return nil
 	}
 	return e.opening.stuck()
 }
@@ -47,22 +43,6 @@ func (e *echo) timeOver(now time.Time) {
 	e.result.Elapsed = now.Sub(e.drive.start)
 	if e.r.Over != nil {
 		e.r.Over()
-	}
-}
-
-// holds holds the connections once all of them are quiet.
-func (e *echo) holds() {
-	if e.quiet++; e.quiet == e.plan.Connections {
-		e.hold(e.wake)
-	}
-}
-
-// wake ends all connections.
-func (e *echo) wake() {
-	e.since = time.Now()
-	for _, c := range e.all {
-		c.ending = true
-		c.hangUp()
 	}
 }
 
@@ -155,15 +135,12 @@ func (c *caller) answered() {
 			return
 		}
 	}
-	switch {
-	case goOn:
+	if goOn {
 		c.ask(now)
-	case c.d.plan.Hold:
-		c.e.holds()
-	default:
-		c.ending = true
-		c.hangUp()
+		return
 	}
+	c.ending = true
+	c.hangUp()
 }
 
 // finish checks the end of file that has come.

@@ -53,13 +53,10 @@ type Plan struct {
 	// there is no warmup, and no Event with Warm. In a Bulk, Elapsed begins at the end of the Warmup, and
 	// Result.Warmup has the bytes before that.
 	Warmup time.Duration `json:"warmup,omitempty"`
-	// Hold keeps the connections of an Echo open and quiet after Duration, until a Plan with Release comes.
-	Hold bool `json:"hold,omitempty"`
 	// Check makes Bulk compare every byte. Without it, the kernel throws the bytes away, and only their number is
 	// compared with the trailer, so that the load costs little. The other workloads always compare.
 	Check bool `json:"check,omitempty"`
-	// Release ends a plan that holds its connections: an Idle, or an Echo with Hold. Such a Plan has no other
-	// fields and no Event.
+	// Release ends an Idle, which holds its connections. Such a Plan has no other fields and no Event.
 	Release bool `json:"release,omitempty"`
 }
 
@@ -76,18 +73,13 @@ func (p *Plan) check() error {
 		return fmt.Errorf("load: %d connections", p.Connections)
 	case needs.duration && p.Duration <= 0:
 		return fmt.Errorf("load: a duration of %v", p.Duration)
-	case p.Hold && !p.closedLoop():
-		return fmt.Errorf("load: %s holds nothing", p.Workload)
-	case p.Warmup != 0 && (!p.closedLoop() && p.Workload != Bulk || p.Warmup < 0 || p.Warmup >= p.Duration):
+	case p.Warmup != 0 && (p.Workload != Echo && p.Workload != Bulk || p.Warmup < 0 || p.Warmup >= p.Duration):
 		return fmt.Errorf("load: a warmup of %v of %s for %v", p.Warmup, p.Workload, p.Duration)
 	case p.Workload == Echo && (p.Size < 1 || p.Size > traffic.MaxChunk):
 		return fmt.Errorf("load: messages of %d bytes, not within 1 and %d", p.Size, traffic.MaxChunk)
 	}
 	return nil
 }
-
-// closedLoop reports whether each message of the workload has an answer.
-func (p *Plan) closedLoop() bool { return p.Workload == Echo }
 
 // Result is the result of a Plan. If one connection fails, the plan fails. So in a Result, every connection has
 // ended with an end of file on both sides.
@@ -110,7 +102,7 @@ type Result struct {
 // Event is a message from a load in a separate process: a stage of the present plan, or at its end either the
 // result or the error.
 type Event struct {
-	// Holding says that all connections of an Idle plan, or of a plan with Hold, have carried their bytes and are
+	// Holding says that all connections of an Idle plan have carried their bytes and are
 	// quiet. They stay quiet until a Plan with Release comes.
 	Holding bool `json:"holding,omitempty"`
 	// Warm says that the plan's Warmup is over. Over says that the plan's Duration is

@@ -25,8 +25,7 @@ type Runner struct {
 	// Grace is how long after the planned time a connection may take to end before it counts as stuck. Without a
 	// planned time, it is how long the plan may go without moving a byte. 0 means 10 s.
 	Grace time.Duration
-	// Hold is called once all connections of an Idle plan, or of a plan with Hold, have carried their bytes and
-	// are quiet. It may be nil.
+	// Hold is called once all connections of an Idle plan have carried their bytes and are quiet. It may be nil.
 	Hold func()
 	// Warm is called at the end of the plan's Warmup, and Over at the end of its Duration. Both may be nil.
 	Warm, Over func()

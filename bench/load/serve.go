@@ -66,7 +66,7 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 		defer close(done)
 		last = outcome(runner.Run(ctx, p))
 	}()
-	if p.Workload != Idle && !p.Hold {
+	if p.Workload != Idle {
 		plans = nil // the next plan must wait
 	}
 	for {

@@ -2,7 +2,6 @@ package sys
 
 import (
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -66,30 +65,3 @@ func TimerfdSettime(fd int, d time.Duration) error {
 	return unix.TimerfdSettime(fd, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}, nil)
 }
 
-// RUSAGE_SELF asks Getrusage for the whole process: all of its threads,
-// ended ones included (getrusage(2)).
-const RUSAGE_SELF = unix.RUSAGE_SELF
-
-// Rusage is the part of struct rusage that Linux keeps and Penstock looks at.
-type Rusage struct {
-	Utime, Stime  time.Duration
-	Nvcsw, Nivcsw int64 // context switches, voluntary and not
-}
-
-// Getrusage returns the usage so far (getrusage(2)).
-func Getrusage(who int) (Rusage, error) {
-	var r syscall.Rusage
-	if err := syscall.Getrusage(who, &r); err != nil {
-		return Rusage{}, err
-	}
-	return Rusage{
-		Utime: time.Duration(r.Utime.Nano()), Stime: time.Duration(r.Stime.Nano()),
-		Nvcsw: int64(r.Nvcsw), Nivcsw: int64(r.Nivcsw),
-	}, nil
-}
-
-// RUSAGE_THREAD asks Getrusage for the calling thread alone; the goroutine must
-// be locked to it (runtime.LockOSThread). The kernel measures the sum of the two
-// times exactly and divides it in the proportion of the ticks that it saw in
-// either mode (kernel/sched/cputime.c, cputime_adjust).
-const RUSAGE_THREAD = unix.RUSAGE_THREAD

@@ -62,6 +62,3 @@ func Membarrier() error {
 	_, _, e := syscall.RawSyscall(unix.SYS_MEMBARRIER, membarrierPrivateExpedited, 0, 0)
 	return errnoErr(e)
 }
-
-// Tgkill sends a signal to one thread of a process, tgkill(2).
-func Tgkill(pid, tid int, signal syscall.Signal) error { return unix.Tgkill(pid, tid, signal) }
