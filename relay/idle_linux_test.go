@@ -417,4 +417,3 @@ func notSockets(fds []string) []string {
 	}
 	return odd
 }
-

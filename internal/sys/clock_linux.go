@@ -64,4 +64,3 @@ func TimerfdCreate() (int, error) {
 func TimerfdSettime(fd int, d time.Duration) error {
 	return unix.TimerfdSettime(fd, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}, nil)
 }
-
