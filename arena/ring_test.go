@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/penstock/penstock/arena"
+	"github.com/penstock/penstock/internal/testutil/leak"
 )
 
 // A ringModel is a ring and the bytes that are to be in it.
@@ -98,3 +99,5 @@ func TestRingSize(t *testing.T) {
 		t.Errorf("%d bytes", n)
 	}
 }
+
+func TestMain(m *testing.M) { leak.Main(m) }

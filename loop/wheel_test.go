@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/loop"
 	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/loop"
 )
 
 // modelTimer is a timer of TestWheel, and what it ought to do.
@@ -433,3 +435,5 @@ func TestBatchSizeIsBounded(t *testing.T) {
 		}
 	})
 }
+
+func TestMain(m *testing.M) { leak.Main(m) }

@@ -4,8 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/pipe"
 	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/internal/testutil/leak"
+	"github.com/penstock/penstock/internal/testutil/pipequota"
+	"github.com/penstock/penstock/pipe"
 )
 
 // clock is a time that tests set.
@@ -184,4 +187,9 @@ func TestBudgetForgives(t *testing.T) {
 	}
 	c.advance(1)
 	refuse()
+}
+
+func TestMain(m *testing.M) {
+	pipequota.ShareUntilExit()
+	leak.Main(m)
 }

@@ -11,9 +11,11 @@ import (
 	"testing"
 	"weak"
 
-	"github.com/penstock/penstock/internal/testutil/must"
-	"github.com/penstock/penstock/pool"
 	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/zero"
+	"github.com/penstock/penstock/pool"
 )
 
 // scatter runs f, mostly in another goroutine, hence often on another P.
@@ -588,4 +590,9 @@ func TestGetWithoutContext(t *testing.T) {
 		p.Put(x)
 		refused("one is idle")
 	}
+}
+
+// TestZeroValues: methods of zero values return.
+func TestZeroValues(t *testing.T) {
+	zero.Methods(t, map[string]string{}, new(pool.Pool[int]), new(pool.Stats))
 }

@@ -13,13 +13,15 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/zero"
 	"github.com/penstock/penstock/vecio"
-	"pgregory.net/rapid"
 )
 
 // random returns n bytes that are always the same.
@@ -922,3 +924,5 @@ func play(t *rapid.T, open func(m *model) (*vecio.Writer, error)) {
 func TestZeroValues(t *testing.T) {
 	zero.Methods(t, map[string]string{}, new(vecio.Writer), new(vecio.Policy), new(vecio.Path), new(vecio.ReleaseFunc))
 }
+
+func TestMain(m *testing.M) { leak.Main(m) }

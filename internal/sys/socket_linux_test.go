@@ -4,14 +4,20 @@ import (
 	"errors"
 	"math"
 	"net"
+	"net/netip"
+	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
@@ -119,3 +125,67 @@ func TestSpliceSocketThatWaits(t *testing.T) {
 		t.Errorf("spliced %d bytes", n)
 	}
 }
+
+// TestLocalRoute: every address of this machine is its own, and one that is for
+// documentation only (RFC 5737, RFC 3849) is not.
+func TestLocalRoute(t *testing.T) {
+	own := must.Get(net.InterfaceAddrs())(t)
+	want := map[netip.Addr]bool{
+		netip.MustParseAddr("127.0.0.1"): true, netip.MustParseAddr("127.9.9.9"): true,
+		netip.MustParseAddr("::ffff:127.0.0.1"): true,
+		netip.MustParseAddr("192.0.2.1"):        false, netip.MustParseAddr("2001:db8::1"): false,
+	}
+	for _, a := range own {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLinkLocalUnicast() {
+			want[p.Addr()] = true
+		}
+	}
+	for a, local := range want {
+		if got, err := sys.LocalRoute(a); got != local || err != nil {
+			t.Errorf("%v: %v, %v", a, got, err)
+		}
+	}
+}
+
+func TestTerminalWidthOfATerminal(t *testing.T) {
+	tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo terminal here: %v", err)
+	}
+	defer tty.Close()
+	fd := int(tty.Fd())
+	if width, err := sys.TerminalWidth(fd); err != nil || width != 0 {
+		t.Errorf("a new terminal: got %d, %v, want 0", width, err)
+	}
+	must.Do(t, unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 73}))
+	if width, err := sys.TerminalWidth(fd); err != nil || width != 73 {
+		t.Errorf("got %d, %v, want 73", width, err)
+	}
+}
+
+func TestNodeMask(t *testing.T) {
+	var m sys.NodeMask
+	for _, n := range []int{0, 31, 32, 63, 64, 1023} {
+		m.Set(n)
+	}
+	if got := m.Nodes(); !slices.Equal(got, []int{0, 31, 32, 63, 64, 1023}) {
+		t.Errorf("%v", got)
+	}
+	if m.Has(-1) || m.Has(1024) || m.Has(1) {
+		t.Error("nodes that were not set")
+	}
+}
+
+// newPipe makes a pipe that lives as long as the test.
+func newPipe(t *testing.T) (r, w int) {
+	t.Helper()
+	r, w, err := sys.Pipe2(sys.O_CLOEXEC | sys.O_NONBLOCK)
+	must.Do(t, err)
+	t.Cleanup(func() {
+		sys.Close(r)
+		sys.Close(w)
+	})
+	return r, w
+}
+
+func TestMain(m *testing.M) { leak.Main(m) }

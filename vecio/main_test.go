@@ -1,9 +1,0 @@
-package vecio_test
-
-import (
-	"testing"
-
-	"github.com/penstock/penstock/internal/testutil/leak"
-)
-
-func TestMain(m *testing.M) { leak.Main(m) }
