@@ -190,9 +190,7 @@ func TestJoinRefused(t *testing.T) {
 	}
 	client, a, b, server = legs(t, at)
 	p = join(t, l, client, a, b, server)
-	if err := p.ComeBack(0); err != nil { // from now on it stays in user space
-		t.Error(err)
-	}
+	must.Do(t, p.ComeBack(0)) // from now on it stays in user space
 	p.exchange(t, []byte("once"), p.client, p.server)
 	_, c, d, _ := legs(t, at)
 	for _, again := range [][2]*net.TCPConn{{a, b}, {b, a}, {a, c}, {c, b}} {

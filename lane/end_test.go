@@ -312,9 +312,7 @@ func (f *forger) send(ahead uint32, flags byte, payload string, damaged bool) {
 	if damaged {
 		b[36] ^= 0x55
 	}
-	if err := syscall.Sendto(f.raw, b, 0, sockaddr(f.packet.To)); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Do(f.t, syscall.Sendto(f.raw, b, 0, sockaddr(f.packet.To)))
 }
 
 // TestLingeringIsBounded: sessions that have ended hold at most a quarter of the slots, and as many

@@ -533,9 +533,7 @@ func TestDeadlines(t *testing.T) {
 	p := join(t, l, client, a, b, server)
 	p.sent[0] += uint64(len(early))
 	sockets.Expect(t, p.server, early)
-	if err := p.ComeBack(0); err != nil { // from now on it stays in user space
-		t.Error(err)
-	}
+	must.Do(t, p.ComeBack(0)) // from now on it stays in user space
 	p.both(t)
 	p.MayLeave()
 	p.talk(t)

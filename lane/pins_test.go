@@ -344,9 +344,7 @@ func TestKilledReturning(t *testing.T) {
 	if st := l.Stats(); st.Adopted != 1 || st.Returned != 0 || st.Reset != 0 || !s.Left() {
 		t.Errorf("%+v, in the lane: %v", st, s.Left())
 	}
-	if err := s.ComeBack(0); err != nil { // from now on it stays in user space
-		t.Fatal(err)
-	}
+	must.Do(t, s.ComeBack(0)) // from now on it stays in user space
 	moves(t, "adopted", s, func() { echo(t, c, "so it is not idle") })
 }
 

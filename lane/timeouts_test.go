@@ -184,9 +184,7 @@ func TestIdleSince(t *testing.T) {
 	}
 	l := open(t, "lo")
 	p := joined(t, l, "tcp", "127.0.0.1:0")
-	if err := p.ComeBack(0); err != nil { // from now on it stays in user space
-		t.Fatal(err)
-	}
+	must.Do(t, p.ComeBack(0)) // from now on it stays in user space
 	p.exchange(t, []byte("there"), p.client, p.server)
 	moves(t, "joined", p.Session, func() { p.exchange(t, []byte("and back"), p.server, p.client) })
 }

@@ -215,9 +215,7 @@ func TestConnectFromSource(t *testing.T) {
 func fullTCP(t *testing.T) loop.Address {
 	t.Helper()
 	ln, fd := socket(t)
-	if err := sys.Listen(fd, 0); err != nil { // one more than 0 may wait
-		t.Fatal(err)
-	}
+	must.Do(t, sys.Listen(fd, 0)) // one more than 0 may wait
 	dial(t, ln, 1)
 	return tcp(ln)
 }

@@ -67,9 +67,7 @@ func (w *worker) nap() {
 	slept := w.loop.Stats().Blocked
 	var timer loop.Timer
 	w.loop.Arm(&timer, expirer(func() {}), time.Millisecond)
-	if err := w.loop.Turn(); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, w.loop.Turn())
 	w.loop.Disarm(&timer)
 	if n := w.loop.Stats().Blocked - slept; n != 1 {
 		w.t.Fatalf("it slept %d times, want 1", n)

@@ -191,9 +191,7 @@ func TestPostGivesUp(t *testing.T) {
 	var calls []string
 	finish := l.HoldUpFull(func() { calls = append(calls, "first") })
 	must.Do(t, l.Post(func() { calls = append(calls, "second") }))
-	if err := l.Turn(); err != nil { // it sees the wake-up that went with the list
-		t.Fatal(err)
-	}
+	must.Do(t, l.Turn()) // it sees the wake-up that went with the list
 	if len(calls) > 0 || !l.Overflowed() {
 		t.Fatalf("%q were called: nothing is tried", calls)
 	}

@@ -170,9 +170,7 @@ func TestEarlyCloseIsCut(t *testing.T) {
 			g := d.newRig(t, r, tcp, tcp)
 			earlyClose(t, g.B, g.A, answer)
 			if cut {
-				if _, err := g.A.Write([]byte("more")); err != nil { // goroutines find the reset by writing to it
-					t.Fatal(err)
-				}
+				must.Get(g.A.Write([]byte("more")))(t) // goroutines find the reset by writing to it
 				g.until("the reset is found", func(r relay.Result) bool { return r.Reason == relay.ReasonReset })
 				g.cancel(errors.New("cut"))
 			}

@@ -318,9 +318,7 @@ func (g *rig) fill(d *driving, r *relay.Relay) (sent <-chan int64) {
 // drained reads at B all that fill sends.
 func (g *rig) drained(sent <-chan int64) {
 	g.t.Helper()
-	if _, err := io.CopyN(io.Discard, g.B, 4<<20); err != nil {
-		g.t.Fatal(err)
-	}
+	must.Get(io.CopyN(io.Discard, g.B, 4<<20))(g.t)
 	<-sent
 }
 

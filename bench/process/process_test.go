@@ -415,9 +415,7 @@ func TestCountCalls(t *testing.T) {
 		}
 		return nil
 	}
-	if err := talk(); err != nil { // it has started: it makes some 70 calls before it reads
-		t.Fatal(err)
-	}
+	must.Do(t, talk()) // it has started: it makes some 70 calls before it reads
 	n, err := process.CountCalls(t.Context(), []int{c.Pid()}, talk)
 	if errors.Is(err, process.ErrNoStrace) && os.Getenv("CI") == "" {
 		t.Skip(err)

@@ -42,9 +42,7 @@ func TestLoad(t *testing.T) {
 			var running sync.WaitGroup
 			for i := range clients {
 				c := sockets.Dial(t, f.address)
-				if err := c.SetDeadline(time.Time{}); err != nil { // see sockets.Moving
-					t.Fatal(err)
-				}
+				must.Do(t, c.SetDeadline(time.Time{})) // see sockets.Moving
 				running.Go(func() {
 					if err := f.load(t, c, all[i], uint64(i)); err != nil {
 						t.Errorf("client %d: %v", i, err)

@@ -95,9 +95,7 @@ func TestPorts(t *testing.T) {
 		t.Errorf("one of two sessions is left: bits %v, want %v", got, want)
 	}
 	last := other[0].tuple()
-	if err := p.objects.Flows.Delete(&last); err != nil { // as a SYN does
-		t.Fatal(err)
-	}
+	must.Do(t, p.objects.Flows.Delete(&last)) // as a SYN does
 	p.Forget(1)
 	if got := marked(p); len(got) > 0 || p.ports.tuples() > 0 {
 		t.Errorf("no session is left: bits %v, %d tuples are counted", got, p.ports.tuples())
