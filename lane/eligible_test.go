@@ -81,10 +81,7 @@ func TestMarked(t *testing.T) {
 	}
 	l := open(t, "lo")
 	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
-	raw, err := b.SyscallConn()
-	must.Do(t, err)
-	_ = raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_MARK, 7) })
-	must.Do(t, err)
+	must.Do(t, syscall.SetsockoptInt(sockets.FD(t, b), syscall.SOL_SOCKET, syscall.SO_MARK, 7))
 	p := join(t, l, client, a, b, server)
 	condition.Await(t, "it may not leave", func() bool {
 		p.both(t)

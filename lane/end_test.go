@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/lane/internal/frame"
 )
@@ -202,27 +203,15 @@ func TestBusy(t *testing.T) {
 // numbers returns the next sequence numbers that a connection sends and expects.
 func numbers(t *testing.T, c *net.TCPConn) (send, receive uint32) {
 	t.Helper()
-	raw, err := c.SyscallConn()
-	must.Do(t, err)
+	fd := sockets.FD(t, c)
 	const repairQueue, queueSequence = 20, 21 // TCP_REPAIR_QUEUE, TCP_QUEUE_SEQ
-	if e := raw.Control(func(fd uintptr) {
-		set := func(option, value int) {
-			if err == nil {
-				err = sys.SetsockoptInt(int(fd), sys.IPPROTO_TCP, option, value)
-			}
-		}
-		get := func(queue int) (n int) {
-			if set(repairQueue, queue); err == nil {
-				n, err = sys.GetsockoptInt(int(fd), sys.IPPROTO_TCP, queueSequence)
-			}
-			return n
-		}
-		err = sys.Repair(int(fd), true)
-		receive, send = uint32(get(1)), uint32(get(2))
-		err = errors.Join(err, sys.Repair(int(fd), false))
-	}); e != nil || err != nil {
-		t.Fatal(e, err)
+	next := func(queue int) uint32 {
+		must.Do(t, sys.SetsockoptInt(fd, sys.IPPROTO_TCP, repairQueue, queue))
+		return uint32(must.Get(sys.GetsockoptInt(fd, sys.IPPROTO_TCP, queueSequence))(t))
 	}
+	must.Do(t, sys.Repair(fd, true))
+	receive, send = next(1), next(2)
+	must.Do(t, sys.Repair(fd, false))
 	return send, receive
 }
 
@@ -366,12 +355,8 @@ func (b *blind) send(p pair) {
 // hears lets a connection receive its packets again.
 func hears(t *testing.T, c *net.TCPConn) {
 	t.Helper()
-	raw, err := c.SyscallConn()
-	must.Do(t, err)
 	const detach = 27 // SO_DETACH_FILTER
-	if e := raw.Control(func(fd uintptr) { err = sys.SetsockoptInt(int(fd), syscall.SOL_SOCKET, detach, 0) }); errors.Join(e, err) != nil {
-		t.Fatal(e, err)
-	}
+	must.Do(t, sys.SetsockoptInt(sockets.FD(t, c), syscall.SOL_SOCKET, detach, 0))
 }
 
 // TestBlindMayLeave: a third party without the numbers cannot make a session leave that has come back, whether

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
 )
 
@@ -73,14 +74,8 @@ func deafen(t *testing.T, c *net.TCPConn) {
 	t.Helper()
 	nothing := []syscall.SockFilter{{Code: syscall.BPF_RET | syscall.BPF_K}}
 	program := syscall.SockFprog{Len: uint16(len(nothing)), Filter: &nothing[0]}
-	raw, err := c.SyscallConn()
-	must.Do(t, err)
-	if e := raw.Control(func(fd uintptr) {
-		text := unsafe.String((*byte)(unsafe.Pointer(&program)), unsafe.Sizeof(program))
-		err = syscall.SetsockoptString(int(fd), syscall.SOL_SOCKET, syscall.SO_ATTACH_FILTER, text)
-	}); errors.Join(e, err) != nil {
-		t.Fatal(e, err)
-	}
+	text := unsafe.String((*byte)(unsafe.Pointer(&program)), unsafe.Sizeof(program))
+	must.Do(t, syscall.SetsockoptString(sockets.FD(t, c), syscall.SOL_SOCKET, syscall.SO_ATTACH_FILTER, text))
 	runtime.KeepAlive(nothing)
 }
 

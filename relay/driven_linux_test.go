@@ -123,17 +123,14 @@ func TestResetBeforeStart(t *testing.T) {
 // writeNow writes at most n bytes, as far as they go without anybody reading.
 func writeNow(t *testing.T, c halfConn, n int) (sent int64) {
 	t.Helper()
-	raw := must.Get(c.(*net.TCPConn).SyscallConn())(t)
-	b := content(5, n)
-	_ = raw.Control(func(fd uintptr) {
-		for len(b) > 0 {
-			m, err := sys.Send(int(fd), b, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
-			if err != nil {
-				return
-			}
-			b, sent = b[m:], sent+int64(m)
+	fd := sockets.FD(t, c.(*net.TCPConn))
+	for b := content(5, n); len(b) > 0; {
+		m, err := sys.Send(fd, b, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
+		if err != nil {
+			break
 		}
-	})
+		b, sent = b[m:], sent+int64(m)
+	}
 	return sent
 }
 

@@ -129,13 +129,7 @@ func testUrgent(t *testing.T, d *driving, e relay.Engine, of network, n, at int,
 
 func setInline(t testing.TB, c syscall.Conn) {
 	t.Helper()
-	raw := must.Get(c.SyscallConn())(t)
-	var serr error
-	if err := raw.Control(func(fd uintptr) {
-		serr = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_OOBINLINE, 1)
-	}); err != nil || serr != nil {
-		t.Fatal(err, serr)
-	}
+	must.Do(t, syscall.SetsockoptInt(sockets.FD(t, c), syscall.SOL_SOCKET, syscall.SO_OOBINLINE, 1))
 }
 
 // TestUrgentBehindBulk: a direction that copies meets the mark in the very read after

@@ -362,13 +362,8 @@ func TestWrappersPassMethodsOn(t *testing.T) {
 		if !ok {
 			t.Fatalf("%s has not all methods", name)
 		}
-		option := func(level, what int) (value int) {
-			raw, err := c.SyscallConn()
-			if err == nil {
-				err = raw.Control(func(fd uintptr) { value, _ = syscall.GetsockoptInt(int(fd), level, what) })
-			}
-			must.Do(t, err)
-			return value
+		option := func(level, what int) int {
+			return must.Get(syscall.GetsockoptInt(sockets.FD(t, c), level, what))(t)
 		}
 		if err := errors.Join(c.SetNoDelay(false), c.SetKeepAlive(true), c.SetKeepAlivePeriod(77*time.Second),
 			c.SetReadBuffer(5000), c.SetWriteBuffer(6000), c.SetLinger(3)); err != nil {
