@@ -138,4 +138,3 @@ func TestAnswers(t *testing.T) {
 		all.Wait()
 	}
 }
-

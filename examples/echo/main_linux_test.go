@@ -50,4 +50,3 @@ func client(t *testing.T, address string, size int) {
 		t.Errorf("%d of %d bytes came back, %v; equal: %v", len(got), size, err, bytes.Equal(got, sent))
 	}
 }
-

@@ -32,4 +32,3 @@ func TestSend(t *testing.T) {
 		}
 	}
 }
-
