@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,12 +136,12 @@ func (c *DNSConfig) fill() error {
 	case c.Type != "SRV" && (c.Port < 1 || c.Port > 65535):
 		return fmt.Errorf("port %d: write the endpoints' port, from 1 to 65535", c.Port)
 	}
-	c.MinTTL, c.MaxTTL = or(c.MinTTL, time.Second), or(c.MaxTTL, 5*time.Minute)
+	c.MinTTL, c.MaxTTL = cmp.Or(c.MinTTL, time.Second), cmp.Or(c.MaxTTL, 5*time.Minute)
 	if c.MinTTL < 0 || c.MaxTTL < c.MinTTL {
 		return fmt.Errorf("min_ttl %v and max_ttl %v: write a max_ttl of min_ttl or more", c.MinTTL, c.MaxTTL)
 	}
-	c.Timeout = or(c.Timeout, 2*time.Second)
-	c.HoldNegative = or(c.HoldNegative, 30*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 2*time.Second)
+	c.HoldNegative = cmp.Or(c.HoldNegative, 30*time.Second)
 	c.Clock = clockOr(c.Clock)
 	if c.Random == nil {
 		c.Random = rand.Float64
@@ -149,11 +150,4 @@ func (c *DNSConfig) fill() error {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return nil
-}
-
-func or(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
-	}
-	return d
 }

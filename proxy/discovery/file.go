@@ -61,7 +61,10 @@ func (f *File) Watch(ctx context.Context, update func([]Endpoint)) {
 			return
 		}
 		changed := first || !slices.Equal(found, current)
-		f.worked(len(found), changed)
+		if f.Status().Err != nil {
+			f.log.Info("the file of endpoints can be used again", "file", f.cfg.Path, "endpoints", len(found))
+		}
+		f.confirmed(f.cfg.Clock.Now(), len(found), changed)
 		if changed {
 			first, current = false, found
 			update(slices.Clone(found))
@@ -91,13 +94,6 @@ func (f *File) failure(err error) string {
 		return text + ": no endpoints are known yet"
 	}
 	return text + ": the endpoints that are already known stay"
-}
-
-func (f *File) worked(endpoints int, changed bool) {
-	if f.Status().Err != nil {
-		f.log.Info("the file of endpoints can be used again", "file", f.cfg.Path, "endpoints", endpoints)
-	}
-	f.confirmed(f.cfg.Clock.Now(), endpoints, changed)
 }
 
 // maxFile is the largest size of a file. 10,000 endpoints with all their keys take less than a quarter of it.

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,20 +150,6 @@ type timeoutError struct {
 func (e *timeoutError) Error() string { return e.server + " does not answer" }
 func (e *timeoutError) Unwrap() error { return e.cause }
 
-// An rcodeError is a reply that is no answer.
-type rcodeError struct {
-	server string
-	rcode  int
-}
-
-func (e *rcodeError) Error() string {
-	name, ok := dns.RcodeToString[e.rcode]
-	if !ok {
-		name = "rcode " + strconv.Itoa(e.rcode)
-	}
-	return e.server + " says " + name
-}
-
 // askOne asks by UDP with EDNS0. If the server does not support EDNS0, it asks without. If the
 // answer was truncated, it asks by TCP.
 func (s *servers) askOne(ctx context.Context, server string, q question) (*dns.Msg, error) {
@@ -182,7 +169,7 @@ func (s *servers) askOne(ctx context.Context, server string, q question) (*dns.M
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", server, err)
 	case reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError:
-		return nil, &rcodeError{server, reply.Rcode}
+		return nil, fmt.Errorf("%s says %s", server, cmp.Or(dns.RcodeToString[reply.Rcode], "rcode "+strconv.Itoa(reply.Rcode)))
 	default:
 		return reply, nil
 	}

@@ -147,8 +147,9 @@ func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installe
 		return done, err
 	}
 	defer k.give()
-	if err := k.idle(); err != nil {
-		return done, err
+	if p := k.pending; p != nil {
+		return done, fmt.Errorf("generation %d %w, or is rolled back in %v: run penstock confirm or penstock rollback first",
+			k.current.Generation, ErrPending, max(time.Until(p.until), 0).Round(time.Second))
 	}
 	done.Changes = k.cfg.Changes(k.state, next)
 	p.begin(k.cfg.Counter) // before the swap, which may make it rise
@@ -171,15 +172,6 @@ func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installe
 	}
 	k.report(Change{Event: Applied, Generation: done.Generation, By: o.By, Pending: done.Pending})
 	return done, nil
-}
-
-// idle returns an error if a change waits to be confirmed. The turn is held.
-func (k *Keeper[T]) idle() error {
-	if p := k.pending; p != nil {
-		return fmt.Errorf("generation %d %w, or is rolled back in %v: run penstock confirm or penstock rollback first",
-			k.current.Generation, ErrPending, max(time.Until(p.until), 0).Round(time.Second))
-	}
-	return nil
 }
 
 // install makes a state that is in force the current one. The turn is held.
@@ -521,7 +513,11 @@ func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int,
 	defer k.give()
 	p := k.pending
 	if p == nil {
-		return k.current.Generation, fmt.Errorf("%w waits to be confirmed: generation %d is in force%s", ErrNothing, k.current.Generation, k.finalStatus())
+		last := ""
+		if r := k.kept[len(k.kept)-1]; r.State == RolledBack {
+			last = fmt.Sprintf(", and generation %d was rolled back: %s", r.Generation, r.Why)
+		}
+		return k.current.Generation, fmt.Errorf("%w waits to be confirmed: generation %d is in force%s", ErrNothing, k.current.Generation, last)
 	}
 	if number > k.last {
 		return k.current.Generation, fmt.Errorf("%w to confirm as generation %d: the last generation is %d, which waits to be confirmed", ErrNothing, number, k.current.Generation)
@@ -542,13 +538,6 @@ func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int,
 	close(p.over)
 	k.report(Change{Event: Confirmed, Generation: k.current.Generation, By: actor})
 	return k.current.Generation, nil
-}
-
-func (k *Keeper[T]) finalStatus() string {
-	if r := k.kept[len(k.kept)-1]; r.State == RolledBack {
-		return fmt.Sprintf(", and generation %d was rolled back: %s", r.Generation, r.Why)
-	}
-	return ""
 }
 
 // A Returned is the result of a rollback.

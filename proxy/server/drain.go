@@ -85,8 +85,9 @@ func (d *drains) cutter(endpoint *router.Endpoint, cause error) func(chosen func
 
 // cutTo cuts sessions of an endpoint that are chosen, and returns how many. It waits for the loops.
 func (d *drains) cutTo(e *router.Endpoint, chosen func() bool, cause error) int {
-	to := bindingTo(e)
-	return d.group.CutMatching(func(l *worker.Listening, b worker.Binding) bool { return to(l, b) && chosen() }, cause)
+	return d.group.CutMatching(func(_ *worker.Listening, b worker.Binding) bool {
+		return b != nil && router.EndpointOf(b) == e && chosen()
+	}, cause)
 }
 
 func (d *drains) logCut(e *router.Endpoint, n int, cause error) {

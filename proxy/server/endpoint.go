@@ -18,7 +18,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/router"
-	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -120,7 +119,7 @@ func (um *upstreamManager) watch(u *config.Upstream, m *member, changed bool) {
 	}
 }
 
-func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error) {
+func probeConfig(u *config.Upstream, address string) *health.ProbeConfig {
 	h := u.HealthCheck
 	probe := &health.ProbeConfig{Address: address, Port: h.Port}
 	if h.Type == "http" {
@@ -141,7 +140,12 @@ func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error
 	if u.SendProxy > 0 && h.Port == 0 {
 		probe.Preface = ownHeader(u.SendProxy)
 	}
-	p, err := health.NewProbe(probe)
+	return probe
+}
+
+func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error) {
+	h := u.HealthCheck
+	p, err := health.NewProbe(probeConfig(u, address))
 	if err != nil {
 		return nil, err
 	}
@@ -190,11 +194,6 @@ func (um *upstreamManager) drainRemoved(u *upstream, m *member) {
 // stillThere returns the members that have sessions. The list is used again.
 func stillThere(members []*member) []*member {
 	return slices.DeleteFunc(members, func(m *member) bool { return m.endpoint.Active() == 0 })
-}
-
-// bindingTo says whether a session is bound to an endpoint.
-func bindingTo(e *router.Endpoint) worker.Match {
-	return func(_ *worker.Listening, b worker.Binding) bool { return b != nil && router.EndpointOf(b) == e }
 }
 
 // An endpointUpdate is the next members of an upstream. The monitors of the new ones exist

@@ -47,6 +47,7 @@ var (
 	BreakerConfig = breakerConfig
 	BudgetConfig  = budgetConfig
 	CheckConfig   = checkConfig
+	ProbeConfig   = probeConfig
 	SetConfig     = setConfig
 )
 

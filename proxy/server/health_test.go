@@ -236,11 +236,7 @@ func TestConnectsAndVerdicts(t *testing.T) {
 	r := startUpstream(t, `endpoints: [{address: %q, name: e}], health_check: off`, named(t, "up"))
 	const clients = 3
 	began := time.Now()
-	var open []net.Conn
-	for range clients {
-		open = append(open, client(t, r.At("l")))
-		line(t, open[len(open)-1])
-	}
+	open := many(t, clients, r.At("l"))
 	u, e := r.Status().Upstreams[0].Connects, r.Endpoint("u", "e").Connects
 	if sum := sumOf(u.Buckets); u.Made != clients || sum != clients || u.SumUs <= 0 || len(u.Buckets) != len(tally.ConnectBounds)+1 {
 		t.Errorf("the upstream has made %+v", u)

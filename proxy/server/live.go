@@ -221,7 +221,8 @@ type earlier struct {
 // livesUnder returns the changes by hand under a configuration. They include changes that have ended since it was
 // in force, the latest first.
 func (l *liveChanges) livesUnder(cfg *config.Config) lives {
-	found := l.live.under(cfg)
+	left, ended := l.live.Under(cfg)
+	found := lives{set: manual{left}, ended: ended}
 	at := l.earlierAt(cfg)
 	if at < 0 {
 		return found
@@ -294,11 +295,6 @@ type lives struct {
 	restored []state.Change // that ended before
 }
 
-func (h manual) under(cfg *config.Config) lives {
-	left, ended := h.Under(cfg)
-	return lives{set: manual{left}, ended: ended}
-}
-
 // touchAny reports whether the configuration ends or restores a change of an upstream's endpoints.
 func (l *lives) touchAny(upstream string) bool {
 	return slices.ContainsFunc(l.ended, func(e live.Ended) bool { return e.Upstream == upstream }) ||
@@ -329,7 +325,8 @@ func (h manual) edit(cfg *config.Upstream, listed specs) specs {
 
 func editSpec(by *live.Upstream, of *spec, line string) {
 	if c := by.Find(state.EndpointWeight, of.Identity()); c != nil && c.Line == line {
-		of.share = weightOf(c)
+		n, _ := strconv.Atoi(c.Value) // 0, which sends no clients, of a file that was written by hand
+		of.share = min(max(n, 0), discovery.MaxWeight)
 	}
 	if c := by.Find(state.EndpointState, of.Identity()); c != nil && (c.Line == "") == of.byHand {
 		of.mode = c.Value
@@ -340,12 +337,6 @@ func addedSpec(c *state.Change) spec {
 	a := c.Added
 	e := discovery.Endpoint{Address: a.Address, Name: c.Endpoint, Weight: a.Weight, Zone: a.Zone, Backup: a.Backup, Connections: int(a.Connections)}
 	return spec{Endpoint: e, mode: config.Ready, share: a.Weight, byHand: true}
-}
-
-// weightOf returns the weight of a change; a weight out of range becomes the nearest.
-func weightOf(c *state.Change) int {
-	n, _ := strconv.Atoi(c.Value) // 0, which sends no clients, of a file that was written by hand
-	return min(max(n, 0), discovery.MaxWeight)
 }
 
 func (h manual) drained(listener string) bool {

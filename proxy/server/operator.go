@@ -255,17 +255,14 @@ func (h *endpointChanges) setEndpointState(u *upstream, c *admin.EndpointChange,
 	mode := h.onEndpoint(state.EndpointState, u, m, by)
 	mode.Value = to
 	e := &endpointEdit{h.live.Without(mode.Key()), m.spec.Identity(), m.mode, to}
-	if to != u.listedState(m) {
+	listed := config.Ready
+	if of := u.fileEndpoint(m); of != nil {
+		listed = of.State
+	}
+	if to != listed {
 		e.set = e.set.With(mode)
 	}
 	return e, nil
-}
-
-func (u *upstream) listedState(m *member) string {
-	if e := u.fileEndpoint(m); e != nil {
-		return e.State
-	}
-	return config.Ready
 }
 
 func (u *upstream) fileEndpoint(m *member) *config.Endpoint {

@@ -151,13 +151,3 @@ func describeMemory(a *admin.Arena, m worker.Memory) {
 		a.Unbound = oneLine(m.Unbound).Error()
 	}
 }
-
-// allowedCPUs returns the CPUs on which the process may run: each thread has the same, unless
-// another program has changed that. It is empty if that cannot be found out.
-func allowedCPUs() string {
-	cpus, err := topology.AllowedCPUs()
-	if err != nil {
-		return ""
-	}
-	return cpus.String()
-}

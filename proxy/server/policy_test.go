@@ -70,10 +70,12 @@ func TestKeysArrive(t *testing.T) {
 	t.Parallel()
 
 	r := start(t, fmt.Sprintf(`
+limits: {per_second: 1234}
 listeners:
   - name: l
     bind: "127.0.0.1:0"
     upstream: u
+    mirror: {upstream: v, percent: 25}
     connect: on_data
     accept_proxy: {versions: [2], from: ["127.0.0.0/8"], timeout: 4s}
     limits: {source_prefix: [24, 48], bandwidth: {both: 11MiB, up: 5MiB, down: 7MiB, burst: 3MiB}, bandwidth_per_connection: {both: 3MiB, up: 2MiB, down: 1MiB, burst: 4MiB}}
@@ -93,8 +95,11 @@ upstreams:
     backup_when: full
     panic_below: 0.05
     send_proxy: 2
+  - {name: v, endpoints: ["127.0.0.1:1"], health_check: {type: http, port: 81, tls: true, sni: db.test, standby: replica, http: {path: /p, host: h.test, status: [204], body: ready}}}
+  - {name: w, endpoints: ["127.0.0.1:1"], health_check: {send: ping, expect: pong}}
 `, named(t, "a")))
 	lc, l, uc, v := r.InForce("l", "u")
+	equal(t, "limits.per_second", l.Process.PerSecond(), 1234)
 	equal(t, "lifetime_jitter", l.Limits.LifetimeJitter, 0.25)
 	equal(t, "idle", l.Limits.IdleTimeout, 61*time.Second)
 	equal(t, "half_close", l.Limits.HalfCloseTimeout, 62*time.Second)
@@ -140,6 +145,18 @@ upstreams:
 	check, err := server.CheckConfig(uc, "127.0.0.1:1")
 	must(t, err)
 	check.Probe = nil
+	_, _, vc, _ := r.InForce("l", "v")
+	p := server.ProbeConfig(vc, "127.0.0.1:1")
+	equal(t, "http", fmt.Sprintf("%+v", *p.HTTP), fmt.Sprintf("%+v", health.HTTPProbe{Path: "/p", Host: "h.test", Status: []int{204}, Body: []byte("ready")}))
+	equal(t, "port, sni and standby", fmt.Sprint(p.Port, p.TLS.ServerName, string(p.Standby)), fmt.Sprint(81, "db.test", "replica"))
+	_, _, wc, _ := r.InForce("l", "w")
+	p = server.ProbeConfig(wc, "127.0.0.1:1")
+	equal(t, "send and expect", string(p.Send)+" "+string(p.Expect), "ping pong")
+	mirrored := 0
+	for range 20 {
+		mirrored += 1 - l.Mirror.Share.Next()
+	}
+	equal(t, "mirror.percent", mirrored, 5)
 	equal(t, "health_check", *check, health.CheckConfig{
 		Interval: 21 * time.Second, FastInterval: 12 * time.Second, Timeout: 13 * time.Second, Jitter: 0.15, Rise: 4, Fall: 5,
 	})

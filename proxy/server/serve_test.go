@@ -104,12 +104,7 @@ listeners:
 upstreams: [{name: u, endpoints: [%q]}]`, limits, a)
 	}
 	r := start(t, text("per_source: 2"))
-	var there []*net.TCPConn
-	for range 2 {
-		c := client(t, r.At("l"))
-		line(t, c)
-		there = append(there, c)
-	}
+	there := many(t, 2, r.At("l"))
 	late := client(t, r.At("l"))
 	_ = late.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	if _, err := late.Read(make([]byte, 1)); !errors.Is(err, errTimeout) {
@@ -118,9 +113,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, limits, a)
 	_ = late.SetReadDeadline(time.Now().Add(condition.Patience))
 	there[0].Close()
 	line(t, late)
-	for range 2 {
-		line(t, client(t, r.At("m")))
-	}
+	many(t, 2, r.At("m"))
 	refused(t, r.At("m"))
 	r.Until("the refusal is counted", func() bool { return r.Refused("m", "per_source") == 1 })
 	r.Reload(text("per_source: 3, source_prefix: [8, 64]"))

@@ -147,8 +147,13 @@ func (l *sessionList) sorted(ctx context.Context) iter.Seq[admin.Session] {
 }
 
 var orders = map[string]func(a, b *admin.Session) int{
-	"age":      largest(func(s *admin.Session) int64 { return s.AgeUs }),
-	"idle":     largest(idleOf),
+	"age": largest(func(s *admin.Session) int64 { return s.AgeUs }),
+	"idle": largest(func(s *admin.Session) int64 {
+		if s.IdleUs == nil { // it is not known
+			return -1
+		}
+		return *s.IdleUs
+	}),
 	"bytes":    largest(func(s *admin.Session) int64 { return s.Bytes.ClientToEndpoint.All() + s.Bytes.EndpointToClient.All() }),
 	"in":       largest(func(s *admin.Session) int64 { return s.Bytes.ClientToEndpoint.All() }),
 	"out":      largest(func(s *admin.Session) int64 { return s.Bytes.EndpointToClient.All() }),
@@ -158,14 +163,6 @@ var orders = map[string]func(a, b *admin.Session) int{
 	"endpoint": byText(func(s *admin.Session) string { return cmp.Or(s.Name, s.Endpoint) }),
 	"state":    byText(func(s *admin.Session) string { return s.State }),
 	"verdict":  byText(func(s *admin.Session) string { return s.Verdict }),
-}
-
-// idleOf is negative if that is not known of the session.
-func idleOf(s *admin.Session) int64 {
-	if s.IdleUs == nil {
-		return -1
-	}
-	return *s.IdleUs
 }
 
 func largest(of func(*admin.Session) int64) func(a, b *admin.Session) int {

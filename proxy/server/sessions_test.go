@@ -135,9 +135,7 @@ func TestSessionsOfWhatIsGone(t *testing.T) {
 func (r *rig) list(q admin.SessionQuery, o admin.SessionOrder) []admin.Session {
 	r.T.Helper()
 	list, err := r.Sessions(r.T.Context(), q, o)
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must(r.T, err)
 	return slices.Collect(list.Sessions)
 }
 
@@ -145,13 +143,24 @@ func (r *rig) list(q admin.SessionQuery, o admin.SessionOrder) []admin.Session {
 func (r *rig) end(q admin.EndQuery) admin.Ended {
 	r.T.Helper()
 	e, err := r.EndSessions(r.T.Context(), q, "uid=7")
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must(r.T, err)
 	if !e.DryRun && e.Touched != e.Ended+e.Cut+e.Other+e.Left+e.Waiting+e.Kept+e.Stopped {
 		r.T.Errorf("%+v does not add up", e)
 	}
 	return e
+}
+
+// ending begins to end sessions, and passes on the result.
+func (r *rig) ending(t *testing.T, q admin.EndQuery, by string) <-chan admin.Ended {
+	ended := make(chan admin.Ended, 1)
+	go func() {
+		e, err := r.EndSessions(t.Context(), q, by)
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- e
+	}()
+	return ended
 }
 
 // TestEndNow: sessions end at once, are counted and logged as ended by an operator, and others go on.
@@ -200,14 +209,7 @@ func TestEndGently(t *testing.T) {
 	idle, busy := client(t, r.At("l")), client(t, r.At("l"))
 	sends(t, busy, "x")
 	r.Until("both are joined", func() bool { return len(r.list(admin.SessionQuery{State: "joined"}, admin.SessionOrder{})) == 2 })
-	ended := make(chan admin.Ended, 1)
-	go func() {
-		e, err := r.EndSessions(t.Context(), admin.EndQuery{All: true, Quiet: time.Second}, "uid=7")
-		if err != nil {
-			t.Error(err)
-		}
-		ended <- e
-	}()
+	ended := r.ending(t, admin.EndQuery{All: true, Quiet: time.Second}, "uid=7")
 	total := int64(0)
 	for range 8 {
 		n, err := io.CopyN(io.Discard, busy, size/8)
@@ -282,20 +284,8 @@ func TestEndOver(t *testing.T) {
 	t.Parallel()
 
 	r := steered(t)
-	var clients []net.Conn
-	for range 20 {
-		c := client(t, r.At("web"))
-		line(t, c)
-		clients = append(clients, c)
-	}
-	ended := make(chan admin.Ended, 1)
-	go func() {
-		e, err := r.EndSessions(t.Context(), admin.EndQuery{All: true, Now: true, Over: time.Hour}, "uid=7")
-		if err != nil {
-			t.Error(err)
-		}
-		ended <- e
-	}()
+	clients := many(t, 20, r.At("web"))
+	ended := r.ending(t, admin.EndQuery{All: true, Now: true, Over: time.Hour}, "uid=7")
 	r.Logs("sessions are being ended", "sessions=20")
 	if s := r.StopEnding("uid=8"); s.Requests != 1 || s.Kept < 15 { // each has its turn within the first second by one chance in 3600
 		t.Errorf("%+v", s)
@@ -304,11 +294,7 @@ func TestEndOver(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	r.Logs("requests to end sessions were stopped", "uid=8")
-	slow := make(chan admin.Ended, 1)
-	go func() {
-		e, _ := r.EndSessions(t.Context(), admin.EndQuery{All: true, Now: true, Over: time.Hour}, "uid=9")
-		slow <- e
-	}()
+	slow := r.ending(t, admin.EndQuery{All: true, Now: true, Over: time.Hour}, "uid=9")
 	r.Logs("sessions are being ended", "uid=9")
 	e := r.end(admin.EndQuery{All: true, Now: true, Over: 300 * time.Millisecond})
 	if e.Ended+e.Left != e.Touched || !e.Done {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/topology"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
@@ -150,7 +151,10 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 			MarksRaised: chose.MarksRaised, MarksLowered: chose.MarksLowered, TurnsCut: chose.TurnsCut,
 		},
 	}
-	sum.CPUs, sum.SessionLog = allowedCPUs(), s.sessionLog.sessionLogCounts()
+	if cpus, err := topology.AllowedCPUs(); err == nil { // each thread has the same, unless another program has changed that
+		sum.CPUs = cpus.String()
+	}
+	sum.SessionLog = s.sessionLog.sessionLogCounts()
 	sum.Arena = admin.Arena{
 		Size: total.Arena.Budget, Used: total.Arena.Used, Peak: total.Arena.Peak,
 		Residues: chose.Residues, Refused: chose.HeapResidues,
@@ -433,7 +437,9 @@ func (r *reader) endpoint(m *member, upstream string) metrics.Endpoint {
 	case state.Draining:
 		p.State = admin.Draining
 	case state.Down:
-		p.State = m.downState()
+		if p.State = admin.Down; m.check != nil && m.check.Status().Standby {
+			p.State = admin.Standby
+		}
 	case state.Ejected:
 		p.State = admin.Ejected
 	}
@@ -492,13 +498,6 @@ func (r *reader) answers(st *admin.Endpoint, a *health.Answers) {
 
 // maxAnswers is the part of the answers for which the status shows the time, in percent.
 const maxAnswers = 99
-
-func (m *member) downState() admin.State {
-	if m.check != nil && m.check.Status().Standby {
-		return admin.Standby
-	}
-	return admin.Down
-}
 
 func (m *member) whyDown() string {
 	if m.check == nil {

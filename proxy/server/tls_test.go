@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"path/filepath"
 	"runtime"
@@ -58,11 +57,7 @@ upstreams: [{name: a, endpoints: [%q]}, {name: b, endpoints: [%q]}, {name: h2, e
 	for _, c := range []struct {
 		name, protocol, want string
 	}{{"a.test", "", "a"}, {"A.Test", "http/1.1", "a"}, {"x.b.test", "", "b"}, {"a.test", "h2", "h2"}} {
-		var protocols []string
-		if c.protocol != "" {
-			protocols = []string{c.protocol}
-		}
-		conn, err := hello(t, r.At("web"), c.name, protocols...)
+		conn, err := hello(t, r.At("web"), c.name, strings.Fields(c.protocol)...)
 		if err != nil {
 			t.Fatalf("%+v: %v", c, err)
 		}
@@ -416,31 +411,19 @@ func (g *tlsRig) session(listener string) (spoken *tls.Conn, beneath, plain *net
 	c := client(g.t, g.At(listener))
 	if listener == "ended" {
 		spoken, beneath = tls.Client(c, &tls.Config{ServerName: "front.test", RootCAs: trusting(g.cert)}), c
-		if err := spoken.Handshake(); err != nil {
-			g.t.Fatal(err)
-		}
+		must(g.t, spoken.Handshake())
 		plain = (<-g.far).(*net.TCPConn)
 	} else {
-		pair, err := tls.X509KeyPair([]byte(g.cert), []byte(g.key))
-		if err != nil {
-			g.t.Fatal(err)
-		}
 		beneath, plain = (<-g.far).(*net.TCPConn), c
-		spoken = tls.Server(beneath, &tls.Config{Certificates: []tls.Certificate{pair}})
-		if err := spoken.Handshake(); err != nil {
-			g.t.Fatal(err)
-		}
+		spoken = tls.Server(beneath, &tls.Config{Certificates: []tls.Certificate{pairOf(g.t, g.cert, g.key)}})
+		must(g.t, spoken.Handshake())
 	}
 	for _, c := range []net.Conn{beneath, plain} {
 		_ = c.SetDeadline(time.Now().Add(condition.Patience))
 	}
 	for _, way := range [][2]net.Conn{{spoken, plain}, {plain, spoken}} {
-		if _, err := way[0].Write([]byte{'x'}); err != nil {
-			g.t.Fatal(err)
-		}
-		if _, err := io.ReadFull(way[1], make([]byte, 1)); err != nil {
-			g.t.Fatal(err)
-		}
+		sends(g.t, way[0], "x")
+		receives(g.t, way[1], "x")
 	}
 	return spoken, beneath, plain
 }

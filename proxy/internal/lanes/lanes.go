@@ -40,13 +40,14 @@ type Lanes struct {
 	Closing func() bool
 	Ended   context.Context
 
-	now     atomic.Pointer[state] // nil: no listener has asked for a lane yet
-	wanted  atomic.Bool           // a listener of the configuration in force asks for the lane
-	left    atomic.Bool           // sessions in the lane have ended for this process, and go on without it; written under Mu
-	off     bool                  // a lane that is not open yet begins switched off; under Mu
-	adopts  bool                  // the first discovery of endpoints is over; under Mu
-	unbound unbound               // under Mu
-	pins    pinsWatch
+	now     atomic.Pointer[state]  // nil: no listener has asked for a lane yet
+	wanted  atomic.Bool            // a listener of the configuration in force asks for the lane
+	left    atomic.Bool            // sessions in the lane have ended for this process, and go on without it; written under Mu
+	off     bool                   // a lane that is not open yet begins switched off; under Mu
+	adopts  bool                   // the first discovery of endpoints is over; under Mu
+	unbound unbound                // under Mu
+	looks   int                    // calls of Look
+	wrong   atomic.Pointer[string] // why sessions in the lane would not survive this process; nil: they would, or there are no pins
 }
 
 // A state is the lane, or why there is none. It does not change.
@@ -265,7 +266,7 @@ func (l *Lanes) Status() *admin.Lane {
 	if now.lane == nil {
 		return st
 	}
-	if wrong := l.pins.wrong.Load(); wrong != nil {
+	if wrong := l.wrong.Load(); wrong != nil {
 		st.PinsProblem = *wrong
 	}
 	n := now.lane.Stats()
@@ -416,17 +417,10 @@ func (l *Lanes) warnOfPins(c *config.Config) {
 // pinsEvery is how many calls of Look pass until the next check of the pins.
 const pinsEvery = 5
 
-// A pinsWatch checks the pins of the lane.
-type pinsWatch struct {
-	looks int
-	wrong atomic.Pointer[string] // why sessions in the lane would not survive this process; nil: they would, or there are no pins
-}
-
 // Look pins the lane again after its pins were removed, or logs once why it cannot. It is called every second,
 // by one goroutine.
 func (l *Lanes) Look() {
-	w := &l.pins
-	if w.looks++; w.looks%pinsEvery != 0 {
+	if l.looks++; l.looks%pinsEvery != 0 {
 		return
 	}
 	now := l.now.Load()
@@ -434,19 +428,19 @@ func (l *Lanes) Look() {
 		return
 	}
 	again, err := now.lane.Repin()
-	last := w.wrong.Load()
+	last := l.wrong.Load()
 	switch {
 	case errors.Is(err, net.ErrClosed):
 	case err != nil:
 		if text := err.Error(); last == nil || *last != text {
-			w.wrong.Store(&text)
+			l.wrong.Store(&text)
 			l.Log.Warn("sessions in the lane do not survive the process: pins are missing", "pins", now.cfg.Pins, "error", err)
 		}
 	case again:
-		w.wrong.Store(nil)
+		l.wrong.Store(nil)
 		l.Log.Warn("the pins of the lane were removed, and are pinned again", "pins", now.cfg.Pins)
 	case last != nil:
-		w.wrong.Store(nil)
+		l.wrong.Store(nil)
 		l.Log.Info("the pins of the lane are complete again", "pins", now.cfg.Pins)
 	}
 }

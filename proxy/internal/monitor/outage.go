@@ -123,7 +123,9 @@ func (o *Outages) Look(now int64, upstreams []Upstream, explain func(key any) st
 		}
 		delete(o.known, key)
 		if c.logged && c.kind != Usable { // its end is not logged yet
-			c.goneAt(now)
+			if c.back == 0 {
+				c.gone, c.back, c.until = true, now, c.counts()
+			}
 			ended = append(ended, c)
 		}
 	}
@@ -197,13 +199,6 @@ func (c *condition) recover(now int64) turn {
 	}
 	c.endedKind, c.kind, c.endedAt = c.kind, Usable, now
 	return outageEnds
-}
-
-// goneAt ends the outage of a removed upstream.
-func (c *condition) goneAt(now int64) {
-	if c.back == 0 {
-		c.gone, c.back, c.until = true, now, c.counts()
-	}
 }
 
 func (o *Outages) logBegun(begun []*condition, explain func(key any) string) {
