@@ -117,21 +117,6 @@ func TestNobodyHoldsUpOthers(t *testing.T) {
 	}
 }
 
-// TestSilentConnectionsAreManagedFast: hundreds that send nothing, or a part of a request, delay a client by
-// milliseconds, since one has a short time for its request when others wait.
-func TestSilentConnectionsAreManagedFast(t *testing.T) {
-	for _, text := range []string{"", "G", "GET /v1/status HTTP/1.1\r\nHost: loc"} {
-		inRoom(t, func(t *testing.T, r room) {
-			for range 440 {
-				r.connect(t, text)
-			}
-			if took := r.asked(t, asks, http.StatusOK); took > 8*5*time.Millisecond {
-				t.Errorf("%q: a client is answered after %v", text, took)
-			}
-		})
-	}
-}
-
 // TestLongResponsesAreFew: no more than four responses of the length of a status with many endpoints
 // are in memory, and a short one does not wait for them. A refusal does not pass for a short status.
 func TestLongResponsesAreFew(t *testing.T) {

@@ -128,10 +128,7 @@ func (f *finder) process(s *Status) {
 		f.add(of, Warning, "state_file", "the file of changes by hand: %s", file.Problem)
 	}
 	if s.State == Draining {
-		until := ""
-		if !s.DrainEnds.IsZero() {
-			until = ", until " + f.clock(s.DrainEnds)
-		}
+		until := when(!s.DrainEnds.IsZero(), ", until "+f.clock(s.DrainEnds))
 		left, goOn := s.Connections.Active, ""
 		if s.Lane != nil && s.Lane.GoOn > 0 {
 			goOn = fmt.Sprintf("; %s on in the lane after its end", plural(s.Lane.GoOn, "session goes", "sessions go"))
@@ -260,6 +257,14 @@ func (f *finder) clock(t time.Time) string {
 	return t.Format(time.DateTime)
 }
 
+// when returns the text if something holds, and else "".
+func when(holds bool, text string) string {
+	if !holds {
+		return ""
+	}
+	return text
+}
+
 func plural(n int64, one, more string) string {
 	if n == 1 {
 		return "1 " + one
@@ -283,9 +288,7 @@ func (f *finder) denials(of Problem, l *Listener) {
 		others = ", the latest of " + plural(n+1, "source", "sources")
 	}
 	remedy := "penstock deny remove " + d.Latest.Source
-	if d.Latest.Listener != "" {
-		remedy += " --listener " + d.Latest.Listener
-	}
+	remedy += when(d.Latest.Listener != "", " --listener "+d.Latest.Listener)
 	f.add(of, Warning, "listener_denied", "listener %s refuses %s: %s is denied by hand%s, until %s, by %s: %s ends the denial",
 		l.Name, clients, d.Latest.Source, others, f.clock(d.Latest.Until), cmp.Or(d.Latest.By, "-"), remedy)
 }
@@ -361,10 +364,7 @@ func (f *finder) upstream(u *Upstream) {
 	}
 	m := &u.LastMinute
 	if n := m.Refused; n > 0 && u.Outage == nil {
-		reasons := ""
-		if len(m.RefusedBy) > 0 {
-			reasons = " (" + display.Counts(m.RefusedBy) + ")"
-		}
+		reasons := when(len(m.RefusedBy) > 0, " ("+display.Counts(m.RefusedBy)+")")
 		f.add(of, Warning, "refused", "upstream %s has refused %s within the last minute%s", u.Name, plural(n, "client", "clients"), reasons)
 	}
 	if n := m.Held; n > 0 && u.Outage == nil {
@@ -396,16 +396,9 @@ func (f *finder) outage(subject Problem, u *Upstream) {
 		return
 	}
 	subject.Since = o.Since
-	cost := ""
-	if u.Pending > 0 {
-		cost += ", " + plural(u.Pending, "client waits", "clients wait")
-	}
-	if o.Refused > 0 {
-		cost += ", " + plural(o.Refused, "client", "clients") + " refused"
-	}
-	if o.Unserved > 0 {
-		cost += ", " + plural(o.Unserved, "session", "sessions") + " ended without a byte from the endpoint"
-	}
+	cost := when(u.Pending > 0, ", "+plural(u.Pending, "client waits", "clients wait"))
+	cost += when(o.Refused > 0, ", "+plural(o.Refused, "client", "clients")+" refused")
+	cost += when(o.Unserved > 0, ", "+plural(o.Unserved, "session", "sessions")+" ended without a byte from the endpoint")
 	if m := &u.LastMinute; m.LastResort > 0 {
 		cost += fmt.Sprintf(", clients are sent to unusable endpoints as a last resort (%d within the last minute, %d served)", m.LastResort, m.LastResortAnswered)
 	}

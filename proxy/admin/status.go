@@ -565,12 +565,8 @@ func (e *Endpoint) Reason() string {
 
 // reason joins a state, its end if known, and its reason if known.
 func reason(state string, until time.Time, why string) string {
-	if !until.IsZero() {
-		state += " until " + until.Local().Format(time.TimeOnly)
-	}
-	if why != "" {
-		state += ": " + why
-	}
+	state += when(!until.IsZero(), " until "+until.Local().Format(time.TimeOnly))
+	state += when(why != "", ": "+why)
 	return state
 }
 

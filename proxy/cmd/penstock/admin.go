@@ -507,10 +507,7 @@ func processes(env config.Env) (list []processAt) {
 
 // text is what a process does at its address, after an article.
 func (p processAt) text(does string) string {
-	with := ""
-	if p.path != "" {
-		with = " with " + p.path
-	}
+	with := when(p.path != "", " with "+p.path)
 	return display.Text(fmt.Sprintf(" process%s %s %s", with, does, p.address))
 }
 
@@ -740,9 +737,7 @@ func (e *notRunningError) Error() string { return e.text("listens on") }
 // text returns the error. Other processes are named by their configuration, does, and their address.
 func (e *notRunningError) text(does string) string {
 	text := "no process of this user runs " + display.Text(e.path)
-	if e.missing {
-		text += ": there is no such file"
-	}
+	text += when(e.missing, ": there is no such file")
 	for _, p := range e.others {
 		text += ". A" + p.text(does)
 	}
@@ -764,10 +759,7 @@ func running(env config.Env) (list []string) {
 
 // adminFlagsOf returns the flags for the addresses, or "" without any.
 func adminFlagsOf(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return "--admin " + strings.Join(list, ", or --admin ")
+	return when(len(list) > 0, "--admin "+strings.Join(list, ", or --admin "))
 }
 
 // listens reports whether a process listens at a unix socket, as far as this user can see.

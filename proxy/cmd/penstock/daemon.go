@@ -485,10 +485,7 @@ func planned(ends string) string {
 
 // because says why a change by hand has ended.
 func because(ends string) string {
-	if ends == "" {
-		return ""
-	}
-	return ": " + ends
+	return when(ends != "", ": "+ends)
 }
 
 // newLogger returns a logger that writes one line per record, in the form "text" or "json". The level is a level of

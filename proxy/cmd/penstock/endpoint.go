@@ -68,9 +68,7 @@ func writeEndpoints(w io.Writer, list *[]upstreamEndpoint) error {
 	for i := range *list {
 		at := &(*list)[i]
 		sessions := strconv.FormatInt(at.Active, 10)
-		if at.Max > 0 {
-			sessions += " of " + strconv.FormatInt(at.Max, 10)
-		}
+		sessions += when(at.Max > 0, " of "+strconv.FormatInt(at.Max, 10))
 		rows = append(rows, []string{at.Upstream, at.Name, at.Address, string(at.State), strconv.Itoa(at.Weight), sessions, at.notes()})
 	}
 	return writeTable(w, rows, "")
@@ -411,10 +409,7 @@ func (n *endpointNow) with(c *admin.EndpointChange) (*config.Endpoint, error) {
 }
 
 func (n *endpointNow) nameFlag() string {
-	if n.Name == n.Address {
-		return ""
-	}
-	return " --name " + n.Name
+	return when(n.Name != n.Address, " --name "+n.Name)
 }
 
 // value returns the property that a change is about.

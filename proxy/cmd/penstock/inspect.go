@@ -117,9 +117,7 @@ func groupName(of *admin.EndpointWhy) string {
 		return "upstream " + of.Upstream
 	}
 	text := "endpoint " + admin.Label(of.Name, of.Endpoint)
-	if of.Upstream != "" {
-		text += " of " + of.Upstream
-	}
+	text += when(of.Upstream != "", " of "+of.Upstream)
 	return text
 }
 

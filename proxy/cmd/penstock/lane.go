@@ -68,19 +68,11 @@ func writeLane(w io.Writer, l *admin.Lane) error {
 
 func laneLine(l *admin.Lane) string {
 	line := l.State
-	if l.Why != "" {
-		line += ": " + display.Text(l.Why)
-	}
+	line += when(l.Why != "", ": "+display.Text(l.Why))
 	line += fmt.Sprintf("; %d of %d sessions in the lane now, left %d times, %d of the ended sessions were reset", l.Active, l.Most, l.Left, l.Reset)
-	if l.Returned > 0 {
-		line += fmt.Sprintf("; %d have come back", l.Returned)
-	}
-	if l.Adopted > 0 {
-		line += fmt.Sprintf("; %d adopted", l.Adopted)
-	}
-	if l.GoOn > 0 {
-		line += fmt.Sprintf("; the process drains, and %s on after its end", plural(l.GoOn, "session goes", "sessions go"))
-	}
+	line += when(l.Returned > 0, fmt.Sprintf("; %d have come back", l.Returned))
+	line += when(l.Adopted > 0, fmt.Sprintf("; %d adopted", l.Adopted))
+	line += when(l.GoOn > 0, fmt.Sprintf("; the process drains, and %s on after its end", plural(l.GoOn, "session goes", "sessions go")))
 	return line
 }
 
@@ -143,10 +135,7 @@ func (c *laneFlushCmd) confirmed(ctx context.Context, e *cli.Env, client *admin.
 	case none, c.Yes && !c.DryRun:
 		return true, nil
 	}
-	result := ""
-	if l.Active > 0 {
-		result = ": all are reset on both sides"
-	}
+	result := when(l.Active > 0, ": all are reset on both sides")
 	if _, err := fmt.Fprint(e.Stdout, plural(l.Active, "session", "sessions"), " selected", result, "\n"); err != nil || c.DryRun {
 		return false, err
 	}
@@ -167,10 +156,7 @@ func writeLaneState(w io.Writer, l *admin.LaneChanged, result string, err error)
 
 // asBefore returns the result of a switch that changed nothing.
 func asBefore(l *admin.LaneChanged) string {
-	if l.Changed {
-		return ""
-	}
-	return ", as before"
+	return when(!l.Changed, ", as before")
 }
 
 // noneHadLeft is the result if the lane had no sessions.

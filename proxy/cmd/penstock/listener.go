@@ -55,10 +55,7 @@ func (c *listenerDrainCmd) Run(e *cli.Env) error {
 	return show(e, c, "listener drain", false, func(ctx context.Context, client *admin.Client) (admin.ListenerDrained, error) {
 		return client.DrainListener(ctx, c.Name)
 	}, func(w io.Writer, done *admin.ListenerDrained) error {
-		before := ""
-		if !done.Changed {
-			before = ", as before"
-		}
+		before := when(!done.Changed, ", as before")
 		sessions := plural(done.Sessions, "session is", "sessions are")
 		switch {
 		case done.Sessions == 0:

@@ -111,9 +111,7 @@ func judgeUncompared(w io.Writer, report *admin.MirrorReport, conditions []bound
 
 func comparisonName(listener string, k *admin.Comparison) string {
 	name := listener
-	if k.Route != "" {
-		name += " (" + k.Route + ")"
-	}
+	name += when(k.Route != "", " ("+k.Route+")")
 	return display.Text(name + " to " + k.To)
 }
 
@@ -194,17 +192,13 @@ func writeComparison(text *strings.Builder, listener string, k *admin.Comparison
 
 func comparisonLine(k *admin.Comparison) string {
 	line := fmt.Sprintf("%d answers compared (%s), %d equal, %d different", k.Compared, display.Text(k.Framing), k.Equal, k.Different)
-	if k.Compared > 0 {
-		line += fmt.Sprintf(" (%.3g %%)", 100*float64(k.Different)/float64(k.Compared))
-	}
+	line += when(k.Compared > 0, fmt.Sprintf(" (%.3g %%)", 100*float64(k.Different)/float64(k.Compared)))
 	if n := k.Lag.Slower + k.Lag.Faster + k.Lag.Alike; n > 0 {
 		line += fmt.Sprintf("; slower %s, faster %s: %s by the median, p99 %s", percent(float64(k.Lag.Slower)/float64(n)), percent(float64(k.Lag.Faster)/float64(n)),
 			lagText(k.Lag.P50Us), lagText(k.Lag.P99Us))
 	}
 	line += fmt.Sprintf("; %d sessions since %s", k.Sessions, k.Since.Format(time.DateTime))
-	if len(k.Stopped) > 0 {
-		line += ", stopped comparing" + display.Text(byReason(k.Stopped))
-	}
+	line += when(len(k.Stopped) > 0, ", stopped comparing"+display.Text(byReason(k.Stopped)))
 	return line
 }
 
@@ -350,9 +344,7 @@ func (c *bound) judgeCount(n, all int64, what string) (finding, string) {
 		value = 100 * float64(n) / float64(all)
 	}
 	text := fmt.Sprintf("%d of %d %s", n, all, what)
-	if c.unit == asShare && all > 0 {
-		text += fmt.Sprintf(" (%.3g %%)", value)
-	}
+	text += when(c.unit == asShare && all > 0, fmt.Sprintf(" (%.3g %%)", value))
 	least := int64(1)
 	if c.unit == asShare && c.limit > 0 {
 		least = int64(math.Min(math.Ceil(100/c.limit), math.MaxInt32))

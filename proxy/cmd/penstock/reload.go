@@ -78,10 +78,7 @@ func writeInForce(w io.Writer, generation int, is string, changes []string) erro
 }
 
 func boundWords(bound string) string {
-	if bound == "" {
-		return ""
-	}
-	return ", and at once if " + bound
+	return when(bound != "", ", and at once if "+bound)
 }
 
 type confirmCmd struct {

@@ -100,9 +100,7 @@ func logWarnings(log *slog.Logger, warnings []config.Problem) {
 func logEach(log func(msg string, args ...any), list []config.Problem, msg, others string) {
 	for _, p := range list[:min(len(list), maxLogged)] {
 		cause := p.Message
-		if p.Fix != "" {
-			cause += ": " + p.Fix
-		}
+		cause += when(p.Fix != "", ": "+p.Fix)
 		log(msg, "file", p.Pos.File, "line", p.Pos.Line, "cause", cause)
 	}
 	if more := len(list) - maxLogged; more > 0 {

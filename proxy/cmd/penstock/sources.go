@@ -83,10 +83,7 @@ func (c *denyAddCmd) Run(e *cli.Env) error {
 
 // writeDenial writes what a denial has done.
 func writeDenial(w io.Writer, d *admin.NewDenial) error {
-	at := ""
-	if d.Listener != "" {
-		at = " at listener " + d.Listener
-	}
+	at := when(d.Listener != "", " at listener "+d.Listener)
 	_, err := fmt.Fprintf(w, "%s is denied%s until %s\n", display.Text(d.Source), display.Text(at), d.Until.Local().Format(time.DateTime))
 	if d.Ended != nil {
 		err = writeEnded(w, d.Ended)
@@ -117,10 +114,7 @@ func (c *denyRemoveCmd) Run(e *cli.Env) error {
 	return c.ask(e, "deny remove", func(ctx context.Context, client *admin.Client) error {
 		err := client.Undeny(ctx, c.Source, c.Listener)
 		if err == nil {
-			at := ""
-			if c.Listener != "" {
-				at = " at listener " + c.Listener
-			}
+			at := when(c.Listener != "", " at listener "+c.Listener)
 			_, err = fmt.Fprintf(e.Stdout, "%s is no longer denied%s\n", display.Text(c.Source), display.Text(at))
 		}
 		return err

@@ -136,6 +136,20 @@ func (t *statusText) note(format string, args ...any) {
 	t.notes[last] = append(t.notes[last], oneLine(fmt.Sprintf(format, args...)))
 }
 
+func (t *statusText) noteIf(holds bool, format string, args ...any) {
+	if holds {
+		t.note(format, args...)
+	}
+}
+
+// when returns the text if something holds, and else "".
+func when(holds bool, text string) string {
+	if !holds {
+		return ""
+	}
+	return text
+}
+
 // write writes the lines of above, and then the table.
 func (t *statusText) write(w io.Writer, above []string) error {
 	var table strings.Builder
@@ -181,25 +195,19 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 		t.note("generation %d was rolled back at %s, by %s, but %s still has it: the next reload or start brings it back. penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), r.By, r.Path)
 	}
 	t.row("connections", "", "", clients(s.Connections)+", "+traffic(s.Bytes))
-	if s.Lost > 0 {
-		t.note("%s arrived, but the other side did not take them before the session ended", display.Bytes(s.Lost))
-	}
+	t.noteIf(s.Lost > 0, "%s arrived, but the other side did not take them before the session ended", display.Bytes(s.Lost))
 	for _, reason := range slices.Sorted(maps.Keys(s.Fallbacks)) {
 		t.note("%s copied, not spliced: %s", plural(s.Fallbacks[reason], "direction was", "directions were"), cmp.Or(copiedBecause[reason], reason))
 	}
 	if s.Lane != nil {
 		t.row("lane", "", "", laneLine(s.Lane))
-		if len(s.Lane.Stays) > 0 {
-			t.note("attempts that stayed in user space: %s", listed(s.Lane.Stays))
-		}
+		t.noteIf(len(s.Lane.Stays) > 0, "attempts that stayed in user space: %s", listed(s.Lane.Stays))
 	}
 	t.row("pipes", "", "", fmt.Sprintf("leased %d, idle %d, made %d, reused %d", s.Pipes.Leased, s.Pipes.Idle, s.Pipes.Made, s.Pipes.Reused))
 	if l := s.SessionLog; l != nil {
 		lost := total(l.Dropped)
 		t.row("session log", "", "", fmt.Sprintf("%d lines, %d dropped", l.Lines, lost))
-		if lost > 0 {
-			t.note("dropped: %s", listed(l.Dropped))
-		}
+		t.noteIf(lost > 0, "dropped: %s", listed(l.Dropped))
 	}
 	if s.TLSSessions.Active > 0 {
 		t.row("  of them TLS", "", "", active(s.TLSSessions.Active, s.TLSSessions.Most))
@@ -250,9 +258,7 @@ func (t *statusText) live(list []admin.LiveChange) {
 	for i := range list {
 		c := &list[i]
 		t.note("%s, by %s at %s", c.What, c.By, c.Since.Local().Format(time.DateTime))
-		if c.Waits != "" {
-			t.note("  without effect: %s", c.Waits)
-		}
+		t.noteIf(c.Waits != "", "  without effect: %s", c.Waits)
 	}
 }
 
@@ -281,32 +287,18 @@ func (t *statusText) traces(s *admin.Traces, accepted int64) {
 	}
 	t.row("traces", "", state, fmt.Sprintf("sampled %d of %d clients, exported %d, open %d, queued %d", s.Sampled, accepted, s.Exported, s.Open, s.Queued))
 	dropped := total(s.Dropped)
-	if dropped > 0 || s.Unconfirmed > 0 {
-		t.note("dropped %d%s, unconfirmed %d", dropped, byReason(s.Dropped), s.Unconfirmed)
-	}
-	if s.LastError != "" {
-		t.note("last failed request at %s: %s", s.LastErrorAt.Local().Format("15:04:05"), s.LastError)
-	}
+	t.noteIf(dropped > 0 || s.Unconfirmed > 0, "dropped %d%s, unconfirmed %d", dropped, byReason(s.Dropped), s.Unconfirmed)
+	t.noteIf(s.LastError != "", "last failed request at %s: %s", s.LastErrorAt.Local().Format("15:04:05"), s.LastError)
 }
 
 func (t *statusText) memory(a *admin.Arena) {
 	text := fmt.Sprintf("%s of %s, used %s", display.Bytes(a.Size), cmp.Or(a.Pages, "unknown pages"), display.Bytes(a.Used))
-	if a.Locked {
-		text += ", locked"
-	}
-	if len(a.Nodes) > 0 {
-		text += ", on NUMA node " + topology.NewSet(slices.Clone(a.Nodes)...).String()
-	}
+	text += when(a.Locked, ", locked")
+	text += when(len(a.Nodes) > 0, ", on NUMA node "+topology.NewSet(slices.Clone(a.Nodes)...).String())
 	t.row("memory", "", "", text)
-	if a.Fallback != "" && a.Huge == 0 {
-		t.note("no huge pages: %s", a.Fallback)
-	}
-	if a.Unbound != "" {
-		t.note("not bound to a NUMA node: %s", a.Unbound)
-	}
-	if a.Refused > 0 {
-		t.note("kept on the heap because the arena was full: %d times", a.Refused)
-	}
+	t.noteIf(a.Fallback != "" && a.Huge == 0, "no huge pages: %s", a.Fallback)
+	t.noteIf(a.Unbound != "", "not bound to a NUMA node: %s", a.Unbound)
+	t.noteIf(a.Refused > 0, "kept on the heap because the arena was full: %d times", a.Refused)
 }
 
 // maxProblems is how many problems have a line. Further problems are only counted.
@@ -316,9 +308,7 @@ const maxProblems = 40
 func problemLines(problems []admin.Problem, most int) (lines []string) {
 	for _, p := range problems[:min(len(problems), most)] {
 		text := oneLine(p.Text)
-		if !p.Since.IsZero() && !strings.Contains(text, "since ") && !strings.Contains(text, "within the last minute") {
-			text += " (since " + p.Since.Local().Format(time.DateTime) + ")"
-		}
+		text += when(!p.Since.IsZero() && !strings.Contains(text, "since ") && !strings.Contains(text, "within the last minute"), " (since "+p.Since.Local().Format(time.DateTime)+")")
 		lines = append(lines, fmt.Sprintf("%-7s  %s", display.Text(strings.ToUpper(string(p.Severity))), text))
 	}
 	if more := len(problems) - most; more > 0 {
@@ -347,10 +337,7 @@ func writeTable(w io.Writer, rows [][]string, last string) error {
 
 // andMore returns the last line of a list that leaves n items out, or "".
 func andMore(n int) string {
-	if n <= 0 {
-		return ""
-	}
-	return fmt.Sprintf("... and %d more\n", n)
+	return when(n > 0, fmt.Sprintf("... and %d more\n", n))
 }
 
 // oneLine joins lines into one: joined errors have several.
@@ -358,10 +345,7 @@ func oneLine(text string) string { return display.Text(strings.ReplaceAll(text, 
 
 // rollbackText describes the bound that rolls a generation back before its time is over.
 func rollbackText(bound string, increase int64) string {
-	if bound == "" {
-		return ""
-	}
-	return fmt.Sprintf("; sooner if %s (%d until now)", bound, increase)
+	return when(bound != "", fmt.Sprintf("; sooner if %s (%d until now)", bound, increase))
 }
 
 // until formats a time, and how long it is until then.
@@ -371,9 +355,7 @@ func (t *statusText) until(at time.Time) string {
 
 func clients(c admin.Connections) string {
 	text := fmt.Sprintf("%s, accepted %d, refused %d", active(c.Active, c.Most), c.Accepted, c.Refused)
-	if c.Left > 0 {
-		text += fmt.Sprintf(", left before an endpoint %d", c.Left)
-	}
+	text += when(c.Left > 0, fmt.Sprintf(", left before an endpoint %d", c.Left))
 	return text
 }
 
@@ -394,10 +376,7 @@ func traffic(b admin.Bytes) string {
 }
 
 func byReason(counts map[string]int64) string {
-	if len(counts) == 0 {
-		return ""
-	}
-	return " (" + listed(counts) + ")"
+	return when(len(counts) > 0, " ("+listed(counts)+")")
 }
 
 // total returns the sum of counts.
@@ -410,21 +389,13 @@ func total(counts map[string]int64) (sum int64) {
 
 func (t *statusText) listener(l *admin.Listener) {
 	state := string(l.State)
-	if l.PausedAt != "" {
-		state += " (" + l.PausedAt + ")"
-	}
+	state += when(l.PausedAt != "", " ("+l.PausedAt+")")
 	t.row("listener", l.Name, state, fmt.Sprintf("%s%s, %s; %s", clients(l.Connections), byReason(l.Reasons), traffic(l.Bytes), listensAt(l)))
 	t.congestion(l.Congestion)
-	if len(l.Pauses) > 0 {
-		t.note("has paused at its limits%s", byReason(l.Pauses))
-	}
-	if len(l.Protocols) > 0 {
-		t.note("clients by their first bytes%s", byReason(l.Protocols))
-	}
+	t.noteIf(len(l.Pauses) > 0, "has paused at its limits%s", byReason(l.Pauses))
+	t.noteIf(len(l.Protocols) > 0, "clients by their first bytes%s", byReason(l.Protocols))
 	for i, r := range l.Routes {
-		if len(r.To) > 1 {
-			t.note("route %d is split%s: %s", i, matched(r.Match), shares(r.To))
-		}
+		t.noteIf(len(r.To) > 1, "route %d is split%s: %s", i, matched(r.Match), shares(r.To))
 	}
 	t.mirrors(l.Mirrors)
 	t.silentMirrors(l)
@@ -436,9 +407,7 @@ func (t *statusText) listener(l *admin.Listener) {
 
 func (t *statusText) filter(f *admin.Filter) {
 	t.note("filter %s (%s): %d calls of %s%s", f.Name, f.Engine, f.Calls, mean(f.TimeUs, f.Calls), byReason(f.Answers))
-	if len(f.Failures) > 0 {
-		t.note("filter %s has not answered%s", f.Name, byReason(f.Failures))
-	}
+	t.noteIf(len(f.Failures) > 0, "filter %s has not answered%s", f.Name, byReason(f.Failures))
 }
 
 func (t *statusText) mirrors(m *admin.Mirrors) {
@@ -485,10 +454,7 @@ func listensAt(l *admin.Listener) string {
 }
 
 func matched(match string) string {
-	if match == "" {
-		return ""
-	}
-	return " (" + match + ")"
+	return when(match != "", " ("+match+")")
 }
 
 func shares(to map[string]float64) string {
@@ -504,26 +470,15 @@ func (t *statusText) upstream(u *admin.Upstream) {
 	if refused != "" {
 		refused = ", refused" + refused
 	}
-	held := ""
-	if u.Held > 0 {
-		held = fmt.Sprintf(", held %d", u.Held)
-	}
+	held := when(u.Held > 0, fmt.Sprintf(", held %d", u.Held))
 	state := u.Balance
-	if u.Breaker != "" && u.Breaker != "closed" {
-		state += ", breaker " + u.Breaker
-	}
+	state += when(u.Breaker != "" && u.Breaker != "closed", ", breaker "+u.Breaker)
 	t.row("upstream", u.Name, state, fmt.Sprintf("%s, waiting %d%s%s, %s", active(max(u.Active, u.Connections), u.Most), u.Pending, held, refused, traffic(u.Bytes)))
 	t.circuit(u.BreakerWhy, u.BreakerUntil)
 	t.congestion(u.Congestion)
-	if u.Unkeyed > 0 {
-		t.note("hashed by their source, because they had no %s: %d sessions", u.BalanceOn, u.Unkeyed)
-	}
-	if u.EjectionsWithheld > 0 {
-		t.note("not ejected because of max_ejected: %d failures", u.EjectionsWithheld)
-	}
-	if u.Panic {
-		t.note("too few endpoints are healthy: all are used")
-	}
+	t.noteIf(u.Unkeyed > 0, "hashed by their source, because they had no %s: %d sessions", u.BalanceOn, u.Unkeyed)
+	t.noteIf(u.EjectionsWithheld > 0, "not ejected because of max_ejected: %d failures", u.EjectionsWithheld)
+	t.noteIf(u.Panic, "too few endpoints are healthy: all are used")
 	t.discovery(u.Discovery)
 	t.endpoints(u.Endpoints)
 }
@@ -587,30 +542,19 @@ func (t *statusText) discovery(d *admin.Discovery) {
 
 func (t *statusText) endpoint(e *admin.Endpoint) {
 	state := string(e.State)
-	if e.Breaker != "" {
-		state += ", breaker " + e.Breaker
-	}
-	more := ""
-	if e.Backup {
-		more += ", backup"
-	}
-	if e.Zone != "" {
-		more += ", zone " + e.Zone
-	}
+	state += when(e.Breaker != "", ", breaker "+e.Breaker)
+	more := when(e.Backup, ", backup")
+	more += when(e.Zone != "", ", zone "+e.Zone)
 	t.row("  endpoint", e.Name, state, fmt.Sprintf("%s, total %d, failures %d%s, weight %d%s, %s", active(e.Active, e.Max), e.Total, e.Failures, unanswered(e), e.Weight, more, traffic(e.Bytes)))
 	switch {
 	case e.State == admin.Draining || e.State == admin.Maint || e.State == admin.Removed:
-		if !e.Until.IsZero() && e.Active > 0 {
-			t.note("its sessions are reset at %s", t.until(e.Until))
-		}
+		t.noteIf(!e.Until.IsZero() && e.Active > 0, "its sessions are reset at %s", t.until(e.Until))
 	case !e.Until.IsZero():
 		t.note("%s until %s: %s", e.State, t.until(e.Until), e.Why)
 	case e.Why != "":
 		t.note("%s", e.Why)
 	}
-	if len(e.ByHand) > 0 {
-		t.note("%s", strings.Join(e.ByHand, "; "))
-	}
+	t.noteIf(len(e.ByHand) > 0, "%s", strings.Join(e.ByHand, "; "))
 	t.circuit(e.BreakerWhy, e.BreakerUntil)
 	if f := e.LastFailure; f != nil && !f.Over {
 		t.note("last failure %v ago: %s", max(t.now.Sub(f.Time), 0).Round(time.Second), f.Cause)
@@ -648,15 +592,9 @@ func (t *statusText) rewrites(r *admin.Rewrites) {
 	for _, m := range r.Modules {
 		t.note("rewritten %s by %s (%s), with %d instances in use", m.Direction, m.File, m.Engine, m.Instances)
 	}
-	if len(r.Modules) > 0 {
-		t.note("modules: %d calls of %s, which made %s", r.Calls, mean(r.TimeUs, r.Calls), display.Bytes(r.BytesOut))
-	}
-	if len(r.Reset) > 0 {
-		t.note("sessions reset because their bytes could not be rewritten%s", byReason(r.Reset))
-	}
-	if len(r.Passed) > 0 {
-		t.note("sessions that went on unchanged because a module had failed%s", byReason(r.Passed))
-	}
+	t.noteIf(len(r.Modules) > 0, "modules: %d calls of %s, which made %s", r.Calls, mean(r.TimeUs, r.Calls), display.Bytes(r.BytesOut))
+	t.noteIf(len(r.Reset) > 0, "sessions reset because their bytes could not be rewritten%s", byReason(r.Reset))
+	t.noteIf(len(r.Passed) > 0, "sessions that went on unchanged because a module had failed%s", byReason(r.Passed))
 }
 
 // mean returns the mean time of calls.

@@ -220,17 +220,6 @@ func TestHangingScrapers(t *testing.T) {
 	}
 }
 
-// TestLimitOfConnections: at the limit a scraper waits until one of the others is cut.
-func TestLimitOfConnections(t *testing.T) {
-	s := start(t, &Config{Address: loopback, Allow: allow("127.0.0.0/8")}, 25)
-	for range maxConnections {
-		sockets.Dial(t, s.Addr())
-	}
-	if code := get(t, s, "GET", "/metrics", "", nil); code != 200 {
-		t.Errorf("got %d", code)
-	}
-}
-
 // TestScrapersOfLesserPatience: 200 half requests of an allowed source, and scrapers that read nothing, delay a scrape by
 // no more than the time that each of them has when another one waits.
 func TestScrapersOfLesserPatience(t *testing.T) {

@@ -1,7 +1,6 @@
 package filters_test
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -103,32 +102,6 @@ func TestReplace(t *testing.T) {
 			if got := s.end(); got != want {
 				t.Errorf("in pieces of %d: %q, want %q", n, got, want)
 			}
-		}
-	}
-}
-
-// TestReplaceSplit: how bytes are cut changes nothing of the output. The text's own rules are fuzzed in examples/filters/replace/text; an
-// instance takes too long to begin for that.
-func TestReplaceSplit(t *testing.T) {
-	software.Long(t, "filters that the Go compiler makes")
-	r := rewriter(t, build(t, "replace"), replaced)
-	const seed = 1
-	random := rand.New(rand.NewPCG(seed, 0))
-	pieces := []string{"secret", "secre", "retary", "4111", "411", " ", "\n", "a", "s", strings.Repeat("x", 300)}
-	for range 25 {
-		text := ""
-		for range 1 + random.IntN(40) {
-			text += pieces[random.IntN(len(pieces))]
-		}
-		whole, cut := newStream(t, r), newStream(t, r)
-		whole.put(text)
-		n := 1 + random.IntN(len(text))
-		cut.put(text[:n])
-		if n < len(text) {
-			cut.put(text[n:])
-		}
-		if a, b := whole.end(), cut.end(); a != b {
-			t.Errorf("%q, cut at %d: %q, whole: %q", text, n, b, a)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -18,7 +17,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/sockets"
-	"github.com/penstock/penstock/internal/testutil/software"
+	"github.com/penstock/penstock/proxy/internal/testutil/program"
 )
 
 // The requests of the clients below are a byte.
@@ -195,11 +194,11 @@ func (c *clients) rest(conn *net.TCPConn) error {
 func TestKindsOfClients(t *testing.T) {
 	full.Only(t, "it counts on a machine that does nothing else")
 	endpoint := sockets.Server(t, answerKinds)
-	s := &soak{config: config{command: filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")}, origin: &origin{address: endpoint}}
-	p := s.start(t)
+	s := &soak{config: config{command: program.Build(t)}, origin: &origin{address: endpoint}}
+	s.start(t)
 	least := time.Hour
 	for range 4 {
-		if least = min(least, allKinds(t, p.address)); least <= longestChat {
+		if least = min(least, allKinds(t, s.at[0])); least <= longestChat {
 			return
 		}
 	}

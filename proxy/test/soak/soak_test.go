@@ -15,7 +15,6 @@ package soak_test
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +23,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -35,7 +33,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/full"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/netns"
@@ -43,6 +40,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/software"
 	"github.com/penstock/penstock/lane/lossy"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/testutil/program"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -55,8 +53,6 @@ const (
 	// A conversation of small messages has a thousand turns, and a loss in every tenth costs a timer of 200 ms or more.
 	talkPatience = 5 * time.Minute
 	talkRound    = 2 * time.Minute
-	// deathNotice is how long after its connections a process may be seen to die.
-	deathNotice = 2 * time.Second
 )
 
 // A config is the load of a proxy.
@@ -93,15 +89,13 @@ func (c *config) fill() {
 	c.round = cmp.Or(c.round, round)
 }
 
-var (
-	errViolated = errors.New("something was violated")
-	errDied     = errors.New("the proxy has ended")
-)
+var errViolated = errors.New("something was violated")
 
 // soak is a run.
 type soak struct {
 	config
-	proxy  *proxy
+	proxy  *program.Program
+	at     [2]string   // its listeners; sessions of the second stay in user space
 	link   *lossy.Link // with lane: the loopback of this network namespace
 	origin *origin
 	now    atomic.Pointer[round]
@@ -142,14 +136,7 @@ func run(t *testing.T, cfg config) *soak {
 	defer serving.Wait()
 	defer s.cancel(nil)
 	serving.Go(func() { o.serve(s.ctx, l) })
-	s.proxy = s.start(t)
-	go func() {
-		select {
-		case <-s.proxy.done:
-			s.cancel(errDied)
-		case <-s.ctx.Done():
-		}
-	}()
+	s.start(t)
 	if err := s.ledger.open(s.ctx, s); err != nil {
 		t.Fatal(err)
 	}
@@ -164,17 +151,14 @@ func run(t *testing.T, cfg config) *soak {
 		defer s.link.Close()
 	}
 	switch err := s.rounds(s.ctx); {
-	case errors.Is(err, errViolated), errors.Is(err, errDied):
-		s.autopsy()
+	case errors.Is(err, errViolated):
 	case err != nil:
 		t.Fatal(err)
 	default:
-		if err := s.proxy.stop(s.patience); err != nil {
-			s.violations = append(s.violations, fmt.Sprintf("the proxy: expected exit status 0 after SIGTERM with no connection, got %v", err))
-		}
+		s.proxy.End()
 	}
-	for a := range action(actions) {
-		t.Logf("%s: %d", actionNames[a], s.tally.done[a].Load())
+	for a, n := range s.tally.done {
+		t.Logf("%s: %d", a, n)
 	}
 	return s
 }
@@ -182,7 +166,7 @@ func run(t *testing.T, cfg config) *soak {
 // sound soaks the program, and wants everything accounted for.
 func sound(t *testing.T, cfg config) *soak {
 	t.Helper()
-	cfg.command = filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
+	cfg.command = program.Build(t)
 	cfg.seed = uint64(time.Now().UnixNano())
 	t.Logf("seed %d, %d connections at once", cfg.seed, cfg.connections)
 	s := run(t, cfg)
@@ -202,8 +186,8 @@ func TestSoak(t *testing.T) {
 	}
 	s := sound(t, cfg)
 	for _, a := range []action{opened, silentClients, halfCloses, quietResets, resetsSeen, urgentBytes, messages, stalls, tinyBuffers, summaries} {
-		if s.tally.done[a].Load() == 0 {
-			t.Errorf("not done: %s", actionNames[a])
+		if s.tally.of(a) == 0 {
+			t.Errorf("not done: %s", a)
 		}
 	}
 }
@@ -237,128 +221,44 @@ func alone(t *testing.T) bool {
 	return netns.Alone(t)
 }
 
-type proxy struct {
-	cmd            *exec.Cmd
-	admin          *admin.Client
-	address, stays string        // the listeners; sessions of the second stay in user space
-	done           chan struct{} // closed when the process has ended
-	ended          error         // how; written before
-	log            software.Output
-}
-
-func (s *soak) start(t *testing.T) *proxy {
+func (s *soak) start(t *testing.T) {
 	t.Helper()
 	dir := sockets.Dir(t)
-	socket := "unix:" + filepath.Join(dir, "admin.sock")
-	args := []string{"proxy", "--listen", "127.0.0.1:0", "--to", s.origin.address, "--log", "json", "--admin", socket}
-	listeners := 1
-	if s.lane {
-		file := filepath.Join(dir, "penstock.yaml")
-		if err := os.WriteFile(file, fmt.Appendf(nil, `admin: {bind: %q}
+	if !s.lane {
+		s.proxy = program.Proxy(t, s.command, dir, "--listen", "127.0.0.1:0", "--to", s.origin.address, "--log", "json")
+		s.at[0] = s.proxy.At("proxy")
+		return
+	}
+	s.proxy = program.Start(t, s.command, dir, fmt.Sprintf(`
 lane: {devices: [lo], after: 1ms}
 listeners:
   - {name: leaves, bind: "127.0.0.1:0", upstream: sink, lane: require, socket: {keepalive: 2s}}
   - {name: stays, bind: "127.0.0.1:0", upstream: sink, lane: off, socket: {keepalive: 2s}}
 upstreams:
   - {name: sink, endpoints: [%q], health_check: off, outlier_detection: off, circuit_breaker: off}
-`, socket, s.origin.address), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		args, listeners = []string{"run", "--config", file, "--log", "json"}, 2
-	}
-	p := &proxy{cmd: exec.Command(s.command, args...), done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var err error
-	if p.admin, err = admin.NewClient(socket); err == nil {
-		err = p.cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		p.ended = p.cmd.Wait()
-		close(p.done)
-	}()
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			t.Logf("log of the proxy:\n%s", p.log.String())
-		}
-	})
-	var at []string
-	if !condition.Eventually(func() bool {
-		st, err := p.admin.Status(t.Context())
-		if at = p.listening(); err != nil || len(at) < listeners {
-			return false
-		}
-		return !s.lane || st.Summary.Lane != nil && st.Summary.Lane.State == admin.LaneOn
-	}) {
-		t.Fatalf("the proxy does not serve: %s", p.log.String())
-	}
-	p.address, p.stays = at[0], at[len(at)-1]
-	return p
+`, s.origin.address), "--log", "json")
+	s.proxy.Until("the lane is on", func(st *admin.Status) bool { return st.Lane != nil && st.Lane.State == admin.LaneOn })
+	s.at = [2]string{s.proxy.At("leaves"), s.proxy.At("stays")}
 }
 
-// listening are the addresses of its listeners, by its log, in the order of the file.
-func (p *proxy) listening() (at []string) {
-	for line := range strings.Lines(p.log.String()) {
-		var log struct{ Msg, Address string }
-		if json.Unmarshal([]byte(line), &log) == nil && log.Msg == "listening" {
-			at = append(at, log.Address)
-		}
-	}
-	return at
-}
-
-func (p *proxy) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.done
-}
-
-// stop ends it by SIGTERM, and returns an error unless that is its exit status 0, in time.
-func (p *proxy) stop(patience time.Duration) error {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.done:
-		return p.ended
-	case <-time.After(patience):
-		return fmt.Errorf("no end within %v", patience)
-	}
-}
-
-// summary is the proxy's own account.
-func (p *proxy) summary(ctx context.Context) (*admin.Summary, error) {
-	st, err := p.admin.Status(ctx)
-	if err != nil {
-		select {
-		case <-p.done:
-			return nil, errDied
-		case <-time.After(time.Second): // its end would be the better error
-			return nil, err
-		}
-	}
-	return &st.Summary, nil
-}
-
-// settle waits until it holds no connection.
-func (p *proxy) settle(ctx context.Context) error {
+// settle waits until the proxy holds no connection.
+func (s *soak) settle(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause *= 2 {
-		s, err := p.summary(ctx)
-		if err != nil || s.Connections.Active == 0 {
+		st, err := s.proxy.Status(ctx)
+		if err != nil || st.Connections.Active == 0 {
 			return err
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return fmt.Errorf("the proxy still holds %d connections after all were closed", s.Connections.Active)
+			return fmt.Errorf("the proxy still holds %d connections after all were closed", st.Connections.Active)
 		}
 	}
 }
 
 // rss is its memory that is not shared, in bytes (proc(5), RssAnon).
-func (p *proxy) rss() (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+func (s *soak) rss() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.proxy.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
@@ -369,7 +269,7 @@ func (p *proxy) rss() (int64, error) {
 }
 
 // enough reports whether all messages have come that are to; without messages it never is.
-func (s *soak) enough() bool { return s.messages > 0 && s.tally.done[arrivals].Load() >= s.messages }
+func (s *soak) enough() bool { return s.messages > 0 && s.tally.of(arrivals) >= s.messages }
 
 // rounds soaks until the time is over, or the messages have come, or something is violated.
 func (s *soak) rounds(ctx context.Context) error {
@@ -404,16 +304,6 @@ func (s *soak) oneRound(ctx context.Context, r *round) error {
 		return context.Cause(ctx)
 	}
 	return s.ledger.close(ctx, s, r)
-}
-
-// autopsy says first that the proxy has died, if it has, which may have caused
-// everything else.
-func (s *soak) autopsy() {
-	select {
-	case <-s.proxy.done:
-		s.violations = slices.Insert(s.violations, 0, fmt.Sprintf("the proxy: expected to run, got %v", s.proxy.ended))
-	case <-time.After(deathNotice):
-	}
 }
 
 type flow struct {
@@ -559,7 +449,7 @@ func (r *round) stranger(n int, err error) {
 // judge is called once for a connection that is over.
 func (r *round) judge(c *pair) {
 	faults, moved := c.faults(), c.flows()
-	r.s.tally.done[arrivals].Add(c.arrivals())
+	r.s.tally.add(arrivals, c.arrivals())
 	r.with(func() {
 		delete(r.pairs, c.plan.id)
 		switch {
@@ -760,13 +650,15 @@ type entry struct {
 func (s *soak) look(ctx context.Context) (st state, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.patience, fmt.Errorf("no summary within %v", s.patience))
 	defer cancel()
-	if st.Summary, err = s.proxy.summary(ctx); err != nil {
+	status, err := s.proxy.Status(ctx)
+	if err != nil {
 		return st, err
 	}
-	if st.rss, err = s.proxy.rss(); err != nil {
+	if st.rss, err = s.rss(); err != nil {
 		return st, err
 	}
-	st.held, err = descriptors(s.proxy.cmd.Process.Pid)
+	st.Summary = &status.Summary
+	st.held, err = descriptors(s.proxy.Process.Pid)
 	return st, err
 }
 
@@ -797,7 +689,7 @@ func (l *ledger) open(ctx context.Context, s *soak) error {
 // close waits until no end holds a connection of the round, then checks the accounts.
 func (l *ledger) close(ctx context.Context, s *soak, r *round) error {
 	patient, cancel := context.WithTimeout(ctx, s.patience)
-	err := s.proxy.settle(patient)
+	err := s.settle(patient)
 	cancel()
 	if err == nil {
 		err = s.origin.settle(ctx)
@@ -890,7 +782,7 @@ func (l *ledger) complaints(s *soak, st state, r *round) (all []string) {
 		}
 	}
 	// Of some the lossy link has lost the end of the handshake, and a reset came first.
-	if n := s.tally.done[opened].Load(); !s.lane || sum.Connections.Accepted < n-n/100 || sum.Connections.Accepted > n {
+	if n := s.tally.of(opened); !s.lane || sum.Connections.Accepted < n-n/100 || sum.Connections.Accepted > n {
 		equal("summary: connections accepted", n, sum.Connections.Accepted)
 	}
 	equal("summary: connections active", 0, sum.Connections.Active)
@@ -1042,9 +934,9 @@ func (s *soak) probes() int {
 // address is the one that a connection is made to.
 func (s *soak) address(i id) string {
 	if !s.lane || s.leaves(i) {
-		return s.proxy.address
+		return s.at[0]
 	}
-	return s.proxy.stays
+	return s.at[1]
 }
 
 // laneComplaints returns the faults in a lane without connections.
@@ -1058,7 +950,7 @@ func (s *soak) laneComplaints(l *admin.Lane) (all []string) {
 	if len(l.Unrestored) != 0 {
 		all = append(all, fmt.Sprintf("summary: lane: expected all sessions to come back that were to, got %v", l.Unrestored))
 	}
-	if n := s.tally.done[throughLane].Load(); n >= manyThroughLane && l.Left == 0 {
+	if n := s.tally.of(throughLane); n >= manyThroughLane && l.Left == 0 {
 		all = append(all, fmt.Sprintf("summary: lane: expected sessions to leave user space, none of %d has", n))
 	}
 	return all
@@ -1101,9 +993,9 @@ func (s *soak) flips(ctx, round context.Context, n uint32) {
 
 // flip switches the lane.
 func (s *soak) flip(ctx context.Context, on bool) error {
-	changed, err := s.proxy.admin.SwitchLane(ctx, on)
+	changed, err := s.proxy.SwitchLane(ctx, on)
 	if err == nil && !on {
-		changed, err = s.proxy.admin.ReturnLane(ctx)
+		changed, err = s.proxy.ReturnLane(ctx)
 	}
 	want := admin.LaneOff
 	if on {
@@ -1120,62 +1012,53 @@ func (s *soak) flip(ctx context.Context, on bool) error {
 }
 
 // action is something that ends do, and that is counted when it is done.
-type action int
+type action string
 
 const (
-	opened action = iota
-	silentClients
-	halfCloses
-	closedFirst
-	quietResets
-	clientResets
-	serverResets
-	shutResets
-	left
-	leftUnread
-	resetsSeen
-	urgentBytes
-	messages
-	arrivals
-	idles
-	bursts
-	stalls
-	tinyBuffers
-	summaries
-	throughLane
-	flips
-	actions int = iota
+	opened        action = "connections opened"
+	silentClients action = "clients that sent nothing"
+	halfCloses    action = "half-closes with bytes to come from the other end"
+	closedFirst   action = "ends closed once the other had ended, without a half-close"
+	quietResets   action = "resets of connections on which all had arrived"
+	clientResets  action = "resets in the middle by the client"
+	serverResets  action = "resets in the middle by the server"
+	shutResets    action = "resets after one's own end of file"
+	left          action = "closes in the middle"
+	leftUnread    action = "closes in the middle with bytes unread, which are resets"
+	resetsSeen    action = "resets and broken pipes seen at the other end"
+	urgentBytes   action = "urgent bytes"
+	messages      action = "sends"
+	arrivals      action = "sends that have come whole"
+	idles         action = "pauses of 50 ms and more"
+	bursts        action = "sends of 256 KiB and more after such a pause"
+	stalls        action = "stalls: an end does not read"
+	tinyBuffers   action = "ends with buffers below 32 KiB"
+	summaries     action = "summaries asked for while busy"
+	throughLane   action = "connections by the listener whose sessions leave user space"
+	flips         action = "times that the lane was switched off or on"
 )
-
-var actionNames = [actions]string{
-	opened:        "connections opened",
-	silentClients: "clients that sent nothing",
-	halfCloses:    "half-closes with bytes to come from the other end",
-	closedFirst:   "ends closed once the other had ended, without a half-close",
-	quietResets:   "resets of connections on which all had arrived",
-	clientResets:  "resets in the middle by the client",
-	serverResets:  "resets in the middle by the server",
-	shutResets:    "resets after one's own end of file",
-	left:          "closes in the middle",
-	leftUnread:    "closes in the middle with bytes unread, which are resets",
-	resetsSeen:    "resets and broken pipes seen at the other end",
-	urgentBytes:   "urgent bytes",
-	messages:      "sends",
-	arrivals:      "sends that have come whole",
-	idles:         "pauses of 50 ms and more",
-	bursts:        "sends of 256 KiB and more after such a pause",
-	stalls:        "stalls: an end does not read",
-	tinyBuffers:   "ends with buffers below 32 KiB",
-	summaries:     "summaries asked for while busy",
-	throughLane:   "connections by the listener whose sessions leave user space",
-	flips:         "times that the lane was switched off or on",
-}
 
 // tally counts actions; safe for concurrent use.
 type tally struct {
-	done    [actions]atomic.Int64
+	mu      sync.Mutex
+	done    map[action]int64
 	dialed  atomic.Int64    // before the connection is made
 	offered [2]atomic.Int64 // bytes, before they are sent
 }
 
-func (t *tally) count(a action) { t.done[a].Add(1) }
+func (t *tally) count(a action) { t.add(a, 1) }
+
+func (t *tally) add(a action, n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.done == nil {
+		t.done = make(map[action]int64)
+	}
+	t.done[a] += n
+}
+
+func (t *tally) of(a action) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.done[a]
+}
