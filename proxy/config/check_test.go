@@ -28,10 +28,7 @@ import (
 // warned compares the warnings of a text, in short form, with the expected ones.
 func warned(t *testing.T, text string, want ...string) {
 	t.Helper()
-	var got []string
-	for _, w := range load(t, text).Warnings {
-		got = append(got, short(w))
-	}
+	got := shorts(load(t, text).Warnings)
 	if !slices.Equal(got, want) {
 		t.Errorf("%s\n got %s\nwant %s", text, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
 	}

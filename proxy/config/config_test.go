@@ -167,10 +167,7 @@ func TestBadPlacement(t *testing.T) {
 		"memory: {numa: 1024}":      `1:25: "1024" is not a NUMA node | write the number of a node such as 0, auto or off`,
 	} {
 		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": limited(text)}, "/etc/p.yaml", nil)
-		var got []string
-		for _, p := range problems {
-			got = append(got, short(p))
-		}
+		got := shorts(problems)
 		if strings.Join(got, "\n") != want {
 			t.Errorf("%s\n got %s\nwant %s", text, strings.Join(got, "\n     "), want)
 		}
@@ -187,10 +184,7 @@ func TestDoubtfulPlacement(t *testing.T) {
 // TestUnreadMachine: a CPU and a node that are not known to exist are not said to exist.
 func TestUnreadMachine(t *testing.T) {
 	tree := config.Tree{"/etc/p.yaml": limited("memory: {numa: 5}, loops: {affinity: 60}"), "/unreadable": ""}
-	var got []string
-	for _, w := range loadTree(t, tree).Warnings {
-		got = append(got, short(w))
-	}
+	got := shorts(loadTree(t, tree).Warnings)
 	const fix = ": permission denied | look into /sys/devices/system on the machine where penstock will run"
 	want := []string{"1:25: it is unknown whether this machine has NUMA node 5" + fix, "1:47: it is unknown whether this machine has CPU 60" + fix}
 	if !slices.Equal(got, want) {

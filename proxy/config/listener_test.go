@@ -170,15 +170,7 @@ upstreams:
 		"upstream: a, routes: [{match: {sni: [a]}, upstream: a}]":                                                                                            "",
 		"upstream: b, routes: [{match: {sni: [a], source: [10.0.0.0/8]}, upstream: a}, {match: {source: [10.0.0.0/8]}, upstream: a}]":                        "",
 	} {
-		var got []string
-		for _, w := range load(t, "listeners: [{name: l, bind: ':1', "+routes+"}]"+upstreams).Warnings {
-			if text := w.String(); strings.Contains(text, "this route excludes") {
-				got = append(got, text)
-			}
-		}
-		if n := len(got); n > 1 || (n == 0) != (want == "") || n == 1 && !strings.Contains(got[0], want) {
-			t.Errorf("%s: %q, want %q", routes, got, want)
-		}
+		warnedOnce(t, "listeners: [{name: l, bind: ':1', "+routes+"}]"+upstreams, "this route excludes", want)
 	}
 }
 
@@ -228,15 +220,7 @@ upstreams:
 		"routes: [{match: {bytes: [{hex: '0300'}]}, upstream: web}, {match: {host: [a]}, upstream: web}, {match: {sni: [a]}, upstream: tls}]":    "",
 		"routes: [{match: {sni: [a]}, split: [{upstream: tls, percent: 99}, {upstream: web, percent: 1}]}, {match: {host: [a]}, upstream: web}]": "of tls reach the upstream web",
 	} {
-		var got []string
-		for _, w := range load(t, "listeners: [{name: l, bind: ':1', "+routes+"}]"+upstreams).Warnings {
-			if text := w.String(); strings.Contains(text, "as an HTTP request") {
-				got = append(got, text)
-			}
-		}
-		if n := len(got); n > 1 || (n == 0) != (want == "") || n == 1 && !strings.Contains(got[0], want) {
-			t.Errorf("%s: %q, want %q", routes, got, want)
-		}
+		warnedOnce(t, "listeners: [{name: l, bind: ':1', "+routes+"}]"+upstreams, "as an HTTP request", want)
 	}
 }
 
@@ -272,13 +256,8 @@ func TestClientKeys(t *testing.T) {
 		{", metrics_by: {key: sni, values: [" + strings.Repeat("a", 256) + "]}", "", []string{"is not a value"}},
 	} {
 		text := "listeners: [{name: a, bind: ':1', upstream: u" + c.listener + "}]\nupstreams: [{name: u, endpoints: ['h:1'], " + c.upstream + "}]"
-		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)
-		if cfg != nil {
-			problems = append(problems, cfg.Warnings...)
-		}
-		if len(problems) != len(c.want) || slices.ContainsFunc(problems, func(p config.Problem) bool { return !strings.Contains(p.Error(), c.want[0]) }) {
-			t.Errorf("%s, %s: %v, want %v", c.listener, c.upstream, problems, c.want)
-		}
+		_, problems := said(text)
+		contain(t, c.listener+", "+c.upstream, problems, c.want)
 	}
 }
 
@@ -305,10 +284,7 @@ func TestPostgres(t *testing.T) {
 		{"postgres: passthrough", "starttls: postgres, health_check: {tls: true}", ""},
 	} {
 		text := "listeners: [{name: a, bind: ':1', upstream: u, " + c.listener + "}]\nupstreams: [{name: u, endpoints: ['h:1'], " + c.upstream + "}]"
-		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil)
-		if cfg != nil {
-			problems = append(problems, cfg.Warnings...)
-		}
+		_, problems := said(text)
 		if c.want == "" && len(problems) > 0 || c.want != "" && (len(problems) != 1 || !strings.Contains(problems[0].Error(), c.want)) {
 			t.Errorf("%s, %s: %v, want %q", c.listener, c.upstream, problems, c.want)
 		}
@@ -362,10 +338,7 @@ func TestCongestion(t *testing.T) {
 			tree["/root"] = ""
 		}
 		_, problems := config.LoadTree(tree, "/etc/p.yaml", nil)
-		var got []string
-		for _, p := range problems {
-			got = append(got, short(p))
-		}
+		got := shorts(problems)
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s, %s:\n got %s\nwant %s", c.listener, c.upstream, strings.Join(got, "\n     "), strings.Join(c.want, "\n     "))
 		}
@@ -409,18 +382,12 @@ func TestTraces(t *testing.T) {
 		"endpoint: 'https://c:1', headers: [{name: A, value: 'Bearer ${T}'}]": "",
 	} {
 		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": traced(traces), "/etc/a": cert, "/etc/k": key}, "/etc/p.yaml", variables("T", "t0ken"))
-		var got []string
-		for _, p := range problems {
-			got = append(got, short(p))
-		}
+		got := shorts(problems)
 		if text := strings.Join(got, "\n"); text != want {
 			t.Errorf("%s\n got %s\nwant %s", traces, text, want)
 		}
 	}
-	var got []string
-	for _, w := range withToken(t, traced("endpoint: 'http://collector.example:4317', headers: [{name: A, value: 'file:b'}], sample: 0, max_queue_size: 1, max_export_batch_size: 2")).Warnings {
-		got = append(got, short(w))
-	}
+	got := shorts(withToken(t, traced("endpoint: 'http://collector.example:4317', headers: [{name: A, value: 'file:b'}], sample: 0, max_queue_size: 1, max_export_batch_size: 2")).Warnings)
 	if want := []string{
 		"1:63: the headers may contain secrets, and go over the network in clear text | write https://",
 		"1:100: with sample: 0 no client is traced | leave traces out, or write a percentage",

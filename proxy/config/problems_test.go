@@ -29,6 +29,49 @@ func short(p config.Problem) string {
 	return fmt.Sprintf("%d:%d: %s | %s", p.Pos.Line, p.Pos.Column, p.Message, p.Fix)
 }
 
+func shorts(problems []config.Problem) (texts []string) {
+	for _, p := range problems {
+		texts = append(texts, short(p))
+	}
+	return texts
+}
+
+// said is all that is said about a text: its problems, or else its warnings.
+func said(text string, files ...string) (cfg *config.Config, all []config.Problem) {
+	tree := config.Tree{"/etc/p.yaml": text}
+	for i := 0; i < len(files); i += 2 {
+		tree[files[i]] = files[i+1]
+	}
+	cfg, all = config.LoadTree(tree, "/etc/p.yaml", nil)
+	if cfg != nil {
+		all = append(all, cfg.Warnings...)
+	}
+	return cfg, all
+}
+
+// contain fails the test unless there are as many problems as wanted texts, each with its text.
+func contain(t *testing.T, what string, problems []config.Problem, want []string) {
+	t.Helper()
+	ok := len(problems) == len(want)
+	for i := 0; ok && i < len(want); i++ {
+		ok = strings.Contains(problems[i].Error(), want[i])
+	}
+	if !ok {
+		t.Errorf("%s: %v, want %q", what, problems, want)
+	}
+}
+
+// warnedOnce fails the test unless one warning of a text that is about something contains a text; "": there is none.
+func warnedOnce(t *testing.T, text, about, want string) {
+	t.Helper()
+	list := slices.DeleteFunc(load(t, text).Warnings, func(w config.Problem) bool { return !strings.Contains(w.String(), about) })
+	var texts []string
+	if want != "" {
+		texts = []string{want}
+	}
+	contain(t, text, list, texts)
+}
+
 func admin(text string) string { return "admin: {" + text + "}\n" + smallest }
 
 func TestProblems(t *testing.T) {
@@ -402,10 +445,7 @@ upstreams:
 		{"# nothing\n", []string{`0:0: there are no listeners | write listeners: [{name: web, bind: ":8080", upstream: app}]`}},
 	} {
 		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": c.text, "/etc/a": cert, "/etc/k": key, "/etc/k2": otherKey, "/etc/token": "0123456789abcdef\n", "/etc/public": "fedcba9876543210", "/etc/lines": "0123456789abcdef\n\n", "/etc/short": "0123456789abcde", "/etc/empty": "\n"}, "/etc/p.yaml", variables())
-		var got []string
-		for _, p := range problems {
-			got = append(got, short(p))
-		}
+		got := shorts(problems)
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s\n got %s\nwant %s", c.text, strings.Join(got, "\n     "), strings.Join(c.want, "\n     "))
 		}
@@ -509,10 +549,7 @@ func told(t *testing.T, tree config.Tree, text string, want []string) {
 	t.Helper()
 	tree["/etc/p.yaml"] = text
 	_, problems := config.LoadTree(tree, "/etc/p.yaml", variables())
-	var got []string
-	for _, p := range problems {
-		got = append(got, short(p))
-	}
+	got := shorts(problems)
 	if !slices.Equal(got, want) {
 		t.Errorf("%s\n got %s\nwant %s", text, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
 	}

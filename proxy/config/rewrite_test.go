@@ -39,19 +39,8 @@ func TestRewrites(t *testing.T) {
 		{"upstream: u, rewrite: {direction: up, wasm: w.wasm}, routes: [{match: {sni: [a.b]}, upstream: u, rewrite: {direction: none}}]", nil, 1},
 	} {
 		text := "listeners: [{name: a, bind: ':1', " + c.listener + "}]\nupstreams: [{name: u, endpoints: ['h:1']}]"
-		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text, "/etc/w.wasm": filterModule()}, "/etc/p.yaml", nil)
-		if cfg != nil {
-			problems = append(problems, cfg.Warnings...)
-		}
-		if len(problems) != len(c.want) {
-			t.Errorf("%s: %v", c.listener, problems)
-			continue
-		}
-		for i, p := range problems {
-			if !strings.Contains(p.String(), c.want[i]) {
-				t.Errorf("%s: %v, want %s", c.listener, p, c.want[i])
-			}
-		}
+		cfg, problems := said(text, "/etc/w.wasm", filterModule())
+		contain(t, c.listener, problems, c.want)
 		if cfg != nil && len(config.Copied(cfg)) != c.copied {
 			t.Errorf("%s: %q", c.listener, config.Copied(cfg))
 		}
