@@ -26,8 +26,12 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(out, "\nwithout a trace: BPF programs for tracepoints need %s (%s)\n", strings.Join(r.Lacks, " and "), display.Text(r.Why))
 	}
 	r.writeEvents(form)
-	r.writeDelays(form)
-	r.writeThreads(form)
+	writeRows(form, "delay\tdevice\tbelongs to\tcount\tin all\tp50\tp99\tlongest", r.Delays, func(d *Delay) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%d\t%s", d.Name, cmp.Or(d.Device, "-"), display.Text(d.Owner.String()), d.Count, d.cells())
+	})
+	writeRows(form, "waits for a CPU\tprocess\tname\tcount\tin all\tp50\tp99\tlongest", r.Threads, func(t *Thread) string {
+		return fmt.Sprintf("thread %d\t%d\t%s\t%d\t%s", t.TID, t.PID, display.Text(cmp.Or(t.Name, "-")), t.Count, t.cells())
+	})
 	if err := form.Flush(); err != nil {
 		return err
 	}
@@ -55,9 +59,6 @@ type eventRow struct {
 }
 
 func (r *Report) writeEvents(form io.Writer) {
-	if len(r.Events) == 0 {
-		return
-	}
 	type sum struct {
 		count       uint64
 		connections int
@@ -76,13 +77,8 @@ func (r *Report) writeEvents(form io.Writer) {
 	keys := slices.SortedFunc(maps.Keys(rows), func(a, b eventRow) int {
 		return cmp.Or(cmp.Compare(rows[b].count, rows[a].count), cmp.Compare(a.kind, b.kind), cmp.Compare(a.reason, b.reason), cmp.Compare(a.owner.String(), b.owner.String()))
 	})
-	fmt.Fprintln(form, "\nevent\treason\tbelongs to\tcount\tconnections\tmost of one")
-	for i, k := range keys {
-		if i == maxRows {
-			fmt.Fprintf(form, "... and %d more rows\n", len(keys)-i)
-			break
-		}
-		s := rows[k]
+	writeRows(form, "event\treason\tbelongs to\tcount\tconnections\tmost of one", keys, func(k *eventRow) string {
+		s := rows[*k]
 		most := "-"
 		if s.example.Local != "" {
 			most = fmt.Sprintf("%d: %s - %s", s.example.Count, s.example.Local, s.example.Remote)
@@ -91,37 +87,21 @@ func (r *Report) writeEvents(form io.Writer) {
 		if k.kind == kerneltrace.DeviceStall {
 			owner = "a network device"
 		}
-		fmt.Fprintf(form, "%v\t%s\t%s\t%d\t%d\t%s\n", k.kind, cmp.Or(k.reason, "-"), display.Text(owner), s.count, s.connections, most)
-	}
+		return fmt.Sprintf("%v\t%s\t%s\t%d\t%d\t%s", k.kind, cmp.Or(k.reason, "-"), display.Text(owner), s.count, s.connections, most)
+	})
 }
 
-func (r *Report) writeDelays(form io.Writer) {
-	if len(r.Delays) == 0 {
-		return
+// writeRows writes a table, unless it has no row.
+func writeRows[T any](form io.Writer, head string, list []T, row func(*T) string) {
+	if len(list) > 0 {
+		fmt.Fprintln(form, "\n"+head)
 	}
-	fmt.Fprintln(form, "\ndelay\tdevice\tbelongs to\tcount\tin all\tp50\tp99\tlongest")
-	for i := range r.Delays {
+	for i := range list {
 		if i == maxRows {
-			fmt.Fprintf(form, "... and %d more rows\n", len(r.Delays)-i)
+			fmt.Fprintf(form, "... and %d more rows\n", len(list)-i)
 			break
 		}
-		d := &r.Delays[i]
-		fmt.Fprintf(form, "%s\t%s\t%s\t%d\t%s\n", d.Name, cmp.Or(d.Device, "-"), display.Text(d.Owner.String()), d.Count, d.cells())
-	}
-}
-
-func (r *Report) writeThreads(form io.Writer) {
-	if len(r.Threads) == 0 {
-		return
-	}
-	fmt.Fprintln(form, "\nwaits for a CPU\tprocess\tname\tcount\tin all\tp50\tp99\tlongest")
-	for i := range r.Threads {
-		if i == maxRows {
-			fmt.Fprintf(form, "... and %d more rows\n", len(r.Threads)-i)
-			break
-		}
-		t := &r.Threads[i]
-		fmt.Fprintf(form, "thread %d\t%d\t%s\t%d\t%s\n", t.TID, t.PID, display.Text(cmp.Or(t.Name, "-")), t.Count, t.cells())
+		fmt.Fprintln(form, row(&list[i]))
 	}
 }
 
