@@ -131,23 +131,23 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`
 		return err == nil && strings.Contains(string(b), id[1])
 	})
 
-	slow := dial("slow")
+	slow, wrote := dial("slow"), make(chan error, 1)
 	go func() { // on a busy machine many calls end before they are seen to be late
-		for all, err := strings.Repeat(text, 1<<15), error(nil); err == nil; {
-			_, err = io.WriteString(slow, all)
+		for all := strings.Repeat(text, 1<<15); ; {
+			if _, err := io.WriteString(slow, all); err != nil {
+				wrote <- err
+				return
+			}
 		}
 	}()
-	for lines := bufio.NewReader(slow); ; {
-		line, err := lines.ReadString('\n')
-		if strings.Contains(line, "4111") {
+	var err error
+	for lines, line := bufio.NewReader(slow), ""; err == nil; {
+		if line, err = lines.ReadString('\n'); strings.Contains(line, "4111") {
 			t.Errorf("%.100q is not masked", line)
 		}
-		if err != nil {
-			if !errors.Is(err, syscall.ECONNRESET) {
-				t.Error(err)
-			}
-			break
-		}
+	}
+	if err = errors.Join(err, <-wrote); !errors.Is(err, syscall.ECONNRESET) { // which a socket reports once
+		t.Error(err)
 	}
 	r.Until("it is counted", func() bool { return r.Listener("slow").Rewrites.Reset["timeout"] == 1 })
 }
