@@ -24,7 +24,6 @@ func TestBalancing(t *testing.T) {
 		"names":          testNames,
 		"canary of gRPC": testCanaryOfGRPC,
 		"headers":        testHeaders,
-		"told":           testTold,
 		"protocols":      testProtocols,
 		"evasion":        testEvasion,
 	} {
