@@ -242,12 +242,22 @@ func failed(e *cli.Env, err error) error {
 	} else if refused, ok := errors.AsType[*admin.Refusal](err); ok {
 		text = refused.Details
 	}
-	if text == "" {
-		return err
+	switch {
+	case err == nil:
+		return nil
+	case text == "":
+		return lineError{err}
 	}
 	fmt.Fprint(e.Stderr, display.Lines(text))
 	return cli.ExitCode(cli.ExitError)
 }
+
+// A lineError is an error of one line: it may quote names that a server has answered.
+type lineError struct{ error }
+
+func (e lineError) Error() string { return display.Text(e.error.Error()) }
+
+func (e lineError) Unwrap() error { return e.error }
 
 // accessFlags are the address of a process, and the credentials for TCP. Each flag has an environment variable.
 type accessFlags struct {

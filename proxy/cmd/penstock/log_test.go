@@ -286,6 +286,16 @@ func printed(t testing.TB, text string) map[string]string {
 		_ = failed(&cli.Env{Stderr: w}, &admin.Refusal{Line: "bad", Details: strings.ReplaceAll("one"+text, "\n", "") + "\n"})
 		return nil
 	})
+	write("refusal of one line", func(w io.Writer) error {
+		env := &cli.Env{Stderr: w}
+		env.PrintError(failed(env, &admin.Refusal{Line: "bad " + text}))
+		return nil
+	})
+	write("unknown listener", func(w io.Writer) error {
+		env := &cli.Env{Stderr: w}
+		env.PrintError(failed(env, (&statusCmd{Listener: "b"}).narrow(&admin.Status{Listeners: []admin.Listener{{Name: text + "a"}}})))
+		return nil
+	})
 	for _, form := range []string{"text", "json"} {
 		write("log in "+form, func(w io.Writer) error {
 			newLogger(w, form, "info").Info("bad "+text, "name", text, "error", errors.New(text), text, 1)
