@@ -3,6 +3,7 @@ package admission
 import (
 	"crypto/tls"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,9 @@ type Conn struct {
 	limiter *Limiter
 	release func()
 	secured bool        // it begins with a handshake
+	from    netip.Addr  // the network of its client if it is secured; not valid: unknown
 	waits   atomic.Bool // it waits for bytes of its client; what has come is being looked at otherwise
+	wrote   atomic.Bool // something was written to its client: of a handshake, after the whole ClientHello has come
 
 	// Peer is what the server knows of the client. It is set before the connection is put.
 	Peer any
@@ -29,6 +32,7 @@ type Conn struct {
 	moved   time.Time // when its client has taken a part of the answer
 	busy    bool      // from reading its request until writing the response
 	asked   bool      // its request has come
+	begun   bool      // and is one of a client that may make it
 	gone    bool
 	running bool   // its request is counted
 	kind    Kind   // the place that its request has
@@ -40,10 +44,19 @@ type Conn struct {
 // TLS configuration the connection speaks TLS. release is called after the connection is closed.
 func (l *Limiter) Put(conn net.Conn, with *tls.Config, rank Rank, peer any, release func()) {
 	c := &Conn{Conn: conn, limiter: l, since: time.Now(), secured: with != nil, rank: rank, Peer: peer, release: sync.OnceFunc(release)}
+	if c.secured {
+		c.from = networkOf(conn)
+	}
 	l.mu.Lock()
 	l.conns = append(l.conns, c)
 	l.mu.Unlock()
 	l.makeRoom()
+	l.mu.Lock()
+	gone := c.gone
+	l.mu.Unlock()
+	if gone {
+		return
+	}
 	var accepted net.Conn = c
 	if with != nil {
 		accepted = tls.Server(c, with)
@@ -55,10 +68,26 @@ func (l *Limiter) Put(conn net.Conn, with *tls.Config, rank Rank, peer any, rele
 	}
 }
 
-// isSilent reports whether its client has sent no complete request and all its bytes were looked at. So a request
-// that a busy machine has not begun yet does not count as silence. A connection with TLS may wait for a part of
-// the handshake. The caller holds mu of the limiter.
-func (c *Conn) isSilent() bool { return !c.asked && c.waits.Load() && !c.secured && !readable(c.Conn) }
+// networkOf returns the network of a client: its address, or the first one of its /64, since a host with IPv6 may
+// have all addresses there.
+func networkOf(conn net.Conn) netip.Addr {
+	at, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	addr := at.AddrPort().Addr().Unmap().WithZone("")
+	if addr.Is6() {
+		addr = netip.PrefixFrom(addr, 64).Masked().Addr()
+	}
+	return addr
+}
+
+// isSilent reports whether its client has sent no complete request, or with TLS no complete ClientHello, and all its
+// bytes were looked at. So a request that a busy machine has not begun yet does not count as silence, nor does a
+// client that takes its part of a handshake over a long way. The caller holds mu of the limiter.
+func (c *Conn) isSilent() bool {
+	return !c.asked && c.waits.Load() && !(c.secured && c.wrote.Load()) && !readable(c.Conn)
+}
 
 // unclear reports whether the server is still looking at bytes that may be a complete request. The
 // caller holds mu of the limiter.
@@ -87,14 +116,18 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Write implements [net.Conn].
+func (c *Conn) Write(p []byte) (int, error) {
+	c.wrote.Store(true)
+	return c.Conn.Write(p)
+}
+
 // Close closes the connection.
 func (c *Conn) Close() error {
 	defer c.release()
-	l := c.limiter
-	l.mu.Lock()
-	c.gone = true
-	l.conns = slices.DeleteFunc(l.conns, func(other *Conn) bool { return other == c })
-	l.mu.Unlock()
+	c.limiter.mu.Lock()
+	c.limiter.remove(c)
+	c.limiter.mu.Unlock()
 	return c.Conn.Close()
 }
 

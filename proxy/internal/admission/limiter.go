@@ -3,7 +3,7 @@
 // that sends nothing or reads nothing keeps no other client out.
 //
 // It has three bounds. Connections: the last place is kept free, by closing the connection that has waited longest for
-// its client. Requests: fewer than there are connections, and fewer the lesser the right is, so that every client can
+// its client. With TLS it is one of the network that floods, if one does: see [idle]. Requests: fewer than there are connections, and fewer the lesser the right is, so that every client can
 // ask. Requests of one [Kind] are limited, because each lasts long or needs much memory. Where a bound is reached, a
 // request takes the place of a lasting one of lesser right, and is refused otherwise. A request that was never begun,
 // as a probe is, counts as a connection alone.
@@ -83,6 +83,7 @@ type Limiter struct {
 	silent  time.Duration
 	conns   []*Conn   // open; the one waiting longest for its client is first
 	waiters []*waiter // in the order in which they came
+	idle    idle
 }
 
 // graceTime is the least time that a client has for the rest of its request, and again for reading the response. A
@@ -173,7 +174,12 @@ func (l *Limiter) surplus() *Conn {
 	left := func(grace time.Duration) func(*Conn) time.Duration {
 		return func(c *Conn) time.Duration { return grace - time.Since(c.since) }
 	}
-	c := l.evict((*Conn).isSilent, left(silence))
+	c := l.flooding(silence)
+	if c != nil {
+		l.remove(c)
+		return c
+	}
+	c = l.evict((*Conn).isSilent, left(silence))
 	if c == nil && slices.ContainsFunc(l.conns, (*Conn).unclear) {
 		time.AfterFunc(silence, l.makeRoom)
 	}
@@ -200,9 +206,20 @@ func (l *Limiter) evict(match func(*Conn) bool, left func(*Conn) time.Duration) 
 		time.AfterFunc(left, l.makeRoom)
 		return nil
 	}
+	l.remove(c)
+	return c
+}
+
+// remove removes a connection, unless it was removed. The caller holds mu, and closes the connection.
+func (l *Limiter) remove(c *Conn) {
+	if c.gone {
+		return
+	}
 	c.gone = true
 	l.conns = slices.DeleteFunc(l.conns, func(other *Conn) bool { return other == c })
-	return c
+	if c.from.IsValid() && !c.begun {
+		l.idle.note(c.from)
+	}
 }
 
 // least returns the first connection of the least rank for which match reports true; nil: there is none. The caller

@@ -1,7 +1,10 @@
 package admission
 
 import (
+	"crypto/tls"
 	"net"
+	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,6 +67,147 @@ func TestRequestsThatHaveCome(t *testing.T) {
 		client.Close()
 		conn.Close()
 		<-done
+	}
+}
+
+// TestSilenceInHandshakes: with TLS a client is silent until its ClientHello was answered. From then on it may need the
+// time of a long way.
+func TestSilenceInHandshakes(t *testing.T) {
+	t.Parallel()
+	for _, answered := range []bool{false, true} {
+		client, conn := net.Pipe()
+		read, done := make(chan struct{}), make(chan struct{})
+		l, c := alone(&noted{conn, read})
+		c.secured = true
+		if answered {
+			go func() { _, _ = client.Read(make([]byte, 1)) }()
+			if _, err := c.Write([]byte{22}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		go func() {
+			defer close(done)
+			_, _ = c.Read(make([]byte, 1))
+		}()
+		<-read
+		l.makeRoom()
+		if c.gone == answered {
+			t.Errorf("a client whose ClientHello was answered: %v, leaves: %v", answered, c.gone)
+		}
+		client.Close()
+		conn.Close()
+		<-done
+	}
+}
+
+// A remote is a connection from an address.
+type remote struct {
+	net.Conn
+	addr   net.Addr
+	closed atomic.Bool
+}
+
+func (r *remote) RemoteAddr() net.Addr { return r.addr }
+
+func (r *remote) Close() error {
+	r.closed.Store(true)
+	return r.Conn.Close()
+}
+
+// TestFlood: when a network has ended many connections with TLS without a request, its newest ones make room for others, at
+// once. Requests of clients that may make them are no flood.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		flood [2]string
+		other string
+		begun bool
+	}{
+		"IPv4":             {[2]string{"192.0.2.1", "::ffff:192.0.2.1"}, "192.0.2.2", false},
+		"a /64":            {[2]string{"2001:db8::1", "2001:db8::2:0:0:1"}, "2001:db8:0:1::1", false},
+		"with requests":    {[2]string{"192.0.2.1", "192.0.2.1"}, "192.0.2.2", true},
+		"of many networks": {[2]string{"192.0.2.1", "192.0.2.3"}, "192.0.2.2", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := New(8, time.Second)
+			l.grace, l.silent = time.Hour, time.Hour
+			accepting := make(chan struct{})
+			go func() {
+				defer close(accepting)
+				for {
+					if _, err := l.Accept(); err != nil {
+						return
+					}
+				}
+			}()
+			put := func(from string) *remote {
+				conn, _ := net.Pipe()
+				r := &remote{Conn: conn, addr: &net.TCPAddr{IP: net.ParseIP(from), Port: 1}}
+				l.Put(r, new(tls.Config), Changes, nil, func() {})
+				return r
+			}
+			n := floodSize
+			if name == "of many networks" {
+				n = 2*floodSize - 2
+			}
+			for i := range n {
+				put(x.flood[i%2])
+				c := l.conns[0]
+				if x.begun {
+					c.begin(func() {})
+					if err := c.Begin(t.Context(), Short); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.Close()
+			}
+			var before []*remote
+			for i := range l.most - 1 {
+				before = append(before, put(x.flood[i%2]))
+			}
+			other := put(x.other)
+			flood := name == "IPv4" || name == "a /64"
+			for i, r := range before {
+				if leaves := flood && i == len(before)-1; r.closed.Load() != leaves {
+					t.Errorf("the connection %d of the flood leaves: %v", i, !leaves)
+				}
+			}
+			if late := put(x.flood[0]); late.closed.Load() != flood {
+				t.Errorf("a further connection of the flood leaves: %v", !flood)
+			}
+			if other.closed.Load() {
+				t.Error("the client of another network leaves")
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			<-accepting
+		})
+	}
+}
+
+// TestFloodsAreForgotten: the counts of a network fall with the time, and those of many networks are bounded.
+func TestFloodsAreForgotten(t *testing.T) {
+	t.Parallel()
+	var i idle
+	from := netip.MustParseAddr("192.0.2.0")
+	for range 40 {
+		i.note(from)
+	}
+	i.halved = time.Now().Add(-3 * idleTime)
+	if i.age(); i.ended[from] != 5 {
+		t.Errorf("after three times %d of 40 connections count", i.ended[from])
+	}
+	i.halved = time.Time{}
+	if i.age(); len(i.ended) != 0 {
+		t.Errorf("there is a count for ever: %v", i.ended)
+	}
+	for range 3 * mostNetworks {
+		from = from.Next()
+		if i.note(from); len(i.ended) > mostNetworks {
+			t.Fatalf("%d networks are counted", len(i.ended))
+		}
 	}
 }
 

@@ -37,6 +37,7 @@ func (c *Conn) Begin(ctx context.Context, kind Kind) error {
 	}
 	l := c.limiter
 	l.mu.Lock()
+	c.begun = true
 	w, leave, err := l.place(c, kind)
 	l.mu.Unlock()
 	for _, other := range leave {
