@@ -158,29 +158,26 @@ func TestPortIsHeld(t *testing.T) {
 		var err error
 		return errors.Join(c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) }), err)
 	}}
-	if c, err := d.Dial("tcp", at.Addr().String()); !errors.Is(err, syscall.EADDRNOTAVAIL) && !errors.Is(err, syscall.EADDRINUSE) {
-		if err == nil {
-			c.Close()
-		}
-		t.Errorf("a second connection from the same address: %v", err)
-	}
-	p.exchange(t, []byte("still there"), p.client, p.server)
-	p.server.Close()
-	p.client.Close()
-	p.Wait()
-	if c, err := d.Dial("tcp", at.Addr().String()); !errors.Is(err, syscall.EADDRNOTAVAIL) && !errors.Is(err, syscall.EADDRINUSE) {
-		if err == nil {
-			c.Close()
-		}
-		t.Errorf("a second connection while the session lingers: %v", err)
-	}
-	condition.Await(t, "the address is free again", func() bool {
+	dials := func() error {
 		c, err := d.Dial("tcp", at.Addr().String())
 		if err == nil {
 			c.Close()
 		}
-		return err == nil
-	})
+		return err
+	}
+	held := func(when string) {
+		t.Helper()
+		if err := dials(); !errors.Is(err, syscall.EADDRNOTAVAIL) && !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("a second connection from the same address, %s: %v", when, err)
+		}
+	}
+	held("in the lane")
+	p.exchange(t, []byte("still there"), p.client, p.server)
+	p.server.Close()
+	p.client.Close()
+	p.Wait()
+	held("while the session lingers")
+	condition.Await(t, "the address is free again", func() bool { return dials() == nil })
 }
 
 // TestBusy: a device can have only one lane.
@@ -194,9 +191,6 @@ func TestBusy(t *testing.T) {
 	}
 	if _, err := lane.Open(lane.Config{Devices: []string{"nothing0"}}); err == nil {
 		t.Error("a device that does not exist is no error")
-	}
-	if _, err := lane.Open(lane.Config{}); err == nil {
-		t.Error("no device is no error")
 	}
 }
 
