@@ -165,15 +165,12 @@ func TestRelease(t *testing.T) {
 	for _, size := range []int{256, 1000, 4096, arena.MaxSlot} {
 		for _, from := range []int{0, 1, 255} {
 			first, second := get(t, l, size, arena.Residue), get(t, l, size, arena.Residue)
-			b, err := l.Bytes(second)
-			must.Do(t, err)
+			b := must.Get(l.Bytes(second))(t)
 			l.Release(b[from:])
 			if _, err := l.Bytes(second); err != arena.ErrStale {
 				t.Errorf("slot of %d bytes, released from %d on: %v", size, from, err)
 			}
-			if b, err = l.Bytes(first); err != nil {
-				t.Errorf("its neighbour: %v", err)
-			}
+			b = must.Get(l.Bytes(first))(t)
 			last := len(b) - 1
 			l.Release(b[last:last:last]) // no piece at all
 			must.Get(l.Bytes(first))(t)

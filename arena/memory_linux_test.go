@@ -205,8 +205,7 @@ func TestMlock(t *testing.T) {
 	if !privilege.Ordinary(t) {
 		return
 	}
-	limit, err := sys.RlimitMemlock()
-	must.Do(t, err)
+	limit := must.Get(sys.RlimitMemlock())(t)
 	if limit >= 64<<20 || limit < 1<<20 {
 		t.Skipf("RLIMIT_MEMLOCK is %d", limit)
 	}
@@ -219,7 +218,7 @@ func TestMlock(t *testing.T) {
 	if locked := resident(t, "VmLck"); locked != before {
 		t.Errorf("%d bytes are locked after Close", locked)
 	}
-	_, err = arena.New(&arena.Config{Size: 64 << 20, Locals: 1, Mlock: true, Pages: arena.PagesPlain})
+	_, err := arena.New(&arena.Config{Size: 64 << 20, Locals: 1, Mlock: true, Pages: arena.PagesPlain})
 	if !errors.Is(err, syscall.ENOMEM) || !strings.Contains(err.Error(), "RLIMIT_MEMLOCK is "+strconv.FormatUint(limit, 10)) {
 		t.Errorf("beyond the limit: %v", err)
 	}
@@ -277,8 +276,7 @@ func TestNodes(t *testing.T) {
 		for i := range a.Locals() {
 			l := a.Local(i)
 			h := get(t, l, 65536, arena.Read)
-			b, err := l.Bytes(h)
-			must.Do(t, err)
+			b := must.Get(l.Bytes(h))(t)
 			mode, mask, err := sys.MemPolicy(b)
 			if err != nil || mode != sys.MPOL_BIND || !slices.Equal(mask.Nodes(), []int{node}) || l.Node() != node {
 				t.Errorf("Local %d of node %d: policy %d for %v, %v", i, l.Node(), mode, mask.Nodes(), err)

@@ -71,10 +71,8 @@ func TestAdopted(t *testing.T) {
 		return
 	}
 	cfg := lane.Config{Devices: []string{"lo"}, Sessions: 16, Pin: filesystem(t), UserTimeout: time.Hour, Linger: 100 * time.Millisecond}
-	before, err := lane.Open(cfg)
-	must.Do(t, err)
-	now, err := sys.Monotonic()
-	must.Do(t, err)
+	before := must.Get(lane.Open(cfg))(t)
+	now := must.Get(sys.Monotonic())(t)
 	began := time.Now()
 	const age = 50 * time.Millisecond
 	first := &taggedOwner{tag: [lane.TagSize]byte{1, 2, lane.TagSize - 1: 3}, begun: now - age}
@@ -87,8 +85,7 @@ func TestAdopted(t *testing.T) {
 	returns.Retag(second.tag)
 	must.Do(t, before.Leave())
 	left := time.Now()
-	l, err := lane.Open(cfg)
-	must.Do(t, err)
+	l := must.Get(lane.Open(cfg))(t)
 	defer l.Close()
 	renewed([]*net.TCPConn{ends.client, ends.server, returns.client, returns.server}) // it may have taken as long as their deadlines to open the lane
 	one, other := adoptedOf(t, l, ends.client), adoptedOf(t, l, returns.client)
@@ -224,11 +221,9 @@ func TestEndedKeepsItsTimes(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 1})
-	must.Do(t, err)
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 1}))(t)
 	defer l.Close()
-	now, err := sys.Monotonic()
-	must.Do(t, err)
+	now := must.Get(sys.Monotonic())(t)
 	at := listener(t, "127.0.0.1:0")
 	has := func(o lane.Owner) (*lane.Session, error) {
 		_, a, b, _ := legs(t, at)
@@ -237,12 +232,12 @@ func TestEndedKeepsItsTimes(t *testing.T) {
 		return register(l, sockets.FD(t, a), sockets.FD(t, b), o)
 	}
 	age := now / 2 // the machine may have started a minute ago
-	old, err := has(&taggedOwner{begun: now - age})
-	must.Do(t, err)
+	old := must.Get(has(&taggedOwner{begun: now - age}))(t)
 	must.Fail(has(&recorder{}))(t, lane.Full)
 	old.Release()
 	var other *lane.Session
 	condition.Await(t, "its place is another one's", func() bool {
+		var err error
 		other, err = has(&recorder{})
 		return err == nil
 	})
@@ -418,11 +413,9 @@ func TestLeaveLosesNone(t *testing.T) {
 	for round := range 12 {
 		l := pinnedLane(t, dir)
 		client, a := connected(t, listener(t, "127.0.0.1:0"))
-		b, err := net.Dial("tcp", target)
-		must.Do(t, err)
+		b := must.Get(net.Dial("tcp", target))(t)
 		limited(t, client)
-		var s *lane.Session
-		s = must.Get(l.Join(a, b.(*net.TCPConn), nil))(t)
+		s := must.Get(l.Join(a, b.(*net.TCPConn), nil))(t)
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
@@ -432,6 +425,7 @@ func TestLeaveLosesNone(t *testing.T) {
 				t.Error(err)
 			}
 		}()
+		var err error
 		for ended := false; err == nil && !ended; {
 			select {
 			case <-over:

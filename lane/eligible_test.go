@@ -419,13 +419,11 @@ func TestNoDescriptors(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	l, err := lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8})
-	must.Do(t, err)
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8}))(t)
 	defer l.Close()
 	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
 	results := make(chan lane.Result, 1)
-	s, err := l.Join(a, b, func(r lane.Result) { results <- r })
-	must.Do(t, err)
+	s := must.Get(l.Join(a, b, func(r lane.Result) { results <- r }))(t)
 	p := pair{client, server, new([2]uint64), s}
 	p.talk(t)
 	condition.Await(t, "the sockets are closed", func() bool { return l.Stats().Left == 1 })
@@ -433,7 +431,7 @@ func TestNoDescriptors(t *testing.T) {
 	must.Do(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old))
 	low := old
 	low.Cur = 3
-	err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low)
+	err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low)
 	back := s.ComeBack(time.Second)
 	must.Do(t, errors.Join(err, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old)))
 	for _, err := range []error{back, (<-results).Err} {

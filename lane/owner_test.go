@@ -225,8 +225,7 @@ func (o *recorder) Ended(_ *lane.Session, r lane.Result) { o.ended <- r }
 // descriptor takes the descriptor of a connection.
 func descriptor(t *testing.T, c *net.TCPConn) int {
 	t.Helper()
-	f, err := c.File()
-	must.Do(t, err)
+	f := must.Get(c.File())(t)
 	fd, err := syscall.Dup(int(f.Fd()))
 	must.Do(t, errors.Join(err, f.Close(), c.Close()))
 	return fd

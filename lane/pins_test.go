@@ -460,8 +460,7 @@ func TestPinnedElsewhere(t *testing.T) {
 		return
 	}
 	p := startProxyIn(t, "127.0.0.1:1", dir, syscall.CLONE_NEWNET)
-	inUse, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", p.cmd.Process.Pid))
-	must.Do(t, err)
+	inUse := must.Get(os.Open(fmt.Sprintf("/proc/%d/ns/net", p.cmd.Process.Pid)))(t)
 	defer inUse.Close()
 	p.kill()
 	for _, part := range [][]string{nil, {"sessions"}} {
@@ -479,6 +478,7 @@ func TestPinnedElsewhere(t *testing.T) {
 	}
 	must.Do(t, inUse.Close())
 	var l *lane.Lane
+	var err error
 	condition.Await(t, "the kernel has taken the network namespace down", func() bool {
 		l, err = lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir})
 		return !errors.Is(err, lane.ErrBusy)

@@ -509,17 +509,11 @@ func inUse() int64 {
 // ask has four bytes echoed to a socket that takes no memory of this process.
 func ask(t *testing.T, to netip.AddrPort) (fd int) {
 	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	must.Do(t, err)
-	err = syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
+	fd = must.Get(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0))(t)
+	must.Do(t, syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}))
 	b := []byte("ping")
-	if err == nil {
-		_, err = syscall.Write(fd, b)
-	}
-	if err == nil {
-		_, err = syscall.Read(fd, b)
-	}
-	must.Do(t, err)
+	must.Get(syscall.Write(fd, b))(t)
+	must.Get(syscall.Read(fd, b))(t)
 	return fd
 }
 

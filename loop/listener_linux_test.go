@@ -127,8 +127,7 @@ func TestListen(t *testing.T) {
 		if err != nil || flags&sys.O_NONBLOCK == 0 {
 			t.Fatalf("%d has flags %#x, %v: blocking", fd, flags, err)
 		}
-		info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
-		must.Do(t, err)
+		info := must.Get(os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd)))(t)
 		_, octal, _ := strings.Cut(string(info), "flags:")
 		if f, err := strconv.ParseInt(strings.Fields(octal)[0], 8, 64); err != nil || f&syscall.O_CLOEXEC == 0 {
 			t.Fatalf("%d is inherited by other programs: %s, %v", fd, info, err)
@@ -291,13 +290,12 @@ func TestPeerOfAcceptedConnections(t *testing.T) {
 	listen(t, l, fd, &loop.ListenerConfig{Acceptor: a})
 	var want []netip.AddrPort
 	for i := range 4 {
-		c, err := net.Dial("tcp", s.Addr().String())
-		must.Do(t, err)
+		c := must.Get(net.Dial("tcp", s.Addr().String()))(t)
 		defer c.Close()
 		want = append(want, c.LocalAddr().(*net.TCPAddr).AddrPort())
 		if i%2 == 1 {
-			_, err = c.Write([]byte("x"))
-			must.Do(t, errors.Join(err, c.(*net.TCPConn).SetLinger(0), c.Close()))
+			must.Get(c.Write([]byte("x")))(t)
+			must.Do(t, c.(*net.TCPConn).SetLinger(0), c.Close())
 		}
 	}
 	turnUntil(t, l, "all are accepted", func() bool { return len(a.peers) == len(want) })

@@ -152,8 +152,7 @@ func traced(t *testing.T, env ...string) (count func(pattern string) int) {
 	trace := filepath.Join(t.TempDir(), "trace")
 	cmd := exec.Command(strace, "-f", "-qq", "-e", "trace=recvfrom,sendto,splice,getsockopt", "-o", trace, "/proc/self/exe")
 	cmd.Path = strace
-	self, err := os.Executable()
-	must.Do(t, err)
+	self := must.Get(os.Executable())(t)
 	cmd.Args[len(cmd.Args)-1] = self
 	cmd.Env = append(append(os.Environ(), "RELAY_TEST_HELPER=messages"), env...)
 	out, err := cmd.CombinedOutput()
@@ -163,8 +162,7 @@ func traced(t *testing.T, env ...string) (count func(pattern string) int) {
 	if err != nil || !strings.Contains(string(out), "eof <nil>") {
 		t.Fatalf("%v: %s", err, out)
 	}
-	calls, err := os.ReadFile(trace)
-	must.Do(t, err)
+	calls := must.Get(os.ReadFile(trace))(t)
 	return func(pattern string) int {
 		return len(regexp.MustCompile("(?m)"+pattern).FindAll(calls, -1))
 	}

@@ -482,8 +482,7 @@ func TestLedger(t *testing.T) {
 	t.Parallel()
 
 	const writers, each = 8, 10_000
-	r, err := New(&Config{Engine: EngineCopy})
-	must.Do(t, err)
+	r := must.Get(New(&Config{Engine: EngineCopy}))(t)
 	defer r.Close()
 	l := &r.ledger
 	first, second := l.driver(), l.driver()

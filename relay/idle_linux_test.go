@@ -142,8 +142,7 @@ func TestOneTurnEach(t *testing.T) {
 // say so.
 func TestDescriptorsSpent(t *testing.T) {
 	eachDriver(t, func(t *testing.T, d *driving) {
-		pipes, err := pipe.NewPool(&pipe.Config{IdleTime: time.Millisecond})
-		must.Do(t, err)
+		pipes := must.Get(pipe.NewPool(&pipe.Config{IdleTime: time.Millisecond}))(t)
 		defer pipes.Close()
 		r := newRelay(t, &relay.Config{Engine: relay.EngineSplice, Pipes: pipes})
 		g := d.newRig(t, r, tcp, tcp)

@@ -427,10 +427,8 @@ func newLooped(t testing.TB, r *relay.Relay, cfg *loop.Config, memory *arena.Con
 		t.Skip(err)
 	}
 	must.Do(t, err)
-	mem, err := arena.New(memory)
-	must.Do(t, err)
-	d, err := r.NewDriver(l, mem.Local(0))
-	must.Do(t, err)
+	mem := must.Get(arena.New(memory))(t)
+	d := must.Get(r.NewDriver(l, mem.Local(0)))(t)
 	on := &looped{t: t, loop: l, driver: d, arena: mem, ran: make(chan error, 1)}
 	go func() { on.ran <- l.Run() }()
 	t.Cleanup(on.close)
@@ -552,8 +550,7 @@ func (on *looped) start(s *loopSession, a, b relay.Socket) {
 
 // take takes a connection out of the runtime's hands.
 func (on *looped) take(c net.Conn) relay.Socket {
-	fd, err := loop.Take(c.(syscall.Conn))
-	must.Do(on.t, err)
+	fd := must.Get(loop.Take(c.(syscall.Conn)))(on.t)
 	_, isTCP := c.(*net.TCPConn)
 	return relay.Socket{FD: fd, TCP: isTCP}
 }

@@ -278,8 +278,7 @@ func (s *tailing) send(w *way, n int) {
 	block := filler()
 	for n > 0 {
 		from := int(w.sent % int64(len(block)))
-		m, err := w.from.Write(block[from:min(len(block), from+n)])
-		must.Do(s.t, err)
+		m := must.Get(w.from.Write(block[from:min(len(block), from+n)]))(s.t)
 		w.sent += int64(m)
 		n -= m
 	}

@@ -51,8 +51,7 @@ func TestToolchain(t *testing.T) {
 		t.Skip("the tests run in processes without the race detector: the run without it has them")
 	}
 	full.Only(t, "it compiles the tests of the standard library")
-	root, err := exec.Command("go", "env", "GOROOT").Output()
-	must.Do(t, err)
+	root := must.Get(exec.Command("go", "env", "GOROOT").Output())(t)
 	dir, overlay, packages := t.TempDir(), map[string]string{}, map[string][]string{}
 	for _, c := range toolchainTests {
 		at := filepath.Join(strings.TrimSpace(string(root)), "src", c.pkg)
@@ -74,8 +73,7 @@ func TestToolchain(t *testing.T) {
 		packages[c.pkg] = append(packages[c.pkg], c.run...)
 	}
 	file := filepath.Join(dir, "overlay.json")
-	text, err := json.Marshal(map[string]any{"Replace": overlay})
-	must.Do(t, err)
+	text := must.Get(json.Marshal(map[string]any{"Replace": overlay}))(t)
 	put(t, nil, file, "", text)
 	for pkg, run := range packages {
 		t.Run(pkg, func(t *testing.T) { runToolchain(t, file, pkg, run) })

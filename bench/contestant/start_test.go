@@ -25,8 +25,7 @@ import (
 // refused starts a kind that must not come up, and returns the error.
 func refused(t *testing.T, name string, s *contestant.Setting) error {
 	t.Helper()
-	k, err := contestant.Named(name)
-	must.Do(t, err)
+	k := must.Get(contestant.Named(name))(t)
 	c, err := k.Start(t.Context(), s)
 	if err == nil {
 		c.Kill()

@@ -130,8 +130,7 @@ func TestAWarmupDoesNotCount(t *testing.T) {
 		Workload: load.Echo, Address: sinking(t), Connections: connections, Size: size,
 		Warmup: 500 * time.Millisecond, Duration: time.Second,
 	}
-	r, err := runner.Run(t.Context(), p)
-	must.Do(t, err)
+	r := must.Get(runner.Run(t.Context(), p))(t)
 	if r.Elapsed < 50*time.Millisecond || at == 0 || r.Requests == 0 {
 		t.Errorf("%+v, %d bytes in the warmup", r, at)
 	}
@@ -140,6 +139,7 @@ func TestAWarmupDoesNotCount(t *testing.T) {
 		t.Errorf("received %d bytes after the warmup, of %d messages", r.Received-at, r.Requests)
 	}
 	p.Workload = load.Bulk
+	var err error
 	if r, err = runner.Run(t.Context(), p); err != nil || r.Warmup != at || at == 0 || r.Received <= at || r.Elapsed >= p.Duration {
 		t.Errorf("bulk: %+v, %v, %d bytes in the warmup", r, err, at)
 	}

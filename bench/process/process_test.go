@@ -378,15 +378,14 @@ func TestWorkersEndWithTheirMaster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := ready(t, "master")
-			pids, err := c.Pids()
-			must.Do(t, err)
+			pids := must.Get(c.Pids())(t)
 			end(c)
 			for _, pid := range pids {
 				if exists(pid) {
 					t.Errorf("process %d of %v still exists", pid, pids)
 				}
 			}
-			_, err = c.Pids()
+			_, err := c.Pids()
 			_, errMemory := c.Memory()
 			_, errPipes := c.Pipes()
 			_, errUsage := c.Usage()
@@ -401,8 +400,7 @@ func TestWorkersEndWithTheirMaster(t *testing.T) {
 func TestCountCalls(t *testing.T) {
 	g := process.NewGroup()
 	t.Cleanup(g.Close)
-	c, err := g.Start(process.Spec{Name: "cat", Path: "/bin/cat", Args: []string{"cat"}})
-	must.Do(t, err)
+	c := must.Get(g.Start(process.Spec{Name: "cat", Path: "/bin/cat", Args: []string{"cat"}}))(t)
 	const lines = 50
 	talk := func() error {
 		for i := range lines {

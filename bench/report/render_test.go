@@ -33,8 +33,7 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 func TestJSON(t *testing.T) {
-	text, err := json.MarshalIndent(document(), "", "  ")
-	must.Do(t, err)
+	text := must.Get(json.MarshalIndent(document(), "", "  "))(t)
 	golden(t, "document.json", append(text, '\n'))
 	var back report.Document
 	must.Do(t, json.Unmarshal(text, &back))

@@ -65,8 +65,7 @@ func TestMeasure(t *testing.T) {
 	s := setup(t, contestant.BalancingName)
 	var seen []string
 	s.Watch = func(p rounds.Progress) { seen = append(seen, p.Case) }
-	r, err := Measure(t.Context(), s)
-	must.Do(t, err)
+	r := must.Get(Measure(t.Context(), s))(t)
 	if got := strings.Join(seen, " "); got != "rolling pair brief single refusing resetting mute frozen" || len(r.Standings) != len(seen) {
 		t.Errorf("%s; %+v", got, r.Standings)
 	}

@@ -39,11 +39,9 @@ func say(t *testing.T, c net.Conn, what string) {
 // TestBroadcast: everybody hears everything, in order, except for one who does not
 // read: who is dropped, and keeps nobody waiting.
 func TestBroadcast(t *testing.T) {
-	l, err := loop.New(nil)
-	must.Do(t, err)
+	l := must.Get(loop.New(nil))(t)
 	defer l.Close()
-	from, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	from := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	address := from.Addr().String()
 	ended := make(chan error, 1)
 	go func() { ended <- serve(l, from.(*net.TCPListener)) }()

@@ -64,11 +64,9 @@ func serveAs(way string) int {
 // start starts such a process, and returns its address and number.
 func start(t testing.TB, way string) (addr string, pid int) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
-	listener, err := l.(*net.TCPListener).File()
-	must.Do(t, err)
+	listener := must.Get(l.(*net.TCPListener).File())(t)
 	defer listener.Close()
 	cert, key := certificate.New(t, "localhost")
 	cmd := exec.Command("/proc/self/exe")

@@ -201,8 +201,7 @@ func (f *fixture) refused(t *testing.T, sent string, status int, ends bool) {
 	c := sockets.Dial(t, f.address)
 	must.Get(io.WriteString(c, sent))(t)
 	from := bufio.NewReader(c)
-	r, err := http.ReadResponse(from, nil)
-	must.Do(t, err)
+	r := must.Get(http.ReadResponse(from, nil))(t)
 	b, err := io.ReadAll(r.Body)
 	r.Body.Close()
 	if err != nil || r.StatusCode != status || r.Close != ends || len(b) == 0 {

@@ -80,8 +80,7 @@ func TestConfine(t *testing.T) {
 	if !privilege.Ordinary(t) {
 		return
 	}
-	had, err := AllowedCPUs()
-	must.Do(t, err)
+	had := must.Get(AllowedCPUs())(t)
 	stop, starting := make(chan struct{}), sync.WaitGroup{}
 	starting.Go(func() {
 		for {
