@@ -40,7 +40,6 @@ const (
 	Bits    Unit = "bit/s"
 	Ratio   Unit = "ratio" // of two times, median of the rounds; below 1 the first one is faster
 	Percent Unit = "%"
-	Sampled Unit = "%, sampled" // no better than by whole ones
 	Number  Unit = "1"
 	Exact   Unit = "1, exact"
 	Rate    Unit = "1/s"
@@ -90,11 +89,6 @@ func (u Unit) write(x float64) string {
 		return fmt.Sprintf("%.1f Gbit/s", x/1e9)
 	case Percent:
 		return fmt.Sprintf("%.3g %%", x)
-	case Sampled:
-		if x < 1 {
-			return "below 1 %"
-		}
-		return fmt.Sprintf("%.0f %%", x)
 	case Rate:
 		return report.Count(x) + "/s"
 	case Ratio:
