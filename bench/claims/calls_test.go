@@ -81,7 +81,7 @@ func size(parts [][]byte) (n int) {
 func filled(b byte, n int) []byte { return slices.Repeat([]byte{b}, n) }
 
 // measureGathered sends a message in three parts by three calls, by one, and by Penstock's
-// writer, and 64 KiB in one part and in four. It also reports whether the kernel has copied
+// writer. It also reports whether the kernel has copied
 // the parts by the time that the one call returns.
 func measureGathered(ctx context.Context) (r Result, err error) {
 	w, err := newWire()
@@ -95,16 +95,12 @@ func measureGathered(ctx context.Context) (r Result, err error) {
 	}
 	defer by.Close()
 	message := [][]byte{filled('h', 64), filled('b', 4096), filled('t', 16)}
-	large := filled('l', 64<<10)
-	whole, quarters := [][]byte{large}, slices.Collect(slices.Chunk(large, 16<<10))
 	var fails failure
 	times, err := fails.alternate(
 		ctx, 150,
 		candidate{"three calls", repeat(func() { fails.note(w.each(message)) })},
 		candidate{"one call", repeat(func() { fails.note(w.gathered(message)) })},
 		candidate{penstock, repeat(func() { fails.note(w.flushed(by, message)) })},
-		candidate{"64 KiB in one part", repeat(func() { fails.note(w.gathered(whole)) })},
-		candidate{"64 KiB in four", repeat(func() { fails.note(w.gathered(quarters)) })},
 	)
 	if err != nil {
 		return r, err
@@ -117,7 +113,7 @@ func measureGathered(ctx context.Context) (r Result, err error) {
 		times.median(penstock, 1),
 		{Of: penstock, Name: "calls for a message", Unit: Number, Value: perMessage(by.Stats().Calls)},
 		{Of: penstock, Name: "copied before that", Unit: Bytes, Value: perMessage(by.Stats().CopiedBytes)},
-		times.ratio(penstock, "one call"), times.ratio("64 KiB in four", "64 KiB in one part"),
+		times.ratio(penstock, "one call"),
 		{Name: "of 65,536 bytes overwritten after writev arrived so", Unit: Exact, Value: float64(changed)},
 	}
 	return r, err
