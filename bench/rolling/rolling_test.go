@@ -1,122 +1,15 @@
 package rolling
 
 import (
-	"context"
-	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/endpoint"
-	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
-	"github.com/penstock/penstock/bench/rounds"
-	"github.com/penstock/penstock/bench/standin"
-	"github.com/penstock/penstock/internal/testutil/child"
-	"github.com/penstock/penstock/internal/testutil/must"
 )
-
-// childName is the first argument of a test binary that runs as a child.
-const childName = "penstock-rolling-test"
-
-// self is this program.
-var self = contestant.Program{Path: "/proc/self/exe", Name: childName, Part: []string{"part"}, Run: []string{"run"}}
-
-func TestMain(m *testing.M) { child.Main(m, childName, run) }
-
-// run does the work of the program with these arguments.
-func run(args []string) error {
-	ctx := context.Background()
-	switch {
-	case args[0] == "run":
-		return standin.Serve(ctx, args[2], 10_000)
-	case args[1] == endpoint.Part:
-		return endpoint.RunPart(ctx, os.Stdin, os.Stdout)
-	}
-	return endpoint.RunLoad(ctx, os.Stdin, os.Stdout)
-}
-
-// setup is a run that takes seconds, with these contestants.
-func setup(t *testing.T, names ...string) Setup {
-	t.Helper()
-	g := process.NewGroup()
-	t.Cleanup(g.Close)
-	s := Setup{
-		Setup:     rounds.Setup{Group: g, Rounds: 1},
-		Setting:   contestant.Setting{Program: self, Dir: t.TempDir(), Patience: time.Minute},
-		Scenarios: Scenarios(200 * ms), Away: 200 * ms, Rate: 50, Timeout: 500 * ms, Bytes: 100,
-	}
-	for _, k := range contestant.Balancing(2) {
-		if slices.Contains(names, k.Name) {
-			s.Kinds = append(s.Kinds, k)
-		}
-	}
-	return s
-}
-
-// TestMeasure runs each scenario with Penstock alone. All clients are accounted for, and those of
-// an endpoint that does not answer are lost.
-func TestMeasure(t *testing.T) {
-	t.Parallel()
-	s := setup(t, contestant.BalancingName)
-	var seen []string
-	s.Watch = func(p rounds.Progress) { seen = append(seen, p.Case) }
-	r := must.Get(Measure(t.Context(), s))(t)
-	if got := strings.Join(seen, " "); got != "rolling pair brief single refusing resetting mute frozen" || len(r.Standings) != len(seen) {
-		t.Errorf("%s; %+v", got, r.Standings)
-	}
-	for i, res := range r.Scenarios {
-		f := res.Cells[0].Total
-		length := s.Scenarios[i].Length
-		want := int64(length.Seconds() * s.Rate)
-		if f == nil || f.Clients < want || f.Clients > want+1 || f.Lost+f.UnderWay >= f.Clients || !(f.Longest > 0) {
-			t.Errorf("%s, %v: %+v", res.Scenario, length, f)
-		}
-		if res.Scenario == "mute" && f.Reasons["timed out"] == 0 {
-			t.Errorf("mute: no client timed out: %+v", f)
-		}
-		if s := r.Standings[i]; s.Verdict != report.Unjudged {
-			t.Errorf("without peers: %+v", s)
-		}
-	}
-	text, err := json.Marshal(r)
-	for _, key := range []string{`"clients_per_second":50,`, `"scenario":"frozen"`, `"lost_under_way":`, `"longest_seconds":`} {
-		if err != nil || !strings.Contains(string(text), key) {
-			t.Errorf("no %s in %s, %v", key, text, err)
-		}
-	}
-}
-
-// TestPeers: each peer is started with its endpoints, serves, and manages without one of them.
-func TestPeers(t *testing.T) {
-	t.Parallel()
-	names := []string{contestant.BalancingName, "haproxy", "haproxy-observe", "nginx", "nginx-tuned", contestant.CheckingName, "haproxy-checks"}
-	s := setup(t, names...)
-	s.Scenarios, _ = Named(s.Scenarios, []string{"refusing"})
-	s.Rate, s.Timeout = 20, time.Minute
-	r := must.Get(Measure(t.Context(), s))(t)
-	for _, why := range r.Missing {
-		if os.Getenv("CI") != "" {
-			t.Fatal(why)
-		}
-		t.Log(why)
-	}
-	for i, c := range r.Scenarios[0].Cells {
-		if f := c.Total; f.Lost > 0 || f.Clients < 10 {
-			t.Errorf("%s: %+v\n%s", c.Contestant, f, r.Contestants[i].Config)
-		}
-	}
-	if len(r.Missing) > 0 {
-		t.Skipf("without %s", strings.Join(r.Missing, "; "))
-	}
-	if len(r.Contestants) != len(names) || r.Contestants[1].Version == "" {
-		t.Errorf("%+v", r.Contestants)
-	}
-}
 
 func TestJudge(t *testing.T) {
 	cell := func(name string, lost ...int64) Cell {

@@ -58,7 +58,7 @@ func TestScripts(t *testing.T) {
 	program := must.Get(os.Executable())(t)
 	dir, scripts := "testdata/script", []string(nil)
 	if !full.Everything() { // the others measure, each for as long as its shortest measurement takes
-		dir, scripts = "", []string{filepath.Join(dir, "usage.txtar"), filepath.Join(dir, "run.txtar")}
+		dir, scripts = "", []string{filepath.Join(dir, "usage.txtar"), filepath.Join(dir, "run.txtar"), filepath.Join(dir, "rolling.txtar")}
 	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
