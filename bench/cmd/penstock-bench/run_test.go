@@ -58,7 +58,10 @@ func TestScripts(t *testing.T) {
 	program := must.Get(os.Executable())(t)
 	dir, scripts := "testdata/script", []string(nil)
 	if !full.Everything() { // the others measure, each for as long as its shortest measurement takes
-		dir, scripts = "", []string{filepath.Join(dir, "usage.txtar"), filepath.Join(dir, "run.txtar"), filepath.Join(dir, "rolling.txtar")}
+		dir = ""
+		for _, name := range []string{"usage", "run", "rolling", "reload"} {
+			scripts = append(scripts, filepath.Join("testdata/script", name+".txtar"))
+		}
 	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
