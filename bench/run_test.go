@@ -310,27 +310,6 @@ func TestABaselineThatFailsCostsTheRatios(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedRunKeepsWhatItHas(t *testing.T) {
-	enough := errors.New("enough")
-	for _, scenario := range []string{"bulk-8", "idle"} {
-		t.Run(scenario, func(t *testing.T) {
-			t.Parallel()
-			ctx, cancel := context.WithCancelCause(t.Context())
-			r := small(t, faultNone, []string{"bulk-1", scenario}, "penstock")
-			r.Quiet = time.Minute
-			doc := new(report.Document)
-			err := r.Do(ctx, doc, func(s bench.Step) {
-				if s.Scenario == scenario {
-					cancel(enough)
-				}
-			})
-			if !errors.Is(err, enough) || len(doc.Scenarios) != 2 || doc.Scenarios[0].Cells[0].Figures == nil {
-				t.Errorf("%v, %+v", err, doc.Scenarios)
-			}
-		})
-	}
-}
-
 func TestSystemCallsAreCounted(t *testing.T) {
 	r := small(t, faultNone, []string{"echo-64-64"}, "penstock", "direct")
 	r.Calls, r.Rounds = true, 1
@@ -358,13 +337,11 @@ const (
 
 // The faults of a proxy.
 const (
-	faultNone   = ""
-	faultMute   = "does not start"
-	faultSilent = "does not start, and does not say why"
-	faultLiar   = "says it moved a byte less"
-	faultLoser  = "says it lost a byte"
-	faultHeld   = "says that a connection is left"
-	faultDies   = "ends when asked what it has done"
+	faultNone  = ""
+	faultMute  = "does not start"
+	faultLiar  = "says it moved a byte less"
+	faultLoser = "says it lost a byte"
+	faultDies  = "ends when asked what it has done"
 )
 
 func TestMain(m *testing.M) { child.Main(m, childName, run) }
@@ -374,11 +351,8 @@ func run(args []string) error {
 	if args[0] == "part" {
 		return bench.RunPart(context.Background(), args[1], args[2:], os.Stdin, os.Stdout)
 	}
-	switch os.Getenv(faultKey) {
-	case faultMute:
+	if os.Getenv(faultKey) == faultMute {
 		return errors.New(`{"time":"x","level":"ERROR","msg":"no such luck"}`)
-	case faultSilent:
-		os.Exit(1)
 	}
 	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	return standin.Proxy(ctx, args[1:], 100, account)
@@ -394,8 +368,6 @@ func account(s *admin.Summary) {
 		s.Bytes.EndpointToClient.Copied--
 	case faultLoser:
 		s.Lost++
-	case faultHeld:
-		s.Connections.Active++
 	case faultDies:
 		fmt.Fprintln(os.Stderr, "so long")
 		os.Exit(3)
