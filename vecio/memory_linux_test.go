@@ -16,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 	"weak"
 
@@ -140,6 +141,29 @@ func TestAllocsBlocked(t *testing.T) {
 	}
 	if w.Stats().Refused == 0 || w.Stats().Blocked == 0 {
 		t.Errorf("it never blocked: %+v", w.Stats())
+	}
+}
+
+// TestAdaptiveAllocatesNothing, corks included.
+func TestAdaptiveAllocatesNothing(t *testing.T) {
+	skipRace(t)
+	client, server := maxsegPair(t)
+	piece, sink := random(3000), make([]byte, 6000)
+	for name, w := range map[string]*vecio.Writer{
+		"conn":   newWriter(t, client, &vecio.Config{Policy: vecio.Adaptive, Bound: time.Hour}),
+		"socket": newSocket(t, client, &vecio.Config{Policy: vecio.Adaptive, Bound: time.Hour}),
+	} {
+		round := func() {
+			must.Do(t, w.Append(piece), w.Append(piece), w.End())
+			must.Get(io.ReadFull(server, sink))(t)
+		}
+		round()
+		if n := testing.AllocsPerRun(100, round); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+		if w.Stats().Corked == 0 {
+			t.Errorf("%s: never corked", name)
+		}
 	}
 }
 
