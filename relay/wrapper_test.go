@@ -788,13 +788,13 @@ func TestGoexit(t *testing.T) {
 			if swap {
 				a, b = b, a
 			}
-			ends := start(t, r.NewSession(a, b))
 			if name == "Close" {
 				must.Do(t, farBad.CloseWrite())
 				must.Do(t, far.CloseWrite())
-			} else {
+			} else { // before the session: it may be reset as soon as it begins
 				write(t, far, "x")
 			}
+			ends := start(t, r.NewSession(a, b))
 			o := end(t, ends)
 			if (o.err == nil) != (c.reason == relay.ReasonEOF) || o.result.Reason != c.reason || o.result.AToB.Reason == relay.ReasonNone || o.result.BToA.Reason == relay.ReasonNone {
 				t.Errorf("%s: %+v, %v", name, o.result, o.err)
