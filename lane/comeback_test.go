@@ -61,7 +61,7 @@ func TestComesBack(t *testing.T) {
 			must.Is(t, p.ComeBack(0), net.ErrClosed)
 		})
 	}
-	if st := l.Stats(); st.Left != 8 || st.Returned != 8 || st.Reset != 0 || st.Failed != 0 || len(st.Unrestored) != 0 {
+	if st := l.Stats(); st.Joined != 2 || st.Left != 8 || st.Returned != 8 || st.Reset != 0 || st.Failed != 0 || len(st.Unrestored) != 0 {
 		t.Errorf("%+v", st)
 	}
 }

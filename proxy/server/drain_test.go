@@ -222,7 +222,7 @@ func TestDrainingUnder(t *testing.T) {
 	text := func(binds string) string {
 		return fmt.Sprintf(`
 listeners: [{name: l, bind: [%s], upstream: u}, {name: m, bind: "127.0.0.1:%s", upstream: u}]
-upstreams: [{name: u, drain_timeout: 1h, endpoints: [%q]}]`, binds, three, to)
+upstreams: [{name: u, drain_timeout: 40m, endpoints: [%q]}]`, binds, three, to)
 	}
 	const one = `"127.0.0.1:0"`
 	less, both := text(one), text(one+`, "127.0.0.1:`+two+`"`)
@@ -235,7 +235,7 @@ upstreams: [{name: u, drain_timeout: 1h, endpoints: [%q]}]`, binds, three, to)
 		t.Helper()
 		got := r.DrainingUnder(r.Load(next))
 		for name, of := range got {
-			if of.Sessions != want[name] || of.Within <= 0 || of.Within > time.Hour {
+			if of.Sessions != want[name] || of.Within <= 0 || of.Within > 40*time.Minute {
 				t.Errorf("%s: %+v, want %d", name, of, want[name])
 			}
 		}
@@ -337,6 +337,9 @@ func TestReturning(t *testing.T) {
 				if _, err := conn.Read(make([]byte, 100)); !errors.Is(err, syscall.ECONNRESET) {
 					t.Errorf("%v, want a reset", err)
 				}
+			}
+			if name == "a listener" {
+				r.Logs("level=INFO", `msg="sessions were reset" listener=l sessions=2`)
 			}
 		})
 	}

@@ -223,6 +223,21 @@ upstreams: [{name: u, endpoints: [%q]}]`, a)
 	}
 }
 
+// TestRefusedAtTheEnd: a client accepted before its listener was drained is still counted when it is refused.
+func TestRefusedAtTheEnd(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", routes: [{match: {sni: [a.test]}, upstream: u}]}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
+	c := client(t, r.At("l"))
+	r.Until("the client was accepted", func() bool { return r.Summary().Connections.Active == 1 })
+	must(t, r.DrainListener("l", "test"))
+	sends(t, c, "GET / HTTP/1.1\r\n\r\n")
+	gone(t, c)
+	r.Until("the refusal is counted", func() bool { return r.Refused("l", "no_route") == 1 })
+}
+
 // Two names of the same length. The server has both, and the client may have only the first.
 const (
 	publicName = "public.example"

@@ -298,6 +298,42 @@ func matchOptions(want, got map[string]string) (miss string) {
 	return miss
 }
 
+// TestLaneOdd: a session whose client sends data with options of IP stays in user space, but not for good: it leaves some time after the last of
+// it, also one that has come back before.
+func TestLaneOdd(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	r := withLane(t, "lane: require")
+	c := client(t, r.At("l"))
+	raw, err := c.SyscallConn()
+	must(t, err)
+	options := func(text string) { // of the packets that it sends
+		must(t, raw.Control(func(fd uintptr) {
+			err = errors.Join(syscall.SetsockoptString(int(fd), syscall.IPPROTO_IP, syscall.IP_OPTIONS, text), syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_QUICKACK, 1))
+		}))
+		must(t, err)
+	}
+	for range 2 {
+		before := r.Status().Lane.Stays[lane.ResetSeen.String()]
+		r.Until("packets with options have kept it in user space", func() bool {
+			options("\x01\x01\x01\x01")
+			sends(t, c, "there and back\n")
+			options("") // the acknowledgement has none
+			hears(t, c, "there and back")
+			return r.Status().Lane.Stays[lane.ResetSeen.String()] > before
+		})
+		if r.session(t).Engine == admin.EngineLane {
+			t.Fatal("it has left")
+		}
+		r.leaves(t, c)
+		_, err := r.ReturnLane("test")
+		must(t, err)
+	}
+}
+
 // TestLaneUnrestored: a session of which the kernel refuses a socket cannot come back. Both sides are reset, and it is counted by the reason.
 func TestLaneUnrestored(t *testing.T) {
 	t.Parallel()

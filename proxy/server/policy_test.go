@@ -86,7 +86,8 @@ upstreams:
     balance: random_two
     endpoints: [{address: %q, zone: here}, {address: "127.0.0.1:1", backup: true, weight: 9, connections: 8}]
     zone_aware: {local: here, spill_below: 0.45}
-    health_check: {interval: 21s, fast_interval: 12s, timeout: 13s, jitter: 0.15, rise: 4, fall: 5}
+    health_check: {interval: 21s, fast_interval: 12s, timeout: 13s, jitter: 0.15, rise: 4, fall: 5, port: 9, expect: "y"}
+    on_unhealthy: reset
     outlier_detection: {consecutive_failures: 3, failure_percentage: 17, window: 14s, min_volume: 19, base_ejection_time: 16s, max_ejection_time: 18m, max_ejected: 0.3}
     circuit_breaker: {failure_percentage: 41, window: 22s, min_volume: 23, open: 24s, trial_connections: 6, connections: 1000, pending: 200}
     retry: {attempts: 7, backoff: 31ms, max_backoff: 310ms, budget: 0.37}
@@ -159,6 +160,7 @@ upstreams:
 	equal(t, "mirror.percent", mirrored, 5)
 	equal(t, "health_check", *check, health.CheckConfig{
 		Interval: 21 * time.Second, FastInterval: 12 * time.Second, Timeout: 13 * time.Second, Jitter: 0.15, Rise: 4, Fall: 5,
+		Elsewhere: true, Answered: true, Strict: true,
 	})
 }
 

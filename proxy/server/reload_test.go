@@ -95,10 +95,14 @@ upstreams: [{name: u, endpoints: [%q], on_removed: ` + how + `, drain_timeout: 1
 			r := start(t, fmt.Sprintf(text, a))
 			c := client(t, r.At("l"))
 			line(t, c)
+			_, before := r.Kept()
 			r.Reload(fmt.Sprintf(text, b))
 			servedBy(t, r.At("l"), "b")
 			if how == "keep" {
 				echoes(t, c, "kept")
+				if _, timers := r.Kept(); timers != before {
+					t.Errorf("%d timers, and %d before: its session is to be cut", timers, before)
+				}
 			} else {
 				isReset(t, c)
 			}
