@@ -37,7 +37,8 @@ type failure struct {
 }
 
 // local refuses requests over TCP of pages in a browser: those with the origin of another host, and without TLS
-// those with the name of another host, which come from a page of a site that resolves to this machine.
+// those with the name of another host, which come from a page of a site that resolves to this machine. Probes, which
+// everybody may send, have any host or none: a balancer's check has.
 func (s *Server) local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
@@ -46,12 +47,17 @@ func (s *Server) local(next http.Handler) http.Handler {
 			write(w, http.StatusForbidden, failure{Error: fmt.Sprintf("the request comes from a page of another site, and only pages of %q may send requests: leave the header Origin out", r.Host)})
 			return
 		}
-		if remote && r.TLS == nil && !sockopt.Loopback(r.Host) {
+		if remote && r.TLS == nil && !sockopt.Loopback(r.Host) && !isProbe(r) {
 			write(w, http.StatusForbidden, failure{Error: fmt.Sprintf("host %q is neither a loopback address nor localhost: write http://localhost, or another loopback address", r.Host)})
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// isProbe reports whether everybody may send a request.
+func isProbe(r *http.Request) bool {
+	return slices.ContainsFunc(requests, func(q request) bool { return q.role == anybody && q.method == r.Method && q.path == r.URL.Path })
 }
 
 // foreign reports whether the page of another host has made a request.

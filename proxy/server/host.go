@@ -153,8 +153,8 @@ func (h *host) logSession(r *record.Record) {
 }
 
 // Records implements [worker.Host].
-func (h *host) Records(l *worker.Listening, id record.ID) bool {
-	if log := h.sessions.Load(); log != nil && log.Records(l.Name, id) {
+func (h *host) Records(listener string, id record.ID) bool {
+	if log := h.sessions.Load(); log != nil && log.Records(listener, id) {
 		return true
 	}
 	return h.logsSessions()
@@ -186,7 +186,7 @@ func (h *host) Ended(l *worker.Listening, b worker.Binding, r *record.Record) {
 
 func (h *host) addLine(k sessionlog.Kind, l *worker.Listening, b worker.Binding, r *record.Record) {
 	log := h.sessions.Load()
-	if log == nil || !log.Has(k, l.Name) {
+	if log == nil || !log.Has(k, r.Listener) {
 		return
 	}
 	if b != nil {
@@ -197,7 +197,7 @@ func (h *host) addLine(k sessionlog.Kind, l *worker.Listening, b worker.Binding,
 }
 
 // Traces implements [worker.Host].
-func (h *host) Traces(_ *worker.Listening, id record.ID) uint8 {
+func (h *host) Traces(id record.ID) uint8 {
 	if t := h.traces.Load(); t != nil {
 		return t.Sample(id)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,6 +32,58 @@ listeners:
 upstreams:
   - {name: u, endpoints: [{name: one, address: %q}]}
   - {name: v, endpoints: [{name: two, address: %q}]}`, named(t, "one"), named(t, "two")))
+}
+
+// TestSessionsOfMovedAddresses: where a reload swaps the addresses of two listeners, a session has the name of the listener
+// that took it on, in the list, in the session log and when sessions of a listener are ended.
+func TestSessionsOfMovedAddresses(t *testing.T) {
+	t.Parallel()
+
+	const text = `
+session_log: {to: sessions.log, at: [start, end]}
+listeners:
+  - {name: web, bind: "127.0.0.1:%s", upstream: u}
+  - {name: api, bind: "127.0.0.1:%s", upstream: u, session_log: false}
+upstreams: [{name: u, endpoints: [%q]}]`
+	a, one, other := named(t, "a"), sockets.Port(t), sockets.Port(t)
+	r := start(t, fmt.Sprintf(text, one, other, a))
+	var clients []net.Conn
+	join := func(ports ...string) {
+		for _, port := range ports {
+			c := client(t, "127.0.0.1:"+port)
+			line(t, c)
+			clients = append(clients, c)
+		}
+	}
+	join(one, other)
+	r.Reload(fmt.Sprintf(text, other, one, a))
+	join(one, other)
+	const web, api = "web", "api"
+	var got []string
+	for _, c := range clients {
+		for _, s := range r.list(admin.SessionQuery{}, admin.SessionOrder{}) {
+			if s.Client == c.LocalAddr().String() {
+				got = append(got, s.Listener)
+			}
+		}
+	}
+	if want := []string{web, api, api, web}; !slices.Equal(got, want) {
+		t.Errorf("the listeners are %q, want %q", got, want)
+	}
+	if done, err := r.EndSessions(t.Context(), admin.EndQuery{SessionQuery: admin.SessionQuery{Listener: web}, Now: true}, "test"); err != nil || done.Ended != 2 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	for i, c := range clients {
+		if got[i] == web {
+			isReset(t, c)
+		} else {
+			echoes(t, c, "still here")
+		}
+	}
+	r.Until("the log has the sessions of web alone", func() bool {
+		b, err := os.ReadFile(filepath.Join(r.Dir, "sessions.log"))
+		return err == nil && strings.Count(string(b), `"listener":"web"`) == 4 && strings.Count(string(b), "\n") == 4
+	})
 }
 
 // TestSessionsAreSelected: sessions are selected, sorted, and found by their ids.

@@ -618,7 +618,7 @@ func (s *sockets) serveSocket(key string, socket *listenSocket) {
 		return
 	}
 	listening, err := s.group.Listen(worker.Listener{
-		Name: socket.owner, FD: socket.fd, TCP: socket.listener.TCP(), Backlog: 0, // a later change may make it longer
+		FD: socket.fd, TCP: socket.listener.TCP(), Backlog: 0, // a later change may make it longer
 		Local: localOf(socket), Service: socket.service, Of: socket, Shared: socket.listener.Passed(),
 	})
 	if err != nil { // everything is about to end

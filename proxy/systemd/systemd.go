@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
@@ -196,6 +197,10 @@ func (s *Sockets) Take(name string) ([]net.Listener, error) {
 			continue
 		}
 		l, err := net.FileListener(f)
+		if err == nil && !listens(f) {
+			l.Close()
+			err = syscall.EINVAL
+		}
 		if err != nil {
 			for _, l := range listeners {
 				l.Close()
@@ -209,6 +214,19 @@ func (s *Sockets) Take(name string) ([]net.Listener, error) {
 	}
 	s.taken[name] = true
 	return listeners, nil
+}
+
+// listens reports whether clients can connect to a socket (SO_ACCEPTCONN, socket(7)).
+func listens(f *os.File) (yes bool) {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = c.Control(func(fd uintptr) {
+		n, err := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_ACCEPTCONN)
+		yes = err == nil && n != 0
+	})
+	return yes
 }
 
 // NameAt returns the name of a socket whose address is one of those that match reports, or "".

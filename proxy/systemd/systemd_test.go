@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -185,11 +186,11 @@ func TestWatchdogOfAnotherProcess(t *testing.T) {
 
 // A report has the child's findings.
 type report struct {
-	Names, Unused, Taken []string
-	Missing, Datagram    string
-	NoSocket             bool
-	Environment          []string // systemd's variables, afterwards
-	Inherited            string   // the number of sockets that a child of the child has
+	Names, Unused, Taken     []string
+	Missing, Datagram, Bound string
+	NoSocket                 bool
+	Environment              []string // systemd's variables, afterwards
+	Inherited                string   // the number of sockets that a child of the child has
 }
 
 // service is the child: it reports, then greets on all sockets named "web" until its standard
@@ -210,6 +211,8 @@ func service() {
 	r.Missing, r.NoSocket = text(missing), errors.Is(missing, systemd.ErrNoSocket)
 	_, datagram := sockets.Take("log")
 	r.Datagram = text(errors.Join(err, datagram))
+	_, bound := sockets.Take("bound")
+	r.Bound = text(bound)
 	r.Unused = sockets.Unused()
 	for _, v := range os.Environ() {
 		if strings.HasPrefix(v, "LISTEN_") {
@@ -275,8 +278,8 @@ func activated(t *testing.T, files []*os.File, fdnames, pid string) (r report) {
 	return r
 }
 
-// passed returns two listeners named web, a third of another name, and a socket that does not
-// listen.
+// passed returns two listeners named web, a third of another name, a socket for datagrams, and one for streams that does
+// not listen.
 func passed(t *testing.T) (files []*os.File, addresses []string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -296,6 +299,9 @@ func passed(t *testing.T) (files []*os.File, addresses []string) {
 	f, err := packets.(*net.UDPConn).File()
 	must(t, err, packets.Close())
 	files = append(files, f)
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	must(t, err, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	files = append(files, os.NewFile(uintptr(fd), "bound"))
 	t.Cleanup(func() {
 		for _, f := range files {
 			f.Close()
@@ -306,19 +312,22 @@ func passed(t *testing.T) (files []*os.File, addresses []string) {
 
 func TestSocketActivation(t *testing.T) {
 	files, addresses := passed(t)
-	r := activated(t, files, "web:web:admin:log", "$$")
+	r := activated(t, files, "web:web:admin:log:bound", "$$")
 	want := report{
-		Names: []string{"admin", "log", "web"}, Unused: []string{"admin", "log"}, Taken: addresses[:2],
+		Names: []string{"admin", "bound", "log", "web"}, Unused: []string{"admin", "bound", "log"}, Taken: addresses[:2],
 		Inherited: "0", NoSocket: true,
 	}
 	if !slices.Equal(r.Names, want.Names) || !slices.Equal(r.Unused, want.Unused) || !slices.Equal(r.Taken, want.Taken) {
 		t.Errorf("got  %+v\nwant %+v", r, want)
 	}
-	if !r.NoSocket || !strings.Contains(r.Missing, "systemd:nobody: ") || !strings.HasSuffix(r.Missing, "write one of admin, log, web, or set FileDescriptorName= in the socket unit") {
+	if !r.NoSocket || !strings.Contains(r.Missing, "systemd:nobody: ") || !strings.HasSuffix(r.Missing, "write one of admin, bound, log, web, or set FileDescriptorName= in the socket unit") {
 		t.Errorf("a name that was not passed: %q", r.Missing)
 	}
 	if !strings.Contains(r.Datagram, "systemd:log: descriptor 6 is not a listening stream socket") {
 		t.Errorf("a socket for datagrams: %q", r.Datagram)
+	}
+	if !strings.Contains(r.Bound, "systemd:bound: descriptor 7 is not a listening stream socket") {
+		t.Errorf("a socket that does not listen: %q", r.Bound)
 	}
 	if r.Environment != nil || r.Inherited != "0" {
 		t.Errorf("children get %v and %s sockets", r.Environment, r.Inherited)

@@ -155,9 +155,9 @@ func parseTarget(target string, connect bool) (q requestTarget) {
 	case absolute && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https")):
 		end := strings.IndexAny(rest+"/", "/?#")
 		q.authority, q.path, q.valid = rest[:end], rest[end:], end > 0
-		if !strings.HasPrefix(q.path, "/") {
-			q.path = "/" + q.path
-		}
+		if q.path == "" {
+			q.path = "/"
+		} // http://h?/x has no path by RFC 3986, and the path /x by HAProxy: it stays in doubt
 	}
 	return q
 }

@@ -222,7 +222,7 @@ func (a *adopter) socketOf(l *Listener, local netip.AddrPort) *worker.Listening 
 	}
 	at := a.without[l]
 	if at == nil {
-		if at = a.lanes.Group.Unlistened(l.Name, l.Service); at != nil {
+		if at = a.lanes.Group.Unlistened(l.Service); at != nil {
 			a.without[l] = at
 		}
 	}

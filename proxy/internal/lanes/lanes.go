@@ -198,9 +198,9 @@ func (l *Lanes) Settle(stay, leave map[string]bool) {
 	if now := l.now.Load(); now == nil || now.lane == nil || len(stay)+len(leave) == 0 {
 		return
 	}
-	l.Group.AskLane(func(at *worker.Listening, _ worker.Binding) bool { return leave[at.Name] })
+	l.Group.AskLane(func(at *worker.Listening, _ worker.Binding) bool { return leave[at.Service().Name] })
 	l.Go(func() {
-		back, reset := l.Group.ReturnLane(func(at *worker.Listening, _ worker.Binding) bool { return stay[at.Name] })
+		back, reset := l.Group.ReturnLane(func(at *worker.Listening, _ worker.Binding) bool { return stay[at.Service().Name] })
 		if back+reset > 0 {
 			l.Log.Info("sessions have come back to user space, because their listener no longer has a lane", "sessions", back, "reset", reset)
 		}

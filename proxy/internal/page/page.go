@@ -104,8 +104,12 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusForbidden, "the request comes from a page of another site or another port")
 	case token != "" && r.URL.Path == "/" && r.Method == http.MethodGet && (g.known(r) || g.exchange(token)):
 		g.welcome(w)
-	case !g.known(r) || foreign(r):
+	case !g.known(r) && g.used.Load() && equal(token, g.token):
 		refuse(w, http.StatusForbidden, "another browser has already opened this page: run penstock page again for a new address")
+	case !g.known(r):
+		refuse(w, http.StatusForbidden, "this browser has not opened the page: open the whole address that penstock page has printed")
+	case foreign(r):
+		refuse(w, http.StatusForbidden, "the request comes from a page of another site or another port")
 	default:
 		g.next.ServeHTTP(w, r)
 	}

@@ -121,6 +121,7 @@ func (l *Listener) Service() *worker.Service {
 	preread := l.cfg.Preread
 	preread.First = l.firstBytes()
 	return &worker.Service{
+		Name:      l.cfg.Name,
 		Admitter:  (*admission)(l),
 		Preread:   preread,
 		Lane:      l.cfg.Lane,

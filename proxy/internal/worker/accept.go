@@ -127,7 +127,7 @@ func (w *worker) admit(c *Client, in *accepted) bool {
 	}
 	w.accepted++
 	w.arrived.note(c, w.loop.Now())
-	w.beginRecord(c, in.at)
+	w.beginRecord(c, in)
 	w.noteRefusal(c, err)
 	var answer []byte
 	if f := in.service.Refusal; f != nil {

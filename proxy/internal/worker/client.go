@@ -242,7 +242,7 @@ func (w *worker) begin(c *Client, in *accepted, reserved bool) {
 	}
 	n.state, n.ref = connecting, &c.listenerRef
 	c.conn, c.serving, c.began, c.reserved, c.admitted = n, s, w.loop.Now(), reserved, s.service.Admitter != nil
-	if w.beginRecord(c, in.at); c.Record != nil {
+	if w.beginRecord(c, in); c.Record != nil {
 		c.Record.Begun = w.loop.Now()
 	}
 	if w.canceled != nil {

@@ -69,10 +69,10 @@ type Host interface {
 	// the record would have. If so, Began is called when the client is joined to an endpoint,
 	// and Ended once at the client's end, whether it was joined or not. The binding is nil
 	// where there is none. The record is valid during the call.
-	Records(l *Listening, id record.ID) bool
-	// Traces is asked before Records, with the same arguments. It returns the number of the sampler
-	// that traces the client, 0 for none. The record of a traced client is always kept.
-	Traces(l *Listening, id record.ID) uint8
+	Records(listener string, id record.ID) bool
+	// Traces is asked before Records. It returns the number of the sampler that traces the client, 0 for none. The
+	// record of a traced client is always kept.
+	Traces(id record.ID) uint8
 	Began(l *Listening, b Binding, r *record.Record)
 	// Lasts is called by [Group.Progress].
 	Lasts(l *Listening, b Binding, r *record.Record)

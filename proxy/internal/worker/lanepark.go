@@ -242,10 +242,10 @@ func (w *worker) recordAdopted(n *conn, m *record.Image, joined int64) {
 	if r.ID.IsZero() {
 		r.ID = w.nextID()
 	} else {
-		r.Sampler = host.Traces(s.socket, r.ID)
+		r.Sampler = host.Traces(r.ID)
 	}
 	switch {
-	case r.Sampler != 0 || host.Records(s.socket, r.ID):
+	case r.Sampler != 0 || host.Records(s.service.Name, r.ID):
 		m.JoinedAt(joined)
 		n.ref = w.pack(r, s)
 	case r.Source.IsValid():

@@ -310,7 +310,7 @@ func (*laneOwner) Tag(s *lane.Session) (tag [lane.TagSize]byte, begun time.Durat
 	} else {
 		m.Source = n.worker().sources[n]
 	}
-	m.Listener, m.Timeouts = n.ref.serving.socket.Name, record.TimeoutsOf(n.limits())
+	m.Listener, m.Timeouts = n.ref.serving.service.Name, record.TimeoutsOf(n.limits())
 	setNames(&m.Record, n.binding())
 	if now, err := sys.Monotonic(); err == nil { // else the session begins now
 		begun = now - n.result().Duration

@@ -13,8 +13,7 @@ import (
 
 // A Listener is a listening socket.
 type Listener struct {
-	Name string
-	FD   int // non-blocking; borrowed until [Host.Closed]
+	FD int // non-blocking; borrowed until [Host.Closed]
 	// TCP says that it is a TCP socket, not a unix socket. The options that connections
 	// inherit from it are set already, SO_OOBINLINE and TCP_NODELAY among them
 	// ([sockopt.Options]); connections of a unix socket inherit none.
@@ -58,11 +57,11 @@ func (g *Group) Listen(cfg Listener) (*Listening, error) {
 	cfg.unblock()
 	switch flags, err := sys.GetFl(cfg.FD); {
 	case cfg.Service == nil || cfg.Service.NewSearch == nil:
-		return nil, fmt.Errorf("listen on %s: there is no Service, or it has no NewSearch", cfg.Name)
+		return nil, errors.New("listen: there is no Service, or it has no NewSearch")
 	case err != nil:
-		return nil, fmt.Errorf("listen on %s: %w", cfg.Name, os.NewSyscallError("fcntl", err))
+		return nil, fmt.Errorf("listen on %s: %w", cfg.Service.Name, os.NewSyscallError("fcntl", err))
 	case flags&sys.O_NONBLOCK == 0:
-		return nil, fmt.Errorf("listen on %s: %w", cfg.Name, os.NewSyscallError("accept4", syscall.EINVAL))
+		return nil, fmt.Errorf("listen on %s: %w", cfg.Service.Name, os.NewSyscallError("accept4", syscall.EINVAL))
 	}
 	l, err := g.newListening(cfg)
 	if err != nil {
@@ -110,8 +109,8 @@ func (g *Group) newListening(cfg Listener) (*Listening, error) {
 // Unlistened returns a Listening without a socket, for sessions of [Group.Adopt] that have a
 // listener without sockets, or nil if everything is about to end. The caller calls Release once it
 // has adopted them; [Host.Left] is called when the last one has left.
-func (g *Group) Unlistened(name string, service *Service) *Listening {
-	l, err := g.newListening(Listener{Name: name, FD: -1, TCP: true, Service: service})
+func (g *Group) Unlistened(service *Service) *Listening {
+	l, err := g.newListening(Listener{FD: -1, TCP: true, Service: service})
 	if err != nil {
 		return nil
 	}

@@ -46,7 +46,7 @@ func (r *rig) listen(t *testing.T, s *worker.Service) *place {
 	t.Helper()
 	p := openPlace(t)
 	var err error
-	p.Listening, err = r.Listen(worker.Listener{Name: p.addr, FD: p.fd, TCP: true, Service: s, Of: p}) // its backlog is not known
+	p.Listening, err = r.Listen(worker.Listener{FD: p.fd, TCP: true, Service: s, Of: p}) // its backlog is not known
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,9 +234,9 @@ func TestListenErrors(t *testing.T) {
 	}
 	s := to(t, echo(t))
 	for name, l := range map[string]worker.Listener{
-		"blocking":   {Name: "x", FD: blocking, Service: s},
-		"no service": {Name: "x", FD: r.anyFD(t)},
-		"no socket":  {Name: "x", FD: 1 << 20, Service: s},
+		"blocking":   {FD: blocking, Service: s},
+		"no service": {FD: r.anyFD(t)},
+		"no socket":  {FD: 1 << 20, Service: s},
 	} {
 		if _, err := r.Listen(l); err == nil {
 			t.Errorf("%s: it is listened on", name)

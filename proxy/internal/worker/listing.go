@@ -325,7 +325,7 @@ func (w *worker) complete(s *Session, n *conn, q *Query) bool {
 
 // outline returns the part of a client's session that costs no system call.
 func (w *worker) outline(n *conn, at int) Session {
-	s := Session{Loop: w.index, Idle: -1, Listener: n.ref.serving.socket.Name, Adopted: n.is(adopted)}
+	s := Session{Loop: w.index, Idle: -1, Listener: n.ref.serving.service.Name, Adopted: n.is(adopted)}
 	if c := n.ref.pending; c != nil {
 		s.State, s.Age = c.phase.state(), time.Duration(w.loop.Now()-c.began)
 	} else {
@@ -452,7 +452,7 @@ func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
 func (w *worker) count(at int) (ClientCounts, int) {
 	part := make(ClientCounts)
 	next := w.pass(at, func(_ int, n *conn) bool {
-		place, age := CountKey{Listener: n.ref.serving.socket.Name}, time.Duration(0)
+		place, age := CountKey{Listener: n.ref.serving.service.Name}, time.Duration(0)
 		if c := n.ref.pending; c != nil {
 			age = time.Duration(w.loop.Now() - c.began)
 		} else {

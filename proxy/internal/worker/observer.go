@@ -30,18 +30,18 @@ type kept struct {
 const keptSlab = 128
 
 // beginRecord gives a client its ID, and begins its record, unless none is kept.
-func (w *worker) beginRecord(c *Client, accepted int64) {
+func (w *worker) beginRecord(c *Client, in *accepted) {
 	g := w.group
 	c.ID = w.nextID()
-	sampler := g.cfg.Host.Traces(c.listening, c.ID)
-	if sampler == 0 && !g.cfg.Host.Records(c.listening, c.ID) {
+	sampler := g.cfg.Host.Traces(c.ID)
+	if sampler == 0 && !g.cfg.Host.Records(in.service.Name, c.ID) {
 		return
 	}
 	if c.ownRecord == nil {
 		c.ownRecord = new(record.Record)
 	}
 	c.Record = c.ownRecord
-	c.Record.Begin(c.ID, c.listening.Name, w.index, accepted)
+	c.Record.Begin(c.ID, in.service.Name, w.index, in.at)
 	c.Record.Sampler = sampler
 }
 
@@ -148,7 +148,7 @@ func (w *worker) unpack(k *kept) *record.Record {
 	}
 	r := w.records.scratch
 	k.Unpack(r)
-	r.Listener, r.Loop = k.serving.socket.Name, w.index
+	r.Listener, r.Loop = k.serving.service.Name, w.index
 	return r
 }
 

@@ -28,13 +28,14 @@ type Offloaded struct {
 	// Client is the client, which is not used again for another one.
 	Client *Client
 
-	fd     int // the client's socket, non-blocking and on no loop; owned until Conn or Close
-	began  time.Time
-	name   string
-	from   source.Source
-	number int64 // of all that ever left their loops; under offloads.mu
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	fd       int // the client's socket, non-blocking and on no loop; owned until Conn or Close
+	began    time.Time
+	name     string
+	from     source.Source
+	listener string
+	number   int64 // of all that ever left their loops; under offloads.mu
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
 }
 
 func (w *worker) takeOff(c *Client) *Offloaded {
@@ -45,7 +46,7 @@ func (w *worker) takeOff(c *Client) *Offloaded {
 		r.TLS = true
 	}
 	from := c.Source()
-	h := &Offloaded{Client: c, fd: c.fd, began: time.Now(), name: from.String(), from: from}
+	h := &Offloaded{Client: c, fd: c.fd, began: time.Now(), name: from.String(), from: from, listener: c.serving.service.Name}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	_ = w.loop.Detach(c.id)
 	w.stop(c)
@@ -172,7 +173,7 @@ func (o *offloads) list(q *Query) (clients []Session) {
 
 func (h *Offloaded) describe() Session {
 	return Session{
-		ID: ID{onGoroutines, h.number, h.began.UnixNano()}, Client: h.name, Source: h.from, Listener: h.Client.listening.Name, Loop: -1, Idle: -1,
+		ID: ID{onGoroutines, h.number, h.began.UnixNano()}, Client: h.name, Source: h.from, Listener: h.listener, Loop: -1, Idle: -1,
 		State: Dialing, Age: time.Since(h.began), Began: h.began.UnixNano(),
 	}
 }

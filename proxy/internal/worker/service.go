@@ -19,6 +19,9 @@ import (
 // which it was accepted until its end. Several sockets may share one. Fields may be zero unless
 // they say otherwise.
 type Service struct {
+	// Name is the listener's, for listings and the session log. A socket may get another listener: then its clients
+	// have either's name, by the service that they began with.
+	Name string
 	// Admitter admits clients; nil admits all.
 	Admitter Admitter
 	// Preread is the data to look at before a target is chosen.

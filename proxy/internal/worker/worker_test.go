@@ -129,9 +129,9 @@ func (w *witness) Judge(_ worker.Binding, sample *verdict.Sample) verdict.Verdic
 	return verdict.Of(sample)
 }
 
-func (w *witness) Records(*worker.Listening, record.ID) bool { return w.records }
+func (w *witness) Records(string, record.ID) bool { return w.records }
 
-func (w *witness) Traces(*worker.Listening, record.ID) uint8 { return w.sampler }
+func (w *witness) Traces(record.ID) uint8 { return w.sampler }
 
 func (w *witness) Began(_ *worker.Listening, _ worker.Binding, r *record.Record) {
 	w.mu.Lock()
@@ -189,11 +189,14 @@ func newRigOn(t *testing.T, network string, change func(*worker.Config)) *rig {
 		}
 	})
 	cfg := &worker.Config{
-		Loops: 2, Listeners: []worker.Listener{{Name: "first", FD: fd, TCP: network == "tcp", Backlog: 128, Service: to(t, echo(t))}},
+		Loops: 2, Listeners: []worker.Listener{{FD: fd, TCP: network == "tcp", Backlog: 128, Service: to(t, echo(t))}},
 		Relay: rel, MaxConnections: 100, Host: r.witness,
 	}
 	if change != nil {
 		change(cfg)
+	}
+	if s := cfg.Listeners[0].Service; s != nil {
+		s.Name = "first"
 	}
 	if r.Group, err = worker.New(cfg); err != nil {
 		t.Fatal(err)

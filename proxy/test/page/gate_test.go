@@ -34,6 +34,8 @@ func TestGate(t *testing.T) {
 		t.Helper()
 		if answer, body := ask(method, at, change); answer.StatusCode != http.StatusForbidden || strings.Contains(body, "endpoint") {
 			t.Errorf("%s: %s, %q", what, answer.Status, body)
+		} else if again := strings.HasPrefix(what, "the token again"); strings.Contains(body, "another browser") != again { // whoever reads that looks for a thief
+			t.Errorf("%s: %q", what, body)
 		}
 	}
 	refused("no token", "GET", home+"/", nil)
