@@ -222,6 +222,17 @@ func TestPagesOfBrowsers(t *testing.T) {
 			t.Errorf("with host %s a reload gets %d, want %d", host, code, want)
 		}
 	}
+	for _, probe := range []string{"/livez", "/readyz"} { // a balancer's check has any host
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Addr()+probe, nil)
+		must(t, err)
+		req.Host = "balancer.example"
+		answer, err := client.Do(req)
+		must(t, err)
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", probe, answer.Status)
+		}
+	}
 	// A browser's preflight request for the header is not answered.
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, "http://"+r.Addr()+"/v1/reload", nil)
 	must(t, err)

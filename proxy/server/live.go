@@ -21,8 +21,11 @@ import (
 // server's mu.
 type liveChanges struct {
 	*registry
+	*tasks
 	log     *slog.Logger
 	store   *state.Store // keeps them over a restart; nil: they end with the process
+	unsaved bool         // the last write of it has failed
+	retries bool         // another write will be tried
 	live    manual       // in force
 	earlier []earlier    // the oldest first
 	applied lives        // of the last Apply
@@ -55,14 +58,30 @@ func (l *liveChanges) markLive() {
 	}
 }
 
-// keep writes the changes by hand to the state file, if they differ from its contents. It waits for
-// the disk, so the server's mu is not held.
+// keepEvery is how often a write of the state file that has failed is tried again.
+const keepEvery = 10 * time.Second
+
+// keep writes the changes by hand to the state file, if they differ from its contents, and tries again later if it cannot. It
+// waits for the disk, so the server's mu is not held.
 func (l *liveChanges) keep() {
 	if l.store == nil {
 		return
 	}
-	if err := l.store.Flush(); err != nil {
-		l.log.Error("the next restart will lose changes by hand", "error", err)
+	err := l.store.Flush()
+	l.tasks.mu.Lock()
+	defer l.tasks.mu.Unlock()
+	switch before := l.unsaved; {
+	case err == nil && before:
+		l.log.Info("changes by hand are in the state file again")
+	case err != nil && !before:
+		l.log.Error("the next restart will lose changes by hand, unless the state file can be written before: Penstock tries again", "every", keepEvery, "error", err)
+	}
+	if l.unsaved = err != nil; l.unsaved && !l.retries && !l.closing {
+		l.retries = true
+		l.at(keepEvery, func() {
+			l.retries = false
+			l.goTracked(l.keep)
+		})
 	}
 }
 
@@ -71,7 +90,10 @@ func (l *liveChanges) unkept() error {
 	if l.store == nil {
 		return errNoState
 	}
-	return l.store.Err()
+	if err := l.store.Err(); err != nil {
+		return fmt.Errorf("%w (Penstock tries again every %v)", err, keepEvery)
+	}
+	return nil
 }
 
 func (l *liveChanges) logEnded(ended []live.Ended) {

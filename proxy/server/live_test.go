@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -37,6 +39,33 @@ func (r *keptRig) restart(t *testing.T, path, text string) *keptRig {
 	t.Helper()
 	must(t, errors.Join(r.End(), r.store.Close()))
 	return startAt(t, path, text)
+}
+
+// TestStateFileIsTriedAgain: what could not be written to the state file is written later, without another change.
+func TestStateFileIsTriedAgain(t *testing.T) {
+	t.Parallel()
+
+	path := filepath.Join(t.TempDir(), "state")
+	text := fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{name: a, address: %q}, {name: b, address: %[1]q}]}]`, named(t, "a"))
+	r := startAt(t, path, text)
+	c := stopClock(r.rig)
+	must(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700))) // nothing can be written there
+	if done := r.change(t, "weight", "a", 3); !strings.Contains(done.Unkept, "tries again") {
+		t.Errorf("%+v", done)
+	}
+	r.Logs("the next restart will lose changes by hand")
+	again := c.any(10 * time.Second)
+	must(t, os.Remove(path))
+	if _, ok := again.step(); !ok {
+		t.Fatal("the alarm was stopped")
+	}
+	r.Logs("changes by hand are in the state file again")
+	next := r.restart(t, path, text)
+	if got := next.live(); len(got) != 1 {
+		t.Errorf("after a restart: %q", got)
+	}
 }
 
 // change changes an endpoint of u.

@@ -136,7 +136,7 @@ func (s *Server) makeParts() {
 		registry: s.registry, tasks: s.tasks, drains: s.drains, clock: s.clock, log: s.log, passed: cmp.Or(o.Sockets, new(systemd.Sockets)),
 		overflow: namespaceCount{read: sys.ListenOverflows}, deserted: newBacklog[*listenSocket](),
 	}
-	s.liveChanges = &liveChanges{registry: s.registry, log: s.log, store: o.State}
+	s.liveChanges = &liveChanges{registry: s.registry, tasks: s.tasks, log: s.log, store: o.State}
 	s.denials = &denials{registry: s.registry, tasks: s.tasks, ticks: s.clock, log: s.log, changes: s.liveChanges, clock: time.Now}
 	s.upstreamManager = &upstreamManager{
 		registry: s.registry, tasks: s.tasks, drains: s.drains, liveChanges: s.liveChanges, clock: s.clock, log: s.log, files: s.files, tls: s.tls,

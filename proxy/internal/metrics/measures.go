@@ -202,7 +202,7 @@ var pageSize = int64(os.Getpagesize())
 var processFamilies = []processFamily{
 	{Family: gauge("penstock_build_info", "1, with the version.", "version"), collect: func(s *Sample, emit emitter) { emit(1, s.Process.Version) }},
 	{Family: gauge("penstock_draining", "1 while the process drains."), collect: boolean(func(s *Sample) bool { return s.Process.State == admin.Draining })},
-	{Family: counter("penstock_refused_total", "Clients that were refused, by stage.", "reason"), collect: func(s *Sample, emit emitter) { emitAll(emit, s.Process.EveryRefusal) }},
+	{Family: counter("penstock_refused_total", "Clients that were refused, by stage. upstream means that no route or no endpoint took the client.", "reason"), collect: func(s *Sample, emit emitter) { emitAll(emit, s.Process.EveryRefusal) }},
 	{Family: counter("penstock_left_total", "Clients that left before they had an endpoint."), collect: number(func(s *Sample) int64 { return s.Process.Connections.Left })},
 	{Family: counter("penstock_bytes_total", "Bytes of all sessions, by direction and engine.", "direction", "engine"), collect: collectBytes},
 	{Family: gauge("penstock_lane_on", "1 if sessions may leave user space."), collect: boolean(func(s *Sample) bool { return s.lane().State == admin.LaneOn })},
