@@ -166,7 +166,9 @@ func TestCutMatching(t *testing.T) {
 		t.Errorf("listed are %v", listed)
 	}
 	cause := errors.New("it went away")
-	n := r.CutMatching(func(l *worker.Listening, binding worker.Binding) bool { return binding == b[0] && l.Service().Name == "first" }, cause)
+	n := r.CutMatching(func(l *worker.Listening, binding worker.Binding) bool {
+		return binding == b[0] && l.Service().Name == "first"
+	}, cause)
 	if n != clients/2 || b[0].ended() != clients/2 || b[1].ended() != 0 {
 		t.Errorf("%d were cut, %d and %d have ended", n, b[0].ended(), b[1].ended())
 	}
