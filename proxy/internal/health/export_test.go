@@ -1,8 +1,14 @@
 package health
 
 import (
+	"syscall"
 	"time"
 )
+
+// FailConnect makes each connect of the Probe fail.
+func (p *Probe) FailConnect(by error) {
+	p.dialer.Control = func(string, string, syscall.RawConn) error { return by }
+}
 
 // A Window is a window.
 type Window = window

@@ -58,8 +58,8 @@ type ProbeConfig struct {
 	Standby []byte
 
 	// End replaces all of that: after the Preface the probe half-closes the connection, and
-	// the endpoint has to close it in turn, or to send something. A stopped process does
-	// neither, whatever its protocol.
+	// the endpoint has to close or reset it in turn, or to send something. A stopped process does
+	// nothing of this, whatever its protocol.
 	End bool
 }
 
@@ -123,10 +123,32 @@ func (p *Probe) setAddress() error {
 }
 
 // Probe implements [Prober]. It closes its connection.
+//
+// A connection that is reset was made. Whether a Probe that waits for no answer sees the reset is chance, so that one
+// does not fail by it: otherwise its next success would be mistaken for a recovery.
 func (p *Probe) Probe(ctx context.Context) error {
+	err := p.connect(ctx)
+	if WasReset(err) && (p.cfg.End || p.cfg.TLS == nil && p.cfg.HTTP == nil && len(p.cfg.Expect) == 0) {
+		return nil
+	}
+	return err
+}
+
+// WasReset reports whether err says that a connection was made, and then reset. The error of a connect may say so, if
+// the reset comes before any look at the connection; a refused one fails with ECONNREFUSED (net/ipv4/tcp_input.c,
+// tcp_reset: EPIPE after an end of file).
+func WasReset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+func (p *Probe) connect(ctx context.Context) error {
 	conn, err := sockopt.Dial(ctx, &p.dialer, p.network, p.address)
 	if err != nil {
-		return connectFailed{fmt.Errorf("connect: %w", plain(err))}
+		err = fmt.Errorf("connect: %w", plain(err))
+		if WasReset(err) {
+			return err
+		}
+		return connectFailed{err}
 	}
 	defer conn.Close()
 	// The end of ctx ends every wait on the connection.
@@ -230,8 +252,7 @@ func (answer) Is(target error) bool { return target == ErrAnswer }
 
 func (a answer) Unwrap() error { return a.error }
 
-// awaitEnd half-closes a connection, and waits until the other side sends or closes. A reset
-// counts, too.
+// awaitEnd half-closes a connection, and waits until the other side sends or closes.
 func awaitEnd(conn net.Conn) error {
 	half, ok := conn.(interface{ CloseWrite() error })
 	if !ok {
@@ -240,7 +261,7 @@ func awaitEnd(conn net.Conn) error {
 	if err := half.CloseWrite(); err != nil && !errors.Is(err, syscall.ENOTCONN) { // ENOTCONN follows a reset
 		return fmt.Errorf("end the connection: %w", plain(err))
 	}
-	if n, err := conn.Read(make([]byte, 1)); n == 0 && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+	if n, err := conn.Read(make([]byte, 1)); n == 0 && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("wait for its end: %w", plain(err))
 	}
 	return nil

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/health"
 )
@@ -156,6 +157,43 @@ var answersNo = map[string]bool{
 	"http, another status": true, "http, a redirect": true, "http, two good ones": true,
 	"http, another body": true, "http, long body": true, "http, no HTTP": true,
 	"http, header of no end": true, "http, hints of no end": true,
+}
+
+// TestResetConnect: a connection that is reset before any look at it was made. A probe that waits for no answer finds
+// that well, as it would have later, and the failure of another one is none of connecting.
+func TestResetConnect(t *testing.T) {
+	t.Parallel()
+
+	connects, get := health.ProbeConfig{}, health.ProbeConfig{HTTP: &health.HTTPProbe{}}
+	for name, test := range map[string]struct {
+		cfg             health.ProbeConfig
+		by              error
+		well, unreached bool
+	}{
+		"only connects, reset":   {connects, syscall.ECONNRESET, true, false},
+		"only connects, ended":   {connects, syscall.EPIPE, true, false},
+		"only connects, refused": {connects, syscall.ECONNREFUSED, false, true},
+		"only connects, late":    {connects, os.ErrDeadlineExceeded, false, true},
+		"end, reset":             {health.ProbeConfig{End: true}, syscall.ECONNRESET, true, false},
+		"end, refused":           {health.ProbeConfig{End: true}, syscall.ECONNREFUSED, false, true},
+		"http, reset":            {get, syscall.ECONNRESET, false, false},
+		"http, refused":          {get, syscall.ECONNREFUSED, false, true},
+		"expect, reset":          {health.ProbeConfig{Expect: []byte("220 ")}, syscall.ECONNRESET, false, false},
+		"tls, reset":             {health.ProbeConfig{TLS: &tls.Config{}}, syscall.ECONNRESET, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			test.cfg.Address = "127.0.0.1:1"
+			p, err := health.NewProbe(&test.cfg)
+			must.Do(t, err)
+			p.FailConnect(test.by)
+			err = p.Probe(t.Context())
+			if well, unreached := err == nil, errors.Is(err, health.ErrConnect); well != test.well || unreached != test.unreached {
+				t.Errorf("%v; it could not connect: %v", err, unreached)
+			}
+		})
+	}
 }
 
 // TestProbeSays checks the bytes that a server receives.

@@ -181,7 +181,7 @@ func unreachedBy(err error) unreachedReason {
 	switch errnoOf(err) {
 	case syscall.ECONNREFUSED:
 		return connectionRefused
-	case syscall.ECONNRESET:
+	case syscall.ECONNRESET, syscall.EPIPE:
 		return connectionReset
 	case syscall.ETIMEDOUT:
 		return connectionTimedOut

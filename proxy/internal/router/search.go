@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/loop"
@@ -551,9 +550,7 @@ func (s *Search) Failed(err error, now int64) {
 	switch {
 	case ownFault(err):
 		o = health.Unknown
-	case errors.Is(err, syscall.ECONNRESET):
-		// It was reached, and has reset the connection before any look at it: a refused connection fails
-		// with ECONNREFUSED (net/ipv4/tcp_input.c, tcp_reset).
+	case health.WasReset(err):
 		o = health.Reset
 		s.touched(now)
 	}
