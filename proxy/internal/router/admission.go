@@ -12,7 +12,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/source"
-	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
@@ -33,9 +32,7 @@ type ListenerState struct {
 	current  atomic.Pointer[Listener] // the generation in force; nil: none is
 	queue    queue                    // of clients beyond Connections that two loops have accepted at once
 	accepted atomic.Int64
-	meter    meter
-	tally    tally.Tally
-	judged   judged
+	account
 	pauses   pauses
 	mirrors  worker.MirrorCounts
 	rewrites Rewrites
@@ -74,11 +71,9 @@ const (
 	admissionRejects
 )
 
-func (r admissionReject) String() string {
-	return [...]string{
-		"address", "denied", "no_source", "per_source", "per_source_per_second", "sources", "proxy_header", "hello", "preread", "first_bytes", "no_route",
-		"filter", "filter_failed", "filter_overload", "upstream", "tls", "postgres", "unencrypted", "endpoint_tls", "cancel_overload", "preread_memory", "second_hello", "other",
-	}[r]
+var admissionRejectNames = [admissionRejects]string{
+	"address", "denied", "no_source", "per_source", "per_source_per_second", "sources", "proxy_header", "hello", "preread", "first_bytes", "no_route",
+	"filter", "filter_failed", "filter_overload", "upstream", "tls", "postgres", "unencrypted", "endpoint_tls", "cancel_overload", "preread_memory", "second_hello", "other",
 }
 
 var admissionCauses = []struct {
@@ -123,7 +118,7 @@ var admissionCauses = []struct {
 }
 
 // Reason returns the word by which a listener counts a client that is refused for a cause.
-func Reason(cause error) string { return rejectOf(cause).String() }
+func Reason(cause error) string { return admissionRejectNames[rejectOf(cause)] }
 
 // Refused counts a client that was refused, by reason.
 func (state *ListenerState) Refused(cause error) { state.refused[rejectOf(cause)].Add(1) }
@@ -154,7 +149,7 @@ type ListenerCounts struct {
 func (state *ListenerState) Counts() ListenerCounts {
 	return ListenerCounts{
 		Accepted: state.accepted.Load(), Active: state.Connections.InUse(),
-		Refused: byName(state.refused[:], func(i int) string { return admissionReject(i).String() }),
+		Refused: byName(state.refused[:], admissionRejectNames[:]),
 	}
 }
 
@@ -167,7 +162,6 @@ const overLimit admissionToken = 1 << 32
 // An admission is the [worker.Admitter] of one generation of a listener.
 type admission Listener
 
-// NextSlotIn implements [worker.Admitter].
 func (a *admission) NextSlotIn(now int64) time.Duration {
 	if a.state.Connections.Full() {
 		return 0
@@ -204,7 +198,6 @@ func (a *admission) Admit(c *worker.Client, identified bool, now int64) error {
 	return nil
 }
 
-// AdmitSource implements [worker.Admitter].
 func (a *admission) AdmitSource(c *worker.Client, now int64) error {
 	err := a.source(c, now)
 	if err == nil {
@@ -250,7 +243,6 @@ func (a *admission) source(c *worker.Client, now int64) error {
 	return nil
 }
 
-// Released implements [worker.Admitter].
 func (a *admission) Released(token admissionToken) {
 	state := a.state
 	if entry := limit.Entry(token); entry != 0 { // of this admission's table, which has admitted the client
@@ -277,10 +269,8 @@ const (
 	doorLimits
 )
 
-// String is its key in the configuration.
-func (l admissionLimit) String() string {
-	return [...]string{"", "connections", "per_second", "process per_second"}[l]
-}
+// admissionLimitNames are their keys in the configuration.
+var admissionLimitNames = [doorLimits]string{"", "connections", "per_second", "process per_second"}
 
 // pauses are how often accepting has paused at each limit.
 type pauses struct {
@@ -296,13 +286,6 @@ func (p *pauses) begin(at admissionLimit) bool {
 	}
 	p.count[at].Add(1)
 	return true
-}
-
-// end notes that it does not pause.
-func (p *pauses) end() {
-	if p.at.Load() != 0 {
-		p.at.Store(0)
-	}
 }
 
 // full returns the limit at which accepting pauses at a time.
@@ -321,30 +304,25 @@ func (state *ListenerState) full(process *limit.Rate, now int64) admissionLimit 
 // PausedAt returns the key of the limit at which accepting is paused at a time, or "" if it
 // is not paused. process is the limit of all listeners, or nil.
 func (state *ListenerState) PausedAt(process *limit.Rate, now int64) string {
-	return state.full(process, now).String()
+	return admissionLimitNames[state.full(process, now)]
 }
 
 // Pauses returns how often accepting has paused at a limit, by its key.
 func (state *ListenerState) Pauses() map[string]int64 {
-	counts := make(map[string]int64)
-	for l := range state.pauses.count {
-		if n := state.pauses.count[l].Load(); n > 0 {
-			counts[admissionLimit(l).String()] = n
-		}
-	}
-	return counts
+	return byName(state.pauses.count[:], admissionLimitNames[:])
 }
 
-// CanAccept implements [worker.Admitter].
 func (a *admission) CanAccept(now int64) error {
 	state := a.state
 	at := state.full(a.cfg.Process, now)
 	if at == unlimited {
-		state.pauses.end()
+		if state.pauses.at.Load() != 0 {
+			state.pauses.at.Store(0)
+		}
 		return nil
 	}
 	if state.pauses.begin(at) && state.Paused != nil {
-		state.Paused(at.String(), time.Duration(now))
+		state.Paused(admissionLimitNames[at], time.Duration(now))
 	}
 	if at == atConnections {
 		return limit.ErrConnections

@@ -409,9 +409,7 @@ func TestSourcesAreCounted(t *testing.T) {
 func TestSourcesAreSentOn(t *testing.T) {
 	for version := 1; version <= 2; version++ {
 		r := newRig(t, 8, router.SnapshotConfig{SendProxy: version, BySource: true}, nil)
-		r.set = lb.NewSet(r.members, &lb.Config{Policy: lb.SourceIP, OnRoom: r.upstream.Room}, nil)
-		r.set.Attach()
-		r.snapshot.SetEndpoints(r.set)
+		r.use(&lb.Config{Policy: lb.SourceIP})
 		went := map[string]map[string]bool{}
 		for _, v := range visitors() {
 			if v.is == unknown {

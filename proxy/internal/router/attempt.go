@@ -45,7 +45,6 @@ func (s *Search) missed(now int64, o health.Outcome) {
 	s.afterMissed(e, now)
 }
 
-// afterMissed goes on when an endpoint was not reached.
 func (s *Search) afterMissed(e *Endpoint, now int64) {
 	s.tried = append(s.tried, e.Endpoint)
 	s.stage = choosing
@@ -103,11 +102,6 @@ func (s *Search) blame(f failure) {
 	s.failures = append(s.failures, f)
 }
 
-// blames reports whether the client could not reach an endpoint before.
-func (s *Search) blames(e *Endpoint) bool {
-	return slices.ContainsFunc(s.failures, func(f failure) bool { return f.endpoint == e })
-}
-
 // causes are why the client has not reached any endpoint.
 func (s *Search) causes() error {
 	errs := make([]error, len(s.failures), len(s.failures)+1)
@@ -133,7 +127,8 @@ func (s *Search) lastError() error {
 func (s *Search) settle(o health.Outcome, now int64) {
 	s.endSlow()
 	e, reached := s.endpoint, o == health.Reset
-	known := s.blames(e) || s.forgotten > 0 && e.Failing()
+	blamed := slices.ContainsFunc(s.failures, func(f failure) bool { return f.endpoint == e }) // by the client, before
+	known := blamed || s.forgotten > 0 && e.Failing()
 	s.endpoint = nil
 	e.Release()
 	from := health.UnsampledSource
@@ -143,13 +138,17 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	var cause string
 	if err := s.lastError(); err != nil {
 		e.unreached(o, err, now)
-		e.upstream.local.note(err)
+		if i := localFault(err); i >= 0 {
+			e.upstream.local[i].Add(1)
+		}
 		cause = causeOf(err)
 	}
 	if o.Failed() {
 		e.missed(s.start, now)
 		e.checkSoon(now)
-		e.away(errnoOf(s.lastError()))
+		if errno := errnoOf(s.lastError()); errno == syscall.ECONNREFUSED || errno == syscall.ENOENT { // no process listens
+			e.answers.Refused()
+		}
 	}
 	switch {
 	case s.permit.Trial() || o != health.Unknown && !known:
@@ -163,18 +162,6 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	}
 	if !s.unreported && !s.trial || s.entry.permit.Trial() {
 		s.entry.note(o, from, cause)
-	}
-}
-
-// A slowConnects counts the clients that have waited for a connection to an endpoint for a second or
-// more: the first segment at least was not answered.
-type slowConnects struct {
-	n, since atomic.Int64
-}
-
-func (c *slowConnects) add(now int64) {
-	if c.n.Add(1) == 1 {
-		c.since.Store(now)
 	}
 }
 
@@ -379,10 +366,5 @@ func (s *Search) turnedDown(err error, now int64) {
 // onlyTurnedDown reports whether every endpoint that the client tried was reached and refused it.
 // Then waiting does not help.
 func (s *Search) onlyTurnedDown() bool {
-	for i := range s.failures {
-		if !s.failures[i].turnedDown {
-			return false
-		}
-	}
-	return len(s.failures) > 0
+	return len(s.failures) > 0 && !slices.ContainsFunc(s.failures, func(f failure) bool { return !f.turnedDown })
 }

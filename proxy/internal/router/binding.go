@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/clientkey"
@@ -68,7 +67,6 @@ func (l *Listener) newBinding(snap *UpstreamSnapshot, e *Endpoint, breaker *heal
 	return b
 }
 
-// Names implements [worker.Binding].
 func (b *binding) Names() (upstream, endpoint string) {
 	return b.snapshot.upstream.name, b.endpoint.name
 }
@@ -87,8 +85,8 @@ func EndpointOf(b worker.Binding) *Endpoint {
 // Ended implements [worker.Binding]: health and breakers learn the outcome, places are given back, and the end is counted.
 func (b *binding) Ended(loop int, r relay.Result, err error) {
 	now, why := b.listener.now(), closeOf(&r, err)
-	for _, t := range [...]*tally.Tally{&b.listener.state.tally, &b.snapshot.upstream.tally, &b.endpoint.tally} {
-		t.Ended(loop, r.Duration, why)
+	for _, a := range accounts(b.listener, b.snapshot, b.endpoint) {
+		a.tally.Ended(loop, r.Duration, why)
 	}
 	o, from := outcomeOf(&r), b.from
 	if b.adopted && r.BToA.Bytes() == 0 { // its endpoint has answered the process before
@@ -141,14 +139,6 @@ func (b *binding) better(what string) {
 	}
 }
 
-// answered is called when a trial's endpoint has sent something: the trial has succeeded,
-// however long the session lasts.
-func (b *binding) answered() {
-	if !b.reported.Swap(true) {
-		b.report(b.from, health.OK, b.listener.now())
-	}
-}
-
 // lasts is called now and then while a trial goes on. In many protocols a healthy endpoint sends
 // nothing. So, unless an answer is required, the trial succeeds when it has lasted long enough that
 // its end would not count as a failure.
@@ -176,8 +166,12 @@ func (snap *UpstreamSnapshot) notifyRoom() {
 // not count if the session ended in silence: an endpoint that stands still has many such sessions,
 // and they must not interrupt a series of failures.
 func outcomeOf(r *relay.Result) health.Outcome {
-	if r.First == relay.SideB && r.BToA.Bytes() == 0 {
-		return closedSilently(r)
+	switch {
+	case r.First != relay.SideB || r.BToA.Bytes() > 0:
+	case r.Duration > silentCloseWindow:
+		return health.Unknown
+	default:
+		return health.HungUp
 	}
 	switch r.Reason {
 	case relay.ReasonIdle, relay.ReasonHalfClose, relay.ReasonError, relay.ReasonCanceled:
@@ -200,19 +194,9 @@ func outcomeOf(r *relay.Result) health.Outcome {
 // it has failed. Healthy servers end sessions of silent clients only later.
 const silentCloseWindow = 5 * time.Second
 
-// closedSilently is the outcome for an endpoint that has ended a session before the client
-// did, and has sent nothing.
-func closedSilently(r *relay.Result) health.Outcome {
-	if r.Duration > silentCloseWindow {
-		return health.Unknown
-	}
-	return health.HungUp
-}
-
 // Answers returns the counts of the endpoint's answers.
 func (e *Endpoint) Answers() *health.Answers { return &e.answers }
 
-// Watch implements [worker.Binding].
 func (b *binding) Watch(t relay.Turn, now int64) {
 	b.endpoint.answers.Watch(b.from, &t, now)
 	if b.trial() {
@@ -220,7 +204,6 @@ func (b *binding) Watch(t relay.Turn, now int64) {
 	}
 }
 
-// firstByte is called when the endpoint of a session sends its first byte.
 func (b *binding) firstByte(took time.Duration, asked bool) {
 	now := b.listener.now()
 	b.endpoint.spoke()
@@ -228,8 +211,8 @@ func (b *binding) firstByte(took time.Duration, asked bool) {
 	if b.resort {
 		b.heard()
 	}
-	if b.trial() {
-		b.answered()
+	if b.trial() && !b.reported.Swap(true) { // it has succeeded, however long the session lasts
+		b.report(b.from, health.OK, now)
 	}
 	b.endpoint.answers.First(took, asked, now)
 }
@@ -249,50 +232,45 @@ func (e *Endpoint) settled(r *relay.Result, from health.Source, now int64) {
 	}
 }
 
-// away notes a connect that has failed because no process listens.
-func (e *Endpoint) away(errno syscall.Errno) {
-	if errno == syscall.ECONNREFUSED || errno == syscall.ENOENT {
-		e.answers.Refused()
-	}
+// An account is what the sessions of a listener, an upstream or an endpoint have come to.
+type account struct {
+	meter
+	tally  tally.Tally
+	judged [verdict.Kinds]atomic.Int64 // the time of ended sessions, by the cause that limited it, in microseconds
 }
 
-// judged is the time of sessions that have ended, by the cause that limited it, in microseconds.
-type judged [verdict.Kinds]atomic.Int64
-
-func (j *judged) add(v *verdict.Verdict, lasted time.Duration) {
-	for k, share := range v.Shares {
-		if us := int64(share * float64(lasted.Microseconds())); us > 0 {
-			j[k].Add(us)
-		}
-	}
-}
-
-func (j *judged) seconds() (seconds [verdict.Kinds]float64) {
-	for k := range j {
-		seconds[k] = float64(j[k].Load()) / 1e6
+// Limited returns the time of ended sessions, in seconds, by the cause that limited them. It leaves out sessions
+// that were too short for a verdict.
+func (a *account) Limited() (seconds [verdict.Kinds]float64) {
+	for k := range a.judged {
+		seconds[k] = float64(a.judged[k].Load()) / 1e6
 	}
 	return seconds
+}
+
+// Tally returns the counts of connections and sessions.
+func (a *account) Tally() tally.Counts { return a.tally.Read() }
+
+// accounts are those to which a session of a listener with an endpoint counts.
+func accounts(l *Listener, snap *UpstreamSnapshot, e *Endpoint) [3]*account {
+	return [3]*account{&l.state.account, &snap.upstream.account, &e.account}
 }
 
 // Judged notes the verdict of a session that has ended, over all its time, for its listener, upstream and endpoint. It
 // does nothing for bindings of other types. It is safe for concurrent use.
 func Judged(b worker.Binding, v *verdict.Verdict, lasted time.Duration) {
-	if b, ok := b.(*binding); ok {
-		b.listener.state.judged.add(v, lasted)
-		b.snapshot.upstream.judged.add(v, lasted)
-		b.endpoint.judged.add(v, lasted)
+	of, ok := b.(*binding)
+	if !ok {
+		return
+	}
+	for k, share := range v.Shares {
+		if us := int64(share * float64(lasted.Microseconds())); us > 0 {
+			for _, a := range accounts(of.listener, of.snapshot, of.endpoint) {
+				a.judged[k].Add(us)
+			}
+		}
 	}
 }
-
-// Limited returns the time of ended sessions, in seconds, by the cause that limited them. It leaves out sessions
-// that were too short for a verdict.
-func (e *Endpoint) Limited() [verdict.Kinds]float64 { return e.judged.seconds() }
-
-// Limited is [Endpoint.Limited] of all endpoints.
-func (u *Upstream) Limited() [verdict.Kinds]float64 { return u.judged.seconds() }
-
-// Limited is [Endpoint.Limited] of the clients of a listener.
-func (state *ListenerState) Limited() [verdict.Kinds]float64 { return state.judged.seconds() }
 
 // A meter adds up the bytes of sessions that have ended.
 type meter struct{ toEndpoint, toClient moved }
@@ -321,27 +299,17 @@ func (m *meter) add(b worker.Bytes) {
 	m.toClient.add(b.EndpointToClient)
 }
 
-func (m *meter) bytes() worker.Bytes {
+// Bytes returns the bytes of ended sessions, see [worker.Group.Metered].
+func (m *meter) Bytes() worker.Bytes {
 	return worker.Bytes{ClientToEndpoint: m.toEndpoint.load(), EndpointToClient: m.toClient.load()}
 }
 
-// Bytes returns the bytes of ended sessions that have come in there, see
-// [worker.Group.Metered].
-func (state *ListenerState) Bytes() worker.Bytes { return state.meter.bytes() }
-
-// Bytes returns the bytes of ended sessions to its endpoints, see [worker.Group.Metered].
-func (u *Upstream) Bytes() worker.Bytes { return u.meter.bytes() }
-
-// Bytes returns the bytes of ended sessions to it, see [worker.Group.Metered].
-func (e *Endpoint) Bytes() worker.Bytes { return e.meter.bytes() }
-
-// Moved implements [worker.Binding].
 func (b *binding) Moved(bytes worker.Bytes) {
-	b.listener.state.meter.add(bytes)
-	b.snapshot.upstream.meter.add(bytes)
-	b.endpoint.meter.add(bytes)
+	for _, a := range accounts(b.listener, b.snapshot, b.endpoint) {
+		a.add(bytes)
+	}
 	if b.key != nil {
-		b.key.meter.add(bytes)
+		b.key.add(bytes)
 	}
 }
 
@@ -351,19 +319,15 @@ type originalDst struct {
 	upstream string // the session's upstream, if its endpoint is not known
 }
 
-// Ended implements [worker.Binding].
 func (o originalDst) Ended(loop int, r relay.Result, err error) {
 	o.state.tally.Ended(loop, r.Duration, closeOf(&r, err))
 }
 
-// Watch implements [worker.Binding].
 func (originalDst) Watch(relay.Turn, int64) {}
 
-// Names implements [worker.Binding].
 func (o originalDst) Names() (upstream, endpoint string) { return o.upstream, "" }
 
-// Moved implements [worker.Binding].
-func (o originalDst) Moved(bytes worker.Bytes) { o.state.meter.add(bytes) }
+func (o originalDst) Moved(bytes worker.Bytes) { o.state.add(bytes) }
 
 // Running are the bytes of sessions that run, by binding.
 type Running struct {
@@ -398,28 +362,11 @@ func put[K comparable](sums map[K]worker.Bytes, key K, bytes *worker.Bytes) {
 	sums[key] = sum
 }
 
-// Tally returns the counts of its clients' connections and sessions.
-func (state *ListenerState) Tally() tally.Counts { return state.tally.Read() }
-
-// Tally returns the counts of connections to its endpoints, and of their sessions.
-func (u *Upstream) Tally() tally.Counts { return u.tally.Read() }
-
-// Tally returns the counts of connections to it, and of their sessions.
-func (e *Endpoint) Tally() tally.Counts { return e.tally.Read() }
-
 // Transitions returns how often the verdict of its checks has changed.
 func (e *Endpoint) Transitions() int64 { return e.transitions.Load() }
 
 // Ejections returns how often outlier detection has ejected it.
 func (e *Endpoint) Ejections() int64 { return e.ejections.Load() }
-
-// countConnect counts a connection to an endpoint, with the time since the endpoint was picked.
-func (s *Search) countConnect(now int64) {
-	loop, took := s.client.Loop(), time.Duration(now-s.start)
-	s.listener.state.tally.Connected(loop, took)
-	s.snapshot.upstream.tally.Connected(loop, took)
-	s.endpoint.tally.Connected(loop, took)
-}
 
 // closeOf is the reason that a session ended, with an error or nil; its a is the client.
 func closeOf(r *relay.Result, err error) tally.Close {
@@ -459,34 +406,28 @@ func bySide(side relay.Side, client, endpoint tally.Close) tally.Close {
 
 // EveryRefusal returns how many clients were refused for each reason, with the reasons that did not occur.
 func (state *ListenerState) EveryRefusal() []tally.Count {
-	return everyName(state.refused[:], func(i int) string { return admissionReject(i).String() })
+	return everyName(state.refused[:], admissionRejectNames[:])
 }
 
 // Every is [Refusals.ByReason] with the reasons that did not occur.
-func (r *Refusals) Every() []tally.Count {
-	return everyName(r.counts[:], func(i int) string { return refusal(i).String() })
-}
+func (r *Refusals) Every() []tally.Count { return everyName(r.counts[:], refusalNames[:]) }
 
-// everyName returns counts with their names.
-func everyName(counts []atomic.Int64, name func(int) string) []tally.Count {
+func everyName(counts []atomic.Int64, names []string) []tally.Count {
 	list := make([]tally.Count, len(counts))
 	for i := range counts {
-		list[i] = tally.Count{Of: name(i), N: counts[i].Load()}
+		list[i] = tally.Count{Of: names[i], N: counts[i].Load()}
 	}
 	return list
 }
 
 // A KeyCount counts the sessions with one value of a property of clients.
 type KeyCount struct {
+	meter
 	sessions atomic.Int64 // that have begun
-	meter    meter
 }
 
 // Sessions returns how many have begun.
 func (c *KeyCount) Sessions() int64 { return c.sessions.Load() }
-
-// Bytes returns the bytes of sessions that have ended, see [worker.Group.Metered].
-func (c *KeyCount) Bytes() worker.Bytes { return c.meter.bytes() }
 
 // KeyCounts count the sessions of a listener by a property of their clients: one count for each configured value, one
 // for all other values, and one for clients without a value. So clients cannot make them grow.
@@ -587,7 +528,6 @@ func (s *Search) sampled(b *binding, now int64) *binding {
 	return b.of(s.from())
 }
 
-// from returns the source of the client.
 func (s *Search) from() health.Source {
 	return health.SourceOf(s.client.Source(), s.listener.cfg.SourcePrefix)
 }

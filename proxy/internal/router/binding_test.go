@@ -62,13 +62,8 @@ func (a *asker) round(silent func(*router.Endpoint) bool) {
 	a.t.Helper()
 	for range 9 {
 		s, _ := a.search()
-		if do := s.Next(a.clock).Action; do != worker.Connect {
-			a.t.Fatal(do, s.Err())
-		}
-		limits, err := s.Reached(a.clock)
-		if err != nil {
-			a.t.Fatal(err)
-		}
+		a.takes(s, worker.Connect)
+		limits := a.reached(s)
 		s.Close()
 		if b := limits.Of.(worker.Binding); silent(router.EndpointOf(b)) {
 			a.waiting = append(a.waiting, waiting{limits, a.clock})
@@ -196,13 +191,8 @@ func (r *rig) comes(from string, result relay.Result) {
 	c := worker.NewClient(source.TCP(netip.AddrPortFrom(netip.MustParseAddr(from), 1)), netip.MustParseAddrPort("192.0.2.2:2"))
 	s := r.listener.NewSearch()
 	s.Begin(c, r.clock)
-	if step := s.Next(r.clock); step.Action != worker.Connect {
-		r.t.Fatal(step.Action, s.Err())
-	}
-	limits, err := s.Reached(r.clock)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.takes(s, worker.Connect)
+	limits := r.reached(s)
 	s.Close()
 	if result.Reason == relay.ReasonNone { // it continues, and was answered
 		if limits.Answered != nil {
@@ -257,13 +247,9 @@ func TestOneClientEjectsNobody(t *testing.T) {
 				lc.SourcePrefix = [2]int{c.prefix, 0}
 				lc.Limits.FirstByte = c.firstByteIn
 			})
-			e := r.members[0].Endpoint.Of.(*router.Endpoint)
-			outlier := health.NewOutlierDetector(r.keeper, &health.OutlierConfig{
-				ConsecutiveFailures: 5, Window: time.Minute, BaseEjectionTime: time.Minute, MaxEjected: 1,
-			})
-			breaker := health.NewBreaker(r.keeper, "e", nil, cfg)
-			e.SetMonitor(outlier.Add("e", e))
-			e.SetBreaker(breaker)
+			e := r.endpoint(0)
+			r.outlier(5, 1)
+			breaker := r.own(60, 10, time.Minute)
 			r.comes(honest, c.honest)
 			bad := func() bool {
 				return e.State().Ejected || breaker.State() != health.Closed || snapCfg.Breaker.State() != health.Closed
@@ -282,11 +268,7 @@ func TestOneClientEjectsNobody(t *testing.T) {
 // cannot connect to.
 func TestOthersAreNotReached(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{}, nil)
-	e := r.members[0].Endpoint.Of.(*router.Endpoint)
-	breaker := health.NewBreaker(r.keeper, "e", nil, &health.BreakerConfig{
-		FailurePercentage: 60, Window: time.Minute, MinVolume: 10, Open: time.Minute,
-	})
-	e.SetBreaker(breaker)
+	breaker := r.own(60, 10, time.Minute)
 	r.comes("198.51.100.1", answered)
 	r.comes("203.0.113.1", rejected)
 	for range 8 {
@@ -303,7 +285,7 @@ func TestOthersAreNotReached(t *testing.T) {
 // TestTrialsAreOfTheSample: the outcome of a trial is known by its source.
 func TestTrialsAreOfTheSample(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{}, func(lc *router.ListenerConfig) { lc.Limits.FirstByte = time.Second })
-	e := r.members[0].Endpoint.Of.(*router.Endpoint)
+	e := r.endpoint(0)
 	breaker := health.NewBreaker(r.keeper, "e", nil, &health.BreakerConfig{
 		FailurePercentage: 60, Window: time.Minute, MinVolume: 1, Open: time.Minute, TrialConnections: 2,
 	})
@@ -342,8 +324,7 @@ func TestSample(t *testing.T) {
 // TestBondsOfSources: clients that come again cost no memory, be they several.
 func TestBondsOfSources(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{}, nil)
-	e := r.members[0].Endpoint.Of.(*router.Endpoint)
-	e.SetMonitor(health.NewOutlierDetector(r.keeper, &health.OutlierConfig{ConsecutiveFailures: 5, Window: time.Minute, MaxEjected: 1}).Add("e", e))
+	r.outlier(5, 1)
 	c := worker.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2"))
 	s, now := r.listener.NewSearch(), r.clock
 	if n := testing.AllocsPerRun(1000, func() {
@@ -366,11 +347,8 @@ func TestChecksAreNoWitnessForHandshakes(t *testing.T) {
 		false: syscall.ECONNREFUSED,
 	} {
 		r := newRig(t, 2, router.SnapshotConfig{Attempts: 1}, nil)
-		outlier := health.NewOutlierDetector(r.keeper, &health.OutlierConfig{ConsecutiveFailures: 5, BaseEjectionTime: time.Minute, MaxEjected: 0.5})
+		r.outlier(5, 0.5)
 		e := r.endpoint(0)
-		for i := range 2 {
-			r.endpoint(i).SetMonitor(outlier.Add("e", r.endpoint(i)))
-		}
 		for range 1000 {
 			if e.State().Ejected {
 				break

@@ -16,7 +16,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/postgres"
-	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -40,9 +39,7 @@ type Endpoint struct {
 	check   atomic.Pointer[health.Check]          // nil: it is not checked
 
 	total, failures atomic.Int64
-	meter           meter
-	judged          judged
-	tally           tally.Tally
+	account
 	transitions     atomic.Int64  // of its checks' verdict
 	ejections       atomic.Int64  // by outlier detection
 	circuitState    atomic.Uint32 // the last health.State of the breaker
@@ -54,11 +51,10 @@ type Endpoint struct {
 	lastFailure     atomic.Pointer[lastFailure] // nil: there was none
 	failed          atomic.Bool                 // and it is not over
 	unserved        streak
-	connecting      slowConnects
+	connecting      streak       // of clients that have waited for a connection for a second or more: the first segment at least was not answered
 	resortsUnserved atomic.Int64 // last resorts since it has served a client; see vain
 }
 
-// newEndpoint makes an endpoint of an address, which has been parsed.
 func newEndpoint(up *Upstream, name string, addr sockopt.Address, cfg lb.EndpointConfig) (*Endpoint, error) {
 	e := &Endpoint{Address: addr, upstream: up, name: name}
 	cfg.Of = e
@@ -76,7 +72,8 @@ func newEndpoint(up *Upstream, name string, addr sockopt.Address, cfg lb.Endpoin
 		return nil, fmt.Errorf("endpoint %s: %w", addr, err)
 	}
 	e.host, e.port = host, uint16(n)
-	e.self = ephemeralPort(e.port)
+	ephemeral := ephemeralPorts()
+	e.self = ephemeral[0] <= e.port && e.port <= ephemeral[1]
 	if ip, err := netip.ParseAddr(host); err == nil {
 		e.fixed = []loop.Address{{AddrPort: netip.AddrPortFrom(ip.Unmap(), e.port)}}
 		e.self = e.self && (ip.IsLoopback() || ip.IsUnspecified() || isLocal(ip))
@@ -132,7 +129,14 @@ func (e *Endpoint) SetCheck(c *health.Check) { e.check.Store(c) }
 // SetHealthy implements [health.Target]. When an endpoint is up again, earlier failures no longer
 // make clients avoid it. While it is down, other verdicts are not reported.
 func (e *Endpoint) SetHealthy(healthy bool) {
-	defer e.mute(!healthy)
+	defer func() { // verdicts of others are not reported while it is down
+		if m := e.monitor.Load(); m != nil {
+			m.SetDown(!healthy)
+		}
+		if b := e.breaker.Load(); b != nil {
+			b.SetDown(!healthy)
+		}
+	}()
 	if e.State().Down == healthy {
 		e.transitions.Add(1)
 	}
@@ -159,16 +163,6 @@ func (e *Endpoint) SetHealthy(healthy bool) {
 	}
 }
 
-// mute stops reports of verdicts on the endpoint, beside its checks'.
-func (e *Endpoint) mute(down bool) {
-	if m := e.monitor.Load(); m != nil {
-		m.SetDown(down)
-	}
-	if b := e.breaker.Load(); b != nil {
-		b.SetDown(down)
-	}
-}
-
 // SetEjected implements [health.Target].
 func (e *Endpoint) SetEjected(ejected bool) {
 	if ejected {
@@ -188,11 +182,13 @@ func (e *Endpoint) Away() bool {
 	return st.Down || st.Draining || e.Weight() == 0
 }
 
-// SetCircuit implements [health.Target]. A client that begins a trial asks the breaker itself.
+// SetCircuit implements [health.Target]. A client that begins a trial asks the breaker itself. Calls do not overlap.
 func (e *Endpoint) SetCircuit(s health.State, trials int) {
 	e.SetBroken(s == health.Open || s == health.HalfOpen && trials == 0)
 	e.upstream.look()
-	e.circuitChanged(s)
+	if was := health.State(e.circuitState.Swap(uint32(s))); was != s && s != health.Open {
+		e.improved("the breaker of an endpoint is " + s.String())
+	}
 }
 
 // DownTransitions returns how often it was found to be unwell after it had been well.
@@ -227,7 +223,6 @@ func (e *Endpoint) report(permit health.Permit, from health.Source, o health.Out
 	}
 }
 
-// fail counts a failure.
 func (e *Endpoint) fail() {
 	e.failures.Add(1)
 	atomic.AddInt64(&e.upstream.counts.Failures, 1)
@@ -268,7 +263,7 @@ var _ health.ProbeObserver = (*Endpoint)(nil)
 // certificate.
 func (e *Endpoint) Passed(began int64, check *health.CheckConfig) {
 	if !check.Elsewhere {
-		if !e.handshakesFail() {
+		if last := e.lastFailure.Load(); !e.failed.Load() || last == nil || last.outcome != health.ConnectFailed || last.plain {
 			e.noteConnected(began, began)
 		}
 		e.passed(began)
@@ -299,17 +294,9 @@ func (e *Endpoint) SetBarred(barred bool) {
 	}
 }
 
-// improved reports to the upstream's breaker that the endpoint has got better.
 func (e *Endpoint) improved(what string) {
 	if b := e.upstream.breaker(); b != nil {
 		b.Improved(what)
-	}
-}
-
-// circuitChanged notes the state of the endpoint's own breaker. Calls do not overlap.
-func (e *Endpoint) circuitChanged(s health.State) {
-	if was := health.State(e.circuitState.Swap(uint32(s))); was != s && s != health.Open {
-		e.improved("the breaker of an endpoint is " + s.String())
 	}
 }
 
@@ -414,14 +401,8 @@ func (e *Endpoint) passed(began int64) {
 	e.upstream.serves(began)
 }
 
-// handshakesFail reports whether the last step tried for a client was a TLS handshake, and failed.
-func (e *Endpoint) handshakesFail() bool {
-	last := e.lastFailure.Load()
-	return e.failed.Load() && last != nil && last.outcome == health.ConnectFailed && !last.plain
-}
-
-// A streak counts consecutive sessions that ended without a byte from the endpoint, and, as far as
-// known, not because of the client.
+// A streak counts things since there was none: consecutive sessions that ended without a byte from the endpoint and, as far as
+// known, not because of the client; or clients that wait.
 type streak struct {
 	n, since, last atomic.Int64
 }
@@ -449,44 +430,33 @@ func (e *Endpoint) UnservedStreak() (n, since, last int64) {
 // FailedSessions returns how many sessions ended without a byte of their connected endpoint, by how
 // they ended.
 func (u *Upstream) FailedSessions() map[string]int64 {
-	return byName(u.unserving[:], func(i int) string { return health.Outcome(i).String() })
+	names := make([]string, len(u.unserving))
+	for o := range names {
+		names[o] = health.Outcome(o).String()
+	}
+	return byName(u.unserving[:], names)
 }
 
 // FailedSessionsTotal returns how many these are.
 func (u *Upstream) FailedSessionsTotal() int64 { return total(u.unserving[:]) }
 
-// connecting reports whether it is a failure to connect.
 func (f *lastFailure) connecting() bool {
 	return f.outcome == health.ConnectFailed || f.outcome == health.Unknown
 }
 
-// A portRange is the ports that the kernel chooses from for a socket that connects
-// without having been bound.
-type portRange struct{ low, high uint16 }
-
-func (r portRange) has(port uint16) bool { return r.low <= port && port <= r.high }
-
-// allPorts is for when it is not known.
-var allPorts = portRange{1, 65535}
-
-// ephemeralPorts reads net.ipv4.ip_local_port_range (ip(7)), which holds for IPv6, too.
-func ephemeralPorts() portRange {
+// ephemeralPorts reads net.ipv4.ip_local_port_range (ip(7)), which holds for IPv6, too: the kernel chooses from these
+// ports for a socket that connects without having been bound. A connect to such a port of this machine, without a listener,
+// may connect a socket to itself, see [sockopt.ErrSelfConnect].
+var ephemeralPorts = sync.OnceValue(func() (r [2]uint16) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
-	if err != nil {
-		return allPorts
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &r[0], &r[1])
 	}
-	var r portRange
-	if _, err := fmt.Sscan(string(text), &r.low, &r.high); err != nil {
-		return allPorts
+	if err != nil {
+		return [2]uint16{1, 65535}
 	}
 	return r
-}
-
-var ephemeral = sync.OnceValue(ephemeralPorts)
-
-// ephemeralPort reports whether the kernel may choose a port as a local one: a connect to such a port of this machine, without a
-// listener, may connect a socket to itself, see [sockopt.ErrSelfConnect].
-func ephemeralPort(port uint16) bool { return ephemeral().has(port) }
+})
 
 // resolverOf returns the resolver of an endpoint's host.
 func (l *Listener) resolverOf(e *Endpoint) worker.Resolver {

@@ -56,7 +56,6 @@ func (e *FilterError) Is(target error) bool {
 // Unwrap returns the cause.
 func (e *FilterError) Unwrap() error { return e.Err }
 
-// A filtering is a client's part in a filter.
 type filtering struct {
 	asking   *Filter // the filter; nil: the route has none, or it is over
 	passed   bool    // the filters of the client's routes are over
@@ -67,7 +66,6 @@ type filtering struct {
 	answerBy int64 // clock until which the answer is waited for
 }
 
-// filterBy begins to ask a filter.
 func (s *Search) filterBy(f *Filter, route int, now int64) {
 	s.filtering = filtering{asking: f, asked: route, need: min(1, f.Of.Preread()), looksBy: now + int64(f.Wait)}
 	s.client.LookedEnded = false
@@ -159,7 +157,6 @@ func (l *Listener) described(c *worker.Client, snap *UpstreamSnapshot, first []b
 	return of
 }
 
-// obey does as the filter has answered.
 func (s *Search) obey(a *filter.Answer, now int64) {
 	f, call := s.asking, s.call
 	s.call, s.asking = nil, nil
@@ -218,18 +215,13 @@ func (s *Search) lookOn(now int64) (worker.Step, bool) {
 		}
 		s.need = need
 	}
-	return worker.Step{Action: worker.Look, Need: s.need, Most: s.listener.mostFirst(), Timeout: max(time.Duration(s.looksBy-now), time.Millisecond)}, true
-}
-
-// mostFirst is how many first bytes routes depend on, at most.
-func (l *Listener) mostFirst() int {
-	if r := l.recogniser(); r != nil {
-		return r.Max()
+	most := clienthello.Max
+	if r := s.listener.recogniser(); r != nil {
+		most = r.Max()
 	}
-	return clienthello.Max
+	return worker.Step{Action: worker.Look, Need: s.need, Most: most, Timeout: max(time.Duration(s.looksBy-now), time.Millisecond)}, true
 }
 
-// goOn goes the way of a route after a filter's.
 func (s *Search) goOn(to way, now int64) {
 	s.stage = routing
 	s.way, s.passed = to, true
@@ -241,7 +233,6 @@ func (s *Search) goOn(to way, now int64) {
 	}
 }
 
-// leaveFilter ends the client's waiting for a filter.
 func (s *Search) leaveFilter() {
 	if s.call != nil {
 		s.call.Cancel()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -402,7 +403,7 @@ func (s *Search) refuse(err error, full bool, now int64) {
 	up := s.snapshot.upstream
 	s.conclude(now)
 	reason := refusalOf(err)
-	if reason == refusedFailed && s.localAlone() {
+	if reason == refusedFailed && len(s.failures) > 0 && !slices.ContainsFunc(s.failures, func(f failure) bool { return localFault(f.err) < 0 }) {
 		reason = refusedLocal
 	}
 	up.refused.counts[reason].Add(1)

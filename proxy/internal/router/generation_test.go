@@ -22,9 +22,7 @@ func heldRig(t *testing.T, change func(*router.ListenerConfig)) (*rig, *router.S
 	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Second, Hold: time.Minute}, change)
 	r.listener.Enforce()
 	s, c := r.search()
-	if step := r.inVain(s); step.Action != worker.Park {
-		t.Fatal(step)
-	}
+	r.held(s)
 	t.Cleanup(s.Close)
 	return r, s, c
 }
@@ -188,15 +186,11 @@ func TestTimesThatChange(t *testing.T) {
 			for range 3 {
 				s := router.NewWaitingSearch(r.listener, r.snapshot)
 				s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), r.clock)
-				if step := r.inVain(s); step.Action != worker.Park {
-					t.Fatal(name, step)
-				}
+				r.held(s)
 				waits = append(waits, s)
 			}
 			onLoop, _ := r.search()
-			if step := r.inVain(onLoop); step.Action != worker.Park {
-				t.Fatal(name, step)
-			}
+			r.held(onLoop)
 			cfg := r.snapshot.SnapshotConfig
 			cfg.QueueTimeout, cfg.Hold = to, to
 			next := router.NewSnapshot(r.upstream, &cfg)
@@ -267,15 +261,11 @@ func TestRulesThatChange(t *testing.T) {
 		r.listener.Enforce()
 		r.occupy()
 		queued, _ := r.search()
-		if step := queued.Next(r.clock); step.Action != worker.Park {
-			t.Fatal(step)
-		}
+		r.takes(queued, worker.Park)
 		r.endpoint(0).SetLimit(2)
 		connecting, _ := r.search()
 		queued.Next(r.clock) // whose turn it was: it connects
-		if step := connecting.Next(r.clock); step.Action != worker.Park {
-			t.Fatal(step)
-		}
+		r.takes(connecting, worker.Park)
 		accepted, late := r.searchOf("203.0.113.9:1") // whose header comes later
 		admitter := r.listener.Service().Admitter
 		if err := admitter.Admit(late, false, r.clock); err != nil {
@@ -342,6 +332,14 @@ func (r *rig) inVain(s *router.Search) worker.Step {
 	return worker.Step{}
 }
 
+// held has a client try endpoints that refuse connections, until it waits.
+func (r *rig) held(s *router.Search) {
+	r.t.Helper()
+	if step := r.inVain(s); step.Action != worker.Park {
+		r.t.Fatalf("%+v, %v", step, s.Err())
+	}
+}
+
 // TestWaitersGoWhereTheListenerLeads: a client that is held, or waits for room, when a reload has
 // its listener lead to another upstream is served there, and counted as refused nowhere; one
 // whose way is the same is refused after its time.
@@ -395,24 +393,16 @@ func TestReroutedWaitsBehindOthers(t *testing.T) {
 	r, other := newRig(t, 1, cfg, nil), newRig(t, 1, cfg, nil)
 	r.listener.Enforce()
 	moved, _ := r.search()
-	if step := r.inVain(moved); step.Action != worker.Park {
-		t.Fatal(step)
-	}
+	r.held(moved)
 	r.clock += int64(hold) - int64(10*time.Millisecond)
-	if step := moved.Next(r.clock); step.Action != worker.Connect {
-		t.Fatal(step)
-	}
+	r.takes(moved, worker.Connect)
 	other.clock = r.clock
 	first, _ := other.search()
-	if step := other.inVain(first); step.Action != worker.Park {
-		t.Fatal(step)
-	}
+	other.held(first)
 	r.reload(func(lc *router.ListenerConfig) { lc.Default = other.snapshot })
 	r.pass(20 * time.Millisecond)
 	moved.Failed(syscall.ECONNREFUSED, r.clock)
-	if step := r.inVain(moved); step.Action != worker.Park {
-		t.Fatalf("%v, %v", step, moved.Err())
-	}
+	r.held(moved)
 	if n := other.upstream.Waiting(); n != 2 {
 		t.Fatalf("%d wait there", n)
 	}

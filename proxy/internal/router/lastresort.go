@@ -215,7 +215,6 @@ func (s *Search) spent(now int64) bool {
 	return s.late >= maxLate && now-s.failing >= int64(minSearch) && s.outOfPatience(now)
 }
 
-// outOfPatience reports whether the client has been without an endpoint for as long as clients are held.
 func (s *Search) outOfPatience(now int64) bool { return s.failing != 0 && s.patience(now) <= 0 }
 
 func (s *Search) pickLastOf(set *lb.Set, now int64) (full, ok bool) {
@@ -316,7 +315,6 @@ func (s *Search) longestAgo(set *lb.Set) *lb.Endpoint {
 	return first.Endpoint
 }
 
-// resortServed notes that the endpoint serves clients.
 func (e *Endpoint) resortServed() {
 	if e.resortsUnserved.Load() != 0 && e.resortsUnserved.Swap(0) >= vainResorts {
 		e.upstream.vainEndpoints.Add(-1)
@@ -536,22 +534,15 @@ func (s *Search) noteUnserved(now int64) {
 // inVain reports whether the client failed to connect to an endpoint of a snapshot, or did not
 // try because another client had failed.
 func (s *Search) inVain(snap *UpstreamSnapshot) bool {
-	for i := range s.failures {
-		if s.failures[i].endpoint.upstream == snap.upstream {
-			return true
-		}
+	if slices.ContainsFunc(s.failures, func(f failure) bool { return f.endpoint.upstream == snap.upstream }) {
+		return true
 	}
 	set := snap.Set()
 	if set == nil {
 		return false
 	}
-	members, panicking := set.Members(), set.Panicking()
-	for i := range members {
-		if e := members[i].Endpoint; e.Failing() && e.CanAcquireAnyway(panicking) {
-			return true
-		}
-	}
-	return false
+	panicking := set.Panicking()
+	return slices.ContainsFunc(set.Members(), func(m lb.Member) bool { return m.Endpoint.Failing() && m.Endpoint.CanAcquireAnyway(panicking) })
 }
 
 // serves notes that an endpoint was connected to, or was to be, at a time.

@@ -10,13 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
-	"pgregory.net/rapid"
 )
 
 // endpoint returns that of a member.
@@ -34,6 +35,7 @@ func (r *rig) tries() (tried []string, err error) {
 		case worker.Connect:
 			tried = append(tried, step.Address.AddrPort.Addr().String())
 			s.Failed(syscall.ECONNREFUSED, r.clock)
+		case worker.Pause:
 		case worker.GiveUp:
 			return tried, s.Err()
 		default:
@@ -130,14 +132,10 @@ func TestPastBreakerAndBudget(t *testing.T) {
 		up := r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1})
 		s, _ := r.search()
 		for range 2 {
-			if do := s.Next(r.clock).Action; do != worker.Connect {
-				t.Fatalf("%s: %v", name, do)
-			}
+			r.takes(s, worker.Connect)
 			s.Failed(syscall.ECONNREFUSED, r.clock)
 		}
-		if do := s.Next(r.clock).Action; do != worker.Connect {
-			t.Fatalf("%s: the third one is not tried: %v", name, do)
-		}
+		r.takes(s, worker.Connect)
 		limits, _ := s.Reached(r.clock)
 		s.Close()
 		up.Report(0, health.ConnectFailed, r.clock)
@@ -265,9 +263,7 @@ func (r *rig) connects() string {
 	if step.Action != worker.Connect {
 		r.t.Fatal(step.Action, s.Err())
 	}
-	if _, err := s.Reached(r.clock); err != nil {
-		r.t.Fatal(err)
-	}
+	r.reached(s)
 	return step.Address.AddrPort.Addr().String()
 }
 
@@ -305,10 +301,7 @@ func TestServingLastResort(t *testing.T) {
 		s, _ := r.search()
 		defer s.Close()
 		to := s.Next(r.clock).Address.AddrPort.Addr().String()
-		limits, err := s.Reached(r.clock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		limits := r.reached(s)
 		result := relay.Result{Reason: relay.ReasonEOF}
 		if serves(to) {
 			result.BToA = relay.Flow{Copied: 1, Reason: relay.ReasonEOF}
@@ -356,9 +349,7 @@ func TestTriedOnceBeforeAFallback(t *testing.T) {
 	r = newRig(t, 1, router.SnapshotConfig{Attempts: 3, Backoff: 10 * time.Millisecond, MaxBackoff: time.Second}, nil)
 	s, _ = r.search()
 	defer s.Close()
-	if step := s.Next(r.clock); step.Action != worker.Connect {
-		t.Fatal(step.Action)
-	}
+	r.takes(s, worker.Connect)
 	r.pass(5 * time.Second)
 	s.Failed(syscall.ETIMEDOUT, r.clock)
 	if step := s.Next(r.clock); step.Action == worker.Pause {

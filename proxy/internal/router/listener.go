@@ -119,7 +119,9 @@ func (l *Listener) Config() *ListenerConfig { return &l.cfg }
 // Service returns the service of its clients for package worker.
 func (l *Listener) Service() *worker.Service {
 	preread := l.cfg.Preread
-	preread.First = l.firstBytes()
+	if l.recogniser() != nil { // a route depends on them
+		preread.First = (*recognition)(l)
+	}
 	return &worker.Service{
 		Name:      l.cfg.Name,
 		Admitter:  (*admission)(l),

@@ -87,7 +87,6 @@ func (m *Mirror) pick(s *Search) (*Endpoint, error) {
 	return nil, lb.ErrUnavailable
 }
 
-// ended gives the endpoint back.
 func (m *Mirror) ended(e *Endpoint) {
 	e.upstream.sessions.Add(-1)
 	e.Release()
@@ -100,7 +99,6 @@ type mirrorBinding struct {
 	endpoint       *Endpoint
 }
 
-// Names implements [worker.Binding].
 func (b mirrorBinding) Names() (upstream, endpoint string) {
 	return b.endpoint.upstream.name, b.endpoint.name
 }

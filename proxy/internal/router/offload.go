@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 
 	"github.com/penstock/penstock/proxy/internal/filter"
-	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -52,7 +51,6 @@ func (h *Offloaded) NewSearch() *Search {
 // Woken says that a parked search on a goroutine is to be asked again.
 func (s *Search) Woken() <-chan struct{} { return s.offloaded.woken }
 
-// waker returns the Waker of the search when it parks.
 func (s *Search) waker() worker.Waker {
 	if s.offloaded == nil {
 		return s.client.Waker()
@@ -91,12 +89,3 @@ func (s *Search) Startup() []byte {
 
 // StartsTLS reports whether the endpoint that is being connected to is asked for TLS by the protocol of PostgreSQL.
 func (s *Search) StartsTLS() bool { return s.snapshot != nil && s.snapshot.StartTLS }
-
-// addTLS adds the state of the client's TLS to the header for endpoints.
-func (h *Offloaded) addTLS(conn *proxyproto.Connection) {
-	if h.conn() == nil {
-		return
-	}
-	conn.Authority, conn.ALPN = h.tls.ServerName, h.tls.NegotiatedProtocol
-	conn.TLS = proxyproto.TLSOf(&h.tls)
-}

@@ -319,11 +319,14 @@ func (s *Search) enterBreaker(panicking bool) error {
 		return nil
 	}
 	permit, forced, refused := askBreaker(b, panicking)
-	if refused != health.Granted {
-		return circuitError(refused)
+	switch refused {
+	case health.Granted:
+		entry.through, entry.permit, entry.forced = true, permit, forced
+		return nil
+	case health.RefusedConnections, health.RefusedPending:
+		return lb.ErrFull
 	}
-	entry.through, entry.permit, entry.forced = true, permit, forced
-	return nil
+	return ErrCircuitOpen
 }
 
 // suspendEntry gives up the place of a client that has to wait for room at an endpoint. The entry
@@ -370,7 +373,6 @@ func (s *Search) rest(now int64) {
 	}
 }
 
-// conclude ends the entry of a client that is refused.
 func (s *Search) conclude(now int64) {
 	entry, b := s.entry, s.snapshot.Breaker
 	s.exitBreaker(entry.lastOutcome, now)

@@ -12,12 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
-	"pgregory.net/rapid"
 )
 
 // eachPolicy runs a test with a rig for each of them, whose endpoints an outlier detection judges
@@ -27,15 +28,8 @@ func eachPolicy(t *testing.T, cfg router.SnapshotConfig, test func(t *testing.T,
 		t.Run(p.String(), func(t *testing.T) {
 			cfg.BySource = p.Keyed()
 			r := newRig(t, 3, cfg, nil)
-			outlier := health.NewOutlierDetector(r.keeper, &health.OutlierConfig{
-				ConsecutiveFailures: 5, BaseEjectionTime: time.Minute, MaxEjected: 0.5,
-			})
-			for i := range r.members {
-				r.endpoint(i).SetMonitor(outlier.Add("e", r.endpoint(i)))
-			}
-			r.set = lb.NewSet(r.members, &lb.Config{Policy: p, OnRoom: r.upstream.Room}, nil)
-			r.set.Attach()
-			r.snapshot.SetEndpoints(r.set)
+			r.outlier(5, 0.5)
+			r.use(&lb.Config{Policy: p})
 			test(t, r)
 		})
 	}
@@ -126,9 +120,7 @@ func TestWithheldEjection(t *testing.T) {
 		if s.Next(r.clock); s.Endpoint() != r.endpoint(1) {
 			t.Error("no client is sent to the only one that is left")
 		}
-		if _, err := s.Reached(r.clock); err != nil {
-			t.Fatal(err)
-		}
+		r.reached(s)
 		if r.endpoint(1).Judge().Withheld() {
 			t.Error("it is avoided though it can be connected to")
 		}
@@ -171,7 +163,7 @@ func (r *rig) breakerOf(cfg health.BreakerConfig) *health.Breaker {
 	cfg.Window, cfg.Open, cfg.TrialConnections = time.Minute, cmp.Or(cfg.Open, time.Minute), max(cfg.TrialConnections, 1)
 	b := health.NewBreaker(r.keeper, "upstream u", nil, &cfg)
 	r.snapshot.Breaker = b
-	r.use()
+	r.use(new(lb.Config))
 	return b
 }
 
@@ -221,10 +213,7 @@ func (p *passages) next(c *passenger, dice *rand.Rand) (gone bool) {
 	case 3, 4:
 		c.search.Failed(syscall.ECONNREFUSED, p.clock)
 	default:
-		limits, err := c.search.Reached(p.clock)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		limits := p.reached(c.search)
 		c.search.Close()
 		c.binding = limits.Of.(worker.Binding)
 		p.ok++
@@ -309,19 +298,8 @@ func TestOneClientOneOutcome(t *testing.T) {
 
 // refuse has a client's search end, at endpoints that all refuse.
 func (r *rig) refuse() error {
-	s, _ := r.search()
-	defer s.Close()
-	for {
-		switch step := s.Next(r.clock); step.Action {
-		case worker.Connect:
-			s.Failed(syscall.ECONNREFUSED, r.clock)
-		case worker.Pause:
-		case worker.GiveUp:
-			return s.Err()
-		default:
-			r.t.Fatal(step.Action)
-		}
-	}
+	_, err := r.tries()
+	return err
 }
 
 // serve has a client served, and returns the binding of its session; nil: it was refused.
@@ -331,11 +309,7 @@ func (r *rig) serve() worker.Binding {
 	if s.Next(r.clock).Action != worker.Connect {
 		return nil
 	}
-	limits, err := s.Reached(r.clock)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return limits.Of.(worker.Binding)
+	return r.reached(s).Of.(worker.Binding)
 }
 
 // TestOneFailureOfEach: a client that tries the only endpoint again and again counts there
@@ -343,13 +317,9 @@ func (r *rig) serve() worker.Binding {
 func TestOneFailureOfEach(t *testing.T) {
 	for _, endpoints := range []int{1, 2} {
 		r := newRig(t, endpoints, router.SnapshotConfig{Attempts: 5}, nil)
-		outlier := health.NewOutlierDetector(r.keeper, &health.OutlierConfig{ConsecutiveFailures: 3, BaseEjectionTime: time.Minute, MaxEjected: 1})
-		e := r.members[0].Endpoint.Of.(*router.Endpoint)
-		e.SetMonitor(outlier.Add("e", e))
-		breaker := health.NewBreaker(r.keeper, "e", e, &health.BreakerConfig{
-			FailurePercentage: 100, Window: time.Minute, MinVolume: 3, Open: time.Minute,
-		})
-		e.SetBreaker(breaker)
+		e := r.endpoint(0)
+		r.outlier(3, 1)
+		r.own(100, 3, time.Minute)
 		for i := range 3 {
 			if st := e.State(); st.Ejected || st.Broken {
 				t.Fatalf("%d endpoints: after %d clients it is %+v", endpoints, i, st)
@@ -368,7 +338,7 @@ func TestOneFailureOfEach(t *testing.T) {
 func TestNobodyUsableIsNoFailure(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{}, nil)
 	b := r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1})
-	r.members[0].Endpoint.Of.(*router.Endpoint).SetEjected(true)
+	r.endpoint(0).SetEjected(true)
 	for i := range 5 {
 		if err := r.refuse(); errors.Is(err, lb.ErrUnavailable) != (i > 0) {
 			t.Fatal(err) // the first one has tried it as a last resort
@@ -385,13 +355,9 @@ func TestWaitingHoldsNoPlace(t *testing.T) {
 	r := newRig(t, 2, router.SnapshotConfig{Attempts: 1, QueueSize: 5, QueueTimeout: time.Minute}, nil)
 	b := r.breakerOf(health.BreakerConfig{Connections: 1})
 	first, _ := r.search()
-	if do := first.Next(r.clock).Action; do != worker.Connect {
-		t.Fatal(do)
-	}
+	r.takes(first, worker.Connect)
 	second, _ := r.search()
-	if do := second.Next(r.clock).Action; do != worker.Park {
-		t.Fatal(do)
-	}
+	r.takes(second, worker.Park)
 	first.Failed(syscall.ECONNREFUSED, r.clock)
 	if do := first.Next(r.clock).Action; do != worker.Park {
 		t.Errorf("one that tries again while another waits: %v", do)
@@ -418,9 +384,7 @@ func TestWaitingHoldsNoPlaceForNothing(t *testing.T) {
 	first := r.serve()
 	second, _ := r.search()
 	for range 3 {
-		if do := second.Next(r.clock).Action; do != worker.Park {
-			t.Fatal(do)
-		}
+		r.takes(second, worker.Park)
 		if n, _ := b.Load(); n != 1 {
 			t.Fatalf("%d places are taken, want that of the session", n)
 		}
@@ -456,18 +420,14 @@ func TestBetterTimes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1, router.SnapshotConfig{}, nil)
 			b := r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1})
-			e := r.members[0].Endpoint.Of.(*router.Endpoint)
-			own := health.NewBreaker(r.keeper, "e", e, &health.BreakerConfig{
-				FailurePercentage: 1, Window: time.Minute, MinVolume: 1, Open: time.Hour, TrialConnections: 1,
-			})
 			if err := r.refuse(); !errors.Is(err, syscall.ECONNREFUSED) {
 				t.Fatal(err)
 			}
 			if err := r.refuse(); !errors.Is(err, router.ErrCircuitOpen) {
 				t.Fatal(err)
 			}
-			e.SetBreaker(own)
-			better(r, e, own)
+			own := r.own(1, 1, time.Hour)
+			better(r, r.endpoint(0), own)
 			if b.State() != health.HalfOpen {
 				t.Fatalf("the upstream's is %v", b.State())
 			}
@@ -495,9 +455,7 @@ func TestRetriesThatFindAnEndpointAreRepaid(t *testing.T) {
 		s, _ := r.search()
 		s.Next(r.clock)
 		s.Failed(syscall.ECONNREFUSED, r.clock)
-		if do := s.Next(r.clock).Action; do != worker.Connect {
-			t.Fatalf("%v, though all retries have found an endpoint", do)
-		}
+		r.takes(s, worker.Connect)
 		limits, _ := s.Reached(r.clock)
 		s.Close()
 		limits.Of.(worker.Binding).Ended(0, answered, nil)
@@ -515,14 +473,10 @@ func TestRetriesThatFindAnEndpointAreRepaid(t *testing.T) {
 func panicking(t *testing.T, change func(*router.ListenerConfig)) (r *rig, up, own *health.Breaker) {
 	r = newRig(t, 1, router.SnapshotConfig{}, change)
 	up = r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1, Connections: 1})
-	e := r.members[0].Endpoint.Of.(*router.Endpoint)
-	own = health.NewBreaker(r.keeper, "e", e, &health.BreakerConfig{
-		FailurePercentage: 1, Window: time.Minute, MinVolume: 1, Open: time.Minute, TrialConnections: 1,
-	})
-	e.SetBreaker(own)
+	own = r.own(1, 1, time.Minute)
 	r.upstream.SetPanic(health.NewPanic(r.keeper, "upstream u"))
 	_ = r.refuse()
-	e.SetEjected(true)
+	r.endpoint(0).SetEjected(true)
 	if up.State() != health.Open || own.State() != health.Open {
 		t.Fatal(up.State(), own.State())
 	}
@@ -547,7 +501,7 @@ func panicking(t *testing.T, change func(*router.ListenerConfig)) (r *rig, up, o
 func TestPanicPassesBreakers(t *testing.T) {
 	r, up, own := panicking(t, nil)
 	_ = r.refuse()
-	if up.State() != health.Open || own.State() != health.Open || r.members[0].Endpoint.Of.(*router.Endpoint).Failures() != 2 {
+	if up.State() != health.Open || own.State() != health.Open || r.endpoint(0).Failures() != 2 {
 		t.Fatalf("after one that failed: %v, %v", up.State(), own.State())
 	}
 	first := r.serve()
@@ -571,7 +525,7 @@ func TestPanicPassesBreakers(t *testing.T) {
 		t.Fatalf("after the trial: %v, %v", up.State(), own.State())
 	}
 	second.Ended(0, answered, nil)
-	e := r.members[0].Endpoint.Of.(*router.Endpoint)
+	e := r.endpoint(0)
 	before := r.keeper.Transitions()
 	e.SetEjected(false)
 	if n := r.keeper.Transitions(); n != before+1 {
@@ -608,9 +562,7 @@ func TestPanicWaitsForAnswers(t *testing.T) {
 // upstream. An endpoint that has died, and is back, is tried again.
 func TestPanicServesThoughChecksSayNo(t *testing.T) {
 	r := newRig(t, 2, router.SnapshotConfig{Hold: time.Second, QueueSize: 1}, nil)
-	r.set = lb.NewSet(r.members, &lb.Config{OnRoom: r.upstream.Room, PanicBelow: 0.5}, nil)
-	r.set.Attach()
-	r.snapshot.SetEndpoints(r.set)
+	r.use(&lb.Config{PanicBelow: 0.5})
 	for i := range r.members {
 		r.endpoint(i).SetHealthy(false)
 		r.endpoint(i).SetFailing(i == 0)
@@ -622,9 +574,7 @@ func TestPanicServesThoughChecksSayNo(t *testing.T) {
 		s.Close()
 	}
 	s, _ := r.search()
-	if step := r.inVain(s); step.Action != worker.Park {
-		t.Fatalf("when both are dead: %+v, %v", step, s.Err())
-	}
+	r.held(s)
 	r.pass(100 * time.Millisecond)
 	r.served(s, 1)
 	s.Close()
@@ -640,9 +590,7 @@ func (r *rig) served(s *router.Search, accepts int) {
 			r.t.Fatalf("%+v, %v", step, s.Err())
 		}
 		if step.Address.AddrPort.String() == at.ID() {
-			if _, err := s.Reached(r.clock); err != nil {
-				r.t.Fatal(err)
-			}
+			r.reached(s)
 			return
 		}
 		s.Failed(syscall.ECONNREFUSED, r.clock)

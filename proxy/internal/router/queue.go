@@ -80,7 +80,6 @@ func (q *queue) add(w *waiter, waker worker.Waker, since int64) {
 	q.waiting.Add(1)
 }
 
-// take takes a place.
 func (q *queue) take(limit int64) bool {
 	return q.waiting.Load() < limit && (q.places == nil || q.places.Take())
 }
@@ -106,14 +105,12 @@ func (q *queue) evict() bool {
 	return true
 }
 
-// has reports whether a client still has its place.
 func (q *queue) has(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.in.Load() == q
 }
 
-// isFirst reports whether a client is the first.
 func (q *queue) isFirst(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -161,7 +158,6 @@ func (q *queue) claim(w *waiter) bool {
 	return w.woken
 }
 
-// turnOf reports whether it is a client's turn.
 func (q *queue) turnOf(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -424,7 +420,6 @@ func (e *Endpoint) claimTrial(now int64) bool {
 	return true
 }
 
-// leaveEarlier gives up the client's places in the queues of earlier upstreams.
 func (s *Search) leaveEarlier() {
 	for _, queued := range s.earlier {
 		queued.snapshot.upstream.queue.leave(&queued.place)

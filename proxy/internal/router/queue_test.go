@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/worker"
-	"pgregory.net/rapid"
 )
 
 // TestQueueModel: the client that has waited longest is woken first, one at a time. Room that
@@ -337,14 +338,7 @@ func occupied(t *testing.T, cfg router.SnapshotConfig) (*rig, worker.Binding) {
 func (r *rig) occupy() worker.Binding {
 	r.t.Helper()
 	r.endpoint(0).SetLimit(1)
-	s, _ := r.search()
-	s.Next(r.clock)
-	limits, err := s.Reached(r.clock)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	s.Close()
-	return limits.Of.(worker.Binding)
+	return r.serve()
 }
 
 // A crowd is clients that wait for an endpoint, all of which refuse connections until they accept.
@@ -376,10 +370,7 @@ func (c *crowd) look(i int) {
 		case worker.Connect:
 			c.connects++
 			if c.accepts || step.Address.AddrPort.String() == c.only {
-				limits, err := c.waiting[i].Reached(c.clock)
-				if err != nil {
-					c.t.Fatal(err)
-				}
+				limits := c.reached(c.waiting[i])
 				c.sessions = append(c.sessions, limits.Of.(worker.Binding))
 				c.waiting[i].Close()
 				c.waiting[i] = nil
@@ -564,9 +555,7 @@ func TestTrialsOfWaitersAreShort(t *testing.T) {
 	first, _ := r.search()
 	second, _ := r.search()
 	for _, s := range []*router.Search{first, second} {
-		if step := s.Next(r.clock); step.Action != worker.Park {
-			t.Fatalf("%+v, %v", step, s.Err())
-		}
+		r.takes(s, worker.Park)
 		r.pass(100 * time.Millisecond)
 	}
 	step := first.Next(r.clock)
@@ -578,9 +567,7 @@ func TestTrialsOfWaitersAreShort(t *testing.T) {
 	}
 	r.pass(step.Timeout)
 	first.Failed(syscall.ETIMEDOUT, r.clock)
-	if step := first.Next(r.clock); step.Action != worker.Park {
-		t.Fatalf("%+v", step)
-	}
+	r.takes(first, worker.Park)
 	session.Ended(0, answered, nil)
 	if step := second.Next(r.clock); step.Action != worker.Park {
 		t.Errorf("the second: %+v", step)
@@ -669,9 +656,7 @@ func heldForRoomOfAChain(t *testing.T, cfg router.SnapshotConfig) {
 	r, session := occupied(t, cfg)
 	come := func() *router.Search {
 		s, _ := r.search()
-		if step := r.inVain(s); step.Action != worker.Park {
-			t.Fatalf("%+v, %v", step, s.Err())
-		}
+		r.held(s)
 		return s
 	}
 	var waiting []*router.Search
@@ -679,26 +664,17 @@ func heldForRoomOfAChain(t *testing.T, cfg router.SnapshotConfig) {
 		waiting = append(waiting, come())
 		r.pass(time.Second)
 		for _, s := range waiting {
-			if step := r.inVain(s); step.Action != worker.Park {
-				t.Fatalf("%+v, %v", step, s.Err())
-			}
+			r.held(s)
 		}
 	}
 	for i, s := range waiting {
 		session.Ended(0, answered, nil)
 		waiting = append(waiting, come())
 		for j := len(waiting) - 1; j > i; j-- {
-			if step := waiting[j].Next(r.clock); step.Action != worker.Park {
-				t.Fatalf("client %d, when it is the turn of %d: %+v, %v", j, i, step, waiting[j].Err())
-			}
+			r.takes(waiting[j], worker.Park)
 		}
-		if step := s.Next(r.clock); step.Action != worker.Connect {
-			t.Fatalf("client %d: %+v, %v", i, step, s.Err())
-		}
-		limits, err := s.Reached(r.clock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r.takes(s, worker.Connect)
+		limits := r.reached(s)
 		session = limits.Of.(worker.Binding)
 		s.Close()
 	}
@@ -720,19 +696,12 @@ func TestHeldKeepTheirOrder(t *testing.T) {
 	}
 	parks := func(who string, s *router.Search) {
 		t.Helper()
-		if step := s.Next(r.clock); step.Action != worker.Park {
-			t.Fatalf("%s: %v, %v", who, step.Action, s.Err())
-		}
+		r.takes(s, worker.Park)
 	}
 	connects := func(who string, s *router.Search) worker.Binding {
 		t.Helper()
-		if step := s.Next(r.clock); step.Action != worker.Connect {
-			t.Fatalf("%s: %v, %v", who, step.Action, s.Err())
-		}
-		limits, err := s.Reached(r.clock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r.takes(s, worker.Connect)
+		limits := r.reached(s)
 		return limits.Of.(worker.Binding)
 	}
 	first, second, third, fourth := come(), come(), come(), come()

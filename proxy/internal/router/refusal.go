@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/penstock/penstock/proxy/display"
-	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 )
@@ -53,9 +52,7 @@ const (
 	refusals
 )
 
-func (r refusal) String() string {
-	return [...]string{"unavailable", "full", "queue_timeout", "circuit_open", "local", "failed"}[r]
-}
+var refusalNames = [refusals]string{"unavailable", "full", "queue_timeout", "circuit_open", "local", "failed"}
 
 // refusalOf returns the counter of an error that ends a search.
 func refusalOf(err error) refusal {
@@ -70,22 +67,6 @@ func refusalOf(err error) refusal {
 		return refusedUnavailable
 	}
 	return refusedFailed
-}
-
-// circuitError says why a breaker has refused.
-func circuitError(r health.Refusal) error {
-	switch r {
-	case health.RefusedConnections, health.RefusedPending:
-		return lb.ErrFull
-	}
-	return ErrCircuitOpen
-}
-
-// ownFault reports whether an attempt failed because this process or this machine lacked
-// something, which says nothing about the endpoint.
-func ownFault(err error) bool {
-	i := localFault(err)
-	return i >= 0 && i < ownFaults
 }
 
 // causes are several errors in one line.
@@ -111,33 +92,16 @@ func (c causes) Error() string {
 // localFaults are how connect(2), and socket(2) and bind(2) before it, fail because this process
 // or this machine lacked something: descriptors, memory, ports, an address, a permission. EACCES
 // is also the error for a unix socket that this process may not write to, and EPERM for a rule
-// of the machine's firewall: for these the endpoint is judged anyway, see ownFault.
+// of the machine's firewall: for these the endpoint is judged anyway, the first ownFaults say nothing about it.
 var localFaults = [...]syscall.Errno{
 	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EACCES, syscall.EPERM,
 }
 
 const ownFaults = len(localFaults) - 2
 
-// localCounts count connections that could not be made because this machine lacked something,
-// by localFaults.
-type localCounts [len(localFaults)]atomic.Int64
-
-// note counts an error, if it is of localFaults.
-func (c *localCounts) note(err error) {
-	if i := localFault(err); i >= 0 {
-		c[i].Add(1)
-	}
-}
-
 // localFault returns the index of an error in localFaults; -1 if it is not there.
 func localFault(err error) int {
 	return slices.IndexFunc(localFaults[:], func(errno syscall.Errno) bool { return errors.Is(err, errno) })
-}
-
-// localAlone reports whether every connection that the client waited for failed because
-// this machine lacked something.
-func (s *Search) localAlone() bool {
-	return len(s.failures) > 0 && !slices.ContainsFunc(s.failures, func(f failure) bool { return localFault(f.err) < 0 })
 }
 
 // LocalFaults returns how many connections could not be made because this process or
@@ -146,7 +110,11 @@ func (u *Upstream) LocalFaults() int64 { return total(u.local[:]) }
 
 // LocalCauses returns LocalFaults by their causes.
 func (u *Upstream) LocalCauses() map[string]int64 {
-	return byName(u.local[:], func(i int) string { return localFaults[i].Error() })
+	names := make([]string, len(localFaults))
+	for i, errno := range localFaults {
+		names[i] = errno.Error()
+	}
+	return byName(u.local[:], names)
 }
 
 // An unreachedReason is why a connection to an endpoint could not be made, through the endpoint's
@@ -164,11 +132,7 @@ const (
 	unreachedReasons
 )
 
-func (r unreachedReason) String() string {
-	return [...]string{"refused", "reset", "timed out", "no route", "name", "TLS handshake", "other"}[r]
-}
-
-type unreachedCounts [unreachedReasons]atomic.Int64
+var unreachedNames = [unreachedReasons]string{"refused", "reset", "timed out", "no route", "name", "TLS handshake", "other"}
 
 // unreachedBy returns the reason that an error is.
 func unreachedBy(err error) unreachedReason {
@@ -197,7 +161,7 @@ func (u *Upstream) Unreached() int64 { return total(u.unreached[:]) }
 
 // UnreachedReasons returns Unreached by reason.
 func (u *Upstream) UnreachedReasons() map[string]int64 {
-	return byName(u.unreached[:], func(i int) string { return unreachedReason(i).String() })
+	return byName(u.unreached[:], unreachedNames[:])
 }
 
 // maxCause bounds the reason of a failure, in bytes: it may quote names that the endpoint has chosen, such as names in
@@ -254,7 +218,7 @@ func (r *Refusals) Total() int64 { return total(r.counts[:]) }
 
 // ByReason returns how many there are for each reason that has occurred.
 func (r *Refusals) ByReason() map[string]int64 {
-	return byName(r.counts[:], func(i int) string { return refusal(i).String() })
+	return byName(r.counts[:], refusalNames[:])
 }
 
 func total(counts []atomic.Int64) (n int64) {
@@ -265,11 +229,11 @@ func total(counts []atomic.Int64) (n int64) {
 }
 
 // byName returns the counts above 0, by their names.
-func byName(counts []atomic.Int64, name func(int) string) map[string]int64 {
+func byName(counts []atomic.Int64, names []string) map[string]int64 {
 	list := make(map[string]int64)
 	for i := range counts {
 		if n := counts[i].Load(); n > 0 {
-			list[name(i)] = n
+			list[names[i]] = n
 		}
 	}
 	return list
@@ -278,8 +242,8 @@ func byName(counts []atomic.Int64, name func(int) string) map[string]int64 {
 // Fault reports whether a reason for which a listener refuses clients, as in [ListenerCounts],
 // is a fault: the other reasons are its rules, or bytes that clients have sent.
 func Fault(reason string) bool {
-	switch reason {
-	case refusedSources.String(), refusedFilterFailed.String(), refusedUpstream.String(), refusedOther.String():
+	switch admissionReject(slices.Index(admissionRejectNames[:], reason)) {
+	case refusedSources, refusedFilterFailed, refusedUpstream, refusedOther:
 		return true
 	}
 	return false

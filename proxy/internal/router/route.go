@@ -9,14 +9,6 @@ import (
 // A recognition is the [worker.FirstBytes] of one generation of a listener.
 type recognition Listener
 
-// firstBytes returns what looks at clients' first bytes, nil if no route depends on them.
-func (l *Listener) firstBytes() worker.FirstBytes {
-	if l.recogniser() == nil {
-		return nil
-	}
-	return (*recognition)(l)
-}
-
 // recogniser returns the recogniser of the listener's routes. It is nil if no route depends on
 // first bytes, or if each client has to send a hello, which is read separately.
 func (l *Listener) recogniser() *firstbytes.Recogniser {
@@ -26,10 +18,8 @@ func (l *Listener) recogniser() *firstbytes.Recogniser {
 	return l.cfg.Table.Recogniser()
 }
 
-// Max implements [worker.FirstBytes].
 func (r *recognition) Max() int { return r.cfg.Table.Recogniser().Max() }
 
-// Look implements [worker.FirstBytes].
 func (r *recognition) Look(c *worker.Client, b []byte) (need int, err error) {
 	need = r.cfg.Table.Recogniser().Look(b, &c.First)
 	route, err := r.decide(c)
@@ -59,7 +49,6 @@ func (r *recognition) readsHello(route int) bool {
 	return r.cfg.ByHello || filter != nil
 }
 
-// Silent implements [worker.FirstBytes].
 func (r *recognition) Silent(c *worker.Client) bool {
 	c.First.Silent = true
 	_, err := r.decide(c)
@@ -82,15 +71,13 @@ func (state *ListenerState) recognised(f *firstbytes.Facts) {
 // Spoken returns how many clients have spoken each protocol, by its name. "other" stands for protocols on which no
 // route depends.
 func (state *ListenerState) Spoken() map[string]int64 {
-	return byName(state.spoken[:], func(i int) string {
-		if p := firstbytes.Protocol(i); p < firstbytes.Protocols {
-			return p.String()
-		}
-		return "other"
-	})
+	names := make([]string, 0, len(state.spoken))
+	for p := range firstbytes.Protocols {
+		names = append(names, p.String())
+	}
+	return byName(state.spoken[:], append(names, "other"))
 }
 
-// decide returns the route of a client, or [match.None], or fails if it is not known.
 func (r *recognition) decide(c *worker.Client) (int, error) {
 	of := (*Listener)(r).clientOf(c)
 	return r.cfg.Table.Decide(&of, match.None)

@@ -205,7 +205,7 @@ func (s *Search) route(now int64) (worker.Step, bool) {
 	switch {
 	case s.snapshot == nil && !l.cfg.Transparent:
 		return worker.Step{}, s.giveUp(ErrNoRoute)
-	case s.terminated() && s.offloaded == nil:
+	case s.offloaded == nil && (l.endsTLS(s.client) || s.snapshot != nil && s.snapshot.TLS != nil): // TLS ends or begins in this process
 		return worker.Step{Action: worker.Handover, To: s.handover()}, true
 	case s.snapshot == nil:
 		var err error
@@ -218,11 +218,6 @@ func (s *Search) route(now int64) (worker.Step, bool) {
 		s.client.Record.Route(s.snapshot.upstream.name)
 	}
 	return worker.Step{}, false
-}
-
-// terminated reports whether TLS ends or begins in this process.
-func (s *Search) terminated() bool {
-	return s.listener.endsTLS(s.client) || s.snapshot != nil && s.snapshot.TLS != nil
 }
 
 // handover returns the function that goes on with the client on a goroutine.
@@ -339,7 +334,6 @@ func (s *Search) wait(now int64) (worker.Step, bool) {
 	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(left, now)}, true
 }
 
-// leaveQueues gives up the client's places in all queues.
 func (s *Search) leaveQueues() {
 	if q := s.place.in.Load(); q != nil {
 		q.leave(&s.place)
@@ -390,14 +384,16 @@ func (s *Search) ProxyHeader(b []byte) []byte {
 	return proxyproto.Append(b, s.snapshot.SendProxy, &of)
 }
 
-// connection describes the client's connection, for PROXY headers.
 func (s *Search) connection() proxyproto.Connection {
 	c := s.client
 	of := proxyproto.Connection{
 		Source: c.Source().AddrPort(), Destination: s.listener.destination(c), Authority: c.Hello.ServerName,
 		TLVs: c.Header.TLVs, Local: c.Header.Local,
 	}
-	s.offloaded.addTLS(&of)
+	if s.offloaded.conn() != nil {
+		of.Authority, of.ALPN = s.offloaded.tls.ServerName, s.offloaded.tls.NegotiatedProtocol
+		of.TLS = proxyproto.TLSOf(&s.offloaded.tls)
+	}
 	return of
 }
 
@@ -416,7 +412,9 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	if s.unkeyed() {
 		atomic.AddInt64(&e.upstream.counts.Unkeyed, 1)
 	}
-	s.countConnect(now)
+	for _, a := range accounts(l, s.snapshot, e) {
+		a.tally.Connected(s.client.Loop(), time.Duration(now-s.start))
+	}
 	s.touched(now)
 	e.noteConnected(s.start, now)
 	e.connected(now)
@@ -547,8 +545,8 @@ func (s *Search) Failed(err error, now int64) {
 		return
 	}
 	o := health.ConnectFailed
-	switch {
-	case ownFault(err):
+	switch local := localFault(err); {
+	case local >= 0 && local < ownFaults:
 		o = health.Unknown
 	case health.WasReset(err):
 		o = health.Reset
@@ -576,10 +574,8 @@ type visit struct {
 // visited returns since when a client has waited in a queue, whether or not it does now; 0: it has
 // not.
 func (s *Search) visited(q *queue) int64 {
-	for i := range s.visits {
-		if s.visits[i].of == q {
-			return s.visits[i].since
-		}
+	if i := slices.IndexFunc(s.visits, func(v visit) bool { return v.of == q }); i >= 0 {
+		return s.visits[i].since
 	}
 	return 0
 }

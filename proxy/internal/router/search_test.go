@@ -47,7 +47,7 @@ func newRig(t testing.TB, endpoints int, cfg router.SnapshotConfig, change func(
 		}
 		r.members = append(r.members, lb.Member{Endpoint: e.Endpoint, Weight: 1})
 	}
-	r.use()
+	r.use(new(lb.Config))
 	lc := &router.ListenerConfig{
 		Name: "l", State: new(router.ListenerState), Wake: func() {}, Default: r.snapshot, Now: now, Connect: time.Second,
 	}
@@ -64,11 +64,49 @@ func (r *rig) pass(d time.Duration) {
 	r.others.Store(r.clock)
 }
 
+// outlier has the endpoints ejected after so many failures in a row, as many of them as may be.
+func (r *rig) outlier(failures int, most float64) {
+	d := health.NewOutlierDetector(r.keeper, &health.OutlierConfig{ConsecutiveFailures: failures, BaseEjectionTime: time.Minute, MaxEjected: most})
+	for i := range r.members {
+		r.endpoint(i).SetMonitor(d.Add("e", r.endpoint(i)))
+	}
+}
+
+// own returns a breaker of the first endpoint.
+func (r *rig) own(percent float64, volume int, open time.Duration) *health.Breaker {
+	b := health.NewBreaker(r.keeper, "e", r.endpoint(0), &health.BreakerConfig{
+		FailurePercentage: percent, Window: time.Minute, MinVolume: volume, Open: open, TrialConnections: 1,
+	})
+	r.endpoint(0).SetBreaker(b)
+	return b
+}
+
 // use has clients sent to the members as they are now.
-func (r *rig) use() {
-	r.set = lb.NewSet(r.members, &lb.Config{OnRoom: r.upstream.Room}, nil)
+func (r *rig) use(cfg *lb.Config) {
+	cfg.OnRoom = r.upstream.Room
+	r.set = lb.NewSet(r.members, cfg, nil)
 	r.set.Attach()
 	r.snapshot.SetEndpoints(r.set)
+}
+
+// takes has a search take a step of a kind.
+func (r *rig) takes(s *router.Search, want worker.Action) worker.Step {
+	r.t.Helper()
+	step := s.Next(r.clock)
+	if step.Action != want {
+		r.t.Fatalf("%+v, %v, want %v", step, s.Err(), want)
+	}
+	return step
+}
+
+// reached has a search reach its endpoint.
+func (r *rig) reached(s *router.Search) *relay.Limits {
+	r.t.Helper()
+	limits, err := s.Reached(r.clock)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return limits
 }
 
 func (r *rig) search() (*router.Search, *worker.Client) {
@@ -169,29 +207,18 @@ func TestOwnFaultsBlameNobody(t *testing.T) {
 // chance. Both are the same failure, by which an endpoint is judged.
 func TestResetsAreInARow(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{}, nil)
-	outlier := health.NewOutlierDetector(r.keeper, &health.OutlierConfig{
-		ConsecutiveFailures: 4, BaseEjectionTime: time.Minute, MaxEjected: 1,
-	})
-	e := r.members[0].Endpoint.Of.(*router.Endpoint)
-	breaker := health.NewBreaker(r.keeper, "e", nil, &health.BreakerConfig{
-		FailurePercentage: 100, Window: time.Minute, MinVolume: 4, Open: time.Minute,
-	})
-	e.SetBreaker(breaker)
-	e.SetMonitor(outlier.Add("e", e))
+	e := r.endpoint(0)
+	r.outlier(4, 1)
+	breaker := r.own(100, 4, time.Minute)
 	for i := range 4 {
 		s, _ := r.search()
-		if step := s.Next(r.clock); step.Action != worker.Connect {
-			t.Fatal(step.Action)
-		}
+		r.takes(s, worker.Connect)
 		if i%2 == 1 {
 			s.Failed(os.NewSyscallError("connect", syscall.ECONNRESET), r.clock)
 			s.Close()
 			continue
 		}
-		limits, err := s.Reached(r.clock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		limits := r.reached(s)
 		s.Close()
 		limits.Of.(worker.Binding).Ended(0, relay.Result{Reason: relay.ReasonReset, Culprit: relay.SideB}, nil)
 	}
@@ -212,22 +239,12 @@ func TestRowsOfFailures(t *testing.T) {
 		relay.ReasonIdle: true, relay.ReasonHalfClose: true, relay.ReasonError: true, relay.ReasonCanceled: true,
 	} {
 		r := newRig(t, 1, router.SnapshotConfig{}, nil)
-		outlier := health.NewOutlierDetector(r.keeper, &health.OutlierConfig{
-			ConsecutiveFailures: 2, BaseEjectionTime: time.Minute, MaxEjected: 1,
-		})
-		e := r.members[0].Endpoint.Of.(*router.Endpoint)
-		e.SetMonitor(outlier.Add("e", e))
+		e := r.endpoint(0)
+		r.outlier(2, 1)
 		for _, result := range []relay.Result{
 			{Reason: relay.ReasonFirstByte}, {Reason: reason, BToA: answered}, {Reason: relay.ReasonFirstByte},
 		} {
-			s, _ := r.search()
-			s.Next(r.clock)
-			limits, err := s.Reached(r.clock)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.Close()
-			limits.Of.(worker.Binding).Ended(0, result, nil)
+			r.serve().Ended(0, result, nil)
 		}
 		if st := e.State(); st.Ejected != ejected {
 			t.Errorf("two failures with %v between them: ejected is %v", reason, st.Ejected)
@@ -244,13 +261,8 @@ func TestSearchAllocatesNothing(t *testing.T) {
 	s.Close()
 	allocs := testing.AllocsPerRun(1000, func() {
 		s.Begin(c, r.clock)
-		if step := s.Next(r.clock); step.Action != worker.Connect {
-			t.Fatal(step.Action)
-		}
-		limits, err := s.Reached(r.clock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r.takes(s, worker.Connect)
+		limits := r.reached(s)
 		s.Close()
 		limits.Of.(worker.Binding).Ended(0, relay.Result{Reason: relay.ReasonEOF}, nil)
 	})
@@ -309,9 +321,7 @@ func TestAbandonForAnother(t *testing.T) {
 	if first.Active() != 0 || r.upstream.Unreached() != failed {
 		t.Errorf("%d sessions, %d failures, want %d", first.Active(), r.upstream.Unreached(), failed)
 	}
-	if _, err := s.Reached(r.clock); err != nil {
-		t.Fatal(err)
-	}
+	r.reached(s)
 }
 
 // TestAbandonTheDrained: a client that is being connected to an endpoint is not kept there once it is to
@@ -348,9 +358,7 @@ func TestAbandonForTheFallback(t *testing.T) {
 	for _, failing := range []bool{false, true} {
 		r := newRig(t, 1, router.SnapshotConfig{Attempts: 1, Respond: []byte("sorry")}, nil)
 		s, _ := r.search()
-		if step := s.Next(r.clock); step.Action != worker.Connect {
-			t.Fatal(step.Action)
-		}
+		r.takes(s, worker.Connect)
 		if s.Abandon(r.clock) {
 			t.Fatal("given up without a reason")
 		}
@@ -466,9 +474,7 @@ func TestSilentToConnects(t *testing.T) {
 		for range 10 {
 			before := r.endpoint(silent).Active()
 			other, _ := r.search()
-			if step := other.Next(r.clock); step.Action != worker.Connect {
-				t.Fatalf("a client gets %v", step)
-			}
+			r.takes(other, worker.Connect)
 			n += int(r.endpoint(silent).Active() - before)
 			other.Close()
 		}
@@ -556,11 +562,7 @@ func TestTrialsThatLast(t *testing.T) {
 // broken is an upstream whose breaker is open, as is that of its only endpoint.
 func broken(t *testing.T) (r *rig, up, own *health.Breaker) {
 	r = newRig(t, 1, router.SnapshotConfig{}, nil)
-	cfg := health.BreakerConfig{FailurePercentage: 1, Window: time.Minute, MinVolume: 1, Open: time.Hour, TrialConnections: 1}
-	up = r.breakerOf(cfg)
-	e := r.members[0].Endpoint.Of.(*router.Endpoint)
-	own = health.NewBreaker(r.keeper, "e", e, &cfg)
-	e.SetBreaker(own)
+	up, own = r.breakerOf(health.BreakerConfig{FailurePercentage: 1, MinVolume: 1, Open: time.Hour}), r.own(1, 1, time.Hour)
 	own.Report(0, health.Silent, r.clock)
 	up.Report(0, health.Silent, r.clock)
 	if up.State() != health.Open || own.State() != health.Open {
@@ -575,18 +577,11 @@ func TestLastResortsThatAreNone(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 5, Hold: time.Minute}, nil)
 	r.endpoint(0).SetDraining(true)
 	s, _ := r.search()
-	if do := s.Next(r.clock).Action; do != worker.Park {
-		t.Fatal(do)
-	}
+	r.takes(s, worker.Park)
 	r.endpoint(0).SetDraining(false)
 	r.upstream.Room()
-	if do := s.Next(r.clock).Action; do != worker.Connect {
-		t.Fatal(do)
-	}
-	limits, err := s.Reached(r.clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.takes(s, worker.Connect)
+	limits := r.reached(s)
 	s.Close()
 	limits.Of.(worker.Binding).Ended(0, answered, nil)
 	if c := r.upstream.Counts(); c.Held != 1 || c.LastResort != 0 {
@@ -595,25 +590,16 @@ func TestLastResortsThatAreNone(t *testing.T) {
 	s, _ = r.search()
 	defer s.Close()
 	for range 3 {
-		if do := s.Next(r.clock).Action; do != worker.Connect {
-			t.Fatal(do)
-		}
+		r.takes(s, worker.Connect)
 		s.Failed(syscall.ECONNREFUSED, r.clock)
-		if do := s.Next(r.clock).Action; do != worker.Park {
-			t.Fatal(do)
-		}
+		r.takes(s, worker.Park)
 		r.pass(time.Second) // when the endpoint may be tried again
 	}
 	if c := r.upstream.Counts(); c.Held != 2 || c.LastResort != 0 {
 		t.Errorf("after attempts that failed: %+v", c)
 	}
-	if do := s.Next(r.clock).Action; do != worker.Connect {
-		t.Fatal(do)
-	}
-	if limits, err = s.Reached(r.clock); err != nil {
-		t.Fatal(err)
-	}
-	limits.Of.(worker.Binding).Ended(0, answered, nil)
+	r.takes(s, worker.Connect)
+	r.reached(s).Of.(worker.Binding).Ended(0, answered, nil)
 	if c := r.upstream.Counts(); c.LastResort != 1 {
 		t.Errorf("after one that was made: %+v", c)
 	}

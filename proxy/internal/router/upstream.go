@@ -18,8 +18,8 @@ import (
 // An Upstream is endpoints that do the same work, for as long as a file names them.
 // It is safe for concurrent use.
 type Upstream struct {
-	name                   string
-	judged                 judged
+	name string
+	account
 	down                   func(*Endpoint)                  // called when the first verdict against an endpoint is passed; may be nil
 	queue                  queue                            // of clients that wait for room
 	held                   queue                            // of clients that no endpoint can serve
@@ -45,11 +45,9 @@ type Upstream struct {
 	resortsUnserved atomic.Int64         // last resorts since one was served; see vain
 	vainEndpoints   atomic.Int64         // endpoints that have served none of their last resorts
 	sessions        atomic.Int64         // now
-	meter           meter
-	tally           tally.Tally
 	refused         *Refusals
-	local           localCounts
-	unreached       unreachedCounts
+	local           [len(localFaults)]atomic.Int64
+	unreached       [unreachedReasons]atomic.Int64
 	unserving       [health.Silent + 1]atomic.Int64 // sessions that failed, by outcome
 }
 
