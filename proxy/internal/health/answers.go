@@ -205,10 +205,7 @@ func (a *Answers) Within(percent float64) (took time.Duration, part float64) {
 
 // Sum returns how many sessions have had a first answer, ever, and the sum of the times that these took.
 func (a *Answers) Sum() (answers int64, took time.Duration) {
-	for i := range a.times {
-		answers += a.times[i].Load()
-	}
-	return answers, time.Duration(a.took.Load())
+	return total(a.Times()), time.Duration(a.took.Load())
 }
 
 // Times returns how many sessions have ever had a first answer, by the time it took: element i
@@ -231,15 +228,8 @@ func (t *answerCounts) add(a *Answers) {
 	}
 }
 
-func (t *answerCounts) total() (all float64) {
-	for _, n := range t {
-		all += float64(n)
-	}
-	return all
-}
-
 func (t *answerCounts) within(percent float64) (took time.Duration, part float64) {
-	all, seen := t.total(), int64(0)
+	all, seen := float64(total(t[:])), int64(0)
 	if all == 0 {
 		return 0, 0
 	}

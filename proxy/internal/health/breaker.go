@@ -327,7 +327,11 @@ func (b *Breaker) tried(s *setting, p Permit, o Outcome, now int64) {
 			return
 		}
 		if o.Failed() {
-			b.turnTo(Open, w.period(), now, "a trial connection was "+trialCause(o)+b.last.why(o))
+			cause := o.String()
+			if o == ConnectFailed {
+				cause = "not made"
+			}
+			b.turnTo(Open, w.period(), now, "a trial connection was "+cause+b.last.why(o))
 			return
 		}
 		next := w + 1
@@ -345,13 +349,6 @@ func (b *Breaker) tried(s *setting, p Permit, o Outcome, now int64) {
 		}
 		return
 	}
-}
-
-func trialCause(o Outcome) string {
-	if o == ConnectFailed {
-		return "not made"
-	}
-	return o.String()
 }
 
 // turnTo changes the state, unless another goroutine has since that period.

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"errors"
@@ -29,8 +30,6 @@ type CheckerConfig struct {
 	// random seed.
 	Seed uint64
 }
-
-const defaultConcurrent = 4096
 
 // CheckConfig configures the probes of an endpoint.
 type CheckConfig struct {
@@ -106,22 +105,14 @@ type CheckerStats struct {
 // Scheduler's, which must outlive it.
 func NewChecker(k *Scheduler, cfg *CheckerConfig) *Checker {
 	c := newChecker(k, cfg)
-	c.ended.Go(c.run)
+	c.ended.Go(func() { runTimer(c.ctx.Done(), c.wake, k.cfg.Now, c.step) })
 	return c
 }
 
 // newChecker returns a Checker without its goroutine.
 func newChecker(k *Scheduler, cfg *CheckerConfig) *Checker {
-	c := &Checker{scheduler: k, concurrent: defaultConcurrent, wake: make(chan struct{}, 1), asleep: awake}
-	if cfg != nil {
-		c.seed = cfg.Seed
-		if cfg.Concurrent > 0 {
-			c.concurrent = cfg.Concurrent
-		}
-	}
-	if c.seed == 0 {
-		c.seed = rand.Uint64()
-	}
+	c := &Checker{scheduler: k, wake: make(chan struct{}, 1), asleep: awake}
+	c.concurrent, c.seed = cmp.Or(max(cfg.Concurrent, 0), 4096), cmp.Or(cfg.Seed, rand.Uint64())
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -158,26 +149,14 @@ func (c *Checker) Watch(name string, t Target, cfg *CheckConfig) *Check {
 // enqueue adds a check to the queue. The Checker is locked.
 func (c *Checker) enqueue(ch *Check) {
 	heap.Push(&c.queue, ch)
-	if ch.due < c.asleep {
-		nudge(c.wake)
-	}
+	c.moved(ch)
 }
 
-// run is the Checker's goroutine.
-func (c *Checker) run() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-c.ctx.Done():
-			return
-		case <-c.wake:
-		case <-timer.C:
-		}
-		now := c.scheduler.cfg.Now()
-		if next := c.step(now); next != never {
-			timer.Reset(time.Duration(max(next-now, 0)))
-		}
+// moved is called when the time of a queued check has changed. The Checker is locked.
+func (c *Checker) moved(ch *Check) {
+	heap.Fix(&c.queue, ch.at)
+	if ch.due < c.asleep {
+		nudge(c.wake)
 	}
 }
 
@@ -191,10 +170,8 @@ func (c *Checker) step(now int64) int64 {
 		c.stats.Lag = time.Duration(now - ch.due)
 		c.begin(ch, now)
 	}
-	switch {
-	case len(c.queue) == 0 || c.stats.Running >= c.concurrent:
-		c.asleep = never // a new check wakes it, or a probe that ends
-	default:
+	c.asleep = never // a new check wakes it, or a probe that ends
+	if len(c.queue) > 0 && c.stats.Running < c.concurrent {
 		c.asleep = c.queue[0].due
 	}
 	return c.asleep
@@ -214,7 +191,6 @@ func (c *Checker) begin(ch *Check, now int64) {
 	})
 }
 
-// finish records the result of a probe that began at a time.
 func (c *Checker) finish(ch *Check, cfg *CheckConfig, began int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,7 +209,6 @@ func (c *Checker) finish(ch *Check, cfg *CheckConfig, began int64, err error) {
 	}
 }
 
-// checkQueue is a heap, ordered by due time.
 type checkQueue []*Check
 
 func (q checkQueue) Len() int           { return len(q) }
@@ -322,10 +297,7 @@ func (ch *Check) Configure(cfg *CheckConfig) {
 	}
 	ch.configure(cfg, c.scheduler.cfg.Now())
 	if ch.at >= 0 {
-		heap.Fix(&c.queue, ch.at)
-		if ch.due < c.asleep {
-			nudge(c.wake)
-		}
+		c.moved(ch)
 	}
 }
 
@@ -384,10 +356,7 @@ func (ch *Check) Hurry(now int64) {
 		ch.hurried = at
 	case ch.due > at:
 		ch.due, ch.fast = at, true
-		heap.Fix(&c.queue, ch.at)
-		if at < c.asleep {
-			nudge(c.wake)
-		}
+		c.moved(ch)
 	}
 }
 
@@ -411,7 +380,9 @@ func (ch *Check) found(cfg *CheckConfig, err error, began, now int64) {
 	ch.hear(cfg, err)
 	if changed {
 		s.Transitions++
-		ch.checker.unhealthy += ch.verdict.one()
+		if ch.checker.unhealthy++; !ch.verdict.unhealthy {
+			ch.checker.unhealthy -= 2
+		}
 		ch.target.SetHealthy(!ch.verdict.unhealthy)
 	}
 	if changed || ch.verdict.unhealthy && err != nil && ch.standby != before {
@@ -525,14 +496,6 @@ func (v *verdict) take(ok bool, rise, fall int) bool {
 	}
 	v.unhealthy, v.streak = !v.unhealthy, 0
 	return true
-}
-
-// one returns the change of the number of unhealthy endpoints when v has changed.
-func (v *verdict) one() int {
-	if v.unhealthy {
-		return 1
-	}
-	return -1
 }
 
 // ownFault reports whether a probe failed for lack of a resource of this machine. Such a

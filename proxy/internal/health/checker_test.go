@@ -12,8 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/proxy/internal/health"
 	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/proxy/internal/health"
 )
 
 // A proberFunc is a function that is a Prober.
@@ -157,7 +158,7 @@ func TestCheckModel(t *testing.T) {
 		k, c := idle(0)
 		var answer error
 		cfg.Probe = proberFunc(func(context.Context) error { return answer })
-		checker, told := health.NewIdleChecker(k, nil), new(target)
+		checker, told := health.NewIdleChecker(k, new(health.CheckerConfig)), new(target)
 		ch := checker.Watch("a", told, &cfg)
 		dice := dice(t)
 		healthy, streak, changes := true, 0, int64(0)
@@ -214,7 +215,7 @@ func checkGap(t *rapid.T, gap time.Duration, fast bool, cfg *health.CheckConfig)
 func TestTransitionsAreTold(t *testing.T) {
 	k, c := idle(time.Minute)
 	ill := false
-	checker := health.NewIdleChecker(k, nil)
+	checker := health.NewIdleChecker(k, new(health.CheckerConfig))
 	checker.Watch("pg/a", new(target), &health.CheckConfig{
 		Interval: time.Second, FastInterval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1,
 		Probe: proberFunc(func(context.Context) error {
@@ -255,7 +256,7 @@ func TestTransitionsAreTold(t *testing.T) {
 // TestOwnFaultSaysNothing: a probe fails for lack of descriptors.
 func TestOwnFaultSaysNothing(t *testing.T) {
 	k, c := idle(0)
-	checker, told := health.NewIdleChecker(k, nil), new(target)
+	checker, told := health.NewIdleChecker(k, new(health.CheckerConfig)), new(target)
 	cfg := everyFive
 	cfg.Fall = 1
 	cfg.Probe = proberFunc(func(context.Context) error { return fmt.Errorf("connect: %w", syscall.EMFILE) })
@@ -371,7 +372,7 @@ func TestComingAndGoing(t *testing.T) {
 func TestStopDuringAProbe(t *testing.T) {
 	k := health.NewScheduler(&health.SchedulerConfig{})
 	defer k.Close()
-	checker, told, begun := health.NewChecker(k, nil), new(target), make(chan struct{})
+	checker, told, begun := health.NewChecker(k, new(health.CheckerConfig)), new(target), make(chan struct{})
 	ch := checker.Watch("a", told, &health.CheckConfig{
 		Interval: time.Millisecond, FastInterval: time.Millisecond, Timeout: time.Hour, Rise: 1, Fall: 1,
 		Probe: proberFunc(func(ctx context.Context) error {
@@ -393,7 +394,7 @@ func TestStopDuringAProbe(t *testing.T) {
 func TestConfigureWakes(t *testing.T) {
 	k := health.NewScheduler(&health.SchedulerConfig{})
 	defer k.Close()
-	checker := health.NewChecker(k, nil)
+	checker := health.NewChecker(k, new(health.CheckerConfig))
 	defer checker.Close()
 	probed := make(chan struct{}, 1)
 	cfg := health.CheckConfig{
@@ -460,7 +461,7 @@ func TestUnhealthyAreAskedOften(t *testing.T) {
 // its last probe, and not more often however many connects fail.
 func TestHurry(t *testing.T) {
 	k, c := idle(0)
-	checker := health.NewIdleChecker(k, nil)
+	checker := health.NewIdleChecker(k, new(health.CheckerConfig))
 	var probed []int64
 	cfg := everyFive
 	cfg.Jitter = 0
@@ -526,7 +527,7 @@ func TestBarred(t *testing.T) {
 		{[]error{no, no, nil, nil}, true, false, false},
 	} {
 		k, clock := idle(0)
-		checker := health.NewIdleChecker(k, nil)
+		checker := health.NewIdleChecker(k, new(health.CheckerConfig))
 		var answer error
 		cfg := everyFive
 		cfg.Rise, cfg.Fall, cfg.Answered, cfg.Strict = 2, 2, c.answered, c.strict

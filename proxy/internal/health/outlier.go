@@ -197,7 +197,7 @@ func (o *OutlierDetector) allowed(members int) int {
 func (o *OutlierDetector) update() {
 	o.single.Store(o.members <= 1)
 	held := o.held()
-	o.full.Store(len(held) >= o.allowed(o.members) && !slices.ContainsFunc(held, (*OutlierMonitor).recovered))
+	o.full.Store(len(held) >= o.allowed(o.members) && !slices.ContainsFunc(held, func(m *OutlierMonitor) bool { return m.answeredSince }))
 }
 
 // held returns the ejected endpoints that hold a place under MaxEjected. An endpoint that gets no clients anyway needs
@@ -229,10 +229,6 @@ func (m *OutlierMonitor) needsNoPlace() bool {
 	return m.target.Away() && m.outlier.allowed(m.outlier.members) > 0
 }
 
-// recovered reports whether an ejected endpoint returns early, to make room for the ejection of a
-// failing one. The outlier is locked.
-func (m *OutlierMonitor) recovered() bool { return m.answeredSince }
-
 // mayEject reports whether one more may be ejected. If the limit is reached, the recovered
 // endpoint whose ejection ends first returns to make room.
 func (o *OutlierDetector) mayEject(now int64) bool {
@@ -242,7 +238,7 @@ func (o *OutlierDetector) mayEject(now int64) bool {
 	}
 	var first *OutlierMonitor
 	for _, m := range held {
-		if m.recovered() && (first == nil || m.until < first.until) {
+		if m.answeredSince && (first == nil || m.until < first.until) {
 			first = m
 		}
 	}
@@ -386,12 +382,13 @@ func (m *OutlierMonitor) evaluate(r *rule, o Outcome, now int64, streak int32) {
 		}
 		return
 	}
-	if inRow {
-		m.eject(now, fmt.Sprintf("%s, the last: %v", inAStreak(int(streak), "failure"), &m.last))
-		return
+	cause := inAStreak(int(streak), "failure")
+	if !inRow {
+		ok, failed := r.window.sum(now)
+		cause = fmt.Sprintf("%d of %d connections failed", failed, ok+failed)
 	}
-	ok, failed := r.window.sum(now)
-	m.eject(now, fmt.Sprintf("%d of %d connections failed, the last: %v", failed, ok+failed, &m.last))
+	// A process that ends cuts its sessions and refuses connections, in any order.
+	m.ejectFor(now, fmt.Sprintf("%s, the last: %v", cause, &m.last), m.lastUnreached.Load() || m.streakUnreached.Load(), false)
 }
 
 // singleSource reports whether a streak of failures is one source's alone.
@@ -416,12 +413,6 @@ func (m *OutlierMonitor) failing(r *rule, now int64) bool {
 	}
 	_, _, yes := r.window.tooMany(now, r.percent, r.volume)
 	return yes && !m.sources.shareOfOne(r.percent, now, r.span)
-}
-
-// eject ejects the endpoint because of its connections' outcomes. A process that ends cuts its
-// sessions and refuses connections, in any order.
-func (m *OutlierMonitor) eject(now int64, cause string) {
-	m.ejectFor(now, cause, m.lastUnreached.Load() || m.streakUnreached.Load(), false)
 }
 
 // Eject ejects the endpoint for another cause, unless it is ejected already or may not be, and
@@ -485,11 +476,7 @@ func (m *OutlierMonitor) servesOthers(than Source, now int64) bool {
 // Recovered reports that an endpoint which a check had found unhealthy is healthy again. It is
 // no longer in the state in which those connections failed, so an ejection ends.
 func (m *OutlierMonitor) Recovered() {
-	m.outlier.mu.Lock()
-	defer m.outlier.mu.Unlock()
-	if m.ejected.Load() {
-		m.reinstate(m.outlier.scheduler.cfg.Now(), "its checks succeed again")
-	}
+	m.Return(m.outlier.scheduler.cfg.Now(), "its checks succeed again")
 }
 
 // SetDown sets whether the endpoint's checks have found it unhealthy. While they have, its

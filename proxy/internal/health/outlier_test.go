@@ -12,8 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/proxy/internal/health"
 	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/proxy/internal/health"
 )
 
 // modelMember is a simple model of an endpoint's state.

@@ -22,7 +22,7 @@ const (
 // peer returns the endpoint's state as a peer.
 func (r *record) peer(now int64) peerState {
 	all := r.recentSoon + r.recentLate
-	usual := total(r.answeredLate) / max(total(r.answeredSoon)+total(r.answeredLate), 1)
+	usual := r.usuallyLate()
 	switch {
 	case r.asked() > 0 && now-r.heard > recently/2:
 		return peerSilent
@@ -149,7 +149,7 @@ func behaveOtherwise(r *record, all []Watched, i int) bool {
 			answered.add(a)
 		}
 	}
-	n, left, stay := mine.total(), theirs.total(), answered.total()
+	n, left, stay := total(mine[:]), total(theirs[:]), float64(total(answered[:]))
 	if n < fewest || stay < learned {
 		return false
 	}
@@ -197,17 +197,10 @@ func (t *lengthCounts) add(l *lengths) {
 	}
 }
 
-func (t *lengthCounts) total() (sum float64) {
-	for _, n := range t {
-		sum += n
-	}
-	return sum
-}
-
 // distance is the total variation distance of two distributions: 0 if they are the same, 1 if
 // no length is in both.
 func (t *lengthCounts) distance(other *lengthCounts) (d float64) {
-	mine, theirs := max(t.total(), 1), max(other.total(), 1)
+	mine, theirs := max(total(t[:]), 1), max(total(other[:]), 1)
 	for i := range t {
 		d += math.Abs(t[i]/mine-other[i]/theirs) / 2
 	}

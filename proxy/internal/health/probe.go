@@ -3,6 +3,7 @@ package health
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -77,6 +78,7 @@ type Probe struct {
 	dialer           net.Dialer
 	network, address string
 	request          []byte
+	status           []int // good ones
 }
 
 // NewProbe returns a Probe, or an error if its configuration is invalid. The configuration
@@ -320,15 +322,12 @@ var errNotHTTP error = answer{errors.New("the answer is not HTTP")}
 
 // setRequest builds the request.
 func (p *Probe) setRequest(h *HTTPProbe) error {
-	path, host := h.Path, h.Host
-	if path == "" {
-		path = "/"
+	path, host := cmp.Or(h.Path, "/"), cmp.Or(h.Host, p.address)
+	if h.Host == "" && p.network == "unix" {
+		host = "localhost"
 	}
-	if host == "" {
-		host = p.address
-		if p.network == "unix" {
-			host = "localhost"
-		}
+	if p.status = h.Status; len(p.status) == 0 {
+		p.status = []int{http.StatusOK}
 	}
 	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, " \r\n") {
 		return fmt.Errorf("health: %q is not the path of a request: a path begins with / and has no spaces", h.Path)
@@ -354,13 +353,13 @@ func (p *Probe) get(conn net.Conn) error {
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	// The body is not closed: that would read it to its end, and the connection is closed by the caller.
-	if !p.cfg.HTTP.good(response.StatusCode) {
+	if !slices.Contains(p.status, response.StatusCode) {
 		got := []byte(response.Status)
 		limited.N = headerMax + bodyMax
 		if len(p.cfg.Standby) > 0 && !p.isStandby(got) && p.contains(response.Body, p.cfg.Standby, bodyMax, "the body") == nil {
 			got = p.cfg.Standby
 		}
-		return p.other(got, fmt.Errorf("status %d instead of %s", response.StatusCode, p.cfg.HTTP.wanted()))
+		return p.other(got, fmt.Errorf("status %d instead of %s", response.StatusCode, strings.Join(strings.Fields(strings.Trim(fmt.Sprint(p.status), "[]")), " or ")))
 	}
 	if len(p.cfg.HTTP.Body) == 0 {
 		return nil
@@ -390,21 +389,6 @@ func readResponse(r *bufio.Reader) (*http.Response, error) {
 			return response, nil
 		}
 	}
-}
-
-func (h *HTTPProbe) good(status int) bool {
-	if len(h.Status) == 0 {
-		return status == http.StatusOK
-	}
-	return slices.Contains(h.Status, status)
-}
-
-// wanted returns the good statuses as text.
-func (h *HTTPProbe) wanted() string {
-	if len(h.Status) == 0 {
-		return "200"
-	}
-	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(h.Status), "[]")), " or ")
 }
 
 // failure is the last failure reported, for log lines of its consequences.
@@ -493,20 +477,8 @@ func (o Outcome) mayBeClient() bool { return o == Rejected || o == HungUp || o =
 
 // String describes the outcome, in a few words.
 func (o Outcome) String() string {
-	switch o {
-	case OK:
-		return "ok"
-	case ConnectFailed:
-		return "connect failed"
-	case Reset:
-		return "reset before its first byte"
-	case Rejected:
-		return "reset before its first byte, after the client's first byte"
-	case HungUp:
-		return "ended before its first byte"
-	case Silent:
-		return "silent after the connect"
-	default:
-		return "unknown"
-	}
+	return [outcomes]string{
+		"unknown", "ok", "connect failed", "reset before its first byte", "reset before its first byte, after the client's first byte",
+		"ended before its first byte", "silent after the connect",
+	}[o]
 }

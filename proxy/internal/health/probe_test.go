@@ -304,7 +304,7 @@ func TestNewProbeSaysWhatIsWrong(t *testing.T) {
 func TestProbesLeaveNothing(t *testing.T) {
 	k := health.NewScheduler(&health.SchedulerConfig{})
 	defer k.Close()
-	checker := health.NewChecker(k, nil)
+	checker := health.NewChecker(k, new(health.CheckerConfig))
 	mute := serve(t, wait)
 	for i := range 50 {
 		p, err := health.NewProbe(&health.ProbeConfig{Address: mute, Expect: []byte("x")})
@@ -483,7 +483,7 @@ func newRig(t *testing.T) *rig {
 		defer r.mu.Unlock()
 		r.told = append(r.told, tr)
 	}})
-	r.Checker = health.NewChecker(k, nil)
+	r.Checker = health.NewChecker(k, new(health.CheckerConfig))
 	t.Cleanup(func() { r.Close(); k.Close() })
 	return r
 }

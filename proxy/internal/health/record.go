@@ -180,7 +180,7 @@ func (r *record) missed(k question) float64 {
 
 // known reports whether the past is long enough to judge by.
 func (r *record) known() bool {
-	return total(r.answeredSoon) >= learned && r.rounds >= learnedRounds
+	return total(r.answeredSoon[:]) >= learned && r.rounds >= learnedRounds
 }
 
 // waiters returns the number of asked that should have been answered.
@@ -195,9 +195,15 @@ func (r *record) waiters() int64 {
 }
 
 // asked returns the number of questions since heard that are unanswered, or were given up.
-func (r *record) asked() int64 { return total(r.fresh) + r.left }
+func (r *record) asked() int64 { return total(r.fresh[:]) + r.left }
 
-func total[N int64 | float64](counts [questions]N) (sum N) {
+// usuallyLate is the part of late answers in the past.
+func (r *record) usuallyLate() float64 {
+	late := total(r.answeredLate[:])
+	return late / max(total(r.answeredSoon[:])+late, 1)
+}
+
+func total[N uint32 | int64 | float64](counts []N) (sum N) {
 	for _, n := range counts {
 		sum += n
 	}
@@ -264,7 +270,6 @@ func (r *record) back(a *Answers, now int64) {
 	}
 }
 
-// rounded rounds to two or three digits.
 func rounded(d time.Duration) time.Duration {
 	switch {
 	case d >= 10*time.Millisecond:
@@ -338,7 +343,7 @@ func peersInTime(all []Watched, i int) bool {
 	well, ill := 0, 0
 	for j := range all {
 		p := &all[j].Answers.record
-		late := total(p.answeredLate) / max(total(p.answeredSoon)+total(p.answeredLate), 1)
+		late := p.usuallyLate()
 		switch {
 		case j == i || p.out != notEjected || all[j].Away:
 		case p.drift.sum > unlikely/4 || late > seldom:

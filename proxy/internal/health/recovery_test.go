@@ -123,7 +123,7 @@ func (w *witness) Unreached(*health.CheckConfig)             { w.unreached++ }
 // that cannot connect. One that fails otherwise is neither.
 func TestWitness(t *testing.T) {
 	k, c := idle(0)
-	ch := health.NewIdleChecker(k, nil)
+	ch := health.NewIdleChecker(k, new(health.CheckerConfig))
 	w, ill := new(witness), error(nil)
 	var want []int64
 	probe := proberFunc(func(context.Context) error {

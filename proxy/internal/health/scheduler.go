@@ -43,7 +43,7 @@ type Scheduler struct {
 // NewScheduler returns a Scheduler. It must be closed after all its users.
 func NewScheduler(cfg *SchedulerConfig) *Scheduler {
 	k := newScheduler(cfg)
-	k.ended.Go(k.run)
+	k.ended.Go(func() { runTimer(k.stop, k.wake, k.cfg.Now, k.step) })
 	k.ended.Go(func() { k.notifier.run(k.stop) })
 	return k
 }
@@ -80,19 +80,19 @@ func (k *Scheduler) Close() {
 	k.ended.Wait()
 }
 
-// run is the timer goroutine.
-func (k *Scheduler) run() {
+// runTimer calls step when it is due or woken, until stop. step returns the time of its next call.
+func runTimer(stop, wake <-chan struct{}, clock func() int64, step func(now int64) int64) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
-		case <-k.stop:
+		case <-stop:
 			return
-		case <-k.wake:
+		case <-wake:
 		case <-timer.C:
 		}
-		now := k.cfg.Now()
-		if next := k.step(now); next != never {
+		now := clock()
+		if next := step(now); next != never {
 			timer.Reset(time.Duration(max(next-now, 0)))
 		}
 	}

@@ -2,6 +2,7 @@ package health
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -118,14 +119,7 @@ type tally struct {
 	streak     uint32
 }
 
-func (t *tally) sum() (ok, failed uint32) { return sum(&t.ok), sum(&t.failed) }
-
-func sum(n *[turns]uint32) (all uint32) {
-	for i := range n {
-		all += n[i]
-	}
-	return all
-}
+func (t *tally) sum() (ok, failed uint32) { return total(t.ok[:]), total(t.failed[:]) }
 
 func (t *tally) next() {
 	shift(&t.ok)
@@ -225,8 +219,6 @@ func (b *samples) fail(from Source, doubt bool, now, span int64) {
 
 func turnWidth(span int64) int64 { return max(span/(turns-1), 1) }
 
-func (g *lastSeen) within(now, span int64) bool { return g.from != UnsampledSource && now-g.at < span }
-
 // at returns the table, advanced to a time; nil if there is nothing in it. The samples are
 // locked.
 func (b *samples) at(now, span int64) *table {
@@ -270,51 +262,40 @@ func (e *entry) less(than *entry) bool {
 	if e.from == UnsampledSource || than.from == UnsampledSource {
 		return e.from == UnsampledSource && than.from != UnsampledSource
 	}
-	_, a := e.sum()
-	_, b := than.sum()
-	return a < b
+	return total(e.failed[:]) < total(than.failed[:])
 }
 
 // streakOfOne reports whether a streak of failures would be shorter than need without the failures
 // of one source, while other sources are served. sure is the number of failures that no client can
 // have caused.
 func (s *sources) streakOfOne(sure, need int32, now, span int64) bool {
+	return s.ofOne(now, span, func(e *entry) uint32 { return e.streak }, func(all *tally, worst *entry) bool {
+		return int64(all.streak-worst.streak)+int64(sure) < int64(need)
+	})
+}
+
+// ofOne reports whether the failures, as count counts them, are one source's while other sources are served: decide has the
+// counts of all sources and of the worst one. So are failures whose source is not known yet.
+func (s *sources) ofOne(now, span int64, count func(*entry) uint32, decide func(all *tally, worst *entry) bool) bool {
 	b := s.suspects(now, span)
 	if b == nil {
 		return false
 	}
 	defer b.mu.Unlock()
 	t := b.at(now, span)
-	worst, served := b.worst(t, now, span, func(e *entry) uint32 { return e.streak })
-	switch {
-	case !served:
-		return false
-	case worst == nil: // their source is not known yet
-		return true
-	}
-	return int64(t.total.streak-worst.streak)+int64(sure) < int64(need)
+	worst, served := b.worst(t, now, span, count)
+	return served && (worst == nil || decide(&t.total, worst))
 }
 
 // shareOfOne reports whether less than percent of the connections would fail without one source's
 // connections, while other sources are served.
 func (s *sources) shareOfOne(percent float64, now, span int64) bool {
-	b := s.suspects(now, span)
-	if b == nil {
-		return false
-	}
-	defer b.mu.Unlock()
-	t := b.at(now, span)
-	worst, served := b.worst(t, now, span, func(e *entry) uint32 { _, n := e.sum(); return n })
-	switch {
-	case !served:
-		return false
-	case worst == nil:
-		return true
-	}
-	ok, failed := t.total.sum()
-	itsOK, itsFailed := worst.sum()
-	ok, failed = max(ok-min(itsOK, ok), 1), failed-itsFailed // max: the connection that was served may be older than the table
-	return float64(failed)*100 < percent*float64(ok+failed)
+	return s.ofOne(now, span, func(e *entry) uint32 { return total(e.failed[:]) }, func(all *tally, worst *entry) bool {
+		ok, failed := all.sum()
+		itsOK, itsFailed := worst.sum()
+		ok, failed = max(ok-min(itsOK, ok), 1), failed-itsFailed // max: the connection that was served may be older than the table
+		return float64(failed)*100 < percent*float64(ok+failed)
+	})
 }
 
 // suspects returns the samples, locked; nil if no failure may be a client's doing.
@@ -344,7 +325,7 @@ func (b *samples) worst(t *table, now, span int64, failures func(*entry) uint32)
 			}
 		}
 	}
-	if worst == nil || sum(&t.unattributed) > sparse*all {
+	if worst == nil || total(t.unattributed[:]) > sparse*all {
 		return nil, b.others(UnsampledSource, now, span)
 	}
 	return worst, b.others(worst.from, now, span)
@@ -352,12 +333,9 @@ func (b *samples) worst(t *table, now, span int64, failures func(*entry) uint32)
 
 // others reports whether a source other than from was served. The samples are locked.
 func (b *samples) others(from Source, now, span int64) bool {
-	for i := range b.served {
-		if g := &b.served[i]; g.from != from && g.within(now, span) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.served[:], func(g lastSeen) bool {
+		return g.from != from && g.from != UnsampledSource && now-g.at < span
+	})
 }
 
 // spares reports whether a failure is to be ignored where it alone would decide: it may be its

@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/penstock/penstock/proxy/internal/health"
 	clients "github.com/penstock/penstock/proxy/internal/source"
-	"pgregory.net/rapid"
 )
 
 // A judged is an endpoint with its OutlierMonitor and its Breaker.

@@ -348,7 +348,6 @@ type asking struct {
 	answer atomic.Uint32
 }
 
-// ask probes an endpoint.
 func (u *Unanswered) ask(p Prober, within time.Duration) *asking {
 	q := new(asking)
 	u.asking.Add(1)

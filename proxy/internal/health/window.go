@@ -85,31 +85,27 @@ func (w *window) note(now int64) {
 // failure.
 func (w *window) reverse(now int64) {
 	w.note(now)
-	epoch := uint64(now) / uint64(w.width)
-	for i := range uint64(slots) {
-		e := epoch - i
-		slot := &w.slot[e%slots]
-		for word := slot.Load(); word>>turnAt == e/slots<<turnAt>>turnAt && word&countMax > 0; word = slot.Load() {
-			if slot.CompareAndSwap(word, word-okOne+failOne) {
-				return
-			}
-		}
+	if !w.change(now, 0, failOne-okOne) {
+		w.add(now, true)
 	}
-	w.add(now, true)
 }
 
 // forgive removes the latest failure, if there is one.
-func (w *window) forgive(now int64) {
+func (w *window) forgive(now int64) { w.change(now, okBits, -failOne) }
+
+// change adds to the latest slot that has some of a count, given by its place in a word, and reports whether there is one.
+func (w *window) change(now int64, count int, by int64) bool {
 	epoch := uint64(now) / uint64(w.width)
 	for i := range uint64(slots) {
 		e := epoch - i
 		slot := &w.slot[e%slots]
-		for word := slot.Load(); word>>turnAt == e/slots<<turnAt>>turnAt && word>>okBits&countMax > 0; word = slot.Load() {
-			if slot.CompareAndSwap(word, word-failOne) {
-				return
+		for word := slot.Load(); word>>turnAt == e/slots<<turnAt>>turnAt && word>>count&countMax > 0; word = slot.Load() {
+			if slot.CompareAndSwap(word, word+uint64(by)) {
+				return true
 			}
 		}
 	}
+	return false
 }
 
 // addFailed counts a failure if allow agrees, given the present counts. If there is room for

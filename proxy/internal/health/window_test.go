@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/proxy/internal/health"
 	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/proxy/internal/health"
 )
 
 // TestWindowCountsTheLastTime compares a window with a list of all that was added.
