@@ -3,6 +3,7 @@ package lb
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
@@ -74,12 +75,8 @@ var tableSizes = []int{65537, 655373, 1310759, 2621527, 5243059, 10486163, 20972
 // endpoints to 656, nearly all clients move. A constant size would avoid this, but two endpoints would need the table
 // for ten thousand.
 func tableSize(endpoints int) int {
-	for _, size := range tableSizes {
-		if size/perEndpoint >= endpoints {
-			return size
-		}
-	}
-	return tableSizes[len(tableSizes)-1]
+	i, _ := slices.BinarySearch(tableSizes, endpoints*perEndpoint)
+	return tableSizes[min(i, len(tableSizes)-1)]
 }
 
 // A preference is the order in which a member prefers the slots of a table.
@@ -258,14 +255,6 @@ func (b bitmap) next(i int) int {
 		}
 	}
 	return -1
-}
-
-// around returns the least member from i on, or else the least member, or -1.
-func (b bitmap) around(i int) int {
-	if n := b.next(i); n >= 0 {
-		return n
-	}
-	return b.next(0)
 }
 
 // count returns the number of members.

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/penstock/penstock/proxy/internal/lb"
 	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
 // keyed are the policies that choose by the client.

@@ -100,7 +100,7 @@ func (p *pick) includesUnusable() bool { return p.excluded&unusableFlags == 0 }
 
 // excludedFlags returns the flags that keep an endpoint from being picked.
 func (s *Set) excludedFlags(r *Request) uint64 {
-	switch panicking := s.panicking(); {
+	switch panicking := s.Panicking(); {
 	case panicking && r.Eligible != Usable:
 		return flagFailing
 	case r.Eligible == LastResort:
@@ -117,15 +117,15 @@ func (s *Set) excludedFlags(r *Request) uint64 {
 func (t *tier) candidates(p *pick) int64 {
 	switch p.excluded {
 	case unusableFlags | flagFailing:
-		return t.working.Load()
+		return t.counts[working].Load()
 	case noLastResortFlags:
-		return t.lastResort.Load()
+		return t.counts[lastResort].Load()
 	case flagFailing:
-		return t.notFailing.Load()
+		return t.counts[notFailing].Load()
 	case 0:
-		return t.counted.Load()
+		return t.counts[counted].Load()
 	}
-	return t.usable.Load()
+	return t.counts[usable].Load()
 }
 
 func (s *Set) why(p *pick) error {
@@ -140,27 +140,24 @@ func (s *Set) why(p *pick) error {
 	return ErrUnavailable
 }
 
-// Panicking reports whether all endpoints are used, see [Config.PanicBelow].
-func (s *Set) Panicking() bool { return s.panicking() }
-
 // Has reports whether there are endpoints of an eligibility, full endpoints included.
 func (s *Set) Has(of Eligibility) bool {
 	p := pick{excluded: s.excludedFlags(&Request{Eligible: of})}
 	return slices.ContainsFunc(s.tiers[:], func(t *tier) bool { return t.candidates(&p) > 0 })
 }
 
-// panicking reports whether all primaries are used because too few are usable. If no primary is
+// Panicking reports whether all primaries are used because too few are usable, see [Config.PanicBelow]. If no primary is
 // usable and a backup is, the set does not panic.
-func (s *Set) panicking() bool {
+func (s *Set) Panicking() bool {
 	if s.cfg.PanicBelow <= 0 {
 		return false
 	}
 	l, r := s.tiers[local], s.tiers[remote]
-	counted, usable := l.counted.Load()+r.counted.Load(), l.usable.Load()+r.usable.Load()
-	if usable == 0 && s.tiers[backup].usable.Load() > 0 {
+	all, well := l.counts[counted].Load()+r.counts[counted].Load(), l.counts[usable].Load()+r.counts[usable].Load()
+	if well == 0 && s.tiers[backup].counts[usable].Load() > 0 {
 		return false
 	}
-	return counted > 0 && float64(usable) < s.cfg.PanicBelow*float64(counted)
+	return all > 0 && float64(well) < s.cfg.PanicBelow*float64(all)
 }
 
 // localPart returns which part of the clients, in parts of whole, goes to the local zone: whole until the zone's
@@ -171,14 +168,14 @@ func (s *Set) localPart(includesUnusable bool) uint64 {
 		return whole
 	}
 	l := s.tiers[local]
-	counted, usable := l.counted.Load(), l.usable.Load()
+	all, well := l.counts[counted].Load(), l.counts[usable].Load()
 	if includesUnusable {
-		usable = counted
+		well = all
 	}
-	if usable == 0 || counted == 0 {
+	if well == 0 || all == 0 {
 		return 0
 	}
-	if share := float64(usable) / float64(counted); share < s.cfg.SpillBelow {
+	if share := float64(well) / float64(all); share < s.cfg.SpillBelow {
 		return uint64(whole * share / s.cfg.SpillBelow)
 	}
 	return whole

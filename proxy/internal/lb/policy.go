@@ -3,6 +3,7 @@ package lb
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -53,10 +54,8 @@ var ErrPolicy = errors.New("no such policy")
 
 // ParsePolicy returns the policy with a name.
 func ParsePolicy(name string) (Policy, error) {
-	for i, n := range policyNames {
-		if n == name {
-			return Policy(i), nil
-		}
+	if i := slices.Index(policyNames[:], name); i >= 0 {
+		return Policy(i), nil
 	}
 	return 0, fmt.Errorf("%w as %q: write one of %s", ErrPolicy, name, strings.Join(policyNames[:], ", "))
 }

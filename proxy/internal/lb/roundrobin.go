@@ -352,7 +352,7 @@ const redraws = 4
 // leastConn takes the endpoint with the least score. If there are several, it draws by weight.
 func (t *tier) leastConn(p *pick) *Endpoint {
 	starter := -1
-	if t.starting.Load() > 0 {
+	if t.counts[starting].Load() > 0 {
 		starter = t.advance()
 	}
 	for left := 8 + redraws; left > 0; left-- {
@@ -385,7 +385,7 @@ func (t *tier) beside(drawn, starter int) int {
 	if drawn == starter || t.members[drawn].Active() > 0 || e.Active() > 0 || !e.CanAcquire() {
 		return drawn
 	}
-	mine := uint64(max(t.starting.Load(), 1)) * (t.tree.nodes[t.tree.leaves+starter].Load() & weightMask)
+	mine := uint64(max(t.counts[starting].Load(), 1)) * (t.tree.nodes[t.tree.leaves+starter].Load() & weightMask)
 	if all := t.tree.nodes[1].Load()&weightMask + mine; reduce(t.set.random(), all) < mine {
 		return starter
 	}
@@ -395,7 +395,10 @@ func (t *tier) beside(drawn, starter int) int {
 // advance updates the score of one endpoint in slow start, and returns it, or -1 if there is none. The endpoints take
 // turns, one with each pick.
 func (t *tier) advance() int {
-	i := t.ramping.around(int(t.ramp.Load()))
+	i := t.ramping.next(int(t.ramp.Load()))
+	if i < 0 {
+		i = t.ramping.next(0)
+	}
 	if i < 0 {
 		return -1
 	}

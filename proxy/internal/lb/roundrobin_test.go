@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/proxy/internal/lb"
 	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
 // Round robin gives each endpoint its share of those that can be had, within two of

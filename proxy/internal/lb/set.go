@@ -176,14 +176,14 @@ type Status struct {
 // Status returns the present state of the set.
 func (s *Set) Status() Status {
 	var st Status
-	st.Primaries = int(s.tiers[local].counted.Load() + s.tiers[remote].counted.Load())
-	st.Backups = int(s.tiers[backup].counted.Load())
-	st.UsablePrimaries = int(s.tiers[local].usable.Load() + s.tiers[remote].usable.Load())
-	st.UsableBackups = int(s.tiers[backup].usable.Load())
+	st.Primaries = int(s.tiers[local].counts[counted].Load() + s.tiers[remote].counts[counted].Load())
+	st.Backups = int(s.tiers[backup].counts[counted].Load())
+	st.UsablePrimaries = int(s.tiers[local].counts[usable].Load() + s.tiers[remote].counts[usable].Load())
+	st.UsableBackups = int(s.tiers[backup].counts[usable].Load())
 	for _, t := range s.tiers {
 		st.Room = st.Room || t.open.next(0) >= 0
 	}
-	st.Panic = s.panicking()
+	st.Panic = s.Panicking()
 	st.Local = float64(s.localPart(st.Panic)) / whole
 	return st
 }
@@ -236,13 +236,8 @@ type tier struct {
 	open    bitmap // endpoints that can be acquired
 	ramping bitmap // LeastConn: endpoints in slow start
 
-	counted    atomic.Int64 // endpoints that are not draining, with a weight above 0
-	usable     atomic.Int64 // counted endpoints that are usable
-	working    atomic.Int64 // usable endpoints that are not failing
-	lastResort atomic.Int64 // counted endpoints that are neither barred nor failing
-	notFailing atomic.Int64 // counted endpoints that are not failing
-	starting   atomic.Int64 // endpoints in ramping
-	classes    []uint8      // by member: bits for the counts that it is in; under the member's mu
+	counts  [classes]atomic.Int64
+	classes []uint8 // by member: bits for the counts that it is in; under the member's mu
 
 	_    [64]byte // the counters that every pick writes have their own cache line: BenchmarkPickParallel
 	turn atomic.Uint64
@@ -250,14 +245,15 @@ type tier struct {
 	_    [48]byte
 }
 
-// The bits of a member in tier.classes.
+// What a tier counts, and the bits of a member in tier.classes.
 const (
-	isCounted = iota
-	isUsable
-	isStarting
-	isWorking
-	isLastResort
-	isNotFailing
+	counted    = iota // endpoints that are not draining, with a weight above 0
+	usable            // counted endpoints that are usable
+	starting          // endpoints in ramping
+	working           // usable endpoints that are not failing
+	lastResort        // counted endpoints that are neither barred nor failing
+	notFailing        // counted endpoints that are not failing
+	classes
 )
 
 func newTier(s *Set, members []*Endpoint, weights []int, p *plan) *tier {
@@ -361,33 +357,30 @@ func (t *tier) classify(i int) {
 	var now uint8
 	e := t.members[i]
 	if w := e.word.Load(); w&absentFlags == 0 {
-		now = 1 << isCounted
+		now = 1 << counted
 		if w&unusableFlags == 0 {
-			now |= 1 << isUsable
+			now |= 1 << usable
 		}
 		if w&(unusableFlags|flagFailing) == 0 {
-			now |= 1 << isWorking
+			now |= 1 << working
 		}
 		if w&noLastResortFlags == 0 {
-			now |= 1 << isLastResort
+			now |= 1 << lastResort
 		}
 		if w&flagFailing == 0 {
-			now |= 1 << isNotFailing
+			now |= 1 << notFailing
 		}
 	}
 	if t.tree != nil && e.ramp(int64(t.set.cfg.SlowStart)) < whole {
-		now |= 1 << isStarting
+		now |= 1 << starting
 		t.ramping.add(i)
 	} else if t.tree != nil {
 		t.ramping.remove(i)
 	}
 	was := t.classes[i]
 	t.classes[i] = now
-	for bit, count := range [...]*atomic.Int64{
-		isCounted: &t.counted, isUsable: &t.usable, isStarting: &t.starting, isWorking: &t.working,
-		isLastResort: &t.lastResort, isNotFailing: &t.notFailing,
-	} {
-		count.Add(int64(now>>bit&1) - int64(was>>bit&1))
+	for bit := range t.counts {
+		t.counts[bit].Add(int64(now>>bit&1) - int64(was>>bit&1))
 	}
 }
 

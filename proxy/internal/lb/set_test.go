@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/proxy/internal/lb"
 	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
 // fails checks the reason for which a set picks no endpoint.

@@ -6,8 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/penstock/penstock/proxy/internal/lb"
 	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/proxy/internal/lb"
 )
 
 // Any number of clients in a row is shared by the percentages, within a few.
