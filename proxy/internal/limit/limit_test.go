@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/proxy/internal/limit"
-	"github.com/penstock/penstock/proxy/internal/source"
 	"golang.org/x/time/rate"
 	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/source"
 )
 
 func TestAccess(t *testing.T) {

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -69,7 +70,7 @@ type Entry uint32 // 1 + index<<6 + stripe
 
 // NewSources returns an empty table.
 func NewSources(cfg SourcesConfig) (*Sources, error) {
-	setDefault(&cfg.Entries, defaultEntries)
+	cfg.Entries = cmp.Or(cfg.Entries, defaultEntries)
 	if cfg.Entries < 0 || cfg.Entries > 1<<25 {
 		return nil, fmt.Errorf("limit: %w: %d entries; write at most %d", ErrConfig, cfg.Entries, 1<<25)
 	}
@@ -86,12 +87,6 @@ func NewSources(cfg SourcesConfig) (*Sources, error) {
 	return s, nil
 }
 
-func setDefault(field *int, value int) {
-	if *field == 0 {
-		*field = value
-	}
-}
-
 // Set changes the limits of sources. Connections beyond a lower limit stay.
 func (s *Sources) Set(connections int, perSecond float64, burst int) {
 	s.rules.Store(&rules{connections: max(connections, 0), pace: newInterval(perSecond, burst)})
@@ -104,12 +99,16 @@ func (s *Sources) Admit(src source.Source, now int64) (Entry, error) {
 	if !src.Known() {
 		return 0, source.ErrUnknown
 	}
-	k := keyOf(src)
+	return s.hold(keyOf(src), func(k key) (uint32, error) { return s.table.Load().admit(k, s.rules.Load(), now) })
+}
+
+// hold holds a connection for which admit finds a place in the table.
+func (s *Sources) hold(k key, admit func(k key) (place uint32, err error)) (Entry, error) {
 	at := maphash.Comparable(s.seed, k) % shards
 	p := &s.stripes[at]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	place, err := s.table.Load().admit(k, s.rules.Load(), now)
+	place, err := admit(k)
 	if err != nil {
 		return 0, err
 	}
@@ -123,12 +122,8 @@ func (s *Sources) Adopt(src source.Source, now int64) Entry {
 	if !src.Known() {
 		return 0
 	}
-	k := keyOf(src)
-	at := maphash.Comparable(s.seed, k) % shards
-	p := &s.stripes[at]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return Entry(1 + uint32(p.hold(k, s.table.Load().adopt(k, now)))<<6 + uint32(at))
+	e, _ := s.hold(keyOf(src), func(k key) (uint32, error) { return s.table.Load().adopt(k, now), nil })
+	return e
 }
 
 // Leave gives an entry back, once. It does nothing for 0.
@@ -201,7 +196,13 @@ type SourcesStats struct {
 func (s *Sources) Stats() (sum SourcesStats) {
 	t := s.table.Load()
 	for i := range t.shards {
-		t.shards[i].add(&sum)
+		s := &t.shards[i]
+		s.mu.Lock()
+		sum.Sources += len(s.entries)
+		sum.Connections += s.live
+		sum.Forgotten += s.stats[0]
+		sum.Refused += s.stats[1]
+		s.mu.Unlock()
 	}
 	return sum
 }
@@ -215,14 +216,12 @@ type table struct {
 
 // newTable returns an empty table, or an error about the prefixes. 0 means the default.
 func (s *Sources) newTable(v4, v6 int) (*table, error) {
-	setDefault(&v4, 32)
-	setDefault(&v6, 64)
-	if v4 < 1 || v4 > 32 || v6 < 1 || v6 > 128 {
+	if v4, v6 = cmp.Or(v4, 32), cmp.Or(v6, 64); v4 < 1 || v4 > 32 || v6 < 1 || v6 > 128 {
 		return nil, fmt.Errorf("limit: %w: source prefixes of %d and %d bits; write 1 to 32 and 1 to 128", ErrConfig, v4, v6)
 	}
 	t := &table{v4: v4, v6: v6, seed: s.seed}
 	for i := range t.shards {
-		t.shards[i].init(share(s.entries))
+		t.shards[i].most, t.shards[i].idle = share(s.entries), [2]int32{none, none}
 	}
 	return t, nil
 }
@@ -274,10 +273,7 @@ func (t *table) adopt(k key, now int64) (place uint32) {
 	s := &t.shards[at]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := s.find(cut)
-	if i == none {
-		i = s.place(cut, now, math.MaxInt32)
-	}
+	i := s.place(cut, now, math.MaxInt32)
 	s.count(i)
 	return placeOf(i, at)
 }
@@ -317,11 +313,9 @@ func (t *table) add(from *table, e *record, p *interval, now int64) {
 	}
 	cut, at := t.of(e.key)
 	shard := &t.shards[at]
-	i := shard.find(cut)
+	i := shard.place(cut, now, shard.most)
 	if i == none {
-		if i = shard.place(cut, now, shard.most); i == none {
-			return // there is no idle source to replace: the used rate is lost
-		}
+		return // there is no idle source to replace: the used rate is lost
 	}
 	r := &shard.entries[i]
 	r.due = max(r.due, now) + (e.due - now)
@@ -335,10 +329,7 @@ func (t *table) add(from *table, e *record, p *interval, now int64) {
 func (t *table) count(k key, from *table, place uint32, now int64) uint32 {
 	cut, at := t.of(k)
 	shard := &t.shards[at]
-	i := shard.find(cut)
-	if i == none {
-		i = shard.place(cut, now, math.MaxInt32)
-	}
+	i := shard.place(cut, now, math.MaxInt32)
 	if t.keep(k) > from.keep(k) { // the connection may have used the whole rate of its old source
 		shard.entries[i].due = max(shard.entries[i].due, from.at(place).due)
 	}
@@ -374,20 +365,13 @@ const (
 	leastEntries = 8
 )
 
-func (s *shard) init(limit int) {
-	s.most = max(limit, 1)
-	s.idle = [2]int32{none, none}
-}
-
 func (s *shard) admit(k key, r *rules, now int64) (int32, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := s.find(k)
+	i := s.place(k, now, s.most)
 	if i == none {
-		if i = s.place(k, now, s.most); i == none {
-			s.stats[1]++
-			return none, ErrSources
-		}
+		s.stats[1]++
+		return none, ErrSources
 	}
 	e := &s.entries[i]
 	if e.live == 0 { // seen just now
@@ -443,10 +427,13 @@ func (s *shard) find(k key) int32 {
 
 func (s *shard) chain(hash uint32) *int32 { return &s.heads[hash&uint32(len(s.heads)-1)] }
 
-// place makes an idle entry for a source: a new entry while there are fewer than limit, or else the entry of the
-// source that has been idle longest. It returns none if no source is idle.
+// place returns the entry of a source. If there is none it makes an idle one: a new entry while there are fewer than limit,
+// or else the entry of the source that has been idle longest. It returns none if no source is idle.
 func (s *shard) place(k key, now int64, limit int) (i int32) {
+	i = s.find(k)
 	switch {
+	case i != none:
+		return i
 	case len(s.entries) < limit:
 		if len(s.entries) == len(s.heads) {
 			s.grow()
@@ -521,15 +508,6 @@ func (s *shard) unlist(i int32) {
 	} else {
 		s.entries[late].prev = prev
 	}
-}
-
-func (s *shard) add(sum *SourcesStats) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sum.Sources += len(s.entries)
-	sum.Connections += s.live
-	sum.Forgotten += s.stats[0]
-	sum.Refused += s.stats[1]
 }
 
 // A stripe holds a part of the counted connections. Each has its whole address, so that the prefixes of sources can

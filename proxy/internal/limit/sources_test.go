@@ -9,11 +9,12 @@ import (
 	"sync"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/source"
-	"pgregory.net/rapid"
 )
 
 // at is a client of TCP.
