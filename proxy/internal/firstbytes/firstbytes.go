@@ -8,6 +8,7 @@
 package firstbytes
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/penstock/penstock/proxy/clienthello"
@@ -41,12 +42,8 @@ func (p Protocol) String() string { return names[p] }
 
 // Parse returns the protocol with a name.
 func Parse(name string) (p Protocol, ok bool) {
-	for i, each := range names {
-		if each == name {
-			return Protocol(i), true
-		}
-	}
-	return 0, false
+	i := slices.Index(names[:], name)
+	return Protocol(max(i, 0)), i >= 0
 }
 
 // A Set is a set of protocols.

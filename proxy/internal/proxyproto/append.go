@@ -60,12 +60,11 @@ func (c *Connection) appendV1(b []byte) []byte {
 	if !ok {
 		return append(b, "PROXY UNKNOWN\r\n"...)
 	}
+	kind := "PROXY TCP6 "
 	if src.Is4() {
-		b = append(b, "PROXY TCP4 "...)
-	} else {
-		b = append(b, "PROXY TCP6 "...)
+		kind = "PROXY TCP4 "
 	}
-	b = append(src.AppendTo(b), ' ')
+	b = append(src.AppendTo(append(b, kind...)), ' ')
 	b = append(dst.AppendTo(b), ' ')
 	b = append(strconv.AppendUint(b, uint64(c.Source.Port()), 10), ' ')
 	b = strconv.AppendUint(b, uint64(c.Destination.Port()), 10)
@@ -79,7 +78,7 @@ func (c *Connection) appendV2(b []byte) []byte {
 	w := writer{b: b, start: start}
 	c.putTLVs(&w)
 	if c.Checksum {
-		w.put(TypeCRC32C, "\x00\x00\x00\x00")
+		put(&w, TypeCRC32C, "\x00\x00\x00\x00")
 	}
 	b = w.b
 	binary.BigEndian.PutUint16(b[start+14:], uint16(len(b)-start-fixed))
@@ -94,18 +93,15 @@ func (c *Connection) appendV2(b []byte) []byte {
 // socket count.
 func (c *Connection) appendAddresses(b []byte) []byte {
 	src, dst, ok := c.addresses()
-	switch {
-	case !ok || c.Local:
+	if !ok || c.Local {
 		return append(b, commandLocal, familyUnspec, 0, 0)
-	case src.Is4():
-		b = append(b, commandProxy, familyTCP4, 0, 0)
-		s, d := src.As4(), dst.As4()
-		b = append(append(b, s[:]...), d[:]...)
-	default:
-		b = append(b, commandProxy, familyTCP6, 0, 0)
-		s, d := src.As16(), dst.As16()
-		b = append(append(b, s[:]...), d[:]...)
 	}
+	family := byte(familyTCP6)
+	if src.Is4() {
+		family = familyTCP4
+	}
+	b, _ = src.AppendBinary(append(b, commandProxy, family, 0, 0))
+	b, _ = dst.AppendBinary(b)
 	b = binary.BigEndian.AppendUint16(b, c.Source.Port())
 	return binary.BigEndian.AppendUint16(b, c.Destination.Port())
 }
@@ -113,20 +109,20 @@ func (c *Connection) appendAddresses(b []byte) []byte {
 // putTLVs appends the TLVs: c's own, then those passed on.
 func (c *Connection) putTLVs(w *writer) {
 	if c.ALPN != "" {
-		w.put(TypeALPN, c.ALPN)
+		put(w, TypeALPN, c.ALPN)
 	}
 	if c.Authority != "" {
-		w.put(TypeAuthority, c.Authority)
+		put(w, TypeAuthority, c.Authority)
 	}
 	if len(c.UniqueID) > 0 && len(c.UniqueID) <= 128 {
-		w.putBytes(TypeUniqueID, c.UniqueID)
+		put(w, TypeUniqueID, c.UniqueID)
 	}
 	if c.TLS != nil {
 		c.TLS.put(w)
 	}
 	for t, value := range All(c.TLVs) {
 		if !c.replaces(t) {
-			w.putBytes(t, value)
+			put(w, t, value)
 		}
 	}
 }
@@ -162,18 +158,8 @@ func (w *writer) room(n int) bool {
 	return len(w.b)-w.start-fixed+tlvHeader+n+checksum <= 0xffff
 }
 
-func (w *writer) put(t Type, value string) {
-	if t == TypeCRC32C || w.room(len(value)) {
-		w.b = append(w.begin(t, len(value)), value...)
+func put[T string | []byte](w *writer, t Type, value T) {
+	if n := len(value); t == TypeCRC32C || w.room(n) {
+		w.b = append(append(w.b, byte(t), byte(n>>8), byte(n)), value...)
 	}
-}
-
-func (w *writer) putBytes(t Type, value []byte) {
-	if w.room(len(value)) {
-		w.b = append(w.begin(t, len(value)), value...)
-	}
-}
-
-func (w *writer) begin(t Type, n int) []byte {
-	return append(w.b, byte(t), byte(n>>8), byte(n))
 }

@@ -14,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 	"time"
 	"unsafe"
 
@@ -107,15 +109,7 @@ func (p *Policy) Check(peer source.Source, has *Info) error {
 }
 
 func (p *Policy) accepts(version int) bool {
-	if p == nil || len(p.Versions) == 0 {
-		return true
-	}
-	for _, v := range p.Versions {
-		if v == version {
-			return true
-		}
-	}
-	return false
+	return p == nil || len(p.Versions) == 0 || slices.Contains(p.Versions, version)
 }
 
 func (p *Policy) max() int {
@@ -164,10 +158,11 @@ const (
 // that a caller that waits for that many does not wake too early. Errors are [ErrMissing],
 // [ErrVersion], [ErrTooLong] and [ErrMalformed], as soon as b shows them.
 func (p *Policy) Length(b []byte) (need int, err error) {
-	if len(b) == 0 {
-		return p.shortest(), nil
-	}
 	switch {
+	case len(b) == 0 && p.accepts(1):
+		return minV1, nil
+	case len(b) == 0:
+		return fixed, nil
 	case begins(b, signature):
 		if !p.accepts(2) {
 			return 0, fmt.Errorf("%w: it is 2", ErrVersion)
@@ -181,13 +176,6 @@ func (p *Policy) Length(b []byte) (need int, err error) {
 	default:
 		return 0, ErrMissing
 	}
-}
-
-func (p *Policy) shortest() int {
-	if p.accepts(1) {
-		return minV1
-	}
-	return fixed
 }
 
 // begins reports whether b begins with all of prefix, or is the beginning of it.
@@ -276,16 +264,8 @@ func addrPort(kind, host, port []byte) (netip.AddrPort, error) {
 	if !ok || string(kind) == "TCP4" && !a.Is4() {
 		return netip.AddrPort{}, fmt.Errorf("%w: %q is not an address of %s", ErrMalformed, host, kind)
 	}
-	n := 0
-	for _, c := range port {
-		if c < '0' || c > '9' || n > 0xffff {
-			n = -1
-			break
-		}
-		n = 10*n + int(c-'0')
-	}
-	// No leading zeros, as the specification says.
-	if n < 0 || n > 0xffff || len(port) == 0 || len(port) > 1 && port[0] == '0' {
+	n, err := strconv.ParseUint(string(port), 10, 16)
+	if err != nil || len(port) > 1 && port[0] == '0' { // no leading zeros, as the specification says
 		return netip.AddrPort{}, fmt.Errorf("%w: %q is not a port", ErrMalformed, port)
 	}
 	return netip.AddrPortFrom(a.Unmap(), uint16(n)), nil

@@ -13,9 +13,10 @@ import (
 	"testing"
 	"time"
 
+	pires "github.com/pires/go-proxyproto"
+
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/source"
-	pires "github.com/pires/go-proxyproto"
 )
 
 var (

@@ -134,14 +134,14 @@ func (t *TLS) put(w *writer) {
 	if t.Certificate {
 		client, verify = clientSSL|clientCertConn|clientCertSess, 0
 	}
-	w.b = append(w.begin(TypeSSL, 0), client)
+	w.b = append(w.b, byte(TypeSSL), 0, 0, client)
 	w.b = binary.BigEndian.AppendUint32(w.b, verify)
-	w.put(subtypeVersion, t.Version)
+	put(w, subtypeVersion, t.Version)
 	if t.CommonName != "" {
-		w.put(subtypeCommonName, t.CommonName)
+		put(w, subtypeCommonName, t.CommonName)
 	}
 	if t.Cipher != "" {
-		w.put(subtypeCipher, t.Cipher)
+		put(w, subtypeCipher, t.Cipher)
 	}
 	binary.BigEndian.PutUint16(w.b[at+1:], uint16(len(w.b)-at-tlvHeader))
 }
