@@ -96,7 +96,8 @@ func Listen(ctx context.Context, addr sockopt.Address, cfg *Config) (*Listener, 
 		err = l.listenTCP(ctx)
 	}
 	if err == nil && l.cfg.Backlog > 0 {
-		if err = l.resize(); err != nil {
+		l.backlog = min(l.cfg.Backlog, l.backlog)
+		if err = l.listen(); err != nil {
 			err = errors.Join(err, l.Close())
 		}
 	}
@@ -156,17 +157,18 @@ func FromFD(ln net.Listener, cfg *Config) (*Listener, error) {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %T is not a stream socket", ln.Addr(), ln), ln.Close())
 	}
 	l := newListener(sockopt.Address{}, cfg)
-	l.sock, l.passed = sock, true
+	l.sock, l.passed, l.addr = sock, true, sockopt.Address{Network: "tcp", Name: ln.Addr().String()}
 	if u, ok := ln.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false) // the path belongs to the process that bound it
-		l.addr = sockopt.Address{Network: "unix", Name: ln.Addr().String()}
-	} else {
-		l.addr = sockopt.Address{Network: "tcp", Name: ln.Addr().String()}
+		l.addr.Network = "unix"
 	}
 	raw, err := sock.SyscallConn()
 	if err == nil {
-		l.onlyIPv6 = l.TCP() && onlyIPv6(raw)
-		err = errors.Join(l.onSocket(resetInherited), l.control(ln.Addr().Network(), ln.Addr().String(), raw))
+		err = errors.Join(l.onSocket(func(fd int) error {
+			only, _ := sys.GetsockoptInt(fd, sys.IPPROTO_IPV6, sys.IPV6_V6ONLY)
+			l.onlyIPv6 = l.TCP() && only != 0
+			return resetInherited(fd)
+		}), l.control(ln.Addr().Network(), ln.Addr().String(), raw))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %w", l.addr, err), ln.Close())
@@ -423,58 +425,26 @@ func (l *Limit) acquire(ctx context.Context) bool {
 // for a kernel that errs.
 const patience = time.Second
 
-// defaultBacklog is net.core.somaxconn since Linux 5.4.
-const defaultBacklog = 4096
-
 // backlog returns the length of the accept queue that package net asks for.
 func backlog() int {
-	text, err := os.ReadFile("/proc/sys/net/core/somaxconn")
-	if err != nil {
-		return defaultBacklog
+	text, _ := os.ReadFile("/proc/sys/net/core/somaxconn")
+	if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+		return n
 	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return defaultBacklog
-	}
-	return n
-}
-
-// resize sets the configured length of the accept queue.
-func (l *Listener) resize() error {
-	raw, err := l.sock.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if cause := raw.Control(func(fd uintptr) { err = sys.Listen(int(fd), l.cfg.Backlog) }); cause != nil {
-		return cause
-	}
-	l.backlog = min(l.cfg.Backlog, l.backlog)
-	return os.NewSyscallError("listen", err)
+	return 4096 // the default since Linux 5.4
 }
 
 // queued reports whether a connection waits in the accept queue. It returns false if the listener was closed.
 func (l *Listener) queued() bool {
-	raw, err := l.sock.SyscallConn()
-	if err != nil {
-		return false
-	}
 	var events int16
-	err = raw.Control(func(fd uintptr) {
-		for {
-			var err error
-			if events, err = sys.Poll(int(fd), sys.POLLIN); err != syscall.EINTR {
-				return
-			}
+	err := l.onSocket(func(fd int) error {
+		err := error(syscall.EINTR)
+		for err == syscall.EINTR {
+			events, err = sys.Poll(fd, sys.POLLIN)
 		}
+		return err
 	})
 	return err == nil && events&sys.POLLIN != 0
-}
-
-// onlyIPv6 reports whether a socket accepts IPv6 connections only.
-func onlyIPv6(c syscall.RawConn) bool {
-	only := 0
-	_ = c.Control(func(fd uintptr) { only, _ = sys.GetsockoptInt(int(fd), sys.IPPROTO_IPV6, sys.IPV6_V6ONLY) })
-	return only != 0
 }
 
 func closeDescriptor(fd int) error { return os.NewSyscallError("close", sys.Close(fd)) }

@@ -220,9 +220,13 @@ func (l *Listener) Start(others ...*Listener) error {
 	return l.start()
 }
 
+// listen makes the socket listen, or changes the length of its accept queue.
+func (l *Listener) listen() error {
+	return l.onSocket(func(fd int) error { return os.NewSyscallError("listen", sys.Listen(fd, l.backlog)) })
+}
+
 func (l *Listener) start() error {
-	err := l.onSocket(func(fd int) error { return os.NewSyscallError("listen", sys.Listen(fd, l.backlog)) })
-	if err != nil {
+	if err := l.listen(); err != nil {
 		return fmt.Errorf("listen on %s: %w", l.addr, err)
 	}
 	return nil
