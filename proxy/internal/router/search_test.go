@@ -66,7 +66,7 @@ func (r *rig) pass(d time.Duration) {
 
 // outlier has the endpoints ejected after so many failures in a row, as many of them as may be.
 func (r *rig) outlier(failures int, most float64) {
-	d := health.NewOutlierDetector(r.keeper, &health.OutlierConfig{ConsecutiveFailures: failures, BaseEjectionTime: time.Minute, MaxEjected: most})
+	d := health.NewOutlierDetector(r.keeper, &health.OutlierConfig{ConsecutiveFailures: failures, Window: time.Minute, BaseEjectionTime: time.Minute, MaxEjected: most})
 	for i := range r.members {
 		r.endpoint(i).SetMonitor(d.Add("e", r.endpoint(i)))
 	}
