@@ -69,7 +69,7 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a, weight: %d}, {address: 
 func TestKeysArrive(t *testing.T) {
 	t.Parallel()
 
-	r := start(t, fmt.Sprintf(`
+	text := fmt.Sprintf(`
 limits: {per_second: 1234}
 listeners:
   - name: l
@@ -98,7 +98,8 @@ upstreams:
     send_proxy: 2
   - {name: v, endpoints: ["127.0.0.1:1"], health_check: {type: http, port: 81, tls: true, sni: db.test, standby: replica, http: {path: /p, host: h.test, status: [204], body: ready}}}
   - {name: w, endpoints: ["127.0.0.1:1"], health_check: {send: ping, expect: pong}}
-`, named(t, "a")))
+`, named(t, "a"))
+	r := start(t, text)
 	lc, l, uc, v := r.InForce("l", "u")
 	equal(t, "limits.per_second", l.Process.PerSecond(), 1234)
 	equal(t, "lifetime_jitter", l.Limits.LifetimeJitter, 0.25)
@@ -154,14 +155,18 @@ upstreams:
 	p = server.ProbeConfig(wc, "127.0.0.1:1")
 	equal(t, "send and expect", string(p.Send)+" "+string(p.Expect), "ping pong")
 	mirrored := 0
-	for range 20 {
+	for range 400 { // from wherever it begins
 		mirrored += 1 - l.Mirror.Share.Next()
 	}
-	equal(t, "mirror.percent", mirrored, 5)
+	equal(t, "mirror.percent", (mirrored+10)/20, 5)
 	equal(t, "health_check", *check, health.CheckConfig{
 		Interval: 21 * time.Second, FastInterval: 12 * time.Second, Timeout: 13 * time.Second, Jitter: 0.15, Rise: 4, Fall: 5,
 		Elsewhere: true, Answered: true, Strict: true,
 	})
+	r.Reload(strings.Replace(text, "both: 11MiB", "both: 12MiB", 1))
+	_, next, _, _ := r.InForce("l", "u")
+	equal(t, "the bucket of sessions before and after a reload", next.Limits.Bandwidth, l.Limits.Bandwidth)
+	equal(t, "bandwidth.both after a reload", l.Limits.Bandwidth.Rate(), 12<<20)
 }
 
 func equal[T comparable](t *testing.T, key string, got, want T) {
