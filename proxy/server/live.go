@@ -74,7 +74,7 @@ func (l *liveChanges) keep() {
 	case err == nil && before:
 		l.log.Info("changes by hand are in the state file again")
 	case err != nil && !before:
-		l.log.Error("the next restart will lose changes by hand, unless the state file can be written before: Penstock tries again", "every", keepEvery, "error", err)
+		l.log.Error("the next restart will lose changes by hand, unless the state file can be written before: Penstock tries again every 10s", "error", err)
 	}
 	if l.unsaved = err != nil; l.unsaved && !l.retries && !l.closing {
 		l.retries = true
