@@ -77,8 +77,9 @@ func (s *opaqueSource) queued() int { return 0 }
 
 // An opaqueSink is an end that is moved by its own Write, which may wait.
 type opaqueSink struct {
-	w   io.Writer
-	leg *legState
+	w    io.Writer
+	leg  *legState
+	owed bool // the end of file, see passOwed
 }
 
 // errInvalidWrite: a wrapper breaks the contract of [io.Writer]. Package io does not export its error,
@@ -118,7 +119,29 @@ func (s *opaqueSink) closeWrite() error {
 		return errNoHalfClose
 	}
 	s.leg.shut.Store(true)
-	return c.CloseWrite()
+	err := c.CloseWrite()
+	if err != nil && strings.HasSuffix(err.Error(), earlyEnd) {
+		s.owed = true
+		return nil
+	}
+	return err
+}
+
+// earlyEnd is the error of CloseWrite of a *tls.Conn before its handshake is complete. Package tls does not export it,
+// and a wrapper may have passed it on.
+const earlyEnd = "tls: CloseWrite called before handshake complete"
+
+// passOwed passes on an end of file that came before the handshake of a TLS connection, once that is complete: a Write
+// waits for it, and writes nothing else. An error means that the end cannot be passed on.
+func (s *opaqueSink) passOwed() error {
+	s.owed = false
+	if _, err := s.w.Write(nil); err != nil {
+		return err
+	}
+	if err := s.closeWrite(); err != nil || !s.owed {
+		return err
+	}
+	return errNoHalfClose
 }
 
 // A framing is the knowledge of the bounds of an end's reads and writes.

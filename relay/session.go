@@ -294,7 +294,23 @@ func (s *Session) stopped(d *direction) {
 	case !s.guarded(func() { s.conclude(d) }):
 		s.cut(ReasonError, errPanicked)
 	default:
+		s.passOwed(d)
 		s.servedSurvivor(d)
+	}
+}
+
+// passOwed waits for a handshake, and then passes on the end of a direction that came before it. The direction has
+// ended: what ends the session, or bounds its half-open time, goes on meanwhile.
+func (s *Session) passOwed(d *direction) {
+	to, ok := d.link.(*pair).sink.(*opaqueSink)
+	if !ok || !to.owed {
+		return
+	}
+	passed := false
+	s.guarded(func() { passed = to.passOwed() == nil })
+	if !passed {
+		d.fallback(FallbackHalfClose)
+		s.directionEnded(d)
 	}
 }
 

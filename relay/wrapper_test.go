@@ -34,16 +34,79 @@ import (
 
 // tlsOverTCP is a TLS connection whose server side is the near end.
 func tlsOverTCP(t testing.TB) (halfConn, net.Conn) {
+	client, server := tlsUnshaken(t)
+	done := make(chan error, 1)
+	go func() { done <- client.(*tls.Conn).Handshake() }()
+	must.Do(t, errors.Join(server.(*tls.Conn).Handshake(), <-done))
+	return client, server
+}
+
+// tlsUnshaken is tlsOverTCP before the handshake, as a listener of package tls accepts it.
+func tlsUnshaken(t testing.TB) (halfConn, net.Conn) {
 	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
 	der := must.Get(x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key))(t)
 	far, near := tcp(t)
 	client := tls.Client(far, &tls.Config{InsecureSkipVerify: true})
 	server := tls.Server(near, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
-	done := make(chan error, 1)
-	go func() { done <- client.Handshake() }()
-	must.Do(t, errors.Join(server.Handshake(), <-done))
 	return client, server
+}
+
+// ending is a wrapper that does not show its connection, and passes on an end of file.
+type ending struct {
+	net.Conn
+	end func() error
+}
+
+func (e ending) CloseWrite() error { return e.end() }
+
+// TestJoinTLSEndsBeforeHandshake: an end of file for a TLS side that has not shaken hands is passed on after the handshake, and the
+// session goes on meanwhile; a limit that ends it does not wait for the handshake.
+func TestJoinTLSEndsBeforeHandshake(t *testing.T) {
+	t.Parallel()
+
+	for name, network := range map[string]network{
+		"tls.Conn": tlsUnshaken,
+		"wrapped": func(t testing.TB) (halfConn, net.Conn) {
+			far, near := tlsUnshaken(t)
+			return far, ending{near, near.(*tls.Conn).CloseWrite}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, endsFirst := range []bool{false, true} {
+				r, c := clockedRelay(t, relay.Config{HalfCloseTimeout: time.Hour})
+				begin := func() *rig {
+					g := newRig(t, r, network, tcp)
+					must.Do(t, g.B.CloseWrite())
+					g.until("the end of B", func(res relay.Result) bool { return res.First == relay.SideB })
+					return g
+				}
+				g := begin()
+				request := content(1, 100_000)
+				write(t, g.A, request)
+				if endsFirst {
+					must.Do(t, g.A.CloseWrite())
+					must.Do(t, expect(g.A, nil))
+				} else { // the end comes without a byte or an end from A
+					must.Do(t, expect(g.A, nil))
+					must.Do(t, g.A.CloseWrite())
+				}
+				must.Do(t, expect(g.B, request))
+				g.checkClean(len(request), 0)
+
+				g = begin()
+				g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
+				c.advance(time.Hour)
+				expectTimeout(t, g, relay.ReasonHalfClose)
+			}
+			g := newRig(t, newRelay(t, &relay.Config{CloseOnEOF: true}), network, tcp)
+			must.Do(t, g.B.CloseWrite())
+			if res, err := g.wait(); err != nil || res.Reason != relay.ReasonEOF {
+				t.Errorf("the first end ends the session: %v, %v", res.Reason, err)
+			}
+		})
+	}
 }
 
 // TestJoinTLS: a TLS side is moved by its own Read and Write, both ways, and its
