@@ -2,8 +2,8 @@ package arena
 
 // A Ring keeps bytes in a slot, first in, first out. It holds no pointer, so that the
 // collector does not scan a table of Rings: instead, each call gets the bytes of the same
-// slot. Their length is a power of two, as for every slot. The zero Ring is empty. It is not
-// safe for concurrent use.
+// slot. Their length is a power of two, as the length of every slot is; Peek and Write panic if it is not. The zero Ring
+// is empty. It is not safe for concurrent use.
 type Ring struct {
 	// Offsets of the next byte to read and to write, modulo the slot's length. They are
 	// not reduced to the length, but wrap at 2^32, a multiple of the length. So their

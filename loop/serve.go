@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -418,15 +417,18 @@ var ErrServerClosed error = closed.Error("penstock: loop: the server is closed")
 // net.ErrClosed, and Serve waits for calls of [Conn.Go]. Any other error comes from the fields, the
 // listener, or a loop. The error is never nil, and the listener is closed when Serve returns.
 func (s *Server) Serve(l net.Listener) error {
-	if v := reflect.ValueOf(l); v.Kind() == reflect.Pointer && v.IsNil() {
-		l = nil // as one without a type
+	if isNil(l) {
+		return fmt.Errorf("penstock: loop: serve: %w: the listener is nil", ErrConfig)
 	}
-	if l != nil {
-		defer l.Close()
-	}
+	defer l.Close()
 	from, ok := l.(syscall.Conn)
-	if !ok || s.Handle == nil || s.SlowTime < 0 {
-		return fmt.Errorf("penstock: loop: serve: %w: write a listener of package net, Handle, and a SlowTime of 0 or more", ErrConfig)
+	switch {
+	case !ok:
+		return fmt.Errorf("penstock: loop: serve: %w: the listener is a %T: write one of package net", ErrConfig, l)
+	case s.Handle == nil:
+		return fmt.Errorf("penstock: loop: serve: %w: Handle is nil", ErrConfig)
+	case s.SlowTime < 0:
+		return fmt.Errorf("penstock: loop: serve: %w: SlowTime is %v: write 0 or more", ErrConfig, s.SlowTime)
 	}
 	g, err := NewGroup(s.Loops, s.Config)
 	if err != nil {

@@ -316,6 +316,15 @@ func TestServeTwice(t *testing.T) {
 			t.Errorf("%T: %v", none, err)
 		}
 	}
+	for fault, one := range map[string]*loop.Server{"listener": {Handle: echoes}, "Handle": {}, "SlowTime": {Handle: echoes, SlowTime: -1}} {
+		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+		if fault == "listener" {
+			l = struct{ net.Listener }{l}
+		}
+		if err := one.Serve(l); !strings.Contains(err.Error(), ": "+fault) && !strings.Contains(err.Error(), "the "+fault) {
+			t.Errorf("%s: %v", fault, err)
+		}
+	}
 }
 
 // shutDown calls Shutdown on a goroutine of its own.

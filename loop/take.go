@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"syscall"
 )
 
@@ -20,8 +21,12 @@ var errClose = errors.New("it has no Close method")
 // not removed.
 //
 // Bytes that c has buffered stay in c. So pass only plain connections; a tls.Conn, for
-// example, is not a syscall.Conn. After an error c is as it was, unless closing c failed.
+// example, is not a syscall.Conn. After an error c is as it was, unless closing c failed. If c is nil the
+// error wraps os.ErrInvalid.
 func Take(c syscall.Conn) (fd int, err error) {
+	if isNil(c) {
+		return -1, fmt.Errorf("penstock: loop: take: c is nil: %w", os.ErrInvalid)
+	}
 	closer, ok := c.(io.Closer)
 	if !ok {
 		return -1, fmt.Errorf("penstock: loop: take %T: %w", c, errClose)
@@ -37,6 +42,12 @@ func Take(c syscall.Conn) (fd int, err error) {
 		return -1, fmt.Errorf("penstock: loop: take: %w", err)
 	}
 	return fd, nil
+}
+
+// isNil reports whether c is nil, or a nil pointer.
+func isNil(c any) bool {
+	v := reflect.ValueOf(c)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // Give makes a connection of package net from a connected socket. Afterwards the connection owns

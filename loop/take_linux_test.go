@@ -70,6 +70,17 @@ func TestTakeAndGive(t *testing.T) {
 	}
 }
 
+// TestTakeNothing: a connection that is nil, of a type or of none, is an error that says so.
+func TestTakeNothing(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []syscall.Conn{nil, (*net.TCPConn)(nil), (*net.UnixListener)(nil), (*os.File)(nil)} {
+		if _, err := loop.Take(c); !errors.Is(err, os.ErrInvalid) {
+			t.Errorf("%T: %v", c, err)
+		}
+	}
+}
+
 // TestTakeInterruptsReaders: one that is reading is gone when Take returns.
 func TestTakeInterruptsReaders(t *testing.T) {
 	t.Parallel()

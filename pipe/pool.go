@@ -168,10 +168,13 @@ func (c *Config) setDefaults() error {
 // Errors: ErrBudget, bare; an error that matches ErrNotSupported where pipes or
 // splice(2) are refused for good; EMFILE or ENFILE, wrapped, when there are no
 // descriptors left even without the pool's idle pipes, which have then been
-// closed; ErrClosed after Close.
+// closed; EINVAL, wrapped, if size is negative; ErrClosed after Close.
 func (pl *Pool) Get(size int) (*Pipe, error) {
 	if len(pl.classes) == 0 {
 		return nil, ErrClosed
+	}
+	if size < 0 {
+		return nil, fmt.Errorf("penstock: pipe: get: a size of %d bytes: write 0 or more: %w", size, syscall.EINVAL)
 	}
 	k := pl.classOf(size)
 	if idle := pl.classes[k].idle.Load(); idle != nil {
@@ -226,11 +229,11 @@ func (pl *Pool) Trim() int {
 }
 
 // Close closes the idle pipes. Pipes that are out stay good and are closed when
-// they are Put. A second Close returns ErrClosed.
+// they are Put. A second Close, and Close of the zero Pool, returns ErrClosed.
 func (pl *Pool) Close() error {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	if pl.closed.Swap(true) {
+	if pl.closed.Swap(true) || len(pl.classes) == 0 {
 		return ErrClosed
 	}
 	var errs []error

@@ -110,6 +110,7 @@ func TestPoolMisuse(t *testing.T) {
 	pl.Put(p)
 	pl.Put(nil)
 	wantStats(t, pl, pipe.Stats{Made: 1, Idle: 1, UsedPages: pages(p)})
+	must.Fail(pl.Get(-1))(t, syscall.EINVAL)
 	own := open(t, 0)
 	pl.Put(own)
 	must.Is(t, own.Close(), os.ErrClosed)
@@ -152,6 +153,7 @@ func TestPoolClosed(t *testing.T) {
 	}
 	must.Fail(pl.Get(0))(t, os.ErrClosed)
 	must.Is(t, pl.Close(), os.ErrClosed)
+	must.Is(t, new(pipe.Pool).Close(), os.ErrClosed)
 }
 
 // TestPoolForgotten: a pool that is never closed leaves no descriptors behind.

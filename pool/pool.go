@@ -267,10 +267,9 @@ func (p *Pool[T]) Stats() Stats {
 	return p.rest().stats()
 }
 
-// Close closes the idle items. From then on Put closes items that still come back, and Get fails with [ErrClosed], even
-// a Get that is waiting for an item. Close does not cancel the context of [Config.New]: a Get that waits in New fails
-// when New has returned, and its item is closed. Items that are out stay usable. Calling it again does nothing. It
-// always returns nil.
+// Close closes the idle items. Items that are out stay usable, and Put closes them. After Close each Get fails with
+// [ErrClosed], and so does a Get that is waiting for an item. Close does not interrupt [Config.New]: a Get that is in
+// New fails when New has returned, and the new item is closed. A second Close does nothing. The error is always nil.
 func (p *Pool[T]) Close() error {
 	p.rest().close()
 	runtime.KeepAlive(p)

@@ -11,9 +11,10 @@ import (
 )
 
 // A Bucket is a bandwidth limit that any number of sessions, loops and goroutines share. Over any
-// time they move at most the bytes of the rate and the burst, plus bytes whose turn came earlier,
-// plus 2 KiB for each direction that has just found its source empty; these 2 KiB are paid back
-// afterwards. It takes no lock, and is safe for concurrent use. The zero value limits nothing.
+// time they move at most the bytes of the rate and the burst, with two exceptions: bytes that were
+// reserved before that time may be moved in it, and each direction that has just found its source
+// empty may move 2 KiB more, which are paid back afterwards. It takes no lock, and is safe for
+// concurrent use. The zero value limits nothing.
 //
 // Bytes are reserved before they are read, in a queue: each reservation takes the next piece of the
 // supply. So waiting directions are served one piece each, in the order in which they came; the

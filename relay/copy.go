@@ -20,7 +20,8 @@ import (
 // io.WriterTo and io.ReaderFrom as io.Copy does.
 //
 // Neither end is closed, and the end of src is not passed on. Deadlines of the two apply to every read
-// and write, the timeouts of [Config] do not.
+// and write, the timeouts of [Config] do not. A Read that returns no bytes and no error is called again, after up to a
+// millisecond, however often.
 //
 // Reaching the end of src is no error. An error of a connection is a [*net.OpError], an error of a file an
 // [*os.PathError]; the error of any other Read or Write is returned as it is. After an error of src all

@@ -99,6 +99,7 @@ type environment struct {
 	leaser
 	tune   *Config
 	counts *counts
+	clock  clock                  // of sessions on goroutines
 	active func(*direction, wait) // notes that a direction is not idle, and what it waited for until now; may be nil
 	// engineChanged is called after a change of a direction's mode; may be nil.
 	engineChanged func(*direction)
@@ -180,10 +181,6 @@ const (
 // movesPerTurn bounds the reads and writes of one step, so that a busy direction
 // lets its driver look at deadlines and at other directions.
 const movesPerTurn = 32
-
-// errEndless is the failure of a source if its Read returns neither bytes nor an error, again and
-// again (io.Reader forbids it).
-var errEndless = errors.New("read returned no bytes and no error")
 
 // errInvalidRead: a wrapper breaks the contract of [io.Reader].
 var errInvalidRead = errors.New("read returned an impossible number of bytes")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"time"
 )
 
 // A goroutineDriver runs one direction on a goroutine, waiting with the runtime's poller.
@@ -15,6 +16,10 @@ import (
 // and a residue is never in the way of the source's deadline: that is met only
 // when there is something to wait for.
 //
+// RawConn.Read and Write look at a deadline as they begin and as they wait, so a busy
+// direction leaves the callback each lookEvery, and looks at the deadlines of both ends
+// (runNative).
+//
 // RawConn.Read discards the readiness that the poller has stored before it calls back
 // (internal/poll, prepareRead), and the poller is edge-triggered. So false may be
 // returned only after the callback itself has got EAGAIN. A step that answers
@@ -22,8 +27,7 @@ import (
 // written and got EAGAIN.
 //
 // A copy ([Relay.Copy]) keeps the deadlines of both ends at every read and every write, as [io.Copy]
-// does, so each of its moves holds the one end that it moves. A deadline is looked at by RawConn.Read
-// and Write as they begin (internal/poll, prepareRead and prepareWrite).
+// does, so each of its moves holds the one end that it moves.
 //
 // An end that is moved by its own Read or Write may wait inside of it. Nothing is
 // held meanwhile: neither a lock nor the other end's number.
@@ -32,6 +36,7 @@ type goroutineDriver struct {
 	src, dst *descriptor // nil for an end moved by its own Read or Write
 	w        wait
 	lease    inFlight // of the direction
+	looked   int64    // clock time at which deadlines were looked at last
 
 	// The end for which the driver waits, and the end that is pinned meanwhile. An idle
 	// session keeps its drivers, so they are small: the same two callbacks serve for
@@ -52,9 +57,9 @@ func newGoroutineDriver() *goroutineDriver {
 			dr.w = dr.dir.fail(opOf(s), s, rawCause(err))
 		}
 		if dr.waiting == dr.src {
-			return dr.w != waitSource || dr.src.stopped()
+			return dr.w != waitSource || dr.src.stopped() || dr.due()
 		}
-		return dr.w != waitSink
+		return dr.w != waitSink || dr.due()
 	}
 	dr.withPinned = func(fd uintptr) {
 		if dr.pinned.fd = int(fd); dr.dir.is(oneWay) {
@@ -106,15 +111,57 @@ func (dr *goroutineDriver) run() {
 	}
 }
 
-// runNative waits for the end that the direction needs, and steps.
+// runNative waits for the end that the direction needs, and steps. When the source's deadline has passed,
+// only the residue is delivered, and then Read fails. The sink's deadline counts once a byte has met it.
 func (dr *goroutineDriver) runNative() {
 	if dr.w == waitSink || dr.dir.residue() > 0 {
 		dr.waiting, dr.pinned = dr.dst, dr.src
+		if dr.sourceLate() {
+			dr.pinned = nil
+		}
 		dr.held(dr.dst.raw.Write(dr.onReady), sideSink)
-	} else {
-		dr.waiting, dr.pinned = dr.src, dr.dst
+	} else if dr.waiting, dr.pinned = dr.src, dr.dst; !dr.sinkLate() {
 		dr.held(dr.src.raw.Read(dr.onReady), sideSource)
 	}
+}
+
+// The following are not inlined: their callers' frames stay on the stack while the session is idle.
+
+//go:noinline
+func (dr *goroutineDriver) sourceLate() bool {
+	return dr.dir.residue() > 0 && !dr.dir.is(eofSeen) && dr.src.raw.Read(once) != nil
+}
+
+//go:noinline
+func (dr *goroutineDriver) sinkLate() bool {
+	if dr.dir.moves != 0 {
+		dr.held(dr.dst.raw.Write(once), sideSink)
+	}
+	return dr.w == waitDone
+}
+
+// once is a callback of RawConn that does nothing: Read and Write fail if the deadline has passed.
+func once(uintptr) bool { return true }
+
+// lookEvery is how often a direction that does not stop looks at the deadlines of its ends.
+const lookEvery = int64(10 * time.Millisecond)
+
+// due reports, before a wait of a session's direction, whether it is time to look at the deadlines.
+//
+//go:noinline
+func (dr *goroutineDriver) due() bool {
+	if dr.pinned == nil || dr.dir.is(oneWay) {
+		return false
+	}
+	now := max(1, dr.dir.env().clock.now())
+	if dr.looked == 0 {
+		dr.looked = now
+	}
+	if now-dr.looked < lookEvery {
+		return false
+	}
+	dr.looked = now
+	return true
 }
 
 // runCopy makes one move of a copy between two descriptors, or waits for it. A file that is sent by one

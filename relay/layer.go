@@ -145,7 +145,7 @@ func (y *layered) recv(p []byte) (int, error) {
 	case n > 0:
 		return n, nil
 	case err == nil:
-		return 0, errEndless
+		return 0, io.ErrNoProgress // a wait would hold up the loop
 	case err == io.EOF:
 		return y.readNothing(nil)
 	case errors.Is(err, syscall.EAGAIN):

@@ -13,7 +13,7 @@ import (
 
 // A Driver drives sessions on an event loop, without a goroutine for any of them: the second
 // driver of the one direction state machine. It belongs to the loop's goroutine, as everything
-// that it drives does. Make it with [NewDriver]: the zero Driver cannot be used.
+// that it drives does. Make it with [Relay.NewDriver]: the zero Driver cannot be used.
 //
 // All its directions read through one warm buffer. Bytes that a slow destination leaves behind
 // are moved into a slot of just that size, so an idle session holds neither buffer nor pipe,

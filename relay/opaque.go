@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // An opaqueSource is an end that is moved by its own Read, which may wait.
@@ -18,11 +19,10 @@ type opaqueSource struct {
 	err error // came together with bytes, to be returned by the next recv
 }
 
-// emptyReads is how often Read may return neither bytes nor an error.
-const emptyReads = 100
-
+// recv reads again after a Read of neither bytes nor an error, which says that nothing has happened ([io.Reader]): a
+// serial port with a read timeout returns that. A Read that does not wait either must not take a whole CPU for that.
 func (s *opaqueSource) recv(p []byte) (int, error) {
-	for tries := 0; tries < emptyReads; tries++ {
+	for pause := time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
 		if err := s.err; err != nil {
 			s.err = nil
 			if err == io.EOF { // as io.Copy: wrapped, it is an error
@@ -42,11 +42,10 @@ func (s *opaqueSource) recv(p []byte) (int, error) {
 			s.buffer.note(n)
 			return n, nil
 		}
-		if s.framing == datagrams && err == nil { // an empty one, of any number
-			tries = 0
+		if s.framing != datagrams && err == nil { // an empty one is not nothing
+			time.Sleep(pause)
 		}
 	}
-	return 0, errEndless
 }
 
 // final marks an EAGAIN or EINTR of a wrapper's Read or Write, so that it is not taken

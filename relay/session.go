@@ -27,16 +27,25 @@ import (
 // canceled context reset each side if the other had not ended, after the bytes that had arrived, as far as the
 // destination takes them at once. After a reset or failure of one side the other one gets the bytes that had arrived
 // before it is reset, however slowly it takes them, unless it acknowledges none for five seconds; so do both with
-// CloseOnEOF. These bytes keep to no limit of bandwidth. On goroutines two things do not hold for a wrapper. If its
-// Write fails although its TCP connection was not reset, or none is found beneath it, the other side gets what can be
-// read from it until nothing comes for a second (for five, if the other side is not TCP): what its socket had, and no
-// more than about [Config.MaxPipeSize] besides. If a Read or Write of it goes on although its deadlines have passed, it
-// is closed a second after the other side's bytes are sent, and a TCP connection at its other side a second later,
-// whatever has been acknowledged. The TCP connection beneath a TLS one is reset likewise. (A *tls.Conn answers io.EOF
-// to its reader also when the connection beneath has ended between two records, without close_notify: a program that wants that to be a
-// reset has to wrap it.) A wrapper knows no reset if no TCP connection is found beneath it, by NetConn() net.Conn,
-// SetLinger or [Unwrapper]: it is closed, and its peer sees an end of file, as with [io.Copy]. A unix socket knows no
-// reset: its peer sees ECONNRESET only if it had sent bytes that were not read, and an end of file otherwise.
+// CloseOnEOF. These bytes keep to no limit of bandwidth.
+//
+// On goroutines there are two exceptions for a wrapper. The first is a Write of the wrapper that fails although no TCP
+// connection beneath it was reset. Then the session goes on reading from the wrapper for the other side, until nothing
+// has come for a second (five seconds if the other side is not TCP). It passes on what the wrapper's socket had, and
+// at most about [Config.MaxPipeSize] more. The second is a Read or Write that goes on although its deadline has passed.
+// Then the wrapper is closed one second after the other side's bytes have been sent. One second later the other side is
+// closed too, if it is TCP, even if it has not acknowledged them.
+//
+// A *tls.Conn is reset by a reset of the TCP connection beneath it. An end of file for a *tls.Conn that has not shaken
+// hands is passed on when the handshake is complete. (A *tls.Conn answers io.EOF to its reader also when the connection
+// beneath has ended between two records, without close_notify: a program that wants that to be a reset has to wrap it.)
+// A wrapper knows no reset if no TCP connection is found beneath it, by NetConn() net.Conn, SetLinger or [Unwrapper]:
+// it is closed, and its peer sees an end of file, as with [io.Copy]. A unix socket knows no reset: its peer sees
+// ECONNRESET only if it had sent bytes that were not read, and an end of file otherwise.
+//
+// On goroutines a deadline that passes is an error of its connection, as for io.Copy. A busy session finds it within some
+// milliseconds, or when its next wait ends. A Read that returns no bytes and no error is called again, after up to a
+// millisecond, however often.
 //
 // A cut stops the calls of a wrapped connection by its deadlines. If they have not returned after a
 // second, the connection is closed.
@@ -115,7 +124,7 @@ func (r *Relay) NewSession(a, b net.Conn) *Session {
 	s := &Session{r: r, limits: &r.limits}
 	s.a, s.b = newLeg(a), newLeg(b)
 	if !s.a.absent() && !s.b.absent() {
-		s.env = environment{leaser: r, tune: &r.cfg, counts: &r.ledger.goroutines}
+		s.env = environment{leaser: r, tune: &r.cfg, counts: &r.ledger.goroutines, clock: r.clock}
 		s.wrapped = s.a.wrapped() || s.b.wrapped()
 		s.bind(&s.ab, &s.ends[0], &s.a, &s.b)
 		s.bind(&s.ba, &s.ends[1], &s.b, &s.a)

@@ -216,6 +216,63 @@ func TestHalfCloseTimeout(t *testing.T) {
 	})
 }
 
+// TestDeadlinesOfABusySession: a deadline of either end ends a session that is never idle, as it ends io.Copy: of the source also
+// while only the sink is waited for, and of the sink also while only the source is.
+func TestDeadlinesOfABusySession(t *testing.T) {
+	t.Parallel()
+
+	past := time.Unix(1, 0)
+	for _, e := range engines {
+		t.Run(e.String(), func(t *testing.T) {
+			t.Parallel()
+			r, c := clockedRelay(t, relay.Config{Engine: e, MaxPipeSize: 64 << 10})
+			var a, b net.Conn
+			from := func(t testing.TB) (far halfConn, near net.Conn) { far, a = tcp(t); return far, a }
+			small := func(t testing.TB) (far halfConn, near net.Conn) {
+				far, b = unixStream(t)
+				must.Do(t, b.(*net.UnixConn).SetWriteBuffer(1)) // the least there is
+				return far, b
+			}
+			g := newRig(t, r, from, small)
+			// All but what is queued still when the session holds all it can. One turn moves up to 1 MiB.
+			most := fillUp(t, g.A) - 256<<10
+			if most < 5<<18 {
+				t.Skipf("a connection holds only %d bytes", most)
+			}
+			must.Do(t, a.SetReadDeadline(past))
+			c.advance(time.Second)
+			part := make(chan struct{})
+			go func() { _, _ = io.CopyN(io.Discard, g.B, most); close(part) }()
+			g.until("the source's deadline", func(res relay.Result) bool { return res.Culprit == relay.SideA })
+			go func() { <-part; _, _ = io.Copy(io.Discard, g.B) }()
+			ends := func() {
+				condition.Await(t, "the end", func() bool {
+					c.advance(time.Second)
+					select {
+					case <-g.done:
+						return true
+					default:
+						return false
+					}
+				})
+				if !errors.Is(g.err, os.ErrDeadlineExceeded) {
+					t.Errorf("culprit %v: %v", g.result.Culprit, g.err)
+				}
+			}
+			ends()
+
+			g = newRig(t, r, from, small)
+			must.Do(t, b.SetWriteDeadline(past))
+			g.until("the sink's deadline", func(res relay.Result) bool {
+				_, _ = g.A.Write([]byte{1})
+				c.advance(time.Second)
+				return res.Culprit == relay.SideB
+			})
+			ends()
+		})
+	}
+}
+
 // withoutHalfClose is a connection that cannot pass on an end of file.
 func withoutHalfClose(t testing.TB) (halfConn, net.Conn) {
 	far, near := tcp(t)

@@ -442,10 +442,10 @@ func (p *pair) transfer(max int) (n int, op string, err error) {
 }
 
 // Stream makes a connection of a stream that is not one, such as an end of a pipe, a terminal or a
-// channel of another protocol, so that it can be joined. It says that s is a stream of bytes, and not of messages: the
-// buffers in which its Read waits have 1 KiB or 8 KiB while its reads take less, and else 64 KiB. So it is of use for a
-// wrapper of a connection, too: without it, a wrapper's Read is offered at least 32 KiB, as by io.Copy. It changes
-// nothing for a connection of a known kind.
+// channel of another protocol, so that it can be joined. It says that s is a stream of bytes, and not of messages. So
+// a Read that waits may have a small buffer: 1 KiB or 8 KiB as long as the reads return less than that, and 64 KiB
+// otherwise. That is of use for a wrapper of a connection, too: without it, a wrapper's Read is offered at least
+// 32 KiB, as by io.Copy. It changes nothing for a connection of a known kind.
 //
 // If s is no connection, the result has s's deadlines if there are any (SetDeadline, SetReadDeadline,
 // SetWriteDeadline), and os.ErrNoDeadline otherwise: then a session that is cut closes it. If it has CloseWrite()

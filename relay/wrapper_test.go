@@ -52,6 +52,44 @@ func tlsUnshaken(t testing.TB) (halfConn, net.Conn) {
 	return client, server
 }
 
+// idling is a connection that polls: its Read answers often that nothing has come.
+type idling struct {
+	net.Conn
+	empty int
+}
+
+func (c *idling) Read(p []byte) (int, error) {
+	if c.empty > 0 {
+		c.empty--
+		return 0, nil
+	}
+	return c.Conn.Read(p)
+}
+
+// TestReadsOfNothing: any number of Reads of no bytes without an error end neither a session nor a copy.
+func TestReadsOfNothing(t *testing.T) {
+	t.Parallel()
+
+	const empty = 200
+	r := newRelay(t, nil)
+	g := newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
+		far, near := tcp(t)
+		return far, &idling{near, empty}
+	}, tcp)
+	write(t, g.A, "session")
+	must.Do(t, ping(g.B, g.A, 1))
+	readFull(t, g.B, make([]byte, len("session")))
+	g.cancel(nil)
+	g.wait()
+
+	far, near := tcp(t)
+	write(t, far, "copy")
+	must.Do(t, far.CloseWrite())
+	if n, err := r.Copy(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{&idling{near, empty}}); n != int64(len("copy")) || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
 // ending is a wrapper that does not show its connection, and passes on an end of file.
 type ending struct {
 	net.Conn
