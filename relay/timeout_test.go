@@ -245,7 +245,7 @@ func TestDeadlinesOfABusySession(t *testing.T) {
 			go func() { _, _ = io.CopyN(io.Discard, g.B, most); close(part) }()
 			g.until("the source's deadline", func(res relay.Result) bool { return res.Culprit == relay.SideA })
 			go func() { <-part; _, _ = io.Copy(io.Discard, g.B) }()
-			ends := func() {
+			ends := func(g *rig) {
 				condition.Await(t, "the end", func() bool {
 					c.advance(time.Second)
 					select {
@@ -259,16 +259,16 @@ func TestDeadlinesOfABusySession(t *testing.T) {
 					t.Errorf("culprit %v: %v", g.result.Culprit, g.err)
 				}
 			}
-			ends()
+			ends(g)
 
-			g = newRig(t, r, from, small)
+			other := newRig(t, r, from, small)
 			must.Do(t, b.SetWriteDeadline(past))
-			g.until("the sink's deadline", func(res relay.Result) bool {
-				_, _ = g.A.Write([]byte{1})
+			other.until("the sink's deadline", func(res relay.Result) bool {
+				_, _ = other.A.Write([]byte{1})
 				c.advance(time.Second)
 				return res.Culprit == relay.SideB
 			})
-			ends()
+			ends(other)
 		})
 	}
 }
