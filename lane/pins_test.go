@@ -849,8 +849,7 @@ func unpin(t *testing.T, path string) {
 	t.Helper()
 	var err error
 	if strings.HasPrefix(filepath.Base(path), "link-") {
-		var l link.Link
-		l = must.Get(link.LoadPinnedLink(path, nil))(t)
+		l := must.Get(link.LoadPinnedLink(path, nil))(t)
 		err = errors.Join(l.Detach(), l.Close())
 	}
 	must.Do(t, errors.Join(err, os.Remove(path)))
