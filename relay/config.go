@@ -22,8 +22,7 @@ type Config struct {
 	// pool of the caller.
 	Pipes *pipe.Pool
 
-	// IdleTimeout ends a session in which no byte has moved in either direction for
-	// this time; 0 means never.
+	// IdleTimeout is that of [Limits]; 0 means never.
 	IdleTimeout time.Duration
 	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means
 	// that IdleTimeout stays in force. If that end could not be passed on (FallbackHalfClose), 0 means five seconds.

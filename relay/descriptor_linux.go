@@ -421,16 +421,27 @@ func unacknowledgedBy(c any) (n int) {
 	return n
 }
 
-// acknowledgedBy is how many bytes the peer of the TCP socket beneath c has acknowledged; known: there is one, and the kernel says so.
-func acknowledgedBy(c any) (n int64, known bool) {
-	withSocket(c, func(fd int) {
-		var i sys.TCPInfo
-		filled, err := sys.ReadTCPInfo(fd, &i)
-		if known = err == nil && filled >= sys.TCPInfoWithBytes; known {
-			n = int64(i.Bytes_acked)
-		}
-	})
-	return n, known
+// acksOf is the acknowledgements of the peer of a TCP socket; known: the kernel says so.
+func acksOf(fd int) (a acks, known bool) {
+	var i sys.TCPInfo
+	n, err := sys.ReadTCPInfo(fd, &i)
+	if err != nil || n < sys.TCPInfoWithBytes {
+		return a, false
+	}
+	return acks{int64(i.Bytes_acked), unacknowledged(fd), time.Duration(i.Last_ack_recv) * time.Millisecond}, true
+}
+
+func (p *loopSocket) acks() (a acks) {
+	if p.is(tcp) {
+		a, _ = acksOf(int(p.fd))
+	}
+	return a
+}
+
+// acksBy is acksOf the TCP socket beneath c; known: there is one as well.
+func acksBy(c any) (a acks, known bool) {
+	withSocket(c, func(fd int) { a, known = acksOf(fd) })
+	return a, known
 }
 
 // unreadBy is how many bytes wait in the receive queue of the socket beneath c.

@@ -128,6 +128,7 @@ type rareState struct {
 	asked   bool          // gate was, to let bytes pass
 	carried int64         // bytes that Carriers have delivered; set by a loop when they have the session no more
 	seed    int64         // of a session of a loop that has come back, in the direction of a to b; 0: its sockets decide it
+	acked   progress      // of the session of a loop, in the direction of a to b
 	lost    atomic.Int64
 	fell    [numFallbacks]atomic.Uint32
 }

@@ -659,10 +659,27 @@ func (s *Driven) nextTimeout() (left time.Duration, what Reason) {
 	if s.ab.pace == resting || s.ba.pace == resting {
 		s.pass(forBandwidth, now)
 	}
-	return s.limits.next(age{
-		now: now, started: s.started, active: s.active, seed: s.seed(),
+	a := age{
+		now: now, started: s.started, active: s.idleSince(), seed: s.seed(),
 		half: s.is(half), answered: s.ba.answered() || s.ba.pace == resting,
-	})
+	}
+	left, what = s.limits.next(a)
+	if left > 0 || !what.quiet() || s.is(carried) {
+		return left, what
+	}
+	if x, y := s.a.acks(), s.b.acks(); x.left > 0 || y.left > 0 {
+		s.ab.rareState().acked.note(x, y, now)
+	}
+	a.active = s.idleSince()
+	return s.limits.next(a)
+}
+
+// idleSince is the clock time of the last byte moved, or of the last acknowledgement of one that is known of.
+func (s *Driven) idleSince() int64 {
+	if o := s.ab.rare.Load(); o != nil {
+		return max(s.active, o.acked.since)
+	}
+	return s.active
 }
 
 // seed is the session's own random number, from a's first socket; it decides the session's
@@ -675,7 +692,8 @@ func (s *Driven) seed() int64 {
 }
 
 // Idle returns the time since the last byte moved, or since one direction ended if that was
-// later. After the end of the session it has no meaning.
+// later. An acknowledgement of bytes that moved before counts if it was found when the idle time was over. After the end
+// of the session Idle has no meaning.
 func (s *Driven) Idle() time.Duration {
 	if s.drv == nil {
 		return 0
@@ -683,21 +701,23 @@ func (s *Driven) Idle() time.Duration {
 	if s.is(carried) {
 		s.refresh()
 	}
-	return time.Duration(s.drv.loop.Now() - s.active)
+	return time.Duration(s.drv.loop.Now() - s.idleSince())
 }
 
 // Descriptors returns the session's sockets, for calls such as getpeername(2). The session still owns them.
 // They have no meaning before Start and after the end, and are -1 while a [driver.Carrier] has the session.
 func (s *Driven) Descriptors() (a, b int) { return int(s.a.fd), int(s.b.fd) }
 
-// Idle returns the time since the last byte moved, as far as known: without [Config.IdleTimeout],
+// Idle is [Driven.Idle], as far as known: without [Config.IdleTimeout],
 // [Config.HalfCloseTimeout] and [Config.LegsAfter] this time is usually not recorded. It may be called at any
 // time by any goroutine; before Run and after its end it has no meaning.
 func (s *Session) Idle() (d time.Duration, known bool) {
 	if s.started.Load() == 0 || !s.hasQuietTimeout() && s.waits == nil {
 		return 0, false
 	}
-	return time.Duration(s.r.clock.now() - s.active.Load()), true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Duration(s.r.clock.now() - max(s.active.Load(), s.acked.since)), true
 }
 
 // A pendingEnd is the end of a session that could not be ended at once: a callback has asked for it

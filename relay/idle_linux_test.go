@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/privilege"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/pipe"
 	"github.com/penstock/penstock/relay"
@@ -84,6 +85,62 @@ func checkResidues(t *testing.T, on *looped, buffers int64, spent bool) {
 	if spent && heap == 0 {
 		t.Errorf("none of %d buffers is on the heap: want the arena's budget spent", buffers)
 	}
+}
+
+// TestAcknowledgedIsNotIdle: while a side takes what has moved before, the session is not idle, also half closed. A
+// side that has taken all, or takes nothing more, is idle.
+func TestAcknowledgedIsNotIdle(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for name, x := range map[string]struct {
+			ended, stops bool
+			want         relay.Reason
+		}{
+			"open":                  {false, false, relay.ReasonIdle},
+			"half closed":           {true, false, relay.ReasonHalfClose},
+			"takes nothing more":    {false, true, relay.ReasonIdle},
+			"half closed, and then": {true, true, relay.ReasonHalfClose},
+		} {
+			t.Run(name, func(t *testing.T) {
+				const idle, sent, piece = 10 * time.Second, 192 << 10, 8 << 10
+				r, c := d.clockedRelay(t, relay.Config{IdleTimeout: idle, HalfCloseTimeout: idle})
+				g := d.newRig(t, r, tcp, func(t testing.TB) (halfConn, net.Conn) {
+					far, near := sockets.TCPPair(t)
+					must.Do(t, far.SetReadBuffer(32<<10))
+					must.Do(t, near.SetWriteBuffer(1<<20))
+					return far, near
+				})
+				if x.ended {
+					must.Do(t, g.B.CloseWrite())
+					g.until("half open", func(relay.Result) bool { return g.session.HalfOpen() })
+				}
+				must.Get(g.A.Write(make([]byte, sent)))(t)
+				g.until("all is in the kernel", func(res relay.Result) bool { return res.AToB.Bytes() == sent })
+				left := func() (n int) {
+					g.near[1](func(fd int) { n, _ = sys.SIOCOUTQ(fd) })
+					return n
+				}
+				looks, got := 0, 0
+				for before := left(); before > 0 && !(x.stops && looks > 1); before = left() {
+					c.advance(idle)
+					running(t, g)
+					looks++
+					for got < sent && left() == before { // a window that has opened by too little lets nothing through
+						got += must.Get(g.B.Read(make([]byte, piece)))(t)
+					}
+					condition.Await(t, "more is acknowledged", func() bool { return left() < before })
+				}
+				if looks < 2 {
+					t.Fatalf("all was acknowledged after %d looks", looks)
+				}
+				if x.stops {
+					c.advance(idle) // since the last look something was acknowledged
+					running(t, g)
+				}
+				c.advance(idle)
+				expectTimeout(t, g, x.want)
+			})
+		}
+	})
 }
 
 // TestDrivenAllocates: a message and its echo through a session on a loop allocate

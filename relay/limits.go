@@ -15,7 +15,8 @@ import (
 // passed on at once.
 type Limits struct {
 	// IdleTimeout ends a session in which no byte has moved in either direction for
-	// this time. Waiting for bandwidth does not count as idle.
+	// this time, and none that was sent was acknowledged. Waiting for bandwidth does not count as idle.
+	// If a side stops before it has acknowledged all, the end may come up to IdleTimeout late.
 	IdleTimeout time.Duration
 	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means
 	// that IdleTimeout stays in force.
@@ -107,6 +108,37 @@ type age struct {
 	half                 bool // one direction has ended
 	answered             bool // the second side has sent something, or waits for bandwidth
 }
+
+// An acks is what the peer of a TCP connection has acknowledged.
+type acks struct {
+	bytes int64         // of all that was sent
+	left  int           // bytes that it has not
+	ago   time.Duration // since its last packet with an acknowledgement, which may have been of nothing new
+}
+
+// A progress is the acknowledgements of both sides of a session, to which the kernel still sends bytes although no byte
+// has moved for the idle time. Acknowledgements raise no event, so the driver looks for them when that time is over.
+type progress struct {
+	bytes int64 // acknowledged by the last look that has found more
+	since int64 // clock time after which there were no more by then; 0: there was no look
+}
+
+// note takes note of a look. Then the session is idle since p.since at most. The first look cannot know what was
+// acknowledged before: it counts on the last packet of a side that has not acknowledged all.
+func (p *progress) note(a, b acks, now int64) {
+	ago := time.Duration(math.MaxInt64)
+	for _, side := range [2]acks{a, b} {
+		if side.left > 0 {
+			ago = min(ago, side.ago)
+		}
+	}
+	if n := a.bytes + b.bytes; ago < math.MaxInt64 && (p.since == 0 || n != p.bytes) {
+		*p = progress{n, max(now-int64(ago), 1)}
+	}
+}
+
+// quiet reports whether a timeout is over when no byte has moved for long enough.
+func (r Reason) quiet() bool { return r == ReasonIdle || r == ReasonHalfClose }
 
 // next returns the time until the next timeout, if there is any, and its reason.
 func (l *Limits) next(a age) (left time.Duration, what Reason) {

@@ -236,17 +236,14 @@ func (s *Session) lookAtSurvivor(l *survival) {
 		return
 	}
 	moved, now := s.ab.moved()+s.ba.moved(), s.r.clock.now()
-	var acknowledged int64
-	known, left := false, 0
-	s.guarded(func() {
-		acknowledged, known = acknowledgedBy(l.to.conn)
-		left = unacknowledgedBy(l.to.conn)
-	})
-	if p := moved + acknowledged; p != l.progress {
+	var acked acks
+	known := false
+	s.guarded(func() { acked, known = acksBy(l.to.conn) })
+	if p := moved + acked.bytes; p != l.progress {
 		l.progress, l.since = p, now
 	}
 	quiet := now - l.since
-	if moved > l.most || quiet >= int64(s.r.linger) || !l.reset && known && left == 0 && quiet >= int64(closeGrace) {
+	if moved > l.most || quiet >= int64(s.r.linger) || !l.reset && known && acked.left == 0 && quiet >= int64(closeGrace) {
 		s.interruptBoth()
 		return
 	}

@@ -48,7 +48,9 @@ func (p *loopSocket) unacknowledged() int { return 0 }
 
 func unacknowledgedBy(any) int { return 0 }
 
-func acknowledgedBy(any) (n int64, known bool) { return 0, false }
+func (p *loopSocket) acks() acks { return acks{} }
+
+func acksBy(any) (a acks, known bool) { return acks{}, false }
 
 func unreadBy(any) int { return 0 }
 

@@ -185,7 +185,7 @@ const (
 	ReasonLimit
 	// ReasonReset: a side was reset, or went away while bytes were sent to it.
 	ReasonReset
-	// ReasonIdle: no byte moved for Config.IdleTimeout, or for the IdleTimeout of the
+	// ReasonIdle: no byte moved or was acknowledged for Config.IdleTimeout, or for the IdleTimeout of the
 	// session's Limits. The same holds for the other timeouts.
 	ReasonIdle
 	// ReasonHalfClose: one direction had ended, and no byte moved in the other

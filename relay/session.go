@@ -107,6 +107,7 @@ type Session struct {
 	untold   bool  // an end of file could not be passed on, and nothing else bounds that
 	moved    int64 // bytes of both directions when the timer was last looked at
 	looked   look  // the last one
+	acked    progress
 }
 
 // ErrRan is returned by a second Run or Start of the same session.
@@ -720,21 +721,31 @@ func (s *Session) directionEnded(d *direction) {
 }
 
 func (s *Session) onTimer() {
+	what := s.due()
+	if what.quiet() {
+		s.lookForAcks()
+		what = s.due()
+	}
+	if what != ReasonNone {
+		_ = s.cut(what, timeoutError(what))
+	}
+}
+
+// due returns the timeout that is over. If there is none it arms the timer for the next one, and returns ReasonNone.
+func (s *Session) due() Reason {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.timer == nil || s.reason != ReasonNone {
-		s.mu.Unlock()
-		return
+		return ReasonNone
 	}
 	left, what := s.nextTimeout()
-	if left > 0 {
-		if what != ReasonNone {
-			s.timer.Reset(left)
-		}
-		s.mu.Unlock()
-		return
+	if left <= 0 {
+		return what
 	}
-	s.mu.Unlock()
-	_ = s.cut(what, timeoutError(what))
+	if what != ReasonNone {
+		s.timer.Reset(left)
+	}
+	return ReasonNone
 }
 
 // nextTimeout returns the time until the next timeout, and which it is, ReasonNone if
@@ -757,9 +768,26 @@ func (s *Session) nextTimeout() (left time.Duration, what Reason) {
 		told()
 	}
 	return limits.next(age{
-		now: now, started: started, active: s.active.Load(), seed: started,
+		now: now, started: started, active: max(s.active.Load(), s.acked.since), seed: started,
 		half: s.halfOpen.Load(), answered: s.heard,
 	})
+}
+
+// lookForAcks takes note of what the sides have acknowledged.
+func (s *Session) lookForAcks() {
+	s.cutting.Lock()
+	defer s.cutting.Unlock()
+	if s.settled {
+		return
+	}
+	var x, y acks
+	s.guarded(func() {
+		x, _ = acksBy(s.a.conn)
+		y, _ = acksBy(s.b.conn)
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.acked.note(x, y, s.r.clock.now())
 }
 
 // hasQuietTimeout reports whether the time of each move is recorded. If an end of file cannot be passed on, which

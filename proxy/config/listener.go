@@ -124,8 +124,8 @@ type Timeouts struct {
 	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"Longest wait for the client's first bytes (if a route or connect: on_data needs them), and for its TLS handshake. After it the client is refused."`
 	Connect        time.Duration `key:"connect" default:"5s" range:"0..1h" doc:"Longest time to connect to one endpoint, over all its addresses, with the TLS handshake. 0: as long as the kernel tries, and 10s for a handshake."`
 	FirstByte      time.Duration `key:"first_byte" default:"0s" range:"0..8760h" eg:"3s" doc:"Longest wait for the endpoint's first byte. After it the connection is reset and counts as a failure of the endpoint. If clients speak first, also set connect: on_data: otherwise silent clients count as failures of endpoints. 0: no bound."`
-	Idle           time.Duration `key:"idle" default:"1h" range:"0..8760h" doc:"Longest time without a byte in either direction. 0: no bound."`
-	HalfClose      time.Duration `key:"half_close" default:"1m" range:"0..8760h" doc:"Longest time without a byte after one side has sent its end of file. 0: no bound."`
+	Idle           time.Duration `key:"idle" default:"1h" range:"0..8760h" doc:"Longest time without a byte in either direction. A byte moves until its receiver has acknowledged it. If a receiver stops before it has acknowledged all, the end may come late by this time again. 0: no bound."`
+	HalfClose      time.Duration `key:"half_close" default:"1m" range:"0..8760h" doc:"Longest time without a byte after one side has sent its end of file, counted as for idle. 0: no bound."`
 	Lifetime       time.Duration `key:"lifetime" default:"0s" range:"0..8760h" eg:"12h" doc:"Longest duration of a connection. 0: no bound."`
 	LifetimeJitter float64       `key:"lifetime_jitter" default:"0.1" range:"0..1" doc:"The lifetime of each connection is shortened by a random part, at most this fraction, so that clients do not all reconnect at once."`
 }
