@@ -11,11 +11,15 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/cloudwego/netpoll"
+	"github.com/panjf2000/gnet/v2"
+
 	"github.com/penstock/penstock/bench"
 	"github.com/penstock/penstock/bench/load"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/loop"
 )
 
 // childName is the first argument of this test's program when it is a server, or a part of package bench.
@@ -45,6 +49,11 @@ var echoServers = []struct {
 }{
 	{"threads", serveThreads},
 	{"goroutines", serveGoroutines},
+	{"coroutines of loops", func(address string) error { return serveLoops(address, &loop.Server{Handle: echoing}) }},
+	{"coroutines that end", func(address string) error { return serveLoops(address, &loop.Server{Handle: echoOnce}) }},
+	{"loops", func(address string) error { return serveLoops(address, &loop.Server{Handle: echoing, Callbacks: true}) }},
+	{"gnet", serveGnet},
+	{"netpoll", serveNetpoll},
 }
 
 func serveGoroutines(address string) error {
@@ -110,6 +119,85 @@ func accept(address string, serve func(*net.TCPConn)) error {
 		}
 		go serve(c.(*net.TCPConn))
 	}
+}
+
+// serveLoops has loops, one for each processor.
+func serveLoops(address string, s *loop.Server) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	return s.Serve(l)
+}
+
+// echoing is a handler that lives as long as its connection.
+func echoing(c *loop.Conn) error {
+	for {
+		if len(c.Buffered()) == 0 {
+			if err := c.More(); err != nil {
+				return err
+			}
+		}
+		if err := echoBuffered(c); err != nil {
+			return err
+		}
+	}
+}
+
+// echoOnce is a handler that ends while there is nothing to do.
+func echoOnce(c *loop.Conn) error {
+	if err := echoBuffered(c); err != nil {
+		return err
+	}
+	return loop.ErrIdle
+}
+
+func echoBuffered(c *loop.Conn) error {
+	b, err := c.Next(len(c.Buffered()))
+	if err == nil {
+		_, err = c.Write(b)
+	}
+	return err
+}
+
+// gnetEcho has gnet's events.
+type gnetEcho struct{ gnet.BuiltinEventEngine }
+
+func (*gnetEcho) OnTraffic(c gnet.Conn) gnet.Action {
+	b, err := c.Next(-1)
+	if err == nil {
+		_, err = c.Write(b)
+	}
+	if err != nil {
+		return gnet.Close
+	}
+	return gnet.None
+}
+
+func serveGnet(address string) error {
+	return gnet.Run(new(gnetEcho), "tcp://"+address, gnet.WithMulticore(true))
+}
+
+func serveNetpoll(address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	events, err := netpoll.NewEventLoop(func(_ context.Context, c netpoll.Connection) error {
+		r, w := c.Reader(), c.Writer()
+		in, err := r.Next(r.Len()) // lent until Release
+		if err != nil {
+			return err
+		}
+		if _, err := w.WriteBinary(append([]byte(nil), in...)); err != nil {
+			return err
+		}
+		return errors.Join(r.Release(), w.Flush())
+	})
+	if err != nil {
+		return err
+	}
+	return events.Serve(l)
 }
 
 // measureConnections has 10,000 connections, all of them active.
