@@ -151,7 +151,13 @@ func TestIdleTimeout(t *testing.T) { both(t, testIdleTimeout) }
 func TestIdleTimeoutLosesNothing(t *testing.T) {
 	both(t, func(t *testing.T, d *driving) {
 		for name, leave := range map[string]func(g *rig, r *relay.Relay){
-			"unread": func(g *rig, r *relay.Relay) { g.fill(d, r) },
+			"unread": func(g *rig, r *relay.Relay) {
+				condition.Await(t, "bytes are held", func() bool { // the queues may take many
+					fillUp(t, g.A)
+					pipes, buffers := d.holds(t, r)
+					return pipes+buffers > 0
+				})
+			},
 			"half": func(g *rig, _ *relay.Relay) {
 				must.Do(t, g.A.CloseWrite())
 				g.until("the end of file is passed on", func(r relay.Result) bool { return r.AToB.Reason == relay.ReasonEOF })
