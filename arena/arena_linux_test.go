@@ -55,7 +55,7 @@ func put(t testing.TB, l *arena.Local, hs ...arena.Handle) {
 	}
 }
 
-// TestSizesRefused: TestModel has those that are not.
+// TestSizesRefused: TestModel has the sizes that are lent.
 func TestSizesRefused(t *testing.T) {
 	l := plain(t, 9, 1).Local(0)
 	for _, size := range []int{math.MinInt, -1, 0, 65537, math.MaxInt} {

@@ -126,8 +126,8 @@ func TestSpliceSocketThatWaits(t *testing.T) {
 	}
 }
 
-// TestLocalRoute: every address of this machine is its own, and one that is for
-// documentation only (RFC 5737, RFC 3849) is not.
+// TestLocalRoute: every address of this machine is its own. An address for
+// documentation (RFC 5737, RFC 3849) is not.
 func TestLocalRoute(t *testing.T) {
 	own := must.Get(net.InterfaceAddrs())(t)
 	want := map[netip.Addr]bool{

@@ -103,7 +103,7 @@ func TestAliases(t *testing.T) {
 	r.fails("aliases")
 }
 
-// TestEDNS0: answers of more than 512 bytes come by UDP, and those of more than 1,232 by TCP.
+// TestEDNS0: answers of up to 1,232 bytes come by UDP, and longer answers by TCP.
 func TestEDNS0(t *testing.T) {
 	for n, stream := range map[int]int{50: 0, 500: 1} {
 		s := newServer(t)

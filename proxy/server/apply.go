@@ -261,8 +261,8 @@ func (s *Server) swapLimits(c *change) {
 	s.group.SetMaxConnections(s.options.maxConnections(c.cfg))
 }
 
-// lasts reports whether the upstream of that name stays the same, except for its endpoints: its configuration and the contents of
-// its certificates are the same, and so are those of its fallback. (The loader ensures that fallbacks do not form a circle.) It
+// lasts reports whether the upstream of that name stays the same, except for its endpoints: its configuration, the contents of
+// its certificates, and its fallback. (The loader ensures that fallbacks do not form a circle.) It
 // keeps its snapshot, and listeners that use it need not be made again.
 func (r *registry) lasts(c *change, name string) bool {
 	if lasts, known := c.lasts[name]; known {

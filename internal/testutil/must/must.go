@@ -33,7 +33,7 @@ func Get[V any](v V, err error) func(t test) V {
 	}
 }
 
-// Is ends the test unless an error is, as [errors.Is] says, the one that is wanted.
+// Is ends the test unless err is want by [errors.Is].
 func Is(t test, err, want error) {
 	if !errors.Is(err, want) {
 		t.Helper()
@@ -46,9 +46,7 @@ func Is(t test, err, want error) {
 //	must.Fail(conn.Read(b))(t, net.ErrClosed)
 func Fail[V any](_ V, err error) func(t test, want error) {
 	return func(t test, want error) {
-		if !errors.Is(err, want) {
-			t.Helper()
-			t.Fatalf("got the error %v, want %v", err, want)
-		}
+		t.Helper()
+		Is(t, err, want)
 	}
 }

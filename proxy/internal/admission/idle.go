@@ -46,8 +46,8 @@ func (i *idle) age() {
 	}
 }
 
-// flooding returns the connection of the network that floods most which leaves first: the first one that has been silent
-// for a time, or else the newest one without a request; nil: none. The caller holds mu.
+// flooding returns a connection of the network that floods most, to be closed: the first one that has been silent for a
+// time, or else the newest one without a request; nil: no network floods. The caller holds mu.
 func (l *Limiter) flooding(silence time.Duration) *Conn {
 	l.idle.age()
 	var silent, newest *Conn

@@ -187,7 +187,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestFloodsAreForgotten: the counts of a network fall with the time, and those of many networks are bounded.
+// TestFloodsAreForgotten: the count of a network falls with time, and at most so many networks are counted.
 func TestFloodsAreForgotten(t *testing.T) {
 	t.Parallel()
 	var i idle

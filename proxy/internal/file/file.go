@@ -4,7 +4,6 @@ package file
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -74,21 +73,26 @@ type calls struct {
 	stuck    map[string]int // how many such calls there are, by name; guarded by mu
 }
 
-// within returns what call returns. It fails where call does not return in time, and at once while c.most calls of the
-// name are stuck.
-func within[T any](c *calls, name string, call func() T) (is T, ok bool) {
+// within returns what call, which is about path, returns. It fails where call does not return in time, and at once while
+// c.most calls of the name are stuck.
+func within[T any](c *calls, name, path string, call func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
 	c.mu.Lock()
 	full := c.stuck[name] >= c.most
 	c.mu.Unlock()
 	if full {
-		return is, false
+		return *new(T), noAnswer(path)
 	}
-	done, gaveUp := make(chan T, 1), false // gaveUp is guarded by c.mu
+	done, gaveUp := make(chan result, 1), false // gaveUp is guarded by c.mu
 	go func() {
-		result := call()
+		var is result
+		is.value, is.err = call()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if done <- result; gaveUp {
+		if done <- is; gaveUp {
 			if c.stuck[name]--; c.stuck[name] == 0 {
 				delete(c.stuck, name)
 			}
@@ -97,67 +101,44 @@ func within[T any](c *calls, name string, call func() T) (is T, ok bool) {
 	late := time.NewTimer(c.patience)
 	defer late.Stop()
 	select {
-	case is = <-done:
-		return is, true
+	case is := <-done:
+		return is.value, is.err
 	case <-late.C:
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
-	case is = <-done: // it has returned in this moment
-		return is, true
+	case is := <-done: // it has returned in this moment
+		return is.value, is.err
 	default:
 	}
 	if gaveUp = true; c.stuck == nil {
 		c.stuck = make(map[string]int)
 	}
 	c.stuck[name]++
-	return is, false
+	return *new(T), noAnswer(path)
 }
 
 // Within returns what look returns, which looks at files but does not open them. It gives up a file system that does
 // not answer after two seconds; until that look has returned, others of the same name fail at once. The error wraps
 // [os.ErrDeadlineExceeded]. It is safe for concurrent use.
 func Within[T any](name string, look func() T) (is T, err error) {
-	is, ok := within(&looks, name, look)
-	if !ok {
-		return is, noAnswer(name)
-	}
-	return is, nil
+	return within(&looks, name, name, func() (T, error) { return look(), nil })
 }
 
 // Stat is [os.Stat] that waits no longer than [Within].
 func Stat(path string) (fs.FileInfo, error) {
-	type stat struct {
-		info fs.FileInfo
-		err  error
-	}
-	is, err := Within(path, func() (s stat) { s.info, s.err = os.Stat(path); return s })
-	return is.info, cmp.Or(is.err, err)
+	return within(&looks, path, path, func() (fs.FileInfo, error) { return os.Stat(path) })
 }
 
 // Glob is [filepath.Glob] that waits no longer than [Within].
 func Glob(pattern string) ([]string, error) {
-	type match struct {
-		names []string
-		err   error
-	}
-	is, err := Within(pattern, func() (m match) { m.names, m.err = filepath.Glob(pattern); return m })
-	return is.names, cmp.Or(is.err, err)
-}
-
-type content struct {
-	data []byte
-	err  error
+	return within(&looks, pattern, pattern, func() ([]string, error) { return filepath.Glob(pattern) })
 }
 
 // read reads path by now. All such reads count as one name: a file system that hangs has many files.
 func (c *calls) read(path string, limit int, now func(string, int) ([]byte, error)) ([]byte, error) {
-	is, ok := within(c, "", func() (is content) { is.data, is.err = now(path, limit); return is })
-	if !ok {
-		return nil, noAnswer(path)
-	}
-	return is.data, is.err
+	return within(c, "", path, func() ([]byte, error) { return now(path, limit) })
 }
 
 func noAnswer(path string) error {

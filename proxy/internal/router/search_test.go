@@ -89,7 +89,7 @@ func (r *rig) use(cfg *lb.Config) {
 	r.snapshot.SetEndpoints(r.set)
 }
 
-// takes has a search take a step of a kind.
+// takes ends the test unless the next step of a search is of a kind.
 func (r *rig) takes(s *router.Search, want worker.Action) worker.Step {
 	r.t.Helper()
 	step := s.Next(r.clock)
