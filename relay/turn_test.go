@@ -273,8 +273,11 @@ func TestWaits(t *testing.T) {
 			want.ToB = 3 * time.Second
 			check("a sink that is full")
 		}
-		g.drained(sent)
+		must.Get(io.CopyN(io.Discard, g.B, sent))(t)
 		want.ToB = 3 * time.Second
+		g.until("the wait for room is over", func(res relay.Result) bool {
+			return res.AToB.Bytes() == int64(4*len(message))+sent && near4(res.Waits, want)
+		})
 		c.advance(7 * time.Second)
 		_ = g.A.CloseWrite()
 		_ = g.B.CloseWrite()
@@ -297,12 +300,19 @@ func near4(got, want relay.Waits) bool {
 		near(got.Bandwidth, want.Bandwidth) && near(got.Loop, want.Loop)
 }
 
-// fill sends from A until the session holds bytes for B, and returns how much in the end.
-func (g *rig) fill(d *driving, r *relay.Relay) (sent <-chan int64) {
-	n := make(chan int64, 1)
+// fill sends from A until the session holds bytes for B and the kernel's queues take no more, and returns how many it sent.
+func (g *rig) fill(d *driving, r *relay.Relay) (sent int64) {
+	wrote := make(chan int64)
 	go func() {
-		wrote, _ := g.A.Write(make([]byte, 4<<20))
-		n <- int64(wrote)
+		n, chunk := int64(0), make([]byte, 64<<10)
+		for {
+			some, err := g.A.Write(chunk)
+			n += int64(some)
+			if err != nil {
+				wrote <- n
+				return
+			}
+		}
 	}()
 	before, stands := int64(-1), 0
 	g.until("bytes are held", func(res relay.Result) bool {
@@ -312,14 +322,10 @@ func (g *rig) fill(d *driving, r *relay.Relay) (sent <-chan int64) {
 		}
 		return stands > 20
 	})
-	return n
-}
-
-// drained reads at B all that fill sends.
-func (g *rig) drained(sent <-chan int64) {
-	g.t.Helper()
-	must.Get(io.CopyN(io.Discard, g.B, 4<<20))(g.t)
-	<-sent
+	must.Do(g.t, g.A.SetWriteDeadline(time.Now()))
+	sent = <-wrote
+	must.Do(g.t, g.A.SetWriteDeadline(time.Time{}))
+	return sent
 }
 
 // TestWaitsForBandwidth: to wait for bandwidth is neither to wait for bytes nor for room. (Goroutines see the
