@@ -33,8 +33,13 @@ func lockPin(dir string) (fd int, err error) {
 		return -1, fmt.Errorf("lane: directory of pins: %w", &os.PathError{Op: "open", Path: dir, Err: err})
 	}
 	var fs syscall.Statfs_t
-	if err = syscall.Fstatfs(fd, &fs); err == nil && uint32(fs.Type) != bpfFileSystem {
+	var of syscall.Stat_t
+	switch err = errors.Join(syscall.Fstatfs(fd, &fs), syscall.Fstat(fd, &of)); {
+	case err != nil:
+	case uint32(fs.Type) != bpfFileSystem:
 		err = fmt.Errorf("no BPF file system: %w", os.ErrInvalid)
+	case of.Uid != 0 && int(of.Uid) != os.Geteuid(), of.Mode&0o022 != 0: // whoever can write there could plant programs
+		err = fmt.Errorf("other users can write there: %w", os.ErrPermission)
 	}
 	if err != nil {
 		_ = syscall.Close(fd)

@@ -360,6 +360,16 @@ func pins(t *testing.T, dir string) int {
 	return len(files)
 }
 
+// TestPinsOfOthers: whoever can write among the pins could plant programs.
+func TestPinsOfOthers(t *testing.T) {
+	dir := pinsAlone(t)
+	if dir == "" {
+		return
+	}
+	must.Do(t, os.Chmod(dir, 0o777))
+	must.Fail(lane.Open(lane.Config{Devices: []string{"lo"}, Pin: dir}))(t, os.ErrPermission)
+}
+
 // TestLeaveOfNone: if no session goes on, Leave detaches and unpins everything, so that the next process can
 // have other pins. Sessions in user space are reset. A session that has ended and lingers does not go on.
 func TestLeaveOfNone(t *testing.T) {

@@ -78,6 +78,8 @@ type Status struct {
 	// RemovedWaiting counts the clients that wait for endpoints of upstreams no longer in the
 	// configuration, by upstream.
 	RemovedWaiting map[string]int64 `json:"removed_waiting,omitempty"`
+	// RemovedSessions counts the sessions of upstreams no longer in the configuration, by upstream.
+	RemovedSessions map[string]int64 `json:"removed_sessions,omitempty"`
 }
 
 // Traces is the export of sampled sessions as spans. Each sampled session is in one of the numbers

@@ -74,6 +74,22 @@ func (r *removed) upstream(name string) *upstream {
 	return nil
 }
 
+// sessions returns the number of sessions of each removed upstream that has some.
+func (r *removed) sessions() map[string]int64 {
+	n := make(map[string]int64)
+	for _, gone := range r.upstreams {
+		if gone.kept == nil {
+			continue
+		}
+		for _, m := range gone.kept.leaving {
+			if active := m.endpoint.Active(); active > 0 {
+				n[gone.name] += int64(active)
+			}
+		}
+	}
+	return n
+}
+
 func (r *removed) forget(name string) {
 	for _, gone := range r.upstreams {
 		if gone.name == name {

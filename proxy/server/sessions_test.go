@@ -170,6 +170,9 @@ func TestSessionsOfWhatIsGone(t *testing.T) {
 	c := client(t, r.At("old"))
 	line(t, c)
 	r.Reload(fmt.Sprintf(text, "new", a))
+	if n := r.Status().RemovedSessions; n["old"] != 1 || len(n) != 1 {
+		t.Errorf("sessions of removed upstreams: %v", n)
+	}
 	for _, q := range []admin.SessionQuery{{Listener: "old"}, {Upstream: "old"}, {Endpoint: "old"}} {
 		if list := r.list(q, admin.SessionOrder{}); len(list) != 1 {
 			t.Errorf("%+v: %+v", q, list)

@@ -89,7 +89,7 @@ func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bo
 	}
 	s.sessionLog.recentSessionLog(st.SessionLog, s.watcher.sums)
 	st.Live, st.StateFile, st.DeniedByHand = s.liveChanges.liveStatus(), s.liveChanges.stateFile(), s.denials.status()
-	st.RemovedWaiting = s.waitingForRemoved()
+	st.RemovedWaiting, st.RemovedSessions = s.waitingForRemoved(), s.removed.sessions()
 }
 
 // counters are values that never fall, by name. The server's mu is held.

@@ -67,6 +67,7 @@ type Layer interface {
 	// Read implements io.Reader. p belongs to the loop, and is not cleared: a Layer that returns more bytes than it has
 	// written passes on bytes of other sessions. It returns syscall.EAGAIN if beneath did and there is nothing to
 	// return yet; the next call continues there. io.EOF is the orderly end of the peer.
+	// 0 and nil end the session with io.ErrNoProgress.
 	Read(p []byte) (int, error)
 	// Write implements io.Writer.
 	Write(p []byte) (int, error)

@@ -175,7 +175,7 @@ func (r *daemon) Plan(ctx context.Context, path string, trusted bool) (admin.Pla
 	for _, c := range changes {
 		change := live.planned(c, before)
 		if c.Kind == config.KindListener && mayLeave(before, c.Name) && !mayLeave(next, c.Name) && c.Action != config.Removed {
-			n, err := r.inLane(c.Name)
+			n, err := r.count(ctx, admin.SessionQuery{Listener: c.Name, Engine: admin.EngineLane})
 			if err != nil {
 				return admin.Plan{}, err
 			}
@@ -187,7 +187,7 @@ func (r *daemon) Plan(ctx context.Context, path string, trusted bool) (admin.Pla
 		p.Changes = append(p.Changes, change)
 	}
 	endWithEndpoints(changes, p.Changes)
-	return p, nil
+	return p, endWithUpstreams(changes, p.Changes, func(q admin.SessionQuery) (int64, error) { return r.count(ctx, q) })
 }
 
 // errBusy means that a look at a file did not get its turn.
@@ -230,8 +230,9 @@ func mayLeave(c *config.Config, listener string) bool {
 	})
 }
 
-func (r *daemon) inLane(listener string) (n int64, err error) {
-	list, err := r.Sessions(context.Background(), admin.SessionQuery{Listener: listener, Engine: admin.EngineLane}, admin.SessionOrder{})
+// count returns the number of sessions that a query selects.
+func (r *daemon) count(ctx context.Context, q admin.SessionQuery) (n int64, err error) {
+	list, err := r.Sessions(ctx, q, admin.SessionOrder{})
 	if err != nil {
 		return 0, err
 	}
@@ -269,6 +270,33 @@ func endWithEndpoints(changes []config.Change, planned []admin.PlannedChange) {
 			keepLess(p, ends[c.Name])
 		}
 	}
+}
+
+// endWithUpstreams subtracts the connections that end with a removed upstream or endpoint from the unchanged connections
+// of the changed listeners. count returns the number of sessions that a query selects.
+func endWithUpstreams(changes []config.Change, planned []admin.PlannedChange, count func(admin.SessionQuery) (int64, error)) error {
+	for i, l := range changes {
+		if l.Kind != config.KindListener || planned[i].Disposition != admin.Keep && planned[i].Kept == 0 {
+			continue
+		}
+		for j, c := range changes {
+			q := admin.SessionQuery{Listener: l.Name, Upstream: c.Upstream, Endpoint: c.Name}
+			if c.Kind == config.KindUpstream {
+				q.Upstream, q.Endpoint = c.Name, ""
+			} else if c.Kind != config.KindEndpoint {
+				continue
+			}
+			if planned[j].Connections == 0 || planned[j].Disposition == admin.Keep {
+				continue
+			}
+			n, err := count(q)
+			if err != nil {
+				return err
+			}
+			keepLess(&planned[i], n)
+		}
+	}
+	return nil
 }
 
 // keepLess subtracts n from the connections that stay as they are.

@@ -52,6 +52,34 @@ func TestPlanOfLane(t *testing.T) {
 	}
 }
 
+// TestPlanOfSessionsThatEnd: a changed listener's connections that end with their upstream or endpoint do not stay.
+func TestPlanOfSessionsThatEnd(t *testing.T) {
+	t.Parallel()
+
+	changes := []config.Change{
+		{Kind: config.KindListener, Name: "l"},
+		{Kind: config.KindUpstream, Name: "old", Action: config.Removed},
+		{Kind: config.KindUpstream, Name: "kept", Action: config.Removed},
+		{Kind: config.KindEndpoint, Upstream: "up", Name: "e", Action: config.Removed},
+		{Kind: config.KindListener, Name: "other"},
+	}
+	planned := []admin.PlannedChange{
+		{Connections: 9, Disposition: admin.Keep},
+		{Connections: 4, Disposition: admin.Drain},
+		{Connections: 2, Disposition: admin.Keep},
+		{Connections: 3, Disposition: admin.Reset},
+		{Connections: 2, Disposition: admin.Drain, Kept: 1},
+	}
+	sessions := map[admin.SessionQuery]int64{
+		{Listener: "l", Upstream: "old"}: 4, {Listener: "l", Upstream: "kept"}: 2,
+		{Listener: "l", Upstream: "up", Endpoint: "e"}: 2, {Listener: "other", Upstream: "up", Endpoint: "e"}: 1,
+	}
+	must(t, endWithUpstreams(changes, planned, func(q admin.SessionQuery) (int64, error) { return sessions[q], nil }))
+	if planned[0].Connections != 3 || planned[4].Connections != 2 || planned[4].Kept != 0 {
+		t.Errorf("%+v", planned)
+	}
+}
+
 // TestChangesOfLane: a change of a key says that it takes a restart if the key waits for one: not where there is no lane yet, nor where it gets
 // back the value that is in force.
 func TestChangesOfLane(t *testing.T) {

@@ -99,9 +99,11 @@ func logWarnings(log *slog.Logger, warnings []config.Problem) {
 // logEach logs a line for each of the first problems, and a line with the number of the others.
 func logEach(log func(msg string, args ...any), list []config.Problem, msg, others string) {
 	for _, p := range list[:min(len(list), maxLogged)] {
-		cause := p.Message
-		cause += when(p.Fix != "", ": "+p.Fix)
-		log(msg, "file", p.Pos.File, "line", p.Pos.Line, "cause", cause)
+		args := []any{"file", p.Pos.File}
+		if p.Pos.Line > 0 {
+			args = append(args, "line", p.Pos.Line)
+		}
+		log(msg, append(args, "cause", p.Message+when(p.Fix != "", ": "+p.Fix))...)
 	}
 	if more := len(list) - maxLogged; more > 0 {
 		log(others, "more", more)

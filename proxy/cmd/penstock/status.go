@@ -223,6 +223,9 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	for i := range s.Upstreams {
 		t.upstream(&s.Upstreams[i])
 	}
+	for _, name := range slices.Sorted(maps.Keys(s.RemovedSessions)) {
+		t.row("upstream", name, string(admin.Removed), plural(s.RemovedSessions[name], "session continues", "sessions continue"))
+	}
 	t.live(s.Live)
 	t.denied(s.DeniedByHand)
 	return t.write(w, problemLines(s.Problems, maxProblems))

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/postgres"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -271,7 +272,7 @@ func (s *Server) abandonable(ctx context.Context, search *router.Search, every t
 		switch {
 		case over:
 		case search.Abandon(s.cfg.Now()):
-			cancel(worker.ErrAbandoned)
+			cancel(record.ErrAbandoned)
 		default:
 			timer.Reset(every)
 		}
@@ -282,8 +283,8 @@ func (s *Server) abandonable(ctx context.Context, search *router.Search, every t
 	over = true
 	mu.Unlock()
 	timer.Stop()
-	if err != nil && context.Cause(ctx) == worker.ErrAbandoned {
-		return worker.ErrAbandoned
+	if err != nil && context.Cause(ctx) == record.ErrAbandoned {
+		return record.ErrAbandoned
 	}
 	return err
 }

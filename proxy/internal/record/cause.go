@@ -47,9 +47,15 @@ const (
 	CauseLocal
 	// CauseTLS means that the TLS handshake has failed.
 	CauseTLS
+	// CauseAbandoned means that the attempt was given up early, for [ErrAbandoned].
+	CauseAbandoned
 )
 
-var causeNames = [...]string{"other", "refused", "timeout", "reset", "unreachable", "resolve", "local", "tls"}
+// ErrAbandoned is the error of an attempt that was given up, because its endpoint is no longer one to connect to or the
+// client is no longer admitted.
+var ErrAbandoned = errors.New("given up early")
+
+var causeNames = [...]string{"other", "refused", "timeout", "reset", "unreachable", "resolve", "local", "tls", "abandoned"}
 
 // String returns the name of the cause in a line.
 func (c Cause) String() string {
@@ -65,6 +71,8 @@ func CauseOf(err error) Cause {
 	switch {
 	case err == nil:
 		return CauseOther
+	case errors.Is(err, ErrAbandoned):
+		return CauseAbandoned
 	case errors.As(err, new(*net.DNSError)):
 		return CauseResolve
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):

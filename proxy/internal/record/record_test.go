@@ -160,6 +160,7 @@ func TestAttempts(t *testing.T) {
 	}
 	for err, want := range map[error]record.Cause{
 		os.ErrDeadlineExceeded: record.CauseTimeout, syscall.EHOSTUNREACH: record.CauseUnreachable, errors.New("?"): record.CauseOther, syscall.EMFILE: record.CauseLocal,
+		record.ErrAbandoned: record.CauseAbandoned,
 	} {
 		if got := record.CauseOf(err); got != want {
 			t.Errorf("%v is %v, want %v", err, got, want)

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/postgres"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
-	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
 // An attempt is one attempt to reach an endpoint.
@@ -292,10 +292,10 @@ func (s *Search) abandoned(now int64) {
 		return
 	}
 	s.failed = s.failed[:0]
-	s.client.Record.Fail(e.name, s.start, now, worker.ErrAbandoned)
+	s.client.Record.Fail(e.name, s.start, now, record.ErrAbandoned)
 	s.settle(health.Unknown, now)
 	s.blame(failure{
-		endpoint: e, err: fmt.Errorf("connect to %s: %w after %v", e.Address, worker.ErrAbandoned, time.Duration(now-s.start).Round(time.Millisecond)),
+		endpoint: e, err: fmt.Errorf("connect to %s: %w after %v", e.Address, record.ErrAbandoned, time.Duration(now-s.start).Round(time.Millisecond)),
 		began: s.start, ended: now, own: true,
 	})
 	if s.mayJoin() != nil { // Next begins it anew

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/match"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -229,7 +230,7 @@ func (s *Search) outdated() bool {
 // Afterwards the client may be on a goroutine.
 func (s *Search) connectAnew(now int64) {
 	if e := s.endpoint; e != nil {
-		s.client.Record.Fail(e.name, s.start, now, worker.ErrAbandoned)
+		s.client.Record.Fail(e.name, s.start, now, record.ErrAbandoned)
 		s.settle(health.Unknown, now)
 	}
 	s.exitBreaker(health.Unknown, now)
@@ -279,7 +280,7 @@ func (s *Search) renew(by [2]*Listener, now int64) (worker.Step, bool) {
 // goes to the same queue.
 func (s *Search) beginAnew(l *Listener, to recourse, now int64) {
 	if e := s.endpoint; e != nil {
-		s.client.Record.Fail(e.name, s.start, now, worker.ErrAbandoned)
+		s.client.Record.Fail(e.name, s.start, now, record.ErrAbandoned)
 		s.settle(health.Unknown, now)
 	}
 	s.leaveQueues()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
@@ -458,7 +459,7 @@ func TestConnectedToAsTheNewestSays(t *testing.T) {
 				if s.Abandon(r.clock) != (name != "nothing") {
 					t.Errorf("%s: it goes on", name)
 				}
-				s.Failed(worker.ErrAbandoned, r.clock)
+				s.Failed(record.ErrAbandoned, r.clock)
 				for step = s.Next(r.clock); step.Action == worker.Pause || step.Action == worker.Park; step = s.Next(r.clock) {
 					r.clock += int64(time.Second)
 				}

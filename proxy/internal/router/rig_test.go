@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -411,12 +412,12 @@ func (s *server) connect(timeout time.Duration, r recheck) error {
 			return os.NewSyscallError("connect", syscall.ECONNREFUSED)
 		case timeout <= wait:
 			if r.sleep(timeout - roundTrip) {
-				return worker.ErrAbandoned
+				return record.ErrAbandoned
 			}
 			return os.ErrDeadlineExceeded
 		}
 		if r.sleep(wait - roundTrip) {
-			return worker.ErrAbandoned
+			return record.ErrAbandoned
 		}
 		timeout -= wait
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
 )
@@ -506,7 +507,7 @@ func (s *Search) left(now int64, shares int) time.Duration {
 
 // Resolved implements [worker.Search].
 func (s *Search) Resolved(ips []netip.Addr, err error) {
-	if err == worker.ErrAbandoned {
+	if err == record.ErrAbandoned {
 		s.abandoned(s.listener.now())
 		return
 	}
@@ -529,7 +530,7 @@ func (s *Search) Failed(err error, now int64) {
 		s.giveUp(fmt.Errorf("connect to %s: %w", s.original.AddrPort, err))
 		return
 	}
-	if err == worker.ErrAbandoned {
+	if err == record.ErrAbandoned {
 		s.abandoned(now)
 		return
 	}

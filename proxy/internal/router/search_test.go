@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -313,7 +314,7 @@ func TestAbandonForAnother(t *testing.T) {
 	if !s.Abandon(r.clock) {
 		t.Fatal("it stays, though another one is back")
 	}
-	s.Failed(worker.ErrAbandoned, r.clock)
+	s.Failed(record.ErrAbandoned, r.clock)
 	step := s.Next(r.clock)
 	if at := step.Address.AddrPort.Addr().String(); step.Action != worker.Connect || at != "10.0.0.2" {
 		t.Fatalf("then %v %s", step.Action, at)
@@ -346,7 +347,7 @@ func TestAbandonTheDrained(t *testing.T) {
 	if !s.Abandon(r.clock) {
 		t.Fatal("it stays where it drains")
 	}
-	s.Failed(worker.ErrAbandoned, r.clock)
+	s.Failed(record.ErrAbandoned, r.clock)
 	if step := s.Next(r.clock); step.Action != worker.Connect || r.endpoint(at).Active() != 0 || r.endpoint(1-at).Active() != 1 {
 		t.Errorf("%v, %d and %d", step.Action, r.endpoint(at).Active(), r.endpoint(1-at).Active())
 	}
@@ -375,7 +376,7 @@ func TestAbandonForTheFallback(t *testing.T) {
 		if !s.Abandon(r.clock) {
 			t.Fatal("it stays, though there is a response for it")
 		}
-		s.Failed(worker.ErrAbandoned, r.clock)
+		s.Failed(record.ErrAbandoned, r.clock)
 		if step := s.Next(r.clock); step.Action != worker.Respond {
 			t.Errorf("then %v", step.Action)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
 )
@@ -207,10 +208,10 @@ func (w *worker) askAbandon(c *Client) {
 	case !c.search.Abandon(w.loop.Now()):
 		w.recheck(c)
 	case c.step.Action == Resolve:
-		w.resolved(c, nil, ErrAbandoned)
+		w.resolved(c, nil, record.ErrAbandoned)
 	default:
 		c.dial.Cancel()
-		w.failed(c, ErrAbandoned)
+		w.failed(c, record.ErrAbandoned)
 	}
 }
 

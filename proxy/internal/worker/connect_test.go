@@ -20,6 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -59,7 +60,7 @@ func TestAbandon(t *testing.T) {
 			if n := asked.Load(); n != 3 {
 				t.Errorf("it was asked %d times", n)
 			}
-			if got := d.failed(); name == "connect" && (len(got) != 1 || !errors.Is(got[0], worker.ErrAbandoned)) {
+			if got := d.failed(); name == "connect" && (len(got) != 1 || !errors.Is(got[0], record.ErrAbandoned)) {
 				t.Errorf("failures: %v", got)
 			}
 		})

@@ -121,9 +121,6 @@ func TooLate(cause error, after time.Duration, got int, of string) error {
 	return fmt.Errorf("%w: the client's first bytes were incomplete after %v: only %d bytes of %s had arrived", cause, after, got, of)
 }
 
-// ErrAbandoned is the error of a step that was under way, and given up: see [Search.Abandon].
-var ErrAbandoned = errors.New("given up early")
-
 // An Admitter says which clients a listening socket may have. Its methods are called
 // on the goroutines of the loops, several at a time, and must not wait; Left is called
 // on others as well.
@@ -221,7 +218,7 @@ type Search interface {
 	// Next returns the next step.
 	Next(now int64) Step
 	// Abandon reports whether the step under way is to be given up, see Step.Recheck: it is canceled
-	// then, and fails with [ErrAbandoned].
+	// then, and fails with record.ErrAbandoned.
 	Abandon(now int64) bool
 	// Resolved passes the result of Resolve. The search owns the slice afterwards.
 	Resolved(ips []netip.Addr, err error)
