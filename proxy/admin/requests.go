@@ -252,7 +252,7 @@ const mostWrong = 2
 
 // nearestTo returns the advice to use the path nearest to a wrong one, or one of several equally
 // near paths; "" if there is none. A path is as near as the whole of it, or one letter farther than
-// its last part, whichever is less.
+// its last part, whichever is less; a path of which only the beginning was written is one letter away.
 func nearestTo(path string) string {
 	asked := strings.TrimPrefix(path, "/v1/")
 	if len(asked) > nearest.Longest {
@@ -263,6 +263,9 @@ func nearestTo(path string) string {
 	for _, q := range requests {
 		meant := strings.TrimPrefix(q.path, "/v1/")
 		d := min(nearest.Distance(asked, meant), nearest.Distance(asked[strings.LastIndex(asked, "/")+1:], meant[strings.LastIndex(meant, "/")+1:])+1)
+		if strings.HasPrefix(meant, asked+"/") {
+			d = min(d, 1)
+		}
 		if d < least {
 			found, least = nil, d
 		}

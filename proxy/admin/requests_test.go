@@ -452,6 +452,7 @@ func TestRefusalsInTermsOfHTTP(t *testing.T) {
 		{r.Handler(), "GET", "/status", 404, "write GET /v1/status; "},
 		{r.Handler(), "GET", "/v1/nothing", 404, `path "/v1/nothing": not found: GET /v1/openapi.json describes all paths`},
 		{r.Handler(), "POST", "/v1/drain", 404, "write POST /v1/process/drain or POST /v1/listener/drain or POST /v1/endpoint/drain; "},
+		{r.Handler(), "GET", "/v1/split", 404, "write POST /v1/split/set; "},
 		{r.Handler(), "POST", "/v1/session/end", 404, "write POST /v1/sessions/end; "},
 		{r.Handler(), "GET", "/v1/" + strings.Repeat("x", 4000), 404, "not found: GET /v1/openapi.json describes all paths"},
 		{r.Handler(), "POST", "/v1/sessions/end", 400, "one of id, listener, upstream, endpoint, source, older"},
