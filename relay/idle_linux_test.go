@@ -120,8 +120,12 @@ func TestAcknowledgedIsNotIdle(t *testing.T) {
 					return n
 				}
 				looks, got := 0, 0
-				for before := left(); before > 0 && !(x.stops && looks > 1); before = left() {
+				for left() > 0 && !(x.stops && looks > 1) {
 					c.advance(idle)
+					before := left() // the kernel acknowledges when it likes: what it has until now, the look may have seen
+					if before == 0 {
+						break
+					}
 					running(t, g)
 					looks++
 					for got < sent && left() == before { // a window that has opened by too little lets nothing through
