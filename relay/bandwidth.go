@@ -10,15 +10,13 @@ import (
 	"github.com/penstock/penstock/loop"
 )
 
-// A Bucket is a bandwidth limit that any number of sessions, loops and goroutines share. Over any
-// time they move at most the bytes of the rate and the burst, with two exceptions: bytes that were
-// reserved before that time may be moved in it, and each direction that has just found its source
-// empty may move 2 KiB more, which are paid back afterwards. It takes no lock, and is safe for
-// concurrent use. The zero value limits nothing.
+// A Bucket is a bandwidth limit that any number of sessions, loops and goroutines share. In any period they
+// move at most the bytes of the rate and the burst, with two exceptions: bytes that were reserved before the
+// period may move in it, and a direction that has just found its source empty may move 2 KiB more, which it
+// pays back afterwards. A Bucket takes no lock, and is safe for concurrent use. The zero value limits nothing.
 //
-// Bytes are reserved before they are read, in a queue: each reservation takes the next piece of the
-// supply. So waiting directions are served one piece each, in the order in which they came; the
-// longer the queue, the smaller the pieces.
+// Bytes are reserved before they are read: each reservation takes the next piece of the supply, so waiting
+// directions get one piece each, in the order in which they came. The longer the queue, the smaller the pieces.
 type Bucket struct {
 	spent atomic.Int64 // the position up to which the supply is reserved
 	clock atomic.Pointer[rateClock]
@@ -37,24 +35,24 @@ type rateClock struct {
 }
 
 const (
-	burstShare = 10                   // the burst, if none is given, is the bytes of a tenth of a second
-	leastBurst = 16 << 10             // and at least this
-	lateness   = 2 * time.Millisecond // of timers, made up for by the burst
-	leastPiece = 2 << 10              // of one reservation, unless the rate gives less in an eighth of a second
-	mostPiece  = 1 << 20              // the largest pipe
+	burstShare = 10                   // the default burst is the bytes of a tenth of a second,
+	leastBurst = 16 << 10             // at least this
+	lateness   = 2 * time.Millisecond // how late timers are; the burst makes up for it
+	leastPiece = 2 << 10              // the smallest reservation, unless the rate gives less in an eighth of a second
+	mostPiece  = 1 << 20              // the largest reservation: the largest pipe
 	pieceTime  = 10 * time.Millisecond
 	// longestNap bounds how long a direction waits before it looks at the rate again,
 	// which may have been changed.
 	longestNap = 250 * time.Millisecond
-	// mostRate is more than the memory of a machine moves; a rate of mostRate or more is no limit.
-	// At lower rates, positions of an idle bucket wrap only after more than four years.
+	// Rates of mostRate or more are no limit: memory is not that fast. At lower rates, positions of an idle
+	// bucket wrap only after four years.
 	mostRate = 1 << 36
 )
 
-// NewBucket returns a full bucket of bytesPerSecond. burst is how many bytes may be moved at once
-// after a pause; 0 means the bytes of a tenth of a second, and at least 16 KiB. It is at least the
-// bytes of two milliseconds, so that late timers do not lower the rate. A rate of 0 or less, and
-// one of 64 GiB a second or more, means that there is no limit.
+// NewBucket returns a full bucket with a rate of bytesPerSecond. burst is how many bytes may move at once after
+// a pause; 0 means the bytes of a tenth of a second, at least 16 KiB. A burst below the bytes of two
+// milliseconds is raised to that, so that late timers do not lower the rate. A rate of 0 or less, or of 64 GiB
+// a second or more, means no limit.
 func NewBucket(bytesPerSecond, burst int64) *Bucket {
 	b := new(Bucket)
 	b.fill(newSupply(bytesPerSecond, burst))
@@ -102,7 +100,7 @@ func (b *Bucket) set(rate, burst, now int64) {
 	b.clock.Store(&s)
 }
 
-// Rate returns the rate in bytes a second, 0 if there is no limit.
+// Rate returns the rate in bytes a second, or 0 if there is no limit.
 func (b *Bucket) Rate() int64 {
 	if s := b.clock.Load(); s != nil {
 		return s.rate
@@ -113,7 +111,7 @@ func (b *Bucket) Rate() int64 {
 // Waits returns how often a direction has had to wait for this bucket.
 func (b *Bucket) Waits() int64 { return b.waits.Load() }
 
-// inForce returns the supply, nil if there is no limit.
+// inForce returns the rate clock, or nil if there is no limit.
 func (b *Bucket) inForce() *rateClock {
 	if b == nil {
 		return nil
@@ -124,15 +122,15 @@ func (b *Bucket) inForce() *rateClock {
 	return nil
 }
 
-// by is the position that the supply has reached by a time.
+// by returns the position that the supply has reached at the time now.
 func (s *rateClock) by(now int64) int64 {
 	t := max(now-s.at, 0)
 	hi, lo := bits.Mul64(uint64(s.rate), uint64(t%int64(time.Second)))
-	part, _ := bits.Div64(hi, lo, uint64(time.Second)) // hi is less: both have few bits
+	part, _ := bits.Div64(hi, lo, uint64(time.Second)) // cannot panic: both factors have few bits, so hi is small
 	return s.base + s.rate*(t/int64(time.Second)) + int64(part)
 }
 
-// after is how long it takes until the supply has reached a position, at most a nap.
+// after returns the time until the supply reaches a position, at most longestNap.
 func (s *rateClock) after(pos, now int64) time.Duration {
 	short := pos - s.by(now)
 	if short <= 0 {
@@ -142,12 +140,12 @@ func (s *rateClock) after(pos, now int64) time.Duration {
 		return longestNap
 	}
 	hi, lo := bits.Mul64(uint64(short), uint64(time.Second))
-	t, _ := bits.Div64(hi, lo, uint64(s.rate)) // hi is less, as short is
+	t, _ := bits.Div64(hi, lo, uint64(s.rate)) // cannot panic: short is less than the rate, so hi is small
 	return min(time.Duration(t)+1, longestNap)
 }
 
-// reserve takes n bytes of the supply, and returns the position that the clock must
-// reach before they may be read. The caller has read now before.
+// reserve takes n bytes of the supply, and returns the position that the supply must reach before they may be
+// read.
 func (b *Bucket) reserve(s *rateClock, n, now int64) (pos int64) {
 	floor := s.by(now) - s.burst
 	for {
@@ -161,10 +159,10 @@ func (b *Bucket) reserve(s *rateClock, n, now int64) (pos int64) {
 	}
 }
 
-// refund gives back bytes that were reserved and not read.
+// refund gives back reserved bytes that were not read.
 func (b *Bucket) refund(n int64) { b.spent.Add(-n) }
 
-// left is how many bytes may be read at once; if negative, how many are owed.
+// left returns how many bytes may be read at once; if negative, how many are owed.
 func (b *Bucket) left(s *rateClock, now int64) int64 {
 	return min(s.by(now)-b.spent.Load(), s.burst)
 }
@@ -179,7 +177,7 @@ func (s *rateClock) piece(left int64) int64 {
 	return max(min(n, mostPiece, s.burst), s.least())
 }
 
-// least is the smallest piece, which is no more than the burst.
+// least returns the smallest piece, which is never more than the burst.
 func (s *rateClock) least() int64 { return max(min(leastPiece, s.rate/8), 1) }
 
 // How a direction keeps to a rate. Bytes are reserved before they are read, so bytes that were
@@ -195,48 +193,48 @@ func (s *rateClock) least() int64 { return max(min(leastPiece, s.rate/8), 1) }
 // A source that is read by its own Read, or by a layer, cannot say how many bytes are queued, and holds a
 // buffer anyway. Its bytes are reserved after the read, and wait in the buffer.
 
-// A pacing is how a direction stands with its rate.
+// A pacing says whether a direction has a rate, and whether it waits for it.
 type pacing uint8
 
 const (
-	unpaced pacing = iota // there is none
+	unpaced pacing = iota // no rate
 	paced
-	resting // until its turn has come
+	resting // waits for its turn
 )
 
-// reserved are buckets of a pacer.
+// reserved says from which buckets of a pacer bytes are reserved.
 type reserved [4]bool
 
 // A pacer is the state of a paced direction.
 type pacer struct {
 	of      *throttle
 	dir     *direction
-	buckets [4]*Bucket // the session's own and the shared ones, of both directions and of this; nil: none
+	buckets [4]*Bucket // own for both directions, own for this one, shared for both, shared for this one; nil: none
 	clock   clock
 
 	grant     int64    // bytes that may be read
-	reserved  reserved // they are taken from these buckets; otherwise they are owed when read
-	pos       [4]int64 // that the supplies of those have to reach
-	afterward bool     // the source is moved by its own Read, or a layer's
-	whole     bool     // its reads may be messages, which are read in whole
+	reserved  reserved // where the grant was reserved; none: bytes are owed once they are read
+	pos       [4]int64 // the positions that the supplies of reserved have to reach
+	afterward bool     // bytes are reserved after the read, because the source's own Read or a layer moves them
+	whole     bool     // one read may be a message, which is read whole
 	free      bool     // the session ends: nothing waits, bytes read are owed
 
-	timer loop.Timer // of a loop
+	timer loop.Timer // on a loop
 
-	// Of goroutines.
-	asleep atomic.Bool // resting, for others
+	// On goroutines:
+	asleep atomic.Bool // resting; other goroutines read it
 	sleep  timer       // nil until it is needed
 	wake   chan struct{}
 }
 
 // A throttle is the state of a session with limits of bandwidth.
 type throttle struct {
-	own     [3]Bucket    // of the connection: of both directions, ab and ba
-	lines   [3]rateClock // of own
+	own     [3]Bucket    // limits of this session alone: both directions, ab, ba
+	lines   [3]rateClock // the clocks of own
 	pacers  [2]pacer     // of ab and ba
 	rare    [2]rareState
 	stopped atomic.Bool // the session is cut: nothing waits any more
-	waited  int64       // of a session on a loop: how long it has waited for bandwidth, ns
+	waited  int64       // on a loop: nanoseconds of waiting for bandwidth
 }
 
 // start makes both directions of a session keep to its limits.
@@ -257,7 +255,7 @@ func (t *throttle) start(ab, ba *direction, l *Limits, c clock) {
 	}
 }
 
-// bucket makes one of the session's own, nil if there is no such limit.
+// bucket makes one of the session's own buckets, or returns nil if that rate is not limited.
 func (t *throttle) bucket(i int, rate, burst int64, c clock) *Bucket {
 	if rate <= 0 {
 		return nil
@@ -270,7 +268,7 @@ func (t *throttle) bucket(i int, rate, burst int64, c clock) *Bucket {
 	return b
 }
 
-// pacer returns the direction's pacer, nil if it is not paced.
+// pacer returns the direction's pacer, or nil if it is not paced.
 func (d *direction) pacer() *pacer {
 	if o := d.rare.Load(); o != nil {
 		return o.pacer
@@ -278,8 +276,7 @@ func (d *direction) pacer() *pacer {
 	return nil
 }
 
-// granted is asked before a paced direction reads, and reports whether it may.
-// Otherwise it rests.
+// granted reports whether a paced direction may read now. Otherwise the direction rests.
 func (d *direction) granted() bool {
 	w := d.pacer()
 	if w.grant > 0 || w.free {
@@ -321,7 +318,7 @@ func (w *pacer) look(now int64) (left, piece int64) {
 	return left, piece
 }
 
-// reserve takes n bytes of every bucket.
+// reserve reserves n bytes in every bucket.
 func (w *pacer) reserve(n, now int64) {
 	w.grant = n
 	for i, b := range &w.buckets {
@@ -331,7 +328,7 @@ func (w *pacer) reserve(n, now int64) {
 	}
 }
 
-// owe takes bytes that have been read already.
+// owe reserves n bytes that have been read already.
 func (w *pacer) owe(n int64) {
 	if n > 0 {
 		w.reserve(n, w.clock.now())
@@ -367,14 +364,14 @@ func (w *pacer) refund() {
 	w.grant, w.reserved = 0, reserved{}
 }
 
-// refund is the pacer's refund, for a direction that may not be paced.
+// refund is pacer.refund for a direction that may not be paced.
 func (d *direction) refund() {
 	if d.pace != unpaced {
 		d.pacer().refund()
 	}
 }
 
-// clip bounds a read.
+// clip bounds the size of a read.
 func (w *pacer) clip(n int) int {
 	if w.free || w.whole {
 		return n
@@ -385,7 +382,7 @@ func (w *pacer) clip(n int) int {
 // reached reports whether the reserved bytes may be read.
 func (w *pacer) reached(now int64) bool { return w.remaining(now) <= 0 }
 
-// remaining is how long to wait until it may, or until a new look.
+// remaining returns the time until the reserved bytes may be read, at most longestNap.
 func (w *pacer) remaining(now int64) (left time.Duration) {
 	for i, b := range &w.buckets {
 		if s := b.inForce(); s != nil && w.reserved[i] {
@@ -419,7 +416,7 @@ func (d *direction) rested() bool {
 	if !w.of.stopped.Load() && !w.reached(w.clock.now()) {
 		return false
 	}
-	if w.grant == 0 { // it was owed
+	if w.grant == 0 { // bytes were owed, not granted
 		w.reserved = reserved{}
 	}
 	d.pace = paced
@@ -430,7 +427,7 @@ func (d *direction) rested() bool {
 	return true
 }
 
-// unbind lets a direction that is at its end move without waiting.
+// unbind lets a direction move without waiting at the end of its session.
 func (d *direction) unbind() {
 	if d.pace != unpaced {
 		w := d.pacer()
@@ -440,12 +437,12 @@ func (d *direction) unbind() {
 	}
 }
 
-// sparse reports whether the last read took no more only because no more was granted.
+// sparse reports whether the last read was short only because no more was granted.
 func (d *direction) sparse() bool { return d.pace == paced && d.pacer().grant == 0 }
 
 // With goroutines:
 
-// pace makes a session that begins keep to its limits. A cut may have come before.
+// pace makes a session that begins keep to its limits. The session may have been cut already.
 func (s *Session) pace() {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -462,7 +459,7 @@ func (s *Session) pace() {
 	t.stopped.Store(s.reason != ReasonNone)
 }
 
-// paceEnds tells the pacer, if any, how the source is read and which bytes were read ahead.
+// paceEnds tells the pacer, if any, how the source is read.
 func (d *direction) paceEnds() {
 	w := d.pacer()
 	if w == nil {
@@ -495,7 +492,7 @@ func (d *direction) await() {
 	}
 }
 
-// rouse ends a wait of await, also a wait that is to come.
+// rouse ends the current wait of await, or the next one.
 func (w *pacer) rouse() {
 	select {
 	case w.wake <- struct{}{}:
@@ -523,14 +520,14 @@ func (w *pacer) Expired(*loop.Timer) {
 	s.advance()
 }
 
-// await calls a resting direction when it may go on.
+// await makes the loop call a resting direction when it may go on.
 func (d *Driver) await(dir *direction) {
 	w := dir.pacer()
 	d.loop.Arm(&w.timer, w, max(w.remaining(w.clock.now()), 1))
 }
 
-// pace makes a session that starts keep to its limits. It uses the throttle of the session
-// before again.
+// pace makes a session that starts keep to its limits. spare is the throttle of the session that used s before;
+// nil: there is none.
 func (d *Driver) pace(s *Driven, spare *throttle) {
 	if spare == nil {
 		spare = new(throttle)
@@ -542,7 +539,7 @@ func (d *Driver) pace(s *Driven, spare *throttle) {
 	spare.pacers[0].afterward, spare.pacers[1].afterward = a != nil, b != nil
 }
 
-// throttle returns the session's throttle, nil if there is none.
+// throttle returns the session's throttle, or nil.
 func (s *Driven) throttle() *throttle {
 	if w := s.ab.pacer(); w != nil {
 		return w.of

@@ -14,21 +14,21 @@ import (
 type offer struct {
 	carrier driver.Carrier
 	cause   error
-	moved   uint32 // by the Carrier, at the last look; the low bits
+	moved   uint32 // low bits of what the Carrier had moved at the last look
 	armed   bool
-	reason  Reason // of a session that has left and is being reset, and its cause
+	reason  Reason // why a session that has left is being reset, with cause; otherwise ReasonNone
 }
 
-// offers are the offers of a driver's sessions, except for parked sessions.
+// offers holds the offers of a driver's sessions that are not parked.
 type offers struct {
-	of   map[*Driven]*offer // nil: there were none yet
-	most int                // that there were since it was made: a map does not shrink
+	of   map[*Driven]*offer // nil before the first offer
+	most int                // the most offers since the map was made: a map does not shrink
 }
 
 const (
-	// fewOffers are few enough to be copied at once, and to leave a map as it is.
+	// A map that never had more than fewOffers is left as it is.
 	fewOffers = 4096
-	// offersLeft is the part of the most that is left when the map is made again.
+	// When no more than 1/offersLeft of fewOffers are left, a larger map is made again.
 	offersLeft = 4
 )
 
@@ -49,8 +49,7 @@ func (t *offers) forget(s *Driven) {
 	}
 }
 
-// offer returns the offer of a session, whether the session is really offered or only
-// inspected.
+// offer returns the offer of a session, or of the parked session that is being viewed.
 func (s *Driven) offer() *offer {
 	if v := s.drv.viewed; v != nil && s == &v.driven {
 		return &v.offer
@@ -58,8 +57,8 @@ func (s *Driven) offer() *offer {
 	return s.drv.offers.of[s]
 }
 
-// Obstacle returns the first reason why no [driver.Carrier] may have the session. Between Start and the end it may be
-// called on the loop's goroutine.
+// Obstacle returns the first reason why no [driver.Carrier] may have the session. Call it between Start and the
+// end, on the loop's goroutine.
 func (s *Driven) Obstacle() driver.Obstacle {
 	x, y := s.layers()
 	switch {
@@ -83,12 +82,12 @@ func (s *Driven) Obstacle() driver.Obstacle {
 func (s *Driven) Heard() bool { return s.ba.moves != 0 }
 
 // Moves returns how many reads and writes have moved bytes, in both directions. It helps to decide about
-// [Driven.Offer]. The number may wrap, and after the session was a [Parked] it continues from at most 255 for each
+// [Driven.Offer]. The number may wrap. A session that was [Parked] continues from at most 255 for each
 // direction.
 func (s *Driven) Moves() uint32 { return s.ab.moves + s.ba.moves }
 
 // Offer allows a Carrier to take the session whenever the session rests, until Withdraw. It does nothing if the
-// session has an [driver.Obstacle], or has been offered. It is called on the loop's goroutine, but not within a
+// session has a [driver.Obstacle] or is already offered. Call it on the loop's goroutine, but not within a
 // callback of a session.
 func (s *Driven) Offer(c driver.Carrier) {
 	if s.is(offered) || s.Obstacle() != driver.NoObstacle {
@@ -99,8 +98,8 @@ func (s *Driven) Offer(c driver.Carrier) {
 	s.lend()
 }
 
-// Withdraw ends the offer, unless the Carrier has taken the session already, and reports
-// whether the session is still with the loop.
+// Withdraw ends the offer, unless the Carrier already has the session, and reports whether the session is still
+// with the loop.
 func (s *Driven) Withdraw() bool {
 	if !s.is(offered) {
 		return true
@@ -112,8 +111,8 @@ func (s *Driven) Withdraw() bool {
 	return here
 }
 
-// Recall reports whether the session is still with the loop, as is checked before a socket is touched. The
-// session is still offered.
+// Recall reports whether the session is still with the loop. Call it before you touch a socket. The offer
+// stays.
 func (s *Driven) Recall() bool {
 	if !s.is(offered) {
 		return true
@@ -125,8 +124,8 @@ func (s *Driven) Recall() bool {
 	return here
 }
 
-// Rebind gives a session that a [driver.Carrier] has other limits, which must be equal except for
-// Of. It is called on the loop's goroutine.
+// Rebind gives other limits to a session that a [driver.Carrier] has; they must equal the present ones except
+// for Of. Call it on the loop's goroutine.
 func (s *Driven) Rebind(to *Limits) {
 	if s.is(carried) {
 		s.limits = to
@@ -143,7 +142,7 @@ func (s *Driven) forgetOffer() {
 	}
 }
 
-// lend arms the Carrier of a session that is offered, if it rests.
+// lend arms the Carrier of an offered session that rests.
 func (s *Driven) lend() {
 	if s.is(offered) && !s.is(carried) && s.rests() {
 		if o := s.offer(); !o.armed {
@@ -153,14 +152,14 @@ func (s *Driven) lend() {
 	}
 }
 
-// rests reports whether nothing is held, not even by a gate, and both sides are waited for.
+// rests reports whether nothing is held, not even by a gate, and the session waits for both sides.
 func (s *Driven) rests() bool {
 	const stirred = readable | peerClosed | drained | urgent | gone | raised
 	return s.state&^offered == 0 && (s.a.state|s.b.state)&stirred == 0 && (s.ab.state|s.ba.state)&limited == 0 && s.ab.residue() == 0 && s.ba.residue() == 0
 }
 
-// regain takes an offered session back before a socket is touched, and reports whether the
-// session is with the loop.
+// regain takes an offered session back before a socket is touched, and reports whether the session is with the
+// loop.
 func (s *Driven) regain() bool {
 	o := s.offer()
 	switch {
@@ -182,8 +181,7 @@ func (s *Driven) regain() bool {
 	return false
 }
 
-// refresh sets active to the time at which the Carrier has last delivered bytes, as far as that is known: the time of
-// the last packet, if it has delivered bytes since the last look.
+// refresh sets active to the time of the last packet if the Carrier has delivered bytes since the last look.
 func (s *Driven) refresh() {
 	o := s.offer()
 	ab, ba, idle := o.carrier.Progress()
@@ -194,7 +192,7 @@ func (s *Driven) refresh() {
 	}
 }
 
-// resetCarried is settle of a session that has left. The first cause counts.
+// resetCarried is settle for a session that has left. The first cause counts.
 func (s *Driven) resetCarried(reason Reason, cause error) {
 	if s.is(toEnd) {
 		s.drv.forgetEnd(s)
@@ -209,9 +207,9 @@ func (s *Driven) resetCarried(reason Reason, cause error) {
 	o.carrier.Reset()
 }
 
-// Finish ends a session that a [driver.Carrier] has. reset says that at least one side was reset; otherwise both sides
-// have ended. by is the side that sent the reset, or ended first; SideNone if this is not known. The owner is notified
-// before it returns. It is called on the loop's goroutine, once.
+// Finish ends a session that a [driver.Carrier] has. reset says that at least one side was reset; otherwise
+// both sides have ended. by is the side that sent the reset or ended first, or SideNone if that is unknown. The
+// owner is notified before Finish returns. Call it once, on the loop's goroutine.
 func (s *Driven) Finish(reset bool, by Side) {
 	if !s.is(carried) {
 		return
@@ -228,9 +226,8 @@ func (s *Driven) Finish(reset bool, by Side) {
 	s.finish(reason, cause)
 }
 
-// FinishError is Finish for a session that was reset because the connection of a side failed
-// with another error, such as syscall.ETIMEDOUT. The result is the same as after a read of that
-// side with this error.
+// FinishError is Finish for a session that was reset because the connection of a side failed with another
+// error, such as syscall.ETIMEDOUT. The result is the same as if a read of that side had failed with it.
 func (s *Driven) FinishError(at Side, cause syscall.Errno) {
 	if !s.is(carried) {
 		return
@@ -243,7 +240,7 @@ func (s *Driven) FinishError(at Side, cause syscall.Errno) {
 	s.finish(reasonOf(cause), s.failedAt(at, cause))
 }
 
-// finish ends a session that its Carrier has had.
+// finish ends a session that its Carrier has.
 func (s *Driven) finish(reason Reason, cause error) {
 	drv, o := s.drv, s.offer()
 	ab, ba, _ := o.carrier.Progress()
@@ -261,7 +258,7 @@ func (s *Driven) finish(reason Reason, cause error) {
 	}
 }
 
-// endedFirst notes the side that has ended first, unless that was before the session left.
+// endedFirst notes the side that has ended first, unless one had ended before the session left.
 func (s *Driven) endedFirst(by Side) {
 	switch {
 	case s.a.is(lastWay) || s.b.is(lastWay):
@@ -284,12 +281,13 @@ func (s *Driven) failedAt(by Side, cause syscall.Errno) error {
 	return opErrorOn(p, "read", cause)
 }
 
-// Return brings a session back from its [driver.Carrier] to the loop, with new sockets, which s owns afterwards. The
-// sockets are registered with the loop, and have no Mirror, Rewriter, Gate or Layer. ended says which direction, from a
-// or from b, has ended meanwhile, at most one: it is not read any more, and nothing is written to the other side. last
-// is the side whose bytes came to the Carrier last, or SideNone. The session is no longer offered; call [Driven.Offer]
-// again. Return reports false if no Carrier has the session, or if it is being reset; then the sockets still belong to
-// the caller. It is called on the loop's goroutine, but not within a callback of a session.
+// Return brings a session back from its [driver.Carrier] to the loop, with new sockets, which s owns
+// afterwards. The sockets are registered with the loop, and have no Mirror, Rewriter, Gate or Layer. ended says
+// which direction has ended meanwhile, from a or from b, at most one: Return stops reading it, and writes
+// nothing to the other side. last is the side whose bytes came to the Carrier last, or SideNone. The offer
+// ends; call [Driven.Offer] again. Return reports false if no Carrier has the session or if it is being reset;
+// then the sockets still belong to the caller. Call it on the loop's goroutine, but not within a callback of a
+// session.
 func (s *Driven) Return(a, b Socket, ended [2]bool, last Side) bool {
 	if !s.is(carried) || s.offer().reason != ReasonNone {
 		return false
@@ -319,8 +317,8 @@ func (s *Driven) Return(a, b Socket, ended [2]bool, last Side) bool {
 	return true
 }
 
-// returned continues a direction after the carrier moved carried of its bytes, with another socket
-// to read from.
+// returned continues a direction that now reads from another socket, after the Carrier has delivered carried of
+// its bytes.
 func (s *Driven) returned(d *direction, p *loopSocket, by *Socket, carried int64) {
 	const lasting = lastWay | said | saidLast | asking | answered
 	was := *p
@@ -334,9 +332,9 @@ func (s *Driven) returned(d *direction, p *loopSocket, by *Socket, carried int64
 	}
 }
 
-// HalfEnded notes that one direction of a session that a [driver.Carrier] has is over. From now on
-// the session's timeout is [Limits.HalfCloseTimeout]. It is called on the loop's goroutine, and
-// does nothing if a direction has ended before, or no Carrier has the session.
+// HalfEnded notes that one direction of a session that a [driver.Carrier] has is over. From now on the
+// session's timeout is [Limits.HalfCloseTimeout]. It does nothing if a direction had ended before, or if no
+// Carrier has the session. Call it on the loop's goroutine.
 func (s *Driven) HalfEnded(source Side) {
 	if s.is(carried) && !s.is(half) {
 		s.halfEnded(source)
@@ -360,41 +358,40 @@ func (s *Driven) halfEnded(source Side) {
 	}
 }
 
-// A Parked holds the state of a session that a [driver.Carrier] has, until the session ends or
-// comes back. It takes a quarter of the memory of a [Driven]. It is made to be part of a larger
-// struct. It belongs to the loop of the [Driver] that had the session, and the Driver goes on
-// counting it. It has no timer: its owner looks at [Parked.Timeout], and calls [Driver.Unpark]
-// before that. The zero Parked is no session.
+// A Parked holds the state of a session that a [driver.Carrier] has, until the session ends or comes back, in a
+// quarter of the memory of a [Driven]. It is made to be part of a larger struct. It belongs to the loop of the
+// [Driver] that had the session; the Driver still counts the session. It has no timer: its owner asks
+// [Parked.Timeout], and calls [Driver.Unpark] in time. The zero Parked is no session.
 type Parked struct {
 	limits  *Limits
-	rest    *parkedRest // nil for most
+	rest    *parkedRest // nil for most sessions
 	started int64
 	active  int64
-	id      loop.ID // of a, when it left: it decides the lifetime, unless the session has come back before
+	id      loop.ID // of socket a when the session left: the seed of its lifetime, unless rest has one
 	copied  [2]uint32
-	moved   uint32 // of the offer
+	moved   uint32 // as in offer
 	waited  [smallWaitings]uint16
 	pauses  [2]uint16
-	asked   uint16   // of a
-	moves   [2]uint8 // or more
+	asked   uint16   // of socket a
+	moves   [2]uint8 // 255: or more
 	state   parkedState
 }
 
-// A parkedState is small facts about a Parked.
+// A parkedState holds flags of a Parked.
 type parkedState uint8
 
 const (
 	parkedHalf     parkedState = 1 << iota
-	parkedLastA                // lastWay
-	parkedLastB                // the same of b
-	parkedSaidA                // said
-	parkedSaidB                // the same of b
-	parkedSaidLast             // saidLast
-	parkedAsking               // asking
-	parkedAnswered             // answered
+	parkedLastA                // lastWay of a
+	parkedLastB                // lastWay of b
+	parkedSaidA                // said of a
+	parkedSaidB                // said of b
+	parkedSaidLast             // saidLast of b
+	parkedAsking               // asking of a
+	parkedAnswered             // answered of b
 )
 
-// parkedOf lists the facts that a Parked keeps of the two TCP sockets, and where a Driven has them; see
+// parkedOf lists the flags of the two sockets that a Parked keeps, and where a Driven has them; see
 // [Driven.Return].
 var parkedOf = [...]struct {
 	state  parkedState
@@ -411,7 +408,7 @@ var parkedOf = [...]struct {
 }
 
 // A parkedRest holds counters and engines that do not fit into a Parked. Only sessions that have spliced, moved
-// gigabytes, waited for long, or come back have one.
+// gigabytes, waited long or come back have one.
 type parkedRest struct {
 	rare            [2]*rareState
 	spliced, copied [2]int64
@@ -420,7 +417,7 @@ type parkedRest struct {
 	engines         [2]engineState
 }
 
-// An engineState is the knowledge of a direction about its engine.
+// An engineState is how a direction chooses its engine.
 type engineState struct {
 	state     directionState
 	streak    uint16
@@ -437,10 +434,9 @@ func (d *direction) setEngine(e engineState) {
 	d.state, d.streak, d.mode, d.pipeSize, d.growScore = e.state, e.streak, e.mode, e.pipeSize, e.growScore
 }
 
-// Park moves the session into p, and reports whether it did. It refuses if no [driver.Carrier] has
-// the session, while the session is being reset, or while [Limits.FirstByte] may still end it.
-// After it, s may be used for another session. It is called on the loop's goroutine, but not within
-// a callback of a session.
+// Park moves the session into p, and reports whether it did. It refuses if no [driver.Carrier] has the session,
+// while the session is being reset, or while [Limits.FirstByte] may still end it. Afterwards s may be used for
+// another session. Call it on the loop's goroutine, but not within a callback of a session.
 func (s *Driven) Park(p *Parked) bool {
 	if !s.is(carried) || s.state&^(half|offered|carried) != 0 || s.drv.stepping {
 		return false
@@ -477,7 +473,7 @@ func (s *Driven) socketAt(b bool) *loopSocket {
 	return &s.a
 }
 
-// fits fills in the counters, and reports whether p has room for all of the session.
+// fits fills in the counters of p, and reports whether p has room for all of the session.
 func (p *Parked) fits(s *Driven) bool {
 	for i, n := range s.waited {
 		if p.waited[i] = uint16(n); n > math.MaxUint16 {
@@ -502,7 +498,7 @@ func restOf(s *Driven) *parkedRest {
 	return r
 }
 
-// restore copies the session of p to s, without its owner, its offer and its timer.
+// restore copies the session of p to s, without owner, offer and timer.
 func (s *Driven) restore(d *Driver, p *Parked) {
 	*s = Driven{
 		drv: d, limits: p.limits, started: p.started, active: p.active, state: offered | carried,
@@ -539,9 +535,9 @@ func (s *Driven) restore(d *Driver, p *Parked) {
 	}
 }
 
-// Unpark turns the parked session p back into the Driven s, as if it had never been parked, except that [Driven.Moves] is at most 255 for
-// each direction. c has the session, and owner is notified of its end. It does nothing, and reports false, if p is no session, or the
-// session of s has not ended. It is called on the loop's goroutine.
+// Unpark turns the parked session p back into the Driven s. Only [Driven.Moves] starts lower: at most 255 for
+// each direction. c has the session, and owner is notified of its end. Unpark does nothing and reports false if
+// p is no session, or if the session of s has not ended. Call it on the loop's goroutine.
 func (d *Driver) Unpark(s *Driven, p *Parked, owner Owner, c driver.Carrier) bool {
 	if p.limits == nil || s.drv != nil && !s.is(over) {
 		return false
@@ -556,11 +552,10 @@ func (d *Driver) Unpark(s *Driven, p *Parked, owner Owner, c driver.Carrier) boo
 	return true
 }
 
-// Adopt makes p a session that c already has, such as a session of an earlier process. age is the
-// age of the session, and idle the time since its last byte. Each side counts as having sent
-// something. before has the bytes that were spliced and copied before c had the session. d counts
-// the session like a parked session of [Driver.StartLimited]. nil limits mean the limits of the
-// relay's [Config]. It is called on the loop's goroutine.
+// Adopt makes p a session that c already has, such as a session of an earlier process. age is the age of the
+// session, and idle the time since its last byte. Each side counts as having sent something. before has the
+// bytes that were spliced and copied before c had the session. d counts the session like a parked session of
+// [Driver.StartLimited]. nil limits mean the limits of the relay's [Config]. Call it on the loop's goroutine.
 func (d *Driver) Adopt(p *Parked, limits *Limits, c driver.Carrier, age, idle time.Duration, before *Result) {
 	if limits == nil {
 		limits = &d.relay.limits
@@ -576,12 +571,12 @@ func (d *Driver) Adopt(p *Parked, limits *Limits, c driver.Carrier, age, idle ti
 
 // A viewed is a parked session that is being looked at.
 type viewed struct {
-	driven Driven // as it would be
+	driven Driven // the session as if it were not parked
 	offer  offer
 	of     *Parked
 }
 
-// view returns the session of p, only to be looked at, and only until something else is.
+// view returns the session of p to look at, until the next view.
 func (d *Driver) view(p *Parked, c driver.Carrier) *Driven {
 	if d.viewed == nil {
 		d.viewed = new(viewed)
@@ -592,17 +587,17 @@ func (d *Driver) view(p *Parked, c driver.Carrier) *Driven {
 	return &v.driven
 }
 
-// keep stores the time that a look has found out, if s is only looked at.
+// keep stores in the parked session what a look has found, if s is its view.
 func (v *viewed) keep(s *Driven, moved uint32) {
 	if v != nil && s == &v.driven {
 		v.of.active, v.of.moved = s.active, moved
 	}
 }
 
-// Limits returns the session's limits; nil: p is no session.
+// Limits returns the session's limits, or nil if p is no session.
 func (p *Parked) Limits() *Limits { return p.limits }
 
-// Result is [Driven.Result] for a parked session of d that c has. It is called on the loop's goroutine.
+// Result is [Driven.Result] for a parked session of d that c has. Call it on the loop's goroutine.
 func (p *Parked) Result(d *Driver, c driver.Carrier) Result {
 	if p.limits == nil {
 		return Result{}
@@ -610,7 +605,7 @@ func (p *Parked) Result(d *Driver, c driver.Carrier) Result {
 	return d.view(p, c).Result()
 }
 
-// Idle is [Driven.Idle] for a parked session of d that c has. It is called on the loop's goroutine.
+// Idle is [Driven.Idle] for a parked session of d that c has. Call it on the loop's goroutine.
 func (p *Parked) Idle(d *Driver, c driver.Carrier) time.Duration {
 	if p.limits == nil {
 		return 0
@@ -618,8 +613,8 @@ func (p *Parked) Idle(d *Driver, c driver.Carrier) time.Duration {
 	return d.view(p, c).Idle()
 }
 
-// Timeout returns the time until the next timeout of a parked session of d that c has, or false if there is no timeout.
-// It is called on the loop's goroutine.
+// Timeout returns the time until the next timeout of a parked session of d that c has, or false if there is
+// none. Call it on the loop's goroutine.
 func (p *Parked) Timeout(d *Driver, c driver.Carrier) (left time.Duration, has bool) {
 	if p.limits == nil {
 		return 0, false

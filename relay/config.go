@@ -8,8 +8,7 @@ import (
 	"github.com/penstock/penstock/pipe"
 )
 
-// ErrConfig is wrapped by the error of [New] when a field of [Config] makes no
-// sense.
+// ErrConfig is wrapped by the error of [New] when a field of [Config] is invalid.
 var ErrConfig = errors.New("invalid relay configuration")
 
 // Config sets up a [Relay]. The zero value, and a nil *Config, mean the defaults.
@@ -17,17 +16,16 @@ type Config struct {
 	// Engine says how bytes may be moved; EngineAuto is the default.
 	Engine Engine
 
-	// Pipes is the pool from which pipes are leased. If it is nil, New makes a pool
-	// with the defaults of package pipe, and Close closes it. Close does not close a
-	// pool of the caller.
+	// Pipes is the pool from which pipes are leased. If it is nil, New makes a pool with the defaults of
+	// package pipe, and Close closes that pool. Close leaves a given pool open.
 	Pipes *pipe.Pool
 
-	// IdleTimeout is that of [Limits]; 0 means never.
+	// IdleTimeout is [Limits.IdleTimeout]; 0 means never.
 	IdleTimeout time.Duration
-	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means
-	// that IdleTimeout stays in force. If that end could not be passed on (FallbackHalfClose), 0 means five seconds.
+	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means that IdleTimeout stays in
+	// force, or five seconds if the end could not be passed on (FallbackHalfClose).
 	HalfCloseTimeout time.Duration
-	// MaxLifetime ends a session of that age; 0 means never.
+	// MaxLifetime ends a session at that age; 0 means never.
 	MaxLifetime time.Duration
 	// CloseOnEOF ends a session at the first end of file, from either side, and closes both connections. All bytes
 	// before the end of file are delivered; bytes that the other side has already sent are delivered if their
@@ -37,7 +35,7 @@ type Config struct {
 	// half-closes.
 	CloseOnEOF bool
 
-	// Hooks are called at events of sessions on goroutines.
+	// Hooks are called at events of sessions that run on goroutines.
 	Hooks Hooks
 
 	// MaxPipeSize is the size in bytes up to which the pipe of a direction may grow
@@ -45,9 +43,9 @@ type Config struct {
 	// means that pipes do not grow.
 	MaxPipeSize int
 
-	// TailDelay bounds how long the last bytes of a bulk transfer wait below the low-water
-	// mark of their source (SO_RCVLOWAT), which is raised during bulk transfers. Default 1
-	// ms, at most a second; negative means that no mark is ever raised.
+	// TailDelay bounds how long the last bytes of a bulk transfer wait below the low-water mark of their source
+	// (SO_RCVLOWAT), which is raised during bulk transfers. Default 1 ms, at most one second; negative means
+	// that no mark is raised.
 	TailDelay time.Duration
 
 	// LegsAfter adds [Result.Legs], the kernel's account of the TCP connections, to the result of sessions
@@ -55,9 +53,8 @@ type Config struct {
 	// if packets came out of order. Sessions on goroutines also count their [Waits] then. 0 means none.
 	LegsAfter time.Duration
 
-	// Gather bounds how long a loop waits for more bytes before it looks for events, if
-	// many sessions of a [Driver] carry bulk and nothing else goes on. Default 400 µs,
-	// at most 1 ms; negative means not at all.
+	// Gather bounds how long a loop waits for more bytes before it looks for events, if many sessions of a
+	// [Driver] carry bulk and nothing else happens. Default 400 µs, at most 1 ms; negative means not at all.
 	Gather time.Duration
 
 	promote, demote threshold // for tests
@@ -81,7 +78,7 @@ const (
 
 // withDefaults returns c with its zero fields filled in.
 func (c Config) withDefaults() Config {
-	c.promote, c.demote = threshold{32 << 10, 2}, threshold{16 << 10, 4} // reads of at least, and of less than; the gap is the hysteresis
+	c.promote, c.demote = threshold{32 << 10, 2}, threshold{16 << 10, 4} // bytes: at least 32 KiB promotes, less than 16 KiB demotes; the gap is the hysteresis
 	setDefault(&c.MaxPipeSize, defaultMaxPipeSize)
 	setDefault(&c.TailDelay, defaultTailDelay)
 	setDefault(&c.Gather, defaultGather)
@@ -97,9 +94,9 @@ func setDefault[T int | time.Duration](field *T, value T) {
 func (c *Config) check() error {
 	switch {
 	case c.Engine > EngineCopy:
-		return fmt.Errorf("%w: Engine is %v", ErrConfig, c.Engine)
+		return fmt.Errorf("%w: Engine is %v; use EngineAuto, EngineSplice or EngineCopy", ErrConfig, c.Engine)
 	case c.IdleTimeout < 0 || c.HalfCloseTimeout < 0 || c.MaxLifetime < 0 || c.LegsAfter < 0:
-		return fmt.Errorf("%w: a timeout is negative; write 0 for none", ErrConfig)
+		return fmt.Errorf("%w: IdleTimeout, HalfCloseTimeout, MaxLifetime or LegsAfter is negative; write 0 for none", ErrConfig)
 	case c.CloseOnEOF && c.HalfCloseTimeout > 0:
 		return fmt.Errorf("%w: CloseOnEOF leaves no session half closed, so HalfCloseTimeout %v has no effect; set only one of them", ErrConfig, c.HalfCloseTimeout)
 	case c.TailDelay >= 0 && c.TailDelay < minTailDelay || c.TailDelay > time.Second:
@@ -153,8 +150,7 @@ func (e Engine) String() string {
 	return fmt.Sprintf("engine(%d)", uint8(e))
 }
 
-// ParseEngine returns the engine of that name. Its error wraps
-// [ErrUnknownEngine] and names the engines there are.
+// ParseEngine returns the engine with that name. Its error wraps [ErrUnknownEngine] and names the engines.
 func ParseEngine(name string) (Engine, error) {
 	for e, n := range engineNames {
 		if n == name {

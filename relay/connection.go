@@ -13,15 +13,15 @@ import (
 
 // A leg is one of the two ends of a session.
 type leg struct {
-	conn  net.Conn // as given; owns the descriptor, closed by the session
+	conn  net.Conn // as given; the session closes it
 	state *legState
 
-	// The reader and writer beneath the wrappers; before the session has unwrapped them, those are conn
-	// itself. The session's cutting guards them, except for the goroutine that unwraps.
+	// The reader and writer beneath the wrappers; until the session has unwrapped conn, both are conn itself.
+	// Session.cutting guards them, except from the goroutine that unwraps.
 	src, dst end
 
 	closed bool
-	onLoop bool // refused: it belongs to a loop, and is left alone
+	onLoop bool // refused, because it belongs to a loop; left alone
 }
 
 // A legState is the state of one connection that both directions need.
@@ -32,7 +32,7 @@ type legState struct {
 	over bool        // its owner had ended it before the session
 }
 
-// newLeg returns the leg of conn. No method of a wrapper is called that may wait.
+// newLeg returns the leg of conn. It calls no method of a wrapper that may wait.
 func newLeg(conn net.Conn) leg {
 	switch {
 	case isNil(conn):
@@ -42,7 +42,7 @@ func newLeg(conn net.Conn) leg {
 	}
 	l := leg{conn: conn, state: &legState{ours: true}}
 	l.src = newEnd(conn, l.state, &unwrapped{})
-	l.dst = newEnd(conn, l.state, &unwrapped{}) // a descriptor is one direction's
+	l.dst = newEnd(conn, l.state, &unwrapped{}) // each direction needs its own descriptor
 	l.state.look(conn)
 	return l
 }
@@ -59,10 +59,10 @@ func servedByLoop(end any) bool {
 	return is
 }
 
-// absent reports whether there is no connection, or none that can be joined.
+// absent reports whether there is no connection that can be joined.
 func (l *leg) absent() bool { return l.conn == nil }
 
-// waitsInside reports whether the leg is moved by a Read or Write of its own, which may wait.
+// waitsInside reports whether bytes of the leg are moved by its own Read or Write, which may wait.
 func (l *leg) waitsInside() bool { return l.src.desc == nil || l.dst.desc == nil }
 
 func isNil(conn net.Conn) bool {
@@ -75,8 +75,8 @@ var longAgo = time.Unix(1, 0)
 
 type deadliner interface{ SetDeadline(time.Time) error }
 
-// interrupt makes every Read, Write and wait of the leg fail from now on. A
-// connection that has no deadlines is aborted instead.
+// interrupt makes every Read, Write and wait of the leg fail from now on. It resets a connection that has no
+// deadlines.
 func (l *leg) interrupt() {
 	if l.onLoop {
 		return
@@ -109,8 +109,7 @@ func (l *leg) stopWrites() {
 	}
 }
 
-// abort resets the connection and returns the bytes of its send queue that are
-// lost by that.
+// abort resets the connection and returns how many bytes of its send queue are lost.
 func (l *leg) abort() (lost int64) {
 	if d := l.dst.desc; d != nil && !l.closed {
 		_ = d.raw.Control(func(fd uintptr) {
@@ -136,17 +135,16 @@ type lingerer interface {
 	Close() error
 }
 
-// reset aborts the connection, so that the peer gets RST and not a clean end
-// (socket(7): SO_LINGER with a linger time of 0). The TCP connection inside of a TLS
-// one is closed first, so that TLS does not take this for an orderly end. Kinds of
-// connection that know no reset are closed by close, as they are.
+// reset aborts the connection, so that the peer gets RST and not a clean end (socket(7): SO_LINGER with a
+// linger time of 0). It closes the TCP connection inside a TLS connection first, so that TLS sends no orderly
+// end. A connection that knows no reset is left to close.
 func (l *leg) reset() {
 	for _, c := range []any{l.dst.rw, l.conn} {
 		inner, ok := innermost(c).(lingerer)
 		if !ok {
 			continue
 		}
-		// It fails only on a socket that is gone already.
+		// SetLinger fails only on a socket that is gone already.
 		_ = inner.SetLinger(0)
 		if !same(inner, l.conn) {
 			_ = inner.Close()
@@ -155,7 +153,7 @@ func (l *leg) reset() {
 	}
 }
 
-// innermost follows NetConn, as *tls.Conn has it, down to the transport.
+// innermost follows NetConn, a method of *tls.Conn for instance, down to the transport.
 func innermost(c any) any {
 	for range maxUnwraps {
 		n, ok := c.(interface{ NetConn() net.Conn })
@@ -170,12 +168,12 @@ func innermost(c any) any {
 // An end is the source (an io.Reader) or the sink (an io.Writer) of a direction.
 type end struct {
 	rw   any
-	desc *descriptor // nil for an end moved by its own Read or Write
+	desc *descriptor // nil if the end is moved by its own Read or Write
 	leg  *legState
 	framing
 }
 
-// newEnd returns the source or the sink that is left of a connection's wrappers.
+// newEnd returns the source or sink that rw is, after u has removed its wrappers.
 func newEnd(rw any, leg *legState, u *unwrapped) end {
 	e := end{rw: rw, desc: newDescriptor(rw, leg), leg: leg, framing: streaming}
 	if e.desc == nil {
@@ -187,10 +185,9 @@ func newEnd(rw any, leg *legState, u *unwrapped) end {
 	return e
 }
 
-// connect gives d its ends, its thresholds, its leases and its first mode. If the
-// source is read by its own Read, a destination with a descriptor is written by its own
-// Write: the direction waits in Read, and must hold nothing there. A non-nil err is
-// returned in place of the first read.
+// connect gives d its ends, thresholds, leases and first mode. If the source is read by its own Read, the
+// destination is written by its own Write even if it has a descriptor: the direction waits in Read, and must
+// hold nothing there. A non-nil err is returned in place of the first read.
 func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end, err error) {
 	ends.env, ends.copied = env, bufferSize
 	d.link, d.pipeSize = ends, defaultPipe
@@ -217,7 +214,7 @@ func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end
 	d.chooseMode(r, isPlain(from.rw) && isPlain(to.rw))
 }
 
-// chooseMode sets the mode to start in, and whether it may change.
+// chooseMode sets the first mode, and whether it may change.
 func (d *direction) chooseMode(r *Relay, plain bool) {
 	d.set(pinned, true)
 	switch {

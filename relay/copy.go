@@ -19,9 +19,9 @@ import (
 // honoured, and its N lowered by the bytes read. For types that are no connection it uses
 // io.WriterTo and io.ReaderFrom as io.Copy does.
 //
-// Neither end is closed, and the end of src is not passed on. Deadlines of the two apply to every read
-// and write, the timeouts of [Config] do not. A Read that returns no bytes and no error is called again, after up to a
-// millisecond, however often.
+// Neither end is closed, and the end of src is not passed on. Deadlines of dst and src apply to every read and
+// write; the timeouts of [Config] do not. A Read that returns no bytes and no error is called again, after up
+// to a millisecond, however often.
 //
 // Reaching the end of src is no error. An error of a connection is a [*net.OpError], an error of a file an
 // [*os.PathError]; the error of any other Read or Write is returned as it is. After an error of src all
@@ -32,7 +32,7 @@ func (r *Relay) Copy(dst io.Writer, src io.Reader) (int64, error) {
 	return r.copyFor(context.Background(), dst, src)
 }
 
-// copyFor is Copy, with the context for wrappers.
+// copyFor is Copy, with the context for the Unwrappers.
 func (r *Relay) copyFor(ctx context.Context, dst io.Writer, src io.Reader) (int64, error) {
 	var f Flow
 	err := r.move(ctx, dst, src, &f)
@@ -59,15 +59,15 @@ func (r *Relay) copyN(ctx context.Context, dst io.Writer, src io.Reader, n int64
 	return moved, err
 }
 
-// Move is Copy, and returns the counters of the bytes.
+// Move is Copy that returns the counters.
 func (r *Relay) Move(dst io.Writer, src io.Reader) (Flow, error) {
 	var f Flow
 	err := r.move(context.Background(), dst, src, &f)
 	return f, err
 }
 
-// move does the work of Move. Its frame stays on the stack of a waiting goroutine, so it has no Flow and no
-// unwrapped ends.
+// move is the work of Move. Its frame stays on the stack of a waiting goroutine, so Flow and unwrapped ends are
+// elsewhere.
 func (r *Relay) move(ctx context.Context, dst io.Writer, src io.Reader, f *Flow) error {
 	var p plan
 	if ended, err := r.plan(ctx, dst, src, f, &p); ended {
@@ -86,16 +86,16 @@ func (r *Relay) move(ctx context.Context, dst io.Writer, src io.Reader, f *Flow)
 	return err
 }
 
-// A plan is how a copy is done: by moveBuffered, or by a job that is ready to run.
+// A plan says how to copy: by moveBuffered, or by a job that is ready to run.
 type plan struct {
 	src      io.Reader
 	dst      io.Writer
 	buffered *bufio.Reader
 	job      *copyJob
-	limit    *io.LimitedReader // to be told what remains
+	limit    *io.LimitedReader // gets the number of bytes that remain
 }
 
-// plan makes the plan of a copy, unless making it has ended the copy.
+// plan makes the plan of a copy. ended says that there is nothing to copy.
 //
 //go:noinline
 func (r *Relay) plan(ctx context.Context, dst io.Writer, src io.Reader, f *Flow, p *plan) (ended bool, err error) {
@@ -135,7 +135,7 @@ func (r *Relay) plan(ctx context.Context, dst io.Writer, src io.Reader, f *Flow,
 		p.buffered = br
 		return false, nil
 	}
-	if whole && meters == nil && from.framing != datagrams { // dst's ReadFrom might read with less room than a message takes
+	if whole && meters == nil && from.framing != datagrams { // dst's ReadFrom might offer less room than a message takes
 		if err, ok := delegate(to, from, f); ok {
 			return true, err
 		}
@@ -156,13 +156,12 @@ func (r *Relay) plan(ctx context.Context, dst io.Writer, src io.Reader, f *Flow,
 	return false, nil
 }
 
-// account notes in f what the direction has done.
+// account copies the direction's counters to f.
 //
 //go:noinline
 func (d *direction) account(f *Flow) { *f = d.flow() }
 
-// A copyJob is the state of a copy besides its ends, used again so that short copies do not
-// pay for it.
+// A copyJob is the state of a copy. It is used again, so that short copies need not make one.
 type copyJob struct {
 	dir  direction
 	ends pair
@@ -196,15 +195,14 @@ func (j *copyJob) run(in, out any) error {
 	if f := d.failure(); f != nil {
 		return copyError(*f, in, out)
 	}
-	// At a limit, as io.Copy: an error that came together with the last bytes.
+	// At a limit, return an error that came together with the last bytes, as io.Copy does.
 	if src, ok := j.ends.source.(*opaqueSource); ok && src.err != nil && src.err != io.EOF {
 		return src.err
 	}
 	return nil
 }
 
-// delegate lets two ends that are no descriptors use WriteTo and ReadFrom, which
-// may save a copy.
+// delegate lets two ends without descriptors use WriteTo or ReadFrom, which may save a copy.
 func delegate(to, from end, f *Flow) (err error, ok bool) {
 	var n int64
 	dst := to.rw.(io.Writer)
@@ -230,25 +228,24 @@ func delegate(to, from end, f *Flow) (err error, ok bool) {
 	return err, true
 }
 
-// mayDelegate reports whether the end's WriteTo and ReadFrom are its own. In a type
-// that embeds a connection they may be methods of the connection, and bypass a Read or
-// Write that wants to see every byte.
+// mayDelegate reports whether the WriteTo and ReadFrom of an end are its own. A type that embeds a connection
+// may have them from the connection; they would bypass a Read or Write that wants to see every byte.
 func (e end) mayDelegate() bool {
 	if isPlain(e.rw) {
-		return e.desc == nil // package net or os does the best that can be done here
+		return e.desc == nil // otherwise package net or os already does its best
 	}
 	_, conn := e.rw.(net.Conn)
 	_, sys := e.rw.(syscall.Conn)
 	return !conn && !sys
 }
 
-// CopyContext is [Relay.Copy] until ctx ends. It then returns the number of bytes that dst has taken,
-// and [context.Cause] of ctx.
+// CopyContext is [Relay.Copy] until ctx ends. Then it returns the number of bytes that dst has taken, and
+// [context.Cause] of ctx.
 //
-// When ctx ends, the deadlines of both ends (if they have any) are set to the past, to end a waiting call. A
-// caller that uses an end afterwards has to set its deadline again. CopyContext waits for a Read or Write of an
-// end without deadlines, and for up to 16 MiB of a regular file. Bytes that were read and that dst has not
-// taken are lost, as after an error of dst. Without a ctx the error wraps os.ErrInvalid.
+// When ctx ends, CopyContext sets the deadlines of both ends, if they have any, to the past. A caller that uses
+// an end afterwards has to set its deadline again. CopyContext waits for a Read or Write of an end without
+// deadlines, and for up to 16 MiB of a regular file. Bytes that were read and that dst has not taken are lost,
+// as after an error of dst. Without a ctx the error wraps os.ErrInvalid.
 func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (int64, error) {
 	if err := r.copiesUntil(ctx, dst, src); err != nil {
 		return 0, err
@@ -267,16 +264,16 @@ func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (
 	n, err := r.copyUntil(ctx, dst, src)
 	late := !stop()
 	if late {
-		<-interrupted // or a deadline that the caller sets next might be overwritten
+		<-interrupted // otherwise it might overwrite a deadline that the caller sets next
 	}
-	// A call ends by the deadline. A wrapper that waits for ctx itself may return before the deadline is set.
+	// The deadline ended a call; or a wrapper waited for ctx itself and returned before the deadline was set.
 	if late && errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = context.Cause(ctx)
 	}
 	return n, err
 }
 
-// filePart is how much of a file is sent before the context is asked again, in bytes.
+// filePart is how many bytes of a file are sent between two looks at the context.
 const filePart = 16 << 20
 
 // copyUntil is Copy, and looks at ctx between calls that no deadline ends.
@@ -328,12 +325,12 @@ func (c *contextReader) Read(p []byte) (int, error) {
 	return c.src.Read(p)
 }
 
-// interruptCopy ends the calls of a copy that wait, by deadlines.
+// interruptCopy ends waiting calls of a copy by deadlines.
 func interruptCopy(dst io.Writer, src io.Reader) {
 	if l, ok := src.(*io.LimitedReader); ok {
 		src = l.R
 	}
-	// An error means that the end has no deadlines, or is closed: then no call waits in it.
+	// A failure means that the end has no deadlines, or is closed and no call waits in it.
 	if c, ok := src.(interface{ SetReadDeadline(time.Time) error }); ok {
 		_ = c.SetReadDeadline(longAgo)
 	}
@@ -342,8 +339,8 @@ func interruptCopy(dst io.Writer, src io.Reader) {
 	}
 }
 
-// moveBuffered is move from a [bufio.Reader] to a descriptor. WriteTo of the reader writes the bytes that
-// it has buffered, and passes on its own source, which is then moved as any other one is.
+// moveBuffered is move from a [bufio.Reader] to a descriptor. The reader's WriteTo writes the bytes that it has
+// buffered, and then passes its own source to ReadFrom, which moves it like any other.
 func (r *Relay) moveBuffered(dst io.Writer, src *bufio.Reader, f *Flow) error {
 	to := &bufferedSink{relay: r, dst: dst, connection: connectionOf(src)}
 	_, err := src.WriteTo(to)
@@ -362,11 +359,11 @@ type bufferedSink struct {
 	relay      *Relay
 	dst        io.Writer
 	flow       Flow
-	connection uintptr   // the *net.TCPConn that the reader reads; 0: it reads something else
-	rest       io.Reader // that connection, when it is to be moved after WriteTo
+	connection uintptr   // address of the *net.TCPConn that the reader reads; 0: it reads something else
+	rest       io.Reader // that connection, if it is moved after WriteTo
 }
 
-// connectionOf returns the address of the [net.TCPConn] that a reader reads itself, or 0.
+// connectionOf returns the address of the [net.TCPConn] that a reader reads directly, or 0.
 func connectionOf(src *bufio.Reader) uintptr {
 	rd := reflect.ValueOf(src).Elem().FieldByName("rd")
 	if rd.Kind() != reflect.Interface || rd.IsNil() || rd.Elem().Type() != reflect.TypeFor[*net.TCPConn]() {
@@ -375,7 +372,7 @@ func connectionOf(src *bufio.Reader) uintptr {
 	return rd.Elem().Pointer()
 }
 
-// writesFile reports whether a writer writes to a file itself.
+// writesFile reports whether a writer writes directly to a file.
 func writesFile(dst *bufio.Writer) bool {
 	wr := reflect.ValueOf(dst).Elem().FieldByName("wr")
 	return wr.Kind() == reflect.Interface && !wr.IsNil() && wr.Elem().Type() == reflect.TypeFor[*os.File]()
@@ -387,9 +384,9 @@ func (s *bufferedSink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom implements [io.ReaderFrom]: the reader's source is moved. If no code but packages bufio,
-// net and io is between, it is moved after the return: on top of their frames the goroutine would
-// need a stack of 8 KiB for as long as it waits, and not of 4.
+// ReadFrom implements [io.ReaderFrom]: it moves the reader's source. A connection that the reader reads
+// directly is moved after ReadFrom has returned: with the frames of packages bufio, net and io beneath, the
+// goroutine would wait on a stack of 8 KiB, not 4.
 func (s *bufferedSink) ReadFrom(src io.Reader) (int64, error) {
 	src = withWriteTo(src)
 	if c, ok := src.(*net.TCPConn); ok && s.connection == reflect.ValueOf(c).Pointer() {
@@ -408,9 +405,9 @@ func (s *bufferedSink) move(src io.Reader) (int64, error) {
 	return moved, err
 }
 
-// withWriteTo unwraps the types without a WriteTo in which the WriteTo of a connection or file of
-// the standard library passes itself on: tcpConnWithoutWriteTo of package net, fileWithoutWriteTo
-// of package os. It returns the connection or file that they embed, and src if it has another type.
+// withWriteTo returns the connection or file inside tcpConnWithoutWriteTo of package net or fileWithoutWriteTo
+// of package os, and any other src as it is. The WriteTo of a connection or file passes itself on in these
+// types, to hide its WriteTo.
 func withWriteTo(src io.Reader) io.Reader {
 	v := reflect.ValueOf(src)
 	if v.Kind() != reflect.Struct {
@@ -429,7 +426,7 @@ func withWriteTo(src io.Reader) io.Reader {
 	return src
 }
 
-// embedded returns a struct's field of that name, nil if there is none.
+// embedded returns the struct field with that name, or nil.
 func embedded(v reflect.Value, name string) any {
 	f := v.FieldByName(name)
 	if !f.IsValid() || !f.CanInterface() {

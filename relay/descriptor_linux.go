@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// A descriptor is an end that is moved beneath Go: source and sink at once. One
-// direction has it, in one of the two parts.
+// A descriptor is an end that is moved beneath Go. It can be source or sink, but belongs to one direction, as
+// one of them.
 type descriptor struct {
 	raw  syscall.RawConn // of a *net.TCPConn, *net.UnixConn or *os.File, which owns fd
 	leg  *legState
@@ -29,9 +29,8 @@ const (
 	regular
 )
 
-// newDescriptor returns the descriptor of c, or nil if c has to be moved by its
-// own Read and Write: because it is of another type, or a file that neither is
-// regular nor waits on the runtime's poller.
+// newDescriptor returns the descriptor of c, or nil if c has to be moved by its own Read and Write, because it
+// has another type or is a file that is neither regular nor on the runtime's poller.
 func newDescriptor(c any, leg *legState) *descriptor {
 	if !isPlain(c) {
 		return nil
@@ -69,7 +68,7 @@ func kindOfFile(fd int) (k kind, ok bool) {
 		k = fifo
 	case sys.S_IFSOCK:
 		if t, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, syscall.SO_TYPE); err != nil || t != syscall.SOCK_STREAM {
-			return 0, false // messages, where an empty one is no end
+			return 0, false // of messages, where an empty one is no end
 		}
 		k = socket
 		if _, err := sys.TCPState(fd); err == nil {
@@ -82,9 +81,8 @@ func kindOfFile(fd int) (k kind, ok bool) {
 	return k, err == nil && flags&sys.O_NONBLOCK != 0
 }
 
-// wholeMessages returns a reader of r's messages that fails where the end of a message would be cut
-// off, if r's kind allows messages longer than any buffer (unix(7); a datagram of IP has less than
-// 64 KiB).
+// wholeMessages returns a reader of r's messages that fails instead of cutting a message off, if r may have
+// longer messages than any buffer: datagrams of a unix socket (unix(7)). A datagram of IP has less than 64 KiB.
 func wholeMessages(r io.Reader) io.Reader {
 	if c, ok := r.(*net.UnixConn); ok && framingOf(c) == datagrams {
 		return unixMessages{c}
@@ -94,15 +92,15 @@ func wholeMessages(r io.Reader) io.Reader {
 
 type unixMessages struct{ *net.UnixConn }
 
-// Read returns io.ErrShortBuffer, and nothing of the message, if the message is longer than a whole
-// buffer. A copy of n bytes that wants only a part gets it, as from io.CopyN.
+// Read returns io.ErrShortBuffer, and nothing of the message, if the message is longer than a whole buffer. A
+// smaller p is a copy of n bytes that wants only a part; it gets the part, as from io.CopyN.
 func (c unixMessages) Read(p []byte) (int, error) {
 	if len(p) < bufferSize {
 		return c.UnixConn.Read(p)
 	}
 	n, _, flags, _, err := c.ReadMsgUnix(p, nil)
 	switch {
-	case errors.Is(err, io.EOF): // in an OpError
+	case errors.Is(err, io.EOF): // the io.EOF is inside an OpError
 		return n, io.EOF
 	case err == nil && flags&syscall.MSG_TRUNC != 0:
 		return 0, io.ErrShortBuffer
@@ -110,8 +108,8 @@ func (c unixMessages) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// framingOfFile returns the framing of a file that is not on the runtime's poller. A device may have packets (tun), and a
-// pipe, too (pipe(2), O_DIRECT).
+// framingOfFile returns the framing of a file that is not on the runtime's poller. A device (tun) or a pipe
+// (pipe(2), O_DIRECT) may have packets.
 func framingOfFile(f *os.File) (is framing) {
 	withSocket(f, func(fd int) {
 		mode, err := sys.FstatMode(fd)
@@ -144,9 +142,8 @@ func (d *descriptor) recv(p []byte) (int, error) {
 	return sys.Read(d.fd, p)
 }
 
-// stopped reports whether the source can be read although a read answered EAGAIN. It is asked
-// before each wait, as the runtime's poller does not report urgent data; a question about the mark
-// costs less than the wait that follows.
+// stopped reports whether the source can be read although a read answered EAGAIN. It is asked before each wait,
+// because the runtime's poller does not report urgent data. Asking for the mark costs less than the wait.
 func (d *descriptor) stopped() bool {
 	if d.kind != tcpSocket {
 		return false
@@ -155,10 +152,10 @@ func (d *descriptor) stopped() bool {
 	return at && err == nil && stoppedAtMark(d.fd)
 }
 
-// stoppedAtMark reports whether a read of a TCP socket has answered EAGAIN only because a
-// signal, such as the runtime's, was pending when it came to the urgent mark (net/ipv4/tcp.c,
-// tcp_recvmsg_locked): there are bytes to be read, and no edge reports them. FIONREAD counts
-// none behind the mark when the urgent byte is not inline; poll does.
+// stoppedAtMark reports whether a read of a TCP socket has answered EAGAIN only because a signal, such as one
+// of the runtime's, was pending when the read came to the urgent mark (net/ipv4/tcp.c, tcp_recvmsg_locked):
+// there are bytes to read, and no edge reports them. If the urgent byte is not inline, FIONREAD does not count
+// the bytes behind the mark, but poll sees them.
 func stoppedAtMark(fd int) bool {
 	events, err := sys.Poll(fd, sys.POLLIN)
 	return err == nil && events&sys.POLLIN != 0
@@ -185,8 +182,8 @@ func (d *descriptor) drain(c splicePipe, max int) (int, error) {
 	return c.Drain(d.fd, max)
 }
 
-// peek looks at one byte. A FIFO or a file has no urgent marks and no sockmap: the answer of
-// splice stands.
+// peek looks at one byte. It leaves the answer of splice as it is for a FIFO or a file, which have no urgent
+// marks and no sockmap.
 func (d *descriptor) peek(spliceErr error) (int, error) {
 	if !d.isSocket() {
 		return 0, spliceErr
@@ -195,8 +192,8 @@ func (d *descriptor) peek(spliceErr error) (int, error) {
 	return sys.Recv(d.fd, b[:], sys.MSG_PEEK|sys.MSG_DONTWAIT)
 }
 
-// transfer sends a regular file: copy_file_range(2) into another one, which a
-// file system may do by sharing blocks, sendfile(2) into anything else.
+// transfer sends a regular file: by copy_file_range(2) into another file, for which a file system may share
+// blocks, otherwise by sendfile(2).
 func (d *descriptor) transfer(dst sink, max int) (n int, op string, err error) {
 	to := dst.(*descriptor)
 	if to.kind == regular {
@@ -207,7 +204,7 @@ func (d *descriptor) transfer(dst sink, max int) (n int, op string, err error) {
 	return n, "sendfile", err
 }
 
-// raiseMark: of other kinds than TCP poll knows no such mark.
+// raiseMark raises the mark of TCP alone: poll ignores it on other kinds.
 func (d *descriptor) raiseMark(n int) bool {
 	return d.kind == tcpSocket && sys.SetsockoptInt(d.fd, sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) == nil
 }
@@ -234,7 +231,7 @@ func (d *descriptor) queued() int {
 	return n
 }
 
-// unsent returns the bytes of the send queue that a reset throws away for sure.
+// unsent returns how many bytes of the send queue were never sent, so that a reset certainly loses them.
 func (d *descriptor) unsent() int {
 	if d.kind != tcpSocket {
 		return 0
@@ -257,22 +254,21 @@ func (d *descriptor) closeWrite() error {
 	return sys.ShutdownWrite(d.fd)
 }
 
-// tcpAborted looks for a reset after a write has collected its error (sk_err): tcp_reset leaves
-// the socket in TCP_CLOSE, and a read then returns 0 (net/ipv4/tcp.c, tcp_recvmsg_locked). A
-// FIN leaves it in CLOSE_WAIT, or, if we have sent ours, in states that may reach TCP_CLOSE as
-// well; but then no write was left to collect an error. If others may have ended the
-// connection beside us, as in a Copy, TCP_CLOSE means nothing.
+// tcpAborted looks for a reset after a write has collected its error (sk_err): tcp_reset leaves the socket in
+// TCP_CLOSE, and a read then returns 0 (net/ipv4/tcp.c, tcp_recvmsg_locked). A FIN leaves the socket in
+// CLOSE_WAIT or, if we have sent our FIN, in states that may reach TCP_CLOSE too; but then no write was left to
+// collect an error. If others may have ended the connection, as in a Copy, TCP_CLOSE means nothing.
 func (l *legState) tcpAborted(fd int) bool {
 	if !l.ours {
 		return false
 	}
 	state, err := sys.TCPState(fd)
-	return err == nil && state == sys.TCP_CLOSE && !l.shut.Load() // which is set before the state changes, so it is read after it
+	return err == nil && state == sys.TCP_CLOSE && !l.shut.Load() // shut is read after the state, because it is set before the state changes
 }
 
-// look finds out whether the owner of c has ended it before. In TCP_CLOSE both sides have, or a
-// reset has come. If the reset's error is still to be read, poll(2) shows that (net/ipv4/tcp.c,
-// tcp_poll); otherwise the owner has read it and knows.
+// look finds out whether the owner of c has ended it before. In TCP_CLOSE both sides have ended it, or a reset
+// has come. If the reset's error is still unread, poll(2) shows it (net/ipv4/tcp.c, tcp_poll); otherwise the
+// owner has read it and knows.
 func (l *legState) look(c any) {
 	withSocket(c, func(fd int) {
 		switch state, err := sys.TCPState(fd); {
@@ -285,8 +281,7 @@ func (l *legState) look(c any) {
 	})
 }
 
-// aborted reports whether the socket beneath c, if any, is tcpAborted, or whether a
-// write of ours has failed.
+// aborted reports whether the socket beneath c, if any, is tcpAborted, or whether we failed to write to it.
 func (l *legState) aborted(c any) bool {
 	if l == nil {
 		return false
@@ -310,7 +305,7 @@ func withSocket(c any, f func(fd int)) {
 	}
 }
 
-// legOf returns the account of a TCP socket.
+// legOf returns the kernel's account of a TCP socket.
 func legOf(fd int) (l Leg) {
 	var i sys.TCPInfo
 	n, err := sys.ReadTCPInfo(fd, &i)
@@ -327,17 +322,17 @@ func legOf(fd int) (l Leg) {
 		SegmentsSent: int64(i.Data_segs_out), SegmentsReceived: int64(i.Data_segs_in),
 		Retransmitted: int64(i.Total_retrans), OutOfOrder: int64(i.Rcv_ooopack),
 	}
-	if i.Min_rtt != ^uint32(0) { // there was no sample (net/ipv4/tcp_input.c, tcp_init_sock)
+	if i.Min_rtt != ^uint32(0) { // otherwise there was no sample (net/ipv4/tcp_input.c, tcp_init_sock)
 		l.MinRTT = us(uint64(i.Min_rtt))
 	}
-	if i.Retransmits > 0 && i.Unacked > 0 { // in the backoff of the timeout (include/uapi/linux/tcp.h; net/ipv4/tcp_timer.c, tcp_retransmit_timer)
+	if i.Retransmits > 0 && i.Unacked > 0 { // the timeout is in backoff (include/uapi/linux/tcp.h; net/ipv4/tcp_timer.c, tcp_retransmit_timer)
 		l.Unanswered = time.Duration(i.Last_ack_recv) * time.Millisecond
 	}
 	l.Gap = l.OutOfOrder > 0 && gap(fd)
 	return l
 }
 
-// gap reports whether bytes are in the receive queue that cannot be read, as far as is known.
+// gap reports whether the receive queue has bytes, but none that can be read, as far as is known.
 func gap(fd int) bool {
 	memory, err := sys.ReceiveMemory(fd)
 	if err != nil || memory == 0 {
@@ -354,8 +349,8 @@ func (p *loopSocket) inspect() (l Leg) {
 	return l
 }
 
-// quietSocket reports whether a socket has nothing to be read, and nothing that its peer has not acknowledged or,
-// of a unix socket, not read. What the kernel does not say counts as something.
+// quietSocket reports whether a socket has nothing to read, and its peer has acknowledged (on a unix socket:
+// read) everything. If the kernel does not say, it is not quiet.
 func quietSocket(fd int) bool {
 	unread, err := sys.FIONREAD(fd)
 	if err != nil || unread > 0 {
@@ -367,8 +362,7 @@ func quietSocket(fd int) bool {
 
 func (p *loopSocket) quiet() bool { return quietSocket(int(p.fd)) }
 
-// unacknowledged is how many bytes a reset would throw away. For a unix socket, which knows no
-// reset, that is none.
+// unacknowledged returns how many bytes a reset would throw away: none on a unix socket, which knows no reset.
 func (p *loopSocket) unacknowledged() int {
 	if !p.is(tcp) {
 		return 0
@@ -376,8 +370,8 @@ func (p *loopSocket) unacknowledged() int {
 	return unacknowledged(int(p.fd))
 }
 
-// unacknowledged is how many bytes the peer of a TCP socket has not acknowledged; 0 also if it has
-// been reset, and if the kernel does not say.
+// unacknowledged returns how many bytes the peer of a TCP socket has not acknowledged, or 0 if it was reset or
+// the kernel does not say.
 func unacknowledged(fd int) int {
 	state, err := sys.TCPState(fd)
 	if err != nil || state == sys.TCP_CLOSE {
@@ -393,7 +387,7 @@ func unacknowledged(fd int) int {
 	return n
 }
 
-// cutOff is how many bytes a close(2) throws away: it resets a connection with unread bytes.
+// cutOff returns how many bytes a close(2) throws away, because it resets a connection with unread bytes.
 func cutOff(fd int) int {
 	if n, err := sys.FIONREAD(fd); err != nil || n == 0 {
 		return 0
@@ -403,25 +397,25 @@ func cutOff(fd int) int {
 
 func (p *loopSocket) cutOff() int { return cutOff(int(p.fd)) }
 
-// cutOffBy is cutOff of the TCP socket beneath c.
+// cutOffBy is cutOff for the TCP socket beneath c.
 func cutOffBy(c any) (n int) {
 	withSocket(c, func(fd int) { n = cutOff(fd) })
 	return n
 }
 
-// quiet is quietSocket of the socket beneath c; false: there is none.
+// quiet is quietSocket for the socket beneath c, or false if there is none.
 func quiet(c any) (is bool) {
 	withSocket(c, func(fd int) { is = quietSocket(fd) })
 	return is
 }
 
-// unacknowledgedBy is unacknowledged of the TCP socket beneath c.
+// unacknowledgedBy is unacknowledged for the TCP socket beneath c.
 func unacknowledgedBy(c any) (n int) {
 	withSocket(c, func(fd int) { n = unacknowledged(fd) })
 	return n
 }
 
-// acksOf is the acknowledgements of the peer of a TCP socket; known: the kernel says so.
+// acksOf returns what the peer of a TCP socket has acknowledged, and whether the kernel knows it.
 func acksOf(fd int) (a acks, known bool) {
 	var i sys.TCPInfo
 	n, err := sys.ReadTCPInfo(fd, &i)
@@ -438,13 +432,13 @@ func (p *loopSocket) acks() (a acks) {
 	return a
 }
 
-// acksBy is acksOf the TCP socket beneath c; known: there is one as well.
+// acksBy is acksOf for the TCP socket beneath c; known is false if there is none.
 func acksBy(c any) (a acks, known bool) {
 	withSocket(c, func(fd int) { a, known = acksOf(fd) })
 	return a, known
 }
 
-// unreadBy is how many bytes wait in the receive queue of the socket beneath c.
+// unreadBy returns how many bytes wait in the receive queue of the socket beneath c.
 func unreadBy(c any) (n int) {
 	withSocket(c, func(fd int) { n, _ = sys.FIONREAD(fd) })
 	return n
@@ -459,7 +453,7 @@ func isReset(c any) (is bool) {
 	return is
 }
 
-// inspect returns the account of the TCP connection beneath c.
+// inspect returns the kernel's account of the TCP connection beneath c.
 func inspect(c any) (l Leg) {
 	withSocket(c, func(fd int) { l = legOf(fd) })
 	return l

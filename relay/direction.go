@@ -40,11 +40,11 @@ type direction struct {
 	reason  atomic.Uint32 // a Reason: why it ended
 
 	moves  uint32 // reads and writes that moved bytes; they may wrap
-	streak uint16 // reads in a row that spoke for a change of mode
+	streak uint16 // consecutive reads that speak for another mode
 	state  directionState
 
 	mode      mode     // how the next read goes
-	pipeSize  pipeSize // of the next lease of a pipe
+	pipeSize  pipeSize // to ask for at the next lease
 	growScore uint8    // how much speaks for a larger pipe, up to growAt
 	pace      pacing
 }
@@ -59,25 +59,25 @@ func pipeOf(n int) pipeSize { return pipeSize(max(bits.Len(uint(n)), 1) - 1) }
 
 func (p pipeSize) bytes() int { return 1 << p }
 
-// A directionState is small facts about a direction.
+// A directionState holds flags of a direction.
 type directionState uint16
 
 const (
 	filledOnce  directionState = 1 << iota // the pipe has been filled since the source was last empty
-	filledAgain                            // and more than once
-	largeLast                              // the last fill was a large one
-	limited                                // the remain of rareState is in force
+	filledAgain                            // filled again since then
+	largeLast                              // the last fill was large, see grow
+	limited                                // rareState.remain bounds the reads
 	stalled                                // splice moved nothing although bytes were queued
 	noPipe                                 // the last lease of a pipe failed
 	noDrain                                // the sink refused to splice: empty the pipe by reading it
 	blocked                                // the sink took nothing at the last write
 	pinned                                 // the mode does not adapt
 	oneWay                                 // the end of file is not passed on to the sink
-	waits                                  // the sink's writes may wait inside
-	mirrored                               // the mirror of rareState gets its bytes
+	waits                                  // a Write of the sink may wait
+	mirrored                               // rareState.mirror gets its bytes
 	observed                               // the observer of a mirror sees its bytes
 	eofSeen
-	ended       // there is nothing more to be moved
+	ended       // nothing more is to be moved
 	holdsUrgent // the buffer holds one byte, which was sent as urgent data
 )
 
@@ -94,7 +94,7 @@ func (d *direction) set(s directionState, on bool) {
 // env returns the environment of d's driver.
 func (d *direction) env() *environment { return d.link.environment() }
 
-// An environment is the common part of a driver's directions.
+// An environment is what a driver's directions share.
 type environment struct {
 	leaser
 	tune   *Config
@@ -105,8 +105,8 @@ type environment struct {
 	engineChanged func(*direction)
 }
 
-// An inFlight is the resources of a direction while bytes are in flight. The residue is the bytes
-// read ahead, then buf.b[off:end], then the contents of the pipe.
+// An inFlight holds the resources of a direction while bytes are in flight. The residue is the bytes read
+// ahead, then buf.b[off:end], then the contents of the pipe.
 type inFlight struct {
 	buf      *buffer
 	off, end int
@@ -123,17 +123,17 @@ type rareState struct {
 	mirror  *Mirror       // nil unless mirrored
 	answers *observing    // nil unless observed
 	rewrite *rewrite      // nil unless rewritten
-	gate    driver.Gate   // nil unless its bytes are held back; limited then
-	hears   *direction    // the direction with the gate that hears its bytes, nil: none does; limited then
-	asked   bool          // gate was, to let bytes pass
-	carried int64         // bytes that Carriers have delivered; set by a loop when they have the session no more
-	seed    int64         // of a session of a loop that has come back, in the direction of a to b; 0: its sockets decide it
-	acked   progress      // of the session of a loop, in the direction of a to b
+	gate    driver.Gate   // nil unless it holds back the direction's bytes; then limited is set
+	hears   *direction    // the direction whose gate hears these bytes, or nil; then limited is set
+	asked   bool          // Pass of gate was called
+	carried int64         // bytes that Carriers have delivered; set by a loop when a Carrier no longer has the session
+	seed    int64         // in ab of a loop's session that has come back; 0: its sockets decide it
+	acked   progress      // in ab of a loop's session
 	lost    atomic.Int64
 	fell    [numFallbacks]atomic.Uint32
 }
 
-// rareState returns d's, and makes it if it has to.
+// rareState returns d's rareState, and makes one if there is none.
 func (d *direction) rareState() *rareState {
 	o := d.rare.Load()
 	if o == nil {
@@ -175,7 +175,7 @@ const (
 	waitTurn   wait = iota // nothing: the turn's budget is spent, step again
 	waitSource             // until the source is readable; no lease is held
 	waitSink               // until the sink is writable; the residue is held
-	waitTokens             // until it has rested; no lease is held, unless its source waits in Read
+	waitTokens             // until its rate lets it go on; no lease is held, unless its source waits in Read
 	waitDone               // the direction has ended
 )
 
@@ -303,7 +303,7 @@ func (d *direction) sourceEnd() wait {
 // passEnd passes the end of file on, once everything was delivered.
 func (d *direction) passEnd() wait {
 	if d.mode == rewriting {
-		if w := d.endRewrite(); w != waitDone || d.is(ended) { // or it has failed
+		if w := d.endRewrite(); w != waitDone || d.is(ended) { // bytes are left, or the rewrite has failed
 			return w
 		}
 	}
@@ -312,7 +312,7 @@ func (d *direction) passEnd() wait {
 		switch err := d.link.closeWrite(); {
 		case errors.Is(err, errNoHalfClose):
 			d.fallback(FallbackHalfClose)
-		case wouldBlock(err): // a layer's last bytes
+		case wouldBlock(err): // the socket has not taken a layer's last bytes
 			return waitSink
 		case err != nil:
 			return d.fail("shutdown", sideSink, err)
@@ -384,7 +384,7 @@ func (d *direction) setAhead(b []byte) {
 	}
 }
 
-// readAhead is how much of that is left.
+// readAhead returns how many of the bytes of setAhead are left.
 func (d *direction) readAhead() int {
 	if o := d.rare.Load(); o != nil {
 		return len(o.ahead)
@@ -401,8 +401,7 @@ func (d *direction) finished(r Reason) {
 	}
 }
 
-// carried returns the bytes that Carriers have delivered, except for the Carrier that has the session
-// now.
+// carried returns the bytes that earlier Carriers have delivered, without the Carrier that has the session now.
 func (d *direction) carried() int64 {
 	if o := d.rare.Load(); o != nil {
 		return o.carried
@@ -439,7 +438,7 @@ func (d *direction) copyFromHere(f Fallback) wait {
 	return waitTurn
 }
 
-// forget gives up what the direction was bound to, once its session has ended. Its counters stay.
+// forget drops mirror, observer and rewrite after the session's end. The counters stay.
 func (d *direction) forget() {
 	if o := d.rare.Load(); o != nil {
 		d.mode = copying
@@ -451,7 +450,7 @@ func (d *direction) forget() {
 
 func (d *direction) fallback(f Fallback) { d.rareState().fell[f].Add(1) }
 
-// hasFallen reports whether that has happened.
+// hasFallen reports whether the fallback f was counted.
 func (d *direction) hasFallen(f Fallback) bool {
 	o := d.rare.Load()
 	return o != nil && o.fell[f].Load() > 0
@@ -479,8 +478,8 @@ func (d *direction) flow() Flow {
 	return f
 }
 
-// A source is where a direction reads. Its calls never wait, except recv of an end that is
-// moved by its own Read. Errors are raw: a syscall.Errno, or the error of Read.
+// A source is where a direction reads. Its calls never wait, except recv of an end that is moved by its own
+// Read. Errors are as they came: a syscall.Errno, or the error of Read.
 type source interface {
 	sender
 	// transfer moves bytes straight into the sink and names the system call that
@@ -488,7 +487,7 @@ type source interface {
 	transfer(dst sink, max int) (n int, op string, err error)
 }
 
-// A sender is the part of every source.
+// A sender is the part of a source that every link has.
 type sender interface {
 	// recv reads once; 0 and nil means end of file.
 	recv(p []byte) (int, error)
@@ -523,9 +522,9 @@ type sink interface {
 type link interface {
 	sender
 	sink
-	// environment returns the common part of the driver's directions.
+	// environment returns what the driver's directions share.
 	environment() *environment
-	// transfer moves bytes straight from source to sink, see source.
+	// transfer moves bytes straight from source to sink, as source.transfer does.
 	transfer(max int) (n int, op string, err error)
 }
 
@@ -592,7 +591,7 @@ func endingOf(d, other *direction, reason Reason) ending {
 	}
 }
 
-// flushAndAbandon is called with the direction's ends held, if they can be.
+// flushAndAbandon delivers what it can, and gives up the rest. held says that the direction's ends are held.
 func (e ending) flushAndAbandon(held bool) {
 	if e.mode == rewriting {
 		r := e.rareState().rewrite
@@ -608,10 +607,10 @@ func (e ending) flushAndAbandon(held bool) {
 	e.abandon(held)
 }
 
-// over says how the direction ended, and reports whether its destination must be reset:
-// because the source's end of file was not passed on, or because the source failed later. A
-// direction may also have ended because the other direction did (directionEnded). Then it
-// has passed on no end of file, but may still have lost no byte.
+// over records how the direction ended, and reports whether its destination must be reset: because the source's
+// end of file was not passed on, or because the source failed later. A direction may also have ended because
+// the other direction did (directionEnded). Then it has passed on no end of file, but may still have lost no
+// byte.
 func (e ending) over() (resetSink bool) {
 	if !e.is(ended) {
 		reason := e.reason

@@ -11,12 +11,11 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// A Driven is a session on an event loop. It is made to be part of a larger struct,
-// takes no goroutine and less than 300 bytes, and may be used again after its end.
-// Like its [Driver] it belongs to the loop's goroutine.
+// A Driven is a session on an event loop. It is made to be part of a larger struct, takes no goroutine and less
+// than 300 bytes, and may be used again after its end. Like its [Driver] it belongs to the loop's goroutine.
 type Driven struct {
 	ab, ba  direction // first, for their atomics on 32-bit systems
-	active  int64     // loop clock of the last byte moved, or the last wait for bandwidth, and at last of the end
+	active  int64     // loop clock of the last byte moved, or of the end of the last wait for bandwidth; after the end, of the end
 	started int64
 	drv     *Driver
 	owner   Owner
@@ -25,19 +24,19 @@ type Driven struct {
 	a, b    loopSocket // own the descriptors
 	reason  Reason
 	state   drivenState
-	counted uint16                // the last count of the bulk tracker that it was in
-	waited  [smallWaitings]uint32 // ticks, see waits.go; active is the end of the last of them
+	counted uint16                // the period in which the bulkTracker last counted it
+	waited  [smallWaitings]uint32 // in ticks, see waits.go; they end at active
 	pauses  [2]uint32             // waits of a tick or more for bytes of a, and of b
 }
 
-// A drivenState is small facts about a Driven.
+// A drivenState holds flags of a Driven.
 type drivenState uint8
 
 const (
 	half     drivenState = 1 << iota // one direction has ended
-	over                             // both have, or it was cut
-	recalled                         // to be called again
-	due                              // it is called for that
+	over                             // both directions have ended, or it was cut
+	recalled                         // the loop will call it in its next turn
+	due                              // the loop calls it for that
 	moving                           // it is being started, or is in move: an end waits until that is over
 	toEnd                            // its driver still has to end it
 	offered                          // a Carrier may have it: its driver has an offer
@@ -54,8 +53,7 @@ type Owner interface {
 	Ended(s *Driven, res Result, err error)
 }
 
-// An Observer is an Owner that is notified of stages of its session as well, on the loop's
-// goroutine.
+// An Observer is an Owner that is also notified of stages of its session, on the loop's goroutine.
 type Observer interface {
 	Owner
 	// FirstByte is called when the first byte of a side was moved, unless the owner has moved
@@ -65,7 +63,7 @@ type Observer interface {
 	HalfClosed(s *Driven, source Side)
 }
 
-// sideOf is the source of a direction.
+// sideOf returns the side that a direction reads.
 func (s *Driven) sideOf(d *direction) Side {
 	if d == &s.ab {
 		return SideA
@@ -73,11 +71,10 @@ func (s *Driven) sideOf(d *direction) Side {
 	return SideB
 }
 
-// Start joins two sockets, which s owns from now on, until both directions have ended or the session is
-// cut. It moves bytes at once, so owner may be notified of the end before Start returns; but if Start is
-// called within a callback of a session or mirror, bytes move only in the loop's next turn. If s is a
-// session that has not ended, this session goes on, and the two sockets are reset: owner is notified of
-// [ReasonError] before Start returns.
+// Start joins two sockets, which s owns from now on, until both directions have ended or the session is cut. It
+// moves bytes at once, so owner may be notified of the end before Start returns; but if Start is called within
+// a callback of a session or mirror, bytes move only in the loop's next turn. If s has a session that has not
+// ended, that session goes on, a and b are reset, and owner is notified of [ReasonError] before Start returns.
 func (d *Driver) Start(s *Driven, a, b Socket, owner Owner) { d.StartLimited(s, a, b, owner, nil) }
 
 // StartLimited is Start with limits for this session; a is the client and b the
@@ -116,7 +113,7 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	}
 	s.state &^= moving
 	for _, way := range [2]*direction{&s.ab, &s.ba} {
-		if f := way.failure(); f != nil { // a Rewriter that is none, or a Gate where none can be
+		if f := way.failure(); f != nil { // an invalid Rewriter, or a Gate where none may be
 			s.end(Reason(way.reason.Load()), s.opErrorOf(way, *f))
 			return
 		}
@@ -128,10 +125,10 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	s.move()
 }
 
-// errDriven is the cause of a start that is refused.
+// errDriven is the cause of a refused start.
 var errDriven = errors.New("penstock: relay: start: the Driven has a session that has not ended")
 
-// refuse is the start of a session that has not ended. Its sockets stay, if it is started with those again.
+// refuse ends the start of a session with a Driven that still has one. A socket of that session stays open.
 func (d *Driver) refuse(s *Driven, a, b Socket, owner Owner) {
 	for _, p := range [2]*Socket{&a, &b} {
 		if p.Gate != nil {
@@ -149,7 +146,7 @@ func (d *Driver) refuse(s *Driven, a, b Socket, owner Owner) {
 	owner.Ended(s, Result{Reason: ReasonError}, errDriven)
 }
 
-// began takes note of bytes that the owner has moved to a socket.
+// began counts bytes that the owner has moved to a socket.
 func (d *direction) began(n int, to *loopSocket) {
 	if n > 0 {
 		d.consumed(n)
@@ -158,7 +155,7 @@ func (d *direction) began(n int, to *loopSocket) {
 	}
 }
 
-// socketOf returns where a direction reads.
+// socketOf returns the socket that a direction reads.
 func (s *Driven) socketOf(d *direction) *loopSocket {
 	if d == &s.ab {
 		return &s.a
@@ -197,7 +194,7 @@ func (s *Driven) advance() {
 	}
 }
 
-// spliced is how many bytes were spliced, both ways.
+// spliced returns how many bytes were spliced, both ways.
 func (s *Driven) spliced() int64 { return s.ab.spliced.Load() + s.ba.spliced.Load() }
 
 // checkPeerFailure ends the session if a socket has failed and no direction would notice, because
@@ -241,7 +238,7 @@ func (s *Driven) move() {
 	}
 }
 
-// moveBoth is move, and reports whether the session has ended.
+// moveBoth moves bytes, both ways, and reports whether the session has ended.
 func (s *Driven) moveBoth() (ended bool) {
 	if s.outlived() {
 		return s.linger()
@@ -289,7 +286,7 @@ func (s *Driven) recall() {
 	}
 }
 
-// canMove reports whether a step would find out anything.
+// canMove reports whether a step could achieve anything.
 func (s *Driven) canMove(d *direction) bool {
 	from, to := &s.a, &s.b
 	if d == &s.ba {
@@ -402,7 +399,7 @@ func (s *Driven) settle(reason Reason, cause error) {
 	s.close(e)
 }
 
-// isOver takes note that nothing but the session's close follows.
+// isOver notes that only the session's close is left.
 func (s *Driven) isOver() {
 	if s.is(toEnd) {
 		s.drv.forgetEnd(s)
@@ -426,7 +423,7 @@ func (s *Driven) close(e lastStep) {
 	res := s.Result()
 	res.Legs = e.legs
 	s.owner.Ended(s, res, e.cause)
-	if s.is(over) { // and was not started again; the parts that it was bound to may be given up
+	if s.is(over) { // it was not started again: give up the parts that it was bound to
 		s.limits = &drv.relay.limits
 		s.ab.link, s.ba.link = (*aToB)(s), (*bToA)(s)
 		s.ab.forget()
@@ -437,7 +434,8 @@ func (s *Driven) close(e lastStep) {
 	}
 }
 
-// closeSide closes the side to which a direction writes, with its layer if it has one, unless it is closed already.
+// closeSide closes the side to which a direction writes, and its layer if it has one, unless it is closed
+// already.
 func (s *Driven) closeSide(to *direction, p *loopSocket, y *layered, reset bool) {
 	if p.closed() {
 		return
@@ -451,7 +449,7 @@ func (s *Driven) closeSide(to *direction, p *loopSocket, y *layered, reset bool)
 	p.close()
 }
 
-// finish is [finish] with a lease in hand.
+// finish is the function finish for a driver's direction, with work as its lease.
 func (d *Driver) finish(dir, other *direction, reason Reason) (resetSink bool) {
 	if dir.held == nil {
 		dir.held = &d.work
@@ -499,7 +497,7 @@ func (s *Driven) Result() Result {
 	return res
 }
 
-// opErrorOf dresses a raw failure of a direction.
+// opErrorOf returns a failure of a direction as an error of package net.
 func (s *Driven) opErrorOf(d *direction, f failure) error {
 	p := &s.b
 	if (d == &s.ba) == (f.side == sideSink) {
@@ -564,16 +562,15 @@ func sessionOf(d *direction) *Driven {
 	return d.link.(*layeredLink).of
 }
 
-// A Socket is one end of a session on a loop: a connected, non-blocking stream socket
-// that is registered with the loop, with the argument which 0 for side a of the session
-// and 1 for side b.
+// A Socket is one end of a session on a loop: a connected, non-blocking stream socket. It is registered with
+// the loop with the argument which, 0 for side a and 1 for side b.
 type Socket struct {
 	FD     int
 	ID     loop.ID
-	Events loop.Events // so far
+	Events loop.Events // the events so far
 
 	TCP     bool // it is a TCP socket, not a unix one
-	NoDelay bool // TCP_NODELAY is set already; otherwise it is before the second write
+	NoDelay bool // TCP_NODELAY is set; otherwise the session sets it before the second write
 
 	// Moved is the number of bytes of this socket that the owner has already read and
 	// written to the other end: they count as copied. Then Events contains Readable only
@@ -594,17 +591,17 @@ type Socket struct {
 	Gate driver.Gate
 	Free int
 
-	// Mirror gets the bytes that come from the socket; nil: none does. The owner has written to
-	// it the bytes of Moved. A mirror that was not started gets nothing, and has ended with [driver.MirrorError].
+	// Mirror gets the bytes that come from the socket, or is nil. The owner has already written the bytes of
+	// Moved to it. A mirror that was not started gets nothing, and ends with [driver.MirrorError].
 	Mirror *Mirror
 
-	// Rewriter changes the bytes that come from the socket, including Ahead; nil: nothing does. Then
-	// Moved must be 0, because the Rewriter would miss these bytes. A byte that is held back is
-	// passed on after Hold at the earliest and twice Hold at the latest, even if no further bytes
-	// have come. If Hold is negative, it waits for further bytes or the end of the session.
+	// Rewriter changes the bytes that come from the socket, including Ahead, or is nil. With a Rewriter Moved
+	// must be 0, because the Rewriter would miss these bytes. A byte that is held back is passed on after Hold
+	// at the earliest and twice Hold at the latest, even if no further bytes have come. If Hold is negative, it
+	// waits for further bytes or the end of the session.
 	Rewriter driver.Rewriter
 	Hold     time.Duration
-	// Transform, in place of Rewriter, works on other goroutines; nil: there is none.
+	// Transform takes the place of a Rewriter, and works on other goroutines; nil: there is none.
 	Transform driver.Transform
 }
 
@@ -630,11 +627,11 @@ func (s *Driven) Expired(*loop.Timer) {
 	}
 }
 
-// timeout is Expired, and reports whether it has ended the session.
+// timeout looks at the timeouts, as Expired does, and reports whether it has ended the session.
 func (s *Driven) timeout() bool {
 	if told := s.limits.Answered; told != nil && s.ba.spoken() && s.drv.loop.Now()-s.started >= int64(s.limits.FirstByte) {
 		told()
-		if s.is(over) { // that has cut it
+		if s.is(over) { // Answered has cut it
 			return true
 		}
 	}
@@ -644,7 +641,7 @@ func (s *Driven) timeout() bool {
 	case left > 0:
 		s.drv.loop.Arm(&s.timer, s, left)
 	case what == ReasonIdle && s.is(carried) && !s.is(half) && s.offer().carrier.Return():
-		s.drv.loop.Disarm(&s.timer) // and ends when it is back, see Driven.Return
+		s.drv.loop.Disarm(&s.timer) // the session ends when it is back, see Driven.Return
 	default:
 		s.settle(what, timeoutError(what))
 		return true
@@ -652,8 +649,7 @@ func (s *Driven) timeout() bool {
 	return false
 }
 
-// nextTimeout returns the time until the next timeout, and which it is, ReasonNone if
-// there is none.
+// nextTimeout returns the time until the next timeout and its reason, or ReasonNone if there is none.
 func (s *Driven) nextTimeout() (left time.Duration, what Reason) {
 	now := s.drv.loop.Now()
 	if s.ab.pace == resting || s.ba.pace == resting {
@@ -674,7 +670,8 @@ func (s *Driven) nextTimeout() (left time.Duration, what Reason) {
 	return s.limits.next(a)
 }
 
-// idleSince is the clock time of the last byte moved, or of the last acknowledgement of one that is known of.
+// idleSince returns the clock time of the last byte moved, or of the last known acknowledgement if that came
+// later.
 func (s *Driven) idleSince() int64 {
 	if o := s.ab.rare.Load(); o != nil {
 		return max(s.active, o.acked.since)
@@ -682,8 +679,8 @@ func (s *Driven) idleSince() int64 {
 	return s.active
 }
 
-// seed is the session's own random number, from a's first socket; it decides the session's
-// lifetime. A session that has come back keeps it.
+// seed returns the session's own random number, from a's first socket, which decides the session's lifetime. A
+// session that has come back keeps its seed.
 func (s *Driven) seed() int64 {
 	if o := s.ab.rare.Load(); o != nil && o.seed != 0 {
 		return o.seed
@@ -691,9 +688,9 @@ func (s *Driven) seed() int64 {
 	return s.started ^ int64(s.a.id)<<20
 }
 
-// Idle returns the time since the last byte moved, or since one direction ended if that was
-// later. An acknowledgement of bytes that moved before counts if it was found when the idle time was over. After the end
-// of the session Idle has no meaning.
+// Idle returns the time since the last byte moved, or since one direction ended if that was later. A later
+// acknowledgement counts too, if it was found when the idle time was over. After the end of the session Idle
+// has no meaning.
 func (s *Driven) Idle() time.Duration {
 	if s.drv == nil {
 		return 0
@@ -708,9 +705,9 @@ func (s *Driven) Idle() time.Duration {
 // They have no meaning before Start and after the end, and are -1 while a [driver.Carrier] has the session.
 func (s *Driven) Descriptors() (a, b int) { return int(s.a.fd), int(s.b.fd) }
 
-// Idle is [Driven.Idle], as far as known: without [Config.IdleTimeout],
-// [Config.HalfCloseTimeout] and [Config.LegsAfter] this time is usually not recorded. It may be called at any
-// time by any goroutine; before Run and after its end it has no meaning.
+// Idle is [Driven.Idle], as far as known: without [Config.IdleTimeout], [Config.HalfCloseTimeout] and
+// [Config.LegsAfter] it is usually not recorded. It may be called at any time by any goroutine; before Run and
+// after its end it has no meaning.
 func (s *Session) Idle() (d time.Duration, known bool) {
 	if s.started.Load() == 0 || !s.hasQuietTimeout() && s.waits == nil {
 		return 0, false
@@ -729,17 +726,17 @@ type pendingEnd struct {
 	cause  error
 }
 
-// Cut ends the session for a cause, as [Session.Cut] does, and notifies the owner before it returns. If it is
-// called within a callback while bytes are being moved, such as of a [driver.Rewriter] or a
-// [driver.MirrorObserver], the session ends soon after the callback has returned, before the loop waits. The first
-// cause counts, unless the session ends by itself at that moment. It does nothing before Start and after the end.
+// Cut ends the session for a cause, as [Session.Cut] does, and notifies the owner before it returns. Within a
+// callback while bytes are being moved, such as a callback of a [driver.Rewriter] or a [driver.MirrorObserver],
+// Cut ends the session soon after the callback has returned, before the loop waits. The first cause counts,
+// unless the session ends by itself at that moment. Cut does nothing before Start and after the end.
 func (s *Driven) Cut(cause error) {
 	if s.drv != nil && !s.is(over) {
 		s.end(ReasonCanceled, cmp.Or(cause, context.Canceled))
 	}
 }
 
-// end ends the session, at once if that can be, and otherwise as soon as the moves are over. The first end counts.
+// end ends the session, at once if possible, otherwise as soon as the moves are over. The first end counts.
 func (s *Driven) end(reason Reason, cause error) {
 	switch {
 	case s.is(toEnd):
@@ -751,7 +748,7 @@ func (s *Driven) end(reason Reason, cause error) {
 	}
 }
 
-// seeToEnds ends the sessions that are to be ended, unless they are still being moved. It is called after each
+// seeToEnds ends the sessions of pending ends, except those that are still being moved. It is called after each
 // move, so none is left when the loop waits.
 func (d *Driver) seeToEnds() {
 	for !d.stepping {
@@ -760,11 +757,11 @@ func (d *Driver) seeToEnds() {
 			return
 		}
 		e := d.ends[i]
-		e.of.settle(e.reason, e.cause) // which takes it from the list
+		e.of.settle(e.reason, e.cause) // settle takes it from the list
 	}
 }
 
-// forgetEnd takes a session from the list of those to be ended.
+// forgetEnd removes a session's pending end.
 func (d *Driver) forgetEnd(s *Driven) {
 	d.ends = slices.DeleteFunc(d.ends, func(e pendingEnd) bool { return e.of == s })
 }

@@ -9,17 +9,17 @@ import (
 	"syscall"
 )
 
-// An opError is a failure at a connection, as package net would return it. It is made for every session
-// that a peer resets. So it is a single allocation, and its text is made only by Error.
+// An opError is a failure at a connection, as package net would return it. One is made for every session that a
+// peer resets, so it is a single allocation, and only Error makes its text.
 type opError struct {
 	op      net.OpError
-	syscall os.SyscallError // of op.Err, if that is an errno
+	syscall os.SyscallError // op.Err points here if it is an errno
 }
 
-// newOpError returns an error of an operation at a connection, and of its network and addresses if
-// they are known.
+// newOpError returns the error of an operation at a connection. Its caller adds network and addresses if they
+// are known.
 func newOpError(op, network string, err error) *opError {
-	if own, ok := err.(*net.OpError); ok && own.Op == op { // of a connection's own Read or Write
+	if own, ok := err.(*net.OpError); ok && own.Op == op { // from a connection's own Read or Write
 		err = own.Err
 	}
 	e := &opError{op: net.OpError{Op: op, Net: network, Err: err}}
@@ -39,7 +39,7 @@ func (e *opError) Timeout() bool { return e.op.Timeout() }
 
 func (e *opError) Temporary() bool { return e.op.Temporary() }
 
-// A timeoutError is the error of a session that one of its timeouts has ended, a [net.Error].
+// A timeoutError is the error of a session that a timeout has ended. It is a [net.Error].
 type timeoutError Reason
 
 func (e timeoutError) Error() string {
@@ -52,7 +52,7 @@ func (e timeoutError) Timeout() bool { return true }
 
 func (e timeoutError) Temporary() bool { return true }
 
-// connError is a raw failure with the connection that it came from.
+// connError returns a failure with the connection that it came from.
 func connError(f failure, from, to any) error {
 	at := from
 	if f.side == sideSink {
@@ -74,8 +74,8 @@ func connError(f failure, from, to any) error {
 	return e
 }
 
-// copyError is a raw failure of a copy, as package io would return it: an error of an end's own Read or
-// Write stays as it is.
+// copyError returns a failure of a copy, as package io would: an error of an end's own Read or Write stays as
+// it is.
 func copyError(f failure, from, to any) error {
 	at := from
 	if f.side == sideSink {
@@ -89,13 +89,13 @@ func copyError(f failure, from, to any) error {
 			name = c.Name()
 		}
 		err := f.err
-		if own, ok := err.(*os.PathError); ok && own.Op == f.op { // of the file's own Read or Write
+		if own, ok := err.(*os.PathError); ok && own.Op == f.op { // from the file's own Read or Write
 			err = own.Err
 		}
 		return &os.PathError{Op: f.op, Path: name, Err: err}
 	case net.Conn:
 		if isPlain(c) {
-			return &connError(f, from, to).(*opError).op // as a caller that asserts its type expects
+			return &connError(f, from, to).(*opError).op // a caller may assert this type
 		}
 	}
 	if errno || f.op != opOf(f.side) {
@@ -104,7 +104,7 @@ func copyError(f failure, from, to any) error {
 	return f.err
 }
 
-// Errors of arguments that are missing.
+// Errors of missing arguments.
 var (
 	errNilA       = fmt.Errorf("penstock: relay: join: connection a is nil: %w", os.ErrInvalid)
 	errNilB       = fmt.Errorf("penstock: relay: join: connection b is nil: %w", os.ErrInvalid)
@@ -124,7 +124,7 @@ func (r *Relay) ready() error {
 	return nil
 }
 
-// copies returns why nothing can be copied. It is not inlined: its caller's frame stays on the
+// copies returns why nothing can be copied, or nil. It is not inlined, because its caller's frame stays on the
 // stack while the copy waits.
 //
 //go:noinline
@@ -143,8 +143,8 @@ func (r *Relay) copies(dst io.Writer, src io.Reader) error {
 	return r.ready()
 }
 
-// isMissing reports whether an end is nil, or a nil pointer of a type with methods that need a
-// value. Other types may have methods that work on nil.
+// isMissing reports whether an end is nil, or a nil pointer of a type with methods that need a value. The
+// methods of other types may work on nil.
 func isMissing(end any) bool {
 	switch c := end.(type) {
 	case nil:
@@ -157,7 +157,7 @@ func isMissing(end any) bool {
 	return isTLS(end) && isNil(end.(net.Conn))
 }
 
-// copiesUntil is copies, with a context.
+// copiesUntil is copies for a copy with a context.
 func (r *Relay) copiesUntil(ctx context.Context, dst io.Writer, src io.Reader) error {
 	if ctx == nil {
 		return errNilContext

@@ -8,11 +8,11 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// errGate is the error of a session with a Gate where there can be none.
+// errGate is the error of a session with a Gate where there may be none.
 var errGate = errors.New("penstock: relay: start: a Gate can be on one side of a session only, and not on a side with a Layer")
 
-// setGate makes a gate hold the bytes of d, which reads from p, except for the first p.Free, and hear the bytes of
-// answers.
+// setGate makes a gate hold back the bytes of d, which reads from p, except the first p.Free, and hear the
+// bytes of answers.
 func (s *Driven) setGate(d, answers *direction, p *Socket) {
 	switch {
 	case p.Gate == nil:
@@ -28,7 +28,7 @@ func (s *Driven) setGate(d, answers *direction, p *Socket) {
 	answers.rareState().hears = d
 }
 
-// gate returns the gate of a direction, nil if there is none any more.
+// gate returns the gate of a direction, or nil if it has none or no longer.
 func (d *direction) gate() driver.Gate {
 	if !d.is(limited) {
 		return nil
@@ -39,8 +39,8 @@ func (d *direction) gate() driver.Gate {
 // shut reports whether the direction's next byte has to wait for a gate.
 func (d *direction) shut() bool { return d.gate() != nil && d.rareState().remain == 0 }
 
-// atGate reports whether move asks the gate. It and ask are not inlined, because the frame of move is on the stack of
-// every idle session.
+// atGate reports whether move asks the gate. It and ask are not inlined, because the frame of move is on the
+// stack of every idle session.
 //
 //go:noinline
 func (d *direction) atGate() bool {
@@ -57,10 +57,10 @@ func (d *direction) ask() wait {
 	return waitTurn
 }
 
-// hears reports whether the bytes of the direction are shown to the gate of the other one.
+// hears reports whether the gate of the other direction sees the bytes of this one.
 func (d *direction) hears() bool { return d.is(limited) && d.rareState().hears != nil }
 
-// pass asks the gate of the direction, if it is shut. EAGAIN: the source is waited for.
+// pass asks a shut gate to let bytes pass. EAGAIN: the direction waits for its source.
 func (d *direction) pass() error {
 	if !d.shut() {
 		return nil
@@ -86,8 +86,8 @@ func (d *direction) pass() error {
 	return nil
 }
 
-// heard shows bytes that the direction has read to the gate of the other direction, if this gate wants them; no bytes
-// mean the end of file.
+// heard shows bytes that the direction has read to the gate of the other direction, if that gate wants them. No
+// bytes mean the end of file.
 func (d *direction) heard(b []byte) {
 	if !d.hears() {
 		return
@@ -114,7 +114,7 @@ func (s *Driven) openGate(d *direction) {
 	}
 }
 
-// stir lets a direction find out whether it may go on now.
+// stir makes a direction look again whether it may go on.
 func (s *Driven) stir(d *direction) {
 	s.socketOf(d).set(readable, true)
 	s.recall()
@@ -127,8 +127,8 @@ func (s *Driven) opposite(d *direction) *direction {
 	return &s.ab
 }
 
-// unlimit frees the state of a direction's gate. After that the session takes no additional memory,
-// so it can become a [Parked].
+// unlimit drops the state of a direction's gate. Then the session takes no additional memory, so it can become
+// a [Parked].
 func (d *direction) unlimit() {
 	d.set(limited, false)
 	o := d.rareState()
@@ -148,7 +148,7 @@ func (o *rareState) empty() bool {
 		o.carried == 0 && o.seed == 0 && o.lost.Load() == 0
 }
 
-// closeGates is the end of the session.
+// closeGates closes the gates at the end of the session.
 func (s *Driven) closeGates() {
 	for _, d := range [2]*direction{&s.ab, &s.ba} {
 		if g := d.gate(); g != nil {

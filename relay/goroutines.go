@@ -9,12 +9,10 @@ import (
 
 // A goroutineDriver runs one direction on a goroutine, waiting with the runtime's poller.
 //
-// Between two descriptors a step runs with both held. The one to wait for is held
-// by RawConn.Read or Write: returning false from its callback waits. The other is
-// pinned by RawConn.Control, which keeps its number from being closed and reused
-// but takes no lock and knows no deadlines; so no two locks are ever held at once,
-// and a residue is never in the way of the source's deadline: that is met only
-// when there is something to wait for.
+// Between two descriptors a step runs with both held. RawConn.Read or Write holds the descriptor to wait for:
+// returning false from its callback waits. RawConn.Control pins the other: its number cannot be closed and
+// reused meanwhile, but it takes no lock and knows no deadlines. So no two locks are ever held at once, and a
+// residue is never in the way of the source's deadline, which only counts when there is something to wait for.
 //
 // RawConn.Read and Write look at a deadline as they begin and as they wait, so a busy
 // direction leaves the callback each lookEvery, and looks at the deadlines of both ends
@@ -29,14 +27,14 @@ import (
 // A copy ([Relay.Copy]) keeps the deadlines of both ends at every read and every write, as [io.Copy]
 // does, so each of its moves holds the one end that it moves.
 //
-// An end that is moved by its own Read or Write may wait inside of it. Nothing is
-// held meanwhile: neither a lock nor the other end's number.
+// An end that is moved by its own Read or Write may wait inside it. Nothing is held meanwhile: neither a lock
+// nor the other end's number.
 type goroutineDriver struct {
 	dir      *direction
 	src, dst *descriptor // nil for an end moved by its own Read or Write
 	w        wait
 	lease    inFlight // of the direction
-	looked   int64    // clock time at which deadlines were looked at last
+	looked   int64    // clock time of the last look at the deadlines
 
 	// The end for which the driver waits, and the end that is pinned meanwhile. An idle
 	// session keeps its drivers, so they are small: the same two callbacks serve for
@@ -88,8 +86,8 @@ func (dr *goroutineDriver) take(d *direction) *goroutineDriver {
 	return dr
 }
 
-// run drives the direction to its end. The direction fails when a descriptor is closed or its
-// deadline passes, and may hold a residue then.
+// run drives the direction to its end. The direction fails, possibly with a residue, when a descriptor is
+// closed or its deadline passes.
 func (dr *goroutineDriver) run() {
 	for dr.w != waitDone {
 		switch {
@@ -111,8 +109,8 @@ func (dr *goroutineDriver) run() {
 	}
 }
 
-// runNative waits for the end that the direction needs, and steps. When the source's deadline has passed,
-// only the residue is delivered, and then Read fails. The sink's deadline counts once a byte has met it.
+// runNative waits for the end that the direction needs, and steps. Once the source's deadline has passed, only
+// the residue is delivered, and then Read fails. The sink's deadline counts once a byte was written to it.
 func (dr *goroutineDriver) runNative() {
 	if dr.w == waitSink || dr.dir.residue() > 0 {
 		dr.waiting, dr.pinned = dr.dst, dr.src
@@ -125,7 +123,7 @@ func (dr *goroutineDriver) runNative() {
 	}
 }
 
-// The following are not inlined: their callers' frames stay on the stack while the session is idle.
+// The following functions are not inlined: their callers' frames stay on the stack while the session is idle.
 
 //go:noinline
 func (dr *goroutineDriver) sourceLate() bool {
@@ -146,7 +144,7 @@ func once(uintptr) bool { return true }
 // lookEvery is how often a direction that does not stop looks at the deadlines of its ends.
 const lookEvery = int64(10 * time.Millisecond)
 
-// due reports, before a wait of a session's direction, whether it is time to look at the deadlines.
+// due reports, before a session's direction waits, whether it is time to look at the deadlines.
 //
 //go:noinline
 func (dr *goroutineDriver) due() bool {
@@ -164,8 +162,8 @@ func (dr *goroutineDriver) due() bool {
 	return true
 }
 
-// runCopy makes one move of a copy between two descriptors, or waits for it. A file that is sent by one
-// call is pinned meanwhile: a regular file has no deadlines (os.ErrNoDeadline).
+// runCopy makes one move of a copy between two descriptors, or waits for it. A file that one call sends is
+// pinned meanwhile: a regular file has no deadlines (os.ErrNoDeadline).
 func (dr *goroutineDriver) runCopy() {
 	switch d := dr.dir; {
 	case d.residue() > 0:
@@ -182,7 +180,7 @@ func (dr *goroutineDriver) runCopy() {
 	}
 }
 
-// held notes that one end could not be held any more.
+// held fails the direction if one of its ends could not be held.
 func (dr *goroutineDriver) held(err error, s side) {
 	if err != nil {
 		dr.w = dr.dir.fail(opOf(s), s, rawCause(err))
@@ -196,7 +194,7 @@ func opOf(s side) string {
 	return "read"
 }
 
-// rawCause strips the words of RawConn: the caller knows no "raw-read".
+// rawCause strips the words of RawConn: the caller did not call "raw-read".
 func rawCause(err error) error {
 	var op *net.OpError
 	var path *os.PathError
@@ -209,8 +207,8 @@ func rawCause(err error) error {
 	return err
 }
 
-// hold calls f with the descriptors of d pinned, deadlines or not; or with false
-// if one of them is closed.
+// hold calls f with the descriptors of d pinned, whatever their deadlines, or with false if one of them is
+// closed.
 func hold(d *direction, f func(held bool)) {
 	ends := d.link.(*pair)
 	held := holdEnd(ends.source, func() {
@@ -223,7 +221,7 @@ func hold(d *direction, f func(held bool)) {
 	}
 }
 
-// holdEnd calls f with one end pinned, or returns false.
+// holdEnd calls f with one end pinned, or returns false if it is closed.
 func holdEnd(end any, f func()) bool {
 	desc, ok := end.(*descriptor)
 	if !ok {

@@ -10,15 +10,15 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// A layered is an end of a session over which a Layer is spoken. It is the connection beneath that.
+// A layered is an end of a session over which a Layer is spoken. It is the net.Conn beneath the Layer.
 type layered struct {
 	*loopSocket
 	layer driver.Layer
 	drv   *Driver
-	ahead []byte // that were read from the socket before; borrowed
-	out   []byte // that the layer has written and the socket has not taken; nil: none
-	sent  int    // of out
-	shut  bool   // the layer's end has been written
+	ahead []byte // read from the socket before; borrowed
+	out   []byte // written by the layer, but not yet taken by the socket; nil: none
+	sent  int    // how much of out was sent
+	shut  bool   // the layer has written its end
 }
 
 // A layeredLink is the link of a direction with at least one layered end.
@@ -28,7 +28,7 @@ type layeredLink struct {
 	in, out  *layered // nil: there is no layer
 }
 
-// newLayered returns an end; nil without a layer.
+// newLayered returns an end, or nil without a layer.
 func (d *Driver) newLayered(p *loopSocket, s *Socket) *layered {
 	if s.Layer == nil {
 		return nil
@@ -54,8 +54,8 @@ func (s *Driven) bind(a, b *Socket) {
 	}
 }
 
-// bindLayered sets up both directions of a session with a layer. Bytes may be in the layer already, without
-// an event.
+// bindLayered sets up both directions of a session with a layer. The layer may hold bytes for which no event
+// comes.
 func (d *Driver) bindLayered(s *Driven, a, b *Socket) {
 	x, y := d.newLayered(&s.a, a), d.newLayered(&s.b, b)
 	s.ab = direction{link: &layeredLink{s, &s.a, &s.b, x, y}}
@@ -68,7 +68,7 @@ func (d *Driver) bindLayered(s *Driven, a, b *Socket) {
 	s.b.untold()
 }
 
-// layers returns the two ends; nil for one without a layer.
+// layers returns the two ends, each nil without a layer.
 func (s *Driven) layers() (a, b *layered) {
 	if l, ok := s.ab.link.(*layeredLink); ok {
 		return l.in, l.out
@@ -76,7 +76,7 @@ func (s *Driven) layers() (a, b *layered) {
 	return nil, nil
 }
 
-// flushLayers writes what is left of the layers' bytes. A failure is met by the next write.
+// flushLayers writes what is left of the layers' bytes. The next write meets a failure.
 func (s *Driven) flushLayers() {
 	if l, ok := s.ab.link.(*layeredLink); ok {
 		for _, y := range [2]*layered{l.in, l.out} {
@@ -110,17 +110,18 @@ func (l *layeredLink) closeWrite() error {
 	return l.out.closeWrite()
 }
 
-// aborted: a layer's end of file was sent by the peer, whatever became of the socket after that.
+// aborted reports no reset on a side with a layer: its end of file came from the peer, whatever became of the
+// socket after that.
 func (l *layeredLink) aborted() bool { return l.in == nil && l.from.aborted() }
 
 func (l *layeredLink) queued() int {
 	if l.in == nil {
 		return l.from.queued()
 	}
-	return 0 // it is not known how much they carry
+	return 0 // nobody knows how many bytes they carry
 }
 
-// The rest is never reached: a direction with a layer copies.
+// The following methods are never called: a direction with a layer copies.
 
 func (l *layeredLink) fill(splicePipe, int) (int, error)          { return 0, syscall.EINVAL }
 func (l *layeredLink) peek(err error) (int, error)                { return 0, err }
@@ -138,28 +139,28 @@ func (y *layered) recv(p []byte) (int, error) {
 	if n < 0 || n > len(p) {
 		return 0, errInvalidRead
 	}
-	if flushErr := y.flush(); n == 0 && flushErr != nil { // an answer of the layer's own
+	if flushErr := y.flush(); n == 0 && flushErr != nil { // the failure of an answer of the layer's own
 		return 0, flushErr
 	}
 	switch {
 	case n > 0:
 		return n, nil
 	case err == nil:
-		return 0, io.ErrNoProgress // a wait would hold up the loop
+		return 0, io.ErrNoProgress // the loop must not wait for it
 	case err == io.EOF:
 		return y.readNothing(nil)
 	case errors.Is(err, syscall.EAGAIN):
-		y.set(readable, y.is(wet)) // if there was no room for the layer's answers
+		y.set(readable, y.is(wet)) // there was no room for the layer's answers, if there are bytes
 		if y.is(wet) && !y.behind() {
-			return 0, syscall.EINTR // now there is, and no event says so
+			return 0, syscall.EINTR // now there is room, and no event says so
 		}
 		return 0, syscall.EAGAIN
 	}
 	return 0, err
 }
 
-// send makes the layer write, unless bytes of an earlier write are left: so never more than the bytes of
-// one write are kept. It takes all or nothing.
+// send makes the layer write, unless bytes of an earlier write are left; so the bytes of one write at most are
+// kept. It takes all or nothing.
 func (y *layered) send(p []byte) (int, error) {
 	switch err := y.flush(); {
 	case err != nil:
@@ -182,8 +183,8 @@ func (y *layered) send(p []byte) (int, error) {
 	return n, err
 }
 
-// closeWrite makes the layer send its end; EAGAIN if the socket has not taken all of it yet. The
-// socket itself is not shut down: the peer of the layer may still send.
+// closeWrite makes the layer send its end, and returns EAGAIN until the socket has taken all of it. It does not
+// shut the socket down: the peer of the layer may still send.
 func (y *layered) closeWrite() error {
 	if !y.shut {
 		y.shut = true
@@ -200,16 +201,16 @@ func (y *layered) closeWrite() error {
 	return nil
 }
 
-// end is called at the end of the session, before the socket is closed. It reports whether
-// the end is orderly for the peer.
+// end is called at the end of the session, before the socket is closed. It reports whether the peer sees an
+// orderly end.
 func (y *layered) end() (orderly bool) { return y.closeWrite() == nil }
 
-// flush writes what the socket takes of the layer's bytes.
+// flush writes as many of the layer's bytes as the socket takes.
 func (y *layered) flush() error {
 	for y.out != nil && y.is(writable) {
 		n, err := y.loopSocket.send(y.out[y.sent:])
 		switch {
-		case err == syscall.EAGAIN, err == syscall.EINTR: // in the first case it is not writable any more
+		case err == syscall.EAGAIN, err == syscall.EINTR: // after EAGAIN it is not writable any more
 			continue
 		case err != nil:
 			y.drop()
@@ -223,8 +224,7 @@ func (y *layered) flush() error {
 	return nil
 }
 
-// keep moves the rest, if there is any, into memory of its own size, and leaves the driver's memory
-// to others.
+// keep moves the rest, if any, into memory of its own size, so that others can use the driver's memory.
 func (y *layered) keep() {
 	if cap(y.out) == maxScratch {
 		rest := append([]byte(nil), y.out[y.sent:]...)
@@ -233,7 +233,7 @@ func (y *layered) keep() {
 	}
 }
 
-// behind reports whether the peer reads too little to be read.
+// behind reports whether the peer has left so much unread that the session does not read from it.
 func (y *layered) behind() bool { return len(y.out)-y.sent > maxScratch }
 
 // drop gives up the layer's bytes.
@@ -244,7 +244,7 @@ func (y *layered) drop() {
 	y.out, y.sent = nil, 0
 }
 
-// maxScratch is the memory for layers' bytes that a driver has: one read in records of TLS.
+// maxScratch is the size of a driver's memory for layers' bytes: one read in records of TLS.
 const maxScratch = bufferSize + bufferSize/8
 
 // Write implements [net.Conn] for the layer.
@@ -254,7 +254,7 @@ func (y *layered) Write(p []byte) (int, error) {
 			y.out = make([]byte, 0, maxScratch)
 		}
 	}
-	if cap(y.out) == maxScratch && len(y.out)+len(p) > maxScratch { // answers, beside a write of the session
+	if cap(y.out) == maxScratch && len(y.out)+len(p) > maxScratch { // answers, on top of a write of the session
 		more := append(make([]byte, 0, 2*maxScratch), y.out...)
 		y.drv.scratch, y.out = y.out[:0], more
 	}
@@ -262,10 +262,10 @@ func (y *layered) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Read implements [net.Conn] for the layer. A peer may make the layer answer, as by a KeyUpdate of
-// TLS. While the peer does not read these answers, the session does not read from the peer. So the
-// pending bytes are at most the rest of one write of the session and the answers to one Read. The
-// next event of the socket is that there is room.
+// Read implements [net.Conn] for the layer. A peer may make the layer answer, for instance by a KeyUpdate of
+// TLS. While the peer does not read these answers, the session does not read from the peer. So the pending
+// bytes are at most the rest of one write of the session and the answers to one Read. Then the socket's next
+// event says that there is room.
 func (y *layered) Read(p []byte) (int, error) {
 	if y.behind() {
 		return 0, syscall.EAGAIN
@@ -289,14 +289,14 @@ func (y *layered) Close() error { return nil }
 // LocalAddr implements [net.Conn] for the layer: the owner knows the addresses.
 func (y *layered) LocalAddr() net.Addr { return nil }
 
-// RemoteAddr is as LocalAddr.
+// RemoteAddr is like LocalAddr.
 func (y *layered) RemoteAddr() net.Addr { return nil }
 
 // SetDeadline implements [net.Conn] for the layer: nothing waits.
 func (y *layered) SetDeadline(time.Time) error { return nil }
 
-// SetReadDeadline is as SetDeadline.
+// SetReadDeadline is like SetDeadline.
 func (y *layered) SetReadDeadline(time.Time) error { return nil }
 
-// SetWriteDeadline is as SetDeadline.
+// SetWriteDeadline is like SetDeadline.
 func (y *layered) SetWriteDeadline(time.Time) error { return nil }

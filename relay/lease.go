@@ -18,8 +18,7 @@ type leaser interface {
 	// buffer leases a buffer of at least size bytes.
 	buffer(size int) (*buffer, error)
 	returnBuffer(*buffer)
-	// guardMark makes sure that the raised mark of the direction is lowered again if
-	// nothing moves.
+	// guardMark makes sure that the direction's raised mark is lowered when nothing moves.
 	guardMark(*direction)
 	// pipe leases an empty pipe of about size bytes.
 	pipe(size int) (splicePipe, error)
@@ -57,12 +56,11 @@ func (r *Relay) returnPipe(c splicePipe) { r.pipes.Put(c.(*pipe.Pipe)) }
 const (
 	growAt   = 16
 	followed = 4
-	// largeFill is the least that counts as large, whatever the pipe.
+	// largeFill is the least that counts as a large fill, whatever the size of the pipe.
 	largeFill = 32 << 10
 )
 
-// leasePipe leases a pipe for the next fill. If no pipe is available, this is counted
-// once for each series of copied reads.
+// leasePipe leases a pipe for the next fill. It counts a missing pipe once for each series of copied reads.
 func (d *direction) leasePipe() bool {
 	p, err := d.env().pipe(d.pipeSize.bytes())
 	if err != nil && d.pipeSize > defaultPipe {
@@ -98,11 +96,11 @@ func leaseFallback(err error) Fallback {
 	return FallbackBudget
 }
 
-// grow asks for a larger pipe if fills follow each other without the source running dry, or
-// if they often fill a quarter of the pipe or more. The present pipe is given back when it is
-// empty. Bytes do not show whether the pipe was full: 16 segments of 1,448 bytes fill 64 KiB.
-// And a source that runs dry after each fill may do so only because it is in step with us:
-// woken by a pipe's worth of room, woken for a pipe's worth of bytes.
+// grow asks for a larger pipe if fills follow each other without the source running dry, or if they often fill
+// a quarter of the pipe. The present pipe is given back when it is empty. The number of bytes does not show
+// whether the pipe was full: 16 segments of 1,448 bytes fill 64 KiB. And a source may run dry after each fill
+// only because it keeps in step with us: it is woken by room for one pipe, and wakes us with the bytes of one
+// pipe.
 func (d *direction) grow(n int) {
 	d.set(filledAgain, d.is(filledOnce))
 	d.set(filledOnce, true)
@@ -116,7 +114,7 @@ func (d *direction) grow(n int) {
 	}
 	d.growScore = min(d.growScore, growAt)
 	most := d.env().tune.MaxPipeSize
-	if d.is(mirrored) { // so that its mirror's pipe takes a few of its fills
+	if d.is(mirrored) { // the mirror's pipe has to take several fills
 		most /= mirrorFills
 	}
 	if larger := min(d.pipeSize+2, pipeOf(most)); d.growScore == growAt && larger > d.pipeSize {
@@ -126,8 +124,8 @@ func (d *direction) grow(n int) {
 	}
 }
 
-// sourceEmpty notes that the source is empty. If there was a small fill since the source was
-// last empty, the pipe is large enough.
+// sourceEmpty notes that the source is empty. If there was a small fill since the source was last empty, the
+// pipe is large enough.
 func (d *direction) sourceEmpty() {
 	if !d.is(filledAgain | largeLast) {
 		d.growScore = 0
@@ -155,13 +153,11 @@ func (d *direction) releasePipe() {
 	}
 }
 
-// flush makes the last attempt to deliver, after the driver has stopped: it delivers the residue
-// and, with all, the bytes that the source still has. It never waits: it ends at the first EAGAIN.
-// all is meant for a dead source, whose queue cannot grow; a bound limits it if the source only
-// seems dead.
+// flush makes the last attempt to deliver, after the driver has stopped. It delivers the residue and, if all is
+// set, the bytes that the source still has. It never waits: it ends at the first EAGAIN. all is for a dead
+// source, whose queue cannot grow; flushMoves bounds it if the source only seems dead.
 //
-// The direction has ended, and its end stays as it is: an end of file that is met here is not
-// passed on, nor does a failure count.
+// The direction has ended, and keeps its end: flush passes on no end of file, and counts no failure.
 func (d *direction) flush(all bool) {
 	wasEnded, reason, failure := d.is(ended), d.reason.Load(), d.failure()
 	d.set(ended, false)
@@ -186,8 +182,8 @@ func (d *direction) mayFlush(all bool) bool {
 // flushMoves is far more than a receive queue and a pipe take.
 const flushMoves = 1 << 14
 
-// abandon gives everything back, and counts the residue as lost; with queued, it also counts
-// the bytes in the source's receive queue. The pipe's pool closes a pipe that holds bytes.
+// abandon gives everything back, and counts the residue as lost; if queued is set, also the bytes in the
+// source's receive queue. The pipe's pool closes a pipe that holds bytes.
 func (d *direction) abandon(queued bool) {
 	n := int64(d.residue() + d.heldBack())
 	if queued && !d.is(eofSeen) && !d.spent() {
@@ -212,16 +208,17 @@ func (d *direction) abandon(queued bool) {
 type buffer struct {
 	b        []byte
 	slot     arena.Handle // of a loop's buffer
-	unpooled bool         // the heap's: made after the pool was closed, or beyond the arena
+	unpooled bool         // from the heap, because the pool was closed or the arena full
 }
 
-// Idle buffers beyond these are given back to the collector.
+// The pools keep at most this much of idle buffers.
 const (
 	maxIdleBuffers = 1024
 	bufferIdleTime = 10 * time.Second
 )
 
-// The sizes of the buffers that directions hold while they wait inside of a wrapper's Read, besides copyBuffer and bufferSize.
+// The sizes of the buffers that directions hold while they wait in a wrapper's Read, besides copyBuffer and
+// bufferSize.
 const (
 	smallBuffer  = 1 << 10
 	mediumBuffer = 8 << 10
@@ -271,7 +268,7 @@ func (r *Relay) bufferStats() (sum pool.Stats) {
 	return sum
 }
 
-// poolOf returns the pool of the buffers of a size; nil if there is none.
+// poolOf returns the pool of the buffers of a size, or nil.
 func (r *Relay) poolOf(size int) *pool.Pool[*buffer] {
 	for _, p := range r.buffers {
 		if p.size == size {
@@ -296,15 +293,15 @@ func (r *Relay) returnBuffer(b *buffer) {
 	}
 }
 
-// A waitingBuffer chooses the size of the buffer in which a wrapper's Read waits. For a stream it is the smallest size
-// into which the last read fits, or the largest size after a read that filled its buffer. So a session with small
-// messages holds little while it is idle, and bulk is read in few pieces.
+// A waitingBuffer chooses the size of the buffer in which a wrapper's Read waits. For a stream it is the
+// smallest size that the last read fits into, or the largest size after a read that filled its buffer. So an
+// idle session with small messages holds little, and bulk is read in few pieces.
 type waitingBuffer struct {
 	size int // the first is small, because the first wait of a session may be a long one
 	readSizes
 }
 
-// note takes a read of n bytes into a buffer of the present size.
+// note chooses the next size after a read of n bytes into a buffer of the present size.
 func (w *waitingBuffer) note(n int) {
 	switch {
 	case n >= w.size:

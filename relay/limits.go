@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// Limits are the limits of one session, in place of the timeouts of its relay's [Config]: the
-// zero value of a field means that there is no such limit. Pass them to [Driver.StartLimited]
-// or [Session.Limit]. Any number of sessions of both drivers may share them. Once a session
-// has them they must not be changed, except for the rate of Bandwidth.
+// Limits are the limits of one session, in place of the timeouts of its relay's [Config]: a zero field means no
+// such limit. Pass them to [Driver.StartLimited] or [Session.Limit]. Any number of sessions of both drivers may
+// share them. Once a session has them they must not be changed, except for the rate of Bandwidth.
 //
 // A direction that has to wait for bandwidth has not read yet: it holds neither pipe nor buffer, and its bytes stay
 // with the source, which the TCP window slows down. It goes on splicing when its turn comes. Bytes that were read are
 // passed on at once.
 type Limits struct {
-	// IdleTimeout ends a session in which no byte has moved in either direction for
-	// this time, and none that was sent was acknowledged. Waiting for bandwidth does not count as idle.
-	// If a side stops before it has acknowledged all, the end may come up to IdleTimeout late.
+	// IdleTimeout ends a session when for this time no byte has moved in either direction, and no sent byte was
+	// acknowledged. Waiting for bandwidth does not count as idle. If a side stops before it has acknowledged
+	// everything, the end may come up to IdleTimeout late.
 	IdleTimeout time.Duration
 	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means
 	// that IdleTimeout stays in force.
@@ -35,31 +34,28 @@ type Limits struct {
 	// BandwidthAToB and BandwidthBToA limit one direction. Sessions that wait for any of them
 	// are served in turn. nil means that there is no such limit.
 	Bandwidth, BandwidthAToB, BandwidthBToA *Bucket
-	// PerConnection is the rates of one session. Any bandwidth limit adds 800 bytes to the
-	// memory of a session.
+	// PerConnection limits this session alone. Any bandwidth limit adds 800 bytes to the memory of a session.
 	PerConnection Rates
 
-	// Answered is called when the time of FirstByte is over and the second side has sent a
-	// byte: so success is reported before the session ends. It may be called more than once.
-	// It is called on the goroutine that drives the session, and must not wait.
+	// Answered is called when the time of FirstByte is over and the second side has sent a byte, so that
+	// success is reported before the session ends. It may be called more than once, on the goroutine that
+	// drives the session, and must not wait.
 	Answered func()
 
-	// FirstByteCame is called when the second side sends its first byte: asked says whether
-	// the first side has sent something before, and took is the time since it last sent
-	// something, or since the session began. It is called once for each session, on the
-	// goroutine that drives the session, and must not wait.
+	// FirstByteCame is called when the second side sends its first byte. asked says whether the first side has
+	// sent something before, and took is the time since it last sent something, or since the session began. It
+	// is called once for each session, on the goroutine that drives the session, and must not wait.
 	FirstByteCame func(took time.Duration, asked bool)
 
 	// Of belongs to the caller: relay does not look at it.
 	Of any
 }
 
-// Rates are the bandwidth of one session, in bytes a second; 0 means that there is no such
-// limit.
+// Rates are the bandwidth of one session, in bytes a second; 0 means no such limit.
 type Rates struct {
-	// Both is of both directions together, AToB and BToA of that direction alone.
+	// Both limits both directions together, AToB and BToA one direction.
 	Both, AToB, BToA int64
-	// Burst is how many bytes each of them lets be moved at once, as [NewBucket] takes it.
+	// Burst is how many bytes each of the rates lets move at once, as in [NewBucket].
 	Burst int64
 }
 
@@ -74,7 +70,7 @@ func (l *Limits) paces() bool {
 	return l.Bandwidth != nil || l.BandwidthAToB != nil || l.BandwidthBToA != nil || r.Both > 0 || r.AToB > 0 || r.BToA > 0
 }
 
-// quiet is how long no byte may move.
+// quiet returns how long the session may be without a move; half says that one direction has ended.
 func (l *Limits) quiet(half bool) time.Duration {
 	if half && l.HalfCloseTimeout > 0 {
 		return l.HalfCloseTimeout
@@ -82,7 +78,7 @@ func (l *Limits) quiet(half bool) time.Duration {
 	return l.IdleTimeout
 }
 
-// lifetime is how old a session may become; seed is its own random number.
+// lifetime returns how old a session may become; seed is the session's own random number.
 func (l *Limits) lifetime(seed int64) time.Duration {
 	if l.MaxLifetime <= 0 || l.LifetimeJitter <= 0 {
 		return max(l.MaxLifetime, 0)
@@ -101,7 +97,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// An age is the times from which the timeouts of a session count, on its driver's clock.
+// An age has the times from which the timeouts of a session count, on its driver's clock.
 type age struct {
 	now, started, active int64
 	seed                 int64
@@ -111,20 +107,21 @@ type age struct {
 
 // An acks is what the peer of a TCP connection has acknowledged.
 type acks struct {
-	bytes int64         // of all that was sent
-	left  int           // bytes that it has not
-	ago   time.Duration // since its last packet with an acknowledgement, which may have been of nothing new
+	bytes int64         // acknowledged so far
+	left  int           // sent and not acknowledged
+	ago   time.Duration // since its last packet with an acknowledgement, possibly of nothing new
 }
 
-// A progress is the acknowledgements of both sides of a session, to which the kernel still sends bytes although no byte
-// has moved for the idle time. Acknowledgements raise no event, so the driver looks for them when that time is over.
+// A progress holds the acknowledgements of both sides of a session whose bytes the kernel still sends, although
+// no byte has moved for the idle time. Acknowledgements raise no event, so the driver looks for them when that
+// time is over.
 type progress struct {
-	bytes int64 // acknowledged by the last look that has found more
-	since int64 // clock time after which there were no more by then; 0: there was no look
+	bytes int64 // acknowledged when a look last found progress
+	since int64 // clock time since which nothing more was acknowledged, as of that look; 0: no look yet
 }
 
-// note takes note of a look. Then the session is idle since p.since at most. The first look cannot know what was
-// acknowledged before: it counts on the last packet of a side that has not acknowledged all.
+// note records a look; the session is then idle since p.since at most. The first look cannot know what was
+// acknowledged before: it takes the time of the last packet of a side that has not acknowledged everything.
 func (p *progress) note(a, b acks, now int64) {
 	ago := time.Duration(math.MaxInt64)
 	for _, side := range [2]acks{a, b} {
@@ -137,10 +134,10 @@ func (p *progress) note(a, b acks, now int64) {
 	}
 }
 
-// quiet reports whether a timeout is over when no byte has moved for long enough.
+// quiet reports whether r is a timeout for sessions in which no byte moves.
 func (r Reason) quiet() bool { return r == ReasonIdle || r == ReasonHalfClose }
 
-// next returns the time until the next timeout, if there is any, and its reason.
+// next returns the time until the next timeout and its reason, or ReasonNone if there is none.
 func (l *Limits) next(a age) (left time.Duration, what Reason) {
 	left = math.MaxInt64
 	if quiet := l.quiet(a.half); quiet > 0 {
@@ -162,13 +159,12 @@ func (l *Limits) next(a age) (left time.Duration, what Reason) {
 	return left, what
 }
 
-// answered reports whether a direction's source has sent something, if only
-// an end of file.
+// answered reports whether a direction's source has sent bytes, or has ended.
 func (d *direction) answered() bool {
 	return d.spoken() || d.reason.Load() != uint32(ReasonNone)
 }
 
-// spoken is answered of bytes alone: an end of file is no answer that it has come to something.
+// spoken reports whether a direction's source has sent bytes: an end of file alone is no success.
 func (d *direction) spoken() bool { return d.moved() > 0 }
 
 func (d *direction) moved() int64 { return d.spliced.Load() + d.copied.Load() }

@@ -6,42 +6,41 @@ import (
 	"time"
 )
 
-// A connection that was reset can still be read: the kernel keeps what had come before (net/ipv4/tcp.c, tcp_reset
-// leaves the receive queue). So the session goes on until the other side has acknowledged all of it, and only then
-// resets that side: a reset drops bytes that have not reached the other side's kernel (tcp_disconnect, of a socket that
-// lingers for 0 s). This happens if an endpoint answers and closes while its client still sends: its kernel sends a
-// reset behind the answer.
+// A connection that was reset can still be read: the kernel keeps what had come before (net/ipv4/tcp.c,
+// tcp_reset leaves the receive queue). So the session goes on until the other side has acknowledged all of it,
+// and only then resets that side: a reset drops bytes that have not reached the other side's kernel
+// (tcp_disconnect, of a socket that lingers for 0 s). This happens when an endpoint answers and closes while
+// its client still sends: the endpoint's kernel sends a reset behind the answer.
 //
 // With [Config.CloseOnEOF] the end of one side ends the session, and both sides may be reset by that: a side that lacks
 // bytes of the other is reset, and a side that still sends has left bytes unread, for which close(2) resets it as well
 // (net/ipv4/tcp.c, __tcp_close). So a session waits for both, after its last move.
 
 const (
-	// lingerMost is how long a session with one failed side goes on while the other side takes
-	// nothing. Only then does that side learn of the reset, so this time is short.
+	// lingerMost is how long a session with one failed side goes on while the other side takes nothing. The
+	// other side learns of the reset only afterwards, so this time is short.
 	lingerMost = 5 * time.Second
-	// Acknowledgements raise no event, so the driver looks for them: first after lingerLeast, then after twice the time
-	// each time.
+	// Acknowledgements raise no event, so the driver looks for them: first after lingerLeast, then after twice
+	// the time at each look.
 	lingerLeast   = time.Millisecond
 	lingerLongest = 50 * time.Millisecond
 )
 
-// A lingering is a session on a loop that has ended, while its sides have still to acknowledge
-// bytes.
+// A lingering is a session on a loop that has ended, but whose sides have not yet acknowledged all bytes.
 type lingering struct {
 	reason Reason // of its end
 	cause  error
-	last   *lastStep // of a session that CloseOnEOF ends, which moves nothing any more; else nil
-	left   int       // bytes that were not acknowledged at the last look
-	since  int64     // loop clock of when that became less last
+	last   *lastStep // nil unless CloseOnEOF has ended the session, which then moves nothing more
+	left   int       // bytes not acknowledged at the last look
+	since  int64     // loop clock when left last became less
 	pause  time.Duration
 }
 
 // outlived reports whether the session lingers.
 func (s *Driven) outlived() bool { return len(s.drv.lingering) > 0 && s.drv.lingering[s] != nil }
 
-// survivor returns, for a session with one failed side, the direction that reads from the
-// failed side, and the other side; nil if there is none.
+// survivor returns, for a session with one failed side, the direction that reads from that side, that side, and
+// the other side; or nil if there is nothing to deliver.
 func (s *Driven) survivor() (from *direction, dead, to *loopSocket) {
 	from, dead, to = &s.ba, &s.b, &s.a
 	switch culprit(&s.ab, &s.ba) {
@@ -56,8 +55,8 @@ func (s *Driven) survivor() (from *direction, dead, to *loopSocket) {
 	return from, dead, to
 }
 
-// lingers begins or continues the end of a session after one side has failed, and reports whether the other side still
-// lacks bytes.
+// lingers begins or continues the end of a session after one side has failed. It reports whether the other side
+// still lacks bytes.
 func (s *Driven) lingers(reason Reason, cause error) bool {
 	from, dead, to := s.survivor()
 	if from == nil {
@@ -71,7 +70,7 @@ func (s *Driven) lingers(reason Reason, cause error) bool {
 	}
 	dead.state |= readable
 	left := drv.deliver(from) + s.layerAt(to).unwritten() + to.unacknowledged()
-	if from.shut() { // what is behind its gate is not going to be delivered
+	if from.shut() { // what is behind the gate will not be delivered
 		left -= from.readAhead()
 	} else {
 		left += from.link.queued()
@@ -99,7 +98,8 @@ func (d *Driver) beginLingering(s *Driven, l lingering) *lingering {
 	return &l
 }
 
-// waitsFor reports whether there are bytes left to wait for, and some were acknowledged lately; then it arms the timer for the next look.
+// waitsFor reports whether bytes are left to wait for and some were acknowledged lately; if so, it arms the
+// timer for the next look.
 func (s *Driven) waitsFor(l *lingering, left int) bool {
 	now := s.drv.loop.Now()
 	if left < l.left {
@@ -113,7 +113,7 @@ func (s *Driven) waitsFor(l *lingering, left int) bool {
 	return true
 }
 
-// linger goes on with the end, and reports whether that is over.
+// linger continues the end, and reports whether it is over.
 func (s *Driven) linger() (ended bool) {
 	l := s.drv.lingering[s]
 	if l.last == nil && s.lingers(l.reason, l.cause) || l.last != nil && s.waitsFor(l, s.undelivered()) {
@@ -123,15 +123,15 @@ func (s *Driven) linger() (ended bool) {
 	return true
 }
 
-// A lastStep is what is left of the end of a session that has moved its last byte.
+// A lastStep is the rest of the end of a session that has moved its last byte.
 type lastStep struct {
 	resetA, resetB bool
 	cause          error
 	legs           *Legs
 }
 
-// lingersLast begins the wait for the sides of a session that CloseOnEOF has ended, and reports whether anything has to
-// be waited for. A side that has ended and lacks nothing needs none.
+// lingersLast begins the wait for the sides of a session that CloseOnEOF has ended, and reports whether there
+// is anything to wait for. It closes a side that has ended and lacks nothing.
 func (s *Driven) lingersLast(e lastStep) bool {
 	if s.undelivered() == 0 {
 		return false
@@ -152,7 +152,7 @@ func (s *Driven) lingersLast(e lastStep) bool {
 	return false
 }
 
-// undelivered is what the open sides have not acknowledged.
+// undelivered returns how many bytes the open sides have not acknowledged.
 func (s *Driven) undelivered() (n int) {
 	x, y := s.layers()
 	if !s.a.closed() && !s.a.is(gone) {
@@ -164,8 +164,8 @@ func (s *Driven) undelivered() (n int) {
 	return n
 }
 
-// deliver makes the next attempt at delivering what the source of a direction has left, and returns how many bytes the
-// direction holds after it.
+// deliver tries again to deliver what a direction's source has left, and returns how many bytes the direction
+// still holds.
 func (d *Driver) deliver(dir *direction) (held int) {
 	if dir.held == nil {
 		dir.held = &d.work
@@ -178,7 +178,7 @@ func (d *Driver) deliver(dir *direction) (held int) {
 	return held
 }
 
-// layerAt returns the layer of a side; nil: it has none.
+// layerAt returns the layer of a side, or nil.
 func (s *Driven) layerAt(p *loopSocket) *layered {
 	x, y := s.layers()
 	if p == &s.a {
@@ -187,19 +187,18 @@ func (s *Driven) layerAt(p *loopSocket) *layered {
 	return y
 }
 
-// A survival is a session on goroutines of which one side has failed, while the other gets what had arrived.
+// A survival is a session on goroutines with one failed side, while the other side gets what had arrived.
 type survival struct {
 	dead, to *leg
 	reset    bool  // the TCP connection beneath dead was reset: nothing more arrives there
-	most     int64 // bytes that will have been moved when all that had arrived is
-	progress int64 // bytes moved, and acknowledged by to, at the last look
-	since    int64 // clock time of when that became more last
+	most     int64 // bytes moved once everything that had arrived is
+	progress int64 // bytes moved, plus bytes acknowledged by to, at the last look
+	since    int64 // clock time when progress last grew
 }
 
-// outlive keeps the session alive after one side has failed, instead of interrupting both
-// directions, and reports whether it could. The direction that reads from the failed side goes on
-// until it ends by itself, unless the other side takes nothing for too long. It keeps to no rate.
-// The caller holds cutting.
+// outlive keeps the session alive after one side has failed, instead of interrupting both directions, and
+// reports whether it could. The direction that reads from the failed side goes on without a rate until it ends
+// by itself, unless the other side takes nothing for too long. The caller holds cutting.
 func (s *Session) outlive(side Side) bool {
 	l := &survival{dead: &s.b, to: &s.a, since: s.r.clock.now(), most: math.MaxInt64}
 	switch side {
@@ -227,8 +226,8 @@ func (s *Session) lookLater(l *survival) {
 	s.stuck = s.r.clock.afterFunc(min(closeGrace, s.r.linger), func() { s.lookAtSurvivor(l) })
 }
 
-// lookAtSurvivor ends the wait for a side that has taken nothing for too long. A side that has failed without a reset may have nothing
-// more to be read and no end of file, or may go on sending: that ends the wait as well.
+// lookAtSurvivor ends the wait for a side that has taken nothing for too long. A side that failed without a
+// reset may have nothing more to read and no end of file, or may go on sending; both end the wait as well.
 func (s *Session) lookAtSurvivor(l *survival) {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -250,8 +249,8 @@ func (s *Session) lookAtSurvivor(l *survival) {
 	s.lookLater(l)
 }
 
-// servedSurvivor is called when a direction has stopped. If the other side has got all by that, the calls of wrappers that the other
-// direction waits in have to end, also if deadlines do not end them.
+// servedSurvivor is called when a direction has stopped. If the other side then has everything, it ends the
+// wrapper's calls in which the other direction waits, even if deadlines do not end them.
 func (s *Session) servedSurvivor(d *direction) {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -268,8 +267,8 @@ func (s *Session) servedSurvivor(d *direction) {
 	s.stuck = s.r.clock.afterFunc(closeGrace, s.closeStuck)
 }
 
-// awaitSides waits, once both directions have stopped, until the sides that have not failed have acknowledged all, if the session has outlived one.
-// A side that has ended and lacks nothing is closed at once.
+// awaitSides waits, once both directions have stopped in a session that has outlived a side, until the
+// remaining sides have acknowledged everything. It closes a side at once that has ended and lacks nothing.
 func (s *Session) awaitSides(resetA, resetB bool) {
 	waits := func() bool {
 		s.cutting.Lock()
@@ -312,8 +311,8 @@ func (s *Session) awaitSides(resetA, resetB bool) {
 	}
 }
 
-// cutOff counts the bytes of a direction that are lost when its destination is closed without a reset. The direction
-// has passed on its end of file.
+// cutOff counts bytes that are lost when the destination of a direction is closed without a reset. The
+// direction has passed on its end of file.
 func (d *direction) cutOff(n int) {
 	if n > 0 {
 		d.countLost(int64(n))

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/loop"
 )
 
-// A Driver drives sessions on an event loop, without a goroutine for any of them: the second
-// driver of the one direction state machine. It belongs to the loop's goroutine, as everything
-// that it drives does. Make it with [Relay.NewDriver]: the zero Driver cannot be used.
+// A Driver drives sessions on an event loop, with no goroutine for any of them. It runs the same state machine
+// of a direction as the goroutines do. It belongs to the loop's goroutine, as does everything that it drives.
+// Make it with [Relay.NewDriver]: the zero Driver cannot be used.
 //
 // All its directions read through one warm buffer. Bytes that a slow destination leaves behind
 // are moved into a slot of just that size, so an idle session holds neither buffer nor pipe,
@@ -22,37 +22,37 @@ type Driver struct {
 	relay   *Relay
 	loop    *loop.Loop
 	mem     *arena.Local
-	own     *arena.Arena // owned; nil if mem was given
+	own     *arena.Arena // nil if mem was given
 	env     environment
-	warm    *buffer  // a slot of mem's, or the heap's
+	warm    *buffer  // a slot of mem, or from the heap
 	work    inFlight // of the direction that is moving now
 	spare   []*inFlight
-	scratch []byte // for the bytes of a layer; empty
+	scratch []byte // empty memory for the bytes of a layer
 
 	marked     []marked // directions with a raised low-water mark
-	markedNext []marked // the other list, empty
+	markedNext []marked // empty; marked's other array
 	guard      loop.Timer
 
 	sessions int
-	mirrors  int // that have not ended
+	mirrors  int // not ended
 
-	mirrorHeap int // bytes of the heap that mirrors have
+	mirrorHeap int // bytes of the heap that mirrors use
 
-	stepping bool         // a direction is being moved: work and warm are its
-	ends     []pendingEnd // of sessions that callbacks have cut meanwhile; almost always empty
+	stepping bool         // a direction is being moved, and uses work and warm
+	ends     []pendingEnd // sessions that callbacks have cut meanwhile; almost always empty
 	hearing  hearing
 	bulk     bulkTracker
 	offers   offers      // of sessions that a Carrier may have, or has
-	plain    engineState // of a direction that begins
-	viewed   *viewed     // nil: none was looked at yet
+	plain    engineState // of a new direction
+	viewed   *viewed     // nil before the first view
 
-	lingering map[*Driven]*lingering // sessions with a failed side; nil: there were none yet
+	lingering map[*Driven]*lingering // sessions with a failed side; nil before the first
 }
 
-// NewDriver makes a driver of sessions on l. mem keeps bytes that slow destinations have not
-// taken; it now belongs to the loop. nil means that the driver makes an arena of
-// [arena.DefaultSizePerLocal] bytes. It is called before the loop runs, or on its goroutine.
-// The error wraps the arena's, or os.ErrInvalid without a loop or for a zero Relay.
+// NewDriver makes a driver of sessions on l. mem keeps bytes that slow destinations have not taken; from now on
+// it belongs to the loop. If mem is nil, the driver makes an arena of [arena.DefaultSizePerLocal] bytes. Call
+// NewDriver before the loop runs, or on its goroutine. Its error wraps the arena's error, or os.ErrInvalid for
+// a nil loop or a zero Relay.
 func (r *Relay) NewDriver(l *loop.Loop, mem *arena.Local) (*Driver, error) {
 	if err := r.ready(); err != nil {
 		return nil, err
@@ -76,15 +76,15 @@ func (r *Relay) NewDriver(l *loop.Loop, mem *arena.Local) (*Driver, error) {
 	return d, nil
 }
 
-// Close releases the driver's resources. It is called when all its sessions have ended and the
-// loop does not run any more, or on its goroutine. The error contains the number of sessions
-// that still exist: they are not ended, and keep their descriptors.
+// Close releases the driver's resources. Call it when all its sessions have ended, on the loop's goroutine or
+// when the loop does not run any more. If sessions are left, its error has their number: they are not ended,
+// and keep their descriptors.
 func (d *Driver) Close() error {
 	if d.sessions > 0 {
-		return fmt.Errorf("penstock: relay: close driver: %d sessions have not ended", d.sessions)
+		return fmt.Errorf("penstock: relay: close driver: %d sessions have not ended; end them first", d.sessions)
 	}
 	if d.mirrors > 0 {
-		return fmt.Errorf("penstock: relay: close driver: %d mirrors have not ended", d.mirrors)
+		return fmt.Errorf("penstock: relay: close driver: %d mirrors have not ended; end them first", d.mirrors)
 	}
 	d.dropWork()
 	d.loop.Disarm(&d.guard)
@@ -99,14 +99,14 @@ func (d *Driver) Close() error {
 // Sessions returns how many sessions the driver drives now.
 func (d *Driver) Sessions() int { return d.sessions }
 
-// slot returns a buffer of at least n bytes, from the arena or, if the arena is full,
-// from the heap. A direction has at most one.
+// slot returns a buffer of at least n bytes, from the arena, or from the heap if the arena is full. A direction
+// has at most one.
 func (d *Driver) slot(n int) *buffer {
 	h, err := d.mem.Get(n, arena.Residue)
 	if err != nil {
 		return &buffer{b: make([]byte, n), unpooled: true}
 	}
-	b, _ := d.mem.Bytes(h) // which was got right now
+	b, _ := d.mem.Bytes(h) // it cannot fail: h is new
 	return &buffer{b: b, slot: h}
 }
 
@@ -123,11 +123,11 @@ func (d *Driver) keep(n int) *buffer {
 
 func (d *Driver) giveBack(b *buffer) {
 	if !b.unpooled {
-		_ = d.mem.Put(b.slot) // once: the driver's books are as good as the arena's
+		_ = d.mem.Put(b.slot) // it cannot fail: each buffer is given back once
 	}
 }
 
-// A driver is the leaser of its directions.
+// The driver is the leaser of its directions.
 
 func (d *Driver) buffer(int) (*buffer, error) { return d.warm, nil }
 
@@ -141,14 +141,14 @@ func (d *Driver) pipe(size int) (splicePipe, error) { return d.relay.pipe(size) 
 
 func (d *Driver) returnPipe(c splicePipe) { d.relay.returnPipe(c) }
 
-// turnBytes and turnMoves bound the bytes and moves of one direction before others have their
-// turn. In a late turn a direction makes only one read, and the writes of its bytes.
+// turnBytes and turnMoves bound the bytes and moves of one direction before others have their turn. In a late
+// turn a direction makes only one read, and the writes of the bytes read.
 const (
 	turnBytes = 1 << 20
 	turnMoves = 16
 )
 
-// step is [direction.step] within this driver's bounds, with a lease in hand.
+// step is [direction.step] within this driver's bounds, with work as the lease.
 func (d *Driver) step(dir *direction) wait {
 	if dir.held == nil {
 		dir.held = &d.work
@@ -176,12 +176,12 @@ func (d *Driver) step(dir *direction) wait {
 	return w
 }
 
-// late reports whether a direction that has more to read should leave it.
+// late reports whether it is late for a direction that has more to read.
 func (d *Driver) late(dir *direction) bool {
 	return sessionOf(dir).socketOf(dir).is(readable) && d.loop.Late()
 }
 
-// letGo takes the lease in hand from a direction, unless it holds bytes.
+// letGo takes the driver's lease from a direction, unless the direction holds bytes.
 func (d *Driver) letGo(dir *direction) {
 	switch {
 	case dir.held.residue() > 0:
@@ -202,9 +202,9 @@ func (d *Driver) newLease() (own *inFlight) {
 	return own
 }
 
-// stash moves bytes that the destination of a direction has not taken out of the shared warm
-// buffer into a buffer of the direction. Such bytes are also left if a pipe was emptied into
-// the warm buffer, because the sink refuses to splice.
+// stash moves bytes that the destination of a direction has not taken from the shared warm buffer to a buffer
+// of the direction. Such bytes also remain when a pipe was emptied into the warm buffer because the sink
+// refuses to splice.
 func (d *Driver) stash(dir *direction) {
 	own := dir.held
 	if own == &d.work {
@@ -222,7 +222,7 @@ func (d *Driver) stash(dir *direction) {
 	dir.held = own
 }
 
-// empty takes back a direction's own lease after its last byte has gone.
+// empty takes back a direction's own lease after the last byte has gone.
 func (d *Driver) empty(dir *direction) {
 	own := dir.held
 	dir.release()
@@ -231,7 +231,7 @@ func (d *Driver) empty(dir *direction) {
 	dir.held = &d.work
 }
 
-// dropWork releases the rest of the present lease.
+// dropWork releases what the driver's lease still has.
 func (d *Driver) dropWork() {
 	if d.work.pipe != nil {
 		d.returnPipe(d.work.pipe)
@@ -244,8 +244,8 @@ func (d *Driver) dropWork() {
 // the delay of the timer.
 func (d *Driver) guardTick() time.Duration { return d.relay.cfg.TailDelay / 3 }
 
-// guardMark keeps a direction under guard: its source is read at every tick even without an event,
-// so the mark needs no lowering for a tail.
+// guardMark keeps a direction under guard: its source is read at every tick even without an event, so that no
+// tail waits for the mark to be lowered.
 func (d *Driver) guardMark(dir *direction) {
 	d.marked = append(d.marked, marked{dir, dir.rareState().mark})
 	if !d.guard.Armed() {
@@ -273,8 +273,8 @@ func (d *Driver) Expired(*loop.Timer) {
 // lowered, so that an idle loop can sleep.
 const quietLooks = 4
 
-// look reads from a direction's source unless that has just been done, and reports
-// whether the mark stays raised.
+// look reads from a direction's source unless bytes have moved since the last look, and reports whether the
+// mark stays raised.
 func (d *Driver) look(m marked) bool {
 	if moved := m.dir.spliced.Load(); moved != m.mark.seen {
 		m.mark.seen, m.mark.quiet = moved, 0
@@ -298,13 +298,13 @@ func (d *Driver) look(m marked) bool {
 	return false
 }
 
-// A bulkTracker counts the sessions that carry bulk: they moved bulkMove bytes in a
-// step of the last full period.
+// A bulkTracker counts the sessions that carry bulk: those that moved bulkMove bytes in one step of the last
+// full period.
 type bulkTracker struct {
-	period uint16 // of sessions: the one they were last counted in
-	ends   int64  // loop clock
-	now    int    // counted in this period
-	last   int    // in the one before
+	period uint16 // number of this period
+	ends   int64  // end of this period, loop clock
+	now    int    // sessions counted in this period
+	last   int    // sessions counted in the period before
 }
 
 const (
@@ -331,7 +331,7 @@ func (c *bulkTracker) note(s *Driven, now int64) {
 	}
 }
 
-// gather is called when a session has moved bulk. If many do, it lets more bytes gather.
+// gather is called when a session has moved bulk. If many sessions do, it lets more bytes gather.
 func (d *Driver) gather(s *Driven) {
 	d.bulk.note(s, d.loop.Now())
 	if n := max(d.bulk.last, d.bulk.now); n >= fewBulk && d.relay.cfg.Gather > 0 {
@@ -357,23 +357,23 @@ func (d *Driver) bind(dir *direction, l link) {
 	dir.chooseMode(d.relay, true)
 }
 
-// DriverStats counts, since the [Driver] was made, the decisions of its directions and
-// the events that their sinks caused. The counters never fall.
+// DriverStats counts the decisions of a [Driver]'s directions, and the events that their sinks caused. The
+// counters never fall.
 type DriverStats struct {
-	Promotions   int64 // of a direction from copying to splicing
+	Promotions   int64 // a direction changed from copying to splicing
 	Demotions    int64 // and back
-	PipeGrowths  int64 // times that a direction chose to ask for larger pipes
-	MarksRaised  int64 // low-water marks of sources (SO_RCVLOWAT)
-	MarksLowered int64 // of those, by the guard, because too little came
-	Rests        int64 // times that a direction had to wait for its limits of bandwidth
+	PipeGrowths  int64 // a direction chose a larger pipe
+	MarksRaised  int64 // a low-water mark was raised (SO_RCVLOWAT)
+	MarksLowered int64 // a guard lowered a mark, because too little came
+	Rests        int64 // a direction had to wait for a limit of bandwidth
 
-	// Of loops alone:
-	Residues     int64 // slots taken for bytes that a sink had not taken
-	HeapResidues int64 // times that the heap had to do, because the arena was spent
-	TurnsCut     int64 // steps that ended at the bounds of a turn, with more to be moved
+	// On loops alone:
+	Residues     int64 // a slot was taken for bytes that a sink had not taken
+	HeapResidues int64 // such bytes went to the heap, because the arena was full
+	TurnsCut     int64 // a step ended at the bounds of a turn, with more to be moved
 }
 
-// A choice is something that is counted.
+// A choice is one counter of DriverStats.
 type choice uint8
 
 const (
@@ -386,11 +386,11 @@ const (
 	residueOnHeap
 	turnCut
 	rested
-	choices // how many there are
+	choices // the number of choices
 )
 
-// counts are written by the goroutine of one loop, unless they are shared. Any goroutine
-// may read them. They have their own cache lines.
+// counts are written by the goroutine of one loop, unless they are shared. Any goroutine may read them. The
+// padding keeps them in cache lines of their own.
 type counts struct {
 	_      [128]byte
 	n      [choices]atomic.Int64
@@ -398,7 +398,7 @@ type counts struct {
 	_      [128]byte
 }
 
-// note counts a choice. Where one goroutine writes that is a load and a store.
+// note counts a choice. A single writer needs only a load and a store.
 func (c *counts) note(what choice) {
 	if n := &c.n[what]; c.shared {
 		n.Add(1)
@@ -435,11 +435,10 @@ func (s DriverStats) plus(t DriverStats) DriverStats {
 	}
 }
 
-// Stats returns the sums until now. It may be called by any goroutine at any time, also after
-// Close.
+// Stats returns the sums until now. It may be called by any goroutine at any time, even after Close.
 func (d *Driver) Stats() DriverStats { return d.env.counts.stats() }
 
-// A ledger has the counts of all drivers of a relay, also of closed drivers.
+// A ledger has the counts of all drivers of a relay, closed drivers included.
 type ledger struct {
 	goroutines counts // of all sessions and copies that run on goroutines
 
@@ -448,7 +447,7 @@ type ledger struct {
 	closed DriverStats
 }
 
-// driver returns counts for a new driver.
+// driver makes counts for a new driver.
 func (l *ledger) driver() *counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -457,7 +456,7 @@ func (l *ledger) driver() *counts {
 	return c
 }
 
-// close removes a driver's counts, and keeps their sums.
+// close adds a driver's counts to the sums of closed drivers.
 func (l *ledger) close(c *counts) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

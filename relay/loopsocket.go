@@ -13,7 +13,7 @@ type loopSocket struct {
 	id    loop.ID
 	fd    int32 // owned by the session; -1 when it is closed
 	state socketState
-	asked uint16 // of a side that has asked, see [Driven.Look]: when, in ticks of the loop's clock
+	asked uint16 // when the side last asked, see [Driven.Look], in ticks of the loop's clock
 }
 
 type socketState uint16
@@ -22,19 +22,19 @@ const (
 	readable   socketState = 1 << iota // a read may give something
 	writable                           // a write may take something
 	peerClosed                         // the peer has sent its end of file
-	drained                            // and there is nothing before it any more
+	drained                            // no byte is left before that end of file
 	urgent                             // urgent data was reported and may be ahead
 	tcp                                // it is a TCP socket
-	delays                             // TCP_NODELAY is not set
+	delays                             // TCP_NODELAY is still to be set
 	wrote                              // something has been written
 	gone                               // a write has failed, or epoll reported an error
 	lastWay                            // the other way has ended: close(2) is near
 	raised                             // its low-water mark is raised
 	said                               // bytes from it have moved since the last look
-	saidLast                           // of b: bytes from it have moved, and none from a since
-	asking                             // of a: at the last look it had asked
-	answered                           // of b: at the last look bytes from it had moved
-	wet                                // beneath a layer: the socket itself may give something
+	saidLast                           // of b: bytes from b have moved, and none from a since
+	asking                             // of a: a had asked by the last look
+	answered                           // of b: b had moved bytes by the last look
+	wet                                // beneath a layer: a read of the socket itself may give something
 )
 
 func (p *loopSocket) closed() bool { return p.fd < 0 }
@@ -68,8 +68,7 @@ func (p *loopSocket) note(ev loop.Events) {
 	}
 }
 
-// untold prepares for the last reads and writes: state that was not reported yet has to be
-// found out now.
+// untold prepares for the last reads and writes: they have to find out state that was not reported yet.
 func (p *loopSocket) untold() {
 	p.state |= readable | writable | wet
 }
@@ -82,11 +81,10 @@ func (p *loopSocket) unread() (int, error) {
 	return 0, syscall.EAGAIN
 }
 
-// emptied notes that a read returned less than requested, so that nothing more is queued. An
-// end of file that was reported before the read began comes next then. But a read stops short
-// at an urgent mark as well (net/ipv4/tcp.c, tcp_recvmsg_locked), and one of a unix socket
-// where its peer has sent descriptors (net/unix/af_unix.c, unix_stream_read_generic); there
-// the next read decides.
+// emptied notes that a read returned less than requested, so that nothing more is queued. If an end of file was
+// reported before the read began, it comes next. But a read also stops short at an urgent mark (net/ipv4/tcp.c,
+// tcp_recvmsg_locked), or on a unix socket where the peer has sent descriptors (net/unix/af_unix.c,
+// unix_stream_read_generic); then the next read decides.
 func (p *loopSocket) emptied() {
 	if p.is(urgent) || !p.is(tcp) {
 		return
@@ -111,8 +109,8 @@ func (p *loopSocket) readNothing(err error) (int, error) {
 	return 0, err
 }
 
-// wroteSome notes that a write took n of m bytes. Less than all means that there is no more
-// room, and that the kernel has noted a waiter (SOCK_NOSPACE).
+// wroteSome notes that a write took n of m bytes. If it took fewer, there is no more room, and the kernel has
+// noted a waiter (SOCK_NOSPACE).
 func (p *loopSocket) wroteSome(n, m int, err error) {
 	switch {
 	case err == syscall.EAGAIN, err == nil && n < m && p.is(tcp):
@@ -122,11 +120,10 @@ func (p *loopSocket) wroteSome(n, m int, err error) {
 	}
 }
 
-// recvMarked is recv of a direction, except that an urgent byte of TCP is read alone, so that it
-// can be sent as urgent. The source must have SO_OOBINLINE, or the byte is dropped. An urgent byte
-// that passes a gate is sent as a normal byte, as the gate has seen it. A read stops at the mark,
-// and the next one begins there: [loop.Urgent] comes with, or before, the event that the next read
-// needs.
+// recvMarked is a direction's recv, except that it reads an urgent byte of TCP alone, so that it can be sent as
+// urgent. The source must have SO_OOBINLINE, or the byte is dropped. An urgent byte that passes a gate is sent
+// as a normal byte, as the gate has seen it. A read stops at the mark, and the next one begins there:
+// [loop.Urgent] comes with or before the event that the next read needs.
 func (d *direction) recvMarked(from *loopSocket, p []byte) (int, error) {
 	if from.state&(urgent|readable|tcp) != urgent|readable|tcp || d.mode == rewriting || d.is(limited) || !from.atMark() {
 		return from.recv(p)
@@ -136,7 +133,7 @@ func (d *direction) recvMarked(from *loopSocket, p []byte) (int, error) {
 	return n, err
 }
 
-// sendMarked is send of a direction, except for its urgent byte.
+// sendMarked is a direction's send. It sends an urgent byte as urgent.
 func (d *direction) sendMarked(to *loopSocket, p []byte) (int, error) {
 	if !d.is(holdsUrgent) {
 		return to.send(p)

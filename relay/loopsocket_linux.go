@@ -11,7 +11,7 @@ import (
 
 func (p *loopSocket) recv(b []byte) (int, error) { return p.receive(b, sys.MSG_DONTWAIT) }
 
-// discard is recv for bytes that nobody needs: TCP drops them without copying (tcp(7)).
+// discard reads bytes that nobody needs: TCP drops them without copying (tcp(7)).
 func (p *loopSocket) discard(b []byte) (int, error) {
 	if p.is(tcp) {
 		return p.receive(b, sys.MSG_DONTWAIT|sys.MSG_TRUNC)
@@ -29,7 +29,7 @@ func (p *loopSocket) receive(b []byte, flags int) (int, error) {
 		return 0, syscall.EINTR
 	case n == 0:
 		if err != syscall.EINTR {
-			p.state &^= urgent // it went past the mark, if there was one
+			p.state &^= urgent // the read went past the mark, if there was one
 		}
 		return p.readNothing(err)
 	case n < len(b):
@@ -38,8 +38,8 @@ func (p *loopSocket) receive(b []byte, flags int) (int, error) {
 	return n, nil
 }
 
-// recvBeneath reads for a layer, as package net does: io.EOF is the end. Less than was asked for means that
-// nothing more is queued, as for emptied.
+// recvBeneath reads for a layer, as package net does: io.EOF is the end. A short read means that nothing more
+// is queued, as in emptied.
 func (p *loopSocket) recvBeneath(b []byte) (int, error) {
 	n, err := sys.Recv(int(p.fd), b, sys.MSG_DONTWAIT)
 	switch {
@@ -55,9 +55,9 @@ func (p *loopSocket) recvBeneath(b []byte) (int, error) {
 	return max(n, 0), err
 }
 
-// fill splices. Fewer bytes than asked for prove nothing: a pipe is full when its slots are,
-// however little they hold. But with a raised mark the remaining bytes may wait until the
-// mark is reached, which raises an event, or until the guard looks.
+// fill splices. A short splice proves nothing: a pipe is full when its slots are, however little they hold. But
+// with a raised mark the remaining bytes may wait until the mark is reached, which raises an event, or until
+// the guard looks.
 func (p *loopSocket) fill(c splicePipe, max int) (int, error) {
 	if !p.is(readable) {
 		return p.unread()
@@ -69,8 +69,8 @@ func (p *loopSocket) fill(c splicePipe, max int) (int, error) {
 	return n, err
 }
 
-// peek: see source. If no urgent mark is near, a splice that returns EAGAIN has found the
-// queue empty. If the end of file was reported, a splice that returns 0 has reached it.
+// peek implements source.peek. If no urgent mark is near, a splice that returned EAGAIN has found the queue
+// empty. If the end of file was reported, a splice that returned 0 has reached it.
 func (p *loopSocket) peek(spliceErr error) (int, error) {
 	if !p.is(readable) {
 		return p.unread()
@@ -86,19 +86,19 @@ func (p *loopSocket) peek(spliceErr error) (int, error) {
 	case n == 0:
 		return p.readNothing(err)
 	}
-	p.state |= urgent // which may be why splice has stopped
+	p.state |= urgent // an urgent mark may be why splice has stopped
 	return n, nil
 }
 
-// stoppedAtMark reports whether a socket with reported urgent data can be read in spite of EAGAIN;
-// see the function of that name.
+// stoppedAtMark reports whether a socket with reported urgent data can be read in spite of EAGAIN; see the
+// function stoppedAtMark.
 func (p *loopSocket) stoppedAtMark(err error) bool {
 	return err == syscall.EAGAIN && p.is(urgent) && p.is(tcp) && stoppedAtMark(int(p.fd))
 }
 
 func (p *loopSocket) send(b []byte) (int, error) { return p.transmit(b, 0) }
 
-// sendUrgent sends a byte as urgent data. On a unix socket it is one of the stream.
+// sendUrgent sends a byte as urgent data, or on a unix socket as a byte of the stream.
 func (p *loopSocket) sendUrgent(b []byte) (int, error) {
 	if p.is(tcp) {
 		return p.transmit(b, sys.MSG_OOB)
@@ -116,7 +116,8 @@ func (p *loopSocket) transmit(b []byte, flags int) (int, error) {
 	return n, err
 }
 
-// atMark reports whether the next byte is an urgent one. Without SO_OOBINLINE a read passes it over.
+// atMark reports whether the next byte is an urgent one that a read returns. Without SO_OOBINLINE a read skips
+// it.
 func (p *loopSocket) atMark() bool {
 	at, err := sys.SIOCATMARK(int(p.fd))
 	if !at || err != nil {
@@ -126,9 +127,8 @@ func (p *loopSocket) atMark() bool {
 	return inline == 1 && err == nil
 }
 
-// drain splices. Fewer bytes than offered prove nothing either: a signal, such as the
-// runtime's, can stop a splice after some bytes (fs/splice.c, splice_to_socket), and then
-// no event is requested.
+// drain splices. A short splice proves nothing here either: a signal, such as one of the runtime's, can stop it
+// after some bytes (fs/splice.c, splice_to_socket), and then no event is requested.
 func (p *loopSocket) drain(c splicePipe, max int) (int, error) {
 	if !p.is(writable) {
 		return 0, syscall.EAGAIN
@@ -149,9 +149,8 @@ func (p *loopSocket) hurry() {
 	p.state |= wrote
 }
 
-// closeWrite passes the end of file on, unless close(2) is about to do so: then the
-// other direction has ended too, and no unread byte is left that would turn the close
-// into a reset.
+// closeWrite passes the end of file on, unless close(2) is about to do so: when the other direction has ended
+// too, and no unread byte is left that would turn the close into a reset.
 func (p *loopSocket) closeWrite() error {
 	if p.is(lastWay) {
 		return nil
@@ -170,16 +169,16 @@ func (p *loopSocket) lowerMark() {
 	_ = sys.SetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_RCVLOWAT, 1)
 }
 
-// giveUpAfter makes the kernel give up the connection, with ETIMEDOUT, if bytes were not
-// acknowledged, or not sent because of a closed window, for that time.
+// giveUpAfter makes the kernel give up the connection, with ETIMEDOUT, when bytes were not acknowledged for
+// that time, or not sent because of a closed window.
 func (p *loopSocket) giveUpAfter(d time.Duration) {
 	if p.is(tcp) {
 		ms := max(1, min(d.Milliseconds(), math.MaxInt32))
-		_ = sys.SetsockoptInt(int(p.fd), sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, int(ms)) // without it that takes longer
+		_ = sys.SetsockoptInt(int(p.fd), sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, int(ms)) // without it the kernel tries for longer
 	}
 }
 
-// aborted: only a write that has failed, or a reported error, can have collected a reset.
+// aborted can be true only after a failed write or a reported error: only these collect a reset.
 func (p *loopSocket) aborted() bool {
 	if !p.is(tcp) || !p.is(gone) {
 		return false
@@ -196,7 +195,7 @@ func (p *loopSocket) queued() int {
 	return n
 }
 
-// socketError collects the error of the socket, nil if there is none.
+// socketError collects the socket's error, or nil.
 func (p *loopSocket) socketError() error {
 	errno, err := sys.GetsockoptInt(int(p.fd), sys.SOL_SOCKET, sys.SO_ERROR)
 	if err == nil && errno != 0 {
@@ -205,8 +204,7 @@ func (p *loopSocket) socketError() error {
 	return err
 }
 
-// abort makes the following close send a reset, and returns the number of bytes in the
-// send queue that are lost by this.
+// abort makes the next close send a reset, and returns how many bytes of the send queue are lost.
 func (p *loopSocket) abort() (lost int64) {
 	if !p.is(tcp) {
 		return 0

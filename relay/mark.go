@@ -14,30 +14,28 @@ import (
 // wakes at once, and the kernel wakes as well when the window is about to shut (net/ipv4/tcp.c,
 // tcp_epollin_ready).
 //
-// Only the last bytes of a stream that pauses without an end of file could wait forever. So while
-// a mark is raised a guard looks at the direction, and no byte waits for longer than a
-// [Config.TailDelay]. The guard of sessions on goroutines looks every half of that, and lowers the
-// mark if the direction has moved nothing since. The guard of a [Driver] looks every third of it:
-// it leaves a direction alone that has moved since the last look, else reads the queued bytes, and
-// lowers the mark once it has found nothing a few times in a row.
+// Only the last bytes of a stream that pauses without an end of file could wait forever. So a guard looks at a
+// direction while its mark is raised, and no byte waits for longer than a [Config.TailDelay]. The guard of
+// sessions on goroutines looks twice in that time, and lowers the mark if the direction has moved nothing
+// since. The guard of a [Driver] looks three times: it skips a direction that has moved since the last look,
+// otherwise it reads the queued bytes, and it lowers the mark once it has found nothing a few times in a row.
 type lowWaterMark struct {
 	raised atomic.Bool // set by the direction, cleared by the guard
 
-	// Written by the direction before it sets raised, by the guard before it
-	// clears it.
-	since int64 // bytes moved when it was lowered
-	proof int64 // bytes to be moved after that before it is raised
+	// The direction writes these before it sets raised, the guard before it clears raised.
+	since int64 // bytes moved when the mark was last lowered
+	proof int64 // bytes to move after that before the mark is raised
 
-	seen  int64 // bytes moved at the guard's last look; the guard's own
-	quiet int   // looks in a row that found nothing
+	seen  int64 // bytes moved at the guard's last look; only the guard uses it
+	quiet int   // consecutive looks that found nothing
 }
 
 const (
-	// markPipe is the smallest pipe for which a mark pays: with 256 KiB it brought nothing.
+	// markPipe is the smallest pipe for which a mark pays: a pipe of 256 KiB gained nothing.
 	markPipe = 1 << 20
-	// markProof is how many bytes a direction moves before it counts as proven bulk. It
-	// doubles each time that the guard has to lower the mark, so that flows with
-	// bursts, or with less than half a pipe in a tick, soon get no mark.
+	// markProof is how many bytes a direction moves before its bulk counts as proven. It doubles each time the
+	// guard has to lower the mark, so that flows with bursts, or with less than half a pipe in a tick, soon get
+	// no mark.
 	markProof = 16 << 20
 )
 
@@ -77,8 +75,7 @@ func (d *direction) lowerMark() {
 	m.raised.Store(false)
 }
 
-// A guard looks after the directions that have raised their marks. Its timer runs
-// while there are any.
+// A guard looks after the directions with raised marks. Its timer runs while there are any.
 type guard struct {
 	clock  clock
 	tick   time.Duration
@@ -103,8 +100,7 @@ func (g *guard) add(d *direction) {
 	g.runs = true
 }
 
-// look lowers the marks of directions that have moved nothing since the last look,
-// also if they have ended.
+// look lowers the marks of directions that have moved nothing since the last look, even if they have ended.
 func (g *guard) look() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -10,34 +10,33 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// A Mirror also sends the bytes of one side of a session on a loop to a second socket, the shadow: by tee(2) if the
-// session splices, so that they do not enter the process, and by a second write if it copies. The session never waits
-// for it: a shadow that cannot keep up ends its mirror.
+// A Mirror also sends the bytes of one side of a session on a loop to a second socket, the shadow. A session
+// that splices mirrors by tee(2), so that the bytes do not enter the process; a session that copies mirrors by
+// a second write. The session never waits for its mirror: a shadow that cannot keep up ends the mirror.
 //
-// The bytes that the shadow has not taken yet are in at most two leased pipes, or, if they are copied and there is no pipe, in a
-// buffer of 256 KiB at most; an idle mirror has none of them.
-// Copied bytes go to the shadow once the session's sink has taken them, spliced bytes
-// before. The shadow gets the source's end of file after its last byte, and is reset if
-// the source was. The shadow's answers are read and thrown away, unless an observer sees them
-// ([Mirror.Observe]). A mirror outlives its session by its patience at most.
+// Bytes that the shadow has not taken yet are in at most two leased pipes; if copied bytes find no pipe, they
+// are in a buffer of at most 256 KiB. An idle mirror has none of them. Copied bytes go to the shadow after the
+// session's sink has taken them, spliced bytes before. The shadow gets the source's end of file after its last
+// byte, and is reset if the source was. The shadow's answers are read and thrown away, unless an observer sees
+// them ([Mirror.Observe]). A mirror outlives its session by its patience at most.
 //
-// A Mirror belongs to its loop's goroutine. It may be used again after its end and its session's.
+// A Mirror belongs to its loop's goroutine. It may be used again after both its end and its session's.
 type Mirror struct {
 	drv      *Driver
 	owner    MirrorOwner
-	observer driver.MirrorObserver // nil: there is none, or no more
+	observer driver.MirrorObserver // nil: there is none, or no longer
 	patience time.Duration
 	timer    loop.Timer
 	socket   loopSocket   // owned; fd is -1 before Connected and after the end
-	runs     mirrorRuns   // of the bytes of older and pipe
+	runs     mirrorRuns   // how the bytes of older and pipe came there
 	pipe     *pipe.Pipe   // leased while it holds bytes that the shadow has not taken; else nil
-	seen     int64        // how many bytes the shadow had been given when the timer was set
-	piped    int          // bytes that were teed, and are delivered to the session's sink from a buffer
-	buffered mirrorBuffer // bytes that came before the pipe's, when no pipe was available
-	older    *pipe.Pipe   // leased, full when it was, drained before pipe; nil: there is none
-	teed     int          // bytes at the head of the session's pipe that the mirror has
+	seen     int64        // bytes given to the shadow when the timer was set
+	piped    int          // teed bytes that reach the session's sink from a buffer
+	buffered mirrorBuffer // bytes from before pipe, when no pipe was available
+	older    *pipe.Pipe   // leased when pipe was full, and drained before it; nil: there is none
+	teed     int          // bytes at the head of the session's pipe that the mirror already has
 	res      driver.MirrorResult
-	heard    uint32 // the round of the driver's hearing in which it has read
+	heard    uint32 // the round of the driver's hearing in which it last read
 	state    mirrorState
 }
 
@@ -52,31 +51,31 @@ type mirrorState uint16
 const (
 	mirrorConnected mirrorState = 1 << iota
 	mirrorEnding                // the source's end was seen
-	mirrorShut                  // and passed on
+	mirrorShut                  // the source's end was passed on
 	mirrorAnswered              // the shadow's end of file was read
 	mirrorLast                  // its session has ended
-	mirrorOver                  // it has ended
-	mirrorRecalled              // it is to be called again
-	mirrorReplied               // the answers of its other side have ended
+	mirrorOver                  // the mirror has ended
+	mirrorRecalled              // the loop will call it in its next turn
+	mirrorReplied               // the answers of the session's other side have ended
 )
 
 func (m *Mirror) is(s mirrorState) bool { return m.state&s != 0 }
 
-// StartMirror begins a mirror while the connection to its shadow is being made. The owner then passes the mirror with
-// the session's socket ([Socket.Mirror]), and later calls [Mirror.Connected] or [Mirror.Refused]. The mirror ends if
-// bytes stay undelivered for patience (at least once, at most twice this time), counted from the first byte, whether
-// the shadow is connected or not. Without a call of Connected or Refused the mirror ends with [driver.MirrorLate], when
-// the patience after the end of its session is over.
+// StartMirror begins a mirror while the connection to its shadow is being made. The owner then passes the
+// mirror with the session's socket ([Socket.Mirror]), and later calls [Mirror.Connected] or [Mirror.Refused].
+// From the first byte on, the mirror ends if bytes stay undelivered for patience (at least once, at most twice
+// this time), whether the shadow is connected or not. Without Connected or Refused it ends with
+// [driver.MirrorLate], when its patience after the session's end is over.
 func (d *Driver) StartMirror(m *Mirror, patience time.Duration, owner MirrorOwner) {
 	*m = Mirror{drv: d, owner: owner, patience: patience, socket: loopSocket{fd: -1}}
 	d.mirrors++
 }
 
-// errNoMirror is the error of a mirror that a session was given before StartMirror.
+// errNoMirror is the error of a mirror that was given to a session before StartMirror.
 var errNoMirror = errors.New("penstock: relay: start: the Mirror was not started")
 
-// Connected gives the mirror the socket of its shadow: connected, non-blocking, and registered with the loop. The
-// mirror owns it afterwards. If the mirror has ended meanwhile, or was not started, it closes the socket.
+// Connected gives the mirror its shadow's socket: connected, non-blocking, and registered with the loop. The
+// mirror owns it afterwards. A mirror that has ended or was not started closes the socket.
 func (m *Mirror) Connected(s Socket) {
 	m.socket = newSocket(s)
 	if m.drv == nil || m.is(mirrorOver) {
@@ -87,7 +86,7 @@ func (m *Mirror) Connected(s Socket) {
 	m.socket.giveUpAfter(m.patience)
 	m.drv.loop.Hand(s.ID, m)
 	m.socket.note(s.Events)
-	if m.drv.stepping { // in a callback: the memory that answers are read into is in use
+	if m.drv.stepping { // in a callback: warm, into which answers are read, is in use
 		m.state |= mirrorRecalled
 		m.drv.loop.Again(s.ID)
 		return
@@ -96,12 +95,12 @@ func (m *Mirror) Connected(s Socket) {
 	m.listen()
 }
 
-// Refused ends the mirror, because the connection to its shadow failed. It does nothing before
-// StartMirror and after the end.
+// Refused ends the mirror because the connection to its shadow failed. It does nothing before StartMirror and
+// after the end.
 func (m *Mirror) Refused(err error) { m.end(driver.MirrorConnect, err) }
 
-// Cut ends the mirror at once, and resets its shadow unless the shadow has received everything. It may be called
-// within any callback, and does nothing before StartMirror and after the end.
+// Cut ends the mirror at once, and resets its shadow unless the shadow has everything. It may be called within
+// any callback, and does nothing before StartMirror and after the end.
 func (m *Mirror) Cut() {
 	if m.is(mirrorShut) {
 		m.end(driver.MirrorComplete, nil)
@@ -110,9 +109,9 @@ func (m *Mirror) Cut() {
 	m.end(driver.MirrorCut, nil)
 }
 
-// Write sends the shadow additional bytes that the session does not read, such as bytes that
-// were read before the session. They are copied. Their order is the order of the calls and
-// of the session's bytes. It does nothing after the end, nor before StartMirror.
+// Write sends the shadow additional bytes that the session does not read, such as bytes that were read before
+// the session. They are copied, and keep their place among the session's bytes. Write does nothing before
+// StartMirror and after the end.
 func (m *Mirror) Write(b []byte) {
 	if m.drv == nil || m.is(mirrorOver) || len(b) == 0 {
 		return
@@ -131,10 +130,10 @@ func (m *Mirror) Write(b []byte) {
 	}
 }
 
-// Result returns what the mirror has done so far; after its end, the final result.
+// Result returns what the mirror has done so far, and after its end the final result.
 func (m *Mirror) Result() driver.MirrorResult { return m.res }
 
-// mirror returns the mirror of a direction, nil if there is none any more.
+// mirror returns the mirror of a direction, or nil if it has none or no longer.
 func (d *direction) mirror() *Mirror {
 	if !d.is(mirrored) {
 		return nil
@@ -147,9 +146,9 @@ func (d *direction) mirror() *Mirror {
 	return o.mirror
 }
 
-// setMirror mirrors the bytes of a socket, including bytes read before. With a layer these are the
-// bytes inside the layer, and rewritten bytes are mirrored as rewritten. The mirror's observer sees
-// the bytes of back, the opposite direction.
+// setMirror mirrors the bytes of a socket, including bytes read before: with a layer the bytes inside the
+// layer, with a Rewriter the rewritten bytes. The mirror's observer sees the bytes of back, the opposite
+// direction.
 func (d *direction) setMirror(s *Socket, back *direction) {
 	m := s.Mirror
 	if m == nil || m.is(mirrorOver) {
@@ -169,20 +168,20 @@ func (d *direction) setMirror(s *Socket, back *direction) {
 	}
 }
 
-// Observe adds an observer of the bytes of the mirror's session. It is called between
-// [Driver.StartMirror] and the start of the session. The observer does not see the session's bytes
-// of [Socket.Moved]. The answers of the session's other side are then copied, not spliced
-// (FallbackCompare), until the observer wants no further calls or the mirror ends.
+// Observe adds an observer of the bytes of the mirror's session. Call it between [Driver.StartMirror] and the
+// start of the session. The observer does not see the bytes of [Socket.Moved]. The answers of the session's
+// other side are copied, not spliced (FallbackCompare), until the observer wants no further calls or the mirror
+// ends.
 func (m *Mirror) Observe(o driver.MirrorObserver) { m.observer = o }
 
-// An observing is the state of a direction that carries answers for an observer to see.
+// An observing is the state of a direction whose answers an observer sees.
 type observing struct {
 	mirror *Mirror
-	mode   mode // of the direction before
-	pinned bool // likewise
+	mode   mode // of the direction before it was observed
+	pinned bool // as mode
 }
 
-// observe lets the observer of a mirror see a direction's bytes.
+// observe lets the mirror's observer see a direction's bytes.
 func (d *direction) observe(m *Mirror) {
 	d.rareState().answers = &observing{mirror: m, mode: d.mode, pinned: d.is(pinned)}
 	d.set(observed, true)
@@ -196,8 +195,8 @@ func (d *direction) observe(m *Mirror) {
 	d.set(pinned, true)
 }
 
-// observer returns the mirror with an observer of the direction's bytes, nil if there is none any
-// more. The direction splices again then, if it may.
+// observer returns the mirror whose observer sees the direction's bytes. If there is none any more it returns
+// nil, and the direction may splice again.
 func (d *direction) observer() *Mirror {
 	if !d.is(observed) {
 		return nil
@@ -240,7 +239,7 @@ func (m *Mirror) answered(b []byte) {
 	}
 }
 
-// hear reads answers of the shadow, and shows them to the observer.
+// hear reads answers of the shadow, and shows them to the observer, if any.
 func (m *Mirror) hear() (n int, err error) {
 	if m.observer == nil {
 		n, err = m.socket.discard(m.drv.warm.b)
@@ -255,23 +254,22 @@ func (m *Mirror) hear() (n int, err error) {
 	return n, err
 }
 
-// hadEnough ends the observation when the observer wants no further calls, unless the observer has ended the mirror
-// itself meanwhile.
+// hadEnough dismisses an observer that wants no further calls, unless it has ended the mirror meanwhile.
 func (m *Mirror) hadEnough(o driver.MirrorObserver) {
 	if m.observer == o {
 		m.dismiss(false)
 	}
 }
 
-// answersEnded is the end of the answers of the session's other side.
+// answersEnded notes the end of the answers of the session's other side.
 func (m *Mirror) answersEnded(eof bool) {
 	m.state |= mirrorReplied
-	if !eof || m.is(mirrorOver) { // which is by the shadow's end of file, as there is an observer
+	if !eof || m.is(mirrorOver) { // the mirror is over, with an observer, only by the shadow's end of file
 		m.dismiss(eof)
 	}
 }
 
-// shadowEnded is the end of the mirror, and so of the shadow's answers.
+// shadowEnded tells the observer that the mirror, and so the shadow's answers, have ended.
 func (m *Mirror) shadowEnded(reason driver.MirrorReason) {
 	seen := reason == driver.MirrorComplete && m.is(mirrorAnswered)
 	if m.observer != nil && (!seen || m.is(mirrorReplied)) {
@@ -279,25 +277,25 @@ func (m *Mirror) shadowEnded(reason driver.MirrorReason) {
 	}
 }
 
-// dismiss is the end of observing.
+// dismiss ends the observation.
 func (m *Mirror) dismiss(complete bool) {
 	o := m.observer
 	m.observer = nil
 	o.Ended(complete)
 }
 
-// How much observers see of each shadow, and of all shadows, in one turn of the loop. The rest
+// Observers see at most so many bytes of each shadow, and of all shadows, in one turn of the loop. The rest
 // waits in the kernel.
 const (
 	hearBytes    = 16 << 10
 	hearAllBytes = 64 << 10
 )
 
-// A hearing shares the loop's turns among mirrors with observers of their shadows' answers. In a
-// round each of them may read once. A round takes as many turns as it needs for all that wait.
+// A hearing shares the loop's turns among the observed mirrors. In a round each of them may read once. A round
+// takes as many turns as the waiting mirrors need.
 type hearing struct {
-	turn  int64  // the loop's
-	bytes int    // that were read in it
+	turn  int64  // time of the loop's turn
+	bytes int    // read in this turn
 	round uint32 // never 0
 	short bool   // a mirror waits for its first read of the round
 }

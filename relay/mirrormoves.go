@@ -15,7 +15,7 @@ func (m *Mirror) sent(b []byte) {
 	m.piped -= n
 	b = b[n:]
 	if m.observer != nil && len(b) > 0 {
-		m.observer.Sent(b[:len(b):len(b)]) // what is behind it has not been delivered yet
+		m.observer.Sent(b[:len(b):len(b)]) // the bytes behind it are not delivered yet
 	}
 	m.Write(b)
 }
@@ -46,17 +46,17 @@ func (m *Mirror) keep(b []byte) {
 	}
 }
 
-// undelivered notes bytes that are not even in the pipe.
+// undelivered counts bytes that did not even get into the pipe.
 func (m *Mirror) undelivered(n int) { m.res.Undelivered += int64(n) }
 
 // mirrorFills is how many fills of the session's pipe the mirror's pipe takes.
 const mirrorFills = 4
 
-// minMirrorPipe is the size that a mirror asks for if it copies: 64 small messages fit.
+// minMirrorPipe is the size of pipe that a copying mirror asks for: 64 small messages fit.
 const minMirrorPipe = 256 << 10
 
-// lease leases a pipe unless the mirror has one. If possible it has size bytes, which is how far the
-// shadow may fall behind. It ends the mirror, with n more bytes undelivered, if none is available.
+// lease leases a pipe unless the mirror has one, of size bytes if possible: so far may the shadow fall behind.
+// If no pipe is available it ends the mirror, with n more bytes undelivered.
 func (m *Mirror) lease(size, n int) bool {
 	if err := m.getPipe(size); err != nil {
 		m.undelivered(n)
@@ -81,7 +81,7 @@ func (m *Mirror) getPipe(size int) error {
 	return err
 }
 
-// wait sets the timer, unless it is.
+// wait sets the timer, unless it is set.
 func (m *Mirror) wait() {
 	if !m.timer.Armed() {
 		m.seen = m.delivered() + int64(m.held())
@@ -102,8 +102,8 @@ func (m *Mirror) held() int {
 
 func (m *Mirror) delivered() int64 { return m.res.Teed + m.res.Copied }
 
-// Expired implements [loop.Expirer]: it is called when the patience with the bytes of seen is
-// over, or, after the end of the session, with the shadow.
+// Expired implements [loop.Expirer]: the patience for the bytes of seen is over, or, after the end of the
+// session, the patience with the shadow.
 func (m *Mirror) Expired(*loop.Timer) {
 	switch {
 	case m.is(mirrorLast) && m.is(mirrorShut):
@@ -117,7 +117,7 @@ func (m *Mirror) Expired(*loop.Timer) {
 
 // Ready implements [loop.Handler].
 func (m *Mirror) Ready(_ uint8, events loop.Events) {
-	if m.drv == nil { // it was not started
+	if m.drv == nil { // not started
 		return
 	}
 	if events != 0 {
@@ -129,7 +129,7 @@ func (m *Mirror) Ready(_ uint8, events loop.Events) {
 	m.listen()
 }
 
-// recall calls the mirror again, after the session's own bytes have been moved on.
+// recall makes the loop call the mirror again, after the session's own bytes have been moved on.
 func (m *Mirror) recall() {
 	if m.is(mirrorConnected) && m.state&(mirrorRecalled|mirrorOver) == 0 && m.socket.is(writable) {
 		m.state |= mirrorRecalled
@@ -137,7 +137,7 @@ func (m *Mirror) recall() {
 	}
 }
 
-// drain sends the shadow what the pipe holds, and the end of file after it.
+// drain sends the shadow all bytes that are held, and then the end of file.
 func (m *Mirror) drain() {
 	if m.is(mirrorOver) || !m.is(mirrorConnected) {
 		return
@@ -157,7 +157,7 @@ func (m *Mirror) drain() {
 	m.passEnd()
 }
 
-// deliver makes one attempt at sending the shadow what is held.
+// deliver tries once to send the shadow bytes that are held.
 func (m *Mirror) deliver() (int, error) {
 	if m.buffered.len() > 0 {
 		return m.drainBuffer()
@@ -191,7 +191,7 @@ func (m *Mirror) passEnd() {
 	m.state |= mirrorShut
 }
 
-// answerMoves bounds the reads of answers in a turn.
+// answerMoves bounds the reads of answers in one turn.
 const answerMoves = 16
 
 // listen reads answers, and throws them away unless there is an observer.
@@ -225,7 +225,7 @@ func (m *Mirror) listen() {
 	}
 }
 
-// sourceEnded is the end of the mirrored direction: by its end of file, or otherwise.
+// sourceEnded notes the end of the mirrored direction; eof says that it was an end of file.
 func (m *Mirror) sourceEnded(eof bool) {
 	switch {
 	case m.is(mirrorOver):
@@ -263,7 +263,7 @@ func (m *Mirror) failed(op string, err error) {
 	m.end(reason, opErrorOn(&m.socket, op, err))
 }
 
-// end ends the mirror. Its shadow is reset, unless it got everything.
+// end ends the mirror. Its shadow is reset, unless it has everything.
 func (m *Mirror) end(reason driver.MirrorReason, err error) {
 	if m.drv == nil || m.is(mirrorOver) {
 		return
@@ -285,7 +285,7 @@ func (m *Mirror) end(reason driver.MirrorReason, err error) {
 }
 
 func (m *Mirror) close() {
-	if m.drv != nil { // that was started; the registration of a socket that is closed is the loop's memory alone
+	if m.drv != nil { // a started mirror has a registered socket
 		m.drv.loop.Drop(m.socket.id)
 	}
 	m.socket.close()
@@ -296,8 +296,8 @@ func (m *Mirror) close() {
 // after it, once its own pipe was drained, or into a second one. If there is no room then, the mirror is behind: the
 // session never waits for it.
 
-// offer gives the mirror, if any, the first n bytes in a session's pipe. It returns how many of them the sink may get
-// before the next offer: all, if there is no mirror any more.
+// offer gives the mirror, if any, the first n bytes in a session's pipe. It returns how many of them the sink
+// may get before the next offer: all, if the mirror has ended.
 func (d *direction) offer(n int) int {
 	m := d.mirror()
 	if m == nil {
@@ -319,8 +319,8 @@ func (d *direction) passed(n int) {
 	}
 }
 
-// tee duplicates the n bytes that a pipe holds, or as many of them as there is room for. It has not duplicated any of
-// them before. If there is no room at all, the mirror ends.
+// tee duplicates the n bytes that a pipe holds, none of which it has duplicated before, or as many as there is
+// room for. If there is no room at all, the mirror ends.
 func (m *Mirror) tee(from *pipe.Pipe, n int) {
 	m.drain()
 	if m.is(mirrorOver) || !m.lease(m.drv.relay.cfg.MaxPipeSize, n) {
@@ -351,8 +351,8 @@ func (m *Mirror) tee(from *pipe.Pipe, n int) {
 // full reports whether a write to a pipe, or a tee, has found no room.
 func full(n int, err error) bool { return n <= 0 && (err == nil || wouldBlock(err)) }
 
-// another leases a second pipe for a mirror whose first pipe is full, and reports whether it has one. The first pipe
-// is drained first.
+// another leases a second pipe for a mirror with a full pipe, and reports whether it got one. The full pipe is
+// drained first.
 func (m *Mirror) another() bool {
 	if m.older != nil {
 		return false
@@ -365,7 +365,7 @@ func (m *Mirror) another() bool {
 	return true
 }
 
-// drainPipe sends the shadow what the older pipe holds, or the other pipe if there is no older one.
+// drainPipe sends the shadow the bytes of the older pipe, or of the only one.
 func (m *Mirror) drainPipe() (int, error) {
 	p := m.pipe
 	if m.older != nil {
@@ -385,12 +385,12 @@ func (m *Mirror) drainPipe() (int, error) {
 // maxMirrorBuffer bounds the bytes that a mirror without pipes keeps for its shadow.
 const maxMirrorBuffer = 256 << 10
 
-// maxMirrorHeap is how many bytes of the heap all mirrors of a loop take at most.
+// maxMirrorHeap bounds the bytes of the heap that all mirrors of a loop use.
 const maxMirrorHeap = 16 << 20
 
-// A mirrorBuffer holds the bytes that the shadow of a mirror without pipes has not taken yet. Its memory comes from
-// the loop's arena, or from the heap (at most maxMirrorHeap) if the arena is full or has no slots of the size. It is
-// given back when it is empty.
+// A mirrorBuffer holds the bytes that the shadow of a mirror without pipes has not taken yet. Its memory comes
+// from the loop's arena, or from the heap (at most maxMirrorHeap) if the arena is full or has no slots of the
+// size. The memory is given back when the buffer is empty.
 type mirrorBuffer struct {
 	*buffer
 	off, end int
@@ -399,7 +399,7 @@ type mirrorBuffer struct {
 // len returns how many bytes there are.
 func (q *mirrorBuffer) len() int { return q.end - q.off }
 
-// store keeps bytes behind the kept ones, as many as there is room for, and returns how many.
+// store appends as many bytes as there is room for, and returns how many.
 func (m *Mirror) store(b []byte) int {
 	q := &m.buffered
 	n := min(len(b), maxMirrorBuffer-q.len())
@@ -441,7 +441,7 @@ func (d *Driver) giveBackMirrored(b *buffer) {
 	d.giveBack(b)
 }
 
-// drainBuffer sends the shadow what is kept, as much as it takes.
+// drainBuffer sends the shadow as many of the kept bytes as it takes.
 func (m *Mirror) drainBuffer() (int, error) {
 	q := &m.buffered
 	n, err := m.socket.send(q.b[q.off:q.end])
@@ -463,24 +463,23 @@ func (m *Mirror) dropBuffer() {
 	}
 }
 
-// A mirrorRuns notes how the bytes in a mirror's pipes came there, in their order: as lengths of
-// runs, positive for bytes by tee(2), negative for written bytes. There are no more runs than the
-// pipes have slots.
+// A mirrorRuns notes how the bytes in a mirror's pipes came there, in their order, as lengths of runs: positive
+// for bytes by tee(2), negative for written bytes. There are no more runs than the pipes have slots.
 type mirrorRuns []int32
 
-// reset forgets all. What a mirror needs usually stays with it, so that its moves allocate nothing.
+// reset forgets the runs. The usual memory stays with the mirror, so that its moves allocate nothing.
 func (r *mirrorRuns) reset() {
 	if *r = (*r)[:0]; cap(*r) > 16 {
 		*r = nil
 	}
 }
 
-// add notes n bytes behind the others.
+// add appends n bytes.
 func (r *mirrorRuns) add(n int, teed bool) {
 	if n <= 0 {
 		return
 	}
-	run := int32(n) // a pipe's bytes at most
+	run := int32(n) // n is at most the bytes of a pipe
 	if !teed {
 		run = -run
 	}
@@ -491,7 +490,7 @@ func (r *mirrorRuns) add(n int, teed bool) {
 	*r = append(*r, run)
 }
 
-// remove takes out the first n bytes, and returns how many of them came by tee(2).
+// remove removes the first n bytes, and returns how many of them came by tee(2).
 func (r *mirrorRuns) remove(n int) (teed int) {
 	for n > 0 && len(*r) > 0 {
 		run := &(*r)[0]

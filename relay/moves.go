@@ -28,7 +28,7 @@ func (d *direction) fillBuffer() wait {
 		d.consumed(n)
 		d.heard(d.held.buf.b[:n])
 		d.adapt(n)
-		if d.pace == resting { // before bytes that were read go on
+		if d.pace == resting { // rest before the bytes read go on
 			return waitTokens
 		}
 		return waitTurn
@@ -38,8 +38,7 @@ func (d *direction) fillBuffer() wait {
 	return d.sourceError("read", err)
 }
 
-// fillPipe splices once from the source into a leased, empty pipe, or copies where no
-// pipe is available.
+// fillPipe splices once from the source into a leased, empty pipe, or copies if no pipe is available.
 func (d *direction) fillPipe() wait {
 	if d.hears() {
 		return d.fillBuffer()
@@ -90,9 +89,9 @@ func (d *direction) filledNothing(err error) wait {
 	return d.sourceError("read", err)
 }
 
-// transfer moves bytes from a regular file to the sink in one call. A first answer
-// of 0 is confirmed by a read, because files of /proc and the like give 0 to
-// sendfile and copy_file_range while they have bytes (copy_file_range(2), BUGS).
+// transfer moves bytes from a regular file to the sink in one call. It confirms a first answer of 0 by a read,
+// because sendfile and copy_file_range return 0 for files of /proc and the like that have bytes
+// (copy_file_range(2), BUGS).
 func (d *direction) transfer() wait {
 	n, op, err := d.link.transfer(d.clip(transferBytes))
 	switch {
@@ -133,7 +132,7 @@ func (d *direction) deliverAhead() wait {
 			m.answered(o.ahead[:n])
 		}
 		if o.ahead = o.ahead[n:]; len(o.ahead) == 0 {
-			o.ahead = nil // which may be a part of a large buffer
+			o.ahead = nil // which may be part of a large buffer
 		}
 	}
 	return d.delivered(n, "write", err)
@@ -170,8 +169,8 @@ func (d *direction) deliverPipe() wait {
 	return d.delivered(n, "splice", err)
 }
 
-// delivered decides the step after a write that moved n bytes. A write that moves nothing
-// without an error would spin; it is treated as a sink that is full.
+// delivered decides the step after a write that moved n bytes. A write that moves nothing without an error
+// counts as a full sink, because it would spin otherwise.
 func (d *direction) delivered(n int, op string, err error) wait {
 	switch {
 	case err != nil:
@@ -187,8 +186,8 @@ func (d *direction) delivered(n int, op string, err error) wait {
 	return waitTurn
 }
 
-// unpipe moves at most most bytes of the residue from the pipe into a buffer, for a sink that refuses
-// to splice.
+// unpipe moves some bytes of the residue, at most most, from the pipe into a buffer, for a sink that refuses to
+// splice.
 func (d *direction) unpipe(most int) wait {
 	if d.held.buf == nil {
 		buf, err := d.env().buffer(bufferSize)
@@ -209,13 +208,13 @@ func (d *direction) unpipe(most int) wait {
 	return waitTurn
 }
 
-// adapt notes the size of a read, and chooses the engine of the next one. Streaks and the gap
-// between the two thresholds are the hysteresis.
+// adapt notes the size of a read, and chooses the engine of the next one. The streaks, and the gap between the
+// two thresholds, are the hysteresis.
 func (d *direction) adapt(n int) {
 	if d.is(pinned) {
 		return
 	}
-	if d.sparse() { // it is the queue that decides
+	if d.sparse() { // the rate decides the size of reads
 		n += d.link.queued()
 	}
 	tune := d.env().tune

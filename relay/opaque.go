@@ -16,25 +16,26 @@ type opaqueSource struct {
 	leg    *legState
 	buffer waitingBuffer
 	framing
-	err error // came together with bytes, to be returned by the next recv
+	err error // came together with bytes; the next recv returns it
 }
 
-// recv reads again after a Read of neither bytes nor an error, which says that nothing has happened ([io.Reader]): a
-// serial port with a read timeout returns that. A Read that does not wait either must not take a whole CPU for that.
+// recv reads again after a Read of neither bytes nor an error, which says that nothing has happened
+// ([io.Reader]). A serial port with a read timeout does that. It pauses, so that a Read that does not wait
+// takes no whole CPU.
 func (s *opaqueSource) recv(p []byte) (int, error) {
 	for pause := time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
 		if err := s.err; err != nil {
 			s.err = nil
-			if err == io.EOF { // as io.Copy: wrapped, it is an error
+			if err == io.EOF { // as in io.Copy: a wrapped io.EOF is an error
 				return 0, nil
 			}
 			return 0, final(err)
 		}
 		n, err := s.r.Read(p)
-		if n < 0 && err != nil { // as package net's ReadMsgUnix after a wait; to io.Copy that is the error, too
+		if n < 0 && err != nil { // ReadMsgUnix of package net returns that after a wait; io.Copy takes it for the error, too
 			n = 0
 		}
-		if n < 0 || n > len(p) { // it is not known which bytes those are
+		if n < 0 || n > len(p) { // nobody knows which bytes were read
 			return 0, errInvalidRead
 		}
 		s.err = err
@@ -42,14 +43,14 @@ func (s *opaqueSource) recv(p []byte) (int, error) {
 			s.buffer.note(n)
 			return n, nil
 		}
-		if s.framing != datagrams && err == nil { // an empty one is not nothing
+		if s.framing != datagrams && err == nil { // an empty datagram is something
 			time.Sleep(pause)
 		}
 	}
 }
 
-// final marks an EAGAIN or EINTR of a wrapper's Read or Write, so that it is not taken
-// for the answer of a non-blocking descriptor: nothing could wait for it.
+// final marks an EAGAIN or EINTR of a wrapper's Read or Write, so that it does not look like the answer of a
+// non-blocking descriptor, which can be waited for.
 func final(err error) error {
 	if errno, ok := err.(syscall.Errno); ok && errno.Temporary() {
 		return os.NewSyscallError("wrapped connection", errno)
@@ -57,7 +58,7 @@ func final(err error) error {
 	return err
 }
 
-// The rest is never reached: a direction with an opaque end copies.
+// The following methods are never called: a direction with an opaque end copies.
 
 func (s *opaqueSource) fill(splicePipe, int) (int, error) { return 0, syscall.EINVAL }
 
@@ -69,7 +70,7 @@ func (s *opaqueSource) raiseMark(int) bool { return false }
 
 func (s *opaqueSource) lowerMark() {}
 
-// aborted reports whether a Write has received a reset of the TCP socket beneath, if any.
+// aborted reports whether a Write has received a reset of the TCP socket beneath, if there is one.
 func (s *opaqueSource) aborted() bool { return s.leg.aborted(s.r) }
 
 func (s *opaqueSource) queued() int { return 0 }
@@ -78,11 +79,11 @@ func (s *opaqueSource) queued() int { return 0 }
 type opaqueSink struct {
 	w    io.Writer
 	leg  *legState
-	owed bool // the end of file, see passOwed
+	owed bool // the end of file has still to be passed on, see passOwed
 }
 
-// errInvalidWrite: a wrapper breaks the contract of [io.Writer]. Package io does not export its error,
-// but returns it.
+// errInvalidWrite: a wrapper breaks the contract of [io.Writer]. Package io returns this error but does not
+// export it.
 var _, errInvalidWrite = io.Copy(liar{}, struct{ io.Reader }{strings.NewReader("x")})
 
 // A liar claims to have written more than it was given.
@@ -92,7 +93,7 @@ func (liar) Write(p []byte) (int, error) { return len(p) + 1, nil }
 
 func (s *opaqueSink) send(p []byte) (int, error) {
 	n, err := s.w.Write(p)
-	if n < 0 || n > len(p) { // it is not known which bytes those are
+	if n < 0 || n > len(p) { // nobody knows which bytes were written
 		n = 0
 		if err == nil {
 			err = errInvalidWrite
@@ -126,12 +127,12 @@ func (s *opaqueSink) closeWrite() error {
 	return err
 }
 
-// earlyEnd is the error of CloseWrite of a *tls.Conn before its handshake is complete. Package tls does not export it,
-// and a wrapper may have passed it on.
+// earlyEnd is the error of a *tls.Conn's CloseWrite before its handshake is complete. Package tls does not
+// export it, and a wrapper may have passed it on.
 const earlyEnd = "tls: CloseWrite called before handshake complete"
 
-// passOwed passes on an end of file that came before the handshake of a TLS connection, once that is complete: a Write
-// waits for it, and writes nothing else. An error means that the end cannot be passed on.
+// passOwed passes on an end of file that came before a TLS handshake, once that is complete: an empty Write
+// waits for it. An error means that the end cannot be passed on.
 func (s *opaqueSink) passOwed() error {
 	s.owed = false
 	if _, err := s.w.Write(nil); err != nil {
@@ -143,13 +144,12 @@ func (s *opaqueSink) passOwed() error {
 	return errNoHalfClose
 }
 
-// A framing is the knowledge of the bounds of an end's reads and writes.
+// A framing says what the bounds of an end's reads and writes mean.
 type framing uint8
 
 const (
-	// unknown: one Read may return one message, and drop the part that does not fit into the buffer;
-	// one Write may become one message, which must not be too large. Such an end gets the buffers of
-	// io.Copy.
+	// unknown: one Read may return one message, and drop the part that does not fit into the buffer; one Write
+	// may become one message, which must not be too large. Such an end gets buffers of io.Copy's size.
 	unknown framing = iota
 	// streaming: bytes, in buffers of any size.
 	streaming
@@ -161,7 +161,7 @@ const (
 const copyBuffer = 32 << 10
 
 // framingOf returns the framing of an end. Only the type shows it: a wrapper returns the address of its
-// connection but may have its own messages, as a DNS client's connection over TCP does.
+// connection but may have its own messages, like a DNS client's connection over TCP.
 func framingOf(c any) framing {
 	switch c := c.(type) {
 	case *net.UDPConn, *net.IPConn:
@@ -180,16 +180,17 @@ func framingOf(c any) framing {
 	return unknown
 }
 
-// isTLS reports whether an end is a *tls.Conn. Programs without TLS do not get package tls for that.
+// isTLS reports whether an end is a *tls.Conn, without linking package tls into programs that have no TLS.
 func isTLS(c any) bool {
 	t := reflect.TypeOf(c)
 	return t != nil && t.Kind() == reflect.Pointer && t.Elem().Name() == "Conn" && t.Elem().PkgPath() == "crypto/tls"
 }
 
-// readSizes are the sizes of buffers in which a source that is moved by its own Read waits.
+// readSizes are sizes of the buffers in which a source that is moved by its own Read waits.
 type readSizes struct{ first, least, largest int }
 
-// readSizes chooses for a source. A stream's are small while its reads are, see waitingBuffer.
+// readSizes chooses the sizes for a source. The buffers of a stream are small while its reads are, see
+// waitingBuffer.
 func (r *Relay) readSizes(from, to end, oneWay bool) readSizes {
 	switch from.framing {
 	case datagrams:
@@ -202,7 +203,7 @@ func (r *Relay) readSizes(from, to end, oneWay bool) readSizes {
 		s.largest = min(s.largest, copyBuffer)
 	}
 	if oneWay {
-		s.first = mediumBuffer // a copy of one message takes one read, usually
+		s.first = mediumBuffer // a copy of one message usually takes one read
 	}
 	s.first = min(s.first, s.largest)
 	return s

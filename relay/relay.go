@@ -14,26 +14,26 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// A Relay joins connections. It holds the common resources of its sessions, and is safe for
-// concurrent use. It is made by [New]: a zero Relay moves nothing, and its errors wrap os.ErrInvalid.
+// A Relay joins connections. It holds the common resources of its sessions, and is safe for concurrent use.
+// Make it with [New]: a zero Relay moves nothing, and its errors wrap os.ErrInvalid.
 type Relay struct {
 	cfg       Config
-	limits    Limits     // of sessions that were given none
+	limits    Limits     // of sessions without limits of their own
 	pipes     *pipe.Pool // nil where the system has no splice
 	ownsPipes bool
-	buffers   []bufferPool // by size, ascending
+	buffers   []bufferPool // in ascending order of size
 	clock     clock
-	linger    time.Duration // lingerMost, but in tests
+	linger    time.Duration // lingerMost, except in tests
 	guard     guard
 	ledger    ledger
-	jobs      sync.Pool // *copyJob: memory only, nothing to close
+	jobs      sync.Pool // *copyJob: only memory, nothing to close
 	running   running
 	released  sync.Once
 }
 
-// New returns a Relay; a nil cfg means the defaults. The error wraps [ErrConfig] for an
-// invalid field, or the reason why no pipe pool could be made. A system without splice
-// is not an error: the Relay copies, and counts [FallbackUnsupported].
+// New returns a Relay; a nil cfg means the defaults. Its error wraps [ErrConfig] for an invalid field, or the
+// reason why no pipe pool could be made. A system without splice is no error: the Relay copies, and counts
+// [FallbackUnsupported].
 func New(cfg *Config) (*Relay, error) {
 	if cfg == nil {
 		cfg = &Config{}
@@ -73,10 +73,10 @@ func (r *Relay) openPipes() error {
 	return nil
 }
 
-// Close ends the sessions on goroutines that run, with [ErrClosed], as [Session.Cut] does, and releases the Relay's
-// resources: idle buffers, and idle pipes unless [Config.Pipes] was given. It does not wait. Further sessions are
-// refused. Sessions of a [Driver], and copies, keep their leases until they end. A copy that begins later still works,
-// but splices only with [Config.Pipes]; see [FallbackClosed].
+// Close ends the running sessions on goroutines with [ErrClosed], as [Session.Cut] does, and releases the
+// Relay's resources: idle buffers, and idle pipes unless [Config.Pipes] was given. It does not wait. Further
+// sessions are refused. Sessions of a [Driver], and copies, keep their leases until they end. A copy that
+// begins later still works, but splices only with [Config.Pipes]; see [FallbackClosed].
 func (r *Relay) Close() error {
 	for _, s := range r.running.close() {
 		s.Cut(ErrClosed)
@@ -84,9 +84,9 @@ func (r *Relay) Close() error {
 	return r.release()
 }
 
-// Shutdown refuses further sessions with [ErrClosed], waits until the sessions on goroutines that run have ended, and
-// closes the Relay. If ctx ends earlier, it returns the cause, and the sessions go on: [Relay.Close] ends them. The
-// caller has to wait for copies and for the sessions of a [Driver].
+// Shutdown refuses further sessions with [ErrClosed], waits until the running sessions on goroutines have
+// ended, and closes the Relay. If ctx ends earlier, it returns the cause, and the sessions go on: [Relay.Close]
+// ends them. The caller has to wait for copies and for the sessions of a [Driver].
 func (r *Relay) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
@@ -115,11 +115,11 @@ func (r *Relay) release() (err error) {
 type Stats struct {
 	Pipes   pipe.Stats
 	Buffers pool.Stats
-	Drivers DriverStats // the sum of all drivers, and of the goroutines
+	Drivers DriverStats // the sum of all drivers and of the goroutines
 }
 
-// Stats returns the statistics of the pools of pipes and buffers, and of drivers. It may be
-// called at any time.
+// Stats returns the statistics of the pools of pipes and buffers, and of the drivers. It may be called at any
+// time.
 func (r *Relay) Stats() Stats {
 	s := Stats{Buffers: r.bufferStats(), Drivers: r.ledger.stats()}
 	if r.pipes != nil {
@@ -128,21 +128,20 @@ func (r *Relay) Stats() Stats {
 	return s
 }
 
-// Engine returns the engine of its [Config].
+// Engine returns the engine of the Relay's [Config].
 func (r *Relay) Engine() Engine { return r.cfg.Engine }
 
-// Join joins a and b until both directions have ended, and returns the result. It owns both
-// connections from the call on and has closed them when it returns. It is NewSession(a,
-// b).Run(ctx).
+// Join joins a and b until both directions have ended, and returns the result. It is NewSession(a, b).Run(ctx):
+// it owns both connections from the call on, and has closed them when it returns.
 func (r *Relay) Join(ctx context.Context, a, b net.Conn) (Result, error) {
 	return r.NewSession(a, b).Run(ctx)
 }
 
 var defaultRelay = sync.OnceValues(func() (*Relay, error) { return New(nil) })
 
-// Default returns the relay of [Join], [Copy], [CopyContext], [CopyN] and [Wrap]. It has the defaults of [Config],
-// is made at the first call and serves the whole process. Its Stats are the sums of all of them. It must not be
-// closed. It returns the error of [New]. It is safe for concurrent use.
+// Default returns the relay of [Join], [Copy], [CopyContext], [CopyN] and [Wrap], or the error of [New]. It has
+// the defaults of [Config], is made at the first call and serves the whole process, so its Stats count the
+// whole process. It must not be closed. Default is safe for concurrent use.
 func Default() (*Relay, error) { return defaultRelay() }
 
 // Join is [Relay.Join] of the default relay, which has no timeouts: ctx and the connections end a session.
@@ -181,18 +180,18 @@ func CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
 	return r.CopyN(dst, src, n)
 }
 
-// Wrap returns conn with a WriteTo and a ReadFrom that are [Copy], so that [io.Copy] and io.CopyN from it
-// and to it use the default relay without a change of the code. All other methods are the methods of
-// conn. The result owns conn. It is an [Unwrapper].
+// Wrap returns conn with a WriteTo and a ReadFrom that are [Copy], so that code that calls [io.Copy] or
+// io.CopyN uses the default relay unchanged. All other methods are those of conn. The result owns conn. It is
+// an [Unwrapper].
 //
 // The result has the methods of a [*net.TCPConn] that programs look for by an assertion: CloseRead, CloseWrite,
 // SetLinger, SetNoDelay, SetKeepAlive, SetKeepAlivePeriod, SetKeepAliveConfig, SetReadBuffer, SetWriteBuffer,
-// SyscallConn, and NetConn, which returns conn. They return errors.ErrUnsupported if conn lacks them. Only conn has
-// File and MultipathTCP: ask NetConn().
+// SyscallConn, and NetConn, which returns conn. They return errors.ErrUnsupported if conn lacks them. File and
+// MultipathTCP are not among them: call them on NetConn().
 //
-// Only the default [Relay] has a Wrap, because most fields of a Config (timeouts, hooks) are for sessions, and a copy
-// ignores them. Code that wants another Engine or other Pipes calls [Relay.Copy]; code that wants timeouts joins the
-// connections by [Relay.Join], or sets deadlines.
+// Only the default [Relay] has a Wrap, because most fields of a Config (timeouts, hooks) are for sessions, and
+// copies ignore them. Code that wants another Engine or other Pipes calls [Relay.Copy]; code that wants
+// timeouts joins the connections by [Relay.Join], or sets deadlines.
 func Wrap(conn net.Conn) net.Conn {
 	if isNil(conn) {
 		return nil
@@ -213,18 +212,18 @@ func (c *wrapped) RelayReader(context.Context, int) (io.Reader, []byte, error) {
 	return c.Conn, nil, nil
 }
 
-// ErrClosed is the error of sessions that a closed [Relay] has ended, or refused. It matches os.ErrClosed.
+// ErrClosed is the error of sessions that a closed [Relay] has ended or refused. It matches os.ErrClosed.
 var ErrClosed error = closed.Error("penstock: relay: the relay is closed")
 
-// running is the sessions on goroutines that run.
+// running holds the running sessions on goroutines.
 type running struct {
 	mu     sync.Mutex
 	all    map[*Session]struct{}
 	closed bool
-	over   chan struct{} // closed when none runs; nil: none waits for that
+	over   chan struct{} // closed when no session runs; nil: nobody waits for that
 }
 
-// add notes a session that begins, and reports whether it may.
+// add adds a session that begins, and reports whether it may.
 func (r *running) add(s *Session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -248,7 +247,7 @@ func (r *running) remove(s *Session) {
 	}
 }
 
-// close makes add refuse from now on, and returns the sessions that run.
+// close makes add refuse from now on, and returns the running sessions.
 func (r *running) close() (all []*Session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -259,7 +258,7 @@ func (r *running) close() (all []*Session) {
 	return all
 }
 
-// none returns a channel that is closed when none runs. No session begins any more.
+// none returns a channel that is closed when no session runs. It is called after close.
 func (r *running) none() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -277,24 +276,23 @@ func (r *running) none() <-chan struct{} {
 
 // Hooks are functions that a [Relay] calls at events of its sessions on goroutines, from Join and
 // [Relay.NewSession]. Any of them may be nil, and costs nothing then. They are called on the session's
-// goroutines, of several sessions at a time, and must not wait. (The owner of a [Driven] starts it, and
-// is notified of its end; [DriverStats] has its changes of engine. A copy has no hooks.)
+// goroutines, of several sessions at a time, and must not wait. (A [Driven] needs none: its owner starts it,
+// and is notified of its end, and [DriverStats] counts its changes of engine. A copy has no hooks.)
 type Hooks struct {
 	// Started is called before the first byte is moved.
 	Started func(s *Session)
-	// EngineChanged is called when the direction that reads from source changes its engine to
-	// EngineSplice or EngineCopy. The reason is a fallback, which [Session.Result] counts, or the
-	// size of its reads.
+	// EngineChanged is called when the direction that reads from source changes its engine to EngineSplice or
+	// EngineCopy. The reason is the size of its reads, or a fallback, which [Session.Result] counts.
 	EngineChanged func(s *Session, source Side, now Engine)
 	// Ended is called with the results of Run, when both connections are closed.
 	Ended func(s *Session, res Result, err error)
 }
 
-// Conns returns the connections that the session joins. The session owns them: a caller may only
-// read their addresses and the additional state of its own wrappers.
+// Conns returns the connections that the session joins. The session owns them: a caller may only read their
+// addresses, and the additional state of its own wrappers.
 func (s *Session) Conns() (a, b net.Conn) { return s.a.conn, s.b.conn }
 
-// switchTo changes how the next reads go.
+// switchTo changes the mode of the next reads.
 func (d *direction) switchTo(m mode) {
 	if d.mode == m {
 		return
@@ -305,7 +303,7 @@ func (d *direction) switchTo(m mode) {
 	}
 }
 
-// engineChanged calls the hook.
+// engineChanged calls the hook EngineChanged.
 func (s *Session) engineChanged(d *direction) {
 	source, now := SideA, EngineCopy
 	if d == &s.ba {

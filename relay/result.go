@@ -14,17 +14,16 @@ type Result struct {
 	AToB, BToA Flow
 	// Reason is ReasonNone before the session runs and while it does.
 	Reason Reason
-	// Culprit is the side that was reset, or at which another error of a read or write
-	// occurred, if this ended the session.
+	// Culprit is the side that was reset, or where a read or write failed otherwise, if this ended the session.
 	Culprit Side
-	// First is the side whose end of file was passed on first; SideNone before. If both come at
-	// once it may be either.
+	// First is the side whose end of file was passed on first; SideNone before. If both come at once it may be
+	// either.
 	First Side
 	// Duration is the time since Run was called; it stands still after the end.
 	Duration time.Duration
-	// Waits is how that time has passed.
+	// Waits is how the session spent that time.
 	Waits Waits
-	// Legs is the accounts of both connections at the end, with [Config.LegsAfter]; else nil.
+	// Legs are the accounts of both connections at the end, with [Config.LegsAfter]; otherwise nil.
 	Legs *Legs
 }
 
@@ -34,9 +33,9 @@ type Side uint8
 const (
 	// SideNone is neither.
 	SideNone Side = iota
-	// SideA is the first one, usually the client.
+	// SideA is the first side, usually the client.
 	SideA
-	// SideB is the second one, usually the endpoint.
+	// SideB is the second side, usually the endpoint.
 	SideB
 )
 
@@ -50,7 +49,7 @@ func (s Side) String() string {
 
 var sideNames = [...]string{SideNone: "none", SideA: "a", SideB: "b"}
 
-// culprit is the side at which a direction of a session failed.
+// culprit returns the side at which a direction of a session failed.
 func culprit(ab, ba *direction) Side {
 	switch {
 	case ab.failedAt(sideSource) || ba.failedAt(sideSink):
@@ -63,30 +62,27 @@ func culprit(ab, ba *direction) Side {
 
 // Flow is the result of one direction.
 type Flow struct {
-	// Spliced and Copied are the bytes that the destination's socket (or file)
-	// took. Spliced bytes never entered this process (splice, sendfile,
-	// copy_file_range); Copied bytes went through a buffer.
+	// Spliced and Copied are the bytes that the destination's socket (or file) took. Spliced bytes never
+	// entered this process (splice, sendfile, copy_file_range); Copied bytes went through a buffer.
 	Spliced, Copied int64
 	// Carried are the bytes that a driver.Carrier has delivered.
 	Carried int64
-	// Lost is the number of bytes that came from the source and did not reach the destination. If
-	// the session did not end by end of file, these are the residue and the bytes in the source's
-	// receive queue. If the destination is reset, bytes that it has not acknowledged (SIOCOUTQ,
-	// tcp(7)) are lost too, although they were already counted as moved.
+	// Lost is how many bytes came from the source and did not reach the destination. If the session did not end
+	// by end of file, these are the residue and the bytes in the source's receive queue. If the destination is
+	// reset, bytes that it has not acknowledged (SIOCOUTQ, tcp(7)) are lost too, although they were already
+	// counted as moved.
 	Lost int64
-	// Reason is why the direction ended: ReasonNone while it has not ended, ReasonEOF if the
-	// source's end of file was seen and passed on, otherwise the direction's own failure or
-	// the reason of the cut.
+	// Reason is why the direction ended: ReasonNone while it has not ended, ReasonEOF if the source's end of
+	// file was seen and passed on, otherwise the direction's own failure or the reason of the cut.
 	Reason Reason
-	// Fallbacks counts how often the direction left the path it would have
-	// taken, by reason.
+	// Fallbacks counts by reason how often the direction left the path it would have taken.
 	Fallbacks Fallbacks
 }
 
 // Bytes returns Spliced + Copied + Carried.
 func (f Flow) Bytes() int64 { return f.Spliced + f.Copied + f.Carried }
 
-// Fallback is a reason for which a direction left the path it would have taken.
+// A Fallback is a reason why a direction left the path it would have taken.
 type Fallback uint8
 
 const (
@@ -100,21 +96,18 @@ const (
 	// (EINVAL, ENOSYS, EPERM, EOPNOTSUPP, EXDEV, EBADF); the direction copies from then
 	// on.
 	FallbackRefused
-	// FallbackBudget: no pipe was available under the budget; counted once for each
-	// series of copied reads.
+	// FallbackBudget: no pipe was available under the budget; counted once for each series of copied reads.
 	FallbackBudget
 	// FallbackDescriptors: no pipe was available under RLIMIT_NOFILE or the system's
 	// limit; counted like FallbackBudget.
 	FallbackDescriptors
-	// FallbackClosed: the relay or its pool of pipes was closed while the direction
-	// went on.
+	// FallbackClosed: the relay or its pool of pipes was closed while the direction went on.
 	FallbackClosed
-	// FallbackUrgent: TCP urgent data kept splice from moving queued bytes, which
-	// were moved by recv and send.
+	// FallbackUrgent: TCP urgent data kept splice from moving queued bytes, so recv and send moved them.
 	FallbackUrgent
-	// FallbackHalfClose: the destination has no CloseWrite, so the end of file is
-	// passed on only when the session ends: with the other direction, or when no byte has moved for
-	// Config.HalfCloseTimeout, or five seconds if that is 0.
+	// FallbackHalfClose: the destination has no CloseWrite, so the end of file is passed on only when the
+	// session ends: with the other direction, or when no byte has moved for Config.HalfCloseTimeout, or five
+	// seconds if that is 0.
 	FallbackHalfClose
 	// FallbackCompare: the direction's bytes are answers that the observer of a mirror sees, so
 	// they are copied until the observer wants no further calls ([Mirror.Observe]).
@@ -176,7 +169,7 @@ func (f Fallbacks) All() iter.Seq2[Fallback, int64] {
 type Reason uint8
 
 const (
-	// ReasonNone: it has not ended.
+	// ReasonNone: the session has not ended.
 	ReasonNone Reason = iota
 	// ReasonEOF: the source's end of file (of a session: each source's) was seen
 	// and passed on.
@@ -185,11 +178,11 @@ const (
 	ReasonLimit
 	// ReasonReset: a side was reset, or went away while bytes were sent to it.
 	ReasonReset
-	// ReasonIdle: no byte moved or was acknowledged for Config.IdleTimeout, or for the IdleTimeout of the
-	// session's Limits. The same holds for the other timeouts.
+	// ReasonIdle: no byte moved or was acknowledged for the IdleTimeout of Config, or of the session's Limits.
+	// The other timeouts also come from either.
 	ReasonIdle
-	// ReasonHalfClose: one direction had ended, and no byte moved in the other
-	// for Config.HalfCloseTimeout (see FallbackHalfClose for another bound).
+	// ReasonHalfClose: one direction had ended, and no byte moved in the other for Config.HalfCloseTimeout (see
+	// FallbackHalfClose for another bound).
 	ReasonHalfClose
 	// ReasonLifetime: the session was older than Config.MaxLifetime.
 	ReasonLifetime
@@ -199,13 +192,13 @@ const (
 	ReasonError
 	// ReasonFirstByte: the second side had sent nothing for Limits.FirstByte.
 	ReasonFirstByte
-	// ReasonTruncated: the end of file of one side ended the session (Config.CloseOnEOF) while bytes of the other
-	// side were on their way, and some were lost. The side that lacks them was reset. The error wraps
+	// ReasonTruncated: the end of file of one side ended the session (Config.CloseOnEOF) while bytes of the
+	// other side were on their way, and some were lost. The side that lacks them was reset. The error wraps
 	// [ErrTruncated].
 	ReasonTruncated
 )
 
-// ErrTruncated is wrapped by the error of a session of [ReasonTruncated].
+// ErrTruncated is wrapped by the error of a session that ended with [ReasonTruncated].
 var ErrTruncated = errors.New("penstock: relay: the end of one side ended the session, and bytes of the other side are lost")
 
 var reasonNames = [...]string{
@@ -230,13 +223,12 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason(%d)", uint8(r))
 }
 
-// A Leg is the kernel's account of one of the two connections of a session, since it was made.
+// A Leg is the kernel's account of one connection of a session, since the connection was made.
 type Leg struct {
-	// Known says that the kernel was asked and has answered. Else all that follows is zero, and means nothing.
+	// Known says that the kernel has answered. Otherwise the other fields are zero and mean nothing.
 	Known bool
-	// Busy is the time in which bytes for the peer were outstanding, sent or not. PeerWindow and
-	// SendBuffer are the parts of Busy in which the peer's window, or our send buffer, limited the
-	// sending.
+	// Busy is how long bytes for the peer were outstanding, sent or not. PeerWindow and SendBuffer are the
+	// parts of Busy in which the peer's window, or our send buffer, limited the sending.
 	Busy, PeerWindow, SendBuffer time.Duration
 	// RTT is the smoothed round-trip time, including delayed acknowledgments of the peer, and MinRTT the
 	// smallest round-trip time of the last minutes. ReceiverRTT is estimated from received bytes, and
@@ -246,27 +238,27 @@ type Leg struct {
 	// that too little was sent to reach the possible rate. 0: unknown.
 	DeliveryRate int64
 	AppLimited   bool
-	// Sent is the payload bytes that were sent, retransmissions included, and Received the payload bytes that came.
+	// Sent is the payload bytes sent, retransmissions included, and Received the payload bytes received.
 	Sent, Received int64
-	// NotSent is the bytes that wait in the send queue, and have never been sent.
+	// NotSent is the bytes in the send queue that have never been sent.
 	NotSent int64
 	// SegmentsSent and SegmentsReceived count segments with payload, Retransmitted the segments that were sent
 	// again, and OutOfOrder the segments that came while an earlier one was missing.
 	SegmentsSent, SegmentsReceived, Retransmitted, OutOfOrder int64
-	// Unanswered is the time without an acknowledgment, if bytes were sent again after a timeout and are
-	// still not acknowledged; otherwise 0. It counts from the last acknowledgment, which may be older than
-	// those bytes.
+	// Unanswered is the time without an acknowledgment, if bytes were sent again after a timeout and are still
+	// not acknowledged; otherwise 0. It counts from the last acknowledgment, which may be older than those
+	// bytes.
 	Unanswered time.Duration
-	// Gap says that a packet is missing now: others that came after it are kept, and none can be read.
+	// Gap says that a packet is missing now: later packets are kept, and nothing can be read.
 	Gap bool
 }
 
 // Legs are the two legs of a session.
 type Legs struct{ A, B Leg }
 
-// Legs returns the current accounts of both connections, by one system call for each. It may be called on the
-// loop's goroutine between Start and the end of the session. At other times, and for sockets other than TCP,
-// they are unknown.
+// Legs returns the current accounts of both connections, by one system call for each. Call it on the loop's
+// goroutine between Start and the end of the session. At other times, and for sockets other than TCP, the
+// accounts are unknown.
 func (s *Driven) Legs() (l Legs) {
 	if s.drv == nil || s.is(over|carried) {
 		return l
@@ -274,7 +266,7 @@ func (s *Driven) Legs() (l Legs) {
 	return Legs{s.a.inspect(), s.b.inspect()}
 }
 
-// legsAtEnd is Legs at the end, if they are wanted.
+// legsAtEnd returns the final Legs, or nil if Config does not ask for them.
 func (s *Driven) legsAtEnd() *Legs {
 	if after := s.drv.relay.cfg.LegsAfter; after <= 0 || s.drv.loop.Now()-s.started < int64(after) {
 		return nil
@@ -283,8 +275,8 @@ func (s *Driven) legsAtEnd() *Legs {
 	return &l
 }
 
-// Legs returns the current accounts of both connections, if the TCP connections beneath can be found. Otherwise,
-// and before Run and after the end, they are unknown. It may be called at any time by any goroutine.
+// Legs returns the current accounts of both connections. An account is unknown before Run and after the end,
+// and if no TCP connection is found beneath. Legs may be called at any time by any goroutine.
 func (s *Session) Legs() (l Legs) {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -294,7 +286,7 @@ func (s *Session) Legs() (l Legs) {
 	return Legs{inspect(s.a.conn), inspect(s.b.conn)}
 }
 
-// inspect keeps the legs at the end, if they are wanted.
+// inspect keeps the final legs, if Config asks for them.
 func (s *Session) inspect() {
 	after := s.r.cfg.LegsAfter
 	if after <= 0 || s.r.clock.now()-s.started.Load() < int64(after) {

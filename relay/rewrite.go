@@ -10,23 +10,23 @@ import (
 
 // A rewrite is the rewriting of a direction.
 type rewrite struct {
-	driver.Rewriter // nil: transform is there
+	driver.Rewriter // nil: transform takes its place
 	transform       transforming
 	dir             *direction
 	hold            time.Duration
-	ahead           []byte     // bytes of the source that were read before; borrowed
-	timer           loop.Timer // armed while bytes are held back, and none are to be read
+	ahead           []byte     // source bytes read before; borrowed
+	timer           loop.Timer // armed while bytes are held back and none are to be read
 	in              int64      // bytes that the Rewriter has taken
-	mark            int64      // in when the timer was set
+	mark            int64      // in, when the timer was set
 	room            int        // Room
 	most            int        // Most
-	held            int        // Held, after the last call
-	due             bool       // what is held back is not waited for any longer; of a Transform: Take is to be called
-	dropped         bool       // what is held back is not delivered: its source, or the Rewriter, has failed
+	held            int        // Held after the last call
+	due             bool       // held bytes no longer wait; with a Transform: Take is to be called
+	dropped         bool       // held bytes are not delivered, because the source or the Rewriter has failed
 }
 
-// setRewriter sets a Rewriter for the bytes of a socket, including bytes read before. It comes
-// before setMirror. If the Rewriter has wrong bounds the direction has failed after it.
+// setRewriter sets a Rewriter for the bytes of a socket, including bytes read before. Call it before setMirror.
+// Wrong bounds of the Rewriter fail the direction.
 func (d *direction) setRewriter(s *Socket) {
 	if s.Transform != nil {
 		d.setTransform(s)
@@ -48,16 +48,16 @@ func (d *direction) setRewriter(s *Socket) {
 	}
 }
 
-// mostRoom is so little that half a buffer is left for the bytes of a read.
+// mostRoom leaves half of a buffer for the bytes of a read.
 const mostRoom = bufferSize / 2
 
-// failRewrite ends the direction for a Rewriter that cannot be relied on any more.
+// failRewrite ends the direction because its Rewriter cannot be relied on.
 func (d *direction) failRewrite(err error) wait {
 	d.rareState().rewrite.dropped = true
 	return d.fail("rewrite", sideNone, err)
 }
 
-// take notes the result of a call with b, and returns an error if the result is not allowed.
+// take records the result of a call with b, or returns an error if the result is not allowed.
 func (r *rewrite) take(call string, b []byte, from, to, mostHeld int) error {
 	if from < 0 || to < from || to > len(b) {
 		return fmt.Errorf("%w: %s returned from %d to %d, of %d bytes", driver.ErrRewriter, call, from, to, len(b))
@@ -94,7 +94,7 @@ func (d *direction) fillRewritten() wait {
 		r.in += int64(n)
 		d.consumed(n)
 		d.heard(b[room : room+n])
-		clear(b[:room]) // which may have been another session's
+		clear(b[:room]) // it may hold bytes of another session
 		b = b[: room+n : room+n]
 		from, to, err := r.Rewrite(b, room)
 		if err != nil {
@@ -105,7 +105,7 @@ func (d *direction) fillRewritten() wait {
 			d.countLost(int64(n))
 			return d.failRewrite(err)
 		}
-		if d.pace == resting { // before bytes that were read go on
+		if d.pace == resting { // rest before the bytes read go on
 			return waitTokens
 		}
 		return waitTurn
@@ -119,7 +119,7 @@ func (d *direction) fillRewritten() wait {
 	return w
 }
 
-// wholeBuffer leases a buffer, if there is none of full size.
+// wholeBuffer leases a buffer of full size, unless the direction has one.
 func (d *direction) wholeBuffer() error {
 	if d.held.buf != nil && len(d.held.buf.b) < bufferSize {
 		d.releaseBuffer()
@@ -132,7 +132,7 @@ func (d *direction) wholeBuffer() error {
 	return err
 }
 
-// read reads from the source, first what was read before.
+// read returns the bytes read before, then reads from the source.
 func (r *rewrite) read(p []byte) (n int, err error) {
 	if len(r.ahead) == 0 {
 		return r.dir.link.recv(p)
@@ -144,7 +144,7 @@ func (r *rewrite) read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// releaseHeld delivers what is held back. Nothing else is held.
+// releaseHeld delivers the bytes that are held back. The lease is empty.
 func (d *direction) releaseHeld(r *rewrite) wait {
 	if err := d.wholeBuffer(); err != nil {
 		return d.fail("lease buffer for", sideSource, err)
@@ -162,7 +162,7 @@ func (d *direction) releaseHeld(r *rewrite) wait {
 	return waitTurn
 }
 
-// wait sets the timer if bytes are held back for a time, unless it is set.
+// wait sets the timer if held bytes wait for a time, unless it is set.
 func (r *rewrite) wait() {
 	if r.held > 0 && r.hold >= 0 && !r.timer.Armed() {
 		r.mark = r.in
@@ -170,7 +170,7 @@ func (r *rewrite) wait() {
 	}
 }
 
-// Expired implements [loop.Expirer]. If bytes that were held back when the timer was set are still held back, all bytes
+// Expired implements [loop.Expirer]. If bytes held back when the timer was set are still held, all held bytes
 // are passed on. So no byte is held back for more than twice the time.
 func (r *rewrite) Expired(*loop.Timer) {
 	switch held := int64(r.held); {
@@ -185,7 +185,7 @@ func (r *rewrite) Expired(*loop.Timer) {
 	}
 }
 
-// waitsForSink reports whether there is something to deliver that the source need not be read for.
+// waitsForSink reports whether there is something to deliver without reading the source.
 func (d *direction) waitsForSink() bool {
 	if d.mode != rewriting {
 		return d.readAhead() > 0
@@ -194,7 +194,7 @@ func (d *direction) waitsForSink() bool {
 	return len(r.ahead) > 0 || r.due && (r.held > 0 || r.Rewriter == nil)
 }
 
-// heldBack is how many bytes of the direction are not residue, and have not been passed on either.
+// heldBack returns how many bytes of the direction are neither residue nor passed on.
 func (d *direction) heldBack() int {
 	if d.mode != rewriting {
 		return 0
@@ -203,8 +203,7 @@ func (d *direction) heldBack() int {
 	return r.held + len(r.ahead)
 }
 
-// endRewrite delivers what is held back at the end of file. It returns waitDone when there is
-// nothing left.
+// endRewrite delivers the bytes held back at the end of file, and returns waitDone when nothing is left.
 func (d *direction) endRewrite() wait {
 	r := d.rareState().rewrite
 	switch {
@@ -217,8 +216,8 @@ func (d *direction) endRewrite() wait {
 	return waitTurn
 }
 
-// flushHeldBack is a part of flush. If the source has failed, bytes that are held back are
-// dropped: the bytes after them are not known, and the receiver is reset.
+// flushHeldBack is a part of flush. If the source has failed it drops the held bytes: the bytes after them are
+// not known, and the receiver is reset.
 func (d *direction) flushHeldBack() {
 	r := d.rareState().rewrite
 	if r.dropped || r.held == 0 || d.residue() > 0 || r.Rewriter == nil {
@@ -229,7 +228,7 @@ func (d *direction) flushHeldBack() {
 	}
 }
 
-// stopRewrite is the end of the session.
+// stopRewrite ends the rewriting at the end of the session.
 func (d *direction) stopRewrite() {
 	if d.mode == rewriting {
 		r := d.rareState().rewrite
@@ -238,13 +237,13 @@ func (d *direction) stopRewrite() {
 	}
 }
 
-// transforming is the part of a rewrite of a Transform.
+// A transforming is the state of a rewrite by a Transform.
 type transforming struct {
 	driver.Transform
 	busy   bool // work is under way
 	ended  bool // End was called
 	closed bool
-	silent int64 // in when nothing had come for a while, and Put was called for it
+	silent int64 // in, when nothing had come for a while and Put was called for that
 }
 
 // setTransform is setRewriter for a Transform.
@@ -256,10 +255,10 @@ func (d *direction) setTransform(s *Socket) {
 	d.set(pinned, true)
 	d.fallback(FallbackRewrite)
 	loop, woken := sessionOf(d).drv.loop, r.woken
-	s.Transform.Begin(func() { _ = loop.Post(woken) }) // a loop that is closed has no sessions
+	s.Transform.Begin(func() { _ = loop.Post(woken) }) // a closed loop has no sessions
 }
 
-// woken is called on the loop after a wake. The session may have ended meanwhile.
+// woken runs on the loop after a wake. The session may have ended meanwhile.
 func (r *rewrite) woken() {
 	if r.transform.closed {
 		return
@@ -268,13 +267,13 @@ func (r *rewrite) woken() {
 	sessionOf(r.dir).move()
 }
 
-// transformed reports whether the direction goes on only after a wake. Its mode is rewriting.
+// transformed reports whether a direction in mode rewriting has to wait for a wake.
 func (d *direction) transformed() bool {
 	r := d.rareState().rewrite
 	return r.transform.busy && !r.due
 }
 
-// fillTransformed takes bytes of the Transform, or reads once for it.
+// fillTransformed takes bytes from the Transform, or reads once for it.
 func (d *direction) fillTransformed(r *rewrite) wait {
 	t := &r.transform
 	switch {
@@ -320,13 +319,13 @@ func (d *direction) fillTransformed(r *rewrite) wait {
 	return w
 }
 
-// takeTransformed delivers the bytes that the Transform has ready. Nothing else is held.
+// takeTransformed delivers the bytes that the Transform has ready. The lease is empty.
 func (d *direction) takeTransformed(r *rewrite) wait {
 	if err := d.wholeBuffer(); err != nil {
 		return d.fail("lease buffer for", sideSource, err)
 	}
 	t, b := &r.transform, d.held.buf.b[:len(d.held.buf.b):len(d.held.buf.b)]
-	clear(b) // which was another session's; all of it may be claimed
+	clear(b) // it may hold bytes of another session, and Take may claim all of it
 	n, busy, err := t.Take(b)
 	r.held = t.Held()
 	switch {
@@ -347,8 +346,7 @@ func (d *direction) takeTransformed(r *rewrite) wait {
 	return waitTurn
 }
 
-// quiet lets the Transform decide about the bytes that it holds back, since nothing has come for a
-// while.
+// quiet lets the Transform decide about the bytes that it holds back, because nothing has come for a while.
 func (r *rewrite) quiet() {
 	t := &r.transform
 	if t.busy || r.due || r.dir.is(eofSeen) {
@@ -381,7 +379,7 @@ func (d *direction) endTransform(r *rewrite) wait {
 	return waitTurn
 }
 
-// closeTransform is the end of the session.
+// closeTransform closes the Transform at the end of the session.
 func (r *rewrite) closeTransform() {
 	if t := &r.transform; t.Transform != nil && !t.closed {
 		t.closed = true

@@ -13,54 +13,57 @@ import (
 	"time"
 )
 
-// A Session joins two connections. Call Run or Start once; Result and Cut may be called at any time from any goroutine.
-// The following is true of a [Driven], too, unless it says otherwise.
+// A Session joins two connections. Call Run or Start once; Result and Cut may be called at any time from any
+// goroutine. The following is true of a [Driven], too, unless it says otherwise.
 //
 // # Ends
 //
-// An end of file is passed on as a half-close, in each direction and order. A wrapper without CloseWrite cannot get
-// one: the other direction goes on until its own end, or until no byte has moved for HalfCloseTimeout (five seconds if
-// that is 0), and only then the wrapper is closed. [Config.CloseOnEOF] ends sessions at the first end; if that costs
-// bytes the result is [ReasonTruncated]. An end of file is the only thing that is passed on as a clean end, with one
-// exception: an idle time ends a session of plain sockets with an end of file of both sides if nothing is held or
-// unread, all is acknowledged, and the first side was not the last to send. A reset, a failure, other timeouts and a
-// canceled context reset each side if the other had not ended, after the bytes that had arrived, as far as the
-// destination takes them at once. After a reset or failure of one side the other one gets the bytes that had arrived
-// before it is reset, however slowly it takes them, unless it acknowledges none for five seconds; so do both with
-// CloseOnEOF. These bytes keep to no limit of bandwidth.
+// An end of file is passed on as a half-close, in each direction and order. A wrapper without CloseWrite cannot
+// get a half-close: the other direction goes on until its own end, or until no byte has moved for
+// HalfCloseTimeout (five seconds if that is 0), and only then is the wrapper closed. [Config.CloseOnEOF] ends
+// sessions at the first end; if that costs bytes the result is [ReasonTruncated].
 //
-// On goroutines there are two exceptions for a wrapper. The first is a Write of the wrapper that fails although no TCP
-// connection beneath it was reset. Then the session goes on reading from the wrapper for the other side, until nothing
-// has come for a second (five seconds if the other side is not TCP). It passes on what the wrapper's socket had, and
-// at most about [Config.MaxPipeSize] more. The second is a Read or Write that goes on although its deadline has passed.
-// Then the wrapper is closed one second after the other side's bytes have been sent. One second later the other side is
-// closed too, if it is TCP, even if it has not acknowledged them.
+// Only an end of file is passed on as a clean end, with one exception: when IdleTimeout ends a session of plain
+// sockets, both sides get an end of file if nothing is held or unread, everything is acknowledged, and the
+// first side was not the last to send. A reset, a failure, another timeout or a canceled context resets each
+// side unless the other side had ended. First the side gets the bytes that had arrived for it, as far as it
+// takes them at once. After a reset or failure of one side, the other side gets all of them, however slowly,
+// unless it acknowledges none for five seconds; with CloseOnEOF both sides do. These bytes keep to no limit of
+// bandwidth.
 //
-// A *tls.Conn is reset by a reset of the TCP connection beneath it. An end of file for a *tls.Conn that has not shaken
-// hands is passed on when the handshake is complete. (A *tls.Conn answers io.EOF to its reader also when the connection
-// beneath has ended between two records, without close_notify: a program that wants that to be a reset has to wrap it.)
-// A wrapper knows no reset if no TCP connection is found beneath it, by NetConn() net.Conn, SetLinger or [Unwrapper]:
-// it is closed, and its peer sees an end of file, as with [io.Copy]. A unix socket knows no reset: its peer sees
-// ECONNRESET only if it had sent bytes that were not read, and an end of file otherwise.
+// On goroutines there are two exceptions for a wrapper. If a Write of the wrapper fails although no TCP
+// connection beneath it was reset, the session goes on reading from the wrapper for the other side, until
+// nothing has come for a second (five seconds if the other side is not TCP). It passes on what the wrapper's
+// socket had, and at most about [Config.MaxPipeSize] more. If a Read or Write goes on although its deadline has
+// passed, the wrapper is closed one second after the other side's bytes have been sent. One second later the
+// other side is closed too, if it is TCP, even if it has not acknowledged them.
 //
-// On goroutines a deadline that passes is an error of its connection, as for io.Copy. A busy session finds it within some
-// milliseconds, or when its next wait ends. A Read that returns no bytes and no error is called again, after up to a
-// millisecond, however often.
+// To reset a *tls.Conn, the session resets the TCP connection beneath it. An end of file for a *tls.Conn that
+// has not shaken hands is passed on when the handshake is complete. (A *tls.Conn returns io.EOF even if the
+// connection beneath has ended between two records, without close_notify: a program that wants that to be a
+// reset has to wrap it.) A wrapper cannot be reset if no TCP connection is found beneath it, by NetConn()
+// net.Conn, SetLinger or [Unwrapper]: it is closed, and its peer sees an end of file, as with [io.Copy]. A unix
+// socket knows no reset: its peer sees ECONNRESET only if it had sent bytes that were not read, and an end of
+// file otherwise.
 //
-// A cut stops the calls of a wrapped connection by its deadlines. If they have not returned after a
-// second, the connection is closed.
+// On goroutines a deadline that passes is an error of its connection, as for io.Copy. A busy session notices it
+// within some milliseconds, or when its next wait ends. A Read that returns no bytes and no error is called
+// again, after up to a millisecond, however often.
 //
-// A reset is met by the next read or write. With goroutines it stays unnoticed until a timeout
-// while neither goes on (one direction is blocked by a slow destination and the other has
-// ended, or has nothing to send); a [Driver] gets it as an event of the loop, and ends the
-// session at once.
+// A cut ends the calls of a wrapped connection by its deadlines. If they have not returned after a second, the
+// connection is closed.
+//
+// The next read or write notices a reset. Goroutines do not notice it until a timeout while neither goes on
+// (one direction is blocked by a slow destination, and the other has ended or has nothing to send); a [Driver]
+// gets it as an event of the loop, and ends the session at once.
 //
 // # Urgent data
 //
-// Urgent data, of TCP or of a unix socket (which has it since Linux 5.15), never stalls a
-// direction and never costs the bytes around it. Without SO_OOBINLINE on its receiving socket the kernel drops the urgent
-// byte itself, as with every program that does not ask for it (tcp(7), RFC 6093). With SO_OOBINLINE, which penstock proxy and penstock run set, a
-// [Driver] passes a byte of TCP on to TCP as urgent data, at its place; goroutines, and sessions with a layer or a rewrite, pass it on as a byte of the stream.
+// Urgent data, of TCP or of a unix socket (since Linux 5.15), never stalls a direction and never costs the
+// bytes around it. Without SO_OOBINLINE on the receiving socket the kernel drops the urgent byte itself
+// (tcp(7), RFC 6093). With SO_OOBINLINE, which penstock proxy and penstock run set, a [Driver] passes an urgent
+// byte of TCP on to TCP as urgent data, at its place; goroutines, and sessions with a layer or a rewrite, pass
+// it on as a byte of the stream.
 type Session struct {
 	r      *Relay
 	limits *Limits
@@ -71,42 +74,42 @@ type Session struct {
 	ends   [2]pair // of ab and ba
 
 	wrapped bool                    // wrappers have to be asked for the ends
-	opening context.Context         // ends with the session, for them; set by begin
+	opening context.Context         // context of the wrappers, ends with the session; set by begin
 	unwait  context.CancelCauseFunc // guarded by cutting
 
 	ran      atomic.Bool
 	halfOpen atomic.Bool  // one direction has ended
 	driving  atomic.Int32 // directions that have not stopped
-	started  atomic.Int64 // clock time of Run; 0 before. Publishes waits and the pacers, which are set before it
+	started  atomic.Int64 // clock time of Run; 0 before. It is set after waits and the pacers, which others read only then
 	finished atomic.Int64
 	active   atomic.Int64 // clock time of the last byte moved
 	asked    atomic.Bool  // a has sent something
-	answered bool         // b has; of the goroutine that drives ba
-	spoke    atomic.Bool  // b has sent bytes, and a none since; kept with waits
+	answered bool         // b has sent something; only the goroutine that drives ba uses it
+	spoke    atomic.Bool  // b has sent bytes, and a none since; kept only with waits
 	waits    *sessionWaits
 	legs     *Legs // at the end; set before finished
 
-	ended func(Result, error) // called after all is settled, by Start's session
-	done  chan struct{}       // closed then, by Run's
+	ended func(Result, error) // Start: called after all is settled
+	done  chan struct{}       // Run: closed after all is settled
 
-	// cutting is held while a cut interrupts the legs. When the session settles it
-	// prevents further cuts, so that nothing touches the connections after Run.
+	// cutting is held while a cut interrupts the legs, and when the session settles, so that no later cut
+	// touches the connections after Run.
 	cutting  sync.Mutex
 	settled  bool
-	outlived bool  // one side is over, and the others are getting the rest
-	stuck    timer // closes legs if their deadlines do nothing, or ends the wait for a side that has outlived the other; nil: nothing is awaited
+	outlived bool  // one side has failed, and the other gets the rest of its bytes
+	stuck    timer // closes legs if their deadlines do nothing, or looks at an outlived side; nil: nothing is awaited
 
 	mu       sync.Mutex // guards the following fields
 	reason   Reason
 	cause    error
 	culprit  Side
-	first    Side  // the side that sent the end of file that was passed on first
+	first    Side  // the side whose end of file was passed on first
 	panicked any   // by a wrapper
 	timer    timer // nil without timeouts and after the end
 	heard    bool  // the second side has sent something
-	untold   bool  // an end of file could not be passed on, and nothing else bounds that
-	moved    int64 // bytes of both directions when the timer was last looked at
-	looked   look  // the last one
+	untold   bool  // an end of file could not be passed on, and no timeout of the caller bounds that
+	moved    int64 // bytes of both directions when the timer last fired
+	looked   look  // the last look
 	acked    progress
 }
 
@@ -133,31 +136,33 @@ func (r *Relay) NewSession(a, b net.Conn) *Session {
 	return s
 }
 
-// Limit replaces the limits of the relay's [Config] for this session; a is the client and b
-// the endpoint. It is called before Run or Start.
+// Limit replaces the limits of the relay's [Config] for this session; a is the client and b the endpoint. Call
+// it before Run or Start.
 func (s *Session) Limit(l *Limits) {
 	if l != nil {
 		s.limits = l
 	}
 }
 
-// Run joins the two connections until both directions have ended or something
-// cuts the session: ctx, a timeout, a reset, an error. It owns both connections
-// and has closed them when it returns. A side gets a clean end only if the other
-// side's end of file was seen; otherwise it is reset. The error is nil if both
-// directions ended by end of file. Otherwise it wraps the cause: the *net.OpError
-// of the operation that failed, [context.Cause], or os.ErrDeadlineExceeded for a
-// timeout; the result's Reason says the same in one word. Run of a nil connection, without a ctx, or of
-// a zero Relay closes the connections that there are, and its error names the missing one and wraps
-// os.ErrInvalid, and the result's Reason is ReasonError. That holds for a [loop.Conn] too, which is left alone: see its Detach. A second Run
-// returns [ErrRan].
+// Run joins the two connections until both directions have ended or something cuts the session: ctx, a timeout,
+// a reset, an error. It owns both connections and has closed them when it returns. A side gets a clean end only
+// if the other side's end of file was seen; otherwise it is reset. The error is nil if both directions ended by
+// end of file. Otherwise it wraps the cause: the *net.OpError of the operation that failed, [context.Cause], or
+// os.ErrDeadlineExceeded for a timeout; the result's Reason says the same in one word. A second Run returns
+// [ErrRan].
 //
-// A Read of a wrapped connection that neither its deadline nor its Close ends, such as one of a blocking [os.File] or
-// an [io.PipeReader], keeps Run waiting. Both connections are closed anyway, within two seconds of the cut.
+// Run of a nil connection, without a ctx, or of a zero Relay closes the given connections; its error names what
+// is missing and wraps os.ErrInvalid, and the result's Reason is ReasonError. Run of a [loop.Conn] fails in the
+// same way, but leaves that connection open: see its Detach.
 //
-// If a method of a wrapped connection or a hook panics, Run cleans up and panics in
-// turn. The result of the session ([Session.Result], Hooks.Ended) has ReasonError then, or the reason of its end if it had ended before.
-// A method that calls runtime.Goexit ends the session as well, and the goroutine of Run if Run has called it (it reads a and writes to b).
+// A Read of a wrapped connection that neither its deadline nor its Close ends, such as a Read of a blocking
+// [os.File] or an [io.PipeReader], keeps Run waiting. Both connections are closed anyway, within two seconds of
+// the cut.
+//
+// If a method of a wrapped connection or a hook panics, Run cleans up and panics in turn. The result
+// ([Session.Result], Hooks.Ended) then has ReasonError, or the reason of the session's end if it had ended
+// before. A method that calls runtime.Goexit ends the session as well, and also the goroutine of Run if it runs
+// there (that goroutine reads a and writes to b).
 func (s *Session) Run(ctx context.Context) (res Result, err error) {
 	if err := s.begin(ctx, nil); err != nil {
 		return s.Result(), err
@@ -175,15 +180,14 @@ func (s *Session) Run(ctx context.Context) (res Result, err error) {
 	return s.Result(), s.err()
 }
 
-// Start is Run for callers that do not wait: it returns at once, and ended
-// is called once, when Run would have returned, with its results. An error of Start
-// itself wraps os.ErrInvalid or is [ErrRan]; then ended is never called. Without an ended
-// the session has not begun. [Session.Cut] takes the place of the context.
+// Start is Run for callers that do not wait. It returns at once, and ended is called once, when Run would have
+// returned, with Run's results. An error of Start itself wraps os.ErrInvalid or is [ErrRan]; then ended is
+// never called. If ended is nil the session has not begun. [Session.Cut] takes the place of the context.
 //
-// The two goroutines that drive the session are made for it, and each keeps 2 KiB of stack
-// while the session is idle; a goroutine that has dialed before it calls Run keeps four times
-// as much. A panic of a wrapped connection or a hook ends the program, after ended has been called.
-// Only Hooks.Started is called by Start itself, which panics in turn, after ended has been called.
+// Start makes two new goroutines, each of which keeps 2 KiB of stack while the session is idle; a goroutine
+// that has dialed before it calls Run keeps four times as much. A panic of a wrapped connection or a hook ends
+// the program, after ended has been called. Start itself calls only Hooks.Started, and panics in turn, after
+// ended has been called.
 func (s *Session) Start(ended func(Result, error)) error {
 	if ended == nil {
 		return errNilEnded
@@ -197,7 +201,7 @@ func (s *Session) Start(ended func(Result, error)) error {
 	return nil
 }
 
-// begin prepares both directions to be driven, if there is a context. ended is nil for Run.
+// begin prepares both directions to be driven, or refuses the session. ended is nil for Run.
 func (s *Session) begin(ctx context.Context, ended func(Result, error)) error {
 	if s.ran.Swap(true) {
 		return ErrRan
@@ -231,7 +235,7 @@ func (s *Session) begin(ctx context.Context, ended func(Result, error)) error {
 	if s.r.cfg.Hooks.EngineChanged != nil {
 		s.env.engineChanged = s.engineChanged
 	}
-	s.started.Store(now) // after all that other goroutines read of a session that has started
+	s.started.Store(now) // it publishes what other goroutines read of a started session
 	s.startTimer()
 	if s.r.cfg.Hooks.Started != nil {
 		s.callStarted()
@@ -239,7 +243,8 @@ func (s *Session) begin(ctx context.Context, ended func(Result, error)) error {
 	return nil
 }
 
-// callStarted calls the hook. If that panics, or ends the goroutine, nothing drives the session, so it ends here.
+// callStarted calls the hook Started. If that panics, or ends the goroutine, nothing drives the session, so it
+// ends here.
 func (s *Session) callStarted() {
 	returned := false
 	defer func() {
@@ -264,7 +269,7 @@ func (s *Session) refuse() {
 	s.b.close()
 }
 
-// missing returns the error of a missing argument.
+// missing returns the error of a missing argument, or nil.
 func (s *Session) missing(hasContext bool) error {
 	switch {
 	case s.a.onLoop || s.b.onLoop:
@@ -279,9 +284,9 @@ func (s *Session) missing(hasContext bool) error {
 	return s.r.ready()
 }
 
-// drive runs one direction to its end, and settles if it is the last one. Its goroutine is
-// where an idle session waits, so it and all that run calls must stay small: a new goroutine's
-// 2 KiB must not be outgrown (TestIdleStacks).
+// drive runs one direction to its end, and settles the session if it is the last one. An idle session waits on
+// this goroutine, so drive and everything that run calls must stay small: they must not outgrow a new
+// goroutine's 2 KiB (TestIdleStacks).
 func (s *Session) drive(dr *goroutineDriver) {
 	defer s.stopped(dr.dir)
 	if s.wrapped {
@@ -309,8 +314,8 @@ func (s *Session) stopped(d *direction) {
 	}
 }
 
-// passOwed waits for a handshake, and then passes on the end of a direction that came before it. The direction has
-// ended: what ends the session, or bounds its half-open time, goes on meanwhile.
+// passOwed waits for a TLS handshake, and then passes on a direction's end that came before it. The direction
+// has ended; timeouts and other ends of the session go on meanwhile.
 func (s *Session) passOwed(d *direction) {
 	to, ok := d.link.(*pair).sink.(*opaqueSink)
 	if !ok || !to.owed {
@@ -329,7 +334,7 @@ func (s *Session) settleLast() {
 	if s.driving.Add(-1) > 0 {
 		return
 	}
-	if !s.guarded(s.settle) { // it is not known which end was clean
+	if !s.guarded(s.settle) { // after a panic nobody knows which end was clean
 		for _, d := range []*direction{&s.ab, &s.ba} {
 			if d.abandon(false); !d.is(ended) {
 				d.finished(ReasonError)
@@ -346,7 +351,7 @@ func (s *Session) settleLast() {
 	s.finish()
 }
 
-// finish notifies the hook and the waiter of the end.
+// finish calls the hook Ended, and notifies the waiter.
 func (s *Session) finish() {
 	s.r.running.remove(s)
 	defer s.tell()
@@ -355,7 +360,7 @@ func (s *Session) finish() {
 	}
 }
 
-// tell notifies the waiter.
+// tell notifies the waiter of the end.
 func (s *Session) tell() {
 	if s.done != nil {
 		close(s.done)
@@ -373,7 +378,7 @@ func (s *Session) conclude(d *direction) {
 	case d.failure() == nil:
 		s.directionEnded(d)
 	case !s.cutBy(Reason(d.reason.Load()), s.opError(d), s.sideOf(d)) && interrupted(d.failure().err):
-		// Not a failure, but how the cut stopped the direction. Its end is still to come (ending.over).
+		// The cut stopped the direction this way; it did not fail. Its end is still to come (ending.over).
 		d.rareState().failure = nil
 		d.set(ended, false)
 		d.reason.Store(uint32(ReasonNone))
@@ -384,8 +389,7 @@ func interrupted(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
 }
 
-// noteActivity is called by the goroutine that drives the direction, before the bytes read can
-// reach the sink.
+// noteActivity is called by the goroutine that drives the direction, before the bytes read can reach the sink.
 func (s *Session) noteActivity(d *direction, waited wait) {
 	now := s.r.clock.now()
 	before := s.active.Swap(now)
@@ -405,19 +409,18 @@ func (s *Session) noteActivity(d *direction, waited wait) {
 	}
 }
 
-// Cut ends the session for a cause, as the end of Run's context does: a side is reset if the other
-// has not ended, the result's Reason is [ReasonCanceled] and the error is cause, or
-// context.Canceled if that is nil. It does not wait for the end. If there are several cuts or
-// other causes of the end, the first one counts. It may be called at any time by any goroutine. If
-// it is called before the session runs, the session ends as soon as it begins. Cut sets the
-// deadlines of the connections at once, and these must not be changed any more.
+// Cut ends the session for a cause, as the end of Run's context does: a side is reset if the other has not
+// ended, the result's Reason is [ReasonCanceled] and the error is cause, or context.Canceled if cause is nil.
+// Cut does not wait for the end. Of several causes of the end, the first one counts. It may be called at any
+// time by any goroutine; before the session runs, it makes the session end as soon as it begins. Cut sets the
+// deadlines of the connections at once; do not change them afterwards.
 func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cmp.Or(cause, context.Canceled)) }
 
-// cut ends the session, and reports whether this was the first cause, which
-// counts: both directions stop waiting.
+// cut ends the session: both directions stop waiting. It reports whether this was the first cause, which
+// counts.
 func (s *Session) cut(reason Reason, cause error) bool { return s.cutBy(reason, cause, SideNone) }
 
-// sideOf is the side at which a direction has failed.
+// sideOf returns the side at which a direction has failed.
 func (s *Session) sideOf(d *direction) Side {
 	if (d == &s.ab) == d.failedAt(sideSource) {
 		return SideA
@@ -425,7 +428,7 @@ func (s *Session) sideOf(d *direction) Side {
 	return SideB
 }
 
-// cutBy is cut because of an event of a side.
+// cutBy is cut because of an event at a side.
 func (s *Session) cutBy(reason Reason, cause error, side Side) bool {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -438,17 +441,17 @@ func (s *Session) cutBy(reason Reason, cause error, side Side) bool {
 	switch {
 	case s.a.absent() || s.b.absent():
 	case first && s.outlive(side):
-	case !first && reason == ReasonEOF: // the end of what one side had sent before its failure
+	case !first && reason == ReasonEOF: // the end of the bytes that one side had sent before its failure
 	case first, s.outlived && side == SideNone && !s.settled:
 		s.interruptBoth()
 		s.outlived = first && reason == ReasonEOF
-	case side == SideNone: // the connections are left to settle
+	case side == SideNone: // settle deals with the connections
 		s.outlived = false
 	}
 	return first
 }
 
-// interruptBoth makes both directions stop. It needs cutting.
+// interruptBoth makes both directions stop. The caller holds cutting.
 func (s *Session) interruptBoth() {
 	s.outlived = false
 	if s.unwait != nil {
@@ -467,12 +470,12 @@ func (s *Session) interruptBoth() {
 	}
 }
 
-// closeGrace is the time that the calls of a wrapper have to return after the deadlines of its connection
-// were set to the past. Then it is closed, in case its deadlines do nothing.
+// closeGrace is how long the calls of a wrapper may take to return after the deadlines of its connection were
+// set to the past. Then it is closed, in case its deadlines do nothing.
 const closeGrace = time.Second
 
 // closeStuck closes the wrapped connections of a session that was cut and has not stopped. If this does not end
-// their calls either, it closes the other connection: its peer must not wait for a Read that nothing ends.
+// their calls either, it closes the other connection: its peer must not wait for a Read that never ends.
 func (s *Session) closeStuck() {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -489,8 +492,8 @@ func (s *Session) closeStuck() {
 	})
 }
 
-// closeLegs resets and closes the connections with calls that wait inside of a wrapper, or else the
-// other connections. It needs cutting.
+// closeLegs resets and closes the connections whose calls wait inside a wrapper, or else the others. The caller
+// holds cutting.
 func (s *Session) closeLegs(inside bool) {
 	for _, l := range []*leg{&s.a, &s.b} {
 		if l.waitsInside() == inside {
@@ -500,7 +503,7 @@ func (s *Session) closeLegs(inside bool) {
 	}
 }
 
-// interrupt makes a leg's calls return. One without deadlines is closed.
+// interrupt makes a leg's calls return, or closes the leg if it cannot.
 func (s *Session) interrupt(l *leg) {
 	if !s.guarded(l.interrupt) {
 		s.guarded(l.reset)
@@ -508,12 +511,12 @@ func (s *Session) interrupt(l *leg) {
 	}
 }
 
-// settle runs after both directions have stopped: it delivers the bytes that a reset side had
-// sent, counts lost bytes, and resets the sides that have to be.
+// settle runs after both directions have stopped. It delivers the bytes that a reset side had sent, counts lost
+// bytes, and resets sides where necessary.
 func (s *Session) settle() {
 	s.cutting.Lock()
 	s.settled = true
-	if s.outlived { // its Read must not wait once more
+	if s.outlived { // a Read must not wait once more
 		switch s.Result().Culprit {
 		case SideA:
 			s.guarded(s.a.stopReads)
@@ -580,8 +583,8 @@ func (s *Session) err() error {
 	return s.cause
 }
 
-// Result returns the counters of the session so far; after Run has returned, the final ones.
-// It allocates nothing.
+// Result returns the counters of the session so far; after Run has returned, the final counters. It allocates
+// nothing.
 func (s *Session) Result() Result {
 	s.mu.Lock()
 	res := Result{Reason: s.reason, Culprit: s.culprit, First: s.first}
@@ -603,10 +606,11 @@ func (s *Session) Result() Result {
 	return res
 }
 
-// How a session unwraps its connections. The goroutines that drive the directions ask the wrappers, each for its own
-// ends, so that a wrapper that waits holds up neither the other direction nor the caller of Start.
+// Each goroutine that drives a direction asks the wrappers of that direction's ends, so that a wrapper that
+// waits holds up neither the other direction nor the caller of Start.
 
-// bind sets up d to move from one leg to the other. If wrappers have to be asked first, d can only be ended for now.
+// bind sets up d to move from one leg to the other. If wrappers have to be asked first, d can only be ended
+// until then.
 func (s *Session) bind(d *direction, ends *pair, from, to *leg) {
 	if !s.wrapped {
 		s.r.connect(d, ends, &s.env, from.src, to.dst, nil)
@@ -618,7 +622,8 @@ func (s *Session) bind(d *direction, ends *pair, from, to *leg) {
 	d.set(waits, true)
 }
 
-// open asks the wrappers of a direction's ends, which may wait, and binds it to the ends beneath them.
+// open asks the wrappers of a direction's ends, which may wait, and binds the direction to the ends beneath
+// them.
 //
 //go:noinline
 func (s *Session) open(dr *goroutineDriver) {
@@ -628,9 +633,9 @@ func (s *Session) open(dr *goroutineDriver) {
 	}
 	written := unwrapWriter(to.conn)
 	s.opened(to, &to.dst, newEnd(written.w, to.state, &written))
-	read, _ := unwrapReader(s.opening, from.conn, math.MaxInt) // of that, nothing is too much
+	read, _ := unwrapReader(s.opening, from.conn, math.MaxInt) // MaxInt is never too little
 	if read.err != nil && s.opening.Err() != nil {
-		read.err = os.ErrDeadlineExceeded // as a Read that was cut
+		read.err = os.ErrDeadlineExceeded // as for a Read that was cut
 	}
 	s.opened(from, &from.src, newEnd(read.r, from.state, &read))
 	switch {
@@ -651,7 +656,7 @@ func (s *Session) open(dr *goroutineDriver) {
 	dr.take(d)
 }
 
-// opened makes e an end of a leg. A cut that came before knew nothing of it.
+// opened makes e an end of a leg. An earlier cut could not interrupt it, so opened does.
 func (s *Session) opened(l *leg, at *end, e end) {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -664,11 +669,11 @@ func (s *Session) opened(l *leg, at *end, e end) {
 	}
 }
 
-// beginOpening makes the context of the session's wrappers. A cut may have come before.
+// beginOpening makes the context of the session's wrappers. The session may have been cut already.
 func (s *Session) beginOpening(ctx context.Context) {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
-	s.opening, s.unwait = context.WithCancelCause(context.WithoutCancel(ctx)) // which cuts the session
+	s.opening, s.unwait = context.WithCancelCause(context.WithoutCancel(ctx)) // the end of ctx cuts the session instead
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reason != ReasonNone {
@@ -676,11 +681,10 @@ func (s *Session) beginOpening(ctx context.Context) {
 	}
 }
 
-// A session has one timer for all of its timeouts. It is not touched when bytes
-// move: a move stores the time, and the timer, when it fires, looks at how long
-// ago that was and either cuts the session or sleeps for the rest.
+// A session has one timer for all of its timeouts. A move does not touch the timer but stores the time; when
+// the timer fires, it looks at how long ago that was, and either cuts the session or sleeps for the rest.
 
-// startTimer arms the timer for the first time, if there is any timeout.
+// startTimer arms the timer for the first timeout, if there is one.
 func (s *Session) startTimer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -689,12 +693,12 @@ func (s *Session) startTimer() {
 	}
 }
 
-// untoldTimeout replaces a missing half-close timeout if an end of file could not be
-// passed on: the other side does not know of it, and may wait forever.
+// untoldTimeout replaces a missing half-close timeout when an end of file could not be passed on: the other
+// side does not know of it, and may wait forever.
 const untoldTimeout = 5 * time.Second
 
-// directionEnded ends the session if the first end counts.
-// Otherwise it starts the half-close timeout if d is the first direction that ends.
+// directionEnded ends the session if CloseOnEOF makes the first end count. Otherwise it starts the half-close
+// timeout if d is the first direction that ends.
 func (s *Session) directionEnded(d *direction) {
 	if s.r.cfg.CloseOnEOF {
 		defer s.cut(ReasonEOF, nil)
@@ -731,7 +735,7 @@ func (s *Session) onTimer() {
 	}
 }
 
-// due returns the timeout that is over. If there is none it arms the timer for the next one, and returns ReasonNone.
+// due returns the timeout that is over, or arms the timer for the next one and returns ReasonNone.
 func (s *Session) due() Reason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -748,8 +752,8 @@ func (s *Session) due() Reason {
 	return ReasonNone
 }
 
-// nextTimeout returns the time until the next timeout, and which it is, ReasonNone if
-// there is none. It is called with mu held.
+// nextTimeout returns the time until the next timeout and its reason, or ReasonNone if there is none. The
+// caller holds mu.
 func (s *Session) nextTimeout() (left time.Duration, what Reason) {
 	limits := s.limits
 	if s.untold {
@@ -773,7 +777,7 @@ func (s *Session) nextTimeout() (left time.Duration, what Reason) {
 	})
 }
 
-// lookForAcks takes note of what the sides have acknowledged.
+// lookForAcks records what the sides have acknowledged.
 func (s *Session) lookForAcks() {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -790,25 +794,23 @@ func (s *Session) lookForAcks() {
 	s.acked.note(x, y, s.r.clock.now())
 }
 
-// hasQuietTimeout reports whether the time of each move is recorded. If an end of file cannot be passed on, which
-// becomes known only later, the timer compares the counts of bytes (Session.moved).
+// hasQuietTimeout reports whether the time of each move is recorded. An end of file that cannot be passed on
+// becomes known later; for that the timer compares counts of bytes (Session.moved).
 func (s *Session) hasQuietTimeout() bool {
 	return s.limits.IdleTimeout > 0 || s.limits.HalfCloseTimeout > 0
 }
 
-// A wrapped connection may do other things than fail: any of its methods may panic,
-// or end the goroutine that calls it. The session then ends, both connections are
-// closed, nothing that is leased is kept, and a panic goes on in Run's caller, or
-// on a goroutine of a session that was started.
+// A method of a wrapped connection may panic, or end the goroutine that calls it. Then the session ends, both
+// connections are closed and all leases given back, and a panic goes on in Run's caller, or on a goroutine of a
+// session that was started.
 
 // errPanicked cuts a session after a panic.
 var errPanicked = errors.New("penstock: relay: a wrapped connection or a hook panicked")
 
-// errLeft cuts a session after a wrapper or a hook called runtime.Goexit, as t.FailNow of
-// a test does.
+// errLeft cuts a session after a wrapper or a hook called runtime.Goexit, for instance by t.FailNow in a test.
 var errLeft = errors.New("penstock: relay: a wrapped connection or a hook ended the goroutine that called it")
 
-// notePanic notes a panic to go on with. The first one counts.
+// notePanic keeps the first panic, which goes on after the end.
 func (s *Session) notePanic(p any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -817,7 +819,8 @@ func (s *Session) notePanic(p any) {
 	}
 }
 
-// guarded calls f, which may call a wrapper, and reports whether f returned. A wrapper may end the goroutine, so it gets one.
+// guarded calls f, which may call a wrapper, and reports whether f returned. A wrapper may end its goroutine,
+// so f runs on a new one.
 func (s *Session) guarded(f func()) (returned bool) {
 	call := func() {
 		defer func() {

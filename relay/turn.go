@@ -2,38 +2,36 @@ package relay
 
 import "time"
 
-// A Turn is the state of a session in which the first side asks and the second side answers, as
-// [Driven.Look] finds it. Bytes count, ends of file do not.
+// A Turn is the state of a session in which the first side asks and the second side answers, as [Driven.Look]
+// finds it. Bytes count as questions and answers, ends of file do not.
 type Turn struct {
-	// Last is the side whose bytes have moved last. It is SideNone if no byte has moved, if
-	// the second side has ended, or while bytes wait for bandwidth.
+	// Last is the side whose bytes moved last. It is SideNone if no byte has moved, if the second side has
+	// ended, or while bytes wait for bandwidth.
 	Last Side
-	// Quiet is the time since then, or since the first side's end of file if that came later.
+	// Quiet is the time since those bytes moved, or since the first side's end of file if that came later.
 	Quiet time.Duration
 	// Ended says that the first side has ended, and sends nothing more.
 	Ended bool
-	// Spoke says that the second side had sent something by the look before.
+	// Spoke says that the second side had sent something by the previous look.
 	Spoke bool
-	// Asked is the age of the open question, 0 if there is none. It is at least the time
-	// for which the second side has been silent since the first side sent something, even
-	// if the first side goes on sending; or the time since the session began, if neither
-	// side has sent anything.
+	// Asked is the age of the open question, or 0 if there is none. It is at least the time for which the
+	// second side has been silent since the first side sent something, even if the first side goes on sending;
+	// or the time since the session began, if neither side has sent anything.
 	Asked time.Duration
-	// Answered says that since the previous look the second side has sent something, and that the
-	// first side has asked something, then or earlier. Waited is the time until now from the
-	// question that was open at the previous look: an upper bound of the time that its answer took;
-	// 0: no question was open.
+	// Answered says that the second side has sent something since the previous look, after a question of the
+	// first side, then or earlier. Waited is the time until now since the question that was open at the
+	// previous look: an upper bound of the time that its answer took. It is 0 if no question was open.
 	Answered bool
 	Waited   time.Duration
 }
 
-// askedTick is the unit of loopSocket.asked as a shift of the loop's clock: 134 ms. Its 16 bits wrap
-// after two hours and a half; then Asked is too short of a first side that goes on sending.
+// askedTick is the unit of loopSocket.asked as a shift of the loop's clock: 134 ms. Its 16 bits wrap after two
+// hours and a half; then Asked is too short if the first side goes on sending.
 const askedTick = 27
 
-// Look returns the changes of the session's state since the previous Look; nothing while a driver.Carrier has the
-// session. Only one caller may use Look of a session. Its cost for each move is one bit of a side, set when the move
-// records the time.
+// Look returns the changes of the session's state since the previous Look, and nothing while a driver.Carrier
+// has the session. Only one caller may use Look of a session. A move pays for it with one bit of a side, set
+// when the move records the time.
 func (s *Driven) Look() Turn {
 	if s.drv == nil || s.is(over|carried) {
 		return Turn{}
@@ -62,7 +60,7 @@ func (s *Driven) Look() Turn {
 	return t
 }
 
-// sinceAsked is the time since side a has asked, to a tick.
+// sinceAsked returns the time since side a has asked, to a tick.
 func (s *Driven) sinceAsked(now int64) time.Duration {
 	return time.Duration(uint16(now>>askedTick)-s.a.asked) << askedTick
 }
@@ -80,8 +78,8 @@ func (s *Driven) saidLast() Side {
 	return SideNone
 }
 
-// moved notes that a direction has moved bytes; first says that these are its first bytes, and open is the
-// wait that has ended.
+// moved notes that a direction has moved bytes. first says that these are its first bytes, and open is the wait
+// that has ended.
 func (s *Driven) moved(d *direction, first bool, open waiting) {
 	now := s.drv.loop.Now()
 	if first {
@@ -102,15 +100,15 @@ func (s *Driven) moved(d *direction, first bool, open waiting) {
 	s.pass(w, now)
 }
 
-// A look is a session's state when it was looked at.
+// A look is what a session had moved when it was looked at.
 type look struct {
 	toB, toA int64 // bytes
-	asked    int64 // clock: the question; 0: there was none
+	asked    int64 // clock time of the open question; 0: there was none
 }
 
-// Look is [Driven.Look] of a session on goroutines. It compares the bytes that have moved: if
-// both sides have sent something since the look before, the second side counts as the last. It
-// may be called at any time by any goroutine.
+// Look is [Driven.Look] for a session on goroutines. It compares the bytes that have moved: if both sides have
+// sent something since the previous look, the second side counts as the last. It may be called at any time by
+// any goroutine.
 func (s *Session) Look() Turn {
 	if s.started.Load() == 0 || s.finished.Load() != 0 {
 		return Turn{}
@@ -141,7 +139,7 @@ func (s *Session) Look() Turn {
 		t.Last = SideA
 		if s.looked.asked = before.asked; before.asked == 0 {
 			s.looked.asked = now
-			if s.hasQuietTimeout() { // else the time of moves is not recorded
+			if s.hasQuietTimeout() { // otherwise the time of moves is not recorded
 				s.looked.asked = max(now-int64(t.Quiet), 1)
 			}
 		}
@@ -150,13 +148,13 @@ func (s *Session) Look() Turn {
 	return t
 }
 
-// Quiet reports whether a session that ends now would lose no byte, as far as this machine knows:
-// it holds none, none has come that was not read, and all that was sent has been acknowledged. Nor
-// was the first side the last to send. This does not mean that its question is answered in full: the
-// second side may have sent something else (tickets of TLS, settings of HTTP/2), the first of several
-// answers, or a part of one. Only a longer silence, by [Driven.Idle], makes that less likely. It makes up to four system
-// calls, and none if it already knows that the session is not quiet. It may be called on the loop's goroutine; before Start
-// and after the end it is false. While a driver.Carrier has the session, the Carrier answers.
+// Quiet reports whether a session that ends now would lose no byte, as far as this machine knows: it holds
+// none, none waits to be read, everything sent has been acknowledged, and the first side was not the last to
+// send. A question may still not be answered in full: the second side may have sent something else (tickets of
+// TLS, settings of HTTP/2), the first of several answers, or a part of one. Only a longer silence, by
+// [Driven.Idle], makes that less likely. Quiet makes up to four system calls, and none if it already knows that
+// the session is not quiet. Call it on the loop's goroutine; before Start and after the end it is false. While
+// a driver.Carrier has the session, the Carrier answers.
 func (s *Driven) Quiet() bool {
 	switch {
 	case s.drv == nil, s.is(over):
@@ -169,7 +167,7 @@ func (s *Driven) Quiet() bool {
 	return s.losesNothing()
 }
 
-// losesNothing reports whether nothing is held or unread, and all that was sent has been acknowledged.
+// losesNothing reports whether nothing is held or unread, and everything sent has been acknowledged.
 func (s *Driven) losesNothing() bool {
 	switch {
 	case s.ab.pace == resting, s.ba.pace == resting, s.ab.held != nil, s.ba.held != nil:
@@ -183,11 +181,11 @@ func (s *Driven) losesNothing() bool {
 	return s.a.quiet() && s.b.quiet()
 }
 
-// unanswered reports whether the first side was the last to send, and may get an answer. Unlike asked it counts
-// a side that only sends: what it has sent may be one long question.
+// unanswered reports whether the first side was the last to send and may get an answer. Unlike asked it
+// includes a first side that only sends: it may have sent one long question.
 func (s *Driven) unanswered() bool { return !s.ba.is(ended) && s.ab.moves != 0 && !s.b.is(saidLast) }
 
-// written reports whether the socket has taken all that the layer has written. There may be no layer.
+// written reports whether the socket has taken everything that the layer has written. y may be nil.
 func (y *layered) written() bool { return y.unwritten() == 0 }
 
 func (y *layered) unwritten() int {
@@ -197,9 +195,9 @@ func (y *layered) unwritten() int {
 	return len(y.out) - y.sent
 }
 
-// Quiet is [Driven.Quiet] for a session on goroutines. It cannot see their moves: quiet means that
-// no byte has moved for least, which must be known, see [Session.Idle] and [Config.LegsAfter]. It
-// may be called at any time by any goroutine.
+// Quiet is [Driven.Quiet] for a session on goroutines. It cannot see their moves: quiet means that no byte has
+// moved for least. That time is known only with [Config.LegsAfter]; without it Quiet is false. It may be called
+// at any time by any goroutine.
 func (s *Session) Quiet(least time.Duration) bool {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -214,8 +212,8 @@ func (s *Session) Quiet(least time.Duration) bool {
 	return quiet(s.a.conn) && quiet(s.b.conn)
 }
 
-// losesNothing is [Driven.losesNothing] of a session when both directions have stopped, and no side has ended. It is
-// not known of ends that are moved by their own Read and Write.
+// losesNothing is [Driven.losesNothing] for a session when both directions have stopped and no side has ended.
+// It is false for ends that are moved by their own Read and Write.
 func (s *Session) losesNothing() bool {
 	if !s.spoke.Load() && s.ab.spoken() && (s.waits != nil || !s.ba.spoken()) { // an open question
 		return false

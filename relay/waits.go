@@ -6,24 +6,23 @@ import (
 	"time"
 )
 
-// Waits is how the time of a session has passed. Each moment counts once. If the two directions waited for
-// different things it counts for the first of Bandwidth, ToA, ToB, the others. The rest of [Result.Duration]
-// is time in which nothing is known to have been waited for: nothing moved for two seconds or more, and no
+// Waits is how a session spent its time. Each moment counts once. If the two directions waited for different
+// things, it counts for the first of Bandwidth, ToA, ToB, the others. The rest of [Result.Duration] is time in
+// which the session is not known to have waited for anything: nothing moved for two seconds or more, and no
 // question of the first side was open.
 //
-// Where a direction waits is known when that wait ends. A wait for bytes counts for the side that sent some at
-// last; a wait that has not ended yet counts as in [Turn]: for the second side, if the first one has asked.
-// A session on a loop counts in steps of 131 µs, without a bias, and up to 6 days of each kind. A session on
-// goroutines counts only with [Config.LegsAfter].
+// What a direction has waited for is known when that wait ends. A wait for bytes counts for the side that ended
+// it by sending some; a wait that has not ended counts as in [Turn]: for the second side, if the first one has
+// asked. A session on a loop counts in steps of 131 µs, without a bias, and up to 6 days of each kind. A
+// session on goroutines counts only with [Config.LegsAfter].
 type Waits struct {
 	ForA, ForB time.Duration // for bytes of that side
-	// PausesA and PausesB count the waits of ForA and ForB, except for waits that were too short for a
-	// step.
+	// PausesA and PausesB count the waits of ForA and ForB that were at least one step long.
 	PausesA, PausesB int64
 	ToA, ToB         time.Duration // for room at that side: it took none of the bytes that were held for it
 	Bandwidth        time.Duration // for limits of bandwidth
-	// Loop is the time for which bytes had come, or might have, and the session had no turn: others had, or
-	// its own turn had been cut. It lacks the time for which the thread had no CPU after it slept.
+	// Loop is the time in which bytes had come, or might have, but the session had no turn: others had theirs,
+	// or its own was cut. It lacks the time for which the thread had no CPU after it slept.
 	Loop time.Duration
 }
 
@@ -37,29 +36,29 @@ const (
 	toB
 	forLoop
 	forBandwidth
-	forNothing // which is not recorded
+	forNothing // not recorded
 	waitings   = int(forNothing)
-	// smallWaitings are the waitings that a Driven has room for; a throttle has the room for bandwidth.
+	// smallWaitings are the waitings that a Driven has room for; a throttle holds the wait for bandwidth.
 	smallWaitings = int(forBandwidth)
 )
 
 const (
 	// waitTick is the unit of waits on a loop as a shift of the loop's clock: 131 µs.
 	waitTick = 17
-	// quietGap is the time from which on a wait for bytes no longer counts, unless there is a
-	// question. The first three timeouts of a lost packet are shorter.
+	// quietGap is the time from which on a wait for bytes does not count, unless a question is open. The first
+	// three timeouts of a lost packet are shorter.
 	quietGap = int64(2 * time.Second)
 	// With at most fewMoves moves, the first side may still be sending its first question.
 	fewMoves = 64
 )
 
-// ticks is the time between two moments in units of waitTick. Sums of ticks have no bias, because
-// the remainder of a tick counts in the next.
+// ticks returns the time between two moments in units of waitTick. Sums of ticks have no bias, because the
+// remainder of a tick counts in the next.
 func ticks(from, to int64) uint32 {
 	return uint32(min(max(to>>waitTick-from>>waitTick, 0), math.MaxUint32))
 }
 
-// addTicks adds up to the most that there can be.
+// addTicks adds without overflow.
 func addTicks(sum *uint32, n uint32) {
 	if *sum += n; *sum < n {
 		*sum = math.MaxUint32
@@ -68,8 +67,8 @@ func addTicks(sum *uint32, n uint32) {
 
 func tickTime(n uint32) time.Duration { return time.Duration(int64(n) << waitTick) }
 
-// pass notes the time since the last moment that counted, in which the session waited for w, and makes now
-// that moment. For as long as the loop may have kept the session waiting it was that.
+// pass counts the time since active as a wait for w, and sets active to now. The part for which the loop may
+// have kept the session waiting counts as forLoop.
 func (s *Driven) pass(w waiting, now int64) {
 	if now <= s.active {
 		return
@@ -92,7 +91,7 @@ func (s *Driven) pass(w waiting, now int64) {
 	s.active = now
 }
 
-// pause counts a wait for bytes.
+// pause counts one wait for bytes.
 func (s *Driven) pause(w waiting, n uint32) {
 	switch {
 	case n == 0:
@@ -103,7 +102,7 @@ func (s *Driven) pause(w waiting, n uint32) {
 	}
 }
 
-// source is the wait of a direction for bytes.
+// source returns the kind of a direction's wait for bytes.
 func (s *Driven) source(d *direction) waiting {
 	if d == &s.ab {
 		return forA
@@ -111,8 +110,7 @@ func (s *Driven) source(d *direction) waiting {
 	return forB
 }
 
-// ended returns the wait that a direction has ended by a move, given the wait that was
-// open.
+// ended returns the kind of wait that a direction has ended by a move; open was the open wait.
 func (s *Driven) ended(d *direction, open waiting, now int64) waiting {
 	switch {
 	case open != forNothing && open != forB:
@@ -123,7 +121,7 @@ func (s *Driven) ended(d *direction, open waiting, now int64) waiting {
 	return forNothing
 }
 
-// open is the wait that has not ended.
+// open returns the kind of wait that has not ended.
 func (s *Driven) open() waiting {
 	switch {
 	case s.ab.pace == resting, s.ba.pace == resting:
@@ -140,8 +138,8 @@ func (s *Driven) open() waiting {
 	return forNothing
 }
 
-// asked reports whether the first side waits for an answer, as far as its bytes show. A side that goes on without
-// any does not.
+// asked reports whether the first side waits for an answer, as far as its bytes show. A side that goes on
+// sending without any answer does not.
 func (s *Driven) asked() bool {
 	return !s.ba.is(ended) && s.ab.moves != 0 && !s.b.is(saidLast) && (s.ba.moves != 0 || s.ab.moves < fewMoves)
 }
@@ -178,7 +176,7 @@ type sessionWaits struct {
 	pausesA, pausesB atomic.Int64
 }
 
-// note adds to one of them.
+// note adds one wait.
 func (w *sessionWaits) note(what waiting, gap int64) {
 	if gap > 0 && what != forNothing {
 		w.of[what].Add(gap)
@@ -202,11 +200,11 @@ func (w *sessionWaits) load() Waits {
 	return all
 }
 
-// noteWait notes what a direction of a session on goroutines has waited for. The wait of the other direction at
-// the same time is not looked at.
+// noteWait counts what a direction of a session on goroutines has waited for. It does not look at the other
+// direction.
 func (s *Session) noteWait(d *direction, waited wait, gap int64) {
 	ofA := d == &s.ab
-	if waited == waitSource && d.moves != 0 { // not as it rests
+	if waited == waitSource && d.moves != 0 { // not while it rests
 		defer s.spoke.Store(!ofA)
 	}
 	switch {
@@ -223,7 +221,7 @@ func (s *Session) noteWait(d *direction, waited wait, gap int64) {
 	}
 }
 
-// waitedAtEnd notes the wait of a session on goroutines that its end has ended.
+// waitedAtEnd counts the wait that the end of a session on goroutines has ended.
 func (s *Session) waitedAtEnd() {
 	if s.waits != nil && s.ab.moves != 0 && !s.spoke.Load() {
 		s.waits.note(forB, s.r.clock.now()-s.active.Load())

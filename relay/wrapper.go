@@ -14,53 +14,50 @@ import (
 	"time"
 )
 
-// An Unwrapper is a wrapper of a connection or file that allows relay to move
-// bytes beneath it, so that wrapping does not cost the zero-copy path. A wrapper
-// that changes the bytes must not implement it.
+// An Unwrapper is a wrapper of a connection or file that lets relay move bytes beneath it, so that wrapping
+// does not cost the zero-copy path. A wrapper that changes the bytes must not implement it.
 //
-// Counting and idle timeouts are no reason to see every byte: [Session.Result]
-// counts live, and [Config] has the timeouts.
+// Counting and idle timeouts are no reason to see every byte: [Metered] counts, and [Config] has the timeouts.
 type Unwrapper interface {
-	// RelayReader is called before the first byte is read, once for a session and once for each
-	// copy. It returns the reader to use in the wrapper's place, and the bytes that the wrapper
-	// has read from it but not handed out: all of them, but at most max. With that they are
-	// handed out, and the wrapper must not return them again. Bytes beyond max stay with the wrapper. Only
-	// [Relay.CopyN] passes a max below math.MaxInt; relay reads no byte beyond it.
+	// RelayReader is called before the first byte is read, once for a session and once for each copy. It
+	// returns the reader to use in the wrapper's place, and the bytes that the wrapper has read from it but not
+	// handed out: all of them, but at most max. These bytes are then handed out: the wrapper must not return
+	// them again. It keeps the bytes beyond max. Only [Relay.CopyN] passes a max below math.MaxInt; relay reads
+	// no byte beyond it.
 	//
-	// It may wait, for the rest of a header for instance, and stops when ctx ends: with the session, or with
-	// the context of a copy. The time counts for the session's timeouts, and the bytes of the other direction
-	// go on meanwhile; RelayWriter may be called at the same time. An error counts as the error of a Read
-	// after the buffered bytes: io.EOF ends the stream, any other fails the session or copy.
+	// RelayReader may wait, for instance for the rest of a header. It stops when ctx ends: with the session, or
+	// with the context of a copy. Its time counts for the session's timeouts. Meanwhile the bytes of the other
+	// direction move on, and RelayWriter may be called. An error counts as the error of a Read after the
+	// buffered bytes: io.EOF ends the stream, any other error fails the session or copy.
 	//
-	// relay delivers the bytes first, and may read the slice until the session or copy has
-	// ended. A nil reader keeps the wrapper's own Read.
+	// relay delivers the bytes first, and may read the slice until the session or copy has ended. A nil reader
+	// keeps the wrapper's own Read.
 	RelayReader(ctx context.Context, max int) (beneath io.Reader, buffered []byte, err error)
-	// RelayWriter is called before the first byte is written. It returns the writer to use in
-	// the wrapper's place, after the wrapper has flushed its own bytes. A nil writer keeps the
-	// wrapper's own Write. The end of file is passed on by the CloseWrite of that writer, and not by
-	// the wrapper's.
+	// RelayWriter is called before the first byte is written. It flushes the wrapper's own bytes, and returns
+	// the writer to use in the wrapper's place. A nil writer keeps the wrapper's own Write. The end of file is
+	// passed on by the CloseWrite of the returned writer, not by the wrapper's.
 	RelayWriter() (beneath io.Writer)
 }
 
-// maxUnwraps bounds how deep wrappers are followed, should they go in a circle.
+// maxUnwraps bounds how deep wrappers are followed, in case they form a circle.
 const maxUnwraps = 16
 
-// ErrReadAhead is returned by a copy if an [Unwrapper] has handed out more bytes than it was asked for:
-// nothing was moved, and these bytes are lost.
+// ErrReadAhead is returned by a copy if an [Unwrapper] has handed out more bytes than it was asked for. Nothing
+// was moved, and these bytes are lost.
 var ErrReadAhead = errors.New("penstock: relay: RelayReader returned more bytes than requested")
 
-// An unwrapped reader or writer is used in the place of its wrappers.
+// An unwrapped is the reader or writer that takes the place of wrappers.
 type unwrapped struct {
 	r      io.Reader
 	w      io.Writer
-	ahead  []byte   // read by the wrappers before, in stream order
+	ahead  []byte   // read before by the wrappers, in stream order
 	meters []*Meter // among the wrappers
-	stream bool     // one of the wrappers has said so, see [Stream]
-	err    error    // to be returned by the first read after ahead
+	stream bool     // one of the wrappers is a [Stream]
+	err    error    // returned by the first read after ahead
 }
 
-// unwrapReader returns the reader that r allows to be used in its place, with at most max bytes ahead. The only
-// error is [ErrReadAhead]: the wrappers' errors are in the result.
+// unwrapReader returns the reader that takes r's place, with at most max bytes ahead. Its only error is
+// [ErrReadAhead]: the wrappers' errors are in the result.
 func unwrapReader(ctx context.Context, r io.Reader, max int) (u unwrapped, err error) {
 	u.r = r
 	for range maxUnwraps {
@@ -72,7 +69,7 @@ func unwrapReader(ctx context.Context, r io.Reader, max int) (u unwrapped, err e
 		if len(buffered) > max {
 			return u, ErrReadAhead
 		}
-		noteRead(u.meters, len(buffered)) // those outside of this wrapper
+		noteRead(u.meters, len(buffered)) // meters outside of this wrapper
 		u.through(w)
 		if max -= len(buffered); u.ahead == nil {
 			u.ahead = buffered
@@ -89,7 +86,7 @@ func unwrapReader(ctx context.Context, r io.Reader, max int) (u unwrapped, err e
 	return u, nil
 }
 
-// unwrapWriter returns the writer that w allows to be used in its place.
+// unwrapWriter returns the writer that takes w's place.
 func unwrapWriter(w io.Writer) (u unwrapped) {
 	u.w = w
 	for range maxUnwraps {
@@ -107,7 +104,7 @@ func unwrapWriter(w io.Writer) (u unwrapped) {
 	return u
 }
 
-// through notes the meter or the declaration of a wrapper of this package.
+// through notes a meter or a Stream of this package.
 func (u *unwrapped) through(w Unwrapper) {
 	switch w := w.(type) {
 	case *metered:
@@ -117,16 +114,14 @@ func (u *unwrapped) through(w Unwrapper) {
 	}
 }
 
-// same reports whether a wrapper returned itself. Values that cannot be compared
-// are not the same.
+// same reports whether a wrapper returned itself. Values that cannot be compared are not the same.
 func same(a, b any) bool {
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
 
-// isPlain reports whether c is one of the types that relay knows to be nothing
-// but their descriptor. Interfaces are not asked: a struct that embeds a
-// *net.TCPConn has all its methods, SyscallConn included, and may still want to
-// see every byte.
+// isPlain reports whether c has a type that relay knows to be nothing but its descriptor. Interfaces do not
+// show that: a struct that embeds a *net.TCPConn has all its methods, SyscallConn included, and may still want
+// to see every byte.
 func isPlain(c any) bool {
 	switch c := c.(type) {
 	case *net.TCPConn:
@@ -151,11 +146,11 @@ func isFile(c any) bool {
 // A closeWriter passes on a half-close: *net.TCPConn, *net.UnixConn, *tls.Conn.
 type closeWriter interface{ CloseWrite() error }
 
-// Prefixed returns conn with a head: bytes that were read from it already. Every reader of the
-// result gets them first. The result owns head and conn; all other methods are the methods of
-// conn. It is an [Unwrapper]: a relay moves what follows the head beneath it.
+// Prefixed returns conn with a head of bytes that were read from it already. Every reader of the result gets
+// them first. The result owns head and conn; all other methods are those of conn. It is an [Unwrapper]: a relay
+// moves what follows the head beneath it.
 //
-// Like the methods of conn, its methods may be called by several goroutines, but Read by one at a time.
+// Like the methods of conn, its methods may be called by several goroutines, but Read only by one at a time.
 func Prefixed(conn net.Conn, head []byte) net.Conn {
 	if isNil(conn) {
 		return nil
@@ -177,7 +172,7 @@ func (c *prefixed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// take removes n bytes from the head, which is let go with the last one.
+// take removes n bytes from the head, and drops an empty head.
 func (c *prefixed) take(n int) (taken []byte) {
 	taken = c.head[:n:n]
 	if c.head = c.head[n:]; len(c.head) == 0 {
@@ -191,11 +186,11 @@ func (c *prefixed) RelayReader(_ context.Context, max int) (io.Reader, []byte, e
 	return c.Conn, c.take(min(max, len(c.head))), nil
 }
 
-// Buffered returns conn as it is read through r, which reads from conn: bytes that r has buffered come
-// first. It is an [Unwrapper]: a session moves what follows them beneath, and lets r go, which must not
-// be used beside it then. The result owns conn; all other methods are the methods of conn.
+// Buffered returns conn as read through r, which reads from conn: bytes that r has buffered come first. It is
+// an [Unwrapper]: a session moves what follows them beneath it, and lets r go; do not use r besides. The result
+// owns conn; all other methods are those of conn.
 //
-// Like the methods of conn, its methods may be called by several goroutines, but Read by one at a time.
+// Like the methods of conn, its methods may be called by several goroutines, but Read only by one at a time.
 func Buffered(conn net.Conn, r *bufio.Reader) net.Conn {
 	if isNil(conn) {
 		return nil
@@ -221,16 +216,15 @@ func (c *buffered) RelayReader(_ context.Context, max int) (io.Reader, []byte, e
 		return c.Conn, nil, nil
 	}
 	n := min(max, c.r.Buffered())
-	head, _ := c.r.Peek(n) // they are there
-	_, _ = c.r.Discard(n)  // and stay where they are until r reads again
+	head, _ := c.r.Peek(n) // does not fail: the bytes are there
+	_, _ = c.r.Discard(n)  // they stay where they are until r reads again
 	if c.r.Buffered() == 0 && max > n {
 		c.r = nil
 	}
 	return c.Conn, head, nil
 }
 
-// beneath is a connection with the methods that a relay, and others, look for beside
-// [net.Conn]'s.
+// beneath is a connection with the methods that a relay and others look for in addition to [net.Conn]'s.
 type beneath struct{ net.Conn }
 
 // NetConn returns the connection itself, as [tls.Conn.NetConn] does.
@@ -239,7 +233,7 @@ func (c beneath) NetConn() net.Conn { return c.Conn }
 // RelayWriter implements [Unwrapper].
 func (c beneath) RelayWriter() io.Writer { return c.Conn }
 
-// CloseWrite passes on an end of file; errors.ErrUnsupported says that the connection cannot.
+// CloseWrite passes on an end of file, or returns errors.ErrUnsupported if the connection cannot.
 func (c beneath) CloseWrite() error {
 	if half, ok := c.Conn.(closeWriter); ok {
 		return half.CloseWrite()
@@ -255,8 +249,8 @@ func (c beneath) CloseRead() error {
 	return errors.ErrUnsupported
 }
 
-// SetLinger sets the effect of Close, see [net.TCPConn.SetLinger]; errors.ErrUnsupported says that it is
-// no connection of TCP, as with the methods that follow.
+// SetLinger is [net.TCPConn.SetLinger]. Like the following methods it returns errors.ErrUnsupported if the
+// connection has no such method.
 func (c beneath) SetLinger(seconds int) error {
 	if tcp, ok := c.Conn.(interface{ SetLinger(int) error }); ok {
 		return tcp.SetLinger(seconds)
@@ -298,7 +292,7 @@ func (c beneath) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 	return errors.ErrUnsupported
 }
 
-// SetReadBuffer sets the size of the receive buffer, of other sockets than TCP's too.
+// SetReadBuffer sets the size of the receive buffer, also of sockets other than TCP's.
 func (c beneath) SetReadBuffer(bytes int) error {
 	if socket, ok := c.Conn.(interface{ SetReadBuffer(int) error }); ok {
 		return socket.SetReadBuffer(bytes)
@@ -306,7 +300,7 @@ func (c beneath) SetReadBuffer(bytes int) error {
 	return errors.ErrUnsupported
 }
 
-// SetWriteBuffer sets the size of the send buffer, of other sockets than TCP's too.
+// SetWriteBuffer sets the size of the send buffer, also of sockets other than TCP's.
 func (c beneath) SetWriteBuffer(bytes int) error {
 	if socket, ok := c.Conn.(interface{ SetWriteBuffer(int) error }); ok {
 		return socket.SetWriteBuffer(bytes)
@@ -314,11 +308,10 @@ func (c beneath) SetWriteBuffer(bytes int) error {
 	return errors.ErrUnsupported
 }
 
-// A whole connection has had no byte read ahead beneath it, so its socket may be shown.
+// A whole is a connection of which no byte was read ahead, so it may show its socket.
 type whole struct{ beneath }
 
-// SyscallConn is the connection's SyscallConn. A meter does not see bytes that are read or written
-// by it.
+// SyscallConn is the connection's SyscallConn. A meter does not count bytes that it reads or writes.
 func (c whole) SyscallConn() (syscall.RawConn, error) {
 	socket, ok := c.Conn.(syscall.Conn)
 	if !ok {
@@ -328,12 +321,12 @@ func (c whole) SyscallConn() (syscall.RawConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without the methods by which package os would splice past this wrapper (os.File.ReadFrom).
+	// The struct hides the methods by which package os would splice past this wrapper (os.File.ReadFrom).
 	return struct{ syscall.RawConn }{raw}, nil
 }
 
-// A Meter counts the bytes of connections, see [Metered]. The zero value is ready. It is safe for
-// concurrent use, and must not be copied.
+// A Meter counts the bytes of connections, see [Metered]. The zero value is ready. It is safe for concurrent
+// use, and must not be copied.
 type Meter struct {
 	read, written atomic.Int64
 }
@@ -342,10 +335,10 @@ type Meter struct {
 func (m *Meter) Bytes() (read, written int64) { return m.read.Load(), m.written.Load() }
 
 // Metered returns conn with a meter, which counts live: the bytes of Read and Write, and the bytes that a
-// session or a copy moves beneath, spliced or not. So it takes the place of a wrapper that counts.
-// Several connections may have the same meter; without one, m nil, the result is conn itself. All other
-// methods are the methods of conn, and it has the methods of [Wrap]. The result owns conn. It is an
-// [Unwrapper]; code that calls [io.Copy] needs Wrap(Metered(conn, m)).
+// session or a copy moves beneath, spliced or not. So it replaces a wrapper that counts. Several connections
+// may share a meter; if m is nil, the result is conn itself. The result has the methods of [Wrap]; all others
+// are those of conn, which it owns. It is an [Unwrapper]; code that calls [io.Copy] needs Wrap(Metered(conn,
+// m)).
 func Metered(conn net.Conn, m *Meter) net.Conn {
 	switch {
 	case isNil(conn):
@@ -378,12 +371,12 @@ func (c *metered) RelayReader(context.Context, int) (io.Reader, []byte, error) {
 	return c.Conn, nil, nil
 }
 
-// meters are the meters of the wrappers of a source, and of a sink.
+// meters are the meters of a source's wrappers and a sink's.
 type meters struct {
 	source, sink []*Meter
 }
 
-// newMeters returns nil for none.
+// newMeters returns nil if there are no meters.
 func newMeters(source, sink []*Meter) *meters {
 	if len(source)+len(sink) == 0 {
 		return nil
@@ -403,7 +396,7 @@ func noteWritten(all []*Meter, n int) {
 	}
 }
 
-// The moves of a pair are counted by its meters.
+// The meters count the moves of a pair.
 
 func (p *pair) recv(b []byte) (n int, err error) {
 	if n, err = p.source.recv(b); p.meters != nil {
@@ -441,17 +434,17 @@ func (p *pair) transfer(max int) (n int, op string, err error) {
 	return n, op, err
 }
 
-// Stream makes a connection of a stream that is not one, such as an end of a pipe, a terminal or a
-// channel of another protocol, so that it can be joined. It says that s is a stream of bytes, and not of messages. So
-// a Read that waits may have a small buffer: 1 KiB or 8 KiB as long as the reads return less than that, and 64 KiB
-// otherwise. That is of use for a wrapper of a connection, too: without it, a wrapper's Read is offered at least
-// 32 KiB, as by io.Copy. It changes nothing for a connection of a known kind.
+// Stream makes a connection of a stream such as an end of a pipe, a terminal or a channel of another protocol,
+// so that it can be joined. It declares that s is a stream of bytes, not of messages, so that a Read that waits
+// may have a small buffer: 1 KiB or 8 KiB as long as the reads return less than that, and 64 KiB otherwise.
+// That also helps a wrapper of a connection, whose Read is otherwise offered at least 32 KiB, as by io.Copy. It
+// changes nothing for a connection of a known kind.
 //
 // If s is no connection, the result has s's deadlines if there are any (SetDeadline, SetReadDeadline,
-// SetWriteDeadline), and os.ErrNoDeadline otherwise: then a session that is cut closes it. If it has CloseWrite()
-// error, a session passes the other side's end of file on by that, although the connection itself has no such method;
-// otherwise it cannot (FallbackHalfClose). It has no addresses. It is an [Unwrapper], so an [*os.File] is moved beneath
-// it. Closing it closes the stream, which it owns.
+// SetWriteDeadline), and returns os.ErrNoDeadline otherwise: then a session that is cut closes it. If s has
+// CloseWrite() error, a session passes the other side's end of file on by that, although the result has no such
+// method; otherwise it cannot (FallbackHalfClose). The result has no addresses. It is an [Unwrapper], so an
+// [*os.File] is moved beneath it. It owns s: closing it closes s.
 func Stream(s io.ReadWriteCloser) net.Conn {
 	switch c := s.(type) {
 	case nil:
