@@ -2,7 +2,7 @@ package pipe
 
 import "github.com/penstock/penstock/internal/sys"
 
-// limits are the kernel's limits for this process, as pipe(7) and capabilities(7) describe it.
+// limits are the kernel's limits for this process, described in pipe(7) and capabilities(7).
 type limits struct {
 	pageSize int
 
@@ -59,16 +59,15 @@ func (l limits) quota() (pages int64, ok bool) {
 	return min(l.soft, l.hard), true
 }
 
-// pipes returns how many pipes to have at most: they may hold a quarter of the
-// descriptors, since each connection that they serve needs two of its own.
+// pipes returns the most pipes to have: they get a quarter of the descriptors, because each connection that
+// they serve needs two of its own.
 func (l limits) pipes() int64 { return max(l.descriptors/8, 1) }
 
-// top returns the first descriptor that a pool's pipes do not have.
+// top returns the first descriptor that no pipe of a pool may have.
 func (l limits) top() int { return int(l.descriptors) - sys.KeptDescriptors(int(l.descriptors)) }
 
-// line returns the most pages to use. Unless the caller names a number, an eighth of the quota
-// stays free for the user's other pipes, in this process and in others: a pipe above the quota
-// has 8 KiB.
+// line returns the most pages to use. Unless the caller names a number, an eighth of the quota stays free for
+// the user's other pipes, in this process and in others: above the quota a pipe has only 8 KiB.
 func (l limits) line(want int) int64 {
 	quota, bound := l.quota()
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// readLimits asks the kernel. A limit that cannot be read (a sandbox without /proc) is taken
-// to be the kernel's default; if that is wrong, the kernel refuses pipes later.
+// readLimits reads the kernel's limits. A limit that cannot be read (in a sandbox without /proc) counts as the
+// kernel's default; if that is wrong, the kernel refuses pipes later.
 func readLimits() limits {
 	l := limits{
 		pageSize: os.Getpagesize(),
@@ -26,7 +26,7 @@ func readLimits() limits {
 	}
 	l.descriptors = int64(min(n, 1<<30))
 	if errors.Is(feature.PipeResize(), ErrNotSupported) {
-		l.maxSize = min(l.maxSize, slots*l.pageSize) // a sandbox
+		l.maxSize = min(l.maxSize, slots*l.pageSize) // in a sandbox
 	}
 	return l
 }
@@ -43,8 +43,8 @@ func readNumber(file string, otherwise int64) int64 {
 	return n
 }
 
-// firstUserNamespace is the target of /proc/self/ns/user outside of any container of its own
-// (PROC_USER_INIT_INO, include/linux/proc_ns.h).
+// firstUserNamespace is the target of /proc/self/ns/user outside of containers with a user namespace of their
+// own (PROC_USER_INIT_INO, include/linux/proc_ns.h).
 const firstUserNamespace = "user:[4026531837]"
 
 func exempt() bool {

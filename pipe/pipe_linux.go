@@ -14,14 +14,12 @@ import (
 // Open makes a pipe of at least size bytes; 0 means DefaultSize. The caller owns
 // it and closes it.
 //
-// Size may come out smaller than asked, which is not an error: the kernel gives
-// out 8 KiB, and refuses to make a pipe larger, when the user's quota
-// (pipe-user-pages-soft, pipe(7)) is spent or size is above pipe-max-size. The
-// caller looks.
+// The pipe may come out smaller than asked, without an error: the kernel makes pipes of 8 KiB, and refuses to
+// enlarge them, when the user's quota (pipe-user-pages-soft, pipe(7)) is used up or size is above
+// pipe-max-size. Look at Size.
 //
-// Errors: EMFILE and ENFILE (wrapped in an *os.SyscallError) when there are no
-// descriptors left, ENFILE also when the user's hard quota is spent;
-// ErrNotSupported when a sandbox refuses pipes.
+// Errors: EMFILE and ENFILE (wrapped in an *os.SyscallError) when no descriptors are left, ENFILE also when the
+// user's hard quota is used up; ErrNotSupported when a sandbox refuses pipes.
 func Open(size int) (*Pipe, error) {
 	if size == 0 {
 		size = DefaultSize
@@ -41,8 +39,8 @@ func Open(size int) (*Pipe, error) {
 	return p, nil
 }
 
-// resize reads the size back and asks for another if it is not the one wanted.
-// Being refused a larger one is no error.
+// resize reads the size, and asks for another if it is not the one wanted. A refusal of a larger one is no
+// error.
 func (p *Pipe) resize(want int) (err error) {
 	p.size, err = sys.PipeSize(p.w)
 	if err != nil {
@@ -51,7 +49,7 @@ func (p *Pipe) resize(want int) (err error) {
 	if p.size == want {
 		return nil
 	}
-	// The kernel takes 32 bits and refuses more than half of them (round_pipe_size).
+	// The kernel takes 32 bits and refuses sizes above half of them (round_pipe_size).
 	got, err := sys.SetPipeSize(p.w, int(min(int64(want), 1<<31)))
 	switch err {
 	case nil:
@@ -63,8 +61,8 @@ func (p *Pipe) resize(want int) (err error) {
 	return openError("fcntl F_SETPIPE_SZ", err)
 }
 
-// openError names the call. A sandbox answers ENOSYS or EPERM to pipe2, which
-// the kernel itself never does.
+// openError names the call. If a sandbox refuses pipe2 it answers ENOSYS or EPERM, which the kernel itself
+// never does.
 func openError(call string, err error) error {
 	err = os.NewSyscallError(call, err)
 	if errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EPERM) {
@@ -85,10 +83,8 @@ func openError(call string, err error) error {
 //
 //   - 0 and nil: the end of the file or of the stream, or an urgent byte comes
 //     next (tcp(7)); only recv(2) with MSG_PEEK distinguishes them.
-//   - EAGAIN: the pipe was empty, so the source is: wait for it. (An urgent byte
-//     makes splice answer EAGAIN as well, with data queued behind it.)
-//   - ErrNotEmpty: the pipe held bytes before the call, so either side may be the
-//     reason. Drain first.
+//   - EAGAIN: the pipe was empty, so the source is empty: wait for it. (With an urgent byte next, splice also answers EAGAIN, even if data is queued behind it.)
+//   - ErrNotEmpty: the pipe held bytes before the call, so either the source is empty or the pipe is full. Drain first.
 //   - EINTR: nothing was moved, call again.
 //   - EINVAL: this source cannot be spliced, or max is not positive. ENOSYS and
 //     EPERM: a sandbox refuses splice.
@@ -101,11 +97,11 @@ func (p *Pipe) Fill(fd, max int) (int, error) {
 	return p.filled(n, err)
 }
 
-// FillSocket is Fill from a non-blocking TCP or unix stream socket, and from nothing else. It
-// costs less, because a call that does not wait is made without Go's scheduler. (A FIFO's may,
-// with O_NONBLOCK as well: for its lock, which another process holds while it waits in a
-// splice of its own.) If the socket is made blocking, by [os.File.Fd] of a duplicate for
-// example, while the call is under way, no goroutine may go on until bytes come.
+// FillSocket is Fill from a non-blocking TCP or unix stream socket, and from nothing else. It costs less,
+// because it makes the call without Go's scheduler. (A splice from a FIFO may wait even with O_NONBLOCK, for
+// the FIFO's lock: another process holds the lock while it waits in a splice of its own.) If somebody makes the
+// socket blocking during the call, for example by [os.File.Fd] of a duplicate, no goroutine may go on until
+// bytes come.
 func (p *Pipe) FillSocket(fd, max int) (int, error) {
 	if max <= 0 {
 		return 0, syscall.EINVAL
@@ -127,10 +123,9 @@ func (p *Pipe) filled(n int, err error) (int, error) {
 // position, by one splice(2). fd still belongs to the caller. A socket must be
 // non-blocking; writing a file may wait for the disk.
 //
-// It returns the number of bytes moved, and the kernel's error, as a bare syscall.Errno and
-// without allocating. An empty pipe gives 0 and nil without a system call, so that EAGAIN
-// always means that the destination is full. After any error the bytes that were not moved are
-// still in the pipe, in order: Read returns them.
+// It returns the number of bytes moved, and the kernel's error, as a bare syscall.Errno and without allocating.
+// An empty pipe gives 0 and nil without a system call, so EAGAIN always means that the destination is full.
+// After an error the bytes that were not moved are still in the pipe, in order: Read returns them.
 //
 //   - EAGAIN: the destination takes nothing now: wait for it.
 //   - EINTR: nothing was moved, call again.
@@ -151,8 +146,8 @@ func (p *Pipe) Drain(fd, max int) (int, error) {
 	return n, err
 }
 
-// DrainSocket is Drain to a non-blocking TCP or unix stream socket, and to nothing
-// else, as [Pipe.FillSocket] is Fill.
+// DrainSocket is Drain to a non-blocking TCP or unix stream socket, and to nothing else. It costs less, like
+// [Pipe.FillSocket].
 func (p *Pipe) DrainSocket(fd, max int) (int, error) {
 	if max <= 0 {
 		return 0, syscall.EINVAL
@@ -165,14 +160,12 @@ func (p *Pipe) DrainSocket(fd, max int) (int, error) {
 	return n, err
 }
 
-// Tee copies up to max bytes from the beginning of the pipe to the end of another one, by one
-// tee(2): the pages are shared, and the bytes stay in p too. Both pipes still belong to the
-// caller.
+// Tee copies up to max bytes from the beginning of the pipe to the end of another one, by one tee(2): the pages
+// are shared, and the bytes stay in p too. Both pipes still belong to the caller.
 //
-// It returns the number of bytes copied, which are fewer than asked for when to is full: it
-// counts slots. Calling Tee again before these bytes have left p copies them once more. EAGAIN
-// means that to was full, or p empty; EINVAL that both are the same pipe, or that max is not
-// positive; ENOSYS and EPERM that a sandbox refuses tee.
+// It returns the number of bytes copied, fewer than asked for when the slots of to are full. Calling Tee again
+// before these bytes have left p copies them once more. EAGAIN means that to was full, or p empty; EINVAL that
+// both are the same pipe, or that max is not positive; ENOSYS and EPERM that a sandbox refuses tee.
 func (p *Pipe) Tee(to *Pipe, max int) (int, error) {
 	if max <= 0 {
 		return 0, syscall.EINVAL
@@ -185,16 +178,16 @@ func (p *Pipe) Tee(to *Pipe, max int) (int, error) {
 	return n, err
 }
 
-// Write copies bytes into the pipe by one write(2). It returns how many the pipe took, which
-// are fewer than all when it is full, and a bare syscall.Errno: EAGAIN when it took none.
+// Write copies bytes into the pipe by one write(2). It returns how many the pipe took, fewer than all when it
+// is full, and a bare syscall.Errno: EAGAIN when it took none.
 func (p *Pipe) Write(b []byte) (int, error) {
 	n, err := sys.Write(p.in(), b)
 	p.n += max(n, 0)
 	return max(n, 0), err
 }
 
-// Read takes bytes out of the pipe by one read(2), to copy bytes that a destination would not
-// take by Drain. It returns io.EOF when the pipe is empty, and otherwise a bare syscall.Errno.
+// Read takes bytes out of the pipe by one read(2), for a destination that does not take them by Drain. It
+// returns io.EOF when the pipe is empty, and otherwise a bare syscall.Errno.
 func (p *Pipe) Read(b []byte) (int, error) {
 	if p.n == 0 {
 		return 0, io.EOF
@@ -204,11 +197,10 @@ func (p *Pipe) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close closes both ends and throws away the bytes inside. A second Close
-// returns ErrClosed. A pipe leased from a Pool goes back with Put instead,
-// whatever its state.
+// Close closes both ends and throws away the bytes inside. A second Close returns ErrClosed. Give a pipe from a
+// Pool back with Put instead, whatever its state.
 func (p *Pipe) Close() error {
-	if p.r == p.w { // both -1, or both 0: a Pipe that Open has not made
+	if p.r == p.w { // both -1, or both 0 in a Pipe that Open has not made
 		return ErrClosed
 	}
 	err := sys.Close(p.r)

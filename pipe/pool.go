@@ -16,9 +16,8 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// ErrBudget is returned by Get when a pipe would take more pages, or more
-// descriptors, than the pool may use. The caller copies instead, or asks for a
-// smaller pipe. It is returned bare and costs no allocation.
+// ErrBudget is returned by Get when a pipe would take more pages, or more descriptors, than the pool may use:
+// copy the bytes instead, or ask for a smaller pipe. It is never wrapped, and costs no allocation.
 var ErrBudget = errors.New("penstock: pipe: get: the budget is used up")
 
 // Defaults of Config.
@@ -29,35 +28,32 @@ const (
 
 // Config says how much a Pool may hold. The zero value and nil mean the defaults.
 type Config struct {
-	// Size is the capacity in bytes of the pipes that Get(0) lends. Default
-	// DefaultSize.
+	// Size is the capacity in bytes of the pipes that Get(0) lends. Default: DefaultSize.
 	Size int
 
-	// Budget is the most pages that the pool's pipes may take, lent and idle
-	// together; a pipe takes Size divided by the page size. Pipes above 64 KiB
-	// take half of it at most. It never goes beyond
-	// the user's quota. Default: seven eighths of that quota (14336 pages where
-	// the kernel's settings are untouched: 896 pipes of 64 KiB), or, for a process
-	// that no quota binds, 16 pages for each pipe that the descriptors allow, up
-	// to 1 GiB. Negative: none, so that every Get returns ErrBudget.
+	// Budget is the most pages that the pool's pipes may take, lent and idle together; a pipe takes Size
+	// divided by the page size. Pipes above 64 KiB take half of it at most. It is never more than the user's
+	// quota. Default: seven eighths of that quota (14336 pages with the kernel's own settings: 896 pipes of 64
+	// KiB), or, for a process that no quota binds, 16 pages for each pipe that the descriptors allow, up to 1
+	// GiB. Negative: none, so that every Get returns ErrBudget.
 	Budget int
 
-	// MaxIdle is the most idle pipes to keep of each size. Default 4096, more than
-	// an ordinary user's budget allows; negative: keep none.
+	// MaxIdle is the most idle pipes to keep of each size. Default: 4096, more than an ordinary user's budget
+	// allows; negative: keep none.
 	MaxIdle int
 
-	// IdleTime is how long a pipe may lie idle: it is closed after between one
-	// and two of them. Default one minute; negative: for ever, and without a timer.
+	// IdleTime bounds how long a pipe stays idle: it is closed after one to two times IdleTime. Default: one
+	// minute; negative: never, and without a timer.
 	IdleTime time.Duration
 
 	now    func() time.Time // for tests
 	limits *limits          // for tests
 }
 
-// Stats are the counts of a Pool, and its present pipes. Each counter only ever rises. Taken
-// while nothing else happens, Made = Closed + Leased + Idle.
+// Stats are the counts of a Pool, and its present pipes. The counters never fall. When no operation is in
+// flight, Made = Closed + Leased + Idle.
 type Stats struct {
-	Made   int64 // pipes opened whole
+	Made   int64 // pipes opened in full size
 	Reused int64 // leases served by an idle pipe
 	Closed int64 // made pipes that were closed
 	Dirty  int64 // pipes that came back with bytes inside, or broken; among Closed
@@ -70,9 +66,9 @@ type Stats struct {
 	Leased int64 // pipes out now
 	Idle   int64 // pipes in the pool now
 
-	BudgetPages int64 // how many pages may be used now: lower than LinePages after a refusal
-	LinePages   int64 // how many may ever be used
-	UsedPages   int64 // how many are
+	BudgetPages int64 // pages that may be used now: less than LinePages after a refusal
+	LinePages   int64 // pages that may ever be used
+	UsedPages   int64 // pages in use
 }
 
 // Pool lends pipes. It is safe for concurrent use. Whatever the number of pools
@@ -88,30 +84,29 @@ type Pool struct {
 	closed atomic.Bool
 
 	denied, dirty atomic.Int64
-	yield, taken  atomic.Int64 // closed for another pipe's sake; of those, taken by TryGet
-	reused        atomic.Int64 // highest value reported
-	nextRecall    atomic.Int64 // budget's time
+	yield, taken  atomic.Int64 // yield: closed for another pipe; taken: taken by TryGet for that
+	reused        atomic.Int64 // the highest value that Stats returned
+	nextRecall    atomic.Int64 // earliest time of the next recall, on the budget's clock
 }
 
-// class is the pipes of one size.
+// class holds the pipes of one size.
 type class struct {
 	size   int
 	charge charge
 	idle   atomic.Pointer[pool.Pool[*Pipe]] // nil until the size is asked for
 }
 
-// lease is a Pipe's part in a Pool.
+// lease is what a Pipe keeps for its Pool.
 type lease struct {
-	owner *budget // the budget it is charged to; nil if made by Open
+	owner *budget // charged for the pipe; nil if Open made it
 	class int
-	fresh bool // just made: it has taken over its maker's reservation
+	fresh bool // just made: its maker still has the reservation
 
 	returned      // where it was put, with the build tag invariants
-	out      bool // between Get and Put: the caller's
+	out      bool // between Get and Put
 }
 
-// NewPool makes a pool; nil means the defaults. It reads the kernel's limits and
-// opens no pipe that it keeps.
+// NewPool makes a pool; nil means the defaults. It reads the kernel's limits, and keeps no pipe open.
 func NewPool(cfg *Config) (*Pool, error) {
 	pl := &Pool{}
 	if cfg != nil {
@@ -136,7 +131,7 @@ func NewPool(cfg *Config) (*Pool, error) {
 
 func (c *Config) setDefaults() error {
 	if c.Size < 0 {
-		return fmt.Errorf("penstock: pipe: new pool: size %d: %w", c.Size, os.ErrInvalid)
+		return fmt.Errorf("penstock: pipe: new pool: a size of %d bytes: write 0 or more: %w", c.Size, os.ErrInvalid)
 	}
 	if c.Size == 0 {
 		c.Size = DefaultSize
@@ -148,7 +143,7 @@ func (c *Config) setDefaults() error {
 	case c.IdleTime == 0:
 		c.IdleTime = defaultIdleTime
 	case c.IdleTime < 0:
-		c.IdleTime = 0 // as package pool says never
+		c.IdleTime = 0 // 0 means never in package pool
 	}
 	if c.now == nil {
 		c.now = time.Now
@@ -160,15 +155,13 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
-// Get lends an empty pipe of at least size bytes, 0 meaning Config.Size, or of the
-// largest size there is (pipe-max-size) if that is less. It never lends a smaller one
-// because pages are short: that is ErrBudget, and the caller may ask for less. The pipe
-// belongs to the caller until Put.
+// Get lends an empty pipe of at least size bytes, or of the largest size (pipe-max-size) if that is less; 0
+// means Config.Size. It never lends a smaller pipe because pages are short: it returns ErrBudget, and the
+// caller may ask for less. The pipe belongs to the caller until Put.
 //
-// Errors: ErrBudget, bare; an error that matches ErrNotSupported where pipes or
-// splice(2) are refused for good; EMFILE or ENFILE, wrapped, when there are no
-// descriptors left even without the pool's idle pipes, which have then been
-// closed; EINVAL, wrapped, if size is negative; ErrClosed after Close.
+// Errors: ErrBudget, unwrapped; an error that matches ErrNotSupported where pipes or splice(2) are refused for
+// good; EMFILE or ENFILE, wrapped, when no descriptors are left even after the pool has closed its idle pipes;
+// EINVAL, wrapped, if size is negative; ErrClosed after Close.
 func (pl *Pool) Get(size int) (*Pipe, error) {
 	if len(pl.classes) == 0 {
 		return nil, ErrClosed
@@ -187,10 +180,9 @@ func (pl *Pool) Get(size int) (*Pipe, error) {
 	return pl.getNew(k)
 }
 
-// Put takes back a pipe that Get lent, whatever its state: a pipe that holds bytes
-// or has been closed is dropped, and counted as Dirty. A pipe from Open is
-// closed. A pipe that is not out, or that another Pool lent, is left alone. With
-// the build tag invariants such a Put panics, with the places of both Puts.
+// Put takes back a pipe that Get lent, whatever its state: it drops a pipe that holds bytes or was closed, and
+// counts it as Dirty. It closes a pipe from Open. It ignores a pipe that is not out, or that another Pool lent;
+// with the build tag invariants it panics instead, and names the places of both Puts.
 func (pl *Pool) Put(p *Pipe) {
 	switch {
 	case p == nil:
@@ -228,8 +220,8 @@ func (pl *Pool) Trim() int {
 	return n
 }
 
-// Close closes the idle pipes. Pipes that are out stay good and are closed when
-// they are Put. A second Close, and Close of the zero Pool, returns ErrClosed.
+// Close closes the idle pipes. Pipes that are out stay usable; Put closes them. A second Close, or Close of the
+// zero Pool, returns ErrClosed.
 func (pl *Pool) Close() error {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -266,13 +258,13 @@ func (pl *Pool) Stats() Stats {
 			s.Reused += c.Hits
 		}
 	}
-	// Hits include the pipes taken to be closed. Each was counted in taken before
-	// it was in hits, and taken is read after them: s.Reused is never too high.
+	// Hits include the pipes that were taken to be closed. Each was counted in taken before it was counted in
+	// hits, and taken is read later: s.Reused is never too high.
 	s.Reused = pl.raiseReused(s.Reused - pl.taken.Load())
 	return s
 }
 
-// raiseReused returns the highest value reported so far, n included.
+// raiseReused raises the reported value to n if it is lower, and returns it.
 func (pl *Pool) raiseReused(n int64) int64 {
 	for {
 		old := pl.reused.Load()
@@ -285,7 +277,7 @@ func (pl *Pool) raiseReused(n int64) int64 {
 	}
 }
 
-// classOf returns the class of the smallest pipes that have size bytes.
+// classOf returns the class of the smallest pipes with at least size bytes.
 func (pl *Pool) classOf(size int) int {
 	if size <= 0 {
 		size = pl.cfg.Size
@@ -296,7 +288,7 @@ func (pl *Pool) classOf(size int) int {
 	return min(bits.Len(uint(size-1))-pl.shift, len(pl.classes)-1)
 }
 
-// getNew is Get without an idle pipe of class k in reach.
+// getNew is Get when no idle pipe of class k is in reach.
 func (pl *Pool) getNew(k int) (*Pipe, error) {
 	if pl.closed.Load() {
 		return nil, ErrClosed
@@ -312,19 +304,19 @@ func (pl *Pool) getNew(k int) (*Pipe, error) {
 		switch {
 		case err == nil:
 			return p, nil
-		case errors.Is(err, os.ErrClosed): // meanwhile
+		case errors.Is(err, os.ErrClosed): // the pool was closed meanwhile
 			return nil, ErrClosed
 		case !errors.Is(err, errDegraded) && !errors.Is(err, errRefused):
-			return nil, fmt.Errorf("penstock: pipe: get: %w", cmp.Or(errors.Unwrap(err), err)) // without the words of package pool
+			return nil, fmt.Errorf("penstock: pipe: get: %w", cmp.Or(errors.Unwrap(err), err)) // removes the words of package pool
 		}
-		// The limit has come down; closing idle pipes of another size may help.
+		// The limit has fallen; closing idle pipes of another size may help.
 	}
 	pl.denied.Add(1)
 	return nil, ErrBudget
 }
 
-// attempts bounds how often one Get asks the kernel: each refusal lowers the limit to the
-// pages in use, so that another attempt is only made after idle pipes have been closed for it.
+// attempts bounds how often one Get asks the kernel. Each refusal lowers the limit to the pages in use, so a
+// further attempt first closes idle pipes.
 const attempts = 3
 
 var (
@@ -336,7 +328,7 @@ func outOfDescriptors(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// reserve takes the cost of a pipe of class k, if need be from idle pipes.
+// reserve reserves the cost of a pipe of class k, if need be by closing idle pipes.
 func (pl *Pool) reserve(k int) bool {
 	c := pl.classes[k].charge
 	for !pl.budget.take(c) {
@@ -347,14 +339,14 @@ func (pl *Pool) reserve(k int) bool {
 	return true
 }
 
-// yieldLarger closes an idle pipe of a larger class than k.
+// yieldLarger closes an idle pipe of a class larger than k.
 func (pl *Pool) yieldLarger(k int) bool {
 	for j := len(pl.classes) - 1; j > k; j-- {
 		idle := pl.classes[j].idle.Load()
 		if idle == nil {
 			continue
 		}
-		pl.taken.Add(1) // before it becomes a hit: see Stats
+		pl.taken.Add(1) // before TryGet counts a hit: see Stats
 		if p, ok := idle.TryGet(); ok {
 			pl.yield.Add(1)
 			idle.Discard(p)
@@ -368,14 +360,14 @@ func (pl *Pool) yieldLarger(k int) bool {
 // recallInterval is the least time between two recalls.
 const recallInterval = time.Millisecond
 
-// recall closes idle pipes until they have freed the pages, the largest first; of any size unless
-// they must be large. It reaches pipes that yieldLarger does not: smaller ones, and pipes that
-// package pool, which knows nothing of the budget, leaves to a processor that works with them. It
-// is done once in a while only, because many small pipes go for a large one, to be made again for
-// the next small flow, and because to look for them all stops the pool for some microseconds.
+// recall closes idle pipes until they have freed the pages, the largest first; with large set, only large
+// pipes. It reaches pipes that yieldLarger does not: smaller ones, and pipes that package pool, which knows
+// nothing of the budget, leaves to a processor that works with them. It runs only once in a while, because many
+// small pipes go for a large one, only to be made again for the next small flow, and because the search stops
+// the pool for some microseconds.
 func (pl *Pool) recall(pages int64, large bool) bool {
 	if pages <= 0 {
-		return true // others have given back meanwhile
+		return true // others have given pages back meanwhile
 	}
 	now, next := pl.budget.elapsed(), pl.nextRecall.Load()
 	if now < next || !pl.nextRecall.CompareAndSwap(next, now+int64(recallInterval)) {
@@ -396,8 +388,7 @@ func (pl *Pool) recall(pages int64, large bool) bool {
 	return left < pages
 }
 
-// openOrTrim is open that, when the descriptors run out, closes all idle pipes and
-// tries once more.
+// openOrTrim is open that closes all idle pipes and tries once more when descriptors run out.
 func (pl *Pool) openOrTrim(k int) (*Pipe, error) {
 	p, err := pl.open(k)
 	if !outOfDescriptors(err) || pl.Trim() == 0 || !pl.reserve(k) {
@@ -406,8 +397,8 @@ func (pl *Pool) openOrTrim(k int) (*Pipe, error) {
 	return pl.open(k)
 }
 
-// open makes a pipe of class k. Its cost is reserved. An idle pipe that has turned up
-// meanwhile serves as well. Unless the pipe is fresh the reservation is given back.
+// open makes a pipe of class k, after its cost was reserved, or takes an idle pipe that has turned up
+// meanwhile. Unless it made one, it gives the reservation back.
 func (pl *Pool) open(k int) (*Pipe, error) {
 	p, err := pl.getOrMake(k)
 	fresh := err == nil && p.fresh
@@ -418,8 +409,7 @@ func (pl *Pool) open(k int) (*Pipe, error) {
 	case fresh:
 		pl.budget.allow()
 	case errors.Is(err, errRefused):
-		// It is only known that this number of pages was too large; half of it may be
-		// allowed.
+		// This number of pages was too large; half of it may be allowed.
 		pl.budget.deny(pl.classes[k].charge.pages / 2)
 	case errors.Is(err, errDegraded), pl.budget.hard && errors.Is(err, syscall.ENFILE):
 		pl.budget.deny(0)
@@ -440,7 +430,7 @@ func (pl *Pool) getOrMake(k int) (*Pipe, error) {
 	return idle.Get(context.Background())
 }
 
-// pool returns the pool of class k, which its first user makes.
+// pool returns the pool of class k. The first call makes it.
 func (pl *Pool) pool(k int) (*pool.Pool[*Pipe], error) {
 	c := &pl.classes[k]
 	if idle := c.idle.Load(); idle != nil {
@@ -461,25 +451,25 @@ func (pl *Pool) pool(k int) (*pool.Pool[*Pipe], error) {
 	return idle, err
 }
 
-// newClass makes the pool of one class. Its callbacks refer to the budget and not
-// to the Pool, so that a Pool that was forgotten becomes garbage.
+// newClass makes the pool of one class. Its callbacks refer to the budget, not to the Pool, so that a forgotten
+// Pool becomes garbage.
 func (b *budget) newClass(k int, c *class, cfg *Config) (*pool.Pool[*Pipe], error) {
 	size, cost := c.size, c.charge
 	return pool.New(pool.Config[*Pipe]{
 		New: func(context.Context) (*Pipe, error) { return b.open(k, size) },
 		Close: func(p *Pipe) {
-			p.Close() // may have been closed by its holder
+			p.Close() // its holder may have closed it already
 			if !p.fresh {
 				b.give(cost)
-			} // else the pool was closed while it was made, and its maker gives the reservation back
+			} // otherwise the pool was closed meanwhile, and getOrMake's caller gives the reservation back
 		},
 		MaxIdle:  cfg.MaxIdle,
 		IdleTime: cfg.IdleTime,
 	})
 }
 
-// open opens a pipe of class k. The caller has reserved its cost. A pipe that comes out
-// short is closed and counted.
+// open opens a pipe of class k after its cost was reserved. It closes and counts a pipe that comes out too
+// small.
 func (b *budget) open(k, size int) (*Pipe, error) {
 	p, err := Open(size)
 	switch {
@@ -488,7 +478,7 @@ func (b *budget) open(k, size int) (*Pipe, error) {
 			b.refused.Add(1)
 		}
 		return nil, err
-	case b.top > 0 && max(p.r, p.w) >= b.top: // what is left is for others than pipes
+	case b.top > 0 && max(p.r, p.w) >= b.top: // the remaining descriptors are not for pipes
 		p.Close()
 		return nil, os.NewSyscallError("pipe2", syscall.EMFILE)
 	case p.size >= size:

@@ -10,13 +10,13 @@ import (
 
 const invariants = true
 
-// returned is where a pipe was put; 0 while the caller has it.
+// returned is where a pipe was put, or 0 while the caller has it.
 type returned struct{ at callsite.Site }
 
-// take notes that the pipe now belongs to the caller.
+// take records that the pipe now belongs to the caller.
 func (r *returned) take() { r.at = 0 }
 
-// give notes that the pipe is put, and panics if it was before.
+// give records that the pipe is put, and panics if it was put before.
 func (r *returned) give() {
 	here := callsite.Here()
 	if r.at != 0 {
@@ -25,7 +25,7 @@ func (r *returned) give() {
 	r.at = here
 }
 
-// refuse is for a pipe of another pool.
+// refuse panics, for a pipe of another pool.
 func (*returned) refuse() {
 	panic(fmt.Sprintf("pipe: put of a pipe into a pool that it was not taken from\n\tput at %v", callsite.Here()))
 }

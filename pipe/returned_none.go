@@ -4,7 +4,7 @@ package pipe
 
 const invariants = false
 
-// returned does nothing in this build: see the build tag invariants.
+// returned does nothing without the build tag invariants.
 type returned struct{}
 
 func (*returned) take()   {}

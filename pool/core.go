@@ -13,12 +13,11 @@ import (
 
 // core is a Pool without its handle. Nothing in it refers to the Pool.
 //
-// Locks are taken in this order: growing, shards in the order of their numbers,
-// depot, gate. No operation but a sweep and its like takes more than one shard. None is
-// held while a function of Config runs.
+// Locks are taken in this order: growing, shards in the order of their numbers, depot, gate. Only lockAll takes
+// more than one shard. No lock is held while a function of Config runs.
 type core[T any] struct {
 	cfg     Config[T]
-	divided bool       // one shard for each P; else one in all
+	divided bool       // one shard for each P; otherwise a single shard
 	base    []shard[T] // for the Ps that the machine can use
 	more    atomic.Pointer[[]*shard[T]]
 	growing sync.Mutex // guards more
@@ -31,7 +30,7 @@ type core[T any] struct {
 	counts
 }
 
-// setup is the part that tests may change.
+// setup is what tests may change.
 type setup struct {
 	shared    bool // let every shard be entered through its mutex
 	afterFunc afterFunc
@@ -48,23 +47,22 @@ const (
 	// minMagazine is the least size of a magazine that is worth a shard.
 	minMagazine = 4
 
-	// magazinesPerP is by how many magazines for each P the bound is divided. A P
-	// holds two, and as many again are for the depot.
+	// magazinesPerP is how many magazines each P gets of the bound: it holds two, and two are for the depot.
 	magazinesPerP = 4
 )
 
 func newCore[T any](cfg Config[T], u setup) *core[T] {
 	procs := runtime.GOMAXPROCS(0)
 	cfg.MaxIdle = cfg.maxIdle()
-	// The bound is divided by the Ps that run, not by the machine's: a container
-	// with two of ninety-six has two. The depot keeps it if more run later.
+	// The bound is divided by the Ps that run, not by the machine's: a container with two of ninety-six CPUs
+	// has two. If more run later, the depot keeps the bound.
 	ps := max(procs, runtime.NumCPU())
 	size := min(cfg.MaxIdle/(magazinesPerP*procs), magazineSize)
 	c := &core[T]{cfg: cfg, divided: size >= minMagazine && cfg.MaxOpen == 0}
 	if cfg.MaxOpen > 0 {
 		c.gate = &gate[T]{free: cfg.MaxOpen}
 	}
-	u.shared = u.shared || cfg.Check != nil // no item leaves unchecked by the fast path
+	u.shared = u.shared || cfg.Check != nil // or an item would leave by the fast path unchecked
 	if !c.divided {
 		ps, size, u.shared = 1, min(cfg.MaxIdle, DefaultMaxIdle), true
 	}
@@ -79,7 +77,7 @@ func newCore[T any](cfg Config[T], u setup) *core[T] {
 	return c
 }
 
-// at returns the shard of a P, or nil if it has none yet.
+// at returns the shard of a P, or nil if the P has none yet.
 func (c *core[T]) at(pid int) *shard[T] {
 	if pid < len(c.base) {
 		return &c.base[pid]
@@ -94,7 +92,7 @@ func (c *core[T]) at(pid int) *shard[T] {
 	return nil
 }
 
-// shards returns how many there are; at reaches each of them.
+// shards returns the number of shards; at reaches each of them.
 func (c *core[T]) shards() int {
 	n := len(c.base)
 	if more := c.more.Load(); more != nil {
@@ -103,8 +101,7 @@ func (c *core[T]) shards() int {
 	return n
 }
 
-// grow makes shards up to the one of pid: GOMAXPROCS has been raised beyond the machine's
-// CPUs.
+// grow makes shards for all Ps up to pid, after GOMAXPROCS was raised beyond the machine's CPUs.
 func (c *core[T]) grow(pid int) {
 	c.growing.Lock()
 	defer c.growing.Unlock()
@@ -131,12 +128,12 @@ const (
 	byLock
 )
 
-// patience is how often an operation goes back before it locks its shard, from
-// which it can wait for the depot.
+// patience is how often an operation tries again before it locks its shard. Inside a locked shard it can wait
+// for the depot.
 const patience = 8
 
-// own enters the shard of the current P. An owner that finds it taken waits: to
-// go elsewhere would mean to take other processors' items in turn.
+// own enters the shard of the current P. An owner that finds its shard taken waits: in another shard it would
+// take another processor's items.
 func (c *core[T]) own(try int) (*shard[T], entry) {
 	for {
 		pid := procPin()
@@ -161,7 +158,7 @@ func (c *core[T]) own(try int) (*shard[T], entry) {
 	}
 }
 
-// release is the end of own.
+// release leaves a shard that own has entered.
 func (c *core[T]) release(s *shard[T], e entry) {
 	if e == asOwner {
 		s.leave()
@@ -171,8 +168,8 @@ func (c *core[T]) release(s *shard[T], e entry) {
 	s.unlock()
 }
 
-// lockDepot locks the depot for a caller that is inside s. An owner must not wait for it
-// inside: if it is taken lockDepot releases s, waits, and returns false.
+// lockDepot locks the depot for a caller that is inside s. An owner must not wait inside: if the depot is
+// taken, lockDepot releases s, waits, and returns false.
 func (c *core[T]) lockDepot(s *shard[T], e entry) bool {
 	if e == byLock {
 		c.depot.mu.Lock()
@@ -187,8 +184,8 @@ func (c *core[T]) lockDepot(s *shard[T], e entry) bool {
 	return false
 }
 
-// donate gives the items that another processor has requested, if the depot is not busy.
-// The caller is inside s and may be pinned.
+// donate gives away items that another processor has asked for, if the depot is not busy. The caller is inside
+// s and may be pinned.
 func (c *core[T]) donate(s *shard[T]) {
 	if s.idle() > 1 && c.depot.mu.TryLock() {
 		c.depot.surrender(s)
@@ -224,28 +221,26 @@ func (c *core[T]) unlockAll() {
 	c.growing.Unlock()
 }
 
-// A shard holds the items of one processor: the magazine it works with and another one,
-// usually full or empty, so that a program that takes and gives across the edge of a
-// magazine does not visit the depot each time (Bonwick and Adams, "Magazines and Vmem",
-// 2001).
+// A shard holds the items of one processor, in two magazines: one in use, and one that is usually full or
+// empty, so that a program that takes and gives across the edge of a magazine does not visit the depot each
+// time (Bonwick and Adams, "Magazines and Vmem", 2001).
 //
-// Everything but the latch belongs to the goroutine inside the latch. A shard fills 128 bytes,
-// two cache lines as hardware prefetches them; BenchmarkFalseSharing shows the effect. Fields
-// of the fast path come first.
+// Everything but the latch belongs to the goroutine inside the latch. A shard fills 128 bytes, two cache lines,
+// because hardware prefetches lines in pairs; BenchmarkFalseSharing shows the effect. Fields of the fast path
+// come first.
 type shard[T any] struct {
 	latch
 	loaded magazine[T]
 	hits   int64 // items taken from this shard
 	prev   magazine[T]
 	size   uint32 // how many slots to reserve for a magazine: see depot.surrender
-	shut   bool   // the pool is closed: nothing comes in any more
+	shut   bool   // the pool is closed: nothing comes in
 	_      [16]byte
 }
 
 func (s *shard[T]) swap() { s.loaded, s.prev = s.prev, s.loaded }
 
-// stocked reports whether the loaded magazine has an item, after loading the
-// other one if that helps.
+// stocked reports whether the loaded magazine has an item. It swaps the magazines if that helps.
 func (s *shard[T]) stocked() bool {
 	if s.loaded.n == 0 && s.prev.n > 0 {
 		s.swap()
@@ -253,8 +248,7 @@ func (s *shard[T]) stocked() bool {
 	return s.loaded.n > 0
 }
 
-// roomy reports whether the loaded magazine has room, after loading the other one
-// if that helps.
+// roomy reports whether the loaded magazine has room. It swaps the magazines if that helps.
 func (s *shard[T]) roomy() bool {
 	if s.loaded.n == s.loaded.lim && s.prev.n < s.prev.lim {
 		s.swap()
@@ -268,32 +262,30 @@ func (s *shard[T]) idle() uint32 { return s.loaded.n + s.prev.n }
 // room returns the number of free slots.
 func (s *shard[T]) room() uint32 { return s.loaded.lim + s.prev.lim - s.idle() }
 
-// hasIdle reports, from outside the latch, whether there may be more than n
-// items. Nothing follows from it but that it is, or is not, worth locking.
+// hasIdle reports, from outside the latch, whether there may be more than n items. It only helps to decide
+// whether to lock.
 func (s *shard[T]) hasIdle(n uint32) bool {
 	idle, ok := s.peek(&s.loaded.n, &s.prev.n)
 	return !ok || idle > n
 }
 
-// hasRoom reports, likewise, whether there may be a free slot.
+// hasRoom reports, as a hint like hasIdle, whether there may be a free slot.
 func (s *shard[T]) hasRoom() bool {
 	idle, ok := s.peek(&s.loaded.n, &s.prev.n)
 	slots, _ := s.peek(&s.loaded.lim, &s.prev.lim)
 	return !ok || idle != slots
 }
 
-// steal moves the surplus of another processor to the depot, where self and others can take
-// it. It returns false if there is nothing to take.
+// steal moves the surplus of another processor to the depot, where self and others can take it. It returns
+// false if there is nothing to take.
 //
-// To take half of a magazine or more pays: the price is shared by many items. To take less is
-// dear, and to take the last item is worse, since its processor is about to use it and would
-// only steal in turn. Yet an item that lies with a processor that the program has left must
-// not be out of reach, and surplus is to be used before an item is made. So dear thefts are on
-// an account: each item made pays for dearPerItem of them. That costs at most a constant times
-// the cost of knowing beforehand how many items are needed (it is the ski rental problem): if
-// processors really need an item each, the items will soon have been made, and if the program
-// just moves between processors, none is. Where shards have no owners to lock out, no theft is
-// dear.
+// Taking half of a magazine or more pays: many items share the price. Taking less is dear, and taking the last
+// item is worse, because its processor is about to use it and would only steal in turn. Yet an item must not be
+// lost with a processor that the program has left, and surplus is to be used before an item is made. So dear
+// thefts have a budget: each item made pays for dearPerItem of them. That costs at most a constant times the
+// cost of knowing beforehand how many items are needed (the ski rental problem): if processors really need an
+// item each, the items will soon have been made, and if the program just moves between processors, none is
+// made. Where shards have no owners to lock out, no theft is dear.
 func (c *core[T]) steal(self *shard[T]) bool {
 	if c.stealFrom(self, c.depot.size/2) {
 		return true
@@ -326,8 +318,8 @@ func (c *core[T]) stealFrom(self *shard[T], least uint32) bool {
 	return false
 }
 
-// rob takes from s, if it has more than least items. If the owner is running, it can do that
-// for a fraction of the cost of locking it out, so it is asked first.
+// rob takes from s, if s has more than least items. It asks the owner first: a running owner gives items at a
+// fraction of the cost of locking it out.
 func (c *core[T]) rob(s *shard[T], least uint32) bool {
 	if least > 0 && s.ask() && c.awaitGift() {
 		c.steals.Add(1)
@@ -345,11 +337,10 @@ func (c *core[T]) rob(s *shard[T], least uint32) bool {
 	return true
 }
 
-// giftPolls is the number of looks for an answer: they take about as long as locking the owner
-// out.
+// giftPolls bounds the wait for a gift. So many looks take about as long as locking the owner out.
 const giftPolls = 2000
 
-// awaitGift reports whether something has come into the depot.
+// awaitGift waits a moment, and reports whether something has come into the depot.
 func (c *core[T]) awaitGift() bool {
 	for range giftPolls {
 		if c.depot.count.Load() > 0 {
@@ -399,7 +390,7 @@ func (c *core[T]) store(x T) {
 	c.overflow(x)
 }
 
-// overflow closes an item for which there is no place.
+// overflow closes an item for which there is no room.
 func (c *core[T]) overflow(x T) {
 	if invariants {
 		c.ledger.out(x)
@@ -408,8 +399,8 @@ func (c *core[T]) overflow(x T) {
 	c.drop(x)
 }
 
-// reclaim calls back the slots that one processor has reserved and not filled,
-// and reports whether there were any.
+// reclaim calls back the slots that one processor has reserved and not filled, and reports whether it found
+// any.
 func (c *core[T]) reclaim() bool {
 	for i := range c.shards() {
 		if s := c.at(i); s.hasRoom() && c.callBack(s) {
@@ -433,7 +424,7 @@ func (c *core[T]) callBack(s *shard[T]) bool {
 	return true
 }
 
-// readmits asks Config.Reset about an item that is out.
+// readmits asks Config.Reset whether an item may come back.
 func (c *core[T]) readmits(x T) (ok bool) {
 	defer func() {
 		if !ok {
@@ -446,7 +437,7 @@ func (c *core[T]) readmits(x T) (ok bool) {
 // accepts asks a function of Config, and closes x if it refuses.
 func (c *core[T]) accepts(f func(T) bool, x T) (ok bool) {
 	defer func() {
-		if !ok { // or f has panicked
+		if !ok { // f has refused x, or panicked
 			c.refusals.Add(1)
 			c.drop(x)
 		}
@@ -454,7 +445,7 @@ func (c *core[T]) accepts(f func(T) bool, x T) (ok bool) {
 	return f(x)
 }
 
-// drop closes x, which is neither idle nor the caller's any more.
+// drop closes x, which is neither idle nor the caller's.
 func (c *core[T]) drop(x T) {
 	c.dropped.Add(1)
 	if c.cfg.Close != nil {
@@ -462,8 +453,7 @@ func (c *core[T]) drop(x T) {
 	}
 }
 
-// dropAll closes all items of batches. If a Close panics the others are closed
-// nevertheless.
+// dropAll closes all items of batches, even if a Close panics.
 func (c *core[T]) dropAll(batches [][]T) {
 	done := false
 	defer func() {
@@ -492,7 +482,7 @@ func (c *core[T]) get(ctx context.Context) (x T, err error) {
 	}
 	got := false
 	defer func() {
-		if !got { // or a function of Config has panicked
+		if !got { // no item, or a function of Config has panicked
 			c.gate.leave()
 		}
 	}()
@@ -600,21 +590,21 @@ func (c *core[T]) make(ctx context.Context) (T, error) {
 	return x, nil
 }
 
-// A gate is the places of a pool with MaxOpen. An item that is out has a place, and so has a
-// call that is taking or making an item. A pool with a gate keeps its idle items behind one
-// mutex, and makes an item only after a moment at which none was idle: then every item that is
-// open has a place, the new one among them, so there are never more than MaxOpen.
+// A gate holds the places of a pool with MaxOpen. An item that is out has a place, and so does a call that is
+// taking or making an item. A pool with a gate keeps its idle items behind one mutex, and makes an item only
+// when none was idle a moment before. Then every open item has a place, including the new one, so there are
+// never more than MaxOpen.
 //
-// Callers without a place wait in a queue. A place, or an item with its place, goes to the first
-// of them at once, and no newcomer can get in between.
+// Callers without a place wait in a queue. A place, or an item with its place, goes at once to the first of
+// them, so no newcomer can get in between.
 type gate[T any] struct {
 	mu    sync.Mutex
 	free  int       // places; 0 while calls wait
-	queue list.List // of chan T with room for one: it gets an item, or is closed for a place without one
+	queue list.List // of chan T with room for one: the caller gets an item, or a closed channel means a place without one
 	waits int64
 }
 
-// enter takes a place, and waits for it as long as ctx allows. handed: the item x came with it.
+// enter takes a place, and waits for it as long as ctx allows. handed says that the item x came with the place.
 func (g *gate[T]) enter(ctx context.Context) (x T, handed bool, err error) {
 	ready, e := g.line()
 	if ready == nil {
@@ -664,7 +654,7 @@ func (g *gate[T]) cancel(e *list.Element) bool {
 	return true
 }
 
-// first takes the first caller out of the queue, or returns nil if none waits. g.mu is held.
+// first takes the first caller out of the queue, or returns nil if none waits. The caller holds g.mu.
 func (g *gate[T]) first() chan T {
 	e := g.queue.Front()
 	if e == nil {
@@ -701,7 +691,7 @@ func (g *gate[T]) give(n int) {
 
 func (g *gate[T]) leave() { g.give(1) }
 
-// close lets everybody in, for good: the pool is closed, as they will see.
+// close lets all callers in, for good. They will see that the pool is closed.
 func (g *gate[T]) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -717,34 +707,34 @@ func (g *gate[T]) waited() int64 {
 	return g.waits
 }
 
-// leave gives back the place of an item that is not out any more.
+// leave gives back the place of an item that is no longer out.
 func (c *core[T]) leave() {
 	if c.gate != nil {
 		c.gate.leave()
 	}
 }
 
-// Stats has the counts of a pool, and its present items. All counters but Live and Idle only
-// ever rise. With no operation in flight,
+// Stats has the counts of a pool, and its present items. Only Live and Idle ever fall. When no operation is in
+// flight,
 //
 //	Made = Closed + Live + Idle
 //
-// and while operations are, an item between two states counts as live.
+// and during an operation, an item between two states counts as live.
 type Stats struct {
 	Made   int64 // items made
 	Closed int64 // items closed, for whatever reason
 	Live   int64 // items out now
 	Idle   int64 // items in the pool now
 
-	Hits   int64 // idle items that Get and TryGet took, items that Check refused included
+	Hits   int64 // idle items that Get and TryGet took, even if Check then refused them
 	Misses int64 // Gets and TryGets that found none
-	Steals int64 // times that a processor took from another
-	Waits  int64 // Gets that had to wait, because MaxOpen items were out
+	Steals int64 // times that one processor took from another
+	Waits  int64 // Gets that had to wait because MaxOpen items were out
 
-	Evictions int64 // items closed because they were idle, by IdleTime or Trim
+	Evictions int64 // items closed by IdleTime or Trim
 	Discards  int64 // items given to Discard
 	Refusals  int64 // items that Reset or Check refused
-	Overflows int64 // items put while MaxIdle were idle, or after Close
+	Overflows int64 // items put when MaxIdle were idle, or after Close
 }
 
 // counts are the counters off the fast path.
@@ -752,7 +742,7 @@ type counts struct {
 	made, dropped, misses, steals            atomic.Int64
 	evictions, discards, refusals, overflows atomic.Int64
 
-	dear atomic.Int64  // thefts that were dear: see steal
+	dear atomic.Int64  // dear thefts, see steal
 	turn atomic.Uint32 // where the next search for surplus begins
 }
 
@@ -760,7 +750,7 @@ func (c *core[T]) stats() Stats {
 	c.lockAll()
 	defer c.unlockAll()
 	s := Stats{
-		Closed:    c.dropped.Load(), // before made: no item is closed that was not made
+		Closed:    c.dropped.Load(), // read before made: no item is closed that was not made
 		Made:      c.made.Load(),
 		Idle:      int64(c.idle()),
 		Misses:    c.misses.Load(),

@@ -6,26 +6,24 @@ import (
 	"sync/atomic"
 )
 
-// The depot is where processors exchange items, by whole magazines, and where
-// the bound is kept. Of MaxIdle slots each is at any time either free (counted
-// in free), or reserved for one magazine of a shard (counted in its lim), or
-// taken by an item in the depot:
+// The depot is where processors exchange items, by whole magazines, and it keeps the bound. At any time each of
+// MaxIdle slots is either free (counted in free), or reserved for one magazine of a shard (counted in its lim),
+// or taken by an item in the depot:
 //
 //	MaxIdle = free + Σ shards' lim + Σ depot's n
 //
-// Items fill only reserved slots, so there are never more than MaxIdle. A shard
-// reserves for a whole magazine at once, which keeps the shared counter off the
-// fast path; when slots run out reservations that are not used are called back
-// (see reclaim), so that a Put is refused only when MaxIdle items are idle.
+// Items fill only reserved slots, so there are never more than MaxIdle. A shard reserves for a whole magazine
+// at once, which keeps the shared counter off the fast path. When slots run out, unused reservations are called
+// back (see reclaim), so that a Put is refused only when MaxIdle items are idle.
 //
-// Its mutex is taken last: by a caller that is inside a shard or inside all of them. A caller
-// that has entered a shard is pinned and must not block: see core.lockDepot.
+// The depot's mutex is taken last: by a caller that is inside a shard or inside all of them. A caller that has
+// entered a shard is pinned and must not block: see core.lockDepot.
 type depot[T any] struct {
 	mu    sync.Mutex
 	size  uint32        // of a magazine
-	full  []magazine[T] // with lim = n > 0; the first to come are at the bottom
-	spare [][]T         // cleared arrays of magazines
-	free  int           // slots
+	full  []magazine[T] // with lim = n > 0; the oldest first
+	spare [][]T         // cleared arrays of magazines, for reuse
+	free  int           // free slots
 
 	count atomic.Int32 // len(full), readable without mu
 }
@@ -33,8 +31,8 @@ type depot[T any] struct {
 // maxSpare bounds the arrays that are kept for reuse.
 const maxSpare = 64
 
-// reserve takes at most want slots. When few are left it leaves half of them, so
-// that others can have some without calling them back.
+// reserve takes at most want slots. When few are left it leaves half of them, so that others need not call them
+// back.
 func (d *depot[T]) reserve(want uint32) uint32 {
 	n := min(int(want), d.free-d.free/2)
 	if mutant == noBudget {
@@ -44,7 +42,7 @@ func (d *depot[T]) reserve(want uint32) uint32 {
 	return uint32(n)
 }
 
-// unreserve gives back the free slots of m.
+// unreserve frees the unfilled slots of m.
 func (d *depot[T]) unreserve(m *magazine[T]) {
 	d.free += int(m.lim - m.n)
 	m.lim = m.n
@@ -61,7 +59,7 @@ func (d *depot[T]) array() []T {
 	return make([]T, d.size)
 }
 
-// store takes m over, empty or not.
+// store takes m over, even if it is empty.
 func (d *depot[T]) store(m magazine[T]) {
 	d.unreserve(&m)
 	switch {
@@ -73,8 +71,7 @@ func (d *depot[T]) store(m magazine[T]) {
 	}
 }
 
-// load replaces one of the two empty magazines of s by the last magazine to come in,
-// if there is any.
+// load replaces one of the two empty magazines of s by the depot's newest, if there is one.
 func (d *depot[T]) load(s *shard[T]) bool {
 	n := len(d.full)
 	if n == 0 {
@@ -90,8 +87,7 @@ func (d *depot[T]) load(s *shard[T]) bool {
 	return true
 }
 
-// widen makes room in the loaded magazine of s, if both its magazines are full and if slots
-// are free.
+// widen makes room in the loaded magazine of s, if both its magazines are full and slots are free.
 func (d *depot[T]) widen(s *shard[T]) bool {
 	if d.free == 0 && mutant != noBudget {
 		return false
@@ -110,9 +106,9 @@ func (d *depot[T]) widen(s *shard[T]) bool {
 	return true
 }
 
-// surrender moves some idle items of s here: one of two magazines, or the older half of a
-// single magazine. It makes the magazines of s smaller, so that the next items come here
-// unasked. They become larger when s itself loads items from here.
+// surrender moves some idle items of s to the depot: one of two magazines, or the older half of a single one.
+// It makes the magazines of s smaller, so that its next items come to the depot unasked. They grow when s
+// itself loads items from the depot.
 func (d *depot[T]) surrender(s *shard[T]) {
 	s.size = max(s.size/2, min(smallMagazine, d.size))
 	if s.loaded.n == 0 {
@@ -122,7 +118,7 @@ func (d *depot[T]) surrender(s *shard[T]) {
 		d.store(s.prev)
 		s.prev = magazine[T]{}
 	} else if k := (s.loaded.n + 1) / 2; k > 0 {
-		// The items take their slots along.
+		// The items take their slots with them.
 		m := s.loaded.split(k, d.array())
 		s.loaded.lim -= k
 		d.store(m)
@@ -130,7 +126,7 @@ func (d *depot[T]) surrender(s *shard[T]) {
 	d.clip(&s.loaded, s.size)
 }
 
-// clip gives back the free slots of m beyond size.
+// clip frees the slots of m beyond size.
 func (d *depot[T]) clip(m *magazine[T], size uint32) {
 	if size = max(size, m.n); size < m.lim {
 		d.free += int(m.lim - size)
@@ -138,29 +134,28 @@ func (d *depot[T]) clip(m *magazine[T], size uint32) {
 	}
 }
 
-// compact removes the magazines that were emptied.
+// compact removes the empty magazines.
 func (d *depot[T]) compact() {
 	d.full = slices.DeleteFunc(d.full, func(m magazine[T]) bool { return m.n == 0 })
 	d.count.Store(int32(len(d.full)))
 }
 
-// magazineSize is the largest number of items in a magazine. So many operations share
-// the cost of one visit to the depot.
+// magazineSize is the largest number of items in a magazine: so many operations share the cost of one visit to
+// the depot.
 const magazineSize = 64
 
-// smallMagazine is the least lim of a processor from which others have to take, so that it
-// sends them its surplus sooner. BenchmarkRatio/crossP/batch=1 shows the difference.
+// smallMagazine is the least that lim falls to for a processor from which others have to take, so that its
+// surplus comes to the depot sooner. BenchmarkRatio/crossP/batch=1 shows the difference.
 const smallMagazine = 16
 
 // A magazine is a stack of idle items. The holder of its shard, or of the depot, may use it.
 //
-// At any time low ≤ n ≤ lim ≤ len(items), and items beyond n are zero, so that no magazine
-// keeps garbage alive. The n items and the lim-n free slots are all accounted for in MaxIdle:
-// see depot.
+// At any time low ≤ n ≤ lim ≤ len(items), and items beyond n are zero, so that no magazine keeps garbage alive.
+// MaxIdle accounts for the n items and the lim-n free slots: see depot.
 //
-// low is the low-water mark, the least n since the last sweep. items[:low] have not moved
-// since then; any above was pushed after it. Hence a sweep that drops items[:low] drops
-// exactly the items that were idle for the whole interval.
+// low is the low-water mark, the least n since the last sweep. items[:low] have not moved since then; any item
+// above was pushed later. Hence a sweep that drops items[:low] drops exactly the items that were idle for the
+// whole interval.
 type magazine[T any] struct {
 	items       []T
 	n, low, lim uint32
@@ -183,8 +178,7 @@ func (m *magazine[T]) pop() T {
 	return x
 }
 
-// split moves the k items that are idle for longest to dst, which is as
-// large. The slots that they leave stay with the magazine.
+// split moves the k items that were idle longest to dst, an array of the same size. Their slots stay with m.
 func (m *magazine[T]) split(k uint32, dst []T) magazine[T] {
 	copy(dst, m.items[:k])
 	d := magazine[T]{items: dst, n: k, low: min(k, m.low), lim: k}
@@ -192,7 +186,7 @@ func (m *magazine[T]) split(k uint32, dst []T) magazine[T] {
 	return d
 }
 
-// shift drops the k items that are idle for longest.
+// shift drops the k items that were idle longest.
 func (m *magazine[T]) shift(k uint32) {
 	copy(m.items, m.items[k:m.n])
 	clear(m.items[m.n-k : m.n])
@@ -200,8 +194,8 @@ func (m *magazine[T]) shift(k uint32) {
 	m.low -= min(k, m.low)
 }
 
-// shed removes the k items that are idle for longest and returns them. A magazine
-// that loses all gives its array away with them.
+// shed removes the k items that were idle longest and returns them. If that is all, it returns the magazine's
+// own array.
 func (m *magazine[T]) shed(k uint32) []T {
 	if k == m.n {
 		out := m.items[:k]

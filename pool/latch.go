@@ -20,15 +20,16 @@ type latch struct {
 	mu    sync.Mutex
 }
 
-// The states of a latch.
+// The states of a latch. The owner, or a goroutine that asks it, changes open and asked; only the holder of mu
+// changes revoked.
 const (
-	open    = iota // the owner may enter; it alone, and a goroutine that asks, change this state
-	asked          // likewise, but first it should give something away
-	revoked        // a holder of mu is, or will be, inside; it alone changes this state
-	shared         // for good: the owner uses mu, too
+	open    = iota // the owner may enter
+	asked          // the owner may enter, but should first give something away
+	revoked        // a holder of mu is inside, or will be
+	shared         // for good: the owner locks mu, too
 )
 
-// share ends the time of owners. The caller is inside, or no goroutine can be.
+// share takes the latch from its owner for good. The caller is inside, or no goroutine can be.
 func (l *latch) share() { l.state.Store(shared) }
 
 func (l *latch) isShared() bool { return l.state.Load() == shared }
@@ -42,7 +43,7 @@ func (l *latch) lock() {
 	}
 }
 
-// unlock leaves it.
+// unlock leaves the latch.
 func (l *latch) unlock() {
 	switch {
 	case l.state.Load() == shared:
@@ -54,8 +55,8 @@ func (l *latch) unlock() {
 	l.mu.Unlock()
 }
 
-// revoke forbids the owner to enter, which it will know after a barrier. The
-// caller holds mu. It returns false if there is no owner.
+// revoke forbids the owner to enter; after a barrier the owner knows. It returns false if there is no owner.
+// The caller holds mu.
 func (l *latch) revoke() bool {
 	if l.state.Load() == shared {
 		return false
@@ -64,22 +65,22 @@ func (l *latch) revoke() bool {
 	return true
 }
 
-// expel waits until the owner has left. The barrier is behind the caller.
+// expel waits until the owner has left. The caller has passed a barrier.
 func (l *latch) expel() {
 	if mutant == noWait {
 		return
 	}
 	for i := 0; l.occupied(); i++ {
-		// An owner is inside for nanoseconds unless the kernel has taken its core away; then
-		// give this one back to the kernel.
+		// An owner is inside for nanoseconds, unless the kernel has taken its core away; then give this core to
+		// the kernel.
 		if i > 100 {
 			time.Sleep(20 * time.Microsecond)
 		}
 	}
 }
 
-// await waits until the latch is open, and returns false. If the owner has to use the mutex,
-// as other goroutines do, await returns true with the mutex locked.
+// await waits until the latch is open, and returns false. If the latch is shared, it returns true with the
+// mutex locked.
 func (l *latch) await() bool {
 	l.mu.Lock()
 	if l.state.Load() == shared {
@@ -89,10 +90,10 @@ func (l *latch) await() bool {
 	return false
 }
 
-// ask asks the owner for its surplus, and reports whether the owner may see that.
+// ask asks the owner for its surplus, and reports whether the owner may see the question.
 func (l *latch) ask() bool { return l.state.CompareAndSwap(open, asked) }
 
-// grant is tryEnter for an owner that finds that it was asked: the caller is pinned.
+// grant is tryEnter for an owner that was asked. The caller is pinned.
 func (l *latch) grant() bool {
 	return l.state.CompareAndSwap(asked, open) && l.tryEnter()
 }

@@ -12,15 +12,14 @@ import (
 
 const invariants = true
 
-// A ledger knows the idle items and where they were put, and panics when one is put or discarded
-// that is idle.
+// A ledger knows the idle items and where they were put. It panics when an idle item is put or discarded.
 type ledger[T any] struct {
 	mu   sync.Mutex
-	idle map[uintptr]callsite.Site // alive, for they are idle
+	idle map[uintptr]callsite.Site // idle items stay alive, so their addresses stay unique
 }
 
-// identity returns a number that distinguishes x from other items; false if there is none, as
-// for numbers and structs. A nil pointer and a pointer to nothing have none.
+// identity returns a number that distinguishes x from other items, or false if it has none, like numbers,
+// structs, nil pointers and pointers to nothing.
 func identity(x any) (uintptr, bool) {
 	v := reflect.ValueOf(x)
 	switch v.Kind() {
@@ -34,7 +33,7 @@ func identity(x any) (uintptr, bool) {
 	return 0, false
 }
 
-// in notes that x is put.
+// in records that x was put.
 func (l *ledger[T]) in(x T) {
 	id, ok := identity(x)
 	if !ok {
@@ -49,8 +48,7 @@ func (l *ledger[T]) in(x T) {
 	l.idle[id] = callsite.Here()
 }
 
-// check panics if x is idle: before Config.Reset or Close have it, which act on an item of the
-// caller's.
+// check panics if x is idle, before Config.Reset or Close can act on it.
 func (l *ledger[T]) check(op string, x T) {
 	if id, ok := identity(x); ok {
 		l.mu.Lock()
@@ -66,7 +64,7 @@ func (l *ledger[T]) refuse(id uintptr, op string, x T) {
 	}
 }
 
-// out notes that x has been taken out.
+// out records that x was taken out.
 func (l *ledger[T]) out(x T) {
 	if id, ok := identity(x); ok {
 		l.mu.Lock()

@@ -4,7 +4,7 @@ package pool
 
 const invariants = false
 
-// A ledger does nothing in this build: see the build tag invariants.
+// A ledger does nothing without the build tag invariants.
 type ledger[T any] struct{}
 
 func (ledger[T]) in(T)            {}

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// The biased half of the latch. It relies on more than Go's memory model, so
-// here is why it is right.
+// A biased latch: it costs the owner almost nothing, and others more. It relies on more than Go's memory model,
+// so here is why it is right.
 //
 // The owner, pinned to its P: The holder of mu, on another thread:
 //
@@ -20,43 +20,36 @@ import (
 //	open: use the shard                       load entered      (R3)
 //	entered = 0        (O3, plain store)      0: use the shard
 //
-// This is Dekker's handshake. On its own it fails, because x86 lets a load
-// overtake an earlier store: O2 may read "open" while O1 still waits in the store
-// buffer, and R3 reads 0. An owner's fence between O1 and O2 would prevent it at
-// the price of an atomic read-modify-write. Instead the other side pays:
-// membarrier(2) with MEMBARRIER_CMD_PRIVATE_EXPEDITED makes every thread of the
-// process that runs at that moment execute a full barrier, and a thread that does not
-// run has executed one when it was switched out (membarrier_private_expedited in
-// kernel/sched/membarrier.c). So at some point between R1 and R3 each owner passes
-// a full barrier, and there are two cases.
+// This is Dekker's handshake. On its own it fails, because x86 lets a load overtake an earlier store: O2 may
+// read "open" while O1 still waits in the store buffer, and R3 reads 0. A fence of the owner between O1 and O2
+// would prevent that, at the price of an atomic read-modify-write. Instead the other side pays: membarrier(2)
+// with MEMBARRIER_CMD_PRIVATE_EXPEDITED makes every running thread of the process execute a full barrier; a
+// thread that does not run executed one when it was switched out (membarrier_private_expedited in
+// kernel/sched/membarrier.c). So between R1 and R3 each owner passes a full barrier, and there are two cases.
 //
-//   - O1 comes before its barrier: then R3, or a later load in expel, sees the 1
-//     unless O3 has followed. The holder waits until it reads 0.
+//  - O1 comes before its barrier: then R3, or a later load in expel, sees the 1 unless O3 has followed.
 //   - O1 comes after its barrier: then so does O2, which reads "revoked".
 //
-// Both never see the other as absent. Writes of the owner between O2 and O3 are visible to a
-// holder that has read O3's 0, because x86 makes stores visible in the order in which they
-// were made and does not let a load be overtaken by a later store. Conversely the holder's
-// writes precede its store of "open" to state, which is atomic, as is the owner's load of it.
+// So at least one side always sees the other. Writes of the owner between O2 and O3 are visible to a holder
+// that has read O3's 0, because x86 makes stores visible in the order in which they were made, and no later
+// store overtakes a load. Conversely the holder's writes come before its store of "open" to state, which is
+// atomic, as is the owner's load of it.
 //
-// The compiler must keep O1 before O2 and O3 last. It does: gc threads all stores,
-// and atomic loads, on one chain of memory states and emits them in its order. A
-// store is not dropped if an atomic operation might observe its value. A plain load
-// may be moved up, but not beyond the atomic load O2, and not below a store.
-// Other compilers get the portable twin.
+// The compiler must keep O1 before O2 and O3 last. It does: gc puts all stores, and atomic loads, on one chain
+// of memory states and emits them in its order. It drops no store that an atomic operation might observe. A
+// plain load may move up, but not above the atomic load O2 or a store. Other compilers get the portable latch.
 //
-// There is one owner at a time: while pinned, a goroutine neither moves to another
-// P nor is preempted, nor does its P run anything else. If the P goes to another
-// thread between two entries, the runtime's hand-over, and the kernel's of the
-// core, order the one before the other. An owner inside never blocks, so it
-// leaves as soon as its thread runs.
+// There is one owner at a time: while a goroutine is pinned, it neither moves to another P nor is preempted,
+// and its P runs nothing else. If the P goes to another thread between two entries, the runtime's hand-over of
+// the P and the kernel's of the core order the two entries. An owner inside never blocks, so it leaves as soon
+// as its thread runs.
 //
-// The race detector knows nothing of all this. In its builds these functions are not instrumented,
-// and report to it the order that they make, so that it checks everything else (owner_race.go).
+// The race detector knows nothing of this. In its builds these functions are not instrumented, but report to it
+// the order that they make, so that it checks everything else (owner_race.go).
 
 // owner is the owner's part of a latch.
 type owner struct {
-	entered uint32 // 1 while the owner is, or tries to get, inside; only the owner writes it
+	entered uint32 // 1 while the owner is inside or tries to enter; only the owner writes it
 }
 
 // tryEnter lets the owner in unless the latch is not open. The caller is pinned.
@@ -72,7 +65,7 @@ func (l *latch) tryEnter() bool {
 	return false
 }
 
-// leave is the owner's way out.
+// leave lets the owner out.
 //
 //go:norace
 func (o *owner) leave() {
@@ -80,8 +73,7 @@ func (o *owner) leave() {
 	o.entered = 0
 }
 
-// occupied reports whether the owner is inside. The caller has revoked the latch
-// and passed a barrier.
+// occupied reports whether the owner is inside. The caller has revoked the latch and passed a barrier.
 func (o *owner) occupied() bool {
 	if atomic.LoadUint32(&o.entered) != 0 {
 		return true
@@ -90,20 +82,20 @@ func (o *owner) occupied() bool {
 	return false
 }
 
-// peek returns the sum of two counters of the shard without entering it, which is a
-// hint at best. False means that only the owner can read it.
+// peek returns the sum of two counters of the shard without entering it: a hint. It returns false if only the
+// owner can read them.
 func (l *latch) peek(a, b *uint32) (uint32, bool) {
 	return hint(a) + hint(b), l.state.Load() != shared
 }
 
-// owners is whether membarrier works.
+// owners says whether membarrier works.
 var owners struct {
 	once sync.Once
 	ok   atomic.Bool
 }
 
-// canOwn reports whether latches may have owners: registered with the kernel once
-// per process, and no barrier has failed since.
+// canOwn reports whether latches may have owners: whether the kernel has registered the process for membarrier,
+// and no barrier has failed since.
 func canOwn() bool {
 	owners.once.Do(func() { owners.ok.Store(sys.RegisterMembarrier() == nil) })
 	return canPin && owners.ok.Load()
@@ -111,10 +103,9 @@ func canOwn() bool {
 
 // barrier makes every other thread of the process execute a memory barrier.
 //
-// membarrier may cease to work after it did: a seccomp filter, or a checkpoint restored
-// without the registration. Then no latch gets an owner any more, and to get rid of the
-// present ones it is enough to stop the world: that waits for all pinned goroutines, and is a
-// barrier.
+// membarrier may cease to work: because of a seccomp filter, or a checkpoint restored without the registration.
+// Then no latch gets an owner any more. To end the present owners it is enough to stop the world: that waits
+// for all pinned goroutines, and is a barrier.
 func barrier() {
 	if mutant == noBarrier {
 		return
@@ -127,5 +118,5 @@ func barrier() {
 	runtime.ReadMemStats(&m)
 }
 
-// brokenBarrier lets tests break it.
+// brokenBarrier lets tests break the barrier.
 var brokenBarrier atomic.Bool

@@ -7,5 +7,5 @@ import "sync/atomic"
 func (*owner) acquired() {}
 func (*owner) releases() {}
 
-// hint reads a counter that its owner may be changing.
+// hint reads a counter that the owner may be changing.
 func hint(n *uint32) uint32 { return atomic.LoadUint32(n) }

@@ -4,7 +4,7 @@ package pool
 
 import "sync/atomic"
 
-// The portable half of the latch is the same handshake within Go's memory model:
+// The portable latch is the same handshake within Go's memory model:
 //
 //	The owner:                            The holder of mu:
 //
@@ -13,14 +13,13 @@ import "sync/atomic"
 //	open: use the shard                   load entered      (R3)
 //	entered = 0           (O3)            0: use the shard
 //
-// All of these are atomic, and Go's atomics are sequentially consistent: of O1 and
-// R1 one comes first, and the other side sees it. That takes the place of the
-// barrier. O1 is a swap, and not a store, so that it observes the O3 of the
-// owner before, which may have been another goroutine.
+// All of these are atomic, and Go's atomics are sequentially consistent: O1 or R1 comes first, and the other
+// side sees it. So no barrier is needed. O1 is a swap, not a store, so that it observes the O3 of the previous
+// owner, which may have been another goroutine.
 
 // owner is the owner's part of a latch.
 type owner struct {
-	entered atomic.Uint32 // 1 while the owner is, or tries to get, inside; only the owner writes it
+	entered atomic.Uint32 // 1 while the owner is inside or tries to enter; only the owner writes it
 }
 
 // canOwn reports whether latches may have owners, one at a time.
@@ -36,7 +35,7 @@ func (l *latch) tryEnter() bool {
 	return false
 }
 
-// leave is the owner's way out.
+// leave lets the owner out.
 func (o *owner) leave() { o.entered.Store(0) }
 
 // occupied reports whether the owner is inside. The caller has revoked the latch.

@@ -2,21 +2,21 @@
 
 package pool
 
-// The detector's own work has fences, so a missing barrier does not show in its builds: TestMutants
-// builds without it.
+// The race detector's own work has fences, so its builds do not show a missing barrier: TestMutants builds
+// without it.
 
 import (
 	"runtime"
 	"unsafe"
 )
 
-// acquired has the race detector know that all comes after what was done inside before.
+// acquired tells the race detector that everything after it follows what was done inside before.
 func (o *owner) acquired() { runtime.RaceAcquire(unsafe.Pointer(&o.entered)) }
 
-// releases has it know that all comes before what is done inside after.
+// releases tells the race detector that everything before it precedes what is done inside later.
 func (o *owner) releases() { runtime.RaceReleaseMerge(unsafe.Pointer(&o.entered)) }
 
-// hint reads a counter that its owner may be changing, by a plain store: the one race that is meant.
+// hint reads a counter that the owner may be changing by a plain store: the one intended race.
 //
 //go:norace
 func hint(n *uint32) uint32 { return *n }

@@ -9,8 +9,7 @@ import (
 
 const canPin = false
 
-// procPin chooses a shard. Without the runtime's help the P is unknown, so it spreads the
-// callers; latches have no owners then.
+// procPin chooses a shard at random: without the runtime's help the P is unknown. Latches have no owners then.
 func procPin() int { return rand.IntN(runtime.GOMAXPROCS(0)) }
 
 func procUnpin() {}

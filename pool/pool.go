@@ -1,11 +1,10 @@
-// Package pool keeps things that must be closed: kernel pipes, connections, mappings. Unlike
-// sync.Pool it never forgets an item without closing it, never keeps more than its bound, and
-// has nothing to do with the garbage collector: an item goes because it was not used for an
-// interval of time. Unlike a channel or a locked list it is about as fast as sync.Pool,
-// because each processor has its own items.
+// Package pool keeps things that must be closed: kernel pipes, connections, mappings. Unlike sync.Pool it never
+// forgets an item without closing it, never keeps more than its bound, and ignores garbage collections: it
+// closes an item that was not used for an interval of time. Unlike a channel or a locked list it is about as
+// fast as sync.Pool, because each processor has its own items.
 //
-// It uses runtime.procPin by go:linkname. With the build tag penstock_nolinkname it does not, and
-// a call takes one of the processors' shards at random.
+// It uses runtime.procPin by go:linkname. With the build tag penstock_nolinkname it does not, and each call
+// takes one of the processors' shards at random.
 package pool
 
 import (
@@ -26,48 +25,47 @@ var errNilContext = fmt.Errorf("penstock: pool: get: ctx is nil: pass a context,
 
 var errNoNew = errors.New("penstock: pool: new: New is nil: write a function that makes an item")
 
-// DefaultMaxIdle is the bound of a pool if its Config has none.
+// DefaultMaxIdle is the bound of a pool whose Config has none.
 const DefaultMaxIdle = 1024
 
 // Config says how a [Pool] makes, keeps and drops items of type T. Only New is
 // required.
 //
-// The functions may be called by several goroutines at once and may call the pool. The pool
-// holds no lock meanwhile. A function that panics takes the caller down with it, but not the pool:
-// nothing is lost, and the other items that were to be closed are closed.
+// The functions may be called by several goroutines at once, and may call the pool, which holds no lock
+// meanwhile. A panic of a function goes on in its caller, but does not harm the pool: nothing is lost, and
+// other items that were to be closed are closed.
 type Config[T any] struct {
-	// New makes an item. It gets the context of Get. Its error is returned by Get, wrapped.
+	// New makes an item. It gets the context of Get. Get returns its error, wrapped.
 	New func(context.Context) (T, error)
 
-	// Close is called exactly once for every item that the pool drops; nil means that there is
-	// nothing to close. It runs in the goroutine that made the pool drop the item, or in one
-	// of the pool's own if that was IdleTime or the garbage collector.
+	// Close is called exactly once for every item that the pool drops; nil means that there is nothing to
+	// close. It runs on the goroutine that made the pool drop the item, or on one of the pool's own if IdleTime
+	// or the garbage collector did.
 	Close func(T)
 
 	// Reset is called by Put; false refuses the item, which is then closed. Nil
 	// keeps every item.
 	Reset func(T) bool
 
-	// Check is called by Get and TryGet with an item that was put before, such as a connection
-	// that the other side may have closed meanwhile; false refuses the item, which is then
-	// closed, and the next one is taken. Nil takes every item. With a Check each Get and Put locks a mutex.
+	// Check is called by Get and TryGet with an item that was put before, such as a connection that the other
+	// side may have closed meanwhile. false refuses the item: it is closed, and the next one is taken. Nil
+	// accepts every item. With a Check each Get and Put locks a mutex.
 	Check func(T) bool
 
-	// MaxOpen is the most items that are open, out and idle together, never exceeded. While
-	// MaxOpen items are out, Get waits, first come, first served. 0 means no bound. The items
-	// of a pool with MaxOpen are kept in one place behind a mutex.
+	// MaxOpen is the most open items, out and idle together; it is never exceeded. While MaxOpen items are out,
+	// Get waits, first come, first served. 0 means no bound. A pool with MaxOpen keeps its items in one place
+	// behind a mutex.
 	MaxOpen int
 
-	// MaxIdle is the most idle items, never exceeded, not for a moment. 0 means
-	// DefaultMaxIdle, or sixteen for each P where that is more, and at most MaxOpen;
-	// negative: keep none.
+	// MaxIdle is the most idle items; it is never exceeded, not even for a moment. 0 means the larger of
+	// DefaultMaxIdle and sixteen for each P, but at most MaxOpen; negative means none.
 	//
-	// Below about sixteen for each processor the items are not worth dividing:
-	// they are kept in one place behind a mutex.
+	// With less than about sixteen for each processor, dividing the items does not pay: the pool keeps them in
+	// one place behind a mutex.
 	MaxIdle int
 
-	// IdleTime bounds how long an item stays idle: an unused item is closed after one to
-	// two times IdleTime. 0 means never; then the pool has no timer.
+	// IdleTime bounds how long an item stays idle: an unused item is closed after one to two times IdleTime. 0
+	// means never; then the pool has no timer.
 	IdleTime time.Duration
 }
 
@@ -98,21 +96,20 @@ func (c *Config[T]) maxIdle() int {
 // Pool holds idle items of type T. It is safe for concurrent use and must not be
 // copied. Make it with [New]: the zero Pool is a closed one.
 //
-// An item belongs to the caller from Get or TryGet until Put or Discard, and one
-// of these two must follow, once. With the build tag invariants a Put or Discard of an
-// item that is idle panics with the places of both, if T is a pointer or something
-// like one.
+// An item belongs to the caller from Get or TryGet until Put or Discard, one of which must follow, once. With
+// the build tag invariants, a Put or Discard of an idle item panics and names the places of both calls, if T is
+// a pointer or something like one.
 //
-// A pool that becomes unreachable without having been closed is closed by the
-// garbage collector, unless its own Config's functions refer to it.
+// The garbage collector closes a pool that becomes unreachable without having been closed, unless its own
+// Config's functions refer to it.
 type Pool[T any] struct {
 	_     noCopy
 	base  []shard[T]   // core.base, one load nearer
 	reset func(T) bool // Config.Reset
-	core  *core[T]     // all else; it does not refer to the Pool, so that this can be forgotten
+	core  *core[T]     // everything else; it does not refer to the Pool, so that the Pool can become garbage
 }
 
-// New returns an empty pool. The error says which field of cfg makes no sense.
+// New returns an empty pool. Its error says which field of cfg is invalid.
 func New[T any](cfg Config[T]) (*Pool[T], error) {
 	return newPool(cfg, defaultSetup())
 }
@@ -123,9 +120,9 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 	}
 	c := newCore(cfg, u)
 	p := &Pool[T]{base: c.base, reset: cfg.Reset, core: c}
-	// The cleanup keeps the core alive, and all that Config's functions refer to: where there
-	// is nothing to close and no timer to stop, a forgotten pool that its own New refers to is
-	// plain garbage without it.
+	// The cleanup keeps alive the core and everything that Config's functions refer to. So there is none if
+	// there is nothing to close and no timer to stop: then a forgotten pool is plain garbage, even if its own
+	// New refers to it.
 	if cfg.Close != nil || cfg.IdleTime > 0 {
 		runtime.AddCleanup(p, func(c *core[T]) {
 			if !c.closed.Load() {
@@ -137,20 +134,19 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 	return p, nil
 }
 
-// Get returns an idle item, or makes one if none is available: processors take surplus items
-// of each other, but may leave the last few items to the processor that works with them, if
-// taking them would cost more than making an item. It fails with the wrapped error of New, or
-// with ErrClosed after Close.
+// Get returns an idle item, or makes one if none is available. Processors take surplus items from each other,
+// but may leave the last few items to the processor that works with them, if taking them would cost more than
+// making one. Get fails with the wrapped error of New, or with ErrClosed after Close.
 //
-// With MaxOpen items out, Get waits until it is this caller's turn, the pool is closed, or ctx ends; then
-// the error wraps the cause of ctx. New gets the same ctx. If an item is available at once, it is
-// returned even if ctx has ended. Without a ctx the error wraps os.ErrInvalid, whatever is there.
+// While MaxOpen items are out, Get waits until it is this caller's turn, the pool is closed, or ctx ends; then
+// the error wraps the cause of ctx. New gets the same ctx. An item that is available at once is returned even
+// if ctx has ended. If ctx is nil the error always wraps os.ErrInvalid.
 func (p *Pool[T]) Get(ctx context.Context) (T, error) {
 	if ctx == nil {
 		var none T
 		return none, errNilContext
 	}
-	base := p.base // of a nil Pool it is a fault, which must not happen to a pinned goroutine
+	base := p.base // a nil Pool faults here, before the goroutine is pinned
 	pid := procPin()
 	if uint(pid) < uint(len(base)) {
 		if s := &base[pid]; s.tryEnter() {
@@ -172,12 +168,12 @@ func (p *Pool[T]) Get(ctx context.Context) (T, error) {
 }
 
 func (p *Pool[T]) getSlow(ctx context.Context) (T, error) {
-	// Not before the operation has ended may the pool count as forgotten.
+	// Keep the pool reachable until the operation has ended.
 	defer runtime.KeepAlive(p)
 	return p.rest().get(ctx)
 }
 
-// rest returns the core. The zero Pool gets a closed one.
+// rest returns the core. The zero Pool gets a closed core.
 func (p *Pool[T]) rest() *core[T] {
 	if p.core != nil {
 		return p.core
@@ -187,7 +183,7 @@ func (p *Pool[T]) rest() *core[T] {
 	return c
 }
 
-// TryGet is Get without making an item, and without waiting: false means that there is none in reach.
+// TryGet is Get that neither makes an item nor waits: false means that there is none in reach.
 func (p *Pool[T]) TryGet() (T, bool) {
 	base := p.base
 	pid := procPin()
@@ -253,23 +249,23 @@ func (p *Pool[T]) Discard(x T) {
 	runtime.KeepAlive(p)
 }
 
-// Trim closes the idle items beyond keep, by and large the items idle for
-// longest, and returns how many it closed.
+// Trim closes the idle items beyond keep, roughly those idle for longest, and returns how many it closed.
 func (p *Pool[T]) Trim(keep int) int {
 	defer runtime.KeepAlive(p)
 	return p.rest().trim(keep)
 }
 
-// Stats returns a snapshot of a single moment. To take it costs some
-// microseconds, during which the other operations wait.
+// Stats returns a snapshot of a single moment. It takes some microseconds, during which the other operations
+// wait.
 func (p *Pool[T]) Stats() Stats {
 	defer runtime.KeepAlive(p)
 	return p.rest().stats()
 }
 
-// Close closes the idle items. Items that are out stay usable, and Put closes them. After Close each Get fails with
-// [ErrClosed], and so does a Get that is waiting for an item. Close does not interrupt [Config.New]: a Get that is in
-// New fails when New has returned, and the new item is closed. A second Close does nothing. The error is always nil.
+// Close closes the idle items. Items that are out stay usable, and Put closes them. After Close each Get fails
+// with [ErrClosed], including a Get that was waiting for an item. Close does not interrupt [Config.New]: a Get
+// that is in New fails when New has returned, and the new item is closed. A second Close does nothing. The
+// error is always nil.
 func (p *Pool[T]) Close() error {
 	p.rest().close()
 	runtime.KeepAlive(p)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// sweep is the end of an interval.
+// sweep ends an interval: it closes the items that were idle throughout.
 func (c *core[T]) sweep() int {
 	return c.evict(0, func(m *magazine[T]) uint32 {
 		return m.low
@@ -20,13 +20,13 @@ func (c *core[T]) trim(keep int) int {
 	}, func(*magazine[T]) {})
 }
 
-// evict closes the oldest items of each magazine, as many as which returns, while more
-// than keep items remain; then it calls after for each magazine. The depot comes first and
-// its bottom before its top: by and large, the items there were idle for longest.
+// evict closes the oldest items of each magazine while more than keep items remain; which returns how many of a
+// magazine. Then it calls after for each magazine. The depot comes first, oldest magazines first: roughly, its
+// items were idle for longest.
 func (c *core[T]) evict(keep int, which func(*magazine[T]) uint32, after func(*magazine[T])) int {
 	c.lockAll()
 	surplus := max(c.idle()-max(keep, 0), 0)
-	if c.gate != nil { // an item has a place until it is closed
+	if c.gate != nil { // an item keeps its place until it is closed
 		surplus = c.gate.take(surplus)
 	}
 	var out [][]T
@@ -52,7 +52,7 @@ func (c *core[T]) evict(keep int, which func(*magazine[T]) uint32, after func(*m
 	return n
 }
 
-// eachMagazine visits all magazines. The caller has locked all.
+// eachMagazine visits all magazines. The caller holds all locks.
 func (c *core[T]) eachMagazine(f func(*magazine[T])) {
 	for i := range c.depot.full {
 		f(&c.depot.full[i])
@@ -65,7 +65,7 @@ func (c *core[T]) eachMagazine(f func(*magazine[T])) {
 	}
 }
 
-// idle returns the number of items. The caller has locked all.
+// idle returns the number of idle items. The caller holds all locks.
 func (c *core[T]) idle() int {
 	n := 0
 	c.eachMagazine(func(m *magazine[T]) { n += int(m.n) })
@@ -82,7 +82,7 @@ func (c *core[T]) close() {
 	}
 	for i := range c.shards() {
 		c.at(i).shut = true
-		c.at(i).share() // for good: the way in by the mutex looks at shut
+		c.at(i).share() // for good: who enters by the mutex looks at shut
 	}
 	var out [][]T
 	c.eachMagazine(func(m *magazine[T]) {
@@ -118,17 +118,15 @@ type stopper interface {
 	Reset(time.Duration) bool
 }
 
-// A ticker ends the intervals of a pool. It is a timer that is set again at the
-// start of each sweep, so an interval does not wait for Config.Close, and there is
-// a goroutine only during the sweep.
+// A ticker ends the intervals of a pool. Its timer is set again at the start of each sweep, so an interval does
+// not wait for Config.Close, and a goroutine exists only during a sweep.
 type ticker struct {
 	mu      sync.Mutex
 	timer   stopper // nil if there is none
 	stopped bool
 }
 
-// startTimer lets intervals pass if there is an idle time. The timer refers to
-// the core, and not to the Pool.
+// startTimer starts the intervals if there is an idle time. The timer refers to the core, not to the Pool.
 func (c *core[T]) startTimer(after afterFunc) {
 	d := c.cfg.IdleTime
 	if d <= 0 {
@@ -137,7 +135,7 @@ func (c *core[T]) startTimer(after afterFunc) {
 	c.timer.mu.Lock()
 	defer c.timer.mu.Unlock()
 	c.timer.timer = after(d, func() {
-		// First, for Close may take long: sweeps may overlap.
+		// Set the timer first, because Close may take long: sweeps may overlap.
 		c.timer.again(d)
 		c.sweep()
 	})
