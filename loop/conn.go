@@ -18,31 +18,31 @@ import (
 	"time"
 )
 
-// ErrIdle is returned by the handler of a [Server] to wait for the client without keeping anything:
-// its coroutine ends, and the handler is called again when bytes, the end of file or an error come,
-// or when the read deadline has passed. If it took bytes and left some, it is called again at once.
+// ErrIdle is returned by the handler of a [Server] to wait for the client without keeping anything: the
+// handler's coroutine ends, and the handler is called again when bytes, the end of file or an error come, or
+// when the read deadline has passed. If it took bytes and left some, it is called again at once.
 var ErrIdle = errors.New("the handler waits for the client, without a coroutine")
 
-// ErrBufferFull is wrapped by the error of a [Conn.Peek], [Conn.Next] or [Conn.More] that would have more than 65,536
-// bytes at once. Nothing is lost: take some, or Read.
+// ErrBufferFull is wrapped by the error of a [Conn.Peek], [Conn.Next] or [Conn.More] that would have to buffer
+// more than 65,536 bytes. Nothing is lost: take some, or use Read.
 var ErrBufferFull = errors.New("more than 65536 bytes would have to be buffered")
 
 const (
-	highMark = 64 << 10 // pending bytes from which a Write waits
-	lowMark  = 16 << 10 // pending bytes until which it does, and from which it writes before it is asked to
+	highMark = 64 << 10 // pending bytes from which on a Write waits
+	lowMark  = 16 << 10 // a Write waits until so few are pending; with so many it writes unasked
 	maxPeek  = maxBuffer
-	maxCalls = 16 // system calls of a connection until others of its loop have their turn
+	maxCalls = 16 // system calls of a connection before others of its loop have their turn
 )
 
-// A Conn is a connection with a handler that runs as a coroutine of a loop, see [Server]. It is a [net.Conn]: where
-// a method would wait, the loop serves others, and no goroutine is parked or woken and no thread is changed. It comes from a
-// Server: the zero Conn cannot be used.
+// A Conn is a connection with a handler that runs as a coroutine of a loop, see [Server]. It is a [net.Conn]:
+// where a method would wait, the loop serves others; no goroutine is parked or woken, and the thread does not
+// change. It comes from a Server: the zero Conn cannot be used.
 //
-// All methods but [Conn.AsyncWrite] and [Conn.RemoteAddr] are for the handler alone, on its own coroutine. A
-// handler must not block otherwise, for that stops its whole loop; [Conn.Go] leaves for a goroutine. With
-// [Server.Callbacks] a method that would wait fails with [ErrIdle], and other handlers of the loop may use the
-// connection too: they flush what they write.
-// runtime.LockOSThread within a coroutine is fatal to the process (coroswitch of the runtime's coro.go).
+// Only the handler, on its own coroutine, may call methods other than [Conn.AsyncWrite] and [Conn.RemoteAddr].
+// It must not block in any other way, for that stops its whole loop; [Conn.Go] runs code that blocks on a
+// goroutine. With [Server.Callbacks] a method that would wait fails with [ErrIdle], and other handlers of the
+// loop may use the connection too: they flush what they write. runtime.LockOSThread within a coroutine is fatal
+// to the process (coroswitch in the runtime's coro.go).
 type Conn struct { // 224 bytes, a size class of the runtime: see TestMemoryOfIdleHandlers
 	group *serving
 	id    ID
@@ -51,37 +51,37 @@ type Conn struct { // 224 bytes, a size class of the runtime: see TestMemoryOfId
 	timer Timer
 
 	in, out         *buffer
-	readErr         error // of the last read that there is: io.EOF, or a failure
-	failure         error // of a write
+	readErr         error // io.EOF or a failure; set for good
+	failure         error // of a write; set for good
 	readBy, writeBy int64 // by the loop's clock; 0: no deadline
-	timerAt         int64 // what the timer is armed for
+	timerAt         int64 // time that the timer is armed for
 	context         any
 
 	fd        int32 // owned; -1 when it is closed
-	waits     uint8 // Readable or Writable, which end the coroutine's wait; 0: it does not wait for the socket
-	calls     uint8 // since the others of the loop had their turn
+	waits     uint8 // Readable or Writable: the event that ends the coroutine's wait; 0: it waits for neither
+	calls     uint8 // system calls since others of the loop had their turn
 	over      bool  // the handler has returned
-	expired   bool  // a deadline has passed while it waited
-	dry       bool  // a read would say EAGAIN, until the next event
-	full      bool  // a write would say EAGAIN, until the next event
-	ended     bool  // an end of file or an error comes, so a short read is not the last one
-	closing   bool  // it is closed when all is written
-	idling    bool  // its handler has returned ErrIdle
-	elsewhere bool  // it is in Go
+	expired   bool  // a deadline has passed during the wait
+	dry       bool  // a read would return EAGAIN, until the next event
+	full      bool  // a write would return EAGAIN, until the next event
+	ended     bool  // an end of file or an error comes, so bytes may be left after a short read
+	closing   bool  // to be closed when all is written
+	idling    bool  // the handler has returned ErrIdle
+	elsewhere bool  // the handler is in Go
 	took      bool  // the handler has taken bytes since it was called
-	fresh     bool  // it was called for bytes that it has not looked at
+	fresh     bool  // the handler was called for bytes that it has not looked at
 }
 
-// Context returns what was set by SetContext, nil at first.
+// Context returns what SetContext has set, or nil.
 func (c *Conn) Context() any { return c.context }
 
-// SetContext keeps a value with the connection, for a handler that returns [ErrIdle].
+// SetContext keeps a value with the connection, for the next call of a handler that returns [ErrIdle].
 func (c *Conn) SetContext(x any) { c.context = x }
 
 // Loop returns the loop that serves the connection.
 func (c *Conn) Loop() *Loop { return c.group.loop }
 
-// Read implements [net.Conn]. What was written is flushed before it waits.
+// Read implements [net.Conn]. It flushes written bytes before it waits.
 func (c *Conn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -104,7 +104,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// read reads once. It says EAGAIN also if others are to have their turn first.
+// read reads once. It also returns EAGAIN if others are to have their turn first.
 func (c *Conn) read(p []byte) (int, error) {
 	switch {
 	case c.elsewhere:
@@ -154,8 +154,8 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	return c.in.bytes()[:n:n], nil
 }
 
-// Next takes n bytes: it returns them as Peek does, and they do not come again. After an error none
-// are taken.
+// Next takes n bytes: it returns them as Peek does, and the next read begins after them. With an error it takes
+// none.
 func (c *Conn) Next(n int) ([]byte, error) {
 	p, err := c.Peek(n)
 	if err != nil {
@@ -168,9 +168,9 @@ func (c *Conn) Next(n int) ([]byte, error) {
 	return p, nil
 }
 
-// More reads what has come behind the bytes that Buffered returned, and waits until there is something. A handler that
-// was called for bytes, see [ErrIdle], has them at once. It fails as a Read does, with io.EOF at the end, or with
-// [ErrBufferFull] if 65,536 bytes are there already.
+// More reads what has come behind the bytes that Buffered returns, and waits until there is something. A
+// handler that was called for bytes, see [ErrIdle], already has them: then its first More does nothing. More
+// fails as a Read does, with io.EOF at the end, or with [ErrBufferFull] if 65,536 bytes are buffered.
 func (c *Conn) More() error {
 	if c.fresh {
 		c.fresh = false
@@ -179,14 +179,14 @@ func (c *Conn) More() error {
 	return c.fill(c.in.len() + 1)
 }
 
-// Buffered returns the bytes that have been read and were not taken. They are valid until the next call of a
-// method that reads.
+// Buffered returns the bytes that were read and not yet taken. They are valid until the next call of a method
+// that reads.
 func (c *Conn) Buffered() []byte {
 	c.fresh = false
 	return c.in.bytes()
 }
 
-// fill reads once into a buffer that has room for n bytes. None is kept while it waits for the first byte.
+// fill reads once into a buffer with room for n bytes. While it waits for the first byte it keeps no buffer.
 func (c *Conn) fill(n int) error {
 	if n > maxPeek {
 		return c.errorOf("read", ErrBufferFull)
@@ -207,7 +207,7 @@ func (c *Conn) fill(n int) error {
 	}
 }
 
-// take drops n bytes from the front.
+// take drops n bytes from the front of the buffer.
 func (c *Conn) take(n int) {
 	c.took = true
 	if c.in.r += n; c.in.len() == 0 {
@@ -223,16 +223,16 @@ func (c *Conn) drop(b **buffer) {
 	}
 }
 
-// Write implements [net.Conn]. Short pieces are gathered, and written when the handler flushes, waits, or
-// returns, or when there are 16 KiB of them. If 64 KiB are pending it waits until 16 KiB are left. An
-// error of the connection may come from an earlier Write.
+// Write implements [net.Conn]. It gathers short pieces, which are written when the handler flushes, waits, or
+// returns, or when there are 16 KiB of them. If 64 KiB are pending it waits until 16 KiB are left. An error of
+// the connection may come from an earlier Write.
 func (c *Conn) Write(p []byte) (int, error) {
 	total := 0
 	for {
 		if err := c.mayWrite(); err != nil || len(p) == 0 {
 			return total, err
 		}
-		if c.group.Callbacks && (c.out.len() >= lowMark || c.calls >= maxCalls) { // it never waits
+		if c.group.Callbacks && (c.out.len() >= lowMark || c.calls >= maxCalls) { // a callback never waits
 			return total + len(p), c.queue(p)
 		}
 		if c.calls >= maxCalls || c.full && c.out.len() >= highMark {
@@ -242,7 +242,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 			continue
 		}
 		n := 0
-		if c.out == nil && len(p) >= lowMark && !c.full { // not copied
+		if c.out == nil && len(p) >= lowMark && !c.full { // written without a copy
 			n = c.send(p)
 		} else {
 			n = min(len(p), highMark-c.out.len())
@@ -256,7 +256,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 }
 
-// mayWrite says why nothing can be written.
+// mayWrite returns why nothing can be written, or nil.
 func (c *Conn) mayWrite() error {
 	switch {
 	case c.elsewhere:
@@ -271,7 +271,7 @@ func (c *Conn) mayWrite() error {
 	return nil
 }
 
-// Flush writes what is pending, and waits until the kernel has all of it.
+// Flush writes what is pending, and waits until the kernel has taken all of it.
 func (c *Conn) Flush() error {
 	if c.elsewhere {
 		return c.errorOf("write", ErrElsewhere)
@@ -287,10 +287,10 @@ func (c *Conn) Flush() error {
 	return c.failure
 }
 
-// flush writes what the kernel takes of what is pending.
+// flush writes as much of the pending bytes as the kernel takes.
 func (c *Conn) flush() {
 	for c.out != nil && !c.full && c.failure == nil {
-		if n := c.send(c.out.bytes()); c.out != nil { // else it has failed
+		if n := c.send(c.out.bytes()); c.out != nil { // otherwise send has failed
 			if c.out.r += n; c.out.len() == 0 {
 				c.drop(&c.out)
 			}
@@ -298,7 +298,7 @@ func (c *Conn) flush() {
 	}
 }
 
-// send writes once. An error is kept for the next call.
+// send writes once. It keeps an error for the next call.
 func (c *Conn) send(p []byte) int {
 	c.calls++
 	n, err := sendSocket(int(c.fd), p)
@@ -314,12 +314,12 @@ func (c *Conn) send(p []byte) int {
 	return max(n, 0)
 }
 
-// Pending returns how many bytes were written and have not gone to the kernel.
+// Pending returns how many written bytes the kernel has not taken yet.
 func (c *Conn) Pending() int { return c.out.len() }
 
-// AsyncWrite queues a copy of p behind what was written before. It may be called by any goroutine at
-// any time, and does not wait. The error wraps os.ErrClosed if the loop is closed; bytes for a connection
-// that has ended meanwhile are dropped. A connection with 16 MiB pending drops them, too, and then fails.
+// AsyncWrite queues a copy of p behind what was written before. It may be called by any goroutine at any time,
+// and does not wait. Its error wraps os.ErrClosed if the loop is closed. It drops bytes for a connection that
+// has ended meanwhile. A connection with 16 MiB pending drops them too, and then fails.
 func (c *Conn) AsyncWrite(p []byte) error {
 	p = append([]byte(nil), p...)
 	return c.group.loop.Post(func() { c.push(p) })
@@ -336,7 +336,7 @@ func (c *Conn) push(p []byte) {
 	}
 }
 
-// queue adds p to the pending bytes, and writes what the kernel takes.
+// queue appends p to the pending bytes, and writes what the kernel takes.
 func (c *Conn) queue(p []byte) error {
 	if c.out.len()+len(p) > 16<<20 {
 		c.failure = c.errorOf("write", errBehind)
@@ -348,7 +348,7 @@ func (c *Conn) queue(p []byte) error {
 	return nil
 }
 
-// CloseWrite flushes, and shuts the connection's own side.
+// CloseWrite flushes, and shuts down the sending side of the connection.
 func (c *Conn) CloseWrite() error {
 	if err := c.Flush(); err != nil {
 		return err
@@ -359,7 +359,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Close implements [net.Conn]. What is pending is written first, in the background, for at most ten seconds. The
+// Close implements [net.Conn]. Pending bytes are written first, in the background, for at most ten seconds. The
 // end of the handler does the same.
 func (c *Conn) Close() error {
 	if c.fd < 0 || c.closing {
@@ -373,7 +373,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// LocalAddr implements [net.Conn]. It is nil for a connection that is closed, after [Server.Ended], or detached.
+// LocalAddr implements [net.Conn]. It returns nil once the connection is closed, after [Server.Ended], or
+// detached.
 func (c *Conn) LocalAddr() net.Addr { return localAddr(int(c.fd)) }
 
 // RemoteAddr implements [net.Conn]. It may be called by any goroutine at any time.
@@ -397,7 +398,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error { c.readBy = c.until(t); retur
 // SetWriteDeadline implements [net.Conn].
 func (c *Conn) SetWriteDeadline(t time.Time) error { c.writeBy = c.until(t); return c.rearm() }
 
-// rearm looks at a new deadline, where another handler of the loop has set it.
+// rearm arms the timer for a new deadline that another handler of the loop has set.
 func (c *Conn) rearm() error {
 	switch {
 	case c.idling:
@@ -410,7 +411,7 @@ func (c *Conn) rearm() error {
 	return nil
 }
 
-// until returns a time by the loop's clock; 0: never.
+// until returns t by the loop's clock, or 0 for never.
 func (c *Conn) until(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -429,7 +430,7 @@ func (c *Conn) errorOf(op string, err error) error {
 	return &net.OpError{Op: op, Net: a.Network(), Addr: a, Err: err}
 }
 
-// A buffer is the bytes of a [Conn] that wait to be taken, or to be written: b[r:w].
+// A buffer holds the bytes of a [Conn] that wait to be taken or to be written: b[r:w].
 type buffer struct {
 	b    []byte
 	r, w int
@@ -440,11 +441,12 @@ const (
 	maxBuffer = 64 << 10 // larger buffers are not used again
 )
 
-// buffers has the buffers of 4, 8, 16, 32 and 64 KiB that are not in use and that no loop keeps.
+// buffers has the free buffers of 4, 8, 16, 32 and 64 KiB that no loop keeps.
 var buffers [5]sync.Pool
 
-// leases are the buffers that a loop keeps, a few of each size. They spare it the pools, which the collector
-// empties: to make a buffer needs more stack than a coroutine has, and a stack that has grown stays so.
+// leases are the free buffers that a loop keeps, a few of each size. So the loop rarely has to make one after
+// the collector has emptied the pools: that needs more stack than a coroutine has, and a stack that has grown
+// does not shrink.
 type leases [len(buffers)]struct {
 	n    int
 	kept [keptBuffers]*buffer
@@ -471,11 +473,11 @@ func (l *leases) lease(n int) *buffer {
 	return of.kept[of.n]
 }
 
-// makeBuffer makes a buffer of a power of two, so that pieces which are added one by one are copied
-// only a few times.
+// makeBuffer makes a buffer of a power of two bytes, so that pieces added one by one are copied only a few
+// times.
 func makeBuffer(class int) *buffer { return &buffer{b: make([]byte, minBuffer<<class)} }
 
-// release takes a buffer back.
+// release takes back a buffer.
 func (l *leases) release(b *buffer) {
 	k := classOf(len(b.b))
 	if k >= len(l) {
@@ -504,8 +506,7 @@ func (b *buffer) bytes() []byte {
 	return b.b[b.r:b.w:b.w]
 }
 
-// room returns a buffer with b's bytes and room for n bytes in all, and for at least one more than
-// b has.
+// room returns a buffer with b's bytes and room for n bytes in all, at least for one more than b has.
 func (l *leases) room(b *buffer, n int) *buffer {
 	switch n = max(n, b.len()+1); {
 	case b == nil:
@@ -523,13 +524,13 @@ func (l *leases) room(b *buffer, n int) *buffer {
 	return b
 }
 
-// ErrNoCoroutine is the error of [Conn.Go] in a callback, which has no coroutine to come back to: start a goroutine,
-// return [ErrIdle], and answer by [Conn.AsyncWrite].
+// ErrNoCoroutine is the error of [Conn.Go] in a callback, which has no coroutine to come back to: start a
+// goroutine, return [ErrIdle], and answer by [Conn.AsyncWrite].
 var ErrNoCoroutine = errors.New("penstock: loop: Go was called in a callback, which must not wait: start a goroutine that calls AsyncWrite, and return ErrIdle")
 
-// Go calls f on a goroutine of its own, where it may block, and returns when f does; the loop serves others
-// meanwhile. f may use only AsyncWrite of the connection. A panic in f is one of the handler. In a callback it
-// fails with [ErrNoCoroutine], and f is not called.
+// Go calls f on a new goroutine, where f may block, and returns when f does; the loop serves others meanwhile.
+// The only method of the connection that f may use is AsyncWrite. A panic in f counts as one in the handler. In
+// a callback, Go fails with [ErrNoCoroutine] and does not call f.
 func (c *Conn) Go(f func()) error {
 	switch {
 	case c.group.Callbacks:
@@ -574,16 +575,16 @@ func (c *Conn) back() {
 	}
 }
 
-// Detach takes the connection off its loop for good: it is one of package net from then on, the caller's own, and
-// the handler should return. ahead is what was read from the client and not taken. What is pending is flushed first,
-// which may wait; a callback gets ErrIdle if the kernel does not take all, and is called again when bytes come. It
-// is for what the loop does not do, such as relay.Join:
+// Detach takes the connection off its loop for good. It returns a connection of package net that belongs to the
+// caller, and the bytes that were read from the client and not taken; the handler should then return. Detach
+// first flushes, which may wait; in a callback it returns ErrIdle if the kernel does not take all, and the
+// handler is called again when bytes come. It is for what the loop does not do, such as relay.Join:
 //
 //	conn, ahead, err := c.Detach()
 //	...
 //	go relay.Join(ctx, relay.Prefixed(conn, ahead), upstream)
 //
-// After an error of Flush the connection is as it was; after any other error it has been closed. [Server.Ended] is
+// After an error of Flush the connection is as it was; after any other error it is closed. [Server.Ended] is
 // called at the end of the handler as usual.
 func (c *Conn) Detach() (conn net.Conn, ahead []byte, err error) {
 	if err := c.mayWrite(); err != nil {
@@ -609,14 +610,14 @@ func (c *Conn) Detach() (conn net.Conn, ahead []byte, err error) {
 	return conn, ahead, err
 }
 
-// notePlace notes where a handler that has run for too long waits.
+// notePlace records where a handler that has run for too long waits.
 func (c *Conn) notePlace() {
 	if s := c.group; s.Slow != nil && s.loop.clock()-s.resumed > int64(s.slowTime()) {
 		s.at = waitsAt()
 	}
 }
 
-// waitsAt is the place in the handler from which it was called.
+// waitsAt returns the place in the handler that called the waiting method.
 func waitsAt() string {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
@@ -629,22 +630,22 @@ func waitsAt() string {
 	return ""
 }
 
-// place is where the handler begins.
+// place returns where the handler begins.
 func (s *Server) place() string {
 	f := runtime.FuncForPC(reflect.ValueOf(s.Handle).Pointer())
 	file, line := f.FileLine(f.Entry())
 	return fmt.Sprintf("%s:%d", file, line)
 }
 
-// A coroutine runs a handler. It is an iterator that is pulled (iter.Pull): the switch goes straight from one
-// goroutine to the other on the same thread, and takes about 100 ns.
+// A coroutine runs a handler. It is a pulled iterator (iter.Pull): a switch goes straight from one goroutine to
+// the other on the same thread, and takes about 100 ns.
 type coroutine struct {
-	resume func() (struct{}, bool) // to the next wait, or the end
-	pause  func(struct{}) bool     // within
-	err    error                   // of the handler, at the end
+	resume func() (struct{}, bool) // run until the next wait, or the end
+	pause  func(struct{}) bool     // wait, called on the coroutine
+	err    error                   // the handler's, at the end
 }
 
-// ErrElsewhere is the error of a method of [Conn] that would wait outside of the handler's
+// ErrElsewhere is the error of a method of [Conn] that would have to wait, but was not called on the handler's
 // coroutine: within Go, or on another goroutine.
 var ErrElsewhere = errors.New("penstock: loop: the call would wait, but was not made on the coroutine of the connection's handler: use AsyncWrite elsewhere")
 
@@ -654,10 +655,10 @@ type PanicError struct {
 	Stack []byte
 }
 
-// Error returns one line.
+// Error returns the panic's value in one line.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Unwrap returns the value if that is an error.
+// Unwrap returns the panic's value if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
@@ -666,14 +667,13 @@ func (e *PanicError) Unwrap() error {
 // errGoexit is the error of a handler that has called runtime.Goexit.
 var errGoexit = errors.New("penstock: loop: the handler has called runtime.Goexit")
 
-// start makes the coroutine of a handler, which begins with the first resume. That must come before the next
-// start.
+// start makes the coroutine of a handler. The first resume begins it, and must come before the next start.
 func (c *Conn) start() {
 	c.over, c.co.err, c.group.first = false, nil, c
 	c.co.resume, _ = iter.Pull(c.group.body)
 }
 
-// run is a coroutine.
+// run is the body of a coroutine.
 func (s *serving) run(yield func(struct{}) bool) {
 	c := s.first
 	c.co.pause = yield
@@ -683,8 +683,8 @@ func (s *serving) run(yield func(struct{}) bool) {
 		if v := recover(); v != nil {
 			c.co.err = panicked(v)
 		} else if exits {
-			// Goexit would go on in the goroutine that has resumed this one, the loop's. A goroutine that
-			// may end resumes this one once more instead.
+			// Goexit would also end the goroutine that has resumed this one: the loop's. A new goroutine
+			// resumes this one instead.
 			c.co.err = errGoexit
 			yield(struct{}{})
 		}
@@ -693,13 +693,13 @@ func (s *serving) run(yield func(struct{}) bool) {
 	exits = false
 }
 
-// panicked is the error of a handler, while it panics. It is a function of its own so that coroutines need no
-// stack for it.
+// panicked returns the error of a handler that is panicking. It is a separate function so that coroutines need
+// no stack for it.
 //
 //go:noinline
 func panicked(v any) error { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// finish gives back what the coroutine has, when it is over.
+// finish gives up an ended coroutine.
 func (c *Conn) finish() {
 	if c.co.err == errGoexit {
 		go c.co.resume()
@@ -707,7 +707,7 @@ func (c *Conn) finish() {
 	c.co = coroutine{}
 }
 
-// wait lets the loop serve others until one of some events, or the deadline that goes with it.
+// wait lets the loop serve others until the event what, or its deadline.
 func (c *Conn) wait(what Events) error {
 	switch {
 	case c.group.Callbacks:
@@ -731,12 +731,12 @@ func (c *Conn) wait(what Events) error {
 	return c.yield()
 }
 
-// atWork reports whether the coroutine runs: only then can a method wait.
+// atWork reports whether the coroutine is running: only then can a method wait.
 func (c *Conn) atWork() bool {
 	return !c.elsewhere && c.co.pause != nil && !c.over && c.waits == 0
 }
 
-// yield goes to the loop.
+// yield switches to the loop.
 func (c *Conn) yield() error {
 	if c.group.over {
 		return net.ErrClosed

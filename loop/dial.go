@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// An Address is where to connect: to Path, if it is not empty, otherwise to
-// AddrPort by TCP.
+// An Address is where to connect: to the unix socket at Path, or if that is empty to AddrPort by TCP.
 type Address struct {
 	AddrPort netip.AddrPort
-	Path     string // of a unix socket, or @name for one in the abstract namespace
+	Path     string // @name for a socket in the abstract namespace
 }
 
 // DialConfig sets up connecting. A nil *DialConfig means the defaults.
@@ -20,30 +19,28 @@ type DialConfig struct {
 	// which is about two minutes for TCP (tcp_syn_retries, tcp(7)).
 	Timeout time.Duration
 
-	// Source is the local address to connect from, if valid. The port is chosen
-	// when the peer's address is known (IP_BIND_ADDRESS_NO_PORT, ip(7)), so that
-	// there may be as many connections from it to each target as there are ports.
+	// Source is the local address to connect from, if valid. The port is chosen when the peer's address is
+	// known (IP_BIND_ADDRESS_NO_PORT, ip(7)), so that each target can have as many connections from Source as
+	// there are ports.
 	Source netip.Addr
 
-	// Control is called with the new socket before it is bound or connected, to set
-	// options: network is "tcp4", "tcp6" or "unix". Control does not own the socket, which must stay
-	// non-blocking. It may be nil.
+	// Control is called with the new socket before it is bound or connected, to set options; network is "tcp4",
+	// "tcp6" or "unix". Control does not own the socket, which must stay non-blocking. nil: nothing is called.
 	Control func(fd int, network string) error
 }
 
 // A Connector is notified of the end of a [Dial].
 type Connector interface {
-	// Connected is called on the loop's goroutine, once for each dial, also from within
-	// [Loop.Connect]. Without an error fd is a connected socket, now the connector's own, and id is
-	// its registration with the loop, with the dial's which: give it to its handler by [Loop.Hand].
-	// events were reported already. An error is an *os.SyscallError, os.ErrDeadlineExceeded, or the
-	// error of [DialConfig.Control]; the socket has been closed. d may be used for the next dial.
+	// Connected is called on the loop's goroutine, once for each dial, possibly from within [Loop.Connect].
+	// Without an error fd is a connected socket that the connector now owns, and id its registration with the
+	// loop, with the which of the dial: give the socket its handler by [Loop.Hand]. events are the events so
+	// far. An error is an *os.SyscallError, os.ErrDeadlineExceeded, or the error of [DialConfig.Control]; then
+	// the socket is closed. d may be used for the next dial.
 	Connected(d *Dial, fd int, id ID, events Events, err error)
 }
 
-// A Dial is one attempt to connect. It is made to be part of a larger struct: the
-// zero value is ready for [Loop.Connect]. It must not be copied while it waits, and
-// belongs to the loop's goroutine.
+// A Dial is one attempt to connect. It is made to be part of a larger struct: the zero value is ready for
+// [Loop.Connect]. It must not be copied while it waits, and belongs to the loop's goroutine.
 type Dial struct {
 	loop      *Loop
 	connector Connector // nil unless it waits
@@ -54,11 +51,11 @@ type Dial struct {
 	which     uint8
 }
 
-// A retry is a dial to a unix socket that has a full queue. The kernel does not report room, so it
-// is tried again now and then.
+// A retry is a dial to a unix socket with a full queue. The kernel does not report room, so the dial tries
+// again now and then.
 type retry struct {
 	to       Address
-	deadline int64 // clock, 0 for none
+	deadline int64 // loop clock; 0: none
 	pause    time.Duration
 }
 
@@ -67,8 +64,8 @@ const (
 	maxRetryPause = 64 * time.Millisecond
 )
 
-// Connect begins to connect, and notifies c of the end of it. d must not be waiting already.
-// which is passed to calls of [Handler] for the connection.
+// Connect begins to connect, and notifies c of the end. d must not be waiting already. which is passed to
+// [Handler] for the connection.
 func (l *Loop) Connect(d *Dial, which uint8, to Address, cfg *DialConfig, c Connector) {
 	if cfg == nil {
 		cfg = &DialConfig{}
@@ -99,9 +96,9 @@ func newRetry(to Address, timeout time.Duration, now int64) *retry {
 	return r
 }
 
-// Cancel ends a dial that waits: the socket is closed, and the connector is not notified. A
-// connection that has been made meanwhile is reset: its peer must not take this for an orderly
-// end. It does nothing if the dial has ended.
+// Cancel ends a waiting dial: it closes the socket, and does not notify the connector. If the connection has
+// been made meanwhile, it is reset, because its peer must not take this for an orderly end. Cancel does nothing
+// if the dial has ended.
 func (d *Dial) Cancel() {
 	if d.connector != nil {
 		d.release()
@@ -112,8 +109,7 @@ func (d *Dial) Cancel() {
 	}
 }
 
-// begun goes on after connect(2): a connection that has been made, or is being made,
-// waits for events of its socket.
+// begun continues after connect(2): if the connection is made or being made, it waits for events of the socket.
 func (d *Dial) begun(err error) {
 	if err != nil && err != syscall.EINPROGRESS {
 		d.fail(os.NewSyscallError("connect", err))
@@ -130,27 +126,27 @@ func (d *Dial) begun(err error) {
 	}
 }
 
-// done hands the connection over.
+// done hands the connection to the connector.
 func (d *Dial) done(events Events) {
 	c, fd, id := d.release(), d.fd, d.id
 	d.fd, d.id = -1, 0
-	d.loop.Hand(id, noHandler{}) // d may be dialing for another before the connector does it
+	d.loop.Hand(id, noHandler{}) // the connector may use d for another dial before it hands the socket on
 	c.Connected(d, int(fd), id, events, nil)
 }
 
-// noHandler is the handler of a connection that has not been handed to its handler yet.
+// noHandler is the handler of a connection until its connector hands it on.
 type noHandler struct{}
 
 func (noHandler) Ready(uint8, Events) {}
 
-// fail closes the socket and says why.
+// fail closes the socket and notifies the connector of the error.
 func (d *Dial) fail(err error) {
 	c := d.release()
 	d.close()
 	c.Connected(d, -1, 0, 0, err)
 }
 
-// release ends the waiting.
+// release ends the wait, and returns the connector.
 func (d *Dial) release() Connector {
 	c := d.connector
 	d.connector, d.retry = nil, nil
@@ -177,7 +173,7 @@ func (d *Dial) retryLater(r *retry) {
 	d.loop.Arm(&d.timer, (*dialTimer)(d), pause)
 }
 
-// again tries once more whether there is room in the queue.
+// again tries to connect again, in case the queue has room.
 func (d *Dial) again(r *retry) {
 	err := connect(int(d.fd), &r.to)
 	switch {
@@ -193,9 +189,8 @@ func (d *Dial) again(r *retry) {
 // dialHandler is a Dial as the handler of its socket.
 type dialHandler Dial
 
-// Ready is called when connecting has ended: a TCP socket that has sent its SYN has no event
-// before then (net/ipv4/tcp.c, tcp_poll). SO_ERROR has the reason of a failure; without a
-// failure it is not read.
+// Ready is called when connecting has ended: a TCP socket that has sent its SYN has no event before then
+// (net/ipv4/tcp.c, tcp_poll). If connecting failed, SO_ERROR has the reason; otherwise it is not read.
 func (h *dialHandler) Ready(_ uint8, events Events) {
 	d := (*Dial)(h)
 	if events&(Failed|HungUp) != 0 {
@@ -209,7 +204,7 @@ func (h *dialHandler) Ready(_ uint8, events Events) {
 	}
 }
 
-// dialTimer is the timer of a Dial: its time is over, or it is to be tried again.
+// dialTimer is the timer of a Dial: its time is over, or it tries again.
 type dialTimer Dial
 
 func (t *dialTimer) Expired(*Timer) {

@@ -1,18 +1,17 @@
 // Package loop is a reactor: one goroutine that waits for many descriptors with edge-triggered
 // epoll(7), and calls their handlers one after the other.
 //
-// A [Loop] has descriptors, timers and a mailbox. Everything but [Loop.Post], [Loop.Stop] and
-// [Loop.Stats] belongs to the loop's goroutine: it is called by handlers, timers and posted
-// functions, or before [Loop.Run]. No two handlers of a loop are ever called at the same time,
-// so state that belongs to one loop needs no lock. A handler must not block, and should do a
-// bounded amount of work before it returns; for the rest it calls [Loop.Again].
+// A [Loop] has descriptors, timers and a mailbox. Everything but [Loop.Post], [Loop.Stop] and [Loop.Stats]
+// belongs to the loop's goroutine: handlers, timers and posted functions may call it, or anyone before
+// [Loop.Run]. No two handlers of a loop ever run at the same time, so state that belongs to one loop needs no
+// lock. A handler must not block, and should do a bounded amount of work before it returns; for the rest it
+// calls [Loop.Again].
 //
 // # Edges
 //
-// Readiness is reported once, when it changes, and not again while it lasts: a handler reads
-// until EAGAIN, or until a read has given less than was asked, and then waits for [Readable];
-// it writes likewise. No call is needed to change the set of events: every event is always of
-// interest.
+// Readiness is reported once, when it changes, and not again while it lasts: a handler reads until EAGAIN, or
+// until a read has returned less than was asked for, and then waits for [Readable]; it writes likewise. No call
+// is needed to change the set of events: a descriptor is always registered for all of them.
 //
 // # Where descriptors come from
 //

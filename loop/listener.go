@@ -14,17 +14,15 @@ import (
 // An Acceptor gets the connections of a [Listener]. Both methods are called on the loop's
 // goroutine, and may call methods of the listener.
 type Acceptor interface {
-	// Accepted is called with a connection: a non-blocking, close-on-exec socket, now
-	// the acceptor's own; and with the address of its other end, an IPv4 address also
-	// if the listening socket is an IPv6 socket. For a unix socket it is not valid. It
-	// comes from accept4(2), so it is known even if the connection was reset in the
+	// Accepted is called with a connection: a non-blocking, close-on-exec socket that the acceptor now owns,
+	// and the address of the peer. That is an IPv4 address for an IPv4 peer of an IPv6 socket, and not valid
+	// for a unix socket. It comes from accept4(2), so it is known even if the connection was reset in the
 	// queue, after which getpeername(2) fails with ENOTCONN.
 	Accepted(fd int, peer netip.AddrPort)
 
-	// Paused says that accepting has failed and pauses until [ListenerConfig.PauseTime]
-	// is over or [Listener.Retry] is called, usually for lack of descriptors (EMFILE,
-	// ENFILE) or memory (ENOBUFS, ENOMEM). It is called again each time that another
-	// attempt has failed.
+	// Paused says that accepting has failed and pauses until [ListenerConfig.PauseTime] is over or
+	// [Listener.Retry] is called. The usual cause is a lack of descriptors (EMFILE, ENFILE) or memory (ENOBUFS,
+	// ENOMEM). Paused is called again after each further failure.
 	Paused(err error)
 }
 
@@ -32,9 +30,9 @@ type Acceptor interface {
 type ListenerConfig struct {
 	Acceptor Acceptor
 
-	// Before is called before each attempt to accept a connection. It reports whether a connection
-	// is wanted, and reserves the resources to serve it; if none comes, they are kept for the next
-	// connection. An error is treated like an error of accept4(2). It may be nil.
+	// Before is called before each attempt to accept a connection. It reports whether a connection is wanted,
+	// and reserves the resources to serve it; if none comes, they are kept for the next connection. An error is
+	// treated like an error of accept4(2). It may be nil.
 	Before func() error
 
 	// PauseTime is how long accepting pauses after a failure; 0 means 100 ms.
@@ -45,13 +43,12 @@ const defaultPauseTime = 100 * time.Millisecond
 
 var errBlocking = errors.New("the socket is blocking: set O_NONBLOCK first")
 
-// A Listener accepts connections on one loop. The zero Listener belongs to no loop. Several
-// loops may each have a Listener for the same socket: the kernel then wakes as few of them as
-// it can (EPOLLEXCLUSIVE, epoll_ctl(2)). Everything but Pauses belongs to the loop's goroutine.
+// A Listener accepts connections on one loop. The zero Listener belongs to no loop. Several loops may each have
+// a Listener for the same socket: the kernel then wakes as few of them as it can (EPOLLEXCLUSIVE,
+// epoll_ctl(2)). Everything but Pauses belongs to the loop's goroutine.
 //
-// In one turn it accepts as many connections as earlier turns suggest, and leaves the rest to the
-// next turn, by level-triggered readiness. So it usually makes no call that only finds an empty
-// queue.
+// In one turn a Listener accepts as many connections as earlier turns suggest, and leaves the rest to the next
+// turn, by level-triggered readiness. So it rarely makes a call only to find the queue empty.
 type Listener struct {
 	loop *Loop
 	cfg  ListenerConfig
@@ -59,7 +56,7 @@ type Listener struct {
 	// accept4 is accept4(2), with the kernel's error number unwrapped.
 	accept4 func(fd int) (int, netip.AddrPort, error)
 
-	id     ID // stale while it does not wait
+	id     ID // stale while the loop does not watch the socket
 	batch  batchSize
 	timer  Timer // while paused
 	paused bool
@@ -68,10 +65,9 @@ type Listener struct {
 	pauses atomic.Int64
 }
 
-// Listen begins to accept on fd, a listening, non-blocking socket that still belongs to
-// the caller: [Listener.Close], then close it. fd must stay non-blocking: that property
-// belongs to the open file, which duplicates and other processes share (os.File.Fd
-// makes it blocking).
+// Listen begins to accept on fd, a listening, non-blocking socket that still belongs to the caller: call
+// [Listener.Close], then close it. fd must stay non-blocking. That is a property of the open file, which
+// duplicates and other processes share; os.File.Fd makes it blocking.
 func (l *Loop) Listen(fd int, cfg *ListenerConfig) (*Listener, error) {
 	if cfg == nil || cfg.Acceptor == nil || cfg.PauseTime < 0 {
 		return nil, fmt.Errorf("penstock: loop: listen: %w: write an Acceptor, and a PauseTime of 0 (%v) or more", ErrConfig, defaultPauseTime)
@@ -96,14 +92,14 @@ func (ln *Listener) Suspend() {
 	ln.ignore()
 }
 
-// Resume undoes [Listener.Suspend]. A pause goes on.
+// Resume undoes [Listener.Suspend], but does not end a pause.
 func (ln *Listener) Resume() {
 	ln.held = false
 	ln.resume()
 }
 
-// Retry ends a pause: a resource was given back whose lack may have made accepting
-// fail. It does nothing while there is no pause.
+// Retry ends a pause. Call it after giving back a resource whose lack may have made accepting fail. It does
+// nothing if there is no pause.
 func (ln *Listener) Retry() {
 	if ln.paused {
 		ln.paused = false
@@ -112,17 +108,16 @@ func (ln *Listener) Retry() {
 	}
 }
 
-// Empty accepts at most max connections of the queue, even while suspended or paused, and
-// returns their number. If this is less than max, the queue is empty, or accepting failed,
-// which [Acceptor.Paused] reports. It comes before closing a listening socket, which resets
-// the connections in its queue.
+// Empty accepts at most max connections from the queue, even while suspended or paused, and returns their
+// number. If this is less than max, the queue is empty, or accepting failed, which [Acceptor.Paused] reports.
+// Call it before you close a listening socket, which resets the connections in its queue.
 func (ln *Listener) Empty(max int) int {
 	n, _ := ln.accept(max, func() bool { return !ln.closed && ln.loop != nil })
 	return n
 }
 
-// Close takes the listener off its loop, for good. The descriptor is the caller's
-// to close. Calling it again does nothing.
+// Close takes the listener off its loop for good. The caller then closes the descriptor. A second Close does
+// nothing.
 func (ln *Listener) Close() error {
 	if ln.closed {
 		return nil
@@ -135,14 +130,14 @@ func (ln *Listener) Close() error {
 	return ln.ignore()
 }
 
-// Pauses returns how often accepting has failed, as [Acceptor.Paused] says. It may
-// be called by any goroutine at any time.
+// Pauses returns how often accepting has failed, as reported to [Acceptor.Paused]. It may be called by any
+// goroutine at any time.
 func (ln *Listener) Pauses() int64 { return ln.pauses.Load() }
 
-// accepting reports whether nothing keeps it from accepting.
+// accepting reports whether nothing keeps the listener from accepting.
 func (ln *Listener) accepting() bool { return !ln.held && !ln.paused && !ln.closed }
 
-// wait makes the loop report connections, if it does not yet.
+// wait makes the loop report connections, unless it already does.
 func (ln *Listener) wait() error {
 	if ln.loop.table.find(ln.id) != nil {
 		return nil
@@ -182,8 +177,8 @@ func (ln *Listener) pause(err error) {
 	ln.cfg.Acceptor.Paused(err)
 }
 
-// accept accepts at most limit connections, as long as may returns true, and reports
-// whether it found the queue empty.
+// accept accepts at most limit connections while may returns true. empty reports whether it found the queue
+// empty.
 func (ln *Listener) accept(limit int, may func() bool) (n int, empty bool) {
 	for n < limit && may() {
 		fd, peer, err := ln.next()
@@ -215,9 +210,8 @@ func (ln *Listener) next() (fd int, peer netip.AddrPort, err error) {
 	return fd, peer, err
 }
 
-// queueFailures are errors of connections that failed before they were accepted; they
-// affect no other connection ("Error handling" in accept(2)). After EINTR the
-// connection is still in the queue.
+// queueFailures are errors of connections that failed before they were accepted. They affect no other
+// connection ("Error handling" in accept(2)). After EINTR the connection is still in the queue.
 var queueFailures = []error{
 	syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPROTO, syscall.ETIMEDOUT, syscall.ENOPROTOOPT,
 	syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.EINTR,
@@ -241,20 +235,17 @@ type pauseEnd Listener
 
 func (p *pauseEnd) Expired(*Timer) { (*Listener)(p).Retry() }
 
-// maxAccept is how many connections a listener accepts in one turn at most. Other handlers wait
-// meanwhile.
+// maxAccept bounds the connections that a listener accepts in one turn, because other handlers wait meanwhile.
 const maxAccept = 64
 
-// A batchSize is how many connections a listener accepts at a time: as many as are
-// probably in the queue, without a call to find out. It starts at 1, doubles after some
-// turns in a row that each found a full batch, and falls back when the queue was found
-// empty. After each doubling that was a mistake, more such turns are needed for the
-// next one.
+// A batchSize is how many connections a listener accepts at a time: probably as many as are in the queue, found
+// out without a call. It starts at 1, doubles after several turns in a row with a full batch, and falls back
+// when the queue was found empty. After each doubling that was a mistake, the next one needs more such turns.
 type batchSize struct {
 	size  int
-	full  int   // turns in a row
-	need  int   // of them until it doubles
-	grown bool  // it has doubled, and it is not known yet whether that was right
+	full  int   // turns in a row with a full batch
+	need  int   // such turns until it doubles
+	grown bool  // it has doubled, and the next batch shows whether that was right
 	last  int64 // turn
 }
 
@@ -265,16 +256,16 @@ const (
 
 func newBatchSize() batchSize { return batchSize{size: 1, need: minNeed} }
 
-// next returns the size for a turn in which the queue is not empty.
+// next returns the size for a turn with connections in the queue.
 func (b *batchSize) next(turn int64) int {
 	if turn != b.last+1 {
-		b.size, b.full, b.grown = 1, 0, false // it was empty meanwhile
+		b.size, b.full, b.grown = 1, 0, false // the queue was empty meanwhile
 	}
 	b.last = turn
 	return b.size
 }
 
-// learn records the result of the batch.
+// learn records the result of a batch.
 func (b *batchSize) learn(n int, empty bool) {
 	switch {
 	case empty:

@@ -8,15 +8,15 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// batched counts, for each thread to which loops of this process have given SCHED_BATCH, the
-// number of these loops: a thread that one loop has left may serve another loop.
+// batched counts for each thread the loops of this process that have given it SCHED_BATCH: a thread that one
+// loop has left may serve another loop.
 var batched = struct {
 	sync.Mutex
 	loops map[int]int
 }{loops: map[int]int{}}
 
-// owned reports whether the program itself has set the thread's policy, for a locked thread
-// or for the whole process.
+// owned reports whether the program itself has set the thread's policy, for a locked thread or for the whole
+// process.
 func owned() bool {
 	batched.Lock()
 	defer batched.Unlock()
@@ -41,7 +41,7 @@ func (l *load) follow() {
 	l.threads = append(l.threads, heldThread{tid, err == nil})
 }
 
-// leave takes the policy back from all threads.
+// leave takes the policy back from all threads of the loop.
 func (l *load) leave() {
 	for _, t := range l.threads {
 		if t.has {
@@ -51,9 +51,8 @@ func (l *load) leave() {
 	l.batch, l.tid, l.threads = false, 0, l.threads[:0]
 }
 
-// hold gives a thread SCHED_BATCH, if its policy is SCHED_OTHER; it leaves other threads
-// alone. SCHED_BATCH already is fine where policies are not the program's own: another
-// loop holds the thread, or a thread with the policy has started it.
+// hold gives a thread SCHED_BATCH if its policy is SCHED_OTHER. A thread that already has SCHED_BATCH counts
+// too, unless the program sets policies: another loop holds it, or a thread with the policy has started it.
 func hold(tid int, owned bool) error {
 	batched.Lock()
 	defer batched.Unlock()
@@ -69,7 +68,7 @@ func hold(tid int, owned bool) error {
 	return err
 }
 
-// release undoes hold, unless another loop holds it still.
+// release undoes hold, unless another loop still holds the thread.
 func release(tid int) {
 	batched.Lock()
 	defer batched.Unlock()
@@ -77,6 +76,6 @@ func release(tid int) {
 		return
 	}
 	delete(batched.loops, tid)
-	// It fails for a thread that has ended, or that was given another policy.
+	// This fails for a thread that has ended or was given another policy.
 	_ = sys.ChangeSchedPolicy(tid, sys.SCHED_BATCH, sys.SCHED_OTHER)
 }

@@ -13,38 +13,36 @@ import (
 	"github.com/penstock/penstock/internal/closed"
 )
 
-// ErrStale is returned for an [ID] that is not in force any more.
+// ErrStale is returned for an [ID] whose registration has ended.
 var ErrStale = errors.New("penstock: loop: the registration has ended")
 
-// ErrClosed is returned by a loop that is closed. It matches os.ErrClosed.
+// ErrClosed is returned by a closed loop. It matches os.ErrClosed.
 var ErrClosed error = closed.Error("penstock: loop: the loop is closed, or was not made by New")
 
-// ErrConfig is wrapped by the error of [New] when a field of [Config] makes no
-// sense.
+// ErrConfig is wrapped by the error of [New] when a field of [Config] is invalid.
 var ErrConfig = errors.New("invalid loop configuration")
 
 // Config sets up a [Loop]. The zero value, and a nil *Config, mean the defaults.
 type Config struct {
-	// BusyPoll is how long an idle loop polls for events before it sleeps, at most a second; 0
-	// means that it sleeps at once. It saves the time of waking a thread for an event, and
-	// uses up to a whole CPU for this time after each event.
+	// BusyPoll is how long an idle loop polls for events before it sleeps, at most a second; 0 means that it
+	// sleeps at once. It saves waking a thread for an event, and uses up to a whole CPU for this time after
+	// each event.
 	BusyPoll time.Duration
 
-	// KeepPolicy makes the loop leave its thread's scheduling policy alone. Otherwise the loop
-	// changes the policy from SCHED_OTHER to SCHED_BATCH, see sched(7), while it works for a
-	// tenth of the time and serves three descriptors or more, listeners not counted. Then the
-	// thread does not take a busy CPU from another thread, but waits for it up to a time
-	// slice, and afterwards has more to do at a time. This saves much CPU on a busy machine. A
-	// thread with any other policy when Run is called keeps it. A process or thread that is
-	// started by a thread with SCHED_BATCH begins with it (sched(7)).
+	// KeepPolicy makes the loop leave its thread's scheduling policy alone. Otherwise the loop changes the
+	// policy from SCHED_OTHER to SCHED_BATCH, see sched(7), while it works for a tenth of the time and serves
+	// three descriptors or more, not counting listeners. Then the thread does not take a busy CPU from another
+	// thread, but waits for it up to a time slice, and afterwards has more to do at once. This saves much CPU
+	// on a busy machine. A thread with any other policy when Run is called keeps that policy. A process or
+	// thread inherits SCHED_BATCH from the thread that starts it (sched(7)).
 	KeepPolicy bool
 
-	// TurnCPU measures the CPU time of turns, for Stats.Overruns. It costs six system calls a turn. If
-	// the loop moves to another thread in the middle of a turn, the turn's CPU time is not known.
+	// TurnCPU measures the CPU time of turns, for Stats.Overruns. It costs six system calls a turn. The CPU
+	// time of a turn is not known if the loop moves to another thread in the middle.
 	TurnCPU bool
 
-	// Now is the clock: nanoseconds that never go backwards. Nil means the clock of the system. A
-	// caller that advances its own clock wakes the loop with [Loop.Post].
+	// Now is the clock: nanoseconds that never go backwards. Nil means the system's clock. A caller that
+	// advances a clock of its own wakes the loop with [Loop.Post].
 	Now func() int64
 }
 
@@ -59,25 +57,25 @@ const batch = 256
 type Loop struct {
 	poller  poller // owns the epoll instance
 	table   table
-	again   []ID // to be called in the next turn
-	spare   []ID // the other list, empty
+	again   []ID // handlers to call in the next turn
+	spare   []ID // empty; again's other array
 	wheel   wheel
 	mail    mailbox // owns a memfd and an eventfd
 	clock   func() int64
-	spin    int64 // ns
+	spin    int64 // Config.BusyPoll in ns
 	turnCPU bool
-	now     int64 // clock of the present turn
+	now     int64 // clock at the beginning of this turn
 	behind  int64 // see Behind
-	yield   int64 // clock of the last time that other goroutines had their turn
-	gather  int64 // ns that the next turn may be put off; the least that was asked for
+	yield   int64 // clock when other goroutines last had their turn
+	gather  int64 // the least delay of the next turn that a handler asked for, ns
 
-	gathering int // how many asked for it in this turn
+	gathering int // how many handlers asked for it in this turn
 	stop      bool
-	slept     bool  // since the present turn began
-	direct    bool  // it has not looked for events before it slept
+	slept     bool  // slept since this turn began
+	direct    bool  // blocked without looking for events first
 	futile    uint8 // see mostFutile
 	prompt    uint8 // see mostPrompt
-	asleep    int64 // clock when it last began to sleep
+	asleep    int64 // clock when it last went to sleep
 	counts    counts
 	load      load
 	others    others // owns an eventfd
@@ -86,9 +84,8 @@ type Loop struct {
 	usable  atomic.Bool // from New to Close
 }
 
-// New makes a loop. The caller calls [Loop.Run], and [Loop.Close] after that. The error
-// wraps [ErrConfig], or the error of the kernel; on systems without epoll it wraps
-// errors.ErrUnsupported.
+// New makes a loop. Call [Loop.Run], and [Loop.Close] after that. The error wraps [ErrConfig], or the error of
+// the kernel, or on systems without epoll errors.ErrUnsupported.
 func New(cfg *Config) (*Loop, error) {
 	if cfg == nil {
 		cfg = &Config{}
@@ -130,9 +127,8 @@ func (l *Loop) open() error {
 	return nil
 }
 
-// Close closes the loop's own descriptors. Added descriptors still belong to their owners.
-// Posted functions that have not run are dropped. It must not be called while Run runs;
-// calling it again does nothing.
+// Close closes the loop's own descriptors. Added descriptors still belong to their owners. Posted functions
+// that have not run are dropped. It must not be called while Run runs. A second Close does nothing.
 func (l *Loop) Close() error {
 	if !l.usable.Swap(false) {
 		return nil
@@ -140,8 +136,8 @@ func (l *Loop) Close() error {
 	return errors.Join(l.mail.close(), l.poller.close(), l.others.knock.close())
 }
 
-// Now is the clock at the beginning of this turn of the loop, in nanoseconds, by [Config.Now].
-// While the loop does not run, it is the present time of the clock.
+// Now returns the clock at the beginning of this turn of the loop, in nanoseconds of [Config.Now], or the
+// present time of the clock while the loop does not run.
 func (l *Loop) Now() int64 {
 	switch {
 	case l.running.Load():
@@ -152,23 +148,23 @@ func (l *Loop) Now() int64 {
 	return l.clock()
 }
 
-// Behind returns how long the events of this turn may have waited for the loop: the time from the beginning of the
-// previous turn to the beginning of this one, or 0 if the loop has slept in between. It does not include the time for
-// which a sleeping loop waited for a CPU. It belongs to the loop's goroutine.
+// Behind returns how long the events of this turn may have waited for the loop: the time from the beginning of
+// the previous turn to the beginning of this one, or 0 if the loop has slept in between. It does not include
+// the time that a sleeping loop waited for a CPU. It belongs to the loop's goroutine.
 func (l *Loop) Behind() time.Duration { return time.Duration(l.behind) }
 
-// Add reports events of fd to h. fd must be non-blocking and still belongs to the caller: call
-// [Loop.Drop], then close it. Readiness at the time of the call is reported too. The error wraps
-// epoll_ctl(2)'s: EPERM for a descriptor that epoll cannot wait for, such as a regular file,
-// EEXIST for a descriptor that was added before. Without a handler it wraps os.ErrInvalid.
+// Add reports events of fd to h. fd must be non-blocking and still belongs to the caller: call [Loop.Drop],
+// then close it. If fd is ready already, that is reported too. The error wraps epoll_ctl(2)'s: EPERM for a
+// descriptor that epoll cannot wait for, such as a regular file, EEXIST for a descriptor that was added before.
+// If h is nil it wraps os.ErrInvalid.
 func (l *Loop) Add(fd int, which uint8, h Handler) (ID, error) {
 	if h == nil {
-		return 0, fmt.Errorf("penstock: loop: add descriptor %d: no handler: %w", fd, os.ErrInvalid)
+		return 0, fmt.Errorf("penstock: loop: add descriptor %d: the Handler is nil: %w", fd, os.ErrInvalid)
 	}
 	return l.register(fd, which, h, edges)
 }
 
-// register is Add with the bits that epoll is asked for.
+// register is Add for the events of interest.
 func (l *Loop) register(fd int, which uint8, h Handler, interest uint32) (ID, error) {
 	if !l.usable.Load() {
 		return 0, ErrClosed
@@ -181,25 +177,24 @@ func (l *Loop) register(fd int, which uint8, h Handler, interest uint32) (ID, er
 	return id, nil
 }
 
-// Hand makes h the handler of a registration. Events that were reported before are not
-// repeated. It does nothing if the ID is stale.
+// Hand makes h the handler of a registration. Events that were reported before are not repeated. It does
+// nothing if the ID is stale.
 func (l *Loop) Hand(id ID, h Handler) {
 	if s := l.table.find(id); s != nil {
 		s.handler = h
 	}
 }
 
-// Drop ends a registration: its handler is not called any more, not even for events
-// that have been collected already. Only close(2) removes the descriptor from the
-// kernel's list, so the caller must close it next, with all its duplicates. Use
-// [Loop.Detach] for a descriptor that stays open. It does nothing if the ID is stale.
+// Drop ends a registration: its handler is not called any more, not even for events that have been collected
+// already. Only close(2) removes the descriptor from the kernel's list, so the caller must close it next, with
+// all its duplicates. For a descriptor that stays open use [Loop.Detach]. Drop does nothing if the ID is stale.
 func (l *Loop) Drop(id ID) {
 	if l.table.find(id) != nil {
 		l.table.drop(id)
 	}
 }
 
-// Detach is Drop for a descriptor that is not going to be closed.
+// Detach is Drop for a descriptor that stays open.
 func (l *Loop) Detach(id ID) error {
 	s := l.table.find(id)
 	if s == nil {
@@ -217,7 +212,7 @@ func (l *Loop) Detach(id ID) error {
 // handlers of all other ready descriptors. It does nothing if the ID is stale.
 func (l *Loop) Again(id ID) { l.again = append(l.again, id) }
 
-// lateTime is how long a turn may take before it is late.
+// lateTime is how long a turn lasts before it is late.
 const lateTime = int64(2 * time.Millisecond)
 
 // Late reports whether the turn has already taken two milliseconds. Then a handler should do
@@ -228,19 +223,18 @@ func (l *Loop) Late() bool { return l.running.Load() && l.clock()-l.now > lateTi
 // maxGather bounds the delay of Gather.
 const maxGather = int64(time.Millisecond)
 
-// Gather says that the running handler prefers more work at a time to an early call. A handler
-// calls it at most once in a call. If all handlers that are called in a turn call it, the loop
-// sleeps for the shortest of their times, at most a millisecond, before it collects events again;
-// events, mail and timers that come meanwhile wait until it wakes.
+// Gather says that the running handler prefers more work at once to an early call. A handler calls it at most
+// once in a call. If all handlers called in a turn call it, the loop sleeps for the shortest of their times, at
+// most a millisecond, before it collects events again; events, mail and timers that come meanwhile wait until
+// it wakes.
 func (l *Loop) Gather(d time.Duration) {
 	l.gathering++
 	l.gather = min(l.gather, int64(d))
 }
 
-// Stop makes Run return when the turn at work is over. It may be called by any
-// goroutine at any time.
+// Stop makes Run return at the end of the current turn. It may be called by any goroutine at any time.
 func (l *Loop) Stop() {
-	_ = l.Post(func() { l.stop = true }) // it fails if the loop is closed
+	_ = l.Post(func() { l.stop = true }) // fails if the loop is closed
 }
 
 // Events are the kinds of readiness of a descriptor, as bits of epoll_ctl(2).
@@ -248,15 +242,14 @@ type Events uint32
 
 // A Handler gets the events of a descriptor.
 type Handler interface {
-	// Ready is called on the loop's goroutine. which is the value passed to [Loop.Add], so
-	// that one handler can serve several descriptors. No events at all means that this is the
-	// call that [Loop.Again] asked for.
+	// Ready is called on the loop's goroutine. which is the value passed to [Loop.Add], so that one handler can
+	// serve several descriptors. No events mean that [Loop.Again] asked for the call.
 	Ready(which uint8, events Events)
 }
 
-// An ID names one registration of a descriptor with a loop: a slot of its table, and the
-// slot's generation. An ID whose registration has ended is stale: it is refused, even if
-// the slot or the descriptor's number is in use again. The zero ID is always stale.
+// An ID names one registration of a descriptor with a loop: a slot of its table, and the slot's generation. An
+// ID is stale once its registration has ended: it is refused, even if the slot or the descriptor's number is in
+// use again. The zero ID is always stale.
 type ID uint64
 
 func newID(slot uint32, generation uint32, which uint8) ID {
@@ -267,30 +260,30 @@ func (id ID) slot() uint32       { return uint32(id) }
 func (id ID) generation() uint32 { return uint32(id>>32) & (1<<generationBits - 1) }
 func (id ID) which() uint8       { return uint8(id >> (32 + generationBits)) }
 
-// A slot is the handler of a descriptor.
+// A slot holds the handler of a descriptor.
 type slot struct {
 	handler    Handler // nil while the slot is free
-	fd         int32   // borrowed from the caller of Add; of a free slot, the next free one
-	generation uint32  // of the next or present registration, never 0
+	fd         int32   // borrowed from the caller of Add; in a free slot, the number of the next free slot
+	generation uint32  // of the present registration, or the next; never 0
 }
 
-// generationBits is the number of bits for a generation in the 64 bits that epoll keeps for us,
-// next to the slot and the value which. A stale ID could be mistaken only if a slot were used
-// again 16 million times within one batch of events.
+// generationBits is the number of bits for a generation in the 64 bits that epoll keeps for us, beside the slot
+// and the value which. A stale ID could be mistaken for another only if a slot were used again 16 million times
+// within one batch of events.
 const generationBits = 24
 
 const (
-	// tableChunk slots are six of the runtime's pages: a chunk of less than 32 KiB
-	// would be rounded up to a size class, by up to an eighth.
+	// tableChunk slots are six of the runtime's pages. The runtime would round a chunk of less than 32 KiB up
+	// to a size class, by up to an eighth.
 	tableChunk = 2048
 	noSlot     = -1
 )
 
-// A table is the slots of a loop. It grows by chunks, so that growing copies
-// nothing, and slots are used again in the order in which they were freed last.
+// A table holds the slots of a loop. It grows by chunks, so that growing copies nothing. The slot that was
+// freed last is used first.
 type table struct {
 	chunks []*[tableChunk]slot
-	free   int32 // noSlot if none is
+	free   int32 // first free slot, or noSlot
 	used   int
 }
 
@@ -334,7 +327,7 @@ func (t *table) find(id ID) *slot {
 	return s
 }
 
-// drop frees the slot of a registration that is in force.
+// drop frees the slot of a registration.
 func (t *table) drop(id ID) {
 	s := t.at(id.slot())
 	s.handler, s.fd = nil, t.free
@@ -345,7 +338,7 @@ func (t *table) drop(id ID) {
 	t.used--
 }
 
-// handlers yields the handlers of all registrations in force. Any may be dropped meanwhile.
+// handlers yields the handlers of all registrations. Registrations may be dropped meanwhile.
 func (t *table) handlers() iter.Seq[Handler] {
 	return func(yield func(Handler) bool) {
 		for _, chunk := range t.chunks {
@@ -358,17 +351,16 @@ func (t *table) handlers() iter.Seq[Handler] {
 	}
 }
 
-// A Group is several loops that run side by side, usually one for each CPU, each on a
-// goroutine of its own.
+// A Group is several loops that run side by side, usually one for each CPU, each on its own goroutine.
 type Group struct {
 	loops []*Loop // owned
 }
 
-// NewGroup makes n loops, for n = 0 GOMAXPROCS of them, each with the
-// configuration. It returns the error of [New].
+// NewGroup makes n loops with the same configuration, or GOMAXPROCS loops if n is 0. It returns the error of
+// [New].
 func NewGroup(n int, cfg *Config) (*Group, error) {
 	if n < 0 {
-		return nil, fmt.Errorf("penstock: loop: %w: %d loops; write 0 for one per CPU, or more", ErrConfig, n)
+		return nil, fmt.Errorf("penstock: loop: %w: %d loops; write 0 for GOMAXPROCS loops, or more", ErrConfig, n)
 	}
 	if n == 0 {
 		n = runtime.GOMAXPROCS(0)
@@ -386,13 +378,11 @@ func NewGroup(n int, cfg *Config) (*Group, error) {
 
 var errLoopGoexit = errors.New("penstock: loop: a handler has called runtime.Goexit, which ended the loop")
 
-// Loops returns the loops, which are not to be run or closed one by one. The slice
-// belongs to the group.
+// Loops returns the loops. Do not run or close them one by one, and do not change the slice.
 func (g *Group) Loops() []*Loop { return g.loops }
 
-// Run runs the loops until [Group.Stop], or until one of them fails, which stops
-// the others. All of them have ended when it returns. runtime.Goexit in a handler ends its
-// loop, which is a failure.
+// Run runs the loops until [Group.Stop], or until one of them fails, which stops the others. All of them have
+// ended when it returns. A runtime.Goexit in a handler ends its loop, which counts as a failure.
 func (g *Group) Run() error {
 	errs := make([]error, len(g.loops))
 	var running sync.WaitGroup
@@ -413,8 +403,7 @@ func (g *Group) Run() error {
 	return errors.Join(errs...)
 }
 
-// Stop makes Run return, also a Run that is called later. It may be called by any
-// goroutine at any time.
+// Stop makes Run return, even a Run that is called later. It may be called by any goroutine at any time.
 func (g *Group) Stop() {
 	for _, l := range g.loops {
 		l.Stop()

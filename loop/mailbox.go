@@ -11,52 +11,51 @@ import (
 	"github.com/penstock/penstock/evring"
 )
 
-// mailboxSize is how many functions may wait in the ring. More wait in a list.
+// mailboxSize is how many functions may wait on the ring. Further ones wait in a list.
 const mailboxSize = 1024
 
-// A mailbox is the functions that other goroutines have posted to the loop. Functions must
-// be in memory that Go's collector sees: they wait in a table, and a ring carries their
-// indexes. The ring knows whether the loop sleeps and has to be woken (package evring
-// explains why no wake-up is lost).
+// A mailbox holds the functions that other goroutines have posted to the loop. They wait in a table, where Go's
+// collector sees them, and a ring carries their indexes. The ring knows whether the loop sleeps and has to be
+// woken (package evring explains why no wake-up is lost).
 //
-// A function without a free place goes into a list, and so do all later ones until the list is
-// empty: the functions of one goroutine keep their order. The list's turn comes when all posts that
-// were begun have been seen on the ring.
+// A function that finds no free place goes into a list, and so do all later ones until the list is empty: so
+// the functions of one goroutine keep their order. The loop takes the list when all posts that were begun have
+// come out of the ring.
 type mailbox struct {
 	ring   *evring.Ring // owned; its consumer is the loop
 	table  [mailboxSize]place
-	begun  atomic.Uint64 // posts that went for the table
-	called atomic.Uint64 // posts that have come out of it; written by the loop
+	begun  atomic.Uint64 // posts that looked for a place in the table
+	called atomic.Uint64 // posts that have come out of the table; the loop writes it
 
-	overflowed atomic.Bool // there is something in the list
+	overflowed atomic.Bool // the list has functions
 	mu         sync.Mutex  // guards the following fields
 	list       []func()
 	closed     bool
 
-	// The loop's own.
+	// Only the loop uses these:
 	pop   func(event []byte) // m.receive, made once
-	batch []func()           // out of the ring, to be called
-	spare []func()           // the other list, empty
-	seen  uint64             // begun, when the ring was last found empty
+	batch []func()           // functions out of the ring, to be called
+	spare []func()           // empty; list's other array
+	seen  uint64             // begun, when the ring was last emptied
 }
 
-// A place is where a function waits. It belongs to the poster, which sets used, until its
-// index is on the ring, and then to the loop, which clears used.
+// A place is where a function waits. It belongs to the poster, which sets used, until its index is on the ring,
+// and then to the loop, which clears used.
 type place struct {
 	f    func()
 	used atomic.Bool
 }
 
-// probes is how many places a post tries. Places are taken in turn, so if none of these
-// is free, the table is full or nearly full.
+// probes is how many places a post tries. Places are taken in turn, so if none of these is free, the table is
+// full or nearly full.
 const probes = 8
 
-// Post makes the loop's goroutine call f, after earlier posts of the same goroutine. It may
-// be called by any goroutine, the loop's own included; it never blocks for long. f is dropped if
-// the loop never runs again. The error is ErrClosed, or wraps os.ErrInvalid if f is nil.
+// Post makes the loop's goroutine call f, after earlier posts of the same goroutine. It may be called by any
+// goroutine, including the loop's; it never blocks for long. f is dropped if the loop never runs again. The
+// error is ErrClosed, or wraps os.ErrInvalid if f is nil.
 func (l *Loop) Post(f func()) error {
 	if f == nil {
-		return fmt.Errorf("penstock: loop: post: no function: %w", os.ErrInvalid)
+		return fmt.Errorf("penstock: loop: post: f is nil: %w", os.ErrInvalid)
 	}
 	if !l.usable.Load() {
 		return ErrClosed
@@ -87,8 +86,8 @@ func (m *mailbox) post(f func()) error {
 	}
 	m.table[i].f = f
 	event := [4]byte{byte(i), byte(i >> 8)}
-	// There is a slot for each place, so that a push that found the ring full has
-	// lost to others again and again.
+	// The ring has a slot for each place, so a push finds it full only because others have been faster again
+	// and again.
 	err := m.ring.Push(event[:])
 	for err == evring.ErrFull {
 		runtime.Gosched()
@@ -102,8 +101,8 @@ func (m *mailbox) post(f func()) error {
 	return nil
 }
 
-// take takes a place of the table, if one is free. Otherwise the post is begun anyway:
-// the caller takes that back.
+// take takes a free place of the table. If it finds none, the post still counts as begun: the caller takes that
+// back.
 func (m *mailbox) take() (i uint64, ok bool) {
 	begun := m.begun.Add(1)
 	for n := range uint64(probes) {
@@ -115,15 +114,15 @@ func (m *mailbox) take() (i uint64, ok bool) {
 	return 0, false
 }
 
-// noPlace goes on with a post that has found no place.
+// noPlace continues a post that has found no place.
 func (m *mailbox) noPlace(f func()) error {
 	m.begun.Add(^uint64(0))
 	return m.postList(f, true)
 }
 
-// postList puts f into the list. The write to the eventfd makes the next wait of the loop
-// return, whether it sleeps already or not. A goroutine that has begun a post and given it up
-// writes too: the loop may have seen the list before, and left it for later.
+// postList puts f into the list. The write to the eventfd makes the loop's present or next wait return. A
+// goroutine that has begun a post and given it up writes too, because the loop may already have seen the list,
+// and left it for later.
 func (m *mailbox) postList(f func(), gaveUp bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,12 +137,11 @@ func (m *mailbox) postList(f func(), gaveUp bool) error {
 	return nil
 }
 
-// any reports whether there may be something to deliver. A post that has begun and is not on the
-// ring yet counts only once. After that the post has to wake the loop, so that the loop does not
-// spin while a poster is delayed.
+// any reports whether there may be something to deliver. A post that was begun and is not on the ring yet
+// counts only once; then it has to wake the loop, so that the loop does not spin while a poster is delayed.
 func (m *mailbox) any() bool { return m.begun.Load() != m.seen }
 
-// sleep says that the loop is about to block, and reports whether it may.
+// sleep announces that the loop is about to block, and reports whether it may.
 func (m *mailbox) sleep() bool {
 	if m.ring.Sleep() {
 		return true
@@ -152,7 +150,7 @@ func (m *mailbox) sleep() bool {
 	return false
 }
 
-// awake ends the sleep. The eventfd is never read: each write is an edge.
+// awake ends the sleep. The eventfd is never read, because each write is an edge.
 func (m *mailbox) awake() { m.ring.Awake(false) }
 
 // deliver calls the functions posted so far.
@@ -169,8 +167,8 @@ func (m *mailbox) deliver() error {
 	return nil
 }
 
-// deliverRing calls the functions on the ring. Places and slots are free again before the
-// functions are called, which may post.
+// deliverRing calls the functions on the ring. Their places and slots are free before they are called, because
+// they may post.
 func (m *mailbox) deliverRing() error {
 	n, err := m.ring.Drain(0, m.pop)
 	m.called.Store(m.called.Load() + uint64(n))
@@ -193,8 +191,8 @@ func (m *mailbox) receive(event []byte) {
 	p.used.Store(false)
 }
 
-// deliverList calls the functions in the list, unless an earlier poster has a place and is not
-// on the ring yet, which the ring will report.
+// deliverList calls the functions in the list, unless an earlier poster has a place but is not on the ring yet;
+// the ring will report it.
 func (m *mailbox) deliverList() {
 	m.mu.Lock()
 	if m.begun.Load() != m.called.Load() {

@@ -20,22 +20,21 @@ const (
 	HungUp     Events = sys.EPOLLHUP   // both ways are shut
 )
 
-// The events asked for, beside EPOLLERR and EPOLLHUP, which epoll always reports.
+// The events that the loop asks for. epoll also reports EPOLLERR and EPOLLHUP, always.
 const (
-	// edges is for connections and everything else: all, and once.
+	// edges is for everything but listeners: all events, each once.
 	edges = sys.EPOLLIN | sys.EPOLLOUT | sys.EPOLLPRI | sys.EPOLLRDHUP | sys.EPOLLET
 
-	// queue is for listeners: it reports as long as connections are queued and, if several
-	// loops wait for the same listener, to as few loops as possible. EPOLL_CTL_MOD does not
-	// work with it.
+	// queue is for listeners: it reports as long as connections are queued and, if several loops wait for the
+	// same listener, to as few loops as possible. EPOLL_CTL_MOD does not work with it.
 	queue = sys.EPOLLIN | sys.EPOLLEXCLUSIVE
 )
 
-// A poller is an epoll instance and the events that it has returned last.
+// A poller is an epoll instance and the events that it last returned.
 type poller struct {
-	fd     int // owned; -1 once it is closed
+	fd     int // owned; -1 after close
 	events []sys.EpollEvent
-	coarse bool // epoll_pwait2 is not to be had
+	coarse bool // there is no epoll_pwait2
 }
 
 func (p *poller) open() error {
@@ -48,16 +47,15 @@ func (p *poller) open() error {
 	return nil
 }
 
-// close closes the instance. After that another file may get its number, so late calls must not
-// find it.
+// close closes the instance. It forgets the number, which another file may get, so that late calls do not find
+// that file.
 func (p *poller) close() error {
 	fd := p.fd
 	p.fd = -1
 	return os.NewSyscallError("close", sys.Close(fd))
 }
 
-// watch adds the mailbox's eventfd, with a slot that no table has. Each write to it
-// is an edge.
+// watch adds the mailbox's eventfd, with a slot that no table has. Each write to the eventfd is an edge.
 func (p *poller) watch(fd int) error {
 	e := sys.EpollEvent{Events: sys.EPOLLIN | sys.EPOLLET, Fd: -1}
 	return os.NewSyscallError("epoll_ctl", sys.EpollCtl(p.fd, sys.EPOLL_CTL_ADD, fd, &e))
@@ -79,9 +77,9 @@ func (p *poller) remove(fd int) error {
 // poll collects the events that are there now.
 func (p *poller) poll() (int, error) { return sys.EpollPoll(p.fd, p.events) }
 
-// block waits for events for at most timeout nanoseconds, forever if negative. The scheduler
-// knows of the wait. A kernel that has no epoll_pwait2, or a sandbox that refuses it, gets
-// epoll_wait's milliseconds: the wait may then end up to a millisecond late, and never early.
+// block waits for events for at most timeout nanoseconds, forever if negative, and lets the scheduler know. A
+// kernel without epoll_pwait2, or a sandbox that refuses it, gets epoll_wait's milliseconds: the wait may then
+// end up to a millisecond late, but never early.
 func (p *poller) block(timeout int64) (int, error) {
 	if timeout < 0 {
 		return sys.EpollWait(p.fd, p.events, -1)
@@ -106,19 +104,17 @@ func (p *poller) event(i int) (slot, generation uint32, which uint8, events Even
 	return uint32(e.Fd), data >> 8, uint8(data), Events(e.Events)
 }
 
-// wake makes epoll_wait return. The counter is never read; it is full after 2^64-2
-// wake-ups.
+// wake makes epoll_wait return. Nobody reads the counter; it would be full after 2^64-2 wake-ups.
 func wake(eventfd int) {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	_, _ = sys.Write(eventfd, one[:])
 }
 
-// A netpollWake makes the runtime look at its poller: a goroutine waits there for a descriptor
-// that is always ready, and the look that finds this goroutine finds all others too. Until
-// then goroutines that are ready run.
+// A netpollWake makes the runtime look at its poller: a goroutine waits there for a descriptor that is always
+// ready, and the look that finds this goroutine also finds all others. Until then ready goroutines run.
 type netpollWake struct {
-	file    *os.File // an eventfd, owned; nil until it is needed
+	file    *os.File // an eventfd, owned; nil before its first use
 	raw     syscall.RawConn
 	once    func(fd uintptr) (done bool) // made once
 	knocked bool
@@ -130,7 +126,7 @@ func (k *netpollWake) wait() {
 		return
 	}
 	k.knocked = false
-	_ = k.raw.Read(k.once) // it fails only for files that cannot wait
+	_ = k.raw.Read(k.once) // fails only for files that cannot wait
 }
 
 func (k *netpollWake) open() error {
@@ -147,7 +143,7 @@ func (k *netpollWake) open() error {
 			return true
 		}
 		k.knocked = true
-		wake(int(fd)) // an edge, also as it is never read
+		wake(int(fd)) // an edge, although nobody reads it
 		return false
 	}
 	return nil

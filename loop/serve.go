@@ -15,23 +15,22 @@ import (
 	"github.com/penstock/penstock/internal/closed"
 )
 
-// A Server serves connections on loops, each by a handler that runs as a coroutine of its loop and
-// is written in sequence, like a handler on a goroutine. Its fields must not be changed once it
-// serves.
+// A Server serves connections on loops. Each connection has a handler that runs as a coroutine of its loop and
+// is written in sequence, like a handler on a goroutine. Do not change the fields while it serves.
 type Server struct {
-	// Handle serves a connection, and the connection is closed when it returns and all is written. It is
-	// called on the loop, so it must block only in methods of the connection. If it returns [ErrIdle], it is
-	// called again, on a new coroutine, when bytes or the end of file come. A panic, or runtime.Goexit, ends
-	// only its connection.
+	// Handle serves a connection, which is closed when Handle has returned and all is written. It is called on
+	// the loop, so it may block only in methods of the connection. If it returns [ErrIdle], it is called again,
+	// on a new coroutine, when bytes or the end of file come. A panic, or runtime.Goexit, ends only its
+	// connection.
 	Handle func(c *Conn) error
 
 	// With Callbacks, Handle is called without a coroutine, when the connection was accepted and whenever
 	// bytes, the end of file or an error have come. A method that would wait for the client fails with ErrIdle,
 	// and Handle returns that. Write never waits: it fails when 16 MiB are pending, and Handle is not called
-	// again before 16 KiB or less are. [Conn.Go] is refused. After the end of file the connection is closed
-	// when Handle returns, whatever it returns. The same holds after the read deadline; and when the write
-	// deadline passes while bytes are pending, the connection fails. runtime.Goexit ends the server, with an
-	// error. A tls.Conn needs a coroutine.
+	// again until at most 16 KiB are pending. [Conn.Go] is refused. After the end of file, or the read
+	// deadline, the connection is closed when Handle returns, whatever it returns. When the write deadline
+	// passes while bytes are pending, the connection fails. runtime.Goexit ends the server, with an error. A
+	// tls.Conn needs a coroutine.
 	Callbacks bool
 
 	// Tick is called on each loop when it begins, and again after the time that it returned, until that is 0.
@@ -39,32 +38,32 @@ type Server struct {
 	Tick func(l *Loop) time.Duration
 
 	// Ended is called on the loop right before a connection is closed, with its handler's error: a
-	// [*PanicError] if the handler has panicked. Nothing can be read or written any more. nil: nothing
-	// is called. A panic in it, in Slow or in Tick is not caught.
+	// [*PanicError] if the handler has panicked. Nothing can be read or written any more. A panic in Ended,
+	// Slow or Tick is not caught. nil: nothing is called.
 	Ended func(c *Conn, err error)
 
-	// Drain is called on the loop during [Server.Shutdown]: for each connection when Shutdown begins, and
-	// for a connection whose handler returns ErrIdle later, when no bytes of the client are left. It may
-	// close the connection, or set a deadline that ends the wait of its handler. nil: connections are
-	// closed if their handlers have returned ErrIdle, and otherwise left to their handlers.
+	// Drain is called on the loop during [Server.Shutdown]: for each connection when Shutdown begins, and later
+	// for a connection whose handler returns ErrIdle when no bytes of the client are left. It may close the
+	// connection, or set a deadline that ends the wait of its handler. nil: connections are closed if their
+	// handlers have returned ErrIdle, and otherwise left to their handlers.
 	Drain func(c *Conn)
 
 	// Paused is called on a loop when it cannot accept a connection, see [Acceptor]. nil: nothing is called.
 	Paused func(err error)
 
-	// Slow is called on the loop when a handler has run for longer than SlowTime without a wait. Its
-	// argument is the place (FILE:LINE) where the handler waits next, or where it began if it has
-	// returned. nil: the time is not measured.
+	// Slow is called on the loop when a handler has run for longer than SlowTime without a wait. at is the
+	// place (FILE:LINE) where the handler waits next, or where it begins if it has returned. nil: the time is
+	// not measured.
 	Slow     func(c *Conn, took time.Duration, at string)
 	SlowTime time.Duration // 0: 10 ms
 
-	// Stuck is called once, on a separate goroutine, when a handler has been running for a second without a wait,
-	// with the stacks of the running handlers. Meanwhile the loop serves nothing else, and nothing can end the
-	// handler from outside. Stuck runs at the same time as handlers. Collecting the stacks stops all goroutines, for
-	// tens of milliseconds with 10,000 goroutines. nil: handlers are not watched.
+	// Stuck is called once, on a separate goroutine, when a handler has been running for a second without a
+	// wait, with the stacks of the running handlers. Meanwhile the loop serves nothing else, and nothing can
+	// end the handler from outside. Stuck runs at the same time as handlers. Collecting the stacks stops all
+	// goroutines, for tens of milliseconds if there are 10,000. nil: handlers are not watched.
 	Stuck func(took time.Duration, stacks []byte)
 
-	// Loops is how many loops there are; 0: GOMAXPROCS.
+	// Loops is the number of loops; 0: GOMAXPROCS.
 	Loops int
 	// Config configures the loops; nil: the defaults.
 	Config *Config
@@ -74,17 +73,16 @@ type Server struct {
 	closed  bool   // for good
 }
 
-// closeTime is how long a connection may take what was written for it after its handler has
-// returned.
+// closeTime is how long a connection may take to send what is pending after its handler has returned.
 const closeTime = 10 * time.Second
 
-// Serve serves the connections of a listener, each by handle as a coroutine, on as many loops as GOMAXPROCS.
-// It always returns an error, and has closed the listener then, see [Server.Serve].
+// Serve serves the connections of a listener, each by handle as a coroutine, on GOMAXPROCS loops. It always
+// returns an error, and has then closed the listener, see [Server.Serve].
 func Serve(l net.Listener, handle func(c *Conn) error) error {
 	return (&Server{Handle: handle}).Serve(l)
 }
 
-// A serving is the part of a server that one loop has.
+// A serving is one loop's part of a server.
 type serving struct {
 	*Server
 	of       *serve
@@ -92,18 +90,18 @@ type serving struct {
 	listener *Listener
 	tick     Timer
 	away     sync.WaitGroup
-	over     bool // the loop does not run any more
-	draining bool // no connection is accepted any more
-	empty    bool // and there is none
-	open     int  // connections
+	over     bool // the loop has ended
+	draining bool // no further connection is accepted
+	empty    bool // draining, and no connection is left
+	open     int  // number of connections
 
-	began atomic.Int64 // when the handler at work was called; 0: none is, or there is no Server.Stuck
+	began atomic.Int64 // when the running handler was called; 0: none runs, or there is no Server.Stuck
 
-	body    func(yield func(struct{}) bool) // of all coroutines
+	body    func(yield func(struct{}) bool) // of every coroutine
 	leases  leases
 	first   *Conn  // the connection with which the coroutine begins
-	resumed int64  // clock, with Server.Slow
-	at      string // where the handler at work, a slow one, waits
+	resumed int64  // clock at the last resume, with Server.Slow
+	at      string // where the running, slow handler waits
 }
 
 // Accepted implements [Acceptor].
@@ -133,7 +131,7 @@ func (s *serving) Paused(err error) {
 	}
 }
 
-// closeAll ends the connections of a loop that does not run any more.
+// closeAll ends the connections of a loop that has ended.
 func (s *serving) closeAll() {
 	s.away.Wait()
 	s.over = true
@@ -144,7 +142,7 @@ func (s *serving) closeAll() {
 		}
 		for c.co.resume != nil && !c.over {
 			c.elsewhere, c.waits = false, 0
-			c.co.resume() // with net.ErrClosed, again and again if need be
+			c.co.resume() // each wait fails with net.ErrClosed, until the handler returns
 		}
 		err := c.co.err
 		if c.idling {
@@ -216,7 +214,7 @@ func (s *Server) slowTime() time.Duration {
 	return 10 * time.Millisecond
 }
 
-// returned goes on when the handler has returned.
+// returned continues after the handler has returned.
 func (c *Conn) returned() {
 	err := c.co.err
 	c.finish()
@@ -226,7 +224,7 @@ func (c *Conn) returned() {
 		err = c.failure
 	case c.readErr != nil && !c.ready():
 		err = c.readErr
-	case c.expired && c.passed(c.readBy): // it was called for that
+	case c.expired && c.passed(c.readBy): // the handler was called for the deadline
 		err = c.errorOf("read", os.ErrDeadlineExceeded)
 	case !c.closing:
 		c.idle()
@@ -246,7 +244,7 @@ func (c *Conn) idle() {
 		c.drop(&c.in)
 	}
 	c.armIdle()
-	if c.ready() || !c.dry || c.readErr != nil { // there may be more already
+	if c.ready() || !c.dry || c.readErr != nil { // more may have come already
 		c.group.loop.Again(c.id)
 	} else if c.group.draining {
 		c.drain()
@@ -256,7 +254,7 @@ func (c *Conn) idle() {
 // ready reports whether a handler that took bytes has left some.
 func (c *Conn) ready() bool { return c.in.len() > 0 && c.took }
 
-// wake calls the handler again, if something has come for it. While much is pending it has to wait.
+// wake calls the handler again if something has come for it, unless much is pending.
 func (c *Conn) wake() {
 	c.expired = c.passed(c.readBy)
 	if c.out.len() > lowMark && !c.expired {
@@ -281,7 +279,7 @@ func (c *Conn) wake() {
 	c.begin()
 }
 
-// settle closes a connection that is to be closed, if all is written.
+// settle closes a connection that is closing, once all is written.
 func (c *Conn) settle() {
 	if !c.closing || c.co.resume != nil || c.elsewhere {
 		return
@@ -297,11 +295,11 @@ func (c *Conn) settle() {
 	c.destroy()
 }
 
-// destroy closes the connection, if it has not been detached.
+// destroy closes the connection, unless it was detached.
 func (c *Conn) destroy() {
 	c.group.loop.Disarm(&c.timer)
 	c.group.loop.Drop(c.id)
-	if c.fd >= 0 && (c.out != nil || c.failure != nil) { // not all has arrived, and the peer must not take it for that
+	if c.fd >= 0 && (c.out != nil || c.failure != nil) { // the peer must not take this for an orderly end, because bytes are missing
 		abortOnClose(int(c.fd))
 	}
 	c.drop(&c.in)
@@ -336,15 +334,15 @@ func (c *Conn) Ready(_ uint8, events Events) {
 		c.step()
 	case c.idling:
 		c.wake()
-	case c.waits == uint8(Writable) && events == 0 && c.calls >= maxCalls: // it has given others their turn
+	case c.waits == uint8(Writable) && events == 0 && c.calls >= maxCalls: // others have had their turn
 		c.step()
 	case c.waits == uint8(Readable) && !c.dry, c.waits == uint8(Writable) && (!c.full || c.failure != nil) && c.out.len() <= lowMark:
 		c.step()
 	}
 }
 
-// armFor arms the timer for a deadline. If the deadline is moved back again and again, the timer is
-// armed no more often than it expires.
+// armFor arms the timer for a deadline. It does not postpone an armed timer, so a deadline that moves often
+// costs little.
 func (c *Conn) armFor(by int64) {
 	if !c.timer.Armed() || c.timerAt > by {
 		c.timerAt = by
@@ -352,7 +350,8 @@ func (c *Conn) armFor(by int64) {
 	}
 }
 
-// armIdle arms the timer for the deadlines of an idle connection: to read, and to write while something is pending.
+// armIdle arms the timer for the read deadline of an idle connection, and for the write deadline if bytes are
+// pending.
 func (c *Conn) armIdle() {
 	if c.readBy != 0 {
 		c.armFor(c.readBy)
@@ -362,8 +361,8 @@ func (c *Conn) armIdle() {
 	}
 }
 
-// expireIdle closes an idle connection if its pending bytes have not gone in time, or calls its
-// handler for the read deadline.
+// expireIdle closes an idle connection whose pending bytes have not gone in time, or calls its handler for the
+// read deadline.
 func (c *Conn) expireIdle() {
 	switch {
 	case c.out != nil && c.passed(c.writeBy):
@@ -401,10 +400,10 @@ func (c *Conn) Expired(*Timer) {
 type serve struct {
 	group     *Group
 	parts     []*serving // one for each loop
-	close     func()     // closes the listening socket, once
+	close     func()     // closes the listening socket; may be called again
 	accepting atomic.Int32
 	filled    atomic.Int32  // loops that accept, or have connections
-	over      chan struct{} // closed when it returns
+	over      chan struct{} // closed when Serve returns
 	draining  bool          // guarded by the server's mu
 }
 
@@ -412,10 +411,10 @@ type serve struct {
 var ErrServerClosed error = closed.Error("penstock: loop: the server is closed")
 
 // Serve takes over the listener, a *net.TCPListener or *net.UnixListener, and serves its connections until
-// [Server.Close] or [Server.Shutdown]. Then it returns [ErrServerClosed], at once if one of the two was
-// called before. The remaining connections are closed: the call in which a handler waits returns
-// net.ErrClosed, and Serve waits for calls of [Conn.Go]. Any other error comes from the fields, the
-// listener, or a loop. The error is never nil, and the listener is closed when Serve returns.
+// [Server.Close] or [Server.Shutdown]. Then it returns [ErrServerClosed], at once if one of the two was called
+// before. The remaining connections are closed: the call in which a handler waits returns net.ErrClosed, and
+// Serve waits for calls of [Conn.Go]. Any other error comes from the fields, the listener, or a loop. The error
+// is never nil, and the listener is closed when Serve returns.
 func (s *Server) Serve(l net.Listener) error {
 	if isNil(l) {
 		return fmt.Errorf("penstock: loop: serve: %w: the listener is nil", ErrConfig)
@@ -424,7 +423,7 @@ func (s *Server) Serve(l net.Listener) error {
 	from, ok := l.(syscall.Conn)
 	switch {
 	case !ok:
-		return fmt.Errorf("penstock: loop: serve: %w: the listener is a %T: write one of package net", ErrConfig, l)
+		return fmt.Errorf("penstock: loop: serve: %w: the listener is a %T: use a *net.TCPListener or *net.UnixListener", ErrConfig, l)
 	case s.Handle == nil:
 		return fmt.Errorf("penstock: loop: serve: %w: Handle is nil", ErrConfig)
 	case s.SlowTime < 0:
@@ -477,8 +476,7 @@ func (s *Server) newServe(g *Group) *serve {
 	return one
 }
 
-// begin notes that the server serves. It fails if the server serves already or is
-// closed.
+// begin fails if the server already serves, or is closed. Otherwise the server now serves.
 func (s *Server) begin(one *serve) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -499,9 +497,8 @@ func (s *Server) end(one *serve) {
 	close(one.over)
 }
 
-// Close ends Serve, and every later call of Serve. Bytes that were written and are still pending are dropped, and
-// their clients see a reset. It does not wait for Serve, and returns nil. It may be called by any goroutine at any
-// time.
+// Close ends Serve, and every later call of Serve. Pending bytes are dropped, and their clients see a reset. It
+// does not wait for Serve, and returns nil. It may be called by any goroutine at any time.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -512,13 +509,13 @@ func (s *Server) Close() error {
 }
 
 // Shutdown ends Serve without interrupting handlers, and every later call of Serve at once. It accepts the
-// connections in the kernel's queue and no further ones. Connections end with their handlers, when all is written
-// for the client; they are closed if their handlers have returned ErrIdle, see [Server.Drain]. It returns nil
-// when Serve has returned. If ctx ends before that it returns the cause, and the rest goes on: [Server.Close]
-// ends it.
+// connections in the kernel's queue and no further ones. A connection ends with its handler, when everything
+// for the client is written, or is closed if its handler has returned ErrIdle, see [Server.Drain]. Shutdown
+// returns nil when Serve has returned. If ctx ends before, it returns the cause, and handlers go on:
+// [Server.Close] ends them.
 //
-// A handler may call it only within [Conn.Go]; it then waits for that handler too. Otherwise it may be called
-// by any goroutine at any time.
+// A handler may call it only within [Conn.Go]; Shutdown then also waits for that handler. Otherwise any
+// goroutine may call it at any time.
 func (s *Server) Shutdown(ctx context.Context) error {
 	over := s.drain()
 	if over == nil {
@@ -532,8 +529,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// drain begins a shutdown on all loops, and returns the channel that is closed when Serve has
-// returned; nil if it does not serve.
+// drain begins a shutdown on all loops. It returns a channel that is closed when Serve has returned, or nil if
+// the server does not serve.
 func (s *Server) drain() (over <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -545,13 +542,13 @@ func (s *Server) drain() (over <-chan struct{}) {
 	if !one.draining {
 		one.draining = true
 		for _, part := range one.parts {
-			_ = part.loop.Post(part.drain) // it fails if Serve is about to return
+			_ = part.loop.Post(part.drain) // fails if Serve is about to return
 		}
 	}
 	return one.over
 }
 
-// queued is how many connections of the kernel's queue a shutdown accepts on each loop.
+// queued is how many connections from the kernel's queue a shutdown accepts on each loop.
 const queued = 1024
 
 // drain begins a shutdown on a loop.
@@ -574,7 +571,7 @@ func (s *serving) drain() {
 	s.drained()
 }
 
-// drain lets a connection end, if it may.
+// drain ends a connection that waits for its client, or calls Server.Drain for it.
 func (c *Conn) drain() {
 	switch {
 	case c.closing:
@@ -585,7 +582,7 @@ func (c *Conn) drain() {
 	}
 }
 
-// drained ends the server if no loop has connections any more, and none is accepted.
+// drained ends the server when no loop has a connection or accepts one.
 func (s *serving) drained() {
 	if s.draining && s.open == 0 && !s.empty {
 		s.empty = true

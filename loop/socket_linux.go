@@ -36,7 +36,7 @@ func shutdownWrite(fd int) error { return sys.ShutdownWrite(fd) }
 // setNoDelay sets TCP_NODELAY, as package net does. A unix socket has none.
 func setNoDelay(fd int) { _ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) }
 
-// localAddr returns the address of a socket's own end, nil if it has none.
+// localAddr returns the address of a socket's own end, or nil.
 func localAddr(fd int) net.Addr {
 	a, err := syscall.Getsockname(fd)
 	if err != nil {
@@ -53,8 +53,8 @@ func localAddr(fd int) net.Addr {
 	return nil
 }
 
-// openSocket makes a socket that is ready to connect. Unlike connect's, its errors name
-// the operation. The socket is -1, or the caller's even so.
+// openSocket makes a socket that is ready to connect. Unlike connect's, its errors name the operation. The caller
+// closes the socket even after an error, unless fd is -1.
 func openSocket(to *Address, cfg *DialConfig) (fd int, err error) {
 	network := "unix"
 	switch {
@@ -96,7 +96,7 @@ func connect(fd int, to *Address) error {
 	return sys.ConnectNow(fd, to.AddrPort, scope(to.AddrPort.Addr().Zone()))
 }
 
-// scope is the index of the interface that a zone names, 0 if there is none.
+// scope returns the index of the interface that a zone names, or 0.
 func scope(zone string) uint32 {
 	if zone == "" {
 		return 0
@@ -111,8 +111,7 @@ func scope(zone string) uint32 {
 	return uint32(i.Index)
 }
 
-// socketError takes the error of a socket that was to be connected (SO_ERROR,
-// socket(7)).
+// socketError returns the error of a socket that failed to connect (SO_ERROR, socket(7)).
 func socketError(fd int) error {
 	errno, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_ERROR)
 	switch {
@@ -128,7 +127,7 @@ func abortOnClose(fd int) { _ = sys.AbortOnClose(fd) }
 
 func closeSocket(fd int) { _ = sys.Close(fd) }
 
-// duplicate makes a non-blocking duplicate of a descriptor of the runtime's.
+// duplicate makes a non-blocking duplicate of a descriptor that the runtime owns.
 func duplicate(c syscall.Conn) (fd int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -8,47 +8,44 @@ import (
 	"time"
 )
 
-// timeBuckets is how many there are in [Stats.Lag] and [Stats.TimerLate].
+// timeBuckets is the number of buckets in [Stats.Lag] and [Stats.TimerLate].
 const timeBuckets = 32
 
-// Stats is the counters of a loop since it was made.
+// Stats has the counters of a loop since it was made.
 type Stats struct {
 	Turns   int64 // rounds of waiting and serving
-	Events  int64 // that were returned by epoll_wait
+	Events  int64 // events that epoll_wait returned
 	Blocked int64 // times that the loop slept
 	Gathers int64 // times that it let events gather, see [Loop.Gather]
-	// BusyPollHits are the times that busy polling found something to do, so that the
-	// loop did not sleep.
+	// BusyPollHits counts the times that busy polling found something to do, so that the loop did not sleep.
 	BusyPollHits int64
-	// Batches counts how often the loop switched to SCHED_BATCH, see [Config.KeepPolicy].
-	// BatchRefused counts how often a thread did not get it, because it had another policy than
-	// SCHED_OTHER or the kernel refused.
+	// Batches counts how often the loop switched to SCHED_BATCH, see [Config.KeepPolicy]. BatchRefused counts
+	// how often a thread did not get it, because it had another policy than SCHED_OTHER or the kernel refused.
 	Batches, BatchRefused int64
-	// Lag counts turns by their duration, from the return of epoll_wait, including the time given to
-	// other goroutines. Lag[i] counts turns below 2^i microseconds and not below half of that. A ready
-	// descriptor may have waited this long for its handler, and a descriptor that became ready during
-	// the turn may have waited this long to be found. Lag lacks the time for which a sleeping loop
-	// waited for a CPU, as it does under SCHED_BATCH.
+	// Lag counts turns by their duration, from the return of epoll_wait, including the time given to other
+	// goroutines. Lag[i] counts turns of at least 2^(i-1) and less than 2^i microseconds. A ready descriptor
+	// may have waited this long for its handler, and a descriptor that became ready during the turn may have
+	// waited this long to be found. Lag lacks the time that a sleeping loop waited for a CPU, for instance
+	// under SCHED_BATCH.
 	Lag [timeBuckets]int64
-	// MaxLag is the longest.
+	// MaxLag is the longest turn.
 	MaxLag time.Duration
-	// Overruns are the turns that used a millisecond of CPU time, with [Config.TurnCPU]. Other
-	// long turns have mostly waited: for a CPU that the kernel gave to another thread, or for
-	// goroutines that the loop let run.
+	// Overruns counts the turns that used a millisecond of CPU time, with [Config.TurnCPU]. Other long turns
+	// have mostly waited: for a CPU that the kernel gave to another thread, or for goroutines that the loop let
+	// run.
 	Overruns int64
-	// TimerLate counts ticks (of a quarter of a millisecond) at which timers fired, by the delay
-	// from the tick to the beginning of the turn that called the timers, in microseconds as in Lag.
-	// The tick of a timer is the first tick at or after its time. The delay contains the wait for a
-	// CPU, which Lag lacks, if the loop slept; the rest of the previous turn and the delay of
-	// [Loop.Gather] if it did not; and the rounding of epoll_wait's timeout, up to a millisecond if
-	// there is no epoll_pwait2(2). The work before the timers in their turn is counted in Lag. Ticks
-	// that passed while the loop did not run count as well.
+	// TimerLate counts ticks (of a quarter of a millisecond) at which timers fired, by the delay from the tick
+	// to the beginning of the turn that called the timers, in buckets as in Lag. The tick of a timer is the
+	// first tick at or after its time. If the loop slept, the delay contains the wait for a CPU, which Lag
+	// lacks; if not, it contains the rest of the previous turn and the delay of [Loop.Gather]. It also contains
+	// the rounding of epoll_wait's timeout, up to a millisecond without epoll_pwait2(2). The work before the
+	// timers in their turn counts in Lag. Ticks that passed while the loop did not run count as well.
 	TimerLate [timeBuckets]int64
-	// MaxTimerLate is the longest.
+	// MaxTimerLate is the longest such delay.
 	MaxTimerLate time.Duration
 }
 
-// times counts times of nanoseconds by powers of two of a microsecond.
+// times counts durations by powers of two of a microsecond.
 type times struct {
 	n   [timeBuckets]atomic.Int64
 	max atomic.Int64
@@ -102,16 +99,16 @@ func (l *Loop) Stats() Stats {
 	return s
 }
 
-// overrun is the CPU time from which on a turn counts in Overruns.
+// overrun is the CPU time of a turn that counts in Overruns.
 const overrun = time.Millisecond
 
 // cpuTime is the CPU time that a thread has used.
 type cpuTime struct {
-	thread int // 0: it is not known
+	thread int // 0: unknown
 	used   time.Duration
 }
 
-// since is the thread's CPU time since before, 0 if it was another one then.
+// since returns the thread's CPU time since before, or 0 if before is of another thread.
 func (t cpuTime) since(before cpuTime) time.Duration {
 	if t.thread == 0 || t.thread != before.thread {
 		return 0
@@ -119,7 +116,7 @@ func (t cpuTime) since(before cpuTime) time.Duration {
 	return t.used - before.used
 }
 
-// used is the CPU time of the present thread, if it is to be measured.
+// used returns the CPU time of the present thread, if turns are measured.
 func (l *Loop) used() cpuTime {
 	if !l.turnCPU {
 		return cpuTime{}
@@ -128,13 +125,13 @@ func (l *Loop) used() cpuTime {
 }
 
 const (
-	stuckTime  = int64(time.Second)     // that a handler runs until it is reported
+	stuckTime  = int64(time.Second)     // how long a handler runs before it is reported
 	stuckCheck = 250 * time.Millisecond // between two looks at the handlers
 )
 
-// watch reports handlers that do not come back, until the server does not serve any more.
+// watch reports handlers that do not come back, until the server ends.
 func (s *Server) watch(one *serve) {
-	reported := make([]int64, len(one.parts)) // when the handler has begun
+	reported := make([]int64, len(one.parts)) // when the reported handler began
 	tick := time.NewTicker(stuckCheck)
 	defer tick.Stop()
 	for {
@@ -156,7 +153,7 @@ func (s *Server) watch(one *serve) {
 // maxStacks bounds the text of all goroutines' stacks.
 const maxStacks = 64 << 20
 
-// stacksAtWork returns the stacks of all goroutines that are in a handler and do not wait as coroutines.
+// stacksAtWork returns the stacks of all goroutines that are in a running handler, not in a waiting coroutine.
 func stacksAtWork() (found []byte) {
 	all := make([]byte, min(1<<20+runtime.NumGoroutine()<<11, maxStacks))
 	n := runtime.Stack(all, true)

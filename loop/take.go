@@ -10,19 +10,18 @@ import (
 	"syscall"
 )
 
-// errClose is for a syscall.Conn that is none of package net's or os's.
+// errClose is for a syscall.Conn that is not of package net or os.
 var errClose = errors.New("it has no Close method")
 
-// Take takes over the descriptor of a connection, listener or file of package net or os from
-// the runtime: *net.TCPConn, *net.UnixConn, *net.TCPListener, *os.File and so on. It returns
-// a non-blocking, close-on-exec duplicate, which belongs to the caller, and closes c. Closing
-// interrupts reads and writes of other goroutines and waits for them, so that no later call
-// of c, nor its finalizer, touches the returned descriptor. The path of a unix listener is
-// not removed.
+// Take takes over the descriptor of a connection, listener or file of package net or os from the runtime:
+// *net.TCPConn, *net.UnixConn, *net.TCPListener, *os.File and so on. It returns a non-blocking, close-on-exec
+// duplicate, which belongs to the caller, and closes c. Closing interrupts reads and writes of other goroutines
+// and waits for them, so that neither a later call of c nor its finalizer touches the returned descriptor. The
+// path of a unix listener is not removed.
 //
-// Bytes that c has buffered stay in c. So pass only plain connections; a tls.Conn, for
-// example, is not a syscall.Conn. After an error c is as it was, unless closing c failed. If c is nil the
-// error wraps os.ErrInvalid.
+// Bytes that c has buffered stay in c, so pass only plain connections (a tls.Conn, for example, is not a
+// syscall.Conn). After an error c is as it was, unless closing c failed. If c is nil the error wraps
+// os.ErrInvalid.
 func Take(c syscall.Conn) (fd int, err error) {
 	if isNil(c) {
 		return -1, fmt.Errorf("penstock: loop: take: c is nil: %w", os.ErrInvalid)
@@ -50,10 +49,10 @@ func isNil(c any) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Give makes a connection of package net from a connected socket. Afterwards the connection owns
-// the socket; after an error the socket is closed. Call [Loop.Detach] first: the socket must not be
-// registered with a loop any more, and Drop would not do, because it relies on the descriptor being
-// closed for good, and package net keeps a duplicate.
+// Give makes a connection of package net from a connected socket. Afterwards the connection owns the socket;
+// after an error the socket is closed. Call [Loop.Detach] before Give: the socket must not be registered with a
+// loop. Drop is not enough, because it relies on the descriptor being closed for good, but package net keeps a
+// duplicate.
 func Give(fd int) (net.Conn, error) { return give(fd, net.FileConn) }
 
 // GiveListener is Give for a listening socket.

@@ -9,23 +9,20 @@ import (
 	"syscall"
 )
 
-// yieldTime is how long a loop that is never idle keeps its P; then it lets other
-// goroutines run, even with only one P. We need our own bound because the runtime
-// preempts only after 10 ms, and also looks for network events of other goroutines only
-// that often.
+// yieldTime is how long a loop that is never idle keeps its P; then it lets other goroutines run, even with
+// only one P. The runtime itself preempts, and looks for network events of other goroutines, only every 10 ms.
 const yieldTime = 4e6
 
-// ErrRunning is returned by Run while another Run of the loop goes on.
+// ErrRunning is returned by Run while another Run of the same loop goes on.
 var ErrRunning = errors.New("penstock: loop: already running")
 
-// Run serves events until [Loop.Stop]. It keeps its thread while it blocks, and as long as it does
-// not have to yield. The error wraps epoll_wait(2)'s, ErrRunning, or ErrClosed. It may be called
-// again after it has returned.
+// Run serves events until [Loop.Stop]. It keeps its thread while it blocks, and as long as it does not have to
+// yield. Its error wraps epoll_wait(2)'s, or is ErrRunning or ErrClosed. After it has returned, it may be
+// called again.
 //
-// It does not lock the thread. Each time that a locked goroutine yields (the runtime forces a
-// busy one every 10 ms), its P goes to another thread and back, which takes four futex calls
-// and the time until the kernel finds a CPU for that thread. On a busy machine that took a
-// third of the echoes (docs/performance.md).
+// It does not lock the thread. Each time a locked goroutine yields (the runtime forces a busy one every 10 ms),
+// its P goes to another thread and back, which takes four futex calls and the time until the kernel finds a CPU
+// for that thread. On a busy machine that cost a third of the echoes (docs/performance.md).
 func (l *Loop) Run() error {
 	if l.running.Swap(true) {
 		return ErrRunning
@@ -52,8 +49,8 @@ func (l *Loop) begin() {
 	l.load.begin(l.now)
 }
 
-// turn waits until there is something to do, and does it: events, the rest of the turn before,
-// posted functions, due timers.
+// turn waits until there is something to do, and does it: events, the rest of the previous turn, posted
+// functions, due timers.
 func (l *Loop) turn() error {
 	n, err := l.wait()
 	if err != nil && err != syscall.EINTR {
@@ -89,8 +86,8 @@ func (l *Loop) turn() error {
 	return nil
 }
 
-// gatherEvents lets events gather before they are collected, if every handler that
-// was called in this turn has asked for that.
+// gatherEvents lets events gather before they are collected, if every handler called in this turn has asked for
+// that.
 func (l *Loop) gatherEvents(called int) {
 	if l.gathering > 0 && l.gathering == called && len(l.again) == 0 && !l.mail.any() && !l.wheel.short {
 		l.poller.rest(l.gather)
@@ -100,7 +97,7 @@ func (l *Loop) gatherEvents(called int) {
 	l.gathering, l.gather = 0, maxGather
 }
 
-// giveWay lets other goroutines run if it is time, and returns the clock after that.
+// giveWay lets other goroutines run if it is time, and returns the clock afterwards.
 func (l *Loop) giveWay(now int64) int64 {
 	l.others.worked += now - l.now
 	if now-l.yield > yieldTime {
@@ -111,10 +108,10 @@ func (l *Loop) giveWay(now int64) int64 {
 	return now
 }
 
-// wait collects events. It first looks without blocking; on a busy loop this is enough, and the
-// scheduler is not involved. A loop that has often looked in vain has little to do: it blocks
-// at once, which saves a call for each event. A loop that may block announces this first, and
-// then looks at its mailbox once more (see mailbox).
+// wait collects events. It first looks without blocking; on a busy loop this is enough, and the scheduler is
+// not involved. A loop that has often looked in vain has little to do: it blocks at once, which saves a call
+// for each event. Before a loop blocks, it announces this, and then looks at its mailbox once more (see
+// mailbox).
 func (l *Loop) wait() (int, error) {
 	l.direct = l.futile >= mostFutile && l.spin == 0 && len(l.again) == 0 && !l.mail.any()
 	if !l.direct {
@@ -126,7 +123,7 @@ func (l *Loop) wait() (int, error) {
 	timeout := l.wheel.untilNext(now)
 	if timeout == 0 || !l.mail.sleep() {
 		if l.direct {
-			return l.look() // or events would wait for as long as timers are due
+			return l.look() // otherwise due timers would keep events waiting
 		}
 		return 0, nil
 	}
@@ -141,17 +138,17 @@ func (l *Loop) wait() (int, error) {
 }
 
 const (
-	// mostFutile is after how many looks in vain in a row a loop blocks without looking first.
-	// mostPrompt is after how many waits in a row that returned at once it looks first again.
+	// After mostFutile looks in vain in a row, a loop blocks without looking first. After mostPrompt waits in a
+	// row that returned at once, it looks first again.
 	mostFutile, mostPrompt = 2, 32
 
-	// leastSleep is the number of nanoseconds below which a wait counts as not slept: there were
-	// events already, and the loop looks for the next ones without blocking. The kernel takes
-	// longer to put a thread to sleep and to wake it.
+	// leastSleep is the nanoseconds below which a wait does not count as a sleep: events were there already,
+	// and the loop looks for the next ones without blocking. The kernel takes longer to put a thread to sleep
+	// and wake it.
 	leastSleep = 2000
 )
 
-// look collects the events that are there now, or that come while it polls, if it does.
+// look collects the events that are there now, or that come during busy polling.
 func (l *Loop) look() (n int, err error) {
 	if n, err = l.poller.poll(); n > 0 || err != nil {
 		l.futile = 0
@@ -166,7 +163,7 @@ func (l *Loop) look() (n int, err error) {
 	return n, err
 }
 
-// woken notes whether a block without a look before found events at once.
+// woken notes whether a block without a look found events at once.
 func (l *Loop) woken(now int64) {
 	switch {
 	case !l.direct || !l.slept:
@@ -202,26 +199,26 @@ func (l *Loop) dispatch(i int) {
 	}
 }
 
-// call makes the call that Again has asked for.
+// call makes the call that Again asked for.
 func (l *Loop) call(id ID) {
 	if s := l.table.find(id); s != nil {
 		s.handler.Ready(id.which(), 0)
 	}
 }
 
-// others is how a loop lets the other goroutines of the process run.
+// others lets the other goroutines of the process run.
 type others struct {
-	worked int64 // ns of turns since they last did
+	worked int64 // ns of turns since other goroutines last ran
 	knock  netpollWake
 }
 
-// runningLoops is how many loops of the process run.
+// runningLoops is the number of running loops in the process.
 var runningLoops atomic.Int64
 
-// run lets other goroutines run, a given time after they last ran. Goroutines that wait for the
-// network are ready only after a look at the runtime's poller, by a P that has nothing else to run,
-// or by the runtime's monitor every 10 ms at best. So a loop that works most of the time looks
-// itself, unless there are more Ps than loops: then the other goroutines have a P.
+// run lets other goroutines run, span after they last ran. Goroutines that wait for the network become ready
+// only when somebody looks at the runtime's poller: a P with nothing else to run, or the runtime's monitor,
+// every 10 ms at best. So a loop that works most of the time looks itself, unless there are more Ps than loops:
+// then the other goroutines have a P.
 func (o *others) run(span int64) {
 	if o.worked > span/2 && runningLoops.Load() >= int64(runtime.GOMAXPROCS(0)) {
 		o.knock.wait()

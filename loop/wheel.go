@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// A Timer calls its owner once, at a given time or a little later. It is made to be part of a
-// larger struct. The zero value is a timer that is not armed; an armed timer must not be copied.
-// Arming, moving and disarming allocate nothing and take constant time for any number of timers.
+// A Timer calls its owner once, at a given time or a little later. It is made to be part of a larger struct.
+// The zero value is an unarmed timer; an armed timer must not be copied. Arming, moving and disarming allocate
+// nothing and take constant time for any number of timers.
 type Timer struct {
 	next, prev *Timer // nil unless armed
-	due        int64  // tick; of a list's head, its place
+	due        int64  // tick; in the head of a list, its place
 	owner      Expirer
 }
 
@@ -20,38 +20,36 @@ type Expirer interface {
 	Expired(t *Timer)
 }
 
-// A wheel keeps timers in lists by the time at which they are due: 64 lists of one tick
-// each, 64 of 64 ticks, and so on (Varghese and Lauck, "Hashed and hierarchical timing
-// wheels", 1987). When the time of a longer list begins, its timers are spread over the
-// shorter ones.
+// A wheel keeps timers in lists by the time when they are due: 64 lists of one tick each, 64 of 64 ticks, and
+// so on (Varghese and Lauck, "Hashed and hierarchical timing wheels", 1987). When the time of a longer list
+// begins, its timers are spread over the shorter lists.
 type wheel struct {
 	base  int64 // clock of tick 0
-	tick  int64 // the present one: of those before everything that was due has been called
+	tick  int64 // the present tick: everything due before it has been called
 	used  [wheelLevels]uint64
 	lists [wheelLevels][wheelLists]Timer // heads of circular lists
-	late  times                          // of called timers, since their ticks
+	late  times                          // how late timers were called after their ticks
 	clock func() int64
 
-	// The rest of the present tick: to spread the timers of fired, if level is above 0, or to
-	// call them; then the same with the lists of the levels below. With nothing left level is
-	// negative.
+	// The rest of the present tick: fired has timers to spread if level is above 0, and otherwise to call; then
+	// come the lists of lower levels. A negative level means that nothing is left.
 	level int
 	fired Timer // the head of a list
-	left  int   // timers of the turn's share
-	began int64 // clock when there had been some
-	short bool  // the last turn has left something that is due
+	left  int   // how many timers this turn may still take
+	began int64 // clock at the turn's first look, after timersLook timers
+	short bool  // the last turn has left timers that are due
 }
 
 const (
 	wheelTick   = int64(250 * time.Microsecond)
 	wheelBits   = 6
 	wheelLists  = 1 << wheelBits
-	wheelLevels = 5 // 3 days; timers beyond are spread again when these are over
+	wheelLevels = 5 // 3 days; later timers are spread again after that
 
-	// A turn spreads and calls at most mostTimers timers, or stops when their time is over.
-	// The other timers wait for the next turn, so that events are served in between. A timer
-	// that was not touched for a while takes a microsecond, since it is in no cache; its
-	// function may take longer. The clock is read only now and then.
+	// A turn spreads and calls at most mostTimers timers, and stops when timersTime is over. The others wait
+	// for the next turn, so that events are served in between. A timer that was not touched for a while takes a
+	// microsecond, because it is in no cache; its function may take longer. The clock is read only every
+	// timersLook timers.
 	mostTimers = 1 << 10
 	timersTime = int64(time.Millisecond)
 	timersLook = 16
@@ -68,14 +66,14 @@ func (w *wheel) start(now int64, clock func() int64) {
 	w.fired.next, w.fired.prev, w.fired.due = &w.fired, &w.fired, -1
 }
 
-// arm makes t due at a time of the clock, rounded up to a tick.
+// arm makes t due at the clock time at, rounded up to a tick.
 func (w *wheel) arm(t *Timer, at int64) {
 	w.disarm(t)
 	t.due = max((at-w.base+wheelTick-1)/wheelTick, w.tick+1)
 	w.place(t)
 }
 
-// place puts t into the list that its time is in, seen from the present tick.
+// place puts t into the list for its time, seen from the present tick.
 func (w *wheel) place(t *Timer) {
 	const most = 1<<(wheelBits*wheelLevels) - 1
 	due := min(t.due, w.tick+most)
@@ -85,7 +83,7 @@ func (w *wheel) place(t *Timer) {
 	t.join(&w.lists[level][i])
 }
 
-// join puts t at the end of the list that head is the head of.
+// join puts t at the end of head's list.
 func (t *Timer) join(head *Timer) {
 	t.prev, t.next = head.prev, head
 	head.prev.next, head.prev = t, t
@@ -95,7 +93,7 @@ func (w *wheel) disarm(t *Timer) {
 	if t.next == nil {
 		return
 	}
-	if t.next == t.prev && t.next.due >= 0 { // the last of its list
+	if t.next == t.prev && t.next.due >= 0 { // the only timer of its list
 		head := t.next.due
 		w.used[head>>wheelBits] &^= 1 << (head & (wheelLists - 1))
 	}
@@ -103,8 +101,7 @@ func (w *wheel) disarm(t *Timer) {
 	t.next, t.prev = nil, nil
 }
 
-// next is the first tick after the present one at which there is something to
-// spread or to call, or -1.
+// next returns the first tick after the present one with something to spread or to call, or -1.
 func (w *wheel) next() int64 {
 	first := int64(-1)
 	for level, used := range w.used {
@@ -121,7 +118,7 @@ func (w *wheel) next() int64 {
 	return first
 }
 
-// advance calls the timers that are due at a time of the clock, or a turn's share of them.
+// advance calls the timers that are due at the clock time now, or as many as a turn may.
 func (w *wheel) advance(now int64) {
 	target := (now - w.base) / wheelTick
 	w.short, w.left = false, mostTimers
@@ -133,8 +130,7 @@ func (w *wheel) advance(now int64) {
 	}
 }
 
-// begin makes the next tick the present one if there is something to do in it, and it is
-// not after the target.
+// begin moves to the next tick that has something to do, unless it is after target.
 func (w *wheel) begin(target int64) bool {
 	at := w.next()
 	if at < 0 || at > target {
@@ -146,8 +142,8 @@ func (w *wheel) begin(target int64) bool {
 	return true
 }
 
-// detach moves the list of the present level that begins with the present tick to fired, which is
-// empty. Every level from the start level of begin downwards has such a list.
+// detach moves the list of the present level that begins with the present tick to fired, which is empty. Every
+// level from the one where begin starts downwards has such a list.
 func (w *wheel) detach() {
 	i := w.tick >> (wheelBits * w.level) & (wheelLists - 1)
 	if w.used[w.level]&(1<<i) == 0 {
@@ -160,10 +156,10 @@ func (w *wheel) detach() {
 	head.next, head.prev = head, head
 }
 
-// drain does the work of the present tick, and reports whether that is done; otherwise the
-// turn's share is spent. It spreads the longer lists that begin with the tick over the shorter
-// ones, the longest first, and then calls the timers of the tick. These may change other timers,
-// even timers of the same tick, and so may other calls before the next turn.
+// drain does the work of the present tick, and reports whether it is done; otherwise the turn has done its
+// share. It spreads the longer lists that begin with the tick over the shorter ones, the longest first, and
+// then calls the timers of the tick. These may change other timers, even timers of the same tick, and so may
+// other calls before the next turn.
 func (w *wheel) drain(now int64) (done bool) {
 	for ; w.level > 0; w.detach() {
 		for w.fired.next != &w.fired {
@@ -188,8 +184,7 @@ func (w *wheel) drain(now int64) (done bool) {
 	return true
 }
 
-// pop takes the first timer out of the list that head is the head of, which is not empty and
-// is not one of the wheel's own.
+// pop takes the first timer out of t's list, which is not empty and is not one of the wheel's own lists.
 func (t *Timer) pop() *Timer {
 	first := t.next
 	t.next, first.next.prev = first.next, t
@@ -197,8 +192,7 @@ func (t *Timer) pop() *Timer {
 	return first
 }
 
-// spent reports whether the turn's share is spent: the number, or the time since the clock was
-// first looked at.
+// spent reports whether the turn has done its share: in timers, or in time since the first look at the clock.
 func (w *wheel) spent() bool {
 	switch {
 	case w.left == 0:
@@ -210,8 +204,8 @@ func (w *wheel) spent() bool {
 	return w.clock()-w.began > timersTime
 }
 
-// untilNext is the time from now to the next tick that matters, in nanoseconds: 0
-// if it has come, negative if there is none.
+// untilNext returns the nanoseconds from now to the next tick that matters: 0 if it has come, negative if there
+// is none.
 func (w *wheel) untilNext(now int64) int64 {
 	if w.short {
 		return 0
@@ -223,10 +217,9 @@ func (w *wheel) untilNext(now int64) int64 {
 	return max(w.base+at*wheelTick-now, 0)
 }
 
-// Arm makes t call its owner after the given time, never earlier. A timer that is armed
-// already is moved. It is exact to a quarter of a millisecond plus the length of a turn of
-// the loop. If thousands are due at once, they are called over several turns. The time counts
-// from [Loop.Now].
+// Arm makes t call its owner after the duration d, never earlier. It moves a timer that is armed already. A
+// call is at most a quarter of a millisecond plus one turn of the loop late, but if thousands of timers are due
+// at once, the calls take several turns. d counts from [Loop.Now].
 func (l *Loop) Arm(t *Timer, owner Expirer, d time.Duration) {
 	if l.clock == nil { // the zero Loop
 		return
@@ -235,11 +228,11 @@ func (l *Loop) Arm(t *Timer, owner Expirer, d time.Duration) {
 	l.wheel.arm(t, l.Now()+min(int64(d), maxTimer))
 }
 
-// maxTimer is far from where sums of two such times overflow: 73 years.
+// maxTimer, 73 years, is far below the times whose sums overflow.
 const maxTimer = 1 << 61
 
 // Disarm keeps t from calling. It does nothing if t is not armed.
 func (l *Loop) Disarm(t *Timer) { l.wheel.disarm(t) }
 
-// Armed reports whether t is going to call.
+// Armed reports whether t will call its owner.
 func (t *Timer) Armed() bool { return t.next != nil }
