@@ -9,30 +9,27 @@ import (
 	"github.com/penstock/penstock/internal/feature"
 )
 
-// Errors that callers compare with. Get, Bytes and Put return their errors as they
-// are, without an allocation.
+// Errors that callers compare with. Get, Bytes and Put return them unwrapped, without an allocation.
 var (
-	// ErrBudget is returned by Get if a chunk is needed and the budget is spent.
+	// ErrBudget is returned by Get if it needs a chunk and the budget is used up.
 	ErrBudget = errors.New("penstock: arena: the budget is used up")
 
-	// ErrStale is returned for a handle that names no slot in use of this Local: the slot
-	// was put already, was handed out again since, belongs to another Local, or never
-	// existed.
+	// ErrStale is returned for a handle that names no slot in use of this Local: the slot was put already, was
+	// handed out again since, belongs to another Local, or never existed.
 	ErrStale = errors.New("penstock: arena: stale handle")
 
-	// ErrSize is Get's for a size that is not from 1 to MaxSlot.
+	// ErrSize is returned by Get for a size that is not from 1 to MaxSlot.
 	ErrSize = errors.New("penstock: arena: there is no slot of that size: ask for 1 to 65536 bytes")
 
 	// ErrClosed is returned after Close. It matches os.ErrClosed.
 	ErrClosed error = closed.Error("penstock: arena: the arena is closed, or was not made by New")
 
-	// ErrNotSupported is matched by New's error where there are no arenas. It wraps
-	// errors.ErrUnsupported.
+	// ErrNotSupported is matched by New's error on systems without arenas. It wraps errors.ErrUnsupported.
 	ErrNotSupported = feature.ErrNotSupported
 )
 
-// Arena is a mapping and the Locals that share it. Make it with [New]: the zero Arena is a closed one. Its own methods
-// are safe for concurrent use, except Close.
+// Arena is a mapping and the Locals that share it. Make it with [New]: the zero Arena is closed. Its own
+// methods are safe for concurrent use, except Close.
 type Arena struct {
 	memory // owned by the Arena, from New until Close
 	config Config
@@ -41,18 +38,17 @@ type Arena struct {
 	locals []Local
 	depots []*depot
 
-	chunks   []chunk  // by offset; each is the Local's that has the chunk
-	slots    []slot   // by unit; likewise
-	releases releases // by unit; likewise
+	chunks   []chunk  // by offset; each belongs to the Local that has the chunk
+	slots    []slot   // by unit; owned like chunks
+	releases releases // by unit; owned like chunks
 
-	fallback error // why the pages are no better
-	unbound  error // why nothing is bound where something could be
+	fallback error // why the pages are no better, see Fallback
+	unbound  error // see Unbound
 }
 
-// New maps an arena and populates it, so that a shortage of memory is an error of New
-// and not a signal later. With PagesAuto it tries huge pages that were set aside,
-// transparent ones, then plain ones. nil stands for the zero Config. Close it when
-// every slot has been put.
+// New maps an arena and populates it, so that a shortage of memory is an error of New and not a signal later.
+// With PagesAuto it tries huge pages that were set aside, then transparent ones, then plain pages. nil means
+// the zero Config. Close the arena when every slot has been put.
 func New(cfg *Config) (*Arena, error) {
 	c := cfg.withDefaults()
 	if err := c.check(); err != nil {
@@ -61,7 +57,7 @@ func New(cfg *Config) (*Arena, error) {
 	nodes, err := place(c.Locals, c.Nodes)
 	a := &Arena{config: c, unbound: err}
 	err = a.open(nodes)
-	if err != nil && nodes != nil && c.Nodes == nil { // not insisted on
+	if err != nil && nodes != nil && c.Nodes == nil { // the nodes are not required
 		a.unbound = err
 		err = a.open(nil)
 	}
@@ -71,7 +67,7 @@ func New(cfg *Config) (*Arena, error) {
 	return a, nil
 }
 
-// Errors of New that are not the pages' fault.
+// Errors of New that have nothing to do with the kind of pages.
 var (
 	// ErrBind is matched by New's error if memory could not be bound to a node of Config.Nodes.
 	ErrBind = errors.New("the memory is not bound to its node")
@@ -80,7 +76,7 @@ var (
 	ErrLock = errors.New("the memory is not locked")
 )
 
-// open maps the memory and divides it. nodes is nil if nothing is to be bound.
+// open maps the memory and divides it. nodes is nil if nothing is bound.
 func (a *Arena) open(nodes []int) error {
 	rs := regions(a.config.Size, nodes)
 	if err := a.mapBest(rs); err != nil {
@@ -103,7 +99,7 @@ func (a *Arena) open(nodes []int) error {
 	return nil
 }
 
-// depotOf returns the depot of the node of a Local.
+// depotOf returns the depot of a Local's node.
 func (a *Arena) depotOf(nodes []int, local int) *depot {
 	for _, d := range a.depots {
 		if nodes != nil && d.node == nodes[local] {
@@ -113,7 +109,7 @@ func (a *Arena) depotOf(nodes []int, local int) *depot {
 	return a.depots[0]
 }
 
-// mapBest maps the first kind of pages that there is, and lays out rs for it.
+// mapBest maps the best available kind of pages, and lays out rs for it.
 func (a *Arena) mapBest(rs []region) error {
 	var missed []error
 	for _, p := range a.config.Pages.kinds(a.config.Size) {
@@ -124,34 +120,34 @@ func (a *Arena) mapBest(rs []region) error {
 		}
 		missed = append(missed, fmt.Errorf("%v: %w", p, err))
 		if errors.Is(err, ErrBind) || errors.Is(err, ErrLock) {
-			break // it is not the pages' fault
+			break // no other kind of pages would help
 		}
 	}
 	return missed[len(missed)-1]
 }
 
-// Local returns the Local of that number, from 0. It panics if there is none.
+// Local returns the Local with number i, from 0. It panics if there is none.
 func (a *Arena) Local(i int) *Local { return &a.locals[i] }
 
-// Locals returns their number.
+// Locals returns the number of Locals.
 func (a *Arena) Locals() int { return len(a.locals) }
 
-// Pages returns the kind of memory that the arena has: PagesTransparent only if the kernel
-// reports that some of it really is in huge pages. Like Fallback and Unbound it never changes,
-// and is safe for concurrent use, Close included.
+// Pages returns the kind of memory that the arena has. It is PagesTransparent only if the kernel reports that
+// some of the memory really is in huge pages. Pages, Fallback and Unbound never change, and are safe for
+// concurrent use, even with Close.
 func (a *Arena) Pages() Pages { return a.pages }
 
-// Fallback returns why the memory is no better: the kinds that were tried with PagesAuto
-// before Pages. It is nil if there was none.
+// Fallback returns why the memory is no better: the errors of the kinds that PagesAuto tried before Pages. It
+// is nil if there were none.
 func (a *Arena) Fallback() error { return a.fallback }
 
-// Unbound returns why no Local is bound to a node on a machine with several. It is nil if they
-// are, or if there is one node only.
+// Unbound returns why no Local is bound to a node on a machine with several nodes. It is nil if Locals are
+// bound, or if there is only one node.
 func (a *Arena) Unbound() error { return a.unbound }
 
-// Close unmaps the memory. The owners of all Locals must have stopped before; slices from
-// Bytes must not be touched any more. If slots are in use, Close changes nothing and returns
-// an error that says how many. A second Close returns ErrClosed.
+// Close unmaps the memory. The owners of all Locals must have stopped before; do not touch slices from Bytes
+// any more. If slots are in use, Close changes nothing and returns an error that says how many. A second Close
+// returns ErrClosed.
 func (a *Arena) Close() error {
 	if a.bytes == nil {
 		return ErrClosed
@@ -167,8 +163,8 @@ func (a *Arena) Close() error {
 		a.checkAll()
 	}
 	for i := range a.locals {
-		a.locals[i].trim()      // its last chunk, if any: Get asks the depot from now on
-		a.locals[i].bytes = nil // the heap may be there one day
+		a.locals[i].trim()      // its last chunk, if any: from now on Get asks the depot
+		a.locals[i].bytes = nil // part of the heap may be there one day
 	}
 	for _, d := range a.depots {
 		d.close()
@@ -182,14 +178,13 @@ func (a *Arena) Close() error {
 // A region is the part of the mapping for one node.
 type region struct {
 	node   int // -1: not bound
-	chunks int // of the budget
+	chunks int // of the budget, for this node
 	offset int64
-	bytes  int64 // of the mapping: the chunks, rounded up
+	bytes  int64 // of the mapping: the chunks, rounded up to whole pages
 }
 
-// regions divides the budget over the nodes of the Locals, by their number. nodes
-// is nil if nothing is to be bound. Each node gets one chunk at least, so the sum
-// may be larger than size.
+// regions divides the budget over the nodes, in proportion to their Locals. nodes is nil if nothing is bound.
+// Each node gets at least one chunk, so the sum may be larger than size.
 func regions(size int64, nodes []int) []region {
 	chunks := int((size + ChunkSize - 1) / ChunkSize)
 	if nodes == nil {
@@ -205,9 +200,8 @@ func regions(size int64, nodes []int) []region {
 	return out
 }
 
-// lay places the regions one after the other, each rounded up to whole pages of that
-// kind, and returns their total length. Several nodes cannot share a huge page,
-// whatever the kernel makes of the mapping later.
+// lay places the regions one after the other, each rounded up to whole pages of kind p, and returns their total
+// length. Nodes never share a huge page, whatever the kernel makes of the mapping later.
 func lay(rs []region, p Pages) int64 {
 	granule := int64(ChunkSize)
 	if p != PagesPlain || len(rs) > 1 {
@@ -223,10 +217,10 @@ func lay(rs []region, p Pages) int64 {
 	return at
 }
 
-// hugeSize is the size of the huge pages that are asked for, in bytes.
+// hugeSize is the size of a huge page in bytes.
 const hugeSize = 2 << 20
 
-// nodesOf returns the different nodes in the order in which they come.
+// nodesOf returns the different nodes in order of appearance.
 func nodesOf(nodes []int) (different []int) {
 	for _, n := range nodes {
 		if count(different, n) == 0 {
@@ -245,15 +239,14 @@ func count(nodes []int, node int) (n int) {
 	return n
 }
 
-// A depot has the chunks of one node that no Local has, or all of them where
-// nothing is bound.
+// A depot holds the chunks of one node that no Local has, or of the whole arena if nothing is bound.
 type depot struct {
 	node int // -1: not bound
 
 	mu     sync.Mutex
-	free   []int32 // the next one last
-	chunks int     // of the depot, in it or out
-	least  int     // the fewest that were ever free
+	free   []int32 // the next chunk is last
+	chunks int     // free or taken
+	least  int     // the fewest chunks that were ever free
 	closed bool
 }
 
@@ -265,7 +258,7 @@ func newDepot(r region) *depot {
 	return d
 }
 
-// take returns a chunk, ErrBudget or ErrClosed.
+// take returns a chunk, or ErrBudget or ErrClosed.
 func (d *depot) take() (int32, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -288,7 +281,7 @@ func (d *depot) give(n int32) {
 	d.free = append(d.free, n)
 }
 
-// used returns how many bytes Locals have, and the most that they have had.
+// used returns how many bytes Locals have, and the most that they ever had.
 func (d *depot) used() (now, peak int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,27 +8,27 @@ import (
 
 // The defaults of a Config.
 const (
-	// DefaultSizePerLocal is the default of Config.Size in bytes for each Local. It
-	// is resident from the start: the mapping is populated.
+	// DefaultSizePerLocal is the default of Config.Size in bytes for each Local. The mapping is populated, so
+	// the memory is resident from the start.
 	DefaultSizePerLocal = 4 << 20
 
-	// MinSlot and MaxSlot are the smallest and the largest slot in bytes. The sizes
-	// between are the powers of two.
+	// MinSlot and MaxSlot are the smallest and the largest slot in bytes. The sizes between them are the powers
+	// of two.
 	MinSlot = 256
 	MaxSlot = 64 << 10
 
-	// ChunkSize is the size of a chunk, in bytes: a Local takes one from the arena at a time.
-	// All slots of a chunk have one size.
+	// ChunkSize is the size of a chunk in bytes. A Local takes one chunk from the arena at a time. All slots of
+	// a chunk have one size.
 	ChunkSize = 64 << 10
 )
 
 // MaxLocals is the most Locals that an arena has.
 const MaxLocals = 4096
 
-// maxSize is the largest Size: the bound of a slice's length, and of 32 bits of units.
+// maxSize is the largest Size: a slice's length and 32-bit unit numbers allow no more.
 const maxSize = min(1<<40, 1<<(bits.UintSize-2))
 
-// Config sets up an arena. The zero value is good, and so is nil.
+// Config sets up an arena. The zero value, and nil, mean the defaults.
 type Config struct {
 	// Size is the budget in bytes that all Locals share, rounded up to whole chunks.
 	// The default is DefaultSizePerLocal for each Local. The mapping may be larger,
@@ -46,16 +46,15 @@ type Config struct {
 	// RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK; New fails beyond that.
 	Mlock bool
 
-	// Nodes is the NUMA node of each Local: its slots are bound to that node, and the
-	// binding is checked. With nil, Locals are spread over the nodes on which the process
-	// may run, as Local.Node returns. If there is only one node, or binding fails
-	// (Arena.Unbound says why), nothing is bound. If Nodes is set, binding is done even for
-	// a single node, and New fails if it is not possible. A Local with -1 is not bound; if
-	// all are -1, nothing is bound.
+	// Nodes is the NUMA node of each Local: its slots are bound to that node, and the binding is checked. With
+	// nil, Locals are spread over the nodes on which the process may run; see Local.Node. Then nothing is bound
+	// if there is only one node or if binding fails (Arena.Unbound says why). If Nodes is set, even a single
+	// node is bound, and New fails if that is not possible. A Local with -1 is not bound; if all are -1,
+	// nothing is bound.
 	Nodes []int
 }
 
-// withDefaults returns c, which may be nil, with everything said.
+// withDefaults returns c, which may be nil, with its zero fields filled in.
 func (c *Config) withDefaults() Config {
 	var out Config
 	if c != nil {
@@ -73,38 +72,37 @@ func (c *Config) withDefaults() Config {
 func (c *Config) check() error {
 	switch {
 	case c.Locals < 1 || c.Locals > MaxLocals:
-		return fmt.Errorf("penstock: arena: %d locals; give 1 to %d, or 0 for one for each P", c.Locals, MaxLocals)
+		return fmt.Errorf("penstock: arena: Locals is %d; use 1 to %d, or 0 for one per P", c.Locals, MaxLocals)
 	case c.Size < 0 || c.Size > maxSize:
-		return fmt.Errorf("penstock: arena: size of %d bytes; give 1 to %d, or 0 for %d for each local", c.Size, int64(maxSize), DefaultSizePerLocal)
+		return fmt.Errorf("penstock: arena: Size is %d bytes; use 1 to %d, or 0 for %d per Local", c.Size, int64(maxSize), DefaultSizePerLocal)
 	case c.Pages < PagesAuto || c.Pages > PagesPlain:
-		return fmt.Errorf("penstock: arena: no such kind of pages: %d; give PagesAuto, PagesReserved, PagesTransparent or PagesPlain", c.Pages)
+		return fmt.Errorf("penstock: arena: Pages is %d; use PagesAuto, PagesReserved, PagesTransparent or PagesPlain", c.Pages)
 	case c.Nodes != nil && len(c.Nodes) != c.Locals:
-		return fmt.Errorf("penstock: arena: %d nodes for %d locals; give one for each, or none", len(c.Nodes), c.Locals)
+		return fmt.Errorf("penstock: arena: Nodes has %d entries for %d Locals; use one per Local, or nil", len(c.Nodes), c.Locals)
 	}
 	for i, n := range c.Nodes {
 		if n < -1 || n > maxNode {
-			return fmt.Errorf("penstock: arena: local %d has node %d; give 0 to %d, or -1 for none", i, n, maxNode)
+			return fmt.Errorf("penstock: arena: Nodes[%d] is %d; use 0 to %d, or -1 for none", i, n, maxNode)
 		}
 	}
 	return nil
 }
 
-// maxNode is the largest number of a NUMA node that a kernel is built for
-// (CONFIG_NODES_SHIFT is at most 10).
+// maxNode is the largest NUMA node number that a kernel can be built for (CONFIG_NODES_SHIFT is at most 10).
 const maxNode = 1023
 
 // Pages is a kind of memory.
 type Pages int
 
-// The kinds, from the best.
+// The kinds, best first.
 const (
-	PagesAuto        Pages = iota // the best that there is
+	PagesAuto        Pages = iota // the best kind available
 	PagesReserved                 // huge pages of 2 MiB that the administrator has set aside (MAP_HUGETLB)
 	PagesTransparent              // huge pages that the kernel makes on demand (MADV_HUGEPAGE)
-	PagesPlain                    // pages of the machine's ordinary size
+	PagesPlain                    // pages of the machine's usual size
 )
 
-// String is the kind in words.
+// String returns the kind in words.
 func (p Pages) String() string {
 	switch p {
 	case PagesAuto:

@@ -2,24 +2,24 @@ package arena
 
 import "unsafe"
 
-// A Local hands out slots to one goroutine at a time: Get, Bytes and Put must not run
-// at the same time, and a slot is put to the Local that it came from.
+// A Local hands out slots to one goroutine at a time: Get, Bytes and Put must not run at the same time. Put a
+// slot into the Local that it came from.
 //
-// It takes whole chunks from the arena, and keeps the chunks that have slots in use and
-// one empty chunk. So a slot that is taken and put again and again does not touch the
-// arena. Trim gives the empty chunk back, too.
+// A Local takes whole chunks from the arena. It keeps the chunks with slots in use, and one empty chunk, so
+// that taking and putting one slot again and again does not touch the arena. Trim also gives the empty chunk
+// back.
 type Local struct {
 	depot *depot
 
-	// The arena's, all of them. We touch only our own chunks and slots.
+	// The arena's slices. A Local touches only its own chunks and slots.
 	bytes    []byte
 	chunks   []chunk
 	slots    []slot
 	releases releases
 
-	room  [classes]list // chunks with a slot to have
-	empty int32         // a chunk of ours without a slot out, on a list as its last or on none; -1: none
-	own   []uint64      // chunks that are ours: a bit for each of the arena
+	room  [classes]list // chunks with free slots
+	empty int32         // a chunk without a slot out, alone on its list or on none; -1: none
+	own   []uint64      // one bit for each chunk of the arena: it belongs to this Local
 
 	tally     tally
 	published published
@@ -34,7 +34,7 @@ func (l *Local) init(a *Arena, d *depot) {
 	}
 }
 
-// Node returns the NUMA node to which the slots are bound, -1 if they are not.
+// Node returns the NUMA node that the slots are bound to, or -1.
 func (l *Local) Node() int {
 	if l.depot == nil {
 		return -1
@@ -42,9 +42,9 @@ func (l *Local) Node() int {
 	return l.depot.node
 }
 
-// Get returns a slot of at least size bytes. Its content is undefined. The caller has
-// to put it. The error is ErrBudget if the budget is spent, ErrSize if size is not from
-// 1 to MaxSlot, or ErrClosed. An unknown purpose counts as Other.
+// Get returns a slot of at least size bytes with undefined content, which the caller has to put. The error is
+// ErrBudget if the budget is used up, ErrSize if size is not from 1 to MaxSlot, or ErrClosed. An unknown
+// purpose counts as Other.
 func (l *Local) Get(size int, p Purpose) (Handle, error) {
 	if uint(size-1) >= MaxSlot {
 		return 0, ErrSize
@@ -78,9 +78,9 @@ func (l *Local) Get(size int, p Purpose) (Handle, error) {
 	return h, nil
 }
 
-// Bytes returns the whole slot, which is at least as long as Get was asked for; its
-// length is a power of two. It is valid until Put and must not be touched afterwards:
-// the garbage collector does not manage this memory. The error is ErrStale.
+// Bytes returns the whole slot: at least as long as the size asked of Get, and a power of two. It is valid
+// until Put; do not touch it afterwards, because the garbage collector does not manage this memory. The error
+// is ErrStale.
 func (l *Local) Bytes(h Handle) ([]byte, error) {
 	s := l.find(h)
 	if s == nil {
@@ -89,7 +89,7 @@ func (l *Local) Bytes(h Handle) ([]byte, error) {
 	return l.at(h, l.chunks[h.unit()/units].class), nil
 }
 
-// Put gives a slot back. The error is ErrStale, also for a second Put.
+// Put gives a slot back. The error is ErrStale, for instance at a second Put.
 func (l *Local) Put(h Handle) error {
 	s := l.find(h)
 	if s == nil {
@@ -107,18 +107,18 @@ func (l *Local) Put(h Handle) error {
 	k.give(l.slotsOf(n), uint16(h.unit()%units)>>k.class)
 	switch {
 	case k.out == 0:
-		l.emptied(n) // and then the chunk may be another's
+		l.emptied(n) // afterwards the chunk may belong to another Local
 	case full:
 		l.room[k.class].push(l.chunks, n)
 	}
 	return nil
 }
 
-// find returns the slot of h if it is out of this Local, else nil.
+// find returns the slot of h if this Local has handed it out, or nil.
 func (l *Local) find(h Handle) *slot {
 	u := h.unit()
 	if n := u / units; int(n/64) >= len(l.own) || l.own[n/64]&(1<<(n%64)) == 0 {
-		return nil // and its chunk is not ours to look at
+		return nil // not this Local's chunk
 	}
 	if s := &l.slots[u]; s.is(h.generation()) {
 		return s
@@ -128,14 +128,14 @@ func (l *Local) find(h Handle) *slot {
 
 func (l *Local) slotsOf(n int32) []slot { return l.slots[int(n)*units:][:units:units] }
 
-// at returns the bytes of a slot of that class.
+// at returns the bytes of a slot of class c.
 func (l *Local) at(h Handle, c class) []byte {
 	from, n := int(h.unit())*MinSlot, c.bytes()
 	return l.bytes[from : from+n : from+n]
 }
 
-// refill puts a chunk on the empty list of class c and returns it: the Local's empty chunk, or
-// else a chunk of the arena.
+// refill puts a chunk on the empty list of class c and returns it: the Local's empty chunk, or a chunk of the
+// arena.
 func (l *Local) refill(c class) (int32, error) {
 	n := l.empty
 	if n == none {
@@ -152,10 +152,10 @@ func (l *Local) refill(c class) (int32, error) {
 	return n, nil
 }
 
-// emptied is called after the last slot of a chunk was put. It keeps the chunk, or gives it
-// back if the Local has an empty chunk already. If the kept chunk is the only one of its
-// class with room, it stays on the list of its class. Otherwise it leaves the list: chunks
-// in use are filled first, so that the empty chunk may serve another class.
+// emptied is called after the last slot of a chunk was put. It keeps the chunk, or gives it back if the Local
+// already has an empty one. A kept chunk stays on the list of its class only if it is the only one with room.
+// Otherwise it leaves the list: chunks in use are filled first, so that the empty chunk may serve another
+// class.
 func (l *Local) emptied(n int32) {
 	if l.empty != none {
 		l.unlist(n)
@@ -165,7 +165,7 @@ func (l *Local) emptied(n int32) {
 	l.empty = n
 	switch list := &l.room[l.chunks[n].class]; {
 	case list.first == none:
-		list.push(l.chunks, n) // it was full until now
+		list.push(l.chunks, n) // it was full before this put
 	case list.first != n || l.chunks[n].next != none:
 		l.unlist(n)
 	}
@@ -183,7 +183,7 @@ func (l *Local) release(n int32) {
 	l.depot.give(n)
 }
 
-// trim gives the empty chunk back that the Local keeps, if any.
+// trim gives back the empty chunk that the Local keeps, if any.
 func (l *Local) trim() {
 	if l.depot != nil && l.empty != none {
 		l.unlist(l.empty)
@@ -193,30 +193,29 @@ func (l *Local) trim() {
 	l.Flush()
 }
 
-// Release gives back the slot in which a piece of memory begins, as Put does: the whole slot,
-// wherever in it the piece lies. It is for receivers of memory without its handle, such as a
-// vecio.Writer. If the piece belongs to no slot in use of this Local, nothing is changed, and
-// [Stats].Stale counts it. If the slot was put and handed out again, the two leases look the
-// same: so call either Release or Put, exactly once.
+// Release puts the slot that contains the first byte of piece. It is for receivers of memory without its
+// handle, such as a vecio.Writer. If the piece is in no slot in use of this Local, nothing changes, and
+// [Stats].Stale counts it. If the slot was put and handed out again, Release cannot know: so call either
+// Release or Put, exactly once.
 func (l *Local) Release(piece []byte) {
 	h, ok := l.handleOf(piece)
 	if !ok {
 		_ = l.staled()
 		return
 	}
-	_ = l.Put(h) // which counts stale ones
+	_ = l.Put(h) // Put counts stale handles
 }
 
-// handleOf returns the handle of the lease of the slot in which a piece begins.
+// handleOf returns the handle of the lease of the slot where a piece begins.
 func (l *Local) handleOf(piece []byte) (Handle, bool) {
-	// Two addresses are compared, and none is made of the difference.
+	// This only compares two addresses; nothing is made of the difference.
 	offset := uintptr(unsafe.Pointer(unsafe.SliceData(piece))) - uintptr(unsafe.Pointer(unsafe.SliceData(l.bytes)))
 	if cap(piece) == 0 || offset >= uintptr(len(l.bytes)) {
 		return 0, false
 	}
 	n := uint32(offset / ChunkSize)
 	if l.own[n/64]&(1<<(n%64)) == 0 {
-		return 0, false // and its chunk is not ours to look at
+		return 0, false // not this Local's chunk
 	}
 	u := uint32(offset/MinSlot) &^ (1<<l.chunks[n].class - 1)
 	return handleOf(u, l.slots[u].generation), true

@@ -16,16 +16,15 @@ import (
 // memory is a mapping.
 type memory struct {
 	whole []byte // the mapping
-	bytes []byte // the part that is used: it begins where a huge page can
+	bytes []byte // the part in use, aligned to huge pages
 	pages Pages
-	huge  int64 // bytes that transparent or reserved huge pages make up
+	huge  int64 // bytes in huge pages, transparent or reserved
 }
 
-// errSmall says that the kernel was asked for huge pages and gave others.
+// errSmall says that the kernel gave plain pages instead of huge ones.
 var errSmall = errors.New("marked with MADV_HUGEPAGE, but made of plain pages")
 
-// mapPages maps and populates memory of that kind for rs, which
-// are size bytes together, and locks it if it is to.
+// mapPages maps and populates size bytes of pages of kind p for rs, and locks them if lock is set.
 func mapPages(p Pages, rs []region, size int64, lock bool) (memory, error) {
 	m := memory{pages: p}
 	if err := m.reserve(size); err != nil {
@@ -47,15 +46,15 @@ func mapPages(p Pages, rs []region, size int64, lock bool) (memory, error) {
 	return m, nil
 }
 
-// reserve maps size bytes of addresses. With reserved huge pages the kernel also
-// sets them aside for the mapping, or fails.
+// reserve maps size bytes of addresses. For reserved huge pages the kernel also sets the pages aside for the
+// mapping, or fails.
 func (m *memory) reserve(size int64) (err error) {
 	flags, slack := sys.MAP_PRIVATE, int64(0)
 	switch m.pages {
 	case PagesReserved:
 		flags |= sys.MAP_HUGETLB | sys.MAP_HUGE_2MB
 	case PagesTransparent:
-		slack = hugeSize // of addresses, never of memory
+		slack = hugeSize // costs addresses, not memory
 	}
 	m.whole, err = sys.MmapAnonymous(int(size+slack), sys.PROT_READ|sys.PROT_WRITE, flags)
 	if err != nil {
@@ -77,7 +76,7 @@ func (m *memory) advise() error {
 	return os.NewSyscallError("madvise MADV_HUGEPAGE", sys.Madvise(m.bytes, sys.MADV_HUGEPAGE))
 }
 
-// populateAll binds each region to its node before it has pages, and gives it pages.
+// populateAll binds each region to its node, and then gives it pages.
 func (m *memory) populateAll(rs []region) error {
 	for _, r := range rs {
 		b := m.bytes[r.offset:][:r.bytes]
@@ -94,11 +93,10 @@ func (m *memory) populateAll(rs []region) error {
 	return nil
 }
 
-// populate gives b its pages, so that a shortage is an error now. A kernel before 5.14, or a
-// sandbox, does not know MADV_POPULATE_WRITE. Then reserved huge pages are not used, because
-// a cgroup may refuse them by a SIGBUS at the first touch. Other pages are touched one by
-// one; a shortage then ends in the kernel's OOM killer, as with MAP_POPULATE, which does not
-// report it either (mmap(2)).
+// populate gives b its pages, so that a shortage is an error now. Kernels before 5.14, and some sandboxes, do
+// not know MADV_POPULATE_WRITE. Then reserved huge pages are not used, because a cgroup may refuse them by a
+// SIGBUS at the first touch. Other pages are touched one by one; a shortage then ends in the kernel's OOM
+// killer, as with MAP_POPULATE, which does not report it either (mmap(2)).
 func (m *memory) populate(b []byte) error {
 	for {
 		err := sys.Madvise(b, sys.MADV_POPULATE_WRITE)
@@ -115,7 +113,7 @@ func (m *memory) populate(b []byte) error {
 	}
 }
 
-// touch writes to every page of b, which is new and all zeros.
+// touch writes to every page of b, which is new and all zero.
 func touch(b []byte) {
 	for i := 0; i < len(b); i += os.Getpagesize() {
 		b[i] = 0
@@ -131,11 +129,11 @@ func (m *memory) lock() error {
 	if soft, e := sys.RlimitMemlock(); e == nil {
 		limit = fmt.Sprint(soft)
 	}
-	return fmt.Errorf("%w: %w; RLIMIT_MEMLOCK is %s bytes, and %d are needed: raise RLIMIT_MEMLOCK (LimitMEMLOCK=, ulimit -l), give CAP_IPC_LOCK, or leave Mlock out",
+	return fmt.Errorf("%w: %w; RLIMIT_MEMLOCK is %s bytes, and %d are needed: raise RLIMIT_MEMLOCK (LimitMEMLOCK=, ulimit -l), give CAP_IPC_LOCK, or do not set Mlock",
 		ErrLock, os.NewSyscallError("mlock", err), limit, len(m.bytes))
 }
 
-// settle finds out the pages of the mapping. It is called transparent if some of it is.
+// settle finds out which pages the mapping has. It counts as transparent if some of it is.
 func (m *memory) settle() error {
 	switch m.pages {
 	case PagesReserved:
@@ -153,16 +151,16 @@ func (m *memory) settle() error {
 	return nil
 }
 
-// unmap leaves the kind of pages alone, which other goroutines may read at any time.
+// unmap does not change pages, because other goroutines may read it at any time.
 func (m *memory) unmap() error {
 	whole := m.whole
 	m.whole, m.bytes, m.huge = nil, nil, 0
 	return os.NewSyscallError("munmap", sys.Munmap(whole))
 }
 
-// place returns the node of each Local, or nil if nothing is to be bound. These are the wanted
-// nodes, or in turn the nodes with CPUs on which this process may have memory, if there are
-// several. The error says why the nodes could not be found out, if they are not required.
+// place returns the node of each Local, or nil if nothing is to be bound: the wanted nodes, or if there are
+// none, in turn the nodes with CPUs on which this process may have memory, unless there is only one. The error
+// says why those nodes could not be found.
 func place(locals int, wanted []int) ([]int, error) {
 	if wanted != nil {
 		return wanted, nil
@@ -182,8 +180,8 @@ func deal(locals int, nodes []int) []int {
 	return dealt
 }
 
-// ownNodes returns the nodes that have CPUs and memory that the process may use (a
-// cpuset may forbid some). A kernel without NUMA has no nodes, which is not an error.
+// ownNodes returns the nodes that have CPUs, and memory that the process may use (a cpuset may forbid some). A
+// kernel without NUMA has no nodes, which is no error.
 func ownNodes() ([]int, error) {
 	text, err := os.ReadFile("/sys/devices/system/node/has_cpu")
 	if os.IsNotExist(err) {
@@ -234,8 +232,7 @@ func parseNodes(text string) (nodes []int, err error) {
 	return nodes, nil
 }
 
-// bind makes the kernel take b's pages only from node; -1 means any node. The kernel
-// must not have taken any of them yet.
+// bind makes the kernel take b's pages only from node; -1 means any node. It must be called before b has pages.
 func bind(b []byte, node int) error {
 	if node < 0 {
 		return nil
@@ -272,8 +269,8 @@ func bound(b []byte, node int) error {
 	return nil
 }
 
-// hugeBytes returns how many bytes of the mapping that contains the address are transparent
-// huge pages, by /proc/self/smaps (proc_pid_smaps(5)).
+// hugeBytes returns how many bytes of the mapping that contains the address are in transparent huge pages,
+// according to /proc/self/smaps (proc_pid_smaps(5)).
 func hugeBytes(address uintptr) (int64, error) {
 	text, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 const invariants = true
 
-// pattern fills slots that are not out.
+// pattern fills the slots that are not out.
 const pattern = 0xdb
 
 func poison(b []byte) {
@@ -19,13 +19,13 @@ func poison(b []byte) {
 	}
 }
 
-// releases has the place of the latest release for each unit of MinSlot. Like the state of slots, a
-// unit belongs to the Local that has the chunk.
+// releases has the place of the latest release for each unit of MinSlot. A unit belongs to the Local that has
+// the chunk.
 type releases []callsite.Site
 
 func newReleases(slots int) releases { return make(releases, slots) }
 
-// note remembers that the slot of n bytes at that unit is released by the present call.
+// note records that the present call releases the slot of n bytes at unit.
 func (r releases) note(unit uint32, n int) {
 	here := callsite.Here()
 	for i := range n / MinSlot {
@@ -33,8 +33,7 @@ func (r releases) note(unit uint32, n int) {
 	}
 }
 
-// check panics if one of the bytes, which lie in the arena from an offset on and in no slot that is
-// out, was written to.
+// check panics if one of the bytes b, at an offset of the arena where no slot is out, was written to.
 func (r releases) check(b []byte, offset int64) {
 	for i, c := range b {
 		if c == pattern {
@@ -46,7 +45,7 @@ func (r releases) check(b []byte, offset int64) {
 	}
 }
 
-// before says where the slot with that byte was released.
+// before says where the slot with the byte at that offset was released.
 func (r releases) before(at int64) string {
 	if site := r[at/MinSlot]; site != 0 {
 		return fmt.Sprintf("released at %v", site)

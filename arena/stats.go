@@ -10,10 +10,10 @@ const (
 	Residue  Purpose = iota // bytes that a slow destination left behind
 	Read                    // read buffers of loops
 	Other                   // anything else, and every larger number
-	Purposes = iota         // how many there are
+	Purposes = iota         // the number of purposes
 )
 
-// String is the purpose in a word.
+// String returns the purpose in one word.
 func (p Purpose) String() string {
 	return [Purposes]string{"residue", "read", "other"}[min(p, Other)]
 }
@@ -22,7 +22,7 @@ func (p Purpose) String() string {
 type Usage struct {
 	Gets    int64 // slots that were taken out
 	Out     int64 // slots that are out
-	Bytes   int64 // of the slots that are out
+	Bytes   int64 // bytes of the slots that are out
 	Refused int64 // Gets that ended with ErrBudget or ErrClosed
 }
 
@@ -39,14 +39,14 @@ type LocalStats struct {
 // Stats are an arena's counts and its budget.
 type Stats struct {
 	LocalStats       // the sum of the Locals
-	Budget     int64 // bytes that Locals can have together
-	Used       int64 // bytes that they have, in whole chunks: never more than Budget
-	Peak       int64 // the most that they have had
+	Budget     int64 // bytes that all Locals together can have
+	Used       int64 // bytes that they have now, in whole chunks: never more than Budget
+	Peak       int64 // the most bytes that they ever had
 	Mapped     int64 // bytes of the mapping
-	Huge       int64 // bytes of the mapping that huge pages make up, when it was made
+	Huge       int64 // bytes of the mapping that were in huge pages when it was made
 }
 
-// A tally is the counts of a Local's owner, which no other goroutine reads.
+// A tally has the counts of a Local for its owner. No other goroutine reads it.
 type tally struct {
 	LocalStats
 	unpublished int // operations since the last Flush
@@ -87,7 +87,7 @@ func (l *Local) count() {
 	}
 }
 
-// out returns how many slots are out, to the owner.
+// out returns how many slots are out. Only the owner calls it.
 func (l *Local) out() (n int64) {
 	for _, u := range l.tally.ByPurpose {
 		n += u.Out
@@ -95,9 +95,8 @@ func (l *Local) out() (n int64) {
 	return n
 }
 
-// Flush publishes the counts of the Local for Stats. It happens by itself every 64
-// operations; a loop flushes before it sleeps. (Inlined into each of these, it makes
-// Get and Put a tenth slower.)
+// Flush publishes the counts of the Local for Stats. This happens every 64 operations anyway; a loop flushes
+// before it sleeps. (Inlining Flush would make Get and Put a tenth slower.)
 //
 //go:noinline
 func (l *Local) Flush() {
@@ -108,8 +107,8 @@ func (l *Local) Flush() {
 	l.published.stale.Store(l.tally.Stale)
 }
 
-// published is a tally that any goroutine may read. Its owner alone writes it, now and then,
-// so it is on cache lines of its own: see BenchmarkNeighbours.
+// published is a tally that any goroutine may read. Only its owner writes it, now and then, so it has cache
+// lines of its own: see BenchmarkNeighbours.
 type published struct {
 	_     [128]byte
 	by    [Purposes]publishedUsage
@@ -130,8 +129,8 @@ func (p *publishedUsage) load() Usage {
 	return Usage{p.gets.Load(), p.out.Load(), p.bytes.Load(), p.refused.Load()}
 }
 
-// Stats returns the Local's counts at its last Flush. It may be called by any goroutine at any
-// time. The figures of one purpose may come from two successive flushes.
+// Stats returns the Local's counts at its last Flush. It may be called by any goroutine at any time. The
+// figures of one purpose may come from two successive flushes.
 func (l *Local) Stats() LocalStats {
 	s := LocalStats{Stale: l.published.stale.Load()}
 	for p := range s.ByPurpose {
@@ -140,8 +139,8 @@ func (l *Local) Stats() LocalStats {
 	return s
 }
 
-// Stats returns the sums of the Locals, and the arena's own. Budget, Used and Peak are exact
-// at any time, the rest as Local.Stats is.
+// Stats returns the sums of the Locals, and the arena's own figures. Budget, Used and Peak are exact at any
+// time, the rest only as exact as Local.Stats.
 func (a *Arena) Stats() Stats {
 	s := Stats{Mapped: a.mapped, Huge: a.huge}
 	for i := range a.locals {

@@ -10,13 +10,13 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// descriptors keeps the two from being closed, and their numbers from being used again, under
-// a call that uses them.
+// descriptors keeps the two descriptors open while a call uses them, so that their numbers are not used again
+// meanwhile.
 type descriptors struct {
-	memfd, eventfd int // owned, until uses is 0
+	memfd, eventfd int // owned until uses is 0
 
-	// uses is 1 for the Ring until it is closed, and 1 for each call that is using a
-	// descriptor. The call that brings it to 0 closes them.
+	// uses is 1 for the Ring until it is closed, plus 1 for each call that is using a descriptor. The call that
+	// brings it to 0 closes them.
 	uses atomic.Int64
 }
 
@@ -25,7 +25,7 @@ func (d *descriptors) own(memfd, eventfd int) {
 	d.uses.Store(1)
 }
 
-// use keeps the descriptors open until done, unless they are closed already.
+// use keeps the descriptors open until done, or returns false if they are closed.
 func (d *descriptors) use() bool {
 	for {
 		n := d.uses.Load()
@@ -45,7 +45,7 @@ func (d *descriptors) done() {
 	}
 }
 
-// number returns fd, and -1 for the zero Ring.
+// number returns fd, or -1 for the zero Ring.
 func (r *Ring) number(fd int) int {
 	if r.slots == 0 {
 		return -1
@@ -53,13 +53,12 @@ func (r *Ring) number(fd int) int {
 	return fd
 }
 
-// Eventfd returns the number of the descriptor that becomes readable (POLLIN) when a
-// producer wakes the consumer. It belongs to the Ring until Close, and does not block.
+// Eventfd returns the descriptor that becomes readable (POLLIN) when a producer wakes the consumer. It belongs
+// to the Ring until Close, and does not block.
 func (r *Ring) Eventfd() int { return r.number(r.eventfd) }
 
-// Files returns duplicates of both descriptors, to pass them to another process
-// (exec.Cmd's ExtraFiles, SCM_RIGHTS) or to wait for them. The caller owns and closes
-// them.
+// Files returns duplicates of both descriptors, to pass them to another process (exec.Cmd's ExtraFiles,
+// SCM_RIGHTS) or to wait for them. The caller closes them.
 func (r *Ring) Files() (memory, event *os.File, err error) {
 	if !r.use() {
 		return nil, nil, ErrClosed
@@ -77,13 +76,12 @@ func (r *Ring) Files() (memory, event *os.File, err error) {
 	return os.NewFile(uintptr(m), "evring memory"), os.NewFile(uintptr(e), "evring event"), nil
 }
 
-// one is the number that a wake-up adds. A larger one would fill the counter of a
-// consumer that never reads it.
+// one is the number that a wake-up adds. A larger number would fill the counter of a consumer that never reads
+// it.
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
-// wake writes the eventfd of a consumer that sleeps with a ticket. EAGAIN means that the
-// counter is full: the eventfd is readable, but an edge-triggered epoll would not report it
-// again, so it is emptied first.
+// wake writes the eventfd of a consumer that sleeps with that ticket. EAGAIN means that the counter is full:
+// the eventfd is readable, but an edge-triggered epoll would not report it again, so wake empties it first.
 func (r *Ring) wake(ticket uint32) {
 	if !r.use() {
 		return

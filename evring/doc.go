@@ -3,21 +3,20 @@
 // popping are loads and stores; the kernel is asked only when the consumer has said
 // that it sleeps, and then by one write to an eventfd.
 //
-// It is better than an eventfd if events come in batches or have contents: an event takes 0.03 to 0.04
-// of the time of an eventfd. It is no better if every event finds the consumer asleep: 1.07 of the
-// time. docs/library.md has the measurements.
+// It is better than an eventfd if events come in batches or have contents: an event takes 0.03 to 0.04 of an
+// eventfd's time. It is no better if every event finds the consumer asleep: 1.07 of the time. docs/library.md
+// has the measurements.
 //
-// The memory is a sealed memfd, so that no process can cut it short and have a reader killed
-// by SIGBUS. Anything else that a peer writes into it, by malice or because it crashed, makes
-// this side report ErrCorrupt, or nothing ready, but never read or write elsewhere, nor loop
-// without bound: every shared field is read once, checked, and then used; an event is copied
-// out before it is looked at; the number of slots and their size, which cannot change, are
-// kept outside.
+// The memory is a sealed memfd, so that no process can cut it short and have a reader killed by SIGBUS.
+// Whatever else a peer writes into it, out of malice or because it crashed, this side reports ErrCorrupt, or
+// nothing ready, but never reads or writes elsewhere, nor loops without bound: it reads every shared field
+// once, checks it, and then uses it; it copies an event out before it looks at it; and it keeps its own copy of
+// the number and size of the slots, which cannot change.
 //
 // # The consumer's sleep
 //
-// A consumer that found nothing calls Sleep, waits on Eventfd if that says so (with an epoll
-// of its own, or another poller), and then calls Awake:
+// A consumer that found nothing calls Sleep, waits on Eventfd if Sleep allows it (with its own epoll, or
+// another poller), and then calls Awake:
 //
 //	for {
 //		ring.Drain(0, handle)
@@ -36,21 +35,18 @@
 //	store word of the slot   P1   store asleep = ticket    C1
 //	load asleep              P2   load word of the slot    C2
 //
-// If neither saw the other, C1 were after P2 and P1 after C2; with P1 before P2 and
-// C1 before C2 that is a circle, and the order of sequentially consistent operations
-// has none. So either the consumer finds the event and does not sleep, or the producer
-// finds the flag and writes the eventfd. Acquire and release would not do: they let a
-// store wait in the processor's buffer while the load after it is done already (x86
-// does that), both sides read the old value, and the consumer sleeps with an event in
-// its ring. sync/atomic is sequentially consistent (the Go memory model), which on x86
-// makes these stores XCHG.
+// If neither saw the other, C1 would be after P2 and P1 after C2; with P1 before P2 and C1 before C2 that is a
+// circle, which the order of sequentially consistent operations cannot have. So either the consumer finds the
+// event and does not sleep, or the producer finds the flag and writes the eventfd. Acquire and release would
+// not be enough: they let a store wait in the processor's buffer while the load after it is already done (x86
+// does that); then both sides read the old value, and the consumer sleeps with an event in its ring.
+// sync/atomic is sequentially consistent (the Go memory model), which on x86 makes these stores XCHG.
 //
-// A producer that has written the eventfd takes the flag down, so that the next ones
-// need not write too. It writes first: if it dies in between, the others write. And
-// it compares with the ticket, a number that each sleep has for its own: if the
-// consumer has woken and gone to sleep again meanwhile, that sleep's flag stays up.
+// A producer that has written the eventfd clears the flag, so that the next producers need not write too. It
+// writes first: if it dies in between, the others write. And it compares the flag with the ticket, a number
+// that differs in each sleep: if the consumer has woken and gone to sleep again meanwhile, the flag of the new
+// sleep stays.
 //
-// Operations on the mapping are invisible to the race detector; programs built with -race get
-// the same order through a variable of the Ring, so it sees events through one *Ring within a
-// process as ordered.
+// The race detector does not see operations on the mapping. Programs built with -race get the same order
+// through a variable of the Ring, so the detector sees events through one *Ring within a process as ordered.
 package evring

@@ -2,7 +2,7 @@
 
 package evring
 
-// order is for the race detector, see order_race.go.
+// order is only for the race detector, see order_race.go.
 type order struct{}
 
 func (*order) lead()   {}

@@ -4,9 +4,8 @@ package evring
 
 import "sync/atomic"
 
-// order shows the race detector, which ignores memory that is not Go's, the order of the ring:
-// lead before a store into shared memory that gives something away, follow after the load that
-// takes it.
+// order shows the order of the ring to the race detector, which ignores memory that is not Go's: call lead
+// before a store into shared memory that gives something away, and follow after the load that takes it.
 type order struct{ edge atomic.Uint32 }
 
 func (o *order) lead()   { o.edge.Add(1) }

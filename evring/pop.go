@@ -7,10 +7,9 @@ import (
 
 var errEmpty = errors.New("penstock: evring: no event is ready")
 
-// Drain calls f with each event in turn, at most max of them, or one lap if max is not
-// positive, and returns how many. The event is a private copy, valid until f returns. Slots
-// are free for producers once Drain returns, or f panics. f must not call Drain. The
-// error is nil if nothing more is ready, otherwise the error that Err returns.
+// Drain calls f with each event in turn, at most max of them, or one lap if max is not positive, and returns
+// how many. An event is a private copy, valid until f returns. Producers get the slots when Drain returns, or f
+// panics. f must not call Drain. The error is nil if nothing more is ready, and otherwise the result of Err.
 func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
 	if max <= 0 || max > int(r.slots) {
 		max = int(r.slots)
@@ -30,14 +29,14 @@ func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
 		if err != nil {
 			return n, r.Err()
 		}
-		n++ // it counts, whatever f does
+		n++ // the event counts, whatever f does
 		f(r.scratch[:length])
 	}
 	return n, nil
 }
 
-// copyOut copies the event at a position into buf, if it is ready. The word is read once; a
-// later change of the word, or of the event while it is copied, damages only this event.
+// copyOut copies the event at a position into buf, if it is ready. It reads the word once; a later change of
+// the word, or of the event during the copy, damages only this event.
 func (r *Ring) copyOut(pos uint64, buf []byte) (int, error) {
 	if err := r.Err(); err != nil {
 		return 0, err
@@ -59,30 +58,29 @@ func (r *Ring) copyOut(pos uint64, buf []byte) (int, error) {
 	return copy(buf, r.memory[at+wordSize:][:length]), nil
 }
 
-// free lets producers have the slots before a position.
+// free gives producers the slots before a position.
 func (r *Ring) free(pos uint64) {
 	r.lead()
 	r.memory.head().Store(pos)
 }
 
-// ready reports whether Drain would do anything, be it to report an error.
+// ready reports whether Drain would do anything, even if it is to report an error.
 func (r *Ring) ready() bool {
 	pos := r.memory.head().Load()
 	lap := uint32(r.memory.word64(r.offset(pos)).Load() >> 32)
 	return r.Err() != nil || lap != r.lap(pos)-1
 }
 
-// Sleep announces that the consumer is about to wait on Eventfd, and reports whether it
-// may wait: false means that an event is ready, or that Drain has an error to report.
-// In both cases call Awake afterwards. The package's documentation says why no wake-up
-// is lost.
+// Sleep announces that the consumer is about to wait on Eventfd, and reports whether it may wait: false means
+// that an event is ready, or that Drain has an error to report. In both cases call Awake afterwards. The
+// package's documentation says why no wake-up is lost.
 func (r *Ring) Sleep() (mayBlock bool) {
 	if r.slots == 0 {
 		return false
 	}
 	r.ticket++
 	if r.ticket == 0 {
-		r.ticket++ // 0 is no sleep's
+		r.ticket++ // 0 is no valid ticket
 	}
 	r.memory.asleep().Store(r.ticket)
 	mayBlock = !r.ready()
@@ -93,12 +91,11 @@ func (r *Ring) Sleep() (mayBlock bool) {
 	return mayBlock
 }
 
-// Awake ends Sleep: from now on no push costs a system call. signalled says that Eventfd
-// was found readable and has not been read; Awake reads it then. An eventfd that is watched
-// with EPOLLET need never be read.
+// Awake ends Sleep: from now on no push costs a system call. signalled says that Eventfd was found readable and
+// has not been read; then Awake reads it. An eventfd that is watched with EPOLLET need never be read.
 //
-// A producer may have seen the flag and write later, and so wake the consumer for nothing.
-// So take signalled from the poll's result, not from the content of the ring.
+// A producer may have seen the flag and write later, and so wake the consumer for nothing. So take signalled
+// from the poll's result, not from what is in the ring.
 func (r *Ring) Awake(signalled bool) {
 	if r.slots == 0 {
 		return

@@ -2,27 +2,24 @@ package evring
 
 import "runtime"
 
-// maxClaims bounds how often one push competes with other producers. A lost claim means
-// that another producer has won. That many losses in a row mean that a peer manipulates
-// the tail.
+// maxClaims bounds how often one push competes with other producers. A lost claim means that another producer
+// has won. So many losses in a row mean that a peer manipulates the tail.
 const maxClaims = 1 << 12
 
-// Push appends a copy of an event. It returns ErrFull if there is no place now (or if
-// thousands of other producers took each place first), ErrTooLong if the event can never
-// fit, and otherwise the error that Err returns.
+// Push appends a copy of an event. It returns ErrFull if there is no room now (or if thousands of other
+// producers took each place first), ErrTooLong if the event can never fit, and otherwise the result of Err.
 func (r *Ring) Push(event []byte) error {
 	one := [1][]byte{event}
 	_, err := r.PushBatch(one[:])
 	return err
 }
 
-// PushBatch appends copies of as many events as there is place for, in order and without other
-// events between them, and returns their number. If this is not all of them, the error is
-// ErrFull; with any other error of Push, the number is 0. The consumer sees all pushed events
-// at once, and is woken once.
+// PushBatch appends copies of as many events as there is room for, in order and without other events between
+// them, and returns their number. If there is no room for all, the error is ErrFull; with any other error of
+// Push, the number is 0. The consumer sees all pushed events at once, and is woken once.
 func (r *Ring) PushBatch(events [][]byte) (int, error) {
 	for _, e := range events {
-		if len(e) > r.EventSize() && r.slotSize > 0 { // else it is the zero Ring
+		if len(e) > r.EventSize() && r.slotSize > 0 { // otherwise it is the zero Ring
 			return 0, ErrTooLong
 		}
 	}
@@ -33,7 +30,7 @@ func (r *Ring) PushBatch(events [][]byte) (int, error) {
 			r.wake(ticket)
 		}
 	}
-	runtime.KeepAlive(r) // and with it the mapping
+	runtime.KeepAlive(r) // keeps the mapping
 	return n, err
 }
 
@@ -58,18 +55,17 @@ func (r *Ring) claim(want int) (pos uint64, n int, err error) {
 	return 0, 0, ErrFull
 }
 
-// room says how many of want events have place from the tail pos on. Less than 0: the
-// tail has moved meanwhile.
+// room returns how many of want events there is room for at the tail pos, or a negative number if the tail has
+// moved meanwhile.
 func (r *Ring) room(pos uint64, want int) (int, error) {
 	used := pos - r.headSeen.Load()
 	if used > r.slots || used+uint64(want) > r.slots {
 		head := r.memory.head().Load()
 		used = pos - head
 		if used > r.slots {
-			// The head was read after the tail. If the tail has not moved since, both
-			// had these values at one moment, which is impossible in a correct ring. If
-			// the tail has moved, the consumer may have consumed the new events
-			// meanwhile.
+			// The head was read after the tail. If the tail has not moved since, both had these values at one
+			// moment, which is impossible in a correct ring. If the tail has moved, the consumer may have
+			// consumed the new events meanwhile.
 			if r.memory.tail().Load() != pos {
 				return -1, nil
 			}
@@ -84,8 +80,8 @@ func (r *Ring) room(pos uint64, want int) (int, error) {
 	return want, nil
 }
 
-// publish fills the slots from pos on and then lets the consumer see them. It looks
-// at the slots in their order, so the first one's word is enough: it is stored last.
+// publish fills the slots from pos on, and then shows them to the consumer. The consumer looks at slots in
+// order, so storing the word of the first slot last is enough.
 func (r *Ring) publish(pos uint64, events [][]byte) {
 	for i := len(events) - 1; i >= 0; i-- {
 		at := r.offset(pos + uint64(i))
@@ -103,9 +99,9 @@ func (r *Ring) publish(pos uint64, events [][]byte) {
 	}
 }
 
-// join takes a Single producer's place. The tail is stored after the events are
-// published, so a producer that died in between has left events past the tail;
-// a producer that died earlier has left nothing that counts.
+// join takes over from an earlier Single producer. The tail is stored after the events are published, so a
+// producer that died in between has left events past the tail; a producer that died earlier has left nothing
+// that counts.
 func (r *Ring) join() {
 	pos := r.memory.tail().Load()
 	for range r.slots {

@@ -17,71 +17,69 @@ const (
 	// CacheLine is the alignment of the slots, in bytes.
 	CacheLine = 64
 
-	// MaxBytes limits the slots of a ring altogether, also of a ring that a peer made.
+	// MaxBytes limits the total size of the slots, even in a ring that a peer made.
 	MaxBytes = 256 << 20
 )
 
-// Errors that a caller acts upon.
+// Errors that callers act upon.
 var (
-	// ErrFull: the events that were not pushed have no place now. Nothing is ever overwritten.
-	// A producer is not told when there is place again.
+	// ErrFull: there is no room now for the events that were not pushed. Nothing is ever overwritten, and
+	// nobody tells a producer when there is room again.
 	ErrFull = errors.New("penstock: evring: the ring is full")
 
-	// ErrTooLong: an event does not fit into a slot. It was not moved.
+	// ErrTooLong: an event does not fit into a slot. It was not pushed.
 	ErrTooLong = errors.New("penstock: evring: the event is longer than a slot")
 
-	// ErrCorrupt: the shared memory contradicts itself; a peer has crashed in the
-	// middle, or is hostile. Afterwards the Ring always reports it.
+	// ErrCorrupt: the shared memory contradicts itself, because a peer has crashed midway or is hostile. From
+	// then on the Ring always returns it.
 	ErrCorrupt = errors.New("penstock: evring: the shared memory is corrupt")
 
-	// ErrUnsealed: the memory could be cut short by others.
+	// ErrUnsealed: other processes could cut the memory short.
 	ErrUnsealed = errors.New("penstock: evring: the memory is not sealed")
 
 	// ErrClosed: the Ring is closed. It matches os.ErrClosed.
 	ErrClosed error = closed.Error("penstock: evring: the ring is closed, or was not made by New or Open")
 )
 
-// Producers says how many may push at a time.
+// Producers says how many producers may push at a time.
 type Producers uint32
 
 const (
 	// Multi: any number of goroutines, in any number of processes.
 	Multi Producers = iota
 
-	// Single: one goroutine at a time, in one process at a time. A batch with a single
-	// event costs less, and a producer that dies in the middle of a push leaves no gap:
-	// the next producer continues there.
+	// Single: one goroutine at a time, in one process at a time. Pushing a single event costs less, and a
+	// producer that dies in the middle of a push leaves no gap: the next producer continues there.
 	Single
 )
 
-// Config describes a new ring. The zero value is a ring for many producers, of
-// DefaultSlots slots of one cache line.
+// Config describes a new ring. The zero value is a ring for many producers, with DefaultSlots slots of one
+// cache line.
 type Config struct {
-	// Slots is how many events fit: a power of two. 0 means DefaultSlots.
+	// Slots is how many events fit. It must be a power of two. 0 means DefaultSlots.
 	Slots int
 
-	// SlotSize is the memory of one event in bytes, of which 8 are not for the event
-	// (see EventSize). It is a multiple of CacheLine, so that no two events share a
-	// cache line, or 16 or 32, which are faster for many events on a quiet machine. 0
-	// means DefaultSlotSize.
+	// SlotSize is the memory of one event in bytes, 8 more than the largest event (see EventSize). It is a
+	// multiple of CacheLine, so that no two events share a cache line, or 16 or 32, which are faster for many
+	// events on a quiet machine. 0 means DefaultSlotSize.
 	SlotSize int
 
 	// Producers says how many goroutines and processes may push.
 	Producers Producers
 
-	// Name is shown for the memory in /proc/PID/maps. It may be empty.
+	// Name is the name of the memory in /proc/PID/maps. It may be empty.
 	Name string
 }
 
-// shape is the unchanging part of a ring: a private copy, checked once.
+// shape is what never changes in a ring: a private copy, checked once.
 type shape struct {
 	slots    uint64 // a power of two
-	shift    int    // which one
+	shift    int    // slots is 1 << shift
 	slotSize int    // a divisor or a multiple of CacheLine: no word crosses a line
 	single   bool
 }
 
-// shape checks the configuration and fills in the defaults.
+// shape checks the configuration and applies the defaults.
 func (c *Config) shape() (shape, error) {
 	if c == nil {
 		c = &Config{}
@@ -111,50 +109,50 @@ func newShape(slots, size int64, p Producers) (shape, error) {
 	return shape{uint64(slots), bits.TrailingZeros64(uint64(slots)), int(size), p == Single}, nil
 }
 
-// powerOfTwo returns a power of two near n that is allowed.
+// powerOfTwo returns an allowed power of two near n.
 func powerOfTwo(n int64) int64 {
 	n = min(max(n, 1), MaxBytes/CacheLine)
 	return 1 << bits.Len64(uint64(n-1))
 }
 
-// lines returns the next multiple of a cache line, within the allowed ones.
+// lines returns the next allowed multiple of a cache line.
 func lines(size int64) int64 {
 	size = min(max(size, 1), MaxBytes)
 	return (size + CacheLine - 1) / CacheLine * CacheLine
 }
 
-// bytes is the size of the file.
+// bytes returns the size of the file.
 func (s shape) bytes() int { return headerSize + int(s.slots)*s.slotSize }
 
-// Ring is the access of one side, or of one process, to a ring. Make it with [New] or [Open]: the zero Ring is a closed
-// one. Push and PushBatch are safe for concurrent use unless the ring is for a Single producer; Drain, Sleep and Awake
-// belong to one goroutine at a time; Close may be called at any time.
+// Ring is one side's access to a ring, often from another process. Make it with [New] or [Open]: the zero Ring
+// is closed. Push and PushBatch are safe for concurrent use unless the ring is for a Single producer; Drain,
+// Sleep and Awake belong to one goroutine at a time; Close may be called at any time.
 //
-// The mapping is given back when the Ring is closed and has been collected, so that a
-// Push that runs meanwhile does not fault.
+// The mapping is unmapped when the Ring is closed and has been collected, so that a Push that runs meanwhile
+// does not fault.
 type Ring struct {
 	shape
 	memory memory // shared; owned by the Ring, unmapped by its cleanup
 
-	// Shared by producers of this process. A position only grows, so a head that was read
-	// earlier can hide free slots but cannot invent any.
+	// Shared by the producers of this process. A position only grows, so a head that was read earlier can hide
+	// free slots but cannot invent any.
 	_        [CacheLine]byte
 	headSeen atomic.Uint64
-	joined   bool // Single only: push has looked for the rest of a dead producer
+	joined   bool // Single only: push has looked for events of a dead producer
 
-	// The consumer's.
+	// Used by the consumer.
 	_       [CacheLine]byte
-	scratch []byte // an event's private copy
+	scratch []byte // private copy of an event
 	ticket  uint32 // of the last sleep
 
-	// These hardly change.
+	// Rarely changed.
 	_     [CacheLine]byte
 	state atomic.Uint32 // an index into states
 	descriptors
 	order
 }
 
-// states are the errors that a Ring stays with. The first one counts.
+// states are the errors that a Ring stays with.
 var states = [...]error{
 	ErrClosed,
 	nil,
@@ -164,21 +162,21 @@ var states = [...]error{
 }
 
 const (
-	stateClosed = iota // of the zero Ring, too
+	stateClosed = iota // also of the zero Ring
 	stateOpen
 	statePositions
 	stateLap
 	stateLength
 )
 
-// fail makes a state last and returns its error, or the earlier one's.
+// fail makes the Ring stay in a state and returns its error, or the error of an earlier state.
 func (r *Ring) fail(state uint32) error {
 	r.state.CompareAndSwap(stateOpen, state)
 	return states[r.state.Load()]
 }
 
-// Err returns the result of every push and pop from now on: nil, ErrClosed, or an error that
-// matches ErrCorrupt.
+// Err returns the result of every push and pop from now on: nil, ErrClosed, or an error that matches
+// ErrCorrupt.
 func (r *Ring) Err() error { return states[r.state.Load()] }
 
 // EventSize returns how many bytes an event may have.

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// New makes a ring: a sealed memfd, with all pages populated, and an eventfd. A nil Config is
-// the zero value.
+// New makes a ring: a sealed memfd, with all pages populated, and an eventfd. A nil Config means the zero
+// value.
 func New(cfg *Config) (*Ring, error) {
 	s, err := cfg.shape()
 	if err != nil {
@@ -38,8 +38,8 @@ func New(cfg *Config) (*Ring, error) {
 	return own(newRing(s, m), memfd, eventfd), nil
 }
 
-// createMemfd asks for a memfd that can never be executed: some systems insist on that
-// (vm.memfd_noexec), and Linux before 6.3 does not know it.
+// createMemfd makes a memfd that can never be executed, because some systems insist on that (vm.memfd_noexec).
+// Linux before 6.3 does not know that flag.
 func createMemfd(name string) (int, error) {
 	const flags = sys.MFD_CLOEXEC | sys.MFD_ALLOW_SEALING
 	fd, err := sys.MemfdCreate(name, flags|sys.MFD_NOEXEC_SEAL)
@@ -49,11 +49,11 @@ func createMemfd(name string) (int, error) {
 	return fd, err
 }
 
-// seals keep the mapping whole: no process can make the file shorter, nor take the seals off.
-// They cannot prevent writing, or from punching holes, which read as zeros.
+// seals keep the mapping whole: no process can shorten the file, or remove the seals. They do not prevent
+// writes, or holes, which read as zeros.
 const seals = sys.F_SEAL_SHRINK | sys.F_SEAL_GROW | sys.F_SEAL_SEAL
 
-// makeMemory gives a memfd its length, its pages, its header and its seals.
+// makeMemory sets the length of a memfd, populates it, and adds the header and the seals.
 func makeMemory(memfd int, s shape) (memory, error) {
 	if err := sys.Ftruncate(memfd, int64(s.bytes())); err != nil {
 		return nil, os.NewSyscallError("ftruncate", err)
@@ -62,7 +62,7 @@ func makeMemory(memfd int, s shape) (memory, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
-	// EINVAL: Linux before 5.14, where pages come when they are touched.
+	// EINVAL: Linux before 5.14, which makes pages at the first touch.
 	if err := sys.Madvise(b, sys.MADV_POPULATE_WRITE); err != nil && err != syscall.EINVAL {
 		sys.Munmap(b)
 		return nil, os.NewSyscallError("madvise", err)
@@ -75,15 +75,13 @@ func makeMemory(memfd int, s shape) (memory, error) {
 	return b, nil
 }
 
-// Open takes part in a ring that another Ring has made, most often in another process,
-// by its two descriptors. The Ring owns both afterwards; if Open fails, the caller
-// still owns them.
+// Open joins a ring that another Ring has made, most often in another process, by its two descriptors. The new
+// Ring owns both; if Open fails, the caller still owns them.
 //
-// It trusts neither: the memfd must be one of ordinary pages, sealed (ErrUnsealed), and
-// exactly as long as its header says, which must make sense (ErrCorrupt); the eventfd must not
-// block. O_NONBLOCK is shared with other holders of the eventfd: a peer that takes it away and
-// then fills the counter can make a goroutine that wakes the consumer wait, in a write through
-// the scheduler.
+// Open trusts neither: the memfd must have ordinary pages, be sealed (ErrUnsealed), and be exactly as long as
+// its header says, which must make sense (ErrCorrupt); the eventfd must not block. O_NONBLOCK is shared with
+// other holders of the eventfd: a peer that clears it and then fills the counter can make a goroutine that
+// wakes the consumer wait, in a write through the scheduler.
 func Open(memfd, eventfd int) (*Ring, error) {
 	if err := checkEventfd(eventfd); err != nil {
 		return nil, fmt.Errorf("penstock: evring: open: %w", err)
@@ -104,7 +102,7 @@ func Open(memfd, eventfd int) (*Ring, error) {
 	return own(newRing(s, b), memfd, eventfd), nil
 }
 
-// checkMemfd returns the size of a memfd that cannot change it.
+// checkMemfd returns the size of a memfd, and makes sure that it cannot change.
 func checkMemfd(fd int) (int, error) {
 	got, err := sys.GetSeals(fd)
 	switch {
@@ -113,9 +111,9 @@ func checkMemfd(fd int) (int, error) {
 	case err != nil:
 		return 0, os.NewSyscallError("fcntl F_GET_SEALS", err)
 	case got&seals != seals:
-		return 0, fmt.Errorf("%w: it has %#x of F_SEAL_SEAL|SHRINK|GROW (%#x)", ErrUnsealed, got&seals, seals)
+		return 0, fmt.Errorf("%w: its seals are %#x, not F_SEAL_SEAL|SHRINK|GROW (%#x)", ErrUnsealed, got&seals, seals)
 	}
-	// A hole in huge pages may not be filled again, and touching it then is SIGBUS.
+	// A hole in huge pages may not be filled again; then touching it raises SIGBUS.
 	if magic, err := sys.FstatfsType(fd); err != nil || magic != sys.TMPFS_MAGIC {
 		return 0, fmt.Errorf("%w: the memfd does not have ordinary pages", ErrUnsealed)
 	}
@@ -140,21 +138,21 @@ func checkEventfd(fd int) error {
 		return os.NewSyscallError("fcntl F_GETFL", err)
 	}
 	if mode&sys.S_IFMT != 0 || flags&sys.O_NONBLOCK == 0 {
-		return fmt.Errorf("descriptor %d: write a non-blocking eventfd, such as the Ring's own", fd)
+		return fmt.Errorf("descriptor %d: it is no non-blocking eventfd: pass the one of Files", fd)
 	}
 	return nil
 }
 
-// own gives a Ring its descriptors, and its mapping back once it cannot be used any more.
+// own gives a Ring its descriptors, and unmaps its memory once nobody can use the Ring.
 func own(r *Ring, memfd, eventfd int) *Ring {
 	r.descriptors.own(memfd, eventfd)
 	runtime.AddCleanup(r, func(b []byte) { sys.Munmap(b) }, []byte(r.memory))
 	return r
 }
 
-// Close gives up this Ring's descriptors; other Rings' descriptors, and the ring itself, are
-// not concerned. After it, pushing and popping return ErrClosed. The memory goes back when
-// the Ring has been collected. A second Close returns ErrClosed.
+// Close gives up this Ring's descriptors; it does not affect other Rings or the ring itself. Afterwards pushing
+// and popping return ErrClosed. The memory is unmapped when the Ring has been collected. A second Close returns
+// ErrClosed.
 func (r *Ring) Close() error {
 	for {
 		was := r.state.Load()

@@ -12,31 +12,31 @@ import (
 
 const invariants = true
 
-// A site is where a piece was given.
+// A site is the place in the program that gave a piece.
 type site = callsite.Site
 
 func here() site { return callsite.Here() }
 
-// checks holds checksums of the pieces in a queue that were not copied. They are compared with the
-// memory after bytes were sent, before the pieces are given back. A piece that differs was changed
-// by the program, so that the peer got wrong bytes.
+// checks holds checksums of the queue's pieces that were not copied. After bytes were sent, and before the
+// pieces are given back, the checksums are compared with the memory. A difference means that the program
+// changed the piece, and the peer got wrong bytes.
 //
-// Each block of a piece has a sum. When a part was sent, its blocks are compared, and all blocks once
-// the whole piece is sent. So a large piece that leaves in many parts is read twice.
+// Each block of a piece has a checksum. After a part of the piece was sent, its blocks are compared, and after
+// the whole piece, all blocks. So a large piece that leaves in many parts is read twice.
 type checks struct{ blocks fifo[block] }
 
-// A block is a part of a piece. It is dropped with the piece, so that nothing is kept alive.
+// A block is a part of a piece. It is dropped with the piece, so that it keeps nothing alive.
 type block struct {
 	start, end int64 // positions in the stream
 	whole      int64 // the position where the piece ends
 	piece      []byte
-	offset     int // of the block in the piece
+	offset     int // of the block within the piece
 	proof
 }
 
 const blockSize = 4 << 10
 
-// borrow sums a piece that was given by the present call and begins at that position.
+// borrow takes the checksums of a piece that the present call gave, and that begins at the position at.
 func (c *checks) borrow(p []byte, at int64) {
 	given := here()
 	for i := 0; i < len(p); i += blockSize {
@@ -48,8 +48,8 @@ func (c *checks) borrow(p []byte, at int64) {
 	}
 }
 
-// sent compares the blocks with bytes that were just sent, from one position to another. It
-// drops the pieces that are sent whole.
+// sent compares the blocks of the bytes that were just sent, between two positions, and drops the pieces that
+// are sent whole.
 func (c *checks) sent(before, written int64) {
 	for i := range c.blocks.all() {
 		b := &c.blocks.all()[i]
@@ -75,7 +75,7 @@ func (b *block) check() {
 	}
 }
 
-// A proof is of the bytes that a piece has.
+// A proof is a checksum of a block, with where its piece was given.
 type proof struct {
 	given    site
 	sum      uint64
@@ -94,7 +94,7 @@ func (f proof) differs(p []byte) bool {
 
 var seed = maphash.MakeSeed()
 
-// sum returns a checksum, and false for memory that cannot be read: the kernel reports it as EFAULT.
+// sum returns a checksum, or false for memory that cannot be read, which the kernel reports as EFAULT.
 func sum(p []byte) (s uint64, readable bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -2,7 +2,7 @@
 
 package vecio
 
-// Borrowed pieces are not looked at in this build: see the build tag invariants.
+// Without the build tag invariants, borrowed pieces are not checked.
 const invariants = false
 
 type site struct{}

@@ -13,19 +13,18 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// A kernel sends gathered pieces: one system call, with raw errors.
+// A kernel sends gathered pieces by one system call, and returns raw errors.
 type kernel interface {
-	// send is given at most IOV_MAX pieces if it is a stream, none of them empty, and
-	// flags such as MSG_MORE. It returns how many bytes the kernel has taken.
+	// send gets pieces, none of them empty, and for a stream at most IOV_MAX, and flags such as MSG_MORE. It
+	// returns how many bytes the kernel has taken.
 	send(fd int, pieces []sys.Iovec, flags int) (int, error)
-	// sendCopy sends a buffer of ours. It lies in no mapped file, so the call is made without
-	// the scheduler.
+	// sendCopy sends a buffer of our own. It is not in a mapped file, so the call is made without the
+	// scheduler.
 	sendCopy(fd int, p []byte, flags int) (int, error)
 	name() string
 }
 
-// socket never waits, even if another holder has made the descriptor blocking, and raises no
-// SIGPIPE.
+// socket never waits, even if another holder of the descriptor has made it blocking, and raises no SIGPIPE.
 type socket struct{}
 
 func (socket) name() string { return "sendmsg" }
@@ -38,7 +37,7 @@ func (socket) sendCopy(fd int, p []byte, flags int) (int, error) {
 	return sys.Send(fd, p, flags|sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
 }
 
-// file is a descriptor that is no socket: flags have no meaning there.
+// file is a descriptor other than a socket: flags have no meaning for it.
 type file struct{}
 
 func (file) name() string { return "writev" }
@@ -52,11 +51,11 @@ func (file) sendCopy(fd int, p []byte, _ int) (int, error) { return sys.Write(fd
 // A descriptor is a file descriptor and its kind.
 type descriptor struct {
 	kernel kernel
-	stream bool // of bytes: a call may end anywhere. Else each call is a message
-	single bool // one piece for each call, to find the one at fault
+	stream bool // a call may end anywhere; otherwise each call is a message
+	single bool // send one piece in each call, to find the bad one
 }
 
-// examine finds out what kind of descriptor it is.
+// examine finds out the kind of a descriptor.
 func examine(fd int) (descriptor, error) {
 	kind, err := sys.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_TYPE)
 	switch err {
@@ -68,8 +67,8 @@ func examine(fd int) (descriptor, error) {
 	return descriptor{}, os.NewSyscallError("getsockopt", err)
 }
 
-// push writes to fd until at most low bytes are pending. EAGAIN is returned as it is,
-// and only if the kernel has answered it, so that an edge will come.
+// push writes to fd until at most low bytes are pending. It returns EAGAIN only if the kernel has, so that an
+// edge will come.
 func (d *descriptor) push(w *Writer, fd int, low int64) error {
 	for w.appended-w.written > low {
 		offered, n, err := d.once(w, fd)
@@ -88,8 +87,8 @@ func (d *descriptor) push(w *Writer, fd int, low int64) error {
 			w.stats.Blocked++
 			return err
 		case err == syscall.EFAULT && d.stream && !d.single:
-			// TCP rejects all bytes that would share a segment with the bad piece. So the good
-			// pieces before it are sent alone.
+			// TCP rejects all bytes that would share a segment with the bad piece, so the good pieces before it
+			// are sent alone.
 			d.single = true
 		case err == nil:
 			return io.ErrNoProgress
@@ -114,8 +113,8 @@ func (d *descriptor) once(w *Writer, fd int) (offered, n int, err error) {
 	return offered, n, err
 }
 
-// next returns the spans that the next call sends; for a stream, as much as one call takes.
-// If more follows at once, the kernel may hold a segment until it is full.
+// next returns the spans for the next call; for a stream, as many as one call takes. If another call follows at
+// once, flags lets the kernel hold a segment until it is full.
 func (d *descriptor) next(w *Writer) (spans [][]byte, flags int) {
 	spans = w.q.spans.all()
 	most := len(spans)
@@ -138,8 +137,8 @@ type conn struct {
 	raw syscall.RawConn
 	try func(fd uintptr) bool // c.step, made once
 
-	w   *Writer // of this drain, and
-	low int64   // the bound that was asked for
+	w   *Writer // for the present drain
+	low int64   // drain's bound
 	err error
 }
 
@@ -167,8 +166,8 @@ func (c *conn) drain(w *Writer, low int64) (string, error) {
 	return c.kernel.name(), err
 }
 
-// step is called with the descriptor, which is not closed meanwhile. It may answer "wait" only
-// after EAGAIN: readiness that was reported before is forgotten.
+// step is called with the descriptor, which is not closed meanwhile. It may return false, to wait, only after
+// EAGAIN: readiness that was reported before is forgotten.
 func (c *conn) step(fd uintptr) bool {
 	c.err = c.push(c.w, int(fd), c.low)
 	if c.err == syscall.EAGAIN {
@@ -195,7 +194,7 @@ func (b *borrowed) drain(w *Writer, low int64) (string, error) {
 	return b.kernel.name(), os.NewSyscallError(b.kernel.name(), err)
 }
 
-// openOptions makes the writer ready for its policy.
+// openOptions sets the options of the destination's socket.
 func (w *Writer) openOptions() error {
 	switch out := w.out.(type) {
 	case *conn:
@@ -248,14 +247,13 @@ func nonblocking(fd int) error {
 
 // A vector is an array of struct iovec for one call.
 type vector struct {
-	used  []sys.Iovec // of array, unless that is too short
+	used  []sys.Iovec // array, unless more is needed
 	array [sys.IOV_MAX]sys.Iovec
 }
 
 var vectors = sync.Pool{New: func() any { return new(vector) }}
 
-// leaseVector returns a vector with room for n views. More than IOV_MAX are for the
-// kernel to refuse.
+// leaseVector returns a vector with room for n views. The kernel refuses more than IOV_MAX.
 func leaseVector(n int) *vector {
 	v := vectors.Get().(*vector)
 	if v.used = v.array[:0]; n > len(v.array) {
@@ -264,7 +262,7 @@ func leaseVector(n int) *vector {
 	return v
 }
 
-// fill makes a view of each span, and returns how many bytes they are.
+// fill makes a view of each span, and returns their number of bytes.
 func (v *vector) fill(spans [][]byte) (total int) {
 	v.used = v.used[:len(spans)]
 	for i, p := range spans {
@@ -274,16 +272,16 @@ func (v *vector) fill(spans [][]byte) (total int) {
 	return total
 }
 
-// giveBack clears the views that were made.
+// giveBack clears the views, and returns the vector.
 func (v *vector) giveBack() {
 	clear(v.used)
 	v.used = nil
 	vectors.Put(v)
 }
 
-// view turns a slice into an address and a length: see the three rules in the package's
-// documentation. The slice is one of a queue's, which keeps it (1); its length is its
-// own (2); the queue gives nothing back before the bytes are counted (3).
+// view turns a slice into an address and a length, by the three rules in the package's documentation: the queue
+// keeps the slice (1), the length is the slice's own (2), and the queue gives nothing back before the bytes are
+// counted (3).
 func view(to *sys.Iovec, p []byte) {
 	to.Base = unsafe.SliceData(p)
 	to.SetLen(len(p))
@@ -291,27 +289,27 @@ func view(to *sys.Iovec, p []byte) {
 
 // A cork sets the options of a writer's TCP socket; on anything else it does nothing.
 //
-// Invariant: on is true from before TCP_CORK is set until after it is cleared. A writer
-// clears it when a flush ends well and when one fails, when a deadline passes, and in
-// Close and Reset; so the kernel keeps nothing back after any of them.
+// Invariant: on is true from before TCP_CORK is set until after it is cleared. A writer clears it when a flush
+// has ended, well or not, when a deadline passes, and in Close and Reset; so the kernel keeps nothing back
+// after any of them.
 type cork struct {
-	fd  int             // borrowed from the writer's caller; not used with raw
-	raw syscall.RawConn // lends the descriptor for the length of a callback; nil: fd
+	fd  int             // borrowed from the writer's caller; not used if raw is set
+	raw syscall.RawConn // lends the descriptor during a callback; nil: use fd
 
-	tcp bool // the socket has these options
+	tcp bool // the descriptor is a TCP socket
 	on  bool
 
-	// The function for Control, made once: a closure would be allocated each time.
+	// The callback of Control, made once: a closure would be allocated each time.
 	lent  func(fd uintptr)
 	work  func(c *cork, fd int) error
 	value int
 	err   error
 
-	corked int64 // how often it was set
+	corked int64 // how often it was set on
 }
 
-// open sets TCP_NODELAY, which also shows whether this is a TCP socket. For a number
-// that is no descriptor it returns the error of the kernel.
+// open sets TCP_NODELAY, which also shows whether this is a TCP socket. For a number that is no descriptor it
+// returns the kernel's error.
 func (c *cork) open(fd int, raw syscall.RawConn) error {
 	*c = cork{fd: fd, raw: raw}
 	if raw != nil {
@@ -346,11 +344,10 @@ func (c *cork) hold() {
 	c.on = true
 	c.corked++
 	c.value = 1
-	_ = c.do(setCork) // a socket that cannot be corked sends more segments, no less data
+	_ = c.do(setCork) // a socket that cannot be corked sends more segments, not less data
 }
 
-// draw lets everything go. It fails only if the connection was closed, and then there
-// is nothing left to let go.
+// draw lets all bytes go. It fails only if the connection was closed, and then nothing is left.
 func (c *cork) draw() {
 	if !c.on {
 		return
@@ -360,8 +357,8 @@ func (c *cork) draw() {
 	c.on = false
 }
 
-// push sends the bytes that the last call has left behind by MSG_MORE, if no other call
-// follows: setting TCP_NODELAY sends them (net/ipv4/tcp.c, __tcp_sock_set_nodelay).
+// push sends bytes that MSG_MORE has left behind when no other call follows: setting TCP_NODELAY sends them
+// (net/ipv4/tcp.c, __tcp_sock_set_nodelay).
 func (c *cork) push() {
 	c.draw()
 	if c.tcp {
@@ -369,7 +366,7 @@ func (c *cork) push() {
 	}
 }
 
-// segment is how many bytes the segments of the connection have now, or 0.
+// segment returns the present size of the connection's segments in bytes, or 0.
 func (c *cork) segment() int {
 	if !c.tcp || c.do(readSegment) != nil {
 		return 0

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/feature"
 )
 
-// open makes dst the destination: gathered writes are Linux's here.
+// open makes dst the destination. Gathered writes exist only on Linux.
 func (w *Writer) open(dst io.Writer) error {
 	w.path, w.out = PathCoalesced, coalescer{dst}
 	return nil

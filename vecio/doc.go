@@ -2,11 +2,10 @@
 // dozens: a response of header, payload and trailer; a hundred queued messages; the two
 // halves of a ring.
 //
-// A [Writer] collects pieces and hands them to the kernel with sendmsg(2), or writev(2)
-// where the descriptor is no socket. Small pieces are copied, in order, into a pooled
-// buffer; larger ones go by reference. It writes to a connection of package net, waiting
-// with the runtime's poller; to a non-blocking descriptor that a loop owns, never
-// waiting; and to anything else by one coalesced Write. [Stats] says which.
+// A [Writer] collects pieces and hands them to the kernel with sendmsg(2), or writev(2) if the descriptor is no
+// socket. It copies small pieces, in order, into a pooled buffer; larger ones go by reference. It writes to a
+// connection of package net, waiting with the runtime's poller; to a non-blocking descriptor that a loop owns,
+// never waiting; and to anything else by one coalesced Write. [Stats] says which.
 //
 //	w, err := vecio.New(conn, nil)
 //	...
@@ -17,9 +16,8 @@
 //
 // # Three rules
 //
-// The kernel is given addresses and lengths, which the compiler does not check. Every
-// view of memory that this package makes with package unsafe keeps three rules, and
-// each has its test (memory_linux_test.go):
+// The kernel gets addresses and lengths, which the compiler does not check. Every view of memory that this
+// package makes with package unsafe keeps three rules, and each rule has its test (memory_linux_test.go):
 //
 //  1. Live memory. As long as a view exists, the queue of its writer holds a slice (or
 //     the string) over the same memory. A view is an entry of an array of struct iovec,
@@ -37,6 +35,6 @@
 //     when all of their bytes are counted as written, or the writer has failed and no call
 //     is running.
 //
-// The pools keep memory of our own alone: arrays of iovec and of slice headers, which are
-// cleared first, and copy buffers. A payload is never kept alive by them.
+// The pools keep only our own memory: arrays of iovec and of slice headers, which are cleared first, and copy
+// buffers. They never keep a payload alive.
 package vecio

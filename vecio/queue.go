@@ -2,25 +2,24 @@ package vecio
 
 import "sync"
 
-// A queue is the pieces that a writer has taken and not yet written. A writer has one while
-// something is pending, and none when it is idle.
+// A queue holds the pieces that a writer has taken and not yet written. A writer has one while something is
+// pending, and none when it is idle.
 //
-// Positions are counts of bytes since the writer began. Everything up to the writer's
-// written is cut off or given back.
+// Positions count bytes since the writer began. Everything before Writer.written is cut off or given back.
 type queue struct {
-	checks // of the spans that are not ours, with the build tag invariants
+	checks // of the borrowed spans, with the build tag invariants
 
 	spans   fifo[[]byte] // to be written, in order; none is empty
-	owners  fifo[owner]  // to be given back, in order of the position
+	owners  fifo[owner]  // to be given back, in order of their end
 	lengths lengths
 
-	open  *buffer // where small pieces are copied to; nil: there is none yet
-	tail  bool    // the last span ends where open's used part does
+	open  *buffer // small pieces are copied to it; nil: there is none yet
+	tail  bool    // the last span ends where the used part of open does
 	next  uint8   // size of the next buffer
-	turns int     // buffers that were leased
+	turns int     // number of buffers leased
 }
 
-// An owner waits for a piece, or a buffer waits for its contents, to be written.
+// An owner is a piece, or a buffer with copied pieces, to be given back when it is written.
 type owner struct {
 	site  // where it was given
 	end   int64
@@ -30,8 +29,8 @@ type owner struct {
 
 var queues = sync.Pool{New: func() any { return new(queue) }}
 
-// recycle makes the queue, which has given everything back, fit for another writer: no
-// header is left that points anywhere.
+// recycle makes the queue, which has given everything back, ready for another writer: it leaves no slice that
+// points anywhere.
 func (q *queue) recycle() {
 	q.spans.reset()
 	q.owners.reset()
@@ -41,13 +40,13 @@ func (q *queue) recycle() {
 	queues.Put(q)
 }
 
-// refer adds a span that is not ours, and not empty.
+// refer adds a borrowed, non-empty span.
 func (q *queue) refer(p []byte) {
 	q.spans.push(p)
 	q.tail = false
 }
 
-// copy adds the bytes of p, which begin at that position.
+// copy adds the bytes of p, which begin at the position at.
 func (q *queue) copy(p []byte, at int64) {
 	for len(p) > 0 {
 		if q.open == nil || q.open.used == len(q.open.data) {
@@ -60,7 +59,7 @@ func (q *queue) copy(p []byte, at int64) {
 	}
 }
 
-// extend makes n bytes more of the open buffer, which are there, the end of the spans.
+// extend adds the next n bytes of the open buffer, already filled, to the spans.
 func (q *queue) extend(n int) {
 	b := q.open
 	if last := q.spans.last(); q.tail && last != nil {
@@ -72,9 +71,8 @@ func (q *queue) extend(n int) {
 	b.used += n
 }
 
-// turn replaces the open buffer, which is full at that position. If all pending bytes are in
-// a small buffer, they are moved to the larger one: they are few, and then form one span with
-// the next bytes.
+// turn replaces the open buffer, which is full at the position at. If all pending bytes are in a small buffer,
+// they move to the larger one: they are few, and then form one span with the next bytes.
 func (q *queue) turn(at int64) {
 	b := leaseBuffer(q.next)
 	q.turns++
@@ -89,8 +87,8 @@ func (q *queue) turn(at int64) {
 	q.open = b
 }
 
-// crowded reports whether so many lengths or owners are pending that no further piece
-// should come, even an empty one.
+// crowded reports whether so many lengths or owners are pending that no further piece may come, not even an
+// empty one.
 func (q *queue) crowded() bool { return q.lengths.runs.len() >= maxRuns || q.owners.len() >= maxRuns }
 
 // ample reports whether the copied bytes have filled more than a small buffer.
@@ -98,10 +96,10 @@ func (q *queue) ample() bool {
 	return q.turns > 1 || q.open != nil && q.open.used > sizes[0]
 }
 
-// copied reports whether all that is pending is one span of the open buffer.
+// copied reports whether everything pending is one span of the open buffer.
 func (q *queue) copied() bool { return q.tail && q.spans.len() == 1 }
 
-// shut closes the open buffer: it is given back when everything up to its end is written.
+// shut closes the open buffer, which is given back when everything up to its end is written.
 func (q *queue) shut(at int64) {
 	if q.open != nil {
 		q.owners.push(owner{end: at, r: q.open})
@@ -109,7 +107,7 @@ func (q *queue) shut(at int64) {
 	}
 }
 
-// cut takes n written bytes off the spans.
+// cut removes n written bytes from the spans.
 func (q *queue) cut(n int) {
 	for n > 0 {
 		first := &q.spans.items[q.spans.head]
@@ -122,14 +120,14 @@ func (q *queue) cut(n int) {
 	}
 }
 
-// A fifo is an array with a taken front. It grows like a slice and, when the
-// front is larger than the rest, moves the rest down in place.
+// A fifo is an array that is read from the front. It grows like a slice. When the part already read is larger
+// than the rest, the rest moves down in place.
 type fifo[T any] struct {
 	items []T
 	head  int
 }
 
-// keep is the longest array that is kept for another writer.
+// keep is the greatest length of an array that is kept for another writer.
 const keep = 1 << 14
 
 func (f *fifo[T]) len() int { return len(f.items) - f.head }
@@ -143,7 +141,7 @@ func (f *fifo[T]) push(x T) {
 	f.items = append(f.items, x)
 }
 
-// last returns nil if there is none.
+// last returns the last item, or nil.
 func (f *fifo[T]) last() *T {
 	if f.len() == 0 {
 		return nil
@@ -151,7 +149,7 @@ func (f *fifo[T]) last() *T {
 	return &f.items[len(f.items)-1]
 }
 
-// pop drops the first, and all that it points at.
+// pop drops the first item.
 func (f *fifo[T]) pop() {
 	var zero T
 	f.items[f.head] = zero
@@ -187,14 +185,13 @@ type buffer struct {
 	size uint8 // index of sizes
 }
 
-// The sizes of buffers. The first buffer of a writer is small, because most slow peers
-// leave little pending, unless this was not enough the last time. The next ones are
-// larger. The last size is for Writes of PathCoalesced.
+// The sizes of buffers. A writer's first buffer is small, because most slow peers leave little pending, unless
+// that was not enough the last time. Its next ones are larger. The last size is for Writes of PathCoalesced.
 var sizes = [...]int{4 << 10, 64 << 10, 1 << 20}
 
-// The pools of this package are sync.Pools. They hold plain memory: nothing has to be closed,
-// no account is kept, and the collector frees it when no writer is in use. A pool.Pool would
-// have to be closed, and would need a bound and a timer to shrink.
+// The pools of this package are sync.Pools. They hold plain memory: nothing has to be closed or counted, and
+// the collector frees it when no writer is in use. A pool.Pool would have to be closed, and would need a bound
+// and a timer to shrink.
 var buffers [len(sizes)]sync.Pool
 
 func leaseBuffer(size uint8) *buffer {
@@ -204,7 +201,7 @@ func leaseBuffer(size uint8) *buffer {
 	return &buffer{data: make([]byte, sizes[size]), size: size}
 }
 
-// Release makes a buffer one of the things that a queue gives back.
+// Release implements [Releaser], so that a queue gives a buffer back like a piece.
 func (b *buffer) Release([]byte) {
 	b.used = 0
 	buffers[b.size].Put(b)
@@ -213,16 +210,16 @@ func (b *buffer) Release([]byte) {
 // A run is a sequence of pieces with the same length.
 type run struct{ size, count int }
 
-// lengths are the lengths of the pending pieces, empty ones too, in order: they map a byte to
-// its piece. Most programs write pieces of a few lengths, and counting equal pieces costs less
-// than storing each one: BenchmarkWrite at 64 bytes.
+// lengths are the lengths of the pending pieces, including empty ones, in order; they show to which piece a
+// byte belongs. Most programs write pieces of a few lengths, and counting equal pieces costs less than storing
+// each one: BenchmarkWrite at 64 bytes.
 type lengths struct {
 	runs  fifo[run]
 	count int64 // of pieces
-	base  int64 // the position where the first begins
+	base  int64 // position where the first piece begins
 }
 
-// add adds pieces of the same length.
+// add adds count pieces of the same length.
 func (l *lengths) add(size, count int) {
 	l.count += int64(count)
 	if last := l.runs.last(); last != nil && last.size == size {
@@ -232,8 +229,8 @@ func (l *lengths) add(size, count int) {
 	l.runs.push(run{size, count})
 }
 
-// reached returns how many pieces end at that position or before it, and how far beyond
-// the end of the last of these it is.
+// reached returns how many pieces end at or before a position, and how far the position is beyond the end of
+// the last of them.
 func (l *lengths) reached(at int64) (pieces, offset int64) {
 	end := l.base
 	for _, r := range l.runs.all() {
@@ -249,8 +246,7 @@ func (l *lengths) reached(at int64) (pieces, offset int64) {
 	return pieces, at - end
 }
 
-// forget drops runs that are written, once there are many, and returns how many pieces
-// that were.
+// forget drops runs that are written, once there are many, and returns their number of pieces.
 func (l *lengths) forget(written int64) (pieces int64) {
 	if l.runs.len() < 1024 {
 		return 0
@@ -273,19 +269,17 @@ func (l *lengths) reset() {
 	l.count = 0
 }
 
-// Most pieces are short, so Append only checks whether the piece fits into free. free
-// is empty whenever another case has to be considered.
+// Most pieces are short, so Append only checks whether the piece fits into free. free is empty whenever there
+// is something else to consider.
 //
-// Invariant: free is nil, or begins in the open buffer where its used part ends, and is as
-// long as fits into the buffer and below the high mark. Its first filled bytes are from
-// short pieces; they are pending, but no span has them, and appended does not count them
-// yet. like are the last of these pieces, which the queue does not know of. sync makes a
-// span of them; it comes before all that reads the spans, the buffer or the lengths.
+// Invariant: free is nil, or begins in the open buffer where its used part ends, and is as long as fits into
+// the buffer and below the high mark. Its first filled bytes are of short pieces; they are pending, but are not
+// yet in a span or in appended. like is the last run of these pieces, which the queue does not know. sync makes
+// a span of them; it comes before everything that reads the spans, the buffer or the lengths.
 
-// alike adds a short piece that is as long as the one before it, if there is nothing to
-// think of.
+// alike adds a short piece as long as the one before it, in the simplest case.
 func (w *Writer) alike(n int) bool {
-	// A piece of no bytes is none of these, for there may be no queue.
+	// An empty piece is not simple, because there may be no queue.
 	if n != w.like.size || uint(n-1) >= uint(len(w.free)-w.filled) {
 		return false
 	}
@@ -303,7 +297,7 @@ func (w *Writer) short(n int) bool {
 	return true
 }
 
-// noteLike adds the short pieces that the queue does not know to it.
+// noteLike adds the short pieces of like to the queue's lengths.
 func (w *Writer) noteLike() {
 	if w.like.count > 0 {
 		w.q.lengths.add(w.like.size, w.like.count)
@@ -311,7 +305,7 @@ func (w *Writer) noteLike() {
 	w.like = run{}
 }
 
-// offer makes room for short pieces, after others were added.
+// offer makes room for short pieces after other pieces were added.
 func (w *Writer) offer() {
 	if w.q == nil || w.q.open == nil || w.config.Bound > 0 {
 		return
@@ -321,7 +315,7 @@ func (w *Writer) offer() {
 	w.free, w.filled = b.data[b.used:b.used+min(room, len(b.data)-b.used)], 0
 }
 
-// sync makes a span of the short pieces that were added to free.
+// sync makes a span of the short pieces in free.
 func (w *Writer) sync() {
 	if w.free == nil {
 		return
@@ -334,7 +328,7 @@ func (w *Writer) sync() {
 	w.free, w.filled = nil, 0
 }
 
-// long adds a piece by reference if there is nothing to think of.
+// long adds a piece by reference, in the simplest case.
 func (w *Writer) long(p []byte) bool {
 	q := w.q
 	if q == nil || w.free != nil || w.full || len(p) == 0 || w.config.Bound > 0 || w.Pending()+len(p) > w.config.High {

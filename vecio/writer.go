@@ -11,51 +11,51 @@ import (
 	"unsafe"
 )
 
-// Writer gathers pieces and writes them. It is for one goroutine at a time. While nothing
-// is pending it holds no buffer; in a steady state it allocates nothing. The zero Writer
-// takes nothing before Reset; then it has the zero Config.
+// Writer gathers pieces and writes them. Only one goroutine may use it at a time. While nothing is pending it
+// holds no buffer; in a steady state it allocates nothing. The zero Writer takes nothing before Reset; then it
+// has the zero Config.
 //
-// A piece that was taken is borrowed (Append), so that the caller must not change it until
-// Pending is 0 or the writer has failed, or owned (Own), so that it is given back. When a
-// method returns an error for a piece, the piece was not taken: a borrowed piece belongs to
-// the caller, and an owned piece was given back. ErrFull is avoided by a look at Room.
+// A piece that was taken is either borrowed (Append): the caller must not change it until Pending is 0 or the
+// writer has failed; or owned (Own): the writer gives it back. When a method returns an error for a piece, the
+// piece was not taken: a borrowed piece belongs to the caller, and an owned piece was given back. Ask Room to
+// avoid ErrFull.
 //
-// Any error but ErrBlocked, ErrFull and a timeout fails the writer: all pieces are given back,
-// pending pieces are dropped, and every later call returns the same error, a [*WriteError],
-// until Reset. After a timeout the pieces stay, and Flush goes on where it was.
+// Any error but ErrBlocked, ErrFull and a timeout fails the writer: it gives all pieces back and drops pending
+// ones, and every later call returns the same error, a [*WriteError], until Reset. After a timeout the pieces
+// stay, and the next Flush continues.
 type Writer struct {
 	config Config
 	path   Path
 	out    outlet
-	whole  bool // messages: all that is pending must go in one call
+	whole  bool // datagrams: everything pending goes in one call
 	cork   cork
 	pace   pace
 
 	q                 *queue // nil while nothing is pending
-	appended, written int64  // bytes since New or Reset; appended is without filled
-	pieces            int64  // taken, except for pieces with lengths in the queue or alike
-	free              []byte // see short
+	appended, written int64  // bytes since New or Reset; appended does not count filled
+	pieces            int64  // pieces taken, not counting those in the queue's lengths and in like
+	free              []byte // room for short pieces, see the comment before alike
 	filled            int
 	like              run
-	first             uint8 // size of the next queue's first buffer
-	full              bool  // ErrFull until no more than Low is pending
+	first             uint8 // size index of the next queue's first buffer
+	full              bool  // return ErrFull until at most Low bytes are pending
 	err               error
 
 	stats Stats
 }
 
-// An outlet is a path.
+// An outlet is the way that bytes take to the destination.
 type outlet interface {
-	// drain writes until at most low bytes are pending. It returns ErrBlocked, or the
-	// name of the call and the cause.
+	// drain writes until at most low bytes are pending. It returns ErrBlocked, or the name of the failed call
+	// and the cause.
 	drain(w *Writer, low int64) (op string, err error)
 }
 
-// New returns a writer to dst. *net.TCPConn, *net.UnixConn, *net.UDPConn, *net.IPConn and
-// *os.File are written by their descriptors, which they still own; Flush waits with the
-// runtime's poller and honours write deadlines. On a socket of datagrams each Flush sends one
-// datagram. Anything else gets one Write of everything: a wrapper, even if it embeds one of
-// these types, may want to see the bytes. nil stands for the zero Config.
+// New returns a writer to dst. It writes to a *net.TCPConn, *net.UnixConn, *net.UDPConn, *net.IPConn or
+// *os.File by the descriptor, which dst still owns; Flush waits with the runtime's poller and honours write
+// deadlines. On a socket of datagrams each Flush sends one datagram. Anything else gets one Write of
+// everything: a wrapper, even if it embeds one of these types, may want to see the bytes. nil means the zero
+// Config.
 func New(dst io.Writer, cfg *Config) (*Writer, error) {
 	w, err := newWriter(cfg)
 	if err != nil {
@@ -67,10 +67,10 @@ func New(dst io.Writer, cfg *Config) (*Writer, error) {
 	return w, nil
 }
 
-// NewSocket returns a writer to a non-blocking descriptor, for instance a descriptor registered with
-// a loop. It is borrowed: the caller keeps it open as long as the writer is used, and closes
-// it. Flush never waits. The error names the fault of the descriptor; on systems other than
-// Linux it wraps errors.ErrUnsupported.
+// NewSocket returns a writer to a non-blocking descriptor, for instance one registered with a loop. The
+// descriptor is borrowed: the caller keeps it open as long as the writer is used, and closes it. Flush never
+// waits. The error says what is wrong with the descriptor; on systems other than Linux it wraps
+// errors.ErrUnsupported.
 func NewSocket(fd int, cfg *Config) (*Writer, error) {
 	w, err := newWriter(cfg)
 	if err != nil {
@@ -94,12 +94,12 @@ func newWriter(cfg *Config) (*Writer, error) {
 }
 
 var (
-	errNoWriter   = errors.New("penstock: vecio: the writer is nil: give a writer to New or Reset")
-	errNoReleaser = errors.New("penstock: vecio: Own needs a Releaser: give a Releaser, or use Append")
+	errNoWriter   = errors.New("penstock: vecio: dst is nil: pass a writer to New or Reset")
+	errNoReleaser = errors.New("penstock: vecio: Own needs a Releaser: pass one, or use Append")
 )
 
-// Reset makes it a writer to dst, as New does, with the same Config. It drops the pending
-// pieces and gives them back, forgets a failure, and counts from 0.
+// Reset makes w a writer to dst, as New does, with the same Config. It drops the pending pieces and gives them
+// back, forgets a failure, and counts from 0.
 func (w *Writer) Reset(dst io.Writer) error {
 	w.restart()
 	w.err = errNoWriter
@@ -109,7 +109,8 @@ func (w *Writer) Reset(dst io.Writer) error {
 	return w.err
 }
 
-// isNil reports whether dst is nil, or a nil pointer of a type that has a descriptor. A nil pointer of another type may be a writer.
+// isNil reports whether dst is nil, or a nil pointer of a type that has a descriptor. A nil pointer of another
+// type may work as a writer.
 func isNil(dst io.Writer) bool {
 	switch dst.(type) {
 	case nil:
@@ -120,14 +121,14 @@ func isNil(dst io.Writer) bool {
 	return false
 }
 
-// ResetSocket is Reset for a descriptor, as NewSocket is New.
+// ResetSocket is Reset for a descriptor, as NewSocket is New for one.
 func (w *Writer) ResetSocket(fd int) error {
 	w.restart()
 	w.err = w.ready(w.openSocket(fd))
 	return w.err
 }
 
-// ready makes an opened destination ready for the Config, unless there is an error.
+// ready sets the options of an opened destination, and wraps an error.
 func (w *Writer) ready(err error) error {
 	if err == nil {
 		err = w.openOptions()
@@ -138,15 +139,15 @@ func (w *Writer) ready(err error) error {
 	return nil
 }
 
-// restart leaves nothing but the Config.
+// restart resets everything but the Config.
 func (w *Writer) restart() {
 	w.letGo()
 	w.abandon()
-	*w = Writer{config: w.config.withDefaults()} // which the zero Writer has not
+	*w = Writer{config: w.config.withDefaults()} // the zero Writer has no defaults yet
 }
 
-// letGo removes the options that make the kernel hold back bytes. If none is set, it does not
-// touch the descriptor, which may be closed already and its number in use again.
+// letGo clears the options that make the kernel hold back bytes. If none is set, it does not touch the
+// descriptor, which may be closed already and its number in use again.
 func (w *Writer) letGo() {
 	if w.q != nil {
 		w.uncork(false)
@@ -155,18 +156,16 @@ func (w *Writer) letGo() {
 	w.pace = pace{}
 }
 
-// Pending returns how many bytes were taken and are still to be written. When it is 0, no
-// piece is borrowed any more.
+// Pending returns how many bytes were taken and not yet written. When it is 0, no piece is borrowed.
 func (w *Writer) Pending() int {
-	if w.q == nil { // all is written, or dropped
+	if w.q == nil { // everything is written, or dropped
 		return 0
 	}
 	return int(w.appended-w.written) + w.filled
 }
 
-// Room returns how many bytes may be added before a writer that never waits refuses a
-// piece with ErrFull, or another writer waits. A piece that comes when nothing is
-// pending may be longer.
+// Room returns how many bytes may be added before a writer that never waits refuses a piece with ErrFull, or
+// another writer waits. A piece that comes when nothing is pending may be longer.
 func (w *Writer) Room() int {
 	if w.state() != nil || w.full && w.Pending() > w.config.Low || w.q != nil && w.q.crowded() {
 		return 0
@@ -174,9 +173,9 @@ func (w *Writer) Room() int {
 	return max(w.config.High-w.Pending(), 0)
 }
 
-// Append adds a piece. If it is shorter than Config.CopyBelow it is copied; otherwise it
-// is borrowed, and must not be changed until Pending is 0 or the writer has failed. Above
-// the high mark it waits or fails, see Config.High.
+// Append adds a piece. If it is shorter than Config.CopyBelow it is copied; otherwise it is borrowed, and must
+// not be changed until Pending is 0 or the writer has failed. If too much is pending, Append waits or fails,
+// see Config.High.
 func (w *Writer) Append(p []byte) error {
 	if w.alike(len(p)) || w.short(len(p)) {
 		w.filled += copy(w.free[w.filled:], p)
@@ -189,20 +188,20 @@ func (w *Writer) Append(p []byte) error {
 	return w.append(p, short)
 }
 
-// AppendString is Append of the bytes of s. On PathCoalesced they are always copied: the
-// Write that would see a string's memory might change it.
+// AppendString is Append for a string. On PathCoalesced it always copies, because a Write that sees a string's
+// memory might change it.
 func (w *Writer) AppendString(s string) error {
 	if w.alike(len(s)) || w.short(len(s)) {
 		w.filled += copy(w.free[w.filled:], s)
 		return nil
 	}
-	// The view is as long as the string, and s is immutable: only the kernel gets it.
+	// The slice is as long as the string, and only the kernel reads it, so s stays immutable.
 	p := unsafe.Slice(unsafe.StringData(s), len(s))
 	return w.append(p, len(p) < w.config.CopyBelow || w.path == PathCoalesced)
 }
 
-// AppendCopy is Append with a copy, whatever the length of the piece. The caller may use its memory
-// again at once, for example for the next piece.
+// AppendCopy is Append that copies a piece of any length. The caller may use the memory again at once, for
+// example for the next piece.
 func (w *Writer) AppendCopy(p []byte) error {
 	if w.alike(len(p)) || w.short(len(p)) {
 		w.filled += copy(w.free[w.filled:], p)
@@ -221,10 +220,10 @@ func (w *Writer) append(p []byte, copied bool) error {
 	return nil
 }
 
-// Own adds a piece that r gets back, exactly once, when it is written or the writer fails, is closed or reset, or
-// before Own returns an error; until then it must not be changed, whatever its length. A short piece is copied as well,
-// which saves an entry of the vector. An empty piece is given back when the pieces before it are written, at once if
-// nothing is pending.
+// Own adds a piece that r gets back, exactly once: when it is written, when the writer fails, is closed or
+// reset, or before Own returns an error. Until then it must not be changed, whatever its length. A short piece
+// is copied anyway, which saves an entry of the vector. An empty piece is given back when the pieces before it
+// are written, or at once if nothing is pending.
 func (w *Writer) Own(p []byte, r Releaser) error {
 	if r == nil {
 		return cmp.Or(w.state(), errNoReleaser)
@@ -234,7 +233,7 @@ func (w *Writer) Own(p []byte, r Releaser) error {
 		return err
 	}
 	w.add(p, len(p) < w.config.CopyBelow)
-	if w.q == nil { // it is empty, and so is the queue
+	if w.q == nil { // the piece is empty, and so is the queue
 		w.release(p, r)
 		return nil
 	}
@@ -244,14 +243,14 @@ func (w *Writer) Own(p []byte, r Releaser) error {
 	return nil
 }
 
-// Flush writes the pending pieces. A writer that may wait returns when the kernel has all bytes,
-// the writer has failed, or a deadline has passed. A writer that never waits returns ErrBlocked
-// when the kernel takes no more.
+// Flush writes the pending pieces. A writer that may wait returns when the kernel has all bytes, when it has
+// failed, or when a deadline has passed. A writer that never waits returns ErrBlocked when the kernel takes no
+// more.
 func (w *Writer) Flush() error { return w.settle(w.drain(0)) }
 
-// Close gives everything back and makes every later call fail with ErrClosed; the
-// descriptor still belongs to its owner. It writes nothing: Flush first. If bytes stay
-// unwritten it returns a [*WriteError]; after a failure it returns nil.
+// Close gives all pieces back and makes every later call fail with ErrClosed; the descriptor still belongs to
+// its owner. It writes nothing: Flush first. If bytes stay unwritten it returns a [*WriteError]; after a
+// failure it returns nil.
 func (w *Writer) Close() error {
 	var err error
 	switch {
@@ -266,7 +265,7 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// state is the error of a writer that takes nothing.
+// state returns the error of a writer that takes nothing, or nil.
 func (w *Writer) state() error {
 	if w.err == nil && w.out == nil {
 		return errNoWriter
@@ -274,7 +273,7 @@ func (w *Writer) state() error {
 	return w.err
 }
 
-// admit lets a piece of n bytes in, waits until there is room, or refuses it.
+// admit lets a piece of n bytes in, after waiting for room if necessary, or refuses it.
 func (w *Writer) admit(n int) error {
 	if w.q == nil {
 		return w.state()
@@ -304,7 +303,7 @@ func (w *Writer) makeRoom(n int) error {
 	return w.early(int64(low))
 }
 
-// add queues a piece that was let in.
+// add queues a piece that admit has let in.
 func (w *Writer) add(p []byte, copied bool) {
 	if !copied {
 		w.stats.Refs++
@@ -352,7 +351,7 @@ func (w *Writer) drain(low int64) error {
 	return w.fail(op, err)
 }
 
-// wrote counts n bytes that are written, and gives back the pieces that end with them.
+// wrote counts n written bytes, and gives back the pieces that end with them.
 func (w *Writer) wrote(n int) {
 	w.written += int64(n)
 	if invariants {
@@ -369,7 +368,7 @@ func (w *Writer) wrote(n int) {
 	w.pieces += w.q.lengths.forget(w.written)
 }
 
-// abandon gives everything back, written or not.
+// abandon gives all pieces back, written or not.
 func (w *Writer) abandon() {
 	if w.q == nil {
 		return
@@ -389,7 +388,7 @@ func (w *Writer) abandon() {
 	w.full = false
 }
 
-// pop gives the first owner's piece back.
+// pop gives back the piece of the first owner.
 func (w *Writer) pop() {
 	o := w.q.owners.all()[0]
 	w.q.owners.pop()
@@ -403,7 +402,7 @@ func (w *Writer) release(piece []byte, r Releaser) {
 	r.Release(piece)
 }
 
-// fail makes the error of a call, and fails the writer unless it was a timeout.
+// fail returns the error of a call, and fails the writer unless it was a timeout.
 func (w *Writer) fail(op string, cause error) error {
 	e := w.failure(op, cause)
 	w.uncork(e.Timeout())
@@ -415,7 +414,7 @@ func (w *Writer) fail(op string, cause error) error {
 	return e
 }
 
-// failure describes where the writer is.
+// failure returns an error with the writer's progress.
 func (w *Writer) failure(op string, cause error) *WriteError {
 	e := &WriteError{Op: op, Written: w.written, Piece: w.taken(), Pieces: w.taken(), Err: cause}
 	if w.q == nil {
@@ -430,8 +429,8 @@ func (w *Writer) failure(op string, cause error) *WriteError {
 // A coalescer writes to a destination that has no descriptor, or hides it.
 type coalescer struct{ dst io.Writer }
 
-// drain hands over everything that is pending, whatever low is: in one Write as long as
-// that is no more than the largest buffer.
+// drain hands over everything pending, whatever low is: in one Write, if that is no more than the largest
+// buffer.
 func (c coalescer) drain(w *Writer, _ int64) (string, error) {
 	for w.q != nil {
 		offered, n, err := c.write(w)
@@ -453,7 +452,7 @@ func (c coalescer) drain(w *Writer, _ int64) (string, error) {
 	return "", nil
 }
 
-// write makes one Write. A single span is not copied.
+// write makes one Write. It does not copy a single span.
 func (c coalescer) write(w *Writer) (offered, n int, err error) {
 	spans := w.q.spans.all()
 	if len(spans) == 1 || len(spans[0]) >= sizes[len(sizes)-1] {
