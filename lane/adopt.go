@@ -185,7 +185,7 @@ func (l *Lane) adoptOne(slot uint32) {
 // comparable. After an error s is unchanged.
 func (l *Lane) Own(adopted, s *Session, owner Owner, moved [2]uint64) error {
 	if adopted == nil || s == nil || s == adopted || owner == nil || !reflect.ValueOf(owner).Comparable() || adopted.lane() != l {
-		return fmt.Errorf("lane: own: it needs a session of this lane, another Session, and a comparable owner: %w", os.ErrInvalid)
+		return fmt.Errorf("lane: own: pass a session of this lane, another Session, and a comparable owner: %w", os.ErrInvalid)
 	}
 	var m mark
 	m.askTimes(owner, s) // without the lock, like all calls of an owner's methods

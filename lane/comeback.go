@@ -30,7 +30,7 @@ const gapPeriod = 500 * time.Microsecond
 // [Config.Linger]. Until then the kernel resets an endpoint that sends something.
 func (s *Session) ComeBack(patience time.Duration) error {
 	if s.owner() != nil {
-		return fmt.Errorf("lane: come back: the session has an owner: %w", os.ErrInvalid)
+		return fmt.Errorf("lane: come back: the session has an owner, use TakeBack: %w", os.ErrInvalid)
 	}
 	stopped, err := s.stop(patience)
 	if err != nil || !stopped {
@@ -63,7 +63,7 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 		case p == restoring: // the caller may be Restored, which would wait for itself
 			return false, fmt.Errorf("lane: come back: already in progress, Config.Restored has not returned: %w", os.ErrInvalid)
 		case owed:
-			return false, fmt.Errorf("lane: come back: the owner has not called Leave: %w", os.ErrDeadlineExceeded)
+			return false, fmt.Errorf("lane: come back: the owner has not called Leave in time: %w", os.ErrDeadlineExceeded)
 		}
 		s.noteLeft()
 	}
@@ -307,7 +307,7 @@ func (s *Session) TakeBack(patience time.Duration) (a, b int, ended [2]bool, err
 	case s.lane() == nil:
 		return -1, -1, ended, fmt.Errorf("lane: take back: a zero Session: %w", net.ErrClosed)
 	case s.owner() == nil:
-		return -1, -1, ended, fmt.Errorf("lane: take back: the session has no owner: %w", os.ErrInvalid)
+		return -1, -1, ended, fmt.Errorf("lane: take back: the session has no owner, use ComeBack: %w", os.ErrInvalid)
 	}
 	stopped, err := s.stop(patience)
 	if err != nil || !stopped {

@@ -119,15 +119,15 @@ type counts struct {
 func (c *Config) check() error {
 	switch {
 	case len(c.Devices) == 0:
-		return errors.New("no devices")
+		return errors.New("Devices is empty: name at least one device")
 	case slices.Contains(c.Devices, ""):
-		return errors.New("the name of a device is empty")
+		return errors.New("Devices has an empty name")
 	case len(slices.Compact(slices.Sorted(slices.Values(c.Devices)))) < len(c.Devices):
-		return fmt.Errorf("a device is named twice: %q", c.Devices)
+		return fmt.Errorf("Devices names a device twice: %q", c.Devices)
 	case c.Sessions < 0 || c.Sessions > math.MaxInt32:
-		return fmt.Errorf("%d sessions", c.Sessions)
+		return fmt.Errorf("Sessions is %d: use 1 or more, or 0 for 4096", c.Sessions)
 	case c.UserTimeout < 0 || c.KeepAlive < 0 || c.Linger < 0:
-		return fmt.Errorf("a negative time: user timeout %v, keepalive %v, linger %v", c.UserTimeout, c.KeepAlive, c.Linger)
+		return fmt.Errorf("UserTimeout is %v, KeepAlive %v and Linger %v: use 0 or more", c.UserTimeout, c.KeepAlive, c.Linger)
 	}
 	return nil
 }
@@ -320,7 +320,7 @@ func (l *Lane) detach() error {
 
 // Stats are counts since Open.
 type Stats struct {
-	Joined   uint64 // sessions of Join and Register; a session that Register refuses as not eligible counts here and in Refused, but not in Ended
+	Joined   uint64 // sessions of Join and Register; a session that Register refuses as not eligible counts here and in Refused, not in Ended
 	Left     uint64 // how often a session has left user space
 	Returned uint64 // how often a session has come back
 	Ended    uint64 // sessions that have ended, in user space or in the lane

@@ -234,7 +234,7 @@ func (s *Session) Leave(a, b int) error {
 	mine := s.disarm()
 	if s.owner() == nil || s.is(handed) || mine {
 		s.mu.Unlock()
-		return fmt.Errorf("lane: leave: no sockets of the session are given: %w", os.ErrInvalid)
+		return fmt.Errorf("lane: leave: the session has no sockets to give away: %w", os.ErrInvalid)
 	}
 	s.set(handed, true)
 	if s.phase == returning { // cut is ending the session without its sockets
@@ -261,8 +261,8 @@ func (s *Session) leaveSockets(sockets [2]int) {
 	s.departed()
 }
 
-// Release ends a session that has ended in user space, or that shall stay there. If it returns true, the lane
-// does not call the owner any more, and the sockets belong to the owner.
+// Release ends a session that has ended in user space, or is to stay there. If it returns true, the lane does
+// not call the owner any more, and the sockets belong to the owner.
 //
 // If it returns false, either the session has left, and the owner must call Leave, or it has ended in another
 // way, for example by a timeout. In the second case Ended has been called or will be called, and Leave takes no

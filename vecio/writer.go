@@ -94,7 +94,7 @@ func newWriter(cfg *Config) (*Writer, error) {
 }
 
 var (
-	errNoWriter   = errors.New("penstock: vecio: dst is nil: pass a writer to New or Reset")
+	errNoWriter   = errors.New("penstock: vecio: the Writer has no destination: pass a writer to New or Reset")
 	errNoReleaser = errors.New("penstock: vecio: Own needs a Releaser: pass one, or use Append")
 )
 

@@ -1,5 +1,4 @@
-// Command broadcast sends the bytes of each client to all. A client that falls 64 KiB behind is
-// dropped.
+// Command broadcast sends the bytes of each client to all clients. It drops a client that falls 64 KiB behind.
 package main
 
 import (
@@ -38,7 +37,7 @@ func serve(l *loop.Loop, from *net.TCPListener) error {
 
 type room struct {
 	*loop.Loop
-	members map[*member]bool // without a lock: it belongs to the loop's goroutine
+	members map[*member]bool // without a lock, because it belongs to the loop's goroutine
 }
 
 func (r *room) Paused(err error) { log.Println("accepting pauses:", err) }
@@ -46,7 +45,7 @@ func (r *room) Paused(err error) { log.Println("accepting pauses:", err) }
 func (r *room) Accepted(fd int, _ netip.AddrPort) {
 	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 	m := &member{room: r, fd: fd}
-	m.id, _ = r.Add(fd, 0, m) // it can fail for lack of memory only
+	m.id, _ = r.Add(fd, 0, m) // fails only for lack of memory
 	r.members[m] = true
 }
 
@@ -54,7 +53,7 @@ type member struct {
 	*room
 	fd      int // owned
 	id      loop.ID
-	waiting []byte // for room in the socket
+	waiting []byte // bytes that wait for room in the socket
 }
 
 func (m *member) Ready(uint8, loop.Events) {
@@ -65,7 +64,7 @@ func (m *member) Ready(uint8, loop.Events) {
 		for other := range m.members {
 			other.send(b[:n], true)
 		}
-		m.Again(m.id) // after the others' turn
+		m.Again(m.id) // after others have had their turn
 	}
 }
 

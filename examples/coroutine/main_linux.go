@@ -1,7 +1,8 @@
-// Command coroutine answers each line with the line in upper case, over TLS, by a coroutine for each connection on one
-// event loop for each CPU. The handler is written as for package net, and waits where it reads: crypto/tls and bufio take
-// the connection as it is. While a coroutine waits, its loop serves others without a switch of threads, so a request takes
-// a part of the switches that a goroutine of package net takes (go test -bench . ./examples/coroutine).
+// Command coroutine answers each line with the line in upper case, over TLS, by a coroutine for each connection
+// on one event loop for each CPU. The handler is written as for package net, and waits where it reads:
+// crypto/tls and bufio take the connection as it is. While a coroutine waits, its loop serves others without
+// switching threads, so a request takes fewer switches than with a goroutine of package net (go test -bench .
+// ./examples/coroutine).
 package main
 
 import (

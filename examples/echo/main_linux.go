@@ -1,5 +1,6 @@
-// Command echo sends every byte back to its sender, on one event loop for each CPU. The bytes that a client has not taken wait
-// in a slot of an arena: an arena.Ring there knows how many of them are sent, and nothing is moved or allocated for the rest.
+// Command echo sends every byte back to its sender, on one event loop for each CPU. Bytes that a client has not
+// taken wait in a slot of an arena. An arena.Ring knows how many of them are sent, so the rest is neither moved
+// nor allocated.
 package main
 
 import (
@@ -26,7 +27,7 @@ func main() {
 	log.Fatal(err)
 }
 
-// serve takes the listener over, and has all loops accept from it.
+// serve takes over the listener, and lets all loops accept from it.
 func serve(g *loop.Group, from *net.TCPListener) error {
 	fd, err := loop.Take(from)
 	if err != nil {
@@ -47,7 +48,7 @@ func serve(g *loop.Group, from *net.TCPListener) error {
 	return g.Run()
 }
 
-// A server is one loop's, with the buffer that all of its connections share.
+// A server belongs to one loop, and has the buffer that all of its connections share.
 type server struct {
 	loop   *loop.Loop
 	slots  *arena.Local
@@ -59,7 +60,7 @@ func (s *server) Paused(err error) { log.Println("accepting pauses:", err) }
 func (s *server) Accepted(fd int, _ netip.AddrPort) {
 	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 	c := &conn{server: s, fd: fd}
-	c.id, _ = s.loop.Add(fd, 0, c) // it can fail for lack of memory only
+	c.id, _ = s.loop.Add(fd, 0, c) // fails only for lack of memory
 }
 
 type conn struct {
@@ -67,7 +68,7 @@ type conn struct {
 	fd   int // owned
 	id   loop.ID
 	slot arena.Handle // leased while rest has bytes
-	rest arena.Ring   // that the client has not taken; before it has, nothing more is read
+	rest arena.Ring   // bytes that the client has not taken; until then nothing more is read
 }
 
 func (c *conn) Ready(uint8, loop.Events) {
@@ -77,7 +78,7 @@ func (c *conn) Ready(uint8, loop.Events) {
 	}
 	switch err := step(); err {
 	case nil:
-		c.loop.Again(c.id) // after the others' turn
+		c.loop.Again(c.id) // after others have had their turn
 	case syscall.EAGAIN:
 	default: // the end of the stream, or a failure
 		c.drop()
@@ -99,7 +100,7 @@ func (c *conn) echo() error {
 		return err
 	}
 	if c.slot, err = c.slots.Get(n-sent, arena.Residue); err != nil {
-		return err // there is no memory for a client that does not read
+		return err // no memory for a client that does not read
 	}
 	slot, err := c.slots.Bytes(c.slot)
 	c.rest = arena.Ring{}
@@ -107,13 +108,13 @@ func (c *conn) echo() error {
 	return err
 }
 
-// send sends the rest, or a part of it.
+// send sends the rest, or part of it.
 func (c *conn) send() error {
 	slot, err := c.slots.Bytes(c.slot)
 	if err != nil {
 		return err
 	}
-	first, _ := c.rest.Peek(slot) // it was written from the beginning of the slot
+	first, _ := c.rest.Peek(slot) // the rest was written from the beginning of the slot
 	n, err := syscall.Write(c.fd, first)
 	if err != nil {
 		return err
@@ -126,7 +127,7 @@ func (c *conn) send() error {
 
 func (c *conn) drop() {
 	if c.rest.Len() > 0 {
-		_ = c.slots.Put(c.slot) // it is leased
+		_ = c.slots.Put(c.slot) // cannot fail: the slot is leased
 	}
 	c.loop.Drop(c.id)
 	syscall.Close(c.fd)

@@ -1,6 +1,7 @@
-// Command events sends events to another process, of the same program, through a ring in shared memory, and through an
-// eventfd that is written for each, and reports what each took. The reader sleeps when there is nothing, and the writer wakes
-// it only then: most events of the ring take no system call. An event of an eventfd has no contents.
+// Command events sends events to another process of the same program, first through a ring in shared memory and
+// then through an eventfd that is written for each event, and reports how long each took. The reader sleeps
+// when there is nothing, and only then the writer wakes it: most events of the ring need no system call. An
+// event of an eventfd has no contents.
 package main
 
 import (
@@ -36,7 +37,7 @@ func main() {
 	}
 }
 
-// send sends events, until the reader has all of them.
+// send sends events until the reader has all of them.
 func send(way string, events uint64) (time.Duration, error) {
 	ring, err := evring.New(&evring.Config{Producers: evring.Single})
 	if err != nil {
@@ -66,7 +67,7 @@ func send(way string, events uint64) (time.Duration, error) {
 		switch err {
 		case nil:
 			n++
-		case evring.ErrFull, syscall.EAGAIN: // until the reader has made room
+		case evring.ErrFull, syscall.EAGAIN: // the reader has to make room
 			time.Sleep(10 * time.Microsecond)
 		default:
 			_ = reader.Process.Kill()
@@ -78,8 +79,7 @@ func send(way string, events uint64) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// read takes events from the memory on descriptor 3, woken by the eventfd on 4, until it has the
-// given number of them.
+// read takes a number of events from the memory on descriptor 3, woken by the eventfd on descriptor 4.
 func read(way, events string) error {
 	want, err := strconv.ParseUint(events, 10, 64)
 	if err != nil {
@@ -110,7 +110,7 @@ func read(way, events string) error {
 		var wrong error
 		n, err := ring.Drain(0, func(event []byte) {
 			if number := binary.NativeEndian.Uint64(event); number != got {
-				wrong = fmt.Errorf("event %d has come as number %d", number, got)
+				wrong = fmt.Errorf("event %d came as number %d", number, got)
 			}
 			got++
 		})
@@ -139,9 +139,9 @@ func counted(fd, poll int) (uint64, error) {
 	}
 }
 
-// wait waits until the eventfd is written, and reports that it was.
+// wait waits until the eventfd is written, and reports whether it was.
 func wait(poll int) bool {
 	var events [1]syscall.EpollEvent
-	n, _ := syscall.EpollWait(poll, events[:], 10_000) // an interruption is no event
+	n, _ := syscall.EpollWait(poll, events[:], 10_000) // an interruption is not an event
 	return n > 0
 }

@@ -6,7 +6,7 @@ import (
 	"hash/crc32"
 )
 
-// longest is how many bytes a message may have.
+// longest is the most bytes of a message.
 const longest = 1 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -15,12 +15,12 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type message struct {
 	header [4]byte
 	have   int // bytes of the header
-	left   int // bytes of the payload that are still to come
+	left   int // bytes of the payload still to come
 	sum    uint32
 }
 
-// answer appends the answers to b. They stay within most: to refuse a piece of an answer
-// would cut it in two.
+// answer appends the answers to b. They take at most most bytes: refusing a piece of an answer would cut the
+// answer in two.
 func (c *conn) answer(b []byte) error {
 	m := &c.in
 	for len(b) > 0 {
@@ -50,18 +50,17 @@ func (c *conn) answer(b []byte) error {
 	return nil
 }
 
-// begin appends the header of the answer. Its length is known before the message is
-// there.
+// begin appends the header of the answer. The answer's length is known before the message is complete.
 func (c *conn) begin() error {
 	n := binary.BigEndian.Uint32(c.in.header[:])
 	if n > longest {
-		return fmt.Errorf("message of %d bytes: %d are allowed", n, longest)
+		return fmt.Errorf("message of %d bytes: at most %d are allowed", n, longest)
 	}
 	c.in.left = int(n)
 	return c.number(n + crc32.Size)
 }
 
-// finish appends the trailer, and begins again.
+// finish appends the trailer, and resets the state for the next message.
 func (c *conn) finish() error {
 	if err := c.number(c.in.sum); err != nil {
 		return err
@@ -70,8 +69,7 @@ func (c *conn) finish() error {
 	return unblocked(c.out.End())
 }
 
-// number appends 4 bytes, which are so short that they are copied at once. They are made
-// in the header's place: it has been read.
+// number appends 4 bytes, few enough to be copied at once. They overwrite the header, which has been read.
 func (c *conn) number(n uint32) error {
 	b := c.in.header[:]
 	binary.BigEndian.PutUint32(b, n)

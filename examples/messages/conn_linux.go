@@ -11,9 +11,9 @@ import (
 
 const (
 	budget = 32 << 20   // bytes of slots for each loop
-	slot   = 16 << 10   // bytes that are read at once
-	holds  = 8          // slots that a client may have at once
-	most   = 2*slot + 8 // bytes of answers that come of one slot, if all messages are empty
+	slot   = 16 << 10   // bytes of one read
+	holds  = 8          // slots that a client may hold at once
+	most   = 2*slot + 8 // bytes of answers to one slot, if all messages are empty
 	high   = 128 << 10  // bytes that may be pending for a client
 	short  = slot / 32  // a shorter read is copied, so that it holds no slot
 )
@@ -39,28 +39,28 @@ func (c *conn) Ready(uint8, loop.Events) {
 		err = c.read()
 	}
 	switch {
-	case err == syscall.EAGAIN || err == arena.ErrBudget: // until something comes, or goes
+	case err == syscall.EAGAIN || err == arena.ErrBudget: // bytes have to come, or slots to come back
 	case err != nil || c.ended && c.out.Pending() == 0:
 		c.drop()
 	case c.room():
-		c.loop.Again(c.id) // after the others' turn
+		c.loop.Again(c.id) // after others have had their turn
 	}
 }
 
-// room reports whether the answers to the content of one slot stay below the high mark.
+// room reports whether the answers to one more slot stay below the high mark.
 func (c *conn) room() bool {
 	return !c.ended && c.held < holds && c.out.Pending()+most <= high
 }
 
-// read answers the next bytes. When all slots are out it waits until its own come back, or
-// reads into the heap if it has none.
+// read answers the next bytes. If all slots are out it waits until the connection's own come back, or reads
+// into the heap if the connection has none.
 func (c *conn) read() error {
 	b := c.spare
 	if b == nil {
 		h, err := c.slots.Get(slot, arena.Read)
 		switch {
 		case err == nil:
-			b, _ = c.slots.Bytes(h) // it is out
+			b, _ = c.slots.Bytes(h) // cannot fail: the slot is out
 			c.spare = b
 		case c.out.Pending() > 0:
 			return err
@@ -74,8 +74,7 @@ func (c *conn) read() error {
 	}
 	c.ended = n == 0
 	err = c.answer(b[:n])
-	// The pieces were borrowed. The slot is owned by an empty piece behind them, which is
-	// written when they are.
+	// The pieces are borrowed. An empty piece after them owns the slot, and is written when they are.
 	if n >= short && c.spare != nil {
 		c.held++
 		c.spare = nil
@@ -84,13 +83,13 @@ func (c *conn) read() error {
 	return cmp.Or(err, c.settle())
 }
 
-// Release has a slot back from the writer.
+// Release takes a slot back from the writer.
 func (c *conn) Release(b []byte) {
 	c.slots.Release(b)
 	c.held--
 }
 
-// settle flushes, unless the policy would rather wait for the rest of an answer.
+// settle flushes, unless the policy prefers to wait for the rest of an answer.
 func (c *conn) settle() error {
 	if wait, is := c.out.Due(); is && wait > 0 {
 		if !c.due.Armed() {
@@ -103,7 +102,7 @@ func (c *conn) settle() error {
 
 func (c *conn) Expired(*loop.Timer) { c.Ready(0, 0) }
 
-// unblocked returns err, but nil for vecio.ErrBlocked: a writable descriptor ends that.
+// unblocked returns err, or nil for vecio.ErrBlocked, which ends when the descriptor is writable.
 func unblocked(err error) error {
 	if err == vecio.ErrBlocked {
 		return nil
@@ -112,7 +111,7 @@ func unblocked(err error) error {
 }
 
 func (c *conn) drop() {
-	_ = c.out.Close() // first: it gives the slots back
+	_ = c.out.Close() // first, because it gives the slots back
 	c.loop.Disarm(&c.due)
 	c.loop.Drop(c.id)
 	syscall.Close(c.fd)

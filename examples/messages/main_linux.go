@@ -1,18 +1,17 @@
 // Command messages sends every message back with a checksum, on one event loop for each
 // CPU. A message is a length (4 bytes, big endian) and as many bytes. An answer is a
-// message of header, payload and trailer, where others would make three writes or a copy:
+// message of header, payload and trailer, for which others would make three writes or a copy:
 //
 //   - The header and the trailer (CRC-32C) are short, so the vecio.Writer copies them. The
-//     payload goes from the slot of an arena that it was read into, and the writer gives
-//     the slot back when it is sent: nothing but the sum is made of its bytes.
+//     payload is sent from the slot of an arena into which it was read, and the writer then
+//     gives the slot back: the program only computes a sum of its bytes.
 //   - The answer to a long message begins to leave while the message still comes, so no
 //     message is ever held in memory as a whole.
-//   - Each answer is a unit, and End says that one is complete. The policy decides its
-//     effect, and needs nothing else in the program but a timer for Due. Run
-//     it with each of them, send it messages of various sizes in pipelines or one by one,
-//     and count calls and packets.
-//   - A client that does not read costs the high mark and a few slots, no more: it is not
-//     read from.
+//   - Each answer is a unit, and End says that it is complete. The policy decides what End
+//     does, and needs only a timer for Due from the program. Try each policy: send messages
+//     of various sizes in pipelines or one by one, and count calls and packets.
+//   - A client that does not read costs no more than the high mark and a few slots, because
+//     the program stops reading from it.
 //
 // There are no timeouts: examples/responder shows how.
 package main
@@ -52,7 +51,7 @@ func main() {
 	log.Fatal(err)
 }
 
-// serve takes the listener over, and has all loops accept from it.
+// serve takes over the listener, and lets all loops accept from it.
 func serve(g *loop.Group, from *net.TCPListener, servers []*server) error {
 	fd, err := loop.Take(from)
 	if err != nil {
@@ -68,7 +67,7 @@ func serve(g *loop.Group, from *net.TCPListener, servers []*server) error {
 	return g.Run()
 }
 
-// A server is one loop's, with the state that all of its connections share.
+// A server belongs to one loop, and has the state that all of its connections share.
 type server struct {
 	loop   *loop.Loop
 	slots  *arena.Local
@@ -104,6 +103,6 @@ func (s *server) Accepted(fd int, _ netip.AddrPort) {
 		return
 	}
 	c := &conn{server: s, fd: fd, out: out}
-	c.id, _ = s.loop.Add(fd, 0, c) // it can fail for lack of memory only
+	c.id, _ = s.loop.Add(fd, 0, c) // fails only for lack of memory
 	s.conns[c] = true
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// metrics are the figures of all sessions of a relay.
+// metrics has the figures of all sessions of a relay.
 type metrics struct {
 	active    prometheus.Gauge
 	ended     *prometheus.CounterVec // by reason
-	bytes     *prometheus.CounterVec // by direction, and how they were moved
+	bytes     *prometheus.CounterVec // by direction, and by how they were moved
 	fallbacks *prometheus.CounterVec // by reason: sessions that could not splice
 	changes   *prometheus.CounterVec // by the new engine
 	duration  prometheus.Histogram

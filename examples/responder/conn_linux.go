@@ -16,20 +16,20 @@ import (
 
 const (
 	high = 256 << 10             // bytes that may be pending for a client
-	most = arena.MaxSlot + 1<<10 // bytes that one step of fill appends at most
+	most = arena.MaxSlot + 1<<10 // the most bytes that one step of fill appends
 	idle = 30 * time.Second      // how long a client may keep us waiting
 )
 
-// A server is one loop's, with the state that all of its connections share.
+// A server belongs to one loop, and has the state that all of its connections share.
 type server struct {
 	loop  *loop.Loop
 	slots *arena.Local
 	files site
 	conns map[*conn]bool
 
-	buffer []byte // bytes that are read, before their connection is known
+	buffer []byte // for reads of all connections
 	head   bytes.Reader
-	parser *bufio.Reader // of head
+	parser *bufio.Reader // reads head
 	date   []byte
 }
 
@@ -60,7 +60,7 @@ func (s *server) Accepted(fd int, _ netip.AddrPort) {
 		return
 	}
 	c := &conn{server: s, fd: fd, out: out, last: s.loop.Now()}
-	c.id, _ = s.loop.Add(fd, 0, c) // it can fail for lack of memory only
+	c.id, _ = s.loop.Add(fd, 0, c) // fails only for lack of memory
 	s.loop.Arm(&c.timer, c, idle)
 	s.conns[c] = true
 }
@@ -71,17 +71,17 @@ type conn struct {
 	id    loop.ID
 	out   *vecio.Writer
 	timer loop.Timer
-	last  int64 // when something happened, by Loop.Now
+	last  int64 // when something last happened, by Loop.Now
 
-	in   []byte // requests, or the beginning of one, that are not answered
-	dry  bool   // the socket has nothing more to read until it says so
-	rest rest   // the rest of the response that is under way
-	end  bool   // it is the last one
-	shut bool   // which is sent: bytes that still come are thrown away
+	in   []byte // requests not yet answered, the last perhaps incomplete
+	dry  bool   // the socket has nothing to read until the next event
+	rest rest   // of the response under way
+	end  bool   // this response is the last one
+	shut bool   // the last response is sent; further bytes are thrown away
 }
 
-// Ready answers the bytes that have come, and reads the next ones only when the kernel has
-// taken all of the answers: a client that does not read is not read from either.
+// Ready answers the bytes that have come, and reads more only when the kernel has taken all answers: so it does
+// not read from a client that does not read.
 func (c *conn) Ready(_ uint8, events loop.Events) {
 	c.dry = c.dry && events&^loop.Writable == 0
 	if !c.shut {
@@ -96,23 +96,23 @@ func (c *conn) Ready(_ uint8, events loop.Events) {
 			more, err = c.read()
 		}
 		switch {
-		case err == vecio.ErrBlocked: // until it is writable
+		case err == vecio.ErrBlocked: // until the socket is writable
 			return
-		case err != nil: // the end of the stream, most often
+		case err != nil: // usually the end of the stream
 			c.drop()
 			return
-		case !more: // until it is readable
+		case !more: // until the socket is readable
 			return
 		}
 	}
-	c.loop.Again(c.id) // after the others' turn
+	c.loop.Again(c.id) // after others have had their turn
 }
 
 // read reports whether something has come.
 func (c *conn) read() (bool, error) {
 	if c.end && !c.shut {
-		// To close now, with requests unread, would reset the connection, and with it the
-		// bytes that the client has not yet read. It closes first, or the timer does.
+		// Closing now, with requests unread, would reset the connection, and the client would lose bytes that
+		// it has not yet read. So the client closes first, or the timer does.
 		c.shut = true
 		_ = syscall.Shutdown(c.fd, syscall.SHUT_WR)
 	}
@@ -134,8 +134,7 @@ func (c *conn) read() (bool, error) {
 	return true, nil
 }
 
-// Expired looks when the client was last heard of; to arm the timer each time would
-// cost more.
+// Expired looks when the client was last active. That costs less than arming the timer each time.
 func (c *conn) Expired(*loop.Timer) {
 	if left := time.Duration(c.last-c.loop.Now()) + idle; left > 0 {
 		c.loop.Arm(&c.timer, c, left)
@@ -145,7 +144,7 @@ func (c *conn) Expired(*loop.Timer) {
 }
 
 func (c *conn) drop() {
-	_ = c.out.Close() // first: it gives the slots back
+	_ = c.out.Close() // first, because it gives the slots back
 	c.loop.Disarm(&c.timer)
 	c.loop.Drop(c.id)
 	syscall.Close(c.fd)

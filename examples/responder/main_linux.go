@@ -1,5 +1,5 @@
 // Command responder serves the files of a directory by HTTP/1.1, on one event loop for each
-// CPU. It shows how a server on loop sends responses that are made of pieces:
+// CPU. It shows how a server on package loop sends responses made of pieces:
 //
 //   - A response is a status line, fields, a date, perhaps a body: each is appended where
 //     it is made, and a vecio.Writer sends all of them, and the responses to all requests
@@ -7,11 +7,11 @@
 //   - Small bodies are kept in memory and are never changed, so the writer may borrow them.
 //     Large ones are read into slots of an arena, which the writer owns until they are
 //     sent: then it gives them back itself.
-//   - A client that does not read costs the high mark and no more: nothing else is read
-//     for it, requests neither, until the kernel has taken what is pending.
+//   - A client that does not read costs no more than the high mark: neither files nor
+//     requests are read for it until the kernel has taken what is pending.
 //
-// Files are read on the loop, which is right while they are in the page cache. Work that may
-// have to wait for a disk belongs on a goroutine that comes back by Loop.Post.
+// Files are read on the loop, which is fine while they are in the page cache. Work that may
+// wait for a disk belongs on a goroutine that reports back by Loop.Post.
 package main
 
 import (
@@ -47,7 +47,7 @@ func main() {
 	log.Fatal(err)
 }
 
-// serve takes the listener over, and has all loops accept from it.
+// serve takes over the listener, and lets all loops accept from it.
 func serve(g *loop.Group, from *net.TCPListener, servers []*server) error {
 	fd, err := loop.Take(from)
 	if err != nil {

@@ -9,18 +9,18 @@ import (
 	"github.com/penstock/penstock/arena"
 )
 
-// maxHead bounds a request: a longer one is refused.
+// maxHead bounds the head of a request: a longer one is refused.
 const maxHead = 8 << 10
 
-// A rest is the part of a large file that is still to be sent.
+// A rest is the part of a large file still to be sent.
 type rest struct {
 	from io.ReaderAt
 	at   int64
 	left int64
 }
 
-// fill appends the requested bytes, and reports whether there is more: it stops where another
-// step might not fit below the high mark, so that nothing is ever refused with vecio.ErrFull.
+// fill appends the requested bytes, and reports whether there are more. It stops when another step might not
+// fit below the high mark, so vecio.ErrFull never occurs.
 func (c *conn) fill() (more bool, err error) {
 	for c.out.Pending()+most <= high {
 		if c.rest.left == 0 {
@@ -29,7 +29,7 @@ func (c *conn) fill() (more bool, err error) {
 			more, err = true, c.append()
 		}
 		switch {
-		case err == arena.ErrBudget: // it comes back as the kernel takes pending bytes
+		case err == arena.ErrBudget: // slots come back as the kernel takes pending bytes
 			return true, nil
 		case err != nil || !more:
 			return false, err
@@ -38,8 +38,8 @@ func (c *conn) fill() (more bool, err error) {
 	return true, nil
 }
 
-// append adds a slot of the file, which the writer gives back when it is sent. When all
-// slots are out, one at a time of the heap keeps the connection going.
+// append adds a slot of the file, which the writer gives back when it is sent. If all slots are out, one buffer
+// of the heap at a time keeps the connection going.
 func (c *conn) append() error {
 	r := &c.rest
 	h, err := c.slots.Get(int(min(r.left, arena.MaxSlot)), arena.Other)
@@ -50,7 +50,7 @@ func (c *conn) append() error {
 	if err != nil {
 		b = make([]byte, arena.MaxSlot)
 	} else {
-		b, _ = c.slots.Bytes(h) // it is out
+		b, _ = c.slots.Bytes(h) // cannot fail: the slot is out
 	}
 	n, failure := r.from.ReadAt(b[:min(r.left, int64(len(b)))], r.at)
 	r.at, r.left = r.at+int64(n), r.left-int64(n)
@@ -62,13 +62,13 @@ func (c *conn) append() error {
 	default:
 		err = c.slots.Put(h)
 	}
-	if n == 0 { // the file has become shorter, and the client has got its length
+	if n == 0 { // the file has become shorter than the length that the client was told
 		err = failure
 	}
 	return err
 }
 
-// respond answers the next request, if all of its head is there.
+// respond answers the next request, if its whole head is there.
 func (c *conn) respond() (bool, error) {
 	n := bytes.Index(c.in[:min(len(c.in), maxHead)], []byte("\r\n\r\n"))
 	switch {
@@ -90,8 +90,8 @@ func (c *conn) respond() (bool, error) {
 	return true, c.answer(r, c.files.find(r))
 }
 
-// answer appends the head of a response, and the body if it is in memory. A nil request
-// could not be parsed.
+// answer appends the head of a response, and the body if it is in memory. A nil request is one that could not
+// be parsed.
 func (c *conn) answer(r *http.Request, p *page) error {
 	end := "\r\n"
 	if r == nil || r.Close || !r.ProtoAtLeast(1, 1) || r.ContentLength != 0 {
@@ -101,7 +101,7 @@ func (c *conn) answer(r *http.Request, p *page) error {
 	c.date = time.Now().UTC().AppendFormat(c.date[:0], "Date: "+http.TimeFormat+"\r\n")
 	err := c.out.AppendString(p.head)
 	if err == nil {
-		err = c.out.Append(c.date) // so short that it is copied at once
+		err = c.out.Append(c.date) // short enough to be copied at once
 	}
 	if err == nil {
 		err = c.out.AppendString(end)

@@ -12,16 +12,16 @@ import (
 	"path/filepath"
 )
 
-// small is up to which size a file is kept in memory.
+// small is the size up to which a file is kept in memory.
 const small = 16 << 10
 
-// A site is all pages, by path. It is read by all loops, and never changed.
+// A site has all pages by path. All loops read it, and nobody changes it.
 type site map[string]*page
 
 type page struct {
-	head string // but for the date and the field on whether another response follows
+	head string // without the date, and the field that says whether another response follows
 	body []byte
-	file *os.File // owned by the site; nil: the body is all
+	file *os.File // owned by the site; nil: body has everything
 	size int64
 }
 
@@ -50,7 +50,7 @@ func (s site) find(r *http.Request) *page {
 	return cmp.Or(s[r.URL.Path], notFound)
 }
 
-// open makes a site of the regular files below a directory, as they are now.
+// open makes a site from the regular files below a directory, as they are now.
 func open(dir string) (site, error) {
 	s := site{}
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {

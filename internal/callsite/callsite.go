@@ -10,26 +10,26 @@ import (
 	"sync"
 )
 
-// A Site names a place: 0 names none. Sites of the same calls are equal. Being a number, a site
-// costs its owner four bytes, and nothing to the collector.
+// A Site names a place in the program; 0 names none. Sites of the same calls are equal. A Site is a number, so
+// it takes four bytes and no work of the collector.
 type Site uint32
 
-// depth is how many calls are remembered: enough to reach the program from within the library.
+// depth is how many calls are remembered: enough to get from within the library to the program.
 const depth = 16
 
 // calls are return addresses, and zeros.
 type calls [depth + 1]uintptr
 
-// known are all sites so far: as many as there are places with a call, which a program's text bounds
-// as long as recursion is not part of them.
+// known has all sites so far. There are as many as places with a call, so the program's text bounds them,
+// except for recursion.
 var known struct {
 	sync.RWMutex
 	sites map[calls]Site
-	calls []calls // of the site of that number, less 1
+	calls []calls // of site i+1
 }
 
-// Here returns the site of the call of the function that calls it. It allocates nothing for a site
-// that it has returned before. Safe for concurrent use.
+// Here returns the site where the function that calls Here was called. It allocates nothing for a site that it
+// has returned before. It is safe for concurrent use.
 func Here() Site {
 	var c calls
 	runtime.Callers(2, c[:depth])
@@ -51,8 +51,8 @@ func Here() Site {
 	return known.sites[c]
 }
 
-// String returns the first place outside of the package that asked, as file:line and function. If
-// that is in the library too, the callers follow, up to the first that is not.
+// String returns the first place outside of the package that called Here, as file:line and function. If that
+// place is in the library too, its callers follow, up to the first one outside of the library.
 func (s Site) String() string {
 	if s == 0 {
 		return unknown
@@ -83,14 +83,14 @@ func (s Site) String() string {
 
 const unknown = "an unknown place"
 
-// inLibrary holds for the packages that programs import.
+// inLibrary reports whether a path is a package that programs import.
 func inLibrary(path string) bool {
 	name, ok := strings.CutPrefix(path, "github.com/penstock/penstock/")
 	return ok && !strings.Contains(name, "/")
 }
 
-// packageOf returns the path of the package of a frame, and for a file of tests a path that is not
-// in the library: the tests of a package are programs that use it.
+// packageOf returns the path of a frame's package. For a test file it returns a path outside of the library:
+// the tests of a package are programs that use it.
 func packageOf(f runtime.Frame) string {
 	if strings.HasSuffix(f.File, "_test.go") {
 		return f.File
@@ -103,7 +103,7 @@ func packageOf(f runtime.Frame) string {
 	return f.Function[:slash+1+dot]
 }
 
-// bracket is where the type arguments of a function begin, which have slashes of their own.
+// bracket returns where the type arguments of a function begin, which contain slashes.
 func bracket(name string) int {
 	if i := strings.IndexByte(name, '['); i >= 0 {
 		return i

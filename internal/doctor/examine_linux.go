@@ -7,22 +7,21 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Examine finds out what this host and this process can do. sessions returns how many sessions that many descriptors allow. Each of its probes is bounded in
-// time, closes what it opens, and changes nothing on the host; for some milliseconds up to 80
-// pipes of 1 MiB are charged to the user. It never fails: a fact that cannot be found out is
-// Unknown.
+// Examine finds out what this host and this process can do. sessions returns how many sessions a number of
+// descriptors allows. Each of its probes is bounded in time, closes what it opens, and changes nothing on the
+// host; for some milliseconds up to 80 pipes of 1 MiB are charged to the user. It never fails: a fact that
+// cannot be found out is Unknown.
 func Examine(sessions func(descriptors int) int) *Report {
 	return examine(sessions, host{os.DirFS("/")})
 }
 
-// fewDescriptors is how many a proxy needs for its only session, beside those that
-// every program of Go's has: the poller's two, a listener, the session's two. With
-// fewer the runtime may not even get its poller, without which it ends the process,
-// so nothing else is tried.
+// fewDescriptors is how many descriptors a proxy needs for a single session, besides those that every Go
+// program has: two for the poller, one for a listener, two for the session. With fewer the runtime may not get
+// its poller, and then it ends the process; so nothing else is tried.
 const fewDescriptors = 5
 
 func examine(sessions func(int) int, h host) *Report {
-	if free := freeDescriptors(); free < fewDescriptors { // before the runtime makes its poller, to read a file
+	if free := freeDescriptors(); free < fewDescriptors { // before the runtime makes its poller to read a file
 		p := &process{place: place{user: os.Getuid()}}
 		return newReport(p.String(), []Check{named("descriptors", p.tooFew(free))})
 	}
@@ -42,7 +41,7 @@ func named(name string, c Check) Check {
 	return c
 }
 
-// The topics in the order of the report.
+// The topics, in the order of the report.
 var topics = []struct {
 	name string
 	look func(p *process) Check
@@ -63,17 +62,17 @@ var topics = []struct {
 	{"capabilities", lookCapabilities},
 }
 
-// A process is the process that is examined, and findings of earlier probes for later ones.
+// A process is the examined process, with findings of earlier probes for later ones.
 type process struct {
 	host
 	place
 
-	sessions int64 // that the descriptors allow
+	sessions int64 // sessions that the descriptors allow
 	budget   int64 // pages that Penstock's pipes may take
 }
 
-// freeDescriptors makes descriptors until there are no more, at most 64, and closes them. It returns
-// 64 if something else than their number ended it.
+// freeDescriptors makes descriptors until there are no more, at most 64, and closes them. It returns 64 if
+// something other than their number ended it.
 func freeDescriptors() int {
 	const most = 64
 	var open []int

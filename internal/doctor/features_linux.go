@@ -14,11 +14,11 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// errNoEffect is the error of an option that can be set and does nothing.
+// errNoEffect is the error of an option that can be set but does nothing.
 var errNoEffect = errors.New("the kernel accepts it, but it has no effect")
 
-// refused reports whether an error means that the kernel or a sandbox does not let this process do a thing at all, and not that
-// it may go otherwise next time.
+// refused reports whether an error means that the kernel or a sandbox refuses a thing to this process for good,
+// so that it cannot succeed next time.
 func refused(err error) bool {
 	for _, errno := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSYS, syscall.EINVAL, syscall.ENOPROTOOPT, syscall.EOPNOTSUPP, errNoEffect, feature.ErrNotSupported} {
 		if errors.Is(err, errno) {
@@ -28,8 +28,8 @@ func refused(err error) bool {
 	return false
 }
 
-// callOf names the system call that failed, "" if that is unknown. The word after it in a
-// SyscallError, as in "setsockopt SO_RCVLOWAT", is an argument.
+// callOf returns the name of the system call that failed, or "". A SyscallError may have an argument after the
+// name, as in "setsockopt SO_RCVLOWAT".
 func callOf(err error) string {
 	var failed *os.SyscallError
 	if !errors.As(err, &failed) {
@@ -39,7 +39,7 @@ func callOf(err error) string {
 	return call
 }
 
-// cause is an error without the names of the endpoints.
+// cause returns an error without the names of the endpoints.
 func cause(err error) string {
 	var call *os.SyscallError
 	if errors.As(err, &call) {
@@ -48,7 +48,8 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// verdict judges a feature by the error of its probe: what is seen if it works, and what it costs if not.
+// verdict judges a feature by the error of its probe: seen is the finding if it works, and cost the price if
+// not.
 func (p *process) verdict(err error, seen, cost string) Check {
 	switch {
 	case err == nil:
@@ -83,18 +84,18 @@ func lookLoopback(p *process) Check {
 	if refused(err) && call != "" {
 		c.Mend = p.allow(call)
 	}
-	// That loopback leads nowhere does not keep Penstock from serving other interfaces; that a call which every listener needs is
-	// refused does.
+	// Without loopback Penstock can still serve other interfaces. It cannot if a call is refused that every
+	// listener needs.
 	if (refused(err) || errors.Is(err, syscall.EAFNOSUPPORT)) && strings.Contains(" socket setsockopt bind listen accept4 ", " "+call+" ") {
 		c.State, c.unable, c.Cost = Missing, true, "Penstock cannot run, because it cannot accept connections"
 	}
 	return c
 }
 
-// soon bounds an exchange over loopback, which takes microseconds.
+// soon bounds an exchange over loopback, which usually takes microseconds.
 const soon = 2 * time.Second
 
-// exchange sends one byte over a connection of its own.
+// exchange sends one byte over a new connection.
 func exchange(network string) error {
 	l, err := listen(network)
 	if err != nil {
@@ -135,7 +136,7 @@ func listen(network string) (*net.TCPListener, error) {
 	return l.(*net.TCPListener), nil
 }
 
-// inspect calls f with the descriptor of a listener, which f only borrows.
+// inspect calls f with the descriptor of a listener, which f borrows.
 func inspect(l *net.TCPListener, f func(fd int) error) error {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -147,7 +148,7 @@ func inspect(l *net.TCPListener, f func(fd int) error) error {
 	return err
 }
 
-// either returns the network on which TCP works here.
+// either returns a network on which TCP works here.
 func either() string {
 	if exchange("tcp4") != nil && exchange("tcp6") == nil {
 		return "tcp6"
@@ -159,7 +160,7 @@ func lookSplice(p *process) Check {
 	return p.verdict(feature.Splice(), "bytes can move from one socket to another through a pipe", copying)
 }
 
-// lookOption sets an option of a socket, and reads it back.
+// lookOption sets a socket option, and reads it back.
 func lookOption(name string, level, option, value int, cost string) func(p *process) Check {
 	return func(p *process) Check {
 		l, err := listen(either())
@@ -181,7 +182,7 @@ func lookOption(name string, level, option, value int, cost string) func(p *proc
 	}
 }
 
-// lookExecutable tries what the compiler of filters needs. The figures are those of docs/filters.md.
+// lookExecutable tries what the compiler of filters needs. The figures are from docs/filters.md.
 func lookExecutable(p *process) Check {
 	c := p.verdict(feature.ExecutableMemory(), "memory can be made executable, so WebAssembly filters are compiled",
 		"WebAssembly filters are interpreted: a small filter takes twice as long for each client, a filter in Go seven times as long. Nothing else needs executable memory")
@@ -214,8 +215,8 @@ func lookCapabilities(p *process) Check {
 	return c
 }
 
-// misses reports whether the lack of a capability has a consequence: CAP_SYS_ADMIN lifts the quota of pipes too, either of them
-// in the first user namespace only, and ports may be free to all.
+// misses reports whether it matters that a capability is missing. CAP_SYS_ADMIN lifts the quota of pipes too,
+// but either capability does so only in the first user namespace, and all ports may be free for everybody.
 func (p *process) misses(bit int) bool {
 	switch bit {
 	case sys.CAP_SYS_RESOURCE:

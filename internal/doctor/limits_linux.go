@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/pipe"
 )
 
-// descriptors returns the limits of this process; the runtime has raised the soft one already, if it may.
+// descriptors returns the limits of this process. The runtime has already raised the soft limit, if it may.
 func descriptors() (soft, hard int64) {
 	s, h, err := sys.RlimitNoFileRange()
 	if err != nil {
@@ -36,7 +36,7 @@ func lookDescriptors(p *process) Check {
 	return c
 }
 
-// tooFew is the verdict on a process that has room for no session.
+// tooFew is the verdict on a process without room for a single session.
 func (p *process) tooFew(free int) Check {
 	soft, _ := descriptors()
 	return Check{
@@ -45,8 +45,8 @@ func (p *process) tooFew(free int) Check {
 	}
 }
 
-// raiseDescriptors asks for the limit that container engines and systemd give services that ask for
-// many: 500,000 sessions.
+// raiseDescriptors asks for the limit that container engines and systemd give to services that need many
+// descriptors: 500,000 sessions.
 func (p *process) raiseDescriptors() []string {
 	const many = "1048576"
 	return p.mend(remedy{
@@ -55,21 +55,22 @@ func (p *process) raiseDescriptors() []string {
 	})
 }
 
-// sessions is a number of them.
+// sessions returns n with the word for it.
 func sessions(n int64) string { return several(n, "session", "sessions") }
 
-// The figures of docs/library.md, by the missing feature.
+// The costs of missing features, with figures from docs/library.md.
 const (
 	copying    = "every byte is copied: a read of 64 KiB takes 1.2 times as long, a read of 256 KiB 2.4 times"
 	smallPipes = "large reads go through small pipes instead of pipes of 1 MiB: through a pipe of 64 KiB, a read of 128 KiB takes 1.5 times as long, a read of 256 KiB 2.0 times, a read of 1 MiB 1.2 times"
 )
 
 const (
-	// largePipe is the size of the pipes that a busy direction asks for (relay.Config.MaxPipeSize).
+	// largePipe is the pipe size that a busy direction asks for (relay.Config.MaxPipeSize).
 	largePipe = 1 << 20
-	// manyPipes is how many of these are made: more than the quota that kernels start with gives, 64.
+	// manyPipes is how many of these are made: more than 64, which the kernel's default quota allows.
 	manyPipes = 80
-	// smallPages is the size of a pipe as it is made, and mostPages the limit of package pipe where no quota binds: 1 GiB.
+	// smallPages is the size of a new pipe, and mostPages the limit of package pipe where no quota binds: 1
+	// GiB.
 	smallPages, mostPages = 16, 1 << 18
 )
 
@@ -97,14 +98,14 @@ func lookPipes(p *process) Check {
 	}
 	page := int64(os.Getpagesize())
 	soft, _ := descriptors()
-	pipes := max(soft/8, 1) // by the descriptors
+	pipes := max(soft/8, 1) // the limit by descriptors
 	large, small := min(p.budget/2*page/largePipe, pipes), min(p.budget/smallPages, pipes)
 	c := Check{State: OK, Found: fmt.Sprintf("%s. Penstock may use %s of 1 MiB or %s of 64 KiB", end, exact(large), exact(small))}
 	if unbound && p.budget >= min(pipes*smallPages, mostPages) {
 		return c
 	}
 	c.State, c.Mend = Degraded, p.raisePipes()
-	if pages := had * largePipe / page; !unbound && pages < p.budget { // others of this user have the rest
+	if pages := had * largePipe / page; !unbound && pages < p.budget { // other processes of this user have the rest
 		large, small = min(large, had), min(small, pages/smallPages)
 	}
 	c.Cost = fmt.Sprintf("more than %s busy flows get pipes of 64 KiB (a read of 256 KiB takes 2.0 times as long); more than %s are copied (2.4 times)", exact(large), exact(small))
@@ -116,7 +117,8 @@ func lookPipes(p *process) Check {
 
 const endDescriptors = "no descriptor"
 
-// fillPipes makes pipes of 1 MiB until the kernel gives less, and closes them. It returns how many there were and, if fewer than manyPipes, what came instead of the next.
+// fillPipes makes pipes of 1 MiB until the kernel gives less, and closes them. It returns how many it made and,
+// if fewer than manyPipes, what happened at the next one.
 func fillPipes() (had int64, end string) {
 	var open []int
 	defer func() {
@@ -143,7 +145,8 @@ func fillPipes() (had int64, end string) {
 	return had, ""
 }
 
-// raisePipes says which quota would be enough for pipes on all descriptors; a hard one may be in the way too.
+// raisePipes names the quota that is enough for pipes on all descriptors. A hard quota may have to be raised
+// too.
 func (p *process) raisePipes() []string {
 	const enough = 2 * mostPages
 	settings := []string{fmt.Sprintf("fs.pipe-user-pages-soft=%d", enough)}
@@ -181,15 +184,15 @@ func lookBacklog(p *process) Check {
 }
 
 const (
-	// timeWait is how many seconds a port stays taken after the side that closed first has closed
+	// timeWait is how many seconds a port stays taken after the side that closes first has closed
 	// (TCP_TIMEWAIT_LEN, include/net/tcp.h).
 	timeWait = 60
-	// commonPorts is the width of the range that kernels start with, 32768 to 60999.
+	// commonPorts is the width of the kernel's default range, 32768 to 60999.
 	commonPorts = 28_232
 	allPorts    = `net.ipv4.ip_local_port_range="1024 65535"`
 )
 
-// localPorts is how many local ports there are for connections to one endpoint.
+// localPorts returns how many local ports there are for connections to one endpoint.
 func (h host) localPorts() int64 {
 	bounds := h.numbers("proc/sys/net/ipv4/ip_local_port_range")
 	if len(bounds) != 2 || bounds[0] > bounds[1] {
@@ -232,8 +235,8 @@ func lookCPUs(p *process) Check {
 	return c
 }
 
-// sessionBytes is about the program's own memory for an idle session, in bytes. The kernel's,
-// for its sockets, is not in it.
+// sessionBytes is about the program's own memory for an idle session, in bytes, without the kernel's memory for
+// its sockets.
 const sessionBytes = 10_000
 
 func lookMemory(p *process) Check {
@@ -259,7 +262,7 @@ func lookMemory(p *process) Check {
 	}
 }
 
-// moreMemory says how to raise the cgroup's limit to the given number of bytes.
+// moreMemory says how to raise the cgroup's limit to a number of bytes.
 func (p *process) moreMemory(bytes int64) []string {
 	n := fmt.Sprintf("%dM", bytes>>20+1)
 	return p.mend(remedy{unit: "MemoryMax=" + n, docker: "--memory=" + n, pod: "resources: {limits: {memory: " + n + "i}}", host: "memory.max of the cgroup: " + n})
@@ -287,7 +290,7 @@ func lookArena(p *process) Check {
 	return c
 }
 
-// hugePages judges the memory of loops, of which a part is in huge pages.
+// hugePages judges the memory of loops, a part of it in huge pages.
 func (p *process) hugePages(bytes, huge int64, why string) Check {
 	c := Check{State: OK, Found: fmt.Sprintf(", %s of it in huge pages", size(huge))}
 	if 2*huge >= bytes {

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// A host is where files of the kernel's are read. A file that is missing or says
-// something else than expected has unknown numbers.
+// A host is where the kernel's files are read. A file that is missing or has unexpected contents has unknown
+// numbers.
 type host struct{ files fs.FS }
 
 // text returns a file without the white space around it.
@@ -21,7 +21,7 @@ func (h host) text(path string) (string, bool) {
 	return strings.TrimSpace(string(b)), err == nil
 }
 
-// numbers returns the numbers that a file consists of, nil if it holds other text.
+// numbers returns the numbers of a file, or nil if it holds other text.
 func (h host) numbers(path string) (all []int64) {
 	text, _ := h.text(path)
 	for word := range strings.FieldsSeq(text) {
@@ -34,7 +34,7 @@ func (h host) numbers(path string) (all []int64) {
 	return all
 }
 
-// number returns the number that a file consists of.
+// number returns the only number of a file.
 func (h host) number(path string) int64 {
 	if n := h.numbers(path); len(n) == 1 {
 		return n[0]
@@ -42,12 +42,12 @@ func (h host) number(path string) int64 {
 	return unknown
 }
 
-// parameter is number for the file of a kernel parameter, such as net.core.somaxconn.
+// parameter returns a kernel parameter, such as net.core.somaxconn.
 func (h host) parameter(key string) int64 {
 	return h.number("proc/sys/" + strings.ReplaceAll(key, ".", "/"))
 }
 
-// field returns the text after a name and ":" or " " in a file of such lines, like /proc/self/status.
+// field returns the text after name and ":" or " " in a file of such lines, like /proc/self/status.
 func (h host) field(path, name string) string {
 	text, _ := h.text(path)
 	for line := range strings.Lines(text) {
@@ -58,7 +58,7 @@ func (h host) field(path, name string) string {
 	return ""
 }
 
-// count is field for a number, which a unit may follow.
+// count returns the number after a name, without its unit.
 func (h host) count(path, name string) int64 {
 	first, _, _ := strings.Cut(h.field(path, name), " ")
 	return parse(first)
@@ -72,11 +72,11 @@ func parse(text string) int64 {
 	return n
 }
 
-// cgroup returns the path of this process's cgroup, of the second version (cgroups(7)).
+// cgroup returns the path of this process's version 2 cgroup (cgroups(7)).
 func (h host) cgroup() string { return path.Join("/", h.field("proc/self/cgroup", "0:")) }
 
-// cgroups returns the directories that may limit this process: its own and those above. In a container the path may be one
-// of the host's, which is not there; then there is only the root.
+// cgroups returns the directories that may limit this process: its own cgroup and those above it. In a
+// container the path may be the host's, which is not there; then only the root is left.
 func (h host) cgroups() (dirs []string) {
 	for dir := h.cgroup(); ; dir = path.Dir(dir) {
 		if dirs = append(dirs, path.Join("sys/fs/cgroup", dir)); dir == "/" {
@@ -85,21 +85,20 @@ func (h host) cgroups() (dirs []string) {
 	}
 }
 
-// cpuLimit returns the tightest limit in force: quota microseconds of processor time in
-// each period.
+// cpuLimit returns the tightest limit: quota microseconds of processor time in each period.
 func (h host) cpuLimit() (quota, period int64) {
 	quota, period = unknown, unknown
 	for _, dir := range h.cgroups() {
 		text, _ := h.text(dir + "/cpu.max")
 		first, second, _ := strings.Cut(text, " ")
-		if q, p := parse(first), parse(second); q > 0 && p > 0 && (quota == unknown || q*period < quota*p) { // "max": no limit
+		if q, p := parse(first), parse(second); q > 0 && p > 0 && (quota == unknown || q*period < quota*p) { // "max" means no limit
 			quota, period = q, p
 		}
 	}
 	return quota, period
 }
 
-// memoryLimit returns the tightest limit in force, in bytes, and the directory that has it.
+// memoryLimit returns the tightest limit, in bytes, and its directory.
 func (h host) memoryLimit() (limit int64, in string) {
 	limit = unknown
 	for _, dir := range h.cgroups() {
@@ -110,14 +109,14 @@ func (h host) memoryLimit() (limit int64, in string) {
 	return limit, in
 }
 
-// place is where this process runs; the words of a remedy depend on it.
+// place is where this process runs; the words of a remedy depend on that.
 type place struct {
-	engine    string // of the container that this is; empty: none
-	unit      string // of systemd that this process is; empty: none
-	nested    bool   // in a user namespace of its own; its capabilities lift no limit of the host's
-	seccomp   int64  // mode: 2 is a filter
+	engine    string // of this container; empty: it is none
+	unit      string // systemd unit of this process; empty: none
+	nested    bool   // in a user namespace of its own, so that its capabilities lift no limit of the host
+	seccomp   int64  // 2: a filter
 	user      int
-	effective sys.CapSet // 0 where capget(2) is refused
+	effective sys.CapSet // 0 if capget(2) is refused
 }
 
 const (
@@ -155,7 +154,7 @@ func (h host) place() place {
 	return p
 }
 
-// String says where that is.
+// String describes the place.
 func (p place) String() string {
 	switch {
 	case p.engine != "":
@@ -166,11 +165,11 @@ func (p place) String() string {
 	return "on a machine"
 }
 
-// A remedy is the same thing in the words of each place: a setting of a systemd unit, options of
-// docker run, a part of a pod's manifest, and what is left to the host or to a process without a service.
+// A remedy is one remedy in the words of each place: a setting of a systemd unit, options of docker run, a part
+// of a pod's manifest, or what the host or a process without a service needs.
 type remedy struct{ unit, docker, pod, host string }
 
-// mend returns a remedy in the words of this place.
+// mend returns the remedy for this place.
 func (p place) mend(r remedy) []string {
 	switch {
 	case p.engine == inKubernetes && r.pod != "":
@@ -194,8 +193,8 @@ func (p place) mend(r remedy) []string {
 	return list
 }
 
-// sysctl says how to set kernel parameters, all of which are needed: of the host, or, if their names
-// begin with net., of the network namespace.
+// sysctl says how to set kernel parameters: on the host or, if their names begin with net., in the network
+// namespace. All of them are needed.
 func (p place) sysctl(settings ...string) []string {
 	all := strings.Join(settings, " ")
 	r := remedy{host: "sysctl -w " + all + ", and for good in /etc/sysctl.d/60-penstock.conf"}
@@ -206,7 +205,7 @@ func (p place) sysctl(settings ...string) []string {
 	return p.mend(r)
 }
 
-// allow says how to let this process make a system call that was refused.
+// allow says how to permit a system call that was refused.
 func (p place) allow(call string) []string {
 	if p.seccomp != 2 && p.engine == "" {
 		return []string{"let the kernel and its security modules allow " + call}
@@ -225,7 +224,7 @@ func (p place) grant(names []string) []string {
 		return []string{"outside of a user namespace: " + all}
 	}
 	user, run := "", ""
-	if p.user != 0 { // an engine gives ordinary users' processes nothing
+	if p.user != 0 { // an engine gives nothing to processes of ordinary users
 		user, run = "--user 0 ", "runAsUser: 0, "
 	}
 	return p.mend(remedy{
@@ -236,7 +235,7 @@ func (p place) grant(names []string) []string {
 	})
 }
 
-// program is the path of this program, for commands.
+// program returns the path of this program, for commands.
 func program() string {
 	if path, err := os.Executable(); err == nil {
 		return path

@@ -1,10 +1,10 @@
-// Package doctor finds out what this host and this process can do for Penstock, by doing it:
-// missing features, their cost, and their remedy. Versions are never asked for. Files of the
-// kernel have limits and reasons; the rest is left open.
+// Package doctor finds out what this host and this process can do for Penstock, by trying it: missing features,
+// what they cost, and what to do. It never asks for versions. Limits and reasons come from the kernel's files;
+// what they do not say is left open.
 //
-// [Examine] and [ExamineProcess] run on Linux only. Their [Report] is for people (WriteText) or a
-// JSON object. Any one of the remedies of a check is enough, unless it says otherwise; it is the
-// remedy for this place: a unit of systemd, a container and its engine, a machine.
+// [Examine] and [ExamineProcess] run on Linux only. Their [Report] is text for people (WriteText) or a JSON
+// object. Any one of a check's remedies is enough, unless it says otherwise. Remedies fit the place: a systemd
+// unit, a container and its engine, a machine.
 package doctor
 
 import (
@@ -19,42 +19,42 @@ import (
 // State is the verdict of one check.
 type State string
 
-// The states, from best to worst. Unknown stands outside this order: the state could
-// not be found out.
+// The states, from best to worst, except for Unknown: the state could not be found out.
 const (
 	OK       State = "ok"
-	Degraded State = "degraded" // it works, less well
-	Missing  State = "missing"  // it does not
+	Degraded State = "degraded" // it works, but less well
+	Missing  State = "missing"  // it does not work
 	Unknown  State = "unknown"
 
-	// Unused is missing, and this release does not use it.
+	// Unused: the feature is missing, but this release does not use it.
 	Unused State = "unused"
 )
 
-// Check is the finding on one thing.
+// Check is one finding.
 type Check struct {
-	Name  string   `json:"name"`  // of the thing, for programs
+	Name  string   `json:"name"`  // of the checked thing, for programs
 	State State    `json:"state"` // the verdict
 	Found string   `json:"found"` // the finding, with its figures
 	Cost  string   `json:"cost"`  // the cost of the state; empty if it is OK
-	Mend  []string `json:"mend"`  // commands or settings, any of which mends it
+	Mend  []string `json:"mend"`  // commands or settings, each of them a remedy
 
 	unable bool // Penstock cannot run
 }
 
-// Report is all findings.
+// Report holds all findings.
 type Report struct {
-	Checks []Check `json:"checks"` // in their order
-	Place  string  `json:"place"`  // where it was found, on which Mend depends
+	Checks []Check `json:"checks"` // in the order of the report
+	Place  string  `json:"place"`  // where it was made; Mend depends on that
 
-	// Able is whether Penstock can run here at all.
+	// Able says whether Penstock can run here at all.
 	Able bool `json:"able"`
 
-	// PID is the running Penstock that the report is on; 0: it is on the host, and on a Penstock to be started.
+	// PID is the running Penstock that the report is about; 0: it is about the host, and a Penstock that is not
+	// started yet.
 	PID int `json:"pid,omitempty"`
 }
 
-// count returns how many checks have that state.
+// count returns how many checks have a state.
 func (r *Report) count(s State) int {
 	n := 0
 	for _, c := range r.Checks {
@@ -65,15 +65,14 @@ func (r *Report) count(s State) int {
 	return n
 }
 
-// width is the most columns of a line of the report, unless one word or one
-// command is longer.
+// width is the most columns of a line, unless a single word or command is longer.
 const width = 100
 
-// stateWidth is the column of the longest state and a gap.
+// stateWidth is the width of the longest state and a gap.
 const stateWidth = len(Degraded) + 2
 
-// WriteText writes the report for people: a line for each check that is OK, and the cost and
-// the remedy of the others below their line.
+// WriteText writes the report for people: one line for each check, followed by cost and remedies if the check
+// is not OK.
 func (r *Report) WriteText(w io.Writer) error {
 	nameWidth := 0
 	for _, c := range r.Checks {
@@ -125,7 +124,7 @@ func (c *Check) write(b *strings.Builder, nameWidth int) {
 	}
 }
 
-// paragraph writes a text, its first line after head and the others after indent.
+// paragraph writes a text, the first line after head and the others after indent.
 func paragraph(b *strings.Builder, head, indent, text string) {
 	line, empty := head, true
 	for word := range strings.FieldsSeq(text) {
@@ -144,7 +143,7 @@ func paragraph(b *strings.Builder, head, indent, text string) {
 // unknown stands for a number that could not be read.
 const unknown int64 = -1
 
-// exact is a number with its thousands apart.
+// exact returns a number with separators between its thousands.
 func exact(n int64) string {
 	if n == unknown {
 		return "unknown"
@@ -156,7 +155,7 @@ func exact(n int64) string {
 	return s
 }
 
-// several is a number of things, with the word for one or that for more.
+// several returns a number with the word for one or for more.
 func several(n int64, one, more string) string {
 	if n == 1 {
 		return "1 " + one
@@ -164,8 +163,7 @@ func several(n int64, one, more string) string {
 	return exact(n) + " " + more
 }
 
-// size formats a number of bytes in the largest unit of which it is a multiple, or else
-// with one decimal.
+// size formats a number of bytes in its largest unit without a fraction, or else with one decimal.
 func size(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	v, k := float64(n), 0
@@ -176,7 +174,7 @@ func size(n int64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + " " + units[k]
 }
 
-// fraction is a part of a whole in per cent; 0 of nothing.
+// fraction returns a part of a whole in per cent, or 0 if the whole is 0.
 func fraction(part, whole int64) int64 {
 	if whole <= 0 {
 		return 0
@@ -184,11 +182,11 @@ func fraction(part, whole int64) int64 {
 	return 100 * part / whole
 }
 
-// newReport gathers checks of a place.
+// newReport makes a report of checks.
 func newReport(place string, checks []Check) *Report {
 	for i := range checks {
 		if checks[i].Mend == nil {
-			checks[i].Mend = []string{} // and not null
+			checks[i].Mend = []string{} // not null in JSON
 		}
 	}
 	return &Report{Checks: checks, Place: place, Able: !slices.ContainsFunc(checks, func(c Check) bool { return c.unable })}

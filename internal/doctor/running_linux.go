@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Running is the counters and limits of a running Penstock, for [ExamineProcess].
+// Running has the counters and limits of a running Penstock, for [ExamineProcess].
 type Running struct {
 	Sessions, MaxSessions int64
 	AcceptPauses          int64 // times that accepting failed
@@ -23,18 +23,18 @@ type Running struct {
 	Pipes RunningPipes
 	Loops []RunningLoop
 
-	ArenaSize, ArenaHuge int64  // bytes of the memory of loops, and those in huge pages
-	ArenaFallback        string // why it has none; may be empty
-	ArenaRefused         int64  // residues that it had no room for
+	ArenaSize, ArenaHuge int64  // bytes of the loops' memory, and how many of them are in huge pages
+	ArenaFallback        string // why there are no huge pages; may be empty
+	ArenaRefused         int64  // residues for which there was no room
 
 	Queues []RunningQueue
 }
 
-// RunningPipes are the pool of pipes.
+// RunningPipes has the counters of the pool of pipes.
 type RunningPipes struct {
 	Leased, Idle                      int64
-	Degraded, Refused, Denied         int64 // made too small by the kernel, not made or not enlarged, denied for the budget
-	BudgetPages, LinePages, UsedPages int64 // now, at most, used
+	Degraded, Refused, Denied         int64 // pipes made too small by the kernel; not made or not enlarged; denied for the budget
+	BudgetPages, LinePages, UsedPages int64 // pages: usable now, ever usable, in use
 }
 
 // A RunningLoop is an event loop.
@@ -51,8 +51,8 @@ type RunningQueue struct {
 	Known, DroppedKnown bool
 }
 
-// ExamineProcess finds out what limits the process that calls it, of its counters and of files of the kernel. It
-// makes no pipes and no connections, so that it takes nothing from the sessions. A fact that cannot be found out is
+// ExamineProcess finds out what limits the calling process, from its counters and from the kernel's files. It
+// makes no pipes and no connections, so it takes nothing from the sessions. A fact that cannot be found out is
 // Unknown.
 func ExamineProcess(r *Running) *Report { return examineProcess(r, host{os.DirFS("/")}) }
 
@@ -73,13 +73,13 @@ func examineProcess(r *Running, h host) *Report {
 		named("conntrack", p.conntrack()),
 		named("capabilities", lookCapabilities(p)),
 	}
-	checks = slices.DeleteFunc(checks, func(c Check) bool { return c.State == "" }) // not asked for
+	checks = slices.DeleteFunc(checks, func(c Check) bool { return c.State == "" }) // a check that was not asked for
 	report := newReport(p.String(), checks)
 	report.PID = os.Getpid()
 	return report
 }
 
-// judged is Degraded if there is a cost.
+// judged returns a check that is Degraded if there is a cost.
 func judged(found, cost string, mend []string) Check {
 	if cost == "" {
 		return Check{State: OK, Found: found}
@@ -87,7 +87,7 @@ func judged(found, cost string, mend []string) Check {
 	return Check{State: Degraded, Found: found, Cost: cost, Mend: mend}
 }
 
-// nearlyAll is the use of a limit, in per cent, from which doctor reports it.
+// nearlyAll is the per cent of a limit in use from which on doctor reports it.
 const nearlyAll = 80
 
 func times(n int64) string { return several(n, "time", "times") }
@@ -114,7 +114,7 @@ func (p *process) usedDescriptors(r *Running) Check {
 		cost = fmt.Sprintf("because descriptors or memory were missing, accepting paused %s, and %s to endpoints failed", times(r.AcceptPauses), connections(short))
 	case r.MaxSessions > 0 && r.Sessions >= r.MaxSessions:
 		cost = "accepting pauses now: clients wait in the accept queues"
-		if !scarce { // the limit is the configuration's
+		if !scarce { // the configuration sets the limit
 			mend = []string{"in the file of penstock run: raise limits.connections", "for penstock proxy: raise --max-connections"}
 		}
 	case scarce:
@@ -152,7 +152,7 @@ func (p *process) fallbacks(r *Running) Check {
 	return judged(found, "", nil)
 }
 
-// reasonsOf writes counts by reason, after a colon; none: nothing.
+// reasonsOf returns counts by reason after a colon, or "".
 func reasonsOf(counts map[string]int64) string {
 	var list []string
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {
@@ -164,7 +164,7 @@ func reasonsOf(counts map[string]int64) string {
 	return ": " + strings.Join(list, ", ")
 }
 
-// remedies are where the remedy is of a connection that failed because of this machine.
+// remedies say where to find the remedy for connections that failed because of this machine.
 var remedies = map[syscall.Errno]string{
 	syscall.EMFILE: "see descriptors", syscall.ENFILE: "raise sysctl fs.file-max, the limit of files of the whole machine", syscall.ENOBUFS: "see tcp-memory", syscall.ENOMEM: "see memory and tcp-memory",
 	syscall.EADDRNOTAVAIL: "see ports; source_address of the upstream must be an address of this machine",
@@ -215,7 +215,8 @@ func (p *process) queues(list []RunningQueue) Check {
 	return judged(found, "a client that finds its queue full tries again after 1 s or more", mend)
 }
 
-// longerQueue says how to make an accept queue longer: the smaller of socket.backlog and net.core.somaxconn bounds it.
+// longerQueue says how to lengthen an accept queue, which the smaller of socket.backlog and net.core.somaxconn
+// bounds.
 func (p *process) longerQueue(q *RunningQueue) []string {
 	switch most := p.parameter("net.core.somaxconn"); {
 	case q.Most >= enoughBacklog:
@@ -226,7 +227,7 @@ func (p *process) longerQueue(q *RunningQueue) []string {
 	return p.sysctl(fmt.Sprintf("net.core.somaxconn=%d", enoughBacklog))
 }
 
-// muchLag is the length of turns from which doctor reports a cost.
+// muchLag is the length of turns from which on doctor reports a cost.
 const muchLag = 4096 * time.Microsecond
 
 func loops(list []RunningLoop) Check {
@@ -254,7 +255,7 @@ func tenths(d time.Duration) time.Duration {
 	return d.Round(100 * time.Microsecond)
 }
 
-// throttling is how often the cgroup's quota has held the process back.
+// throttling reports how often the cgroup's quota has stopped the process.
 func (p *process) throttling() Check {
 	quota, period := p.cpuLimit()
 	var throttled, periods, took int64
@@ -298,7 +299,7 @@ func (p *process) usedMemory() Check {
 	return judged(fmt.Sprintf("%s resident; the cgroup has used %s of %s", size(resident<<10), size(used), size(limit)), cost, p.moreMemory(2*limit))
 }
 
-// usedArena is on the memory of the loops: its pages, and whether it was enough.
+// usedArena reports on the loops' memory: its pages, and whether it was enough.
 func (p *process) usedArena(r *Running) Check {
 	c := p.hugePages(r.ArenaSize, r.ArenaHuge, r.ArenaFallback)
 	c.Found = size(r.ArenaSize) + " for the bytes of slow destinations" + c.Found
@@ -309,7 +310,7 @@ func (p *process) usedArena(r *Running) Check {
 	return c
 }
 
-// tcpMemory is on the memory of all TCP sockets of the machine.
+// tcpMemory reports on the memory of all TCP sockets of the machine.
 func (p *process) tcpMemory() Check {
 	limits := p.numbers("proc/sys/net/ipv4/tcp_mem")
 	pages := p.sockstat("mem")
@@ -324,7 +325,7 @@ func (p *process) tcpMemory() Check {
 		p.sysctl(fmt.Sprintf(`net.ipv4.tcp_mem="%d %d %d"`, limits[1], 2*limits[1], 2*limits[2])))
 }
 
-// sockstat returns a number of TCP's line in /proc/net/sockstat.
+// sockstat returns a number of the TCP line in /proc/net/sockstat.
 func (h host) sockstat(name string) int64 {
 	words := strings.Fields(h.field("proc/self/net/sockstat", "TCP"))
 	if i := slices.Index(words, name); i >= 0 && i+1 < len(words) {

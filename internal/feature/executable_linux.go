@@ -8,9 +8,9 @@ import (
 
 var executableMemory = Probe{Do: tryExecutableMemory}
 
-// ExecutableMemory reports whether memory that this process has written may be made executable, as a
-// compiler in the process needs: mprotect(2) with PROT_EXEC. MemoryDenyWriteExecute of systemd.exec(5),
-// PR_SET_MDWE of prctl(2) and SELinux (execmem) refuse that.
+// ExecutableMemory reports whether memory that this process has written may be made executable (mprotect(2)
+// with PROT_EXEC), as a compiler in the process needs. MemoryDenyWriteExecute of systemd.exec(5), PR_SET_MDWE
+// of prctl(2) and SELinux (execmem) refuse that.
 func ExecutableMemory() error { return executableMemory.Supported() }
 
 func tryExecutableMemory() error {

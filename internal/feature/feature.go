@@ -1,10 +1,8 @@
-// Package feature finds out what this process may do by doing it: the kernel's
-// version says nothing about a sandbox, a backport or a build without a
-// subsystem.
+// Package feature finds out what this process may do by trying it: the kernel's version says nothing about a
+// sandbox, a backport or a kernel built without a subsystem.
 //
-// An answer is kept for the life of the process once it is conclusive. One that
-// may be different next time (no descriptors or memory left, an interrupted
-// call) is reported but not kept.
+// A conclusive answer is kept for the life of the process. An answer that may differ next time (no descriptors
+// or memory left, an interrupted call) is returned but not kept.
 package feature
 
 import (
@@ -14,9 +12,8 @@ import (
 	"sync/atomic"
 )
 
-// ErrNotSupported is matched, by errors.Is, by every error that says that the
-// kernel, the sandbox or the operating system refuses a feature for good. It
-// wraps errors.ErrUnsupported.
+// ErrNotSupported is matched, by errors.Is, by every error that says that the kernel, a sandbox or the
+// operating system refuses a feature for good. It wraps errors.ErrUnsupported.
 var ErrNotSupported = fmt.Errorf("not supported here: %w", errors.ErrUnsupported)
 
 // Error names the refused feature, and wraps the error of the kernel.
@@ -41,11 +38,11 @@ func (e *Error) Is(target error) bool {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Probe is a question with a memory. The zero value asks nothing; set Do. It is
-// safe for concurrent use.
+// Probe is a question that remembers its answer. Set Do: the zero value asks nothing. It is safe for concurrent
+// use.
 type Probe struct {
-	// Do tries the feature and undoes it. An error that matches ErrNotSupported, and no error,
-	// are conclusive; any other is not.
+	// Do tries the feature and undoes it. Success, or an error that matches ErrNotSupported, is conclusive; any
+	// other error is not.
 	Do func() error
 
 	mu     sync.Mutex
@@ -54,9 +51,9 @@ type Probe struct {
 
 type answer struct{ err error }
 
-// Supported returns nil if the feature works, an error that matches ErrNotSupported if it is
-// refused, and another if the result is not conclusive. It costs one atomic load, and
-// allocates nothing, once the answer is known.
+// Supported returns nil if the feature works, an error that matches ErrNotSupported if it is refused, and
+// another error if the result is not conclusive. Once the answer is known, it costs one atomic load and no
+// allocation.
 func (p *Probe) Supported() error {
 	if a := p.answer.Load(); a != nil {
 		return a.err

@@ -20,14 +20,12 @@ var (
 // HugePageSize is the size of the pages that HugePages asks for, in bytes.
 const HugePageSize = 2 << 20
 
-// HugePages reports whether this process gets a page of 2 MiB from the pages that the
-// administrator has reserved (MAP_HUGETLB of mmap(2)). ENOMEM means that none is free, which
-// may be different next time.
+// HugePages reports whether this process gets a page of 2 MiB from those that the administrator has reserved
+// (MAP_HUGETLB of mmap(2)). ENOMEM means that none is free, which may differ next time.
 func HugePages() error { return hugePages.Supported() }
 
-// TransparentHugePages reports whether memory that is marked with MADV_HUGEPAGE (madvise(2))
-// is made of huge pages. If it is not, by setting or for lack of contiguous memory, that may
-// be different next time.
+// TransparentHugePages reports whether memory that is marked with MADV_HUGEPAGE (madvise(2)) is made of huge
+// pages. If not, because of a setting or a lack of contiguous memory, that may differ next time.
 func TransparentHugePages() error { return transparentHugePages.Supported() }
 
 func tryHugePages() error {
@@ -37,8 +35,7 @@ func tryHugePages() error {
 		return judge(feature, "mmap MAP_HUGETLB", err)
 	}
 	defer sys.Munmap(b)
-	// The mapping has reserved a page, but a cgroup may still refuse it, by SIGBUS on the
-	// first access.
+	// The mapping has reserved a page, but a cgroup may still refuse it, by SIGBUS at the first access.
 	if err := sys.Madvise(b, sys.MADV_POPULATE_WRITE); err != nil {
 		return os.NewSyscallError("madvise MADV_POPULATE_WRITE", err)
 	}
@@ -61,7 +58,7 @@ func tryTransparentHugePages() error {
 	}
 	start := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	aligned := (start + uintptr(size) - 1) &^ uintptr(size-1)
-	b[aligned-start] = 1 // the first touch brings the whole page
+	b[aligned-start] = 1 // the first touch makes the whole page
 	huge, err := anonHugePages(aligned)
 	switch {
 	case err != nil:

@@ -12,12 +12,12 @@ var (
 	pipeResize = Probe{Do: tryPipeResize}
 )
 
-// Splice reports whether this process may make pipes and splice(2) a socket into one and out
-// again. See Probe.Supported for the errors.
+// Splice reports whether this process may make pipes, and splice(2) from a socket into a pipe and out again.
+// See Probe.Supported for the errors.
 func Splice() error { return splice.Supported() }
 
-// PipeResize reports whether this process may read and set the size of a pipe. A spent quota
-// for larger pipes is no refusal.
+// PipeResize reports whether this process may read and set the size of a pipe. An exhausted quota for larger
+// pipes is no refusal.
 func PipeResize() error { return pipeResize.Supported() }
 
 func trySplice() error {
@@ -63,10 +63,9 @@ func tryPipeResize() error {
 	return nil
 }
 
-// judge names the call and decides whether its error is an answer: EPERM, EACCES
-// (a sandbox), ENOSYS (a sandbox or a kernel without the call), EINVAL and
-// EOPNOTSUPP (a kernel that has the call but not for this) are; anything else,
-// such as EMFILE, ENFILE, ENOMEM, EINTR, may be different next time.
+// judge names the call, and decides whether its error is conclusive: EPERM, EACCES (a sandbox), ENOSYS (a
+// sandbox or a kernel without the call), EINVAL and EOPNOTSUPP (a kernel with the call, but not for this) are.
+// Any other error, such as EMFILE, ENFILE, ENOMEM or EINTR, may differ next time.
 func judge(feature, call string, err error) error {
 	cause := os.NewSyscallError(call, err)
 	switch err {

@@ -20,9 +20,8 @@ type CapSet uint64
 // Has reports whether the set holds the capability.
 func (s CapSet) Has(capability int) bool { return s>>capability&1 != 0 }
 
-// Capabilities returns the calling thread's effective set (capget(2)). Unless a
-// program changes single threads' capabilities, every thread has the same. It is
-// relative to the process's user namespace.
+// Capabilities returns the calling thread's effective set (capget(2)). Every thread has the same set, unless a
+// program changes the capabilities of single threads. The set is relative to the process's user namespace.
 func Capabilities() (CapSet, error) {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData // version 3 is two words of 32 bits each
@@ -47,13 +46,12 @@ const (
 	SYS_SENDFILE = unix.SYS_SENDFILE
 )
 
-// SeccompRefuse makes every system call with one of the numbers fail with errno,
-// in all threads, for the rest of the life of the process and of its children
-// (seccomp(2)). It is for tests that have to run in a sandbox.
+// SeccompRefuse makes every system call with one of the numbers fail with errno, in all threads, for the rest
+// of the life of the process and its children (seccomp(2)). It is for tests that have to run in a sandbox.
 func SeccompRefuse(errno syscall.Errno, numbers ...uintptr) error {
 	filter := seccompFilter(errno, numbers)
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: unsafe.SliceData(filter)}
-	runtime.LockOSThread() // no_new_privs is the thread's; TSYNC spreads it
+	runtime.LockOSThread() // no_new_privs belongs to a thread; TSYNC gives it to all
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
@@ -61,7 +59,7 @@ func SeccompRefuse(errno syscall.Errno, numbers ...uintptr) error {
 	tid, _, e := syscall.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
 		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
 	if e == 0 && tid != 0 {
-		e = syscall.EBUSY // a thread that could not be brought along
+		e = syscall.EBUSY // a thread that did not get the filter
 	}
 	return errnoErr(e)
 }

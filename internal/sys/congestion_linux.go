@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxCongestion is the longest name of a congestion control: TCP_CA_NAME_MAX without its
-// terminating zero (include/net/tcp.h). The kernel cuts off a longer one, silently.
+// MaxCongestion is the longest name of a congestion control: TCP_CA_NAME_MAX without its terminating zero
+// (include/net/tcp.h). The kernel silently cuts off a longer one.
 const MaxCongestion = 15
 
-// ErrCongestion means that a file of the kernel has no name of a congestion control.
+// ErrCongestion means that one of the kernel's files does not have the name of a congestion control.
 var ErrCongestion = errors.New("it is not the name of a congestion control")
 
-// Files of the congestion controls of the network namespace in which the calling thread is
+// Files of the congestion controls in the calling thread's network namespace
 // (Documentation/networking/ip-sysctl.rst).
 const (
 	congestionAvailable = "/proc/sys/net/ipv4/tcp_available_congestion_control"
@@ -25,9 +25,9 @@ const (
 	congestionDefault   = "/proc/sys/net/ipv4/tcp_congestion_control"
 )
 
-// CongestionControls returns the congestion controls that this kernel has, and the names that a
-// process may use without CAP_NET_ADMIN. More may be in modules that are not loaded yet. Errors
-// wrap the cause of a failed read, or ErrCongestion. It is safe for concurrent use.
+// CongestionControls returns the congestion controls that this kernel has, and those that a process may use
+// without CAP_NET_ADMIN. Modules that are not loaded yet may have more. Errors wrap the cause of a failed read,
+// or ErrCongestion. It is safe for concurrent use.
 func CongestionControls() (available, allowed []string, err error) {
 	if available, err = congestionNames(congestionAvailable); err != nil {
 		return nil, nil, err
@@ -36,7 +36,7 @@ func CongestionControls() (available, allowed []string, err error) {
 	return available, allowed, err
 }
 
-// DefaultCongestion returns the congestion control of sockets that are given no other.
+// DefaultCongestion returns the congestion control of sockets for which none was set.
 func DefaultCongestion() (string, error) {
 	names, err := congestionNames(congestionDefault)
 	if err != nil {
@@ -57,11 +57,11 @@ func congestionNames(file string) ([]string, error) {
 	return names, nil
 }
 
-// SetCongestion sets the congestion control of a TCP socket (TCP_CONGESTION, tcp(7)); sockets
-// that a listening one accepts inherit it (net/ipv4/tcp_minisocks.c, tcp_ca_openreq_child). A
-// route with a congctl of its own overrides it. ENOENT: the kernel has none of that name; EPERM:
-// it is for processes with CAP_NET_ADMIN. It goes through the scheduler: for a process with that
-// capability the kernel may load a module (net/ipv4/tcp_cong.c, tcp_ca_find_autoload).
+// SetCongestion sets the congestion control of a TCP socket (TCP_CONGESTION, tcp(7)); sockets that a listener
+// accepts inherit it (net/ipv4/tcp_minisocks.c, tcp_ca_openreq_child). A route with its own congctl overrides
+// it. ENOENT: the kernel has no control of that name; EPERM: it needs CAP_NET_ADMIN. It goes through the
+// scheduler, because for a process with that capability the kernel may load a module (net/ipv4/tcp_cong.c,
+// tcp_ca_find_autoload).
 func SetCongestion(fd int, name string) error {
 	if name == "" || len(name) > MaxCongestion {
 		return syscall.EINVAL

@@ -19,20 +19,20 @@ const (
 	S_IFLNK  = unix.S_IFLNK
 )
 
-// Read reads with read(2). It returns 0 and no error at the end of file.
+// Read reads by read(2). It returns 0 and no error at the end of file.
 func Read(fd int, p []byte) (int, error) { return atLeast0(unix.Read(fd, p)) }
 
-// Write writes with write(2). To a socket use Send, which cannot raise SIGPIPE.
+// Write writes by write(2). For a socket use Send, which raises no SIGPIPE.
 func Write(fd int, p []byte) (int, error) { return atLeast0(unix.Write(fd, p)) }
 
-// Sendfile moves at most n bytes from the file rfd to wfd with sendfile(2). A
-// nil offset means the file's own position.
+// Sendfile moves at most n bytes from the file rfd to wfd by sendfile(2). A nil offset means the file's own
+// position.
 func Sendfile(wfd, rfd int, off *int64, n int) (int, error) {
 	return atLeast0(unix.Sendfile(wfd, rfd, off, n))
 }
 
-// GetFl reads a descriptor's file status flags (O_APPEND, O_NONBLOCK and the
-// access mode) with fcntl(2) F_GETFL.
+// GetFl returns a descriptor's file status flags (O_APPEND, O_NONBLOCK and the access mode) by fcntl(2)
+// F_GETFL.
 func GetFl(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0) }
 
 // FstatMode returns st_mode of fstat(2): compare mode&S_IFMT with S_IFREG,
@@ -43,12 +43,12 @@ func FstatMode(fd int) (uint32, error) {
 	return st.Mode, err
 }
 
-// FIONREAD returns how many bytes are queued for reading in a socket or a pipe
-// (ioctl_tty(2), tcp(7), pipe(7)). For TCP an urgent byte is not counted.
+// FIONREAD returns how many bytes are queued for reading in a socket or a pipe (ioctl_tty(2), tcp(7), pipe(7)).
+// It does not count an urgent byte of TCP.
 func FIONREAD(fd int) (int, error) { return ioctlInt(fd, unix.TIOCINQ) }
 
-// ioctlInt makes an ioctl that stores a C int. It is not unix.IoctlGetInt, which
-// passes a Go int: eight bytes, wrong on big-endian machines.
+// ioctlInt makes an ioctl that stores a C int. unix.IoctlGetInt would pass a Go int: eight bytes, wrong on
+// big-endian machines.
 func ioctlInt(fd int, req uintptr) (int, error) {
 	var v int32
 	_, _, e := syscall.Syscall(unix.SYS_IOCTL, uintptr(fd), req, uintptr(unsafe.Pointer(&v)))
@@ -78,55 +78,54 @@ type File struct {
 // Same reports whether f and other are the same file.
 func (f File) Same(other File) bool { return f.Device == other.Device && f.Inode == other.Inode }
 
-// Openat opens the file of a name in a directory with openat(2), and never the target of a
-// symbolic link of that name: it is opened itself with O_PATH, and otherwise the error is
-// ELOOP. The caller owns the descriptor.
+// Openat opens the file with a name in a directory by openat(2), but never the target of a symbolic link of
+// that name: with O_PATH it opens the link itself, and otherwise the error is ELOOP. The caller owns the
+// descriptor.
 func Openat(dir int, name string, flags int) (fd int, err error) {
 	return unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// OpenFileAt opens the file of a name in a directory with openat(2), and makes it with that mode if flags have O_CREAT. A
-// symbolic link of that name is an error, ELOOP. The caller owns the descriptor.
+// OpenFileAt opens the file with a name in a directory by openat(2), and makes it with mode if flags have
+// O_CREAT. If the name is a symbolic link the error is ELOOP. The caller owns the descriptor.
 func OpenFileAt(dir int, name string, flags int, mode uint32) (fd int, err error) {
 	return unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 }
 
-// OpenMagic opens the file that a link of procfs in a directory leads to, such as a descriptor in /proc/self/fd
+// OpenMagic opens the file behind a link of procfs in a directory, such as a descriptor in /proc/self/fd
 // (proc_pid_fd(5)). The caller owns the descriptor.
 func OpenMagic(dir int, name string, flags int) (fd int, err error) {
 	return unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0)
 }
 
-// IsProc reports whether a directory is one of procfs (statfs(2)).
+// IsProc reports whether a directory is in procfs (statfs(2)).
 func IsProc(dir int) bool {
 	var st unix.Statfs_t
 	return unix.Fstatfs(dir, &st) == nil && st.Type == unix.PROC_SUPER_MAGIC
 }
 
-// Readlinkat returns the target of the symbolic link of a name in a directory.
+// Readlinkat returns the target of the symbolic link with a name in a directory.
 func Readlinkat(dir int, name string) (string, error) {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(dir, name, buf)
 	return string(buf[:max(n, 0)]), err
 }
 
-// Renameat gives a file of a directory another name there, in place of a file of that name.
+// Renameat renames a file within a directory, and replaces a file with the new name.
 func Renameat(dir int, from, to string) error { return unix.Renameat(dir, from, dir, to) }
 
-// OpenDirectory opens a directory with O_PATH, to be named in the other functions here; on
-// the way to it, and in its place, symbolic links are followed. The caller owns the
-// descriptor.
+// OpenDirectory opens a directory with O_PATH, for the other functions here. It follows symbolic links. The
+// caller owns the descriptor.
 func OpenDirectory(name string) (fd int, err error) {
 	return unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
-// OpenAppend opens the FIFO or terminal of a path to append to it, with O_NONBLOCK. Links are followed: the path
+// OpenAppend opens the FIFO or terminal at a path for appending, with O_NONBLOCK. It follows links: the path
 // comes from [OpenName]. ENXIO: no process reads the FIFO (fifo(7)). The caller owns the descriptor.
 func OpenAppend(path string) (fd int, err error) {
 	return unix.Open(path, unix.O_WRONLY|unix.O_APPEND|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 }
 
-// Stat describes the file of a path. Symbolic links are followed.
+// Stat describes the file at a path. It follows symbolic links.
 func Stat(path string) (File, error) {
 	var st unix.Stat_t
 	err := unix.Stat(path, &st)
@@ -140,7 +139,7 @@ func Fstat(fd int) (File, error) {
 	return fileOf(&st), err
 }
 
-// Fstatat describes the file of a name in a directory; a symbolic link is described itself.
+// Fstatat describes the file with a name in a directory, or the symbolic link itself.
 func Fstatat(dir int, name string) (File, error) {
 	var st unix.Stat_t
 	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -151,17 +150,16 @@ func fileOf(st *unix.Stat_t) File {
 	return File{Device: uint64(st.Dev), Inode: st.Ino, Mode: st.Mode, UID: st.Uid, Links: uint64(st.Nlink)}
 }
 
-// Unlinkat removes a name from a directory with unlinkat(2); the name is no directory's.
+// Unlinkat removes a name that is no directory from a directory by unlinkat(2).
 func Unlinkat(dir int, name string) error { return unix.Unlinkat(dir, name, 0) }
 
-// ChmodOpen sets the mode of the open file of a descriptor that was opened with O_PATH, which
-// fchmod(2) refuses. No path is looked up for it that another process could change: a link of
-// /proc/self/fd leads to the open file itself (proc_pid_fd(5), symlink(7) on magic links).
-// Without /proc the error is ENOENT.
+// ChmodOpen sets the mode of an open file whose descriptor was opened with O_PATH, which fchmod(2) refuses. It
+// looks up no path that another process could change: a link of /proc/self/fd leads to the open file itself
+// (proc_pid_fd(5), symlink(7) on magic links). ENOENT: there is no /proc.
 func ChmodOpen(fd int, mode uint32) error { return unix.Chmod(OpenName(fd), mode) }
 
-// Umask returns the file mode creation mask of the process, which umask(2) cannot without
-// changing it: from /proc/self/status (proc_pid_status(5), Linux 4.7).
+// Umask returns the file mode creation mask of the process from /proc/self/status (proc_pid_status(5), Linux
+// 4.7). umask(2) cannot return it without changing it.
 func Umask() (uint32, error) {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -176,12 +174,11 @@ func Umask() (uint32, error) {
 	return 0, syscall.ENOTSUP
 }
 
-// OpenName is a path that leads to the very file that a descriptor refers to.
+// OpenName returns a path that leads to the open file of a descriptor.
 func OpenName(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// TerminalWidth returns the number of columns of the terminal behind fd, 0
-// when the terminal does not know it. The error is ENOTTY for everything that
-// is no terminal (ioctl_tty(2), TIOCGWINSZ).
+// TerminalWidth returns the number of columns of the terminal behind fd, or 0 if the terminal does not know it.
+// ENOTTY: fd is no terminal (ioctl_tty(2), TIOCGWINSZ).
 func TerminalWidth(fd int) (int, error) {
 	size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
 	if err != nil {

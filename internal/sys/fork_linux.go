@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// ForkAndLook forks, as libraries in C do, and returns the child's number. The child waits for a byte from a pipe,
-// changes the first byte of b, and exits with what that was before. It makes bare system calls alone, because it is
-// a copy of one thread among others. It is for tests of memory.
+// ForkAndLook forks, as C libraries do, and returns the child's process ID. The child waits for a byte from a
+// pipe, changes the first byte of b, and exits with that byte's former value. The child makes only bare system
+// calls, because it is a copy of one thread among several. It is for tests of memory.
 func ForkAndLook(b []byte, pipe int) (pid int, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

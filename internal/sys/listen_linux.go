@@ -14,19 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options of sockets that listen, or that have yet to be bound (socket(7), ip(7)).
+// Options of sockets that listen or are not bound yet (socket(7), ip(7)).
 const (
 	SO_REUSEPORT            = unix.SO_REUSEPORT
 	IP_BIND_ADDRESS_NO_PORT = unix.IP_BIND_ADDRESS_NO_PORT
 )
 
-// Listen makes a bound socket listen with listen(2), or changes the backlog of a
-// socket that listens already.
+// Listen makes a bound socket listen by listen(2), or changes the backlog of a listening socket.
 func Listen(fd, backlog int) error { return unix.Listen(fd, backlog) }
 
-// ListenQueue returns how many connections wait in the accept queue of a listening TCP socket
-// and how many may, which is the backlog in force: tcpi_unacked and tcpi_sacked of TCP_INFO
-// (net/ipv4/tcp.c, tcp_get_info).
+// ListenQueue returns how many connections wait in the accept queue of a listening TCP socket, and how many may
+// wait there (the backlog in force): tcpi_unacked and tcpi_sacked of TCP_INFO (net/ipv4/tcp.c, tcp_get_info).
 func ListenQueue(fd int) (queued, backlog int, err error) {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
@@ -35,8 +33,8 @@ func ListenQueue(fd int) (queued, backlog int, err error) {
 	return int(info.Unacked), int(info.Sacked), nil
 }
 
-// Bind gives a socket its local address with bind(2); port 0 lets the kernel choose
-// one. The zone of an IPv6 address is ignored.
+// Bind gives a socket its local address by bind(2); port 0 lets the kernel choose a port. The zone of an IPv6
+// address is ignored.
 func Bind(fd int, to netip.AddrPort) error {
 	if to.Addr().Is4() {
 		return unix.Bind(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
@@ -55,8 +53,8 @@ const (
 	IPV6_V6ONLY  = unix.IPV6_V6ONLY
 )
 
-// MultipathSocket is [StreamSocket] for Multipath TCP. EPROTONOSUPPORT, ENOPROTOOPT: the
-// kernel has none, or it is switched off.
+// MultipathSocket is [StreamSocket] for Multipath TCP. EPROTONOSUPPORT, ENOPROTOOPT: the kernel does not have
+// it, or it is switched off.
 func MultipathSocket(address netip.Addr) (int, error) {
 	return streamSocket(address, unix.IPPROTO_MPTCP)
 }
@@ -74,9 +72,9 @@ const (
 	SOCK_NONBLOCK = unix.SOCK_NONBLOCK
 )
 
-// Accept4 takes a connection out of the queue of a listening socket (accept4(2)).
-// The caller owns the new descriptor. Unlike on other systems it does not
-// inherit O_NONBLOCK from the listener: without SOCK_NONBLOCK it blocks.
+// Accept4 takes a connection out of the queue of a listening socket (accept4(2)). The caller owns the new
+// descriptor. Unlike on other systems it does not inherit O_NONBLOCK from the listener: without SOCK_NONBLOCK
+// it blocks.
 func Accept4(fd, flags int) (int, error) {
 	nfd, _, err := unix.Accept4(fd, flags)
 	if err != nil {
@@ -85,19 +83,17 @@ func Accept4(fd, flags int) (int, error) {
 	return nfd, nil
 }
 
-// ShutdownBoth ends both directions with shutdown(2) SHUT_RDWR; a receive that is blocked on
-// the socket gets an end of file.
+// ShutdownBoth ends both directions by shutdown(2) SHUT_RDWR; a blocked receive on the socket gets an end of
+// file.
 func ShutdownBoth(fd int) error { return unix.Shutdown(fd, unix.SHUT_RDWR) }
 
-// AcceptSocket is Accept4 with SOCK_NONBLOCK and SOCK_CLOEXEC, and returns the address of a
-// TCP connection's other end, IPv4 addresses mapped into IPv6 as IPv4. It is not valid for a
-// unix socket. The kernel has the address also for a connection that was reset in the queue
-// (net/socket.c, do_accept, asks inet_getname in net/ipv4/af_inet.c with peer 2), while
-// getpeername(2) then says ENOTCONN. It allocates nothing.
+// AcceptSocket is Accept4 with SOCK_NONBLOCK and SOCK_CLOEXEC that also returns the address of the peer: IPv4
+// addresses mapped into IPv6 as IPv4, and an invalid address for a unix socket. The kernel has the address even
+// if the connection was reset in the queue (net/socket.c, do_accept, asks inet_getname in net/ipv4/af_inet.c
+// with peer 2), while getpeername(2) then fails with ENOTCONN. It allocates nothing.
 //
-// It goes through the scheduler, although a non-blocking listener does not make it wait: the
-// flag belongs to the open file, which other processes may share and make blocking (os.File's
-// Fd does so).
+// It goes through the scheduler, although it does not wait if the listener is non-blocking: the flag belongs to
+// the open file, and other processes that share the file may make it blocking (os.File's Fd does so).
 func AcceptSocket(fd int) (int, netip.AddrPort, error) {
 	var raw unix.RawSockaddrInet6 // a longer address is cut off
 	size := uint32(unsafe.Sizeof(raw))
@@ -113,13 +109,12 @@ func AcceptSocket(fd int) (int, netip.AddrPort, error) {
 	return int(nfd), netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), nil
 }
 
-// ListenDrops returns how many connections and segments a listening TCP socket has dropped:
-// connections for which its accept queue was full (net/ipv4/tcp_input.c, tcp_conn_request;
-// net/ipv4/tcp_ipv4.c, tcp_v4_syn_recv_sock: tcp_listendrop), after which clients try again,
-// and segments that are part of no connection (tcp_v4_do_rcv: discard), which any peer can
-// send: [ListenOverflows] has none of these. It is SK_MEMINFO_DROPS of getsockopt(2)
-// SO_MEMINFO (net/core/sock.c, sk_get_meminfo), and wraps at 2^32. EOPNOTSUPP: they are not
-// counted, as of Multipath TCP, which has sockets of its own for subflows.
+// ListenDrops returns how many connections and segments a listening TCP socket has dropped: connections for
+// which its accept queue was full (net/ipv4/tcp_input.c, tcp_conn_request; net/ipv4/tcp_ipv4.c,
+// tcp_v4_syn_recv_sock: tcp_listendrop), after which clients try again, and segments that belong to no
+// connection (tcp_v4_do_rcv: discard), which any peer can send. [ListenOverflows] does not count the segments.
+// It is SK_MEMINFO_DROPS of getsockopt(2) SO_MEMINFO (net/core/sock.c, sk_get_meminfo), and wraps at 2^32.
+// EOPNOTSUPP: drops are not counted, for instance with Multipath TCP, which has separate sockets for subflows.
 func ListenDrops(fd int) (uint32, error) {
 	switch protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); {
 	case err != nil:
@@ -140,17 +135,16 @@ func ListenDrops(fd int) (uint32, error) {
 	return info[8], nil
 }
 
-// ErrNoListenOverflows means that the kernel's table has no ListenOverflows.
+// ErrNoListenOverflows means that the kernel's table lacks ListenOverflows.
 var ErrNoListenOverflows = errors.New("no TcpExt ListenOverflows")
 
-// netstat is the kernel's table of the counters of the network namespace in which the calling
-// thread is (proc_pid_net(5)).
+// netstat is the kernel's table of counters of the calling thread's network namespace (proc_pid_net(5)).
 const netstat = "/proc/thread-self/net/netstat"
 
-// ListenOverflows returns how often an accept queue of any TCP socket in the network namespace
-// of the calling thread has overflowed (LINUX_MIB_LISTENOVERFLOWS, net/ipv4/proc.c), which is
-// counted before [ListenDrops] is. Errors wrap the cause of a failed read of the table, or
-// ErrNoListenOverflows. It is safe for concurrent use.
+// ListenOverflows returns how often an accept queue of any TCP socket in the calling thread's network namespace
+// has overflowed (LINUX_MIB_LISTENOVERFLOWS, net/ipv4/proc.c). The kernel counts an overflow before a drop of
+// [ListenDrops]. Errors wrap the cause of a failed read of the table, or ErrNoListenOverflows. It is safe for
+// concurrent use.
 func ListenOverflows() (uint64, error) {
 	text, err := os.ReadFile(netstat)
 	if err != nil {
@@ -163,8 +157,8 @@ func ListenOverflows() (uint64, error) {
 	return n, nil
 }
 
-// netstatCounter returns a counter from the text of the table: of each protocol it has a line of
-// names, and one of values in the same order.
+// netstatCounter returns a counter from the text of the table, which has two lines for each protocol: names,
+// and values in the same order.
 func netstatCounter(text, protocol, name string) (uint64, error) {
 	var names []string
 	for line := range strings.Lines(text) {
@@ -185,18 +179,17 @@ func netstatCounter(text, protocol, name string) (uint64, error) {
 	return 0, ErrNoListenOverflows
 }
 
-// The questions to sock_diag(7) on a unix socket (include/uapi/linux/unix_diag.h).
+// Questions to sock_diag(7) about a unix socket (include/uapi/linux/unix_diag.h).
 const (
 	unixShowQueue = 0x10 // UDIAG_SHOW_RQLEN
 	unixQueue     = 4    // UNIX_DIAG_RQLEN
 	unixNoCookie  = ^uint32(0)
 )
 
-// UnixListenQueue returns how many connections wait in the accept queue of a listening unix
-// socket, and beyond how many further ones have to wait to be queued, or are refused with
-// EAGAIN: udiag_rqueue and udiag_wqueue of sock_diag(7) (net/unix/diag.c, sk_diag_show_rqlen;
-// net/unix/af_unix.c, unix_recvq_full). It asks by a socket of its own, which not every
-// sandbox lets a process have.
+// UnixListenQueue returns how many connections wait in the accept queue of a listening unix socket, and beyond
+// how many further ones have to wait to be queued or are refused with EAGAIN: udiag_rqueue and udiag_wqueue of
+// sock_diag(7) (net/unix/diag.c, sk_diag_show_rqlen; net/unix/af_unix.c, unix_recvq_full). It makes a socket
+// for the question, which some sandboxes refuse.
 func UnixListenQueue(fd int) (queued, backlog int, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -227,14 +220,14 @@ func unixDiagRequest(inode uint32) []byte {
 	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST)
 	b = append(b, make([]byte, 8)...) // sequence number, port
 	b = append(b, unix.AF_UNIX, 0, 0, 0)
-	b = binary.NativeEndian.AppendUint32(b, ^uint32(0)) // in whatever state
+	b = binary.NativeEndian.AppendUint32(b, ^uint32(0)) // in any state
 	b = binary.NativeEndian.AppendUint32(b, inode)
 	b = binary.NativeEndian.AppendUint32(b, unixShowQueue)
 	b = binary.NativeEndian.AppendUint32(b, unixNoCookie)
 	return binary.NativeEndian.AppendUint32(b, unixNoCookie)
 }
 
-// unixDiagQueue reads the lengths out of an answer.
+// unixDiagQueue reads the lengths from an answer.
 func unixDiagQueue(answer []byte) (queued, backlog int, err error) {
 	messages, err := syscall.ParseNetlinkMessage(answer)
 	if err != nil {

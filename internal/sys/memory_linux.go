@@ -20,37 +20,37 @@ const (
 
 	MADV_HUGEPAGE = unix.MADV_HUGEPAGE
 
-	// MADV_POPULATE_WRITE gives the pages now, and an error instead of the SIGBUS
-	// that touching one raises when there is none to give (Linux 5.14).
+	// MADV_POPULATE_WRITE makes the pages now, and returns an error where touching them later would raise
+	// SIGBUS (Linux 5.14).
 	MADV_POPULATE_WRITE = unix.MADV_POPULATE_WRITE
 )
 
-// MmapAnonymous maps memory that belongs to no file with mmap(2); MAP_ANONYMOUS is
-// added to the flags. The caller unmaps it with Munmap.
+// MmapAnonymous maps memory without a file by mmap(2), with MAP_ANONYMOUS added to the flags. The caller unmaps
+// it by Munmap.
 func MmapAnonymous(length, prot, flags int) ([]byte, error) {
 	return unix.Mmap(-1, 0, length, prot, flags|MAP_ANONYMOUS)
 }
 
-// Mprotect changes the protection of whole pages with mprotect(2).
+// Mprotect changes the protection of whole pages by mprotect(2).
 func Mprotect(b []byte, prot int) error { return unix.Mprotect(b, prot) }
 
-// DenyWriteExecute makes the kernel refuse this process memory that is executable and is or was writable,
-// from now on, with prctl(2) and PR_SET_MDWE (Linux 6.3). Its children inherit it.
+// DenyWriteExecute makes the kernel refuse this process memory that is executable and is or was writable, from
+// now on, by prctl(2) and PR_SET_MDWE (Linux 6.3). Its children inherit that.
 func DenyWriteExecute() error {
 	return unix.Prctl(unix.PR_SET_MDWE, unix.PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0)
 }
 
-// Munmap takes back the whole result of MmapAnonymous.
+// Munmap unmaps the whole result of MmapAnonymous.
 func Munmap(b []byte) error { return unix.Munmap(b) }
 
-// Madvise gives an advice about whole pages with madvise(2).
+// Madvise gives advice about whole pages by madvise(2).
 func Madvise(b []byte, advice int) error { return unix.Madvise(b, advice) }
 
 // SYS_MLOCK is a number for SeccompRefuse.
 const SYS_MLOCK = unix.SYS_MLOCK
 
-// Mlock keeps whole pages in memory with mlock(2). ENOMEM: RLIMIT_MEMLOCK; EPERM:
-// that limit is 0, and CAP_IPC_LOCK is not there. Munmap undoes it.
+// Mlock keeps whole pages in memory by mlock(2). ENOMEM: RLIMIT_MEMLOCK is too low; EPERM: it is 0, and the
+// process lacks CAP_IPC_LOCK. Munmap undoes it.
 func Mlock(b []byte) error { return unix.Mlock(b) }
 
 // RlimitMemlock returns the soft limit of RLIMIT_MEMLOCK (getrlimit(2)) in bytes.
@@ -60,8 +60,8 @@ func RlimitMemlock() (uint64, error) {
 	return l.Cur, err
 }
 
-// DisableTHP makes the kernel give this process no transparent huge pages from now on,
-// with prctl(2) and PR_SET_THP_DISABLE. Its children inherit it.
+// DisableTHP makes the kernel give this process no transparent huge pages from now on, by prctl(2) and
+// PR_SET_THP_DISABLE. Its children inherit that.
 func DisableTHP() error { return unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0) }
 
 // SYS_MBIND is a number for SeccompRefuse.
@@ -80,12 +80,12 @@ const (
 	mpolFMemsAllowed = 1 << 2
 )
 
-// maxNodes is the most NUMA nodes that a kernel is built for (CONFIG_NODES_SHIFT is
-// at most 10). get_mempolicy wants room for all that the kernel has.
+// maxNodes is the most NUMA nodes that a kernel can be built for (CONFIG_NODES_SHIFT is at most 10).
+// get_mempolicy wants room for all nodes of the kernel.
 const maxNodes = 1024
 
-// NodeMask is a set of NUMA nodes, as the kernel takes it: words of the machine's
-// size, the lowest node in the lowest bit.
+// NodeMask is a set of NUMA nodes in the kernel's format: words of the machine's size, the lowest node in the
+// lowest bit.
 type NodeMask [maxNodes / bits.UintSize]uint
 
 // Set adds a node, which is from 0 to 1023.
@@ -106,37 +106,34 @@ func (m *NodeMask) Nodes() (nodes []int) {
 	return nodes
 }
 
-// maxnode is one more than there are bits: the kernel takes one off
-// (get_nodes in mm/mempolicy.c).
+// maxnode is one more than the number of bits, because the kernel subtracts one (get_nodes in mm/mempolicy.c).
 const maxnode = maxNodes + 1
 
-// Mbind sets the memory policy of whole pages with mbind(2). EINVAL: a node does not
-// exist or is not allowed by the cpuset; EPERM: a sandbox; ENOSYS: a kernel without
-// CONFIG_NUMA.
+// Mbind sets the memory policy of whole pages by mbind(2). EINVAL: a node does not exist or the cpuset does not
+// allow it; EPERM: a sandbox refuses; ENOSYS: the kernel has no CONFIG_NUMA.
 func Mbind(b []byte, mode int, nodes *NodeMask, flags uint) error {
 	_, _, e := syscall.Syscall6(unix.SYS_MBIND, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
 		uintptr(mode), uintptr(unsafe.Pointer(nodes)), maxnode, uintptr(flags))
 	return errnoErr(e)
 }
 
-// MemPolicy returns the memory policy of b's first page with get_mempolicy(2) and
-// MPOL_F_ADDR.
+// MemPolicy returns the memory policy of b's first page by get_mempolicy(2) with MPOL_F_ADDR.
 func MemPolicy(b []byte) (mode int, nodes NodeMask, err error) {
 	var m int32
 	err = getMempolicy(&m, &nodes, b, mpolFAddr)
 	return int(m), nodes, err
 }
 
-// NodeOf returns the node that b's first page lies on, with get_mempolicy(2) and
-// MPOL_F_NODE|MPOL_F_ADDR. It makes the page if there is none.
+// NodeOf returns the node of b's first page by get_mempolicy(2) with MPOL_F_NODE|MPOL_F_ADDR. It makes the page
+// if there is none.
 func NodeOf(b []byte) (int, error) {
 	var n int32
 	err := getMempolicy(&n, nil, b, mpolFNode|mpolFAddr)
 	return int(n), err
 }
 
-// MemsAllowed returns the nodes that this thread may have memory from, with
-// get_mempolicy(2) and MPOL_F_MEMS_ALLOWED.
+// MemsAllowed returns the nodes from which this thread may get memory, by get_mempolicy(2) with
+// MPOL_F_MEMS_ALLOWED.
 func MemsAllowed() (nodes NodeMask, err error) {
 	err = getMempolicy(nil, &nodes, nil, mpolFMemsAllowed)
 	return nodes, err
@@ -164,24 +161,22 @@ const (
 	F_SEAL_GROW   = unix.F_SEAL_GROW
 )
 
-// TMPFS_MAGIC is the file system of a memfd of ordinary pages (statfs(2)).
+// TMPFS_MAGIC is the file system of a memfd with ordinary pages (statfs(2)).
 const TMPFS_MAGIC = unix.TMPFS_MAGIC
 
-// MemfdCreate makes a file of length 0 that lives in memory, with
-// memfd_create(2). The caller owns the descriptor.
+// MemfdCreate makes a file of length 0 in memory by memfd_create(2). The caller owns the descriptor.
 func MemfdCreate(name string, flags int) (int, error) { return unix.MemfdCreate(name, flags) }
 
-// Ftruncate sets a file's length with ftruncate(2). EPERM: a seal forbids it.
+// Ftruncate sets a file's length by ftruncate(2). EPERM: a seal forbids it.
 func Ftruncate(fd int, length int64) error { return unix.Ftruncate(fd, length) }
 
-// AddSeals adds to a memfd's seals with fcntl(2) F_ADD_SEALS.
+// AddSeals adds seals to a memfd by fcntl(2) F_ADD_SEALS.
 func AddSeals(fd, seals int) error {
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 	return err
 }
 
-// GetSeals reads a memfd's seals with fcntl(2) F_GET_SEALS. EINVAL: this file
-// cannot be sealed.
+// GetSeals returns a memfd's seals by fcntl(2) F_GET_SEALS. EINVAL: the file cannot be sealed.
 func GetSeals(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0) }
 
 // FstatSize returns st_size of fstat(2).
@@ -198,9 +193,8 @@ func FstatfsType(fd int) (int64, error) {
 	return int64(st.Type), err
 }
 
-// MmapShared maps the first length bytes of a file, for reading and writing, so that other
-// mappings of it show writes (mmap(2), MAP_SHARED). The mapping outlives the descriptor; the
-// caller unmaps it with Munmap.
+// MmapShared maps the first length bytes of a file for reading and writing, so that other mappings of the file
+// show writes (mmap(2), MAP_SHARED). The mapping outlives the descriptor; the caller unmaps it by Munmap.
 func MmapShared(fd, length int) ([]byte, error) {
 	return unix.Mmap(fd, 0, length, PROT_READ|PROT_WRITE, unix.MAP_SHARED)
 }

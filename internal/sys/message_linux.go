@@ -8,13 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IOV_MAX is the most entries that writev(2) and sendmsg(2) take in one call
-// (include/uapi/linux/uio.h, UIO_MAXIOV): with more, writev answers EINVAL and sendmsg
-// EMSGSIZE.
+// IOV_MAX is the most entries that writev(2) and sendmsg(2) take in one call (include/uapi/linux/uio.h,
+// UIO_MAXIOV): with more, writev returns EINVAL and sendmsg EMSGSIZE.
 const IOV_MAX = 1024
 
-// MAX_RW_COUNT is the most bytes that one call moves on machines with pages of 4 KiB: more is
-// a short write and no error (lib/iov_iter.c, __import_iovec).
+// MAX_RW_COUNT is the most bytes that one call moves on machines with pages of 4 KiB: more is a short write,
+// not an error (lib/iov_iter.c, __import_iovec).
 const MAX_RW_COUNT = 0x7ffff000
 
 // MSG_MORE: more is about to be sent (send(2)).
@@ -22,16 +21,16 @@ const (
 	MSG_MORE = unix.MSG_MORE
 )
 
-// Iovec is struct iovec: where a piece begins, and its length. Base is a pointer that
-// the collector knows, so an array of these on the heap keeps the pieces alive.
+// Iovec is struct iovec: where a piece begins, and its length. The collector knows the pointer Base, so an
+// array of them on the heap keeps the pieces alive.
 type Iovec = unix.Iovec
 
-// Sendmsg sends the pieces one after the other with sendmsg(2) and no address. It goes through
-// the scheduler even with MSG_DONTWAIT: a piece may lie in a mapped file, and then the copy
-// into the socket waits for a disk. MSG_NOSIGNAL gives EPIPE without a SIGPIPE.
+// Sendmsg sends the pieces one after the other by sendmsg(2), without an address. It goes through the scheduler
+// even with MSG_DONTWAIT: a piece may be in a mapped file, and then the copy into the socket waits for a disk.
+// With MSG_NOSIGNAL it returns EPIPE without a SIGPIPE.
 //
-// The header is on our stack, which is not moved during a system call
-// (runtime/stack.go, isShrinkStackSafe), and the array is kept alive by it.
+// The header is on our stack, which does not move during a system call (runtime/stack.go, isShrinkStackSafe),
+// and it keeps the array alive.
 func Sendmsg(fd int, pieces []Iovec, flags int) (int, error) {
 	var h unix.Msghdr
 	h.Iov = unsafe.SliceData(pieces)
@@ -41,43 +40,40 @@ func Sendmsg(fd int, pieces []Iovec, flags int) (int, error) {
 	return count(n, e)
 }
 
-// WritevVector is Writev of an array that the caller has made. To a socket use Sendmsg,
-// which cannot raise SIGPIPE.
+// WritevVector is Writev of an array that the caller has made. For a socket use Sendmsg, which can prevent a
+// SIGPIPE.
 func WritevVector(fd int, pieces []Iovec) (int, error) {
 	n, _, e := syscall.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(pieces))), uintptr(len(pieces)))
 	runtime.KeepAlive(pieces)
 	return count(n, e)
 }
 
-// Writev writes the parts one after the other with writev(2), at most IOV_MAX (1024) of them.
-// Like write(2) it moves at most MAX_RW_COUNT (0x7ffff000) bytes: more is a short write and no
-// error (lib/iov_iter.c, __import_iovec).
+// Writev writes the parts one after the other by writev(2), at most IOV_MAX (1024) of them. Like write(2) it
+// moves at most MAX_RW_COUNT (0x7ffff000) bytes: more is a short write, not an error (lib/iov_iter.c,
+// __import_iovec).
 func Writev(fd int, parts [][]byte) (int, error) { return atLeast0(unix.Writev(fd, parts)) }
 
-// SO_ZEROCOPY allows MSG_ZEROCOPY as a flag of Send: the kernel sends from the
-// caller's pages and says on the error queue when it is done with them
-// (Documentation/networking/msg_zerocopy.rst).
+// SO_ZEROCOPY allows the flag MSG_ZEROCOPY of Send: the kernel sends from the caller's pages, and reports on
+// the error queue when it no longer needs them (Documentation/networking/msg_zerocopy.rst).
 const (
 	SO_ZEROCOPY  = unix.SO_ZEROCOPY
 	MSG_ZEROCOPY = unix.MSG_ZEROCOPY
 )
 
-// A ZerocopyNotice names the calls of send(2) with MSG_ZEROCOPY on one socket after which the
-// kernel no longer needs the memory. The calls that took at least one byte are numbered from 0
-// on, and 0 follows 1<<32 - 1; the notice is about the calls from Lo to Hi, both included
-// (Documentation/networking/msg_zerocopy.rst).
+// A ZerocopyNotice says after which calls of send(2) with MSG_ZEROCOPY on a socket the kernel no longer needs
+// the memory. The calls that took at least one byte are numbered from 0, and 0 follows 1<<32 - 1; the notice is
+// about the calls from Lo to Hi, inclusive (Documentation/networking/msg_zerocopy.rst).
 type ZerocopyNotice struct {
 	Lo, Hi uint32
 	Copied bool // SO_EE_CODE_ZEROCOPY_COPIED: the kernel has copied after all
 }
 
-// RecvZerocopyNotice takes the next message from a socket's error queue with
-// recvmsg(2) and MSG_ERRQUEUE, which never waits. EAGAIN: there is none; EBADMSG:
-// it was about something else, and is lost.
+// RecvZerocopyNotice takes the next message from a socket's error queue by recvmsg(2) with MSG_ERRQUEUE, which
+// never waits. EAGAIN: there is none; EBADMSG: it was about something else, and is lost.
 func RecvZerocopyNotice(fd int) (ZerocopyNotice, error) {
 	var control struct {
-		_ [0]unix.Cmsghdr // aligned like one
-		b [128]byte       // for one with a sock_extended_err and an address
+		_ [0]unix.Cmsghdr // aligned like a Cmsghdr
+		b [128]byte       // for a Cmsghdr with a sock_extended_err and an address
 	}
 	var msg unix.Msghdr
 	msg.Control = &control.b[0]
@@ -89,8 +85,8 @@ func RecvZerocopyNotice(fd int) (ZerocopyNotice, error) {
 	return parseNotice(control.b[:min(int(msg.Controllen), len(control.b))])
 }
 
-// parseNotice looks for IP_RECVERR or IPV6_RECVERR among control messages, and
-// in it for a struct sock_extended_err of zero-copy sends.
+// parseNotice looks among control messages for IP_RECVERR or IPV6_RECVERR with a struct sock_extended_err of
+// zero-copy sends.
 func parseNotice(b []byte) (ZerocopyNotice, error) {
 	for len(b) >= unix.SizeofCmsghdr {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(b)
@@ -114,9 +110,8 @@ func extendedErr(data []byte) (ZerocopyNotice, error) {
 	return ZerocopyNotice{e.Info, e.Data, e.Code&unix.SO_EE_CODE_ZEROCOPY_COPIED != 0}, nil
 }
 
-// SIOCATMARK reports with ioctl(2) whether the next byte of a TCP socket is at the
-// urgent mark (tcp(7)). It takes no lock, and is a raw call, see the package's
-// documentation.
+// SIOCATMARK reports by ioctl(2) whether the next byte of a TCP socket is at the urgent mark (tcp(7)). It takes
+// no lock, so it is a raw call, see the package's documentation.
 func SIOCATMARK(fd int) (bool, error) {
 	var at int32
 	_, _, e := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCATMARK, uintptr(unsafe.Pointer(&at)))

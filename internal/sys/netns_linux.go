@@ -12,10 +12,9 @@ import (
 // CLONE_NEWNET is the flag of unshare(2) for a new network namespace.
 const CLONE_NEWNET = unix.CLONE_NEWNET
 
-// Unshare takes the calling thread, and no other, out of the namespaces that
-// flags name, and into new ones (unshare(2)). The caller has locked its
-// goroutine to the thread, and never unlocks it: the runtime would run other
-// goroutines there.
+// Unshare moves the calling thread, and no other, out of the namespaces that flags name into new ones
+// (unshare(2)). The caller has locked its goroutine to the thread and must never unlock it: the runtime would
+// run other goroutines there.
 func Unshare(flags int) error { return unix.Unshare(flags) }
 
 // Gettid returns the id of the calling thread (gettid(2)).
@@ -41,9 +40,9 @@ func InterfaceUp(name string) error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
 }
 
-// LocalRoute reports whether packets of this machine to an address come to itself: the kernel
-// is asked for the route (rtnetlink(7), RTM_GETROUTE), which is looked for without a lock
-// (net/ipv4/route.c, RTNL_FLAG_DOIT_UNLOCKED). An address without a route is not local.
+// LocalRoute reports whether packets of this machine to an address come back to the machine. It asks the kernel
+// for the route (rtnetlink(7), RTM_GETROUTE), which the kernel looks up without a lock (net/ipv4/route.c,
+// RTNL_FLAG_DOIT_UNLOCKED). An address without a route is not local.
 func LocalRoute(to netip.Addr) (bool, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -80,7 +79,7 @@ func routeRequest(to netip.Addr) []byte {
 	return append(b, address...)
 }
 
-// isLocalRoute looks at an answer: a route, or the error that there is none.
+// isLocalRoute reads an answer: a route, or the error that there is none.
 func isLocalRoute(b []byte) (bool, error) {
 	const head = unix.SizeofNlMsghdr
 	if len(b) < head+4 {

@@ -34,25 +34,26 @@ const (
 )
 
 // PerfEventOpen opens an event of a thread on a CPU, and returns its descriptor, which the caller owns. EACCES
-// and EPERM: kernel.perf_event_paranoid, or a filter of system calls, forbids it; EINVAL, ENOENT, EOPNOTSUPP: the kernel has no such event.
+// and EPERM: kernel.perf_event_paranoid or a filter of system calls forbids it; EINVAL, ENOENT, EOPNOTSUPP: the
+// kernel has no such event.
 func PerfEventOpen(attr *PerfEventAttr, thread, cpu int) (int, error) {
 	return unix.PerfEventOpen(attr, thread, cpu, -1, perfFlagCloseOnExec)
 }
 
-// PerfControl is ioctl(2) on an event.
+// PerfControl controls an event by ioctl(2).
 func PerfControl(event, request, value int) error {
 	return unix.IoctlSetInt(event, uint(request), value)
 }
 
-// A PerfRing is the memory into which the kernel writes the records of an event, and of other events redirected to it.
-// One goroutine at a time may use it.
+// A PerfRing is the memory into which the kernel writes the records of an event, and of other events redirected
+// to it. Only one goroutine at a time may use it.
 type PerfRing struct {
 	memory []byte // owned: mapped
 	page   *PerfEventMmapPage
 	data   []byte
 }
 
-// MapPerfRing maps the ring of an event, of 1<<order pages. It stays valid when the event is closed.
+// MapPerfRing maps an event's ring of 1<<order pages. The mapping stays valid after the event is closed.
 func MapPerfRing(event, order int) (*PerfRing, error) {
 	size := syscall.Getpagesize()
 	memory, err := syscall.Mmap(event, 0, size*(1+1<<order), perfRingProtection, syscall.MAP_SHARED)
@@ -62,7 +63,7 @@ func MapPerfRing(event, order int) (*PerfRing, error) {
 	return &PerfRing{memory: memory, page: (*PerfEventMmapPage)(unsafe.Pointer(unsafe.SliceData(memory))), data: memory[size:]}, nil
 }
 
-// Read appends the bytes that have been written since the last call, and gives their place back to the kernel.
+// Read appends the bytes written since the last call, and gives their room back to the kernel.
 func (r *PerfRing) Read(to []byte) []byte {
 	head, tail := atomic.LoadUint64(&r.page.Data_head), r.page.Data_tail
 	for tail < head {

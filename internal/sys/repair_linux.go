@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Repair sets or ends TCP_REPAIR of a socket, which takes CAP_NET_ADMIN (net/ipv4/tcp.c,
-// tcp_can_repair_sock). A socket that is closed in repair sends nothing: neither FIN nor RST. To
-// end it sends nothing either (TCP_REPAIR_OFF_NO_WP, Linux 4.19).
+// Repair sets or ends TCP_REPAIR of a socket, which needs CAP_NET_ADMIN (net/ipv4/tcp.c, tcp_can_repair_sock).
+// A socket that is closed in repair sends neither FIN nor RST. Ending repair sends nothing either
+// (TCP_REPAIR_OFF_NO_WP, Linux 4.19).
 func Repair(fd int, on bool) error {
 	mode := unix.TCP_REPAIR_OFF_NO_WP
 	if on {
@@ -18,10 +18,10 @@ func Repair(fd int, on bool) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, mode)
 }
 
-// Established makes a socket, in repair, for a connection that already exists: between those
-// addresses, with the next number to send and the next to expect. No packet leaves for
-// it, and it knows no window to send to. Another socket may be bound to the address, and listen there. The caller owns
-// the descriptor. EADDRNOTAVAIL: another socket has the connection.
+// Established makes a socket, in repair, for a connection that already exists between two addresses, with the
+// next number to send and the next to expect. No packet leaves for it, and it knows no window to send to.
+// Another socket may be bound to the address and listen there. The caller owns the descriptor. EADDRNOTAVAIL:
+// another socket has the connection.
 func Established(local, remote netip.AddrPort, send, receive uint32) (fd int, err error) {
 	fd, err = StreamSocket(local.Addr())
 	if err != nil {
@@ -56,10 +56,10 @@ func establish(fd int, local, remote netip.AddrPort, send, receive uint32) error
 	return Connect(fd, remote)
 }
 
-// GracePeriod returns when every CPU has ended what it was in the middle of in the kernel's network
-// code, and every BPF program has returned that was running: with membarrier(2)
-// MEMBARRIER_CMD_GLOBAL, which waits for RCU (kernel/sched/membarrier.c), some tens of
-// milliseconds. EINVAL: the kernel has CPUs without ticks (nohz_full).
+// GracePeriod returns when every CPU has left the kernel network code that it was running, and every running
+// BPF program has returned. It uses membarrier(2) MEMBARRIER_CMD_GLOBAL, which waits for RCU
+// (kernel/sched/membarrier.c), some tens of milliseconds. EINVAL: the kernel has CPUs without ticks
+// (nohz_full).
 func GracePeriod() error {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL
 	_, _, e := syscall.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)

@@ -8,26 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Connection is what a socket knows of an established TCP connection with empty queues.
+// A Connection is a socket's knowledge of an established TCP connection with empty queues.
 type Connection struct {
 	Local, Remote netip.AddrPort
 	// Send and Receive are the next sequence numbers of both directions.
 	Send, Receive uint32
-	// SendWindow is what the remote end takes, and ReceiveWindow what it was promised, in bytes.
+	// SendWindow is how many bytes the remote end takes, and ReceiveWindow how many it was promised.
 	SendWindow, ReceiveWindow uint32
-	// SendScale and ReceiveScale are their shifts on the wire.
+	// SendScale and ReceiveScale are the shifts of these windows in packets.
 	SendScale, ReceiveScale uint8
-	// SACK and Timestamps are options of both ends.
+	// SACK and Timestamps are options that both ends use.
 	SACK, Timestamps bool
-	// Timestamp is a timestamp that the remote end has seen, in ms: the socket sends higher ones.
+	// Timestamp is a timestamp in ms that the remote end has seen: the socket sends higher ones.
 	Timestamp uint32
 	// SegmentSize is the largest segment that the remote end takes, without options.
 	SegmentSize uint16
 }
 
-// Restore makes a socket, in repair, for a connection that no socket has: it goes on where the last
-// socket has ended, once [Resume] is called. The caller owns the descriptor, which does not block.
-// EADDRNOTAVAIL and EADDRINUSE: another socket has the connection. EPERM: without CAP_NET_ADMIN.
+// Restore makes a socket, in repair, for a connection that no socket has: after [Resume] it goes on where the
+// last socket has ended. The caller owns the descriptor, which does not block. EADDRNOTAVAIL and EADDRINUSE:
+// another socket has the connection. EPERM: CAP_NET_ADMIN is missing.
 //
 // ECN is not restored: the kernel has no option for it (net/ipv4/tcp.c, tcp_repair_options_est).
 func Restore(c Connection) (fd int, err error) {
@@ -43,8 +43,8 @@ func Restore(c Connection) (fd int, err error) {
 }
 
 func restore(fd int, c *Connection) error {
-	// connect computes the size of the segments from this option: the option of repair comes
-	// after it (tcp_connect_init). It takes no more than MAX_TCP_WINDOW.
+	// connect computes the segment size from this option, because the repair option comes after it
+	// (tcp_connect_init). It takes at most MAX_TCP_WINDOW.
 	const largest = 32767
 	if err := Repair(fd, true); err != nil {
 		return err
@@ -68,7 +68,7 @@ func restore(fd int, c *Connection) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_TIMESTAMP, int(int32((c.Timestamp+2)&^1)))
 }
 
-// options are the options of both SYNs (RFC 9293, RFC 7323, RFC 2018), by their kinds.
+// options returns the options of both SYNs (RFC 9293, RFC 7323, RFC 2018) by kind.
 func (c *Connection) options() []unix.TCPRepairOpt {
 	o := []unix.TCPRepairOpt{{Code: 2, Val: uint32(c.SegmentSize)}, {Code: 3, Val: uint32(c.SendScale) | uint32(c.ReceiveScale)<<16}}
 	if c.SACK {
@@ -80,8 +80,8 @@ func (c *Connection) options() []unix.TCPRepairOpt {
 	return o
 }
 
-// window is a struct tcp_repair_window (include/uapi/linux/tcp.h): snd_wl1, snd_wnd, max_window,
-// rcv_wnd, rcv_wup.
+// window returns a struct tcp_repair_window (include/uapi/linux/tcp.h): snd_wl1, snd_wnd, max_window, rcv_wnd,
+// rcv_wup.
 func (c *Connection) window() string {
 	var b []byte
 	for _, v := range []uint32{c.Receive - 1, c.SendWindow, max(c.SendWindow, 1), c.ReceiveWindow, c.Receive} {
@@ -90,14 +90,15 @@ func (c *Connection) window() string {
 	return string(b)
 }
 
-// Resume ends the repair of a socket. The socket then makes the remote end acknowledge, with its window
-// and what it has received.
+// Resume ends the repair of a socket. The socket then probes the remote end, which acknowledges: its answer
+// shows its window and what it has received.
 func Resume(fd int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF)
 }
 
-// ProbeWindow has a socket that is connected send what Resume sends: an acknowledgement with its window, at the number before the next
-// one. It takes CAP_NET_ADMIN. The option that its address may be used again, which repair ends, is restored.
+// ProbeWindow makes a connected socket send what Resume sends: an acknowledgement with its window, at the
+// number before the next one. It needs CAP_NET_ADMIN. Repair clears SO_REUSEADDR, so ProbeWindow
+// restores it.
 func ProbeWindow(fd int) error {
 	reuse, err := GetsockoptInt(fd, SOL_SOCKET, unix.SO_REUSEADDR)
 	if err == nil {

@@ -13,7 +13,7 @@ const (
 	SCHED_IDLE  = unix.SCHED_IDLE
 )
 
-// SchedPolicy returns the scheduling policy of a thread; 0 is the calling one.
+// SchedPolicy returns the scheduling policy of a thread; 0 is the calling thread.
 func SchedPolicy(tid int) (int, error) {
 	attr, err := unix.SchedGetAttr(tid, 0)
 	if err != nil {
@@ -22,10 +22,9 @@ func SchedPolicy(tid int) (int, error) {
 	return int(attr.Policy), nil
 }
 
-// ChangeSchedPolicy gives a thread of this process another scheduling policy if it has the one
-// named first, and leaves the other attributes of sched_setattr(2), its nice value for one, as
-// they are. It returns EINVAL for a thread with any other policy, and ESRCH for a thread that is
-// not, or not any more, of this process.
+// ChangeSchedPolicy changes the scheduling policy of a thread of this process from one policy to another, and
+// keeps the other attributes of sched_setattr(2), such as the nice value. EINVAL: the thread has another
+// policy; ESRCH: it is not a thread of this process, or no longer.
 func ChangeSchedPolicy(tid, from, to int) error {
 	if err := unix.Tgkill(unix.Getpid(), tid, 0); err != nil {
 		return err
@@ -54,10 +53,9 @@ func RegisterMembarrier() error {
 	return errnoErr(e)
 }
 
-// Membarrier makes all threads of the process pass a full memory barrier before
-// it returns (MEMBARRIER_CMD_PRIVATE_EXPEDITED). It takes about as long as an
-// interrupt on each core that runs one of them and sleeps for nothing, so it goes
-// through RawSyscall.
+// Membarrier makes all threads of the process pass a full memory barrier before it returns
+// (MEMBARRIER_CMD_PRIVATE_EXPEDITED). It takes about as long as an interrupt on each core that runs one of
+// them. It never sleeps, so it is a raw call.
 func Membarrier() error {
 	_, _, e := syscall.RawSyscall(unix.SYS_MEMBARRIER, membarrierPrivateExpedited, 0, 0)
 	return errnoErr(e)

@@ -29,9 +29,8 @@ const (
 	TCP_CLOSING     = unix.BPF_TCP_CLOSING
 )
 
-// Recv receives with recvfrom(2) and no address. It returns 0 and no error at
-// the end of the stream (and for an empty p on a stream that has data). With
-// MSG_DONTWAIT it is a raw call, see the package's documentation.
+// Recv receives by recvfrom(2) without an address. It returns 0 and no error at the end of the stream (and for
+// an empty p on a stream that has data). With MSG_DONTWAIT it is a raw call, see the package's documentation.
 func Recv(fd int, p []byte, flags int) (int, error) {
 	var n uintptr
 	var e syscall.Errno
@@ -45,8 +44,8 @@ func Recv(fd int, p []byte, flags int) (int, error) {
 	return count(n, e)
 }
 
-// Send sends with sendto(2) and no address. Pass MSG_NOSIGNAL to get EPIPE
-// without a SIGPIPE. With MSG_DONTWAIT it is a raw call.
+// Send sends by sendto(2) without an address. Pass MSG_NOSIGNAL to get EPIPE without a SIGPIPE. With
+// MSG_DONTWAIT it is a raw call.
 func Send(fd int, p []byte, flags int) (int, error) {
 	var n uintptr
 	var e syscall.Errno
@@ -60,7 +59,7 @@ func Send(fd int, p []byte, flags int) (int, error) {
 	return count(n, e)
 }
 
-// count is the answer of a call that moves bytes.
+// count returns the result of a call that moves bytes.
 func count(n uintptr, e syscall.Errno) (int, error) {
 	if e != 0 {
 		return 0, e
@@ -68,19 +67,16 @@ func count(n uintptr, e syscall.Errno) (int, error) {
 	return int(n), nil
 }
 
-// SIOCOUTQ returns how many bytes of the send queue the peer has not
-// acknowledged, sent or not (tcp(7)).
+// SIOCOUTQ returns how many bytes of the send queue the peer has not acknowledged, sent or not (tcp(7)).
 func SIOCOUTQ(fd int) (int, error) { return ioctlInt(fd, unix.SIOCOUTQ) }
 
 // SIOCOUTQNSD returns how many bytes of the send queue have not been sent yet
 // (include/uapi/linux/sockios.h; TCP only).
 func SIOCOUTQNSD(fd int) (int, error) { return ioctlInt(fd, unix.SIOCOUTQNSD) }
 
-// TCPState returns tcpi_state of getsockopt(2) TCP_INFO, such as
-// TCP_CLOSE.
+// TCPState returns tcpi_state of getsockopt(2) TCP_INFO, such as TCP_CLOSE.
 func TCPState(fd int) (uint8, error) {
-	// tcpi_state is the first byte of struct tcp_info, and the kernel copies out
-	// no more than was asked for.
+	// tcpi_state is the first byte of struct tcp_info, and the kernel copies no more than was asked for.
 	var state [4]uint8
 	n := uint32(len(state))
 	_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
@@ -88,8 +84,7 @@ func TCPState(fd int) (uint8, error) {
 	return state[0], errnoErr(e)
 }
 
-// SocketPair makes two connected, non-blocking stream sockets of the unix domain
-// with socketpair(2). The caller owns both.
+// SocketPair makes two connected, non-blocking unix stream sockets by socketpair(2). The caller owns both.
 func SocketPair() (a, b int, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -98,8 +93,8 @@ func SocketPair() (a, b int, err error) {
 	return fds[0], fds[1], nil
 }
 
-// HasError reports whether a socket has an error that was not fetched yet, and leaves it
-// there. EINTR is tried again; an unknown state is an error.
+// HasError reports whether a socket has an error that was not fetched yet, and leaves the error there. It
+// retries after EINTR; if the state is unknown it returns true.
 func HasError(fd int) bool {
 	p := []unix.PollFd{{Fd: int32(fd)}}
 	for {
@@ -133,53 +128,50 @@ const (
 	POLLHUP = unix.POLLHUP
 )
 
-// SetsockoptInt sets an integer option with setsockopt(2).
+// SetsockoptInt sets an integer option by setsockopt(2).
 func SetsockoptInt(fd, level, option, value int) error {
 	return unix.SetsockoptInt(fd, level, option, value)
 }
 
-// GetsockoptInt reads an integer option with getsockopt(2).
+// GetsockoptInt returns an integer option by getsockopt(2).
 func GetsockoptInt(fd, level, option int) (int, error) {
 	return unix.GetsockoptInt(fd, level, option)
 }
 
-// Poll returns which of the events stand for fd now, with a poll(2) that does not
-// wait. On a listening socket POLLIN means that its accept queue is not empty
-// (include/net/inet_connection_sock.h, inet_csk_listen_poll).
+// Poll returns which of the events are ready on fd now, by a poll(2) that does not wait. On a listening socket
+// POLLIN means that its accept queue is not empty (include/net/inet_connection_sock.h, inet_csk_listen_poll).
 func Poll(fd int, events int16) (int16, error) {
 	set := [1]unix.PollFd{{Fd: int32(fd), Events: events}}
 	_, err := unix.Poll(set[:], 0)
 	return set[0].Revents, err
 }
 
-// Fchmod sets the mode of fd's open file with fchmod(2). For a unix socket that is not bound
-// yet it is the mode that bind(2) gives the path, less the umask (net/unix/af_unix.c,
-// unix_bind_bsd).
+// Fchmod sets the mode of fd's open file by fchmod(2). For a unix socket that is not bound yet this is the mode
+// that bind(2) gives the path, less the umask (net/unix/af_unix.c, unix_bind_bsd).
 func Fchmod(fd int, mode uint32) error { return unix.Fchmod(fd, mode) }
 
 // LOCK_EX asks Flock for the exclusive lock.
 const LOCK_EX = unix.LOCK_EX
 
-// Flock applies flock(2) to fd, and waits for the lock, unless how has LOCK_NB. The lock goes
-// with the last descriptor of the open file.
+// Flock locks fd by flock(2), and waits for the lock unless how has LOCK_NB. The lock ends with the last
+// descriptor of the open file.
 func Flock(fd, how int) error { return unix.Flock(fd, how) }
 
-// Socket options of when TCP sends queued bytes (tcp(7)).
+// Socket options that decide when TCP sends queued bytes (tcp(7)).
 const (
-	// TCP_CORK keeps bytes that do not fill a segment, for 200 ms at most. It outranks
-	// TCP_NODELAY, and setting it to 0 sends at once.
+	// TCP_CORK keeps bytes that do not fill a segment, for at most 200 ms. It outranks TCP_NODELAY; setting it
+	// to 0 sends at once.
 	TCP_CORK = unix.TCP_CORK
 
 	// TCP_MAXSEG is the largest segment to send and to offer, in bytes.
 	TCP_MAXSEG = unix.TCP_MAXSEG
 )
 
-// TCPInfo is struct tcp_info (include/uapi/linux/tcp.h). A kernel that knows
-// fewer fields leaves the others as they were.
+// TCPInfo is struct tcp_info (include/uapi/linux/tcp.h). A kernel with fewer fields leaves the others as they
+// were.
 type TCPInfo = unix.TCPInfo
 
-// GetTCPInfo fills info by getsockopt(2) TCP_INFO. EOPNOTSUPP or ENOPROTOOPT:
-// that is no TCP socket.
+// GetTCPInfo fills info by getsockopt(2) TCP_INFO. EOPNOTSUPP or ENOPROTOOPT: fd is no TCP socket.
 func GetTCPInfo(fd int, info *TCPInfo) error {
 	n := uint32(unsafe.Sizeof(*info))
 	_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
@@ -187,8 +179,8 @@ func GetTCPInfo(fd int, info *TCPInfo) error {
 	return errnoErr(e)
 }
 
-// ReadTCPInfo is [GetTCPInfo], and returns how many bytes of info the kernel has filled. The others stay as they
-// were.
+// ReadTCPInfo is [GetTCPInfo] that returns how many bytes of info the kernel has filled. The others stay as
+// they were.
 func ReadTCPInfo(fd int, info *TCPInfo) (filled int, err error) {
 	n := uint32(unsafe.Sizeof(*info))
 	_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
@@ -196,12 +188,12 @@ func ReadTCPInfo(fd int, info *TCPInfo) (filled int, err error) {
 	return int(n), errnoErr(e)
 }
 
-// TCPInfoWithBytes is how many bytes a kernel fills that knows tcpi_rcv_ooopack and all fields before it (Linux
-// 5.4).
+// TCPInfoWithBytes is how many bytes a kernel fills if it knows tcpi_rcv_ooopack and all fields before it
+// (Linux 5.4).
 const TCPInfoWithBytes = int(unsafe.Offsetof(TCPInfo{}.Snd_wnd))
 
-// ReceiveMemory returns the memory of the packets that a socket has received and that were not read, out of order or
-// not, with SO_MEMINFO (SK_MEMINFO_RMEM_ALLOC, include/uapi/linux/sock_diag.h; Linux 4.12).
+// ReceiveMemory returns the memory of the packets that a socket has received and nobody has read, in order or
+// not, by SO_MEMINFO (SK_MEMINFO_RMEM_ALLOC, include/uapi/linux/sock_diag.h; Linux 4.12).
 func ReceiveMemory(fd int) (bytes uint32, err error) {
 	var all [9]uint32
 	n := uint32(unsafe.Sizeof(all))
@@ -210,8 +202,8 @@ func ReceiveMemory(fd int) (bytes uint32, err error) {
 	return all[0], errnoErr(e)
 }
 
-// AppLimited returns tcpi_delivery_rate_app_limited: the least bit of the byte before tcpi_rto, to which no field
-// of TCPInfo belongs. Bit fields begin at the other end on big-endian machines.
+// AppLimited returns tcpi_delivery_rate_app_limited: the lowest bit of the byte before tcpi_rto, for which
+// TCPInfo has no field. Bit fields begin at the other end on big-endian machines.
 func AppLimited(info *TCPInfo) bool {
 	b := *(*byte)(unsafe.Add(unsafe.Pointer(info), unsafe.Offsetof(info.Rto)-1))
 	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
@@ -220,16 +212,17 @@ func AppLimited(info *TCPInfo) bool {
 	return b&0x80 != 0
 }
 
-// SO_RCVLOWAT is how many bytes have to be queued before a socket counts as readable
-// (socket(7)). It changes what poll and epoll report, and nothing about recv.
+// SO_RCVLOWAT is how many bytes must be queued before a socket counts as readable (socket(7)). It changes what
+// poll and epoll report, but not recv.
 const SO_RCVLOWAT = unix.SO_RCVLOWAT
 
-// SO_PEEK_OFF is where the next MSG_PEEK begins; -1: at the first byte (socket(7)).
+// SO_PEEK_OFF is where the next MSG_PEEK begins; -1 means at the first byte (socket(7)).
 const SO_PEEK_OFF = unix.SO_PEEK_OFF
 
-// CompleteChecksums makes the kernel compute the checksums of TCP segments that leave by a network interface of the calling
-// thread's network namespace. Otherwise veth(4) leaves them to the interface, and its other end verifies none
-// (ETHTOOL_STXCSUM of include/uapi/linux/ethtool.h). The error is EINVAL for a name that is too long, EPERM without CAP_NET_ADMIN there.
+// CompleteChecksums makes the kernel compute the checksums of TCP segments that leave by a network interface of
+// the calling thread's network namespace (ETHTOOL_STXCSUM of include/uapi/linux/ethtool.h). Otherwise veth(4)
+// leaves them to the interface, and its other end verifies none. EINVAL: the name is too long; EPERM:
+// CAP_NET_ADMIN is missing there.
 func CompleteChecksums(name string) error {
 	request := struct {
 		name [unix.IFNAMSIZ]byte
@@ -248,18 +241,17 @@ func CompleteChecksums(name string) error {
 	return errnoErr(e)
 }
 
-// Credentials are a process's user, group and process ID. IDs without a mapping in the caller's user namespace are
-// the overflow ID, 65534 usually (user_namespaces(7)); PID is 0 for a process that the caller's PID namespace does
-// not show.
+// Credentials are a process's user, group and process ID. A user or group ID without a mapping in the caller's
+// user namespace is the overflow ID, usually 65534 (user_namespaces(7)); PID is 0 for a process that the
+// caller's PID namespace does not show.
 type Credentials struct {
 	UID, GID uint32
 	PID      int32
 }
 
-// PeerCredentials returns the credentials that the peer of a unix stream socket had when it
-// called connect(2), or when it made the pair, with SO_PEERCRED (unix(7)): the kernel keeps
-// them until the socket is closed, even after the peer has closed its own. A socket that
-// has none is ENOTCONN. It allocates nothing.
+// PeerCredentials returns the credentials that the peer of a unix stream socket had when it called connect(2)
+// or made the pair, by SO_PEERCRED (unix(7)). The kernel keeps them until the socket is closed, even after the
+// peer has closed its own. ENOTCONN: the socket has no credentials. It allocates nothing.
 func PeerCredentials(fd int) (Credentials, error) {
 	var c unix.Ucred
 	size := uint32(unix.SizeofUcred)
@@ -268,15 +260,15 @@ func PeerCredentials(fd int) (Credentials, error) {
 	switch {
 	case e != 0:
 		return Credentials{}, e
-	case c.Uid == ^uint32(0): // no user's ID (net/core/sock.c, cred_to_ucred)
+	case c.Uid == ^uint32(0): // not the ID of a user (net/core/sock.c, cred_to_ucred)
 		return Credentials{}, syscall.ENOTCONN
 	}
 	return Credentials{UID: c.Uid, GID: c.Gid, PID: c.Pid}, nil
 }
 
-// PeerGroups returns the supplementary groups that the peer of a unix stream socket had when it
-// called connect(2), with SO_PEERGROUPS (Linux 4.13). Groups without an ID in the caller's user
-// namespace are the overflow ID, 65534 usually.
+// PeerGroups returns the supplementary groups that the peer of a unix stream socket had when it called
+// connect(2), by SO_PEERGROUPS (Linux 4.13). A group without an ID in the caller's user namespace is the
+// overflow ID, usually 65534.
 func PeerGroups(fd int) ([]uint32, error) {
 	groups := make([]uint32, 64)
 	for {
@@ -294,11 +286,10 @@ func PeerGroups(fd int) ([]uint32, error) {
 	}
 }
 
-// OriginalDestination returns where a TCP connection went before netfilter redirected
-// it to this socket, with getsockopt(2) SO_ORIGINAL_DST
-// (include/uapi/linux/netfilter_ipv4.h), which IPv6 has under the same number
-// (netfilter_ipv6/ip6_tables.h). For a connection that was not redirected the error is ENOENT, or
-// ENOPROTOOPT where connections are not tracked.
+// OriginalDestination returns where a TCP connection went before netfilter redirected it to this socket, by
+// getsockopt(2) SO_ORIGINAL_DST (include/uapi/linux/netfilter_ipv4.h), which has the same number for IPv6
+// (netfilter_ipv6/ip6_tables.h). ENOENT: the connection was not redirected; ENOPROTOOPT: connections are not
+// tracked.
 func OriginalDestination(fd int) (netip.AddrPort, error) {
 	at, err := originalDestination(fd, unix.IPPROTO_IP)
 	if err != nil {
@@ -322,7 +313,7 @@ func originalDestination(fd, level int) (netip.AddrPort, error) {
 	return addressOf(&raw)
 }
 
-// addressOf reads an address of either family, which IPv6's has room for.
+// addressOf reads an address of either family; IPv6 has room for both.
 func addressOf(raw *unix.RawSockaddrInet6) (netip.AddrPort, error) {
 	switch raw.Family {
 	case unix.AF_INET:

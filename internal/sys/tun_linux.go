@@ -2,10 +2,10 @@ package sys
 
 import "golang.org/x/sys/unix"
 
-// OpenTUN makes a TUN device in the calling thread's network namespace, and returns its descriptor, which the caller
-// owns and which does not block. A read takes one IP packet that was routed to the device; a packet that is written
-// comes from the device. The device ends with the descriptor. EPERM: it takes CAP_NET_ADMIN in the namespace; ENOENT, ENODEV:
-// this kernel has none; EINVAL: the name is too long.
+// OpenTUN makes a TUN device in the calling thread's network namespace, and returns its non-blocking
+// descriptor, which the caller owns. A read takes one IP packet that was routed to the device; a packet that is
+// written comes from the device. The device ends with the descriptor. EPERM: CAP_NET_ADMIN is missing in the
+// namespace; ENOENT, ENODEV: this kernel has no TUN; EINVAL: the name is too long.
 func OpenTUN(name string) (int, error) {
 	request, err := unix.NewIfreq(name)
 	if err != nil {

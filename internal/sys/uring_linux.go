@@ -76,7 +76,7 @@ type IoUringParams struct {
 	CQOff                       IoUringOffsets
 }
 
-// IoUringOffsets is struct io_sqring_offsets and struct io_cqring_offsets: where in the mapping things are. The
+// IoUringOffsets is struct io_sqring_offsets and struct io_cqring_offsets: offsets within the mapping. The
 // first four are the same in both. Fifth to seventh are flags, dropped and array of the submission queue, and
 // overflow, entries and flags of the completion queue.
 type IoUringOffsets struct {
@@ -110,9 +110,9 @@ type IoUringCQE struct {
 	Flags    uint32
 }
 
-// IoUringSetup makes a ring of that many entries with io_uring_setup(2), and stores what it is like in params. The
-// caller owns the descriptor. EPERM: forbidden by kernel.io_uring_disabled or a sandbox; ENOSYS: not in this kernel;
-// EINVAL: it does not know a flag.
+// IoUringSetup makes a ring with a number of entries by io_uring_setup(2), and stores its properties in params.
+// The caller owns the descriptor. EPERM: kernel.io_uring_disabled or a sandbox forbids it; ENOSYS: this kernel
+// has no io_uring; EINVAL: it does not know a flag.
 func IoUringSetup(entries uint32, params *IoUringParams) (int, error) {
 	fd, _, e := syscall.Syscall(unix.SYS_IO_URING_SETUP, uintptr(entries), uintptr(unsafe.Pointer(params)), 0)
 	if e != 0 {
@@ -121,10 +121,10 @@ func IoUringSetup(entries uint32, params *IoUringParams) (int, error) {
 	return int(fd), nil
 }
 
-// IoUringEnter submits entries with io_uring_enter(2) and waits for wait completions, at most nsec nanoseconds, or
-// forever if nsec is negative. It returns how many were submitted. ETIME: the time is over; EINTR: a signal came
-// first; EEXIST: a ring of a single issuer belongs to another thread. It goes through the scheduler. The kernel needs
-// IORING_FEAT_EXT_ARG.
+// IoUringEnter submits entries by io_uring_enter(2) and waits for wait completions, at most nsec nanoseconds,
+// or forever if nsec is negative. It returns how many were submitted. ETIME: the time is over; EINTR: a signal
+// came first; EEXIST: a ring of a single issuer belongs to another thread. It goes through the scheduler. The
+// kernel needs IORING_FEAT_EXT_ARG.
 func IoUringEnter(fd int, submit, wait uint32, nsec int64) (int, error) {
 	timeout := [2]int64{nsec / 1e9, nsec % 1e9}
 	arg := struct { // struct io_uring_getevents_arg
@@ -141,27 +141,27 @@ func IoUringEnter(fd int, submit, wait uint32, nsec int64) (int, error) {
 	return count(n, e)
 }
 
-// IoUringEnterNow is IoUringEnter without a wait: it posts the completions that are ready. So it is a raw
-// call, see the package's documentation. Nothing that is submitted may wait.
+// IoUringEnterNow is IoUringEnter without a wait: it posts the completions that are ready. So it is a raw call,
+// see the package's documentation. Nothing that is submitted may wait.
 func IoUringEnterNow(fd int, submit uint32) (int, error) {
 	n, _, e := syscall.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit), 0, IORING_ENTER_GETEVENTS, 0, 0)
 	return count(n, e)
 }
 
-// IoUringWake is for a ring with a thread of the kernel's that has gone to sleep (IORING_SQ_NEED_WAKEUP).
+// IoUringWake wakes the kernel thread of a ring that has gone to sleep (IORING_SQ_NEED_WAKEUP).
 func IoUringWake(fd int) error {
 	_, _, e := syscall.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), 0, 0, IORING_ENTER_SQ_WAKEUP, 0, 0)
 	return errnoErr(e)
 }
 
-// IoUringRegister is io_uring_register(2). What arg points to, and what that points to, must be as the operation wants
-// it, and must not be the collector's beyond the call.
+// IoUringRegister is io_uring_register(2). What arg points to must have the form that the operation wants; if
+// the kernel keeps it beyond the call, it must not be on Go's heap.
 func IoUringRegister(fd, op int, arg unsafe.Pointer, n int) error {
 	_, _, e := syscall.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(fd), uintptr(op), uintptr(arg), uintptr(n), 0, 0)
 	return errnoErr(e)
 }
 
-// MmapRing maps a part of a ring, shared with the kernel, with mmap(2). The caller unmaps it with Munmap.
+// MmapRing maps a part of a ring, shared with the kernel, by mmap(2). The caller unmaps it by Munmap.
 func MmapRing(fd int, offset int64, length int) ([]byte, error) {
 	return unix.Mmap(fd, offset, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 }

@@ -13,12 +13,12 @@ import (
 // ErrNotAllowed is wrapped by Confine's error if this process may not run on some of the CPUs.
 var ErrNotAllowed = errors.New("not allowed for this process")
 
-// Confine makes every thread of this process run on these CPUs alone, now and later: a thread
-// begins with the CPUs of the one that starts it (sched_setaffinity(2)). restore gives the
-// threads those that the calling one had. On an error nothing has changed.
+// Confine makes every thread of this process run only on these CPUs, now and later: a thread inherits the CPUs
+// of the thread that starts it (sched_setaffinity(2)). restore gives all threads the CPUs that the calling
+// thread had before. After an error nothing has changed.
 //
-// The kernel leaves out CPUs that a cpuset forbids and that are offline, without an error, so
-// the result is read back: the error wraps ErrNotAllowed then, and names them.
+// The kernel leaves out CPUs that a cpuset forbids or that are offline, without an error, so Confine reads the
+// result back: then the error wraps ErrNotAllowed, and names them.
 func Confine(to Set) (restore func() error, err error) {
 	before, err := sys.SchedGetaffinity(0)
 	if err != nil {
@@ -34,12 +34,11 @@ func Confine(to Set) (restore func() error, err error) {
 	return func() error { return confineAll(&before) }, nil
 }
 
-// passes bounds how many times the threads are listed again. Each pass but the last one found
-// a thread that another one had started meanwhile.
+// passes bounds how many times the threads are listed again. Each pass but the last found a new thread.
 const passes = 1000
 
-// confineAll sets the mask of all threads, until a pass finds that all have it: one that was
-// started during a pass may have been started by a thread without it.
+// confineAll sets the mask of all threads, until a pass finds that all have it: during a pass a thread without
+// it may have started another.
 func confineAll(mask *sys.CPUMask) error {
 	for range passes {
 		threads, err := Threads()
@@ -73,7 +72,7 @@ func confine(tid int, mask *sys.CPUMask) (changed bool, err error) {
 	switch {
 	case err == syscall.ESRCH:
 		return false, nil
-	case err == syscall.EINVAL: // none of them is allowed
+	case err == syscall.EINVAL: // the process may use none of them
 		return false, fmt.Errorf("CPU %v is %w", Set(mask.CPUs()), ErrNotAllowed)
 	case err != nil:
 		return false, os.NewSyscallError("sched_setaffinity", err)
@@ -91,7 +90,7 @@ func confine(tid int, mask *sys.CPUMask) (changed bool, err error) {
 	return true, nil
 }
 
-// Threads returns the ids of this process's threads.
+// Threads returns the IDs of this process's threads.
 func Threads() (tids []int, err error) {
 	list, err := os.ReadDir("/proc/self/task")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// The files of the kernel (Documentation/ABI/stable/sysfs-devices-node and
+// The kernel's files (Documentation/ABI/stable/sysfs-devices-node and
 // Documentation/ABI/testing/sysfs-devices-system-cpu).
 const (
 	presentFile = "sys/devices/system/cpu/present"
@@ -17,10 +17,10 @@ const (
 	cpusOfNode  = "sys/devices/system/node/node%d/cpulist"
 )
 
-// ErrNoNUMA is returned where the kernel was built without NUMA: memory has no nodes there.
+// ErrNoNUMA is returned if the kernel was built without NUMA, so that memory has no nodes.
 var ErrNoNUMA = errors.New("this kernel has no NUMA nodes (CONFIG_NUMA)")
 
-// CPUs returns the CPUs that this machine has, also those that are offline.
+// CPUs returns the CPUs of this machine, including offline ones.
 func CPUs() (Set, error) { return cpus(os.DirFS("/")) }
 
 func cpus(root fs.FS) (Set, error) {
@@ -31,8 +31,8 @@ func cpus(root fs.FS) (Set, error) {
 	return s, err
 }
 
-// AllowedCPUs returns the CPUs on which the calling thread may run: those of its affinity and of
-// its cpuset that are online.
+// AllowedCPUs returns the CPUs on which the calling thread may run: online, and in both its affinity and its
+// cpuset.
 func AllowedCPUs() (Set, error) {
 	mask, err := sys.SchedGetaffinity(0)
 	if err != nil {
@@ -41,21 +41,20 @@ func AllowedCPUs() (Set, error) {
 	return mask.CPUs(), nil
 }
 
-// Nodes returns the NUMA nodes that this machine has. The error is ErrNoNUMA where the kernel
-// has none.
+// Nodes returns the NUMA nodes of this machine, or ErrNoNUMA if the kernel has none.
 func Nodes() (Set, error) { return nodes(os.DirFS("/")) }
 
 func nodes(root fs.FS) (Set, error) {
 	s, err := read(root, onlineFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, there := fs.Stat(root, presentFile); there == nil { // and /sys is mounted
+		if _, there := fs.Stat(root, presentFile); there == nil { // /sys is mounted
 			return nil, ErrNoNUMA
 		}
 	}
 	return s, err
 }
 
-// CPUsOf returns the CPUs of a node, of which there may be none.
+// CPUsOf returns the CPUs of a node, possibly none.
 func CPUsOf(node int) (Set, error) { return read(os.DirFS("/"), fmt.Sprintf(cpusOfNode, node)) }
 
 func read(root fs.FS, name string) (Set, error) {

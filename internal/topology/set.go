@@ -1,5 +1,5 @@
-// Package topology finds out which CPUs and NUMA nodes this machine has, and which of them this
-// process may use. It changes nothing but the CPUs of this process's own threads, by [Confine].
+// Package topology finds out which CPUs and NUMA nodes this machine has, and which of them this process may
+// use. It changes only the CPUs of this process's threads, by [Confine].
 package topology
 
 import (
@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// A Set is numbers of CPUs or of NUMA nodes: in ascending order, each once.
+// A Set has numbers of CPUs or of NUMA nodes, in ascending order, each once.
 type Set []int
 
-// Highest is the greatest number of a CPU that there may be (CONFIG_NR_CPUS is at most 8192).
+// Highest is the highest possible number of a CPU (CONFIG_NR_CPUS is at most 8192).
 const Highest = 8191
 
-// ParseSet reads a list in the form of the kernel's own files and of taskset(1): 0-3,8. The
-// empty text is the empty set.
+// ParseSet reads a list in the format of the kernel's files and of taskset(1): 0-3,8. The empty text is the
+// empty set.
 func ParseSet(text string) (Set, error) {
 	var s Set
 	for part := range strings.SplitSeq(strings.TrimSpace(text), ",") {
@@ -50,7 +50,7 @@ func parseNumber(text string) (int, error) {
 	return n, err
 }
 
-// NewSet returns the set of some numbers. It takes the slice's memory over.
+// NewSet returns the set of some numbers. It keeps the slice's memory.
 func NewSet(numbers ...int) Set {
 	slices.Sort(numbers)
 	return slices.Compact(numbers)
@@ -75,7 +75,7 @@ func (s Set) Without(other Set) (rest Set) {
 // And returns the numbers that both sets have.
 func (s Set) And(other Set) Set { return s.Without(s.Without(other)) }
 
-// String is the text that ParseSet reads.
+// String returns the text that ParseSet reads.
 func (s Set) String() string {
 	var b strings.Builder
 	for i := 0; i < len(s); {

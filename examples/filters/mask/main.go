@@ -1,13 +1,15 @@
 //go:build wasip1
 
-// A module that replaces card numbers, tokens, e-mail addresses and matches of own patterns in a stream by asterisks, however the bytes are
-// cut into pieces. The words of its configuration are card, token, email, and pattern= with a regular expression:
+// A module that replaces card numbers, tokens, e-mail addresses and matches of your own patterns in a stream by
+// asterisks, however the stream is cut into pieces. The words of its configuration are card, token, email, and
+// pattern= with a regular expression:
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -ldflags='-s -w' -o mask.wasm ./examples/filters/mask
 //
 //	rewrite: {direction: down, wasm: mask.wasm, memory: 8MiB, timeout: 1s, config: "card email pattern=ID-[0-9]{6}"}
 //
-// At the end of a session in which something was masked it logs how many matches of each kind there were, and which session it was.
+// At the end of a session in which it masked something, it logs the session and the number of matches of each
+// kind.
 package main
 
 import (
@@ -17,7 +19,7 @@ import (
 	"github.com/penstock/penstock/examples/filters/mask/masks"
 )
 
-// masker is the session's masker: an instance has one session.
+// masker is the session's masker, because an instance has only one session.
 var masker *masks.Masker
 
 //go:wasmexport proxy_on_configure
@@ -25,7 +27,7 @@ func configure(_, _ uint32) uint32 {
 	set, err := masks.Parse(host.Configuration())
 	if err != nil {
 		println(err.Error())
-		return 0 // it is not accepted
+		return 0 // refuse the configuration
 	}
 	masker = set.NewMasker()
 	return 1
@@ -37,15 +39,16 @@ func fromClient(_, size, end uint32) uint32 { return mask(host.Downstream, size,
 //go:wasmexport proxy_on_upstream_data
 func fromServer(_, size, end uint32) uint32 { return mask(host.Upstream, size, end) }
 
-// mask is called with more bytes behind the held bytes, with no more at the end, and with no more when nothing has come for a
-// while: then the held bytes go on. Where it cannot go on it panics, and the session ends: bytes that it has not looked at do not pass.
+// mask is called with new bytes behind the held bytes, or without new bytes: at the end, and when nothing has
+// come for a while, so that the held bytes go on. If it cannot go on it panics and the session ends, so that no
+// bytes pass unseen.
 func mask(stream, size, end uint32) uint32 {
 	if size == 0 {
 		return 0
 	}
 	b := host.Buffer(stream)
 	if len(b) != int(size) {
-		panic("the bytes cannot be had: write a smaller buffer")
+		panic("the module has no room for the bytes: set a smaller buffer")
 	}
 	held, changed := masker.Mask(b, end != 0 || len(b) == masker.Held())
 	if changed {

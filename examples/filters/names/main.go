@@ -1,7 +1,7 @@
 //go:build wasip1
 
 // A filter that admits TLS clients with a server name from its configuration, and denies all others. The
-// configuration has names with spaces between:
+// configuration has names separated by spaces:
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o names.wasm ./examples/filters/names
 //
@@ -22,7 +22,7 @@ func configure(_, _ uint32) uint32 {
 		names[strings.ToLower(name)] = true
 	}
 	if len(names) == 0 {
-		return 0 // it is not accepted
+		return 0 // refuse the configuration
 	}
 	return 1
 }

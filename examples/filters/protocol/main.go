@@ -1,7 +1,7 @@
 //go:build wasip1
 
-// A filter that recognises the protocol of a client by its first bytes, tags it, and has clients of HTTP go to
-// the upstream "web":
+// A filter that recognises the protocol of a client by its first bytes, tags the client, and sends HTTP clients
+// to the upstream "web":
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o protocol.wasm ./examples/filters/protocol
 //
@@ -16,7 +16,7 @@ import (
 
 const (
 	goOn  = 0
-	pause = 1 // until there are more bytes
+	pause = 1 // wait for more bytes
 )
 
 // beginnings are the first bytes of protocols.

@@ -1,7 +1,7 @@
 //go:build wasip1
 
-// A filter that limits the clients of each address in a second, by a token bucket for each address. It keeps
-// its state in its memory, so all clients must be asked in one:
+// A filter that limits how many clients of each address it admits in a second, by a token bucket for each
+// address. It keeps its state in its memory, so one instance must judge all clients:
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o rate.wasm ./examples/filters/rate
 //
@@ -16,13 +16,13 @@ import (
 	"github.com/penstock/penstock/examples/filters/host"
 )
 
-// A bucket is the tokens of an address at a time.
+// A bucket has the tokens of an address at some time.
 type bucket struct {
 	tokens float64
 	at     time.Time
 }
 
-// maxBuckets is how many addresses are remembered: then all are forgotten.
+// maxBuckets is how many addresses are remembered. When there are more, all are forgotten.
 const maxBuckets = 10_000
 
 var (

@@ -1,7 +1,7 @@
 //go:build wasip1
 
-// A module that rewrites a stream: it puts texts in place of others, of another length too, however the bytes are cut into
-// pieces. Its configuration has a pair of texts on each line:
+// A module that rewrites a stream: it replaces texts by others, also of another length, however the stream is
+// cut into pieces. Each line of its configuration has a pair of texts:
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o replace.wasm ./examples/filters/replace
 //
@@ -16,7 +16,7 @@ import (
 var (
 	pairs *text.Pairs
 	out   []byte
-	held  int // bytes that were held back by the last call
+	held  int // bytes that the last call has held back
 )
 
 //go:wasmexport proxy_on_configure
@@ -24,7 +24,7 @@ func configure(_, _ uint32) uint32 {
 	var err error
 	if pairs, err = text.Parse(host.Configuration()); err != nil {
 		println(err.Error())
-		return 0 // it is not accepted
+		return 0 // refuse the configuration
 	}
 	return 1
 }
@@ -35,8 +35,8 @@ func fromClient(_, size, end uint32) uint32 { return rewrite(host.Downstream, si
 //go:wasmexport proxy_on_upstream_data
 func fromServer(_, size, end uint32) uint32 { return rewrite(host.Upstream, size, end) }
 
-// rewrite is called with more bytes behind the held bytes, with no more at the end, and with no more when nothing has come
-// for a while: then the held bytes go on as they are.
+// rewrite is called with new bytes behind the held bytes, or without new bytes: at the end, and when nothing
+// has come for a while. Then the held bytes go on as they are.
 func rewrite(stream, size, end uint32) uint32 {
 	last := end != 0 || int(size) == held
 	out, held = pairs.Replace(out[:0], host.Buffer(stream), last)

@@ -16,14 +16,14 @@ import (
 	"github.com/penstock/penstock/internal/testutil/must"
 )
 
-// New makes a certificate for names and for 127.0.0.1, good for an hour, and its key, both
-// in PEM. It is certified by itself, so it is an authority too.
+// New makes a certificate for names and for 127.0.0.1, valid for an hour, and its key, both in PEM. It is
+// self-signed, so it is an authority too.
 func New(t testing.TB, names ...string) (cert, key string) {
 	t.Helper()
 	return Until(t, time.Now().Add(time.Hour), names...)
 }
 
-// Until is New for a certificate that is good until a time, and since two hours before it.
+// Until is New for a certificate that is valid until a given time, and since two hours before it.
 func Until(t testing.TB, end time.Time, names ...string) (cert, key string) {
 	t.Helper()
 	private := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)

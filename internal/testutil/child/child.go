@@ -1,5 +1,5 @@
-// Package child has a test binary be another program when it is called by another name. A
-// package whose tests start such children declares
+// Package child makes a test binary act as another program when it is called by another name. A package whose
+// tests start such children declares
 //
 //	func TestMain(m *testing.M) { child.Main(m, childName, run) }
 package child
@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/leak"
 )
 
-// Main is [leak.Main], unless the binary was called by name: then it calls run with its
-// arguments, and exits with 0, or with 1 and the error on standard error.
+// Main is [leak.Main], unless the binary was called by name. Then it calls run with the arguments, and exits
+// with 0, or with 1 and the error on standard error.
 func Main(m *testing.M, name string, run func(args []string) error) {
 	if os.Args[0] != name {
 		leak.Main(m)

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Of returns the bytes that a client of crypto/tls sends before there is an answer: one
-// record.
+// Of returns the bytes that a client of crypto/tls sends before it gets an answer: one record.
 func Of(t testing.TB, cfg *tls.Config) []byte {
 	t.Helper()
 	var sent Recorder
@@ -22,7 +21,7 @@ func Of(t testing.TB, cfg *tls.Config) []byte {
 	return sent.Bytes()
 }
 
-// Named is [Of] for a client that wants a server of that name, and one of these protocols.
+// Named is [Of] for a client that asks for a server name, and for one of some protocols.
 func Named(t testing.TB, name string, protocols ...string) []byte {
 	t.Helper()
 	return Of(t, &tls.Config{ServerName: name, NextProtos: protocols})
@@ -31,7 +30,7 @@ func Named(t testing.TB, name string, protocols ...string) []byte {
 // A Recorder is a connection with a peer that never sends.
 type Recorder struct{ bytes.Buffer }
 
-// Read says that the peer has sent everything.
+// Read returns io.EOF.
 func (r *Recorder) Read([]byte) (int, error) { return 0, io.EOF }
 
 // Close does nothing.

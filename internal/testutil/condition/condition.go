@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for anything that is sure to happen: a connection's deadline, a program's start, a
-// condition. It says only how late a failure shows, so it is long enough for a machine with forty programs to a CPU.
+// Patience is how long a test waits for anything that is sure to happen: a connection's deadline, a program's
+// start, a condition. It only decides how late a failure shows, so it is long enough for a machine with forty
+// programs to a CPU.
 const Patience = 3 * time.Minute
 
-// Await waits until holds returns true, and fails the test if it does not within [Patience]:
-// what names the condition. It must be called by the test's goroutine.
+// Await waits until holds returns true, and fails the test if it does not within [Patience]; what names the
+// condition. It must be called on the test's goroutine.
 func Await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	if !Eventually(holds) {
@@ -29,7 +30,8 @@ func Eventually(holds func() bool) bool {
 	return true
 }
 
-// Receive waits for a value from a channel, and fails the test if none comes within [Patience]. It must be called by the test's goroutine.
+// Receive waits for a value from a channel, and fails the test if none comes within [Patience]. It must be
+// called on the test's goroutine.
 func Receive[T any](t testing.TB, what string, from <-chan T) (v T) {
 	t.Helper()
 	select {

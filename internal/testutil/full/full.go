@@ -1,5 +1,5 @@
-// Package full marks tests that the gate leaves out and .ci/run full runs: tests of minutes, and tests
-// that count on a machine that does nothing else.
+// Package full marks tests that the gate leaves out and .ci/run full runs: tests that take minutes, and tests
+// that need an otherwise idle machine.
 package full
 
 import (
@@ -10,7 +10,7 @@ import (
 // Variable is the environment variable that .ci/run full sets.
 const Variable = "PENSTOCK_FULL"
 
-// Only skips t, for the reason given, unless everything runs.
+// Only skips t, for a reason, unless everything runs.
 func Only(t testing.TB, reason string) {
 	t.Helper()
 	if !Everything() {
@@ -18,10 +18,10 @@ func Only(t testing.TB, reason string) {
 	}
 }
 
-// Everything reports whether the tests run whole: not only as much as the gate has time for.
+// Everything reports whether tests run in full, and not only as much as the gate has time for.
 func Everything() bool { return os.Getenv(Variable) != "" }
 
-// Times returns how often a test repeats itself: few times in the gate, many where everything runs.
+// Times returns how often a test repeats itself: few times in the gate, many times when everything runs.
 func Times(few, many int) int {
 	if Everything() {
 		return many

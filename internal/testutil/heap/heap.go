@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The metrics of package runtime that are read: objects that are in use, those included that
-// the collector has not found to be garbage yet, and all that was ever allocated.
+// The metrics of package runtime that are read: objects in use, including those not yet found to be garbage,
+// and everything ever allocated.
 const (
 	objects = "/memory/classes/heap/objects:bytes"
 	allocs  = "/gc/heap/allocs:bytes"
@@ -23,17 +23,16 @@ func read(name string) int {
 	return int(sample[0].Value.Uint64())
 }
 
-// InUse returns how many bytes are in use once everything that can be was freed.
+// InUse returns how many bytes are in use after a full collection.
 func InUse() int {
-	for range 3 { // finalizers and pools need more than one
+	for range 3 { // finalizers and pools need more than one collection
 		runtime.GC()
 	}
 	return read(objects)
 }
 
-// Taken calls f and returns how many bytes more are in use at a time meanwhile, garbage that
-// was not collected yet included, and how many are allocated one after the other. Nothing
-// else should run.
+// Taken calls f and returns how many bytes more were in use at most meanwhile, including garbage not yet
+// collected, and how many were allocated in all. Nothing else should run.
 func Taken(f func()) (most, all int) {
 	before, allocated := InUse(), read(allocs)
 	over, highest := make(chan struct{}), make(chan int)

@@ -17,9 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
-// Main runs the tests, m is a [*testing.M] usually, then exits: with their code if they
-// failed, with 1 if a descriptor or a goroutine that was not there before is left, with 0
-// otherwise. Leaks are listed on standard error.
+// Main runs the tests of m, usually a [*testing.M], and exits: with their code if they failed, with 1 if a new
+// descriptor or goroutine is left, otherwise with 0. It lists leaks on standard error.
 func Main(m interface{ Run() int }) { os.Exit(run(m.Run, os.Stderr, condition.Patience)) }
 
 // run is Main without the exit.
@@ -47,8 +46,8 @@ func run(tests func() int, w io.Writer, patience time.Duration) int {
 	return 0
 }
 
-// startPoller makes the runtime open its epoll and event descriptors, which
-// stay open for good, so that they are part of every snapshot.
+// startPoller makes the runtime open its epoll and event descriptors, which stay open for good, so that every
+// snapshot has them.
 func startPoller() error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -59,8 +58,8 @@ func startPoller() error {
 	return nil
 }
 
-// ended waits until no goroutine is left that was not there before. Find itself waits
-// for less than a second, in which one may not get its turn on a busy machine.
+// ended waits until no new goroutine is left. Find itself waits for less than a second, in which a goroutine
+// may not get its turn on a busy machine.
 func ended(before goleak.Option, patience time.Duration) error {
 	for deadline := time.Now().Add(patience); ; {
 		if err := goleak.Find(before); err == nil || time.Now().After(deadline) {
@@ -69,9 +68,8 @@ func ended(before goleak.Option, patience time.Duration) error {
 	}
 }
 
-// settle waits until nothing is open that was not before, and returns the leaks when patience
-// is over. Descriptors may be held by finalizers (the standard library's splice pipes are), so
-// each look follows a collection.
+// settle waits until no new descriptor is open, and returns the leaks when patience is over. Finalizers may
+// hold descriptors (the standard library's splice pipes, for example), so each look follows a collection.
 func settle(before Snapshot, patience time.Duration) []string {
 	deadline := time.Now().Add(patience)
 	for pause := time.Millisecond; ; pause *= 2 {
@@ -84,13 +82,12 @@ func settle(before Snapshot, patience time.Duration) []string {
 	}
 }
 
-// Snapshot is the set of open descriptors at one moment: for each number, its target in
-// /proc/self/fd, such as "socket:[81]" or a path. It is empty on systems without that
-// directory.
+// Snapshot is the set of descriptors open at one moment: each number with its target in /proc/self/fd, such as
+// "socket:[81]" or a path. It is empty on systems without that directory.
 type Snapshot map[int]string
 
-// Take returns the descriptors that are open now. Descriptors opened or closed
-// by others meanwhile may or may not be in it.
+// Take returns the descriptors that are open now. It may or may not include descriptors that others open or
+// close meanwhile.
 func Take() Snapshot {
 	const dir = "/proc/self/fd"
 	s := Snapshot{}
@@ -103,7 +100,7 @@ func Take() Snapshot {
 		if _, err := fmt.Sscan(e.Name(), &fd); err != nil {
 			continue
 		}
-		// The directory's own descriptor is listed, but closed already.
+		// The directory's own descriptor is listed, but already closed.
 		if what, err := os.Readlink(dir + "/" + e.Name()); err == nil {
 			s[fd] = what
 		}
@@ -111,8 +108,7 @@ func Take() Snapshot {
 	return s
 }
 
-// Since lists, in order of their numbers, the descriptors of s that are not in
-// before or have become something else.
+// Since lists, in numerical order, the descriptors of s that are not in before or have another target.
 func (s Snapshot) Since(before Snapshot) []string {
 	var fds []int
 	for fd, what := range s {

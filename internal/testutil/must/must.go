@@ -1,4 +1,4 @@
-// Package must has the checks of errors that end a test.
+// Package must has checks of errors that end a test.
 package must
 
 import "errors"
@@ -20,7 +20,7 @@ func Do(t test, errs ...error) {
 	}
 }
 
-// Get returns, for a test, what a function has returned, and ends the test if that is an error:
+// Get takes the results of a function, and returns for a test the value, or ends the test if there is an error:
 //
 //	c := must.Get(net.Dial("tcp", address))(t)
 func Get[V any](v V, err error) func(t test) V {
@@ -41,7 +41,7 @@ func Is(t test, err, want error) {
 	}
 }
 
-// Fail is [Is] for the error of a function that returns something else, too:
+// Fail is [Is] for the error of a function with another result:
 //
 //	must.Fail(conn.Read(b))(t, net.ErrClosed)
 func Fail[V any](_ V, err error) func(t test, want error) {

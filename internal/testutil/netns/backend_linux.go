@@ -22,23 +22,23 @@ type Manner string
 
 // The manners of a [Backend].
 const (
-	Echo   Manner = "echo"   // sends its name as a line, then the bytes that it gets
-	Reset  Manner = "reset"  // resets each at once
-	Silent Manner = "silent" // accepts and never sends
+	Echo   Manner = "echo"   // sends its name as a line, then echoes what it gets
+	Reset  Manner = "reset"  // resets each connection at once
+	Silent Manner = "silent" // accepts connections and never sends
 )
 
-// A Backend is a process that listens.
+// A Backend is a listening process.
 type Backend struct {
 	Addr netip.AddrPort
 	host *Host
 	cmd  *exec.Cmd
 }
 
-// asBackend is the environment variable that makes a process a backend, and of which kind.
+// asBackend is the environment variable that makes a process a backend, and says of which kind.
 const asBackend = "PENSTOCK_TEST_BACKEND"
 
-// Backend starts a backend on the host, and returns when it listens. Port 0 is a
-// free one. [Main] is called by the TestMain of the test.
+// Backend starts a backend on the host, and returns when it listens. Port 0 means a free port. The test's
+// TestMain must call [Main].
 func (h *Host) Backend(name string, manner Manner, at netip.AddrPort) *Backend {
 	h.t.Helper()
 	cmd := exec.Command(privilege.Self, "-test.run=^$")
@@ -60,24 +60,23 @@ func (h *Host) Backend(name string, manner Manner, at netip.AddrPort) *Backend {
 // PID returns the ID of the process.
 func (b *Backend) PID() int { return b.cmd.Process.Pid }
 
-// Kill ends the process as the kernel does for lack of memory: its connections are reset or
-// ended by the kernel, and nothing listens any more.
+// Kill ends the process as the kernel does when memory is short: the kernel resets or ends its connections, and
+// nothing listens any more.
 func (b *Backend) Kill() {
 	b.host.t.Helper()
 	b.signal(syscall.SIGKILL)
 	_ = b.cmd.Wait()
 }
 
-// Freeze stops the process (SIGSTOP), and returns when it stands still: the kernel still takes
-// connections for it and acknowledges their bytes, and nothing comes back.
+// Freeze stops the process by SIGSTOP, and returns when it stands still: the kernel still accepts connections
+// for it and acknowledges their bytes, but nothing comes back.
 func (b *Backend) Freeze() {
 	b.host.t.Helper()
 	b.signal(syscall.SIGSTOP)
 	condition.Await(b.host.t, "the backend has stopped", b.stopped)
 }
 
-// stopped reports whether every thread is in state T (proc_pid_stat(5)), which
-// follows the name in parentheses.
+// stopped reports whether every thread is in state T, which follows the name in parentheses (proc_pid_stat(5)).
 func (b *Backend) stopped() bool {
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", b.cmd.Process.Pid))
 	for _, path := range stats {
@@ -89,7 +88,7 @@ func (b *Backend) stopped() bool {
 	return err == nil && len(stats) > 0
 }
 
-// Thaw has a frozen process go on.
+// Thaw lets a frozen process go on.
 func (b *Backend) Thaw() { b.host.t.Helper(); b.signal(syscall.SIGCONT) }
 
 func (b *Backend) signal(s syscall.Signal) {
@@ -99,8 +98,8 @@ func (b *Backend) signal(s syscall.Signal) {
 	}
 }
 
-// Main is a backend, and does not return, in a process that [Host.Backend] has
-// started. In others it does nothing.
+// Main runs the backend, and does not return, in a process that [Host.Backend] has started. In other processes
+// it does nothing.
 func Main() {
 	what, ok := os.LookupEnv(asBackend)
 	if !ok {

@@ -1,6 +1,5 @@
-// Package netns makes networks for tests of their failures: hosts that are network namespaces,
-// links between them, routes that are removed, and backends that are processes of their own,
-// to be killed or frozen.
+// Package netns makes networks for tests of network failures: hosts that are network namespaces, links between
+// them, routes that can be removed, and backends in processes that can be killed or frozen.
 //
 //	func TestMain(m *testing.M) {
 //		netns.Main() // serves, in the processes that Backend starts
@@ -22,6 +21,6 @@
 //	lo 127.0.0.1                         lo 127.0.0.1, and addresses of Address
 //	v0 10.98.0.1/30 ──── veth(4) ──── v0 10.98.0.2/30
 //
-// It runs ip(8); where that is missing tests are skipped, or fail if CI is set; where
-// namespaces are not available they are skipped. Either says so.
+// It runs ip(8). Without ip(8) tests are skipped, or fail if CI is set; without namespaces they are skipped.
+// Either says so.
 package netns

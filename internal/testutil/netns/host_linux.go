@@ -18,18 +18,17 @@ import (
 	"github.com/penstock/penstock/internal/testutil/privilege"
 )
 
-// A Host is a network namespace. Its methods fail the test that made it, and are
-// called by that test's goroutine.
+// A Host is a network namespace. Its methods fail the test that made it, and must be called on that test's
+// goroutine.
 type Host struct {
 	t    testing.TB
-	tid  int         // of a thread in it
-	jobs chan func() // for that thread; nil: every thread of the process is in it
+	tid  int         // of a thread in the namespace
+	jobs chan func() // runs functions on that thread; nil: every thread of the process is in the namespace
 	dead chan struct{}
 }
 
-// Alone runs the test again in a child process with its own network, whose loopback is
-// up. It reports whether the test should go on, which is true in the child. See
-// [privilege.Network].
+// Alone runs the test again in a child process with its own network, the loopback of which is up, and reports
+// whether the test should go on: only in the child. See [privilege.Network].
 func Alone(t *testing.T) bool {
 	t.Helper()
 	need(t)
@@ -37,7 +36,7 @@ func Alone(t *testing.T) bool {
 		return false
 	}
 	switch err := sys.InterfaceUp("lo"); {
-	case errors.Is(err, syscall.EPERM): // AppArmor may give user namespaces without their rights
+	case errors.Is(err, syscall.EPERM): // AppArmor may allow user namespaces but deny their rights
 		t.Skip("no network namespace to be used: its loopback:", err)
 	case err != nil:
 		t.Fatal("loopback:", err)
@@ -45,7 +44,7 @@ func Alone(t *testing.T) bool {
 	return true
 }
 
-// need skips the test where there is no ip(8), or fails it where CI is set.
+// need skips the test if there is no ip(8), or fails it if CI is set.
 func need(t testing.TB) {
 	t.Helper()
 	_, err := ip()
@@ -57,7 +56,7 @@ func need(t testing.TB) {
 	}
 }
 
-// ip is the path of ip(8), which an ordinary user's PATH may lack.
+// ip returns the path of ip(8), which may be missing in an ordinary user's PATH.
 func ip() (path string, err error) {
 	for _, name := range []string{"ip", "/usr/sbin/ip", "/sbin/ip"} {
 		if path, err = exec.LookPath(name); err == nil {
@@ -67,8 +66,8 @@ func ip() (path string, err error) {
 	return "", err
 }
 
-// Here is the network of this process. It is for children of [Alone], so that no
-// test changes the network of a machine.
+// Here is the network of this process. It is for children of [Alone], so that no test changes the machine's
+// network.
 func Here(t testing.TB) *Host {
 	t.Helper()
 	own, err := os.Readlink("/proc/self/ns/net")
@@ -79,8 +78,8 @@ func Here(t testing.TB) *Host {
 	return &Host{t: t, tid: os.Getpid()}
 }
 
-// New makes a host without links; its loopback is up. The test is skipped for users that may
-// not have one. It ends with the test, and so does every process in it.
+// New makes a host without links; its loopback is up. For users that may not make one the test is skipped. The
+// host ends with the test, and so does every process in it.
 func New(t testing.TB) *Host {
 	t.Helper()
 	need(t)
@@ -99,8 +98,8 @@ func New(t testing.TB) *Host {
 	return h
 }
 
-// run is the goroutine whose thread is in the namespace. The thread ends with it:
-// it is never unlocked.
+// run is the goroutine on whose thread the namespace exists. The thread ends with it, because run never unlocks
+// it.
 func (h *Host) run(made chan<- error) {
 	runtime.LockOSThread()
 	defer close(h.dead)
@@ -118,10 +117,9 @@ func (h *Host) run(made chan<- error) {
 	}
 }
 
-// Run calls f on a thread in the namespace: sockets that it makes are there, and
-// stay there when it has returned. Goroutines that it starts run elsewhere, and so
-// do dials of package net to a name, or of two families. If f ends its goroutine,
-// as t.Fatal does, the test fails.
+// Run calls f on a thread in the namespace: sockets that f makes are there, and stay there after f has
+// returned. Goroutines that f starts run elsewhere, and so do dials of package net to a name or to two
+// families. If f ends its goroutine, as t.Fatal does, the test fails.
 func (h *Host) Run(f func()) {
 	h.t.Helper()
 	if h.jobs == nil {
@@ -145,8 +143,8 @@ func (h *Host) Run(f func()) {
 	}
 }
 
-// Start starts cmd in the namespace. It is killed, if it still runs, and waited
-// for when the test ends; the caller may do both before.
+// Start starts cmd in the namespace. At the end of the test it kills cmd, if that still runs, and waits for it;
+// the caller may do both before.
 func (h *Host) Start(cmd *exec.Cmd) {
 	h.t.Helper()
 	if h.jobs != nil {
@@ -168,7 +166,7 @@ func (h *Host) Start(cmd *exec.Cmd) {
 	})
 }
 
-// IP runs ip(8) with those arguments, separated by blanks, in the namespace.
+// IP runs ip(8) in the namespace with arguments separated by blanks.
 func (h *Host) IP(format string, args ...any) {
 	h.t.Helper()
 	path, err := ip()
@@ -178,7 +176,7 @@ func (h *Host) IP(format string, args ...any) {
 	h.command(path, format, args...)
 }
 
-// TC runs tc(8), which is in the same package as ip(8), likewise.
+// TC runs tc(8), which is in the same package as ip(8), in the same way.
 func (h *Host) TC(format string, args ...any) {
 	h.t.Helper()
 	path, err := ip()
@@ -201,11 +199,11 @@ func (h *Host) command(path, format string, args ...any) {
 
 // A Link joins two hosts.
 type Link struct {
-	Near, Far netip.Addr // of the host that was joined, and of the other one
-	Device    string     // the same name at both
+	Near, Far netip.Addr // addresses of the joined host, and of the other one
+	Device    string     // the same name on both hosts
 }
 
-// pairs counts links, so that each has addresses of its own.
+// pairs counts links, so that each has its own addresses.
 var pairs atomic.Uint32
 
 // Join makes a link to another host, by a pair of veth(4) devices.
@@ -224,7 +222,7 @@ func (h *Host) Join(far *Host) Link {
 	return l
 }
 
-// JoinIPv6 gives a link that Join has made addresses of IPv6 as well: of h, and of the other host.
+// JoinIPv6 adds IPv6 addresses to a link that Join has made: near on h, beyond on the other host.
 func (h *Host) JoinIPv6(far *Host, l Link) (near, beyond netip.Addr) {
 	h.t.Helper()
 	at := func(host byte) netip.Addr {
@@ -237,53 +235,50 @@ func (h *Host) JoinIPv6(far *Host, l Link) (near, beyond netip.Addr) {
 	return near, beyond
 }
 
-// Address gives the host one more address, on its loopback. Others reach it by a
-// [Host.Route].
+// Address gives the host one more address, on its loopback. Other hosts reach it by a [Host.Route].
 func (h *Host) Address(a netip.Addr) {
 	h.t.Helper()
 	if a.Is4() {
 		h.IP("address add %v dev lo", a)
 		return
 	}
-	h.IP("address add %v dev lo nodad", a) // or it is of no use for a moment
+	h.IP("address add %v dev lo nodad", a) // without nodad it would be unusable for a moment
 }
 
-// Route sends packets to a by way of a neighbor.
+// Route sends packets to a by way of the neighbor via.
 func (h *Host) Route(a, via netip.Addr) {
 	h.t.Helper()
 	h.IP("route add %v via %v", a, via)
 }
 
-// RemoveRoute removes the route to a that Route, Silence or Prohibit has made. Where no other
-// one is left, connect(2) and sends then fail with ENETUNREACH.
+// RemoveRoute removes the route to a that Route, Silence or Prohibit has made. If no other route is left,
+// connect(2) and sends then fail with ENETUNREACH.
 func (h *Host) RemoveRoute(a netip.Addr) {
 	h.t.Helper()
 	h.IP("route del %v", a)
 }
 
-// Silence drops packets of the host to a, without a word: a client that connects from there to
-// this host gets no answer. RemoveRoute ends it.
+// Silence drops packets of the host to a without a word: a client at a that connects to this host gets no
+// answer. RemoveRoute ends that.
 func (h *Host) Silence(a netip.Addr) {
 	h.t.Helper()
 	h.IP("route add blackhole %v", a)
 }
 
-// Prohibit has the host refuse to send anything to a: connect(2) fails with
-// EHOSTUNREACH there. RemoveRoute ends it.
+// Prohibit makes the host refuse to send anything to a: there connect(2) fails with EHOSTUNREACH. RemoveRoute
+// ends that.
 func (h *Host) Prohibit(a netip.Addr) {
 	h.t.Helper()
 	h.IP("route add unreachable %v", a)
 }
 
-// Cut takes the link down: hosts behind it are silent or unreachable, and routes over it are
-// gone.
+// Cut takes the link down: hosts behind it are silent or unreachable, and routes over it are gone.
 func (h *Host) Cut(l Link) {
 	h.t.Helper()
 	h.IP("link set %s down", l.Device)
 }
 
-// Mend restores a link that the same host has Cut, with only the routes between the two
-// addresses of the link.
+// Mend restores a link that the same host has Cut, but only the routes between the two addresses of the link.
 func (h *Host) Mend(l Link) {
 	h.t.Helper()
 	h.IP("link set %s up", l.Device)

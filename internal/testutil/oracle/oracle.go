@@ -1,4 +1,5 @@
-// Package oracle masks a whole text by regular expressions and in the plainest way, as examples/filters/mask is to mask it in a stream.
+// Package oracle masks a whole text by regular expressions, in the simplest way, as examples/filters/mask must
+// mask it in a stream.
 package oracle
 
 import (
@@ -9,10 +10,10 @@ import (
 	"strings"
 )
 
-// All is a configuration of all masks, and of patterns of each form.
+// All is a configuration with all masks, and with patterns of each form.
 const All = "card token email pattern=ID-[0-9]{4} pattern=a(b|cd){1,3}e? pattern=x[^x\\n]{0,9}x pattern=(?i)secret"
 
-// Split is a text with something for each of them, of which no match ends at its end.
+// Split is a text with a match for each of them, but none at its end.
 const Split = "card 5500-0055-5555-5559, Bearer abcdefgh12345678 to joe@example.org; eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.sig ID-0042 secret 4111111111111111 end@x.y"
 
 // Mask masks a text by the words of a configuration.
@@ -34,14 +35,14 @@ func Mask(config, text string) string {
 	return string(b)
 }
 
-// pieces are joined at random.
+// pieces are the parts of random texts.
 var pieces = []string{
 	" ", "-", ".", "@", "_", "\n", "*", "a", "Z", "4", "41", "4111", "1111", "4111111111111111", "378282246310005", "5500 0055 5555 5559", "0", "9", "13", "abc", "x", "é",
 	"Bearer ", "bearer", "eyJ", "eyJhbGciOiJIUzI1NiJ9", ".eyJzdWIiOiIx", "sk-", "sk_live_", "ghp_", "github_", "pat_", "AKIA", "IOSFODNN7EXAMPLE", "xoxb-", "SG.", "abcdefghijklmnop", "joe", "joe@", "example", ".com", ".c1", "+",
 	"ID-", "12", "345", "b", "cd", "e", "sec", "ReT", "=", "/",
 }
 
-// Text returns a random text, of pieces of what is masked.
+// Text returns a random text with pieces that are masked.
 func Text(r *rand.Rand) string {
 	var b strings.Builder
 	some := pieces
@@ -70,7 +71,7 @@ var (
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// maskCards looks at all digits of all chains from all beginnings.
+// maskCards tries all digits of all chains as beginnings.
 func maskCards(b []byte) []byte {
 	out := append([]byte(nil), b...)
 	for i := range b {
@@ -111,7 +112,7 @@ var domain = regexp.MustCompile(`^(?:[A-Za-z0-9-]+\.)+?[A-Za-z]{2}`)
 
 func maskEmails(b []byte) []byte {
 	out := append([]byte(nil), b...)
-	begin := 0 // where a local part may
+	begin := 0 // where a local part may begin
 	for i, c := range b {
 		if c != '@' || i < begin {
 			continue
@@ -173,7 +174,7 @@ func maskTokens(b []byte) []byte {
 	return out
 }
 
-// maskPattern masks all matches at all places. Each byte is a rune for that.
+// maskPattern masks all matches at all places. It takes each byte as a rune.
 func maskPattern(b []byte, pattern string) []byte {
 	out := append([]byte(nil), b...)
 	var text strings.Builder

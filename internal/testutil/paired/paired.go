@@ -14,7 +14,7 @@ type Contestant struct {
 	Run  func(n int) time.Duration
 }
 
-// Timed makes a contestant of an operation.
+// Timed makes a contestant from an operation.
 func Timed(name string, op func()) Contestant {
 	return Contestant{name, func(n int) time.Duration {
 		start := time.Now()
@@ -25,25 +25,26 @@ func Timed(name string, op func()) Contestant {
 	}}
 }
 
-// Run lets contestants take turns, one round for each of the benchmark's iterations: of about a slice of time each, or, if that is
-// 0, of one operation. It reports the median time of an operation for each as NAME-ns, and for each rival the time of the first one
-// divided by the rival's: the median of the rounds as x-of-NAME, and the 10th and the 90th percentile.
+// Run lets contestants take turns, one round for each of the benchmark's iterations. In each round a contestant
+// runs for about a slice of time, or once if slice is 0. Run reports for each contestant the median time of an
+// operation as NAME-ns, and for each rival the first contestant's time divided by the rival's: the median of
+// the rounds as x-of-NAME, and the 10th and the 90th percentile.
 func Run(b *testing.B, slice time.Duration, first Contestant, rivals ...Contestant) {
 	all := append([]Contestant{first}, rivals...)
 	n := make([]int, len(all))
 	for i, c := range all {
 		n[i] = calibrate(c, slice)
 	}
-	took := make([][]float64, len(all)) // ns per operation of each round
+	took := make([][]float64, len(all)) // ns per operation in each round
 	round := 0
 	for b.Loop() {
 		for i := range all {
-			k := (i + round) % len(all) // none always follows the same one
+			k := (i + round) % len(all) // the order changes, so that nobody always follows the same one
 			took[k] = append(took[k], float64(all[k].Run(n[k]))/float64(n[k]))
 		}
 		round++
 	}
-	b.ReportMetric(0, "ns/op") // of a round: meaningless
+	b.ReportMetric(0, "ns/op") // the time of a round is meaningless
 	for i, c := range all {
 		b.ReportMetric(Quantile(took[i], 0.5), c.Name+"-ns")
 		if i == 0 {
@@ -59,8 +60,8 @@ func Run(b *testing.B, slice time.Duration, first Contestant, rivals ...Contesta
 	}
 }
 
-// calibrate finds how many operations fill a slice. It believes the fastest of some runs: others were disturbed. Without a slice
-// it lets the contestant warm up.
+// calibrate returns how many operations fill a slice. It takes the fastest of some runs, because others were
+// disturbed. Without a slice it lets the contestant warm up.
 func calibrate(c Contestant, slice time.Duration) int {
 	begin := time.Now()
 	for n := 1; ; n *= 2 {

@@ -1,8 +1,7 @@
-// Package pipequota keeps tests that need pipes apart from those that take all that there are.
-// The pipes that an ordinary user may have (pipe-user-pages-soft, pipe(7)) are shared by all
-// of the user's processes, the tests of other packages among them. Beyond that the kernel
-// makes pipes of two pages, and does not enlarge any, so that Penstock copies.
+// Package pipequota keeps tests that need pipes apart from tests that take all pipes there are. All processes
+// of an ordinary user share one quota of pipes (pipe-user-pages-soft, pipe(7)), including the tests of other
+// packages. Beyond that quota the kernel makes pipes of two pages, and enlarges none, so that Penstock copies.
 //
-// A test that fails without pipes calls [Share]; one that takes more than a small part of
-// the quota calls [Spend]. Neither does anything where no quota binds the process.
+// A test that fails without pipes calls [Share]; a test that takes more than a small part of the quota calls
+// [Spend]. Neither does anything if no quota binds the process.
 package pipequota

@@ -18,10 +18,10 @@ import (
 	"github.com/penstock/penstock/internal/testutil/must"
 )
 
-// large is the largest pipe that Penstock asks for unless it is configured otherwise.
+// large is the size of Penstock's largest pipes by default.
 const large = 1 << 20
 
-// held is the lock that the tests of this process have.
+// held is the lock that tests of this process hold.
 var held struct {
 	sync.Mutex
 	users int
@@ -29,23 +29,22 @@ var held struct {
 	lock  *os.File // nil: there is none
 }
 
-// Share waits until no test of another process of the user spends the quota, and prevents
-// that until the test ends. Like [Spend] it may be called more than once, and skips the test
-// if other programs leave no quota for a pipe of 1 MiB for a minute.
+// Share waits until no test of the user's other processes spends the quota, and prevents that until the test
+// ends. Like [Spend] it may be called more than once. It skips the test if for a minute other programs leave no
+// quota for a pipe of 1 MiB.
 func Share(t testing.TB) {
 	t.Helper()
 	hold(t, syscall.LOCK_SH)
 }
 
-// Spend waits until no test of another process of the user shares or spends the quota, and
-// prevents that until the test ends. Tests of one process that run at the same time must all
-// share the quota, or all spend it.
+// Spend waits until no test of the user's other processes shares or spends the quota, and prevents that until
+// the test ends. Tests of one process that run at the same time must all share the quota, or all spend it.
 func Spend(t testing.TB) {
 	t.Helper()
 	hold(t, syscall.LOCK_EX)
 }
 
-// ShareUntilExit is [Share] for a TestMain: examples have no test to be shared by.
+// ShareUntilExit is [Share] for a TestMain, because examples have no test.
 func ShareUntilExit() {
 	if _, err := take(syscall.LOCK_SH); err != nil {
 		log.Fatal(err)
@@ -61,7 +60,7 @@ func hold(t testing.TB, how int) {
 	}
 }
 
-// take reports whether there is a lock, since a quota binds the process.
+// take locks the quota, and reports whether a quota binds the process.
 func take(how int) (bound bool, err error) {
 	held.Lock()
 	defer held.Unlock()
@@ -70,7 +69,7 @@ func take(how int) (bound bool, err error) {
 		held.how = how
 		held.lock, err = acquire(how)
 	case held.how != how:
-		err = errors.New("a test of this process shares the quota of pipes, and another one spends it")
+		err = errors.New("one test of this process shares the quota of pipes while another spends it")
 	}
 	if err != nil {
 		return false, err
@@ -91,7 +90,7 @@ func give() {
 	}
 }
 
-// await waits for processes that are no tests of Penstock.
+// await waits for processes that are not tests of Penstock.
 func await(t testing.TB) {
 	t.Helper()
 	if !condition.Eventually(func() bool { return room(t) }) {
@@ -99,9 +98,9 @@ func await(t testing.TB) {
 	}
 }
 
-// acquire locks the user's pipes if a quota binds this process (fs/pipe.c,
-// pipe_is_unprivileged_user). A process that locks them holds the gate meanwhile, so that
-// processes that share them do not keep the one away for ever that wants to spend them.
+// acquire locks the user's pipes if a quota binds this process (fs/pipe.c, pipe_is_unprivileged_user). A
+// process holds the gate while it waits for the lock, so that processes that share the pipes do not keep away
+// forever a process that wants to spend them.
 func acquire(how int) (*os.File, error) {
 	if os.Getenv(holder) != "" {
 		return nil, nil
@@ -118,8 +117,8 @@ func acquire(how int) (*os.File, error) {
 	return lock("quota", how)
 }
 
-// lock locks a file of the user's (flock(2)) until it is closed. Without a directory for it,
-// which a user with other processes has, it returns nil, which may be closed.
+// lock locks a file of the user (flock(2)) until the file is closed. If the process may not open it, because it
+// runs as a user without other processes, lock returns nil, which may be closed.
 func lock(name string, how int) (*os.File, error) {
 	path := filepath.Join(os.TempDir(), fmt.Sprintf("penstock-test-pipes-%d.%s", os.Getuid(), name))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -136,17 +135,16 @@ func lock(name string, how int) (*os.File, error) {
 	}
 }
 
-// holder is set in the environment of a process that has the lock, so that those that it
-// starts, and waits for, do not wait for it in their turn.
+// holder is set in the environment of a process that has the lock, so that its children, for which it waits, do
+// not wait for the lock.
 const holder = "PENSTOCK_TEST_PIPES"
 
-// room reports whether a pipe of 1 MiB, or of the largest size that this machine allows, can
-// be made.
+// room reports whether a pipe of 1 MiB can be made, or of the largest size that this machine allows.
 func room(t testing.TB) bool {
 	t.Helper()
 	r, w, err := sys.Pipe2(sys.O_CLOEXEC)
 	if err != nil {
-		return err != syscall.ENFILE // the hard quota; other errors have other reasons
+		return err != syscall.ENFILE // the hard quota; other errors have other causes
 	}
 	defer sys.Close(r)
 	defer sys.Close(w)

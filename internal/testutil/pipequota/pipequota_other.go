@@ -4,7 +4,7 @@ package pipequota
 
 import "testing"
 
-// Share does nothing: the quota is Linux's.
+// Share does nothing, because only Linux has the quota.
 func Share(testing.TB) {}
 
 // Spend does nothing.

@@ -1,4 +1,4 @@
-// Package place has what the tests of the build tag invariants share: checks panic, and name places.
+// Package place has what the tests of the build tag invariants share: checks that panic and name places.
 package place
 
 import (
@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// Next returns the line after the one that calls it, as file:line.
+// Next returns the line after its call, as file:line.
 func Next() string {
 	_, file, line, _ := runtime.Caller(1)
 	return fmt.Sprintf("%s:%d", file, line+1)
 }
 
-// Panic returns the text of the panic of f, empty if there is none.
+// Panic returns the text of f's panic, or "" if it does not panic.
 func Panic(f func()) (text string) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -25,7 +25,7 @@ func Panic(f func()) (text string) {
 	return ""
 }
 
-// Named fails the test unless the text has each of the phrases.
+// Named fails the test unless the text contains each of the phrases.
 func Named(t testing.TB, text string, phrases ...string) {
 	t.Helper()
 	for _, p := range phrases {

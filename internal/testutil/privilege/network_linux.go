@@ -7,17 +7,15 @@ import (
 	"testing"
 )
 
-// Network is Ordinary for a private network: the test goes on in a child whose network
-// namespace is new, with nothing in it but a loopback device that is down, and in which it has
-// the rights of root. Without CAP_SYS_ADMIN that takes a user namespace, where the user looks
-// like root; the test is skipped where that is forbidden too.
+// Network is Ordinary for a private network: the test goes on in a child with a new network namespace, which
+// has only a loopback device that is down, and in which the child has the rights of root. Without CAP_SYS_ADMIN
+// that needs a user namespace, where the user looks like root; the test is skipped if that is forbidden too.
 func Network(t *testing.T) bool {
 	t.Helper()
 	return namespace(t, syscall.CLONE_NEWNET, "network")
 }
 
-// Mounts is Network for a mount namespace: only the test sees the file systems that it
-// mounts.
+// Mounts is Network for a mount namespace: only the test sees the file systems that it mounts.
 func Mounts(t *testing.T) bool {
 	t.Helper()
 	return namespace(t, syscall.CLONE_NEWNS, "mount")
@@ -29,8 +27,7 @@ func NetworkAndMounts(t *testing.T) bool {
 	return namespace(t, syscall.CLONE_NEWNET|syscall.CLONE_NEWNS, "network and mount")
 }
 
-// namespace runs the test in a child process with its own namespace, whose name it
-// sets.
+// namespace runs the test in a child process with a namespace of its own; kind is its name.
 func namespace(t *testing.T, flag uintptr, kind string) bool {
 	t.Helper()
 	if inChild(t) {
@@ -50,7 +47,7 @@ func namespace(t *testing.T, flag uintptr, kind string) bool {
 	return false
 }
 
-// possible starts something harmless with attr.
+// possible tries attr by starting something harmless.
 func possible(attr *syscall.SysProcAttr) error {
 	cmd := exec.Command(Self, "-test.list=^$")
 	cmd.SysProcAttr = attr

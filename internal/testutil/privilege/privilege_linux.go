@@ -9,10 +9,10 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Ordinary reports whether the test shall go on: it does as an ordinary user. A process of
-// root's runs t in a child without capabilities, and returns false once the child has passed.
-// No other process has its user and group id, so that only the child uses the quotas of its
-// user, for example of pipes. A process of any other user goes on as it is.
+// Ordinary reports whether the test should go on, which it does as an ordinary user. As root it runs t in a
+// child without capabilities, and returns false once the child has passed. No other process has the child's
+// user and group IDs, so that only the child uses the quotas of its user, for example of pipes. As any other
+// user the process goes on.
 func Ordinary(t *testing.T) bool {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -29,8 +29,8 @@ func Ordinary(t *testing.T) bool {
 	return false
 }
 
-// Alone is Ordinary for a test of a user's quotas: it is skipped for users other than root,
-// which have other processes.
+// Alone is Ordinary for a test of a user's quotas. It is skipped for users other than root, because they have
+// other processes.
 func Alone(t *testing.T) bool {
 	t.Helper()
 	if os.Getuid() != 0 && !inChild(t) {
@@ -39,9 +39,8 @@ func Alone(t *testing.T) bool {
 	return Ordinary(t)
 }
 
-// Refused is Ordinary for a sandbox: the test goes on in a child in which the system
-// calls with those numbers (sys.SYS_SPLICE and so on) fail with errno. It is skipped
-// where seccomp(2) is not available.
+// Refused is Ordinary for a sandbox: the test goes on in a child in which the system calls with those numbers
+// (sys.SYS_SPLICE and so on) fail with errno. It is skipped if seccomp(2) is not available.
 func Refused(t *testing.T, errno syscall.Errno, numbers ...uintptr) bool {
 	t.Helper()
 	if !inChild(t) {
@@ -54,8 +53,8 @@ func Refused(t *testing.T, errno syscall.Errno, numbers ...uintptr) bool {
 	return true
 }
 
-// NoNewCode is Ordinary for a process in which memory that was written may not be made executable, like a unit
-// of systemd with MemoryDenyWriteExecute. It is skipped where the kernel knows no PR_SET_MDWE (before Linux 6.3).
+// NoNewCode is Ordinary for a process that may not make memory executable that it has written, like a systemd
+// unit with MemoryDenyWriteExecute. It is skipped if the kernel does not know PR_SET_MDWE (before Linux 6.3).
 func NoNewCode(t *testing.T) bool {
 	t.Helper()
 	if !inChild(t) {

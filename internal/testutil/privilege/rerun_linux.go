@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// marker names, in the child's environment, the test that it is to run.
+// marker is the environment variable that names the test for a child to run.
 const marker = "PENSTOCK_TEST_RERUN"
 
-// Self is the running program. Unlike its path it can be executed by a user that may not enter
-// the directory that it lies in.
+// Self is the running program. A user that may not enter the directory of its path can still execute it by this
+// one.
 const Self = "/proc/self/exe"
 
 // inChild reports whether this process was started to run t.
 func inChild(t *testing.T) bool { return os.Getenv(marker) == t.Name() }
 
-// InChild reports whether this process was started to run t alone. If not, it starts one, with more in its environment, and passes
-// its verdict on.
+// InChild reports whether this process was started to run t alone. If not, it starts such a process, with env
+// added to its environment, and passes its verdict on.
 func InChild(t *testing.T, env ...string) bool {
 	t.Helper()
 	if inChild(t) {
@@ -31,8 +31,8 @@ func InChild(t *testing.T, env ...string) bool {
 	return false
 }
 
-// rerun runs t in a child that prepare has adapted, and passes its verdict on. A
-// child that did not get to the end of t fails it.
+// rerun runs t in a child that prepare has adapted, and passes its verdict on. A child that does not reach the
+// end of t fails it.
 func rerun(t *testing.T, prepare func(*exec.Cmd)) {
 	t.Helper()
 	cmd := exec.Command(Self, "-test.run="+pattern(t.Name()), "-test.v", "-test.count=1")
@@ -59,7 +59,7 @@ func rerun(t *testing.T, prepare func(*exec.Cmd)) {
 	t.Logf("in a child:\n%s", out)
 }
 
-// pattern selects exactly the test of that name.
+// pattern returns a pattern that selects exactly the test with that name.
 func pattern(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {

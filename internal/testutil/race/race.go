@@ -1,7 +1,7 @@
 //go:build race
 
-// Package race tells tests whether they run under the race detector: it makes stacks deeper, has sync.Pool drop items
-// at random and takes several times as long.
+// Package race tells tests whether they run under the race detector, which makes stacks deeper, makes sync.Pool
+// drop items at random and takes several times as long.
 package race
 
 // Enabled reports whether the race detector is built in.

@@ -12,8 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/must"
 )
 
-// Dial connects a TCP client that is closed when the test ends, and whose calls fail after
-// [condition.Patience].
+// Dial connects a TCP client. Its calls fail after [condition.Patience], and it is closed when the test ends.
 func Dial(t testing.TB, address string) *net.TCPConn {
 	t.Helper()
 	c := must.Get(net.Dial("tcp", address))(t)
@@ -22,8 +21,8 @@ func Dial(t testing.TB, address string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// ReadLine reads up to the end of a line, which it takes away, and not a byte beyond it: the
-// rest stays in the socket. With an error comes the beginning of the line.
+// ReadLine reads a line and removes its end, and reads no byte beyond it: the rest stays in the socket. With an
+// error it returns the beginning of the line.
 func ReadLine(c net.Conn) (string, error) {
 	var line strings.Builder
 	for one := make([]byte, 1); ; line.WriteByte(one[0]) {
@@ -36,10 +35,10 @@ func ReadLine(c net.Conn) (string, error) {
 	}
 }
 
-// Marked returns a connection that reads past an urgent mark. A read that reaches the mark while a signal is pending,
-// such as the runtime's, returns EAGAIN although bytes are queued behind the mark (net/ipv4/tcp.c, tcp_recvmsg_locked),
-// and the runtime's poller does not report these bytes again. So reads of the connection are repeated for
-// [condition.Patience]; they change the read deadline.
+// Marked returns a connection that reads past an urgent mark. A read that reaches the mark while a signal is
+// pending, such as one of the runtime's, returns EAGAIN although bytes are queued behind the mark
+// (net/ipv4/tcp.c, tcp_recvmsg_locked), and the runtime's poller does not report these bytes again. So reads
+// are repeated for [condition.Patience]. They change the read deadline.
 func Marked(c net.Conn) net.Conn { return marked{c} }
 
 type marked struct{ net.Conn }

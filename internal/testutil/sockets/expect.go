@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Expect reads as many bytes as are wanted, and ends the test if it gets others.
+// Expect reads as many bytes as want has, and ends the test if they differ.
 func Expect[B ~string | ~[]byte](t testing.TB, from io.Reader, want B) {
 	t.Helper()
 	got := make([]byte, len(want))
@@ -14,7 +14,7 @@ func Expect[B ~string | ~[]byte](t testing.TB, from io.Reader, want B) {
 	same(t, got[:n], []byte(want), err)
 }
 
-// ExpectAll is [Expect] of all bytes to the end of file.
+// ExpectAll is [Expect] for all bytes up to the end of file.
 func ExpectAll[B ~string | ~[]byte](t testing.TB, from io.Reader, want B) {
 	t.Helper()
 	got, err := io.ReadAll(from)

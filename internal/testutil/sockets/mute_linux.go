@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/must"
 )
 
-// Refusing returns a loopback address on which nothing listens, and that no other process gets
-// until the test ends.
+// Refusing returns a loopback address on which nothing listens, and which no other process gets until the test
+// ends.
 func Refusing(t testing.TB) string {
 	t.Helper()
 	_, addr := bound(t)
@@ -25,10 +25,10 @@ func Silent(t testing.TB) string {
 	t.Helper()
 	fd, addr := bound(t)
 	must.Do(t, syscall.Listen(fd, 0))
-	c, err := net.Dial("tcp", addr) // the one that fits
+	c, err := net.Dial("tcp", addr) // the only one that fits into the queue
 	must.Do(t, err)
 	t.Cleanup(func() { c.Close() })
-	// It is in the queue a moment after it is connected: with the last of the handshake.
+	// It enters the queue a moment after it is connected, with the last packet of the handshake.
 	for queued := 0; queued == 0; {
 		if queued, _, err = sys.ListenQueue(fd); err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func Silent(t testing.TB) string {
 	return addr
 }
 
-// bound returns a socket that is bound to a port of loopback, the test's.
+// bound returns a socket that is bound to a loopback port until the test ends.
 func bound(t testing.TB) (fd int, addr string) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

@@ -9,11 +9,10 @@ import (
 	"github.com/penstock/penstock/internal/testutil/must"
 )
 
-// Port returns a port at which nothing listens, and which the kernel gives to no process until
-// the test ends, at no address: a socket is bound to it, with SO_REUSEADDR, and does not
-// listen. Connections to it are refused until a listener asks for it by its number and with
-// that option, as package net and Penstock do (net/ipv4/inet_connection_sock.c,
-// inet_csk_get_port).
+// Port returns a port on which nothing listens, and which the kernel gives to no process at any address until
+// the test ends: a socket that does not listen is bound to it, with SO_REUSEADDR. Connections to it are refused
+// until a listener asks for it by number and with that option, as package net and Penstock do
+// (net/ipv4/inet_connection_sock.c, inet_csk_get_port).
 func Port(t testing.TB) string {
 	t.Helper()
 	const everywhere = syscall.SOCK_STREAM | syscall.SOCK_CLOEXEC

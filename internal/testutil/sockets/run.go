@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/must"
 )
 
-// Run calls serve with a listener on loopback, and returns its address. When the test
-// ends ctx does; serve is waited for, and fails the test if it returns an error.
+// Run calls serve with a listener on loopback, and returns its address. At the end of the test Run ends ctx,
+// waits for serve, and fails the test if serve returns an error.
 func Run(t testing.TB, serve func(ctx context.Context, l *net.TCPListener) error) (address string) {
 	t.Helper()
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -12,19 +12,18 @@ import (
 	"github.com/penstock/penstock/internal/testutil/must"
 )
 
-// TCPPair returns the two ends of a TCP connection over loopback (plain TCP,
-// not MPTCP). They are closed when the test ends, which does no harm to a test
-// that has closed them itself.
+// TCPPair returns the two ends of a TCP connection over loopback (plain TCP, not MPTCP). They are closed when
+// the test ends; the test may close them before.
 func TCPPair(t testing.TB) (client, server *net.TCPConn) {
 	t.Helper()
 	c, s := pair(t, "tcp4", "127.0.0.1:0")
 	return c.(*net.TCPConn), s.(*net.TCPConn)
 }
 
-// UnixPair is TCPPair for a stream socket of the unix domain.
+// UnixPair is TCPPair for a unix stream socket.
 func UnixPair(t testing.TB) (client, server *net.UnixConn) {
 	t.Helper()
-	// Not t.TempDir: the test's name would make the path longer than sun_path.
+	// Not t.TempDir: with the test's name the path may exceed sun_path.
 	dir := must.Get(os.MkdirTemp("", "pair"))(t)
 	defer os.RemoveAll(dir)
 	c, s := pair(t, "unix", filepath.Join(dir, "s"))
@@ -48,8 +47,7 @@ func pair(t testing.TB, network, address string) (client, server net.Conn) {
 	return client, server
 }
 
-// FD returns the descriptor of c, which keeps owning it: use it only while c is
-// open and reachable.
+// FD returns the descriptor of c, which still owns it: use it only while c is open and reachable.
 func FD(t testing.TB, c syscall.Conn) int {
 	t.Helper()
 	raw := must.Get(c.SyscallConn())(t)

@@ -11,13 +11,14 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// stillPatience is how long a connection may bring nothing. While the kernel drops packets, for lack of room in a
-// queue or of memory for TCP, each pause of the sender is twice as long as the one before: on a machine with ten
-// runnable threads for each CPU they were up to 6 s.
+// stillPatience is how long a connection may deliver nothing. While the kernel drops packets, for lack of room
+// in a queue or of memory for TCP, each pause of the sender is twice as long as the previous one: up to 6 s on
+// a machine with ten runnable threads for each CPU.
 const stillPatience = 2 * time.Minute
 
-// A Moving is the reading side of a connection that may take any time as long as bytes come: a Read fails if none
-// have come for two minutes. It changes the read deadline of the connection, which still belongs to the caller.
+// A Moving is the reading side of a connection that may take any time as long as bytes come: a Read fails if
+// none have come for two minutes. It changes the read deadline of the connection, which still belongs to the
+// caller.
 type Moving struct{ *net.TCPConn }
 
 // Read reads from the connection.
@@ -28,8 +29,8 @@ func (m Moving) Read(b []byte) (int, error) {
 	return m.TCPConn.Read(b)
 }
 
-// Account is the kernel's account of a connection, and of TCP's memory, for the error of a test whose bytes have not
-// come. A program that neither reads nor writes looks different in it from a kernel that cannot deliver.
+// Account returns the kernel's account of a connection, and of TCP's memory, for the error of a test whose
+// bytes have not come. It shows whether a program neither reads nor writes, or the kernel cannot deliver.
 func Account(c syscall.Conn) string {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -44,8 +45,8 @@ func Account(c syscall.Conn) string {
 		info.State, info.Bytes_received, info.Bytes_acked, info.Notsent_bytes, info.Unacked, info.Lost, info.Total_retrans, info.Backoff, info.Probes, info.Rto, info.Snd_cwnd, memory())
 }
 
-// memory is the memory that TCP has on this machine, in pages, for all network namespaces together, and its limits:
-// beyond the last one the kernel drops packets that come in.
+// memory returns the memory in pages that TCP has on this machine, for all network namespaces together, and its
+// limits: beyond the last one the kernel drops incoming packets.
 func memory() string {
 	used, _ := os.ReadFile("/proc/net/sockstat")
 	limits, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_mem")

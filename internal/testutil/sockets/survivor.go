@@ -8,14 +8,14 @@ import (
 	"syscall"
 )
 
-// A Survivor is a peer whose connection is reset by the other side. The results of its
-// calls distinguish a reset from an end of file.
+// A Survivor is a peer whose connection the other side resets. The results of its calls distinguish a reset
+// from an end of file.
 type Survivor struct {
 	Reads, Writes bool
-	Read, Write   error // the error that has ended its calls; nil: it makes none
+	Read, Write   error // the errors that have ended its calls; nil: it makes no such calls
 }
 
-// Live reads, and writes pieces, until its calls fail. An end of file ends reading alone.
+// Live reads, and writes pieces, until its calls fail. An end of file ends only the reading.
 func (s *Survivor) Live(c net.Conn, piece []byte) {
 	var calls sync.WaitGroup
 	if s.Reads {
@@ -35,13 +35,13 @@ func (s *Survivor) Live(c net.Conn, piece []byte) {
 	calls.Wait()
 }
 
-// WasReset reports whether the connection was reset without an end of file before. The kernel
-// gives a socket one error, to whichever call comes first (sk_err): ECONNRESET, but EPIPE if a
-// FIN has been received (net/ipv4/tcp_input.c, tcp_reset). A read that comes after a write has
-// got it answers as at an end of file, so the result of the read is not enough.
+// WasReset reports whether the connection was reset without an end of file before. The kernel gives a socket
+// one error, to whichever call comes first (sk_err): ECONNRESET, but EPIPE if a FIN has been received
+// (net/ipv4/tcp_input.c, tcp_reset). If a write gets the error, a later read returns as at an end of file, so
+// the result of the read alone is not enough.
 func (s *Survivor) WasReset() bool {
 	return errors.Is(s.Read, syscall.ECONNRESET) || errors.Is(s.Write, syscall.ECONNRESET)
 }
 
-// String has the errors that have ended its calls.
+// String returns the errors that have ended its calls.
 func (s *Survivor) String() string { return fmt.Sprintf("read: %v, write: %v", s.Read, s.Write) }

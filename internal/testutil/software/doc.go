@@ -1,6 +1,6 @@
-// Package software builds the program under test and runs real servers and clients beside
-// it: each on loopback, in a directory of its own, and gone when the test ends.
+// Package software builds the program under test, and runs real servers and clients beside it, each on
+// loopback, in its own directory, and gone when the test ends.
 //
-// A program that is not installed skips its test, and fails it where CI is set: .ci/run
-// installs them all. It is for Linux only.
+// If a program is not installed its test is skipped, or fails if CI is set: .ci/run installs all of them. The
+// package is for Linux only.
 package software

@@ -11,14 +11,14 @@ type Output struct {
 	b  strings.Builder
 }
 
-// Write adds p.
+// Write appends p.
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.Write(p)
 }
 
-// String returns all that was written.
+// String returns everything that was written.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 )
 
-// Build builds programs, by their import paths, into a directory that is removed at the end of
-// the test; they have the race detector if the test has.
+// Build builds programs, by import path, into a directory that is removed at the end of the test. They have the
+// race detector if the test has.
 func Build(t testing.TB, packages ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -30,9 +30,9 @@ func Build(t testing.TB, packages ...string) (dir string) {
 	return dir
 }
 
-// Long skips a test that runs for long in programs that are not built from the package under test, in the two runs
-// where it would find what it finds in the first: with -short, which is that of an ordinary user, and with the race
-// detector.
+// Long skips a test that runs for long in programs that are not built from the package under test. It skips it
+// in the two runs that would only find what the first run finds: with -short, the run of an ordinary user, and
+// with the race detector.
 func Long(t testing.TB, of string) {
 	t.Helper()
 	if testing.Short() {
@@ -41,7 +41,7 @@ func Long(t testing.TB, of string) {
 	Unraced(t, of)
 }
 
-// Unraced skips a test that runs for long in programs that are built without the race detector, where that is to find
+// Unraced skips a test that runs for long in programs without the race detector, in the run that looks for
 // races.
 func Unraced(t testing.TB, of string) {
 	t.Helper()
@@ -50,8 +50,8 @@ func Unraced(t testing.TB, of string) {
 	}
 }
 
-// Need returns the path of a program. Without it the test is skipped, or fails where CI is
-// set; pkg is the Debian package to install.
+// Need returns the path of a program. Without it the test is skipped, or fails if CI is set; pkg is the Debian
+// package to install.
 func Need(t testing.TB, program, pkg string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -69,8 +69,8 @@ func missing(t testing.TB, program, pkg string) {
 	t.Skipf("%s is not installed (Debian package %s)", program, pkg)
 }
 
-// Postgres returns where the newest PostgreSQL's programs are, those of the server and
-// those that Debian keeps beside them: out of PATH.
+// Postgres returns the directory of the newest PostgreSQL's programs, of the server and those that Debian keeps
+// beside it, outside of PATH.
 func Postgres(t testing.TB) (bin string) {
 	t.Helper()
 	if path, err := exec.LookPath("initdb"); err == nil {
@@ -85,14 +85,13 @@ func Postgres(t testing.TB) (bin string) {
 	return filepath.Dir(slices.Max(found))
 }
 
-// Run runs a client to its end and returns its output; it fails the test unless the client
-// succeeds.
+// Run runs a client to its end and returns its output. It fails the test unless the client succeeds.
 func Run(t testing.TB, command ...string) string {
 	t.Helper()
 	return RunAs(t, nil, "", command...)
 }
 
-// RunAs is Run for a program that u (nil for the test's own user) runs in a directory.
+// RunAs is Run for a program that u runs in a directory; nil means the test's own user.
 func RunAs(t testing.TB, u *user.User, dir string, command ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), condition.Patience)

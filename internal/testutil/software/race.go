@@ -2,5 +2,5 @@
 
 package software
 
-// raceEnabled: the programs under test are built like the tests.
+// raceEnabled says how to build the programs under test: like the tests.
 const raceEnabled = true

@@ -24,14 +24,14 @@ import (
 type Service struct {
 	Command []string
 	Dir     string         // its working directory, from [Dir]
-	Ready   string         // in the line of output after which it serves; "" for the first accepted connection
-	Addr    string         // where it serves
-	Stop    syscall.Signal // ends it in good order
-	User    *user.User     // nil for the test's own
+	Ready   string         // part of the line of output after which it serves; "" for the first accepted connection
+	Addr    string         // the address on which it serves
+	Stop    syscall.Signal // ends it properly
+	User    *user.User     // nil means the test's own user
 }
 
-// Start runs s until the end of the test, and checks then that it left no process behind.
-// The process is the server's first one, which the test may signal and kill.
+// Start runs s until the end of the test, and then checks that it left no process behind. It returns the
+// server's first process, which the test may signal and kill.
 func (s Service) Start(t testing.TB) *os.Process {
 	t.Helper()
 	var log Output
@@ -53,7 +53,7 @@ func (s Service) Start(t testing.TB) *os.Process {
 				announce()
 			}
 		}
-		_ = cmd.Wait() // its status is that of the signal which ends it
+		_ = cmd.Wait() // its status comes from the signal that ends it
 	}()
 	t.Cleanup(func() {
 		s.end(t, cmd.Process, exited)
@@ -113,8 +113,8 @@ func Addr(t testing.TB) (addr, host, port string) {
 	return net.JoinHostPort(host, port), host, port
 }
 
-// Dir makes a directory that u (nil for the test's own user) owns and can reach. It is
-// removed at the end of the test.
+// Dir makes a directory that u owns and can reach; nil means the test's own user. It is removed at the end of
+// the test.
 func Dir(t testing.TB, u *user.User) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "penstock-software-")
@@ -130,8 +130,8 @@ func Dir(t testing.TB, u *user.User) string {
 	return dir
 }
 
-// Ordinary returns the user as which root runs servers that refuse to run as root; nil where
-// the test is an ordinary user already.
+// Ordinary returns the user as which root runs servers that refuse to run as root, or nil if the test already
+// runs as an ordinary user.
 func Ordinary(t testing.TB) *user.User {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -146,8 +146,7 @@ func Ordinary(t testing.TB) *user.User {
 	return nil
 }
 
-// Credential returns the attribute that makes a process that of u; nil for the test's own
-// user.
+// Credential returns the attribute that makes a process run as u; nil means the test's own user.
 func Credential(t testing.TB, u *user.User) *syscall.Credential {
 	t.Helper()
 	if u == nil {
@@ -160,14 +159,14 @@ func Credential(t testing.TB, u *user.User) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// A Process is one that runs.
+// A Process is a running process.
 type Process struct {
 	PID  int
 	Name string
 }
 
-// ProcessesIn lists the processes whose working directory is dir or below. It sees those
-// that left their parent's session and renamed themselves, too.
+// ProcessesIn lists the processes with a working directory in dir or below. It also sees those that have left
+// their parent's session and renamed themselves.
 func ProcessesIn(dir string) []Process {
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	var found []Process

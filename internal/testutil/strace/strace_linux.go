@@ -15,16 +15,15 @@ import (
 	"github.com/penstock/penstock/internal/testutil/must"
 )
 
-// Counter is an strace that counts the calls of all threads of a process.
+// Counter is an strace that counts the system calls of all threads of a process.
 type Counter struct {
 	pid   int
 	table string
-	stop  func() // and waits for its end
+	stop  func() // ends strace and waits for it
 }
 
-// Attach starts counting, the calls of those names or all; it has begun when Attach
-// returns. Without strace, and where ptrace(2) is not permitted, the test is skipped;
-// where CI is set it fails.
+// Attach starts counting, all calls or only those with certain names; counting has begun when Attach returns.
+// Without strace, or if ptrace(2) is not permitted, the test is skipped, or fails if CI is set.
 func Attach(t testing.TB, pid int, names ...string) *Counter {
 	t.Helper()
 	path, err := exec.LookPath("strace")
@@ -48,7 +47,7 @@ func Attach(t testing.TB, pid int, names ...string) *Counter {
 	c.stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGINT)
 		<-drained
-		_ = cmd.Wait() // its status is that of the signal which ends it
+		_ = cmd.Wait() // its status comes from the signal that ends it
 	})
 	t.Cleanup(c.stop)
 	switch said := string(first[:n]); {
@@ -61,7 +60,7 @@ func Attach(t testing.TB, pid int, names ...string) *Counter {
 	return c
 }
 
-// lacks skips the test because the machine lacks something.
+// lacks skips the test because the machine lacks something, or fails it if CI is set.
 func lacks(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") != "" {
@@ -70,9 +69,9 @@ func lacks(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// Detach ends the counting and returns how many calls there were by name, and how many
-// of them failed by name and " failed". It waits until every thread of the process sleeps:
-// strace counts a call at its end, and the effect of a call can be seen before that.
+// Detach ends the counting and returns the number of calls by name, and of failed calls by name and " failed".
+// It waits until every thread of the process sleeps: strace counts a call at its end, and the effect of a call
+// can be seen before that.
 func (c *Counter) Detach(t testing.TB) map[string]int {
 	t.Helper()
 	condition.Await(t, "all threads of the traced process sleep", func() bool { return asleep(c.pid) })
@@ -92,8 +91,8 @@ func (c *Counter) Detach(t testing.TB) map[string]int {
 	return calls
 }
 
-// asleep reports whether every thread of a process sleeps, in state S of proc_pid_stat(5).
-// One that is stopped at the end of a call for strace to count it is in state t.
+// asleep reports whether every thread of a process sleeps, in state S of proc_pid_stat(5). A thread that strace
+// has stopped at the end of a call, to count it, is in state t.
 func asleep(pid int) bool {
 	threads, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task", "*", "stat"))
 	if err != nil || len(threads) == 0 {

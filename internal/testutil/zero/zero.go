@@ -12,9 +12,9 @@ import (
 )
 
 // Methods calls each method of each value, pointers to zero values, with zero arguments: a context is
-// context.Background, and a pointer points at a zero value. It fails the test for a panic, unless panics has a reason
-// for that under TYPE.METHOD, and where the descriptors 0 to 2 are not what they were: a zero value has their numbers
-// for its own. A method that hangs, or ends the process, fails the test by that.
+// context.Background, and a pointer points at a zero value. It fails the test for a panic, unless panics has a
+// reason for it under TYPE.METHOD. It also fails the test if the descriptors 0 to 2 have changed, because a
+// zero value contains their numbers. A method that hangs, or ends the process, fails the test too.
 func Methods(t *testing.T, panics map[string]string, values ...any) {
 	t.Helper()
 	before := standard(t)
@@ -22,7 +22,7 @@ func Methods(t *testing.T, panics map[string]string, values ...any) {
 		of := reflect.TypeOf(v)
 		for i := range of.NumMethod() {
 			if file, _ := runtime.FuncForPC(of.Method(i).Func.Pointer()).FileLine(of.Method(i).Func.Pointer()); strings.HasSuffix(file, "_test.go") {
-				continue // there for tests alone
+				continue // only for tests
 			}
 			name := of.Elem().Name() + "." + of.Method(i).Name
 			err := call(reflect.New(of.Elem()).Method(i))
@@ -36,7 +36,7 @@ func Methods(t *testing.T, panics map[string]string, values ...any) {
 	}
 }
 
-// standard are the numbers of the files 0 to 2.
+// standard returns the inode numbers of the files 0 to 2.
 func standard(t *testing.T) (files [3]uint64) {
 	for fd := range files {
 		var s syscall.Stat_t

@@ -80,7 +80,8 @@ func sum(b []byte) uint16 {
 	return uint16(n)
 }
 
-// Alike reports whether packets are the same. It ignores which of the two forms a checksum of 0 has (RFC 1624).
+// Alike reports whether packets are the same. A checksum of 0 has two forms (RFC 1624), which count as the
+// same.
 func Alike(a, b []byte) bool {
 	tcp, v6 := 20, len(a) > 0 && a[0]>>4 == 6
 	if v6 {
@@ -100,7 +101,7 @@ func Alike(a, b []byte) bool {
 	return bytes.Equal(a, b)
 }
 
-// Address gives a packet these addresses and ports, and makes its length and checksums right.
+// Address gives a packet new addresses and ports, and corrects its length and checksums.
 func Address(b []byte, from, to netip.AddrPort) {
 	tcp, v6 := 20, b[0]>>4 == 6
 	if v6 {

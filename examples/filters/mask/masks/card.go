@@ -6,26 +6,27 @@ import "encoding/binary"
 const (
 	leastDigits = 13
 	mostDigits  = 19
-	clearDigits = 4 // that are not masked
+	clearDigits = 4 // left unmasked
 )
 
-// digitRing is how many digits are remembered, a power of 2: mostDigits and the digit before them.
+// digitRing is how many digits are remembered, a power of 2: at least mostDigits and the digit before them.
 const digitRing = 32
 
-// A cardScanner finds card numbers. Digits in a row, with at most single separators between, are a chain. Where a group of
-// digits ends it looks whether the last 13 to 19 digits are a number that begins where a group does. For Luhn's sums of any digits
-// of the chain it keeps two running sums: with every even digit doubled, and with every odd one.
+// A cardScanner finds card numbers. A chain is digits in a row, with at most single separators between them.
+// Where a group of digits ends, the scanner looks whether the last 13 to 19 digits are a number that begins
+// where a group does. To get Luhn's sum of any digits of the chain, it keeps two running sums: one doubles
+// every even digit, the other every odd digit.
 type cardScanner struct {
 	seen   int64            // bytes before the present scan
-	digits uint32           // read so far; it may wrap
+	digits uint32           // digits read so far; it may wrap
 	chain  uint32           // digits of the chain, at most digitRing
 	starts uint32           // digits at which a number may begin: bit i is for digit i modulo digitRing
 	at     [digitRing]int64 // where they are in the stream
 	sums   [digitRing][2]int32
-	from   uint32 // the digits masked last: from, from+1 and so on, without to
+	from   uint32 // the digits masked last: from, from+1 and so on, before to
 	to     uint32
 	after  afterDigit
-	ended  bool // the group has ended for lack of more bytes
+	ended  bool // the group was ended by settle, for lack of more bytes
 }
 
 type afterDigit uint8
@@ -33,7 +34,7 @@ type afterDigit uint8
 const (
 	afterOther     afterDigit = iota // not in a chain
 	afterADigit                      // in a group
-	afterSeparator                   // behind one in a chain
+	afterSeparator                   // after one separator in a chain
 )
 
 func isDigit(c byte) bool  { return c-'0' < 10 }
@@ -65,12 +66,12 @@ func (s *cardScanner) scan(b []byte, at int, f *found) (undecided int) {
 	return s.undecided()
 }
 
-// beforeChain is how many bytes there are before the first digit of a chain that is not known to have too few digits for a number. b
+// beforeChain returns how many bytes come before the first chain that may have enough digits for a number. b
 // begins outside of a chain.
 func beforeChain(b []byte) (n int) {
 	for n+8 <= len(b) {
 		w := binary.LittleEndian.Uint64(b[n:])
-		x := w ^ '0'*each // digits are below 10
+		x := w ^ '0'*each // digits become numbers below 10
 		digits := (x - 10*each) &^ x & high
 		if digits == 0 {
 			n += 8
@@ -89,7 +90,7 @@ func beforeChain(b []byte) (n int) {
 			}
 			return n
 		}
-		n += first(others) // so there are seven digits at most
+		n += first(others) // so the chain has at most seven digits here
 	}
 	for n < len(b) {
 		if !isDigit(b[n]) {
@@ -105,17 +106,17 @@ func beforeChain(b []byte) (n int) {
 	return n
 }
 
-// notInChain has the high bit of each byte that is neither a digit nor a space nor a dash.
+// notInChain returns the high bit of each byte that is neither a digit nor a space nor a dash.
 func notInChain(w uint64) uint64 {
 	t := w &^ high
 	digits := (t + (0x80-'0')*each) &^ (t + (0x80-'9'-1)*each)
-	others := (t ^ ' '*each) + 0x7f*each // the high bit of each byte that is no space
+	others := (t ^ ' '*each) + 0x7f*each // the high bit of each byte except spaces
 	others &= (t ^ '-'*each) + 0x7f*each
 	return (others&^digits | w) & high
 }
 
-// shortChain returns the length of a chain at the beginning of b, if the chain has too few digits for a
-// number, and ends in b; else 0.
+// shortChain returns the length of the chain at the beginning of b if it has too few digits for a number and
+// ends within b, otherwise 0.
 func shortChain(b []byte) int {
 	digits := 0
 	for i := 0; i < len(b); i++ {
@@ -131,7 +132,7 @@ func shortChain(b []byte) int {
 	return 0
 }
 
-// digit adds one to the chain.
+// digit adds a digit to the chain.
 func (s *cardScanner) digit(v byte, at int64) {
 	if s.after == afterOther {
 		s.chain, s.starts = 0, 0
@@ -158,7 +159,7 @@ func (s *cardScanner) digit(v byte, at int64) {
 // groupEnds masks the numbers that end with the last digit.
 func (s *cardScanner) groupEnds(b []byte, at int, f *found) {
 	last := s.digits - 1
-	double := 1 - last%2 // Luhn's sum doubles every second digit, and not the last one
+	double := 1 - last%2 // Luhn's sum doubles every second digit, but not the last one
 	sum := s.sums[last%digitRing][double]
 	for n := min(mostDigits, s.chain); n >= leastDigits; n-- {
 		first := s.digits - n
@@ -173,7 +174,7 @@ func (s *cardScanner) groupEnds(b []byte, at int, f *found) {
 	}
 }
 
-// cover masks the digits from first on, without the last four that were read, and without digits that are masked already.
+// cover masks the digits from first on, except the last four read, and those already masked.
 func (s *cardScanner) cover(b []byte, at int, first uint32, f *found) {
 	d, end := first, s.digits-clearDigits
 	if int32(first-s.from) >= 0 && int32(s.to-first) >= 0 {
@@ -190,7 +191,8 @@ func (s *cardScanner) cover(b []byte, at int, first uint32, f *found) {
 	}
 }
 
-// undecided is how many bytes there are from the first digit of a number that the next bytes may complete.
+// undecided returns how many bytes there are since the first digit of a number that the next bytes may
+// complete.
 func (s *cardScanner) undecided() int {
 	if s.after == afterOther {
 		return 0

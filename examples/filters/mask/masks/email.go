@@ -6,18 +6,18 @@ import "encoding/binary"
 const (
 	maxLocal  = 64
 	maxDomain = 253
-	leastTop  = 2 // letters at the beginning of the label by which a domain is known
+	leastTop  = 2 // letters at the beginning of a label that make the domain one
 )
 
-// An emailScanner finds addresses: characters of a local part, @, and a domain. A label of the domain, not the first one, begins
-// with two letters. Domain characters that directly follow an address belong to it.
+// An emailScanner finds addresses: characters of a local part, @, and a domain. A label of the domain after the
+// first must begin with two letters. Domain characters that directly follow an address belong to it.
 type emailScanner struct {
 	state  emailState
-	run    int // characters of a local part that come directly before the next byte, at most maxLocal
-	local  int // of an address that may be one
-	domain int // bytes of its domain
-	label  int // of the last label
-	top    int // of those, letters at its beginning
+	run    int // characters of a local part directly before the next byte, at most maxLocal
+	local  int // length of the local part of a possible address
+	domain int // bytes of its domain so far
+	label  int // bytes of the last label
+	top    int // letters at the beginning of that label
 	dotted bool
 }
 
@@ -25,8 +25,8 @@ type emailState uint8
 
 const (
 	noAddress emailState = iota
-	inDomain             // it is not known yet whether it is one
-	inTail               // of an address
+	inDomain             // after @, not yet known to be an address
+	inTail               // in the domain of an address
 )
 
 func isDomain(c byte) bool { return isDigit(c) || isLetter(c) || c == '-' || c == '.' }
@@ -75,7 +75,7 @@ func (s *emailScanner) scan(b []byte, at int, f *found) (undecided int) {
 	return 0
 }
 
-// indexByte is how many bytes there are before the first c, all of b if there is none.
+// indexByte returns how many bytes come before the first c, or len(b) if there is none.
 func indexByte(b []byte, c byte) (n int) {
 	for ; n+8 <= len(b); n += 8 {
 		if z := zeros(binary.LittleEndian.Uint64(b[n:]) ^ uint64(c)*each); z != 0 {
@@ -88,7 +88,7 @@ func indexByte(b []byte, c byte) (n int) {
 	return n
 }
 
-// runOf is how many characters of a local part b ends with, with those before b.
+// runOf returns how many characters of a local part b ends with, including those before b.
 func (s *emailScanner) runOf(b []byte) int {
 	n := 0
 	for n < min(len(b), maxLocal) && localSet[b[len(b)-1-n]] {
@@ -100,7 +100,7 @@ func (s *emailScanner) runOf(b []byte) int {
 	return n
 }
 
-// domainByte takes one more byte of a domain, if it is one.
+// domainByte takes the next byte of a domain, or returns false if it is none.
 func (s *emailScanner) domainByte(c byte) bool {
 	switch {
 	case s.domain == maxDomain || !isDomain(c) || c == '.' && s.label == 0:
@@ -132,7 +132,7 @@ func (s *emailScanner) found(b []byte, i int, f *found) {
 	*s = emailScanner{state: inTail}
 }
 
-// tail masks the rest of a domain from i on, and returns where it has ended.
+// tail masks the rest of a domain from i on, and returns where it ends.
 func (s *emailScanner) tail(b []byte, i int, f *found) int {
 	for ; i < len(b) && isDomain(b[i]); i++ {
 		if b[i] != '.' && b[i] != '-' {

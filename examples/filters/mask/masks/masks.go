@@ -1,6 +1,6 @@
-// Package masks replaces card numbers, tokens, e-mail addresses and matches of patterns in a stream of bytes by asterisks, with as many
-// bytes as there were. Its result does not depend on how the stream is cut into pieces. It is the part of the example that does not need a
-// proxy, and is tested without.
+// Package masks replaces card numbers, tokens, e-mail addresses and matches of patterns in a stream of bytes by
+// as many asterisks. The result does not depend on how the stream is cut into pieces. It is the part of the
+// example that needs no proxy, and is tested without one.
 package masks
 
 import (
@@ -13,21 +13,21 @@ import (
 // A Kind is a kind of bytes that are masked.
 type Kind uint8
 
-// The kinds, in the order in which they are masked: each sees the bytes as those before it leave them.
+// The kinds, in the order of masking: each sees the bytes as the kinds before it leave them.
 const (
-	// Token is credentials: all but the prefix is masked, see tokens.
+	// Token means credentials: everything but the prefix is masked, see tokens.
 	Token Kind = iota
-	// Card is card numbers (ISO/IEC 7812): 13 to 19 digits with a valid check digit. The first is not 0
-	// or 1, single spaces or dashes separate the groups, and no digit is next to them. A letter may be: in a
+	// Card means card numbers (ISO/IEC 7812): 13 to 19 digits with a valid check digit. The first is not 0 or
+	// 1, single spaces or dashes separate the groups, and no digit is next to the number. A letter may be: in a
 	// binary protocol it can be a byte of the next message. All digits but the last four are masked.
 	Card
-	// Email is addresses of e-mail: the local part, at most its last 64 characters, and the letters and
-	// digits of the domain.
+	// Email means e-mail addresses: the local part is masked, at most its last 64 characters, and the letters
+	// and digits of the domain.
 	Email
-	// Pattern is the matches of own patterns.
+	// Pattern means matches of the patterns in the configuration.
 	Pattern
 
-	// Kinds is how many there are.
+	// Kinds is the number of kinds.
 	Kinds = iota
 )
 
@@ -36,19 +36,20 @@ var kindNames = [Kinds]string{"token", "card", "email", "pattern"}
 // String returns the kind in one word.
 func (k Kind) String() string { return kindNames[k] }
 
-// by takes the place of a masked byte.
+// by replaces a masked byte.
 const by = '*'
 
-// A Set is the masks of a stream.
+// A Set has the masks for a stream.
 type Set struct {
 	kinds    [Pattern]bool
 	patterns []*pattern
 }
 
-// ErrNone is the error of a configuration that says nothing.
+// ErrNone is the error of a configuration without a mask.
 var ErrNone = errors.New("write card, token, email, or pattern= and a regular expression, with spaces between them")
 
-// Parse reads a configuration: words that are card, token, email, or pattern= and a regular expression, see [ErrPattern].
+// Parse reads a configuration: the words card, token, email, and pattern= with a regular expression, see
+// [ErrPattern].
 func Parse(config string) (*Set, error) {
 	s, positions := new(Set), 0
 	for word := range strings.FieldsSeq(config) {
@@ -73,7 +74,7 @@ func Parse(config string) (*Set, error) {
 	return s, nil
 }
 
-// add adds a built-in kind, and reports whether there is one of that name.
+// add adds the built-in kind with that name, or returns false if there is none.
 func (s *Set) add(name string) bool {
 	for k, n := range kindNames[:Pattern] {
 		if n == name {
@@ -98,20 +99,21 @@ func (s *Set) NewMasker() *Masker {
 	return m
 }
 
-// A scanner finds the bytes of one kind in a stream. It reads each byte once, so it may mask bytes that it has read.
+// A scanner finds matches of one kind in a stream. It reads each byte once, so it may mask bytes that it has
+// read before.
 type scanner interface {
-	// scan reads b[at:], which follows the bytes that it has read before: b[:at] are still held. It masks bytes of b.
-	// It returns how many at the end of b may still have to be masked.
+	// scan reads b[at:], which follows the bytes that it has read before; of these, b[:at] are still held. It
+	// masks bytes of b, and returns how many bytes at the end of b it may still have to mask.
 	scan(b []byte, at int, f *found) (undecided int)
-	// settle is called when no more bytes are expected: it masks a match that is complete if b ends the
-	// stream.
+	// settle is called when no more bytes are expected. It masks a match that is complete if the stream ends
+	// with b.
 	settle(b []byte, f *found)
 }
 
 // found is what a scanner has found.
 type found struct {
 	matches, late int64
-	masked        bool // some byte
+	masked        bool // at least one byte was masked
 }
 
 // cover masks b[from:to]. Bytes before b have been passed on already.
@@ -127,43 +129,44 @@ func (f *found) cover(b []byte, from, to int) {
 type stage struct {
 	scanner
 	kind      Kind
-	undecided int // of the bytes that it has read, how many the next one has not got
+	undecided int // bytes that it has read and the next stage has not got
 }
 
-// A Masker is the state of one stream. Nothing in it grows with the stream. One goroutine at a time calls its methods, which allocate nothing.
+// A Masker is the state of one stream. It does not grow with the stream. Its methods allocate nothing; only one
+// goroutine at a time may call them.
 type Masker struct {
 	stages []stage
 	held   int
-	found  found // by the present scan
+	found  found // of the present scan
 	counts Counts
 }
 
-// Counts are what a Masker has found.
+// Counts says what a Masker has found.
 type Counts struct {
-	// Matches counts them by kind.
+	// Matches counts the matches by kind.
 	Matches [Kinds]int64
-	// Late is how many bytes were let go, as they were, because nothing that followed them came in time, and would have been masked for the
-	// bytes that followed then.
+	// Late is how many bytes passed unmasked, because the bytes that showed them to be part of a match came too
+	// late.
 	Late int64
 }
 
-// Counts returns what it has found so far.
+// Counts returns what the Masker has found so far.
 func (m *Masker) Counts() Counts { return m.counts }
 
-// Held is how many bytes are held back, see [Masker.Mask].
+// Held returns how many bytes are held back, see [Masker.Mask].
 func (m *Masker) Held() int { return m.held }
 
-// Mask masks the next bytes of the stream in place. b begins with the bytes that were held back after the last call, as
-// that has left them; those behind them are new. The last bytes of b, as many as it returns, may be the beginning of
-// something to be masked: they are held back. With last, no more bytes are expected and none are held: the rest of a
-// match that comes later is still masked. changed reports whether b was.
+// Mask masks the next bytes of the stream in place. b begins with the bytes held back by the last call, as that
+// call has left them, and continues with new bytes. The last held bytes of b may be the beginning of a match,
+// so they are held back. If last is set, no more bytes are expected and none are held: the rest of a match that
+// comes later is still masked. changed reports whether b was changed.
 func (m *Masker) Mask(b []byte, last bool) (held int, changed bool) {
 	at, all := m.held, len(b)
 	for i := range m.stages {
 		s := &m.stages[i]
 		m.found = found{}
 		before := s.undecided
-		s.undecided = min(s.scan(b, at, &m.found), len(b)-at+before) // no byte that was let go is held
+		s.undecided = min(s.scan(b, at, &m.found), len(b)-at+before) // bytes that were let go are not held again
 		if last {
 			s.settle(b, &m.found)
 			s.undecided = 0
@@ -178,14 +181,15 @@ func (m *Masker) Mask(b []byte, last bool) (held int, changed bool) {
 	return m.held, changed
 }
 
-// Eight bytes are looked at as one word: for a module of WebAssembly that Go has made a branch takes as long as a dozen other instructions.
+// Eight bytes are examined as one word: in a WebAssembly module made by Go, a branch takes as long as a dozen
+// other instructions.
 const (
-	each = 0x0101010101010101 // times a byte is that byte in each place
+	each = 0x0101010101010101 // times a byte: that byte in each place
 	high = 0x80 * each
 )
 
-// zeros has the high bit of the first byte that is zero, and perhaps of some behind it.
+// zeros returns the high bit of the first zero byte, and perhaps of some bytes behind it.
 func zeros(w uint64) uint64 { return (w - each) &^ w & high }
 
-// first returns the place of the first byte with its high bit set.
+// first returns the index of the first byte with its high bit set.
 func first(w uint64) int { return bits.TrailingZeros64(w) / 8 }

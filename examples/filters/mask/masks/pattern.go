@@ -10,38 +10,39 @@ import (
 // Bounds of a pattern.
 const (
 	maxPattern   = 256  // bytes of a match
-	maxPositions = 1024 // characters of a pattern; a counted repetition has its characters that often
+	maxPositions = 1024 // characters of a pattern, each as often as its counts repeat it
 )
 
-// Errors of patterns. A pattern is a regular expression of RE2, with matches of at most 256 bytes. It is about bytes: a class with ^ and a
-// dot match any single byte from \x80 on. All bytes that a match covers are masked, wherever it begins, so whether a repetition is greedy makes
-// no difference.
+// Errors of patterns. A pattern is a regular expression of RE2, with matches of at most 256 bytes. It works on
+// bytes: a dot, or a class with ^, matches any single byte from \x80 on. All bytes of a match are masked,
+// wherever it begins, so greedy and other repetitions make no difference.
 var (
-	// ErrPattern: it is no regular expression of RE2.
+	// ErrPattern: it is not a regular expression of RE2.
 	ErrPattern = errors.New("not a regular expression of RE2 (https://golang.org/s/re2syntax)")
-	// ErrUnbounded: its matches are of any length, or longer than 256 bytes.
-	ErrUnbounded = errors.New("its matches have no bound of 256 bytes or less: write counts such as {1,64} in place of * and +")
-	// ErrEmpty: it matches nothing at all.
-	ErrEmpty = errors.New("it matches the empty text: write one that has at least one character")
+	// ErrUnbounded: its matches have no bound, or may be longer than 256 bytes.
+	ErrUnbounded = errors.New("its matches may be longer than 256 bytes: use counts such as {1,64} instead of * and +")
+	// ErrEmpty: it matches the empty text.
+	ErrEmpty = errors.New("it matches the empty text: make it match at least one character")
 	// ErrAssertion: it depends on bytes outside of the match.
-	ErrAssertion = errors.New("^, $ and \\b depend on bytes beside the match: write it without them")
-	// ErrNotASCII: it has characters of several bytes.
-	ErrNotASCII = errors.New(`its characters are not all of ASCII: write the bytes of their UTF-8, such as \xc3\xa4`)
+	ErrAssertion = errors.New("^, $ and \\b depend on bytes outside of the match: do without them")
+	// ErrNotASCII: it has characters outside of ASCII.
+	ErrNotASCII = errors.New(`it has characters outside of ASCII: write their UTF-8 bytes, such as \xc3\xa4`)
 	// ErrLarge: it is too large.
-	ErrLarge = errors.New("it is too large: write smaller counts, or several patterns")
+	ErrLarge = errors.New("it is too large: use smaller counts, or fewer patterns")
 )
 
-// A pattern is an operator's pattern, as an automaton without empty transitions: its positions are the characters of the expression.
+// A pattern is an operator's pattern as an automaton without empty transitions. Its positions are the
+// characters of the expression.
 type pattern struct {
-	longest   int        // bytes of a match
+	longest   int        // bytes of the longest match
 	positions []position // the first is the beginning, which matches nothing
 	begins    [256]bool  // bytes with which a match begins
-	first     byte       // that byte, if there is only one
-	onlyFirst bool       // there is
+	first     byte       // the only byte with which a match begins
+	onlyFirst bool       // there is only one such byte
 }
 
 type position struct {
-	bytes  [256]bool // that it matches
+	bytes  [256]bool // bytes that the position matches
 	next   []uint16  // positions that may follow
 	accept bool      // a match may end here
 }
@@ -76,7 +77,7 @@ func compile(text string) (*pattern, error) {
 	return p, nil
 }
 
-// lengths returns the least and the greatest length of a match, in bytes.
+// lengths returns the least and the greatest length of a match in bytes.
 func lengths(re *syntax.Regexp) (least, most int, err error) {
 	switch re.Op {
 	case syntax.OpNoMatch, syntax.OpEmptyMatch:
@@ -104,7 +105,7 @@ func lengths(re *syntax.Regexp) (least, most int, err error) {
 	return 0, 0, ErrAssertion
 }
 
-// lengthsOf is lengths of several expressions, one after another or as alternatives.
+// lengthsOf is lengths for a sequence of expressions, or for alternatives.
 func lengthsOf(re *syntax.Regexp) (least, most int, err error) {
 	if re.Op == syntax.OpAlternate {
 		least = math.MaxInt
@@ -123,12 +124,12 @@ func lengthsOf(re *syntax.Regexp) (least, most int, err error) {
 	return least, most, nil
 }
 
-// bounded keeps products of lengths from growing without a bound.
+// bounded keeps products of lengths small.
 func bounded(n int) int { return min(n, maxPattern+1) }
 
-// build makes the positions of a program.
+// build makes the positions from a compiled expression.
 func (p *pattern) build(prog *syntax.Prog) error {
-	of := make(map[uint32]uint16) // by instruction
+	of := make(map[uint32]uint16) // position by instruction
 	p.positions = append(p.positions, position{})
 	for i := range prog.Inst {
 		in := &prog.Inst[i]
@@ -162,7 +163,7 @@ func (p *pattern) build(prog *syntax.Prog) error {
 	return nil
 }
 
-// follow adds the positions after another.
+// follow adds the positions that may follow the position at.
 func (p *pattern) follow(prog *syntax.Prog, at uint16, pc uint32, of map[uint32]uint16, seen map[uint32]bool) {
 	if seen[pc] {
 		return
@@ -184,16 +185,16 @@ func (p *pattern) follow(prog *syntax.Prog, at uint16, pc uint32, of map[uint32]
 	}
 }
 
-// A patternScanner finds matches of a pattern: it is at several positions at once, with the first byte at which a match that has
-// come there begins.
+// A patternScanner finds matches of a pattern. It is at several positions at once, and knows for each the first
+// byte of the earliest match that has come there.
 type patternScanner struct {
 	*pattern
 	seen      int64 // bytes before the present scan
 	now, next []begun
-	in        []uint32 // by position: the index in next, plus 1, if it is of this turn
+	in        []uint32 // by position: its index in next, if turn says that it is of this turn
 	turn      []uint32
 	turns     uint32
-	masked    int64 // where the last match has ended
+	masked    int64 // the end of the last match
 }
 
 // A begun is a match that has begun.
@@ -224,7 +225,7 @@ func (s *patternScanner) scan(b []byte, at int, f *found) (undecided int) {
 	return int(s.seen - from)
 }
 
-// beginning returns where a match may begin.
+// beginning returns the next index at which a match may begin.
 func (s *patternScanner) beginning(b []byte, i int) int {
 	if s.onlyFirst {
 		return i + indexByte(b[i:], s.first)
@@ -235,7 +236,7 @@ func (s *patternScanner) beginning(b []byte, i int) int {
 	return i
 }
 
-// step reads b[i], which is byte at of the stream.
+// step reads b[i], the byte with number at of the stream.
 func (s *patternScanner) step(b []byte, i int, at int64, f *found) {
 	c := b[i]
 	if s.turns++; s.turns == 0 {
@@ -243,7 +244,7 @@ func (s *patternScanner) step(b []byte, i int, at int64, f *found) {
 		s.turns = 1
 	}
 	s.next = s.next[:0]
-	ends := int64(math.MaxInt64) // where the longest match begins that ends here
+	ends := int64(math.MaxInt64) // the beginning of the longest match that ends here
 	for _, m := range s.now {
 		ends = min(ends, s.from(&m, c))
 	}
@@ -258,7 +259,7 @@ func (s *patternScanner) step(b []byte, i int, at int64, f *found) {
 		f.matches++
 	}
 	from := i - int(at-ends)
-	if again := int(min(s.masked, at) - ends); again > 0 { // these are masked already, or some of them
+	if again := int(min(s.masked, at) - ends); again > 0 { // some of these bytes are masked already
 		var none found
 		none.cover(b, from, from+again)
 		from += again
@@ -267,7 +268,7 @@ func (s *patternScanner) step(b []byte, i int, at int64, f *found) {
 	s.masked = at + 1
 }
 
-// from goes on with a match by the byte c, and returns its beginning if it is complete.
+// from continues a match by the byte c, and returns its beginning if it is complete.
 func (s *patternScanner) from(m *begun, c byte) (complete int64) {
 	complete = math.MaxInt64
 	for _, q := range s.positions[m.at].next {

@@ -5,7 +5,7 @@ import "encoding/binary"
 // A prefix is the beginning of a token.
 type prefix struct {
 	text  string
-	least int // characters that have to follow
+	least int // characters that must follow
 	class uint8
 }
 
@@ -17,10 +17,10 @@ const (
 	ofCapitals                   // capital letters and digits
 )
 
-// tokens is the prefixes of tokens. No prefix begins with another. A token begins where a word does. All that follows the prefix
-// is masked, as far as the word goes, and after Bearer also ~ + / and =.
+// tokens lists the prefixes of tokens. No prefix begins with another. A token begins where a word does.
+// Everything after the prefix is masked, to the end of the word, and after Bearer also ~ + / and =.
 var tokens = [...]prefix{
-	{"bearer ", 8, ofBearers}, // in capitals, too
+	{"bearer ", 8, ofBearers}, // also in capitals
 	{jwtPrefix, leastJWT, ofBase64},
 	{"sk-", 20, ofBase64},
 	{"sk_live_", 16, ofBase64},
@@ -52,7 +52,7 @@ var tokens = [...]prefix{
 	{"hf_", 30, ofBase64},
 }
 
-// A JWT (RFC 7519) is a header, which is the base64 of an object of JSON, a dot, and more.
+// A JWT (RFC 7519) is a header, which is a JSON object in base64, a dot, and more.
 const (
 	jwtPrefix = "eyJ"
 	jwtToken  = 1 // index in tokens
@@ -61,10 +61,11 @@ const (
 	leastRest = 4   // characters that follow the dot
 )
 
-// maxPrefix is the longest prefix.
+// maxPrefix is the length of the longest prefix.
 const maxPrefix = 11
 
-// prefixNext[n][c] has a bit for each prefix with c as its character n; prefixLast[n] for each prefix of n+1 characters.
+// prefixNext[n][c] has a bit for each prefix whose character n is c, and prefixLast[n] for each prefix of n+1
+// characters.
 var prefixNext, prefixLast = func() (next [maxPrefix][256]uint32, last [maxPrefix]uint32) {
 	for t := range tokens {
 		p := &tokens[t]
@@ -102,10 +103,10 @@ var classes = func() (set [256]uint8) {
 // A tokenScanner finds tokens.
 type tokenScanner struct {
 	state tokenState
-	token uint8  // index in tokens, once it is known
-	fits  uint32 // bits of the prefixes that fit what has been read
-	n     int    // characters of the beginning, or of the rest
-	rest  int    // of these characters, from the dot of a JWT on
+	token uint8  // index in tokens, when it is known
+	fits  uint32 // one bit for each prefix that fits the bytes read
+	n     int    // characters read of the prefix, or after it
+	rest  int    // how many of them come from the dot of a JWT on
 }
 
 type tokenState uint8
@@ -114,7 +115,7 @@ const (
 	betweenWords tokenState = iota
 	inWord                  // in a word that is no token
 	inPrefix
-	behindPrefix // it is not known yet whether it is a token
+	behindPrefix // not yet known to be a token
 	inToken
 )
 
@@ -131,7 +132,7 @@ func (s *tokenScanner) scan(b []byte, at int, f *found) (undecided int) {
 			switch {
 			case !s.tokenByte(b[i]):
 				s.state = inWord
-				continue // which looks at the byte again
+				continue // read the byte again
 			case s.complete():
 				f.matches++
 				f.cover(b, i+1-s.n, i+1)
@@ -156,9 +157,9 @@ func (s *tokenScanner) scan(b []byte, at int, f *found) (undecided int) {
 	return 0
 }
 
-// nextWord returns where the next word begins that may be a prefix.
+// nextWord returns the beginning of the next word that may be a prefix.
 func (s *tokenScanner) nextWord(b []byte, i int) int {
-	before := uint64(s.state) // 1 if the byte before is of a word
+	before := uint64(s.state) // 1 if the byte before belongs to a word
 	for ; i+9 <= len(b); i += 8 {
 		words := inWords(binary.LittleEndian.Uint64(b[i:]))
 		starts := words &^ (words<<8 | before<<7)
@@ -184,13 +185,13 @@ func (s *tokenScanner) nextWord(b []byte, i int) int {
 	return i
 }
 
-// begin begins with a word that may be a prefix.
+// begin begins to read a word that may be a prefix.
 func (s *tokenScanner) begin(at int) int {
 	s.state, s.n, s.fits = inPrefix, 0, 1<<len(tokens)-1
 	return at
 }
 
-// inWords has the high bit of each byte that is of ofWords.
+// inWords returns the high bit of each byte in the class ofWords.
 func inWords(w uint64) uint64 {
 	t := w &^ high
 	l := t | 0x20*each
@@ -200,7 +201,7 @@ func inWords(w uint64) uint64 {
 	return (letters | digits | line) & high &^ w
 }
 
-// prefixByte takes one more byte of a prefix, if it is one.
+// prefixByte takes the next byte of a prefix, or returns false if none fits.
 func (s *tokenScanner) prefixByte(c byte) bool {
 	if s.fits &= prefixNext[s.n][c]; s.fits == 0 {
 		s.state = inWord
@@ -217,7 +218,7 @@ func (s *tokenScanner) prefixByte(c byte) bool {
 	return true
 }
 
-// tokenByte takes one more byte behind a prefix, if it can be one of a token.
+// tokenByte takes the next byte after a prefix, or returns false if no token has it there.
 func (s *tokenScanner) tokenByte(c byte) bool {
 	ok := classes[c]&tokens[s.token].class != 0
 	if s.token == jwtToken {
@@ -235,7 +236,7 @@ func (s *tokenScanner) tokenByte(c byte) bool {
 	return ok
 }
 
-// complete reports whether the bytes behind the prefix are a token.
+// complete reports whether the bytes after the prefix are enough for a token.
 func (s *tokenScanner) complete() bool {
 	if s.token == jwtToken {
 		return s.rest == 1+leastRest

@@ -1,4 +1,5 @@
-// Package text puts texts in place of others in a stream: the part of the example that does not need a proxy, and is tested without.
+// Package text replaces texts by others in a stream: the part of the example that needs no proxy, and is tested
+// without one.
 package text
 
 import (
@@ -8,8 +9,8 @@ import (
 	"strings"
 )
 
-// Pairs are texts and their replacements. They are looked for in the order in which they were written: where two begin at the
-// same byte, the first one counts.
+// Pairs are texts and their replacements, in the order of the configuration: if two texts begin at the same
+// byte, the first pair counts.
 type Pairs struct {
 	pairs [][2][]byte
 	first [256]bool // bytes that a text begins with
@@ -39,10 +40,10 @@ func Parse(config string) (*Pairs, error) {
 	return p, nil
 }
 
-// Replace appends b to out, with the texts replaced. The last held bytes of out may be the beginning of a text, and
-// have to come first in the next b. With last, no more bytes come and none are held.
+// Replace appends b to out, with the texts replaced. The last held bytes of out may be the beginning of a text,
+// and must come first in the next b. If last is set, no more bytes come and none are held.
 func (p *Pairs) Replace(out, b []byte, last bool) (_ []byte, held int) {
-	plain := 0 // b[plain:i] has no text
+	plain := 0 // b[plain:i] contains no text
 	for i := 0; i < len(b); {
 		if !p.first[b[i]] {
 			i++
@@ -63,7 +64,8 @@ func (p *Pairs) Replace(out, b []byte, last bool) (_ []byte, held int) {
 	return append(out, b[plain:]...), 0
 }
 
-// at returns the length of the text that b begins with, and its replacement. It is undecided if b is too short.
+// at returns the length of the text that b begins with, and its replacement. undecided says that b is too short
+// to know.
 func (p *Pairs) at(b []byte, last bool) (from int, to []byte, undecided bool) {
 	for _, pair := range p.pairs {
 		switch {
