@@ -139,15 +139,15 @@ func TestStatsFlush(t *testing.T) {
 
 func TestConfigRefused(t *testing.T) {
 	for want, c := range map[string]*arena.Config{
-		"-1 locals; give 1 to":       {Locals: -1},
-		"5000 locals":                {Locals: 5000},
-		"size of -1 bytes; give 1":   {Size: -1},
-		"size of 9223372036854775":   {Size: math.MaxInt64},
-		"no such kind of pages: 4":   {Pages: 4},
-		"no such kind of pages: -1":  {Pages: -1},
-		"1 nodes for 2 locals; give": {Locals: 2, Nodes: []int{0}},
-		"local 1 has node -":         {Locals: 2, Nodes: []int{0, -2}},
-		"has node 1024; give 0 to":   {Locals: 1, Nodes: []int{1024}},
+		"Locals is -1; use 1 to":     {Locals: -1},
+		"Locals is 5000":             {Locals: 5000},
+		"Size is -1 bytes; use 1":    {Size: -1},
+		"Size is 9223372036854775":   {Size: math.MaxInt64},
+		"Pages is 4; use PagesAuto":  {Pages: 4},
+		"Pages is -1":                {Pages: -1},
+		"Nodes has 1 entries for 2 ": {Locals: 2, Nodes: []int{0}},
+		"Nodes[1] is -":              {Locals: 2, Nodes: []int{0, -2}},
+		"Nodes[0] is 1024; use 0 to": {Locals: 1, Nodes: []int{1024}},
 	} {
 		if a, err := arena.New(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", *c, err, want)

@@ -287,7 +287,7 @@ func TestReset(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	for _, none := range []io.Writer{nil, (*net.TCPConn)(nil), (*net.UnixConn)(nil), (*os.File)(nil)} {
-		if _, err := vecio.New(none, nil); err == nil || !strings.Contains(err.Error(), "the writer is nil") {
+		if _, err := vecio.New(none, nil); err == nil || !strings.Contains(err.Error(), "the Writer has no destination") {
 			t.Errorf("%T: %v", none, err)
 		}
 	}
