@@ -221,7 +221,7 @@ func (c *core[T]) unlockAll() {
 	c.growing.Unlock()
 }
 
-// A shard holds the items of one processor, in two magazines: one in use, and one that is usually full or
+// A shard holds the items of one processor, in two magazines: one is in use, and the other usually full or
 // empty, so that a program that takes and gives across the edge of a magazine does not visit the depot each
 // time (Bonwick and Adams, "Magazines and Vmem", 2001).
 //

@@ -96,9 +96,9 @@ func (c *Config[T]) maxIdle() int {
 // Pool holds idle items of type T. It is safe for concurrent use and must not be
 // copied. Make it with [New]: the zero Pool is a closed one.
 //
-// An item belongs to the caller from Get or TryGet until Put or Discard, one of which must follow, once. With
-// the build tag invariants, a Put or Discard of an idle item panics and names the places of both calls, if T is
-// a pointer or something like one.
+// An item belongs to the caller from Get or TryGet until Put or Discard. Call one of the two, once. With the
+// build tag invariants, a Put or Discard of an idle item panics and names the places of both calls, if T is a
+// pointer or something like one.
 //
 // The garbage collector closes a pool that becomes unreachable without having been closed, unless its own
 // Config's functions refer to it.

@@ -748,7 +748,7 @@ func (s *Driven) end(reason Reason, cause error) {
 	}
 }
 
-// seeToEnds ends the sessions of pending ends, except those that are still being moved. It is called after each
+// seeToEnds carries out pending ends, except of sessions that are still being moved. It is called after each
 // move, so none is left when the loop waits.
 func (d *Driver) seeToEnds() {
 	for !d.stepping {

@@ -298,7 +298,7 @@ func (d *Driver) look(m marked) bool {
 	return false
 }
 
-// A bulkTracker counts the sessions that carry bulk: those that moved bulkMove bytes in one step of the last
+// A bulkTracker counts the sessions that carry bulk: sessions that moved bulkMove bytes in one step of the last
 // full period.
 type bulkTracker struct {
 	period uint16 // number of this period

@@ -319,8 +319,8 @@ func (d *direction) passed(n int) {
 	}
 }
 
-// tee duplicates the n bytes that a pipe holds, none of which it has duplicated before, or as many as there is
-// room for. If there is no room at all, the mirror ends.
+// tee duplicates the n bytes of a pipe, or as many as there is room for. None of them was duplicated before. If
+// there is no room at all, the mirror ends.
 func (m *Mirror) tee(from *pipe.Pipe, n int) {
 	m.drain()
 	if m.is(mirrorOver) || !m.lease(m.drv.relay.cfg.MaxPipeSize, n) {

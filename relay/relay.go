@@ -181,8 +181,8 @@ func CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
 }
 
 // Wrap returns conn with a WriteTo and a ReadFrom that are [Copy], so that code that calls [io.Copy] or
-// io.CopyN uses the default relay unchanged. All other methods are those of conn. The result owns conn. It is
-// an [Unwrapper].
+// io.CopyN uses the default relay unchanged. All other methods are conn's. The result owns conn. It is an
+// [Unwrapper].
 //
 // The result has the methods of a [*net.TCPConn] that programs look for by an assertion: CloseRead, CloseWrite,
 // SetLinger, SetNoDelay, SetKeepAlive, SetKeepAlivePeriod, SetKeepAliveConfig, SetReadBuffer, SetWriteBuffer,

@@ -184,10 +184,10 @@ func (s *Session) Run(ctx context.Context) (res Result, err error) {
 // returned, with Run's results. An error of Start itself wraps os.ErrInvalid or is [ErrRan]; then ended is
 // never called. If ended is nil the session has not begun. [Session.Cut] takes the place of the context.
 //
-// Start makes two new goroutines, each of which keeps 2 KiB of stack while the session is idle; a goroutine
-// that has dialed before it calls Run keeps four times as much. A panic of a wrapped connection or a hook ends
-// the program, after ended has been called. Start itself calls only Hooks.Started, and panics in turn, after
-// ended has been called.
+// Start makes two new goroutines. Each keeps 2 KiB of stack while the session is idle; a goroutine that has
+// dialed before it calls Run keeps four times as much. A panic of a wrapped connection or a hook ends the
+// program, after ended has been called. Start itself calls only Hooks.Started, and panics in turn, after ended
+// has been called.
 func (s *Session) Start(ended func(Result, error)) error {
 	if ended == nil {
 		return errNilEnded

@@ -147,8 +147,8 @@ func isFile(c any) bool {
 type closeWriter interface{ CloseWrite() error }
 
 // Prefixed returns conn with a head of bytes that were read from it already. Every reader of the result gets
-// them first. The result owns head and conn; all other methods are those of conn. It is an [Unwrapper]: a relay
-// moves what follows the head beneath it.
+// them first. The result owns head and conn; all other methods are conn's. It is an [Unwrapper]: a relay moves
+// what follows the head beneath it.
 //
 // Like the methods of conn, its methods may be called by several goroutines, but Read only by one at a time.
 func Prefixed(conn net.Conn, head []byte) net.Conn {
@@ -188,7 +188,7 @@ func (c *prefixed) RelayReader(_ context.Context, max int) (io.Reader, []byte, e
 
 // Buffered returns conn as read through r, which reads from conn: bytes that r has buffered come first. It is
 // an [Unwrapper]: a session moves what follows them beneath it, and lets r go; do not use r besides. The result
-// owns conn; all other methods are those of conn.
+// owns conn; all other methods are conn's.
 //
 // Like the methods of conn, its methods may be called by several goroutines, but Read only by one at a time.
 func Buffered(conn net.Conn, r *bufio.Reader) net.Conn {
@@ -308,7 +308,7 @@ func (c beneath) SetWriteBuffer(bytes int) error {
 	return errors.ErrUnsupported
 }
 
-// A whole is a connection of which no byte was read ahead, so it may show its socket.
+// A whole is a connection without bytes read ahead, so it may show its socket.
 type whole struct{ beneath }
 
 // SyscallConn is the connection's SyscallConn. A meter does not count bytes that it reads or writes.
@@ -336,9 +336,8 @@ func (m *Meter) Bytes() (read, written int64) { return m.read.Load(), m.written.
 
 // Metered returns conn with a meter, which counts live: the bytes of Read and Write, and the bytes that a
 // session or a copy moves beneath, spliced or not. So it replaces a wrapper that counts. Several connections
-// may share a meter; if m is nil, the result is conn itself. The result has the methods of [Wrap]; all others
-// are those of conn, which it owns. It is an [Unwrapper]; code that calls [io.Copy] needs Wrap(Metered(conn,
-// m)).
+// may share a meter; if m is nil, the result is conn itself. The result has the methods of [Wrap], and
+// otherwise conn's. It owns conn. It is an [Unwrapper]; code that calls [io.Copy] needs Wrap(Metered(conn, m)).
 func Metered(conn net.Conn, m *Meter) net.Conn {
 	switch {
 	case isNil(conn):

@@ -23,8 +23,8 @@ const (
 	EPOLL_CTL_DEL = unix.EPOLL_CTL_DEL
 )
 
-// EpollEvent is struct epoll_event. Its 64 bits of data are two words here, Fd and Pad, both of which the
-// kernel returns unchanged.
+// EpollEvent is struct epoll_event. Its 64 bits of data are two words here, Fd and Pad. The kernel returns both
+// unchanged.
 type EpollEvent = unix.EpollEvent
 
 // EpollCreate1 makes an epoll instance by epoll_create1(2) with EPOLL_CLOEXEC. The caller owns the descriptor.

@@ -27,7 +27,7 @@ type Host struct {
 	dead chan struct{}
 }
 
-// Alone runs the test again in a child process with its own network, the loopback of which is up, and reports
+// Alone runs the test again in a child process with its own network and a loopback that is up. It reports
 // whether the test should go on: only in the child. See [privilege.Network].
 func Alone(t *testing.T) bool {
 	t.Helper()
