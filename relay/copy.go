@@ -95,7 +95,7 @@ type plan struct {
 	limit    *io.LimitedReader // gets the number of bytes that remain
 }
 
-// plan makes the plan of a copy. ended says that there is nothing to copy.
+// plan makes the plan of a copy. ended says that the copy is over already.
 //
 //go:noinline
 func (r *Relay) plan(ctx context.Context, dst io.Writer, src io.Reader, f *Flow, p *plan) (ended bool, err error) {

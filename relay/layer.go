@@ -150,7 +150,7 @@ func (y *layered) recv(p []byte) (int, error) {
 	case err == io.EOF:
 		return y.readNothing(nil)
 	case errors.Is(err, syscall.EAGAIN):
-		y.set(readable, y.is(wet)) // there was no room for the layer's answers, if there are bytes
+		y.set(readable, y.is(wet)) // bytes are left only if there was no room for the layer's answers
 		if y.is(wet) && !y.behind() {
 			return 0, syscall.EINTR // now there is room, and no event says so
 		}
