@@ -211,7 +211,7 @@ func TestBlockedIsNotDue(t *testing.T) {
 func TestBadPolicies(t *testing.T) {
 	for text, cfg := range map[string]vecio.Config{
 		"Latency, Batch or Adaptive": {Policy: 3},
-		"bound":                      {Policy: vecio.Adaptive, Bound: -1},
+		"Bound":                      {Policy: vecio.Adaptive, Bound: -1},
 	} {
 		if _, err := vecio.New(new(bytes.Buffer), &cfg); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("got %v, want something on %q", err, text)
