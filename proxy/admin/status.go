@@ -155,7 +155,7 @@ type Upstream struct {
 	// open state.
 	BreakerWhy   string    `json:"breaker_why,omitempty"`
 	BreakerUntil time.Time `json:"breaker_until,omitzero"`
-	// 1 in panic: clients go to all endpoints because too few are healthy.
+	// 1 in panic: clients go to all endpoints because too few are usable.
 	Panic bool `json:"panic,omitempty" metric:"panic"`
 	// Times that panic began.
 	Panics int64 `json:"panics,omitempty" metric:"panics_total"`

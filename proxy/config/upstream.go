@@ -28,7 +28,7 @@ type Upstream struct {
 	Queue            Queue             `key:"queue" without:"{size: 0}" doc:"Queue for clients while every endpoint is full, or none is usable."`
 	BackupWhen       string            `key:"backup_when" default:"down" enum:"down full" doc:"When backups get clients. down: if no other endpoint is usable. full: also if every other endpoint is at its limit of connections."`
 	SlowStart        time.Duration     `key:"slow_start" default:"0s" range:"0..24h" eg:"30s" doc:"Time until a new or recovered endpoint has its full weight. 0: no slow start."`
-	PanicBelow       float64           `key:"panic_below" default:"0.0" range:"0..1" eg:"0.3" doc:"If a smaller fraction of the endpoints is healthy, all endpoints are used. 0: never."`
+	PanicBelow       float64           `key:"panic_below" default:"0.0" range:"0..1" eg:"0.3" doc:"If a smaller fraction of the endpoints is usable, all endpoints are used. 0: never."`
 	Fallback         *Fallback         `key:"fallback" doc:"Destination of clients if no endpoint is usable. Absent: they are refused."`
 	OnUnhealthy      string            `key:"on_unhealthy" default:"keep" enum:"keep drain reset" doc:"What happens to the connections of an endpoint that becomes unhealthy. keep: they stay. drain: they must end within drain_timeout. reset: they are reset."`
 	OnRemoved        string            `key:"on_removed" default:"drain" enum:"keep drain reset" doc:"What happens to the connections of an endpoint that was removed, as in on_unhealthy."`
@@ -93,7 +93,7 @@ type DiscoverFile struct {
 type ZoneAware struct {
 	Pos        Pos
 	Local      string  `key:"local" type:"zone" default:"" eg:"${ZONE}" doc:"Zone of this process. Empty: zones do not matter."`
-	SpillBelow float64 `key:"spill_below" default:"0.7" range:"0..1" doc:"If a smaller fraction of the zone's endpoints is healthy, other zones get clients too, in proportion."`
+	SpillBelow float64 `key:"spill_below" default:"0.7" range:"0..1" doc:"If a smaller fraction of the zone's endpoints is usable, other zones get clients too, in proportion."`
 }
 
 // Retry describes how often a client tries again if its endpoint cannot be reached.
