@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -30,13 +29,12 @@ type Rig struct {
 	load    *process.Child
 	// accounts has the last account of each contestant that keeps one.
 	accounts map[*contestant.Contestant]*contestant.Account
-	empty    map[*contestant.Contestant]int64 // memory of each contestant without connections, in bytes
 }
 
 // NewRig starts a load and a sink on hosts. The rig owns hosts from now on, even if NewRig fails. Of the setting,
 // it uses the program, Dir and Binaries, and it sets Group and Upstream. Close must be called.
 func NewRig(ctx context.Context, hosts *network.Hosts, setting contestant.Setting) (*Rig, error) {
-	r := &Rig{Patience: patience, hosts: hosts, setting: setting, accounts: make(map[*contestant.Contestant]*contestant.Account), empty: make(map[*contestant.Contestant]int64)}
+	r := &Rig{Patience: patience, hosts: hosts, setting: setting, accounts: make(map[*contestant.Contestant]*contestant.Account)}
 	r.setting.Group = hosts.Proxy
 	var err error
 	r.server, r.setting.Upstream, err = r.serving(ctx)
@@ -66,41 +64,25 @@ func (r *Rig) Start(ctx context.Context, k *contestant.Kind) (*contestant.Contes
 		c.Kill()
 		return nil, r.blame(ctx, err, c)
 	}
-	m, err := c.Memory()
-	if err != nil {
-		c.Kill()
-		return nil, r.blame(ctx, err, c)
-	}
-	r.accounts[c], r.empty[c] = account, m.RssAnon
+	r.accounts[c] = account
 	return c, nil
 }
 
 // Stop ends a contestant, by force if necessary.
 func (r *Rig) Stop(c *contestant.Contestant) {
 	delete(r.accounts, c)
-	delete(r.empty, c)
 	_ = c.Stop(r.Patience) // it may end in any way
 }
 
 // serving starts the sink, and waits until it serves.
 func (r *Rig) serving(ctx context.Context) (*process.Child, string, error) {
 	const name = "the sink"
-	p := &r.setting.Program
-	c, err := r.hosts.Server.Start(p.Spec(name, p.Part, PartSink, strconv.Itoa(runtime.NumCPU()), r.hosts.ServerAt+":0"))
-	if err != nil {
-		return nil, "", err
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.Patience, fmt.Errorf("%s did not start within %v", name, r.Patience))
 	defer cancel()
-	line, err := c.Stdout(ctx)
-	if err != nil {
-		return nil, "", contestant.Describe(err)
-	}
+	p := &r.setting.Program
 	var l listening
-	if err := json.Unmarshal([]byte(line), &l); err != nil {
-		return nil, "", fmt.Errorf("bench: %s said %q: %w", name, line, err)
-	}
-	return c, l.Address, nil
+	c, err := r.hosts.Server.Begin(ctx, p.Spec(name, p.Part, PartSink, strconv.Itoa(runtime.NumCPU()), r.hosts.ServerAt+":0"), nil, &l)
+	return c, l.Address, contestant.Describe(err)
 }
 
 // blame returns the cause of err: the end of ctx, the end of a child, or err itself, shortened by Describe.

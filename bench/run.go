@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/penstock/penstock/bench/network"
 	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
+	"github.com/prometheus/procfs"
 )
 
 // Run is one run of `penstock-bench`: every scenario with every contestant.
@@ -66,7 +69,7 @@ func (r *Run) Do(ctx context.Context, doc *report.Document, watch func(Step)) (e
 	began := time.Now()
 	defer func() {
 		doc.ElapsedSeconds = report.Number(time.Since(began).Seconds())
-		doc.Judge()
+		doc.Judge(report.Goals())
 	}()
 	doc.Began = began
 	run := &runner{Run: r, watch: watch, doc: doc, started: make(map[string]bool), last: make(map[string]error)}
@@ -300,4 +303,32 @@ func seconds(d time.Duration) report.Number {
 		return report.Number(math.NaN())
 	}
 	return report.Number(d.Seconds())
+}
+
+// Machine describes the machine on which this process runs, as far as the process may read it.
+func Machine() report.Machine {
+	m := report.Machine{
+		CPUs: runtime.NumCPU(), Kernel: "Linux " + content("/proc/sys/kernel/osrelease"),
+		Go: runtime.Version(), Governor: content("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"), User: "an ordinary user",
+	}
+	if os.Geteuid() == 0 {
+		m.User = "root"
+	}
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return m
+	}
+	if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 {
+		m.CPU = cpus[0].ModelName
+	}
+	if memory, err := fs.Meminfo(); err == nil && memory.MemTotalBytes != nil {
+		m.MemoryBytes = int64(*memory.MemTotalBytes)
+	}
+	return m
+}
+
+// content returns the content of a small file, or "" if it cannot be read.
+func content(path string) string {
+	b, _ := os.ReadFile(path)
+	return string(bytes.TrimSpace(b))
 }

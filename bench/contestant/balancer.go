@@ -1,13 +1,18 @@
 package contestant
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"text/template"
+	"time"
 
 	"github.com/penstock/penstock/bench/process"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // The names of the kinds that are `penstock run`.
@@ -74,9 +79,9 @@ upstreams:
     health_check: off
 `))
 
-func (balancer) available(context.Context, *Setting) error { return nil }
+func (balancer) Available(context.Context, *Setting) error { return nil }
 
-func (b balancer) config(_ context.Context, s *Setting) string {
+func (b balancer) Config(_ context.Context, s *Setting) string {
 	return execute(b.text, map[string]any{"Listen": s.listen(), "Upstream": s.Upstream, "Endpoints": s.Endpoints, "Certificate": s.Certificate})
 }
 
@@ -87,7 +92,118 @@ func (b balancer) start(ctx context.Context, name string, s *Setting) (*Contesta
 	}
 	file := filepath.Join(dir, "penstock.yaml")
 	return startOwn(ctx, name, s, dir, func(socket string) (process.Spec, error) {
-		err := os.WriteFile(file, fmt.Appendf(nil, "admin: {bind: %q}\n%s", socket, b.config(ctx, s)), 0o600)
+		err := os.WriteFile(file, fmt.Appendf(nil, "admin: {bind: %q}\n%s", socket, b.Config(ctx, s)), 0o600)
 		return s.Program.Penstock(name, s.Program.Run, "--config", file, "--log", "json"), err
 	})
+}
+
+// The kinds of Balancing that are Penstock. The first only checks that its endpoints accept connections, the
+// second also checks that they answer.
+const (
+	BalancingName = "penstock"
+	CheckingName  = "penstock-checks"
+)
+
+// Balancing returns kinds that spread clients over Setting.Endpoints. CheckingName and the kinds after it check
+// now and then that each endpoint answers an HTTP request. The kinds before it check at most that endpoints accept
+// a connection.
+func Balancing(threads int) []*Kind {
+	redispatch := []string{"balance roundrobin", "option redispatch", "retries 3"}
+	often := []string{"balance roundrobin", "option redispatch 1", "retries 3"}
+	const observe = " observe layer4 error-limit 3 on-error mark-down"
+	haproxyOf := func(lines []string, more ...string) *server {
+		return haproxy(threads, copies, slices.Concat(lines, more)...)
+	}
+	return []*Kind{
+		{BalancingName, "penstock run, its file has the endpoints and nothing else", balancer{text: balancingFile("")}},
+		{"haproxy", "HAProxy: option redispatch, retries 3, check", haproxyOf(redispatch, "default-server check")},
+		{
+			"haproxy-observe", "HAProxy: option redispatch 1, retries 3, check fastinter 500ms downinter 500ms" + observe,
+			haproxyOf(often, "default-server check fastinter 500ms downinter 500ms"+observe),
+		},
+		{"nginx", "nginx stream, as it is by default: proxy_next_upstream on, max_fails=1, fail_timeout=10s", nginx("", "")},
+		{"nginx-tuned", "nginx stream: zone, fail_timeout=1s", nginx("endpoints", " max_fails=1 fail_timeout=1s")},
+		{CheckingName, "penstock run: health_check http every second, every 250 ms while it changes", balancer{text: balancingFile(checkingText)}},
+		{
+			"haproxy-checks", "HAProxy: as haproxy-observe with option httpchk, inter 1s fastinter 250ms downinter 250ms fall 2",
+			haproxyOf(often, "option httpchk GET /", "default-server check inter 1s fastinter 250ms downinter 250ms fall 2"+observe),
+		},
+	}
+}
+
+const checkingText = `    health_check: {type: http, interval: 1s, fast_interval: 250ms, fall: 2}
+`
+
+// balancingFile returns a file with more lines about the upstream.
+func balancingFile(more string) *template.Template {
+	return template.Must(template.New("balancing").Parse(`listeners: [{name: bench, bind: "{{.Listen}}", upstream: endpoints}]
+upstreams:
+  - name: endpoints
+    endpoints:
+{{- range .Endpoints}}
+      - "{{.}}"
+{{- end}}
+` + more))
+}
+
+// LaneName is the name of the kind that is `penstock run` with sessions that leave user space.
+const LaneName = "penstock-run-lane"
+
+// laneStart is how long a process with a lane may take to start. The kernel verifies its programs for a third of a
+// second of CPU time, and a busy machine may not have that for a long time.
+const laneStart = 2 * time.Minute
+
+// errOrdinary says why an ordinary user has no lane.
+var errOrdinary = errors.New("sessions leave user space by BPF programs, which need CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN: run the command as root")
+
+// laned is `penstock run` with the smallest file and `lane: auto`.
+type laned struct{ balancer }
+
+func newLaned() laned {
+	return laned{balancer{text: template.Must(template.New(LaneName).Parse(`listeners: [{name: bench, bind: "{{.Listen}}", upstream: sink, lane: auto}]
+upstreams: [{name: sink, endpoints: ["{{.Upstream}}"]}]
+`))}}
+}
+
+func (laned) Available(context.Context, *Setting) error {
+	if os.Geteuid() != 0 {
+		return errOrdinary
+	}
+	return nil
+}
+
+// start rejects a process that serves without a lane, because its results would have the wrong name.
+func (l laned) start(ctx context.Context, name string, s *Setting) (*Contestant, error) {
+	c, err := l.balancer.start(ctx, name, s)
+	if err != nil {
+		return nil, err
+	}
+	a, err := c.Account(ctx)
+	for err == nil && a.Summary.Lane != nil && a.Summary.Lane.State == admin.LaneOpening {
+		select {
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+			a, err = c.Account(ctx)
+		}
+	}
+	if err == nil {
+		err = laneOn(a.Summary.Lane)
+	}
+	if err != nil {
+		c.Kill()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return c, nil
+}
+
+// laneOn returns the reason why sessions of a process with that lane do not leave user space, or nil if they can.
+func laneOn(l *admin.Lane) error {
+	switch {
+	case l == nil:
+		return errors.New("the status of the process has no lane")
+	case l.State != admin.LaneOn:
+		return fmt.Errorf("sessions stay in user space: the lane is %s: %s", l.State, cmp.Or(l.Why, "no reason given"))
+	}
+	return nil
 }

@@ -1,10 +1,15 @@
+// Package contestant has the proxies that a benchmark measures: Penstock's engines, the rival written with
+// io.Copy, HAProxy, nginx and Envoy, and no proxy at all. It writes their configurations and starts them in front
+// of an upstream. It also reads their own counts of moved bytes, if they have any. It is for Linux only.
 package contestant
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"log/slog"
+	"strings"
 	"syscall"
 	"time"
 
@@ -12,15 +17,17 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 )
 
-// Contestant is a proxy that accepts connections. Direct is a contestant without a process: it uses nothing, holds
-// nothing and never ends. A Contestant is safe for concurrent use, except for Account and Settle.
+type child = process.Child
+
+// Contestant is a proxy that accepts connections, and the process in which it runs. Direct has no process. A
+// Contestant is safe for concurrent use, except for Account and Settle.
 type Contestant struct {
 	Name    string // name of the contestant's kind
 	Address string // address at which it listens
 
-	child *process.Child                          // nil for direct; the Setting's group ends the child
-	ask   func(context.Context) (*Account, error) // nil for a contestant without an account
-	admin *admin.Client                           // nil for all contestants except Penstock
+	*child                                         // nil for direct; the Setting's group ends the child
+	ask    func(context.Context) (*Account, error) // nil for a contestant without an account
+	admin  *admin.Client                           // nil for all contestants except Penstock
 	// mortal is true if the contestant dies of SIGTERM even if it ends in good order, as HAProxy does.
 	mortal bool
 }
@@ -86,46 +93,6 @@ func (c *Contestant) sessions(ctx context.Context) (names string) {
 	return names
 }
 
-// Usage returns the resources that all its processes have used so far.
-func (c *Contestant) Usage() (process.Usage, error) {
-	if c.child == nil {
-		return process.Usage{}, nil
-	}
-	return c.child.Usage()
-}
-
-// Memory returns the memory that all its processes hold now.
-func (c *Contestant) Memory() (process.Memory, error) {
-	if c.child == nil {
-		return process.Memory{}, nil
-	}
-	return c.child.Memory()
-}
-
-// Pipes returns how many kernel pipes it holds now.
-func (c *Contestant) Pipes() (int, error) {
-	if c.child == nil {
-		return 0, nil
-	}
-	return c.child.Pipes()
-}
-
-// Pids returns the ids of its processes; none for direct.
-func (c *Contestant) Pids() ([]int, error) {
-	if c.child == nil {
-		return nil, nil
-	}
-	return c.child.Pids()
-}
-
-// Done is closed when the contestant's first process has ended.
-func (c *Contestant) Done() <-chan struct{} {
-	if c.child == nil {
-		return nil
-	}
-	return c.child.Done()
-}
-
 // Err waits until the contestant ends without having been stopped, and describes that by an error that wraps a
 // *process.EndedError. For direct it returns nil at once.
 func (c *Contestant) Err() error {
@@ -133,14 +100,6 @@ func (c *Contestant) Err() error {
 		return nil
 	}
 	return Describe(c.child.Err())
-}
-
-// Signal sends a signal to the contestant's first process.
-func (c *Contestant) Signal(s os.Signal) error {
-	if c.child == nil {
-		return nil
-	}
-	return c.child.Signal(s)
 }
 
 // Stop ends the contestant by SIGTERM. After d it kills all processes that are left. The error says that this was
@@ -157,9 +116,29 @@ func (c *Contestant) Stop(d time.Duration) error {
 	return Describe(err)
 }
 
-// Kill kills the contestant, and waits until it is gone.
-func (c *Contestant) Kill() {
-	if c.child != nil {
-		c.child.Kill()
+// Describe shortens the last output in an error of package process to the complaints of the process, which is a
+// child of this program or a contestant. It returns other errors, and nil, unchanged.
+func Describe(err error) error {
+	var ended *process.EndedError
+	if errors.As(err, &ended) {
+		ended.Said = complaint(ended.Said)
 	}
+	return err
+}
+
+// complaint returns the message in a child's last line, which may be a line of a JSON log. A JSON line with a
+// level below warning is no complaint.
+func complaint(line string) string {
+	line = strings.TrimPrefix(line, "penstock: ") // the name of the penstock program, and of this program
+	var log struct {
+		Level slog.Level
+		Msg   string
+	}
+	switch err := json.Unmarshal([]byte(line), &log); {
+	case err != nil:
+		return line
+	case log.Level < slog.LevelWarn:
+		return ""
+	}
+	return log.Msg
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/penstock/penstock/bench/process"
@@ -16,8 +17,8 @@ import (
 // own is the common part of the kinds that need no installed program.
 type own struct{}
 
-func (own) available(context.Context, *Setting) error { return nil }
-func (own) config(context.Context, *Setting) string   { return "" }
+func (own) Available(context.Context, *Setting) error { return nil }
+func (own) Config(context.Context, *Setting) string   { return "" }
 
 // direct is no proxy.
 type direct struct{ own }
@@ -38,19 +39,10 @@ func (r rivalStarter) start(ctx context.Context, name string, s *Setting) (*Cont
 
 // startPart starts a part. The part's first line is a JSON object with the address at which it listens.
 func startPart(ctx context.Context, name string, g *process.Group, spec process.Spec) (*Contestant, error) {
-	child, err := g.Start(spec)
-	if err != nil {
-		return nil, err
-	}
-	line, err := child.Stdout(ctx)
-	if err != nil {
-		child.Kill()
-		return nil, notStarted(name, err)
-	}
 	var listening struct{ Address string }
-	if err := json.Unmarshal([]byte(line), &listening); err != nil {
-		child.Kill()
-		return nil, fmt.Errorf("%s said %q: %w", name, line, err)
+	child, err := g.Begin(ctx, spec, nil, &listening)
+	if err != nil {
+		return nil, notStarted(name, err)
 	}
 	return &Contestant{Name: name, Address: listening.Address, child: child}, nil
 }
@@ -162,4 +154,20 @@ func notStarted(name string, err error) error {
 		return fmt.Errorf("%s did not start: %s", name, ended.Said)
 	}
 	return err
+}
+
+// longestSocket is the longest path for a unix socket. It is shorter than sun_path (unix(7)), because a new socket
+// is bound beside the old one with a longer name.
+const longestSocket = 90
+
+// AdminSocket returns a path for the admin API of a process in the process's directory dir. If that would be too
+// long for a unix socket, the path is in another directory. The caller calls remove after the process has ended.
+func AdminSocket(dir string) (path string, remove func(), err error) {
+	if path = filepath.Join(dir, "admin"); len(path) <= longestSocket {
+		return path, func() {}, nil
+	}
+	if dir, err = os.MkdirTemp("/tmp", "penstock-"); err != nil {
+		return "", nil, err
+	}
+	return filepath.Join(dir, "admin"), func() { _ = os.RemoveAll(dir) }, nil
 }

@@ -1,3 +1,9 @@
+// Package endpoint has servers that fail on request, in a separate process, and the client that asks them. It is
+// for Linux only.
+//
+// An endpoint reads an HTTP request without a body, answers it after a time, and closes. Its state is a [Failure].
+// If it is [Frozen], a signal has stopped its process. Then the endpoint does nothing, but the kernel goes on
+// accepting connections for it.
 package endpoint
 
 import (
@@ -20,6 +26,29 @@ const (
 	acceptQueue = 4096
 	attempts    = 10
 )
+
+// A Failure is a state of endpoints.
+type Failure string
+
+// The failures.
+const (
+	Healthy Failure = "" // the endpoint works
+	Silent  Failure = "silent"
+	Slow    Failure = "slow"
+	Refuse  Failure = "refuse"
+	Reset   Failure = "reset"
+	Frozen  Failure = "frozen" // the process with the endpoints is stopped
+)
+
+// About describes the behaviour of endpoints in one line.
+func (f Failure) About() string {
+	return map[Failure]string{
+		Silent: "accept connections, and send nothing",
+		Slow:   "answer late",
+		Refuse: "refuse connections, and have reset the existing connections",
+		Reset:  "accept connections, and reset each at once",
+	}[f]
+}
 
 // An endpoint is a server that can be made to fail.
 type endpoint struct {

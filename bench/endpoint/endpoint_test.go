@@ -187,13 +187,13 @@ func TestServers(t *testing.T) {
 			t.Errorf("%q: its neighbour: %s", x.failure, got)
 		}
 	}
-	must.Get(s.Freeze(t.Context(), time.Now()))(t)
+	must.Get(s.Turn(t.Context(), time.Now(), Turn{Failure: Frozen}))(t)
 	if got := ask(0, 50*time.Millisecond); got != "timed out" {
 		t.Errorf("frozen: %s", got)
 	}
 	answered := make(chan string)
 	go func() { answered <- ask(1, forever) }()
-	must.Get(s.Thaw(t.Context(), time.Now()))(t)
+	must.Get(s.Turn(t.Context(), time.Now(), Turn{}))(t)
 	if got := <-answered; got != "served" {
 		t.Errorf("thawed: %s", got)
 	}

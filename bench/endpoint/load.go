@@ -41,14 +41,12 @@ type began struct {
 
 // RunLoad runs the part. It prints a line when the load has begun. It prints another line once the last client has
 // ended and the outcomes are in their file. It ends with ctx or in at the latest.
-func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
-	if err := runLoad(ctx, in, out); err != nil {
-		return fmt.Errorf("the load: %w", err)
-	}
-	return nil
-}
-
-func runLoad(ctx context.Context, in io.Reader, out io.Writer) error {
+func RunLoad(ctx context.Context, in io.Reader, out io.Writer) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("the load: %w", err)
+		}
+	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var p Load
@@ -112,7 +110,7 @@ type Clients struct {
 // to start a process that calls [RunLoad].
 func StartLoad(ctx context.Context, g *process.Group, spec process.Spec, p *Load) (*Clients, error) {
 	var b began
-	child, err := start(ctx, g, spec, p, &b)
+	child, err := g.Begin(ctx, spec, p, &b)
 	if err != nil {
 		return nil, err
 	}

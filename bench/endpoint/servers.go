@@ -1,7 +1,14 @@
 package endpoint
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -19,32 +26,29 @@ type Servers struct {
 // that calls [RunPart].
 func Start(ctx context.Context, g *process.Group, spec process.Spec, p Plan) (*Servers, error) {
 	var a addresses
-	child, err := start(ctx, g, spec, p, &a)
+	child, err := g.Begin(ctx, spec, p, &a)
 	if err != nil {
 		return nil, err
 	}
 	return &Servers{Addresses: a.Addresses, child: child}, nil
 }
 
-// start starts a process, sends its plan, and reads its first line.
-func start(ctx context.Context, g *process.Group, spec process.Spec, plan, first any) (*process.Child, error) {
-	child, err := g.Start(spec)
-	if err != nil {
-		return nil, err
-	}
-	if err = child.Send(plan); err == nil {
-		err = child.Receive(ctx, first)
-	}
-	if err != nil {
-		child.Kill()
-	}
-	return child, err
-}
-
-// Turn changes the state of endpoints at a time, and returns the actual time.
+// Turn changes the state of endpoints at a time, and returns the actual time. Frozen is a state of the whole process,
+// which any other state ends: the process is stopped by SIGSTOP. Its sockets go on listening, and the kernel accepts
+// connections for them.
 func (s *Servers) Turn(ctx context.Context, at time.Time, what Turn) (time.Time, error) {
 	if !pause(ctx, nil, time.Until(at)) {
 		return time.Time{}, context.Cause(ctx)
+	}
+	switch {
+	case what.Failure == Frozen:
+		s.frozen = true
+		err := s.child.Freeze(ctx)
+		return time.Now(), err
+	case s.frozen:
+		s.frozen = false
+		err := s.child.Signal(syscall.SIGCONT)
+		return time.Now(), err
 	}
 	if err := s.child.Send(what); err != nil {
 		return time.Time{}, err
@@ -54,29 +58,100 @@ func (s *Servers) Turn(ctx context.Context, at time.Time, what Turn) (time.Time,
 	return done.At, err
 }
 
-// Freeze stops the whole process by SIGSTOP at a time, and returns the actual time. The sockets go on listening,
-// and the kernel accepts connections for them.
-func (s *Servers) Freeze(ctx context.Context, at time.Time) (time.Time, error) {
-	s.frozen = true
-	return s.do(ctx, at, func() error { return s.child.Freeze(ctx) })
-}
-
-// Thaw continues a frozen process at a time.
-func (s *Servers) Thaw(ctx context.Context, at time.Time) (time.Time, error) {
-	s.frozen = false
-	return s.do(ctx, at, func() error { return s.child.Signal(syscall.SIGCONT) })
-}
-
-// Frozen reports whether the process is frozen.
-func (s *Servers) Frozen() bool { return s.frozen }
-
-func (s *Servers) do(ctx context.Context, at time.Time, what func() error) (time.Time, error) {
-	if !pause(ctx, nil, time.Until(at)) {
-		return time.Time{}, context.Cause(ctx)
-	}
-	err := what()
-	return time.Now(), err
-}
-
 // Kill ends the process.
 func (s *Servers) Kill() { s.child.Kill() }
+
+// Part is the name of the part that has endpoints.
+const Part = "failing-endpoints"
+
+// Plan is the plan of a process of endpoints. The part reads it as its first line.
+type Plan struct {
+	Endpoints int           `json:"endpoints"`
+	Service   time.Duration `json:"service"` // how long an answer takes
+	Bytes     int           `json:"bytes"`   // size of an answer's body
+}
+
+// addresses is the first line that the part prints.
+type addresses struct {
+	Addresses []string `json:"addresses"`
+}
+
+// Turn is a new state for some endpoints of a process, by their indexes. The part reads Turns after the plan, and
+// prints a turned for each.
+type Turn struct {
+	Failure   Failure       `json:"failure"`
+	Endpoints []int         `json:"endpoints"`
+	Delay     time.Duration `json:"delay"` // mean delay if the state is Slow
+}
+
+type turned struct {
+	At time.Time `json:"at"`
+}
+
+// RunPart runs the part. It serves until ctx is done or in ends. Its input and output are lines of JSON.
+func RunPart(ctx context.Context, in io.Reader, out io.Writer) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("the endpoints: %w", err)
+		}
+	}()
+	var p Plan
+	from, to := json.NewDecoder(in), json.NewEncoder(out)
+	if err := from.Decode(&p); err != nil {
+		return fmt.Errorf("the plan: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer cancel()
+	var all []*endpoint
+	at := addresses{}
+	for range p.Endpoints {
+		e, err := newEndpoint(p.Service, answerOf(p.Bytes))
+		if err != nil {
+			return err
+		}
+		all = append(all, e)
+		at.Addresses = append(at.Addresses, e.listener.Addr().String())
+		serving.Go(func() { _ = e.serve(ctx) })
+	}
+	if err := to.Encode(at); err != nil {
+		return err
+	}
+	for {
+		var t Turn
+		if err := from.Decode(&t); err != nil {
+			if err == io.EOF || ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("a turn: %w", err)
+		}
+		if err := t.apply(all); err != nil {
+			return err
+		}
+		if err := to.Encode(turned{time.Now()}); err != nil {
+			return err
+		}
+	}
+}
+
+func (t *Turn) apply(all []*endpoint) error {
+	for _, i := range t.Endpoints {
+		if i < 0 || i >= len(all) {
+			return fmt.Errorf("no endpoint %d of %d", i, len(all))
+		}
+		if err := all[i].turn(t.Failure, t.Delay); err != nil {
+			return fmt.Errorf("endpoint %d: %s: %w", i, t.Failure, err)
+		}
+	}
+	return nil
+}
+
+// AnswerBytes returns the length of an answer with a body of the given length.
+func AnswerBytes(body int) int { return len(answerOf(body)) }
+
+// answerOf returns an answer with a body of n bytes.
+func answerOf(n int) []byte {
+	head := "HTTP/1.1 " + strconv.Itoa(http.StatusOK) + " OK\r\nConnection: close\r\nContent-Length: " + strconv.Itoa(n) + "\r\n\r\n"
+	return append([]byte(head), bytes.Repeat([]byte{'x'}, n)...)
+}

@@ -184,16 +184,15 @@ type worker struct {
 	conn          net.Conn // the connection for messages
 }
 
+// work has one message after the other echoed, on the connection for messages, or each on its own connection.
 func (w *worker) work() error {
-	if w.Mode.lasting() {
-		return w.talk()
-	}
 	for time.Now().Before(w.until) {
 		began := time.Now()
 		if err := w.once(); err != nil {
 			return err
 		}
-		w.count(began)
+		w.done++
+		_ = w.latency.RecordValue(int64(time.Since(began)))
 	}
 	return nil
 }
@@ -209,11 +208,6 @@ func (w *worker) disconnect() error {
 		return nil
 	}
 	return w.conn.Close()
-}
-
-func (w *worker) count(began time.Time) {
-	w.done++
-	_ = w.latency.RecordValue(int64(time.Since(began)))
 }
 
 // dial connects, and makes the TLS handshake.
@@ -240,9 +234,11 @@ func (w *worker) dial() (net.Conn, error) {
 	return t, nil
 }
 
-// once makes one connection, on which a message is echoed. In TLS 1.3 the ticket for the next connection comes
-// before the message.
+// once has a message echoed. In TLS 1.3 the ticket for the next connection comes before the message.
 func (w *worker) once() error {
+	if w.conn != nil {
+		return w.ask(w.conn)
+	}
 	c, err := w.dial()
 	if err != nil {
 		return err
@@ -262,18 +258,6 @@ func (w *worker) ask(c net.Conn) error {
 	}
 	if !bytes.Equal(got[:], w.message) {
 		return errors.New("another message came back")
-	}
-	return nil
-}
-
-// talk sends one message after the other on one connection.
-func (w *worker) talk() error {
-	for time.Now().Before(w.until) {
-		began := time.Now()
-		if err := w.ask(w.conn); err != nil {
-			return err
-		}
-		w.count(began)
 	}
 	return nil
 }

@@ -48,35 +48,14 @@ type Round struct {
 	ManyOpenCPU report.Number `json:"many_plain_message_cpu_seconds"`
 }
 
-var figures = []report.RoundFigure[Round]{
-	{Name: "new_handshakes_per_second", Of: func(r *Round) *report.Number { return &r.New }},
-	{Name: "new_cpu_seconds", Of: func(r *Round) *report.Number { return &r.NewCPU }},
-	{Name: "resumed_handshakes_per_second", Of: func(r *Round) *report.Number { return &r.Resumed }},
-	{Name: "resumed_cpu_seconds", Of: func(r *Round) *report.Number { return &r.ResumedCPU }},
-	{Name: "resumed_share", Of: func(r *Round) *report.Number { return &r.Share }},
-	{Name: "plain_connections_per_second", Of: func(r *Round) *report.Number { return &r.Plain }},
-	{Name: "plain_cpu_seconds", Of: func(r *Round) *report.Number { return &r.PlainCPU }},
-	{Name: "message_seconds", Of: func(r *Round) *report.Number { return &r.Message }},
-	{Name: "message_p99_seconds", Of: func(r *Round) *report.Number { return &r.MessageP99 }},
-	{Name: "plain_message_seconds", Of: func(r *Round) *report.Number { return &r.Unsealed }},
-	{Name: "added_seconds", Of: func(r *Round) *report.Number { return &r.Added }},
-	{Name: "message_cpu_seconds", Of: func(r *Round) *report.Number { return &r.MessagesCPU }},
-	{Name: "plain_message_cpu_seconds", Of: func(r *Round) *report.Number { return &r.UnsealedCPU }},
-	{Name: "many_messages_per_second", Of: func(r *Round) *report.Number { return &r.Many }},
-	{Name: "many_message_cpu_seconds", Of: func(r *Round) *report.Number { return &r.ManyCPU }},
-	{Name: "many_message_p99_seconds", Of: func(r *Round) *report.Number { return &r.ManyP99 }},
-	{Name: "many_plain_messages_per_second", Of: func(r *Round) *report.Number { return &r.ManyOpen }},
-	{Name: "many_plain_message_cpu_seconds", Of: func(r *Round) *report.Number { return &r.ManyOpenCPU }},
-}
-
 // sum computes the medians, and the ratios to base, which is Penstock.
 func (r *Row) sum(base *Row) {
 	if len(r.Rounds) == 0 {
 		return
 	}
-	r.Median = report.Medians(figures, r.Rounds)
+	r.Median = report.Over(r.Rounds, report.Sample.Median)
 	if r != base {
-		r.Ratios = report.RoundRatios(figures, base.Rounds, r.Rounds, above)
+		r.Ratios = report.RoundRatios(base.Rounds, r.Rounds, above)
 	}
 }
 

@@ -1,3 +1,27 @@
+// Package incident measures how clients fare in an incident. A load balancer passes requests on to a number of
+// endpoints. At one moment a third of the endpoints turn silent, slow or refusing, while the load goes on. It is
+// for Linux only.
+//
+// # Overview
+//
+// There are three processes: all endpoints, `penstock run` with a file, and the load. Each endpoint listens at a
+// separate port, and answers HTTP requests. Several files are compared. In one of them nothing protects the
+// clients, in the others something does.
+//
+// The load is open: requests begin at a fixed rate, evenly spaced, however slow the answers are. Each request has
+// its own connection, and is given up after a timeout. Its time counts from the moment at which it should begin,
+// until it is answered or has failed. So a client without an answer has waited for the timeout, and the mean
+// includes the waits of all clients, not only of the clients with an answer.
+//
+// # The failures of an endpoint
+//
+//   - Silent: the endpoint accepts connections, but never sends anything, whatever the client does.
+//     Requests in progress get no answer either.
+//   - Slow: answers come late, with exponentially distributed delays.
+//   - Refusing: the endpoint does not listen any more, and resets open connections, as if its process
+//     had been killed.
+//
+// In the end all endpoints work again, and answer the clients that still wait.
 package incident
 
 import (
@@ -6,17 +30,16 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/penstock/penstock/bench/contestant"
 	"github.com/penstock/penstock/bench/endpoint"
-	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/rounds"
 )
 
 // Setup is the setup of a measurement.
 type Setup struct {
 	rounds.Setup // the setup of one round
-	Part         func(part string) process.Spec
-	Run          func(args ...string) process.Spec // `penstock run`
-	Dir          string                            // directory for the files; the caller removes it
+	Program      contestant.Program
+	Dir          string // directory for the files; the caller removes it
 
 	Failures []endpoint.Failure
 	Modes    []Mode
@@ -53,21 +76,13 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 			m, err := s.measure(ctx, f, &s.Modes[i])
 			if err != nil {
 				r.judge()
-				return r, blame(ctx, fmt.Errorf("%s, %s: %w", f, s.Modes[i].Name, err))
+				return r, rounds.Blame(ctx, fmt.Errorf("%s, %s: %w", f, s.Modes[i].Name, err))
 			}
 			in.Modes = append(in.Modes, *m)
 		}
 	}
 	r.judge()
 	return r, nil
-}
-
-// blame returns why the measurement ends: the request to end it, or the error.
-func blame(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }
 
 // trial returns about how long a trial takes.
@@ -87,15 +102,16 @@ func (s *Setup) measure(ctx context.Context, f endpoint.Failure, m *Mode) (*Tria
 	defer t.end()
 	ctx, cancel := context.WithTimeoutCause(ctx, s.trial()+s.Timeout+patience, fmt.Errorf("the measurement did not end within %v", s.trial()+s.Timeout+patience))
 	defer cancel()
-	err := t.listen(ctx)
+	var err error
+	t.endpoints, err = endpoint.Start(ctx, s.Group, s.Program.Spec(endpoint.Part, s.Program.Part, endpoint.Part), endpoint.Plan{Endpoints: s.Endpoints, Service: s.Service, Bytes: s.Bytes})
 	if err != nil {
 		return nil, err
 	}
 	text := m.File("127.0.0.1:0", t.endpoints.Addresses, s.FirstByte, s.Within)
-	if t.front, err = startFront(ctx, s.Group, s.Run, s.Dir, text); err != nil {
+	if t.front, err = s.startFront(ctx, text); err != nil {
 		return nil, err
 	}
-	t.load, err = endpoint.StartLoad(ctx, t.Group, t.Part(endpoint.PartLoad), &endpoint.Load{
+	t.load, err = endpoint.StartLoad(ctx, t.Group, t.Program.Spec(endpoint.PartLoad, t.Program.Part, endpoint.PartLoad), &endpoint.Load{
 		Addresses: []string{t.front.address}, Rate: t.Rate, Timeout: t.Timeout, Length: t.trial(), Answer: endpoint.AnswerBytes(t.Bytes),
 		File: filepath.Join(t.Dir, "outcomes"),
 	})
@@ -123,12 +139,6 @@ func (s *Setup) measure(ctx context.Context, f endpoint.Failure, m *Mode) (*Tria
 	}
 	r.sum(s)
 	return r, nil
-}
-
-// listen starts the endpoints.
-func (t *trial) listen(ctx context.Context) (err error) {
-	t.endpoints, err = endpoint.Start(ctx, t.Group, t.Part(endpoint.Part), endpoint.Plan{Endpoints: t.Endpoints, Service: t.Service, Bytes: t.Bytes})
-	return err
 }
 
 // happen makes the endpoints fail and recover, each at its time.

@@ -2,10 +2,14 @@ package incident
 
 import (
 	"bytes"
-	"fmt"
 	"text/template"
 	"time"
+
+	"github.com/penstock/penstock/bench/endpoint"
 )
+
+// Failures are all measured failures, in the order of a report.
+var Failures = []endpoint.Failure{endpoint.Silent, endpoint.Slow, endpoint.Refuse}
 
 // The names of the modes. The others are compared with Off. On must reach the bounds.
 const (
@@ -32,18 +36,6 @@ func Modes() []Mode {
 		{FirstByte, "that, and first_byte", parse(firstByteText)},
 		{On, "tuned to the service", parse(onText)},
 	}
-}
-
-// ModeNamed returns the mode with a name.
-func ModeNamed(name string) (*Mode, error) {
-	var names []string
-	for _, m := range Modes() {
-		if m.Name == name {
-			return &m, nil
-		}
-		names = append(names, m.Name)
-	}
-	return nil, fmt.Errorf("no mode %q: write %s", name, list(names))
 }
 
 func parse(text string) *template.Template { return template.Must(template.New("mode").Parse(text)) }

@@ -40,13 +40,13 @@ type record struct {
 	Level, Msg, Address, Upstream, Endpoint, State, Cause string
 }
 
-// startFront starts `penstock run` with a file in dir, and waits until it listens.
-func startFront(ctx context.Context, g *process.Group, run func(args ...string) process.Spec, dir, text string) (*front, error) {
-	file := filepath.Join(dir, "penstock.yaml")
+// startFront starts `penstock run` with a file, and waits until it listens.
+func (s *Setup) startFront(ctx context.Context, text string) (*front, error) {
+	file := filepath.Join(s.Dir, "penstock.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	child, err := g.Start(run("--config", file, "--log", "json"))
+	child, err := s.Group.Start(s.Program.Penstock("penstock run", s.Program.Run, "--config", file, "--log", "json"))
 	if err != nil {
 		return nil, err
 	}

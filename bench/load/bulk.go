@@ -1,28 +1,21 @@
 package load
 
 import (
-	"errors"
 	"io"
 
 	"github.com/penstock/penstock/bench/traffic"
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// errNotEnded means that a connection is still open after the end of the plan.
-var errNotEnded = errors.New("it has not ended")
-
-// bulk is the workload Bulk. Each connection asks for a stream, and reads it for the planned time. Then it
+// bulk begins the workload Bulk. Each connection asks for a stream, and reads it for the planned time. Then it
 // half-closes, and reads on until the server's end of file. So the bytes received are exactly the bytes sent.
-type bulk struct{ opening[*stream] }
-
-// begin implements behaviour.
-func (b *bulk) begin() error {
-	b.discard = make([]byte, discardSize)
-	for i := range b.plan.Connections {
-		seed := b.r.nextSeed()
-		b.all = append(b.all, &stream{conn: conn{b.drive, -1, i}, request: traffic.AppendBulk(nil, seed), content: traffic.NewStream(seed)})
+func (d *drive) bulk() error {
+	d.discard = make([]byte, discardSize)
+	for i := range d.plan.Connections {
+		seed := d.r.nextSeed()
+		d.all = append(d.all, &stream{conn: conn{d, -1, i}, request: traffic.AppendBulk(nil, seed), content: traffic.NewStream(seed)})
 	}
-	return b.connectAll()
+	return d.connectAll()
 }
 
 // stream is one connection.
@@ -36,8 +29,6 @@ type stream struct {
 	tail    [traffic.TrailerSize]byte
 	waiting int // number of bytes in tail
 }
-
-func (s *stream) link() *conn { return &s.conn }
 
 // start sends the request, and sets the time at which to half-close.
 func (s *stream) start() {

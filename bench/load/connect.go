@@ -13,42 +13,18 @@ import (
 // errNoEcho means that the message of a connection did not come back.
 var errNoEcho = errors.New("the message has not come back")
 
-// connect is the workload Connect. The server closes first, as in HTTP/1.0 (traffic.AppendOnce), and all sides see
-// an orderly end. The side that closes first keeps the TIME_WAIT (RFC 9293, 3.6). That is the server on one side
+// connect begins the workload Connect. The server closes first, as in HTTP/1.0 (traffic.AppendOnce), and all sides
+// see an orderly end. The side that closes first keeps the TIME_WAIT (RFC 9293, 3.6). That is the server on one side
 // of the proxy, and the proxy's listening port on the other. It is never an ephemeral port, because there are only
 // 28,000, enough for a second or two. A new connection from a used port has a newer time stamp than the TIME_WAIT.
 // So the kernel reopens the connection at once (net/ipv4/tcp_minisocks.c, tcp_timewait_state_process).
-type connect struct {
-	*drive
-	all   []*visitor
-	until time.Time
-}
-
-// begin implements behaviour.
-func (c *connect) begin() error {
-	c.until = c.start.Add(c.plan.Duration)
-	for i := range c.plan.Connections {
-		seed := c.r.nextSeed()
-		v := &visitor{conn: conn{c.drive, -1, i}, c: c, content: traffic.NewStream(seed)}
-		v.message = make([]byte, ConnectSize)
+func (d *drive) connect() error {
+	for i := range d.plan.Connections {
+		v := &visitor{conn: conn{d, -1, i}, content: traffic.NewStream(d.r.nextSeed()), message: make([]byte, ConnectSize)}
 		v.prefix = len(traffic.AppendOnce(v.message[:0], ConnectSize))
-		c.all = append(c.all, v)
+		d.all = append(d.all, v)
 		if err := v.visit(time.Now()); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// stuck implements behaviour.
-func (c *connect) stuck() error {
-	for _, v := range c.all {
-		switch {
-		case v.fd < 0:
-		case v.got < ConnectSize:
-			return failed(c.plan, v.index, errNoEcho)
-		default:
-			return failed(c.plan, v.index, errNotEnded)
 		}
 	}
 	return nil
@@ -57,12 +33,18 @@ func (c *connect) stuck() error {
 // visitor makes one connection after the other.
 type visitor struct {
 	conn
-	c       *connect
 	content *traffic.Stream
 	message []byte
 	prefix  int // bytes of message that are the request
 	got     int // bytes of message that have come back
 	began   time.Time
+}
+
+func (v *visitor) stuck() error {
+	if v.got < ConnectSize {
+		return errNoEcho
+	}
+	return errNotEnded
 }
 
 // visit opens a connection and sends the message. On loopback the handshake is over when connect returns, so there
@@ -135,7 +117,7 @@ func (v *visitor) finish() {
 		v.fail(err)
 		return
 	}
-	if !now.Before(v.c.until) {
+	if !now.Before(v.d.until()) {
 		v.end()
 		return
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/penstock/penstock/bench/reactor"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -35,11 +34,14 @@ const (
 	latencyDigits  = 3
 )
 
-// behaviour is how a workload uses its connections.
-type behaviour interface {
-	// begin is called once; it opens the connections.
-	begin() error
-	// stuck returns an error that says what an unfinished connection waits for, or nil.
+// errNotEnded means that a connection is still open after the end of the plan.
+var errNotEnded = errors.New("it has not ended")
+
+// link is a connection of a workload.
+type link interface {
+	reactor.Handler
+	own() *conn
+	// stuck returns what the open connection waits for, or nil.
 	stuck() error
 }
 
@@ -49,6 +51,7 @@ type drive struct {
 	loop    *reactor.Loop
 	plan    Plan
 	to      netip.AddrPort
+	all     []link        // in the order in which they are opened
 	open    map[int]*conn // by descriptor
 	left    int           // number of connections that have not ended
 	start   time.Time     // time of the first request
@@ -56,17 +59,21 @@ type drive struct {
 	result  Result
 	latency *hdrhistogram.Histogram // nanoseconds
 
+	begun   int // starters for which connect was called
+	missing int // starters that are not connected yet
+	quiet   int // sleepers that are quiet
+
 	buf, discard []byte
 	finished     chan struct{} // closed when the plan is over
 }
 
 // drive carries out a plan with one loop for its connections.
 func (r *Runner) drive(ctx context.Context, p Plan) (Result, error) {
-	to, err := resolve(ctx, p.Address)
+	to, err := net.ResolveTCPAddr("tcp", p.Address)
 	if err != nil {
 		return Result{}, fmt.Errorf("load: %w", err)
 	}
-	if err := reactor.Descriptors(p.Connections); err != nil {
+	if err := descriptors(p.Connections); err != nil {
 		return Result{}, fmt.Errorf("load: %w", err)
 	}
 	loop, err := reactor.New()
@@ -74,7 +81,7 @@ func (r *Runner) drive(ctx context.Context, p Plan) (Result, error) {
 		return Result{}, fmt.Errorf("load: %w", err)
 	}
 	d := &drive{
-		r: r, loop: loop, plan: p, to: to, open: make(map[int]*conn), left: p.Connections, start: time.Now(), since: time.Now(),
+		r: r, loop: loop, plan: p, to: netip.AddrPortFrom(to.AddrPort().Addr().Unmap(), uint16(to.Port)), open: make(map[int]*conn), left: p.Connections, start: time.Now(), since: time.Now(),
 		latency: hdrhistogram.New(1, longestLatency, latencyDigits),
 		buf:     make([]byte, receiveSize), finished: make(chan struct{}),
 	}
@@ -88,19 +95,39 @@ func (r *Runner) drive(ctx context.Context, p Plan) (Result, error) {
 	return d.result, nil
 }
 
+// spare is how many descriptors a process needs for everything else.
+const spare = 64
+
+// descriptors makes sure that this process may have n connections open at once. If necessary, it
+// raises the soft limit of RLIMIT_NOFILE.
+func descriptors(n int) error {
+	need := uint64(n) + spare
+	soft, hard, err := sys.RlimitNoFileRange()
+	switch {
+	case err != nil:
+		return os.NewSyscallError("prlimit", err)
+	case need <= soft:
+		return nil
+	case need > hard:
+		return fmt.Errorf("%d connections need %d descriptors, and the hard limit is %d: plan for %d, or raise the limit with ulimit -Hn %d",
+			n, need, hard, max(hard, spare)-spare, need)
+	}
+	return os.NewSyscallError("prlimit", sys.SetRlimitNoFile(need, hard))
+}
+
 // run begins the plan, and serves until all connections have ended. The loop runs on a separate goroutine, because
 // it takes a thread.
 func (d *drive) run(ctx context.Context) error {
-	b := map[Workload]behaviour{Bulk: &bulk{opening[*stream]{drive: d}}, Echo: &echo{opening: opening[*caller]{drive: d}}, Connect: &connect{drive: d}, Idle: &idle{drive: d}}[d.plan.Workload]
+	begin := map[Workload]func() error{Bulk: d.bulk, Echo: d.echo, Connect: d.connect, Idle: d.idle}[d.plan.Workload]
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		if err := b.begin(); err != nil {
+		if err := begin(); err != nil {
 			done <- err
 			return
 		}
-		d.loop.After(d.r.grace(), func() { d.watch(b, -1) })
+		d.loop.After(d.r.grace(), func() { d.watch(-1) })
 		done <- d.loop.Run(ctx)
 	}()
 	return <-done
@@ -108,15 +135,30 @@ func (d *drive) run(ctx context.Context) error {
 
 // watch ends a plan that takes a grace longer than planned. Without a planned time, it ends the plan only if that
 // moves no bytes either.
-func (d *drive) watch(b behaviour, moved int64) {
+func (d *drive) watch(moved int64) {
 	now := d.r.sent.Load() + d.r.received.Load()
 	late := time.Since(d.since) - d.plan.Duration - d.r.grace()
-	if err := b.stuck(); err != nil && late >= 0 && (now == moved || d.plan.Duration > 0) {
+	if err := d.stuck(); err != nil && late >= 0 && (now == moved || d.plan.Duration > 0) {
 		d.loop.Stop(fmt.Errorf("%w: %w", err, os.ErrDeadlineExceeded))
 		return
 	}
-	d.loop.After(max(-late, d.r.grace()/4), func() { d.watch(b, now) })
+	d.loop.After(max(-late, d.r.grace()/4), func() { d.watch(now) })
 }
+
+// stuck returns what an open connection waits for, or nil.
+func (d *drive) stuck() error {
+	for _, l := range d.all {
+		if c := l.own(); c.fd >= 0 {
+			if err := l.stuck(); err != nil {
+				return failed(d.plan, c.index, err)
+			}
+		}
+	}
+	return nil
+}
+
+// until returns the end of the plan's Duration.
+func (d *drive) until() time.Time { return d.since.Add(d.plan.Duration) }
 
 // close closes the connections that are still open, and the loop.
 func (d *drive) close() {
@@ -127,29 +169,17 @@ func (d *drive) close() {
 	d.loop.Close()
 }
 
-// resolve looks up the proxy's address.
-func resolve(ctx context.Context, address string) (netip.AddrPort, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	return netip.AddrPortFrom(ips[0].Unmap(), uint16(n)), nil
-}
-
 // conn is a connection of a drive. It owns the descriptor until close.
 type conn struct {
 	d     *drive
 	fd    int // -1 when closed
 	index int
 }
+
+func (c *conn) own() *conn { return c }
+
+// stuck says that a connection has nothing to do except to end.
+func (c *conn) stuck() error { return errNotEnded }
 
 // dial begins to connect c, and makes the loop call h for its events.
 func (c *conn) dial(events uint32, h reactor.Handler) error {
@@ -254,5 +284,89 @@ func (c *conn) hangUp() {
 	}
 	if err != nil {
 		c.fail(os.NewSyscallError("shutdown", err))
+	}
+}
+
+// connectsAtOnce is less than a listener's queue usually holds (somaxconn, listen(2)). If the queue is full, a
+// connection comes only after a second.
+const connectsAtOnce = 1000
+
+// starter is a connection of a workload that starts when all connections are connected. So no connection has the
+// proxy for itself while others still connect.
+type starter interface {
+	link
+	start()
+}
+
+// connectAll begins to connect all starters.
+func (d *drive) connectAll() error {
+	d.missing = len(d.all)
+	for range min(connectsAtOnce, len(d.all)) {
+		if err := d.another(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// another begins to connect the next connection, if any is left.
+func (d *drive) another() error {
+	if d.begun == len(d.all) {
+		return nil
+	}
+	s := d.all[d.begun].(starter)
+	d.begun++
+	return s.own().dial(sys.EPOLLOUT, &opener{s.own(), s})
+}
+
+// opener is a connection that is being made.
+type opener struct {
+	*conn
+	s starter
+}
+
+// Ready implements reactor.Handler.
+func (o *opener) Ready(uint32) {
+	if !o.connected() {
+		return
+	}
+	if err := sys.SetsockoptInt(o.fd, sys.IPPROTO_TCP, sys.TCP_NODELAY, 1); err != nil {
+		o.fail(os.NewSyscallError("setsockopt", err))
+		return
+	}
+	o.d.loop.Hand(o.fd, o.s)
+	o.want(readable)
+	if err := o.d.another(); err != nil {
+		o.d.loop.Stop(err)
+		return
+	}
+	if o.d.missing--; o.d.missing == 0 {
+		o.d.startAll()
+	}
+}
+
+// startAll starts all connections.
+func (d *drive) startAll() {
+	d.start = time.Now()
+	d.since = d.start
+	for _, l := range d.all {
+		l.(starter).start()
+	}
+	if d.plan.Warmup > 0 {
+		d.loop.After(time.Until(d.since.Add(d.plan.Warmup)), d.warm)
+	}
+}
+
+// warm begins to count at the end of the Warmup. On a busy machine the whole Duration may be over already. Then it
+// does nothing.
+func (d *drive) warm() {
+	if d.result.Elapsed > 0 {
+		return
+	}
+	d.start = time.Now()
+	d.result.Requests, d.result.Warmup = 0, d.r.received.Load()
+	d.latency.Reset()
+	if d.r.Warm != nil {
+		d.r.Warm()
 	}
 }

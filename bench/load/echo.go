@@ -10,46 +10,29 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// echo is the workload Echo. For the planned time, each connection sends a message, waits for the answer, and
+// echo begins the workload Echo. For the planned time, each connection sends a message, waits for the answer, and
 // begins again.
-type echo struct {
-	opening[*caller]
-	until time.Time
-}
-
-// begin implements behaviour.
-func (e *echo) begin() error {
-	for i := range e.plan.Connections {
-		e.all = append(e.all, &caller{conn: conn{e.drive, -1, i}, e: e, content: traffic.NewStream(e.r.nextSeed())})
+func (d *drive) echo() error {
+	for i := range d.plan.Connections {
+		d.all = append(d.all, &caller{conn: conn{d, -1, i}, content: traffic.NewStream(d.r.nextSeed())})
 	}
-	return e.connectAll()
-}
-
-// stuck implements behaviour.
-func (e *echo) stuck() error {
-	for _, c := range e.all {
-		if c.fd >= 0 && c.asking {
-			return failed(e.plan, c.index, errors.New("an answer is missing, or a part of it"))
-		}
-	}
-	return e.opening.stuck()
+	return d.connectAll()
 }
 
 // timeOver ends the counting of a plan with a Warmup.
-func (e *echo) timeOver(now time.Time) {
-	if e.plan.Warmup == 0 || e.result.Elapsed > 0 {
+func (d *drive) timeOver(now time.Time) {
+	if d.plan.Warmup == 0 || d.result.Elapsed > 0 {
 		return
 	}
-	e.result.Elapsed = now.Sub(e.drive.start)
-	if e.r.Over != nil {
-		e.r.Over()
+	d.result.Elapsed = now.Sub(d.start)
+	if d.r.Over != nil {
+		d.r.Over()
 	}
 }
 
 // caller is one connection.
 type caller struct {
 	conn
-	e       *echo
 	content *traffic.Stream
 	out, in []byte // the parts of the message that were not sent, and not received back
 	began   time.Time
@@ -57,15 +40,15 @@ type caller struct {
 	ending  bool // this side has half-closed
 }
 
-func (c *caller) link() *conn { return &c.conn }
+func (c *caller) stuck() error {
+	if c.asking {
+		return errors.New("an answer is missing, or a part of it")
+	}
+	return errNotEnded
+}
 
 // start sends the first message.
-func (c *caller) start() {
-	if c.e.until.IsZero() {
-		c.e.until = c.d.start.Add(c.d.plan.Duration)
-	}
-	c.ask(time.Now())
-}
+func (c *caller) start() { c.ask(time.Now()) }
 
 // ask sends the next message.
 func (c *caller) ask(now time.Time) {
@@ -124,9 +107,9 @@ func (c *caller) goOn() bool {
 func (c *caller) answered() {
 	now := time.Now()
 	c.asking = false
-	goOn := now.Before(c.e.until)
+	goOn := now.Before(c.d.until())
 	if !goOn {
-		c.e.timeOver(now)
+		c.d.timeOver(now)
 	}
 	if c.d.result.Elapsed == 0 {
 		c.d.result.Requests++

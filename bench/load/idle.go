@@ -17,50 +17,27 @@ const opensAtOnce = 64
 // errDisturbed means that a quiet connection has received something.
 var errDisturbed = errors.New("bytes arrived while the session was idle")
 
-// idle is the workload Idle.
-type idle struct {
-	*drive
-	all   []*sleeper
-	quiet int
-}
-
-// begin implements behaviour.
-func (i *idle) begin() error {
-	for range min(opensAtOnce, i.plan.Connections) {
-		if err := i.another(); err != nil {
+// idle begins the workload Idle.
+func (d *drive) idle() error {
+	for range min(opensAtOnce, d.plan.Connections) {
+		if err := d.anotherSleeper(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// another opens the next connection.
-func (i *idle) another() error {
-	s := &sleeper{conn: conn{i.drive, -1, len(i.all)}, i: i, out: traffic.NewStream(i.r.nextSeed()), unsent: IdleSize, missing: IdleSize}
+// anotherSleeper opens the next connection.
+func (d *drive) anotherSleeper() error {
+	s := &sleeper{conn: conn{d, -1, len(d.all)}, out: traffic.NewStream(d.r.nextSeed()), unsent: IdleSize, missing: IdleSize}
 	in := *s.out
 	s.in = &in
-	i.all = append(i.all, s)
+	d.all = append(d.all, s)
 	return s.dial(readable|sys.EPOLLOUT, s)
 }
 
-// stuck implements behaviour. A plan that holds its connections is not stuck.
-func (i *idle) stuck() error {
-	if i.quiet == i.plan.Connections && len(i.open) == i.plan.Connections && !i.all[0].ending {
-		return nil
-	}
-	for _, s := range i.all {
-		switch {
-		case s.fd >= 0 && s.missing > 0:
-			return failed(i.plan, s.index, fmt.Errorf("%d of its %d bytes have not come back", s.missing, IdleSize))
-		case s.fd >= 0 && s.ending:
-			return failed(i.plan, s.index, errNotEnded)
-		}
-	}
-	return nil
-}
-
-// hold reports that all connections are quiet, and waits for Release, which calls wake.
-func (d *drive) hold(wake func()) {
+// hold reports that all connections are quiet, and waits for Release, which wakes them.
+func (d *drive) hold() {
 	if d.r.Hold != nil {
 		d.r.Hold()
 	}
@@ -68,16 +45,17 @@ func (d *drive) hold(wake func()) {
 	go func() {
 		select {
 		case <-d.r.release:
-			d.loop.Post(wake)
+			d.loop.Post(d.wake)
 		case <-done:
 		}
 	}()
 }
 
 // wake ends all connections.
-func (i *idle) wake() {
-	i.since = time.Now()
-	for _, s := range i.all {
+func (d *drive) wake() {
+	d.since = time.Now()
+	for _, l := range d.all {
+		s := l.(*sleeper)
 		s.ending = true
 		s.hangUp()
 	}
@@ -86,12 +64,22 @@ func (i *idle) wake() {
 // sleeper is one connection.
 type sleeper struct {
 	conn
-	i       *idle
 	out, in *traffic.Stream
 	// The numbers of bytes that were not sent yet, and that have not come back yet.
 	unsent, missing int
 	made            bool // the connection is made
 	ending          bool // this side has half-closed
+}
+
+// stuck returns nil for a connection that is held.
+func (s *sleeper) stuck() error {
+	switch {
+	case s.missing > 0:
+		return fmt.Errorf("%d of its %d bytes have not come back", s.missing, IdleSize)
+	case s.ending:
+		return errNotEnded
+	}
+	return nil
 }
 
 // Ready implements reactor.Handler.
@@ -124,33 +112,26 @@ func (s *sleeper) Ready(events uint32) {
 	}
 }
 
-// sendMore sends when the socket has room, and reports whether that went well.
+// sendMore sends as much as the socket has room for, and reports whether that went well.
 func (s *sleeper) sendMore() bool {
-	ok := s.sendSome()
+	chunk := s.out.Next(s.unsent)
+	rest, ok := s.send(chunk)
+	s.out.Back(len(rest))
+	s.unsent -= len(chunk) - len(rest)
 	if ok && s.unsent == 0 {
 		s.want(readable)
 	}
 	return ok
 }
 
-// sendSome sends as much as fits, and reports whether that went well.
-func (s *sleeper) sendSome() bool {
-	chunk := s.out.Next(s.unsent)
-	rest, ok := s.send(chunk)
-	s.out.Back(len(rest))
-	s.unsent -= len(chunk) - len(rest)
-	return ok
-}
-
 // sleep makes a connection quiet once it has carried its bytes.
 func (s *sleeper) sleep() {
-	i := s.i
-	switch i.quiet++; {
-	case len(i.all) < i.plan.Connections:
-		if err := i.another(); err != nil {
+	switch s.d.quiet++; {
+	case len(s.d.all) < s.d.plan.Connections:
+		if err := s.d.anotherSleeper(); err != nil {
 			s.d.loop.Stop(err)
 		}
-	case i.quiet == i.plan.Connections:
-		i.hold(i.wake)
+	case s.d.quiet == s.d.plan.Connections:
+		s.d.hold()
 	}
 }

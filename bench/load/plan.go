@@ -8,6 +8,7 @@ package load
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/bench/traffic"
@@ -62,16 +63,12 @@ type Plan struct {
 
 // check returns why the plan is invalid, or nil.
 func (p *Plan) check() error {
-	needs, ok := map[Workload]struct{ connections, duration bool }{
-		Bulk: {true, true}, Echo: {true, true}, Connect: {true, true},
-		Idle: {true, false},
-	}[p.Workload]
 	switch {
-	case !ok:
+	case !slices.Contains([]Workload{Bulk, Echo, Connect, Idle}, p.Workload):
 		return fmt.Errorf("load: no workload %q", p.Workload)
-	case needs.connections && p.Connections < 1:
+	case p.Connections < 1:
 		return fmt.Errorf("load: %d connections", p.Connections)
-	case needs.duration && p.Duration <= 0:
+	case p.Workload != Idle && p.Duration <= 0:
 		return fmt.Errorf("load: a duration of %v", p.Duration)
 	case p.Warmup != 0 && (p.Workload != Echo && p.Workload != Bulk || p.Warmup < 0 || p.Warmup >= p.Duration):
 		return fmt.Errorf("load: a warmup of %v of %s for %v", p.Warmup, p.Workload, p.Duration)

@@ -1,3 +1,6 @@
+// Package process runs the parts of a benchmark as separate processes, so that the processor time of each part can
+// be measured. It makes sure that no process outlives the benchmark, however the benchmark ends. It is for Linux
+// only.
 package process
 
 import (
@@ -13,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/prometheus/procfs"
 )
 
 // EndedError says that a child has ended without having been stopped.
@@ -33,7 +37,7 @@ func (e *EndedError) Error() string {
 }
 
 // Child is a running process of a Group, together with the processes that it has started. It is safe for
-// concurrent use, except for Send.
+// concurrent use, except for Send. A nil Child is no process: it uses nothing, holds nothing and never ends.
 type Child struct {
 	name   string
 	cmd    *exec.Cmd
@@ -92,7 +96,12 @@ func (c *Child) Name() string { return c.name }
 func (c *Child) Pid() int { return c.cmd.Process.Pid }
 
 // Done is closed when the process is gone.
-func (c *Child) Done() <-chan struct{} { return c.done }
+func (c *Child) Done() <-chan struct{} {
+	if c == nil {
+		return nil
+	}
+	return c.done
+}
 
 // Err waits until the process ends without having been stopped, and describes that by an *EndedError.
 func (c *Child) Err() error {
@@ -175,7 +184,51 @@ func (c *Child) kill() {
 
 // Kill kills the process and its group, and waits until the process is gone.
 func (c *Child) Kill() {
+	if c == nil {
+		return
+	}
 	c.kill()
 	_ = c.stdin.Close()
 	<-c.done
+}
+
+// Freeze stops the child by SIGSTOP, and returns when all its threads have stopped. Threads on other processors
+// get the signal a little later. SIGCONT continues the child.
+func (c *Child) Freeze(ctx context.Context) error {
+	if err := c.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	const longest = 10 * time.Millisecond
+	for pause := 50 * time.Microsecond; ; pause = min(2*pause, longest) {
+		if stopped, err := c.stopped(); stopped || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// stopped reports whether all threads are stopped (T in proc_pid_stat(5)).
+func (c *Child) stopped() (bool, error) {
+	threads, err := procfs.AllThreads(c.Pid())
+	if err == nil && len(threads) == 0 {
+		err = os.ErrProcessDone
+	}
+	for i := 0; err == nil && i < len(threads); i++ {
+		var s procfs.ProcStat
+		s, err = threads[i].Stat()
+		switch {
+		case gone(err):
+			err = nil // the thread has ended
+		case err == nil && s.State != "T":
+			return false, nil
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("threads of %s: %w", c.name, err)
+	}
+	return true, nil
 }

@@ -1,11 +1,15 @@
 package process
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -123,9 +127,6 @@ type Spec struct {
 	Args []string // arguments, beginning with the name of the program
 	Env  []string // environment; nil means the environment of this process
 	Dir  string   // working directory; "" means the directory of this process
-	// Files become the child's descriptors 3, 4 and so on. They still belong to the caller, who may close them
-	// after Start.
-	Files []*os.File
 	// Orphan is the signal that the kernel sends to the child if this process dies without closing the group; 0
 	// means SIGKILL. Only the child itself gets the signal. So a child with workers needs a signal at which it
 	// ends them.
@@ -138,7 +139,7 @@ type Spec struct {
 func (g *Group) Start(s Spec) (*Child, error) {
 	c := &Child{name: s.Name, stdout: newLines(), stderr: newLines(), done: make(chan struct{})}
 	c.cmd = &exec.Cmd{
-		Path: s.Path, Args: s.Args, Env: s.Env, Dir: s.Dir, ExtraFiles: s.Files,
+		Path: s.Path, Args: s.Args, Env: s.Env, Dir: s.Dir,
 		Stdout: c.stdout, Stderr: c.stderr,
 		WaitDelay:   lateOutput,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: cmp.Or(s.Orphan, syscall.SIGKILL)},
@@ -163,6 +164,44 @@ func (g *Group) adopt(c *Child) error {
 	return nil
 }
 
+// Begin starts a child, sends it a line, unless the line is nil, and receives its first line. If that fails, it
+// kills the child.
+func (g *Group) Begin(ctx context.Context, s Spec, line, first any) (*Child, error) {
+	c, err := g.Start(s)
+	if err != nil {
+		return nil, err
+	}
+	if line != nil {
+		err = c.Send(line)
+	}
+	if err == nil {
+		err = c.Receive(ctx, first)
+	}
+	if err != nil {
+		c.Kill()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Run runs commands one after the other, in the network namespace of the group's children. It uses no shell: words
+// are separated by blanks. It stops at the first command that fails. The error has the output of that command.
+func (g *Group) Run(commands ...string) (err error) {
+	for _, c := range commands {
+		words := strings.Fields(c)
+		cmd := exec.Command(words[0], words[1:]...)
+		var said bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &said, &said
+		if stop := g.Do(func() { err = cmd.Run() }); stop != nil {
+			return stop
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", c, err, bytes.TrimSpace(said.Bytes()))
+		}
+	}
+	return nil
+}
+
 // Close kills the processes that still run, and returns when all of them are gone.
 func (g *Group) Close() {
 	g.once.Do(func() { close(g.closed) })
@@ -173,4 +212,39 @@ func (g *Group) Close() {
 	for _, c := range g.children {
 		c.Kill()
 	}
+}
+
+// portRange is the range of local ports in a separate network namespace, where no other program uses ports. It
+// allows some 64,000 connections from one address to another (ip(7), ip_local_port_range).
+const portRange = "1024 65535"
+
+// NewIsolatedGroup returns a group with its children in a separate network namespace. They see only their own
+// loopback device, and no other process sees it. This process does not enter the namespace, except in functions
+// that Do runs. The namespace ends with the group and the last child.
+//
+// It needs CAP_SYS_ADMIN. Without it, the error wraps syscall.EPERM. The thread that makes the namespace never
+// runs anything else, and ends with the group.
+func NewIsolatedGroup() (*Group, error) { return newGroup(isolate) }
+
+// NewGroupWherePossible returns the group of [NewIsolatedGroup] if that is permitted. Otherwise it returns a group
+// without a separate namespace, and the reason.
+func NewGroupWherePossible() (g *Group, missing string) {
+	g, err := NewIsolatedGroup()
+	if err != nil {
+		return NewGroup(), err.Error()
+	}
+	return g, ""
+}
+
+// isolate moves the calling thread into a new network namespace, and prepares the namespace for use.
+func isolate() error {
+	if err := sys.Unshare(sys.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("process: a network namespace: %w", os.NewSyscallError("unshare", err))
+	}
+	if err := sys.InterfaceUp("lo"); err != nil {
+		return fmt.Errorf("process: loopback of a network namespace: %w", os.NewSyscallError("ioctl", err))
+	}
+	// This may fail, because /proc/sys may be read-only. The file shows the namespace of the thread that opens it.
+	_ = os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte(portRange), 0)
+	return nil
 }

@@ -1,3 +1,6 @@
+// Package reactor is an epoll loop for the benchmark's own ends of a connection. These ends share the machine with
+// the measured proxies, so their cost hides the cost of the proxies. That is why one thread serves many
+// connections, events are level-triggered, and nothing is between an event and the system call that answers it.
 package reactor
 
 import (
@@ -5,8 +8,10 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -172,4 +177,53 @@ func (w *waker) Ready(uint32) {
 	for _, f := range posted {
 		f()
 	}
+}
+
+// clock calls functions when their time has come. It is a descriptor of the loop, like any other, so a busy loop
+// makes no calls to read the time.
+type clock struct {
+	fd     int     // a timerfd, owned by the loop
+	timers []timer // the next timer comes first
+}
+
+// timer is a function, and the time at which to call it.
+type timer struct {
+	when time.Time
+	call func()
+}
+
+// After calls f once on the loop's thread, not before d has passed.
+func (l *Loop) After(d time.Duration, f func()) {
+	t := timer{time.Now().Add(d), f}
+	i, _ := slices.BinarySearchFunc(l.clock.timers, t, func(a, b timer) int { return a.when.Compare(b.when) })
+	l.clock.timers = slices.Insert(l.clock.timers, i, t)
+	if i == 0 {
+		l.arm()
+	}
+}
+
+// arm sets the timerfd to the next timer.
+func (l *Loop) arm() {
+	var d time.Duration // none: disarm
+	if t := l.clock.timers; len(t) > 0 {
+		d = max(time.Until(t[0].when), 1)
+	}
+	if err := sys.TimerfdSettime(l.clock.fd, d); err != nil {
+		l.Stop(os.NewSyscallError("timerfd_settime", err))
+	}
+}
+
+// alarm is the handler of the timerfd.
+type alarm Loop
+
+// Ready implements Handler.
+func (l *alarm) Ready(uint32) {
+	var expirations [8]byte
+	_, _ = sys.Read(l.clock.fd, expirations[:])
+	for now := time.Now(); len(l.clock.timers) > 0 && !l.clock.timers[0].when.After(now) && !l.ended; {
+		next := l.clock.timers[0].call
+		l.clock.timers = l.clock.timers[1:]
+		next()
+	}
+	(*Loop)(l).arm()
 }

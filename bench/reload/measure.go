@@ -1,16 +1,28 @@
+// Package reload measures the cost of changing the configuration of a `penstock run` that serves: how long it
+// takes until the new state serves its first connection, how long the swap takes, and how long the loops keep
+// clients waiting meanwhile. It also measures what a thousand reloads in a row leave behind.
+//
+// The load balancer, the endpoints and the clients are separate processes. One process is any number of endpoints:
+// it listens on every address, and the endpoints are addresses below 127.0.0.0/8 with its port. In fact it has two
+// ports, and greets each client with the letter of the port. So a client knows which configuration has served it.
 package reload
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
+	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/bench/rounds"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 // Setup is the setup of a measurement.
@@ -52,17 +64,9 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 
 // endpoints starts the endpoints.
 func (s *Setup) endpoints(ctx context.Context) (ports []int, stop func(), err error) {
-	child, err := s.Group.Start(s.Program.Spec("the endpoints", s.Program.Part, PartEndpoints))
-	if err != nil {
-		return nil, nil, err
-	}
-	line, err := child.Stdout(ctx)
 	var at listening
-	if err == nil {
-		err = json.Unmarshal([]byte(line), &at)
-	}
+	child, err := s.Group.Begin(ctx, s.Program.Spec("the endpoints", s.Program.Part, PartEndpoints), nil, &at)
 	if err != nil {
-		child.Kill()
 		return nil, nil, contestant.Describe(err)
 	}
 	return at.Ports, child.Kill, nil
@@ -141,9 +145,7 @@ const afterwards = 200 * time.Millisecond
 
 // round measures the time before a reload, and then the reload.
 func (m *measuring) round(ctx context.Context, text string, letter byte) (r Round, err error) {
-	for _, f := range r.figures() {
-		*f = report.Unmeasured()
-	}
+	r = *report.Over[Round](nil, report.Sample.Median) // nothing is measured yet
 	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("a reload was not in force within %v", startTime))
 	defer cancel()
 	if err := m.write(text); err != nil {
@@ -190,6 +192,30 @@ func (m *measuring) round(ctx context.Context, text string, letter byte) (r Roun
 	return r, nil
 }
 
+// probe connects until it is greeted with the letter, and returns when that was.
+func (s *Setup) probe(ctx context.Context, address string, letter byte) (at time.Time, err error) {
+	var c net.Conn
+	for {
+		closed := s.Group.Do(func() { c, err = net.DialTimeout("tcp", address, patience) })
+		if err = errors.Join(err, closed); err != nil {
+			return at, fmt.Errorf("a connection was refused: %w", err)
+		}
+		b := make([]byte, 1)
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, err = io.ReadFull(c, b)
+		at = time.Now()
+		_ = c.Close()
+		switch {
+		case err != nil:
+			return at, fmt.Errorf("a connection was not served: %w", err)
+		case b[0] == letter:
+			return at, nil
+		case ctx.Err() != nil:
+			return at, context.Cause(ctx)
+		}
+	}
+}
+
 // quietTime is the time before each reload in which there is no reload.
 const quietTime = 500 * time.Millisecond
 
@@ -198,4 +224,77 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
+}
+
+// running is a `penstock run` that is measured.
+type running struct {
+	child *process.Child
+	file  string
+	admin *admin.Client
+}
+
+// begin starts a process with a configuration, and returns once its admin API answers.
+func (s *Setup) begin(ctx context.Context, dir, text, socket string) (*running, error) {
+	b := &running{file: filepath.Join(dir, "penstock.yaml")}
+	if err := b.write(text); err != nil {
+		return nil, err
+	}
+	var err error
+	if b.admin, err = admin.NewClient("unix:" + socket); err != nil {
+		return nil, err
+	}
+	b.child, err = s.Group.Start(s.Program.Penstock("penstock run", s.Program.Run, "--config", b.file, "--log", "json", "--log-level", "warn", "--turn-cpu"))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("penstock run did not start within %v", startTime))
+	defer cancel()
+	for {
+		if _, err := b.admin.Generations(ctx); err == nil {
+			return b, nil
+		}
+		select {
+		case <-b.child.Done():
+			return nil, contestant.Describe(b.child.Err())
+		case <-ctx.Done():
+			b.child.Kill()
+			return nil, context.Cause(ctx)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// startTime is how long a process with thousands of listeners may take to start.
+const startTime = 30 * time.Second
+
+// write replaces the configuration file atomically.
+func (b *running) write(text string) error {
+	next := b.file + ".new"
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, b.file)
+}
+
+// summary gets a summary from the admin API.
+func (b *running) summary(ctx context.Context) (*admin.Summary, error) {
+	st, err := b.admin.Status(ctx)
+	return &st.Summary, err
+}
+
+// overruns returns the number of turns, of all loops, that used a millisecond of CPU time.
+func overruns(s *admin.Summary) (n int64) {
+	for _, l := range s.Loops {
+		n += l.Overruns
+	}
+	return n
+}
+
+// turns returns the number of long turns of all loops, and the longest turn.
+func turns(s *admin.Summary) (long int64, longest time.Duration) {
+	for _, l := range s.Loops {
+		long += l.LongTurns
+		longest = max(longest, time.Duration(l.LagMaxUs)*time.Microsecond)
+	}
+	return long, longest
 }

@@ -47,22 +47,12 @@ type Round struct {
 	LongestTurn report.Number `json:"longest_turn_seconds"`
 }
 
-// figures returns all figures of a round.
-func (r *Round) figures() []*report.Number {
-	return []*report.Number{&r.First, &r.ValidToSwapped, &r.Prepared, &r.Swapped, &r.LongTurns, &r.Overruns, &r.QuietTurns, &r.LongestTurn}
-}
-
 // sum computes the medians and the largest values.
 func (r *Row) sum() {
 	if len(r.Rounds) == 0 {
 		return
 	}
-	r.Median, r.Worst = new(Round), new(Round)
-	for f := range r.Median.figures() {
-		values := report.SampleOf(r.Rounds, func(of *Round) report.Number { return *of.figures()[f] })
-		_, most := values.Range()
-		*r.Median.figures()[f], *r.Worst.figures()[f] = report.Number(values.Median()), report.Number(most)
-	}
+	r.Median, r.Worst = report.Over(r.Rounds, report.Sample.Median), report.Over(r.Rounds, report.Sample.Most)
 }
 
 // Long has the figures of many reloads in a row.

@@ -1,10 +1,12 @@
 package reload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
@@ -57,10 +59,11 @@ func (s *Setup) row(ctx context.Context, ports []int) (*Long, error) {
 	if err := clients.Send("end"); err != nil {
 		return l, err
 	}
-	e, err := next(ctx, clients)
+	var e event
+	err = clients.Receive(ctx, &e)
 	l.Clients = e.Clients
 	l.judge()
-	return l, err
+	return l, contestant.Describe(cmp.Or(err, e.err()))
 }
 
 // once makes one reload.
@@ -108,27 +111,64 @@ func rowText(s *shape, ports []int, n int) string {
 
 // clients starts clients, and returns once the idle clients are connected.
 func (s *Setup) clients(ctx context.Context, p plan) (*process.Child, error) {
-	child, err := s.Group.Start(s.Program.Spec("the clients", s.Program.Part, PartClients))
-	if err != nil {
-		return nil, err
-	}
-	if err = child.Send(p); err == nil {
-		_, err = next(ctx, child)
+	var e event
+	child, err := s.Group.Begin(ctx, s.Program.Spec("the clients", s.Program.Part, PartClients), p, &e)
+	if err == nil {
+		err = e.err()
 	}
 	if err != nil {
 		child.Kill()
-		return nil, err
+		return nil, contestant.Describe(err)
 	}
 	return child, nil
 }
 
-// next returns the next event from the clients.
-func next(ctx context.Context, child *process.Child) (e event, err error) {
-	if err := child.Receive(ctx, &e); err != nil {
-		return e, contestant.Describe(err)
-	}
+// err returns the failure that the event reports.
+func (e *event) err() error {
 	if e.Error != "" {
-		return e, errors.New("the clients failed: " + e.Error)
+		return errors.New("the clients failed: " + e.Error)
 	}
-	return e, nil
+	return nil
+}
+
+// A shape is the size of a configuration.
+type shape struct {
+	Admin     string // unix socket
+	Port      int    // the listeners' port
+	Listeners int    // number of listeners, each with its own upstream
+	Endpoints int    // number of endpoints of all upstreams
+	Interval  string // interval of health checks, or "" for none
+}
+
+// endpoint returns the address of the n-th endpoint.
+func endpoint(n, port int) string {
+	return fmt.Sprintf("127.%d.%d.%d:%d", 1+n>>14, n>>7&127, 1+n&127, port)
+}
+
+// address returns the address of a listener. Each listener has another one, and no client connects from it.
+func (s *shape) address(listener int) string {
+	return fmt.Sprintf("127.200.%d.%d:%d", listener>>7, 1+listener&127, s.Port)
+}
+
+// text returns a configuration. The n-th endpoint is at port(n). rate is a number in each listener that can be
+// changed at will.
+func (s *shape) text(port func(n int) int, rate int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "admin: {bind: \"unix:%s\"}\nlisteners:\n", s.Admin)
+	for i := range s.Listeners {
+		fmt.Fprintf(&b, "  - {name: l%d, bind: %q, upstream: u%d, allow: [\"127.0.0.0/8\"], limits: {per_source_per_second: %d}}\n", i, s.address(i), i, rate)
+	}
+	b.WriteString("upstreams:\n")
+	check := "off"
+	if s.Interval != "" {
+		check = "{interval: " + s.Interval + "}"
+	}
+	for i, n := 0, 0; i < s.Listeners; i++ {
+		fmt.Fprintf(&b, "  - {name: u%d, on_removed: keep, health_check: %s, endpoints: [", i, check)
+		for ; n < (i+1)*s.Endpoints/s.Listeners; n++ {
+			fmt.Fprintf(&b, "%q, ", endpoint(n, port(n)))
+		}
+		b.WriteString("]}\n")
+	}
+	return b.String()
 }

@@ -123,10 +123,7 @@ type Cell struct {
 
 // Summary is one figure of a cell over its rounds.
 type Summary struct {
-	Median Number `json:"median"`
-	Low    Number `json:"low"` // the smallest value; from ten rounds on, the 10th percentile
-	High   Number `json:"high"`
-	Values int    `json:"values"` // number of trials with the figure
+	Band
 	// Ratio is the ratio to the baseline's trial beside each trial; null for the baseline itself.
 	Ratio *Band `json:"ratio"`
 }
@@ -134,9 +131,9 @@ type Summary struct {
 // Band is a median with the spread of the values.
 type Band struct {
 	Median Number `json:"median"`
-	Low    Number `json:"low"`
+	Low    Number `json:"low"` // the smallest value; from ten rounds on, the 10th percentile
 	High   Number `json:"high"`
-	Values int    `json:"values"`
+	Values int    `json:"values"` // number of trials with the figure
 }
 
 // Round compares one trial with the baseline's trial beside it.

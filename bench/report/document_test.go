@@ -115,6 +115,6 @@ func document() *report.Document {
 	for _, s := range d.Scenarios {
 		s.Summarize()
 	}
-	d.Judge()
+	d.Judge(report.Goals())
 	return d
 }

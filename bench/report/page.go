@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -72,7 +73,7 @@ func (p *Page) Facts(h *Head, network string, more ...[2]string) {
 	t.Left("", "") // a Markdown table must have a head
 	for _, f := range append([][2]string{
 		{"penstock", h.Penstock + ", " + m.Go},
-		{"machine", fmt.Sprintf("%s, %d CPUs%s, %s memory", known(m.CPU), m.CPUs, governor, Bytes(float64(m.MemoryBytes)))},
+		{"machine", fmt.Sprintf("%s, %d CPUs%s, %s memory", cmp.Or(m.CPU, Unknown), m.CPUs, governor, Bytes(float64(m.MemoryBytes)))},
 		{"kernel", m.Kernel},
 		{"run by", m.User + ", " + network},
 		{"date", fmt.Sprintf("%s, %.0f s", h.Began.Format("2006-01-02 15:04 MST"), float64(h.ElapsedSeconds))},
@@ -95,12 +96,4 @@ func (h *Head) Network() string {
 		return "on the host's loopback, without a network namespace: " + h.NamespaceMissing
 	}
 	return "on the host's loopback, without a network namespace"
-}
-
-// known returns text, or Unknown if text is empty.
-func known(text string) string {
-	if text == "" {
-		return Unknown
-	}
-	return text
 }

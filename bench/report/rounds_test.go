@@ -6,11 +6,9 @@ import (
 )
 
 // A round is one with two figures.
-type round struct{ Rate, Added Number }
-
-var roundFigures = []RoundFigure[round]{
-	{"rate", func(r *round) *Number { return &r.Rate }},
-	{"added", func(r *round) *Number { return &r.Added }},
+type round struct {
+	Rate  Number `json:"rate"`
+	Added Number `json:"added,omitempty"`
 }
 
 // TestRounds: medians and ratios are by figure and by round; a figure without a ratio has none, and values that are not usable do
@@ -18,10 +16,11 @@ var roundFigures = []RoundFigure[round]{
 func TestRounds(t *testing.T) {
 	rounds := []round{{10, -1}, {20, 4}, {60, Unmeasured()}}
 	base := []round{{5, 1}, {20, 2}, {20, 3}}
-	if m := Medians(roundFigures, rounds); m.Rate != 20 || m.Added != 1.5 {
+	if m := Over(rounds, Sample.Median); m.Rate != 20 || m.Added != 1.5 {
 		t.Errorf("medians: %+v", m)
 	}
-	ratios := RoundRatios(roundFigures, rounds, base, nil)
+	all := func(s Sample) Sample { return s }
+	ratios := RoundRatios(rounds, base, all)
 	if r := ratios.Of("rate"); r == nil || r.Median != 2 || r.Low != 1 || r.High != 3 || r.Values != 3 {
 		t.Errorf("rate: %+v", r)
 	}
@@ -36,10 +35,10 @@ func TestRounds(t *testing.T) {
 		}
 		return s
 	}
-	if r := RoundRatios(roundFigures, rounds, base, positive).Of("added"); r == nil || r.Median != 2 {
+	if r := RoundRatios(rounds, base, positive).Of("added"); r == nil || r.Median != 2 {
 		t.Errorf("added, above 0: %+v", r)
 	}
-	if r := RoundRatios(roundFigures, []round{{1, Unmeasured()}}, base, nil); r.Of("added") != nil || r.Of("rate") == nil || r.Of("other") != nil {
+	if r := RoundRatios([]round{{1, Unmeasured()}}, base, all); r.Of("added") != nil || r.Of("rate") == nil || r.Of("other") != nil {
 		t.Errorf("a figure that no round has: %+v", r)
 	}
 	if rounds[0].Added != -1 {

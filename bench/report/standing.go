@@ -47,10 +47,7 @@ type PeerRounds struct {
 
 // Judge fills in the document's Standings from its scenarios. It adds a standing for each Goal if the scenario was
 // measured with the Goal's subject.
-func (d *Document) Judge() { d.JudgeBy(Goals()) }
-
-// JudgeBy is Judge with other goals.
-func (d *Document) JudgeBy(goals []Goal) {
+func (d *Document) Judge(goals []Goal) {
 	d.Standings = nil
 	for _, g := range goals {
 		for _, s := range d.Scenarios {

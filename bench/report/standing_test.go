@@ -37,7 +37,7 @@ func bulkRounds(baseline string, all ...contender) *report.Scenario {
 func standings(t *testing.T, baseline string, s *report.Scenario, figure, among string) (*report.Document, report.Standing) {
 	t.Helper()
 	d := &report.Document{Method: report.Method{Baseline: baseline, Rounds: s.Rounds}, Scenarios: []*report.Scenario{s}}
-	d.Judge()
+	d.Judge(report.Goals())
 	for _, st := range d.Standings {
 		if st.Figure == figure && st.Among == among {
 			return d, st
@@ -141,7 +141,7 @@ func TestLaneGoals(t *testing.T) {
 		s.Cells[0].Void = test.void
 		s.Summarize()
 		d := &report.Document{Scenarios: []*report.Scenario{s}}
-		d.JudgeBy(report.LaneGoals())
+		d.Judge(report.LaneGoals())
 		if len(d.Standings) != 2 {
 			t.Fatalf("standings: %+v", d.Standings)
 		}

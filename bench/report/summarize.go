@@ -97,7 +97,7 @@ func (s *Scenario) summary(c *Cell, f *Figure) (Summary, bool) {
 		return Summary{}, false
 	}
 	low, high := values.Stray()
-	sum := Summary{Median: Number(values.Median()), Low: Number(low), High: Number(high), Values: len(values.known())}
+	sum := Summary{Band: Band{Median: Number(values.Median()), Low: Number(low), High: Number(high), Values: len(values.known())}}
 	var ratios Sample
 	for _, r := range c.Rounds {
 		if x, ok := r.Ratios[f.Name]; ok {

@@ -9,8 +9,12 @@ package rival
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
+	"sync"
+
+	"github.com/penstock/penstock/relay"
 )
 
 // copier is a form of io.Copy.
@@ -68,4 +72,57 @@ func pass(dst, src *net.TCPConn, move copier) {
 		return
 	}
 	_ = dst.CloseWrite()
+}
+
+// ServeRelay is [Serve] with package relay in place of io.Copy: two goroutines for each session.
+func ServeRelay(ctx context.Context, l net.Listener, upstream string) error {
+	r, err := relay.New(nil)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	err = Accept(ctx, l, func(ctx context.Context, client *net.TCPConn) {
+		var dialer net.Dialer
+		if endpoint, err := dialer.DialContext(ctx, "tcp", upstream); err == nil {
+			_, _ = r.Join(ctx, client, endpoint) // it closes both connections
+		}
+	})
+	return errors.Join(err, r.Close())
+}
+
+// Accept accepts connections from l until ctx is done, and calls handle for each in a new goroutine. It owns l and
+// every connection. A connection is closed when its handler returns. When ctx is done, Accept closes all
+// connections, waits for the handlers, and returns nil. It returns any other error of accepting unchanged.
+func Accept(ctx context.Context, l net.Listener, handle func(context.Context, *net.TCPConn)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var handlers sync.WaitGroup
+	defer handlers.Wait()
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			_ = l.Close()
+			if errors.Is(err, net.ErrClosed) && ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		conn, ok := c.(*net.TCPConn)
+		if !ok {
+			_ = c.Close()
+			continue
+		}
+		handlers.Go(func() { handleOne(ctx, conn, handle) })
+	}
+}
+
+// handleOne runs one handler. When ctx ends, it closes the connection meanwhile.
+func handleOne(ctx context.Context, conn *net.TCPConn, handle func(context.Context, *net.TCPConn)) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer func() {
+		if stop() {
+			_ = conn.Close()
+		}
+	}()
+	handle(ctx, conn)
 }

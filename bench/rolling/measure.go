@@ -1,9 +1,36 @@
+// Package rolling measures which clients are lost while endpoints restart, die or fall silent, behind Penstock and
+// behind HAProxy and nginx. It is for Linux only.
+//
+// # Overview
+//
+// A [Scenario] defines the failures of endpoints and their times. In each round, every contestant has its own
+// endpoints, and all contestants work at the same time. A failure affects one endpoint of every contestant within
+// the same millisecond, because the endpoints with the same number are in one process. Other events of the
+// machine, such as a compiler that takes the processors or a late timer, affect all contestants alike. If the
+// contestants ran one after the other, each would have a different machine, and the measurement would take several
+// times as long. A disadvantage is that they share the processors, so the load is small.
+//
+// An endpoint that is away has no listening socket, and resets its connections, as if its process had been killed.
+// A frozen endpoint is in a process that was stopped by SIGSTOP, and the kernel accepts connections for it. The
+// port stays bound all the time, so no other process can listen there.
+//
+// # Clients
+//
+// One process is the load. The load is open: each contestant gets clients at a steady rate, however long other
+// clients take. Clients come from 17 addresses in turn, because one client alone does not prove that an endpoint
+// has failed. A client connects, sends a request, and reads the whole answer. If it does not get all of that, it
+// is lost: it was refused, reset or not answered, or it gave up at its timeout. Its wait is the time from the
+// moment at which it should begin to the first byte of the answer.
+//
+// If a client was under way when an endpoint failed, it may have been connected to that endpoint already. Then no
+// proxy could have saved it. Such lost clients are counted separately, as under way.
 package rolling
 
 import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/bench/contestant"
@@ -55,7 +82,7 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 			s.Notify(rounds.Progress{Round: round + 1, Case: s.Scenarios[i].Name})
 			all, err := s.trial(ctx, &s.Scenarios[i])
 			if err != nil {
-				return r, blame(ctx, fmt.Errorf("%s: %w", s.Scenarios[i].Name, err))
+				return r, rounds.Blame(ctx, fmt.Errorf("%s: %w", s.Scenarios[i].Name, err))
 			}
 			for j := range all {
 				r.Scenarios[i].Cells[j].add(&all[j])
@@ -63,14 +90,6 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 		}
 	}
 	return r, nil
-}
-
-// blame returns why the measurement ends: the request to end it, or the error.
-func blame(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }
 
 // available returns the contestants that can be started, and notes the others.
@@ -172,12 +191,16 @@ func (t *trial) part(name string) process.Spec {
 	return p.Spec(name, p.Part, name)
 }
 
-// happen puts the endpoints into the states of the scenario, each at its time, and
-// returns the times of the failures.
+// happen puts the endpoints of each contestant into the states of the scenario, each at its time, and returns the
+// times of the failures.
 func (t *trial) happen(ctx context.Context, began time.Time) (failed []moment, err error) {
+	all := make([]int, len(t.Kinds))
+	for i := range all {
+		all[i] = i
+	}
 	for _, s := range t.scenario.steps {
 		from := max(time.Since(began), s.at)
-		to, err := t.befall(ctx, &s, began.Add(s.at))
+		to, err := t.endpoints[s.endpoint].Turn(ctx, began.Add(s.at), endpoint.Turn{Failure: s.state, Endpoints: all})
 		if err != nil {
 			return nil, err
 		}
@@ -186,22 +209,6 @@ func (t *trial) happen(ctx context.Context, began time.Time) (failed []moment, e
 		}
 	}
 	return failed, nil
-}
-
-// befall changes an endpoint of each contestant to the state of a step.
-func (t *trial) befall(ctx context.Context, s *step, at time.Time) (time.Time, error) {
-	e := t.endpoints[s.endpoint]
-	if s.state == frozen {
-		return e.Freeze(ctx, at)
-	}
-	if e.Frozen() {
-		return e.Thaw(ctx, at)
-	}
-	what := endpoint.Turn{Failure: s.state}
-	for i := range t.Kinds {
-		what.Endpoints = append(what.Endpoints, i)
-	}
-	return e.Turn(ctx, at, what)
 }
 
 // alive returns nil if all contestants still run.
@@ -227,4 +234,30 @@ func (t *trial) end() {
 	for _, e := range t.endpoints {
 		e.Kill()
 	}
+}
+
+// sources is the number of addresses from which clients connect in turn. It is coprime to two and three endpoints,
+// so that each address comes to each endpoint.
+const sources = 17
+
+// moment is an event between two times, which are relative to the beginning of the load.
+type moment struct{ from, to time.Duration }
+
+// sum adds up the clients of a contestant.
+func sum(clients []endpoint.Outcome, failures []moment) *Figures {
+	f := &Figures{Clients: int64(len(clients)), Reasons: make(map[string]int64)}
+	var waits report.Sample
+	for _, c := range clients {
+		switch {
+		case c.Lost == "":
+			waits = append(waits, c.First.Seconds())
+		case slices.ContainsFunc(failures, func(m moment) bool { return c.Began <= m.to && c.Ended >= m.from }):
+			f.UnderWay++
+		default:
+			f.Lost++
+			f.Reasons[c.Lost]++
+		}
+	}
+	f.P50, f.P99, f.Longest = report.Number(waits.At(0.5)), report.Number(waits.At(0.99)), report.Number(waits.At(1))
+	return f
 }

@@ -91,8 +91,7 @@ func (c *Cell) add(f *Figures) {
 			p50, p99, longest = append(p50, float64(f.P50)), append(p99, float64(f.P99)), append(longest, float64(f.Longest))
 		}
 	}
-	_, most := longest.Range()
-	c.Total.P50, c.Total.P99, c.Total.Longest = report.Number(p50.Median()), report.Number(p99.Median()), report.Number(most)
+	c.Total.P50, c.Total.P99, c.Total.Longest = report.Number(p50.Median()), report.Number(p99.Median()), report.Number(longest.Most())
 }
 
 // checksSuffix ends the names of contestants that ask endpoints for answers.

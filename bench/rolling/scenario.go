@@ -2,8 +2,6 @@ package rolling
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/penstock/penstock/bench/endpoint"
@@ -25,9 +23,6 @@ type step struct {
 	state    endpoint.Failure
 }
 
-// frozen is the state of an endpoint with a stopped process. It is in addition to the states of package endpoint.
-const frozen endpoint.Failure = "frozen"
-
 // Scenarios returns all scenarios in the order of a report. An endpoint is away for the time away, and all other
 // times are in proportion. If away is 4 s, an endpoint is back for 6 s before the next one is away.
 func Scenarios(away time.Duration) []Scenario {
@@ -39,20 +34,6 @@ func Scenarios(away time.Duration) []Scenario {
 		s.known().one("mute", endpoint.Silent, 5*away, "accepts connections, and sends nothing"),
 		s.known().frozen(),
 	}
-}
-
-// Named returns the scenarios with these names, in the order of all.
-func Named(all []Scenario, names []string) ([]Scenario, error) {
-	known := make([]string, len(all))
-	for i := range all {
-		known[i] = all[i].Name
-	}
-	for _, name := range names {
-		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("no scenario %q: write %s", name, strings.Join(known, ", "))
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(s Scenario) bool { return !slices.Contains(names, s.Name) }), nil
 }
 
 // schedule has the times of a scenario.
@@ -115,7 +96,7 @@ func (s schedule) one(name string, state endpoint.Failure, lasting time.Duration
 // frozen has three endpoints. One of them is stopped and then continued.
 func (s schedule) frozen() Scenario {
 	lasting := 5 * s.away // longer than the timeout of a client
-	f := s.one("frozen", frozen, lasting+s.back, fmt.Sprintf("is stopped for %v, and then continues", lasting))
+	f := s.one("frozen", endpoint.Frozen, lasting+s.back, fmt.Sprintf("is stopped for %v, and then continues", lasting))
 	f.steps = append(f.steps, step{s.before + lasting, 1, endpoint.Healthy})
 	return f
 }

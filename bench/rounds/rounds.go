@@ -3,6 +3,7 @@
 package rounds
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"strings"
@@ -66,4 +67,12 @@ func (p Progress) String() string {
 	}
 	b.WriteString(p.Result)
 	return strings.TrimRight(b.String(), " ")
+}
+
+// Blame returns why a measurement ends: the request to end it, or the error.
+func Blame(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }

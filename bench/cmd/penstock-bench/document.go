@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -174,4 +175,27 @@ func ratioOf(b *report.Band, first bool) string {
 		return report.Unknown
 	}
 	return fmt.Sprintf("%s (%s–%s)", report.Ratio(float64(b.Median)), report.Ratio(float64(b.Low)), report.Ratio(float64(b.High)))
+}
+
+// choose returns those of all values whose names are in names, or an error that says what can be written. what is a
+// word for a value.
+func choose[T any](what string, all []T, names []string, name func(T) string) ([]T, error) {
+	known := make([]string, len(all))
+	for i, one := range all {
+		known[i] = name(one)
+	}
+	for _, n := range names {
+		if !slices.Contains(known, n) {
+			return nil, fmt.Errorf("no %s %q: write %s", what, n, strings.Join(known, ", "))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(one T) bool { return !slices.Contains(names, name(one)) }), nil
+}
+
+// bounded returns an error if the value of a flag is not within its bounds.
+func bounded[T int | float64](flag string, value, least, most T) error {
+	if value >= least && value <= most {
+		return nil
+	}
+	return cli.Usagef("--%s %v: write %v or more, and at most %v", flag, value, least, most)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/penstock/penstock/bench/endpoint"
 	"github.com/penstock/penstock/bench/incident"
-	"github.com/penstock/penstock/bench/process"
 	"github.com/penstock/penstock/bench/report"
 	"github.com/penstock/penstock/proxy/cli"
 )
@@ -55,13 +55,7 @@ const (
 
 // Validate is called by kong once the flags are read.
 func (c *incidentCmd) Validate() error {
-	switch s := given(c.Seconds, 40); {
-	case !(s >= 0.1) || s > 600:
-		return cli.Usagef("--seconds %v: write 0.1 or more, and at most 600", s)
-	case !(c.Rate >= 1) || c.Rate > 10_000:
-		return cli.Usagef("--rate %v: write 1 or more, and at most 10000", c.Rate)
-	}
-	return nil
+	return cmp.Or(bounded("seconds", given(c.Seconds, 40), 0.1, 600), bounded("rate", c.Rate, 1, 10_000))
 }
 
 // Run measures and reports.
@@ -85,9 +79,7 @@ func (c *incidentCmd) Run(e *cli.Env) error {
 		}
 		share := func(of float64) time.Duration { return time.Duration(of * during * float64(time.Second)) }
 		s := incident.Setup{
-			Setup: d.rounds(e, 1), Dir: dir,
-			Part:     func(part string) process.Spec { return program.Spec(part, program.Part, part) },
-			Run:      func(args ...string) process.Spec { return program.Penstock("penstock run", program.Run, args...) },
+			Setup: d.rounds(e, 1), Program: program, Dir: dir,
 			Failures: failures, Modes: modes, Endpoints: incidentEndpoints, Failing: incidentFailing,
 			Rate: c.Rate, Service: 5 * time.Millisecond, Delay: 3 * time.Second, FirstByte: incidentFirstByte, Within: incidentWithin, Bytes: 1 << 10,
 			Timeout: share(0.175), Before: share(0.125), During: share(1), After: share(0.25),
@@ -107,28 +99,25 @@ func (c *incidentCmd) chosen() (failures []endpoint.Failure, modes []incident.Mo
 			files = append(files, incident.Defaults)
 		}
 	}
-	if len(wanted) == 0 {
+	switch {
+	case len(wanted) > 0:
+	case c.Quick:
 		wanted = names{string(endpoint.Silent)}
-		if !c.Quick {
-			failures = incident.Failures
-			wanted = nil
-		}
+	default:
+		failures = incident.Failures
+	}
+	if _, err := choose("failure", incident.Failures, wanted, func(f endpoint.Failure) string { return string(f) }); err != nil {
+		return nil, nil, cli.Usagef("--failures: %w", err)
 	}
 	for _, name := range wanted {
-		f, err := incident.ParseFailure(name)
-		if err != nil {
-			return nil, nil, cli.Usagef("--failures: %w", err)
-		}
-		if !slices.Contains(failures, f) {
+		if f := endpoint.Failure(name); !slices.Contains(failures, f) {
 			failures = append(failures, f)
 		}
 	}
-	for _, name := range files {
-		if _, err := incident.ModeNamed(name); err != nil {
-			return nil, nil, cli.Usagef("--modes: %w", err)
-		}
+	modes, err = choose("mode", incident.Modes(), files, func(m incident.Mode) string { return m.Name })
+	if err != nil {
+		return nil, nil, cli.Usagef("--modes: %w", err)
 	}
-	modes = slices.DeleteFunc(incident.Modes(), func(m incident.Mode) bool { return !slices.Contains(files, m.Name) })
 	return failures, modes, nil
 }
 

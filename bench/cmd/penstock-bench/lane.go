@@ -59,8 +59,8 @@ func (c *laneCmd) Run(e *cli.Env) error {
 		}
 	}
 	warmup := given(c.Warmup, bench.LaneWarmup.Seconds())
-	if !(warmup >= 0.01) || warmup > 3600 {
-		return cli.Usagef("--warmup %v: write 0.01 or more, and at most 3600", warmup)
+	if err := bounded("warmup", warmup, 0.01, 3600); err != nil {
+		return err
 	}
 	choice.scenarios = bench.LaneScenarios(time.Duration(warmup * float64(time.Second)))
 	if len(names) > 0 {
@@ -71,7 +71,7 @@ func (c *laneCmd) Run(e *cli.Env) error {
 	}
 	return c.carryOut(e, "lane", choice, func(doc *report.Document) {
 		if c.Network == network.Loopback { // the goals are for loopback
-			doc.JudgeBy(report.LaneGoals())
+			doc.Judge(report.LaneGoals())
 		}
 	})
 }

@@ -34,12 +34,7 @@ is 1. The whole command takes two or three minutes.`
 }
 
 // Validate is called by kong once the flags are read.
-func (c *reloadCmd) Validate() error {
-	if n := given(c.Rounds, 2); n < 1 || n > 1000 {
-		return cli.Usagef("--rounds %d: write 1 or more, and at most 1000", n)
-	}
-	return nil
-}
+func (c *reloadCmd) Validate() error { return bounded("rounds", given(c.Rounds, 2), 1, 1000) }
 
 // Run measures and reports.
 func (c *reloadCmd) Run(e *cli.Env) error {

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -49,13 +49,7 @@ compared only with each other. A round takes three minutes.`
 
 // Validate is called by kong once the flags are read.
 func (c *rollingCmd) Validate() error {
-	switch {
-	case c.Rounds != nil && (*c.Rounds < 1 || *c.Rounds > 100):
-		return cli.Usagef("--rounds %d: write 1 or more, and at most 100", *c.Rounds)
-	case c.Seconds != nil && (!(*c.Seconds >= 0.05) || *c.Seconds > 60):
-		return cli.Usagef("--seconds %v: write 0.05 or more, and at most 60", *c.Seconds)
-	}
-	return binaries(c.Binary, "haproxy", "nginx")
+	return cmp.Or(bounded("rounds", given(c.Rounds, 2), 1, 100), bounded("seconds", given(c.Seconds, 4), 0.05, 60), binaries(c.Binary, "haproxy", "nginx"))
 }
 
 // Run measures and reports.
@@ -71,12 +65,15 @@ func (c *rollingCmd) Run(e *cli.Env) error {
 	s.Scenarios = rolling.Scenarios(s.Away)
 	var err error
 	if len(c.Scenarios) > 0 {
-		if s.Scenarios, err = rolling.Named(s.Scenarios, c.Scenarios); err != nil {
+		if s.Scenarios, err = choose("scenario", s.Scenarios, c.Scenarios, func(s rolling.Scenario) string { return s.Name }); err != nil {
 			return cli.Usagef("--scenario: %w", err)
 		}
 	}
-	if s.Kinds, err = c.kinds(); err != nil {
-		return cli.Usagef("--peers: %w", err)
+	s.Kinds = contestant.Balancing(runtime.NumCPU())
+	if len(c.Peers) > 0 {
+		if s.Kinds, err = choose("contestant", s.Kinds, c.Peers, func(k *contestant.Kind) string { return k.Name }); err != nil {
+			return cli.Usagef("--peers: %w", err)
+		}
 	}
 	if c.PrintConfigs {
 		return printConfigs(context.Background(), e, s.Kinds, &contestant.Setting{Listen: "127.0.0.1:8000", Endpoints: []string{"127.0.0.1:8001", "127.0.0.1:8002"}})
@@ -91,20 +88,6 @@ func (c *rollingCmd) Run(e *cli.Env) error {
 		d.Report, err = rolling.Measure(ctx, s)
 		return err
 	})
-}
-
-// kinds returns the contestants that the flags name.
-func (c *rollingCmd) kinds() ([]*contestant.Kind, error) {
-	all := contestant.Balancing(runtime.NumCPU())
-	if len(c.Peers) == 0 {
-		return all, nil
-	}
-	for _, name := range c.Peers {
-		if !slices.ContainsFunc(all, func(k *contestant.Kind) bool { return k.Name == name }) {
-			return nil, fmt.Errorf("no contestant %q: write %s", name, strings.Join(kindNames(all), ", "))
-		}
-	}
-	return slices.DeleteFunc(all, func(k *contestant.Kind) bool { return !slices.Contains(c.Peers, k.Name) }), nil
 }
 
 // rollingDocument is the document of --json.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -37,13 +38,10 @@ for each handshake.`
 
 // Validate is called by kong once the flags are read.
 func (c *tlsCmd) Validate() error {
-	switch {
-	case c.Rounds != nil && *c.Rounds < 1:
+	if c.Rounds != nil && *c.Rounds < 1 {
 		return cli.Usagef("--rounds %d: write 1 or more", *c.Rounds)
-	case c.Seconds != nil && (!(*c.Seconds >= 0.05) || *c.Seconds > 3600):
-		return cli.Usagef("--seconds %v: write 0.05 or more, and at most 3600", *c.Seconds)
 	}
-	return binaries(c.Binary, "haproxy")
+	return cmp.Or(bounded("seconds", given(c.Seconds, 1), 0.05, 3600), binaries(c.Binary, "haproxy"))
 }
 
 // Run measures and reports.
