@@ -1,6 +1,7 @@
 package process
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -174,26 +175,17 @@ func (c *Child) Pipes() (pipes int, err error) {
 }
 
 // listenState is TCP_LISTEN (include/net/tcp_states.h) as /proc/net/tcp has it.
-const listenState = 0xa
+const listenState = "0A"
 
 // Listening returns how many sockets of the child's processes (see Pids) listen at exactly this IPv4 address and
 // port, in the child's network namespace. It does not connect. The error is os.ErrProcessDone if the child is
 // gone.
 func (c *Child) Listening(at netip.AddrPort) (int, error) {
-	sockets := make(map[string]bool)
-	own, err := procfs.NewFS(fmt.Sprintf("/proc/%d", c.Pid()))
-	if err == nil {
-		var table procfs.NetTCP
-		table, err = own.NetTCP()
-		for _, s := range table {
-			if addr, ok := netip.AddrFromSlice(s.LocalAddr); ok && s.St == listenState && netip.AddrPortFrom(addr.Unmap(), uint16(s.LocalPort)) == at {
-				sockets[fmt.Sprintf("socket:[%d]", s.Inode)] = true
-			}
-		}
-	}
+	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", c.Pid()))
 	if err != nil && !gone(err) {
 		return 0, fmt.Errorf("sockets of %s: %w", c.name, err)
 	}
+	sockets := listeners(string(table), at)
 	held := make(map[string]bool)
 	err = c.each("sockets", func(p procfs.Proc) error {
 		if len(sockets) == 0 {
@@ -211,6 +203,22 @@ func (c *Child) Listening(at netip.AddrPort) (int, error) {
 		return 0, err
 	}
 	return len(held), nil
+}
+
+// listeners returns the sockets that listen at an address, from the text of /proc/net/tcp (proc(5)). It names them
+// like the links in /proc/pid/fd.
+func listeners(table string, at netip.AddrPort) map[string]bool {
+	ip := at.Addr().As4()
+	want := fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(ip[:]), at.Port())
+	const local, state, inode = 1, 3, 9
+	sockets := make(map[string]bool)
+	for line := range strings.Lines(table) {
+		f := strings.Fields(line)
+		if len(f) > inode && f[local] == want && f[state] == listenState {
+			sockets["socket:["+f[inode]+"]"] = true
+		}
+	}
+	return sockets
 }
 
 // descriptors returns what the descriptors of a process refer to, such as "socket:[12]".
