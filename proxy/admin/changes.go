@@ -25,15 +25,15 @@ const (
 // An EndpointChange is a change of an endpoint by hand.
 type EndpointChange struct {
 	What     EndpointVerb
-	Upstream string
+	Upstream string `param:"upstream"`
 	Endpoint string // its name or its address; of EndpointAdd its address
-	Weight   int    // of EndpointAdd and EndpointWeight
+	Weight   int    `param:"weight"` // of EndpointAdd and EndpointWeight
 
 	// Of EndpointAdd.
-	Name        string // empty: its address
-	Zone        string
-	Backup      bool
-	Connections int64 // limit of its sessions; 0: none
+	Name        string `param:"name"` // empty: its address
+	Zone        string `param:"zone"`
+	Backup      bool   `param:"backup"`
+	Connections int64  // limit of its sessions; 0: none
 }
 
 // EndpointChanged is the result of an [EndpointChange].
@@ -73,12 +73,10 @@ type StateFile struct {
 }
 
 func (s *Server) endpointAdd(_ context.Context, a *arguments) (any, error) {
-	c := &EndpointChange{What: EndpointAdd, Upstream: a.upstream, Endpoint: a.address, Name: a.name, Zone: a.zone, Weight: 1, Backup: a.backup, Connections: int64(a.connections)}
-	if a.weighed {
-		c.Weight = a.weight
-	}
-	if strings.HasPrefix(a.address, "unix:") && !a.trusted {
-		return nil, forbidden("endpoint add: %s: only root or the user of the process may add a unix socket, and only over the unix socket of the admin API, because its server would take clients for the process's user: write it into the configuration file", a.address)
+	c := &EndpointChange{What: EndpointAdd, Endpoint: a.text("address"), Weight: 1, Connections: int64(argument[int](a, "connections"))}
+	a.into(c)
+	if strings.HasPrefix(c.Endpoint, "unix:") && !a.trusted {
+		return nil, forbidden("endpoint add: %s: only root or the user of the process may add a unix socket, and only over the unix socket of the admin API, because its server would take clients for the process's user: write it into the configuration file", c.Endpoint)
 	}
 	return s.cfg.Balancer.ChangeEndpoint(c, a.by)
 }
@@ -86,20 +84,22 @@ func (s *Server) endpointAdd(_ context.Context, a *arguments) (any, error) {
 // endpointVerb returns the handler of requests that change an existing endpoint.
 func endpointVerb(what EndpointVerb) func(*Server, context.Context, *arguments) (any, error) {
 	return func(s *Server, _ context.Context, a *arguments) (any, error) {
-		return s.cfg.Balancer.ChangeEndpoint(&EndpointChange{What: what, Upstream: a.upstream, Endpoint: a.endpoint, Weight: a.weight}, a.by)
+		c := &EndpointChange{What: what, Endpoint: a.text("endpoint")}
+		a.into(c)
+		return s.cfg.Balancer.ChangeEndpoint(c, a.by)
 	}
 }
 
 // ChangeEndpoint calls [Balancer].ChangeEndpoint.
 func (c *Client) ChangeEndpoint(ctx context.Context, e *EndpointChange) (EndpointChanged, error) {
-	pairs := named{"upstream", e.Upstream, "endpoint", e.Endpoint}
+	all := []any{"upstream", e.Upstream, "endpoint", e.Endpoint}
 	if e.What == EndpointAdd {
-		pairs = named{"upstream", e.Upstream, "address", e.Endpoint, "name", e.Name, "zone", e.Zone, "backup", e.Backup, "connections", e.Connections}
+		all = append(pairs(e), "address", e.Endpoint, "connections", e.Connections)
 	}
 	if e.What == EndpointAdd || e.What == EndpointWeight {
-		pairs = append(pairs, "weight", fmt.Sprint(e.Weight))
+		all = append(all, "weight", fmt.Sprint(e.Weight)) // 0, too
 	}
-	return post[EndpointChanged](ctx, c, "/v1/endpoint/"+string(e.What), pairs...)
+	return post[EndpointChanged](ctx, c, "/v1/endpoint/"+string(e.What), all...)
 }
 
 // ParsePercent reads percentages of upstreams, each one written "shop:95" or, to a hundredth,
@@ -131,4 +131,85 @@ func parseHundredths(text string) (hundredths int, ok bool) {
 	}
 	whole := math.Round(p * 100)
 	return int(whole), math.Abs(whole-p*100) < 1e-6
+}
+
+// A Denial denies sources for a time, beside the rules of the configuration. It is the form in which denials
+// are kept.
+type Denial struct {
+	Source   string    `json:"source"`             // as in [SessionQuery]
+	Listener string    `json:"listener,omitempty"` // "": all
+	Until    time.Time `json:"until"`              // its end
+	Since    time.Time `json:"since"`              // when it was made
+	By       string    `json:"by,omitempty"`       // who asked for it
+}
+
+// Bounds of denials.
+const (
+	LeastDenial = time.Second
+	MaxDenial   = 366 * 24 * time.Hour
+	MaxDenials  = 10_000
+)
+
+// Denied is a list of denials.
+type Denied struct {
+	Denied []Denial `json:"denied"` // in force
+}
+
+// Denials describes the denials in force; GET /v1/denied lists them.
+type Denials struct {
+	Count  int      `json:"count"`  // all
+	Latest []Denial `json:"latest"` // up to 10, the latest first
+}
+
+// ListenerDenials describes the denials in force at a listener. Clients and Refused count since the latest of them
+// was made, but not longer than about a minute.
+type ListenerDenials struct {
+	Count   int    `json:"count"` // all of its
+	Latest  Denial `json:"latest"`
+	All     bool   `json:"all,omitempty"` // every client is denied
+	Clients int64  `json:"clients"`       // that have come
+	Refused int64  `json:"refused"`       // by the denials
+}
+
+// nearlyAll reports whether the denials refuse nine of ten clients, or more.
+func (d *ListenerDenials) nearlyAll() bool { return d.Refused > 0 && d.Refused*10 >= d.Clients*9 }
+
+// NewDenial is the answer to a new denial.
+type NewDenial struct {
+	Denial
+	// Unkept is why the denial ends with the process; empty: it survives a restart.
+	Unkept string `json:"unkept,omitempty"`
+	Ended  *Ended `json:"ended,omitempty"` // sessions of the source; nil: they go on
+}
+
+func (s *Server) denyAdd(ctx context.Context, a *arguments) (any, error) {
+	within := argument[time.Duration](a, "for")
+	if within < LeastDenial || within > MaxDenial {
+		return nil, fmt.Errorf("%w: the time %v of the denial: write a time from 1s to 8784h (366 days), such as 1h", ErrInvalid, within)
+	}
+	d, err := s.cfg.Balancer.Deny(a.text("source"), a.text("listener"), within, a.by)
+	if err != nil || !argument[bool](a, "end") {
+		return d, err
+	}
+	q := EndQuery{Now: true}
+	a.into(&q)
+	ended, err := s.cfg.Balancer.EndSessions(ctx, q, a.by)
+	d.Ended = &ended
+	return d, err
+}
+
+// Deny denies a source for a time, at a listener or at all. With end its sessions are ended at once.
+func (c *Client) Deny(ctx context.Context, source, listener string, within time.Duration, end bool) (NewDenial, error) {
+	return post[NewDenial](ctx, c, "/v1/deny/add", "source", source, "listener", listener, "for", within, "end", end)
+}
+
+// Undeny takes a denial back.
+func (c *Client) Undeny(ctx context.Context, source, listener string) error {
+	_, err := post[empty](ctx, c, "/v1/deny/remove", "source", source, "listener", listener)
+	return err
+}
+
+// Denied returns the denials in force.
+func (c *Client) Denied(ctx context.Context) (Denied, error) {
+	return get[Denied](ctx, c, "/v1/denied")
 }

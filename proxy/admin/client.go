@@ -151,8 +151,11 @@ func (c *Client) beginsWithin(path string, q url.Values) time.Duration {
 	return c.quick
 }
 
-// named are parameters of a request, names and values in turn.
-type named []any
+// pairs are the parameters of a query, names and values in turn.
+func pairs(query any) (list []any) {
+	inQuery(query, func(name string, field reflect.Value) { list = append(list, name, field.Interface()) })
+	return list
+}
 
 // given are the nonzero parameters of a request, names and values in turn.
 func given(pairs ...any) url.Values {

@@ -174,7 +174,7 @@ func (s *Server) perform(r *http.Request) (any, error) {
 func (s *Server) kind(q *request, a *arguments) admission.Kind {
 	switch {
 	case a == nil:
-	case q.path == "/v1/why" && a.window > 0:
+	case q.path == "/v1/why" && argument[time.Duration](a, "for") > 0:
 		return admission.Look
 	case q.path == "/v1/profile":
 		return admission.Profile
@@ -288,30 +288,14 @@ func (s *Server) page(context.Context, *arguments) (any, error) {
 	return s.cfg.Page, nil
 }
 
-func (s *Server) generations(context.Context, *arguments) (any, error) {
-	return s.cfg.Reloader.Generations(), nil
-}
-
-func (s *Server) plan(ctx context.Context, a *arguments) (any, error) {
-	return s.cfg.Reloader.Plan(ctx, a.config, a.trusted)
-}
-
-func (s *Server) reload(ctx context.Context, a *arguments) (any, error) {
-	return s.cfg.Reloader.Reload(ctx, rollback.Options{Confirm: a.confirm, RollbackIf: a.rollbackIf, By: a.by})
-}
-
 // Outcome is the result of a confirmation.
 type Outcome struct {
 	Generation int `json:"generation"` // in force now
 }
 
 func (s *Server) confirm(ctx context.Context, a *arguments) (any, error) {
-	n, err := s.cfg.Reloader.Confirm(ctx, a.generation, a.by)
+	n, err := s.cfg.Reloader.Confirm(ctx, argument[int](a, "generation"), a.by)
 	return Outcome{n}, err
-}
-
-func (s *Server) rollback(ctx context.Context, a *arguments) (any, error) {
-	return s.cfg.Reloader.Rollback(ctx, a.to, a.by)
 }
 
 // empty is a response without content.
@@ -339,17 +323,13 @@ type ListenerDrained struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-func (s *Server) drainListener(_ context.Context, a *arguments) (any, error) {
-	return s.cfg.Balancer.DrainListener(a.listener, a.by)
-}
-
 func (s *Server) readyListener(ctx context.Context, a *arguments) (any, error) {
-	changed, err := s.cfg.Balancer.ReadyListener(ctx, a.listener, a.by)
+	changed, err := s.cfg.Balancer.ReadyListener(ctx, a.text("listener"), a.by)
 	return Changed{changed}, err
 }
 
 func (s *Server) setSplit(_ context.Context, a *arguments) (any, error) {
-	changed, err := s.cfg.Balancer.SetSplit(a.listener, a.route, a.percent, a.by)
+	changed, err := s.cfg.Balancer.SetSplit(a.text("listener"), argument[int](a, "route"), argument[map[string]float64](a, "percent"), a.by)
 	return Changed{changed}, err
 }
 
@@ -560,7 +540,7 @@ func (s *Server) profile(ctx context.Context, a *arguments) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the process is already taking another profile: %w: %w", admission.ErrBusy, err)
 	}
-	timer := time.NewTimer(time.Duration(a.seconds) * time.Second)
+	timer := time.NewTimer(time.Duration(argument[int](a, "seconds")) * time.Second)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -573,16 +553,6 @@ func (s *Server) profile(ctx context.Context, a *arguments) (any, error) {
 // sampleCPU begins a CPU profile, which stop ends.
 func sampleCPU(to io.Writer) (stop func(), err error) {
 	return pprof.StopCPUProfile, pprof.StartCPUProfile(to)
-}
-
-func profileTime(a *arguments, values []string) error {
-	if err := number(&a.seconds, 1, values); err != nil {
-		return err
-	}
-	if a.seconds > MaxProfile {
-		return fmt.Errorf("%d: write at most %d", a.seconds, MaxProfile)
-	}
-	return nil
 }
 
 // Profile returns a CPU profile of the process, taken for the given number of seconds, from 1 to

@@ -93,21 +93,6 @@ type LaneSwitcher interface {
 	FlushLane(by string) (LaneChanged, error)
 }
 
-// laneSwitch handles POST /v1/lane/on, and with false /v1/lane/off.
-func laneSwitch(on bool) func(*Server, context.Context, *arguments) (any, error) {
-	return func(s *Server, _ context.Context, a *arguments) (any, error) {
-		return s.cfg.Balancer.SwitchLane(on, a.by)
-	}
-}
-
-func (s *Server) laneReturn(_ context.Context, a *arguments) (any, error) {
-	return s.cfg.Balancer.ReturnLane(a.by)
-}
-
-func (s *Server) laneFlush(_ context.Context, a *arguments) (any, error) {
-	return s.cfg.Balancer.FlushLane(a.by)
-}
-
 // SwitchLane lets sessions leave user space or not, until the process ends.
 func (c *Client) SwitchLane(ctx context.Context, on bool) (LaneChanged, error) {
 	return post[LaneChanged](ctx, c, map[bool]string{true: "/v1/lane/on", false: "/v1/lane/off"}[on])

@@ -124,14 +124,6 @@ type MirrorReporter interface {
 	ResetMirrors(listener, by string) error
 }
 
-func (s *Server) mirrors(_ context.Context, a *arguments) (any, error) {
-	return s.cfg.Balancer.Mirrors(a.listener)
-}
-
-func (s *Server) resetMirrors(_ context.Context, a *arguments) (any, error) {
-	return empty{}, s.cfg.Balancer.ResetMirrors(a.listener, a.by)
-}
-
 // Mirrors returns the mirrors of a listener, of all if that is empty.
 func (c *Client) Mirrors(ctx context.Context, listener string) (MirrorReports, error) {
 	return get[MirrorReports](ctx, c, "/v1/mirrors", "listener", listener)

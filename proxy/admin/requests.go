@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,18 +37,24 @@ type request struct {
 var requests = []request{
 	{http.MethodGet, "/v1/status", reads, [][]string{{}}, (*Server).status, nil},
 	{http.MethodGet, "/v1/why", reads, [][]string{{"for"}, {"for", "session"}, {"for", "source"}, {"for", "endpoint"}, {"for", "upstream"}, {"for", "listener"}}, (*Server).why, nil},
-	{http.MethodGet, "/v1/generations", reads, [][]string{{}}, (*Server).generations, nil},
+	{http.MethodGet, "/v1/generations", reads, [][]string{{}}, reloading(func(ctx context.Context, r Reloader, a *arguments) (any, error) { return r.Generations(), nil }), nil},
 	{http.MethodGet, "/v1/openapi.json", reads, [][]string{{}}, (*Server).openapi, nil},
 	{http.MethodGet, "/livez", anybody, [][]string{{}}, (*Server).livez, nil},
 	{http.MethodGet, "/readyz", anybody, [][]string{{}}, (*Server).readyz, nil},
 	{http.MethodGet, "/metrics", reads, [][]string{{}}, (*Server).metrics, nil},
 	{http.MethodGet, "/v1/profile", reads, [][]string{{"seconds"}}, (*Server).profile, nil},
-	{http.MethodPost, "/v1/plan", reads, [][]string{{}, {"config"}}, (*Server).plan, nil}, // changes nothing, but opens files
-	{http.MethodPost, "/v1/reload", changes, [][]string{{}, {"confirm"}, {"confirm", "rollback_if"}}, (*Server).reload, nil},
+	{http.MethodPost, "/v1/plan", reads, [][]string{{}, {"config"}}, reloading(func(ctx context.Context, r Reloader, a *arguments) (any, error) {
+		return r.Plan(ctx, a.text("config"), a.trusted)
+	}), nil}, // changes nothing, but opens files
+	{http.MethodPost, "/v1/reload", changes, [][]string{{}, {"confirm"}, {"confirm", "rollback_if"}}, reloading(func(ctx context.Context, r Reloader, a *arguments) (any, error) {
+		return r.Reload(ctx, rollback.Options{Confirm: argument[time.Duration](a, "confirm"), RollbackIf: a.text("rollback_if"), By: a.by})
+	}), nil},
 	{http.MethodPost, "/v1/confirm", changes, [][]string{{}, {"generation"}}, (*Server).confirm, nil},
-	{http.MethodPost, "/v1/rollback", changes, [][]string{{}, {"to"}}, (*Server).rollback, nil},
+	{http.MethodPost, "/v1/rollback", changes, [][]string{{}, {"to"}}, reloading(func(ctx context.Context, r Reloader, a *arguments) (any, error) {
+		return r.Rollback(ctx, argument[int](a, "to"), a.by)
+	}), nil},
 	{http.MethodPost, "/v1/process/drain", changes, [][]string{{}}, (*Server).drain, nil},
-	{http.MethodPost, "/v1/listener/drain", changes, [][]string{{"listener"}}, (*Server).drainListener, nil},
+	{http.MethodPost, "/v1/listener/drain", changes, [][]string{{"listener"}}, balanced(func(b Balancer, a *arguments) (any, error) { return b.DrainListener(a.text("listener"), a.by) }), nil},
 	{http.MethodPost, "/v1/split/set", changes, [][]string{{"listener", "route", "percent"}}, (*Server).setSplit, nil},
 	{http.MethodGet, "/v1/process", reads, [][]string{{}}, (*Server).process, nil},
 	{http.MethodPost, "/v1/leave", succeeds, [][]string{{}}, (*Server).leave, nil}, // from a successor
@@ -66,161 +73,186 @@ var requests = []request{
 
 	{http.MethodGet, "/v1/sessions", reads, [][]string{{}}, (*Server).sessions, slices.Concat(sessionFilters, []string{"sort", "top"})},
 	{http.MethodPost, "/v1/sessions/end", changes, [][]string{{}}, (*Server).endSessions, slices.Concat(sessionFilters, []string{"all", "now", "over", "grace", "quiet", "then_reset", "dry_run"})},
-	{http.MethodPost, "/v1/sessions/keep", changes, [][]string{{}}, (*Server).keepSessions, nil},
+	{http.MethodPost, "/v1/sessions/keep", changes, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return b.StopEnding(a.by), nil }), nil},
 	{http.MethodGet, "/v1/sources", reads, [][]string{{}}, (*Server).sources, []string{"by", "top", "prefix", "prefix6"}},
-	{http.MethodGet, "/v1/mirrors", reads, [][]string{{}}, (*Server).mirrors, []string{"listener"}},
-	{http.MethodPost, "/v1/mirrors/reset", changes, [][]string{{}}, (*Server).resetMirrors, []string{"listener"}},
-	{http.MethodPost, "/v1/lane/on", changes, [][]string{{}}, laneSwitch(true), nil},
-	{http.MethodPost, "/v1/lane/off", changes, [][]string{{}}, laneSwitch(false), nil},
-	{http.MethodPost, "/v1/lane/return", changes, [][]string{{}}, (*Server).laneReturn, nil},
-	{http.MethodPost, "/v1/lane/flush", changes, [][]string{{}}, (*Server).laneFlush, nil},
-	{http.MethodGet, "/v1/denied", reads, [][]string{{}}, (*Server).denied, nil},
+	{http.MethodGet, "/v1/mirrors", reads, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return b.Mirrors(a.text("listener")) }), []string{"listener"}},
+	{http.MethodPost, "/v1/mirrors/reset", changes, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return empty{}, b.ResetMirrors(a.text("listener"), a.by) }), []string{"listener"}},
+	{http.MethodPost, "/v1/lane/on", changes, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return b.SwitchLane(true, a.by) }), nil},
+	{http.MethodPost, "/v1/lane/off", changes, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return b.SwitchLane(false, a.by) }), nil},
+	{http.MethodPost, "/v1/lane/return", changes, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return b.ReturnLane(a.by) }), nil},
+	{http.MethodPost, "/v1/lane/flush", changes, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return b.FlushLane(a.by) }), nil},
+	{http.MethodGet, "/v1/denied", reads, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return Denied{b.Denied()}, nil }), nil},
 	{http.MethodPost, "/v1/deny/add", changes, [][]string{{"source", "for"}}, (*Server).denyAdd, []string{"listener", "end"}},
-	{http.MethodPost, "/v1/deny/remove", changes, [][]string{{"source"}}, (*Server).denyRemove, []string{"listener"}},
+	{http.MethodPost, "/v1/deny/remove", changes, [][]string{{"source"}}, balanced(func(b Balancer, a *arguments) (any, error) {
+		return empty{}, b.Undeny(a.text("source"), a.text("listener"), a.by)
+	}), []string{"listener"}},
+}
+
+// balanced is an answer of the Balancer.
+func balanced(answer func(b Balancer, a *arguments) (any, error)) func(*Server, context.Context, *arguments) (any, error) {
+	return func(s *Server, _ context.Context, a *arguments) (any, error) { return answer(s.cfg.Balancer, a) }
+}
+
+// reloading is an answer of the Reloader.
+func reloading(answer func(ctx context.Context, r Reloader, a *arguments) (any, error)) func(*Server, context.Context, *arguments) (any, error) {
+	return func(s *Server, ctx context.Context, a *arguments) (any, error) { return answer(ctx, s.cfg.Reloader, a) }
 }
 
 // pageFiles is the path of the files of the page.
 const pageFiles = "/page/"
 
-// arguments are the values of a request's parameters; absent ones are zero.
+// arguments are the values of a request's parameters by name, and who asks.
 type arguments struct {
-	listener, upstream, endpoint string
-	session, source              string
-	window                       time.Duration
-	config, rollbackIf           string
-	confirm                      time.Duration
-	generation, weight, route    int
-	to                           int
-	seconds                      int
-	address, name, zone          string
-	backup                       bool
-	connections                  int
-	weighed                      bool // weight is there
-	percent                      map[string]float64
+	values map[string]any
 
 	by      string // who asks, for logs
 	trusted bool   // it may read the files that the process may read
-
-	filters          SessionQuery // but for the names and the source, which others have as well
-	end              EndQuery
-	sort             string
-	top              int
-	endToo           bool
-	orderOfSources   string
-	prefix4, prefix6 int
 }
 
-// A parameter of requests: what stands for its value in the shape of a request, its schema, and how its values are parsed, in
-// their order. No value is empty.
+// argument returns the value of a parameter, zero if it is absent.
+func argument[T any](a *arguments, name string) T {
+	v, _ := a.values[name].(T)
+	return v
+}
+
+func (a *arguments) text(name string) string { return argument[string](a, name) }
+
+// into fills in the fields of a query, see inQuery.
+func (a *arguments) into(query any) {
+	inQuery(query, func(name string, field reflect.Value) {
+		if v, ok := a.values[name]; ok {
+			field.Set(reflect.ValueOf(v))
+		}
+	})
+}
+
+// inQuery calls use for each field of a query that is a parameter of requests: its tag param has the name.
+func inQuery(query any, use func(name string, field reflect.Value)) {
+	v := reflect.ValueOf(query).Elem()
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if name := f.Tag.Get("param"); name != "" {
+			use(name, v.FieldByIndex(f.Index))
+		}
+	}
+}
+
+// A parameter of requests: what stands for its value in the shape of a request, and its schema, by which its value is
+// parsed. No value is empty.
 type parameter struct {
 	placeholder string
 	schema      *jsonschema.Schema
-	parse       func(a *arguments, values []string) error
+	parse       func(value string) (any, error) // nil: by the schema alone
+	capped      bool                            // a number is compared with the schema's maximum
 }
 
 // parameters are all of them, by name.
 var parameters = map[string]parameter{
-	"listener":    {"NAME", nonEmpty("The name of a listener."), func(a *arguments, v []string) error { return text(&a.listener, v) }},
-	"upstream":    {"NAME", nonEmpty("The name of an upstream."), func(a *arguments, v []string) error { return text(&a.upstream, v) }},
-	"endpoint":    {"NAME", nonEmpty("An endpoint, by its name or its address."), func(a *arguments, v []string) error { return text(&a.endpoint, v) }},
-	"rollback_if": {"COUNTER>N", pattern("A counter and a bound: the reload is rolled back at once if the counter rises by more than N, or with >= by N or more. The counters are listed in the status, in counters.", `^(`+strings.Join(CounterNames, "|")+`)>=?[0-9]+$`), func(a *arguments, v []string) error { return text(&a.rollbackIf, v) }},
-	"generation":  {"N", whole("The generation to confirm. Another pending generation is not confirmed.", 1, 0), func(a *arguments, v []string) error { return number(&a.generation, 1, v) }},
-	"to":          {"N", whole("The generation to return to. Left out: the previous generation.", 1, 0), func(a *arguments, v []string) error { return number(&a.to, 1, v) }},
-	"weight":      {"N", whole("The weight; 0: no more clients.", 0, 256), func(a *arguments, v []string) error { a.weighed = true; return number(&a.weight, 0, v) }},
-	"address":     {"ADDRESS", nonEmpty("host:port or unix:/path."), func(a *arguments, v []string) error { return text(&a.address, v) }},
-	"name":        {"NAME", nonEmpty("The name of an endpoint. Left out: its address."), func(a *arguments, v []string) error { return text(&a.name, v) }},
-	"zone":        {"NAME", nonEmpty("The zone of an endpoint."), func(a *arguments, v []string) error { return text(&a.zone, v) }},
-	"backup":      {"true", truth("Clients get this endpoint only if no other endpoint is usable."), func(a *arguments, v []string) error { return flag(&a.backup, v) }},
-	"connections": {"N", whole("Limit of the endpoint's sessions; 0: none.", 0, 0), func(a *arguments, v []string) error { return number(&a.connections, 0, v) }},
-	"route":       {"N", whole("The route, counted from 0.", 0, 0), func(a *arguments, v []string) error { return number(&a.route, 0, v) }},
-	"seconds":     {"N", whole("The duration of the profile.", 1, MaxProfile), profileTime},
-	"for":         {"TIME", pattern("The time to measure, up to 1m. 0s: the whole life of each session.", timePattern), func(a *arguments, v []string) error { return duration(&a.window, v) }},
-	"session":     {"CLIENT", nonEmpty("A session, by its client."), func(a *arguments, v []string) error { return text(&a.session, v) }},
-	"source":      {"ADDRESS", nonEmpty("An address or a prefix of clients."), func(a *arguments, v []string) error { return text(&a.source, v) }},
-	"config":      {"/PATH", pattern("The absolute path of another file, for root and the user of the process.", `^/`), absolute},
-	"confirm":     {"TIME", pattern("The time, from 1s to 24h, within which the reload must be confirmed.", timePattern), confirmTime},
-	"id":          {"ID", nonEmpty("A session, by its ID."), func(a *arguments, v []string) error { return text(&a.filters.ID, v) }},
-	"older":       {"TIME", pattern("Sessions that are at least this old.", timePattern), func(a *arguments, v []string) error { return duration(&a.filters.Older, v) }},
-	"idle":        {"TIME", pattern("Sessions that have moved no byte for at least this long.", timePattern), func(a *arguments, v []string) error { return duration(&a.filters.Idle, v) }},
-	"bytes":       {"SIZE", pattern("Sessions that have moved at least this many bytes, such as 1MiB.", `^[0-9]+([KMGT]iB)?$`), func(a *arguments, v []string) error { return size(&a.filters.Bytes, v) }},
-	"state":       {"STATE", among("Sessions in a state.", sessionStates), func(a *arguments, v []string) error { return choice(&a.filters.State, sessionStates, v) }},
-	"verdict":     {"VERDICT", among("Sessions with a verdict. any: all sessions, with their verdicts.", sessionVerdicts), func(a *arguments, v []string) error { return choice(&a.filters.Verdict, sessionVerdicts, v) }},
-	"engine":      {"ENGINE", among("Sessions whose bytes move this way now. lane: sessions that have left user space.", []string{EngineLane}), func(a *arguments, v []string) error { return choice(&a.filters.Engine, []string{EngineLane}, v) }},
-	"sort":        {"ORDER", among("The column to sort by: numbers from large to small, names by the alphabet. Left out: no order.", SessionOrders), func(a *arguments, v []string) error { return choice(&a.sort, SessionOrders, v) }},
-	"top":         {"N", whole(fmt.Sprintf("The length of the list. Left out: %d sources; all sessions, or %d if they are sorted.", DefaultTop, MaxTop), 1, MaxTop), topOf},
-	"all":         {"true", truth("All sessions. A request needs a filter, or all=true."), func(a *arguments, v []string) error { return flag(&a.end.All, v) }},
-	"now":         {"true", truth("Sessions are reset at once."), func(a *arguments, v []string) error { return flag(&a.end.Now, v) }},
-	"over":        {"TIME", pattern("The ends are spread over a time, up to 24h.", timePattern), func(a *arguments, v []string) error { return duration(&a.end.Over, v) }},
-	"grace":       {"TIME", pattern("How long to wait for each session to become quiet, up to 24h. Left out: 30s.", timePattern), func(a *arguments, v []string) error { return duration(&a.end.Grace, v) }},
-	"quiet":       {"TIME", pattern("A session is quiet when it has moved no byte for this time, at least 1s. Left out: 10s.", timePattern), func(a *arguments, v []string) error { return duration(&a.end.Quiet, v) }},
-	"then_reset":  {"true", truth("Sessions that are not quiet after grace are reset. Left out: they continue."), func(a *arguments, v []string) error { return flag(&a.end.ThenReset, v) }},
-	"dry_run":     {"true", truth("The sessions are only counted: touched is their number, quiet or not, and done is true."), func(a *arguments, v []string) error { return flag(&a.end.DryRun, v) }},
-	"end":         {"true", truth("The sessions of the source are ended at once."), func(a *arguments, v []string) error { return flag(&a.endToo, v) }},
-	"by":          {"ORDER", among("The order of sources.", SourceOrders), func(a *arguments, v []string) error { return choice(&a.orderOfSources, SourceOrders, v) }},
-	"prefix":      {"N", whole("IPv4 addresses that share this many leading bits are one source. Left out: 32.", 1, 32), func(a *arguments, v []string) error { return number(&a.prefix4, 1, v) }},
-	"prefix6":     {"N", whole("IPv6 addresses that share this many leading bits are one source. Left out: 64.", 1, 128), func(a *arguments, v []string) error { return number(&a.prefix6, 1, v) }},
-	"percent":     {"NAME:N", &jsonschema.Schema{Type: "array", Items: pattern("", `^.+:[0-9]+(\.[0-9]{1,2})?%?$`), Description: "NAME:PERCENT, once for each upstream of the split; they add up to 100."}, func(a *arguments, v []string) (err error) { a.percent, err = ParsePercent(v); return err }},
+	"listener":    {placeholder: "NAME", schema: nonEmpty("The name of a listener.")},
+	"upstream":    {placeholder: "NAME", schema: nonEmpty("The name of an upstream.")},
+	"endpoint":    {placeholder: "NAME", schema: nonEmpty("An endpoint, by its name or its address.")},
+	"rollback_if": {placeholder: "COUNTER>N", schema: pattern("A counter and a bound: the reload is rolled back at once if the counter rises by more than N, or with >= by N or more. The counters are listed in the status, in counters.", `^(`+strings.Join(CounterNames, "|")+`)>=?[0-9]+$`)},
+	"generation":  {placeholder: "N", schema: whole("The generation to confirm. Another pending generation is not confirmed.", 1, 0)},
+	"to":          {placeholder: "N", schema: whole("The generation to return to. Left out: the previous generation.", 1, 0)},
+	"weight":      {placeholder: "N", schema: whole("The weight; 0: no more clients.", 0, 256)},
+	"address":     {placeholder: "ADDRESS", schema: nonEmpty("host:port or unix:/path.")},
+	"name":        {placeholder: "NAME", schema: nonEmpty("The name of an endpoint. Left out: its address.")},
+	"zone":        {placeholder: "NAME", schema: nonEmpty("The zone of an endpoint.")},
+	"backup":      {placeholder: "true", schema: truth("Clients get this endpoint only if no other endpoint is usable.")},
+	"connections": {placeholder: "N", schema: whole("Limit of the endpoint's sessions; 0: none.", 0, 0)},
+	"route":       {placeholder: "N", schema: whole("The route, counted from 0.", 0, 0)},
+	"seconds":     {placeholder: "N", schema: whole("The duration of the profile.", 1, MaxProfile), capped: true},
+	"for":         {placeholder: "TIME", schema: pattern("The time to measure, up to 1m. 0s: the whole life of each session.", timePattern)},
+	"session":     {placeholder: "CLIENT", schema: nonEmpty("A session, by its client.")},
+	"source":      {placeholder: "ADDRESS", schema: nonEmpty("An address or a prefix of clients.")},
+	"config":      {placeholder: "/PATH", schema: pattern("The absolute path of another file, for root and the user of the process.", `^/`), parse: parseAbsolute},
+	"confirm":     {placeholder: "TIME", schema: pattern("The time, from 1s to 24h, within which the reload must be confirmed.", timePattern), parse: parseConfirm},
+	"id":          {placeholder: "ID", schema: nonEmpty("A session, by its ID.")},
+	"older":       {placeholder: "TIME", schema: pattern("Sessions that are at least this old.", timePattern)},
+	"idle":        {placeholder: "TIME", schema: pattern("Sessions that have moved no byte for at least this long.", timePattern)},
+	"bytes":       {placeholder: "SIZE", schema: pattern("Sessions that have moved at least this many bytes, such as 1MiB.", `^[0-9]+([KMGT]iB)?$`), parse: parseSize},
+	"state":       {placeholder: "STATE", schema: among("Sessions in a state.", sessionStates)},
+	"verdict":     {placeholder: "VERDICT", schema: among("Sessions with a verdict. any: all sessions, with their verdicts.", sessionVerdicts)},
+	"engine":      {placeholder: "ENGINE", schema: among("Sessions whose bytes move this way now. lane: sessions that have left user space.", []string{EngineLane})},
+	"sort":        {placeholder: "ORDER", schema: among("The column to sort by: numbers from large to small, names by the alphabet. Left out: no order.", SessionOrders)},
+	"top":         {placeholder: "N", schema: whole(fmt.Sprintf("The length of the list. Left out: %d sources; all sessions, or %d if they are sorted.", DefaultTop, MaxTop), 1, MaxTop), capped: true},
+	"all":         {placeholder: "true", schema: truth("All sessions. A request needs a filter, or all=true.")},
+	"now":         {placeholder: "true", schema: truth("Sessions are reset at once.")},
+	"over":        {placeholder: "TIME", schema: pattern("The ends are spread over a time, up to 24h.", timePattern)},
+	"grace":       {placeholder: "TIME", schema: pattern("How long to wait for each session to become quiet, up to 24h. Left out: 30s.", timePattern)},
+	"quiet":       {placeholder: "TIME", schema: pattern("A session is quiet when it has moved no byte for this time, at least 1s. Left out: 10s.", timePattern)},
+	"then_reset":  {placeholder: "true", schema: truth("Sessions that are not quiet after grace are reset. Left out: they continue.")},
+	"dry_run":     {placeholder: "true", schema: truth("The sessions are only counted: touched is their number, quiet or not, and done is true.")},
+	"end":         {placeholder: "true", schema: truth("The sessions of the source are ended at once.")},
+	"by":          {placeholder: "ORDER", schema: among("The order of sources.", SourceOrders)},
+	"prefix":      {placeholder: "N", schema: whole("IPv4 addresses that share this many leading bits are one source. Left out: 32.", 1, 32)},
+	"prefix6":     {placeholder: "N", schema: whole("IPv6 addresses that share this many leading bits are one source. Left out: 64.", 1, 128)},
+	"percent":     {placeholder: "NAME:N", schema: &jsonschema.Schema{Type: "array", Items: pattern("", `^.+:[0-9]+(\.[0-9]{1,2})?%?$`), Description: "NAME:PERCENT, once for each upstream of the split; they add up to 100."}},
 }
 
-// once returns the value of a parameter that may occur once.
-func once(values []string) (string, error) {
+// read parses the values of a parameter, in their order.
+func (p *parameter) read(values []string) (any, error) {
+	if p.schema.Type == "array" {
+		return ParsePercent(values)
+	}
 	if len(values) > 1 {
-		return "", fmt.Errorf("it is written %d times: write it once", len(values))
+		return nil, fmt.Errorf("it is written %d times: write it once", len(values))
 	}
-	return values[0], nil
+	v := values[0]
+	switch {
+	case p.parse != nil:
+		return p.parse(v)
+	case p.schema.Type == "integer":
+		return p.number(v)
+	case p.schema.Type == "boolean" && v != "true" && v != "false":
+		return nil, fmt.Errorf("%q is neither true nor false: write true or false", v)
+	case p.schema.Type == "boolean":
+		return v == "true", nil
+	case p.schema.Pattern == timePattern:
+		return parseTime(v)
+	case len(p.schema.Enum) > 0 && !slices.Contains(p.schema.Enum, any(v)):
+		words := fmt.Sprintf(strings.Repeat(", %s", len(p.schema.Enum)), p.schema.Enum...)
+		return nil, fmt.Errorf("%q is unknown: use one of %s", v, words[len(", "):])
+	}
+	return v, nil
 }
 
-func text(to *string, values []string) (err error) {
-	*to, err = once(values)
-	return err
-}
-
-func number(to *int, least int, values []string) error {
-	v, err := once(values)
-	if err != nil {
-		return err
-	}
+func (p *parameter) number(v string) (any, error) {
 	n, err := strconv.ParseUint(v, 10, 31)
-	if err != nil || int(n) < least || strconv.FormatUint(n, 10) != v { // 07 may be meant as octal
-		return fmt.Errorf("%q: write a whole number, %d or more", v, least)
+	if err != nil || float64(n) < *p.schema.Minimum || strconv.FormatUint(n, 10) != v { // 07 may be meant as octal
+		return nil, fmt.Errorf("%q: write a whole number, %v or more", v, *p.schema.Minimum)
 	}
-	*to = int(n)
-	return nil
+	if p.capped && float64(n) > *p.schema.Maximum {
+		return nil, fmt.Errorf("%d: write at most %v", n, *p.schema.Maximum)
+	}
+	return int(n), nil
 }
 
-// topOf parses the length of a list.
-func topOf(a *arguments, values []string) error {
-	if err := number(&a.top, 1, values); err != nil {
-		return err
+func parseTime(v string) (any, error) {
+	d, err := time.ParseDuration(v)
+	if err != nil || d < 0 || !orderly.MatchString(v) {
+		return nil, fmt.Errorf("%q is not a time: write 500ms, 30s, 5m or 1h30m", v)
 	}
-	if a.top > MaxTop {
-		return fmt.Errorf("%d: write at most %d", a.top, MaxTop)
-	}
-	return nil
+	return d, nil
 }
 
-func absolute(a *arguments, values []string) error {
-	if err := text(&a.config, values); err != nil {
-		return err
+func parseSize(v string) (any, error) { return ParseSize(v) }
+
+func parseAbsolute(v string) (any, error) {
+	if !filepath.IsAbs(v) {
+		return nil, fmt.Errorf("%q is not an absolute path: write /etc/penstock/penstock.yaml", v)
 	}
-	if !filepath.IsAbs(a.config) {
-		return fmt.Errorf("%q is not an absolute path: write /etc/penstock/penstock.yaml", a.config)
-	}
-	return nil
+	return v, nil
 }
 
-func confirmTime(a *arguments, values []string) error {
-	v, err := once(values)
-	if err != nil {
-		return err
+func parseConfirm(v string) (any, error) {
+	d, err := time.ParseDuration(v)
+	if err != nil || !orderly.MatchString(v) {
+		return nil, fmt.Errorf("%q is not a time: write 30s or 2m", v)
 	}
-	if a.confirm, err = time.ParseDuration(v); err != nil || !orderly.MatchString(v) {
-		return fmt.Errorf("%q is not a time: write 30s or 2m", v)
+	if rollback.CheckConfirm(d) != nil { // above all 0, which would need no confirmation
+		return nil, fmt.Errorf("%q: write a time from 1s to 24h, such as 2m", v)
 	}
-	if rollback.CheckConfirm(a.confirm) != nil { // above all 0, which would need no confirmation
-		return fmt.Errorf("%q: write a time from 1s to 24h, such as 2m", v)
-	}
-	return nil
+	return d, nil
 }
 
 // A methodError reports a request with a method that its path does not have.
@@ -300,12 +332,13 @@ func (q *request) read(r *http.Request) (*arguments, error) {
 	if !slices.ContainsFunc(q.forms, fits) {
 		return nil, fmt.Errorf("%w: a parameter is missing, or cannot be used with the others: write %s", ErrInvalid, q.shape())
 	}
-	a := new(arguments)
+	a := &arguments{values: make(map[string]any)}
 	for _, name := range names {
+		p := parameters[name]
 		if slices.Contains(values[name], "") {
-			return nil, fmt.Errorf("%w: %s has no value: write %s=%s", ErrInvalid, name, name, parameters[name].placeholder)
+			return nil, fmt.Errorf("%w: %s has no value: write %s=%s", ErrInvalid, name, name, p.placeholder)
 		}
-		if err := parameters[name].parse(a, values[name]); errors.Is(err, ErrInvalid) {
+		if a.values[name], err = p.read(values[name]); errors.Is(err, ErrInvalid) {
 			return nil, err
 		} else if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, name, err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -59,17 +60,15 @@ type SessionList struct {
 }
 
 func (s *Server) sessions(ctx context.Context, a *arguments) (any, error) {
-	list, err := s.cfg.Balancer.Sessions(ctx, a.query(), SessionOrder{a.sort, a.top})
+	var q SessionQuery
+	var o SessionOrder
+	a.into(&q)
+	a.into(&o)
+	list, err := s.cfg.Balancer.Sessions(ctx, q, o)
 	if err != nil {
 		return nil, err
 	}
 	return sessionStream(list), nil
-}
-
-func (a *arguments) query() SessionQuery {
-	q := a.filters
-	q.Listener, q.Upstream, q.Endpoint, q.Source = a.listener, a.upstream, a.endpoint, a.source
-	return q
 }
 
 // A sessionStream is encoded as Sessions, without a list in memory. If its client reads slowly, the
@@ -102,29 +101,32 @@ func (s sessionStream) encode(out io.Writer) {
 // Sessions returns the clients that are served and that q selects. Each one is in the list at most
 // once: all clients that stay during the listing, and some that come or leave meanwhile.
 func (c *Client) Sessions(ctx context.Context, q SessionQuery, o SessionOrder) (Sessions, error) {
-	return get[Sessions](ctx, c, "/v1/sessions", append(q.pairs(), "sort", o.By, "top", o.Top)...)
+	return get[Sessions](ctx, c, "/v1/sessions", append(pairs(&q), pairs(&o)...)...)
 }
 
 // A SessionQuery selects clients that are served. All that is set must be true of a client.
 type SessionQuery struct {
 	// ID is the ID of a client, as in [Session].
-	ID string
+	ID string `param:"id"`
 	// Listener and Upstream are names, or [UnknownName] for adopted sessions if that is not known. Endpoint is a name or an address.
-	Listener, Upstream, Endpoint string
+	Listener string `param:"listener"`
+	Upstream string `param:"upstream"`
+	Endpoint string `param:"endpoint"`
 	// Source is an address, a prefix, unix, unix:uid=N or unix:gid=N.
-	Source string
+	Source string `param:"source"`
 	// Older is the least age, Idle the least time without a byte, and Bytes the least number of bytes in
 	// both directions; 0: any.
-	Older, Idle time.Duration
-	Bytes       int64
+	Older time.Duration `param:"older"`
+	Idle  time.Duration `param:"idle"`
+	Bytes int64         `param:"bytes"`
 	// State is a state of [Session].
-	State string
+	State string `param:"state"`
 	// Verdict selects sessions by what has limited them since their beginning, a verdict of [Why];
 	// [AnyVerdict] selects all sessions, with their verdicts. Each session that the rest selects takes two
 	// system calls then.
-	Verdict string
+	Verdict string `param:"verdict"`
 	// Engine is [EngineLane] for sessions that have left user space; "": any.
-	Engine string
+	Engine string `param:"engine"`
 }
 
 // UnknownName selects adopted sessions of a listener, or upstream, that the file no longer has. No
@@ -145,7 +147,7 @@ func (q *SessionQuery) Selects() bool {
 
 // String returns q in one line, as words of a command line.
 func (q *SessionQuery) String() string {
-	values := given(q.pairs()...)
+	values := given(pairs(q)...)
 	var words []string
 	for _, name := range sessionFilters {
 		if v := values.Get(name); v != "" {
@@ -158,22 +160,17 @@ func (q *SessionQuery) String() string {
 	return strings.Join(words, " ")
 }
 
-// pairs are the parameters of q.
-func (q *SessionQuery) pairs() named {
-	return named{
-		"id", q.ID, "listener", q.Listener, "upstream", q.Upstream, "endpoint", q.Endpoint, "source", q.Source, "older", q.Older, "idle", q.Idle,
-		"bytes", q.Bytes, "state", q.State, "verdict", q.Verdict, "engine", q.Engine,
-	}
-}
-
 // sessionFilters are the parameters of a SessionQuery.
-var sessionFilters = []string{"id", "listener", "upstream", "endpoint", "source", "older", "idle", "bytes", "state", "verdict", "engine"}
+var sessionFilters = func() (names []string) {
+	inQuery(new(SessionQuery), func(name string, _ reflect.Value) { names = append(names, name) })
+	return names
+}()
 
 // A SessionOrder sorts and bounds a list of clients. The zero value lists all, as they are found.
 type SessionOrder struct {
-	By string // one of SessionOrders; empty: as they are found
+	By string `param:"sort"` // one of SessionOrders; empty: as they are found
 	// Top is the length of the list; 0: all if By is empty, and otherwise MaxTop.
-	Top int
+	Top int `param:"top"`
 }
 
 // SessionOrders are the orders: numbers begin with the largest, names with the first.
@@ -191,41 +188,8 @@ var (
 	sessionVerdicts = []string{"client", "client_network", "endpoint", "endpoint_network", "proxy", "limit", "idle", "unknown", AnyVerdict}
 )
 
-// choice parses a parameter that must be one of some words.
-func choice(to *string, words, values []string) error {
-	if err := text(to, values); err != nil {
-		return err
-	}
-	if !slices.Contains(words, *to) {
-		return fmt.Errorf("%q is unknown: use one of %s", *to, strings.Join(words, ", "))
-	}
-	return nil
-}
-
-func duration(to *time.Duration, values []string) error {
-	v, err := once(values)
-	if err != nil {
-		return err
-	}
-	if *to, err = time.ParseDuration(v); err != nil || *to < 0 || !orderly.MatchString(v) {
-		return fmt.Errorf("%q is not a time: write 500ms, 30s, 5m or 1h30m", v)
-	}
-	return nil
-}
-
 // orderly are times with each unit once, the larger ones first: 1h1h may be meant as 1h1m.
 var orderly = regexp.MustCompile(`^[+-]?([0-9.]+h)?([0-9.]+m)?([0-9.]+s)?([0-9.]+ms)?([0-9.]+[uµμ]s)?([0-9.]+ns)?$|^[+-]?0$`)
-
-func size(to *int64, values []string) error {
-	v, err := once(values)
-	if err != nil {
-		return err
-	}
-	if *to, err = ParseSize(v); err != nil {
-		return err
-	}
-	return nil
-}
 
 // sizeUnits are the units of ParseSize, as shifts.
 var sizeUnits = map[string]int{"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
@@ -245,18 +209,6 @@ func ParseSize(text string) (int64, error) {
 	return int64(n) << shift, nil
 }
 
-func flag(to *bool, values []string) error {
-	v, err := once(values)
-	switch {
-	case err != nil:
-		return err
-	case v != "true" && v != "false":
-		return fmt.Errorf("%q is neither true nor false: write true or false", v)
-	}
-	*to = v == "true"
-	return nil
-}
-
 // ErrEndings is wrapped by the error of an end of sessions when too many such ends are under way.
 var ErrEndings = errors.New("too many requests to end sessions are under way")
 
@@ -265,21 +217,21 @@ var ErrEndings = errors.New("too many requests to end sessions are under way")
 type EndQuery struct {
 	SessionQuery
 	// All selects all sessions; otherwise the SessionQuery must select some.
-	All bool
+	All bool `param:"all"`
 	// Now ends them whether or not bytes are on their way. Otherwise each goes on until it is quiet: no byte has
 	// moved for the time of Quiet, none is held, unread or unacknowledged, and the client was not the last to send.
-	Now bool
+	Now bool `param:"now"`
 	// Quiet is that time. Nothing shows whether an answer is complete, so choose a time longer than
 	// the pauses within an answer. 0: [DefaultQuiet].
-	Quiet time.Duration
+	Quiet time.Duration `param:"quiet"`
 	// Over spreads the ends over a time, at random; 0: as soon as possible.
-	Over time.Duration
+	Over time.Duration `param:"over"`
 	// Grace is how long a session may take to become quiet. Then it goes on, or is ended anyway with
 	// ThenReset. 0: [DefaultGrace].
-	Grace     time.Duration
-	ThenReset bool
+	Grace     time.Duration `param:"grace"`
+	ThenReset bool          `param:"then_reset"`
 	// DryRun only counts.
-	DryRun bool
+	DryRun bool `param:"dry_run"`
 }
 
 // Bounds of an [EndQuery].
@@ -322,8 +274,8 @@ type Ended struct {
 }
 
 func (s *Server) endSessions(ctx context.Context, a *arguments) (any, error) {
-	q := a.end
-	q.SessionQuery = a.query()
+	var q EndQuery
+	a.into(&q)
 	switch {
 	case q.Selects() == q.All:
 		return nil, fmt.Errorf("%w: say which sessions: use at least one of %s, or only all=true", ErrInvalid, strings.Join(sessionFilters, ", "))
@@ -339,14 +291,9 @@ func (s *Server) endSessions(ctx context.Context, a *arguments) (any, error) {
 	return s.cfg.Balancer.EndSessions(ctx, q, a.by)
 }
 
-func (s *Server) keepSessions(_ context.Context, a *arguments) (any, error) {
-	return s.cfg.Balancer.StopEnding(a.by), nil
-}
-
 // EndSessions ends sessions. It returns when the last one has ended, or after [EndWait].
 func (c *Client) EndSessions(ctx context.Context, q EndQuery) (Ended, error) {
-	return post[Ended](ctx, c, "/v1/sessions/end", append(q.pairs(), "all", q.All, "now", q.Now, "then_reset", q.ThenReset, "dry_run", q.DryRun,
-		"over", q.Over, "grace", q.Grace, "quiet", q.Quiet)...)
+	return post[Ended](ctx, c, "/v1/sessions/end", pairs(&q)...)
 }
 
 // Stopped is the result of [Balancer].StopEnding.
@@ -362,10 +309,11 @@ func (c *Client) StopEnding(ctx context.Context) (Stopped, error) {
 
 // A SourceQuery selects and sorts sources.
 type SourceQuery struct {
-	By  string // one of SourceOrders; empty: the first
-	Top int    // the length of the list, up to MaxTop; 0: DefaultTop
+	By  string `param:"by"`  // one of SourceOrders; empty: the first
+	Top int    `param:"top"` // the length of the list, up to MaxTop; 0: DefaultTop
 	// Prefix4 and Prefix6 are the bits of an address that make one source; 0: 32 and 64.
-	Prefix4, Prefix6 int
+	Prefix4 int `param:"prefix"`
+	Prefix6 int `param:"prefix6"`
 }
 
 // SourceOrders are the orders, the largest number first.
@@ -392,7 +340,8 @@ type Sources struct {
 }
 
 func (s *Server) sources(ctx context.Context, a *arguments) (any, error) {
-	q := SourceQuery{a.orderOfSources, a.top, a.prefix4, a.prefix6}
+	var q SourceQuery
+	a.into(&q)
 	if q.Prefix4 > 32 || q.Prefix6 > 128 {
 		return nil, fmt.Errorf("%w: prefixes have at most 32 and 128 bits", ErrInvalid)
 	}
@@ -401,5 +350,5 @@ func (s *Server) sources(ctx context.Context, a *arguments) (any, error) {
 
 // Sources returns the sources with the most of something.
 func (c *Client) Sources(ctx context.Context, q SourceQuery) (Sources, error) {
-	return get[Sources](ctx, c, "/v1/sources", "by", q.By, "top", q.Top, "prefix", q.Prefix4, "prefix6", q.Prefix6)
+	return get[Sources](ctx, c, "/v1/sources", pairs(&q)...)
 }

@@ -18,12 +18,14 @@ const MaxWhy = time.Minute
 // A WhyQuery selects joined sessions by one of its fields, or all sessions.
 type WhyQuery struct {
 	// Session is the ID of a session, or its client, as [Session] has them, Source the address or prefix of clients.
-	Session string
+	Session string `param:"session"`
 	Source  netip.Prefix
 	// Endpoint is an address or a name.
-	Endpoint, Upstream, Listener string
+	Endpoint string `param:"endpoint"`
+	Upstream string `param:"upstream"`
+	Listener string `param:"listener"`
 	// For is the time that is looked at; 0: since the beginning of each session.
-	For time.Duration
+	For time.Duration `param:"for"`
 }
 
 // A Why is what limits sessions.
@@ -146,13 +148,14 @@ type Leg struct {
 }
 
 func (s *Server) why(ctx context.Context, a *arguments) (any, error) {
-	q := WhyQuery{Session: a.session, Endpoint: a.endpoint, Upstream: a.upstream, Listener: a.listener, For: a.window}
+	var q WhyQuery
+	a.into(&q)
 	if q.For > MaxWhy {
 		return nil, fmt.Errorf("%w: for: %v: write a time up to %v, such as 1s; 0s is since the beginning of each session", ErrInvalid, q.For, MaxWhy)
 	}
-	if a.source != "" {
+	if of := a.text("source"); of != "" {
 		var err error
-		if q.Source, err = ParseSource(a.source); err != nil {
+		if q.Source, err = ParseSource(of); err != nil {
 			return nil, fmt.Errorf("%w: source: %w", ErrInvalid, err)
 		}
 	}
@@ -166,9 +169,9 @@ func ParseSource(text string) (netip.Prefix, error) {
 
 // Why returns what limits sessions. It takes as long as q.For and a little more.
 func (c *Client) Why(ctx context.Context, q WhyQuery) (Why, error) {
-	pairs := named{"for", q.For.String(), "session", q.Session, "endpoint", q.Endpoint, "upstream", q.Upstream, "listener", q.Listener}
+	all := append(pairs(&q), "for", q.For.String()) // 0s, too
 	if q.Source.IsValid() {
-		pairs = append(pairs, "source", q.Source)
+		all = append(all, "source", q.Source)
 	}
-	return get[Why](ctx, c, "/v1/why", pairs...)
+	return get[Why](ctx, c, "/v1/why", all...)
 }
