@@ -194,18 +194,22 @@ func (k *checker) cycles(upstreams []*Upstream) {
 }
 
 func (k *checker) cycle(path []*Upstream) {
-	var words []string
-	for _, u := range path {
-		words = append(words, u.Name)
-		if len(words) == 8 && len(path) > 9 {
-			words = append(words, "…")
-			break
-		}
+	names := make([]string, len(path))
+	for i, u := range path {
+		names[i] = u.Name
 	}
-	words = append(words, path[0].Name)
 	last := path[len(path)-1]
 	k.complainAt(k.at(&last.Fallback.Upstream, last), "leave one of these fallbacks out, or write another upstream",
-		"fallbacks go in a circle: %s", strings.Join(words, " → "))
+		"fallbacks go in a circle: %s", circular(names))
+}
+
+// circular writes a circle, up to a bound.
+func circular(names []string) string {
+	first := names[0]
+	if len(names) > 9 {
+		names = append(names[:8], "…")
+	}
+	return strings.Join(append(names, first), " → ")
 }
 
 // percentages warns of parts of 1 that were probably meant as percentages.
@@ -646,24 +650,18 @@ func (g *graph) circle(steps []step) {
 
 // words names the listeners and upstreams of a circle, up to a bound.
 func words(steps []step) string {
-	var w []string
+	names := make([]string, len(steps))
 	for i, s := range steps {
-		if i == 8 && len(steps) > 9 {
-			w = append(w, "…")
-			break
-		}
 		switch from := s.from.(type) {
 		case *Listener:
-			w = append(w, "listener "+from.Name)
+			names[i] = "listener " + from.Name
 		case *Upstream:
-			if s.by.Network == "" {
-				w = append(w, "upstream "+from.Name)
-			} else {
-				w = append(w, fmt.Sprintf("upstream %s (%s)", from.Name, s.by))
+			if names[i] = "upstream " + from.Name; s.by.Network != "" {
+				names[i] += fmt.Sprintf(" (%s)", s.by)
 			}
 		}
 	}
-	return strings.Join(append(w, "listener "+steps[0].from.(*Listener).Name), " → ")
+	return circular(names)
 }
 
 // arrivals returns the keys under which a listener is found from the keys of outgoing. All

@@ -59,7 +59,7 @@ func (d *decoder) complainAt(p place, fix, format string, args ...any) {
 		d.dropped++
 		return
 	}
-	d.problems = append(d.problems, p.problem(fix, format, args...))
+	d.problems = append(d.problems, *p.problem(fix, format, args...))
 }
 
 // warnAt records a suspicious but valid setting. Warnings are returned only if there are no
@@ -70,7 +70,7 @@ func (d *decoder) warnAt(p place, fix, format string, args ...any) {
 	}
 	w := p.problem(fix, format, args...)
 	w.Warning = true
-	d.warnings = append(d.warnings, w)
+	d.warnings = append(d.warnings, *w)
 }
 
 // full reports whether another problem would be dropped. Then there is no need for a suggestion.

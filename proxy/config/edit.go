@@ -53,8 +53,8 @@ func EditEndpoint(path string, env Env, e *EndpointEdit) (*Edited, error) {
 		return done, nil
 	}
 	ed := editor{source: newSource(u.Pos.File, text)}
-	after, err := ed.edit(u, i, e)
-	if err != nil {
+	after := ed.edit(u, i, e)
+	if err := ed.failed; err != nil {
 		return nil, fmt.Errorf("%v: %w: edit it by hand", positionOf(u, err), err)
 	}
 	done.After = []byte(after)
@@ -158,33 +158,46 @@ func (e *EndpointEdit) Name() string {
 // An editor edits the text of a source, at the positions of its nodes.
 type editor struct {
 	*source
-	json bool
+	json   bool
+	failed error // the first error; it wraps [ErrNotPlain]. What is made after it is not used
 }
 
-// edit returns the text of the file after an edit of endpoint i of an upstream. The error wraps [ErrNotPlain].
-func (ed *editor) edit(u *Upstream, i int, e *EndpointEdit) (string, error) {
+// fail notes why the text is not edited.
+func (ed *editor) fail(err error) string {
+	if ed.failed == nil {
+		ed.failed = err
+	}
+	return ""
+}
+
+// edit returns the text of the file after an edit of endpoint i of an upstream.
+func (ed *editor) edit(u *Upstream, i int, e *EndpointEdit) string {
 	root, problem := ed.parse()
 	if problem != nil || root == nil {
-		return "", ErrNotPlain
+		return ed.fail(ErrNotPlain)
 	}
 	ed.json = ed.source.json() != nil
 	list, err := ed.endpoints(root, u)
-	switch {
-	case err != nil:
-		return "", err
-	case e.Add != nil:
-		text, err := ed.add(list, e.Add)
-		return text, placed(list, err)
+	if err != nil {
+		return ed.fail(err)
 	}
-	item := list.Content[i]
-	if err := plainNode(item); err != nil {
-		return "", err
+	text, at := "", list
+	if e.Add != nil {
+		text = ed.add(list, e.Add)
+	} else {
+		at = list.Content[i]
+		if err := plainNode(at); err != nil {
+			return ed.fail(err)
+		}
+		text = ed.change(list, at, e)
 	}
-	text, err := ed.change(list, item, e)
-	return text, placed(item, err)
+	if ed.failed != nil && !errors.As(ed.failed, new(*notPlain)) {
+		ed.failed = &notPlain{at, "its end was not found"}
+	}
+	return text
 }
 
-func (ed *editor) change(list, item *yaml.Node, e *EndpointEdit) (string, error) {
+func (ed *editor) change(list, item *yaml.Node, e *EndpointEdit) string {
 	switch {
 	case e.Remove:
 		return ed.remove(list, item)
@@ -196,14 +209,22 @@ func (ed *editor) change(list, item *yaml.Node, e *EndpointEdit) (string, error)
 	return ed.set(item, "state", ed.word(e.State))
 }
 
-// pairOf returns a key of a mapping and its value, or nil.
-func pairOf(n *yaml.Node, key string) (k, v *yaml.Node) {
+// keyIndex returns the index of a key among the nodes of a mapping, or a negative number.
+func keyIndex(n *yaml.Node, key string) int {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
-			return n.Content[i], n.Content[i+1]
+			return i
 		}
 	}
-	return nil, nil
+	return -1
+}
+
+// valueOf returns the value of a key of a mapping, or nil.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
+	if at := keyIndex(n, key); at >= 0 {
+		return n.Content[at+1]
+	}
+	return nil
 }
 
 // replace replaces a part of the text.
@@ -223,58 +244,46 @@ func (ed *editor) word(text string) string {
 	return text
 }
 
-func (ed *editor) set(item *yaml.Node, key, value string) (string, error) {
+func (ed *editor) set(item *yaml.Node, key, value string) string {
 	if item.Kind == yaml.ScalarNode {
-		from, to, err := ed.extent(item)
-		if err != nil {
-			return "", err
-		}
-		return ed.replace(from, to, "{"+ed.key("address")+ed.data[from:to]+", "+ed.key(key)+value+"}"), nil
+		from, to := ed.extent(item)
+		return ed.replace(from, to, "{"+ed.key("address")+ed.data[from:to]+", "+ed.key(key)+value+"}")
 	}
-	if _, v := pairOf(item, key); v != nil {
-		from, to, err := ed.extent(v)
-		if err != nil {
-			return "", err
-		}
-		return ed.replace(from, to, value), nil
+	if v := valueOf(item, key); v != nil {
+		from, to := ed.extent(v)
+		return ed.replace(from, to, value)
 	}
-	first, address := pairOf(item, "address")
+	address, name := valueOf(item, "address"), valueOf(item, "name")
 	if address == nil {
-		return "", ErrNotPlain
+		return ed.fail(ErrNotPlain)
 	}
 	before := address
-	if _, name := pairOf(item, "name"); name != nil && (name.Line > address.Line || name.Line == address.Line && name.Column > address.Column) {
+	if name != nil && (name.Line > address.Line || name.Line == address.Line && name.Column > address.Column) {
 		before = name
 	}
-	_, to, err := ed.extent(before)
-	if err != nil {
-		return "", err
-	}
+	_, to := ed.extent(before)
 	if item.Style&yaml.FlowStyle != 0 || ed.json {
-		return ed.replace(to, to, ", "+ed.key(key)+value), nil
+		return ed.replace(to, to, ", "+ed.key(key)+value)
 	}
 	to = ed.lineEnd(to)
-	return ed.replace(to, to, "\n"+strings.Repeat(" ", first.Column-1)+key+": "+value), nil
+	return ed.replace(to, to, "\n"+strings.Repeat(" ", item.Content[keyIndex(item, "address")].Column-1)+key+": "+value)
 }
 
-func (ed *editor) add(list *yaml.Node, e *Endpoint) (string, error) {
+func (ed *editor) add(list *yaml.Node, e *Endpoint) string {
 	last := list.Content[len(list.Content)-1]
-	_, to, err := ed.extent(last)
-	if err != nil {
-		return "", err
-	}
+	_, to := ed.extent(last)
 	if list.Style&yaml.FlowStyle == 0 && !ed.json {
 		to = ed.lineEnd(to)
-		return ed.replace(to, to, "\n"+strings.Repeat(" ", list.Column-1)+"- "+ed.item(e)), nil
+		return ed.replace(to, to, "\n"+strings.Repeat(" ", list.Column-1)+"- "+ed.item(e))
 	}
 	before := list.Line
 	if n := len(list.Content); n > 1 {
 		before = list.Content[n-2].Line
 	}
 	if last.Line > before { // each has a line of its own
-		return ed.replace(to, to, ",\n"+strings.Repeat(" ", last.Column-1)+ed.item(e)), nil
+		return ed.replace(to, to, ",\n"+strings.Repeat(" ", last.Column-1)+ed.item(e))
 	}
-	return ed.replace(to, to, ", "+ed.item(e)), nil
+	return ed.replace(to, to, ", "+ed.item(e))
 }
 
 // item writes the keys of an endpoint that differ from their defaults.
@@ -296,25 +305,27 @@ func (ed *editor) item(e *Endpoint) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-func (ed *editor) remove(list, item *yaml.Node) (string, error) {
-	from, to, err := ed.extent(item)
-	if err != nil {
-		return "", err
-	}
+func (ed *editor) remove(list, item *yaml.Node) string {
+	from, to := ed.extent(item)
 	if list.Style&yaml.FlowStyle == 0 && !ed.json {
-		from = strings.LastIndexByte(ed.data[:from], '\n') + 1
-		return ed.replace(from, min(ed.lineEnd(to)+1, len(ed.data)), ""), nil
+		return ed.removeLines(from, to)
 	}
 	const blank = " \t\r\n"
 	rest := strings.TrimLeft(ed.data[to:], blank)
 	if after, ok := strings.CutPrefix(rest, ","); ok && item != list.Content[len(list.Content)-1] {
-		return ed.data[:from] + strings.TrimLeft(after, blank), nil
+		return ed.data[:from] + strings.TrimLeft(after, blank)
 	}
 	before, ok := strings.CutSuffix(strings.TrimRight(ed.data[:from], blank), ",")
 	if !ok {
-		return "", ErrNotPlain
+		return ed.fail(ErrNotPlain)
 	}
-	return before + ed.data[to:], nil
+	return before + ed.data[to:]
+}
+
+// removeLines removes the lines of a part of the text.
+func (ed *editor) removeLines(from, to int) string {
+	from = strings.LastIndexByte(ed.data[:from], '\n') + 1
+	return ed.replace(from, min(ed.lineEnd(to)+1, len(ed.data)), "")
 }
 
 func (ed *editor) lineEnd(at int) int {
@@ -325,8 +336,9 @@ func (ed *editor) lineEnd(at int) int {
 }
 
 // extent returns where the text of a node begins and ends.
-func (ed *editor) extent(n *yaml.Node) (from, to int, err error) {
+func (ed *editor) extent(n *yaml.Node) (from, to int) {
 	from = ed.start(n)
+	var err error
 	switch {
 	case n.Kind == yaml.ScalarNode:
 		to, err = ed.scalarEnd(n, from)
@@ -335,9 +347,13 @@ func (ed *editor) extent(n *yaml.Node) (from, to int, err error) {
 	case len(n.Content) == 0:
 		err = ErrNotPlain
 	default:
-		_, to, err = ed.extent(n.Content[len(n.Content)-1])
+		_, to = ed.extent(n.Content[len(n.Content)-1])
 	}
-	return from, to, err
+	if err != nil {
+		ed.fail(err)
+		return 0, 0
+	}
+	return from, to
 }
 
 func (ed *editor) start(n *yaml.Node) int {
@@ -421,14 +437,6 @@ type notPlain struct {
 func (e *notPlain) Error() string { return fmt.Sprintf("%v: %s", ErrNotPlain, e.why) }
 func (e *notPlain) Unwrap() error { return ErrNotPlain }
 
-// placed adds the node to an error that has none.
-func placed(n *yaml.Node, err error) error {
-	if err == nil || errors.As(err, new(*notPlain)) {
-		return err
-	}
-	return &notPlain{n, "its end was not found"}
-}
-
 // plainNode returns why a node is not edited: it is not written at its place, or other places share it. It returns
 // nil for a plain node.
 func plainNode(n *yaml.Node) error {
@@ -453,7 +461,7 @@ func plainNode(n *yaml.Node) error {
 
 // endpoints returns the list of the endpoints of an upstream, or why it is not edited.
 func (ed *editor) endpoints(root *yaml.Node, u *Upstream) (*yaml.Node, error) {
-	_, upstreams := pairOf(root, "upstreams")
+	upstreams := valueOf(root, "upstreams")
 	switch {
 	case upstreams == nil:
 		return nil, ErrNotPlain
@@ -470,7 +478,7 @@ func (ed *editor) endpoints(root *yaml.Node, u *Upstream) (*yaml.Node, error) {
 
 // endpointList returns the list of the endpoints in the node of an upstream.
 func endpointList(n *yaml.Node) (*yaml.Node, error) {
-	_, list := pairOf(n, "endpoints")
+	list := valueOf(n, "endpoints")
 	merged := keyIndex(n, "<<")
 	switch {
 	case n.Kind != yaml.MappingNode, n.Anchor != "":
@@ -495,59 +503,39 @@ func noList(n *yaml.Node) error {
 
 // unset removes a key from an endpoint. If only the address of an endpoint in brackets is left, the endpoint becomes
 // the address.
-func (ed *editor) unset(item *yaml.Node, key string) (string, error) {
+func (ed *editor) unset(item *yaml.Node, key string) string {
 	at := keyIndex(item, key)
 	if at < 0 {
-		return ed.data, nil
+		return ed.data
 	}
 	if item.Style&yaml.FlowStyle == 0 && !ed.json {
 		return ed.unsetLine(item, at)
 	}
-	if _, address := pairOf(item, "address"); address != nil && len(item.Content) == 4 {
-		from, to, err := ed.extent(item)
-		if err != nil {
-			return "", err
-		}
-		first, last, err := ed.extent(address)
-		return ed.replace(from, to, ed.data[first:last]), err
+	if address := valueOf(item, "address"); address != nil && len(item.Content) == 4 {
+		from, to := ed.extent(item)
+		first, last := ed.extent(address)
+		return ed.replace(from, to, ed.data[first:last])
 	}
 	if at+2 < len(item.Content) {
-		return ed.replace(ed.start(item.Content[at]), ed.start(item.Content[at+2]), ""), nil
+		return ed.replace(ed.start(item.Content[at]), ed.start(item.Content[at+2]), "")
 	}
 	if at == 0 {
-		return "", ErrNotPlain
+		return ed.fail(ErrNotPlain)
 	}
-	_, from, err := ed.extent(item.Content[at-1])
-	if err != nil {
-		return "", err
-	}
-	_, to, err := ed.extent(item.Content[at+1])
-	return ed.replace(from, to, ""), err
+	_, from := ed.extent(item.Content[at-1])
+	_, to := ed.extent(item.Content[at+1])
+	return ed.replace(from, to, "")
 }
 
 // unsetLine removes a key from an endpoint with one key per line.
-func (ed *editor) unsetLine(item *yaml.Node, at int) (string, error) {
+func (ed *editor) unsetLine(item *yaml.Node, at int) string {
 	from := ed.start(item.Content[at])
 	if at == 0 { // behind the dash
 		if len(item.Content) < 4 {
-			return "", ErrNotPlain
+			return ed.fail(ErrNotPlain)
 		}
-		return ed.replace(from, ed.start(item.Content[2]), ""), nil
+		return ed.replace(from, ed.start(item.Content[2]), "")
 	}
-	_, to, err := ed.extent(item.Content[at+1])
-	if err != nil {
-		return "", err
-	}
-	from = strings.LastIndexByte(ed.data[:from], '\n') + 1
-	return ed.replace(from, min(ed.lineEnd(to)+1, len(ed.data)), ""), nil
-}
-
-// keyIndex returns the index of a key among the nodes of a mapping, or a negative number.
-func keyIndex(n *yaml.Node, key string) int {
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return i
-		}
-	}
-	return -1
+	_, to := ed.extent(item.Content[at+1])
+	return ed.removeLines(from, to)
 }

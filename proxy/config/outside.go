@@ -90,13 +90,7 @@ func setPath(d *decoder, f *field, v reflect.Value, text string) *complaint {
 
 // setContent reads the file named by text.
 func setContent(d *decoder, f *field, v reflect.Value, text string) *complaint {
-	path := reflect.ValueOf(new(Path)).Elem()
-	if c := setPath(d, f, path, text); c != nil || d == nil {
-		return c
-	}
-	data, c := d.contents(path.String())
-	v.Set(reflect.ValueOf(Content{Path: Path(path.String()), Bytes: data}))
-	return c
+	return setRead(d, f, v, text, (*decoder).contents)
 }
 
 // setModule is setContent for a WebAssembly module, which may be large. Empty text means no module.
@@ -104,12 +98,16 @@ func setModule(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	if text == "" && f != nil && !f.required {
 		return nil
 	}
-	path := reflect.ValueOf(new(Path)).Elem()
-	if c := setPath(d, f, path, text); c != nil || d == nil {
+	return setRead(d, f, v, text, (*decoder).module)
+}
+
+func setRead(d *decoder, f *field, v reflect.Value, text string, read func(*decoder, string) ([]byte, *complaint)) *complaint {
+	var path Path
+	if c := setPath(d, f, reflect.ValueOf(&path).Elem(), text); c != nil || d == nil {
 		return c
 	}
-	data, c := d.module(path.String())
-	v.Set(reflect.ValueOf(Content{Path: Path(path.String()), Bytes: data}))
+	data, c := read(d, string(path))
+	v.Set(reflect.ValueOf(Content{Path: path, Bytes: data}))
 	return c
 }
 

@@ -289,13 +289,13 @@ func Validate(path string) []Problem {
 	whole := place{src: &source{name: path}}
 	data, err := file.Read(path, maxFile)
 	if err != nil {
-		return []Problem{whole.problem(mend(err, maxFile), "cannot be read: %v", pathless(err))}
+		return []Problem{*whole.problem(mend(err, maxFile), "cannot be read: %v", pathless(err))}
 	}
 	if _, problem := newSource(path, data).parse(); problem != nil {
 		return []Problem{*problem}
 	}
 	if err := validate(data); err != nil {
-		return []Problem{whole.problem("", "%s", printable(err.Error()))}
+		return []Problem{*whole.problem("", "%s", printable(err.Error()))}
 	}
 	return nil
 }

@@ -154,8 +154,8 @@ func (p place) within(part string) place {
 	return p
 }
 
-func (p place) problem(fix, format string, args ...any) Problem {
-	problem := Problem{Pos: p.pos(), Message: shortened(fmt.Sprintf(format, args...)), Fix: shortened(fix), secret: p.secret}
+func (p place) problem(fix, format string, args ...any) *Problem {
+	problem := &Problem{Pos: p.pos(), Message: shortened(fmt.Sprintf(format, args...)), Fix: shortened(fix), secret: p.secret}
 	if p.src != nil && p.line > 0 && !p.secret {
 		problem.line, problem.column = p.src.excerpt(p.line, p.col)
 		problem.width = p.width
@@ -174,16 +174,12 @@ func shortened(text string) string {
 // parse parses the YAML of a source. For an empty file it returns nil and no problem.
 func (s *source) parse() (*yaml.Node, *Problem) {
 	whole := place{src: s}
-	tooMuch := func(fix, format string, args ...any) (*yaml.Node, *Problem) {
-		p := whole.problem(fix, format, args...)
-		return nil, &p
-	}
 	if len(s.data) > maxFile {
-		return tooMuch("split it, and include the parts", "the file is larger than %s", showSize(maxFile))
+		return nil, whole.problem("split it, and include the parts", "the file is larger than %s", showSize(maxFile))
 	}
 	values, marks := s.count()
 	if most := cmp.Or(s.most, maxValues); values > most {
-		return tooMuch("split it, and include the parts", "the file has too many values: %d, more than %d", values, most)
+		return nil, whole.problem("split it, and include the parts", "the file has too many values: %d, more than %d", values, most)
 	}
 	if p := s.garbage(); p != nil {
 		return nil, p
@@ -195,17 +191,15 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 		return n, nil
 	}
 	if marks > maxMarks {
-		return tooMuch("split it, and include the parts, or write JSON", "the file has too many quotes, anchors, aliases and tags: %d, more than %d", marks, maxMarks)
+		return nil, whole.problem("split it, and include the parts, or write JSON", "the file has too many quotes, anchors, aliases and tags: %d, more than %d", marks, maxMarks)
 	}
 	if line := s.keptFrom(); line != 0 {
-		p := place{src: s, line: line, col: 1, width: 1}.problem("write JSON, or begin a line with - for each entry of a list", "these brackets have too much content")
-		return nil, &p
+		return nil, place{src: s, line: line, col: 1, width: 1}.problem("write JSON, or begin a line with - for each entry of a list", "these brackets have too much content")
 	}
 	var doc yaml.Node
 	err := yaml.Load([]byte(s.data), &doc, yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth), loaderlimits.AliasNone())))
 	if err != nil {
-		p := s.syntax(err)
-		return nil, p
+		return nil, s.syntax(err)
 	}
 	n := &doc
 	for n.Kind == yaml.DocumentNode && len(n.Content) > 0 {
@@ -272,8 +266,7 @@ func (s *source) garbage() *Problem {
 	before := s.data[:i]
 	start := strings.LastIndexByte(before, '\n') + 1
 	at := place{src: s, line: 1 + strings.Count(before, "\n"), col: 1 + utf8.RuneCountInString(before[start:]), width: 1}
-	p := at.problem(fix, "%s", what)
-	return &p
+	return at.problem(fix, "%s", what)
 }
 
 // documents finds the --- that begins a second document. A --- before the first document is allowed.
@@ -285,8 +278,7 @@ func (s *source) documents() *Problem {
 		switch {
 		case text == "---" || strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "---\t"):
 			if begun {
-				p := place{src: s, line: number, col: 1, width: 3}.problem("leave this line out, or include the rest as another file", "a file is one document: a second one begins here")
-				return &p
+				return place{src: s, line: number, col: 1, width: 3}.problem("leave this line out, or include the rest as another file", "a file is one document: a second one begins here")
 			}
 			begun = true
 		case text != "" && !strings.HasPrefix(strings.TrimLeft(text, " \t"), "#") && !strings.HasPrefix(text, "%"):
@@ -312,8 +304,7 @@ func control(r rune) bool {
 func (s *source) syntax(err error) *Problem {
 	var load *yaml.LoadError
 	if !errors.As(err, &load) {
-		p := place{src: s}.problem("", "%v", err)
-		return &p
+		return place{src: s}.problem("", "%v", err)
 	}
 	if strings.Contains(load.Message, "no documents") {
 		return nil
@@ -326,8 +317,7 @@ func (s *source) syntax(err error) *Problem {
 	if load.ContextMsg != "" {
 		message = load.ContextMsg + ": " + message
 	}
-	p := at.problem(syntaxFix(message, at), "%s", printable(strings.TrimPrefix(message, "yaml: ")))
-	return &p
+	return at.problem(syntaxFix(message, at), "%s", printable(strings.TrimPrefix(message, "yaml: ")))
 }
 
 // starWord matches text that begins with *. To YAML it is an alias, but no anchor has such a
@@ -349,8 +339,7 @@ func (s *source) star(message string, at place) *Problem {
 		return nil
 	}
 	at.width = utf8.RuneCountInString(word)
-	p := at.problem(fmt.Sprintf("write it in quotes: %q", word), "without quotes a word that begins with * is an alias")
-	return &p
+	return at.problem(fmt.Sprintf("write it in quotes: %q", word), "without quotes a word that begins with * is an alias")
 }
 
 // bracketed matches an IPv6 address with its port, which is a list to YAML.
