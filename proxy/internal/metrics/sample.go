@@ -141,8 +141,6 @@ type Loop struct {
 	admin.Loop
 	Turns, Late []int64
 	Measured    bool // overruns are measured
-
-	labels string
 }
 
 // Bytes are bytes by direction and engine.
@@ -156,8 +154,6 @@ type Listener struct {
 	Seconds [verdict.Kinds]float64 // its sessions' time by verdict
 	KeyedBy string                 // the property that Keyed counts by
 	Keyed   []Keyed                // sessions by a property of their clients; nil if the listener does not count them so
-
-	labels string
 }
 
 // A Keyed counts the sessions of a listener whose clients have one value of a property.
@@ -174,8 +170,6 @@ type Upstream struct {
 	Tally   tally.Counts
 	Seconds [verdict.Kinds]float64 // its sessions' time by verdict
 	States  map[admin.State]int64  // number of endpoints
-
-	labels string
 }
 
 // An Endpoint is the status of an endpoint, with counters that the status does not have.
@@ -186,8 +180,6 @@ type Endpoint struct {
 	Seconds     [verdict.Kinds]float64 // its sessions' time by verdict
 	AnswerTimes []int64                // first answers by powers of two of a microsecond
 	Answered    time.Duration          // the sum of their times
-
-	labels string
 }
 
 // up reports whether the endpoint gets clients.
@@ -333,12 +325,15 @@ func (h *Handler) write(to io.Writer, s *Sample, process []byte, openMetrics boo
 	e.buf = append(e.buf, bytes.TrimSuffix(process, []byte(eof))...)
 	dropped := h.limits.cut(s)
 	all := families()
-	encode(e, all.loops, s.Loops)
-	encode(e, all.listeners, s.Listeners)
-	encode(e, all.upstreams, s.Upstreams)
+	encode(e, all.loops, s.Loops, func(i int) string { return firstLabel("loop", strconv.Itoa(i)) })
+	encode(e, all.listeners, s.Listeners, func(i int) string { return firstLabel("listener", s.Listeners[i].Name) })
+	encode(e, all.upstreams, s.Upstreams, func(i int) string { return firstLabel("upstream", s.Upstreams[i].Name) })
+	labels := func(i int) string {
+		return firstLabel("upstream", s.Endpoints[i].Upstream) + label("endpoint", s.Endpoints[i].Name)
+	}
 	histograms := len(all.endpoints) - 3
-	encode(e, all.endpoints[:histograms], s.Endpoints)
-	encode(e, all.endpoints[histograms:], s.Endpoints[:min(len(s.Endpoints), h.limits.EndpointHistograms)])
+	encode(e, all.endpoints[:histograms], s.Endpoints, labels)
+	encode(e, all.endpoints[histograms:], s.Endpoints[:min(len(s.Endpoints), h.limits.EndpointHistograms)], labels)
 	e.begin(&droppedFamily)
 	for _, d := range dropped {
 		e.labels = firstLabel("of", d.of)
@@ -358,7 +353,7 @@ type dropped struct {
 	n  int
 }
 
-// cut leaves out the objects beyond the limits, and gives the others their labels.
+// cut leaves out the objects beyond the limits.
 func (l *Limits) cut(s *Sample) []dropped {
 	list := []dropped{
 		{"listeners", max(len(s.Listeners)-l.Listeners, 0)},
@@ -369,45 +364,23 @@ func (l *Limits) cut(s *Sample) []dropped {
 	s.Listeners = s.Listeners[:len(s.Listeners)-list[0].n]
 	s.Upstreams = s.Upstreams[:len(s.Upstreams)-list[1].n]
 	s.Endpoints = s.Endpoints[:len(s.Endpoints)-list[2].n]
-	for i := range s.Loops {
-		s.Loops[i].labels = firstLabel("loop", strconv.Itoa(i))
-	}
-	for i := range s.Listeners {
-		s.Listeners[i].labels = firstLabel("listener", s.Listeners[i].Name)
-	}
-	for i := range s.Upstreams {
-		s.Upstreams[i].labels = firstLabel("upstream", s.Upstreams[i].Name)
-	}
-	for i := range s.Endpoints {
-		p := &s.Endpoints[i]
-		p.labels = `upstream="` + quoted(p.Upstream) + `",endpoint="` + quoted(p.Name) + `"`
-	}
 	return list
 }
 
-// An object has series of its own.
-type object[T any] interface {
-	*T
-	objectLabels() string
-}
-
-func (l *Loop) objectLabels() string { return l.labels }
-
-func (l *Listener) objectLabels() string { return l.labels }
-
-func (u *Upstream) objectLabels() string { return u.labels }
-
-func (p *Endpoint) objectLabels() string { return p.labels }
-
-// encode writes the families of some objects, unless an earlier write failed.
-func encode[T any, P object[T]](e *encoder, families []objectFamily[T], of []T) {
+// encode writes the families of some objects, unless an earlier write failed. labels returns the first labels of an
+// object by its index.
+func encode[T any](e *encoder, families []objectFamily[T], of []T, labels func(i int) string) {
+	made := make([]string, len(of))
+	for i := range made {
+		made[i] = labels(i)
+	}
 	for i := range families {
 		if e.err != nil {
 			return
 		}
 		e.begin(&families[i].Family)
 		for j := range of {
-			e.labels = P(&of[j]).objectLabels()
+			e.labels = made[j]
 			families[i].write(e, &of[j])
 		}
 	}

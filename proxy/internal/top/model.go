@@ -328,9 +328,6 @@ func (r rate) bytes() string {
 type flow struct{ in, out rate }
 
 func flowOf(before, now *admin.Bytes, d time.Duration) flow {
-	if before == nil {
-		return flow{unknown, unknown}
-	}
 	return flow{
 		between(before.ClientToEndpoint.All(), now.ClientToEndpoint.All(), d),
 		between(before.EndpointToClient.All(), now.EndpointToClient.All(), d),
@@ -340,7 +337,7 @@ func flowOf(before, now *admin.Bytes, d time.Duration) flow {
 // earlier finds things of the look before, by their names.
 type earlier struct {
 	time      time.Duration // between the looks; 0: there was none
-	status    *admin.Status // nil: likewise
+	status    *admin.Status
 	listeners map[string]*admin.Listener
 	upstreams map[string]*admin.Upstream
 	endpoints map[endpointKey]*admin.Endpoint
@@ -359,7 +356,7 @@ func keyOf(upstream string, e *admin.Endpoint) endpointKey {
 
 func earlierOf(before, now *Look) earlier {
 	e := earlier{
-		listeners: make(map[string]*admin.Listener), upstreams: make(map[string]*admin.Upstream), endpoints: make(map[endpointKey]*admin.Endpoint),
+		status: new(admin.Status), listeners: make(map[string]*admin.Listener), upstreams: make(map[string]*admin.Upstream), endpoints: make(map[endpointKey]*admin.Endpoint),
 	}
 	if before == nil || !before.same(now) {
 		return e
@@ -379,30 +376,12 @@ func earlierOf(before, now *Look) earlier {
 	return e
 }
 
-// rate returns a counter's rate since the previous look, when its value was before; nil: it was not
-// there.
-func (e *earlier) rate(before *int64, now int64) rate {
-	if before == nil {
-		return unknown
+// was returns a thing of the look before, and the time since then. The time is 0 if the thing was not there.
+func was[K comparable, T any](e *earlier, things map[K]*T, key K) (before *T, since time.Duration) {
+	if thing := things[key]; thing != nil {
+		return thing, e.time
 	}
-	return between(*before, now, e.time)
-}
-
-// counter returns a counter of a thing that may not have been there, or nil.
-func counter[T any](thing *T, of func(*T) int64) *int64 {
-	if thing == nil {
-		return nil
-	}
-	n := of(thing)
-	return &n
-}
-
-// bytesOf returns the bytes of a thing that may not have been there, or nil.
-func bytesOf[T any](thing *T, of func(*T) *admin.Bytes) *admin.Bytes {
-	if thing == nil {
-		return nil
-	}
-	return of(thing)
+	return new(T), 0
 }
 
 // totals is a line on the whole process.

@@ -200,11 +200,10 @@ type picture struct {
 func pictureOf(before, now *Look) *picture {
 	e := earlierOf(before, now)
 	s := &now.Status
-	p := &picture{accepted: unknown, refused: unknown, flow: flow{unknown, unknown}}
-	if e.status != nil {
-		p.accepted = between(e.status.Connections.Accepted, s.Connections.Accepted, e.time)
-		p.refused = between(e.status.Connections.Refused, s.Connections.Refused, e.time)
-		p.flow = flowOf(&e.status.Bytes, &s.Bytes, e.time)
+	p := &picture{
+		accepted: between(e.status.Connections.Accepted, s.Connections.Accepted, e.time),
+		refused:  between(e.status.Connections.Refused, s.Connections.Refused, e.time),
+		flow:     flowOf(&e.status.Bytes, &s.Bytes, e.time),
 	}
 	p.listeners, p.upstreams, p.endpoints = e.listenerTable(s), e.upstreamTable(s), e.endpointTable(s)
 	p.loops, p.problems = e.loopTable(s), problemTable(s, now.At)
@@ -231,10 +230,10 @@ func (e *earlier) listenerTable(s *admin.Status) table {
 	t := table{columns: listenerColumns}
 	for i := range s.Listeners {
 		l := &s.Listeners[i]
-		was := e.listeners[l.Name]
-		f := flowOf(bytesOf(was, func(l *admin.Listener) *admin.Bytes { return &l.Bytes }), &l.Bytes, e.time)
-		accepted := e.rate(counter(was, func(l *admin.Listener) int64 { return l.Connections.Accepted }), l.Connections.Accepted)
-		refused := e.rate(counter(was, func(l *admin.Listener) int64 { return l.Connections.Refused }), l.Connections.Refused)
+		before, since := was(e, e.listeners, l.Name)
+		f := flowOf(&before.Bytes, &l.Bytes, since)
+		accepted := between(before.Connections.Accepted, l.Connections.Accepted, since)
+		refused := between(before.Connections.Refused, l.Connections.Refused, since)
 		state, tone := string(l.State), calm
 		if l.State != admin.Serving {
 			tone = warn
@@ -288,9 +287,10 @@ func (e *earlier) upstreamTable(s *admin.Status) table {
 	t := table{columns: upstreamColumns}
 	for i := range s.Upstreams {
 		u := &s.Upstreams[i]
-		was := e.upstreams[u.Name]
-		f := flowOf(bytesOf(was, func(u *admin.Upstream) *admin.Bytes { return &u.Bytes }), &u.Bytes, e.time)
-		up, begun, failed := 0, e.none(was), e.none(was)
+		before, since := was(e, e.upstreams, u.Name)
+		f := flowOf(&before.Bytes, &u.Bytes, since)
+		none := between(0, 0, since) // to which the endpoints' rates are added
+		up, begun, failed := 0, none, none
 		for j := range u.Endpoints {
 			ep := &u.Endpoints[j]
 			if ep.State == admin.Up {
@@ -315,19 +315,10 @@ func (e *earlier) upstreamTable(s *admin.Status) table {
 	return t
 }
 
-// none is the rate to which the endpoints' rates are added.
-func (e *earlier) none(was *admin.Upstream) rate {
-	if was == nil || e.time <= 0 {
-		return unknown
-	}
-	return 0
-}
-
 // endpointRates returns an endpoint's rates of sessions and of failures.
 func (e *earlier) endpointRates(upstream string, ep *admin.Endpoint) (begun, failed rate) {
-	was := e.endpoints[keyOf(upstream, ep)]
-	return e.rate(counter(was, func(ep *admin.Endpoint) int64 { return ep.Total }), ep.Total),
-		e.rate(counter(was, func(ep *admin.Endpoint) int64 { return ep.Failures }), ep.Failures)
+	before, since := was(e, e.endpoints, keyOf(upstream, ep))
+	return between(before.Total, ep.Total, since), between(before.Failures, ep.Failures, since)
 }
 
 // whyOf is the cause of an upstream's state in words.
@@ -376,9 +367,9 @@ func (e *earlier) endpointTable(s *admin.Status) table {
 }
 
 func (e *earlier) endpointRow(upstream string, ep *admin.Endpoint) row {
-	was := e.endpoints[keyOf(upstream, ep)]
+	before, since := was(e, e.endpoints, keyOf(upstream, ep))
 	begun, failed := e.endpointRates(upstream, ep)
-	f := flowOf(bytesOf(was, func(ep *admin.Endpoint) *admin.Bytes { return &ep.Bytes }), &ep.Bytes, e.time)
+	f := flowOf(&before.Bytes, &ep.Bytes, since)
 	state := string(ep.State)
 	if ep.Breaker != "" {
 		state += ", " + ep.Breaker
@@ -389,7 +380,7 @@ func (e *earlier) endpointRow(upstream string, ep *admin.Endpoint) row {
 	why := causeOf(ep)
 	return row{tone: toneOf(ep), detail: why, cells: []cell{
 		name(upstream), name(ep.Name), figure(display.Text(state), toneOf(ep)), limited(ep.Active, ep.Max), figure(begun.count(), begun), figure(failed.count(), failed),
-		figure(f.in.bytes(), f.in), figure(f.out.bytes(), f.out), span(answerOf(was, ep)), waitsOf(was, ep), figure(fmt.Sprint(ep.Weight), ep.Weight), name(why),
+		figure(f.in.bytes(), f.in), figure(f.out.bytes(), f.out), span(answerOf(before, ep)), waitsOf(before, ep), figure(fmt.Sprint(ep.Weight), ep.Weight), name(why),
 	}}
 }
 
@@ -424,7 +415,7 @@ func (e *earlier) loopTable(s *admin.Status) table {
 	for i := range s.Loops {
 		l := &s.Loops[i]
 		accepted, turns, late := unknown, unknown, admin.Within(nil, l.TimerLate, l.TimerLateMaxUs)
-		if e.status != nil && i < len(e.status.Loops) {
+		if i < len(e.status.Loops) {
 			was := &e.status.Loops[i]
 			accepted, turns = between(was.Accepted, l.Accepted, e.time), between(was.Turns, l.Turns, e.time)
 			late = admin.Within(was.TimerLate, l.TimerLate, l.TimerLateMaxUs)
@@ -447,7 +438,7 @@ func (e *earlier) loopTable(s *admin.Status) table {
 func (e *earlier) lagOf(s *admin.Status, i int) admin.Lag {
 	l := &s.Loops[i]
 	var before []int64
-	if e.status != nil && i < len(e.status.Loops) {
+	if i < len(e.status.Loops) {
 		before = e.status.Loops[i].Lag
 	}
 	return admin.Within(before, l.Lag, l.LagMaxUs)
@@ -516,7 +507,7 @@ func answerOf(was, now *admin.Endpoint) time.Duration {
 		return 0
 	}
 	n, us := a.Made, a.SumUs
-	if was != nil && was.Answers != nil && was.Answers.Made < n && was.Answers.SumUs <= us {
+	if was.Answers != nil && was.Answers.Made < n && was.Answers.SumUs <= us {
 		n, us = n-was.Answers.Made, us-was.Answers.SumUs
 	}
 	return time.Duration(us/n) * time.Microsecond
@@ -526,10 +517,8 @@ func answerOf(was, now *admin.Endpoint) time.Duration {
 // verdicts. It counts the sessions that have ended since the previous look, or all if none has.
 func waitsOf(was, now *admin.Endpoint) cell {
 	lost, all := now.Waited()
-	if was != nil {
-		if lostBefore, before := was.Waited(); before < all && lostBefore <= lost {
-			lost, all = lost-lostBefore, all-before
-		}
+	if lostBefore, before := was.Waited(); before < all && lostBefore <= lost {
+		lost, all = lost-lostBefore, all-before
 	}
 	if all == 0 {
 		return figure("-", -1)
