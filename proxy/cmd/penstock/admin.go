@@ -111,8 +111,7 @@ func change(e *cli.Env, of asker, command, text, more string, ask func(ctx conte
 		if !done.Changed {
 			more = ", as before"
 		}
-		_, err := fmt.Fprintln(w, display.Text(text+more))
-		return err
+		return say(w, "%s\n", display.Text(text+more))
 	})
 }
 
@@ -630,27 +629,22 @@ func userDirectory(env config.Env) (dir string, ok bool) {
 	return filepath.Join(runtime, "penstock"), own(info)
 }
 
-// adminDirectories returns the directories for an admin socket of this process.
-func adminDirectories(env config.Env) (dirs []string) {
+// adminDirectories returns the directories for an admin socket of this process. user returns the one to take for the
+// user's directory of private sockets.
+func adminDirectories(env config.Env, user func(penstock string) string) (dirs []string) {
 	if list, _ := env("RUNTIME_DIRECTORY"); list != "" {
 		dirs = strings.Split(list, ":")
 	}
 	dirs = append(dirs, serviceDirectory)
 	if dir, ok := userDirectory(env); ok {
-		dirs = append(dirs, filepath.Dir(dir))
+		dirs = append(dirs, user(dir))
 	}
 	return dirs
 }
 
 // searched returns the directories in which commands look for private sockets.
-func searched(env config.Env) (dirs []string) {
-	if list, _ := env("RUNTIME_DIRECTORY"); list != "" {
-		dirs = strings.Split(list, ":")
-	}
-	dirs = append(dirs, serviceDirectory)
-	if dir, ok := userDirectory(env); ok {
-		dirs = append(dirs, dir)
-	}
+func searched(env config.Env) []string {
+	dirs := adminDirectories(env, filepath.Clean)
 	slices.Sort(dirs)
 	return slices.Compact(dirs)
 }

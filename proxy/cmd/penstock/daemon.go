@@ -156,13 +156,9 @@ func (r *daemon) closeAdmin() {
 
 // openAll opens the admin socket and the load balancer. closeAdmin closes the admin socket.
 func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
-	move, err := r.prepareAdmin(ctx, cfg)
+	move, scrapes, err := r.prepare(ctx, cfg)
 	if err != nil {
-		return fmt.Errorf("admin: %w", err)
-	}
-	scrapes, err := r.scrape.Prepare(ctx, scrapeConfig(cfg.Metrics))
-	if err != nil {
-		return errors.Join(fmt.Errorf("metrics: %w", err), move.Abort())
+		return err
 	}
 	move.Commit() // from now on it answers that the process starts
 	r.loadBalancer, err = r.open(ctx, cfg, *r.options)
@@ -542,18 +538,16 @@ func listed(m map[string]int64) string { return cmp.Or(display.Counts(m), "none"
 
 // measured holds the counters of reloads. The zero value is ready to use.
 type measured struct {
-	mu                           sync.Mutex
-	reloads, refused, rolledBack int64
-	ok                           bool
-	success                      time.Time
+	mu sync.Mutex
+	metrics.Config
 }
 
 // loaded notes the result of loading a configuration.
 func (m *measured) loaded(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ok = err == nil; m.ok {
-		m.success = time.Now()
+	if m.LastOK = err == nil; m.LastOK {
+		m.LastSuccess = time.Now()
 	}
 }
 
@@ -566,27 +560,27 @@ func (m *measured) reloaded(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
-		m.refused++
+		m.Refused++
 		return
 	}
-	m.reloads++
+	m.Reloads++
 }
 
 func (m *measured) takenBack() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.rolledBack++
+	m.RolledBack++
 }
 
 // measure fills in a sample.
 func (r *daemon) measure(sample *metrics.Sample) {
 	r.loadBalancer.Metrics(sample)
 	sample.Process.Version = cli.Version()
-	of, c, m := r.keeper.Status(), &sample.Config, &r.measured
+	r.measured.mu.Lock()
+	sample.Config = r.measured.Config
+	r.measured.mu.Unlock()
+	of, c := r.keeper.Status(), &sample.Config
 	c.Generation, c.Unconfirmed = of.Current, of.Pending != nil
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c.Reloads, c.Refused, c.RolledBack, c.LastOK, c.LastSuccess = m.reloads, m.refused, m.rolledBack, m.ok, m.success
 	if r.file {
 		c.File = r.onDisk.state()
 	}

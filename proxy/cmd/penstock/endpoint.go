@@ -210,8 +210,7 @@ func (s saveFlag) change(e *cli.Env, at *adminFlags, change *admin.EndpointChang
 	if err := writeChanged(e, change.Upstream, &done); err != nil || saved == "" {
 		return err
 	}
-	_, err = fmt.Fprintf(e.Stdout, "saved in %s\n", display.Text(saved))
-	return err
+	return say(e.Stdout, "saved in %s\n", display.Text(saved))
 }
 
 const unweighed = -1

@@ -66,8 +66,7 @@ const whyRows = 20
 // writeWhy writes the verdict on all sessions, the advice, and a row for each session that was kept waiting longest.
 func writeWhy(w io.Writer, y *admin.Why) error {
 	if y.Count == 0 {
-		_, err := fmt.Fprintln(w, oneLine(cmp.Or(y.Advice, "no session is connected to an endpoint")))
-		return err
+		return say(w, "%s\n", oneLine(cmp.Or(y.Advice, "no session is connected to an endpoint")))
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: %s of the time of %d %s\n", display.Text(y.Verdict), percent(y.Shares[y.Verdict]), y.Count, cmp.Or(map[bool]string{true: "session"}[y.Count == 1], "sessions"))

@@ -48,8 +48,7 @@ func (c *laneListCmd) Run(e *cli.Env) error {
 // writeLane writes the state of the lane.
 func writeLane(w io.Writer, l *admin.Lane) error {
 	if l == nil {
-		_, err := fmt.Fprintln(w, "sessions stay in user space: no listener has lane: auto or require")
-		return err
+		return say(w, "sessions stay in user space: no listener has lane: auto or require\n")
 	}
 	_, err := fmt.Fprintln(w, laneLine(l))
 	for _, text := range []string{l.Trouble(), l.PinsTrouble()} {

@@ -30,7 +30,7 @@ func (c *listenerListCmd) Run(e *cli.Env) error {
 		for i := range *list {
 			t.listener(&(*list)[i])
 		}
-		return t.write(w, nil)
+		return t.write(w, nil, "")
 	})
 }
 
@@ -65,8 +65,7 @@ func (c *listenerDrainCmd) Run(e *cli.Env) error {
 		default:
 			sessions += fmt.Sprintf(" left: the rest is reset at %s", done.Until.Local().Format(time.DateTime))
 		}
-		_, err := fmt.Fprintf(w, "listener %s is closed%s: %s\n", display.Text(c.Name), before, sessions)
-		return err
+		return say(w, "listener %s is closed%s: %s\n", display.Text(c.Name), before, sessions)
 	})
 }
 
@@ -106,10 +105,9 @@ func (c *splitListCmd) Run(e *cli.Env) error {
 			}
 		}
 		if none {
-			_, err := fmt.Fprintln(w, "no route has a split")
-			return err
+			return say(w, "no route has a split\n")
 		}
-		return t.write(w, nil)
+		return t.write(w, nil, "")
 	})
 }
 

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"runtime"
 
@@ -101,6 +100,5 @@ type versionCmd struct{}
 
 // Run prints one line: the module's version, the commit if the build knows it, the compiler, and the platform.
 func (*versionCmd) Run(e *cli.Env) error {
-	_, err := fmt.Fprintf(e.Stdout, "penstock %s %s %s/%s\n", cli.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
+	return say(e.Stdout, "penstock %s %s %s/%s\n", cli.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -118,8 +118,7 @@ func comparisonName(listener string, k *admin.Comparison) string {
 // writeMirrors writes the report on each mirror.
 func writeMirrors(w io.Writer, m *admin.MirrorReports) error {
 	if len(m.Mirrors) == 0 {
-		_, err := fmt.Fprintln(w, "no listener has mirrors")
-		return err
+		return say(w, "no listener has mirrors\n")
 	}
 	var text strings.Builder
 	for i := range m.Mirrors {

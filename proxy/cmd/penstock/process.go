@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -47,8 +46,7 @@ func (c *processDrainCmd) Run(e *cli.Env) error {
 		}
 		s, begun := drainOf(ctx, client)
 		if !begun {
-			_, err := fmt.Fprintln(e.Stdout, "the process drains, and has ended or ends now")
-			return err
+			return say(e.Stdout, "the process drains, and has ended or ends now\n")
 		}
 		return writeDrain(e.Stdout, &s, "drains", "drains at ")
 	})
@@ -87,17 +85,13 @@ func writeDrain(w io.Writer, s *admin.Status, drains, starts string) error {
 	sessions := count(int(s.Connections.Active), "session")
 	switch {
 	case s.State != admin.Draining && !s.DrainStarts.IsZero():
-		_, err := fmt.Fprintf(w, "the process %s%s, and accepts clients until then: it has %s\n", starts, s.DrainStarts.Local().Format(time.DateTime), sessions)
-		return err
+		return say(w, "the process %s%s, and accepts clients until then: it has %s\n", starts, s.DrainStarts.Local().Format(time.DateTime), sessions)
 	case s.State != admin.Draining:
-		_, err := fmt.Fprintf(w, "the process will drain soon: it has %s\n", sessions)
-		return err
+		return say(w, "the process will drain soon: it has %s\n", sessions)
 	case s.Connections.Active == 0:
-		_, err := fmt.Fprintf(w, "the process %s: it has no sessions, and ends\n", drains)
-		return err
+		return say(w, "the process %s: it has no sessions, and ends\n", drains)
 	}
-	_, err := fmt.Fprintf(w, "the process %s: it waits for %s%s\n", drains, sessions, ends)
-	return err
+	return say(w, "the process %s: it waits for %s%s\n", drains, sessions, ends)
 }
 
 // A leaving says whether a process drains, or will, and since when.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/metrics"
+	"github.com/penstock/penstock/proxy/internal/scrape"
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
@@ -73,8 +75,7 @@ func writeInForce(w io.Writer, generation int, is string, changes []string) erro
 	for _, line := range changes {
 		fmt.Fprintf(w, "  %s\n", display.Text(line))
 	}
-	_, err := fmt.Fprintf(w, "generation %d %s: %s\n", generation, is, count(len(changes), "change"))
-	return err
+	return say(w, "generation %d %s: %s\n", generation, is, count(len(changes), "change"))
 }
 
 func boundWords(bound string) string {
@@ -97,8 +98,7 @@ func (c *confirmCmd) Run(e *cli.Env) error {
 	return show(e, c, "confirm", false, func(ctx context.Context, client *admin.Client) (admin.Outcome, error) {
 		return client.Confirm(ctx, number)
 	}, func(w io.Writer, now *admin.Outcome) error {
-		_, err := fmt.Fprintf(w, "generation %d is confirmed\n", now.Generation)
-		return err
+		return say(w, "generation %d is confirmed\n", now.Generation)
 	})
 }
 
@@ -151,7 +151,7 @@ func writeGenerations(w io.Writer, s *rollback.Status) error {
 			t.note("%s", line)
 		}
 	}
-	return t.write(w, nil)
+	return t.write(w, nil, "")
 }
 
 // hangup reloads the configuration on SIGHUP.
@@ -288,13 +288,9 @@ func (r *daemon) logRefused(actor string, err error) {
 
 // apply puts a configuration into force, with its addresses for the admin API and for metrics.
 func (r *daemon) apply(ctx context.Context, cfg *config.Config) error {
-	move, err := r.prepareAdmin(ctx, cfg)
+	move, scrapes, err := r.prepare(ctx, cfg)
 	if err != nil {
-		return fmt.Errorf("admin: %w", err)
-	}
-	scrapes, err := r.scrape.Prepare(ctx, scrapeConfig(cfg.Metrics))
-	if err != nil {
-		return errors.Join(fmt.Errorf("metrics: %w", err), move.Abort())
+		return err
 	}
 	if err := r.loadBalancer.Apply(ctx, cfg); err != nil {
 		return errors.Join(err, move.Abort(), scrapes.Abort())
@@ -310,6 +306,19 @@ func (r *daemon) apply(ctx context.Context, cfg *config.Config) error {
 	}
 	r.follow <- cfg
 	return nil
+}
+
+// prepare prepares the addresses of a configuration for the admin API and for metrics.
+func (r *daemon) prepare(ctx context.Context, cfg *config.Config) (*admin.Move, *scrape.Move, error) {
+	move, err := r.prepareAdmin(ctx, cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("admin: %w", err)
+	}
+	scrapes, err := r.scrape.Prepare(ctx, scrapeConfig(cfg.Metrics))
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("metrics: %w", err), move.Abort())
+	}
+	return move, scrapes, nil
 }
 
 // prepareAdmin prepares the admin address of a configuration. If the address is private and fails, the process serves
@@ -339,7 +348,7 @@ func (r *daemon) adminSetting() string {
 	if r.file {
 		setting = adminSection
 	}
-	return adminFor(adminDirectories(r.env), r.source.name(), os.Geteuid(), setting)
+	return adminFor(adminDirectories(r.env, filepath.Dir), r.source.name(), os.Geteuid(), setting)
 }
 
 // noteAdmin writes the note with the admin address, unless it is a private socket, which is found by its name.

@@ -187,8 +187,7 @@ func (c *sessionsEndCmd) Run(e *cli.Env) error {
 		return show(e, c, "sessions end", c.JSON, func(ctx context.Context, client *admin.Client) (admin.Stopped, error) {
 			return client.StopEnding(ctx)
 		}, func(w io.Writer, s *admin.Stopped) error {
-			_, err := fmt.Fprintf(w, "%s stopped, %s on\n", plural(int64(s.Requests), "request", "requests"), plural(s.Kept, "session goes", "sessions go"))
-			return err
+			return say(w, "%s stopped, %s on\n", plural(int64(s.Requests), "request", "requests"), plural(s.Kept, "session goes", "sessions go"))
 		})
 	}
 	q, err := c.endQuery()
@@ -300,8 +299,7 @@ func writeAside(w io.Writer, e *admin.Ended) error {
 	if e.Unanswering == 0 || e.QuietUs == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "%d of an endpoint that is down, ejected or silent: its answer may have stopped in the middle, so these sessions do not count as quiet; --then-reset ends them after --grace, --now at once\n", e.Unanswering)
-	return err
+	return say(w, "%d of an endpoint that is down, ejected or silent: its answer may have stopped in the middle, so these sessions do not count as quiet; --then-reset ends them after --grace, --now at once\n", e.Unanswering)
 }
 
 // confirm asks on a terminal, and returns an error unless the answer is yes. Without a terminal it does not ask.

@@ -99,8 +99,7 @@ func writeGoingOn(w io.Writer, n int64, q *admin.SessionQuery) error {
 	if n == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "%s on: penstock sessions end %s --now ends them, as --end does\n", plural(n, "session of it goes", "sessions of it go"), display.Text(q.String()))
-	return err
+	return say(w, "%s on: penstock sessions end %s --now ends them, as --end does\n", plural(n, "session of it goes", "sessions of it go"), display.Text(q.String()))
 }
 
 type denyRemoveCmd struct {
@@ -136,8 +135,7 @@ func (c *denyListCmd) Run(e *cli.Env) error {
 // writeDenied writes a table with a row for each denial.
 func writeDenied(w io.Writer, d *admin.Denied, now time.Time) error {
 	if len(d.Denied) == 0 {
-		_, err := fmt.Fprintln(w, "no source is denied")
-		return err
+		return say(w, "no source is denied\n")
 	}
 	rows := [][]string{{"source", "listener", "until", "left", "by"}}
 	for _, one := range d.Denied {

@@ -61,8 +61,7 @@ func writeProblems(w io.Writer, problems []admin.Problem) error {
 	if len(lines) == 0 {
 		lines = []string{"no problems"}
 	}
-	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
-	return err
+	return say(w, "%s\n", strings.Join(lines, "\n"))
 }
 
 func writeJSON(w io.Writer, v any) error {
@@ -150,8 +149,8 @@ func when(holds bool, text string) string {
 	return text
 }
 
-// write writes the lines of above, and then the table.
-func (t *statusText) write(w io.Writer, above []string) error {
+// write writes the lines of above, the table, and then the text below.
+func (t *statusText) write(w io.Writer, above []string, below string) error {
 	var table strings.Builder
 	form := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	for _, r := range t.rows {
@@ -166,13 +165,13 @@ func (t *statusText) write(w io.Writer, above []string) error {
 	}
 	i := 0
 	for line := range strings.Lines(table.String()) {
-		text.WriteString(line)
+		text.WriteString(strings.TrimRight(line, " \n") + "\n")
 		for _, note := range t.notes[i] {
 			fmt.Fprintf(&text, "      %s\n", note)
 		}
 		i++
 	}
-	_, err := io.WriteString(w, text.String())
+	_, err := io.WriteString(w, text.String()+below)
 	return err
 }
 
@@ -228,7 +227,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	}
 	t.live(s.Live)
 	t.denied(s.DeniedByHand)
-	return t.write(w, problemLines(s.Problems, maxProblems))
+	return t.write(w, problemLines(s.Problems, maxProblems), "")
 }
 
 // copiedBecause are the reasons why a direction is not spliced, see relay.Fallback.
@@ -322,19 +321,16 @@ func problemLines(problems []admin.Problem, most int) (lines []string) {
 
 // writeTable writes rows and then the line last. The first row has the names of the columns.
 func writeTable(w io.Writer, rows [][]string, last string) error {
-	var text strings.Builder
-	form := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	t := new(statusText)
 	for _, row := range rows {
-		for i, cell := range row {
-			row[i] = display.Text(cell)
-		}
-		fmt.Fprintln(form, strings.Join(row, "\t"))
+		t.row(row...)
 	}
-	_ = form.Flush() // into memory
-	for line := range strings.Lines(text.String()) {
-		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
-	}
-	_, err := io.WriteString(w, last)
+	return t.write(w, nil, last)
+}
+
+// say writes a formatted text.
+func say(w io.Writer, format string, args ...any) error {
+	_, err := fmt.Fprintf(w, format, args...)
 	return err
 }
 
