@@ -57,11 +57,7 @@ func (r *Rig) trial(ctx context.Context, c *contestant.Contestant, plan load.Pla
 // drive runs the trial's plan and measures the resources used. It reads the machine's time last before the plan,
 // and first after it. So that time does not contain the reading of the contestant's time.
 func (r *Rig) drive(ctx context.Context, c *contestant.Contestant, t *Trial, watch func(load.Event) error) error {
-	used, err := c.Usage()
-	if err != nil {
-		return err
-	}
-	machine, err := process.MachineCPU()
+	used, err := read(c)
 	if err != nil {
 		return err
 	}
@@ -77,9 +73,9 @@ func (r *Rig) drive(ctx context.Context, c *contestant.Contestant, t *Trial, wat
 	if t.Machine, err = process.MachineCPU(); err != nil {
 		return err
 	}
-	t.Machine -= machine
+	t.Machine -= used.machine
 	t.Usage, err = c.Usage()
-	t.Usage = t.Usage.Sub(used)
+	t.Usage = t.Usage.Sub(used.usage)
 	return err
 }
 
@@ -113,7 +109,7 @@ func (w *window) event(ctx context.Context, e load.Event) error {
 		return w.begin(ctx)
 	case e.Over, e.Result != nil && w.seen && !w.over: // a Bulk is over when it ends
 		w.over = true
-		now, err := w.read()
+		now, err := read(w.c)
 		w.t.Usage, w.t.Machine = now.usage.Sub(w.used.usage), now.machine-w.used.machine
 		return err
 	}
@@ -124,7 +120,7 @@ func (w *window) event(ctx context.Context, e load.Event) error {
 // then the usage again: the work for that answer must not count as the contestant's work for sessions. It counts
 // only as the machine's.
 func (w *window) begin(ctx context.Context) (err error) {
-	if w.used, err = w.read(); err != nil || w.c.Name != contestant.LaneName {
+	if w.used, err = read(w.c); err != nil || w.c.Name != contestant.LaneName {
 		return err
 	}
 	if w.t.warm, err = w.c.Account(ctx); err != nil {
@@ -135,8 +131,8 @@ func (w *window) begin(ctx context.Context) (err error) {
 }
 
 // read reads the resources that the contestant and the machine have used so far.
-func (w *window) read() (r reading, err error) {
-	if r.usage, err = w.c.Usage(); err != nil {
+func read(c *contestant.Contestant) (r reading, err error) {
+	if r.usage, err = c.Usage(); err != nil {
 		return r, err
 	}
 	r.machine, err = process.MachineCPU()

@@ -17,8 +17,7 @@ func envoy() *server {
 				"--disable-hot-restart", "--log-level", "error",
 			}
 		},
-		sockets:   func(s *Setting) int { return s.threads() }, // a listener's enable_reuse_port is on by default
-		processes: one,
+		threaded: true, // a listener's enable_reuse_port is on by default
 	}
 }
 

@@ -51,9 +51,8 @@ func haproxy(threads int, splice splicing, lines ...string) *server {
 			return haproxyConfig(s, listen, threads, splice, lines)
 		},
 		// -db: in the foreground, without a master process.
-		args:    func(_ *Setting, file string) []string { return []string{"-db", "-f", file} },
-		sockets: one, processes: one,
-		ask: askHAProxy,
+		args: func(_ *Setting, file string) []string { return []string{"-db", "-f", file} },
+		ask:  askHAProxy,
 	}
 }
 

@@ -21,10 +21,8 @@ const nginxReserve = 64
 func nginx(zone, parameters string) *server {
 	v := &server{
 		binary: "nginx", install: "apt-get install nginx-light libnginx-mod-stream", file: "nginx.conf",
-		args:    func(_ *Setting, file string) []string { return []string{"-p", filepath.Dir(file), "-c", file} },
-		sockets: func(s *Setting) int { return s.threads() }, // by reuseport
-		// The master and its workers.
-		processes: func(s *Setting) int { return s.threads() + 1 },
+		args:     func(_ *Setting, file string) []string { return []string{"-p", filepath.Dir(file), "-c", file} },
+		threaded: true, workers: true, // by reuseport
 		// At this signal, the master ends its workers. SIGKILL would leave them behind.
 		orphan: syscall.SIGTERM,
 	}

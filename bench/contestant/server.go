@@ -30,9 +30,8 @@ type server struct {
 	args func(s *Setting, file string) []string
 	// check returns an error if the program at path lacks something. It may be nil.
 	check func(ctx context.Context, path string) error
-	// sockets and processes return how many sockets and processes there are once the whole server accepts
-	// connections.
-	sockets, processes func(s *Setting) int
+	// threaded says that each thread has a socket. workers says that each thread is a process, beside a master.
+	threaded, workers bool
 	// ask gets the account of the server in the working directory dir. It may be nil.
 	ask func(ctx context.Context, dir string) (*Account, error)
 	// orphan is the signal that ends the server if this process dies.
@@ -163,11 +162,18 @@ func (v *server) startAt(ctx context.Context, name string, s *Setting, at netip.
 // would count that connection.
 func (v *server) await(ctx context.Context, child *process.Child, s *Setting, at netip.AddrPort) error {
 	const longest = 50 * time.Millisecond
+	whole, processes := 1, 1
+	if v.threaded {
+		whole = s.threads()
+	}
+	if v.workers {
+		processes += s.threads()
+	}
 	for pause := time.Millisecond; ; pause = min(2*pause, longest) {
 		sockets, err := child.Listening(at)
-		if err == nil && sockets >= v.sockets(s) {
+		if err == nil && sockets >= whole {
 			pids, err := child.Pids()
-			if err == nil && len(pids) >= v.processes(s) {
+			if err == nil && len(pids) >= processes {
 				return nil
 			}
 		}
@@ -233,9 +239,6 @@ func execute(t *template.Template, values map[string]any) string {
 	}
 	return b.String()
 }
-
-// one is for servers that need only one socket or process.
-func one(*Setting) int { return 1 }
 
 // probePatience is how long a program may take to print its version or a test result.
 const probePatience = 5 * time.Second

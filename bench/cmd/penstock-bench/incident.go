@@ -129,7 +129,7 @@ func (c *incidentCmd) printConfigs(e *cli.Env, modes []incident.Mode) error {
 	}
 	for i := range modes {
 		m := &modes[i]
-		if _, err := fmt.Fprintf(e.Stdout, "# %s: %s\n%s\n\n", m.Name, m.About, strings.TrimSpace(m.File("127.0.0.1:8000", at, incidentFirstByte, incidentWithin))); err != nil {
+		if err := printConfig(e, m.Name, m.About, strings.TrimSpace(m.File("127.0.0.1:8000", at, incidentFirstByte, incidentWithin))); err != nil {
 			return err
 		}
 	}

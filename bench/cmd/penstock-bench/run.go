@@ -279,13 +279,14 @@ func (c *runFlags) choosePeers(ctx context.Context, run *bench.Run, doc *report.
 // printConfigs prints the configurations of contestants.
 func printConfigs(ctx context.Context, e *cli.Env, kinds []*contestant.Kind, setting *contestant.Setting) error {
 	for _, k := range kinds {
-		text := strings.TrimSpace(k.Config(ctx, setting))
-		if text == "" {
-			text = "# No configuration file."
-		}
-		if _, err := fmt.Fprintf(e.Stdout, "# %s: %s\n%s\n\n", k.Name, k.About, text); err != nil {
+		if err := printConfig(e, k.Name, k.About, cmp.Or(strings.TrimSpace(k.Config(ctx, setting)), "# No configuration file.")); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func printConfig(e *cli.Env, name, about, text string) error {
+	_, err := fmt.Fprintf(e.Stdout, "# %s: %s\n%s\n\n", name, about, text)
+	return err
 }
