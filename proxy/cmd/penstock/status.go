@@ -389,7 +389,7 @@ func total(counts map[string]int64) (sum int64) {
 func (t *statusText) listener(l *admin.Listener) {
 	state := string(l.State)
 	state += when(l.PausedAt != "", " ("+l.PausedAt+")")
-	t.row("listener", l.Name, state, fmt.Sprintf("%s%s, %s; %s", clients(l.Connections), byReason(l.Reasons), traffic(l.Bytes), listensAt(l)))
+	t.row("listener", l.Name, state, fmt.Sprintf("%s%s, %s%s", clients(l.Connections), byReason(l.Reasons), traffic(l.Bytes), listensAt(l)))
 	t.congestion(l.Congestion)
 	t.noteIf(len(l.Pauses) > 0, "has paused at its limits%s", byReason(l.Pauses))
 	t.noteIf(len(l.Protocols) > 0, "clients by their first bytes%s", byReason(l.Protocols))
@@ -431,7 +431,7 @@ func (t *statusText) silentMirrors(l *admin.Listener) {
 	}
 }
 
-// listensAt returns the addresses of a listener, with the lengths of their accept queues.
+// listensAt returns the addresses of a listener, with the lengths of their accept queues; a drained listener has none.
 func listensAt(l *admin.Listener) string {
 	list := slices.Clone(l.Addresses)
 	for i, q := range l.Queues {
@@ -449,7 +449,7 @@ func listensAt(l *admin.Listener) string {
 			list[i] += fmt.Sprintf(" (accept queue %d of %d)", q.Length, q.Most)
 		}
 	}
-	return strings.Join(list, ", ")
+	return when(len(list) > 0, "; "+strings.Join(list, ", "))
 }
 
 func matched(match string) string {

@@ -76,7 +76,9 @@ func TestStatusForPeople(t *testing.T) {
 
 	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.Local)
 	var text strings.Builder
-	must(t, writeStatus(&text, aStatus(now), now, false))
+	st := aStatus(now)
+	st.Listeners = append(st.Listeners, admin.Listener{Name: "gone", State: admin.Draining})
+	must(t, writeStatus(&text, st, now, false))
 	want := `OUTAGE   upstream shop has no usable endpoint: b: one; and more
 WARNING  listener web is at its limit
 WARNING  generation 3 waits
@@ -103,6 +105,7 @@ listener        web    paused (connections)  active 3 of 4, accepted 0, refused 
       modules: 4 calls of 25µs, which made 3.00 MB
       sessions reset because their bytes could not be rewritten (trap 1)
       sessions that went on unchanged because a module had failed (timeout 2)
+listener        gone   draining              active 0, accepted 0, refused 0, in 0 B, out 0 B
 upstream        shop   first, breaker open   active 0, waiting 0, held 3, in 1.20 MB, out 3.40 GB
       breaker open until 10:01:00 (in 1m0s): 9 of 9 connections failed
       congestion control: bbr; for 3 connections the kernel refused it
