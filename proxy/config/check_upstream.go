@@ -28,6 +28,7 @@ func (k *checker) upstream(u *Upstream) {
 		names.define(&e.Name, k.at(&e.Name, e).or(k.at(&e.Address, e)), fix)
 		k.endpoint(u, e)
 	}
+	k.misnamed(u.Endpoints)
 	k.balanceOn(u)
 	k.weights(u)
 	k.backups(u)
@@ -49,6 +50,21 @@ func (k *checker) upstream(u *Upstream) {
 	k.fallback(u)
 	if t := u.TLS; t != nil {
 		k.origination(t)
+	}
+}
+
+// misnamed complains of an endpoint whose name is the address of another one. A command that is given this text means the
+// name, even if the operator means the address.
+func (k *checker) misnamed(list []Endpoint) {
+	at := make(map[string]*Endpoint, len(list))
+	for i := range list {
+		at[list[i].Address.String()] = &list[i]
+	}
+	for i := range list {
+		e := &list[i]
+		if other := at[e.Name]; e.Name != "" && other != nil && !SameDestination(e.Address, other.Address) {
+			k.complainAt(k.at(&e.Name, e), "write another name, or leave it out", "the endpoint at %s has the address of another endpoint as its name: %s", e.Address, e.Name)
+		}
 	}
 }
 

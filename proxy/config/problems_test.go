@@ -698,6 +698,8 @@ func TestAdvice(t *testing.T) {
 		{listener("allow: 10.1.0.0/16"), []string{"1:55: allow must be a list, not text | write allow: [10.1.0.0/16]"}},
 		{listener("accept_proxy: true"), []string{"1:62: accept_proxy must be a group of keys, not true | write {versions: [1, 2]}"}},
 		{listener("tls: False"), []string{"1:53: tls must be a group of keys, not false | leave it out: then it is off"}},
+		{upstream("endpoints: [{address: 'h:1', name: 'h:2'}, {address: 'h:2', name: b}]"), []string{"2:58: the endpoint at h:1 has the address of another endpoint as its name: h:2 | write another name, or leave it out"}},
+		{upstream("endpoints: [{address: 'h:1', name: 'H:1'}, {address: 'H:1', name: b}]"), nil}, // it is the same server
 		{upstream("endpoints: ['h:1', 'h:1']"), []string{"2:42: the endpoint h:1 is defined in /etc/p.yaml:2:35 already | leave one out, and give the other more weight"}},
 		{"listeners:\n- {name: a, bind: [[::]:80], upstream: u}\n" + upstreams, []string{`2:20: bind is an address to listen on, not a group of keys | write it in quotes: "[::]:80"`}},
 		{"listeners:\n- name: a\n  bind: [::1]:80\n", []string{`3:14: while parsing a block mapping: did not find expected key | write it in quotes: "[::1]:80"`}},

@@ -194,6 +194,7 @@ func (c *Config) Admit(upstream string, e *Endpoint) error {
 			}
 		}
 		with.Endpoints = append(slices.Clip(with.Endpoints), *e)
+		k.misnamed(with.Endpoints)
 		whole.Upstreams[at], k.byName[upstream] = &with, &with
 	}
 	k.loops(&whole)
@@ -313,6 +314,7 @@ func ParseEndpoints(name string, text []byte, most int) ([]Endpoint, error) {
 
 // listed checks the endpoints of a file. They have no state, and each is at one host.
 func (k *checker) listed(list []Endpoint) {
+	k.misnamed(list)
 	names := newNames(k.decoder, "endpoint")
 	for i := range list {
 		e := &list[i]

@@ -316,6 +316,10 @@ upstreams: [{name: u, balance: first, health_check: {interval: 20ms, fast_interv
 	if !errors.Is(err, admin.ErrInvalid) || !strings.Contains(err.Error(), "is the address of the endpoint a") {
 		t.Error(err)
 	}
+	_, err = r.ChangeEndpoint(&admin.EndpointChange{What: admin.EndpointAdd, Upstream: "u", Endpoint: b, Name: a, Weight: 1}, "t")
+	if !errors.Is(err, admin.ErrInvalid) || !strings.Contains(err.Error(), "cannot be the address of another one") {
+		t.Errorf("with the address of a as its name: %v", err)
+	}
 	done := r.change(t, "add", b, 1)
 	if done.Endpoint != b || done.Taking != 2 || !strings.Contains(done.Unkept, "state_file:") {
 		t.Errorf("%+v", done)

@@ -155,6 +155,8 @@ func (h *endpointChanges) admit(u *upstream, e *config.Endpoint) error {
 			return fmt.Errorf("upstream %s has an endpoint %s already: use another name, or change that endpoint", u.cfg.Name, e.Name)
 		case m.endpoint.Address.Network == e.Address.Network && config.SameDestination(m.endpoint.Address, e.Address):
 			return fmt.Errorf("%s is the address of the endpoint %s: use another address, or change that endpoint's weight", e.Address, m.spec.Identity())
+		case m.spec.Address == e.Name, m.spec.Identity() == e.Address.String():
+			return fmt.Errorf("the endpoint %s is at %s: the name of an endpoint cannot be the address of another one", m.spec.Identity(), m.spec.Address)
 		}
 	}
 	if err := h.cfg.Admit(u.cfg.Name, e); err != nil {
