@@ -127,8 +127,60 @@ func TestFile(t *testing.T) {
 		_, err := os.Stat(path)
 		return err == nil
 	})
-	if c := r.Counts(); c.Lost() != 0 {
-		t.Errorf("%+v", c)
+	if c := r.Counts(); c.Lost() != 0 || int64(5+1+len(lines(t, path))) != c.Lines {
+		t.Errorf("%+v, and in the last file %q", c, lines(t, path))
+	}
+}
+
+// TestFileThatCannotBeMadeAgain: after a rotation the path cannot be opened. Lines go to the file that was moved away as long
+// as it has a name, and the failure stays. Then lines wait, and those without a place are counted.
+func TestFileThatCannotBeMadeAgain(t *testing.T) {
+	t.Parallel()
+
+	path := filepath.Join(t.TempDir(), "s.log")
+	r := newRig(t, path, nil)
+	must(t, os.Rename(path, path+".1"))
+	must(t, os.Mkdir(path, 0o700))
+	r.Reopen()
+	condition.Await(t, "the failure is reported", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.reports) > 0 && strings.Contains(r.reports[0], path)
+	})
+	r.end("a")
+	if c := r.settled(t); c.Lines != 1 || len(lines(t, path+".1")) != 1 || r.Failed() == nil {
+		t.Errorf("%+v, failure %v", c, r.Failed())
+	}
+	must(t, os.Remove(path+".1"))
+	condition.Await(t, "lines are dropped", func() bool {
+		for range 200 {
+			r.end(strings.Repeat("n", 80))
+		}
+		return r.Counts().Dropped > 0
+	})
+	if r.Failed() == nil {
+		t.Error("it has not failed")
+	}
+	must(t, os.Remove(path))
+	if c := r.settled(t); int64(1+len(lines(t, path))) != c.Lines {
+		t.Errorf("%+v, and %d lines", c, len(lines(t, path)))
+	}
+	condition.Await(t, "nothing has failed", func() bool { return r.Failed() == nil })
+}
+
+// TestHalfALine: a file that ends in the middle of a line loses no line after it.
+func TestHalfALine(t *testing.T) {
+	t.Parallel()
+
+	path := filepath.Join(t.TempDir(), "s.log")
+	must(t, os.WriteFile(path, []byte("web a\nweb h"), 0o600))
+	for _, name := range []string{"b", "c"} { // the second process finds a whole line
+		r := newRig(t, path, nil)
+		r.end(name)
+		r.settled(t)
+	}
+	if got, want := lines(t, path), []string{"web a", "web h", "web b", "web c"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

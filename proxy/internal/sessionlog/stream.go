@@ -32,6 +32,8 @@ type stream struct {
 	given   int           // bytes of pending that the writer has
 	base    int64         // bytes that the writer had written before
 	torn    bool          // the first line of pending is the rest of one
+	cut     bool          // the file ends in the middle of a line
+	astray  error         // why the path could not be opened; meanwhile the file before is written to, if it has a name
 
 	written, dropped int64
 	err              error
@@ -40,7 +42,7 @@ type stream struct {
 // openFile opens the file of a path. It is made unless it is there.
 func openFile(path string) (*stream, error) {
 	s := &stream{path: path, fd: -1}
-	if err := s.open(); err != nil {
+	if err := s.open(); err != nil && !errors.Is(err, errUnread) {
 		return nil, err
 	}
 	return s, nil
@@ -64,17 +66,24 @@ func openStderr() (*stream, error) {
 	return s, err
 }
 
-// open opens the path. A FIFO without a reader is no error: it is tried again.
+var errUnread = errors.New("no process reads the FIFO")
+
+// open opens the path. If that fails, it is tried again.
 func (s *stream) open() error {
 	fd, err := file.Append(s.path, fileMode)
 	if errors.Is(err, syscall.ENXIO) {
-		s.err = &os.PathError{Op: "open", Path: s.path, Err: errors.New("no process reads the FIFO")}
-		return nil
+		err = &os.PathError{Op: "open", Path: s.path, Err: errUnread}
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.take(fd)
 	}
-	return s.take(fd)
+	if s.astray = err; err != nil {
+		s.err = err
+		if s.fd >= 0 {
+			s.err = fmt.Errorf("%w, so lines go to the file that was moved away", err)
+		}
+	}
+	return err
 }
 
 // take makes a descriptor the stream's.
@@ -94,7 +103,25 @@ func (s *stream) take(fd int) error {
 	}
 	s.giveUp()
 	s.fd, s.is, s.pipe, s.writer = fd, is, mode&syscall.S_IFMT == syscall.S_IFIFO, writer
+	s.cut = mode&syscall.S_IFMT == syscall.S_IFREG && endsInsideALine(fd)
 	return nil
+}
+
+// endsInsideALine reports whether a file ends in the middle of a line, as after a full disk and a kill. A file that this process
+// may not read does not.
+func endsInsideALine(fd int) bool {
+	f, err := os.Open(sys.OpenName(fd))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	var last [1]byte
+	n, _ := f.ReadAt(last[:], info.Size()-1) // which fails for an empty file
+	return n == 1 && last[0] != '\n'
 }
 
 // byReference writes lines without copying them: pending is not changed while the writer uses a part of it.
@@ -140,12 +167,19 @@ func (s *stream) add(line []byte, _ *Event) {
 // flush writes the pending lines by one gathered write; to a pipe by several writes, which the pipe
 // takes whole. What is not taken stays, as far as there is room.
 func (s *stream) flush() {
+	if len(s.ends) > 0 && s.path != "" && s.fd >= 0 {
+		if is, err := sys.Fstat(s.fd); err == nil && is.Links == 0 { // lines in it would be lost
+			s.giveUp()
+			_ = s.open() // the error is kept
+		}
+	}
 	for len(s.ends) > 0 && s.writer != nil {
 		if s.given == 0 {
 			s.give()
 		}
 		switch err := s.writer.Flush(); {
 		case err == nil:
+			s.cut = false
 			s.wrote(s.given)
 		case errors.Is(err, vecio.ErrBlocked):
 			return
@@ -159,6 +193,9 @@ func (s *stream) flush() {
 // give gives the writer pending lines: all of them or, for a pipe, as many as it takes at once.
 func (s *stream) give() {
 	s.base = s.writer.Stats().Written
+	if s.cut && s.writer.AppendString("\n") == nil {
+		s.base++
+	}
 	for _, end := range s.ends {
 		if s.pipe && end > pipeWrite && s.given > 0 || s.writer.Append(s.pending[s.given:end]) != nil {
 			break
@@ -193,7 +230,9 @@ func (s *stream) keep(n int, ends []int) {
 // are tried again, beginning with the rest of a line that was cut short.
 func (s *stream) failed(err error) {
 	s.err = fmt.Errorf("%s: %w", s.name(), cause(err))
-	s.wrote(int(s.writer.Stats().Written - s.base))
+	n := int(s.writer.Stats().Written - s.base)
+	s.cut = s.cut && n < 0
+	s.wrote(max(n, 0))
 	if s.fd < 0 {
 		s.writer, err = vecio.New(os.Stderr, &byReference)
 	} else {
@@ -215,9 +254,7 @@ func (s *stream) look(again bool) {
 			return
 		}
 	}
-	if err := s.open(); err != nil { // the file that was moved is written to meanwhile
-		s.err = err
-	}
+	_ = s.open() // the error is kept
 }
 
 func (s *stream) counts() (written, dropped int64, err error) {

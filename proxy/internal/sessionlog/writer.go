@@ -127,7 +127,10 @@ func (w *writer) count() {
 	switch {
 	case err != nil:
 		w.err, w.failing = err, written == 0 || !w.caughtUp() // lines may have been written after the error, in the same turn
-	case written > 0:
+		if l.failed.Load() != nil {                           // it goes on
+			l.failed.Store(&Failure{err, l.cfg.Now()})
+		}
+	case written > 0 && !w.astray():
 		w.failing = false
 		if w.unreported+l.full.Load() == w.fullReported {
 			w.err = nil // nothing was lost by it
@@ -254,7 +257,7 @@ func (w *writer) use(s *Settings) {
 func (w *writer) wait() {
 	l := w.log
 	limit, sleeping := time.Duration(-1), true
-	if w.unreported > 0 || w.err != nil || w.pending() {
+	if w.unreported > 0 || w.err != nil || w.pending() || w.astray() {
 		limit = lookEvery
 	}
 	if w.settings != nil {
@@ -291,8 +294,17 @@ func (w *writer) pending() bool {
 	return ok && len(s.ends) > 0
 }
 
+// astray reports whether the sink is a file that could not be opened again.
+func (w *writer) astray() bool {
+	if w.settings == nil {
+		return false
+	}
+	s, ok := w.settings.sink.(*stream)
+	return ok && s.astray != nil
+}
+
 // caughtUp reports whether the sink is a stream that has written all that it was given.
 func (w *writer) caughtUp() bool {
 	s, ok := w.settings.sink.(*stream)
-	return ok && len(s.ends) == 0
+	return ok && len(s.ends) == 0 && s.astray == nil
 }
