@@ -30,6 +30,9 @@ type legState struct {
 	gone atomic.Bool // a write to it has failed
 	ours bool        // only the session writes to it, or ends it
 	over bool        // its owner had ended it before the session
+	// stopped is set before the session ends the leg's reads: an io.EOF after that may be the answer to it, and
+	// is no end of file.
+	stopped atomic.Bool
 }
 
 // newLeg returns the leg of conn. It calls no method of a wrapper that may wait.
@@ -81,6 +84,7 @@ func (l *leg) interrupt() {
 	if l.onLoop {
 		return
 	}
+	l.state.stopped.Store(true)
 	err := l.conn.SetDeadline(longAgo)
 	for _, end := range []any{l.src.rw, l.dst.rw} {
 		if d, ok := end.(deadliner); ok && isPlain(end) {
@@ -95,6 +99,7 @@ func (l *leg) interrupt() {
 
 // stopReads makes every Read of the leg fail from now on, if it has deadlines.
 func (l *leg) stopReads() {
+	l.state.stopped.Store(true)
 	_ = l.conn.SetReadDeadline(longAgo)
 	if c, ok := l.src.rw.(interface{ SetReadDeadline(time.Time) error }); ok && isPlain(c) {
 		_ = c.SetReadDeadline(longAgo)

@@ -38,6 +38,9 @@ func (s *opaqueSource) recv(p []byte) (int, error) {
 		if n < 0 || n > len(p) { // nobody knows which bytes were read
 			return 0, errInvalidRead
 		}
+		if err == io.EOF && s.leg.stopped.Load() {
+			err = net.ErrClosed
+		}
 		s.err = err
 		if n > 0 {
 			s.buffer.note(n)

@@ -517,6 +517,72 @@ func TestDeadlinesThatDoNothing(t *testing.T) {
 	}
 }
 
+// A channel is a stream without deadlines, whose Read returns io.EOF once it is closed, like a channel of SSH.
+type channel chan struct{}
+
+func (c channel) Read([]byte) (int, error)    { <-c; return 0, io.EOF }
+func (c channel) Write(p []byte) (int, error) { return len(p), nil }
+func (c channel) CloseWrite() error           { return nil }
+func (c channel) Close() error                { close(c); return nil }
+
+// brief is a connection that a deadline closes.
+type brief struct{ net.Conn }
+
+func (b brief) SetDeadline(time.Time) error     { return b.Close() }
+func (b brief) SetReadDeadline(time.Time) error { return b.Close() }
+func (b brief) Close() error                    { defer func() { _ = recover() }(); return b.Conn.Close() }
+
+// TestCutIsNoEnd: an io.EOF that a Read returns because the session has ended it is no end of file. The session has not
+// succeeded, and a TCP peer is reset.
+func TestCutIsNoEnd(t *testing.T) {
+	t.Parallel()
+
+	stop := errors.New("stop")
+	for kind, wrap := range map[string]func(net.Conn) net.Conn{
+		"without deadlines":         func(c net.Conn) net.Conn { return c },
+		"deadlines that do nothing": func(c net.Conn) net.Conn { return deaf{c} },
+		"deadlines that close":      func(c net.Conn) net.Conn { return brief{c} },
+	} {
+		for other, makes := range map[string]network{
+			"channel":     func(testing.TB) (halfConn, net.Conn) { return nil, wrap(relay.Stream(make(channel))) },
+			"tcp":         tcp,
+			"half-closed": func(t testing.TB) (halfConn, net.Conn) { far, near := tcp(t); _ = far.CloseWrite(); return far, near },
+		} {
+			for how, cut := range map[string]struct {
+				by   func(s *relay.Session, b net.Conn)
+				want relay.Reason
+				err  error
+			}{
+				"Cut":      {func(s *relay.Session, _ net.Conn) { s.Cut(stop) }, relay.ReasonCanceled, stop},
+				"lifetime": {func(*relay.Session, net.Conn) {}, relay.ReasonLifetime, os.ErrDeadlineExceeded},
+				"deadline": {func(_ *relay.Session, b net.Conn) { _ = b.SetReadDeadline(longPast) }, relay.ReasonError, os.ErrDeadlineExceeded},
+			} {
+				if how == "deadline" && other != "tcp" {
+					continue
+				}
+				r, clock := clockedRelay(t, relay.Config{MaxLifetime: time.Second})
+				far, b := makes(t)
+				s := r.NewSession(wrap(relay.Stream(make(channel))), b)
+				ends := start(t, s)
+				if other == "half-closed" {
+					condition.Await(t, "the half-close", func() bool { return s.Result().BToA.Reason == relay.ReasonEOF })
+				}
+				cut.by(s, b)
+				if how != "lifetime" {
+					condition.Await(t, "the cut", func() bool { return s.Result().Reason != relay.ReasonNone })
+				}
+				condition.Await(t, "the end", func() bool { clock.advance(time.Second); return len(ends) > 0 })
+				if o := end(t, ends); o.result.Reason != cut.want || !errors.Is(o.err, cut.err) || o.result.AToB.Reason == relay.ReasonEOF {
+					t.Errorf("%s, %s, %s: %+v, %v", kind, other, how, o.result, o.err)
+				}
+				if far != nil {
+					isReset(t, far)
+				}
+			}
+		}
+	}
+}
+
 // TestLimitsReplaceConfig: a session with limits of its own keeps to those, and one that was given
 // none, in the same relay, to the relay's.
 func TestLimitsReplaceConfig(t *testing.T) {

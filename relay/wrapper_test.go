@@ -274,6 +274,12 @@ type watched struct {
 	closes   atomic.Int32
 }
 
+// An io.EOF of its own Read would count for the cut.
+func (w *watched) RelayReader(context.Context, int) (io.Reader, []byte, error) {
+	return w.TCPConn, nil, nil
+}
+func (w *watched) RelayWriter() io.Writer { return w.TCPConn }
+
 func (w *watched) note() {
 	if w.returned.Load() {
 		w.late.Add(1)
