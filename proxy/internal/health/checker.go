@@ -376,6 +376,7 @@ func (ch *Check) found(cfg *CheckConfig, err error, began, now int64) {
 		ch.checker.stats.Failed++
 	}
 	ch.observe(cfg, err, began)
+	first := !ch.verdict.known
 	changed, before := ch.verdict.take(err == nil, cfg.Rise, cfg.Fall), ch.standby
 	ch.hear(cfg, err)
 	if changed {
@@ -386,7 +387,7 @@ func (ch *Check) found(cfg *CheckConfig, err error, began, now int64) {
 		ch.target.SetHealthy(!ch.verdict.unhealthy)
 	}
 	if changed || ch.verdict.unhealthy && err != nil && ch.standby != before {
-		ch.report(cfg, err, now)
+		ch.report(cfg, err, first, now)
 	}
 	ch.schedule(began, now)
 }
@@ -462,7 +463,8 @@ func (ch *Check) spacing() time.Duration {
 	return min(max(ch.cfg.FastInterval, time.Duration(c.unhealthy)*each), max(ch.cfg.Interval, ch.cfg.FastInterval))
 }
 
-func (ch *Check) report(cfg *CheckConfig, err error, now int64) {
+// report logs the new state after a probe that has ended with err. first says that no probe was before it.
+func (ch *Check) report(cfg *CheckConfig, err error, first bool, now int64) {
 	t := Transition{Subject: ch.name, Kind: Health, State: "healthy", Time: now, Cause: inAStreak(max(cfg.Rise, 1), "check") + " succeeded"}
 	switch {
 	case err != nil && ch.standby:
@@ -470,18 +472,25 @@ func (ch *Check) report(cfg *CheckConfig, err error, now int64) {
 	case err != nil:
 		t.State, t.Bad = "unhealthy", true
 		t.Cause = fmt.Sprintf("%s failed, the last: %v", inAStreak(max(cfg.Fall, 1), "check"), err)
+		if first {
+			t.Cause = fmt.Sprintf("its first check failed: %v", err)
+		}
 	}
 	ch.checker.scheduler.note(&ch.damper, t)
 }
 
-// A verdict is the result of probes in a row.
+// A verdict is the result of probes in a row. The first probe decides alone, for nothing is known before it.
 type verdict struct {
 	unhealthy bool
-	streak    int // of probes that contradict unhealthy
+	known     bool // there was a probe
+	streak    int  // of probes that contradict unhealthy
 }
 
 // take counts a probe, and reports whether it changes the verdict.
 func (v *verdict) take(ok bool, rise, fall int) bool {
+	if !v.known {
+		v.known, fall = true, 1
+	}
 	if ok != v.unhealthy {
 		v.streak = 0
 		return false

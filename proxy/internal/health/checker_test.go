@@ -164,7 +164,7 @@ func TestCheckModel(t *testing.T) {
 		healthy, streak, changes := true, 0, int64(0)
 		fast, last := false, int64(0)
 		c.now.Store(checker.Step())
-		for range 60 {
+		for i := range 60 {
 			answer = nil
 			if dice.IntN(2) == 0 {
 				answer = errIll
@@ -180,7 +180,7 @@ func TestCheckModel(t *testing.T) {
 			if (answer == nil) == healthy {
 				streak = 0
 			}
-			if !healthy && streak >= max(cfg.Rise, 1) || healthy && streak >= max(cfg.Fall, 1) {
+			if !healthy && streak >= max(cfg.Rise, 1) || healthy && streak >= max(cfg.Fall, 1) || i == 0 && streak > 0 {
 				healthy, streak = !healthy, 0
 				changes++
 			}
@@ -235,7 +235,7 @@ func TestTransitionsAreTold(t *testing.T) {
 		t.Fatalf("reported %d times in ten minutes", len(told))
 	}
 	if tr := told[0]; tr.Subject != "pg/a" || !tr.Bad || tr.Kind != health.Health || tr.State != "unhealthy" || tr.Suppressed != 0 ||
-		!strings.Contains(tr.Cause, "1 check failed, the last: it is ill") {
+		!strings.Contains(tr.Cause, "its first check failed: it is ill") {
 		t.Errorf("first: %+v", tr)
 	}
 	if tr := told[1]; tr.Bad || tr.State != "healthy" || tr.Suppressed != 0 {
@@ -514,8 +514,9 @@ func TestBarred(t *testing.T) {
 		strict, barred bool
 	}{
 		{[]error{no, no}, true, false, true},
-		{[]error{no}, true, false, false}, // it is still healthy
-		{[]error{no, errIll}, true, false, true},
+		{[]error{no}, true, false, true},       // the first check decides alone
+		{[]error{nil, no}, true, false, false}, // it is still healthy
+		{[]error{nil, no, errIll}, true, false, true},
 		{[]error{errIll, errIll}, true, false, false},
 		{[]error{errIll, errIll}, true, true, true},
 		{[]error{errIll, errIll}, false, true, false},
