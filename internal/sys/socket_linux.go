@@ -123,9 +123,10 @@ const (
 
 // Events of poll(2). POLLERR and POLLHUP are reported unasked.
 const (
-	POLLIN  = unix.POLLIN
-	POLLERR = unix.POLLERR
-	POLLHUP = unix.POLLHUP
+	POLLIN    = unix.POLLIN
+	POLLERR   = unix.POLLERR
+	POLLHUP   = unix.POLLHUP
+	POLLRDHUP = unix.POLLRDHUP
 )
 
 // SetsockoptInt sets an integer option by setsockopt(2).

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/rollback"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -309,5 +311,36 @@ func TestModeChanges(t *testing.T) {
 	has(0o660)
 	if _, err := r.Status(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestChangesOfThoseWhoHaveLeft: a client that has closed its connection before its request was read, because this process was
+// stopped for a while, was told that nothing has happened, so nothing happens.
+func TestChangesOfThoseWhoHaveLeft(t *testing.T) {
+	t.Parallel()
+
+	for _, bind := range []string{"127.0.0.1:" + sockets.Port(t), "unix:" + filepath.Join(t.TempDir(), "s")} {
+		r := newQuietRig(t)
+		m, err := r.Prepare(t.Context(), access(bind))
+		must(t, err)
+		network, address := "tcp", bind
+		if path, unix := strings.CutPrefix(address, "unix:"); unix {
+			network, address = "unix", path
+		}
+		for range 10 {
+			c, err := net.Dial(network, address)
+			must(t, err)
+			fmt.Fprintf(c, "POST /v1/listener/drain?listener=web HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n%s\r\n", changeToken, marked)
+			must(t, c.Close())
+		}
+		m.Commit()
+		client, err := admin.NewClientAs(r.Addr(), &admin.Credentials{Token: changeToken})
+		must(t, err)
+		_, err = client.Status(t.Context())
+		must(t, err)
+		r.end(t)
+		if did := r.balancer.last(); did != "" {
+			t.Errorf("%s: %s, for a client that has left", bind, did)
+		}
 	}
 }

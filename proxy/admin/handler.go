@@ -71,6 +71,9 @@ func foreign(r *http.Request) bool {
 // errHeader is the error of a request that a page in a browser could have sent.
 var errHeader = errors.New("the header " + Header + ": 1 is missing: add it to the request. A page in a browser cannot send this header, so the header shows that no page sends the request")
 
+// errClosed is the error of a change that a client has given up, for example because the process was stopped for a while.
+var errClosed = errors.New("the client has closed the connection before its request was read: nothing was changed")
+
 // ErrStarting refuses each request until the process has opened its listeners.
 var ErrStarting = errors.New("the process is starting, and has not opened its listeners yet: try again")
 
@@ -165,6 +168,9 @@ func (s *Server) perform(r *http.Request) (any, error) {
 	}
 	if malformed != nil {
 		return nil, malformed
+	}
+	if q.method == http.MethodPost && conn.Left() { // it was told that nothing has happened
+		return nil, errClosed
 	}
 	a.by, a.trusted = from.name, from.trusted
 	return q.answer(s, r.Context(), a)

@@ -95,17 +95,33 @@ func (c *Conn) unclear() bool { return !c.asked && !c.waits.Load() }
 
 // readable reports whether the client of a socket has sent something that is not read yet.
 func readable(conn net.Conn) bool {
-	c, ok := conn.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
-	}
 	queued := 0
-	_ = raw.Control(func(fd uintptr) { queued, _ = sys.FIONREAD(int(fd)) }) // an error means that it is closed
+	control(conn, func(fd int) { queued, _ = sys.FIONREAD(fd) })
 	return queued > 0
+}
+
+// Left reports whether the client has closed its connection, so that nobody waits for the answer. A client that has
+// only ended its half of a TCP connection cannot be told from one that has closed it. A nil Conn has not been left.
+func (c *Conn) Left() bool {
+	if c == nil {
+		return false
+	}
+	left := int16(sys.POLLERR | sys.POLLHUP | sys.POLLRDHUP)
+	if c.LocalAddr().Network() == "unix" {
+		left &^= sys.POLLRDHUP // both halves are known
+	}
+	var events int16
+	control(c.Conn, func(fd int) { events, _ = sys.Poll(fd, left) })
+	return events&left != 0
+}
+
+// control calls f with the descriptor of a socket, unless it is closed.
+func control(conn net.Conn, f func(fd int)) {
+	if c, ok := conn.(syscall.Conn); ok {
+		if raw, err := c.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { f(int(fd)) })
+		}
+	}
 }
 
 // Read implements [net.Conn].
