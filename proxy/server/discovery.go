@@ -45,7 +45,45 @@ func (um *upstreamManager) discovered(name string, source discovery.Source, foun
 		return
 	}
 	u.found, u.answered = found, true
+	um.lastAnswers.note(u.cfg, found, max(2*len(um.upstreams), keptAnswers))
 	um.takeFound(u, um.newOwnAddresses())
+}
+
+// keptAnswers is how many answers are kept at least; answerAge is for how long an answer is used.
+const (
+	keptAnswers = 64
+	answerAge   = 24 * time.Hour
+)
+
+// lastAnswers are the last answers of sources, also of sources that a reload has replaced, the latest last. If a rollback
+// returns to a source that gives no answer at the moment, its last answer serves. Guarded by the server's mu.
+type lastAnswers []lastAnswer
+
+type lastAnswer struct {
+	upstream string
+	origin   *config.Discover
+	found    []discovery.Endpoint
+	at       time.Time
+}
+
+// note keeps an answer, and at most so many in all.
+func (l *lastAnswers) note(of *config.Upstream, found []discovery.Endpoint, most int) {
+	list := slices.DeleteFunc(*l, func(a lastAnswer) bool { return a.of(of) })
+	list = append(list, lastAnswer{of.Name, of.Discover, found, time.Now()})
+	*l = slices.Delete(list, 0, max(len(list)-most, 0))
+}
+
+// last returns the last answer of an upstream's source, if it is not too old.
+func (l lastAnswers) last(of *config.Upstream) []discovery.Endpoint {
+	i := slices.IndexFunc(l, func(a lastAnswer) bool { return a.of(of) && time.Since(a.at) < answerAge })
+	if i < 0 {
+		return nil
+	}
+	return l[i].found
+}
+
+func (a *lastAnswer) of(u *config.Upstream) bool {
+	return a.upstream == u.Name && a.origin.SameOrigin(u.Discover)
 }
 
 // fit returns the endpoints that an upstream's source has found, except endpoints that lead back
@@ -120,9 +158,9 @@ func (r *registry) forget(members []*member) {
 const firstAnswers = 3 * time.Second
 
 // awaitNewSources asks the new sources of a change, and waits for a while until each has answered
-// or failed. An upstream does not keep endpoints that an earlier source has found, because the
-// rules of the change may be meant for others. Until its source has answered, it has no
-// endpoints.
+// or failed. An upstream does not keep endpoints that another source has found, because the
+// rules of the change may be meant for others. Until its source has answered, it has the source's
+// last answer, if there was one before, or no endpoints.
 func (um *upstreamManager) awaitNewSources(ctx context.Context, c *change) {
 	if um.cfg == nil {
 		return // Open waits, once everything listens

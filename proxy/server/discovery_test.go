@@ -208,7 +208,7 @@ upstreams: [{name: u, %s, health_check: off, queue: {hold: %s}}]`, of, hold)
 }
 
 // TestOtherServers: a reload that names other servers for the same DNS name keeps the last good set while these do
-// not answer.
+// not answer. So does a reload that returns to a name.
 func TestOtherServers(t *testing.T) {
 	t.Parallel()
 
@@ -216,14 +216,19 @@ func TestOtherServers(t *testing.T) {
 	good, bad := new(zone), new(zone)
 	good.set(service(t, a, 1), "one.test. 1 IN A 127.0.0.1")
 	bad.fail(true)
-	text := func(server string) string {
+	text := func(upstream, name, server string) string {
 		return fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
-upstreams: [{name: u, discover: {dns: {name: _db._tcp.test, servers: [%q]}}, health_check: off, queue: {hold: 0s}}]`, server)
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: %[1]s}]
+upstreams: [{name: %[1]s, discover: {dns: {name: %[2]s, servers: [%[3]q]}}, health_check: off, queue: {hold: 0s}}]`, upstream, name, server)
 	}
-	r := start(t, text(good.serve(t)))
-	r.Reload(text(bad.serve(t)))
-	servedBy(t, r.At("l"), "a")
+	const name = "_db._tcp.test"
+	r := start(t, text("u", name, good.serve(t)))
+	silent := bad.serve(t)
+	for _, former := range []string{text("u", name, silent), text("u", "_other._tcp.test", silent), text("v", name, silent)} {
+		r.Reload(former)
+		r.Reload(text("u", name, silent))
+		servedBy(t, r.At("l"), "a")
+	}
 	if d := r.Status().Upstreams[0].Discovery; d.Failures == 0 {
 		t.Errorf("the new server has not failed: %+v", d)
 	}

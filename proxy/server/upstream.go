@@ -40,6 +40,8 @@ type upstreamManager struct {
 	tracked   limit.Connections // of clients that no endpoint can serve
 	lanes     *lanes.Lanes
 
+	lastAnswers lastAnswers // of discovery
+
 	unresolved atomic.Pointer[map[string]error] // names of endpoints without a check, that did not resolve the last time; needs no lock
 	down       *backlog[*router.Endpoint]       // found to be unwell: their sessions are treated elsewhere
 }
@@ -340,9 +342,7 @@ func (um *upstreamManager) prepareSource(u, old *upstream) (err error) {
 		u.source, u.found, u.refused, u.answered, u.stop = old.source, old.found, old.refused, old.answered, old.stop
 		return nil
 	}
-	if old != nil && old.cfg.Discover.SameOrigin(d) {
-		u.found = old.found // until it has answered as it is asked now
-	}
+	u.found = um.lastAnswers.last(u.cfg) // until it has answered as it is asked now
 	log := um.log.With("upstream", u.cfg.Name)
 	if f := d.File; f != nil {
 		u.source = discovery.NewFile(discovery.FileConfig{Path: string(f.Path), Parse: parseEndpoints, Share: &um.inotify, Log: log})
