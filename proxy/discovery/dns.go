@@ -38,6 +38,10 @@ type DNSConfig struct {
 	// HoldNegative is how long the last good answer is kept while servers deny the name or its records. 0: 30
 	// s. If it is negative, the answer is not kept.
 	HoldNegative time.Duration
+	// Known are the endpoints that an earlier source has found for the same name, and KnownSince is when. They are in use
+	// until the first answer.
+	Known      []Endpoint
+	KnownSince time.Time
 	// Limiter limits the number of concurrent questions; nil: no limit.
 	Limiter *QueryLimiter
 	// Log receives one message when lookups begin to fail and one when they work again; nil:
@@ -105,6 +109,7 @@ func NewDNS(cfg DNSConfig) (*DNS, error) {
 		return nil, fmt.Errorf("discovery: dns: %w", err)
 	}
 	d.status.Kind, d.status.From = "dns", d.cfg.Type+" "+d.cfg.Name
+	d.status.Endpoints, d.status.Changed, d.status.Confirmed = len(cfg.Known), cfg.KnownSince, cfg.KnownSince
 	return d, nil
 }
 

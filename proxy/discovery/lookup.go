@@ -18,7 +18,7 @@ import (
 
 // Watch implements [Source].
 func (d *DNS) Watch(ctx context.Context, update func([]Endpoint)) {
-	var current []Endpoint
+	current := d.cfg.Known
 	for first := true; ; {
 		found, known, err := d.lookup(ctx)
 		if err != nil {

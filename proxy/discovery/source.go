@@ -144,6 +144,10 @@ type FileConfig struct {
 	// Poll is the interval of polling the file if the kernel reports no changes; 0: the
 	// default of [WatchConfig].
 	Poll time.Duration
+	// Known are the endpoints that an earlier source has found in the same file, and KnownSince is when. They are in use
+	// until the file was read.
+	Known      []Endpoint
+	KnownSince time.Time
 	// Share is an inotify instance shared with other sources; nil: one of its own.
 	Share *Inotify
 	// Log receives one message for each invalid content of the file, and one when it is valid
@@ -170,6 +174,7 @@ func NewFile(cfg FileConfig) *File {
 	}
 	f.cfg.Clock = clockOr(cfg.Clock)
 	f.status.Kind, f.status.From = "file", cfg.Path
+	f.status.Endpoints, f.status.Changed, f.status.Confirmed = len(cfg.Known), cfg.KnownSince, cfg.KnownSince
 	return f
 }
 

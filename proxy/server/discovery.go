@@ -73,13 +73,13 @@ func (l *lastAnswers) note(of *config.Upstream, found []discovery.Endpoint, most
 	*l = slices.Delete(list, 0, max(len(list)-most, 0))
 }
 
-// last returns the last answer of an upstream's source, if it is not too old.
-func (l lastAnswers) last(of *config.Upstream) []discovery.Endpoint {
+// last returns the last answer of an upstream's source, if it is not too old, and when it came.
+func (l lastAnswers) last(of *config.Upstream) ([]discovery.Endpoint, time.Time) {
 	i := slices.IndexFunc(l, func(a lastAnswer) bool { return a.of(of) && time.Since(a.at) < answerAge })
 	if i < 0 {
-		return nil
+		return nil, time.Time{}
 	}
-	return l[i].found
+	return l[i].found, l[i].at
 }
 
 func (a *lastAnswer) of(u *config.Upstream) bool {

@@ -228,6 +228,9 @@ upstreams: [{name: %[1]s, discover: {dns: {name: %[2]s, servers: [%[3]q]}}, heal
 		r.Reload(former)
 		r.Reload(text("u", name, silent))
 		servedBy(t, r.At("l"), "a")
+		if d := r.Status().Upstreams[0].Discovery; d.Endpoints != 1 || !d.Stale {
+			t.Errorf("while no server answers: %+v", d)
+		}
 	}
 	if d := r.Status().Upstreams[0].Discovery; d.Failures == 0 {
 		t.Errorf("the new server has not failed: %+v", d)

@@ -342,15 +342,16 @@ func (um *upstreamManager) prepareSource(u, old *upstream) (err error) {
 		u.source, u.found, u.refused, u.answered, u.stop = old.source, old.found, old.refused, old.answered, old.stop
 		return nil
 	}
-	u.found = um.lastAnswers.last(u.cfg) // until it has answered as it is asked now
+	known, since := um.lastAnswers.last(u.cfg)
+	u.found = known // until it has answered as it is asked now
 	log := um.log.With("upstream", u.cfg.Name)
 	if f := d.File; f != nil {
-		u.source = discovery.NewFile(discovery.FileConfig{Path: string(f.Path), Parse: parseEndpoints, Share: &um.inotify, Log: log})
+		u.source = discovery.NewFile(discovery.FileConfig{Path: string(f.Path), Parse: parseEndpoints, Known: known, KnownSince: since, Share: &um.inotify, Log: log})
 		return nil
 	}
 	dns := d.DNS
 	cfg := discovery.DNSConfig{
-		Name: dns.Name, Type: dns.Type, Port: dns.Port, MinTTL: dns.MinTTL, MaxTTL: dns.MaxTTL, Limiter: um.dnsLimit, Log: log,
+		Name: dns.Name, Type: dns.Type, Port: dns.Port, MinTTL: dns.MinTTL, MaxTTL: dns.MaxTTL, Known: known, KnownSince: since, Limiter: um.dnsLimit, Log: log,
 	}
 	for _, server := range dns.Servers {
 		cfg.Servers = append(cfg.Servers, server.Name)
