@@ -30,7 +30,15 @@ func TestRefusedClientsAreAnOutage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			role, port := newRole(t, true), sockets.Port(t)
 			check = strings.ReplaceAll(check, "%s", role.port)
+			before, err := net.Listen("tcp", "127.0.0.1:"+port)
+			must(t, err)
 			r := startUpstream(t, `endpoints: [{address: "127.0.0.1:%s", name: a}], circuit_breaker: off, queue: {hold: 0s}, %s`, port, check)
+			if name == "a check that connects" { // the first one decides alone
+				c, err := before.Accept()
+				must(t, err)
+				c.Close()
+			}
+			must(t, before.Close())
 			if u := r.Status().Upstreams[0]; u.Outage != nil || u.Endpoints[0].LastFailure != nil {
 				t.Fatalf("at first: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
 			}
