@@ -14,7 +14,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
@@ -217,6 +219,15 @@ const unweighed = -1
 
 // saveChange makes a change in the file and in the running process, or in neither. It returns the file.
 func saveChange(ctx context.Context, client *admin.Client, env config.Env, given *string, change *admin.EndpointChange) (done admin.EndpointChanged, saved string, err error) {
+	plan, err := client.Plan(ctx, "")
+	if err != nil {
+		return done, "", notSaved(err)
+	}
+	lock, err := lockFile(ctx, plan.Path, lockPatience)
+	if err != nil {
+		return done, "", notSaved(err)
+	}
+	defer lock.release()
 	path, err := savable(ctx, client, given)
 	if err != nil {
 		return done, "", err
@@ -233,9 +244,16 @@ func saveChange(ctx context.Context, client *admin.Client, env config.Env, given
 	if err != nil {
 		return done, "", notSaved(err)
 	}
+	if !sameFile(path, edited.Path) { // it is included, perhaps by the file of another process too
+		also, err := lockFile(ctx, edited.Path, lockPatience)
+		if err != nil {
+			return done, "", notSaved(err)
+		}
+		defer also.release()
+	}
 	differs := !bytes.Equal(edited.Before, edited.After)
 	if differs {
-		if err := writeEdited(ctx, client, edited); err != nil {
+		if err := lock.writeEdited(ctx, client, edited); err != nil {
 			return done, "", err
 		}
 	}
@@ -286,21 +304,78 @@ func sameFile(a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
-// writeEdited replaces a file, and makes the process reload. If the process refuses, it restores the file.
-func writeEdited(ctx context.Context, client *admin.Client, e *config.Edited) error {
-	switch now, err := os.ReadFile(e.Path); {
-	case err != nil:
-		return notSaved(err)
-	case !bytes.Equal(now, e.Before):
-		return fmt.Errorf("nothing was changed: another program changed %s meanwhile: try again", e.Path)
+// lockPatience is how long a command waits for others that write the file, whose reloads may take some seconds.
+const lockPatience = time.Minute
+
+// A fileLock lets one command with --save at a time edit a file. It holds a flock(2) of the file, and of the files that
+// replace it. A lock of the directory would hold up a reload that opens a unix socket there.
+type fileLock struct{ files []*os.File }
+
+// lockFile waits until no other command edits a file.
+func lockFile(ctx context.Context, path string, patience time.Duration) (*fileLock, error) {
+	for late := time.After(patience); ; {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		l := &fileLock{}
+		err = l.hold(f)
+		old := replaced(f)
+		_ = f.Close() // l has the lock
+		if err == nil && !old {
+			return l, nil
+		}
+		l.release()
+		if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, err
+		}
+		select {
+		case <-late:
+			return nil, fmt.Errorf("another command has locked %s for %v: end it (fuser -v %[1]s shows it), or try again", path, patience)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
-	if err := replaceFile(e.Path, e.After); err != nil {
+}
+
+// hold also holds a lock of this file. Some network file systems have none; then a change is only noticed before it is replaced.
+func (l *fileLock) hold(f *os.File) error {
+	fd, err := sys.Dup(int(f.Fd()))
+	if err != nil {
+		return err
+	}
+	l.files = append(l.files, os.NewFile(uintptr(fd), f.Name()))
+	switch err := sys.Flock(fd, sys.LOCK_EX|syscall.LOCK_NB); err {
+	case syscall.EBADF, syscall.ENOLCK, syscall.EOPNOTSUPP:
+		return nil
+	default:
+		return err
+	}
+}
+
+// replaced reports whether the name of a file has another file now.
+func replaced(f *os.File) bool {
+	is, err := f.Stat()
+	named, err2 := os.Stat(f.Name())
+	return err != nil || err2 != nil || !os.SameFile(is, named)
+}
+
+func (l *fileLock) release() {
+	for _, f := range l.files {
+		_ = f.Close() // nothing was written through it
+	}
+}
+
+// writeEdited replaces a file, and makes the process reload. If the process refuses, it restores the file.
+func (l *fileLock) writeEdited(ctx context.Context, client *admin.Client, e *config.Edited) error {
+	if err := l.replace(e.Path, e.Before, e.After); err != nil {
 		return notSaved(err)
 	}
 	_, err := client.Reload(ctx, rollback.Options{})
 	if refused := (*admin.Refusal)(nil); errors.As(err, &refused) {
-		if back := replaceFile(e.Path, e.Before); back != nil {
-			return fmt.Errorf("%w; %s still has the change, because the former file could not be written back: %w", err, e.Path, back)
+		if back := l.replace(e.Path, e.After, e.Before); back != nil {
+			return fmt.Errorf("%w; the former %s was not written back: %w", err, e.Path, back)
 		}
 		return fmt.Errorf("the reload was refused, and %s is as it was: %w", e.Path, err)
 	}
@@ -310,9 +385,15 @@ func writeEdited(ctx context.Context, client *admin.Client, e *config.Edited) er
 	return nil
 }
 
-// replaceFile replaces the contents of a file atomically, and keeps its mode and owner. When it returns nil the
-// contents are on the disk.
-func replaceFile(path string, contents []byte) error {
+// replace replaces the contents of a file atomically if they are as before, and keeps its mode and owner. When it returns
+// nil the contents are on the disk.
+func (l *fileLock) replace(path string, before, contents []byte) error {
+	switch now, err := os.ReadFile(path); {
+	case err != nil:
+		return err
+	case !bytes.Equal(now, before):
+		return fmt.Errorf("another program changed %s meanwhile: look at it, and try again", path)
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -322,15 +403,12 @@ func replaceFile(path string, contents []byte) error {
 		return err
 	}
 	err = p.Replace(contents, func(f *os.File) error {
-		if err := keepOwner(f, info); err != nil {
-			return err
-		}
-		return f.Chmod(info.Mode().Perm())
+		return errors.Join(l.hold(f), keepOwner(f, info), f.Chmod(info.Mode().Perm()))
 	})
 	return errors.Join(err, p.Close())
 }
 
-// keepOwner gives a file the owner and the group of another file.
+// keepOwner gives a file the owner and the group of another file. A group without rights of its own may get lost.
 func keepOwner(f *os.File, of fs.FileInfo) error {
 	was, ok := of.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -340,10 +418,19 @@ func keepOwner(f *os.File, of fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	if is := info.Sys().(*syscall.Stat_t); is.Uid == was.Uid && is.Gid == was.Gid {
+	is := info.Sys().(*syscall.Stat_t)
+	if is.Uid == was.Uid && is.Gid == was.Gid {
 		return nil
 	}
-	return f.Chown(int(was.Uid), int(was.Gid))
+	err = f.Chown(int(was.Uid), int(was.Gid))
+	mode := of.Mode().Perm()
+	switch {
+	case !errors.Is(err, fs.ErrPermission):
+		return err
+	case is.Uid == was.Uid && mode>>3&7 == mode&7:
+		return nil
+	}
+	return fmt.Errorf("the file belongs to uid %d and gid %d, and has mode %04o; uid %d may not make such a file: run this command as root or with that user and group, or chown the file", was.Uid, was.Gid, mode, is.Uid)
 }
 
 // editOf returns the edit of the file that makes a change. An endpoint that was added by hand is not in the file yet:

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/rollback"
@@ -234,5 +235,104 @@ func TestReloadsAtOnce(t *testing.T) {
 			t.Fatalf("generation %d is told of twice, or is none", n)
 		}
 		seen[n] = true
+	}
+}
+
+// TestSavesAtOnce: of commands that save at the same time each changes the file, and no change is lost.
+func TestSavesAtOnce(t *testing.T) {
+	t.Parallel()
+
+	const n = 8
+	text := "listeners: [{name: l, bind: \"unix:%[1]s/l\", upstream: u}]\nupstreams:\n  - name: u\n    health_check: off\n    endpoints:\n"
+	for i := range n {
+		text += fmt.Sprintf("      - {name: e%d, address: \"127.0.0.1:%d\"}\n", i, i+1)
+	}
+	p := startServing(t, text+"# at %[2]s\n")
+	var commands sync.WaitGroup
+	for i := range n {
+		commands.Go(func() {
+			if code, out, stderr := call("endpoint", "weight", "u", fmt.Sprint("e", i), fmt.Sprint(i+2), "--save", "--config", p.file); code != cli.ExitOK || !strings.Contains(out, "saved in") {
+				t.Errorf("exit code %d, %q, %q", code, out, stderr)
+			}
+		})
+	}
+	commands.Wait()
+	saved, err := os.ReadFile(p.file)
+	must(t, err)
+	for i := range n {
+		if want := fmt.Sprintf("address: \"127.0.0.1:%d\", weight: %d", i+1, i+2); !strings.Contains(string(saved), want) {
+			t.Errorf("no %s in\n%s", want, saved)
+		}
+	}
+}
+
+// TestSaveKeepsALaterEdit: what another program writes during a reload that is refused stays in the file.
+func TestSaveKeepsALaterEdit(t *testing.T) {
+	t.Parallel()
+
+	r := startRun(t, nil, "a")
+	upstream, endpoint := r.balancer.cfg.Upstreams[0].Name, r.balancer.cfg.Upstreams[0].Endpoints[0].Name
+	save := func() string {
+		_, stderr := r.tells(cli.ExitError, "endpoint", "weight", upstream, endpoint, "7", "--save", "--config", r.file)
+		return stderr
+	}
+	before, err := os.ReadFile(r.file)
+	must(t, err)
+	r.balancer.bad = errors.New("no room")
+	if stderr := save(); !strings.Contains(stderr, "is as it was: ") {
+		t.Errorf("it says %q", stderr)
+	}
+	if now, err := os.ReadFile(r.file); err != nil || string(now) != string(before) {
+		t.Errorf("%s, %v", now, err)
+	}
+	later := append(before, "# later\n"...)
+	r.balancer.applying = func() { must(t, os.WriteFile(r.file, later, 0o600)) }
+	if stderr := save(); !strings.Contains(stderr, "was not written back: another program changed "+r.file) {
+		t.Errorf("it says %q", stderr)
+	}
+	if now, err := os.ReadFile(r.file); err != nil || string(now) != string(later) {
+		t.Errorf("%s, %v", now, err)
+	}
+}
+
+// TestLockedFile: a command does not wait for ever for a lock of the file, nor for one of a file that was replaced.
+func TestLockedFile(t *testing.T) {
+	t.Parallel()
+
+	path := filepath.Join(t.TempDir(), "f")
+	must(t, os.WriteFile(path, nil, 0o600))
+	l, err := lockFile(t.Context(), path, 0)
+	must(t, err)
+	if _, err := lockFile(t.Context(), path, 0); err == nil || !strings.Contains(err.Error(), "another command has locked "+path) {
+		t.Error(err)
+	}
+	must(t, l.replace(path, nil, []byte("b")))
+	if _, err := lockFile(t.Context(), path, 0); err == nil {
+		t.Error("the file that replaces it is not locked")
+	}
+	l.release()
+	again, err := lockFile(t.Context(), path, 0)
+	must(t, err)
+	again.release()
+}
+
+// TestGroupOfAnother: a user who may not give a file its group is told so, unless the group has no rights of its own.
+func TestGroupOfAnother(t *testing.T) {
+	t.Parallel()
+
+	if !privilege.Ordinary(t) {
+		return
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	must(t, err)
+	defer f.Close()
+	for mode, want := range map[os.FileMode]string{0o644: "", 0o600: "", 0o640: "gid 0, and has mode 0640", 0o660: "gid 0, and has mode 0660"} {
+		must(t, f.Chmod(mode))
+		info, err := f.Stat()
+		must(t, err)
+		info.Sys().(*syscall.Stat_t).Gid = 0
+		if err := keepOwner(f, info); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%04o: %v", mode, err)
+		}
 	}
 }

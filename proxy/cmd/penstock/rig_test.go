@@ -32,6 +32,7 @@ type paperBalancer struct {
 	had      []weak.Pointer[config.Config] // that were applied
 	applied  int
 	bad      error // of applying
+	applying func()
 	failures int64
 	outage   bool
 	draining bool
@@ -59,6 +60,9 @@ func (b *paperBalancer) Serve(ctx context.Context) error {
 func (b *paperBalancer) Apply(_ context.Context, cfg *config.Config) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.applying != nil {
+		b.applying()
+	}
 	if b.bad == nil {
 		b.cfg = cfg
 		b.had = append(b.had, weak.Make(cfg))
