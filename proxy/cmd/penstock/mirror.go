@@ -20,7 +20,7 @@ import (
 type mirrorCmd struct {
 	adminFlags
 	Listener string   `arg:"" optional:"" help:"Show only the mirrors of this listener."`
-	FailIf   []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit with 3 if the condition holds for a comparison, and with 4 if it cannot be judged, because there are too few answers, or because more than 1 % of the sessions were not compared to their end: 'different>0.1%', 'different>=1', 'slower>5ms' (by the median), 'p99>20ms', 'slower>60%', 'compared<1000', 'stopped>5%', or, with a reason why mirrors end, 'behind>1%'. May be repeated."`
+	FailIf   []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit with 3 if the condition holds for a comparison, and with 4 if it cannot be judged, because there are too few answers, or because more than 1 % of the sessions or answers were not compared to their end: 'different>0.1%', 'different>=1', 'slower>5ms' (by the median), 'p99>20ms', 'slower>60%', 'compared<1000', 'stopped>5%', or, with a reason why mirrors end, 'behind>1%'. May be repeated."`
 	Reset    bool     `help:"Print the report, and set its counts to 0. The next report then begins now."`
 	JSON     bool     `name:"json" help:"Print JSON."`
 }
@@ -391,8 +391,8 @@ func (c *bound) judgeLag(l *admin.ShadowLag, timed int64) (finding, string) {
 // answers that does not hold counts as unknown.
 const mostUncompared = 1
 
-// uncompared says which sessions were not compared to their end, if they are too many to judge a condition on
-// answers; "" otherwise. Sessions that stopped comparing do not count if there is a condition on stopped, and mirrors
+// uncompared says which sessions were not compared to their end, or how many answers were not, if they are too many to
+// judge a condition on answers; "" otherwise. Sessions that stopped comparing do not count if there is a condition on stopped, and mirrors
 // that ended for a reason do not if there is a condition on that reason: then that condition sets the bound.
 func uncompared(report *admin.MirrorReport, k *admin.Comparison, conditions []bound) string {
 	own := func(figure string) bool {
@@ -402,6 +402,9 @@ func uncompared(report *admin.MirrorReport, k *admin.Comparison, conditions []bo
 	begun := k.Sessions + k.Stopped[admin.StoppedBudget]
 	if !own("stopped") && tooMany(stopped, begun) {
 		return fmt.Sprintf("%d of %d sessions stopped comparing%s; to allow more than %d %%, write a condition on stopped", stopped, begun, byReason(k.Stopped), mostUncompared)
+	}
+	if answers := k.Compared + k.Unsettled; !own("unsettled") && tooMany(k.Unsettled, answers) {
+		return fmt.Sprintf("%d of %d answers were not compared, because their sessions ended first; to allow more than %d %%, write a condition on unsettled", k.Unsettled, answers, mostUncompared)
 	}
 	reasons := make(map[string]int64)
 	for reason, n := range report.Ended {

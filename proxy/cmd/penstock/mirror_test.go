@@ -43,7 +43,7 @@ func judged(t *testing.T, m *admin.MirrorReports, conditions string) (code int, 
 }
 
 // TestMirrorConditions: a condition that holds and one of which too little is known have exit codes of their own, and reasons. Where
-// more than 1 % of the sessions were not compared to their end, a condition on answers that does not hold is unknown, and one that
+// more than 1 % of the sessions or answers were not compared to their end, a condition on answers that does not hold is unknown, and one that
 // holds still does; a condition on those sessions sets its own bound. Without compare, conditions on the mirrors that ended are decided.
 func TestMirrorConditions(t *testing.T) {
 	t.Parallel()
@@ -63,6 +63,7 @@ func TestMirrorConditions(t *testing.T) {
 	few := as(func(m *admin.MirrorReport) {
 		m.Comparisons[0].Stopped, m.Ended = map[string]int64{"full": 5, "budget": 5}, map[string]int64{"complete": 95, "cut": 4, "connect": 1}
 	})
+	frozen := as(func(m *admin.MirrorReport) { m.Comparisons[0].Unsettled = 300 })
 	uncompared := as(func(m *admin.MirrorReport) { m.Comparisons, m.Ended = nil, map[string]int64{"complete": 15} })
 	for _, c := range []struct {
 		of               *admin.MirrorReports
@@ -102,6 +103,9 @@ func TestMirrorConditions(t *testing.T) {
 		{refused, "different>1% connect>10%", "2 of 100 mirrors ended before their answers were compared (behind 2)", cli.ExitUnknown},
 		{refused, "different>1% connect>10% behind>10%", "", 0},
 		{few, "different>1% p99>1s", "", 0},
+		{frozen, "different>1%", "300 of 2300 answers were not compared, because their sessions ended first", cli.ExitUnknown},
+		{frozen, "different>1% unsettled>20%", "", 0},
+		{frozen, "unsettled>5%", "300 of 2300 answers: unsettled", cli.ExitCondition},
 		{uncompared, "complete>3", "15 of 15 mirrors that have ended: complete", cli.ExitCondition},
 		{uncompared, "complete<3", "", 0},
 		{uncompared, "behind>1", "", 0},
