@@ -134,6 +134,9 @@ const (
 	Keep  Disposition = "keep"  // they are not affected
 	Drain Disposition = "drain" // they may last for a time, and are reset then
 	Reset Disposition = "reset" // they end at once
+	// Depends means that a connection is kept if the next source of endpoints lists its endpoint, and is drained or
+	// reset otherwise.
+	Depends Disposition = "depends"
 )
 
 // A ConfigError reports a configuration that cannot be used. Nothing was changed.

@@ -138,6 +138,13 @@ func dispositionWords(n int64, fate admin.Disposition, resetAfter int64) string 
 		return fmt.Sprintf("%d connections are reset at once", n)
 	}
 	after := config.ShowDuration(time.Duration(resetAfter) * time.Microsecond)
+	if fate == admin.Depends {
+		kept := plural(n, "connection stays if its endpoint is", "connections stay if their endpoints are") + " still listed; otherwise "
+		if resetAfter == 0 {
+			return kept + when(one, "it is reset at once") + when(!one, "they are reset at once")
+		}
+		return kept + when(one, "it drains, and is reset after ") + when(!one, "they drain, and are reset after ") + after
+	}
 	if one {
 		return "1 connection drains, and is reset after " + after
 	}
@@ -396,19 +403,34 @@ func (live *connectionCounts) planned(c config.Change, before *config.Config) ad
 		return p
 	}
 	p.Disposition = admin.Keep
-	if c.Action != config.Removed {
-		return p
-	}
 	name := c.Upstream
 	if c.Kind == config.KindUpstream {
 		name = c.Name
 	}
-	if u := live.upstreams[name]; u != nil && u.OnRemoved != string(admin.Drain) {
+	u := live.upstreams[name]
+	depends := u != nil && live.listsAnew(u, before) && (c.Kind == config.KindUpstream) == (c.Action == config.Changed)
+	if c.Action != config.Removed && !depends {
+		return p
+	}
+	if u != nil && u.OnRemoved != string(admin.Drain) {
 		p.Disposition = admin.Disposition(u.OnRemoved)
 	} else if u != nil {
 		drain(&p, u.DrainTimeout)
 	}
+	if depends && p.Disposition != admin.Keep {
+		p.Disposition = admin.Depends
+	}
 	return p
+}
+
+// listsAnew reports whether an upstream of the next configuration finds its endpoints in another way than now. Its
+// endpoints are known only once it has asked.
+func (live *connectionCounts) listsAnew(u *config.Upstream, before *config.Config) bool {
+	i := slices.IndexFunc(before.Upstreams, func(b *config.Upstream) bool { return b.Name == u.Name })
+	if i < 0 || before.Upstreams[i].Discover == nil && u.Discover == nil {
+		return false
+	}
+	return !before.Upstreams[i].Discover.SameOrigin(u.Discover)
 }
 
 // drain sets the disposition to a drain that ends after a time.

@@ -135,6 +135,8 @@ func TestPlanOfDrains(t *testing.T) {
 		{two, one, up("drain_timeout: 90s"), "drain_timeout: 5m → 1m30s\n    3 connections stay as they are\n"},
 		{two, one, up("on_removed: keep"), "on_removed: drain → keep\n    6 connections stay as they are\n"},
 		{two + "  - {name: gone, drain_timeout: 7s, endpoints: [\"127.0.0.1:3\"]}\n", one, two, "upstream gone removed\n    3 connections drain, and are reset after 7s\n"},
+		{two, one, "  - {name: up, discover: {file: {path: list.yaml}}, drain_timeout: 90s}\n", "endpoint up/127.0.0.1:1 removed\n    3 connections stay if their endpoints are still listed; otherwise they drain, and are reset after 1m30s\n"},
+		{two, one, "  - {name: up, discover: {file: {path: list.yaml}}, on_removed: reset}\n", "    6 connections stay if their endpoints are still listed; otherwise they are reset at once\n"},
 		{two, other, up("drain_timeout: 90s"), "[127.0.0.1:2001]\n    5 connections drain, and are reset after 1m30s\n"},
 		{two, other, up("drain_timeout: 0"), "[127.0.0.1:2001]\n    5 connections are reset at once\n"},
 		{two, other, up("fallback: {upstream: more}") + "  - {name: more, drain_timeout: 2h, endpoints: [\"127.0.0.1:3\"]}\n", "[127.0.0.1:2001]\n    5 connections drain, and are reset after 2h\n"},
