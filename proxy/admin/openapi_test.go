@@ -298,7 +298,7 @@ func TestDocumentHasMembers(t *testing.T) {
 	}
 	for at, want := range map[string]string{
 		"Status.state": "[serving draining]", "Status.listeners.state": "[serving paused draining]", "Status.upstreams.endpoints.state": "[up down standby ejected draining maint removed]",
-		"Status.problems.severity": "[outage warning]", "Plan.changes.fate": "[keep drain reset]", "Generations.history.state": "[current pending previous replaced rolled back]",
+		"Status.problems.severity": "[outage warning]", "Plan.changes.fate": "[keep drain reset depends]", "Generations.history.state": "[current pending previous replaced rolled back]",
 		"Process.checks.state": "[ok degraded missing unknown unused]", "Why.verdict": "[client client_network endpoint endpoint_network proxy limit idle unknown]",
 	} {
 		if words[at] != want {

@@ -108,7 +108,12 @@ func (u *Upstream) unreachable() bool {
 
 func (f *finder) process(s *Status) {
 	var of Problem
-	if p := s.Pending; p != nil && s.State != Draining { // a drain does not change it
+	switch p := s.Pending; {
+	case p == nil || s.State == Draining: // a drain does not change it
+	case p.Failed != "":
+		of := Problem{Since: p.Until}
+		f.add(of, Warning, "unconfirmed_reload", "generation %d was not confirmed, and cannot be rolled back: %s. Penstock tries again every few seconds: remove the cause, or keep the generation (penstock confirm)", p.Generation, p.Failed)
+	default:
 		f.add(of, Warning, "unconfirmed_reload", "generation %d is rolled back at %s unless confirmed", p.Generation, f.clock(p.Until))
 	}
 	if r := s.Refused; r != nil && r.Automatic && s.State != Draining {

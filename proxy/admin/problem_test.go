@@ -54,6 +54,10 @@ func TestProblems(t *testing.T) {
 			Status{State: Serving, Pending: &rollback.Waiting{Generation: 3, Until: now.Add(time.Minute)}},
 			[]string{"warning unconfirmed_reload generation 3 is rolled back at 10:01:00 unless confirmed"},
 		},
+		"a rollback fails": {
+			Status{State: Serving, Pending: &rollback.Waiting{Generation: 3, Until: now, Failed: "rollback to generation 2: no file"}},
+			[]string{"warning unconfirmed_reload generation 3 was not confirmed, and cannot be rolled back: rollback to generation 2: no file. Penstock tries again every few seconds: remove the cause, or keep the generation (penstock confirm)"},
+		},
 		"a reload was refused": {
 			Status{State: Serving, ReloadRefused: &RefusedReload{At: now, By: "SIGHUP", Error: "no room"}},
 			[]string{"warning reload_refused the reload at 10:00:00, by SIGHUP, was refused, and nothing was changed: no room"},

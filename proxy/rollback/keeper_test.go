@@ -378,7 +378,7 @@ func TestRollbackThatFailsIsTriedAgain(t *testing.T) {
 		r.failWith(errors.New("bad"))
 		pass(2*time.Minute + time.Second)
 		r.holds(t, 2, "one", "two")
-		if s := r.Status(); s.Pending == nil || !strings.Contains(s.History[0].Why, "bad") {
+		if s := r.Status(); s.Pending == nil || !strings.Contains(s.Pending.Failed, "bad") || !strings.Contains(s.History[0].Why, "bad") {
 			t.Errorf("%+v", s)
 		}
 		r.failWith(nil)

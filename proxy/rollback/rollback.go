@@ -318,6 +318,8 @@ type Waiting struct {
 	Until      time.Time `json:"until"`                 // it is taken back then
 	RollbackIf string    `json:"rollback_if,omitempty"` // the bound
 	Increase   int64     `json:"increase"`              // by which the counter of RollbackIf has risen until now
+	// Failed is why the last attempt to take it back has failed; "": there was none. It is tried again every few seconds.
+	Failed string `json:"failed,omitempty"`
 }
 
 // Status is the state of a [Keeper]. Its JSON form is part of the interface of the program.
@@ -388,6 +390,8 @@ type pending struct {
 	base  int64        // its value at the change
 
 	failed bool // to be rolled back. Belongs to the holder of the turn
+
+	failure string // of the last rollback; guarded by the keeper's mu
 }
 
 // newPending returns nil for options without conditions.
@@ -457,7 +461,7 @@ func (p *pending) verdict() string {
 }
 
 func (p *pending) describe(number int) *Waiting {
-	w := &Waiting{Generation: number, Until: p.until, Increase: p.increase()}
+	w := &Waiting{Generation: number, Until: p.until, Increase: p.increase(), Failed: p.failure}
 	if p.bound != nil {
 		w.RollbackIf = p.bound.String()
 	}
@@ -616,7 +620,7 @@ func (k *Keeper[T]) revert(to *kept[T], by, why string) error {
 		err = fmt.Errorf("rollback to generation %d: %w", to.Generation, err)
 		k.mu.Lock()
 		if k.pending != nil {
-			k.pending.failed = true
+			k.pending.failed, k.pending.failure = true, err.Error()
 			from.Why = fmt.Sprintf("%s; %v", why, err)
 		}
 		k.mu.Unlock()

@@ -187,7 +187,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	}
 	t.short = !all && endpoints > mostEndpoints
 	t.row("process", fmt.Sprint(s.PID), string(s.State), fmt.Sprintf("generation %d, for %v; up %v", s.Generation, since(now, s.GenerationSince), since(now, s.Started)))
-	if p := s.Pending; p != nil {
+	if p := s.Pending; p != nil && p.Failed == "" {
 		t.note("generation %d is rolled back at %s unless confirmed%s", p.Generation, t.until(p.Until), rollbackText(p.RollbackIf, p.Increase))
 	}
 	if r := s.Refused; r != nil {
