@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +32,8 @@ func (e *Error) Unwrap() error { return e.Err }
 type attempt struct {
 	raw     net.Conn
 	conn    *tls.Conn
-	peer    string // "from 192.0.2.1:1234", "with 10.0.0.11:443"
+	heard   *limitedConn // beneath conn
+	peer    string       // "from 192.0.2.1:1234", "with 10.0.0.11:443"
 	timeout time.Duration
 	turn    *handshakeSlot
 	stats   *Stats
@@ -65,6 +67,10 @@ func (a *attempt) handshake(ctx context.Context) error {
 		return err
 	}
 	if err := a.conn.HandshakeContext(ctx); err != nil {
+		// OpenSSL rejects a certificate by an alert in the clear, which crypto/tls takes for a broken record of TLS 1.3.
+		if alert := a.heard.plainAlert(); alert != 0 && strings.HasSuffix(err.Error(), "bad record MAC") {
+			return &net.OpError{Op: "remote error", Err: alert}
+		}
 		return err
 	}
 	return a.raw.SetDeadline(time.Time{})
@@ -193,6 +199,15 @@ type limitedConn struct {
 	left  int            // bytes that the handshake may still read
 	after int            // and after the first Write
 	ended bool           // a Read has met the end of file; belongs to the reader
+	last  [7]byte        // of what the handshake has read
+}
+
+// plainAlert returns the alert in the clear with which the bytes of a peer have ended, 0 if they have ended otherwise.
+func (c *limitedConn) plainAlert() tls.AlertError {
+	if header := [5]byte{21, 3, 3, 0, 2}; [5]byte(c.last[:5]) != header {
+		return 0
+	}
+	return tls.AlertError(c.last[6])
 }
 
 // What a handshake may read: crypto/tls keeps a message, a quarter of a MiB of certificates at most, until it is whole, and
@@ -222,6 +237,8 @@ func (c *limitedConn) Read(p []byte) (int, error) {
 	n, err := c.read(p[:min(len(p), c.left)])
 	c.left -= n
 	if n > 0 {
+		copy(c.last[:], c.last[min(n, len(c.last)):])
+		copy(c.last[max(len(c.last)-n, 0):], p[max(n-len(c.last), 0):n])
 		if late := c.turn.take(c.ctx, c.Conn); late != nil {
 			return 0, late
 		}

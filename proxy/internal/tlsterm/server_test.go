@@ -191,7 +191,10 @@ func TestKinds(t *testing.T) {
 				return &cert, err
 			}
 		}), tlsterm.Uncertified},
-		"distrust":         {plain, trusting(func(c *tls.Config) { c.RootCAs = x509.NewCertPool() }), tlsterm.Alert},
+		"distrust": {plain, trusting(func(c *tls.Config) { c.RootCAs = x509.NewCertPool() }), tlsterm.Alert},
+		"distrust, as OpenSSL says it": {plain, func(c net.Conn) {
+			trusting(func(c *tls.Config) { c.RootCAs = x509.NewCertPool() })(&plainAlerts{Conn: c})
+		}, tlsterm.Alert},
 		"distrust, in 1.2": {plain, trusting(func(c *tls.Config) { c.RootCAs, c.MaxVersion = x509.NewCertPool(), tls.VersionTLS12 }), tlsterm.Alert},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -214,6 +217,21 @@ func TestKinds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// plainAlerts sends an alert in the clear in place of everything behind its ClientHello.
+type plainAlerts struct {
+	net.Conn
+	begun bool
+}
+
+func (c *plainAlerts) Write(p []byte) (int, error) {
+	if c.begun {
+		_, err := c.Conn.Write([]byte{21, 3, 3, 0, 2, 2, 48})
+		return len(p), err
+	}
+	c.begun = true
+	return c.Conn.Write(p)
 }
 
 // TestLongHandshakes: a peer's certificates may have 32 KiB, an endpoint's 64. A peer that sends more is refused before its
