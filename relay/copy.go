@@ -42,14 +42,10 @@ func (r *Relay) copyFor(ctx context.Context, dst io.Writer, src io.Reader) (int6
 // CopyN is Copy of n bytes. It returns io.EOF if src ended before, as [io.CopyN]
 // does.
 func (r *Relay) CopyN(dst io.Writer, src io.Reader, n int64) (int64, error) {
-	return r.copyN(context.Background(), dst, src, n)
-}
-
-func (r *Relay) copyN(ctx context.Context, dst io.Writer, src io.Reader, n int64) (int64, error) {
 	if n <= 0 {
 		return 0, nil
 	}
-	moved, err := r.copyFor(ctx, dst, io.LimitReader(src, n))
+	moved, err := r.Copy(dst, io.LimitReader(src, n))
 	switch {
 	case moved == n:
 		return n, nil
@@ -243,7 +239,8 @@ func (e end) mayDelegate() bool {
 // [context.Cause] of ctx.
 //
 // When ctx ends, CopyContext sets the deadlines of both ends, if they have any, to the past. A caller that uses
-// an end afterwards has to set its deadline again. CopyContext waits for a Read or Write of an end without
+// an end afterwards has to set its deadline again. If the error is nil, ctx had not ended, and no deadline was
+// set. CopyContext waits for a Read or Write of an end without
 // deadlines, and for up to 16 MiB of a regular file. Bytes that were read and that dst has not taken are lost,
 // as after an error of dst. Without a ctx the error wraps os.ErrInvalid.
 func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (int64, error) {
@@ -256,18 +253,21 @@ func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (
 	if ctx.Done() == nil {
 		return r.Copy(dst, src)
 	}
-	interrupted := make(chan struct{})
+	interrupted := make(chan any, 1)
 	stop := context.AfterFunc(ctx, func() {
-		defer close(interrupted)
+		defer func() { interrupted <- recover() }()
 		interruptCopy(dst, src)
 	})
 	n, err := r.copyUntil(ctx, dst, src)
 	late := !stop()
-	if late {
-		<-interrupted // otherwise it might overwrite a deadline that the caller sets next
+	if late { // otherwise it might overwrite a deadline that the caller sets next
+		if p := <-interrupted; p != nil {
+			panic(p)
+		}
 	}
-	// The deadline ended a call; or a wrapper waited for ctx itself and returned before the deadline was set.
-	if late && errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+	// The deadline ended a call, or came after the last one; or a wrapper waited for ctx itself and returned before the
+	// deadline was set.
+	if late && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = context.Cause(ctx)
 	}
 	return n, err
@@ -290,11 +290,10 @@ func (r *Relay) copyUntil(ctx context.Context, dst io.Writer, src io.Reader) (n 
 				return n, context.Cause(ctx)
 			}
 			var part int64
-			part, err = r.copyN(ctx, dst, src, filePart)
-			n += part
-		}
-		if err == io.EOF {
-			err = nil
+			part, err = r.copyFor(ctx, dst, io.LimitReader(src, filePart))
+			if n += part; part < filePart {
+				break
+			}
 		}
 		return n, err
 	case interface{ SetReadDeadline(time.Time) error }:
@@ -320,7 +319,7 @@ type contextReader struct {
 // Read implements [io.Reader].
 func (c *contextReader) Read(p []byte) (int, error) {
 	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
+		return 0, c.ctx.Err() // the cause may be io.EOF
 	}
 	return c.src.Read(p)
 }

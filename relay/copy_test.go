@@ -317,10 +317,14 @@ func TestCopyAsIO(t *testing.T) {
 	with := func(err error, limit int64) func() io.Reader {
 		return func() io.Reader { return io.LimitReader(&failing{b: "text", err: err}, limit) }
 	}
+	ofFile := func() io.Reader { return sparseFile(t, 5) }
+	eof := writerFunc(func([]byte) (int, error) { return 0, io.EOF })
 	for name, c := range map[string]struct {
 		dst io.Writer // nil: a plain one
 		src func() io.Reader
 	}{
+		"end of the destination":    {eof, plain},
+		"and of a file":             {eof, ofFile},
 		"read":                      {new(bytes.Buffer), func() io.Reader { return iotest.ErrReader(mine) }},
 		"read, plain":               {nil, func() io.Reader { return io.MultiReader(plain(), iotest.ErrReader(mine)) }},
 		"write":                     {writerFunc(func([]byte) (int, error) { return 0, mine }), plain},
@@ -482,6 +486,53 @@ func TestCopyContextWithoutDeadlines(t *testing.T) {
 	}}
 	if _, err := relay.CopyContext(ctx, struct{ io.Writer }{io.Discard}, src); err != errEnough || src.reads != 3 {
 		t.Errorf("%v after %d reads", err, src.reads)
+	}
+	ctx, cancel = context.WithCancelCause(t.Context())
+	src = &countingReader{at: func(int) { cancel(io.EOF) }}
+	if _, err := relay.CopyContext(ctx, struct{ io.Writer }{io.Discard}, src); err != io.EOF {
+		t.Errorf("canceled with io.EOF: %v", err)
+	}
+}
+
+// A late connection cancels the context of its copy at its last Write, and returns once its deadline is set.
+type late struct {
+	net.Conn
+	cancel func()
+	set    chan struct{}
+	panics bool
+}
+
+func (l *late) Write(p []byte) (int, error) {
+	defer func() { l.cancel(); <-l.set }()
+	return len(p), nil
+}
+
+func (l *late) SetWriteDeadline(time.Time) error {
+	defer close(l.set)
+	if l.panics {
+		panic("boom")
+	}
+	return nil
+}
+
+// TestCopyContextIsLate: a copy that has set a deadline says so, even if all bytes were copied by then. If setting it panics, the
+// copy does.
+func TestCopyContextIsLate(t *testing.T) {
+	t.Parallel()
+
+	for _, panics := range []bool{false, true} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		dst := &late{cancel: func() { cancel(errEnough) }, set: make(chan struct{}), panics: panics}
+		func() {
+			defer func() {
+				if p := recover(); (p == "boom") != panics {
+					t.Errorf("recovered %v", p)
+				}
+			}()
+			if n, err := relay.CopyContext(ctx, dst, io.LimitReader(strings.NewReader("last"), 4)); n != 4 || err != errEnough {
+				t.Errorf("%d bytes, %v", n, err)
+			}
+		}()
 	}
 }
 
