@@ -44,8 +44,8 @@ type Config struct {
 	MaxPipeSize int
 
 	// TailDelay bounds how long the last bytes of a bulk transfer wait below the low-water mark of their source
-	// (SO_RCVLOWAT), which is raised during bulk transfers. Default 1 ms, at most one second; negative means
-	// that no mark is raised.
+	// (SO_RCVLOWAT), which is raised during bulk transfers. Default 1 ms, at least 100 µs and at most one
+	// second; negative means that no mark is raised.
 	TailDelay time.Duration
 
 	// LegsAfter adds [Result.Legs], the kernel's account of the TCP connections, to the result of sessions

@@ -35,17 +35,23 @@ type legState struct {
 	stopped atomic.Bool
 }
 
-// newLeg returns the leg of conn. It calls no method of a wrapper that may wait.
-func newLeg(conn net.Conn) leg {
-	switch {
-	case isNil(conn):
+// newLeg returns the leg of conn. It calls no method of a wrapper that may wait. A panic of NetConn goes on when
+// the session begins, which then closes both connections.
+func (s *Session) newLeg(conn net.Conn) (l leg) {
+	if isNil(conn) {
 		return leg{closed: true}
-	case servedByLoop(innermost(conn)):
-		return leg{closed: true, onLoop: true}
 	}
-	l := leg{conn: conn, state: &legState{ours: true}}
+	defer func() {
+		if p := recover(); p != nil {
+			s.notePanic(p)
+		}
+	}()
+	l = leg{conn: conn, state: &legState{ours: true}}
 	l.src = newEnd(conn, l.state, &unwrapped{})
 	l.dst = newEnd(conn, l.state, &unwrapped{}) // each direction needs its own descriptor
+	if servedByLoop(innermost(conn)) {
+		return leg{closed: true, onLoop: true}
+	}
 	l.state.look(conn)
 	return l
 }

@@ -53,7 +53,7 @@ func TestNilArguments(t *testing.T) {
 	}
 }
 
-// joinsNothing expects Join to close both connections, an error with a text, and a result that does not say that the session runs.
+// joinsNothing expects Join to reset both connections, an error with a text, and a result that does not say that the session runs.
 func joinsNothing(t *testing.T, want string, join func(a, b net.Conn) (relay.Result, error)) {
 	t.Helper()
 	client, a := tcp(t)
@@ -67,14 +67,12 @@ func joinsNothing(t *testing.T, want string, join func(a, b net.Conn) (relay.Res
 		t.Errorf("%s: %+v", want, res)
 	}
 	for _, far := range []net.Conn{client, server} {
-		if n, err := far.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-			t.Errorf("a connection is open: %d, %v", n, err)
-		}
+		isReset(t, far)
 	}
 }
 
 // TestJoinsNothing: a session without a context or one of its connections, of a Relay that is closed or that not made by New, is refused,
-// and closes both connections, which it owns.
+// and resets both connections, which it owns.
 func TestJoinsNothing(t *testing.T) {
 	t.Parallel()
 
@@ -86,11 +84,11 @@ func TestJoinsNothing(t *testing.T) {
 			func(a, b net.Conn) (relay.Result, error) { return relay.Join(none, a, b) },
 			func(a, b net.Conn) (relay.Result, error) { return r.Join(none, a, b) },
 		},
-		"connection a is nil": {func(a, b net.Conn) (relay.Result, error) { _ = a.Close(); return r.Join(t.Context(), nil, b) }},
+		"connection a is nil": {func(a, b net.Conn) (relay.Result, error) { abort(t, a); return r.Join(t.Context(), nil, b) }},
 		"connection b is nil": {
-			func(a, b net.Conn) (relay.Result, error) { _ = b.Close(); return r.Join(t.Context(), a, nil) },
+			func(a, b net.Conn) (relay.Result, error) { abort(t, b); return r.Join(t.Context(), a, nil) },
 			func(a, b net.Conn) (relay.Result, error) {
-				_ = b.Close()
+				abort(t, b)
 				s := r.NewSession(a, nil)
 				s.Cut(errors.New("no use"))
 				err := s.Start(func(relay.Result, error) { t.Error("it has ended") })

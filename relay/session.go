@@ -126,7 +126,7 @@ func (r *Relay) NewSession(a, b net.Conn) *Session {
 		r = new(Relay)
 	}
 	s := &Session{r: r, limits: &r.limits}
-	s.a, s.b = newLeg(a), newLeg(b)
+	s.a, s.b = s.newLeg(a), s.newLeg(b)
 	if !s.a.absent() && !s.b.absent() {
 		s.env = environment{leaser: r, tune: &r.cfg, counts: &r.ledger.goroutines, clock: r.clock}
 		s.wrapped = s.a.wrapped() || s.b.wrapped()
@@ -151,7 +151,7 @@ func (s *Session) Limit(l *Limits) {
 // os.ErrDeadlineExceeded for a timeout; the result's Reason says the same in one word. A second Run returns
 // [ErrRan].
 //
-// Run of a nil connection, without a ctx, or of a zero Relay closes the given connections; its error names what
+// Run of a nil connection, without a ctx, or of a zero Relay resets the given connections; its error names what
 // is missing and wraps os.ErrInvalid, and the result's Reason is ReasonError. Run of a [loop.Conn] fails in the
 // same way, but leaves that connection open: see its Detach.
 //
@@ -237,14 +237,12 @@ func (s *Session) begin(ctx context.Context, ended func(Result, error)) error {
 	}
 	s.started.Store(now) // it publishes what other goroutines read of a started session
 	s.startTimer()
-	if s.r.cfg.Hooks.Started != nil {
-		s.callStarted()
-	}
+	s.callStarted()
 	return nil
 }
 
 // callStarted calls the hook Started. If that panics, or ends the goroutine, nothing drives the session, so it
-// ends here.
+// ends here. So it does if newLeg has noted a panic.
 func (s *Session) callStarted() {
 	returned := false
 	defer func() {
@@ -254,19 +252,35 @@ func (s *Session) callStarted() {
 			s.settleLast()
 		}
 	}()
-	s.r.cfg.Hooks.Started(s)
+	s.mu.Lock()
+	p := s.panicked
+	s.mu.Unlock()
+	if p != nil {
+		panic(p)
+	}
+	if started := s.r.cfg.Hooks.Started; started != nil {
+		started(s)
+	}
 	returned = true
 }
 
-// refuse ends a session that has not begun.
+// refuse ends a session that has not begun. No side has ended, so both are reset.
 func (s *Session) refuse() {
 	s.mu.Lock()
 	s.reason = ReasonError
 	s.mu.Unlock()
 	s.ab.reason.Store(uint32(ReasonError))
 	s.ba.reason.Store(uint32(ReasonError))
-	s.a.close()
-	s.b.close()
+	s.cutting.Lock()
+	defer s.cutting.Unlock()
+	s.settled = true
+	for _, l := range []*leg{&s.a, &s.b} {
+		s.guarded(l.reset)
+		s.guarded(l.close)
+	}
+	if s.panicked != nil {
+		panic(s.panicked)
+	}
 }
 
 // missing returns the error of a missing argument, or nil.

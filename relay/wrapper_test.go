@@ -924,6 +924,10 @@ type panicsInDeadline struct{ *net.TCPConn }
 func (panicsInDeadline) SetDeadline(time.Time) error { panic("deadline") }
 func (panicsInDeadline) Read([]byte) (int, error)    { panic("read") }
 
+type panicsInNetConn struct{ *net.TCPConn }
+
+func (panicsInNetConn) NetConn() net.Conn { panic("boom") }
+
 // lateWriter lets the first write fail as if it had been cut, and panics then.
 type lateWriter struct {
 	*net.TCPConn
@@ -944,12 +948,14 @@ func (w *lateWriter) Write([]byte) (int, error) {
 func TestPanics(t *testing.T) {
 	t.Parallel()
 
-	r := newRelay(t, nil)
+	ended := 0
+	r := newRelay(t, &relay.Config{Hooks: relay.Hooks{Ended: func(*relay.Session, relay.Result, error) { ended++ }}})
 	for name, c := range map[string]struct {
 		wrap  func(*net.TCPConn) net.Conn
 		first string // of the panics
 		clean bool
 	}{
+		"NetConn":     {func(c *net.TCPConn) net.Conn { return panicsInNetConn{c} }, "boom", false},
 		"Read":        {func(c *net.TCPConn) net.Conn { return panicking{c} }, "boom", false},
 		"RelayReader": {func(c *net.TCPConn) net.Conn { return bomb{c} }, "boom", false},
 		"Close":       {func(c *net.TCPConn) net.Conn { return panicsInClose{c} }, "close", true},
@@ -981,6 +987,10 @@ func TestPanics(t *testing.T) {
 			if res := s.Result(); res.Reason != want || res.AToB.Reason != want || res.BToA.Reason != want {
 				t.Errorf("%s: %+v", name, res)
 			}
+			if err := a.SetDeadline(time.Time{}); !c.clean && !errors.Is(err, net.ErrClosed) || ended != 1 {
+				t.Errorf("%s: the wrapped connection is left open: %v; Ended was called %d times", name, err, ended)
+			}
+			ended = 0
 			if err := b.SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
 				t.Errorf("%s: the other connection is left open: %v", name, err)
 			}
