@@ -640,9 +640,15 @@ func adminDirectories(env config.Env, user func(penstock string) string) (dirs [
 
 // searched returns the directories in which commands look for private sockets.
 func searched(env config.Env) []string {
-	dirs := adminDirectories(env, filepath.Clean)
+	dirs := append(adminDirectories(env, filepath.Clean), otherUnits(serviceDirectory)...)
 	slices.Sort(dirs)
 	return slices.Compact(dirs)
+}
+
+// otherUnits returns the runtime directories of further service units, such as /run/penstock-next.
+func otherUnits(directory string) []string {
+	dirs, _ := filepath.Glob(directory + "-*") // an error is of the pattern
+	return dirs
 }
 
 // socketName returns the name of the private socket for a configuration: the beginning of the file's name, and a hash

@@ -830,3 +830,16 @@ func TestImplicitFile(t *testing.T) {
 		t.Errorf("a variable: exit code %d, %s", code, complaint)
 	}
 }
+
+// TestOtherUnits: commands look for sockets in the runtime directories of further units too.
+func TestOtherUnits(t *testing.T) {
+	t.Parallel()
+
+	service := filepath.Join(t.TempDir(), "penstock")
+	for _, name := range []string{"", "-next", "2"} {
+		must(t, os.Mkdir(service+name, 0o700))
+	}
+	if got := otherUnits(service); !slices.Equal(got, []string{service + "-next"}) {
+		t.Errorf("%q", got)
+	}
+}
