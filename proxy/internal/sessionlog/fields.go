@@ -95,6 +95,10 @@ var fields = []field{
 	span("preread_us", func(e *Event) (time.Duration, bool) { return between(max(e.Begun, e.Header), e.Preread) }),
 	begun(span("queue_us", func(e *Event) (time.Duration, bool) { return e.Queued, true })),
 	begun(span("pause_us", func(e *Event) (time.Duration, bool) { return e.Paused, true })),
+	span("lookup_us", func(e *Event) (time.Duration, bool) {
+		d, known := between(e.Picked, e.Connecting)
+		return d, known && d > 0
+	}),
 	span("connect_us", func(e *Event) (time.Duration, bool) { return between(e.Connecting, e.Joined) }),
 	span("client_first_us", func(e *Event) (time.Duration, bool) { return between(e.Joined, e.ClientFirst) }),
 	span("endpoint_first_us", func(e *Event) (time.Duration, bool) { return between(e.Joined, e.EndpointFirst) }),
