@@ -41,31 +41,6 @@ func (d *drains) drainSessions(e *router.Endpoint, how string, within time.Durat
 	return nil
 }
 
-// drainLateSessions is drainSessions for removed endpoints without sessions, to which clients on
-// their way may still come. It does not keep endpoints without such clients in memory.
-func (d *drains) drainLateSessions(cfg *config.Upstream, endpoints []*router.Endpoint) {
-	if cfg.OnRemoved != "drain" || cfg.DrainTimeout <= 0 || len(endpoints) == 0 {
-		return
-	}
-	kept := make([]weak.Pointer[router.Endpoint], len(endpoints))
-	for i, e := range endpoints {
-		kept[i] = weak.Make(e)
-	}
-	d.cutAfter(cfg.DrainTimeout, func(chosen func() bool, _ bool) {
-		left := make(map[*router.Endpoint]bool)
-		for _, k := range kept {
-			if e := k.Value(); e != nil {
-				left[e] = true
-			}
-		}
-		if len(left) > 0 {
-			d.group.CutMatching(func(_ *worker.Listening, b worker.Binding) bool {
-				return b != nil && left[router.EndpointOf(b)] && chosen()
-			}, errRemoved)
-		}
-	})
-}
-
 // cutter returns a function that cuts the sessions of an endpoint in steps. It waits for the
 // loops. It does not keep the endpoint in memory: an endpoint without sessions and without
 // clients on their way to it is collected.

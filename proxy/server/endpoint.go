@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
@@ -34,6 +36,7 @@ type member struct {
 	enforced string                 // the state that was applied last
 	cut      *cutJob                // of a drain; nil: there is none
 	leave    *cutJob                // of a removed endpoint; nil: its sessions stay
+	until    time.Time              // when the sessions of a removed endpoint have drained
 	share    int                    // its weight
 	byHand   bool                   // it is in no file
 }
@@ -175,10 +178,11 @@ func ownHeader(version int) func(net.Conn) []byte {
 
 var errRemoved = errors.New("its endpoint was removed")
 
-// dropMember ends a removed member, except for its sessions. Only clients that came before its
-// whole upstream was removed may still reach it.
+// dropMember ends a removed member, except for its sessions. Only clients that were on their way to it, or that came
+// before its whole upstream was removed, may still reach it: see drainLate.
 func (um *upstreamManager) dropMember(u *upstream, m *member) {
-	u.router.Forget(m.endpoint) // first: that verdicts on it end is no recovery
+	m.until = time.Now().Add(u.cfg.DrainTimeout)
+	u.router.Forget(m.endpoint, func() { um.late.add(lateSession{u, m}) }) // first: that verdicts on it end is no recovery
 	if m.check != nil {
 		m.check.Stop()
 	}
@@ -187,8 +191,32 @@ func (um *upstreamManager) dropMember(u *upstream, m *member) {
 	}
 }
 
-func (um *upstreamManager) drainRemoved(u *upstream, m *member) {
-	m.leave = um.drainSessions(m.endpoint, u.cfg.OnRemoved, u.cfg.DrainTimeout, errRemoved)
+func (um *upstreamManager) drainRemoved(u *upstream, m *member, within time.Duration) {
+	m.leave = um.drainSessions(m.endpoint, u.cfg.OnRemoved, within, errRemoved)
+}
+
+// A lateSession has begun after its endpoint was removed.
+type lateSession struct {
+	u *upstream
+	m *member
+}
+
+// drainLate applies on_removed to sessions that have begun late, until ctx ends.
+func (um *upstreamManager) drainLate(ctx context.Context) {
+	um.late.each(ctx, func(list []lateSession) {
+		um.mu.Lock()
+		defer um.mu.Unlock()
+		seen := make(map[*member]bool)
+		for _, l := range list {
+			if m := l.m; !seen[m] && m.endpoint.Forgotten() { // else it is back
+				seen[m] = true
+				um.keepLeaving(l.u, m)
+				if m.leave == nil || m.leave.over.Load() {
+					um.drainRemoved(l.u, m, time.Until(m.until))
+				}
+			}
+		}
+	})
 }
 
 // stillThere returns the members that have sessions. The list is used again.
@@ -361,7 +389,7 @@ func subjectOf(cfg *config.Upstream, m *member) string {
 func (update *endpointUpdate) abandon(old *upstream) {
 	for id, m := range update.members {
 		if was := old.members[id]; was == nil || was.endpoint != m.endpoint {
-			old.router.Forget(m.endpoint)
+			old.router.Forget(m.endpoint, nil)
 		}
 	}
 }
@@ -426,7 +454,7 @@ func (um *upstreamManager) settleEndpointUpdate(u *upstream, update *endpointUpd
 		um.dropMember(u, m)
 		if m.endpoint.Active() > 0 { // no other client gets there
 			u.leaving = append(u.leaving, m)
-			um.drainRemoved(u, m)
+			um.drainRemoved(u, m, u.cfg.DrainTimeout)
 		}
 	}
 	for _, m := range update.order {

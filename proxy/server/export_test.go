@@ -216,7 +216,7 @@ func (s *Server) Knows(upstream, address string) bool {
 	up := s.upstreams[upstream].router
 	e, made, err := up.Endpoint(address, sockopt.Address{Network: "tcp", Name: address}, lb.EndpointConfig{ID: address})
 	if made {
-		up.Forget(e)
+		up.Forget(e, nil)
 	}
 	return err == nil && !made
 }

@@ -174,3 +174,134 @@ func TestWaitingClientsAtAReload(t *testing.T) {
 		}
 	}
 }
+
+// TestUnroutedClientsAtAReload: a client that has connected, and has sent nothing yet by which it would get a route, is
+// routed by the configuration that is in force when it does.
+func TestUnroutedClientsAtAReload(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	old, open := named(t, "old"), named(t, "open")
+	writes := func(text string) func(*testing.T, net.Conn) net.Conn {
+		return func(t *testing.T, c net.Conn) net.Conn {
+			_, err := c.Write([]byte(text))
+			must(t, err)
+			return c
+		}
+	}
+	shakes := func(t *testing.T, c net.Conn) net.Conn {
+		over := tls.Client(c, &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)})
+		must(t, over.Handshake())
+		return over
+	}
+	const ends, header = "tls: {certificates: [{cert: c.pem, key: k.pem}]}", "PROXY TCP4 127.0.0.1 192.0.2.1 1 2\r\n"
+	for stage, of := range map[string]struct {
+		listener      string
+		before, after func(*testing.T, net.Conn) net.Conn
+	}{
+		"PROXY header":           {listener: "accept_proxy: {timeout: 1m}", after: writes(header)},
+		"PROXY header, then TLS": {listener: "accept_proxy: {timeout: 1m}, " + ends, after: func(t *testing.T, c net.Conn) net.Conn { return shakes(t, writes(header)(t, c)) }},
+		"TLS":                    {listener: ends, after: shakes},
+		"first decrypted byte":   {listener: "connect: on_data, " + ends, before: shakes, after: writes("x")},
+		"first byte":             {listener: "connect: on_data", after: writes("x")},
+		"first bytes":            {listener: "accept_proxy: {timeout: 1m}, connect: on_data", before: writes(header), after: writes("x")},
+	} {
+		for change, to := range map[string]struct{ listener, upstreams string }{
+			"the upstream is removed": {"upstream: open", ""},
+			"the upstream is changed": {"upstream: open", ", OLD"},
+			"a route is added":        {"upstream: old, routes: [{match: {source: [127.0.0.1]}, upstream: open}]", ", OLD"},
+		} {
+			t.Run(stage+"/"+change, func(t *testing.T) {
+				t.Parallel()
+				text := func(listener, upstreams string) string {
+					upstreams = strings.ReplaceAll(upstreams, "OLD", fmt.Sprintf("{name: old, endpoints: [%q], health_check: off}", old))
+					return fmt.Sprintf("listeners: [{name: l, bind: \"127.0.0.1:0\", timeouts: {preread: 1m}, %s, %s}]\nupstreams: [{name: open, endpoints: [%q], health_check: off}%s]",
+						of.listener, listener, open, upstreams)
+				}
+				r := start(t, text("upstream: old", ", OLD"), "c.pem", cert, "k.pem", key)
+				var conn net.Conn = client(t, r.At("l"))
+				defer conn.Close()
+				if of.before != nil {
+					conn = of.before(t, conn)
+				}
+				r.Until("the client is there", func() bool { return r.Status().Connections.Active == 1 })
+				r.Reload(text(to.listener, to.upstreams))
+				hears(t, of.after(t, conn), "open")
+			})
+		}
+	}
+}
+
+// TestLateSessionsOfRemovedUpstreams: a client of a listener that is gone still gets the endpoint of an upstream that is
+// gone, too. Its session ends as on_removed says, and the status has it.
+func TestLateSessionsOfRemovedUpstreams(t *testing.T) {
+	t.Parallel()
+
+	other := named(t, "other")
+	for _, how := range []string{"keep", "reset", "drain"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			m := `{name: m, bind: "127.0.0.1:0", upstream: other}`
+			others := fmt.Sprintf("{name: other, endpoints: [%q], health_check: off, drain_timeout: 10m}", other)
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", connect: on_data, timeouts: {preread: 1m}, upstream: u, routes: [{match: {source: [192.0.2.1]}, upstream: other}]}, %s]
+upstreams: [{name: u, endpoints: [%q], health_check: off, on_removed: %s, drain_timeout: 100ms}, %s]`, m, named(t, "late"), how, others))
+			c := client(t, r.At("l"))
+			defer c.Close()
+			r.Until("the client is there", func() bool { return r.Status().Connections.Active == 1 })
+			r.Reload("listeners: [" + m + "]\nupstreams: [" + others + "]")
+			_, err := c.Write([]byte("x"))
+			must(t, err)
+			if how == "keep" {
+				hears(t, c, "late")
+				r.Until("the session is listed", func() bool { return r.Status().RemovedSessions["u"] == 1 })
+				return
+			}
+			r.Logs(`msg="sessions were reset"`, "upstream=u", "sessions=1")
+		})
+	}
+}
+
+// TestLateClientsOfClosedListeners: a client of a listener that is removed or drained has sent nothing yet when the
+// drain of its sessions is over. It is reset when it would get a session.
+func TestLateClientsOfClosedListeners(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	for how, ends := range map[string]string{"plain": "", "TLS": ", tls: {certificates: [{cert: c.pem, key: k.pem}]}"} {
+		for _, byHand := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/by hand %v", how, byHand), func(t *testing.T) {
+				t.Parallel()
+				const m = `{name: m, bind: "127.0.0.1:0", upstream: u}`
+				upstreams := fmt.Sprintf("]\nupstreams: [{name: u, endpoints: [%q], health_check: off, drain_timeout: 0s}]", named(t, "u"))
+				r := start(t, `listeners: [{name: l, bind: "127.0.0.1:0", connect: on_data, timeouts: {preread: 1m}, upstream: u`+ends+`}, `+m+upstreams, "c.pem", cert, "k.pem", key)
+				comes := func() (c net.Conn) {
+					c = client(t, r.At("l"))
+					t.Cleanup(func() { c.Close() })
+					if ends != "" {
+						over := tls.Client(c, &tls.Config{ServerName: "front.test", RootCAs: trusting(cert)})
+						must(t, over.Handshake())
+						c = over
+					}
+					return c
+				}
+				writes := func(c net.Conn) {
+					_, err := c.Write([]byte("x"))
+					must(t, err)
+				}
+				early, late := comes(), comes()
+				writes(early)
+				hears(t, early, "u")
+				r.Until("the clients are there", func() bool { return r.Status().Connections.Active == 2 })
+				if byHand {
+					must(t, r.DrainListener("l", "test"))
+				} else {
+					r.Reload("listeners: [" + m + upstreams)
+				}
+				r.Until("the drain is over", func() bool { return r.Status().Connections.Active == 1 })
+				writes(late)
+				r.Until("the client is reset", func() bool { return r.Status().Connections.Active == 0 })
+			})
+		}
+	}
+}

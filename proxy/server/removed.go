@@ -60,6 +60,22 @@ func (r *removed) add(u *upstream) {
 	r.counts.Add(&counts, 1)
 }
 
+// keepLeaving keeps a removed member that gets a session: with its upstream, whether that is in force or removed.
+func (r *registry) keepLeaving(u *upstream, m *member) {
+	in := r.upstreams[u.cfg.Name]
+	for _, gone := range r.removed.upstreams {
+		if in == nil && gone.router.Value() == u.router {
+			if gone.kept == nil {
+				gone.kept = u
+			}
+			in = gone.kept
+		}
+	}
+	if in != nil && in.router == u.router && !slices.Contains(in.leaving, m) {
+		in.leaving = append(in.leaving, m)
+	}
+}
+
 func (u *upstream) drains() bool {
 	u.leaving = stillThere(u.leaving)
 	return len(u.leaving) > 0
@@ -224,8 +240,9 @@ type drainingSockets struct {
 }
 
 // endSessions cuts the sessions of a socket that is gone, and of sockets that it had taken over
-// from, when the drain time of their upstreams is over.
-func (s *sockets) endSessions(key string, socket *listenSocket, cause error) {
+// from, when the drain time of their upstreams is over. If no socket takes their place (closed), clients that have no
+// session by then are refused.
+func (s *sockets) endSessions(key string, socket *listenSocket, closed bool, cause error) {
 	p := &drainingSockets{key: key, owner: socket.owner, cause: cause, bind: socket.listener.Addr(), of: socket.sockets()}
 	if p.left = len(p.of); p.left == 0 {
 		return
@@ -233,6 +250,11 @@ func (s *sockets) endSessions(key string, socket *listenSocket, cause error) {
 	of := p.of
 	cut := func(chosen func() bool, last bool) {
 		p.over.Store(last)
+		if last && closed {
+			for _, l := range of {
+				l.RefuseLate(cause)
+			}
+		}
 		p.n += s.group.CutMatching(func(l *worker.Listening, _ worker.Binding) bool { return slices.Contains(of, l) && chosen() }, cause)
 		if last {
 			s.logDrainingSockets(p)
@@ -290,6 +312,10 @@ func (s *sockets) rejoin(key string, socket *listenSocket) {
 			s.forgetParted(p)
 			if !p.over.Load() {
 				socket.takeOver(p.of)
+				continue
+			}
+			for _, l := range p.of {
+				l.RefuseLate(nil)
 			}
 		}
 	}

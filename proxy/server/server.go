@@ -140,7 +140,7 @@ func (s *Server) makeParts() {
 	s.denials = &denials{registry: s.registry, tasks: s.tasks, ticks: s.clock, log: s.log, changes: s.liveChanges, clock: time.Now}
 	s.upstreamManager = &upstreamManager{
 		registry: s.registry, tasks: s.tasks, drains: s.drains, liveChanges: s.liveChanges, clock: s.clock, log: s.log, files: s.files, tls: s.tls,
-		dnsLimit: discovery.NewQueryLimiter(64), down: newBacklog[*router.Endpoint](),
+		dnsLimit: discovery.NewQueryLimiter(64), down: newBacklog[*router.Endpoint](), late: newBacklog[lateSession](),
 	}
 	s.upstreamManager.scheduler = health.NewScheduler(&health.SchedulerConfig{Now: s.now, Report: s.upstreamManager.logHealth, ReportEvery: logEvery})
 	s.upstreamManager.checker = health.NewChecker(s.upstreamManager.scheduler, &health.CheckerConfig{Concurrent: max(min(4096, o.MaxConnections/8), 16)})
@@ -230,6 +230,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	watch, stop := context.WithCancel(context.Background())
 	var beside sync.WaitGroup
 	beside.Go(func() { s.upstreamManager.drainDown(watch) })
+	beside.Go(func() { s.upstreamManager.drainLate(watch) })
 	beside.Go(func() { s.sockets.deserted.each(watch, s.sockets.forgetDeserted) })
 	beside.Go(func() { s.monitor(watch) })
 	beside.Go(func() { watchStalls(watch, s.log, s.Alive) })

@@ -351,7 +351,7 @@ func (s *sockets) closeSocket(key string, socket *listenSocket, cause error) {
 	}
 	s.log.Info("a socket no longer listens", "listener", socket.owner, "address", socket.listener.Addr())
 	s.drainQueue(socket)
-	s.endSessions(key, socket, cause)
+	s.endSessions(key, socket, true, cause)
 }
 
 // drainQueue closes a socket after the clients in its queue.
@@ -559,7 +559,7 @@ func (s *sockets) transferSessions(key string, socket *listenSocket, successors 
 	i := slices.IndexFunc(successors, func(successor *listenSocket) bool { return successor.owner == socket.owner })
 	others := slices.ContainsFunc(successors, func(successor *listenSocket) bool { return successor.owner != successors[0].owner })
 	if i < 0 && others {
-		s.endSessions(key, socket, cause)
+		s.endSessions(key, socket, false, cause)
 		return
 	}
 	successor := successors[max(i, 0)]

@@ -44,6 +44,7 @@ type upstreamManager struct {
 
 	unresolved atomic.Pointer[map[string]error] // names of endpoints without a check, that did not resolve the last time; needs no lock
 	down       *backlog[*router.Endpoint]       // found to be unwell: their sessions are treated elsewhere
+	late       *backlog[lateSession]            // likewise
 }
 
 // An upstream is an upstream of the configuration, for as long as the configuration names it.
@@ -276,18 +277,15 @@ func (um *upstreamManager) settle(next *nextUpstream) {
 func (um *upstreamManager) drop(u *upstream) {
 	delete(um.upstreams, u.cfg.Name)
 	u.close()
-	var deserted []*router.Endpoint
 	for _, m := range u.members {
 		um.dropMember(u, m)
 		if m.endpoint.Active() > 0 {
 			u.leaving = append(u.leaving, m)
-			um.drainRemoved(u, m)
-		} else {
-			deserted = append(deserted, m.endpoint)
+			um.drainRemoved(u, m, u.cfg.DrainTimeout)
 		}
 	}
-	um.drainLateSessions(u.cfg, deserted)
 	um.removed.add(u)
+	u.router.AskAgain() // waiting clients, whose listener may lead elsewhere
 	if set := u.snapshot.Set(); set != nil {
 		kept := weak.Make(set)
 		um.runAfter(u.cfg.DrainTimeout+time.Minute, func() {

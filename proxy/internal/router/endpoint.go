@@ -31,8 +31,9 @@ type Endpoint struct {
 	host     string // to be resolved, if fixed is empty
 	port     uint16
 	fixed    []loop.Address
-	self     bool        // a connect may connect a socket to itself
-	gone     atomic.Bool // its upstream does not know it any more
+	self     bool                   // a connect may connect a socket to itself
+	gone     atomic.Bool            // its upstream does not know it any more
+	late     atomic.Pointer[func()] // called when a session begins although it is gone; nil: nothing is
 
 	monitor atomic.Pointer[health.OutlierMonitor] // nil: outliers are not looked for
 	breaker atomic.Pointer[health.Breaker]        // nil: there is none

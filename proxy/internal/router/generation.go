@@ -256,11 +256,30 @@ func (s *Search) mayJoin() error {
 	return nil
 }
 
-// renew lets an overruled client begin again: at once under the generation in force, or under
-// the next one once that is in force.
+// follows reports whether the generation in force routes a client that was accepted under another one and has no route
+// yet. A client that does not speak as that generation's clients do goes where its own generation leads.
+func (s *Search) follows(l *Listener) bool {
+	if l == nil || l == s.listener || s.root != nil || s.stage == direct || !s.mayBegin(l) {
+		return false
+	}
+	if l.cfg.Preread.Postgres != nil && l.endsTLS(s.client) != s.listener.endsTLS(s.client) {
+		return false
+	}
+	if s.offloaded == nil {
+		return true
+	}
+	f, _ := l.gateOf(s.client)
+	return f == nil || f.Of.Preread() == 0 // first bytes are looked at on the loop alone
+}
+
+// renew lets a client begin again that is overruled, or has no route yet: at once under the generation in force, or, if
+// it is overruled, under the next one once that is in force.
 func (s *Search) renew(by [2]*Listener, now int64) (worker.Step, bool) {
 	for i, l := range by {
 		to, err := s.overruled(l)
+		if err == nil && to == goesOn && i == 0 && by[1] != s.listener && s.follows(l) {
+			to = begins
+		}
 		switch {
 		case err != nil:
 			return worker.Step{}, s.giveUp(err)

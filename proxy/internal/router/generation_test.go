@@ -386,6 +386,78 @@ func TestWaitersGoWhereTheListenerLeads(t *testing.T) {
 	}
 }
 
+// TestUnroutedWhileSwapped: while a reload is brought into force, a client that was accepted under the next generation
+// goes where that leads, and not where the one before does. Afterwards a client that was accepted before goes there, too.
+func TestUnroutedWhileSwapped(t *testing.T) {
+	var now, next *router.Listener
+	r := newRig(t, 1, router.SnapshotConfig{}, func(lc *router.ListenerConfig) {
+		lc.Rules = func(*worker.Client) (*router.Listener, *router.Listener) { return now, next }
+	})
+	well := newRig(t, 1, router.SnapshotConfig{}, nil)
+	before, _ := r.search()
+	defer before.Close()
+	now = r.listener
+	next = r.reload(func(lc *router.ListenerConfig) { lc.Default = well.snapshot })
+	r.listener = next
+	after, _ := r.search()
+	defer after.Close()
+	r.takes(after, worker.Connect)
+	if r.active() != 0 || well.active() != 1 {
+		t.Errorf("%d go where the generation before leads, %d where the next one does", r.active(), well.active())
+	}
+	now, next = next, nil
+	r.takes(before, worker.Connect)
+	if r.active() != 0 || well.active() != 2 {
+		t.Errorf("afterwards %d go where the generation before leads, %d where the next one does", r.active(), well.active())
+	}
+}
+
+// TestQueuedGoesWhereTheListenerLeads: a client that waits for room, and whose upstream is asked to look again since it
+// is removed, goes where its listener leads now, although there is room by then.
+func TestQueuedGoesWhereTheListenerLeads(t *testing.T) {
+	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Minute}, nil)
+	r.listener.Enforce()
+	r.occupy()
+	s := router.NewWaitingSearch(r.listener, r.snapshot)
+	s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), r.clock)
+	defer s.Close()
+	r.takes(s, worker.Park)
+	well := newRig(t, 1, router.SnapshotConfig{}, nil)
+	r.reload(func(lc *router.ListenerConfig) { lc.Default = well.snapshot })
+	for len(s.Woken()) > 0 {
+		<-s.Woken()
+	}
+	r.upstream.AskAgain()
+	if len(s.Woken()) == 0 {
+		t.Error("it is not asked again")
+	}
+	r.endpoint(0).SetLimit(2)
+	r.takes(s, worker.Connect)
+	if r.active() != 1 || well.active() != 1 {
+		t.Errorf("%d sessions where it has waited, %d where the listener leads", r.active(), well.active())
+	}
+}
+
+// TestLateSessions: a session that begins after its endpoint was forgotten is reported, once, unless the endpoint is
+// back.
+func TestLateSessions(t *testing.T) {
+	r := newRig(t, 1, router.SnapshotConfig{}, nil)
+	late, want := 0, 0
+	for _, forgotten := range []bool{false, true, false} {
+		s, _ := r.search()
+		r.takes(s, worker.Connect)
+		if forgotten {
+			r.upstream.Forget(r.endpoint(0), func() { late++ })
+			want++
+		}
+		r.reached(s)
+		if s.Close(); late != want {
+			t.Errorf("forgotten %v: %d late sessions, want %d", forgotten, late, want)
+		}
+		r.upstream.Recall(r.endpoint(0))
+	}
+}
+
 // TestReroutedWaitsBehindOthers: a client that was the first that its upstream held is the last where
 // a reload has it go while it connects.
 func TestReroutedWaitsBehindOthers(t *testing.T) {

@@ -46,7 +46,7 @@ func TestForget(t *testing.T) {
 	if l.bindingOf(snap, e, nil, nil); kept() != 1 {
 		t.Fatalf("%d bonds, want one for all sessions", kept())
 	}
-	up.Forget(e)
+	up.Forget(e, nil)
 	l.Forget(map[*Endpoint]bool{e: true})
 	if kept() != 0 {
 		t.Error("the binding of before is kept")

@@ -295,6 +295,11 @@ func (s *Search) queuePlace(now int64, cause error) (worker.Step, bool) {
 // wait acquires an endpoint if it is the client's turn and there is room. Otherwise the client stays parked.
 func (s *Search) wait(now int64) (worker.Step, bool) {
 	snap := s.snapshot
+	if l := s.elsewhere(); l != nil && !l.snapshotFor(s.client).sameWay(s.root) {
+		s.leaveQueues()
+		s.reroute(l, now)
+		return worker.Step{}, false
+	}
 	left := s.timeInQueue(now)
 	if s.pickEarlier(left, now) {
 		s.stage = connecting
@@ -410,6 +415,9 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	s.endSlow()
 	e.total.Add(1)
 	e.upstream.sessions.Add(1)
+	if late := e.late.Load(); late != nil && e.gone.Load() {
+		(*late)()
+	}
 	if s.unkeyed() {
 		atomic.AddInt64(&e.upstream.counts.Unkeyed, 1)
 	}

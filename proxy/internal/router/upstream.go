@@ -76,9 +76,13 @@ func (u *Upstream) Endpoint(name string, addr sockopt.Address, cfg lb.EndpointCo
 	return e, true, nil
 }
 
-// Forget makes the upstream forget an endpoint. After [Listener.Forget] listeners keep nothing
-// for its sessions, which go on.
-func (u *Upstream) Forget(e *Endpoint) {
+// Forget makes the upstream forget an endpoint. After [Listener.Forget] listeners keep nothing for its sessions, which
+// go on. late is called when a further session begins, of a client that was on its way. It is called on the session's
+// loop, just before the session can be cut; it must be quick, and may be nil.
+func (u *Upstream) Forget(e *Endpoint, late func()) {
+	if late != nil {
+		e.late.Store(&late)
+	}
 	e.gone.Store(true)
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -86,6 +90,9 @@ func (u *Upstream) Forget(e *Endpoint) {
 		delete(u.endpoints, e.ID())
 	}
 }
+
+// Forgotten reports whether its upstream has forgotten the endpoint.
+func (e *Endpoint) Forgotten() bool { return e.gone.Load() }
 
 // Recall makes the upstream know a forgotten endpoint again.
 func (u *Upstream) Recall(e *Endpoint) {
@@ -104,6 +111,12 @@ func (u *Upstream) HoldUnder(l *limit.Connections) { u.held.places = l }
 func (u *Upstream) Room() {
 	u.queue.next()
 	u.held.next()
+}
+
+// AskAgain makes all waiting clients look again.
+func (u *Upstream) AskAgain() {
+	u.queue.wakeAll()
+	u.held.wakeAll()
 }
 
 // Sessions returns how many clients are joined to endpoints of the upstream now.
@@ -185,8 +198,7 @@ func (snap *UpstreamSnapshot) holds() bool {
 func (snap *UpstreamSnapshot) Enforce() {
 	before := snap.upstream.current.Swap(snap)
 	if before != nil && (snap.Hold < before.Hold || snap.QueueTimeout < before.QueueTimeout) {
-		snap.upstream.queue.wakeAll()
-		snap.upstream.held.wakeAll()
+		snap.upstream.AskAgain()
 	}
 }
 

@@ -43,8 +43,9 @@ type Listening struct {
 	openSockets atomic.Int32
 	refs        atomic.Int64 // workers that have not closed their part, and clients
 	closing     atomic.Bool
-	short       atomic.Int32 // workers that do not accept because of Admitter.CanAccept
-	pauses      atomic.Int64 // failures to accept
+	short       atomic.Int32          // workers that do not accept because of Admitter.CanAccept
+	pauses      atomic.Int64          // failures to accept
+	late        atomic.Pointer[error] // why clients that have no session yet are refused; nil: they are not
 }
 
 // ErrEnding is the error of listening while everything is about to end.
@@ -148,6 +149,22 @@ func (l *Listening) Close() {
 	for _, w := range l.group.workers {
 		w.changes.give(func() { w.closeListening(l) })
 	}
+}
+
+// RefuseLate refuses for a cause, from now on, the clients of a socket that have no session yet; nil: it does not.
+func (l *Listening) RefuseLate(cause error) {
+	if cause == nil {
+		l.late.Store(nil)
+		return
+	}
+	l.late.Store(&cause)
+}
+
+func (l *Listening) refusesLate() error {
+	if cause := l.late.Load(); cause != nil {
+		return *cause
+	}
+	return nil
 }
 
 // Clients returns the number of present clients of this socket, including clients for which

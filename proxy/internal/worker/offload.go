@@ -253,6 +253,9 @@ func (w *worker) register(h *Offloaded, r *Rejoin, n *conn) (limits *relay.Limit
 	if h.ctx.Err() != nil {
 		return nil, context.Cause(h.ctx)
 	}
+	if err := h.Client.listening.refusesLate(); err != nil {
+		return nil, err
+	}
 	var errA, errB error
 	r.A.ID, errA = w.loop.Add(r.A.FD, whichClient, n)
 	r.B.ID, errB = w.loop.Add(r.B.FD, whichEndpoint, n)

@@ -283,6 +283,10 @@ func (t *sessionPool) give(d *relay.Driven, number int32) {
 }
 
 func (w *worker) join(c *Client) {
+	if err := c.listening.refusesLate(); err != nil {
+		w.refuse(c, err)
+		return
+	}
 	limits, err := c.search.Reached(w.loop.Now())
 	switch {
 	case err != nil && c.moved > 0:
