@@ -100,6 +100,7 @@ type environment struct {
 	tune   *Config
 	counts *counts
 	clock  clock                  // of sessions on goroutines
+	first  atomic.Pointer[pair]   // of a session on goroutines: the first one at which an end of file was passed on
 	active func(*direction, wait) // notes that a direction is not idle, and what it waited for until now; may be nil
 	// engineChanged is called after a change of a direction's mode; may be nil.
 	engineChanged func(*direction)
@@ -538,6 +539,12 @@ type pair struct {
 }
 
 func (p *pair) environment() *environment { return p.env }
+
+// closeWrite notes the first end before the peer can answer it by an end of its own.
+func (p *pair) closeWrite() error {
+	p.env.first.CompareAndSwap(nil, p)
+	return p.sink.closeWrite()
+}
 
 // readSize returns the size of the buffer for the next read, in bytes.
 func (p *pair) readSize() int {

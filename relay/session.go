@@ -47,8 +47,10 @@ import (
 // file otherwise.
 //
 // On goroutines a deadline that passes is an error of its connection, as for io.Copy. A busy session notices it
-// within some milliseconds, or when its next wait ends. A Read that returns no bytes and no error is called
-// again, after up to a millisecond, however often.
+// within some milliseconds, or when its next wait ends. A write deadline, even one that has passed before, is
+// noticed only after some bytes were written; then the other direction goes on until nothing has come for a
+// second or two. A Read that returns no bytes and no error is called again, after up to a millisecond, however
+// often.
 //
 // A cut ends the calls of a wrapped connection by its deadlines. If they have not returned after a second, the
 // connection is closed.
@@ -721,7 +723,7 @@ func (s *Session) directionEnded(d *direction) {
 	defer s.mu.Unlock()
 	if s.first == SideNone && s.reason == ReasonNone {
 		s.first = SideA
-		if d == &s.ba {
+		if s.env.first.Load() == &s.ends[1] {
 			s.first = SideB
 		}
 	}

@@ -204,6 +204,36 @@ func TestJoinResetDeliversFirst(t *testing.T) {
 	})
 }
 
+// A slowEnd returns from its CloseWrite later than its peer gets the end of file.
+type slowEnd struct {
+	*net.TCPConn
+	returns chan struct{}
+}
+
+func (s slowEnd) CloseWrite() error {
+	defer func() { <-s.returns }()
+	return s.TCPConn.CloseWrite()
+}
+
+// TestFirst: the side that has ended first is the first one, however soon the other side answers its end.
+func TestFirst(t *testing.T) {
+	t.Parallel()
+
+	farA, a := tcp(t)
+	farB, b := tcp(t)
+	slow := slowEnd{a.(*net.TCPConn), make(chan struct{})}
+	s := newRelay(t, nil).NewSession(slow, b)
+	ends := start(t, s)
+	must.Do(t, farB.CloseWrite())
+	must.Do(t, expect(farA, nil))
+	must.Do(t, farA.CloseWrite())
+	condition.Await(t, "an end", func() bool { return s.Result().First != relay.SideNone })
+	close(slow.returns)
+	if o := end(t, ends); o.result.First != relay.SideB || o.err != nil {
+		t.Errorf("%+v, %v", o.result, o.err)
+	}
+}
+
 // TestJoinBackpressure: a destination that does not read stops its source, and
 // one lease is all that the direction holds; when it reads, everything arrives.
 func TestJoinBackpressure(t *testing.T) {
