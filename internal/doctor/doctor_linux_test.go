@@ -350,7 +350,7 @@ func TestRunningPressed(t *testing.T) {
 		{"splice", "1 MiB spliced, 1 KiB copied: refused 4, wrapped 2", "4 directions were copied", "splice"},
 		{"local-faults", "26 connections", "served later", "operation not permitted: let this"},
 		{"accept-queues", "at 78 %; overflows: 12, 12 of them at 127.0.0.1:80", "after 1 s or more", "net.core.somaxconn=4096"},
-		{"loops", "99 % of turns took 5ms or less, the longest 90ms; 50 of 1,000", "waits for its loop", "limits.loops.count"},
+		{"loops", "99 % of turns took 5ms or less, the longest 90ms; 50 of 1,000", "for their loop", "limits.loops.count"},
 		{"cpu-quota", "throttled in 40 of 100 periods, for 1.5s in all", "every session stops", "limits.loops.count"},
 		{"memory", "39.1 MiB resident; the cgroup has used 95.4 MiB of 100 MiB", "reached 12 times", "201M"},
 		{"arena", "8 MiB for the bytes of slow destinations, 0 B of it in huge pages: reserved huge pages: mmap: cannot allocate memory; transparent ones: never", "take 2,048 pages of memory instead of 4, with more TLB misses; 11 times", "limits.loops.count"},

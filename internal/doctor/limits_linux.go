@@ -26,7 +26,7 @@ func descriptors() (soft, hard int64) {
 func lookDescriptors(p *process) Check {
 	soft, hard := descriptors()
 	if soft == unknown {
-		return Check{State: Unknown, Found: "RLIMIT_NOFILE cannot be read", Cost: "the number of sessions is half of it at most"}
+		return Check{State: Unknown, Found: "RLIMIT_NOFILE cannot be read", Cost: "the number of sessions is at most half of it"}
 	}
 	c := Check{State: OK, Found: fmt.Sprintf("%s descriptors (hard limit %s): %s, 2 for each", exact(soft), exact(hard), sessions(p.sessions))}
 	if soft < 10_000 { // 4,900 sessions
@@ -206,7 +206,7 @@ func lookPorts(p *process) Check {
 	if n == unknown {
 		return Check{State: Unknown, Found: "ip_local_port_range cannot be read", Cost: "the number of sessions to one endpoint is limited by the local ports"}
 	}
-	c := Check{State: OK, Found: fmt.Sprintf("%s, for as many sessions to one endpoint", several(n, "port", "ports"))}
+	c := Check{State: OK, Found: fmt.Sprintf("%s: at most that many sessions to one endpoint", several(n, "port", "ports"))}
 	if n >= commonPorts && n >= min(p.sessions, 60_000) {
 		return c
 	}
@@ -243,7 +243,7 @@ func lookMemory(p *process) Check {
 	limit, _ := p.memoryLimit()
 	bytes, found := limit, "the cgroup allows "+size(limit)
 	if total := p.count("proc/meminfo", "MemTotal"); total != unknown && (limit == unknown || total<<10 < limit) {
-		bytes, found = total<<10, size(total<<10)+", no limit by the cgroup"
+		bytes, found = total<<10, size(total<<10)+", no cgroup limit"
 	}
 	if bytes == unknown {
 		return Check{State: Unknown, Found: "neither /proc/meminfo nor the limit of the cgroup can be read", Cost: "each idle session takes about 10 kB, and the kernel needs memory for its sockets"}
@@ -283,7 +283,7 @@ func lookArena(p *process) Check {
 		why = err.Error()
 	}
 	c := p.hugePages(s.Mapped, s.Huge, why)
-	c.Found = fmt.Sprintf("%s of %s", size(s.Mapped), a.Pages()) + c.Found
+	c.Found = fmt.Sprintf("%s, requested as %s", size(s.Mapped), a.Pages()) + c.Found
 	if err := a.Unbound(); err != nil {
 		c.Found += "; not bound to a NUMA node: " + err.Error()
 	}

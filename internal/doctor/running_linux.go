@@ -105,7 +105,7 @@ func (p *process) usedDescriptors(r *Running) Check {
 	if soft == unknown || used == unknown {
 		return Check{State: Unknown, Found: "RLIMIT_NOFILE, or the number of descriptors in use, cannot be read", Cost: "accepting pauses when no descriptor is free"}
 	}
-	found := fmt.Sprintf("%s of %s in use; %s of %s at most", exact(used), exact(soft), exact(r.Sessions), sessions(r.MaxSessions))
+	found := fmt.Sprintf("%s of %s in use; %s of at most %s", exact(used), exact(soft), exact(r.Sessions), sessions(r.MaxSessions))
 	short := r.LocalFaults[syscall.EMFILE.Error()] + r.LocalFaults[syscall.ENFILE.Error()]
 	scarce := fraction(used, soft) >= nearlyAll
 	mend, cost := p.raiseDescriptors(), ""
@@ -240,7 +240,7 @@ func loops(list []RunningLoop) Check {
 	if most.LagP99 < muchLag && most.TimerLateP99 < muchLag {
 		return judged(found, "", nil)
 	}
-	cost := "a byte that has arrived waits for its loop for that long"
+	cost := fmt.Sprintf("bytes that have arrived wait up to %v for their loop", tenths(most.LagMax))
 	if most.TimerLateP99 > 0 {
 		cost += fmt.Sprintf("; timers are late by up to %v", most.TimerLateP99)
 	}
@@ -266,7 +266,7 @@ func (p *process) throttling() Check {
 	}
 	switch {
 	case throttled == 0 && quota == unknown:
-		return judged("no quota by the cgroup", "", nil)
+		return judged("no cgroup quota", "", nil)
 	case throttled == 0:
 		return judged(fmt.Sprintf("%.3g CPUs; the quota has not throttled the process", float64(quota)/float64(period)), "", nil)
 	}
@@ -283,7 +283,7 @@ func (p *process) usedMemory() Check {
 	}
 	limit, dir := p.memoryLimit()
 	if limit == unknown {
-		return judged(size(resident<<10)+" resident, no limit by the cgroup", "", nil)
+		return judged(size(resident<<10)+" resident, no cgroup limit", "", nil)
 	}
 	used := p.number(dir + "/memory.current")
 	reached, killed := p.count(dir+"/memory.events", "max"), p.count(dir+"/memory.events", "oom_kill")

@@ -27,36 +27,35 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// Access is an address of the API, and the conditions under which its clients may read and change.
-// The zero Access is no address.
+// Access is an address of the API, and the rules for its clients. The zero Access has no address.
 type Access struct {
-	Bind string // as [ParseAddress] takes it
-	// Group is the name or the number of a group of users. Its processes may read over a unix socket;
-	// the socket has mode 0666 then, unless the address says another. "": no group.
+	Bind string // for [ParseAddress]
+	// Group is the name or number of a group. The processes of its users may read over a unix socket. The socket then
+	// has mode 0666, unless the address sets another mode. "" is no group.
 	Group string
-	// ReadToken and ChangeToken are the tokens of TCP. A client with one of them may read, or read
-	// and change. "": there is none.
+	// ReadToken and ChangeToken are the tokens for TCP. A client with ReadToken may read, and a client with ChangeToken
+	// may read and change. "" is no token.
 	ReadToken, ChangeToken string
-	// Cert and Key are the files of TLS, which are read again when they have changed; "": there is none.
+	// Cert and Key are the TLS files. Changed files are read again. "" is no TLS.
 	Cert, Key string
-	// ClientCA is the file of the authorities of clients' certificates. A client with such a
-	// certificate may read and change. "": no certificate is asked for.
+	// ClientCA is the file of the authorities for client certificates. A client with such a certificate may read and
+	// change. With "", clients are not asked for a certificate.
 	ClientCA string
 }
 
-// ErrAccess is wrapped by the error of an [Access] that would be open to more clients than it may be.
-var ErrAccess = errors.New("the admin API would be open to too many")
+// ErrAccess is wrapped by the error of an [Access] that would be open to too many clients.
+var ErrAccess = errors.New("the admin API would be open to too many clients")
 
-// conditions are an Access, ready for use. They do not change.
+// conditions are the rules of an Access, ready for use. They do not change.
 type conditions struct {
-	group        *uint32            // nil: none
-	read, change *[sha256.Size]byte // of the tokens; nil: there is none
-	pair         *keypair.Pair      // nil: there is no TLS
-	tls          *tls.Config        // the same
-	authorities  *x509.CertPool     // nil: none
+	group        *uint32            // nil without a group
+	read, change *[sha256.Size]byte // digests of the tokens; nil without one
+	pair         *keypair.Pair      // nil without TLS
+	tls          *tls.Config        // nil without TLS
+	authorities  *x509.CertPool     // nil without client_ca
 }
 
-// open reads the files of an Access, and checks it.
+// open reads the files of an Access, and checks them.
 func (a *Access) open(log *slog.Logger) (addr sockopt.Address, c *conditions, err error) {
 	if addr, err = ParseAddress(a.Bind); err != nil {
 		return addr, nil, err
@@ -82,14 +81,14 @@ func (a *Access) open(log *slog.Logger) (addr sockopt.Address, c *conditions, er
 	}
 	c.tls = &tls.Config{
 		GetCertificate: c.pair.Get, MinVersion: tls.VersionTLS12, CipherSuites: keypair.CipherSuites(), NextProtos: []string{"http/1.1"},
-		// Certificates are verified with each request, so that its answer can say why it is refused. A
-		// resumed TLS session would keep the result of an earlier configuration.
+		// Certificates are verified for each request, so that the answer can say why one is refused. A resumed TLS
+		// session would keep the result of an earlier configuration.
 		ClientAuth: tls.RequestClientCert, SessionTicketsDisabled: true,
 	}
 	return addr, c, nil
 }
 
-// check returns why the address would be open to too many.
+// check returns an error if the address would be open to too many clients.
 func (a *Access) check(addr sockopt.Address) error {
 	switch {
 	case addr.Network == "unix":
@@ -102,7 +101,7 @@ func (a *Access) check(addr sockopt.Address) error {
 	return nil
 }
 
-// digest returns the digest of a token, for comparison in constant time; nil if there is none.
+// digest returns the digest of a token, for a comparison in constant time. It returns nil for "".
 func digest(token string) *[sha256.Size]byte {
 	if token == "" {
 		return nil
@@ -111,7 +110,7 @@ func digest(token string) *[sha256.Size]byte {
 	return &sum
 }
 
-// groupOf returns the ID of a group; nil if none is named.
+// groupOf returns the ID of a group, or nil for "".
 func groupOf(name string) (*uint32, error) {
 	if name == "" {
 		return nil, nil
@@ -128,7 +127,7 @@ func groupOf(name string) (*uint32, error) {
 	return &gid, nil
 }
 
-// authorities reads certificates of authorities with read; nil if no file is named.
+// authorities reads the certificates of authorities with read. It returns nil for "".
 func authorities(path string, read func(path string) ([]byte, error)) (*x509.CertPool, error) {
 	if path == "" {
 		return nil, nil
@@ -144,7 +143,7 @@ func authorities(path string, read func(path string) ([]byte, error)) (*x509.Cer
 	return pool, nil
 }
 
-// credentials are the credentials of a successor that has the same Access.
+// credentials returns the credentials of a successor with the same Access.
 func (a *Access) credentials() *Credentials {
 	c := &Credentials{Token: a.ChangeToken, Cert: a.Cert, Key: a.Key, Own: a.Cert}
 	if c.Token == "" {
@@ -153,15 +152,15 @@ func (a *Access) credentials() *Credentials {
 	return c
 }
 
-// Modes of a unix socket without ?mode= in its address. With groupMode every user may connect: the user
-// and the groups of the client decide what it may do.
+// Modes of a unix socket without ?mode= in its address. With groupMode every user may connect, and the user and groups
+// of each client decide what it may do.
 const (
 	socketMode = 0o660
 	groupMode  = 0o666
 )
 
-// ParseAddress parses the address of the admin API: unix:/path, unix:/path?mode=0600, or host:port. The
-// error wraps [sockopt.ErrAddress], and names a valid address.
+// ParseAddress parses the address of the admin API: unix:/path, unix:/path?mode=0600, or host:port. The error wraps
+// [sockopt.ErrAddress], and suggests a valid address.
 func ParseAddress(bind string) (sockopt.Address, error) {
 	addr, err := sockopt.Parse(bind)
 	if err == nil && addr.Network == "unix" {
@@ -178,32 +177,31 @@ func ParseAddress(bind string) (sockopt.Address, error) {
 
 func hasMode(bind string) bool { return strings.Contains(bind, "?mode=") }
 
-// A role is the least that a client must be allowed for a request.
+// A role is what a client must be allowed to do for a request.
 type role int
 
-// Roles.
 const (
 	anybody role = iota
 	reads
 	changes
-	succeeds // a successor: a client that may change, or over TCP has the only token that there is
+	succeeds // a successor may do this: a client that may change or, over TCP, that has the only token
 )
 
-// String returns the role for the document of the API.
+// String returns the role for the API document.
 func (r role) String() string {
 	return [...]string{"anybody", "reads", "changes", "changes, or a successor"}[r]
 }
 
 // A caller is the client of a request.
 type caller struct {
-	name    string // in logs; "": unknown
+	name    string // for logs, or "" if unknown
 	may     role   // anybody, reads or changes
-	heir    bool   // may make the request of a successor too
+	heir    bool   // may also make a successor's request
 	trusted bool   // may read the files that the process may read
-	why     error  // why it may not do more; nil if it may change
+	why     error  // why the caller may not do more; nil if it may change
 }
 
-// An accessError is the refusal of a request by the role of its client. It wraps [ErrForbidden].
+// An accessError says that a client may not make a request. It wraps [ErrForbidden].
 type accessError struct {
 	text string
 	code int
@@ -211,7 +209,7 @@ type accessError struct {
 
 func (e *accessError) Error() string { return e.text }
 
-// Unwrap makes it an ErrForbidden.
+// Unwrap returns ErrForbidden.
 func (e *accessError) Unwrap() error { return ErrForbidden }
 
 func forbidden(format string, args ...any) error {
@@ -222,11 +220,11 @@ func unauthorized(format string, args ...any) error {
 	return &accessError{fmt.Sprintf(format, args...), http.StatusUnauthorized}
 }
 
-// guesses are the requests without a valid token or certificate. One line a minute tells of them.
+// guesses counts the requests without a valid token or certificate. They are logged in at most one line per minute.
 type guesses struct {
 	mu    sync.Mutex
-	n     int       // since the last line
-	until time.Time // no further line before
+	n     int       // guesses since the last line
+	until time.Time // when the next line may be logged
 }
 
 func (g *guesses) note(log *slog.Logger, from string, err error, now time.Time) {
@@ -239,7 +237,7 @@ func (g *guesses) note(log *slog.Logger, from string, err error, now time.Time) 
 	g.n, g.until = 0, now.Add(time.Minute)
 }
 
-// permit returns why a caller may not make a request of a role; nil: it may.
+// permit returns an error if the caller may not make a request that needs a role.
 func (c *caller) permit(r role) error {
 	if c.may >= min(r, changes) || r == succeeds && c.heir {
 		return nil
@@ -247,13 +245,13 @@ func (c *caller) permit(r role) error {
 	return c.why
 }
 
-// callerOf returns the client of a request, by the conditions that are in force now. An unknown client may do
+// callerOf returns the client of a request, judged by the conditions that are in force now. An unknown client may do
 // nothing.
 func callerOf(r *http.Request) caller {
 	g := guestOf(r)
 	switch {
 	case g == nil:
-		return caller{why: forbidden("the client is not known")}
+		return caller{why: forbidden("the client is unknown")}
 	case g.unix:
 		return g.user.caller(g.server.inForce.Load())
 	default:
@@ -265,14 +263,14 @@ func callerOf(r *http.Request) caller {
 type guest struct {
 	server *Server
 	unix   bool
-	user   user // of a unix socket
+	user   user // over a unix socket
 }
 
 func (s *Server) guest(conn net.Conn) *guest {
 	return &guest{server: s, unix: conn.LocalAddr().Network() == "unix", user: userOf(conn)}
 }
 
-// guestOf returns the client of a request; nil: it is not known.
+// guestOf returns the client of a request, or nil if it is unknown.
 func guestOf(r *http.Request) *guest {
 	if c := admission.Of(r); c != nil {
 		return c.Peer.(*guest)
@@ -280,8 +278,7 @@ func guestOf(r *http.Request) *guest {
 	return nil
 }
 
-// mayHave returns the rank that a client has, or that a TCP client may turn out to have by its
-// request.
+// mayHave returns the rank of a client, or the highest rank that a request over TCP may prove.
 func (g *guest) mayHave() admission.Rank {
 	if g.unix {
 		from := g.user.caller(g.server.inForce.Load())
@@ -290,7 +287,7 @@ func (g *guest) mayHave() admission.Rank {
 	return admission.Changes
 }
 
-// rank returns the right of a caller.
+// rank returns the rank of a caller.
 func (c *caller) rank() admission.Rank {
 	switch {
 	case c.trusted:
@@ -317,10 +314,10 @@ func (u user) caller(of *conditions) caller {
 	return caller{name: name, why: forbidden("%s may not use the admin API: connect as root or as the user of the process (uid=%d), or let a group of this user read (admin: {group: NAME})", name, os.Geteuid())}
 }
 
-// caller returns what the client of a request over TCP may do: by its certificate, or else by its token.
+// caller returns what the client of a request over TCP may do, by its certificate or else by its token.
 func (c *conditions) caller(r *http.Request) caller {
 	whyNot := c.ask()
-	if c.tls != nil && r.TLS == nil { // it has connected when none was needed
+	if c.tls != nil && r.TLS == nil { // it connected before TLS was required
 		return caller{why: unauthorized("the admin API answers only over TLS: connect with --ca FILE")}
 	}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
@@ -352,8 +349,8 @@ func matches(sum, want *[sha256.Size]byte) bool {
 	return want != nil && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
 }
 
-// certified returns the name of a client by its certificate. The certificate of this process itself
-// is good, too: only this process, its successor and root can read its key.
+// certified returns the name of a client from its certificate. The process's own certificate is accepted too: only this
+// process, its successor and root can read its key.
 func (c *conditions) certified(chain []*x509.Certificate) (name string, err error) {
 	leaf := chain[0]
 	if c.pair != nil && leaf.Equal(c.pair.Now().Leaf) {
@@ -373,7 +370,7 @@ func (c *conditions) certified(chain []*x509.Certificate) (name string, err erro
 	return "certificate=" + display.Text(leaf.Subject.String()), nil
 }
 
-// ask is the error of a client that shows nothing.
+// ask returns the error for a client that shows neither a token nor a certificate.
 func (c *conditions) ask() error {
 	switch token := c.change != nil || c.read != nil; {
 	case token && c.authorities != nil:
@@ -386,7 +383,7 @@ func (c *conditions) ask() error {
 	return fmt.Errorf("a certificate is needed: %s", showCertificate)
 }
 
-// askToChange is the advice for a client that may only read.
+// askToChange tells a client that may only read how it may change.
 func (c *conditions) askToChange() string {
 	if c.change == nil && c.authorities == nil {
 		return "this process has no token that may change (admin: change_token)"
@@ -397,16 +394,16 @@ func (c *conditions) askToChange() string {
 	return "write the token of change_token"
 }
 
-// A user is a client of a unix socket.
+// A user is a client over a unix socket.
 type user struct {
 	uid, gid uint32
-	groups   []uint32 // supplementary ones; nil also if they are not known
+	groups   []uint32 // supplementary groups; nil if there are none, or if they are unknown
 	pid      int32
 	known    bool // the kernel reported the IDs
 }
 
-// String returns the user and the process for logs: uid=1000 pid=4711. A process that the namespace of
-// this one does not show has no number.
+// String returns the user and the process for logs: uid=1000 pid=4711. It leaves out a process that is not visible in
+// this process's PID namespace.
 func (u user) String() string {
 	text := fmt.Sprintf("uid=%d", u.uid)
 	if u.pid > 0 {
@@ -415,40 +412,39 @@ func (u user) String() string {
 	return text
 }
 
-// trusted reports whether it is root, or the user of this process. These may change everything, and read
+// trusted reports whether the user is root, or the user of this process. Such a client may change everything, and read
 // the files that the process may read.
 func (u user) trusted() bool { return u.mayRead(os.Geteuid(), wholeNamespace("uid")) }
 
-// in reports whether a user is in a group; nil is no group. One ID may stand for all groups that
-// the namespace of this process does not show.
+// in reports whether the user is in a group; nil is no group. All groups that are not visible in this process's
+// namespace share one ID.
 func (u user) in(group *uint32) bool {
 	return group != nil && u.among(*group, wholeNamespace("gid"))
 }
 
-// among is in; whole means that every group has an ID of its own here.
+// among is in. whole means that every group has its own ID here.
 func (u user) among(group uint32, whole bool) bool {
 	return u.known && (group != overflow || whole) && (u.gid == group || slices.Contains(u.groups, group))
 }
 
-// mayRead reports whether a user may read the files that a process of another user may read.
-// whole means that every user has an ID in the namespace of this process. Otherwise one ID
-// stands for all users that have no ID here.
+// mayRead reports whether the user may read the files that a process of another user may read. whole means that every
+// user has an ID in this process's namespace. Otherwise all users without one share an ID.
 func (u user) mayRead(process int, whole bool) bool {
 	return u.known && (u.uid == 0 || int(u.uid) == process && (whole || u.uid != overflow))
 }
 
-// wholeNamespace reports whether every user (uid) or group (gid) has an ID here: "0 0 4294967295" is the
-// map of the initial user namespace (user_namespaces(7)).
+// wholeNamespace reports whether every user (uid) or group (gid) has an ID here: the initial user namespace has the map
+// "0 0 4294967295" (user_namespaces(7)).
 func wholeNamespace(kind string) bool {
-	b, _ := os.ReadFile("/proc/self/" + kind + "_map") // on an error it is unknown
+	b, _ := os.ReadFile("/proc/self/" + kind + "_map") // on an error the answer is no
 	f := strings.Fields(string(b))
 	return len(f) == 3 && f[0] == "0" && f[2] == "4294967295"
 }
 
-// overflow is the ID of users and groups that a user namespace does not show (user_namespaces(7)).
+// overflow is the ID of users and groups that are not visible in a user namespace (user_namespaces(7)).
 const overflow = 65534
 
-// userOf returns the client of a unix socket.
+// userOf returns the user at the other end of a unix socket.
 func userOf(conn net.Conn) (u user) {
 	c, ok := conn.(syscall.Conn)
 	if !ok || conn.LocalAddr().Network() != "unix" {
@@ -458,7 +454,7 @@ func userOf(conn net.Conn) (u user) {
 	if err != nil {
 		return user{}
 	}
-	_ = raw.Control(func(fd uintptr) { // an error means that it is closed
+	_ = raw.Control(func(fd uintptr) { // an error means that the socket is closed
 		peer, err := sys.PeerCredentials(int(fd))
 		u = user{uid: peer.UID, gid: peer.GID, pid: peer.PID, known: err == nil}
 		if groups, err := sys.PeerGroups(int(fd)); err == nil && u.known {

@@ -9,66 +9,66 @@ import (
 	"time"
 )
 
-// An EndpointVerb is a way in which an endpoint is changed by hand.
+// An EndpointVerb is a way to change an endpoint by hand.
 type EndpointVerb string
 
-// The ways in which an endpoint is changed.
+// The ways to change an endpoint.
 const (
 	EndpointAdd    EndpointVerb = "add"
 	EndpointRemove EndpointVerb = "remove"
 	EndpointWeight EndpointVerb = "weight"
-	EndpointReady  EndpointVerb = "ready" // it gets clients again, also after remove
-	EndpointDrain  EndpointVerb = "drain" // no new clients; its sessions have drain_timeout, and it is checked
-	EndpointMaint  EndpointVerb = "maint" // no new clients; its sessions go on, and it is not checked
+	EndpointReady  EndpointVerb = "ready" // gets clients again, even after remove
+	EndpointDrain  EndpointVerb = "drain" // no new clients; sessions may last for drain_timeout; checks continue
+	EndpointMaint  EndpointVerb = "maint" // no new clients and no checks; sessions continue
 )
 
-// An EndpointChange is a change of an endpoint by hand.
+// An EndpointChange is a change to an endpoint by hand.
 type EndpointChange struct {
 	What     EndpointVerb
 	Upstream string `param:"upstream"`
-	Endpoint string // its name or its address; of EndpointAdd its address
-	Weight   int    `param:"weight"` // of EndpointAdd and EndpointWeight
+	Endpoint string // name or address; for EndpointAdd the address
+	Weight   int    `param:"weight"` // for EndpointAdd and EndpointWeight
 
-	// Of EndpointAdd.
-	Name        string `param:"name"` // empty: its address
+	// For EndpointAdd.
+	Name        string `param:"name"` // empty means the address
 	Zone        string `param:"zone"`
 	Backup      bool   `param:"backup"`
-	Connections int64  // limit of its sessions; 0: none
+	Connections int64  // limit of sessions; 0 is none
 }
 
 // EndpointChanged is the result of an [EndpointChange].
 type EndpointChanged struct {
-	Endpoint string `json:"endpoint"` // its name
+	Endpoint string `json:"endpoint"` // name of the endpoint
 	From     string `json:"from"`
-	To       string `json:"to"` // equal to From: nothing was changed
-	// Weight is its weight now; with 0 it gets no clients. 0 as well if it is removed.
+	To       string `json:"to"` // the new value; equal to From if nothing was changed
+	// Weight is the endpoint's weight now, or 0 if it was removed. With 0 the endpoint gets no clients.
 	Weight int `json:"weight"`
-	// Taking is the number of endpoints of the upstream that may get clients now, whatever their checks say.
+	// Taking is how many endpoints of the upstream may get clients now, whatever their checks say.
 	Taking int `json:"taking"`
-	// Unkept is why the change ends with the process; empty: it survives a restart.
+	// Unkept says why the change is lost at a restart. Left out if it is kept.
 	Unkept string `json:"unkept,omitempty"`
 }
 
 // A LiveChange is a change by hand that is in force.
 type LiveChange struct {
-	What     string    `json:"what"`               // a readable line
-	Kind     string    `json:"kind"`               // endpoint added, endpoint removed, endpoint state, endpoint weight, listener drained or split
-	Upstream string    `json:"upstream,omitempty"` // that it is about, as with Endpoint and Listener; left out: it is about none
+	What     string    `json:"what"`               // change in words
+	Kind     string    `json:"kind"`               // kind: endpoint added, endpoint removed, endpoint state, endpoint weight, listener drained or split
+	Upstream string    `json:"upstream,omitempty"` // the change is about this upstream, Endpoint or Listener; the others are left out
 	Endpoint string    `json:"endpoint,omitempty"`
 	Listener string    `json:"listener,omitempty"`
-	Line     string    `json:"line,omitempty"` // of the configuration, that it stands on
-	By       string    `json:"by"`             // who asked for it
-	Since    time.Time `json:"since"`          // when it was made
-	// Waits is why the change has no effect now: its endpoint is not there.
+	Line     string    `json:"line,omitempty"` // line of the configuration that it changes
+	By       string    `json:"by"`             // who made the change
+	Since    time.Time `json:"since"`          // when the change was made
+	// Waits says that the change has no effect now, because its endpoint does not exist. Left out otherwise.
 	Waits string `json:"waits,omitempty"`
-	// Ends is, in a [Plan], why a reload would end it; empty: it goes on.
+	// Ends says in a [Plan] why the reload would end the change. Left out if it would not.
 	Ends string `json:"ends,omitempty"`
 }
 
 // A StateFile is the file that keeps changes by hand over a restart.
 type StateFile struct {
-	Path string `json:"path"` // absolute
-	// Problem is why they are not kept, or what was wrong with the file at the start.
+	Path string `json:"path"` // absolute path path
+	// Problem says why changes are not kept, or what was wrong with the file at the start.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -133,14 +133,14 @@ func parseHundredths(text string) (hundredths int, ok bool) {
 	return int(whole), math.Abs(whole-p*100) < 1e-6
 }
 
-// A Denial denies sources for a time, beside the rules of the configuration. It is the form in which denials
-// are kept.
+// A Denial denies sources for a time, in addition to the rules of the configuration. The state file keeps denials in
+// this form.
 type Denial struct {
 	Source   string    `json:"source"`             // as in [SessionQuery]
 	Listener string    `json:"listener,omitempty"` // "": all
 	Until    time.Time `json:"until"`              // its end
-	Since    time.Time `json:"since"`              // when it was made
-	By       string    `json:"by,omitempty"`       // who asked for it
+	Since    time.Time `json:"since"`              // when the change was made
+	By       string    `json:"by,omitempty"`       // who made the change
 }
 
 // Bounds of denials.
@@ -155,31 +155,31 @@ type Denied struct {
 	Denied []Denial `json:"denied"` // in force
 }
 
-// Denials describes the denials in force; GET /v1/denied lists them.
+// Denials describes the denials in force. GET /v1/denied lists them.
 type Denials struct {
 	Count  int      `json:"count"`  // all
-	Latest []Denial `json:"latest"` // up to 10, the latest first
+	Latest []Denial `json:"latest"` // up to 10 of them, the latest first
 }
 
-// ListenerDenials describes the denials in force at a listener. Clients and Refused count since the latest of them
-// was made, but not longer than about a minute.
+// ListenerDenials describes the denials in force at a listener. Clients and Refused count since the latest denial was
+// made, but at most for about a minute.
 type ListenerDenials struct {
 	Count   int    `json:"count"` // all of its
 	Latest  Denial `json:"latest"`
-	All     bool   `json:"all,omitempty"` // every client is denied
+	All     bool   `json:"all,omitempty"` // the denials cover every client
 	Clients int64  `json:"clients"`       // that have come
 	Refused int64  `json:"refused"`       // by the denials
 }
 
-// nearlyAll reports whether the denials refuse nine of ten clients, or more.
+// nearlyAll reports whether the denials refuse nine of ten clients or more.
 func (d *ListenerDenials) nearlyAll() bool { return d.Refused > 0 && d.Refused*10 >= d.Clients*9 }
 
 // NewDenial is the answer to a new denial.
 type NewDenial struct {
 	Denial
-	// Unkept is why the denial ends with the process; empty: it survives a restart.
+	// Unkept says why the change is lost at a restart. Left out if it is kept.
 	Unkept string `json:"unkept,omitempty"`
-	Ended  *Ended `json:"ended,omitempty"` // sessions of the source; nil: they go on
+	Ended  *Ended `json:"ended,omitempty"` // the source's sessions that were ended; left out if they continue
 }
 
 func (s *Server) denyAdd(ctx context.Context, a *arguments) (any, error) {

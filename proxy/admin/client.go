@@ -32,42 +32,42 @@ import (
 // ErrNotRunning is wrapped by the errors of a [Client] if nothing listens at its address.
 var ErrNotRunning = errors.New("no process runs there")
 
-// ErrSilent is wrapped by the errors of a [Client] if a request was not answered in time. The
-// request may be performed anyway.
+// ErrSilent is wrapped by the errors of a [Client] if a request was not answered in time. The process may still perform
+// the request.
 var ErrSilent = errors.New("no answer in time")
 
 // ErrStranger is wrapped by the errors of a [Client] if a program other than penstock has answered.
 var ErrStranger = errors.New("not penstock")
 
-// Limits of a response. A status of 100,000 endpoints is smaller than maxAnswer, and all
-// problems of a configuration are smaller than maxRefusal.
+// Limits of a response. A status with 100,000 endpoints is smaller than maxAnswer, and all problems of a configuration
+// together are smaller than maxRefusal.
 const (
 	maxAnswer  = 64 << 20
 	maxRefusal = 1 << 20
-	maxList    = 1 << 30 // of two million sessions, at least
+	maxList    = 1 << 30 // at least two million sessions
 	maxHeaders = 64 << 10
 )
 
-// Timeouts of a response. quickAnswer bounds its start if nothing is read or opened for it.
-// slowAnswer bounds its start if a configuration is read and brought into force. restAnswer
-// bounds its remainder, for which a server gives a client 10 s.
+// Timeouts of a response. quickAnswer limits the wait for its start if the process need not read or open anything,
+// slowAnswer if the process reads a configuration and puts it into force. restAnswer limits the rest of the response,
+// for which a server gives a client 10 s.
 const (
 	quickAnswer = 5 * time.Second
 	slowAnswer  = 5 * time.Minute
 	restAnswer  = 15 * time.Second
 	dialPause   = 5 * time.Millisecond // between attempts to connect to a full accept queue
-	// maxCut is how often a request that only reads is made again, after pauses that grow, when its
-	// connection was closed before the response.
+	// maxCut is how often a request that only reads is repeated, after growing pauses, when its connection was closed
+	// before the response.
 	maxCut, cutPause = 6, 10 * time.Millisecond
 )
 
-// A Client is a client of the admin API. Its methods return an error of one line. If the
-// server refuses a request, the error is a [*Refusal].
+// A Client is a client of the admin API. Its methods return errors of one line. If the server refuses a request, the
+// error is a [*Refusal].
 type Client struct {
 	addr         sockopt.Address
 	http         http.Client
-	scheme, host string        // of requests
-	token        string        // "": none
+	scheme, host string        // for requests
+	token        string        // "" without a token
 	quick        time.Duration // quickAnswer
 	most         int64         // maxAnswer
 }
@@ -82,8 +82,7 @@ type Refusal struct {
 // Error returns the error line of the server.
 func (r *Refusal) Error() string { return r.Line }
 
-// NewClient returns a client for the server at an address, as [ParseAddress] takes it, that shows no
-// credentials.
+// NewClient returns a client without credentials for the server at an address, see [ParseAddress].
 func NewClient(bind string) (*Client, error) { return NewClientAs(bind, new(Credentials)) }
 
 // NewClientAs is [NewClient] with credentials. Their files are read once. The error may wrap
@@ -134,7 +133,7 @@ func NewClientAs(bind string, as *Credentials) (*Client, error) {
 	return c, nil
 }
 
-// beginsWithin returns how long the response to a request may take to begin.
+// beginsWithin returns how long the process may take before its response begins.
 func (c *Client) beginsWithin(path string, q url.Values) time.Duration {
 	switch path {
 	case "/v1/profile":
@@ -157,7 +156,7 @@ func pairs(query any) (list []any) {
 	return list
 }
 
-// given are the nonzero parameters of a request, names and values in turn.
+// given returns the nonzero parameters of pairs, which holds names and values in turn.
 func given(pairs ...any) url.Values {
 	values := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -168,12 +167,12 @@ func given(pairs ...any) url.Values {
 	return values
 }
 
-// get makes a request that only reads, with the parameters that are given, and returns the answer.
+// get makes a request that only reads, with the nonzero parameters of pairs, and returns the answer.
 func get[T any](ctx context.Context, c *Client, path string, pairs ...any) (answer T, err error) {
 	return answer, c.do(ctx, http.MethodGet, path, given(pairs...), &answer)
 }
 
-// post is get of a request that changes something, or opens files.
+// post is get for a request that changes something, or opens files.
 func post[T any](ctx context.Context, c *Client, path string, pairs ...any) (answer T, err error) {
 	return answer, c.do(ctx, http.MethodPost, path, given(pairs...), &answer)
 }
@@ -183,27 +182,27 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return get[Status](ctx, c, "/v1/status")
 }
 
-// Generations returns the generations that are kept.
+// Generations returns the kept generations.
 func (c *Client) Generations(ctx context.Context) (rollback.Status, error) {
 	return get[rollback.Status](ctx, c, "/v1/generations")
 }
 
-// Plan returns the changes that a reload from a file would make; "" is the file in force.
+// Plan returns the changes that a reload from a file would make. "" is the file in force.
 func (c *Client) Plan(ctx context.Context, path string) (Plan, error) {
 	return post[Plan](ctx, c, "/v1/plan", "config", path)
 }
 
-// Reload reloads the configuration; o.By is not sent.
+// Reload reloads the configuration. o.By is not sent.
 func (c *Client) Reload(ctx context.Context, o rollback.Options) (Reloaded, error) {
 	return post[Reloaded](ctx, c, "/v1/reload", "confirm", o.Confirm, "rollback_if", o.RollbackIf)
 }
 
-// Confirm confirms the pending reload if it is the generation of that number; 0 is any.
+// Confirm confirms the pending reload if it has this generation number. 0 confirms any.
 func (c *Client) Confirm(ctx context.Context, number int) (Outcome, error) {
 	return post[Outcome](ctx, c, "/v1/confirm", "generation", number)
 }
 
-// Rollback returns to the generation of a number; 0 is the one before.
+// Rollback returns to the generation with this number. 0 is the previous generation.
 func (c *Client) Rollback(ctx context.Context, to int) (RolledBack, error) {
 	return post[RolledBack](ctx, c, "/v1/rollback", "to", to)
 }
@@ -233,8 +232,8 @@ func (c *Client) SetSplit(ctx context.Context, listener string, route int, perce
 	return done, c.do(ctx, http.MethodPost, "/v1/split/set", q, &done)
 }
 
-// do makes a request, and reads the response into v unless that is nil. Whatever program
-// listens there, do ends in time, reads a bounded response, and follows no redirect.
+// do makes a request, and reads the response into v unless v is nil. Whatever program listens at the address, do ends
+// in time, reads a bounded response, and follows no redirect.
 func (c *Client) do(ctx context.Context, method, path string, q url.Values, v any) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -296,8 +295,8 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	return nil
 }
 
-// request makes a request. A full server closes the connections that have waited longest, so a
-// request that only reads is made again.
+// request makes a request. A full server closes the connections that have waited longest, so a request that only reads
+// is repeated.
 func (c *Client) request(r *http.Request) (*http.Response, error) {
 	for n := 0; ; n++ {
 		answer, err := c.http.Do(r)
@@ -347,26 +346,26 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%s: %w", c.addr, err)
 }
 
-// Credentials identify a [Client] over TCP. The zero Credentials are none, and no TLS.
+// Credentials identify a [Client] over TCP. The zero Credentials are none, and mean no TLS.
 type Credentials struct {
-	// Token is sent to the server (Authorization: Bearer); "": none.
+	// Token is sent to the server (Authorization: Bearer). "" sends none.
 	Token string
-	// CA is the file of the authorities of the server's certificate, or [SystemCA]; "": no TLS, unless
-	// there is Own.
+	// CA is the file of the authorities for the server's certificate, or [SystemCA]. With "" there is no TLS, unless
+	// Own is set.
 	CA string
-	// Cert and Key are the files of the certificate that the client shows; "": none.
+	// Cert and Key are the files of the client certificate. "" shows none.
 	Cert, Key string
-	// Own is the file of the server's own certificate, by which the client verifies it, whatever its name; "":
-	// none. With its key a client may read and change.
+	// Own is the file of the server's own certificate. The client accepts exactly this certificate, whatever its name.
+	// A client that has its key may read and change.
 	Own string
-	// Known refuses the server at a unix socket unless its process belongs to root, to the user of
-	// this process, or to Owner. It is for a socket that was found, and not named by the user.
+	// Known refuses the server at a unix socket unless its process belongs to root, to the user of this process, or to
+	// Owner. It is set if the user has not named the socket.
 	Known bool
-	// Owner is the user to which root has given the directory of the socket; 0: none.
+	// Owner is the user to whom root has given the socket's directory, or 0.
 	Owner uint32
 }
 
-// verify returns why a server at a unix socket is not the server that is meant.
+// verify returns an error if the server at a unix socket belongs to the wrong user.
 func (c *Credentials) verify(conn net.Conn) error {
 	if !c.Known || conn.RemoteAddr().Network() != "unix" {
 		return nil
@@ -378,16 +377,16 @@ func (c *Credentials) verify(conn net.Conn) error {
 	return fmt.Errorf("%w: a process of another user (%s) listens there: write --admin ADDRESS if you trust it", ErrStranger, u)
 }
 
-// SystemCA stands for the authorities of the system.
+// SystemCA stands for the system's authorities.
 const SystemCA = "system"
 
-// ErrCredentials is wrapped by the error of credentials that are not used at an address.
+// ErrCredentials is wrapped by the error of credentials that cannot be used at an address.
 var ErrCredentials = errors.New("invalid credentials")
 
-// secured reports whether TLS is used.
+// secured reports whether the client uses TLS.
 func (c *Credentials) secured() bool { return c.CA != "" || c.Own != "" }
 
-// check returns why the credentials are not used at an address.
+// check returns an error if the credentials cannot be used at an address.
 func (c *Credentials) check(addr sockopt.Address) error {
 	switch {
 	case addr.Network == "unix":
@@ -402,14 +401,14 @@ func (c *Credentials) check(addr sockopt.Address) error {
 	return nil
 }
 
-// config makes the configuration of TLS; nil: none is used.
+// config returns the TLS configuration, or nil without TLS.
 func (c *Credentials) config(name string) (*tls.Config, error) {
 	if !c.secured() {
 		return nil, nil
 	}
 	t := &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12}
 	if c.Cert != "" {
-		load := tls.LoadX509KeyPair // the user named the files: they may be pipes, as of <(COMMAND)
+		load := tls.LoadX509KeyPair // the user named the files: they may be pipes, such as <(COMMAND)
 		if c.Cert == c.Own {
 			load = file.KeyPair
 		}
@@ -418,7 +417,7 @@ func (c *Credentials) config(name string) (*tls.Config, error) {
 			return nil, fmt.Errorf("certificate %s, key %s: %w", c.Cert, c.Key, err)
 		}
 		t.Certificates = []tls.Certificate{pair}
-		// Shown whatever authorities the server names: it has the last word.
+		// The certificate is shown whatever authorities the server names: the server decides.
 		t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	switch {
@@ -427,7 +426,7 @@ func (c *Credentials) config(name string) (*tls.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.InsecureSkipVerify = true // VerifyConnection does it
+		t.InsecureSkipVerify = true // VerifyConnection verifies instead
 		t.VerifyConnection = func(s tls.ConnectionState) error {
 			if !s.PeerCertificates[0].Equal(own) {
 				return fmt.Errorf("the server has another certificate than the certificate in %s", c.Own)
@@ -456,9 +455,8 @@ func leafOf(path string) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// essentials are members without which an answer would mean something else, by the path of the
-// request. Members that were added later do not belong here: a process of an older version answers
-// without them.
+// essentials are, by the path of the request, the members without which an answer would mean something else. Members
+// that were added later do not belong here: a process of an older version answers without them.
 var essentials = map[string][]string{
 	"/v1/status":        {"state", "pid"},
 	"/v1/generations":   {"current"},
@@ -476,8 +474,8 @@ var essentials = map[string][]string{
 	"/v1/endpoint":      {"endpoint"}, // and each path below it
 }
 
-// missing returns the first member that the answer to a request needs and lacks, or has as null; "": it is whole. It reads the
-// answer up to the last of them.
+// missing returns the first essential member that the answer lacks or has as null, or "". It reads the answer up to the
+// last essential member.
 func missing(of string, body []byte) string {
 	names := essentials[of]
 	if names == nil {
@@ -502,9 +500,8 @@ func missing(of string, body []byte) string {
 	return lacks[0]
 }
 
-// RoundTrip implements [http.RoundTripper]: it sends a request to the server at the client's address with the
-// client's credentials, whatever host and credentials it names. The response is as the server sends it, and may be
-// a stream.
+// RoundTrip implements [http.RoundTripper]. It sends a request to the server at the client's address with the client's
+// credentials, whatever host and credentials the request names. The response is unchanged, and may be a stream.
 func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.URL.Scheme, r.URL.Host, r.Host = c.scheme, c.host, c.host
@@ -519,13 +516,13 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// Parts of refusals, in terms of HTTP.
+// Parts of refusals, in HTTP terms.
 const (
 	writeToken      = "write the header Authorization: Bearer TOKEN"
 	showCertificate = "send a certificate issued by client_ca in the TLS handshake"
 )
 
-// commandTerms turns the terms of HTTP in refusals into the terms of the commands.
+// commandTerms replaces the HTTP terms of refusals by the terms of the commands.
 var commandTerms = strings.NewReplacer(
 	writeToken, "write --token-file FILE",
 	showCertificate, "write --cert FILE --key FILE",
@@ -535,7 +532,7 @@ var commandTerms = strings.NewReplacer(
 
 var endpointRequest = regexp.MustCompile(`send POST /v1/endpoint/(\w+)\?upstream=(\S+?)&endpoint=(\S+)`)
 
-// inCommandTerms returns a refusal for the commands, which a [Client] is for.
+// inCommandTerms returns a refusal in the terms of the commands, which use a [Client].
 func inCommandTerms(text string) string {
 	return endpointRequest.ReplaceAllString(commandTerms.Replace(text), "use penstock endpoint $1 $2 $3")
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/admission"
 )
 
-// An event is the data of one event as it is made, in the form of eventData.
+// An event is the data of one event while it is made, in the form of eventData.
 type event struct {
 	At        int64                                 `json:"at"`
 	Rows      map[string]map[string]json.RawMessage `json:"rows"`
@@ -28,30 +28,30 @@ type event struct {
 	Numbers   numbers                               `json:"numbers,omitempty"`
 }
 
-// An eventData is the data of an event of GET /v1/events. The event "state" has everything, and the event "changes"
-// the rows and the numbers that have changed since the one before.
+// An eventData is the data of an event of GET /v1/events. The event "state" has everything. The event "changes" has the
+// rows and numbers that have changed since the event before.
 type eventData struct {
-	At   int64     `json:"at"`   // when the status was looked at, in milliseconds since the epoch
-	Rows eventRows `json:"rows"` // each replaces the earlier row of its name
-	// Gone are the names of rows that are gone, by the member of Rows.
+	At   int64     `json:"at"`   // time of the status, in milliseconds since the epoch
+	Rows eventRows `json:"rows"` // each row replaces the earlier row with its name
+	// Gone has the names of removed rows, by the member of Rows.
 	Gone map[string][]string `json:"gone,omitempty"`
-	// Endpoints are by number: each row replaces the earlier one. An endpoint keeps its number until
-	// the event "state" is sent again.
+	// Endpoints are by number. Each row replaces the earlier row with its number. An endpoint keeps its number until
+	// the next event "state".
 	Endpoints map[string]endpointRow `json:"endpoints,omitempty"`
-	Left      []int                  `json:"endpoints_gone,omitempty"` // numbers of endpoints that are gone
-	// Numbers are fourteen for each endpoint that has changed: its number, then active, total,
-	// failures, connects.made, connects.sum_us, bytes from clients spliced and copied, bytes to
-	// clients spliced and copied, answers.made, answers.sum_us, then the sum of limited_seconds, and
-	// the sum of its endpoint and endpoint_network, both in milliseconds.
+	Left      []int                  `json:"endpoints_gone,omitempty"` // numbers of removed endpoints
+	// Numbers has fourteen numbers for each endpoint that has changed: its number, active, total, failures,
+	// connects.made, connects.sum_us, bytes from clients spliced and copied, bytes to clients spliced and copied,
+	// answers.made, answers.sum_us, the sum of limited_seconds, and the sum of its endpoint and endpoint_network. The
+	// last two are in milliseconds.
 	Numbers []int64 `json:"numbers,omitempty"`
 }
 
 // eventRows are rows by name.
 type eventRows struct {
-	Process   map[string]processRow  `json:"process,omitempty"`   // one, with the name ""
-	Problems  map[string][]Problem   `json:"problems,omitempty"`  // one, with the name "": all problems
-	Listeners map[string]Listener    `json:"listeners,omitempty"` // by name
-	Upstreams map[string]upstreamRow `json:"upstreams,omitempty"` // by name
+	Process   map[string]processRow  `json:"process,omitempty"`   // one row, with the name ""
+	Problems  map[string][]Problem   `json:"problems,omitempty"`  // one row, with the name "" and all problems
+	Listeners map[string]Listener    `json:"listeners,omitempty"` // one row for each listener
+	Upstreams map[string]upstreamRow `json:"upstreams,omitempty"` // one row for each upstream
 }
 
 // A processRow is a Status without the lists that have rows of their own.
@@ -68,10 +68,10 @@ type upstreamRow struct {
 	Endpoints ownRows `json:"endpoints,omitempty"` // in rows of their own
 }
 
-// ownRows hides a member of an embedded type that has rows of its own.
+// ownRows hides a member of an embedded type. The member has rows of its own.
 type ownRows []struct{}
 
-// dropOwnRows removes the members that are never there from the schema of a type with ownRows.
+// dropOwnRows removes the hidden members from the schema of a type with ownRows.
 func dropOwnRows(s *jsonschema.Schema, t reflect.Type) {
 	for f := range t.Fields() {
 		switch name := jsonName(f); {
@@ -85,16 +85,16 @@ func dropOwnRows(s *jsonschema.Schema, t reflect.Type) {
 	}
 }
 
-// chunk is how many bytes of an event are written at once; a client has writeTime for each.
+// chunk is how many bytes of an event are written at once. A client has writeTime to read each chunk.
 const chunk = 64 << 10
 
-// events handles GET /v1/events: first the event "state" with everything, then once a second the event "changes" with
-// the rows that have changed. docs/api.md describes them.
+// events handles GET /v1/events. It sends the event "state" with everything, and then every second the event "changes"
+// with the changed rows. docs/api.md describes them.
 func (s *Server) events(context.Context, *arguments) (any, error) {
 	return http.HandlerFunc(s.stream), nil
 }
 
-// stream writes events until the client goes, does not read, or may not read any more, or the server leaves.
+// stream writes events until the client disconnects, does not read, or may no longer read, or until the server leaves.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	from, err := s.feed.join()
 	if err != nil {
@@ -123,11 +123,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// An eventWriter writes events. The server waits for its client only while one is written.
+// An eventWriter writes events. Only while it writes one does the server wait for the client.
 type eventWriter struct {
 	*http.ResponseController
 	http.ResponseWriter
-	conn *admission.Conn // nil: of a test
+	conn *admission.Conn // nil in tests
 }
 
 func (w eventWriter) write(event []byte) error {
@@ -148,37 +148,36 @@ func (w eventWriter) write(event []byte) error {
 	return nil
 }
 
-// Times of a feed. It looks at the status once in feedTime, or more rarely if a look takes long: it
-// spends at most a tenth of the time on looks, but looks at least once in slowestFeed.
+// A feed looks at the status every feedTime, or less often if a look takes long: it spends at most a tenth of the time
+// on looks, but looks at least once in slowestFeed.
 const (
 	feedTime    = time.Second
 	slowestFeed = 5 * time.Second
 )
 
-// streamRoom is how many events may wait for the client of a stream. A stream that is further behind is closed.
+// streamRoom is how many events may wait for a stream's client. A stream that falls further behind is closed.
 const streamRoom = 4
 
-// errLeft is the error of a stream after the server has left.
+// errLeft is the error of a stream that begins after the server has left.
 var errLeft = fmt.Errorf("the process has left its address: %w", admission.ErrBusy)
 
-// A feed looks at the status for all streams, as long as there is a stream, and sends them the
-// changes.
+// A feed looks at the status while there are streams, and sends them the changes.
 type feed struct {
 	look func() Status
 
 	mu      sync.Mutex
 	left    bool // for good
 	streams map[*stream]bool
-	scene   *scene        // nil: no stream is there
-	stop    chan struct{} // closed when the last stream goes; nil: likewise
+	scene   *scene        // nil without streams
+	stop    chan struct{} // closed when the last stream ends; nil without streams
 	looking sync.WaitGroup
 }
 
 // A stream receives the events of a feed.
 type stream struct {
-	events chan []byte   // closed never
+	events chan []byte   // never closed
 	lost   chan struct{} // closed when no more events come
-	begun  bool          // it has had the whole state
+	begun  bool          // it has got the whole state
 }
 
 func newFeed(look func() Status) *feed {
@@ -223,7 +222,7 @@ func (f *feed) remove(s *stream) {
 	}
 }
 
-// end ends all streams for good. It does not wait for a look that is under way.
+// end ends all streams for good. It does not wait for a look in progress.
 func (f *feed) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -269,7 +268,7 @@ func (f *feed) spread(st *Status, at time.Time, stop chan struct{}) {
 	}
 }
 
-// Kinds of rows of a scene, beside endpoints. There is one row of the process, and one of its problems.
+// Kinds of rows of a scene, besides endpoints. There is one row for the process, and one for its problems.
 const (
 	processRows  = "process"
 	problemRows  = "problems"
@@ -277,21 +276,21 @@ const (
 	upstreamRows = "upstreams"
 )
 
-// A scene is a status as rows of JSON. A stream sends the rows that have changed.
+// A scene is a status as rows of JSON. Streams get the rows that have changed.
 type scene struct {
 	id       int64
 	at       time.Time
 	rows     map[string]map[string]json.RawMessage // by kind and name
 	order    map[string]*placed                    // endpoints by key
-	last     int                                   // number of an endpoint that was given out
-	turn     int                                   // place of the endpoint to look at next
-	complete []byte                                // event with the whole state; nil: not made yet
+	last     int                                   // number that was given out last
+	turn     int                                   // index of the endpoint to look at next
+	complete []byte                                // event with the whole state, or nil if it is not made yet
 }
 
 // A placed is an endpoint with its number in a scene.
 type placed struct {
 	number int
-	id     int64 // of the last status with it
+	id     int64 // id of the last status with the endpoint
 	endpointRow
 	endpointNumbers
 }
@@ -352,7 +351,7 @@ func (s *scene) encode(name string, e *event) []byte {
 	return out.Bytes()
 }
 
-// rowsOf returns all rows of a status but the endpoints'.
+// rowsOf returns all rows of a status, except for endpoints.
 func rowsOf(st *Status) map[string]map[string]json.RawMessage {
 	process := *st
 	process.Problems, process.Listeners, process.Upstreams = nil, nil, nil
@@ -380,44 +379,46 @@ func row(v any) json.RawMessage {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 }
 
-// maxNumbers is for how many endpoints an event has numbers. If there are more they take turns.
-// States and texts of endpoints are always in the next event.
+// maxNumbers limits the endpoints with numbers in an event. If more have changed, they take turns. Changed states and
+// texts are always in the next event.
 const maxNumbers = 1000
 
 // An endpointRow is the part of an [Endpoint] that seldom changes.
 type endpointRow struct {
 	endpointFacts
-	// ByHand are the changes of it that were made by hand: weight 5, added.
+	// ByHand has the changes by hand to the endpoint, such as weight 5, or added.
 	ByHand []string `json:"by_hand,omitempty"`
 }
 
-// endpointFacts are the facts of an endpointRow that can be compared.
+// endpointFacts are the comparable facts of an endpointRow.
 type endpointFacts struct {
-	Upstream string `json:"upstream"`         // its name
-	Name     string `json:"name"`             // its address if it has no name
+	Upstream string `json:"upstream"`         // upstream of the endpoint
+	Name     string `json:"name"`             // name in the file, or the address
 	Address  string `json:"address"`          // host:port, or unix:/path
-	Zone     string `json:"zone,omitempty"`   // where it is; left out: not known
-	Weight   int    `json:"weight"`           // its share of clients relative to others; 0: no clients
-	Backup   bool   `json:"backup,omitempty"` // it gets clients only if no other endpoint can
-	Max      int64  `json:"most,omitempty"`   // limit of sessions; left out: no limit
+	Zone     string `json:"zone,omitempty"`   // zone of the endpoint; left out if unknown
+	Weight   int    `json:"weight"`           // share of the clients, relative to the other weights; 0: no clients
+	Backup   bool   `json:"backup,omitempty"` // gets clients only if no other endpoint can
+	Max      int64  `json:"most,omitempty"`   // limit of sessions; left out without a limit
 	State    State  `json:"state"`            // up, down, standby, ejected, draining, maint or removed
-	// Until is the end of an ejection or of the breaker's open state, or the time at which sessions that drain are
-	// reset. Left out: there is no such time.
+	// Until is when an ejection or the breaker's open state ends, or when draining sessions are reset. Left out
+	// otherwise.
 	Until   time.Time `json:"until,omitzero"`
-	Breaker string    `json:"breaker,omitempty"` // open, half-open; left out: closed, or none
-	Opened  int64     `json:"opened,omitempty"`  // how many times the breaker has opened
-	// BreakerWhy is the reason that the breaker is not closed. BreakerUntil is the end of its open state.
+	Breaker string    `json:"breaker,omitempty"` // open or half-open; left out if the breaker is closed, or there is none
+	Opened  int64     `json:"opened,omitempty"`  // how often the breaker has opened
+	// BreakerWhy is why the breaker is not closed, and BreakerUntil when its open state ends.
 	BreakerWhy   string    `json:"breaker_why,omitempty"`
 	BreakerUntil time.Time `json:"breaker_until,omitzero"`
-	// Level is ok, warning (it may get clients, and something is wrong), off (taken out by hand or by a reload, or a standby) or down.
+	// Level is ok, warning (it may get clients, but something is wrong), off (it is taken out by hand or by a reload,
+	// or it is a standby) or down.
 	Level string `json:"level"`
-	// Why is the reason for a level other than ok, in words.
+	// Why says in words why the level is not ok.
 	Why string `json:"why,omitempty"`
 }
 
-// An endpointNumbers is the numbers of an [Endpoint] that change with its clients: active, total, failures,
-// connects.made, connects.sum_us, bytes from clients spliced and copied, then those to clients, answers.made,
-// answers.sum_us, and of limited_seconds the sum, and the share of the endpoint and the way to it, in milliseconds.
+// An endpointNumbers has the numbers of an [Endpoint] that change with its clients: active, total, failures,
+// connects.made, connects.sum_us, bytes from clients spliced and copied, bytes to clients spliced and copied,
+// answers.made, answers.sum_us, the sum of limited_seconds, and the part of the endpoint and its network. The last two
+// are in milliseconds.
 type endpointNumbers [13]int64
 
 // equal reports whether nothing has changed.
@@ -445,7 +446,7 @@ func rowOf(upstream string, e *Endpoint) endpointRow {
 	return r
 }
 
-// cause returns a reason, or the last failure where there is none.
+// cause returns the reason, or else the last failure.
 func (e *Endpoint) cause(why string) string {
 	if why == "" && e.LastFailure != nil {
 		return e.LastFailure.Cause
@@ -480,7 +481,7 @@ func numbersOf(e *Endpoint) endpointNumbers {
 	return n
 }
 
-// numbers is a JSON array of whole numbers without its brackets.
+// numbers is a JSON array of whole numbers, without its brackets.
 type numbers []byte
 
 func (n numbers) add(p *placed) numbers {
@@ -548,8 +549,8 @@ func (s *scene) updateNumbers(list []*placed, now []*Endpoint, e *event) {
 	}
 }
 
-// place returns the place of an endpoint, and whether it is new. An endpoint that drains after its removal may have the name
-// and the address of another, so it is counted.
+// place returns an endpoint of the scene, and whether it is new. An endpoint that drains after its removal may have the
+// name and the address of another one, so endpoints with equal keys are counted.
 func (s *scene) place(upstream string, e *Endpoint) (p *placed, added bool) {
 	for n := 0; ; n++ {
 		key := upstream + "\x00" + e.Name + "\x00" + e.Address + "\x00" + strconv.Itoa(n)

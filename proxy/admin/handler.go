@@ -26,19 +26,19 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// Header must be in every request that changes something. A page of another site in a browser
-// cannot set it without a preflight request, which is not answered. It is in every response, too.
+// Header must be in every request that changes something. A page of another site in a browser cannot set it without a
+// preflight request, which is refused. Every response has it too.
 const Header = "Penstock-Admin"
 
 // A failure is the body of an error response.
 type failure struct {
-	Error   string `json:"error"`             // one line
-	Details string `json:"details,omitempty"` // readable lines
+	Error   string `json:"error"`             // error in one line
+	Details string `json:"details,omitempty"` // more lines, for people
 }
 
-// local refuses requests over TCP of pages in a browser: those with the origin of another host, and without TLS
-// those with the name of another host, which come from a page of a site that resolves to this machine. Probes, which
-// everybody may send, have any host or none: a balancer's check has.
+// local refuses requests over TCP from foreign pages in a browser: requests with the origin of another host and,
+// without TLS, requests for the name of another host, which come from a page of a site that resolves to this machine.
+// Probes may have any host or none, as a balancer's checks do: everybody may send them.
 func (s *Server) local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
@@ -55,12 +55,12 @@ func (s *Server) local(next http.Handler) http.Handler {
 	})
 }
 
-// isProbe reports whether everybody may send a request.
+// isProbe reports whether everybody may send the request.
 func isProbe(r *http.Request) bool {
 	return slices.ContainsFunc(requests, func(q request) bool { return q.role == anybody && q.method == r.Method && q.path == r.URL.Path })
 }
 
-// foreign reports whether the page of another host has made a request.
+// foreign reports whether a page of another host has made the request.
 func foreign(r *http.Request) bool {
 	return slices.ContainsFunc(r.Header.Values("Origin"), func(origin string) bool {
 		u, err := url.Parse(origin)
@@ -68,13 +68,13 @@ func foreign(r *http.Request) bool {
 	})
 }
 
-// errHeader is the error of a request that a page in a browser could have sent.
+// errHeader is the error for a request that a page in a browser could have sent.
 var errHeader = errors.New("the header " + Header + ": 1 is missing: add it to the request. A page in a browser cannot send this header, so the header shows that no page sends the request")
 
-// errClosed is the error of a change that a client has given up, for example because the process was stopped for a while.
+// errClosed is the error for a change that a client has given up, for example because the process was stopped for a while.
 var errClosed = errors.New("the client has closed the connection before its request was read: nothing was changed")
 
-// ErrStarting refuses each request until the process has opened its listeners.
+// ErrStarting is the answer to every request until the process has opened its listeners.
 var ErrStarting = errors.New("the process is starting, and has not opened its listeners yet: try again")
 
 func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
@@ -94,7 +94,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	s.refuse(w, r, err)
 }
 
-// refuse writes the response to a request that is not performed.
+// refuse answers a request that is not performed.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if c, ok := errors.AsType[*ConfigError](err); ok && !callerOf(r).trusted {
 		err = c.redacted()
@@ -119,7 +119,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	write(w, code(err), f)
 }
 
-// startingWait is how long a request waits for a process that starts: longer than most take.
+// startingWait is how long a request waits for a starting process. Most processes start faster.
 const startingWait = time.Second
 
 // awaitOpened waits until the process has opened everything.
@@ -176,7 +176,7 @@ func (s *Server) perform(r *http.Request) (any, error) {
 	return q.answer(s, r.Context(), a)
 }
 
-// kind returns the kind of a request; a is nil if its arguments are malformed.
+// kind returns the kind of a request. a is nil if its arguments are malformed.
 func (s *Server) kind(q *request, a *arguments) admission.Kind {
 	switch {
 	case a == nil:
@@ -194,10 +194,11 @@ func (s *Server) kind(q *request, a *arguments) admission.Kind {
 	return admission.Short
 }
 
-// longResponse is the length of a status, in bytes, from which on it is a long answer.
+// longResponse is the length in bytes from which a status is a long answer.
 const longResponse = 256 << 10
 
-// write writes the response to a request that was performed. The length of a status, which is written at once, is remembered.
+// write writes the response to a request that was performed. A status is written at once, and write remembers its
+// length.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, v any) {
 	if _, ok := v.(Status); ok {
 		w = &measuredWriter{w, &s.long}
@@ -205,7 +206,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, v any) {
 	write(w, http.StatusOK, v)
 }
 
-// A measuredWriter notes whether what is written at once is long.
+// A measuredWriter notes whether a write was long.
 type measuredWriter struct {
 	http.ResponseWriter
 	long *atomic.Bool
@@ -260,10 +261,11 @@ func write(w http.ResponseWriter, code int, v any) {
 	encode(out, filled(v))
 }
 
-// maxIndented is the length in bytes above which an answer is not indented: of 20,000 endpoints a half would be spaces.
+// maxIndented is the length in bytes up to which an answer is indented: half of an indented answer with 20,000
+// endpoints would be spaces.
 const maxIndented = 1 << 20
 
-// encode writes an answer, which is indented for people unless it is long.
+// encode writes an answer. It indents the answer for people, unless it is long.
 func encode(out io.Writer, v any) {
 	var compact, indented bytes.Buffer
 	e := json.NewEncoder(&compact)
@@ -296,7 +298,7 @@ func (s *Server) page(context.Context, *arguments) (any, error) {
 
 // Outcome is the result of a confirmation.
 type Outcome struct {
-	Generation int `json:"generation"` // in force now
+	Generation int `json:"generation"` // generation in force now
 }
 
 func (s *Server) confirm(ctx context.Context, a *arguments) (any, error) {
@@ -318,14 +320,14 @@ func (s *Server) drain(_ context.Context, a *arguments) (any, error) {
 
 // Changed is the answer to a change by hand.
 type Changed struct {
-	Changed bool `json:"changed"` // false: it was so before
+	Changed bool `json:"changed"` // false if nothing had to be changed
 }
 
 // A ListenerDrained is the answer to the drain of a listener.
 type ListenerDrained struct {
-	Changed  bool  `json:"changed"`  // false: it was drained before
-	Sessions int64 `json:"sessions"` // of the listener that are left
-	// Until is when the last of these sessions is reset, unless it has ended before. Left out: they are being reset, or there is none.
+	Changed  bool  `json:"changed"`  // false if the listener was already drained
+	Sessions int64 `json:"sessions"` // remaining sessions of the listener
+	// Until is when the last of these sessions is reset. Left out if they are already being reset, or there is none.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -339,9 +341,8 @@ func (s *Server) setSplit(_ context.Context, a *arguments) (any, error) {
 	return Changed{changed}, err
 }
 
-// filled returns a copy of an answer with empty lists and maps in place of nil ones, so that none
-// is null in JSON. The answer itself is not changed. Members that are left out when they are empty
-// stay so.
+// filled returns a copy of an answer with empty lists and maps in place of nil ones, so that JSON has no null. Members
+// that are left out when they are empty stay so. The answer itself does not change.
 func filled(v any) any {
 	if v == nil {
 		return nil
@@ -407,16 +408,16 @@ func fillStruct(v reflect.Value) reflect.Value {
 	return to
 }
 
-// omitted reports whether a field is left out when it is empty.
+// omitted reports whether an empty field is left out.
 func omitted(f reflect.StructField) bool {
 	_, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return options == "omitempty" || options == "omitzero"
 }
 
-// lacking caches mayLack: bool by reflect.Type.
+// lacking caches the results of mayLack by reflect.Type.
 var lacking sync.Map
 
-// mayLack reports whether a value of a type may be, or hold, a list or a map that is nil and not left out.
+// mayLack reports whether a value of a type may contain a nil list or map that is not left out.
 func mayLack(t reflect.Type) bool {
 	if known, ok := lacking.Load(t); ok {
 		return known.(bool)
@@ -445,7 +446,7 @@ func findLack(t reflect.Type) bool {
 	return false
 }
 
-// holdsLack is mayLack for a type that is left out when it is nil itself.
+// holdsLack is mayLack for a type that is left out when it is nil.
 func holdsLack(t reflect.Type) bool {
 	if t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		return mayLack(t.Elem())
@@ -453,8 +454,8 @@ func holdsLack(t reflect.Type) bool {
 	return mayLack(t)
 }
 
-// An errorLog logs the errors of net/http: errors of clients' handshakes for debugging, for clients may
-// cause as many as they like, and others as warnings.
+// An errorLog logs the errors of net/http. Errors of clients' handshakes are logged for debugging, since clients can
+// cause any number of them, and other errors as warnings.
 type errorLog struct{ log *slog.Logger }
 
 // Write logs one line.
@@ -468,7 +469,7 @@ func (l *errorLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// aliveTime is how long the loops of a process may take to respond to a probe.
+// aliveTime is how long the loops may take to respond to a probe.
 const aliveTime = 2 * time.Second
 
 type probe struct{ problem string }
@@ -486,7 +487,7 @@ func (p probe) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-// livez handles GET /livez: the process lives while every loop responds.
+// livez handles GET /livez. The process is alive if every loop responds.
 func (s *Server) livez(ctx context.Context, _ *arguments) (any, error) {
 	if s.cfg.Alive == nil {
 		return probe{}, nil
@@ -499,7 +500,7 @@ func (s *Server) livez(ctx context.Context, _ *arguments) (any, error) {
 	return probe{}, nil
 }
 
-// readyz handles GET /readyz: the process is ready until it is about to drain.
+// readyz handles GET /readyz. The process is ready until it is about to drain.
 func (s *Server) readyz(context.Context, *arguments) (any, error) {
 	switch starts, leaves := s.leaving(); {
 	case leaves && time.Now().Before(starts):
@@ -510,7 +511,7 @@ func (s *Server) readyz(context.Context, *arguments) (any, error) {
 	return probe{}, nil
 }
 
-// leaving reports whether the process is about to drain or drains, and when it begins to drain.
+// leaving reports whether the process drains or is about to, and when the drain begins.
 func (s *Server) leaving() (starts time.Time, leaves bool) {
 	if s.cfg.Leaving == nil {
 		return starts, false
@@ -525,21 +526,21 @@ func (s *Server) process(context.Context, *arguments) (any, error) {
 	return s.cfg.Process(), nil
 }
 
-// Process returns the report on what limits the process.
+// Process returns the report about what limits the process.
 func (c *Client) Process(ctx context.Context) (doctor.Report, error) {
 	return get[doctor.Report](ctx, c, "/v1/process")
 }
 
-// MaxProfile is the longest time, in seconds, that the CPU profile of a process is taken for.
+// MaxProfile is the longest CPU profile, in seconds.
 const MaxProfile = 60
 
-// profileBytes is a profile in the format of pprof, compressed.
+// profileBytes is a compressed profile in the format of pprof.
 type profileBytes []byte
 
-// profile takes a CPU profile of this process: 100 samples for each second of CPU time
-// (runtime/pprof). It ends early if its client goes.
+// profile takes a CPU profile of this process, with 100 samples per second of CPU time (runtime/pprof). It ends early
+// if its client disconnects.
 func (s *Server) profile(ctx context.Context, a *arguments) (any, error) {
-	s.profiling.Lock() // a profile that has lost its place to this one ends at once
+	s.profiling.Lock() // if this request took the place of another profile, that one ends at once
 	defer s.profiling.Unlock()
 	var out bytes.Buffer
 	stop, err := s.sample(&out)
@@ -556,13 +557,12 @@ func (s *Server) profile(ctx context.Context, a *arguments) (any, error) {
 	return profileBytes(out.Bytes()), nil
 }
 
-// sampleCPU begins a CPU profile, which stop ends.
+// sampleCPU starts a CPU profile. stop ends it.
 func sampleCPU(to io.Writer) (stop func(), err error) {
 	return pprof.StopCPUProfile, pprof.StartCPUProfile(to)
 }
 
-// Profile returns a CPU profile of the process, taken for the given number of seconds, from 1 to
-// [MaxProfile], in the format of pprof.
+// Profile takes a CPU profile of the process for 1 to [MaxProfile] seconds, and returns it in the format of pprof.
 func (c *Client) Profile(ctx context.Context, seconds int) ([]byte, error) {
 	return get[[]byte](ctx, c, "/v1/profile", "seconds", fmt.Sprint(seconds))
 }

@@ -5,20 +5,21 @@ import (
 	"errors"
 )
 
-// A Lane is the sessions that have left user space: their packets are translated in the kernel.
+// A Lane holds the sessions that have left user space: the kernel forwards their packets.
 type Lane struct {
-	// State is opening (when the process starts), on, off (by an operator, until the process ends), busy (another process has it still; it is tried
-	// again) or unavailable.
+	// State is opening (while the process starts), on, off (an operator has switched the lane off until the process
+	// ends), busy (another process still has the lane; this one tries again) or unavailable.
 	State string `json:"state"`
-	Why   string `json:"why,omitempty"` // reason that it is not on
+	Why   string `json:"why,omitempty"` // why the state is not on
 	// Whether a listener has lane: auto or require.
 	Wanted bool `json:"wanted" metric:"wanted"`
-	// PinsProblem is why sessions in the lane would not survive the death of the process, with lane.pins: files were removed.
+	// PinsProblem says why sessions in the lane would not survive the death of the process, although lane.pins is set:
+	// files are missing.
 	PinsProblem string   `json:"pins_problem,omitempty"`
-	Devices     []string `json:"devices,omitempty"` // at which packets are translated
+	Devices     []string `json:"devices,omitempty"` // network devices at which the lane forwards packets
 	// Sessions in the lane now.
 	Active int64 `json:"active" metric:"sessions"`
-	GoOn   int64 `json:"go_on,omitempty"` // sessions in the lane that go on without this process, which drains: with lane.leave
+	GoOn   int64 `json:"go_on,omitempty"` // sessions in the lane that will continue without this draining process (lane.leave)
 	// Places for sessions in the lane; an adopted table keeps its size.
 	Most int64 `json:"most" metric:"sessions_limit"`
 	// Sessions that have left user space.
@@ -33,7 +34,7 @@ type Lane struct {
 	Returned int64 `json:"returned,omitempty" metric:"returned_total"`
 	// Times that a flow was paused so that it could leave.
 	Gaps   int64 `json:"gaps,omitempty" metric:"gaps_total"`
-	Failed int64 `json:"failed,omitempty"` // sockets that could not be closed in silence, ports that are not held, and records of adopted sessions that were damaged, which end these
+	Failed int64 `json:"failed,omitempty"` // failures: sockets that could not be closed silently, ports that are not reserved, and damaged records of adopted sessions, which end these sessions
 	// Sessions that could not leave user space, by reason; each attempt counts.
 	Stays map[string]int64 `json:"stays,omitempty" metric:"stays_total,reason"`
 	// Sessions that could not come back and were reset, by reason.
@@ -49,12 +50,12 @@ const (
 	LaneUnavailable = "unavailable"
 )
 
-// ErrLeft is wrapped by the error of a change of the lane once the process drains with lane.leave:
-// its sessions go on without it.
+// ErrLeft is wrapped by the error of a change to the lane once the process drains with lane.leave: its sessions
+// continue without the process.
 var ErrLeft = errors.New("the process drains with lane.leave")
 
-// Trouble returns why sessions of listeners with lane stay in user space, and the remedy; "" where
-// there is nothing to be done.
+// Trouble says why sessions of listeners with lane stay in user space, and what to do. It returns "" if nothing has to
+// be done.
 func (l *Lane) Trouble() string {
 	switch {
 	case !l.Wanted:
@@ -67,7 +68,8 @@ func (l *Lane) Trouble() string {
 	return ""
 }
 
-// PinsTrouble returns why sessions in the lane would not survive the process, and the remedy; "" where they would, or where no pins are wanted.
+// PinsTrouble says why sessions in the lane would not survive the process, and what to do. It returns "" if they would,
+// or if no pins are wanted.
 func (l *Lane) PinsTrouble() string {
 	if l.PinsProblem == "" {
 		return ""
@@ -77,28 +79,29 @@ func (l *Lane) PinsTrouble() string {
 
 // LaneChanged is the answer to a change of the lane by hand.
 type LaneChanged struct {
-	State    string `json:"state"`    // of the [Lane] now
-	Changed  bool   `json:"changed"`  // by on or off; false: it was so before
-	Returned int    `json:"returned"` // sessions that had left user space, and have come back
-	Reset    int    `json:"reset"`    // sessions that had left user space, and are being reset
+	State    string `json:"state"`    // state of the [Lane] now
+	Changed  bool   `json:"changed"`  // false if the lane was on or off before, as requested
+	Returned int    `json:"returned"` // sessions that have come back to user space
+	Reset    int    `json:"reset"`    // sessions in the lane that are being reset
 }
 
-// A LaneSwitcher lets sessions leave user space, or not.
+// A LaneSwitcher switches the lane.
 type LaneSwitcher interface {
-	// SwitchLane lets sessions leave user space or not, until the process ends. ReturnLane brings sessions that have left back to user
-	// space; it resets sessions of an earlier process, and sessions that cannot come back. FlushLane resets all sessions that have left.
-	// Their errors wrap [ErrNotFound] where there is no lane, and [ErrLeft] where its sessions go on without this process.
+	// SwitchLane allows or forbids sessions to leave user space, until the process ends. ReturnLane brings back the
+	// sessions that have left. It resets sessions of an earlier process, and sessions that cannot come back. FlushLane
+	// resets all sessions that have left. Their errors wrap [ErrNotFound] without a lane, and [ErrLeft] if its sessions
+	// continue without this process.
 	SwitchLane(on bool, by string) (LaneChanged, error)
 	ReturnLane(by string) (LaneChanged, error)
 	FlushLane(by string) (LaneChanged, error)
 }
 
-// SwitchLane lets sessions leave user space or not, until the process ends.
+// SwitchLane allows or forbids sessions to leave user space, until the process ends.
 func (c *Client) SwitchLane(ctx context.Context, on bool) (LaneChanged, error) {
 	return post[LaneChanged](ctx, c, map[bool]string{true: "/v1/lane/on", false: "/v1/lane/off"}[on])
 }
 
-// ReturnLane brings the sessions that have left user space back.
+// ReturnLane brings back the sessions that have left user space.
 func (c *Client) ReturnLane(ctx context.Context) (LaneChanged, error) {
 	return post[LaneChanged](ctx, c, "/v1/lane/return")
 }

@@ -9,22 +9,22 @@ import (
 
 // A Listener is the status of a listener.
 type Listener struct {
-	Name      string   `json:"name"`               // as in the file
-	Addresses []string `json:"addresses"`          // with the ports that the kernel chose
-	Binds     []Bind   `json:"binds,omitempty"`    // as in the file
+	Name      string   `json:"name"`               // name in the file
+	Addresses []string `json:"addresses"`          // addresses, with the ports that the kernel chose
+	Binds     []Bind   `json:"binds,omitempty"`    // bind in the file
 	State     State    `json:"state"`              // serving, paused or draining
-	FastOpen  bool     `json:"fastopen,omitempty"` // as in the file
-	// Congestion is the congestion control of its clients' connections; nil: the system's default, or the
+	FastOpen  bool     `json:"fastopen,omitempty"` // socket.fastopen in the file
+	// Congestion is the congestion control of clients' connections. Left out for the system's default, or if the
 	// listener has only unix sockets.
 	Congestion *Congestion `json:"congestion,omitempty"`
-	// DrainedByHand means that it was drained through this API, until a reload.
+	// DrainedByHand means that this API has drained the listener. A reload ends this.
 	DrainedByHand bool `json:"drained_by_hand,omitempty"`
-	// RefusesAll is the reason for which it refuses every client, by its own rules.
+	// RefusesAll says why the listener's own rules refuse every client. Left out if they accept some.
 	RefusesAll string `json:"refuses_all,omitempty"`
-	// DeniedByHand are the sources that are denied here by hand; nil: none is.
+	// DeniedByHand has the sources that are denied by hand at this listener. Left out if there are none.
 	DeniedByHand *ListenerDenials `json:"denied_by_hand,omitempty"`
-	// PausedAt is the limit at which accepting is paused: connections, per_second or, of all listeners together, process per_second.
-	// Further clients wait in the kernel's queue.
+	// PausedAt is the limit at which accepting is paused: connections, per_second or, for all listeners together,
+	// process per_second. More clients wait in the kernel's queue.
 	PausedAt string `json:"paused_at,omitempty"`
 	// Times that accepting has paused at a limit: connections, per_second, or process per_second.
 	Pauses      map[string]int64 `json:"pauses,omitempty" metric:"pauses_total,limit"`
@@ -33,79 +33,77 @@ type Listener struct {
 	Reasons     map[string]int64 `json:"refused_by,omitempty"` // refused clients by reason
 	// Clients by protocol, if routes depend on their first bytes (docs/first-bytes.md).
 	Protocols  map[string]int64 `json:"protocols,omitempty" metric:"protocol_clients_total,protocol"`
-	Handshakes *Handshakes      `json:"handshakes,omitempty"` // with clients; nil: TLS is not terminated here
-	Queues     []Queue          `json:"accept_queues"`        // of its sockets
-	// Certificates are those shown to clients.
+	Handshakes *Handshakes      `json:"handshakes,omitempty"` // handshakes with clients; left out if TLS is not terminated here
+	Queues     []Queue          `json:"accept_queues"`        // accept queues of the listener's sockets
+	// Certificates are the certificates shown to clients.
 	Certificates []Certificate `json:"certificates,omitempty"`
-	// AuthoritiesRefused is why the present contents of the file in client_ca are not in use, and the
-	// former contents still are. It is left out if the present contents are in use, or there is no
-	// such file.
+	// AuthoritiesRefused says why the new contents of the client_ca file are not used, and the old contents still are.
+	// Left out if the present contents are used, or there is no such file.
 	AuthoritiesRefused string  `json:"authorities_refused,omitempty"`
-	Routes             []Route `json:"routes,omitempty"` // in order; the default route is the last
-	// Limited is the time of its sessions that have ended, in seconds, by verdict: the cause that limited it. Only
-	// verdicts that occurred; sessions that were too short for a verdict are not in it.
+	Routes             []Route `json:"routes,omitempty"` // routes in their order; the default route is the last
+	// Limited has the seconds of ended sessions by verdict, the cause that limited them. Only verdicts that occurred.
+	// Sessions that were too short for a verdict do not count.
 	Limited map[string]float64 `json:"limited_seconds,omitempty"`
-	// Mirrors are the copies of its sessions that other upstreams get; nil: there are none.
+	// Mirrors describes the copies of sessions that other upstreams get. Left out if there are none.
 	Mirrors *Mirrors `json:"mirrors,omitempty" metric:"penstock_mirror_"`
-	// Rewrites are its sessions with one direction rewritten; nil: there are none.
+	// Rewrites counts the sessions with a rewritten direction. Left out if nothing is rewritten.
 	Rewrites *Rewrites `json:"rewrites,omitempty" metric:"penstock_rewrite_"`
-	// Filters are the modules that are asked about its clients.
+	// Filters are the modules that decide about clients.
 	Filters []Filter `json:"filters,omitempty"`
-	// Cancels are the requests to cancel a query; left out unless the listener speaks PostgreSQL.
+	// Cancels counts the requests to cancel a query. Left out unless the listener speaks PostgreSQL.
 	Cancels *Cancels `json:"cancel_requests,omitempty" metric:""`
 }
 
 // A Bind is an address of a listener, or all sockets that systemd has passed under a name.
 type Bind struct {
-	Bind   string `json:"bind"`   // as in the file
-	Active int64  `json:"active"` // connections accepted there
+	Bind   string `json:"bind"`   // bind in the file
+	Active int64  `json:"active"` // connections accepted at this address
 }
 
-// A Congestion is the congestion control of sockets as the file names it, and as they have it.
+// A Congestion is the congestion control that the file names, and the one that the sockets have.
 type Congestion struct {
-	Configured string `json:"configured"` // as in the file
-	// Used is read back from the kernel: from a listening socket, or a new socket like the connecting ones; "": unknown.
+	Configured string `json:"configured"` // congestion control in the file
+	// Used is what the kernel reports for a listening socket, or for a new socket like those that connect to endpoints.
+	// "" if unknown.
 	Used string `json:"used"`
-	// Error is why the two differ.
+	// Error says why Used is not Configured.
 	Error string `json:"error,omitempty"`
-	// Refused counts the connections to endpoints that have the system's, because the kernel has
-	// refused the configured one.
+	// Refused counts the connections to endpoints for which the kernel has refused the configured control, so that they
+	// have the system's default.
 	Refused int64 `json:"refused,omitempty"`
 }
 
-// A Queue is the accept queue of a listening socket: connections that the kernel has
-// established, and that wait for accept.
+// A Queue is the accept queue of a listening socket: connections that the kernel has established, and that the process
+// has not accepted yet.
 type Queue struct {
-	Address string `json:"address"` // of the socket
-	Known   bool   `json:"known"`   // the kernel reports its length
-	Length  int64  `json:"length"`  // now; 0 if unknown
-	Most    int64  `json:"most"`    // if more wait the queue overflows, and clients have to try again
-	// Dropped counts the overflows, and DroppedLastMinute those within about the last minute,
-	// as of the last second. Both are 0 if unknown: the kernel does not count them for
-	// Multipath TCP and unix sockets.
+	Address string `json:"address"` // address of the socket
+	Known   bool   `json:"known"`   // the kernel reports the queue's length
+	Length  int64  `json:"length"`  // present length; 0 if unknown
+	Most    int64  `json:"most"`    // length at which the queue overflows: more clients must try again
+	// Dropped counts the overflows, and DroppedLastMinute the overflows within about the last minute. Both are up to a
+	// second old, and 0 if unknown: the kernel does not count overflows for Multipath TCP and unix sockets.
 	Dropped           int64 `json:"dropped"`
 	DroppedLastMinute int64 `json:"dropped_last_minute"`
-	DroppedKnown      bool  `json:"dropped_known"` // whether they are known
+	DroppedKnown      bool  `json:"dropped_known"` // the overflows are known
 }
 
 // A Certificate is a certificate that is shown to peers.
 type Certificate struct {
-	Path string    `json:"path"` // of its file
+	Path string    `json:"path"` // file with the certificate
 	From time.Time `json:"from"` // start of its validity
 	Ends time.Time `json:"ends"` // end of its validity
-	// Refused is why the present contents of the files are not in use, and former contents still are.
-	// It is left out if the present contents are in use.
+	// Refused says why the new contents of the files are not used, and the old contents still are. Left out if the
+	// present contents are used.
 	Refused string `json:"refused,omitempty"`
 }
 
-// expiresSoon is the time before its expiry at which a certificate becomes a problem, unless a
-// fifth of its lifetime is less.
+// expiresSoon is how long before its end a certificate becomes a problem, unless a fifth of its lifetime is shorter.
 const expiresSoon = 14 * 24 * time.Hour
 
-// Due is from when the status has the problem certificate_expires, until the certificate ends.
+// Due returns when the status begins to have the problem certificate_expires.
 func (c *Certificate) Due() time.Time { return c.Ends.Add(-min(expiresSoon, c.Ends.Sub(c.From)/5)) }
 
-// CertificatesOf returns the certificate of an address of the process; nil for none.
+// CertificatesOf returns the certificate of one of the process's own addresses, or nil without a certificate.
 func CertificatesOf(p *keypair.Pair) []Certificate {
 	if p == nil {
 		return nil
@@ -120,201 +118,200 @@ func CertificatesOf(p *keypair.Pair) []Certificate {
 
 // A Route is the destination of a listener's clients.
 type Route struct {
-	Match string             `json:"match,omitempty"` // as in the file; "" for the default route
+	Match string             `json:"match,omitempty"` // conditions in the file; "" for the default route
 	To    map[string]float64 `json:"to"`              // percentages by upstream
 }
 
-// A Filter is a module that is asked about the clients of a listener, see docs/filters.md. Its counts go on
-// when another file takes its name.
+// A Filter is a module that decides about a listener's clients, see docs/filters.md. Its counts continue if a reload
+// loads another file under the same name.
 type Filter struct {
-	Name string `json:"name"` // of its key name, or of its file
-	File string `json:"file"` // of the module
-	// Engine is compiler, or interpreter: where memory may not be made executable, and until a large module has
-	// been compiled.
+	Name string `json:"name"` // key name in the file, or the name of the module's file
+	File string `json:"file"` // file of the module
+	// Engine is compiler or interpreter. It is interpreter if memory may not be made executable, and until a large
+	// module has been compiled.
 	Engine string `json:"engine"`
-	// Calls is how often it was asked, and TimeUs the time of all calls, in microseconds.
+	// Calls counts the calls of the module, and TimeUs their microseconds.
 	Calls  int64 `json:"calls"`
 	TimeUs int64 `json:"time_us"`
-	// Answers are by answer: allow, deny, route, next, more, overload. A call that has failed is counted by the
-	// answer that on_error has made of it, and in Failures by reason: trap, timeout, memory, stack, exit, start,
-	// answer.
+	// Answers counts calls by answer: allow, deny, route, next, more or overload. A failed call counts as the answer
+	// that on_error gives, and in Failures by reason: trap, timeout, memory, stack, exit, start or answer.
 	Answers  map[string]int64 `json:"answers,omitempty"`
 	Failures map[string]int64 `json:"failures,omitempty"`
-	// FailedLastMinute is the failures of about the last minute.
+	// FailedLastMinute counts the failed calls within about the last minute.
 	FailedLastMinute int64 `json:"failed_last_minute"`
-	Tagged           int64 `json:"tagged"` // clients that have got tags
-	// Logged and Unlogged are its lines that were logged, and those beyond the bound.
+	Tagged           int64 `json:"tagged"` // clients that the module has given tags
+	// Logged counts the module's lines that were logged, and Unlogged the lines beyond the limit.
 	Logged   int64 `json:"logged"`
 	Unlogged int64 `json:"unlogged"`
-	// Waiting is the clients that wait to be asked about now; Running and Idle are instances.
+	// Waiting counts the clients that wait for an instance of the module. Running and Idle count its instances.
 	Waiting int `json:"waiting"`
 	Running int `json:"running"`
 	Idle    int `json:"idle"`
-	// Times are the calls by their times: the nth of less than 2^n microseconds, the last of all others.
+	// Times counts calls by duration: element n counts calls of less than 2^n microseconds, and the last element all
+	// longer ones.
 	Times []int64 `json:"times"`
 }
 
-// Rewrites are a listener's sessions with one direction rewritten. That direction is copied: it is
-// not zero-copy.
+// Rewrites counts a listener's sessions with a rewritten direction. This direction is copied: it is not zero-copy.
 type Rewrites struct {
 	// Rewritten sessions.
 	Sessions int64 `json:"sessions" metric:"sessions_total"`
 	// Rewritten bytes, changed or not.
 	Bytes    int64 `json:"bytes" metric:"bytes_total"`
-	BytesOut int64 `json:"bytes_out"` // that have gone on: a module may have made more or less of the bytes that came
+	BytesOut int64 `json:"bytes_out"` // bytes after rewriting
 
-	Calls  int64            `json:"calls,omitempty"`   // of modules, each about a chunk of a session
-	TimeUs int64            `json:"time_us,omitempty"` // of those calls, together
-	Reset  map[string]int64 `json:"reset,omitempty"`   // sessions that were reset, by reason: encrypted (TLS or SSH began in the bytes to be rewritten), or because of their module trap, timeout, memory, stack, exit, start, answer, buffer, overload, denied
-	// Number of sessions that went on unchanged after their module failed (on_error: pass), by reason.
+	Calls  int64            `json:"calls,omitempty"`   // calls of modules, each about a chunk of a session
+	TimeUs int64            `json:"time_us,omitempty"` // microseconds of all these calls
+	Reset  map[string]int64 `json:"reset,omitempty"`   // sessions that were reset, by reason: encrypted (TLS or SSH began in the bytes to rewrite), or a failure of the module: trap, timeout, memory, stack, exit, start, answer, buffer, overload or denied
+	// Rewritten sessions that continued unchanged after their module failed (on_error: pass), by reason.
 	Passed   map[string]int64 `json:"passed,omitempty" metric:"passed_total,reason"`
 	Logged   int64            `json:"logged,omitempty"`   // lines that modules have logged
-	Unlogged int64            `json:"unlogged,omitempty"` // lines beyond the number that is logged in a second
-	Modules  []RewriteModule  `json:"modules,omitempty"`  // that new sessions are rewritten by
+	Unlogged int64            `json:"unlogged,omitempty"` // lines beyond the limit per second
+	Modules  []RewriteModule  `json:"modules,omitempty"`  // modules for new sessions
 }
 
-// A RewriteModule is a module of WebAssembly that rewrites sessions.
+// A RewriteModule is a WebAssembly module that rewrites sessions.
 type RewriteModule struct {
-	File      string `json:"file"`      // of the module
+	File      string `json:"file"`      // file of the module
 	Direction string `json:"direction"` // up or down
 	Engine    string `json:"engine"`    // compiler or interpreter
-	Instances int64  `json:"instances"` // that sessions have
+	Instances int64  `json:"instances"` // instances that sessions use
 }
 
-// Cancels are requests of clients of PostgreSQL to cancel a query. Each is sent to every endpoint that may have it.
+// Cancels counts the requests of PostgreSQL clients to cancel a query. Each is sent to every endpoint that may run the
+// query.
 type Cancels struct {
 	// Cancel requests of PostgreSQL clients.
 	Requests int64 `json:"requests" metric:"cancel_requests_total"`
-	Sent     int64 `json:"sent"`   // to endpoints
-	Failed   int64 `json:"failed"` // could not be sent to an endpoint
+	Sent     int64 `json:"sent"`   // requests sent to endpoints
+	Failed   int64 `json:"failed"` // requests that could not be sent to an endpoint
 }
 
-// Mirrors are the mirrors of a listener's sessions: second connections that get the clients' bytes as well.
+// Mirrors describes the mirrors of a listener's sessions: second connections that get the clients' bytes too.
 type Mirrors struct {
-	To []string `json:"to,omitempty"` // upstreams
-	// Mirrors that run now.
+	To []string `json:"to,omitempty"` // upstreams that get the copies
+	// Mirrors running now.
 	Running int64 `json:"running" metric:"connections"`
 	// Mirrors that have ended or could not begin, by reason (docs/mirror.md).
 	Ended map[string]int64 `json:"ended,omitempty" metric:"ended_total,reason"`
-	// Teed and Copied are the bytes that their endpoints have got: Teed bytes never entered the process, Copied bytes
-	// did. Undelivered are bytes that they did not take, and Answered are bytes of their answers, which were thrown
-	// away. The bytes of running mirrors are counted about every second.
+	// Teed and Copied are the bytes that the mirrors' endpoints have taken. Teed bytes never entered the process,
+	// Copied bytes did. Undelivered are the bytes that the endpoints did not take. Answered are the bytes of their
+	// answers, which were discarded. The bytes of running mirrors are counted about every second.
 	Teed        int64 `json:"teed"`
 	Copied      int64 `json:"copied"`
 	Undelivered int64 `json:"undelivered"`
 	Answered    int64 `json:"answered"`
 	// Complete mirrors without a byte of answer from the endpoint.
 	Unanswered int64 `json:"unanswered,omitempty" metric:"unanswered_total"`
-	// How many complete mirrors in a row, up to the last one, got no byte of answer.
+	// Complete mirrors in a row, up to the last one, without a byte of answer.
 	Silent int64 `json:"silent,omitempty" metric:"silent"`
-	// Comparisons are the mirrors with compare: their answers are compared.
+	// Comparisons has the comparison of each mirror with compare.
 	Comparisons []Comparison `json:"comparisons,omitempty"`
 }
 
-// StoppedBudget is the reason in [Comparison.Stopped] of sessions for which there was no memory.
+// StoppedBudget is the reason in [Comparison.Stopped] for sessions for which there was no memory.
 const StoppedBudget = "budget"
 
-// A Comparison is the answers of a mirror's endpoints compared with the answers that clients got.
+// A Comparison compares the answers of a mirror's endpoints with the answers that clients got.
 type Comparison struct {
-	Route   string `json:"route,omitempty"` // match of the route that has the mirror; left out: the listener has it
-	To      string `json:"to"`              // upstream
-	Framing string `json:"framing"`         // as in the configuration
-	// Since is when the report began: at a reset, a reload that changed the comparison, or the start of the process.
+	Route   string `json:"route,omitempty"` // match of the route with the mirror; left out if the listener has the mirror
+	To      string `json:"to"`              // upstream that gets the copy
+	Framing string `json:"framing"`         // framing in the file
+	// Since is when the report began: at a reset, at a reload that changed the comparison, or at the start of the
+	// process.
 	Since time.Time `json:"since"`
-	// Sessions are the sessions that were compared, including sessions that still run. Stopped counts,
-	// by reason, sessions that were compared only at their beginning; budget are sessions that were
-	// not compared at all, as there was no memory.
+	// Sessions counts the compared sessions, including running ones. Stopped counts, by reason, sessions that were
+	// compared only at their beginning. With the reason budget, sessions were not compared at all for lack of memory.
 	Sessions int64            `json:"sessions"`
 	Stopped  map[string]int64 `json:"stopped"`
 	ComparedAnswers
-	// Unnamed are sessions in which not all that the client sent was seen, so that names of answers are unknown;
-	// Summed answers that were compared in part by a sum alone, as one side was far ahead; MaskLimited places in long
-	// answers where a mask was given fewer bytes than it may have matched; ShadowUnframed sessions in which the answers
-	// of the mirror's endpoint were not of the framing.
+	// Unnamed counts sessions with answers of unknown name, because not everything that the client sent was seen.
+	// Summed counts answers that were partly compared only by a checksum, because one side was far ahead. MaskLimited
+	// counts places in long answers where a mask saw fewer bytes than it may have matched. ShadowUnframed counts
+	// sessions in which the mirror's answers did not have the framing.
 	Unnamed        int64 `json:"unnamed,omitempty"`
 	Summed         int64 `json:"summed,omitempty"`
 	MaskLimited    int64 `json:"mask_limited,omitempty"`
 	ShadowUnframed int64 `json:"shadow_unframed,omitempty"`
-	// Names are the answers by the method, line or frame that they are for, and Examples differences. The
-	// status has neither.
+	// Names counts answers by their method, line or frame. Examples has examples of differences. The status has
+	// neither.
 	Names    []NamedAnswers `json:"names,omitempty"`
 	Examples []Example      `json:"examples,omitempty"`
 }
 
-// ComparedAnswers are the results of a comparison.
+// ComparedAnswers has the results of a comparison.
 type ComparedAnswers struct {
-	Compared  int64 `json:"compared"`  // equal and different ones
-	Equal     int64 `json:"equal"`     // both sides' answers are the same, except for masks
-	Different int64 `json:"different"` // they are not, or one side lacks its answer
-	Masked    int64 `json:"masked"`    // not compared, as a mask says
-	Unsettled int64 `json:"unsettled"` // equal as far as they came before the session or its mirror ended
-	// Lag is how much later the mirror's endpoint has ended its answers.
+	Compared  int64 `json:"compared"`  // equal and different answers
+	Equal     int64 `json:"equal"`     // answers that are the same on both sides, except for masked parts
+	Different int64 `json:"different"` // answers that differ, or that one side did not give
+	Masked    int64 `json:"masked"`    // answers that a mask excludes from comparison
+	Unsettled int64 `json:"unsettled"` // answers that were equal until the session or its mirror ended
+	// Lag says how much later the mirror's endpoint completed its answers.
 	Lag ShadowLag `json:"lag"`
 }
 
-// A ShadowLag is how much later a mirror's endpoint has ended its answers than the client's endpoint. Times are
+// A ShadowLag says how much later a mirror's endpoint completed its answers than the client's endpoint. Times are
 // negative if it was earlier.
 type ShadowLag struct {
-	Slower int64 `json:"slower"` // answers
-	Faster int64 `json:"faster"` // likewise
+	Slower int64 `json:"slower"` // answers that the mirror completed later
+	Faster int64 `json:"faster"` // answers that the mirror completed earlier
 	Alike  int64 `json:"alike"`  // within a microsecond
-	P50Us  int64 `json:"p50_us"` // half of the answers are at most so much later, in microseconds, to an eighth
+	P50Us  int64 `json:"p50_us"` // half of the answers were at most this many microseconds later; exact to an eighth
 	P90Us  int64 `json:"p90_us"` // likewise nine of ten
 	P99Us  int64 `json:"p99_us"` // likewise 99 of 100
 }
 
-// NamedAnswers are the answers of a method, or all lines or frames.
+// NamedAnswers has the results for the answers with one name.
 type NamedAnswers struct {
-	Name string `json:"name"` // other: of further names; unknown: the request was not seen
+	Name string `json:"name"` // method, line or frame; other for all names beyond the limit; unknown if the request was not seen
 	ComparedAnswers
 }
 
-// An Example is a difference.
+// An Example is an example of a difference.
 type Example struct {
 	Name     string  `json:"name"`     // as in names
-	Offset   int64   `json:"offset"`   // of the first difference in the answer, masked
-	Exact    bool    `json:"exact"`    // false: the first difference is there or behind it
-	Redacted bool    `json:"redacted"` // letters are x in the excerpts, and digits 0
+	Offset   int64   `json:"offset"`   // offset of the first difference in the masked answer
+	Exact    bool    `json:"exact"`    // false if the first difference is at offset or after it
+	Redacted bool    `json:"redacted"` // the excerpts have x for letters, and 0 for digits
 	Primary  Excerpt `json:"primary"`
 	Shadow   Excerpt `json:"shadow"`
 }
 
-// An Excerpt is bytes of an answer around the first difference.
+// An Excerpt has the bytes of an answer around the first difference.
 type Excerpt struct {
-	Text   string `json:"text"`   // as within quotes of Go and JSON: \r\n, \x00
-	Begin  int64  `json:"begin"`  // of the excerpt in the answer
+	Text   string `json:"text"`   // bytes, escaped as in a quoted string of Go: \r\n, \x00
+	Begin  int64  `json:"begin"`  // offset of the excerpt in the answer
 	Length int64  `json:"length"` // of the answer
 }
 
-// A MirrorReport is the mirrors of one listener, with the whole reports of comparisons.
+// A MirrorReport describes the mirrors of one listener, with their complete comparisons.
 type MirrorReport struct {
-	Listener string `json:"listener"` // its name
-	// Since is when the report was reset; left out: it was not. Mirrors that ended, their bytes and the comparisons
+	Listener string `json:"listener"` // name of the listener
+	// Since is when the report was last reset. Left out if it never was. Ended mirrors, their bytes and the comparisons
 	// count from that time, or from the start of the listener.
 	Since time.Time `json:"since,omitzero"`
 	Mirrors
 }
 
-// MirrorReports are the mirrors of all listeners that have some.
+// MirrorReports has a report for each listener with mirrors.
 type MirrorReports struct {
-	Mirrors []MirrorReport `json:"mirrors"` // in the order of the names of listeners
+	Mirrors []MirrorReport `json:"mirrors"` // sorted by listener
 }
 
 // A MirrorReporter reports on the mirrors of a running load balancer.
 type MirrorReporter interface {
-	// Mirrors returns the mirrors of a listener, or of all if listener is empty, with the reports of
-	// comparisons. ResetMirrors makes the reports count from now on. Their errors wrap [ErrNotFound].
+	// Mirrors returns the mirrors of a listener, or of all listeners if listener is empty, with their complete
+	// comparisons. ResetMirrors resets their reports. The errors wrap [ErrNotFound].
 	Mirrors(listener string) (MirrorReports, error)
 	ResetMirrors(listener, by string) error
 }
 
-// Mirrors returns the mirrors of a listener, of all if that is empty.
+// Mirrors returns the mirrors of a listener, or of all listeners if listener is empty.
 func (c *Client) Mirrors(ctx context.Context, listener string) (MirrorReports, error) {
 	return get[MirrorReports](ctx, c, "/v1/mirrors", "listener", listener)
 }
 
-// ResetMirrors makes the reports on the mirrors of a listener, or of all if listener is empty,
-// count from now on.
+// ResetMirrors resets the reports on the mirrors of a listener, or of all listeners if listener is empty.
 func (c *Client) ResetMirrors(ctx context.Context, listener string) error {
 	_, err := post[empty](ctx, c, "/v1/mirrors/reset", "listener", listener)
 	return err

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// A document is an OpenAPI 3.1 document, as far as one is needed here.
+// A document is an OpenAPI 3.1 document, with the parts that are needed here.
 type document struct {
 	OpenAPI    string                           `json:"openapi"`
 	Info       documentInfo                     `json:"info"`
@@ -46,14 +46,14 @@ type documentComponents struct {
 	Security map[string]map[string]string  `json:"securitySchemes"`
 }
 
-// An operation is one row of requests.
+// An operation describes one kind of request.
 type operation struct {
 	ID          string                      `json:"operationId"`
 	Summary     string                      `json:"summary"`
 	Description string                      `json:"description"`
 	Parameters  []documentParameter         `json:"parameters,omitempty"`
 	Responses   map[string]documentResponse `json:"responses"`
-	Security    *[]map[string][]string      `json:"security,omitempty"` // not nil: in place of the document's
+	Security    *[]map[string][]string      `json:"security,omitempty"` // replaces the document's security if it is not nil
 }
 
 type documentParameter struct {
@@ -122,10 +122,10 @@ func (q *request) operation(schemas map[string]*jsonschema.Schema) *operation {
 	return o
 }
 
-// codes are the codes of errors that a request may have.
+// codes are the error codes that a request may have.
 func (q *request) codes() []int {
 	codes := append([]int{http.StatusBadRequest, http.StatusForbidden}, descriptions[q.path].codes...)
-	if q.role != anybody { // there is no place for it, or the process starts
+	if q.role != anybody { // no room for the request, or the process is starting
 		codes = append(codes, http.StatusServiceUnavailable)
 	}
 	if q.role != anybody {
@@ -135,7 +135,7 @@ func (q *request) codes() []int {
 	return slices.Compact(codes)
 }
 
-// parameters describes the parameters of all forms. A parameter that all forms have is required.
+// parameters describes the parameters of all forms. A parameter that is in all forms is required.
 func (q *request) parameters(about *description) (list []documentParameter) {
 	if q.method == http.MethodPost {
 		list = append(list, documentParameter{
@@ -163,7 +163,7 @@ func failed(text string) documentResponse {
 	return documentResponse{text, map[string]documentMedia{"application/json": {&jsonschema.Schema{Ref: "#/components/schemas/Error"}}}}
 }
 
-// content describes an answer, by the name of its type.
+// content describes an answer by the name of its type.
 func (a *description) content(schemas map[string]*jsonschema.Schema) map[string]documentMedia {
 	var ref string
 	if t := reflect.TypeOf(a.answer); t != nil {
@@ -182,11 +182,11 @@ func (a *description) content(schemas map[string]*jsonschema.Schema) map[string]
 	return map[string]documentMedia{a.media: {&jsonschema.Schema{Type: "string"}}}
 }
 
-// typeSchemas are the schemas of types for which jsonschema's do not fit. An interface holds a struct:
-// without a type its schema would be written as true, which generators of clients do not take.
+// typeSchemas replace the schemas of jsonschema for some types. An interface holds a struct: without a type its schema
+// would be written as true, which generators of clients reject.
 var typeSchemas = map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[any](): {Type: "object"}}
 
-// schemaOf is the schema of a type. It allows further members, which a later version may have.
+// schemaOf returns the schema of a type. It allows more members, which a later version may have.
 func schemaOf(v any) *jsonschema.Schema {
 	s, err := jsonschema.ForType(reflect.TypeOf(v), &jsonschema.ForOptions{TypeSchemas: typeSchemas})
 	m, errOfMembers := readMembers()
@@ -199,8 +199,8 @@ func schemaOf(v any) *jsonschema.Schema {
 	return s
 }
 
-// adapt removes additionalProperties: false from a schema and all within it, and allows no null:
-// nil lists become empty, and nil pointers are left out.
+// adapt removes additionalProperties: false from a schema and all schemas in it, and allows no null: nil lists become
+// empty, and nil pointers are left out.
 func adapt(s *jsonschema.Schema) {
 	if s == nil {
 		return
@@ -218,15 +218,15 @@ func adapt(s *jsonschema.Schema) {
 	}
 }
 
-// A description is what the OpenAPI document has of a request, beside its row in requests.
+// A description is what the OpenAPI document says about a request besides its row in requests.
 type description struct {
 	summary string
 	answer  any                           // a value of its type; nil if it is not described
-	name    string                        // of its schema; "": the type's
-	media   string                        // of an answer that is not JSON, or of the document; answer is the type of its parts
-	codes   []int                         // of errors, beside the errors of all requests
-	note    string                        // more than the summary
-	params  map[string]*jsonschema.Schema // in place of parameters'
+	name    string                        // name of the schema, or "" for the type's name
+	media   string                        // media type of an answer that is not JSON, or of the document; answer is then the type of its parts
+	codes   []int                         // error codes, besides those of all requests
+	note    string                        // more text after the summary
+	params  map[string]*jsonschema.Schema // replaces schemas of parameters
 }
 
 // descriptions describe all requests, by path.
@@ -300,7 +300,7 @@ func among(text string, words []string) *jsonschema.Schema {
 	return s
 }
 
-// whole is a whole number; most is 0 if the type alone bounds it.
+// whole is the schema of a whole number. most is 0 if only the type limits it.
 func whole(text string, least, most float64) *jsonschema.Schema {
 	if most == 0 {
 		most = 1<<31 - 1
@@ -314,8 +314,8 @@ func whole(text string, least, most float64) *jsonschema.Schema {
 //go:embed members.json
 var membersFile []byte
 
-// members are the comments by type, such as admin.Status, or by field, such as admin.Status.State, and the words
-// that a type of text has.
+// members has the comments by type, such as admin.Status, or by field, such as admin.Status.State, and the words of
+// string types.
 type members struct {
 	Docs  map[string]string   `json:"docs"`
 	Words map[string][]string `json:"words"`
@@ -327,12 +327,11 @@ func readMembers() (m members, err error) {
 
 // Comments returns a function that returns the meaning of a field of an answer, for readers of JSON.
 func Comments() func(of reflect.Type, field string) string {
-	m, _ := readMembers() // the test of the document reads it as well
+	m, _ := readMembers() // the test of the document reads it too
 	return func(of reflect.Type, field string) string { return m.Docs[typeKey(of)+"."+field] }
 }
 
-// fieldWords are the words that a field may have, for fields with a type that has more words, or is
-// string.
+// fieldWords are the words that a field may have, if its type has more words, or is string.
 var fieldWords = map[string][]string{
 	"admin.Status.State":          {string(Serving), string(Draining)},
 	"admin.Listener.State":        {string(Serving), string(Paused), string(Draining)},
@@ -352,7 +351,7 @@ var fieldWords = map[string][]string{
 // verdicts are the sessionVerdicts that an answer may have.
 var verdicts = slices.DeleteFunc(slices.Clone(sessionVerdicts), func(v string) bool { return v == AnyVerdict })
 
-// describe adds the comments and the words of a type to its schema.
+// describe adds the comments and words of a type to its schema.
 func (m *members) describe(s *jsonschema.Schema, t reflect.Type) {
 	switch t.Kind() {
 	case reflect.Pointer:

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/display"
 )
 
-// A Severity is the severity of a [Problem].
+// A Severity is how severe a [Problem] is.
 type Severity string
 
 // The severities.
@@ -24,20 +24,20 @@ const (
 	Warning Severity = "warning"
 )
 
-// A Problem is something that is wrong at the moment.
+// A Problem is something that is wrong now.
 type Problem struct {
-	Severity Severity `json:"severity"` // an outage, or a warning
-	// Kind is a word for programs; docs/reload.md lists them.
+	Severity Severity `json:"severity"` // outage or warning
+	// Kind is a word for programs. docs/reload.md lists all kinds.
 	Kind string `json:"kind"`
-	// Listener, Upstream and Endpoint are the subject; left out: the whole process.
+	// Listener, Upstream and Endpoint are the subject. They are left out for the whole process.
 	Listener string    `json:"listener,omitempty"`
 	Upstream string    `json:"upstream,omitempty"`
 	Endpoint string    `json:"endpoint,omitempty"`
-	Since    time.Time `json:"since"` // when it began or, if that is not known, when Penstock noticed it: it looks about once a second
-	Text     string    `json:"text"`  // a readable line, which names the subject
+	Since    time.Time `json:"since"` // when the problem began or, if unknown, when Penstock noticed it: it looks about once a second
+	Text     string    `json:"text"`  // the problem in one line, with its subject
 }
 
-// problems returns the problems that a status shows, outages first.
+// problems returns the problems in a status, outages first.
 func problems(s *Status, now time.Time) []Problem {
 	p := finder{now: now, used: inUse(s), list: []Problem{}}
 	p.process(s)
@@ -65,14 +65,14 @@ type finder struct {
 	list []Problem
 }
 
-// add adds a problem with the subject of another.
+// add adds a problem with the given subject.
 func (f *finder) add(subject Problem, severity Severity, kind, format string, args ...any) {
 	subject.Severity, subject.Kind, subject.Text = severity, kind, fmt.Sprintf(format, args...)
 	f.list = append(f.list, subject)
 }
 
-// inUse returns the upstreams that get clients: the upstreams of listeners' routes, and the fallback
-// of an upstream that gets clients and cannot serve them.
+// inUse returns the upstreams that get clients: the upstreams of routes, and the fallbacks of those that get clients
+// and cannot serve them.
 func inUse(s *Status) map[string]bool {
 	used, fallback := make(map[string]bool), make(map[string]string)
 	for i := range s.Upstreams {
@@ -92,7 +92,7 @@ func inUse(s *Status) map[string]bool {
 	return used
 }
 
-// removed adds upstreams that were removed while clients waited for them.
+// removed adds the removed upstreams that clients still wait for.
 func (f *finder) removed(waiting map[string]int64) {
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
 		of := Problem{Upstream: name}
@@ -100,8 +100,8 @@ func (f *finder) removed(waiting map[string]int64) {
 	}
 }
 
-// unreachable reports whether no endpoint of the upstream both takes clients and could be
-// connected to at the last attempt. That attempt counts before any monitor has a verdict.
+// unreachable reports whether no endpoint of the upstream both takes clients and was reachable at the last attempt.
+// This attempt counts even before a monitor has a verdict.
 func (u *Upstream) unreachable() bool {
 	return !slices.ContainsFunc(u.Endpoints, func(e Endpoint) bool { return e.Unusable() == "" && !e.unreachable() })
 }
@@ -109,7 +109,7 @@ func (u *Upstream) unreachable() bool {
 func (f *finder) process(s *Status) {
 	var of Problem
 	switch p := s.Pending; {
-	case p == nil || s.State == Draining: // a drain does not change it
+	case p == nil || s.State == Draining: // a draining process keeps its configuration
 	case p.Failed != "":
 		of := Problem{Since: p.Until}
 		f.add(of, Warning, "unconfirmed_reload", "generation %d was not confirmed, and cannot be rolled back: %s. Penstock tries again every few seconds: remove the cause, or keep the generation (penstock confirm)", p.Generation, p.Failed)
@@ -140,7 +140,7 @@ func (f *finder) process(s *Status) {
 		}
 		f.add(of, Warning, "draining", "the process drains: it no longer accepts clients, %s%s%s", plural(left, "client is left", "clients are left"), until, goOn)
 	}
-	if l := s.Lane; l != nil && s.State != Draining { // which opens none any more
+	if l := s.Lane; l != nil && s.State != Draining { // a draining process opens no lane
 		switch text := l.Trouble(); {
 		case text == "":
 		case l.State == LaneBusy:
@@ -160,7 +160,7 @@ func (f *finder) process(s *Status) {
 	}
 }
 
-// file adds what is known of the configuration file, and of the session log.
+// file adds problems of the configuration file and of the session log.
 func (f *finder) file(s *Status) {
 	var of Problem
 	if s.State != Draining {
@@ -177,10 +177,10 @@ func (f *finder) file(s *Status) {
 		return
 	}
 	if l.DroppedLastMinute == 0 {
-		f.add(of, Warning, "session_log", "the session log cannot be written: %s: lines wait, and lines that find no place are dropped", l.Error)
+		f.add(of, Warning, "session_log", "the session log cannot be written: %s: lines wait, and are dropped if too many wait", l.Error)
 		return
 	}
-	why := "" // the lines may have been lost by the destination before a reload
+	why := "" // the lines may have been lost at an earlier destination
 	if l.Error != "" {
 		why = "; it cannot be written: " + l.Error
 	}
@@ -213,7 +213,7 @@ func (f *finder) listener(l *Listener) {
 	f.certificates(of, "listener "+l.Name, l.Certificates, l.AuthoritiesRefused)
 }
 
-// congestion adds sockets that do not have the congestion control of the file.
+// congestion adds sockets without the congestion control of the file.
 func (f *finder) congestion(of Problem, subject string, c *Congestion) {
 	if c != nil && c.Error != "" {
 		f.add(of, Warning, "congestion", "%s: socket.congestion is %s, but %s is used: %s", subject, c.Configured, cmp.Or(c.Used, "an unknown one"), c.Error)
@@ -253,7 +253,7 @@ func (f *finder) certificates(base Problem, subject string, list []Certificate, 
 	}
 }
 
-// clock formats a time of today, or of another day.
+// clock formats a time, with its date if it is not close to now.
 func (f *finder) clock(t time.Time) string {
 	t = t.Local()
 	if t.Sub(f.now).Abs() < 12*time.Hour {
@@ -277,7 +277,7 @@ func plural(n int64, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// denials adds the denials of a listener that refuse all of its clients, or nearly all.
+// denials adds a listener's denials if they refuse all of its clients, or nearly all.
 func (f *finder) denials(of Problem, l *Listener) {
 	d := l.DeniedByHand
 	if d == nil || !d.All && !d.nearlyAll() {
@@ -298,11 +298,11 @@ func (f *finder) denials(of Problem, l *Listener) {
 		l.Name, clients, d.Latest.Source, others, f.clock(d.Latest.Until), cmp.Or(d.Latest.By, "-"), remedy)
 }
 
-// maxEndpoints is the largest number of endpoints of an upstream with a problem of their own,
-// and of endpoints listed in one line. Those beyond it are counted.
+// maxEndpoints limits the endpoints of an upstream that have a problem of their own, and the endpoints listed in one
+// line. The others are counted.
 const maxEndpoints = 10
 
-// costly returns the severity of an outage of an upstream.
+// costly returns the severity of an upstream's outage.
 func (f *finder) costly(u *Upstream) Severity {
 	if u.Fallback != "" || !f.used[u.Name] || u.Outage.Served {
 		return Warning
@@ -310,11 +310,11 @@ func (f *finder) costly(u *Upstream) Severity {
 	return Outage
 }
 
-// fewestUnserved is how many clients in a row have to be without an answer for an outage.
+// fewestUnserved is how many unserved clients in a row make a problem.
 const fewestUnserved = 20
 
-// unserved adds that every endpoint which takes clients has served none of its last ones, and that these
-// are many: one client's data may be the cause with a few.
+// unserved adds a problem if every endpoint that takes clients has served none of its last clients, and these are many.
+// With a few clients, one client's data may be the cause.
 func (f *finder) unserved(of Problem, u *Upstream) {
 	clients := int64(0)
 	for i := range u.Endpoints {
@@ -414,8 +414,8 @@ func (f *finder) outage(subject Problem, u *Upstream) {
 	f.add(subject, f.costly(u), "no_usable_endpoint", "upstream %s has no usable endpoint since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))
 }
 
-// withheld names some of the endpoints that max_ejected keeps from ejection, with their
-// failures, and some of the ejected endpoints, which hold the places.
+// withheld names some of the endpoints that max_ejected keeps from ejection, with their failures, and some of the
+// ejected endpoints.
 func withheld(list []Endpoint) string {
 	var kept, ejected []string
 	for i := range list {
@@ -457,14 +457,14 @@ func unusable(list []Endpoint) string {
 	return strings.Join(parts, "; ")
 }
 
-// endpoints adds the endpoints of an upstream that are unhealthy or full, unless a problem of
-// the whole upstream includes them. An endpoint taken out by an operator is no problem.
+// endpoints adds the unhealthy or full endpoints of an upstream, unless a problem of the whole upstream includes them.
+// An endpoint that an operator has taken out is no problem.
 func (f *finder) endpoints(subject Problem, u *Upstream) {
 	n := int64(0)
 	for i := range u.Endpoints {
 		e := &u.Endpoints[i]
 		kind := e.problem()
-		if u.Outage != nil && e.Connecting != nil { // which the line on the outage does not say
+		if u.Outage != nil && e.Connecting != nil { // the line about the outage does not say this
 			kind = connecting
 		} else if kind == "" || u.Outage != nil || kind == unreachable && f.now.Sub(e.LastFailure.Time) > unreachableFor {
 			continue
@@ -519,16 +519,14 @@ const failing = "endpoint_failing"
 // connecting is the kind of problem of an endpoint with a [Connecting].
 const connecting = "endpoint_connecting"
 
-// unreachable is the kind of problem of an endpoint that takes clients, if the last connection
-// to it failed.
+// unreachable is the kind of problem of an endpoint that takes clients, if the last connection to it failed.
 const unreachable = "endpoint_unreachable"
 
-// unreachableFor is how long after that it is a problem: while nobody uses the endpoint,
-// nothing would show that it is over. The endpoint's last failure stays in the status, with its
-// age.
+// unreachableFor is how long such a failure is a problem: while nobody uses the endpoint, nothing would show that it is
+// over. The last failure stays in the status, with its age.
 const unreachableFor = time.Minute
 
-// unresolved is the problem of an endpoint with a name that does not resolve.
+// unresolved is the kind of problem of an endpoint with a name that does not resolve.
 const unresolved = "endpoint_unresolved"
 
 // unanswered is the kind of problem of an endpoint with a [Silence].
@@ -542,7 +540,7 @@ func (e *Endpoint) unreachable() bool {
 // problem returns the kind of problem of an endpoint, or "" if it has none.
 func (e *Endpoint) problem() string {
 	switch {
-	case e.State == Draining, e.State == Maint, e.State == Removed, e.State == Standby, e.Weight == 0: // an operator wanted it so
+	case e.State == Draining, e.State == Maint, e.State == Removed, e.State == Standby, e.Weight == 0: // as an operator wanted
 		if e.Connecting != nil {
 			return connecting
 		}
@@ -569,16 +567,17 @@ func (e *Endpoint) problem() string {
 	return ""
 }
 
-// lookForProblems is how often the problems are looked at where nobody asks for them, at the most: a look takes a hundredth of the time at most.
+// lookForProblems is how often the process looks for problems even if nobody asks, or less often: looks take at most a
+// hundredth of the time.
 const lookForProblems = time.Second
 
-// A sinces is since when each problem without a time of its own has been there, as far as it was looked. The zero value is ready.
+// A sinces knows since when each problem without a time of its own has been seen. The zero value is ready to use.
 type sinces struct {
 	mu sync.Mutex
-	at map[Problem]time.Time // by its kind and subject
+	at map[Problem]time.Time // by kind and subject
 }
 
-// note gives a time to each problem that has none. now is the time of the look; list has all problems at that time.
+// note sets the time of each problem without one. now is the time of the look, and list has all problems at that time.
 func (s *sinces) note(list []Problem, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -598,7 +597,8 @@ func (s *sinces) note(list []Problem, now time.Time) {
 	s.at = still
 }
 
-// Watch looks at the problems every second, so that they are known to have been there, until ctx ends. The process has opened everything.
+// Watch looks at the problems every second until ctx ends, so that their first times are known. The process must have
+// opened everything.
 func (s *Server) Watch(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()

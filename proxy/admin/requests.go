@@ -20,20 +20,19 @@ import (
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// A request is a kind of request to the API.
+// A request describes one kind of request to the API.
 type request struct {
 	method, path string
-	role         role // that it needs
-	// forms are the sets of parameters that it takes: all of one set, and no others but
-	// optional.
+	role         role // that its client needs
+	// forms are the sets of parameters that the request takes: all of one set, and no others except optional ones.
 	forms  [][]string
 	answer func(s *Server, ctx context.Context, a *arguments) (any, error)
-	// optional are parameters that it takes beside each form.
+	// optional are the parameters that the request takes with each form.
 	optional []string
 }
 
-// requests are all kinds of requests. A request that does not match one exactly is an error
-// and changes nothing. A misspelled or empty parameter may have been an important one.
+// requests are all kinds of requests. A request that matches none exactly is an error and changes nothing: a misspelled
+// or empty parameter may have been an important one.
 var requests = []request{
 	{http.MethodGet, "/v1/status", reads, [][]string{{}}, (*Server).status, nil},
 	{http.MethodGet, "/v1/why", reads, [][]string{{"for"}, {"for", "session"}, {"for", "source"}, {"for", "endpoint"}, {"for", "upstream"}, {"for", "listener"}}, (*Server).why, nil},
@@ -98,7 +97,7 @@ func reloading(answer func(ctx context.Context, r Reloader, a *arguments) (any, 
 	return func(s *Server, ctx context.Context, a *arguments) (any, error) { return answer(ctx, s.cfg.Reloader, a) }
 }
 
-// pageFiles is the path of the files of the page.
+// pageFiles is the path of the page's files.
 const pageFiles = "/page/"
 
 // arguments are the values of a request's parameters by name, and who asks.
@@ -106,7 +105,7 @@ type arguments struct {
 	values map[string]any
 
 	by      string // who asks, for logs
-	trusted bool   // it may read the files that the process may read
+	trusted bool   // the client may read the files that the process may read
 }
 
 // argument returns the value of a parameter, zero if it is absent.
@@ -136,8 +135,8 @@ func inQuery(query any, use func(name string, field reflect.Value)) {
 	}
 }
 
-// A parameter of requests: what stands for its value in the shape of a request, and its schema, by which its value is
-// parsed. No value is empty.
+// A parameter of requests has a placeholder for its value in the shape of a request, and a schema that says how to parse
+// its values. No value is empty.
 type parameter struct {
 	placeholder string
 	schema      *jsonschema.Schema
@@ -145,7 +144,7 @@ type parameter struct {
 	capped      bool                            // a number is compared with the schema's maximum
 }
 
-// parameters are all of them, by name.
+// parameters are all parameters by name.
 var parameters = map[string]parameter{
 	"listener":    {placeholder: "NAME", schema: nonEmpty("The name of a listener.")},
 	"upstream":    {placeholder: "NAME", schema: nonEmpty("The name of an upstream.")},
@@ -249,15 +248,15 @@ func parseConfirm(v string) (any, error) {
 	if err != nil || !orderly.MatchString(v) {
 		return nil, fmt.Errorf("%q is not a time: write 30s or 2m", v)
 	}
-	if rollback.CheckConfirm(d) != nil { // above all 0, which would need no confirmation
+	if rollback.CheckConfirm(d) != nil { // 0 would need no confirmation
 		return nil, fmt.Errorf("%q: write a time from 1s to 24h, such as 2m", v)
 	}
 	return d, nil
 }
 
-// A methodError reports a request with a method that its path does not have.
+// A methodError reports a request with the wrong method for its path.
 type methodError struct {
-	path, method string // the method that it has
+	path, method string // path, and the method that it takes
 }
 
 func (e *methodError) Error() string {
@@ -279,12 +278,12 @@ func find(method, path string) (*request, error) {
 	return &requests[i], nil
 }
 
-// mostWrong is by how many letters a path may differ from the path that was meant.
+// mostWrong is how many letters a path may differ from the meant path.
 const mostWrong = 2
 
-// nearestTo returns the advice to use the path nearest to a wrong one, or one of several equally
-// near paths; "" if there is none. A path is as near as the whole of it, or one letter farther than
-// its last part, whichever is less; a path of which only the beginning was written is one letter away.
+// nearestTo suggests the path nearest to a wrong one, or one of several equally near paths. It returns "" if no path is
+// near. The distance of a path is the distance of the whole path, or of its last part plus one letter, whichever is
+// less. A path with only its beginning written is one letter away.
 func nearestTo(path string) string {
 	asked := strings.TrimPrefix(path, "/v1/")
 	if len(asked) > nearest.Longest {
@@ -347,12 +346,12 @@ func (q *request) read(r *http.Request) (*arguments, error) {
 	return a, nil
 }
 
-// takes reports whether a request has a parameter of that name.
+// takes reports whether the request has a parameter with this name.
 func (q *request) takes(name string) bool {
 	return slices.Contains(q.optional, name) || slices.ContainsFunc(q.forms, func(form []string) bool { return slices.Contains(form, name) })
 }
 
-// shape returns how a request is written.
+// shape returns how to write the request.
 func (q *request) shape() string {
 	var list []string
 	for _, form := range q.forms {

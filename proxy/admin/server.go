@@ -21,11 +21,11 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// maxConnections is the limit of concurrent connections, so that clients of the API cannot
-// take the file descriptors of proxied clients.
+// maxConnections limits concurrent connections, so that clients of the API cannot use up the descriptors for proxied
+// clients.
 const maxConnections = 64
 
-// Timeouts of a client, which apply also while there is room for others.
+// Timeouts of a client. They apply even while there is room for more clients.
 const (
 	headerTime = 5 * time.Second  // for sending the request
 	writeTime  = 10 * time.Second // for reading the whole response
@@ -37,40 +37,40 @@ type Config struct {
 	Reloader Reloader
 	// Stop makes the process drain and end, as SIGTERM does. It returns at once.
 	Stop func()
-	// Metrics serves GET /metrics; nil: there is none.
+	// Metrics serves GET /metrics. It may be nil.
 	Metrics http.Handler
-	// Process reports on what limits this process, for GET /v1/process; nil: there is no report.
+	// Process reports what limits this process, for GET /v1/process. It may be nil.
 	Process func() *doctor.Report
-	// Page serves GET / and the files below /page/; nil: there is none.
+	// Page serves GET / and the files below /page/. It may be nil.
 	Page http.Handler
 	// Version is the version of the program.
 	Version string
-	// Log receives messages for an operator; nil: none are logged.
+	// Log receives messages for an operator. It may be nil.
 	Log *slog.Logger
-	// Leaving reports whether the process is about to drain or drains, and when it begins to; nil: the state
-	// of the Balancer does.
+	// Leaving reports whether the process drains or is about to, and when the drain begins. If it is nil, the state of
+	// the Balancer decides.
 	Leaving func() (drainStarts time.Time, leaves bool)
-	// Alive returns when every loop has responded, or with an error when ctx ends; nil: GET /livez does not
-	// ask.
+	// Alive returns when every loop has responded, or an error when ctx ends. If it is nil, GET /livez does not ask the
+	// loops.
 	Alive func(ctx context.Context) error
-	// Opened is closed once the process has opened everything. A request that comes before waits, and
-	// is refused with [ErrStarting] after a second. No other function of this struct is called before.
-	// nil: everything is open.
+	// Opened is closed once the process has opened everything. An earlier request waits for at most a second, and is
+	// then refused with [ErrStarting]. Before that no other function of this struct is called. A nil Opened means that
+	// everything is open.
 	Opened <-chan struct{}
-	// Self is the ID of the serving process. Its own connections over unix sockets are
-	// refused. 0: none are.
+	// Self is the ID of the serving process. Connections from this process over unix sockets are refused. 0 refuses
+	// none.
 	Self int
 }
 
-// A Server serves the admin API. It listens at one address at most, which may change. Create
-// it with [New], make it listen with [Server.Prepare], and end it with [Server.Close].
+// A Server serves the admin API at one address or none, which may change. Create it with [New], make it listen with
+// [Server.Prepare], and end it with [Server.Close].
 type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	started time.Time
 	place   *admission.Server
 	long    atomic.Bool // the last status was a long answer
-	// inForce are the conditions by which clients are judged, whenever they have connected.
+	// inForce are the conditions that apply to all clients, even to clients that connected earlier.
 	inForce atomic.Pointer[conditions]
 	feed    *feed
 	sinces  sinces
@@ -79,7 +79,7 @@ type Server struct {
 	document  func() *document
 	drained   atomic.Bool                                 // a request has made the process drain
 	profiling sync.Mutex                                  // held while a profile is taken
-	sample    func(to io.Writer) (stop func(), err error) // sampleCPU, but in tests
+	sample    func(to io.Writer) (stop func(), err error) // sampleCPU, except in tests
 }
 
 // New returns a server that does not listen yet.
@@ -99,18 +99,18 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// A Move is a prepared change of the address of a [Server]. Call Commit or Abort once.
+// A Move is a prepared change of a [Server]'s address. Call either Commit or Abort, once.
 type Move struct {
 	*admission.Move
 	server *Server
-	now    *conditions // of the address
+	now    *conditions // for the new address
 }
 
-// Prepare opens an address, and reads its files. If the server already listens there, no address is
-// opened, and only the mode of the path and the conditions may change, unless the path was removed: it is made again. A path
-// that another process has left behind is taken over, and so is the address of a draining process. The error is one line.
+// Prepare opens an address, and reads its files. If the server already listens there, only the mode of the path and the
+// conditions may change, and a removed path is made again. A path that a dead process has left behind is taken over,
+// and so is the address of a draining process. The error is one line.
 func (s *Server) Prepare(ctx context.Context, a Access) (*Move, error) {
-	if a.Bind == "" { // no token, no certificate and no group is good
+	if a.Bind == "" { // no token, certificate or group is valid
 		return &Move{s.place.PrepareNone(), s, new(conditions)}, nil
 	}
 	addr, conditions, err := a.open(s.log)
@@ -121,15 +121,15 @@ func (s *Server) Prepare(ctx context.Context, a Access) (*Move, error) {
 	return &Move{move, s, conditions}, err
 }
 
-// Commit brings the change into force. Clients connected to the old address still get their response, if the new conditions
-// let them.
+// Commit puts the change into force. Clients connected to the old address still get their response, if the new
+// conditions allow it.
 func (m *Move) Commit() {
 	m.server.inForce.Store(m.now)
 	m.Move.Commit()
 }
 
-// take serves a connection, unless this process itself has made it over a unix socket. Then an
-// endpoint leads here, and its client would pass for the user of this process.
+// take serves a connection, unless this process itself has made it over a unix socket. In that case an endpoint leads
+// here, and its clients would pass for the user of this process.
 func (s *Server) take(conn net.Conn, release func()) {
 	g := s.guest(conn)
 	if s.cfg.Self > 0 && int(g.user.pid) == s.cfg.Self {
@@ -145,19 +145,18 @@ func (s *Server) take(conn net.Conn, release func()) {
 	s.place.Conns.Put(conn, with, g.mayHave(), g, release)
 }
 
-// Addr returns the address of the server, with the port that the kernel chose, or "" if it
-// does not listen.
+// Addr returns the server's address with the port that the kernel chose, or "" if the server does not listen.
 func (s *Server) Addr() string { return s.place.Addr() }
 
-// Leave stops listening for good, whatever is committed later, so that another process can
-// listen. Connected clients still get their response; streams of events end.
+// Leave stops listening for good, whatever is committed later, so that another process can listen. Connected clients
+// still get their response. Streams of events end.
 func (s *Server) Leave() {
 	s.place.Leave()
 	s.feed.end()
 }
 
-// Close ends the server. Responses under way have until ctx ends. When it returns, no
-// goroutine and no connection of the server is left.
+// Close ends the server. Responses in progress have until ctx ends. When Close returns, no goroutine and no connection
+// of the server is left.
 func (s *Server) Close(ctx context.Context) error {
 	s.Leave()
 	err := s.place.Close(ctx)
@@ -186,18 +185,17 @@ func (s *Server) fill(st *Status) {
 	s.sinces.note(st.Problems, now)
 }
 
-// A drain may take long, and the status of a draining process is still needed. So the process
-// keeps its address until a successor needs it. If the address is in use, the successor asks
-// for the status of the process there. If that drains, the successor asks it to leave.
+// A drain may take long, and operators still need the status of the draining process. So the process keeps its address
+// until a successor needs it. If the address is in use, the successor asks the process there for its status. If that
+// process drains, the successor asks it to leave.
 
-// ErrServing is wrapped by the error of a server that is asked to leave its address but does
-// not drain.
+// ErrServing is wrapped by the error of a process that does not drain, and was asked to leave its address.
 var ErrServing = errors.New("the process is not draining")
 
-// handoverTime is the limit of the response to a successor.
+// handoverTime is how long a process may take to answer its successor.
 const handoverTime = 2 * time.Second
 
-// leave handles the request of a successor.
+// leave handles a successor's request.
 func (s *Server) leave(_ context.Context, a *arguments) (any, error) {
 	if s.cfg.Balancer.Status().State != Draining {
 		return nil, fmt.Errorf("%w: a process leaves its address to a successor only while it drains", ErrServing)
@@ -216,7 +214,7 @@ func (s *Server) listen(ctx context.Context, addr sockopt.Address, a *Access) (*
 	return listener.Listen(ctx, addr, cfg)
 }
 
-// askToLeave asks the process at an address to leave, if it is one of this program and drains.
+// askToLeave asks the process at an address to leave, if it is a draining penstock.
 func askToLeave(ctx context.Context, a *Access) error {
 	ctx, cancel := context.WithTimeout(ctx, handoverTime)
 	defer cancel()

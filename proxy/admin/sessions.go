@@ -16,46 +16,46 @@ import (
 	"time"
 )
 
-// A Session is a client that is served, at the moment at which it was listed.
+// A Session is a connected client at the moment of the list.
 type Session struct {
-	// ID names it in later requests. A client keeps its ID until it has an endpoint, and its session until it
-	// ends.
+	// ID identifies the client in later requests. It changes once the client has an endpoint, and then stays until the
+	// session ends.
 	ID       string `json:"id"`
-	Client   string `json:"client"`             // its source, by its PROXY header if there was one
-	Listener string `json:"listener"`           // where it came in
-	Upstream string `json:"upstream,omitempty"` // "" while it has no endpoint, as with Endpoint and Name
-	Endpoint string `json:"endpoint,omitempty"` // its address
-	Name     string `json:"name,omitempty"`     // of the endpoint
-	// EndpointLocal is this machine's address of the connection to the endpoint; "": not known, or not of TCP.
+	Client   string `json:"client"`             // source of the client, from its PROXY header if it sent one
+	Listener string `json:"listener"`           // listener that accepted the client
+	Upstream string `json:"upstream,omitempty"` // upstream; left out without an endpoint, as Endpoint and Name
+	Endpoint string `json:"endpoint,omitempty"` // address of the endpoint
+	Name     string `json:"name,omitempty"`     // name of the endpoint
+	// EndpointLocal is this machine's address of the connection to the endpoint. Left out if unknown, or without TCP.
 	EndpointLocal string `json:"endpoint_local,omitempty"`
-	// State is one of preread, dialing, waiting, responding, joined, client-ended (its end of
-	// file was passed on), endpoint-ended, ending.
+	// State is preread, dialing, waiting, responding, joined, client-ended (the client's end of file was passed on),
+	// endpoint-ended or ending.
 	State string `json:"state"`
-	Loop  int    `json:"loop"`   // index of the event loop; -1: on a goroutine
-	AgeUs int64  `json:"age_us"` // since the client was accepted, in microseconds
-	// IdleUs is the time without a byte, or since the state has changed; nil: unknown.
+	Loop  int    `json:"loop"`   // index of the event loop; -1 for a goroutine
+	AgeUs int64  `json:"age_us"` // microseconds since the client was accepted
+	// IdleUs is the time since the last byte or change of state. Left out if unknown.
 	IdleUs *int64 `json:"idle_us,omitempty"`
 	Bytes  Bytes  `json:"bytes"`
-	// Engine is lane if the session has left user space; else splice, copy or both, by the bytes so far; "": there were
-	// none.
+	// Engine is lane if the session has left user space. Otherwise it says how the bytes were moved so far: splice,
+	// copy or both. Left out without bytes.
 	Engine string `json:"engine,omitempty"`
-	// Adopted says that the session comes from an earlier process. Where the configuration no longer
-	// has its listener, upstream or endpoint, they are [UnknownName], and its name is "".
+	// Adopted says that the session comes from an earlier process. If the configuration no longer has its listener or
+	// upstream, they are [UnknownName].
 	Adopted bool `json:"adopted,omitempty"`
-	// Verdict is what has limited it since its beginning; "": that was not asked for.
+	// Verdict is what has slowed the session down since its start. Left out if the request did not ask for verdicts.
 	Verdict string `json:"verdict,omitempty"`
 }
 
 // Sessions is a list of sessions.
 type Sessions struct {
-	Sessions []Session `json:"sessions"`       // in the order that was asked for
-	More     bool      `json:"more,omitempty"` // there are more than those
+	Sessions []Session `json:"sessions"`       // sessions in the requested order
+	More     bool      `json:"more,omitempty"` // there are more sessions
 }
 
 // A SessionList is the answer of [Balancer].Sessions.
 type SessionList struct {
-	Sessions iter.Seq[Session] // once
-	// More reports, after that, whether there are more than those.
+	Sessions iter.Seq[Session] // may be ranged over once
+	// More reports afterwards whether there are more sessions.
 	More func() bool
 }
 
@@ -71,11 +71,11 @@ func (s *Server) sessions(ctx context.Context, a *arguments) (any, error) {
 	return sessionStream(list), nil
 }
 
-// A sessionStream is encoded as Sessions, without a list in memory. If its client reads slowly, the
-// sessions are listed as slowly.
+// A sessionStream is encoded as Sessions, without a list in memory. If its client reads slowly, the sessions are listed
+// slowly.
 type sessionStream SessionList
 
-// encode writes the sessions, one a line, until a write fails.
+// encode writes the sessions, one per line, until a write fails.
 func (s sessionStream) encode(out io.Writer) {
 	w := bufio.NewWriterSize(out, 32<<10)
 	e := json.NewEncoder(w)
@@ -98,45 +98,46 @@ func (s sessionStream) encode(out io.Writer) {
 	_ = w.Flush() // the client may have closed the connection
 }
 
-// Sessions returns the clients that are served and that q selects. Each one is in the list at most
-// once: all clients that stay during the listing, and some that come or leave meanwhile.
+// Sessions returns the connected clients that q selects, each at most once. Clients that come or leave during the
+// listing may be missing.
 func (c *Client) Sessions(ctx context.Context, q SessionQuery, o SessionOrder) (Sessions, error) {
 	return get[Sessions](ctx, c, "/v1/sessions", append(pairs(&q), pairs(&o)...)...)
 }
 
-// A SessionQuery selects clients that are served. All that is set must be true of a client.
+// A SessionQuery selects connected clients. A client must meet every condition that is set.
 type SessionQuery struct {
 	// ID is the ID of a client, as in [Session].
 	ID string `param:"id"`
-	// Listener and Upstream are names, or [UnknownName] for adopted sessions if that is not known. Endpoint is a name or an address.
+	// Listener and Upstream are names, or [UnknownName] for adopted sessions without a known one. Endpoint is a name or
+	// an address.
 	Listener string `param:"listener"`
 	Upstream string `param:"upstream"`
 	Endpoint string `param:"endpoint"`
 	// Source is an address, a prefix, unix, unix:uid=N or unix:gid=N.
 	Source string `param:"source"`
-	// Older is the least age, Idle the least time without a byte, and Bytes the least number of bytes in
-	// both directions; 0: any.
+	// Older is the least age, Idle the least time without a byte, and Bytes the least number of bytes in both
+	// directions. 0 selects any.
 	Older time.Duration `param:"older"`
 	Idle  time.Duration `param:"idle"`
 	Bytes int64         `param:"bytes"`
 	// State is a state of [Session].
 	State string `param:"state"`
-	// Verdict selects sessions by what has limited them since their beginning, a verdict of [Why];
-	// [AnyVerdict] selects all sessions, with their verdicts. Each session that the rest selects takes two
-	// system calls then.
+	// Verdict selects sessions by what has slowed them down since their start, a verdict of [Why]. [AnyVerdict] selects
+	// all sessions, and adds their verdicts. A verdict costs two system calls for each session that the other
+	// conditions select.
 	Verdict string `param:"verdict"`
-	// Engine is [EngineLane] for sessions that have left user space; "": any.
+	// Engine is [EngineLane] for sessions that have left user space, or "" for any.
 	Engine string `param:"engine"`
 }
 
-// UnknownName selects adopted sessions of a listener, or upstream, that the file no longer has. No
-// part of a file can have such a name.
+// UnknownName selects adopted sessions of a listener or upstream that the file no longer has. Nothing in a file can
+// have this name.
 const UnknownName = "@unknown"
 
 // EngineLane is the engine of sessions that have left user space.
 const EngineLane = "lane"
 
-// AnyVerdict selects all sessions, and finds out their verdicts.
+// AnyVerdict selects all sessions, and adds their verdicts.
 const AnyVerdict = "any"
 
 // Selects reports whether q leaves any client out.
@@ -145,7 +146,7 @@ func (q *SessionQuery) Selects() bool {
 	return *q != SessionQuery{} && *q != all
 }
 
-// String returns q in one line, as words of a command line.
+// String returns q as flags of a command line.
 func (q *SessionQuery) String() string {
 	values := given(pairs(q)...)
 	var words []string
@@ -166,20 +167,20 @@ var sessionFilters = func() (names []string) {
 	return names
 }()
 
-// A SessionOrder sorts and bounds a list of clients. The zero value lists all, as they are found.
+// A SessionOrder sorts and limits a list of clients. The zero value lists all clients in no order.
 type SessionOrder struct {
-	By string `param:"sort"` // one of SessionOrders; empty: as they are found
-	// Top is the length of the list; 0: all if By is empty, and otherwise MaxTop.
+	By string `param:"sort"` // one of SessionOrders, or "" for no order
+	// Top is the length of the list. 0 means all clients if By is empty, and otherwise MaxTop.
 	Top int `param:"top"`
 }
 
-// SessionOrders are the orders: numbers begin with the largest, names with the first.
+// SessionOrders are the columns to sort by: numbers from large to small, names by the alphabet.
 var SessionOrders = []string{"age", "idle", "bytes", "in", "out", "client", "listener", "upstream", "endpoint", "state", "verdict"}
 
-// MaxTop is the longest list that is sorted.
+// MaxTop is the longest sorted list.
 const MaxTop = 10_000
 
-// StatesWithoutEndpoint are the states of clients without a session yet: there is nothing to end.
+// StatesWithoutEndpoint are the states of clients that have no session yet, so there is nothing to end.
 var StatesWithoutEndpoint = []string{"preread", "dialing", "waiting", "responding"}
 
 // sessionStates are the states of [Session], and sessionVerdicts the verdicts of [Why].
@@ -188,10 +189,10 @@ var (
 	sessionVerdicts = []string{"client", "client_network", "endpoint", "endpoint_network", "proxy", "limit", "idle", "unknown", AnyVerdict}
 )
 
-// orderly are times with each unit once, the larger ones first: 1h1h may be meant as 1h1m.
+// orderly matches times with each unit at most once, the larger unit first: 1h1h may be meant as 1h1m.
 var orderly = regexp.MustCompile(`^[+-]?([0-9.]+h)?([0-9.]+m)?([0-9.]+s)?([0-9.]+ms)?([0-9.]+[uµμ]s)?([0-9.]+ns)?$|^[+-]?0$`)
 
-// sizeUnits are the units of ParseSize, as shifts.
+// sizeUnits are the units of ParseSize, as powers of two.
 var sizeUnits = map[string]int{"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
 // ParseSize reads a number of bytes: 65536, 64KiB, 1MiB, 2GiB.
@@ -209,66 +210,65 @@ func ParseSize(text string) (int64, error) {
 	return int64(n) << shift, nil
 }
 
-// ErrEndings is wrapped by the error of an end of sessions when too many such ends are under way.
+// ErrEndings is wrapped by the error of a request to end sessions while too many such requests are under way.
 var ErrEndings = errors.New("too many requests to end sessions are under way")
 
-// An EndQuery selects sessions, and says how they are ended. Clients that have no endpoint yet are not
-// among them.
+// An EndQuery selects sessions, and says how to end them. It does not select clients that have no endpoint yet.
 type EndQuery struct {
 	SessionQuery
-	// All selects all sessions; otherwise the SessionQuery must select some.
+	// All selects all sessions. Without All, the SessionQuery must select some.
 	All bool `param:"all"`
-	// Now ends them whether or not bytes are on their way. Otherwise each goes on until it is quiet: no byte has
-	// moved for the time of Quiet, none is held, unread or unacknowledged, and the client was not the last to send.
+	// Now ends sessions even in the middle of a transfer. Without Now, each continues until it is quiet: no byte has
+	// moved for the time in Quiet, none is held, unread or unacknowledged, and the last byte did not come from the
+	// client.
 	Now bool `param:"now"`
-	// Quiet is that time. Nothing shows whether an answer is complete, so choose a time longer than
-	// the pauses within an answer. 0: [DefaultQuiet].
+	// Quiet is this time. Nothing shows whether an answer is complete, so choose a time longer than the pauses within
+	// an answer. 0 means [DefaultQuiet].
 	Quiet time.Duration `param:"quiet"`
-	// Over spreads the ends over a time, at random; 0: as soon as possible.
+	// Over spreads the ends randomly over a time. With 0, sessions end as soon as possible.
 	Over time.Duration `param:"over"`
-	// Grace is how long a session may take to become quiet. Then it goes on, or is ended anyway with
-	// ThenReset. 0: [DefaultGrace].
+	// Grace is how long a session may take to become quiet. After that it continues or, with ThenReset, is reset. 0
+	// means [DefaultGrace].
 	Grace     time.Duration `param:"grace"`
 	ThenReset bool          `param:"then_reset"`
-	// DryRun only counts.
+	// DryRun only counts the sessions.
 	DryRun bool `param:"dry_run"`
 }
 
-// Bounds of an [EndQuery].
+// Limits of an [EndQuery].
 const (
 	DefaultGrace = 30 * time.Second
 	DefaultQuiet = 10 * time.Second
 	LeastQuiet   = time.Second
 	MaxEnd       = 24 * time.Hour // of Over, Grace and Quiet
-	// EndWait is how long the answer waits for the last end.
+	// EndWait is how long the answer waits for the last session to end.
 	EndWait = 40 * time.Second
 )
 
-// Ended counts sessions that an [EndQuery] has selected. Touched is the sum of Ended, Cut, Other, Left, Waiting, Kept
-// and Stopped; after a dry run these are 0.
+// Ended counts the sessions that an [EndQuery] has selected. Touched is the sum of Ended, Cut, Other, Left, Waiting,
+// Kept and Stopped. After a dry run these are 0.
 type Ended struct {
-	Touched int64 `json:"touched"` // selected
-	Ended   int64 `json:"ended"`   // by it: once they were quiet, or at once with Now
-	Cut     int64 `json:"cut"`     // were not quiet in time, and were ended all the same, as ThenReset says
-	Other   int64 `json:"other"`   // had been ended by another request before
-	Left    int64 `json:"left"`    // had ended by themselves before it was their turn
-	Waiting int64 `json:"waiting"` // are not quiet, or it is not their turn yet
-	// Kept were not quiet in time, and go on.
+	Touched int64 `json:"touched"` // selected sessions sessions
+	Ended   int64 `json:"ended"`   // sessions that it ended: once they were quiet, or at once
+	Cut     int64 `json:"cut"`     // sessions that were reset, because they were not quiet in time
+	Other   int64 `json:"other"`   // sessions that another request had ended before
+	Left    int64 `json:"left"`    // sessions that had ended by themselves before their turn
+	Waiting int64 `json:"waiting"` // sessions that are not quiet, or that still wait for their turn
+	// Kept sessions were not quiet in time, and continue.
 	Kept int64 `json:"kept"`
-	// Stopped go on, for the request was called off.
+	// Stopped sessions continue, because the request was stopped.
 	Stopped int64 `json:"stopped"`
-	// WithoutEndpoint are clients that have no endpoint yet: they are not counted above, and are left
-	// alone.
+	// WithoutEndpoint counts clients that have no endpoint yet. They do not count above, and stay connected.
 	WithoutEndpoint int64 `json:"without_endpoint"`
-	// Unanswering counts the sessions with an endpoint that was down, ejected or silent when they were
-	// selected. As long as it is, they are not quiet.
+	// Unanswering counts the sessions with an endpoint that was down, ejected or silent when they were selected. As
+	// long as it is, these sessions are not quiet.
 	Unanswering int64 `json:"unanswering"`
-	// QuietUs is how long each had to move no byte; 0: they are ended at once.
+	// QuietUs is how long no byte must have moved in a quiet session. 0 means that sessions are ended at once.
 	QuietUs int64 `json:"quiet_us"`
 	// DryRun says that the sessions were only counted.
 	DryRun bool `json:"dry_run,omitzero"`
-	// Done says that nothing more happens, as after a dry run. Otherwise the rest is ended until Until, and the log has the numbers
-	// then.
+	// Done says that everything is done, as after a dry run. Otherwise the remaining sessions are ended before Until,
+	// and then the log has the numbers.
 	Done  bool      `json:"done"`
 	Until time.Time `json:"until,omitzero"`
 }
@@ -298,44 +298,44 @@ func (c *Client) EndSessions(ctx context.Context, q EndQuery) (Ended, error) {
 
 // Stopped is the result of [Balancer].StopEnding.
 type Stopped struct {
-	Requests int   `json:"requests"` // that were under way
-	Kept     int64 `json:"kept"`     // sessions that these had not ended yet, and that go on
+	Requests int   `json:"requests"` // requests that were stopped
+	Kept     int64 `json:"kept"`     // sessions that they had not ended yet, and that continue
 }
 
-// StopEnding calls off the ends of sessions that are under way.
+// StopEnding stops all requests to end sessions.
 func (c *Client) StopEnding(ctx context.Context) (Stopped, error) {
 	return post[Stopped](ctx, c, "/v1/sessions/keep")
 }
 
 // A SourceQuery selects and sorts sources.
 type SourceQuery struct {
-	By  string `param:"by"`  // one of SourceOrders; empty: the first
-	Top int    `param:"top"` // the length of the list, up to MaxTop; 0: DefaultTop
-	// Prefix4 and Prefix6 are the bits of an address that make one source; 0: 32 and 64.
+	By  string `param:"by"`  // one of SourceOrders; empty means the first
+	Top int    `param:"top"` // length of the list, up to MaxTop; 0 means DefaultTop
+	// Addresses that share this many leading bits count as one source. 0 means 32 and 64.
 	Prefix4 int `param:"prefix"`
 	Prefix6 int `param:"prefix6"`
 }
 
-// SourceOrders are the orders, the largest number first.
+// SourceOrders are the columns to sort by, from large to small.
 var SourceOrders = []string{"connections", "rate", "refusals", "bytes"}
 
-// DefaultTop is how many sources are listed.
+// DefaultTop is the default length of a list of sources.
 const DefaultTop = 20
 
-// A Source is the clients of an address, a prefix, or a user of unix sockets.
+// A Source counts the clients from an address or a prefix, or of a user of unix sockets.
 type Source struct {
-	Source      string  `json:"source"`      // an address, a prefix or a user, as a query takes it
-	Connections int64   `json:"connections"` // now
-	PerSecond   float64 `json:"per_second"`  // new connections, of the last ten seconds
-	Refused     int64   `json:"refused"`     // clients, of the last minute
-	Bytes       int64   `json:"bytes"`       // of the connections that there are
+	Source      string  `json:"source"`      // address, prefix or user, as in a query
+	Connections int64   `json:"connections"` // present connections
+	PerSecond   float64 `json:"per_second"`  // new connections per second, over the last ten seconds
+	Refused     int64   `json:"refused"`     // clients refused within the last minute
+	Bytes       int64   `json:"bytes"`       // bytes of the present connections
 }
 
 // Sources is a list of sources.
 type Sources struct {
-	Sources []Source `json:"sources"` // the largest number first
-	Known   int      `json:"known"`   // the number of sources that this list was chosen from
-	// Beyond counts connections, arrivals and refusals of sources for which there was no room.
+	Sources []Source `json:"sources"` // sources, the largest number first
+	Known   int      `json:"known"`   // number of known sources
+	// Beyond counts connections, arrivals and refusals of sources that were not tracked for lack of room.
 	Beyond int64 `json:"beyond,omitempty"`
 }
 
@@ -348,7 +348,7 @@ func (s *Server) sources(ctx context.Context, a *arguments) (any, error) {
 	return s.cfg.Balancer.Sources(ctx, q)
 }
 
-// Sources returns the sources with the most of something.
+// Sources returns the sources with the most connections, new connections, refusals or bytes.
 func (c *Client) Sources(ctx context.Context, q SourceQuery) (Sources, error) {
 	return get[Sources](ctx, c, "/v1/sources", pairs(&q)...)
 }

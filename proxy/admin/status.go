@@ -16,104 +16,103 @@ type State string
 // The states of listeners, endpoints and processes.
 const (
 	Serving  State = "serving"
-	Paused   State = "paused"   // of a listener: it does not accept at the moment
-	Draining State = "draining" // gets no more clients, and has some
-	Maint    State = "maint"    // of an endpoint: it gets no clients and is not checked, by an operator
-	Up       State = "up"       // of an endpoint
-	Down     State = "down"     // of an endpoint: its check fails
-	Standby  State = "standby"  // of an endpoint: its check has the answer of a healthy standby
-	Ejected  State = "ejected"  // of an endpoint: outlier detection has ejected it for a time
-	Removed  State = "removed"  // of an endpoint no longer in the configuration, or removed by hand: it drains
+	Paused   State = "paused"   // a listener that does not accept at the moment
+	Draining State = "draining" // gets no more clients, and still has some
+	Maint    State = "maint"    // an endpoint that an operator has taken out: no clients, no checks
+	Up       State = "up"       // an endpoint
+	Down     State = "down"     // an endpoint with a failing check
+	Standby  State = "standby"  // an endpoint that answers its check like a healthy standby
+	Ejected  State = "ejected"  // an endpoint that outlier detection has ejected for a time
+	Removed  State = "removed"  // an endpoint that was removed, by a reload or by hand, and drains
 )
 
 // Status is the status of a load balancer. Its JSON form is part of the interface of the
 // program.
 type Status struct {
-	// Problems are the current problems, outages first; empty: none.
+	// Problems are the current problems, outages first.
 	Problems []Problem `json:"problems"`
 
-	PID     int       `json:"pid"`     // of the process
-	Version string    `json:"version"` // of the program
-	Started time.Time `json:"started"` // when the process began
-	State   State     `json:"state"`   // Serving or Draining
-	// DrainStarts is the time at which a process that is not ready any more begins to drain. Left out: it is
+	PID     int       `json:"pid"`     // process ID
+	Version string    `json:"version"` // version of the program
+	Started time.Time `json:"started"` // when the process started
+	State   State     `json:"state"`   // serving or draining
+	// DrainStarts is when the process, which already fails readyz, will begin to drain. Left out if the process is
 	// ready, or drains.
 	DrainStarts time.Time `json:"drain_starts,omitzero"`
-	// DrainEnds is the time at which the remaining sessions of a draining process are reset.
-	// Left out: it does not drain, or without a limit.
+	// DrainEnds is when the remaining sessions of a draining process are reset. Left out if the process does not drain,
+	// or has no limit.
 	DrainEnds  time.Time `json:"drain_ends,omitzero"`
-	Generation int       `json:"generation"` // the number of the one in force, from 1
-	// GenerationSince is when that came into force: by the last reload, or the last rollback.
+	Generation int       `json:"generation"` // number of the configuration in force, from 1
+	// GenerationSince is when the last reload or rollback put this generation into force.
 	GenerationSince time.Time `json:"generation_since"`
-	// Refused is the file if it still has a configuration that was rolled back; nil: it does not.
+	// Refused is the file if it still has a configuration that was rolled back. Left out otherwise.
 	Refused *RefusedFile `json:"refused,omitempty"`
-	// ReloadRefused is the last reload if it was refused; nil: it was not.
+	// ReloadRefused is the last reload if it was refused. Left out otherwise.
 	ReloadRefused *RefusedReload `json:"reload_refused,omitempty"`
-	// AdminCertificates and MetricsCertificates are the certificate of admin.tls and of metrics.tls; empty: there is none.
+	// AdminCertificates has the certificate of admin.tls, and MetricsCertificates the certificate of metrics.tls.
 	AdminCertificates   []Certificate `json:"admin_certificates,omitempty"`
 	MetricsCertificates []Certificate `json:"metrics_certificates,omitempty"`
-	// FileProblem says that the next start or reload fails because of the file; left out: it does not.
+	// FileProblem says why the next start or reload would fail because of the file. Left out if it would not.
 	FileProblem string `json:"file_problem,omitempty"`
-	// Pending is the reload that waits for confirmation; nil: there is none.
+	// Pending is the reload that waits to be confirmed, if there is one.
 	Pending *rollback.Waiting `json:"pending,omitempty"`
 	Changes Changes           `json:"changes"`
-	// Restart lists the keys of the configuration that take effect only when the process is started
-	// again, with the values in force and the new ones.
+	// Restart lists the changed keys that take effect only at a restart, each with the value in force and the new
+	// value.
 	Restart []string `json:"restart,omitempty"`
 
 	Summary
 	TLSSessions TLSSessions `json:"tls_sessions" metric:"tls_"`
-	// Traces is the export of traces; nil: there was none.
+	// Traces is the export of traces. Left out if there was none.
 	Traces *Traces `json:"traces,omitempty" metric:"spans_"`
-	// Counters are all that the rollback-if of a reload may name. None ever falls.
+	// Counters are the counters that a reload's rollback_if may name. They never decrease.
 	Counters map[string]int64 `json:"counters"`
-	// Live are the changes by hand that are in force, in their order.
+	// Live has the changes by hand. If the reload would end a change, the change has the reason.
 	Live []LiveChange `json:"live"`
-	// DeniedByHand are the sources that are denied by hand; nil: none is.
+	// DeniedByHand has the sources that are denied by hand. Left out if there are none.
 	DeniedByHand *Denials `json:"denied_by_hand,omitempty"`
-	// StateFile is the file that keeps them over a restart; nil: there is none.
+	// StateFile is the file that keeps changes by hand over a restart. Left out if there is none.
 	StateFile *StateFile `json:"state_file,omitempty"`
-	Listeners []Listener `json:"listeners"` // by name
-	Upstreams []Upstream `json:"upstreams"` // by name
-	// RemovedWaiting counts the clients that wait for endpoints of upstreams no longer in the
-	// configuration, by upstream.
+	Listeners []Listener `json:"listeners"` // sorted by name
+	Upstreams []Upstream `json:"upstreams"` // sorted by name
+	// RemovedWaiting counts, by upstream, the clients that wait for an endpoint of an upstream that is no longer in the
+	// configuration.
 	RemovedWaiting map[string]int64 `json:"removed_waiting,omitempty"`
 	// RemovedSessions counts the sessions of upstreams no longer in the configuration, by upstream.
 	RemovedSessions map[string]int64 `json:"removed_sessions,omitempty"`
 }
 
-// Traces is the export of sampled sessions as spans. Each sampled session is in one of the numbers
-// that follow it, once: Open, Queued, Exported, Unconfirmed or Dropped.
+// Traces is the export of sampled sessions as spans. Each sampled session is counted once more: in Open, Queued,
+// Exported, Unconfirmed or Dropped.
 type Traces struct {
-	Endpoint string  `json:"endpoint,omitempty"` // of the collector; left out: no further session is sampled
+	Endpoint string  `json:"endpoint,omitempty"` // URL of the collector; left out if no more sessions are sampled
 	Sample   float64 `json:"sample"`             // percentage of the clients that are sampled
 	// Sessions that were sampled.
 	Sampled int64 `json:"sampled" metric:"sampled_total"`
-	Open    int64 `json:"open"` // that go on
+	Open    int64 `json:"open"` // sampled sessions that are still running
 	// Spans that wait or are being sent.
 	Queued int64 `json:"queued" metric:"queued"`
 	// Spans that the collector has confirmed.
 	Exported int64 `json:"exported" metric:"exported_total"`
-	// Spans that were sent and had no answer.
+	// Spans that were sent but not answered.
 	Unconfirmed int64 `json:"unconfirmed" metric:"unconfirmed_total"`
-	// Dropped are the spans that the collector does not have, by reason: queue_full, refused (by the
-	// collector), unavailable (it was not reached), shutdown. Only reasons that occurred.
+	// Dropped counts, by reason, the spans that did not reach the collector: queue_full, refused (by the collector),
+	// unavailable (no connection) or shutdown. Only reasons that occurred.
 	Dropped map[string]int64 `json:"dropped,omitempty"`
-	// LastError is the last failure of a request; left out: there was none.
+	// LastError is the error of the last failed request. Left out if none has failed.
 	LastError   string    `json:"last_error,omitempty"`
-	LastErrorAt time.Time `json:"last_error_at,omitzero"` // when that was
+	LastErrorAt time.Time `json:"last_error_at,omitzero"` // time of the last error
 }
 
-// Changes counts the changes of the configuration while serving, and has the time that the
-// last one took. The time has two parts: preparing the new parts beside the old, which harms
-// no client, and bringing them into force.
+// Changes counts the configuration changes of the running process, and has the duration of the last one in two parts:
+// preparing the new parts beside the old ones, which affects no client, and putting them into force.
 type Changes struct {
-	Made       int64 `json:"made"`        // ever
-	PreparedUs int64 `json:"prepared_us"` // of the last one: preparing, in microseconds
-	SwappedUs  int64 `json:"swapped_us"`  // of the last one: bringing it into force, in microseconds
+	Made       int64 `json:"made"`        // number of changes
+	PreparedUs int64 `json:"prepared_us"` // microseconds that the last change took to prepare
+	SwappedUs  int64 `json:"swapped_us"`  // microseconds that the last change took to come into force
 }
 
-// Connections are counts of clients.
+// Connections counts clients.
 type Connections struct {
 	// Clients that were accepted.
 	Accepted int64 `json:"accepted" metric:"accepted_total"`
@@ -121,63 +120,61 @@ type Connections struct {
 	Active int64 `json:"active" metric:"connections"`
 	// Limit of concurrent clients.
 	Most    int64 `json:"most,omitempty" metric:"connections_limit,nonzero"`
-	Refused int64 `json:"refused"` // ever
-	// Left are the clients, ever, that have gone before they had an endpoint; they do not count as
-	// refused. For a listener it is not known.
+	Refused int64 `json:"refused"` // refused clients
+	// Left counts the clients that left before they had an endpoint. They do not count as refused. A listener does not
+	// have this count.
 	Left int64 `json:"left,omitempty"`
 }
 
-// TLSSessions are the sessions with TLS in the process. They have a limit of their own.
+// TLSSessions counts the sessions with TLS in the process, which have a limit of their own.
 type TLSSessions struct {
-	// Sessions with TLS in the process, now.
+	// Sessions with TLS in the process now.
 	Active int64 `json:"active" metric:"sessions"`
 	// Limit of sessions with TLS; more are refused.
 	Most int64 `json:"most" metric:"sessions_limit"`
 }
 
-// Handshakes are counts of TLS handshakes of this process.
+// Handshakes counts this process's TLS handshakes.
 type Handshakes struct {
-	Active    int64            `json:"active"`           // under way, or waiting for their turn
-	Completed int64            `json:"completed"`        // ever
-	Resumed   int64            `json:"resumed"`          // of those: with a ticket
-	Failed    map[string]int64 `json:"failed,omitempty"` // by reason; only reasons that occurred
+	Active    int64            `json:"active"`           // handshakes under way, or waiting for their turn
+	Completed int64            `json:"completed"`        // completed handshakes
+	Resumed   int64            `json:"resumed"`          // completed handshakes with a session ticket
+	Failed    map[string]int64 `json:"failed,omitempty"` // failed handshakes by reason; only reasons that occurred
 }
 
 // An Upstream is the status of an upstream.
 type Upstream struct {
-	Name    string `json:"name"`    // as in the file
-	Balance string `json:"balance"` // the policy, as in the file
-	// BalanceOn is the property of clients that the policy hashes, as in the file, if it is another one than the source.
+	Name    string `json:"name"`    // name in the file
+	Balance string `json:"balance"` // policy in the file
+	// BalanceOn is the property of clients that the policy hashes, if it is not the source.
 	BalanceOn string `json:"balance_on,omitempty"`
-	Breaker   string `json:"breaker,omitempty"` // closed, open, half-open
-	Opened    int64  `json:"opened,omitempty"`  // how many times the breaker has opened
-	// BreakerWhy is the reason that the breaker is not closed. BreakerUntil is the end of its
-	// open state.
+	Breaker   string `json:"breaker,omitempty"` // state of the circuit breaker: closed, open or half-open
+	Opened    int64  `json:"opened,omitempty"`  // how often the breaker has opened
+	// BreakerWhy is why the breaker is not closed, and BreakerUntil when its open state ends.
 	BreakerWhy   string    `json:"breaker_why,omitempty"`
 	BreakerUntil time.Time `json:"breaker_until,omitzero"`
 	// 1 in panic: clients go to all endpoints because too few are usable.
 	Panic bool `json:"panic,omitempty" metric:"panic"`
 	// Times that panic began.
 	Panics int64 `json:"panics,omitempty" metric:"panics_total"`
-	// Sessions with its endpoints now, connects included.
+	// Sessions now, including connections being made.
 	Active int64 `json:"active" metric:"sessions"`
-	// Connections are its present connections, including connections being made, and Most is
-	// circuit_breaker.connections. Both are left out if there is no such limit.
+	// Connections is the number of present connections, including connections being made, and Most their limit,
+	// circuit_breaker.connections. Both are left out without a limit.
 	Connections int64 `json:"connections,omitempty"`
 	Most        int64 `json:"most,omitempty"`
-	// Connecting is its connections that are being made, and MostConnecting is circuit_breaker.pending;
-	// 0 and left out if there is no such limit.
+	// Connecting is the number of connections being made, and MostConnecting their limit, circuit_breaker.pending. Both
+	// are left out without a limit.
 	Connecting     int64 `json:"connecting,omitempty"`
 	MostConnecting int64 `json:"most_connecting,omitempty"`
 	// Clients that wait for room or a usable endpoint.
 	Pending int64 `json:"pending" metric:"waiting"`
-	// The waiting clients that wait for a usable endpoint.
+	// Waiting clients that need a usable endpoint.
 	PendingEndpoint int64 `json:"pending_endpoint" metric:"waiting_for_endpoint"`
 	Bytes           Bytes `json:"bytes"`
-	// Congestion is the congestion control of the connections to its endpoints; nil: the system's
-	// default.
+	// Congestion is the congestion control of connections to the endpoints. Left out for the system's default.
 	Congestion *Congestion `json:"congestion,omitempty"`
-	// Connects are the connections to its endpoints, and Limited is as in a [Listener].
+	// Connects counts the connections to the endpoints. Limited is as in a [Listener].
 	Connects Connects           `json:"connects" metric:""`
 	Limited  map[string]float64 `json:"limited_seconds,omitempty"`
 	tally.UpstreamCounts
@@ -185,288 +182,283 @@ type Upstream struct {
 	RetriesDenied int64 `json:"retries_denied" metric:"retries_denied_total"`
 	// Ejections that max_ejected has prevented.
 	EjectionsWithheld int64 `json:"ejections_withheld,omitempty" metric:"ejections_withheld_total"`
-	// Failed connections for lack of a resource here, by cause.
+	// Failed connections for lack of a resource on this machine, by cause.
 	LocalFaults map[string]int64 `json:"local_faults,omitempty" metric:"local_faults_total,cause"`
 	// Reasons counts clients that got no endpoint, by reason.
 	Reasons map[string]int64 `json:"refused_by,omitempty"`
-	// LastMinute is the increase of some of the counts within about the last minute.
+	// LastMinute has the increase of some counts over about the last minute.
 	LastMinute LastMinute `json:"last_minute,omitzero"`
-	// Outage has the time since which no endpoint takes clients; nil: one does.
+	// Outage is the present outage: no endpoint takes clients. Left out if one does.
 	Outage   *UpstreamOutage `json:"outage,omitempty"`
-	Fallback string          `json:"fallback,omitempty"` // the upstream that gets its clients then
+	Fallback string          `json:"fallback,omitempty"` // upstream that gets the clients during an outage
 	// Certificates are the certificates shown to endpoints.
 	Certificates []Certificate `json:"certificates,omitempty"`
-	// AuthoritiesRefused is why the present contents of the file in tls.ca are not in use, and the
-	// former contents still are. It is left out if the present contents are in use, or there is no
-	// such file.
+	// AuthoritiesRefused says why the new contents of the tls.ca file are not used, and the old contents still are.
+	// Left out if the present contents are used, or there is no such file.
 	AuthoritiesRefused string      `json:"authorities_refused,omitempty"`
-	Handshakes         *Handshakes `json:"handshakes,omitempty"` // with endpoints; nil: TLS is not originated here
-	Discovery          *Discovery  `json:"discovery,omitempty"`  // nil: its endpoints are in the file
-	Endpoints          []Endpoint  `json:"endpoints"`            // also removed endpoints that drain
+	Handshakes         *Handshakes `json:"handshakes,omitempty"` // handshakes with endpoints; left out if connections to endpoints have no TLS
+	Discovery          *Discovery  `json:"discovery,omitempty"`  // left out if the endpoints are in the file
+	Endpoints          []Endpoint  `json:"endpoints"`            // endpoints, including removed ones that drain
 }
 
-// LastMinute is the increase of counts of an [Upstream] within about a minute.
+// LastMinute has the increase of counts of an [Upstream] over about a minute.
 type LastMinute struct {
-	Refused            int64            `json:"refused"`              // clients, for any reason
-	RefusedBy          map[string]int64 `json:"refused_by,omitempty"` // Refused by reason; only reasons that occurred
+	Refused            int64            `json:"refused"`              // refused clients
+	RefusedBy          map[string]int64 `json:"refused_by,omitempty"` // refused clients by reason; only reasons that occurred
 	Held               int64            `json:"held"`                 // clients that waited because no endpoint could serve them
-	LastResort         int64            `json:"last_resort"`          // connections that were made
-	LastResortAnswered int64            `json:"last_resort_answered"` // of these, connections that served their clients
-	EjectionsWithheld  int64            `json:"ejections_withheld"`   // because of max_ejected
+	LastResort         int64            `json:"last_resort"`          // connections of last resort
+	LastResortAnswered int64            `json:"last_resort_answered"` // connections of last resort that served their clients
+	EjectionsWithheld  int64            `json:"ejections_withheld"`   // ejections that max_ejected has prevented
 	// LocalFaults counts connections that failed for lack of a resource on this machine.
 	LocalFaults int64 `json:"local_faults"`
 }
 
-// An UpstreamOutage is a period in which no endpoint of an upstream takes clients.
+// An UpstreamOutage is a time in which no endpoint of an upstream takes clients.
 type UpstreamOutage struct {
-	Since time.Time `json:"since"`          // when it began
+	Since time.Time `json:"since"`          // when the outage began
 	Full  bool      `json:"full,omitempty"` // all usable endpoints are at their limit
-	// Served means that clients are sent to an endpoint anyway. The last client with a known
-	// result, within the last minute, was served, and not refused or held.
+	// Served means that clients are sent to an endpoint anyway: the last client with a known result was served within
+	// the last minute.
 	Served    bool  `json:"served,omitempty"`
-	Refused   int64 `json:"refused"`   // clients since then
-	Held      int64 `json:"held"`      // clients since then that had to wait for an endpoint
-	Fallbacks int64 `json:"fallbacks"` // clients since then that went to the fallback
-	Unserved  int64 `json:"unserved"`  // sessions since then that have ended without a byte of their endpoint
+	Refused   int64 `json:"refused"`   // clients refused since then
+	Held      int64 `json:"held"`      // clients that had to wait for an endpoint since then
+	Fallbacks int64 `json:"fallbacks"` // clients that went to the fallback since then
+	Unserved  int64 `json:"unserved"`  // sessions that ended since then without a byte from their endpoint
 }
 
 // An Endpoint is the status of an endpoint.
 type Endpoint struct {
-	Name    string `json:"name"`           // its address if it has no name
+	Name    string `json:"name"`           // name in the file, or the address
 	Address string `json:"address"`        // host:port, or unix:/path
-	Zone    string `json:"zone,omitempty"` // where it is; left out: not known
-	// Its share of clients relative to others; 0: no clients.
+	Zone    string `json:"zone,omitempty"` // zone of the endpoint; left out if unknown
+	// Share of the clients, relative to the other weights; 0: no clients.
 	Weight int    `json:"weight" metric:"weight"`
-	Backup bool   `json:"backup,omitempty"` // it gets clients only if no other endpoint can
+	Backup bool   `json:"backup,omitempty"` // gets clients only if no other endpoint can
 	State  State  `json:"state"`            // up, down, standby, ejected, draining, maint or removed
-	Why    string `json:"why,omitempty"`    // reason that it is not up
-	// ByHand are the changes of it that were made by hand: weight 5, added.
+	Why    string `json:"why,omitempty"`    // why the state is not up
+	// ByHand has the changes by hand to the endpoint, such as weight 5, or added.
 	ByHand []string `json:"by_hand,omitempty"`
-	// Until is the end of an ejection, or the time at which sessions that drain are reset.
-	// Left out: there is no such time.
+	// Until is when an ejection ends, or when draining sessions are reset. Left out otherwise.
 	Until   time.Time `json:"until,omitzero"`
-	Breaker string    `json:"breaker,omitempty"` // open, half-open; left out: closed, or none
-	// Times that its circuit breaker has opened.
+	Breaker string    `json:"breaker,omitempty"` // open or half-open; left out if the breaker is closed, or there is none
+	// Times that the circuit breaker has opened.
 	Opened int64 `json:"opened,omitempty" metric:"breaker_opened_total,nonzero"`
-	// BreakerWhy is the reason that the breaker is not closed. BreakerUntil is the end of its
-	// open state.
+	// BreakerWhy is why the breaker is not closed, and BreakerUntil when its open state ends.
 	BreakerWhy   string    `json:"breaker_why,omitempty"`
 	BreakerUntil time.Time `json:"breaker_until,omitzero"`
 
-	// Sessions now, connects included.
+	// Sessions now, including connections being made.
 	Active int64 `json:"active" metric:"sessions"`
 	// Limit of sessions.
 	Max    int64 `json:"most,omitempty" metric:"sessions_limit,nonzero"`
-	Picked int64 `json:"picked"` // how many times a policy has chosen it, whatever the result
-	// Connections made to it for clients.
+	Picked int64 `json:"picked"` // how often a policy has chosen the endpoint, whatever the result
+	// Connections made to the endpoint for clients.
 	Total int64 `json:"total" metric:"sessions_total"`
 	// Failed connections, and sessions that ended before the endpoint's first byte.
 	Failures int64 `json:"failures" metric:"failures_total"`
-	// Changes of the verdict of its health check.
+	// Changes of the health check's verdict.
 	Transitions int64 `json:"transitions,omitempty" metric:"health_transitions_total"`
-	// Times that outlier_detection has ejected it.
+	// Ejections by outlier_detection.
 	Ejections int64 `json:"ejections,omitempty" metric:"ejections_total"`
-	// EjectionsWithheld is as in the upstream, for this endpoint. WithheldWhy is the reason
-	// of the last one.
+	// EjectionsWithheld counts ejections of this endpoint that max_ejected has prevented. WithheldWhy is why the last
+	// one was due.
 	EjectionsWithheld           int64  `json:"ejections_withheld,omitempty"`
-	EjectionsWithheldLastMinute int64  `json:"ejections_withheld_last_minute,omitempty"` // within about the last minute
+	EjectionsWithheldLastMinute int64  `json:"ejections_withheld_last_minute,omitempty"` // ejections withheld within about the last minute
 	WithheldWhy                 string `json:"withheld_why,omitempty"`
-	// LastFailure is the last connection that failed, or that ended without a byte of the
-	// endpoint; nil: there was none.
+	// LastFailure is the last connection that failed, or ended without a byte from the endpoint. Left out if there was
+	// none.
 	LastFailure *Failure `json:"last_failure,omitempty"`
-	// Unresolved is why the endpoint's name did not resolve the last time; left out: it did, it is an address, or the check says so.
+	// Unresolved is why the last look-up of the endpoint's name failed. Left out if it succeeded, if the endpoint has
+	// an IP address, or if the check already says so.
 	Unresolved string `json:"unresolved,omitempty"`
-	// Connecting is left out if no client has waited for a connection for a second or more.
+	// Connecting has the clients that wait for a connection. Left out if none has waited for a second or more.
 	Connecting *Connecting `json:"connecting,omitempty"`
-	// Unanswered counts sessions in which the client has sent data and got no byte for half of
-	// outlier_detection.unanswered. UnansweredMs is the time that the oldest one has waited.
+	// Unanswered counts the sessions in which the client has sent data and has had no answer for half of
+	// outlier_detection.unanswered. UnansweredMs is the longest of these waits.
 	Unanswered   int64    `json:"unanswered"`
 	UnansweredMs int64    `json:"unanswered_ms,omitempty"`
-	Answers      *Answers `json:"answers,omitempty"` // nil: there was none yet
-	Silence      *Silence `json:"silence,omitempty"` // nil: there is none
-	// Failing is left out if neither outlier_detection nor circuit_breaker monitors the
-	// endpoint.
-	Failing  *Failing `json:"failing,omitempty"` // nil: it serves clients, as far as known
+	Answers      *Answers `json:"answers,omitempty"` // left out before the first answer
+	Silence      *Silence `json:"silence,omitempty"` // left out if the endpoint answers as usual
+	// Failing is left out if the endpoint serves clients, as far as is known, or if neither outlier_detection nor
+	// circuit_breaker monitors it.
+	Failing  *Failing `json:"failing,omitempty"`
 	Bytes    Bytes    `json:"bytes"`
 	Connects Connects `json:"connects"`
 	// Limited is as in a [Listener].
 	Limited map[string]float64 `json:"limited_seconds,omitempty"`
 }
 
-// A Connecting is the clients that have waited for a connection to an endpoint for a second or more.
+// Connecting counts the clients that have waited for a connection to an endpoint for a second or more.
 type Connecting struct {
-	Clients int64     `json:"clients"` // now
-	Since   time.Time `json:"since"`   // there has been one all the time since then
+	Clients int64     `json:"clients"` // number of these clients now
+	Since   time.Time `json:"since"`   // since when at least one client has waited like this
 }
 
 // A Failure is a failure of an endpoint.
 type Failure struct {
 	Cause string    `json:"cause"` // a line of at most 300 bytes
-	Time  time.Time `json:"time"`  // when it was
-	// Over means that the endpoint has since done the thing that failed: a connection to it
-	// was made, or it has sent data.
+	Time  time.Time `json:"time"`  // when it happened
+	// Over means that what failed has worked since: a connection was made, or the endpoint has sent data.
 	Over bool `json:"over"`
-	// Connecting means that the connection could not be made, and that the endpoint is the
-	// cause.
+	// Connecting means that the connection could not be made because of the endpoint.
 	Connecting bool `json:"connecting"`
 }
 
-// A Failing is a row of five sessions or more that ended without a byte of a connected
-// endpoint. The last one ended within the last minute, and none was served meanwhile.
+// A Failing is a series of five or more sessions that ended without a byte from a connected endpoint. The last one
+// ended within the last minute, and none was served in between.
 type Failing struct {
-	Clients int64     `json:"clients"` // their number
+	Clients int64     `json:"clients"` // number of these sessions
 	Since   time.Time `json:"since"`   // when the first of them ended
 }
 
-// Summary is the counters and the resources of a process. Sessions that still run are in it
-// with the bytes that they have moved so far. Its JSON form is part of the interface of the
-// program: it is a part of the [Status], and the last line on standard output.
+// Summary has the counters and resources of a process. Sessions that still run count with the bytes that they have
+// moved so far. Its JSON form is part of the interface of the program: it is part of the [Status], and the last line on
+// standard output.
 type Summary struct {
 	Connections Connections      `json:"connections" metric:""`
-	RefusedBy   map[string]int64 `json:"refused_by,omitempty"` // clients, by reason; only reasons that occurred
+	RefusedBy   map[string]int64 `json:"refused_by,omitempty"` // refused clients by reason; only reasons that occurred
 	Bytes       Bytes            `json:"bytes"`
-	// Data that had arrived and that the other side did not take, in bytes.
+	// Received bytes that the other side did not take before the session ended.
 	Lost int64 `json:"lost" metric:"bytes_lost_total"`
-	Lane *Lane `json:"lane,omitempty" metric:"lane_"` // nil: no listener has asked for it
+	Lane *Lane `json:"lane,omitempty" metric:"lane_"` // left out if no listener has lane: auto or require
 	// Times that a direction was copied instead of spliced, by reason.
 	Fallbacks map[string]int64 `json:"fallbacks" metric:"splice_fallbacks_total,reason"`
 	Pipes     Pipes            `json:"pipes" metric:"pipes_"`
 	Pauses    Pauses           `json:"pauses"`
 	// Times that accepting failed, mostly for lack of descriptors or memory.
 	AcceptPauses int64  `json:"accept_pauses" metric:"accept_pauses_total"`
-	Goroutines   int64  `json:"goroutines"` // of the whole process, now
+	Goroutines   int64  `json:"goroutines"` // goroutines of the process now
 	Engine       Engine `json:"engine" metric:""`
 	Arena        Arena  `json:"arena" metric:"arena_"`
-	// SessionLog is the lines of the session log; left out: there was none so far.
+	// SessionLog counts the lines of the session log. Left out if there was no log so far.
 	SessionLog *SessionLog `json:"session_log,omitempty" metric:"session_log_"`
-	// CPUs are the CPUs on which the process may run now, such as 0-3; "": unknown.
+	// CPUs says where the process may run now, such as 0-3, or "" if unknown.
 	CPUs  string `json:"cpus"`
 	Loops []Loop `json:"loops"` // event loops
 }
 
-// SessionLog is counts of lines, ever. Written and dropped lines together are all lines that were
-// to be written, except for lines under way.
+// SessionLog counts lines since the start. Written and dropped lines together are all lines, except for lines still on
+// their way.
 type SessionLog struct {
 	// Written lines of the session log.
 	Lines int64 `json:"lines" metric:"lines_total"`
-	// Dropped is by reason: ring, a loop's ring was full; destination, it accepted no more lines;
-	// rate, there were more than per_second. Only reasons that occurred.
+	// Dropped counts the dropped lines by reason: ring (a loop's ring was full), destination (it accepted no more
+	// lines) or rate (more than per_second). Only reasons that occurred.
 	Dropped map[string]int64 `json:"dropped"`
 	// Sessions without a line because of only or slower_than.
 	Filtered int64 `json:"filtered" metric:"filtered_total"`
-	// DroppedLastMinute are lines that were lost within about the last minute, except for reason rate. Of a
+	// DroppedLastMinute counts the lines dropped within about the last minute, except for the reason rate. Only in a
 	// status.
 	DroppedLastMinute int64 `json:"dropped_last_minute,omitempty"`
-	// Error is the last error of the destination, for a minute. Of a status.
+	// Error is the destination's last error, if it is at most a minute old. Only in a status.
 	Error string `json:"error,omitempty"`
 }
 
-// Pipes are counts of pipes.
+// Pipes counts pipes.
 type Pipes struct {
 	// Pipes that were opened.
 	Made int64 `json:"made" metric:"made_total"`
 	// Times that an idle pipe was leased.
 	Reused int64 `json:"reused" metric:"reused_total"`
-	Leased int64 `json:"leased"` // now
-	Idle   int64 `json:"idle"`   // now
+	Leased int64 `json:"leased"` // pipes in use now
+	Idle   int64 `json:"idle"`   // idle pipes now
 
-	TooSmall int64 `json:"too_small"` // ever made smaller than the kernel's default, and not used: the user's quota was spent
-	Refused  int64 `json:"refused"`   // ever not made, or not enlarged, by the kernel
+	TooSmall int64 `json:"too_small"` // pipes that the kernel made smaller than its default, because the user's quota was spent; they were not used
+	Refused  int64 `json:"refused"`   // pipes that the kernel did not make, or did not enlarge
 	// Leases denied because the budget was spent.
 	Denied int64 `json:"denied" metric:"denied_total"`
 
-	// UsedPages are the pages of these pipes, BudgetPages the pages that they may have now, and MostPages the pages
-	// that they may ever have: after a refusal the budget is lower for a while.
+	// UsedPages are the pages of these pipes, and BudgetPages the pages that pipes may take now. MostPages is the
+	// highest budget: after the kernel has refused pages, the budget is lower for a while.
 	UsedPages   int64 `json:"used_pages"`
 	BudgetPages int64 `json:"budget_pages"`
 	MostPages   int64 `json:"most_pages"`
 }
 
-// Pauses are the times for which the collector stopped everything, since the
-// program began.
+// Pauses describes the garbage collector's stop-the-world pauses since the process started.
 type Pauses struct {
-	GC      int64 `json:"gc"`        // how many
-	GCMaxUs int64 `json:"gc_max_us"` // the longest, in microseconds, rounded up to the resolution of the runtime
+	GC      int64 `json:"gc"`        // number of pauses
+	GCMaxUs int64 `json:"gc_max_us"` // longest pause in microseconds, rounded up to the runtime's resolution
 }
 
-// Engine is the decisions of sessions' directions, see [relay.DriverStats].
+// Engine counts the decisions about directions of sessions, see [relay.DriverStats].
 type Engine struct {
-	Promotions   int64 `json:"promotions"`    // from copying to splicing
-	Demotions    int64 `json:"demotions"`     // and back
-	PipeGrowths  int64 `json:"pipe_growths"`  // larger pipes were asked for
-	MarksRaised  int64 `json:"marks_raised"`  // low-water marks of sockets, for bulk
-	MarksLowered int64 `json:"marks_lowered"` // because too little came
-	// Turns of sessions that were cut short for others.
+	Promotions   int64 `json:"promotions"`    // changes from copying to splicing
+	Demotions    int64 `json:"demotions"`     // changes from splicing to copying
+	PipeGrowths  int64 `json:"pipe_growths"`  // requests for a larger pipe
+	MarksRaised  int64 `json:"marks_raised"`  // low-water marks raised, for bulk transfers
+	MarksLowered int64 `json:"marks_lowered"` // low-water marks lowered, because too little data came
+	// Turns that were cut short to let other sessions run.
 	TurnsCut int64 `json:"turns_cut" metric:"turns_cut_total"`
 }
 
-// Arena is the memory in which loops keep the bytes that slow destinations have not taken.
+// Arena is the memory in which loops keep bytes that slow destinations have not taken yet.
 type Arena struct {
 	// Arena memory, for the bytes of slow destinations.
 	Size int64 `json:"size" metric:"size_bytes"`
 	// Arena memory that loops have now, read buffers included.
 	Used int64 `json:"used" metric:"used_bytes"`
-	// Most arena memory that loops have had.
+	// Largest amount of arena memory that loops have had.
 	Peak     int64 `json:"peak" metric:"peak_bytes"`
-	Residues int64 `json:"residues"` // ever kept in it, one for each time that a destination blocked
-	Refused  int64 `json:"refused"`  // those for which it had no room: they were kept on the heap
+	Residues int64 `json:"residues"` // how often a blocked destination's bytes were kept in the arena
+	Refused  int64 `json:"refused"`  // how often they were kept on the heap, because the arena was full
 
-	Pages string `json:"pages"` // its kind of pages, in words
-	// Arena memory in huge pages, when it was made.
+	Pages string `json:"pages"` // kind of pages, in words
+	// Arena memory that was in huge pages when the arena was made.
 	Huge   int64 `json:"huge" metric:"huge_bytes"`
-	Locked bool  `json:"locked"`          // it is not swapped out
-	Nodes  []int `json:"nodes,omitempty"` // NUMA nodes to which it is bound, by loop; left out: to none
-	// Fallback is why the pages are no better, and Unbound why it is bound to no node on a
-	// machine with several; left out: they are as they should be.
+	Locked bool  `json:"locked"`          // the arena is locked in memory
+	Nodes  []int `json:"nodes,omitempty"` // NUMA node of each loop's part; left out if the arena is not bound to nodes
+	// Fallback is why the arena has no better pages. Unbound is why it is not bound to a NUMA node on a machine with
+	// several. Both are left out if all is as configured.
 	Fallback string `json:"fallback,omitempty"`
 	Unbound  string `json:"unbound,omitempty"`
 }
 
-// A Loop is the counters and the resources of one event loop.
+// A Loop has the counters and resources of one event loop.
 type Loop struct {
-	Index int `json:"index"` // from 0, as in [Session]
+	Index int `json:"index"` // number of the loop, from 0, as in [Session]
 	// Clients that an event loop serves now.
 	Active int64 `json:"active" metric:"connections"`
 	// Clients that an event loop has served.
 	Accepted int64 `json:"accepted" metric:"accepted_total"`
-	// Clients that an event loop has given to others.
+	// Clients that an event loop has handed over to others.
 	HandedOver int64 `json:"handed_over" metric:"handed_over_total"`
 	// Rounds of waiting and serving.
 	Turns int64 `json:"turns" metric:"turns_total"`
 	// Times that an event loop has slept.
 	Blocked      int64 `json:"blocked" metric:"blocked_total"`
-	Gathers      int64 `json:"gathers"`        // times that it let bytes gather
-	BusyPollHits int64 `json:"busy_poll_hits"` // times that busy polling spared it to sleep
-	Batches      int64 `json:"batches"`        // times that it took to SCHED_BATCH
-	BatchRefused int64 `json:"batch_refused"`  // threads that could not be given that
+	Gathers      int64 `json:"gathers"`        // times that the loop let bytes gather
+	BusyPollHits int64 `json:"busy_poll_hits"` // times that busy polling saved a sleep
+	Batches      int64 `json:"batches"`        // times that the loop's thread changed to SCHED_BATCH
+	BatchRefused int64 `json:"batch_refused"`  // threads that could not change to SCHED_BATCH
 	LagP99Us     int64 `json:"lag_p99_us"`     // 99 % of the turns took at most this long, in microseconds
-	LagMaxUs     int64 `json:"lag_max_us"`     // the longest turn
+	LagMaxUs     int64 `json:"lag_max_us"`     // longest turn, in microseconds
 	// Long turns, of 1,024 microseconds and more.
 	LongTurns int64 `json:"long_turns" metric:"long_turns_total"`
-	Overruns  int64 `json:"overruns"` // turns that used 1,000 µs of CPU time, if that is measured
+	Overruns  int64 `json:"overruns"` // turns that used 1,000 µs of CPU time or more, if this is measured
 
 	TimerLateP99Us int64 `json:"timer_late_p99_us"` // 99 % of the timers fired at most this late, in microseconds
-	TimerLateMaxUs int64 `json:"timer_late_max_us"` // the latest timer
+	TimerLateMaxUs int64 `json:"timer_late_max_us"` // how late the latest timer fired, in microseconds
 
-	// Lag counts the turns by how long they took, and TimerLate the ticks at which timers fired by how
-	// late they fired: [i] counts times below 2^i microseconds, and not below half of that. Zeros at
-	// the end are left out. Subtract two statuses for the time between them, see [Within].
+	// Lag counts turns by their duration, and TimerLate ticks by how late their timers fired. Element i counts times
+	// from half of 2^i to less than 2^i microseconds. Zeros at the end are left out. To get a time between two
+	// statuses, subtract their counts, see [Within].
 	Lag       []int64 `json:"lag_counts"`
 	TimerLate []int64 `json:"timer_late_counts"`
 }
 
-// Bytes counts the bytes of sessions, including live ones, by direction. The counts never
-// fall, except if their owner was removed and has come back.
+// Bytes counts the bytes of sessions by direction, including running sessions. The counts never decrease, except if a
+// listener, upstream or endpoint was removed and has come back.
 type Bytes struct {
 	ClientToEndpoint ByEngine `json:"client_to_endpoint"`
 	EndpointToClient ByEngine `json:"endpoint_to_client"`
 }
 
-// ByEngine counts bytes by engine. Spliced bytes have not been in this process's memory.
+// ByEngine counts bytes by how they were moved.
 type ByEngine struct {
-	Spliced int64 `json:"spliced"`        // moved within the kernel
-	Copied  int64 `json:"copied"`         // through this process's memory
-	Lane    int64 `json:"lane,omitempty"` // as packets, of sessions that have left user space
+	Spliced int64 `json:"spliced"`        // moved within the kernel, and never in this process's memory
+	Copied  int64 `json:"copied"`         // copied through this process's memory
+	Lane    int64 `json:"lane,omitempty"` // forwarded as packets, for sessions that have left user space
 }
 
 // All returns the bytes of all engines.
@@ -474,58 +466,57 @@ func (m ByEngine) All() int64 { return m.Spliced + m.Copied + m.Lane }
 
 // Answers describes how soon an endpoint sends its first byte, over all time.
 type Answers struct {
-	// Made is the number of sessions with an answer, and SumUs the sum of the times to their first bytes: since the
-	// client's last byte if it had asked, and since the connect otherwise.
+	// Made is the number of sessions with an answer. SumUs is the sum of their waits for the first byte: since the
+	// client's last byte, or since the connect if the client sent nothing.
 	Made     int64   `json:"made"`
 	SumUs    int64   `json:"sum_us"`
-	Percent  float64 `json:"percent"`   // of the answered sessions that had their first byte within WithinUs: at least 99
-	WithinUs int64   `json:"within_us"` // the time, in microseconds, within which those had their first byte
-	// Judged means that the endpoint's answers are known well enough to eject it if it no
-	// longer answers any client.
+	Percent  float64 `json:"percent"`   // percentage of these sessions that had their first byte within WithinUs: at least 99
+	WithinUs int64   `json:"within_us"` // see Percent, in microseconds
+	// Judged means that enough answers are known to eject the endpoint if it stops answering.
 	Judged bool `json:"judged"`
 }
 
-// A Silence is a period in which an endpoint has answered no client, though clients wait and
-// that is unusual. It may be ejected for that, or not.
+// A Silence is a time in which an endpoint has answered no client, although clients wait and this is unusual. The
+// endpoint may have been ejected for it, or not.
 type Silence struct {
-	Since   time.Time `json:"since"`           // of the first request without an answer
-	Clients int64     `json:"clients"`         // that have sent data since, also clients that have given up
-	Usual   string    `json:"usual,omitempty"` // how soon it, or the other endpoints, answered before
-	Proof   string    `json:"proof"`           // further evidence that it is unusual
+	Since   time.Time `json:"since"`           // when the first request was sent that has no answer
+	Clients int64     `json:"clients"`         // clients that have sent data since then, even if they have given up
+	Usual   string    `json:"usual,omitempty"` // how soon this endpoint, or the others, answered before
+	Proof   string    `json:"proof"`           // more evidence that the silence is unusual
 }
 
-// Connects counts connections that were made to endpoints, ever, and the time that they took.
+// Connects counts the connections made to endpoints, and how long they took.
 type Connects struct {
 	// Connections made for clients.
 	Made  int64 `json:"made" metric:"sessions_total"`
-	SumUs int64 `json:"sum_us"` // the time of all together, in microseconds
-	// Buckets counts them by the time they took, up to 1ms, 5ms, 20ms, 100ms, 500ms, 1.5s, 5s and 15s, and longer. Left out of an endpoint.
+	SumUs int64 `json:"sum_us"` // sum of their durations, in microseconds
+	// Buckets counts connections by duration: up to 1ms, 5ms, 20ms, 100ms, 500ms, 1.5s, 5s, 15s, and longer. An
+	// endpoint does not have this count.
 	Buckets []int64 `json:"buckets,omitempty"`
 }
 
-// Discovery describes how reliable the discovered endpoints of an upstream are.
+// Discovery describes the discovery of an upstream's endpoints.
 type Discovery struct {
 	Kind      string `json:"kind"`      // file or dns
 	From      string `json:"from"`      // the file, or the name that is looked up
-	Endpoints int    `json:"endpoints"` // number found
-	// Changed is the time of the last change, and Confirmed the time of the last good answer, when the
-	// endpoints were last known to be right. Zero and left out: never.
+	Endpoints int    `json:"endpoints"` // number of endpoints found
+	// Changed is when the endpoints last changed, and Confirmed when the last good answer came. They are left out
+	// before that.
 	Changed   time.Time `json:"changed,omitzero"`
 	Confirmed time.Time `json:"confirmed,omitzero"`
-	Next      time.Time `json:"next,omitzero"` // time of the next look-up; left out: on an event
-	// Error is the error of the latest attempt, or "". Failures counts the failures since
-	// Confirmed. If there are any, the endpoints come from an earlier attempt, if there was
-	// one.
+	Next      time.Time `json:"next,omitzero"` // time of the next look-up; left out if an event causes it
+	// Error is the error of the latest attempt, or "". Failures counts the failed attempts since Confirmed. Until an
+	// attempt succeeds, the endpoints of an earlier attempt stay.
 	Error    string `json:"error,omitempty"`
 	Failures int    `json:"failures,omitempty"`
-	Stale    bool   `json:"stale,omitempty"` // older than their source allows
-	// LeftOut counts endpoints that were found but left out, because they lead back into the process.
-	// LeftOutCause is the reason of the first one.
+	Stale    bool   `json:"stale,omitempty"` // the endpoints are older than their source allows
+	// LeftOut counts endpoints that were found but not used, because they lead back into this process. LeftOutCause is
+	// the reason of the first one.
 	LeftOut      int    `json:"left_out,omitempty"`
 	LeftOutCause string `json:"left_out_cause,omitempty"`
 }
 
-// Unusable returns in one line why the endpoint gets no clients, or "" if it may get some.
+// Unusable says in one line why the endpoint gets no clients. It returns "" if the endpoint may get some.
 func (e *Endpoint) Unusable() string {
 	switch {
 	case e.State == Draining:
@@ -550,8 +541,8 @@ func (e *Endpoint) Unusable() string {
 	return ""
 }
 
-// Reason returns in one line why clients get nothing from the endpoint: it is unusable, the
-// last connection to it has failed, or both. Otherwise it returns "".
+// Reason says in one line why clients get nothing from the endpoint: it is unusable, the last connection to it has
+// failed, or both. Otherwise it returns "".
 func (e *Endpoint) Reason() string {
 	why, f := e.Unusable(), e.LastFailure
 	switch {
@@ -565,18 +556,18 @@ func (e *Endpoint) Reason() string {
 	return why + " (last failure: " + f.Cause + ")"
 }
 
-// reason joins a state, its end if known, and its reason if known.
+// reason joins a state, its end and its reason, as far as they are known.
 func reason(state string, until time.Time, why string) string {
 	state += when(!until.IsZero(), " until "+until.Local().Format(time.TimeOnly))
 	state += when(why != "", ": "+why)
 	return state
 }
 
-// Waited returns the time of the endpoint's sessions that have ended and have a verdict, and the part of it that was
-// lost to the endpoint and the way to it, to a millisecond.
+// Waited returns the total time of the endpoint's ended sessions that have a verdict, and the part that was lost to the
+// endpoint and its network, both rounded to a millisecond.
 func (e *Endpoint) Waited() (lost, all time.Duration) {
 	for kind, seconds := range e.Limited {
-		d := time.Duration(1000*seconds) * time.Millisecond // rounded one by one: the sum does not depend on the order
+		d := time.Duration(1000*seconds) * time.Millisecond // rounded one by one, so that the order does not matter
 		all += d
 		if kind == "endpoint" || kind == "endpoint_network" {
 			lost += d
@@ -585,20 +576,22 @@ func (e *Endpoint) Waited() (lost, all time.Duration) {
 	return lost, all
 }
 
-// A Lag is how long turns of a loop took, or how late its timers were, in the time between two statuses.
+// A Lag says how long a loop's turns took, or how late its timers were, between two statuses.
 type Lag struct {
-	// P99 and Longest are upper bounds of 99 % of the times, and of all: powers of two of a microsecond, or the longest time ever if that is less.
+	// P99 and Longest are upper bounds of 99 % of the times, and of all of them. They are powers of two of a
+	// microsecond, or the longest time ever if it is shorter.
 	P99, Longest time.Duration
 	Count        int64
 }
 
-// Within returns the lag between two statuses, by [Loop.Lag] or [Loop.TimerLate] of them, and the longest time ever of the later one. If the earlier
-// counts are of another process, or nil, it is the lag of all time.
+// Within returns the lag between two statuses from their [Loop.Lag] or [Loop.TimerLate] counts. everUs is the longest
+// time ever of the later status. If the earlier counts are nil or of another process, Within returns the lag of all
+// time.
 func Within(before, now []int64, everUs int64) (l Lag) {
 	counts := make([]int64, len(now))
 	copy(counts, now)
 	for i, n := range before {
-		if i >= len(counts) || counts[i] < n { // counts do not fall: it was another process
+		if i >= len(counts) || counts[i] < n { // counts never decrease: this was another process
 			return Within(nil, now, everUs)
 		}
 		counts[i] -= n

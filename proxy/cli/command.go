@@ -24,18 +24,19 @@ import (
 // Exit codes of the programs.
 const (
 	ExitOK    = 0
-	ExitError = 1 // it could not start, or sessions were cut
+	ExitError = 1 // the program could not start, or sessions were cut
 	ExitUsage = 2 // the command line is wrong
 
-	ExitWarnings = 3 // of status --exit-code: something is wrong, but clients are served
-	ExitOutage   = 4 // likewise: clients are not served
+	ExitWarnings = 3 // status --exit-code: something is wrong, but clients are served
+	ExitOutage   = 4 // status --exit-code: clients are not served
 
-	ExitCondition = 3 // of mirror --fail-if: a condition holds
-	ExitUnknown   = 4 // likewise: there is too little to know whether one does
+	ExitCondition = 3 // mirror --fail-if: a condition holds
+	ExitUnknown   = 4 // mirror --fail-if: too little is known to judge a condition
 
-	ExitGoOn = 3 // of sessions end: some of the sessions that were to end go on
+	ExitGoOn = 3 // sessions end: some of the selected sessions continue
 
-	// ExitPipe is that of a command whose reader has gone, such as head(1), as shells have it of SIGPIPE, by which others end then.
+	// ExitPipe is the exit code of a command whose reader is gone, such as head(1). Shells report this code for
+	// SIGPIPE, which ends other programs in this case.
 	ExitPipe = 128 + int(syscall.SIGPIPE)
 )
 
@@ -53,10 +54,10 @@ func Usagef(format string, args ...any) error {
 	return UsageError{fmt.Errorf(format, args...)}
 }
 
-// ExitCode is an error that carries an exit code and was reported already.
+// ExitCode is an exit code as an error that was already reported.
 type ExitCode int
 
-// Error names the code.
+// Error returns the code as text.
 func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
 // A Program is a command line.
@@ -87,7 +88,8 @@ func (p *Program) Run(e *Env) int {
 	}
 }
 
-// abandoned reports whether an error is that the reader of the standard output has gone. EPIPE may be of a connection as well.
+// abandoned reports whether an error means that the reader of standard output is gone. EPIPE may also come from a
+// connection.
 func abandoned(stdout io.Writer, err error) bool {
 	out, ok := stdout.(*os.File)
 	var at *fs.PathError
@@ -123,9 +125,9 @@ func (p *Program) dispatch(e *Env) error {
 	}
 	ctx, err := k.Parse(normalizeArgs(e.Args))
 	switch {
-	case helped: // kong goes on after Exit, and reports missing arguments
+	case helped: // kong continues after Exit, and reports missing arguments
 		return nil
-	case abandoned(e.Stdout, err): // of a help text
+	case abandoned(e.Stdout, err): // while a help text was written
 		return err
 	case err != nil:
 		return UsageError{explain(p.Name, err)}
@@ -147,7 +149,7 @@ func normalizeArgs(args []string) []string {
 	return args
 }
 
-// Errors of kong for a flag without a value, for a negative number in place of an argument, and for a value that looks like a flag.
+// Errors of kong about a flag without a value, a negative number as an argument, and a value that looks like a flag.
 var (
 	negative  = regexp.MustCompile(`unknown flag (-\d+)(, did you mean .*)?$`)
 	noValue   = regexp.MustCompile(`expected \S+ value but got "EOL" \(<EOL>\)`)
@@ -168,27 +170,27 @@ func explain(program string, err error) error {
 	return fmt.Errorf("%s (see: %s)", line, help)
 }
 
-// Env is everything that the program takes from its process, so that the command line is a
-// function of it and tests can drive it.
+// Env is everything that the program takes from its process. The command line is then a function of Env, and tests can
+// drive it.
 type Env struct {
-	name   string   // of the program, for its messages; "" is penstock
+	name   string   // name of the program in messages; "" is penstock
 	Args   []string // without the program's name
 	Stdout io.Writer
 	Stderr io.Writer
 	Getenv func(string) string
-	lookup func(string) (string, bool) // distinguishes empty from unset; nil: getenv is used
+	lookup func(string) (string, bool) // distinguishes empty from unset; if nil, getenv is used
 
 	// Stops delivers the signals that stop the program.
 	Stops <-chan os.Signal
 
-	// Reloads starts the delivery of SIGHUP, even if it was ignored from the beginning: then it
-	// is sent on purpose. From then on it no longer stops the program. nil: there is none.
+	// Reloads starts the delivery of SIGHUP, even if the process ignored it at its start: then it is sent on purpose.
+	// From then on SIGHUP no longer stops the program. Reloads may be nil.
 	Reloads func() <-chan os.Signal
 
-	// Reopens delivers SIGUSR1, by which logs are opened again; nil: there is none.
+	// Reopens delivers SIGUSR1, which makes the program open its logs again. It may be nil.
 	Reopens <-chan os.Signal
 
-	// Self is this process, from which admin refuses connections; 0, in a test: it does not.
+	// Self is this process, from which the admin API refuses connections. 0, in tests, refuses none.
 	Self int
 }
 
@@ -221,7 +223,7 @@ func ProcessEnv(name string) (e *Env, release func()) {
 	}
 }
 
-// PrintError writes one line with the cause for which the program ends.
+// PrintError writes one line that says why the program ends.
 func (e *Env) PrintError(err error) {
 	fmt.Fprintf(e.Stderr, "%s: %s\n", cmp.Or(e.name, "penstock"), display.Lines(err.Error()))
 }
@@ -237,9 +239,8 @@ func (e *Env) Environment() func(name string) (value string, set bool) {
 	}
 }
 
-// stopSignals are the signals that stop accepting and drain; the second one that arrives ends
-// the program at once. SIGHUP is one of them, for a closed terminal, unless it was ignored
-// from the beginning: see nohup(1).
+// stopSignals are the signals that make the program stop accepting and drain. The second one ends the program at once.
+// SIGHUP is one of them, for a closed terminal, unless the process ignored it at its start: see nohup(1).
 func stopSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -248,17 +249,16 @@ func stopSignals() []os.Signal {
 	return signals
 }
 
-// survive keeps two signals from ending the program. SIGPIPE comes when the reader of its
-// standard output or error is gone: a log without a reader must not cost connections. SIGUSR1 has
-// logs opened again, and does nothing where there are none. (Not signal.Ignore, which child
-// processes inherit.)
+// survive keeps two signals from ending the program. SIGPIPE comes when the reader of standard output or error is gone:
+// a log without a reader must not cost connections. SIGUSR1 opens logs again, and does nothing without logs.
+// (signal.Ignore would be inherited by child processes.)
 func survive() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGUSR1) }
 
 // usualWidth is the width of a terminal that does not report its own.
 const usualWidth = 80
 
-// TerminalWidth returns the columns of the terminal that w is, and false if it
-// is none or cannot move its cursor.
+// TerminalWidth returns the columns of the terminal w. It returns false if w is no terminal, or one that cannot move
+// its cursor.
 func TerminalWidth(w io.Writer, getenv func(string) string) (int, bool) {
 	f, ok := w.(*os.File)
 	if !ok || getenv("TERM") == "dumb" {
@@ -274,8 +274,7 @@ func TerminalWidth(w io.Writer, getenv func(string) string) (int, bool) {
 	return width, true
 }
 
-// Descriptors returns the soft limit RLIMIT_NOFILE, which the Go runtime has raised to the
-// hard one.
+// Descriptors returns the soft limit RLIMIT_NOFILE. The Go runtime has raised it to the hard limit.
 func Descriptors() int {
 	n, err := sys.RlimitNoFile()
 	if err != nil || n > math.MaxInt32 {
@@ -284,9 +283,9 @@ func Descriptors() int {
 	return int(n)
 }
 
-// Affordable returns the number of connections that n descriptors allow: two for each, less a
-// sixty-fourth for everything else. With many loops that rest is more: each loop has two, and one
-// in reserve. Pipes and mirrors are not counted: they get what connections leave, and give it back when connections need it.
+// Affordable returns the number of connections that n descriptors allow: two for each, less a sixty-fourth for
+// everything else, or more with many loops: each loop has two, and one in reserve. Pipes and mirrors do not count: they
+// get what connections leave, and give it back when connections need it.
 func Affordable(n, loops int) int {
 	rest := min(max(n/64, min(64, n*4/5)), 1024)
 	rest = max(rest, sys.KeptDescriptors(n)+20+4*loops)

@@ -1,6 +1,6 @@
-// Package cli is what the command lines of Penstock's programs have in common: the environment
-// of a process as a value, exit codes, errors of usage, and the values of flags. A command is a
-// struct for github.com/alecthomas/kong with a method Run(*Env) error.
+// Package cli is what the command lines of Penstock's programs share: the environment of a process as a value, exit
+// codes, usage errors, and the values of flags. A command is a struct for github.com/alecthomas/kong with a method
+// Run(*Env) error.
 package cli
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Timeout is the value of a flag: a duration, 0 for none.
+// Timeout is the value of a flag: a duration, or 0 for none.
 type Timeout time.Duration
 
 // UnmarshalText reads "5s", "1h30m" or "0".
@@ -43,7 +43,7 @@ func (m *Millis) UnmarshalText(text []byte) error {
 	return err
 }
 
-// orderly are times with each unit once, the larger ones first: 1h1h may be meant as 1h1m.
+// orderly matches times with each unit at most once, the larger unit first: 1h1h may be meant as 1h1m.
 var orderly = regexp.MustCompile(`^[+-]?([0-9.]+h)?([0-9.]+m)?([0-9.]+s)?([0-9.]+ms)?([0-9.]+[uµμ]s)?([0-9.]+ns)?$|^[+-]?0$`)
 
 // parseTime parses a duration. Its errors suggest the examples, or the units that a bare
@@ -65,7 +65,7 @@ func parseTime(text []byte, examples string, units ...string) (Timeout, error) {
 	return 0, fmt.Errorf("%q is not a time: write %s, or 0 for none", text, examples)
 }
 
-// wholeDays reads a number of days, such as 7d, of ten years at most.
+// wholeDays reads a number of days, such as 7d, up to ten years.
 func wholeDays(text string) (days time.Duration, ok bool) {
 	number, ok := strings.CutSuffix(text, "d")
 	n, err := strconv.ParseUint(number, 10, 16)
@@ -75,7 +75,7 @@ func wholeDays(text string) (days time.Duration, ok bool) {
 // hours writes a duration of whole hours.
 func hours(d time.Duration) string { return fmt.Sprintf("%dh", d/time.Hour) }
 
-// Span is the value of a flag: a duration of more than 0, which may be in days.
+// Span is the value of a flag: a duration above 0, which may be in days.
 type Span time.Duration
 
 // UnmarshalText reads "30m", "1h30m" or "7d".
@@ -97,7 +97,7 @@ func (s *Span) UnmarshalText(text []byte) error {
 // Duration returns the value.
 func (s Span) Duration() time.Duration { return time.Duration(s) }
 
-// Duration returns the value; 0 is none.
+// Duration returns the value. 0 is none.
 func (t Timeout) Duration() time.Duration { return time.Duration(t) }
 
 // OrOff returns the duration for a field in which 0 means a default, and a negative value off.
@@ -128,9 +128,9 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A Pair is an argument that may have the one after it in the same word, behind a slash: shop/one for shop one. So
-// lists print the two. A word of its own after it leaves the slash alone, unless that is a number, which is an
-// argument further on.
+// A Pair is an argument that may also hold the next argument, after a slash: shop/one for shop one, as lists print
+// them. If another word follows, the slash is left alone, unless that word is a number, which belongs to a later
+// argument.
 type Pair string
 
 // Decode implements [kong.MapperValue].
@@ -148,7 +148,7 @@ func (p *Pair) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// followed reports whether a token is an argument that is no number.
+// followed reports whether a token is an argument and not a number.
 func followed(t kong.Token) bool {
 	_, err := strconv.Atoi(t.String())
 	return err != nil && t.IsValue()
@@ -160,8 +160,8 @@ func Version() string {
 	return versionOf(info)
 }
 
-// versionOf returns the module's version, "v1.2.3" or "(devel)", and the commit
-// if the go command recorded one. (It marks a tree with changes by "+dirty".)
+// versionOf returns the module's version, "v1.2.3" or "(devel)", and the commit if the go command recorded one. (It
+// marks a changed tree with "+dirty".)
 func versionOf(info *debug.BuildInfo) string {
 	if info == nil {
 		return "(unknown)"

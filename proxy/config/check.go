@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// check finds errors of the configuration as a whole, with each value valid by itself.
+// check finds errors of the configuration as a whole, although each value is valid by itself.
 func (l *loader) check() {
 	c := &l.cfg
 	if len(c.Listeners) == 0 && len(l.problems) == 0 {
@@ -67,7 +67,7 @@ type checker struct {
 	upstreams *names
 	byName    map[string]*Upstream     // the first upstream with each name
 	pairs     map[Certificate]unpaired // certificates already read, and their errors
-	modules   map[module]*complaint    // modules already looked at, and their errors
+	modules   map[module]*complaint    // modules already checked, and their errors
 	compared  int                      // conditions of routes, see covered
 }
 
@@ -91,9 +91,8 @@ type choice struct {
 	set   bool
 }
 
-// oneOf complains if several of the keys are set, or none is. In the latter case the key is
-// missing, or it was written and is empty. at is the place to report if the section itself was
-// not written.
+// oneOf complains if several of the keys are set, or none. If none is set, the key is missing, or it was written and is
+// empty. at is the place to report if the section itself was not written.
 func (k *checker) oneOf(section any, at place, fix string, keys ...choice) {
 	var all, have, empty []string
 	where := k.at(section, section).or(at)
@@ -130,8 +129,8 @@ type names struct {
 	list  []string
 	where map[string]place
 
-	// partial means that some names are unknown, which was already reported. An undefined name
-	// is not reported then.
+	// partial means that some names are unknown, and that this was already reported. Then an undefined name is not
+	// reported.
 	partial bool
 }
 
@@ -146,7 +145,7 @@ func (n *names) define(name *string, at place, fix string) {
 		return
 	}
 	if before, ok := n.where[*name]; ok {
-		n.d.complainAt(at, fix, "the %s %s is defined in %v already", n.kind, *name, before.pos())
+		n.d.complainAt(at, fix, "the %s %s is already defined in %v", n.kind, *name, before.pos())
 		return
 	}
 	n.where[*name] = at
@@ -162,7 +161,7 @@ func (n *names) use(name *string, section any) {
 		n.d.dropped++
 		return
 	}
-	fix := fmt.Sprintf("no %s is defined: define it", n.kind)
+	fix := fmt.Sprintf("define it under %ss", n.kind)
 	if len(n.list) > 0 {
 		fix = "define it, or write " + enumeration(n.list, "or")
 	}
@@ -212,7 +211,7 @@ func circular(names []string) string {
 	return strings.Join(append(names, first), " → ")
 }
 
-// percentages warns of parts of 1 that were probably meant as percentages.
+// percentages warns of fractions of 1 that were probably meant as percentages.
 func (k *checker) percentages(u *Upstream) {
 	if o := u.OutlierDetection; o != nil {
 		k.percentage("failure_percentage", &o.FailurePercentage, o)
@@ -224,7 +223,7 @@ func (k *checker) percentages(u *Upstream) {
 
 func (k *checker) percentage(key string, percent *float64, section any) {
 	if p := *percent; p > 0 && p < 1 && !k.bad[percent] {
-		k.warnAt(k.at(percent, section), "write "+strconv.FormatFloat(100*p, 'g', 6, 64)+" for that share of all", "%s is a percentage, and %v %% is little", key, p)
+		k.warnAt(k.at(percent, section), "write "+strconv.FormatFloat(100*p, 'g', 6, 64)+" if you mean this percentage", "%s is a percentage: %[2]v means %[2]v %%", key, p)
 	}
 }
 
@@ -403,7 +402,7 @@ func (k *checker) twice(u *Upstream) {
 			continue
 		}
 		k.warnAt(k.at(&e.Address, e), "leave one out, and give the other more weight",
-			"%s is the address of the endpoint %s in %v too", e.Address, before.Name, k.at(&before.Address, before).pos())
+			"%s is also the address of the endpoint %s in %v", e.Address, before.Name, k.at(&before.Address, before).pos())
 	}
 }
 
@@ -536,20 +535,20 @@ func (k *checker) noEndpoint(c *Config, own []string, what string) {
 	}
 }
 
-// A graph is the ways of clients from listeners to upstreams, and from these to others or
-// back.
+// A graph has the ways of clients from listeners to upstreams, and from upstreams to other upstreams or back to
+// listeners.
 type graph struct {
 	*checker
 	listeners map[string]*Listener // by arrival
-	state     map[any]int          // of a listener or upstream: 0 before the first visit, its place in the path from 1 on during it, then done
+	state     map[any]int          // of a listener or upstream: 0 before the visit, its place in the path (from 1) during the visit, then done
 	path      []step
 }
 
 // done is the state of a listener or upstream after all of its steps have been followed.
 const done = -1
 
-// A step is from a listener to an upstream, or from an upstream to its fallback or to the
-// listener at an endpoint's address.
+// A step leads from a listener to an upstream, or from an upstream to its fallback or to the listener at an endpoint's
+// address.
 type step struct {
 	from any
 	at   place   // of the listener's or route's upstream
@@ -585,7 +584,7 @@ func (g *graph) leave(ln *Listener) {
 		r := &ln.Routes[i]
 		switch m := &r.Match; {
 		case len(m.Source) > 0 || m.Port != 0 || g.checkVague(m):
-			return // a returning client may meet it
+			return // a client that comes back may meet the condition
 		case !m.everybody():
 			continue
 		}
@@ -664,8 +663,8 @@ func words(steps []step) string {
 	return circular(names)
 }
 
-// arrivals returns the keys under which a listener is found from the keys of outgoing. All
-// addresses of a family share one key. It returns nil if they are not known in advance.
+// arrivals returns the keys of a listener's address, by which outgoing finds it. All addresses of a family share one
+// key. It returns nil if the address is not known in advance.
 func arrivals(a Address) []string {
 	if a.Network == "unix" {
 		return []string{a.Place()}
@@ -683,8 +682,7 @@ func arrivals(a Address) []string {
 	return []string{plain(host) + " " + port}
 }
 
-// outgoing returns the keys of the listeners that a connection to an endpoint may reach, the
-// likeliest first.
+// outgoing returns the keys of the listeners that a connection to an endpoint may reach, the most likely key first.
 func (d *decoder) outgoing(a Address) []string {
 	if a.Network != "tcp" {
 		return arrivals(a)

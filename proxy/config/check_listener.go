@@ -182,8 +182,8 @@ func percent(hundredths int) string {
 // limit, comparing the routes of a large file would take minutes.
 const maxCompared = 1_000_000
 
-// covered warns of a route that is never reached because one earlier route matches all of its
-// clients. It does not look for several earlier routes that do so only together.
+// covered warns of a route that is never reached because one earlier route matches all of its clients. It does not find
+// several earlier routes that match them only together.
 func (k *checker) covered(ln *Listener) {
 	for j := range ln.Routes {
 		for i := range j {
@@ -200,8 +200,8 @@ func (k *checker) covered(ln *Listener) {
 	}
 }
 
-// covers reports whether first matches every client that m matches. All clients meet an absent condition. If a
-// condition is present, first must have each of m's alternatives too.
+// covers reports whether first matches every client that m matches. An absent condition of first excludes no client. A
+// present one must have each of m's alternatives.
 func (k *checker) covers(first, m *Match) bool {
 	k.compared++
 	return (first.Port == 0 || first.Port == m.Port) &&
@@ -261,8 +261,8 @@ var (
 	everyUnix = clients.UnixClients()
 )
 
-// sources warns of source lists that probably forget some clients: a list covers clients of unix sockets and of IPv4
-// only if it names them.
+// sources warns of lists that probably forget some clients: a list covers clients of unix sockets, and of IPv4, only if
+// it names them.
 func (k *checker) sources(ln *Listener) {
 	if k.bad[&ln.Bind] || slices.ContainsFunc(pointers(ln.Bind), func(b *Bind) bool { return k.bad[b] }) {
 		return
@@ -349,7 +349,7 @@ func covered(narrow Rule, list []Rule) bool {
 	return slices.ContainsFunc(list, func(wide Rule) bool { return wide.Covers(narrow) })
 }
 
-// firstBytes complains of conditions on first bytes that no client can meet, or that the listener does not look at.
+// firstBytes complains of conditions on first bytes that no client can meet, or that the listener does not examine.
 func (k *checker) firstBytes(ln *Listener) {
 	needs, silent, patterns := -1, -1, []ByteMatch(nil)
 	for i := range ln.Routes {
@@ -497,9 +497,9 @@ func (k *checker) hiddenHTTP2(ln *Listener) {
 	}
 }
 
-// disguised warns of endpoints that serve clients of routes by host and path, and clients of TLS or PostgreSQL as
-// well. A lenient endpoint may take a ClientHello or a StartupMessage for a method of HTTP, and serve a request
-// behind it that no route by host and path has seen.
+// disguised warns of endpoints that serve clients of routes by host and path, and also clients of TLS or PostgreSQL. A
+// lenient endpoint may take a ClientHello or a StartupMessage for an HTTP method, and serve a request after it that no
+// route by host and path has seen.
 func (k *checker) disguised(c *Config) {
 	for _, ln := range c.Listeners {
 		guard := slices.IndexFunc(ln.Routes, func(r Route) bool { return len(r.Match.Host)+len(r.Match.Path) > 0 })
@@ -518,7 +518,7 @@ func (k *checker) disguised(c *Config) {
 				}
 				r := &ln.Routes[guard]
 				k.warnAt(k.at(&r.Match, r), "write a route with protocol: ["+p+"] to an upstream with other endpoints",
-					"clients of %s reach the upstream %s, as HTTP clients do: an endpoint that reads their first message as an HTTP request serves requests that this route has not checked", p, to[at])
+					"clients of %s reach the upstream %s, as HTTP clients do: if an endpoint takes their first message for an HTTP request, it serves a request that this route has not checked", p, to[at])
 				break
 			}
 		}
@@ -565,8 +565,8 @@ func (k *checker) destinationsOf(names []string) map[string]string {
 	return list
 }
 
-// evaded warns of routes by name that keep some clients out if these clients reach the same endpoints by a route
-// without a name, or by the listener's upstream: no route looks at what such a client says to the endpoint later, for
+// evaded warns of a route by name that excludes some clients, if these clients reach the same endpoints by a route
+// without a name, or by the listener's upstream. No route sees what such a client says to the endpoint later, for
 // example a Host within TLS.
 func (k *checker) evaded(c *Config) {
 	for _, ln := range c.Listeners {
@@ -583,7 +583,7 @@ func (k *checker) evaded(c *Config) {
 			for _, at := range slices.Sorted(maps.Keys(others)) {
 				if named[at] != "" {
 					k.warnAt(k.at(&r.Match, r), "give these clients an upstream with endpoints of their own",
-						"clients that this route excludes can still reach its endpoints, by not sending that name: upstream, or a route without names, leads to the upstream %s", others[at])
+						"clients that this route excludes can still reach its endpoints without sending its name: upstream, or a route without names, leads to the upstream %s", others[at])
 					break
 				}
 			}
@@ -628,7 +628,7 @@ var speakingFirst = map[string]string{
 	"21": "FTP", "25": "SMTP", "110": "POP3", "119": "NNTP", "143": "IMAP", "587": "SMTP", "2525": "SMTP", "3306": "MySQL", "4190": "ManageSieve", "5900": "VNC",
 }
 
-// waitsInVain warns of servers that speak first behind routes by first bytes: their clients say nothing, and are
+// waitsInVain warns if servers that speak first are behind routes by first bytes: their clients say nothing, and are
 // refused.
 func (k *checker) waitsInVain(c *Config) {
 	for _, ln := range c.Listeners {
@@ -679,7 +679,7 @@ type port struct {
 // A family holds the owners of the addresses of IPv4 or of IPv6.
 type family struct{ first, wild bindOwners }
 
-// give makes to the owner if there is none.
+// give makes to the owner, unless there is one.
 func (t *bindOwners) give(to bindOwners) {
 	if t.whose == "" {
 		*t = to

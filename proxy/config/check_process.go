@@ -53,8 +53,7 @@ func (k *checker) adminPlace(a *Admin) {
 	}
 }
 
-// adminClients complains of conditions that do not fit the address, and of an address without conditions for its
-// clients.
+// adminClients complains of rules that do not fit the address, and of an address that anybody could use.
 func (k *checker) adminClients(a *Admin) {
 	b := &a.Bind
 	token := a.ReadToken != (Secret{}) || a.ChangeToken != (Secret{}) || k.bad[&a.ReadToken] || k.bad[&a.ChangeToken]
@@ -114,8 +113,8 @@ func (k *checker) metrics(m *Metrics) {
 	k.token(m)
 }
 
-// hosts returns the addresses that clients of the metrics' address come from. It is invalid if they may come from
-// any.
+// hosts returns the addresses from which clients can connect to the metrics. It is invalid if they may have any
+// address.
 func (m *Metrics) hosts() netip.Prefix {
 	if m.Bind.Address.Network != "tcp" {
 		return netip.Prefix{}
@@ -144,7 +143,7 @@ func (m *Metrics) nobody() bool {
 	return !slices.ContainsFunc(m.Allow, func(r Rule) bool { return r.Everyone() || r.Covers(all) || all.Covers(r) })
 }
 
-// allowSample is an example of allow that fits bind.
+// allowSample returns an example of allow that fits bind.
 func (m *Metrics) allowSample() string {
 	switch hosts := m.hosts(); {
 	case hosts.IsValid() && hosts.Bits() > 0:
@@ -277,7 +276,8 @@ func sameLane(a, b Lane) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// devices checks that each device has its own name. Whether it exists shows when the lane is opened.
+// devices checks that device names are neither empty nor repeated. Whether the devices exist shows when the lane is
+// opened.
 func (k *checker) devices(l *Lane) {
 	for i, name := range l.Devices {
 		switch {
@@ -321,21 +321,21 @@ type namedFile struct {
 // A writtenFile is a file or socket that the process makes, appends to or replaces.
 type writtenFile struct {
 	namedFile
-	does string // how a message about it begins
+	does string // beginning of a message about it
 }
 
-// file returns the identity of a path: the same for all paths that lead to one file by symbolic links. Hard links are
-// not compared.
+// file returns the identity of a path. All paths that lead to one file by symbolic links have the same identity. Hard
+// links are not compared.
 func (f *namedFile) file() string { return sockopt.Address{Network: "unix", Name: f.path}.Place() }
 
-// names records that the current value names a file.
+// names records that the current value names the file at path.
 func (d *decoder) names(f *field, path string) {
 	if path != "" && !d.trying {
 		d.files = append(d.files, namedFile{path, f.key, d.here})
 	}
 }
 
-// written complains if the process writes a file that is named for another purpose too: a state file would replace a
+// written complains if the process writes a file that is also named for another purpose: a state file would replace a
 // key at the same path, and a session log would append to it.
 func (k *checker) written(c *Config) {
 	list := k.writtenFiles(c)

@@ -230,9 +230,9 @@ func TestWarnings(t *testing.T) {
 		}},
 		// Addresses.
 		{upstream("endpoints: ['h:1', {name: a, address: 'H:1'}, {name: b, address: '[::1]:3'}, '[0::1]:3', {name: c, address: 'unix:/a'}, 'unix:/./a', 'h:2', 'unix:/h:1']"), []string{
-			"2:61: H:1 is the address of the endpoint h:1 in /etc/p.yaml:2:35 too | leave one out, and give the other more weight",
-			"2:100: [0::1]:3 is the address of the endpoint b in /etc/p.yaml:2:88 too | leave one out, and give the other more weight",
-			"2:143: unix:/./a is the address of the endpoint c in /etc/p.yaml:2:131 too | leave one out, and give the other more weight",
+			"2:61: H:1 is also the address of the endpoint h:1 in /etc/p.yaml:2:35 | leave one out, and give the other more weight",
+			"2:100: [0::1]:3 is also the address of the endpoint b in /etc/p.yaml:2:88 | leave one out, and give the other more weight",
+			"2:143: unix:/./a is also the address of the endpoint c in /etc/p.yaml:2:131 | leave one out, and give the other more weight",
 		}},
 		// Zones.
 		{upstream(zone + "{local: berlni}"), []string{`2:95: no endpoint is in the zone berlni | did you mean "berlin"?`}},
@@ -274,8 +274,8 @@ func TestWarnings(t *testing.T) {
 		}},
 		// Parts and percent.
 		{upstream("endpoints: ['h:1'], outlier_detection: {failure_percentage: 0.6}, circuit_breaker: {failure_percentage: 0.25}"), []string{
-			"2:83: failure_percentage is a percentage, and 0.6 % is little | write 60 for that share of all",
-			"2:127: failure_percentage is a percentage, and 0.25 % is little | write 25 for that share of all",
+			"2:83: failure_percentage is a percentage: 0.6 means 0.6 % | write 60 if you mean this percentage",
+			"2:127: failure_percentage is a percentage: 0.25 means 0.25 % | write 25 if you mean this percentage",
 		}},
 		{upstream("endpoints: ['h:1'], outlier_detection: {failure_percentage: 1}, circuit_breaker: {failure_percentage: 0}"), nil},
 		// Times.
@@ -292,7 +292,7 @@ func TestWarnings(t *testing.T) {
 		{upstream("endpoints: ['h:1'], queue: {size: 0, hold: 3s}"), []string{"2:66: hold has no effect: the queue of the upstream u has size 0 | write a size such as 1000, or leave size and hold out"}},
 		// Checks.
 		{upstream("endpoints: ['h:1'], health_check: {timeout: 6s}"), []string{
-			"2:67: timeout is 6s, longer than interval (5s): an endpoint that does not answer is checked less often than each interval | make timeout shorter or interval longer",
+			"2:67: timeout is 6s, longer than interval (5s): an endpoint that does not answer is checked less often than interval says | make timeout shorter or interval longer",
 		}},
 		{upstream("endpoints: ['h:1'], health_check: {timeout: 5s}"), nil},
 		{upstream("endpoints: ['h:1'], health_check: {interval: 1s}"), nil}, // no timeout was written
@@ -655,7 +655,7 @@ func TestCredentials(t *testing.T) {
 		"'file:wide'":             " has characters that a header cannot have | write printable ASCII characters",
 		"'file:public'":           " (mode 0644) | chmod o= /etc/public",
 		"'file:c$$d/public'":      " (mode 0644) | chmod o= /etc/c$d/public",
-		"6273841":                 " is text, not a number | write it in quotes",
+		"6273841":                 " must be text, not a number | write it in quotes",
 		"'file:s3cret-elsewhere'": "file does not exist | use the name of an existing file",
 	} {
 		for _, section := range []string{

@@ -131,7 +131,7 @@ func (k *checker) health(h *HealthCheck) {
 	k.atMost(h, "fast_interval", &h.FastInterval, "interval", &h.Interval)
 	if k.given(&h.Timeout) && h.Timeout > h.Interval {
 		k.warnAt(k.at(&h.Timeout, h), "make timeout shorter or interval longer",
-			"timeout is %v, longer than interval (%v): an endpoint that does not answer is checked less often than each interval", h.Timeout, h.Interval)
+			"timeout is %v, longer than interval (%v): an endpoint that does not answer is checked less often than interval says", h.Timeout, h.Interval)
 	}
 	if h.Standby.Value != "" && h.Type == "tcp" && h.Expect.Value == "" {
 		k.complainAt(k.at(&h.Standby, h), "write expect: and the answer of an endpoint that serves", "standby needs expect: a check without an expected answer finds no standby")
@@ -165,8 +165,8 @@ func logsIn(text string) bool {
 	return false
 }
 
-// checkTLS switches on TLS for a check that expects an answer from the endpoint's own port, if clients are connected
-// to this port by TLS. The answer to plain bytes would be an error page, and would take the endpoint out of service.
+// checkTLS switches on TLS for a check that expects an answer at the endpoint's own port, if connections to this port
+// use TLS. Without TLS the answer would be an error page, and the endpoint would be taken out of service.
 func (k *checker) checkTLS(u *Upstream, h *HealthCheck) {
 	if u.TLS != nil && h.Port == 0 {
 		if h.asks() && !k.given(&h.TLS) {
@@ -181,8 +181,7 @@ func (k *checker) checkTLS(u *Upstream, h *HealthCheck) {
 	}
 }
 
-// httpOfTCP complains of settings for a request that is never made. Written defaults are
-// accepted.
+// httpOfTCP complains of settings for a request that a tcp check never makes. It accepts written defaults.
 func (k *checker) httpOfTCP(h *HealthCheck) {
 	c := &h.HTTP
 	if c.Path == "/" && c.Host == "" && c.Body.Value == "" && len(c.Status) == 1 && c.Status[0] == 200 {
@@ -207,7 +206,7 @@ func (k *checker) atMost(section any, lessKey string, less *time.Duration, moreK
 	if !k.given(less) {
 		at = k.at(more, section)
 	}
-	k.complainAt(at, "make "+lessKey+" shorter or "+moreKey+" longer", "%s is %v, more than %s, which is %v", lessKey, *less, moreKey, *more)
+	k.complainAt(at, "make "+lessKey+" shorter or "+moreKey+" longer", "%s is %v, longer than %s (%v)", lessKey, *less, moreKey, *more)
 }
 
 func (k *checker) fallback(u *Upstream) {
@@ -225,7 +224,7 @@ func (k *checker) origination(t *UpstreamTLS) {
 	k.authorities(&t.CA, t)
 }
 
-// own checks the certificate that a section shows to its peers: both files must be given, or neither.
+// own checks the certificate that this side shows to its peers: a section needs both files, or neither.
 func (k *checker) own(cert, key *Path, section any) {
 	switch {
 	case k.bad[cert] || k.bad[key]: // already reported
@@ -238,8 +237,8 @@ func (k *checker) own(cert, key *Path, section any) {
 }
 
 // credential checks a secret that authenticates one side to the other, such as a token. It must come from a file or a
-// variable, no other user may read the file, and it must be one line. name is its name in messages. credential
-// reports whether a secret is given and fine; if it could not be read, that was reported before.
+// variable, no other user may be able to read the file, and it must be one line. name is what messages call it.
+// credential reports whether a valid secret is given. If it could not be read, this was already reported.
 func (k *checker) credential(s *Secret, section any, name string) bool {
 	if k.bad[s] || *s == (Secret{}) {
 		return false
@@ -315,13 +314,13 @@ func (k *checker) congestion(name *string, section any) {
 	}
 }
 
-// uncontrolled warns that the kernel could not be asked for a congestion control.
+// uncontrolled warns that the kernel did not say whether it has a congestion control.
 func (k *checker) uncontrolled(at place, name string, err error) {
 	k.warnAt(at, "look into /proc/sys/net/ipv4/tcp_available_congestion_control on the machine where penstock will run. If that kernel does not have it, sockets use the system's congestion control",
 		"it is unknown whether this kernel has the congestion control %s: %v", name, err)
 }
 
-// mendCongestion names everything that may be written.
+// mendCongestion lists what may be written.
 func mendCongestion(list []string) string {
 	return "write one of " + strings.Join(slices.Sorted(slices.Values(list)), ", ")
 }

@@ -124,7 +124,8 @@ func (l *LoopLimits) CPUs() topology.Set {
 	return topology.NewSet(all...)
 }
 
-// Number returns the configured number of loops, or else otherwise, but at most one loop for each CPU of Affinity.
+// Number returns the configured number of loops. Without one it returns otherwise, but at most one loop for each CPU of
+// Affinity.
 func (l *LoopLimits) Number(otherwise int) int {
 	switch cpus := len(l.CPUs()); {
 	case l.Count > 0:
@@ -135,8 +136,8 @@ func (l *LoopLimits) Number(otherwise int) int {
 	return otherwise
 }
 
-// Lasting returns the keys with new values in next that a running process cannot adopt. They take effect when it is
-// started again.
+// Lasting returns the keys that differ in next, and that a running process cannot change. They take effect at a
+// restart.
 func (l *ProcessLimits) Lasting(next *ProcessLimits) (keys []KeyChange) {
 	for _, k := range new(differ).keys(l, next) {
 		if k.Restart {
@@ -203,13 +204,13 @@ func setNode(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
 	return nil
 }
 
-// AdminBind reads the admin section of a configuration file. It returns nil, without a problem, if the section is
-// off. It reads nothing else except the included files, as far as possible. Unset variables and unreadable files
-// matter only if they may hide the address: a token that cannot be read is empty. So the caller needs neither the
-// variables nor the files of the process.
+// AdminBind reads the admin section of a configuration file, and of the files that it includes as far as possible. It
+// returns nil without a problem if the section is off. Unset variables and unreadable files matter only if they may
+// hide the address: a token that cannot be read is empty. So the caller needs neither the variables nor the files of
+// the process.
 //
-// The problems do not quote lines: another user may have written the first file, and had it include a file that only
-// this reader may read.
+// The problems do not quote lines: another user may have written the first file, and may have made it include a file
+// that only this reader may read.
 func AdminBind(path string, env Env) (*Admin, []Problem) {
 	l := newLoader(env)
 	l.adminOnly = true
@@ -255,7 +256,7 @@ func (l *loader) blind() []Problem {
 	return problems
 }
 
-// conceal removes the file's text from a syntax problem, unless the caller has named the file.
+// conceal removes the file's text from a syntax problem, unless the caller named the file.
 func (l *loader) conceal(p *Problem) {
 	if p != nil && l.adminOnly && (l.bindOnly || len(l.within) > 1) {
 		p.Message, p.Fix = "this is not YAML", ""
@@ -269,7 +270,7 @@ const (
 	LaneRequire = "require"
 )
 
-// Lane describes where and when sessions leave user space.
+// Lane says where and when sessions leave user space.
 type Lane struct {
 	Pos      Pos
 	Default  string        `key:"default" default:"off" enum:"off auto require" doc:"Lane of listeners without the key. A reload applies it."`
@@ -295,11 +296,11 @@ func (c *Config) laneMode(mode string) bool {
 	return false
 }
 
-// UnlessLeft follows the new value of lane.sessions if lane.leave is in force: the next process adopts the table with
-// the sessions.
-const UnlessLeft = ", if no session goes on over it"
+// UnlessLeft follows the new value of lane.sessions if lane.leave is in force: if sessions stay in the lane, the next
+// process adopts their table with its size.
+const UnlessLeft = ", unless sessions stay in the lane"
 
-// Lasting returns the keys with new values in next that a running process cannot adopt for its lane.
+// Lasting returns the lane's keys that differ in next, and that a running process cannot change.
 func (l *Lane) Lasting(next *Lane) []KeyChange {
 	was := *l
 	was.Default = next.Default // listeners have its value

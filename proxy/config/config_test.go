@@ -30,7 +30,7 @@ upstreams:
 		{"admin: {bind: auto}\n", "auto", ""},
 		{"include: ['${DIR}/sub.yaml']\n", "", "/etc/p.yaml:1:12: the variable DIR is not set in the environment"},
 		{"include: [none.yaml]\n", "", "/etc/p.yaml:1:11: there is no file /etc/none.yaml"},
-		{"include: [sub.yaml]\n" + admin, "", "/etc/sub.yaml:1:8: admin is in /etc/p.yaml:2:8 too"},
+		{"include: [sub.yaml]\n" + admin, "", "/etc/sub.yaml:1:8: admin is also in /etc/p.yaml:2:8"},
 		{"admin: {bind: 'unix:/${NOT}', bond: 1}\n", "", "/etc/p.yaml:1:22: the variable NOT is not set in the environment"},
 		{"admin: {bind: ':9000'}\n", "", "/etc/p.yaml:1:15: :9000 is open to other machines"},
 		{"admin: {}\n", "auto", ""},

@@ -17,7 +17,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A decoder makes structs of the nodes of all files, and records the place of each value.
+// A decoder turns the nodes of all files into structs, and records the place of each value.
 type decoder struct {
 	env      Env
 	src      *source // current file
@@ -34,8 +34,8 @@ type decoder struct {
 	controls func() (available, allowed []string, err error) // congestion controls of the kernel
 	control  func(name string) (used string, err error)      // tries a congestion control on a socket
 	modules  map[string][]byte                               // modules that were read, by file
-	named    []string                                        // files named by values that were read
-	files    []namedFile                                     // all files named by values
+	named    []string                                        // files that values name, and that were read
+	files    []namedFile                                     // all files that values name
 	problems []Problem
 	warnings []Problem
 	dropped  int
@@ -47,10 +47,10 @@ type decoder struct {
 	trying   bool          // reading the value of a misspelled key: complaints are only counted
 
 	literal   bool // $ is not special
-	known     bool // loads no modules, see LoadKnown
+	known     bool // load no modules, see LoadKnown
 	unloaded  []*Unknown
-	adminOnly bool // reads only admin and include
-	bindOnly  bool // of admin reads only bind
+	adminOnly bool // read only admin and include
+	bindOnly  bool // read only bind of admin
 }
 
 // complainAt records a problem. After maxFound problems it only counts them.
@@ -91,8 +91,7 @@ func (d *decoder) given(field any) bool {
 	return ok
 }
 
-// spend limits the memory of values, however often aliases repeat them. It reports whether the
-// value fits.
+// spend limits the memory of values, even if aliases repeat them. It reports whether the value fits.
 func (d *decoder) spend(bytes int, at place) bool {
 	if d.memory > maxMemory {
 		return false
@@ -105,8 +104,8 @@ func (d *decoder) spend(bytes int, at place) bool {
 	return true
 }
 
-// target follows aliases. The YAML parser accepts an alias that contains itself, but decoding ends anyway, because no
-// struct contains a struct of its own type.
+// target follows aliases. The YAML parser accepts an alias that contains itself. Decoding still ends, because no struct
+// contains a struct of its own type.
 func target(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode && n.Alias != nil {
 		n = n.Alias
@@ -314,7 +313,7 @@ func (d *decoder) value(f *field, v reflect.Value, n *yaml.Node) {
 	}
 	d.places[v.Addr().Interface()] = d.here
 	if n.Kind != yaml.ScalarNode {
-		d.complainAt(d.here, cmp.Or(bracketedFix(d.here), "write "+f.sample()), "%s is %s, not %s", f.key, article(f.form.name), kindOf(n))
+		d.complainAt(d.here, cmp.Or(bracketedFix(d.here), "write "+f.sample()), "%s must be %s, not %s", f.key, article(f.form.name), kindOf(n))
 		d.markUndecoded(v)
 		return
 	}
@@ -370,26 +369,26 @@ func (d *decoder) styled(f *field, n *yaml.Node, text string, variable bool) boo
 	c := f.form.set(nil, f, reflect.New(f.typ).Elem(), text)
 	switch zero := f.zeroFix(text); {
 	case f.typ == reflect.TypeFor[Secret]():
-		d.complainAt(d.here.discreet(), "write it in quotes", "%s is text, not %s", f.key, kindOf(n))
+		d.complainAt(d.here.discreet(), "write it in quotes", "%s must be text, not %s", f.key, kindOf(n))
 	case f.form.style == styleInteger && !f.list && meansOn(text) && c != nil: // a list is not switched on
-		d.complainAt(d.here, f.nonzero(), "%s is %s, not %q", f.key, article(f.form.name), text)
+		d.complainAt(d.here, f.nonzero(), "%s must be %s, not %q", f.key, article(f.form.name), text)
 	case zero != "":
-		d.complainAt(d.here, zero, "%s is %s, not %q", f.key, article(f.form.name), text)
+		d.complainAt(d.here, zero, "%s must be %s, not %q", f.key, article(f.form.name), text)
 	case f.form.style == styleInteger && n.Tag == "!!float":
 		c = f.whole(text)
 		d.complainAt(d.here, c.fix, "%s", c.message)
 	case f.form.style == styleText && !quoted && c != nil && f.key == f.form.name: // an endpoint's address
 		d.complainAt(d.here, c.fix, "%s", c.message)
 	case f.form.style == styleText && !quoted && c != nil:
-		d.complainAt(d.here, c.fix, "%s is %s, not %s", f.key, article(f.form.name), kindOf(n))
+		d.complainAt(d.here, c.fix, "%s must be %s, not %s", f.key, article(f.form.name), kindOf(n))
 	case f.form.style == styleText && !quoted:
-		d.complainAt(d.here, fmt.Sprintf("write it in quotes: %q", text), "%s is text, not %s", f.key, kindOf(n))
+		d.complainAt(d.here, fmt.Sprintf("write it in quotes: %q", text), "%s must be text, not %s", f.key, kindOf(n))
 	case quoted && c == nil:
-		d.complainAt(d.here, "write it without quotes: "+text, "%s is %s, not text", f.key, article(f.form.name))
+		d.complainAt(d.here, "write it without quotes: "+text, "%s must be %s, not text", f.key, article(f.form.name))
 	case c != nil && n.Tag == "!!str":
-		d.complainAt(d.here, c.fix, "%s is %s: %s", f.key, article(f.form.name), c.message)
+		d.complainAt(d.here, c.fix, "%s must be %s: %s", f.key, article(f.form.name), c.message)
 	default:
-		d.complainAt(d.here, "write "+f.sample(), "%s is %s, not %s", f.key, article(f.form.name), kindOf(n))
+		d.complainAt(d.here, "write "+f.sample(), "%s must be %s, not %s", f.key, article(f.form.name), kindOf(n))
 	}
 	return false
 }
@@ -408,8 +407,8 @@ type guess struct {
 	value *yaml.Node
 }
 
-// unknown reports an unknown key with a suggestion. If the suggestion is a key of the same
-// group, unknown returns it. It may also be a key of a group within.
+// unknown reports an unknown key with a suggestion. If it suggests a key of the same group, it returns this key.
+// Otherwise it may suggest a key of an inner group.
 func (d *decoder) unknown(o *object, key string, at place) *field {
 	if d.full() {
 		d.dropped++
@@ -420,7 +419,7 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 		return nil
 	}
 	meant := closest(key, o.keys())
-	fix := "leave it out, or write " + enumeration(o.keys(), "or")
+	fix := "leave it out, or use " + enumeration(o.keys(), "or")
 	if meant != "" {
 		fix = didYouMean(meant)
 	}
@@ -516,8 +515,7 @@ func (f *field) within(v reflect.Value) *complaint {
 	return nil
 }
 
-// whole returns the complaint about a number with a point or exponent, or too large a number, where an integer is
-// expected.
+// whole returns the complaint about a number that should be an integer but has a point or an exponent, or is too large.
 func (f *field) whole(text string) *complaint {
 	n, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64)
 	lo, hi := math.Inf(-1), math.Inf(1)
@@ -527,15 +525,15 @@ func (f *field) whole(text string) *complaint {
 	below, above := max(math.Floor(n), lo), min(math.Ceil(n), hi)
 	switch {
 	case err != nil:
-		return complain(f.integers(), "%s is an integer: %q is not a whole number", f.key, text)
+		return complain(f.integers(), "%s must be an integer: %q is not a whole number", f.key, text)
 	case n < lo:
 		return complain("write "+f.bounds[0].loText+" or more", "%s is %s, less than %s", f.key, text, f.bounds[0].loText)
 	case n > hi:
 		return complain("write "+f.bounds[0].hiText+" or less", "%s is %s, more than %s", f.key, text, f.bounds[0].hiText)
 	case below == above || math.Abs(n) > 1<<53:
-		return complain(fmt.Sprintf("write %.0f", n), "%s is an integer, but %q is not written as an integer", f.key, text)
+		return complain(fmt.Sprintf("write %.0f", n), "%s must be written as an integer, not %q", f.key, text)
 	}
-	return complain(fmt.Sprintf("write %.0f or %.0f", below, above), "%s is an integer: %q is not a whole number", f.key, text)
+	return complain(fmt.Sprintf("write %.0f or %.0f", below, above), "%s must be an integer: %q is not a whole number", f.key, text)
 }
 
 // integers says which integers may be written.

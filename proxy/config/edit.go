@@ -28,13 +28,13 @@ type Edited struct {
 	Before, After []byte // equal if nothing has to change
 }
 
-// ErrNotPlain is wrapped by the error for a line that cannot be edited, because it stands for other lines or depends
-// on them: it has an alias, an anchor or a variable.
+// ErrNotPlain is wrapped by the error about a line that cannot be edited because it depends on other lines, or other
+// lines on it: it has an alias, an anchor or a variable.
 var ErrNotPlain = errors.New("this line cannot be edited automatically")
 
-// EditEndpoint edits the file that has an endpoint's line: the file at path, or a file that it includes. It writes
-// nothing. It keeps comments and format. The edited configuration was checked as by [Load], and only this edit
-// distinguishes it from the configuration before. The error is one line.
+// EditEndpoint edits the file with an endpoint's line: the file at path, or a file that it includes. It writes nothing
+// to disk, and keeps comments and format. The edited configuration was checked as by [Load], and differs from the one
+// before only by this edit. The error is one line.
 func EditEndpoint(path string, env Env, e *EndpointEdit) (*Edited, error) {
 	before, problems := Load(path, env)
 	if len(problems) > 0 {
@@ -280,7 +280,7 @@ func (ed *editor) add(list *yaml.Node, e *Endpoint) string {
 	if n := len(list.Content); n > 1 {
 		before = list.Content[n-2].Line
 	}
-	if last.Line > before { // each has a line of its own
+	if last.Line > before { // each item has its own line
 		return ed.replace(to, to, ",\n"+strings.Repeat(" ", last.Column-1)+ed.item(e))
 	}
 	return ed.replace(to, to, ", "+ed.item(e))
@@ -428,7 +428,7 @@ func flowEnd(text string, from int) (int, error) {
 	return 0, ErrNotPlain
 }
 
-// A notPlain says which node is not edited, and why. It wraps [ErrNotPlain].
+// A notPlain says which node cannot be edited, and why. It wraps [ErrNotPlain].
 type notPlain struct {
 	at  *yaml.Node
 	why string
@@ -437,8 +437,8 @@ type notPlain struct {
 func (e *notPlain) Error() string { return fmt.Sprintf("%v: %s", ErrNotPlain, e.why) }
 func (e *notPlain) Unwrap() error { return ErrNotPlain }
 
-// plainNode returns why a node is not edited: it is not written at its place, or other places share it. It returns
-// nil for a plain node.
+// plainNode returns why a node cannot be edited: it is not written where it stands, or other places share it. It
+// returns nil for a plain node.
 func plainNode(n *yaml.Node) error {
 	switch {
 	case n.Kind == yaml.AliasNode:
@@ -459,7 +459,7 @@ func plainNode(n *yaml.Node) error {
 	return nil
 }
 
-// endpoints returns the list of the endpoints of an upstream, or why it is not edited.
+// endpoints returns the list of an upstream's endpoints, or why it cannot be edited.
 func (ed *editor) endpoints(root *yaml.Node, u *Upstream) (*yaml.Node, error) {
 	upstreams := valueOf(root, "upstreams")
 	switch {
@@ -493,7 +493,7 @@ func endpointList(n *yaml.Node) (*yaml.Node, error) {
 	return list, nil
 }
 
-// noList returns why a node is not edited if it should be a list.
+// noList returns why a node that should be a list cannot be edited.
 func noList(n *yaml.Node) error {
 	if err := plainNode(n); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
-// A Filter is a WebAssembly module that is asked about clients.
+// A Filter is a WebAssembly module that decides about clients.
 type Filter struct {
 	Pos       Pos
 	Wasm      Content       `key:"wasm" type:"module" required:"yes" eg:"names.wasm" doc:"WebAssembly file, at most 32MiB. A reload reads it again."`
@@ -75,7 +75,7 @@ func (ln *Listener) FilteredTo() (upstreams []string) {
 	return upstreams
 }
 
-// A module identifies a module for loading, by everything that the module can see when it starts.
+// A module identifies a module by everything that the module can see when it starts.
 type module struct {
 	sum, config [sha256.Size]byte
 	name        string
@@ -96,11 +96,11 @@ type modules struct {
 // A verdict is the result of loading a module.
 type verdict struct {
 	c     *complaint // nil if the module was accepted
-	until time.Time  // when a module that timed out may be loaded again, since that may not be its fault; zero: never
+	until time.Time  // when a module that timed out may be loaded again: the timeout may not be its fault; zero means never
 }
 
-// Limits of what is remembered. Beyond mostModules everything is forgotten, and loaded again. A module that timed out
-// is left alone for timeoutRests times the time-out.
+// Limits of the remembered results. Beyond mostModules all are forgotten, and loaded again. A module that timed out is
+// left alone for timeoutRests times the time limit.
 const (
 	mostModules  = 4096
 	timeoutRests = 4
@@ -122,7 +122,7 @@ func (m *modules) put(id module, v verdict) {
 	m.all[id] = v
 }
 
-// An Unknown is a WebAssembly module that [LoadKnown] has met and this process has not loaded yet.
+// An Unknown is a WebAssembly module that [LoadKnown] found, and that this process has not loaded yet.
 type Unknown struct {
 	id   module
 	load func() error
@@ -152,8 +152,8 @@ func (u *Unknown) judge() *complaint {
 }
 
 // loads returns why a module cannot be loaded, or nil. A check loads each module once, except modules that were
-// accepted before. It loads a rejected module again, so that whoever asks for a reload gets another try. For
-// [LoadKnown] it loads nothing.
+// accepted before. It loads a rejected module again, so that a new reload is a new try. For [LoadKnown] it loads
+// nothing.
 func (k *checker) loads(u *Unknown) *complaint {
 	if c, known := k.modules[u.id]; known {
 		return c
@@ -169,7 +169,7 @@ func (k *checker) loads(u *Unknown) *complaint {
 	return v.c
 }
 
-// A keyed is the keys of a module in the configuration.
+// A keyed has pointers to the keys of a module in the configuration.
 type keyed struct {
 	section any
 	wasm    *Content
@@ -203,7 +203,7 @@ func (k *checker) filters(ln *Listener) {
 		if o := names[f.Title()]; o == nil {
 			names[f.Title()] = f
 		} else if !o.Same(f) {
-			k.complainAt(k.at(&f.Wasm, f), "write name: and another name", "the filter in line %d has the name %s too", o.Pos.Line, printable(f.Title()))
+			k.complainAt(k.at(&f.Wasm, f), "write name: and another name", "the filter in line %d is also named %s", o.Pos.Line, printable(f.Title()))
 		}
 	}
 }
@@ -216,7 +216,7 @@ func (k *checker) filter(ln *Listener, f *Filter) {
 		k.complainAt(k.at(&f.Wasm, f), "leave filter out, or write postgres: passthrough", "with postgres: terminate a client's route is chosen after its TLS handshake, but a filter would run before it")
 	}
 	if ln.TLS != nil && f.Preread > 0 {
-		k.complainAt(k.at(&f.Preread, f), "leave preread out", "TLS is terminated here: the first bytes are a ClientHello, before the filter could see more")
+		k.complainAt(k.at(&f.Preread, f), "leave preread out", "TLS is terminated here: the filter could see only the ClientHello")
 	}
 	if len(f.Wasm.Bytes) == 0 || k.bad[&f.Wasm] || k.bad[&f.Memory] || k.bad[&f.Config] || k.bad[&f.Preread] {
 		if f.Wasm.Path != "" && len(f.Wasm.Bytes) == 0 && !k.bad[&f.Wasm] {
@@ -249,7 +249,7 @@ func loading[M interface{ Close() }](load func(ctx context.Context) (M, error)) 
 	return err
 }
 
-// mendModule returns why a module with this memory limit is not accepted, with the key to change.
+// mendModule returns why a module with this memory limit is rejected, with the key to change.
 func mendModule(memory int64, err error) *complaint {
 	c := complain("write the name of a module that does this, see docs/filters.md", "%v", err)
 	var need *wasm.MemoryError
@@ -274,7 +274,7 @@ func mendModule(memory int64, err error) *complaint {
 	return c
 }
 
-// A Rewrite rewrites the bytes of one direction by a WebAssembly module.
+// A Rewrite rewrites the bytes of one direction with a WebAssembly module.
 type Rewrite struct {
 	Pos       Pos
 	Direction string        `key:"direction" required:"yes" enum:"up down none" doc:"up: from clients to endpoints. down: from endpoints to clients. These bytes are copied, not spliced. none: this route rewrites nothing."`
@@ -333,8 +333,8 @@ func (ln *Listener) Modules() (rewrites []*Rewrite) {
 	return rewrites
 }
 
-// Copied returns a line for each direction of a listener that a configuration takes off zero-copy, and says after
-// which pause a sender can get bytes past the module.
+// Copied returns a line for each direction of a listener that the configuration makes copied instead of spliced. The
+// line says after which pause a sender can get bytes past the module.
 func Copied(c *Config) (lines []string) {
 	for _, ln := range c.Listeners {
 		holds := make(map[string]time.Duration) // the shortest hold of each direction
@@ -371,7 +371,7 @@ func (k *checker) rewrites(c *Config) {
 	}
 }
 
-// rewrittenTLS complains of rewriting for TLS that is passed through: the module would find something only by chance,
+// rewrittenTLS complains of rewriting TLS that is passed through: a module would match encrypted bytes only by chance,
 // and break the connection.
 func (k *checker) rewrittenTLS(ln *Listener, r *Route, encrypted bool) {
 	w := ln.RewriteOf(r)
@@ -408,8 +408,8 @@ func (k *checker) rewrittenPostgres(ln *Listener, w *Rewrite) {
 // formerRewriteKeys are removed keys of a rewrite.
 var formerRewriteKeys = []string{"mask", "patterns", "framing"}
 
-// formerRewriteFix is what to write instead.
-const formerRewriteFix = `write wasm: mask.wasm and config: "card token email pattern=…", by the module of examples/filters/mask (docs/filters.md)`
+// formerRewriteFix says what to write instead.
+const formerRewriteFix = `write wasm: mask.wasm and config: "card token email pattern=…", with the module in examples/filters/mask (docs/filters.md)`
 
 func (k *checker) rewrite(r *Rewrite) {
 	if r == nil || k.bad[r] || k.bad[&r.Direction] || r.Direction == "" || k.bad[&r.Wasm] {

@@ -24,7 +24,7 @@ type Listener struct {
 	Timeouts    Timeouts       `key:"timeouts" doc:"Longest duration of each phase of a connection."`
 	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When to connect to the endpoint: at once, or after the client's first byte, decrypted with tls."`
 	TLS         *ListenerTLS   `key:"tls" doc:"Terminates TLS. Absent: TLS is passed through."`
-	Silence     time.Duration  `key:"preread_silence" default:"0s" range:"0..1h" eg:"200ms" doc:"For routes that need the client's first bytes: a client that sends nothing for this long goes to the first of these: the route with protocol: [silence], a route that needs no bytes, upstream. If the server speaks first, each client waits this long. 0: silent clients are refused after timeouts.preread."`
+	Silence     time.Duration  `key:"preread_silence" default:"0s" range:"0..1h" eg:"200ms" doc:"For routes that need the client's first bytes. A client that sends nothing for this long goes to the route with protocol: [silence], or else to a route that needs no bytes, or else to upstream. If the server speaks first, each client waits this long. 0: silent clients are refused after timeouts.preread."`
 	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: if there are routes by sni or alpn, these clients go to another route, or to upstream."`
 	Postgres    string         `key:"postgres" default:"none" enum:"none passthrough terminate" doc:"Clients speak PostgreSQL, and Penstock answers their requests for encryption. passthrough: TLS ends at the endpoint, and routes by sni apply. terminate: TLS ends here (tls), and routes by user and database apply too. Clients without TLS have no sni. require_tls refuses them."`
 	Mirror      *Mirror        `key:"mirror" doc:"Copies the bytes of some clients to a second upstream. A route can have its own mirror."`
@@ -124,7 +124,7 @@ type Timeouts struct {
 	Preread        time.Duration `key:"preread" default:"5s" range:"1ms..1h" doc:"Longest wait for the client's first bytes (if a route or connect: on_data needs them), and for its TLS handshake. After it the client is refused."`
 	Connect        time.Duration `key:"connect" default:"5s" range:"0..1h" doc:"Longest time to connect to one endpoint, over all its addresses, with the TLS handshake. 0: as long as the kernel tries, and 10s for a handshake."`
 	FirstByte      time.Duration `key:"first_byte" default:"0s" range:"0..8760h" eg:"3s" doc:"Longest wait for the endpoint's first byte. After it the connection is reset and counts as a failure of the endpoint. If clients speak first, also set connect: on_data: otherwise silent clients count as failures of endpoints. 0: no bound."`
-	Idle           time.Duration `key:"idle" default:"1h" range:"0..8760h" doc:"Longest time without a byte in either direction. A byte moves until its receiver has acknowledged it. If a receiver stops before it has acknowledged all, the end may come late by this time again. 0: no bound."`
+	Idle           time.Duration `key:"idle" default:"1h" range:"0..8760h" doc:"Longest time without a byte in either direction. A byte moves until its receiver has acknowledged it. If a receiver stops acknowledging, the end may come up to this time later. 0: no bound."`
 	HalfClose      time.Duration `key:"half_close" default:"1m" range:"0..8760h" doc:"Longest time without a byte after one side has sent its end of file, counted as for idle. 0: no bound."`
 	Lifetime       time.Duration `key:"lifetime" default:"0s" range:"0..8760h" eg:"12h" doc:"Longest duration of a connection. 0: no bound."`
 	LifetimeJitter float64       `key:"lifetime_jitter" default:"0.1" range:"0..1" doc:"The lifetime of each connection is shortened by a random part, at most this fraction, so that clients do not all reconnect at once."`
@@ -151,7 +151,7 @@ type Socket struct {
 	Pos         Pos
 	Backlog     int           `key:"backlog" default:"4096" range:"1..65535" doc:"Length of the accept queue; net.core.somaxconn bounds it. A socket of systemd keeps its Backlog= until a reload changes this."`
 	KeepAlive   time.Duration `key:"keepalive" default:"60s" range:"0..9h" doc:"Idle time before keepalive probes (TCP_KEEPIDLE). 0: never."`
-	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"The connection of a peer is closed if for this time the peer has not acknowledged bytes, or not answered probes of its closed window or of an idle connection (TCP_USER_TIMEOUT). 0: the kernel's default."`
+	UserTimeout time.Duration `key:"user_timeout" default:"30s" range:"0..24h" doc:"Closes a connection if for this time the peer acknowledges no bytes, or answers no probe of a closed window or an idle connection (TCP_USER_TIMEOUT). 0: the kernel's default."`
 	FastOpen    bool          `key:"fastopen" default:"false" doc:"Accepts data in the first packet (TCP_FASTOPEN)."`
 	Congestion  string        `key:"congestion" type:"congestion" default:"" eg:"bbr" doc:"Congestion control of clients' connections. Without CAP_NET_ADMIN only those in net.ipv4.tcp_allowed_congestion_control are possible. Empty: the system's default."`
 	MPTCP       bool          `key:"mptcp" default:"false" doc:"Accepts Multipath TCP. If the kernel cannot splice such connections, their bytes are copied."`

@@ -220,7 +220,7 @@ upstreams:
 		"routes: [{match: {bytes: [{hex: '0300'}]}, upstream: web}, {match: {host: [a]}, upstream: web}, {match: {sni: [a]}, upstream: tls}]":    "",
 		"routes: [{match: {sni: [a]}, split: [{upstream: tls, percent: 99}, {upstream: web, percent: 1}]}, {match: {host: [a]}, upstream: web}]": "of tls reach the upstream web",
 	} {
-		warnedOnce(t, "listeners: [{name: l, bind: ':1', "+routes+"}]"+upstreams, "as an HTTP request", want)
+		warnedOnce(t, "listeners: [{name: l, bind: ':1', "+routes+"}]"+upstreams, "for an HTTP request", want)
 	}
 }
 
@@ -273,7 +273,7 @@ func TestPostgres(t *testing.T) {
 		{"postgres: terminate", "", "TLS cannot end here: tls is missing"},
 		{"postgres: passthrough", "tls: {}", "the upstream u has tls, and TLS is passed through"},
 		{"postgres: passthrough, connect: on_data", "", "the first message is always read"},
-		{"postgres: yes", "", `postgres is one of none, passthrough, terminate, not "yes"`},
+		{"postgres: yes", "", `postgres must be one of none, passthrough, terminate, not "yes"`},
 		{"routes: [{match: {user: [ann]}, upstream: u}]", "", ""},
 		{"postgres: passthrough, routes: [{match: {protocol: [ssh]}, upstream: u}]", "", "protocol, host, path and bytes do not apply"},
 		{"postgres: passthrough, require_tls: true, routes: [{match: {database: [shop]}, upstream: u}]", "", "TLS is passed through, and hides user and database"},
@@ -369,8 +369,8 @@ func TestTraces(t *testing.T) {
 		"endpoint: 'http://a b:1'":                                            `1:20: "http://a b:1" is not a URL of a collector | write http://127.0.0.1:4317 or https://collector.example:4317`,
 		"endpoint: 'http://u:p@c:1'":                                          `1:20: the URL must have only a host and a path | write a token as an entry of headers`,
 		"endpoint: 'http://c:1/v1/traces'":                                    `1:20: gRPC has no path "/v1/traces" | leave the path out, or write protocol: http/protobuf`,
-		"endpoint: 'http://c:1', protocol: http":                              `1:44: protocol is one of grpc, http/protobuf, not "http" | write grpc or http/protobuf`,
-		"endpoint: 'http://c:1', sample: 1%":                                  `1:42: sample is a number: "1%" is not a number | write it without %: 1`,
+		"endpoint: 'http://c:1', protocol: http":                              `1:44: protocol must be one of grpc, http/protobuf, not "http" | write grpc or http/protobuf`,
+		"endpoint: 'http://c:1', sample: 1%":                                  `1:42: sample must be a number: "1%" is not a number | write it without %: 1`,
 		"endpoint: 'http://c:1', resource: x":                                 `1:44: "x" is not KEY=VALUE | write service.name=edge`,
 		"endpoint: 'http://c:1', tls: {}":                                     "1:39: tls has no effect with http:// | write https:// in endpoint, or leave tls out",
 		"endpoint: 'https://c', tls: {cert: a}":                               "1:45: key is missing | write key: and the PEM file of its private key",

@@ -29,9 +29,9 @@ func Load(path string, env Env) (*Config, []Problem) {
 	return l.load(path)
 }
 
-// LoadKnown is [Load] for callers who may only look: it loads no WebAssembly modules. It assumes that modules are
-// valid which this process has not loaded yet, and returns them. If there are any, the result is not final: load
-// them, and read the file again.
+// LoadKnown is [Load] for callers who may only look: it loads no WebAssembly modules. It assumes that modules are valid
+// that this process has not loaded yet, and returns them. If there are any, the result is not final: load them, and
+// read the file again.
 func LoadKnown(path string, env Env) (*Config, []*Unknown, []Problem) {
 	l := newLoader(env)
 	l.known = true
@@ -160,8 +160,7 @@ func (l *loader) sections(n *yaml.Node) {
 	l.include(&part)
 }
 
-// add adds the content of a file to the content of the others: lists are joined, and any other key may be in one file
-// only.
+// add adds the content of a file to the content of the others. Lists are joined. Any other key may be in only one file.
 func (l *loader) add(part *Config) {
 	from, to := reflect.ValueOf(part).Elem(), reflect.ValueOf(&l.cfg).Elem()
 	for _, f := range root().fields {
@@ -172,7 +171,7 @@ func (l *loader) add(part *Config) {
 		case l.given(a.Addr().Interface()):
 			if before, ok := l.places[b.Addr().Interface()]; ok {
 				l.twice = true
-				l.complainAt(l.places[a.Addr().Interface()], "leave it out in one of the places", "%s is in %v too", f.key, before.pos())
+				l.complainAt(l.places[a.Addr().Interface()], "leave it out in one of the places", "%s is also in %v", f.key, before.pos())
 			}
 			b.Set(a)
 			l.moved(f, a, b)
@@ -180,7 +179,7 @@ func (l *loader) add(part *Config) {
 	}
 }
 
-// moved records that a value was copied, with the values inside it that are not behind a pointer.
+// moved records the new place of a copied value, and of the values in it that are not behind a pointer.
 func (l *loader) moved(f *field, a, b reflect.Value) {
 	from, to := a.Addr().Interface(), b.Addr().Interface()
 	if at, given := l.places[from]; given {
@@ -206,7 +205,7 @@ func (l *loader) finish() (*Config, []Problem) {
 	if len(l.problems) == 0 {
 		l.cfg.Files = append(l.cfg.Files, l.named...)
 		l.cfg.Warnings = sorted(l.warnings, l.names)
-		cfg := l.cfg // a pointer into the loader would keep the whole loader in memory
+		cfg := l.cfg // a copy: a pointer into the loader would keep all of it in memory
 		return &cfg, nil
 	}
 	return nil, l.found()

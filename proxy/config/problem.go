@@ -96,7 +96,7 @@ func sorted(problems []Problem, files []string) []Problem {
 	return slices.Compact(problems)
 }
 
-// kindOf returns the kind of a node in ordinary words.
+// kindOf names the kind of a node in ordinary words.
 func kindOf(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -180,7 +180,7 @@ func quoted(text string) string {
 	return text
 }
 
-// closest returns the word that text most likely stands for, or "" if there is none.
+// closest returns the word that text most likely stands for, or "" if none is close.
 func closest(text string, words []string) string {
 	best, least := "", min(max(len(text)/3, 1)+1, len(text))
 	if len(text) > maxName {

@@ -88,7 +88,7 @@ func TestProblems(t *testing.T) {
 		{"listners: []\n" + smallest, []string{`1:1: unknown key "listners" | did you mean "listeners"?`}},
 		{listener("time_outs: {}"), []string{`1:48: unknown key "time_outs" | did you mean "timeouts"?`}},
 		{listener("idle: 5s"), []string{`1:48: unknown key "idle" | write timeouts: {idle: …}`}},
-		{listener("zzzzzzzz: 5s"), []string{`1:48: unknown key "zzzzzzzz" | leave it out, or write name, bind, allow, deny, accept_proxy, transparent, routes, upstream, limits, timeouts, connect, tls, …`}},
+		{listener("zzzzzzzz: 5s"), []string{`1:48: unknown key "zzzzzzzz" | leave it out, or use name, bind, allow, deny, accept_proxy, transparent, routes, upstream, limits, timeouts, connect, tls, …`}},
 		{"listeners: [{name: a, name: b, bind: ':1', upstream: u}]" + upstreams, []string{`1:23: name is written twice | leave it out here or in line 1`}},
 		{"listeners: [{}]" + upstreams, []string{
 			"1:13: bind is missing | write bind: \":443\"",
@@ -111,17 +111,17 @@ func TestProblems(t *testing.T) {
 		{listener("timeouts: 5s"), []string{"1:58: timeouts must be a group of keys, not text | write {preread: …}"}},
 		{listener("timeouts:"), []string{"1:57: timeouts has no value | write timeouts: {preread: …}, or leave the key out"}},
 		{listener("allow: 10.0.0.0/8"), []string{"1:55: allow must be a list, not text | write allow: [10.0.0.0/8]"}},
-		{listener("transparent: yes"), []string{`1:61: transparent is a boolean: "yes" is not true or false | write true`}},
-		{listener("transparent: 1"), []string{"1:61: transparent is a boolean, not a number | write transparent: true"}},
-		{listener("connect: [on_data]"), []string{"1:57: connect is text, not a list | write connect: immediately"}},
-		{listener("connect: on-data"), []string{`1:57: connect is one of immediately, on_data, not "on-data" | did you mean "on_data"?`}},
-		{listener("connect: never"), []string{`1:57: connect is one of immediately, on_data, not "never" | write immediately or on_data`}},
-		{listener(`socket: {backlog: "5"}`), []string{`1:66: backlog is an integer, not text | write it without quotes: 5`}},
-		{listener("socket: {backlog: 1.5}"), []string{`1:66: backlog is an integer: "1.5" is not a whole number | write 1 or 2`}},
-		{listener("tls: {certificates: [{cert: a, key: k}], min_version: 1.2}"), []string{`1:102: min_version is text, not a number | write it in quotes: "1.2"`}},
+		{listener("transparent: yes"), []string{`1:61: transparent must be a boolean: "yes" is not true or false | write true`}},
+		{listener("transparent: 1"), []string{"1:61: transparent must be a boolean, not a number | write transparent: true"}},
+		{listener("connect: [on_data]"), []string{"1:57: connect must be text, not a list | write connect: immediately"}},
+		{listener("connect: on-data"), []string{`1:57: connect must be one of immediately, on_data, not "on-data" | did you mean "on_data"?`}},
+		{listener("connect: never"), []string{`1:57: connect must be one of immediately, on_data, not "never" | write immediately or on_data`}},
+		{listener(`socket: {backlog: "5"}`), []string{`1:66: backlog must be an integer, not text | write it without quotes: 5`}},
+		{listener("socket: {backlog: 1.5}"), []string{`1:66: backlog must be an integer: "1.5" is not a whole number | write 1 or 2`}},
+		{listener("tls: {certificates: [{cert: a, key: k}], min_version: 1.2}"), []string{`1:102: min_version must be text, not a number | write it in quotes: "1.2"`}},
 		{"listeners: [{name: 5, bind: 80, upstream: u}]" + upstreams, []string{
-			`1:20: name is text, not a number | write it in quotes: "5"`,
-			"1:29: bind is an address to listen on, not a number | write :80, or 127.0.0.1:80 for this machine only",
+			`1:20: name must be text, not a number | write it in quotes: "5"`,
+			"1:29: bind must be an address to listen on, not a number | write :80, or 127.0.0.1:80 for this machine only",
 		}},
 		// Off, and on.
 		{upstream("endpoints: ['h:1'], health_check: no, outlier_detection: none, circuit_breaker: , retry: off, queue: never"), []string{
@@ -136,7 +136,7 @@ func TestProblems(t *testing.T) {
 			"2:82: outlier_detection must be a group of keys, not a number | write {consecutive_failures: …}, or off",
 			"2:95: fallback must be a group of keys, not text | leave it out: then it is off",
 			`2:113: "off" is not a duration | write 0`,
-			`2:130: send_proxy is an integer, not "false" | write 0`,
+			`2:130: send_proxy must be an integer, not "false" | write 0`,
 			`2:152: "never" is not a duration | write 250ms, 5s, 1m30s or 2h`,
 		}},
 		// Units.
@@ -150,7 +150,7 @@ func TestProblems(t *testing.T) {
 		}},
 		{listener("limits: {bandwidth: [1MiB], bandwidth_per_connection: {up: 5, upload: 6, burst: 1MiB/s}}"), []string{
 			"1:68: bandwidth must be a group of keys, not a list | write bandwidth: 64MiB",
-			`1:110: unknown key "upload" | leave it out, or write both, up, down or burst`,
+			`1:110: unknown key "upload" | leave it out, or use both, up, down or burst`,
 			`1:128: "1MiB/s" is not a size but a rate | write it without /s: 1MiB`,
 		}},
 		// Ranges.
@@ -171,9 +171,9 @@ func TestProblems(t *testing.T) {
 		{"admin: {bind: 'unix:/a'}\n" + upstream("endpoints: ['unix:/b', {address: 'unix:/a'}]"), []string{"3:56: unix:/a is the address of the admin API: every client could control this process | write another address"}},
 		{upstream("endpoints: ['h:1'], panic_below: 50"), []string{"2:56: panic_below is 50, more than 1 | write 0.5 for 50 in 100"}},
 		{upstream("endpoints: ['h:1'], panic_below: 500"), []string{"2:56: panic_below is 500, more than 1 | write 1 or less"}},
-		{upstream("endpoints: ['h:1'], health_check: {type: https}"), []string{`2:64: type is one of tcp, http, not "https" | write type: http, and tls: true`}},
-		{upstream("endpoints: ['h:1'], panic_below: 50%"), []string{`2:56: panic_below is a number: "50%" is not a number | write it as a fraction of 1: 0.5`}},
-		{upstream("endpoints: ['h:1'], circuit_breaker: {failure_percentage: 50%}"), []string{`2:81: failure_percentage is a number: "50%" is not a number | write it without %: 50`}},
+		{upstream("endpoints: ['h:1'], health_check: {type: https}"), []string{`2:64: type must be one of tcp, http, not "https" | write type: http, and tls: true`}},
+		{upstream("endpoints: ['h:1'], panic_below: 50%"), []string{`2:56: panic_below must be a number: "50%" is not a number | write it as a fraction of 1: 0.5`}},
+		{upstream("endpoints: ['h:1'], circuit_breaker: {failure_percentage: 50%}"), []string{`2:81: failure_percentage must be a number: "50%" is not a number | write it without %: 50`}},
 		{upstream("endpoints: ['h:1'], panic_below: .inf"), []string{`2:56: ".inf" is not a number | write a number such as 0.5`}},
 		{upstream("endpoints: ['h:1'], circuit_breaker: {failure_percentage: 101}"), []string{"2:81: failure_percentage is 101, more than 100 | write 100 or less"}},
 		// Addresses and names.
@@ -230,7 +230,7 @@ func TestProblems(t *testing.T) {
 		{upstream("endpoints: ['h:1'], health_check: {type: http, http: {path: foo}}"), []string{`2:83: "foo" does not begin with / | write /foo`}},
 		// References.
 		{"listeners: [{name: a, bind: ':1', upstream: tenant}]\nupstreams: [{name: tenants, endpoints: ['h:1']}]", []string{`1:45: there is no upstream tenant | did you mean "tenants"?`}},
-		{"listeners: [{name: a, bind: ':1', upstream: x}]", []string{"1:45: there is no upstream x | no upstream is defined: define it"}},
+		{"listeners: [{name: a, bind: ':1', upstream: x}]", []string{"1:45: there is no upstream x | define it under upstreams"}},
 		{listener("routes: [{match: {port: 1}, upstream: www}, {split: [{upstream: xxx, percent: 100}]}]"), []string{
 			"1:86: there is no upstream www | define it, or write u or v",
 			"1:112: there is no upstream xxx | define it, or write u or v",
@@ -246,12 +246,12 @@ upstreams:
 `, []string{"6:54: fallbacks go in a circle: a → b → c → a | leave one of these fallbacks out, or write another upstream"}},
 		// Duplicates.
 		{"listeners: [{name: a, bind: ':1', upstream: u}, {name: a, bind: ':2', upstream: u}]" + upstreams, []string{
-			"1:56: the listener a is defined in /etc/p.yaml:1:20 already | write another name",
+			"1:56: the listener a is already defined in /etc/p.yaml:1:20 | write another name",
 		}},
 		{"listeners: [{name: a, bind: ':1', upstream: u}]\nupstreams: [{name: u, endpoints: ['h:1', 'h:1', {name: x, address: 'h:1'}, {name: x, address: 'h:2'}]}, {name: u, endpoints: ['h:1']}]", []string{
-			"2:42: the endpoint h:1 is defined in /etc/p.yaml:2:35 already | leave one out, and give the other more weight",
-			"2:83: the endpoint x is defined in /etc/p.yaml:2:56 already | write another name",
-			"2:112: the upstream u is defined in /etc/p.yaml:2:20 already | write another name",
+			"2:42: the endpoint h:1 is already defined in /etc/p.yaml:2:35 | leave one out, and give the other more weight",
+			"2:83: the endpoint x is already defined in /etc/p.yaml:2:56 | write another name",
+			"2:112: the upstream u is already defined in /etc/p.yaml:2:20 | write another name",
 		}},
 		// Binds.
 		{"admin: {bind: '127.0.0.1:2', change_token: 'file:token'}\n" + "listeners: [{name: a, bind: [':1', '10.0.0.1:1', '[::1]:1'], upstream: u}, {name: b, bind: ['127.0.0.1:2', 'systemd:x', ':0', ':0'], upstream: u}, {name: c, bind: ['systemd:x', 'unix:/a/../b', '10.0.0.1:3', '10.0.0.2:3', '0.0.0.0:3', '10.0.0.1:3', 'unix:@n', 'unix:@n'], upstream: u}, {name: d, bind: 'unix:/b?mode=0600', upstream: u}]" + upstreams, []string{
@@ -383,7 +383,7 @@ upstreams:
 		{upstream("discover: {dns: {name: x, type: A, servers: ['ns:53', '1.2.3.4:53'], min_ttl: 1h}}"), []string{
 			"2:39: A records have no port: port is missing | write port: 443, or type: SRV",
 			"2:68: the address of a name server cannot be a name | write an IP address and a port, such as 10.0.0.2:53",
-			"2:101: min_ttl is 1h0m0s, more than max_ttl, which is 5m0s | make min_ttl shorter or max_ttl longer",
+			"2:101: min_ttl is 1h0m0s, longer than max_ttl (5m0s) | make min_ttl shorter or max_ttl longer",
 		}},
 		{upstream("discover: {dns: {name: x, port: 1}}"), []string{"2:55: SRV records have their own ports | leave it out"}},
 		{upstream("endpoints: ['h:1'], health_check: {type: http, send: x, expect: y, http: {status: []}, sni: x}"), []string{
@@ -394,13 +394,13 @@ upstreams:
 		}},
 		{upstream("endpoints: ['h:1'], health_check: {http: {path: /x}, fast_interval: 1m}"), []string{
 			"2:64: http has no effect on a tcp check | write type: http as well, or leave http out",
-			"2:91: fast_interval is 1m0s, more than interval, which is 5s | make fast_interval shorter or interval longer",
+			"2:91: fast_interval is 1m0s, longer than interval (5s) | make fast_interval shorter or interval longer",
 		}},
 		{upstream("endpoints: ['unix:/s'], health_check: {port: 80}"), []string{"2:68: the endpoint unix:/s is a unix socket, which has no port | leave it out"}},
 		{upstream("endpoints: ['10.0.0.1:1'], source_address: '::1'"), []string{"2:66: ::1 cannot connect to the endpoint 10.0.0.1:1 | write an address of the same family"}},
 		{upstream("endpoints: ['h:1'], retry: {backoff: 1s}, outlier_detection: {max_ejection_time: 1s}"), []string{
-			"2:60: backoff is 1s, more than max_backoff, which is 250ms | make backoff shorter or max_backoff longer",
-			"2:104: base_ejection_time is 30s, more than max_ejection_time, which is 1s | make base_ejection_time shorter or max_ejection_time longer",
+			"2:60: backoff is 1s, longer than max_backoff (250ms) | make backoff shorter or max_backoff longer",
+			"2:104: base_ejection_time is 30s, longer than max_ejection_time (1s) | make base_ejection_time shorter or max_ejection_time longer",
 		}},
 		{upstream("endpoints: ['h:1'], fallback: {}"), []string{"2:53: upstream or respond is missing | write upstream: and the name of an upstream"}},
 		{upstream("endpoints: ['h:1'], fallback: {respond: none}"), []string{"2:63: open /etc/none: file does not exist | use the name of an existing file"}},
@@ -430,7 +430,7 @@ upstreams:
 		{"a:\n\tb: 1", []string{"2:1: while scanning for the next token: found character that cannot start any token | indent with spaces instead of tabs"}},
 		{"a: b: c", []string{"1:5: mapping values are not allowed in this context | write text with a colon in quotes, or begin a new line"}},
 		{"a: @x", []string{"1:4: while scanning for the next token: found character that cannot start any token | write it in quotes"}},
-		{"a: *x", []string{"1:4: unknown anchor 'x' referenced | define it before, with &, or write it in quotes if it is text"}},
+		{"a: *x", []string{"1:4: unknown anchor 'x' referenced | define the anchor above, with &, or write * and its name in quotes if it is text"}},
 		{"ab: ä\xff", []string{"1:6: the byte 0xff is not UTF-8 | write the file in UTF-8"}},
 		{"a:\nb: \x01", []string{`2:4: the character U+0001 is not allowed in text | write "\u0001" in quotes`}},
 		{"a: 1\n---\nb: 2", []string{"2:1: a file is one document: a second one begins here | leave this line out, or include the rest as another file"}},
@@ -463,7 +463,7 @@ func TestProblemsOfIncludedFiles(t *testing.T) {
 		got = append(got, p.Error())
 	}
 	want := []string{
-		`/etc/b.yaml:1:9: limits is in /etc/p.yaml:2:9 too: leave it out in one of the places`,
+		`/etc/b.yaml:1:9: limits is also in /etc/p.yaml:2:9: leave it out in one of the places`,
 		`/etc/b.yaml:3:33: unknown key "weight": write endpoints: [{weight: …}]`,
 		`/etc/c.yaml:4:1: while parsing a flow node: did not find expected node content: close the open bracket, with ] or }`,
 	}
@@ -578,11 +578,11 @@ func TestNothingFollows(t *testing.T) {
 		{"include: [none.yaml]\n" + l, []string{"1:11: there is no file /etc/none.yaml | use the name of an existing file, or a pattern"}},
 		{"include: ['${DIR}/a.yaml']\n" + l, []string{"1:12: the variable DIR is not set in the environment | set DIR, or write $${ for ${"}},
 		{"include: none.yaml\n" + l, []string{"1:10: include must be a list, not text | write include: [none.yaml]"}},
-		{"include: ['']\n" + l, []string{"1:11: the name of the file to include is empty | write conf.d/*.yaml, or leave it out", "2:45: there is no upstream u | no upstream is defined: define it"}},
+		{"include: ['']\n" + l, []string{"1:11: the name of the file to include is empty | write conf.d/*.yaml, or leave it out", "2:45: there is no upstream u | define it under upstreams"}},
 		{"include: [good.yaml]\n" + l, []string{"2:45: there is no upstream u | define it, or write uu"}},
 		{"listeners: [{name: a, bind: ':1', upstream: u, x: 1}]\nupstreams: [{name: yyyy, endpoints: ['h:1']}]", []string{
 			"1:45: there is no upstream u | define it, or write yyyy",
-			`1:48: unknown key "x" | leave it out, or write name, bind, allow, deny, accept_proxy, transparent, routes, upstream, limits, timeouts, connect, tls, …`,
+			`1:48: unknown key "x" | leave it out, or use name, bind, allow, deny, accept_proxy, transparent, routes, upstream, limits, timeouts, connect, tls, …`,
 		}},
 		// Required and exclusive keys.
 		{upstream("endpoints: 'a:1'"), []string{`2:34: endpoints must be a list, not text | write endpoints: ["a:1"]`}},
@@ -591,17 +591,17 @@ func TestNothingFollows(t *testing.T) {
 		{upstream("discover: "), []string{"2:33: discover has no value | write discover: {dns: …}, or leave the key out"}},
 		{upstream("discover: {dns: x}"), []string{"2:39: dns must be a group of keys, not text | write {name: _pg._tcp.db.example}"}},
 		{upstream("discover: {dsn: {name: x}}"), []string{`2:34: unknown key "dsn" | did you mean "dns"?`}},
-		{upstream("discover: {dns: {name: x, type: SVR, port: 5}}"), []string{`2:55: type is one of A, AAAA, A+AAAA, SRV, not "SVR" | did you mean "SRV"?`}},
+		{upstream("discover: {dns: {name: x, type: SVR, port: 5}}"), []string{`2:55: type must be one of A, AAAA, A+AAAA, SRV, not "SVR" | did you mean "SRV"?`}},
 		{upstream("discover: {dns: {name: x, type: A, port: 70000}}"), []string{`2:64: port is 70000, more than 65535 | write 65535 or less`}},
 		{upstream("endpoints: [{adress: 'h:1'}]"), []string{`2:36: unknown key "adress" | did you mean "address"?`}},
 		{upstream("endpoints: ['h:1'], fallback: {respond: '${NOT}'}"), []string{"2:64: the variable NOT is not set in the environment | set NOT, or write $${ for ${"}},
 		{upstream("endpoints: ['h:1'], fallback: sorry.txt"), []string{"2:53: fallback must be a group of keys, not text | write {upstream: …}"}},
 		{upstream("endpoints: ['h:1'], retry: {backoff: 1s, max_backoff: 5}"), []string{`2:77: "5" has no unit | write 5s, or 5ms`}},
-		{upstream("endpoints: ['h:1'], health_check: {type: htp, http: {path: /x}}"), []string{`2:64: type is one of tcp, http, not "htp" | did you mean "http"?`}},
-		{upstream("endpoints: ['h:1'], health_check: {tls: yes, sni: x}"), []string{`2:63: tls is a boolean: "yes" is not true or false | write true`}},
+		{upstream("endpoints: ['h:1'], health_check: {type: htp, http: {path: /x}}"), []string{`2:64: type must be one of tcp, http, not "htp" | did you mean "http"?`}},
+		{upstream("endpoints: ['h:1'], health_check: {tls: yes, sni: x}"), []string{`2:63: tls must be a boolean: "yes" is not true or false | write true`}},
 		{upstream("endpoints: ['h:1'], tls: {cert: a.pem, key: [x]}"), []string{
 			"2:55: open /etc/a.pem: file does not exist | use the name of an existing file",
-			"2:67: key is a path, not a list | write key: client.key",
+			"2:67: key must be a path, not a list | write key: client.key",
 		}},
 		// Listeners and their routes.
 		{"listeners: [{name: a, bind: ':1', upstrem: u}]" + upstreams, []string{`1:35: unknown key "upstrem" | did you mean "upstream"?`}},
@@ -621,10 +621,10 @@ func TestNothingFollows(t *testing.T) {
 			"1:72: this route is never taken: the listener is not bound to port 5 | write a port that bind has",
 		}},
 		{listener("routes: [{match: {agents: [x]}, upstream: v}, {match: {sni: [x]}, upstream: u}]"), []string{
-			`1:66: unknown key "agents" | leave it out, or write sni, alpn, source, port, protocol, host, path, user, database, bytes or tlv`,
+			`1:66: unknown key "agents" | leave it out, or use sni, alpn, source, port, protocol, host, path, user, database, bytes or tlv`,
 		}},
 		{"listeners: [{name: a, bind: '127.0.0.1:1', routes: [{match: {agents: [x]}, upstream: u}], upstream: v}]\nupstreams: [{name: u, endpoints: ['127.0.0.1:1']}, {name: v, endpoints: ['h:1']}]", []string{
-			`1:62: unknown key "agents" | leave it out, or write sni, alpn, source, port, protocol, host, path, user, database, bytes or tlv`,
+			`1:62: unknown key "agents" | leave it out, or use sni, alpn, source, port, protocol, host, path, user, database, bytes or tlv`,
 		}},
 		{listener("routes: [{match: x, upstream: v}, {match: {sni: [x]}, upstream: u}]"), []string{
 			"1:65: match must be a group of keys, not text | write {sni: …}",
@@ -644,10 +644,10 @@ func TestNothingFollows(t *testing.T) {
 		{"listeners: [x]" + upstreams, []string{"1:13: each of listeners must be a group of keys, not text | write {name: web, bind: \":443\"}"}},
 		{listener("routes: [{splt: [{upstream: nope, percent: x}]}]"), []string{`1:58: unknown key "splt" | did you mean "split"?`}},
 		{listener("routes: [{split: [{upstream: u, percent: 50}, {upstream: v, percent: half}]}]"), []string{
-			`1:117: percent is a number: "half" is not a number | write a number such as 0.5`,
+			`1:117: percent must be a number: "half" is not a number | write a number such as 0.5`,
 		}},
 		{listener("accept_proxy: {versions: [x, y]}"), []string{
-			`1:74: versions is an integer: "x" is not a whole number | write 1 or 2`, `1:77: versions is an integer: "y" is not a whole number | write 1 or 2`,
+			`1:74: versions must be an integer: "x" is not a whole number | write 1 or 2`, `1:77: versions must be an integer: "y" is not a whole number | write 1 or 2`,
 		}},
 		{listener("tls: {certificates: a.pem}"), []string{"1:68: certificates must be a list, not text | write certificates: [{cert: a.pem, key: a.key}]"}},
 	} {
@@ -674,19 +674,19 @@ func TestAdvice(t *testing.T) {
 		text string
 		want []string
 	}{
-		{upstream("endpoints: ['h:1'], send_proxy: v2"), []string{`2:55: send_proxy is an integer: "v2" is not a whole number | write 0, 1 or 2`}},
-		{upstream("endpoints: ['h:1'], send_proxy: true"), []string{`2:55: send_proxy is an integer, not "true" | write 1 or 2`}},
-		{upstream("endpoints: ['h:1'], send_proxy: false"), []string{`2:55: send_proxy is an integer, not "false" | write 0`}},
-		{upstream("endpoints: [{address: 'h:1', weight: on}]"), []string{`2:60: weight is an integer, not "on" | write a whole number from 1 to 256`}},
-		{upstream("endpoints: [{address: 'h:1', weight: heavy}]"), []string{`2:60: weight is an integer: "heavy" is not a whole number | write a whole number from 0 to 256`}},
-		{listener("limits: {connections: 1e3}"), []string{`1:70: connections is an integer, but "1e3" is not written as an integer | write 1000`}},
-		{listener("limits: {connections: 1.0}"), []string{`1:70: connections is an integer, but "1.0" is not written as an integer | write 1`}},
-		{listener("limits: {connections: 2.5}"), []string{`1:70: connections is an integer: "2.5" is not a whole number | write 2 or 3`}},
+		{upstream("endpoints: ['h:1'], send_proxy: v2"), []string{`2:55: send_proxy must be an integer: "v2" is not a whole number | write 0, 1 or 2`}},
+		{upstream("endpoints: ['h:1'], send_proxy: true"), []string{`2:55: send_proxy must be an integer, not "true" | write 1 or 2`}},
+		{upstream("endpoints: ['h:1'], send_proxy: false"), []string{`2:55: send_proxy must be an integer, not "false" | write 0`}},
+		{upstream("endpoints: [{address: 'h:1', weight: on}]"), []string{`2:60: weight must be an integer, not "on" | write a whole number from 1 to 256`}},
+		{upstream("endpoints: [{address: 'h:1', weight: heavy}]"), []string{`2:60: weight must be an integer: "heavy" is not a whole number | write a whole number from 0 to 256`}},
+		{listener("limits: {connections: 1e3}"), []string{`1:70: connections must be written as an integer, not "1e3" | write 1000`}},
+		{listener("limits: {connections: 1.0}"), []string{`1:70: connections must be written as an integer, not "1.0" | write 1`}},
+		{listener("limits: {connections: 2.5}"), []string{`1:70: connections must be an integer: "2.5" is not a whole number | write 2 or 3`}},
 		{listener("limits: {connections: 99999999999999999999}"), []string{`1:70: connections is 99999999999999999999, more than 100000000 | write 100000000 or less`}},
-		{listener("limits: {connections: 0xfffffffffffffffffff}"), []string{`1:70: connections is an integer: "0xfffffffffffffffffff" is too large | write a whole number from 0 to 100000000`}},
+		{listener("limits: {connections: 0xfffffffffffffffffff}"), []string{`1:70: connections must be an integer: "0xfffffffffffffffffff" is too large | write a whole number from 0 to 100000000`}},
 		{listener("limits: {connections: -1e300}"), []string{`1:70: connections is -1e300, less than 0 | write 0 or more`}},
-		{listener("limits: {connections: 1e999}"), []string{`1:70: connections is an integer: "1e999" is not a whole number | write a whole number from 0 to 100000000`}},
-		{listener("limits: {connections: .nan}"), []string{`1:70: connections is an integer: ".nan" is not a whole number | write a whole number from 0 to 100000000`}},
+		{listener("limits: {connections: 1e999}"), []string{`1:70: connections must be an integer: "1e999" is not a whole number | write a whole number from 0 to 100000000`}},
+		{listener("limits: {connections: .nan}"), []string{`1:70: connections must be an integer: ".nan" is not a whole number | write a whole number from 0 to 100000000`}},
 		{listener("limits: {source_prefix: [0, 0]}"), []string{
 			"1:73: source_prefix is 0, less than 1 | write 1 or more", "1:76: source_prefix is 0, less than 1 | write 1 or more",
 		}},
@@ -700,8 +700,8 @@ func TestAdvice(t *testing.T) {
 		{listener("tls: False"), []string{"1:53: tls must be a group of keys, not false | leave it out: then it is off"}},
 		{upstream("endpoints: [{address: 'h:1', name: 'h:2'}, {address: 'h:2', name: b}]"), []string{"2:58: the endpoint at h:1 has the address of another endpoint as its name: h:2 | write another name, or leave it out"}},
 		{upstream("endpoints: [{address: 'h:1', name: 'H:1'}, {address: 'H:1', name: b}]"), nil}, // it is the same server
-		{upstream("endpoints: ['h:1', 'h:1']"), []string{"2:42: the endpoint h:1 is defined in /etc/p.yaml:2:35 already | leave one out, and give the other more weight"}},
-		{"listeners:\n- {name: a, bind: [[::]:80], upstream: u}\n" + upstreams, []string{`2:20: bind is an address to listen on, not a group of keys | write it in quotes: "[::]:80"`}},
+		{upstream("endpoints: ['h:1', 'h:1']"), []string{"2:42: the endpoint h:1 is already defined in /etc/p.yaml:2:35 | leave one out, and give the other more weight"}},
+		{"listeners:\n- {name: a, bind: [[::]:80], upstream: u}\n" + upstreams, []string{`2:20: bind must be an address to listen on, not a group of keys | write it in quotes: "[::]:80"`}},
 		{"listeners:\n- name: a\n  bind: [::1]:80\n", []string{`3:14: while parsing a block mapping: did not find expected key | write it in quotes: "[::1]:80"`}},
 		// No YAML.
 		{"a: {weight: ${W}}", []string{`1:14: while parsing a flow mapping: did not find expected ',' or '}' | write it in quotes: "${W}"`}},

@@ -22,7 +22,7 @@ const (
 	maxMarks  = 400_000  // in a file that is not JSON: quotes, anchors, aliases and tags
 	maxMemory = 64 << 20 // bytes taken by values that have been read, aliases followed
 	perValue  = 64       // smallest number of bytes taken by a value
-	maxDepth  = 32       // of nesting
+	maxDepth  = 32       // levels of nesting
 	maxFiles  = 4096
 	maxFound  = 1000 // problems
 	maxText   = 400  // bytes in a message
@@ -38,8 +38,8 @@ type source struct {
 	most  int   // limit of values; 0: maxValues
 	lines []int // where each line begins; nil before first use
 
-	// The result of the last look-up: the byte offset of a column in a line. A line may be
-	// long, and have many problems.
+	// The last look-up: the byte offset of a column in a line. It is kept because a line may be long and have many
+	// problems.
 	seen struct{ line, col, offset int }
 }
 
@@ -299,8 +299,7 @@ func control(r rune) bool {
 	return r < ' ' || r >= 0x7f && r < 0xa0
 }
 
-// syntax makes a problem of an error of the YAML parser. It returns nil if there was no
-// document at all.
+// syntax turns an error of the YAML parser into a problem. It returns nil if there was no document at all.
 func (s *source) syntax(err error) *Problem {
 	var load *yaml.LoadError
 	if !errors.As(err, &load) {
@@ -324,8 +323,8 @@ func (s *source) syntax(err error) *Problem {
 // name.
 var starWord = regexp.MustCompile(`^\*(?:[^A-Za-z0-9_ ,\[\]{}][^ ,\[\]{}]*)?`)
 
-// star makes a problem of text that begins with *, such as *.example.com. It returns nil for
-// any other error.
+// star turns the error about text that begins with *, such as *.example.com, into a problem. It returns nil for any
+// other error.
 func (s *source) star(message string, at place) *Problem {
 	if strings.Contains(message, "alphabetic or numeric") {
 		at.col-- // the place is behind the *
@@ -368,7 +367,7 @@ func syntaxFix(message string, at place) string {
 		{"mapping values are not allowed", "write text with a colon in quotes, or begin a new line"},
 		{"single document", "leave out ... and the rest, or include the rest as another file"},
 		{"incompatible YAML document", "leave this line out"},
-		{"unknown anchor", "define it before, with &, or write it in quotes if it is text"},
+		{"unknown anchor", "define the anchor above, with &, or write * and its name in quotes if it is text"},
 		{"while scanning an anchor", "write it in quotes: & has a special meaning"},
 		{"exceeded max depth", "write fewer levels"},
 		{"did not find expected ',' or ']'", "write , or ] before"},
@@ -389,22 +388,22 @@ func syntaxFix(message string, at place) string {
 	return ""
 }
 
-// The YAML parser keeps all tokens within brackets until the end if the brackets may be a key. This holds for the
-// outermost brackets, unless they are the value of a key, and for brackets in a list. Each token takes 600 bytes, and
+// Brackets may be a key of a mapping. While this is possible, the YAML parser keeps all tokens within them: within the
+// outermost brackets unless they are the value of a key, and within brackets in a list. Each token takes 600 bytes, and
 // all tokens are copied when the buffer grows.
 
 // maxKept limits the tokens that the parser keeps: 10,000 endpoints with four keys.
 const maxKept = 240_000
 
-// A bracketScanner counts the tokens that the parser keeps. It knows only as much of YAML as necessary. If it is
-// wrong, it counts too many.
+// A bracketScanner counts the tokens that the parser keeps. It knows only as much YAML as it needs. If it is wrong, it
+// counts too many.
 type bracketScanner struct {
 	depth   int    // of brackets
 	keeps   int    // depth from which tokens are kept, at least 1
 	half    int    // twice the number of kept tokens
-	quote   byte   // quote character of the text being read; 0: none
+	quote   byte   // quote character of the text being read, or 0
 	line    string // the rest of the line
-	last    byte   // the previous character in the line; 0: none
+	last    byte   // the previous character in the line, or 0
 	solid   byte   // the previous character other than a space
 	between bool   // the line has an anchor or a tag, which may stand before brackets
 }

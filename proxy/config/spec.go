@@ -34,7 +34,7 @@ type field struct {
 	enum     []string
 	bounds   []bounds // one, or one per element
 	required bool
-	single   bool // a single value stands for a list with this value
+	single   bool // a single value stands for a list with that value
 	on       bool // the section is there unless it is off
 	off      bool // a list that can be off, which means empty
 	restart  bool // a change takes effect at a restart

@@ -291,7 +291,7 @@ func ParseEndpoints(name string, text []byte, most int) ([]Endpoint, error) {
 	case n == nil:
 		l.complainAt(whole, "write [] for no endpoints", "the file is empty")
 	case n.Kind != yaml.SequenceNode:
-		l.complainAt(l.src.at(n), `write a list of endpoints, such as ["10.0.0.11:5432", {address: "10.0.0.12:5432", weight: 2}]`, "a file of endpoints is a list, not %s", kindOf(n))
+		l.complainAt(l.src.at(n), `write a list of endpoints, such as ["10.0.0.11:5432", {address: "10.0.0.12:5432", weight: 2}]`, "a file of endpoints must be a list, not %s", kindOf(n))
 	case len(n.Content) > most:
 		l.complainAt(l.src.at(n.Content[most]), "write fewer endpoints", "there are more than %d endpoints", most)
 	default:

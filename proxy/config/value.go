@@ -53,8 +53,8 @@ func (b Bind) String() string {
 	return b.Address.String()
 }
 
-// BindKey is the same for the same address of a listener, whatever its mode. For sockets of systemd
-// it is not: a name may have several.
+// BindKey returns the same key for the same address of a listener, whatever its mode. Sockets of systemd have no such
+// key, because a name may stand for several.
 func (ln *Listener) BindKey(at Bind) string {
 	at.Address.Mode = 0
 	switch {
@@ -62,7 +62,7 @@ func (ln *Listener) BindKey(at Bind) string {
 		if path, err := filepath.Abs(at.Address.Name); err == nil {
 			at.Address.Name = path
 		}
-	case strings.HasSuffix(at.Address.Name, ":0"): // of those there may be many
+	case strings.HasSuffix(at.Address.Name, ":0"): // a listener may have several
 		return ln.Name + "#" + fmt.Sprint(slices.Index(ln.Bind, at)) + "#" + at.String()
 	}
 	return at.String()
@@ -78,8 +78,7 @@ type Rule = clients.Rule
 // file.
 type Path string
 
-// A Secret is a text in the configuration, or the content of a file or an environment variable that the configuration
-// names.
+// A Secret is a text in the configuration, or the content of a file or environment variable that it names.
 type Secret struct {
 	// Value is the secret itself.
 	Value string
@@ -105,8 +104,8 @@ type Content struct {
 type valueFormat struct {
 	name  string // in the reference
 	style style
-	// set reads text into v. It uses the decoder for data that is not in the text. For a default, which needs no such
-	// data, the decoder is nil.
+	// set reads text into v. It uses the decoder for what is not in the text. The decoder is nil for a default, which
+	// needs nothing else.
 	set func(d *decoder, f *field, v reflect.Value, text string) *complaint
 	// show returns the text that set reads.
 	show func(v reflect.Value) string
@@ -133,7 +132,7 @@ const (
 // A complaint is an error in a text and its fix.
 type complaint struct {
 	message, fix string
-	key          string // of a section, that the error is about; empty: the section itself
+	key          string // key of the section that is wrong; empty for the section itself
 	secret       bool   // the line of the value is not shown
 }
 
@@ -561,7 +560,7 @@ func setEnum(f *field, v reflect.Value, text string) *complaint {
 	}
 	fix := "write " + enumeration(f.enum, "or")
 	if text == "https" && slices.Contains(f.enum, "http") {
-		return complain("write "+f.key+": http, and tls: true", "%s is one of %s, not %q", f.key, strings.Join(f.enum, ", "), text)
+		return complain("write "+f.key+": http, and tls: true", "%s must be one of %s, not %q", f.key, strings.Join(f.enum, ", "), text)
 	}
 	if instead := formerFramings[text]; instead != "" && slices.Contains(f.enum, compare.GRPC) {
 		return complain(instead, "framing: %s of compare was removed", text)
@@ -569,13 +568,13 @@ func setEnum(f *field, v reflect.Value, text string) *complaint {
 	if meant := closest(text, f.enum); meant != "" {
 		fix = didYouMean(meant)
 	}
-	return complain(fix, "%s is one of %s, not %q", f.key, strings.Join(f.enum, ", "), text)
+	return complain(fix, "%s must be one of %s, not %q", f.key, strings.Join(f.enum, ", "), text)
 }
 
 // maxName is the longest name of any thing.
 const maxName = nearest.Longest
 
-// checkName requires a name that can be part of a metric's label, a path and a flag.
+// checkName requires a name that can be a metric's label, a part of a path, and a flag.
 func checkName(text string) *complaint {
 	bad := strings.IndexFunc(text, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '.' || r == '-')

@@ -1,9 +1,9 @@
-// Package display makes texts of others safe to show: names of files, of DNS and of endpoints,
-// data sent by clients, and errors that quote any of these. A terminal obeys control
-// characters, a log has one line for each record, and a table one row for each entry.
+// Package display makes foreign texts safe to show: names of files, of DNS and of endpoints, data from clients, and
+// errors that quote any of these. A terminal obeys control characters, a log has one line for each record, and a table
+// one row for each entry.
 //
-// Names are checked with [Check] on input. On output every text goes through [Text], or
-// through a [Writer] if it is already formatted.
+// Names are checked with [Check] on input. On output every text goes through [Text], or through a [Writer] if it is
+// already formatted.
 package display
 
 import (
@@ -19,8 +19,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxName is the largest length in bytes of the name of an endpoint or a zone. A DNS name is
-// shorter.
+// MaxName is the longest name of an endpoint or a zone, in bytes. A DNS name is shorter.
 const MaxName = 255
 
 // Check returns an error of one line for a text that is longer than most bytes, or has an
@@ -48,14 +47,12 @@ func start(text string) string {
 	return text
 }
 
-// seen reports whether the first character of a text is visible. A replacement character that
-// stands for invalid bytes is not.
+// seen reports whether the first character of a text is visible. A replacement character for invalid bytes is not.
 func seen(r rune, text string) bool {
 	return unicode.IsPrint(r) && (r != utf8.RuneError || strings.HasPrefix(text, "\ufffd"))
 }
 
-// Text returns a text as one line of visible characters. Others are written as in Go, \n,
-// \x1b, \u202e.
+// Text returns a text as one line of visible characters. Other characters are written as in Go: \n, \x1b, \u202e.
 func Text(text string) string { return escape(text, "") }
 
 // Excerpt returns a text as shown by Text, cut to most bytes. If it is cut, it ends with an
@@ -111,16 +108,15 @@ func escape(text, but string) string {
 	return b.String()
 }
 
-// A Writer passes on formatted text, JSON or lines of a log. Characters that a terminal obeys,
-// or that end a line for some programs, are written as in JSON, \u009b, so that JSON keeps its
-// meaning. Line ends and tabs stay. A Writer is safe for concurrent use only if the underlying
-// writer is. Each Write must have whole characters.
+// A Writer passes on formatted text, JSON or lines of a log. Characters that a terminal obeys, or that end a line for
+// some programs, are written as in JSON (\u009b), so that JSON keeps its meaning. Line ends and tabs stay. A Writer is
+// safe for concurrent use only if the underlying writer is. Each Write must have whole characters.
 type Writer struct{ to io.Writer }
 
 // NewWriter returns a Writer that writes to another one.
 func NewWriter(to io.Writer) Writer { return Writer{to} }
 
-// Write implements [io.Writer]. The count n is that of p, not of the written bytes.
+// Write implements [io.Writer]. It counts the bytes of p, not the written bytes.
 func (w Writer) Write(p []byte) (n int, err error) {
 	if harmless(p) {
 		return w.to.Write(p)
@@ -139,7 +135,8 @@ func (w Writer) Write(p []byte) (n int, err error) {
 	return len(p), nil
 }
 
-// harmless reports whether a text has no character that a terminal obeys, and no byte that is not of UTF-8. Most have ASCII alone.
+// harmless reports whether a text has no character that a terminal obeys, and no invalid UTF-8. Most texts have only
+// ASCII.
 func harmless(p []byte) bool {
 	for i, c := range p {
 		if c >= utf8.RuneSelf || c < ' ' && c != '\n' && c != '\t' || c == 0x7f {
@@ -149,8 +146,8 @@ func harmless(p []byte) bool {
 	return true
 }
 
-// obeyed reports whether a terminal may obey a character instead of showing it. These are
-// control characters, and those that change the direction of others or end a line.
+// obeyed reports whether a terminal may obey a character instead of showing it: control characters, and characters that
+// change the direction of text or end a line.
 func obeyed(r rune) bool {
 	switch {
 	case r == '\n' || r == '\t':
@@ -183,8 +180,8 @@ func Bytes(n int64) string {
 	return Fixed(x, 0) + " " + unit
 }
 
-// Fixed formats a number that is not negative with the given number of digits after the point. Half of the last digit
-// is rounded up, as toFixed of ECMAScript does: the page and the commands show the same number.
+// Fixed formats a non-negative number with some digits after the point. Half of the last digit is rounded up, as
+// toFixed of ECMAScript does, so that the page and the commands show the same number.
 func Fixed(x float64, digits int) string {
 	if odd := math.Ldexp(x, digits+1); odd == math.Trunc(odd) && math.Mod(odd, 2) == 1 { // the only halves that a float64 has
 		x = math.Nextafter(x, math.Inf(1))
@@ -192,7 +189,7 @@ func Fixed(x float64, digits int) string {
 	return strconv.FormatFloat(x, 'f', digits, 64)
 }
 
-// Counts lists counts by name: "urgent 2, wrapped 1"; "" if there is none.
+// Counts lists counts by name: "urgent 2, wrapped 1". It returns "" without counts.
 func Counts(counts map[string]int64) string {
 	names := slices.Sorted(maps.Keys(counts))
 	for i, name := range names {

@@ -338,14 +338,14 @@ func TestRollbackGoesNoGenerationTooFar(t *testing.T) {
 		r.holds(t, 2, "one", "two", "three", "two")
 		at := r.Status().Since.Format(time.DateTime)
 		time.Sleep(time.Hour)
-		refused("generation 3 was rolled back already, at " + at + " (failures rose by 51, the bound is failures>50), and generation 2 is in force: to go further back, run penstock rollback --to 1")
+		refused("generation 3 was already rolled back at " + at + " (failures rose by 51, the bound is failures>50), and generation 2 is in force: to go further back, run penstock rollback --to 1")
 		r.change(t, "four", rollback.Options{})
 		r.back(t, 0, "uid=7", 2)
 		at = r.Status().Since.Format(time.DateTime)
 		time.Sleep(time.Hour)
-		refused("generation 4 was rolled back already, at " + at + " (asked for by uid=7), and generation 2 is in force: to go further back, run penstock rollback --to 1")
+		refused("generation 4 was already rolled back at " + at + " (asked for by uid=7), and generation 2 is in force: to go further back, run penstock rollback --to 1")
 		r.back(t, 1, "test", 1)
-		refused("generation 4 was rolled back already, at " + at + " (asked for by uid=7), and generation 1 is in force")
+		refused("generation 4 was already rolled back at " + at + " (asked for by uid=7), and generation 1 is in force")
 	})
 }
 

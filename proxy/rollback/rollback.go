@@ -1,6 +1,5 @@
-// Package rollback keeps the configuration of a process and the ones before it, so that a
-// remote change can be rolled back: by a command, or automatically when it is not confirmed or
-// a counter rises too far.
+// Package rollback keeps the configuration of a process and earlier ones, so that a remote change can be rolled back:
+// by a command, or automatically if it is not confirmed or a counter rises too far.
 package rollback
 
 import (
@@ -16,57 +15,55 @@ import (
 
 // Config sets up a [Keeper].
 type Config[T any] struct {
-	// Apply brings a state into force: all of it, or nothing and an error. It is called by one
-	// goroutine at a time, and not for the first state. A change that has begun does not end
-	// with its caller's context: ctx ends by [Keeper.Close].
+	// Apply puts a state into force: all of it, or nothing and an error. One goroutine calls it at a time, but not for
+	// the first state. A change that has begun does not end with its caller's context: ctx ends by [Keeper.Close].
 	Apply func(ctx context.Context, next T) error
-	// Changes returns a readable line for each difference between two states; none: they are equal, and a
-	// change from one to the other is no new generation. It is called in the turn of Apply.
+	// Changes returns a line in words for each difference between two states. Without a line the states are equal, and
+	// a change from one to the other is no new generation. It is called in the turn of Apply.
 	Changes func(from, to T) []string
-	// Pack returns how a state that was replaced comes back, for as long as a rollback may return to it; nil: states are kept as they are.
+	// Pack packs a replaced state, as long as a rollback may return to it, and returns the function that unpacks it. If
+	// Pack is nil, states are kept as they are.
 	Pack func(T) (unpack func() (T, error))
-	// Counter returns the value of a counter that never falls, and whether there is one
-	// of that name. Nil means that there are none.
+	// Counter returns the value of a counter that never decreases, and whether there is a counter with this name. It
+	// may be nil.
 	Counter func(name string) (value int64, known bool)
-	// Counters returns the names that Counter knows, for errors about an unknown one; it may
-	// be nil.
+	// Counters returns the names that Counter knows, for errors about an unknown name. It may be nil.
 	Counters func() []string
-	// Report is called for each change, by one goroutine at a time; it may be nil. It must not
-	// call the keeper.
+	// Report is called for each change, by one goroutine at a time. It must not call the keeper. It may be nil.
 	Report func(Change)
 }
 
-// Kept is how many generations are kept, with the one in force: a rollback may return to each of them.
+// Kept is how many generations are kept, including the one in force. A rollback may return to each of them.
 const Kept = 10
 
 // maxLines is how many changes of a generation are kept as lines; more are only counted.
 const maxLines = 40
 
-// A Keeper keeps the state that is in force, and the states before it. Changes are made one
-// after the other; its methods may be called at any time by any goroutine.
+// A Keeper keeps the state in force and the states before it. It makes one change after the other. Any goroutine may
+// call its methods at any time.
 type Keeper[T any] struct {
 	cfg      Config[T]
-	turn     chan struct{} // has a token in it while a goroutine changes something, which may take its time
+	turn     chan struct{} // holds a token while a goroutine changes something, which may take long
 	watchers sync.WaitGroup
 	ending   context.Context // ends by Close
 	end      context.CancelFunc
 	closing  sync.Once
 
-	mu      sync.Mutex // guards the next fields, and is not held over a wait. They are written in the turn alone
+	mu      sync.Mutex // guards the next fields; never held during a wait. They are written only in the turn
 	kept    []*kept[T] // the newest last
 	current *kept[T]   // in force, and in kept
-	state   T          // of current
+	state   T          // state of current
 	since   time.Time  // when it came into force
-	last    int        // number that was given out
-	pending *pending   // nil: none
+	last    int        // last number that was given out
+	pending *pending   // nil without one
 }
 
 // kept is a generation that a rollback may return to.
 type kept[T any] struct {
 	Record
-	unpack func() (T, error) // of a generation that is not current
-	before int               // the number of the generation that it replaced; 0: none
-	ended  time.Time         // when it was rolled back last
+	unpack func() (T, error) // for a generation that is not current
+	before int               // number of the generation that it replaced, or 0
+	ended  time.Time         // when it was last rolled back
 }
 
 // New returns a keeper of a state that is in force already: generation 1.
@@ -82,8 +79,8 @@ func New[T any](first T, cfg Config[T]) *Keeper[T] {
 	return k
 }
 
-// Close ends automatic rollbacks: a change that waits to be confirmed stays, without having been. It waits
-// for changes in progress.
+// Close ends automatic rollbacks: a change that waits to be confirmed stays unconfirmed. Close waits for changes in
+// progress.
 func (k *Keeper[T]) Close() {
 	k.closing.Do(func() {
 		k.end()
@@ -93,7 +90,7 @@ func (k *Keeper[T]) Close() {
 	})
 }
 
-// stay ends the wait of a pending change, which nothing takes back any more. The turn is held.
+// stay ends the wait of a pending change, which nothing rolls back any more. The caller holds the turn.
 func (k *Keeper[T]) stay() {
 	k.mu.Lock()
 	was := k.pending
@@ -127,17 +124,16 @@ func (k *Keeper[T]) take(ctx context.Context) error {
 
 func (k *Keeper[T]) give() { <-k.turn }
 
-// An Installed is the result of a change, as it was at that time: concurrent changes are not
-// in it.
+// An Installed is the result of a change at the time of the change. It does not show concurrent changes.
 type Installed struct {
-	Generation int      // in force now
-	Changes    []string // the lines of Config.Changes; empty: it was in force already, and is no new generation
-	Pending    *Waiting // nil: it stays
+	Generation int      // generation in force now
+	Changes    []string // the lines of Config.Changes; empty if the state was already in force, and is no new generation
+	Pending    *Waiting // nil if the change needs no confirmation
 }
 
-// Apply brings a state into force, as soon as others have; ctx bounds that. A state that equals the one in force
-// is applied, takes its place in the present generation, and needs no confirmation. The error is
-// Config.Apply's, or wraps [ErrPending], [ErrOptions] or [ErrClosed].
+// Apply puts a state into force after the changes in progress; ctx limits this wait. A state that equals the one in
+// force is applied, takes its place in the present generation, and needs no confirmation. The error is Config.Apply's,
+// or wraps [ErrPending], [ErrOptions] or [ErrClosed].
 func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installed, err error) {
 	p, err := k.newPending(o)
 	if err != nil {
@@ -152,7 +148,7 @@ func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installe
 			k.current.Generation, ErrPending, max(time.Until(p.until), 0).Round(time.Second))
 	}
 	done.Changes = k.cfg.Changes(k.state, next)
-	p.begin(k.cfg.Counter) // before the swap, which may make it rise
+	p.begin(k.cfg.Counter) // before the swap, which may make the counter rise
 	if err := k.cfg.Apply(k.ending, next); err != nil {
 		return done, err
 	}
@@ -174,7 +170,7 @@ func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installe
 	return done, nil
 }
 
-// install makes a state that is in force the current one. The turn is held.
+// install makes a state that is in force the current one. The caller holds the turn.
 func (k *Keeper[T]) install(next T, changes []string, o Options, p *pending) {
 	unpack := k.cfg.Pack(k.state)
 	k.mu.Lock()
@@ -201,7 +197,7 @@ func few(lines []string) []string {
 	return lines
 }
 
-// name gives the generations their states, except generations that were rolled back. The keeper's mu is held.
+// name sets the states of all generations that were not rolled back. The caller holds mu.
 func (k *Keeper[T]) name() {
 	for _, g := range k.kept {
 		switch {
@@ -217,7 +213,7 @@ func (k *Keeper[T]) name() {
 	}
 }
 
-// find returns the generation of a number; nil: it is not kept. The turn or mu is held.
+// find returns the generation with a number, or nil if it is not kept. The caller holds the turn or mu.
 func (k *Keeper[T]) find(number int) *kept[T] {
 	if i := slices.IndexFunc(k.kept, func(g *kept[T]) bool { return g.Generation == number }); i >= 0 {
 		return k.kept[i]
@@ -257,18 +253,17 @@ func (k *Keeper[T]) report(c Change) {
 }
 
 var (
-	// ErrPending is wrapped by the error of a change that is refused because the one before
-	// waits to be confirmed. It does not replace that one: otherwise a confirmation could be
-	// applied to another change than the intended one.
+	// ErrPending is wrapped by the error of a change that is refused because the previous one waits to be confirmed. It
+	// does not replace the previous one: otherwise a confirmation could confirm a change that was not meant.
 	ErrPending = errors.New("waits to be confirmed")
-	// ErrNothing is wrapped by the errors of [Keeper.Confirm] and [Keeper.Rollback] if
-	// there is nothing to confirm or to return to.
+	// ErrNothing is wrapped by the errors of [Keeper.Confirm] and [Keeper.Rollback] if there is nothing to confirm, or
+	// nothing to return to.
 	ErrNothing = errors.New("nothing")
-	// ErrLate is wrapped by the error of [Keeper.Confirm] if the change must not stay any
-	// more, and was taken back, or is not the one in force.
+	// ErrLate is wrapped by the error of [Keeper.Confirm] if the change may no longer stay and was rolled back, or is
+	// not in force.
 	ErrLate = errors.New("too late")
-	// ErrOptions is wrapped by the error of [Keeper.Apply] for invalid options. Such an error
-	// is one line with a correction.
+	// ErrOptions is wrapped by the error of [Keeper.Apply] for invalid options. This error is one line with a
+	// correction.
 	ErrOptions = errors.New("invalid option")
 	// ErrClosed is the error of a [Keeper] that was closed.
 	ErrClosed = errors.New("the process is ending")
@@ -276,13 +271,13 @@ var (
 
 // Options say under which conditions a change stays.
 type Options struct {
-	// Confirm is the time for which a change waits to be confirmed; if it is not, it is rolled
-	// back. 0 means that it needs no confirmation.
+	// Confirm is how long a change waits to be confirmed. Without a confirmation it is then rolled back. 0 means that
+	// it needs none.
 	Confirm time.Duration
-	// RollbackIf takes the change back as soon as it holds while the change waits to be
-	// confirmed, and needs Confirm: see [ParseBound]. "" means never.
+	// RollbackIf rolls the change back as soon as it holds while the change waits to be confirmed, see [ParseBound]. It
+	// needs Confirm. "" means never.
 	RollbackIf string
-	// By is the origin of the change: "SIGHUP", "reload", ... It is only reported.
+	// By is who makes the change: "SIGHUP", "watch", ... It is only reported.
 	By string
 }
 
@@ -294,8 +289,8 @@ const (
 	Current    State = "current"     // in force
 	Pending    State = "pending"     // in force, and waits to be confirmed
 	Previous   State = "previous"    // a rollback returns to it
-	Replaced   State = "replaced"    // it was in force before; a rollback to its number returns to it
-	RolledBack State = "rolled back" // it was taken back; a rollback to its number brings it back
+	Replaced   State = "replaced"    // was in force before; a rollback to its number returns to it
+	RolledBack State = "rolled back" // was rolled back; a rollback to its number brings it back
 )
 
 // Itself is the author of automatic rollbacks, in [Change] and in logs.
@@ -303,32 +298,32 @@ const Itself = "itself"
 
 // A Record describes a generation.
 type Record struct {
-	Generation int       `json:"generation"`    // its number, from 1
-	State      State     `json:"state"`         // its state
-	At         time.Time `json:"at"`            // when it came into force first
-	By         string    `json:"by,omitempty"`  // origin of the change
-	Why        string    `json:"why,omitempty"` // it was taken back, could not be, or stays without having been confirmed
-	// Changes are readable lines, one for each change from the generation before, or for the first 40.
+	Generation int       `json:"generation"`    // number of the generation, from 1
+	State      State     `json:"state"`         // state of the generation
+	At         time.Time `json:"at"`            // when it first came into force
+	By         string    `json:"by,omitempty"`  // who made the change
+	Why        string    `json:"why,omitempty"` // why it was rolled back, could not be, or stays unconfirmed
+	// Changes has a line for each change from the previous generation, for at most 40 changes.
 	Changes []string `json:"changes"`
 }
 
 // Waiting describes a change that waits to be confirmed.
 type Waiting struct {
-	Generation int       `json:"generation"`            // the generation that waits
-	Until      time.Time `json:"until"`                 // it is taken back then
-	RollbackIf string    `json:"rollback_if,omitempty"` // the bound
-	Increase   int64     `json:"increase"`              // by which the counter of RollbackIf has risen until now
-	// Failed is why the last attempt to take it back has failed; "": there was none. It is tried again every few seconds.
+	Generation int       `json:"generation"`            // generation that waits to be confirmed
+	Until      time.Time `json:"until"`                 // when it is rolled back
+	RollbackIf string    `json:"rollback_if,omitempty"` // bound that rolls it back earlier
+	Increase   int64     `json:"increase"`              // how far the counter of RollbackIf has risen until now
+	// Failed is why the last attempt to roll it back failed, or "". The rollback is tried again every few seconds.
 	Failed string `json:"failed,omitempty"`
 }
 
 // Status is the state of a [Keeper]. Its JSON form is part of the interface of the program.
 type Status struct {
-	Current  int       `json:"current"`           // the number of the generation in force, from 1
-	Since    time.Time `json:"since"`             // when the current generation came into force: by the last reload, or the last rollback
-	Previous int       `json:"previous"`          // the generation to which a rollback returns; 0: none
-	Pending  *Waiting  `json:"pending,omitempty"` // nil: none
-	History  []Record  `json:"history"`           // the kept generations, the newest first
+	Current  int       `json:"current"`           // number of the generation in force, from 1
+	Since    time.Time `json:"since"`             // when the last reload or rollback put the current generation into force
+	Previous int       `json:"previous"`          // generation to which a rollback returns, or 0
+	Pending  *Waiting  `json:"pending,omitempty"` // left out if no change waits to be confirmed
+	History  []Record  `json:"history"`           // kept generations, the newest first
 }
 
 // An Event is a change of a generation's state.
@@ -337,9 +332,9 @@ type Event string
 // The events.
 const (
 	Applied        Event = "applied"
-	Unchanged      Event = "unchanged" // what was applied equals the state in force
+	Unchanged      Event = "unchanged" // the applied state equals the one in force
 	Confirmed      Event = "confirmed"
-	Unconfirmed    Event = "unconfirmed" // it stays, because the keeper was closed
+	Unconfirmed    Event = "unconfirmed" // the change stays, because the keeper was closed
 	TakenBack      Event = "rolled back"
 	RollbackFailed Event = "rollback failed"
 )
@@ -347,30 +342,28 @@ const (
 // A Change is a report of a [Keeper].
 type Change struct {
 	Event      Event
-	Generation int    // the generation that the event is about
-	Now        int    // the generation in force afterwards
-	By, Why    string // origin of the change, and the reason of a rollback; "" if there is none
-	Err        error  // of RollbackFailed
+	Generation int    // generation of the event
+	Now        int    // generation in force after the event
+	By, Why    string // who made the change, and the reason of a rollback, or ""
+	Err        error  // for RollbackFailed
 	Pending    *Waiting
 }
 
-// lookEvery is how often the counter of a bound is looked at, or ten times in the
-// time for confirmation if that is more often; tryAgain is how long after a rollback
-// that failed the next one is tried.
+// lookEvery is how often the counter of a bound is read; it is read at least ten times in the time for confirmation.
+// tryAgain is how long after a failed rollback the next one is tried.
 const (
 	lookEvery = 250 * time.Millisecond
 	tryAgain  = 5 * time.Second
 )
 
-// MinConfirm and MaxConfirm bound the time for which a change may wait to be confirmed: less
-// than MinConfirm is too short for any command.
+// MinConfirm and MaxConfirm limit how long a change may wait to be confirmed. Less than MinConfirm is too short for any
+// command.
 const (
 	MinConfirm = time.Second
 	MaxConfirm = 24 * time.Hour
 )
 
-// CheckConfirm returns an error that wraps [ErrOptions] if the time is too short or too long to
-// wait for a confirmation.
+// CheckConfirm returns an error that wraps [ErrOptions] if a time is too short or too long to wait for a confirmation.
 func CheckConfirm(d time.Duration) error {
 	if d < MinConfirm || d > MaxConfirm {
 		return fmt.Errorf("%w: confirm %v: write a time from 1s to 24h, such as 2m", ErrOptions, d)
@@ -381,17 +374,17 @@ func CheckConfirm(d time.Duration) error {
 // A pending change waits to be confirmed.
 type pending struct {
 	window time.Duration
-	bound  *Bound // nil: none
+	bound  *Bound // nil without one
 	over   chan struct{}
 
-	// Written before others know of it.
+	// Set before others know of the change.
 	until time.Time
-	count func() int64 // of the bound's counter
-	base  int64        // its value at the change
+	count func() int64 // reads the bound's counter
+	base  int64        // value of the counter at the change
 
-	failed bool // to be rolled back. Belongs to the holder of the turn
+	failed bool // must be rolled back. Belongs to the holder of the turn
 
-	failure string // of the last rollback; guarded by the keeper's mu
+	failure string // why the last rollback failed; guarded by the keeper's mu
 }
 
 // newPending returns nil for options without conditions.
@@ -430,7 +423,7 @@ func (k *Keeper[T]) knows(counter string) error {
 	return fmt.Errorf("%w: rollback-if: there is no counter %q: write one of %s", ErrOptions, counter, strings.Join(k.cfg.Counters(), ", "))
 }
 
-// begin notes where the counter begins.
+// begin notes the value at which the counter begins.
 func (p *pending) begin(counter func(string) (int64, bool)) {
 	if p == nil || p.bound == nil {
 		return
@@ -442,7 +435,7 @@ func (p *pending) begin(counter func(string) (int64, bool)) {
 	p.base = p.count()
 }
 
-// increase returns by how much the counter has risen.
+// increase returns how much the counter has risen.
 func (p *pending) increase() int64 {
 	if p.count == nil {
 		return 0
@@ -486,14 +479,14 @@ func (k *Keeper[T]) watch(p *pending) {
 			if !k.takeBack(p, why) {
 				return
 			}
-			end.Stop() // it may have come together with a look
+			end.Stop() // it may have fired together with a look
 			look.Reset(tryAgain)
 		}
 	}
 }
 
-// takeBack rolls a change back, unless that was decided meanwhile. It reports whether it
-// failed and is to be tried again.
+// takeBack rolls a change back, unless its fate was decided meanwhile. It reports whether this failed and must be tried
+// again.
 func (k *Keeper[T]) takeBack(p *pending, why string) (again bool) {
 	if k.take(k.ending) != nil {
 		return false
@@ -505,11 +498,10 @@ func (k *Keeper[T]) takeBack(p *pending, why string) (again bool) {
 	return k.revert(k.find(k.current.before), Itself, why) != nil
 }
 
-// Confirm confirms the pending change. Number is the number of its generation, so that a late
-// confirmation is not applied to another change; 0 is any. A change that must not stay,
-// because the bound is passed or its time is over, is rolled back instead, which is an error.
-// If that rollback has failed it may be confirmed. The error may wrap [ErrNothing], [ErrLate]
-// or [ErrClosed].
+// Confirm confirms the pending change. number is its generation, so that a late confirmation does not confirm another
+// change; 0 is any. A change that may not stay, because its bound is passed or its time is over, is rolled back
+// instead, which is an error. If this rollback has failed, the change may be confirmed. The error may wrap
+// [ErrNothing], [ErrLate] or [ErrClosed].
 func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int, error) {
 	if err := k.take(ctx); err != nil {
 		return k.Status().Current, err
@@ -546,13 +538,13 @@ func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int,
 
 // A Returned is the result of a rollback.
 type Returned struct {
-	Generation int      // in force now
-	Changes    []string // the lines of Config.Changes; empty: both generations have equal states
+	Generation int      // generation in force now
+	Changes    []string // the lines of Config.Changes; empty if both generations have equal states
 }
 
-// Rollback returns to the generation of a number, or to the one before the current one for 0, whether or not the
-// current one waits to be confirmed. If the last generation was rolled back already, 0 is refused: its caller may not
-// know yet, and would go one generation too far. The error is Config.Apply's, or wraps [ErrNothing] or [ErrClosed].
+// Rollback returns to the generation with a number, or with 0 to the generation before the current one, whether or not
+// the current one waits to be confirmed. If the last generation was already rolled back, 0 is refused: its caller may
+// not know yet, and would go one generation too far. The error is Config.Apply's, or wraps [ErrNothing] or [ErrClosed].
 func (k *Keeper[T]) Rollback(ctx context.Context, number int, actor string) (done Returned, err error) {
 	done.Generation = k.Status().Current
 	if err := k.take(ctx); err != nil {
@@ -586,7 +578,7 @@ func (k *Keeper[T]) Rollback(ctx context.Context, number int, actor string) (don
 	return done, err
 }
 
-// alreadyBack returns an error if the last generation was rolled back. The turn is held.
+// alreadyBack returns an error if the last generation was rolled back. The caller holds the turn.
 func (k *Keeper[T]) alreadyBack() error {
 	last := k.kept[len(k.kept)-1]
 	if last.State != RolledBack {
@@ -596,7 +588,7 @@ func (k *Keeper[T]) alreadyBack() error {
 	if k.current.before != 0 {
 		further = fmt.Sprintf(": to go further back, run penstock rollback --to %d", k.current.before)
 	}
-	return fmt.Errorf("%w to return to: generation %d was rolled back already, at %s (%s), and generation %d is in force%s",
+	return fmt.Errorf("%w to return to: generation %d was already rolled back at %s (%s), and generation %d is in force%s",
 		ErrNothing, last.Generation, last.ended.Format(time.DateTime), last.Why, k.current.Generation, further)
 }
 
@@ -608,8 +600,8 @@ func (k *Keeper[T]) numbers() string {
 	return strings.Join(list, ", ")
 }
 
-// revert returns to a generation, and takes back later ones. If this fails, a generation that waits to be confirmed
-// goes on waiting, so that the rollback is tried again. The caller holds the turn.
+// revert returns to a generation, and rolls back later ones. If this fails, a generation that waits to be confirmed
+// continues to wait, so that the rollback is tried again. The caller holds the turn.
 func (k *Keeper[T]) revert(to *kept[T], by, why string) error {
 	from := k.current
 	next, err := to.unpack()
@@ -646,15 +638,14 @@ func (k *Keeper[T]) revert(to *kept[T], by, why string) error {
 	return nil
 }
 
-// A Bound is how far a counter may rise.
+// A Bound limits how far a counter may rise.
 type Bound struct {
 	Counter string
-	Most    int64 // a greater increase passes the bound
+	Most    int64 // largest increase within the bound
 }
 
-// ParseBound reads "failures>50": the bound is passed as soon as the counter of that name is
-// by more than 50 greater than at the time of the change; ">=" includes the number itself.
-// Spaces are allowed. The error wraps [ErrOptions].
+// ParseBound reads "failures>50": the bound is passed once the counter has risen by more than 50 since the change. With
+// ">=" the number itself passes the bound. Spaces are allowed. The error wraps [ErrOptions].
 func ParseBound(text string) (Bound, error) {
 	name, number, found := strings.Cut(text, ">")
 	name, number = strings.Trim(name, " "), strings.Trim(number, " ")

@@ -199,7 +199,7 @@ func (j *endJob) run(ctx context.Context) {
 	delete(s.endings, j)
 	c := &j.counted
 	c.Stopped, c.Waiting, c.Done, c.Until = c.Waiting, 0, true, time.Time{}
-	s.log.Info("sessions were ended", "by", j.by, "sessions", c.Touched, "ended", c.Ended, "cut", c.Cut, "other", c.Other, "left", c.Left, "kept", c.Kept, "stopped", c.Stopped)
+	s.log.Info("the request to end sessions is done", "by", j.by, "sessions", c.Touched, "ended", c.Ended, "cut", c.Cut, "other", c.Other, "left", c.Left, "kept", c.Kept, "stopped", c.Stopped)
 }
 
 // step ends the sessions of a loop that have their turn. Sessions that are not quiet stay, until their time is over.

@@ -152,7 +152,7 @@ func (h *endpointChanges) admit(u *upstream, e *config.Endpoint) error {
 	for _, m := range u.order {
 		switch {
 		case m.spec.Identity() == e.Name:
-			return fmt.Errorf("upstream %s has an endpoint %s already: use another name, or change that endpoint", u.cfg.Name, e.Name)
+			return fmt.Errorf("upstream %s already has an endpoint %s: use another name, or change that endpoint", u.cfg.Name, e.Name)
 		case m.endpoint.Address.Network == e.Address.Network && config.SameDestination(m.endpoint.Address, e.Address):
 			return fmt.Errorf("%s is the address of the endpoint %s: use another address, or change that endpoint's weight", e.Address, m.spec.Identity())
 		case m.spec.Address == e.Name, m.spec.Identity() == e.Address.String():
@@ -367,7 +367,7 @@ func (s *Server) SetSplit(listener string, route int, percent map[string]float64
 	case l == nil:
 		return false, fmt.Errorf("listener %q: %w: known names: %s", listener, admin.ErrNotFound, names(s.listeners))
 	case route < 0 || route >= len(l.shares) || l.shares[route].split == nil:
-		return false, fmt.Errorf("listener %q, route %d: %w: it has no split", listener, route, admin.ErrNotFound)
+		return false, fmt.Errorf("listener %q, route %d: %w: it has no split: penstock split lists the splits", listener, route, admin.ErrNotFound)
 	}
 	sh, split := &l.shares[route], l.cfg.Routes[route].Split
 	now := make([]float64, len(split))

@@ -349,7 +349,7 @@ func (s *sockets) closeSocket(key string, socket *listenSocket, cause error) {
 	if socket.listener.TCP() {
 		_ = socket.listener.StopAccepting() // so that the queue does not fill while it is emptied; it may
 	}
-	s.log.Info("a socket no longer listens", "listener", socket.owner, "address", socket.listener.Addr())
+	s.log.Info("stopped listening", "listener", socket.owner, "address", socket.listener.Addr())
 	s.drainQueue(socket)
 	s.endSessions(key, socket, true, cause)
 }

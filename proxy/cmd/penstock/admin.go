@@ -510,7 +510,7 @@ func processes(env config.Env) (list []processAt) {
 	return list
 }
 
-// text is what a process does at its address, after an article.
+// text names the process after an article, by its configuration, what it does, and its address.
 func (p processAt) text(does string) string {
 	with := when(p.path != "", " with "+p.path)
 	return display.Text(fmt.Sprintf(" process%s %s %s", with, does, p.address))
@@ -537,8 +537,8 @@ func from(cwd, name string) string {
 	return filepath.Clean(name)
 }
 
-// hasConfig reports whether a penstock run process, by its current directory and arguments, has the configuration at
-// a path: an argument names it, or no argument names a file and it is the default.
+// hasConfig reports whether a penstock run process, with this current directory and these arguments, has the
+// configuration at a path: an argument names it, or no argument names a file and it is the default.
 func hasConfig(cwd string, args []string, path string) bool {
 	for _, arg := range args {
 		name := from(cwd, strings.TrimPrefix(arg, "--config="))

@@ -22,7 +22,7 @@ import (
 // defaultConfigs are the paths of the configuration if none is given.
 var defaultConfigs = []string{"/etc/penstock/penstock.yaml", "penstock.yaml"}
 
-// defaultConfig returns the first of paths that exists, readable or not; "" if none does.
+// defaultConfig returns the first of paths that exists, readable or not, or "" if none does.
 func defaultConfig(paths []string) string {
 	for _, path := range paths {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {

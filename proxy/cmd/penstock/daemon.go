@@ -64,10 +64,9 @@ type daemon struct {
 	refused refusedFile
 	onDisk  fileState
 
-	// These belong to the holder of the keeper's turn: the changes by the configuration that is being applied, the
-	// effects of the last configuration, of the last reload and of the last rollback, and the file of the last
-	// reload. The caller of a reload or rollback reads its effect while it holds turn, so no other reload or rollback
-	// comes between.
+	// These belong to the holder of the keeper's turn: the changes of the configuration that is being applied; the
+	// effects of the last configuration, reload and rollback; and the file of the last reload. The caller of a reload
+	// or rollback reads its effect while it holds turn, so that no other one comes between.
 	changes                    []config.Change
 	effect, applied, takenBack effect
 	inForce                    *readFile
@@ -102,7 +101,7 @@ func newDaemon(c *daemonConfig, e *cli.Env, options *server.Options) *daemon {
 // end stops the delivery of signals for reloads.
 func (r *daemon) end() { r.reloads.end() }
 
-// serve reads the configuration, opens it, passes the daemon on, and serves.
+// serve reads the configuration, opens the load balancer, passes it to opened, and serves.
 func (r *daemon) serve(ctx context.Context, opened chan<- loadBalancer) error {
 	defer close(r.over)
 	ctx, stop := context.WithCancel(ctx)
@@ -254,8 +253,8 @@ func (r *daemon) reopen(ctx context.Context) {
 	}
 }
 
-// finalFlush is how long, at the end of the program, readers of its output have, and how long everything after a
-// second signal may take.
+// finalFlush is how long, at the end of the program, readers get to take its output, and how long everything may take
+// after a second signal.
 const finalFlush = time.Second
 
 // errStuck means that the program could not end in time.
@@ -586,9 +585,9 @@ func (r *daemon) measure(sample *metrics.Sample) {
 	}
 }
 
-// fingerprint describes the files of a configuration, and the files that match its patterns now, by the metadata that
-// changes with a file. Files with equal fingerprints need not be compared. A file system that does not answer is an
-// error soon.
+// fingerprint describes a configuration's files, and the files that match its patterns now, by the metadata that
+// changes with a file. Files with equal fingerprints need not be compared. It soon fails if a file system does not
+// answer.
 func fingerprint(cfg *config.Config, path string) (string, error) {
 	return file.Within(path, func() string { return fingerprintNow(cfg, path) })
 }

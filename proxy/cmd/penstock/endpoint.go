@@ -110,7 +110,7 @@ type endpointAddCmd struct {
 	Weight   *int     `placeholder:"N" help:"Its weight. (default: 1. With --save, an endpoint that was added by hand keeps its weight)"`
 	Zone     string   `placeholder:"NAME" help:"Its zone."`
 
-	Backup      bool   `help:"Use it only if no other endpoint is usable, see the key backup_when."`
+	Backup      bool   `help:"Use it only if no other endpoint is usable (see the key backup_when)."`
 	Connections *int64 `placeholder:"N" help:"Limit its concurrent sessions. (default: no limit)"`
 }
 

@@ -17,8 +17,8 @@ import (
 type engineFlags struct {
 	Engine string `enum:"auto,splice,copy" default:"auto" placeholder:"auto|splice|copy" help:"Move bytes in this way. (default: ${default})"`
 
-	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"Keep back a small rest of a bulk transfer for at most this long in case more comes (SO_RCVLOWAT), 100us to 1s. With 0, bytes are forwarded as they arrive. (default: ${default})"`
-	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"Let a loop that serves many bulk sessions, and has nothing else to do, wait this long for more bytes, up to 1ms. (default: ${default})"`
+	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"Hold back a small piece of a bulk transfer for at most this long in case more follows (SO_RCVLOWAT), 100us to 1s. With 0, bytes are forwarded as they arrive. (default: ${default})"`
+	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"Let a loop with many bulk sessions and nothing else to do wait this long, at most 1ms, for more bytes. (default: ${default})"`
 	MaxPipeSize cli.Size   `default:"1MiB" placeholder:"SIZE" help:"Let the pipe of a session with a bulk transfer grow to this size, within fs.pipe-max-size. With 64KiB no pipe grows. (default: ${default})"`
 
 	Loops    *int       `placeholder:"N" help:"Run this many event loops, each on its own thread. (default: limits.loops.count of the configuration, or one for each CPU)"`
@@ -89,9 +89,9 @@ func (f *engineFlags) configBulk(cfg *server.Options) error {
 }
 
 // spareProcs is how many Ps there are beyond one per loop, unless the environment sets GOMAXPROCS. Without an idle P,
-// the runtime's monitor checks every 20 µs for a loop that sleeps in the kernel. It retakes the loop's P, and a
-// thread spins on it. The loop then wakes without a P, and moves to that thread. A spare P also lets other goroutines
-// run at once.
+// the runtime's monitor checks every 20 µs for a loop that sleeps in the kernel. It retakes the loop's P, and a thread
+// spins on it. The loop then wakes without a P, and moves to that thread. A spare P also lets other goroutines run at
+// once.
 const spareProcs = 1
 
 // addProcs raises GOMAXPROCS to loops+spareProcs, and returns a function that restores it. If it is high enough

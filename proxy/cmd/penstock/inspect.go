@@ -102,7 +102,7 @@ func writeWhyEndpoints(w *strings.Builder, y *admin.Why) {
 	if len(y.Endpoints) < 2 {
 		return
 	}
-	rows := [][]string{{y.Verdict + ", by endpoint", "sessions", "of that time", "of its own time"}}
+	rows := [][]string{{y.Verdict + ", by endpoint", "sessions", "of all " + y.Verdict + " time", "of its sessions' time"}}
 	for i := range y.Endpoints[:min(len(y.Endpoints), whyEndpoints)] {
 		one := &y.Endpoints[i]
 		rows = append(rows, []string{groupName(one), fmt.Sprintf("%d of %d", one.Limited, one.Sessions), percent(one.Share), percent(one.Shares[y.Verdict])})
@@ -386,7 +386,7 @@ func checkLane() doctor.Check {
 	var missing *lane.Unavailable
 	if errors.As(err, &missing) {
 		c.State, c.Found, c.Cost = doctor.Unused, "without "+strings.Join(missing.Missing, ", "), staysCost
-		c.Mend = []string{"for lane: auto or require of a listener: a process with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN on Linux 6.6 or later, x86-64, with BTF"}
+		c.Mend = []string{"if a listener needs the lane: run the process with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, on Linux 6.6 or later, x86-64, with BTF"}
 	}
 	return c
 }

@@ -56,7 +56,7 @@ type commands struct {
 	Check    checkCmd    `cmd:"" help:"Validate a configuration, and report every error with a correction."`
 	Config   configCmd   `cmd:"" help:"Print the effective configuration: all files in one, with all defaults."`
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of a configuration, for editors."`
-	Plan     planCmd     `cmd:"" help:"Show the changes of a configuration, and the number of connections they affect."`
+	Plan     planCmd     `cmd:"" help:"Show what a reload of a configuration would change, and how many connections it would affect."`
 	Status   statusCmd   `cmd:"" help:"Show the status of listeners, upstreams, endpoints and connections."`
 	Sessions sessionsCmd `cmd:"" help:"List the connected clients, and end their sessions."`
 	Sources  sourcesCmd  `cmd:"" help:"List the sources of clients with the most connections, new connections, refusals or bytes."`
@@ -64,7 +64,7 @@ type commands struct {
 	Page     pageCmd     `cmd:"" help:"Open the web page of the running process in a browser."`
 	Why      whyCmd      `cmd:"" help:"Say what slows sessions down: the client, the endpoint, a network, this process, a bandwidth limit, or nothing."`
 	Mirror   mirrorCmd   `cmd:"" help:"Compare the answers of mirrors with the answers that clients get. A pipeline can fail if they differ."`
-	Lane     laneCmd     `cmd:"" help:"List or reset the sessions whose bytes only the kernel moves (the lane), and switch the lane off and on."`
+	Lane     laneCmd     `cmd:"" help:"List or reset the sessions that only the kernel forwards (the lane), and switch the lane off and on."`
 	Listener listenerCmd `cmd:"" help:"List the listeners, and drain a listener."`
 	Split    splitCmd    `cmd:"" help:"List the splits, and set the percentages of a split."`
 	Process  processCmd  `cmd:"" help:"Show the state of the process, and drain it."`
@@ -72,7 +72,7 @@ type commands struct {
 	Trace    traceCmd    `cmd:"" help:"Watch for some seconds what the kernel does to the connections and threads of a process: retransmissions, resets, drops, waits."`
 	Profile  profileCmd  `cmd:"" help:"Write a CPU profile of the running process, or of any other process, for go tool pprof."`
 	Top      topCmd      `cmd:"" help:"Show throughput, sessions, endpoints, loops and problems on the terminal, as they change."`
-	Demo     demoCmd     `cmd:"" help:"Run a demonstration of ten seconds: a load balancer under load, whose endpoints die, drain and come back."`
+	Demo     demoCmd     `cmd:"" help:"Run a demonstration of ten seconds: a load balancer under load, while its endpoints die, drain and come back."`
 	Doctor   doctorCmd   `cmd:"" help:"Check this host or the running process for missing kernel features, limits and permissions, and say what each costs and how to fix it."`
 	Version  versionCmd  `cmd:"" help:"Print the version of this program."`
 

@@ -20,8 +20,8 @@ import (
 type mirrorCmd struct {
 	adminFlags
 	Listener string   `arg:"" optional:"" help:"Show only the mirrors of this listener."`
-	FailIf   []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit with 3 if the condition holds for a comparison, and with 4 if it cannot be judged, because there are too few answers, or because more than 1 % of the sessions or answers were not compared to their end: 'different>0.1%', 'different>=1', 'slower>5ms' (by the median), 'p99>20ms', 'slower>60%', 'compared<1000', 'stopped>5%', or, with a reason why mirrors end, 'behind>1%'. May be repeated."`
-	Reset    bool     `help:"Print the report, and set its counts to 0. The next report then begins now."`
+	FailIf   []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit with 3 if this condition holds for a comparison: 'different>0.1%', 'different>=1', 'slower>5ms' (by the median), 'p99>20ms', 'slower>60%', 'compared<1000', 'stopped>5%', or a reason why mirrors end, such as 'behind>1%'. Exit with 4 if it cannot be judged: there are too few answers, or more than 1 % of the sessions or answers were not compared to their end. May be repeated."`
+	Reset    bool     `help:"Print the report, and then set its counts to 0."`
 	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
@@ -201,7 +201,7 @@ func comparisonLine(k *admin.Comparison) string {
 	return line
 }
 
-// lagText says how much later the shadow was.
+// lagText says how much later the mirror was.
 func lagText(us int64) string {
 	d := time.Duration(us) * time.Microsecond
 	if d < 0 {
@@ -308,7 +308,7 @@ func (c *bound) exceeded(value float64) bool {
 }
 
 // ofAnswers reports whether the condition is about properties of answers, which are unknown for answers that were not
-// compared. compared and stopped only count, so they are always known.
+// compared. compared and stopped are only counts, so they are always known.
 func (c *bound) ofAnswers() bool {
 	return c.figure != "compared" && c.figure != "stopped" && slices.Contains(answerFigures, c.figure)
 }
@@ -336,7 +336,7 @@ func (c *bound) judge(report *admin.MirrorReport, k *admin.Comparison) (finding,
 	return c.judgeCount(of[0], of[1], what)
 }
 
-// judgeCount judges n of all. It cannot know a share that is smaller than one of all, and nothing if all is 0.
+// judgeCount judges n of all. It cannot judge a share below one of all, nor any share if all is 0.
 func (c *bound) judgeCount(n, all int64, what string) (finding, string) {
 	value := float64(n)
 	if c.unit == asShare && all > 0 {
@@ -391,9 +391,10 @@ func (c *bound) judgeLag(l *admin.ShadowLag, timed int64) (finding, string) {
 // answers that does not hold counts as unknown.
 const mostUncompared = 1
 
-// uncompared says which sessions were not compared to their end, or how many answers were not, if they are too many to
-// judge a condition on answers; "" otherwise. Sessions that stopped comparing do not count if there is a condition on stopped, and mirrors
-// that ended for a reason do not if there is a condition on that reason: then that condition sets the bound.
+// uncompared says which sessions, or how many answers, were not compared to their end, if they are too many to judge a
+// condition on answers, and otherwise returns "". With a condition on stopped, sessions that stopped comparing do not
+// count here, and with a condition on a reason, mirrors that ended for this reason do not: the condition itself sets
+// their bound.
 func uncompared(report *admin.MirrorReport, k *admin.Comparison, conditions []bound) string {
 	own := func(figure string) bool {
 		return slices.ContainsFunc(conditions, func(c bound) bool { return c.figure == figure })

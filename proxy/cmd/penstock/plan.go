@@ -94,7 +94,7 @@ func (c *planCmd) write(e *cli.Env, p admin.Plan, path string, next *config.Conf
 	writeCopied(&text, next)
 	writeLive(&text, "changes by hand", p.Live, planned)
 	if p.Path != path {
-		fmt.Fprintf(&text, "a reload reads %s: write the file to that path first\n", display.Text(p.Path))
+		fmt.Fprintf(&text, "penstock reload reads %s: copy this file there first\n", display.Text(p.Path))
 	}
 	_, err := fmt.Fprint(e.Stdout, text.String())
 	return err
@@ -203,8 +203,8 @@ var errBusy = errors.New("another plan or reload is under way")
 // mostLooks is how often a file is read if it has new modules each time.
 const mostLooks = 3
 
-// look reads a configuration for a caller who may only look; only one such caller reads at a time. Unknown modules
-// are loaded in turn with reloads, one at a time, so a reload waits for at most one module.
+// look reads a configuration for a caller who may only look. Only one such caller reads at a time. Unknown modules are
+// loaded one by one, in turn with reloads, so that a reload waits for at most one module.
 func (r *daemon) look(ctx context.Context, read func() (*config.Config, []*config.Unknown, error)) (*config.Config, error) {
 	select {
 	case r.looks <- struct{}{}:

@@ -58,8 +58,8 @@ func drains(s *admin.Status) bool { return s.State == admin.Draining || !s.Drain
 // drainWait is how long the requested drain may take to appear in the status.
 const drainWait = 2 * time.Second
 
-// drainOf waits until a process that was asked to drain does, and returns its status. It returns false if the process
-// no longer answers. If that takes too long the status does not show the drain.
+// drainOf waits, but not for long, until the status of a process that was asked to drain shows the drain, and returns
+// the status. It returns false if the process no longer answers.
 func drainOf(ctx context.Context, client *admin.Client) (s admin.Status, begun bool) {
 	for until := time.Now().Add(drainWait); ; {
 		s, err := client.Status(ctx)
@@ -94,7 +94,7 @@ func writeDrain(w io.Writer, s *admin.Status, drains, starts string) error {
 	return say(w, "the process %s: it waits for %s%s\n", drains, sessions, ends)
 }
 
-// A leaving says whether a process drains, or will, and since when.
+// A leaving says whether a process drains or will drain, and since when.
 type leaving struct {
 	mu     sync.Mutex
 	begun  bool
@@ -115,9 +115,9 @@ func (l *leaving) get() (drains time.Time, leaves bool) {
 	return l.drains, l.begun
 }
 
-// leave begins the end of the process: it is not ready any more, and its configuration does not change. During the
-// delay it still accepts clients, unless serving ends; then it drains. Its status can be queried until a successor
-// takes over the admin socket. A successor can have the address of the metrics at once.
+// leave begins the end of the process: it is no longer ready, and its configuration no longer changes. During the delay
+// it still accepts clients, unless serving ends; then it drains. Its status can be queried until a successor takes over
+// the admin socket. A successor can take over the address of the metrics at once.
 func (r *daemon) leave(serving context.Context) {
 	r.notify(r.notifier.Stopping(r.drainDelay + r.options.DrainTimeout + 2*finalFlush))
 	r.leaves.begin(r.drainDelay)

@@ -21,14 +21,14 @@ type proxyCmd struct {
 
 	SourceAddress string `placeholder:"IP" help:"Connect to endpoints from this local address. (default: the kernel chooses)"`
 
-	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"Give up an attempt to reach an endpoint, over all its addresses, after this time. 0: no limit (as for every timeout). (default: ${default})"`
+	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"Give up connecting to an endpoint, at all its addresses together, after this time. For every timeout 0 means no limit. (default: ${default})"`
 	IdleTimeout      cli.Timeout `default:"1h" placeholder:"TIME" help:"End a session if for this long no byte moved and none was acknowledged. (default: ${default})"`
 	HalfCloseTimeout cli.Timeout `default:"1m" placeholder:"TIME" help:"End a session in which no byte moved for this long after one side has sent its end of file. (default: ${default})"`
 	UserTimeout      cli.Timeout `default:"30s" placeholder:"TIME" help:"End the connection if the peer leaves data, a window probe or a keepalive unacknowledged for this long. (default: ${default})"`
 
 	MaxConnections *int64 `placeholder:"N" help:"Serve at most this many connections at once. At the limit, accepting pauses. (default and maximum: what RLIMIT_NOFILE allows)"`
 
-	Admin       string `placeholder:"ADDR" help:"Serve the admin API at this address, for penstock status and drain: unix:/path, or 127.0.0.1:PORT. (default: none)"`
+	Admin       string `placeholder:"ADDR" help:"Serve the admin API, for commands such as penstock status, at this address: unix:/path, or 127.0.0.1:PORT. (default: none)"`
 	AdminToken  string `placeholder:"FILE" help:"Read the token of the admin API from this file. A TCP address needs a token (penstock status --token-file FILE)."`
 	PrintConfig bool   `help:"Print these flags as a configuration for penstock run, and exit."`
 

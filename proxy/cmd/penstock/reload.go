@@ -26,7 +26,7 @@ import (
 type reloadCmd struct {
 	processFlags
 	Confirm    *cli.Timeout `placeholder:"TIME" help:"Return to the previous configuration if penstock confirm is not run within this time, such as 2m."`
-	RollbackIf *string      `placeholder:"COUNTER>N" help:"Return to the previous configuration at once if this counter rises by more than N within that time, such as 'failures>50'."`
+	RollbackIf *string      `placeholder:"COUNTER>N" help:"Return to the previous configuration at once if this counter rises by more than N within the time of --confirm, such as 'failures>50'."`
 }
 
 // Run reloads the configuration of a running process.
@@ -65,7 +65,7 @@ func writeReloaded(w io.Writer, done admin.Reloaded, confirm bool) error {
 	}
 	writeLive(w, "changes by hand that ended", done.Ended, because)
 	if p := done.Pending; p != nil && err == nil {
-		_, err = fmt.Fprintf(w, "it will be rolled back at %s if penstock confirm --generation %d is not run before%s\n", p.Until.Local().Format(time.TimeOnly), p.Generation, display.Text(boundWords(p.RollbackIf)))
+		_, err = fmt.Fprintf(w, "it is rolled back at %s unless penstock confirm --generation %d is run before%s\n", p.Until.Local().Format(time.TimeOnly), p.Generation, display.Text(boundWords(p.RollbackIf)))
 	}
 	return err
 }
@@ -198,7 +198,7 @@ type effect struct {
 }
 
 // load reads and applies the configuration. With unlessSame it does nothing if the configuration equals the last one
-// that was read, which may have been rolled back for a reason. If done is not nil, load stores there the changes by
+// that was read, which may have been rolled back for a reason. If done is not nil, load stores in it the changes by
 // hand that it has ended.
 func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, done *admin.Reloaded) (now rollback.Installed, err error) {
 	if err := r.take(ctx); err != nil {
@@ -240,7 +240,7 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 	return now, err
 }
 
-// muchGarbage is how much larger than before the heap may be after a large file was read.
+// muchGarbage is how much the heap may grow while a large file is read.
 const muchGarbage = 32 << 20
 
 // giveBack returns a function that gives memory back to the kernel if the process holds much more than at the call of
@@ -563,7 +563,7 @@ func (f *fileState) load(look func() error) {
 	}
 }
 
-// readAgain is how long a file that cannot be used is not read again.
+// readAgain is the shortest time between two reads of a file that cannot be used.
 const readAgain = 5 * time.Second
 
 // certificateRefused reports whether a certificate was replaced by an unusable one.

@@ -88,12 +88,12 @@ const maxLogged = 20
 
 // logProblems logs a line for each problem of a configuration.
 func logProblems(log *slog.Logger, bad *badFile) {
-	logEach(log.Error, bad.found, "a problem of the configuration", "there are more problems, see penstock check")
+	logEach(log.Error, bad.found, "configuration problem", "there are more problems, see penstock check")
 }
 
 // logWarnings logs a line for each warning of a configuration.
 func logWarnings(log *slog.Logger, warnings []config.Problem) {
-	logEach(log.Warn, warnings, "a warning of the configuration", "there are more warnings, see penstock check")
+	logEach(log.Warn, warnings, "configuration warning", "there are more warnings, see penstock check")
 }
 
 // logEach logs a line for each of the first problems, and a line with the number of the others.

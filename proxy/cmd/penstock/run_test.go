@@ -28,13 +28,13 @@ func TestHangupReloads(t *testing.T) {
 	r := startRun(t, nil, "a")
 	r.writeText(strings.Replace(r.text("admin.sock", "a", "b"), "upstreams: [", "upstreams: [{name: spare, endpoints: [\"127.0.0.1:1\"]}, ", 1))
 	r.hangups <- syscall.SIGHUP
-	r.says(`"msg":"a warning of the configuration","file":"[^"]*/penstock.yaml","line":\d+,"cause":"`)
+	r.says(`"msg":"configuration warning","file":"[^"]*/penstock.yaml","line":\d+,"cause":"`)
 	r.says(`"msg":"configuration in force","generation":2,"by":"SIGHUP","changes":"1 listener added, `)
 	r.has("a b")
 	r.writeText("listeners: [{name: a, bond: 1}]\nsurprise: 1\n")
 	r.hangups <- syscall.SIGHUP
-	r.says(`"level":"ERROR","msg":"a problem of the configuration","file":"[^"]*penstock.yaml","line":1,.*bond`)
-	r.says(`"level":"ERROR","msg":"a problem of the configuration","file":"[^"]*penstock.yaml","line":2,.*surprise`)
+	r.says(`"level":"ERROR","msg":"configuration problem","file":"[^"]*penstock.yaml","line":1,.*bond`)
+	r.says(`"level":"ERROR","msg":"configuration problem","file":"[^"]*penstock.yaml","line":2,.*surprise`)
 	r.says(`"msg":"the reload was refused, nothing was changed","by":"SIGHUP"`)
 	r.has("a b")
 	r.balancer.mu.Lock()
@@ -84,7 +84,7 @@ func TestPlanCommand(t *testing.T) {
 		planned + ": 4 changes to generation 1, which has 10 connections\n",
 		"  listener b removed\n    5 connections drain, and are reset after 5m\n", "  listener c added\n  ",
 		"  endpoint up/127.0.0.1:1 removed\n    3 connections drain, and are reset after 5m\n", "  endpoint up/127.0.0.1:9 added\n",
-		"a reload reads " + r.file + ": write the file to that path first\n",
+		"penstock reload reads " + r.file + ": copy this file there first\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it says %q, want %q", out, want)

@@ -35,7 +35,7 @@ type sessionFlags struct {
 	Bytes    string      `placeholder:"SIZE" help:"Select the sessions that have moved at least this many bytes, such as 1MiB."`
 	State    string      `placeholder:"STATE" values:"preread,dialing,waiting,responding,joined,client-ended,endpoint-ended,ending" help:"Select the sessions in this state: preread, dialing, waiting, responding, joined, client-ended, endpoint-ended, ending."`
 	Engine   string      `placeholder:"ENGINE" enum:",lane" default:"" help:"Select the sessions that have left user space: lane."`
-	Verdict  string      `placeholder:"VERDICT" values:"client,client_network,endpoint,endpoint_network,proxy,limit,idle,unknown,any" help:"Select the sessions with this main cause, see penstock why: client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown. any selects all, and shows their verdicts."`
+	Verdict  string      `placeholder:"VERDICT" values:"client,client_network,endpoint,endpoint_network,proxy,limit,idle,unknown,any" help:"Select the sessions with this main cause, see penstock why: client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown. With any, all sessions are selected, with their verdicts."`
 }
 
 func (f *sessionFlags) query(command string) (admin.SessionQuery, error) {
@@ -174,7 +174,7 @@ type sessionsEndCmd struct {
 	ThenReset bool        `help:"After --grace, also end the sessions that are not quiet."`
 	DryRun    bool        `help:"Only say how many sessions would be ended."`
 	Yes       bool        `help:"Do not ask on a terminal."`
-	Stop      bool        `help:"Stop the requests in progress. Sessions that have not ended continue."`
+	Stop      bool        `help:"Stop the sessions end commands in progress. Sessions that have not ended continue."`
 	JSON      bool        `name:"json" help:"Print JSON."`
 }
 
@@ -299,7 +299,7 @@ func writeAside(w io.Writer, e *admin.Ended) error {
 	if e.Unanswering == 0 || e.QuietUs == 0 {
 		return nil
 	}
-	return say(w, "%d of an endpoint that is down, ejected or silent: its answer may have stopped in the middle, so these sessions do not count as quiet; --then-reset ends them after --grace, --now at once\n", e.Unanswering)
+	return say(w, "%s an endpoint that is down, ejected or silent: an answer may have stopped in the middle, so these sessions do not count as quiet; --then-reset ends them after --grace, --now at once\n", plural(e.Unanswering, "session has", "sessions have"))
 }
 
 // confirm asks on a terminal, and returns an error unless the answer is yes. Without a terminal it does not ask.
@@ -460,7 +460,7 @@ func writeGoingOn(w io.Writer, n int64, q *admin.SessionQuery) error {
 	if n == 0 {
 		return nil
 	}
-	return say(w, "%s on: penstock sessions end %s --now ends them, as --end does\n", plural(n, "session of it goes", "sessions of it go"), display.Text(q.String()))
+	return say(w, "%s: penstock sessions end %s --now ends them, as --end does\n", plural(n, "session of this source continues", "sessions of this source continue"), display.Text(q.String()))
 }
 
 type denyRemoveCmd struct {

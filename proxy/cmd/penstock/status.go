@@ -26,7 +26,7 @@ type statusCmd struct {
 	All      bool   `help:"Show every endpoint. Without this flag, if there are more than 40 endpoints, only those with a problem or a change by hand are listed, and the rest are summed up."`
 	Listener string `placeholder:"NAME" help:"Show only the process and this listener."`
 	Upstream string `placeholder:"NAME" help:"Show only the process and this upstream."`
-	ExitCode bool   `help:"Exit with 3 if there are warnings, and with 4 if clients are not served. With --listener or --upstream, only the problems of that listener or upstream and of the process count."`
+	ExitCode bool   `help:"Exit with 3 if there are warnings, and with 4 if clients are not served. With --listener or --upstream, problems of other listeners and upstreams do not count."`
 }
 
 // Run prints the status of a running process.
@@ -114,7 +114,7 @@ func only[T any](list []T, kind, name string, nameOf func(T) string) ([]T, error
 	return nil, fmt.Errorf("there is no %s %q: known names: %s", kind, name, strings.Join(names, ", "))
 }
 
-// A statusText is a status as text: a table, with notes below rows that they would make too wide.
+// A statusText is a status as text: a table, with notes below a row if they would make it too wide.
 type statusText struct {
 	now   time.Time
 	short bool       // endpoints are summed up
@@ -175,7 +175,7 @@ func (t *statusText) write(w io.Writer, above []string, below string) error {
 	return err
 }
 
-// mostEndpoints is up to how many endpoints in a status each have a row.
+// mostEndpoints is how many endpoints a status may have for each to get a row.
 const mostEndpoints = 40
 
 // writeStatus writes a status as text, as seen at the time now. Without all, many endpoints are summed up.
@@ -191,7 +191,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 		t.note("generation %d is rolled back at %s unless confirmed%s", p.Generation, t.until(p.Until), rollbackText(p.RollbackIf, p.Increase))
 	}
 	if r := s.Refused; r != nil {
-		t.note("generation %d was rolled back at %s, by %s, but %s still has it: the next reload or start brings it back. penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), r.By, r.Path)
+		t.note("generation %d was rolled back at %s, %s, but %s still has it: the next reload or start brings it back. penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), cmp.Or(when(r.Automatic, "automatically"), "by "+r.By), r.Path)
 	}
 	t.row("connections", "", "", clients(s.Connections)+", "+traffic(s.Bytes))
 	t.noteIf(s.Lost > 0, "%s arrived, but the other side did not take them before the session ended", display.Bytes(s.Lost))
@@ -421,7 +421,7 @@ func (t *statusText) mirrors(m *admin.Mirrors) {
 	}
 }
 
-// mostSilent is after how many mirrors in a row without an answer the status warns.
+// mostSilent is how many mirrors in a row must be without an answer for a warning.
 const mostSilent = 10
 
 // silentMirrors warns of a mirror's endpoint that takes bytes and never answers while clients get answers.

@@ -1,10 +1,9 @@
-// Package completion completes command lines in bash, zsh and fish. [Script] is what a shell reads; it asks
-// the program itself, which answers by [Line.Complete] with the commands, flags and values of its command line
-// and with the names that a running process has.
+// Package completion completes command lines in bash, zsh and fish. [Script] is what a shell reads. It asks the program
+// itself, which answers by [Line.Complete] with the commands, flags and values of its command line, and with the names
+// in a running process.
 //
-// An answer is a line for each word that may stand at that place, with its description behind a tab, and then
-// one of the lines "=files", "=directories" and "=words": whether names of files, or of directories, may stand
-// there too.
+// An answer has a line for each word that may stand there, with its description after a tab, and then one of the lines
+// "=files", "=directories" and "=words", which says whether names of files or directories may stand there too.
 package completion
 
 import (
@@ -18,12 +17,12 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Names returns the names of things of a running process: "listener", "upstream", "endpoint", of the upstream that the
-// line names, if it does, "split", beginnings of the parts of one, or "denial", the sources that are denied. It
-// returns none if they are not known.
+// Names returns names of a running process by their kind: "listener"; "upstream"; "endpoint", of the upstream on the
+// line if there is one; "split", the beginnings of its parts; or "denial", the denied sources. It returns none if they
+// are unknown.
 type Names func(l *Line, kind string) []string
 
-// An answer is words that may stand at the end of a line, and the kind of others.
+// An answer has the words that may stand at the end of a line, and the kind of other words that may stand there.
 type answer struct {
 	words []string // each with its description
 	kind  string   // files, directories, words
@@ -36,7 +35,7 @@ func (l *Line) Complete(w io.Writer, names Names) error {
 	for _, word := range a.words {
 		fmt.Fprintln(&b, word)
 	}
-	fmt.Fprintf(&b, "=%s\n", a.kind) // no name has that, and no other word begins so
+	fmt.Fprintf(&b, "=%s\n", a.kind) // no name has this form, and no other word begins with =
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -60,7 +59,7 @@ func (l *Line) answer(names Names) answer {
 	return a
 }
 
-// add adds a word, if it begins as the last one does.
+// add adds a word if it begins like the last word.
 func (l *Line) add(a *answer, word, help string) {
 	if !strings.HasPrefix(word, l.word) {
 		return
@@ -72,7 +71,7 @@ func (l *Line) add(a *answer, word, help string) {
 	a.words = append(a.words, text)
 }
 
-// summary is the beginning of a help text, which fits beside the word.
+// summary returns the beginning of a help text, which fits beside the word.
 func summary(help string) string {
 	help, _, _ = strings.Cut(strings.ReplaceAll(help, "\n", " "), ". ")
 	help, _, _ = strings.Cut(help, ": ")
@@ -103,10 +102,10 @@ func (l *Line) flagNames(a *answer) {
 	}
 }
 
-// kinds are the things that a process has names for, by the names of flags and arguments, or by their tag names.
+// kinds are the kinds of names in a process, by the names of flags and arguments, or by their tag names.
 var kinds = []string{"listener", "upstream", "endpoint", "split", "denial"}
 
-// kind is the thing that a value names. An argument called name names the noun of the command.
+// kind returns the kind of thing that a value names. An argument called name names the noun of the command.
 func (l *Line) kind(v *kong.Value) string {
 	if names := v.Tag.Get("names"); names != "" {
 		return names
@@ -121,7 +120,7 @@ func (l *Line) kind(v *kong.Value) string {
 	return v.Name
 }
 
-// valuesOf returns the values of a flag or an argument that has a few: of its tag enum, or of values if the process
+// valuesOf returns the values of a flag or argument with few values, from its tag enum, or from values if the process
 // decides about them.
 func valuesOf(v *kong.Value) []string {
 	list := strings.FieldsFunc(v.Tag.Get("values"), func(r rune) bool { return r == ',' })
@@ -156,25 +155,25 @@ func (l *Line) values(a *answer, v *kong.Value, placeholder string, names Names)
 	}
 }
 
-// typed are the names that a shell takes as they are, and that are no flags. Others are not offered, so that no name is
-// a command.
+// typed matches the names that a shell takes as they are and that are no flags. Other names are not offered, so that no
+// name is a command.
 var typed = regexp.MustCompile(`^[A-Za-z0-9_./%+@\[\]][A-Za-z0-9_./:%+@\[\]=-]*$`)
 
 // A Line is a command line with an incomplete last word.
 type Line struct {
 	node   *kong.Node        // the command
-	flag   *kong.Flag        // the flag that the last word is a value of; nil: it is no value
+	flag   *kong.Flag        // the flag with the last word as its value, or nil
 	given  map[string]string // values of flags, and of arguments, by their names
 	args   []string          // complete arguments
 	plain  bool              // after --: no flag follows
-	prefix string            // the part of the last word that stays: "--flag=" before a value
+	prefix string            // the part of the last word before a value: "--flag="
 	word   string            // the last word, or the part after the prefix
 }
 
 // Parse reads the words of a command line after the name of the program. The last word may be empty.
 func Parse(app *kong.Application, words []string) *Line {
 	l := &Line{node: app.Node, given: make(map[string]string)}
-	if len(words) > 1 && words[0] == "help" { // the same as --help behind the others
+	if len(words) > 1 && words[0] == "help" { // the same as --help after the other words
 		words = words[1:]
 	}
 	if len(words) == 0 {
@@ -188,7 +187,7 @@ func Parse(app *kong.Application, words []string) *Line {
 	return l
 }
 
-// Given returns the value of a flag or of an argument by its name; "": it was not written.
+// Given returns the value of a flag or argument by its name, or "" if it was not written.
 func (l *Line) Given(name string) string { return l.given[name] }
 
 // Arguments returns the arguments before the last word.
@@ -241,8 +240,8 @@ func (l *Line) end(word string) {
 	}
 }
 
-// commands returns the commands that may have their flags and arguments there: the command, and its default
-// if none of its subcommands is named.
+// commands returns the commands that may have their flags and arguments here: the command, and its default subcommand
+// if none is named.
 func (l *Line) commands() []*kong.Node {
 	if l.node.DefaultCmd != nil {
 		return []*kong.Node{l.node, l.node.DefaultCmd}
@@ -250,7 +249,7 @@ func (l *Line) commands() []*kong.Node {
 	return []*kong.Node{l.node}
 }
 
-// flags returns the flags that may stand there.
+// flags returns the flags that may stand here.
 func (l *Line) flags() (list []*kong.Flag) {
 	for i, command := range l.commands() {
 		if i == 0 {
@@ -264,7 +263,7 @@ func (l *Line) flags() (list []*kong.Flag) {
 	return list
 }
 
-// find returns the flag of a word such as --config or -o; nil: there is none.
+// find returns the flag for a word such as --config or -o, or nil.
 func (l *Line) find(word string) *kong.Flag {
 	for _, flag := range l.flags() {
 		if word == "--"+flag.Name || flag.Short != 0 && word == "-"+string(flag.Short) {
@@ -274,7 +273,7 @@ func (l *Line) find(word string) *kong.Flag {
 	return nil
 }
 
-// positional returns the argument that may stand there; nil: none.
+// positional returns the argument that may stand here, or nil.
 func (l *Line) positional() *kong.Positional {
 	commands := l.commands()
 	list := commands[len(commands)-1].Positional

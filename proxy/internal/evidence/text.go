@@ -77,7 +77,7 @@ func (r *Report) writeEvents(form io.Writer) {
 	keys := slices.SortedFunc(maps.Keys(rows), func(a, b eventRow) int {
 		return cmp.Or(cmp.Compare(rows[b].count, rows[a].count), cmp.Compare(a.kind, b.kind), cmp.Compare(a.reason, b.reason), cmp.Compare(a.owner.String(), b.owner.String()))
 	})
-	writeRows(form, "event\treason\tbelongs to\tcount\tconnections\tmost of one", keys, func(k *eventRow) string {
+	writeRows(form, "event\treason\tbelongs to\tcount\tconnections\tmost on one connection", keys, func(k *eventRow) string {
 		s := rows[*k]
 		most := "-"
 		if s.example.Local != "" {

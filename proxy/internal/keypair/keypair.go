@@ -69,7 +69,7 @@ func (p *Pair) Now() *tls.Certificate {
 	now := p.newest()
 	if at := now.Leaf.NotAfter; p.ended != now && time.Now().After(at) {
 		p.ended = now
-		p.log.Warn("a certificate has expired, and clients do not accept it: write a valid one to the file, it is read again without a reload", "cert", p.cert, "key", p.key, "until", at)
+		p.log.Warn("a certificate has expired, and clients do not accept it: write a valid certificate to the file (no reload is needed)", "cert", p.cert, "key", p.key, "until", at)
 	}
 	return now
 }
@@ -79,7 +79,7 @@ func (p *Pair) newest() *tls.Certificate {
 	looked, err := p.look()
 	if err != nil { // they are read again as soon as the file system answers
 		if !errors.Is(p.refused, os.ErrDeadlineExceeded) {
-			p.log.Warn("the certificate cannot be looked at", "cert", p.cert, "key", p.key, "error", err)
+			p.log.Warn("the certificate cannot be examined", "cert", p.cert, "key", p.key, "error", err)
 		}
 		p.looked, p.refused = [2]stamp{}, err
 		return p.now

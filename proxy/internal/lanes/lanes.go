@@ -393,7 +393,7 @@ func (l *Lanes) inForce() (*state, error) {
 	case l.left.Load():
 		return nil, fmt.Errorf("%w: sessions that have left user space (%d) continue without this process: nothing was changed", admin.ErrLeft, now.lane.Stats().Lane)
 	case now == nil:
-		return nil, fmt.Errorf("%w: no listener has lane: auto or require", admin.ErrNotFound)
+		return nil, fmt.Errorf("the lane: %w: no listener has lane: auto or require", admin.ErrNotFound)
 	case now.lane == nil:
 		return nil, fmt.Errorf("%w: there is no lane: %w", admin.ErrNotFound, now.why)
 	default:

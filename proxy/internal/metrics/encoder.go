@@ -16,15 +16,15 @@ import (
 // The encoder writes once it has flushAt bytes.
 const flushAt = 64 << 10
 
-// An encoder writes series as text. It keeps the first error of writing, after which it does nothing.
+// An encoder writes series as text. After a failed write it does nothing, and keeps the error.
 type encoder struct {
 	to          io.Writer
 	buf         []byte
 	openMetrics bool
 	family      *Family
 	begun       bool                 // the family has a series
-	labels      string               // of the present object
-	made        map[[2]string]string // labels, see cached
+	labels      string               // labels of the present object
+	made        map[[2]string]string // labels by name and value, see cached
 	err         error
 }
 
@@ -48,7 +48,7 @@ func (e *encoder) head() {
 	e.buf = append(e.buf, '\n')
 }
 
-// name appends the name of a series and its labels: suffix is added to the name, extra to the labels.
+// name appends the name of a series with a suffix, and its labels with extra ones.
 func (e *encoder) name(suffix, extra string) {
 	if !e.begun {
 		e.head()
@@ -76,7 +76,7 @@ func (e *encoder) flush() {
 	e.buf = e.buf[:0]
 }
 
-// int writes a series. extra are more labels, each with a comma before it.
+// int writes a series. extra has more labels, each after a comma.
 func (e *encoder) int(extra string, v int64) {
 	e.name("", extra)
 	e.buf = strconv.AppendInt(e.buf, v, 10)
@@ -103,7 +103,7 @@ func (e *encoder) timestamp(extra string, at time.Time) {
 // bytes writes the bytes of both directions and engines.
 func (e *encoder) bytes(b *Bytes) { e.bytesOf("", b) }
 
-// bytesOf is bytes with more labels before the labels direction and engine.
+// bytesOf is bytes with extra labels before direction and engine.
 func (e *encoder) bytesOf(extra string, b *Bytes) {
 	e.int(extra+`,direction="client_to_endpoint",engine="splice"`, b.ClientToEndpoint.Spliced)
 	e.int(extra+`,direction="client_to_endpoint",engine="copy"`, b.ClientToEndpoint.Copied)
@@ -232,7 +232,7 @@ func (e *encoder) list(name string, counts []tally.Count) {
 	}
 }
 
-// cached is label for labels that have few values.
+// cached is label for names with few values.
 func (e *encoder) cached(name, value string) string {
 	key := [2]string{name, value}
 	text, ok := e.made[key]
@@ -243,7 +243,7 @@ func (e *encoder) cached(name, value string) string {
 	return text
 }
 
-// listOf is list in the order of the label's values, with more labels before it.
+// listOf is list in the order of the label's values, with extra labels before it.
 func (e *encoder) listOf(extra, name string, counts map[string]int64) {
 	for _, value := range sorted(counts) {
 		e.int(extra+e.cached(name, value), counts[value])

@@ -14,10 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A measure is a field of a status that becomes a family of metrics, because it has a metric tag. The tag is the
-// end of the family's name. The names of the fields of a struct, or of a pointer to a struct, begin with the tag
-// of the struct. The prefix of the object comes before that, unless the tag begins with penstock_. After a comma,
-// a tag has the label for the keys of a map, or nonzero if 0 has no series. The comment on the field is the help.
+// A measure is a field of a status that becomes a family of metrics, because it has a metric tag. The tag is the end of
+// the family's name. A struct's tag comes before the tags of its fields, and the prefix of the object comes first,
+// unless the tag begins with penstock_. After a comma, a tag has the label for the keys of a map, or nonzero if 0 has
+// no series. The comment on the field is the help.
 type measure struct {
 	Family
 	path    []int  // of the field, through structs and pointers
@@ -100,8 +100,7 @@ func (m *measure) write(e *encoder, status reflect.Value) {
 	}
 }
 
-// collect does for the process what write does for other objects. If the status lacks the part with the field, a
-// number is 0 and a map has no series.
+// collect is write for the process. If the status lacks the part with the field, a number is 0 and a map has no series.
 func (m *measure) collect(status reflect.Value, emit emitter) {
 	v, there := m.of(status)
 	switch {
@@ -129,7 +128,7 @@ func statusFamilies[T, S any](of func(*T) *S, prefix string, labels ...string) (
 type processFamily struct {
 	Family
 	collect     func(s *Sample, emit emitter)
-	description *prometheus.Desc // once described
+	description *prometheus.Desc // made when it is first needed
 }
 
 type emitter func(value float64, labels ...string)
@@ -229,7 +228,7 @@ var processFamilies = []processFamily{
 	{Family: gauge("penstock_config_last_reload_successful", "1 if the last load has succeeded."), collect: boolean(func(s *Sample) bool { return s.Config.LastOK })},
 	{Family: gauge("penstock_config_last_reload_success_timestamp_seconds", "Time of the last good load, since the epoch."), collect: one(func(s *Sample) float64 { return seconds(s.Config.LastSuccess) })},
 	{Family: gauge("penstock_config_last_reload_seconds", "Duration of the last change by phase: prepare and swap.", "phase"), collect: collectPhases},
-	{Family: gauge("penstock_config_file_state", "1 for the state of the file: same, differs, invalid (a reload would be refused) or unknown.", "state"), collect: collectFile},
+	{Family: gauge("penstock_config_file_state", "1 for the configuration file's state: same, differs, invalid (a reload would be refused) or unknown.", "state"), collect: collectFile},
 }
 
 func seconds(at time.Time) float64 { return float64(at.UnixMilli()) / 1000 }
@@ -383,7 +382,7 @@ type objectFamily[T any] struct {
 }
 
 const (
-	bytesOfSessions = "Bytes of its sessions, by direction and engine."
+	bytesOfSessions = "Bytes of sessions, by direction and engine."
 	closes          = "Sessions that have ended, by reason and by the side that ended them."
 	connects        = "Time to connect to an endpoint, with name look-up and TLS handshake; failures are not counted."
 	limited         = "Time of ended sessions of 100 ms or more, by the cause that limited them (docs/seeing.md)."
@@ -416,14 +415,14 @@ var listenerFamilies = []objectFamily[Listener]{
 	{gauge("penstock_listener_certificate_due_seconds", "When the status begins to report that a certificate shown to clients expires, since the epoch.", "listener", "path"), func(e *encoder, l *Listener) {
 		e.certificates(l.Certificates, (*admin.Certificate).Due)
 	}},
-	{counter("penstock_listener_tls_handshakes_total", "Completed TLS handshakes with clients; resumed is true with a ticket.", "listener", "resumed"), func(e *encoder, l *Listener) { e.handshakes(l.Handshakes) }},
+	{counter("penstock_listener_tls_handshakes_total", "Completed TLS handshakes with clients; resumed is true with a session ticket.", "listener", "resumed"), func(e *encoder, l *Listener) { e.handshakes(l.Handshakes) }},
 	{counter("penstock_listener_tls_handshake_failures_total", "Failed TLS handshakes with clients, by cause.", "listener", "cause"), func(e *encoder, l *Listener) { e.handshakeFailures(l.Handshakes) }},
 	{counter("penstock_listener_keyed_sessions_total", "Sessions by a property of their clients (metrics_by).", "listener", "by", "value"), func(e *encoder, l *Listener) {
 		for i := range l.Keyed {
 			e.int(l.keyLabels(i), l.Keyed[i].Sessions)
 		}
 	}},
-	{counter("penstock_listener_keyed_bytes_total", "Bytes of these sessions, by direction and engine.", "listener", "by", "value", "direction", "engine"), func(e *encoder, l *Listener) {
+	{counter("penstock_listener_keyed_bytes_total", "Bytes of sessions by a property of their clients (metrics_by), by direction and engine.", "listener", "by", "value", "direction", "engine"), func(e *encoder, l *Listener) {
 		for i := range l.Keyed {
 			e.bytesOf(l.keyLabels(i), &l.Keyed[i].Bytes)
 		}
@@ -433,7 +432,7 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.listOf(e.cached("filter", l.Filters[i].Name), "answer", l.Filters[i].Answers)
 		}
 	}},
-	{counter("penstock_filter_failures_total", "Clients without an answer of the filter, by reason (docs/filters.md).", "listener", "filter", "reason"), func(e *encoder, l *Listener) {
+	{counter("penstock_filter_failures_total", "Clients about whom the filter gave no answer, by reason (docs/filters.md).", "listener", "filter", "reason"), func(e *encoder, l *Listener) {
 		for i := range l.Filters {
 			e.listOf(e.cached("filter", l.Filters[i].Name), "reason", l.Filters[i].Failures)
 		}
@@ -443,7 +442,7 @@ var listenerFamilies = []objectFamily[Listener]{
 			e.int(e.cached("filter", l.Filters[i].Name), int64(l.Filters[i].Waiting))
 		}
 	}},
-	{histogram("penstock_filter_duration_seconds", "Duration of a filter's calls about a client.", "listener", "filter"), func(e *encoder, l *Listener) {
+	{histogram("penstock_filter_duration_seconds", "Duration of a filter's calls, each about one client.", "listener", "filter"), func(e *encoder, l *Listener) {
 		for i := range l.Filters {
 			e.filterTimes(&l.Filters[i])
 		}
@@ -542,7 +541,7 @@ var upstreamFamilies = []objectFamily[Upstream]{
 			e.int(e.cached("state", string(state)), u.States[state])
 		}
 	}},
-	{gauge("penstock_upstream_breaker_state", "1 for the state of its circuit breaker: closed, open or half-open.", "upstream", "state"), func(e *encoder, u *Upstream) {
+	{gauge("penstock_upstream_breaker_state", "1 for the circuit breaker's state: closed, open or half-open.", "upstream", "state"), func(e *encoder, u *Upstream) {
 		if u.Breaker == "" {
 			return
 		}
@@ -550,12 +549,12 @@ var upstreamFamilies = []objectFamily[Upstream]{
 			e.bool(e.cached("state", state), u.Breaker == state)
 		}
 	}},
-	{counter("penstock_upstream_breaker_opened_total", "Times that its circuit breaker has opened.", "upstream"), func(e *encoder, u *Upstream) {
+	{counter("penstock_upstream_breaker_opened_total", "Times that the circuit breaker has opened.", "upstream"), func(e *encoder, u *Upstream) {
 		if u.Breaker != "" {
 			e.int("", u.Opened)
 		}
 	}},
-	{gauge("penstock_upstream_breaker_load", "Connections that count for a limit of circuit_breaker: connections or pending.", "upstream", "limit"), func(e *encoder, u *Upstream) {
+	{gauge("penstock_upstream_breaker_load", "Connections that count towards a limit of circuit_breaker: connections or pending.", "upstream", "limit"), func(e *encoder, u *Upstream) {
 		u.limits(e, u.Connections, u.Connecting)
 	}},
 	{gauge("penstock_upstream_breaker_limit", "Limit of circuit_breaker: connections or pending.", "upstream", "limit"), func(e *encoder, u *Upstream) { u.limits(e, u.Most, u.MostConnecting) }},
@@ -583,7 +582,7 @@ var upstreamFamilies = []objectFamily[Upstream]{
 	{gauge("penstock_upstream_certificate_due_seconds", "When the status begins to report that a certificate shown to endpoints expires, since the epoch.", "upstream", "path"), func(e *encoder, u *Upstream) {
 		e.certificates(u.Certificates, (*admin.Certificate).Due)
 	}},
-	{counter("penstock_upstream_tls_handshakes_total", "Completed TLS handshakes with endpoints; resumed is true with a ticket.", "upstream", "resumed"), func(e *encoder, u *Upstream) { e.handshakes(u.Handshakes) }},
+	{counter("penstock_upstream_tls_handshakes_total", "Completed TLS handshakes with endpoints; resumed is true with a session ticket.", "upstream", "resumed"), func(e *encoder, u *Upstream) { e.handshakes(u.Handshakes) }},
 	{counter("penstock_upstream_tls_handshake_failures_total", "Failed TLS handshakes with endpoints, by cause.", "upstream", "cause"), func(e *encoder, u *Upstream) { e.handshakeFailures(u.Handshakes) }},
 }
 
@@ -600,7 +599,7 @@ func (u *Upstream) limits(e *encoder, connections, pending int64) {
 // endpointFamilies are the families with the labels upstream and endpoint. Only the first endpoints have the three
 // last families, see [Limits].
 var endpointFamilies = []objectFamily[Endpoint]{
-	{gauge("penstock_endpoint_up", "1 if its state is up and its circuit breaker closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
+	{gauge("penstock_endpoint_up", "1 if the endpoint's state is up and its circuit breaker is closed.", "upstream", "endpoint"), func(e *encoder, p *Endpoint) { e.bool("", p.up()) }},
 	{gauge("penstock_endpoint_state", "1 for the present state: up, down, standby, ejected, draining or maint.", "upstream", "endpoint", "state"), func(e *encoder, p *Endpoint) { e.int(e.cached("state", string(p.State)), 1) }},
 	{counter("penstock_endpoint_limited_seconds_total", limited, "upstream", "endpoint", "verdict"), func(e *encoder, p *Endpoint) { e.limited(&p.Seconds) }},
 	{counter("penstock_endpoint_bytes_total", bytesOfSessions, "upstream", "endpoint", "direction", "engine"), func(e *encoder, p *Endpoint) { e.bytes(&p.Bytes) }},

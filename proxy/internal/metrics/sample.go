@@ -131,7 +131,7 @@ type Config struct {
 	Unconfirmed      bool // a reload waits to be confirmed
 	Reloads, Refused int64
 	RolledBack       int64
-	LastOK           bool      // the last load of a configuration, which may be the first one, succeeded
+	LastOK           bool      // the last load of a configuration succeeded, even if it was the first
 	LastSuccess      time.Time // time of the last load that succeeded
 	File             FileState
 }
@@ -153,10 +153,10 @@ type Listener struct {
 	Tally   tally.Counts
 	Seconds [verdict.Kinds]float64 // its sessions' time by verdict
 	KeyedBy string                 // the property that Keyed counts by
-	Keyed   []Keyed                // sessions by a property of their clients; nil if the listener does not count them so
+	Keyed   []Keyed                // sessions by a property of their clients; nil without metrics_by
 }
 
-// A Keyed counts the sessions of a listener whose clients have one value of a property.
+// A Keyed counts the sessions of a listener's clients that have one value of a property.
 type Keyed struct {
 	Value    string
 	Sessions int64
@@ -185,7 +185,7 @@ type Endpoint struct {
 // up reports whether the endpoint gets clients.
 func (p *Endpoint) up() bool { return p.State == admin.Up && p.Breaker == "" }
 
-// Limits are how many objects have series. penstock_series_dropped counts the others.
+// Limits is how many objects have series. penstock_series_dropped counts the others.
 type Limits struct {
 	Listeners, Upstreams, Endpoints int
 	// EndpointHistograms is how many endpoints have histograms.
@@ -198,7 +198,7 @@ var DefaultLimits = Limits{Listeners: 5000, Upstreams: 5000, Endpoints: 20_000, 
 // maxReading is how many samples are read at once.
 const maxReading = 2
 
-// readTime is how long a sample may take. It waits for the loops, which count the bytes of a few sessions in each
+// readTime is how long a sample may take. A sample waits for the loops, which count the bytes of a few sessions in each
 // turn.
 const readTime = 5 * time.Second
 
@@ -223,8 +223,8 @@ func NewHandler(read func(*Sample), limits Limits) *Handler {
 
 var errSlow = errors.New("the event loops did not answer in time")
 
-// ServeHTTP writes the metrics. It holds no lock while it writes. A client that does not read keeps a sample in
-// memory: the HTTP server must limit how many such clients there are, and how long.
+// ServeHTTP writes the metrics. It holds no lock while it writes. A client that does not read keeps a sample in memory,
+// so the HTTP server must limit the number of such clients and their time.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sample, err := h.sample(r.Context())
 	if err != nil {
@@ -250,7 +250,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const openMetricsType = "application/openmetrics-text"
 
-// sample reads a sample. The caller gives it back with done.
+// sample reads a sample. The caller returns it with done.
 func (h *Handler) sample(ctx context.Context) (*Sample, error) {
 	timer := time.NewTimer(readTime)
 	defer timer.Stop()
@@ -309,7 +309,7 @@ func (h *Handler) process(s *Sample, r *http.Request) (*response, error) {
 	}
 	r = r.Clone(r.Context())
 	if f := expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...).FormatType(); f != expfmt.TypeOpenMetrics && f != expfmt.TypeTextPlain {
-		r.Header.Set("Accept", "text/plain") // the encoder has no other formats
+		r.Header.Set("Accept", "text/plain") // the encoder writes no other format
 	}
 	got := &response{header: make(http.Header), code: http.StatusOK}
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, DisableCompression: true}).ServeHTTP(got, r)
@@ -353,7 +353,7 @@ type dropped struct {
 	n  int
 }
 
-// cut leaves out the objects beyond the limits.
+// cut leaves out the objects beyond the limits, and gives the others their labels.
 func (l *Limits) cut(s *Sample) []dropped {
 	list := []dropped{
 		{"listeners", max(len(s.Listeners)-l.Listeners, 0)},

@@ -1,9 +1,9 @@
-// Package scrape serves the metrics at an address of their own, to scrapers over the network. It answers
-// only GET /metrics, and only clients that may scrape, by their source and, if there is a token, by the
-// token. A source that is not known may not.
+// Package scrape serves the metrics at an address of their own, to scrapers over the network. It answers only GET
+// /metrics, and only clients that may scrape, by their source and, if there is a token, by the token. An unknown source
+// may not scrape.
 //
-// Nothing that a scraper does can last: a connection has one request, a time for sending it, and a time for
-// reading the answer, and who is served when there are many is decided as for the admin API.
+// Nothing that a scraper does can last: a connection has one request, a time to send it, and a time to read the answer.
+// With many scrapers, the rule of the admin API decides who is served.
 package scrape
 
 import (
@@ -26,44 +26,44 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// maxConnections is the limit of concurrent connections of those who may scrape. Others are closed when they
-// are accepted.
+// maxConnections limits the concurrent connections of clients that may scrape. Connections of other clients are closed
+// as soon as they are accepted.
 const maxConnections = 64
 
 // Timeouts of a scraper.
 const (
 	requestTime = 5 * time.Second  // for a TLS handshake and the request
-	answerTime  = 15 * time.Second // from there on: for making the answer and reading it
+	answerTime  = 15 * time.Second // afterwards, to make the answer and to read it
 )
 
-// Config is an address and its conditions.
+// Config is an address and the conditions of its clients.
 type Config struct {
-	Address sockopt.Address // of TCP
+	Address sockopt.Address // a TCP address
 	Allow   *source.Set
-	// Token is what a scraper has to send; "": nothing.
+	// Token is what a scraper must send, or "".
 	Token string
-	// Cert and Key are the files of TLS; "": there is none.
+	// Cert and Key are the TLS files, or "" without TLS.
 	Cert, Key string
 }
 
-// A Server serves metrics at one address at most, which may change. Create it with [New], make it listen with
+// A Server serves metrics at one address or none, which may change. Create it with [New], make it listen with
 // [Server.Prepare], and end it with [Server.Close].
 type Server struct {
 	*admission.Server
 	metrics http.Handler
 	log     *slog.Logger
-	now     atomic.Pointer[conditions] // nil: it does not listen
+	now     atomic.Pointer[conditions] // nil while it does not listen
 }
 
 // conditions are the conditions of a Config, ready for use.
 type conditions struct {
 	allow *source.Set
-	token *[sha256.Size]byte // nil: none is needed
-	tls   *tls.Config        // nil: there is none
-	pair  *keypair.Pair      // of tls; nil: there is none
+	token *[sha256.Size]byte // nil if no token is needed
+	tls   *tls.Config        // nil without TLS
+	pair  *keypair.Pair      // certificate of tls; nil without TLS
 }
 
-// New returns a server of metrics that does not listen yet. log may be nil.
+// New returns a server that does not listen yet. log may be nil.
 func New(metrics http.Handler, log *slog.Logger) *Server { return newServer(metrics, log, 1) }
 
 // newServer is New with timeouts divided by part.
@@ -74,20 +74,20 @@ func newServer(metrics http.Handler, log *slog.Logger, part time.Duration) *Serv
 	s := &Server{metrics: metrics, log: log}
 	s.Server = admission.NewServer("metrics", maxConnections, log, &http.Server{
 		Handler: http.HandlerFunc(s.respond), ReadHeaderTimeout: requestTime / part, ReadTimeout: requestTime / part, WriteTimeout: answerTime / part,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // of clients' faults
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // about faults of clients
 	}, s.take)
 	return s
 }
 
-// A Move is a prepared change of a [Server]. Call Commit or Abort once.
+// A Move is a prepared change of a [Server]. Call either Commit or Abort, once.
 type Move struct {
 	*admission.Move
 	server *Server
 	now    *conditions
 }
 
-// Prepare opens an address, unless the server listens there already, and reads the files; nil is none. The
-// error is one line.
+// Prepare opens an address, unless the server already listens there, and reads its files. A nil Config means no
+// address. The error is one line.
 func (s *Server) Prepare(ctx context.Context, cfg *Config) (*Move, error) {
 	if cfg == nil {
 		return &Move{s.PrepareNone(), s, nil}, nil
@@ -112,13 +112,13 @@ func (s *Server) Prepare(ctx context.Context, cfg *Config) (*Move, error) {
 	return &Move{move, s, now}, err
 }
 
-// Commit brings the change into force, for scrapers that come from now on.
+// Commit puts the change into force for scrapers that connect from now on.
 func (m *Move) Commit() {
 	m.server.now.Store(m.now)
 	m.Move.Commit()
 }
 
-// take serves a connection of those who may scrape.
+// take serves a connection of a client that may scrape.
 func (s *Server) take(conn net.Conn, release func()) {
 	now := s.now.Load()
 	if now == nil || !now.allow.Contains(sourceOf(conn)) {
@@ -177,7 +177,7 @@ func (c *conditions) known(r *http.Request) bool {
 	return strings.EqualFold(kind, "Bearer") && subtle.ConstantTimeCompare(sum[:], c.token[:]) == 1
 }
 
-// Pair returns the certificate of the address in force; nil: it has none.
+// Pair returns the certificate of the present address, or nil without one.
 func (s *Server) Pair() *keypair.Pair {
 	if now := s.now.Load(); now != nil {
 		return now.pair

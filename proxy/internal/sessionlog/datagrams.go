@@ -8,24 +8,23 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// datagrams sends each line as one datagram. A receiver that is not there, or does not keep up,
-// loses lines.
+// datagrams sends each line as one datagram. Lines are lost if the receiver is absent or too slow.
 type datagrams struct {
 	address net.Addr
 	conn    interface {
 		net.Conn
 		rawConner
-	} // nil: there is none
-	tried time.Time // when a connection was last made, or could not be
+	} // nil without a connection
+	tried time.Time // time of the last attempt to connect
 
 	written, dropped int64
 	err              error
 }
 
-// retryEvery is how often a connection is tried.
+// retryEvery is the time between two attempts to connect.
 const retryEvery = time.Second
 
-// ready reports whether there is a connection, which it makes if it is time to.
+// ready reports whether there is a connection. If there is none and the next attempt is due, it connects.
 func (d *datagrams) ready() bool {
 	if d.conn != nil {
 		return true
@@ -71,9 +70,9 @@ func (d *datagrams) send(b []byte) {
 	d.written++
 }
 
-// again reports whether a datagram is to be sent once more: the receiver of a unix socket may be
-// another process now. An error of UDP belongs to an earlier datagram (udp(7)), which was lost
-// but counted as written. To make up for it this datagram is counted as dropped.
+// again reports whether to send a datagram once more: another process may have taken over the receiver's unix socket.
+// An error of UDP belongs to an earlier datagram (udp(7)), which was lost but counted as written. To make up for that,
+// this datagram is counted as dropped.
 func (d *datagrams) again() bool {
 	if _, udp := d.address.(*net.UDPAddr); udp {
 		return false
@@ -120,7 +119,7 @@ func (d *datagrams) close() {
 	}
 }
 
-// syslog is a receiver of RFC 5424.
+// syslog writes to a syslog server (RFC 5424).
 type syslog struct {
 	datagrams
 	context *context
@@ -140,7 +139,7 @@ func (s *syslog) add(line []byte, e *Event) {
 	s.send(s.b)
 }
 
-// journal is journald, by its native protocol.
+// journal writes to journald in its native protocol.
 type journal struct {
 	datagrams
 	context *context

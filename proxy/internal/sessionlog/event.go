@@ -12,29 +12,28 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A Kind is the occasion of a line.
+// A Kind says at which moment of a session a line is written.
 type Kind uint8
 
 const (
-	// Start: a client was joined to an endpoint.
+	// Start: the client was joined to an endpoint.
 	Start Kind = iota
-	// Progress: its session has lasted for another while.
+	// Progress: the session continues, and another interval is over.
 	Progress
-	// End: it is over, however far it has come.
+	// End: the session has ended, or the client left or was refused before.
 	End
 )
 
 var kindNames = [...]string{"start", "progress", "end"}
 
-// String is its name in a line.
+// String returns the kind's name in a line.
 func (k Kind) String() string { return kindNames[k] }
 
-// MaxEvent is the size of an event in a ring, in bytes; names that do not fit are cut, first the
-// longest of the names that came from the network.
+// MaxEvent limits the size of an event in a ring, in bytes. Names that do not fit are cut; names from the network are
+// cut first.
 const MaxEvent = 640 - 8
 
-// Bounds of names in an event, in bytes. A configuration may have longer names; they are cut and
-// marked like the others.
+// Limits of names in an event, in bytes. Longer names from a configuration are cut too, and marked.
 const (
 	maxName  = 64
 	maxPath  = 80
@@ -42,7 +41,7 @@ const (
 	maxZone  = 15 // of an interface's name (IFNAMSIZ of linux/if.h)
 )
 
-// appendEvent appends the event of a record to b, MaxEvent bytes at most.
+// appendEvent appends a record's event to b. An event has at most MaxEvent bytes.
 func appendEvent(b []byte, k Kind, now int64, r *record.Record) []byte {
 	b = append(b, byte(k), byte(r.Outcome), flagsOf(r))
 	b = append(b, r.ID[:]...)
@@ -83,7 +82,7 @@ func appendEvent(b []byte, k Kind, now int64, r *record.Record) []byte {
 		{r.Host, record.MaxHost},
 		{r.Path, record.MaxPath},
 	}
-	for i, s := range texts { // each has its length at least
+	for i, s := range texts { // the length byte of each text always fits
 		b = appendText(b, s.text, min(s.most, MaxEvent-len(b)-(len(texts)-i)))
 	}
 	return b
@@ -109,7 +108,7 @@ func flagsOf(r *record.Record) (f byte) {
 	return f
 }
 
-// lastCause is the cause of the last failed attempt that is described.
+// lastCause returns the cause of the last failed attempt that the record describes.
 func lastCause(r *record.Record) record.Cause {
 	if r.NumFailures == 0 {
 		return record.CauseOther
@@ -122,12 +121,12 @@ func errorText(r *record.Record) string {
 		return ""
 	}
 	if unverified, ok := errors.AsType[*tls.CertificateVerificationError](r.Err); ok {
-		return unverified.Err.Error() // what is before it are other fields: it would be cut off behind them
+		return unverified.Err.Error() // the text before it repeats other fields, and the reason after them would be cut off
 	}
 	return r.Err.Error()
 }
 
-// appendText appends the length and at most most bytes of a text.
+// appendText appends the length of a text and at most most of its bytes.
 func appendText(b []byte, s string, most int) []byte {
 	switch {
 	case most <= len(record.Cut):
@@ -148,26 +147,26 @@ func appendAddress(b []byte, at netip.AddrPort) []byte {
 	}
 	b = append(b, 0)
 	if n := len(b); at.IsValid() {
-		b, _ = at.AppendBinary(b) // which never fails
+		b, _ = at.AppendBinary(b) // never fails
 		b[n-1] = byte(len(b) - n)
 	}
 	return b
 }
 
-// An Event is the contents of a line.
+// An Event is the content of a line.
 type Event struct {
 	Kind Kind
 	record.Record
 
-	now   int64 // clock when it was made
+	now   int64 // loops' clock when the event was made
 	cause record.Cause
 	error string
 }
 
-// A reader reads an event. After the first missing byte all that it reads is zero.
+// A reader reads an event. If bytes are missing, it reads zeros from there on.
 type reader struct {
 	b   []byte
-	all string // with the rest of b at its end: texts are parts of it
+	all string // ends with b; texts are substrings of it
 	bad bool
 }
 
@@ -219,7 +218,7 @@ func (d *reader) address() (at netip.AddrPort) {
 	return at
 }
 
-// read fills e in from the bytes of an event, and reports whether they are one.
+// read fills e from the bytes of an event, and reports whether they are valid.
 func (e *Event) read(b []byte) bool {
 	d := &reader{b: b, all: string(b)}
 	*e = Event{Kind: Kind(d.byte())}

@@ -14,28 +14,28 @@ import (
 // A field is a property of a line.
 type field struct {
 	name string
-	// append appends the value, or nothing if there is none or it is not known. Unless of is set, the
-	// value needs no escape.
+	// append appends the value, or nothing if there is no value or it is unknown. If of is nil, the value needs no
+	// escapes.
 	append func(b []byte, e *Event, c *context) []byte
-	number bool // it is a JSON number, or true or false
-	// of returns the value of a text that may need an escape; nil: the field is no such text.
+	number bool // the value is a JSON number, true or false
+	// of returns a text that may need escapes. It is nil for other fields.
 	of func(e *Event) string
 }
 
-// A context is the rest of a line, beside its event.
+// A context holds what a line needs besides its event.
 type context struct {
 	host, pid string
 	wall      func(clock int64) time.Time
 	value     [512]byte // of a field, while a template is written
 
-	second     int64 // Unix time that secondText is of
+	second     int64 // Unix time of secondText
 	secondText []byte
 }
 
 const secondLayout = "2006-01-02T15:04:05"
 
-// appendTime appends a time of the loops' clock as date and time of day in UTC, with microseconds. The text of each
-// second is made once and used again.
+// appendTime appends a time of the loops' clock as date and time in UTC, with microseconds. The text for a second is
+// made once and reused.
 func (c *context) appendTime(b []byte, clock int64) []byte {
 	at := c.wall(clock).UTC()
 	if at.Unix() != c.second || len(c.secondText) == 0 {
@@ -51,7 +51,7 @@ func (c *context) appendTime(b []byte, clock int64) []byte {
 	return b
 }
 
-// fields are all of them, in the order of a JSON line.
+// fields are all fields, in the order of a JSON line.
 var fields = []field{
 	written("time", func(b []byte, e *Event, c *context) []byte { return c.appendTime(b, e.now) }),
 	written("event", func(b []byte, e *Event, _ *context) []byte { return append(b, e.Kind.String()...) }),
@@ -130,7 +130,7 @@ var fields = []field{
 	count("loop", func(e *Event) int64 { return int64(e.Loop) }),
 }
 
-// Fields are the names of all fields.
+// Fields returns the names of all fields.
 func Fields() []string {
 	names := make([]string, len(fields))
 	for i, f := range fields {
@@ -139,7 +139,7 @@ func Fields() []string {
 	return names
 }
 
-// written is a field with a value that needs no escape and is appended as it is.
+// written returns a field with a value that needs no escapes.
 func written(name string, appendTo func(b []byte, e *Event, c *context) []byte) field {
 	return field{name: name, append: appendTo}
 }
@@ -162,7 +162,7 @@ func span(name string, of func(e *Event) (d time.Duration, known bool)) field {
 	}}
 }
 
-// address is a field with an address; its zone is the name of an interface, which may hold any byte but a slash.
+// address returns a field with an address. Its zone is an interface name, which may hold any byte except a slash.
 func address(name string, of func(e *Event) netip.AddrPort) field {
 	return text(name, func(e *Event) string {
 		if at := of(e); at.IsValid() {
@@ -172,7 +172,7 @@ func address(name string, of func(e *Event) netip.AddrPort) field {
 	})
 }
 
-// where is a field that only some events have.
+// where makes f a field that only some events have.
 func where(f field, known func(e *Event) bool) field {
 	value := f.append
 	f.append = func(b []byte, e *Event, c *context) []byte {
@@ -184,10 +184,10 @@ func where(f field, known func(e *Event) bool) field {
 	return f
 }
 
-// begun is a field that an adopted session has only if its course is known.
+// begun makes f a field that an adopted session has only if its history is known.
 func begun(f field) field { return where(f, func(e *Event) bool { return !e.Adopted || e.Begun != 0 }) }
 
-// between is the time from one stage to another, which is not known if either was not reached.
+// between returns the time between two stages, or false if the session did not reach both.
 func between(from, to int64) (time.Duration, bool) {
 	if from == 0 || to == 0 {
 		return 0, false
@@ -205,7 +205,7 @@ func sideName(s relay.Side) string {
 	return ""
 }
 
-// reason is why the session has ended, or was refused, in one word.
+// reason returns in one word why the session ended, or why the client was refused.
 func (e *Event) reason() string {
 	switch {
 	case e.Kind != End:
@@ -218,8 +218,8 @@ func (e *Event) reason() string {
 	return ""
 }
 
-// engine is how the bytes were moved: lane if the session has left user space, however they were
-// moved before.
+// engine returns how the bytes were moved. It is lane if the session has left user space, even if some bytes were moved
+// before.
 func (e *Event) engine() string {
 	spliced := e.Result.AToB.Spliced + e.Result.BToA.Spliced
 	copied := e.Result.AToB.Copied + e.Result.BToA.Copied

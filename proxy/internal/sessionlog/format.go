@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// A formatter appends the text of an event, of one line, without its end.
+// A formatter appends the line for an event, without a line break.
 type formatter func(b []byte, e *Event, c *context) []byte
 
-// Formats are the names of the formats.
+// The names of the formats.
 const (
 	FormatJSON     = "json"
 	FormatHAProxy  = "haproxy-tcp"
@@ -33,7 +33,7 @@ func formatterOf(format, template string) (formatter, error) {
 	return nil, fmt.Errorf("there is no format %q", format)
 }
 
-// appendJSON appends an object with the fields that there are. It is ASCII throughout.
+// appendJSON appends an object with the fields that the event has. All of it is ASCII.
 func appendJSON(b []byte, e *Event, c *context) []byte {
 	began := len(b)
 	for i := range fields {
@@ -53,12 +53,11 @@ func appendJSON(b []byte, e *Event, c *context) []byte {
 			b = append(b, '"')
 		}
 	}
-	b[began] = '{' // in place of the first comma: there is always a time
+	b[began] = '{' // replaces the first comma; every line has a time
 	return append(b, '}')
 }
 
-// jsonKeys are the keys of the fields, with comma and colon, and the quote of a value that is
-// appended as it is.
+// jsonKeys are the fields' keys with comma and colon, and with the opening quote of a text that needs no escapes.
 var jsonKeys = func() []string {
 	keys := make([]string, len(fields))
 	for i, f := range fields {
@@ -70,7 +69,7 @@ var jsonKeys = func() []string {
 	return keys
 }()
 
-// plain returns how many bytes at the beginning of a text need no escape.
+// plain returns the number of leading bytes of a text that need no escape.
 func plain(text string) int {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
@@ -82,8 +81,8 @@ func plain(text string) int {
 
 const hexDigits = "0123456789abcdef"
 
-// appendJSONText appends the inside of a JSON string. Nothing but visible ASCII is written as it
-// is; a byte that is no UTF-8 becomes \xNN in the text.
+// appendJSONText appends the inside of a JSON string. Only visible ASCII is written unchanged. A byte that is not UTF-8
+// becomes \xNN in the text.
 func appendJSONText(b []byte, text string) []byte {
 	for len(text) > 0 {
 		if n := plain(text); n > 0 {
@@ -107,13 +106,12 @@ func appendJSONText(b []byte, text string) []byte {
 	return b
 }
 
-// appendUnit appends a code unit of UTF-16.
+// appendUnit appends a UTF-16 code unit.
 func appendUnit(b []byte, r rune) []byte {
 	return append(b, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 }
 
-// appendWord appends a text as one word of visible ASCII: other bytes, spaces, quotes and
-// backslashes become \xNN.
+// appendWord appends a text as one word of visible ASCII: other bytes, spaces, quotes and backslashes become \xNN.
 func appendWord(b, text []byte) []byte {
 	for _, c := range text {
 		if c <= ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '\'' {
@@ -125,8 +123,8 @@ func appendWord(b, text []byte) []byte {
 	return b
 }
 
-// appendHAProxy appends a line as HAProxy writes it with "option tcplog", after the header that
-// a syslog server writes before it (HAProxy, Configuration Manual, 8.2.2).
+// appendHAProxy appends a line as HAProxy writes it with "option tcplog", after the header that a syslog server adds
+// (HAProxy, Configuration Manual, 8.2.2).
 func appendHAProxy(b []byte, e *Event, c *context) []byte {
 	begin := c.wall(e.Accepted).Local()
 	b = c.wall(e.now).Local().AppendFormat(b, "Jan _2 15:04:05 ")
@@ -160,7 +158,7 @@ func appendHAProxy(b []byte, e *Event, c *context) []byte {
 		b = append(b, '+')
 	}
 	b = strconv.AppendInt(b, int64(e.Retries), 10)
-	b = append(b, " 0/"...) // there are queues of upstreams alone
+	b = append(b, " 0/"...) // only upstreams have queues
 	return strconv.AppendInt(b, int64(e.Before), 10)
 }
 
@@ -171,7 +169,7 @@ func nameOr(name, other string) string {
 	return name
 }
 
-// appendName appends a name of the configuration as a word without characters that part words.
+// appendName appends a configured name as a word, without characters that separate words.
 func appendName(b []byte, name, other string) []byte {
 	for i := range len(nameOr(name, other)) {
 		c := nameOr(name, other)[i]
@@ -185,7 +183,7 @@ func appendName(b []byte, name, other string) []byte {
 
 func appendMillis(b []byte, ms int64) []byte { return strconv.AppendInt(b, ms, 10) }
 
-// queueTime is Tw in milliseconds: -1 if the client has not come to the queue.
+// queueTime returns Tw in milliseconds, or -1 if the client did not reach the queue.
 func (e *Event) queueTime() int64 {
 	if e.Picked == 0 && e.Waits == 0 {
 		return -1
@@ -193,7 +191,7 @@ func (e *Event) queueTime() int64 {
 	return e.Queued.Milliseconds()
 }
 
-// connectTime is Tc in milliseconds: -1 without a connection.
+// connectTime returns Tc in milliseconds, or -1 without a connection.
 func (e *Event) connectTime() int64 {
 	d, known := between(e.Connecting, e.Joined)
 	if !known {
@@ -202,18 +200,18 @@ func (e *Event) connectTime() int64 {
 	return d.Milliseconds()
 }
 
-// MaxTemplate is the length of a template in bytes, and of the line that it makes, at most.
+// Limits, in bytes, of a template and of the line that it makes.
 const (
 	MaxTemplate = 1024
 	maxLine     = 4096
 )
 
-// A template is texts and fields in turn.
+// A template is a sequence of texts and fields.
 type template []part
 
 type part struct {
 	text  string
-	field *field // nil: text
+	field *field // nil for a text
 }
 
 // CheckTemplate returns the first error of a template.
@@ -222,7 +220,7 @@ func CheckTemplate(text string) error {
 	return err
 }
 
-// parseTemplate reads a template: {field} stands for a field, {{ for a brace.
+// parseTemplate reads a template: {field} stands for a field, and {{ for a brace.
 func parseTemplate(text string) (t template, err error) {
 	if len(text) > MaxTemplate {
 		return nil, fmt.Errorf("a template has at most %d bytes, not %d", MaxTemplate, len(text))
@@ -264,7 +262,7 @@ func fieldNamed(name string) *field {
 	return nil
 }
 
-// append appends a line of the template. A field without a value is -.
+// append appends the line that the template makes. A field without a value is written as -.
 func (t template) append(b []byte, e *Event, c *context) []byte {
 	began := len(b)
 	for _, p := range t {
@@ -276,7 +274,7 @@ func (t template) append(b []byte, e *Event, c *context) []byte {
 		switch {
 		case len(v) == 0:
 			b = append(b, '-')
-		case string(v) == "-": // a name from the network
+		case string(v) == "-": // a name from the network could pass for a missing value
 			b = append(b, `\x2d`...)
 		default:
 			b = appendWord(b, v)
@@ -288,7 +286,7 @@ func (t template) append(b []byte, e *Event, c *context) []byte {
 	return b
 }
 
-// newContext returns the context of this process.
+// newContext returns the context for this process.
 func newContext() *context {
 	host, err := os.Hostname()
 	if err != nil || host == "" {

@@ -14,12 +14,12 @@ func isBlocked(err error) bool { return errors.Is(err, syscall.EAGAIN) }
 // journalPrefix begins the names of the fields in the journal.
 const journalPrefix = "PENSTOCK_"
 
-// appendJournal appends the fields that there are, a line each. A value has no end of line, for
-// nothing but visible ASCII is written as it is.
+// appendJournal appends the event's fields, each on a line. A value never contains a line break, because only visible
+// ASCII is written unchanged.
 func appendJournal(b []byte, e *Event, c *context) []byte {
 	for i := range fields {
 		f := &fields[i]
-		if f.name == "time" { // which the journal has
+		if f.name == "time" { // the journal has its own
 			continue
 		}
 		v := f.append(c.value[:0], e, c)

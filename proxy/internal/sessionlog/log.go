@@ -1,10 +1,9 @@
-// Package sessionlog writes lines on sessions: from the loops, which must not wait, to a file, a
-// syslog server or the journal, which may be full, stuck or dead.
+// Package sessionlog writes lines about sessions to a file, a syslog server or the journal. The event loops must never
+// wait for such a destination, which may be full, stuck or dead.
 //
-// A loop pushes the event of a [record.Record] into a ring of its own, by value: [Log.Add]. One
-// goroutine takes the events out, makes lines of them, and writes the lines that came in one
-// turn together. An event without a place in its ring, or a line that its destination does not
-// take, is dropped and counted: in the end each added event is in [Counts] once.
+// So a loop pushes a copy of the [record.Record] into its own ring ([Log.Add]). One goroutine takes the events out of
+// all rings, formats them, and writes the lines of one turn together. An event that finds its ring full, or a line that
+// its destination does not take, is dropped and counted: in the end [Counts] has each event once.
 package sessionlog
 
 import (
@@ -21,29 +20,29 @@ import (
 
 // Config sets up a [Log].
 type Config struct {
-	// Loops is how many loops there are: their indexes are below it.
+	// Loops is the number of loops. Their indexes are 0 to Loops-1.
 	Loops int
 	// Now is the loops' clock.
 	Now func() int64
-	// Report is called after losses and errors, at most every ten seconds, by the log's
-	// goroutine: how many lines were dropped since the last call, and the last error. With
-	// neither, lines are written again after an error. nil: nothing is reported.
+	// Report is called by the log's goroutine after losses and errors, at most every ten seconds. It gets the number of
+	// lines dropped since the last call, and the last error. A call with neither says that lines are written again
+	// after an error. Report may be nil.
 	Report func(dropped int64, err error)
 }
 
-// Slots is how many events have place in the ring of a loop.
+// Slots is the number of events that a loop's ring can hold.
 const Slots = 1024
 
 // A Log is made by [New]. Its methods may be called by any goroutine, unless they say otherwise.
 type Log struct {
 	cfg     Config
 	context *context
-	rings   []*queue      // of each loop, then one of all others; owned
+	rings   []*queue      // one for each loop, and a last one for all other goroutines; owned
 	epoll   int           // owned; watches the rings and wake
 	wake    int           // owned
 	done    chan struct{} // closed when the writer has ended
 
-	settings atomic.Pointer[Settings] // in force; nil: no lines are written
+	settings atomic.Pointer[Settings] // in force; nil if no lines are written
 	mu       sync.Mutex
 	next     []change
 	closing  bool
@@ -51,7 +50,7 @@ type Log struct {
 	added, full, filtered atomic.Int64 // events
 	lines, dropped, rated atomic.Int64 // lines
 
-	failed atomic.Pointer[Failure] // nil: see Failed
+	failed atomic.Pointer[Failure] // see Failed
 
 	writer writer
 }
@@ -59,20 +58,21 @@ type Log struct {
 // A Failure is an error of the destination, and when it was reported.
 type Failure struct {
 	Err error
-	At  int64 // clock
+	At  int64 // of the loops' clock
 }
 
-// Failed returns the last failure of the present destination; nil: it has not failed, or has taken a line since.
+// Failed returns the last failure of the present destination. It returns nil if the destination has not failed, or has
+// taken a line since.
 func (l *Log) Failed() *Failure { return l.failed.Load() }
 
 // A queue is a ring, and how full it is.
 type queue struct {
 	*evring.Ring
 	pushed, drained atomic.Uint64
-	called          atomic.Bool // the writer was woken since it is half full
+	called          atomic.Bool // the writer was woken because the ring is half full
 }
 
-// push adds an event, and wakes the writer from its rest when the ring gets half full.
+// push adds an event, and wakes the writer when the ring becomes half full.
 func (q *queue) push(event []byte, wake func()) error {
 	if err := q.Push(event); err != nil {
 		return err
@@ -91,20 +91,20 @@ type change struct {
 	done     chan struct{} // closed when it is done
 }
 
-// Counts count lines since the beginning.
+// Counts holds the numbers of lines since the start.
 type Counts struct {
-	// Lines were written. Full were dropped because their loop's ring was full, Dropped because their
-	// destination did not take them, and Rated because they exceeded the rate. Together these are all
-	// lines that were to be written, except for lines under way.
+	// Lines were written. Full lines were dropped because their loop's ring was full, Dropped because their destination
+	// did not take them, and Rated because they exceeded the rate. The sum of the four is the number of lines to write,
+	// except for lines that are still on their way.
 	Lines, Full, Dropped, Rated int64
-	// Filtered sessions have no line because of the filters.
+	// Filtered is the number of sessions that the filters left without a line.
 	Filtered int64
 }
 
-// Lost are the lines that were to be written and are not.
+// Lost returns the number of lines that were dropped.
 func (c Counts) Lost() int64 { return c.Full + c.Dropped + c.Rated }
 
-// Counts returns them.
+// Counts returns the counts until now.
 func (l *Log) Counts() Counts {
 	return Counts{l.lines.Load(), l.full.Load(), l.dropped.Load(), l.rated.Load(), l.filtered.Load()}
 }
@@ -149,7 +149,7 @@ func (l *Log) open() (err error) {
 	return nil
 }
 
-// release gives back all descriptors.
+// release closes all descriptors.
 func (l *Log) release() error {
 	var errs []error
 	for _, r := range l.rings {
@@ -163,16 +163,14 @@ func (l *Log) release() error {
 	return errors.Join(errs...)
 }
 
-// Records reports whether a client of a listener may get a line, so that its record is to be
-// kept.
+// Records reports whether a listener's client may get a line, so that its record must be kept.
 func (l *Log) Records(listener string, id record.ID) bool {
 	s := l.settings.Load()
 	return s != nil && !s.Without[listener] && s.sampled(id)
 }
 
-// Add adds the event of a record, for a line, if the settings want it. It is called by the loop of
-// that index alone, or with a negative one by any other goroutine. It does not wait, and keeps
-// nothing of the record.
+// Add adds an event for a record if the settings want a line. The loop with this index calls it; any other goroutine
+// passes a negative index. Add does not wait, and keeps no reference to the record.
 func (l *Log) Add(loop int, k Kind, r *record.Record) {
 	s := l.settings.Load()
 	now := l.cfg.Now()
@@ -193,20 +191,20 @@ func (l *Log) Add(loop int, k Kind, r *record.Record) {
 	}
 }
 
-// Has reports whether there are lines of a kind, for clients of a listener; filters may leave some of them out.
+// Has reports whether a listener's clients get lines of a kind. Filters may still leave some lines out.
 func (l *Log) Has(k Kind, listener string) bool {
 	s := l.settings.Load()
 	return s != nil && !s.Without[listener] && s.has(k)
 }
 
-// Room reports whether half of the places for events of no loop are free. A caller that may wait
-// adds no further events before. If it reports false the writer is awake.
+// Room reports whether the ring of the other goroutines is less than half full. A caller that can wait adds nothing
+// until it is. If Room returns false, the writer is awake.
 func (l *Log) Room() bool {
 	q := l.rings[l.cfg.Loops]
 	return q.pushed.Load()-q.drained.Load() < Slots/2
 }
 
-// Every is how often a session that goes on has a line; 0: never.
+// Every returns the interval of progress lines, or 0 without such lines.
 func (l *Log) Every() time.Duration {
 	if s := l.settings.Load(); s != nil {
 		return s.Every
@@ -214,8 +212,8 @@ func (l *Log) Every() time.Duration {
 	return 0
 }
 
-// Set brings settings into force that [Settings.Open] has opened; nil: no lines are written any
-// more. The lines of events that were added before are written by the settings before.
+// Set puts settings into force that [Settings.Open] has opened. With nil, no more lines are written. Earlier events are
+// still written with the earlier settings.
 func (l *Log) Set(s *Settings) {
 	if s == nil && l.settings.Load() == nil {
 		return
@@ -224,10 +222,10 @@ func (l *Log) Set(s *Settings) {
 	l.change(change{settings: s})
 }
 
-// Reopen opens files again, as after they were moved. It returns at once.
+// Reopen opens files again, for example after they were moved away. It returns at once.
 func (l *Log) Reopen() { l.change(change{settings: l.settings.Load(), reopen: true}) }
 
-// change gives the writer a task, and returns a channel that is closed when it is done.
+// change gives the writer a task, and returns a channel that is closed when the task is done.
 func (l *Log) change(c change) <-chan struct{} {
 	c.done = make(chan struct{})
 	l.mu.Lock()
@@ -242,17 +240,15 @@ func (l *Log) change(c change) <-chan struct{} {
 	return c.done
 }
 
-// wakeUp ends the writer's wait. An error means that the counter is full: the writer is awake
-// anyway.
+// wakeUp ends the writer's wait. An error means that the eventfd's counter is full: then the writer is awake anyway.
 func (l *Log) wakeUp() { _, _ = sys.Write(l.wake, one[:]) }
 
-var one = [8]byte{7: 1} // in either order of bytes it is no 0
+var one = [8]byte{7: 1} // not 0 in either byte order
 
-// closeWait is how long Close waits for a destination that is stuck.
+// closeWait is how long Close waits for a stuck destination.
 const closeWait = time.Second
 
-// Close writes all events that were added, for a second at most, and ends the log. Nothing may be
-// added any more.
+// Close writes all events that were added, for at most a second, and ends the log. Nothing may be added afterwards.
 func (l *Log) Close() error {
 	l.settings.Store(nil)
 	select {

@@ -10,32 +10,31 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Settings say which sessions have lines, the lines' format, and where they go. They are not
-// changed once they are opened.
+// Settings say which sessions have lines, the lines' format, and their destination. They do not change once they are
+// opened.
 type Settings struct {
 	Destination      Destination
 	Format, Template string
-	// Start and End write a line at the beginning and at the end of a session. Every is the
-	// interval of further lines; 0: none.
+	// Start and End ask for a line at the beginning and at the end of a session. Every is the interval of progress
+	// lines, or 0.
 	Start, End bool
 	Every      time.Duration
-	// OnlyFailed leaves out sessions that have ended by their ends of file. SlowerThan leaves out
-	// shorter sessions, 0: none; Share is the part of all sessions, from 0 to 1, that have lines.
-	// Failed sessions are not left out by SlowerThan.
+	// OnlyFailed leaves out sessions that both sides ended by their end of file. SlowerThan leaves out shorter
+	// sessions, except failed ones; 0 leaves out none. Share is the fraction of all sessions that have lines, 0 to 1.
 	OnlyFailed bool
 	SlowerThan time.Duration
 	Share      float64
-	// PerSecond is how many lines are written in a second at most; 0: any number.
+	// PerSecond limits the lines written in a second. 0 is no limit.
 	PerSecond int64
-	// Without are listeners without lines for their sessions.
+	// Without holds the listeners whose sessions have no lines.
 	Without map[string]bool
 
 	format formatter
-	sink   sink // the writer's, once it has the settings
+	sink   sink // owned by the writer once it has the settings
 	least  uint64
 }
 
-// Open opens the destination. The settings are passed to [Log.Set] or [Settings.Discard] then.
+// Open opens the destination. The caller then passes the settings to [Log.Set], or calls [Settings.Discard].
 func (s *Settings) Open() (err error) {
 	if s.format, err = formatterOf(s.Format, s.Template); err != nil {
 		return fmt.Errorf("session log: %w", err)
@@ -52,10 +51,10 @@ func (s *Settings) Open() (err error) {
 	return nil
 }
 
-// Discard closes settings that are not brought into force.
+// Discard closes settings that will not be put into force.
 func (s *Settings) Discard() { s.sink.close() }
 
-// has reports whether there are lines of a kind.
+// has reports whether lines of a kind are written.
 func (s *Settings) has(k Kind) bool {
 	switch k {
 	case Start:
@@ -66,8 +65,7 @@ func (s *Settings) has(k Kind) bool {
 	return s.End
 }
 
-// sampled reports whether a session belongs to the share: either all its lines are written, or
-// none.
+// sampled reports whether a session is in the share. All lines of a session are written, or none.
 func (s *Settings) sampled(id record.ID) bool {
 	return s.Share >= 1 || binary.BigEndian.Uint64(id[8:]) < s.least
 }

@@ -18,18 +18,17 @@ const (
 	toJournald
 )
 
-// A Destination is where lines go. The zero value is none.
+// A Destination is where lines go. The zero value is no destination.
 type Destination struct {
 	kind int
 	at   string // path, or address
 }
 
-// journalSocket is where journald takes entries of its native protocol
-// (systemd.io/JOURNAL_NATIVE_PROTOCOL).
+// journalSocket is journald's socket for its native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL).
 const journalSocket = "/run/systemd/journal/socket"
 
-// ParseDestination reads a destination: stderr, journald or journald:PATH of its socket, syslog+udp://HOST:PORT with the
-// IP address of the host, syslog+unix:PATH, or the absolute path of a file or FIFO.
+// ParseDestination reads a destination: stderr, journald, journald:PATH (with the path of its socket),
+// syslog+udp://IP:PORT, syslog+unix:PATH, or the absolute path of a file or FIFO.
 func ParseDestination(text string) (Destination, error) {
 	scheme, rest, found := strings.Cut(text, ":")
 	switch {
@@ -62,7 +61,7 @@ func pathTo(kind int, path string) (Destination, error) {
 	return Destination{kind, path}, nil
 }
 
-// File returns the path of a file; empty for other destinations.
+// File returns the path of a file, or "" for any other destination.
 func (d Destination) File() string {
 	if d.kind == toFile {
 		return d.at
@@ -70,22 +69,22 @@ func (d Destination) File() string {
 	return ""
 }
 
-// A sink takes lines to a destination. It belongs to the writer's goroutine and never waits for
-// long. It counts lines that it does not take.
+// A sink writes lines to a destination. The writer's goroutine owns it. It never waits for long, and counts the lines
+// that it cannot write.
 type sink interface {
-	// add adds a line, without its end.
+	// add adds a line. The line has no line break at its end.
 	add(line []byte, e *Event)
 	// flush writes the lines that were added.
 	flush()
-	// look is called before lines are added, after some time. It looks whether the destination is
-	// another file or receiver now, and opens it again then, or always if again is set.
+	// look is called from time to time before lines are added. It opens the destination again if that is another file
+	// or receiver now, or if again is true.
 	look(again bool)
-	// counts are the lines written and dropped since the last call, and the last error.
+	// counts returns the numbers of lines written and dropped since the last call, and the last error.
 	counts() (written, dropped int64, err error)
 	close()
 }
 
-// open opens a destination. A file that cannot be opened is an error; a dead receiver is not.
+// open opens a destination. It fails if a file cannot be opened, but not if a receiver is dead.
 func (d Destination) open(c *context) (sink, error) {
 	switch d.kind {
 	case toFile:

@@ -5,8 +5,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// state is the termination state as HAProxy writes it, in two letters: the first event that has
-// ended the session, and how far it had come (HAProxy, Configuration Manual, 8.5).
+// state returns HAProxy's termination state, two letters: what ended the session first, and how far the session had
+// come (HAProxy, Configuration Manual, 8.5).
 func (e *Event) state() string {
 	if e.Kind != End {
 		return "--"
@@ -52,7 +52,7 @@ func (e *Event) joinedState() string {
 		}
 		return "cD"
 	case relay.ReasonIdle:
-		if e.ClientFirst != 0 && e.EndpointFirst == 0 { // it was asked, and has not answered
+		if e.ClientFirst != 0 && e.EndpointFirst == 0 { // the endpoint was asked, and has not answered
 			return "sD"
 		}
 		return "cD"
@@ -62,7 +62,7 @@ func (e *Event) joinedState() string {
 	return "PD"
 }
 
-// stage is how far a client that is not joined has come.
+// stage says how far a client without an endpoint has come.
 func (e *Event) stage() string {
 	switch {
 	case e.Connecting != 0:
@@ -73,7 +73,7 @@ func (e *Event) stage() string {
 	return "R"
 }
 
-// refusedState is the state of a client that was refused.
+// refusedState returns the state for a refused client.
 func (e *Event) refusedState() string {
 	switch e.Refusal {
 	case "preread_timeout":

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// maxPending is how many bytes of lines wait for a stream that takes none.
+	// maxPending limits the bytes of lines that wait for a blocked stream.
 	maxPending = 256 << 10
-	// pipeWrite is how much is written to a pipe at once: the kernel takes all of it or none
-	// (pipe(7), PIPE_BUF), so that no line is torn, nor split by lines of other writers.
+	// pipeWrite is how much is written to a pipe at once. The kernel takes all of it or none (pipe(7), PIPE_BUF), so no
+	// line is torn, and no line of another writer gets into it.
 	pipeWrite = 4096
 	fileMode  = 0o640
 )
@@ -23,23 +23,23 @@ const (
 // A stream is a file, a FIFO, or standard error.
 type stream struct {
 	path    string // empty: standard error
-	fd      int    // owned; negative: there is none of its own
+	fd      int    // owned; negative without an own descriptor
 	is      sys.File
 	pipe    bool
-	writer  *vecio.Writer // nil: there is nothing to write to now
-	pending []byte        // lines that are not written
-	ends    []int         // of the lines, in pending
-	given   int           // bytes of pending that the writer has
-	base    int64         // bytes that the writer had written before
-	torn    bool          // the first line of pending is the rest of one
+	writer  *vecio.Writer // nil if there is nothing to write to now
+	pending []byte        // lines that are not written yet
+	ends    []int         // where each line ends in pending
+	given   int           // bytes of pending that the writer has got
+	base    int64         // bytes that the writer had written before these
+	torn    bool          // pending begins with the rest of a line
 	cut     bool          // the file ends in the middle of a line
-	astray  error         // why the path could not be opened; meanwhile the file before is written to, if it has a name
+	astray  error         // why the path could not be opened; until it is, lines go to the old file, if that has a name
 
 	written, dropped int64
 	err              error
 }
 
-// openFile opens the file of a path. It is made unless it is there.
+// openFile opens a file, and makes it if it does not exist.
 func openFile(path string) (*stream, error) {
 	s := &stream{path: path, fd: -1}
 	if err := s.open(); err != nil && !errors.Is(err, errUnread) {
@@ -48,9 +48,8 @@ func openFile(path string) (*stream, error) {
 	return s, nil
 }
 
-// openStderr opens standard error. A pipe or a terminal is opened again, so that it can be made
-// non-blocking for these lines alone. A file is not, because the two would overwrite each other;
-// and a socket cannot be.
+// openStderr opens standard error. If it is a pipe or a terminal, it is opened again, so that only this copy becomes
+// non-blocking. A file is not opened again, because two open files would overwrite each other, and a socket cannot be.
 func openStderr() (*stream, error) {
 	s := &stream{fd: -1}
 	mode, err := sys.FstatMode(2)
@@ -68,7 +67,7 @@ func openStderr() (*stream, error) {
 
 var errUnread = errors.New("no process reads the FIFO")
 
-// open opens the path. If that fails, it is tried again.
+// open opens the path. If this fails, look tries again.
 func (s *stream) open() error {
 	fd, err := file.Append(s.path, fileMode)
 	if errors.Is(err, syscall.ENXIO) {
@@ -86,7 +85,7 @@ func (s *stream) open() error {
 	return err
 }
 
-// take makes a descriptor the stream's.
+// take makes fd the stream's descriptor.
 func (s *stream) take(fd int) error {
 	mode, err := sys.FstatMode(fd)
 	var is sys.File
@@ -107,8 +106,8 @@ func (s *stream) take(fd int) error {
 	return nil
 }
 
-// endsInsideALine reports whether a file ends in the middle of a line, as after a full disk and a kill. A file that this process
-// may not read does not.
+// endsInsideALine reports whether a file ends in the middle of a line, for example after a full disk and a kill. It returns
+// false if this process may not read the file.
 func endsInsideALine(fd int) bool {
 	f, err := os.Open(sys.OpenName(fd))
 	if err != nil {
@@ -120,19 +119,19 @@ func endsInsideALine(fd int) bool {
 		return false
 	}
 	var last [1]byte
-	n, _ := f.ReadAt(last[:], info.Size()-1) // which fails for an empty file
+	n, _ := f.ReadAt(last[:], info.Size()-1) // fails for an empty file
 	return n == 1 && last[0] != '\n'
 }
 
-// byReference writes lines without copying them: pending is not changed while the writer uses a part of it.
+// byReference writes lines without a copy: pending does not change while the writer uses a part of it.
 var byReference = vecio.Config{High: 2 * maxPending, CopyBelow: -1}
 
-// newWriter makes a writer to a descriptor, which never waits.
+// newWriter returns a writer that never waits.
 func newWriter(fd int) (*vecio.Writer, error) {
 	return vecio.NewSocket(fd, &byReference)
 }
 
-// giveUp is the end of the descriptor. A line that is torn stays so.
+// giveUp closes the descriptor. A torn line stays torn, and counts as dropped.
 func (s *stream) giveUp() {
 	s.given, s.base, s.writer = 0, 0, nil
 	if s.fd >= 0 {
@@ -164,8 +163,8 @@ func (s *stream) add(line []byte, _ *Event) {
 	s.ends = append(s.ends, len(s.pending))
 }
 
-// flush writes the pending lines by one gathered write; to a pipe by several writes, which the pipe
-// takes whole. What is not taken stays, as far as there is room.
+// flush writes the pending lines with one gathered write. A pipe gets several writes, each of which it takes whole.
+// Lines that are not taken stay pending as long as there is room.
 func (s *stream) flush() {
 	if len(s.ends) > 0 && s.path != "" && s.fd >= 0 {
 		if is, err := sys.Fstat(s.fd); err == nil && is.Links == 0 { // lines in it would be lost
@@ -190,7 +189,7 @@ func (s *stream) flush() {
 	}
 }
 
-// give gives the writer pending lines: all of them or, for a pipe, as many as it takes at once.
+// give passes pending lines to the writer: all of them or, for a pipe, as many as it takes at once.
 func (s *stream) give() {
 	s.base = s.writer.Stats().Written
 	if s.cut && s.writer.AppendString("\n") == nil {
@@ -216,7 +215,7 @@ func (s *stream) wrote(n int) {
 	s.torn = torn
 }
 
-// keep keeps of pending the bytes from n on, with the lines that end there.
+// keep drops the first n bytes of pending. ends are the ends of the remaining lines.
 func (s *stream) keep(n int, ends []int) {
 	s.given, s.torn = 0, false
 	s.pending = append(s.pending[:0], s.pending[n:]...)
@@ -226,8 +225,8 @@ func (s *stream) keep(n int, ends []int) {
 	s.ends = s.ends[:len(ends)]
 }
 
-// failed is the end of a write that has failed, as on a full disk. The lines that were not written
-// are tried again, beginning with the rest of a line that was cut short.
+// failed handles a failed write, for example on a full disk. The unwritten lines are tried again, beginning with the
+// rest of a torn line.
 func (s *stream) failed(err error) {
 	s.err = fmt.Errorf("%s: %w", s.name(), cause(err))
 	n := int(s.writer.Stats().Written - s.base)
@@ -243,7 +242,7 @@ func (s *stream) failed(err error) {
 	}
 }
 
-// look opens the path again if it is another file now, or no file.
+// look opens the path again if it is now another file, or none.
 func (s *stream) look(again bool) {
 	if s.path == "" {
 		return

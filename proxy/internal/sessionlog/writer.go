@@ -9,36 +9,35 @@ import (
 	"github.com/penstock/penstock/vecio"
 )
 
-// A writer is the goroutine that makes lines of events.
+// A writer is the goroutine that turns events into lines.
 type writer struct {
 	log      *Log
-	settings *Settings // nil: no lines are written
+	settings *Settings // nil if no lines are written
 	event    Event
 	line     []byte
-	looked   time.Time // at the destination
+	looked   time.Time // when it last looked at the destination
 
-	tokens   float64 // of the rate
+	tokens   float64 // of the rate limit
 	refilled time.Time
 
 	reported     time.Time
-	saidOf       string // the error that was reported last, if no line was lost by it
-	failing      bool   // nothing was written since the last error
-	saidFailed   bool   // an error was reported, and not that lines are written again
-	unreported   int64  // lines dropped
-	err          error  // the last one, unreported
-	fullReported int64  // how many of the events that loops dropped were reported
+	saidOf       string // the last reported error, if it has cost no line
+	failing      bool   // no line was written since the last error
+	saidFailed   bool   // an error was reported, but not its end
+	unreported   int64  // dropped lines
+	err          error  // the last unreported error
+	fullReported int64  // how many events of full rings were reported
 }
 
 const (
-	// gatherTime is how long events gather after a turn that had some, unless a ring gets half full:
-	// one write has the lines of all, and the writer is not woken for each. A wake-up costs the
-	// process some hundred microseconds, because the runtime looks for blocked threads after each
-	// (runtime/proc.go, sysmon).
+	// gatherTime is how long events gather after a turn that had some, unless a ring becomes half full. One write then
+	// has all their lines, and the writer is not woken for each: a wake-up costs the process some hundred microseconds,
+	// because the runtime looks for blocked threads afterwards (runtime/proc.go, sysmon).
 	gatherTime = 200 * time.Millisecond
-	// lookEvery is how often the destination is looked at, while there are lines.
+	// lookEvery is how often the writer looks at the destination while there are lines.
 	lookEvery = time.Second
-	// reportEvery is how often, at most, dropped lines are reported. againEvery is how often an error
-	// is repeated that has cost no line yet.
+	// reportEvery is the shortest time between two reports of dropped lines. againEvery is how often an error is
+	// repeated that has cost no line yet.
 	reportEvery = 10 * time.Second
 	againEvery  = 10 * time.Minute
 )
@@ -60,8 +59,8 @@ func (w *writer) run() {
 	}
 }
 
-// turn writes the lines of all present events. Without settings they wait for the next settings,
-// which may be in force for the loops already.
+// turn writes the lines of all present events. Without settings the events wait for the next settings, which the loops
+// may already use.
 func (w *writer) turn() (events int) {
 	if w.settings == nil {
 		return 0
@@ -96,7 +95,7 @@ func (w *writer) add(b []byte) {
 	w.settings.sink.add(w.line, &w.event)
 }
 
-// allowed takes a token of the rate, if there is one.
+// allowed takes a token of the rate limit, if there is a limit. It returns false without a token.
 func (w *writer) allowed() bool {
 	rate := float64(w.settings.PerSecond)
 	if rate <= 0 {
@@ -112,7 +111,7 @@ func (w *writer) allowed() bool {
 	return true
 }
 
-// flush writes the lines of a turn, and counts.
+// flush writes the lines of a turn, and counts them.
 func (w *writer) flush() {
 	w.settings.sink.flush()
 	w.count()
@@ -126,20 +125,20 @@ func (w *writer) count() {
 	w.unreported += dropped
 	switch {
 	case err != nil:
-		w.err, w.failing = err, written == 0 || !w.caughtUp() // lines may have been written after the error, in the same turn
+		w.err, w.failing = err, written == 0 || !w.caughtUp() // lines of the same turn may have been written after the error
 		if l.failed.Load() != nil {                           // it goes on
 			l.failed.Store(&Failure{err, l.cfg.Now()})
 		}
 	case written > 0 && !w.astray():
 		w.failing = false
 		if w.unreported+l.full.Load() == w.fullReported {
-			w.err = nil // nothing was lost by it
+			w.err = nil // it has cost no line
 		}
 	}
 	w.report()
 }
 
-// tell notes the error, and calls the log's Report.
+// tell notes an error, and calls Report.
 func (w *writer) tell(lost int64, err error) {
 	switch {
 	case err != nil:
@@ -152,7 +151,7 @@ func (w *writer) tell(lost int64, err error) {
 	}
 }
 
-// cause returns what an operator can act on: why a write has failed, without its progress.
+// cause returns the reason of a failed write, on which an operator can act, without the writer's progress.
 func cause(err error) error {
 	if failed, ok := errors.AsType[*vecio.WriteError](err); ok {
 		err = failed.Err
@@ -163,7 +162,7 @@ func cause(err error) error {
 	return err
 }
 
-// report reports losses and the last error, once in a while, and then that lines are written again.
+// report reports losses and the last error from time to time, and then that lines are written again.
 func (w *writer) report() {
 	w.reportLosses()
 	if w.saidFailed && !w.failing {
@@ -194,7 +193,7 @@ func (w *writer) reportLosses() {
 	w.unreported, w.err = 0, nil
 }
 
-// change performs the tasks that others have given, and reports whether the log is to end.
+// change performs the tasks from other goroutines, and reports whether the log must end.
 func (w *writer) change() (closing bool) {
 	l := w.log
 	l.mu.Lock()
@@ -202,7 +201,7 @@ func (w *writer) change() (closing bool) {
 	l.next = nil
 	l.mu.Unlock()
 	for _, c := range next {
-		w.turn() // with the settings before
+		w.turn() // with the old settings
 		switch {
 		case c.reopen && w.settings != nil:
 			w.settings.sink.look(true)
@@ -211,7 +210,7 @@ func (w *writer) change() (closing bool) {
 		}
 		if c.close {
 			w.drop()
-			w.report() // there is no later report
+			w.report() // for the last time
 			closing = true
 		}
 		close(c.done)
@@ -219,7 +218,7 @@ func (w *writer) change() (closing bool) {
 	return closing
 }
 
-// drop counts events that are not going to be written.
+// drop counts the events that will not be written.
 func (w *writer) drop() {
 	for _, r := range w.log.rings {
 		n, _ := r.Drain(0, func([]byte) {})
@@ -228,8 +227,8 @@ func (w *writer) drop() {
 	}
 }
 
-// use brings settings into force. What is to be reported of the destination before is reported now, and the errors of the
-// new one are news.
+// use puts settings into force. Everything about the old destination is reported now, and the first error of the new
+// one is reported at once.
 func (w *writer) use(s *Settings) {
 	w.reported = time.Time{}
 	if w.settings != nil {
@@ -249,11 +248,10 @@ func (w *writer) use(s *Settings) {
 		sink.context = w.log.context
 	}
 	w.tokens, w.refilled = float64(s.PerSecond), time.Now()
-	w.count() // no line may come for long
+	w.count() // the next line may be long in coming
 }
 
-// wait waits for events, or for a change. While lines are pending, or something is to be
-// reported, it does not wait for ever.
+// wait waits for events or a task. If lines are pending or there is something to report, the wait has a limit.
 func (w *writer) wait() {
 	l := w.log
 	limit, sleeping := time.Duration(-1), true
@@ -270,12 +268,12 @@ func (w *writer) wait() {
 	}
 	w.poll(limit)
 	for _, r := range l.rings {
-		r.Awake(false) // watched by edges, so it need not be read
+		r.Awake(false) // epoll reports edges, so the eventfd need not be read
 	}
 }
 
-// poll waits for a change, for an event of a ring that is asleep, or for a time unless that is negative. No
-// timer of the runtime's is needed, which would cost more than the wait.
+// poll waits for a task, for an event in a sleeping ring, or until a limit; a negative limit is none. It needs no
+// runtime timer, which would cost more than the wait.
 func (w *writer) poll(limit time.Duration) {
 	msec := -1
 	if limit >= 0 {
@@ -285,7 +283,7 @@ func (w *writer) poll(limit time.Duration) {
 	_, _ = sys.EpollWait(w.log.epoll, events[:], msec)
 }
 
-// pending reports whether lines wait for the next try to write them.
+// pending reports whether lines wait to be written again.
 func (w *writer) pending() bool {
 	if w.settings == nil {
 		return false
@@ -303,7 +301,7 @@ func (w *writer) astray() bool {
 	return ok && s.astray != nil
 }
 
-// caughtUp reports whether the sink is a stream that has written all that it was given.
+// caughtUp reports whether the sink is a stream that has written all its lines.
 func (w *writer) caughtUp() bool {
 	s, ok := w.settings.sink.(*stream)
 	return ok && len(s.ends) == 0 && s.astray == nil

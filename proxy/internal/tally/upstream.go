@@ -11,13 +11,13 @@ import (
 //
 // Whoever counts adds to a field by atomic.AddInt64; [UpstreamCounts.Load] reads all.
 type UpstreamCounts struct {
-	// Attempts at another endpoint after one had failed.
+	// Attempts at another endpoint after a failed one.
 	Retries int64 `json:"retries" metric:"retries_total" sum:"retries"`
 	// Clients that had to wait for room.
 	Queued int64 `json:"queued,omitempty" metric:"queued_total" sum:"queued"`
 	// Clients that had to wait for a usable endpoint.
 	Held int64 `json:"held,omitempty" metric:"held_total" sum:"held"`
-	// Connections to endpoints in spite of their state, or beyond the retries.
+	// Connections made despite an endpoint's state, or beyond the allowed retries.
 	LastResort int64 `json:"last_resort,omitempty" metric:"last_resort_total" sum:"last_resort"`
 	// Connections of last resort that served their clients (docs/health.md).
 	LastResortAnswered int64 `json:"last_resort_answered,omitempty" metric:"last_resort_answered_total"`

@@ -25,31 +25,31 @@ const (
 
 var tabNames = [tabCount]string{"endpoints", "listeners", "upstreams", "sessions", "loops", "problems"}
 
-// A Model is the state of the view. It implements [tea.Model], and is changed by its messages alone.
+// A Model is the state of the view. It implements [tea.Model], and only its messages change it.
 type Model struct {
 	config Config
-	ctx    context.Context // of requests
+	ctx    context.Context // for requests
 
 	now, before *Look
-	picture     *picture // of these looks; nil: there is none yet
+	picture     *picture // made from these looks; nil before the first
 	why         *admin.Why
-	asking      bool  // Why is being asked
-	err         error // of the last request; nil: it was answered
+	asking      bool  // a request for verdicts is in progress
+	err         error // of the last request, or nil
 
 	width, height int
 	tab           int
 	sorts         [tabCount]sorting
-	cursor, first [tabCount]int // rows: the chosen one, and the first that is shown
+	cursor, first [tabCount]int // the chosen row, and the first visible row
 	shown         table         // the rows of the tab, filtered and sorted
 	filter        string
-	typing        bool // the filter is being written
+	typing        bool // the user is typing the filter
 	paused        bool
 }
 
-// unsorted is the column of tables that are in an order of their own.
+// unsorted stands for a table's own order.
 const unsorted = 1 << 16
 
-// NewModel returns the model of a view of a process. Its requests end when ctx does.
+// NewModel returns the model of a view of a process. Its requests end when ctx ends.
 func NewModel(ctx context.Context, c Config) *Model {
 	m := &Model{config: c, ctx: ctx, width: 80, height: 24}
 	for tab := range m.sorts {
@@ -59,7 +59,7 @@ func NewModel(ctx context.Context, c Config) *Model {
 	return m
 }
 
-// The messages of the view, beside the terminal's.
+// The messages of the view, besides the terminal's.
 type (
 	lookMsg struct {
 		look Look
@@ -81,7 +81,7 @@ func (m *Model) look() tea.Msg {
 	return lookMsg{l, err}
 }
 
-// askWhy asks for the verdicts on the time to the next look.
+// askWhy asks for the verdicts on the time until the next look.
 func (m *Model) askWhy() tea.Msg {
 	y, err := m.config.Source.Why(m.ctx, admin.WhyQuery{For: min(m.config.Interval, admin.MaxWhy)})
 	return whyMsg{y, err}
@@ -107,17 +107,17 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// wait is the time until the next look.
+// wait returns the time until the next look.
 func (m *Model) wait(d time.Duration) tea.Cmd {
 	return tea.Tick(d, func(time.Time) tea.Msg { return dueMsg{} })
 }
 
-// looked takes a look. The one before stays if there was no answer.
+// looked takes a look. Without an answer the previous look stays.
 func (m *Model) looked(msg lookMsg) tea.Cmd {
 	if m.err = msg.err; m.err != nil {
 		return m.wait(m.config.Interval)
 	}
-	if !m.paused { // it may have been asked for before
+	if !m.paused { // the look may have been requested before
 		m.before, m.now = m.now, &msg.look
 		m.picture = pictureOf(m.before, m.now)
 		m.show()
@@ -125,7 +125,7 @@ func (m *Model) looked(msg lookMsg) tea.Cmd {
 	return tea.Batch(m.wait(msg.look.pause(m.config.Interval)), m.inspect())
 }
 
-// inspect asks for verdicts while they are looked at.
+// inspect asks for verdicts while the user looks at them.
 func (m *Model) inspect() tea.Cmd {
 	if m.tab != tabSessions || m.paused || m.asking {
 		return nil
@@ -177,7 +177,7 @@ func (m *Model) table() table {
 	return m.picture.endpoints
 }
 
-// scroll moves the cursor, and the rows that are shown with it.
+// scroll moves the cursor, and the visible rows with it.
 func (m *Model) scroll(by int) {
 	last := len(m.shown.rows) - 1
 	at := max(min(m.cursor[m.tab]+by, last), 0)
@@ -188,7 +188,7 @@ func (m *Model) scroll(by int) {
 	*first = max(*first, at-rows+1)
 }
 
-// key takes a key, by its name and by the text that it writes.
+// key handles a key, by its name and its text.
 func (m *Model) key(name, text string) tea.Cmd {
 	if name == "ctrl+c" {
 		return tea.Quit
@@ -249,7 +249,7 @@ func (m *Model) choose(tab int) tea.Cmd {
 	return m.inspect()
 }
 
-// resort sorts by the next column, or by the one before. Behind the last one is the order of the table itself.
+// resort sorts by the next or the previous column. After the last column comes the table's own order.
 func (m *Model) resort(by int) {
 	n := len(m.shown.columns)
 	if n == 0 {
@@ -261,7 +261,7 @@ func (m *Model) resort(by int) {
 	m.show()
 }
 
-// maxFilter bounds the filter.
+// maxFilter limits the length of the filter.
 const maxFilter = 100
 
 // edit changes the filter by a key.
@@ -283,12 +283,12 @@ func (m *Model) edit(name, text string) {
 	m.show()
 }
 
-// A rate is a number for each second; negative: unknown.
+// A rate is a number per second. A negative rate is unknown.
 type rate float64
 
 const unknown rate = -1
 
-// between is the rate of a counter. It is unknown without a time, or if the counter has fallen.
+// between returns the rate of a counter. It is unknown without a time, or if the counter has decreased.
 func between(before, now int64, d time.Duration) rate {
 	if d <= 0 || now < before {
 		return unknown
@@ -296,7 +296,7 @@ func between(before, now int64, d time.Duration) rate {
 	return rate(float64(now-before) / d.Seconds())
 }
 
-// count writes a rate of things: 0, 0.3, 12.5, 1234, 56.7k.
+// count formats a rate of things: 0, 0.3, 12.5, 1234, 56.7k.
 func (r rate) count() string {
 	switch {
 	case r < 0:
@@ -313,7 +313,7 @@ func (r rate) count() string {
 	return fmt.Sprintf("%.1fM", float64(r)/1e6)
 }
 
-// bytes writes a rate of bytes.
+// bytes formats a rate of bytes.
 func (r rate) bytes() string {
 	switch {
 	case r < 0:
@@ -324,7 +324,7 @@ func (r rate) bytes() string {
 	return display.Bytes(int64(r + 0.5))
 }
 
-// flow is the bytes of something, for each second: in from clients, out to them.
+// flow is bytes per second: in from clients, and out to them.
 type flow struct{ in, out rate }
 
 func flowOf(before, now *admin.Bytes, d time.Duration) flow {
@@ -334,17 +334,16 @@ func flowOf(before, now *admin.Bytes, d time.Duration) flow {
 	}
 }
 
-// earlier finds things of the look before, by their names.
+// earlier finds things in the previous look by their names.
 type earlier struct {
-	time      time.Duration // between the looks; 0: there was none
+	time      time.Duration // between the looks; 0 without a previous look
 	status    *admin.Status
 	listeners map[string]*admin.Listener
 	upstreams map[string]*admin.Upstream
 	endpoints map[endpointKey]*admin.Endpoint
 }
 
-// An endpointKey is an endpoint of an upstream. A removed endpoint and its replacement may have the
-// same name.
+// An endpointKey identifies an endpoint of an upstream. A removed endpoint and its replacement may have the same name.
 type endpointKey struct {
 	upstream, name string
 	removed        bool
@@ -384,7 +383,7 @@ func was[K comparable, T any](e *earlier, things map[K]*T, key K) (before *T, si
 	return new(T), 0
 }
 
-// totals is a line on the whole process.
+// totals returns a line about the whole process.
 func (p *picture) totals(c *admin.Connections) string {
 	active := fmt.Sprint(c.Active)
 	if c.Most > 0 {

@@ -66,7 +66,7 @@ func verdicts() admin.Why {
 	return admin.Why{
 		WindowUs: 1_000_000, Count: 30, Verdict: "client", Shares: map[string]float64{"client": 0.75, "endpoint": 0.2, "idle": 0.05}, Advice: "The clients take the bytes slowly: nothing here mends that.",
 		Sessions: []admin.SessionWhy{
-			{Client: "192.0.2.7:51234", Listener: "web", Upstream: "app", Endpoint: "10.0.0.1:80", Name: "one", AgeUs: 12_300_000, Verdict: "client", Why: "for 97 % of the time its window was closed", ClientLeg: &admin.Leg{Received: 300, Sent: 1_200_000}},
+			{Client: "192.0.2.7:51234", Listener: "web", Upstream: "app", Endpoint: "10.0.0.1:80", Name: "one", AgeUs: 12_300_000, Verdict: "client", Why: "its window was closed for 97 % of the time", ClientLeg: &admin.Leg{Received: 300, Sent: 1_200_000}},
 			{Client: "[2001:db8::1]:443", Listener: "web", Upstream: "app", Endpoint: "10.0.0.3:80", Name: "three", AgeUs: 90_000_000, Verdict: "endpoint", Why: "it has sent nothing for 80 % of the time"},
 		},
 	}

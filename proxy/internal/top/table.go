@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/proxy/display"
 )
 
-// A tone is how urgent a row is.
+// A tone says how urgent a row is.
 type tone int
 
 const (
@@ -26,20 +26,20 @@ const (
 type column struct {
 	name  string
 	right bool // aligned, as numbers are
-	drop  int  // the columns with the highest are left out first where there is no room; 0: never
-	limit int  // its width at most; 0: no limit. The last column takes the room that is left.
+	drop  int  // columns with the highest drop are left out first if there is no room; 0 means never
+	limit int  // largest width; 0 is no limit. The last column takes the remaining room
 }
 
-// A cell is a text, and the key that it is sorted by if that is not the text.
+// A cell is a text, and the key to sort it by if that is not the text.
 type cell struct {
 	text string
 	key  float64
 }
 
-// name is a cell that is sorted by its text.
+// name returns a cell that is sorted by its text.
 func name(text string) cell { return cell{text: display.Text(text)} }
 
-// figure is a cell that is sorted by a number.
+// figure returns a cell that is sorted by a number.
 func figure[T ~int | ~int64 | ~float64](text string, key T) cell {
 	return cell{text, float64(key)}
 }
@@ -48,21 +48,21 @@ func figure[T ~int | ~int64 | ~float64](text string, key T) cell {
 type row struct {
 	cells  []cell
 	tone   tone
-	detail string // the whole of a text that its last cell may have no room for
+	detail string // the complete text of the last cell, which may have no room for it
 }
 
-// contains reports whether the row has a text, which is in lower case.
+// contains reports whether the row contains a text. The text is in lower case.
 func (r *row) contains(text string) bool {
 	return slices.ContainsFunc(r.cells, func(c cell) bool { return strings.Contains(strings.ToLower(c.text), text) })
 }
 
-// A table is rows of the same columns.
+// A table has rows with the same columns.
 type table struct {
 	columns []column
 	rows    []row
 }
 
-// A sorting is the column that rows are sorted by. Numbers begin with the largest, texts with the first.
+// A sorting is the column to sort by. Numbers begin with the largest, texts with the first.
 type sorting struct {
 	column   int
 	reversed bool
@@ -83,7 +83,7 @@ func (t *table) sort(by sorting) {
 	})
 }
 
-// filter keeps the rows that contain a text, in whatever case.
+// filter keeps the rows that contain a text, in upper or lower case.
 func (t *table) filter(text string) {
 	if text = strings.ToLower(text); text == "" {
 		return
@@ -91,17 +91,17 @@ func (t *table) filter(text string) {
 	t.rows = slices.DeleteFunc(t.rows, func(r row) bool { return !r.contains(text) })
 }
 
-// A layout is the widths of the columns that have room; 0: it is left out.
+// A layout has the widths of the columns. A column with width 0 is left out.
 type layout []int
 
 // gap is the space between two columns.
 const gap = 2
 
-// layout makes the widths by all rows, so that scrolling does not change them.
+// layout chooses the widths from all rows, so that scrolling does not change them.
 func (t *table) layout(width int) layout {
 	widths := make(layout, len(t.columns))
 	for i, c := range t.columns {
-		widths[i] = len(c.name) + 1 // and the mark of the sorting
+		widths[i] = len(c.name) + 1 // with room for the mark of the sorting
 	}
 	for i := range t.rows {
 		for j := range t.rows[i].cells {
@@ -122,10 +122,10 @@ func (t *table) layout(width int) layout {
 	return widths
 }
 
-// leastLast is the room that the last column should have.
+// leastLast is the least room that the last column should have.
 const leastLast = 11
 
-// sum is the room of columns, with the gap after each.
+// sum returns the room of columns, with the gap after each.
 func (l layout) sum() (n int) {
 	for _, w := range l {
 		if w > 0 {
@@ -135,7 +135,7 @@ func (l layout) sum() (n int) {
 	return n
 }
 
-// leaveOut leaves out the column that is needed least, and reports whether there was one.
+// leaveOut leaves out the column that is needed least, and reports whether there was one to leave out.
 func (l layout) leaveOut(columns []column) bool {
 	least := -1
 	for i, c := range columns[:len(columns)-1] {
@@ -169,7 +169,7 @@ func (t *table) line(l layout, texts func(i int) string) string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// header is the line of the columns' names. The column that is sorted by has a mark.
+// header returns the line with the names of the columns. The column that rows are sorted by has a mark.
 func (t *table) header(l layout, by sorting) string {
 	return t.line(l, func(i int) string {
 		switch {
@@ -182,12 +182,12 @@ func (t *table) header(l layout, by sorting) string {
 	})
 }
 
-// text is the line of a row.
+// text returns the line of a row.
 func (t *table) text(l layout, r *row) string {
 	return t.line(l, func(i int) string { return r.cells[i].text })
 }
 
-// A picture is the tables of two looks, and the rates of the whole process.
+// A picture has the tables of two looks, and the rates of the whole process.
 type picture struct {
 	listeners, upstreams, endpoints, loops, problems table
 
@@ -196,7 +196,7 @@ type picture struct {
 	lag               admin.Lag // of all loops
 }
 
-// pictureOf makes the tables of a look and the one before; nil: there was none.
+// pictureOf makes the tables from a look and the previous one, which may be nil.
 func pictureOf(before, now *Look) *picture {
 	e := earlierOf(before, now)
 	s := &now.Status
@@ -251,7 +251,7 @@ func (e *earlier) listenerTable(s *admin.Status) table {
 	return t
 }
 
-// limited is a number and its limit; 0: there is none.
+// limited formats a number and its limit. A limit of 0 is none.
 func limited(n, limit int64) cell {
 	if limit <= 0 {
 		return figure(fmt.Sprint(n), n)
@@ -259,7 +259,7 @@ func limited(n, limit int64) cell {
 	return figure(fmt.Sprintf("%d/%d", n, limit), n)
 }
 
-// queueOf is the fullest accept queue of a listener.
+// queueOf returns the fullest accept queue of a listener.
 func queueOf(l *admin.Listener) (text string, length int64) {
 	text = "-"
 	for _, q := range l.Queues {
@@ -321,7 +321,7 @@ func (e *earlier) endpointRates(upstream string, ep *admin.Endpoint) (begun, fai
 	return between(before.Total, ep.Total, since), between(before.Failures, ep.Failures, since)
 }
 
-// whyOf is the cause of an upstream's state in words.
+// whyOf returns in words why an upstream has its state.
 func whyOf(u *admin.Upstream) string {
 	var parts []string
 	if u.Panic {
@@ -359,7 +359,8 @@ func (e *earlier) endpointTable(s *admin.Status) table {
 			t.rows = append(t.rows, e.endpointRow(u.Name, &u.Endpoints[j]))
 		}
 	}
-	// The least healthy ones are first, and then those with the most traffic, unless a column is chosen.
+	// The least healthy endpoints come first, and then those with the most traffic, unless the user has chosen a
+	// column.
 	slices.SortStableFunc(t.rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(b.tone, a.tone), cmp.Compare(b.cells[6].key+b.cells[7].key, a.cells[6].key+a.cells[7].key))
 	})
@@ -384,7 +385,7 @@ func (e *earlier) endpointRow(upstream string, ep *admin.Endpoint) row {
 	}}
 }
 
-// toneOf is how urgent the state of an endpoint is.
+// toneOf returns how urgent the state of an endpoint is.
 func toneOf(ep *admin.Endpoint) tone {
 	switch {
 	case ep.State == admin.Down || ep.State == admin.Ejected:
@@ -434,7 +435,7 @@ func (e *earlier) loopTable(s *admin.Status) table {
 	return t
 }
 
-// lagOf is the lag of a loop between the looks, and before a second one of all time.
+// lagOf returns the lag of a loop between the looks, or of all time before a second look.
 func (e *earlier) lagOf(s *admin.Status, i int) admin.Lag {
 	l := &s.Loops[i]
 	var before []int64
@@ -444,7 +445,7 @@ func (e *earlier) lagOf(s *admin.Status, i int) admin.Lag {
 	return admin.Within(before, l.Lag, l.LagMaxUs)
 }
 
-// span is a cell of a time; 0 is unknown.
+// span returns a cell with a time. 0 is unknown.
 func span(d time.Duration) cell {
 	if d == 0 {
 		return figure("-", 0)
@@ -452,7 +453,7 @@ func span(d time.Duration) cell {
 	return figure(short(d).String(), int64(d))
 }
 
-// short rounds a time to what is of interest.
+// short rounds a time to the digits that matter.
 func short(d time.Duration) time.Duration {
 	switch {
 	case d < 100*time.Microsecond:
@@ -467,7 +468,7 @@ func short(d time.Duration) time.Duration {
 	return d.Round(time.Second)
 }
 
-// age writes a time to the second, and from two days on to the hour.
+// age formats a time to the second, and from two days on to the hour.
 func age(d time.Duration) string {
 	if hours := int(d.Hours()); hours >= 48 {
 		return fmt.Sprintf("%dd%dh", hours/24, hours%24)
@@ -499,8 +500,8 @@ func problemTable(s *admin.Status, now time.Time) table {
 	return t
 }
 
-// answerOf is the mean time to an endpoint's first answers since the previous look, or of all if
-// there was none since. 0: there was none.
+// answerOf returns the mean time to an endpoint's first answers since the previous look, or of all answers if there was
+// none since then. It returns 0 without answers.
 func answerOf(was, now *admin.Endpoint) time.Duration {
 	a := now.Answers
 	if a == nil || a.Made == 0 {
@@ -513,8 +514,8 @@ func answerOf(was, now *admin.Endpoint) time.Duration {
 	return time.Duration(us/n) * time.Microsecond
 }
 
-// waitsOf is the share of sessions' time that was lost to an endpoint and the way to it, by their
-// verdicts. It counts the sessions that have ended since the previous look, or all if none has.
+// waitsOf returns the share of sessions' time that was lost to an endpoint and its network, by their verdicts. It
+// counts the sessions that have ended since the previous look, or all if none has.
 func waitsOf(was, now *admin.Endpoint) cell {
 	lost, all := now.Waited()
 	if lostBefore, before := was.Waited(); before < all && lostBefore <= lost {
@@ -527,7 +528,7 @@ func waitsOf(was, now *admin.Endpoint) cell {
 	return figure(fmt.Sprintf("%.0f %%", 100*share), share)
 }
 
-// causeOf is the cause of an endpoint's state in words, or its last failure, and the changes of it by hand.
+// causeOf returns in words the cause of an endpoint's state, or its last failure, and the changes to it by hand.
 func causeOf(ep *admin.Endpoint) string {
 	hand := strings.Join(ep.ByHand, ", ")
 	why := stateCause(ep)
@@ -565,7 +566,7 @@ var sessionColumns = []column{
 	{name: "why"},
 }
 
-// sessionTable is the sessions that were kept waiting the longest, and what limits them.
+// sessionTable has the sessions that were kept waiting the longest, and what slows them down.
 func sessionTable(y *admin.Why) table {
 	t := table{columns: sessionColumns}
 	window := time.Duration(y.WindowUs) * time.Microsecond
@@ -591,7 +592,7 @@ func sessionTable(y *admin.Why) table {
 	return t
 }
 
-// verdictLines are the verdict on all sessions, and its advice.
+// verdictLines returns the verdict on all sessions, and the advice.
 func verdictLines(y *admin.Why) []string {
 	if y == nil {
 		return []string{"measuring sessions ..."}

@@ -1,10 +1,10 @@
-// Package top is the view of a running process on a terminal: throughput and sessions by listener, upstream
-// and endpoint, loops with their lag, problems, and the verdicts on sessions. It refreshes by itself, as top(1).
+// Package top is the view of a running process on a terminal: throughput and sessions by listener, upstream and
+// endpoint, loops with their lag, problems, and the verdicts on sessions. It refreshes by itself, as top(1).
 //
-// [Model] is the state of the view and depends on its messages alone. Rates are the differences of two
-// statuses by the time between them. [Once] writes the same as text, where there is no terminal.
+// [Model] is the state of the view and depends only on its messages. Rates are the differences of two statuses, divided
+// by the time between them. [Once] writes the same as text, without a terminal.
 //
-// Every text of the process is escaped by package display before it is shown.
+// Every text from the process is escaped by package display before it is shown.
 package top
 
 import (
@@ -28,22 +28,22 @@ var (
 	tones  = [...]ansi.Style{calm: nil, faint: dim, warn: ansi.NewStyle().ForegroundColor(ansi.Yellow), bad: ansi.NewStyle().ForegroundColor(ansi.Red)}
 )
 
-// A place is how many lines each part of the view has.
+// A place says how many lines each part of the view gets.
 type place struct {
 	problems int // lines, including the line that counts the rest
 	verdict  int
-	whole    int // of the chosen row's last text
-	rows     int // of the table
+	whole    int // for the last text of the chosen row
+	rows     int // for rows of the table
 }
 
 // fixedLines counts the lines of the title, the totals, the tabs, the columns and the keys.
 const fixedLines = 5
 
-// place shares the lines of the terminal. The table has at least half of them.
+// place divides the lines of the terminal. The table gets at least half of them.
 func (m *Model) place() place {
 	var p place
 	if m.tab == tabSessions {
-		p.verdict = 2 // the verdict on all, and the advice
+		p.verdict = 2 // the verdict on all sessions, and the advice
 	}
 	if m.tab != tabProblems && m.now != nil {
 		p.problems = min(len(m.now.Status.Problems), max((m.height-fixedLines)/5, 1))
@@ -60,7 +60,7 @@ func (m *Model) View() tea.View {
 	return v
 }
 
-// lines returns the lines of the view: at most as many as the terminal has, none wider than it.
+// lines returns the lines of the view: no more, and none wider, than the terminal allows.
 func (m *Model) lines() []string {
 	lines := []string{m.title()}
 	p := m.place()
@@ -87,7 +87,7 @@ func (m *Model) lines() []string {
 	return lines
 }
 
-// title is the process, and the time of the look.
+// title names the process, and the time of the look.
 func (m *Model) title() string {
 	left := bold.Styled("penstock top")
 	if m.now == nil {
@@ -111,10 +111,10 @@ func (m *Model) title() string {
 	return left + "  " + right
 }
 
-// totals are the rates of the process.
+// totals returns the rates of the process.
 func (m *Model) totals() string { return m.picture.totals(&m.now.Status.Summary.Connections) }
 
-// problemLines are the first problems, and how many others there are.
+// problemLines returns the first problems, and how many more there are.
 func (m *Model) problemLines(n int) (lines []string) {
 	all := m.picture.problems.rows
 	shown := n
@@ -144,7 +144,7 @@ func (m *Model) tabs() string {
 	return b.String()
 }
 
-// rows are the columns, and n rows from the first that is shown.
+// rows returns the names of the columns, and n rows from the first visible one.
 func (m *Model) rows(n int) []string {
 	if len(m.shown.columns) == 0 {
 		return nil
@@ -166,11 +166,11 @@ func (m *Model) rows(n int) []string {
 	return lines
 }
 
-// detail is the last text of the chosen row, and where it is among the others, in n lines.
+// detail returns the last text of the chosen row, and its place among the rows, in n lines.
 func (m *Model) detail(n int) []string {
 	lines := strings.Split(ansi.Wrap(m.chosen(), max(m.width, 1), ""), "\n")
 	if len(lines) > n {
-		lines = append(lines[:n-1], strings.Join(lines[n-1:], " ")) // which is cut
+		lines = append(lines[:n-1], strings.Join(lines[n-1:], " ")) // cut later
 	}
 	for len(lines) < n {
 		lines = append(lines, "")
@@ -210,7 +210,7 @@ func (m *Model) help() string {
 // Config sets up a view.
 type Config struct {
 	Source   Source
-	Interval time.Duration // between two looks; longer if the process takes long to answer
+	Interval time.Duration // between two looks; longer if the process answers slowly
 
 	// Input and Output are the terminal. The caller owns them.
 	Input  io.Reader
@@ -218,11 +218,11 @@ type Config struct {
 	Getenv func(string) string
 }
 
-// Run shows the view until its user or ctx ends it, and gives the terminal back as it was.
+// Run shows the view until its user or ctx ends it, and then restores the terminal.
 func Run(ctx context.Context, c Config) error {
 	program := tea.NewProgram(NewModel(ctx, c),
 		tea.WithInput(c.Input), tea.WithOutput(c.Output), tea.WithEnvironment(environment(c.Getenv)), tea.WithoutSignalHandler())
-	// By tea.WithContext the program would end without waiting for its reader of keys.
+	// With tea.WithContext the program would end without waiting for its reader of keys.
 	defer context.AfterFunc(ctx, program.Quit)()
 	_, err := program.Run()
 	return err
@@ -244,13 +244,13 @@ func environment(getenv func(string) string) (list []string) {
 	return list
 }
 
-// plainWidth is the width of lines without a terminal: causes are whole.
+// plainWidth is the width of lines without a terminal: enough for whole causes.
 const plainWidth = 10_000
 
 // plainRows is how many rows of a table are written.
 const plainRows = 100
 
-// Once writes the tables as text: two looks, an interval apart, and the verdicts on the time between.
+// Once writes the tables as text: two looks, one interval apart, and the verdicts on the time between them.
 func Once(ctx context.Context, c Config) error {
 	before, err := see(ctx, c.Source)
 	if err != nil {
@@ -283,7 +283,7 @@ func writePlain(w io.Writer, before, now *Look, y *admin.Why) error {
 	return err
 }
 
-// write writes the rows after an empty line, nothing if there are none.
+// write writes the rows after an empty line, or nothing without rows.
 func (t *table) write(b *strings.Builder) {
 	if len(t.rows) == 0 {
 		return
@@ -298,13 +298,13 @@ func (t *table) write(b *strings.Builder) {
 	}
 }
 
-// A Source is the process that is looked at. [admin.Client] is one.
+// A Source is the observed process. [admin.Client] is one.
 type Source interface {
 	Status(ctx context.Context) (admin.Status, error)
 	Why(ctx context.Context, q admin.WhyQuery) (admin.Why, error)
 }
 
-// A Look is a status, and the time at which it had come.
+// A Look is a status, and when it arrived.
 type Look struct {
 	Status admin.Status
 	At     time.Time
@@ -319,19 +319,19 @@ func see(ctx context.Context, s Source) (Look, error) {
 	return Look{Status: status, At: now, Took: now.Sub(began)}, err
 }
 
-// share is the part of the time, at most, for which a process answers the view: of a large configuration
-// a status costs it tens of milliseconds.
+// share is the largest part of the time in which a process answers the view: with a large configuration a status costs
+// it tens of milliseconds.
 const share = 4
 
-// pause is the time until the next look.
+// pause returns the time until the next look.
 func (l *Look) pause(interval time.Duration) time.Duration {
 	return max(interval, (share-1)*l.Took)
 }
 
-// same reports whether two looks are at the same process.
+// same reports whether two looks show the same process.
 func (l *Look) same(o *Look) bool {
 	return l.Status.PID == o.Status.PID && l.Status.Started.Equal(o.Status.Started)
 }
 
-// oneLine joins several lines into one, and escapes them: joined errors have some.
+// oneLine joins several lines into one, and escapes them: joined errors have several.
 func oneLine(text string) string { return display.Text(strings.ReplaceAll(text, "\n", "; ")) }

@@ -43,7 +43,7 @@ var advice = [Kinds]string{
 	ClientNetwork:   "look at the network path to the client: packet loss, queues and rate. A nearer proxy or another congestion control can help",
 	Endpoint:        "look at the endpoint: its load, its disk, and what it waits for; if its load is the cause, more endpoints help",
 	EndpointNetwork: "look at the network path to the endpoint: packet loss and full queues (ip -s link, ss -ti), and the rate of its link",
-	Proxy:           "give the proxy more CPU: penstock status shows its event loops, penstock profile what they do, and cpu.stat of its cgroup the throttling",
+	Proxy:           "give the proxy more CPU: see its event loops in penstock status, their work in penstock profile, and throttling in cpu.stat of its cgroup",
 	Limit:           "if this is not intended, raise the bandwidth limit in the configuration",
 	Idle:            "do nothing: neither side waited for the other",
 }
@@ -51,7 +51,7 @@ var advice = [Kinds]string{
 // TooYoung is the advice if all samples were shorter than [Least].
 const TooYoung = "too short to judge: run penstock why again, or with a longer --for"
 
-// Advice returns the next step of an operator, as half a sentence.
+// Advice returns what an operator should do next, as half a sentence.
 func (k Kind) Advice() string {
 	if int(k) < Kinds {
 		return advice[k]

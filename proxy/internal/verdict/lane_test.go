@@ -23,15 +23,15 @@ func TestOfLane(t *testing.T) {
 		why    string // a part of it
 	}{
 		"nothing":        {func(_, _ *lane.End) {}, verdict.Idle, "neither side waited for bytes for 100 % of 1 s"},
-		"slow answers":   {func(_, b *lane.End) { b.Waits.Answer, b.Waits.Answers = 900*ms, 5 }, verdict.Endpoint, "for 895 ms it sent nothing"},
-		"slow questions": {func(a, _ *lane.End) { a.Waits.More, a.Waits.Pauses = 900*ms, 5 }, verdict.Client, "for 900 ms it sent nothing"},
+		"slow answers":   {func(_, b *lane.End) { b.Waits.Answer, b.Waits.Answers = 900*ms, 5 }, verdict.Endpoint, "it sent nothing for 895 ms"},
+		"slow questions": {func(a, _ *lane.End) { a.Waits.More, a.Waits.Pauses = 900*ms, 5 }, verdict.Client, "it sent nothing for 900 ms"},
 		"a long way": {func(a, _ *lane.End) {
 			a.Waits.Answer, a.Waits.Answers, a.RoundTrip, a.LeastRoundTrip = 900*ms, 18, 50*ms, 50*ms
 		}, verdict.ClientNetwork, "a round trip takes 50 ms"},
 		"answers of a long way": {func(_, b *lane.End) {
 			b.Waits.Answer, b.Waits.Answers, b.RoundTrip, b.LeastRoundTrip = 900*ms, 4, 50*ms, 50*ms
-		}, verdict.Endpoint, "for 700 ms it sent nothing"},
-		"a shut window":    {func(a, _ *lane.End) { a.Waits.Window = 900 * ms }, verdict.Client, "for 900 ms it read nothing, its window was closed for 100 %"},
+		}, verdict.Endpoint, "it sent nothing for 700 ms"},
+		"a shut window":    {func(a, _ *lane.End) { a.Waits.Window = 900 * ms }, verdict.Client, "it read nothing for 900 ms, its window was closed for 100 %"},
 		"a window and BBR": {func(a, b *lane.End) { a.Waits.Window, b.Waits.More, b.Waits.Pauses = 200*ms, 700*ms, 300 }, verdict.Client, "it read nothing"},
 		"a window full of a queue": {func(a, b *lane.End) {
 			a.Waits.Window, a.RoundTrip = 900*ms, 200*ms
@@ -41,19 +41,19 @@ func TestOfLane(t *testing.T) {
 		}, verdict.ClientNetwork, "a round trip takes 200 ms"},
 		"a slow reader that acknowledges late": {func(a, b *lane.End) {
 			a.Waits.Window, a.RoundTrip, a.WidestWindow = 900*ms, 200*ms, 600_000
-		}, verdict.Client, "for 900 ms it read nothing"},
+		}, verdict.Client, "it read nothing for 900 ms"},
 		"a window on a long way, acknowledged late": {func(a, b *lane.End) {
 			a.Waits.Window, a.RoundTrip, a.LeastRoundTrip = 900*ms, 220*ms, 100*ms
-		}, verdict.Client, "for 900 ms it read nothing"},
+		}, verdict.Client, "it read nothing for 900 ms"},
 		"a narrow window and BBR": {func(a, b *lane.End) {
 			a.Waits.Narrow, a.Waits.Ack, a.Waits.Flight, a.RoundTrip = 700*ms, 600*ms, 300*ms, 30*ms
-		}, verdict.Client, "for 900 ms it read nothing"},
+		}, verdict.Client, "it read nothing for 900 ms"},
 		"a narrow window and pauses": {func(a, b *lane.End) {
 			a.Waits.Narrow, b.Waits.More, b.Waits.Pauses = 900*ms, 900*ms, 7
-		}, verdict.Client, "for 900 ms it read nothing"},
+		}, verdict.Client, "it read nothing for 900 ms"},
 		"a narrow window now and then": {func(a, b *lane.End) {
 			a.Waits.Narrow, b.Waits.More, b.Waits.Pauses = 400*ms, 900*ms, 7
-		}, verdict.Endpoint, "for 900 ms it sent nothing"},
+		}, verdict.Endpoint, "it sent nothing for 900 ms"},
 		"a narrow window and losses": {func(a, b *lane.End) {
 			a.Waits.Narrow, a.Waits.Again, b.Lost = 900*ms, 900*ms, 50
 		}, verdict.ClientNetwork, "50 of 1000 packets were sent again"},
@@ -62,7 +62,7 @@ func TestOfLane(t *testing.T) {
 		}, verdict.ClientNetwork, ""},
 		"a narrow window and answers": {func(a, b *lane.End) {
 			a.Waits.Narrow, b.Waits.Answer, b.Waits.Answers = 900*ms, 900*ms, 5
-		}, verdict.Endpoint, "for 895 ms it sent nothing"},
+		}, verdict.Endpoint, "it sent nothing for 895 ms"},
 		"losses behind the lane": {func(a, b *lane.End) { a.Waits.Again, b.Lost = 900*ms, 50 }, verdict.ClientNetwork, "50 of 1000 packets were sent again"},
 		"losses before it":       {func(_, b *lane.End) { b.Waits.Gap, b.BehindGap = 900*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets arrived out of order"},
 		"pauses of losses":       {func(_, b *lane.End) { b.Waits.More, b.Waits.Pauses, b.BehindGap = 900*ms, 40, 50 }, verdict.EndpointNetwork, ""},

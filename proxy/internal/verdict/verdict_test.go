@@ -24,8 +24,8 @@ func TestOf(t *testing.T) {
 		why    string // a part of it
 	}{
 		"nothing":              {func(*verdict.Sample) {}, verdict.Idle, "neither side waited for bytes for 100 % of 1 s"},
-		"slow answers":         {func(s *verdict.Sample) { s.Waits.ForB = 900 * ms }, verdict.Endpoint, "waited for the endpoint for 90 % of 1 s: for 900 ms it sent nothing"},
-		"slow questions":       {func(s *verdict.Sample) { s.Waits.ForA = 900 * ms }, verdict.Client, "for 900 ms it sent nothing"},
+		"slow answers":         {func(s *verdict.Sample) { s.Waits.ForB = 900 * ms }, verdict.Endpoint, "waited 90 % of 1 s for the endpoint: it sent nothing for 900 ms"},
+		"slow questions":       {func(s *verdict.Sample) { s.Waits.ForA = 900 * ms }, verdict.Client, "it sent nothing for 900 ms"},
 		"a shut window":        {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.PeerWindow = 900*ms, 950*ms, 940*ms }, verdict.Client, "its window was closed for 99 %"},
 		"a window and BBR":     {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.PeerWindow = 900*ms, 950*ms, 300*ms }, verdict.Endpoint, "it read nothing"},
 		"a queue":              {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.RTT = 900*ms, 950*ms, 80*ms }, verdict.ClientNetwork, "a round trip takes 80 ms, 1 ms without a queue"},
@@ -96,7 +96,7 @@ func TestOf(t *testing.T) {
 		"no CPU":         {func(s *verdict.Sample) { s.Waits.ForB, s.Waits.PausesB, s.Starved = 900*ms, 20, 800*ms }, verdict.Proxy, "Penstock had no CPU for 800 ms of 1 s (upper bound)"},
 		"one long wait":  {func(s *verdict.Sample) { s.Waits.ForB, s.Starved = 900*ms, 800*ms }, verdict.Endpoint, ""},
 		"a busy loop":    {func(s *verdict.Sample) { s.Waits.Loop = 900 * ms }, verdict.Proxy, "bytes waited for a busy event loop for 900 ms of 1 s"},
-		"a limit":        {func(s *verdict.Sample) { s.Waits.Bandwidth = 900 * ms }, verdict.Limit, "waited for bandwidth for 90 %"},
+		"a limit":        {func(s *verdict.Sample) { s.Waits.Bandwidth = 900 * ms }, verdict.Limit, "waited 90 % of 1 s for bandwidth"},
 		"an unknown leg": {func(s *verdict.Sample) { s.Waits.ForB, s.B.Leg = 900*ms, relay.Leg{} }, verdict.Unknown, "did not report"},
 		"a unix socket":  {func(s *verdict.Sample) { s.Waits.ForB, s.B = 900*ms, verdict.Peer{Local: true} }, verdict.Endpoint, ""},
 		"CPU not known":  {func(s *verdict.Sample) { s.Waits.ForB, s.Starved = 900*ms, -1 }, verdict.Endpoint, ""},
@@ -133,7 +133,7 @@ func TestWhyAddsUp(t *testing.T) {
 	}{
 		"a part counts for the proxy": {
 			func(s *verdict.Sample) { s.Waits.ForB, s.Waits.PausesB, s.Starved = 850*ms, 20, 200*ms },
-			"waited for the endpoint for 65 % of 1 s: for 650 ms it sent nothing",
+			"waited 65 % of 1 s for the endpoint: it sent nothing for 650 ms",
 		},
 		"more than the process waited for": {
 			func(s *verdict.Sample) {
@@ -145,16 +145,16 @@ func TestWhyAddsUp(t *testing.T) {
 			func(s *verdict.Sample) {
 				s.Waits.ForB, s.B.Busy, s.B.MinRTT, s.B.SegmentsSent = 900*ms, 400*ms, 10*ms, 20
 			},
-			"waited for the endpoint for 70 % of 1 s: for 700 ms it sent nothing",
+			"waited 70 % of 1 s for the endpoint: it sent nothing for 700 ms",
 		},
 		"bytes and room": {
 			func(s *verdict.Sample) {
 				s.Waits.ForA, s.Waits.ToA, s.A.Busy, s.A.PeerWindow = 500*ms, 400*ms, 400*ms, 400*ms
 			},
-			"waited for the client for 90 % of 1 s: for 500 ms it sent nothing, for 400 ms it read nothing",
+			"waited 90 % of 1 s for the client: it sent nothing for 500 ms, it read nothing for 400 ms",
 		},
 		"longer than the time": {
-			func(s *verdict.Sample) { s.Waits.ForB = 2 * time.Second }, "waited for the endpoint for 100 % of 1 s: for 1 s it sent nothing",
+			func(s *verdict.Sample) { s.Waits.ForB = 2 * time.Second }, "waited 100 % of 1 s for the endpoint: it sent nothing for 1 s",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

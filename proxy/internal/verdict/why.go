@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Why returns the figures that carry the verdict, as a short sentence.
+// Why returns the figures behind the verdict, as a short sentence.
 func (v *Verdict) Why() string {
 	s := &v.sample
 	if s.Duration <= 0 {
@@ -18,21 +18,21 @@ func (v *Verdict) Why() string {
 	share := fmt.Sprintf("%.0f %% of %s", 100*v.Shares[v.Kind], round(s.Duration))
 	switch v.Kind {
 	case Client:
-		return "waited for the client for " + share + s.A.host(&v.parts.a, s.Duration)
+		return "waited " + share + " for the client" + s.A.host(&v.parts.a, s.Duration)
 	case ClientNetwork:
 		return "the path to the client took " + share + s.A.network(s.Waits.ToA)
 	case Endpoint:
-		return "waited for the endpoint for " + share + s.B.host(&v.parts.b, s.Duration)
+		return "waited " + share + " for the endpoint" + s.B.host(&v.parts.b, s.Duration)
 	case EndpointNetwork:
 		return "the path to the endpoint took " + share + s.B.network(s.Waits.ToB)
 	case Proxy:
 		return v.proxy()
 	case Limit:
-		return "waited for bandwidth for " + share
+		return "waited " + share + " for bandwidth"
 	case Idle:
 		return "neither side waited for bytes for " + share
 	default:
-		return fmt.Sprintf("waited for the client for %v and for the endpoint for %v, and the kernel did not report their connections",
+		return fmt.Sprintf("waited %v for the client and %v for the endpoint, and the kernel did not report their connections",
 			round(s.Waits.ForA+s.Waits.ToA), round(s.Waits.ForB+s.Waits.ToB))
 	}
 }
@@ -60,9 +60,9 @@ func (p *Peer) host(of *hostParts, all time.Duration) string {
 			list = append(list, fmt.Sprintf(format, round(d)))
 		}
 	}
-	add(of.sent, "for %v it sent nothing")
-	add(of.took, "for %v it read nothing")
-	add(of.shut, "for %v its window was closed")
+	add(of.sent, "it sent nothing for %v")
+	add(of.took, "it read nothing for %v")
+	add(of.shut, "its window was closed for %v")
 	text := strings.Join(list, ", ")
 	if of.took > of.sent && !p.Local && p.Busy > 0 {
 		text += fmt.Sprintf(", its window was closed for %.0f %% of the time when bytes waited for it", 100*p.window())

@@ -48,14 +48,14 @@ func (p pair) tiles() map[string]string {
 	splices, copies := spliced(now)-spliced(before), copied(now)-copied(before)
 	accepted := float64(st.Connections.Accepted-was.Connections.Accepted) * 1000 / float64(p.now.at-p.before.at)
 	return map[string]string{
-		"sessions": group(st.Connections.Active) + " | of " + group(st.Connections.Most) + " at most",
-		"accepted": group(int64(math.Round(accepted))) + " | " + group(st.Connections.Accepted) + " ever",
-		"received": p.perSecond(now.ClientToEndpoint.All(), before.ClientToEndpoint.All()) + " | " + display.Bytes(now.ClientToEndpoint.All()) + " ever",
-		"sent":     p.perSecond(now.EndpointToClient.All(), before.EndpointToClient.All()) + " | " + display.Bytes(now.EndpointToClient.All()) + " ever",
+		"sessions": group(st.Connections.Active) + " | of at most " + group(st.Connections.Most),
+		"accepted": group(int64(math.Round(accepted))) + " | " + group(st.Connections.Accepted) + " in all",
+		"received": p.perSecond(now.ClientToEndpoint.All(), before.ClientToEndpoint.All()) + " | " + display.Bytes(now.ClientToEndpoint.All()) + " in all",
+		"sent":     p.perSecond(now.EndpointToClient.All(), before.EndpointToClient.All()) + " | " + display.Bytes(now.EndpointToClient.All()) + " in all",
 		"spliced":  share(float64(splices), float64(splices+copies)) + " | of this second's bytes",
-		"refused":  group(st.Connections.Refused) + " | clients ever",
-		"failures": group(st.Counters["failures"]) + " | ever, with removed ones",
-		"lag":      micro(float64(lag)) + " | 99 % within, of " + strings.TrimSuffix(group(int64(len(st.Loops)))+" loops", map[bool]string{true: "s"}[len(st.Loops) == 1]),
+		"refused":  group(st.Connections.Refused) + " | clients in all",
+		"failures": group(st.Counters["failures"]) + " | with removed endpoints",
+		"lag":      micro(float64(lag)) + " | p99 of " + strings.TrimSuffix(group(int64(len(st.Loops)))+" loops", map[bool]string{true: "s"}[len(st.Loops) == 1]),
 	}
 }
 

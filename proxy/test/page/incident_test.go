@@ -90,8 +90,8 @@ func (h *howto) begin(command string, stdout io.Writer, address string) {
 func (h *howto) findsSlow(slow string, sessions int) {
 	h.Helper()
 	at := regexp.QuoteMeta(slow)
-	h.types("penstock top --once", `^shop +`+at+` +up +.* (\d{2,}ms|\d+\.\d+s|\ds) `, `^127\.0\.\d+\.\d+:\d+ +`+at+` +endpoint .* waited for the endpoint for`)
-	out := h.types("penstock why", `^endpoint +\d+ %`, `^127\.0\.\d+\.\d+:\d+ -> `+at+`  endpoint\n +waited for the endpoint for`)
+	h.types("penstock top --once", `^shop +`+at+` +up +.* (\d{2,}ms|\d+\.\d+s|\ds) `, `^127\.0\.\d+\.\d+:\d+ +`+at+` +endpoint .* waited .* for the endpoint`)
+	out := h.types("penstock why", `^endpoint +\d+ %`, `^127\.0\.\d+\.\d+:\d+ -> `+at+`  endpoint\n +waited .* for the endpoint`)
 	most := regexp.MustCompile(`(?m)^endpoint (\S+) of shop: \d+ of (\d+) sessions, (\d+) % of that time$`).FindStringSubmatch(out)
 	if most == nil || most[1] != slow || most[2] != strconv.Itoa(sessions) {
 		h.Errorf("it names %q, want %s:\n%s", most, slow, out)

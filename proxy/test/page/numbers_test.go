@@ -73,8 +73,8 @@ func TestNumbersAreTheAPIs(t *testing.T) {
 	st, v := p.State(), b.view()
 	for _, tile := range []string{"accepted", "received", "sent"} {
 		want := map[string]string{
-			"accepted": "0 | " + group(st.Connections.Accepted) + " ever", "received": "0 B/s | " + display.Bytes(st.Bytes.ClientToEndpoint.All()) + " ever",
-			"sent": "0 B/s | " + display.Bytes(st.Bytes.EndpointToClient.All()) + " ever",
+			"accepted": "0 | " + group(st.Connections.Accepted) + " in all", "received": "0 B/s | " + display.Bytes(st.Bytes.ClientToEndpoint.All()) + " in all",
+			"sent": "0 B/s | " + display.Bytes(st.Bytes.EndpointToClient.All()) + " in all",
 		}[tile]
 		if !condition.Eventually(func() bool { v = b.view(); return v.Tiles[tile] == want }) {
 			t.Errorf("at rest, %s is %q, want %q", tile, v.Tiles[tile], want)

@@ -1,10 +1,10 @@
-// What an incident needs of an endpoint: no new clients, clients again, its sessions ended. Each is asked before it is done.
+// Actions on an endpoint during an incident: drain it, make it ready again, end its sessions. Each asks first.
 import { byId, text } from "./dom.js";
 import { clock, count, plural } from "./format.js";
 import { N } from "./state.js";
 import { ask, attempt, post, say } from "./request.js";
 
-/** out are the states in which an endpoint is out by hand or by a reload. */
+/** out are the states of an endpoint that was taken out by hand or by a reload. */
 const out = ["draining", "maint", "removed"];
 
 export class Actions {
@@ -20,7 +20,7 @@ export class Actions {
     byId("one-close").addEventListener("click", () => byId("one").close());
   }
 
-  /** open shows an endpoint with the buttons for it. */
+  /** open shows an endpoint with its buttons. */
   open(e) {
     this.endpoint = e;
     const { row } = e;
@@ -38,7 +38,7 @@ export class Actions {
     byId("one").showModal();
   }
 
-  /** others counts the endpoints of an upstream that take clients beside one. */
+  /** others counts the other endpoints of an upstream that take clients. */
   others(e) {
     const takes = (o) => o !== e && o.row.upstream === e.row.upstream && (o.row.level === "ok" || o.row.level === "warning");
     return [...this.state.endpoints.values()].filter(takes).length;
@@ -47,7 +47,7 @@ export class Actions {
   async drain(e) {
     const left = this.others(e);
     const rest = left ? `${plural(left, "other endpoint takes", "other endpoints take")} clients of ${e.row.upstream}.` : `No other endpoint of ${e.row.upstream} takes clients: the upstream would have none.`;
-    const sessions = e.now[N.active] ? ` Its ${plural(e.now[N.active], "session goes", "sessions go")} on until drain_timeout of the upstream.` : "";
+    const sessions = e.now[N.active] ? ` Its ${plural(e.now[N.active], "session continues", "sessions continue")} for at most the upstream's drain_timeout.` : "";
     if (!await ask(`Drain ${title(e.row)}?`, `It gets no more clients.${sessions}\n${rest}`, "Drain")) return;
     this.changed(e, await post("endpoint/drain", named(e.row)));
   }

@@ -1,9 +1,9 @@
-// Changes by hand: those of endpoints, listeners and splits, and the sources that are denied, with their authors.
+// Changes by hand to endpoints, listeners and splits, and denied sources, with their authors.
 import { byId, element, list, mark, text } from "./dom.js";
 import { clock, count } from "./format.js";
 import { ask, attempt, get, post, say } from "./request.js";
 
-const pause = 5000; // milliseconds between two looks at the denials
+const pause = 5000; // milliseconds between two requests for the denials
 const most = 100; // rows
 
 export class ByHand {

@@ -55,7 +55,7 @@ class Chart {
     return minutes === 0 ? "now" : `−${minutes} m`;
   }
 
-  /** drawn returns the data as they are drawn: stacked series stand on those after them. */
+  /** drawn returns the data to draw: each stacked series stands on the series after it. */
   drawn() {
     if (!this.series.some((s) => s.stacked)) return this.data;
     const [times, ...values] = this.data;
@@ -75,7 +75,7 @@ class Chart {
 
   draw() { this.plot.setData(this.drawn()); }
 
-  /** show shows the last values, and draws once in so many times: a second is about a pixel. */
+  /** show shows the last values. It draws every pause-th time: a second is about a pixel. */
   show(pause) {
     this.times = (this.times ?? -1) + 1;
     if (this.times % pause === 0 && this.seen && !document.hidden) this.draw();
@@ -87,7 +87,7 @@ class Chart {
     if (this.plot.width !== width || this.plot.height !== height) this.plot.setSize({ width, height });
   }
 
-  /** point shows the values at a place, or the last ones. */
+  /** point shows the values at a place, or else the last values. */
   point(index) {
     const i = index ?? this.data[0].length - 1;
     list(this.legend, this.series, () => element("li", {}, element("i"), element("span"), element("b")), (node, s) => {
@@ -110,7 +110,7 @@ export function makeCharts() {
     active: new Chart("active", [{ key: "active", label: "now", colour: "--accent", fill: "--accent-fill" }], (v) => count(Math.round(v))),
     latency: new Chart("latency", [
       { key: "mean", label: "mean", colour: "--accent" },
-      { key: "p99", label: "99 % within", colour: "--copied", dash: [4, 3] },
+      { key: "p99", label: "p99", colour: "--copied", dash: [4, 3] },
     ], micro),
   };
 }

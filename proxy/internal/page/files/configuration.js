@@ -7,7 +7,7 @@ const unknown = "Compares the file with the configuration in force, and changes 
 
 const titles = ["", "state", "since", "by", "changes", "reason"];
 
-const shown = 3; // changes of a generation that its row has; the title has all
+const shown = 3; // changes in the row of a generation; the title has all changes
 
 export class Configuration {
   constructor(state) {
@@ -70,7 +70,7 @@ export class Configuration {
     await this.load();
   }
 
-  /** forget takes a comparison away, which was made with another generation. */
+  /** forget removes a comparison with an earlier generation. */
   forget() {
     byId("reload").disabled = true;
     mark(byId("plan-note"), "level", "");
@@ -78,7 +78,7 @@ export class Configuration {
     list(byId("changes"), [], () => element("li"), () => {});
   }
 
-  /** plan compares the file, and returns how many changes it has; null: it cannot be used. */
+  /** plan compares the file, and returns its number of changes, or null if the file cannot be used. */
   async plan() {
     const plan = await post("plan").catch((error) => {
       byId("reload").disabled = true;
@@ -100,7 +100,7 @@ export class Configuration {
   }
 
   async reload() {
-    const n = await this.plan(); // the file may have changed since
+    const n = await this.plan(); // the file may have changed meanwhile
     if (!n) return;
     if (!await ask("Reload?", `${plural(n, "change", "changes")} of the file ${n === 1 ? "comes" : "come"} into force, and ${n === 1 ? "is" : "are"} rolled back in 2 minutes unless you confirm.`, "Reload")) return;
     const { generation, pending } = await post("reload", { confirm: "2m" });
@@ -115,14 +115,14 @@ function few(lines) {
   return lines.slice(0, shown).join("; ") + (more > 0 ? `; ${more} more` : "");
 }
 
-/** fate says what becomes of the connections that a change affects. */
+/** fate says what happens to the connections that a change affects. */
 function fate(c) {
   const drains = c.draining ? `${plural(c.draining, "connection drains", "connections drain")} already` : "";
   if (!c.connections) return drains;
   return [fateOfOthers(c), drains].filter(Boolean).join(", ");
 }
 
-/** fateOfOthers is fate without the connections that drain already. */
+/** fateOfOthers is fate for the connections that do not drain already. */
 function fateOfOthers(c) {
   const of = plural(c.connections, "connection", "connections");
   if (c.fate === "drain") return `${of} may last for ${since((c.reset_after_us || 0) / 1e6)}`;

@@ -31,7 +31,7 @@ export function element(tag, properties = {}, ...children) {
   return node;
 }
 
-/** list makes a parent have one child for each item, in place: make makes a child, fill fills it in. */
+/** list gives a parent one child for each item, in place. make makes a child, and fill fills it in. */
 export function list(parent, items, make, fill) {
   while (parent.children.length > items.length) parent.lastElementChild.remove();
   items.forEach((item, i) => {
@@ -40,5 +40,5 @@ export function list(parent, items, make, fill) {
   });
 }
 
-/** cells makes a row of a plain table, with the titles that its cells have on a small screen. */
+/** cells makes a row of a plain table. titles name its cells on a small screen. */
 export const cells = (titles) => () => element("tr", {}, ...titles.map((title) => element("td", { data: { title } })));

@@ -7,7 +7,7 @@ import { shown, Table } from "./table.js";
 
 const order = { down: 0, warning: 1, off: 2, ok: 3 };
 const titles = { "": "all", down: "down", warning: "warning", off: "out", ok: "up" };
-const often = 1000; // endpoints that are put in order at each event; more are at each fifth
+const often = 1000; // up to this many endpoints are sorted at each event, more at each fifth event
 
 export class Endpoints {
   constructor(state, choose, act) {
@@ -17,7 +17,7 @@ export class Endpoints {
     const connect = (e) => (e.now[N.made] ? e.now[N.us] / e.now[N.made] : 0);
     this.table = new Table(byId("t-endpoints"), {
       name: "endpoints", label: "Endpoints", key: (e) => `${e.row.upstream}/${e.row.name}`, level: (e) => e.row.level, rows: [32, 76],
-      empty: "no endpoint fits",
+      empty: "no endpoint matches",
       columns: [
         { key: "state", title: "state", sort: (e) => order[e.row.level], fill: health((e) => word(e.row)) },
         { key: "name", title: "endpoint", sort: (e) => e.row.name, fill: this.link() },
@@ -78,7 +78,7 @@ export class Endpoints {
     });
   }
 
-  /** update shows the endpoints. They are found again if that may have changed. */
+  /** update shows the endpoints. It selects them again if the selection may have changed. */
   update(now) {
     const s = this.state, changed = this.arranged !== s.arranged;
     if (now || changed) this.arranged = s.arranged;
@@ -111,7 +111,7 @@ const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 
 const text_ = (row) => `${row.name} ${row.address} ${row.upstream} ${row.zone || ""} ${row.state} ${row.why || ""} ${(row.by_hand || []).join(" ")}`.toLowerCase();
 
-/** word is the state of an endpoint in a word. */
+/** word returns the state of an endpoint in a word. */
 function word(row) {
   if (row.state === "up" && row.breaker) return `breaker ${row.breaker}`;
   return row.state === "up" && row.weight === 0 ? "weight 0" : row.state;

@@ -39,7 +39,7 @@ export function since(s) {
   return rest ? `${Math.floor(s / of)} ${unit} ${rest} ${parts[i + 1][1]}` : `${Math.floor(s / of)} ${unit}`;
 }
 
-/** clock writes a time of day, with its date if that is another one. */
+/** clock writes a time of day, with its date if it is not today. */
 export function clock(at, now) {
   const t = new Date(at);
   const two = (n) => String(n).padStart(2, "0");

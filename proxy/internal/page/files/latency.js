@@ -1,4 +1,4 @@
-// Connect latency, of the connections that were made between two events.
+// Latency of the connections made between two events.
 
 /** bounds are the upper bounds of the buckets, in microseconds. The last bucket has none. */
 export const bounds = [1000, 5000, 20000, 100000, 500000, 1500000, 5000000, 15000000];

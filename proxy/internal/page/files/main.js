@@ -1,4 +1,4 @@
-// The page follows the events of the admin API, and shows each as it comes.
+// The page shows each event of the admin API as it comes.
 import { Actions } from "./actions.js";
 import { ByHand } from "./byhand.js";
 import { Configuration } from "./configuration.js";
@@ -24,14 +24,14 @@ const parts = [
   new ByHand(state),
 ];
 
-// What sticks to the top grows with its messages, and jumps go below it.
+// The bar at the top grows with its messages. Jumps end below it.
 new ResizeObserver(([entry]) => {
   document.documentElement.style.scrollPaddingTop = `${Math.ceil(entry.borderBoxSize[0].blockSize) + 12}px`;
 }).observe(byId("bar"));
 
 follow(state, () => {
   overview.record();
-  if (state.endpoints.size > large && state.event % 2 && !state.urgent) return; // numbers alone have changed
+  if (state.endpoints.size > large && state.event % 2 && !state.urgent) return; // only numbers have changed
   for (const part of parts) part.update();
   document.documentElement.dataset.event = state.event;
 }, (level) => {

@@ -5,31 +5,31 @@ import { bytes, clock, count, micro, plural, rate, share, since } from "./format
 import { connects } from "./latency.js";
 import { copied, received, sent, spliced } from "./state.js";
 
-/** large is the number of endpoints from which on less is drawn, so that the browser has little to do. */
+/** large is the number of endpoints above which the page draws less often, to spare the browser. */
 export const large = 1000;
 
-/** few is how many problems are shown at first, and many how many at most. */
+/** few problems are shown at first, and at most many. */
 const few = 4, many = 20;
 
 const levels = { serving: "ok", draining: "warning" };
 
-/** tiles are the figures at the top: text and a remark, of the state. */
+/** tiles are the figures at the top: each has a text and a remark, made from the state. */
 const tiles = [
   ["sessions", "Sessions", (s) => count(s.process.connections.active), (s) => limit(s.process.connections.most)],
-  ["accepted", "New per second", (s) => count(Math.round(s.perSecond(s.entry, (p) => p.connections.accepted))), (s) => `${count(s.process.connections.accepted)} ever`],
-  ["received", "From clients", (s) => rate(s.perSecond(s.entry, received)), (s) => `${bytes(received(s.process))} ever`],
-  ["sent", "To clients", (s) => rate(s.perSecond(s.entry, sent)), (s) => `${bytes(sent(s.process))} ever`],
+  ["accepted", "New per second", (s) => count(Math.round(s.perSecond(s.entry, (p) => p.connections.accepted))), (s) => `${count(s.process.connections.accepted)} in all`],
+  ["received", "From clients", (s) => rate(s.perSecond(s.entry, received)), (s) => `${bytes(received(s.process))} in all`],
+  ["sent", "To clients", (s) => rate(s.perSecond(s.entry, sent)), (s) => `${bytes(sent(s.process))} in all`],
   ["spliced", "Spliced", (s) => splicedShare(s), () => "of this second's bytes"],
   ["refused", "Refused", (s) => count(s.process.connections.refused), (s) => refused(s.process)],
-  ["failures", "Failures of endpoints", (s) => count(s.process.counters.failures), () => "ever, with removed ones"],
-  ["lag", "Turns of loops", (s) => micro(Math.max(...s.process.loops.map((l) => l.lag_p99_us), 0)), (s) => `99 % within, of ${plural(s.process.loops.length, "loop", "loops")}`],
+  ["failures", "Failures of endpoints", (s) => count(s.process.counters.failures), () => "with removed endpoints"],
+  ["lag", "Turns of loops", (s) => micro(Math.max(...s.process.loops.map((l) => l.lag_p99_us), 0)), (s) => `p99 of ${plural(s.process.loops.length, "loop", "loops")}`],
 ];
 
-const limit = (most) => (most ? `of ${count(most)} at most` : "no limit");
+const limit = (most) => (most ? `of at most ${count(most)}` : "no limit");
 
 function refused(p) {
   const worst = Object.entries(p.refused_by || {}).sort((a, b) => b[1] - a[1])[0];
-  return worst ? `most by ${worst[0].replaceAll("_", " ")}` : "clients ever";
+  return worst ? `most by ${worst[0].replaceAll("_", " ")}` : "clients in all";
 }
 
 function splicedShare(s) {

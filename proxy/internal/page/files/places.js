@@ -51,7 +51,7 @@ export class Places {
   }
 }
 
-/** mean is the mean time of the connections since the event before, or else of all. */
+/** mean returns the mean time of the connections since the last event, or else of all connections. */
 function mean(state, x) {
   const made = state.change(x, (u) => u.connects.made);
   if (made) return micro(state.change(x, (u) => u.connects.sum_us) / made);
@@ -69,7 +69,7 @@ function upstreamState(x) {
   return x.row.panic ? "panic" : "serving";
 }
 
-/** named shows the name, and something smaller beside it. */
+/** named shows a name, and a smaller text beside it. */
 export const named = (beside) => (cell, x) => {
   if (!cell.firstElementChild) cell.append(document.createElement("b"), document.createElement("small"));
   text(cell.children[0], x.row.name);
@@ -77,7 +77,7 @@ export const named = (beside) => (cell, x) => {
   if (cell.title !== beside(x)) cell.title = beside(x);
 };
 
-/** health shows a word with a mark before it. */
+/** health shows a word after a mark. */
 export const health = (of) => (cell, x) => {
   if (!cell.firstElementChild) cell.append(document.createElement("span"));
   text(cell.firstElementChild, of(x));

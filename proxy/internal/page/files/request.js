@@ -1,4 +1,4 @@
-// Requests to the API. The header in those that change something cannot be sent by a page of another site.
+// Requests to the API. Requests that change something have a header that a page of another site cannot send.
 import { byId, element } from "./dom.js";
 
 const query = (parameters) => {

@@ -1,4 +1,4 @@
-// The sessions that are served. The server selects and sorts them: the page has a hundred at most, of however many.
+// The sessions. The server selects and sorts them, and the page gets at most a hundred.
 import { byId, element, mark, text } from "./dom.js";
 import { bytes, plural, since } from "./format.js";
 import { get } from "./request.js";
@@ -6,7 +6,7 @@ import { shown, Table } from "./table.js";
 
 const top = 100;
 const pause = 5000; // milliseconds between two lists
-const typing = 400; // milliseconds after which a filter that is typed is used
+const typing = 400; // milliseconds after the last key until a typed filter is used
 const states = ["", "preread", "dialing", "waiting", "responding", "joined", "client-ended", "endpoint-ended", "ending"];
 const verdicts = ["", "any", "client", "client_network", "endpoint", "endpoint_network", "proxy", "limit", "idle", "unknown"];
 const orders = ["bytes", "age", "idle", "in", "out", "client", "listener", "upstream", "endpoint", "state"];
@@ -19,7 +19,7 @@ const filters = [
 export class Sessions {
   constructor() {
     this.table = new Table(byId("t-sessions"), {
-      name: "sessions", label: "Sessions", key: (s) => s.client, empty: "no session fits",
+      name: "sessions", label: "Sessions", key: (s) => s.client, empty: "no session matches",
       columns: [
         { key: "client", title: "client", sort: true, fill: shown((s) => s.client) },
         { key: "listener", title: "listener", sort: true, fill: shown((s) => s.listener) },
@@ -38,7 +38,7 @@ export class Sessions {
     byId("sessions-refresh").addEventListener("click", () => this.load());
     byId("sessions-clear").addEventListener("click", () => { this.set({}); });
     new IntersectionObserver(([entry]) => { this.seen = entry.isIntersecting; if (this.seen) this.load(); }).observe(byId("sessions"));
-    // A list that takes longer than the pause is waited for: to ask again would call it off, and none would ever come.
+    // Wait for a list that takes longer than the pause: another request would cancel it, and no list would ever come.
     setInterval(() => { if (this.seen && !document.hidden && !this.asked) this.load(); }, pause);
   }
 
@@ -78,7 +78,7 @@ export class Sessions {
       if (e.name === "AbortError") return;
       text(error, e.message);
       error.hidden = false;
-      this.table.show([]); // those of another filter
+      this.table.show([]); // they belong to another filter
       text(byId("sessions-count"), "");
       mark(byId("t-sessions"), "loaded", "");
     } finally {

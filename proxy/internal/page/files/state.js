@@ -1,26 +1,26 @@
-// The state of the process as far as the events have it, see docs/api.md.
+// The state of the process, from the events that docs/api.md describes.
 
 /** Indexes of the numbers of an endpoint in an event. */
 export const N = { active: 0, total: 1, failures: 2, made: 3, us: 4, inSpliced: 5, inCopied: 6, outSpliced: 7, outCopied: 8, answers: 9, answersUs: 10, judgedMs: 11, lostMs: 12 };
 const width = 13;
 
-/** turn is for how many endpoints an event has numbers. */
+/** turn is how many endpoints have numbers in an event. */
 const turn = 1000;
 
-/** An Endpoint is its row and its numbers, with the change of those in the last event that had them. */
+/** An Endpoint has its row and its numbers, and the numbers' change in the last event that had them. */
 class Endpoint {
   constructor(number) {
     this.number = number;
     this.now = new Float64Array(width);
     this.change = new Float64Array(width);
-    this.at = 0; // milliseconds; 0: no numbers yet
-    this.took = 0; // milliseconds of the change; 0: unknown
+    this.at = 0; // milliseconds; 0 without numbers
+    this.took = 0; // milliseconds that the change took; 0 if unknown
     this.event = 0;
-    this.answer = 0; // microseconds to the first answers, the mean of the last event with some; 0: there was none
-    this.waits = -1; // the share of the time of sessions that was lost to it, of the last event with some that ended; -1: likewise
+    this.answer = 0; // mean microseconds to the first answers, in the last event with answers; 0 without one
+    this.waits = -1; // share of ended sessions' time that was lost to the endpoint, in the last event with ended sessions; -1 without one
   }
 
-  /** take brings numbers in. Those before are of an event at most so many milliseconds ago, if they were other ones. */
+  /** take takes new numbers. They changed within the last most milliseconds, because unchanged numbers are not sent. */
   take(numbers, from, at, event, most) {
     for (let i = 0; i < width; i++) {
       const value = numbers[from + i];
@@ -44,21 +44,21 @@ export class State {
 
   clear() {
     this.rows = { process: new Map(), problems: new Map(), listeners: new Map(), upstreams: new Map() };
-    this.before = null; // the process of the event before
+    this.before = null; // the process in the previous event
     this.endpoints = new Map();
     this.at = 0;
-    this.since = 0; // milliseconds since the event before; 0: there was none
-    this.arranged = 0; // counts changes of the set of endpoints, and of their rows
+    this.since = 0; // milliseconds since the previous event; 0 without one
+    this.arranged = 0; // counts changes to the set of endpoints and to their rows
   }
 
-  /** take brings an event in. */
+  /** take takes an event. */
   take(kind, id, e) {
     if (kind === "state") this.clear();
     this.event = id;
     this.since = this.at ? e.at - this.at : 0;
     this.at = e.at;
     const turns = kind === "state" || e.rows.problems || e.gone || e.endpoints || e.endpoints_gone;
-    this.urgent = Boolean(turns); // more than numbers has changed
+    this.urgent = Boolean(turns); // not only numbers have changed
     this.takeRows(e);
     this.takeEndpoints(e);
   }
@@ -95,19 +95,19 @@ export class State {
 
   get problems() { return this.rows.problems.get("")?.row || []; }
 
-  /** change returns by how much a counter of a row has risen since the event before. */
+  /** change returns how much a counter of a row has risen since the previous event. */
   change(entry, counter) {
     if (!entry || entry.event !== this.event || !entry.before) return 0;
     return Math.max(counter(entry.row) - counter(entry.before), 0);
   }
 
-  /** perSecond is change for one second. */
+  /** perSecond is change, divided by the seconds. */
   perSecond(entry, counter) { return this.since ? (this.change(entry, counter) * 1000) / this.since : 0; }
 
-  /** turns is in how many events each endpoint has its turn. */
+  /** turns is how many events it takes until each endpoint has had its turn. */
   turns() { return Math.max(Math.ceil(this.endpoints.size / turn), 1); }
 
-  /** endpointRate returns by how much numbers of an endpoint rise in a second. */
+  /** endpointRate returns how much numbers of an endpoint rise in a second. */
   endpointRate(e, ...of) {
     if (!e.took || this.event - e.event >= this.turns()) return 0;
     return (of.reduce((sum, i) => sum + e.change[i], 0) * 1000) / e.took;
@@ -120,7 +120,7 @@ export const copied = (row) => row.bytes.client_to_endpoint.copied + row.bytes.e
 export const received = (row) => row.bytes.client_to_endpoint.spliced + row.bytes.client_to_endpoint.copied;
 export const sent = (row) => row.bytes.endpoint_to_client.spliced + row.bytes.endpoint_to_client.copied;
 
-/** follow takes the events of the server in, for as long as the page is there, and calls change after each. */
+/** follow takes the server's events as long as the page is open, and calls change after each. */
 export function follow(state, change, level) {
   const source = new EventSource("/v1/events");
   const take = (kind) => (message) => {
@@ -132,6 +132,6 @@ export function follow(state, change, level) {
   source.addEventListener("changes", take("changes"));
   source.addEventListener("error", () => {
     level("down");
-    if (source.readyState === EventSource.CLOSED) setTimeout(() => follow(state, change, level), 2000); // it was refused
+    if (source.readyState === EventSource.CLOSED) setTimeout(() => follow(state, change, level), 2000); // the request was refused
   });
 }

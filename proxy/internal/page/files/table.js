@@ -1,4 +1,4 @@
-// A table of any length. Only the rows that can be seen are in the document; they are moved and filled in place.
+// A table of any length. Only the visible rows are in the document. They are moved and filled in place.
 import { element, mark, text } from "./dom.js";
 import { count } from "./format.js";
 
@@ -21,7 +21,7 @@ export class Table {
     this.foot = element("p", { className: "foot", hidden: true });
     this.root = element("div", { className: `table t-${name}`, role: "table", "aria-label": label }, this.body, this.empty, this.foot);
     parent.append(this.root);
-    // To ask for these while rows are filled would have the browser lay the page out each time.
+    // Asking for these while rows are filled would make the browser lay out the page each time.
     this.top = 0;
     this.tall = 480;
     this.body.addEventListener("scroll", () => { this.top = this.body.scrollTop; this.draw(); }, { passive: true });
@@ -70,7 +70,7 @@ export class Table {
     this.draw();
   }
 
-  /** draw fills in the rows that can be seen. */
+  /** draw fills in the visible rows. */
   draw() {
     const seen = Math.ceil(this.tall / this.height) + 1 + 2 * spare;
     const first = Math.max(Math.min(Math.floor(this.top / this.height) - spare, this.items.length - seen), 0);
@@ -79,7 +79,7 @@ export class Table {
     this.cue();
   }
 
-  /** cue says which rows are seen, if there are others. */
+  /** cue says which rows are visible, unless all are. */
   cue() {
     const room = this.tall - (phone.matches ? 0 : heads), n = this.items.length;
     const scrolls = n * this.height > room + 1;
@@ -98,7 +98,7 @@ export class Table {
     }
     row.at = -1;
     this.pool.push(row);
-    for (const other of this.pool) other.at = -1; // rows are by place modulo their number
+    for (const other of this.pool) other.at = -1; // a row is found by its place modulo the number of rows
     this.space.append(row);
   }
 

@@ -30,7 +30,7 @@ export class Verdicts {
 
   update() {
     const now = limited(this.state);
-    if (this.history.length && kinds.some((k) => now[k] < this.history.at(-1).of[k])) this.history = []; // a listener is gone, or the process is another one
+    if (this.history.length && kinds.some((k) => now[k] < this.history.at(-1).of[k])) this.history = []; // a listener was removed, or this is another process
     this.history.push({ at: this.state.at, of: now });
     while (this.history.length > 1 && this.history[0].at < this.state.at - memory * 1000) this.history.shift();
     const first = this.history[0].of;
