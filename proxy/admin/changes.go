@@ -67,7 +67,7 @@ type LiveChange struct {
 
 // A StateFile is the file that keeps changes by hand over a restart.
 type StateFile struct {
-	Path string `json:"path"` // absolute path path
+	Path string `json:"path"` // absolute path
 	// Problem says why changes are not kept, or what was wrong with the file at the start.
 	Problem string `json:"problem,omitempty"`
 }

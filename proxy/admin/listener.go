@@ -255,10 +255,10 @@ type ComparedAnswers struct {
 type ShadowLag struct {
 	Slower int64 `json:"slower"` // answers that the mirror completed later
 	Faster int64 `json:"faster"` // answers that the mirror completed earlier
-	Alike  int64 `json:"alike"`  // within a microsecond
+	Alike  int64 `json:"alike"`  // answers within a microsecond of each other
 	P50Us  int64 `json:"p50_us"` // half of the answers were at most this many microseconds later; exact to an eighth
-	P90Us  int64 `json:"p90_us"` // likewise nine of ten
-	P99Us  int64 `json:"p99_us"` // likewise 99 of 100
+	P90Us  int64 `json:"p90_us"` // nine of ten answers were at most this many microseconds later
+	P99Us  int64 `json:"p99_us"` // 99 of 100 answers were at most this many microseconds later
 }
 
 // NamedAnswers has the results for the answers with one name.
@@ -269,7 +269,7 @@ type NamedAnswers struct {
 
 // An Example is an example of a difference.
 type Example struct {
-	Name     string  `json:"name"`     // as in names
+	Name     string  `json:"name"`     // name of the answer, as in names
 	Offset   int64   `json:"offset"`   // offset of the first difference in the masked answer
 	Exact    bool    `json:"exact"`    // false if the first difference is at offset or after it
 	Redacted bool    `json:"redacted"` // the excerpts have x for letters, and 0 for digits
@@ -281,7 +281,7 @@ type Example struct {
 type Excerpt struct {
 	Text   string `json:"text"`   // bytes, escaped as in a quoted string of Go: \r\n, \x00
 	Begin  int64  `json:"begin"`  // offset of the excerpt in the answer
-	Length int64  `json:"length"` // of the answer
+	Length int64  `json:"length"` // length of the answer
 }
 
 // A MirrorReport describes the mirrors of one listener, with their complete comparisons.

@@ -248,7 +248,7 @@ const (
 // Ended counts the sessions that an [EndQuery] has selected. Touched is the sum of Ended, Cut, Other, Left, Waiting,
 // Kept and Stopped. After a dry run these are 0.
 type Ended struct {
-	Touched int64 `json:"touched"` // selected sessions sessions
+	Touched int64 `json:"touched"` // selected sessions
 	Ended   int64 `json:"ended"`   // sessions that it ended: once they were quiet, or at once
 	Cut     int64 `json:"cut"`     // sessions that were reset, because they were not quiet in time
 	Other   int64 `json:"other"`   // sessions that another request had ended before

@@ -140,7 +140,7 @@ type Leg struct {
 	DeliveryRate  int64 `json:"delivery_rate"`   // bytes per second
 	AppLimited    bool  `json:"app_limited"`     // too little was sent to find out a higher delivery_rate
 	Sent          int64 `json:"sent"`            // bytes sent, including retransmitted bytes
-	Received      int64 `json:"received"`        // bytes received received
+	Received      int64 `json:"received"`        // bytes received
 	NotSent       int64 `json:"not_sent"`        // bytes that wait in the send queue now and were never sent
 	PacketsOut    int64 `json:"packets_out"`     // segments with payload that were sent
 	PacketsIn     int64 `json:"packets_in"`      // segments with payload that were received
