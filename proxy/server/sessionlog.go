@@ -37,10 +37,7 @@ func (s *sessionLog) prepareSessionLog(c *change, before *config.Config) error {
 		}
 		return nil
 	}
-	log, err := s.openSessionLog()
-	if err != nil {
-		return err
-	}
+	log := s.openSessionLog()
 	settings, err := settingsOf(c.cfg.SessionLog)
 	if err != nil {
 		return err
@@ -62,16 +59,13 @@ func (s *sessionLog) prepareSessionLog(c *change, before *config.Config) error {
 
 // openSessionLog makes the log once, so that a process without a session log needs no
 // memory for it.
-func (s *sessionLog) openSessionLog() (*sessionlog.Log, error) {
-	if log := s.sessions.Load(); log != nil {
-		return log, nil
+func (s *sessionLog) openSessionLog() *sessionlog.Log {
+	log := s.sessions.Load()
+	if log == nil {
+		log = sessionlog.New(&sessionlog.Config{Loops: s.group.Loops(), Now: s.now, Report: s.reportSessionLog})
+		s.sessions.Store(log)
 	}
-	log, err := sessionlog.New(&sessionlog.Config{Loops: s.group.Loops(), Now: s.now, Report: s.reportSessionLog})
-	if err != nil {
-		return nil, err
-	}
-	s.sessions.Store(log)
-	return log, nil
+	return log
 }
 
 // reportSessionLog logs that lines were lost, that their destination has failed, or that it takes lines again.

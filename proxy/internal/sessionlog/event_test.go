@@ -12,8 +12,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -44,48 +42,10 @@ func whole() record.Record {
 	return r
 }
 
-var sameRecord = cmp.Options{
-	cmp.AllowUnexported(record.Record{}),
-	cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
-	cmp.Comparer(func(a, b source.Source) bool { return a == b }),
+func eventOf(k sessionlog.Kind, r *record.Record) sessionlog.Event {
+	return sessionlog.EventOf(k, r.Ended, r)
 }
 
-func eventOf(t *testing.T, k sessionlog.Kind, r *record.Record) sessionlog.Event {
-	t.Helper()
-	b := sessionlog.AppendEvent(nil, k, r.Ended, r)
-	if len(b) > sessionlog.MaxEvent {
-		t.Fatalf("an event of %d bytes, more than %d", len(b), sessionlog.MaxEvent)
-	}
-	e, ok := sessionlog.Read(b)
-	if !ok {
-		t.Fatal("the event cannot be read")
-	}
-	return e
-}
-
-// TestEvent: an event has everything of its record that lines are made of.
-func TestEvent(t *testing.T) {
-	unix := whole()
-	unix.Client, unix.EndpointAddress, unix.EndpointPath = source.Unix(source.Credentials{UID: 1, GID: 2, PID: 3}), netip.AddrPort{}, "/run/e"
-	adopted := whole()
-	adopted.Adopted = true
-	for name, r := range map[string]record.Record{"whole": whole(), "unix": unix, "empty": {}, "adopted": adopted} {
-		t.Run(name, func(t *testing.T) {
-			e := eventOf(t, sessionlog.End, &r)
-			if e.Kind != sessionlog.End || e.Now() != r.Ended || r.Err != nil && (e.Error() != r.Err.Error() || e.Cause() != record.CauseTimeout) {
-				t.Errorf("%v %d %q %v", e.Kind, e.Now(), e.Error(), e.Cause())
-			}
-			want := r
-			want.Err, want.Failures = nil, [record.MaxFailures]record.Failure{}
-			if d := cmp.Diff(want, e.Record, sameRecord); d != "" {
-				t.Error(d)
-			}
-		})
-	}
-}
-
-// TestEventBound: with any contents of a record, its event has a bounded size, and names that are cut
-// are marked.
 // TestUnverified: the line of a session that failed for a certificate has the cause, which would be cut off
 // behind words that are other fields.
 func TestUnverified(t *testing.T) {
@@ -93,39 +53,25 @@ func TestUnverified(t *testing.T) {
 	r := whole()
 	r.Err = fmt.Errorf("upstream shop: no endpoint could be connected to: TLS handshake with 10.0.0.1:443: %w",
 		&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired, Detail: "current time is after"}})
-	e := eventOf(t, sessionlog.End, &r)
+	e := eventOf(sessionlog.End, &r)
 	if got, want := e.Error(), "x509: certificate has expired or is not yet valid: current time is after"; got != want {
 		t.Errorf("the error is %q, want %q", got, want)
 	}
 }
 
-func TestEventBound(t *testing.T) {
+// TestBound: names of the configuration and errors have a bounded size in a line, and a mark if they are cut.
+func TestBound(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 5000)
 	r := whole()
-	r.Listener, r.Upstream, r.Endpoint, r.EndpointPath, r.ServerName, r.Protocols, r.Err = long, long, long, long, long, long, errors.New(long)
-	zone := netip.MustParseAddr("fe80::1").WithZone(long)
-	at := netip.AddrPortFrom(zone, 65535)
-	r.Client, r.Source, r.Destination, r.Local, r.EndpointAddress = source.TCP(at), at, at, at, at
-	const most = 1<<63 - 1
-	r.Accepted, r.Joined, r.Queued, r.Counts, r.Result.AToB.Spliced, r.Result.BToA.Copied = most, most, most, record.Counts{Process: most, Listener: most, Upstream: most, Endpoint: most}, most, most
-	e := eventOf(t, sessionlog.End, &r)
-	if !strings.HasSuffix(e.Upstream, record.Cut) || e.Counts != r.Counts {
-		t.Errorf("%+v", e.Record)
-	}
-}
-
-// FuzzEvent: any bytes make an event, or are refused.
-func FuzzEvent(f *testing.F) {
-	r := whole()
-	f.Add(sessionlog.AppendEvent(nil, sessionlog.End, 5, &r))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if e, ok := sessionlog.Read(b); ok {
-			line, err := sessionlog.Format(sessionlog.FormatJSON, "", &e)
-			if err != nil || !json.Valid([]byte(line)) {
-				t.Errorf("%v: %s", err, line)
-			}
+	r.Listener, r.Upstream, r.Endpoint, r.EndpointPath, r.EndpointAddress, r.Err = long, long, long, long, netip.AddrPort{}, errors.New(long)
+	e := eventOf(sessionlog.End, &r)
+	for name, most := range map[string]int{"listener": 64, "upstream": 64, "endpoint": 64, "endpoint_address": 80 + len("unix:"), "error": 96} {
+		got, err := sessionlog.Format(sessionlog.FormatTemplate, "{"+name+"}", &e)
+		if cut, marked := strings.CutSuffix(got, `\xe2\x80\xa6`); !marked || len(cut)+len(record.Cut) != most || err != nil {
+			t.Errorf("%s is %q, %v", name, got, err)
 		}
-	})
+	}
 }
 
 // hostile are names as a client may choose them.
@@ -138,7 +84,7 @@ func TestInjection(t *testing.T) {
 	for _, name := range hostile {
 		r := whole()
 		r.ServerName, r.Protocols, r.Endpoint, r.EndpointPath, r.Err = name, name, name, "/run/"+name, errors.New(name)
-		e := eventOf(t, sessionlog.End, &r)
+		e := eventOf(sessionlog.End, &r)
 		for format, template := range map[string]string{
 			sessionlog.FormatJSON: "", sessionlog.FormatHAProxy: "", sessionlog.FormatTemplate: "{sni}|{alpn}|{endpoint}|{error}",
 		} {
@@ -173,7 +119,7 @@ func sameName(t *testing.T, line, name string) {
 // TestJSON: every field of a whole record is in its line, once, by its name.
 func TestJSON(t *testing.T) {
 	r := whole()
-	e := eventOf(t, sessionlog.End, &r)
+	e := eventOf(sessionlog.End, &r)
 	line, _ := sessionlog.Format(sessionlog.FormatJSON, "", &e)
 	var got map[string]any
 	must(t, json.Unmarshal([]byte(line), &got))
@@ -205,7 +151,7 @@ func TestRoundTrips(t *testing.T) {
 	} {
 		r := whole()
 		r.ClientLeg, r.EndpointLeg = c.client, c.endpoint
-		e := eventOf(t, sessionlog.End, &r)
+		e := eventOf(sessionlog.End, &r)
 		if got, err := sessionlog.Format(sessionlog.FormatTemplate, "{client_rtt_us} {client_min_rtt_us} {endpoint_rtt_us} {endpoint_min_rtt_us}", &e); got != c.want || err != nil {
 			t.Errorf("%q, want %q, %v", got, c.want, err)
 		}
@@ -222,7 +168,7 @@ func TestAdopted(t *testing.T) {
 		Adopted: true, Loop: 1, Upstream: "shop", Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:5555")), Accepted: second, Ended: 3 * second,
 		Counts: record.Counts{Process: 9, Upstream: 7}, Result: relay.Result{Reason: relay.ReasonIdle, BToA: relay.Flow{Carried: 5}},
 	}
-	e, _ := sessionlog.Read(sessionlog.AppendEvent(nil, sessionlog.End, 4*second, &r))
+	e := sessionlog.EventOf(sessionlog.End, 4*second, &r)
 	line, err := sessionlog.Format(sessionlog.FormatJSON, "", &e)
 	const want = `{"time":"1970-01-01T00:00:04.000000Z","event":"end","id":"00000000000000000000000000000000","upstream":"shop","client":"192.0.2.1:5555","tls":false,"outcome":"joined","reason":"idle-timeout","state":"cD",` +
 		`"engine":"lane","adopted":true,"bytes_to_endpoint":0,"bytes_to_client":5,"spliced_to_endpoint":0,"spliced_to_client":0,"lane_to_endpoint":0,"lane_to_client":5,"lost":0,"duration_us":3000000,"active":9,"active_upstream":7,"loop":1}`
@@ -233,7 +179,7 @@ func TestAdopted(t *testing.T) {
 		t.Error(line)
 	}
 	r.Begun = r.Accepted + 7_000 // its course is known
-	e, _ = sessionlog.Read(sessionlog.AppendEvent(nil, sessionlog.End, 4*second, &r))
+	e = sessionlog.EventOf(sessionlog.End, 4*second, &r)
 	if line, _ := sessionlog.Format(sessionlog.FormatJSON, "", &e); !strings.Contains(line, `"accept_wait_us":7,`) || !strings.Contains(line, `"retries":0,`) {
 		t.Error(line)
 	}
@@ -243,7 +189,7 @@ func TestAdopted(t *testing.T) {
 func TestTemplates(t *testing.T) {
 	r := whole()
 	r.User = "-"
-	e := eventOf(t, sessionlog.End, &r)
+	e := eventOf(sessionlog.End, &r)
 	for template, want := range map[string]string{
 		"{client} -> {upstream}/{endpoint}": "192.0.2.1:5555 -> shop/e1", "{{x} {retries}": "{x} 2", "plain": "plain", "{user} {state}": `\x2d SD`,
 	} {
@@ -251,7 +197,7 @@ func TestTemplates(t *testing.T) {
 			t.Errorf("%q gives %q, %v", template, got, err)
 		}
 	}
-	none := eventOf(t, sessionlog.End, &record.Record{})
+	none := eventOf(sessionlog.End, &record.Record{})
 	if got, _ := sessionlog.Format(sessionlog.FormatTemplate, "{sni}/{error}", &none); got != "-/-" {
 		t.Errorf("without values: %q", got)
 	}
@@ -262,10 +208,10 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestAddAllocates: neither an event nor its line takes memory of the collector's.
+// TestAddAllocates: an event takes no memory of the collector's.
 func TestAddAllocates(t *testing.T) {
-	r, b := whole(), make([]byte, 0, sessionlog.MaxEvent)
-	if n := testing.AllocsPerRun(100, func() { b = sessionlog.AppendEvent(b[:0], sessionlog.End, r.Ended, &r) }); n > 0 {
+	r, e := whole(), new(sessionlog.Event)
+	if n := testing.AllocsPerRun(100, func() { e.Set(sessionlog.End, r.Ended, &r) }); n > 0 {
 		t.Errorf("an event takes %v allocations", n)
 	}
 }

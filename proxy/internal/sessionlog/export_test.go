@@ -6,19 +6,15 @@ import (
 	"github.com/penstock/penstock/proxy/internal/record"
 )
 
-func AppendEvent(b []byte, k Kind, now int64, r *record.Record) []byte {
-	return appendEvent(b, k, now, r)
+// EventOf returns the event of a record as lines are made of it.
+func EventOf(k Kind, now int64, r *record.Record) (e Event) {
+	e.set(k, now, r)
+	e.bound()
+	return e
 }
 
-func Read(b []byte) (e Event, ok bool) {
-	ok = e.read(b)
-	return e, ok
-}
-
-// Now is when the event was made, Cause the cause of the last failed attempt, and Error the error's text.
-func (e *Event) Now() int64          { return e.now }
-func (e *Event) Cause() record.Cause { return e.cause }
-func (e *Event) Error() string       { return e.error }
+func (e *Event) Set(k Kind, now int64, r *record.Record) { e.set(k, now, r) }
+func (e *Event) Error() string                           { return e.error }
 
 // State is its termination state in two letters.
 func (e *Event) State() string { return e.state() }

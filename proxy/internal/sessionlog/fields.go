@@ -109,7 +109,7 @@ var fields = []field{
 		if e.NumFailures == 0 {
 			return ""
 		}
-		return e.cause.String()
+		return e.lastCause().String()
 	}),
 	begun(count("queues", func(e *Event) int64 { return int64(e.Waits) })),
 	begun(count("queue_before", func(e *Event) int64 { return int64(e.Before) })),

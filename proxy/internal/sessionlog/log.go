@@ -1,20 +1,18 @@
 // Package sessionlog writes lines about sessions to a file, a syslog server or the journal. The event loops must never
 // wait for such a destination, which may be full, stuck or dead.
 //
-// So a loop pushes a copy of the [record.Record] into its own ring ([Log.Add]). One goroutine takes the events out of
-// all rings, formats them, and writes the lines of one turn together. An event that finds its ring full, or a line that
-// its destination does not take, is dropped and counted: in the end [Counts] has each event once.
+// A loop adds the event of a [record.Record] to a bounded queue of its own, by value: [Log.Add]. One
+// goroutine takes the events out, makes lines of them, and writes the lines that came in one
+// turn together. An event without a place in its queue, or a line that its destination does not
+// take, is dropped and counted: in the end each added event is in [Counts] once.
 package sessionlog
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/penstock/penstock/evring"
-	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/internal/record"
 )
 
@@ -30,16 +28,16 @@ type Config struct {
 	Report func(dropped int64, err error)
 }
 
-// Slots is the number of events that a loop's ring can hold.
+// Slots is how many events have place in the queue of a loop.
 const Slots = 1024
 
 // A Log is made by [New]. Its methods may be called by any goroutine, unless they say otherwise.
 type Log struct {
 	cfg     Config
 	context *context
-	rings   []*queue      // one for each loop, and a last one for all other goroutines; owned
-	epoll   int           // owned; watches the rings and wake
-	wake    int           // owned
+	queues  []queue       // of each loop, then one of all others
+	some    chan struct{} // a queue that was empty has an event
+	urgent  chan struct{} // a queue is half full, or there is a change
 	done    chan struct{} // closed when the writer has ended
 
 	settings atomic.Pointer[Settings] // in force; nil if no lines are written
@@ -47,7 +45,7 @@ type Log struct {
 	next     []change
 	closing  bool
 
-	added, full, filtered atomic.Int64 // events
+	full, filtered        atomic.Int64 // events
 	lines, dropped, rated atomic.Int64 // lines
 
 	failed atomic.Pointer[Failure] // see Failed
@@ -65,22 +63,9 @@ type Failure struct {
 // taken a line since.
 func (l *Log) Failed() *Failure { return l.failed.Load() }
 
-// A queue is a ring, and how full it is.
 type queue struct {
-	*evring.Ring
-	pushed, drained atomic.Uint64
-	called          atomic.Bool // the writer was woken because the ring is half full
-}
-
-// push adds an event, and wakes the writer when the ring becomes half full.
-func (q *queue) push(event []byte, wake func()) error {
-	if err := q.Push(event); err != nil {
-		return err
-	}
-	if q.pushed.Add(1)-q.drained.Load() >= Slots/2 && !q.called.Swap(true) {
-		wake()
-	}
-	return nil
+	record.Queue[Event]
+	called atomic.Bool // the writer was woken since it is half full
 }
 
 // A change is a task of the writer.
@@ -110,57 +95,12 @@ func (l *Log) Counts() Counts {
 }
 
 // New makes a log that writes nothing yet. The caller calls Close.
-func New(cfg *Config) (*Log, error) {
-	l := &Log{cfg: *cfg, context: newContext(), epoll: -1, wake: -1, done: make(chan struct{})}
+func New(cfg *Config) *Log {
+	l := &Log{cfg: *cfg, context: newContext(), queues: make([]queue, cfg.Loops+1), some: make(chan struct{}, 1), urgent: make(chan struct{}, 1), done: make(chan struct{})}
 	l.context.wall = record.NewWall(cfg.Now, time.Now).Of
-	if err := l.open(); err != nil {
-		return nil, errors.Join(err, l.release())
-	}
 	l.writer.log = l
 	go l.writer.run()
-	return l, nil
-}
-
-func (l *Log) open() (err error) {
-	if l.epoll, err = sys.EpollCreate1(); err != nil {
-		return fmt.Errorf("session log: epoll: %w", err)
-	}
-	if l.wake, err = sys.Eventfd(); err != nil {
-		return fmt.Errorf("session log: eventfd: %w", err)
-	}
-	watched := []int{l.wake}
-	for i := range l.cfg.Loops + 1 {
-		producers := evring.Single
-		if i == l.cfg.Loops {
-			producers = evring.Multi
-		}
-		ring, err := evring.New(&evring.Config{Slots: Slots, SlotSize: MaxEvent + 8, Producers: producers, Name: "sessionlog"})
-		if err != nil {
-			return fmt.Errorf("session log: %w", err)
-		}
-		l.rings = append(l.rings, &queue{Ring: ring})
-		watched = append(watched, ring.Eventfd())
-	}
-	for _, fd := range watched {
-		if err := sys.EpollCtl(l.epoll, sys.EPOLL_CTL_ADD, fd, &sys.EpollEvent{Events: sys.EPOLLIN | sys.EPOLLET}); err != nil {
-			return fmt.Errorf("session log: epoll: %w", err)
-		}
-	}
-	return nil
-}
-
-// release closes all descriptors.
-func (l *Log) release() error {
-	var errs []error
-	for _, r := range l.rings {
-		errs = append(errs, r.Close())
-	}
-	for _, fd := range []int{l.epoll, l.wake} {
-		if fd >= 0 {
-			errs = append(errs, sys.Close(fd))
-		}
-	}
-	return errors.Join(errs...)
+	return l
 }
 
 // Records reports whether a listener's client may get a line, so that its record must be kept.
@@ -184,10 +124,18 @@ func (l *Log) Add(loop int, k Kind, r *record.Record) {
 	if loop < 0 || loop >= l.cfg.Loops {
 		loop = l.cfg.Loops
 	}
-	var b [MaxEvent]byte
-	l.added.Add(1)
-	if l.rings[loop].push(appendEvent(b[:0], k, now, r), l.wakeUp) != nil {
+	q := &l.queues[loop]
+	place, held := q.Place(Slots)
+	if place == nil {
 		l.full.Add(1)
+		return
+	}
+	place.Of.set(k, now, r)
+	if q.Add(place) {
+		wake(l.some)
+	}
+	if held >= Slots/2 && !q.called.Swap(true) {
+		wake(l.urgent)
 	}
 }
 
@@ -197,14 +145,7 @@ func (l *Log) Has(k Kind, listener string) bool {
 	return s != nil && !s.Without[listener] && s.has(k)
 }
 
-// Room reports whether the ring of the other goroutines is less than half full. A caller that can wait adds nothing
-// until it is. If Room returns false, the writer is awake.
-func (l *Log) Room() bool {
-	q := l.rings[l.cfg.Loops]
-	return q.pushed.Load()-q.drained.Load() < Slots/2
-}
-
-// Every returns the interval of progress lines, or 0 without such lines.
+// Every is how often a session that goes on has a line; 0: never.
 func (l *Log) Every() time.Duration {
 	if s := l.settings.Load(); s != nil {
 		return s.Every
@@ -236,14 +177,17 @@ func (l *Log) change(c change) <-chan struct{} {
 	}
 	l.closing = c.close
 	l.next = append(l.next, c)
-	l.wakeUp()
+	wake(l.urgent)
 	return c.done
 }
 
-// wakeUp ends the writer's wait. An error means that the eventfd's counter is full: then the writer is awake anyway.
-func (l *Log) wakeUp() { _, _ = sys.Write(l.wake, one[:]) }
-
-var one = [8]byte{7: 1} // not 0 in either byte order
+// wake ends the writer's wait for a channel.
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
 
 // closeWait is how long Close waits for a stuck destination.
 const closeWait = time.Second
@@ -257,5 +201,5 @@ func (l *Log) Close() error {
 		return errors.New("session log: its destination accepts no lines, and some lines may be missing")
 	}
 	<-l.done
-	return l.release()
+	return nil
 }

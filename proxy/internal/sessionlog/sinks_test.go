@@ -35,13 +35,11 @@ func newRig(t *testing.T, to string, change func(*sessionlog.Settings)) *rig {
 	t.Helper()
 	r := &rig{}
 	start := time.Now()
-	var err error
-	r.Log, err = sessionlog.New(&sessionlog.Config{Loops: 2, Now: func() int64 { return int64(time.Since(start)) + 1 }, Report: func(n int64, err error) {
+	r.Log = sessionlog.New(&sessionlog.Config{Loops: 2, Now: func() int64 { return int64(time.Since(start)) + 1 }, Report: func(n int64, err error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.reports = append(r.reports, fmt.Sprint(n, err))
 	}})
-	must(t, err)
 	t.Cleanup(func() {
 		if r.closed {
 			return

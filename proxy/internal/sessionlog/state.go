@@ -85,9 +85,9 @@ func (e *Event) refusedState() string {
 		return "PR"
 	}
 	switch {
-	case e.NumFailures > 0 && e.cause == record.CauseTimeout:
+	case e.NumFailures > 0 && e.lastCause() == record.CauseTimeout:
 		return "sC"
-	case e.NumFailures > 0 && e.cause == record.CauseLocal:
+	case e.NumFailures > 0 && e.lastCause() == record.CauseLocal:
 		return "RC"
 	case e.NumFailures > 0:
 		return "SC"

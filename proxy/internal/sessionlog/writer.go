@@ -5,15 +5,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/vecio"
 )
 
 // A writer is the goroutine that turns events into lines.
 type writer struct {
 	log      *Log
-	settings *Settings // nil if no lines are written
-	event    Event
+	settings *Settings // nil: no lines are written
 	line     []byte
 	looked   time.Time // when it last looked at the destination
 
@@ -30,9 +29,8 @@ type writer struct {
 }
 
 const (
-	// gatherTime is how long events gather after a turn that had some, unless a ring becomes half full. One write then
-	// has all their lines, and the writer is not woken for each: a wake-up costs the process some hundred microseconds,
-	// because the runtime looks for blocked threads afterwards (runtime/proc.go, sysmon).
+	// gatherTime is how long events gather after a turn that had some, unless a queue gets half full:
+	// one write has the lines of all, and the writer is not woken for each.
 	gatherTime = 200 * time.Millisecond
 	// lookEvery is how often the writer looks at the destination while there are lines.
 	lookEvery = time.Second
@@ -46,21 +44,36 @@ func (w *writer) run() {
 	defer close(w.log.done)
 	for {
 		n := w.turn()
-		closing := w.change()
+		changed, closing := w.change()
 		switch {
 		case closing:
 			return
-		case n >= Slots/4:
+		case changed, n >= Slots/4:
 		case n > 0:
-			w.poll(gatherTime)
+			w.wait(nil, gatherTime)
+		case w.unreported > 0 || w.err != nil || w.pending() || w.astray():
+			w.wait(w.log.some, lookEvery)
 		default:
-			w.wait()
+			w.wait(w.log.some, 0)
 		}
 	}
 }
 
-// turn writes the lines of all present events. Without settings the events wait for the next settings, which the loops
-// may already use.
+// wait waits for something urgent, for some events unless some is nil, or for a time unless that is 0.
+func (w *writer) wait(some <-chan struct{}, limit time.Duration) {
+	var over <-chan time.Time
+	if limit > 0 {
+		over = time.After(limit)
+	}
+	select {
+	case <-w.log.urgent:
+	case <-some:
+	case <-over:
+	}
+}
+
+// turn writes the lines of all present events. Without settings they wait for the next settings,
+// which may be in force for the loops already.
 func (w *writer) turn() (events int) {
 	if w.settings == nil {
 		return 0
@@ -69,30 +82,29 @@ func (w *writer) turn() (events int) {
 		w.looked = now
 		w.settings.sink.look(false)
 	}
-	for _, r := range w.log.rings {
-		r.called.Store(false)
-		n, _ := r.Drain(0, w.add)
-		r.drained.Add(uint64(n))
-		events += n
+	for i := range w.log.queues {
+		q := &w.log.queues[i]
+		q.called.Store(false)
+		events += q.Take(func(p *record.Queued[Event]) {
+			w.add(&p.Of)
+			q.Free(p)
+			q.Done(1)
+		})
 	}
 	w.flush()
 	return events
 }
 
 // add makes the line of an event.
-func (w *writer) add(b []byte) {
-	l := w.log
-	switch {
-	case !w.event.read(b):
-		l.dropped.Add(1)
-		return
-	case !w.allowed():
-		l.rated.Add(1)
+func (w *writer) add(e *Event) {
+	if !w.allowed() {
+		w.log.rated.Add(1)
 		w.unreported++
 		return
 	}
-	w.line = w.settings.format(w.line[:0], &w.event, l.context)
-	w.settings.sink.add(w.line, &w.event)
+	e.bound()
+	w.line = w.settings.format(w.line[:0], e, w.log.context)
+	w.settings.sink.add(w.line, e)
 }
 
 // allowed takes a token of the rate limit, if there is a limit. It returns false without a token.
@@ -193,8 +205,8 @@ func (w *writer) reportLosses() {
 	w.unreported, w.err = 0, nil
 }
 
-// change performs the tasks from other goroutines, and reports whether the log must end.
-func (w *writer) change() (closing bool) {
+// change performs the tasks that others have given, and reports whether there were any, and whether the log is to end.
+func (w *writer) change() (changed, closing bool) {
 	l := w.log
 	l.mu.Lock()
 	next := l.next
@@ -215,13 +227,13 @@ func (w *writer) change() (closing bool) {
 		}
 		close(c.done)
 	}
-	return closing
+	return len(next) > 0, closing
 }
 
 // drop counts the events that will not be written.
 func (w *writer) drop() {
-	for _, r := range w.log.rings {
-		n, _ := r.Drain(0, func([]byte) {})
+	for i := range w.log.queues {
+		n := w.log.queues[i].Take(func(*record.Queued[Event]) {})
 		w.log.dropped.Add(int64(n))
 		w.unreported += int64(n)
 	}
@@ -251,39 +263,7 @@ func (w *writer) use(s *Settings) {
 	w.count() // the next line may be long in coming
 }
 
-// wait waits for events or a task. If lines are pending or there is something to report, the wait has a limit.
-func (w *writer) wait() {
-	l := w.log
-	limit, sleeping := time.Duration(-1), true
-	if w.unreported > 0 || w.err != nil || w.pending() || w.astray() {
-		limit = lookEvery
-	}
-	if w.settings != nil {
-		for _, r := range l.rings {
-			sleeping = r.Sleep() && sleeping
-		}
-	}
-	if !sleeping {
-		limit = 0
-	}
-	w.poll(limit)
-	for _, r := range l.rings {
-		r.Awake(false) // epoll reports edges, so the eventfd need not be read
-	}
-}
-
-// poll waits for a task, for an event in a sleeping ring, or until a limit; a negative limit is none. It needs no
-// runtime timer, which would cost more than the wait.
-func (w *writer) poll(limit time.Duration) {
-	msec := -1
-	if limit >= 0 {
-		msec = int(limit.Milliseconds())
-	}
-	var events [4]sys.EpollEvent
-	_, _ = sys.EpollWait(w.log.epoll, events[:], msec)
-}
-
-// pending reports whether lines wait to be written again.
+// pending reports whether lines wait for the next try to write them.
 func (w *writer) pending() bool {
 	if w.settings == nil {
 		return false

@@ -3,9 +3,11 @@ package traces
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/record"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
@@ -27,30 +29,27 @@ type batch struct {
 	mayHave bool // the collector may have the spans: a request was sent, and had no answer
 }
 
-// build makes a batch of the first spans of a list, and returns the rest of the list.
-func (e *Exporter) build(s *Settings, list *span) (b batch, rest *span) {
-	b.spans = &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: scope, Version: display.Text(s.Version)}, SchemaUrl: schema}
-	for size := 0; list != nil && len(b.spans.Spans) < s.Batch && size < maxRequest; {
-		state := ""
-		if by := e.samplers[list.record.Sampler].Load(); by != nil {
+// build makes a batch of the first spans of the list.
+func (s *sender) build(to *Settings) {
+	all := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: scope, Version: display.Text(to.Version)}, SchemaUrl: schema}
+	n := 0
+	for size := 0; n < min(len(s.list), to.Batch) && size < maxRequest; n++ {
+		p, state := s.list[n], ""
+		if by := s.samplers[p.Of.record.Sampler].Load(); by != nil {
 			state = by.state
 		}
-		one := list.span(state)
-		b.spans.Spans = append(b.spans.Spans, one)
+		one := p.Of.span(state)
+		all.Spans = append(all.Spans, one)
 		size += proto.Size(one)
-		next := list.next
-		e.give(list)
-		list = next
+		s.queue.Free(p)
 	}
-	return b, list
+	s.batch, s.list = batch{spans: all}, slices.Delete(s.list, 0, n)
 }
 
 // A sender is the goroutine of an exporter.
 type sender struct {
 	*Exporter
-	list  *span // spans taken from the Exporter, the oldest first
-	last  *span // the last span of list
-	n     int   // length of list
+	list  []*record.Queued[span] // taken from the queue, the oldest first
 	batch batch
 	used  *Settings // settings of the last attempt
 
@@ -104,10 +103,10 @@ func (s *sender) collect() bool {
 		settings := s.settings.Load()
 		switch {
 		case s.ended():
-			return s.n > 0
-		case s.n > 0 && s.n >= settings.Batch:
+			return len(s.list) > 0
+		case len(s.list) > 0 && len(s.list) >= settings.Batch:
 			return true
-		case s.n > 0 && due == nil:
+		case len(s.list) > 0 && due == nil:
 			timer := time.NewTimer(settings.Delay)
 			defer timer.Stop()
 			due = timer.C
@@ -116,7 +115,7 @@ func (s *sender) collect() bool {
 		case <-s.wake:
 		case <-s.ending:
 			s.pull()
-			return s.n > 0
+			return len(s.list) > 0
 		case <-due:
 			return true
 		case <-s.reportDue():
@@ -144,30 +143,13 @@ func (s *sender) ended() bool {
 
 // pull takes the spans that were added.
 func (s *sender) pull() {
-	first := s.take()
-	if first == nil {
-		return
-	}
-	if s.last == nil {
-		s.list = first
-	} else {
-		s.last.next = first
-	}
-	for s.last = first; ; s.last = s.last.next {
-		s.n++
-		if s.last.next == nil {
-			return
-		}
-	}
+	s.queue.Take(func(p *record.Queued[span]) { s.list = append(s.list, p) })
 }
 
 // send sends a batch, again and again until its spans are settled.
 func (s *sender) send() {
 	settings := s.settings.Load()
-	s.batch, s.list = s.build(settings, s.list)
-	if s.n -= len(s.batch.spans.Spans); s.list == nil {
-		s.last = nil
-	}
+	s.build(settings)
 	end := time.Now().Add(settings.Retry)
 	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
 		if s.stop.Err() != nil {
@@ -232,7 +214,7 @@ func (s *sender) settle(out *outcome) {
 	}
 	s.drop(Refused, refused)
 	s.exported.Add(int64(n - refused))
-	s.held.Add(int64(-n))
+	s.queue.Done(n)
 }
 
 // giveUp counts the spans of a batch that is not sent again.
@@ -243,7 +225,7 @@ func (s *sender) giveUp(why Drop) {
 	} else {
 		s.drop(why, n)
 	}
-	s.held.Add(int64(-n))
+	s.queue.Done(n)
 }
 
 // lost returns the losses since the last report.

@@ -85,13 +85,11 @@ type Exporter struct {
 
 	number uint8 // number of the last sampler; only Set uses it
 
-	added  atomic.Pointer[span] // the span that was added last: the head of a list
-	held   atomic.Int64         // spans that are in the list or in the sender's hands
-	wake   chan struct{}        // wakes the sender
-	spans  sync.Pool            // unused *span
-	ending chan struct{}        // closed by Close
-	limit  time.Duration        // time for the last flush; set before ending is closed
-	done   chan struct{}        // closed when the sender has ended
+	queue  record.Queue[span] // a span holds its place until its outcome is known
+	wake   chan struct{}      // wakes the sender
+	ending chan struct{}      // closed by Close
+	limit  time.Duration      // time for the last flush; set before ending is closed
+	done   chan struct{}      // closed when the sender has ended
 	once   sync.Once
 
 	sampled, exported, unconfirmed atomic.Int64
@@ -107,7 +105,6 @@ type failure struct {
 
 // A span is a session that has ended, on its way to the collector.
 type span struct {
-	next   *span
 	record record.Record // its Err is nil
 	cause  string        // text of the record's Err
 	wall   int64         // Unix time at which the record's clock was 0, in nanoseconds
@@ -116,7 +113,6 @@ type span struct {
 // New returns an exporter, and starts its goroutine. The caller calls Close in the end.
 func New(cfg *Config) *Exporter {
 	e := &Exporter{cfg: *cfg, wall: record.NewWall(cfg.Now, time.Now), wake: make(chan struct{}, 1), ending: make(chan struct{}), done: make(chan struct{})}
-	e.spans.New = func() any { return new(span) }
 	go newSender(e).run()
 	return e
 }
@@ -171,40 +167,20 @@ func (e *Exporter) Sample(id record.ID) uint8 {
 // Add takes the record of a sampled session when the session ends. It copies the record, and does not wait.
 func (e *Exporter) Add(r *record.Record) {
 	settings := e.settings.Load()
-	held := e.held.Add(1)
-	if held > int64(settings.Queue) {
-		e.held.Add(-1)
-		e.dropped[QueueFull].Add(1)
+	place, held := e.queue.Place(int64(settings.Queue))
+	if place == nil {
+		e.drop(QueueFull, 1)
 		return
 	}
-	s := e.spans.Get().(*span)
+	s := &place.Of
 	s.record, s.cause, s.wall = *r, "", e.wall.Of(0).UnixNano()
 	s.record.Err = nil
 	if r.Err != nil {
 		s.cause = record.Bounded(r.Err.Error(), maxCause)
 	}
-	before := e.added.Load()
-	for s.next = before; !e.added.CompareAndSwap(before, s); s.next = before {
-		before = e.added.Load()
-	}
-	if before == nil || held >= int64(settings.Batch) { // from here on, the sender may own s
+	if e.queue.Add(place) || held >= int64(settings.Batch) {
 		e.awake()
 	}
-}
-
-// take returns all added spans, the oldest first.
-func (e *Exporter) take() (first *span) {
-	for s := e.added.Swap(nil); s != nil; {
-		next := s.next
-		s.next, first, s = first, s, next
-	}
-	return first
-}
-
-// give returns the memory of a span to the pool.
-func (e *Exporter) give(s *span) {
-	*s = span{}
-	e.spans.Put(s)
 }
 
 // drop counts n spans that were not delivered.
@@ -213,7 +189,7 @@ func (e *Exporter) drop(d Drop, n int) { e.dropped[d].Add(int64(n)) }
 // Stats returns the counters. It reads them one by one while sessions go on.
 func (e *Exporter) Stats() Stats {
 	s := e.outcomes()
-	s.Queued = e.held.Load()
+	s.Queued = e.queue.Held()
 	s.Sampled = e.sampled.Load()
 	s.Open = s.Sampled - s.Queued - s.Exported - s.Unconfirmed
 	for _, n := range s.Dropped {
