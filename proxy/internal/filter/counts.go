@@ -58,9 +58,7 @@ func (f *Filter) Counts() (n Counts) {
 	}
 	n.Tagged, n.Logged, n.Unlogged = c.tagged.Load(), c.logged.Load(), c.unlogged.Load()
 	n.Running, n.Idle = f.engine.Load().pool.Sizes()
-	f.mu.Lock()
-	n.Waiting = f.waiting
-	f.mu.Unlock()
+	n.Waiting = f.clients.length()
 	return n
 }
 

@@ -55,14 +55,9 @@ type Filter struct {
 	stream string // the function that rewrites a stream, for a [Rewriter]; "" if the module is asked about clients
 	spare  int    // instances that are kept ready for streams
 
-	mu          sync.Mutex
-	first, last *Call // queue of waiting clients
-	waiting     int
-	running     int // goroutines
-
-	goroutines sync.WaitGroup
-	retire     sync.Once
-	retired    chan struct{} // closed by Retire: no goroutine rests any more
+	clients crew[*Call]
+	retire  sync.Once
+	retired chan struct{} // closed by Retire: no goroutine rests any more
 }
 
 // Limits of the waiting clients: their number, and the bytes that they hold.
@@ -104,7 +99,7 @@ func (f *Filter) start(ctx context.Context, code []byte) error {
 	f.engine.Store(e)
 	f.data, _ = e.module.Exports("proxy_on_downstream_data", nil, nil)
 	if later {
-		f.goroutines.Go(func() { f.compile(code) })
+		f.clients.goroutines.Go(func() { f.compile(code) })
 	}
 	return nil
 }
@@ -181,7 +176,7 @@ func (f *Filter) Retire() {
 // Close frees the filter after the calls in progress. Ask must not be called any more.
 func (f *Filter) Close() {
 	f.Retire()
-	f.goroutines.Wait()
+	f.clients.goroutines.Wait()
 	e := f.engine.Load()
 	e.pool.Close()
 	e.pool.Wait()
@@ -197,7 +192,6 @@ type Call struct {
 	done     func()
 	over     atomic.Bool // there is an answer
 	canceled atomic.Bool
-	next     *Call
 }
 
 // Answer returns the answer, or false if there is none yet.
@@ -218,49 +212,11 @@ func (f *Filter) Overloaded() { f.counts.verdicts[Overload].Add(1) }
 // clients wait already, Ask returns false, and done is not called.
 func (f *Filter) Ask(c *Call, done func()) bool {
 	c.done = done
-	f.mu.Lock()
-	if f.waiting >= f.mayWait() {
-		f.mu.Unlock()
+	if !f.clients.add(c, f.mayWait(), f.cfg.Instances, f.run) {
 		f.Overloaded()
 		return false
 	}
-	if f.last != nil {
-		f.last.next = c
-	} else {
-		f.first = c
-	}
-	f.last = c
-	f.waiting++
-	start := f.running < max(f.cfg.Instances, 1)
-	if start {
-		f.running++
-	}
-	f.mu.Unlock()
-	if start {
-		f.goroutines.Go(f.run)
-	}
 	return true
-}
-
-// take takes the first waiting client. If it returns nil, no client waits, and the goroutine must end.
-func (f *Filter) take() *Call {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for {
-		c := f.first
-		if c == nil {
-			f.running--
-			return nil
-		}
-		if f.first = c.next; f.first == nil {
-			f.last = nil
-		}
-		c.next = nil
-		f.waiting--
-		if !c.canceled.Load() {
-			return c
-		}
-	}
 }
 
 // rests is how long a goroutine rests after a failed call, as a multiple of the call's time.
@@ -268,10 +224,9 @@ const rests = 4
 
 // run answers clients as long as some wait.
 func (f *Filter) run() {
-	for {
-		c := f.take()
-		if c == nil {
-			return
+	for c, ok := f.clients.take(); ok; c, ok = f.clients.take() {
+		if c.canceled.Load() {
+			continue
 		}
 		began := time.Now()
 		err := f.answer(c)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -115,11 +114,7 @@ type Rewriter struct {
 	f       *Filter // the module, its instances and its log
 	cfg     RewriterConfig
 	buffer  uint32 // type of the buffer in proxy-wasm
-	mu      sync.Mutex
-	first   *Stream // queue of streams that wait for a goroutine
-	last    *Stream
-	running int // goroutines
-	streams sync.WaitGroup
+	streams crew[*Stream]
 }
 
 // NewRewriter loads a module and makes its first instance, so a module that cannot start is found here. Errors match
@@ -172,49 +167,14 @@ func (r *Rewriter) Retire() { r.f.Retire() }
 // Close frees the Rewriter. All streams must be closed. Close waits for streams that are still ending.
 func (r *Rewriter) Close() {
 	r.f.Retire()
-	r.streams.Wait()
+	r.streams.goroutines.Wait()
 	r.f.Close()
-}
-
-// queue gives a stream to a goroutine.
-func (r *Rewriter) queue(s *Stream) {
-	r.mu.Lock()
-	if r.last != nil {
-		r.last.next = s
-	} else {
-		r.first = s
-	}
-	r.last = s
-	start := r.running < max(r.cfg.Workers, 1)
-	if start {
-		r.running++
-	}
-	r.mu.Unlock()
-	if start {
-		r.streams.Go(r.run)
-	}
-}
-
-// take takes the first waiting stream. If it returns nil, no stream waits, and the goroutine must end.
-func (r *Rewriter) take() *Stream {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := r.first
-	if s == nil {
-		r.running--
-		return nil
-	}
-	if r.first = s.next; r.first == nil {
-		r.last = nil
-	}
-	s.next = nil
-	return s
 }
 
 // run works on streams as long as some wait. A module that cannot start takes at most a fifth of a CPU, like a
 // filter.
 func (r *Rewriter) run() {
-	for s := r.take(); s != nil; s = r.take() {
+	for s, ok := r.streams.take(); ok; s, ok = r.streams.take() {
 		began := time.Now()
 		if err := s.work(); errors.Is(err, errStart) && !errors.Is(err, wasm.ErrBusy) {
 			r.f.rest(rests * time.Since(began))

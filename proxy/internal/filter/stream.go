@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -18,8 +19,7 @@ type Stream struct {
 	r     *Rewriter
 	of    *Connection
 	wake  func()
-	next  *Stream // the next waiting stream
-	hello hello   // used by the loop
+	hello hello // used by the loop
 
 	mu      sync.Mutex
 	chunk   *[]byte // the buffer from chunks in which data began, or nil
@@ -98,7 +98,7 @@ func (s *Stream) End() {
 // start lets a goroutine work on the stream.
 func (s *Stream) start() {
 	s.working = true
-	s.r.queue(s)
+	s.r.streams.add(s, math.MaxInt, s.r.cfg.Workers, s.r.run)
 }
 
 // Take implements driver.Transform.

@@ -1,0 +1,45 @@
+package filter
+
+import "sync"
+
+// A crew is goroutines that work on what waits, in order: at most a number of them, as long as something waits.
+type crew[T any] struct {
+	mu         sync.Mutex
+	waiting    []T
+	running    int // goroutines
+	goroutines sync.WaitGroup
+}
+
+// add adds something, unless most wait already, and runs one more goroutine if there are fewer than workers.
+func (c *crew[T]) add(v T, most, workers int, run func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) >= most {
+		return false
+	}
+	c.waiting = append(c.waiting, v)
+	if c.running < max(workers, 1) {
+		c.running++
+		c.goroutines.Go(run)
+	}
+	return true
+}
+
+// take takes what has waited longest. If nothing waits, the goroutine must end.
+func (c *crew[T]) take() (v T, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) == 0 {
+		c.running--
+		return v, false
+	}
+	v, c.waiting[0] = c.waiting[0], v
+	c.waiting = c.waiting[1:]
+	return v, true
+}
+
+func (c *crew[T]) length() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.waiting)
+}
