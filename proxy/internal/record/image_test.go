@@ -61,7 +61,7 @@ func TestTag(t *testing.T) {
 	whole := image()
 	tag := whole.Tag()
 	got := decoded(t, tag[:])
-	want := record.Image{Names: whole.Names, Timeouts: whole.Timeouts, Record: record.Record{ID: whole.ID, Source: whole.Source, Result: whole.Result}}
+	want := record.Image{Names: whole.Names, Timeouts: whole.Timeouts, Record: record.Record{ID: whole.ID, Rest: record.Rest{Source: whole.Source}, Result: whole.Result}}
 	want.Timeouts = got.Timeouts // if there is room
 	want.Accepted, want.Joined = full().Joined, full().Joined
 	if d := cmp.Diff(want, got, comparable); d != "" {

@@ -21,18 +21,6 @@ type Kept struct {
 	rest                     *Rest // owned; nil if there is nothing to keep in it
 }
 
-// A Rest holds the properties that only some sessions have.
-type Rest struct {
-	client                           source.Source // for a unix socket, or an address with a zone
-	local, endpoint                  netip.AddrPort
-	source, destination              netip.AddrPort
-	path, serverName, protocol, tags string
-	user, database                   string
-	spoken, host, httpPath           string
-	failures                         [MaxFailures]Failure
-	before                           uint32
-}
-
 const (
 	flagRedispatched = 1 << iota
 	flagTLS
@@ -79,10 +67,7 @@ func (k *Kept) Pack(r *Record, spare *Rest) (used bool) {
 	if _, unix := r.Client.Credentials(); a && b && c && !unix && !r.hasRest() {
 		return false
 	}
-	*spare = Rest{
-		client: r.Client, local: r.Local, endpoint: r.EndpointAddress, source: r.Source, destination: r.Destination,
-		path: r.EndpointPath, serverName: r.ServerName, protocol: r.Protocols, tags: r.Tags, user: r.User, database: r.Database, spoken: r.Protocol, host: r.Host, httpPath: r.Path, failures: r.Failures, before: r.Before,
-	}
+	*spare = r.Rest
 	k.rest = spare
 	return true
 }
@@ -103,14 +88,11 @@ func (k *Kept) Unpack(r *Record) {
 			*t = k.accepted + int64((m - 1).duration())
 		}
 	}
-	s := k.rest
-	if s == nil {
-		r.Client, r.Local, r.EndpointAddress = source.TCP(k.client.get()), k.local.get(), k.endpoint.get()
+	if k.rest != nil {
+		r.Rest = *k.rest
 		return
 	}
-	r.Client, r.Local, r.EndpointAddress, r.Source, r.Destination = s.client, s.local, s.endpoint, s.source, s.destination
-	r.EndpointPath, r.ServerName, r.Protocols, r.Tags, r.Failures, r.Before = s.path, s.serverName, s.protocol, s.tags, s.failures, s.before
-	r.User, r.Database, r.Protocol, r.Host, r.Path = s.user, s.database, s.spoken, s.host, s.httpPath
+	r.Client, r.Local, r.EndpointAddress = source.TCP(k.client.get()), k.local.get(), k.endpoint.get()
 }
 
 // Rest takes the Rest out of k, so that another Kept can use it; nil: there is none.

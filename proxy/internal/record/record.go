@@ -83,6 +83,50 @@ type Record struct {
 	// Listener, Upstream and Endpoint are names of the configuration, and empty while they are not known. Endpoint
 	// is the endpoint that was tried last.
 	Listener, Upstream, Endpoint string
+	Rest
+
+	// Accepted is when the client was accepted. Begun is when the limit of connections had a place for the client.
+	// Header is when its PROXY header was complete, and Preread when its hello or first byte had come. Routed is
+	// when the search for an endpoint began.
+	Accepted, Begun, Header, Preread, Routed int64
+	// Queued is the time spent in queues so far. Paused is the time spent in pauses between attempts. Waits counts
+	// the queues that the client was in.
+	Queued, Paused time.Duration
+	Waits          uint16
+	// Picked is when the last endpoint was picked. Connecting is when the last attempt to connect began. Joined is
+	// when the client was joined with that endpoint.
+	Picked, Connecting, Joined int64
+	// ClientFirst and EndpointFirst are when the first byte of a side was moved. HalfClosed is when the first end
+	// of file was passed on, which came from the side Result.First. Ended is when the session ended.
+	ClientFirst, EndpointFirst, HalfClosed, Ended int64
+
+	// Retries is how many attempts followed a failed attempt. Redispatched says that the last attempt went to
+	// another endpoint than the first attempt.
+	Retries      uint16
+	Redispatched bool
+	NumFailures  uint16 // failed attempts
+
+	// Result is the session's result. If the client got a response in place of an endpoint, it has the bytes of
+	// the response. Err is the cause of the end. Both are valid only during the call that passes the record.
+	Result relay.Result
+	Err    error
+	// Refusal is how the client was refused, in the word of package worker. Why is the reason for it, in the word
+	// by which the listener counts it. Why is empty if nobody asked for the reason.
+	Refusal, Why string
+
+	// Counts are the numbers of clients when this client ended, including this client.
+	Counts Counts
+	// ClientLeg and EndpointLeg are the kernel's figures of the two connections at the end. Verdict is what has
+	// limited the session, in one word, or empty if that was not judged. The worker fills in all three when it
+	// judges the session.
+	ClientLeg, EndpointLeg Leg
+	Verdict                string
+
+	waiting, pausing int64 // start of the present wait or pause; 0: there is none
+}
+
+// A Rest is the part of a [Record] that only some sessions have, apart from usual addresses.
+type Rest struct {
 	// Client is the remote end of the client's connection, and Local the own end. Local is invalid for a unix
 	// socket. Source and Destination are from the client's PROXY header, and invalid without a header.
 	Client              source.Source
@@ -103,48 +147,9 @@ type Record struct {
 	// Protocol is the client's protocol, recognised by its first bytes, if they were looked at for that. Host and
 	// Path are from the client's first HTTP/1 request.
 	Protocol, Host, Path string
-
-	// Accepted is when the client was accepted. Begun is when the limit of connections had a place for the client.
-	// Header is when its PROXY header was complete, and Preread when its hello or first byte had come. Routed is
-	// when the search for an endpoint began.
-	Accepted, Begun, Header, Preread, Routed int64
-	// Queued is the time spent in queues so far. Paused is the time spent in pauses between attempts. Waits counts
-	// the queues that the client was in. Before is how many clients were before it in the first queue.
-	Queued, Paused time.Duration
-	Waits          uint16
-	Before         uint32
-	// Picked is when the last endpoint was picked. Connecting is when the last attempt to connect began. Joined is
-	// when the client was joined with that endpoint.
-	Picked, Connecting, Joined int64
-	// ClientFirst and EndpointFirst are when the first byte of a side was moved. HalfClosed is when the first end
-	// of file was passed on, which came from the side Result.First. Ended is when the session ended.
-	ClientFirst, EndpointFirst, HalfClosed, Ended int64
-
-	// Retries is how many attempts followed a failed attempt. Redispatched says that the last attempt went to
-	// another endpoint than the first attempt.
-	Retries      uint16
-	Redispatched bool
-	// Failures are the first failed attempts. NumFailures counts all failed attempts.
-	Failures    [MaxFailures]Failure
-	NumFailures uint16
-
-	// Result is the session's result. If the client got a response in place of an endpoint, it has the bytes of
-	// the response. Err is the cause of the end. Both are valid only during the call that passes the record.
-	Result relay.Result
-	Err    error
-	// Refusal is how the client was refused, in the word of package worker. Why is the reason for it, in the word
-	// by which the listener counts it. Why is empty if nobody asked for the reason.
-	Refusal, Why string
-
-	// Counts are the numbers of clients when this client ended, including this client.
-	Counts Counts
-	// ClientLeg and EndpointLeg are the kernel's figures of the two connections at the end. Verdict is what has
-	// limited the session, in one word, or empty if that was not judged. The worker fills in all three when it
-	// judges the session.
-	ClientLeg, EndpointLeg Leg
-	Verdict                string
-
-	waiting, pausing int64 // start of the present wait or pause; 0: there is none
+	// Before is how many clients were before the client in the first queue. Failures are the first failed attempts.
+	Before   uint32
+	Failures [MaxFailures]Failure
 }
 
 // A Failure is an attempt at an endpoint that has failed.

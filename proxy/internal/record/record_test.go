@@ -45,12 +45,15 @@ func TestIDs(t *testing.T) {
 func full() record.Record {
 	const s = int64(time.Second)
 	r := record.Record{
-		ID: record.NewIDs().Of(7), TLS: true, Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:5555")),
-		Source: netip.MustParseAddrPort("[2001:db8::1]:77"), Destination: netip.MustParseAddrPort("[2001:db8::2]:443"),
-		Local: netip.MustParseAddrPort("127.0.0.1:443"), EndpointAddress: netip.MustParseAddrPort("[::1]:8080"),
-		ServerName: "a.example", Protocols: "h2,http/1.1", Tags: "team=a",
+		ID: record.NewIDs().Of(7), TLS: true,
+		Rest: record.Rest{
+			Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:5555")),
+			Source: netip.MustParseAddrPort("[2001:db8::1]:77"), Destination: netip.MustParseAddrPort("[2001:db8::2]:443"),
+			Local: netip.MustParseAddrPort("127.0.0.1:443"), EndpointAddress: netip.MustParseAddrPort("[::1]:8080"),
+			ServerName: "a.example", Protocols: "h2,http/1.1", Tags: "team=a", Before: 3,
+		},
 		Accepted: 1000 * s, Begun: 1000*s + 1000, Header: 1001 * s, Preread: 1002 * s, Routed: 1003 * s,
-		Queued: time.Minute, Paused: time.Second, Waits: 2, Before: 3, Picked: 1004 * s, Connecting: 1005 * s, Joined: 1006 * s,
+		Queued: time.Minute, Paused: time.Second, Waits: 2, Picked: 1004 * s, Connecting: 1005 * s, Joined: 1006 * s,
 		ClientFirst: 1007 * s, EndpointFirst: 1008 * s, HalfClosed: 1000*s + 100*3600*s, Retries: 4, Redispatched: true, NumFailures: 5,
 	}
 	r.Failures[0] = record.Failure{Endpoint: "e1", Began: 1, Ended: 2, Cause: record.CauseTimeout}
@@ -65,7 +68,7 @@ var comparable = cmp.Options{
 
 // TestKept: what is kept of a record comes back.
 func TestKept(t *testing.T) {
-	plain := record.Record{ID: record.NewIDs().Of(1), Accepted: 5, Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), Joined: 5}
+	plain := record.Record{ID: record.NewIDs().Of(1), Accepted: 5, Rest: record.Rest{Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:1"))}, Joined: 5}
 	unix := plain
 	unix.Client, unix.EndpointPath = source.Unix(source.Credentials{UID: 1, GID: 2, PID: 3}), "/run/x"
 	zone := plain

@@ -25,10 +25,12 @@ func whole() record.Record {
 	at := time.Date(2026, 11, 25, 8, 0, 0, 0, time.UTC).UnixNano()
 	r := record.Record{
 		ID: record.NewIDs().Of(1), TLS: true, Loop: 3, Listener: "web", Upstream: "shop", Endpoint: "e1",
-		Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:5555")), Source: netip.MustParseAddrPort("[2001:db8::1]:77"),
-		Destination: netip.MustParseAddrPort("[fe80::2%eth0]:443"), Local: netip.MustParseAddrPort("127.0.0.1:443"),
-		EndpointAddress: netip.MustParseAddrPort("10.0.0.1:80"), ServerName: "a.example", User: "ann", Database: "shop", Protocol: "http1", Host: "a.example", Path: "/a", Protocols: "h2,http/1.1", Tags: "team=a",
-		Accepted: at, Begun: at + 1e6, Header: at + 2e6, Preread: at + 3e6, Routed: at + 3e6, Queued: 4e6, Paused: 5e6, Waits: 1, Before: 7,
+		Rest: record.Rest{
+			Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:5555")), Source: netip.MustParseAddrPort("[2001:db8::1]:77"),
+			Destination: netip.MustParseAddrPort("[fe80::2%eth0]:443"), Local: netip.MustParseAddrPort("127.0.0.1:443"),
+			EndpointAddress: netip.MustParseAddrPort("10.0.0.1:80"), ServerName: "a.example", User: "ann", Database: "shop", Protocol: "http1", Host: "a.example", Path: "/a", Protocols: "h2,http/1.1", Tags: "team=a", Before: 7,
+		},
+		Accepted: at, Begun: at + 1e6, Header: at + 2e6, Preread: at + 3e6, Routed: at + 3e6, Queued: 4e6, Paused: 5e6, Waits: 1,
 		Picked: at + 10e6, Connecting: at + 11e6, Joined: at + 13e6, ClientFirst: at + 14e6, EndpointFirst: at + 15e6, HalfClosed: at + second, Ended: at + 2*second,
 		Retries: 2, Redispatched: true, NumFailures: 2, Err: errors.New("read: connection reset by peer"), Refusal: "upstream", Why: "no_route", Verdict: "endpoint",
 		Counts:    record.Counts{Process: 9, Listener: 8, Upstream: 7, Endpoint: 6},
@@ -165,7 +167,7 @@ func TestRoundTrips(t *testing.T) {
 // TestAdopted: the line of an adopted session has neither a count nor a time of the process before, whatever the record has.
 func TestAdopted(t *testing.T) {
 	r := record.Record{
-		Adopted: true, Loop: 1, Upstream: "shop", Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:5555")), Accepted: second, Ended: 3 * second,
+		Adopted: true, Loop: 1, Upstream: "shop", Rest: record.Rest{Client: source.TCP(netip.MustParseAddrPort("192.0.2.1:5555"))}, Accepted: second, Ended: 3 * second,
 		Counts: record.Counts{Process: 9, Upstream: 7}, Result: relay.Result{Reason: relay.ReasonIdle, BToA: relay.Flow{Carried: 5}},
 	}
 	e := sessionlog.EventOf(sessionlog.End, 4*second, &r)
