@@ -67,7 +67,7 @@ func (r *Route) Hello() bool { return len(r.SNI) > 0 || len(r.ALPN) > 0 }
 type Client struct {
 	ServerName string   // in lower case, without a dot at its end
 	ALPN       []string // as offered
-	// User and Database are of a PostgreSQL session, for [Table.FindLogin].
+	// User and Database are of a PostgreSQL session, for [Table.FindAfter].
 	User, Database firstbytes.Property
 	Source         source.Source
 	Port           uint16 // the port that it has connected to
@@ -136,9 +136,8 @@ const None = -1
 
 // Find returns the index of the first route that fits c, or None. It is for clients that have sent a TLS hello, or
 // send none, if no route depends on other first bytes or on a login; otherwise use [Table.Decide] or
-// [Table.FindLogin]. It looks up the name and each
-// domain above it in a map, and looks at each route with one of these names, or without a name, up to the route that
-// fits.
+// [Table.FindAfter]. It looks up the name and each domain above it in a map, and looks at each route with one of these
+// names, or without a name, up to the route that fits.
 func (t *Table) Find(c *Client) int {
 	by := look{t, c, false}
 	best := t.sni.first(c.ServerName, int32(len(t.routes)), &by)
@@ -287,25 +286,16 @@ func PathPattern(s string) (string, error) {
 	return path + below, nil
 }
 
-// FindAfter returns the index of the first route behind the route after that fits c, or None. It looks at each of
-// these routes, and is for the same clients as [Table.Find].
-func (t *Table) FindAfter(c *Client, after int) int {
-	for i := after + 1; i < len(t.routes); i++ {
-		if r := &t.routes[i]; r.named(c) && r.fits(c) {
-			return i
-		}
-	}
-	return None
-}
-
 // Login reports whether a route has Users or Databases.
 func (t *Table) Login() bool { return t.login }
 
 func (r *Route) login() bool { return len(r.Users)+len(r.Databases) > 0 }
 
-// FindLogin is FindAfter for a table whose routes have Users or Databases. It fails with [ErrUndecided] if the first route
-// that may fit depends on a user or a database in doubt: no client evades a route by hiding them.
-func (t *Table) FindLogin(c *Client, after int) (int, error) {
+// FindAfter returns the index of the first route behind the route after that fits c, or None. It looks at each of these
+// routes, and is for the same clients as [Table.Find], and for tables whose routes have Users or Databases. It fails with
+// [ErrUndecided] if the first route that may fit depends on a user or a database in doubt: no client evades a route by
+// hiding them.
+func (t *Table) FindAfter(c *Client, after int) (int, error) {
 	for i := after + 1; i < len(t.routes); i++ {
 		r := &t.routes[i]
 		if !r.named(c) || !r.fits(c) {

@@ -239,8 +239,8 @@ func TestFindAfter(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := &match.Client{ServerName: names.Draw(t, "name"), Port: 2}
-		if i, first := table.FindAfter(c, -1), table.Find(c); i != first {
-			t.Fatalf("%d, %d", i, first)
+		if i, err := table.FindAfter(c, -1); i != table.Find(c) || err != nil {
+			t.Fatalf("%d, %v", i, err)
 		}
 		for after := range routes { // the table of the routes after one finds the same
 			rest, err := match.New(routes[after+1:])
@@ -251,7 +251,7 @@ func TestFindAfter(t *testing.T) {
 			if want >= 0 {
 				want += after + 1
 			}
-			if got := table.FindAfter(c, after); got != want {
+			if got, err := table.FindAfter(c, after); got != want || err != nil {
 				t.Fatalf("after %d: %d, want %d", after, got, want)
 			}
 		}
@@ -293,7 +293,7 @@ func TestHiddenLogin(t *testing.T) {
 		{match.Client{ServerName: "db.test", User: said("eve"), Database: firstbytes.Property{Verdict: firstbytes.Doubt, Value: "x"}}, match.None, match.None, true},
 		{match.Client{ServerName: "other.test", User: said("eve"), Database: firstbytes.Property{Verdict: firstbytes.Doubt, Value: "x"}}, match.None, 4, false},
 	} {
-		got, err := table.FindLogin(&c.client, c.after)
+		got, err := table.FindAfter(&c.client, c.after)
 		if got != c.want || errors.Is(err, match.ErrUndecided) != c.doubt || (err != nil) != c.doubt {
 			t.Errorf("%+v after %d: %d, %v, want %d", c.client, c.after, got, err, c.want)
 		}

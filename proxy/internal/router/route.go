@@ -107,10 +107,8 @@ func (l *Listener) indexAfter(c *worker.Client, after int) (int, error) {
 	switch {
 	case l.recogniser() != nil:
 		return l.cfg.Table.Decide(&of, after)
-	case l.cfg.Table.Login():
-		return l.cfg.Table.FindLogin(&of, after)
-	case after != match.None:
-		return l.cfg.Table.FindAfter(&of, after), nil
+	case l.cfg.Table.Login(), after != match.None:
+		return l.cfg.Table.FindAfter(&of, after)
 	}
 	return l.cfg.Table.Find(&of), nil
 }
