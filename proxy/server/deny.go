@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -18,10 +17,7 @@ import (
 
 // denials are the sources that an operator denies. Fields are under the server's mu.
 type denials struct {
-	*registry
-	*tasks
-	ticks   clock
-	log     *slog.Logger
+	*core
 	changes *liveChanges // which keeps the file of the state
 
 	list   []denial // in the order in which they were made, or made again
@@ -209,7 +205,7 @@ type arrivals struct{ accepted, denied int64 }
 func arrivalsAt(l *router.ListenerState) arrivals { return arrivals{l.Accepted(), l.DeniedByHand()} }
 
 func (d *denials) mark() {
-	d.latest = d.ticks.now()
+	d.latest = d.now()
 	d.before = make(map[*router.ListenerState]arrivals, len(d.listeners))
 	for _, l := range d.listeners {
 		d.before[l.state] = arrivalsAt(l.state)

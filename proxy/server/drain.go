@@ -18,12 +18,8 @@ import (
 // The drains of a server end the sessions of parts that were taken out of service: never, within a
 // time, or at once.
 type drains struct {
-	*tasks
-	clock
-	log   *slog.Logger
-	group *worker.Group
-	lines *monitor.Lines
-	jobs  map[*cutJob]bool // cuts that name their sessions in the log; under mu
+	*core
+	jobs map[*cutJob]bool // cuts that name their sessions in the log; under mu
 }
 
 // drainSessions applies a configuration's treatment to the sessions of an endpoint: keep,

@@ -36,7 +36,7 @@ func (s *Server) SetWall(now func() time.Time) {
 // LogHealth logs a transition of so long ago. today replaces time.Now as the machine's clock; step is called when the server has
 // started.
 func LogHealth(log *slog.Logger, ago time.Duration, today func() time.Time, step func()) {
-	um := &upstreamManager{clock: newClock(today), drains: &drains{lines: monitor.NewLines(log)}}
+	um := &upstreamManager{core: &core{clock: newClock(today), lines: monitor.NewLines(log)}}
 	step()
 	um.logHealth(health.Transition{Subject: "endpoint u/a", State: "down", Time: um.now() - int64(ago)})
 }

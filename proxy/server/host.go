@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/pipe"
-	"github.com/penstock/penstock/proxy/internal/cpuwait"
 	"github.com/penstock/penstock/proxy/internal/episode"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/record"
@@ -25,27 +24,21 @@ const logEvery = 10 * time.Second
 // A host is the load balancer as the loops see it: it logs, counts and traces what they report. Its fields need no lock, and are set before
 // the loops begin.
 type host struct {
+	*core
 	*sockets
 	*sessionLog
 	*traceExport
-	judge
-	log   *slog.Logger
 	pipes *pipe.Pool // nil without splice
 
 	full, outOfDescriptors *episode.Episode
 	paused                 atomic.Int64
 }
 
-type judge struct {
-	clock
-	cpu *cpuwait.Meter
-}
-
 // verdictOf judges a sample that ends now.
-func (j judge) verdictOf(sample *verdict.Sample) verdict.Verdict {
-	now := j.now()
+func (c *core) verdictOf(sample *verdict.Sample) verdict.Verdict {
+	now := c.now()
 	sample.Starved, sample.Late = -1, -1
-	if w, known := j.cpu.Waited(now-int64(sample.Duration), now); known {
+	if w, known := c.cpu.Waited(now-int64(sample.Duration), now); known {
 		sample.Starved = w.For
 		if w.Probes > 0 {
 			sample.Late = w.Late / time.Duration(w.Probes)
@@ -214,7 +207,7 @@ func (h *host) Judge(b worker.Binding, sample *verdict.Sample) verdict.Verdict {
 // clientsBeside counts the present clients, including this one. When its session is over its
 // endpoint no longer counts it.
 func (h *host) clientsBeside(l *worker.Listening, b worker.Binding, over bool) record.Counts {
-	n := record.Counts{Process: h.sessionLog.group.Active()}
+	n := record.Counts{Process: h.group.Active()}
 	if socket, ok := l.Of.(*listenSocket); ok { // else it is of adopted sessions without a listener
 		n.Listener = socket.state.Load().Connections.InUse()
 	}

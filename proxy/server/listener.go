@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -33,14 +32,9 @@ import (
 // The listenerManager makes listeners, and brings them into force, except for their sockets. Fields are guarded by the
 // server's mu unless they say otherwise.
 type listenerManager struct {
-	*registry
+	*core
 	*sockets
-	clock
-	log       *slog.Logger
-	options   *Options // not changed
-	files     *tlsterm.Files
 	tickets   *tlsterm.Tickets
-	tls       *tlsterm.Limit
 	compares  *compare.Budget // of all mirrors
 	denials   *limit.Denials  // by hand; it has a lock of its own
 	rate      *limit.Rate     // of the whole process; likewise

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"time"
@@ -20,9 +19,7 @@ import (
 // liveChanges are the changes by hand that are in force, and changes that ended with earlier configurations. They are guarded by the
 // server's mu.
 type liveChanges struct {
-	*registry
-	*tasks
-	log     *slog.Logger
+	*core
 	store   *state.Store // keeps them over a restart; nil: they end with the process
 	unsaved bool         // the last write of it has failed
 	retries bool         // another write will be tried
@@ -68,8 +65,8 @@ func (l *liveChanges) keep() {
 		return
 	}
 	err := l.store.Flush()
-	l.tasks.mu.Lock()
-	defer l.tasks.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch before := l.unsaved; {
 	case err == nil && before:
 		l.log.Info("changes by hand are in the state file again")

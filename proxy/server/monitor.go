@@ -21,8 +21,7 @@ const lookEvery = time.Second
 // A watcher logs the reasons for which clients are not served. Everything is guarded by the
 // server's mu.
 type watcher struct {
-	*registry
-	*tasks
+	*core
 	*drains
 	*sockets
 	*sessionLog

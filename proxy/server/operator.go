@@ -68,8 +68,7 @@ func (h *endpointChanges) changeEndpoint(c *admin.EndpointChange, by string) (do
 }
 
 type endpointChanges struct {
-	*registry
-	*tasks
+	*core
 	*liveChanges
 	manager *upstreamManager
 }

@@ -48,13 +48,7 @@ import (
 // A Server is a load balancer: a registry of the parts that a configuration names, which [Server.Apply] brings into force. Make it with
 // [Open], then call Serve. Its methods may be called at any time by any goroutine, unless they say otherwise.
 type Server struct {
-	options Options
-	log     *slog.Logger
-	clock
-
-	mu        sync.Mutex // of all changes
-	*registry            // under mu
-	*tasks
+	*core
 	placement   placement     // owned; under mu
 	changes     admin.Changes // under mu
 	connectRate limit.Rate    // of the whole process
@@ -75,19 +69,28 @@ type Server struct {
 	admin.LaneSwitcher // lanes
 	*sessionTable
 
-	relay *relay.Relay  // owned
-	pipes *pipe.Pool    // owned; nil without splice
-	group *worker.Group // owned
-	files *tlsterm.Files
-	tls   *tlsterm.Limit
-	cpu   *cpuwait.Meter
-	lines *monitor.Lines
+	relay *relay.Relay // owned
+	pipes *pipe.Pool   // owned; nil without splice
 
 	cut       context.Context // ends when sessions are cut
 	cutNow    context.CancelFunc
 	cutting   bool      // sessions are cut for the end; under mu
 	cutBefore int64     // sessions that had been cut by then, as the configuration has it; under mu
 	drainEnds time.Time // when all are cut; zero: no drain, or one without a limit; under mu
+}
+
+// A core is what the parts of a server share.
+type core struct {
+	registry // under mu
+	tasks
+	clock
+	options Options // not changed
+	log     *slog.Logger
+	lines   *monitor.Lines
+	group   *worker.Group // owned; set before there are clients
+	files   *tlsterm.Files
+	tls     *tlsterm.Limit
+	cpu     *cpuwait.Meter
 }
 
 // tlsShare is the part of the connections that may be TLS sessions ending or beginning in this
@@ -106,18 +109,20 @@ const tlsHandshakes = 1024
 // caller must call Serve, which closes everything. On an error nothing is left open; it is one
 // line, or several joined.
 func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
-	s := &Server{
-		options: o, log: o.Log, clock: newClock(time.Now), cpu: cpuwait.NewMeter(),
-		registry: &registry{
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{core: &core{
+		registry: registry{
 			listeners: make(map[string]*listener), upstreams: make(map[string]*upstream), binds: make(binds),
 			removed: removed{listeners: make(map[string]*listenerCounts)},
 		},
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+		clock: newClock(time.Now), options: o, log: log, lines: monitor.NewLines(log), files: tlsterm.NewFiles(&tlsterm.FilesConfig{Report: logFiles(log)}),
+		tls: tlsterm.NewLimit(max(o.MaxConnections/tlsShare, 1), tlsHandshakes), cpu: cpuwait.NewMeter(),
+	}}
+	s.tasks.begin()
 	s.cut, s.cutNow = context.WithCancel(context.Background())
-	s.tasks, s.lines = newTasks(&s.mu), monitor.NewLines(s.log)
 	s.cpu.Look(s.now())
 	s.makeParts()
 	if err := s.open(ctx, cfg); err != nil {
@@ -129,41 +134,36 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 // makeParts makes the parts that last as long as the server. The loops are not there yet.
 func (s *Server) makeParts() {
 	o := &s.options
-	s.tls = tlsterm.NewLimit(max(o.MaxConnections/tlsShare, 1), tlsHandshakes)
-	s.files = tlsterm.NewFiles(&tlsterm.FilesConfig{Report: logFiles(s.log)})
-	s.drains = &drains{tasks: s.tasks, clock: s.clock, log: s.log, lines: s.lines, jobs: make(map[*cutJob]bool)}
+	s.drains = &drains{core: s.core, jobs: make(map[*cutJob]bool)}
 	s.sockets = &sockets{
-		registry: s.registry, tasks: s.tasks, drains: s.drains, clock: s.clock, log: s.log, passed: cmp.Or(o.Sockets, new(systemd.Sockets)),
-		overflow: namespaceCount{read: sys.ListenOverflows}, deserted: newBacklog[*listenSocket](),
+		core: s.core, drains: s.drains, passed: cmp.Or(o.Sockets, new(systemd.Sockets)), overflow: namespaceCount{read: sys.ListenOverflows},
+		deserted: newBacklog[*listenSocket](),
 	}
-	s.liveChanges = &liveChanges{registry: s.registry, tasks: s.tasks, log: s.log, store: o.State}
-	s.denials = &denials{registry: s.registry, tasks: s.tasks, ticks: s.clock, log: s.log, changes: s.liveChanges, clock: time.Now}
+	s.liveChanges = &liveChanges{core: s.core, store: o.State}
+	s.denials = &denials{core: s.core, changes: s.liveChanges, clock: time.Now}
 	s.upstreamManager = &upstreamManager{
-		registry: s.registry, tasks: s.tasks, drains: s.drains, liveChanges: s.liveChanges, clock: s.clock, log: s.log, files: s.files, tls: s.tls,
-		dnsLimit: discovery.NewQueryLimiter(64), down: newBacklog[*router.Endpoint](), late: newBacklog[lateSession](),
+		core: s.core, drains: s.drains, liveChanges: s.liveChanges, dnsLimit: discovery.NewQueryLimiter(64), down: newBacklog[*router.Endpoint](),
+		late: newBacklog[lateSession](),
 	}
 	s.upstreamManager.scheduler = health.NewScheduler(&health.SchedulerConfig{Now: s.now, Report: s.upstreamManager.logHealth, ReportEvery: logEvery})
 	s.upstreamManager.checker = health.NewChecker(s.upstreamManager.scheduler, &health.CheckerConfig{Concurrent: max(min(4096, o.MaxConnections/8), 16)})
-	s.hand = &endpointChanges{registry: s.registry, tasks: s.tasks, liveChanges: s.liveChanges, manager: s.upstreamManager}
+	s.hand = &endpointChanges{core: s.core, liveChanges: s.liveChanges, manager: s.upstreamManager}
 	s.listenerManager = &listenerManager{
-		registry: s.registry, sockets: s.sockets, clock: s.clock, log: s.log, options: o, files: s.files, tickets: tlsterm.NewTickets(nil), tls: s.tls,
-		compares: compare.NewBudget(compare.TotalBytes), denials: &s.denials.rules, rate: &s.connectRate,
+		core: s.core, sockets: s.sockets, tickets: tlsterm.NewTickets(nil), compares: compare.NewBudget(compare.TotalBytes), denials: &s.denials.rules, rate: &s.connectRate,
 	}
-	s.sessionLog = &sessionLog{clock: s.clock, log: s.log, progress: make(chan struct{}, 1)}
-	s.traceExport = &traceExport{clock: s.clock, log: s.log, version: o.Version}
+	s.sessionLog = &sessionLog{core: s.core, progress: make(chan struct{}, 1)}
+	s.traceExport = &traceExport{core: s.core}
 	s.watcher = &watcher{
-		registry: s.registry, tasks: s.tasks, drains: s.drains, sockets: s.sockets, sessionLog: s.sessionLog,
+		core: s.core, drains: s.drains, sockets: s.sockets, sessionLog: s.sessionLog,
 		outages: monitor.NewOutages(s.log), sums: monitor.NewSums(s.log), read: func() *reader { return s.reader(new(router.Running), true) },
 	}
 	s.lanes = &lanes.Lanes{Log: s.log, Mu: &s.mu, Places: s.places, Go: s.goTracked, Closing: func() bool { return s.closing }, Ended: s.ended}
 	s.LaneSwitcher, s.upstreamManager.lanes = s.lanes, s.lanes
 	s.host = &host{
-		sockets: s.sockets, sessionLog: s.sessionLog, traceExport: s.traceExport, judge: judge{s.clock, s.cpu}, log: s.log,
+		core: s.core, sockets: s.sockets, sessionLog: s.sessionLog, traceExport: s.traceExport,
 		full: episode.New(func() { s.log.Info("the number of connections is below the limit again") }), outOfDescriptors: episode.New(func() {}),
 	}
-	s.sessionTable = &sessionTable{
-		registry: s.registry, tasks: s.tasks, judge: s.host.judge, log: s.log, endings: make(map[*endJob]bool),
-	}
+	s.sessionTable = &sessionTable{core: s.core, endings: make(map[*endJob]bool)}
 }
 
 func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
@@ -183,7 +183,7 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	if err != nil {
 		return explainMemory(&cfg.Limits.Memory, err)
 	}
-	s.drains.group, s.sockets.group, s.upstreamManager.group, s.sessionLog.group, s.sessionTable.group, s.lanes.Group = s.group, s.group, s.group, s.group, s.group, s.group
+	s.lanes.Group = s.group
 	s.placement.stateFile = cfg.StateFile
 	s.liveChanges.restore()
 	if o := s.options.State; o != nil {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -12,15 +11,12 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
-	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
 // A sessionLog is the session log of a server, which may have none. Its fields need no lock, and the log is opened and set under the server's
 // mu.
 type sessionLog struct {
-	clock
-	log      *slog.Logger
-	group    *worker.Group
+	*core
 	sessions atomic.Pointer[sessionlog.Log] // owned; nil: there was none yet
 	progress chan struct{}                  // it has other settings
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"log/slog"
 	"math"
 	"net/netip"
 	"slices"
@@ -18,11 +17,7 @@ import (
 )
 
 type sessionTable struct {
-	*registry
-	*tasks
-	judge
-	log     *slog.Logger
-	group   *worker.Group
+	*core
 	endings map[*endJob]bool // ends of sessions that are under way; under the server's mu
 	byHand  endedByHand      // it has a lock of its own
 }

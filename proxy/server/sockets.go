@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
@@ -59,12 +58,8 @@ type listenSocket struct {
 // The sockets of a server are its listening sockets, of the configuration in force and removed ones. Fields are guarded by the
 // server's mu unless they say otherwise.
 type sockets struct {
-	*registry
-	*tasks
+	*core
 	*drains
-	clock
-	log      *slog.Logger
-	group    *worker.Group
 	passed   *systemd.Sockets      // by systemd
 	overflow namespaceCount        // of accept queues
 	view     atomic.Pointer[view]  // of the present state, for readers that must not wait

@@ -208,22 +208,20 @@ func gcPauses() (p admin.Pauses) {
 
 // A reader reads the parts of a server into a sample. It changes nothing. The server's mu is held.
 type reader struct {
-	clock
+	*core
 	detail     bool            // for a status: reasons in words. Otherwise counts by reason have also reasons that did not occur, as metrics need
 	running    *router.Running // bytes of the sessions that run
-	closing    bool
-	rate       *limit.Rate // of the whole process
+	rate       *limit.Rate     // of the whole process
 	watcher    *watcher
 	unresolved map[string]error // names of endpoints without a check that did not resolve the last time
-	binds      binds
 	live       manual
 	denials    *denials
 }
 
 func (s *Server) reader(running *router.Running, detail bool) *reader {
 	r := &reader{
-		clock: s.clock, detail: detail, running: running, closing: s.closing, rate: &s.connectRate,
-		watcher: s.watcher, binds: s.binds, live: s.liveChanges.live, denials: s.denials,
+		core: s.core, detail: detail, running: running, rate: &s.connectRate,
+		watcher: s.watcher, live: s.liveChanges.live, denials: s.denials,
 	}
 	if failed := s.upstreamManager.unresolved.Load(); failed != nil {
 		r.unresolved = *failed

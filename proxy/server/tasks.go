@@ -9,8 +9,8 @@ import (
 // The tasks of a server run outside of its loops: functions that are called at a time, and goroutines. The end waits
 // for the goroutines.
 type tasks struct {
-	mu      *sync.Mutex // the server's, which guards the fields below
-	closing bool        // the process drains or ends: no task begins any more
+	mu      sync.Mutex // of all changes; it guards the fields below
+	closing bool       // the process drains or ends: no task begins any more
 	timers  map[*time.Timer]*due
 	after   func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
 
@@ -19,10 +19,9 @@ type tasks struct {
 	end     context.CancelFunc
 }
 
-func newTasks(mu *sync.Mutex) *tasks {
-	t := &tasks{mu: mu, timers: make(map[*time.Timer]*due), after: time.AfterFunc}
+func (t *tasks) begin() {
+	t.timers, t.after = make(map[*time.Timer]*due), time.AfterFunc
 	t.ended, t.end = context.WithCancel(context.Background())
-	return t
 }
 
 // stop calls off all that was to be called, and waits for the goroutines. Its caller does not hold mu.

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -18,10 +17,8 @@ import (
 
 // A traceExport is the export of sampled sessions as spans. A server may have none. Its fields need no lock.
 type traceExport struct {
-	clock
-	log     *slog.Logger
-	version string                          // of the program
-	traces  atomic.Pointer[traces.Exporter] // owned; nil: there were none yet
+	*core
+	traces atomic.Pointer[traces.Exporter] // owned; nil: there were none yet
 }
 
 // prepareTraces reads the files that the export of traces needs, and makes the export begin, change
@@ -58,7 +55,7 @@ func (e *traceExport) traceSettings(c *config.Traces) (*traces.Settings, error) 
 	t := &traces.Settings{
 		Endpoint: to, Protocol: c.Protocol, Ratio: c.Sample / 100, Headers: make(http.Header), Gzip: c.Compression == "gzip",
 		Queue: c.MaxQueueSize, Batch: c.MaxExportBatchSize, Delay: c.ScheduleDelay,
-		Timeout: c.Timeout, Retry: c.RetryFor, Flush: c.FlushTimeout, Version: e.version,
+		Timeout: c.Timeout, Retry: c.RetryFor, Flush: c.FlushTimeout, Version: e.options.Version,
 	}
 	for i := range c.Headers {
 		t.Headers.Add(c.Headers[i].Name, c.Headers[i].Value.Value)

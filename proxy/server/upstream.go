@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"time"
 	"weak"
@@ -17,24 +16,17 @@ import (
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
-	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // The upstreamManager brings upstreams and their endpoints into force, watches them, and takes them out of service. Fields are guarded by the
 // server's mu unless they say otherwise.
 type upstreamManager struct {
-	*registry
-	*tasks
+	*core
 	*drains
 	*liveChanges
-	clock
-	log       *slog.Logger
-	group     *worker.Group
 	scheduler *health.Scheduler
 	checker   *health.Checker
-	files     *tlsterm.Files
-	tls       *tlsterm.Limit
 	dnsLimit  *discovery.QueryLimiter
 	inotify   discovery.Inotify // of files that change, one for all upstreams
 	tracked   limit.Connections // of clients that no endpoint can serve
