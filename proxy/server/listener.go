@@ -381,7 +381,7 @@ func (l *listener) limit() {
 func (lm *listenerManager) newListenerState(listener string) *router.ListenerState {
 	var told atomic.Int64 // clock of the last line; 0: never
 	var since atomic.Int64
-	return &router.ListenerState{Name: listener, Paused: func(limit string, now time.Duration) {
+	return router.NewListenerState(listener, func(limit string, now time.Duration) {
 		times := since.Add(1)
 		last := told.Load()
 		if last != 0 && int64(now)-last < int64(logEvery) || !told.CompareAndSwap(last, max(int64(now), 1)) {
@@ -389,7 +389,7 @@ func (lm *listenerManager) newListenerState(listener string) *router.ListenerSta
 		}
 		since.Add(-times)
 		lm.log.Info("a listener is at its limit: further clients wait", "listener", listener, "limit", limit, "times", times)
-	}}
+	})
 }
 
 // buckets are the rate limits that all sessions of a listener share: of both directions together, up and down; nil: there has been

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/tally"
 )
 
 const lookEvery = time.Second
@@ -69,8 +70,8 @@ func (w *watcher) conditions() []monitor.Upstream {
 	for name, u := range w.upstreams {
 		counts := u.router.Counts()
 		list = append(list, monitor.Upstream{
-			Key: u.router, Name: name, Condition: u.condition(), Refused: u.router.Refusals().Total(), Held: counts.Held, Fallbacks: counts.Fallbacks,
-			Unserved: u.router.FailedSessionsTotal(),
+			Key: u.router, Name: name, Condition: u.condition(), Refused: u.router.Refusals.Total(), Held: counts.Held, Fallbacks: counts.Fallbacks,
+			Unserved: u.router.FailedSessions.Total(),
 		})
 	}
 	clear(list[len(list):cap(list)]) // or it would keep removed ones
@@ -142,7 +143,7 @@ const (
 func (w *watcher) watched() []monitor.Counter {
 	list := w.counters[:0]
 	for name, l := range w.listeners {
-		list = l.unanswered(appendArrivals(append(list, listenerRefusals(name, l.state)), l.state))
+		list = l.unanswered(appendArrivals(append(list, refusals("listener", name, l.state.Refusals)), l.state))
 	}
 	if !w.closing { // or their descriptors may be closed already
 		w.countOverflows()
@@ -151,11 +152,11 @@ func (w *watcher) watched() []monitor.Counter {
 		list = append(list, monitor.Counter{Key: socket, Message: droppedLine, Kind: "listener", Name: socket.owner, Total: socket.overflows.total})
 	}
 	for name, l := range w.removed.listeners {
-		list = append(list, listenerRefusals(name, l.state))
+		list = append(list, refusals("listener", name, l.state.Refusals))
 	}
 	for name, u := range w.upstreams {
-		list = appendCounters(append(list, refusalsOf(name, u.router.Refusals())), name, u.router)
-		if r := u.router.Refusals(); r.Total() > 0 {
+		list = appendCounters(append(list, refusals("upstream", name, u.router.Refusals)), name, u.router)
+		if r := u.router.Refusals; r.Total() > 0 {
 			for reason, n := range r.ByReason() {
 				list = append(list, monitor.Counter{Key: refusedFor{r, reason}, Message: refusedLine, Total: n, Unlogged: true})
 			}
@@ -175,18 +176,14 @@ func (w *watcher) watched() []monitor.Counter {
 	return list
 }
 
-func listenerRefusals(name string, d *router.ListenerState) monitor.Counter {
-	return monitor.Counter{Key: d, Message: refusedLine, Kind: "listener", Name: name, Total: d.Refusals()}
-}
-
-// refusalsOf is the counter of an upstream's refusals. It does not keep the upstream in memory.
-func refusalsOf(name string, r *router.Refusals) monitor.Counter {
-	return monitor.Counter{Key: r, Message: refusedLine, Kind: "upstream", Name: name, Total: r.Total()}
+// refusals is the counter of the refusals of a listener or an upstream.
+func refusals(kind, name string, r *tally.Reasons) monitor.Counter {
+	return monitor.Counter{Key: r, Message: refusedLine, Kind: kind, Name: name, Total: r.Total()}
 }
 
 // A refusedFor is the key of an upstream's refusals for one reason.
 type refusedFor struct {
-	by     *router.Refusals
+	by     *tally.Reasons
 	reason string
 }
 
@@ -196,9 +193,9 @@ func appendCounters(list []monitor.Counter, name string, up *router.Upstream) []
 		monitor.Counter{Key: up, Message: heldLine, Kind: "upstream", Name: name, Total: counts.Held},
 		monitor.Counter{Key: up, Message: resortLine, Kind: "upstream", Name: name, Total: counts.LastResort},
 		monitor.Counter{Key: up, Message: answeredLine, Kind: "upstream", Name: name, Total: counts.LastResortAnswered, Unlogged: true},
-		monitor.Counter{Key: up, Message: missedLine, Kind: "upstream", Name: name, Total: up.Unreached()},
-		monitor.Counter{Key: up, Message: failedLine, Kind: "upstream", Name: name, Total: up.FailedSessionsTotal()},
-		monitor.Counter{Key: up, Message: localLine, Kind: "upstream", Name: name, Total: up.LocalFaults()},
+		monitor.Counter{Key: up.Unreached, Message: missedLine, Kind: "upstream", Name: name, Total: up.Unreached.Total()},
+		monitor.Counter{Key: up.FailedSessions, Message: failedLine, Kind: "upstream", Name: name, Total: up.FailedSessions.Total()},
+		monitor.Counter{Key: up.LocalFaults, Message: localLine, Kind: "upstream", Name: name, Total: up.LocalFaults.Total()},
 	)
 }
 
@@ -220,8 +217,6 @@ func (u *upstream) withheld(list []monitor.Counter) []monitor.Counter {
 // Reasons implements [monitor.Explanation].
 func (w *watcher) Reasons(c *monitor.Counter) map[string]int64 {
 	switch of := c.Key.(type) {
-	case *router.ListenerState:
-		return of.Counts().Refused
 	case *filter.Ledger:
 		return failuresOf(of, false)
 	case *health.OutlierDetector:
@@ -232,18 +227,11 @@ func (w *watcher) Reasons(c *monitor.Counter) map[string]int64 {
 			}
 		}
 		return times
-	case *router.Refusals:
+	case *tally.Reasons:
 		return of.ByReason()
 	case *router.Upstream:
-		switch c.Message {
-		case resortLine:
+		if c.Message == resortLine {
 			return map[string]int64{answered: of.Counts().LastResortAnswered}
-		case localLine:
-			return of.LocalCauses()
-		case missedLine:
-			return of.UnreachedReasons()
-		case failedLine:
-			return of.FailedSessions()
 		}
 	}
 	return nil
@@ -299,7 +287,7 @@ func (*watcher) Level(c *monitor.Counter, increase map[string]int64) slog.Level 
 			return slog.LevelInfo
 		}
 	}
-	if _, ok := c.Key.(*router.ListenerState); ok && !slices.ContainsFunc(slices.Collect(maps.Keys(increase)), router.Fault) {
+	if c.Message == refusedLine && c.Kind == "listener" && !slices.ContainsFunc(slices.Collect(maps.Keys(increase)), router.Fault) {
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn

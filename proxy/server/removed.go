@@ -39,7 +39,7 @@ type removed struct {
 type removedUpstream struct {
 	name    string
 	router  weak.Pointer[router.Upstream]
-	refused *router.Refusals
+	refused *tally.Reasons
 	kept    *upstream // as long as one of its members has sessions; nil: none has
 }
 
@@ -50,7 +50,7 @@ func (r *removed) add(u *upstream) {
 			other.kept = nil
 		}
 	}
-	gone := &removedUpstream{name: u.cfg.Name, router: weak.Make(u.router), refused: u.router.Refusals()}
+	gone := &removedUpstream{name: u.cfg.Name, router: weak.Make(u.router), refused: u.router.Refusals}
 	if u.drains() {
 		r.forget(u.cfg.Name)
 		gone.kept = u
@@ -173,7 +173,7 @@ func (r *registry) removedCounters(list []monitor.Counter) []monitor.Counter {
 			return true
 		}
 		up, n := gone.router.Value(), len(list)
-		if list = append(list, refusalsOf(gone.name, gone.refused)); up != nil {
+		if list = append(list, refusals("upstream", gone.name, gone.refused)); up != nil {
 			list = appendCounters(list, gone.name, up)
 		}
 		list = append(list[:n], slices.DeleteFunc(list[n:], func(c monitor.Counter) bool { return c.Total == 0 })...)

@@ -232,13 +232,12 @@ func (s *Server) reader(running *router.Running, detail bool) *reader {
 func (r *reader) recent(key any, line string) int64 { return r.watcher.sums.Recent(r.now(), key, line) }
 
 func (r *reader) listener(name string, l *listener) metrics.Listener {
-	c := l.state.Counts()
 	m := metrics.Listener{Listener: admin.Listener{
-		Name: name, State: admin.Serving, Reasons: c.Refused, FastOpen: l.cfg.Socket.FastOpen,
-		Connections: admin.Connections{Accepted: c.Accepted, Active: c.Active, Most: l.state.Connections.Max()},
+		Name: name, State: admin.Serving, Reasons: l.state.Refusals.ByReason(), FastOpen: l.cfg.Socket.FastOpen,
+		Connections: admin.Connections{Accepted: l.state.Accepted(), Active: l.state.Connections.InUse(), Most: l.state.Connections.Max()},
 		Bytes:       bytesOf(l.state.Bytes(), r.running.Listeners[l.state]),
-		Pauses:      l.state.Pauses(), Mirrors: l.mirrorStatus(l.state.Mirrors().Totals(!r.detail)), Rewrites: l.rewriteStatus(!r.detail),
-		Cancels: l.cancelStatus(), Protocols: l.state.Spoken(),
+		Pauses:      l.state.Pauses.ByReason(), Mirrors: l.mirrorStatus(l.state.Mirrors().Totals(!r.detail)), Rewrites: l.rewriteStatus(!r.detail),
+		Cancels: l.cancelStatus(), Protocols: l.state.Spoken.ByReason(),
 	}}
 	if l.tls != nil {
 		m.Handshakes, m.Certificates = handshakes(l.stats), certificates(l.tls.Lifetimes())
@@ -261,7 +260,7 @@ func (r *reader) listener(name string, l *listener) metrics.Listener {
 		return m
 	}
 	m.Filters = l.filterStatus(true, nil)
-	m.Refused, m.Tally, m.Seconds = l.state.EveryRefusal(), l.state.Tally(), l.state.Limited()
+	m.Refused, m.Tally, m.Seconds = l.state.Refusals.Every(), l.state.Tally(), l.state.Limited()
 	m.KeyedBy, m.Keyed = l.measureKeys(r.running)
 	return m
 }
@@ -336,7 +335,7 @@ func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 	m := metrics.Upstream{
 		Upstream: admin.Upstream{
 			Name: u.cfg.Name, Pending: int64(u.router.Waiting()), PendingEndpoint: int64(u.router.Held()), UpstreamCounts: u.router.Counts(), RetriesDenied: u.budget.Denied(),
-			Bytes: bytesOf(u.router.Bytes(), r.running.Upstreams[u.router]), LocalFaults: u.router.LocalCauses(),
+			Bytes: bytesOf(u.router.Bytes(), r.running.Upstreams[u.router]), LocalFaults: u.router.LocalFaults.ByReason(),
 		},
 		Tally: u.router.Tally(), States: make(map[admin.State]int64),
 	}
@@ -367,7 +366,7 @@ func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 	if r.detail {
 		r.describeUpstream(u, &m.Upstream)
 	} else {
-		m.Refused, m.Seconds = u.router.Refusals().Every(), u.router.Limited()
+		m.Refused, m.Seconds = u.router.Refusals.Every(), u.router.Limited()
 		for _, e := range u.order {
 			p := r.endpoint(e, u.cfg.Name)
 			m.Active += p.Active
@@ -384,7 +383,7 @@ func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 // describeUpstream adds the parts that metrics do not have, and the endpoints, which metrics have
 // as a separate list.
 func (r *reader) describeUpstream(u *upstream, st *admin.Upstream) {
-	st.Balance, st.BalanceOn, st.Reasons, st.Limited = u.cfg.Balance, balanceOn(u.cfg), u.router.Refusals().ByReason(), limited(u.router.Limited())
+	st.Balance, st.BalanceOn, st.Reasons, st.Limited = u.cfg.Balance, balanceOn(u.cfg), u.router.Refusals.ByReason(), limited(u.router.Limited())
 	if u.tls != nil {
 		st.AuthoritiesRefused = textOf(u.tls.AuthoritiesRefused())
 	}
@@ -577,14 +576,14 @@ const servedFor = time.Minute
 func (r *reader) missed(u *upstream, st *admin.Upstream) {
 	now, sums := r.now(), r.watcher.sums
 	st.LastMinute = admin.LastMinute{
-		Refused: sums.Recent(now, u.router.Refusals(), refusedLine), Held: sums.Recent(now, u.router, heldLine),
+		Refused: sums.Recent(now, u.router.Refusals, refusedLine), Held: sums.Recent(now, u.router, heldLine),
 		LastResort: sums.Recent(now, u.router, resortLine), LastResortAnswered: sums.Recent(now, u.router, answeredLine), EjectionsWithheld: sums.Recent(now, u.outlier, withheldLine),
-		LocalFaults: sums.Recent(now, u.router, localLine),
+		LocalFaults: sums.Recent(now, u.router.LocalFaults, localLine),
 	}
 	if st.LastMinute.Refused > 0 {
-		by := u.router.Refusals().ByReason()
+		by := u.router.Refusals.ByReason()
 		for reason := range by {
-			by[reason] = sums.Recent(now, refusedFor{u.router.Refusals(), reason}, refusedLine)
+			by[reason] = sums.Recent(now, refusedFor{u.router.Refusals, reason}, refusedLine)
 		}
 		maps.DeleteFunc(by, func(_ string, n int64) bool { return n == 0 })
 		st.LastMinute.RefusedBy = by

@@ -35,14 +35,15 @@ const (
 	Protocols // the number of protocols
 )
 
-var names = [Protocols]string{"tls", "http1", "http2", "ssh", "postgres", "redis", "silence", "tls_malformed"}
+// Names are the names of the protocols in a configuration.
+var Names = [Protocols]string{"tls", "http1", "http2", "ssh", "postgres", "redis", "silence", "tls_malformed"}
 
 // String returns the protocol's name in configurations, statuses and metrics.
-func (p Protocol) String() string { return names[p] }
+func (p Protocol) String() string { return Names[p] }
 
 // Parse returns the protocol with a name.
 func Parse(name string) (p Protocol, ok bool) {
-	i := slices.Index(names[:], name)
+	i := slices.Index(Names[:], name)
 	return Protocol(max(i, 0)), i >= 0
 }
 

@@ -475,10 +475,11 @@ func (o Outcome) Failed() bool { return o >= ConnectFailed && o < outcomes }
 // mayBeClient reports whether it may be the client's doing: garbage, or nothing at all.
 func (o Outcome) mayBeClient() bool { return o == Rejected || o == HungUp || o == Silent }
 
-// String describes the outcome, in a few words.
-func (o Outcome) String() string {
-	return [outcomes]string{
-		"unknown", "ok", "connect failed", "reset before its first byte", "reset before its first byte, after the client's first byte",
-		"ended before its first byte", "silent after the connect",
-	}[o]
+// OutcomeNames describe the outcomes, in a few words.
+var OutcomeNames = [outcomes]string{
+	"unknown", "ok", "connect failed", "reset before its first byte", "reset before its first byte, after the client's first byte",
+	"ended before its first byte", "silent after the connect",
 }
+
+// String describes the outcome, in a few words.
+func (o Outcome) String() string { return OutcomeNames[o] }

@@ -202,7 +202,7 @@ func (a *adopter) unknownListener(t record.Timeouts) *Listener {
 			limits = t.Limits()
 		}
 		r := router.NewListener(&router.ListenerConfig{
-			Name: admin.UnknownName, State: &router.ListenerState{Name: admin.UnknownName}, Wake: func() {}, Limits: limits, Lane: worker.LaneOn, Now: a.Now,
+			Name: admin.UnknownName, State: router.NewListenerState(admin.UnknownName, nil), Wake: func() {}, Limits: limits, Lane: worker.LaneOn, Now: a.Now,
 		})
 		a.unknown[t] = &Listener{Name: admin.UnknownName, Router: r, Service: r.Service()}
 	}

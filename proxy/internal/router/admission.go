@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
@@ -33,12 +34,22 @@ type ListenerState struct {
 	queue    queue                    // of clients beyond Connections that two loops have accepted at once
 	accepted atomic.Int64
 	account
-	pauses   pauses
+	pausedAt atomic.Uint32 // the admissionLimit at which accepting pauses now
 	mirrors  worker.MirrorCounts
 	rewrites Rewrites
 	cancels  Cancels
-	refused  [admissionRejects]atomic.Int64
-	spoken   [firstbytes.Protocols + 1]atomic.Int64 // clients by protocol; the last: by none of them
+
+	// Refusals are the clients that were refused, and Pauses how often accepting has paused at each limit, by its key.
+	// Spoken are the clients by their protocol, where a route depends on it; the last, "other", is any other protocol.
+	Refusals, Pauses, Spoken *tally.Reasons
+}
+
+// NewListenerState returns the state of a listener. paused is its Paused.
+func NewListenerState(name string, paused func(limit string, now time.Duration)) *ListenerState {
+	return &ListenerState{
+		Name: name, Paused: paused, Refusals: tally.NewReasons(admissionRejectNames[:]...), Pauses: tally.NewReasons(admissionLimitNames[:]...),
+		Spoken: tally.NewReasons(append(firstbytes.Names[:], "other")...),
+	}
 }
 
 // An admissionReject is a reason to refuse a client of a listener.
@@ -121,7 +132,7 @@ var admissionCauses = []struct {
 func Reason(cause error) string { return admissionRejectNames[rejectOf(cause)] }
 
 // Refused counts a client that was refused, by reason.
-func (state *ListenerState) Refused(cause error) { state.refused[rejectOf(cause)].Add(1) }
+func (state *ListenerState) Refused(cause error) { state.Refusals.Add(int(rejectOf(cause))) }
 
 func rejectOf(cause error) admissionReject {
 	as := refusedOther
@@ -137,20 +148,6 @@ func rejectOf(cause error) admissionReject {
 		}
 	}
 	return as
-}
-
-// ListenerCounts are the events at a listener.
-type ListenerCounts struct {
-	Accepted, Active int64
-	Refused          map[string]int64 // by reason
-}
-
-// Counts returns the counts until now.
-func (state *ListenerState) Counts() ListenerCounts {
-	return ListenerCounts{
-		Accepted: state.accepted.Load(), Active: state.Connections.InUse(),
-		Refused: byName(state.refused[:], admissionRejectNames[:]),
-	}
 }
 
 // An admissionToken is a [worker.Client]'s: its entry in the table of its source, a [limit.Entry], and overLimit.
@@ -207,7 +204,7 @@ func (a *admission) AdmitSource(c *worker.Client, now int64) error {
 	if a.cfg.Process != nil {
 		a.cfg.Process.GiveBack(now)
 	}
-	if a.state.pauses.at.Load() != 0 {
+	if a.state.pausedAt.Load() != 0 {
 		a.cfg.Wake()
 	}
 	return err
@@ -272,19 +269,13 @@ const (
 // admissionLimitNames are their keys in the configuration.
 var admissionLimitNames = [doorLimits]string{"", "connections", "per_second", "process per_second"}
 
-// pauses are how often accepting has paused at each limit.
-type pauses struct {
-	at    atomic.Uint32 // the limit at which it pauses now
-	count [doorLimits]atomic.Int64
-}
-
-// begin notes that accepting pauses at a limit, and reports whether the pause is new. Loops
+// pauses notes that accepting pauses at a limit, and reports whether the pause is new. Loops
 // that notice it at the same time may count it twice.
-func (p *pauses) begin(at admissionLimit) bool {
-	if admissionLimit(p.at.Load()) == at || admissionLimit(p.at.Swap(uint32(at))) == at {
+func (state *ListenerState) pauses(at admissionLimit) bool {
+	if admissionLimit(state.pausedAt.Load()) == at || admissionLimit(state.pausedAt.Swap(uint32(at))) == at {
 		return false
 	}
-	p.count[at].Add(1)
+	state.Pauses.Add(int(at))
 	return true
 }
 
@@ -307,21 +298,16 @@ func (state *ListenerState) PausedAt(process *limit.Rate, now int64) string {
 	return admissionLimitNames[state.full(process, now)]
 }
 
-// Pauses returns how often accepting has paused at a limit, by its key.
-func (state *ListenerState) Pauses() map[string]int64 {
-	return byName(state.pauses.count[:], admissionLimitNames[:])
-}
-
 func (a *admission) CanAccept(now int64) error {
 	state := a.state
 	at := state.full(a.cfg.Process, now)
 	if at == unlimited {
-		if state.pauses.at.Load() != 0 {
-			state.pauses.at.Store(0)
+		if state.pausedAt.Load() != 0 {
+			state.pausedAt.Store(0)
 		}
 		return nil
 	}
-	if state.pauses.begin(at) && state.Paused != nil {
+	if state.pauses(at) && state.Paused != nil {
 		state.Paused(admissionLimitNames[at], time.Duration(now))
 	}
 	if at == atConnections {

@@ -30,7 +30,7 @@ type limited struct {
 }
 
 func newLimited(t *testing.T, cfg limit.SourcesConfig, access limit.Access) *limited {
-	l := &limited{t: t, door: new(router.ListenerState), process: new(limit.Rate), clock: 1e9}
+	l := &limited{t: t, door: router.NewListenerState("", nil), process: new(limit.Rate), clock: 1e9}
 	l.process.Set(1, 2)
 	l.door.Rate.Set(1, 2)
 	l.door.Connections.Set(2)
@@ -284,7 +284,7 @@ func (v *visitor) client(t *testing.T, p *proxyproto.Policy) *worker.Client {
 // admitted returns whether a client is admitted, and has it leave again if leaves is set.
 func admitted(t *testing.T, cfg router.ListenerConfig, c *worker.Client, leaves bool) error {
 	t.Helper()
-	cfg.State, cfg.Wake = new(router.ListenerState), func() {}
+	cfg.State, cfg.Wake = router.NewListenerState("", nil), func() {}
 	a := router.NewListener(&cfg).Service().Admitter
 	identified := c.Header.Version == 0
 	err := a.Admit(c, identified, 1)

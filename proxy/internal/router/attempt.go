@@ -139,7 +139,7 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	if err := s.lastError(); err != nil {
 		e.unreached(o, err, now)
 		if i := localFault(err); i >= 0 {
-			e.upstream.local[i].Add(1)
+			e.upstream.LocalFaults.Add(i)
 		}
 		cause = causeOf(err)
 	}

@@ -404,22 +404,6 @@ func bySide(side relay.Side, client, endpoint tally.Close) tally.Close {
 	return tally.Other
 }
 
-// EveryRefusal returns how many clients were refused for each reason, with the reasons that did not occur.
-func (state *ListenerState) EveryRefusal() []tally.Count {
-	return everyName(state.refused[:], admissionRejectNames[:])
-}
-
-// Every is [Refusals.ByReason] with the reasons that did not occur.
-func (r *Refusals) Every() []tally.Count { return everyName(r.counts[:], refusalNames[:]) }
-
-func everyName(counts []atomic.Int64, names []string) []tally.Count {
-	list := make([]tally.Count, len(counts))
-	for i := range counts {
-		list[i] = tally.Count{Of: names[i], N: counts[i].Load()}
-	}
-	return list
-}
-
 // A KeyCount counts the sessions with one value of a property of clients.
 type KeyCount struct {
 	meter

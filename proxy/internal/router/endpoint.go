@@ -348,7 +348,7 @@ func (e *Endpoint) unreached(o health.Outcome, err error, now int64) {
 	}
 	e.note(last)
 	if o.Failed() {
-		e.upstream.unreached[unreachedBy(err)].Add(1)
+		e.upstream.Unreached.Add(int(unreachedBy(err)))
 	}
 }
 
@@ -358,7 +358,7 @@ func (e *Endpoint) ended(o health.Outcome, now int64) {
 	case o.Failed():
 		e.note(&lastFailure{outcome: o, at: now})
 		e.unserved.add(now)
-		e.upstream.unserving[o].Add(1)
+		e.upstream.FailedSessions.Add(int(o))
 		if e.unusable() {
 			e.upstream.denied.Store(now)
 		}
@@ -427,19 +427,6 @@ func (s *streak) end() {
 func (e *Endpoint) UnservedStreak() (n, since, last int64) {
 	return e.unserved.n.Load(), e.unserved.since.Load(), e.unserved.last.Load()
 }
-
-// FailedSessions returns how many sessions ended without a byte of their connected endpoint, by how
-// they ended.
-func (u *Upstream) FailedSessions() map[string]int64 {
-	names := make([]string, len(u.unserving))
-	for o := range names {
-		names[o] = health.Outcome(o).String()
-	}
-	return byName(u.unserving[:], names)
-}
-
-// FailedSessionsTotal returns how many these are.
-func (u *Upstream) FailedSessionsTotal() int64 { return total(u.unserving[:]) }
 
 func (f *lastFailure) connecting() bool {
 	return f.outcome == health.ConnectFailed || f.outcome == health.Unknown

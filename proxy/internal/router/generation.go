@@ -426,6 +426,6 @@ func (s *Search) refuse(err error, full bool, now int64) {
 	if reason == refusedFailed && len(s.failures) > 0 && !slices.ContainsFunc(s.failures, func(f failure) bool { return localFault(f.err) < 0 }) {
 		reason = refusedLocal
 	}
-	up.refused.counts[reason].Add(1)
+	up.Refusals.Add(int(reason))
 	s.giveUp(&UpstreamError{up.name, err})
 }

@@ -50,7 +50,7 @@ func TestRulesOfWhoHasTheAddress(t *testing.T) {
 				r.reload(func(lc *router.ListenerConfig) { lc.Access.Deny = set(test.own) })
 			}
 			r.reload(func(lc *router.ListenerConfig) {
-				lc.Name, lc.State = "other", new(router.ListenerState)
+				lc.Name, lc.State = "other", router.NewListenerState("", nil)
 				if test.others != "" {
 					lc.Access.Deny = set(test.others)
 				}
@@ -77,7 +77,7 @@ func TestHeldGoesWhereTheAddressLeads(t *testing.T) {
 	})
 	well := newRig(t, 1, router.SnapshotConfig{}, nil)
 	r.reload(func(lc *router.ListenerConfig) {
-		lc.Name, lc.State, lc.Default = "other", new(router.ListenerState), well.snapshot
+		lc.Name, lc.State, lc.Default = "other", router.NewListenerState("", nil), well.snapshot
 		owner = lc.State
 	})
 	if step := waits.Next(r.clock); step.Action != worker.Connect || well.active() != 1 {
@@ -137,8 +137,8 @@ func TestHeaderRulesThatChange(t *testing.T) {
 				t.Errorf("it is held: %v, %v, want %v", step.Action, waits.Err(), test.want)
 			}
 			if door := r.listener.Config().State; test.want != nil {
-				if door.Refused(waits.Err()); door.Counts().Refused["proxy_header"] != 1 {
-					t.Errorf("counted as %v", door.Counts().Refused)
+				if door.Refused(waits.Err()); door.Refusals.ByReason()["proxy_header"] != 1 {
+					t.Errorf("counted as %v", door.Refusals.ByReason())
 				}
 			}
 		})
@@ -294,7 +294,7 @@ func TestRulesThatChange(t *testing.T) {
 			s.Close()
 		}
 		queued.Close()
-		if n := r.listener.Config().State.Counts().Refused["address"]; (n == 2) != (want != nil) || waits != 2 {
+		if n := r.listener.Config().State.Refusals.ByReason()["address"]; (n == 2) != (want != nil) || waits != 2 {
 			t.Errorf("deny %s: %d are counted", rule, n)
 		}
 		if n := r.active(); n != 1 && want != nil {
@@ -370,7 +370,7 @@ func TestWaitersGoWhereTheListenerLeads(t *testing.T) {
 				step = r.inVain(waits)
 			}
 			var refused int64
-			for _, n := range r.upstream.Refusals().ByReason() {
+			for _, n := range r.upstream.Refusals.ByReason() {
 				refused += n
 			}
 			if (step.Action == worker.Connect) != elsewhere || (refused == 0) != elsewhere {

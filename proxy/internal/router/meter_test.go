@@ -11,7 +11,7 @@ import (
 // The bytes of running sessions are added up by listener, upstream and endpoint. Those of
 // sessions to the clients' original destinations are added up by listener alone.
 func TestRunning(t *testing.T) {
-	door, up := new(ListenerState), NewUpstream("u", nil)
+	door, up := NewListenerState("", nil), NewUpstream("u", nil)
 	snap, e, f := NewSnapshot(up, &SnapshotConfig{}), &Endpoint{upstream: up}, &Endpoint{upstream: up}
 	l := NewListener(&ListenerConfig{Name: "l", State: door})
 	direct, ok := l.limits.Of.(worker.Binding)
@@ -37,7 +37,7 @@ func TestForget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	snap, l := NewSnapshot(up, &SnapshotConfig{}), NewListener(&ListenerConfig{State: new(ListenerState)})
+	snap, l := NewSnapshot(up, &SnapshotConfig{}), NewListener(&ListenerConfig{State: NewListenerState("", nil)})
 	kept := func() (n int) {
 		l.bindings.Range(func(any, any) bool { n++; return true })
 		return n

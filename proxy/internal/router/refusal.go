@@ -5,7 +5,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/penstock/penstock/proxy/display"
@@ -99,22 +98,16 @@ var localFaults = [...]syscall.Errno{
 
 const ownFaults = len(localFaults) - 2
 
+func localFaultNames() (names []string) {
+	for _, errno := range localFaults {
+		names = append(names, errno.Error())
+	}
+	return names
+}
+
 // localFault returns the index of an error in localFaults; -1 if it is not there.
 func localFault(err error) int {
 	return slices.IndexFunc(localFaults[:], func(errno syscall.Errno) bool { return errors.Is(err, errno) })
-}
-
-// LocalFaults returns how many connections could not be made because this process or
-// this machine lacked something.
-func (u *Upstream) LocalFaults() int64 { return total(u.local[:]) }
-
-// LocalCauses returns LocalFaults by their causes.
-func (u *Upstream) LocalCauses() map[string]int64 {
-	names := make([]string, len(localFaults))
-	for i, errno := range localFaults {
-		names[i] = errno.Error()
-	}
-	return byName(u.local[:], names)
 }
 
 // An unreachedReason is why a connection to an endpoint could not be made, through the endpoint's
@@ -155,15 +148,6 @@ func unreachedBy(err error) unreachedReason {
 	return otherwiseUnreached
 }
 
-// Unreached returns how many connections to endpoints could not be made, through the endpoints'
-// fault.
-func (u *Upstream) Unreached() int64 { return total(u.unreached[:]) }
-
-// UnreachedReasons returns Unreached by reason.
-func (u *Upstream) UnreachedReasons() map[string]int64 {
-	return byName(u.unreached[:], unreachedNames[:])
-}
-
 // maxCause bounds the reason of a failure, in bytes: it may quote names that the endpoint has chosen, such as names in
 // its certificate.
 const maxCause = 240
@@ -195,52 +179,14 @@ func errnoOf(err error) (errno syscall.Errno) {
 	return errno
 }
 
-// Refusals returns how many clients were refused, for whatever reason.
-func (state *ListenerState) Refusals() int64 { return total(state.refused[:]) }
-
 // Accepted returns how many clients have come.
 func (state *ListenerState) Accepted() int64 { return state.accepted.Load() }
 
 // DeniedByHand returns how many were refused because an operator has denied their source.
-func (state *ListenerState) DeniedByHand() int64 { return state.refused[refusedDenied].Load() }
+func (state *ListenerState) DeniedByHand() int64 { return state.Refusals.Of(int(refusedDenied)) }
 
-// Refusals are the clients that got neither an endpoint of an upstream nor its fallback. They
-// do not keep the upstream in memory.
-type Refusals struct {
-	counts [refusals]atomic.Int64
-}
-
-// Refusals returns the upstream's, which count on.
-func (u *Upstream) Refusals() *Refusals { return u.refused }
-
-// Total returns how many there are.
-func (r *Refusals) Total() int64 { return total(r.counts[:]) }
-
-// ByReason returns how many there are for each reason that has occurred.
-func (r *Refusals) ByReason() map[string]int64 {
-	return byName(r.counts[:], refusalNames[:])
-}
-
-func total(counts []atomic.Int64) (n int64) {
-	for i := range counts {
-		n += counts[i].Load()
-	}
-	return n
-}
-
-// byName returns the counts above 0, by their names.
-func byName(counts []atomic.Int64, names []string) map[string]int64 {
-	list := make(map[string]int64)
-	for i := range counts {
-		if n := counts[i].Load(); n > 0 {
-			list[names[i]] = n
-		}
-	}
-	return list
-}
-
-// Fault reports whether a reason for which a listener refuses clients, as in [ListenerCounts],
-// is a fault: the other reasons are its rules, or bytes that clients have sent.
+// Fault reports whether a reason for which a listener refuses clients, as in
+// [ListenerState.Refusals], is a fault: the other reasons are its rules, or bytes that clients have sent.
 func Fault(reason string) bool {
 	switch admissionReject(slices.Index(admissionRejectNames[:], reason)) {
 	case refusedSources, refusedFilterFailed, refusedUpstream, refusedOther:

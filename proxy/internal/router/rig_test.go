@@ -109,7 +109,7 @@ func newWorld(t *testing.T, of setting) *world {
 	set.Attach()
 	w.snapshot.SetEndpoints(set)
 	w.listener = router.NewListener(&router.ListenerConfig{
-		Name: "l", State: new(router.ListenerState), Wake: func() {}, Default: w.snapshot, Now: w.clock, Connect: of.connect,
+		Name: "l", State: router.NewListenerState("", nil), Wake: func() {}, Default: w.snapshot, Now: w.clock, Connect: of.connect,
 	})
 	return w
 }

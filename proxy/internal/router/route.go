@@ -62,20 +62,10 @@ func (r *recognition) Silent(c *worker.Client) bool {
 // route.
 func (state *ListenerState) recognised(f *firstbytes.Facts) {
 	if p, ok := f.Recognised(); ok {
-		state.spoken[p].Add(1)
+		state.Spoken.Add(int(p))
 	} else if f.Seen() > 0 {
-		state.spoken[firstbytes.Protocols].Add(1)
+		state.Spoken.Add(int(firstbytes.Protocols))
 	}
-}
-
-// Spoken returns how many clients have spoken each protocol, by its name. "other" stands for protocols on which no
-// route depends.
-func (state *ListenerState) Spoken() map[string]int64 {
-	names := make([]string, 0, len(state.spoken))
-	for p := range firstbytes.Protocols {
-		names = append(names, p.String())
-	}
-	return byName(state.spoken[:], append(names, "other"))
 }
 
 func (r *recognition) decide(c *worker.Client) (int, error) {

@@ -50,7 +50,7 @@ func newRig(t testing.TB, endpoints int, cfg router.SnapshotConfig, change func(
 	}
 	r.use(new(lb.Config))
 	lc := &router.ListenerConfig{
-		Name: "l", State: new(router.ListenerState), Wake: func() {}, Default: r.snapshot, Now: now, Connect: time.Second,
+		Name: "l", State: router.NewListenerState("", nil), Wake: func() {}, Default: r.snapshot, Now: now, Connect: time.Second,
 	}
 	if change != nil {
 		change(lc)
@@ -153,7 +153,7 @@ func TestRetries(t *testing.T) {
 		t.Errorf("it tried %v, want three endpoints", seen)
 	}
 	s.Close()
-	if r.active() != 0 || r.upstream.Counts().Failures != 3 || r.upstream.Counts().Retries != 2 || r.upstream.Refusals().ByReason()["failed"] != 1 {
+	if r.active() != 0 || r.upstream.Counts().Failures != 3 || r.upstream.Counts().Retries != 2 || r.upstream.Refusals.ByReason()["failed"] != 1 {
 		t.Errorf("%d active, %+v", r.active(), r.upstream.Counts())
 	}
 }
@@ -300,7 +300,7 @@ func (r *rig) trying(t *testing.T) *router.Search {
 func TestAbandonForAnother(t *testing.T) {
 	r := newRig(t, 2, router.SnapshotConfig{}, nil)
 	s := r.trying(t)
-	failed := r.upstream.Unreached()
+	failed := r.upstream.Unreached.Total()
 	first := r.endpoint(0)
 	if first.Active() == 0 {
 		t.Fatal("the first one is not the one that is tried")
@@ -319,8 +319,8 @@ func TestAbandonForAnother(t *testing.T) {
 	if at := step.Address.AddrPort.Addr().String(); step.Action != worker.Connect || at != "10.0.0.2" {
 		t.Fatalf("then %v %s", step.Action, at)
 	}
-	if first.Active() != 0 || r.upstream.Unreached() != failed {
-		t.Errorf("%d sessions, %d failures, want %d", first.Active(), r.upstream.Unreached(), failed)
+	if first.Active() != 0 || r.upstream.Unreached.Total() != failed {
+		t.Errorf("%d sessions, %d failures, want %d", first.Active(), r.upstream.Unreached.Total(), failed)
 	}
 	r.reached(s)
 }
@@ -380,7 +380,7 @@ func TestAbandonForTheFallback(t *testing.T) {
 		if step := s.Next(r.clock); step.Action != worker.Respond {
 			t.Errorf("then %v", step.Action)
 		}
-		if n := r.upstream.Unreached(); (n == 1) != failing {
+		if n := r.upstream.Unreached.Total(); (n == 1) != failing {
 			t.Errorf("failing %v: %d failures", failing, n)
 		}
 		s.Close()

@@ -45,16 +45,22 @@ type Upstream struct {
 	resortsUnserved atomic.Int64         // last resorts since one was served; see vain
 	vainEndpoints   atomic.Int64         // endpoints that have served none of their last resorts
 	sessions        atomic.Int64         // now
-	refused         *Refusals
-	local           [len(localFaults)]atomic.Int64
-	unreached       [unreachedReasons]atomic.Int64
-	unserving       [health.Silent + 1]atomic.Int64 // sessions that failed, by outcome
+
+	// Refusals are the clients that got neither an endpoint nor the fallback. LocalFaults are the connections that
+	// could not be made because this process or this machine lacked something, and Unreached those that could not be
+	// made through the endpoints' fault. FailedSessions are the sessions that ended without a byte of their connected
+	// endpoint, by how they ended. None of them keeps the upstream in memory.
+	Refusals, LocalFaults, Unreached, FailedSessions *tally.Reasons
 }
 
 // NewUpstream returns an upstream without endpoints. down is called when an endpoint is
 // found to be unhealthy, on the goroutine that finds it. It must be quick, and may be nil.
 func NewUpstream(name string, down func(*Endpoint)) *Upstream {
-	return &Upstream{name: name, down: down, endpoints: make(map[string]*Endpoint), refused: new(Refusals)}
+	return &Upstream{
+		name: name, down: down, endpoints: make(map[string]*Endpoint), Refusals: tally.NewReasons(refusalNames[:]...),
+		LocalFaults: tally.NewReasons(localFaultNames()...), Unreached: tally.NewReasons(unreachedNames[:]...),
+		FailedSessions: tally.NewReasons(health.OutcomeNames[:]...),
+	}
 }
 
 // Name returns its name.
