@@ -229,7 +229,7 @@ func (k *checker) filter(ln *Listener, f *Filter) {
 		return loading(func(ctx context.Context) (*filter.Filter, error) {
 			return filter.New(ctx, f.Wasm.Bytes, filter.Config{
 				Name: f.Title(), Config: f.Config, Bounds: wasm.Bounds{Memory: f.Memory, Interpret: true, Start: loadTime},
-				Timeout: f.Timeout, Preread: int(f.Preread), Instances: 1, Upstreams: f.Upstreams, Counts: new(filter.Ledger),
+				Timeout: f.Timeout, Preread: int(f.Preread), Instances: 1, Upstreams: f.Upstreams,
 			})
 		})
 	}})
@@ -433,7 +433,7 @@ func (k *checker) rewrite(r *Rewrite) {
 		return loading(func(ctx context.Context) (*filter.Rewriter, error) {
 			return filter.NewRewriter(ctx, r.Wasm.Bytes, filter.RewriterConfig{
 				Name: r.Title(), Config: r.Config, Bounds: wasm.Bounds{Memory: r.Memory, Interpret: true, Start: loadTime},
-				FromServer: r.Direction == Down, Timeout: r.Timeout, Streams: 1, Counts: new(filter.StreamCounts),
+				FromServer: r.Direction == Down, Timeout: r.Timeout, Streams: 1,
 			})
 		})
 	}})

@@ -33,7 +33,7 @@ func (lm *listenerManager) prepareFilters(ctx context.Context, c *change, l, old
 			}
 		}
 		if l.ledgers[name] == nil {
-			l.ledgers[name] = new(filter.Ledger)
+			l.ledgers[name] = filter.NewLedger()
 		}
 		of, err := filter.New(ctx, cfg.Wasm.Bytes, lm.filterConfig(c, l, cfg))
 		if err != nil {
@@ -88,37 +88,22 @@ func (l *listener) retireFilters(next *listener) {
 
 // filterStatus is the status of a listener's filters. every includes reasons that did not occur.
 // recent returns the failures of a filter in about the last minute; nil: they are not needed.
-func (l *listener) filterStatus(every bool, recent func(*filter.Ledger) int64) (list []admin.Filter) {
+func (l *listener) filterStatus(every bool, recent func(any) int64) (list []admin.Filter) {
 	for name, f := range l.filters {
-		n := f.of.Counts()
+		n, times := f.of.Counts, f.of.Counts.Times()
+		calls, took := n.Calls()
 		st := admin.Filter{
-			Name: name, File: string(f.cfg.Wasm.Path), Engine: f.of.Engine(), Calls: n.Calls, TimeUs: n.Time.Microseconds(),
-			Tagged: n.Tagged, Logged: n.Logged, Unlogged: n.Unlogged, Waiting: n.Waiting, Running: n.Running, Idle: n.Idle,
-			Answers: make(map[string]int64), Times: n.Times[:],
+			Name: name, File: string(f.cfg.Wasm.Path), Engine: f.of.Engine(), Calls: calls, TimeUs: took.Microseconds(),
+			Tagged: n.Tagged.Load(), Logged: n.Logged.Load(), Unlogged: n.Unlogged.Load(),
+			Answers: n.Verdicts.ByReason(every), Failures: n.Failures.ByReason(every), Times: times[:],
 		}
+		st.Waiting, st.Running, st.Idle = f.of.Sizes()
 		if recent != nil {
-			st.FailedLastMinute = recent(l.ledgers[name])
+			st.FailedLastMinute = recent(n.Failures)
 		}
-		for v, k := range n.Verdicts {
-			if k > 0 || every {
-				st.Answers[filter.Verdict(v).String()] = k
-			}
-		}
-		st.Failures = failuresOf(l.ledgers[name], every)
 		list = append(list, st)
 	}
 	slices.SortFunc(list, func(a, b admin.Filter) int { return cmp.Compare(a.Name, b.Name) })
-	return list
-}
-
-// failuresOf is the failures of a filter by reason. every adds reasons that did not occur.
-func failuresOf(of *filter.Ledger, every bool) map[string]int64 {
-	list := make(map[string]int64)
-	for v, n := range of.Failures() {
-		if n > 0 || every {
-			list[filter.Failure(v).String()] = n
-		}
-	}
 	return list
 }
 
@@ -127,8 +112,7 @@ const unansweredLine = "a filter has not answered about clients"
 
 func (l *listener) unanswered(list []monitor.Counter) []monitor.Counter {
 	for name, of := range l.ledgers {
-		failures := of.Failures()
-		list = append(list, monitor.Counter{Key: of, Message: unansweredLine, Kind: "listener", Name: l.cfg.Name, Filter: name, Total: sumOf(slices.Values(failures[:]))})
+		list = append(list, monitor.Counter{Key: of.Failures, Message: unansweredLine, Kind: "listener", Name: l.cfg.Name, Filter: name, Total: of.Failures.Total()})
 	}
 	return list
 }
@@ -147,25 +131,16 @@ func (l *listener) rewrite(cfg *config.Rewrite) *router.Rewrite {
 // rewriteStatus is the status of a listener's rewritten sessions, nil if it has none and had none. every includes
 // reasons that did not occur.
 func (l *listener) rewriteStatus(every bool) *admin.Rewrites {
-	counts := l.state.Rewrites()
-	t := counts.Modules.Totals()
+	n := l.state.Rewrites
+	calls, took := n.Calls()
+	every = every && len(l.modules) > 0
 	r := &admin.Rewrites{
-		Sessions: counts.Sessions.Load(), Bytes: t.In, BytesOut: t.Out,
-		Calls: t.Calls, TimeUs: t.Time.Microseconds(), Logged: t.Logged, Unlogged: t.Unlogged,
-		Reset: make(map[string]int64), Passed: make(map[string]int64),
+		Sessions: l.state.Rewritten.Load(), Bytes: n.In.Load(), BytesOut: n.Out.Load(),
+		Calls: calls, TimeUs: took.Microseconds(), Logged: n.Logged.Load(), Unlogged: n.Unlogged.Load(),
+		Reset: n.Failures.ByReason(every), Passed: n.Passed.ByReason(every),
 	}
 	if r.Sessions == 0 && !l.cfg.Rewrites() {
 		return nil
-	}
-	every = every && len(l.modules) > 0
-	for i := range t.Reset {
-		why := filter.Failure(i)
-		if t.Reset[i] > 0 || every {
-			r.Reset[why.String()] = t.Reset[i]
-		}
-		if t.Passed[i] > 0 || every && why.Passes() {
-			r.Passed[why.String()] = t.Passed[i]
-		}
 	}
 	for _, m := range l.modules {
 		r.Modules = append(r.Modules, admin.RewriteModule{
@@ -205,7 +180,7 @@ func (lm *listenerManager) moduleConfig(c *change, l *listener, cfg *config.Rewr
 	return filter.RewriterConfig{
 		Name: cfg.Title(), Config: cfg.Config, Bounds: wasm.Bounds{Memory: cfg.Memory}, Soon: true, FromServer: cfg.Direction == config.Down,
 		Timeout: cfg.Timeout, Pass: cfg.OnError == "pass", Buffer: int(cfg.Buffer), Streams: cfg.Instances, Spare: cfg.Spare, Workers: max(1, lm.options.loops(c.cfg)/2),
-		Counts: &l.state.Rewrites().Modules,
+		Counts: l.state.Rewrites,
 		Log: func(level int, line string) {
 			log.Log(context.Background(), filterLevels[min(level, len(filterLevels)-1)], "rewrite: "+line)
 		},

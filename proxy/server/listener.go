@@ -466,7 +466,7 @@ func (l *listener) cancelStatus() *admin.Cancels {
 	if !l.cfg.SpeaksPostgres() {
 		return nil
 	}
-	c := l.state.Cancels()
+	c := &l.state.Cancels
 	return &admin.Cancels{Requests: c.Requests.Load(), Sent: c.Sent.Load(), Failed: c.Failed.Load()}
 }
 

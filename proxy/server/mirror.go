@@ -102,7 +102,7 @@ func (s *Server) Mirrors(listener string) (admin.MirrorReports, error) {
 	var reports admin.MirrorReports
 	for _, name := range names {
 		l := lm.listeners[name]
-		t := l.state.Mirrors().SinceReset()
+		t := l.state.Mirrors.SinceReset()
 		m := l.mirrorStatus(t)
 		if m == nil {
 			continue
@@ -126,7 +126,7 @@ func (s *Server) ResetMirrors(listener, by string) error {
 	}
 	for _, name := range names {
 		l := lm.listeners[name]
-		l.state.Mirrors().Reset()
+		l.state.Mirrors.Reset()
 		for _, k := range l.comparisons {
 			k.Reset()
 		}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/monitor"
@@ -157,7 +156,7 @@ func (w *watcher) watched() []monitor.Counter {
 	for name, u := range w.upstreams {
 		list = appendCounters(append(list, refusals("upstream", name, u.router.Refusals)), name, u.router)
 		if r := u.router.Refusals; r.Total() > 0 {
-			for reason, n := range r.ByReason() {
+			for reason, n := range r.ByReason(false) {
 				list = append(list, monitor.Counter{Key: refusedFor{r, reason}, Message: refusedLine, Total: n, Unlogged: true})
 			}
 		}
@@ -217,8 +216,6 @@ func (u *upstream) withheld(list []monitor.Counter) []monitor.Counter {
 // Reasons implements [monitor.Explanation].
 func (w *watcher) Reasons(c *monitor.Counter) map[string]int64 {
 	switch of := c.Key.(type) {
-	case *filter.Ledger:
-		return failuresOf(of, false)
 	case *health.OutlierDetector:
 		times := make(map[string]int64)
 		for _, m := range w.judgedBy(of) {
@@ -228,7 +225,7 @@ func (w *watcher) Reasons(c *monitor.Counter) map[string]int64 {
 		}
 		return times
 	case *tally.Reasons:
-		return of.ByReason()
+		return of.ByReason(false)
 	case *router.Upstream:
 		if c.Message == resortLine {
 			return map[string]int64{answered: of.Counts().LastResortAnswered}

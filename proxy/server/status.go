@@ -14,7 +14,6 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
-	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/metrics"
@@ -233,11 +232,11 @@ func (r *reader) recent(key any, line string) int64 { return r.watcher.sums.Rece
 
 func (r *reader) listener(name string, l *listener) metrics.Listener {
 	m := metrics.Listener{Listener: admin.Listener{
-		Name: name, State: admin.Serving, Reasons: l.state.Refusals.ByReason(), FastOpen: l.cfg.Socket.FastOpen,
+		Name: name, State: admin.Serving, Reasons: l.state.Refusals.ByReason(false), FastOpen: l.cfg.Socket.FastOpen,
 		Connections: admin.Connections{Accepted: l.state.Accepted(), Active: l.state.Connections.InUse(), Most: l.state.Connections.Max()},
 		Bytes:       bytesOf(l.state.Bytes(), r.running.Listeners[l.state]),
-		Pauses:      l.state.Pauses.ByReason(), Mirrors: l.mirrorStatus(l.state.Mirrors().Totals(!r.detail)), Rewrites: l.rewriteStatus(!r.detail),
-		Cancels: l.cancelStatus(), Protocols: l.state.Spoken.ByReason(),
+		Pauses:      l.state.Pauses.ByReason(false), Mirrors: l.mirrorStatus(l.state.Mirrors.Totals(!r.detail)), Rewrites: l.rewriteStatus(!r.detail),
+		Cancels: l.cancelStatus(), Protocols: l.state.Spoken.ByReason(false),
 	}}
 	if l.tls != nil {
 		m.Handshakes, m.Certificates = handshakes(l.stats), certificates(l.tls.Lifetimes())
@@ -268,7 +267,7 @@ func (r *reader) listener(name string, l *listener) metrics.Listener {
 // describeListener adds the parts that metrics do not have.
 func (r *reader) describeListener(name string, l *listener, st *admin.Listener) {
 	st.RefusesAll, st.Limited = l.cfg.RefusesAll(), limited(l.state.Limited())
-	st.Filters = l.filterStatus(false, func(of *filter.Ledger) int64 { return r.recent(of, unansweredLine) })
+	st.Filters = l.filterStatus(false, func(of any) int64 { return r.recent(of, unansweredLine) })
 	st.DeniedByHand = r.listenerDenials(name, l.state)
 	for _, n := range st.Reasons {
 		st.Connections.Refused += n
@@ -335,7 +334,7 @@ func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 	m := metrics.Upstream{
 		Upstream: admin.Upstream{
 			Name: u.cfg.Name, Pending: int64(u.router.Waiting()), PendingEndpoint: int64(u.router.Held()), UpstreamCounts: u.router.Counts(), RetriesDenied: u.budget.Denied(),
-			Bytes: bytesOf(u.router.Bytes(), r.running.Upstreams[u.router]), LocalFaults: u.router.LocalFaults.ByReason(),
+			Bytes: bytesOf(u.router.Bytes(), r.running.Upstreams[u.router]), LocalFaults: u.router.LocalFaults.ByReason(false),
 		},
 		Tally: u.router.Tally(), States: make(map[admin.State]int64),
 	}
@@ -383,7 +382,7 @@ func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 // describeUpstream adds the parts that metrics do not have, and the endpoints, which metrics have
 // as a separate list.
 func (r *reader) describeUpstream(u *upstream, st *admin.Upstream) {
-	st.Balance, st.BalanceOn, st.Reasons, st.Limited = u.cfg.Balance, balanceOn(u.cfg), u.router.Refusals.ByReason(), limited(u.router.Limited())
+	st.Balance, st.BalanceOn, st.Reasons, st.Limited = u.cfg.Balance, balanceOn(u.cfg), u.router.Refusals.ByReason(false), limited(u.router.Limited())
 	if u.tls != nil {
 		st.AuthoritiesRefused = textOf(u.tls.AuthoritiesRefused())
 	}
@@ -581,7 +580,7 @@ func (r *reader) missed(u *upstream, st *admin.Upstream) {
 		LocalFaults: sums.Recent(now, u.router.LocalFaults, localLine),
 	}
 	if st.LastMinute.Refused > 0 {
-		by := u.router.Refusals.ByReason()
+		by := u.router.Refusals.ByReason(false)
 		for reason := range by {
 			by[reason] = sums.Recent(now, refusedFor{u.router.Refusals, reason}, refusedLine)
 		}

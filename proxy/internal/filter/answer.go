@@ -49,10 +49,10 @@ const (
 	verdicts
 )
 
+var verdictNames = [verdicts]string{"allow", "deny", "route", "next", "more", "overload"}
+
 // String returns the verdict's name in statuses and metrics.
-func (v Verdict) String() string {
-	return [...]string{"allow", "deny", "route", "next", "more", "overload"}[v]
-}
+func (v Verdict) String() string { return verdictNames[v] }
 
 // An Answer is the decision about a client.
 type Answer struct {
@@ -82,10 +82,7 @@ const (
 	failures
 )
 
-// String returns the failure's name in statuses and metrics.
-func (f Failure) String() string {
-	return [...]string{"trap", "timeout", "memory", "stack", "exit", "start", "answer", "buffer", "overload", "denied", "encrypted"}[f]
-}
+var failureNames = [streamFailures]string{"trap", "timeout", "memory", "stack", "exit", "start", "answer", "buffer", "overload", "denied", "encrypted"}
 
 var (
 	// ErrAnswer means that the module's answer is invalid.

@@ -4,71 +4,74 @@ import (
 	"math/bits"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock/penstock/proxy/internal/tally"
 )
 
 // Buckets is the number of buckets of times. Bucket n has the times below 2^n µs, the last bucket all longer times.
 const Buckets = 18
 
-// counts are the counters of a filter. They last as long as there is a filter with its name.
-type counts struct {
-	calls    atomic.Int64
-	nanos    atomic.Int64
-	verdicts [verdicts]atomic.Int64
-	failures [failures]atomic.Int64
-	tagged   atomic.Int64
-	logged   atomic.Int64
-	unlogged atomic.Int64
-	times    [Buckets]atomic.Int64
-}
-
-// Counts are the figures of a filter.
-type Counts struct {
-	// Calls counts the calls of the filter, and Time is the sum of their durations.
-	Calls int64
-	Time  time.Duration
-	// Verdicts are the answers, by [Verdict]. A failed call counts as the verdict that OnError gives.
-	Verdicts [verdicts]int64
-	// Failures are the calls without an answer, by [Failure].
-	Failures [failures]int64
-	Tagged   int64
+// A Ledger holds the counts of a filter, or of the streams of Rewriters. One that replaces another continues its
+// Ledger. It is safe for concurrent use.
+type Ledger struct {
+	// Verdicts are the answers of a filter, by [Verdict]. A failed call counts as the verdict that OnError gives.
+	Verdicts *tally.Reasons
+	// Failures are the calls of a filter without an answer, or the streams that have ended by a failure, by [Failure].
+	Failures *tally.Reasons
+	// Passed are the streams that have gone on unchanged after a failure, by Failure.
+	Passed *tally.Reasons
+	Tagged atomic.Int64
 	// Logged is how many lines were logged. Unlogged is how many lines were dropped.
-	Logged, Unlogged int64
-	// Times are the durations of calls, see [Buckets].
-	Times [Buckets]int64
-	// Waiting is the number of clients that wait for an instance. Running and Idle are numbers of instances.
-	Waiting, Running, Idle int
+	Logged, Unlogged atomic.Int64
+	// In counts the bytes that streams got, and Out the bytes that were passed on.
+	In, Out atomic.Int64
+
+	calls, nanos atomic.Int64
+	times        [Buckets]atomic.Int64
 }
 
-func (c *counts) took(d time.Duration) {
-	c.calls.Add(1)
-	c.nanos.Add(int64(d))
-	c.times[min(bits.Len64(uint64(max(d.Microseconds(), 0))), Buckets-1)].Add(1)
+// NewLedger returns the Ledger of a filter.
+func NewLedger() *Ledger {
+	return &Ledger{Verdicts: tally.NewReasons(verdictNames[:]...), Failures: tally.NewReasons(failureNames[:failures]...)}
 }
 
-// Counts returns the present figures.
-func (f *Filter) Counts() (n Counts) {
-	c := &f.counts.counts
-	n.Calls, n.Time = c.calls.Load(), time.Duration(c.nanos.Load())
-	for i := range n.Verdicts {
-		n.Verdicts[i] = c.verdicts[i].Load()
+// NewStreamLedger returns the Ledger of Rewriters.
+func NewStreamLedger() *Ledger {
+	passed := failureNames
+	for f := range streamFailures {
+		if !f.Passes() {
+			passed[f] = ""
+		}
 	}
-	n.Failures = f.counts.Failures()
-	for i := range n.Times {
-		n.Times[i] = c.times[i].Load()
-	}
-	n.Tagged, n.Logged, n.Unlogged = c.tagged.Load(), c.logged.Load(), c.unlogged.Load()
-	n.Running, n.Idle = f.engine.Load().pool.Sizes()
-	n.Waiting = f.clients.length()
-	return n
+	return &Ledger{Failures: tally.NewReasons(failureNames[:]...), Passed: tally.NewReasons(passed[:]...)}
 }
 
-// A Ledger holds the counts of a filter. A filter that replaces another continues its Ledger.
-type Ledger struct{ counts }
+func (l *Ledger) took(d time.Duration) {
+	l.calls.Add(1)
+	l.nanos.Add(int64(d))
+}
 
-// Failures returns the calls without an answer, by [Failure].
-func (l *Ledger) Failures() (n [failures]int64) {
+// Calls returns the number of calls of the filter, or of calls with a chunk of a stream, and the sum of their
+// durations.
+func (l *Ledger) Calls() (n int64, took time.Duration) {
+	return l.calls.Load(), time.Duration(l.nanos.Load())
+}
+
+func (l *Ledger) note(d time.Duration) {
+	l.took(d)
+	l.times[min(bits.Len64(uint64(max(d.Microseconds(), 0))), Buckets-1)].Add(1)
+}
+
+// Times returns the durations of calls of a filter, see [Buckets].
+func (l *Ledger) Times() (n [Buckets]int64) {
 	for i := range n {
-		n[i] = l.failures[i].Load()
+		n[i] = l.times[i].Load()
 	}
 	return n
+}
+
+// Sizes returns the number of clients that wait for an instance, and the numbers of instances.
+func (f *Filter) Sizes() (waiting, running, idle int) {
+	running, idle = f.engine.Load().pool.Sizes()
+	return f.clients.length(), running, idle
 }

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type Config struct {
 	Instances int
 	// Upstreams are the names that an answer of [Route] may use.
 	Upstreams []string
-	// Counts receives the counts of the filter. Required.
+	// Counts receives the counts of the filter; nil: a new Ledger does.
 	Counts *Ledger
 	// Log is called with the filter's log lines, which are limited in number and size, by goroutines of the filter.
 	// It may be nil. level is the level of proxy_log: 0 trace, 1 debug, 2 info, 3 warning, 4 error, 5 critical.
@@ -49,7 +50,7 @@ const MaxPreread = 16 << 10
 type Filter struct {
 	cfg    Config
 	engine atomic.Pointer[engine] // the present engine
-	counts *Ledger
+	Counts *Ledger                // of [Config], or a new one
 	log    logger
 	data   bool   // the module looks at first bytes
 	stream string // the function that rewrites a stream, for a [Rewriter]; "" if the module is asked about clients
@@ -72,6 +73,7 @@ func (f *Filter) mayWait() int { return min(maxWaiting, maxWaitingBytes/max(f.cf
 // New loads a filter and makes its first instance, so a module that cannot start is found here. Errors match the
 // errors of package wasm.
 func New(ctx context.Context, code []byte, cfg Config) (*Filter, error) {
+	cfg.Counts = cmp.Or(cfg.Counts, NewLedger())
 	f := newFilter(cfg)
 	if err := f.start(ctx, code); err != nil {
 		return nil, err
@@ -80,8 +82,8 @@ func New(ctx context.Context, code []byte, cfg Config) (*Filter, error) {
 }
 
 func newFilter(cfg Config) *Filter {
-	f := &Filter{cfg: cfg, counts: cfg.Counts, retired: make(chan struct{})}
-	f.log.counts, f.log.to = &cfg.Counts.counts, cfg.Log
+	f := &Filter{cfg: cfg, Counts: cfg.Counts, retired: make(chan struct{})}
+	f.log.counts, f.log.to = cfg.Counts, cfg.Log
 	return f
 }
 
@@ -206,7 +208,7 @@ func (c *Call) Answer() (Answer, bool) {
 func (c *Call) Cancel() { c.canceled.Store(true) }
 
 // Overloaded counts a client that has waited for too long.
-func (f *Filter) Overloaded() { f.counts.verdicts[Overload].Add(1) }
+func (f *Filter) Overloaded() { f.Counts.Verdicts.Add(int(Overload)) }
 
 // Ask asks about a client. Another goroutine calls done when there is an answer; done must not wait. If too many
 // clients wait already, Ask returns false, and done is not called.
@@ -261,18 +263,18 @@ func (f *Filter) answer(c *Call) error {
 		e.pool.Put(i)
 	}
 	runtime.KeepAlive(e) // the module may be freed from here on
-	n := f.counts
-	n.took(time.Since(began))
+	n := f.Counts
+	n.note(time.Since(began))
 	if err != nil {
-		n.failures[failureOf(err)].Add(1)
+		n.Failures.Add(int(failureOf(err)))
 		if c.answer.Verdict != Deny { // a denial stays, whatever follows it
 			c.answer = Answer{Verdict: f.cfg.OnError, Tags: c.answer.Tags}
 		}
 		c.answer.Err = fmt.Errorf("filter %s: %w", f.cfg.Name, err)
 	}
-	n.verdicts[c.answer.Verdict].Add(1)
+	n.Verdicts.Add(int(c.answer.Verdict))
 	if c.answer.Tags != "" {
-		n.tagged.Add(1)
+		n.Tagged.Add(1)
 	}
 	c.over.Store(true)
 	c.done()

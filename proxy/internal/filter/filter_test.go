@@ -56,7 +56,7 @@ func TestAnswers(t *testing.T) {
 				f := mustLoad(t, m.Bytes(), filter.Config{Upstreams: []string{"a", "b"}, OnError: onError})
 				a := ask(t, f, client(""))
 				if c.none {
-					if !errors.Is(a.Err, filter.ErrAnswer) || a.Verdict != onError || f.Counts().Failures[filter.FailedAnswer] != 1 {
+					if !errors.Is(a.Err, filter.ErrAnswer) || a.Verdict != onError || f.Counts.Failures.Of(int(filter.FailedAnswer)) != 1 {
 						t.Errorf("%+v", a)
 					}
 				} else if a != c.want {
@@ -182,9 +182,9 @@ func TestHostile(t *testing.T) {
 						t.Errorf("%+v", a)
 					}
 				}
-				n := f.Counts()
-				if n.Calls != 2 || n.Failures[c.want] != 2 || n.Verdicts[filter.Deny] != 2 {
-					t.Errorf("%+v, want %v", n, c.want)
+				n := f.Counts
+				if calls, _ := n.Calls(); calls != 2 || n.Failures.Of(int(c.want)) != 2 || n.Verdicts.Of(int(filter.Deny)) != 2 {
+					t.Errorf("%v, %v, want %v", n.Failures.ByReason(false), n.Verdicts.ByReason(false), c.want)
 				}
 			})
 		})
@@ -200,8 +200,8 @@ func TestDenialStays(t *testing.T) {
 		if a := ask(t, f, client("")); a.Verdict != filter.Deny || a.Reason != "no" || a.Err == nil {
 			t.Errorf("%s: %+v", name, a)
 		}
-		if n := f.Counts(); n.Verdicts[filter.Deny] != 1 || n.Verdicts[filter.Allow] != 0 {
-			t.Errorf("%s: %+v", name, n)
+		if n := f.Counts.Verdicts; n.Of(int(filter.Deny)) != 1 || n.Of(int(filter.Allow)) != 0 {
+			t.Errorf("%s: %v", name, n.ByReason(false))
 		}
 	}
 }
@@ -239,9 +239,9 @@ func TestLogIsBounded(t *testing.T) {
 	for range 500 {
 		ask(t, f, client(""))
 	}
-	n := f.Counts()
-	if n.Logged != lines.Load() || n.Logged+n.Unlogged != 500 || n.Unlogged == 0 || longest.Load() > 4096 {
-		t.Errorf("%+v, %d lines, %d bytes", n, lines.Load(), longest.Load())
+	logged, unlogged := f.Counts.Logged.Load(), f.Counts.Unlogged.Load()
+	if logged != lines.Load() || logged+unlogged != 500 || unlogged == 0 || longest.Load() > 4096 {
+		t.Errorf("%d, %d, %d lines, %d bytes", logged, unlogged, lines.Load(), longest.Load())
 	}
 }
 
@@ -361,8 +361,8 @@ func TestTooManyWait(t *testing.T) {
 		}
 		asked = append(asked, c)
 	}
-	if n := f.Counts(); n.Verdicts[filter.Overload] != 1 {
-		t.Errorf("%d were asked, %+v", len(asked), n)
+	if n := f.Counts.Verdicts; n.Of(int(filter.Overload)) != 1 {
+		t.Errorf("%d were asked, %v", len(asked), n.ByReason(false))
 	}
 	for _, c := range asked[1:] {
 		c.Cancel()
@@ -403,8 +403,9 @@ func TestCompiledMeanwhile(t *testing.T) {
 	if a := ask(t, f, client("")); a.Err != nil || retired.Engine() != wasm.Interpreter {
 		t.Errorf("%+v, %s", a, retired.Engine())
 	}
-	if n := f.Counts(); n.Calls != 2 || n.Idle != 1 {
-		t.Errorf("%+v", n)
+	calls, _ := f.Counts.Calls()
+	if _, _, idle := f.Sizes(); calls != 2 || idle != 1 {
+		t.Errorf("%d calls, %d idle", calls, idle)
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 // A logger passes on the lines of a filter, up to a rate, and counts the others. A stream may log one more line at
 // its end.
 type logger struct {
-	counts *counts
+	counts *Ledger
 	to     func(level int, line string)
 
 	mu    sync.Mutex
@@ -28,10 +28,10 @@ type logger struct {
 
 func (l *logger) line(level int, b []byte, own bool) {
 	if l.to == nil || !own && !l.may() {
-		l.counts.unlogged.Add(1)
+		l.counts.Unlogged.Add(1)
 		return
 	}
-	l.counts.logged.Add(1)
+	l.counts.Logged.Add(1)
 	l.to(level, text(b, maxLine))
 }
 

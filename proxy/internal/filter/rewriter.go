@@ -1,10 +1,10 @@
 package filter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/wasm"
@@ -35,8 +35,8 @@ type RewriterConfig struct {
 	Spare int
 	// Workers is how many goroutines run the module; 0 means 1.
 	Workers int
-	// Counts receives the counts of the Rewriter. Required.
-	Counts *StreamCounts
+	// Counts receives the counts of the Rewriter, from [NewStreamLedger]; nil: a new Ledger does.
+	Counts *Ledger
 	// Log is [Config.Log].
 	Log func(level int, line string)
 }
@@ -76,39 +76,6 @@ var (
 	ErrDenied = errors.New("denied by the module")
 )
 
-// StreamCounts are the counts of the streams of one or more Rewriters. They are safe for concurrent use.
-type StreamCounts struct {
-	ledger        Ledger // log lines
-	calls, nanos  atomic.Int64
-	in, out       atomic.Int64
-	reset, passed [streamFailures]atomic.Int64
-}
-
-// StreamTotals are the values of [StreamCounts].
-type StreamTotals struct {
-	// Calls counts the calls of modules with a chunk, and Time is the sum of their durations.
-	Calls int64
-	Time  time.Duration
-	// In counts the bytes that came in, and Out the bytes that were passed on.
-	In, Out int64
-	// Reset and Passed are the failed streams, by [Failure]: Reset streams have ended, Passed streams have gone on
-	// unchanged.
-	Reset, Passed [streamFailures]int64
-	// Logged is how many lines were logged. Unlogged is how many lines were dropped.
-	Logged, Unlogged int64
-}
-
-// Totals returns the present values.
-func (c *StreamCounts) Totals() (t StreamTotals) {
-	t.Calls, t.Time = c.calls.Load(), time.Duration(c.nanos.Load())
-	t.In, t.Out = c.in.Load(), c.out.Load()
-	for i := range t.Reset {
-		t.Reset[i], t.Passed[i] = c.reset[i].Load(), c.passed[i].Load()
-	}
-	t.Logged, t.Unlogged = c.ledger.logged.Load(), c.ledger.unlogged.Load()
-	return t
-}
-
 // A Rewriter rewrites streams by a module. It is safe for concurrent use.
 type Rewriter struct {
 	f       *Filter // the module, its instances and its log
@@ -126,10 +93,11 @@ func NewRewriter(ctx context.Context, code []byte, cfg RewriterConfig) (*Rewrite
 	if cfg.Streams <= 0 {
 		cfg.Streams = defaultStreams
 	}
+	cfg.Counts = cmp.Or(cfg.Counts, NewStreamLedger())
 	r := &Rewriter{cfg: cfg, buffer: bufferDownstreamData}
 	r.f = newFilter(Config{
 		Name: cfg.Name, Config: cfg.Config, Bounds: cfg.Bounds, Soon: cfg.Soon, Timeout: cfg.Timeout,
-		Instances: cfg.Streams, Counts: &cfg.Counts.ledger, Log: cfg.Log,
+		Instances: cfg.Streams, Counts: cfg.Counts, Log: cfg.Log,
 	})
 	r.f.stream, r.f.spare = "proxy_on_downstream_data", cfg.Spare
 	if cfg.FromServer {

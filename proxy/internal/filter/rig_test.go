@@ -86,9 +86,6 @@ func load(t testing.TB, code []byte, cfg filter.Config) (*filter.Filter, error) 
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 10 * time.Second
 	}
-	if cfg.Counts == nil {
-		cfg.Counts = new(filter.Ledger)
-	}
 	return filter.New(t.Context(), code, cfg)
 }
 

@@ -66,7 +66,7 @@ func (s *Stream) Put(b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(b) > 0 {
-		s.r.cfg.Counts.in.Add(int64(len(b)))
+		s.r.cfg.Counts.In.Add(int64(len(b)))
 		if s.data == nil {
 			s.chunk = chunks.Get().(*[]byte)
 			s.data = (*s.chunk)[:0]
@@ -109,7 +109,7 @@ func (s *Stream) Take(b []byte) (n int, busy bool, err error) {
 		return 0, s.working, s.err
 	}
 	n = copy(b, s.data[s.at:s.ready])
-	s.r.cfg.Counts.out.Add(int64(n))
+	s.r.cfg.Counts.Out.Add(int64(n))
 	s.at += n
 	s.size -= n
 	if s.at == s.ready {
@@ -155,9 +155,7 @@ func (s *Stream) work() error {
 			s.data = s.original
 		}
 		s.original, s.changed = nil, false
-		c := s.r.cfg.Counts
-		c.calls.Add(1)
-		c.nanos.Add(int64(time.Since(began)))
+		s.r.cfg.Counts.took(time.Since(began))
 	}
 	s.mu.Lock()
 	s.settle(err)
@@ -192,11 +190,11 @@ func (s *Stream) settle(err error) {
 func (s *Stream) fail(err error) (passes bool) {
 	why := streamFailureOf(err)
 	if s.r.cfg.Pass && why.Passes() {
-		s.r.cfg.Counts.passed[why].Add(1)
+		s.r.cfg.Counts.Passed.Add(int(why))
 		s.passing = true
 		return true
 	}
-	s.r.cfg.Counts.reset[why].Add(1)
+	s.r.cfg.Counts.Failures.Add(int(why))
 	s.err = fmt.Errorf("module %s: %w", s.r.cfg.Name, err)
 	return false
 }

@@ -52,9 +52,6 @@ func mustRewrite(t testing.TB, code []byte, cfg filter.RewriterConfig) *filter.R
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 10 * time.Second
 	}
-	if cfg.Counts == nil {
-		cfg.Counts = new(filter.StreamCounts)
-	}
 	r, err := filter.NewRewriter(t.Context(), code, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +141,7 @@ func TestStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			engines(t, func(t *testing.T, b wasm.Bounds) {
-				counts := new(filter.StreamCounts)
+				counts := filter.NewStreamLedger()
 				f := newFlow(t, mustRewrite(t, c.module.Bytes(), filter.RewriterConfig{Bounds: b, Counts: counts}))
 				in := 0
 				for i, text := range c.puts {
@@ -156,8 +153,9 @@ func TestStream(t *testing.T) {
 				if got := f.end(); got != c.end || f.err != nil {
 					t.Errorf("%q, %v, want %q", got, f.err, c.end)
 				}
-				if n := counts.Totals(); n.In != int64(in) || n.Out != int64(len(c.end)) || n.Calls != int64(len(c.puts)+1) {
-					t.Errorf("%+v", n)
+				calls, _ := counts.Calls()
+				if counts.In.Load() != int64(in) || counts.Out.Load() != int64(len(c.end)) || calls != int64(len(c.puts)+1) {
+					t.Errorf("%d in, %d out, %d calls", counts.In.Load(), counts.Out.Load(), calls)
 				}
 			})
 		})
@@ -175,7 +173,7 @@ func TestUpstreamData(t *testing.T) {
 	if got := f.put("a").end(); got != "!a!" || f.err != nil {
 		t.Errorf("%q, %v", got, f.err)
 	}
-	_, err := filter.NewRewriter(t.Context(), m.Bytes(), filter.RewriterConfig{Counts: new(filter.StreamCounts)})
+	_, err := filter.NewRewriter(t.Context(), m.Bytes(), filter.RewriterConfig{})
 	if err == nil || !strings.Contains(err.Error(), "exports no proxy_on_downstream_data") {
 		t.Errorf("%v", err)
 	}
@@ -247,7 +245,7 @@ func TestStreamHostile(t *testing.T) {
 	} {
 		for _, pass := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, pass), func(t *testing.T) {
-				cfg := filter.RewriterConfig{Pass: pass, Buffer: 60_000, Counts: new(filter.StreamCounts), Timeout: time.Minute}
+				cfg := filter.RewriterConfig{Pass: pass, Buffer: 60_000, Counts: filter.NewStreamLedger(), Timeout: time.Minute}
 				if c.want == filter.FailedTimeout {
 					cfg.Timeout = 30 * time.Millisecond
 				}
@@ -265,9 +263,9 @@ func TestStreamHostile(t *testing.T) {
 						t.Errorf("%d bytes went on, which are %.60q, and not %d; %v", len(got), got, len(want), f.err)
 					}
 				}
-				n := cfg.Counts.Totals()
-				if by := n.Reset[c.want] + n.Passed[c.want]; by != 2 || pass && c.want != filter.FailedDenied && n.Passed[c.want] != 2 {
-					t.Errorf("%+v, want %v", n, c.want)
+				passed := cfg.Counts.Passed.Of(int(c.want))
+				if by := cfg.Counts.Failures.Of(int(c.want)) + passed; by != 2 || pass && c.want != filter.FailedDenied && passed != 2 {
+					t.Errorf("%v, want %v", cfg.Counts.Failures.ByReason(false), c.want)
 				}
 				waitFor(t, func() bool { return r.Streams() == 0 })
 			})
@@ -300,7 +298,7 @@ func TestStreamPointers(t *testing.T) {
 
 // TestStreamsAreBounded: a stream beyond their number ends, whatever Pass is, and one that comes after another's end does not.
 func TestStreamsAreBounded(t *testing.T) {
-	counts := new(filter.StreamCounts)
+	counts := filter.NewStreamLedger()
 	r := mustRewrite(t, newStream(Const(0)).Bytes(), filter.RewriterConfig{Streams: 2, Pass: true, Counts: counts})
 	a, b, c := newFlow(t, r).put("a"), newFlow(t, r).put("b"), newFlow(t, r).put("c")
 	if a.err != nil || b.err != nil || !errors.Is(c.err, wasm.ErrBusy) {
@@ -313,15 +311,15 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Error(d.err)
 	}
 	b.end()
-	if n := counts.Totals(); n.Reset[filter.FailedOverload] != 1 {
-		t.Errorf("%+v", n)
+	if n := counts.Failures; n.Of(int(filter.FailedOverload)) != 1 {
+		t.Errorf("%v", n.ByReason(false))
 	}
 }
 
 // TestEncrypted: a stream in which TLS or SSH begins ends, however it is cut, whatever Pass is, and is counted.
 func TestEncrypted(t *testing.T) {
 	const hello = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
-	counts := new(filter.StreamCounts)
+	counts := filter.NewStreamLedger()
 	r := mustRewrite(t, newStream(Const(0)).Bytes(), filter.RewriterConfig{Pass: true, Counts: counts})
 	want := int64(0)
 	for _, c := range []struct {
@@ -353,8 +351,8 @@ func TestEncrypted(t *testing.T) {
 			}
 		}
 	}
-	if n := counts.Totals(); n.Reset[filter.FailedEncrypted] != want {
-		t.Errorf("%+v, want %d", n, want)
+	if n := counts.Failures; n.Of(int(filter.FailedEncrypted)) != want {
+		t.Errorf("%v, want %d", n.ByReason(false), want)
 	}
 }
 
@@ -362,7 +360,7 @@ func TestEncrypted(t *testing.T) {
 // than their timeouts. A stream may be closed while its module works.
 func TestStreamsWorkInTurns(t *testing.T) {
 	m := newStream(get(), Const(addrHeap), Load8(0), Const('l'), I32Equal, If(Forever()), Const(0))
-	counts := new(filter.StreamCounts)
+	counts := filter.NewStreamLedger()
 	r := mustRewrite(t, m.Bytes(), filter.RewriterConfig{Counts: counts, Timeout: 30 * time.Millisecond})
 	var looping []*flow
 	for range 3 {
@@ -373,8 +371,8 @@ func TestStreamsWorkInTurns(t *testing.T) {
 	if f := newFlow(t, r).put("a"); f.end() != "a" {
 		t.Errorf("%v", f.err)
 	}
-	if n := counts.Totals(); n.Reset[filter.FailedTimeout] != 3 {
-		t.Errorf("%+v", n)
+	if n := counts.Failures; n.Of(int(filter.FailedTimeout)) != 3 {
+		t.Errorf("%v", n.ByReason(false))
 	}
 	for _, f := range looping {
 		f.s.Close()
@@ -418,7 +416,7 @@ func FuzzStream(f *testing.F) {
 			Const(kind), Const(start), Const(size), Const(at), Const(n), Call(fnSetBuffer), Drop,
 			Const(kind), Const(start), Const(size), Const(addrData), Const(addrSize), Call(fnBuffer), Drop, Const(0))
 		r, err := filter.NewRewriter(context.Background(), m.Bytes(), filter.RewriterConfig{
-			Name: "fuzz", Timeout: time.Minute, Buffer: 1024, Pass: pass, Counts: new(filter.StreamCounts), Bounds: wasm.Bounds{Interpret: true, Start: time.Minute},
+			Name: "fuzz", Timeout: time.Minute, Buffer: 1024, Pass: pass, Bounds: wasm.Bounds{Interpret: true, Start: time.Minute},
 		})
 		if err != nil {
 			t.Fatal(err)

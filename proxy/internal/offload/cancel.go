@@ -56,7 +56,7 @@ func (s *Server) Cancel(h *worker.Offloaded, l *router.Listener, request []byte)
 // process and a secret. One of the endpoints has that session, and all others ignore the request.
 func (s *Server) sendCancel(ctx context.Context, l *router.Listener, c *worker.Client, request []byte, done func(error)) {
 	cfg := l.Config()
-	counts := cfg.State.Cancels()
+	counts := &cfg.State.Cancels
 	counts.Requests.Add(1)
 	ctx, stop := context.WithTimeout(ctx, cancelPatience)
 	var targets []router.CancelTarget

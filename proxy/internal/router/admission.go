@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/clienthello"
+	"github.com/penstock/penstock/proxy/internal/filter"
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/match"
@@ -35,20 +36,22 @@ type ListenerState struct {
 	accepted atomic.Int64
 	account
 	pausedAt atomic.Uint32 // the admissionLimit at which accepting pauses now
-	mirrors  worker.MirrorCounts
-	rewrites Rewrites
-	cancels  Cancels
 
 	// Refusals are the clients that were refused, and Pauses how often accepting has paused at each limit, by its key.
 	// Spoken are the clients by their protocol, where a route depends on it; the last, "other", is any other protocol.
 	Refusals, Pauses, Spoken *tally.Reasons
+
+	Cancels   Cancels
+	Mirrors   *worker.MirrorCounts // of its sessions
+	Rewritten atomic.Int64         // sessions that are rewritten and have begun
+	Rewrites  *filter.Ledger       // of their streams
 }
 
 // NewListenerState returns the state of a listener. paused is its Paused.
 func NewListenerState(name string, paused func(limit string, now time.Duration)) *ListenerState {
 	return &ListenerState{
 		Name: name, Paused: paused, Refusals: tally.NewReasons(admissionRejectNames[:]...), Pauses: tally.NewReasons(admissionLimitNames[:]...),
-		Spoken: tally.NewReasons(append(firstbytes.Names[:], "other")...),
+		Spoken: tally.NewReasons(append(firstbytes.Names[:], "other")...), Mirrors: worker.NewMirrorCounts(), Rewrites: filter.NewStreamLedger(),
 	}
 }
 

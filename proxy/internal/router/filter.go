@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/proxy/clienthello"
@@ -247,15 +246,6 @@ type Rewrite struct {
 	Hold   time.Duration // see [relay.Socket]
 }
 
-// Rewrites are the counts of a listener's sessions that are rewritten. They are safe for concurrent use.
-type Rewrites struct {
-	Modules  filter.StreamCounts
-	Sessions atomic.Int64 // that have begun
-}
-
-// Rewrites returns the counts of the listener's sessions that are rewritten.
-func (state *ListenerState) Rewrites() *Rewrites { return &state.rewrites }
-
 // Rewritten implements [worker.Search].
 func (s *Search) Rewritten() relay.Side {
 	if s.rewrite == nil {
@@ -266,7 +256,7 @@ func (s *Search) Rewritten() relay.Side {
 
 // Rewrite implements [worker.Search].
 func (s *Search) Rewrite(on *relay.Socket) {
-	s.listener.state.rewrites.Sessions.Add(1)
+	s.listener.state.Rewritten.Add(1)
 	of, _, _ := s.described(nil, false)
 	on.Transform, on.Hold = s.rewrite.Module.NewStream(&of), s.rewrite.Hold
 }

@@ -137,8 +137,8 @@ func TestHeaderRulesThatChange(t *testing.T) {
 				t.Errorf("it is held: %v, %v, want %v", step.Action, waits.Err(), test.want)
 			}
 			if door := r.listener.Config().State; test.want != nil {
-				if door.Refused(waits.Err()); door.Refusals.ByReason()["proxy_header"] != 1 {
-					t.Errorf("counted as %v", door.Refusals.ByReason())
+				if door.Refused(waits.Err()); door.Refusals.ByReason(false)["proxy_header"] != 1 {
+					t.Errorf("counted as %v", door.Refusals.ByReason(false))
 				}
 			}
 		})
@@ -294,7 +294,7 @@ func TestRulesThatChange(t *testing.T) {
 			s.Close()
 		}
 		queued.Close()
-		if n := r.listener.Config().State.Refusals.ByReason()["address"]; (n == 2) != (want != nil) || waits != 2 {
+		if n := r.listener.Config().State.Refusals.ByReason(false)["address"]; (n == 2) != (want != nil) || waits != 2 {
 			t.Errorf("deny %s: %d are counted", rule, n)
 		}
 		if n := r.active(); n != 1 && want != nil {
@@ -370,7 +370,7 @@ func TestWaitersGoWhereTheListenerLeads(t *testing.T) {
 				step = r.inVain(waits)
 			}
 			var refused int64
-			for _, n := range r.upstream.Refusals.ByReason() {
+			for _, n := range r.upstream.Refusals.ByReason(false) {
 				refused += n
 			}
 			if (step.Action == worker.Connect) != elsewhere || (refused == 0) != elsewhere {

@@ -104,7 +104,7 @@ func TestBothAreTried(t *testing.T) {
 		t.Error(do)
 	}
 	s.Close()
-	if n, _ := up.Load(); n != 0 || r.upstream.Refusals.ByReason()["failed"]+fallback.upstream.Refusals.ByReason()["failed"] != 1 {
+	if n, _ := up.Load(); n != 0 || r.upstream.Refusals.ByReason(false)["failed"]+fallback.upstream.Refusals.ByReason(false)["failed"] != 1 {
 		t.Errorf("%d connections, %+v", n, fallback.upstream.Counts())
 	}
 }

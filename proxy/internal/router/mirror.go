@@ -18,14 +18,11 @@ type Mirror struct {
 	Compare  *worker.Comparison // nil: answers of the endpoint are thrown away
 }
 
-// Mirrors returns the counts of the mirrors of the listener's sessions.
-func (state *ListenerState) Mirrors() *worker.MirrorCounts { return &state.mirrors }
-
 // Mirror implements [worker.Search]. The result of a mirror does not count for its endpoint: breakers and
 // outlier detection do not learn from it. If the breaker of the endpoint or of the upstream is open, there is
 // no mirror. It counts among the endpoint's connections.
 func (s *Search) Mirror(int64) *worker.Mirror {
-	m, counts := s.mirror, &s.listener.state.mirrors
+	m, counts := s.mirror, s.listener.state.Mirrors
 	if m == nil || m.Share.Next() != 0 {
 		return nil
 	}

@@ -39,9 +39,6 @@ type Cancels struct {
 	Queue fanout.Queue
 }
 
-// Cancels returns the counts of the listener.
-func (state *ListenerState) Cancels() *Cancels { return &state.cancels }
-
 // A CancelTarget is an endpoint that may have the query which a CancelRequest is about.
 type CancelTarget struct {
 	Endpoint *Endpoint // nil: the client's original destination

@@ -721,8 +721,8 @@ func TestHeldKeepTheirOrder(t *testing.T) {
 		t.Errorf("%d are held for want of an endpoint, %d of them in the outage", n, held)
 	}
 	r.clock += int64(6 * time.Second)
-	if step := third.Next(r.clock); step.Action != worker.GiveUp || r.upstream.Refusals.ByReason()["queue_timeout"] != 1 {
-		t.Errorf("the third after its time: %v, %v, %v", step.Action, third.Err(), r.upstream.Refusals.ByReason())
+	if step := third.Next(r.clock); step.Action != worker.GiveUp || r.upstream.Refusals.ByReason(false)["queue_timeout"] != 1 {
+		t.Errorf("the third after its time: %v, %v, %v", step.Action, third.Err(), r.upstream.Refusals.ByReason(false))
 	}
 	session.Ended(0, answered, nil)
 	for _, s := range []*router.Search{first, second, third, fourth} {

@@ -153,7 +153,7 @@ func TestRetries(t *testing.T) {
 		t.Errorf("it tried %v, want three endpoints", seen)
 	}
 	s.Close()
-	if r.active() != 0 || r.upstream.Counts().Failures != 3 || r.upstream.Counts().Retries != 2 || r.upstream.Refusals.ByReason()["failed"] != 1 {
+	if r.active() != 0 || r.upstream.Counts().Failures != 3 || r.upstream.Counts().Retries != 2 || r.upstream.Refusals.ByReason(false)["failed"] != 1 {
 		t.Errorf("%d active, %+v", r.active(), r.upstream.Counts())
 	}
 }

@@ -36,11 +36,12 @@ func (r *Reasons) Every() []Count {
 	return list
 }
 
-// ByReason returns how many events there are for each reason that has occurred.
-func (r *Reasons) ByReason() map[string]int64 {
+// ByReason returns how many events there are for each reason that has a name. every includes reasons that have not
+// occurred.
+func (r *Reasons) ByReason(every bool) map[string]int64 {
 	list := make(map[string]int64)
 	for _, c := range r.Every() {
-		if c.N > 0 {
+		if (c.N > 0 || every) && c.Of != "" {
 			list[c.Of] = c.N
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/relay"
 )
@@ -87,12 +88,12 @@ type Group struct {
 	workers   []*worker
 	gate      connLimit
 	waiting   queue
-	prereads  atomic.Int64 // bytes that count against PrereadMemory
-	paused    atomic.Int64 // workers that cannot accept because something was missing
-	live      atomic.Int64 // sockets that are accepted from, or have clients
-	draining  atomic.Bool  // no further sockets are listened on; written under mu
-	handed    offloads     // of clients that are not on loops any more
-	stays     stayCounts
+	prereads  atomic.Int64   // bytes that count against PrereadMemory
+	paused    atomic.Int64   // workers that cannot accept because something was missing
+	live      atomic.Int64   // sockets that are accepted from, or have clients
+	draining  atomic.Bool    // no further sockets are listened on; written under mu
+	handed    offloads       // of clients that are not on loops any more
+	stays     *tally.Reasons // of sessions that stay in user space
 	finished  sync.Once
 	done      chan struct{} // closed when no client is left
 	started   atomic.Bool
@@ -115,7 +116,7 @@ type Group struct {
 // also if Serve is never called.
 func New(cfg *Config) (*Group, error) {
 	g := &Group{
-		cfg: *cfg, ids: record.NewIDs(), done: make(chan struct{}), ended: make(chan struct{}), listenings: make(map[*Listening]struct{}),
+		cfg: *cfg, stays: tally.NewReasons(stayTexts[:]...), ids: record.NewIDs(), done: make(chan struct{}), ended: make(chan struct{}), listenings: make(map[*Listening]struct{}),
 		returning: make(chan struct{}, laneReturns),
 		control:   func() error { return nil }, parts: func(part func()) { part() },
 	}

@@ -198,12 +198,12 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 	case mayLeave:
 	case notYet:
 		if last && !n.session.Heard() {
-			w.group.stays[staySilent].Add(1)
+			w.group.stays.Add(int(staySilent))
 		}
 		t.again.add(n, of.began, laneRetry*t.after)
 		return false
 	default:
-		w.group.stays[why].Add(1)
+		w.group.stays.Add(int(why))
 		return false
 	}
 	if c != nil { // it has come back
@@ -256,9 +256,6 @@ var stayOf = map[driver.Obstacle]stay{
 	driver.ObstacleMirror: stayMirror, driver.ObstacleRewrite: stayRewrite, driver.ObstacleEnd: stayEnded,
 }
 
-// stayCounts count sessions that stay in user space.
-type stayCounts [stays]atomic.Int64
-
 // staysHere decides whether this session may leave user space. It may if none of its bytes has to be looked at,
 // and its endpoint has shown that it answers: then first-byte timeouts, trials of breakers and records need
 // nothing more. The PROXY header was written before the session began. last says that it was asked before, and
@@ -291,15 +288,7 @@ func flows(n *conn) bool {
 
 // LaneStays returns how many sessions have stayed in user space, by reason; only reasons that
 // occurred. The lane has further reasons.
-func (g *Group) LaneStays() map[string]int64 {
-	counts := make(map[string]int64)
-	for why, text := range stayTexts {
-		if n := g.stays[why].Load(); n > 0 && text != "" {
-			counts[text] = n
-		}
-	}
-	return counts
-}
+func (g *Group) LaneStays() map[string]int64 { return g.stays.ByReason(false) }
 
 const (
 	// laneGap is how long a session that comes back waits for a moment with nothing on the way.
@@ -641,7 +630,7 @@ func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
 		return true
 	case unused: // no packet has come yet
 	case late, c.is(opened) && m.tries == gapTries:
-		g.worker.group.stays[stayFlow].Add(1)
+		g.worker.group.stays.Add(int(stayFlow))
 		c.open()
 		c.rest()
 		return true

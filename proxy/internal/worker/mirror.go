@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/compare"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/driver"
@@ -279,16 +280,18 @@ var mirrorReasons = []string{
 	MirrorNoEndpoint, MirrorFull, MirrorDescriptors,
 }
 
-// numMirrorReasons is how many there are.
-const numMirrorReasons = 11
-
 // MirrorCounts are the mirrors of a listener's sessions. They are safe for concurrent use.
 type MirrorCounts struct {
 	running                               atomic.Int64
-	ended                                 [numMirrorReasons]atomic.Int64
+	ended                                 *tally.Reasons
 	teed, copied, undelivered, throwAways atomic.Int64
 	unanswered, silent                    atomic.Int64
 	reset                                 atomic.Pointer[MirrorTotals] // those at the last Reset; nil: there was none
+}
+
+// NewMirrorCounts returns counts of no mirrors.
+func NewMirrorCounts() *MirrorCounts {
+	return &MirrorCounts{ended: tally.NewReasons(mirrorReasons...)}
 }
 
 // MirrorTotals are the values of [MirrorCounts].
@@ -309,7 +312,7 @@ type MirrorTotals struct {
 // Skip counts a session that should have a mirror and has none any more.
 func (c *MirrorCounts) Skip(reason string) {
 	if i := slices.Index(mirrorReasons, reason); i >= 0 {
-		c.ended[i].Add(1)
+		c.ended.Add(i)
 	}
 }
 
@@ -356,17 +359,11 @@ func (m *mirroring) count(res driver.MirrorResult) {
 
 // Totals returns the values now. every includes reasons that did not occur.
 func (c *MirrorCounts) Totals(every bool) MirrorTotals {
-	t := MirrorTotals{
-		Running: c.running.Load(), Ended: make(map[string]int64),
+	return MirrorTotals{
+		Running: c.running.Load(), Ended: c.ended.ByReason(every),
 		Teed: c.teed.Load(), Copied: c.copied.Load(), Undelivered: c.undelivered.Load(), Answered: c.throwAways.Load(),
 		Unanswered: c.unanswered.Load(), Silent: c.silent.Load(),
 	}
-	for i, reason := range mirrorReasons {
-		if n := c.ended[i].Load(); n > 0 || every {
-			t.Ended[reason] = n
-		}
-	}
-	return t
 }
 
 // Reset makes SinceReset count from now on. For running mirrors it counts the end, and the

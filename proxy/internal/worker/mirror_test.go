@@ -46,7 +46,7 @@ func mirroring(t *testing.T, patience time.Duration, to func() *worker.Mirror) (
 func mirroringTo(t *testing.T, server string, patience time.Duration, to func() *worker.Mirror) (*rig, *worker.MirrorCounts) {
 	t.Helper()
 	var began, ended atomic.Int64
-	counts, d := new(worker.MirrorCounts), straight(server)
+	counts, d := worker.NewMirrorCounts(), straight(server)
 	splices, err := relay.New(&relay.Config{}) // the rig's own has no pipes
 	if err != nil {
 		t.Fatal(err)

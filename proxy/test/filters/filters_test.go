@@ -40,7 +40,7 @@ func build(t testing.TB, name string) []byte {
 // load loads a filter with 8 MiB, and with all the time that a machine needs that has other work to do.
 func load(t testing.TB, code []byte, cfg filter.Config) *filter.Filter {
 	t.Helper()
-	cfg.Name, cfg.Timeout, cfg.OnError, cfg.Counts = "example", 10*time.Second, filter.Deny, new(filter.Ledger)
+	cfg.Name, cfg.Timeout, cfg.OnError = "example", 10*time.Second, filter.Deny
 	cfg.Bounds.Memory, cfg.Bounds.Start = 8<<20, time.Minute
 	f, err := filter.New(t.Context(), code, cfg)
 	must(t, err)
