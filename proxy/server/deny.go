@@ -202,7 +202,9 @@ const (
 
 type arrivals struct{ accepted, denied int64 }
 
-func arrivalsAt(l *router.ListenerState) arrivals { return arrivals{l.Accepted(), l.DeniedByHand()} }
+func arrivalsAt(l *router.ListenerState) arrivals {
+	return arrivals{l.Accepted.Load(), l.DeniedByHand()}
+}
 
 func (d *denials) mark() {
 	d.latest = d.now()

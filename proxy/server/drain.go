@@ -93,10 +93,10 @@ func (d *drains) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) {
 		d.drainSessions(e, cfg.OnUnhealthy, cfg.DrainTimeout, errUnhealthy)
 		return
 	}
-	fell, cut := e.DownTransitions(), d.cutter(e, errUnhealthy)
+	fell, cut := e.DownTransitions.Load(), d.cutter(e, errUnhealthy)
 	ill := func(e *router.Endpoint) bool {
 		st := e.State()
-		return (st.Down || st.Ejected) && e.DownTransitions() == fell
+		return (st.Down || st.Ejected) && e.DownTransitions.Load() == fell
 	}
 	k := d.cutAfter(cfg.DrainTimeout, func(chosen func() bool, last bool) {
 		still := ill(e)

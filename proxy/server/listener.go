@@ -452,13 +452,13 @@ func (l *listener) measureKeys(running *router.Running) (by string, list []metri
 		return "", nil
 	}
 	add := func(value string, c *router.KeyCount) {
-		list = append(list, metrics.Keyed{Value: value, Sessions: c.Sessions(), Bytes: bytesOf(c.Bytes(), running.Keys[c])})
+		list = append(list, metrics.Keyed{Value: value, Sessions: c.Sessions.Load(), Bytes: bytesOf(c.Bytes(), running.Keys[c])})
 	}
 	for _, value := range l.cfg.MetricsBy.Values {
-		add(value, l.byKey.Of(value))
+		add(value, l.byKey.Of[value])
 	}
-	add(config.OtherValue, l.byKey.Other())
-	add(config.UnknownValue, l.byKey.Unknown())
+	add(config.OtherValue, l.byKey.Other)
+	add(config.UnknownValue, l.byKey.Unknown)
 	return l.cfg.MetricsBy.Key, list
 }
 

@@ -163,7 +163,7 @@ func (w *watcher) watched() []monitor.Counter {
 	}
 	list = w.removedCounters(list)
 	w.outliers(func(u *upstream) {
-		list = append(list, monitor.Counter{Key: u.outlier, Message: withheldLine, Kind: "upstream", Name: u.cfg.Name, Total: u.outlier.Withheld()})
+		list = append(list, monitor.Counter{Key: u.outlier, Message: withheldLine, Kind: "upstream", Name: u.cfg.Name, Total: u.outlier.Withheld.Load()})
 		list = u.withheld(list)
 	})
 	if log := w.sessions.Load(); log != nil {
@@ -199,7 +199,7 @@ func appendCounters(list []monitor.Counter, name string, up *router.Upstream) []
 }
 
 func (u *upstream) withheld(list []monitor.Counter) []monitor.Counter {
-	if u.outlier.Withheld() == 0 {
+	if u.outlier.Withheld.Load() == 0 {
 		return list
 	}
 	for _, m := range u.order {

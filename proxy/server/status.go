@@ -95,7 +95,7 @@ func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bo
 func (s *Server) counters(total *worker.Summary) map[string]int64 {
 	c := map[string]int64{
 		"accepted": total.Accepted, "refused": total.Refused, "lost": total.Totals.Lost,
-		"accept_pauses": s.host.paused.Load(), "transitions": s.upstreamManager.scheduler.Transitions(),
+		"accept_pauses": s.host.paused.Load(), "transitions": s.upstreamManager.scheduler.Transitions.Load(),
 	}
 	for i := range total.Loops {
 		c["hellos_missing"] += total.Loops[i].HellosMissing
@@ -233,7 +233,7 @@ func (r *reader) recent(key any, line string) int64 { return r.watcher.sums.Rece
 func (r *reader) listener(name string, l *listener) metrics.Listener {
 	m := metrics.Listener{Listener: admin.Listener{
 		Name: name, State: admin.Serving, Reasons: l.state.Refusals.ByReason(false), FastOpen: l.cfg.Socket.FastOpen,
-		Connections: admin.Connections{Accepted: l.state.Accepted(), Active: l.state.Connections.InUse(), Most: l.state.Connections.Max()},
+		Connections: admin.Connections{Accepted: l.state.Accepted.Load(), Active: l.state.Connections.InUse(), Most: l.state.Connections.Max()},
 		Bytes:       bytesOf(l.state.Bytes(), r.running.Listeners[l.state]),
 		Pauses:      l.state.Pauses.ByReason(false), Mirrors: l.mirrorStatus(l.state.Mirrors.Totals(!r.detail)), Rewrites: l.rewriteStatus(!r.detail),
 		Cancels: l.cancelStatus(), Protocols: l.state.Spoken.ByReason(false),
@@ -345,7 +345,7 @@ func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 		m.Handshakes, m.Certificates = handshakes(u.stats), certificates(u.tls.Lifetimes())
 	}
 	if u.breaker != nil {
-		m.Breaker, m.Opened = u.breaker.State().String(), u.breaker.Opened()
+		m.Breaker, m.Opened = u.breaker.State().String(), u.breaker.Opened.Load()
 		if b := u.cfg.CircuitBreaker; b != nil {
 			connections, connecting := u.breaker.Load()
 			if b.Connections > 0 {
@@ -360,7 +360,7 @@ func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 		m.Discovery = discoveryStatus(u.source.Status())
 	}
 	if u.outlier != nil {
-		m.EjectionsWithheld = u.outlier.Withheld()
+		m.EjectionsWithheld = u.outlier.Withheld.Load()
 	}
 	if r.detail {
 		r.describeUpstream(u, &m.Upstream)
@@ -418,11 +418,11 @@ func (r *reader) endpoint(m *member, upstream string) metrics.Endpoint {
 	e, state := m.endpoint, m.endpoint.State()
 	p := metrics.Endpoint{Upstream: upstream, Tally: e.Tally(), Endpoint: admin.Endpoint{
 		Name: m.spec.Identity(), Address: m.spec.Address, Weight: e.Weight(), State: admin.Up,
-		Active: int64(e.Active()), Max: int64(e.Limit()), Picked: int64(e.Picked()), Total: e.Total(), Failures: e.Failures(),
-		Transitions: e.Transitions(), Ejections: e.Ejections(), Bytes: bytesOf(e.Bytes(), r.running.Endpoints[e]),
+		Active: int64(e.Active()), Max: int64(e.Limit()), Picked: int64(e.Picked()), Total: e.Total.Load(), Failures: e.Failures.Load(),
+		Transitions: e.Transitions.Load(), Ejections: e.Ejections.Load(), Bytes: bytesOf(e.Bytes(), r.running.Endpoints[e]),
 	}}
 	if m.breaker != nil {
-		p.Opened = m.breaker.Opened()
+		p.Opened = m.breaker.Opened.Load()
 		if state := m.breaker.State(); state != health.Closed {
 			p.Breaker = state.String()
 		}

@@ -87,7 +87,7 @@ type Breaker struct {
 	set       atomic.Pointer[setting]
 	word      atomic.Uint64 // a word
 	load      atomic.Uint64 // pending connections in the high 32 bits, all of them in the low 32 bits
-	opened    atomic.Int64
+	Opened    atomic.Int64  // how many times it has opened, from closed or half-open
 	sources   sources
 	last      failure
 
@@ -163,9 +163,6 @@ func (b *Breaker) Full() bool {
 	connections, pending := b.Load()
 	return s.Connections > 0 && connections >= s.Connections || s.Pending > 0 && pending >= s.Pending
 }
-
-// Opened returns how many times it has opened, from closed or half-open.
-func (b *Breaker) Opened() int64 { return b.opened.Load() }
 
 // Begin asks to let a connection through.
 func (b *Breaker) Begin() (Permit, Refusal) {
@@ -370,7 +367,7 @@ func (b *Breaker) become(s State, now int64, cause string) {
 	b.word.Store(uint64(newWord(s, word(b.word.Load()).after())))
 	b.early.become(s, now)
 	if s == Open {
-		b.opened.Add(1)
+		b.Opened.Add(1)
 		b.wait(now)
 	}
 	b.publish()

@@ -43,8 +43,8 @@ func TestBreakerGoesRound(t *testing.T) {
 	}
 	b.Report(first, health.OK, c.Now())
 	b.Report(second, health.Reset, c.Now())
-	if b.State() != health.Open || b.Opened() != 2 {
-		t.Fatalf("after a trial failed: %v, opened %d times", b.State(), b.Opened())
+	if b.State() != health.Open || b.Opened.Load() != 2 {
+		t.Fatalf("after a trial failed: %v, opened %d times", b.State(), b.Opened.Load())
 	}
 	c.advance(time.Minute)
 	k.Step()
@@ -154,8 +154,8 @@ func TestBreakerBoundsHoldUnderLoad(t *testing.T) {
 	if conns, pending := b.Load(); conns != 0 || pending != 0 {
 		t.Errorf("%d connections, %d pending are left of none", conns, pending)
 	}
-	if tried.Load() == 0 || b.Opened() < 2 {
-		t.Errorf("%d trials, opened %d times: the test tries nothing", tried.Load(), b.Opened())
+	if tried.Load() == 0 || b.Opened.Load() < 2 {
+		t.Errorf("%d trials, opened %d times: the test tries nothing", tried.Load(), b.Opened.Load())
 	}
 }
 
@@ -238,8 +238,8 @@ func TestOpensOnce(t *testing.T) {
 				b.Report(0, health.Reset, c.Now())
 			}
 		})
-		if b.Opened() != 1 || b.State() != health.Open {
-			t.Fatalf("round %d: opened %d times", round, b.Opened())
+		if b.Opened.Load() != 1 || b.State() != health.Open {
+			t.Fatalf("round %d: opened %d times", round, b.Opened.Load())
 		}
 	}
 }
@@ -266,13 +266,13 @@ func TestClosedAgainBeginsAnew(t *testing.T) {
 	for range 4 {
 		b.Reached()
 	}
-	if b.State() != health.Closed || b.Opened() != 1 {
-		t.Errorf("%v, opened %d times", b.State(), b.Opened())
+	if b.State() != health.Closed || b.Opened.Load() != 1 {
+		t.Errorf("%v, opened %d times", b.State(), b.Opened.Load())
 	}
 	for range 2 {
 		b.Report(fresh, health.Reset, c.Now())
 	}
-	if b.Opened() != 2 {
+	if b.Opened.Load() != 2 {
 		t.Error("two of four failures do not open it")
 	}
 }
@@ -348,15 +348,15 @@ func TestTriedWhenWell(t *testing.T) {
 		FailurePercentage: 1, Window: time.Second, MinVolume: 1, Open: time.Minute, TrialConnections: 2,
 	})
 	b.Recovered()
-	if b.State() != health.Closed || k.Transitions() != 0 {
+	if b.State() != health.Closed || k.Transitions.Load() != 0 {
 		t.Errorf("a closed one is %v", b.State())
 	}
 	b.Report(0, health.Reset, c.Now())
 	c.advance(40 * time.Second)
 	b.Recovered()
 	b.Recovered()
-	if b.State() != health.HalfOpen || k.Transitions() != 2 {
-		t.Errorf("an open one is %v after %d transitions", b.State(), k.Transitions())
+	if b.State() != health.HalfOpen || k.Transitions.Load() != 2 {
+		t.Errorf("an open one is %v after %d transitions", b.State(), k.Transitions.Load())
 	}
 	var permits [2]health.Permit
 	for i := range permits {

@@ -248,7 +248,7 @@ func TestTransitionsAreTold(t *testing.T) {
 	for _, tr := range told {
 		sum += 1 + int64(tr.Suppressed)
 	}
-	if all := k.Transitions(); all < sum || all-sum > 61 {
+	if all := k.Transitions.Load(); all < sum || all-sum > 61 {
 		t.Errorf("%d reported or counted of %d", sum, all)
 	}
 }

@@ -31,9 +31,12 @@ type OutlierConfig struct {
 // An OutlierDetector judges the endpoints of one upstream. It is safe for concurrent use.
 type OutlierDetector struct {
 	scheduler *Scheduler
-	withheld  atomic.Int64
-	full      atomic.Bool // no more could be ejected at the last look, see hasRoom; written under mu
-	single    atomic.Bool // there is one endpoint at most, so that nothing is withheld; written under mu
+	// Withheld is how many times an endpoint would have been ejected if MaxEjected had allowed it;
+	// each further failure counts. With a single endpoint nothing is counted, because clients have
+	// no other endpoint.
+	Withheld atomic.Int64
+	full     atomic.Bool // no more could be ejected at the last look, see hasRoom; written under mu
+	single   atomic.Bool // there is one endpoint at most, so that nothing is withheld; written under mu
 
 	mu      sync.Mutex
 	cfg     *OutlierConfig
@@ -52,7 +55,6 @@ type OutlierMonitor struct {
 	certain     atomic.Int32 // of those, the failures that no client can have caused
 	sources     sources
 	ejected     atomic.Bool // ejected; written under outlier.mu
-	total       atomic.Int64
 	damper      damper
 	silent      damper // of silences
 	last        failure
@@ -163,12 +165,7 @@ func (o *OutlierDetector) Ejected() (ejected, all int) {
 	return len(o.ejected), o.members
 }
 
-// Withheld returns how many times an endpoint would have been ejected if MaxEjected had
-// allowed it; each further failure counts. With a single endpoint nothing is counted,
-// because clients have no other endpoint.
-func (o *OutlierDetector) Withheld() int64 { return o.withheld.Load() }
-
-// Withholdings returns that number for one endpoint, and the cause of the last withheld
+// Withholdings returns [OutlierDetector.Withheld] for one endpoint, and the cause of the last withheld
 // ejection, or the last failure that would have caused it.
 func (m *OutlierMonitor) Withholdings() (times int64, why string) {
 	if cause := m.withheldFor.Load(); cause != nil {
@@ -184,7 +181,7 @@ func (m *OutlierMonitor) withhold(cause *string) {
 	}
 	m.withheldFor.Store(cause)
 	m.withheld.Add(1)
-	m.outlier.withheld.Add(1)
+	m.outlier.Withheld.Add(1)
 }
 
 // allowed returns how many of an upstream's endpoints may be ejected at once. The rounding
@@ -449,7 +446,6 @@ func (m *OutlierMonitor) ejectFor(now int64, cause string, connects, stay bool) 
 	}
 	o.ejected = append(o.ejected, m)
 	o.update()
-	m.total.Add(1)
 	m.ejected.Store(true)
 	m.target.SetEjected(true)
 	m.notify("ejected", now, cause)
@@ -628,9 +624,6 @@ func (m *OutlierMonitor) Ejected() (until int64, ejected bool) {
 	defer m.outlier.mu.Unlock()
 	return m.until, m.ejected.Load()
 }
-
-// Ejections returns the number of ejections.
-func (m *OutlierMonitor) Ejections() int64 { return m.total.Load() }
 
 // why returns the cause of the last transition.
 func (d *damper) why() string {

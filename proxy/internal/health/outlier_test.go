@@ -243,7 +243,7 @@ func TestMaxEjectedIsNeverPassed(t *testing.T) {
 	if most.Load() > (fixed+1)*3/10 || most.Load() == 0 {
 		t.Errorf("%d were ejected at once, want 1 to %d", most.Load(), (fixed+1)*3/10)
 	}
-	if o.Withheld() == 0 {
+	if o.Withheld.Load() == 0 {
 		t.Error("none was held back: the test tries nothing")
 	}
 	for _, m := range members {
@@ -260,7 +260,8 @@ func TestEjectionGrowsAndDecays(t *testing.T) {
 	o := health.NewOutlierDetector(k, &health.OutlierConfig{
 		ConsecutiveFailures: 1, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 100 * time.Second, MaxEjected: 1,
 	})
-	m := o.Add("pg/a", new(target))
+	on := new(target)
+	m := o.Add("pg/a", on)
 	for i, step := range []struct{ wait, want time.Duration }{
 		{0, 30 * time.Second},
 		{10 * time.Second, 60 * time.Second},
@@ -294,8 +295,8 @@ func TestEjectionGrowsAndDecays(t *testing.T) {
 		!strings.Contains(told[0].Cause, "1 failure, the last: silent") || !strings.Contains(told[0].Cause, "30s") {
 		t.Errorf("reported: %v", told)
 	}
-	if m.Ejections() != 8 || k.Transitions() != 16 {
-		t.Errorf("%d ejections, %d transitions", m.Ejections(), k.Transitions())
+	if on.told.Load() != 16 || k.Transitions.Load() != 16 {
+		t.Errorf("%d calls of the target, %d transitions", on.told.Load(), k.Transitions.Load())
 	}
 }
 
@@ -421,7 +422,8 @@ func TestEarlierEndIsForgotten(t *testing.T) {
 func TestEjectionsOfWhoIsDownAreNoNews(t *testing.T) {
 	k, c := idle(time.Nanosecond)
 	o := health.NewOutlierDetector(k, &health.OutlierConfig{ConsecutiveFailures: 1, BaseEjectionTime: time.Second, MaxEjectionTime: time.Second, MaxEjected: 1})
-	m := o.Add("a", new(target))
+	on := new(target)
+	m := o.Add("a", on)
 	b := health.NewBreaker(k, "b", nil, &health.BreakerConfig{
 		FailurePercentage: 1, Window: time.Second, MinVolume: 1, Open: time.Second, TrialConnections: 1,
 	})
@@ -455,8 +457,8 @@ func TestEjectionsOfWhoIsDownAreNoNews(t *testing.T) {
 	}
 	told("while it is down")
 	c.advance(2 * time.Second)
-	if k.Step(); m.Ejections() != 6 {
-		t.Errorf("%d ejections", m.Ejections())
+	if k.Step(); on.told.Load() != 12 {
+		t.Errorf("%d ejections and returns", on.told.Load())
 	}
 	well()
 	told("when it is back, not ejected by now", "a returned", "b half-open")

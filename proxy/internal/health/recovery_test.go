@@ -267,8 +267,8 @@ func TestRecoveredGivesItsPlace(t *testing.T) {
 	members[0].Connected(c.advance(time.Second))
 	members[1].Answered(c.Now() - int64(time.Second) - 1) // began before it was ejected
 	members[2].Report(health.ConnectFailed, c.Now())
-	if got := ejected(); !slices.Equal(got, []int{0, 1}) || o.Withheld() != 1 {
-		t.Fatalf("%v are ejected, %d were held back", got, o.Withheld())
+	if got := ejected(); !slices.Equal(got, []int{0, 1}) || o.Withheld.Load() != 1 {
+		t.Fatalf("%v are ejected, %d were held back", got, o.Withheld.Load())
 	}
 	members[1].Answered(c.Now())
 	if got := ejected(); !slices.Equal(got, []int{0, 1}) {
@@ -279,8 +279,8 @@ func TestRecoveredGivesItsPlace(t *testing.T) {
 		t.Errorf("%v are ejected, want the one that fails in place of the one that has recovered", got)
 	}
 	members[3].Report(health.ConnectFailed, c.Now())
-	if got := ejected(); !slices.Equal(got, []int{0, 2}) || o.Withheld() != 2 {
-		t.Errorf("%v are ejected, %d were held back", got, o.Withheld())
+	if got := ejected(); !slices.Equal(got, []int{0, 2}) || o.Withheld.Load() != 2 {
+		t.Errorf("%v are ejected, %d were held back", got, o.Withheld.Load())
 	}
 }
 
@@ -311,7 +311,7 @@ func TestAwayHoldsNoPlace(t *testing.T) {
 						t.Errorf("%s endpoint %d is ejected: %v", when, i, !want[i])
 					}
 				}
-				if n := o.Withheld(); n != withheld {
+				if n := o.Withheld.Load(); n != withheld {
 					t.Errorf("%s %d ejections were held back, want %d", when, n, withheld)
 				}
 			}
@@ -433,8 +433,8 @@ func TestHeldBack(t *testing.T) {
 	}
 	held := func(m *health.OutlierMonitor, all, times int64, why string) {
 		t.Helper()
-		if n, text := m.Withholdings(); n != times || o.Withheld() != all || n > 0 && text != why {
-			t.Errorf("%d times, %q; %d of all; want %d, %q, %d", n, text, o.Withheld(), times, why, all)
+		if n, text := m.Withholdings(); n != times || o.Withheld.Load() != all || n > 0 && text != why {
+			t.Errorf("%d times, %q; %d of all; want %d, %q, %d", n, text, o.Withheld.Load(), times, why, all)
 		}
 	}
 	if fail(m, "alone", 5); m.Eject(c.Now(), "it stands still", true) {
@@ -467,7 +467,7 @@ func TestStaysEjected(t *testing.T) {
 	if !m.Eject(c.Now(), "it stands still", true) || m.Eject(c.Now(), "again", true) {
 		t.Fatal("it is ejected never, or twice")
 	}
-	if other.Eject(c.Now(), "too many", true) || o.Withheld() != 1 {
+	if other.Eject(c.Now(), "too many", true) || o.Withheld.Load() != 1 {
 		t.Error("more are ejected than may be")
 	}
 	for range 10 {

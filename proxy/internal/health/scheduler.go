@@ -27,8 +27,9 @@ type SchedulerConfig struct {
 // transitions. One Scheduler serves a whole process. It has two goroutines: one sleeps until a
 // timer is due, the other reports. It is safe for concurrent use.
 type Scheduler struct {
+	Transitions atomic.Int64 // reported or not
+
 	cfg      SchedulerConfig
-	noted    atomic.Int64
 	wake     chan struct{} // of the timer goroutine
 	notifier notifier
 	stop     chan struct{}
@@ -58,9 +59,6 @@ func newScheduler(cfg *SchedulerConfig) *Scheduler {
 	k.notifier.report, k.notifier.wake = k.cfg.Report, make(chan struct{}, 1)
 	return k
 }
-
-// Transitions returns the number of transitions, reported or not.
-func (k *Scheduler) Transitions() int64 { return k.noted.Load() }
 
 // Close ends the Scheduler. It returns when its goroutines have ended and all transitions have been
 // reported, including the ones held by a Flap. Endpoints that are ejected and breakers that are
@@ -139,7 +137,7 @@ func nudge(wake chan struct{}) {
 
 // note takes a transition, to be reported as its damper allows.
 func (k *Scheduler) note(d *damper, t Transition) {
-	k.noted.Add(1)
+	k.Transitions.Add(1)
 	if next, held := d.note(k, t); held {
 		k.at(next, d)
 	}
@@ -400,8 +398,8 @@ func (f *Flap) Rest() (Transition, bool) {
 type Panic struct {
 	keeper  *Scheduler
 	subject string
-	on      atomic.Bool // written under mu
-	begun   atomic.Int64
+	on      atomic.Bool  // written under mu
+	Begun   atomic.Int64 // panics
 
 	mu     sync.Mutex
 	damper damper
@@ -426,12 +424,9 @@ func (p *Panic) Look(panicking bool, see func() (panicking bool, usable, of int)
 	p.on.Store(on)
 	t := Transition{Subject: p.subject, Kind: Panicking, State: "calm", Time: p.keeper.cfg.Now()}
 	if on {
-		p.begun.Add(1)
+		p.Begun.Add(1)
 		t.State, t.Bad = "panic", true
 	}
 	t.Cause = fmt.Sprintf("%d of %d endpoints are usable", usable, of)
 	p.keeper.note(&p.damper, t)
 }
-
-// Begun returns the number of panics.
-func (p *Panic) Begun() int64 { return p.begun.Load() }

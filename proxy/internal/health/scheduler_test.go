@@ -52,7 +52,8 @@ func TestNothingAllocates(t *testing.T) {
 	o := health.NewOutlierDetector(k, &health.OutlierConfig{
 		ConsecutiveFailures: 5, FailurePercentage: 90, Window: time.Second, MinVolume: 1 << 20, BaseEjectionTime: time.Second, MaxEjectionTime: time.Minute, MaxEjected: 1,
 	})
-	m := o.Add("a", new(target))
+	on := new(target)
+	m := o.Add("a", on)
 	full := health.NewOutlierDetector(k, &health.OutlierConfig{ConsecutiveFailures: 1}).Add("a", new(target))
 	b := health.NewBreaker(k, "pg", nil, &health.BreakerConfig{
 		FailurePercentage: 60, Window: time.Second, MinVolume: 1 << 20, Open: time.Second, TrialConnections: 1, Connections: 100, Pending: 10,
@@ -75,7 +76,7 @@ func TestNothingAllocates(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations for a connection", n)
 	}
-	if m.Ejections() != 0 || b.State() != health.Closed || budget.Denied() == 0 {
+	if on.told.Load() != 0 || b.State() != health.Closed || budget.Denied() == 0 {
 		t.Error("the connections had other results than expected")
 	}
 }
@@ -141,8 +142,8 @@ func TestPanicIsToldOnce(t *testing.T) {
 		usable.Store(3)
 		together(4, func(int) { look() })
 		told := k.Told()
-		if len(told) != 2 || p.Begun() != int64(round+1) {
-			t.Fatalf("round %d: reported %+v, begun %d times", round, told, p.Begun())
+		if len(told) != 2 || p.Begun.Load() != int64(round+1) {
+			t.Fatalf("round %d: reported %+v, begun %d times", round, told, p.Begun.Load())
 		}
 		for i, want := range []health.Transition{
 			{State: "panic", Bad: true, Cause: "1 of 3 endpoints are usable"}, {State: "calm", Cause: "3 of 3 endpoints are usable"},

@@ -31,9 +31,9 @@ type ListenerState struct {
 	// be nil. It is set before there are clients.
 	Paused func(limit string, now time.Duration)
 
+	Accepted atomic.Int64             // clients
 	current  atomic.Pointer[Listener] // the generation in force; nil: none is
 	queue    queue                    // of clients beyond Connections that two loops have accepted at once
-	accepted atomic.Int64
 	account
 	pausedAt atomic.Uint32 // the admissionLimit at which accepting pauses now
 
@@ -179,7 +179,7 @@ func (a *admission) NextSlotIn(now int64) time.Duration {
 // client then waits for a place before anything is done for it.
 func (a *admission) Admit(c *worker.Client, identified bool, now int64) error {
 	state := a.state
-	state.accepted.Add(1)
+	state.Accepted.Add(1)
 	if identified {
 		if !c.Source().Known() {
 			return source.ErrUnknown

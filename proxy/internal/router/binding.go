@@ -362,12 +362,6 @@ func put[K comparable](sums map[K]worker.Bytes, key K, bytes *worker.Bytes) {
 	sums[key] = sum
 }
 
-// Transitions returns how often the verdict of its checks has changed.
-func (e *Endpoint) Transitions() int64 { return e.transitions.Load() }
-
-// Ejections returns how often outlier detection has ejected it.
-func (e *Endpoint) Ejections() int64 { return e.ejections.Load() }
-
 // closeOf is the reason that a session ended, with an error or nil; its a is the client.
 func closeOf(r *relay.Result, err error) tally.Close {
 	switch r.Reason {
@@ -407,47 +401,34 @@ func bySide(side relay.Side, client, endpoint tally.Close) tally.Close {
 // A KeyCount counts the sessions with one value of a property of clients.
 type KeyCount struct {
 	meter
-	sessions atomic.Int64 // that have begun
+	Sessions atomic.Int64 // that have begun
 }
-
-// Sessions returns how many have begun.
-func (c *KeyCount) Sessions() int64 { return c.sessions.Load() }
 
 // KeyCounts count the sessions of a listener by a property of their clients: one count for each configured value, one
 // for all other values, and one for clients without a value. So clients cannot make them grow.
 type KeyCounts struct {
 	key            clientkey.Key
-	of             map[string]*KeyCount // not changed
-	other, unknown *KeyCount
+	Of             map[string]*KeyCount // by value; not changed
+	Other, Unknown *KeyCount            // sessions with another value, and without a value
 }
 
 // NewKeyCounts returns the counts of some values. Counts of the same property in before, which may
 // be nil, are continued.
 func NewKeyCounts(key clientkey.Key, values []string, before *KeyCounts) *KeyCounts {
-	c := &KeyCounts{key: key, of: make(map[string]*KeyCount, len(values)), other: new(KeyCount), unknown: new(KeyCount)}
+	c := &KeyCounts{key: key, Of: make(map[string]*KeyCount, len(values)), Other: new(KeyCount), Unknown: new(KeyCount)}
 	same := before != nil && before.key == key
 	if same {
-		c.other, c.unknown = before.other, before.unknown
+		c.Other, c.Unknown = before.Other, before.Unknown
 	}
 	for _, v := range values {
-		if same && before.of[v] != nil {
-			c.of[v] = before.of[v]
+		if same && before.Of[v] != nil {
+			c.Of[v] = before.Of[v]
 		} else {
-			c.of[v] = new(KeyCount)
+			c.Of[v] = new(KeyCount)
 		}
 	}
 	return c
 }
-
-// Of returns the count of one of the values.
-func (c *KeyCounts) Of(value string) *KeyCount { return c.of[value] }
-
-// Other returns the count of sessions with another value, and Unknown the count of sessions without
-// a value.
-func (c *KeyCounts) Other() *KeyCount { return c.other }
-
-// Unknown is described at [KeyCounts.Other].
-func (c *KeyCounts) Unknown() *KeyCount { return c.unknown }
 
 // count counts a session that begins; nil: it is not counted.
 func (s *Search) count() *KeyCount {
@@ -456,14 +437,14 @@ func (s *Search) count() *KeyCount {
 		return nil
 	}
 	value := s.valueOf(by.key)
-	c := by.of[value]
+	c := by.Of[value]
 	switch {
 	case value == "":
-		c = by.unknown
+		c = by.Unknown
 	case c == nil:
-		c = by.other
+		c = by.Other
 	}
-	c.sessions.Add(1)
+	c.Sessions.Add(1)
 	return c
 }
 

@@ -39,13 +39,14 @@ type Endpoint struct {
 	breaker atomic.Pointer[health.Breaker]        // nil: there is none
 	check   atomic.Pointer[health.Check]          // nil: it is not checked
 
-	total, failures atomic.Int64
+	Total    atomic.Int64 // sessions
+	Failures atomic.Int64 // connections that failed, or ended before it had said anything
 	account
-	transitions     atomic.Int64  // of its checks' verdict
-	ejections       atomic.Int64  // by outlier detection
+	Transitions     atomic.Int64  // of its checks' verdict
+	Ejections       atomic.Int64  // by outlier detection
 	circuitState    atomic.Uint32 // the last health.State of the breaker
 	bad             atomic.Int32  // verdicts against it, see SetHealthy and SetEjected
-	downTransitions atomic.Int64  // how often the first one was passed
+	DownTransitions atomic.Int64  // how often it was found to be unwell after it had been well
 	sample          sample
 	answers         health.Answers
 	trials          trials
@@ -99,13 +100,6 @@ func (e *Endpoint) Upstream() *Upstream { return e.upstream }
 // Name returns the endpoint's name: its address unless the configuration gives it one.
 func (e *Endpoint) Name() string { return e.name }
 
-// Total returns how many sessions it has had.
-func (e *Endpoint) Total() int64 { return e.total.Load() }
-
-// Failures returns how many connections to it failed, or ended before it had said
-// anything.
-func (e *Endpoint) Failures() int64 { return e.failures.Load() }
-
 // SetMonitor sets the monitor of its connections, nil for none. Reports in progress go to the
 // former one.
 func (e *Endpoint) SetMonitor(m *health.OutlierMonitor) {
@@ -139,7 +133,7 @@ func (e *Endpoint) SetHealthy(healthy bool) {
 		}
 	}()
 	if e.State().Down == healthy {
-		e.transitions.Add(1)
+		e.Transitions.Add(1)
 	}
 	if !healthy { // clients find out whether it can be connected to, one after the other
 		e.SetFailing(true)
@@ -167,7 +161,7 @@ func (e *Endpoint) SetHealthy(healthy bool) {
 // SetEjected implements [health.Target].
 func (e *Endpoint) SetEjected(ejected bool) {
 	if ejected {
-		e.ejections.Add(1)
+		e.Ejections.Add(1)
 	}
 	e.Endpoint.SetEjected(ejected)
 	e.setDown(ejected)
@@ -192,9 +186,6 @@ func (e *Endpoint) SetCircuit(s health.State, trials int) {
 	}
 }
 
-// DownTransitions returns how often it was found to be unwell after it had been well.
-func (e *Endpoint) DownTransitions() int64 { return e.downTransitions.Load() }
-
 // setDown counts a verdict, and reports the first one against the endpoint.
 func (e *Endpoint) setDown(bad bool) {
 	if !bad {
@@ -203,7 +194,7 @@ func (e *Endpoint) setDown(bad bool) {
 	}
 	e.trials.revived.Store(false)
 	if e.bad.Add(1) == 1 {
-		e.downTransitions.Add(1)
+		e.DownTransitions.Add(1)
 		if down := e.upstream.down; down != nil {
 			down(e)
 		}
@@ -225,7 +216,7 @@ func (e *Endpoint) report(permit health.Permit, from health.Source, o health.Out
 }
 
 func (e *Endpoint) fail() {
-	e.failures.Add(1)
+	e.Failures.Add(1)
 	atomic.AddInt64(&e.upstream.counts.Failures, 1)
 }
 

@@ -41,7 +41,7 @@ func (s *Search) Mirror(int64) *worker.Mirror {
 		counts.Skip(worker.MirrorNoEndpoint)
 		return nil
 	}
-	e.total.Add(1)
+	e.Total.Add(1)
 	e.upstream.sessions.Add(1)
 	of := &worker.Mirror{
 		Binding: mirrorBinding{endpoint: e}, Addresses: e.fixed, Host: e.host, Port: e.port, Resolver: s.listener.resolverOf(e),

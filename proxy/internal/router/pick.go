@@ -400,7 +400,7 @@ func (u *Upstream) SetPanic(p *health.Panic) { u.panic.Store(p) }
 // many times it has begun to.
 func (u *Upstream) Panic() (now bool, begun int64) {
 	if p := u.panic.Load(); p != nil {
-		begun = p.Begun()
+		begun = p.Begun.Load()
 	}
 	now, _, _ = u.seePanic()
 	return now, begun

@@ -179,9 +179,6 @@ func errnoOf(err error) (errno syscall.Errno) {
 	return errno
 }
 
-// Accepted returns how many clients have come.
-func (state *ListenerState) Accepted() int64 { return state.accepted.Load() }
-
 // DeniedByHand returns how many were refused because an operator has denied their source.
 func (state *ListenerState) DeniedByHand() int64 { return state.Refusals.Of(int(refusedDenied)) }
 

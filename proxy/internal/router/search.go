@@ -413,7 +413,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 		return &l.limits, nil
 	}
 	s.endSlow()
-	e.total.Add(1)
+	e.Total.Add(1)
 	e.upstream.sessions.Add(1)
 	if late := e.late.Load(); late != nil && e.gone.Load() {
 		(*late)()
