@@ -298,11 +298,8 @@ func (s *Server) close() error {
 	return errors.Join(append(errs, s.placement.undo())...)
 }
 
-// A resolver looks up endpoints that are names, when they are dialed.
-type resolver struct{}
-
-// Resolve implements [worker.Resolver].
-func (resolver) Resolve(ctx context.Context, host string, timeout time.Duration) ([]netip.Addr, error) {
+// resolve looks up an endpoint that is a name, when it is dialed.
+func resolve(ctx context.Context, host string, timeout time.Duration) ([]netip.Addr, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)

@@ -234,7 +234,7 @@ func (s *Server) reach(ctx context.Context, search *router.Search, protocols []s
 		case worker.Resolve:
 			var ips []netip.Addr
 			err := s.abandonable(ctx, search, step.Recheck, func(ctx context.Context) (err error) {
-				ips, err = step.Resolver.Resolve(ctx, step.Host, step.Timeout)
+				ips, err = step.Resolver(ctx, step.Host, step.Timeout)
 				return err
 			})
 			if ctx.Err() == nil {

@@ -48,7 +48,7 @@ type CancelTarget struct {
 }
 
 // toOriginal stands for the upstream of clients that go to their original destination.
-var toOriginal = NewSnapshot(new(Upstream), new(SnapshotConfig))
+var toOriginal = NewSnapshot(NewUpstream("", nil), new(SnapshotConfig))
 
 // CancelUpstreams returns the upstreams to which the routes may have led the client of a
 // CancelRequest. Only the request's connection is known, so any route by names or by user and
@@ -168,7 +168,7 @@ func (t *CancelTarget) Addresses(ctx context.Context, timeout time.Duration) ([]
 	if len(e.fixed) > 0 {
 		return e.fixed, nil
 	}
-	ips, err := t.resolver.Resolve(ctx, e.host, timeout)
+	ips, err := t.resolver(ctx, e.host, timeout)
 	addrs := make([]loop.Address, len(ips))
 	for i, ip := range ips {
 		addrs[i].AddrPort = netip.AddrPortFrom(ip.Unmap(), e.port)

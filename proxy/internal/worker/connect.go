@@ -175,7 +175,7 @@ func (w *worker) resolve(c *Client) {
 func (w *worker) lookUp(by Resolver, host string, timeout time.Duration, found func([]netip.Addr, error)) context.CancelFunc {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.group.lookups.Go(func() {
-		ips, err := by.Resolve(ctx, host, timeout)
+		ips, err := by(ctx, host, timeout)
 		w.post(func() { found(ips, err) })
 	})
 	return cancel

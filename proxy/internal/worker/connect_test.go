@@ -24,10 +24,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A stuckResolver answers when its caller does not want to know any more.
-type stuckResolver struct{}
-
-func (stuckResolver) Resolve(ctx context.Context, _ string, _ time.Duration) ([]netip.Addr, error) {
+// stuckResolver answers when its caller does not want to know any more.
+func stuckResolver(ctx context.Context, _ string, _ time.Duration) ([]netip.Addr, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -40,7 +38,7 @@ func TestAbandon(t *testing.T) {
 	stuck, well := connectTo(sockets.Silent(t)), echo(t)
 	for name, first := range map[string]worker.Step{
 		"connect": stuck,
-		"resolve": {Action: worker.Resolve, Resolver: stuckResolver{}},
+		"resolve": {Action: worker.Resolve, Resolver: stuckResolver},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked atomic.Int64

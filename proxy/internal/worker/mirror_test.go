@@ -131,7 +131,7 @@ func TestMirrorsByName(t *testing.T) {
 
 	shadow := netip.MustParseAddrPort(echo(t))
 	var asked, gone atomic.Int64
-	resolve := resolver(func(ctx context.Context) ([]netip.Addr, error) {
+	resolve := worker.Resolver(func(ctx context.Context, _ string, _ time.Duration) ([]netip.Addr, error) {
 		switch asked.Add(1) {
 		case 1:
 			return []netip.Addr{netip.MustParseAddr("127.99.99.99"), shadow.Addr()}, nil // nothing listens at the first
@@ -166,12 +166,6 @@ func TestMirrorsByName(t *testing.T) {
 	}
 }
 
-type resolver func(ctx context.Context) ([]netip.Addr, error)
-
-func (f resolver) Resolve(ctx context.Context, _ string, _ time.Duration) ([]netip.Addr, error) {
-	return f(ctx)
-}
-
 // TestMirrorsAreCutWithTheGroup: whatever state they are in.
 func TestMirrorsAreCutWithTheGroup(t *testing.T) {
 	t.Parallel()
@@ -180,7 +174,7 @@ func TestMirrorsAreCutWithTheGroup(t *testing.T) {
 		"connected":  mirrorTo(echo(t)),
 		"connecting": mirrorTo(sockets.Silent(t)),
 		"looked up": func() *worker.Mirror {
-			return &worker.Mirror{Host: "x", Resolver: resolver(func(ctx context.Context) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() })}
+			return &worker.Mirror{Host: "x", Resolver: stuckResolver}
 		},
 	} {
 		for _, first := range []bool{false, true} { // the session ends before the group

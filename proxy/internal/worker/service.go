@@ -203,9 +203,7 @@ type Step struct {
 
 // A Resolver finds out the addresses of a host, within a time unless that is 0. It is
 // called on a goroutine of its own, and waits.
-type Resolver interface {
-	Resolve(ctx context.Context, host string, timeout time.Duration) ([]netip.Addr, error)
-}
+type Resolver func(ctx context.Context, host string, timeout time.Duration) ([]netip.Addr, error)
 
 // A Search finds the way of one client to an endpoint. It returns steps and gets their results, and
 // never waits. It belongs to one loop: its methods are called on the loop's goroutine, and times
