@@ -507,11 +507,11 @@ func (m *member) whyDown() string {
 }
 
 func (r *reader) lastFailure(e *router.Endpoint) *admin.Failure {
-	f, any := e.LastFailure()
-	if !any {
+	f, over := e.LastFailure()
+	if f == nil {
 		return nil
 	}
-	return &admin.Failure{Cause: f.Cause, Time: r.wall(f.At), Over: f.Over, Connecting: f.Connecting}
+	return &admin.Failure{Cause: f.Cause(), Time: r.wall(f.At), Over: over, Connecting: f.Outcome == health.ConnectFailed}
 }
 
 // failingFor is how long after its last failed session the status says that an endpoint fails its

@@ -50,8 +50,8 @@ type Endpoint struct {
 	sample          sample
 	answers         health.Answers
 	trials          trials
-	lastFailure     atomic.Pointer[lastFailure] // nil: there was none
-	failed          atomic.Bool                 // and it is not over
+	lastFailure     atomic.Pointer[Failure] // nil: there was none
+	failed          atomic.Bool             // and it is not over
 	unserved        streak
 	connecting      streak       // of clients that have waited for a connection for a second or more: the first segment at least was not answered
 	resortsUnserved atomic.Int64 // last resorts since it has served a client; see vain
@@ -255,7 +255,7 @@ var _ health.ProbeObserver = (*Endpoint)(nil)
 // certificate.
 func (e *Endpoint) Passed(began int64, check *health.CheckConfig) {
 	if !check.Elsewhere {
-		if last := e.lastFailure.Load(); !e.failed.Load() || last == nil || last.outcome != health.ConnectFailed || last.plain {
+		if last := e.lastFailure.Load(); !e.failed.Load() || last == nil || last.Outcome != health.ConnectFailed || last.plain {
 			e.noteConnected(began, began)
 		}
 		e.passed(began)
@@ -293,46 +293,37 @@ func (e *Endpoint) improved(what string) {
 }
 
 // A Failure is the last failure of an endpoint: a connection that could not be made, for any reason, or that ended
-// without a byte of the endpoint.
+// without a byte of the endpoint. It is not changed.
 type Failure struct {
-	Cause string // a line of bounded length, in which every character can be seen
-	At    int64  // clock
-	// Over says that the endpoint has succeeded after this failure: a connection was made, or
-	// a first byte came.
-	Over bool
-	// Connecting says that a connection could not be made, through the endpoint's fault.
-	Connecting bool
-}
-
-// A lastFailure is the last failure of an endpoint. It is not changed.
-type lastFailure struct {
-	outcome health.Outcome // Unknown: this machine could not connect
+	Outcome health.Outcome // Unknown: this machine could not connect
+	At      int64          // clock
 	cause   string
-	at      int64
 	// plain says that the connection itself failed by the endpoint's fault: a check that connects
 	// shows that the failure is over.
 	plain bool
 }
 
-// LastFailure returns the last failure; false: there was none.
-func (e *Endpoint) LastFailure() (f Failure, any bool) {
-	last := e.lastFailure.Load()
-	if last == nil {
-		return Failure{}, false
-	}
-	text := last.outcome.String()
-	if last.outcome == health.Unknown {
+// Cause returns a line of bounded length, in which every character can be seen.
+func (f *Failure) Cause() string {
+	text := f.Outcome.String()
+	if f.Outcome == health.Unknown {
 		text = "this machine cannot connect"
 	}
-	if last.cause != "" {
-		text += ": " + last.cause
+	if f.cause != "" {
+		text += ": " + f.cause
 	}
-	return Failure{Cause: text, At: last.at, Over: !e.failed.Load(), Connecting: last.outcome == health.ConnectFailed}, true
+	return text
+}
+
+// LastFailure returns the last failure, nil if there was none. over says that the endpoint has succeeded after it: a
+// connection was made, or a first byte came.
+func (e *Endpoint) LastFailure() (f *Failure, over bool) {
+	return e.lastFailure.Load(), !e.failed.Load()
 }
 
 // unreached notes that a connection could not be made.
 func (e *Endpoint) unreached(o health.Outcome, err error, now int64) {
-	last := &lastFailure{outcome: o, at: now}
+	last := &Failure{Outcome: o, At: now}
 	if o == health.ConnectFailed || o == health.Unknown {
 		last.cause = causeOf(err)
 		last.plain = o == health.ConnectFailed && !errors.As(err, new(*tlsterm.Error)) && !errors.Is(err, postgres.ErrEndpoint)
@@ -347,7 +338,7 @@ func (e *Endpoint) unreached(o health.Outcome, err error, now int64) {
 func (e *Endpoint) ended(o health.Outcome, now int64) {
 	switch {
 	case o.Failed():
-		e.note(&lastFailure{outcome: o, at: now})
+		e.note(&Failure{Outcome: o, At: now})
 		e.unserved.add(now)
 		e.upstream.FailedSessions.Add(int(o))
 		if e.unusable() {
@@ -359,7 +350,7 @@ func (e *Endpoint) ended(o health.Outcome, now int64) {
 	}
 }
 
-func (e *Endpoint) note(last *lastFailure) {
+func (e *Endpoint) note(last *Failure) {
 	e.lastFailure.Store(last)
 	e.failed.Store(true)
 }
@@ -386,7 +377,7 @@ func (e *Endpoint) connected(now int64) {
 // fail after the connect, such as in a handshake, this proves nothing.
 func (e *Endpoint) passed(began int64) {
 	last := e.lastFailure.Load()
-	if last != nil && (!last.plain || last.at > began) {
+	if last != nil && (!last.plain || last.At > began) {
 		return
 	}
 	e.failed.Store(false)
@@ -419,8 +410,8 @@ func (e *Endpoint) UnservedStreak() (n, since, last int64) {
 	return e.unserved.n.Load(), e.unserved.since.Load(), e.unserved.last.Load()
 }
 
-func (f *lastFailure) connecting() bool {
-	return f.outcome == health.ConnectFailed || f.outcome == health.Unknown
+func (f *Failure) connecting() bool {
+	return f.Outcome == health.ConnectFailed || f.Outcome == health.Unknown
 }
 
 // ephemeralPorts reads net.ipv4.ip_local_port_range (ip(7)), which holds for IPv6, too: the kernel chooses from these
