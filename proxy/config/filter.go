@@ -431,10 +431,9 @@ func (k *checker) rewrite(r *Rewrite) {
 	id := module{sum: sha256.Sum256(r.Wasm.Bytes), config: sha256.Sum256([]byte(r.Config)), name: r.Title(), memory: r.Memory, rewrites: r.Direction}
 	k.module(keyed{section: r, wasm: &r.Wasm, config: &r.Config, memory: &r.Memory}, &Unknown{id: id, load: func() error {
 		return loading(func(ctx context.Context) (*filter.Rewriter, error) {
-			return filter.NewRewriter(ctx, r.Wasm.Bytes, filter.RewriterConfig{
-				Name: r.Title(), Config: r.Config, Bounds: wasm.Bounds{Memory: r.Memory, Interpret: true, Start: loadTime},
-				FromServer: r.Direction == Down, Timeout: r.Timeout, Streams: 1,
-			})
+			return filter.NewRewriter(ctx, r.Wasm.Bytes, filter.RewriterConfig{FromServer: r.Direction == Down, Config: filter.Config{
+				Name: r.Title(), Config: r.Config, Bounds: wasm.Bounds{Memory: r.Memory, Interpret: true, Start: loadTime}, Timeout: r.Timeout, Instances: 1,
+			}})
 		})
 	}})
 }

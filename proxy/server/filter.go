@@ -51,14 +51,18 @@ func (lm *listenerManager) filterConfig(c *change, l *listener, cfg *config.Filt
 	if cfg.OnError == "allow" {
 		onError = filter.Allow
 	}
-	log := lm.log.With("listener", l.cfg.Name, "filter", name)
 	return filter.Config{
 		Name: name, Config: cfg.Config, Bounds: wasm.Bounds{Memory: cfg.Memory}, Soon: true, Timeout: cfg.Timeout, OnError: onError,
 		Preread: int(cfg.Preread), Instances: cmp.Or(cfg.Instances, lm.options.loops(c.cfg)), Upstreams: cfg.Upstreams,
-		Counts: l.ledgers[name],
-		Log: func(level int, line string) {
-			log.Log(context.Background(), filterLevels[min(level, len(filterLevels)-1)], "filter: "+line)
-		},
+		Counts: l.ledgers[name], Log: lm.moduleLog(l, "filter", "filter", name),
+	}
+}
+
+// moduleLog returns where a module of a listener logs.
+func (lm *listenerManager) moduleLog(l *listener, what, kind, name string) func(level int, line string) {
+	log := lm.log.With("listener", l.cfg.Name, kind, name)
+	return func(level int, line string) {
+		log.Log(context.Background(), filterLevels[min(level, len(filterLevels)-1)], what+": "+line)
 	}
 }
 
@@ -176,14 +180,12 @@ func (lm *listenerManager) prepareModules(ctx context.Context, c *change, l, old
 // moduleConfig configures a module. It runs on half as many goroutines as there are loops, so that
 // a module that computes all the time leaves the other half of Go's processors to the loops.
 func (lm *listenerManager) moduleConfig(c *change, l *listener, cfg *config.Rewrite) filter.RewriterConfig {
-	log := lm.log.With("listener", l.cfg.Name, "module", cfg.Title())
 	return filter.RewriterConfig{
-		Name: cfg.Title(), Config: cfg.Config, Bounds: wasm.Bounds{Memory: cfg.Memory}, Soon: true, FromServer: cfg.Direction == config.Down,
-		Timeout: cfg.Timeout, Pass: cfg.OnError == "pass", Buffer: int(cfg.Buffer), Streams: cfg.Instances, Spare: cfg.Spare, Workers: max(1, lm.options.loops(c.cfg)/2),
-		Counts: l.state.Rewrites,
-		Log: func(level int, line string) {
-			log.Log(context.Background(), filterLevels[min(level, len(filterLevels)-1)], "rewrite: "+line)
+		Config: filter.Config{
+			Name: cfg.Title(), Config: cfg.Config, Bounds: wasm.Bounds{Memory: cfg.Memory}, Soon: true, Timeout: cfg.Timeout, Instances: cfg.Instances,
+			Counts: l.state.Rewrites, Log: lm.moduleLog(l, "rewrite", "module", cfg.Title()),
 		},
+		FromServer: cfg.Direction == config.Down, Pass: cfg.OnError == "pass", Buffer: int(cfg.Buffer), Spare: cfg.Spare, Workers: max(1, lm.options.loops(c.cfg)/2),
 	}
 }
 

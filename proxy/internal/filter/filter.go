@@ -36,7 +36,7 @@ type Config struct {
 	Instances int
 	// Upstreams are the names that an answer of [Route] may use.
 	Upstreams []string
-	// Counts receives the counts of the filter; nil: a new Ledger does.
+	// Counts receives the counts, and is from [NewLedger] or [NewStreamLedger]; nil: a new Ledger does.
 	Counts *Ledger
 	// Log is called with the filter's log lines, which are limited in number and size, by goroutines of the filter.
 	// It may be nil. level is the level of proxy_log: 0 trace, 1 debug, 2 info, 3 warning, 4 error, 5 critical.

@@ -10,35 +10,23 @@ import (
 	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
-// RewriterConfig describes a [Rewriter].
+// RewriterConfig describes a [Rewriter]. Each stream has its own instance, and at most Instances of them are rewritten
+// at a time; 0 means 256. Timeout is for all calls about one chunk of a stream together. OnError, Preread and Upstreams
+// are not used.
 type RewriterConfig struct {
-	// Name is used in log lines, and is the module's plugin_name.
-	Name string
-	// Config is the text that the module gets as its plugin configuration.
-	Config string
-	Bounds wasm.Bounds
-	// Soon is [Config.Soon].
-	Soon bool
+	Config
 	// FromServer selects the bytes from endpoints, for proxy_on_upstream_data. By default the module rewrites the
 	// bytes from clients, by proxy_on_downstream_data.
 	FromServer bool
-	// Timeout is how long all calls about one chunk of a stream may take together.
-	Timeout time.Duration
 	// Pass lets the bytes of a stream go on unchanged after a failure. By default the stream ends.
 	Pass bool
 	// Buffer limits the bytes of a stream's buffer: the bytes held back, the new bytes, and the result of rewriting.
 	// 0 means 64 KiB.
 	Buffer int
-	// Streams is the maximum number of streams, each with its own instance; 0 means 256.
-	Streams int
-	// Spare is how many instances are started in advance. They count for Streams.
+	// Spare is how many instances are started in advance. They count for Instances.
 	Spare int
 	// Workers is how many goroutines run the module; 0 means 1.
 	Workers int
-	// Counts receives the counts of the Rewriter, from [NewStreamLedger]; nil: a new Ledger does.
-	Counts *Ledger
-	// Log is [Config.Log].
-	Log func(level int, line string)
 }
 
 const (
@@ -87,18 +75,10 @@ type Rewriter struct {
 // NewRewriter loads a module and makes its first instance, so a module that cannot start is found here. Errors match
 // the errors of package wasm.
 func NewRewriter(ctx context.Context, code []byte, cfg RewriterConfig) (*Rewriter, error) {
-	if cfg.Buffer <= 0 {
-		cfg.Buffer = defaultBuffer
-	}
-	if cfg.Streams <= 0 {
-		cfg.Streams = defaultStreams
-	}
+	cfg.Buffer, cfg.Instances = cmp.Or(cfg.Buffer, defaultBuffer), cmp.Or(cfg.Instances, defaultStreams)
 	cfg.Counts = cmp.Or(cfg.Counts, NewStreamLedger())
 	r := &Rewriter{cfg: cfg, buffer: bufferDownstreamData}
-	r.f = newFilter(Config{
-		Name: cfg.Name, Config: cfg.Config, Bounds: cfg.Bounds, Soon: cfg.Soon, Timeout: cfg.Timeout,
-		Instances: cfg.Streams, Counts: cfg.Counts, Log: cfg.Log,
-	})
+	r.f = newFilter(cfg.Config)
 	r.f.stream, r.f.spare = "proxy_on_downstream_data", cfg.Spare
 	if cfg.FromServer {
 		r.buffer, r.f.stream = bufferUpstreamData, "proxy_on_upstream_data"

@@ -142,7 +142,7 @@ func TestStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			engines(t, func(t *testing.T, b wasm.Bounds) {
 				counts := filter.NewStreamLedger()
-				f := newFlow(t, mustRewrite(t, c.module.Bytes(), filter.RewriterConfig{Bounds: b, Counts: counts}))
+				f := newFlow(t, mustRewrite(t, c.module.Bytes(), filter.RewriterConfig{Config: filter.Config{Bounds: b, Counts: counts}}))
 				in := 0
 				for i, text := range c.puts {
 					if f.put(text); string(f.out) != c.want[i] {
@@ -193,7 +193,7 @@ func TestStreamsShareNothing(t *testing.T) {
 		Const(addrHeap), Load8(0), Const('!'), I32Equal, If(Unreachable), Const(0))
 	m.Data(kept, "B")
 	engines(t, func(t *testing.T, b wasm.Bounds) {
-		r := mustRewrite(t, m.Bytes(), filter.RewriterConfig{Bounds: b})
+		r := mustRewrite(t, m.Bytes(), filter.RewriterConfig{Config: filter.Config{Bounds: b}})
 		for i := range 5 {
 			other := newFlow(t, r)
 			f := newFlow(t, r)
@@ -245,7 +245,7 @@ func TestStreamHostile(t *testing.T) {
 	} {
 		for _, pass := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, pass), func(t *testing.T) {
-				cfg := filter.RewriterConfig{Pass: pass, Buffer: 60_000, Counts: filter.NewStreamLedger(), Timeout: time.Minute}
+				cfg := filter.RewriterConfig{Config: filter.Config{Counts: filter.NewStreamLedger(), Timeout: time.Minute}, Pass: pass, Buffer: 60_000}
 				if c.want == filter.FailedTimeout {
 					cfg.Timeout = 30 * time.Millisecond
 				}
@@ -288,7 +288,7 @@ func TestStreamPointers(t *testing.T) {
 				Const(at), Const(at), Const(size), Const(at), Const(size), Call(fnSetBuffer), Drop,
 				Const(1), Const(at), Const(size), Const(0), Const(0), Call(fnSetBuffer), Drop,
 				Const(1), Const(0), Const(size), Const(at), Const(at), Call(fnBuffer), Drop, Const(0))
-			f := newFlow(t, mustRewrite(t, m.Bytes(), filter.RewriterConfig{Bounds: wasm.Bounds{Interpret: true}}))
+			f := newFlow(t, mustRewrite(t, m.Bytes(), filter.RewriterConfig{Config: filter.Config{Bounds: wasm.Bounds{Interpret: true}}}))
 			if got := f.put("abc").end(); f.err != nil || got != "abc" {
 				t.Errorf("%d, %d: %q, %v", at, size, got, f.err)
 			}
@@ -299,7 +299,7 @@ func TestStreamPointers(t *testing.T) {
 // TestStreamsAreBounded: a stream beyond their number ends, whatever Pass is, and one that comes after another's end does not.
 func TestStreamsAreBounded(t *testing.T) {
 	counts := filter.NewStreamLedger()
-	r := mustRewrite(t, newStream(Const(0)).Bytes(), filter.RewriterConfig{Streams: 2, Pass: true, Counts: counts})
+	r := mustRewrite(t, newStream(Const(0)).Bytes(), filter.RewriterConfig{Config: filter.Config{Instances: 2, Counts: counts}, Pass: true})
 	a, b, c := newFlow(t, r).put("a"), newFlow(t, r).put("b"), newFlow(t, r).put("c")
 	if a.err != nil || b.err != nil || !errors.Is(c.err, wasm.ErrBusy) {
 		t.Errorf("%v, %v, %v", a.err, b.err, c.err)
@@ -320,7 +320,7 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestEncrypted(t *testing.T) {
 	const hello = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 	counts := filter.NewStreamLedger()
-	r := mustRewrite(t, newStream(Const(0)).Bytes(), filter.RewriterConfig{Pass: true, Counts: counts})
+	r := mustRewrite(t, newStream(Const(0)).Bytes(), filter.RewriterConfig{Config: filter.Config{Counts: counts}, Pass: true})
 	want := int64(0)
 	for _, c := range []struct {
 		in        string
@@ -361,7 +361,7 @@ func TestEncrypted(t *testing.T) {
 func TestStreamsWorkInTurns(t *testing.T) {
 	m := newStream(get(), Const(addrHeap), Load8(0), Const('l'), I32Equal, If(Forever()), Const(0))
 	counts := filter.NewStreamLedger()
-	r := mustRewrite(t, m.Bytes(), filter.RewriterConfig{Counts: counts, Timeout: 30 * time.Millisecond})
+	r := mustRewrite(t, m.Bytes(), filter.RewriterConfig{Config: filter.Config{Counts: counts, Timeout: 30 * time.Millisecond}})
 	var looping []*flow
 	for range 3 {
 		f := newFlow(t, r)
@@ -399,7 +399,7 @@ func TestStreamContext(t *testing.T) {
 	m.Func("proxy_on_delete", i32, "", 0, log("delete"))
 	m.data(m.text("source\x00address"), Const(addrData), Const(addrSize), Call(fnGet), Drop,
 		Const(2), Const(addrData), Load(0), Const(addrSize), Load(0), Call(fnLog), Drop, Const(0))
-	r := mustRewrite(t, m.Bytes(), filter.RewriterConfig{Log: func(_ int, s string) { lines = append(lines, s) }})
+	r := mustRewrite(t, m.Bytes(), filter.RewriterConfig{Config: filter.Config{Log: func(_ int, s string) { lines = append(lines, s) }}})
 	newFlow(t, r).put("a").end()
 	waitFor(t, func() bool { return r.Streams() == 0 })
 	if got, want := strings.Join(lines, " "), "create new 192.0.2.7:1234 192.0.2.7:1234 done delete"; got != want {
@@ -415,9 +415,7 @@ func FuzzStream(f *testing.F) {
 		m := newStream(get(),
 			Const(kind), Const(start), Const(size), Const(at), Const(n), Call(fnSetBuffer), Drop,
 			Const(kind), Const(start), Const(size), Const(addrData), Const(addrSize), Call(fnBuffer), Drop, Const(0))
-		r, err := filter.NewRewriter(context.Background(), m.Bytes(), filter.RewriterConfig{
-			Name: "fuzz", Timeout: time.Minute, Buffer: 1024, Pass: pass, Bounds: wasm.Bounds{Interpret: true, Start: time.Minute},
-		})
+		r, err := filter.NewRewriter(context.Background(), m.Bytes(), filter.RewriterConfig{Config: filter.Config{Name: "fuzz", Timeout: time.Minute, Bounds: wasm.Bounds{Interpret: true, Start: time.Minute}}, Buffer: 1024, Pass: pass})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ const replaced = "secret=[removed]\nsecretary=clerk\n4111=****"
 // other work to do.
 func rewriter(t testing.TB, code []byte, config string, change ...func(*filter.RewriterConfig)) *filter.Rewriter {
 	t.Helper()
-	cfg := filter.RewriterConfig{Name: "example", Config: config, Bounds: interpreted, Timeout: time.Minute}
+	cfg := filter.RewriterConfig{Config: filter.Config{Name: "example", Config: config, Bounds: interpreted, Timeout: time.Minute}}
 	cfg.Bounds.Memory, cfg.Bounds.Start = 8<<20, time.Minute
 	for _, f := range change {
 		f(&cfg)
