@@ -21,6 +21,7 @@ type change struct {
 	next       map[string]*config.Upstream
 	lasts      map[string]bool // answers of [registry.lasts]
 	lives      lives           // changes by hand under this configuration
+	sessionLog *nextSessionLog // nil: as before
 	upstreams  map[string]*nextUpstream
 	listeners  map[string]*nextListener
 	binds      binds
@@ -35,19 +36,27 @@ type change struct {
 // Apply brings a configuration into force: all of it, or nothing and an error. Parts that are the same in
 // the configuration in force are left alone.
 func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.mu.Lock()
+	before := s.cfg
+	s.mu.Unlock()
+	log := openNext(cfg, before)
+	defer log.discard()
 	defer s.liveChanges.keep() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
 		return errClosing
 	}
-	return s.apply(ctx, cfg)
+	return s.apply(ctx, cfg, log)
 }
 
 // apply brings a configuration into force. The server's mu is held.
-func (s *Server) apply(ctx context.Context, cfg *config.Config) error {
+func (s *Server) apply(ctx context.Context, cfg *config.Config, log *nextSessionLog) error {
 	began := time.Now()
 	c := s.newChange(cfg)
+	c.sessionLog = log
 	if err := s.prepare(ctx, c); err != nil {
 		for i := len(c.undo) - 1; i >= 0; i-- {
 			c.undo[i]()
@@ -104,7 +113,7 @@ func (s *Server) prepare(ctx context.Context, c *change) error {
 			errs = append(errs, fmt.Errorf("listener %s: %w", l.Name, err))
 		}
 	}
-	if err := s.sessionLog.prepareSessionLog(c, s.cfg); err != nil {
+	if err := s.sessionLog.prepareSessionLog(c, c.sessionLog); err != nil {
 		errs = append(errs, err)
 	}
 	if err := s.traceExport.prepareTraces(c); err != nil {

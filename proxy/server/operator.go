@@ -347,7 +347,7 @@ func (s *Server) ReadyListener(ctx context.Context, name, by string) (changed bo
 	}
 	was := s.liveChanges.live
 	s.liveChanges.live = manual{s.liveChanges.live.Without(state.Key{Kind: state.ListenerDrained, Listener: name})}
-	if err := s.apply(ctx, s.cfg); err != nil { // its address is taken by now
+	if err := s.apply(ctx, s.cfg, nil); err != nil { // its address is taken by now
 		s.liveChanges.live = was
 		return false, err
 	}

@@ -49,6 +49,7 @@ import (
 // [Open], then call Serve. Its methods may be called at any time by any goroutine, unless they say otherwise.
 type Server struct {
 	*core
+	applying    sync.Mutex    // held during Apply, and taken before mu
 	placement   placement     // owned; under mu
 	changes     admin.Changes // under mu
 	connectRate limit.Rate    // of the whole process

@@ -21,30 +21,58 @@ type sessionLog struct {
 	progress chan struct{}                  // it has other settings
 }
 
-// prepareSessionLog opens the session log of a change, unless it is as it was in the configuration before; nil: there is none.
-func (s *sessionLog) prepareSessionLog(c *change, before *config.Config) error {
-	without := unlogged(c.cfg)
-	if before != nil && sameSessionLog(before.SessionLog, c.cfg.SessionLog) && maps.Equal(unlogged(before), without) {
+// A nextSessionLog is the session log of a configuration that is to be applied.
+type nextSessionLog struct {
+	settings *sessionlog.Settings // open; owned until used; nil: there is none
+	used     bool                 // by the log
+	err      error                // why it cannot be opened
+}
+
+// openNext opens the session log of a configuration; nil: it is as it was in the one before. A file system that hangs may
+// take its time: the caller does not hold the server's mu, and calls discard after that.
+func openNext(cfg, before *config.Config) *nextSessionLog {
+	n, without := new(nextSessionLog), unlogged(cfg)
+	switch {
+	case before != nil && sameSessionLog(before.SessionLog, cfg.SessionLog) && maps.Equal(unlogged(before), without):
 		return nil
+	case cfg.SessionLog == nil:
+		return n
 	}
-	if c.cfg.SessionLog == nil {
+	settings, err := settingsOf(cfg.SessionLog)
+	if err == nil {
+		settings.Without = without
+		err = settings.Open()
+	}
+	if n.err = err; err == nil {
+		n.settings = settings
+	}
+	return n
+}
+
+// discard closes the settings unless they are used.
+func (n *nextSessionLog) discard() {
+	if n != nil && n.settings != nil && !n.used {
+		n.settings.Discard()
+	}
+}
+
+// prepareSessionLog prepares a change of the session log.
+func (s *sessionLog) prepareSessionLog(c *change, next *nextSessionLog) error {
+	switch {
+	case next == nil:
+		return nil
+	case next.err != nil:
+		return next.err
+	case next.settings == nil:
 		if log := s.sessions.Load(); log != nil {
 			c.commits = append(c.commits, func() { log.Set(nil) })
 		}
 		return nil
 	}
 	log := s.openSessionLog()
-	settings, err := settingsOf(c.cfg.SessionLog)
-	if err != nil {
-		return err
-	}
-	settings.Without = without
-	if err := settings.Open(); err != nil {
-		return err
-	}
-	c.undo = append(c.undo, settings.Discard)
 	c.commits = append(c.commits, func() {
-		log.Set(settings)
+		next.used = true
+		log.Set(next.settings)
 		select {
 		case s.progress <- struct{}{}:
 		default:

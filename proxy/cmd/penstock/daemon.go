@@ -64,6 +64,8 @@ type daemon struct {
 	refused refusedFile
 	onDisk  fileState
 
+	stateClosed sync.Once // closeState
+
 	// These belong to the holder of the keeper's turn: the changes of the configuration that is being applied; the
 	// effects of the last configuration, reload and rollback; and the file of the last reload. The caller of a reload
 	// or rollback reads its effect while it holds turn, so that no other one comes between.
@@ -448,14 +450,16 @@ func (r *daemon) openState(cfg *config.Config) {
 	}
 }
 
-// closeState leaves the file of changes by hand to a successor.
+// closeState leaves the file of changes by hand to a successor. A second call waits for the first.
 func (r *daemon) closeState() {
-	if r.options.State == nil {
-		return
-	}
-	if err := r.options.State.Close(); err != nil {
-		r.log.Error("the next restart will lose changes by hand", "error", err)
-	}
+	r.stateClosed.Do(func() {
+		if r.options.State == nil {
+			return
+		}
+		if err := r.options.State.Close(); err != nil {
+			r.log.Error("the next restart will lose changes by hand", "error", err)
+		}
+	})
 }
 
 // writeLive writes changes by hand below a title, each with its fate. Without changes it writes nothing.

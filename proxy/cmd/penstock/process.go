@@ -121,8 +121,10 @@ func (l *leaving) get() (drains time.Time, leaves bool) {
 func (r *daemon) leave(serving context.Context) {
 	r.notify(r.notifier.Stopping(r.drainDelay + r.options.DrainTimeout + 2*finalFlush))
 	r.leaves.begin(r.drainDelay)
-	r.keeper.Close()
-	r.closeState()
+	go func() { // the drain does not wait for a file system that hangs
+		r.keeper.Close()
+		r.closeState()
+	}()
 	if r.drainDelay > 0 {
 		r.log.Info("the process is no longer ready, and accepts clients until it drains", "drain_delay", r.drainDelay.String())
 		delay := time.NewTimer(r.drainDelay)

@@ -23,6 +23,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/hung"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
@@ -361,6 +362,22 @@ func TestDrainAfterTheDelay(t *testing.T) {
 	}
 	c.Close()
 	<-p.done
+}
+
+// TestDrainWhileTheStateFileHangs: the drain begins although the state file cannot be left to the next process, and the process ends.
+func TestDrainWhileTheStateFileHangs(t *testing.T) {
+	t.Parallel()
+
+	dir := t.TempDir()
+	p := startServing(t, fmt.Sprintf("state_file: %q\n", filepath.Join(dir, "state"))+oneListener)
+	hung.Mount(t, dir)
+	p.ask(t, http.MethodPost, "/v1/deny/add?source=192.0.2.1&for=1h")
+	p.stops <- syscall.SIGTERM
+	<-p.done
+	log, _ := p.stderr.text()
+	if drained, left := strings.Index(log, `"msg":"drained"`), strings.Index(log, `"msg":"the next restart will lose changes by hand"`); drained < 0 || left < drained {
+		t.Error(log)
+	}
 }
 
 // unit is a socket unit of systemd: it keeps its listening socket while services come and

@@ -9,11 +9,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/penstock/penstock/internal/sys"
 )
 
 var (
@@ -60,13 +63,16 @@ func ReadOwn(path string, limit int) ([]byte, error) { return ownReads.read(path
 
 // Calls of the process that may never return.
 var (
-	reads    = calls{patience: 5 * time.Second, most: 16}
-	ownReads = calls{patience: 5 * time.Second, most: 16}
-	looks    = calls{patience: 2 * time.Second, most: 1} // less than the client of a status waits
+	reads    = calls{op: "read", patience: 5 * time.Second, most: 16}
+	ownReads = calls{op: "read", patience: 5 * time.Second, most: 16}
+	looks    = calls{op: "read", patience: 2 * time.Second, most: 1}  // less than the client of a status waits
+	changes  = calls{op: "write", patience: 3 * time.Second, most: 1} // less than the client of a change waits
+	closes   = calls{op: "close", patience: 3 * time.Second, most: math.MaxInt}
 )
 
 // calls gives up calls that do not return. Each of them keeps its goroutine, and a thread, until it does.
 type calls struct {
+	op       string // of the errors
 	patience time.Duration
 	most     int // calls of one name that may be given up and not have returned
 	mu       sync.Mutex
@@ -74,8 +80,8 @@ type calls struct {
 }
 
 // within returns what call, which is about path, returns. It fails where call does not return in time, and at once while
-// c.most calls of the name are stuck.
-func within[T any](c *calls, name, path string, call func() (T, error)) (T, error) {
+// c.most calls of the name are stuck. A call that succeeds later is stuck until late, which may be nil, has undone it.
+func within[T any](c *calls, name, path string, call func() (T, error), late func(T)) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -84,26 +90,34 @@ func within[T any](c *calls, name, path string, call func() (T, error)) (T, erro
 	full := c.stuck[name] >= c.most
 	c.mu.Unlock()
 	if full {
-		return *new(T), noAnswer(path)
+		return *new(T), c.noAnswer(path)
 	}
 	done, gaveUp := make(chan result, 1), false // gaveUp is guarded by c.mu
 	go func() {
 		var is result
 		is.value, is.err = call()
 		c.mu.Lock()
+		done <- is
+		isLate := gaveUp
+		c.mu.Unlock()
+		if !isLate {
+			return
+		}
+		if is.err == nil && late != nil {
+			late(is.value)
+		}
+		c.mu.Lock()
 		defer c.mu.Unlock()
-		if done <- is; gaveUp {
-			if c.stuck[name]--; c.stuck[name] == 0 {
-				delete(c.stuck, name)
-			}
+		if c.stuck[name]--; c.stuck[name] == 0 {
+			delete(c.stuck, name)
 		}
 	}()
-	late := time.NewTimer(c.patience)
-	defer late.Stop()
+	over := time.NewTimer(c.patience)
+	defer over.Stop()
 	select {
 	case is := <-done:
 		return is.value, is.err
-	case <-late.C:
+	case <-over.C:
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,33 +130,47 @@ func within[T any](c *calls, name, path string, call func() (T, error)) (T, erro
 		c.stuck = make(map[string]int)
 	}
 	c.stuck[name]++
-	return *new(T), noAnswer(path)
+	return *new(T), c.noAnswer(path)
 }
 
 // Within returns what look returns, which looks at files but does not open them. It gives up a file system that does
 // not answer after two seconds; until that look has returned, others of the same name fail at once. The error wraps
 // [os.ErrDeadlineExceeded]. It is safe for concurrent use.
 func Within[T any](name string, look func() T) (is T, err error) {
-	return within(&looks, name, name, func() (T, error) { return look(), nil })
+	return within(&looks, name, name, func() (T, error) { return look(), nil }, nil)
+}
+
+// Change returns what change returns, which opens or changes the file of a path. It gives up a file system that does not
+// answer after three seconds; until that change has returned, others of the same path fail at once. The error wraps
+// [os.ErrDeadlineExceeded]. A change that was given up and succeeds later is passed to late, which may be nil. Change is
+// safe for concurrent use.
+func Change[T any](path string, change func() (T, error), late func(T)) (T, error) {
+	return within(&changes, path, path, change, late)
+}
+
+// Close closes a descriptor of the file of a path, and waits no longer than [Change].
+func Close(path string, fd int) error {
+	_, err := within(&closes, path, path, func() (struct{}, error) { return struct{}{}, sys.Close(fd) }, nil)
+	return err
 }
 
 // Stat is [os.Stat] that waits no longer than [Within].
 func Stat(path string) (fs.FileInfo, error) {
-	return within(&looks, path, path, func() (fs.FileInfo, error) { return os.Stat(path) })
+	return within(&looks, path, path, func() (fs.FileInfo, error) { return os.Stat(path) }, nil)
 }
 
 // Glob is [filepath.Glob] that waits no longer than [Within].
 func Glob(pattern string) ([]string, error) {
-	return within(&looks, pattern, pattern, func() ([]string, error) { return filepath.Glob(pattern) })
+	return within(&looks, pattern, pattern, func() ([]string, error) { return filepath.Glob(pattern) }, nil)
 }
 
 // read reads path by now. All such reads count as one name: a file system that hangs has many files.
 func (c *calls) read(path string, limit int, now func(string, int) ([]byte, error)) ([]byte, error) {
-	return within(c, "", path, func() ([]byte, error) { return now(path, limit) })
+	return within(c, "", path, func() ([]byte, error) { return now(path, limit) }, nil)
 }
 
-func noAnswer(path string) error {
-	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("the file system does not answer: %w", os.ErrDeadlineExceeded)}
+func (c *calls) noAnswer(path string) error {
+	return &fs.PathError{Op: c.op, Path: path, Err: fmt.Errorf("the file system does not answer: %w", os.ErrDeadlineExceeded)}
 }
 
 func readNow(path string, limit int) ([]byte, error) {

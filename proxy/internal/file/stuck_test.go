@@ -91,3 +91,34 @@ func TestLooksThatHang(t *testing.T) {
 		}
 	})
 }
+
+// TestLateChange: a change that was given up is undone if it succeeds later; others of its path fail until it is, and others of
+// other paths go on.
+func TestLateChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang, undone := make(chan bool), 0
+		change := func(path string, n int) error {
+			_, err := Change(path, func() (int, error) {
+				if path == "hangs" {
+					<-hang
+				}
+				return n, nil
+			}, func(n int) { undone += n })
+			return err
+		}
+		for n := range 3 {
+			var failed *os.PathError
+			if err := change("hangs", 1+n); !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &failed) || failed.Path != "hangs" {
+				t.Error(err)
+			}
+			if err := change("good", 8); err != nil {
+				t.Error(err)
+			}
+		}
+		close(hang)
+		synctest.Wait()
+		if err := change("hangs", 8); err != nil || undone != 1 {
+			t.Error(err, undone)
+		}
+	})
+}

@@ -58,7 +58,11 @@ func openStderr() (*stream, error) {
 	}
 	if kind := mode & syscall.S_IFMT; kind == syscall.S_IFIFO || kind == syscall.S_IFCHR {
 		if fd, err := sys.OpenAppend(sys.OpenName(2)); err == nil {
-			return s, s.take(fd)
+			o, err := look(fd)
+			if err != nil {
+				return nil, fmt.Errorf("standard error: %w", err)
+			}
+			return s, s.take(o)
 		}
 	}
 	s.writer, err = vecio.New(os.Stderr, &byReference)
@@ -69,12 +73,18 @@ var errUnread = errors.New("no process reads the FIFO")
 
 // open opens the path. If this fails, look tries again.
 func (s *stream) open() error {
-	fd, err := file.Append(s.path, fileMode)
+	o, err := file.Change(s.path, func() (o opened, err error) {
+		fd, err := file.Append(s.path, fileMode)
+		if err != nil {
+			return o, err
+		}
+		return look(fd)
+	}, func(o opened) { _ = sys.Close(o.fd) })
 	if errors.Is(err, syscall.ENXIO) {
 		err = &os.PathError{Op: "open", Path: s.path, Err: errUnread}
 	}
 	if err == nil {
-		err = s.take(fd)
+		err = s.take(o)
 	}
 	if s.astray = err; err != nil {
 		s.err = err
@@ -85,24 +95,37 @@ func (s *stream) open() error {
 	return err
 }
 
-// take makes fd the stream's descriptor.
-func (s *stream) take(fd int) error {
-	mode, err := sys.FstatMode(fd)
-	var is sys.File
-	if err == nil {
-		is, err = sys.Fstat(fd)
-	}
-	var writer *vecio.Writer
-	if err == nil {
-		writer, err = newWriter(fd)
+// opened is a descriptor, and the file that it is of.
+type opened struct {
+	fd   int
+	mode uint32
+	is   sys.File
+	cut  bool // it ends inside a line
+}
+
+// look looks at a descriptor, and closes it after an error.
+func look(fd int) (o opened, err error) {
+	o.fd = fd
+	if o.mode, err = sys.FstatMode(fd); err == nil {
+		o.is, err = sys.Fstat(fd)
 	}
 	if err != nil {
 		_ = sys.Close(fd)
+		return o, err
+	}
+	o.cut = o.mode&syscall.S_IFMT == syscall.S_IFREG && endsInsideALine(fd)
+	return o, nil
+}
+
+// take makes o the stream's file.
+func (s *stream) take(o opened) error {
+	writer, err := newWriter(o.fd)
+	if err != nil {
+		_ = file.Close(s.path, o.fd)
 		return fmt.Errorf("%s: %w", s.name(), err)
 	}
 	s.giveUp()
-	s.fd, s.is, s.pipe, s.writer = fd, is, mode&syscall.S_IFMT == syscall.S_IFIFO, writer
-	s.cut = mode&syscall.S_IFMT == syscall.S_IFREG && endsInsideALine(fd)
+	s.fd, s.is, s.pipe, s.cut, s.writer = o.fd, o.is, o.mode&syscall.S_IFMT == syscall.S_IFIFO, o.cut, writer
 	return nil
 }
 
@@ -135,7 +158,7 @@ func newWriter(fd int) (*vecio.Writer, error) {
 func (s *stream) giveUp() {
 	s.given, s.base, s.writer = 0, 0, nil
 	if s.fd >= 0 {
-		_ = sys.Close(s.fd)
+		_ = file.Close(s.path, s.fd)
 		s.fd = -1
 	}
 	if s.torn {
@@ -248,7 +271,7 @@ func (s *stream) look(again bool) {
 		return
 	}
 	if s.fd >= 0 && !again {
-		is, err := sys.Stat(s.path)
+		is, err := file.Change(s.path, func() (sys.File, error) { return sys.Stat(s.path) }, nil)
 		if err == nil && is.Same(s.is) {
 			return
 		}

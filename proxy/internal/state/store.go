@@ -56,33 +56,44 @@ type Store struct {
 }
 
 // Open reads a file, which need not exist, and takes it: no other process has it until Close. If that
-// is not possible the store is empty and keeps nothing, see Err. A corrupt file is moved aside, see Corrupt. A file that
-// cannot be read, or does not begin as a store's file does, is not the store's: it is neither moved nor
-// replaced, and Err wraps [ErrForeign].
+// is not possible, or the file system does not answer, the store is empty and keeps nothing, see Err. A corrupt file is
+// moved aside, see Corrupt. A file that cannot be read, or does not begin as a store's file does, is not the store's: it
+// is neither moved nor replaced, and Err wraps [ErrForeign].
 func Open(path string) *Store { return openWith(path, func() {}) }
 
 func openWith(path string, opened func()) *Store {
-	s := &Store{path: path, replace: replace, opened: opened}
-	if s.failed = s.take(patience); s.failed != nil {
-		return s
+	s, err := file.Change(path, func() (*Store, error) {
+		s := &Store{path: path, replace: replace, opened: opened}
+		s.open()
+		return s, nil
+	}, func(s *Store) { _ = s.close() })
+	if err != nil {
+		return &Store{path: path, failed: err}
 	}
+	return s
+}
+
+func (s *Store) open() {
+	if s.failed = s.take(patience); s.failed != nil {
+		return
+	}
+	path := s.path
 	data, err := file.ReadOwn(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s
+		return
 	}
 	if err == nil {
 		var c *content
 		if c, err = decode(data); err == nil {
 			s.content = *c
-			return s
+			return
 		}
 		if recognised(data) {
 			s.corrupt = s.setAside(err)
-			return s
+			return
 		}
 	}
 	s.giveUp(fmt.Errorf("%s: %w: %w", path, ErrForeign, err))
-	return s
 }
 
 // giveUp leaves the file to others: nothing is kept. It is called by Open alone.
@@ -217,8 +228,22 @@ func (s *Store) SetDenials(list []Denial) {
 // Flush writes the content to the file, if it has changed. Calls at the same time share a write: each waits for
 // a write that began after its own change. When it returns nil, everything that was set before the call
 // survives a crash of the machine. After an error the next call tries again. It is [ErrTaken] if the lock file was removed
-// and another process has taken the file since.
-func (s *Store) Flush() error {
+// and another process has taken the file since. A file system that does not answer is given up, see [file.Change].
+func (s *Store) Flush() error { return s.bounded(s.path, s.flush) }
+
+// bounded calls f, which writes the content. If f is given up, it goes on beside and may write content of before.
+func (s *Store) bounded(name string, f func() error) error {
+	err, gaveUp := file.Change(name, func() (error, error) { return f(), nil }, nil)
+	if gaveUp == nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed, s.marked = gaveUp, true
+	return gaveUp
+}
+
+func (s *Store) flush() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	s.mu.Lock()
@@ -240,15 +265,18 @@ func (s *Store) Flush() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.failed = err
-	s.marked = s.marked || err != nil
+	if s.marked = s.marked || err != nil; err != nil || !s.marked {
+		s.failed = err
+	}
 	return err
 }
 
-// Close is Flush, and leaves the file to another process. Later changes are
-// not kept.
-func (s *Store) Close() error {
-	err := s.Flush()
+// Close is Flush, and leaves the file to another process. Later changes are not kept. While an earlier write is stuck,
+// the file is left after it.
+func (s *Store) Close() error { return s.bounded(s.path+".lock", s.close) }
+
+func (s *Store) close() error {
+	err := s.flush()
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.lock == nil {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/hung"
 	"github.com/penstock/penstock/proxy/internal/state"
 )
 
@@ -389,4 +391,32 @@ func TestUnwritable(t *testing.T) {
 	if err := later.Flush(); err != nil || later.Err() != nil {
 		t.Error(err, later.Err())
 	}
+}
+
+// TestHungFileSystem: a write that does not return is given up, and what was set meanwhile is written once the file
+// system answers. Before that the store says that it keeps nothing, and a new store cannot be opened there.
+func TestHungFileSystem(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "penstock.state")
+	s := open(t, path)
+	must(t, s.Flush())
+	release := hung.Mount(t, dir)
+	flushes := func(changes []state.Change) {
+		t.Helper()
+		s.SetChanges(changes)
+		if err := s.Flush(); !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), path) || !errors.Is(s.Err(), os.ErrDeadlineExceeded) {
+			t.Error(err, s.Err())
+		}
+	}
+	flushes(changes[:1])
+	flushes(changes)
+	if later := state.Open(filepath.Join(dir, "other.state")); !errors.Is(later.Err(), os.ErrDeadlineExceeded) {
+		t.Error(later.Err())
+	}
+	release()
+	condition.Await(t, "the changes are written", func() bool { return s.Flush() == nil })
+	must(t, s.Err())
+	must(t, s.Close())
+	same(t, changes, open(t, path).Changes())
 }
