@@ -56,7 +56,7 @@ var rooms = []room{
 	{"proxy/internal/source", nil},
 	{"proxy/rollback", nil},
 	{"proxy/internal/wasm", []string{"internal/feature"}},
-	{"proxy/sockopt", []string{"internal/sys", "proxy/display"}},
+	{"proxy/sockopt", []string{"internal/sys", "proxy/display", "proxy/internal/file"}},
 	{"proxy/internal/health", []string{"relay", "proxy/internal/source", "proxy/sockopt"}},
 	{"proxy/internal/verdict", []string{"relay", "lane"}},
 	{"proxy/internal/cpuwait", nil},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -73,7 +74,7 @@ func (s *servers) order() []string {
 // reload reads resolv.conf if it has been replaced or written to. A file without name servers means the name
 // server of the local machine (resolv.conf(5)).
 func (s *servers) reload() {
-	info, err := os.Stat(s.path)
+	info, err := file.Stat(s.path)
 	if err != nil {
 		info = nil
 	}

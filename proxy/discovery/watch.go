@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -71,7 +72,7 @@ func NewWatch(cfg WatchConfig) *Watch {
 // Run calls changed after each change, until ctx is done. It must be called only once.
 func (w *Watch) Run(ctx context.Context, changed func()) {
 	events := w.listen()
-	defer events.close()
+	defer w.bounded("leave", events, events.close)
 	for {
 		if w.Changed() {
 			changed()
@@ -79,7 +80,7 @@ func (w *Watch) Run(ctx context.Context, changed func()) {
 		if !events.wait(ctx, w.cfg) {
 			return
 		}
-		events.aim(w.cfg) // before looking, so that later changes give an event
+		w.aim(events) // before looking, so that later changes give an event
 	}
 }
 
@@ -243,7 +244,7 @@ func (w *Watch) look() (p digest) {
 func (w *Watch) files() []string {
 	files := append([]string(nil), w.cfg.Paths...)
 	for _, g := range w.cfg.Globs {
-		matches, _ := filepath.Glob(g)
+		matches, _ := file.Glob(g)
 		files = append(files, matches...)
 	}
 	return files
@@ -273,13 +274,15 @@ func content(h hash.Hash, path string) error {
 type events struct {
 	from *Inotify      // nil: there are no events
 	poke chan struct{} // has one element if something has happened
-	deaf bool          // at least one of its directories has no events
+	turn sync.Mutex    // held while directories are watched anew or left
+	deaf atomic.Bool   // at least one of its directories has no events
 
 	names map[string]map[string]struct{} // watched names in each directory; guarded by from.mu
 }
 
 func (w *Watch) listen() *events {
-	e := &events{poke: make(chan struct{}, 1), deaf: true}
+	e := &events{poke: make(chan struct{}, 1)}
+	e.deaf.Store(true)
 	if w.cfg.NoEvents {
 		return e
 	}
@@ -287,8 +290,26 @@ func (w *Watch) listen() *events {
 		e.from = &Inotify{}
 	}
 	e.from.join(e)
-	e.aim(w.cfg)
+	w.aim(e)
 	return e
+}
+
+// aim is [events.aim]. While a file system does not answer the files are polled.
+func (w *Watch) aim(e *events) {
+	if w.bounded("watch", e, func() { e.aim(w.cfg) }) != nil {
+		e.deaf.Store(true)
+	}
+}
+
+// bounded calls f, in the turn of e, and gives it up as [file.Within] does: it goes on beside then.
+func (w *Watch) bounded(what string, e *events, f func()) error {
+	_, err := file.Within(what+" "+strings.Join(slices.Concat(w.cfg.Paths, w.cfg.Globs), " "), func() struct{} {
+		e.turn.Lock()
+		defer e.turn.Unlock()
+		f()
+		return struct{}{}
+	})
+	return err
 }
 
 func (e *events) close() {
@@ -305,7 +326,7 @@ func (e *events) aim(cfg WatchConfig) {
 		return
 	}
 	before := e.from.anew(e)
-	e.deaf = false
+	e.deaf.Store(false)
 	for _, path := range cfg.Paths {
 		e.walk(path)
 	}
@@ -328,7 +349,7 @@ const anything = "*"
 // that no change is missed in between.
 func (e *events) heed(dir, name string) {
 	if !e.from.heed(e, dir, name) {
-		e.deaf = true
+		e.deaf.Store(true)
 	}
 }
 
@@ -381,7 +402,7 @@ func begin(path string) (root string, names []string) {
 // a change and Quiet has passed without another one, or after Poll.
 func (e *events) wait(ctx context.Context, cfg WatchConfig) bool {
 	poll := 10 * time.Second
-	if e.deaf {
+	if e.deaf.Load() {
 		poll = time.Second
 	}
 	if cfg.Poll > 0 {

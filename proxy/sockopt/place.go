@@ -3,10 +3,13 @@ package sockopt
 import (
 	"os"
 	"path/filepath"
+
+	"github.com/penstock/penstock/proxy/internal/file"
 )
 
 // Place returns the same text for the same unix socket, however its path is written: with links and relative parts, as far
-// as they are there now. The socket itself need not be there: it may be made later.
+// as they are there now. The socket itself need not be there: it may be made later. While a file system does not answer,
+// links are not followed.
 func (a Address) Place() string {
 	if a.Abstract() {
 		return "unix:" + a.Name
@@ -15,8 +18,14 @@ func (a Address) Place() string {
 	if err != nil {
 		path = filepath.Clean(a.Name)
 	}
-	links := maxLinks
-	return "unix:" + linked(path, &links)
+	real, err := file.Within("the links of a path", func() string {
+		links := maxLinks
+		return linked(path, &links)
+	})
+	if err != nil {
+		return "unix:" + path
+	}
+	return "unix:" + real
 }
 
 // maxLinks is how many links the kernel follows in a path (include/linux/namei.h, MAXSYMLINKS).

@@ -12,7 +12,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -593,26 +592,28 @@ func (r *daemon) measure(sample *metrics.Sample) {
 // changes with a file. Files with equal fingerprints need not be compared. It soon fails if a file system does not
 // answer.
 func fingerprint(cfg *config.Config, path string) (string, error) {
-	return file.Within(path, func() string { return fingerprintNow(cfg, path) })
-}
-
-func fingerprintNow(cfg *config.Config, path string) string {
 	files := append([]string{path}, cfg.Files...)
 	for _, glob := range cfg.Globs {
-		found, _ := filepath.Glob(glob) // the pattern was checked before
+		found, err := file.Glob(glob) // the pattern was checked before
+		if err != nil {
+			return "", err
+		}
 		files = append(files, found...)
 	}
 	slices.Sort(files)
 	var print strings.Builder
 	for _, name := range slices.Compact(files) {
-		info, err := os.Stat(name)
-		if err != nil {
+		info, err := file.Stat(name)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return "", err
+		case err != nil:
 			fmt.Fprintf(&print, "%s: %v\n", name, err)
-			continue
+		default:
+			fmt.Fprintf(&print, "%s %d %d %v\n", name, info.Size(), info.ModTime().UnixNano(), info.Mode())
 		}
-		fmt.Fprintf(&print, "%s %d %d %v\n", name, info.Size(), info.ModTime().UnixNano(), info.Mode())
 	}
-	return print.String()
+	return print.String(), nil
 }
 
 // scrapeConfig returns the address of the metrics, or nil.

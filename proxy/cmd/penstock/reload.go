@@ -481,6 +481,7 @@ type fileState struct {
 	reload  *admin.RefusedReload // nil if it was not refused
 	waits   bool                 // reload was refused because a generation waits to be confirmed, and no longer counts when none waits
 	loads   bool                 // its modules are being loaded to find out whether it can be used
+	reads   chan struct{}        // closed when the read under way is over; nil: there is none
 }
 
 // stateOf compares a file with the configuration in force. err is the error of reading it.
@@ -524,7 +525,7 @@ func (f *fileState) reloaded(by string, err error) {
 
 // get fills in a status. It drops a refused reload once the file has the configuration in force again, or once no
 // generation waits to be confirmed if that was the reason. look loads unknown modules on another goroutine; until
-// then get reports what was known before.
+// then, and while a file system does not answer, get reports what was known before.
 func (f *fileState) get(from source, look func() error, inForce *config.Config, pending bool, s *admin.Status) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -537,20 +538,41 @@ func (f *fileState) get(from source, look func() error, inForce *config.Config, 
 		s.ReloadRefused, s.FileProblem = f.reload, err.Error()
 		return
 	}
-	if !f.loads && (print != f.print || inForce != f.beside || again) {
-		now, unknown, err := from.known()
-		f.beside, f.print, f.looked = inForce, print, time.Now()
-		if f.loads = len(unknown) > 0; f.loads {
-			go f.load(look)
+	if f.reads == nil && !f.loads && (print != f.print || inForce != f.beside || again) {
+		f.reads = make(chan struct{})
+		go f.readAgain(from, look, inForce, print, f.reload)
+	}
+	if over := f.reads; over != nil {
+		f.mu.Unlock()
+		select {
+		case <-over:
+		case <-time.After(mostRead):
 		}
-		if !f.loads || err != nil {
-			f.is, f.problem = stateOf(inForce, now, err), fileProblem(err)
-		}
-		if !f.loads && f.is == metrics.FileSame {
-			f.reload = nil
-		}
+		f.mu.Lock()
 	}
 	s.ReloadRefused, s.FileProblem = f.reload, f.problem
+}
+
+// mostRead is how long a status waits for the file to be read.
+const mostRead = 2 * time.Second
+
+// readAgain reads the file, which had that fingerprint, and the files that it names.
+func (f *fileState) readAgain(from source, look func() error, inForce *config.Config, print string, refused *admin.RefusedReload) {
+	now, unknown, err := from.known()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.reads)
+	f.reads = nil
+	f.beside, f.print, f.looked = inForce, print, time.Now()
+	if f.loads = len(unknown) > 0; f.loads {
+		go f.load(look)
+	}
+	if !f.loads || err != nil {
+		f.is, f.problem = stateOf(inForce, now, err), fileProblem(err)
+	}
+	if !f.loads && f.is == metrics.FileSame && f.reload == refused { // and not of a reload meanwhile
+		f.reload = nil
+	}
 }
 
 // load starts look, which loads the modules of the file. The next status reads the file again, with known modules.

@@ -27,6 +27,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/config"
 )
 
 type apiDocument struct {
@@ -858,5 +859,17 @@ func TestOtherUnits(t *testing.T) {
 	}
 	if got := otherUnits(service); !slices.Equal(got, []string{service + "-next"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestFingerprintOfAHungFile: the error names the file that does not answer, and not the one that includes it.
+func TestFingerprintOfAHungFile(t *testing.T) {
+	t.Parallel()
+
+	dir := t.TempDir()
+	hung.Mount(t, dir)
+	included := filepath.Join(dir, "l.yaml")
+	if _, err := fingerprint(&config.Config{Files: []string{included}}, "/dev/null"); err == nil || !strings.Contains(err.Error(), included) {
+		t.Error(err)
 	}
 }
