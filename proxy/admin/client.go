@@ -44,7 +44,8 @@ var ErrStranger = errors.New("not penstock")
 const (
 	maxAnswer  = 64 << 20
 	maxRefusal = 1 << 20
-	maxList    = 1 << 30 // at least two million sessions
+	maxSession = 64 << 10
+	maxList    = 2 << 20 // sessions
 	maxHeaders = 64 << 10
 )
 
@@ -258,10 +259,13 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, v an
 	defer answer.Body.Close()
 	late.Stop()
 	late = within(restAnswer)
-	most := c.most
-	if path == "/v1/sessions" && most == maxAnswer {
-		most = maxList
+	if list, ok := v.(*Sessions); ok && answer.StatusCode == http.StatusOK && answer.Header.Get(Header) != "" {
+		if err := list.read(answer.Body); err != nil {
+			return c.explain(ctx, fmt.Errorf("the answer cannot be decoded: %w", err))
+		}
+		return nil
 	}
+	most := c.most
 	if answer.StatusCode != http.StatusOK {
 		most = maxRefusal
 	}

@@ -186,3 +186,47 @@ func TestAnswersAreWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestSessionsOfAnotherProgram: a list of sessions may be long, but of an answer that no process of Penstock gives the client reads little.
+func TestSessionsOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+
+	const one = `{"id": "a", "listener": "l"}`
+	ends := `], "later": {"x": [1]}, "more": true}`
+	for name, tc := range map[string]struct{ begin, again, end, want string }{
+		"no session":      {`{"sessions": [`, "", ends, ""},
+		"many sessions":   {`{"sessions": [` + one, "," + one, ends, ""},
+		"spaces":          {`{"sessions": [`, strings.Repeat(" ", 1000), "", "too long"},
+		"spaces between":  {`{"sessions": [` + one, strings.Repeat("\n", 1000), "", "too long"},
+		"a long name":     {`{"sessions": [{"id": "`, strings.Repeat("x", 1000), "", "too long"},
+		"spaces before":   {"", strings.Repeat(" ", 1000), "", "too long"},
+		"another member":  {`{"x": "`, strings.Repeat("x", 1000), "", "too long"},
+		"a list":          {"[", one, "]", "no object"},
+		"nothing":         {"", "", "", "EOF"},
+		"no list":         {"{", "", "}", "another program"},
+		"null":            {`{"sessions": null`, "", "}", "no list of sessions"},
+		"the end is lost": {`{"sessions": [` + one, "", "", "EOF"},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(admin.Header, "1")
+			fmt.Fprint(w, tc.begin)
+			for range 10_000 {
+				if _, err := fmt.Fprint(w, tc.again); err != nil {
+					return
+				}
+			}
+			fmt.Fprint(w, tc.end)
+		}))
+		c, err := admin.NewClient(strings.TrimPrefix(s.URL, "http://"))
+		must(t, err)
+		list, err := c.Sessions(t.Context(), admin.SessionQuery{}, admin.SessionOrder{})
+		s.CloseClientConnections()
+		s.Close()
+		switch {
+		case tc.want == "" && (err != nil || !list.More || len(list.Sessions) != strings.Count(tc.begin+strings.Repeat(tc.again, 10_000), one)):
+			t.Errorf("%s: %d, %v", name, len(list.Sessions), err)
+		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

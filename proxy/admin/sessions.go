@@ -98,6 +98,67 @@ func (s sessionStream) encode(out io.Writer) {
 	_ = w.Flush() // the client may have closed the connection
 }
 
+// errLong: the process that answers is no Penstock.
+var errLong = errors.New("it is too long")
+
+// read reads a list one session after the other, and of another program's answer only a bounded part.
+func (s *Sessions) read(body io.Reader) error {
+	r := &io.LimitedReader{R: body, N: maxSession}
+	err := s.decode(json.NewDecoder(r), func() { r.N = maxSession })
+	if r.N == 0 && err != nil {
+		return errLong
+	}
+	return err
+}
+
+// decode calls next before each session.
+func (s *Sessions) decode(d *json.Decoder, next func()) error {
+	if begin, err := d.Token(); err != nil {
+		return err
+	} else if begin != json.Delim('{') {
+		return errors.New("it is no object")
+	}
+	var seen bool
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		if name != "sessions" {
+			var value json.RawMessage
+			if err := d.Decode(&value); err != nil {
+				return err
+			}
+			s.More = s.More || name == "more" && string(value) == "true"
+			continue
+		}
+		if begin, err := d.Token(); err != nil {
+			return err
+		} else if begin != json.Delim('[') {
+			return errors.New("it has no list of sessions")
+		}
+		for seen, s.Sessions = true, []Session{}; d.More(); {
+			var one Session
+			if next(); len(s.Sessions) == maxList {
+				return errLong
+			}
+			if err := d.Decode(&one); err != nil {
+				return err
+			}
+			s.Sessions = append(s.Sessions, one)
+		}
+		next()
+		if _, err := d.Token(); err != nil { // the end of the list
+			return err
+		}
+	}
+	if !seen {
+		return fmt.Errorf("%w: it has no sessions: another program listens there", ErrStranger)
+	}
+	_, err := d.Token() // the end of the object
+	return err
+}
+
 // Sessions returns the connected clients that q selects, each at most once. Clients that come or leave during the
 // listing may be missing.
 func (c *Client) Sessions(ctx context.Context, q SessionQuery, o SessionOrder) (Sessions, error) {
