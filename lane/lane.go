@@ -119,11 +119,11 @@ type counts struct {
 func (c *Config) check() error {
 	switch {
 	case len(c.Devices) == 0:
-		return errors.New("Devices is empty: name at least one device")
+		return errors.New("no Devices: name at least one")
 	case slices.Contains(c.Devices, ""):
-		return errors.New("Devices has an empty name")
+		return errors.New("an empty name in Devices")
 	case len(slices.Compact(slices.Sorted(slices.Values(c.Devices)))) < len(c.Devices):
-		return fmt.Errorf("Devices names a device twice: %q", c.Devices)
+		return fmt.Errorf("a device twice in Devices: %q", c.Devices)
 	case c.Sessions < 0 || c.Sessions > math.MaxInt32:
 		return fmt.Errorf("Sessions is %d: use 1 or more, or 0 for 4096", c.Sessions)
 	case c.UserTimeout < 0 || c.KeepAlive < 0 || c.Linger < 0:

@@ -129,7 +129,7 @@ func (e *WriteError) Unwrap() error { return e.Err }
 func (e *WriteError) Timeout() bool { return errors.Is(e.Err, os.ErrDeadlineExceeded) }
 
 // errInvalidWrite says that a Write breaks the contract of io.Writer.
-var errInvalidWrite = errors.New("Write returned an impossible count")
+var errInvalidWrite = errors.New("a Write returned an impossible count")
 
 // errUnsent is the cause of Close's error when bytes are pending.
 var errUnsent = errors.New("bytes were pending: flush first")
