@@ -15,7 +15,7 @@ import (
 // inotify instance sees changes.
 func TestWatchOfAHungFileSystem(t *testing.T) {
 	t.Parallel()
-	dir, good := t.TempDir(), filepath.Join(t.TempDir(), "good")
+	dir, good := hung.Dir(t), filepath.Join(t.TempDir(), "good")
 	share := new(discovery.Inotify)
 	release := hung.Mount(t, dir)
 	ctx, stop := context.WithCancel(t.Context())

@@ -17,7 +17,7 @@ import (
 func TestHungStateFile(t *testing.T) {
 	t.Parallel()
 
-	dir := t.TempDir()
+	dir := hung.Dir(t)
 	path := filepath.Join(dir, "state")
 	text := fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
@@ -52,7 +52,7 @@ upstreams: [{name: u, health_check: off, endpoints: [{name: a, address: %q}, {na
 func TestHungSessionLog(t *testing.T) {
 	t.Parallel()
 
-	dir := t.TempDir()
+	dir := hung.Dir(t)
 	const text = `
 session_log: {to: %q}
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]

@@ -12,7 +12,7 @@ import (
 // TestPlaceOnAHungFileSystem: a file system that does not answer is given up, and the path stands for itself.
 func TestPlaceOnAHungFileSystem(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := hung.Dir(t)
 	path := filepath.Join(dir, "link")
 	if err := os.Symlink("to", path); err != nil {
 		t.Fatal(err)

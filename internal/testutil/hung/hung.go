@@ -4,10 +4,27 @@ package hung
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testutil/condition"
 )
+
+// Dir returns a directory for Mount. It is removed at the end of the test, though calls that hung may make files there until
+// they are given up.
+func Dir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hung")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		condition.Await(t, dir+" is removed", func() bool { return os.RemoveAll(dir) == nil })
+	})
+	return dir
+}
 
 // Mount hides a directory behind a file system that answers no call, as that of a network server that is gone. release fails
 // the calls that hang, and shows the directory again; the end of the test calls it. A test without the permission to mount

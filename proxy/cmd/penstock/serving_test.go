@@ -369,7 +369,7 @@ func TestDrainAfterTheDelay(t *testing.T) {
 func TestDrainWhileTheStateFileHangs(t *testing.T) {
 	t.Parallel()
 
-	dir := t.TempDir()
+	dir := hung.Dir(t)
 	p := startServing(t, fmt.Sprintf("state_file: %q\n", filepath.Join(dir, "state"))+oneListener)
 	hung.Mount(t, dir)
 	p.ask(t, http.MethodPost, "/v1/deny/add?source=192.0.2.1&for=1h")
@@ -866,7 +866,7 @@ func TestOtherUnits(t *testing.T) {
 func TestFingerprintOfAHungFile(t *testing.T) {
 	t.Parallel()
 
-	dir := t.TempDir()
+	dir := hung.Dir(t)
 	hung.Mount(t, dir)
 	included := filepath.Join(dir, "l.yaml")
 	if _, err := fingerprint(&config.Config{Files: []string{included}}, "/dev/null"); err == nil || !strings.Contains(err.Error(), included) {

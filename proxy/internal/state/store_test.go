@@ -397,7 +397,7 @@ func TestUnwritable(t *testing.T) {
 // system answers. Before that the store says that it keeps nothing, and a new store cannot be opened there.
 func TestHungFileSystem(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := hung.Dir(t)
 	path := filepath.Join(dir, "penstock.state")
 	s := open(t, path)
 	must(t, s.Flush())
