@@ -177,8 +177,7 @@ func ratioOf(b *report.Band, first bool) string {
 	return fmt.Sprintf("%s (%s–%s)", report.Ratio(float64(b.Median)), report.Ratio(float64(b.Low)), report.Ratio(float64(b.High)))
 }
 
-// choose returns those of all values whose names are in names, or an error that says what can be written. what is a
-// word for a value.
+// choose returns the values with these names, or an error that lists the names there are. what is the word for a value.
 func choose[T any](what string, all []T, names []string, name func(T) string) ([]T, error) {
 	known := make([]string, len(all))
 	for i, one := range all {

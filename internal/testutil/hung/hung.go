@@ -26,7 +26,7 @@ func Dir(t *testing.T) string {
 	return dir
 }
 
-// Mount hides a directory behind a file system that answers no call, as that of a network server that is gone. release fails
+// Mount hides a directory behind a file system that answers no call, like one from a server that is gone. release fails
 // the calls that hang, and shows the directory again; the end of the test calls it. A test without the permission to mount
 // is skipped.
 func Mount(t *testing.T, dir string) (release func()) {

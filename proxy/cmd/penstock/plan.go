@@ -126,29 +126,20 @@ func writeDispositions(w io.Writer, p *admin.PlannedChange) {
 
 // dispositionWords says what happens to n connections. Draining connections are reset after resetAfter microseconds.
 func dispositionWords(n int64, fate admin.Disposition, resetAfter int64) string {
-	one := n == 1
-	switch {
-	case fate == admin.Keep && one:
-		return "1 connection stays as it is"
-	case fate == admin.Keep:
-		return fmt.Sprintf("%d connections stay as they are", n)
-	case fate == admin.Reset && one:
-		return "1 connection is reset at once"
-	case fate == admin.Reset:
-		return fmt.Sprintf("%d connections are reset at once", n)
-	}
 	after := config.ShowDuration(time.Duration(resetAfter) * time.Microsecond)
-	if fate == admin.Depends {
-		kept := plural(n, "connection stays if its endpoint is", "connections stay if their endpoints are") + " still listed; otherwise "
-		if resetAfter == 0 {
-			return kept + when(one, "it is reset at once") + when(!one, "they are reset at once")
-		}
-		return kept + when(one, "it drains, and is reset after ") + when(!one, "they drain, and are reset after ") + after
+	switch {
+	case fate == admin.Keep:
+		return plural(n, "connection stays as it is", "connections stay as they are")
+	case fate == admin.Reset:
+		return plural(n, "connection is reset at once", "connections are reset at once")
+	case fate == admin.Depends && resetAfter == 0:
+		return plural(n, "connection stays if its endpoint is still listed; otherwise it is reset at once",
+			"connections stay if their endpoints are still listed; otherwise they are reset at once")
+	case fate == admin.Depends:
+		return plural(n, "connection stays if its endpoint is still listed; otherwise it drains, and is reset after ",
+			"connections stay if their endpoints are still listed; otherwise they drain, and are reset after ") + after
 	}
-	if one {
-		return "1 connection drains, and is reset after " + after
-	}
-	return fmt.Sprintf("%d connections drain, and are reset after %s", n, after)
+	return plural(n, "connection drains, and is reset after ", "connections drain, and are reset after ") + after
 }
 
 // Plan returns the changes that a reload from a file would make. For any file other than the process's own, the

@@ -31,12 +31,12 @@ const (
 	maxError = 96
 )
 
-// An Event is the contents of a line.
+// An Event is the content of a line.
 type Event struct {
 	Kind          Kind
 	record.Record // its Err is nil, except for [record.ErrOperator]
 
-	now   int64 // clock when it was made
+	now   int64 // loops' clock when the event was made
 	error string
 }
 
@@ -54,7 +54,7 @@ func (e *Event) bound() {
 	e.EndpointPath, e.error = record.Bounded(e.EndpointPath, maxPath), record.Bounded(e.error, maxError)
 }
 
-// lastCause is the cause of the last failed attempt that is described.
+// lastCause returns the cause of the last failed attempt that the record describes.
 func (e *Event) lastCause() record.Cause {
 	if e.NumFailures == 0 {
 		return record.CauseOther

@@ -2,9 +2,9 @@
 // wait for such a destination, which may be full, stuck or dead.
 //
 // A loop adds the event of a [record.Record] to a bounded queue of its own, by value: [Log.Add]. One
-// goroutine takes the events out, makes lines of them, and writes the lines that came in one
-// turn together. An event without a place in its queue, or a line that its destination does not
-// take, is dropped and counted: in the end each added event is in [Counts] once.
+// goroutine takes the events out, formats them, and writes the lines of one turn together. An event
+// that finds its queue full, or a line that its destination does not take, is dropped and counted:
+// in the end [Counts] has each event once.
 package sessionlog
 
 import (
@@ -145,7 +145,7 @@ func (l *Log) Has(k Kind, listener string) bool {
 	return s != nil && !s.Without[listener] && s.has(k)
 }
 
-// Every is how often a session that goes on has a line; 0: never.
+// Every returns the interval of progress lines, or 0 without such lines.
 func (l *Log) Every() time.Duration {
 	if s := l.settings.Load(); s != nil {
 		return s.Every

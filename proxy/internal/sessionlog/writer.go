@@ -12,7 +12,7 @@ import (
 // A writer is the goroutine that turns events into lines.
 type writer struct {
 	log      *Log
-	settings *Settings // nil: no lines are written
+	settings *Settings // nil if no lines are written
 	line     []byte
 	looked   time.Time // when it last looked at the destination
 
@@ -72,8 +72,8 @@ func (w *writer) wait(some <-chan struct{}, limit time.Duration) {
 	}
 }
 
-// turn writes the lines of all present events. Without settings they wait for the next settings,
-// which may be in force for the loops already.
+// turn writes the lines of all present events. Without settings the events wait for the next settings, which the loops
+// may already use.
 func (w *writer) turn() (events int) {
 	if w.settings == nil {
 		return 0
@@ -263,7 +263,7 @@ func (w *writer) use(s *Settings) {
 	w.count() // the next line may be long in coming
 }
 
-// pending reports whether lines wait for the next try to write them.
+// pending reports whether lines wait to be written again.
 func (w *writer) pending() bool {
 	if w.settings == nil {
 		return false
