@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -185,7 +186,10 @@ func (r *daemon) Plan(ctx context.Context, path string, trusted bool) (admin.Pla
 		p.Changes = append(p.Changes, change)
 	}
 	endWithEndpoints(changes, p.Changes)
-	return p, endWithUpstreams(changes, p.Changes, func(q admin.SessionQuery) (int64, error) { return r.count(ctx, q) })
+	return p, endWithUpstreams(changes, p.Changes, func() (iter.Seq[admin.Session], error) {
+		list, err := r.Sessions(ctx, admin.SessionQuery{}, admin.SessionOrder{})
+		return list.Sessions, err
+	})
 }
 
 // errBusy means that a look at a file did not get its turn.
@@ -271,27 +275,37 @@ func endWithEndpoints(changes []config.Change, planned []admin.PlannedChange) {
 }
 
 // endWithUpstreams subtracts the connections that end with a removed upstream or endpoint from the unchanged connections
-// of the changed listeners. count returns the number of sessions that a query selects.
-func endWithUpstreams(changes []config.Change, planned []admin.PlannedChange, count func(admin.SessionQuery) (int64, error)) error {
-	for i, l := range changes {
-		if l.Kind != config.KindListener || planned[i].Disposition != admin.Keep && planned[i].Kept == 0 {
-			continue
+// of the changed listeners. sessions lists the sessions; it is called at most once.
+func endWithUpstreams(changes []config.Change, planned []admin.PlannedChange, sessions func() (iter.Seq[admin.Session], error)) error {
+	type part struct{ upstream, endpoint string } // endpoint is "" for a whole upstream
+	ends, kept := make(map[part]bool), false
+	for i, c := range changes {
+		switch p := &planned[i]; {
+		case c.Kind == config.KindListener:
+			kept = kept || p.Kept > 0 || p.Disposition == admin.Keep
+		case p.Connections == 0 || p.Disposition == admin.Keep:
+		case c.Kind == config.KindUpstream:
+			ends[part{c.Name, ""}] = true
+		case c.Kind == config.KindEndpoint:
+			ends[part{c.Upstream, c.Name}] = true
 		}
-		for j, c := range changes {
-			q := admin.SessionQuery{Listener: l.Name, Upstream: c.Upstream, Endpoint: c.Name}
-			if c.Kind == config.KindUpstream {
-				q.Upstream, q.Endpoint = c.Name, ""
-			} else if c.Kind != config.KindEndpoint {
-				continue
-			}
-			if planned[j].Connections == 0 || planned[j].Disposition == admin.Keep {
-				continue
-			}
-			n, err := count(q)
-			if err != nil {
-				return err
-			}
-			keepLess(&planned[i], n)
+	}
+	if len(ends) == 0 || !kept {
+		return nil
+	}
+	list, err := sessions()
+	if err != nil {
+		return err
+	}
+	ending := make(map[string]int64) // by listener
+	for s := range list {
+		if ends[part{s.Upstream, ""}] || ends[part{s.Upstream, s.Name}] {
+			ending[s.Listener]++
+		}
+	}
+	for i, c := range changes {
+		if c.Kind == config.KindListener {
+			keepLess(&planned[i], ending[c.Name])
 		}
 	}
 	return nil

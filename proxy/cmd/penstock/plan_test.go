@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -70,11 +72,14 @@ func TestPlanOfSessionsThatEnd(t *testing.T) {
 		{Connections: 3, Disposition: admin.Reset},
 		{Connections: 2, Disposition: admin.Drain, Kept: 1},
 	}
-	sessions := map[admin.SessionQuery]int64{
-		{Listener: "l", Upstream: "old"}: 4, {Listener: "l", Upstream: "kept"}: 2,
-		{Listener: "l", Upstream: "up", Endpoint: "e"}: 2, {Listener: "other", Upstream: "up", Endpoint: "e"}: 1,
+	var sessions []admin.Session
+	for s, n := range map[admin.Session]int{
+		{Listener: "l", Upstream: "old", Name: "x"}: 4, {Listener: "l", Upstream: "kept", Name: "x"}: 2,
+		{Listener: "l", Upstream: "up", Name: "e"}: 2, {Listener: "other", Upstream: "up", Name: "e"}: 1,
+	} {
+		sessions = append(sessions, slices.Repeat([]admin.Session{s}, n)...)
 	}
-	must(t, endWithUpstreams(changes, planned, func(q admin.SessionQuery) (int64, error) { return sessions[q], nil }))
+	must(t, endWithUpstreams(changes, planned, func() (iter.Seq[admin.Session], error) { return slices.Values(sessions), nil }))
 	if planned[0].Connections != 3 || planned[4].Connections != 2 || planned[4].Kept != 0 {
 		t.Errorf("%+v", planned)
 	}
