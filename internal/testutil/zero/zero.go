@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -34,18 +33,6 @@ func Methods(t *testing.T, panics map[string]string, values ...any) {
 	if now := standard(t); now != before {
 		t.Errorf("the descriptors 0 to 2 are the files %v, and were %v", now, before)
 	}
-}
-
-// standard returns the inode numbers of the files 0 to 2.
-func standard(t *testing.T) (files [3]uint64) {
-	for fd := range files {
-		var s syscall.Stat_t
-		if err := syscall.Fstat(fd, &s); err != nil {
-			t.Fatal(fd, err)
-		}
-		files[fd] = uint64(s.Ino)
-	}
-	return files
 }
 
 func call(f reflect.Value) (panicked error) {
