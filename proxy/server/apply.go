@@ -19,9 +19,9 @@ var errClosing = fmt.Errorf("%w: a process that drains takes no more changes", r
 type change struct {
 	cfg        *config.Config
 	next       map[string]*config.Upstream
-	lasts      map[string]bool // answers of [registry.lasts]
+	lasts      map[string]bool // results of [registry.lasts], by upstream
 	lives      lives           // changes by hand under this configuration
-	sessionLog *nextSessionLog // nil: as before
+	sessionLog *nextSessionLog // nil: unchanged
 	upstreams  map[string]*nextUpstream
 	listeners  map[string]*nextListener
 	binds      binds
@@ -33,8 +33,7 @@ type change struct {
 	commits    []func()               // changes to parts that stay, run when nothing can fail any more
 }
 
-// Apply brings a configuration into force: all of it, or nothing and an error. Parts that are the same in
-// the configuration in force are left alone.
+// Apply brings a configuration into force: all of it, or nothing and an error. Parts that do not change are left alone.
 func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -142,7 +141,7 @@ type swapStage uint8
 
 const (
 	swappedUpstreams   swapStage = iota // clients find the endpoints of the change
-	committedListeners                  // the listeners of the change are in force, and the sockets have those before
+	committedListeners                  // the listeners of the change are in force; the sockets still serve by the previous ones
 )
 
 // swapWith calls a function at the stages of the swap.
@@ -169,9 +168,8 @@ func (s *Server) swapWith(c *change, at func(swapStage)) {
 	}
 }
 
-// swapUpstreams lets waiting clients find the endpoints of the change. From just before this until
-// the sockets serve by the new listeners too, a client has to be admitted by both the new listener
-// and the listener in force.
+// swapUpstreams lets waiting clients find the endpoints of the change. From here until the sockets serve by the new
+// listeners, a client must be admitted by both the new and the present listener.
 func (s *Server) swapUpstreams(c *change) {
 	next := &rules{next: c.generation()}
 	if before := s.sockets.rules.Load(); before != nil {
@@ -270,9 +268,9 @@ func (s *Server) swapLimits(c *change) {
 	s.group.SetMaxConnections(s.options.maxConnections(c.cfg))
 }
 
-// lasts reports whether the upstream of that name stays the same, except for its endpoints: its configuration, the contents of
-// its certificates, and its fallback. (The loader ensures that fallbacks do not form a circle.) It
-// keeps its snapshot, and listeners that use it need not be made again.
+// lasts reports whether the named upstream keeps its configuration (except for its endpoints), the contents of its
+// certificates, and its fallback. Such an upstream keeps its snapshot, and listeners that use it need not be made again.
+// The loader ensures that fallbacks form no circle.
 func (r *registry) lasts(c *change, name string) bool {
 	if lasts, known := c.lasts[name]; known {
 		return lasts
@@ -286,8 +284,7 @@ func (r *registry) lasts(c *change, name string) bool {
 	return lasts
 }
 
-// routesUnchanged reports whether a listener sends clients to upstreams that last, and to no
-// others.
+// routesUnchanged reports whether all upstreams of a listener last.
 func (r *registry) routesUnchanged(c *change, cfg *config.Listener) bool {
 	return !slices.ContainsFunc(destinations(cfg), func(name string) bool { return !r.lasts(c, name) })
 }

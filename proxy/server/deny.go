@@ -18,13 +18,13 @@ import (
 // denials are the sources that an operator denies. Fields are under the server's mu.
 type denials struct {
 	*core
-	changes *liveChanges // which keeps the file of the state
+	changes *liveChanges // writes the state file
 
 	list   []denial // in the order in which they were made, or made again
 	sums   map[string]denialSum
 	timer  *time.Timer
-	rules  limit.Denials    // those in force, for loops
-	clock  func() time.Time // time.Now, unless a test has the time
+	rules  limit.Denials    // in force, as the loops read them
+	clock  func() time.Time // time.Now, or the clock of a test
 	latest int64            // the server's clock when the latest denial was new
 	// before counts each listener's clients from before the latest denial. A listener that was added
 	// since has no entry.
@@ -36,9 +36,9 @@ type denial struct {
 	rule source.Rule
 }
 
-// Deny implements [admin.Balancer]. A denial applies to waiting clients at their next step, as the
-// rules of a reload do. Sessions go on. A denial survives reloads and, with a state file, a
-// restart. For a listener that does not exist it takes effect when the listener exists.
+// Deny implements [admin.Balancer]. A denial applies to waiting clients at their next step, as the rules of a reload do.
+// Sessions go on. A denial survives reloads and, with a state file, a restart. A denial at a listener that does not exist
+// yet takes effect once it exists.
 func (s *Server) Deny(text, listener string, within time.Duration, by string) (admin.NewDenial, error) {
 	rule, err := source.ParseRule(text)
 	switch {
@@ -103,8 +103,8 @@ func (d *denials) remove(rule source.Rule, listener, by string) error {
 	return nil
 }
 
-// instead says how else a source is denied, if not at that listener, or not everywhere if listener
-// is empty.
+// instead explains why a source has no denial at a listener, or everywhere if listener is empty: it names the places where
+// the source is denied.
 func (d *denials) instead(rule source.Rule, listener string) string {
 	var at []string
 	for _, one := range d.list {
@@ -194,7 +194,7 @@ func (d *denials) enforce() {
 	}
 }
 
-// The lines of counters that only a status has.
+// Counters that are shown in a status and never logged.
 const (
 	acceptedLine = "clients accepted"
 	deniedLine   = "clients denied by hand"

@@ -49,14 +49,14 @@ func (um *upstreamManager) discovered(name string, source discovery.Source, foun
 	um.takeFound(u, um.newOwnAddresses())
 }
 
-// keptAnswers is how many answers are kept at least; answerAge is for how long an answer is used.
+// keptAnswers is the least number of answers to keep; answerAge is how long an answer may be used.
 const (
 	keptAnswers = 64
 	answerAge   = 24 * time.Hour
 )
 
-// lastAnswers are the last answers of sources, also of sources that a reload has replaced, the latest last. If a rollback
-// returns to a source that gives no answer at the moment, its last answer serves. Guarded by the server's mu.
+// lastAnswers holds the last answer of each source, including sources that a reload has replaced; the latest is last. If a
+// rollback returns to a source that does not answer at the moment, its last answer is used. Guarded by the server's mu.
 type lastAnswers []lastAnswer
 
 type lastAnswer struct {
@@ -66,7 +66,7 @@ type lastAnswer struct {
 	at       time.Time
 }
 
-// note keeps an answer, and at most so many in all.
+// note keeps an answer, and drops the oldest beyond most.
 func (l *lastAnswers) note(of *config.Upstream, found []discovery.Endpoint, most int) {
 	list := slices.DeleteFunc(*l, func(a lastAnswer) bool { return a.of(of) })
 	list = append(list, lastAnswer{of.Name, of.Discover, found, time.Now()})
@@ -193,7 +193,7 @@ func (um *upstreamManager) awaitNewSources(ctx context.Context, c *change) {
 	}
 }
 
-// await waits for firstAnswers at most until a condition holds.
+// await waits until a condition holds, at most for firstAnswers.
 func await(ctx context.Context, holds func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, firstAnswers)
 	defer cancel()
@@ -254,8 +254,8 @@ func UnresolvedNames(ctx context.Context, cfg *config.Config) (missing, unknown 
 	return missing, unknown
 }
 
-// unresolved looks names up side by side, and returns the error of each that has no address. The
-// lookups that ctx ends have its error.
+// unresolved looks names up in parallel, and returns an error for each name without an address. A lookup that ctx
+// interrupts has the error of ctx.
 func unresolved(ctx context.Context, names []string) map[string]error {
 	var mu sync.Mutex
 	failed := make(map[string]error)
@@ -299,9 +299,9 @@ func noSuchName(err error) bool {
 }
 
 const (
-	// lookForNames is how often names are looked up that did not resolve the last time, or are new.
+	// lookForNames is the interval at which new names, and names that did not resolve the last time, are looked up.
 	lookForNames = 5 * time.Second
-	// nameTime is how long a round of that takes at most.
+	// nameTime is the longest time for one round of lookups.
 	nameTime = 10 * time.Second
 )
 

@@ -19,11 +19,11 @@ import (
 // time, or at once.
 type drains struct {
 	*core
-	jobs map[*cutJob]bool // cuts that name their sessions in the log; under mu
+	jobs map[*cutJob]bool // jobs that log which sessions they wait for; under mu
 }
 
-// drainSessions applies a configuration's treatment to the sessions of an endpoint: keep,
-// drain or reset. It returns a cutting that [drains.callOff] calls off, nil if there is none.
+// drainSessions applies a configuration's treatment to the sessions of an endpoint: keep, drain or reset. It returns the
+// job that drains, for [drains.callOff], or nil if there is none.
 func (d *drains) drainSessions(e *router.Endpoint, how string, within time.Duration, cause error) *cutJob {
 	switch {
 	case how == "keep":
@@ -37,9 +37,8 @@ func (d *drains) drainSessions(e *router.Endpoint, how string, within time.Durat
 	return nil
 }
 
-// cutter returns a function that cuts the sessions of an endpoint in steps. It waits for the
-// loops. It does not keep the endpoint in memory: an endpoint without sessions and without
-// clients on their way to it is collected.
+// cutter returns a function that cuts the sessions of an endpoint in steps, and waits for the loops. The function holds the
+// endpoint by a weak pointer: once no session and no client on its way has the endpoint, it is collected.
 func (d *drains) cutter(endpoint *router.Endpoint, cause error) func(chosen func() bool, last bool) {
 	n, kept := 0, weak.Make(endpoint)
 	return func(chosen func() bool, last bool) {
@@ -54,7 +53,7 @@ func (d *drains) cutter(endpoint *router.Endpoint, cause error) func(chosen func
 	}
 }
 
-// cutTo cuts sessions of an endpoint that are chosen, and returns how many. It waits for the loops.
+// cutTo cuts the chosen sessions of an endpoint, and returns their number. It waits for the loops.
 func (d *drains) cutTo(e *router.Endpoint, chosen func() bool, cause error) int {
 	return d.group.CutMatching(func(_ *worker.Listening, b worker.Binding) bool {
 		return b != nil && router.EndpointOf(b) == e && chosen()
@@ -86,8 +85,8 @@ func (um *upstreamManager) drainDown(ctx context.Context) {
 	})
 }
 
-// drainUnhealthy is drainSessions for an unhealthy endpoint: its sessions are not cut if it has
-// recovered meanwhile, even if it is unhealthy again; then they get the full time once more.
+// drainUnhealthy is drainSessions for an unhealthy endpoint. Its sessions are not cut if it has recovered meanwhile; if it
+// becomes unhealthy again, they get the full time once more.
 func (d *drains) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) {
 	if cfg.OnUnhealthy != "drain" || cfg.DrainTimeout <= 0 {
 		d.drainSessions(e, cfg.OnUnhealthy, cfg.DrainTimeout, errUnhealthy)
@@ -108,18 +107,17 @@ func (d *drains) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) {
 // A cutJob cuts the sessions that are left at the end of a drain, see [worker.Spread].
 // Fields are guarded by the server's mu unless they say otherwise.
 type cutJob struct {
-	until time.Time   // when the last one is; not changed
-	timer *time.Timer // runs the next step; nil: there is none
-	off   bool        // there is to be none any more
+	until time.Time   // when the last session is cut; not changed
+	timer *time.Timer // runs the next step; nil: no step follows
+	off   bool        // called off
 	turn  sync.Mutex  // held for each step: steps do not overlap
-	over  atomic.Bool // the last step was made, or it was called off: a late step cuts no session
+	over  atomic.Bool // the last step was made, or the job was called off: a late step cuts no session
 
-	waits  func() *monitor.Line // the line on the sessions it waits for, nil: none now; nil: nothing is logged
-	logged int64                // when that was logged last
+	waits  func() *monitor.Line // returns a line about the sessions that it waits for, nil if there are none; nil: nothing is logged
+	logged int64                // when it was logged last
 }
 
-// logWaits logs a line from time to time on the sessions that a cutting waits for. k may
-// be nil.
+// logWaits logs from time to time which sessions a job waits for. k may be nil.
 func (d *drains) logWaits(k *cutJob, waits func() *monitor.Line) {
 	if k != nil {
 		k.waits, k.logged = waits, d.now()
@@ -127,11 +125,10 @@ func (d *drains) logWaits(k *cutJob, waits func() *monitor.Line) {
 	}
 }
 
-// logDrains logs the sessions that parts of the process wait for. A drain of the whole process
-// is logged elsewhere.
+// logDrains logs which sessions the drains of parts wait for. The drain of the whole process logs for itself.
 func (d *drains) logDrains(now int64) {
 	for k := range d.jobs {
-		if k.timer == nil { // it is the last step, or was
+		if k.timer == nil { // the last step is under way or done
 			delete(d.jobs, k)
 		} else if now-k.logged >= int64(drainLook) {
 			k.logged = now
@@ -144,7 +141,7 @@ func (d *drains) logDrains(now int64) {
 	}
 }
 
-// waitsFor returns the line of an endpoint's cutting. It does not keep the endpoint.
+// waitsFor returns [cutJob].waits for the sessions of an endpoint. It holds the endpoint by a weak pointer.
 func waitsFor(endpoint *router.Endpoint, drains func(e *router.Endpoint) bool) func() *monitor.Line {
 	kept := weak.Make(endpoint)
 	return func() *monitor.Line {
@@ -190,8 +187,7 @@ func (d *drains) cutAfter(within time.Duration, cut func(chosen func() bool, las
 	return k
 }
 
-// callOff stops cutAfter from cutting the sessions that are left, except for a step under way. k
-// may be nil.
+// callOff calls off a job, except for a step under way. k may be nil.
 func (d *drains) callOff(k *cutJob) {
 	if k != nil {
 		k.off = true

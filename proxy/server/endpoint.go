@@ -27,30 +27,30 @@ import (
 // by the server's mu.
 type member struct {
 	endpoint *router.Endpoint
-	spec     discovery.Endpoint     // as the file or discovery says
+	spec     discovery.Endpoint     // as the file or discovery gives it
 	check    *health.Check          // nil: it is not checked
 	monitor  *health.OutlierMonitor // nil: it is not judged
 	breaker  *health.Breaker        // nil: it has none
-	ending   *ending                // nil: it was not asked for yet
+	ending   *ending                // finds out whether the endpoint closes connections; nil: not needed yet
 	mode     string                 // its state: ready, drain or maint
 	enforced string                 // the state that was applied last
-	cut      *cutJob                // of a drain; nil: there is none
-	leave    *cutJob                // of a removed endpoint; nil: its sessions stay
-	until    time.Time              // when the sessions of a removed endpoint have drained
+	cut      *cutJob                // cuts its sessions while it is drained; nil: it is not
+	leave    *cutJob                // cuts its sessions after its removal; nil: they stay
+	until    time.Time              // when its sessions have drained after its removal
 	share    int                    // its weight
-	byHand   bool                   // it is in no file
+	byHand   bool                   // it was added by hand
 }
 
-// A spec is an endpoint as the file or discovery says.
+// A spec is an endpoint as the file, discovery or an operator gives it.
 type spec struct {
 	discovery.Endpoint
 	address sockopt.Address // as the loader has read it; zero: not read yet
 	mode    string          // its state: ready, drain or maint
 	share   int             // its weight, which an operator may have changed
-	byHand  bool            // it is in no file
+	byHand  bool            // it was added by hand
 }
 
-// specs are the endpoints that an upstream has, each made when it is asked for.
+// specs are the endpoints that an upstream is to have. Each spec is made when it is asked for.
 type specs struct {
 	n  int
 	at func(i int) spec
@@ -93,8 +93,8 @@ func changesOf(before, now *config.Upstream) (c monitorChanges) {
 	return c
 }
 
-// watch starts, changes or stops the checks of a member, by its upstream's configuration;
-// changed reports whether that has changed.
+// watch starts, changes or stops the checks of a member, to match its upstream's configuration; changed says whether the
+// configuration has changed.
 func (um *upstreamManager) watch(u *config.Upstream, m *member, changed bool) {
 	if u.HealthCheck == nil || m.mode == config.Maint {
 		if m.check != nil {
@@ -109,7 +109,7 @@ func (um *upstreamManager) watch(u *config.Upstream, m *member, changed bool) {
 	}
 	cfg, err := checkConfig(u, m.spec.Address)
 	switch {
-	case err != nil: // of an address that discovery has found: the loader looks at others
+	case err != nil: // only discovery finds such an address: the loader checks the others
 		um.lines.Note(um.now(), &monitor.Line{
 			Upstream: u.Name, Level: slog.LevelWarn, Message: "an endpoint cannot be checked", Kind: "unchecked", Name: m.spec.Identity(), Count: 1,
 			Attrs: []any{"endpoint", subjectOf(u, m), "error", err},
@@ -132,7 +132,7 @@ func probeConfig(u *config.Upstream, address string) *health.ProbeConfig {
 	}
 	probe.Standby = []byte(h.Standby.Value)
 	if h.TLS {
-		probe.TLS = &tls.Config{ServerName: h.SNI, InsecureSkipVerify: true} // it asks whether TLS is spoken, no more
+		probe.TLS = &tls.Config{ServerName: h.SNI, InsecureSkipVerify: true} // the probe only asks whether the endpoint speaks TLS
 		if host, _, err := net.SplitHostPort(address); err == nil && h.SNI == "" && u.TLS != nil && h.Port == 0 {
 			probe.TLS.ServerName = host // as for clients; an IP address is not sent
 		}
@@ -182,7 +182,7 @@ var errRemoved = errors.New("its endpoint was removed")
 // before its whole upstream was removed, may still reach it: see drainLate.
 func (um *upstreamManager) dropMember(u *upstream, m *member) {
 	m.until = time.Now().Add(u.cfg.DrainTimeout)
-	u.router.Forget(m.endpoint, func() { um.late.add(lateSession{u, m}) }) // first: that verdicts on it end is no recovery
+	u.router.Forget(m.endpoint, func() { um.late.add(lateSession{u, m}) }) // first: the end of its verdicts is no recovery
 	if m.check != nil {
 		m.check.Stop()
 	}
@@ -208,7 +208,7 @@ func (um *upstreamManager) drainLate(ctx context.Context) {
 		defer um.mu.Unlock()
 		seen := make(map[*member]bool)
 		for _, l := range list {
-			if m := l.m; !seen[m] && m.endpoint.Forgotten() { // else it is back
+			if m := l.m; !seen[m] && m.endpoint.Forgotten() { // otherwise the endpoint is back
 				seen[m] = true
 				um.keepLeaving(l.u, m)
 				if m.leave == nil || m.leave.over.Load() {
@@ -219,29 +219,29 @@ func (um *upstreamManager) drainLate(ctx context.Context) {
 	})
 }
 
-// stillThere returns the members that have sessions. The list is used again.
+// stillThere returns the members that have sessions. It reuses the list.
 func stillThere(members []*member) []*member {
 	return slices.DeleteFunc(members, func(m *member) bool { return m.endpoint.Active() == 0 })
 }
 
-// An endpointUpdate is the next members of an upstream. The monitors of the new ones exist
-// before any client can get to them; checks begin once they are in use.
+// An endpointUpdate holds the next members of an upstream. The monitors of new members exist before a client can reach
+// them; their checks begin once the update is in use.
 type endpointUpdate struct {
-	cfg     *config.Upstream      // of their checks, outlier detection and breakers
-	breaker *health.BreakerConfig // of each of them, from cfg; nil: they have none
-	changes monitorChanges        // for members that the upstream has already
+	cfg     *config.Upstream      // of the members' checks, outlier detection and breakers
+	breaker *health.BreakerConfig // of each member's breaker, from cfg; nil: none
+	changes monitorChanges        // for members that stay
 	members map[string]*member
 	order   []*member
 	set     *lb.Set
-	kept    int       // how many of order the upstream has
-	gone    []*member // that the upstream has, and will not have
+	kept    int       // number of members that stay
+	gone    []*member // members that go
 
-	reactivated []reactivation // members that the upstream had before
+	reactivated []reactivation // members that come back
 
-	newMonitors []*health.OutlierMonitor // judges that are new
-	oldMonitors []*health.OutlierMonitor // monitors that are not needed any more
-	oldBreakers []*health.Breaker        // breakers that are not needed any more
-	before      *lb.Set                  // once it is in use: the set of the update before; nil: none
+	newMonitors []*health.OutlierMonitor // for members that had none
+	oldMonitors []*health.OutlierMonitor // no longer needed
+	oldBreakers []*health.Breaker        // no longer needed
+	before      *lb.Set                  // the set of the update before, once this one is in use; nil: none
 }
 
 // newEndpointUpdate prepares the members of an upstream for specs. u has their detectors and
@@ -327,7 +327,7 @@ func (um *upstreamManager) memberOf(update *endpointUpdate, u, old *upstream, wa
 	return m, nil
 }
 
-// take changes a member to what is wanted; [upstreamManager.enforce] brings its state into force.
+// take applies a spec to a member; [upstreamManager.enforce] brings its state into force.
 func (m *member) take(wanted *spec) {
 	m.spec, m.mode, m.share, m.byHand = wanted.Endpoint, wanted.mode, wanted.share, wanted.byHand
 }
@@ -385,7 +385,7 @@ func subjectOf(cfg *config.Upstream, m *member) string {
 	return "endpoint " + cfg.Name + "/" + m.spec.Identity()
 }
 
-// abandon is the end of an update that does not replace the present members.
+// abandon ends an update that will not be used.
 func (update *endpointUpdate) abandon(old *upstream) {
 	for id, m := range update.members {
 		if was := old.members[id]; was == nil || was.endpoint != m.endpoint {
@@ -394,8 +394,7 @@ func (update *endpointUpdate) abandon(old *upstream) {
 	}
 }
 
-// use sends an upstream's clients to the members of an update. Its guards have their
-// configuration already.
+// use sends an upstream's clients to the members of an update, whose guards are configured already.
 func (u *upstream) use(update *endpointUpdate) {
 	if len(update.newMonitors) > 0 {
 		u.outlier.Join(update.newMonitors...)
@@ -415,8 +414,8 @@ func (u *upstream) use(update *endpointUpdate) {
 	update.before = u.snapshot.SetEndpoints(update.set)
 }
 
-// reconfigureMonitors applies a changed configuration to the members' monitors, breakers and
-// checks, and removes what it no longer asks for.
+// reconfigureMonitors applies a changed configuration to the monitors, breakers and checks of members, and removes monitors
+// and breakers that it no longer names.
 func (update *endpointUpdate) reconfigureMonitors() {
 	for _, m := range update.order {
 		m.endpoint.SetMonitor(m.monitor)
@@ -442,7 +441,7 @@ func (um *upstreamManager) settleEndpointUpdate(u *upstream, update *endpointUpd
 	if update.before != nil {
 		update.before.Detach()
 	}
-	for _, r := range update.reactivated { // their sessions go on
+	for _, r := range update.reactivated { // their sessions stay
 		um.callOff(r.was.leave)
 		u.leaving = slices.DeleteFunc(u.leaving, func(m *member) bool { return m == r.was })
 	}
@@ -452,7 +451,7 @@ func (um *upstreamManager) settleEndpointUpdate(u *upstream, update *endpointUpd
 	for _, m := range update.gone {
 		m.endpoint.SetDraining(true)
 		um.dropMember(u, m)
-		if m.endpoint.Active() > 0 { // no other client gets there
+		if m.endpoint.Active() > 0 { // clients without a session get other endpoints
 			u.leaving = append(u.leaving, m)
 			um.drainRemoved(u, m, u.cfg.DrainTimeout)
 		}
@@ -495,7 +494,7 @@ func (um *upstreamManager) reuse(update *endpointUpdate, u *upstream, old *membe
 // maxNamed is how many endpoints a line of the log names; the others are counted.
 const maxNamed = 10
 
-// firstOf says something of each of the first endpoints, and how many more there are.
+// firstOf describes the first endpoints by say, and counts the others.
 func firstOf(list []*member, say func(m *member) string, separator, last string) string {
 	var parts []string
 	for _, m := range list[:min(len(list), maxNamed)] {
@@ -508,7 +507,7 @@ func firstOf(list []*member, say func(m *member) string, separator, last string)
 	return text
 }
 
-// differs returns what an update that is not in use yet changes, as attributes of a line of the log.
+// differs describes what an update that is not in use yet changes, as attributes of a log line.
 func (update *endpointUpdate) differs(members map[string]*member) (attrs []any) {
 	var came, changed []*member
 	for _, m := range update.order {

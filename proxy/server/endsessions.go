@@ -17,8 +17,7 @@ import (
 
 const mostEndings = 16
 
-// endLook is the shortest interval at which busy sessions are looked at. These looks take at most the part
-// 1/endShare of the time.
+// endLook is the shortest interval between two looks at busy sessions. Looks take at most 1/endShare of the time.
 const (
 	endLook  = 100 * time.Millisecond
 	endShare = 10
@@ -32,7 +31,7 @@ type endJob struct {
 	query   admin.EndQuery
 	by      string
 	cancel  context.CancelFunc
-	loops   map[int][]endTurn // that are left, by loop, in the order of their turns
+	loops   map[int][]endTurn // sessions that are left, by loop, in the order of their turns
 	done    chan struct{}     // closed at the end
 	counted admin.Ended       // under the server's mu
 }
@@ -40,7 +39,7 @@ type endJob struct {
 type endTurn struct {
 	id       worker.ID
 	at       int64
-	endpoint *router.Endpoint // nil: that is not known
+	endpoint *router.Endpoint // nil: unknown
 }
 
 // unanswering reports whether the session's endpoint is down, ejected or silent. Then the session's
@@ -202,11 +201,11 @@ func (j *endJob) run(ctx context.Context) {
 	s.log.Info("the request to end sessions is done", "by", j.by, "sessions", c.Touched, "ended", c.Ended, "cut", c.Cut, "other", c.Other, "left", c.Left, "kept", c.Kept, "stopped", c.Stopped)
 }
 
-// step ends the sessions of a loop that have their turn. Sessions that are not quiet stay, until their time is over.
+// step ends the sessions of a loop that are due. Busy sessions stay until their time is over.
 func (j *endJob) step(ctx context.Context, loop int, now int64) {
 	turns := j.loops[loop]
 	due, _ := slices.BinarySearchFunc(turns, now, func(t endTurn, now int64) int { return cmp.Compare(t.at, now+1) })
-	late := 0 // of these, so many have had their time
+	late := 0 // number of due sessions that are out of time
 	if !j.query.Now {
 		late, _ = slices.BinarySearchFunc(turns[:due], now-int64(j.query.Grace), func(t endTurn, now int64) int { return cmp.Compare(t.at, now+1) })
 	}
@@ -232,8 +231,8 @@ func (j *endJob) add(sum *endSum) {
 	c.Waiting = c.Touched - c.Ended - c.Cut - c.Other - c.Left - c.Kept
 }
 
-// lookAgain counts the sessions that are left and those sessions that are gone: a cancelled job ends no further
-// sessions, but some may have ended before their turn.
+// lookAgain counts the sessions that are left and the sessions that are gone: a cancelled job ends no further sessions, but
+// some may have ended before their turn.
 func (j *endJob) lookAgain() {
 	for _, turns := range j.loops {
 		sum := new(endSum)
@@ -242,7 +241,7 @@ func (j *endJob) lookAgain() {
 	}
 }
 
-// never is a silence that no session has.
+// never is longer than any session's silence.
 const never = math.MaxInt64
 
 type endSum struct{ ended, cut, other, left, kept int64 }
@@ -276,7 +275,7 @@ func (j *endJob) end(ctx context.Context, turns []endTurn, quiet time.Duration, 
 			sum.left++
 		}
 		n++
-	}) // sessions that it is not called for are busy
+	}) // sessions about which nothing was heard count as busy
 	for i, t := range turns {
 		if !over[i] {
 			busy = append(busy, t)
@@ -330,7 +329,7 @@ func (e *endedByHand) finish() {
 	}
 }
 
-// note notes that a session was ended, and reports whether it had not been before.
+// note notes that a session was ended, and reports whether this is new.
 func (e *endedByHand) note(id worker.ID) (first bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

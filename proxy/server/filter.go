@@ -58,7 +58,7 @@ func (lm *listenerManager) filterConfig(c *change, l *listener, cfg *config.Filt
 	}
 }
 
-// moduleLog returns where a module of a listener logs.
+// moduleLog returns the function with which a module of a listener logs.
 func (lm *listenerManager) moduleLog(l *listener, what, kind, name string) func(level int, line string) {
 	log := lm.log.With("listener", l.cfg.Name, kind, name)
 	return func(level int, line string) {
@@ -81,7 +81,7 @@ func (l *listener) filter(c *change, cfg *config.Filter) *router.Filter {
 	return f
 }
 
-// retireFilters closes the instances of the filters that the next listener does not have, nil for no next one.
+// retireFilters closes the instances of filters that the next listener lacks. next may be nil.
 func (l *listener) retireFilters(next *listener) {
 	for name, f := range l.filters {
 		if next == nil || next.filters[name].of != f.of {
@@ -111,7 +111,7 @@ func (l *listener) filterStatus(every bool, recent func(any) int64) (list []admi
 	return list
 }
 
-// unansweredLine is the line on filters that do not answer.
+// unansweredLine is the log line about filters that do not answer.
 const unansweredLine = "a filter has not answered about clients"
 
 func (l *listener) unanswered(list []monitor.Counter) []monitor.Counter {
@@ -198,7 +198,7 @@ func (l *listener) moduleOf(cfg *config.Rewrite) *filter.Rewriter {
 	return nil
 }
 
-// retireModules closes the instances that no session has, of the modules that the next listener does not have, nil for no next one.
+// retireModules closes unused instances of the modules that the next listener lacks. next may be nil.
 func (l *listener) retireModules(next *listener) {
 	for _, m := range l.modules {
 		if next == nil || next.moduleOf(m.cfg) != m.of {

@@ -68,7 +68,7 @@ func (h *host) Paused(l *worker.Listening, cause error, active, pauses int64) {
 		h.log.Warn("accepting is paused", "address", socket.listener.Addr(), "error", cause,
 			"active", active, "pauses", pauses, "pipes_closed", closed)
 	})
-	socket.pauses.End() // unless it fails again, which it soon would
+	socket.pauses.End() // a failure soon after this continues the episode
 }
 
 // Closed implements [worker.Host].
@@ -81,7 +81,7 @@ func (h *host) Closed(l *worker.Listening) {
 
 // Left implements [worker.Host].
 func (h *host) Left(l *worker.Listening) {
-	if socket, ok := l.Of.(*listenSocket); ok { // else it is of adopted sessions
+	if socket, ok := l.Of.(*listenSocket); ok { // otherwise it has adopted sessions
 		socket.deserted.Store(true) // its state is released elsewhere
 		h.sockets.deserted.add(socket)
 	}
@@ -204,11 +204,10 @@ func (h *host) Judge(b worker.Binding, sample *verdict.Sample) verdict.Verdict {
 	return v
 }
 
-// clientsBeside counts the present clients, including this one. When its session is over its
-// endpoint no longer counts it.
+// clientsBeside counts the present clients, including this one. Once its session is over, its endpoint no longer counts it.
 func (h *host) clientsBeside(l *worker.Listening, b worker.Binding, over bool) record.Counts {
 	n := record.Counts{Process: h.group.Active()}
-	if socket, ok := l.Of.(*listenSocket); ok { // else it is of adopted sessions without a listener
+	if socket, ok := l.Of.(*listenSocket); ok { // otherwise it has adopted sessions without a listener
 		n.Listener = socket.state.Load().Connections.InUse()
 	}
 	if e := router.EndpointOf(b); e != nil {

@@ -5,8 +5,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// places returns where an earlier process's sessions in the lane may belong. The server's mu is
-// held.
+// places returns the listeners and upstreams to which an earlier process's sessions in the lane may belong. The server's mu
+// is held.
 func (s *Server) places() *lanes.Places {
 	p := &lanes.Places{Listeners: make(map[string]*lanes.Listener, len(s.listeners)), Upstreams: make(map[string]*lanes.Upstream, len(s.upstreams)), Now: s.now, Down: s.upstreamManager.down.add}
 	bounded := true

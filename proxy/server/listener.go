@@ -83,8 +83,7 @@ type nextListener struct {
 	cfg       *config.Listener
 }
 
-// close closes the parts of a listener that the next listener of its name, which may be nil, does
-// not have.
+// close closes the parts of a listener that next lacks. next is the next listener of the same name, or nil.
 func (l *listener) close(next *listener) {
 	l.retireFilters(next)
 	l.retireModules(next)
@@ -149,8 +148,7 @@ func (lm *listenerManager) countsOf(name string, old *listener) listenerCounts {
 	return listenerCounts{state: lm.newListenerState(name), stats: new(tlsterm.Stats), ledgers: make(map[string]*filter.Ledger)}
 }
 
-// prepareLimits makes the limits that the listener has not had before. Limits that it has
-// had are changed by commit.
+// prepareLimits makes the limits that are new to a listener; commit changes the others.
 func (lm *listenerManager) prepareLimits(l, old *listener) error {
 	limits := &l.cfg.Limits
 	l.buckets.make(&limits.Bandwidth)
@@ -231,7 +229,7 @@ func (lm *listenerManager) routerConfig(c *change, l *listener) (*router.Listene
 	}
 	routerCfg.ByHello = cfg.TLS == nil && cfg.Needs(clientkey.SNI, c.upstreamConfig)
 	onlyTLS := cfg.RequireTLS || cfg.TLS != nil || cfg.SpeaksPostgres()
-	recognised := !onlyTLS && routerCfg.Table != nil && routerCfg.Table.Recogniser() != nil // the hello is one of the first bytes then
+	recognised := !onlyTLS && routerCfg.Table != nil && routerCfg.Table.Recogniser() != nil // the routes read the hello among the first bytes
 	routerCfg.Preread = worker.Preread{
 		Hello:    cfg.RequireTLS || onlyTLS && routerCfg.Table != nil && routerCfg.Table.Hello() || !recognised && routerCfg.ByHello,
 		AnyHello: !onlyTLS,
@@ -308,7 +306,7 @@ func (lm *listenerManager) routes(c *change, l *listener, routerCfg *router.List
 	return err
 }
 
-// matcher is a match as package match has it. speaksPostgres says that the listener does.
+// matcher converts a match for package match. speaksPostgres says that the listener speaks PostgreSQL.
 func matcher(m *config.Match, speaksPostgres bool) match.Route {
 	r := match.Route{
 		SNI: m.SNI, ALPN: m.ALPN, Source: m.Source, Port: uint16(m.Port),
@@ -351,7 +349,7 @@ func (l *listener) split(route int, by manual) (*lb.WeightedSplit, error) {
 // commit brings a listener into force, except for its sockets.
 func (lm *listenerManager) commit(name string, n *nextListener) {
 	l := n.listener
-	l.cfg = n.cfg // it may have been written elsewhere
+	l.cfg = n.cfg // an equal listener may have moved in the file
 	if l == n.old {
 		return
 	}
@@ -363,14 +361,13 @@ func (lm *listenerManager) commit(name string, n *nextListener) {
 	l.buckets.set(&limits.Bandwidth)
 	if limitsSources(l.cfg) {
 		l.sources.Set(int(limits.PerSource), float64(limits.PerSourcePerSecond), 0)
-		_ = l.sources.SetPrefix(limits.SourcePrefix[0], limits.SourcePrefix[1], lm.now()) // the loader has seen to the range
+		_ = l.sources.SetPrefix(limits.SourcePrefix[0], limits.SourcePrefix[1], lm.now()) // the loader has checked the range
 	}
 	lm.listeners[name] = l
 }
 
-// limit sets how many clients may come in at a time, and in a second. For an existing listener it
-// is called after the sockets have changed: otherwise a raised limit would admit the clients in
-// their queues by the former configuration.
+// limit sets the limits of concurrent clients and of clients per second. For an existing listener it is called after the
+// sockets have changed: otherwise a raised limit would admit the clients in their queues by the former configuration.
 func (l *listener) limit() {
 	l.state.Connections.Set(l.cfg.Limits.Connections)
 	l.state.Rate.Set(float64(l.cfg.Limits.PerSecond), 0)
@@ -392,13 +389,13 @@ func (lm *listenerManager) newListenerState(listener string) *router.ListenerSta
 	})
 }
 
-// buckets are the rate limits that all sessions of a listener share: of both directions together, up and down; nil: there has been
-// no such limit.
+// buckets are the rate limits that all sessions of a listener share: for both directions together, up and down. A bucket is
+// nil until there is such a limit.
 type buckets [3]*relay.Bucket
 
 func ratesOf(c *config.Bandwidth) [3]int64 { return [3]int64{c.Both, c.Up, c.Down} }
 
-// make makes the buckets that there have not been before.
+// make makes the buckets that are missing.
 func (b *buckets) make(c *config.Bandwidth) {
 	for i, rate := range ratesOf(c) {
 		if rate > 0 && b[i] == nil {
@@ -407,7 +404,7 @@ func (b *buckets) make(c *config.Bandwidth) {
 	}
 }
 
-// set changes the buckets that there have been before.
+// set changes the buckets that exist.
 func (b *buckets) set(c *config.Bandwidth) {
 	for i, rate := range ratesOf(c) {
 		if rate > 0 {
@@ -425,7 +422,7 @@ func (b *buckets) limit(l *relay.Limits, c *config.Bandwidth) {
 	}
 }
 
-// balanceOn is the property that an upstream's policy hashes, if that is not the source.
+// balanceOn returns the property that an upstream's policy hashes, or "" for the source.
 func balanceOn(c *config.Upstream) string {
 	if hashKey(c) == (clientkey.Key{}) {
 		return ""
@@ -439,7 +436,7 @@ func keyCounts(cfg *config.MetricsBy, before *listener) *router.KeyCounts {
 	if cfg == nil {
 		return nil
 	}
-	key, _ := clientkey.Parse(cfg.Key) // the loader has looked
+	key, _ := clientkey.Parse(cfg.Key) // the loader has checked it
 	var counts *router.KeyCounts
 	if before != nil {
 		counts = before.byKey

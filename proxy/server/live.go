@@ -21,8 +21,8 @@ import (
 type liveChanges struct {
 	*core
 	store   *state.Store // keeps them over a restart; nil: they end with the process
-	unsaved bool         // the last write of it has failed
-	retries bool         // another write will be tried
+	unsaved bool         // the last write failed
+	retries bool         // another write is scheduled
 	live    manual       // in force
 	earlier []earlier    // the oldest first
 	applied lives        // of the last Apply
@@ -55,7 +55,7 @@ func (l *liveChanges) markLive() {
 	}
 }
 
-// keepEvery is how often a write of the state file that has failed is tried again.
+// keepEvery is the interval at which a failed write of the state file is tried again.
 const keepEvery = 10 * time.Second
 
 // keep writes the changes by hand to the state file, if they differ from its contents, and tries again later if it cannot. It
@@ -237,8 +237,8 @@ type earlier struct {
 	ended []state.Change
 }
 
-// livesUnder returns the changes by hand under a configuration. They include changes that have ended since it was
-// in force, the latest first.
+// livesUnder returns the changes by hand under a configuration, including changes that have ended since it was last in
+// force, the latest first.
 func (l *liveChanges) livesUnder(cfg *config.Config) lives {
 	left, ended := l.live.Under(cfg)
 	found := lives{set: manual{left}, ended: ended}
@@ -268,7 +268,7 @@ func (l *liveChanges) noteLives(before *config.Config, set *lives) {
 	if len(set.restored) > 0 {
 		l.markLive()
 	}
-	if l.cfg == before { // a listener is ready again
+	if l.cfg == before { // only a listener became ready again
 		return
 	}
 	l.applied = *set
@@ -307,11 +307,11 @@ func (s *Server) AppliedLive() (ended, restored []admin.LiveChange) {
 // only from here: the configuration in force is the file edited by these changes.
 type manual struct{ live.Set }
 
-// lives are the changes under a configuration that is being prepared.
+// lives are the changes by hand under a configuration that is being prepared.
 type lives struct {
 	set      manual
 	ended    []live.Ended
-	restored []state.Change // that ended before
+	restored []state.Change // that had ended before
 }
 
 // touchAny reports whether the configuration ends or restores a change of an upstream's endpoints.
@@ -320,7 +320,7 @@ func (l *lives) touchAny(upstream string) bool {
 		slices.ContainsFunc(l.restored, func(c state.Change) bool { return c.Upstream == upstream })
 }
 
-// edit returns the endpoints of the file or of discovery, as they are with the changes.
+// edit applies the changes to the endpoints of the file or of discovery.
 func (h manual) edit(cfg *config.Upstream, listed specs) specs {
 	by := h.Of(cfg.Name)
 	if by == nil {
@@ -337,14 +337,14 @@ func (h manual) edit(cfg *config.Upstream, listed specs) specs {
 	for _, c := range by.Added() {
 		of := addedSpec(c)
 		editSpec(by, &of, "")
-		list = append(list, of) // without effect if discovery has found one of that identity
+		list = append(list, of) // ignored if discovery has found an endpoint with this identity
 	}
 	return specs{len(list), func(i int) spec { return list[i] }}
 }
 
 func editSpec(by *live.Upstream, of *spec, line string) {
 	if c := by.Find(state.EndpointWeight, of.Identity()); c != nil && c.Line == line {
-		n, _ := strconv.Atoi(c.Value) // 0, which sends no clients, of a file that was written by hand
+		n, _ := strconv.Atoi(c.Value) // 0, so no clients, if somebody has edited the state file
 		of.share = min(max(n, 0), discovery.MaxWeight)
 	}
 	if c := by.Find(state.EndpointState, of.Identity()); c != nil && (c.Line == "") == of.byHand {
@@ -368,6 +368,6 @@ func (h manual) split(listener string, route int, split []config.Share) []float6
 	if c == nil {
 		return nil
 	}
-	percent, _ := live.ParsePercentages(split, c.Value) // Under has seen to it that they fit
+	percent, _ := live.ParsePercentages(split, c.Value) // Under has checked that they fit
 	return percent
 }

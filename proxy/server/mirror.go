@@ -21,8 +21,8 @@ type comparison struct {
 	route string // match of the route that has the mirror; empty: the listener has it
 }
 
-// mirror makes the mirror of a route of the next configuration, or of the default route if route is
-// nil; nil: there is none.
+// mirror makes the mirror of a route of the next configuration, or of the default route if r is nil. It returns nil if the
+// route has no mirror.
 func (lm *listenerManager) mirror(c *change, l *listener, r *config.Route) (*router.Mirror, error) {
 	cfg := l.cfg.MirrorOf(r)
 	if cfg == nil || cfg.Percent == 0 {

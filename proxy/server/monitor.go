@@ -18,14 +18,13 @@ import (
 
 const lookEvery = time.Second
 
-// A watcher logs the reasons for which clients are not served. Everything is guarded by the
-// server's mu.
+// A watcher logs why clients are not served. Everything is guarded by the server's mu.
 type watcher struct {
 	*core
 	*drains
 	*sockets
 	*sessionLog
-	read     func() *reader // makes one of the present state
+	read     func() *reader // returns a reader of the present state
 	outages  *monitor.Outages
 	sums     *monitor.Sums
 	seen     []monitor.Upstream // used again at each look
@@ -49,12 +48,12 @@ func (s *Server) monitor(ctx context.Context) {
 	}
 }
 
-// observe looks once; last says that everything that was counted is to be logged now.
+// observe looks once. last says that no look follows: everything counted so far is logged.
 func (w *watcher) observe(now int64, last bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lines.Look(now)
-	if !w.closing { // from then on no client is sent anywhere, and all drains
+	if !w.closing { // while closing, no client is sent anywhere, and everything drains
 		w.logDrains(now)
 		w.outages.Look(now, w.conditions(), w.whyUnusable)
 	}
@@ -73,7 +72,7 @@ func (w *watcher) conditions() []monitor.Upstream {
 			Unserved: u.router.FailedSessions.Total(),
 		})
 	}
-	clear(list[len(list):cap(list)]) // or it would keep removed ones
+	clear(list[len(list):cap(list)]) // so that it keeps no removed upstreams
 	w.seen = list
 	return list
 }
@@ -123,17 +122,17 @@ func (w *watcher) whyUnusable(key any) string {
 	}, "; ", "; ")
 }
 
-// The lines on counters that rise.
+// Counters that are logged when they rise.
 const (
 	refusedLine   = "clients refused"
 	heldLine      = "clients were held, because no endpoint could serve them"
 	resortLine    = "connections made as a last resort"
-	answeredLine  = "answers to connections made as a last resort" // which is part of the line before
+	answeredLine  = "answers to connections made as a last resort" // an attribute of resortLine
 	missedLine    = "connections to endpoints could not be made"
 	failedLine    = "sessions ended without a byte from the endpoint"
 	localLine     = "connections to endpoints failed because this machine lacks a resource"
 	withheldLine  = "endpoints were not ejected because of max_ejected"
-	unwrittenLine = "lines of the session log were dropped" // which the log itself reports
+	unwrittenLine = "lines of the session log were dropped" // logged by the session log itself
 	droppedLine   = "the accept queue overflowed, and clients had to try again"
 )
 
@@ -144,7 +143,7 @@ func (w *watcher) watched() []monitor.Counter {
 	for name, l := range w.listeners {
 		list = l.unanswered(appendArrivals(append(list, refusals("listener", name, l.state.Refusals)), l.state))
 	}
-	if !w.closing { // or their descriptors may be closed already
+	if !w.closing { // afterwards the descriptors may be closed
 		w.countOverflows()
 	}
 	for _, socket := range w.binds {
@@ -170,7 +169,7 @@ func (w *watcher) watched() []monitor.Counter {
 		c := log.Counts()
 		list = append(list, monitor.Counter{Key: log, Message: unwrittenLine, Total: c.Full + c.Dropped, Unlogged: true})
 	}
-	clear(list[len(list):cap(list)]) // or it would keep removed ones
+	clear(list[len(list):cap(list)]) // so that it keeps no removed parts
 	w.counters = list
 	return list
 }
@@ -234,7 +233,7 @@ func (w *watcher) Reasons(c *monitor.Counter) map[string]int64 {
 	return nil
 }
 
-// answered is how many clients of last resorts were served.
+// answered is the reason under which resortLine counts clients that a last resort has served.
 const answered = "answered"
 
 // Attrs implements [monitor.Explanation].

@@ -93,7 +93,7 @@ func (um *upstreamManager) edit(u *upstream, set live.Set) error {
 	return nil
 }
 
-// listed are the endpoints that the file or discovery has for an upstream.
+// listed returns the endpoints that the file or discovery has for an upstream.
 func (r *registry) listed(u *upstream) specs {
 	if u.cfg.Discover == nil || len(u.found) == 0 {
 		return specsOf(u.cfg, nil)
@@ -111,7 +111,7 @@ func (u *upstream) taking() (n int) {
 	return n
 }
 
-// addEndpoint adds an endpoint, or takes back that it was removed by hand.
+// addEndpoint adds an endpoint, or undoes its removal by hand.
 func (h *endpointChanges) addEndpoint(u *upstream, c *admin.EndpointChange, by string) (*endpointEdit, error) {
 	if h.closing {
 		return nil, errClosing
@@ -167,8 +167,7 @@ func (h *endpointChanges) admit(u *upstream, e *config.Endpoint) error {
 	return nil
 }
 
-// removedEndpoint returns the change by which an endpoint was removed, given by its name or its address;
-// nil: it was not.
+// removedEndpoint returns the change by hand that removed an endpoint, given by its name or its address, or nil.
 func (h *endpointChanges) removedEndpoint(u *upstream, given ...string) *state.Change {
 	listed := h.listed(u)
 	for _, id := range given {
@@ -208,15 +207,15 @@ func (h *endpointChanges) removeEndpoint(u *upstream, c *admin.EndpointChange, b
 	}
 	id := m.spec.Identity()
 	e := &endpointEdit{h.live.WithoutEndpoint(u.cfg.Name, id), id, m.mode, admin.Removed}
-	if !m.byHand { // its weight by hand goes on, since it may come back
+	if !m.byHand { // the endpoint may come back, so a weight set by hand stays
 		mode := h.onEndpoint(state.EndpointState, u, m, by)
 		e.set = h.live.Without(mode.Key()).With(h.onEndpoint(state.EndpointRemoved, u, m, by))
 	}
 	return e, nil
 }
 
-// takenBack returns the changes without the removal of an endpoint. It gets clients then, whatever
-// state the file has for it.
+// takenBack returns the changes without the removal of an endpoint. The endpoint gets clients then, whatever its state in
+// the file.
 func (h *endpointChanges) takenBack(u *upstream, back *state.Change, by string) live.Set {
 	set := h.live.Without(back.Key())
 	if e := u.named(back.Endpoint); e != nil && e.State != config.Ready {
@@ -347,7 +346,7 @@ func (s *Server) ReadyListener(ctx context.Context, name, by string) (changed bo
 	}
 	was := s.liveChanges.live
 	s.liveChanges.live = manual{s.liveChanges.live.Without(state.Key{Kind: state.ListenerDrained, Listener: name})}
-	if err := s.apply(ctx, s.cfg, nil); err != nil { // its address is taken by now
+	if err := s.apply(ctx, s.cfg, nil); err != nil { // for instance, its address is taken by now
 		s.liveChanges.live = was
 		return false, err
 	}
@@ -396,7 +395,7 @@ func (s *Server) SetSplit(listener string, route int, percent map[string]float64
 	return changed, nil
 }
 
-// find returns an endpoint by its name or, if it alone has it, its address.
+// find returns an endpoint by its name, or by its address if no other endpoint has the same one.
 func (u *upstream) find(endpoint string) (*member, error) {
 	if m := u.members[endpoint]; m != nil {
 		return m, nil

@@ -23,7 +23,7 @@ type ownAddresses struct {
 	local func(netip.Addr) bool
 }
 
-// An arrival is an address of a listener; an unspecified one is all of its family.
+// An arrival is an address of a listener. An unspecified IP stands for every address of its family.
 type arrival struct {
 	ip       netip.Addr
 	listener string // "": the admin interface, or the address of the metrics
@@ -58,13 +58,13 @@ func (in *ownAddresses) addOwn(at sockopt.Address) {
 		return
 	}
 	ip, err := netip.ParseAddr(host)
-	if err != nil { // a name of the loopback, of whichever family
+	if err != nil { // a name for the loopback address of either family
 		ip = netip.IPv4Unspecified()
 	}
 	in.ports[port] = append(in.ports[port], arrival{sockopt.Canonical(ip), ""})
 }
 
-// hostPort splits the name of an address of TCP. It does not know ports by service names.
+// hostPort splits a TCP address. It does not accept service names as ports.
 func hostPort(name string) (host string, port uint16, ok bool) {
 	host, text, err := net.SplitHostPort(name)
 	n, bad := strconv.ParseUint(text, 10, 16)
@@ -140,7 +140,7 @@ func (lm *listenerManager) circle(upstream string, at netip.AddrPort) error {
 	return nil
 }
 
-// leads reports whether some client of a listener may get to an upstream. seen is of both.
+// leads reports whether a client of a listener may get to an upstream. seen holds the listeners and upstreams seen so far.
 func (in *ownAddresses) leads(listener, upstream string, seen map[string]bool) bool {
 	l := in.of.listeners[listener]
 	if l == nil || seen["listener "+listener] {
@@ -155,7 +155,7 @@ func (in *ownAddresses) leads(listener, upstream string, seen map[string]bool) b
 	return false
 }
 
-// passes reports whether an upstream is the other upstream, or some of its clients may get there.
+// passes reports whether a client of the upstream name may get to upstream.
 func (in *ownAddresses) passes(name, upstream string, seen map[string]bool) bool {
 	if name == upstream {
 		return true
@@ -187,7 +187,7 @@ func destinations(l *config.Listener) []string {
 	return slices.DeleteFunc(list, func(name string) bool { return name == "" })
 }
 
-// fit returns the addresses of found that can be endpoints of an upstream, and why the others cannot.
+// fit returns the endpoints in found that an upstream may have, and why it may not have the others.
 func (in *ownAddresses) fit(upstream string, found []discovery.Endpoint) (fit []discovery.Endpoint, refused []string) {
 	for i := range found {
 		why := in.refuse(upstream, found[i].Address)

@@ -16,16 +16,15 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A placement is the CPUs of the process, and the limits with which it was started. They stay until
-// its end.
+// A placement is the CPUs of the process, and the limits with which it was started. They stay as long as it runs.
 type placement struct {
 	limits    config.ProcessLimits
-	stateFile config.Path  // of the configuration that it began with
-	restore   func() error // gives the threads the CPUs that they had; nil: they have them
-	logged    string       // the last result of lasting that was logged
+	stateFile config.Path  // of the first configuration
+	restore   func() error // gives the threads their former CPUs; nil: they were not confined
+	logged    string       // the last logged result of lasting
 }
 
-// confine confines the process to the CPUs of its configuration, and nothing on an error.
+// confine confines the process to the CPUs of its configuration. On an error nothing is confined.
 func confine(l *config.ProcessLimits) (p placement, err error) {
 	p.limits = *l
 	cpus := l.Loops.CPUs()
@@ -84,7 +83,7 @@ func (s *Server) Awaiting(next *config.Config) (keys []string) {
 	return keys
 }
 
-// awaiting returns these keys, with their sections, and their values in force and in next.
+// awaiting is [Server.Awaiting], with the section of each key, and its values in force and in next.
 func (p *placement) awaiting(next *config.Config, lane *lanes.Lanes) (keys []config.KeyChange) {
 	add := func(section string, changed []config.KeyChange) {
 		for _, k := range changed {

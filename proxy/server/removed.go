@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A registry is the parts of a server: of the configuration in force, and removed parts that still have clients. It is
-// guarded by the server's mu.
+// A registry holds the parts of the configuration in force, and removed parts that still have clients. The server's mu
+// guards it.
 type registry struct {
 	cfg       *config.Config
 	listeners map[string]*listener
@@ -28,9 +28,9 @@ type registry struct {
 // or may get clients that were on their way. A part that comes back within this time keeps its
 // counts and sessions.
 type removed struct {
-	sockets   []*listenSocket            // that are accepted from still, are being closed, or have sessions
+	sockets   []*listenSocket            // still accepted from, being closed, or with sessions
 	upstreams []*removedUpstream         // the later ones last
-	listeners map[string]*listenerCounts // that have clients
+	listeners map[string]*listenerCounts // with clients
 	counts    tally.UpstreamCounts       // of all upstreams that were removed and have not come back
 }
 
@@ -43,7 +43,7 @@ type removedUpstream struct {
 	kept    *upstream // as long as one of its members has sessions; nil: none has
 }
 
-// add keeps an upstream that is removed. It is kept itself for as long as one of its members has sessions.
+// add adds a removed upstream, and keeps its members as long as one of them has sessions.
 func (r *removed) add(u *upstream) {
 	for _, other := range r.upstreams {
 		if other.kept != nil && !other.kept.drains() {
@@ -60,7 +60,7 @@ func (r *removed) add(u *upstream) {
 	r.counts.Add(&counts, 1)
 }
 
-// keepLeaving keeps a removed member that gets a session: with its upstream, whether that is in force or removed.
+// keepLeaving adds a removed member that gets a session to its upstream, which is in force or removed too.
 func (r *registry) keepLeaving(u *upstream, m *member) {
 	in := r.upstreams[u.cfg.Name]
 	for _, gone := range r.removed.upstreams {
@@ -226,22 +226,21 @@ func (r *removed) drainingSockets(key string) (list []*drainingSockets) {
 // upstreams allow. Its state is freed with its last session, or at once if it has none, so a
 // process that is reloaded often does not grow.
 
-// A drainingSockets is closed sockets with sessions that still have time to drain.
+// A drainingSockets holds closed sockets with sessions that still have time to drain.
 type drainingSockets struct {
 	key, owner string
-	cause      error  // of the end of the sessions
-	bind       string // where the last of them has listened
+	cause      error  // why the sessions end
+	bind       string // address of the latest socket
 	of         []*worker.Listening
-	left       int // of those, that have sessions, or may get some
+	left       int // number of sockets that have sessions, or may get some
 	cut        *cutJob
-	forgotten  bool        // their sessions are another socket's, or none is left; under the server's mu
-	over       atomic.Bool // all of them are cut
-	n          int         // that were; under cut's turn
+	forgotten  bool        // the sessions belong to another socket, or none is left; under the server's mu
+	over       atomic.Bool // all sessions are cut
+	n          int         // sessions cut since the last log line; under cut's turn
 }
 
-// endSessions cuts the sessions of a socket that is gone, and of sockets that it had taken over
-// from, when the drain time of their upstreams is over. If no socket takes their place (closed), clients that have no
-// session by then are refused.
+// endSessions cuts the sessions of a socket that is gone, and of the sockets that it took over from, when the drain time of
+// their upstreams is over. If closed, no socket takes their place: clients that have no session by then are refused.
 func (s *sockets) endSessions(key string, socket *listenSocket, closed bool, cause error) {
 	p := &drainingSockets{key: key, owner: socket.owner, cause: cause, bind: socket.listener.Addr(), of: socket.sockets()}
 	if p.left = len(p.of); p.left == 0 {
@@ -364,10 +363,10 @@ func (s *sockets) drainTime(cfg *config.Listener) time.Duration {
 	})
 }
 
-// A Draining is draining sessions of a listener that no longer listens at their address.
+// A Draining counts sessions that drain because their listener no longer listens at their address.
 type Draining struct {
 	Sessions int64
-	Within   time.Duration // the last of them is reset by then
+	Within   time.Duration // until the last of them is reset
 }
 
 // DrainingUnder returns, by listener, the sessions that drain because their listener has left their

@@ -20,9 +20,9 @@ func (s *sockets) listenerStateOf(c *worker.Client) *router.ListenerState {
 	return s.listenerStateAt(at.Of.(*listenSocket), c)
 }
 
-// listenerStateAt is listenerStateOf by the socket at which a client came in, and by the local address of the
-// connection if the client has not left; the client may be nil. It prefers the listener that has the address now,
-// then the listener with the name of the last one that had it, then the last state itself.
+// listenerStateAt is listenerStateOf for a client that came in at a socket; the client may be nil. It prefers the listener
+// that has the client's local address now (any address of the socket if the client has left), then the listener with the
+// name of the last one that had it, then the last state itself.
 func (s *sockets) listenerStateAt(socket *listenSocket, c *worker.Client) *router.ListenerState {
 	if !socket.former.Load() {
 		return socket.state.Load()
@@ -42,7 +42,7 @@ func (s *sockets) listenerStateAt(socket *listenSocket, c *worker.Client) *route
 	return last
 }
 
-// A generation is the listeners of a configuration, by the sockets at which they serve. It is not changed.
+// A generation is the listeners of a configuration, by the sockets at which they serve. It is immutable.
 type generation struct {
 	sockets   []*listenSocket
 	at        map[*listenSocket]*router.Listener
@@ -78,7 +78,7 @@ func (s *sockets) rulesFor(c *worker.Client) (now, next *router.Listener) {
 	return s.rulesAt(at.Of.(*listenSocket), c)
 }
 
-// rulesAt is rulesFor by the socket at which a client, which may be nil, came in.
+// rulesAt is rulesFor for a client, which may be nil, that came in at a socket.
 func (s *sockets) rulesAt(socket *listenSocket, c *worker.Client) (now, next *router.Listener) {
 	r := s.rules.Load()
 	if r == nil {

@@ -1,14 +1,15 @@
 // Package server is a load balancer that serves a configuration, and changes to another one
 // while it serves.
 //
-// A change is prepared beside the present state: sockets are bound, certificates read, tables
-// built, and if anything fails nothing has changed. Then it is brought into force at once. A listening socket that keeps its address keeps
-// its queue, endpoints keep their health and statistics, and a session keeps the configuration that it began with.
+// A change is prepared beside the present state: sockets are bound, certificates read, tables built, and if anything fails
+// nothing has changed. Then it is brought into force at once. A listening socket that keeps its address keeps its queue,
+// endpoints keep their health and statistics, and a session keeps the configuration that it began with.
 //
-// A [Server] is a registry of the parts of its configuration, which [Server.Apply] exchanges: apply.go prepares, swaps and settles. Parts with
-// fields of their own do the work: upstreams with their endpoints (upstream.go, endpoint.go), listeners (listener.go) and their sockets
-// (sockets.go), changes by hand (live.go, operator.go, deny.go), what was removed and still has clients (removed.go) and drains (drain.go). The
-// loops see the host (host.go), operators the sessions (sessions.go) and one sample of all counters (status.go).
+// A [Server] is a registry of the parts of its configuration, which [Server.Apply] exchanges: apply.go prepares, swaps and
+// settles. Parts with fields of their own do the work: upstreams with their endpoints (upstream.go, endpoint.go), listeners
+// (listener.go) and their sockets (sockets.go), changes by hand (live.go, operator.go, deny.go), removed parts that still
+// have clients (removed.go) and drains (drain.go). The loops see the host (host.go), operators see the sessions
+// (sessions.go) and one sample of all counters (status.go).
 package server
 
 import (
@@ -75,9 +76,9 @@ type Server struct {
 
 	cut       context.Context // ends when sessions are cut
 	cutNow    context.CancelFunc
-	cutting   bool      // sessions are cut for the end; under mu
-	cutBefore int64     // sessions that had been cut by then, as the configuration has it; under mu
-	drainEnds time.Time // when all are cut; zero: no drain, or one without a limit; under mu
+	cutting   bool      // sessions are being cut because the process ends; under mu
+	cutBefore int64     // sessions that the configuration had cut before that; under mu
+	drainEnds time.Time // when the last session is cut; zero: no drain, or no limit; under mu
 }
 
 // A core is what the parts of a server share.
@@ -106,9 +107,8 @@ const holdShare = 2
 // a CPU, and too many at a time would all time out.
 const tlsHandshakes = 1024
 
-// Open opens a configuration: it listens when this returns, and serves no client yet. The
-// caller must call Serve, which closes everything. On an error nothing is left open; it is one
-// line, or several joined.
+// Open opens a configuration: it listens when this returns, and serves no client yet. The caller must call Serve, which
+// closes everything. On an error nothing is left open. The error has one line, or several joined errors of one line.
 func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 	log := o.Log
 	if log == nil {
@@ -216,7 +216,7 @@ func newClock(today func() time.Time) clock {
 
 func (c clock) now() int64 { return int64(time.Since(c.start)) + 1 }
 
-// wall is a time of the clock as people know it.
+// wall converts a time of the clock to calendar time.
 func (c clock) wall(at int64) time.Time { return c.day.Of(at) }
 
 // Serve accepts and joins clients until ctx ends. Then it accepts the clients that are
@@ -267,7 +267,7 @@ func (s *Server) close() error {
 		errs = append(errs, s.group.Close())
 	}
 	s.lanes.Close()
-	if err := s.sessionLog.closeSessionLog(); err != nil { // which has cost no client anything
+	if err := s.sessionLog.closeSessionLog(); err != nil { // it has cost no client anything
 		s.log.Warn("the last lines of the session log may be missing", "error", err)
 	}
 	s.traceExport.closeTraces()
@@ -319,8 +319,7 @@ type Options struct {
 	// that number accepting pauses. It must be at least 1.
 	MaxConnections int
 
-	// Loops is the number of event loops that serve clients: 0 means the configuration's
-	// in which the server begins, or GOMAXPROCS.
+	// Loops is the number of event loops that serve clients: 0 means the number in the first configuration, or GOMAXPROCS.
 	Loops int
 	// BusyPoll is the time for which a loop goes on asking for events before it sleeps, as in
 	// [loop.Config]: up to a whole CPU for each loop.
@@ -358,9 +357,8 @@ type Options struct {
 	Sockets *systemd.Sockets
 }
 
-// openRelay makes the pool of pipes, unless nothing will be spliced, and the relay that
-// leases from it. The caller owns both, and closes the pool after the relay; the pool is nil
-// if there is none.
+// openRelay makes the pool of pipes, unless nothing will be spliced (then it is nil), and the relay that leases from it.
+// The caller owns both, and closes the pool after the relay.
 func (o *Options) openRelay() (*relay.Relay, *pipe.Pool, error) {
 	cfg := &relay.Config{Engine: o.Engine, TailDelay: o.TailDelay, Gather: o.Gather, MaxPipeSize: o.MaxPipeSize, LegsAfter: verdict.Least}
 	if o.Engine != relay.EngineCopy {

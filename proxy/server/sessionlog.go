@@ -13,12 +13,12 @@ import (
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
 )
 
-// A sessionLog is the session log of a server, which may have none. Its fields need no lock, and the log is opened and set under the server's
-// mu.
+// A sessionLog is the session log of a server, if there is one. Its fields need no lock. The log is opened and changed
+// under the server's mu.
 type sessionLog struct {
 	*core
-	sessions atomic.Pointer[sessionlog.Log] // owned; nil: there was none yet
-	progress chan struct{}                  // it has other settings
+	sessions atomic.Pointer[sessionlog.Log] // owned; nil until the first log
+	progress chan struct{}                  // signals that the settings have changed
 }
 
 // A nextSessionLog is the session log of a configuration that is to be applied.
@@ -28,8 +28,8 @@ type nextSessionLog struct {
 	err      error                // why it cannot be opened
 }
 
-// openNext opens the session log of a configuration; nil: it is as it was in the one before. A file system that hangs may
-// take its time: the caller does not hold the server's mu, and calls discard after that.
+// openNext opens the session log of a configuration, or returns nil if the log stays as it is. A file system that hangs may
+// take its time: the caller does not hold the server's mu, and calls discard afterwards.
 func openNext(cfg, before *config.Config) *nextSessionLog {
 	n, without := new(nextSessionLog), unlogged(cfg)
 	switch {
@@ -146,7 +146,7 @@ func settingsOf(cfg *config.SessionLog) (*sessionlog.Settings, error) {
 	}, err
 }
 
-// ReopenLogs opens files with lines again, as after they were moved away.
+// ReopenLogs opens log files again, after they were moved away.
 func (s *Server) ReopenLogs() {
 	if log := s.sessionLog.sessions.Load(); log != nil {
 		log.Reopen()
@@ -160,8 +160,7 @@ func (s *sessionLog) closeSessionLog() error {
 	return nil
 }
 
-// Running sessions are looked at in an interval of at least progressLeast and, where lines are
-// rare, at most progressMost.
+// logProgress looks at running sessions ten times in the interval of their lines, within these bounds.
 const (
 	progressLeast = 250 * time.Millisecond
 	progressMost  = 10 * time.Second

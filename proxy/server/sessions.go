@@ -19,7 +19,7 @@ import (
 type sessionTable struct {
 	*core
 	endings map[*endJob]bool // ends of sessions that are under way; under the server's mu
-	byHand  endedByHand      // it has a lock of its own
+	byHand  endedByHand      // has its own lock
 }
 
 func queryOf(q *admin.SessionQuery) (*worker.Query, error) {
@@ -43,7 +43,7 @@ func queryOf(q *admin.SessionQuery) (*worker.Query, error) {
 	return of, nil
 }
 
-// selected yields the sessions of a query, with their verdicts if that is asked for.
+// selected yields the sessions of a query, with their verdicts if the query asks for them.
 func (s *sessionTable) selected(ctx context.Context, q *admin.SessionQuery, of *worker.Query) iter.Seq2[*worker.Session, string] {
 	return func(yield func(*worker.Session, string) bool) {
 		if of.Sample {
@@ -87,7 +87,7 @@ type sessionList struct {
 	table *sessionTable
 	query admin.SessionQuery
 	of    *worker.Query
-	order func(a, b *admin.Session) int // nil: as they are found
+	order func(a, b *admin.Session) int // nil: any order
 	top   int                           // 0: all
 	more  bool                          // there are more than top
 }
@@ -117,7 +117,7 @@ func (l *sessionList) found(ctx context.Context) iter.Seq[admin.Session] {
 	}
 }
 
-// sorted yields the first ones by the order. At most twice as many are in memory.
+// sorted yields the first sessions of the order. It holds at most twice as many in memory.
 func (l *sessionList) sorted(ctx context.Context) iter.Seq[admin.Session] {
 	return func(yield func(admin.Session) bool) {
 		var kept []admin.Session
@@ -144,7 +144,7 @@ func (l *sessionList) sorted(ctx context.Context) iter.Seq[admin.Session] {
 var orders = map[string]func(a, b *admin.Session) int{
 	"age": largest(func(s *admin.Session) int64 { return s.AgeUs }),
 	"idle": largest(func(s *admin.Session) int64 {
-		if s.IdleUs == nil { // it is not known
+		if s.IdleUs == nil { // unknown
 			return -1
 		}
 		return *s.IdleUs
@@ -276,7 +276,7 @@ func (s *sessionTable) knowsEndpoint(name, upstream string) error {
 }
 
 const (
-	// maxSources is how many sources a list is chosen from.
+	// maxSources is the largest number of sources from which a list is chosen.
 	maxSources = 1 << 18
 	// rateWindow and refusalWindow are how long arrivals and refusals count.
 	rateWindow, refusalWindow = 10 * time.Second, time.Minute
@@ -305,14 +305,14 @@ func (s *sessionTable) Sources(ctx context.Context, q admin.SourceQuery) (admin.
 	return t.top(cmp.Or(q.By, admin.SourceOrders[0]), cmp.Or(q.Top, admin.DefaultTop)), ctx.Err()
 }
 
-// A sourceTable adds up by sources.
+// A sourceTable adds up clients by source.
 type sourceTable struct {
 	v4, v6 int // bits
 	counts map[source.Rule]*admin.Source
 	beyond int64
 }
 
-// of returns the counts of a client's source; nil: there is no room for another one.
+// of returns the counts of a client's source, or nil if the table is full.
 func (t *sourceTable) of(from source.Source, unix bool) *admin.Source {
 	var rule source.Rule // the zero Rule counts unknown sources
 	if peer, ok := from.Credentials(); ok {
@@ -338,7 +338,7 @@ func (t *sourceTable) of(from source.Source, unix bool) *admin.Source {
 	return of
 }
 
-// top returns the sources with the most of something.
+// top returns the first sources by connections, rate, refusals or bytes.
 func (t *sourceTable) top(by string, most int) admin.Sources {
 	sum := admin.Sources{Sources: make([]admin.Source, 0, len(t.counts)), Known: len(t.counts), Beyond: t.beyond}
 	for rule, of := range t.counts {

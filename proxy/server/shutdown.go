@@ -40,7 +40,7 @@ func (s *Server) drain(served <-chan error) error {
 	}
 }
 
-// waitedFor is how many sessions a drain waits for, and how many sessions go on without this
+// waitedFor returns, for the log, the number of sessions that a drain waits for, and of sessions that go on without this
 // process.
 func (s *Server) waitedFor(left int64) []any {
 	active := s.group.Active()
@@ -129,7 +129,7 @@ func (s *Server) logWaiting() {
 		return cmp.Or(cmp.Compare(counts[b].Clients, counts[a].Clients), cmp.Compare(a.Listener, b.Listener), cmp.Compare(a.Upstream, b.Upstream))
 	})
 	s.mu.Lock()
-	var until []any // nothing, for a drain that may take any time
+	var until []any // empty for a drain without a limit
 	if !s.drainEnds.IsZero() {
 		until = []any{"until", s.drainEnds.Format(time.RFC3339)}
 	}

@@ -33,26 +33,26 @@ type listenSocket struct {
 	fd          int                      // the listener's
 	listening   *worker.Listening        // nil until it is accepted from
 	pauses      *episode.Episode
-	state       atomic.Pointer[router.ListenerState] // its listener's, from before it is accepted from
-	former      atomic.Bool                          // it was given up: its address may be another one's
+	state       atomic.Pointer[router.ListenerState] // its listener's, set before it is accepted from
+	former      atomic.Bool                          // it was given up: another socket may have its address
 	later       atomic.Pointer[[]*listenSocket]      // sockets that had a part of its address after it, and were given up; the latest is last
 	closed      chan struct{}                        // closed when its listener was, after it had been accepted from
-	overlapping []*listenSocket                      // sockets it has taken its address, or a part of it, over from
-	deserted    atomic.Bool                          // it is closed, and has no sessions any more
+	overlapping []*listenSocket                      // sockets from which it has taken over its address, or a part of it
+	deserted    atomic.Bool                          // it is closed, and has no sessions left
 
-	// Of the configuration in force, under the server's mu:
+	// By the configuration in force, under the server's mu:
 	owner      string // the listener's name
 	cfg        *config.Listener
 	service    *worker.Service
 	adapts     bool                // its options have changed
-	before     []*worker.Listening // sockets that it has taken over: their sessions are its own
+	before     []*worker.Listening // sockets whose sessions it has taken over
 	overflows  overflowCount
 	congestion string           // congestion control that this process has set; "": none
-	successor  *listenSocket    // that has taken over from it; nil: none, or it is deserted
-	replaced   bool             // others have its address, and it is accepted from still
-	closeTimer *time.Timer      // of a replaced socket: when it is accepted from no more
-	parting    bool             // it is accepted from no more: the loops empty its queue, and close it
-	draining   *drainingSockets // that it is of, once it is gone; nil: none, or it is deserted
+	successor  *listenSocket    // has taken over from it; nil: none, or it is deserted
+	replaced   bool             // others have its address, but it is still accepted from
+	closeTimer *time.Timer      // ends accepting from a replaced socket
+	parting    bool             // accepting has ended: the loops empty its queue, and close it
+	draining   *drainingSockets // the draining sockets that it belongs to, once it is gone; nil: none, or it is deserted
 }
 
 // The sockets of a server are its listening sockets, of the configuration in force and removed ones. Fields are guarded by the
@@ -63,7 +63,7 @@ type sockets struct {
 	passed   *systemd.Sockets      // by systemd
 	overflow namespaceCount        // of accept queues
 	view     atomic.Pointer[view]  // of the present state, for readers that must not wait
-	rules    atomic.Pointer[rules] // by which clients are judged; nil: before the first configuration
+	rules    atomic.Pointer[rules] // that admit clients; nil: before the first configuration
 	deserted *backlog[*listenSocket]
 }
 
@@ -107,8 +107,7 @@ func (s *sockets) bind(ctx context.Context, c *change, l *config.Listener, at co
 	return []string{key}, nil
 }
 
-// stays reports whether its socket can serve a configuration; the protocol is settled when it
-// is made.
+// stays reports whether the socket can serve a configuration: its protocol cannot change.
 func (socket *listenSocket) stays(l *config.Listener) bool {
 	return !socket.listener.TCP() || socket.cfg.Socket.MPTCP == l.Socket.MPTCP
 }
@@ -118,8 +117,8 @@ func portOf(name string) string {
 	return port
 }
 
-// explainTaken adds who has an address, or a part of it: a listener of this process, which keeps it, systemd, or another
-// process.
+// explainTaken adds to an error who has an address, or a part of it: a listener of this process that keeps it, systemd, or
+// another process.
 func (s *sockets) explainTaken(c *change, at config.Bind, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -218,7 +217,7 @@ func (s *sockets) socketConfig(l *config.Listener) *socketlistener.Config {
 	}
 }
 
-// socketOptions are the options that a configuration names. There 0 is off.
+// socketOptions are the options that a configuration names. In a configuration 0 means off.
 func socketOptions(l *config.Listener) sockopt.Options {
 	return sockopt.Options{KeepAlive: orOff(l.Socket.KeepAlive), UserTimeout: orOff(l.Socket.UserTimeout)}
 }
@@ -230,11 +229,10 @@ func orOff(d time.Duration) time.Duration {
 	return d
 }
 
-// control sets the options that package socket does not have.
 // setOptions sets the options that package socket does not have.
 func setOptions(l *config.Listener, fd int) error {
 	if name := l.Socket.Congestion; name != "" {
-		_ = sys.SetCongestion(fd, name) // without it the socket has the system's: logCongestion says so
+		_ = sys.SetCongestion(fd, name) // on an error the socket keeps the system's, and logCongestion says so
 	}
 	if l.Socket.FastOpen {
 		// The argument is how many connections without a finished handshake may wait.
@@ -246,8 +244,7 @@ func setOptions(l *config.Listener, fd int) error {
 	if !l.Transparent {
 		return nil
 	}
-	// Without it only connections come that a NAT rule has redirected, which takes no capability:
-	// logOpaque says so.
+	// Without the option only connections from a NAT rule arrive, for which no capability is needed: logOpaque says so.
 	err := sys.SetsockoptInt(fd, syscall.SOL_IP, sys.IP_TRANSPARENT, 1)
 	if err == syscall.ENOPROTOOPT {
 		err = sys.SetsockoptInt(fd, syscall.SOL_IPV6, sys.IPV6_TRANSPARENT, 1)
@@ -304,7 +301,7 @@ func (s *sockets) logUnchanged(socket *listenSocket, err error) {
 	}
 }
 
-// logOpaque logs that a transparent listener accepts less than it might.
+// logOpaque logs that a transparent listener cannot accept connections from TPROXY.
 func (s *sockets) logOpaque(socket *listenSocket) {
 	if !socket.cfg.Transparent {
 		return
@@ -323,8 +320,7 @@ var (
 	errListenerMoved   = errors.New("its listener has left the address")
 )
 
-// closedFor returns why a socket is closed that the configuration of a change lacks: what has
-// become of its listener.
+// closedFor returns why a change closes a socket: what became of its listener.
 func (c *change) closedFor(socket *listenSocket) error {
 	switch l := c.listeners[socket.owner]; {
 	case l == nil:
@@ -335,21 +331,21 @@ func (c *change) closedFor(socket *listenSocket) error {
 	return errListenerMoved
 }
 
-// closeSocket stops accepting at an address, after the clients in its queue. The sessions of
-// the address may go on for a while (see endSessions), and are then ended with the cause.
+// closeSocket stops listening at an address, and accepts the clients in its queue. The sessions of the address may go on
+// for a while (see endSessions), and are then ended with the cause.
 func (s *sockets) closeSocket(key string, socket *listenSocket, cause error) {
 	delete(s.binds, key)
 	s.noteGivenUp(socket)
 	s.logUnclosed(socket, socket.listener.Unlink())
 	if socket.listener.TCP() {
-		_ = socket.listener.StopAccepting() // so that the queue does not fill while it is emptied; it may
+		_ = socket.listener.StopAccepting() // best effort: the queue does not fill while it is emptied
 	}
 	s.log.Info("stopped listening", "listener", socket.owner, "address", socket.listener.Addr())
 	s.drainQueue(socket)
 	s.endSessions(key, socket, true, cause)
 }
 
-// drainQueue closes a socket after the clients in its queue.
+// drainQueue lets the loops accept the clients in a socket's queue and then close the socket.
 func (s *sockets) drainQueue(socket *listenSocket) {
 	socket.listening.Close()
 	socket.parting = true
@@ -463,7 +459,7 @@ func (socket *listenSocket) overlaps(at sockopt.Address) bool {
 	return socket.listener.TCP() && overlap("tcp", socket.listener.Addr(), at)
 }
 
-// overlap reports whether a socket at name has an address or a part of it.
+// overlap reports whether a socket named name has the address at or a part of it.
 func overlap(network, name string, at sockopt.Address) bool {
 	switch {
 	case network != at.Network:
@@ -496,9 +492,8 @@ func (s *sockets) keeps(cfg *config.Config) map[*listenSocket]bool {
 	return kept
 }
 
-// listen makes the sockets listen that are bound beside others. It is the last step that can fail,
-// for lack of memory. Only if it fails may one of these sockets have clients already, which are
-// then refused.
+// listen begins to listen at the sockets that are bound beside others. It is the last step that can fail, for lack of
+// memory. Only if it fails can one of these sockets have clients already; they are refused.
 func (c *change) listen() error {
 	for _, successor := range c.successors {
 		others := make([]*socketlistener.Listener, len(successor.overlapping))
@@ -521,8 +516,8 @@ func (c *change) successorsOf(socket *listenSocket) (list []*listenSocket) {
 	return list
 }
 
-// replaceSocket replaces a socket at an address by others, and closes it when the clients that
-// have begun to connect to it are accepted. Its sessions stay: they belong to the replacement.
+// replaceSocket replaces a socket at an address by others, and closes it once the clients that have begun to connect to it
+// are accepted. Its sessions go to a replacement.
 func (s *sockets) replaceSocket(key string, socket *listenSocket, successors []*listenSocket, cause error) {
 	if s.binds[key] == socket {
 		delete(s.binds, key)
@@ -546,10 +541,10 @@ func (s *sockets) replaceSocket(key string, socket *listenSocket, successors []*
 	})
 }
 
-// transferSessions transfers the sessions of a socket to the socket that takes its place, and the
-// clients of its queue to the same listener as there. If sockets of several listeners take its
-// place, or sockets of another listener that has not all of its addresses, these clients have the configuration
-// that was in force when they began to connect, and the sessions stay with their listener, if that is one of them.
+// transferSessions gives the sessions of a socket, and the clients in its queue, to the socket that takes its place.
+// Sockets of several listeners, or sockets of another listener with only a part of the addresses, do not get the clients in
+// the queue: they keep the configuration in force when they began to connect. Of several listeners only the present one
+// gets the sessions; without it the sessions drain.
 func (s *sockets) transferSessions(key string, socket *listenSocket, successors []*listenSocket, cause error) {
 	i := slices.IndexFunc(successors, func(successor *listenSocket) bool { return successor.owner == socket.owner })
 	others := slices.ContainsFunc(successors, func(successor *listenSocket) bool { return successor.owner != successors[0].owner })
@@ -566,7 +561,7 @@ func (s *sockets) transferSessions(key string, socket *listenSocket, successors 
 	}
 }
 
-// haveAll reports whether successors have all addresses of a socket.
+// haveAll reports whether successors together have all addresses of a socket.
 func haveAll(successors []*listenSocket, socket *listenSocket) bool {
 	for _, own := range socket.own {
 		if !slices.ContainsFunc(successors, func(o *listenSocket) bool { return slices.Contains(o.own, own) }) {
@@ -584,8 +579,8 @@ func (s *sockets) closeOne(socket *listenSocket) {
 	}
 }
 
-// closeReplaced closes at once replaced sockets that may be in the way of an address, because a
-// second change came so soon.
+// closeReplaced closes replaced sockets that may be in the way of an address, because a second change came before their
+// time was over.
 func (s *sockets) closeReplaced(at sockopt.Address) {
 	for _, socket := range s.removed.replaced() {
 		if socket.samePort(at) {
@@ -594,7 +589,7 @@ func (s *sockets) closeReplaced(at sockopt.Address) {
 	}
 }
 
-// clearReusePort prevents further sockets at the addresses of a change.
+// clearReusePort lets no other process bind the addresses of a change.
 func (s *sockets) clearReusePort(c *change) {
 	for _, socket := range c.reusePort {
 		s.logUnchanged(socket, socket.listener.SetReusePort(false))
@@ -616,7 +611,7 @@ func (s *sockets) serveSocket(key string, socket *listenSocket) {
 		FD: socket.fd, TCP: socket.listener.TCP(), Backlog: 0, // a later change may make it longer
 		Local: localOf(socket), Service: socket.service, Of: socket, Shared: socket.listener.Passed(),
 	})
-	if err != nil { // everything is about to end
+	if err != nil { // the loops end
 		s.logUnclosed(socket, socket.listener.Close())
 		return
 	}
@@ -702,8 +697,8 @@ type namespaceCount struct {
 
 // countOverflows looks at the accept queues of all listening sockets.
 //
-// The namespace's counter is read before the sockets' counters and, if one of these has risen, after them. The time between
-// is part of this look and of the next one, so that no overflow is missed.
+// It reads the namespace's counter before the sockets' counters and, if one of these has risen, once more after them. The
+// time between the two readings belongs to this look and to the next one, so that no overflow is missed.
 func (s *sockets) countOverflows() {
 	ns := &s.overflow
 	before, err := ns.read()
@@ -757,8 +752,8 @@ func (socket *listenSocket) congestionNow() (used string, err error) {
 	return used, err
 }
 
-// notUsed returns why a new socket has the congestion control used instead of wanted, or nil if
-// it has wanted. err is the error of setting it.
+// notUsed returns why a new socket uses the congestion control used instead of wanted, or nil if they are the same. err is
+// the error of setting wanted.
 func notUsed(wanted, used string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT):

@@ -42,11 +42,11 @@ func (s *Server) Status() admin.Status {
 	return st
 }
 
-// Metrics fills in an empty sample, except for its version and the state of the configuration. It waits
-// for the loops, which give it a part of each turn.
+// Metrics fills in an empty sample, except for its version and the state of the configuration. It waits for the loops.
 func (s *Server) Metrics(m *metrics.Sample) { s.sample(m, false) }
 
-// sample fills in an empty sample, from which status, page, metrics and top are made. detail is for a status: with reasons in words.
+// sample fills in an empty sample, from which status, page, metrics and top are made. detail adds the reasons in words of a
+// status.
 func (s *Server) sample(m *metrics.Sample, detail bool) {
 	s.group.Metered(func(total worker.Summary, running map[worker.Binding]*worker.Bytes) {
 		s.mu.Lock()
@@ -91,7 +91,7 @@ func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bo
 	st.RemovedWaiting, st.RemovedSessions = s.waitingForRemoved(), s.removed.sessions()
 }
 
-// counters are values that never fall, by name. The server's mu is held.
+// counters returns the values that never fall, by name. The server's mu is held.
 func (s *Server) counters(total *worker.Summary) map[string]int64 {
 	c := map[string]int64{
 		"accepted": total.Accepted, "refused": total.Refused, "lost": total.Totals.Lost,
@@ -108,7 +108,7 @@ func (s *Server) counters(total *worker.Summary) map[string]int64 {
 	return c
 }
 
-// Counter returns a counter that never falls, of those in the status.
+// Counter returns a value that never falls, by its name in the status.
 func (s *Server) Counter(name string) (value int64, known bool) {
 	total := s.group.Summary()
 	s.mu.Lock()
@@ -208,11 +208,11 @@ func gcPauses() (p admin.Pauses) {
 // A reader reads the parts of a server into a sample. It changes nothing. The server's mu is held.
 type reader struct {
 	*core
-	detail     bool            // for a status: reasons in words. Otherwise counts by reason have also reasons that did not occur, as metrics need
+	detail     bool            // reasons in words, for a status; otherwise counts by reason include reasons that did not occur, for metrics
 	running    *router.Running // bytes of the sessions that run
 	rate       *limit.Rate     // of the whole process
 	watcher    *watcher
-	unresolved map[string]error // names of endpoints without a check that did not resolve the last time
+	unresolved map[string]error // why endpoints' names without a check did not resolve the last time
 	live       manual
 	denials    *denials
 }
@@ -298,7 +298,7 @@ func (r *reader) describeListener(name string, l *listener, st *admin.Listener) 
 	}
 }
 
-// clientsOf is how many clients have come in at sockets.
+// clientsOf counts the clients that came in at sockets.
 func clientsOf(list []*worker.Listening) (n int64) {
 	for _, l := range list {
 		n += l.Clients()
@@ -514,11 +514,10 @@ func (r *reader) lastFailure(e *router.Endpoint) *admin.Failure {
 	return &admin.Failure{Cause: f.Cause(), Time: r.wall(f.At), Over: over, Connecting: f.Outcome == health.ConnectFailed}
 }
 
-// failingFor is how long after its last failed session the status says that an endpoint fails its
-// clients.
+// failingFor is how long an endpoint counts as failing after its last failed session.
 const failingFor = time.Minute
 
-// failing is the row of sessions that an endpoint has failed, nil if it is not long, or long ago.
+// failing describes the latest sessions in a row that an endpoint has failed; nil if they are few or long ago.
 func (r *reader) failing(e *router.Endpoint) *admin.Failing {
 	n, since, last := e.UnservedStreak()
 	if n < manyFailed || r.now()-last > int64(failingFor) {
@@ -551,8 +550,8 @@ func (r *reader) circuit(b *health.Breaker) (why string, until time.Time) {
 	return why, until
 }
 
-// whyUnresolved returns why the name of an endpoint did not resolve the last time; "": it did, or
-// it is no name, or a check says so.
+// whyUnresolved returns why the name of an endpoint did not resolve the last time. It is "" if it did, if the endpoint has
+// no name, or if a check reports it.
 func (r *reader) whyUnresolved(m *member) string {
 	name := m.endpoint.HostName()
 	if name == "" {
@@ -567,8 +566,7 @@ func (r *reader) whyUnresolved(m *member) string {
 	return ""
 }
 
-// servedFor is how long clients of an upstream without a usable endpoint count as served after one
-// was served.
+// servedFor is how long clients of an upstream without a usable endpoint count as served after the last served client.
 const servedFor = time.Minute
 
 // missed adds the recent refusals and withheld ejections to an upstream's status.
@@ -600,12 +598,11 @@ func (r *reader) missed(u *upstream, st *admin.Upstream) {
 	}
 }
 
-// congestion returns the congestion control of a listener's TCP sockets. If sockets lack the
-// configured one, it is that of the first such socket. nil: the file names none, or the
-// listener has no TCP socket.
+// congestion returns the congestion control of a listener's TCP sockets, of the first socket that lacks the configured one
+// if there is one. It is nil if the file names none, or the listener has no TCP socket.
 func (r *reader) congestion(l *listener) (st *admin.Congestion) {
 	wanted := l.cfg.Socket.Congestion
-	if wanted == "" || r.closing { // then descriptors may be closed already
+	if wanted == "" || r.closing { // while closing, descriptors may be closed
 		return nil
 	}
 	for _, key := range l.keys {
@@ -619,8 +616,8 @@ func (r *reader) congestion(l *listener) (st *admin.Congestion) {
 	return st
 }
 
-// listenerDenials describes the denials at a listener, nil if there are none. Clients that came before the
-// latest denial do not count, because this denial may have changed the result.
+// listenerDenials describes the denials at a listener, nil if there are none. It counts only clients since the latest
+// denial, which may have changed the result.
 func (r *reader) listenerDenials(name string, l *router.ListenerState) *admin.ListenerDenials {
 	everywhere, here := r.denials.sums[""], r.denials.sums[name]
 	if everywhere.count+here.count == 0 {
@@ -663,8 +660,7 @@ func (r *reader) removedByHand(u *upstream, st *admin.Upstream) {
 	}
 }
 
-// queue says how long the accept queue of a listening socket is. While everything ends its
-// descriptor may be closed already.
+// queue returns the length of a listening socket's accept queue, unless its descriptor may be closed.
 func (r *reader) queue(socket *listenSocket) admin.Queue {
 	if r.closing {
 		return admin.Queue{Address: socket.listener.Addr()}
@@ -681,7 +677,7 @@ func (r *reader) queue(socket *listenSocket) admin.Queue {
 	return q
 }
 
-// bytesOf adds up, for a status, the bytes of ended and of running sessions.
+// bytesOf adds up, for a status, the bytes of ended and running sessions.
 func bytesOf(ended, running worker.Bytes) admin.Bytes {
 	ended.Add(running)
 	return admin.Bytes{

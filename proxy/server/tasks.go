@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// The tasks of a server run outside of its loops: functions that are called at a time, and goroutines. The end waits
-// for the goroutines.
+// The tasks of a server run outside its loops: functions that are called at a time, and goroutines, for which the server
+// waits at its end.
 type tasks struct {
-	mu      sync.Mutex // of all changes; it guards the fields below
-	closing bool       // the process drains or ends: no task begins any more
+	mu      sync.Mutex // the server's mu; it also guards the fields below
+	closing bool       // the process drains or ends: no new task begins
 	timers  map[*time.Timer]*due
-	after   func(time.Duration, func()) *time.Timer // time.AfterFunc, unless a test has the time
+	after   func(time.Duration, func()) *time.Timer // time.AfterFunc, or the clock of a test
 
 	watches sync.WaitGroup  // goroutines
-	ended   context.Context // when everything has
+	ended   context.Context // done when everything has ended
 	end     context.CancelFunc
 }
 
@@ -24,7 +24,7 @@ func (t *tasks) begin() {
 	t.ended, t.end = context.WithCancel(context.Background())
 }
 
-// stop calls off all that was to be called, and waits for the goroutines. Its caller does not hold mu.
+// stop cancels the scheduled calls, and waits for the goroutines. Its caller does not hold mu.
 func (t *tasks) stop() {
 	t.mu.Lock()
 	t.closing = true
@@ -63,8 +63,7 @@ func (t *tasks) at(d time.Duration, f func()) *time.Timer {
 	return timer
 }
 
-// cancelTimer prevents a call that runAfter has scheduled, unless it is called already. timer
-// may be nil.
+// cancelTimer prevents a call that runAfter has scheduled, unless it has begun. timer may be nil.
 func (t *tasks) cancelTimer(timer *time.Timer) {
 	if call := t.timers[timer]; call != nil {
 		timer.Stop()
@@ -73,8 +72,7 @@ func (t *tasks) cancelTimer(timer *time.Timer) {
 	}
 }
 
-// goTracked calls f on a goroutine of its own, for which the end waits: waiting for loops is
-// not done under the server's mu.
+// goTracked calls f on a goroutine of its own, so that f may wait for loops, which must not be done under the server's mu.
 func (t *tasks) goTracked(f func()) {
 	if t.closing {
 		return
@@ -91,7 +89,7 @@ func (t *tasks) wait(d time.Duration) <-chan struct{} {
 	return over
 }
 
-// pause waits by the server's timers, and reports whether ctx goes on.
+// pause waits by the server's timers, and returns false if ctx has ended.
 func (t *tasks) pause(ctx context.Context, d time.Duration) bool {
 	over := make(chan struct{})
 	t.mu.Lock()
@@ -106,8 +104,7 @@ func (t *tasks) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// A backlog is things that any goroutine notes, such as a loop, and that the backlog's own
-// goroutine deals with.
+// A backlog passes what any goroutine notes, such as a loop, to one goroutine that deals with it.
 type backlog[T any] struct {
 	mu   sync.Mutex
 	list []T

@@ -15,10 +15,10 @@ import (
 	"github.com/penstock/penstock/proxy/internal/traces"
 )
 
-// A traceExport is the export of sampled sessions as spans. A server may have none. Its fields need no lock.
+// A traceExport exports sampled sessions as spans, if the server has traces. Its fields need no lock.
 type traceExport struct {
 	*core
-	traces atomic.Pointer[traces.Exporter] // owned; nil: there were none yet
+	traces atomic.Pointer[traces.Exporter] // owned; nil until there are traces
 }
 
 // prepareTraces reads the files that the export of traces needs, and makes the export begin, change
@@ -102,7 +102,7 @@ func (e *traceExport) reportTraces(lost traces.Stats, err error) {
 	e.log.Warn("spans were lost", attrs...)
 }
 
-// tracesStatus is the export of traces, for a status; nil: there was none.
+// tracesStatus describes the export of traces for a status; nil: there was none.
 func (e *traceExport) tracesStatus(cfg *config.Config) *admin.Traces {
 	t := e.traces.Load()
 	if t == nil {

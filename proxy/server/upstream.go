@@ -28,15 +28,15 @@ type upstreamManager struct {
 	scheduler *health.Scheduler
 	checker   *health.Checker
 	dnsLimit  *discovery.QueryLimiter
-	inotify   discovery.Inotify // of files that change, one for all upstreams
-	tracked   limit.Connections // of clients that no endpoint can serve
+	inotify   discovery.Inotify // for files that change; shared by all upstreams
+	tracked   limit.Connections // counts clients that no endpoint can serve
 	lanes     *lanes.Lanes
 
 	lastAnswers lastAnswers // of discovery
 
-	unresolved atomic.Pointer[map[string]error] // names of endpoints without a check, that did not resolve the last time; needs no lock
-	down       *backlog[*router.Endpoint]       // found to be unwell: their sessions are treated elsewhere
-	late       *backlog[lateSession]            // likewise
+	unresolved atomic.Pointer[map[string]error] // why endpoints' names without a check did not resolve the last time; needs no lock
+	down       *backlog[*router.Endpoint]       // found unhealthy; drainDown treats their sessions
+	late       *backlog[lateSession]            // for drainLate
 }
 
 // An upstream is an upstream of the configuration, for as long as the configuration names it.
@@ -54,13 +54,13 @@ type upstream struct {
 	members  map[string]*member // by identity
 	order    []*member          // as the file or discovery lists them
 	leaving  []*member          // removed members that had sessions at the last look
-	watched  []health.Watched   // of order, used again in each round of answers
+	watched  []health.Watched   // order, as each round of answers sees it
 
 	source   discovery.Source // nil: its endpoints are in the file
 	found    []discovery.Endpoint
-	refused  []string                              // why some of found are no endpoints, see inside
-	answered bool                                  // by the source
-	first    *atomic.Pointer[[]discovery.Endpoint] // what it has found first, which a change that waits for it reads under mu; nil: nothing yet
+	refused  []string                              // why some of found are not used, see [ownAddresses.fit]
+	answered bool                                  // the source has answered
+	first    *atomic.Pointer[[]discovery.Endpoint] // the first answer, which a waiting change reads under mu; nil: none yet
 	stop     context.CancelFunc
 
 	congestion *sockopt.Congestion // of the connections to endpoints; nil: the system's
@@ -68,7 +68,7 @@ type upstream struct {
 
 type nextUpstream struct {
 	cfg    *config.Upstream
-	now    *upstream       // the old one, if it lasts
+	now    *upstream       // old, if it lasts
 	old    *upstream       // nil: there is none
 	update *endpointUpdate // nil: its members are unchanged
 }
@@ -109,8 +109,7 @@ func (um *upstreamManager) prepareMembers(c *change, cfg *config.Upstream) (err 
 	return err
 }
 
-// make makes an upstream without members. It has the health and statistics of the old
-// one.
+// make makes an upstream without members, which keeps the health and statistics of the old one.
 func (um *upstreamManager) make(c *change, old *upstream, cfg *config.Upstream) (*upstream, error) {
 	u := &upstream{cfg: cfg}
 	if old != nil {
@@ -154,8 +153,7 @@ func (um *upstreamManager) prepareClient(c *change, u *upstream) (err error) {
 	return err
 }
 
-// prepareMonitors makes the guards that the upstream has not had before; guards that it has
-// had are changed by swap.
+// prepareMonitors makes the guards that are new to an upstream; swap changes the others.
 func (um *upstreamManager) prepareMonitors(u *upstream) {
 	subject := "upstream " + u.cfg.Name
 	switch {
@@ -196,9 +194,9 @@ func (u *upstream) snapshotConfig() *router.SnapshotConfig {
 // bySource reports whether a client's source decides which endpoint it gets.
 func bySource(c *config.Upstream) bool { return setConfig(c).Policy.Keyed() }
 
-// hashKey is the property of a client that decides which endpoint it gets, where the policy hashes one.
+// hashKey returns the property of a client that an upstream's policy hashes; zero: none.
 func hashKey(c *config.Upstream) clientkey.Key {
-	key, _ := clientkey.Parse(c.BalanceOn) // the loader has looked
+	key, _ := clientkey.Parse(c.BalanceOn) // the loader has checked it
 	return key
 }
 
@@ -217,7 +215,7 @@ func (u *upstream) newSet(wanted *config.Upstream, members []*member, before *lb
 }
 
 func setConfig(upstream *config.Upstream) *lb.Config {
-	policy, _ := lb.ParsePolicy(upstream.Balance) // the loader has looked
+	policy, _ := lb.ParsePolicy(upstream.Balance) // the loader has checked it
 	cfg := &lb.Config{Policy: policy, PanicBelow: upstream.PanicBelow, SlowStart: upstream.SlowStart, BackupWhenFull: upstream.BackupWhen == "full"}
 	if z := upstream.ZoneAware; z != nil {
 		cfg.Zone, cfg.SpillBelow = z.Local, z.SpillBelow
@@ -263,9 +261,8 @@ func (um *upstreamManager) settle(next *nextUpstream) {
 	um.startDiscovery(next.now)
 }
 
-// drop ends an upstream that the configuration does not name any more. Clients that
-// came earlier may still be on their way and use its last set; its memory is freed when
-// the last of them has left.
+// drop ends an upstream that the configuration does not name any more. Clients that came earlier may still be on their way
+// and use its last set; its memory is freed when they have left.
 func (um *upstreamManager) drop(u *upstream) {
 	delete(um.upstreams, u.cfg.Name)
 	u.close()
@@ -277,7 +274,7 @@ func (um *upstreamManager) drop(u *upstream) {
 		}
 	}
 	um.removed.add(u)
-	u.router.AskAgain() // waiting clients, whose listener may lead elsewhere
+	u.router.AskAgain() // waiting clients ask again: their listener may use another upstream by now
 	if set := u.snapshot.Set(); set != nil {
 		kept := weak.Make(set)
 		um.runAfter(u.cfg.DrainTimeout+time.Minute, func() {
@@ -296,8 +293,8 @@ func outlierConfig(o *config.OutlierDetection) *health.OutlierConfig {
 	}
 }
 
-// breakerConfig configures an upstream's breaker, or its endpoints', which share its
-// rules but not its bounds.
+// breakerConfig configures the breaker of an upstream (whole) or of an endpoint, which has the same rules without the
+// upstream's bounds.
 func breakerConfig(b *config.CircuitBreaker, whole bool) *health.BreakerConfig {
 	c := &health.BreakerConfig{
 		FailurePercentage: b.FailurePercentage, Window: b.Window, MinVolume: b.MinVolume, Open: b.Open,
@@ -321,8 +318,7 @@ func parseEndpoints(name string, text []byte) (found []discovery.Endpoint, err e
 	return found, err
 }
 
-// prepareSource makes the source of an upstream's endpoints, or keeps the source that it
-// has.
+// prepareSource makes the source of an upstream's endpoints, or keeps the old one.
 func (um *upstreamManager) prepareSource(u, old *upstream) (err error) {
 	d := u.cfg.Discover
 	if d == nil {
@@ -333,7 +329,7 @@ func (um *upstreamManager) prepareSource(u, old *upstream) (err error) {
 		return nil
 	}
 	known, since := um.lastAnswers.last(u.cfg)
-	u.found = known // until it has answered as it is asked now
+	u.found = known // until the source has answered
 	log := um.log.With("upstream", u.cfg.Name)
 	if f := d.File; f != nil {
 		u.source = discovery.NewFile(discovery.FileConfig{Path: string(f.Path), Parse: parseEndpoints, Known: known, KnownSince: since, Share: &um.inotify, Log: log})

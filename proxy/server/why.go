@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// maxWhy is for how many sessions the first look is kept.
+	// maxWhy is the largest number of sessions looked at.
 	maxWhy = 10_000
-	// maxWhyListed is how many are listed.
+	// maxWhyListed is the largest number of sessions listed.
 	maxWhyListed = 100
 )
 
@@ -37,7 +37,7 @@ func (s *sessionTable) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, er
 		}
 		if len(before) == 0 {
 			if err := s.knows(&q); err != nil {
-				return admin.Why{}, err // now, and not after that time
+				return admin.Why{}, err // before the wait
 			}
 		}
 		timer := time.NewTimer(q.For)
@@ -94,8 +94,8 @@ type whySum struct {
 	rows  []whyRow
 }
 
-// whyTimes are the seconds of sessions by verdict, and how many of these somebody kept them
-// waiting, see [verdict.Verdict.Kept].
+// whyTimes are the seconds of sessions by verdict: all, and the seconds in which somebody kept them waiting, see
+// [verdict.Verdict.Kept].
 type whyTimes struct{ all, kept [verdict.Kinds]float64 }
 
 func (t *whyTimes) add(v *verdict.Verdict, seconds float64) {
@@ -116,7 +116,7 @@ func sumOf[T int64 | float64](all iter.Seq[T]) (sum T) {
 }
 
 type whyRow struct {
-	kept float64 // time in which somebody kept it waiting
+	kept float64 // time in which somebody kept the session waiting
 	admin.SessionWhy
 }
 
@@ -125,7 +125,7 @@ func (w *whySum) add(one *worker.Session, v verdict.Verdict, sample *verdict.Sam
 	w.why.Verdicts[v.Kind.String()]++
 	seconds := sample.Duration.Seconds()
 	if v.Young {
-		seconds = 0 // they say nothing of the others
+		seconds = 0 // too short to say anything about the others
 	}
 	w.times.add(&v, seconds)
 	w.by.add(one, &v, seconds)
@@ -223,7 +223,7 @@ func waitsOf(s *verdict.Sample) admin.WaitsUs {
 	}
 }
 
-// legStatus returns nil if it is unknown.
+// legStatus returns nil for an unknown leg.
 func legStatus(l *relay.Leg) *admin.Leg {
 	if !l.Known {
 		return nil
@@ -236,7 +236,7 @@ func legStatus(l *relay.Leg) *admin.Leg {
 	}
 }
 
-// maxWhyEndpoints is how many endpoints are listed.
+// maxWhyEndpoints is the largest number of endpoints listed.
 const maxWhyEndpoints = 100
 
 // A whyGroup adds up the sessions of an endpoint, or of an upstream.
