@@ -20,13 +20,13 @@ var (
 
 // An acceptor is one worker's part of a listening socket.
 type acceptor struct {
-	*loop.Listener   // nil before it accepts
+	*loop.Listener   // nil before it begins to accept
 	worker           *worker
 	socket           *Listening
-	serving          *serving   // of the present service; nil before the first client
-	older            []*serving // of those before, that still have clients
-	emptied          int        // connections, while it is closing
-	failed           bool       // in the last attempt to accept
+	serving          *serving   // for the present service; nil before its first client
+	older            []*serving // for earlier services that still have clients
+	emptied          int        // connections taken out of the queue while it closes
+	failed           bool       // the last attempt to accept has failed
 	waits            bool       // for room, in acceptors.waiters
 	pausedByAdmitter bool       // it waits because of CanAccept
 	closing          bool       // its queue is to be emptied
@@ -64,9 +64,8 @@ func (w *worker) reopen() {
 	}
 }
 
-// before makes sure that there are resources for a client. Before the accept, other workers may
-// take the last place. So each worker may get one client beyond the limit, which then waits for its
-// turn.
+// before makes sure that there are resources for a client. Other workers may take the last place between this check and the
+// accept: so each worker may accept one client beyond the limit, which then waits for its turn.
 func (a *acceptor) before() error {
 	if !a.closing {
 		g := a.worker.group
@@ -80,15 +79,15 @@ func (a *acceptor) before() error {
 	if err := a.worker.reserve(); err != nil {
 		return err
 	}
-	if !a.worker.below() { // beside the spare one
+	if !a.worker.below() { // for the client, beside the spare one for its endpoint
 		return syscall.EMFILE
 	}
-	a.socket.unblock() // last, so that little time is left in which another process can undo it
+	a.socket.unblock() // last, to leave other processes little time to undo it
 	return nil
 }
 
-// Accepted takes a client on, or hands it to the worker that has fewer; or it waits
-// for a place, in the order in which clients came.
+// Accepted takes a client on, or hands it to a worker that has fewer. Without a place the client waits, in the order of
+// arrival.
 func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
 	w, g := a.worker, a.worker.group
 	w.beyond(fd)
@@ -135,7 +134,7 @@ func (w *worker) admit(c *Client, in *accepted) bool {
 	}
 	w.recordUnjoined(c)
 	if len(answer) > 0 {
-		_, _ = sendSome(c.fd, answer, 0) // a buffer that is empty takes it; nothing is waited for
+		_, _ = sendSome(c.fd, answer, 0) // an empty send buffer takes the whole answer
 	} else if c.tcp {
 		_ = sys.AbortOnClose(c.fd)
 	}
@@ -146,16 +145,14 @@ func (w *worker) admit(c *Client, in *accepted) bool {
 	return false
 }
 
-// identified reports whether the source of a client is complete: neither later data nor a further
-// question to the kernel can add to it. A TCP client without an address is refused whatever it
-// sends.
+// identified reports whether the source of a client is complete: neither later data nor a further question to the kernel
+// can add to it. A TCP client without an address counts: it is refused whatever it sends.
 func identified(c *Client, p *Preread) bool {
 	return c.tcp && (!c.peer.Known() || !p.expectsHeader(c))
 }
 
-// Paused is called when accepting failed, or when no client is wanted now. In the latter case
-// accepting is suspended until there is room; then only sockets with waiting clients are
-// tried.
+// Paused is called when accepting failed, or when no client is wanted now. In the latter case accepting is suspended until
+// there is room; only sockets with waiting clients are tried then.
 func (a *acceptor) Paused(err error) {
 	a.failed = true
 	w := a.worker
@@ -163,7 +160,7 @@ func (a *acceptor) Paused(err error) {
 	case errFull:
 		a.Suspend()
 		w.await(a)
-		w.wake() // there may be room by now, and otherwise a client that makes some sees the pause
+		w.wake() // there may be room by now; if not, the client that makes room sees the pause
 	case errNoRoom: // until the pause is over, or a client leaves
 		if !a.pausedByAdmitter {
 			a.pausedByAdmitter = true
@@ -189,7 +186,7 @@ func (t *roomTimer) Expired(*loop.Timer) {
 	}
 }
 
-// without returns a list without one element that it may have.
+// without returns a list without an element, if the list has it.
 func without[T comparable](list []T, v T) []T {
 	if at := slices.Index(list, v); at >= 0 {
 		return slices.Delete(list, at, at+1)
@@ -215,7 +212,7 @@ func (w *worker) lacks(l *Listening, err error) {
 	g.cfg.Host.Paused(l, err, g.gate.active.Load(), l.pauses.Add(1))
 }
 
-// leastLoaded returns the worker for a client that w has accepted: w, unless another has clearly fewer.
+// leastLoaded returns the worker for a client that w has accepted: w, unless another worker has clearly fewer clients.
 func (g *Group) leastLoaded(w *worker) *worker {
 	own := w.load.Load()
 	if own <= 1 {
@@ -230,8 +227,8 @@ func (g *Group) leastLoaded(w *worker) *worker {
 
 func byLoad(a, b *worker) int { return cmp.Compare(a.load.Load(), b.load.Load()) }
 
-// closeListening ends the worker's part in a socket. One of the workers alone, so that their order is kept, accepts the
-// clients in the queue before that.
+// closeListening ends the worker's part in a socket. Before that, one of the workers accepts the clients in the queue; only
+// one does, to keep their order.
 func (w *worker) closeListening(l *Listening) {
 	a := l.parts[w.index]
 	a.closing = true
@@ -284,7 +281,7 @@ func (w *worker) empty(a *acceptor) bool {
 	return true
 }
 
-// close ends the worker's part in a listening socket. It may have none.
+// close ends the worker's part in a listening socket, if it has one.
 func (a *acceptor) close() {
 	if a.closed {
 		return

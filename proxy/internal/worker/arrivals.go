@@ -13,21 +13,21 @@ import (
 // An Arrival is a client that has come, or was refused.
 type Arrival struct {
 	Source source.Source // without its port; unknown for a unix client if its user was not asked for
-	// Unix says that it came by a unix socket.
+	// Unix says that the client came by a unix socket.
 	Unix bool
-	// Share is what it adds to a rate: one divided by the seconds, of the time asked for, that its
-	// loop remembers.
+	// Share is how much the client adds to a rate per second: 1 divided by the seconds that its loop remembers of the time
+	// asked for.
 	Share float64
 }
 
-// arrivals are the last clients of a loop, in a ring that grows as it is needed. Noting a client
-// costs as much as writing its 24 bytes.
+// arrivals are the last clients of a loop, in a ring that grows on demand. Noting a client costs as much as writing its 24
+// bytes.
 type arrivals struct {
 	chunks [][]arrival
-	chunk  int       // the number of elements in one
-	most   int       // the number of chunks
-	n      uint64    // noted ever
-	rest   []arrival // of the chunk that is being written
+	chunk  int       // arrivals in a chunk
+	most   int       // chunks at most
+	n      uint64    // arrivals noted so far
+	rest   []arrival // of the present chunk
 }
 
 // An arrival is an address, or a user, and a time.
@@ -46,8 +46,8 @@ const (
 
 const (
 	arrivalChunk = 4096
-	// mostArrivals are about three seconds of a loop that accepts as fast as it can, and mostRefusals as many as
-	// are of use.
+	// mostArrivals are about three seconds of a loop that accepts as fast as it can. mostRefusals are as many as anyone
+	// needs.
 	mostArrivals, mostRefusals = 16 * arrivalChunk, 4 * arrivalChunk
 )
 
@@ -72,7 +72,7 @@ func (r *arrivals) next() []arrival {
 	return r.chunks[at]
 }
 
-// set asks the kernel for nothing.
+// set notes a client. It asks the kernel for nothing.
 func (a *arrival) set(c *Client, now int64) {
 	ip := c.peer.AddrPort().Addr()
 	if c.Header.Known() {
@@ -102,14 +102,14 @@ func (a *arrival) arrival(share float64) Arrival {
 	return Arrival{Source: source.TCP(netip.AddrPortFrom(netip.AddrFrom16(b), 0)), Share: share}
 }
 
-// An arrivalPart is some arrivals, the newest last.
+// An arrivalPart is a part of the arrivals, the newest last.
 type arrivalPart struct {
 	list []arrival
-	next uint64 // those before it are to come; 0: there are none
+	next uint64 // the next part ends before this number; 0: there is none
 	full time.Duration
 }
 
-// part returns a chunk of the arrivals before a number, and after a time. 0 is the newest.
+// part returns a chunk of the arrivals before a number (0: the newest) and since a time.
 func (r *arrivals) part(before uint64, since, now int64) (p arrivalPart) {
 	most := uint64(r.chunk * r.most)
 	if before == 0 || before > r.n {
@@ -117,7 +117,7 @@ func (r *arrivals) part(before uint64, since, now int64) (p arrivalPart) {
 	}
 	oldest := r.n - min(r.n, most)
 	p.full = time.Duration(now - since)
-	if r.n > most { // the time that it remembers
+	if r.n > most { // only the time that the ring remembers
 		first := r.chunks[r.n%most/uint64(r.chunk)][r.n%uint64(r.chunk)].at >> kindBits
 		p.full = min(p.full, time.Duration(now-first))
 	}

@@ -29,43 +29,42 @@ type Client struct {
 	dial      loop.Dial
 	cfg       loop.DialConfig
 	timer     loop.Timer
-	ahead     []byte         // bytes that the client has sent, as far as a peek has shown; they are queued
-	ownRecord *record.Record // memory of Record; nil: there was none yet
-	use       uint64         // number of the present use
-	hung      atomic.Uint64  // number of the use in which the client has hung up, plus one
-	lookup    uint64         // number of the last name that was resolved
+	ahead     []byte         // the client's bytes as far as a peek has shown them; they are still queued
+	ownRecord *record.Record // memory for Record; nil until it is needed
+	use       uint64         // counts the clients that have used it
+	hung      atomic.Uint64  // the use in which the client has hung up, plus one
+	lookup    uint64         // counts the names resolved
 }
 
 type facts struct {
-	// Hello is the contents of its ClientHello, where [Preread.Hello] is set, or First needs it.
+	// Hello is the client's ClientHello, if [Preread.Hello] is set or First needs it.
 	Hello clienthello.Info
-	// First is what its first bytes have shown, where [Preread.First] is set.
+	// First is what the first bytes have shown, if [Preread.First] is set.
 	First firstbytes.Facts
-	// Header is the contents of its PROXY header; its Version is 0 if there was none.
+	// Header is the client's PROXY header; its Version is 0 if there was none.
 	Header proxyproto.Info
-	// Looked is the client's first bytes, after [Look], during the next call of [Search.Next] alone, and
-	// LookedEnded says that no more come.
+	// Looked is the client's first bytes after [Look], only during the next call of [Search.Next]; LookedEnded says that no
+	// more come.
 	Looked      []byte
 	LookedEnded bool
-	// Postgres is what it has said by the protocol of PostgreSQL, where [Preread.Postgres] is set.
+	// Postgres is what the client has said by the protocol of PostgreSQL, if [Preread.Postgres] is set.
 	Postgres PostgresClient
 	// AdmissionToken belongs to the [Admitter], which gets it back when the client has left; 0: none.
 	// It is a number because every resting session keeps one.
 	AdmissionToken uint64
-	// ID is its record's ID, whether a record is kept or not.
+	// ID is the ID of the client's record, whether a record is kept or not.
 	ID record.ID
-	// Record is the course of the client so far; nil: none is kept. Its methods may be called
-	// anyway.
+	// Record is the client's course so far; nil: no record is kept. Its methods may be called on nil.
 	Record *record.Record
 
 	listening   *Listening
-	fd          int // owned until it is joined or handed over; negative: there is none to be asked
+	fd          int // owned until the client is joined or handed over; negative: there is none
 	tcp         bool
 	askedPeer   bool
 	askedLocal  bool
-	peer        source.Source // of TCP from the beginning, of a unix socket once it was asked for
+	peer        source.Source // known from the beginning for TCP, after the first question for a unix socket
 	destination netip.AddrPort
-	original    netip.AddrPort // where fd cannot be asked any more; invalid: as destination
+	original    netip.AddrPort // for when fd cannot be asked any more; invalid: use destination
 }
 
 type progress struct {
@@ -73,23 +72,23 @@ type progress struct {
 	search       Search // nil before it has begun
 	step         Step
 	id           loop.ID     // the client's registration
-	events       loop.Events // of the client until now
+	events       loop.Events // of the client so far
 	phase        phase
-	refused      bool   // it was, and gets the bytes of step
-	reserved     bool   // there is a spare for the endpoint's socket
-	admitted     bool   // Released has to be called at its end
+	refused      bool   // the client was refused, and gets step.Bytes
+	reserved     bool   // there is a spare descriptor for the endpoint's socket
+	admitted     bool   // Admitter.Released has to be called at the end
 	undelayed    bool   // the endpoint's TCP_NODELAY is set
-	futilePeeks  uint8  // peeks that have shown too little, see futilePeek
-	raised       int32  // value of the client's low-water mark; 0 if it is not raised
-	charged      int32  // its part of the group's PrereadMemory
-	buffered     []byte // bytes taken out of its queue; nil: none
+	futilePeeks  uint8  // see futilePeek
+	raised       int32  // the client's low-water mark; 0 if it is not raised
+	charged      int32  // the client's part of the group's PrereadMemory
+	buffered     []byte // bytes taken out of the client's queue; nil: none
 	moved        int    // how much of ahead, or of buffered, the endpoint has got already
 	hello        firstHello
-	endpoint     endpoint           // while its header is written
-	rest         []byte             // of the header, or of a response
-	cancelLookup context.CancelFunc // of the name that is resolved; nil: none is
-	began        int64              // clock when the client was taken on
-	waitsForFD   int64              // clock since when it has lacked a descriptor; 0 if it does not
+	endpoint     endpoint           // while the PROXY header is written
+	rest         []byte             // of the PROXY header, or of a response
+	cancelLookup context.CancelFunc // cancels the look-up under way; nil: there is none
+	began        int64              // clock at which the client was taken on
+	waitsForFD   int64              // clock since which it has lacked a descriptor; 0: it does not
 }
 
 // An endpoint is a connection that is not joined yet.
@@ -99,16 +98,16 @@ type endpoint struct {
 	events loop.Events
 }
 
-// An accepted is a client for which nothing was done yet: it waits for a place, or to be taken on by another worker.
+// An accepted is a client for which nothing was done yet. It waits for a place, or for another worker to take it on.
 type accepted struct {
 	fd             int            // owned
-	peer           netip.AddrPort // as [loop.Acceptor] has it
+	peer           netip.AddrPort // as [loop.Acceptor] gives it
 	socket         *Listening
 	service        *Service
-	admissionToken uint64 // the service's Admitter's, who has admitted it if there is one
+	admissionToken uint64 // from the service's Admitter
 	at             int64  // clock
 
-	spare *os.File // owned: the descriptor that is kept for its target while it is handed over; nil: none is
+	spare *os.File // owned: descriptor kept for the target during the hand-over; nil: none
 }
 
 // NewClient returns a client with known addresses, for callers without a loop.
@@ -116,8 +115,8 @@ func NewClient(peer source.Source, destination netip.AddrPort) *Client {
 	return &Client{facts: facts{fd: -1, peer: peer, destination: destination}}
 }
 
-// Source returns where the client comes from: the address of its PROXY header if that has one,
-// otherwise the connection's other end.
+// Source returns where the client comes from: the address in its PROXY header, if the header has one, otherwise the
+// connection's other end.
 func (c *Client) Source() source.Source {
 	if c.Header.Known() {
 		return source.TCP(c.Header.Source)
@@ -161,7 +160,7 @@ func (c *Client) Original() netip.AddrPort {
 	return c.Local()
 }
 
-// leave asks for every address while the descriptor is there: it is about to get another owner.
+// leave asks for every address while the descriptor is there, before it gets another owner.
 func (c *Client) leave() {
 	c.Peer()
 	c.Local()
@@ -179,7 +178,7 @@ func (c *Client) Peer() source.Source {
 	return c.peer
 }
 
-// ask reports whether the kernel has to be asked: once for each thing.
+// ask reports whether the kernel has to be asked: once for each address.
 func (c *Client) ask(asked *bool) bool {
 	if *asked || c.fd < 0 {
 		return false
@@ -238,7 +237,7 @@ func (w *worker) begin(c *Client, in *accepted, reserved bool) {
 	w.active++
 	s.clients++
 	if !c.tcp {
-		_ = s.service.Options.First(c.fd) // without it, it is a connection like any other
+		_ = s.service.Options.First(c.fd) // without these options the connection works too
 	}
 	n.state, n.ref = connecting, &c.listenerRef
 	c.conn, c.serving, c.began, c.reserved, c.admitted = n, s, w.loop.Now(), reserved, s.service.Admitter != nil
@@ -257,7 +256,7 @@ func (w *worker) begin(c *Client, in *accepted, reserved bool) {
 	w.preread(c)
 }
 
-// stop ends what is under way for c on its loop, except for its own registration.
+// stop ends everything under way for c on its loop, except for its registration.
 func (w *worker) stop(c *Client) {
 	c.stopLookup()
 	w.unreserve(c)
@@ -275,7 +274,7 @@ func (w *worker) freeClient(c *Client) {
 	w.pool.give(c)
 }
 
-// keptTLVs is how much memory a client's header leaves to the next.
+// keptTLVs is the capacity of a header's TLVs up to which the next client reuses their memory.
 const keptTLVs = 512
 
 func (c *Client) reset() {
@@ -287,13 +286,13 @@ func (c *Client) reset() {
 	c.serving, c.ahead = nil, c.ahead[:0]
 }
 
-// A stack is unused objects of a kind for the next clients.
+// A stack keeps unused objects of a kind for the next clients.
 type stack[T any] []T
 
-// maxSpare is how many a stack keeps, so that a flood leaves no memory behind.
+// maxSpare is how many objects a stack keeps at most: a flood of clients must not hold memory afterwards.
 const maxSpare = 1024
 
-// take returns one, or the zero value if there is none.
+// take returns an object, or the zero value if there is none.
 func (s *stack[T]) take() (v T) {
 	if last := len(*s) - 1; last >= 0 {
 		v, *s = (*s)[last], (*s)[:last]
@@ -344,7 +343,7 @@ func (c *Client) hasGone(events loop.Events) bool {
 	return err == nil && queued == 0
 }
 
-// A phase is the wait of a client that is not joined.
+// A phase is what a client that is not joined waits for.
 type phase uint8
 
 const (
@@ -353,12 +352,12 @@ const (
 	awaitHello                 // the ClientHello
 	awaitData                  // the first byte
 	awaitFirst                 // first bytes that decide the route
-	awaitSilence               // the same, or that none has come for a time
-	looking                    // the first bytes, for its search
+	awaitSilence               // the same, or a time without any
+	looking                    // as many first bytes as its search wants
 	awaitPostgres              // a message of PostgreSQL
-	awaitAnswer                // the endpoint's to an SSLRequest of PostgreSQL
+	awaitAnswer                // the endpoint's answer to an SSLRequest of PostgreSQL
 	pausing                    // the end of a pause
-	parked                     // to be woken
+	parked                     // a wake-up
 	writingHeader              // room for the rest of the PROXY header, at the endpoint
 	responding                 // room for the rest of the response
 	lingering                  // the client's end of file, after the response
@@ -379,7 +378,7 @@ func (p phase) state() State {
 
 func (p phase) prereads() bool { return awaitHeader <= p && p <= awaitPostgres }
 
-// recognises reports whether they are looked at for their protocol.
+// recognises reports whether the protocol of the first bytes is looked for.
 func (p phase) recognises() bool { return p == awaitFirst || p == awaitSilence }
 
 func (w *worker) arm(c *Client, d time.Duration) { w.loop.Arm(&c.timer, (*clientTimer)(c), d) }
@@ -414,7 +413,7 @@ func (t *clientTimer) Expired(*loop.Timer) {
 // value wakes no client.
 type Waker struct {
 	client *Client
-	use    uint64  // of the client
+	use    uint64  // [Client].use, when the Waker was made
 	f      *func() // see [WakerFunc]
 }
 
@@ -429,13 +428,11 @@ func (w Waker) Wake() {
 	}
 }
 
-// HungUp reports whether the client has closed its connection both ways, so that it waits for no
-// answer, though it may have left bytes. Only unix sockets show it: over TCP it looks like an end
-// of file. Any goroutine may call it.
+// HungUp reports whether the client has closed its connection in both directions, so that it waits for no answer, though it
+// may have left bytes. Only unix sockets show this: over TCP it looks like an end of file. Any goroutine may call it.
 func (w Waker) HungUp() bool { return w.client != nil && w.client.hung.Load() == w.use+1 }
 
-// WakerFunc returns a Waker that calls f, which must not wait, for searches that go on
-// where there is no loop.
+// WakerFunc returns a Waker that calls f, which must not wait. It serves searches that run without a loop.
 func WakerFunc(f func()) Waker { return Waker{f: &f} }
 
 func (w *worker) wakeUp(due Waker) {

@@ -42,7 +42,7 @@ func (w *worker) search(c *Client) {
 	w.proceed(c)
 }
 
-// proceed performs the search's steps. c may not be in use any more when it returns.
+// proceed performs the search's steps. When it returns, c may no longer be in use.
 func (w *worker) proceed(c *Client) {
 	c.phase = dialing
 	c.Record.Resume(w.loop.Now())
@@ -76,7 +76,7 @@ func (w *worker) proceed(c *Client) {
 		w.look(c)
 	case Handover:
 		to, h := c.step.To, w.takeOff(c)
-		w.claim() // for the goroutine, which needs two descriptors and gives one back
+		w.claim() // the goroutine needs two descriptors, and gives one back
 		go to(h)
 	default:
 		w.refuse(c, c.search.Err())
@@ -125,8 +125,8 @@ func (d *dialed) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events,
 	}
 }
 
-// writesFirst reports whether the client's first bytes are sent before the session begins. These are bytes that were
-// taken out of its queue, and a hello, so that its gate is asked only about further bytes.
+// writesFirst reports whether client bytes are sent before the session begins: bytes that were taken out of the client's
+// queue, and a hello, so that its gate is asked only about later bytes.
 func (c *Client) writesFirst() bool {
 	return (len(c.buffered) > 0 || c.hello.size > 0 && len(c.ahead) > 0) && !rewritesClient(c.search)
 }
@@ -141,8 +141,7 @@ func (w *worker) failed(c *Client, err error) {
 	c.Waker().Wake()
 }
 
-// dropEndpoint resets a connection that is not joined: its peer must not take that for
-// an orderly end.
+// dropEndpoint resets a connection that is not joined: the endpoint must not take its end for an orderly one.
 func (c *Client) dropEndpoint() {
 	if e := &c.endpoint; e.fd >= 0 {
 		c.worker.loop.Drop(e.id)
@@ -156,7 +155,7 @@ func toItself(fd int, to loop.Address) bool {
 	if err != nil || local.AddrPort.Port() != to.AddrPort.Port() {
 		return false
 	}
-	peer, err := sys.PeerName(fd) // which to is not, if it is unspecified
+	peer, err := sys.PeerName(fd) // to may be unspecified, and then is not the peer's name
 	return err == nil && peer == local
 }
 
@@ -215,7 +214,7 @@ func (w *worker) askAbandon(c *Client) {
 	}
 }
 
-// headerTimeout is how long an endpoint may have no room for its header.
+// headerTimeout is how long an endpoint may leave no room for its header.
 const headerTimeout = 5 * time.Second
 
 // writeProxyHeader writes the header before the client's bytes, and then joins. A new connection
@@ -252,7 +251,7 @@ func (w *worker) writeProxyHeader(c *Client) {
 	}
 	switch {
 	case n > size || err == nil && n == size:
-		w.join(c) // if there was an error, too: the session meets it again
+		w.join(c) // also after an error, which the session will meet again
 	case err != nil:
 		c.phase, c.rest = writingHeader, w.header[n:]
 		w.failedProxyHeader(c, err)
@@ -264,7 +263,7 @@ func (w *worker) writeProxyHeader(c *Client) {
 	}
 }
 
-// kept returns b, the end of a header, in memory of the client's own, where the taken bytes are already.
+// kept returns b, the end of a header, in memory that the client owns. Bytes taken out of its queue are there already.
 func (c *Client) kept(b []byte) []byte {
 	first := c.first()
 	if at := len(first) - len(b); at >= 0 && !rewritesClient(c.search) {
@@ -273,8 +272,8 @@ func (c *Client) kept(b []byte) []byte {
 	return append([]byte(nil), b...)
 }
 
-// failedProxyHeader continues after an endpoint has not taken the whole header. If the endpoint has
-// received bytes of the client, no other endpoint is tried.
+// failedProxyHeader continues after an endpoint has not taken the whole header. If the endpoint has client bytes already,
+// no other endpoint is tried.
 func (w *worker) failedProxyHeader(c *Client, err error) {
 	if c.sentOn() {
 		w.refuse(c, err)
@@ -290,16 +289,15 @@ func (c *Client) setNoDelay() {
 	}
 }
 
-// queued reports whether bytes of the client are queued. The epoll event may have reported
-// a PROXY header that was consumed. An end of file alone does not count.
+// queued reports whether client bytes are queued. The epoll event may have reported a PROXY header, which is consumed by
+// now. An end of file alone does not count.
 func (c *Client) queued() bool {
 	p := &c.serving.service.Preread
 	const all = loop.Readable | loop.PeerClosed | loop.HungUp
 	return p.Hello || p.Data || c.First.Seen() > 0 || p.Header == nil && c.events&all == loop.Readable
 }
 
-// A headerWrite is a pending client that waits for its endpoint to take the rest of the PROXY
-// header.
+// A headerWrite is a pending client whose endpoint has not taken the whole PROXY header yet.
 type headerWrite Client
 
 func (p *headerWrite) Ready(_ uint8, events loop.Events) {
@@ -318,8 +316,8 @@ func (p *headerWrite) Ready(_ uint8, events loop.Events) {
 	}
 }
 
-// sendSome sends as many bytes as there is room for. A vecio.Writer, which has to be opened for each socket, takes 1.5
-// times the CPU for these single sends.
+// sendSome sends as many bytes as there is room for. For such single sends a vecio.Writer, which has to be opened for each
+// socket, would take 1.5 times the CPU.
 func sendSome(fd int, b []byte, flags int) (sent int, err error) {
 	for sent < len(b) {
 		n, err := sys.Send(fd, b[sent:], flags|sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)

@@ -21,18 +21,17 @@ import (
 
 // Config sets up a [Group]. A field without a default is required.
 type Config struct {
-	// Loops is how many there are, 0 for GOMAXPROCS; BusyPoll and KeepPolicy are as in
-	// [loop.Config].
+	// Loops is the number of loops, 0 for GOMAXPROCS. BusyPoll and KeepPolicy are as in [loop.Config].
 	Loops      int
 	BusyPoll   time.Duration
 	KeepPolicy bool
-	// TurnCPU has [Load.Overruns] counted, see [loop.Config].
+	// TurnCPU switches [Load.Overruns] on, see [loop.Config].
 	TurnCPU bool
 	Memory  MemoryConfig // of the loops
 	// Now is the clock, as in [loop.Config]; nil means the system's.
 	Now func() int64
 
-	Listeners      []Listener // to begin with
+	Listeners      []Listener // at the beginning
 	Relay          *relay.Relay
 	MaxConnections int
 	// PrereadMemory bounds the memory of this process for the first bytes of all clients together; 0: 64 MiB. The
@@ -41,8 +40,8 @@ type Config struct {
 	Host          Host
 }
 
-// A Host is notified of events. Its methods are called on the goroutines of the loops, several
-// at a time, and must not wait. Left, Refused and Ended are called by [Offloaded.End] as well.
+// A Host is notified of events. Loops call its methods on their goroutines, several at a time; they must not wait.
+// [Offloaded.End] calls Left, Refused and Ended too.
 type Host interface {
 	// Full is called with true when the limit is reached, and with false when there is room
 	// again and no client has taken it. Calls do not overlap, and their values alternate.
@@ -56,8 +55,7 @@ type Host interface {
 	// the socket has left.
 	Closed(l *Listening)
 	Left(l *Listening)
-	// Trim gives descriptors back that are not needed now, and returns how many
-	// things that were.
+	// Trim gives back descriptors that are not needed now, and returns how many things it has closed.
 	Trim() int
 	// Refused is called when a client was reset: by its Admitter, for its first bytes or the
 	// lack of them (see [Preread]), or because no target took it.
@@ -66,10 +64,9 @@ type Host interface {
 	// ([relay.Config.LegsAfter]). It returns the verdict on what limited the session. Any goroutine
 	// may call it. The binding is nil where there is none.
 	Judge(b Binding, sample *verdict.Sample) verdict.Verdict
-	// Records is asked for each accepted client whether a record is kept, with the ID that
-	// the record would have. If so, Began is called when the client is joined to an endpoint,
-	// and Ended once at the client's end, whether it was joined or not. The binding is nil
-	// where there is none. The record is valid during the call.
+	// Records is asked for each accepted client whether a record is kept, with the ID that the record would have. If so,
+	// Began is called when the client is joined to an endpoint, and Ended once at the client's end, whether it was joined
+	// or not. The binding is nil if there is none. The record is valid during the call.
 	Records(listener string, id record.ID) bool
 	// Traces is asked before Records. It returns the number of the sampler that traces the client, 0 for none. The
 	// record of a traced client is always kept.
@@ -84,36 +81,35 @@ type Host interface {
 type Group struct {
 	cfg       Config
 	loops     *loop.Group  // owned
-	mem       *arena.Arena // owned; nil until it was made
+	mem       *arena.Arena // owned; nil until it is made
 	workers   []*worker
 	gate      connLimit
 	waiting   queue
 	prereads  atomic.Int64   // bytes that count against PrereadMemory
-	paused    atomic.Int64   // workers that cannot accept because something was missing
+	paused    atomic.Int64   // workers that cannot accept for lack of a resource
 	live      atomic.Int64   // sockets that are accepted from, or have clients
 	draining  atomic.Bool    // no further sockets are listened on; written under mu
-	handed    offloads       // of clients that are not on loops any more
-	stays     *tally.Reasons // of sessions that stay in user space
+	handed    offloads       // clients that have left their loops
+	stays     *tally.Reasons // sessions that stay in user space
 	finished  sync.Once
 	done      chan struct{} // closed when no client is left
 	started   atomic.Bool
 	ended     chan struct{} // closed when the loops have ended
 	lookups   sync.WaitGroup
 	returns   sync.WaitGroup
-	returning chan struct{} // has as many as come back from the lane now
+	returning chan struct{} // holds one for each session that is coming back from the lane
 	summing   sync.Mutex
-	metering  sync.Mutex   // before summing
-	ids       record.IDs   // of sessions
-	control   func() error // why a socket cannot be had: a test's
-	parts     func(func()) // calls a part of something: a test measures it
+	metering  sync.Mutex   // taken before summing
+	ids       record.IDs   // of records
+	control   func() error // a test's error in place of a socket
+	parts     func(func()) // runs a part of a scan; a test measures it
 
 	mu         sync.Mutex
 	listenings map[*Listening]struct{} // that are accepted from, or have clients; under mu
-	listened   int                     // ever; under mu
+	listened   int                     // number of sockets so far; under mu
 }
 
-// New makes a Group. Clients wait until Serve. The caller calls Close in the end,
-// also if Serve is never called.
+// New makes a Group. Clients wait until Serve is called. The caller calls Close in the end, even if it never calls Serve.
 func New(cfg *Config) (*Group, error) {
 	g := &Group{
 		cfg: *cfg, stays: tally.NewReasons(stayTexts[:]...), ids: record.NewIDs(), done: make(chan struct{}), ended: make(chan struct{}), listenings: make(map[*Listening]struct{}),
@@ -183,7 +179,7 @@ func (g *Group) Serve() error {
 	return err
 }
 
-// finish ends Serve when no loop accepts and no client is left, and that is wanted.
+// finish ends Serve if the group drains, no loop accepts and no client is left.
 func (g *Group) finish() {
 	if g.draining.Load() && g.live.Load() == 0 {
 		g.finished.Do(func() { close(g.done) })
@@ -198,7 +194,7 @@ func (g *Group) Drain() {
 	g.finish()
 }
 
-// end stops listening on further sockets, and returns the present ones.
+// end stops listening on further sockets, and returns the sockets that are left.
 func (g *Group) end() []*Listening {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -214,7 +210,7 @@ func (g *Group) Cut(cause error) {
 		w.post(func() { w.cut(cause) })
 	}
 	for _, l := range left {
-		l.Close() // where it was not opened yet
+		l.Close() // also a socket that no loop has opened yet
 	}
 	g.handed.cut(cause)
 	g.finish()
@@ -252,15 +248,14 @@ func (g *Group) wake() {
 	}
 }
 
-// Active returns how many clients are served now: being connected to a target, or
-// joined.
+// Active returns the number of clients that are served now: joined, or on their way to an endpoint.
 func (g *Group) Active() int64 { return g.gate.active.Load() }
 
-// Summary returns the present counters, with the bytes that running sessions have moved so far. It asks the loops, so
-// any goroutine except those of the loops may call it.
+// Summary returns the present counters, including the bytes that running sessions have moved so far. It asks the loops, so
+// any goroutine but theirs may call it.
 func (g *Group) Summary() Summary { return g.summarize(nil) }
 
-// summarize adds the bytes of sessions that run to running, unless that is nil.
+// summarize is Summary, and adds the bytes of running sessions to running, unless that is nil.
 func (g *Group) summarize(running bytesByBinding) Summary {
 	g.summing.Lock()
 	defer g.summing.Unlock()
@@ -278,7 +273,7 @@ func (g *Group) ask(w *worker, running bytesByBinding) Summary {
 		return Summary{Loops: []Load{{}}}
 	}
 	answer := make(chan Summary, 1)
-	var of bytesByBinding // the worker's own, until it has answered
+	var of bytesByBinding // belongs to the worker until it has answered
 	if running != nil {
 		of = make(bytesByBinding)
 	}
@@ -290,13 +285,13 @@ func (g *Group) ask(w *worker, running bytesByBinding) Summary {
 		}
 		return s
 	}
-	if running != nil { // clients that the scan did not get to have ended
+	if running != nil { // the group has ended, and so have the sessions that the scan missed
 		w.flush()
 	}
 	return w.baseSummary()
 }
 
-// await returns what a loop sends, or false if the group ends before.
+// await returns what comes from a channel, or false if the group ends first.
 func await[T any](g *Group, from <-chan T) (v T, ok bool) {
 	select {
 	case v = <-from:
@@ -306,7 +301,7 @@ func await[T any](g *Group, from <-chan T) (v T, ok bool) {
 	}
 }
 
-// call has the loop call f, and returns its error. It is not called after the end of the loop, which may have failed.
+// call makes the loop call f, and returns f's error. f is not called if the loop has ended, for example after a failure.
 func (w *worker) call(f func() error) (called bool, err error) {
 	done := make(chan error, 1)
 	if err := w.loop.Post(func() { done <- f() }); err != nil {
@@ -334,24 +329,24 @@ func (g *Group) Close() error {
 	g.lookups.Wait()
 	g.returns.Wait()
 	if g.mem != nil {
-		g.summing.Lock() // which reads fields that closing changes
+		g.summing.Lock() // readers of a summary read fields that are closed here
 		errs = append(errs, g.mem.Close())
 		g.summing.Unlock()
 	}
 	return errors.Join(append(errs, g.loops.Close())...)
 }
 
-// MemoryConfig says which memory loops keep bytes in that slow destinations have not taken. The
-// zero value takes the best that there is.
+// MemoryConfig says in which memory loops keep bytes that slow destinations have not taken. The zero value takes the best
+// kind that there is.
 type MemoryConfig struct {
-	// Pages is the kind of pages, as in [arena.Config]. With RequireHuge New fails unless all of the
-	// memory is made of huge pages; Pages is PagesAuto then.
+	// Pages is the kind of pages, as in [arena.Config]. RequireHuge makes New fail unless all of the memory is made of huge
+	// pages; Pages must be PagesAuto then.
 	Pages       arena.Pages
 	RequireHuge bool
-	// Mlock keeps it from being swapped out, as in [arena.Config].
+	// Mlock keeps the memory from being swapped out, as in [arena.Config].
 	Mlock bool
-	// Bound binds all of it to Node, Unbound none of it. With neither loops take
-	// turns at the nodes of the machine. There is no node below 0.
+	// Bound binds all memory to Node, and Unbound binds none. With neither, loops take turns at the nodes of the machine.
+	// There is no node below 0.
 	Bound, Unbound bool
 	Node           int
 }
@@ -360,17 +355,17 @@ type MemoryConfig struct {
 // fulfilled.
 var ErrHugePages = errors.New("huge pages cover only a part of the memory")
 
-// Memory is the memory that a group has.
+// Memory describes the memory of a group.
 type Memory struct {
 	Pages  arena.Pages // PagesReserved, PagesTransparent or PagesPlain
 	Locked bool
-	Nodes  []int // those to which it is bound, by loop; nil: it is bound to none
-	// Fallback is why the pages are no better, and Unbound why a machine's several nodes are not
-	// used; nil: they are as they should be.
+	Nodes  []int // to which the memory is bound, by loop; nil: it is not bound
+	// Fallback is why the pages are not of a better kind, and Unbound why the memory is not bound to the machine's several
+	// nodes; nil: they are as they should be.
 	Fallback, Unbound error
 }
 
-// Memory returns the memory that the group has. It does not change.
+// Memory describes the group's memory, which does not change.
 func (g *Group) Memory() Memory {
 	m := Memory{Pages: g.mem.Pages(), Locked: g.cfg.Memory.Mlock, Fallback: g.mem.Fallback(), Unbound: g.mem.Unbound()}
 	for i := range g.mem.Locals() {

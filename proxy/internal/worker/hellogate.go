@@ -11,23 +11,23 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// A server of TLS 1.3 may ask for a second hello, by a HelloRetryRequest, and OpenSSL takes the name from the second
-// hello. The client must not change the name (RFC 8446, 4.1.2), but a client may try it to reach the endpoint of
-// another name. So if a hello was read and TLS does not end here, the following bytes of the client stay in its socket
-// until the endpoint has answered. After a HelloRetryRequest the second hello has to ask for the same, and the bytes
-// behind it wait for the next answer in turn: a server without state (SSL_stateless) may ask any number of times. After
-// any other answer all bytes pass.
+// A server of TLS 1.3 may ask for a second hello, by a HelloRetryRequest, and OpenSSL takes the name from the second hello.
+// The client must not change the name (RFC 8446, 4.1.2), but may try it, to reach the endpoint of another name. So if a
+// hello was read and TLS does not end here, the following bytes of the client stay in its socket until the endpoint has
+// answered. After a HelloRetryRequest the second hello must ask for the same name and protocols, and the bytes behind it
+// wait for the next answer in turn: a server without state (SSL_stateless) may ask any number of times. After any other
+// answer all bytes pass.
 
 // ErrSecondHello is the error of a client that sends a second hello with another name or other
 // protocols, or something that is no hello.
 var ErrSecondHello = errors.New("the endpoint asked for a second TLS ClientHello, and its name or protocols differ from the first")
 
 type firstHello struct {
-	size int // with the headers of its records; 0: none was read
+	size int // including the headers of its records; 0: no hello was read
 	asks asked
 }
 
-// asked is a digest of the name and the protocols that a hello asks for.
+// asked is a digest of the name and the protocols for which a hello asks.
 type asked [sha256.Size]byte
 
 func askedBy(hello *clienthello.Info) asked {
@@ -39,14 +39,14 @@ func askedBy(hello *clienthello.Info) asked {
 	return sha256.Sum256(b)
 }
 
-// greeted notes the hello at the beginning of b, which was parsed.
+// greeted notes the hello at the beginning of b, which is parsed already.
 func (c *Client) greeted(b []byte, hello *clienthello.Info) {
 	if n, err := clienthello.Length(b); err == nil && n <= len(b) {
 		c.hello = firstHello{n, askedBy(hello)}
 	}
 }
 
-// upTo returns the client's bytes that an endpoint may get before it has answered.
+// upTo returns the part of b, bytes of the client, that an endpoint may get before it has answered.
 func (h *firstHello) upTo(b []byte) []byte {
 	if h.size > 0 && len(b) > h.size {
 		return b[:h.size]
@@ -54,9 +54,8 @@ func (h *firstHello) upTo(b []byte) []byte {
 	return b
 }
 
-// gate returns the gate for the bytes of a client, and how many bytes pass freely if moved bytes
-// have been sent to the endpoint already; nil: no hello was read. It takes over the memory that is
-// charged for the client's bytes.
+// gate returns the gate for the bytes of a client of which the endpoint has moved bytes already, and how many more pass
+// freely. It is nil if no hello was read. The gate takes over the memory that is charged for the client's bytes.
 func (h *firstHello) gate(w *worker, moved int, charged *int32) (driver.Gate, int) {
 	if h.size == 0 {
 		return nil, 0
@@ -66,22 +65,22 @@ func (h *firstHello) gate(w *worker, moved int, charged *int32) (driver.Gate, in
 	return g, h.size - moved
 }
 
-// A helloGate is the gate of a client's bytes.
+// A helloGate decides which bytes of a client pass.
 type helloGate struct {
 	worker  *worker
 	asks    asked
 	state   helloState
 	answer  helloAnswer
-	second  []byte // the part of a further hello, or of a record's header before it, that has passed
-	need    int    // how many bytes of it are worth a look
-	charged int32  // what it has of the group's PrereadMemory
+	second  []byte // the bytes of an incomplete further hello that have passed
+	need    int    // length of second at which the next look is worth it
+	charged int32  // its part of the group's PrereadMemory
 }
 
 type helloState uint8
 
 const (
-	unanswered helloState = iota // the last hello was
-	retried                      // a further hello has to come
+	unanswered helloState = iota // the last hello has no answer yet
+	retried                      // the endpoint has asked for a further hello
 	passed
 )
 
@@ -114,7 +113,7 @@ func (g *helloGate) Pass(fd int, ahead []byte, ended bool) (int, error) {
 		case err != nil:
 			return 0, err
 		case n == 0:
-			return driver.GateOpen, nil // for the end of file
+			return driver.GateOpen, nil // the end of file passes
 		}
 		b = b[:n]
 	}
@@ -139,7 +138,7 @@ func (g *helloGate) look(b []byte) (n int, err error) {
 		return 0, fmt.Errorf("%w: it begins with byte %d", ErrSecondHello, kind)
 	case len(all) < recordHeader:
 		return g.keep(all, len(b), recordHeader)
-	default: // early data that was refused, which the server drops, and a change of the cipher before it; or an alert
+	default: // refused early data, which the server drops, a change of the cipher before it, or an alert
 		size := int(binary.BigEndian.Uint16(all[3:]))
 		if all[1] != 3 || size > maxCiphertext {
 			return 0, fmt.Errorf("%w: a record of type %d, version %d and %d bytes", ErrSecondHello, kind, all[1], size)
@@ -168,7 +167,7 @@ func (g *helloGate) look(b []byte) (n int, err error) {
 	return need - gone, nil
 }
 
-// keep keeps all that has come so far; its last n bytes pass now.
+// keep keeps all bytes of the further hello so far; the last n of them pass now.
 func (g *helloGate) keep(all []byte, n, need int) (int, error) {
 	if len(g.second) == 0 {
 		g.second = append(g.second, all...)
@@ -192,14 +191,14 @@ const (
 	maxCiphertext   = 1<<14 + 256
 )
 
-// A helloAnswer reads the beginning of what an endpoint answers to a hello.
+// A helloAnswer reads the beginning of an endpoint's answer to a hello.
 type helloAnswer struct {
 	header [recordHeader]byte // of the present record
 	have   int                // bytes of header
 	left   int                // bytes of the record to come
 	rest   int                // bytes of a HelloRetryRequest to come
 	seen   int                // bytes of the present handshake message
-	begin  [answerBegin]byte  // its first
+	begin  [answerBegin]byte  // of the handshake message
 }
 
 // answerBegin is the beginning of a ServerHello: type, length (3), version (2), random.
@@ -209,14 +208,14 @@ type helloVerdict uint8
 
 const (
 	answerOpen  helloVerdict = iota // more is needed
-	answerRetry                     // it asks for a second hello
-	answerOther                     // it does not
+	answerRetry                     // the endpoint asks for a second hello
+	answerOther                     // the endpoint does not
 )
 
-// read goes on with the bytes that come next; none: the end. Records of other types than handshake, such as a warning, say nothing.
+// read reads the next bytes; none: the end. It skips records of other types than handshake, such as a warning.
 func (a *helloAnswer) read(b []byte) (v helloVerdict) {
 	if len(b) == 0 {
-		return answerOther // what has not come whole asks for nothing
+		return answerOther // an incomplete answer asks for nothing
 	}
 	for len(b) > 0 {
 		if a.left == 0 {
@@ -252,7 +251,7 @@ func (a *helloAnswer) read(b []byte) (v helloVerdict) {
 	return v
 }
 
-// whole says what a handshake message asks for, by its complete beginning.
+// whole decides by the complete beginning of a handshake message.
 func (a *helloAnswer) whole() helloVerdict {
 	const serverHello = 2
 	if a.begin[0] == serverHello && [32]byte(a.begin[6:]) == retryRandom {
@@ -261,5 +260,5 @@ func (a *helloAnswer) whole() helloVerdict {
 	return answerOther
 }
 
-// retryRandom is the random of a HelloRetryRequest: the SHA-256 of its name (RFC 8446, 4.1.3).
+// retryRandom is the random that marks a ServerHello as a HelloRetryRequest: the SHA-256 of this name (RFC 8446, 4.1.3).
 var retryRandom = sha256.Sum256([]byte("HelloRetryRequest"))

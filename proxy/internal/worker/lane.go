@@ -15,20 +15,20 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// LaneUse is whether the sessions of a listening socket may leave user space.
+// LaneUse says whether the sessions of a listening socket may leave user space.
 type LaneUse uint8
 
 const (
 	// LaneOff: they stay.
 	LaneOff LaneUse = iota
-	// LaneOn: they may, if nothing of them has to be looked at.
+	// LaneOn: they may, if none of their bytes has to be looked at.
 	LaneOn
 	// LaneTransparent: they would, but their addresses are not this machine's own.
 	LaneTransparent
 )
 
 // These are the times at which a session is asked whether it may leave user space. A session that ends earlier costs
-// nothing. A session that has exchanged something twice by the first time will probably go on as long again.
+// nothing. A session that has exchanged something twice by then will probably go on for as long again.
 const (
 	// laneMoves are the reads and writes of two questions and their answers.
 	laneMoves = 8
@@ -47,11 +47,11 @@ const (
 // A laneCandidate is a session that is going to be asked.
 type laneCandidate struct {
 	conn  *conn
-	began int64 // loop clock; another session of the conn has another
+	began int64 // loop clock at the session's begin; tells sessions of the same conn apart
 	due   int64
 }
 
-// A laneQueue is candidates in the order in which they are due.
+// A laneQueue holds candidates in the order in which they are due.
 type laneQueue struct {
 	worker *worker
 	list   []laneCandidate
@@ -68,8 +68,8 @@ type lanes struct {
 
 	park *lanePark
 
-	results  map[*laneSession]*lane.Result // of sessions that have ended in the lane, and not here yet
-	controls []string                      // congestion controls that sockets of sessions that left have had
+	results  map[*laneSession]*lane.Result // of sessions that have ended in the lane, but not here yet
+	controls []string                      // names of congestion controls, for control
 }
 
 func (t *lanes) trying() uint32 { return uint32(laneTrying * t.after / time.Millisecond) }
@@ -113,19 +113,18 @@ func (w *worker) setLane(l *lane.Lane, after time.Duration) {
 	w.withdrawAll()
 }
 
-// withdrawAll keeps all sessions of user space there, a few in each turn. An armed session may
-// leave before its turn comes: later scans find it in the lane, and askAgain asks no session
-// before.
+// withdrawAll keeps all sessions that are in user space there, a few in each turn. An armed session may leave before its
+// turn comes: then it is in the lane, and askAgain asks it no more.
 func (w *worker) withdrawAll() {
 	w.scanClients(func(w *worker, n *conn) {
 		n.set(waitsLane, false) // the queues were forgotten
 		if c := n.lane; c != nil && !w.withdraw(n) && c.gap() == queued {
-			c.setGap(noGap) // no gap is made for it: the flows are forgotten
+			c.setGap(noGap) // the flows are forgotten, so no gap will be made for it
 		}
 	}, nil)
 }
 
-// withdraw keeps a session in user space, if it is there, and reports whether it is.
+// withdraw keeps a session in user space, unless it has left, and reports whether it is there.
 func (w *worker) withdraw(n *conn) bool {
 	c := n.lane
 	switch {
@@ -147,8 +146,8 @@ func (w *worker) awaitLane(n *conn) {
 	}
 }
 
-// add makes a session be asked after a time, which is the same for the whole queue. A session that already waits in
-// this or another queue is asked once.
+// add lets a session be asked after a time, which is the same for the whole queue. A session that waits in this or another
+// queue already is not added.
 func (q *laneQueue) add(n *conn, began int64, after time.Duration) {
 	if n.is(waitsLane) {
 		return
@@ -174,11 +173,11 @@ func (q *laneQueue) Expired(*loop.Timer) {
 	}
 	q.list = append(q.list[:0], q.list[n:]...)
 	if len(q.list) > 0 {
-		w.loop.Arm(&q.timer, q, max(time.Duration(q.list[0].due-now), w.lanes.after/8)) // several at a time
+		w.loop.Arm(&q.timer, q, max(time.Duration(q.list[0].due-now), w.lanes.after/8)) // at most every eighth of the wait, so that several are due
 	}
 }
 
-// unqueued takes a candidate out of its queue, and reports whether its session has not ended.
+// unqueued notes that a candidate has left its queue, and reports whether its session still runs.
 func (w *worker) unqueued(c laneCandidate) bool {
 	goesOn := c.conn.state == joined && w.began(c.conn) == c.began
 	if goesOn {
@@ -187,7 +186,7 @@ func (w *worker) unqueued(c laneCandidate) bool {
 	return goesOn
 }
 
-// askLane asks whether a session may leave user space, prepares it if so, and reports that.
+// askLane asks whether a session may leave user space, and prepares it if so.
 func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 	t, n := &w.lanes, of.conn
 	c := n.lane
@@ -206,7 +205,7 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 		w.group.stays.Add(int(why))
 		return false
 	}
-	if c != nil { // it has come back
+	if c != nil { // the session has come back
 		c.tries()
 		c.retag(new(relay.Result))
 		c.session.MayLeave()
@@ -226,7 +225,7 @@ func (w *worker) askLane(of laneCandidate, last bool) (prepared bool) {
 	return true
 }
 
-// A stay is why a session stays in user space, as far as this process decides it.
+// A stay is this process's reason for a session to stay in user space.
 type stay uint8
 
 const (
@@ -256,12 +255,12 @@ var stayOf = map[driver.Obstacle]stay{
 	driver.ObstacleMirror: stayMirror, driver.ObstacleRewrite: stayRewrite, driver.ObstacleEnd: stayEnded,
 }
 
-// staysHere decides whether this session may leave user space. It may if none of its bytes has to be looked at,
-// and its endpoint has shown that it answers: then first-byte timeouts, trials of breakers and records need
-// nothing more. The PROXY header was written before the session began. last says that it was asked before, and
-// does not need to have exchanged much.
+// staysHere decides whether a session may leave user space. It may if none of its bytes has to be looked at, and its
+// endpoint has shown that it answers: then first-byte timeouts, trials of breakers and records need nothing more. The PROXY
+// header was written before the session began. last says that the session was asked before, and need not have exchanged
+// much.
 func (w *worker) staysHere(n *conn, last bool) stay {
-	switch n.ref.serving.socket.Service().Lane { // as the listener is now, not as it was
+	switch n.ref.serving.socket.Service().Lane { // the listener's present service, not the client's
 	case LaneTransparent:
 		return stayTransparent
 	case LaneOff:
@@ -274,28 +273,27 @@ func (w *worker) staysHere(n *conn, last bool) stay {
 	switch {
 	case !n.session.Heard(), !last && n.session.Moves() < laneMoves && !flows(n):
 		return notYet
-	case limits.Answered != nil && n.result().Duration <= limits.FirstByte: // a trial that is not reported
+	case limits.Answered != nil && n.result().Duration <= limits.FirstByte: // a trial of a breaker that is not reported yet
 		return notYet
 	}
 	return mayLeave
 }
 
-// flows reports whether a session has moved as much as a flow does, be it by few reads and writes.
+// flows reports whether a session has moved as many bytes as a flow does, even by few reads and writes.
 func flows(n *conn) bool {
 	r := n.result()
 	return r.AToB.Bytes()+r.BToA.Bytes() >= gapBytes
 }
 
-// LaneStays returns how many sessions have stayed in user space, by reason; only reasons that
-// occurred. The lane has further reasons.
+// LaneStays returns how many sessions have stayed in user space, by reason, without reasons that did not occur. The lane
+// has further reasons.
 func (g *Group) LaneStays() map[string]int64 { return g.stays.ByReason(false) }
 
 const (
-	// laneGap is how long a session that comes back waits for a moment with nothing on the way.
-	// Without such a moment a sender waits for its retransmission timer.
+	// laneGap is how long the return of a session waits for a moment at which nothing is on the way. Without such a moment
+	// a sender waits for its retransmission timer.
 	laneGap = 200 * time.Millisecond
-	// laneReturns is how many come back at a time: each takes a thread that waits for the kernel's
-	// grace period.
+	// laneReturns is how many sessions come back at a time: each takes a thread that waits for the kernel's grace period.
 	laneReturns = 64
 )
 
@@ -325,10 +323,9 @@ func (g *Group) scanLane(match Match, visit func(w *worker, n *conn)) {
 	})
 }
 
-// ReturnLane brings the matching sessions that have left user space back. It returns how many came
-// back, and how many could not and were reset on both sides: the results of these have the reason.
-// Sessions that end meanwhile are not counted. A session that has come back may leave again. Any
-// goroutine but the loops' may call it.
+// ReturnLane brings the matching sessions that have left user space back. It returns how many came back, and how many could
+// not: these were reset on both sides, and their results have the reason. Sessions that end meanwhile are not counted. A
+// session that has come back may leave again. Any goroutine but the loops' may call it.
 func (g *Group) ReturnLane(match Match) (returned, reset int) {
 	var mu sync.Mutex
 	found := make(map[*laneSession]*worker) // under mu
@@ -360,8 +357,8 @@ func (g *Group) ReturnLane(match Match) (returned, reset int) {
 	return int(back.Load()), int(failed.Load())
 }
 
-// comeBack takes a session back to user space, waits for it, and reports whether the session goes on there. An error
-// that wraps net.ErrClosed says that the session has ended; after other errors both sides were reset.
+// comeBack brings a session back to user space, and waits for it. here says that the session goes on there. An error that
+// wraps net.ErrClosed says that the session has ended; after other errors both sides were reset.
 func (c *laneSession) comeBack(w *worker) (here bool, err error) {
 	a, b, ended, err := c.session.TakeBack(laneGap)
 	switch {
@@ -379,7 +376,7 @@ func (c *laneSession) comeBack(w *worker) (here bool, err error) {
 	return err == nil, err
 }
 
-// discard ends a session with a reset of both new sockets, which are of no use.
+// discard resets a session, and closes both new sockets, which are of no use.
 func (c *laneSession) discard(a, b int) {
 	for _, fd := range [2]int{a, b} {
 		resetSocket(fd)
@@ -387,11 +384,11 @@ func (c *laneSession) discard(a, b int) {
 	c.session.Reset() // Ended is called
 }
 
-// arrive is the second half of comeBack, on the loop.
+// arrive does the loop's half of comeBack.
 func (c *laneSession) arrive(w *worker, a, b int, ended [2]bool) error {
 	n := c.conn
 	c.set(coming, false)
-	if n.lane != c { // it was cut meanwhile
+	if n.lane != c { // the session was cut meanwhile
 		c.discard(a, b)
 		return net.ErrClosed
 	}
@@ -414,7 +411,7 @@ func (c *laneSession) arrive(w *worker, a, b int, ended [2]bool) error {
 	c.set(cameBack, true)
 	w.askLater(n)
 	if !session.Return(relay.Socket{FD: a, ID: ida, TCP: true, NoDelay: true}, relay.Socket{FD: b, ID: idb, TCP: true, NoDelay: true}, ended, last) {
-		w.loop.Drop(ida) // it is being reset
+		w.loop.Drop(ida) // the session is being reset
 		w.loop.Drop(idb)
 		c.discard(a, b)
 		return net.ErrClosed
@@ -449,7 +446,7 @@ const (
 	// gapBytes is how much a session must move between two looks to count as a flow. Other sessions
 	// have gaps.
 	gapBytes = 64 << 10
-	// gapPoll is how often a gap that is being made is looked at.
+	// gapPoll is the interval between looks at a gap that is being made.
 	gapPoll = time.Millisecond
 	// gapMost bounds how long making a gap takes: a slow sink has to take some queued megabytes
 	// first. These keep the sink busy until the gap is there, so the flow does not pause.
@@ -457,15 +454,15 @@ const (
 	// gapTries is how many packets may fail to take a session that has gaps by itself, before it
 	// rests.
 	gapTries = 2
-	// gapLater is how many times later a flow that has not moved a byte is looked at: it waits for its
-	// sink.
+	// gapLater is how many times longer a flow waits for its next look if it has not moved a byte: its sink keeps it
+	// waiting.
 	gapLater = 20
-	// gapsAtOnce is for how many flows of a loop a gap is made at a time. Each costs its loop a look
-	// at both sockets per gapPoll.
+	// gapsAtOnce is the number of flows of a loop for which gaps are made at a time. Each costs its loop a look at both
+	// sockets per gapPoll.
 	gapsAtOnce = 64
 )
 
-// A laneFlow is a session that was offered, with its bytes then.
+// A laneFlow is an offered session, with the bytes that it had moved when it was added.
 type laneFlow struct {
 	session *laneSession
 	moved   [2]int64
@@ -475,9 +472,9 @@ type laneFlow struct {
 // A gapInMaking is a gap that is being made.
 type gapInMaking struct {
 	session *laneSession
-	sides   [2]bool // the sides with their windows shut
+	sides   [2]bool // sides with shut windows
 	since   int64   // loop clock
-	back    uint8   // of the session when it was opened
+	back    uint8   // the session's back when the gap was opened
 	tries   int
 }
 
@@ -489,7 +486,7 @@ type laneGaps struct {
 	looks, poll loop.Timer
 }
 
-// await looks at an offered session, once it has had the time to leave by itself.
+// await looks at an offered session, after it has had time to leave by itself.
 func (g *laneGaps) await(c *laneSession) {
 	if c.gap() == noGap && g.worker.lanes.lane != nil {
 		c.setGap(queued)
@@ -515,19 +512,19 @@ func (c *laneSession) moved() [2]int64 {
 	return [2]int64{r.AToB.Bytes(), r.BToA.Bytes()}
 }
 
-// forget is called when no session leaves any more.
+// forget is called when no further session may leave.
 func (g *laneGaps) forget() {
 	for _, t := range []*loop.Timer{&g.looks, &g.poll} {
 		g.worker.loop.Disarm(t)
 	}
-	g.flows = [2][]laneFlow{} // and withdrawAll has their sessions know
+	g.flows = [2][]laneFlow{} // withdrawAll resets the state of their sessions
 	for _, m := range g.making {
 		m.session.open()
 	}
 	g.making = nil
 }
 
-// is reports whether the lane may take a session, and has not.
+// is reports whether a session is in a state, and the lane has not taken it.
 func (g *laneGaps) is(c *laneSession, at laneFacts) bool {
 	return c.conn.lane == c && c.is(at) && !c.conn.carried()
 }
@@ -559,7 +556,7 @@ func (g *laneGaps) look() {
 			next = min(next, due)
 		}
 	}
-	if next != math.MaxInt64 && len(g.making) < gapsAtOnce { // else the end of one looks again
+	if next != math.MaxInt64 && len(g.making) < gapsAtOnce { // otherwise the end of a gap looks again
 		w.loop.Arm(&g.looks, g, min(max(time.Duration(next-now), w.lanes.after/8), w.lanes.after))
 	}
 }
@@ -583,9 +580,9 @@ func (g *laneGaps) beginDue(i int, now int64) (next int64) {
 	return (*list)[0].due
 }
 
-// begin shuts the window of a flow's source. A session that has moved little is looked at again, unless it is idle: then it leaves with
-// its next packet. For a flow in both directions no window is shut: the faster direction would stand still until the slower one has
-// delivered a window of some megabytes.
+// begin shuts the window of a flow's source. A session that has moved little is looked at again, unless it is idle: an idle
+// session leaves with its next packet. A flow in both directions keeps its windows: the faster direction would stand still
+// until the slower one has delivered a window of some megabytes.
 func (g *laneGaps) begin(f laneFlow, now int64) {
 	c, moved := f.session, f.session.moved()
 	var sides [2]bool
@@ -616,7 +613,7 @@ func passing(why lane.Reason) bool {
 	return false
 }
 
-// goOn looks at a gap that is being made, and reports whether that is over.
+// goOn looks at a gap that is being made, and reports whether it is over.
 func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
 	c := m.session
 	if !g.is(c, shut) && !g.is(c, opened) || c.conn.session.Obstacle() != driver.NoObstacle { // it has left, or stays
@@ -625,7 +622,7 @@ func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
 	}
 	late, unused := g.worker.loop.Now()-m.since >= int64(gapMost), c.is(opened) && c.back == m.back
 	switch {
-	case unused && late: // it is no flow any more
+	case unused && late: // the session is no longer a flow
 		c.setGap(noGap)
 		return true
 	case unused: // no packet has come yet
@@ -634,9 +631,9 @@ func (g *laneGaps) goOn(m *gapInMaking) (over bool) {
 		c.open()
 		c.rest()
 		return true
-	case c.is(opened): // a packet has come, and has not taken it
+	case c.is(opened): // a packet has come, but has not taken the session
 		return !m.shut()
-	case !c.is(armed): // its source's mark may have been lowered
+	case !c.is(armed): // the mark of its source may have been lowered
 		c.conn.driven().Recall()
 	case c.delivered():
 		m.tries, m.back = m.tries+1, c.back
@@ -655,8 +652,8 @@ func (m *gapInMaking) shut() bool {
 	return true
 }
 
-// delivered reports whether the peers have acknowledged all bytes that the sockets have sent, and accept more: the
-// window shown to a source is no larger than the window of its sink.
+// delivered reports whether the peers have acknowledged all bytes that the sockets have sent, and accept more. A source is
+// shown no larger window than the sink's.
 func (c *laneSession) delivered() bool {
 	a, b := c.conn.descriptors()
 	for _, fd := range [2]int{a, b} {
@@ -675,7 +672,7 @@ func (c *laneSession) delivered() bool {
 func (c *laneSession) open() {
 	if c.is(shut) {
 		a, b := c.conn.descriptors()
-		_ = c.session.Open(a, b) // or they see them later
+		_ = c.session.Open(a, b) // on an error the endpoints see their windows later
 	}
 	c.setGap(noGap)
 }

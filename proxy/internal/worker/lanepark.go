@@ -14,16 +14,15 @@ import (
 )
 
 const (
-	// parkAfter is how long a session has been out of user space, or has been a relay.Driven again, before it is
-	// parked.
+	// parkAfter is how long a session must have been out of user space, or unparked, before it is parked.
 	parkAfter = time.Second
-	// parkBatch is how many are parked in one turn.
+	// parkBatch is how many sessions are parked in one turn.
 	parkBatch = 256
-	// A parked session becomes a relay.Driven again parkAhead before its timeout, so that the timer
-	// there ends it in time. Only sessions without a timeout within parkLeast are parked.
+	// A parked session is unparked parkAhead before its timeout, so that the timer of its relay.Driven ends it in time.
+	// Only sessions without a timeout within parkLeast are parked.
 	parkAhead = 3 * time.Second
 	parkLeast = 2 * parkAhead
-	// parkLooks is how often timeouts of parked sessions are looked at, at most.
+	// parkLooks is the shortest interval between looks at the timeouts of parked sessions.
 	parkLooks = time.Second
 	// never is the due of a session without a timeout.
 	never = math.MaxInt32
@@ -37,18 +36,18 @@ type lanePark struct {
 	list   []laneParting // in the order in which they are due
 	timer  loop.Timer
 	looks  loop.Timer
-	bound  int   // how many are parked that have timeouts
-	first  int32 // the earliest due of the sessions that the present pass has seen, see conn.due
+	bound  int   // number of parked sessions with timeouts
+	first  int32 // earliest due seen by the present pass, see conn.due
 	passes bool  // a pass is under way
 }
 
-// A laneParting is a session that is parked at a time of the loop's clock, if it may be then.
+// A laneParting is a session to be parked at a time of the loop's clock, if it may be parked then.
 type laneParting struct {
 	session *laneSession
 	due     int64
 }
 
-// due is a time of the loop's clock in seconds before which no timeout of a parked session can have passed.
+// due is a time in seconds of the loop's clock. A parked session has no timeout before.
 func (n *conn) due() int32 { return n.number }
 
 func second(at int64) int32 {
@@ -106,7 +105,7 @@ func (p *lanePark) park(c *laneSession) {
 	}
 }
 
-// resume looks after a session that is parked from the begin.
+// resume looks after an adopted session, which begins parked.
 func (p *lanePark) resume(n *conn) {
 	left, has := n.lane.parked.Timeout(p.worker.driver, n.lane)
 	switch {
@@ -118,7 +117,8 @@ func (p *lanePark) resume(n *conn) {
 	}
 }
 
-// longest reports whether a session with such limits may have no timeout for long enough to be parked, once bytes have moved.
+// longest reports whether a session with these limits can be parked at all: its timeouts are long enough once bytes have
+// moved.
 func longest(l *relay.Limits) bool {
 	return (l.IdleTimeout <= 0 || l.IdleTimeout > parkLeast) && (l.HalfCloseTimeout <= 0 || l.HalfCloseTimeout > parkLeast)
 }
@@ -161,7 +161,7 @@ func (p *lanePark) look() {
 	})
 }
 
-// near looks at a session that has a timeout soon, if nothing has moved since the last look.
+// near unparks a session that has a timeout soon, unless bytes have moved since the last look.
 func (p *lanePark) near(n *conn) {
 	if left, has := n.lane.parked.Timeout(p.worker.driver, n.lane); has && left > parkLeast {
 		p.note(n, left)
@@ -181,20 +181,19 @@ func (w *worker) unpark(n *conn) {
 	p.later(c)
 }
 
-// An Adoption is where the sessions of an earlier process belong.
+// An Adoption is the listener and the endpoint of sessions from an earlier process.
 type Adoption interface {
-	// Begin takes the places of one session, also beyond limits, and returns its limits and its admission token. It is called on the
-	// goroutine of a loop, and must not wait. [Binding] and [Admitter] give the places back at the end.
+	// Begin takes the places of one session, even beyond limits, and returns its limits and its admission token. Loops call
+	// it on their goroutines, and it must not wait. [Binding] and [Admitter] give the places back at the end.
 	Begin(from source.Source, now int64) (*relay.Limits, uint64)
-	// Bind takes the place at the endpoint for a session that began under another Adoption, when its
-	// endpoint was not known yet.
+	// Bind takes the place at the endpoint for a session that began under another Adoption, before its endpoint was known.
 	Bind() *relay.Limits
 }
 
-// Adopt gives a loop an earlier process's session in the lane; afterwards it is like a session
-// that the loop has parked itself. It counts as a client of a socket that is not closed yet, and
-// has the service of this socket. m holds all that is known of it, and belongs to the group
-// afterwards. A session that has ended is left alone. Any goroutine but the loops' may call it.
+// Adopt gives a loop an earlier process's session in the lane; afterwards it is like a session that the loop has parked
+// itself. It counts as a client of a socket that is not closed yet, and has the service of this socket. m holds all that is
+// known of the session, and belongs to the group afterwards. A session that has ended is left alone. Any goroutine but the
+// loops' may call it.
 func (g *Group) Adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Listening, service *Service, to Adoption) {
 	w := slices.MinFunc(g.workers, byLoad)
 	w.load.Add(1)
@@ -207,7 +206,7 @@ func (w *worker) adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Li
 	c := &laneSession{conn: n, facts: hasLeft}
 	n.ref = &s.listenerRef
 	r := &m.Record
-	if err := in.Own(one, &c.session, (*laneOwner)(w), [2]uint64{uint64(r.Result.AToB.Carried), uint64(r.Result.BToA.Carried)}); err != nil { // it has ended
+	if err := in.Own(one, &c.session, (*laneOwner)(w), [2]uint64{uint64(r.Result.AToB.Carried), uint64(r.Result.BToA.Carried)}); err != nil { // the session has ended
 		w.free(n)
 		w.load.Add(-1)
 		at.Release()
@@ -215,7 +214,7 @@ func (w *worker) adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Li
 	}
 	w.lanes.begin(w)
 	n.state, n.lane, n.number = joined, c, never
-	n.set(adopted|isTCP, true) // in the lane all is TCP
+	n.set(adopted|isTCP, true) // the lane has only TCP
 	w.active++
 	s.clients++
 	w.group.gate.adopt()
@@ -224,7 +223,7 @@ func (w *worker) adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Li
 	n.admissionToken = token
 	w.driver.Adopt(&c.parked, limits, c, age, c.session.Idle(), &r.Result)
 	w.windows.begin(n)
-	before := negative(n.result()) // which this process's counters do not have
+	before := negative(n.result()) // bytes of the earlier process, which do not count in this one
 	w.ended.Add(before)
 	w.scanPast(n, before)
 	w.deferred.ended(n.binding(), &before)
@@ -235,8 +234,8 @@ func (w *worker) adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Li
 	}
 }
 
-// recordAdopted keeps the record of a session that was joined at a time. If its ID is known, it was traced or logged
-// before, and is traced.
+// recordAdopted keeps the record of a session that was joined at a time. If the record's ID is known, the session was
+// traced or logged before, and is traced.
 func (w *worker) recordAdopted(n *conn, m *record.Image, joined int64) {
 	s, r, host := n.ref.serving, &m.Record, w.group.cfg.Host
 	if r.ID.IsZero() {
@@ -260,9 +259,8 @@ func negative(r relay.Result) relay.Result {
 	return relay.Result{AToB: of(&r.AToB), BToA: of(&r.BToA)}
 }
 
-// Rebind moves adopted sessions in the lane to the Adoption that find returns for their limits and
-// their endpoint's address, unless that is nil. The loops call find, which must not wait. Rebind
-// returns before they do.
+// Rebind gives adopted sessions in the lane to another Adoption, which find returns for their limits and their endpoint's
+// address; nil leaves a session as it is. The loops call find, which must not wait. Rebind returns before they do.
 func (g *Group) Rebind(find func(of *relay.Limits, endpoint netip.AddrPort) Adoption) {
 	for _, w := range g.workers {
 		w.post(func() {

@@ -24,11 +24,11 @@ import (
 // Carrier, and is used only once, because the lane may still have it after its end. Fields that
 // change belong to the loop's goroutine.
 type laneSession struct {
-	session  lane.Session // first, see laneSessionOf
+	session  lane.Session // must be first, see laneSessionOf
 	conn     *conn
-	parked   relay.Parked // once it has left, and has no relay.Driven
+	parked   relay.Parked // in place of a relay.Driven, some time after it has left
 	times    laneTimes
-	passed   [2]uint16  // the low bits of how many bytes had come from either side at the last look of Group.Watch
+	passed   [2]uint16  // low bits of the bytes from either side at the last Group.Watch
 	controls [2]control // the congestion controls of its sockets when it left
 	back     uint8      // how often it was taken back; it wraps around
 	facts    laneFacts
@@ -37,17 +37,17 @@ type laneSession struct {
 type laneFacts uint8
 
 const (
-	goneOn   laneFacts = 1 << iota // it goes on without this process, and has ended for it
+	goneOn   laneFacts = 1 << iota // it goes on without this process, for which it has ended
 	coming                         // it is coming back, see [Group.ReturnLane]
-	cameBack                       // it has come back: it keeps its place in the lane to its end, for its new sockets need that
+	cameBack                       // it has come back, and keeps its place in the lane, which its new sockets need
 	armed                          // the lane may take it
-	hasLeft                        // its times are those until it has left
-	queued                         // it is looked at later whether it is a flow, see [laneGaps]
+	hasLeft                        // times holds its time until it left
+	queued                         // a later look decides whether it is a flow, see [laneGaps]
 	shut                           // a gap is being made for it: its source sees a window of 0
-	opened                         // likewise, and its endpoints see windows again: the next packet takes it
+	opened                         // the same, but its endpoints see windows again: the next packet takes it
 
 	noGap laneFacts = 0
-	gaps            = queued | shut | opened // no two at once
+	gaps            = queued | shut | opened // at most one of them is set
 )
 
 func (c *laneSession) is(f laneFacts) bool { return c.facts&f != 0 }
@@ -58,7 +58,7 @@ func (c *laneSession) set(f laneFacts, on bool) {
 	}
 }
 
-// gap is how far a flow has come with a gap of its own.
+// gap returns the state of a gap for the flow.
 func (c *laneSession) gap() laneFacts { return c.facts & gaps }
 
 func (c *laneSession) setGap(to laneFacts) { c.facts = c.facts&^gaps | to }
@@ -77,9 +77,8 @@ func (w *worker) onLoop(c *laneSession, f func()) {
 	})
 }
 
-// offer allows the lane to take the session from now on, and checks later whether its flow lacks
-// a gap. It does nothing if no session is to leave any more: the session is going to be
-// withdrawn.
+// offer allows the lane to take the session from now on, and checks later whether its flow lacks a gap. If sessions may not
+// leave any more it does nothing, because the session will be withdrawn.
 func (c *laneSession) offer() {
 	w := c.worker()
 	if w.lanes.lane == nil {
@@ -111,7 +110,7 @@ func (c *laneSession) Disarm() bool {
 
 func (w *worker) milliseconds() uint32 { return uint32(w.loop.Now() / int64(time.Millisecond)) }
 
-// rest gives up for now, and asks the session again later.
+// rest gives up for now; the session is asked again later.
 func (c *laneSession) rest() {
 	if c.worker().withdraw(c.conn) {
 		c.worker().askLater(c.conn)
@@ -133,7 +132,7 @@ func (c *laneSession) Progress() (aToB, bToA int64, idle time.Duration) {
 	return int64(bytes[0]), int64(bytes[1]), c.session.Idle()
 }
 
-// Quiet implements [driver.Carrier]: all that was sent is acknowledged, and the endpoint was the last to send, or has ended.
+// Quiet implements [driver.Carrier]: all sent bytes are acknowledged, and the endpoint was the last to send, or has ended.
 func (c *laneSession) Quiet() bool {
 	v, ok := c.session.Look()
 	return ok && v.Ends[0].Outstanding == 0 && v.Ends[1].Outstanding == 0 && (v.Ends[1].Last || v.EndedBy == 1)
@@ -158,7 +157,7 @@ func (c *laneSession) Return() bool {
 
 func (c *laneSession) away() bool { return c.conn.carried() && !c.is(coming) }
 
-// laneEnded is the end of a session that may have been prepared, and returns its part in the lane; nil: it had none.
+// laneEnded ends a session's part in the lane, and returns it; nil: the session had none.
 func (w *worker) laneEnded(n *conn) *laneSession {
 	c := n.lane
 	if c != nil {
@@ -178,18 +177,18 @@ func (g *Group) LeaveLane(cause error) int64 {
 	}
 	var left atomic.Int64
 	g.scanClients(func(_ *worker, n *conn) {
-		if c := n.lane; c != nil && c.away() { // others are in user space now, or soon
+		if c := n.lane; c != nil && c.away() { // the other sessions are in user space, or soon will be
 			c.set(goneOn, true)
 			left.Add(1)
 			n.driven().Cut(cause)
 		}
 	})
-	g.scanClients(func(*worker, *conn) {}) // an end is on its loop behind the first scan
+	g.scanClients(func(*worker, *conn) {}) // after this scan the loops have ended the sessions of the first one
 	return left.Load()
 }
 
-// laneAddresses returns the addresses of a session that has left: the client's, and both addresses of the
-// connection to the endpoint. ok says that it has left and that they are known.
+// laneAddresses returns the addresses of a session that has left: the client's, and both addresses of the connection to the
+// endpoint. ok is false if the session has not left, or the addresses are unknown.
 func (w *worker) laneAddresses(n *conn) (client, endpoint, local netip.AddrPort, ok bool) {
 	c := n.lane
 	if c == nil || !n.carried() {
@@ -199,8 +198,8 @@ func (w *worker) laneAddresses(n *conn) (client, endpoint, local netip.AddrPort,
 	return a[0], b[0], b[1], ok
 }
 
-// A laneOwner is a worker as the lane's owner of all its sessions there. Its methods are called by goroutines of the
-// lane, except for Tag, UserTimeout and KeepAlive, which Register calls on the loop.
+// A laneOwner is a worker in its role as the owner of its sessions in the lane. Goroutines of the lane call its methods,
+// except for Tag, UserTimeout and KeepAlive, which Register calls on the loop.
 type laneOwner worker
 
 var (
@@ -211,7 +210,7 @@ var (
 	_ lane.Returner = (*laneOwner)(nil)
 )
 
-// laneSessionOf returns the laneSession that a session of the lane is the first field of, as each of a laneOwner's is.
+// laneSessionOf returns the laneSession around a session of the lane, which is the first field of one.
 func laneSessionOf(s *lane.Session) *laneSession { return (*laneSession)(unsafe.Pointer(s)) }
 
 var _ [0]struct{} = [unsafe.Offsetof(laneSession{}.session)]struct{}{}
@@ -250,15 +249,14 @@ func (c *laneSession) ended(r *lane.Result) {
 		c.conn.driven().FinishError(SideOf(dead.By), syscall.ETIMEDOUT)
 		return
 	}
-	if r.Err != nil { // it could not come back
+	if r.Err != nil { // the session could not come back
 		c.conn.driven().Cut(r.Err)
 	}
 	c.conn.driven().Finish(r.Reset, SideOf(r.View.EndedBy))
 }
 
-// endedHere handles a session that is in user space and that the lane reports as ended. If the
-// session has just come back, the lane ended it meanwhile, for example by a user timeout. Its new
-// sockets do not know that, so it is cut.
+// endedHere handles a session in user space that the lane reports as ended: it has just come back, and the lane ended it
+// meanwhile, for example by a user timeout. Its new sockets do not know that, so it is cut.
 func (c *laneSession) endedHere(r *lane.Result) {
 	n := c.conn
 	n.worker().laneEnded(n)
@@ -273,7 +271,7 @@ func (o *laneOwner) HalfClosed(s *lane.Session, from int) {
 
 func (o *laneOwner) Return(s *lane.Session) { o.onLoop(s, (*laneSession).goBack) }
 
-// goBack begins to take a session back, without waiting for that, unless it is coming already.
+// goBack begins to take a session back, and does not wait for it. It does nothing if the session is coming already.
 func (c *laneSession) goBack() {
 	w := c.worker()
 	g := w.group
@@ -284,25 +282,25 @@ func (c *laneSession) goBack() {
 	g.returns.Go(func() {
 		select {
 		case g.returning <- struct{}{}:
-			_, _ = c.comeBack(w) // else it is reset, and its result has the reason
+			_, _ = c.comeBack(w) // on an error the session is reset, and its result has the reason
 			<-g.returning
 		case <-g.ended:
 		}
 	})
 }
 
-// UserTimeout implements [lane.Bounded], as the listener had it when the client was accepted.
+// UserTimeout implements [lane.Bounded]. It is the value that the listener had when the client was accepted.
 func (*laneOwner) UserTimeout(s *lane.Session) time.Duration {
 	return userTimeoutOf(laneSessionOf(s).conn)
 }
 
-// KeepAlive implements [lane.Probed], in the same way.
+// KeepAlive implements [lane.Probed], likewise.
 func (*laneOwner) KeepAlive(s *lane.Session) time.Duration {
 	return laneSessionOf(s).conn.ref.serving.service.Options.SetKeepAlive()
 }
 
-// Tag implements [lane.Tagged]: it returns the session's [record.Image]. How much the session has
-// moved is not known before it has left.
+// Tag implements [lane.Tagged]: it returns the session's [record.Image]. The image lacks the bytes moved, which are not
+// known before the session has left.
 func (*laneOwner) Tag(s *lane.Session) (tag [lane.TagSize]byte, begun time.Duration) {
 	n, m := laneSessionOf(s).conn, new(record.Image)
 	if k := n.ref.kept; k != nil {
@@ -312,14 +310,14 @@ func (*laneOwner) Tag(s *lane.Session) (tag [lane.TagSize]byte, begun time.Durat
 	}
 	m.Listener, m.Timeouts = n.ref.serving.service.Name, record.TimeoutsOf(n.limits())
 	setNames(&m.Record, n.binding())
-	if now, err := sys.Monotonic(); err == nil { // else the session begins now
+	if now, err := sys.Monotonic(); err == nil { // on an error the session begins now
 		begun = now - n.result().Duration
 	}
 	return m.Tag(), begun
 }
 
-// retag stores in the kernel how much the session has moved before it leaves user space, or nothing
-// while it may leave and that is not known.
+// retag stores in the kernel how much the session has moved in user space. While the session may leave this is not known:
+// then moved is empty.
 func (c *laneSession) retag(moved *relay.Result) {
 	tag, _ := c.session.Tag()
 	if m, err := record.Decode(tag[:]); err == nil {
@@ -328,8 +326,8 @@ func (c *laneSession) retag(moved *relay.Result) {
 	}
 }
 
-// A control names a congestion control by its place in lanes.controls plus one; 0: it is not known.
-// Sessions that have left share the few names.
+// A control names a congestion control: its index in lanes.controls plus one; 0: unknown. Sessions that have left share the
+// few names.
 type control uint8
 
 // controlOf returns the actual congestion control of a socket, not the configured one, because the kernel may have
@@ -350,11 +348,11 @@ func (t *lanes) controlOf(fd int) control {
 	return control(at + 1)
 }
 
-// setOptions sets the options of the former sockets on the new sockets of a session that has come back: the options set
-// at accept and connect, and the late ones. If it fails, the connections work without these options.
+// setOptions sets the options of the former sockets on the new sockets of a session that has come back: the options set at
+// accept and connect, and the late ones. The connections work without them too, so errors are ignored.
 func (c *laneSession) setOptions(sockets [2]int) {
 	options := c.conn.ref.serving.service.Options
-	_ = sys.SetsockoptInt(sockets[1], sys.SOL_SOCKET, syscall.SO_REUSEADDR, 0) // which the lane sets: the listening socket had it, the connecting one had not
+	_ = sys.SetsockoptInt(sockets[1], sys.SOL_SOCKET, syscall.SO_REUSEADDR, 0) // set by the lane; the connecting socket never had it
 	for i, fd := range sockets {
 		_ = options.Set(fd)
 		if at := c.controls[i]; at != 0 {
@@ -363,16 +361,16 @@ func (c *laneSession) setOptions(sockets [2]int) {
 	}
 }
 
-// userTimeoutOf is the TCP_USER_TIMEOUT of a session's sockets; 0: that is the kernel's.
+// userTimeoutOf returns the TCP_USER_TIMEOUT of a session's sockets; 0: the kernel's default.
 func userTimeoutOf(n *conn) time.Duration {
 	return n.ref.serving.service.Options.SetUserTimeout()
 }
 
-// laneTimes are the parts of a session's time until it left user space, by cause. Before that the
-// first two hold tried.
+// laneTimes are the parts of a session's time until it left user space, by cause. Until it leaves, the first two hold
+// tried.
 type laneTimes [verdict.Kinds]span
 
-// tried is when packets began to try to take a session that has not left, by milliseconds of the loop's clock.
+// tried is the time at which packets began to try to take a session, in milliseconds of the loop's clock.
 func (t *laneTimes) tried() uint32 { return uint32(t[0])<<16 | uint32(t[1]) }
 
 func triedAt(at uint32) laneTimes { return laneTimes{span(at >> 16), span(at)} }
@@ -382,8 +380,8 @@ func (c *laneSession) tries() {
 	c.set(hasLeft, false)
 }
 
-// A span is a duration in milliseconds, exact to a two-thousandth of itself: its 11 highest bits,
-// and how far they are shifted.
+// A span is a duration in milliseconds, exact to one part in two thousand: its 11 highest bits, and by how much they are
+// shifted.
 type span uint16
 
 const spanBits = 11
@@ -409,7 +407,7 @@ func (c *laneSession) noteLeaving() {
 	c.retag(&r)
 }
 
-// view returns the lane's observations of the session, also at its end, and whether it has ever left.
+// view returns the lane's observations of the session, also at its end. left says whether it has ever left user space.
 func (c *laneSession) view() (v lane.View, left bool) {
 	if r := c.worker().lanes.results[c]; r != nil {
 		return r.View, r.Left
@@ -418,14 +416,14 @@ func (c *laneSession) view() (v lane.View, left bool) {
 	return v, ok && v.Time > 0
 }
 
-// addTo adds the session's time in the lane to a sample. carried says that it ends there.
+// addTo adds the session's time in the lane to a sample. carried says that the session ends there.
 func (c *laneSession) addTo(s *verdict.Sample, carried bool) {
 	v, left := c.view()
 	if !left {
 		return
 	}
 	var before verdict.Times
-	if !carried || !c.is(hasLeft) { // it is back
+	if !carried || !c.is(hasLeft) { // the session is back
 		s.Duration -= v.Time
 		before = verdict.TimesOf(s)
 	} else {
@@ -448,14 +446,14 @@ func (c *laneSession) turn() relay.Turn {
 	return t
 }
 
-// userSample returns what is known of a joined session's waits in user space.
+// userSample returns the known waits of a joined session in user space.
 func (n *conn) userSample() verdict.Sample {
 	r, legs := n.result(), n.legs()
 	r.Legs = &legs
 	return verdict.OfResult(&r, !n.ref.serving.socket.TCP, !n.tcp(), -1)
 }
 
-// sample returns what is known of a joined session's waits.
+// sample returns the known waits of a joined session.
 func (n *conn) sample() *verdict.Sample {
 	s := n.userSample()
 	if c := n.lane; c != nil {
@@ -464,7 +462,7 @@ func (n *conn) sample() *verdict.Sample {
 	return &s
 }
 
-// SideOf returns the side of the lane's endpoint 0 or 1; any other number has none.
+// SideOf returns the side of the lane's endpoint 0 or 1, and relay.SideNone for any other number.
 func SideOf(endpoint int) relay.Side {
 	switch endpoint {
 	case 0:

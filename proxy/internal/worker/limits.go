@@ -12,19 +12,19 @@ import (
 	"github.com/penstock/penstock/loop"
 )
 
-// A connLimit says whether more clients may be accepted, to all workers.
+// A connLimit tells all workers whether more clients may be accepted.
 type connLimit struct {
 	max      atomic.Int64
 	active   atomic.Int64 // clients that are served
-	holds    atomic.Int64 // clients that lack a descriptor: no other one may get one
+	holds    atomic.Int64 // clients that lack a descriptor: no new client may take one
 	full     atomic.Bool  // the limit was reached, and workers wait for room; written under mu
 	mu       sync.Mutex
 	reported bool            // the last argument of onFull; under mu
 	onFull   func(full bool) // called under mu
 }
 
-// acquire takes one of the places, and reports whether there was one. The caller that takes
-// the last one, or gets none, calls markFull.
+// acquire takes a place, and reports whether there was one. The caller that takes the last place, or gets none, calls
+// markFull.
 func (g *connLimit) acquire() bool {
 	n := g.active.Add(1)
 	if n > g.max.Load() {
@@ -37,28 +37,29 @@ func (g *connLimit) acquire() bool {
 // release gives a place back.
 func (g *connLimit) release() { g.active.Add(-1) }
 
-// adopt takes a place for a client that is here already, also beyond the limit.
+// adopt takes a place for a client that is here already, even beyond the limit.
 func (g *connLimit) adopt() {
 	g.active.Add(1)
 	g.markFull()
 }
 
-// markFull notes and reports that there is no room, if this is true. It stores full before it
-// looks for room, and a release frees the room before it reads full, both sequentially
-// consistent. So one of them sees the other, and the waiting worker is woken or need not wait.
+// markFull notes and reports that there is no room, if this is true. It stores full before it looks for room, and release
+// frees the room before full is read; both are sequentially consistent. So one of the two sees the other, and the waiting
+// worker is woken or need not wait.
 func (g *connLimit) markFull() bool {
 	if g.active.Load() < g.max.Load() {
 		return false
 	}
-	g.set(true) // which looks under mu: a full that is about to be false would not do
+	g.set(true) // it looks under mu: full may be about to become false
 	return g.active.Load() >= g.max.Load()
 }
 
-// markFree notes that there is room again, if this is true, and reports whether this is new.
-// The caller calls notify after the clients in accept queues had their chance.
+// markFree notes that there is room again, if this is true, and reports whether this is new. The caller calls notify once
+// the clients in accept queues have had their chance.
 func (g *connLimit) markFree() bool { return g.full.Load() && g.set(false) }
 
-// set changes full. True is reported at once, false only by notify: as long as clients wait, each leave makes room for the next.
+// set changes full. It reports true at once. Only notify reports false: as long as clients wait, each client that leaves
+// makes room for the next.
 func (g *connLimit) set(full bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -72,7 +73,7 @@ func (g *connLimit) set(full bool) bool {
 	return true
 }
 
-// notify reports that there is room, unless there is none any more.
+// notify reports that there is room, if there still is.
 func (g *connLimit) notify() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,8 +92,7 @@ func (g *connLimit) report(full bool) {
 // room reports whether a further client may be accepted.
 func (g *connLimit) room() bool { return g.holds.Load() == 0 && g.active.Load() < g.max.Load() }
 
-// A queue is the clients that wait for a place under the limit, of all workers: first
-// in, first out.
+// A queue holds the clients of all workers that wait for a place under the limit: first in, first out.
 type queue struct {
 	n       atomic.Int64
 	mu      sync.Mutex
@@ -118,7 +118,7 @@ func (q *queue) pop() (c accepted, ok bool) {
 	return c, true
 }
 
-// LacksDescriptor reports whether err is for lack of a descriptor.
+// LacksDescriptor reports whether err says that no descriptor is left.
 func LacksDescriptor(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
@@ -131,26 +131,26 @@ const (
 	fdPatience   = 5 * time.Second
 )
 
-// descriptors keeps some for connections to targets: one for each client that was accepted but has no socket to its
-// target yet, and one for the next client, before it is accepted. Otherwise a burst of clients would take every
-// descriptor, and none of them could be served. A connect takes a spare one only if descriptors are short, so
+// descriptors keeps spare descriptors for connections to targets: one for each client that was accepted but has no socket
+// to its target yet, and one for the next client, before it is accepted. Otherwise a burst of clients would take every
+// descriptor, and none of them could be served. A connect takes a spare descriptor only if descriptors are short, so
 // usually nothing is opened or closed for a connection.
 type descriptors struct {
 	spare        []*os.File // owned
-	needed       int        // by clients, and for the next one
-	reserved     bool       // there is one for the next client, of whatever socket
+	needed       int        // number of spare descriptors for clients, and for the next one
+	reserved     bool       // one is for the next client, of any socket
 	waitingForFD []*Client  // in the order in which they began to wait
 	fdRetry      loop.Timer
 
-	line int  // descriptors from here on are not for clients and mirrors: an administrator must get in, and take them off
-	near bool // one of them was given out: from then on each client needs two below the line, for both of its sockets
+	line int  // descriptors from here on are not for clients and mirrors, but for an administrator's connections
+	near bool // one beyond the line was given out: from then on each client needs two below the line, for both of its sockets
 }
 
-// surplus is how many descriptors beyond the need are kept for the next clients, unless they are short.
+// surplus is how many more descriptors than needed are kept, unless they are short.
 const surplus = 4
 
-// need makes sure that there is one more spare descriptor. The error says that descriptors are
-// short; if another error prevents a spare, need goes on without it.
+// need makes sure that there is one more spare descriptor. Its error says that descriptors are short. If another error
+// prevents a spare, need succeeds without one.
 func (t *descriptors) need() error {
 	if t.needed >= len(t.spare) {
 		f, err := os.Open(os.DevNull)
@@ -168,13 +168,13 @@ func (t *descriptors) need() error {
 	return nil
 }
 
-// beyond reports whether a descriptor that was given out is beyond the line.
+// beyond reports whether a new descriptor is beyond the line.
 func (t *descriptors) beyond(fd int) bool {
 	t.near = t.near || fd >= t.line
 	return fd >= t.line
 }
 
-// below reports whether the next descriptor is below the line. While none ever was beyond it, below does not look.
+// below reports whether the next descriptor will be below the line. It does not look before one was beyond.
 func (t *descriptors) below() bool {
 	if !t.near {
 		return true
@@ -187,7 +187,7 @@ func (t *descriptors) below() bool {
 	return int(f.Fd()) < t.line
 }
 
-// claim closes one, for a caller that is about to open another descriptor, and reports whether there was one.
+// claim closes a spare descriptor for a caller that is about to open another, and reports whether there was one.
 func (t *descriptors) claim() bool {
 	last := len(t.spare) - 1
 	if last < 0 {
@@ -198,14 +198,14 @@ func (t *descriptors) claim() bool {
 	return true
 }
 
-// trim closes descriptors until at most most are left.
+// trim closes spare descriptors until at most most are left.
 func (t *descriptors) trim(most int) {
 	for len(t.spare) > most {
 		t.claim()
 	}
 }
 
-// reserve ensures that there is one for the next client.
+// reserve ensures that there is a spare descriptor for the next client.
 func (t *descriptors) reserve() error {
 	if t.reserved {
 		return nil
@@ -222,7 +222,7 @@ func (t *descriptors) reservation() bool {
 	return r || t.need() == nil
 }
 
-// release is the end of a need, if there was one.
+// release undoes a need, if there was one.
 func (t *descriptors) release(needed bool) {
 	if !needed {
 		return
@@ -234,8 +234,8 @@ func (t *descriptors) release(needed bool) {
 	}
 }
 
-// passSpare is release for a client that is handed over, with the spare descriptor that was kept for it. The caller owns the
-// descriptor.
+// passSpare is release for a client that is handed over. It returns the client's spare descriptor, which the caller then
+// owns.
 func (t *descriptors) passSpare(needed bool) (spare *os.File) {
 	if last := len(t.spare) - 1; needed && last >= 0 {
 		spare, t.spare = t.spare[last], t.spare[:last]
@@ -244,7 +244,7 @@ func (t *descriptors) passSpare(needed bool) (spare *os.File) {
 	return spare
 }
 
-// takeSpare keeps the spare descriptor of a client that was handed over, or else another one, and reports whether there is one.
+// takeSpare keeps the spare descriptor of a client that was handed over, or makes one. It reports whether there is one.
 func (t *descriptors) takeSpare(spare *os.File) bool {
 	if spare == nil {
 		return t.need() == nil
@@ -254,7 +254,7 @@ func (t *descriptors) takeSpare(spare *os.File) bool {
 	return true
 }
 
-// unreserve is release of a client, once.
+// unreserve is release for a client, once.
 func (t *descriptors) unreserve(c *Client) {
 	t.release(c.reserved)
 	c.reserved = false
@@ -282,14 +282,14 @@ func (w *worker) waitForFD(c *Client, err error) {
 	w.armFDRetry()
 }
 
-// armFDRetry schedules another attempt of clients that failed for lack of a resource.
+// armFDRetry schedules another attempt for clients that lack a resource.
 func (w *worker) armFDRetry() {
 	if !w.fdRetry.Armed() {
 		w.loop.Arm(&w.fdRetry, (*fdRetryTimer)(w), fdRetryPause)
 	}
 }
 
-// fdAvailable notes that a client does not wait for a descriptor, or not any more.
+// fdAvailable notes that a client does not wait for a descriptor, or no longer does.
 func (w *worker) fdAvailable(c *Client) {
 	if c.waitsForFD == 0 {
 		return
@@ -300,8 +300,8 @@ func (w *worker) fdAvailable(c *Client) {
 	w.group.wake()
 }
 
-// retryWaitingForFD tries again for the clients that wait for a descriptor, in their order, as
-// long as that helps.
+// retryWaitingForFD tries again for the clients that wait for a descriptor, in order: for all of them, or until one still
+// gets none.
 func (w *worker) retryWaitingForFD(all bool) {
 	for range len(w.waitingForFD) {
 		if len(w.waitingForFD) == 0 {

@@ -22,13 +22,13 @@ type Listener struct {
 	// are several addresses, for example with TPROXY; then the kernel is asked for each
 	// client.
 	Local   netip.AddrPort
-	Backlog int // of the accept queue; 0: it is not known
+	Backlog int // of the accept queue; 0: unknown
 	// Shared says that other processes have the same open file, and can make it blocking: systemd does so when it
 	// starts a second service with the same socket (src/core/exec-invoke.c, flags_fds). So it is made non-blocking
 	// before each accept4(2), or a loop could wait there.
 	Shared  bool
-	Service *Service // of the clients that come first
-	// Of is a value by which the Host identifies it.
+	Service *Service // for the first clients
+	// Of is a value by which the Host identifies the socket.
 	Of any
 }
 
@@ -39,21 +39,20 @@ type Listening struct {
 	group       *Group
 	number      int // identifies the socket
 	service     atomic.Pointer[Service]
-	parts       []*acceptor // of each worker, by index: the worker's own
+	parts       []*acceptor // one for each worker, by index, which owns it
 	openSockets atomic.Int32
 	refs        atomic.Int64 // workers that have not closed their part, and clients
 	closing     atomic.Bool
 	short       atomic.Int32          // workers that do not accept because of Admitter.CanAccept
 	pauses      atomic.Int64          // failures to accept
-	late        atomic.Pointer[error] // why clients that have no session yet are refused; nil: they are not
+	late        atomic.Pointer[error] // refuses clients without a session, with this cause; nil: they are not refused
 }
 
 // ErrEnding is the error of listening while everything is about to end.
 var ErrEnding = errors.New("not listening: shutting down")
 
-// Listen makes every loop accept clients from a socket. The loops begin soon; [Group.Settle]
-// waits for that. A loop that fails to begin calls [Host.Paused], and tries again later. It may
-// be called at any time by any goroutine.
+// Listen makes every loop accept clients from a socket. The loops begin soon; [Group.Settle] waits for that. A loop that
+// fails to begin calls [Host.Paused], and tries again later. Listen may be called at any time by any goroutine.
 func (g *Group) Listen(cfg Listener) (*Listening, error) {
 	cfg.unblock()
 	switch flags, err := sys.GetFl(cfg.FD); {
@@ -80,8 +79,7 @@ func (l *Listener) unblock() {
 	}
 }
 
-// maxBacklog is at least as long as any accept queue: it bounds the emptying of a queue that fills
-// all the while.
+// maxBacklog is at least as long as any accept queue. It bounds the emptying of a queue that keeps filling.
 const maxBacklog = 1 << 16
 
 // newListening makes a socket known to the group.
@@ -107,9 +105,8 @@ func (g *Group) newListening(cfg Listener) (*Listening, error) {
 	return l, nil
 }
 
-// Unlistened returns a Listening without a socket, for sessions of [Group.Adopt] that have a
-// listener without sockets, or nil if everything is about to end. The caller calls Release once it
-// has adopted them; [Host.Left] is called when the last one has left.
+// Unlistened returns a Listening for sessions of [Group.Adopt] with a listener that has no socket, or nil if everything is
+// about to end. The caller calls Release once it has adopted them; [Host.Left] is called when the last one has left.
 func (g *Group) Unlistened(service *Service) *Listening {
 	l, err := g.newListening(Listener{FD: -1, TCP: true, Service: service})
 	if err != nil {
@@ -140,8 +137,8 @@ func (l *Listening) Wake() {
 	}
 }
 
-// Close stops accepting after the clients in the accept queue. [Host.Closed] is called when
-// that was done, and [Host.Left] when the last client has left. Calling it again does nothing.
+// Close stops accepting, after the clients in the accept queue. [Host.Closed] is called when this is done, and [Host.Left]
+// when the last client has left. Calling Close again does nothing.
 func (l *Listening) Close() {
 	if l.closing.Swap(true) {
 		return
@@ -151,7 +148,7 @@ func (l *Listening) Close() {
 	}
 }
 
-// RefuseLate refuses for a cause, from now on, the clients of a socket that have no session yet; nil: it does not.
+// RefuseLate refuses from now on, with a cause, the clients of a socket that have no session yet. nil ends this.
 func (l *Listening) RefuseLate(cause error) {
 	if cause == nil {
 		l.late.Store(nil)
@@ -171,8 +168,8 @@ func (l *Listening) refusesLate() error {
 // nothing was done yet.
 func (l *Listening) Clients() int64 { return l.refs.Load() - int64(l.openSockets.Load()) }
 
-// Release ends the caller's part in a Listening of [Group.Unlistened]. It is also called at the end of a worker's part,
-// or of a client. A part ends after its clients were counted, so no client can come after the last Release.
+// Release ends the caller's part in a Listening of [Group.Unlistened]. It is also called at the end of a worker's part, and
+// of a client. A worker's part ends after its clients are counted, so no client can come after the last Release.
 func (l *Listening) Release() {
 	if l.refs.Add(-1) > 0 {
 		return
@@ -186,8 +183,8 @@ func (l *Listening) Release() {
 	g.finish()
 }
 
-// A listenerRef is the part that a conn shares with others: its dialing while it is being
-// connected, and afterwards only its serving.
+// A listenerRef is the part that a conn shares with others: the Client while it is being connected, afterwards only its
+// serving.
 type listenerRef struct {
 	serving *serving
 	pending *Client // nil for a client that is joined
@@ -221,17 +218,17 @@ func (w *worker) servingOf(l *Listening, service *Service) *serving {
 	}
 	s := &serving{worker: w, socket: l, service: service, lateSockopts: w.lateSockoptsOf(service.Options)}
 	s.listenerRef.serving = s
-	older := s // unless it is the present one
+	older := s // unless s is the present one
 	if service == l.service.Load() {
 		a.serving, older = s, a.serving
 	}
-	if older == s || older != nil && older.clients > 0 { // one without clients is forgotten
+	if older == s || older != nil && older.clients > 0 { // a serving without clients is forgotten
 		a.older = append(a.older, older)
 	}
 	return s
 }
 
-// leave is the end of one of its clients.
+// leave is called when one of its clients has left.
 func (s *serving) leave(w *worker) {
 	if s.clients--; s.clients > 0 {
 		return

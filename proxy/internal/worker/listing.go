@@ -15,9 +15,9 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A Session is an entry of a list: a client at the moment at which it was looked at.
+// A Session is a client in a list, as it was when the list looked at it.
 type Session struct {
-	// ID names it in later requests.
+	// ID names the client in later requests.
 	ID ID
 	// Client and Endpoint are the two peers: the [source.Source] of the client (from its
 	// PROXY header, if there was one), and the address of the endpoint ("unix:" before a
@@ -26,27 +26,26 @@ type Session struct {
 	Client, Endpoint string
 	// Source is where the client comes from; unknown if it is not connected any more.
 	Source source.Source
-	// EndpointLocal is this machine's address of the connection to an endpoint of TCP, empty if there is none, or it is
-	// not known: clients on goroutines have none here.
+	// EndpointLocal is this machine's address of the TCP connection to the endpoint. It is empty if there is none, or if it
+	// is unknown, as for clients on goroutines.
 	EndpointLocal string
-	// Listener is the name of where it came in, Upstream and EndpointName are the names of its
-	// [Binding]; all three may be empty.
+	// Listener is the name of the listener; Upstream and EndpointName are the names of the [Binding]. All three may be
+	// empty.
 	Listener, Upstream, EndpointName string
 	State                            State
-	// Lane says that it has left user space, and Adopted that it comes from an earlier process.
+	// Lane says that the session has left user space, and Adopted that it comes from an earlier process.
 	Lane, Adopted bool
-	// Binding is its binding; nil: it has none, or is not joined yet.
+	// Binding is the session's binding; nil: it has none, or the client is not joined yet.
 	Binding Binding
-	// Loop is the index of the loop that serves it, negative where there are goroutines.
+	// Loop is the index of the loop that serves the client, negative if goroutines do.
 	Loop int
-	// Age is the time since it was joined, and before that since it was accepted.
+	// Age is the time since the client was joined or, before that, accepted.
 	Age time.Duration
-	// Began is when that was, by the clock of its loop, or of a goroutine.
+	// Began is the time at which the age began, by the clock of the loop or of a goroutine.
 	Began int64
-	// Idle is how long no byte has moved, or since its state has changed if that was
-	// later; negative if that is not known.
+	// Idle is the time since a byte has moved or, if that was later, the state has changed; negative: unknown.
 	Idle time.Duration
-	// Sample is what is known of its waits; nil if that was not asked for, or it is not joined.
+	// Sample is the session's known waits; nil if it was not asked for, or the client is not joined.
 	Sample *verdict.Sample
 	// ClientToEndpoint and EndpointToClient are the bytes that have been moved so far.
 	ClientToEndpoint, EndpointToClient Moved
@@ -56,22 +55,21 @@ type Session struct {
 type State string
 
 const (
-	// Prereading: it has not sent its first bytes yet.
+	// Prereading: the client has not sent its first bytes yet.
 	Prereading State = "preread"
-	// Dialing: a target is looked for.
+	// Dialing: the search for a target is under way.
 	Dialing State = "dialing"
-	// Waiting: there was no place at a target, or it is tried again soon.
+	// Waiting: no target has a place, or the search tries again soon.
 	Waiting State = "waiting"
-	// Responding: it is sent a response, and no target.
+	// Responding: the client gets a response in place of a target.
 	Responding State = "responding"
-	// Joined: it is joined to one, and both may send.
+	// Joined: the client is joined to a target, and both may send.
 	Joined State = "joined"
-	// ClientEnded: half of the session is left, since the client's end of file has been
-	// passed on.
+	// ClientEnded: the client's end of file has been passed on; the endpoint may still send.
 	ClientEnded State = "client-ended"
-	// EndpointEnded: the same for the endpoint.
+	// EndpointEnded: the same with the endpoint's end of file.
 	EndpointEnded State = "endpoint-ended"
-	// Ending: both have ended, or it was cut; it is about to be closed.
+	// Ending: both have ended, or the session was cut; it is about to be closed.
 	Ending State = "ending"
 )
 
@@ -94,22 +92,21 @@ func (s *Session) SetResult(r relay.Result) {
 	s.EndpointToClient = movedBy(&r.BToA)
 }
 
-// An ID names a client of a list. A client keeps it until it is joined, and its session until its
-// end. It is unique in the process. It is comparable.
+// An ID names a client in a list. A client keeps its ID until it is joined; its session has another, until its end. IDs are
+// unique in the process, and comparable.
 type ID struct {
-	Loop  int   // of the loop; negative: it is on goroutines
-	Place int64 // on the loop, or its number among those on goroutines
+	Loop  int   // index of the loop; negative: the client is on goroutines
+	Place int64 // on the loop, or its number among the clients on goroutines
 	Began int64 // [Session.Began]
 }
 
 // onGoroutines is the Loop of IDs of clients on goroutines.
 const onGoroutines = -1
 
-// idBase is the base of the numbers of an ID as text.
+// idBase is the number base of an ID as text.
 const idBase = 36
 
-// String returns it as [ParseID] takes it: 0.2v.5f3k2m9x1, or g.2v.5f3k2m9x1 for a session on
-// goroutines.
+// String returns the text of an ID for [ParseID]: 0.2v.5f3k2m9x1, or g.2v.5f3k2m9x1 for a session on goroutines.
 func (id ID) String() string {
 	loop := "g"
 	if id.Loop >= 0 {
@@ -143,27 +140,25 @@ func ParseID(text string) (id ID, err error) {
 	return id, nil
 }
 
-// A Query selects clients for a list. The zero value selects all. All that is set must be true of
-// a client.
+// A Query selects clients for a list: clients that match all fields that are set. The zero value selects all.
 type Query struct {
 	ID                 ID     // zero: any
 	Listener, Upstream string // names; empty: any
 	Endpoint           string // a name or an address; empty: any
 	Source             source.Rule
 	Older              time.Duration // the least age
-	Idle               time.Duration // the least time without a byte, which must be known
-	Bytes              int64         // the least number, of both directions
+	Idle               time.Duration // the least known time without a byte
+	Bytes              int64         // the least number, both directions together
 	State              State         // empty: any
 	// Lane selects sessions that have left user space.
 	Lane bool
 	// Joined selects only sessions, and no clients without an endpoint yet.
 	Joined bool
-	// Brief leaves out names and addresses that the query does not ask for, except for the
-	// source.
+	// Brief leaves out the names and addresses, except for the source, that the query does not ask for.
 	Brief bool
-	// Sample takes the Samples of sessions, by two system calls for each.
+	// Sample takes samples of sessions, by two system calls for each.
 	Sample bool
-	// Accepts is asked last; nil accepts all. It is called on the loops, several at a time, and must not wait.
+	// Accepts decides last; nil accepts all. Loops call it, several at a time, and it must not wait.
 	Accepts func(*Session) bool
 }
 
@@ -194,12 +189,12 @@ func (q *Query) takesSource(s *Session) bool {
 	return q.Source == source.Rule{} || q.Source.Contains(s.Source)
 }
 
-// takesEndpoint decides by the endpoint; its address is known.
+// takesEndpoint decides by the endpoint, when its address is known.
 func (q *Query) takesEndpoint(s *Session) bool {
 	return q.Endpoint == "" || s.EndpointName == q.Endpoint || s.Endpoint == q.Endpoint
 }
 
-// accepts asks the caller.
+// accepts lets the caller decide.
 func (q *Query) accepts(s *Session) bool { return q.Accepts == nil || q.Accepts(s) }
 
 // One turn of a worker's loop yields up to listMost clients, of up to listLooks places for them, and takes at most
@@ -210,10 +205,10 @@ const (
 	passLooks = 16
 )
 
-// Sessions yields the clients that a query selects, each at most once: all clients that exist during the whole listing,
-// and some that come or leave meanwhile. A client whose TLS ends or begins here may be missed while it goes back to its
-// loop; clients that wait for a place under the limit are not served yet. It ends when ctx does. The loops are asked
-// for a few clients at a time, and do not wait; yield may take its time. Any goroutine but the loops' may call it.
+// Sessions yields the clients that a query selects, each at most once: all clients that exist during the whole listing, and
+// some that come or leave meanwhile. It may miss a client with TLS that ends or begins here, while it goes back to its
+// loop, and it misses clients that wait for a place under the limit. It ends when ctx does. The loops are asked for a few
+// clients at a time, and do not wait; yield may take its time. Any goroutine but the loops' may call it.
 func (g *Group) Sessions(ctx context.Context, q *Query) iter.Seq[Session] {
 	return func(yield func(Session) bool) {
 		for part := range walk(ctx, g, func(w *worker, at int) ([]Session, int) { return w.list(at, q) }) {
@@ -340,9 +335,8 @@ func (w *worker) outline(n *conn, at int) Session {
 	return s
 }
 
-// clientOf returns where a client comes from, and its name. The kernel is asked for addresses
-// unless they are kept for the log, so an idle session needs no memory to be listed. The name
-// may be left out.
+// clientOf returns where a client comes from and, unless brief, its name. It asks the kernel for addresses that are not
+// kept for the log, so that an idle session needs no memory to be listed.
 func (w *worker) clientOf(n *conn, brief bool) (from source.Source, name string) {
 	from, fd := w.sourceOf(n)
 	switch {
@@ -355,7 +349,7 @@ func (w *worker) clientOf(n *conn, brief bool) (from source.Source, name string)
 	return from, name
 }
 
-// sourceOf returns where a client comes from, and its socket of TCP if that was asked.
+// sourceOf returns where a client comes from, and its TCP socket if the kernel was asked.
 func (w *worker) sourceOf(n *conn) (from source.Source, fd int) {
 	if c := n.ref.pending; c != nil {
 		return c.Source(), -1
@@ -408,16 +402,16 @@ func (w *worker) endpointLocal(n *conn) string {
 	return ""
 }
 
-// A ClientCounts counts the clients that are served, by listening socket and binding.
+// ClientCounts are numbers of served clients, by listener and upstream.
 type ClientCounts map[CountKey]ClientCount
 
 // A CountKey is a listener and, once a client is joined, an upstream, by their names.
 type CountKey struct{ Listener, Upstream string }
 
-// A ClientCount is the clients of a [CountKey].
+// A ClientCount counts the clients of a [CountKey].
 type ClientCount struct {
 	Clients int
-	Oldest  time.Duration // the longest age of one, see [Session]
+	Oldest  time.Duration // the longest age, see [Session]
 }
 
 func (c ClientCounts) add(at CountKey, age time.Duration) {

@@ -18,20 +18,20 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// A Mirror is the endpoint of another upstream that gets the bytes that one client sends, too.
-// It is not changed once it was returned.
+// A Mirror is an endpoint of another upstream that also gets the bytes that one client sends. It is not changed after
+// [Search.Mirror] has returned it.
 type Mirror struct {
-	// Binding is the endpoint, for [Group.CutMatching]. It is notified of no session.
+	// Binding is the endpoint, for [Group.CutMatching]. No session is reported to it.
 	Binding Binding
 	// Addresses are the addresses to connect to, in order; none: Host is looked up by Resolver.
 	Addresses []loop.Address
 	Host      string
 	Port      uint16
 	Resolver  Resolver
-	// MaybeSelf: a connection may have the same socket at both ends, which is reset then.
+	// MaybeSelf: a connection may have the same socket at both ends; it is reset then.
 	MaybeSelf bool
-	// Source is the local address to connect from, if valid; Timeout bounds the look-up and each
-	// connect, 0: as the kernel does.
+	// Source is the local address to connect from, if valid. Timeout bounds the look-up and each connect; 0: the kernel's
+	// timeout.
 	Source  netip.Addr
 	Timeout time.Duration
 	// Congestion is the congestion control of the socket; nil: the system's.
@@ -48,11 +48,11 @@ type Mirror struct {
 	Ended func()
 }
 
-// Further reasons, beside [driver.MirrorReason], for which a session is not mirrored, or not any more.
+// Further reasons, beside [driver.MirrorReason], for which a session has no mirror, or no longer has one.
 const (
-	MirrorNoEndpoint  = "no_endpoint" // none of the upstream is usable
-	MirrorFull        = "full"        // every usable one is at its limit
-	MirrorDescriptors = "descriptors" // they are short
+	MirrorNoEndpoint  = "no_endpoint" // the upstream has no usable endpoint
+	MirrorFull        = "full"        // every usable endpoint is at its limit
+	MirrorDescriptors = "descriptors" // descriptors are short
 )
 
 // A mirroring is a mirror of a session of a worker.
@@ -66,11 +66,11 @@ type mirroring struct {
 	serving   *serving
 	cfg       loop.DialConfig
 	addresses []loop.Address
-	trying    int                // in addresses, of the present connect
+	trying    int                // index of the present connect in addresses
 	lookup    context.CancelFunc // nil: no name is looked up
-	short     bool               // it has to give its descriptors up
+	short     bool               // it must give up its descriptors
 	over      bool
-	counted   driver.MirrorResult // as of.Counts has it
+	counted   driver.MirrorResult // what of.Counts has counted
 }
 
 // mirrors are a worker's mirrors, of sessions that run or have just ended.
@@ -80,7 +80,8 @@ type mirrors struct {
 	meter  *compare.Meter
 }
 
-// eachMirror calls do for the first number mirrors, some in each turn, and moves each to the end of the list; then it calls over.
+// eachMirror calls do for the first number mirrors, some in each turn, and moves each to the end of the list. At the end it
+// calls over.
 func (w *worker) eachMirror(number int, do func(m *mirroring), over func()) {
 	for began := time.Now(); number > 0 && w.mirrors.Len() > 0; number-- {
 		if time.Since(began) > turnTime {
@@ -94,8 +95,8 @@ func (w *worker) eachMirror(number int, do func(m *mirroring), over func()) {
 	over()
 }
 
-// mirror begins the mirror of a session that begins, nil if it has none. moved is the bytes that the
-// endpoint has got already.
+// mirror begins the mirror of a session, and returns nil if there is none. moved are the bytes that the session's endpoint
+// has already.
 func (w *worker) mirror(by Search, s *serving, moved []byte) *mirroring {
 	of := by.Mirror(w.loop.Now())
 	if of == nil {
@@ -121,7 +122,7 @@ func (w *worker) mirror(by Search, s *serving, moved []byte) *mirroring {
 	return m
 }
 
-// relay is the mirror for the session's socket.
+// relay returns the mirror for the session's socket.
 func (m *mirroring) relay() *relay.Mirror {
 	if m == nil {
 		return nil
@@ -140,7 +141,7 @@ func (m *mirroring) reach() {
 	}
 }
 
-// short reports whether there is a want of descriptors.
+// short reports whether descriptors are short.
 func (w *worker) short() bool {
 	g := w.group
 	return g.gate.holds.Load() > 0 || g.paused.Load() > 0
@@ -280,43 +281,43 @@ var mirrorReasons = []string{
 	MirrorNoEndpoint, MirrorFull, MirrorDescriptors,
 }
 
-// MirrorCounts are the mirrors of a listener's sessions. They are safe for concurrent use.
+// MirrorCounts counts the mirrors of a listener's sessions. It is safe for concurrent use.
 type MirrorCounts struct {
 	running                               atomic.Int64
 	ended                                 *tally.Reasons
 	teed, copied, undelivered, throwAways atomic.Int64
 	unanswered, silent                    atomic.Int64
-	reset                                 atomic.Pointer[MirrorTotals] // those at the last Reset; nil: there was none
+	reset                                 atomic.Pointer[MirrorTotals] // as they were at the last Reset; nil: there was none
 }
 
-// NewMirrorCounts returns counts of no mirrors.
+// NewMirrorCounts returns counts without mirrors.
 func NewMirrorCounts() *MirrorCounts {
 	return &MirrorCounts{ended: tally.NewReasons(mirrorReasons...)}
 }
 
 // MirrorTotals are the values of [MirrorCounts].
 type MirrorTotals struct {
-	// Running is how many there are now, and Ended counts mirrors that have ended, or could not begin, by reason.
+	// Running is the number of mirrors now. Ended counts mirrors that have ended, or could not begin, by reason.
 	Running int64
 	Ended   map[string]int64
-	// Teed and Copied are the bytes that mirrors' endpoints took, Undelivered the bytes that they did not take, and Answered their
-	// answers, which were thrown away. Running mirrors are counted about every second.
+	// Teed and Copied are the bytes that the mirrors' endpoints took, Undelivered the bytes that they did not take, and
+	// Answered their answers, which were thrown away. Running mirrors are counted about every second.
 	Teed, Copied, Undelivered, Answered int64
-	// Unanswered counts the complete mirrors without a byte of an answer, and Silent how many of these were the last
-	// in a row.
+	// Unanswered counts the complete mirrors without a byte of an answer, and Silent how many of these came last in a row.
 	Unanswered, Silent int64
-	// Since is the last Reset; zero: there was none, or they are totals since the listener began.
+	// Since is the last Reset; zero: there was none, or the totals are since the listener began.
 	Since time.Time
 }
 
-// Skip counts a session that should have a mirror and has none any more.
+// Skip counts a session that should have a mirror but has none.
 func (c *MirrorCounts) Skip(reason string) {
 	if i := slices.Index(mirrorReasons, reason); i >= 0 {
 		c.ended.Add(i)
 	}
 }
 
-// answer counts whether the endpoint of a complete mirror has answered anything: the kernel of a frozen one takes everything, too.
+// answer counts whether the endpoint of a complete mirror has answered anything: the kernel of a frozen endpoint takes
+// everything too.
 func (c *MirrorCounts) answer(res *driver.MirrorResult) {
 	switch {
 	case res.Answered > 0:
@@ -327,7 +328,7 @@ func (c *MirrorCounts) answer(res *driver.MirrorResult) {
 	}
 }
 
-// add counts the bytes of a mirror since it was counted before.
+// add adds the bytes that a mirror has moved since before.
 func (c *MirrorCounts) add(res, before *driver.MirrorResult) {
 	c.teed.Add(res.Teed - before.Teed)
 	c.copied.Add(res.Copied - before.Copied)
@@ -351,13 +352,13 @@ func (t *censusTimer) Expired(*loop.Timer) {
 	})
 }
 
-// count counts the bytes of the mirror that were not yet.
+// count counts the mirror's bytes since the last count.
 func (m *mirroring) count(res driver.MirrorResult) {
 	m.of.Counts.add(&res, &m.counted)
 	m.counted = res
 }
 
-// Totals returns the values now. every includes reasons that did not occur.
+// Totals returns the present values. every includes reasons that did not occur.
 func (c *MirrorCounts) Totals(every bool) MirrorTotals {
 	return MirrorTotals{
 		Running: c.running.Load(), Ended: c.ended.ByReason(every),
@@ -366,8 +367,8 @@ func (c *MirrorCounts) Totals(every bool) MirrorTotals {
 	}
 }
 
-// Reset makes SinceReset count from now on. For running mirrors it counts the end, and the
-// bytes that were not counted yet.
+// Reset makes SinceReset count from now on. SinceReset also counts the end of running mirrors, and their bytes that were
+// not counted yet.
 func (c *MirrorCounts) Reset() {
 	t := c.Totals(true)
 	t.Since = time.Now()
@@ -398,7 +399,7 @@ func (c *MirrorCounts) SinceReset() MirrorTotals {
 type Comparison struct {
 	plan   *compare.Plan
 	budget *compare.Budget
-	framed bool // answers have ends of their own
+	framed bool // the end of an answer can be seen, see NewComparison
 	report atomic.Pointer[compare.Report]
 }
 
@@ -413,17 +414,17 @@ func NewComparison(plan *compare.Plan, framed bool, budget *compare.Budget) *Com
 // Report returns the report of the sessions that began since the last Reset.
 func (c *Comparison) Report() *compare.Report { return c.report.Load() }
 
-// Reset begins an empty report. Sessions that have begun go on with the one before.
+// Reset begins an empty report. Sessions that have begun go on with the old one.
 func (c *Comparison) Reset() { c.report.Store(compare.NewReport()) }
 
 // A comparing is the comparison of one session. It implements [driver.MirrorObserver].
 type comparing struct {
-	session *compare.Session // nil: there is none
+	session *compare.Session // nil: nothing is compared
 	framed  bool
 	dropped bool // the endpoint may have dropped answers at the client's end
 }
 
-// compare begins to compare the answers of the mirror, if it is to and there is memory.
+// compare begins to compare the answers of the mirror, if this is configured and there is memory.
 func (m *mirroring) compare() {
 	c := m.of.Compare
 	if c == nil {
@@ -436,7 +437,7 @@ func (m *mirroring) compare() {
 	}
 }
 
-// moved is called with bytes of the client that the endpoint got before the session.
+// moved is called with the client's bytes that the endpoint got before the session.
 func (c *comparing) moved(b []byte) {
 	if c.session != nil && len(b) > 0 {
 		c.session.Request(b, time.Now())
@@ -464,17 +465,18 @@ func (c *comparing) ShadowAnswered(b []byte) (more bool) {
 	return c.session.Stopped() == compare.Going
 }
 
-// Ended implements [driver.MirrorObserver]. Framed answers are settled as they come. If the client
-// has ended first, incomplete answers are no difference.
+// Ended implements [driver.MirrorObserver]. Framed answers are settled as they come. If the client ended first, incomplete
+// answers do not differ.
 func (c *comparing) Ended(complete bool) {
 	c.session.End(complete && !c.dropped, time.Now())
 	c.session = nil
 }
 
-// rewritesClient reports whether the bytes of clients are rewritten, so that none go to the endpoint before the session.
+// rewritesClient reports whether client bytes are rewritten: then none go to the endpoint before the session.
 func rewritesClient(s Search) bool { return s.Rewritten() == relay.SideA }
 
-// rewrite has the bytes of a or b, the client's and the endpoint's socket, rewritten. It allocates, so other sessions do not come here.
+// rewrite attaches the rewriter to a, the client's socket, or to b, the endpoint's. It allocates, so sessions without a
+// rewriter do not come here.
 func rewrite(by Search, a, b relay.Socket) (relay.Socket, relay.Socket) {
 	if by.Rewritten() == relay.SideB {
 		by.Rewrite(&b)

@@ -10,26 +10,25 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// records are the records of a worker's clients: a large record in the Client until the client is joined, then a small
-// one for the session, in a slab. If no records are kept, this takes only two pointers.
+// records are the records of a worker's clients: a large one in the Client until it is joined, then a small one for the
+// session, in a slab. Without records this takes only two pointers.
 type records struct {
-	scratch *record.Record // of a client that has ended, or was not taken on
-	number  uint64         // of the last one
+	scratch *record.Record // for a client that has ended, or was not taken on
+	number  uint64         // of the last record
 	free    []*kept
 	rests   stack[*record.Rest]
 }
 
-// A kept is the record of a session that goes on. It stands in for its serving's
-// listenerRef.
+// A kept is the record of a running session. It stands in for the listenerRef of the session's serving.
 type kept struct {
 	listenerRef
 	record.Kept
 }
 
-// keptSlab is how many are made at a time.
+// keptSlab is how many records are made at a time.
 const keptSlab = 128
 
-// beginRecord gives a client its ID, and begins its record, unless none is kept.
+// beginRecord gives a client its ID, and begins its record if one is kept.
 func (w *worker) beginRecord(c *Client, in *accepted) {
 	g := w.group
 	c.ID = w.nextID()
@@ -51,8 +50,8 @@ func (w *worker) nextID() record.ID {
 	return w.group.ids.Of(w.records.number*uint64(len(w.group.workers)) + uint64(w.index))
 }
 
-// describe fills in the addresses of a client's connection and of its PROXY header. It must
-// have its descriptor still.
+// describe fills in the addresses of a client's connection and of its PROXY header. The client must still have its
+// descriptor.
 func describe(r *record.Record, c *Client) {
 	r.Client = c.Peer()
 	if r.Local = c.listening.Local; !r.Local.IsValid() { // the socket takes clients of several addresses
@@ -63,7 +62,7 @@ func describe(r *record.Record, c *Client) {
 	}
 }
 
-// learned notes what a client has said so far, as far as its bytes were looked at.
+// learned notes what is known of a client from its first bytes.
 func learned(r *record.Record, c *Client) {
 	hello, said, first := &c.Hello, &c.Postgres, &c.First
 	if hello.ServerName == "" && len(hello.ALPN) == 0 {
@@ -100,17 +99,16 @@ func (w *worker) recordUnjoined(c *Client) {
 		r.Result.BToA.Copied = int64(len(c.step.Bytes) - len(c.rest))
 	}
 	switch {
-	case c.phase == lingering && r.Outcome != record.Refused: // it has the response
+	case c.phase == lingering && r.Outcome != record.Refused: // the client has the response
 		r.Outcome = record.Responded
-	case r.Outcome == record.Joined: // it has not taken the response in time
+	case r.Outcome == record.Joined: // the client has not taken the response in time
 		r.Outcome = record.Left
 	}
 	w.group.cfg.Host.Ended(c.listening, nil, r)
 	r.Err = nil
 }
 
-// keepPending keeps the record, if any, of a client that is joined now, and returns the new
-// listenerRef of its conn.
+// keepPending keeps the record, if any, of a client that is joined now, and returns the listenerRef for its conn.
 func (w *worker) keepPending(c *Client, b Binding) *listenerRef {
 	r := c.Record
 	if r == nil {
@@ -141,7 +139,7 @@ func (w *worker) pack(r *record.Record, s *serving) *listenerRef {
 	return &k.listenerRef
 }
 
-// unpack returns the record of a session in memory of the worker's.
+// unpack returns the record of a session in memory that the worker owns.
 func (w *worker) unpack(k *kept) *record.Record {
 	if w.records.scratch == nil {
 		w.records.scratch = new(record.Record)
@@ -167,29 +165,29 @@ func (t *records) takeKept() *kept {
 
 func (t *records) giveKept(k *kept) {
 	if rest := k.Rest(); rest != nil {
-		*rest = record.Rest{} // its names may be given up
+		*rest = record.Rest{} // so that its names can be freed
 		t.rests.give(rest)
 	}
 	k.listenerRef = listenerRef{}
 	t.free = append(t.free, k)
 }
 
-// An ending is a session that has ended. observe is all that follows from that, wherever the session has run.
+// An ending is a session that has ended, on a loop or elsewhere, for observe.
 type ending struct {
 	socket   *Listening
-	loop     int // that the session ran on, or that its client came from
+	loop     int // on which the session ran, or from which its client came
 	binding  Binding
 	result   relay.Result
 	err      error
 	local    [2]bool        // the client's and the endpoint's sockets are not of TCP
-	away     *laneSession   // its part in the lane; nil: it had none
+	away     *laneSession   // the session's part in the lane; nil: it had none
 	record   *record.Record // nil: none is kept
-	unjoined bool           // it was none: its client has left its loop, and was not joined
+	unjoined bool           // there was no session: the client had left its loop, and was not joined
 }
 
-// observe reports the end of a session: to its binding, which counts it and judges the health of the endpoint; for a
-// verdict on what has limited it, if the kernel's account of its connections was taken; and its record, for the session
-// log and for traces.
+// observe reports the end of a session: to its binding, which counts it and judges the health of the endpoint; to the host
+// for a verdict on what limited it, if the kernel's account of its connections was taken; and its record to the session log
+// and traces.
 func (g *Group) observe(e *ending) {
 	if e.binding != nil {
 		e.binding.Ended(e.loop, e.result, e.err)
@@ -209,8 +207,7 @@ func (g *Group) observe(e *ending) {
 	}
 }
 
-// judge makes the host judge by a sample. The sample is on the heap from here on: short sessions
-// have none.
+// judge lets the host judge a sample. Only here the sample moves to the heap: short sessions have none.
 func (g *Group) judge(e *ending, sample verdict.Sample) {
 	v := g.cfg.Host.Judge(e.binding, &sample)
 	if r := e.record; r != nil {
@@ -219,7 +216,7 @@ func (g *Group) judge(e *ending, sample verdict.Sample) {
 	}
 }
 
-// sample returns what is known of the session's waits, or false if nothing is.
+// sample returns the session's known waits. ok is false if none are known.
 func (e *ending) sample() (s verdict.Sample, ok bool) {
 	s = verdict.OfResult(&e.result, e.local[0], e.local[1], -1)
 	if c := e.away; c != nil {

@@ -25,7 +25,7 @@ import (
 // It keeps its place under the limits, and is listed and counted. Its owner calls either [Offloaded.Rejoin], which
 // takes it back to its loop to be joined there, or [Offloaded.End], once.
 type Offloaded struct {
-	// Client is the client, which is not used again for another one.
+	// Client is the client. Its memory is not used again for another one.
 	Client *Client
 
 	fd       int // the client's socket, non-blocking and on no loop; owned until Conn or Close
@@ -33,7 +33,7 @@ type Offloaded struct {
 	name     string
 	from     source.Source
 	listener string
-	number   int64 // of all that ever left their loops; under offloads.mu
+	number   int64 // among all clients that ever left their loops; under offloads.mu
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 }
@@ -64,11 +64,11 @@ func (h *Offloaded) Context() context.Context { return h.ctx }
 
 func (h *Offloaded) group() *Group { return h.Client.worker.group }
 
-// End ends a client that was not joined, and whose socket is closed: with the cause of its refusal, or without a cause
-// if it got a response, or the outcome of its record is set. Its place is free.
+// End ends a client that was not joined, and whose socket is closed, and frees its place. err is why the client was
+// refused; nil if it got a response, or its record has an outcome.
 func (h *Offloaded) End(err error) { h.end(err, false) }
 
-// Left is End for a client that has gone, whose socket has been closed: it was not refused.
+// Left is End for a client that has gone by itself: it was not refused.
 func (h *Offloaded) Left() { h.end(nil, true) }
 
 func (h *Offloaded) end(err error, left bool) {
@@ -100,7 +100,7 @@ func (h *Offloaded) end(err error, left bool) {
 	g.release(c.serving, c.admitted, c.AdmissionToken)
 }
 
-// Close closes the client's socket, if Conn has not made a connection of it.
+// Close closes the client's socket, unless Conn has made a connection of it.
 func (h *Offloaded) Close() { closeSocket(h.fd) }
 
 // Conn makes the client's socket a connection of package net; afterwards the Client knows its addresses. After an
@@ -117,7 +117,7 @@ func (h *Offloaded) Conn() (net.Conn, error) {
 type offloads struct {
 	mu       sync.Mutex
 	clients  map[int64]*Offloaded // by number
-	number   int64                // that have ever come
+	number   int64                // clients so far
 	refusals Refusals
 	canceled int64
 	left     int64
@@ -131,7 +131,7 @@ func (o *offloads) add(h *Offloaded) {
 	o.clients[h.number] = h
 }
 
-// end takes one out. left means that it has gone; err is why it was refused.
+// end takes out a client. left means that the client has gone; err is why it was refused.
 func (o *offloads) end(h *Offloaded, err error, left bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -163,7 +163,7 @@ func (o *offloads) summary() Summary {
 func (o *offloads) list(q *Query) (clients []Session) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, number := range slices.Sorted(maps.Keys(o.clients)) { // as they came
+	for _, number := range slices.Sorted(maps.Keys(o.clients)) { // in the order in which they came
 		if s := o.clients[number].describe(); q.takes(&s) && q.takesSource(&s) && q.takesEndpoint(&s) && q.accepts(&s) {
 			clients = append(clients, s)
 		}
@@ -180,12 +180,12 @@ func (h *Offloaded) describe() Session {
 
 // A Rejoin is what a client that was handed over brings back to its loop.
 type Rejoin struct {
-	// A and B are the sockets of the client and of its endpoint, on no loop, with TCP_NODELAY if they are of
-	// TCP. The loop sets their IDs and events.
+	// A and B are the sockets of the client and of its endpoint, on no loop; TCP sockets have TCP_NODELAY. The loop sets
+	// their IDs and events.
 	A, B relay.Socket
-	// Early is the client's bytes that the endpoint has got already, A.Moved of them; nil: none.
+	// Early is the client's bytes that the endpoint has already, A.Moved of them; nil: none.
 	Early []byte
-	// Search is asked by Reached, on the loop, and then for the session's mirror and rewriter.
+	// Search is asked on the loop: Reached, and then the session's mirror and rewriter.
 	Search Search
 	// Ended is called on the loop at the end of the session, before the client's place is free. It must not wait.
 	Ended func()
@@ -248,7 +248,7 @@ func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 	return nil
 }
 
-// register has the loop watch both sockets, unless the client has been cut or may not go on.
+// register lets the loop watch both sockets, unless the client was cut or may not go on.
 func (w *worker) register(h *Offloaded, r *Rejoin, n *conn) (limits *relay.Limits, err error) {
 	if h.ctx.Err() != nil {
 		return nil, context.Cause(h.ctx)
@@ -280,33 +280,33 @@ func (o *offloads) back(h *Offloaded) {
 	delete(o.clients, h.number)
 }
 
-// A layer is a connection of a protocol such as TLS that a session on a loop can have.
+// A layer is a connection with a protocol above it, such as TLS, that a session on a loop can have.
 type layer interface {
 	driver.Layer
-	// Beneath returns the connection over which it is spoken.
+	// Beneath returns the connection that carries the protocol.
 	Beneath() net.Conn
 }
 
-// TakeSockets takes the connections of a client and of its endpoint over from the runtime, for [Offloaded.Rejoin]: each
-// a *net.TCPConn or *net.UnixConn, or one within [relay.Prefixed], or beneath a layer such as tlsterm.Conn, which must
-// not be read or written meanwhile. It needs one more descriptor for a moment. If there is none it waits, as accepting
-// does, until ctx ends or the client has gone, which is [sockopt.ErrGone]. With an error the caller closes both.
+// TakeSockets takes the connections of a client and of its endpoint over from the runtime, for [Offloaded.Rejoin]. Each is
+// a *net.TCPConn or *net.UnixConn, alone or within [relay.Prefixed], or beneath a layer such as tlsterm.Conn, which must
+// not be read or written meanwhile. TakeSockets needs one more descriptor for a moment. If there is none it waits, as
+// accepting does, until ctx ends or the client has gone ([sockopt.ErrGone]). On an error the caller closes both.
 func TakeSockets(ctx context.Context, client, endpoint net.Conn) (*Rejoin, error) {
 	a, b := plainOf(client), plainOf(endpoint)
 	if a == nil || b == nil {
 		return nil, fmt.Errorf("a loop cannot serve a connection of %T with a connection of %T", client, endpoint)
 	}
-	// The endpoint's first: the client's is watched while it is waited for a descriptor.
+	// The endpoint's first: during the wait for a descriptor the client's is watched.
 	var fds [2]int
 	for i, c := range []plain{b, a} {
 		var err error
 		if fds[i], err = duplicate(ctx, c, a, sys.Dup); err != nil {
 			if i > 0 {
-				resetSocket(fds[0]) // the endpoint must not take it for an orderly end
+				resetSocket(fds[0]) // not an orderly end for the endpoint
 			}
 			return nil, err
 		}
-		_ = c.Close() // which ends its part in the runtime's poller
+		_ = c.Close() // it leaves the runtime's poller
 	}
 	return &Rejoin{A: socketOf(client, fds[1]), B: socketOf(endpoint, fds[0])}, nil
 }
@@ -316,7 +316,7 @@ type plain interface {
 	syscall.Conn
 }
 
-// plainOf returns the innermost connection, nil if that is none of package net.
+// plainOf returns the innermost connection, or nil if it is not one of package net.
 func plainOf(c net.Conn) plain {
 	for {
 		switch inner := c.(type) {
@@ -334,7 +334,7 @@ func plainOf(c net.Conn) plain {
 	}
 }
 
-// shortOf is how long it takes until a descriptor is asked for again.
+// shortOf is the interval between two attempts to get a descriptor.
 const shortOf = 10 * time.Millisecond
 
 // duplicate returns a duplicate of the descriptor (dup), non-blocking like the descriptors of package net; the caller
@@ -363,7 +363,7 @@ func duplicate(ctx context.Context, c, client plain, dup func(fd int) (int, erro
 	}
 }
 
-// socketOf describes a descriptor of a connection, whose other bytes it takes.
+// socketOf describes a descriptor of a connection, and takes the bytes that the connection holds beside it.
 func socketOf(c net.Conn, fd int) relay.Socket {
 	s := relay.Socket{FD: fd}
 	if l, ok := c.(layer); ok {

@@ -13,39 +13,37 @@ import (
 	"github.com/penstock/penstock/proxy/internal/postgres"
 )
 
-// A Postgres says how to answer the negotiation of PostgreSQL, before a target is chosen: requests for encryption are
-// consumed and answered, everything else is only looked at.
+// A Postgres says how to answer PostgreSQL's negotiation before a target is chosen: requests for encryption are consumed
+// and answered, everything else is only looked at.
 type Postgres struct {
-	// Terminate says that TLS ends in this process: a client that was promised TLS goes to its [Search] before its
-	// hello is read. Otherwise its ClientHello is read, as with [Preread.Hello], and the endpoint is asked for TLS
-	// too.
+	// Terminate says that TLS ends in this process: a client that was promised TLS goes to its [Search] before its hello is
+	// read. Otherwise the ClientHello is read, as with [Preread.Hello], and the endpoint is asked for TLS too.
 	Terminate bool
 	// RequireTLS refuses clients that do not ask for TLS, with an error of PostgreSQL.
 	RequireTLS bool
-	// Cancel gets a client that has sent a CancelRequest, and the request, which was read; it is required. It is called on the
-	// client's loop, and must not wait. [Offloaded.Conn] is not for this client; its addresses are known. [Offloaded.Close]
-	// ends it.
+	// Cancel gets a client that has sent a CancelRequest, and the request, which was read. It is required. The client's
+	// loop calls it, and it must not wait. [Offloaded.Conn] is not for this client; its addresses are known.
+	// [Offloaded.Close] ends it.
 	Cancel func(h *Offloaded, request []byte)
 }
 
-// A PostgresClient is what a client has said by the protocol of PostgreSQL.
+// A PostgresClient is what a client has said in PostgreSQL's protocol.
 type PostgresClient struct {
-	// TLS says that it speaks TLS, or is about to; Asked says that it asked for TLS first and was
-	// promised it.
+	// TLS says that the client speaks TLS, or is about to; Asked says that it asked for TLS first and was promised it.
 	TLS, Asked bool
-	// User and Database are from its startup message; empty: it was not read.
+	// User and Database are from the startup message; empty: it was not read.
 	User, Database string
-	// OtherDatabase says that its options may name another database.
+	// OtherDatabase says that the message's options may name another database.
 	OtherDatabase bool
 
-	declined    bool // a request for encryption by GSSAPI was
+	declined    bool // a request for encryption by GSSAPI was declined
 	passThrough bool // its TLS ends at the endpoint
 }
 
-// Hidden reports whether the client has a user and a database that cannot be read, since its TLS is passed through.
+// Hidden reports whether the user and the database cannot be read, because the client's TLS is passed through.
 func (c *PostgresClient) Hidden() bool { return c.passThrough }
 
-// Said notes what its startup message says.
+// Said notes the contents of the client's startup message.
 func (c *PostgresClient) Said(m *postgres.Message) {
 	c.User, c.Database, c.OtherDatabase = m.User, m.Database, m.OtherDatabase
 }
@@ -67,7 +65,7 @@ func (c *PostgresClient) Login() (user, database firstbytes.Property) {
 // ErrNoTLS is the error of a client that has to ask for TLS, and does not.
 var ErrNoTLS = errors.New("the client does not ask for TLS, and require_tls is set")
 
-// postgresMessage goes on with a message that has come, with all bytes that have.
+// postgresMessage handles the next message in b, which holds all bytes so far.
 func (w *worker) postgresMessage(c *Client, b []byte) {
 	p, said := c.serving.service.Preread.Postgres, &c.Postgres
 	m, err := postgres.Parse(b)
@@ -124,8 +122,8 @@ func (w *worker) promised(c *Client, p *Postgres) {
 	w.expect(c, awaitHello, 0)
 }
 
-// answer takes a request for encryption out of the client's queue, and answers it. Bytes of b behind the request came
-// before the answer. again says that a request was answered before.
+// answer takes a request for encryption out of the client's queue, and answers it. Bytes of b behind the request were sent
+// before the answer. again says that an earlier request was answered.
 func (w *worker) answer(c *Client, b []byte, n int, with byte, again bool) error {
 	switch {
 	case again:
@@ -145,10 +143,10 @@ func (w *worker) answer(c *Client, b []byte, n int, with byte, again bool) error
 	return nil
 }
 
-// takeMessage takes a message that was looked at out of the client's queue.
+// takeMessage takes a message in b out of the client's queue.
 func (c *Client) takeMessage(b []byte) error {
 	if c.buffered != nil {
-		c.buffered = c.buffered[:0] // what is behind the message is refused, or not read any more
+		c.buffered = c.buffered[:0] // bytes behind the message are refused, or not read any more
 		return nil
 	}
 	return consume(c.fd, b, 0)
@@ -172,7 +170,7 @@ func (w *worker) askTLS(c *Client) {
 	w.loop.Hand(c.endpoint.id, (*answerWait)(c))
 }
 
-// An answerWait is a pending client that waits for its endpoint to answer a request for TLS.
+// An answerWait is a pending client whose endpoint has not answered a request for TLS yet.
 type answerWait Client
 
 func (p *answerWait) Ready(_ uint8, events loop.Events) {
@@ -184,7 +182,7 @@ func (p *answerWait) Ready(_ uint8, events loop.Events) {
 		w.failedAnswer(c, err)
 		return
 	}
-	var b [2]byte // one byte is the answer, and a second one must not be there
+	var b [2]byte // the answer is one byte; no second one may follow
 	n, err = peekAt(c.endpoint.fd, b[:])
 	switch {
 	case err == syscall.EAGAIN:
@@ -202,7 +200,7 @@ func (p *answerWait) Ready(_ uint8, events loop.Events) {
 		return
 	}
 	w.loop.Disarm(&c.timer)
-	c.phase, c.rest, c.step.ProxyHeader = dialing, nil, false // which it has got
+	c.phase, c.rest, c.step.ProxyHeader = dialing, nil, false // the endpoint has it already
 	if c.search.Overruled() {
 		c.dropEndpoint()
 		w.proceed(c)
@@ -215,7 +213,7 @@ func (p *answerWait) Ready(_ uint8, events loop.Events) {
 	}
 }
 
-// failedAnswer goes on after an endpoint that does not begin TLS.
+// failedAnswer continues after an endpoint that does not begin TLS.
 func (w *worker) failedAnswer(c *Client, err error) {
 	w.loop.Disarm(&c.timer)
 	switch {

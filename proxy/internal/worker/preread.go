@@ -16,23 +16,19 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
-// scratchSize is how much of a client's first bytes is looked at, at most: the largest hello,
-// which is more than the largest header of the PROXY protocol.
+// scratchSize is the most first bytes that are looked at: the largest hello, which is larger than any header of the PROXY
+// protocol.
 const scratchSize = clienthello.Max
 
-// A client's first bytes are peeked at, into one buffer of the worker's: they stay in the
-// socket's queue, so that clients that send them bit by bit hold no memory of ours, and the
-// relay splices them like everything else. As long as bytes are missing, the socket's
-// low-water mark is raised to the least length that the length fields allow, and fewer bytes
-// raise no event (tcp(7), net/ipv4/tcp.c: tcp_set_rcvlowat, which raises an edge itself if
-// they have come meanwhile). A unix socket knows no such mark (net/unix/af_unix.c,
-// unix_poll): there each piece is looked at, and costs a peek; and each piece takes its share
-// of the sender's buffer, whatever its size, so that some hundred that are not consumed are
-// the most.
+// A client's first bytes are peeked at, into one buffer that the worker owns: they stay in the socket's queue, so that
+// clients that send them bit by bit hold no memory here, and the relay splices them like everything else. As long as bytes
+// are missing, the socket's low-water mark is raised to the least length that the length fields allow, and fewer bytes
+// raise no event (tcp(7), net/ipv4/tcp.c: tcp_set_rcvlowat, which raises an edge itself if they have come meanwhile). A
+// unix socket has no such mark (net/unix/af_unix.c, unix_poll): each piece is looked at, and costs a peek. Each piece also
+// takes its share of the sender's buffer, whatever its size, so that at most some hundred pieces can wait.
 
-// preread looks at the first bytes before a target is chosen, in turn. A TCP client with an
-// unknown source is refused: no rule could be applied to it, not even the rule whether to
-// trust its header.
+// preread looks at the first bytes, one kind after the other, before a target is chosen. A TCP client with an unknown
+// source is refused: no rule could be applied to it, not even the rule whether to trust its header.
 func (w *worker) preread(c *Client) {
 	p := &c.serving.service.Preread
 	switch {
@@ -47,7 +43,7 @@ func (w *worker) preread(c *Client) {
 	}
 }
 
-// admitSource goes on when the source of the client is known, and was not when it was accepted.
+// admitSource continues when the source of a client is known that was not known at accept.
 func (w *worker) admitSource(c *Client) {
 	if who := c.serving.service.Admitter; who != nil {
 		if err := who.AdmitSource(c, w.loop.Now()); err != nil {
@@ -76,8 +72,8 @@ func (w *worker) prereadMore(c *Client) {
 	}
 }
 
-// expect waits at most the given time for the client's data of a phase, which may have come
-// already; 0: until the running timer ends.
+// expect waits at most the given time for the client's data of a phase, which may have come already; 0: the running timer
+// goes on.
 func (w *worker) expect(c *Client, p phase, within time.Duration) {
 	c.phase = p
 	if within > 0 {
@@ -88,7 +84,7 @@ func (w *worker) expect(c *Client, p phase, within time.Duration) {
 	}
 }
 
-// arrived are the events after which there may be something to be read.
+// arrived are the events after which there may be something to read.
 const arrived = loop.Readable | loop.PeerClosed | loop.HungUp
 
 func (w *worker) peek(c *Client) {
@@ -102,7 +98,7 @@ func (w *worker) peek(c *Client) {
 	switch {
 	case err == syscall.EAGAIN:
 		return
-	case err != nil, n == 0: // a client that only looks whether the port is open
+	case err != nil, n == 0: // for example, the client only looks whether the port is open
 		w.clientLeft(c)
 		return
 	}
@@ -117,16 +113,16 @@ func (w *worker) peek(c *Client) {
 	case c.futilePeek(n):
 		w.bufferPreread(c)
 	default:
-		if n < int(c.raised) { // the kernel may have no room for more: then it reports that again
+		if n < int(c.raised) { // fewer than asked for: the kernel may have no room for more, and reports that again
 			c.raised = 0
 		}
 		c.raise(need)
 	}
 }
 
-// startsUrgent reports whether the next byte was sent as urgent data. A peek shows it like any other byte, but the
-// endpoint would get it as urgent data, and read only the bytes behind it: other bytes than those that decided the
-// route. If it is read from the socket, it becomes a byte of the stream. A peek stops at a later urgent mark.
+// startsUrgent reports whether the next byte was sent as urgent data. A peek shows it like any other byte, but the endpoint
+// would get it as urgent data, and read only the bytes behind it, which are not the bytes that decided the route. Reading
+// it from the socket makes it a byte of the stream. A peek stops at a later urgent mark.
 func (c *Client) startsUrgent() bool {
 	if !c.tcp {
 		return false
@@ -135,7 +131,7 @@ func (c *Client) startsUrgent() bool {
 	return at || err != nil
 }
 
-// maxPreread is how many bytes are looked at in the present phase.
+// maxPreread is the most bytes that are looked at in the present phase.
 func (c *Client) maxPreread() int {
 	switch c.phase {
 	case awaitHeader:
@@ -153,7 +149,7 @@ func (c *Client) maxPreread() int {
 	}
 }
 
-// length says how many bytes there must be before it is worth looking again.
+// length returns the number of bytes at which the next look is worth it.
 func (c *Client) length(b []byte) (int, error) {
 	switch c.phase {
 	case awaitHeader:
@@ -227,7 +223,7 @@ func (w *worker) prereadRead(c *Client) {
 	w.prereadOver(c)
 }
 
-// prereadOver goes on when all that was looked at is there, or is not waited for any more.
+// prereadOver continues when the first bytes are there, or are not waited for any more.
 func (w *worker) prereadOver(c *Client) {
 	if c.Record != nil {
 		c.Record.Preread = w.loop.Now()
@@ -236,8 +232,7 @@ func (w *worker) prereadOver(c *Client) {
 	w.search(c)
 }
 
-// prereadFailed is the end of waiting for bytes that have not come: the client is refused, unless it
-// is served without a hello.
+// prereadFailed ends the wait for bytes that have not come: the client is refused, unless it is served without a hello.
 func (w *worker) prereadFailed(c *Client, cause error) {
 	if c.phase == looking {
 		w.lookFailed(c, cause)
@@ -248,7 +243,7 @@ func (w *worker) prereadFailed(c *Client, cause error) {
 	}
 	p := &c.serving.service.Preread
 	silent := c.events&arrived == 0 && c.buffered == nil
-	cut := !silent && (errors.Is(cause, ErrPrereadTimeout) || cause == ErrPrereadEnded) // in the middle of a hello, so its name is not known
+	cut := !silent && (errors.Is(cause, ErrPrereadTimeout) || cause == ErrPrereadEnded) // in the middle of a hello: its name is unknown
 	if c.phase != awaitHello || !p.AnyHello || cut || silent && p.Data {
 		w.refuse(c, cause)
 		return
@@ -259,7 +254,7 @@ func (w *worker) prereadFailed(c *Client, cause error) {
 	w.prereadOver(c)
 }
 
-// tooLate returns why a client is refused when its time to send its first bytes is over.
+// tooLate returns why a client is refused that has not sent its first bytes in time.
 func (w *worker) tooLate(c *Client) error {
 	p := &c.serving.service.Preread
 	cause, after, of := ErrPrereadTimeout, p.Wait(), "the bytes that determine its route"
@@ -280,12 +275,12 @@ func (w *worker) tooLate(c *Client) error {
 	return TooLate(cause, after, n, of)
 }
 
-// maxAhead is the most that is kept of a peek. It is more than hellos are, usually.
+// maxAhead is the most bytes of a peek that are kept. Most hellos are smaller.
 const maxAhead = 2 << 10
 
-// keepAhead keeps the client's bytes, if these are all and not many, so that one call can send them in
-// one segment behind the header. They stay in the socket's queue until an endpoint has them. From now on
-// events report only later bytes. Bytes behind a hello are not kept.
+// keepAhead keeps the client's bytes, if b is all of them and short, so that one call can send them in one segment behind
+// the header. They stay in the socket's queue until an endpoint has them. From now on events report only later bytes. Bytes
+// behind a hello are not kept.
 func (c *Client) keepAhead(b []byte) {
 	hello := c.hello.upTo(b)
 	if c.tcp && c.buffered == nil && len(hello) <= maxAhead && c.events&loop.Urgent == 0 {
@@ -296,8 +291,7 @@ func (c *Client) keepAhead(b []byte) {
 	}
 }
 
-// takeAhead takes the bytes that the endpoint has got out of the client's queue, and puts the
-// events right.
+// takeAhead takes the bytes that the endpoint has got out of the client's queue, and corrects the events.
 func (c *Client) takeAhead() {
 	if c.moved < len(c.ahead) || c.buffered != nil {
 		c.events |= loop.Readable
@@ -320,7 +314,7 @@ func peekAt(fd int, b []byte) (n int, err error) {
 	}
 }
 
-// consume takes peeked bytes out of the queue, to the byte.
+// consume takes exactly the peeked bytes out of the queue.
 func consume(fd int, b []byte, flags int) error {
 	for len(b) > 0 {
 		n, err := sys.Recv(fd, b, flags|sys.MSG_DONTWAIT)
@@ -336,13 +330,13 @@ func consume(fd int, b []byte, flags int) error {
 	return nil
 }
 
-// raise makes the kernel report n bytes, and no fewer, unless it has no room for them. It is not
-// repeated for the same n unless this is counted: bytes behind an urgent mark, which a peek does
-// not show, would be reported at once again and again.
+// raise makes the kernel report n bytes, and no fewer, unless it has no room for them. A call for the same n does nothing
+// unless the peek is counted: otherwise bytes behind an urgent mark, which a peek does not show, would be reported again
+// and again.
 func (c *Client) raise(n int) {
 	if c.tcp && n > int(c.raised) {
 		c.raised = int32(n)
-		_ = sys.SetsockoptInt(c.fd, sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) // else each piece is reported
+		_ = sys.SetsockoptInt(c.fd, sys.SOL_SOCKET, sys.SO_RCVLOWAT, n) // on an error each piece is reported
 	}
 }
 
@@ -353,28 +347,27 @@ func (c *Client) lower() {
 	}
 }
 
-// A client that sends its first bytes one by one can make the kernel ignore the low-water
-// mark: each piece takes a buffer of its own, and when they fill the receive buffer, or have
-// closed the window, every further one is reported (net/ipv4/tcp.c, tcp_epollin_ready; some
-// 150 bytes are enough). Each peek would then go over all of them again, and at last the
-// window is shut and the rest never comes. So from there on its bytes are taken out of the
-// socket, which has room again, into memory of ours: at most as much as would have been looked
-// at, and of all clients together at most [Config.PrereadMemory].
+// A client that sends its first bytes one by one can make the kernel ignore the low-water mark: each piece takes a buffer
+// of its own, and when these fill the receive buffer, or have closed the window, every further piece is reported
+// (net/ipv4/tcp.c, tcp_epollin_ready; some 150 bytes are enough). Each peek would then go over all of them again, until the
+// window is shut and the rest never comes. So from there on the client's bytes are taken out of the socket, which has room
+// again, into memory here: at most as many as would have been looked at, and of all clients together at most
+// [Config.PrereadMemory].
 //
-// A unix socket knows no mark, and its sender is charged for each piece. Once they fill its buffer
-// it can send no more, and no event comes; whether they do is not to be seen from here. So its
-// bytes are taken after the first peek that shows too little.
+// A unix socket has no such mark, and its sender is charged for each piece. Once they fill the sender's buffer it can send
+// no more, and no event comes; this cannot be seen from here. So the client's bytes are taken after the first peek that
+// shows too little.
 //
-// Where first bytes have no length field (an HTTP/1 header) each piece is reported, and looked
-// at. After some pieces such a client's bytes are taken, too.
+// First bytes without a length field (an HTTP/1 header) are reported and looked at piece by piece. After some pieces these
+// are taken too.
 const (
 	vainPeeksTCP   = 2
 	vainPeeksUnix  = 1
 	vainPeeksFirst = 8
 )
 
-// futilePeek counts a peek that has shown too little although the kernel was asked to wait for
-// more, and reports whether to take the queued bytes from now on.
+// futilePeek counts a peek that has shown too little although the kernel was asked to wait for more. It reports whether the
+// queued bytes are to be taken from now on.
 func (c *Client) futilePeek(n int) bool {
 	most := uint8(vainPeeksTCP)
 	switch {
@@ -390,13 +383,12 @@ func (c *Client) futilePeek(n int) bool {
 	return c.futilePeeks >= most
 }
 
-// bufferPreread looks at the taken bytes, and takes more of the client's, until they are
-// enough.
+// bufferPreread looks at the bytes taken so far, and takes more of the client's bytes until they are enough.
 func (w *worker) bufferPreread(c *Client) {
 	if c.buffered == nil {
 		c.buffered = []byte{}
 	}
-	if w.loop.Late() { // the kernel frees one buffer for each piece: others go first
+	if w.loop.Late() { // taking is slow, as the kernel frees one buffer for each piece: others go first
 		w.loop.Again(c.id)
 		return
 	}
@@ -422,7 +414,7 @@ func (w *worker) bufferPreread(c *Client) {
 			}
 		case err == syscall.EINTR:
 		case err == syscall.EAGAIN:
-			c.raised = 0 // of the queued bytes, which are fewer by those taken
+			c.raised = 0 // the queue has fewer bytes now
 			c.raise(need - len(c.buffered))
 			return
 		case err == nil && len(c.buffered) > 0:
@@ -435,7 +427,7 @@ func (w *worker) bufferPreread(c *Client) {
 	}
 }
 
-// charge counts the memory of a client's first bytes, and returns an error if there is none left for it.
+// charge counts the memory of a client's first bytes, and fails if none is left.
 func (w *worker) charge(c *Client) error {
 	n := cap(c.buffered) - maxAhead
 	for _, name := range c.First.Hello.ALPN {
@@ -444,7 +436,7 @@ func (w *worker) charge(c *Client) error {
 	return w.group.charge(&c.charged, n)
 }
 
-// charge raises a client's part of PrereadMemory to at least n bytes, if as many are left.
+// charge raises a client's part of PrereadMemory to at least n bytes, if enough is left.
 func (g *Group) charge(charged *int32, n int) error {
 	n -= int(*charged)
 	if n <= 0 {
@@ -463,16 +455,15 @@ func (g *Group) uncharge(charged *int32) {
 	*charged = 0
 }
 
-// first returns the taken bytes that an endpoint gets before the session.
+// first returns the part of the taken bytes that an endpoint gets before the session.
 func (c *Client) first() []byte { return c.hello.upTo(c.buffered) }
 
-// sentOn reports whether an endpoint has got some of the taken bytes. Then no other may.
+// sentOn reports whether an endpoint has got some of the taken bytes. Then no other endpoint may get them.
 func (c *Client) sentOn() bool {
 	return len(c.buffered) > 0 && c.phase == writingHeader && len(c.rest) < len(c.first()) && !rewritesClient(c.search)
 }
 
-// recognise looks at a client's first bytes until they decide its route. It may be decided
-// without any.
+// recognise looks at a client's first bytes until they decide its route. Some routes are decided without any.
 func (w *worker) recognise(c *Client) {
 	p := &c.serving.service.Preread
 	need, err := p.First.Look(c, nil)
@@ -524,10 +515,10 @@ func (w *worker) look(c *Client) {
 	w.peek(c)
 }
 
-// looked goes on with the first bytes. c may not be in use any more when it returns.
+// looked continues with the first bytes. When it returns, c may no longer be in use.
 func (w *worker) looked(c *Client, b []byte, ended bool) {
 	if c.hello.size == 0 {
-		if hello, err := clienthello.Parse(b); err == nil { // the search may go by its name
+		if hello, err := clienthello.Parse(b); err == nil { // the search may use the name
 			c.greeted(b, &hello)
 		}
 	}
@@ -535,7 +526,7 @@ func (w *worker) looked(c *Client, b []byte, ended bool) {
 	w.proceed(c)
 }
 
-// lookFailed goes on when there are fewer bytes than the search wants: with these, if the client sends no more.
+// lookFailed continues when fewer bytes have come than the search wants: with these, if the client sends no more.
 func (w *worker) lookFailed(c *Client, cause error) {
 	if cause != ErrPrereadEnded {
 		w.refuse(c, cause)

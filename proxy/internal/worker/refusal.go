@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
-// Reasons to refuse a client that a [Search] has from a filter.
+// Reasons of a filter to refuse a client.
 var (
 	// ErrFiltered: it has denied the client.
 	ErrFiltered = errors.New("a filter denied the client")
@@ -22,16 +22,16 @@ var (
 	ErrFilterOverload = errors.New("too many clients wait for the filter")
 )
 
-// ErrCancelOverload is the error of a client with a PostgreSQL CancelRequest that is not sent.
+// ErrCancelOverload is the error of a client whose PostgreSQL CancelRequest is not sent.
 var ErrCancelOverload = errors.New("too many requests to cancel a query are being sent")
 
 // A Refusal is why a client was reset.
 type Refusal uint8
 
 const (
-	// RefusedByTargets: no target took it.
+	// RefusedByTargets: no target took the client.
 	RefusedByTargets Refusal = iota
-	// RefusedByAdmitter: its [Admitter] refused it.
+	// RefusedByAdmitter: the [Admitter] refused it.
 	RefusedByAdmitter
 	// RefusedHeader: its first bytes are no PROXY header, or none that is accepted.
 	RefusedHeader
@@ -39,9 +39,9 @@ const (
 	RefusedHello
 	// RefusedTimeout: it has not sent its first bytes in time.
 	RefusedTimeout
-	// RefusedEnded: it has ended in the middle of that.
+	// RefusedEnded: it ended in the middle of its first bytes.
 	RefusedEnded
-	// RefusedNoSource: it is not known where it comes from, see [source.ErrUnknown].
+	// RefusedNoSource: its source is unknown, see [source.ErrUnknown].
 	RefusedNoSource
 	// RefusedFirstBytes: its first bytes do not decide its route.
 	RefusedFirstBytes
@@ -51,28 +51,28 @@ const (
 	RefusedFilterFailed
 	// RefusedFilterBusy: its search ended with [ErrFilterOverload].
 	RefusedFilterBusy
-	// RefusedOffLoop: it had been handed over, since TLS ends or begins here.
+	// RefusedOffLoop: it was refused after its hand-over, since TLS ends or begins here.
 	RefusedOffLoop
-	// RefusedPostgres: its first bytes are no negotiation of PostgreSQL, or it does not ask for TLS and has to.
+	// RefusedPostgres: its first bytes are no negotiation of PostgreSQL, or it must ask for TLS and does not.
 	RefusedPostgres
 	// RefusedCancelBusy: it ended with [ErrCancelOverload].
 	RefusedCancelBusy
 	// RefusedMemory: there was no memory for its first bytes, see [ErrPrereadMemory].
 	RefusedMemory
-	// RefusedSecondHello: its session has ended with [ErrSecondHello].
+	// RefusedSecondHello: its session ended with [ErrSecondHello].
 	RefusedSecondHello
 
-	refusals // how many there are
+	refusals // the number of Refusals
 )
 
 var refusalNames = [refusals]string{
 	"upstream", "admission", "proxy_header", "hello", "preread_timeout", "preread_ended", "no_source", "first_bytes", "filter", "filter_failed", "filter_overload", "tls", "postgres", "cancel_overload", "preread_memory", "second_hello",
 }
 
-// String is its name in a summary.
+// String returns the name of a Refusal in a summary.
 func (r Refusal) String() string { return refusalNames[r] }
 
-// Refusals are counts of clients that were reset, by [Refusal].
+// Refusals are the numbers of clients that were reset, by [Refusal].
 type Refusals [refusals]int64
 
 // Counts returns the counts by name. every includes counts of 0.
@@ -127,9 +127,9 @@ func refusedOffLoop(cause error) Refusal {
 	return RefusedOffLoop
 }
 
-// refuse resets a client that is not served, unless it gets bytes that say why: an orderly close would look like an empty
-// answer of its server. (A unix socket has no reset; there it is an end of file unless the client had
-// sent something, which makes it ECONNRESET.)
+// refuse resets a client that is not served, unless it gets bytes that say why. An orderly close would look like an empty
+// answer of its server. (A unix socket has no reset: its client sees an end of file or, if it had sent something,
+// ECONNRESET.)
 func (w *worker) refuse(c *Client, cause error) {
 	if b := c.refusal(cause); b != nil {
 		w.refuseWith(c, cause, b)
@@ -158,7 +158,7 @@ func (w *worker) noteRefusal(c *Client, cause error) {
 	}
 }
 
-// refusal is what a client gets that is refused for a cause; nil: it is reset.
+// refusal returns the bytes for a client that is refused for a cause; nil: it is reset.
 func (c *Client) refusal(cause error) []byte {
 	f := c.serving.service.Refusal
 	if f == nil || c.worker.canceled != nil {
@@ -171,7 +171,7 @@ func (c *Client) refusal(cause error) []byte {
 	return f(c, cause)
 }
 
-// refuseWith refuses a client that gets bytes which say why, and is then closed properly.
+// refuseWith sends a refused client bytes that say why, and closes it properly.
 func (w *worker) refuseWith(c *Client, cause error, b []byte) {
 	l := c.listening
 	w.noteRefusal(c, cause)
@@ -184,7 +184,7 @@ func (w *worker) refuseWith(c *Client, cause error, b []byte) {
 
 // clientLeft closes a client that has gone before it was joined.
 func (w *worker) clientLeft(c *Client) {
-	if !c.refused { // nor counted as such
+	if !c.refused { // a refused client does not count as left
 		w.leftClients++
 		if c.Record != nil {
 			c.Record.Outcome = record.Left
@@ -211,8 +211,8 @@ func (w *worker) freeSlot(n *conn, s *serving) {
 	w.load.Add(-1)
 }
 
-// release ends a client that had a place, and wakes clients for which there is room now. It does
-// not serve them itself, because it may be called by the relay, and on any goroutine.
+// release ends a client that had a place, and wakes clients for which there is room now. It does not serve them itself,
+// because the relay may call it, on any goroutine.
 func (g *Group) release(s *serving, admitted bool, admissionToken uint64) {
 	if admitted {
 		s.service.Admitter.Released(admissionToken)
@@ -224,16 +224,16 @@ func (g *Group) release(s *serving, admitted bool, admissionToken uint64) {
 	s.socket.Release()
 }
 
-// closeSocket closes a socket. The error of close(2) is of no use to any caller.
+// closeSocket closes a socket. No caller can use the error of close(2).
 func closeSocket(fd int) { _ = sys.Close(fd) }
 
-// resetSocket closes a socket by a reset, so that its peer does not take that for an orderly end.
+// resetSocket closes a socket by a reset, which its peer cannot take for an orderly end.
 func resetSocket(fd int) {
 	_ = sys.AbortOnClose(fd)
 	closeSocket(fd)
 }
 
-// peerName names the other end of a socket, which of a unix socket has no name usually.
+// peerName names the other end of a socket; for a unix socket it usually has no name.
 func peerName(fd int) string {
 	name, err := sys.PeerName(fd)
 	switch {
@@ -250,10 +250,9 @@ func peerName(fd int) string {
 // lingerTime is how long a client that was sent a response may take to read it and end.
 const lingerTime = 5 * time.Second
 
-// respond sends a client its response. The connection is closed when the client has ended
-// it, or when the time is over. If it were closed earlier, bytes from the client would turn
-// close(2) into a reset, which may overtake the response (RFC 9112, 9.6, describes this for
-// HTTP).
+// respond sends a client its response. The connection is closed when the client has ended it, or after lingerTime. After an
+// earlier close, bytes from the client would cause a reset, which may overtake the response (RFC 9112, 9.6, describes this
+// for HTTP).
 func (w *worker) respond(c *Client) {
 	c.phase, c.rest = responding, c.step.Bytes
 	w.endSearch(c)
@@ -262,7 +261,7 @@ func (w *worker) respond(c *Client) {
 	w.respondOn(c)
 }
 
-// respondOn sends the rest of the response as far as there is room, and discards the client's bytes.
+// respondOn sends as much of the rest of the response as there is room for, and discards the client's bytes.
 func (w *worker) respondOn(c *Client) {
 	if c.phase == responding {
 		n, err := sendSome(c.fd, c.rest, 0)
@@ -290,7 +289,7 @@ func (w *worker) discard(c *Client) {
 		case err == syscall.EAGAIN:
 			return
 		case err == nil && n == 0 && c.phase == responding:
-			return // it still reads
+			return // the client still reads
 		case err == nil && n == 0, err != nil && err != syscall.EINTR:
 			w.closeClient(c)
 			return

@@ -10,17 +10,17 @@ import (
 	"github.com/penstock/penstock/proxy/internal/record"
 )
 
-// A clientScan visits all places for clients of a worker, a few in each turn of its loop. A client
-// stays where it is, so none is met twice.
+// A clientScan visits all places for clients of a worker, a few in each turn of its loop. A client keeps its place, so none
+// is met twice.
 type clientScan struct {
 	visit func(w *worker, n *conn)
-	over  func(spent time.Duration) // by the loop, in all
+	over  func(spent time.Duration) // called by the loop at the end, with the whole time
 	at    int                       // the next place
 	spent time.Duration
 }
 
-// scanClients scans all workers at once, and returns the time that the loops have spent. If the group
-// ends earlier, visit may still be called.
+// scanClients scans all workers at once, and returns the time that the loops have spent. If the group ends first, visit may
+// still be called afterwards.
 func (g *Group) scanClients(visit func(w *worker, n *conn)) (spent time.Duration) {
 	if !g.started.Load() {
 		return 0
@@ -59,13 +59,13 @@ func (w *worker) scanSomeClients() {
 	}
 }
 
-// A Match reports whether sessions of a socket with a binding are meant. The binding nil
-// stands for sessions without a binding. The loops call it, several at a time.
+// A Match reports whether it selects the sessions of a socket with a binding, which is nil for sessions without one. Loops
+// call it, several at a time.
 type Match func(l *Listening, b Binding) bool
 
-// CutMatching ends the sessions that match; their results have the cause. Clients that are not joined yet are left
-// alone: [Search.Reached] may still refuse them. It looks at all present sessions, a few in each turn of a loop, and
-// then returns how many were cut. Any goroutine but the loops' may call it.
+// CutMatching ends the sessions that match; their results have the cause. Clients that are not joined yet are left alone:
+// [Search.Reached] may still refuse them. CutMatching looks at all present sessions, a few in each turn of a loop, and then
+// returns how many it has cut. Any goroutine but the loops' may call it.
 func (g *Group) CutMatching(match Match, cause error) int {
 	var cut atomic.Int64
 	g.cutMirrorsMatching(match)
@@ -110,27 +110,26 @@ func (s Spread) Cuts(step int) bool { return step >= s.Steps-1 || rand.IntN(s.St
 type EndResult uint8
 
 const (
-	// EndedBefore: the session is not there any more.
+	// EndedBefore: the session has ended before.
 	EndedBefore EndResult = iota
-	// EndedNow: this has ended it.
+	// EndedNow: this attempt has ended it.
 	EndedNow
-	// Busy: it goes on, for it is not quiet.
+	// Busy: it is not quiet, and goes on.
 	Busy
 )
 
-// End ends sessions of one loop by their IDs, and calls yield with the result of each in their order. The
-// cause is [record.ErrOperator], or [record.ErrOperatorNow] without a time of quiet. A side is reset unless the other
-// side has sent an end of file: only the peers know whether they had more to send. With a time of quiet, only sessions are ended that are quiet
-// ([relay.Driven.Quiet]) and have moved no byte for this time. Bytes that come in the very moment are met
-// by the reset. 0 ends all.
+// End ends sessions of one loop by their IDs, and calls yield with the result of each, in order. The cause is
+// [record.ErrOperator], or [record.ErrOperatorNow] if quiet is 0. A side is reset unless the other side has sent an end of
+// file: only the peers know whether they had more to send. quiet, unless 0, ends only sessions that are quiet
+// ([relay.Driven.Quiet]) and have moved no byte for this time. Bytes that arrive at this very moment meet the reset.
 //
-// The loop ends a few at a time: each part takes no longer than turnTime and the time of the last
-// one. An error is of ctx, or of a group that ends; a few more may be ended after it was returned, so ids must not be changed then.
+// The loop ends a few sessions at a time: each part takes no longer than turnTime and the time of the last one. The error
+// is from ctx, or says that the group ends. A few more sessions may end after an error, so ids must not be changed then.
 func (g *Group) End(ctx context.Context, ids []ID, quiet time.Duration, yield func(ID, EndResult)) error {
 	if len(ids) == 0 || !g.started.Load() {
 		return ctx.Err()
 	}
-	if ids[0].Loop < 0 || ids[0].Loop >= len(g.workers) { // those on goroutines are not joined yet
+	if ids[0].Loop < 0 || ids[0].Loop >= len(g.workers) { // clients on goroutines are not joined yet
 		for _, id := range ids {
 			yield(id, EndedBefore)
 		}
@@ -178,7 +177,7 @@ func (w *worker) end(id ID, quiet time.Duration) EndResult {
 	return EndedNow
 }
 
-// at returns the client at a place of a list; nil: there is no such place.
+// at returns the client at a place, or nil if there is no such place.
 func (p *places) at(place int64) *conn {
 	slab := place / int64(slabSize)
 	if place < 0 || slab >= int64(len(p.slabs)) {
@@ -187,12 +186,12 @@ func (p *places) at(place int64) *conn {
 	return &p.slabs[slab][place%int64(slabSize)]
 }
 
-// Loops returns how many loops there are.
+// Loops returns the number of loops.
 func (g *Group) Loops() int { return len(g.workers) }
 
-// Progress calls [Host.Lasts] for each session with a record that, between two times of the clock, has
-// reached an age of a whole number of intervals. The loops are asked for a few sessions at a time. It
-// returns when that is done, or ctx or the group ends. It is not called by several goroutines at a time.
+// Progress calls [Host.Lasts] for each session with a record whose age has reached a multiple of every between two times of
+// the clock. The loops are asked for a few sessions at a time. Progress returns at the end, or when ctx or the group ends.
+// Only one goroutine may call it at a time.
 func (g *Group) Progress(ctx context.Context, from, to int64, every time.Duration) {
 	if every <= 0 {
 		return
@@ -214,15 +213,14 @@ func (w *worker) progress(at int, from, to, every int64) (next int) {
 	})
 }
 
-// due reports whether a multiple of an interval since a time is after from, and not after to.
+// due reports whether, after from and until to, the time since since has reached a multiple of every.
 func due(since, from, to, every int64) bool {
 	return since != 0 && to > since && (to-since)/every > max(from-since, 0)/every
 }
 
-// Watch reports to the binding of each running session, if any, the changes of the session since the
-// previous call. It returns when all were reported, or when the group ends. The loops go on; they look
-// at a few sessions in each turn. spent is the sum of their time for this. Only one goroutine may call
-// Watch.
+// Watch reports to the binding of each running session, if any, how the session has changed since the previous call. It
+// returns when all are reported, or when the group ends. The loops look at a few sessions in each turn; spent is the sum of
+// their time for this. Only one goroutine may call Watch.
 func (g *Group) Watch() (spent time.Duration) {
 	return g.scanClients(func(w *worker, n *conn) {
 		if n.state != joined {

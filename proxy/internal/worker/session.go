@@ -9,16 +9,15 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A conn is a client and, once it is joined, its session. It lives in a slab and is used
-// again; an idle session costs one conn, its session, and two slots of the loop's table, so it
-// holds only what an idle session needs. A session that has left user space for long has neither a
-// relay.Driven nor slots.
+// A conn is a client and, once it is joined, its session. It lives in a slab and is used again. An idle session costs one
+// conn, its session, and two slots of the loop's table, so a conn holds only what an idle session needs. A session that
+// left user space long ago has neither a relay.Driven nor slots.
 type conn struct {
-	session        *relay.Driven // of the pool; owns both sockets. nil unless it is joined, and while it is parked
-	lane           *laneSession  // its part in the lane; nil: it has none
-	ref            *listenerRef  // of its dialing, or once it is joined of its serving; nil while it is free
-	admissionToken uint64        // once it is joined
-	number         int32         // of the slab of its session; while that is parked see due
+	session        *relay.Driven // from the pool; owns both sockets. nil unless joined, and while parked
+	lane           *laneSession  // the session's part in the lane; nil: it has none
+	ref            *listenerRef  // in its Client or, once joined, in its serving; nil while the conn is free
+	admissionToken uint64        // set when it is joined
+	number         int32         // of the slab of its session; while that is parked, see due
 	slab           uint16
 	state          state
 	facts          connFacts
@@ -27,9 +26,9 @@ type conn struct {
 type connFacts uint8
 
 const (
-	isTCP     connFacts = 1 << iota // the endpoint's socket is of TCP
-	waitsLane                       // it is going to be asked whether its session may leave user space
-	adopted                         // a process before this one has had its session
+	isTCP     connFacts = 1 << iota // the endpoint's socket is a TCP socket
+	waitsLane                       // it will be asked whether its session may leave user space
+	adopted                         // the session began in an earlier process
 	unsent                          // bytes were on the way to a peer at the last pass of windows
 )
 
@@ -41,7 +40,7 @@ func (n *conn) set(f connFacts, on bool) {
 	}
 }
 
-// tcp reports whether the endpoint's socket of a joined client is of TCP.
+// tcp reports whether a joined client's endpoint has a TCP socket.
 func (n *conn) tcp() bool { return n.is(isTCP) }
 
 // worker returns the worker of a conn that is not free.
@@ -56,7 +55,7 @@ const (
 )
 
 // slabSize is how many conns are made at a time: as many as fit into a size class of the runtime, together with the
-// word that the runtime needs.
+// runtime's own word.
 var slabSize = int((8<<10 - 8) / reflect.TypeFor[conn]().Size())
 
 // places are the conns of a worker, in slabs. A conn never moves.
@@ -72,7 +71,7 @@ func (p *places) take() *conn {
 	}
 	last := len(p.unused) - 1
 	n := p.unused[last]
-	if p.unused = p.unused[:last]; cap(p.unused) > 4*max(last, slabSize) { // or clients of a peak after another one would pay for the list too
+	if p.unused = p.unused[:last]; cap(p.unused) > 4*max(last, slabSize) { // so that the list of a peak is freed
 		p.unused = append(make([]*conn, 0, cap(p.unused)/2), p.unused...)
 	}
 	n.facts = 0
@@ -82,13 +81,13 @@ func (p *places) take() *conn {
 func (p *places) grow() {
 	slab := make([]conn, slabSize)
 	for i := range slab {
-		slab[i].slab = uint16(len(p.slabs)) // RLIMIT_NOFILE is far below what would not fit
+		slab[i].slab = uint16(len(p.slabs)) // RLIMIT_NOFILE keeps the number below 1<<16
 		p.unused = append(p.unused, &slab[len(slab)-1-i])
 	}
 	p.slabs = append(p.slabs, slab)
 }
 
-// takeSession makes a conn joined, with a session of the pool that is to be started or unparked.
+// takeSession makes a conn joined, with a session from the pool that the caller starts or unparks.
 func (p *places) takeSession(n *conn) *relay.Driven {
 	n.state = joined
 	n.session, n.number = p.sessions.take()
@@ -128,13 +127,12 @@ func (p *places) pass(at int, see func(at int, n *conn) bool) (next int) {
 	return at
 }
 
-// The session of a joined client is a relay.Driven of the pool or, once it has been out of user space for a while, a relay.Parked in its
-// part in the lane. Code that only reads it uses it in either form; all other code calls driven.
+// The session of a joined client is a relay.Driven from the pool or, once it has been out of user space for a while, a
+// relay.Parked in its part in the lane. Code that only reads it uses it in either form; all other code calls driven.
 
 func (n *conn) parked() bool { return n.session == nil }
 
-// driven returns the session of a joined client. It unparks it, and it stays unparked for a second
-// at least.
+// driven returns the session of a joined client. It unparks the session, which stays unparked for a second at least.
 func (n *conn) driven() *relay.Driven {
 	if n.parked() {
 		n.worker().unpark(n)
@@ -158,7 +156,7 @@ func (n *conn) result() relay.Result {
 	return n.session.Result()
 }
 
-// idle is how long no byte of a joined client has moved.
+// idle returns how long a joined client has moved no byte.
 func (n *conn) idle() time.Duration {
 	if n.parked() {
 		return n.lane.parked.Idle(n.worker().driver, n.lane)
@@ -192,26 +190,26 @@ func (n *conn) legs() relay.Legs {
 }
 
 const (
-	// sessionsPerSlab fills a size class of the runtime, 8 KiB, with a slab of sessions.
+	// sessionsPerSlab sessions fill a size class of the runtime, 8 KiB.
 	sessionsPerSlab = 29
-	// spareSlabs is how many slabs without a session are kept.
+	// spareSlabs is how many empty slabs are kept.
 	spareSlabs = 8
 )
 
 // A sessionPool holds the relay's parts of a worker's sessions in user space, in slabs. Sessions that left long ago
 // give up their parts (see lanePark), and slabs without a session are freed.
 type sessionPool struct {
-	slabs []*sessionSlab // by number; nil: it was given up
-	gone  []int32        // numbers of those
-	open  []int32        // numbers of those with a free session
-	empty int            // how many have no session
+	slabs []*sessionSlab // by number; nil: freed
+	gone  []int32        // numbers of freed slabs
+	open  []int32        // numbers of slabs with a free session
+	empty int            // number of slabs without a session
 }
 
 type sessionSlab struct {
 	sessions [sessionsPerSlab]relay.Driven
-	free     [sessionsPerSlab]uint8 // places of the first left of them
+	free     [sessionsPerSlab]uint8 // the first left of these are the free places
 	left     uint8
-	at       int32 // in sessionPool.open
+	at       int32 // index in sessionPool.open
 }
 
 // take returns a free session, and the number of its slab.
@@ -238,7 +236,7 @@ func (t *sessionPool) grow() {
 	for i := range s.sessions {
 		s.free[i] = uint8(sessionsPerSlab - 1 - i)
 	}
-	number := int32(min(len(t.slabs), math.MaxInt32)) // descriptors end long before
+	number := int32(min(len(t.slabs), math.MaxInt32)) // there are far fewer descriptors
 	if last := len(t.gone) - 1; last >= 0 {
 		number, t.gone = t.gone[last], t.gone[:last]
 		t.slabs[number] = s
@@ -260,10 +258,10 @@ func (s *sessionSlab) placeOf(d *relay.Driven) uint8 {
 			return uint8(i)
 		}
 	}
-	return 0 // it is one of them
+	return 0 // not reached: d is one of them
 }
 
-// give takes back a session of a slab. It may still be looked at.
+// give takes back a session of a slab. Its caller may still read the session.
 func (t *sessionPool) give(d *relay.Driven, number int32) {
 	s := t.slabs[number]
 	s.free[s.left] = s.placeOf(d)
@@ -307,7 +305,7 @@ func (w *worker) join(c *Client) {
 	}
 	m := w.mirror(c.search, s, first[:c.moved])
 	c.takeAhead()
-	a := relay.Socket{FD: c.fd, ID: c.id, Events: c.events, TCP: c.tcp, NoDelay: true, Moved: c.moved, Mirror: m.relay()} // and SO_OOBINLINE: inherited
+	a := relay.Socket{FD: c.fd, ID: c.id, Events: c.events, TCP: c.tcp, NoDelay: true, Moved: c.moved, Mirror: m.relay()} // NoDelay and SO_OOBINLINE are inherited
 	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: c.step.Address.Path == "", NoDelay: c.undelayed}
 	if c.search.Rewritten() != relay.SideNone {
 		a, b = rewrite(c.search, a, b)
@@ -331,7 +329,7 @@ func (w *worker) join(c *Client) {
 	w.start(n, a, b, limits, m)
 }
 
-// start begins the session of a client that is joined, with its mirror, nil if it has none.
+// start begins the session of a client that is joined, with its mirror, if any.
 func (w *worker) start(n *conn, a, b relay.Socket, limits *relay.Limits, m *mirroring) {
 	n.set(isTCP, b.TCP)
 	session := w.takeSession(n)
@@ -343,10 +341,9 @@ func (w *worker) start(n *conn, a, b relay.Socket, limits *relay.Limits, m *mirr
 	m.reach()
 }
 
-// notes are what only few sessions have. They are kept beside the conns, so other sessions do not
-// pay for them.
+// notes hold what only few sessions have. They are kept beside the conns, so that other sessions do not pay for them.
 type notes struct {
-	sources map[*conn]netip.AddrPort // of clients with a PROXY header that has one
+	sources map[*conn]netip.AddrPort // of clients that have one in a PROXY header
 	ends    map[*conn]func()         // to be called at the end of sessions that have rejoined
 }
 

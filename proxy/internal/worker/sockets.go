@@ -10,26 +10,24 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// Options that matter only to lasting connections are set when a session is between one and two
-// periods old. A short session costs only a place in one of two lists, one for this period and
-// one for the previous period. The conn may have another client meanwhile, which then gets its
-// options early.
+// Options that matter only to lasting connections are set when a session is between one and two periods old. A short
+// session costs only a place in one of two lists, one for this period and one for the previous period. If its conn has
+// another client by then, this client gets its options early.
 const lateSockoptsAfter = time.Second
 
-// batch is for how many sessions that is done in one turn of the loop.
+// batch is the number of sessions whose options are set in one turn of the loop.
 const batch = 256
 
-// A lateSockopts is the sessions that set the same options on their endpoints' sockets.
+// A lateSockopts holds the sessions that set the same options on their endpoints' sockets.
 type lateSockopts struct {
 	worker        *worker
 	options       sockopt.Options
-	recent, older []*conn // sessions that have not set them yet
-	done          int     // how many of older have them
+	recent, older []*conn // sessions without the options
+	done          int     // number of sessions in older that have them by now
 	timer         loop.Timer
 }
 
-// lateSockoptsOf returns the lateSockopts of some options. There is one for each different set of
-// options.
+// lateSockoptsOf returns the lateSockopts of some options, which all sessions with equal options share.
 func (w *worker) lateSockoptsOf(options sockopt.Options) *lateSockopts {
 	g := w.lateOptions[options]
 	if g == nil {
@@ -55,7 +53,7 @@ func (g *lateSockopts) Expired(*loop.Timer) {
 		g.done++
 		if n.state == joined && n.tcp() && n.ref.serving.lateSockopts == g && !n.carried() {
 			_, b := n.descriptors()
-			_ = g.options.Last(b) // without them it is a connection like any other
+			_ = g.options.Last(b) // without these options the connection works too
 		}
 	}
 	if g.done < len(g.older) {
@@ -64,7 +62,7 @@ func (g *lateSockopts) Expired(*loop.Timer) {
 	}
 	g.older, g.recent, g.done = g.recent, g.older[:0], 0
 	if cap(g.recent) > 2*len(g.older) {
-		g.recent = nil // of more sessions than begin now
+		g.recent = nil // more sessions began once than now
 	}
 	if len(g.older) > 0 {
 		g.worker.loop.Arm(&g.timer, g, lateSockoptsAfter)
@@ -77,16 +75,16 @@ func (g *lateSockopts) Expired(*loop.Timer) {
 // socket while its peer's window is closed. It is set again once the window is open, or once the probes have got no
 // answer for as long as the timeout: then the kernel ends the session when it is about to send the next probe.
 //
-// A pass over all clients comes four times in the shortest timeout of the loop. It asks the kernel only about sessions that have moved
-// bytes since the last pass, or had bytes on the way then.
+// A pass over all clients comes four times in the shortest timeout of the loop. It asks the kernel only about sessions that
+// have moved bytes since the last pass, or had bytes on the way then.
 type windows struct {
 	worker *worker
 	timer  loop.Timer
-	every  time.Duration // that the timer was armed for
+	every  time.Duration // the period for which the timer is armed
 	passes bool          // a pass is under way
 	began  int64         // loop clock of the beginning of this pass, and of the last one
 	before int64
-	bound  bool // this pass has met a session that has a timeout
+	bound  bool // this pass has met a session with a timeout
 	shut   map[windowOf]*shutWindow
 	round  uint32
 }
@@ -98,7 +96,7 @@ type windowOf struct {
 
 // A shutWindow is a peer's window that was closed at the last pass.
 type shutWindow struct {
-	asked int64 // loop clock of the first pass that has found a probe without an answer; 0: all have got one
+	asked int64 // loop clock of the first pass that found a probe without an answer; 0: all are answered
 	round uint32
 }
 
@@ -115,7 +113,7 @@ func (t *windows) begin(n *conn) {
 		return
 	}
 	t.bound = true
-	if p := t.period(); !t.timer.Armed() || p < t.every { // or the first of a listener with a shorter one
+	if p := t.period(); !t.timer.Armed() || p < t.every { // the first session with a timeout, or a shorter one than before
 		t.arm(p)
 	}
 }
@@ -199,7 +197,7 @@ func closedWindow(i *sys.TCPInfo, filled int) bool {
 	return i.Unacked == 0 || filled >= int(unsafe.Offsetof(i.Snd_wnd)+unsafe.Sizeof(i.Snd_wnd)) && i.Snd_wnd == 0
 }
 
-// keepOpen looks after a socket while its peer's window is closed.
+// keepOpen keeps a socket from timing out while its peer's window is closed.
 func (t *windows) keepOpen(of windowOf, fd int, timeout time.Duration, i *sys.TCPInfo) {
 	s := t.shut[of]
 	if s == nil {
@@ -208,7 +206,7 @@ func (t *windows) keepOpen(of windowOf, fd int, timeout time.Duration, i *sys.TC
 	}
 	s.round = t.round
 	answered := t.began - int64(i.Last_ack_recv)*int64(time.Millisecond)
-	// A window that was closed on bytes that were on the way is probed by sending those again.
+	// If a window closes on bytes that are on the way, the probes are these bytes, sent again.
 	switch unanswered := i.Probes > 0 || i.Retransmits > 0 && i.Last_data_sent < i.Last_ack_recv; {
 	case !unanswered:
 		s.asked = 0
@@ -221,7 +219,7 @@ func (t *windows) keepOpen(of windowOf, fd int, timeout time.Duration, i *sys.TC
 	setUserTimeout(fd, 0)
 }
 
-// setUserTimeout sets TCP_USER_TIMEOUT; 0: the kernel's default. A socket that has failed meanwhile needs none.
+// setUserTimeout sets TCP_USER_TIMEOUT; 0: the kernel's default. If it fails, the socket has failed, and needs none.
 func setUserTimeout(fd int, d time.Duration) {
 	_ = sys.SetsockoptInt(fd, sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, int(d/time.Millisecond))
 }

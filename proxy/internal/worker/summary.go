@@ -22,7 +22,7 @@ func (m *Moved) add(n Moved) {
 
 func movedBy(f *relay.Flow) Moved { return Moved{f.Spliced, f.Copied, f.Carried} }
 
-// Totals are sums over sessions.
+// Totals are sums over ended sessions.
 type Totals struct {
 	Bytes
 	Lost      int64
@@ -54,9 +54,9 @@ type Load struct {
 	HandedOver       int64 // clients that it accepted for others
 	Peeks            int64 // looks at clients' first bytes, see [Preread]
 	Taken            int64 // bytes that were taken instead of peeked at
-	HellosMissing    int64 // clients that were served without one, see [Preread.AnyHello]
+	HellosMissing    int64 // clients that were served without a hello, see [Preread.AnyHello]
 	loop.Stats
-	LagP99, TimerLateP99 time.Duration // upper bounds for 99 % of the times in Lag, and in TimerLate
+	LagP99, TimerLateP99 time.Duration // upper bounds for 99 % of the times in Lag and in TimerLate
 	LongTurns            int64         // turns of 1,024 µs and more
 }
 
@@ -85,16 +85,16 @@ type statsScan struct {
 	sum  Summary
 	done chan<- Summary // nil: there is no scan
 
-	running bytesByBinding // bytes of running sessions by binding; nil: they are not asked for
-	binding Binding        // of the one before
+	running bytesByBinding // bytes of running sessions by binding; nil: not asked for
+	binding Binding        // of the previous session
 	bytes   *Bytes
 }
 
-// slabsPerTurn is how much of a scan is one turn's.
+// slabsPerTurn is how many slabs a scan looks at in one turn.
 const slabsPerTurn = 2
 
-// beginScan begins a summary for done, which has room for it. If running is not nil, it also collects running bytes by
-// binding; then bindings do not get the bytes of sessions that end from now on.
+// beginScan begins a summary for done, which has room for it. If running is not nil, it also collects the bytes of running
+// sessions by binding, and from now on the bytes of ending sessions are held back from their bindings.
 func (w *worker) beginScan(done chan<- Summary, running bytesByBinding) {
 	w.scan = statsScan{sum: w.baseSummary(), done: done, running: running}
 	if running != nil && w.deferred == nil {
@@ -103,7 +103,7 @@ func (w *worker) beginScan(done chan<- Summary, running bytesByBinding) {
 	w.continueScan()
 }
 
-// baseSummary is the summary without the bytes of running sessions.
+// baseSummary returns the summary without the bytes of running sessions.
 func (w *worker) baseSummary() Summary {
 	s := w.loop.Stats()
 	return Summary{
@@ -116,7 +116,7 @@ func (w *worker) baseSummary() Summary {
 	}
 }
 
-// longTurn is the power of two of a microsecond from which on a turn is a long one.
+// longTurn is the power of two of a microsecond from which on a turn counts as long.
 const longTurn = 10
 
 func sum(counts []int64) (all int64) {
@@ -126,8 +126,7 @@ func sum(counts []int64) (all int64) {
 	return all
 }
 
-// p99 is an upper bound of 99 % of the times that are counted by powers of two of a
-// microsecond.
+// p99 returns an upper bound of 99 % of the times that counts counts by powers of two of a microsecond.
 func p99(counts []int64, longest time.Duration) time.Duration {
 	all, seen := sum(counts), int64(0)
 	for i, n := range counts {
@@ -159,7 +158,7 @@ func (w *worker) continueScan() {
 	w.post(w.continueScan)
 }
 
-// scanPast counts a session that has ended before a scan came by.
+// scanPast counts a session that has ended before the scan in progress has reached it.
 func (w *worker) scanPast(n *conn, r relay.Result) {
 	if w.scan.done != nil && int(n.slab) >= w.scan.at {
 		w.scan.sum.Totals.Add(r)
@@ -180,7 +179,7 @@ func bytesOf(r *relay.Result) Bytes {
 	return Bytes{movedBy(&r.AToB), movedBy(&r.BToA)}
 }
 
-// A bytesByBinding is bytes by binding. A nil map means that they are not wanted.
+// A bytesByBinding is bytes by binding. A nil map means that nobody asks for them.
 type bytesByBinding map[Binding]*Bytes
 
 func (t bytesByBinding) of(b Binding) *Bytes {
@@ -190,8 +189,7 @@ func (t bytesByBinding) of(b Binding) *Bytes {
 	return t[b]
 }
 
-// ended passes the bytes of an ended session to its binding, nil if it has none: at once, or
-// with a tally by flush.
+// ended passes the bytes of an ended session to its binding, if any: at once, or later by flush if t is not nil.
 func (t bytesByBinding) ended(b Binding, r *relay.Result) {
 	switch {
 	case b == nil:
@@ -202,10 +200,10 @@ func (t bytesByBinding) ended(b Binding, r *relay.Result) {
 	}
 }
 
-// Metered calls read with a [Summary] and, by binding, the bytes of the sessions that run. Bindings get the bytes of
-// sessions that end meanwhile only afterwards. So their sums plus the running bytes are all moved bytes, each counted
-// once, and no later result is smaller. The loops go on, and are asked for a few sessions at a time. Any goroutine but
-// the loops' may call it, but not read.
+// Metered calls read with a [Summary] and, by binding, the bytes of the running sessions. Bindings get the bytes of
+// sessions that end meanwhile only afterwards. So the bindings' sums plus the running bytes are all moved bytes, each
+// counted once, and no later result is smaller. The loops go on, and are asked for a few sessions at a time. Any goroutine
+// but the loops' may call Metered, but read must not.
 func (g *Group) Metered(read func(sum Summary, running map[Binding]*Bytes)) {
 	g.metering.Lock()
 	defer g.metering.Unlock()
@@ -217,7 +215,7 @@ func (g *Group) Metered(read func(sum Summary, running map[Binding]*Bytes)) {
 	}
 }
 
-// flushMeters makes a worker report to the meters the bytes that it has held back.
+// flushMeters makes a worker give the bindings the bytes that it has held back.
 func (g *Group) flushMeters(w *worker) {
 	flushed := make(chan struct{}, 1)
 	w.post(func() {
@@ -229,7 +227,7 @@ func (g *Group) flushMeters(w *worker) {
 	}
 }
 
-// flush reports to the meters the bytes held back, and holds nothing back any more.
+// flush gives the bindings the bytes held back, and holds nothing back any more.
 func (w *worker) flush() {
 	for b, bytes := range w.deferred {
 		b.Moved(*bytes)
@@ -241,7 +239,7 @@ func (w *worker) flush() {
 	w.rebinds = nil
 }
 
-// note notes the bytes of a session that runs, for a scan by binding.
+// note notes the bytes of a running session, for a scan by binding.
 func (w *statsScan) note(n *conn, b Bytes) {
 	if w.running == nil {
 		return
@@ -250,7 +248,7 @@ func (w *statsScan) note(n *conn, b Bytes) {
 	if binding == nil {
 		return
 	}
-	if binding != w.binding { // most have the binding of the one before
+	if binding != w.binding { // most sessions have the binding of the previous one
 		w.binding, w.bytes = binding, w.running.of(binding)
 	}
 	w.bytes.Add(b)

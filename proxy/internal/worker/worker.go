@@ -33,15 +33,15 @@ type worker struct {
 	statistics
 	records     records // of sessions
 	arrived     arrivals
-	turnedAway  arrivals // that were refused
+	turnedAway  arrivals // refused clients
 	mirrors     mirrors  // of sessions
 	lateOptions map[sockopt.Options]*lateSockopts
-	windows     *windows // closed ones, of peers of sessions
+	windows     *windows // peers' closed windows
 	lanes       lanes
 	callbacks
 	shared
 
-	canceled error // the reason that no client is served any more
+	canceled error // why no client is served any more
 }
 
 // acceptors are the worker's parts in listening sockets.
@@ -49,8 +49,8 @@ type acceptors struct {
 	accepting []*acceptor  // not closed
 	waiters   []*acceptor  // waiting for room
 	emptying  []*acceptor  // closing, with queues to be emptied
-	unopened  []*Listening // could not be accepted from
-	paused    bool         // accepting is, somewhere, for lack of a resource
+	unopened  []*Listening // accepting has not begun, for lack of a resource
+	paused    bool         // some accepting is paused for lack of a resource
 }
 
 type counters struct {
@@ -60,7 +60,7 @@ type counters struct {
 	ended                                                      Totals
 }
 
-// buffers are memory that is used by one client after the other.
+// buffers are memory that one client after the other uses.
 type buffers struct {
 	first  []byte // first bytes of clients, until they were looked at
 	header []byte // the first bytes to an endpoint: PROXY header, then the client's
@@ -73,11 +73,11 @@ func (b *buffers) firstBytes() []byte {
 	return b.first
 }
 
-// statistics are the readings of others that are under way.
+// statistics are the scans under way.
 type statistics struct {
 	scan        statsScan
-	deferred    bytesByBinding // bytes not reported to meters yet; nil: they are reported at once
-	rebinds     []func()       // of adopted sessions, once they are
+	deferred    bytesByBinding // bytes held back from bindings; nil: they get bytes at once
+	rebinds     []func()       // of adopted sessions, for when bytes are no longer held back
 	clientScans []*clientScan  // one after the other
 }
 
@@ -88,12 +88,12 @@ type callbacks struct {
 
 // shared is the state that other goroutines change.
 type shared struct {
-	load    atomic.Int64      // clients that the worker has or is going to get
-	woken   atomic.Bool       // the worker is going to look at the shared state
-	inbox   mailbox[accepted] // clients that others have accepted, which have places
+	load    atomic.Int64      // clients that the worker has or will get
+	woken   atomic.Bool       // the worker will look at the shared state
+	inbox   mailbox[accepted] // clients with places that other workers have accepted
 	changes mailbox[func()]
 	wakes   mailbox[Waker]
-	part    chan struct{} // holds one while the loop is asked for a part of something, see askPart
+	part    chan struct{} // holds one while askPart asks the loop for a part
 }
 
 func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, error) {
@@ -118,7 +118,7 @@ func newWorker(g *Group, index int, l *loop.Loop, mem *arena.Local) (*worker, er
 	return w, err
 }
 
-// post makes the loop call f. A loop that never runs again has nothing to do.
+// post makes the loop call f, unless the loop has ended.
 func (w *worker) post(f func()) { _ = w.loop.Post(f) }
 
 // wake makes the worker look at the shared state. It may be called by any goroutine.
@@ -149,7 +149,7 @@ func (w *worker) admitWaiting() {
 		in, ok := g.waiting.pop()
 		if !ok {
 			g.gate.release()
-			g.wake() // a client may have found no place meanwhile
+			g.wake() // meanwhile a client may have found no place
 			return
 		}
 		w.load.Add(1)
@@ -164,7 +164,7 @@ func (w *worker) resume() {
 		return
 	}
 	if g.markFree() {
-		w.post(w.settleGate) // which is called after the next turn's accepting
+		w.post(w.settleGate) // called after the accepting in the next turn
 	}
 	w.unpause()
 	var next [resumeBatch]*acceptor
@@ -176,16 +176,15 @@ func (w *worker) resume() {
 		a.resume()
 	}
 	if left > 0 {
-		w.wake() // if there is room then for more than those
+		w.wake() // there may still be room for the rest
 	}
 }
 
-// resumeBatch is from how many sockets with waiting clients a loop accepts again in one turn, in
-// the order in which they began to wait. If there is room for only one client, trying the other
-// sockets would be useless.
+// resumeBatch is the number of sockets with waiting clients from which a loop accepts again in one turn, in the order in
+// which they began to wait. If there is room for only one client, trying more sockets would be useless.
 const resumeBatch = 64
 
-// resume accepts again where there was no room, or asks whether there is some now.
+// resume accepts again, or asks again whether there is room.
 func (a *acceptor) resume() {
 	if a.waits = false; a.closing {
 		return
@@ -195,7 +194,7 @@ func (a *acceptor) resume() {
 	a.Retry()
 }
 
-// unshort notes that it no longer waits because of CanAccept.
+// unshort notes that the acceptor no longer waits because of CanAccept.
 func (a *acceptor) unshort() {
 	if a.pausedByAdmitter {
 		a.pausedByAdmitter = false
@@ -243,14 +242,14 @@ func (w *worker) cut(cause error) {
 // piece.
 const turnTime = 250 * time.Microsecond
 
-// A mailbox is what other goroutines give a worker to do, which it does in order, some in each turn of its loop.
+// A mailbox takes work for a worker from other goroutines. The worker does it in order, some in each turn of its loop.
 type mailbox[T any] struct {
 	worker *worker
 	open   func() // made once
 	mu     sync.Mutex
 	given  []T // under mu
-	taken  []T // the worker's own
-	next   int // in taken
+	taken  []T // owned by the worker
+	next   int // index in taken
 }
 
 func (b *mailbox[T]) init(w *worker, do func(T)) {
@@ -267,7 +266,7 @@ func (b *mailbox[T]) init(w *worker, do func(T)) {
 	}
 }
 
-// give adds something. If several come before the worker takes them, only the first is posted.
+// give adds a piece of work. Only the first piece that the worker has not taken yet is posted.
 func (b *mailbox[T]) give(v T) {
 	b.mu.Lock()
 	b.given = append(b.given, v)
@@ -287,7 +286,7 @@ func (b *mailbox[T]) take() (v T, ok bool) {
 	if len(b.taken) == 0 {
 		return v, false
 	}
-	var none T // what is done is not kept
+	var none T // does not keep finished work in memory
 	v, b.taken[b.next] = b.taken[b.next], none
 	b.next++
 	return v, true
