@@ -1,26 +1,31 @@
 package filter
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // A crew is goroutines that work on what waits, in order: at most a number of them, as long as something waits.
 type crew[T any] struct {
+	run        func() // of each goroutine, until take has nothing for it
 	mu         sync.Mutex
-	waiting    []T
+	waiting    []T // from first on
+	first      int
 	running    int // goroutines
 	goroutines sync.WaitGroup
 }
 
 // add adds something, unless most wait already, and runs one more goroutine if there are fewer than workers.
-func (c *crew[T]) add(v T, most, workers int, run func()) bool {
+func (c *crew[T]) add(v T, most, workers int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting) >= most {
+	if len(c.waiting)-c.first >= most {
 		return false
 	}
 	c.waiting = append(c.waiting, v)
 	if c.running < max(workers, 1) {
 		c.running++
-		c.goroutines.Go(run)
+		c.goroutines.Go(c.run)
 	}
 	return true
 }
@@ -33,13 +38,15 @@ func (c *crew[T]) take() (v T, ok bool) {
 		c.running--
 		return v, false
 	}
-	v, c.waiting[0] = c.waiting[0], v
-	c.waiting = c.waiting[1:]
+	v, c.waiting[c.first] = c.waiting[c.first], v
+	if c.first++; 2*c.first >= len(c.waiting) {
+		c.waiting, c.first = slices.Delete(c.waiting, 0, c.first), 0
+	}
 	return v, true
 }
 
 func (c *crew[T]) length() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.waiting)
+	return len(c.waiting) - c.first
 }

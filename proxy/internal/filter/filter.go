@@ -83,7 +83,7 @@ func New(ctx context.Context, code []byte, cfg Config) (*Filter, error) {
 
 func newFilter(cfg Config) *Filter {
 	f := &Filter{cfg: cfg, Counts: cfg.Counts, retired: make(chan struct{})}
-	f.log.counts, f.log.to = cfg.Counts, cfg.Log
+	f.log.counts, f.log.to, f.clients.run = cfg.Counts, cfg.Log, f.run
 	return f
 }
 
@@ -214,7 +214,7 @@ func (f *Filter) Overloaded() { f.Counts.Verdicts.Add(int(Overload)) }
 // clients wait already, Ask returns false, and done is not called.
 func (f *Filter) Ask(c *Call, done func()) bool {
 	c.done = done
-	if !f.clients.add(c, f.mayWait(), f.cfg.Instances, f.run) {
+	if !f.clients.add(c, f.mayWait(), f.cfg.Instances) {
 		f.Overloaded()
 		return false
 	}

@@ -78,7 +78,7 @@ func NewRewriter(ctx context.Context, code []byte, cfg RewriterConfig) (*Rewrite
 	cfg.Buffer, cfg.Instances = cmp.Or(cfg.Buffer, defaultBuffer), cmp.Or(cfg.Instances, defaultStreams)
 	cfg.Counts = cmp.Or(cfg.Counts, NewStreamLedger())
 	r := &Rewriter{cfg: cfg, buffer: bufferDownstreamData}
-	r.f = newFilter(cfg.Config)
+	r.f, r.streams.run = newFilter(cfg.Config), r.run
 	r.f.stream, r.f.spare = "proxy_on_downstream_data", cfg.Spare
 	if cfg.FromServer {
 		r.buffer, r.f.stream = bufferUpstreamData, "proxy_on_upstream_data"

@@ -98,7 +98,7 @@ func (s *Stream) End() {
 // start lets a goroutine work on the stream.
 func (s *Stream) start() {
 	s.working = true
-	s.r.streams.add(s, math.MaxInt, s.r.cfg.Workers, s.r.run)
+	s.r.streams.add(s, math.MaxInt, s.r.cfg.Workers)
 }
 
 // Take implements driver.Transform.
