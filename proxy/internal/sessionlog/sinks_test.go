@@ -166,6 +166,28 @@ func TestFileThatCannotBeMadeAgain(t *testing.T) {
 	condition.Await(t, "nothing has failed", func() bool { return r.Failed() == nil })
 }
 
+// TestFileComesBack: while the file's directory has another name the path cannot be opened. When it has its name again, the
+// failure is over.
+func TestFileComesBack(t *testing.T) {
+	t.Parallel()
+
+	dir := filepath.Join(t.TempDir(), "logs")
+	path := filepath.Join(dir, "s.log")
+	must(t, os.Mkdir(dir, 0o700))
+	r := newRig(t, path, nil)
+	must(t, os.Rename(dir, dir+".1"))
+	r.Reopen()
+	condition.Await(t, "it has failed", func() bool { return r.Failed() != nil })
+	must(t, os.Rename(dir+".1", dir))
+	condition.Await(t, "nothing has failed", func() bool {
+		r.end("a")
+		return r.Failed() == nil
+	})
+	if c := r.settled(t); int64(len(lines(t, path))) != c.Lines {
+		t.Errorf("%+v, and %d lines", c, len(lines(t, path)))
+	}
+}
+
 // TestHalfALine: a file that ends in the middle of a line loses no line after it.
 func TestHalfALine(t *testing.T) {
 	t.Parallel()

@@ -89,7 +89,7 @@ func (s *stream) open() error {
 	if s.astray = err; err != nil {
 		s.err = err
 		if s.fd >= 0 {
-			s.err = fmt.Errorf("%w, so lines go to the file that was moved away", err)
+			s.err = fmt.Errorf("%w, so lines go to the file that is open", err)
 		}
 	}
 	return err
@@ -273,6 +273,7 @@ func (s *stream) look(again bool) {
 	if s.fd >= 0 && !again {
 		is, err := file.Change(s.path, func() (sys.File, error) { return sys.Stat(s.path) }, nil)
 		if err == nil && is.Same(s.is) {
+			s.astray = nil
 			return
 		}
 	}
