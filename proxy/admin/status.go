@@ -342,7 +342,7 @@ type Summary struct {
 type SessionLog struct {
 	// Written lines of the session log.
 	Lines int64 `json:"lines" metric:"lines_total"`
-	// Dropped counts the dropped lines by reason: ring (a loop's ring was full), destination (it accepted no more
+	// Dropped counts the dropped lines by reason: queue (a loop's queue was full), destination (it accepted no more
 	// lines) or rate (more than per_second). Only reasons that occurred.
 	Dropped map[string]int64 `json:"dropped"`
 	// Sessions without a line because of only or slower_than.

@@ -199,7 +199,7 @@ func (s *sessionLog) sessionLogCounts() *admin.SessionLog {
 	}
 	c := log.Counts()
 	counts := &admin.SessionLog{Lines: c.Lines, Dropped: make(map[string]int64), Filtered: c.Filtered}
-	for reason, n := range map[string]int64{"ring": c.Full, "destination": c.Dropped, "rate": c.Rated} {
+	for reason, n := range map[string]int64{"queue": c.Full, "destination": c.Dropped, "rate": c.Rated} {
 		if n > 0 {
 			counts.Dropped[reason] = n
 		}

@@ -215,7 +215,7 @@ var processFamilies = []processFamily{
 	{Family: counter("penstock_arena_residues_total", "How many times the bytes of a blocked destination were kept, in the arena or on the heap.", "in"), collect: parts(func(s *Sample) []int64 { return []int64{s.Process.Arena.Residues, s.Process.Arena.Refused} }, "arena", "heap")},
 	{Family: counter("penstock_health_transitions_total", "Changes of the state of endpoints and circuit breakers."), collect: named("transitions")},
 	{Family: counter("penstock_hellos_missing_total", "Clients that were served without a ClientHello."), collect: named("hellos_missing")},
-	{Family: counter("penstock_session_log_dropped_total", "Dropped lines of the session log: ring (the ring of a loop was full), destination (it accepted no more) or rate (per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "ring", "destination", "rate") }},
+	{Family: counter("penstock_session_log_dropped_total", "Dropped lines of the session log: queue (the queue of a loop was full), destination (it accepted no more) or rate (per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "queue", "destination", "rate") }},
 	{Family: counter("penstock_spans_dropped_total", "Spans that did not reach the collector, by reason: queue_full, refused, unavailable or shutdown.", "reason"), collect: func(s *Sample, emit emitter) {
 		emitEach(emit, s.traces().Dropped, "queue_full", "refused", "unavailable", "shutdown")
 	}},

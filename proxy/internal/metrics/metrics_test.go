@@ -217,7 +217,7 @@ func TestDropsFromTheBeginning(t *testing.T) {
 	_, none := scrape(t, empty, "text/plain")
 	_, some := scrape(t, filled(), "text/plain")
 	for name, want := range map[string]map[string][2]float64{
-		"penstock_session_log_dropped_total": {"ring": {0, 2}, "destination": {}, "rate": {}},
+		"penstock_session_log_dropped_total": {"queue": {0, 2}, "destination": {}, "rate": {}},
 		"penstock_spans_dropped_total":       {"queue_full": {}, "refused": {0, 1}, "unavailable": {}, "shutdown": {}},
 	} {
 		for i, text := range []string{none, some} {
@@ -340,7 +340,7 @@ func full() *Sample {
 	return &Sample{
 		Process: Process{
 			Status: admin.Status{
-				Version: "v1", Counters: map[string]int64{"transitions": 1, "hellos_missing": 2}, Summary: admin.Summary{Connections: admin.Connections{Most: 9}, Lane: &admin.Lane{State: admin.LaneOn, Active: 1, Left: 2, Wanted: true, Adopted: 5, Ended: 6, Reset: 2, Returned: 1, Gaps: 4, Stays: map[string]int64{"mirror": 3}, Unrestored: map[string]int64{"address is taken": 1}}, Fallbacks: map[string]int64{"size": 1}, SessionLog: &admin.SessionLog{Lines: 7, Dropped: map[string]int64{"ring": 2}, Filtered: 3}},
+				Version: "v1", Counters: map[string]int64{"transitions": 1, "hellos_missing": 2}, Summary: admin.Summary{Connections: admin.Connections{Most: 9}, Lane: &admin.Lane{State: admin.LaneOn, Active: 1, Left: 2, Wanted: true, Adopted: 5, Ended: 6, Reset: 2, Returned: 1, Gaps: 4, Stays: map[string]int64{"mirror": 3}, Unrestored: map[string]int64{"address is taken": 1}}, Fallbacks: map[string]int64{"size": 1}, SessionLog: &admin.SessionLog{Lines: 7, Dropped: map[string]int64{"queue": 2}, Filtered: 3}},
 				Traces: &admin.Traces{Sampled: 6, Queued: 1, Exported: 3, Unconfirmed: 1, Dropped: map[string]int64{"refused": 1}},
 			},
 			EveryRefusal: map[string]int64{"upstream": 0, "tls": 1},

@@ -78,7 +78,7 @@ type change struct {
 
 // Counts holds the numbers of lines since the start.
 type Counts struct {
-	// Lines were written. Full lines were dropped because their loop's ring was full, Dropped because their destination
+	// Lines were written. Full lines were dropped because their loop's queue was full, Dropped because their destination
 	// did not take them, and Rated because they exceeded the rate. The sum of the four is the number of lines to write,
 	// except for lines that are still on their way.
 	Lines, Full, Dropped, Rated int64

@@ -239,7 +239,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatalf("a line is %q", line)
 		}
 	}
-	condition.Await(t, "the full disk is reported", func() bool { // at most ten seconds after a full ring was
+	condition.Await(t, "the full disk is reported", func() bool { // at most ten seconds after a full queue was
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		_, after, reported := strings.Cut(strings.Join(r.reports, "\n"), "no space left")

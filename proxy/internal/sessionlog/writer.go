@@ -25,7 +25,7 @@ type writer struct {
 	saidFailed   bool   // an error was reported, but not its end
 	unreported   int64  // dropped lines
 	err          error  // the last unreported error
-	fullReported int64  // how many events of full rings were reported
+	fullReported int64  // how many events of full queues were reported
 }
 
 const (
