@@ -21,33 +21,32 @@ import (
 // A ListenerState holds the counters of a listener's clients. It exists as long as a file
 // names the listener: after a reload, changed limits apply to the present counts.
 type ListenerState struct {
-	// Name is the name of its listener. It is not changed.
+	// Name is the listener's name. It is not changed.
 	Name string
 
 	Connections limit.Connections
 	Rate        limit.Rate
-	// Paused is called each time that accepting pauses at a limit, with its key and the time
-	// of the loops' clock. It is called by loops, several at a time, and must not wait; it may
-	// be nil. It is set before there are clients.
+	// Paused is called each time that accepting pauses at a limit, with the limit's key and the time of the loops' clock.
+	// Loops call it, several at a time, and it must not wait. It may be nil, and is set before there are clients.
 	Paused func(limit string, now time.Duration)
 
 	Accepted atomic.Int64             // clients
-	current  atomic.Pointer[Listener] // the generation in force; nil: none is
-	queue    queue                    // of clients beyond Connections that two loops have accepted at once
+	current  atomic.Pointer[Listener] // the generation in force; nil: none
+	queue    queue                    // clients beyond Connections that two loops have accepted at once
 	account
 	pausedAt atomic.Uint32 // the admissionLimit at which accepting pauses now
 
-	// Refusals are the clients that were refused, and Pauses how often accepting has paused at each limit, by its key.
-	// Spoken are the clients by their protocol, where a route depends on it; the last, "other", is any other protocol.
+	// Refusals counts refused clients by reason, and Pauses how often accepting has paused, by the key of the limit. Spoken
+	// counts clients by protocol, where a route depends on it; the last one, "other", is any other protocol.
 	Refusals, Pauses, Spoken *tally.Reasons
 
 	Cancels   Cancels
 	Mirrors   *worker.MirrorCounts // of its sessions
-	Rewritten atomic.Int64         // sessions that are rewritten and have begun
-	Rewrites  *filter.Ledger       // of their streams
+	Rewritten atomic.Int64         // rewritten sessions that have begun
+	Rewrites  *filter.Ledger       // counts their streams
 }
 
-// NewListenerState returns the state of a listener. paused is its Paused.
+// NewListenerState returns the state of a listener. paused becomes its Paused.
 func NewListenerState(name string, paused func(limit string, now time.Duration)) *ListenerState {
 	return &ListenerState{
 		Name: name, Paused: paused, Refusals: tally.NewReasons(admissionRejectNames[:]...), Pauses: tally.NewReasons(admissionLimitNames[:]...),
@@ -108,7 +107,7 @@ var admissionCauses = []struct {
 	{proxyproto.ErrTooLong, refusedHeader},
 	{proxyproto.ErrMalformed, refusedHeader},
 	{proxyproto.ErrChecksum, refusedHeader},
-	{worker.ErrSecondHello, refusedSecondHello}, // which may be one of the following, too
+	{worker.ErrSecondHello, refusedSecondHello}, // before the next ones, which it may wrap
 	{clienthello.ErrNotTLS, refusedHello},
 	{clienthello.ErrTooLong, refusedHello},
 	{clienthello.ErrMalformed, refusedHello},
@@ -131,7 +130,7 @@ var admissionCauses = []struct {
 	{worker.ErrPrereadMemory, refusedPrereadMemory},
 }
 
-// Reason returns the word by which a listener counts a client that is refused for a cause.
+// Reason returns the word under which a listener counts a client that is refused for a cause.
 func Reason(cause error) string { return admissionRejectNames[rejectOf(cause)] }
 
 // Refused counts a client that was refused, by reason.
@@ -153,10 +152,10 @@ func rejectOf(cause error) admissionReject {
 	return as
 }
 
-// An admissionToken is a [worker.Client]'s: its entry in the table of its source, a [limit.Entry], and overLimit.
+// An admissionToken is kept in a [worker.Client]: its entry in the table of its source, a [limit.Entry], and overLimit.
 type admissionToken = uint64
 
-// overLimit says that the client has no place under Connections yet. It is a bit above every Entry.
+// overLimit says that the client has no place under Connections yet. It is a bit above the bits of every Entry.
 const overLimit admissionToken = 1 << 32
 
 // An admission is the [worker.Admitter] of one generation of a listener.
@@ -213,12 +212,11 @@ func (a *admission) AdmitSource(c *worker.Client, now int64) error {
 	return err
 }
 
-// source takes the entries of the limits of a client's source, or returns the reason that it
-// may not come.
+// source takes the entries of the limits of a client's source, or returns the reason to refuse the client.
 func (a *admission) source(c *worker.Client, now int64) error {
 	under := (*Listener)(a)
 	by := under.ruling(c)
-	in, next := by[0], by[1] // others if there was a reload since the client was accepted
+	in, next := by[0], by[1] // other generations than a if there was a reload since the accept
 	if in != under {
 		if err := in.takes(c); err != nil {
 			return err
@@ -245,7 +243,7 @@ func (a *admission) source(c *worker.Client, now int64) error {
 
 func (a *admission) Released(token admissionToken) {
 	state := a.state
-	if entry := limit.Entry(token); entry != 0 { // of this admission's table, which has admitted the client
+	if entry := limit.Entry(token); entry != 0 { // from the table of this admission, which has admitted the client
 		a.cfg.Sources.Leave(entry)
 	}
 	if token&overLimit != 0 {
@@ -269,7 +267,7 @@ const (
 	doorLimits
 )
 
-// admissionLimitNames are their keys in the configuration.
+// admissionLimitNames are the keys of the limits in the configuration.
 var admissionLimitNames = [doorLimits]string{"", "connections", "per_second", "process per_second"}
 
 // pauses notes that accepting pauses at a limit, and reports whether the pause is new. Loops
@@ -295,8 +293,8 @@ func (state *ListenerState) full(process *limit.Rate, now int64) admissionLimit 
 	return unlimited
 }
 
-// PausedAt returns the key of the limit at which accepting is paused at a time, or "" if it
-// is not paused. process is the limit of all listeners, or nil.
+// PausedAt returns the key of the limit at which accepting is paused at a time, or "" if it is not paused. process is the
+// limit of all listeners together, or nil.
 func (state *ListenerState) PausedAt(process *limit.Rate, now int64) string {
 	return admissionLimitNames[state.full(process, now)]
 }

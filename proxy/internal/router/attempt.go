@@ -20,15 +20,15 @@ import (
 type attempt struct {
 	breaker    *health.Breaker // the endpoint's breaker that was asked; nil: none
 	permit     health.Permit
-	forced     bool // let through in panic, by a breaker that is open
+	forced     bool // in panic, let through by an open breaker
 	addrs      []loop.Address
 	at         int   // index in addrs of the address that is being tried
 	start      int64 // clock
 	end        int64 // clock at which the attempt is given up; 0: never
 	failed     []error
-	lastResort bool // as a last resort: by the states of endpoints there would be none
-	trial      bool // by a client that waits for room at others
-	slow       bool // counted by the endpoint
+	lastResort bool // the endpoint's state allows only a last resort
+	trial      bool // the client waits for room at other endpoints
+	slow       bool // counted in the endpoint's connecting
 }
 
 // missed ends the attempt at an endpoint that was not reached, and reports the outcome.
@@ -39,7 +39,7 @@ func (s *Search) missed(now int64, o health.Outcome) {
 	s.blame(failure{
 		endpoint: e, err: fmt.Errorf("connect to %s: %w", e.Address, line(s.failed)), began: s.start, ended: now, own: !o.Failed(),
 	})
-	if !o.Failed() { // others may not lack the same resource
+	if !o.Failed() { // other endpoints may not need the resource that is lacking
 		s.visits = s.visits[:0]
 	}
 	s.afterMissed(e, now)
@@ -52,7 +52,7 @@ func (s *Search) afterMissed(e *Endpoint, now int64) {
 	case s.onlyLastResort:
 		s.resort(s.causes(), now)
 		return
-	case s.trial && !s.back: // it waits on at this one
+	case s.trial && !s.back: // back to the queue of this upstream
 		s.stage = queueing
 		return
 	}
@@ -70,9 +70,9 @@ type failure struct {
 	endpoint     *Endpoint
 	err          error
 	began, ended int64 // clock
-	own          bool  // the cause is not the endpoint's
-	turnedDown   bool  // nor this machine's, see [Search.turnedDown]
-	late         int   // how many attempts began after the client's patience was over
+	own          bool  // the endpoint is not the cause
+	turnedDown   bool  // nor is this machine, see [Search.turnedDown]
+	late         int   // number of attempts that began after the client's patience was over
 }
 
 // maxFailures bounds the failures that a client remembers, so that attempts after many
@@ -102,7 +102,7 @@ func (s *Search) blame(f failure) {
 	s.failures = append(s.failures, f)
 }
 
-// causes are why the client has not reached any endpoint.
+// causes returns why the client has not reached any endpoint.
 func (s *Search) causes() error {
 	errs := make([]error, len(s.failures), len(s.failures)+1)
 	for i, f := range s.failures {
@@ -114,7 +114,7 @@ func (s *Search) causes() error {
 	return line(errs)
 }
 
-// lastError is why the attempt's last connect failed; nil: none has.
+// lastError returns why the attempt's last connect failed, or nil.
 func (s *Search) lastError() error {
 	if len(s.failed) == 0 {
 		return nil
@@ -127,13 +127,13 @@ func (s *Search) lastError() error {
 func (s *Search) settle(o health.Outcome, now int64) {
 	s.endSlow()
 	e, reached := s.endpoint, o == health.Reset
-	blamed := slices.ContainsFunc(s.failures, func(f failure) bool { return f.endpoint == e }) // by the client, before
+	blamed := slices.ContainsFunc(s.failures, func(f failure) bool { return f.endpoint == e }) // by this client, in an earlier attempt
 	known := blamed || s.forgotten > 0 && e.Failing()
 	s.endpoint = nil
 	e.Release()
 	from := health.UnsampledSource
 	if o.Failed() && e.sample.take(now) {
-		from = health.NoSource // an endpoint that is not reached knows nothing of the client
+		from = health.NoSource // an endpoint that was not reached does not know the client's source
 	}
 	var cause string
 	if err := s.lastError(); err != nil {
@@ -146,7 +146,7 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	if o.Failed() {
 		e.missed(s.start, now)
 		e.checkSoon(now)
-		if errno := errnoOf(s.lastError()); errno == syscall.ECONNREFUSED || errno == syscall.ENOENT { // no process listens
+		if errno := errnoOf(s.lastError()); errno == syscall.ECONNREFUSED || errno == syscall.ENOENT { // no process listens there
 			e.answers.Refused()
 		}
 	}
@@ -165,21 +165,21 @@ func (s *Search) settle(o health.Outcome, now int64) {
 	}
 }
 
-// SlowConnects returns how many clients are waiting for a connection to the endpoint for a second or
-// longer, and since when there is such a client.
+// SlowConnects returns how many clients have waited for a connection to the endpoint for a second or longer, and since when
+// there are such clients.
 func (e *Endpoint) SlowConnects() (n, since int64) {
 	return e.connecting.n.Load(), e.connecting.since.Load()
 }
 
-// silentToConnects reports whether a client has waited for a connection to the endpoint for a second or more, still
-// waits, and no other has been connected since it began. Usually the endpoint's host is gone, which will be certain
-// at the connect timeout.
+// silentToConnects reports whether a client has waited for a connection to the endpoint for a second or more, still waits,
+// and no other client has been connected since it began. Usually the endpoint's host is gone, which will be certain only at
+// the connect timeout.
 func (e *Endpoint) silentToConnects() bool {
 	n, since := e.SlowConnects()
 	return n > 0 && e.trials.made.Load() < since-int64(firstResent)
 }
 
-// endSlow ends a slow attempt; other attempts are left alone.
+// endSlow ends the count of a slow attempt. It does nothing for other attempts.
 func (s *Search) endSlow() {
 	if s.slow {
 		s.slow = false
@@ -187,15 +187,13 @@ func (s *Search) endSlow() {
 	}
 }
 
-// recheckEvery is how often a client that is being connected looks whether to give up that
-// connection.
+// recheckEvery is the interval at which a client that is being connected looks whether to give up the connection.
 const recheckEvery = 250 * time.Millisecond
 
-// Abandon implements [worker.Search]. An attempt to connect is given up if the client is no longer
-// admitted, if a reload serves it elsewhere, or if the endpoint gets no more clients. It is also
-// given up if the endpoint is not usable (a last resort) and another endpoint is usable again, or
-// the fallback serves. So a client that tries a dead host is not kept there when another endpoint
-// is back. Nor do such clients keep the places under the breaker's bounds from others.
+// Abandon implements [worker.Search]. An attempt to connect is given up if the client is no longer admitted, if a reload
+// serves it elsewhere, or if the endpoint gets no more clients. It is also given up if the endpoint is not usable (a last
+// resort) and another endpoint is usable again, or the fallback serves: a client that tries a dead host must not be kept
+// there when another endpoint is back, nor keep other clients from a place under the breaker's bounds.
 func (s *Search) Abandon(now int64) bool {
 	if s.Overruled() {
 		return true
@@ -223,9 +221,9 @@ func (s *Search) Abandon(now int64) bool {
 	return e.unusable() && s.servedBy(s.snapshot, true)
 }
 
-// unanswered reports whether the endpoint has not answered for a second and this counts as a
-// failure. It counts if another client could not reach the endpoint either and this client has
-// a fallback, or if clients wait for this client's place under the breaker's bounds.
+// unanswered reports whether the endpoint has not answered for a second and this counts as a failure. It counts if another
+// client could not reach the endpoint either and this client has a fallback, or if clients wait for this client's place
+// under the breaker's bounds.
 func (s *Search) unanswered(now int64) bool {
 	if s.onlyLastResort || now-s.start < int64(firstResent) {
 		return false
@@ -237,8 +235,8 @@ func (s *Search) unanswered(now int64) bool {
 	return snap.Breaker != nil && snap.upstream.queue.waiting.Load() > 0 && snap.Breaker.Full()
 }
 
-// servedBy reports whether an endpoint of a snapshot or of its fallbacks serves the client, or, if
-// responses count, a response of one of them.
+// servedBy reports whether a snapshot or one of its fallbacks has an endpoint that serves the client or, if response is
+// set, a response.
 func (s *Search) servedBy(snap *UpstreamSnapshot, response bool) bool {
 	for ; snap != nil; snap = snap.Fallback {
 		if response && snap.Respond != nil || s.anotherWorks(snap) {
@@ -298,7 +296,7 @@ func (s *Search) abandoned(now int64) {
 		endpoint: e, err: fmt.Errorf("connect to %s: %w after %v", e.Address, record.ErrAbandoned, time.Duration(now-s.start).Round(time.Millisecond)),
 		began: s.start, ended: now, own: true,
 	})
-	if s.mayJoin() != nil { // Next begins it anew
+	if s.mayJoin() != nil { // Next begins the search again
 		s.stage = choosing
 		return
 	}
@@ -328,10 +326,9 @@ func (s *Search) turnsDown(err error) bool {
 	return errors.As(err, &handshake) && handshake.Kind == tlsterm.Protocol
 }
 
-// turnedDown ends the attempt at such an endpoint, which the client does not try again. If the
-// endpoint answered, no monitor is told; a trial is ended without a decision. If it did not answer,
-// it may be frozen: this is reported like a session without a first byte, and judged by the sources
-// of clients and by how the endpoint serves others.
+// turnedDown ends the attempt at such an endpoint, which the client does not try again. If the endpoint answered, no
+// monitor hears of it, and a trial ends without a decision. If it did not answer, it may be frozen: this is reported like a
+// session without a first byte, and judged by the sources of clients and by how the endpoint serves others.
 func (s *Search) turnedDown(err error, now int64) {
 	e, o := s.endpoint, health.Unknown
 	switch {

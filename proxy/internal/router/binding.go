@@ -15,33 +15,33 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A binding connects sessions with their endpoint, and holds their limits. All sessions of a
-// listener under one generation share it (one binding for each [KeyCount]), so it takes no
-// memory of a session. A session that is a breaker's trial has its own.
+// A binding connects sessions with their endpoint, and holds their limits. All sessions of a listener under one generation
+// share it (one binding for each [KeyCount]), so it costs a session no memory. A session that is a breaker's trial has its
+// own.
 type binding struct {
 	limits   relay.Limits
 	listener *Listener
 	snapshot *UpstreamSnapshot
 	endpoint *Endpoint
-	key      *KeyCount // of all its sessions; nil: they are not counted by a property of their clients
+	key      *KeyCount // of all its sessions; nil: they are not counted by a property of clients
 
-	breaker                *health.Breaker // the endpoint's, that let it through; nil: none
+	breaker                *health.Breaker // the endpoint's breaker that let the session through; nil: none
 	permit, upstreamPermit health.Permit
-	forced, upstreamForced bool        // in panic, by breakers that are open
-	adopted                bool        // its sessions have begun in a process before this one
-	resort                 bool        // it is of one session, to an endpoint that is a last resort
-	counted                atomic.Bool // of a last resort: its client was served
+	forced, upstreamForced bool        // in panic, let through by open breakers
+	adopted                bool        // its sessions began in an earlier process
+	resort                 bool        // its one session was a last resort
+	counted                atomic.Bool // the client of the last resort was counted as served
 	began                  int64       // clock, of a trial or a last resort
-	reported               atomic.Bool // of a trial: its outcome
+	reported               atomic.Bool // the outcome of the trial is reported
 
-	from  health.Source // of the client, if it is one of the sample; health.UnsampledSource: it is not
+	from  health.Source // the client's source if the session is in the sample, else health.UnsampledSource
 	named atomic.Pointer[[namedBindings]atomic.Pointer[binding]]
 }
 
 var _ worker.Binding = (*binding)(nil)
 
-// bindingOf returns the binding of a session that was let through by a breaker of the
-// endpoint's, or by nil.
+// bindingOf returns the binding of a session that one of the endpoint's breakers has let through, or that needed none
+// (nil).
 func (l *Listener) bindingOf(snap *UpstreamSnapshot, e *Endpoint, breaker *health.Breaker, count *KeyCount) *binding {
 	key := bindingKey{snap, e, count}
 	if b, ok := l.bindings.Load(key); ok && b.(*binding).breaker == breaker {
@@ -49,7 +49,7 @@ func (l *Listener) bindingOf(snap *UpstreamSnapshot, e *Endpoint, breaker *healt
 	}
 	b := l.newBinding(snap, e, breaker, count)
 	l.bindings.Store(key, b)
-	if e.gone.Load() { // its removal may have been here before
+	if e.gone.Load() { // Forget may have passed before the Store
 		l.bindings.Delete(key)
 	}
 	return b
@@ -71,7 +71,7 @@ func (b *binding) Names() (upstream, endpoint string) {
 	return b.snapshot.upstream.name, b.endpoint.name
 }
 
-// EndpointOf returns the endpoint of sessions with that binding, nil for a binding of others.
+// EndpointOf returns the endpoint of sessions with this binding, or nil for other types of bindings.
 func EndpointOf(b worker.Binding) *Endpoint {
 	switch b := b.(type) {
 	case *binding:
@@ -89,13 +89,13 @@ func (b *binding) Ended(loop int, r relay.Result, err error) {
 		a.tally.Ended(loop, r.Duration, why)
 	}
 	o, from := outcomeOf(&r), b.from
-	if b.adopted && r.BToA.Bytes() == 0 { // its endpoint has answered the process before
+	if b.adopted && r.BToA.Bytes() == 0 { // the endpoint has answered in the earlier process
 		o = health.Unknown
 	} else {
 		b.endpoint.settled(&r, from, now)
 	}
 	if o == health.OK && r.BToA.Bytes() == 0 {
-		from = health.UnsampledSource // which is no witness for the endpoint
+		from = health.UnsampledSource // the source is no witness for the endpoint
 		b.noteServed(now)
 	}
 	if !b.reported.Swap(b.trial()) {
@@ -139,9 +139,8 @@ func (b *binding) better(what string) {
 	}
 }
 
-// lasts is called now and then while a trial goes on. In many protocols a healthy endpoint sends
-// nothing. So, unless an answer is required, the trial succeeds when it has lasted long enough that
-// its end would not count as a failure.
+// lasts is called now and then while a trial goes on. In many protocols a healthy endpoint sends nothing. So, unless an
+// answer is required, the trial succeeds once it has lasted so long that its end would not count as a failure.
 func (b *binding) lasts(now int64) {
 	if b.limits.FirstByte > 0 || now-b.began < int64(silentCloseWindow) || b.reported.Swap(true) {
 		return
@@ -155,16 +154,16 @@ func (b *binding) lasts(now int64) {
 	b.better("a client's connection to it lasts")
 }
 
-// notifyRoom wakes clients that wait because of the upstream's own limit; an endpoint's set wakes its own.
+// notifyRoom wakes clients that wait because of the upstream's own limit. An endpoint's set wakes the clients that wait for
+// room at the endpoint.
 func (snap *UpstreamSnapshot) notifyRoom() {
 	if snap.Breaker != nil {
 		snap.upstream.Room()
 	}
 }
 
-// outcomeOf is the outcome of a session for its endpoint, when it ends. An early first byte does
-// not count if the session ended in silence: an endpoint that stands still has many such sessions,
-// and they must not interrupt a series of failures.
+// outcomeOf returns the outcome of an ended session for its endpoint. An early first byte does not count if the session
+// ended in silence: an endpoint that stands still has many such sessions, and they must not interrupt a series of failures.
 func outcomeOf(r *relay.Result) health.Outcome {
 	switch {
 	case r.First != relay.SideB || r.BToA.Bytes() > 0:
@@ -190,8 +189,8 @@ func outcomeOf(r *relay.Result) health.Outcome {
 	return health.Reset
 }
 
-// silentCloseWindow: if an endpoint ends a session within this time and has sent no byte,
-// it has failed. Healthy servers end sessions of silent clients only later.
+// silentCloseWindow: an endpoint that ends a session within this time without having sent a byte has failed. Healthy
+// servers end sessions of silent clients only later.
 const silentCloseWindow = 5 * time.Second
 
 // Answers returns the counts of the endpoint's answers.
@@ -211,14 +210,14 @@ func (b *binding) firstByte(took time.Duration, asked bool) {
 	if b.resort {
 		b.heard()
 	}
-	if b.trial() && !b.reported.Swap(true) { // it has succeeded, however long the session lasts
+	if b.trial() && !b.reported.Swap(true) { // the trial has succeeded, however long the session lasts
 		b.report(b.from, health.OK, now)
 	}
 	b.endpoint.answers.First(took, asked, now)
 }
 
 // settled counts the end of a session: whether it was answered, and whether the endpoint ended it (a sign of life) or a
-// client without an answer did.
+// client that got no answer.
 func (e *Endpoint) settled(r *relay.Result, from health.Source, now int64) {
 	if r.BToA.Bytes() > 0 {
 		e.answers.Served(r.Duration)
@@ -232,7 +231,7 @@ func (e *Endpoint) settled(r *relay.Result, from health.Source, now int64) {
 	}
 }
 
-// An account is what the sessions of a listener, an upstream or an endpoint have come to.
+// An account adds up the sessions of a listener, an upstream or an endpoint.
 type account struct {
 	meter
 	tally  tally.Tally
@@ -251,13 +250,13 @@ func (a *account) Limited() (seconds [verdict.Kinds]float64) {
 // Tally returns the counts of connections and sessions.
 func (a *account) Tally() tally.Counts { return a.tally.Read() }
 
-// accounts are those to which a session of a listener with an endpoint counts.
+// accounts returns the accounts to which a session of a listener with an endpoint counts.
 func accounts(l *Listener, snap *UpstreamSnapshot, e *Endpoint) [3]*account {
 	return [3]*account{&l.state.account, &snap.upstream.account, &e.account}
 }
 
-// Judged notes the verdict of a session that has ended, over all its time, for its listener, upstream and endpoint. It
-// does nothing for bindings of other types. It is safe for concurrent use.
+// Judged notes the verdict on an ended session, over all its time, for its listener, upstream and endpoint. It does nothing
+// for bindings of other types. It is safe for concurrent use.
 func Judged(b worker.Binding, v *verdict.Verdict, lasted time.Duration) {
 	of, ok := b.(*binding)
 	if !ok {
@@ -277,7 +276,7 @@ type meter struct{ toEndpoint, toClient moved }
 
 type moved struct{ spliced, copied, lane atomic.Int64 }
 
-// add writes only what changes: one engine does most of a session.
+// add writes only the counters that change: usually one engine moves all bytes of a session.
 func (m *moved) add(o worker.Moved) {
 	if o.Spliced != 0 {
 		m.spliced.Add(o.Spliced)
@@ -329,7 +328,7 @@ func (o originalDst) Names() (upstream, endpoint string) { return o.upstream, ""
 
 func (o originalDst) Moved(bytes worker.Bytes) { o.state.add(bytes) }
 
-// Running are the bytes of sessions that run, by binding.
+// Running holds the bytes of running sessions, by binding.
 type Running struct {
 	Listeners map[*ListenerState]worker.Bytes
 	Upstreams map[*Upstream]worker.Bytes
@@ -337,7 +336,7 @@ type Running struct {
 	Keys      map[*KeyCount]worker.Bytes
 }
 
-// NewRunning adds up the running bytes of [worker.Group.Metered].
+// NewRunning adds up the running bytes that [worker.Group.Metered] passes.
 func NewRunning(moved map[worker.Binding]*worker.Bytes) *Running {
 	r := &Running{make(map[*ListenerState]worker.Bytes), make(map[*Upstream]worker.Bytes), make(map[*Endpoint]worker.Bytes), make(map[*KeyCount]worker.Bytes)}
 	for b, bytes := range moved {
@@ -362,7 +361,7 @@ func put[K comparable](sums map[K]worker.Bytes, key K, bytes *worker.Bytes) {
 	sums[key] = sum
 }
 
-// closeOf is the reason that a session ended, with an error or nil; its a is the client.
+// closeOf returns the reason for which a session ended, with an error or nil; its a is the client.
 func closeOf(r *relay.Result, err error) tally.Close {
 	switch r.Reason {
 	case relay.ReasonEOF:
@@ -430,7 +429,7 @@ func NewKeyCounts(key clientkey.Key, values []string, before *KeyCounts) *KeyCou
 	return c
 }
 
-// count counts a session that begins; nil: it is not counted.
+// count returns the count for a session that begins; nil: it is not counted.
 func (s *Search) count() *KeyCount {
 	by := s.listener.cfg.ByKey
 	if by == nil {
@@ -452,7 +451,7 @@ func (s *Search) count() *KeyCount {
 // second, and some others at random, so that a fast source cannot take all places. Other
 // connections cost nothing.
 type sample struct {
-	word atomic.Uint64 // the second, and in the lowest bits how many of it were taken
+	word atomic.Uint64 // the second and, in the lowest bits, how many of its connections were taken
 }
 
 const (
@@ -468,7 +467,7 @@ func (s *sample) take(now int64) bool {
 	second := uint64(now/1e9) << sampleBits
 	for {
 		switch word := s.word.Load(); {
-		case word < second: // a later second is from another loop with its clock ahead
+		case word < second: // another loop with a clock ahead has begun the later second
 			if s.word.CompareAndSwap(word, second|1) {
 				return true
 			}
@@ -497,8 +496,7 @@ func (s *Search) from() health.Source {
 	return health.SourceOf(s.client.Source(), s.listener.cfg.SourcePrefix)
 }
 
-// of returns a binding like b for a source. It makes one unless the source is among the latest
-// sources.
+// of returns a binding like b for a source: an old one if the source is among the latest sources, otherwise a new one.
 func (b *binding) of(from health.Source) *binding {
 	named := b.named.Load()
 	if named == nil {
@@ -516,7 +514,7 @@ func (b *binding) of(from health.Source) *binding {
 	return of
 }
 
-// heard is called when the endpoint of a session of the sample has sent a byte in time: the
+// heard is called when the endpoint of a sampled session has sent a byte in time. It does not wait for the end, because the
 // session may last for days.
 func (b *binding) heard() {
 	now := b.listener.now()

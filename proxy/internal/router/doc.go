@@ -1,6 +1,6 @@
-// Package router finds an endpoint for each client of a load balancer: it applies the rules of
-// a listener (admission, routes, retries, timeouts) by the packages below it (match, lb,
-// health, limit), and is asked by package worker on the event loops.
+// Package router finds an endpoint for each client of a load balancer. It applies the rules of a listener (admission,
+// routes, retries, timeouts) by the packages below it (match, lb, health, limit). Package worker asks it on the event
+// loops.
 //
 // A [Listener] and an [UpstreamSnapshot] are snapshots of one generation of the configuration:
 // they are not changed, and a client keeps the snapshots under which it came. An [Upstream] and its
@@ -23,12 +23,11 @@
 //	   │
 //	 joined      a binding reports the outcome when the session ends    binding.go
 //
-// Where no endpoint is usable, or each one has failed (unavailable), the search goes on with the
-// fallback, or it responds, or it tries any endpoint as a last resort; then the client is held until
-// one can be tried again (lastresort.go), and refused in the end (refusal.go). A reload that sends
-// the client elsewhere begins the search again; a reload that no longer lets it in ends it
-// (generation.go).
+// If no endpoint is usable, or each one has failed (unavailable), the search goes on with the fallback, or it responds, or
+// it tries any endpoint as a last resort. Then the client is held until an endpoint can be tried again (lastresort.go), and
+// refused in the end (refusal.go). A reload that sends the client elsewhere begins the search again; a reload that no
+// longer lets it in ends it (generation.go).
 //
-// The functions that are called for each client take no lock that loops share, except clients
-// that wait in a queue, and allocate nothing.
+// The functions that are called for each client allocate nothing, and take no lock that loops share unless the client waits
+// in a queue.
 package router

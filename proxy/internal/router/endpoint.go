@@ -28,33 +28,33 @@ type Endpoint struct {
 	Address  sockopt.Address
 	upstream *Upstream
 	name     string
-	host     string // to be resolved, if fixed is empty
+	host     string // looked up if fixed is empty
 	port     uint16
 	fixed    []loop.Address
-	self     bool                   // a connect may connect a socket to itself
-	gone     atomic.Bool            // its upstream does not know it any more
-	late     atomic.Pointer[func()] // called when a session begins although it is gone; nil: nothing is
+	self     bool                   // a socket that connects here may become connected to itself
+	gone     atomic.Bool            // its upstream has forgotten it
+	late     atomic.Pointer[func()] // called when a session begins although the endpoint is gone; may be nil
 
 	monitor atomic.Pointer[health.OutlierMonitor] // nil: outliers are not looked for
 	breaker atomic.Pointer[health.Breaker]        // nil: there is none
 	check   atomic.Pointer[health.Check]          // nil: it is not checked
 
 	Total    atomic.Int64 // sessions
-	Failures atomic.Int64 // connections that failed, or ended before it had said anything
+	Failures atomic.Int64 // connections that failed, or ended without a byte from the endpoint
 	account
-	Transitions     atomic.Int64  // of its checks' verdict
+	Transitions     atomic.Int64  // changes of its check's verdict
 	Ejections       atomic.Int64  // by outlier detection
 	circuitState    atomic.Uint32 // the last health.State of the breaker
-	bad             atomic.Int32  // verdicts against it, see SetHealthy and SetEjected
-	DownTransitions atomic.Int64  // how often it was found to be unwell after it had been well
+	bad             atomic.Int32  // number of verdicts against it, see SetHealthy and SetEjected
+	DownTransitions atomic.Int64  // how often it became unhealthy
 	sample          sample
 	answers         health.Answers
 	trials          trials
 	lastFailure     atomic.Pointer[Failure] // nil: there was none
-	failed          atomic.Bool             // and it is not over
+	failed          atomic.Bool             // the last failure is not over
 	unserved        streak
-	connecting      streak       // of clients that have waited for a connection for a second or more: the first segment at least was not answered
-	resortsUnserved atomic.Int64 // last resorts since it has served a client; see vain
+	connecting      streak       // clients that have waited for a connection for a second or more: at least their first segment was not answered
+	resortsUnserved atomic.Int64 // last resorts since it last served a client; see vain
 }
 
 func newEndpoint(up *Upstream, name string, addr sockopt.Address, cfg lb.EndpointConfig) (*Endpoint, error) {
@@ -83,9 +83,9 @@ func newEndpoint(up *Upstream, name string, addr sockopt.Address, cfg lb.Endpoin
 	return e, nil
 }
 
-// isLocal reports whether an address is this machine's now.
+// isLocal reports whether an address belongs to this machine now.
 func isLocal(ip netip.Addr) bool {
-	addrs, _ := net.InterfaceAddrs() // without them loopback is known
+	addrs, _ := net.InterfaceAddrs() // on an error only loopback addresses are known
 	for _, a := range addrs {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr() == ip.Unmap() {
 			return true
@@ -100,8 +100,7 @@ func (e *Endpoint) Upstream() *Upstream { return e.upstream }
 // Name returns the endpoint's name: its address unless the configuration gives it one.
 func (e *Endpoint) Name() string { return e.name }
 
-// SetMonitor sets the monitor of its connections, nil for none. Reports in progress go to the
-// former one.
+// SetMonitor sets the monitor of the endpoint's connections, nil for none. Reports in progress go to the former monitor.
 func (e *Endpoint) SetMonitor(m *health.OutlierMonitor) {
 	if m != nil {
 		m.SetDown(e.State().Down)
@@ -109,8 +108,8 @@ func (e *Endpoint) SetMonitor(m *health.OutlierMonitor) {
 	e.monitor.Store(m)
 }
 
-// SetBreaker sets the breaker of its connections, nil for none. Outcomes of connections that
-// the previous breaker let through are still reported to the previous breaker.
+// SetBreaker sets the breaker of the endpoint's connections, nil for none. Outcomes of connections that the previous
+// breaker let through are still reported to the previous breaker.
 func (e *Endpoint) SetBreaker(b *health.Breaker) {
 	if b != nil {
 		b.SetDown(e.State().Down)
@@ -118,7 +117,7 @@ func (e *Endpoint) SetBreaker(b *health.Breaker) {
 	e.breaker.Store(b)
 }
 
-// SetCheck sets the check that hurries when the endpoint fails a client; nil: none does.
+// SetCheck sets the check that runs soon after the endpoint fails a client; nil: none.
 func (e *Endpoint) SetCheck(c *health.Check) { e.check.Store(c) }
 
 // SetHealthy implements [health.Target]. When an endpoint is up again, earlier failures no longer
@@ -135,13 +134,13 @@ func (e *Endpoint) SetHealthy(healthy bool) {
 	if e.State().Down == healthy {
 		e.Transitions.Add(1)
 	}
-	if !healthy { // clients find out whether it can be connected to, one after the other
+	if !healthy { // clients find out one after the other whether it accepts connections
 		e.SetFailing(true)
 	}
 	e.Endpoint.SetHealthy(healthy)
 	e.setDown(!healthy)
 	e.upstream.look()
-	if !healthy || e.gone.Load() { // that it is checked no more is no recovery
+	if !healthy || e.gone.Load() { // the end of its checks is no recovery
 		return
 	}
 	e.upstream.unserved.Store(0)
@@ -186,7 +185,7 @@ func (e *Endpoint) SetCircuit(s health.State, trials int) {
 	}
 }
 
-// setDown counts a verdict, and reports the first one against the endpoint.
+// setDown counts a verdict for or against the endpoint, and reports the first one against it.
 func (e *Endpoint) setDown(bad bool) {
 	if !bad {
 		e.bad.Add(-1)
@@ -201,8 +200,7 @@ func (e *Endpoint) setDown(bad bool) {
 	}
 }
 
-// report reports the outcome of a connection to the monitors, from a source of the sample or from
-// [health.UnsampledSource].
+// report reports the outcome of a connection to the monitors. from is a source of the sample or [health.UnsampledSource].
 func (e *Endpoint) report(permit health.Permit, from health.Source, o health.Outcome, now int64) {
 	if o.Failed() {
 		e.fail()
@@ -220,17 +218,15 @@ func (e *Endpoint) fail() {
 	atomic.AddInt64(&e.upstream.counts.Failures, 1)
 }
 
-// checkSoon makes the check of the endpoint run soon, after the endpoint has failed a client. If
-// the endpoint's process has ended, its sessions were cut, and it may be back before another
-// client tries to connect.
+// checkSoon makes the check of the endpoint run soon, after the endpoint has failed a client. If the endpoint's process has
+// ended, its sessions are cut, and it may be back before another client tries to connect.
 func (e *Endpoint) checkSoon(now int64) {
 	if c := e.check.Load(); c != nil {
 		c.Hurry(now)
 	}
 }
 
-// setCause passes to the monitors the reason why connections to the endpoint fail, if that is
-// reported next.
+// setCause passes to the monitors why connections to the endpoint fail, for the report that may follow.
 func (e *Endpoint) setCause(cause string) {
 	if m := e.monitor.Load(); m != nil {
 		m.SetCause(cause)
@@ -240,7 +236,7 @@ func (e *Endpoint) setCause(cause string) {
 	}
 }
 
-// HostName returns the name of the endpoint's host, which is looked up; "": it has a fixed address.
+// HostName returns the name of the endpoint's host, which is looked up, or "" if it has a fixed address.
 func (e *Endpoint) HostName() string {
 	if len(e.fixed) > 0 {
 		return ""
@@ -292,18 +288,18 @@ func (e *Endpoint) improved(what string) {
 	}
 }
 
-// A Failure is the last failure of an endpoint: a connection that could not be made, for any reason, or that ended
-// without a byte of the endpoint. It is not changed.
+// A Failure is the last failure of an endpoint: a connection that could not be made, for any reason, or that ended without
+// a byte from the endpoint. It is immutable.
 type Failure struct {
 	Outcome health.Outcome // Unknown: this machine could not connect
 	At      int64          // clock
 	cause   string
-	// plain says that the connection itself failed by the endpoint's fault: a check that connects
-	// shows that the failure is over.
+	// plain says that the connection itself failed by the endpoint's fault: then a check that connects shows that the
+	// failure is over.
 	plain bool
 }
 
-// Cause returns a line of bounded length, in which every character can be seen.
+// Cause returns a line of bounded length without invisible characters.
 func (f *Failure) Cause() string {
 	text := f.Outcome.String()
 	if f.Outcome == health.Unknown {
@@ -315,7 +311,7 @@ func (f *Failure) Cause() string {
 	return text
 }
 
-// LastFailure returns the last failure, nil if there was none. over says that the endpoint has succeeded after it: a
+// LastFailure returns the last failure, nil if there was none. over says that the endpoint has succeeded since: a
 // connection was made, or a first byte came.
 func (e *Endpoint) LastFailure() (f *Failure, over bool) {
 	return e.lastFailure.Load(), !e.failed.Load()
@@ -334,7 +330,7 @@ func (e *Endpoint) unreached(o health.Outcome, err error, now int64) {
 	}
 }
 
-// ended notes the outcome of a connection that was made.
+// ended notes the outcome of a connection that had been made.
 func (e *Endpoint) ended(o health.Outcome, now int64) {
 	switch {
 	case o.Failed():
@@ -355,8 +351,7 @@ func (e *Endpoint) note(last *Failure) {
 	e.failed.Store(true)
 }
 
-// spoke notes that the endpoint has sent something, which says nothing of whether another
-// connection can be made.
+// spoke notes that the endpoint has sent something. This does not say that another connection can be made.
 func (e *Endpoint) spoke() {
 	e.resortServed()
 	e.unserved.end()
@@ -373,8 +368,8 @@ func (e *Endpoint) connected(now int64) {
 	e.upstream.serves(now)
 }
 
-// passed notes that a check that began at a time has connected to the endpoint. If clients
-// fail after the connect, such as in a handshake, this proves nothing.
+// passed notes that a check, which began at a time, has connected to the endpoint. If clients fail after the connect, such
+// as in a handshake, this proves nothing.
 func (e *Endpoint) passed(began int64) {
 	last := e.lastFailure.Load()
 	if last != nil && (!last.plain || last.At > began) {
@@ -384,8 +379,8 @@ func (e *Endpoint) passed(began int64) {
 	e.upstream.serves(began)
 }
 
-// A streak counts things since there was none: consecutive sessions that ended without a byte from the endpoint and, as far as
-// known, not because of the client; or clients that wait.
+// A streak counts things in a row: sessions that ended without a byte from the endpoint and, as far as known, not because
+// of the client; or clients that wait.
 type streak struct {
 	n, since, last atomic.Int64
 }
@@ -403,9 +398,8 @@ func (s *streak) end() {
 	}
 }
 
-// UnservedStreak returns how many consecutive sessions the endpoint has failed after the
-// connect, and the times of the first and the last of them: it sent no byte in any of them,
-// and has served no client since.
+// UnservedStreak returns how many sessions in a row the endpoint has failed after the connect, and the times of the first
+// and the last of them: it sent no byte in any of them, and has served no client since.
 func (e *Endpoint) UnservedStreak() (n, since, last int64) {
 	return e.unserved.n.Load(), e.unserved.since.Load(), e.unserved.last.Load()
 }
@@ -414,9 +408,9 @@ func (f *Failure) connecting() bool {
 	return f.Outcome == health.ConnectFailed || f.Outcome == health.Unknown
 }
 
-// ephemeralPorts reads net.ipv4.ip_local_port_range (ip(7)), which holds for IPv6, too: the kernel chooses from these
-// ports for a socket that connects without having been bound. A connect to such a port of this machine, without a listener,
-// may connect a socket to itself, see [sockopt.ErrSelfConnect].
+// ephemeralPorts reads net.ipv4.ip_local_port_range (ip(7)), which holds for IPv6, too: the kernel chooses from these ports
+// for a socket that connects without a bound port. A connect to such a port of this machine, without a listener, may
+// connect the socket to itself, see [sockopt.ErrSelfConnect].
 var ephemeralPorts = sync.OnceValue(func() (r [2]uint16) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err == nil {

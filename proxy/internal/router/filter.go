@@ -18,19 +18,19 @@ import (
 // A Filter is asked about the clients of a route, before they get an endpoint.
 type Filter struct {
 	Of *filter.Filter
-	// Snapshots are the upstreams to which it may send a client.
+	// Snapshots are the upstreams to which the filter may send a client, by name.
 	Snapshots map[string]*UpstreamSnapshot
 	// Wait is how long a client waits for the filter, and as long again for its first bytes, if the filter
 	// wants them.
 	Wait time.Duration
 }
 
-// A FilterError is why a filter refuses a client. It matches [worker.ErrFiltered] if the filter has
-// denied it, and [worker.ErrFilterFailed] if it has not answered.
+// A FilterError is why a filter refuses a client. It matches [worker.ErrFiltered] if the filter has denied the client, and
+// [worker.ErrFilterFailed] if the filter has not answered.
 type FilterError struct {
 	Filter string
-	Reason string // its own, safe to be logged; empty: it has none
-	Err    error  // why it has not answered; nil: it has denied the client
+	Reason string // the filter's, safe to be logged; empty: none
+	Err    error  // why it has not answered; nil: it has denied
 }
 
 // Error implements error.
@@ -56,13 +56,13 @@ func (e *FilterError) Is(target error) bool {
 func (e *FilterError) Unwrap() error { return e.Err }
 
 type filtering struct {
-	asking   *Filter // the filter; nil: the route has none, or it is over
-	passed   bool    // the filters of the client's routes are over
-	asked    int     // the route's index; match.None for the default
+	asking   *Filter // nil: the route has no filter, or the filter is done
+	passed   bool    // all filters of the client's routes are done
+	asked    int     // index of the filter's route; match.None for the default
 	call     *filter.Call
-	need     int   // first bytes that are wanted
-	looksBy  int64 // clock until which first bytes are waited for
-	answerBy int64 // clock until which the answer is waited for
+	need     int   // number of first bytes that the filter wants
+	looksBy  int64 // clock until which first bytes are awaited
+	answerBy int64 // clock until which the answer is awaited
 }
 
 func (s *Search) filterBy(f *Filter, route int, now int64) {
@@ -71,7 +71,7 @@ func (s *Search) filterBy(f *Filter, route int, now int64) {
 	s.stage = filtered
 }
 
-// askFilter waits for first bytes, if the filter wants them, and for its answer.
+// askFilter waits for the first bytes that the filter wants, and for its answer.
 func (s *Search) askFilter(now int64) (worker.Step, bool) {
 	f := s.asking
 	first, ended := s.client.Looked, s.client.LookedEnded
@@ -88,7 +88,7 @@ func (s *Search) askFilter(now int64) (worker.Step, bool) {
 			s.unasked(&FilterError{Filter: f.Of.Name(), Err: fmt.Errorf("filter %s did not run: %w", f.Of.Name(), err)})
 			return worker.Step{}, false
 		case !whole:
-			return worker.Step{}, false // with more to need
+			return worker.Step{}, false // need has grown
 		}
 		s.call, s.answerBy = &filter.Call{Of: of}, now+int64(f.Wait)
 		if !f.Of.Ask(s.call, s.waker().Wake) {
@@ -110,8 +110,7 @@ func (s *Search) askFilter(now int64) (worker.Step, bool) {
 	return worker.Step{Action: worker.Park, Timeout: time.Duration(s.answerBy - now), Unqueued: true}, true
 }
 
-// unasked goes on, as on_error says, with a client if the filter was not asked about it, or not in
-// time.
+// unasked continues, as on_error says, with a client about which the filter was not asked, or not in time.
 func (s *Search) unasked(cause error) {
 	f := s.asking.Of
 	if s.call, s.asking = nil, nil; f.OnError() != filter.Allow {
@@ -121,9 +120,9 @@ func (s *Search) unasked(cause error) {
 	s.stage, s.passed = routing, true
 }
 
-// described is the client as its filter sees it. It is not whole if the first bytes are an incomplete
-// ClientHello of which the filter may see more. It fails if they begin as TLS but have no readable
-// ClientHello, because then it is unknown which name the endpoint will read.
+// described returns the client as its filter sees it. whole is false if the first bytes are an incomplete ClientHello of
+// which the filter may see more. described fails if they begin as TLS but have no readable ClientHello, because then it is
+// unknown which name the endpoint will read.
 func (s *Search) described(first []byte, ended bool) (of filter.Connection, whole bool, err error) {
 	c := s.client
 	of = s.listener.described(c, s.snapshot, first)
@@ -177,7 +176,7 @@ func (s *Search) obey(a *filter.Answer, now int64) {
 	}
 }
 
-// nextRoute goes on with the route after the filter's. First bytes that decide it are waited for.
+// nextRoute continues with the route after the filter's. It waits for first bytes that decide this route.
 func (s *Search) nextRoute(wait time.Duration, now int64) {
 	var to way
 	if s.asked != match.None {
@@ -194,8 +193,8 @@ func (s *Search) nextRoute(wait time.Duration, now int64) {
 	s.goOn(to, now)
 }
 
-// lookOn looks at more of a client's first bytes than its first route needed: routes after a
-// filter's depend on them.
+// lookOn looks at more of a client's first bytes than its first route needed, because routes after the filter's depend on
+// them.
 func (s *Search) lookOn(now int64) (worker.Step, bool) {
 	first, ended := s.client.Looked, s.client.LookedEnded
 	s.client.Looked = nil
@@ -225,7 +224,7 @@ func (s *Search) goOn(to way, now int64) {
 	s.stage = routing
 	s.way, s.passed = to, true
 	if to.filter != nil {
-		if s.asked == match.None { // none before it was asked
+		if s.asked == match.None { // the first filter was not asked yet
 			s.gate = to.filter.Of
 		}
 		s.filterBy(to.filter, to.route, now)
@@ -241,7 +240,7 @@ func (s *Search) leaveFilter() {
 
 // A Rewrite rewrites the bytes of one side of a route's sessions.
 type Rewrite struct {
-	Side   relay.Side // that sends them
+	Side   relay.Side // the side that sends the bytes
 	Module *filter.Rewriter
 	Hold   time.Duration // see [relay.Socket]
 }

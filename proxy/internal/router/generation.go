@@ -33,8 +33,8 @@ func (l *Listener) inForce(c *worker.Client) *Listener {
 	return l
 }
 
-// ruling returns the generations whose rules apply to a client now: the generation in force and,
-// while a reload brings another one into force, also that one, else nil.
+// ruling returns the generations whose rules apply to a client now: the generation in force and, while a reload brings
+// another one into force, that one; otherwise the second is nil.
 func (l *Listener) ruling(c *worker.Client) (by [2]*Listener) {
 	if l.cfg.Rules != nil {
 		by[0], by[1] = l.cfg.Rules(c)
@@ -74,7 +74,7 @@ func (l *Listener) denies(c *worker.Client) error {
 	return l.cfg.Denials.Check(l.cfg.Name, c.Source())
 }
 
-// takes returns why a client's header, or its lack, is not accepted; nil: it is.
+// takes returns why a client's header, or the lack of one, is not accepted; nil: it is accepted.
 func (l *Listener) takes(c *worker.Client) error {
 	p := l.cfg.Preread.Header
 	switch {
@@ -86,7 +86,7 @@ func (l *Listener) takes(c *worker.Client) error {
 	return nil
 }
 
-// generations returns the generation in force, and the next one if a reload is bringing it into force, or nil.
+// generations returns the generation in force and, if a reload is bringing another one into force, that one, or nil.
 func (s *Search) generations() [2]*Listener { return s.cameBy().ruling(s.client) }
 
 // cameBy returns the generation under which the client came in.
@@ -97,8 +97,8 @@ func (s *Search) cameBy() *Listener {
 	return s.listener
 }
 
-// stillMay returns why the rules in force now refuse the client. It may have waited since it came in, for its
-// turn, its header, its handshake or an endpoint.
+// stillMay returns why the rules in force now refuse the client, which may have waited since it came in: for its turn, its
+// header, its handshake or an endpoint.
 func (s *Search) stillMay(by [2]*Listener) error {
 	under, now, next := s.cameBy(), by[0], by[1]
 	if err := now.denies(s.client); err != nil {
@@ -110,23 +110,23 @@ func (s *Search) stillMay(by [2]*Listener) error {
 	return s.mayUnder(next, under)
 }
 
-// mayUnder is stillMay by the rules of one generation, for a client that came in under another one.
+// mayUnder is stillMay under one generation l, for a client that came in under another.
 func (s *Search) mayUnder(l, under *Listener) error {
 	if l != under {
 		if err := l.admits(s.client); err != nil {
 			return err
 		}
 	}
-	if l.cfg.TLS == nil || l.servesPlain(s.client) || s.offloaded == nil && under.cfg.TLS != nil { // its handshake is to come
+	if l.cfg.TLS == nil || l.servesPlain(s.client) || s.offloaded == nil && under.cfg.TLS != nil { // the handshake is still to come
 		return nil
 	}
 	return l.cfg.TLS.Accepts(s.offloaded.conn())
 }
 
 var (
-	// errOverruled is the error of a connection to an endpoint that the generation in force has not led to.
+	// errOverruled is the error of a connection to an endpoint to which the generation in force has not led.
 	errOverruled = fmt.Errorf("a reload added a filter that must first decide about the client: %w", worker.ErrFilterFailed)
-	// errUnasked is the cause of a client that a filter cannot be asked about any more.
+	// errUnasked is the error of a client about which a filter can no longer be asked.
 	errUnasked = errors.New("the client was queued before a reload added this filter, and the filter can no longer decide about it")
 )
 
@@ -138,8 +138,8 @@ type recourse uint8
 
 const (
 	goesOn recourse = iota
-	begins          // anew: a filter is asked about it that was not
-	looks           // likewise, after its first bytes were looked at, on which its route depends
+	begins          // begins again: a filter has not been asked about it
+	looks           // the same, after a look at the first bytes, on which its route depends
 )
 
 // overruled returns the recourse of a client without an endpoint under a generation of its
@@ -166,8 +166,8 @@ func (s *Search) overruled(l *Listener) (recourse, error) {
 	return begins, nil
 }
 
-// lacksHello reports whether a generation refuses clients, or has filters for them, by a ClientHello, and the client was not
-// looked at for one.
+// lacksHello reports whether a generation needs the ClientHello of its clients, for routes or filters, and the client was
+// not looked at for one.
 func (s *Search) lacksHello(l *Listener) bool {
 	to, from := &l.cfg.Preread, &s.listener.cfg.Preread
 	switch {
@@ -179,7 +179,7 @@ func (s *Search) lacksHello(l *Listener) bool {
 	return !from.Hello && s.listener.recogniser() == nil && (!to.AnyHello || l.Filters())
 }
 
-// gateOf returns the filter of a client's first route; nil: it has none. The error is [ErrNoRoute], or [match.ErrUndecided].
+// gateOf returns the filter of a client's first route, or nil. The error is [ErrNoRoute] or [match.ErrUndecided].
 func (l *Listener) gateOf(c *worker.Client) (*Filter, error) {
 	i, err := l.indexAfter(c, match.None)
 	switch {
@@ -193,8 +193,8 @@ func (l *Listener) gateOf(c *worker.Client) (*Filter, error) {
 	return l.cfg.Filter, nil
 }
 
-// mayLook makes a generation look at the client's first bytes if it is allowed to, and otherwise
-// refuses the client with an error.
+// mayLook makes a generation look at the client's first bytes, if this is still possible; otherwise the client is refused
+// with err.
 func (s *Search) mayLook(l *Listener, err error) (recourse, error) {
 	if s.offloaded != nil || s.client.First.Silent || !s.mayBegin(l) || l.recogniser() == nil && !l.cfg.Preread.Hello {
 		return goesOn, err
@@ -211,13 +211,12 @@ func (s *Search) mayBegin(l *Listener) bool {
 	return s.offloaded == nil || (l.cfg.TLS != nil) == (s.offloaded.conn() != nil)
 }
 
-// Overruled implements [worker.Search]. This is so if a generation that is in force, or about to
-// be, does not admit the client, makes it begin again, or connects to the endpoint in another way.
+// Overruled implements [worker.Search]. A connection is overruled if a generation that is in force, or about to be, does
+// not admit the client, makes it begin again, or connects to the endpoint in another way.
 func (s *Search) Overruled() bool { return s.outdated() || s.mayJoin() != nil }
 
-// outdated reports whether connections to endpoints are now made in another way than the
-// client's snapshot says, above all with or without TLS. The newest snapshot decides, even
-// before the generation of the listener that leads to it is in force.
+// outdated reports whether connections to endpoints are no longer made as the client's snapshot says, above all with or
+// without TLS. The newest snapshot decides, even before the generation of the listener that leads to it is in force.
 func (s *Search) outdated() bool {
 	if s.snapshot == nil {
 		return false
@@ -239,7 +238,7 @@ func (s *Search) connectAnew(now int64) {
 	s.root, s.stage = s.snapshot, routing
 }
 
-// mayJoin returns why the client may not be joined with an endpoint, though one is reached.
+// mayJoin returns why the client may not be joined with the endpoint that it has reached.
 func (s *Search) mayJoin() error {
 	by := s.generations()
 	if err := s.stillMay(by); err != nil {
@@ -256,8 +255,8 @@ func (s *Search) mayJoin() error {
 	return nil
 }
 
-// follows reports whether the generation in force routes a client that was accepted under another one and has no route
-// yet. A client that does not speak as that generation's clients do goes where its own generation leads.
+// follows reports whether the generation in force routes a client that was accepted under another one and has no route yet.
+// If the two generations expect different protocols, the client's own generation routes it.
 func (s *Search) follows(l *Listener) bool {
 	if l == nil || l == s.listener || s.root != nil || s.stage == direct || !s.mayBegin(l) {
 		return false
@@ -269,11 +268,11 @@ func (s *Search) follows(l *Listener) bool {
 		return true
 	}
 	f, _ := l.gateOf(s.client)
-	return f == nil || f.Of.Preread() == 0 // first bytes are looked at on the loop alone
+	return f == nil || f.Of.Preread() == 0 // only a loop can look at first bytes
 }
 
-// renew lets a client begin again that is overruled, or has no route yet: at once under the generation in force, or, if
-// it is overruled, under the next one once that is in force.
+// renew begins the search again for a client that is overruled or has no route yet: at once under the generation in force,
+// or, if the next generation overrules the client, under that one once it is in force.
 func (s *Search) renew(by [2]*Listener, now int64) (worker.Step, bool) {
 	for i, l := range by {
 		to, err := s.overruled(l)
@@ -284,7 +283,7 @@ func (s *Search) renew(by [2]*Listener, now int64) (worker.Step, bool) {
 		case err != nil:
 			return worker.Step{}, s.giveUp(err)
 		case to == goesOn:
-		case i > 0: // without a place in a queue, where others would wait behind it
+		case i > 0: // without a place in a queue: other clients would wait behind it
 			s.beginAnew(s.listener, begins, now)
 			return worker.Step{Action: worker.Park, Timeout: swapTime, Unqueued: true}, true
 		default:
@@ -295,7 +294,7 @@ func (s *Search) renew(by [2]*Listener, now int64) (worker.Step, bool) {
 	return worker.Step{}, false
 }
 
-// beginAnew is reroute for a client that may have an endpoint, or a place in a queue: it gets this place back if it
+// beginAnew is reroute for a client that may have an endpoint, or a place in a queue. The client gets its place back if it
 // goes to the same queue.
 func (s *Search) beginAnew(l *Listener, to recourse, now int64) {
 	if e := s.endpoint; e != nil {
@@ -330,11 +329,10 @@ func (s *Search) learn(first []byte, ended bool) (need int, err error) {
 	return need, err
 }
 
-// elsewhere returns the listener's generation in force if it sends a client without an endpoint
-// to another upstream or fallback, or connects in another way, than the generation under which
-// the client came; otherwise nil. The client may move to a generation that begins TLS to
-// endpoints (it then leaves its loop), but not to one that differs in whether TLS of clients
-// ends here.
+// elsewhere returns the listener's generation in force if it sends a client without an endpoint to another upstream or
+// fallback, or connects in another way, than the generation under which the client came; otherwise nil. The client may move
+// to a generation that begins TLS to endpoints (it then leaves its loop), but not from one that ends the TLS of clients
+// here to one that does not, or back.
 func (s *Search) elsewhere() *Listener {
 	l := s.listener.inForce(s.client)
 	if l == s.listener || (l.cfg.TLS != nil) != (s.offloaded.conn() != nil) {
@@ -343,11 +341,11 @@ func (s *Search) elsewhere() *Listener {
 	if (l.cfg.Preread.Postgres != nil) != (s.listener.cfg.Preread.Postgres != nil) {
 		return nil
 	}
-	if l.cfg.Preread.Hello && !s.listener.cfg.Preread.Hello { // the client's has not been looked at
+	if l.cfg.Preread.Hello && !s.listener.cfg.Preread.Hello { // nobody has looked for the client's hello
 		return nil
 	}
 	to, err := l.wayOf(s.client)
-	if err != nil || s.offloaded != nil && to.filter != nil && to.filter.Of.Preread() > 0 { // first bytes are looked at on the loop alone
+	if err != nil || s.offloaded != nil && to.filter != nil && to.filter.Of.Preread() > 0 { // only a loop can look at first bytes
 		return nil
 	}
 	if root := to.snapshot; root == nil || root.sameWay(s.root) && root.connectsAlike(s.root) {
@@ -367,8 +365,8 @@ func (snap *UpstreamSnapshot) sameWay(o *UpstreamSnapshot) bool {
 	return true
 }
 
-// connectsAlike reports whether two snapshots that lead the same way connect to endpoints in the
-// same way: otherwise a connection may fail with one and not with the other.
+// connectsAlike reports whether two snapshots that lead the same way connect to endpoints in the same way. If not, a
+// connection may fail with one and succeed with the other.
 func (snap *UpstreamSnapshot) connectsAlike(o *UpstreamSnapshot) bool {
 	for ; snap != o; snap, o = snap.Fallback, o.Fallback {
 		if !snap.connectsAs(o) {
@@ -383,8 +381,8 @@ func (snap *UpstreamSnapshot) connectsAs(o *UpstreamSnapshot) bool {
 	return snap == o || snap.TLS == o.TLS && snap.StartTLS == o.StartTLS && snap.Source == o.Source && snap.Congestion == o.Congestion && snap.SendProxy == o.SendProxy
 }
 
-// reroute begins the search again by another generation of the listener. The client must have
-// no endpoint and no place in a queue.
+// reroute begins the search again under another generation of the listener. The client must have no endpoint and no place
+// in a queue.
 func (s *Search) reroute(l *Listener, now int64) {
 	if s.snapshot != nil {
 		s.conclude(now)
@@ -396,7 +394,7 @@ func (s *Search) reroute(l *Listener, now int64) {
 	s.listener, s.stage = l, routing
 	s.course, s.failed = s.fresh(), s.failed[:0]
 	if of := s.offloaded; of != nil {
-		of.way, _ = l.wayOf(s.client) // the caller has seen to it that there is one
+		of.way, _ = l.wayOf(s.client) // the caller has checked that there is a way
 		if of.filter != nil {
 			s.way, s.gate = of.way, of.filter.Of
 			s.filterBy(of.filter, of.route, now)
@@ -404,9 +402,8 @@ func (s *Search) reroute(l *Listener, now int64) {
 	}
 }
 
-// refuse ends the search because no endpoint serves the client, unless a reload sends it elsewhere.
-// full means that an endpoint would serve it if it had room: then another way to connect does not
-// help.
+// refuse ends the search because no endpoint serves the client, unless a reload sends it elsewhere. full means that an
+// endpoint would serve the client if it had room: then another way to connect does not help.
 func (s *Search) refuse(err error, full bool, now int64) {
 	if l := s.elsewhere(); l != nil && (!full && !isFull(err) || !l.snapshotFor(s.client).sameWay(s.root)) {
 		s.reroute(l, now)

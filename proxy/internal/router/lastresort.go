@@ -11,34 +11,32 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// A client without an endpoint and without a fallback is not refused as long as some
-// endpoint may serve it, whatever the states of endpoints are. As a last resort it tries
-// each of
+// A client without an endpoint and without a fallback is not refused as long as some endpoint may serve it, whatever the
+// states of endpoints are. As a last resort it tries each of
 //
 //   - usable endpoints, past the upstream's breaker, its attempts and its budget;
-//   - endpoints that are ejected, with an open breaker, or do not answer their checks;
-//   - failing endpoints, which could not be connected to the last time: at intervals, and first the endpoint that was found failing
-//     longest ago, see trials. While the others serve no client, these trials come before them.
+//   - endpoints that are ejected, have an open breaker, or do not answer their checks;
+//   - failing endpoints, whose last connect failed: at intervals, and first the endpoint that was found
+//     failing longest ago, see trials. While the other endpoints serve no client, these trials come first.
 //
-// Endpoints that drain, have weight 0, are at their limit or, unless in panic, barred by their checks are not tried. If a fallback has
-// no endpoint either, both upstreams' are tried.
+// Endpoints that drain, have weight 0, are at their limit or, unless in panic, are barred by their checks are not tried. If
+// a fallback has no endpoint either, the endpoints of both upstreams are tried.
 
-// trials hold the times at which a failing endpoint may be tried again, so that the number
-// of failing connects does not depend on the number of clients.
+// trials say when a failing endpoint may be tried again, so that the number of failing connects does not depend on the
+// number of clients.
 type trials struct {
-	began       atomic.Int64 // clock, the last one
-	failed      atomic.Int64 // clock, when one has last
-	due         atomic.Int64 // clock, when the next one may begin
-	lastSuccess atomic.Int64 // clock, when one has succeeded last
-	made        atomic.Int64 // clock, when a connection was last made, trial or not
-	// A connection was made that ended its failing, and there was no verdict against it since.
+	began       atomic.Int64 // clock: begin of the last trial
+	failed      atomic.Int64 // clock: last failed connect
+	due         atomic.Int64 // clock: earliest begin of the next trial
+	lastSuccess atomic.Int64 // clock: last successful connect
+	made        atomic.Int64 // clock: last connection made, trial or not
+	// A connection has ended the failing state, and there was no verdict against the endpoint since.
 	revived atomic.Bool
 
-	// These are for the one client at a time that is sent to the endpoint although it is
-	// withheld, or ejected.
-	retried atomic.Int64 // clock, when the last one was
-	retry   atomic.Int64 // clock, when the next one may be
-	turn    atomic.Int64 // clock, when a client may be sent there though it loses clients
+	// For clients that are sent, one at a time, to the endpoint although it is withheld or ejected.
+	retried atomic.Int64 // clock: the last such client
+	retry   atomic.Int64 // clock: earliest next one
+	turn    atomic.Int64 // clock: earliest next client while the endpoint loses its clients
 }
 
 const (
@@ -47,7 +45,7 @@ const (
 	// hundred trials a second (see mayTry).
 	trialEvery = 50 * time.Millisecond
 	trialShare = 5 * time.Millisecond
-	// trialBurst is how many trials an upstream has at once, as in the beginning of an outage.
+	// trialBurst is how many trials an upstream may make at once, as in the beginning of an outage.
 	trialBurst = 64
 	// maxWindow is how many endpoints are looked at for one trial.
 	maxWindow = 1024
@@ -59,8 +57,7 @@ const (
 	retryPending = 5 * time.Second
 )
 
-// missed notes that a connect that began at a time has failed. It does nothing if another
-// connect has succeeded since.
+// missed notes that a connect, which began at a time, has failed. It does nothing if another connect has succeeded since.
 func (e *Endpoint) missed(began, now int64) {
 	if began < e.trials.lastSuccess.Load() {
 		return
@@ -74,9 +71,9 @@ func (e *Endpoint) missed(began, now int64) {
 	at := now + int64(u.trialEvery())
 	if e.Failing() {
 		if began < e.trials.began.Load() {
-			return // a later one is under way
+			return // a later trial is under way
 		}
-		at = min(at, e.trials.due.Load()) // however many fail that began before there were trials
+		at = min(at, e.trials.due.Load()) // failures of connects from before do not move the next trial
 	}
 	e.trials.due.Store(at)
 	for next := u.trial.Load(); at < next && !u.trial.CompareAndSwap(next, at); next = u.trial.Load() {
@@ -85,10 +82,9 @@ func (e *Endpoint) missed(began, now int64) {
 	u.held.next() // the first client waits for the next trial
 }
 
-// withheld reports whether clients should go elsewhere, if possible: connections to the endpoint
-// fail, and it would be ejected if max_ejected had room. For one client at a time it returns
-// false: this client finds out whether connections still fail; connect is how long this may
-// take.
+// withheld reports whether clients should go elsewhere, if possible: connections to the endpoint fail, and it would be
+// ejected if max_ejected had room. For one client at a time it returns false, to find out whether connections still fail;
+// connect is how long this may take.
 func (e *Endpoint) withheld(now int64, connect time.Duration) bool {
 	m := e.monitor.Load()
 	if m == nil || !m.Withheld() {
@@ -113,8 +109,7 @@ func (u *Upstream) trialEvery() time.Duration {
 	return min(max(trialEvery, time.Duration(n)*trialShare), trialPending)
 }
 
-// noteConnected notes that a connection to the endpoint was made: when it began, and a time at which
-// it existed.
+// noteConnected notes that a connection to the endpoint, which began at a time, exists now.
 func (e *Endpoint) noteConnected(began, now int64) {
 	e.trials.made.Store(now)
 	if m := e.monitor.Load(); m != nil {
@@ -129,15 +124,14 @@ func (e *Endpoint) noteConnected(began, now int64) {
 	}
 }
 
-// resort lets the client try an endpoint as a last resort, or holds it, or refuses it for an
-// error.
+// resort lets the client try an endpoint as a last resort, or holds it, or refuses it with err.
 func (s *Search) resort(err error, now int64) {
 	fresh := !s.onlyLastResort && len(s.tried) == 0
 	s.onlyLastResort, s.unreported = true, s.unreported || fresh
 	if s.failing == 0 && !fresh {
 		s.failing = now
 	}
-	if fresh && s.snapshot.upstream.held.waiting.Load() > 0 { // clients that came before look first
+	if fresh && s.snapshot.upstream.held.waiting.Load() > 0 { // held clients came before, and look first
 		s.failing = now
 		if s.hold(err, now) {
 			return
@@ -159,7 +153,7 @@ func (s *Search) resort(err error, now int64) {
 	}
 }
 
-// pickLast acquires an endpoint of the snapshot, or of an earlier one in the chain of fallbacks, as a last resort. full
+// pickLast acquires an endpoint as a last resort: of the snapshot, or of an earlier one in the chain of fallbacks. full
 // says that only limits prevent one.
 func (s *Search) pickLast(now int64) (full, ok bool) {
 	if wait := s.exclude(now); wait || s.spent(now) {
@@ -178,11 +172,10 @@ func (s *Search) pickLast(now int64) (full, ok bool) {
 	return full, false
 }
 
-// exclude leaves out endpoints that the client could not reach a moment ago and that no other
-// client has reached since. Failing endpoints are tried at intervals anyway. But once the client
-// has gone unserved for as long as clients are held, it tries each of them once more, or twice if
-// others could reach it meanwhile. wait says that all attempts that the client remembers failed
-// because this machine lacks something, so the client has to wait.
+// exclude leaves out endpoints that the client could not reach a moment ago and that no other client has reached since.
+// Failing endpoints are tried at intervals anyway. But once the client has gone unserved for as long as clients are held,
+// it tries each of them once more, or twice if other clients could reach it meanwhile. wait says that this machine lacked
+// something in all attempts that the client remembers, so that the client has to wait.
 func (s *Search) exclude(now int64) (wait bool) {
 	s.tried, s.round = s.tried[:0], 0
 	late, own, turnedDown := s.outOfPatience(now), 0, 0
@@ -203,8 +196,8 @@ func (s *Search) exclude(now int64) (wait bool) {
 	return own > 0 && own+turnedDown >= maxFailures
 }
 
-// A client that is out of patience makes at most maxLate further attempts, or more within minSearch after the
-// first failure: so, even if no client is held, it finds the only serving endpoint among many others.
+// A client that is out of patience makes at most maxLate further attempts, or more within minSearch of the first failure:
+// so, even if no client is held, it finds the only serving endpoint among many.
 const (
 	maxLate   = 16
 	minSearch = time.Second
@@ -245,9 +238,8 @@ func (s *Search) pickLastOf(set *lb.Set, now int64) (full, ok bool) {
 	return full, true
 }
 
-// isBeyond reports whether the client gets the endpoint only as a last resort, because of the
-// endpoint's state, the upstream's state, or its retries. It is false if a held client gets an
-// endpoint that has become usable.
+// isBeyond reports whether the client gets the endpoint only as a last resort, because of the state of the endpoint or the
+// upstream, or because its retries are used up. It is false if a held client gets an endpoint that has become usable.
 func (s *Search) isBeyond(e *Endpoint) bool {
 	st := e.State()
 	return st.Down || st.Ejected || st.Broken || e.Failing() || s.entry.forced || len(s.failures) > 0 && !s.held
@@ -293,8 +285,8 @@ func (s *Search) lastOfServing(set *lb.Set) (e *lb.Endpoint, full bool) {
 	return s.lastOf(set, lb.LastResort)
 }
 
-// longestAgo acquires, among the endpoints that are not failing and that this client has not tried, the endpoint whose
-// last client was longest ago: none of them serves, so they take turns.
+// longestAgo acquires the endpoint that had its last client longest ago, among the endpoints that are not failing and that
+// this client has not tried: none of them serves, so they take turns.
 func (s *Search) longestAgo(set *lb.Set) *lb.Endpoint {
 	var first *Endpoint
 	members, panicking := set.Members(), set.Panicking()
@@ -321,11 +313,11 @@ func (e *Endpoint) resortServed() {
 	}
 }
 
-// After vainResorts unserved last resorts in a row, an endpoint is picked only if there is no other. After
-// as many in an upstream, failing endpoints get their trials before other endpoints are picked.
+// After vainResorts unserved last resorts in a row, an endpoint is picked only if there is no other. After as many in a row
+// in an upstream, failing endpoints get their trials before other endpoints are picked.
 const vainResorts = 4
 
-// maxVain bounds how many endpoints a pick leaves out for that.
+// maxVain bounds how many endpoints a pick leaves out because of vainResorts.
 const maxVain = 64
 
 // vain reports whether the endpoints that accept as a last resort seem to serve no client. A frozen
@@ -333,8 +325,8 @@ const maxVain = 64
 // back.
 func (u *Upstream) vain() bool { return u.resortsUnserved.Load() >= vainResorts }
 
-// tryFailing acquires a failing endpoint that may be tried again and that this client has not
-// tried: the one found failing longest ago.
+// tryFailing acquires a failing endpoint that may be tried again and that this client has not tried: the endpoint that was
+// found failing longest ago.
 func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
 	u := s.snapshot.upstream
 	if now < u.trial.Load() || !u.mayTry(now) {
@@ -342,7 +334,7 @@ func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
 	}
 	var first *Endpoint
 	members, every := u.window(set)
-	next := now + int64(every) // it is looked at all of them again by then
+	next := now + int64(every) // the latest time of the next look
 	panicking := set.Panicking()
 	for i := range members {
 		member := members[i].Endpoint
@@ -354,7 +346,7 @@ func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
 		case due > now:
 			next = min(next, due)
 		case slices.Contains(s.tried[s.round:], member):
-			next = now // another client may
+			next = now // for another client
 		case first == nil:
 			first = e
 		default:
@@ -374,8 +366,7 @@ func (s *Search) tryFailing(set *lb.Set, now int64) *lb.Endpoint {
 	return first.Endpoint
 }
 
-// mayTry reports whether the upstream may have a trial now: trialBurst trials at once, and then one in each
-// trialShare.
+// mayTry reports whether the upstream may make a trial now: trialBurst trials at once, and then one in each trialShare.
 func (u *Upstream) mayTry(now int64) bool {
 	from := u.trialsPaid.Load() - trialBurst*int64(trialShare)
 	if from >= now {
@@ -384,8 +375,8 @@ func (u *Upstream) mayTry(now int64) bool {
 	return from < now
 }
 
-// window returns the members among which a trial is chosen, and the latest time at which to look at
-// others. It returns a large set in parts, one call after the other.
+// window returns the members among which a trial is chosen, and the time until the next look, which may be at others. It
+// returns a large set in parts, one call after the other.
 func (u *Upstream) window(set *lb.Set) (members []lb.Member, every time.Duration) {
 	members = set.Members()
 	if len(members) <= maxWindow {
@@ -395,8 +386,8 @@ func (u *Upstream) window(set *lb.Set) (members []lb.Member, every time.Duration
 	return members[at:min(at+maxWindow, len(members))], trialShare
 }
 
-// hold parks a client that may wait until an endpoint can serve it. Meanwhile it has no place
-// under the breaker's bounds: other clients make the trials.
+// hold parks a client until an endpoint can serve it, if the client may wait. Meanwhile it has no place under the breaker's
+// bounds: other clients make the trials.
 func (s *Search) hold(err error, now int64) bool {
 	snap := s.snapshot
 	s.rest(now)
@@ -404,7 +395,7 @@ func (s *Search) hold(err error, now int64) bool {
 		return false
 	}
 	if snap.upstream.held.waiting.Load() == 0 {
-		snap.upstream.heldFull.Store(false) // which was found of others
+		snap.upstream.heldFull.Store(false) // left by earlier clients
 	}
 	if s.patience(now) <= 0 || !s.enqueue(&snap.upstream.held, snap.QueueSize-snap.upstream.queue.waiting.Load(), now) {
 		return false
@@ -426,8 +417,8 @@ func isFull(err error) bool {
 	return errors.Is(err, lb.ErrFull) || errors.Is(err, ErrQueueFull) || errors.Is(err, ErrQueueTimeout)
 }
 
-// await lets a held client look for an endpoint, when it is the first and a trial is due, or when
-// it was woken. A client that has found an endpoint wakes the next.
+// await lets a held client look for an endpoint when it was woken, or when it is the first and a trial is due. A client
+// that has found an endpoint wakes the next.
 func (s *Search) await(now int64) (worker.Step, bool) {
 	snap := s.snapshot
 	q, left := &snap.upstream.held, s.patience(now)
@@ -440,13 +431,13 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 		s.stage = connecting
 		return worker.Step{}, false
 	}
-	if !q.has(&s.place) { // another one wanted it
+	if !q.has(&s.place) { // another client has evicted it
 		s.leaveEarlier()
 		s.refuse(s.cause, s.full, now)
 		return worker.Step{}, false
 	}
 	if left > 0 && !q.claim(&s.place) {
-		if q.isFirst(&s.place) { // another one has the turn, which had looked before this one was back
+		if q.isFirst(&s.place) { // another client has had the turn since before this one came back
 			left = min(left, snap.upstream.untilTrial(now))
 		}
 		return worker.Step{Action: worker.Park, Timeout: left}, true
@@ -462,7 +453,7 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 		snap.upstream.heldFull.Store(full)
 		if !full {
 			s.noteUnserved(now)
-		} else if len(s.earlier) == 0 && q.isFirst(&s.place) { // it is asked when there is room, before clients that come
+		} else if len(s.earlier) == 0 && q.isFirst(&s.place) { // it hears of room before new clients
 			s.joinEarlierQueues(s.visited(q))
 		}
 		if left = s.patience(now); left <= 0 || !q.stay(&s.place, true) {
@@ -475,7 +466,7 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 	}
 	if left <= 0 {
 		s.leaveQueues()
-		if s.full { // an endpoint serves, and the clients that came before have had its room
+		if s.full { // an endpoint serves, but earlier clients had its room
 			s.cause = ErrQueueTimeout
 		}
 		s.refuse(s.cause, s.full, now)
@@ -484,18 +475,18 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(min(left, snap.upstream.untilTrial(now)), now)}, true
 }
 
-// patience is how much longer a client is held. If only room is missing, it is held as long
-// as other clients wait for room.
+// patience returns how much longer a client is held. If only room is missing, it is held as long as other clients wait for
+// room.
 func (s *Search) patience(now int64) time.Duration {
 	times := s.snapshot.times()
 	wait := times.Hold
-	if s.full || s.snapshot.upstream.heldFull.Load() { // as the last client that looked has found
+	if s.full || s.snapshot.upstream.heldFull.Load() { // found by the last client that looked
 		wait = max(wait, times.QueueTimeout)
 	}
 	return time.Duration(s.failing + int64(wait) - now)
 }
 
-// untilTrial is when it is worth looking for an endpoint again without a wake-up.
+// untilTrial returns how long to wait until it is worth looking for an endpoint without a wake-up.
 func (u *Upstream) untilTrial(now int64) time.Duration {
 	return min(max(time.Duration(u.trial.Load()-now), time.Millisecond), trialEvery)
 }
@@ -513,15 +504,14 @@ func (u *Upstream) ServedSince(at int64) bool {
 	return served != 0 && served >= at && served > u.denied.Load()
 }
 
-// noteDenied notes, at each upstream that was to serve the client, that it is refused or held.
+// noteDenied notes, at each upstream that should have served the client, that the client is refused or held.
 func (s *Search) noteDenied(now int64) {
 	for snap := s.root; snap != nil; snap = snap.Fallback {
 		snap.upstream.denied.Store(now)
 	}
 }
 
-// noteUnserved notes, at each upstream that was to serve the client, that no endpoint can serve it
-// now.
+// noteUnserved notes, at each upstream that should have served the client, that no endpoint can serve it now.
 func (s *Search) noteUnserved(now int64) {
 	s.noteDenied(now)
 	for snap := s.root; snap != nil; snap = snap.Fallback {
@@ -545,7 +535,7 @@ func (s *Search) inVain(snap *UpstreamSnapshot) bool {
 	return slices.ContainsFunc(set.Members(), func(m lb.Member) bool { return m.Endpoint.Failing() && m.Endpoint.CanAcquireAnyway(panicking) })
 }
 
-// serves notes that an endpoint was connected to, or was to be, at a time.
+// serves notes that a connection to an endpoint, of a client or a check, was made or begun at a time.
 func (u *Upstream) serves(at int64) {
 	if since := u.unserved.Load(); since != 0 && since <= at {
 		u.unserved.CompareAndSwap(since, 0)

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A Route is where clients go if they match an entry of a listener's table.
+// A Route says where clients go that match an entry of a listener's table.
 type Route struct {
 	Snapshot  *UpstreamSnapshot // nil if there is a Split
 	Split     *lb.WeightedSplit // shares clients among Snapshots
@@ -34,26 +34,24 @@ type ListenerConfig struct {
 	Access limit.Access
 	// Denials are set by operators while clients come and go; nil: none.
 	Denials *limit.Denials
-	// Sources limits each source by itself, Process the rate of all listeners; nil: not.
+	// Sources limits each source by itself, Process the rate of all listeners together; nil: no limit.
 	Sources *limit.Sources
 	Process *limit.Rate
 	// SourcePrefix is the number of bits of an IPv4 and of an IPv6 address that form a source
 	// for the monitors of endpoints, see [health.SourceOf].
 	SourcePrefix [2]int
-	// StateOf returns the state of the listener that now has the address at which a client came in,
-	// which may be another listener than before, or nil if no listener has it. It is called on
-	// several loops at the same time, and must not wait. If StateOf is nil, a listener keeps its
-	// addresses.
+	// StateOf returns the state of the listener that now has the address at which a client came in, which may be another
+	// listener than before, or nil if no listener has it. Several loops call it at the same time, and it must not wait. If
+	// StateOf is nil, a listener keeps its addresses.
 	StateOf func(*worker.Client) *ListenerState
-	// Rules returns the generation in force at the address at which a client came in, and the
-	// generation that a reload is about to bring into force there, while the endpoints of either may
-	// serve clients; nil: there is none. It is called as StateOf is; it may be nil.
+	// Rules returns the generation in force at the address at which a client came in, and the generation that a reload is
+	// about to bring into force there (nil: none), while endpoints of either may serve clients. It is called like StateOf,
+	// and may be nil.
 	Rules func(*worker.Client) (now, next *Listener)
 	// Wake makes the loops ask [worker.Admitter.CanAccept] again; required.
 	Wake func()
 
-	// Table has an entry for each of Routes, Default is for clients that none matches;
-	// nil: they are refused.
+	// Table has an entry for each of Routes; Default is for clients that match none; nil: they are refused.
 	Table   *match.Table
 	Routes  []Route
 	Default *UpstreamSnapshot
@@ -61,11 +59,11 @@ type ListenerConfig struct {
 	Mirror  *Mirror
 	Rewrite *Rewrite
 	Filter  *Filter
-	// ByKey counts the sessions by a property of their clients as well; nil: they are not.
+	// ByKey also counts the sessions by a property of their clients; nil: it does not.
 	ByKey *KeyCounts
-	// ByHello says that the name in a client's hello matters where its route does not depend on it.
+	// ByHello says that the name in a client's hello matters even if its route does not depend on it.
 	ByHello bool
-	// BySource and ByPort say that a route depends on these: otherwise the kernel is not
+	// BySource and ByPort say that a route depends on the client's source, or on the port. Otherwise the kernel is not
 	// asked for them.
 	BySource, ByPort bool
 	// Transparent sends clients that would otherwise be refused for lack of a route to
@@ -78,24 +76,24 @@ type ListenerConfig struct {
 	Limits  relay.Limits                               // of sessions; Of is set by the listener
 	Lane    worker.LaneUse                             // whether sessions leave user space
 	Options sockopt.Options
-	// Connect bounds the attempt to reach one endpoint; 0: as the kernel likes.
+	// Connect bounds the attempt to reach one endpoint; 0: the kernel's timeout.
 	Connect time.Duration
-	// TLS terminates it; nil: it is passed through.
+	// TLS ends the TLS of clients; nil: it is passed through.
 	TLS *tlsterm.Server
-	// Offloaded serves a client with TLS that ends or begins in this process, on a goroutine of its
-	// own until the client is joined; required if TLS is set, here or in an UpstreamSnapshot.
+	// Offloaded serves a client with TLS that ends or begins in this process, on a goroutine of its own until the client is
+	// joined. It is required if TLS is set, here or in an UpstreamSnapshot.
 	Offloaded func(h *worker.Offloaded, of *Offloaded)
 
-	// Now is the clock that the upstreams' breakers and outlier detection have.
+	// Now is the clock of the upstreams' breakers and outlier detection.
 	Now func() int64
-	// Resolver looks up the hosts of endpoints that are names.
+	// Resolver looks up the hosts of endpoints.
 	Resolver worker.Resolver
-	// Circle returns an error for an address that leads back to the upstream. It is called for
-	// the addresses of names, on the resolver's goroutine; it may be nil.
+	// Circle returns an error for an address that leads back to the upstream. It is called with the addresses of names, on
+	// the resolver's goroutine; it may be nil.
 	Circle func(upstream string, at netip.AddrPort) error
 }
 
-// A Listener is a listener as one generation of the configuration has it.
+// A Listener is a listener in one generation of the configuration.
 type Listener struct {
 	cfg      ListenerConfig
 	limits   relay.Limits
@@ -103,7 +101,7 @@ type Listener struct {
 	state    *ListenerState
 }
 
-// NewListener returns a listener. Its Service is for all sockets that the listener binds.
+// NewListener returns a listener. Its Service is for all sockets of the listener.
 func NewListener(cfg *ListenerConfig) *Listener {
 	l := &Listener{cfg: *cfg, limits: cfg.Limits, state: cfg.State}
 	l.limits.Of = originalDst{state: l.state}
@@ -113,13 +111,13 @@ func NewListener(cfg *ListenerConfig) *Listener {
 // Name returns its name.
 func (l *Listener) Name() string { return l.cfg.Name }
 
-// Config returns its configuration, which is not to be changed.
+// Config returns the listener's configuration, which must not be changed.
 func (l *Listener) Config() *ListenerConfig { return &l.cfg }
 
-// Service returns the service of its clients for package worker.
+// Service returns the service of the listener's clients, for package worker.
 func (l *Listener) Service() *worker.Service {
 	preread := l.cfg.Preread
-	if l.recogniser() != nil { // a route depends on them
+	if l.recogniser() != nil { // a route depends on first bytes
 		preread.First = (*recognition)(l)
 	}
 	return &worker.Service{
@@ -134,9 +132,8 @@ func (l *Listener) Service() *worker.Service {
 	}
 }
 
-// Enforce makes this the generation in force. For earlier clients without an endpoint, its
-// rules of access, for PROXY headers and for certificates now apply, and they go to its
-// upstreams if no endpoint serves them.
+// Enforce makes this the generation in force. Its rules of access, for PROXY headers and for certificates now apply to
+// earlier clients without an endpoint, which go to its upstreams if no endpoint serves them.
 func (l *Listener) Enforce() { l.state.current.Store(l) }
 
 // Forget releases the state of sessions to removed endpoints.
@@ -151,19 +148,19 @@ func (l *Listener) Forget(gone map[*Endpoint]bool) {
 
 func (l *Listener) now() int64 { return l.cfg.Now() }
 
-// snapshotFor returns where a client goes, nil if there is nowhere.
+// snapshotFor returns the upstream to which a client goes, or nil.
 func (l *Listener) snapshotFor(c *worker.Client) *UpstreamSnapshot {
 	to, _ := l.wayOf(c)
 	return to.snapshot
 }
 
-// A way is where a client goes by a route, and what is done with its bytes.
+// A way says where a client goes by a route, and what is done with its bytes.
 type way struct {
 	route    int               // the route's index; match.None: no route matches
-	snapshot *UpstreamSnapshot // nil: there is none
-	mirror   *Mirror           // nil: there is none
-	rewrite  *Rewrite          // nil: there is none
-	filter   *Filter           // nil: there is none
+	snapshot *UpstreamSnapshot // nil: nowhere
+	mirror   *Mirror           // nil: none
+	rewrite  *Rewrite          // nil: none
+	filter   *Filter           // nil: none
 }
 
 // wayOf returns where a client goes. It fails with [match.ErrUndecided].
@@ -210,17 +207,17 @@ func (l *Listener) original(c *worker.Client) (loop.Address, error) {
 	return loop.Address{AddrPort: at}, nil
 }
 
-// An Adoption says where sessions of an earlier process belong: to a listener, and to an endpoint
-// or an upstream if these are known. Of the listener's settings only its timeouts apply to them.
-// They count for the limits, even if a limit is exceeded by that: otherwise an endpoint would get
-// more sessions than its limit.
+// An Adoption says where sessions of an earlier process belong: to a listener, and to an endpoint or an upstream if these
+// are known. Of the listener's settings only its timeouts apply to them. They count for the limits, even beyond a limit:
+// otherwise an endpoint would get more sessions than its limit.
 type Adoption struct {
 	listener *Listener
 	limits   *relay.Limits
-	binding  *binding // nil: the endpoint is not known
+	binding  *binding // nil: the endpoint is unknown
 }
 
-// Adoption returns where sessions of the listener belong. The endpoint is nil if it is not known, and is of the snapshot otherwise; upstream is the name of the upstream.
+// Adoption returns where sessions of the listener belong: to the endpoint of the snapshot or, if the endpoint is nil, to
+// the upstream of this name.
 func (l *Listener) Adoption(upstream string, to *UpstreamSnapshot, e *Endpoint) *Adoption {
 	t := &l.cfg.Limits
 	a := &Adoption{l, &relay.Limits{IdleTimeout: t.IdleTimeout, HalfCloseTimeout: t.HalfCloseTimeout, MaxLifetime: t.MaxLifetime, LifetimeJitter: t.LifetimeJitter}, nil}
@@ -238,7 +235,7 @@ func (a *Adoption) At(to *UpstreamSnapshot, e *Endpoint) *Adoption {
 	return &Adoption{a.listener, &b.limits, b}
 }
 
-// Limits are the limits of all sessions that belong there.
+// Limits returns the limits of all sessions that belong there.
 func (a *Adoption) Limits() *relay.Limits { return a.limits }
 
 // Begin takes the places of one session, and returns its limits and the token of its listener's [worker.Admitter].
@@ -252,7 +249,7 @@ func (a *Adoption) Begin(from source.Source, now int64) (*relay.Limits, uint64) 
 	return a.Bind(), token
 }
 
-// Bind takes the place of one session at the endpoint, if that is known, and returns its limits.
+// Bind takes the place of one session at the endpoint, if it is known, and returns the session's limits.
 func (a *Adoption) Bind() *relay.Limits {
 	if b := a.binding; b != nil {
 		b.breaker.Adopt()

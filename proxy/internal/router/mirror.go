@@ -15,12 +15,12 @@ type Mirror struct {
 	// Share has two parts. The sessions of the first part are mirrored.
 	Share    *lb.WeightedSplit
 	Patience time.Duration
-	Compare  *worker.Comparison // nil: answers of the endpoint are thrown away
+	Compare  *worker.Comparison // nil: the endpoint's answers are thrown away
 }
 
-// Mirror implements [worker.Search]. The result of a mirror does not count for its endpoint: breakers and
-// outlier detection do not learn from it. If the breaker of the endpoint or of the upstream is open, there is
-// no mirror. It counts among the endpoint's connections.
+// Mirror implements [worker.Search]. The result of a mirror does not count for its endpoint: breakers and outlier detection
+// do not learn from it. If the breaker of the endpoint or of the upstream is open, there is no mirror. A mirror counts
+// among the endpoint's connections.
 func (s *Search) Mirror(int64) *worker.Mirror {
 	m, counts := s.mirror, s.listener.state.Mirrors
 	if m == nil || m.Share.Next() != 0 {
@@ -35,7 +35,7 @@ func (s *Search) Mirror(int64) *worker.Mirror {
 		counts.Skip(worker.MirrorNoEndpoint)
 		return nil
 	}
-	to := e.upstream.newest.Load() // a reload may have this listener mirror there no more
+	to := e.upstream.newest.Load() // after a reload this listener may no longer mirror there
 	if to.TLS != nil {
 		e.Return()
 		counts.Skip(worker.MirrorNoEndpoint)
@@ -58,7 +58,7 @@ func (s *Search) Mirror(int64) *worker.Mirror {
 	return of
 }
 
-// maxMirrorPicks is how many endpoints with open breakers are passed over.
+// maxMirrorPicks is how many endpoints with open breakers are skipped.
 const maxMirrorPicks = 8
 
 // pick acquires a usable endpoint, by the policy of the upstream.

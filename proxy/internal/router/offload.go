@@ -13,7 +13,7 @@ import (
 // Offloaded is the state of a client that was handed over to a goroutine, beside [worker.Offloaded].
 type Offloaded struct {
 	Listener *Listener
-	// ALPN is the protocols of the client's hello, if it was looked at.
+	// ALPN holds the protocols of the client's hello, if the hello was looked at.
 	ALPN []string
 	// Startup is the startup message of a PostgreSQL client, if its TLS ends here: the endpoint gets
 	// it first.
@@ -21,8 +21,8 @@ type Offloaded struct {
 
 	way
 	gate     *filter.Filter // see Search
-	unrouted bool           // its route depends on bytes that are still to be read
-	over     *tlsterm.Conn  // the client's TLS, which has ended here; nil: it has not
+	unrouted bool           // the route depends on bytes that are still to be read
+	over     *tlsterm.Conn  // the client's TLS, if it ends here
 	tls      tls.ConnectionState
 	woken    chan struct{}
 }
@@ -34,7 +34,7 @@ func (h *Offloaded) Terminated(over *tlsterm.Conn) *tls.ConnectionState {
 	return &h.tls
 }
 
-// conn returns the client's TLS that has ended in this process, nil if it has not.
+// conn returns the client's TLS connection that ends in this process, or nil.
 func (h *Offloaded) conn() *tlsterm.Conn {
 	if h == nil {
 		return nil
@@ -42,13 +42,13 @@ func (h *Offloaded) conn() *tlsterm.Conn {
 	return h.over
 }
 
-// NewSearch returns a search that goes on where the client was handed over.
+// NewSearch returns a search that continues where the client was handed over.
 func (h *Offloaded) NewSearch() *Search {
 	h.woken = make(chan struct{}, 1)
 	return &Search{listener: h.Listener, offloaded: h}
 }
 
-// Woken says that a parked search on a goroutine is to be asked again.
+// Woken receives when a parked search on a goroutine is to be asked again.
 func (s *Search) Woken() <-chan struct{} { return s.offloaded.woken }
 
 func (s *Search) waker() worker.Waker {
@@ -64,14 +64,14 @@ func (s *Search) waker() worker.Waker {
 	})
 }
 
-// Options are for the sockets that connect.
+// Options are the options of the sockets that connect.
 func (s *Search) Options() sockopt.Options { return s.listener.cfg.Options }
 
 // Record returns the record of the client; nil: none is kept.
 func (s *Search) Record() *record.Record { return s.client.Record }
 
-// TLS returns the TLS client for the endpoint of the present connect, or nil if the
-// client's bytes are passed on as they are, and the host of the endpoint.
+// TLS returns the TLS client for the endpoint of the present connect, and the endpoint's host. It is nil if the client's
+// bytes are passed on as they are.
 func (s *Search) TLS() (*tlsterm.Client, string) {
 	if s.snapshot == nil || s.endpoint == nil {
 		return nil, ""
@@ -79,7 +79,7 @@ func (s *Search) TLS() (*tlsterm.Client, string) {
 	return s.snapshot.TLS, s.endpoint.host
 }
 
-// Startup returns the bytes that were read from the client. The endpoint gets them first.
+// Startup returns the bytes that were read from the client, which the endpoint gets first.
 func (s *Search) Startup() []byte {
 	if s.offloaded == nil {
 		return nil
@@ -87,5 +87,5 @@ func (s *Search) Startup() []byte {
 	return s.offloaded.Startup
 }
 
-// StartsTLS reports whether the endpoint that is being connected to is asked for TLS by the protocol of PostgreSQL.
+// StartsTLS reports whether the endpoint that is being connected to is asked for TLS in PostgreSQL's protocol.
 func (s *Search) StartsTLS() bool { return s.snapshot != nil && s.snapshot.StartTLS }

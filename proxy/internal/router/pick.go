@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 )
 
-// pick acquires an endpoint that every breaker lets the client through to.
+// pick acquires an endpoint to which every breaker lets the client through.
 func (s *Search) pick(now int64) error {
 	snap := s.snapshot
 	set := snap.Set()
@@ -25,7 +25,7 @@ func (s *Search) pick(now int64) error {
 		return err
 	}
 	err := s.pickFrom(set, now)
-	for err != nil && snap.Set() != set { // it was replaced meanwhile, and its endpoints drain
+	for err != nil && snap.Set() != set { // the set was replaced meanwhile, and its endpoints drain
 		set = snap.Set()
 		err = s.pickFrom(set, now)
 	}
@@ -45,7 +45,7 @@ const (
 	anyUsable
 )
 
-// A pickPass is a pass of a pick: the next one comes when there is no endpoint in the one before.
+// A pickPass is a pass of a pick. The next pass follows if a pass finds no endpoint.
 type pickPass uint8
 
 func (p pickPass) eligible() lb.Eligibility {
@@ -61,7 +61,7 @@ func (p pickPass) eligible() lb.Eligibility {
 // a second time before any is tried a third time.
 func (s *Search) pickFrom(set *lb.Set, now int64) error {
 	tried, panicking := len(s.tried), s.snapshot.upstream.panicking(set)
-	defer func() { s.tried = s.tried[:tried] }() // what is appended counts for this pick alone
+	defer func() { s.tried = s.tried[:tried] }() // endpoints are appended only for this pick
 	r := s.request(s.snapshot)
 	pass, avoided := avoiding, 0
 	for range 3*len(set.Members()) + maxAvoided + 3 {
@@ -96,7 +96,7 @@ func (s *Search) pickFrom(set *lb.Set, now int64) error {
 	return lb.ErrUnavailable
 }
 
-// mayTryAgain says why the client may not try an endpoint a second time now.
+// mayTryAgain returns why the client may not try an endpoint a second time now.
 func (s *Search) mayTryAgain() error {
 	switch {
 	case s.triesOnce():
@@ -121,10 +121,10 @@ func (s *Search) triesOnce() bool {
 const maxAvoided = 8
 
 // avoids reports whether the client should get another endpoint than the picked one, if there is another. A client that
-// could not reach an endpoint is not sent to an endpoint that the last client could not reach. If it has waited for a
-// lost segment, it is not sent to an endpoint that no client has reached since, either, because it might wait there as
-// long. An endpoint that is not ejected only because max_ejected has no room gets a new client only if it is time for
-// another trial. No client is sent to an endpoint where a client waits, see silentToConnects.
+// could not reach an endpoint is not sent to an endpoint that the last client could not reach. If it has waited for a lost
+// segment, it is not sent to an endpoint that no client has reached since, either, because it might wait there as long. An
+// endpoint that is not ejected only because max_ejected has no room gets a new client only when another trial is due. No
+// client is sent to an endpoint where a client waits, see silentToConnects.
 func (s *Search) avoids(picked *lb.Endpoint, now int64) bool {
 	e := picked.Of.(*Endpoint)
 	if e.silentToConnects() {
@@ -138,11 +138,11 @@ func (s *Search) avoids(picked *lb.Endpoint, now int64) bool {
 	return e.Failing() && e.withheld(now, s.listener.cfg.Connect)
 }
 
-// firstResent is when the first segment of a connection is sent again (RFC 6298, TCP_TIMEOUT_INIT
-// of include/net/tcp.h).
+// firstResent is the time after which the first segment of a connection is sent again (RFC 6298, TCP_TIMEOUT_INIT of
+// include/net/tcp.h).
 const firstResent = time.Second
 
-// losingEvery is how often a client is sent to an endpoint that loses its clients, while others are there.
+// losingEvery is the interval at which a client is sent to an endpoint that loses its clients, while there are others.
 const losingEvery = 5 * time.Second
 
 // loses reports whether a client should get another endpoint, because the picked one is usable but
@@ -159,8 +159,8 @@ func (s *Search) loses(picked *lb.Endpoint, now int64) bool {
 	return at > now || !e.trials.turn.CompareAndSwap(at, now+int64(losingEvery))
 }
 
-// losesClients reports whether an endpoint that is not ejected has lost as many clients in a row as would eject it,
-// see UnservedStreak. sure means that the lost clients had more than one source.
+// losesClients reports whether an endpoint that is not ejected has lost as many clients in a row as would eject it, see
+// UnservedStreak. sure requires that the lost clients had more than one source.
 func (e *Endpoint) losesClients(now int64, sure bool) bool {
 	m := e.monitor.Load()
 	if m == nil || e.unserved.n.Load() < vainResorts {
@@ -170,11 +170,10 @@ func (e *Endpoint) losesClients(now int64, sure bool) bool {
 	return fails && !(sure && oneSource)
 }
 
-// trialInstead replaces a picked endpoint that loses its clients by another endpoint, usable or
-// not: for one client at a time, the endpoint whose last client was longest ago, until one of
-// them serves a client. Without it endpoints that fail in turns would lose every client until
-// the first ejection ends, because a check that only connects notices neither. An endpoint that
-// serves gives up its place under max_ejected to the other, see [health.OutlierMonitor.Served].
+// trialInstead replaces a picked endpoint that loses its clients by another endpoint, usable or not: for one client at a
+// time, the endpoint that had its last client longest ago, until one of them serves a client. Otherwise endpoints that fail
+// in turns would lose every client until the first ejection ends, because a check that only connects does not notice. An
+// ejected endpoint that serves gives its place under max_ejected to the picked one, see [health.OutlierMonitor.Served].
 func (s *Search) trialInstead(picked *lb.Endpoint, set *lb.Set, now int64) bool {
 	of := picked.Of.(*Endpoint)
 	if s.onlyLastResort || len(s.failures) > 0 || !of.losesClients(now, false) {
@@ -192,9 +191,9 @@ func (s *Search) trialInstead(picked *lb.Endpoint, set *lb.Set, now int64) bool 
 	return true
 }
 
-// oldestTrial returns an unusable endpoint that has served its last client, or else the endpoint
-// whose last client was longest ago, and claims the trial. It returns nil if that is the picked
-// endpoint, or if trials of all may still be under way.
+// oldestTrial returns an unusable endpoint that has served its last client, or else the endpoint that had its last client
+// longest ago, and claims the trial. It returns nil if that is the picked endpoint, or if trials of all endpoints may still
+// be under way.
 func oldestTrial(picked *Endpoint, set *lb.Set, now int64) *Endpoint {
 	first := picked
 	members := set.Members()
@@ -226,11 +225,11 @@ func oldestTrial(picked *Endpoint, set *lb.Set, now int64) *Endpoint {
 	return first
 }
 
-// lastTrial returns the clock at which the endpoint last had a client that it lost, or a trial began.
+// lastTrial returns the clock at which the endpoint last lost a client, or a trial began.
 func (e *Endpoint) lastTrial() int64 { return max(e.unserved.last.Load(), e.trials.retried.Load()) }
 
-// admit begins an attempt at an acquired endpoint, if its breaker lets the client through, or does
-// not matter. Otherwise it gives the endpoint back.
+// admit begins an attempt at an acquired endpoint, if its breaker lets the client through or anyway is set. Otherwise it
+// gives the endpoint back.
 func (s *Search) admit(picked *lb.Endpoint, anyway bool, now int64) bool {
 	e := picked.Of.(*Endpoint)
 	if s.breaker = e.breaker.Load(); s.breaker != nil {
@@ -245,7 +244,7 @@ func (s *Search) admit(picked *lb.Endpoint, anyway bool, now int64) bool {
 	return true
 }
 
-// take begins an attempt at an endpoint that was acquired.
+// take begins an attempt at an acquired endpoint.
 func (s *Search) take(e *Endpoint, now int64) {
 	s.endpoint, s.addrs, s.at, s.start = e, e.fixed, 0, now
 	s.client.Record.Pick(e.name, now)
@@ -255,7 +254,7 @@ func (s *Search) take(e *Endpoint, now int64) {
 	if s.onlyLastResort && s.outOfPatience(now) {
 		s.late++
 	}
-	if s.onlyLastResort && s.failing != 0 && e.Failing() { // for no longer than clients are held
+	if s.onlyLastResort && s.failing != 0 && e.Failing() { // not longer than clients are held
 		if end := now + int64(max(s.patience(now), trialPending)); s.end == 0 || s.end > end {
 			s.end = end
 		}
@@ -278,7 +277,7 @@ func (s *Search) unkeyed() bool {
 	return k.Kind != clientkey.Source && s.snapshot.BySource && s.valueOf(k) == ""
 }
 
-// valueOf returns a property of the client; empty: it is not known. Its source is not looked at here.
+// valueOf returns a property of the client, or "" if it is unknown. It does not know the client's source.
 func (s *Search) valueOf(k clientkey.Key) string {
 	switch k.Kind {
 	case clientkey.SNI:
@@ -302,8 +301,8 @@ func (s *Search) valueOf(k clientkey.Key) string {
 // Refusals by the breaker itself, by a limit, or for lack of a usable endpoint are not failures of
 // a connection, and are not reported.
 type breakerEntry struct {
-	through bool // the breaker has let the client through, which has a place under the breaker's bounds
-	forced  bool // in panic, by a breaker that is open
+	through bool // the breaker has let the client through, which holds a place under its bounds
+	forced  bool // in panic, let through by an open breaker
 	permit  health.Permit
 
 	// The outcome of the last attempt, if there was one.
@@ -358,9 +357,8 @@ func (s *Search) exitBreaker(o health.Outcome, now int64) {
 	*entry = breakerEntry{}
 }
 
-// rest gives up the place of a client that may get a place again. If it was a trial, and
-// has failed, that is reported to the breaker; otherwise the outcome is reported in the
-// end.
+// rest gives up the place of a client that may get a place again. The outcome of a failed trial is reported to the breaker
+// at once, other outcomes in the end.
 func (s *Search) rest(now int64) {
 	entry := s.entry
 	if entry.permit.Trial() && entry.lastOutcome.Failed() {
@@ -391,13 +389,12 @@ func (entry *breakerEntry) note(o health.Outcome, from health.Source, cause stri
 	entry.lastOutcome, entry.from, entry.cause = o, from, cause
 }
 
-// SetPanic sets the subject that is notified when the upstream begins and ends to use all of
-// its endpoints, whatever their states; it may be nil. The panic is noticed when a verdict
-// on an endpoint changes and, after other changes, by the next client.
+// SetPanic sets the subject that is notified when the upstream begins and ends to use all of its endpoints, whatever their
+// states; it may be nil. A panic is noticed when a verdict on an endpoint changes and, after other changes, by the next
+// client.
 func (u *Upstream) SetPanic(p *health.Panic) { u.panic.Store(p) }
 
-// Panic reports whether it uses all of its endpoints, whatever is thought of them, and how
-// many times it has begun to.
+// Panic reports whether the upstream uses all of its endpoints, whatever their states, and how many times it has begun to.
 func (u *Upstream) Panic() (now bool, begun int64) {
 	if p := u.panic.Load(); p != nil {
 		begun = p.Begun.Load()
@@ -426,7 +423,7 @@ func (u *Upstream) seePanic() (panicking bool, usable, all int) {
 	return st.Panic, st.UsablePrimaries, st.Primaries
 }
 
-// look finds out whether the upstream is in panic, after something has changed.
+// look finds out whether the upstream is in panic, after a change.
 func (u *Upstream) look() {
 	if set := u.set.Load(); set != nil {
 		u.panicking(set)

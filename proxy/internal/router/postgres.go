@@ -18,8 +18,8 @@ import (
 // endsTLS reports whether the TLS of a client ends in this process.
 func (l *Listener) endsTLS(c *worker.Client) bool { return l.cfg.TLS != nil && !l.servesPlain(c) }
 
-// servesPlain reports whether a client may speak without TLS although the listener has a
-// certificate, as a PostgreSQL client does that has not asked for TLS.
+// servesPlain reports whether a client may speak without TLS although the listener has a certificate, like a PostgreSQL
+// client that has not asked for TLS.
 func (l *Listener) servesPlain(c *worker.Client) bool {
 	p := l.cfg.Preread.Postgres
 	return p != nil && !p.RequireTLS && !c.Postgres.TLS
@@ -30,16 +30,16 @@ func (s *Search) routesLater() bool {
 	return s.listener.cfg.Preread.Postgres != nil && s.listener.endsTLS(s.client)
 }
 
-// Cancels count the requests of a listener's clients of PostgreSQL to cancel a query.
+// Cancels counts the requests of a listener's PostgreSQL clients to cancel a query.
 type Cancels struct {
 	// Requests counts the requests, Sent the endpoints to which they were sent, and Failed the
 	// endpoints for which sending failed.
 	Requests, Sent, Failed atomic.Int64
-	// Queue has the requests that are being sent.
+	// Queue holds the requests that are being sent.
 	Queue fanout.Queue
 }
 
-// A CancelTarget is an endpoint that may have the query which a CancelRequest is about.
+// A CancelTarget is an endpoint that may run the query that a CancelRequest is about.
 type CancelTarget struct {
 	Endpoint *Endpoint // nil: the client's original destination
 	Snapshot *UpstreamSnapshot
@@ -50,12 +50,10 @@ type CancelTarget struct {
 // toOriginal stands for the upstream of clients that go to their original destination.
 var toOriginal = NewSnapshot(NewUpstream("", nil), new(SnapshotConfig))
 
-// CancelUpstreams returns the upstreams to which the routes may have led the client of a
-// CancelRequest. Only the request's connection is known, so any route by names or by user and
-// database may belong to the client; other conditions decide as usual. The list ends with the
-// first route that certainly belongs to the client. Filters are asked about the request, within
-// their timeouts; a filter that wants more bytes denies it. It does not wait if the listener has
-// no filter.
+// CancelUpstreams returns the upstreams to which the routes may have led the client of a CancelRequest. Only the request's
+// connection is known, so any route by names or by user and database may belong to the client; other conditions decide as
+// usual. The list ends with the first route that certainly belongs to the client. Filters are asked about the request,
+// within their timeouts; a filter that wants more bytes denies it. Without filters CancelUpstreams does not wait.
 func (l *Listener) CancelUpstreams(ctx context.Context, c *worker.Client, request []byte) (list []*UpstreamSnapshot) {
 	of := l.clientOf(c)
 	for i := match.None; ; {
@@ -80,8 +78,8 @@ func (l *Listener) CancelUpstreams(ctx context.Context, c *worker.Client, reques
 	}
 }
 
-// mayCancel returns the upstream to which a filter of a route lets a CancelRequest pass, nil for none, and whether the
-// following routes get it too.
+// mayCancel returns the upstream to which a route's filter lets a CancelRequest pass, or nil, and whether the following
+// routes get it too.
 func (f *Filter) mayCancel(ctx context.Context, snap *UpstreamSnapshot, of filter.Connection) (to *UpstreamSnapshot, next bool) {
 	if f == nil {
 		return snap, false
@@ -151,7 +149,7 @@ func (l *Listener) CancelTargets(of []*UpstreamSnapshot, c *worker.Client, most 
 	return list[:min(len(list), most)]
 }
 
-// idle is 1 for an endpoint without sessions, and 0 for others and an original destination.
+// idle returns 1 for an endpoint without sessions, and 0 for others and an original destination.
 func idle(e *Endpoint) int {
 	if e == nil || e.Active() > 0 {
 		return 0
@@ -159,7 +157,7 @@ func idle(e *Endpoint) int {
 	return 1
 }
 
-// Addresses returns where the endpoint is, or where its host was found to be, within a time.
+// Addresses returns the endpoint's addresses, which it looks up within a timeout if the endpoint is a name.
 func (t *CancelTarget) Addresses(ctx context.Context, timeout time.Duration) ([]loop.Address, error) {
 	e := t.Endpoint
 	if e == nil {
@@ -176,7 +174,7 @@ func (t *CancelTarget) Addresses(ctx context.Context, timeout time.Duration) ([]
 	return addrs, err
 }
 
-// String returns where the endpoint is, for a line of the log.
+// String returns the address of the target, for a log line.
 func (t *CancelTarget) String() string {
 	if t.Endpoint == nil {
 		return t.original.AddrPort.String()
@@ -187,7 +185,7 @@ func (t *CancelTarget) String() string {
 // Host returns the endpoint's host, for the certificate of its TLS.
 func (t *CancelTarget) Host() string { return t.Endpoint.host }
 
-// Header returns the PROXY header for the endpoint of a client's connection; nil: it gets none.
+// Header returns the PROXY header of a client for the endpoint; nil: none.
 func (t *CancelTarget) Header(l *Listener, c *worker.Client) []byte {
 	if t.Snapshot.SendProxy == 0 {
 		return nil

@@ -13,27 +13,27 @@ import (
 )
 
 // A queue holds the clients that wait for room, first come, first served: a new client waits behind the others, and a
-// client that comes back gets its old place. Its lock is taken by waiting clients, and by calls that report room while
-// some wait.
+// client that comes back gets its old place. Waiting clients take its lock, and so do calls that report room while some
+// wait.
 type queue struct {
 	places      *limit.Connections // places that this queue shares with other queues; nil: any number
-	waiting     atomic.Int64       // number of waiting clients, with the one at its turn
+	waiting     atomic.Int64       // number of waiting clients, including the one with the turn
 	mu          sync.Mutex
 	first, last *waiter // under mu
 	turn        *waiter // the client that was woken and has not looked yet; under mu
-	again       bool    // there was room once more meanwhile; under mu
+	again       bool    // there was room again meanwhile; under mu
 }
 
-// A waiter is a client's place in a queue. It is used again for others.
+// A waiter is a client's place in a queue. Other clients use it later.
 type waiter struct {
 	waker      worker.Waker
 	next, prev *waiter
-	since      int64                 // clock, by which the queue is in order
-	in         atomic.Pointer[queue] // nil while it is in none, which others may end
-	woken      bool                  // it is its turn; under the queue's mu
+	since      int64                 // clock, which orders the queue
+	in         atomic.Pointer[queue] // nil while it is in none; eviction sets it to nil too
+	woken      bool                  // has the turn; under the queue's mu
 }
 
-// join adds a client that comes now, unless most wait already that still want an answer.
+// join adds a client that comes now, unless most clients wait already that still want an answer.
 func (q *queue) join(w *waiter, waker worker.Waker, most, now int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -44,8 +44,7 @@ func (q *queue) join(w *waiter, waker worker.Waker, most, now int64) bool {
 	return true
 }
 
-// rejoin adds a client that has waited since a time, however many wait. It reports whether that is the
-// first.
+// rejoin adds a client that has waited since a time, however many wait. It reports whether the client is the first.
 func (q *queue) rejoin(w *waiter, waker worker.Waker, since int64) (first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -87,8 +86,7 @@ func (q *queue) take(limit int64) bool {
 // maxLooked is how many clients evict looks at.
 const maxLooked = 1024
 
-// evict ends the waiting of a client that has hung up, and reports whether there was such a client. The client notices
-// by [queue.has].
+// evict removes a client that has hung up, and reports whether there was one. The client notices by [queue.has].
 func (q *queue) evict() bool {
 	w := q.first
 	for n := 0; w != nil && (w.woken || !w.waker.HungUp()); n++ {
@@ -117,7 +115,7 @@ func (q *queue) isFirst(w *waiter) bool {
 	return q.first == w
 }
 
-// next says that there may be room: the first client is asked again.
+// next says that there may be room: the first client looks again.
 func (q *queue) next() {
 	if q.waiting.Load() == 0 {
 		return
@@ -127,7 +125,7 @@ func (q *queue) next() {
 	q.mu.Unlock()
 }
 
-// wake asks the first client, or notes that there was room while it is being asked.
+// wake makes the first client look again, or notes that there was room while it looks.
 func (q *queue) wake() {
 	switch {
 	case q.turn != nil:
@@ -138,7 +136,7 @@ func (q *queue) wake() {
 	}
 }
 
-// wakeAll asks all clients again, without giving any of them the turn.
+// wakeAll makes all clients look again, and gives none of them the turn.
 func (q *queue) wakeAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -147,8 +145,7 @@ func (q *queue) wakeAll() {
 	}
 }
 
-// claim gives the first client the turn, unless another has it. It reports whether it is the
-// client's turn.
+// claim gives the first client the turn, unless another client has it. It reports whether w has the turn.
 func (q *queue) claim(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -164,9 +161,8 @@ func (q *queue) turnOf(w *waiter) bool {
 	return w.woken
 }
 
-// stay makes the client that had the turn and found no room wait further, as the first. It reports
-// whether there may be room again already, but only if full: otherwise there was room, but not for
-// this client.
+// stay keeps a client that had the turn and found no room as the first of the queue. It reports whether there may be room
+// again already, but only if full: otherwise there was room, but not for this client.
 func (q *queue) stay(w *waiter, full bool) (again bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -176,12 +172,11 @@ func (q *queue) stay(w *waiter, full bool) (again bool) {
 	return again
 }
 
-// maxLooks bounds how often in a row a client looks again because room came while it looked. Before it
-// looks again, other clients of its worker are served.
+// maxLooks bounds how often in a row a client looks again because room came while it looked. Then other clients of its
+// worker are served first.
 const maxLooks = 8
 
-// later makes the client with the turn, if there may be room for it again, look after other clients
-// of its worker.
+// later makes the client with the turn look again, after other clients of its worker, if there may be room.
 func (q *queue) later(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -191,9 +186,8 @@ func (q *queue) later(w *waiter) {
 	}
 }
 
-// leave ends a client's waiting. If the client had the turn, the next client gets it, because
-// the client may have left room, or has not looked. If the client was the first, the new
-// first client is asked too, because the first one may look without the turn.
+// leave ends a client's waiting. If the client had the turn, the next client gets it, because this one may have left room,
+// or has not looked. If it was the first, the new first client looks too, because the first one may look without the turn.
 func (q *queue) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -202,7 +196,7 @@ func (q *queue) leave(w *waiter) {
 	}
 }
 
-// remove is leave for a client that is there.
+// remove is leave for a client that is in the queue.
 func (q *queue) remove(w *waiter) {
 	first := q.first == w
 	if w.prev != nil {
@@ -226,7 +220,7 @@ func (q *queue) remove(w *waiter) {
 		q.wake()
 	}
 	w.waker, w.next, w.prev, w.woken = worker.Waker{}, nil, nil, false
-	w.in.Store(nil) // the last: from then on it is its owner's alone
+	w.in.Store(nil) // at last, as then w belongs to its owner alone
 }
 
 // A client that waits for room at a fallback also waits at the upstreams before it, and takes
@@ -238,14 +232,14 @@ func (q *queue) remove(w *waiter) {
 type queuedUpstream struct {
 	snapshot *UpstreamSnapshot
 	place    waiter
-	due      int64 // clock, when an endpoint may be tried that gets no clients; 0: it is not the first
+	due      int64 // clock from which an endpoint that gets no clients may be tried; 0: the client is not the first
 }
 
 // errFailing says that only a failing endpoint has room, and it is not yet time to try it.
 var errFailing = errors.New("a failing endpoint is not tried again so soon")
 
-// joinEarlierQueues also queues a waiting client at the earlier upstreams, with the time at which
-// it began to wait there, or else the time of the present wait.
+// joinEarlierQueues also queues a waiting client at the earlier upstreams, at its old place if it has waited there, or else
+// as of since.
 func (s *Search) joinEarlierQueues(since int64) {
 	for snap := s.root; snap != nil && snap != s.snapshot; snap = snap.Fallback {
 		queued := &queuedUpstream{snapshot: snap}
@@ -255,19 +249,19 @@ func (s *Search) joinEarlierQueues(since int64) {
 			at = since
 		}
 		if snap.upstream.queue.rejoin(&queued.place, s.waker(), at) {
-			queued.due = 1 // long ago: another one may have the turn, and no use for it
+			queued.due = 1 // due at once: another client may have the turn, and no use for it
 		}
-		snap.upstream.queue.next() // there may be room since it was looked for
+		snap.upstream.queue.next() // there may be room by now
 	}
 }
 
-// pickEarlier looks for room at earlier upstreams, if it is the client's turn there. left is how much longer it waits.
+// pickEarlier looks for room at the earlier upstreams at which the client has the turn. left is how much longer it waits.
 func (s *Search) pickEarlier(left time.Duration, now int64) bool {
 	at, kept, round := s.snapshot, s.entry, s.round
 	for _, queued := range s.earlier {
 		q := &queued.snapshot.upstream.queue
 		if queued.due != 0 && queued.due <= now && !q.claim(&queued.place) && !q.isFirst(&queued.place) {
-			queued.due = 0 // it is asked when it is the first
+			queued.due = 0 // it will be woken when it is the first
 		}
 		for looks := 1; q.turnOf(&queued.place); looks++ {
 			s.snapshot, s.entry, s.round = queued.snapshot, breakerEntry{}, len(s.tried)
@@ -294,13 +288,13 @@ func (s *Search) pickEarlier(left time.Duration, now int64) bool {
 	return false
 }
 
-// untilTrials is how long a client waits, at most left, until it looks again by itself.
+// untilTrials returns how long, at most left, a client waits until it looks again without a wake-up.
 func (s *Search) untilTrials(left time.Duration, now int64) time.Duration {
 	if s.stage == waiting {
 		switch {
 		case s.due != 0:
 			left = min(left, max(time.Duration(s.due-now), time.Millisecond))
-		case s.snapshot.upstream.queue.isFirst(&s.place): // another one has the turn, and may have no use for it
+		case s.snapshot.upstream.queue.isFirst(&s.place): // another client has the turn, and may have no use for it
 			left = min(left, trialEvery)
 		}
 	}
@@ -312,10 +306,10 @@ func (s *Search) untilTrials(left time.Duration, now int64) time.Duration {
 	return left
 }
 
-// pickFree is pick for a client that waits for room. A failing endpoint is tried at intervals,
-// independent of the number of waiting clients, even if it gets no other clients. trial means that
-// this is such a trial, and due is set to the time of the next trial. A client whose time is over
-// makes no trial. A client that waits here only for a failing endpoint does not wait for room.
+// pickFree is pick for a client that waits for room. A failing endpoint, even if it gets no other clients, is tried at
+// intervals, whatever the number of waiting clients. trial says that this is such a trial, and due is set to the time of
+// the next trial. A client that is out of time makes no trial. A client that waits here only for a failing endpoint does
+// not wait for room.
 func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) (trial bool, err error) {
 	*due = 0
 	if err = s.pick(now); err != nil {
@@ -332,7 +326,7 @@ func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) 
 		return false, nil
 	}
 	s.settle(health.Unknown, now)
-	if left > 0 { // the endpoint that was found failing longest ago, whether clients are kept from it or not
+	if left > 0 { // prefer the endpoint that was found failing longest ago, even if clients are kept from it
 		if trial, ok := s.pickUnusable(now); ok {
 			return trial, nil
 		}
@@ -340,7 +334,7 @@ func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) 
 	s.attempt = attempt{failed: s.failed[:0]}
 	set := s.snapshot.Set()
 	panicking := s.snapshot.upstream.panicking(set)
-	if err = s.enterBreaker(panicking); err == nil { // which the trial that was not made has left
+	if err = s.enterBreaker(panicking); err == nil { // settle has left the breaker
 		r := s.request(s.snapshot)
 		r.Eligible = lb.Working
 		var e *lb.Endpoint
@@ -356,8 +350,8 @@ func (s *Search) pickFree(due *int64, left time.Duration, here bool, now int64) 
 	return false, errFailing
 }
 
-// beginTrial begins an attempt of a client that waits for room. The time of a trial is bounded,
-// because others may use the room meanwhile; after it the next trial begins anyway.
+// beginTrial begins an attempt of a client that waits for room. A trial has a bounded time, because others may use the room
+// meanwhile; afterwards the next trial begins anyway.
 func (s *Search) beginTrial(trial bool, now int64) {
 	s.trial = trial
 	if end := now + int64(trialPending); trial && (s.end == 0 || s.end > end) {
@@ -365,8 +359,8 @@ func (s *Search) beginTrial(trial bool, now int64) {
 	}
 }
 
-// pickUnusable acquires an endpoint that clients do not get because of a verdict: one that has revived, or else a
-// failing one as a trial.
+// pickUnusable acquires an endpoint that gets no clients because of a verdict: a revived one, or else a failing one as a
+// trial.
 func (s *Search) pickUnusable(now int64) (trial, ok bool) {
 	set := s.snapshot.Set()
 	if set == nil {
@@ -388,8 +382,7 @@ func (s *Search) pickUnusable(now int64) (trial, ok bool) {
 	return trial, true
 }
 
-// revived acquires an endpoint that was failing and has been connected to since the last verdict
-// against it.
+// revived acquires an endpoint that was failing, and to which a connection was made since the last verdict against it.
 func (s *Search) revived(set *lb.Set) *lb.Endpoint {
 	tried := len(s.tried)
 	defer func() { s.tried = s.tried[:tried] }()
@@ -405,12 +398,12 @@ func (s *Search) revived(set *lb.Set) *lb.Endpoint {
 			return e
 		}
 		e.Return()
-		s.tried = append(s.tried, e) // for this pick
+		s.tried = append(s.tried, e) // only for this pick
 	}
 	return nil
 }
 
-// claimTrial reports whether a failing endpoint may be tried, and makes others wait for the result.
+// claimTrial reports whether a failing endpoint may be tried, and lets other clients wait for the result.
 func (e *Endpoint) claimTrial(now int64) bool {
 	due := e.trials.due.Load()
 	if due > now || !e.trials.due.CompareAndSwap(due, now+int64(trialPending)) {

@@ -14,15 +14,15 @@ import (
 
 // Why a client gets no endpoint.
 var (
-	// ErrNoRoute: no route of the listener is for it, and there is no default.
+	// ErrNoRoute: no route of the listener matches, and there is no default.
 	ErrNoRoute = errors.New("no matching route")
-	// ErrQueueFull: it would have to wait, and the queue is full.
+	// ErrQueueFull: the client would have to wait, and the queue is full.
 	ErrQueueFull = errors.New("every endpoint is at its limit, and the queue is full")
-	// ErrQueueTimeout: it has waited for as long as it may.
+	// ErrQueueTimeout: the client has waited as long as it may.
 	ErrQueueTimeout = errors.New("queue timeout: all endpoints at their connection limit")
 	// ErrCircuitOpen: the upstream's circuit breaker is open.
 	ErrCircuitOpen = errors.New("the circuit breaker is open")
-	// ErrLoop: its original destination is the listener itself.
+	// ErrLoop: the client's original destination is the listener itself.
 	ErrLoop = errors.New("the client's original destination is this listener itself")
 )
 
@@ -38,7 +38,7 @@ func (e *UpstreamError) Error() string { return "upstream " + e.Upstream + ": " 
 // Unwrap returns the cause.
 func (e *UpstreamError) Unwrap() error { return e.Err }
 
-// A refusal is a reason to refuse a client, as it is counted.
+// A refusal is a counted reason to refuse a client.
 type refusal uint8
 
 const (
@@ -46,14 +46,14 @@ const (
 	refusedFull
 	refusedQueue
 	refusedCircuit
-	refusedLocal // because this machine lacked something alone
+	refusedLocal // only because this machine lacked something
 	refusedFailed
 	refusals
 )
 
 var refusalNames = [refusals]string{"unavailable", "full", "queue_timeout", "circuit_open", "local", "failed"}
 
-// refusalOf returns the counter of an error that ends a search.
+// refusalOf returns the counted reason of an error that ends a search.
 func refusalOf(err error) refusal {
 	switch {
 	case errors.Is(err, ErrQueueTimeout):
@@ -88,10 +88,10 @@ func (c causes) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// localFaults are how connect(2), and socket(2) and bind(2) before it, fail because this process
-// or this machine lacked something: descriptors, memory, ports, an address, a permission. EACCES
-// is also the error for a unix socket that this process may not write to, and EPERM for a rule
-// of the machine's firewall: for these the endpoint is judged anyway, the first ownFaults say nothing about it.
+// localFaults are the errors of connect(2), and of socket(2) and bind(2) before it, that mean that this process or this
+// machine lacked something: descriptors, memory, ports, an address, a permission. EACCES is also the error for a unix
+// socket to which this process may not write, and EPERM for a rule of the machine's firewall: for these the endpoint is
+// judged anyway. The first ownFaults say nothing about it.
 var localFaults = [...]syscall.Errno{
 	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EACCES, syscall.EPERM,
 }
@@ -127,7 +127,7 @@ const (
 
 var unreachedNames = [unreachedReasons]string{"refused", "reset", "timed out", "no route", "name", "TLS handshake", "other"}
 
-// unreachedBy returns the reason that an error is.
+// unreachedBy returns the reason for an error.
 func unreachedBy(err error) unreachedReason {
 	switch {
 	case errors.As(err, new(*tlsterm.Error)):
@@ -148,11 +148,11 @@ func unreachedBy(err error) unreachedReason {
 	return otherwiseUnreached
 }
 
-// maxCause bounds the reason of a failure, in bytes: it may quote names that the endpoint has chosen, such as names in
-// its certificate.
+// maxCause bounds the text of a failure, in bytes: it may quote names that the endpoint has chosen, such as names in its
+// certificate.
 const maxCause = 240
 
-// causeOf is why a connection could not be made, in a line of bounded length.
+// causeOf returns why a connection could not be made, in a line of bounded length.
 func causeOf(err error) string {
 	var handshake *tlsterm.Error
 	var name *net.DNSError
@@ -170,7 +170,7 @@ func causeOf(err error) string {
 	return display.Excerpt(err.Error(), maxCause)
 }
 
-// errnoOf returns the system's error in an error; 0: there is none.
+// errnoOf returns the system's error within an error; 0: there is none.
 func errnoOf(err error) (errno syscall.Errno) {
 	var timeout net.Error
 	if !errors.As(err, &errno) && errors.As(err, &timeout) && timeout.Timeout() {
@@ -179,11 +179,11 @@ func errnoOf(err error) (errno syscall.Errno) {
 	return errno
 }
 
-// DeniedByHand returns how many were refused because an operator has denied their source.
+// DeniedByHand returns how many clients were refused because an operator has denied their source.
 func (state *ListenerState) DeniedByHand() int64 { return state.Refusals.Of(int(refusedDenied)) }
 
-// Fault reports whether a reason for which a listener refuses clients, as in
-// [ListenerState.Refusals], is a fault: the other reasons are its rules, or bytes that clients have sent.
+// Fault reports whether a reason of [ListenerState.Refusals] is a fault. The other reasons are the listener's rules, or
+// bytes that clients have sent.
 func Fault(reason string) bool {
 	switch admissionReject(slices.Index(admissionRejectNames[:], reason)) {
 	case refusedSources, refusedFilterFailed, refusedUpstream, refusedOther:

@@ -36,7 +36,7 @@ func (r *recognition) Look(c *worker.Client, b []byte) (need int, err error) {
 	return 0, err
 }
 
-// readsHello reports whether the hello of a client is needed for more than its route: for the route's filter, or by
+// readsHello reports whether a client's hello is needed for more than its route: for the route's filter, or by
 // [ListenerConfig.ByHello].
 func (r *recognition) readsHello(route int) bool {
 	if !r.cfg.Table.Hello() {

@@ -23,23 +23,23 @@ import (
 // A Search is one client's way to an endpoint, see [worker.Search].
 type Search struct {
 	listener  *Listener
-	home      *Listener // the listener the search was made for, when a newer generation continues it; nil means listener
+	home      *Listener // the listener for which the search was made, while a newer generation continues it; nil means listener
 	client    *worker.Client
-	offloaded *Offloaded // the client, once handed to a goroutine; nil before that
+	offloaded *Offloaded // the client after its hand-over to a goroutine; nil before
 
 	stage   stage
 	course                    // under this listener
 	place   waiter            // the place in a queue of snapshot, or of the listener
 	earlier []*queuedUpstream // places in the queues of snapshots before this one
 	due     int64             // clock from which the first client in the queue may try an endpoint that gets no clients; 0 if it is not first
-	late    int               // attempts that began when it had been held for as long as clients are
+	late    int               // attempts that began after the client's patience was over
 
 	filtering              // by the route's filter
 	entry     breakerEntry // the entry through the breaker of snapshot
-	endpoint  *Endpoint    // the endpoint that is acquired; nil: none
+	endpoint  *Endpoint    // the acquired endpoint; nil: none
 	attempt                // the attempt at endpoint
 
-	original loop.Address // the destination of a transparent client without a snapshot
+	original loop.Address // where a transparent client without a snapshot goes
 	err      error
 }
 
@@ -55,16 +55,16 @@ type course struct {
 	unreported     bool              // the client went to the last resort from the start: the upstream's breaker learns nothing from it
 	failing        int64             // clock since which the client could not be served; 0 before the first try
 	held           bool              // the client was held, and counted as such
-	full           bool              // the last look found endpoints that serve, and none with room
+	full           bool              // the last look found endpoints that serve, but none with room
 	cause          error             // why the client is held
 
 	tried      []*lb.Endpoint // endpoints that the client has tried
 	round      int            // index in tried from which endpoints may not be tried again yet
 	retries    int
 	pauseCount int
-	mayRetry   bool      // the pause is over: endpoints of tried may be tried again
-	failures   []failure // the last ones, see blame
-	forgotten  int       // of the failures before these
+	mayRetry   bool      // the pause is over: the endpoints in tried may be tried again
+	failures   []failure // the latest ones, see blame
+	forgotten  int       // number of earlier failures
 }
 
 // fresh returns an empty course, in the memory of this one.
@@ -79,7 +79,7 @@ const (
 	admitting stage = iota
 	routing
 	filtered  // until the route's filter has answered
-	lookingOn // until first bytes decide the route after that filter's
+	lookingOn // until first bytes decide the route after the filter's
 	choosing
 	queueing // joining the queue for room again, after a trial that failed
 	waiting  // parked in the queue for room
@@ -162,7 +162,7 @@ func (s *Search) enter(now int64) (worker.Step, bool) {
 	state := s.listener.state
 	if s.place.in.Load() == nil {
 		state.queue.join(&s.place, s.waker(), 1<<62, now)
-		// There may have been room between the look and the joining, which was not reported.
+		// Room that came between the look and the joining was not reported.
 		state.queue.next()
 	}
 	if !state.queue.turnOf(&s.place) {
@@ -179,7 +179,7 @@ func (s *Search) enter(now int64) (worker.Step, bool) {
 	return worker.Step{}, false
 }
 
-// route finds out where the client goes.
+// route finds the client's route.
 func (s *Search) route(now int64) (worker.Step, bool) {
 	l := s.listener
 	switch {
@@ -221,7 +221,7 @@ func (s *Search) route(now int64) (worker.Step, bool) {
 	return worker.Step{}, false
 }
 
-// handover returns the function that goes on with the client on a goroutine.
+// handover returns the function that continues with the client on a goroutine.
 func (s *Search) handover() func(*worker.Offloaded) {
 	of := Offloaded{Listener: s.listener, way: s.way, ALPN: s.client.Hello.ALPN, gate: s.gate, unrouted: s.snapshot == nil}
 	return func(h *worker.Offloaded) { of.Listener.cfg.Offloaded(h, &of) }
@@ -234,8 +234,8 @@ func (s *Search) giveUp(err error) bool {
 	return false
 }
 
-// choose picks an endpoint. If other clients wait for room, the client queues behind them, or takes the
-// fallback when there is no queue. If other clients are held, it is held, too.
+// choose picks an endpoint. If other clients wait for room, the client queues behind them, or takes the fallback if there
+// is no queue. If other clients are held, this one is held, too.
 func (s *Search) choose(now int64) (worker.Step, bool) {
 	snap := s.snapshot
 	if !s.budgetCounted {
@@ -284,15 +284,15 @@ func (s *Search) queuePlace(now int64, cause error) (worker.Step, bool) {
 	if !back {
 		atomic.AddInt64(&snap.upstream.counts.Queued, 1)
 	}
-	s.stage, s.due, s.round = waiting, 0, len(s.tried) // when there is room all endpoints may be tried again
-	// There may have been room between the look and the joining, which was not reported.
+	s.stage, s.due, s.round = waiting, 0, len(s.tried) // in the queue, all endpoints may be tried again
+	// Room that came between the look and the joining was not reported.
 	snap.upstream.queue.next()
 	s.joinEarlierQueues(s.visited(&snap.upstream.queue))
 	s.back = false
 	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(max(s.timeInQueue(now), 1), now)}, true
 }
 
-// wait acquires an endpoint if it is the client's turn and there is room. Otherwise the client stays parked.
+// wait acquires an endpoint if the client has the turn and there is room. Otherwise the client stays parked.
 func (s *Search) wait(now int64) (worker.Step, bool) {
 	snap := s.snapshot
 	if l := s.elsewhere(); l != nil && !l.snapshotFor(s.client).sameWay(s.root) {
@@ -445,8 +445,8 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	return &b.limits, nil
 }
 
-// binding binds the session that begins. A trial or last resort has its own binding, which notes whether
-// the client is served.
+// binding returns the binding of a session that begins. A trial or last resort has its own binding, which notes whether the
+// client is served.
 func (s *Search) binding(now int64) *binding {
 	l, e, snap, count := s.listener, s.endpoint, s.snapshot, s.count()
 	tried := s.permit.Trial() || s.entry.permit.Trial() || s.forced || s.entry.forced
@@ -484,7 +484,7 @@ func (s *Search) Close() {
 	}
 }
 
-// connect says which of the endpoint's addresses is to be connected to.
+// connect returns the step that connects to one of the endpoint's addresses.
 func (s *Search) connect(now int64) (worker.Step, bool) {
 	if s.outdated() {
 		s.connectAnew(now)
@@ -498,7 +498,7 @@ func (s *Search) connect(now int64) (worker.Step, bool) {
 		Action: worker.Connect, Address: s.addrs[s.at], Timeout: s.left(now, len(s.addrs)-s.at), MaybeSelf: e.self, ProxyHeader: snap.SendProxy > 0,
 		Recheck: recheckEvery,
 	}
-	if step.Address.Path == "" { // a unix socket has neither
+	if step.Address.Path == "" { // a unix socket has no source and no congestion control
 		step.Source, step.Congestion = snap.Source, snap.Congestion
 	}
 	return step, true
@@ -564,7 +564,7 @@ func (s *Search) Failed(err error, now int64) {
 	s.missed(now, o)
 }
 
-// touched reports to the monitors that the endpoint was reached.
+// touched tells the monitors that the endpoint was reached.
 func (s *Search) touched(now int64) {
 	if s.breaker != nil {
 		s.breaker.Reached()
@@ -574,14 +574,13 @@ func (s *Search) touched(now int64) {
 	}
 }
 
-// A visit is a queue that a client has waited in, and the clock since when.
+// A visit is a queue in which a client has waited, and the clock since when.
 type visit struct {
 	of    *queue
 	since int64
 }
 
-// visited returns since when a client has waited in a queue, whether or not it does now; 0: it has
-// not.
+// visited returns the clock since when a client has waited in a queue, even if it no longer does; 0: it has not.
 func (s *Search) visited(q *queue) int64 {
 	if i := slices.IndexFunc(s.visits, func(v visit) bool { return v.of == q }); i >= 0 {
 		return s.visits[i].since
@@ -604,7 +603,7 @@ func (s *Search) enqueue(q *queue, most, now int64) bool {
 	return true
 }
 
-// timeInQueue is how much longer the client may wait for room.
+// timeInQueue returns how much longer the client may wait for room.
 func (s *Search) timeInQueue(now int64) time.Duration {
 	u := s.snapshot.upstream
 	return time.Duration(s.visited(&u.queue) + int64(s.snapshot.times().QueueTimeout) - now)

@@ -21,17 +21,16 @@ type Upstream struct {
 	name string
 	account
 	down                   func(*Endpoint)                  // called when the first verdict against an endpoint is passed; may be nil
-	queue                  queue                            // of clients that wait for room
-	held                   queue                            // of clients that no endpoint can serve
-	heldFull               atomic.Bool                      // the last of them that looked found endpoints that serve, without room
+	queue                  queue                            // clients that wait for room
+	held                   queue                            // clients that no endpoint can serve
+	heldFull               atomic.Bool                      // the last held client that looked found endpoints that serve, without room
 	set                    atomic.Pointer[lb.Set]           // of all its snapshots
-	newest                 atomic.Pointer[UpstreamSnapshot] // by which its endpoints are connected to; nil: it had none
-	current                atomic.Pointer[UpstreamSnapshot] // in force; nil: none is
+	newest                 atomic.Pointer[UpstreamSnapshot] // says how to connect to the endpoints; nil: there was none
+	current                atomic.Pointer[UpstreamSnapshot] // in force; nil: none
 	panic                  atomic.Pointer[health.Panic]     // nil: it is not reported
-	trial                  atomic.Int64                     // clock: before that no failing endpoint may be tried
+	trial                  atomic.Int64                     // clock before which no failing endpoint may be tried
 	trialsPaid, trialsFrom atomic.Int64                     // see mayTry and window
-	// unserved is since when clients are refused or held because no endpoint can be connected to;
-	// 0: none was.
+	// unserved is since when clients are refused or held because no endpoint accepts connections; 0: none is.
 	unserved atomic.Int64
 	// denied is the last time (clock; 0: never) at which a client was refused, was held because no endpoint could serve
 	// it, or was lost by an endpoint that is not usable. served is the last time at which an endpoint that is not
@@ -42,14 +41,14 @@ type Upstream struct {
 	endpoints map[string]*Endpoint // by identity; under mu
 
 	counts          tally.UpstreamCounts // by atomic.AddInt64
-	resortsUnserved atomic.Int64         // last resorts since one was served; see vain
+	resortsUnserved atomic.Int64         // last resorts since one was last served; see vain
 	vainEndpoints   atomic.Int64         // endpoints that have served none of their last resorts
-	sessions        atomic.Int64         // now
+	sessions        atomic.Int64         // joined now
 
-	// Refusals are the clients that got neither an endpoint nor the fallback. LocalFaults are the connections that
-	// could not be made because this process or this machine lacked something, and Unreached those that could not be
-	// made through the endpoints' fault. FailedSessions are the sessions that ended without a byte of their connected
-	// endpoint, by how they ended. None of them keeps the upstream in memory.
+	// Refusals counts the clients that got neither an endpoint nor the fallback. LocalFaults counts connections that could
+	// not be made because this process or this machine lacked something, Unreached connections that could not be made
+	// through the endpoints' fault. FailedSessions counts sessions that ended without a byte of their connected endpoint,
+	// by how they ended. None of them keeps the upstream in memory.
 	Refusals, LocalFaults, Unreached, FailedSessions *tally.Reasons
 }
 
@@ -63,11 +62,11 @@ func NewUpstream(name string, down func(*Endpoint)) *Upstream {
 	}
 }
 
-// Name returns its name.
+// Name returns the upstream's name.
 func (u *Upstream) Name() string { return u.name }
 
-// Endpoint returns the endpoint of that identity. If there is none it makes one, and made is true.
-// The same identity with another address is another endpoint.
+// Endpoint returns the endpoint with the identity cfg.ID. If there is none it makes one, and made is true. The same
+// identity with another address is another endpoint.
 func (u *Upstream) Endpoint(name string, addr sockopt.Address, cfg lb.EndpointConfig) (e *Endpoint, made bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -82,9 +81,9 @@ func (u *Upstream) Endpoint(name string, addr sockopt.Address, cfg lb.EndpointCo
 	return e, true, nil
 }
 
-// Forget makes the upstream forget an endpoint. After [Listener.Forget] listeners keep nothing for its sessions, which
-// go on. late is called when a further session begins, of a client that was on its way. It is called on the session's
-// loop, just before the session can be cut; it must be quick, and may be nil.
+// Forget makes the upstream forget an endpoint. After [Listener.Forget], listeners keep nothing for its sessions, which go
+// on. late is called when a further session begins, with a client that was on its way. It is called on the session's loop,
+// just before the session can be cut; it must be quick, and may be nil.
 func (u *Upstream) Forget(e *Endpoint, late func()) {
 	if late != nil {
 		e.late.Store(&late)
@@ -97,7 +96,7 @@ func (u *Upstream) Forget(e *Endpoint, late func()) {
 	}
 }
 
-// Forgotten reports whether its upstream has forgotten the endpoint.
+// Forgotten reports whether the endpoint's upstream has forgotten it.
 func (e *Endpoint) Forgotten() bool { return e.gone.Load() }
 
 // Recall makes the upstream know a forgotten endpoint again.
@@ -108,12 +107,11 @@ func (u *Upstream) Recall(e *Endpoint) {
 	e.gone.Store(false)
 }
 
-// HoldUnder sets a limit, shared with other upstreams, of the clients that are held when no
-// endpoint can serve them. It is called before there are clients.
+// HoldUnder sets a limit, shared with other upstreams, for the clients that are held because no endpoint can serve them. It
+// is called before there are clients.
 func (u *Upstream) HoldUnder(l *limit.Connections) { u.held.places = l }
 
-// Room wakes the clients that have waited longest, for room at an endpoint and for an
-// endpoint.
+// Room wakes two clients: the one that has waited longest for room at an endpoint, and the one that has been held longest.
 func (u *Upstream) Room() {
 	u.queue.next()
 	u.held.next()
@@ -134,7 +132,7 @@ func (u *Upstream) Held() int { return int(u.held.waiting.Load()) }
 // Waiting returns how many clients wait for room, or for a usable endpoint.
 func (u *Upstream) Waiting() int { return int(u.queue.waiting.Load() + u.held.waiting.Load()) }
 
-// Counts returns the counts until now.
+// Counts returns the counts so far.
 func (u *Upstream) Counts() tally.UpstreamCounts { return u.counts.Load() }
 
 // SnapshotConfig sets up an [UpstreamSnapshot]. A field without a default may be zero.
@@ -156,8 +154,8 @@ type SnapshotConfig struct {
 	// is no fallback; 0: it does not wait.
 	Hold time.Duration
 
-	// Fallback gets the clients without an endpoint, nil for none; if Respond is not nil they
-	// get these bytes instead.
+	// Fallback gets the clients without an endpoint; nil: there is none. If Respond is not nil, they get these bytes
+	// instead.
 	Fallback *UpstreamSnapshot
 	Respond  []byte
 
@@ -170,18 +168,17 @@ type SnapshotConfig struct {
 	// BySource says that the pick depends on the client's source; otherwise the kernel is
 	// not asked for the source.
 	BySource bool
-	// HashKey is the property that decides instead, for clients that have it, if BySource is set.
+	// HashKey, if BySource is set, is the property that decides instead, for clients that have it.
 	HashKey clientkey.Key
-	// TLS is spoken with endpoints; nil: the client's bytes go as they are.
+	// TLS is spoken with endpoints; nil: the client's bytes go unchanged.
 	TLS *tlsterm.Client
-	// StartTLS asks endpoints for that TLS by the protocol of PostgreSQL.
+	// StartTLS asks endpoints for TLS in PostgreSQL's protocol first.
 	StartTLS bool
 }
 
-// An UpstreamSnapshot is an upstream in one generation of the configuration. It is not changed,
-// except for its endpoints: all snapshots of an upstream have the newest generation's endpoints,
-// so that clients of an older generation find them. Connections to them are made as the newest
-// generation says, see [Search.Overruled].
+// An UpstreamSnapshot is an upstream in one generation of the configuration. It is not changed, except for its endpoints:
+// all snapshots of an upstream have the newest generation's endpoints, so that clients of an older generation find them.
+// Connections to them are made as the newest generation says, see [Search.Overruled].
 type UpstreamSnapshot struct {
 	SnapshotConfig
 	upstream *Upstream
@@ -197,10 +194,9 @@ func (snap *UpstreamSnapshot) holds() bool {
 	return snap.Fallback == nil && snap.Respond == nil && snap.times().Hold > 0 && snap.QueueSize > 0
 }
 
-// Enforce applies this snapshot's waiting times to all clients that wait for an endpoint or for
-// room at one, even if they came under another snapshot. The times count from the beginning of
-// each client's wait. It is called after the listeners that lead here are in force, because a
-// client that has waited long enough goes to their upstreams.
+// Enforce applies this snapshot's waiting times to all clients that wait for an endpoint or for room, even if they came
+// under another snapshot. The times count from the beginning of each client's wait. Enforce is called after the listeners
+// that lead here are in force, because a client that has waited long enough goes to their upstreams.
 func (snap *UpstreamSnapshot) Enforce() {
 	before := snap.upstream.current.Swap(snap)
 	if before != nil && (snap.Hold < before.Hold || snap.QueueTimeout < before.QueueTimeout) {
@@ -208,7 +204,7 @@ func (snap *UpstreamSnapshot) Enforce() {
 	}
 }
 
-// times returns the snapshot that says how long clients wait.
+// times returns the snapshot with the waiting times in force.
 func (snap *UpstreamSnapshot) times() *UpstreamSnapshot {
 	if now := snap.upstream.current.Load(); now != nil {
 		return now
@@ -230,7 +226,7 @@ func (snap *UpstreamSnapshot) SetEndpoints(s *lb.Set) (before *lb.Set) {
 	return before
 }
 
-// breaker returns the upstream's; nil: it has none.
+// breaker returns the upstream's breaker, or nil.
 func (u *Upstream) breaker() *health.Breaker {
 	if snap := u.newest.Load(); snap != nil {
 		return snap.Breaker
