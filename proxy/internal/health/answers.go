@@ -16,26 +16,25 @@ import (
 type Answers struct {
 	heard atomic.Int64 // clock: the last answer, or the start of the count if that is later
 
-	// Set by the Unanswered in each round.
+	// The Unanswered sets these in each round.
 	patience atomic.Int64 // a question is unanswered after this time
 	gap      atomic.Int64 // between the last two rounds
 	round    atomic.Int64 // clock: the last round
 
-	times [answerTimes]atomic.Int64 // first answers by the time they took
+	times [answerTimes]atomic.Int64 // counts first answers by the time they took
 	took  atomic.Int64              // the sum of these times
 	kinds [questions]tallied
-	first atomic.Int64 // the longest time that a question has been unanswered, in this round
+	first atomic.Int64 // longest time of an unanswered question, in this round
 
 	refused atomic.Bool  // a connect was refused since the last round
 	left    atomic.Int64 // clients that have given up since heard
-	leaving atomic.Int64 // likewise, in this round, if the endpoint has not ended the session yet
-	leavers blame        // the sources of both
+	leaving atomic.Int64 // the same in this round, where the endpoint has not ended the session yet
+	leavers blame        // sources of the clients in left and leaving
 	belated blame        // the sources of unanswered questions
 
-	// Behavior of clients. An endpoint that has never answered is compared with its peers by
-	// it.
-	ended   lengths      // of answered sessions, ever
-	gaveUp  lengths      // of sessions that left counts
+	// Behavior of clients, by which an endpoint that has never answered is compared with its peers.
+	ended   lengths      // of answered sessions
+	gaveUp  lengths      // of the sessions that left counts
 	early   atomic.Int64 // clients that have left without an answer before patience, since heard
 	pressed atomic.Int64 // in this round: unanswered sessions in which the client goes on sending
 
@@ -44,7 +43,7 @@ type Answers struct {
 	judged           atomic.Bool
 	silence          atomic.Pointer[Silence] // nil: there is none
 
-	record record // the Unanswered's
+	record record // belongs to the Unanswered
 }
 
 // A question has one of three kinds, which are counted separately: a protocol may answer a
@@ -64,7 +63,7 @@ type tallied struct {
 	soon    atomic.Int64 // answered in time
 	late    atomic.Int64 // unanswered since this round
 	waiting atomic.Int64 // unanswered since an earlier one
-	fresh   atomic.Int64 // of late and waiting: asked after heard, or at most patience before it
+	fresh   atomic.Int64 // the part of late and waiting that was asked after heard, or at most patience before it
 }
 
 // answerTimes are powers of two of a microsecond; the last one holds all longer times.
@@ -174,7 +173,7 @@ func (a *Answers) Left(from Source, lasted time.Duration, now int64) {
 	a.leavers.note(from)
 }
 
-// Served reports the end of a session that was answered, by whichever side.
+// Served reports the end of a session that was answered, whichever side ended it.
 func (a *Answers) Served(lasted time.Duration) { a.ended.add(lasted) }
 
 // Refused reports a connect that was refused. The next process at this address may be another
@@ -203,7 +202,7 @@ func (a *Answers) Within(percent float64) (took time.Duration, part float64) {
 	return t.within(percent)
 }
 
-// Sum returns how many sessions have had a first answer, ever, and the sum of the times that these took.
+// Sum returns how many sessions have had a first answer so far, and the sum of the times that these took.
 func (a *Answers) Sum() (answers int64, took time.Duration) {
 	return total(a.Times()), time.Duration(a.took.Load())
 }

@@ -9,14 +9,14 @@ import (
 
 // BreakerConfig configures when a [Breaker] opens, and its connection limits.
 type BreakerConfig struct {
-	// FailurePercentage is the part of failed connections within Window at which it opens, if
-	// there were at least MinVolume; 0: it never opens.
+	// FailurePercentage is the part of failed connections within Window at which the Breaker opens, if there were at least
+	// MinVolume; 0: it never opens.
 	FailurePercentage float64
 	Window            time.Duration
 	MinVolume         int
-	// Open is how long it stays open. Then it is half-open, and lets TrialConnections through
-	// (at least one). If all of them succeed it closes; if one fails it opens again. If
-	// trials have no report within Open, further trials are made.
+	// Open is how long the Breaker stays open. Then it is half-open, and lets TrialConnections through (at least one). If
+	// all of them succeed it closes; if one fails it opens again. If trials have no report within Open, further trials are
+	// made.
 	Open             time.Duration
 	TrialConnections int
 	// Connections limits concurrent connections, pending ones included. Pending limits
@@ -60,13 +60,12 @@ func (r Refusal) String() string {
 	return [...]string{"granted", "circuit open", "circuit half-open", "connections limit", "pending limit"}[r]
 }
 
-// A Permit is issued to a connection that is let through, and is reported with its result. So
-// the result counts for the period in which the connection began. The zero Permit belongs to
-// no connection: a result reported with it counts as long as the breaker is closed.
+// A Permit is issued to a connection that is let through, and is reported with the connection's result: so the result
+// counts for the period in which the connection began. The zero Permit belongs to no connection: a result reported with it
+// counts as long as the breaker is closed.
 type Permit uint32
 
-// Trial reports whether the connection is a trial, for which an Outcome must be reported, if
-// only Unknown.
+// Trial reports whether the connection is a trial. For a trial an Outcome must be reported, if only Unknown.
 func (p Permit) Trial() bool { return p&1 != 0 }
 
 func (p Permit) period() uint64 { return uint64(p >> 1) }
@@ -75,8 +74,8 @@ func (p Permit) period() uint64 { return uint64(p >> 1) }
 // It is safe for concurrent use. For each connection, call in this order:
 //
 //   - Begin once, and nothing else unless it is Granted;
-//   - Reached once, if it is connected;
-//   - Report once: for a trial always, for others if it has failed;
+//   - Reached once, if the connection is made;
+//   - Report once: for a trial always, for other connections only after a failure;
 //   - End once.
 //
 // None of them allocates. They lock only to change the state and for the last trial.
@@ -86,7 +85,7 @@ type Breaker struct {
 	target    Target
 	set       atomic.Pointer[setting]
 	word      atomic.Uint64 // a word
-	load      atomic.Uint64 // pending connections in the high 32 bits, all of them in the low 32 bits
+	load      atomic.Uint64 // pending connections in the high 32 bits, all connections in the low 32 bits
 	Opened    atomic.Int64  // how many times it has opened, from closed or half-open
 	sources   sources
 	last      failure
@@ -95,20 +94,19 @@ type Breaker struct {
 	until  int64      // end of the open state, or of the trials in progress
 	early  earlyTrial
 	damper damper
-	first  setting // the first configuration: most have no other
+	first  setting // the first configuration; most Breakers have no other
 }
 
 // A setting is the configuration of a Breaker. It is replaced as a whole.
 type setting struct {
 	BreakerConfig
 	window *window // nil: failures are not counted
-	own    window  // window points to it, or still to the previous setting's window
+	own    window  // window points here, or still to the previous setting's window
 }
 
 const pendingOne = 1 << 32
 
-// NewBreaker returns a closed Breaker, called subject in its transitions. t receives its
-// state, and may be nil.
+// NewBreaker returns a closed Breaker, which its transitions call subject. t receives its state, and may be nil.
 func NewBreaker(k *Scheduler, subject string, t Target, cfg *BreakerConfig) *Breaker {
 	b := &Breaker{scheduler: k, subject: subject, target: t}
 	b.first.init(cfg)
@@ -197,9 +195,8 @@ func (b *Breaker) enter(s *setting) Refusal {
 	}
 }
 
-// Reached reports that a connection was made. It counts as a success until Report says
-// otherwise: sessions may last for days. No Breaker opens by it, though it may be the
-// connection that completes MinVolume.
+// Reached reports that a connection was made. It counts as a success until Report says otherwise: sessions may last for
+// days. No Breaker opens because of it, even if the connection completes MinVolume.
 func (b *Breaker) Reached() {
 	b.load.Add(^uint64(pendingOne - 1))
 	s := b.set.Load()
@@ -225,9 +222,9 @@ func (b *Breaker) End(reached bool) {
 	}
 }
 
-// A word is a Breaker's state, so that it changes as a whole: 2 bits of State and 20 of its
-// period, which changes with each transition. While half-open it counts trials, with 20 bits each:
-// how many were let through, and how many succeeded.
+// A word is a Breaker's state, which changes as a whole: 2 bits of State, and 20 bits of its period, which changes with
+// each transition. While half-open it also counts trials, with 20 bits each: how many were let through, and how many
+// succeeded.
 type word uint64
 
 const (
@@ -248,7 +245,7 @@ func (w word) succeeded() uint64 { return uint64(w) & wordMax }
 // after returns the period after w's. No period is 0: the zero Permit has 0.
 func (w word) after() uint64 { return w.period()%wordMax + 1 }
 
-// permit lets a connection through, if the state does.
+// permit lets a connection through, if the state allows it.
 func (b *Breaker) permit(s *setting) (Permit, Refusal) {
 	for {
 		w := word(b.word.Load())
@@ -263,7 +260,7 @@ func (b *Breaker) permit(s *setting) (Permit, Refusal) {
 		}
 		if b.word.CompareAndSwap(uint64(w), uint64(w+begunOne)) {
 			if w.begun()+1 == uint64(s.TrialConnections) {
-				b.lockAndPublish() // none are left
+				b.lockAndPublish() // no trials are left
 			}
 			return Permit(w.period()<<1 | 1), Granted
 		}
@@ -273,9 +270,8 @@ func (b *Breaker) permit(s *setting) (Permit, Refusal) {
 // Report reports the outcome of a connection; every failure is counted as the endpoint's.
 func (b *Breaker) Report(p Permit, o Outcome, now int64) { b.report(b.set.Load(), p, o, now) }
 
-// ReportFrom is Report for a connection from a source, or from UnsampledSource, like
-// [OutlierMonitor.ReportFrom]. While others are served, a trial failure that may be its client's
-// doing is no evidence.
+// ReportFrom is Report for a connection from a source, or from UnsampledSource, like [OutlierMonitor.ReportFrom]. While
+// other sources are served, the failure of a trial is no evidence if the client may have caused it.
 func (b *Breaker) ReportFrom(p Permit, from Source, o Outcome, now int64) {
 	s := b.set.Load()
 	if s.window != nil {
@@ -296,7 +292,7 @@ func (b *Breaker) report(s *setting, p Permit, o Outcome, now int64) {
 	case p.Trial():
 		b.tried(s, p, o, now)
 	case !o.Failed() || s.window == nil || w.state() != Closed || p != 0 && p.period() != w.period():
-		// Nothing to count that was not counted by Reached.
+		// Reached has counted it.
 	default:
 		b.last.note(o)
 		if o.after() {
@@ -348,7 +344,7 @@ func (b *Breaker) tried(s *setting, p Permit, o Outcome, now int64) {
 	}
 }
 
-// turnTo changes the state, unless another goroutine has since that period.
+// turnTo changes the state, unless another goroutine has changed it since that period.
 func (b *Breaker) turnTo(s State, period uint64, now int64, cause string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -361,7 +357,7 @@ func (b *Breaker) turnTo(s State, period uint64, now int64, cause string) {
 func (b *Breaker) become(s State, now int64, cause string) {
 	set := b.set.Load()
 	if s == Closed && set.window != nil {
-		set.window.clear() // before another goroutine counts in it again
+		set.window.clear() // before other goroutines count in it again
 		b.sources.forget()
 	}
 	b.word.Store(uint64(newWord(s, word(b.word.Load()).after())))
@@ -376,16 +372,15 @@ func (b *Breaker) become(s State, now int64, cause string) {
 	})
 }
 
-// wait schedules expire for the end of the open state, or of the trials in progress. The
-// Breaker is locked. A half-open Breaker without trials in progress waits for nothing, so that
-// the Scheduler has no reference to an abandoned one.
+// wait schedules expire for the end of the open state, or of the trials in progress. The Breaker is locked. A half-open
+// Breaker without trials in progress waits for nothing, so that the Scheduler does not keep an abandoned Breaker.
 func (b *Breaker) wait(now int64) {
 	b.until = now + int64(b.set.Load().Open)
 	b.scheduler.at(b.until, b)
 }
 
-// expire makes a Breaker half-open that was open for long enough. If the trials of a half-open
-// one have not been reported, it allows others.
+// expire makes a Breaker half-open that was open for long enough. If the trials of a half-open Breaker have not been
+// reported, expire allows others.
 func (b *Breaker) expire(now int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -404,12 +399,12 @@ func (b *Breaker) expire(now int64) {
 // enough returns the cause for which a Breaker closes.
 func enough(w word) string { return inAStreak(int(w.succeeded()), "trial connection") + " succeeded" }
 
-// renew gives back the trials without a report; their period is over.
+// renew gives back the trials without a report, whose time is over.
 func (b *Breaker) renew(s *setting) {
 	for {
 		w := word(b.word.Load())
 		if w.begun() < uint64(s.TrialConnections) {
-			return // some are left
+			return // some trials are left
 		}
 		next := newWord(HalfOpen, w.after()) | word(w.succeeded()*begunOne+w.succeeded())
 		if b.word.CompareAndSwap(uint64(w), uint64(next)) {
@@ -456,16 +451,15 @@ type ProbeObserver interface {
 	SetBarred(bool)
 }
 
-// earlyTrial decides whether an open Breaker is tried, or an ejected endpoint returns, before
-// its time. The mutex of the Breaker or the OutlierDetector guards everything.
+// earlyTrial decides whether an open Breaker is tried, or an ejected endpoint returns, before its time. The mutex of the
+// Breaker or the OutlierDetector guards it.
 type earlyTrial struct {
 	opened int64 // time of the last opening or ejection
 	early  bool  // it is half-open, or has returned, before its time
-	failed int   // early trials that failed since it was closed, or was connected to
+	failed int   // early trials that failed since the Breaker closed, or the endpoint was connected to
 }
 
-// maxEarlyTrials is the number of failed early trials after which it is tried only when its time is
-// over, or by Recovered.
+// maxEarlyTrials is the number of failed early trials after which the next trial comes only in time, or by Recovered.
 const maxEarlyTrials = 5
 
 // after returns the time from which evidence counts for an early trial: the opening, plus a
@@ -496,8 +490,7 @@ func (h *earlyTrial) become(s State, now int64) {
 // open Breaker is half-open at once, for trials.
 func (b *Breaker) Recovered() { b.tryEarly(never, "an endpoint is healthy again") }
 
-// Forget resets the failures of a closed Breaker: they were before its endpoint was healthy
-// again.
+// Forget resets the failures of a closed Breaker, because they happened before its endpoint was healthy again.
 func (b *Breaker) Forget() {
 	if s := b.set.Load(); s.window != nil && b.State() == Closed {
 		s.window.clear()
@@ -507,18 +500,18 @@ func (b *Breaker) Forget() {
 // SetDown is like [OutlierMonitor.SetDown], for the Breaker of an endpoint.
 func (b *Breaker) SetDown(down bool) { b.damper.mute(b.scheduler, down) }
 
-// Improved reports that more of an endpoint is usable: it has returned, or its own breaker
-// lets clients through again. An open Breaker is half-open at once. If early trials have
-// failed before, it must have been open for a while: a sixteenth of Open after the first of
-// them, then twice as long each time. If the Breaker is not open, Improved costs nothing.
+// Improved reports that more of an endpoint is usable: it has returned, or its own breaker lets clients through again. An
+// open Breaker becomes half-open at once. If early trials have failed before, it must have been open for a while: a
+// sixteenth of Open after the first failed trial, then twice as long each time. If the Breaker is not open, Improved costs
+// nothing.
 func (b *Breaker) Improved(what string) {
 	if b.State() == Open {
 		b.tryEarly(b.scheduler.cfg.Now(), what)
 	}
 }
 
-// ProbeSucceeded is Improved for a check that has succeeded. The check counts only if it began
-// after the Breaker had opened, and after that while.
+// ProbeSucceeded is Improved for a check that has succeeded. The check counts only if it began after the Breaker had
+// opened, and not within that while.
 func (b *Breaker) ProbeSucceeded(began int64) {
 	b.tryEarly(began, "a check of an endpoint has succeeded")
 }

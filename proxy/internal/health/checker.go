@@ -33,7 +33,7 @@ type CheckerConfig struct {
 
 // CheckConfig configures the probes of an endpoint.
 type CheckConfig struct {
-	// Probe probes it once.
+	// Probe probes the endpoint once.
 	Probe Prober
 	// Interval is the time between two probes, and FastInterval the time while the endpoint is
 	// unhealthy or about to change its state. Jitter is the part by which both vary.
@@ -47,22 +47,19 @@ type CheckConfig struct {
 	// Elsewhere says that Probe connects to another address than the endpoint's own: such a
 	// connect is no evidence about the endpoint.
 	Elsewhere bool
-	// Answered says that Probe expects an answer, which may be that the endpoint must not
-	// serve (a no). A failure without an answer does not change the last answer, unless
-	// Strict is set: then it counts as a no.
+	// Answered says that Probe expects an answer, which may be that the endpoint must not serve (a no). A failure without
+	// an answer leaves the last answer as it is or, if Strict is set, counts as a no.
 	Answered, Strict bool
 }
 
-// A Prober probes an endpoint once. It returns nil if the endpoint is healthy, or the cause if
-// not, and always returns soon after ctx is done. The error wraps [ErrAnswer] if the endpoint
-// itself answered that it is not healthy, and [ErrConnect] if the connection failed. It is
-// safe for concurrent use.
+// A Prober probes an endpoint once. It returns nil if the endpoint is healthy, otherwise the cause, and always returns soon
+// after ctx is done. The error wraps [ErrAnswer] if the endpoint itself answered that it is not healthy, and [ErrConnect]
+// if the connection failed. A Prober is safe for concurrent use.
 type Prober interface {
 	Probe(ctx context.Context) error
 }
 
-// ErrAnswer is wrapped by the error of a [Prober] if the endpoint's answer is not the one expected
-// of an endpoint that is to serve.
+// ErrAnswer is wrapped by the error of a [Prober] if the endpoint's answer is not the expected one.
 var ErrAnswer = errors.New("the endpoint has answered")
 
 // ErrStandby is wrapped by an [ErrAnswer] that is the answer of a healthy standby.
@@ -71,9 +68,9 @@ var ErrStandby = errors.New("the endpoint is a standby")
 // ErrConnect is wrapped by the error of a [Prober] that could not connect to the endpoint.
 var ErrConnect = errors.New("the connection to the endpoint failed")
 
-// A Checker probes endpoints at intervals, spread over time. By its name each endpoint has a
-// fixed phase within the interval, so that neither a start nor a reload probes all at once. A
-// Checker has one goroutine, and one for each probe. It is safe for concurrent use.
+// A Checker probes endpoints at intervals, spread over time. Each endpoint has a fixed phase within the interval, given by
+// its name, so that neither a start nor a reload probes all at once. A Checker has one goroutine, and one for each probe.
+// It is safe for concurrent use.
 type Checker struct {
 	scheduler  *Scheduler
 	concurrent int
@@ -87,7 +84,7 @@ type Checker struct {
 	checks    int
 	unhealthy int // unhealthy checks
 	queue     checkQueue
-	asleep    int64 // until when the goroutine of run sleeps; awake if it does not
+	asleep    int64 // time until which the goroutine of run sleeps; awake if it does not
 	stats     CheckerStats
 }
 
@@ -97,7 +94,7 @@ type CheckerStats struct {
 	Running int           // probes in progress
 	Probes  int64         // probes begun
 	Failed  int64         // probes that failed
-	Spared  int64         // probes that this machine could not make, which are no evidence
+	Spared  int64         // probes that this machine could not make; they are no evidence
 	Lag     time.Duration // delay of the last probe's start after its due time
 }
 
@@ -133,9 +130,8 @@ func (c *Checker) Stats() CheckerStats {
 	return s
 }
 
-// Watch adds an endpoint, which is probed from its phase of the next interval on. name
-// identifies it in transitions; its phase depends on that, too. Until its probes say otherwise
-// it is healthy.
+// Watch adds an endpoint, which is probed from its phase of the next interval on. name identifies it in transitions, and
+// determines its phase. It is healthy until its probes say otherwise.
 func (c *Checker) Watch(name string, t Target, cfg *CheckConfig) *Check {
 	ch := &Check{checker: c, name: name, target: t, at: -1}
 	c.mu.Lock()
@@ -170,7 +166,7 @@ func (c *Checker) step(now int64) int64 {
 		c.stats.Lag = time.Duration(now - ch.due)
 		c.begin(ch, now)
 	}
-	c.asleep = never // a new check wakes it, or a probe that ends
+	c.asleep = never // a new check or the end of a probe wakes it
 	if len(c.queue) > 0 && c.stats.Running < c.concurrent {
 		c.asleep = c.queue[0].due
 	}
@@ -246,7 +242,7 @@ type Check struct {
 	due     int64
 	fast    bool               // due by the fast interval
 	began   int64              // start of the last probe
-	hurried int64              // the latest start of the next probe, if that is after the present one began
+	hurried int64              // latest start of the next probe, if later than the start of the present one
 	at      int                // index in the queue; -1 while it is probed
 	cancel  context.CancelFunc // of its probe, if one is running
 	stopped bool
@@ -254,8 +250,8 @@ type Check struct {
 	damper  damper
 
 	no, barred bool // the last answer was no; the target was notified that it is barred
-	standby    bool // the last no came from a standby; kept until Fall other results in a row
-	unlike     int  // such results in a row
+	standby    bool // the last no came from a standby; other results change this only after Fall in a row
+	unlike     int  // number of such results in a row
 
 	assured atomic.Int64 // a time at which a probe begins, or has begun
 }
@@ -286,8 +282,7 @@ func (ch *Check) Status() CheckStatus {
 	return s
 }
 
-// Configure replaces the configuration. Results until now stay; the phase stays if the
-// interval does.
+// Configure replaces the configuration. Results so far stay; the phase stays if the interval does.
 func (ch *Check) Configure(cfg *CheckConfig) {
 	c := ch.checker
 	c.mu.Lock()
@@ -336,9 +331,8 @@ func (ch *Check) Stop() {
 	ch.bar()
 }
 
-// Hurry schedules a probe soon after now, after a failure of a connection: at once, or a fast interval
-// after the last probe began. If such a probe is due anyway it costs next to nothing; it never
-// waits for a probe.
+// Hurry schedules a probe soon after now, after a failure of a connection: at once, or a fast interval after the last probe
+// began. If such a probe is due anyway, Hurry costs next to nothing. It never waits for a probe.
 func (ch *Check) Hurry(now int64) {
 	if now <= ch.assured.Load() {
 		return
@@ -420,7 +414,7 @@ func (ch *Check) hear(cfg *CheckConfig, err error) {
 	ch.bar()
 }
 
-// bar notifies the target whether it is barred, before it is set unhealthy.
+// bar tells the target whether it is barred, before the target is set unhealthy.
 func (ch *Check) bar() {
 	barred := ch.no && ch.verdict.unhealthy
 	if w, ok := ch.target.(ProbeObserver); ok && barred != ch.barred {
@@ -429,13 +423,12 @@ func (ch *Check) bar() {
 	}
 }
 
-// schedule sets the time of the next probe, given when the last one began and ended. If the
-// endpoint is unhealthy or about to change its state the next probe is soon, otherwise it follows
-// its phase.
+// schedule sets the time of the next probe. The last one began at began and has ended. If the endpoint is unhealthy or
+// about to change its state, the next probe is soon, otherwise it follows the endpoint's phase.
 func (ch *Check) schedule(began, now int64) {
 	after := now
 	if ch.fast {
-		after = max(now, began+int64(ch.cfg.Interval)/2) // not at once after the last of the fast ones
+		after = max(now, began+int64(ch.cfg.Interval)/2) // not directly after the last fast probe
 	}
 	if ch.fast = ch.verdict.streak > 0 || ch.verdict.unhealthy; ch.fast {
 		ch.due = max(ch.phase.soon(began, ch.spacing()), now)
@@ -447,13 +440,12 @@ func (ch *Check) schedule(began, now int64) {
 	}
 }
 
-// unhealthyEvery is the least mean interval between the probes of unhealthy endpoints, all of
-// them together.
+// unhealthyEvery is the least mean interval between the probes of all unhealthy endpoints together.
 const unhealthyEvery = 2 * time.Millisecond
 
-// spacing returns the interval of fast probes. If many endpoints are unhealthy they are probed
-// less often than FastInterval, but not less than healthy ones: they take at most half of the
-// concurrent probes, though each may take one for its whole Timeout.
+// spacing returns the interval of fast probes. If many endpoints are unhealthy they are probed less often than
+// FastInterval, but not less often than healthy endpoints: they take at most half of the concurrent probes, though each may
+// take one for its whole Timeout.
 func (ch *Check) spacing() time.Duration {
 	if ch.verdict.streak > 0 {
 		return ch.cfg.FastInterval
@@ -463,7 +455,7 @@ func (ch *Check) spacing() time.Duration {
 	return min(max(ch.cfg.FastInterval, time.Duration(c.unhealthy)*each), max(ch.cfg.Interval, ch.cfg.FastInterval))
 }
 
-// report logs the new state after a probe that has ended with err. first says that no probe was before it.
+// report logs the new state after a probe that has ended with err. first says that it was the first probe.
 func (ch *Check) report(cfg *CheckConfig, err error, first bool, now int64) {
 	t := Transition{Subject: ch.name, Kind: Health, State: "healthy", Time: now, Cause: inAStreak(max(cfg.Rise, 1), "check") + " succeeded"}
 	switch {
@@ -479,7 +471,7 @@ func (ch *Check) report(cfg *CheckConfig, err error, first bool, now int64) {
 	ch.checker.scheduler.note(&ch.damper, t)
 }
 
-// A verdict is the result of probes in a row. The first probe decides alone, for nothing is known before it.
+// A verdict is the result of probes in a row. The first probe decides alone, because nothing is known before it.
 type verdict struct {
 	unhealthy bool
 	known     bool // there was a probe
@@ -514,8 +506,8 @@ func ownFault(err error) bool {
 		func(errno syscall.Errno) bool { return errors.Is(err, errno) })
 }
 
-// timedOut wraps an error of a probe that is caused by its deadline, and returns any other as
-// it is. Descriptors may notice that before ctx does.
+// timedOut wraps an error of a probe that its deadline has caused; other errors it returns unchanged. Descriptors may
+// notice the deadline before ctx does.
 func timedOut(err error, ctx context.Context, cfg *CheckConfig) error {
 	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
@@ -523,8 +515,8 @@ func timedOut(err error, ctx context.Context, cfg *CheckConfig) error {
 	return fmt.Errorf("no success within %v: %w", cfg.Timeout, err)
 }
 
-// A phase is the time of the probe in each interval: at an offset by the endpoint's name, and
-// later by up to the jitter, which differs each time.
+// A phase determines the time of the probe in each interval: an offset that depends on the endpoint's name, plus a part of
+// the jitter that differs each time.
 type phase struct {
 	hash     uint64
 	interval int64
@@ -539,7 +531,7 @@ func newPhase(name string, seed uint64, interval time.Duration, jitter float64) 
 	return p
 }
 
-// next returns the first time of probing after now.
+// next returns the first probe time after now.
 func (p *phase) next(now int64) int64 {
 	for k := (now-p.offset)/p.interval - 1; ; k++ {
 		if at := p.at(k); at > now {
@@ -548,18 +540,17 @@ func (p *phase) next(now int64) int64 {
 	}
 }
 
-// at returns the time of probing of the k-th interval.
+// at returns the probe time of the k-th interval.
 func (p *phase) at(k int64) int64 {
 	return p.offset + k*p.interval + int64(p.jitter*p.random(k)*float64(p.interval))
 }
 
-// soon returns the time of a probe an interval of its own after now.
+// soon returns the time of a probe that follows now after another interval than the phase's.
 func (p *phase) soon(now int64, interval time.Duration) int64 {
 	return now + int64(float64(interval)*(1-p.jitter*p.random(now)))
 }
 
-// random returns a number below 1 that depends on the endpoint and k alone: the finish of
-// splitmix64.
+// random returns a number below 1 that depends only on the endpoint and k: the finish of splitmix64.
 func (p *phase) random(k int64) float64 {
 	x := p.hash + uint64(k)*0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

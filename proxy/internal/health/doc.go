@@ -29,11 +29,11 @@ type Target interface {
 	SetHealthy(bool)
 	// SetEjected reports whether the endpoint is ejected by an [OutlierDetector].
 	SetEjected(bool)
-	// SetCircuit reports the state of the endpoint's [Breaker] and, if that is half-open, how
-	// many trials are left at this moment. It is called when the last of them has begun, and
-	// when one is given back without a result. It is not called for each trial.
+	// SetCircuit reports the state of the endpoint's [Breaker] and, if it is half-open, how many trials are left at this
+	// moment. It is called when the last trial has begun, and when one is given back without a result, but not for each
+	// trial.
 	SetCircuit(s State, trials int)
-	// Away reports whether the endpoint gets no clients whatever an [OutlierDetector] says: its checks
-	// have found it unhealthy, it is drained, or its weight is 0. It waits for nothing.
+	// Away reports whether the endpoint gets no clients whatever an [OutlierDetector] says: its checks have found it
+	// unhealthy, it is drained, or its weight is 0. Away does not wait.
 	Away() bool
 }

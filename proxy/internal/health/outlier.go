@@ -19,12 +19,11 @@ type OutlierConfig struct {
 	FailurePercentage float64
 	Window            time.Duration
 	MinVolume         int
-	// BaseEjectionTime is the duration of an endpoint's first ejection. The n-th one takes n
-	// times as long, at most MaxEjectionTime. Each BaseEjectionTime without an ejection
-	// afterwards reduces the count by one.
+	// BaseEjectionTime is the duration of an endpoint's first ejection. The n-th ejection takes n times as long, at most
+	// MaxEjectionTime. Each BaseEjectionTime without an ejection afterwards reduces the count by one.
 	BaseEjectionTime, MaxEjectionTime time.Duration
-	// MaxEjected is the part of the endpoints, rounded down, that may be ejected at once, except for
-	// endpoints that get no clients anyway, see [Target]. 0: none ever is.
+	// MaxEjected is the part of the endpoints, rounded down, that may be ejected at once. Endpoints that get no clients
+	// anyway do not count, see [Target]. 0: none is ever ejected.
 	MaxEjected float64
 }
 
@@ -35,12 +34,12 @@ type OutlierDetector struct {
 	// each further failure counts. With a single endpoint nothing is counted, because clients have
 	// no other endpoint.
 	Withheld atomic.Int64
-	full     atomic.Bool // no more could be ejected at the last look, see hasRoom; written under mu
-	single   atomic.Bool // there is one endpoint at most, so that nothing is withheld; written under mu
+	full     atomic.Bool // at the last look no more could be ejected, see hasRoom; written under mu
+	single   atomic.Bool // there is at most one endpoint, so that nothing is withheld; written under mu
 
 	mu      sync.Mutex
 	cfg     *OutlierConfig
-	all     *rule // of cfg, if it has no window; nil: not made yet
+	all     *rule // the rule of cfg, if it has no window; nil: not made yet
 	members int
 	ejected []*OutlierMonitor
 }
@@ -52,37 +51,37 @@ type OutlierMonitor struct {
 	target      Target
 	rule        atomic.Pointer[rule]
 	streak      atomic.Int32 // failures since the last success
-	certain     atomic.Int32 // of those, the failures that no client can have caused
+	certain     atomic.Int32 // failures of the streak that no client can have caused
 	sources     sources
-	ejected     atomic.Bool // ejected; written under outlier.mu
+	ejected     atomic.Bool // written under outlier.mu
 	damper      damper
 	silent      damper // of silences
 	last        failure
-	withheld    atomic.Int64           // times that it was not ejected, see OutlierDetector.Withheld
-	withheldFor atomic.Pointer[string] // cause of the last of them; nil: the last failure
+	withheld    atomic.Int64           // number of withheld ejections, see OutlierDetector.Withheld
+	withheldFor atomic.Pointer[string] // cause of the last withheld ejection; nil: the last failure
 
 	lastUnreached   atomic.Bool // the last failure was a failed connect
-	streakUnreached atomic.Bool // a failure of the streak was one
-	reachedSince    atomic.Bool // it was connected to since it was ejected last
+	streakUnreached atomic.Bool // a failure of the streak was a failed connect
+	reachedSince    atomic.Bool // a connect has succeeded since the last ejection
 
 	// Guarded by outlier.mu.
-	gone          bool  // it has not joined yet, or was removed
-	count         int   // ejections that counted when it was ejected last
-	until         int64 // of the ejection
+	gone          bool  // not joined yet, or removed
+	count         int   // ejections that counted at the last ejection
+	until         int64 // end of the present ejection
 	returned      int64 // end of the last ejection
-	unreachable   bool  // it is ejected because it could not be connected to, or could not be since
-	answeredSince bool  // it has answered a check, or served a client, since it was ejected
-	servedSince   int   // clients in a row that it has served since it was ejected
+	unreachable   bool  // a failed connect has caused the ejection, or followed it
+	answeredSince bool  // a check was answered, or a client served, since the ejection
+	servedSince   int   // clients served in a row since the ejection
 	earlyReturn   earlyTrial
 }
 
-// A rule is the configuration by which an endpoint is judged. It is replaced as a whole.
+// A rule says when an endpoint is ejected. It is replaced as a whole.
 type rule struct {
 	consecutive int32
 	percent     float64
 	volume      int
 	window      *window
-	span        int64 // length of the window; sources other than the failing one are witnesses for as long
+	span        int64 // length of the window; other sources than the failing one are witnesses for this time
 }
 
 // NewOutlierDetector returns an OutlierDetector without endpoints.
@@ -92,9 +91,9 @@ func NewOutlierDetector(k *Scheduler, cfg *OutlierConfig) *OutlierDetector {
 	return o
 }
 
-// Configure replaces the configuration for the next failures. An existing OutlierMonitor takes it
-// over by [OutlierMonitor.Configure], or at the end of its next ejection. Present ejections last as
-// long as they were to, unless MaxEjected has become smaller.
+// Configure replaces the configuration for the next failures. An existing OutlierMonitor takes it over by
+// [OutlierMonitor.Configure], or at the end of its next ejection. Present ejections last as long as before, unless
+// MaxEjected has become smaller.
 func (o *OutlierDetector) Configure(cfg *OutlierConfig) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -103,8 +102,8 @@ func (o *OutlierDetector) Configure(cfg *OutlierConfig) {
 	o.update()
 }
 
-// Settle ends ejections if there are too many, because ejected endpoints get clients again: they are
-// no longer drained, or have a weight.
+// Settle ends ejections if there are too many because ejected endpoints get clients again: they are no longer drained, or
+// have a weight.
 func (o *OutlierDetector) Settle() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,16 +111,15 @@ func (o *OutlierDetector) Settle() {
 	o.update()
 }
 
-// Add adds an endpoint, called subject in its transitions.
+// Add adds an endpoint, which its transitions call subject.
 func (o *OutlierDetector) Add(subject string, t Target) *OutlierMonitor {
 	m := o.NewMonitor(subject, t)
 	o.Join(m)
 	return m
 }
 
-// NewMonitor returns an endpoint, called subject in its transitions, that is judged from
-// [OutlierDetector.Join] on. Until then it does not belong to the OutlierDetector, and may be
-// dropped without a call.
+// NewMonitor returns an endpoint, which its transitions call subject, and which is judged from [OutlierDetector.Join] on.
+// Until then it does not belong to the OutlierDetector, and may be dropped without a call.
 func (o *OutlierDetector) NewMonitor(subject string, t Target) *OutlierMonitor {
 	m := &OutlierMonitor{outlier: o, subject: subject, target: t, gone: true}
 	m.rule.Store(&lenient)
@@ -131,7 +129,7 @@ func (o *OutlierDetector) NewMonitor(subject string, t Target) *OutlierMonitor {
 // lenient is the rule for endpoints that are not judged yet.
 var lenient rule
 
-// Join adds endpoints that NewMonitor has made, each of them once.
+// Join adds endpoints that NewMonitor has made, each once.
 func (o *OutlierDetector) Join(members ...*OutlierMonitor) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -143,7 +141,7 @@ func (o *OutlierDetector) Join(members ...*OutlierMonitor) {
 	o.update()
 }
 
-// rule returns an endpoint's rule: the common one, unless it has a window.
+// rule returns the rule for an endpoint: all endpoints share it, unless it has a window.
 func (o *OutlierDetector) rule() *rule {
 	if o.all != nil {
 		return o.all
@@ -174,7 +172,7 @@ func (m *OutlierMonitor) Withholdings() (times int64, why string) {
 	return m.withheld.Load(), m.last.String()
 }
 
-// withhold counts an ejection withheld, for a cause or for the last failure.
+// withhold counts a withheld ejection, for a cause or for the last failure.
 func (m *OutlierMonitor) withhold(cause *string) {
 	if m.outlier.single.Load() {
 		return
@@ -184,8 +182,8 @@ func (m *OutlierMonitor) withhold(cause *string) {
 	m.outlier.Withheld.Add(1)
 }
 
-// allowed returns how many of an upstream's endpoints may be ejected at once. The rounding
-// error of a decimal fraction does not cost an ejection.
+// allowed returns how many of an upstream's endpoints may be ejected at once. The rounding error of a decimal fraction must
+// not cost an ejection.
 func (o *OutlierDetector) allowed(members int) int {
 	return min(int(math.Floor(o.cfg.MaxEjected*float64(members)+1e-9)), members)
 }
@@ -208,8 +206,8 @@ func (o *OutlierDetector) held() (list []*OutlierMonitor) {
 	return list
 }
 
-// hasRoom reports whether the endpoint may be ejected. That there was no room at the last look is not
-// enough to say no: an ejected endpoint may get no clients by now.
+// hasRoom reports whether the endpoint may be ejected. If there was no room at the last look it looks again, because an
+// ejected endpoint may get no clients by now.
 func (m *OutlierMonitor) hasRoom() bool {
 	o := m.outlier
 	if !o.full.Load() {
@@ -221,13 +219,13 @@ func (m *OutlierMonitor) hasRoom() bool {
 	return !o.full.Load() || m.needsNoPlace()
 }
 
-// needsNoPlace reports whether the endpoint may be ejected beside MaxEjected others. The outlier is locked.
+// needsNoPlace reports whether the endpoint may be ejected without a place under MaxEjected. The outlier is locked.
 func (m *OutlierMonitor) needsNoPlace() bool {
 	return m.target.Away() && m.outlier.allowed(m.outlier.members) > 0
 }
 
-// mayEject reports whether one more may be ejected. If the limit is reached, the recovered
-// endpoint whose ejection ends first returns to make room.
+// mayEject reports whether one more endpoint may be ejected. At the limit, the recovered endpoint whose ejection ends first
+// returns, to make room.
 func (o *OutlierDetector) mayEject(now int64) bool {
 	held := o.held()
 	if len(held) < o.allowed(o.members) {
@@ -246,8 +244,8 @@ func (o *OutlierDetector) mayEject(now int64) bool {
 	return true
 }
 
-// shrink reinstates endpoints if more are ejected than the limit for this number of members
-// allows; the ejection that ends first is ended first.
+// shrink reinstates endpoints if more are ejected than the limit for this number of members allows, beginning with the
+// ejection that would end first.
 func (o *OutlierDetector) shrink(members int) {
 	for held := o.held(); len(held) > o.allowed(members); held = o.held() {
 		first := slices.MinFunc(held, func(a, b *OutlierMonitor) int { return int(min(max(a.until-b.until, -1), 1)) })
@@ -280,10 +278,9 @@ func (m *OutlierMonitor) Reached(now int64) {
 // while the endpoint is ejected.
 func (m *OutlierMonitor) Report(o Outcome, now int64) { m.report(NoSource, o, now) }
 
-// ReportFrom is Report for a connection from a source, or from UnsampledSource. Failures that
-// may be the client's doing eject the endpoint in two cases only: if the outcomes of the other
-// sources of the sample would eject it too, or if none of these sources was served within the
-// window. Then there are no other clients. With a source, OK means that the endpoint has sent
+// ReportFrom is Report for a connection from a source, or from UnsampledSource. Failures that a client may have caused
+// eject the endpoint only if the outcomes of the other sources of the sample would eject it too, or if none of these
+// sources was served within the window: then there are no other clients. With a source, OK means that the endpoint has sent
 // something. ReportFrom locks the sample, and waits for no other goroutine but to eject.
 func (m *OutlierMonitor) ReportFrom(s Source, o Outcome, now int64) {
 	m.sources.note(s, o, now, m.rule.Load().span)
@@ -317,8 +314,8 @@ func (m *OutlierMonitor) Withheld() bool {
 	return m.lastUnreached.Load() && r.consecutive > 0 && m.streak.Load() >= r.consecutive && !m.ejected.Load()
 }
 
-// FailsInARow reports whether the endpoint is not ejected although it has failed often enough in a row, and whether
-// only clients of one source have seen these failures.
+// FailsInARow reports whether the endpoint has failed often enough in a row but is not ejected, and whether only clients of
+// one source have seen these failures.
 func (m *OutlierMonitor) FailsInARow(now int64) (fails, oneSource bool) {
 	r := m.rule.Load()
 	if r.consecutive == 0 || m.streak.Load() < r.consecutive || m.ejected.Load() {
@@ -327,7 +324,7 @@ func (m *OutlierMonitor) FailsInARow(now int64) (fails, oneSource bool) {
 	return true, m.singleSource(r, now)
 }
 
-// ServedSince reports whether the endpoint is ejected, and the last client that it got since was served.
+// ServedSince reports whether the endpoint is ejected and has served the last client that it got since.
 func (m *OutlierMonitor) ServedSince() bool {
 	if !m.ejected.Load() {
 		return false
@@ -388,7 +385,7 @@ func (m *OutlierMonitor) evaluate(r *rule, o Outcome, now int64, streak int32) {
 	m.ejectFor(now, fmt.Sprintf("%s, the last: %v", cause, &m.last), m.lastUnreached.Load() || m.streakUnreached.Load(), false)
 }
 
-// singleSource reports whether a streak of failures is one source's alone.
+// singleSource reports whether one source alone has caused a streak of failures.
 func (m *OutlierMonitor) singleSource(r *rule, now int64) bool {
 	sure := m.certain.Load()
 	return sure < r.consecutive && m.sources.streakOfOne(sure, r.consecutive, now, r.span)
@@ -402,8 +399,7 @@ func inAStreak(n int, what string) string {
 	return fmt.Sprintf("%d %ss in a row", n, what)
 }
 
-// failing reports whether too many of the endpoint's connections fail. A success may complete
-// MinVolume, too.
+// failing reports whether too many of the endpoint's connections fail. A success can complete MinVolume, too.
 func (m *OutlierMonitor) failing(r *rule, now int64) bool {
 	if r.window == nil {
 		return false
@@ -432,7 +428,7 @@ func (m *OutlierMonitor) ejectFor(now int64, cause string, connects, stay bool) 
 		return false
 	}
 	base := max(int64(o.cfg.BaseEjectionTime), 1)
-	// A successful connect since then proves something only if the endpoint has no other failures.
+	// A connect that succeeded meanwhile proves something only if the endpoint has no other failures.
 	if m.reachedSince.Swap(false) && (m.lastUnreached.Load() || now-m.returned >= base) {
 		m.earlyReturn.become(Closed, now)
 	}
@@ -455,7 +451,7 @@ func (m *OutlierMonitor) ejectFor(now int64, cause string, connects, stay bool) 
 	return true
 }
 
-// Return ends an ejection, if there is one, for a cause.
+// Return ends an ejection, if there is one, with a cause.
 func (m *OutlierMonitor) Return(now int64, cause string) {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
@@ -464,41 +460,39 @@ func (m *OutlierMonitor) Return(now int64, cause string) {
 	}
 }
 
-// servesOthers reports whether a source other than than was served recently.
+// servesOthers reports whether another source was served recently.
 func (m *OutlierMonitor) servesOthers(than Source, now int64) bool {
 	return m.sources.spares(than, Silent, now, m.rule.Load().span)
 }
 
-// Recovered reports that an endpoint which a check had found unhealthy is healthy again. It is
-// no longer in the state in which those connections failed, so an ejection ends.
+// Recovered reports that an endpoint which a check had found unhealthy is healthy again. The state in which its connections
+// failed is over, so an ejection ends.
 func (m *OutlierMonitor) Recovered() {
 	m.Return(m.outlier.scheduler.cfg.Now(), "its checks succeed again")
 }
 
-// SetDown sets whether the endpoint's checks have found it unhealthy. While they have, its
-// ejections and their ends are counted, but not reported. Afterwards the last of them is
-// reported if it changes the last reported state. It is called after [OutlierMonitor.Recovered].
+// SetDown sets whether the endpoint's checks have found it unhealthy. While they have, its ejections and returns are
+// counted, but not reported. Afterwards the last of them is reported if it changes the last reported state. SetDown is
+// called after [OutlierMonitor.Recovered].
 func (m *OutlierMonitor) SetDown(down bool) { m.damper.mute(m.outlier.scheduler, down) }
 
-// Connected reports a successful connect to the endpoint, begun at a time, by a check or by a
-// client in spite of an ejection. If the endpoint was ejected because it could not be
-// connected to, the ejection ends at once. If an earlier return of this kind was followed by
-// failed connects only, the ejection ends only after a while: a sixteenth of BaseEjectionTime,
-// then twice as long each time.
+// Connected reports a connect to the endpoint that began at a time and succeeded, by a check or by a client in spite of an
+// ejection. If the endpoint was ejected because connects failed, the ejection ends at once. If an earlier return of this
+// kind was followed by failed connects only, the ejection ends only after a while: a sixteenth of BaseEjectionTime, then
+// twice as long each time.
 func (m *OutlierMonitor) Connected(began int64) {
 	m.endOn(began, func() bool { return m.unreachable }, "connections to it succeed again")
 }
 
-// Answered reports that the endpoint has answered a check as a healthy one does. The check began
-// at began. That does not end the ejection. But if no other place is free for an endpoint that
-// fails, this one gives up its place.
+// Answered reports that the endpoint has answered a check, which began at began, as a healthy endpoint does. This does not
+// end the ejection. But if an endpoint that fails finds no other free place, this one gives up its place.
 func (m *OutlierMonitor) Answered(began int64) {
 	m.endOn(began, func() bool { m.answeredSince = true; m.outlier.update(); return false }, "")
 }
 
-// Served notes that the endpoint has served a client in spite of an ejection, in a session that
-// began at a time. The ejection ends after as many served clients in a row as failures are
-// needed to eject. A single one has the effect of [OutlierMonitor.Answered].
+// Served notes that the endpoint has served a client in spite of an ejection, in a session that began at a time. The
+// ejection ends after as many served clients in a row as failures are needed to eject. A single client has the effect of
+// [OutlierMonitor.Answered].
 func (m *OutlierMonitor) Served(began int64) {
 	m.endOn(began, func() bool {
 		m.answeredSince = true
@@ -508,11 +502,10 @@ func (m *OutlierMonitor) Served(began int64) {
 	}, "it serves clients again")
 }
 
-// servedLeast is how many clients in a row an ejected endpoint has to serve to return, at least.
+// servedLeast is the least number of clients in a row that an ejected endpoint has to serve to return.
 const servedLeast = 3
 
-// failedSince notes that a connection has failed since the endpoint was ejected; unreached says that
-// it could not be made.
+// failedSince notes that a connection has failed since the endpoint was ejected; unreached says that the connect failed.
 func (m *OutlierMonitor) failedSince(unreached bool) {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
@@ -522,10 +515,9 @@ func (m *OutlierMonitor) failedSince(unreached bool) {
 	}
 }
 
-// Unreached notes that a check could not connect to the endpoint. A process that ends cuts its
-// sessions; if no client tries to connect meanwhile, the check alone shows that the endpoint
-// refuses connections as well. Then the present or next ejection counts as caused by failed
-// connects, see [OutlierMonitor.Connected].
+// Unreached notes that a check could not connect to the endpoint. A process that ends cuts its sessions; if no client tries
+// to connect meanwhile, only the check shows that the endpoint refuses connections as well. Then failed connects count as
+// the cause of the present or next ejection, see [OutlierMonitor.Connected].
 func (m *OutlierMonitor) Unreached() {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
@@ -539,7 +531,7 @@ func (m *OutlierMonitor) Unreached() {
 	}
 }
 
-// endOn ends an ejection if ends agrees and the evidence against it began after it.
+// endOn ends an ejection if ends agrees and the evidence for the endpoint began after the ejection.
 func (m *OutlierMonitor) endOn(began int64, ends func() bool, cause string) {
 	if !m.ejected.Load() {
 		return
@@ -553,8 +545,8 @@ func (m *OutlierMonitor) endOn(began int64, ends func() bool, cause string) {
 	}
 }
 
-// ejectionCount returns the ejections that count: one less for each base time since the last
-// was over, and no more than make a difference.
+// ejectionCount returns the number of ejections that count: one less for each base time since the end of the last one, and
+// no more than make a difference.
 func (m *OutlierMonitor) ejectionCount(now, base int64) int {
 	well := max(now-m.returned, 0) / base
 	most := max(int64(m.outlier.cfg.MaxEjectionTime), base) / base
@@ -590,8 +582,8 @@ func (m *OutlierMonitor) notify(state string, now int64, cause string) {
 	})
 }
 
-// Configure applies the OutlierDetector's present configuration to the endpoint, from the next
-// connection on. Its earlier outcomes are forgotten, its ejections are not.
+// Configure applies the OutlierDetector's present configuration to the endpoint, from the next connection on. Earlier
+// outcomes are forgotten; ejections are not.
 func (m *OutlierMonitor) Configure() {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
@@ -617,8 +609,7 @@ func (m *OutlierMonitor) Remove() {
 	o.update()
 }
 
-// Ejected reports whether the endpoint is ejected, and until when; [math.MaxInt64] if that is
-// not known.
+// Ejected reports whether the endpoint is ejected, and until when: [math.MaxInt64] if this is not known.
 func (m *OutlierMonitor) Ejected() (until int64, ejected bool) {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
@@ -645,8 +636,8 @@ func (m *OutlierMonitor) Why() string {
 	return m.damper.why()
 }
 
-// Why returns the cause of the Breaker's state, unless that is closed. If it is open, until is
-// the end of that state; otherwise 0.
+// Why returns the cause of the Breaker's state, unless it is closed. If it is open, until is the end of that state;
+// otherwise 0.
 func (b *Breaker) Why() (cause string, until int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

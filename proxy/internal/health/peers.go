@@ -12,7 +12,7 @@ import (
 type peerState uint8
 
 const (
-	peerIdle   peerState = iota // it gets next to no questions
+	peerIdle   peerState = iota // it gets almost no questions
 	peerWell                    // it answers as it used to
 	peerSilent                  // it is silent, too
 	peerSlow                    // it answers, but less often in time than it used to
@@ -34,18 +34,17 @@ func (r *record) peer(now int64) peerState {
 	return peerSlow
 }
 
-// pasts are the pasts of all endpoints in a round. An endpoint with too little past of its own
-// is judged by them.
+// pasts are the pasts of all endpoints in a round. They judge an endpoint that has too little past of its own.
 type pasts struct {
-	// worst are, by question, the two endpoints that leave the most unanswered.
+	// worst are, by kind of question, the two endpoints that leave the largest part unanswered.
 	worst [questions][2]struct {
 		of     int
-		missed float64 // 0: there is none
+		missed float64 // 0: none
 	}
 	known bool // at least one endpoint with a past is not ejected
 }
 
-// pastsOf goes through all endpoints once: an upstream may have 10,000.
+// pastsOf goes through all endpoints only once, because an upstream may have 10,000.
 func pastsOf(all []Watched) *pasts {
 	p := new(pasts)
 	for i := range all {
@@ -77,7 +76,7 @@ func (r *record) expect(p *pasts, i int) {
 			r.odds[k] = r.missedByPeers(question(k), p, i)
 		}
 	}
-	r.informed = r.informed || p.known // p.known is then a peer's, not its own
+	r.informed = r.informed || p.known // then p.known is about a peer
 }
 
 // missedByPeers estimates the probability that a question is not answered in time, from
@@ -97,8 +96,8 @@ func (r *record) missedByPeers(k question, p *pasts, i int) float64 {
 	return most
 }
 
-// closes reports whether the endpoint would close the connection of a probe if it were well.
-// It has done so itself or, while its past is too short, its peers have.
+// closes reports whether the endpoint, if it were well, would close the connection of a probe. It has done so before or,
+// while its past is too short, its peers have.
 func (r *record) closes(all []Watched, i int) bool {
 	if r.known() {
 		return r.ends == yes
@@ -130,15 +129,14 @@ func oneSource(all []Watched, i int, now int64) bool {
 	return false
 }
 
-// waits reports whether clients that leave without an answer have waited for one: they did not
-// go on sending, as clients do that only send, and almost none of them left soon.
+// waits reports whether clients that left without an answer had waited for one: they did not go on sending, as clients do
+// that only send, and almost none of them left soon.
 func (r *record) waits(a *Answers) bool {
 	return r.pressed <= r.left/fewest && a.early.Load() <= r.left/fewest
 }
 
-// behaveOtherwise reports whether the endpoint's clients behave otherwise than clients of peers
-// that answer: fewer of the peers' clients leave, or after other times. Clients that do not need
-// answers behave the same, answered or not.
+// behaveOtherwise reports whether the endpoint's clients behave otherwise than clients of peers that answer: fewer of the
+// peers' clients leave, or they leave after other times. Clients that do not need answers behave the same, answered or not.
 func behaveOtherwise(r *record, all []Watched, i int) bool {
 	var mine, theirs lengthCounts
 	mine.add(&all[i].Answers.gaveUp)
@@ -159,7 +157,7 @@ func behaveOtherwise(r *record, all []Watched, i int) bool {
 	return left >= learned && mine.distance(&theirs) >= 0.75
 }
 
-// peersText describes how soon the other endpoints answer that get clients.
+// peersText describes how soon the other endpoints that get clients answer.
 func peersText(w *Watched, all []Watched) string {
 	var peers answerCounts
 	for i := range all {
@@ -174,8 +172,8 @@ func peersText(w *Watched, all []Watched) string {
 	return fmt.Sprintf("; its peers answer %.1f %% within %v", math.Floor(part*10)/10, rounded(took))
 }
 
-// lengths count sessions by their length, in powers of two of a millisecond; the last one
-// holds all that are longer. They are safe for concurrent use.
+// lengths count sessions by their length, in powers of two of a millisecond; the last element counts all longer ones. They
+// are safe for concurrent use.
 type lengths [20]atomic.Int64
 
 func (l *lengths) add(lasted time.Duration) {

@@ -23,15 +23,14 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// ProbeConfig configures a [Probe]. The probe connects, writes Preface, and speaks TLS if that
-// is set. Then it makes the HTTP request, or sends Send and waits for Expect. The endpoint is
-// well if all configured steps succeed.
+// ProbeConfig configures a [Probe]. The probe connects, writes Preface, and speaks TLS if it is set. Then it makes the HTTP
+// request, or sends Send and waits for Expect. The endpoint is well if all configured steps succeed.
 type ProbeConfig struct {
 	// Address is host:port or unix:/path; Port replaces its port unless it is 0.
 	Address string
 	Port    int
 
-	// Source is the local address of its connections, if valid.
+	// Source is the local address of the connections, if valid.
 	Source netip.Addr
 
 	// Preface returns the first bytes of a connection, before TLS: a PROXY header. Nil:
@@ -53,14 +52,12 @@ type ProbeConfig struct {
 	// KiB.
 	Send, Expect []byte
 
-	// Standby is text that a healthy standby's answer contains, where it is not the expected answer:
-	// the answer to Send, or the status line or body of the answer to HTTP. Empty: no answer means
-	// standby.
+	// Standby is text in the answer of a healthy standby, if that is not the expected answer: in the answer to Send, or in
+	// the status line or body of the answer to HTTP. Empty: no answer means standby.
 	Standby []byte
 
-	// End replaces all of that: after the Preface the probe half-closes the connection, and
-	// the endpoint has to close or reset it in turn, or to send something. A stopped process does
-	// nothing of this, whatever its protocol.
+	// End replaces all other steps after the Preface: the probe half-closes the connection, and the endpoint has to close
+	// or reset it in turn, or to send something. A stopped process does none of this, whatever its protocol.
 	End bool
 }
 
@@ -68,8 +65,8 @@ type ProbeConfig struct {
 type HTTPProbe struct {
 	Path   string // and query; "" means /
 	Host   string // the Host header; "" means the address
-	Status []int  // good ones; none means 200
-	Body   []byte // the body has to contain it, within its first 64 KiB
+	Status []int  // good ones; empty means 200
+	Body   []byte // text that the body has to contain, within its first 64 KiB
 }
 
 // A Probe probes an endpoint over a connection of its own.
@@ -78,7 +75,7 @@ type Probe struct {
 	dialer           net.Dialer
 	network, address string
 	request          []byte
-	status           []int // good ones
+	status           []int // good status codes
 }
 
 // NewProbe returns a Probe, or an error if its configuration is invalid. The configuration
@@ -126,8 +123,8 @@ func (p *Probe) setAddress() error {
 
 // Probe implements [Prober]. It closes its connection.
 //
-// A connection that is reset was made. Whether a Probe that waits for no answer sees the reset is chance, so that one
-// does not fail by it: otherwise its next success would be mistaken for a recovery.
+// A connection that is reset was made. Whether a Probe that waits for no answer sees the reset is chance, so such a Probe
+// does not fail because of it: otherwise its next success would be mistaken for a recovery.
 func (p *Probe) Probe(ctx context.Context) error {
 	err := p.connect(ctx)
 	if WasReset(err) && (p.cfg.End || p.cfg.TLS == nil && p.cfg.HTTP == nil && len(p.cfg.Expect) == 0) {
@@ -136,8 +133,8 @@ func (p *Probe) Probe(ctx context.Context) error {
 	return err
 }
 
-// WasReset reports whether err says that a connection was made, and then reset. The error of a connect may say so, if
-// the reset comes before any look at the connection; a refused one fails with ECONNREFUSED (net/ipv4/tcp_input.c,
+// WasReset reports whether err says that a connection was made, and then reset. If the reset comes before the first look at
+// the connection, it is the error of the connect. A refused connect fails with ECONNREFUSED instead (net/ipv4/tcp_input.c,
 // tcp_reset: EPIPE after an end of file).
 func WasReset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
@@ -155,7 +152,7 @@ func (p *Probe) connect(ctx context.Context) error {
 	defer conn.Close()
 	// The end of ctx ends every wait on the connection.
 	if end, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(end) // a connection that has none ends by the code below
+		_ = conn.SetDeadline(end) // a connection without deadlines ends by the code below
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	return p.ask(ctx, conn)
@@ -196,7 +193,7 @@ func (p *Probe) ask(ctx context.Context, conn net.Conn) error {
 	return p.exchange(conn)
 }
 
-// plain strips an error of the operation and the address, which the message contains anyway.
+// plain removes from an error the operation and the address, which the message has anyway.
 func plain(err error) error {
 	var call *os.SyscallError
 	var op *net.OpError
@@ -307,8 +304,7 @@ func (p *Probe) lacking(what string, got []byte, then string) error {
 	return p.other(got, err)
 }
 
-// discreet is plain for a read error, without the quotes that package net/http makes of an
-// answer that it cannot parse.
+// discreet is plain for a read error. It leaves out what package net/http quotes of an answer that it cannot parse.
 func discreet(err error) error {
 	var call syscall.Errno
 	var network net.Error
@@ -339,7 +335,7 @@ func (p *Probe) setRequest(h *HTTPProbe) error {
 	return nil
 }
 
-// get sends the request once, and does not follow redirects.
+// get sends the request once. It does not follow redirects.
 func (p *Probe) get(conn net.Conn) error {
 	if _, err := conn.Write(p.request); err != nil {
 		return fmt.Errorf("send the request: %w", plain(err))
@@ -352,7 +348,7 @@ func (p *Probe) get(conn net.Conn) error {
 		}
 		return fmt.Errorf("read the answer: %w", err)
 	}
-	// The body is not closed: that would read it to its end, and the connection is closed by the caller.
+	// The body is not closed: closing would read it to its end, and the caller closes the connection.
 	if !slices.Contains(p.status, response.StatusCode) {
 		got := []byte(response.Status)
 		limited.N = headerMax + bodyMax
@@ -364,7 +360,7 @@ func (p *Probe) get(conn net.Conn) error {
 	if len(p.cfg.HTTP.Body) == 0 {
 		return nil
 	}
-	limited.N = headerMax + bodyMax // the framing of chunks included
+	limited.N = headerMax + bodyMax // includes the framing of chunks
 	if err := p.contains(response.Body, p.cfg.HTTP.Body, bodyMax, "the body"); err != nil {
 		err = fmt.Errorf("status %d, but %w", response.StatusCode, err)
 		if errors.Is(err, ErrStandby) {
@@ -375,7 +371,7 @@ func (p *Probe) get(conn net.Conn) error {
 	return nil
 }
 
-// readResponse reads an answer, and skips interim ones.
+// readResponse reads an answer, and skips interim answers.
 func readResponse(r *bufio.Reader) (*http.Response, error) {
 	for {
 		response, err := http.ReadResponse(r, nil)
@@ -391,14 +387,14 @@ func readResponse(r *bufio.Reader) (*http.Response, error) {
 	}
 }
 
-// failure is the last failure reported, for log lines of its consequences.
+// failure is the last reported failure, for log lines about its consequences.
 type failure struct {
 	outcome atomic.Uint32
-	cause   atomic.Pointer[string] // of the last connect that failed; nil: none is known
+	cause   atomic.Pointer[string] // of the last failed connect; nil: unknown
 }
 
-// SetCause sets the reason, in one line, why connections to the endpoint fail, before a
-// failure is reported; "" if it is not known. It allocates only if the reason has changed.
+// SetCause sets the reason, in one line, for which connections to the endpoint fail, before a failure is reported; "" if it
+// is unknown. It allocates only if the reason has changed.
 func (m *OutlierMonitor) SetCause(cause string) { m.last.set(cause) }
 
 // SetCause is like [OutlierMonitor.SetCause], for a connection that was let through.
@@ -406,7 +402,7 @@ func (b *Breaker) SetCause(cause string) { b.last.set(cause) }
 
 func (f *failure) set(cause string) {
 	if f.reason() != cause {
-		kept := cause // without the copy each call would allocate
+		kept := cause // without this copy each call would allocate
 		f.cause.Store(&kept)
 	}
 }
@@ -431,7 +427,7 @@ func (f *failure) String() string {
 	return o.String() + f.why(o)
 }
 
-// why returns the cause, for a connect that failed.
+// why returns the cause of a failed connect.
 func (f *failure) why(o Outcome) string {
 	if cause := f.reason(); o == ConnectFailed && cause != "" {
 		return ": " + cause
@@ -443,13 +439,12 @@ func (f *failure) why(o Outcome) string {
 type Outcome uint8
 
 const (
-	// Unknown: the client left first, or this process lacked a resource. It is no evidence
-	// about the endpoint.
+	// Unknown: the client left first, or this process lacked a resource. This is no evidence about the endpoint.
 	Unknown Outcome = iota
 	// OK: the endpoint was reached and has sent its first byte, or an end of file after the
 	// client's, or nothing more is expected of it.
 	OK
-	// ConnectFailed: it could not be connected to, in time or at all.
+	// ConnectFailed: the connect failed, or took too long.
 	ConnectFailed
 	// Reset: it was reached, and reset the connection before anything that the client sent
 	// was passed on.
@@ -466,13 +461,13 @@ const (
 	outcomes // number of values
 )
 
-// after reports whether a connection with this outcome had been reached.
+// after reports whether a connection with this outcome had reached the endpoint.
 func (o Outcome) after() bool { return o != ConnectFailed }
 
 // Failed reports whether the outcome counts as a failure of the endpoint.
 func (o Outcome) Failed() bool { return o >= ConnectFailed && o < outcomes }
 
-// mayBeClient reports whether it may be the client's doing: garbage, or nothing at all.
+// mayBeClient reports whether the client may have caused the outcome: by garbage, or by sending nothing at all.
 func (o Outcome) mayBeClient() bool { return o == Rejected || o == HungUp || o == Silent }
 
 // OutcomeNames describe the outcomes, in a few words.

@@ -10,7 +10,7 @@ import (
 type record struct {
 	heard  int64 // Answers.heard in the last round
 	alive  bool  // heard was later than in the round before
-	rounds int   // in which alive was true
+	rounds int   // number of rounds in which alive was true
 
 	// Questions of the past, answered in time or not. Questions since the endpoint's last
 	// answer are held back until its next answer, so that a silence does not count as normal
@@ -18,34 +18,34 @@ type record struct {
 	answeredSoon, answeredLate [questions]float64
 	heldSoon                   [questions]float64
 	heldLate                   [questions]float64
-	// The same of the last seconds; a question's weight is halved after recently.
+	// The same for the last seconds; a question's weight is halved after recently.
 	recentSoon, recentLate float64
 
-	fresh [questions]int64 // see tallied; of this round
+	fresh [questions]int64 // in this round, see tallied
 	left  int64            // clients that have given up since heard
-	// leftBefore is left in the round before, and askedLast the clock when a client waited last, or gave up.
+	// leftBefore is left in the round before. askedLast is the clock at which a client last waited or gave up.
 	leftBefore, askedLast int64
 	pressed               int64 // see Answers; since heard
-	since                 int64 // clock: the first unanswered question since heard; 0: there is none
+	since                 int64 // clock: the first unanswered question since heard; 0: none
 
-	// odds are the probabilities, by the past or by peers, that a question is not answered in
-	// time. informed says that there is enough evidence to know them.
+	// odds are the probabilities, by the past or by peers, that a question is not answered in time. informed says that
+	// there is enough evidence for them.
 	odds     [questions]float64
 	informed bool
 
-	ends      answerOf // the result of a probe while it was well
-	asking    *asking  // the probe in progress; nil: there is none
-	control   *asking  // a peer's, for comparison; nil: none is needed
-	noControl bool     // there is no control, though no peer gets questions: the probe ejects no endpoint
-	nextAsk   int64    // clock: no probe before it
-	wait      int64    // between two probes; 0: none was answered since heard
-	again     int64    // clock: no ejection before it, since max_ejected had no room
-	out       reason   // of its ejection
+	ends      answerOf // the result of a probe while the endpoint was well
+	asking    *asking  // the probe in progress; nil: none
+	control   *asking  // the probe of a peer, for comparison; nil: none is needed
+	noControl bool     // no control was found, though no peer gets questions: the probe ejects no endpoint
+	nextAsk   int64    // clock before which there is no probe
+	wait      int64    // time between two probes; 0: none was answered since heard
+	again     int64    // clock before which there is no ejection, because max_ejected had no room
+	out       reason   // of the present ejection
 
 	suspected bool    // since heard
 	silence   silence // if there is evidence
 	usual     float64 // mean of recentSoon and recentLate
-	drift     drift   // of answers towards late ones, if UnansweredConfig.Within is set
+	drift     drift   // from answers in time to late ones, if UnansweredConfig.Within is set
 }
 
 // A reason is the reason of an ejection.
@@ -56,15 +56,14 @@ const (
 	standsStill        // until it answers a client or a probe
 	givenUp            // until it answers a client, or for a time
 	slow               // for a time
-	lasting            // not ejected: its silence has lasted for mute
+	lasting            // not ejected: the silence has lasted for mute
 )
 
-// recently and patient are in nanoseconds. patient is the time until the next try of an
-// ejection for which max_ejected had no room.
+// recently and patient are in nanoseconds. patient is the time until the next attempt at an ejection for which max_ejected
+// had no room.
 const recently, patient = 2e9, 5e9
 
-// take reads the counts since the round before, gap ago. If drifts is set it looks for a
-// drift.
+// take reads the counts since the round before, which was gap ago. If drifts is set it looks for a drift.
 func (r *record) take(a *Answers, now, gap int64, drifts bool) {
 	heard, patience := a.heard.Load(), max(a.patience.Load(), 1)
 	r.alive = heard > r.heard
@@ -107,7 +106,7 @@ func (r *record) take(a *Answers, now, gap int64, drifts bool) {
 	}
 }
 
-// date sets the time since which clients have waited; the first has waited for oldest.
+// date sets the time since which clients have waited; oldest is how long the first one has.
 func (r *record) date(now, oldest int64) {
 	switch {
 	case r.waiters() == 0:
@@ -169,8 +168,8 @@ func (r *record) excuse(a *Answers, now, gap int64) {
 	r.heard = a.heard.Load()
 }
 
-// missed is the probability, by the past, that a question is not answered in time; 1 if too few
-// questions of its kind were.
+// missed returns the probability, by the past, that a question is not answered in time. It is 1 if too few questions of its
+// kind were answered.
 func (r *record) missed(k question) float64 {
 	if r.answeredSoon[k] < fewest {
 		return 1
@@ -183,7 +182,7 @@ func (r *record) known() bool {
 	return total(r.answeredSoon[:]) >= learned && r.rounds >= learnedRounds
 }
 
-// waiters returns the number of asked that should have been answered.
+// waiters returns the number of questions in asked that should have been answered.
 func (r *record) waiters() int64 {
 	n := r.left
 	for k := range r.fresh {
@@ -197,7 +196,7 @@ func (r *record) waiters() int64 {
 // asked returns the number of questions since heard that are unanswered, or were given up.
 func (r *record) asked() int64 { return total(r.fresh[:]) + r.left }
 
-// usuallyLate is the part of late answers in the past.
+// usuallyLate returns the part of late answers in the past.
 func (r *record) usuallyLate() float64 {
 	late := total(r.answeredLate[:])
 	return late / max(total(r.answeredSoon[:])+late, 1)
@@ -228,10 +227,9 @@ func (r *record) unansweredFor(now int64) int64 {
 	return now - r.since
 }
 
-// givenUp reports whether a third of the clients that have asked have given up. If others are
-// served, they must be of more than one source. If the endpoint has a past, much fewer
-// questions than usual are no evidence: they may be of another kind of clients. If the
-// endpoint has no past, it is compared with its peers.
+// givenUp reports whether a third of the clients that have asked have given up. If other clients are served, they must be
+// of more than one source. If the endpoint has a past, many fewer questions than usual are no evidence: they may come from
+// another kind of clients. If the endpoint has no past, it is compared with its peers.
 func (r *record) givenUp(cfg *UnansweredConfig, all []Watched, i int, now int64) bool {
 	w, expected := &all[i], r.usual*math.Ln2/recently*float64(now-r.heard)
 	switch {
@@ -289,14 +287,14 @@ func (r *record) silenceText(now int64, w *Watched, all []Watched, and string) s
 	return fmt.Sprintf("unanswered: %d of %d clients that sent bytes in the last %v%s%s; %s", n, n, since, never, peersText(w, all), and)
 }
 
-// A drift detects the change of an endpoint from answers in time to late ones. It is a
-// cumulative sum (Page, "Continuous inspection schemes", 1954) of the log-likelihood ratio of
-// each question's outcome: half of them late against the usual part of them.
+// A drift detects that an endpoint changes from answers in time to late ones. It is a cumulative sum (Page, "Continuous
+// inspection schemes", 1954) of the log-likelihood ratio of each question's outcome: half of the answers late, against the
+// usual part.
 type drift struct {
 	sum        float64 // at least 0, at most most
-	soon, late float64 // questions since it was 0
-	began      int64   // clock, at that time
-	fresh      bool    // some were late in this round
+	soon, late float64 // questions since sum was 0
+	began      int64   // clock at that time
+	fresh      bool    // some answers were late in this round
 }
 
 const (
@@ -304,13 +302,13 @@ const (
 	often = 0.5
 	// seldom is the largest usual part of late answers with which an endpoint is judged.
 	seldom = 0.25
-	// settled is the longest duration of a drift; then it is the usual state.
+	// settled is the longest duration of a drift; after that, late answers are the usual state.
 	settled = int64(time.Minute)
 	// most bounds the sum, so that it falls to 0 soon after the answers are in time again.
 	most = 1.5 * unlikely
 )
 
-// add counts questions; usual is the part that was late in the past.
+// add counts questions; usual is the usual part of late answers.
 func (d *drift) add(soon, late, usual float64) {
 	if usual > seldom {
 		return
@@ -321,7 +319,7 @@ func (d *drift) add(soon, late, usual float64) {
 	d.late += late
 }
 
-// settle ends a round. It reports whether there is no drift.
+// settle ends a round, and reports whether there is no drift.
 func (d *drift) settle(now int64) bool {
 	if d.sum > 0 && d.began == 0 {
 		d.began = now
@@ -337,8 +335,8 @@ func (r *record) slow() bool {
 	return r.drift.sum >= unlikely && r.drift.late >= fewest && r.drift.fresh && r.known()
 }
 
-// peersInTime reports whether at least as many peers answer in time as have become, or always were,
-// slow. Peers without questions do not count.
+// peersInTime reports whether the peers that answer in time are at least as many as the slow ones. Peers without questions
+// do not count.
 func peersInTime(all []Watched, i int) bool {
 	well, ill := 0, 0
 	for j := range all {

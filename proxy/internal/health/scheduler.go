@@ -10,16 +10,14 @@ import (
 
 // SchedulerConfig configures a [Scheduler].
 type SchedulerConfig struct {
-	// Now is the clock, in nanoseconds, by which connections are reported. Nil means time
-	// since the Scheduler was made.
+	// Now is the clock by which connections are reported, in nanoseconds. Nil means the time since the Scheduler was made.
 	Now func() int64
 
-	// Report is called once for each transition. Repeated transitions of one kind and subject
-	// are limited to one in ReportEvery; see [Flap]. It is called by one goroutine that does
-	// nothing else, so it may wait. May be nil.
+	// Report is called once for each transition. Repeated transitions of one kind and subject are limited to one in
+	// ReportEvery; see [Flap]. A goroutine that does nothing else calls Report, so it may wait. It may be nil.
 	Report func(Transition)
 
-	// ReportEvery is that interval; 0 means that all are reported.
+	// ReportEvery is that interval; 0: all transitions are reported.
 	ReportEvery time.Duration
 }
 
@@ -37,7 +35,7 @@ type Scheduler struct {
 
 	mu     sync.Mutex
 	due    dueHeap
-	asleep int64 // until when the timer goroutine sleeps; awake if it does not
+	asleep int64 // time until which the timer goroutine sleeps; awake if it does not
 	closed bool
 }
 
@@ -60,9 +58,8 @@ func newScheduler(cfg *SchedulerConfig) *Scheduler {
 	return k
 }
 
-// Close ends the Scheduler. It returns when its goroutines have ended and all transitions have been
-// reported, including the ones held by a Flap. Endpoints that are ejected and breakers that are
-// open then stay so. It is called once, and not by Report.
+// Close ends the Scheduler. It returns when its goroutines have ended and all transitions have been reported, including the
+// ones held by a Flap. Ejected endpoints stay ejected, and open breakers open. Close is called once, and not by Report.
 func (k *Scheduler) Close() {
 	k.mu.Lock()
 	k.closed = true
@@ -127,7 +124,7 @@ func (k *Scheduler) at(when int64, what timed) {
 	}
 }
 
-// nudge wakes a goroutine, to look for work again.
+// nudge wakes a goroutine, which then looks for work.
 func nudge(wake chan struct{}) {
 	select {
 	case wake <- struct{}{}:
@@ -135,7 +132,7 @@ func nudge(wake chan struct{}) {
 	}
 }
 
-// note takes a transition, to be reported as its damper allows.
+// note takes a transition, which is reported when its damper allows it.
 func (k *Scheduler) note(d *damper, t Transition) {
 	k.Transitions.Add(1)
 	if next, held := d.note(k, t); held {
@@ -143,8 +140,7 @@ func (k *Scheduler) note(d *damper, t Transition) {
 	}
 }
 
-// A damper suppresses repeated transitions of one kind for one subject, by the [Flap]. Most
-// subjects never need a Flap.
+// A damper suppresses repeated transitions of one kind for one subject, by a [Flap]. Most subjects never need a Flap.
 type damper struct {
 	mu        sync.Mutex
 	flap      *flapping // nil before the first transition
@@ -158,8 +154,8 @@ type flapping struct {
 	said string // the state of the last transition that was not muted
 }
 
-// mute turns reports off or on. When they are turned on, the last transition is reported if
-// its state differs from the one reported last.
+// mute turns reports off or on. When they are turned on, the last transition is reported if its state differs from the last
+// reported one.
 func (d *damper) mute(k *Scheduler, on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -175,8 +171,7 @@ func (d *damper) mute(k *Scheduler, on bool) {
 	}
 }
 
-// note reports a transition. If it is held, and none was before, note returns the time at
-// which it is to be reported.
+// note reports a transition. If it is the first one to be held, note returns the time at which to report it.
 func (d *damper) note(k *Scheduler, t Transition) (next int64, held bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -228,7 +223,7 @@ type timed interface{ expire(now int64) }
 // never is a time that does not come.
 const never = 1<<63 - 1
 
-// awake is a time before which nothing is due, so that no wake is sent to a running goroutine.
+// awake is a time before which nothing is due: a goroutine that runs is sent no wake.
 const awake = -1 << 63
 
 // due is an action and its time.
@@ -252,19 +247,17 @@ func (h *dueHeap) Pop() any {
 	return x
 }
 
-// maxPending is the number of transitions that may be queued; beyond it the latest are
-// dropped.
+// maxPending is the number of transitions that may be queued. Later ones are dropped.
 const maxPending = 1 << 16
 
-// A notifier reports transitions, on a goroutine of its own: the report may be written to a
-// stalled reader.
+// A notifier reports transitions, on a goroutine of its own, because the report may wait for a stalled reader.
 type notifier struct {
 	report func(Transition)
 	wake   chan struct{}
 
 	mu      sync.Mutex
 	pending []Transition
-	lost    int // dropped since the last one queued
+	lost    int // number of dropped transitions since the last one queued
 }
 
 // queue queues a transition. It never waits for the reader.
@@ -325,9 +318,8 @@ type Transition struct {
 	// Subject is the name under which the Check, OutlierMonitor or Breaker was made.
 	Subject string
 	Kind    TransitionKind
-	// State is the new one: "healthy", "unhealthy" or "standby", "returned" or "ejected",
-	// "closed", "open" or "half-open", "calm" or "panic",
-	// "answering" or "silent".
+	// State is the new state: "healthy", "unhealthy" or "standby", "returned" or "ejected", "closed", "open" or
+	// "half-open", "calm" or "panic", "answering" or "silent".
 	State string
 	// Bad says that this is a change for the worse.
 	Bad bool
@@ -340,14 +332,13 @@ type Transition struct {
 	Suppressed int
 }
 
-// Flap suppresses repeated transitions (flap damping). The first few are reported at once, so
-// that a recovery is reported as soon as the failure before it. Later only the last transition
-// of each interval is reported, with the count of the others. Each interval without a report
-// lets one more be reported at once. The zero value is ready. It belongs to one goroutine at a
-// time.
+// Flap suppresses repeated transitions (flap damping). The first few are reported at once, so that a recovery is reported
+// as soon as the failure before it. Later only the last transition of each interval is reported, with the number of the
+// others. Each interval without a report allows one more immediate report. The zero value is ready. It belongs to one
+// goroutine at a time.
 type Flap struct {
-	fullAt  int64      // when atOnce may be reported again
-	pending Transition // to be reported later, if any
+	fullAt  int64      // time from which atOnce transitions may be reported again
+	pending Transition // to be reported later, if there is one
 	any     bool
 }
 
@@ -355,8 +346,8 @@ type Flap struct {
 // and another failure.
 const atOnce = 3
 
-// Note takes a transition. If it is to be reported at once, Note returns it with true.
-// Otherwise it is held, and Due will return it.
+// Note takes a transition. If the transition may be reported at once, Note returns it with true. Otherwise it is held, and
+// Due will return it.
 func (f *Flap) Note(t Transition, every time.Duration) (Transition, bool) {
 	if f.any {
 		t.Suppressed = f.pending.Suppressed + 1
@@ -405,12 +396,12 @@ type Panic struct {
 	damper damper
 }
 
-// NewPanic returns the Panic of an upstream that is calm, called subject in its transitions.
+// NewPanic returns the Panic of an upstream, which its transitions call subject and which is calm.
 func NewPanic(k *Scheduler, subject string) *Panic { return &Panic{keeper: k, subject: subject} }
 
-// Look checks whether the upstream is in panic: see returns that, and how many endpoints are
-// usable, of how many. It must be called after each change of the result of see. It locks only
-// if something has changed, and calls see with the lock held.
+// Look checks whether the upstream is in panic. see returns whether it is, how many endpoints are usable, and how many
+// there are. Look must be called after each change of see's result. It locks only if something has changed, and calls see
+// with the lock held.
 func (p *Panic) Look(panicking bool, see func() (panicking bool, usable, of int)) {
 	if panicking == p.on.Load() {
 		return

@@ -9,16 +9,15 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
-// A Source is the origin of a client: a prefix of its address, a user of a unix socket, or a
-// substitute if the origin was not looked up. A failure may be the client's own doing
-// ([Rejected], [Silent]). While others are served, one source alone can neither eject an
-// endpoint nor open a breaker by such failures, see [OutlierMonitor.ReportFrom].
+// A Source is the origin of a client: a prefix of its address, a user of a unix socket, or a substitute if the origin was
+// not looked up. A client may have caused a failure itself ([Rejected], [Silent]). While other sources are served, one
+// source alone can neither eject an endpoint nor open a breaker by such failures, see [OutlierMonitor.ReportFrom].
 type Source uint64
 
 const (
-	// UnsampledSource: the connection does not belong to the sample, and its origin is not known.
+	// UnsampledSource: the connection does not belong to the sample, and its origin is unknown.
 	UnsampledSource Source = iota
-	// NoSource: the connection belongs to the sample, and its outcome is no client's doing.
+	// NoSource: the connection belongs to the sample, and no client has caused its outcome.
 	NoSource
 	// Unnamed is the one source of all clients with unknown origin.
 	Unnamed
@@ -27,7 +26,7 @@ const (
 	named Source = 1 << 63
 )
 
-// site is the number of bits that the addresses of an IPv6 site have in common, at least.
+// site is the least number of bits that the addresses of an IPv6 site have in common.
 const site = 48
 
 // sourceSeed differs in each process, so that no client can find addresses that collide with
@@ -61,59 +60,58 @@ func SourceOf(src source.Source, bits [2]int) Source {
 	return named | Source(maphash.Comparable(sourceSeed, p))
 }
 
-// doubts reports whether a failure of a connection from s may be the client's doing.
+// doubts reports whether the client may have caused the failure of a connection from s.
 func (s Source) doubts(o Outcome) bool { return s != NoSource && o.mayBeClient() }
 
-// sources records, for a sample of connections, the outcomes by source, so that a verdict can
-// be checked without the source that has failed most: then it is the verdict of the other
-// sources. The zero value is ready, and empty until an outcome is recorded.
+// sources records, for a sample of connections, the outcomes by source. So a verdict can be checked without the source that
+// has failed most, by the other sources alone. The zero value is ready, and empty until an outcome is recorded.
 //
 // In all methods, span is the time for which an outcome counts.
 type sources struct{ book atomic.Pointer[samples] }
 
 // samples is the record itself. Its memory is bounded in any case.
 type samples struct {
-	doubted atomic.Int64 // the time after the last failure that may be a client's doing; 0: never
+	doubted atomic.Int64 // the time after the last failure that a client may have caused; 0: never
 
-	mu     sync.Mutex  // for as long as it takes to record an outcome; reports that would have to wait are dropped
+	mu     sync.Mutex  // held only to record an outcome; reports that would have to wait are dropped
 	served [2]lastSeen // two different sources, the latest first
-	table  *table      // nil: nothing of the sample has failed within span
+	table  *table      // nil: no sampled connection has failed within span
 }
 
-// A lastSeen is the time at which a source was last sent a first byte.
+// A lastSeen is the time at which a source was last served.
 type lastSeen struct {
 	from Source
 	at   int64
 }
 
-// tableSize is the number of sources that have an entry. The sources that fail most keep theirs,
-// however many others come.
+// tableSize is the number of sources that have an entry. The sources that fail most keep their entries, however many other
+// sources come.
 const tableSize = 8
 
-// A table counts in turns of a third of a span. The last four of them count: they include all
-// that a window of that length counts.
+// A table counts in turns of a third of a span. The last four turns count: they include everything that a window of a span
+// counts.
 type table struct {
 	width        int64 // of a turn
 	turn         int64
 	failed       int64         // time of the last failure
 	total        tally         // of all sources and of NoSource
-	unattributed [turns]uint32 // failures of UnsampledSource that may be clients' doing
+	unattributed [turns]uint32 // failures of UnsampledSource that clients may have caused
 	entry        [tableSize]entry
 }
 
 const turns = 4
 
-// sparse is the largest number of failures of UnsampledSource for each of the sample. Beyond
-// that the sample does not show their sources.
+// sparse is the largest number of failures of UnsampledSource for each failure in the sample. Beyond it the sample does not
+// show their sources.
 const sparse = 8
 
 type entry struct {
-	from Source // UnsampledSource: it is free
+	from Source // UnsampledSource: the entry is free
 	tally
 }
 
-// A tally counts the outcomes of connections, in this turn and those before. row counts the
-// failures since a client was last served that clients may have caused.
+// A tally counts the outcomes of connections, in this turn and the previous ones. streak counts the failures since a client
+// was last served that clients may have caused.
 type tally struct {
 	ok, failed [turns]uint32
 	streak     uint32
@@ -132,8 +130,7 @@ func shift(n *[turns]uint32) {
 	n[0] = 0
 }
 
-// note records the outcome of a connection. An OK must be of an endpoint that has sent
-// something.
+// note records the outcome of a connection. OK requires that the endpoint has sent something.
 func (s *sources) note(from Source, o Outcome, now, span int64) {
 	doubt := from.doubts(o)
 	if o == Unknown || from == UnsampledSource && !doubt {
@@ -237,8 +234,8 @@ func (b *samples) at(now, span int64) *table {
 	return t
 }
 
-// find returns the entry of a source. If it has none, it gets a free entry or, if must is set,
-// takes the entry of the source that has failed least.
+// find returns the entry of a source. A source without one gets a free entry or, if must is set, the entry of the source
+// that has failed least.
 func (t *table) find(from Source, must bool) *entry {
 	least := &t.entry[0]
 	for i := range t.entry {
@@ -274,8 +271,8 @@ func (s *sources) streakOfOne(sure, need int32, now, span int64) bool {
 	})
 }
 
-// ofOne reports whether the failures, as count counts them, are one source's while other sources are served: decide has the
-// counts of all sources and of the worst one. So are failures whose source is not known yet.
+// ofOne reports whether one source has caused the failures that count counts, while other sources are served. decide has
+// the counts of all sources and of the worst one. Failures with a source that is not known yet count as one source's.
 func (s *sources) ofOne(now, span int64, count func(*entry) uint32, decide func(all *tally, worst *entry) bool) bool {
 	b := s.suspects(now, span)
 	if b == nil {
@@ -293,12 +290,12 @@ func (s *sources) shareOfOne(percent float64, now, span int64) bool {
 	return s.ofOne(now, span, func(e *entry) uint32 { return total(e.failed[:]) }, func(all *tally, worst *entry) bool {
 		ok, failed := all.sum()
 		itsOK, itsFailed := worst.sum()
-		ok, failed = max(ok-min(itsOK, ok), 1), failed-itsFailed // max: the connection that was served may be older than the table
+		ok, failed = max(ok-min(itsOK, ok), 1), failed-itsFailed // at least 1: the table may be younger than the connection that was served
 		return float64(failed)*100 < percent*float64(ok+failed)
 	})
 }
 
-// suspects returns the samples, locked; nil if no failure may be a client's doing.
+// suspects returns the samples, locked, or nil if no client may have caused a failure.
 func (s *sources) suspects(now, span int64) *samples {
 	b := s.book.Load()
 	if b == nil {
@@ -311,9 +308,8 @@ func (s *sources) suspects(now, span int64) *samples {
 	return b
 }
 
-// worst returns the entry with the most failures as counted by failures, nil if that is not
-// known. served reports whether another source was served. The samples are locked; t may be
-// nil.
+// worst returns the entry with the most failures by the function failures, nil if it is not known. served reports whether
+// another source was served. The samples are locked; t may be nil.
 func (b *samples) worst(t *table, now, span int64, failures func(*entry) uint32) (worst *entry, served bool) {
 	all := uint32(0)
 	if t != nil {
@@ -338,8 +334,8 @@ func (b *samples) others(from Source, now, span int64) bool {
 	})
 }
 
-// spares reports whether a failure is to be ignored where it alone would decide: it may be its
-// client's doing, and others are served.
+// spares reports whether to ignore a failure that would decide alone: its client may have caused it, and other sources are
+// served.
 func (s *sources) spares(from Source, o Outcome, now, span int64) bool {
 	b := s.book.Load()
 	if b == nil || !from.doubts(o) {
@@ -350,7 +346,7 @@ func (s *sources) spares(from Source, o Outcome, now, span int64) bool {
 	return b.others(from, now, span)
 }
 
-// forget resets the failures, but not the sources served.
+// forget resets the failures, but not the served sources.
 func (s *sources) forget() {
 	if b := s.book.Load(); b != nil {
 		b.mu.Lock()
@@ -360,9 +356,8 @@ func (s *sources) forget() {
 	}
 }
 
-// A blame counts events by the client's source, as far as that is known. It keeps the sources
-// with the most events, however many sources there are (Misra and Gries, 1982; Metwally et
-// al., "Space-Saving", 2005).
+// A blame counts events by the client's source, if it is known. It keeps the sources with the most events, however many
+// sources there are (Misra and Gries, 1982; Metwally et al., "Space-Saving", 2005).
 type blame struct {
 	mu    sync.Mutex
 	all   int64
@@ -392,7 +387,7 @@ func (b *blame) note(from Source) {
 		}
 	}
 	least.from = from
-	least.count++ // the count of the former source is kept: counts may be too high, not too low
+	least.count++ // adds to the count of the replaced source: counts may be too high, but not too low
 }
 
 // worst returns the source with the most events and an upper bound of its share. If there are
@@ -416,7 +411,7 @@ func (b *blame) forget() {
 	clear(b.named[:])
 }
 
-// oneSource reports whether most events may be one source's while others are served.
+// oneSource reports whether most events may come from one source while other sources are served.
 func (b *blame) oneSource(m *OutlierMonitor, now int64) bool {
 	from, part := b.worst()
 	return from == UnsampledSource || part > 0.75 && m.servesOthers(from, now)

@@ -15,22 +15,22 @@ type UnansweredConfig struct {
 	// After is the time for which an endpoint leaves all questions unanswered until it is
 	// ejected. 0: unanswered questions are only counted.
 	After time.Duration
-	// Within is the time in which endpoints answer. If an endpoint used to, and its peers do,
-	// it is ejected when half of its answers take longer. 0: there is no such bound.
+	// Within is the time in which endpoints answer. If an endpoint used to keep it, and its peers do, the endpoint is
+	// ejected when half of its answers take longer. 0: there is no such bound.
 	Within time.Duration
-	// BySource says that clients are not assigned to endpoints by chance, but by their source: an
-	// endpoint's clients may differ from its peers' clients.
+	// BySource says that clients get endpoints not by chance, but by their source: an endpoint's clients may differ from
+	// its peers' clients.
 	BySource bool
 }
 
 // A Watched is an endpoint in a round of an [Unanswered].
 type Watched struct {
 	Answers *Answers
-	// Judge ejects it; nil: it is not ejected.
+	// Judge ejects the endpoint; nil: it is never ejected.
 	Judge *OutlierMonitor
-	// Away is as in [Target]. Such an endpoint says nothing of its peers.
+	// Away is as in [Target]. Such an endpoint says nothing about its peers.
 	Away bool
-	// Probe checks whether it closes a connection, see [ProbeConfig.End].
+	// Probe checks whether the endpoint closes a connection, see [ProbeConfig.End].
 	Probe Prober
 }
 
@@ -59,29 +59,27 @@ type Watched struct {
 // An Unanswered has no goroutine. Round is called every half second or so, by one goroutine at
 // a time.
 type Unanswered struct {
-	last   int64        // clock, of the last round
+	last   int64        // clock: the last round
 	asking atomic.Int64 // probes in progress
 	turn   int          // the peer at which the search for a witness begins
 	ctx    context.Context
 	run    func(func()) // runs a probe, on a goroutine
 
-	suspicions int // ever
+	suspicions int // number of suspicions so far
 }
 
 const (
-	// unlikely is the bound of the probability, as a natural logarithm: 10^-9.
+	// unlikely is the bound of the probability, 10^-9, as a natural logarithm.
 	unlikely = 9 * math.Ln10
-	// fewest is the least number of questions, whatever each of them weighs.
+	// fewest is the least number of questions, whatever each weighs.
 	fewest = 8
 	// learned is the number of questions answered in time, in learnedRounds rounds, before an
 	// endpoint is judged.
 	learned, learnedRounds = 20, 5
-	// memory is the largest number of questions of each kind in the past; then they are
-	// halved.
+	// memory is the largest number of questions of each kind in the past; beyond it they are halved.
 	memory = 2000
-	// learners is the number of endpoints of an upstream that are probed at once while they
-	// are well. relearn is the time before the next such probe of an endpoint that did not
-	// answer.
+	// learners is the number of healthy endpoints of an upstream that are probed at once. relearn is the time before the
+	// next such probe of an endpoint that did not answer.
 	learners = 8
 	relearn  = time.Minute
 )
@@ -92,7 +90,7 @@ func NewUnanswered(ctx context.Context, run func(func())) *Unanswered {
 	return &Unanswered{ctx: ctx, run: run}
 }
 
-// patience is the age at which a question is unanswered.
+// patience is the age at which a question counts as unanswered.
 func (cfg *UnansweredConfig) patience() time.Duration {
 	switch {
 	case cfg.Within > 0:
@@ -103,7 +101,7 @@ func (cfg *UnansweredConfig) patience() time.Duration {
 	return time.Second
 }
 
-// probe is the time that an endpoint has to close the connection of a probe.
+// probe returns the time that an endpoint has to close the connection of a probe.
 func (cfg *UnansweredConfig) probe() time.Duration { return max(cfg.After/3, 100*time.Millisecond) }
 
 // Round judges all endpoints. Their sessions must have been reported to [Answers.Watch] since
@@ -167,8 +165,8 @@ func (u *Unanswered) evaluate(now int64, cfg *UnansweredConfig, all []Watched, i
 	r.suspected = r.suspected && !r.alive
 }
 
-// suspect looks for evidence against a silent endpoint. If there is some, the silence is
-// reported, and the endpoint is ejected unless its peers show that it is not its own failure.
+// suspect looks for evidence against a silent endpoint. If there is some, the silence is reported, and the endpoint is
+// ejected unless its peers have the same problem.
 func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i int) {
 	w := &all[i]
 	r := &w.Answers.record
@@ -197,8 +195,8 @@ func (u *Unanswered) suspect(now int64, cfg *UnansweredConfig, all []Watched, i 
 	}
 }
 
-// peersAnswer reports whether peers are well, and no more of them slow: a problem of all
-// endpoints is not one endpoint's failure. alone says that no peer gets questions.
+// peersAnswer reports whether peers are well, and at least as many as are slow: a problem of all endpoints is not one
+// endpoint's failure. alone says that no peer gets questions.
 func (u *Unanswered) peersAnswer(now int64, all []Watched, i int) (well, alone bool) {
 	var count [peerStates]int
 	for j := range all {
@@ -212,7 +210,7 @@ func (u *Unanswered) peersAnswer(now int64, all []Watched, i int) (well, alone b
 	return count[peerSlow] <= count[peerWell], false
 }
 
-// confirm probes a silent endpoint and, where it is alone, a peer for comparison.
+// confirm probes a silent endpoint and, if it is alone, a peer for comparison.
 func (u *Unanswered) confirm(now int64, cfg *UnansweredConfig, all []Watched, i int, alone bool) {
 	w := &all[i]
 	r := &w.Answers.record
@@ -275,7 +273,7 @@ func (u *Unanswered) witness(now int64, all []Watched, i int) (w *Watched) {
 	return w
 }
 
-// learn probes an endpoint that is well, once its past is known.
+// learn probes a healthy endpoint, once its past is known.
 func (u *Unanswered) learn(now int64, cfg *UnansweredConfig, w *Watched) {
 	r := &w.Answers.record
 	if r.ends == yes || !r.known() || w.Probe == nil || now < r.nextAsk {
@@ -315,8 +313,8 @@ func (u *Unanswered) mayReturn(now int64, cfg *UnansweredConfig, w *Watched) {
 	}
 }
 
-// closesAgain probes an endpoint that stood still, again and again, and reports whether it has
-// closed the connection of the last probe.
+// closesAgain probes an endpoint that stood still, again and again. It reports whether the endpoint has closed the
+// connection of the last probe.
 func (u *Unanswered) closesAgain(now int64, cfg *UnansweredConfig, w *Watched) bool {
 	r := &w.Answers.record
 	if now < r.nextAsk {
@@ -373,8 +371,7 @@ func heardOf(err error, ctx context.Context) answerOf {
 	return unknown
 }
 
-// heard returns the result, and whether it is final. The result of nil is yes: no probe was
-// needed.
+// heard returns the result, and whether it is final. A nil asking has the result yes, because no probe was needed.
 func (q *asking) heard() (answer answerOf, over bool) {
 	if q == nil {
 		return yes, true
@@ -382,13 +379,13 @@ func (q *asking) heard() (answer answerOf, over bool) {
 	return answerOf(q.answer.Load()), q.over.Load()
 }
 
-// A Silence is an unusual time in which an endpoint answers no client, though clients wait. It
-// may be ejected for that or not.
+// A Silence is an unusual time in which an endpoint answers no client, though clients wait. The endpoint need not be
+// ejected for it.
 type Silence struct {
 	Since   int64  // clock: the first question that was not answered
-	Clients int64  // that have asked since, including clients that have given up
-	Usual   string // how it usually answers, or its peers do; "" if they do not
-	Proof   string // the evidence, beside the questions, that it is not usual
+	Clients int64  // clients that have asked since, including clients that have given up
+	Usual   string // how the endpoint or, if it never has, its peers usually answer; "" if they do not
+	Proof   string // evidence, beside the questions, that the silence is unusual
 }
 
 // Silence returns the present silence, if any.
@@ -399,21 +396,20 @@ func (a *Answers) Silence() (s Silence, silent bool) {
 	return Silence{}, false
 }
 
-// A silence is a Silence in a record. It begins with evidence. It ends when the endpoint
-// answers, closes a probe's connection that it did not close, cannot be connected to, or gets
-// no more questions.
+// A silence is a Silence in a record. It begins with evidence. It ends when the endpoint answers, closes a probe's
+// connection after it had not, cannot be connected to, or gets no more questions.
 type silence struct {
-	reason   reason // the evidence; notEjected: there is none
+	reason   reason // the evidence; notEjected: none
 	proof    string
 	since    int64
 	most     int64 // clients
 	reported bool
-	refused  bool // a connect was, in this round
-	closed   bool // a probe's connection was, in this round
+	refused  bool // a connect was refused in this round
+	closed   bool // a probe's connection was closed in this round
 }
 
-// lonely is the time without questions after which a silence is over. mute is the time after
-// which it is a silence even though the clients stay and the endpoint closes connections.
+// lonely is the time without questions after which a silence is over. After mute without an answer it is a silence even if
+// the clients stay and the endpoint closes connections.
 const lonely, mute = int64(time.Minute), int64(time.Minute)
 
 // prove records the evidence of a silence. Stronger evidence replaces it.
@@ -446,7 +442,7 @@ func (r *record) watchSilence(now int64, cfg *UnansweredConfig, w *Watched, all 
 		r.silence = silence{}
 		return
 	}
-	if !s.reported && r.out != notEjected { // logged as an ejection already
+	if !s.reported && r.out != notEjected { // the ejection is logged already
 		return
 	}
 	usual := r.usualText(w, all)
@@ -457,7 +453,7 @@ func (r *record) watchSilence(now int64, cfg *UnansweredConfig, w *Watched, all 
 	}
 }
 
-// end returns the reason for which the silence is over, "" if it is not.
+// end returns why the silence is over, or "" if it is not.
 func (s *silence) end(r *record, cfg *UnansweredConfig, now int64) string {
 	switch {
 	case r.alive:

@@ -12,10 +12,9 @@ const slots = 10
 // A window counts recent successes and failures. It is safe for concurrent use,
 // and no goroutine waits for another.
 //
-// A slot is one word, so that it is begun again and added to without a count being lost or
-// counted twice: 16 bits for the turn of the window to which it belongs, 24 bits for each
-// count. Turns repeat after 65,536 windows. If a window is not used for exactly that long, its
-// counts are that old.
+// A slot is one word, so that beginning it again and adding to it lose no count and count nothing twice: 16 bits for the
+// turn of the window to which it belongs, 24 bits for each count. Turns repeat after 65,536 windows. If a window is not
+// used for exactly that long, it shows counts from that time.
 type window struct {
 	width  int64        // of a slot, in nanoseconds
 	failed atomic.Int64 // the slot time of the last failure, plus one
@@ -29,26 +28,26 @@ const (
 	countMax = 1<<okBits - 1
 	turnAt   = 2 * okBits
 
-	// full is the count from which a slot's counts are both halved, which keeps their ratio.
-	// There is room above it for all goroutines that add before they notice.
+	// full is the count at which both counts of a slot are halved, which keeps their ratio. There is room above it for all
+	// goroutines that add before they notice.
 	full = countMax / 2
 
-	// maxVolume is the largest usable volume: what a single slot holds just after it was halved.
+	// maxVolume is the largest usable volume: the count of a single slot that was just halved.
 	maxVolume = full / 2
 )
 
 func newWindow(length time.Duration) *window { return &window{width: slotWidth(length)} }
 
-// slotWidth returns the width of a slot of a window of that length.
+// slotWidth returns the width of a slot of a window with a length.
 func slotWidth(length time.Duration) int64 { return max(int64(length)/slots, 1) }
 
-// at returns the slot of a time, and the turn it has to be of.
+// at returns the slot of a time, and the turn that the slot must have.
 func (w *window) at(now int64) (*atomic.Uint64, uint64) {
 	epoch := uint64(now) / uint64(w.width)
 	return &w.slot[epoch%slots], epoch / slots << turnAt
 }
 
-// add counts one.
+// add counts one success or failure.
 func (w *window) add(now int64, failed bool) {
 	one := uint64(okOne)
 	if failed {
@@ -66,8 +65,7 @@ func (w *window) add(now int64, failed bool) {
 		case old&countMax >= full || old>>okBits&countMax >= full:
 			slot.CompareAndSwap(old, halved(old))
 		default:
-			// If another goroutine begins the slot again meanwhile, this one is counted
-			// there: it is of that time as much as of the one before.
+			// If another goroutine begins the slot again meanwhile, this one is counted there, which is as right.
 			slot.Add(one)
 			return
 		}
@@ -81,8 +79,7 @@ func (w *window) note(now int64) {
 	}
 }
 
-// reverse turns the latest success into a failure. If there is none any more, it adds a
-// failure.
+// reverse turns the latest success into a failure. If there is no success left, it adds a failure.
 func (w *window) reverse(now int64) {
 	w.note(now)
 	if !w.change(now, 0, failOne-okOne) {
@@ -93,7 +90,8 @@ func (w *window) reverse(now int64) {
 // forgive removes the latest failure, if there is one.
 func (w *window) forgive(now int64) { w.change(now, okBits, -failOne) }
 
-// change adds to the latest slot that has some of a count, given by its place in a word, and reports whether there is one.
+// change changes one count (given by its place in a word) of the latest slot in which it is not 0, and reports whether
+// there is such a slot.
 func (w *window) change(now int64, count int, by int64) bool {
 	epoch := uint64(now) / uint64(w.width)
 	for i := range uint64(slots) {
@@ -108,8 +106,8 @@ func (w *window) change(now int64, count int, by int64) bool {
 	return false
 }
 
-// addFailed counts a failure if allow agrees, given the present counts. If there is room for
-// only one, it is not granted to two concurrent calls of the same slot.
+// addFailed counts a failure if allow agrees, given the present counts. If there is room for only one, two concurrent calls
+// for the same slot do not both get it.
 func (w *window) addFailed(now int64, allow func(ok, failed uint64) bool) bool {
 	slot, turn := w.at(now)
 	for {
@@ -136,7 +134,7 @@ func halved(word uint64) uint64 {
 	return word>>turnAt<<turnAt | failed<<okBits | ok
 }
 
-// well reports whether nothing failed within the window, which is known without a sum.
+// well reports, without summing, whether nothing has failed within the window.
 func (w *window) well(now int64) bool { return now/w.width+1-w.failed.Load() >= slots }
 
 // sum returns the counts.
@@ -160,7 +158,7 @@ func (w *window) clear() {
 	}
 }
 
-// tooMany is the function tooMany for the window's counts.
+// tooMany is the function tooMany with the window's counts.
 func (w *window) tooMany(now int64, percent float64, volume int) (ok, failed uint64, yes bool) {
 	if w.well(now) {
 		return 0, 0, false
@@ -169,8 +167,7 @@ func (w *window) tooMany(now int64, percent float64, volume int) (ok, failed uin
 	return ok, failed, tooMany(ok, failed, percent, volume)
 }
 
-// tooMany reports whether the part of failures is percent or more, among volume or more; 0
-// percent never is.
+// tooMany reports whether the part of failures is percent or more, among volume or more; never if percent is 0.
 func tooMany(ok, failed uint64, percent float64, volume int) bool {
 	total := ok + failed
 	return percent > 0 && failed > 0 && total >= min(uint64(max(volume, 1)), maxVolume) &&
