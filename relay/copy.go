@@ -78,6 +78,7 @@ func (r *Relay) move(ctx context.Context, dst io.Writer, src io.Reader, f *Flow)
 		p.limit.N = d.rareState().remain
 	}
 	d.account(f)
+	p.job.env.ctx = nil
 	r.jobs.Put(p.job)
 	return err
 }
@@ -124,6 +125,7 @@ func (r *Relay) plan(ctx context.Context, dst io.Writer, src io.Reader, f *Flow,
 	p.src, p.dst = read.r, written.w
 	meters := newMeters(read.meters, written.meters)
 	whole := p.limit == nil && len(read.ahead) == 0 && read.err == nil
+	whole = whole && ctx.Done() == nil // otherwise ctx is looked at before each read
 	if br, ok := from.rw.(*bufio.Reader); ok && whole && to.desc != nil && len(read.meters) == 0 {
 		if meters != nil {
 			p.dst = dst
@@ -137,6 +139,7 @@ func (r *Relay) plan(ctx context.Context, dst io.Writer, src io.Reader, f *Flow,
 		}
 	}
 	p.job = r.newCopyJob()
+	p.job.env.ctx = ctx
 	d := &p.job.dir
 	d.setAhead(read.ahead)
 	d.set(oneWay, true)
@@ -240,10 +243,10 @@ func (e end) mayDelegate() bool {
 //
 // When ctx ends, CopyContext sets the deadlines of both ends, if they have any, to the past. A caller that uses
 // an end afterwards has to set its deadline again. If the error is nil, ctx had not ended, and no deadline was
-// set. CopyContext waits for a Read or Write of an end without
-// deadlines, and for up to 16 MiB of a regular file. Bytes that were read and that dst has not taken are lost,
-// as after an error of dst. Without a ctx the error wraps os.ErrInvalid.
-func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (int64, error) {
+// set. CopyContext waits for a Read or Write that no deadline ends, and for up to 4 MiB of a regular file. Bytes
+// that were read and that dst has not taken are lost, as after an error of dst. Without a ctx the error wraps
+// os.ErrInvalid.
+func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (n int64, err error) {
 	if err := r.copiesUntil(ctx, dst, src); err != nil {
 		return 0, err
 	}
@@ -253,75 +256,24 @@ func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (
 	if ctx.Done() == nil {
 		return r.Copy(dst, src)
 	}
-	interrupted := make(chan any, 1)
+	over := make(chan any, 1)
 	stop := context.AfterFunc(ctx, func() {
-		defer func() { interrupted <- recover() }()
+		defer func() { over <- recover() }()
 		interruptCopy(dst, src)
 	})
-	n, err := r.copyUntil(ctx, dst, src)
-	late := !stop()
-	if late { // otherwise it might overwrite a deadline that the caller sets next
-		if p := <-interrupted; p != nil {
-			panic(p)
-		}
-	}
-	// The deadline ended a call, or came after the last one; or a wrapper waited for ctx itself and returned before the
-	// deadline was set.
-	if late && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		err = context.Cause(ctx)
-	}
-	return n, err
-}
-
-// filePart is how many bytes of a file are sent between two looks at the context.
-const filePart = 16 << 20
-
-// copyUntil is Copy, and looks at ctx between calls that no deadline ends.
-func (r *Relay) copyUntil(ctx context.Context, dst io.Writer, src io.Reader) (n int64, err error) {
-	limited, _ := src.(*io.LimitedReader)
-	from := src
-	if limited != nil {
-		from = limited.R
-	}
-	switch from := from.(type) {
-	case *os.File:
-		for err == nil {
-			if ctx.Err() != nil {
-				return n, context.Cause(ctx)
-			}
-			var part int64
-			part, err = r.copyFor(ctx, dst, io.LimitReader(src, filePart))
-			if n += part; part < filePart {
-				break
+	defer func() { // also after a panic: no deadline is set after the return
+		late := !stop()
+		if late {
+			if p := <-over; p != nil {
+				panic(p)
 			}
 		}
-		return n, err
-	case interface{ SetReadDeadline(time.Time) error }:
-		return r.copyFor(ctx, dst, src)
-	default:
-		checked := &contextReader{ctx, from}
-		if limited == nil {
-			return r.copyFor(ctx, dst, checked)
+		// The deadline ended a call, or came after the last one; or a wrapper, or the copy, looked at ctx itself.
+		if late && (err == nil || interrupted(err)) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			err = context.Cause(ctx)
 		}
-		rest := &io.LimitedReader{R: checked, N: limited.N}
-		n, err = r.copyFor(ctx, dst, rest)
-		limited.N = rest.N
-		return n, err
-	}
-}
-
-// A contextReader reads until its context ends.
-type contextReader struct {
-	ctx context.Context
-	src io.Reader
-}
-
-// Read implements [io.Reader].
-func (c *contextReader) Read(p []byte) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, c.ctx.Err() // the cause may be io.EOF
-	}
-	return c.src.Read(p)
+	}()
+	return r.copyFor(ctx, dst, src)
 }
 
 // interruptCopy ends waiting calls of a copy by deadlines.

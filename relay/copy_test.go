@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -446,17 +447,26 @@ func TestCopyContextOfTheSilent(t *testing.T) {
 	}
 }
 
-// A countingReader has no deadlines and no end.
+// A countingReader has no deadlines and no end. It is not read often in a test.
 type countingReader struct {
 	reads int
 	at    func(reads int)
+	empty bool // it reads nothing
 }
 
 func (c *countingReader) Read(p []byte) (int, error) {
-	c.reads++
-	c.at(c.reads)
+	if c.reads++; c.reads > 100 {
+		return 0, errors.New("there is no end")
+	}
+	if c.at(c.reads); c.empty {
+		return 0, nil
+	}
 	return len(p), nil
 }
+
+func (c *countingReader) Write([]byte) (int, error) { return 0, errors.ErrUnsupported }
+
+func (c *countingReader) Close() error { return nil }
 
 // TestCopyContextIsCopy: as long as the context goes on, a limit is lowered by what was read, and a file is copied whole.
 func TestCopyContextIsCopy(t *testing.T) {
@@ -474,21 +484,35 @@ func TestCopyContextIsCopy(t *testing.T) {
 	}
 }
 
-// TestCopyContextWithoutDeadlines: between two calls of ends without deadlines the context is asked.
+// TestCopyContextWithoutDeadlines: between two calls of ends without deadlines, or with deadlines that fail, the context is asked.
 func TestCopyContextWithoutDeadlines(t *testing.T) {
 	t.Parallel()
 
-	ctx, cancel := context.WithCancelCause(t.Context())
-	src := &countingReader{at: func(n int) {
-		if n == 3 {
-			cancel(errEnough)
+	for name, wrap := range map[string]func(*countingReader) io.Reader{
+		"no deadlines": func(r *countingReader) io.Reader { return r },
+		"deadlines that fail": func(r *countingReader) io.Reader {
+			return struct {
+				io.Reader
+				deaf
+			}{Reader: r}
+		},
+		"a stream":              func(r *countingReader) io.Reader { return relay.Stream(r) },
+		"a limit, and a stream": func(r *countingReader) io.Reader { return io.LimitReader(relay.Stream(r), math.MaxInt64) },
+	} {
+		for _, empty := range []bool{false, true} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			src := &countingReader{empty: empty, at: func(n int) {
+				if n == 3 {
+					cancel(errEnough)
+				}
+			}}
+			if _, err := relay.CopyContext(ctx, struct{ io.Writer }{io.Discard}, wrap(src)); err != errEnough || src.reads != 3 {
+				t.Errorf("%s, of nothing %v: %v after %d reads", name, empty, err, src.reads)
+			}
 		}
-	}}
-	if _, err := relay.CopyContext(ctx, struct{ io.Writer }{io.Discard}, src); err != errEnough || src.reads != 3 {
-		t.Errorf("%v after %d reads", err, src.reads)
 	}
-	ctx, cancel = context.WithCancelCause(t.Context())
-	src = &countingReader{at: func(int) { cancel(io.EOF) }}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	src := &countingReader{at: func(int) { cancel(io.EOF) }}
 	if _, err := relay.CopyContext(ctx, struct{ io.Writer }{io.Discard}, src); err != io.EOF {
 		t.Errorf("canceled with io.EOF: %v", err)
 	}
@@ -533,6 +557,79 @@ func TestCopyContextIsLate(t *testing.T) {
 				t.Errorf("%d bytes, %v", n, err)
 			}
 		}()
+	}
+}
+
+// An ownContext is a context of another package.
+type ownContext struct {
+	context.Context
+	done    chan struct{}
+	stopped int
+}
+
+func (c *ownContext) Done() <-chan struct{} { return c.done }
+
+func (c *ownContext) AfterFunc(func()) (stop func() bool) {
+	return func() bool { c.stopped++; return true }
+}
+
+// TestCopyContextPanics: a copy that panics sets no deadlines later.
+func TestCopyContextPanics(t *testing.T) {
+	t.Parallel()
+
+	ctx := &ownContext{Context: t.Context(), done: make(chan struct{})}
+	defer func() {
+		if p := recover(); p != "boom" || ctx.stopped != 1 {
+			t.Errorf("recovered %v, stopped %d times", p, ctx.stopped)
+		}
+	}()
+	_, _ = relay.CopyContext(ctx, io.Discard, &countingReader{at: func(int) { panic("boom") }})
+}
+
+// A timeout is the error of a deadline of another package than net.
+type timeout struct{ error }
+
+func (timeout) Timeout() bool { return true }
+
+// slow waits in Read until its deadline is set, and has its own error for that.
+type slow struct {
+	net.Conn
+	read, set chan struct{}
+}
+
+func (s slow) Read([]byte) (int, error) {
+	close(s.read)
+	<-s.set
+	return 0, timeout{errors.New("too late")}
+}
+
+func (s slow) SetReadDeadline(time.Time) error { close(s.set); return nil }
+
+// TestCopyContextTimeout: an error of a connection's own says that the context has ended, if its deadline was set for that.
+func TestCopyContextTimeout(t *testing.T) {
+	t.Parallel()
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	src := slow{read: make(chan struct{}), set: make(chan struct{})}
+	go func() { <-src.read; cancel(errEnough) }()
+	if _, err := relay.CopyContext(ctx, io.Discard, src); err != errEnough {
+		t.Error(err)
+	}
+}
+
+// TestCopyContextSendsFile: a limited file is sent without a buffer, as by Copy.
+func TestCopyContextSendsFile(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	near, far := sockets.TCPPair(t)
+	go func() { _, _ = io.Copy(io.Discard, far) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	src := &io.LimitedReader{R: sparseFile(t, 1<<20), N: 100_000}
+	n, err := r.CopyContext(ctx, near, src)
+	if b := r.Stats().Buffers; n != 100_000 || err != nil || src.N != 0 || b.Hits+b.Misses != 0 {
+		t.Errorf("%d bytes, %v, %d left, %+v", n, err, src.N, b)
 	}
 }
 

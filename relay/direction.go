@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"math/bits"
 	"sync/atomic"
@@ -100,6 +101,7 @@ type environment struct {
 	tune   *Config
 	counts *counts
 	clock  clock                  // of sessions on goroutines
+	ctx    context.Context        // of a copy
 	first  atomic.Pointer[pair]   // of a session on goroutines: the first one at which an end of file was passed on
 	active func(*direction, wait) // notes that a direction is not idle, and what it waited for until now; may be nil
 	// engineChanged is called after a change of a direction's mode; may be nil.

@@ -91,6 +91,7 @@ func (dr *goroutineDriver) take(d *direction) *goroutineDriver {
 func (dr *goroutineDriver) run() {
 	for dr.w != waitDone {
 		switch {
+		case dr.dir.is(oneWay) && dr.canceled():
 		case dr.w == waitTokens:
 			dr.dir.await()
 			dr.w = waitTurn
@@ -101,12 +102,25 @@ func (dr *goroutineDriver) run() {
 		case dr.src != nil && dr.dir.wantsRead():
 			dr.waiting, dr.pinned = dr.src, nil
 			dr.held(dr.src.raw.Read(dr.onReady), sideSource)
-		case dr.src != nil:
+		case dr.src != nil, dr.dir.is(oneWay):
 			dr.w = dr.dir.move()
 		default:
 			dr.w = dr.dir.step()
 		}
 	}
+}
+
+// canceled fails a copy before its next read if its context has ended. It is not inlined: the frame of run stays on
+// the stack while the copy waits.
+//
+//go:noinline
+func (dr *goroutineDriver) canceled() bool {
+	ctx := dr.dir.env().ctx
+	if ctx == nil || ctx.Err() == nil || !dr.dir.wantsRead() {
+		return false
+	}
+	dr.w = dr.dir.fail("read", sideSource, ctx.Err())
+	return true
 }
 
 // runNative waits for the end that the direction needs, and steps. Once the source's deadline has passed, only

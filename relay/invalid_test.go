@@ -100,7 +100,8 @@ func TestJoinsNothing(t *testing.T) {
 			func(a, b net.Conn) (relay.Result, error) { return new(relay.Relay).Join(t.Context(), a, b) },
 			func(a, b net.Conn) (relay.Result, error) { return (*relay.Relay)(nil).Join(t.Context(), a, b) },
 			func(a, b net.Conn) (relay.Result, error) {
-				s := new(relay.Relay).NewSession(a, b)
+				s := new(relay.Relay).NewSession(relay.Wrap(a), b)
+				s.Cut(errors.New("no use"))
 				err := s.Start(func(relay.Result, error) { t.Error("it has ended") })
 				return s.Result(), err
 			},

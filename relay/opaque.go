@@ -16,21 +16,15 @@ type opaqueSource struct {
 	leg    *legState
 	buffer waitingBuffer
 	framing
-	err error // came together with bytes; the next recv returns it
+	err   error         // came together with bytes; the next recv returns it
+	pause time.Duration // before the next Read after one of nothing
 }
 
-// recv reads again after a Read of neither bytes nor an error, which says that nothing has happened
+// recv returns EINTR after a Read of neither bytes nor an error, which says that nothing has happened
 // ([io.Reader]). A serial port with a read timeout does that. It pauses, so that a Read that does not wait
 // takes no whole CPU.
 func (s *opaqueSource) recv(p []byte) (int, error) {
-	for pause := time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
-		if err := s.err; err != nil {
-			s.err = nil
-			if err == io.EOF { // as in io.Copy: a wrapped io.EOF is an error
-				return 0, nil
-			}
-			return 0, final(err)
-		}
+	if s.err == nil {
 		n, err := s.r.Read(p)
 		if n < 0 && err != nil { // ReadMsgUnix of package net returns that after a wait; io.Copy takes it for the error, too
 			n = 0
@@ -42,14 +36,24 @@ func (s *opaqueSource) recv(p []byte) (int, error) {
 			err = net.ErrClosed
 		}
 		s.err = err
-		if n > 0 {
+		switch {
+		case n > 0:
+			s.pause = 0
 			s.buffer.note(n)
 			return n, nil
-		}
-		if s.framing != datagrams && err == nil { // an empty datagram is something
-			time.Sleep(pause)
+		case err == nil:
+			if s.framing != datagrams { // an empty datagram is something
+				time.Sleep(s.pause)
+				s.pause = min(2*s.pause+time.Microsecond, time.Millisecond)
+			}
+			return 0, syscall.EINTR
 		}
 	}
+	err := s.err
+	if s.err = nil; err == io.EOF { // as in io.Copy: a wrapped io.EOF is an error
+		return 0, nil
+	}
+	return 0, final(err)
 }
 
 // final marks an EAGAIN or EINTR of a wrapper's Read or Write, so that it does not look like the answer of a

@@ -183,8 +183,8 @@ func (s *Session) Run(ctx context.Context) (res Result, err error) {
 }
 
 // Start is Run for callers that do not wait. It returns at once, and ended is called once, when Run would have
-// returned, with Run's results. An error of Start itself wraps os.ErrInvalid or is [ErrRan]; then ended is
-// never called. If ended is nil the session has not begun. [Session.Cut] takes the place of the context.
+// returned, with Run's results. An error of Start itself wraps os.ErrInvalid, or is [ErrRan] or [ErrClosed]; then
+// ended is never called. If ended is nil the session has not begun. [Session.Cut] takes the place of the context.
 //
 // Start makes two new goroutines. Each keeps 2 KiB of stack while the session is idle; a goroutine that has
 // dialed before it calls Run keeps four times as much. A panic of a wrapped connection or a hook ends the
@@ -401,8 +401,11 @@ func (s *Session) conclude(d *direction) {
 	}
 }
 
+// interrupted reports whether a call may have failed because its deadline was set, or its connection closed. Other
+// packages than net have timeouts of their own.
 func interrupted(err error) bool {
-	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
+	var of interface{ Timeout() bool }
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) || errors.As(err, &of) && of.Timeout()
 }
 
 // noteActivity is called by the goroutine that drives the direction, before the bytes read can reach the sink.
@@ -455,7 +458,7 @@ func (s *Session) cutBy(reason Reason, cause error, side Side) bool {
 	}
 	s.mu.Unlock()
 	switch {
-	case s.a.absent() || s.b.absent():
+	case s.a.absent() || s.b.absent() || s.r.ready() != nil:
 	case first && s.outlive(side):
 	case !first && reason == ReasonEOF: // the end of the bytes that one side had sent before its failure
 	case first, s.outlived && side == SideNone && !s.settled:

@@ -22,8 +22,8 @@ type Unwrapper interface {
 	// RelayReader is called before the first byte is read, once for a session and once for each copy. It
 	// returns the reader to use in the wrapper's place, and the bytes that the wrapper has read from it but not
 	// handed out: all of them, but at most max. These bytes are then handed out: the wrapper must not return
-	// them again. It keeps the bytes beyond max. Only [Relay.CopyN] passes a max below math.MaxInt; relay reads
-	// no byte beyond it.
+	// them again. It keeps the bytes beyond max. Only a copy with a limit ([Relay.CopyN], io.LimitedReader)
+	// passes a max below math.MaxInt; relay reads no byte beyond it.
 	//
 	// RelayReader may wait, for instance for the rest of a header. It stops when ctx ends: with the session, or
 	// with the context of a copy. Its time counts for the session's timeouts. Meanwhile the bytes of the other
