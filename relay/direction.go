@@ -556,7 +556,7 @@ func (p *pair) readSize() int {
 	return p.copied
 }
 
-// errNoHalfClose: the sink's type has no CloseWrite.
+// errNoHalfClose: the sink has no CloseWrite, or none that works (errors.ErrUnsupported).
 var errNoHalfClose = errors.New("no half-close")
 
 func wouldBlock(err error) bool { return err == syscall.EAGAIN }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -127,7 +128,10 @@ func (s *opaqueSink) closeWrite() error {
 	}
 	s.leg.shut.Store(true)
 	err := c.CloseWrite()
-	if err != nil && strings.HasSuffix(err.Error(), earlyEnd) {
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return errNoHalfClose
+	case err != nil && strings.HasSuffix(err.Error(), earlyEnd):
 		s.owed = true
 		return nil
 	}

@@ -18,10 +18,10 @@ import (
 //
 // # Ends
 //
-// An end of file is passed on as a half-close, in each direction and order. A wrapper without CloseWrite cannot
-// get a half-close: the other direction goes on until its own end, or until no byte has moved for
-// HalfCloseTimeout (five seconds if that is 0), and only then is the wrapper closed. [Config.CloseOnEOF] ends
-// sessions at the first end; if that costs bytes the result is [ReasonTruncated].
+// An end of file is passed on as a half-close, in each direction and order. A wrapper without CloseWrite, or whose
+// CloseWrite returns errors.ErrUnsupported, cannot get a half-close: the other direction goes on until its own end,
+// or until no byte has moved for HalfCloseTimeout (five seconds if that is 0), and only then is the wrapper closed.
+// [Config.CloseOnEOF] ends sessions at the first end; if that costs bytes the result is [ReasonTruncated].
 //
 // Only an end of file is passed on as a clean end, with one exception: when IdleTimeout ends a session of plain
 // sockets, both sides get an end of file if nothing is held or unread, everything is acknowledged, and the

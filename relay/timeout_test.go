@@ -305,14 +305,28 @@ func withoutHalfClose(t testing.TB) (halfConn, net.Conn) {
 	return far, struct{ net.Conn }{near}
 }
 
+// unsupported is a connection with a CloseWrite that its connection beneath does not have.
+type unsupported struct{ net.Conn }
+
+func (unsupported) CloseWrite() error { return errors.ErrUnsupported }
+
+func unsupportedHalfClose(t testing.TB) (halfConn, net.Conn) {
+	far, near := tcp(t)
+	return far, unsupported{near}
+}
+
 // TestNoHalfClose: an end that cannot be passed on does not end the other direction. An answer after it arrives
 // in whole, and both sides get a clean end.
 func TestNoHalfClose(t *testing.T) {
 	t.Parallel()
 
-	for _, e := range engines {
+	for i, e := range append(engines, relay.EngineAuto) {
+		b := withoutHalfClose
+		if i == len(engines) {
+			b = unsupportedHalfClose
+		}
 		r, _ := clockedRelay(t, relay.Config{Engine: e, IdleTimeout: time.Hour, HalfCloseTimeout: time.Hour})
-		g := newRig(t, r, tcp, withoutHalfClose)
+		g := newRig(t, r, tcp, b)
 		sent := fillUp(t, g.A)
 		g.A.CloseWrite()
 		if n, err := io.CopyN(io.Discard, g.B, sent); err != nil {
