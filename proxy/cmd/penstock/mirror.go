@@ -405,7 +405,7 @@ func uncompared(report *admin.MirrorReport, k *admin.Comparison, conditions []bo
 		return fmt.Sprintf("%d of %d sessions stopped comparing%s; to allow more than %d %%, write a condition on stopped", stopped, begun, byReason(k.Stopped), mostUncompared)
 	}
 	if answers := k.Compared + k.Unsettled; !own("unsettled") && tooMany(k.Unsettled, answers) {
-		return fmt.Sprintf("%d of %d answers were not compared, because their sessions ended first; to allow more than %d %%, write a condition on unsettled", k.Unsettled, answers, mostUncompared)
+		return fmt.Sprintf("%d of %d answers were not compared to their end; to allow more than %d %%, write a condition on unsettled", k.Unsettled, answers, mostUncompared)
 	}
 	reasons := make(map[string]int64)
 	for reason, n := range report.Ended {

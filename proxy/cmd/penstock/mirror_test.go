@@ -103,7 +103,7 @@ func TestMirrorConditions(t *testing.T) {
 		{refused, "different>1% connect>10%", "2 of 100 mirrors ended before their answers were compared (behind 2)", cli.ExitUnknown},
 		{refused, "different>1% connect>10% behind>10%", "", 0},
 		{few, "different>1% p99>1s", "", 0},
-		{frozen, "different>1%", "300 of 2300 answers were not compared, because their sessions ended first", cli.ExitUnknown},
+		{frozen, "different>1%", "300 of 2300 answers were not compared to their end", cli.ExitUnknown},
 		{frozen, "different>1% unsettled>20%", "", 0},
 		{frozen, "unsettled>5%", "300 of 2300 answers: unsettled", cli.ExitCondition},
 		{uncompared, "complete>3", "15 of 15 mirrors that have ended: complete", cli.ExitCondition},
