@@ -177,7 +177,7 @@ func (f *finder) file(s *Status) {
 		return
 	}
 	if l.DroppedLastMinute == 0 {
-		f.add(of, Warning, "session_log", "the session log cannot be written: %s: lines wait, and are dropped if too many wait", l.Error)
+		f.add(of, Warning, "session_log", "the session log has failed: %s: lines that cannot be written wait, and are dropped if too many wait", l.Error)
 		return
 	}
 	why := "" // the lines may have been lost at an earlier destination

@@ -72,7 +72,7 @@ func TestProblems(t *testing.T) {
 		},
 		"lines of the session log wait": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{Lines: 5, Error: "no space left on device"}}},
-			[]string{"warning session_log the session log cannot be written: no space left on device: lines wait, and are dropped if too many wait"},
+			[]string{"warning session_log the session log has failed: no space left on device: lines that cannot be written wait, and are dropped if too many wait"},
 		},
 		"lines of the session log were lost before": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{Lines: 5, Dropped: map[string]int64{"destination": 3, "rate": 7}}}}, nil,
