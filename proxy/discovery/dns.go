@@ -38,8 +38,8 @@ type DNSConfig struct {
 	// HoldNegative is how long the last good answer is kept while servers deny the name or its records. 0: 30
 	// s. If it is negative, the answer is not kept.
 	HoldNegative time.Duration
-	// Known are the endpoints that an earlier source has found for the same name, and KnownSince is when. They are in use
-	// until the first answer.
+	// Known are the endpoints that an earlier source has found for the same name, and KnownSince is the time at which it
+	// did. They are in use until the first answer.
 	Known      []Endpoint
 	KnownSince time.Time
 	// Limiter limits the number of concurrent questions; nil: no limit.

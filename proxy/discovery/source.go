@@ -25,7 +25,7 @@ type Endpoint struct {
 	Address string
 	// Name identifies the endpoint in its upstream; empty: its address.
 	Name string
-	// Weight is the endpoint's share relative to the weights of the others, from 0, which is no share, to
+	// Weight is the endpoint's share relative to the weights of the other endpoints, from 0, which is no share, to
 	// [MaxWeight]. If no weight is given, sources fill in 1.
 	Weight int
 	// Backup says that the endpoint gets connections only if no other endpoint can.
@@ -44,7 +44,7 @@ func (e Endpoint) Identity() string {
 	return e.Address
 }
 
-// MaxWeight is the largest weight of an endpoint, and MaxEndpoints the largest number of endpoints of a source.
+// MaxWeight is the largest weight of an endpoint, and MaxEndpoints the largest number of endpoints from a source.
 const (
 	MaxWeight    = 256
 	MaxEndpoints = 10_000
@@ -144,8 +144,8 @@ type FileConfig struct {
 	// Poll is the interval of polling the file if the kernel reports no changes; 0: the
 	// default of [WatchConfig].
 	Poll time.Duration
-	// Known are the endpoints that an earlier source has found in the same file, and KnownSince is when. They are in use
-	// until the file was read.
+	// Known are the endpoints that an earlier source has found in the same file, and KnownSince is the time at which it
+	// did. They are in use until the file is read.
 	Known      []Endpoint
 	KnownSince time.Time
 	// Share is an inotify instance shared with other sources; nil: one of its own.

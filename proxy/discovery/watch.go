@@ -301,7 +301,7 @@ func (w *Watch) aim(e *events) {
 	}
 }
 
-// bounded calls f, in the turn of e, and gives it up as [file.Within] does: it goes on beside then.
+// bounded calls f while it holds e.turn. If f takes too long it gives f up, as [file.Within] does: f goes on beside it.
 func (w *Watch) bounded(what string, e *events, f func()) error {
 	_, err := file.Within(what+" "+strings.Join(slices.Concat(w.cfg.Paths, w.cfg.Globs), " "), func() struct{} {
 		e.turn.Lock()

@@ -18,30 +18,30 @@ type Conn struct {
 	net.Conn
 	limiter *Limiter
 	release func()
-	secured bool        // it begins with a handshake
-	from    netip.Addr  // the network of its client if it is secured; not valid: unknown
-	waits   atomic.Bool // it waits for bytes of its client; what has come is being looked at otherwise
-	wrote   atomic.Bool // something was written to its client: of a handshake, after the whole ClientHello has come
+	secured bool        // the connection begins with a TLS handshake
+	from    netip.Addr  // the client's network, if secured; not valid: unknown
+	waits   atomic.Bool // it waits for bytes of its client; otherwise it looks at bytes that have come
+	wrote   atomic.Bool // something was written to the client: in a handshake, after the whole ClientHello
 
-	// Peer is what the server knows of the client. It is set before the connection is put.
+	// Peer is what the server knows about the client. It is set before the connection is put.
 	Peer any
 
 	// Guarded by mu of the limiter:
-	rank    Rank      // the greatest that it may have; once it has asked, its rank
-	since   time.Time // start of the wait for its client or, while busy, of the request
-	moved   time.Time // when its client has taken a part of the answer
-	busy    bool      // from reading its request until writing the response
-	asked   bool      // its request has come
-	begun   bool      // and is one of a client that may make it
+	rank    Rank      // the greatest rank that the client may have; once it has asked, its rank
+	since   time.Time // start of the wait for the client or, while busy, of the request
+	moved   time.Time // when the client last took a part of the answer
+	busy    bool      // from reading the request to writing the response
+	asked   bool      // the request has come
+	begun   bool      // the client has the right to this request
 	gone    bool
-	running bool   // its request is counted
-	kind    Kind   // the place that its request has
-	queued  bool   // it waits for one
-	end     func() // ends its request early
+	running bool   // the request is counted
+	kind    Kind   // kind of the place that the request has
+	queued  bool   // the request waits for a place
+	end     func() // ends the request early
 }
 
-// Put passes a connection to Accept. Its client may turn out to have the rank; peer is for the server. With a
-// TLS configuration the connection speaks TLS. release is called after the connection is closed.
+// Put passes a connection to Accept. rank is the greatest that its client may turn out to have; peer is for the server.
+// With a TLS configuration the connection speaks TLS. release is called after the connection is closed.
 func (l *Limiter) Put(conn net.Conn, with *tls.Config, rank Rank, peer any, release func()) {
 	c := &Conn{Conn: conn, limiter: l, since: time.Now(), secured: with != nil, rank: rank, Peer: peer, release: sync.OnceFunc(release)}
 	if c.secured {
@@ -68,7 +68,7 @@ func (l *Limiter) Put(conn net.Conn, with *tls.Config, rank Rank, peer any, rele
 	}
 }
 
-// networkOf returns the network of a client: its address, or the first one of its /64, since a host with IPv6 may
+// networkOf returns the network of a client: its address or, with IPv6, the first address of its /64, because a host may
 // have all addresses there.
 func networkOf(conn net.Conn) netip.Addr {
 	at, ok := conn.RemoteAddr().(*net.TCPAddr)
@@ -82,33 +82,33 @@ func networkOf(conn net.Conn) netip.Addr {
 	return addr
 }
 
-// isSilent reports whether its client has sent no complete request, or with TLS no complete ClientHello, and all its
-// bytes were looked at. So a request that a busy machine has not begun yet does not count as silence, nor does a
-// client that takes its part of a handshake over a long way. The caller holds mu of the limiter.
+// isSilent reports whether the client has sent no complete request, or with TLS no complete ClientHello, although all its
+// bytes were looked at. A request that a busy machine has not begun yet is no silence, nor is a client that takes its part
+// of a handshake over a long way. The caller holds the limiter's mu.
 func (c *Conn) isSilent() bool {
 	return !c.asked && c.waits.Load() && !(c.secured && c.wrote.Load()) && !readable(c.Conn)
 }
 
-// unclear reports whether the server is still looking at bytes that may be a complete request. The
-// caller holds mu of the limiter.
+// unclear reports whether the server is still looking at bytes that may be a complete request. The caller holds the
+// limiter's mu.
 func (c *Conn) unclear() bool { return !c.asked && !c.waits.Load() }
 
-// readable reports whether the client of a socket has sent something that is not read yet.
+// readable reports whether a socket has bytes that are not read yet.
 func readable(conn net.Conn) bool {
 	queued := 0
 	control(conn, func(fd int) { queued, _ = sys.FIONREAD(fd) })
 	return queued > 0
 }
 
-// Left reports whether the client has closed its connection, so that nobody waits for the answer. A client that has
-// only ended its half of a TCP connection cannot be told from one that has closed it. A nil Conn has not been left.
+// Left reports whether the client has closed its connection, so that nobody waits for the answer. A client that has only
+// ended its half of a TCP connection looks the same. A nil Conn has not been left.
 func (c *Conn) Left() bool {
 	if c == nil {
 		return false
 	}
 	left := int16(sys.POLLERR | sys.POLLHUP | sys.POLLRDHUP)
 	if c.LocalAddr().Network() == "unix" {
-		left &^= sys.POLLRDHUP // both halves are known
+		left &^= sys.POLLRDHUP // POLLHUP says that both halves are closed
 	}
 	var events int16
 	control(c.Conn, func(fd int) { events, _ = sys.Poll(fd, left) })
@@ -147,8 +147,8 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// begin starts a request, which end ends early. It reports false if the connection is already closed, so that no
-// request runs without a client to receive the response.
+// begin starts a request, which end ends early. It returns false if the connection is already closed, so that no request
+// runs without a client to receive the response.
 func (c *Conn) begin(end func()) bool {
 	c.limiter.mu.Lock()
 	defer c.limiter.mu.Unlock()
@@ -170,7 +170,7 @@ func (c *Conn) answer() {
 		l.conns = append(slices.Delete(l.conns, i, i+1), c)
 	}
 	l.mu.Unlock()
-	_ = c.SetWriteDeadline(time.Now().Add(l.writeTime)) // it may be closed
+	_ = c.SetWriteDeadline(time.Now().Add(l.writeTime)) // ignored: the connection may be closed
 	l.makeRoom()
 }
 
@@ -181,7 +181,7 @@ func (c *Conn) progress() {
 	c.moved = time.Now()
 }
 
-// Resume ends the wait for the client to read a part of a stream: the next part is awaited. c may be nil.
+// Resume ends the wait for the client to read a part of a stream, until the next part is written. c may be nil.
 func (c *Conn) Resume() {
 	if c == nil {
 		return

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// A network floods if so many of its connections have ended lately without a request of a client that may make it.
-// It is more than probes and wrong tokens come to.
+// A network floods if so many of its connections have ended lately without a request that its client had a right to. Probes
+// and wrong tokens do not add up to this number.
 const (
 	floodSize    = 32
-	idleTime     = 8 * time.Second // after which the counts are halved
-	mostNetworks = 4096            // that are counted at a time
+	idleTime     = 8 * time.Second // time after which the counts are halved
+	mostNetworks = 4096            // networks counted at a time
 )
 
-// idle counts the connections with TLS that have ended lately without such a request, by network. A connection costs a
-// host without a token nothing, and the server a handshake, and a place for as long as a client far away may need for
-// its part. So when places are short, one network that floods has its connections closed first, the newest before their
-// handshake: all others are accepted as fast as they come. The counts have no effect while there are places.
+// idle counts, by network, the connections with TLS that have ended lately without such a request. A connection costs a
+// host without a token nothing. It costs the server a handshake, and a place for as long as a distant client may need for
+// its part. So when places are short, the network that floods most has its connections closed first, the newest before
+// their handshake; all others are accepted as fast as they come. The counts have no effect while there are places.
 type idle struct {
 	ended  map[netip.Addr]int
 	halved time.Time
@@ -32,7 +32,7 @@ func (i *idle) note(from netip.Addr) {
 	i.ended[from]++
 }
 
-// age halves the counts as often as the time says.
+// age halves the counts once for each idleTime that has passed.
 func (i *idle) age() {
 	times := time.Since(i.halved) / idleTime
 	if times == 0 {
@@ -46,8 +46,8 @@ func (i *idle) age() {
 	}
 }
 
-// flooding returns a connection of the network that floods most, to be closed: the first one that has been silent for a
-// time, or else the newest one without a request; nil: no network floods. The caller holds mu.
+// flooding returns a connection to close, of the network that floods most: the first one that has been silent for a time,
+// or else the newest one without a request; nil: no network floods. The caller holds mu.
 func (l *Limiter) flooding(silence time.Duration) *Conn {
 	l.idle.age()
 	var silent, newest *Conn

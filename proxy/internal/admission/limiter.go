@@ -1,12 +1,12 @@
-// Package admission decides which clients of an HTTP address are served when there are more than it has places for:
-// clients of the admin API and of the metrics. A client of lesser right keeps no client of greater right out, and a client
-// that sends nothing or reads nothing keeps no other client out.
+// Package admission decides which clients of an HTTP address (of the admin API or of the metrics) are served when there are
+// more than it has places for. A client never keeps out a client with more rights, and a client that sends nothing or reads
+// nothing keeps no other client out.
 //
-// It has three bounds. Connections: the last place is kept free, by closing the connection that has waited longest for
-// its client. With TLS it is one of the network that floods, if one does: see [idle]. Requests: fewer than there are connections, and fewer the lesser the right is, so that every client can
-// ask. Requests of one [Kind] are limited, because each lasts long or needs much memory. Where a bound is reached, a
-// request takes the place of a lasting one of lesser right, and is refused otherwise. A request that was never begun,
-// as a probe is, counts as a connection alone.
+// There are three bounds. Connections: the last place is kept free, by closing the connection that has waited longest for
+// its client or, with TLS, a connection of a network that floods, see [idle]. Requests: their bound is lower, so that every
+// client can ask, and lowest for the fewest rights. Requests of one [Kind]: each lasts long or needs much memory. At a bound,
+// a request takes the place of a lasting request with fewer rights, or is refused. A request that is never begun, such as a
+// probe, counts only as a connection.
 package admission
 
 import (
@@ -20,32 +20,32 @@ import (
 	"github.com/penstock/penstock/proxy/internal/listener"
 )
 
-// A Rank is the right of a client. A greater one is served first.
+// A Rank says how many rights a client has. Greater ranks are served first.
 type Rank int
 
 // Ranks.
 const (
-	Nobody  Rank = iota // it may ask for probes alone
-	Reads               // it may read
-	Changes             // it may change
+	Nobody  Rank = iota // may only ask for probes
+	Reads               // may read
+	Changes             // may change
 	Own                 // root, or the user of this process
 )
 
 // A Kind is the kind of a request.
 type Kind int
 
-// Kinds of requests. Short is all that end soon by themselves.
+// Kinds of requests. Short is for all requests that end soon by themselves.
 const (
 	Short   Kind = iota
 	Look         // waits between two looks
 	Stream       // lasts as long as its client wants
-	Profile      // is taken by one at a time
-	Answer       // has a long answer in memory until its client has read it
-	Scrape       // has all metrics in memory likewise
+	Profile      // only one at a time
+	Answer       // holds a long answer in memory until its client has read it
+	Scrape       // holds all metrics in memory until its client has read them
 	kinds
 )
 
-// bounds are the bounds of each kind: how many there are at once, and how long another one waits for a place.
+// bounds are the bounds of each kind: how many requests run at once, and how long another one waits for a place.
 var bounds = [kinds]struct {
 	most int
 	wait time.Duration
@@ -58,13 +58,13 @@ var bounds = [kinds]struct {
 	Scrape:  {2, time.Second, "the limit of scrapes is reached"},
 }
 
-// lasts reports whether requests of a kind are ended when another one needs the place.
+// lasts reports whether a request of this kind is ended when another one needs its place.
 func (k Kind) lasts() bool { return k == Look || k == Stream || k == Profile }
 
 var (
 	// ErrBusy is wrapped by the error of a request for which there is no place now.
 	ErrBusy = errors.New("try again in a second")
-	// ErrDisplaced is the cause when a request has ended because a client of greater right, or a shorter request, took its place.
+	// ErrDisplaced is the cause of a request's end if a client with more rights, or a shorter request, took its place.
 	ErrDisplaced = fmt.Errorf("a later request displaced this request: %w", ErrBusy)
 )
 
@@ -75,27 +75,27 @@ type Limiter struct {
 	closed    chan struct{}
 	once      sync.Once
 	limit     *listener.Limit
-	most      int           // connections
-	writeTime time.Duration // from the beginning of an answer
+	most      int           // largest number of connections
+	writeTime time.Duration // for an answer, from its beginning
 
 	mu      sync.Mutex
 	grace   time.Duration
 	silent  time.Duration
-	conns   []*Conn   // open; the one waiting longest for its client is first
-	waiters []*waiter // in the order in which they came
+	conns   []*Conn   // open ones; the one that has waited longest for its client is first
+	waiters []*waiter // in order of arrival
 	idle    idle
 }
 
-// graceTime is the least time that a client has for the rest of its request, and again for reading the response. A
-// client on this machine needs much less. silentTime is the time for the request, which a client sends at once and as
-// soon as it is connected. slowTime is how long the reading of an answer may take while another request waits for its place.
+// graceTime is the least time that a client has for the rest of its request, and again for reading the response. A client
+// on this machine needs much less. silentTime is the time for the beginning of a request, which clients send as soon as
+// they are connected. slowTime is how long the reading of an answer may take while another request waits for its place.
 const (
 	graceTime  = 250 * time.Millisecond
 	silentTime = 5 * time.Millisecond
 	slowTime   = 5 * time.Second
 )
 
-// New returns a limiter of most connections at a time, at least 8. A client has writeTime to read its answer.
+// New returns a limiter for most connections at a time; most is at least 8. A client has writeTime to read its answer.
 func New(most int, writeTime time.Duration) *Limiter {
 	return &Limiter{
 		accepted: make(chan net.Conn), closed: make(chan struct{}), limit: listener.NewLimit(most), most: most, writeTime: writeTime,
@@ -103,30 +103,30 @@ func New(most int, writeTime time.Duration) *Limiter {
 	}
 }
 
-// Limit is for the listeners that accept the connections.
+// Limit returns the limit for the listeners that accept the connections.
 func (l *Limiter) Limit() *listener.Limit { return l.limit }
 
-// requests returns how many requests there may be at once for one more of a rank to begin. A quarter of the connections
-// is left for clients that have not asked yet.
+// requests returns the number of requests below which another one of a rank may begin. A quarter of the connections is left
+// for clients that have not asked yet.
 func (l *Limiter) requests(of Rank) int {
 	return l.most * [...]int{Nobody: 0, Reads: 4, Changes: 5, Own: 6}[of] / 8
 }
 
-// Counts returns how many connections there are, and on how many of them a request is being performed.
+// Counts returns the number of connections, and how many of them have a request in progress.
 func (l *Limiter) Counts() (conns, performed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.conns), l.count(func(c *Conn) bool { return c.busy })
 }
 
-// Held returns how many places of a kind are held.
+// Held returns how many places of a kind are taken.
 func (l *Limiter) Held(kind Kind) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.count(func(c *Conn) bool { return c.kind == kind })
 }
 
-// Accept returns the next connection that was put.
+// Accept returns the next connection passed to [Limiter.Put].
 func (l *Limiter) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.accepted:
@@ -145,8 +145,8 @@ func (l *Limiter) Close() error {
 // Addr implements [net.Listener].
 func (l *Limiter) Addr() net.Addr { return &net.UnixAddr{Name: "http", Net: "unix"} }
 
-// makeRoom closes the connection that waits longest for its client if all places are taken, and a connection with an answer that
-// is read slowly if another request waits for its place. It does so at once, or when the client's grace time is over.
+// makeRoom closes the connection that has waited longest for its client if all places are taken, and a connection with an
+// answer that is read slowly if another request waits for its place: at once, or when the client's grace time is over.
 func (l *Limiter) makeRoom() {
 	l.mu.Lock()
 	var leave []*Conn
@@ -168,7 +168,7 @@ func (l *Limiter) makeRoom() {
 	}
 }
 
-// surplus removes the connection that is to be closed when all places are taken; nil: none yet. The caller holds mu.
+// surplus removes the connection to close when all places are taken; nil: none yet. The caller holds mu.
 func (l *Limiter) surplus() *Conn {
 	silence := min(l.silent, l.grace)
 	left := func(grace time.Duration) func(*Conn) time.Duration {
@@ -189,14 +189,14 @@ func (l *Limiter) surplus() *Conn {
 	if c == nil {
 		c = l.evict(func(c *Conn) bool { return !c.busy }, left(l.grace))
 	}
-	if c == nil { // all that is left are requests that count as a connection alone
+	if c == nil { // only requests that count only as connections are left
 		c = l.evict(func(c *Conn) bool { return c.busy && !c.running }, left(l.grace))
 	}
 	return c
 }
 
-// evict removes the first connection of the least rank for which match reports true. If its client has time left,
-// makeRoom is called when that is over. The caller holds mu, and closes the connection.
+// evict removes the first connection of the least rank that match accepts. If its client has time left, makeRoom is called
+// when this time is over. The caller holds mu, and closes the connection.
 func (l *Limiter) evict(match func(*Conn) bool, left func(*Conn) time.Duration) *Conn {
 	c := l.least(match)
 	if c == nil {
@@ -210,7 +210,7 @@ func (l *Limiter) evict(match func(*Conn) bool, left func(*Conn) time.Duration) 
 	return c
 }
 
-// remove removes a connection, unless it was removed. The caller holds mu, and closes the connection.
+// remove removes a connection, unless it is removed already. The caller holds mu, and closes the connection.
 func (l *Limiter) remove(c *Conn) {
 	if c.gone {
 		return
@@ -222,8 +222,7 @@ func (l *Limiter) remove(c *Conn) {
 	}
 }
 
-// least returns the first connection of the least rank for which match reports true; nil: there is none. The caller
-// holds mu.
+// least returns the first connection of the least rank that match accepts; nil: there is none. The caller holds mu.
 func (l *Limiter) least(match func(*Conn) bool) (least *Conn) {
 	for _, c := range l.conns {
 		if match(c) && (least == nil || c.rank < least.rank) {
@@ -233,7 +232,7 @@ func (l *Limiter) least(match func(*Conn) bool) (least *Conn) {
 	return least
 }
 
-// count counts connections. The caller holds mu.
+// count counts the connections that match accepts. The caller holds mu.
 func (l *Limiter) count(match func(*Conn) bool) (n int) {
 	for _, c := range l.conns {
 		if match(c) {

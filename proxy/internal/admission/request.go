@@ -28,9 +28,9 @@ func (c *Conn) Known(rank Rank) {
 	c.rank = rank
 }
 
-// Begin begins a request of a client that is [Conn.Known]. It returns nil when there is a place for it, which it has
-// until it is answered. The error wraps [ErrBusy], or is the cause of ctx. When its place is needed, the context of the
-// request ends with [ErrDisplaced]. A nil Conn has all places.
+// Begin begins a request of a client that is [Conn.Known]. It returns nil when the request has a place, which it keeps
+// until it is answered. The error wraps [ErrBusy], or is the cause of ctx. When another request needs the place, the
+// context of this one ends with [ErrDisplaced]. A nil Conn always has a place.
 func (c *Conn) Begin(ctx context.Context, kind Kind) error {
 	if c == nil {
 		return nil
@@ -64,13 +64,13 @@ func (c *Conn) Begin(ctx context.Context, kind Kind) error {
 		l.waiters = slices.Delete(l.waiters, i, i+1)
 		return err
 	}
-	return nil // it has got the place in this moment
+	return nil // it has got the place at this moment
 }
 
 func busy(kind Kind) error { return fmt.Errorf("%s: %w", bounds[kind].full, ErrBusy) }
 
-// place gives a request a place, or queues it for a place of its kind. leave are the requests that have to make room.
-// The caller holds mu.
+// place gives a request a place, or queues it for a place of its kind. leave are the requests that must make room. The
+// caller holds mu.
 func (l *Limiter) place(c *Conn, kind Kind) (w *waiter, leave []*Conn, err error) {
 	if kind == Answer && c.rank == Own {
 		kind = Short
@@ -109,11 +109,11 @@ func (l *Limiter) place(c *Conn, kind Kind) (w *waiter, leave []*Conn, err error
 	return w, leave, nil
 }
 
-// giveUp takes the place away from a request that has to leave. The caller holds mu of the limiter.
+// giveUp takes the place away from a request that has to leave. The caller holds the limiter's mu.
 func (c *Conn) giveUp() { c.running, c.queued, c.kind = false, false, Short }
 
-// leave ends a request that has no place any more: it is answered with an error, or its connection is closed if it is
-// being answered.
+// leave ends a request that has lost its place: it is answered with an error or, if its answer has begun, its connection is
+// closed.
 func (c *Conn) leave() {
 	c.limiter.mu.Lock()
 	end, answering := c.end, !c.busy
@@ -126,7 +126,7 @@ func (c *Conn) leave() {
 	}
 }
 
-// done is the end of a request. The place goes to the request of greatest rank that has waited for it longest.
+// done ends a request. Its place goes to the request of the greatest rank that has waited for it longest.
 func (c *Conn) done() {
 	l := c.limiter
 	l.mu.Lock()
@@ -162,14 +162,14 @@ func WithConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// Of returns the connection of a request; nil: it did not come through a [Limiter].
+// Of returns the connection of a request, or nil if it did not come through a [Limiter].
 func Of(r *http.Request) *Conn {
 	c, _ := r.Context().Value(connKey{}).(*Conn)
 	return c
 }
 
-// Handler answers requests only on connections that are still open. No request has a body. If one is announced, the
-// response does not wait for it. After the response it is waited for as long as anything else is.
+// Handler answers requests only on connections that are still open. No request has a body: if one is announced, the
+// response does not wait for it. After the response the server waits for it as long as for anything else.
 func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := Of(r)
@@ -184,7 +184,7 @@ func Handler(next http.Handler) http.Handler {
 		}
 		defer c.done()
 		if r.Body != http.NoBody {
-			_ = c.SetReadDeadline(time.Now().Add(graceTime)) // it may be closed
+			_ = c.SetReadDeadline(time.Now().Add(graceTime)) // ignored: the connection may be closed
 		}
 		next.ServeHTTP(&answerWriter{w, c}, r.WithContext(ctx))
 	})
@@ -196,7 +196,7 @@ type answerWriter struct {
 	conn *Conn
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap supports [http.ResponseController].
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *answerWriter) Write(p []byte) (int, error) {
@@ -206,5 +206,5 @@ func (w *answerWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Displaced reports whether a request has lost its place to another one.
+// Displaced reports whether a request has lost its place to another request.
 func Displaced(r *http.Request) bool { return errors.Is(context.Cause(r.Context()), ErrDisplaced) }

@@ -19,30 +19,30 @@ type Server struct {
 
 	http    *http.Server
 	take    func(conn net.Conn, release func())
-	name    string // of the server, in the log
+	name    string // of the server, for the log
 	log     *slog.Logger
 	serving sync.WaitGroup
 
 	mu   sync.Mutex
-	at   *place // nil: it does not listen
-	left bool   // for good
+	at   *place // nil: the server does not listen
+	left bool   // it does not listen any more, for good
 }
 
 // A place is an address at which a server listens.
 type place struct {
 	addr   sockopt.Address
-	listen *listener.Listener // owned by its Serve once that has begun
+	listen *listener.Listener // its Serve owns it once it has begun
 	stop   context.CancelFunc // stops Serve
 }
 
-// NewServer returns a server that does not listen yet, for at most most connections at once. h has its handler and its timeouts. take
-// puts a connection that was accepted into Conns, or closes it and calls release.
+// NewServer returns a server that does not listen yet, for at most most connections at once. h has its handler and its
+// timeouts. take puts an accepted connection into Conns, or closes it and calls release.
 func NewServer(name string, most int, log *slog.Logger, h *http.Server, take func(conn net.Conn, release func())) *Server {
 	s := &Server{Conns: New(most, h.WriteTimeout), http: h, take: take, name: name, log: log}
 	h.Handler, h.ConnContext, h.MaxHeaderBytes = Handler(h.Handler), WithConn, 16<<10
-	h.DisableGeneralOptionsHandler = true         // OPTIONS * is a request like any other, and refused
-	h.SetKeepAlivesEnabled(false)                 // a client with another request takes its turn with the others
-	s.serving.Go(func() { _ = h.Serve(s.Conns) }) // http.ErrServerClosed
+	h.DisableGeneralOptionsHandler = true         // OPTIONS * is refused like any other unknown request
+	h.SetKeepAlivesEnabled(false)                 // a client's next request takes its turn with the others
+	s.serving.Go(func() { _ = h.Serve(s.Conns) }) // returns http.ErrServerClosed
 	return s
 }
 
@@ -50,15 +50,15 @@ func NewServer(name string, most int, log *slog.Logger, h *http.Server, take fun
 type Move struct {
 	server *Server
 	addr   sockopt.Address    // the new address, with the mode
-	listen *listener.Listener // at another address; nil: none was opened
-	none   bool               // it is to have no address
+	listen *listener.Listener // for another address; nil: none was opened
+	none   bool               // the server is to have no address
 }
 
 // PrepareNone is Prepare for no address.
 func (s *Server) PrepareNone() *Move { return &Move{server: s, none: true} }
 
-// Prepare opens an address by listen, unless the server listens there already: then only the mode of the path may change. If
-// the path was removed it is made again.
+// Prepare opens an address by listen, unless the server listens there already: then only the mode of the path may change.
+// If the path was removed it is created again.
 func (s *Server) Prepare(addr sockopt.Address, listen func() (*listener.Listener, error)) (*Move, error) {
 	s.mu.Lock()
 	same := s.at != nil && s.at.addr.Network == addr.Network && s.at.addr.Name == addr.Name
@@ -86,8 +86,8 @@ func (m *Move) Abort() error {
 	return m.listen.Close()
 }
 
-// Commit makes the server listen at the new address and no longer at the old one. Clients connected to the old one still get
-// their response.
+// Commit makes the server listen at the new address and no longer at the old one. Clients of the old address still get
+// their responses.
 func (m *Move) Commit() {
 	s := m.server
 	s.mu.Lock()
@@ -95,7 +95,7 @@ func (m *Move) Commit() {
 	before := s.at
 	switch {
 	case m.listen != nil && s.left:
-		_ = m.Abort() // the address was not announced
+		_ = m.Abort() // the new address was not announced
 		return
 	case m.listen != nil:
 		s.at = s.serve(m.addr, m.listen)
@@ -107,11 +107,11 @@ func (m *Move) Commit() {
 	}
 	if before != nil {
 		before.stop()
-		<-before.listen.Closed() // soon; it must be possible to return there at once
+		<-before.listen.Closed() // wait, which is short: a return to this address must be possible at once
 	}
 }
 
-// setMode changes the mode of the path at which it listens. The caller holds mu.
+// setMode changes the mode of the path at which the server listens. The caller holds mu.
 func (s *Server) setMode(addr *sockopt.Address) {
 	if s.at == nil { // the server has left
 		return
@@ -133,7 +133,7 @@ func (s *Server) serve(addr sockopt.Address, l *listener.Listener) *place {
 	return &place{addr, l, stop}
 }
 
-// Addr returns the address, with the port that the kernel chose, or "" if it does not listen.
+// Addr returns the address, with the port that the kernel chose, or "" if the server does not listen.
 func (s *Server) Addr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *Server) Addr() string {
 	return s.at.listen.Addr()
 }
 
-// Leave stops listening for good, whatever is committed later. Connected clients still get their response.
+// Leave stops listening for good, whatever is committed later. Connected clients still get their responses.
 func (s *Server) Leave() {
 	s.PrepareNone().Commit()
 	s.mu.Lock()
@@ -151,8 +151,8 @@ func (s *Server) Leave() {
 	s.left = true
 }
 
-// Close ends the server. Responses under way have until ctx ends. When it returns, no goroutine and no connection of the server
-// is left.
+// Close ends the server. Responses in progress have until ctx ends. When Close returns, no goroutine and no connection of
+// the server is left.
 func (s *Server) Close(ctx context.Context) error {
 	s.Leave()
 	err := s.http.Shutdown(ctx)

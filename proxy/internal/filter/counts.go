@@ -8,17 +8,17 @@ import (
 	"github.com/penstock/penstock/proxy/internal/tally"
 )
 
-// Buckets is the number of buckets of times. Bucket n has the times below 2^n µs, the last bucket all longer times.
+// Buckets is the number of buckets of times. Bucket n counts times below 2^n µs, the last bucket all longer times.
 const Buckets = 18
 
-// A Ledger holds the counts of a filter, or of the streams of Rewriters. One that replaces another continues its
+// A Ledger holds the counts of a filter, or of the streams of Rewriters. A filter that replaces another continues its
 // Ledger. It is safe for concurrent use.
 type Ledger struct {
 	// Verdicts are the answers of a filter, by [Verdict]. A failed call counts as the verdict that OnError gives.
 	Verdicts *tally.Reasons
 	// Failures are the calls of a filter without an answer, or the streams that have ended by a failure, by [Failure].
 	Failures *tally.Reasons
-	// Passed are the streams that have gone on unchanged after a failure, by Failure.
+	// Passed are the streams that went on unchanged after a failure, by Failure.
 	Passed *tally.Reasons
 	Tagged atomic.Int64
 	// Logged is how many lines were logged. Unlogged is how many lines were dropped.

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// A crew is goroutines that work on what waits, in order: at most a number of them, as long as something waits.
+// A crew is goroutines that work on what waits, in order. There are at most a given number of them, and only while
+// something waits.
 type crew[T any] struct {
 	run        func() // of each goroutine, until take has nothing for it
 	mu         sync.Mutex
@@ -15,7 +16,7 @@ type crew[T any] struct {
 	goroutines sync.WaitGroup
 }
 
-// add adds something, unless most wait already, and runs one more goroutine if there are fewer than workers.
+// add adds v, unless most wait already, and starts another goroutine if fewer than workers run.
 func (c *crew[T]) add(v T, most, workers int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

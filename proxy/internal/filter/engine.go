@@ -20,11 +20,11 @@ type engine struct {
 // milliseconds.
 const compiledAtOnce = 64 << 10
 
-// firstStart is how long the first start of an interpreted instance may take. A runtime such as Go's takes longer
-// then, and the machine may have other work.
+// firstStart is how long the first start of an interpreted instance may take. A runtime such as Go's takes longer the first
+// time, and the machine may have other work.
 const firstStart = 30 * time.Second
 
-// compiling is held by the filter that compiles. The others wait, so that the loops have a CPU.
+// compiling is held by the filter that compiles. Other filters wait, so that the loops have a CPU.
 var compiling = make(chan struct{}, 1)
 
 // load makes an engine with an instance that has started.
@@ -35,7 +35,7 @@ func (f *Filter) load(ctx context.Context, code []byte, bounds wasm.Bounds, spar
 	}
 	e := &engine{module: module}
 	e.pool = wasm.NewPool(f.cfg.Instances, spare, func() (*wasm.Instance, error) {
-		defer runtime.KeepAlive(e) // until then the module is not freed
+		defer runtime.KeepAlive(e) // until here the module is not freed
 		return f.instance(module)
 	})
 	if err = f.check(module); err == nil {

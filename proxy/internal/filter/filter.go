@@ -36,7 +36,7 @@ type Config struct {
 	Instances int
 	// Upstreams are the names that an answer of [Route] may use.
 	Upstreams []string
-	// Counts receives the counts, and is from [NewLedger] or [NewStreamLedger]; nil: a new Ledger does.
+	// Counts receives the counts. It comes from [NewLedger] or [NewStreamLedger]; nil: the filter makes its own.
 	Counts *Ledger
 	// Log is called with the filter's log lines, which are limited in number and size, by goroutines of the filter.
 	// It may be nil. level is the level of proxy_log: 0 trace, 1 debug, 2 info, 3 warning, 4 error, 5 critical.
@@ -50,7 +50,7 @@ const MaxPreread = 16 << 10
 type Filter struct {
 	cfg    Config
 	engine atomic.Pointer[engine] // the present engine
-	Counts *Ledger                // of [Config], or a new one
+	Counts *Ledger                // from [Config], or a new one
 	log    logger
 	data   bool   // the module looks at first bytes
 	stream string // the function that rewrites a stream, for a [Rewriter]; "" if the module is asked about clients
@@ -262,12 +262,12 @@ func (f *Filter) answer(c *Call) error {
 		of.answer = Answer{}
 		e.pool.Put(i)
 	}
-	runtime.KeepAlive(e) // the module may be freed from here on
+	runtime.KeepAlive(e) // after this the module may be freed
 	n := f.Counts
 	n.note(time.Since(began))
 	if err != nil {
 		n.Failures.Add(int(failureOf(err)))
-		if c.answer.Verdict != Deny { // a denial stays, whatever follows it
+		if c.answer.Verdict != Deny { // nothing that follows changes a denial
 			c.answer = Answer{Verdict: f.cfg.OnError, Tags: c.answer.Tags}
 		}
 		c.answer.Err = fmt.Errorf("filter %s: %w", f.cfg.Name, err)

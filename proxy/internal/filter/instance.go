@@ -18,8 +18,8 @@ type instance struct {
 	create, connection, data, done, log, remove, allocate *wasm.Function
 
 	next   uint32      // number of the next context
-	of     *Connection // the client that the module is asked about, or nil
-	stream *Stream     // the stream that it rewrites, or nil
+	of     *Connection // the client about which the module is asked, or nil
+	stream *Stream     // the stream that the module rewrites, or nil
 	last   bool        // a line may be logged as the last line of the stream, beyond the rate
 	answer Answer
 	chosen bool  // set_property has set a verdict in answer

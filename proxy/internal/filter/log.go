@@ -35,7 +35,7 @@ func (l *logger) line(level int, b []byte, own bool) {
 	l.to(level, text(b, maxLine))
 }
 
-// may reports whether another line may be logged in this second.
+// may reports whether this second has room for another line.
 func (l *logger) may() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

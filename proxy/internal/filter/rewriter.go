@@ -10,9 +10,9 @@ import (
 	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
-// RewriterConfig describes a [Rewriter]. Each stream has its own instance, and at most Instances of them are rewritten
-// at a time; 0 means 256. Timeout is for all calls about one chunk of a stream together. OnError, Preread and Upstreams
-// are not used.
+// RewriterConfig describes a [Rewriter]. Each stream has its own instance, and at most Instances streams are rewritten at a
+// time; 0 means 256. Timeout is for all calls about one chunk of a stream together. OnError, Preread and Upstreams are not
+// used.
 type RewriterConfig struct {
 	Config
 	// FromServer selects the bytes from endpoints, for proxy_on_upstream_data. By default the module rewrites the

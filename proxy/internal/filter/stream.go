@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/proxy/internal/wasm"
 )
 
-// A Stream is one direction of a session that a [Rewriter] rewrites. It has its own instance, which is made for it
-// and closed after it. It implements driver.Transform. The session's loop and the goroutine that works on the stream
-// use its buffer in turns.
+// A Stream is one direction of a session that a [Rewriter] rewrites. It has its own instance, which is made for it and
+// closed after it. It implements driver.Transform. The session's loop and the goroutine that works on the stream take turns
+// with its buffer.
 type Stream struct {
 	r     *Rewriter
 	of    *Connection
@@ -34,7 +34,7 @@ type Stream struct {
 	err     error
 
 	// Used by the goroutine:
-	engine   *engine // of the instance, which must not be freed before it
+	engine   *engine // of the instance; kept so that it is not freed before the instance
 	wasm     *wasm.Instance
 	original []byte // the buffer before the module changed it; nil: unchanged
 	changed  bool
@@ -241,7 +241,7 @@ func (s *Stream) call(ended bool) error {
 	if err == nil {
 		err = of.err
 	}
-	if of.chosen { // a denial stays, whatever follows it
+	if of.chosen { // nothing that follows changes a denial
 		err = ErrDenied
 		if of.answer.Reason != "" {
 			err = fmt.Errorf("%w: %s", ErrDenied, of.answer.Reason)

@@ -1,5 +1,5 @@
-// Package state keeps in a file the changes that operators have made to a running process, so that
-// they survive its restart.
+// Package state keeps the changes that operators have made to a running process in a file, so that they survive its
+// restart.
 package state
 
 import (
@@ -10,7 +10,7 @@ import (
 // A Kind is the kind of thing that a [Change] changes.
 type Kind string
 
-// Kinds of changes. A file may have others, of another version, which are kept.
+// Kinds of changes. Other kinds, which another version has written, are kept in the file.
 const (
 	EndpointAdded   Kind = "endpoint added"
 	EndpointRemoved Kind = "endpoint removed"
@@ -20,25 +20,24 @@ const (
 	Split           Kind = "split" // Value has the percentages by upstream: shop:95,next:5
 )
 
-// A Change is a change by hand that is in force. It stands on a line of the configuration, and ends when that
-// line changes.
+// A Change is a change by hand that is in force. It is about a line of the configuration, and ends when that line changes.
 type Change struct {
 	Kind     Kind   `json:"kind"`
 	Upstream string `json:"upstream,omitempty"`
-	Endpoint string `json:"endpoint,omitempty"` // its name, or its address without one
+	Endpoint string `json:"endpoint,omitempty"` // its name or, without one, its address
 	Listener string `json:"listener,omitempty"`
-	Route    int    `json:"route,omitempty"` // of a split, counted from 0
+	Route    int    `json:"route,omitempty"` // the route of a split, counted from 0
 	// Value is the value in force.
 	Value string `json:"value,omitempty"`
-	// Added is the endpoint of EndpointAdded.
+	// Added is the endpoint that EndpointAdded has added.
 	Added *Endpoint `json:"added,omitempty"`
-	// Line is the text of the line that the change stands on; empty: there is none.
+	// Line is the text of the line that the change is about; empty: there is none.
 	Line  string    `json:"line,omitempty"`
 	By    string    `json:"by"`
 	Since time.Time `json:"since"`
 }
 
-// An Endpoint is an endpoint that is in no file.
+// An Endpoint is an endpoint that was added by hand.
 type Endpoint struct {
 	Address     string `json:"address"`
 	Name        string `json:"name,omitempty"`
@@ -57,7 +56,7 @@ type Denial struct {
 	Since    time.Time `json:"since"`
 }
 
-// A Key identifies the thing that a change is about. There is one change of a key at most.
+// A Key identifies the thing that a change is about. There is at most one change for a key.
 type Key struct {
 	Kind                         Kind
 	Upstream, Endpoint, Listener string

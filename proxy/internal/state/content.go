@@ -10,17 +10,17 @@ import (
 // version is the version of the format.
 const version = 1
 
-// ErrVersion is wrapped by the error of a file of an unknown version.
+// ErrVersion is wrapped by the error of a file with an unknown version.
 var ErrVersion = errors.New("the file has another version")
 
-// content is the content of a file. Keys and kinds that are not known stay as they are, so that a
-// version of the program that does not know them does not drop them.
+// content is the content of a file. Unknown keys and kinds are kept, so that a version of the program that does not know
+// them does not drop them.
 type content struct {
 	changes []Change
 	denials []Denial
-	lines   map[Denial][]byte // of the denials that were written last
+	lines   map[Denial][]byte // the denials that were last written
 	other   map[string]json.RawMessage
-	strange []json.RawMessage // changes of kinds that are not known
+	strange []json.RawMessage // changes of unknown kinds
 }
 
 func decode(data []byte) (*content, error) {
@@ -49,11 +49,11 @@ func decode(data []byte) (*content, error) {
 	return c, nil
 }
 
-// beginning is how every file begins that encode writes, without its spaces: keys are sorted.
+// beginning is the beginning of every file that encode writes, without spaces: keys are sorted.
 const beginning = `{"changes":[`
 
-// recognised reports whether data that decode refuses was written by a store: it is torn, so that it has our
-// beginning or only a part of that, or it is whole, and has a version and changes.
+// recognised reports whether a store has written data that decode refuses: a torn file has our beginning or a part of it; a
+// whole file has a version and changes.
 func recognised(data []byte) bool {
 	var whole struct {
 		Version *int
@@ -164,5 +164,5 @@ func (c *content) encodeDenials(b *bytes.Buffer) error {
 	return nil
 }
 
-// denialSize is about the size of a denial in a file, in bytes.
+// denialSize is the approximate size of a denial in a file, in bytes.
 const denialSize = 200

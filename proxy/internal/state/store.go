@@ -17,48 +17,47 @@ import (
 // maxFile is the largest size of a file, in bytes.
 const maxFile = 16 << 20
 
-// patience is the time in which a process that drains leaves the file to its successor.
+// patience is how long Open waits for a draining process to leave the file.
 const patience = time.Second
 
-// lockFiles is how many lock files are tried, when each is removed while it is being locked.
+// lockFiles is how many lock files are tried if each is removed while it is being locked.
 const lockFiles = 10
 
 // errUnnamed: no lock file has kept its name until it was locked.
 var errUnnamed = errors.New("its lock file is removed again and again")
 
-// Errors that a store may have.
+// Errors of a store.
 var (
 	// ErrTaken: another process keeps its changes in the file.
 	ErrTaken = errors.New("another process writes its changes to it")
 	// ErrClosed: the process drains, and its successor uses the file now.
 	ErrClosed = errors.New("the process drains, and its successor uses the file now")
-	// ErrCorrupt: the file has changes that could not be understood, and was moved away.
+	// ErrCorrupt: the file has changes that could not be read, and was moved away.
 	ErrCorrupt = errors.New("the file was corrupt")
 	// ErrForeign: the file cannot be read, or is no file of changes. It is left as it is.
 	ErrForeign = errors.New("this is not a file of changes by hand: it is left unchanged, and changes are not kept")
 )
 
-// A Store is a file of changes, and its content. One process at a time has it. It is safe for
-// concurrent use.
+// A Store is a file of changes and its content. One process at a time owns the file. A Store is safe for concurrent use.
 type Store struct {
 	path string
 
-	mu      sync.Mutex // of the content; never held while the file is written
+	mu      sync.Mutex // guards the content; never held while the file is written
 	content content
 	marked  bool  // the content is not in the file yet
 	failed  error // why nothing is kept
-	corrupt error // of the file that was found at the start; not under mu
+	corrupt error // fault of the file found at the start; not under mu
 
 	writing sync.Mutex // held while the file is written
-	lock    *os.File   // owned; nil: the file is not ours. Under writing
+	lock    *os.File   // owned, under writing; nil: the file is not ours
 	replace func(path string, data []byte) error
-	opened  func() // the lock file is open, and not locked yet
+	opened  func() // called when the lock file is open but not locked yet
 }
 
-// Open reads a file, which need not exist, and takes it: no other process has it until Close. If that
-// is not possible, or the file system does not answer, the store is empty and keeps nothing, see Err. A corrupt file is
-// moved aside, see Corrupt. A file that cannot be read, or does not begin as a store's file does, is not the store's: it
-// is neither moved nor replaced, and Err wraps [ErrForeign].
+// Open reads a file, which need not exist, and takes it: no other process has it until Close. If this is not possible, or
+// the file system does not answer, the store is empty and keeps nothing, see Err. A corrupt file is moved aside, see
+// Corrupt. A file that cannot be read, or does not begin like a store's file, is not the store's: it is neither moved nor
+// replaced, and Err wraps [ErrForeign].
 func Open(path string) *Store { return openWith(path, func() {}) }
 
 func openWith(path string, opened func()) *Store {
@@ -96,16 +95,16 @@ func (s *Store) open() {
 	s.giveUp(fmt.Errorf("%s: %w: %w", path, ErrForeign, err))
 }
 
-// giveUp leaves the file to others: nothing is kept. It is called by Open alone.
+// giveUp leaves the file to others: nothing is kept. Only Open calls it.
 func (s *Store) giveUp(cause error) {
 	s.failed = cause
 	s.lock.Close()
 	s.lock = nil
 }
 
-// take locks the file, by a lock file beside it that is never replaced by a store. Someone may remove it, though: the lock of a
-// file that has lost its name keeps nobody out, so take opens the lock file again until the one that it has locked is the one that
-// others find. A removal after that is found by the next write.
+// take locks the file, by a lock file beside it that no store ever replaces. But someone may remove the lock file, and a
+// lock on a file without a name keeps nobody out. So take opens the lock file again until the file that it has locked is
+// the one that other processes find. The next write notices a later removal.
 func (s *Store) take(wait time.Duration) error {
 	p, err := file.Beside(s.path + ".lock")
 	if err != nil {
@@ -152,8 +151,8 @@ func (s *Store) lockFile(p *file.Place, until time.Time) (*os.File, error) {
 	return f, nil
 }
 
-// hold returns an error if another process may have taken the file, because the lock file was removed. It takes
-// the file again if none has.
+// hold returns an error if another process may have taken the file, because the lock file was removed. If none has, it
+// takes the file again.
 func (s *Store) hold() error {
 	p, err := file.Beside(s.path + ".lock")
 	if err != nil {
@@ -165,7 +164,7 @@ func (s *Store) hold() error {
 	}
 	before := s.lock
 	if err := s.take(0); err != nil {
-		return err // before stays, for the next attempt
+		return err // the old lock stays for the next attempt
 	}
 	return before.Close()
 }
@@ -187,7 +186,7 @@ func (s *Store) setAside(cause error) error {
 // Path returns the path of the file.
 func (s *Store) Path() string { return s.path }
 
-// Err returns why changes are not kept; nil: they are.
+// Err returns why changes are not kept; nil: they are kept.
 func (s *Store) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,13 +224,13 @@ func (s *Store) SetDenials(list []Denial) {
 	s.content.denials, s.marked = slices.Clone(list), true
 }
 
-// Flush writes the content to the file, if it has changed. Calls at the same time share a write: each waits for
-// a write that began after its own change. When it returns nil, everything that was set before the call
-// survives a crash of the machine. After an error the next call tries again. It is [ErrTaken] if the lock file was removed
-// and another process has taken the file since. A file system that does not answer is given up, see [file.Change].
+// Flush writes the content to the file, if it has changed. Concurrent calls share a write: each waits for a write that
+// began after its own change. When Flush returns nil, everything that was set before the call survives a crash of the
+// machine. After an error the next call tries again. The error is [ErrTaken] if the lock file was removed and another
+// process has taken the file since. A file system that does not answer is given up, see [file.Change].
 func (s *Store) Flush() error { return s.bounded(s.path, s.flush) }
 
-// bounded calls f, which writes the content. If f is given up, it goes on beside and may write content of before.
+// bounded calls f, which writes the content. If it gives f up, f goes on beside it and may write old content.
 func (s *Store) bounded(name string, f func() error) error {
 	err, gaveUp := file.Change(name, func() (error, error) { return f(), nil }, nil)
 	if gaveUp == nil {
@@ -271,8 +270,8 @@ func (s *Store) flush() error {
 	return err
 }
 
-// Close is Flush, and leaves the file to another process. Later changes are not kept. While an earlier write is stuck,
-// the file is left after it.
+// Close is Flush, and then leaves the file to another process. Later changes are not kept. If an earlier write is stuck,
+// the file is left when it ends.
 func (s *Store) Close() error { return s.bounded(s.path+".lock", s.close) }
 
 func (s *Store) close() error {
@@ -290,7 +289,7 @@ func (s *Store) close() error {
 	return errors.Join(err, lock.Close())
 }
 
-// replace replaces a file at once, by a file that is complete on the disk.
+// replace replaces a file in one step by a file that is complete on the disk.
 func replace(path string, data []byte) error {
 	p, err := place(path)
 	if err != nil {
@@ -299,7 +298,7 @@ func replace(path string, data []byte) error {
 	return errors.Join(p.Replace(data, nil), p.Close())
 }
 
-// place returns the place of a file. No other user may put another file there.
+// place returns the place of a file, where no other user may put another file.
 func place(path string) (*file.Place, error) {
 	p, err := file.At(path)
 	if err == nil {

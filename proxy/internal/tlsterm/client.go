@@ -11,17 +11,14 @@ import (
 
 // A ClientConfig says how connections to the endpoints of an upstream are encrypted.
 type ClientConfig struct {
-	// CA is a file of certificates. The endpoint's certificate must lead to one of them; empty: the
-	// system's.
+	// CA is a file of certificates. The endpoint's certificate must lead to one of them; empty: to one of the system's.
 	CA string
 
-	// SNI is the server name sent to the endpoint, and the name that its certificate
-	// must be for; empty: the endpoint's own host, which may be an IP address: that is
-	// not sent, but the certificate must be for it.
+	// SNI is the server name sent to the endpoint, and the name that its certificate must have; empty: the endpoint's own
+	// host. If the host is an IP address, no name is sent, but the certificate must have the address.
 	SNI string
 
-	// Pair is the proxy's own certificate and key, which it shows if asked; empty:
-	// none.
+	// Pair is the proxy's own certificate and key, which it shows if an endpoint asks; empty: none.
 	Pair Pair
 
 	// MinVersion is the oldest version of TLS that is spoken; 0: 1.2.
@@ -32,21 +29,20 @@ type ClientConfig struct {
 
 	Files *Files // reads the files and follows them; nil: they are read once
 	Limit *Limit // of handshakes; nil: none
-	Stats *Stats // nil: the Client's own
+	Stats *Stats // nil: the Client makes its own
 }
 
-// A Client is the TLS towards the endpoints of an upstream. It is safe for concurrent
-// use.
+// A Client does the TLS with the endpoints of an upstream. It is safe for concurrent use.
 type Client struct {
 	cfg ClientConfig
 	follower
-	config atomic.Pointer[tls.Config] // never changed
+	config atomic.Pointer[tls.Config] // its contents are never changed
 }
 
-// sessions is how many TLS sessions with endpoints are kept to be resumed.
+// sessions is how many TLS sessions with endpoints are kept for resumption.
 const sessions = 1024
 
-// NewClient reads the files and returns the TLS towards endpoints. Close ends it.
+// NewClient reads the files and returns a Client. Close ends it.
 func NewClient(cfg *ClientConfig) (*Client, error) {
 	c := &Client{cfg: *cfg}
 	if c.cfg.Timeout <= 0 {
@@ -72,8 +68,8 @@ func NewClient(cfg *ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// build makes the configuration of the present files. Sessions that others have verified, or
-// were shown another certificate, are not resumed. The caller holds c.mu.
+// build makes the configuration from the present files. No session is resumed that other authorities have verified, or that
+// was shown another certificate. The caller holds c.mu.
 func (c *Client) build() {
 	config := &tls.Config{
 		MinVersion:         c.cfg.MinVersion,
@@ -93,13 +89,13 @@ func (c *Client) Stats() *Stats { return c.cfg.Stats }
 
 // A Peer is the endpoint of a handshake.
 type Peer struct {
-	Host string   // as it is configured: a name or an IP address, without the port
-	ALPN []string // protocols to offer: the one agreed upon with the client; empty: none
+	Host string   // as configured: a name or an IP address, without the port
+	ALPN []string // protocols to offer, such as the one agreed upon with the client; empty: none
 }
 
-// Handshake speaks TLS over a connection to an endpoint, and leaves no deadline on it. The caller
-// has to close the connection, through the result if there is one. If ctx has ended, it is closed
-// already. The error is an [*Error].
+// Handshake speaks TLS over a connection to an endpoint, and leaves no deadline on it. The caller has to close the
+// connection, through the result if there is one. If ctx has ended, the connection is closed already. The error is an
+// [*Error].
 func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*Conn, error) {
 	config := c.config.Load().Clone()
 	config.ServerName = c.cfg.SNI
@@ -125,7 +121,7 @@ func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*Conn
 	return &Conn{Conn: a.conn, beneath: answered}, nil
 }
 
-// A sessionCache keeps the sessions of different endpoints with one name apart.
+// A sessionCache keeps the sessions of endpoints with the same name apart.
 type sessionCache struct {
 	cache    tls.ClientSessionCache
 	endpoint string

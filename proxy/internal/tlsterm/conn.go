@@ -19,21 +19,20 @@ func (torn) Error() string { return "the TLS stream ended without close_notify" 
 
 func (torn) Is(target error) bool { return target == syscall.ECONNRESET }
 
-// A Conn is a connection over which TLS is spoken, as [tls.Conn] is, except for one thing:
-// its Read answers [io.EOF] only if the peer has sent close_notify. A tls.Conn answers that
-// as well when the connection beneath ends between two records.
+// A Conn is a TLS connection like [tls.Conn], except that its Read returns [io.EOF] only if the peer has sent close_notify.
+// A tls.Conn also returns it when the connection beneath ends between two records.
 type Conn struct {
 	*tls.Conn
 	beneath *limitedConn
-	by      *state // by which it was accepted; belongs to the goroutine of the handshake
-	first   []byte // that were awaited, and are read next
+	by      *state // the state that accepted it; belongs to the goroutine of the handshake
+	first   []byte // bytes that Await has read, for the next Read
 }
 
-// firstSize is how many bytes are awaited at most; the rest of a record waits in crypto/tls.
+// firstSize is the most bytes that Await reads; the rest of a record waits in crypto/tls.
 const firstSize = 4096
 
-// Await waits until the peer has sent a byte, which is read again by the next Read. Its error is
-// the error of Read. It must not be called again.
+// Await waits until the peer has sent a byte, which the next Read returns. Its error is Read's. It must not be called
+// again.
 func (c *Conn) Await() error {
 	b := make([]byte, firstSize)
 	n, err := c.Read(b)
@@ -44,12 +43,11 @@ func (c *Conn) Await() error {
 	return err
 }
 
-// Over replaces the connection beneath, once the handshake is over: on a loop the new one does not
-// wait. After a Temporary error of it, such as syscall.EAGAIN, the next Read goes on where the
-// failed one stopped.
+// Over replaces the connection beneath, once the handshake is over: on a loop the new connection does not wait. After a
+// Temporary error such as syscall.EAGAIN, the next Read continues where the failed one stopped.
 func (c *Conn) Over(beneath net.Conn) { c.beneath.Conn = beneath }
 
-// Beneath returns the connection over which TLS is spoken.
+// Beneath returns the connection that carries TLS.
 func (c *Conn) Beneath() net.Conn { return c.beneath.Conn }
 
 // Read implements [net.Conn].
@@ -62,8 +60,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	n, err := c.Conn.Read(p)
-	// crypto/tls reads no further than the record that it needs, so an end of the
-	// connection that it has met came before any close_notify.
+	// crypto/tls reads no further than the record that it needs, so if the connection beneath has ended, the end came
+	// before any close_notify.
 	if c.beneath.ended && (err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF)) {
 		err = ErrTorn
 	}

@@ -20,41 +20,42 @@ import (
 
 // A FilesConfig says how files are followed.
 type FilesConfig struct {
-	// Poll is how often the files are read without an event of the kernel; 0: the default of [discovery.WatchConfig].
+	// Poll is the interval at which the files are read without an event of the kernel; 0: the default of
+	// [discovery.WatchConfig].
 	Poll time.Duration
 
-	// Settle is how long a file must be left alone before it is read; 0: 200 ms. Five times that is how long a certificate
-	// may wait for its key, before it is said that they do not match.
+	// Settle is how long a file must be left alone before it is read; 0: 200 ms. A certificate may wait for its key five
+	// times as long, before they are reported not to match.
 	Settle time.Duration
 
-	// Report is called when a new content has taken effect, or cannot, with the reason: once for each content, and one
-	// call after the other. It may be nil.
+	// Report is called when new contents have taken effect, or cannot, with the reason: once for each content, and one call
+	// after the other. It may be nil.
 	Report func(Change)
 }
 
-// A Change is a change of a certificate with its key, or of authorities.
+// A Change reports new contents of a certificate with its key, or of authorities.
 type Change struct {
 	Paths []string
-	Err   error // why it did not take effect; keeping the previous certificates
-	// Late is the end of a certificate that has taken effect although it had expired; otherwise zero.
+	Err   error // why the change did not take effect, so that the previous certificates stay
+	// Late is the end of a certificate that had already expired when it took effect; otherwise zero.
 	Late time.Time
 }
 
-// Files are the files of Servers and Clients. Each is read once, however many use it, and followed.
-// They are safe for concurrent use; nil follows nothing.
+// Files are the files of Servers and Clients. Each file is read once, however many use it, and followed. Files are safe for
+// concurrent use; nil follows nothing.
 type Files struct {
 	cfg     FilesConfig
 	inotify discovery.Inotify
-	ctx     context.Context // ends with the following
+	ctx     context.Context // done when the files are no longer followed
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	turn    sync.Mutex // of changes
+	turn    sync.Mutex // held during a change
 
 	mu      sync.Mutex
 	sources map[string]*source
 }
 
-// NewFiles returns empty Files. Close stops following the files that are opened later.
+// NewFiles returns empty Files. Close stops following the files that are opened.
 func NewFiles(cfg *FilesConfig) *Files {
 	f := &Files{sources: map[string]*source{}}
 	if cfg != nil {
@@ -70,32 +71,32 @@ func NewFiles(cfg *FilesConfig) *Files {
 	return f
 }
 
-// Close ends the following. Servers and Clients go on with the last contents.
+// Close stops following the files. Servers and Clients go on with the last contents.
 func (f *Files) Close() {
 	f.stop()
 	f.running.Wait()
 }
 
-// A source is a file, or two that belong together.
+// A source is a file, or two files that belong together.
 type source struct {
 	spec  pairSpec
-	value atomic.Pointer[parsedPair] // the last good one
+	value atomic.Pointer[parsedPair] // the last good contents
 
-	refused atomic.Pointer[error] // why the present contents are not in use; nil: they are
+	refused atomic.Pointer[error] // why the present contents are not in use; nil: they are in use
 
 	// The mu of the Files guards the following fields.
 	users    map[any]func() // called when there is a new value
 	stop     context.CancelFunc
-	identity fileIdentity // of the files when they were read last
-	bad      time.Time    // since when they cannot be used; zero: they can
-	reported bool         // that they cannot
-	badSum   any          // of the bad content: its sum, or the words of the error
-	ended    *parsedPair  // whose end was told; nil: none
+	identity fileIdentity // of the files when they were last read
+	bad      time.Time    // since when the files cannot be used; zero: they can
+	reported bool         // bad was reported
+	badSum   any          // identifies the bad content: its sum, or the text of the error
+	ended    *parsedPair  // the expired certificate that Ended has reported; nil: none
 }
 
-// Ended calls tell for each certificate in use that has ended by now, once, with its files and its end.
+// Ended calls tell once for each certificate in use that has expired by now, with its files and its end.
 func (f *Files) Ended(now time.Time, tell func(paths []string, at time.Time)) {
-	if !f.mu.TryLock() { // files are being read: the next call tells it
+	if !f.mu.TryLock() { // files are being read: the next call reports it
 		return
 	}
 	defer f.mu.Unlock()
@@ -120,9 +121,9 @@ func (r *pairSpec) names() (list []string) {
 	return list
 }
 
-// open reads the files of the recipe, or finds them read already, and has changed called by
-// another goroutine whenever there is something new. Files that are bad now are an error also
-// if they were good when they were read before. user is the key for close.
+// open reads the files of r, unless they are read already, and lets another goroutine call changed whenever there is
+// something new. Files that are bad now are an error even if they were good when they were last read. user is the key for
+// close.
 func (f *Files) open(r pairSpec, user any, changed func()) (*source, error) {
 	if f == nil {
 		m, err := r.read()
@@ -152,16 +153,16 @@ func (f *Files) open(r pairSpec, user any, changed func()) (*source, error) {
 		f.running.Go(func() { watch.Run(ctx, func() { f.look(s) }) })
 	case !s.bad.IsZero() || !prints.equal(&s.identity):
 		if _, err := r.read(); err != nil {
-			return nil, err // though others may go on with the contents read before
+			return nil, err // other users go on with the contents read before
 		}
-		f.running.Go(func() { f.look(s) }) // for the others, too
+		f.running.Go(func() { f.look(s) }) // for the other users
 	}
 	s.users[user] = changed
 	return s, nil
 }
 
-// current reports whether files are still as they were read, as far as is known without reading
-// them. For files that are not followed it is not known.
+// current reports whether files are unchanged since they were read, as far as is known without reading them. Nothing is
+// known about files that are not followed.
 func (f *Files) current(sources ...*source) bool {
 	if f == nil {
 		return false
@@ -193,7 +194,8 @@ func (f *Files) close(s *source, user any) {
 	}
 }
 
-// look reads files that have changed, and puts their contents in force. Bad ones are looked at again before they are reported.
+// look reads files that have changed, and brings their contents into force. It looks at bad files again before it reports
+// them.
 func (f *Files) look(s *source) {
 	f.turn.Lock()
 	defer f.turn.Unlock()
@@ -204,7 +206,7 @@ func (f *Files) look(s *source) {
 	}
 	change, changed, wait := s.reread(f.cfg.Settle * 5)
 	f.mu.Unlock()
-	for _, call := range changed { // without f.mu: it is the user's lock that comes first
+	for _, call := range changed { // without f.mu, because the user's lock is taken first
 		call()
 	}
 	if change != nil {
@@ -215,8 +217,7 @@ func (f *Files) look(s *source) {
 	}
 }
 
-// reread reads the files. It returns the change to be reported, the functions to be called,
-// and how soon it should be called again.
+// reread reads the files. It returns the change to report, the functions to call, and the time until its next call.
 func (s *source) reread(grace time.Duration) (*Change, []func(), time.Duration) {
 	prints := s.spec.identity()
 	m, err := s.spec.read()
@@ -241,8 +242,7 @@ func (s *source) reread(grace time.Duration) (*Change, []func(), time.Duration) 
 	return c, users, 0
 }
 
-// refusal returns why the present contents of the files are not in use, nil if they are. A nil
-// source has none to refuse.
+// refusal returns why the present contents of the files are not in use, or nil. It may be called on a nil source.
 func (s *source) refusal() error {
 	if s == nil {
 		return nil
@@ -253,8 +253,8 @@ func (s *source) refusal() error {
 	return nil
 }
 
-// refuse notes that the files are bad, and reports it once for each content, but not before grace
-// is over: of two files one may have come before the other.
+// refuse notes that the files are bad. It reports this once for each content, but not before grace is over: one of two
+// files may have come before the other.
 func (s *source) refuse(m *parsedPair, err error, grace time.Duration) (*Change, []func(), time.Duration) {
 	var what any = err.Error()
 	if m != nil {
@@ -278,10 +278,10 @@ func (s *source) refuse(m *parsedPair, err error, grace time.Duration) (*Change,
 	}, nil, 0
 }
 
-// fileIdentity identifies the contents of files without reading them: nil for a missing file.
+// A fileIdentity identifies the contents of files without reading them: nil for a missing file.
 type fileIdentity [2]os.FileInfo
 
-// identity looks at the files of a recipe.
+// identity looks at the files of r.
 func (r *pairSpec) identity() (p fileIdentity) {
 	for i, path := range r.paths {
 		if info, err := file.Stat(path); path != "" && err == nil {
@@ -307,15 +307,15 @@ func (p *fileIdentity) equal(q *fileIdentity) bool {
 	return true
 }
 
-// A parsedPair is the contents of a file or two. It is never changed.
+// A parsedPair is the contents of one or two files. It is never changed.
 type parsedPair struct {
-	cert *tls.Certificate // of a pair
-	pool *x509.CertPool   // of authorities
-	raw  []byte           // of authorities: the file
+	cert *tls.Certificate // if the files are a pair
+	pool *x509.CertPool   // if the file has authorities
+	raw  []byte           // the text of the authorities
 	sum  [sha256.Size]byte
 }
 
-// A pairSpec names the files, and the kind of their contents.
+// A pairSpec names one or two files, and the kind of their contents.
 type pairSpec struct {
 	paths [2]string // the second may be ""
 	make  func(p [2]string, text [2][]byte) (*parsedPair, error)
@@ -364,7 +364,7 @@ func makePool(p [2]string, text [2][]byte) (*parsedPair, error) {
 	return &parsedPair{pool: pool, raw: bytes.Clone(text[0])}, nil
 }
 
-// maxFile is how large a file may be. All authorities of a distribution are 220 KB.
+// maxFile is the largest size of a file. All authorities of a distribution take 220 KB.
 const maxFile = 4 << 20
 
 // readFile reads a file. It refuses files that would make it wait, or have no end.
@@ -381,7 +381,7 @@ func readFile(path string) ([]byte, error) {
 	return text, nil
 }
 
-// inFile puts the file's name first, as in all errors of this package, and once.
+// inFile puts the file's name in front of an error, once.
 func inFile(path string, err error) error {
 	var perr *os.PathError
 	if errors.As(err, &perr) {
@@ -393,11 +393,11 @@ func inFile(path string, err error) error {
 // An index finds the certificate for a name. It is never changed.
 type index struct {
 	byName map[string][]*tls.Certificate // "a.example.com", "*.example.com"
-	first  []*tls.Certificate            // all with the names of the first one
+	first  []*tls.Certificate            // all certificates with the first one's names
 }
 
-// newIndex makes the index of certificates, in their order. There may be several for a
-// name, of ECDSA and of RSA.
+// newIndex makes the index of certificates, which keep their order. A name may have several certificates, such as one with
+// ECDSA and one with RSA.
 func newIndex(pairs []*source) *index {
 	x := &index{byName: map[string][]*tls.Certificate{}}
 	for _, p := range pairs {
@@ -413,7 +413,7 @@ func newIndex(pairs []*source) *index {
 	return x
 }
 
-// names lists the names that a certificate is for, in lower case, each once.
+// names lists the names in a certificate, in lower case, each once.
 func names(cert *tls.Certificate) (list []string) {
 	seen := map[string]bool{}
 	for _, name := range cert.Leaf.DNSNames {
@@ -425,7 +425,7 @@ func names(cert *tls.Certificate) (list []string) {
 	return list
 }
 
-// get is a tls.Config's GetCertificate.
+// get is GetCertificate of a [tls.Config].
 func (x *index) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := strings.ToLower(hello.ServerName)
 	if certs := x.byName[name]; certs != nil {
@@ -446,7 +446,7 @@ func fitting(certs []*tls.Certificate, hello *tls.ClientHelloInfo) *tls.Certific
 	}
 	name := hello.ServerName
 	defer func() { hello.ServerName = name }()
-	hello.ServerName = "" // the name is decided
+	hello.ServerName = "" // the name is decided already
 	for _, c := range certs {
 		if hello.SupportsCertificate(c) == nil {
 			return c
@@ -455,18 +455,19 @@ func fitting(certs []*tls.Certificate, hello *tls.ClientHelloInfo) *tls.Certific
 	return certs[0]
 }
 
-// A Lifetime is the time for which a certificate is good.
+// A Lifetime is the time for which a certificate is valid.
 type Lifetime struct {
-	Path       string // its file
+	Path       string // the certificate's file
 	From, Ends time.Time
-	// Refused is why the present contents of the files were not taken, so that former ones are in use; nil: they were.
+	// Refused is why the present contents of the files were not accepted, so that former ones are in use; nil: they were
+	// accepted.
 	Refused error
 }
 
-// A follower is what a [Server] and a [Client] have of their files.
+// A follower is the part of a [Server] and a [Client] that follows their files.
 type follower struct {
 	files *Files
-	build func() // makes the material of the present files; called with mu held
+	build func() // applies the present files; called with mu held
 	pairs []*source
 	ca    *source // nil: none
 
@@ -511,7 +512,7 @@ func (f *follower) rebuild() {
 	}
 }
 
-// Close stops following the files. Handshakes go on with the present ones.
+// Close stops following the files. Handshakes go on with the present contents.
 func (f *follower) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -526,7 +527,7 @@ func (f *follower) Close() {
 	}
 }
 
-// Current reports whether the files are still as they were read. If so, another Server or Client of the same
+// Current reports whether the files are unchanged since they were read. If so, another Server or Client with the same
 // configuration would be the same, and would not fail.
 func (f *follower) Current() bool {
 	f.mu.Lock()
@@ -545,6 +546,6 @@ func (f *follower) Lifetimes() (list []Lifetime) {
 	return list
 }
 
-// AuthoritiesRefused returns why the present contents of the file of authorities were not taken, so that the
-// former ones are in use; nil: they were, or there is no such file.
+// AuthoritiesRefused returns why the present contents of the file of authorities were not accepted, so that former ones are
+// in use; nil: they were accepted, or there is no such file.
 func (f *follower) AuthoritiesRefused() error { return f.ca.refusal() }

@@ -76,7 +76,7 @@ func (a *attempt) handshake(ctx context.Context) error {
 	return a.raw.SetDeadline(time.Time{})
 }
 
-// explain makes words of an error that has none of its own.
+// explain replaces the text of an error that says too little.
 func (a *attempt) explain(kind FailureKind, err error) error {
 	if kind == Timeout {
 		return fmt.Errorf("not complete within %v: %w", a.timeout, os.ErrDeadlineExceeded)
@@ -87,10 +87,9 @@ func (a *attempt) explain(kind FailureKind, err error) error {
 // ErrSessions is the error of a TLS session for which there is no room.
 var ErrSessions = errors.New("TLS session limit reached")
 
-// A Limit bounds the cost of TLS for the process: the number of sessions at once, which are
-// copied and have buffers, and the number of them in an expensive part of a handshake. That
-// is the handling of received data, and not the waiting for it: so no peer that sends nothing,
-// or a byte at a time, or does not go on after an answer, keeps others waiting. It is safe for
+// A Limit bounds the cost of TLS for the process: the number of sessions at once, which are copied and have buffers, and
+// the number of handshakes in an expensive part. Handling received data is expensive; waiting for it is not. So a peer that
+// sends nothing, or a byte at a time, or does not go on after an answer, keeps no other peer waiting. A Limit is safe for
 // concurrent use; nil: nothing is bounded.
 type Limit struct {
 	most     int64
@@ -98,7 +97,7 @@ type Limit struct {
 	turns    chan struct{} // one element for each handshake; nil: any number
 }
 
-// NewLimit returns a limit of sessions and of handshakes at a time; 0: any number.
+// NewLimit returns a limit of concurrent sessions and handshakes; 0: any number.
 func NewLimit(sessions, handshakes int) *Limit {
 	l := &Limit{most: int64(sessions)}
 	if handshakes > 0 {
@@ -126,7 +125,7 @@ func (l *Limit) Leave() {
 	}
 }
 
-// Sessions is how many places are taken.
+// Sessions returns how many places are taken.
 func (l *Limit) Sessions() int {
 	if l == nil {
 		return 0
@@ -134,7 +133,7 @@ func (l *Limit) Sessions() int {
 	return int(l.sessions.Load())
 }
 
-// Max is how many places there are; 0: any number.
+// Max returns how many places there are; 0: any number.
 func (l *Limit) Max() int {
 	if l == nil {
 		return 0
@@ -142,15 +141,14 @@ func (l *Limit) Max() int {
 	return int(l.most)
 }
 
-// A handshakeSlot is the slot that a handshake takes for its expensive parts.
+// A handshakeSlot is the place under a Limit that a handshake takes for its expensive parts.
 type handshakeSlot struct {
 	limit *Limit
 	end   time.Time
 	held  bool
 }
 
-// take waits until there is room, or the peer of a connection, which is not read meanwhile,
-// has gone.
+// take waits until there is room, or the peer of c has gone. c is not read meanwhile.
 func (t *handshakeSlot) take(ctx context.Context, c net.Conn) error {
 	if t.held || t.limit == nil || t.limit.turns == nil {
 		return nil
@@ -179,7 +177,7 @@ func (t *handshakeSlot) take(ctx context.Context, c net.Conn) error {
 	}
 }
 
-// done gives it back, if it was taken.
+// done gives the slot back, if it was taken.
 func (t *handshakeSlot) done() {
 	if t.held {
 		<-t.limit.turns
@@ -187,22 +185,21 @@ func (t *handshakeSlot) done() {
 	}
 }
 
-// A limitedConn is a connection in a handshake: as long as it waits for the peer it has no
-// slot, and gets one when data has come. A peer that begins many handshakes and goes on with
-// none, at whatever point, takes no slots from others.
+// A limitedConn is a connection in a handshake: while it waits for the peer it has no slot, and gets one when data has
+// come. A peer that begins many handshakes and goes on with none, at whatever point, takes no slots from others.
 //
-// It is beneath crypto/tls also after that, and notes the end of the connection.
+// It stays beneath crypto/tls after the handshake, and notes the end of the connection.
 type limitedConn struct {
 	net.Conn
 	ctx   context.Context
 	turn  *handshakeSlot // nil when the handshake is over
 	left  int            // bytes that the handshake may still read
-	after int            // and after the first Write
+	after int            // the same after the first Write
 	ended bool           // a Read has met the end of file; belongs to the reader
-	last  [7]byte        // of what the handshake has read
+	last  [7]byte        // last bytes that the handshake has read
 }
 
-// plainAlert returns the alert in the clear with which the bytes of a peer have ended, 0 if they have ended otherwise.
+// plainAlert returns the alert in the clear with which a peer's bytes ended, or 0 if they ended otherwise.
 func (c *limitedConn) plainAlert() tls.AlertError {
 	if header := [5]byte{21, 3, 3, 0, 2}; [5]byte(c.last[:5]) != header {
 		return 0
@@ -210,10 +207,10 @@ func (c *limitedConn) plainAlert() tls.AlertError {
 	return tls.AlertError(c.last[6])
 }
 
-// What a handshake may read: crypto/tls keeps a message, a quarter of a MiB of certificates at most, until it is whole, and
-// checks it then.
+// The most bytes that a handshake may read. crypto/tls keeps a message until it is whole, and only then checks it: at most
+// a quarter of a MiB of certificates.
 const (
-	maxHello        = 128 << 10 // with the headers of its records
+	maxHello        = 128 << 10 // including the headers of its records
 	maxAfterHello   = 32 << 10  // from a client, behind its ClientHello
 	maxFromEndpoint = 64 << 10
 )
@@ -255,13 +252,13 @@ func (c *limitedConn) read(p []byte) (int, error) {
 // over ends the handshake.
 func (c *limitedConn) over() { c.ctx, c.turn = nil, nil }
 
-// NetConn returns the connection itself, for resetting one of TLS.
+// NetConn returns the connection beneath, through which a TLS connection can be reset.
 func (c *limitedConn) NetConn() net.Conn { return c.Conn }
 
 // errBusy is the error of a handshake that got no slot in time.
 var errBusy = errors.Join(errors.New("too many handshakes at once"), os.ErrDeadlineExceeded)
 
-// Handshakes is how many are in the part that costs something.
+// Handshakes returns how many handshakes are in an expensive part.
 func (l *Limit) Handshakes() int {
 	if l == nil {
 		return 0

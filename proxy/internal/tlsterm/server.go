@@ -1,12 +1,11 @@
 // Package tlsterm ends a client's TLS connection in the proxy, and begins one to an endpoint.
 //
-// A [Server] is the TLS of one listener, a [Client] the TLS of one upstream. They follow changes
-// of their files, if they are given a [Files]: new handshakes use the new contents, handshakes in
-// progress end with the contents that they began with, and connections notice nothing. A bad file
-// changes nothing.
+// A [Server] does the TLS of one listener, a [Client] the TLS of one upstream. They follow changes of their files, if they
+// are given [Files]: new handshakes use the new contents, handshakes in progress end with the contents with which they
+// began, and connections notice nothing. A bad file changes nothing.
 //
-// The parts that outlive a reload of the configuration are made by the caller, and handed to
-// the next Server: [Files], [Tickets], [Limit] and [Stats].
+// The caller makes the parts that outlive a reload of the configuration, and hands them to the next Server: [Files],
+// [Tickets], [Limit] and [Stats].
 package tlsterm
 
 import (
@@ -34,13 +33,13 @@ type Pair struct{ Cert, Key string }
 
 // A Config says how a listener's clients are served.
 type Config struct {
-	// Name is the name of the listener. A session ticket is taken only by a listener of
-	// the name that it was made under.
+	// Name is the name of the listener. A session ticket is accepted only by a listener with the name under which it was
+	// made.
 	Name string
 
-	// Certificates, at least one. A client gets the first that is for the name it
-	// wants, one for the name itself before one with a wildcard (which stands for one
-	// label); the first one of all if none is, or it wants none.
+	// Certificates, at least one. A client gets the first certificate for the name that it wants: one with the name itself
+	// before one with a wildcard (which stands for one label). It gets the first certificate of all if none has the name,
+	// or it wants none.
 	Certificates []Pair
 
 	// ClientCA is a file of certificates. If set, a client must show a certificate
@@ -51,40 +50,38 @@ type Config struct {
 	// [ParseVersion].
 	MinVersion uint16
 
-	// ALPN lists the protocols that may be agreed upon, the preferred one first;
-	// empty: none is. A client that offers only others is refused (RFC 7301, 3.2).
+	// ALPN lists the protocols that may be agreed upon, the preferred one first; empty: none. A client that offers only
+	// other protocols is refused (RFC 7301, 3.2).
 	ALPN []string
 
-	// Timeout is how long a handshake may take, the wait for its turn included; 0:
-	// 10 s.
+	// Timeout is how long a handshake may take, including the wait for its turn; 0: 10 s.
 	Timeout time.Duration
 
 	Files   *Files   // reads the files and follows them; nil: they are read once
-	Tickets *Tickets // nil: the Server's own
+	Tickets *Tickets // nil: the Server makes its own
 	Limit   *Limit   // nil: none
-	Stats   *Stats   // nil: the Server's own
+	Stats   *Stats   // nil: the Server makes its own
 }
 
 // DefaultTimeout is how long a handshake may take if the configuration does not say.
 const DefaultTimeout = 10 * time.Second
 
-// A Server is the TLS of a listener. It is safe for concurrent use.
+// A Server does the TLS of a listener. It is safe for concurrent use.
 type Server struct {
 	cfg Config
 	follower
 	state atomic.Pointer[state]
 }
 
-// A state is the material of handshakes from now on. It is never changed, except for the keys
-// of its tickets.
+// A state is what handshakes use from now on. It is never changed, except for the keys of its tickets.
 type state struct {
 	config *tls.Config
-	bind   []byte // binding of tickets, besides the name
+	bind   []byte // what tickets are bound to, besides the name
 	keys   atomic.Uint64
 }
 
-// NewServer reads the files and returns the TLS of a listener. The errors of all files
-// are joined, each begins with the name of its file. Close ends it.
+// NewServer reads the files and returns a Server. The errors of all files are joined; each begins with the name of its
+// file. Close ends the Server.
 func NewServer(cfg *Config) (*Server, error) {
 	s := &Server{cfg: *cfg}
 	if s.cfg.Timeout <= 0 {
@@ -109,7 +106,7 @@ func NewServer(cfg *Config) (*Server, error) {
 	return s, nil
 }
 
-// build makes the state of the present files. The caller holds s.mu.
+// build makes the state from the present files. The caller holds s.mu.
 func (s *Server) build() {
 	certs := newIndex(s.pairs)
 	st := &state{config: &tls.Config{
@@ -118,7 +115,7 @@ func (s *Server) build() {
 		GetCertificate: certs.get,
 	}}
 	if s.cfg.MinVersion >= tls.VersionTLS12 {
-		st.config.CipherSuites = keypair.CipherSuites() // older versions have no others than those with CBC
+		st.config.CipherSuites = keypair.CipherSuites() // older versions have only suites with CBC
 	}
 	if slices.Contains(s.cfg.ALPN, "h2") {
 		st.config.GetConfigForClient = st.strict
@@ -134,8 +131,9 @@ func (s *Server) build() {
 	s.state.Store(st)
 }
 
-// strict is a GetConfigForClient. crypto/tls lets in a client that offers http/1.1 alone, without a protocol, where h2 is
-// spoken and http/1.1 is not (negotiateALPN). The client gets a configuration without h2, and so the alert no_application_protocol.
+// strict is GetConfigForClient of a [tls.Config]. If h2 is spoken and http/1.1 is not, crypto/tls lets in a client that
+// offers only http/1.1, without a protocol (negotiateALPN). strict gives this client a configuration without h2, and so the
+// alert no_application_protocol.
 func (st *state) strict(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	offered := hello.SupportedProtos
 	if len(offered) == 0 || slices.ContainsFunc(st.config.NextProtos, func(p string) bool { return slices.Contains(offered, p) }) {
@@ -150,15 +148,15 @@ func (st *state) strict(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	return config, nil
 }
 
-// Timeout is how long a handshake may take.
+// Timeout returns how long a handshake may take.
 func (s *Server) Timeout() time.Duration { return s.cfg.Timeout }
 
 // Stats returns the counters.
 func (s *Server) Stats() *Stats { return s.cfg.Stats }
 
-// Handshake speaks TLS over a client's connection, and leaves no deadline on it. It waits for its
-// turn, if a [Limit] says so. The caller has to close the connection, through the result if there
-// is one. If ctx has ended, it is closed already. The error is an [*Error].
+// Handshake speaks TLS over a client's connection, and leaves no deadline on it. It waits for its turn, if there is a
+// [Limit]. The caller has to close the connection, through the result if there is one. If ctx has ended, the connection is
+// closed already. The error is an [*Error].
 func (s *Server) Handshake(ctx context.Context, conn net.Conn) (*Conn, error) {
 	st := s.state.Load()
 	s.cfg.Tickets.refresh(s.cfg.Name, st)
@@ -203,9 +201,9 @@ var (
 	errOutdated    = errors.New("its version of TLS is no longer accepted")
 )
 
-// Accepts returns an [*Error] if the Server's present rules on certificates and versions refuse a
-// client after its handshake, which may have been with another Server. c is nil for a client that
-// came without TLS. It is called by one goroutine at a time for one connection.
+// Accepts returns an [*Error] if the Server's present rules on certificates and versions refuse a client after its
+// handshake, which may have been with another Server. c is nil for a client that came without TLS. One goroutine at a time
+// may call it for a connection.
 func (s *Server) Accepts(c *Conn) error {
 	st := s.state.Load()
 	if c == nil {
@@ -224,8 +222,8 @@ func (s *Server) Accepts(c *Conn) error {
 	return nil
 }
 
-// accepts looks at a handshake as crypto/tls does at the handshake of a client that shows its
-// certificate (handshake_server.go, processCertsFromClient).
+// accepts checks a handshake as crypto/tls checks the handshake of a client that shows its certificate
+// (handshake_server.go, processCertsFromClient).
 func (st *state) accepts(conn tls.ConnectionState) (FailureKind, error) {
 	if conn.Version < st.config.MinVersion {
 		return Version, errOutdated
@@ -250,26 +248,25 @@ func (st *state) accepts(conn tls.ConnectionState) (FailureKind, error) {
 type FailureKind uint8
 
 const (
-	Other       FailureKind = iota // none of those below
+	Other       FailureKind = iota // none of the others
 	Timeout                        // it was not done in time
 	Busy                           // its turn did not come in time
-	Closed                         // the peer has closed or reset the connection, or we did
+	Closed                         // the peer or this side has closed or reset the connection
 	NotTLS                         // the peer does not speak TLS
-	Version                        // no version that both speak
-	Cipher                         // no cipher suite, curve or signature that both know
-	Protocol                       // no application protocol that both speak (ALPN)
-	Uncertified                    // the peer showed no certificate, or not an accepted one
-	Alert                          // the peer refused; a certificate that it does not trust, usually
-	Kinds                          // how many there are
+	Version                        // no version that both sides speak
+	Cipher                         // no cipher suite, curve or signature that both sides know
+	Protocol                       // no application protocol that both sides speak (ALPN)
+	Uncertified                    // the peer showed no certificate, or none that is accepted
+	Alert                          // the peer refused, usually because it does not trust the certificate
+	Kinds                          // the number of kinds
 )
 
 var kinds = [Kinds]string{"other", "timeout", "busy", "closed", "not_tls", "version", "cipher", "protocol", "certificate", "alert"}
 
-// String is a word, fit for the name of a counter.
+// String returns a word that can name a counter.
 func (k FailureKind) String() string { return kinds[k] }
 
-// kindOf sorts the errors of crypto/tls. Many of them have no type, only words; a test meets
-// each of them.
+// kindOf sorts the errors of crypto/tls. Many of them have no type, only a text; a test provokes each of them.
 func kindOf(err error) FailureKind {
 	var header tls.RecordHeaderError
 	var op *net.OpError
@@ -326,11 +323,10 @@ func kindOfWords(text string) FailureKind {
 	return Other
 }
 
-// Stats are the counters of handshakes. They only grow, except for Active; the zero
-// value is ready, and is not copied.
+// Stats are the counters of handshakes. Only Active can fall. The zero value is ready, and must not be copied.
 type Stats struct {
 	Active    atomic.Int64 // under way, or waiting for their turn
 	Completed atomic.Int64
-	Resumed   atomic.Int64 // of those completed: with a ticket
+	Resumed   atomic.Int64 // completed ones with a ticket
 	Failed    [Kinds]atomic.Int64
 }

@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// A TicketsConfig says how the keys of session tickets live.
+// A TicketsConfig says how long the keys of session tickets are used.
 type TicketsConfig struct {
-	// Rotate is how long a key makes tickets; 0: 8 h.
+	// Rotate is how long a key makes new tickets; 0: 8 h.
 	Rotate time.Duration
 
-	// Keep is how many keys are kept, the newest included: a ticket is taken for at
-	// least (Keep-1)*Rotate; 0: 3.
+	// Keep is how many keys are kept, including the newest: a ticket is accepted for at least (Keep-1)*Rotate; 0: 3.
 	Keep int
 
 	// Now is the clock. Its monotonic readings count ([time.Time.Sub]), so setting the time of day
@@ -23,9 +22,9 @@ type TicketsConfig struct {
 	Now func() time.Time
 }
 
-// Tickets are the secrets that the keys of session tickets are made of. They are never stored.
-// All listeners of a process share them, each makes keys of its own of them; and they are kept
-// over reloads, so that earlier tickets stay valid. They are safe for concurrent use.
+// Tickets are the secrets from which the keys of session tickets are made. They are never stored. All listeners of a
+// process share them, and each makes its own keys. They are kept over reloads, so that earlier tickets stay valid. They are
+// safe for concurrent use.
 type Tickets struct {
 	rotate time.Duration
 	keep   int
@@ -34,8 +33,8 @@ type Tickets struct {
 
 	mu      sync.Mutex
 	secrets []secret      // the newest first, never empty
-	count   atomic.Uint64 // of secrets ever made
-	due     atomic.Int64  // a time.Duration since began: when the next one is made
+	count   atomic.Uint64 // number of secrets made so far
+	due     atomic.Int64  // time since began (a time.Duration) at which the next secret is made
 }
 
 type secret struct {
@@ -60,11 +59,10 @@ func NewTickets(cfg *TicketsConfig) *Tickets {
 	return t
 }
 
-// age is the time since the first secret was made.
+// age returns the time since the first secret was made.
 func (t *Tickets) age() time.Duration { return t.now().Sub(t.began) }
 
-// renew makes a secret, and forgets secrets that are too old. The caller holds t.mu, or
-// is alone.
+// renew makes a secret, and forgets secrets that are too old. The caller holds t.mu, or is the only user.
 func (t *Tickets) renew(now time.Duration) {
 	fresh := secret{made: now}
 	rand.Read(fresh.value[:]) // never fails
@@ -101,12 +99,12 @@ func (t *Tickets) refresh(name string, st *state) {
 	st.keys.Store(t.count.Load())
 }
 
-// derive makes the key of a listener. It differs with the authorities for clients, so
-// that a session which others have admitted is not resumed.
+// derive makes the key of a listener. The key depends on the authorities for clients, so that no session is resumed that
+// other authorities have admitted.
 func (s *secret) derive(name string, bind []byte) (key [32]byte) {
 	made, err := hkdf.Key(sha256.New, s.value[:], bind, "penstock session ticket "+name, len(key))
 	if err != nil {
-		panic(err) // only for a length that HKDF cannot make
+		panic(err) // only if HKDF cannot make a key of this length
 	}
 	copy(key[:], made)
 	return key

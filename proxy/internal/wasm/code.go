@@ -1,8 +1,8 @@
 package wasm
 
-// lookAtLoops returns a function's body with instructions at the head of each loop, and others before each instruction
-// that works on memory or a table as a whole. It fails if the body names a function or a global that only [instrument]
-// adds. wazero finds all other mistakes.
+// lookAtLoops returns a function's body with head inserted at the head of each loop, and bulk before each instruction that
+// works on memory or a table as a whole. It fails if the body names a function or a global that only [instrument] adds.
+// wazero finds all other mistakes.
 func (p *parsed) lookAtLoops(code, head, bulk []byte) ([]byte, error) {
 	r := reader{b: code}
 	r.each(maxLocals, func() {
@@ -31,7 +31,7 @@ func (p *parsed) lookAtLoops(code, head, bulk []byte) ([]byte, error) {
 	return append(out, code[done:]...), r.err
 }
 
-// immediates reads what follows an instruction of WebAssembly 2.0 (section 5.4 of its specification).
+// immediates reads the immediates of an instruction of WebAssembly 2.0 (section 5.4 of its specification).
 func (p *parsed) immediates(r *reader, op byte) {
 	switch {
 	case 0x02 <= op && op <= opIf, op == opI32Const, op == 0x42: // block, loop, if, i32.const, i64.const

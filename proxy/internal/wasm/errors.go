@@ -10,32 +10,31 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// Why a call has ended, or a module is not accepted, beside its result: for errors.Is.
+// Why a call has ended without a result, or a module is not accepted: for errors.Is.
 var (
-	// ErrTrap: an instruction that has no result, such as unreachable, a division by zero, an address beyond
-	// the memory; or a function of the host was called with an argument that it does not accept.
+	// ErrTrap: an instruction has no result, such as unreachable, a division by zero, or an address beyond the memory; or
+	// the module called a function of the host with an argument that it does not accept.
 	ErrTrap = errors.New("the module has trapped")
 	// ErrTimeout: the deadline has passed.
 	ErrTimeout = errors.New("the module ran longer than timeout")
-	// ErrMemory: it wants more linear memory than it may have.
+	// ErrMemory: the module wants more linear memory than it may have.
 	ErrMemory = errors.New("the module needs more memory than memory allows")
-	// ErrStack: its functions call each other too deeply.
+	// ErrStack: the module's functions call each other too deeply.
 	ErrStack = errors.New("the module's calls are nested too deeply")
-	// ErrExit: it has ended itself, by proc_exit of WASI.
+	// ErrExit: the module has ended itself, by proc_exit of WASI.
 	ErrExit = errors.New("the module ended itself")
 	// ErrClosed: the instance is closed, or has failed before.
 	ErrClosed = errors.New("the instance is closed")
-	// ErrBusy: as many instances are in use as may be.
+	// ErrBusy: the largest number of instances is in use.
 	ErrBusy = errors.New("all instances are in use")
-	// ErrInvalid: the file is not a module of WebAssembly 2.0, or it exceeds a bound that no configuration
-	// changes.
+	// ErrInvalid: the file is not a module of WebAssembly 2.0, or it exceeds a bound that cannot be configured.
 	ErrInvalid = errors.New("not a valid module")
 )
 
-// An ImportError is a function, or something else, that a module imports and that the host does not have.
+// An ImportError names a function, or something else, that a module imports and the host does not have.
 type ImportError struct {
 	Module, Name string
-	// Reason says why it is not accepted.
+	// Reason says why the import is not accepted.
 	Reason string
 }
 
@@ -44,9 +43,9 @@ func (e *ImportError) Error() string {
 	return fmt.Sprintf("the module imports %s.%s: %s", Printable(e.Module), Printable(e.Name), e.Reason)
 }
 
-// A MemoryError is [ErrMemory] of a module that needs more linear memory to begin with than it may have.
+// A MemoryError is [ErrMemory] of a module that needs more linear memory at its start than it may have.
 type MemoryError struct {
-	Least, Most int64 // bytes: what it needs, and what it may have
+	Least, Most int64 // bytes that it needs, and that it may have
 }
 
 // Error implements error.
@@ -57,10 +56,10 @@ func (e *MemoryError) Error() string {
 // Unwrap returns [ErrMemory].
 func (e *MemoryError) Unwrap() error { return ErrMemory }
 
-// maxText is the most bytes of a text of a module, or of wazero on it, that go into an error.
+// maxText is the most bytes of a text from a module or from wazero that go into an error.
 const maxText = 256
 
-// Printable returns a text of a module as it may be logged: of bounded length, in one line, of characters that can be seen.
+// Printable returns a module's text in a form that can be logged: one line of bounded length, of visible characters.
 func Printable(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText] + "…"

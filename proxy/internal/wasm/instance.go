@@ -13,7 +13,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// An Instance is a memory with the functions of a module. It is used by one goroutine at a time.
+// An Instance is a memory with the functions of a module. One goroutine at a time uses it.
 type Instance struct {
 	// State belongs to the caller and its functions.
 	State any
@@ -33,8 +33,8 @@ type Function struct {
 	results int
 }
 
-// Instantiate makes an instance, and runs its start function and _initialize, for as long as [Bounds] says.
-// output gets the module's standard output and error output; nil: they are thrown away. state is [Instance.State].
+// Instantiate makes an instance, and runs its start function and _initialize, for at most [Bounds].Start. output gets the
+// module's standard output and error output; nil: they are thrown away. state becomes [Instance.State].
 func (m *Module) Instantiate(output io.Writer, state any) (*Instance, error) {
 	if output == nil {
 		output = io.Discard
@@ -52,7 +52,7 @@ func (m *Module) Instantiate(output io.Writer, state any) (*Instance, error) {
 	return i, nil
 }
 
-// Function returns an exported function, nil if there is none. Look a function up once.
+// Function returns an exported function, or nil. Look a function up only once.
 func (i *Instance) Function(name string) *Function {
 	f := i.instance.ExportedFunction(name)
 	if f == nil {
@@ -64,8 +64,8 @@ func (i *Instance) Function(name string) *Function {
 // Begin bounds the time of the calls until [Instance.End].
 func (i *Instance) Begin(d time.Duration) { i.deadline.timer.Reset(d) }
 
-// End stops the time limit that Begin started. An error means that the time was over: then the instance
-// cannot be used any more, even if its last call ended in time.
+// End stops the time limit that Begin started. An error means that the time was over: then the instance cannot be used any
+// more, even if its last call ended in time.
 func (i *Instance) End() error {
 	if !i.deadline.timer.Stop() {
 		i.failed = true
@@ -74,9 +74,9 @@ func (i *Instance) End() error {
 	return nil
 }
 
-// Call calls a function with as many parameters as it has, eight at most, and returns its result, if it has
-// one. After an error the instance is of no further use. The call ends soon after the deadline, see
-// [Instance.Begin]. Without one it may take any time.
+// Call calls a function with all its parameters, eight at most, and returns its result, if it has one. After an error the
+// instance cannot be used any more. The call ends soon after the deadline, see [Instance.Begin]; without a deadline it may
+// take any time.
 func (i *Instance) Call(f *Function, params ...uint64) (uint64, error) {
 	if i.failed {
 		return 0, ErrClosed
@@ -94,11 +94,11 @@ func (i *Instance) Call(f *Function, params ...uint64) (uint64, error) {
 	return i.values[0], nil
 }
 
-// Failed reports whether the instance is of no further use.
+// Failed reports whether the instance cannot be used any more.
 func (i *Instance) Failed() bool { return i.failed }
 
-// Bytes returns a piece of the memory: it is the module's own, and valid until the module goes on. ok is false
-// where it is not within the memory.
+// Bytes returns a piece of the memory: the module's own bytes, valid until the module goes on. ok is false if the piece is
+// not within the memory.
 func (i *Instance) Bytes(at, n uint32) (b []byte, ok bool) {
 	m := i.memoryNow()
 	if uint64(at)+uint64(n) > uint64(len(m)) {
@@ -112,10 +112,10 @@ func (i *Instance) memoryNow() []byte { return i.memory.b }
 // Memory returns how much linear memory the instance has, in bytes.
 func (i *Instance) Memory() int { return len(i.memory.b) }
 
-// stackExhausted reports whether the module has ended because of its stack, see [instrument].
+// stackExhausted reports whether the module has ended for lack of stack, see [instrument].
 func (i *Instance) stackExhausted() bool { return i.stack != nil && uint32(i.stack.Get()) == 1<<32-1 }
 
-// Close frees the instance. No call may be under way.
+// Close frees the instance. No call may be in progress.
 func (i *Instance) Close() {
 	i.failed = true
 	i.deadline.timer.Stop()
@@ -124,8 +124,7 @@ func (i *Instance) Close() {
 	}
 }
 
-// A deadline is the context of the calls of one instance. It ends once: then the instance is of no further
-// use.
+// A deadline is the context of the calls of one instance. It ends only once: then the instance cannot be used any more.
 type deadline struct {
 	instance *Instance
 	timer    *time.Timer
@@ -133,8 +132,8 @@ type deadline struct {
 	over     atomic.Bool
 
 	mu sync.Mutex
-	// global traps the compiled code once it is not zero. It is set while the code runs: a word that is written once, beside
-	// loads of it in machine code alone. nil: the module is interpreted, or has not begun.
+	// global traps the compiled code once it is not zero. It is set while the code runs: one word that is written once, and
+	// that only machine code loads meanwhile. nil: the module is interpreted, or has not begun.
 	global api.MutableGlobal
 }
 
@@ -145,7 +144,7 @@ func (d *deadline) expire() {
 	d.trap()
 }
 
-// trapBy takes the global of an instance.
+// trapBy sets the instance's global.
 func (d *deadline) trapBy(global api.MutableGlobal) {
 	d.mu.Lock()
 	d.global = global
@@ -155,7 +154,7 @@ func (d *deadline) trapBy(global api.MutableGlobal) {
 	}
 }
 
-// trap traps the compiled code soon.
+// trap makes the compiled code trap soon.
 func (d *deadline) trap() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -164,7 +163,7 @@ func (d *deadline) trap() {
 	}
 }
 
-// Deadline implements context.Context: wazero does not ask.
+// Deadline implements context.Context. wazero does not call it.
 func (d *deadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Done implements context.Context.
@@ -194,13 +193,13 @@ func instanceOf(ctx context.Context) *Instance { return ctx.Value(instanceKey{})
 type memory struct {
 	b       []byte
 	most    uint64
-	refused bool // it was to be larger than it may be
+	refused bool // it wanted to be larger than it may
 }
 
 func (m *memory) allocate(_, _ uint64) experimental.LinearMemory { return m }
 
-// Reallocate implements experimental.LinearMemory. The memory grows by half at least, so that a memory that grows by
-// a page at a time is not copied each time.
+// Reallocate implements experimental.LinearMemory. The memory grows at least by half, so that a memory that grows page by
+// page is not copied each time.
 func (m *memory) Reallocate(size uint64) []byte {
 	switch {
 	case size > m.most:
@@ -224,7 +223,7 @@ type random struct{}
 
 func (random) Read(b []byte) (int, error) { return rand.Read(b) }
 
-// limited is the output of a module until its deadline.
+// limited passes on the output of a module until its deadline.
 type limited struct {
 	io.Writer
 	deadline *deadline

@@ -20,24 +20,24 @@ const (
 	sections
 )
 
-// order is the order of sections; custom sections come anywhere.
+// order is the order of sections. Custom sections may be anywhere.
 var order = []byte{
 	sectionType, sectionImport, sectionFunction, sectionTable, sectionMemory, sectionGlobal, sectionExport,
 	sectionStart, sectionElement, sectionDataCount, sectionCode, sectionData,
 }
 
 const (
-	// maxStack is the stack of an instance, at most, in bytes. wazero doubles a stack that grows, so that up
-	// to three times as much is there for a moment.
+	// maxStack is the largest stack of an instance, in bytes. wazero doubles a stack that grows, so that up to three times
+	// as much exists for a moment.
 	maxStack = 4 << 20
-	// stepsPerLook is after how many steps compiled code looks at its deadline.
+	// stepsPerLook is the number of steps after which compiled code looks at its deadline.
 	stepsPerLook = 4096
-	// maxTable is the most elements of a table, of 8 bytes each. A module of Go has as many as functions.
+	// maxTable is the largest number of elements in a table, of 8 bytes each. A module of Go has as many as functions.
 	maxTable  = 1 << 16
 	maxTables = 8
-	// maxLocals is the most locals of a function.
+	// maxLocals is the largest number of locals of a function.
 	maxLocals = 4096
-	// The most types and imports; functions and exports; elements of segments; and segments.
+	// The largest numbers of types and imports; functions and exports; elements of segments; and segments.
 	maxTypes     = 10_000
 	maxFunctions = 100_000
 	maxElements  = 4 * maxTable
@@ -45,8 +45,8 @@ const (
 	pageSize     = 64 << 10
 )
 
-// Names of what [instrument] exports: the global that holds the bytes of the stack that are left, the global that is not zero
-// once the deadline has passed, and the module's start function, which is called like others.
+// Names of the exports that [instrument] adds: the global with the bytes of stack that are left, the global that is not
+// zero once the deadline has passed, and the module's start function, which is called like others.
 const (
 	stackExport = "penstock.stack"
 	overExport  = "penstock.over"
@@ -76,19 +76,19 @@ const (
 	noResult = 0x40 // the type of a block
 )
 
-// A parsed module is its sections, and the numbers that [instrument] needs of them.
+// A parsed module holds its sections, and the numbers that [instrument] needs.
 type parsed struct {
-	sections      [sections][]byte // nil: there is none
+	sections      [sections][]byte // nil: none
 	params        []uint32         // by type; each function has one
 	functions     []uint32         // types of the defined functions
 	importedFuncs uint32
 	globals       uint32
 	bodies        []body
 	minPages      uint32
-	start         []byte // index of the start function; nil: there is none
+	start         []byte // index of the start function; nil: none
 }
 
-// known fails if the module has no such function: what [instrument] adds is not the module's to call.
+// known fails if the module has no such function. The module may not call the functions that [instrument] adds.
 func (p *parsed) known(r *reader, function uint32) {
 	if uint64(function) >= uint64(p.importedFuncs)+uint64(len(p.functions)) {
 		r.fail("there is no function %d", function)
@@ -97,8 +97,8 @@ func (p *parsed) known(r *reader, function uint32) {
 
 // A body is the code of a function.
 type body struct {
-	code   []byte // its declarations of locals too
-	weight uint32 // how much stack a call takes at most, in bytes
+	code   []byte // including its declarations of locals
+	weight uint32 // largest stack of a call, in bytes
 }
 
 // instrument returns a module that does the same as the given one, but has bounds on its stack and its tables, and
@@ -110,15 +110,15 @@ type body struct {
 //	results = function(parameters)
 //	stack += weight
 //
-// A trap leaves the numbers as they are: the instance is of no further use then.
+// A trap leaves the numbers as they are, because the instance cannot be used any more.
 //
-// Compiled code looks at its deadline there, at the head of each loop, and before each instruction that works on memory as a whole:
-// it counts these steps, and after stepsPerLook it leaves the compiled code for Go, because Go's collector waits for that, and traps if
-// the global of the deadline is not zero. (wazero's own look leaves the compiled code at the head of each loop, which takes longer
-// than most loops' bodies: a module of Go had a tenth of the speed.) An interpreted loop has wazero's look, and so has each
-// interpreted function.
+// Compiled code looks at its deadline there, at the head of each loop, and before each instruction that works on memory as
+// a whole. It counts these steps. After stepsPerLook steps it leaves the compiled code for Go, because Go's collector waits
+// for that, and traps if the global of the deadline is not zero. (wazero's own look leaves the compiled code at the head of
+// each loop, which takes longer than most loops' bodies: a module of Go had a tenth of the speed.) Interpreted loops and
+// functions have wazero's look.
 //
-// memory is the most bytes of memory.
+// memory is the largest memory in bytes.
 func instrument(code []byte, compiled bool, memory int64) (out []byte, minPages uint32, err error) {
 	p, err := parse(code)
 	if err != nil {
@@ -133,7 +133,7 @@ func instrument(code []byte, compiled bool, memory int64) (out []byte, minPages 
 		head = p.appendLook(nil, 1)
 		bulk = p.appendLook(nil, int32(min(stepsPerLook/16*memory>>20, stepsPerLook)))
 		look = head
-		if p.sections[sectionMemory] == nil { // which the look needs
+		if p.sections[sectionMemory] == nil { // the look needs a memory
 			p.sections[sectionMemory] = []byte{1, 1, 0, 0}
 		}
 	}
@@ -201,7 +201,7 @@ func (p *parsed) readTypes() error {
 	return r.err
 }
 
-// readImports reads what is imported. Only functions are offered to a module.
+// readImports reads the imports. A module may import only functions.
 func (p *parsed) readImports() error {
 	r := reader{b: p.sections[sectionImport]}
 	if r.b == nil {
@@ -255,7 +255,7 @@ func (p *parsed) readMemory() error {
 	return r.err
 }
 
-// readExports looks for the names that are needed.
+// readExports looks for the names that package wasm needs.
 func (p *parsed) readExports() error {
 	r := reader{b: p.sections[sectionExport]}
 	if r.b == nil {
@@ -275,7 +275,7 @@ func (p *parsed) readExports() error {
 	return r.err
 }
 
-// readStart takes the start function from its section, so that its time is bounded as other calls' is.
+// readStart takes the start function out of its section, so that its time is bounded like other calls'.
 func (p *parsed) readStart() error {
 	r := reader{b: p.sections[sectionStart]}
 	if r.b == nil {
@@ -286,9 +286,8 @@ func (p *parsed) readStart() error {
 	return r.err
 }
 
-// readCode reads the bodies. A frame of compiled code has a slot of 16 bytes at most for each local, and for
-// each result of an instruction. An instruction with results of 16 bytes takes 4 bytes of code, with results
-// of 8 bytes 2.
+// readCode reads the bodies. A frame of compiled code has a slot of at most 16 bytes for each local, and for each result of
+// an instruction. An instruction with results of 16 bytes takes 4 bytes of code, one with results of 8 bytes takes 2.
 func (p *parsed) readCode() error {
 	r := reader{b: p.sections[sectionCode]}
 	if r.b != nil {
@@ -314,8 +313,8 @@ func (p *parsed) readCode() error {
 	return r.err
 }
 
-// addGlobals adds the bytes of stack that are left, whether the deadline has passed, and the steps until the next look. The first two are
-// exported, and so is the start function.
+// addGlobals adds three globals: the bytes of stack that are left, whether the deadline has passed, and the steps until the
+// next look. It exports the first two, and the start function.
 func (p *parsed) addGlobals() {
 	add := func(section byte, more uint32, entries []byte) {
 		r := reader{b: p.sections[section]}
@@ -340,7 +339,7 @@ func (p *parsed) addGlobals() {
 	add(sectionExport, n, exports)
 }
 
-// appendLook appends a look at the deadline that counts as some steps, see [instrument].
+// appendLook appends a look at the deadline, which counts as a number of steps, see [instrument].
 func (p *parsed) appendLook(b []byte, steps int32) []byte {
 	over, left := p.globals+1, p.globals+2
 	b = appendI32(append(appendU32(append(b, opGlobalGet), left), opI32Const), steps)
@@ -348,12 +347,12 @@ func (p *parsed) appendLook(b []byte, steps int32) []byte {
 	b = append(appendU32(append(b, opGlobalGet), left), opI32Const, 0, opI32LessS, opIf, noResult)
 	b = appendI32(append(b, opI32Const), stepsPerLook)
 	b = appendU32(append(b, opGlobalSet), left)
-	b = append(b, opI32Const, 0, opMemoryGrow, 0, opDrop) // by nothing: this leaves the compiled code
+	b = append(b, opI32Const, 0, opMemoryGrow, 0, opDrop) // memory.grow by 0 leaves the compiled code
 	b = appendU32(append(b, opGlobalGet), over)
 	return append(b, opIf, noResult, opUnreachable, opEnd, opEnd)
 }
 
-// addFunctions puts a function before each one of the module.
+// addFunctions puts a function in front of each function of the module.
 func (p *parsed) addFunctions(look []byte) {
 	n := uint32(len(p.functions))
 	if n == 0 {

@@ -24,21 +24,20 @@ const (
 
 // Bounds are the bounds of a module and its instances.
 type Bounds struct {
-	// Memory is the most linear memory of an instance, in bytes; 0: 1 MiB. It is rounded down to pages of
-	// 64 KiB.
+	// Memory is the largest linear memory of an instance, in bytes; 0: 1 MiB. It is rounded down to pages of 64 KiB.
 	Memory int64
-	// Start is how long an instance may take to begin, for its start function and _initialize; 0: 5 s.
+	// Start is how long the start function and _initialize of an instance may take; 0: 5 s.
 	Start time.Duration
-	// Code is the most bytes of a module; 0: 32 MiB.
+	// Code is the largest size of a module, in bytes; 0: 32 MiB.
 	Code int
-	// Interpret has the module interpreted, though it might be compiled.
+	// Interpret interprets the module even if it could be compiled.
 	Interpret bool
 }
 
 const (
 	// DefaultMemory is the default memory limit of an instance, in bytes.
 	DefaultMemory = 1 << 20
-	// MaxMemory is the largest value that may be given.
+	// MaxMemory is the largest memory limit.
 	MaxMemory    = 1 << 30
 	defaultStart = 5 * time.Second
 	defaultCode  = 32 << 20
@@ -62,13 +61,13 @@ func (b Bounds) filled() Bounds {
 type HostFunction struct {
 	Name            string
 	Params, Results []api.ValueType
-	// Call gets the parameters in stack, and puts the result in its place. The instance belongs to the
-	// caller. A panic with an error ends the call of the module with [ErrTrap].
+	// Call gets the parameters in stack, and puts the result in their place. The instance belongs to the caller. A panic
+	// with an error ends the module's call with [ErrTrap].
 	Call func(i *Instance, stack []uint64)
 }
 
-// A Host is the functions that a module may import, by the name of the module that they seem to be of. Beside
-// them there is WASI (wasi_snapshot_preview1), without files, sockets, arguments and environment.
+// A Host is the functions that a module may import, by the module from which they are imported. A module may also import
+// WASI (wasi_snapshot_preview1), without files, sockets, arguments and environment.
 type Host map[string][]HostFunction
 
 // A Module is a compiled module. It may be used by several goroutines.
@@ -80,20 +79,20 @@ type Module struct {
 	close    sync.Once
 }
 
-// MayCompile reports whether Compile compiles: otherwise modules are interpreted.
+// MayCompile reports whether Compile compiles modules. Otherwise they are interpreted.
 func MayCompile(bounds Bounds) bool {
 	return !bounds.Interpret && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") && feature.ExecutableMemory() == nil
 }
 
-// shared has the code of each module that is in use once, however many have compiled the same bytes: other listeners, and a
+// shared has the code of each module in use only once, even if several have compiled the same bytes: other listeners, and a
 // configuration that is checked or planned while it is in force.
 var shared = wazero.NewCompilationCache()
 
-// compiling is full while a module is compiled: a large one takes seconds and hundreds of megabytes, so they take turns.
+// compiling is full while a module is compiled: a large one takes seconds and hundreds of megabytes, so modules take turns.
 var compiling = make(chan struct{}, 1)
 
-// Compile compiles a module. Errors match [ErrInvalid], [ErrMemory] (it needs more memory to begin with), or
-// are an [ImportError], or the cause of the context's end.
+// Compile compiles a module. The error matches [ErrInvalid] or [ErrMemory] (the module needs too much memory at its start),
+// or is an [ImportError] or the cause of the context's end.
 func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Module, err error) {
 	bounds = bounds.filled()
 	if len(code) > bounds.Code {
@@ -111,7 +110,7 @@ func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Mod
 	config := wazero.NewRuntimeConfigInterpreter().WithCloseOnContextDone(true)
 	if compiled {
 		m.engine = Compiler
-		config = wazero.NewRuntimeConfigCompiler().WithCompilationCache(shared) // its deadline is looked at by what instrument adds
+		config = wazero.NewRuntimeConfigCompiler().WithCompilationCache(shared) // instrument adds the look at its deadline
 		select {
 		case compiling <- struct{}{}:
 			defer func() { <-compiling }()
@@ -121,7 +120,7 @@ func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Mod
 	}
 	m.runtime = wazero.NewRuntimeWithConfig(ctx, config.WithDebugInfoEnabled(false))
 	defer func() {
-		if r := recover(); r != nil { // of wazero's compiler, without memory for the code
+		if r := recover(); r != nil { // wazero's compiler panics if there is no memory for the code
 			err = fmt.Errorf("compile: %v", r)
 		}
 		if err != nil {
@@ -138,7 +137,7 @@ func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Mod
 	return m, m.link(ctx, host)
 }
 
-// link offers the module the functions that it imports.
+// link gives the module the functions that it imports.
 func (m *Module) link(ctx context.Context, host Host) error {
 	if err := m.checkImports(ctx, host); err != nil {
 		return err
@@ -159,7 +158,7 @@ func (m *Module) link(ctx context.Context, host Host) error {
 	return nil
 }
 
-// checkImports looks for imported functions that do not exist.
+// checkImports returns an error for an import that does not exist.
 func (m *Module) checkImports(ctx context.Context, host Host) error {
 	wasi, err := wasi_snapshot_preview1.NewBuilder(m.runtime).Compile(ctx)
 	if err != nil {
@@ -193,7 +192,7 @@ func (h Host) signature(module, name string) (params, results []api.ValueType, o
 	return nil, nil, false
 }
 
-// Engine is [Compiler] or [Interpreter].
+// Engine returns [Compiler] or [Interpreter].
 func (m *Module) Engine() string { return m.engine }
 
 // Exports reports whether the module exports a function with these parameters and results.
@@ -205,10 +204,10 @@ func (m *Module) Exports(name string, params, results []api.ValueType) (there, f
 	return true, string(f.ParamTypes()) == string(params) && string(f.ResultTypes()) == string(results)
 }
 
-// Close frees the module and its code. Instances must have been closed, and no call be under way.
+// Close frees the module and its code. All instances must be closed, and no call may be in progress.
 func (m *Module) Close() error {
 	var err error
-	m.close.Do(func() { // once, for the cache counts who has the code
+	m.close.Do(func() { // once: the cache counts the users of the code
 		if m.runtime != nil {
 			err = m.runtime.Close(context.Background())
 		}

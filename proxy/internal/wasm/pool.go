@@ -2,28 +2,28 @@ package wasm
 
 import "sync"
 
-// A Pool is instances of a module that callers use one after the other. Several goroutines may use it.
+// A Pool holds instances of a module that callers use one after the other. Several goroutines may use it.
 type Pool struct {
 	make        func() (*Instance, error)
 	most, spare int
 
 	mu     sync.Mutex
-	idle   []*Instance // the last used is the last
-	out    int         // in use
+	idle   []*Instance // the one used last is last
+	out    int         // number in use
 	closed bool
-	makes  bool // spare ones, on a goroutine
+	makes  bool // a goroutine makes spare ones
 
 	goroutines sync.WaitGroup
 }
 
-// NewPool returns a pool of at most most instances. instance makes them when they are needed, or before, so that spare of them
-// are ready. One goroutine of the pool's makes these.
+// NewPool returns a pool of at most most instances. It calls instance to make one when a caller needs it, or before that,
+// on a goroutine of its own, so that spare of them are ready.
 func NewPool(most, spare int, instance func() (*Instance, error)) *Pool {
 	return &Pool{make: instance, most: max(most, 1), spare: spare}
 }
 
-// Get returns an instance that no other caller has, with [ErrBusy] if there are as many as may be, or with the
-// error of making one. It is given back by Put.
+// Get returns an instance that no other caller has. The error is [ErrBusy] if most are in use, or the error of making one.
+// The caller gives the instance back with Put.
 func (p *Pool) Get() (*Instance, error) {
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {
@@ -51,8 +51,8 @@ func (p *Pool) Get() (*Instance, error) {
 	return i, nil
 }
 
-// makeSpare has spare instances made if there are too few. It is called with mu held, where an instance could begin. So an instance that cannot begin costs
-// no more than its callers.
+// makeSpare starts making spare instances if there are too few. It is called with mu held, and only after an instance could
+// begin: so an instance that cannot begin costs no more than its callers.
 func (p *Pool) makeSpare() {
 	if p.lacks() && !p.makes {
 		p.makes = true
@@ -60,7 +60,7 @@ func (p *Pool) makeSpare() {
 	}
 }
 
-// lacks reports whether there are too few instances. Those in use and the others are never more than may be in use.
+// lacks reports whether there are too few spare instances. Used and spare instances together are never more than most.
 func (p *Pool) lacks() bool { return !p.closed && len(p.idle) < min(p.spare, p.most-p.out) }
 
 func (p *Pool) makeSpares() {
@@ -83,7 +83,7 @@ func (p *Pool) makeSpares() {
 	}
 }
 
-// Put gives an instance back. A failed instance is closed, and after Close every instance is.
+// Put gives an instance back. It closes a failed instance and, after Close, every instance.
 func (p *Pool) Put(i *Instance) {
 	p.mu.Lock()
 	p.out--
@@ -98,7 +98,7 @@ func (p *Pool) Put(i *Instance) {
 	}
 }
 
-// Sizes returns how many instances are in use, and how many wait for it.
+// Sizes returns how many instances are in use, and how many are idle.
 func (p *Pool) Sizes() (out, idle int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,8 +108,8 @@ func (p *Pool) Sizes() (out, idle int) {
 // Wait waits until no spare instance is being made, after [Pool.Close].
 func (p *Pool) Wait() { p.goroutines.Wait() }
 
-// Close closes the instances that are not in use; the others are closed when they are given back. Get goes on
-// to make instances, for callers that are late.
+// Close closes the instances that are not in use; Put closes the others. Get still makes instances, for callers that are
+// late.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	idle := p.idle

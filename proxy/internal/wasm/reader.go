@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// A reader reads the binary format of WebAssembly (section 5 of its specification). After an error it reads
-// zeroes, and no more.
+// A reader reads the binary format of WebAssembly (section 5 of its specification). After an error it returns zeroes.
 type reader struct {
 	b   []byte
 	err error
@@ -59,8 +58,8 @@ func (r *reader) signed() {
 
 func (r *reader) name() string { return string(r.take(r.u32())) }
 
-// each calls f for each element of a vector, until there is an error. The elements have a byte at least, and
-// there are at most as many: wazero makes room for the number that it reads.
+// each calls f for each element of a vector, until there is an error. It checks the number of elements, each of at least a
+// byte, because wazero makes room for the number that it reads.
 func (r *reader) each(most uint32, f func()) (n uint32) {
 	n = r.u32()
 	switch {

@@ -1,6 +1,6 @@
 package wasm
 
-// boundTables gives each table a greatest length.
+// boundTables gives each table a maximum length.
 func (p *parsed) boundTables() error {
 	r := reader{b: p.sections[sectionTable]}
 	if r.b == nil {
@@ -25,7 +25,7 @@ func (p *parsed) boundTables() error {
 	return r.err
 }
 
-// readGlobals reads the globals to their ends.
+// readGlobals counts the globals, and reads them to their ends.
 func (p *parsed) readGlobals() error {
 	r := reader{b: p.sections[sectionGlobal]}
 	if r.b == nil {
@@ -38,9 +38,8 @@ func (p *parsed) readGlobals() error {
 	return r.err
 }
 
-// readElements reads the segments of elements, for the lengths of their vectors. The lowest bits of the flags
-// say that a segment is passive or declarative, that it names its table, and that its elements are
-// expressions.
+// readElements reads the segments of elements, to bound the lengths of their vectors. The lowest bits of the flags say that
+// a segment is passive or declarative, that it names its table, and that its elements are expressions.
 func (p *parsed) readElements() error {
 	r := reader{b: p.sections[sectionElement]}
 	if r.b == nil {
@@ -75,7 +74,7 @@ func (p *parsed) readElements() error {
 	return r.err
 }
 
-// readData reads the segments of data, for their lengths.
+// readData reads the segments of data, to bound their number.
 func (p *parsed) readData() error {
 	r := reader{b: p.sections[sectionData]}
 	if r.b == nil {
