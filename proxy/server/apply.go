@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
-var errClosing = fmt.Errorf("%w: a process that drains takes no more changes", rollback.ErrClosed)
+var errClosing = fmt.Errorf("%w: the process is draining and takes no more changes", rollback.ErrClosed)
 
 // change is a configuration that is being prepared: nothing that runs depends on it yet.
 type change struct {

@@ -36,8 +36,8 @@ type listenerManager struct {
 	*sockets
 	tickets   *tlsterm.Tickets
 	compares  *compare.Budget // of all mirrors
-	denials   *limit.Denials  // by hand; it has a lock of its own
-	rate      *limit.Rate     // of the whole process; likewise
+	denials   *limit.Denials  // by hand; it has its own lock
+	rate      *limit.Rate     // of the whole process; it has its own lock
 	offloaded func(*worker.Offloaded, *router.Offloaded)
 	cancel    func(h *worker.Offloaded, l *router.Listener, request []byte)
 }

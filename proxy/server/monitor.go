@@ -28,7 +28,7 @@ type watcher struct {
 	outages  *monitor.Outages
 	sums     *monitor.Sums
 	seen     []monitor.Upstream // used again at each look
-	counters []monitor.Counter  // likewise
+	counters []monitor.Counter  // used again at each look
 }
 
 func (s *Server) monitor(ctx context.Context) {

@@ -149,7 +149,7 @@ func (r *registry) isBack(gone *removedUpstream) bool {
 	return u != nil && u.router == gone.router.Value()
 }
 
-// waitingForRemoved counts the clients that came before an upstream was removed, and wait for it still.
+// waitingForRemoved counts the clients that came before an upstream was removed and still wait for it.
 func (r *registry) waitingForRemoved() map[string]int64 {
 	var clients map[string]int64
 	for _, gone := range r.removed.upstreams {

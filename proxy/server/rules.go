@@ -21,8 +21,8 @@ func (s *sockets) listenerStateOf(c *worker.Client) *router.ListenerState {
 }
 
 // listenerStateAt is listenerStateOf for a client that came in at a socket; the client may be nil. It prefers the listener
-// that has the client's local address now (any address of the socket if the client has left), then the listener with the
-// name of the last one that had it, then the last state itself.
+// that has the client's local address now (any address of the socket if the client has left), then the listener of the same
+// name as the last one with this address, then the last one's state.
 func (s *sockets) listenerStateAt(socket *listenSocket, c *worker.Client) *router.ListenerState {
 	if !socket.former.Load() {
 		return socket.state.Load()
@@ -195,9 +195,9 @@ func (s *sockets) refreshView() {
 	s.view.Store(v)
 }
 
-// listensOn reports whether this process listens on an address, so that a connection to the
-// address would come back. A socket without an address listens on all addresses of a family
-// that are this machine's own; the kernel is asked for these only where the port is the same.
+// listensOn reports whether this process listens on an address, so that a connection to the address would come back. A
+// socket without an address listens on all of this machine's own addresses of a family; the kernel is asked for these only
+// if the port matches.
 func (s *sockets) listensOn(at netip.AddrPort) bool {
 	for _, own := range s.view.Load().addresses {
 		switch {

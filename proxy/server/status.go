@@ -598,8 +598,8 @@ func (r *reader) missed(u *upstream, st *admin.Upstream) {
 	}
 }
 
-// congestion returns the congestion control of a listener's TCP sockets, of the first socket that lacks the configured one
-// if there is one. It is nil if the file names none, or the listener has no TCP socket.
+// congestion describes the congestion control of a listener's TCP sockets, by the first socket that lacks the configured
+// one, if any does. It is nil if the file names none, or the listener has no TCP socket.
 func (r *reader) congestion(l *listener) (st *admin.Congestion) {
 	wanted := l.cfg.Socket.Congestion
 	if wanted == "" || r.closing { // while closing, descriptors may be closed

@@ -65,7 +65,7 @@ func (w *window) add(now int64, failed bool) {
 		case old&countMax >= full || old>>okBits&countMax >= full:
 			slot.CompareAndSwap(old, halved(old))
 		default:
-			// If another goroutine begins the slot again meanwhile, this one is counted there, which is as right.
+			// If another goroutine begins the slot again meanwhile, the new slot counts this one, which is as right.
 			slot.Add(one)
 			return
 		}

@@ -33,8 +33,8 @@ func (l *Listener) inForce(c *worker.Client) *Listener {
 	return l
 }
 
-// ruling returns the generations whose rules apply to a client now: the generation in force and, while a reload brings
-// another one into force, that one; otherwise the second is nil.
+// ruling returns the one or two generations that rule over a client now: the generation in force and, during a reload, the
+// next one.
 func (l *Listener) ruling(c *worker.Client) (by [2]*Listener) {
 	if l.cfg.Rules != nil {
 		by[0], by[1] = l.cfg.Rules(c)
@@ -86,7 +86,7 @@ func (l *Listener) takes(c *worker.Client) error {
 	return nil
 }
 
-// generations returns the generation in force and, if a reload is bringing another one into force, that one, or nil.
+// generations returns the generation in force and, during a reload, the next one, or nil.
 func (s *Search) generations() [2]*Listener { return s.cameBy().ruling(s.client) }
 
 // cameBy returns the generation under which the client came in.
@@ -330,9 +330,9 @@ func (s *Search) learn(first []byte, ended bool) (need int, err error) {
 }
 
 // elsewhere returns the listener's generation in force if it sends a client without an endpoint to another upstream or
-// fallback, or connects in another way, than the generation under which the client came; otherwise nil. The client may move
-// to a generation that begins TLS to endpoints (it then leaves its loop), but not from one that ends the TLS of clients
-// here to one that does not, or back.
+// fallback, or connects in another way, than the generation under which the client came; otherwise nil. It is also nil if
+// the two generations differ in whether the client's TLS ends here. A generation that begins TLS to endpoints may take the
+// client, which then leaves its loop.
 func (s *Search) elsewhere() *Listener {
 	l := s.listener.inForce(s.client)
 	if l == s.listener || (l.cfg.TLS != nil) != (s.offloaded.conn() != nil) {

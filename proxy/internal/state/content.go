@@ -76,7 +76,7 @@ func recognised(data []byte) bool {
 
 func (c *content) decodeChanges(data json.RawMessage) error {
 	if len(data) == 0 { // encode writes an empty list
-		return errors.New("there are none")
+		return errors.New("the list is missing")
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(data, &list); err != nil {

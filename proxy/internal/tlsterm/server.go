@@ -192,7 +192,7 @@ func ParseVersion(s string) (uint16, error) {
 	case "1.3":
 		return tls.VersionTLS13, nil
 	default:
-		return 0, fmt.Errorf("%q is not a version of TLS; write 1.2 or 1.3 (or 1.0, 1.1)", s)
+		return 0, fmt.Errorf("%q is not a version of TLS: use 1.2 or 1.3 (or 1.0, 1.1)", s)
 	}
 }
 

@@ -18,9 +18,9 @@ import (
 // wait for the next answer in turn: a server without state (SSL_stateless) may ask any number of times. After any other
 // answer all bytes pass.
 
-// ErrSecondHello is the error of a client that sends a second hello with another name or other
-// protocols, or something that is no hello.
-var ErrSecondHello = errors.New("the endpoint asked for a second TLS ClientHello, and its name or protocols differ from the first")
+// ErrSecondHello is the error of a client that sends a second hello with another name or other protocols, or something
+// other than a hello.
+var ErrSecondHello = errors.New("the endpoint asked for a second TLS ClientHello, and the client changed the name or the protocols")
 
 type firstHello struct {
 	size int // including the headers of its records; 0: no hello was read
@@ -54,8 +54,8 @@ func (h *firstHello) upTo(b []byte) []byte {
 	return b
 }
 
-// gate returns the gate for the bytes of a client of which the endpoint has moved bytes already, and how many more pass
-// freely. It is nil if no hello was read. The gate takes over the memory that is charged for the client's bytes.
+// gate returns the gate for the bytes of a client, of which the endpoint has the first moved already, and how many more
+// pass freely. It is nil if no hello was read. The gate takes over the memory that is charged for the client's bytes.
 func (h *firstHello) gate(w *worker, moved int, charged *int32) (driver.Gate, int) {
 	if h.size == 0 {
 		return nil, 0

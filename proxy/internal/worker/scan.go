@@ -189,9 +189,9 @@ func (p *places) at(place int64) *conn {
 // Loops returns the number of loops.
 func (g *Group) Loops() int { return len(g.workers) }
 
-// Progress calls [Host.Lasts] for each session with a record whose age has reached a multiple of every between two times of
-// the clock. The loops are asked for a few sessions at a time. Progress returns at the end, or when ctx or the group ends.
-// Only one goroutine may call it at a time.
+// Progress calls [Host.Lasts] for each session with a record that reaches an age of a multiple of every after from, and not
+// after to, which are times of the clock. The loops are asked for a few sessions at a time. Progress returns at the end, or
+// when ctx or the group ends. Only one goroutine may call it at a time.
 func (g *Group) Progress(ctx context.Context, from, to int64, every time.Duration) {
 	if every <= 0 {
 		return

@@ -103,8 +103,8 @@ type shutWindow struct {
 const (
 	windowLooks  = 4 // passes in a timeout
 	leastWindows = 50 * time.Millisecond
-	// leastAnswer is the least time for which a probe must have had no answer: an endpoint answers one in half a second
-	// (net/ipv4/tcp_input.c, tcp_oow_rate_limited), and the second probe comes sooner than that.
+	// leastAnswer is how long a probe must go unanswered at least: an endpoint answers one in half a second
+	// (net/ipv4/tcp_input.c, tcp_oow_rate_limited), and the second probe comes within that time.
 	leastAnswer = 2 * time.Second
 )
 
