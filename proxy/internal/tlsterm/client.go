@@ -55,7 +55,7 @@ func NewClient(cfg *ClientConfig) (*Client, error) {
 		c.cfg.Stats = new(Stats)
 	}
 	if (cfg.Pair.Cert == "") != (cfg.Pair.Key == "") {
-		return nil, errors.New("TLS to endpoints: set both the certificate and its key, or neither")
+		return nil, errors.New("TLS to endpoints: set the certificate and its key, or neither")
 	}
 	var pairs []Pair
 	if cfg.Pair.Cert != "" {
