@@ -71,8 +71,8 @@ func (lm *listenerManager) comparison(l, old *listener, cfg *config.Mirror, rout
 	return k.Comparison, nil
 }
 
-// mirrorStatus is the status of a listener's mirrors, nil if it never had any. The totals count
-// since the listener began, or since its report was reset.
+// mirrorStatus describes a listener's mirrors for a status, nil if there never were any. The totals count since the
+// listener began, or since its report was reset.
 func (l *listener) mirrorStatus(t worker.MirrorTotals) *admin.Mirrors {
 	to := l.cfg.Mirrors()
 	if len(to) == 0 {

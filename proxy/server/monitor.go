@@ -174,7 +174,7 @@ func (w *watcher) watched() []monitor.Counter {
 	return list
 }
 
-// refusals is the counter of the refusals of a listener or an upstream.
+// refusals returns the counter of the refusals of a listener or an upstream.
 func refusals(kind, name string, r *tally.Reasons) monitor.Counter {
 	return monitor.Counter{Key: r, Message: refusedLine, Kind: kind, Name: name, Total: r.Total()}
 }

@@ -102,7 +102,7 @@ func (in *ownAddresses) listens(address string) (listener string, ok bool) {
 	return "", false
 }
 
-// place is [sockopt.Address.Place] of the address of a listener, as it is written.
+// place returns [sockopt.Address.Place] of a listener's address in the configuration.
 func place(address string) string {
 	at, err := sockopt.Parse(address)
 	if err != nil {

@@ -353,7 +353,7 @@ func (s *sockets) forgetDeserted(list []*listenSocket) {
 	}
 }
 
-// drainTime is how long the sessions of a listener may go on without it.
+// drainTime returns how long the sessions of a listener may go on without it.
 func (s *sockets) drainTime(cfg *config.Listener) time.Duration {
 	return cfg.DrainTime(func(name string) *config.Upstream {
 		if u := s.upstreams[name]; u != nil {

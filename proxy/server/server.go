@@ -99,8 +99,8 @@ type core struct {
 // process: each has two goroutines, and buffers of tens of KiB.
 const tlsShare = 2
 
-// holdShare is the part of all connections that held clients may have, as 1/holdShare: the
-// others are for clients of other upstreams.
+// Held clients may have at most 1/holdShare of all connections. The rest is for clients of
+// other upstreams.
 const holdShare = 2
 
 // tlsHandshakes bounds the handshakes at a time: each takes up to some milliseconds of

@@ -217,7 +217,7 @@ func (s *sockets) socketConfig(l *config.Listener) *socketlistener.Config {
 	}
 }
 
-// socketOptions are the options that a configuration names. In a configuration 0 means off.
+// socketOptions returns the options that a configuration names. In a configuration 0 means off.
 func socketOptions(l *config.Listener) sockopt.Options {
 	return sockopt.Options{KeepAlive: orOff(l.Socket.KeepAlive), UserTimeout: orOff(l.Socket.UserTimeout)}
 }

@@ -195,8 +195,7 @@ func (t *lengthCounts) add(l *lengths) {
 	}
 }
 
-// distance is the total variation distance of two distributions: 0 if they are the same, 1 if
-// no length is in both.
+// distance returns the total variation distance of two distributions: 0 if they are the same, 1 if no length is in both.
 func (t *lengthCounts) distance(other *lengthCounts) (d float64) {
 	mine, theirs := max(total(t[:]), 1), max(total(other[:]), 1)
 	for i := range t {

@@ -360,7 +360,7 @@ func (f *Flap) Note(t Transition, every time.Duration) (Transition, bool) {
 	return t, true
 }
 
-// nextAllowed is the time from which one more may be reported.
+// nextAllowed returns the time from which one more transition may be reported.
 func (f *Flap) nextAllowed(every time.Duration) int64 { return f.fullAt - (atOnce-1)*int64(every) }
 
 func (f *Flap) count(now int64, every time.Duration) { f.fullAt = max(f.fullAt, now) + int64(every) }

@@ -90,7 +90,7 @@ func NewUnanswered(ctx context.Context, run func(func())) *Unanswered {
 	return &Unanswered{ctx: ctx, run: run}
 }
 
-// patience is the age at which a question counts as unanswered.
+// patience returns the age at which a question counts as unanswered.
 func (cfg *UnansweredConfig) patience() time.Duration {
 	switch {
 	case cfg.Within > 0:

@@ -123,7 +123,7 @@ func (e *Endpoint) SetCheck(c *health.Check) { e.check.Store(c) }
 // SetHealthy implements [health.Target]. When an endpoint is up again, earlier failures no longer
 // make clients avoid it. While it is down, other verdicts are not reported.
 func (e *Endpoint) SetHealthy(healthy bool) {
-	defer func() { // verdicts of others are not reported while it is down
+	defer func() { // other verdicts are not reported while it is down
 		if m := e.monitor.Load(); m != nil {
 			m.SetDown(!healthy)
 		}

@@ -64,7 +64,7 @@ func (s *Search) waker() worker.Waker {
 	})
 }
 
-// Options are the options of the sockets that connect.
+// Options returns the options of the sockets that connect.
 func (s *Search) Options() sockopt.Options { return s.listener.cfg.Options }
 
 // Record returns the record of the client; nil: none is kept.

@@ -261,8 +261,8 @@ func (s *Search) take(e *Endpoint, now int64) {
 	}
 }
 
-// request is the input of a pick among the endpoints of snap. A client without the key of snap is hashed by its source,
-// as if snap had no key.
+// request returns the input of a pick among the endpoints of snap. A client without the key of snap is hashed by its
+// source, as if snap had no key.
 func (s *Search) request(snap *UpstreamSnapshot) (r lb.Request) {
 	if snap.BySource {
 		r.Source = s.client.Source().AddrPort()

@@ -47,7 +47,7 @@ type laneParting struct {
 	due     int64
 }
 
-// due is a time in seconds of the loop's clock. A parked session has no timeout before.
+// due returns a time in seconds of the loop's clock, before which a parked session has no timeout.
 func (n *conn) due() int32 { return n.number }
 
 func second(at int64) int32 {

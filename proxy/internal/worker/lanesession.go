@@ -370,7 +370,7 @@ func userTimeoutOf(n *conn) time.Duration {
 // tried.
 type laneTimes [verdict.Kinds]span
 
-// tried is the time at which packets began to try to take a session, in milliseconds of the loop's clock.
+// tried returns the time at which packets began to try to take a session, in milliseconds of the loop's clock.
 func (t *laneTimes) tried() uint32 { return uint32(t[0])<<16 | uint32(t[1]) }
 
 func triedAt(at uint32) laneTimes { return laneTimes{span(at >> 16), span(at)} }

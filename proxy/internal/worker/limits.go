@@ -174,7 +174,7 @@ func (t *descriptors) beyond(fd int) bool {
 	return fd >= t.line
 }
 
-// below reports whether the next descriptor will be below the line. It does not look before one was beyond.
+// below reports whether the next descriptor will be below the line. It looks only once one was beyond the line.
 func (t *descriptors) below() bool {
 	if !t.near {
 		return true

@@ -390,7 +390,7 @@ func (w *worker) endpointName(n *conn) string {
 	return peerName(b)
 }
 
-// endpointLocal is this machine's address of the connection to the endpoint.
+// endpointLocal returns this machine's address of the connection to the endpoint.
 func (w *worker) endpointLocal(n *conn) string {
 	if _, _, local, ok := w.laneAddresses(n); ok {
 		return local.String()

@@ -131,7 +131,7 @@ func (c *Client) startsUrgent() bool {
 	return at || err != nil
 }
 
-// maxPreread is the most bytes that are looked at in the present phase.
+// maxPreread returns the most bytes to look at in the present phase.
 func (c *Client) maxPreread() int {
 	switch c.phase {
 	case awaitHeader:
