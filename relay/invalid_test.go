@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/relay"
 )
@@ -110,6 +111,40 @@ func TestJoinsNothing(t *testing.T) {
 		for _, join := range joins {
 			joinsNothing(t, want, join)
 		}
+	}
+}
+
+// cutsInClose cuts its session when it is closed.
+type cutsInClose struct {
+	*net.TCPConn
+	session *relay.Session
+}
+
+func (c *cutsInClose) Close() error {
+	c.session.Cut(nil)
+	return c.TCPConn.Close()
+}
+
+// TestRefusedCut: a connection that a refused session closes may cut the session.
+func TestRefusedCut(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	must.Do(t, r.Close())
+	_, a := tcp(t)
+	_, b := tcp(t)
+	c := &cutsInClose{TCPConn: a.(*net.TCPConn)}
+	c.session = r.NewSession(c, b)
+	ran := make(chan error, 1)
+	go func() {
+		_, err := c.session.Run(t.Context())
+		ran <- err
+	}()
+	select {
+	case err := <-ran:
+		must.Is(t, err, relay.ErrClosed)
+	case <-time.After(condition.Patience):
+		t.Error("Run does not return")
 	}
 }
 

@@ -274,8 +274,8 @@ func (s *Session) refuse() {
 	s.ab.reason.Store(uint32(ReasonError))
 	s.ba.reason.Store(uint32(ReasonError))
 	s.cutting.Lock()
-	defer s.cutting.Unlock()
-	s.settled = true
+	s.settled = true // from now on a cut leaves the connections alone
+	s.cutting.Unlock()
 	for _, l := range []*leg{&s.a, &s.b} {
 		s.guarded(l.reset)
 		s.guarded(l.close)
@@ -432,7 +432,8 @@ func (s *Session) noteActivity(d *direction, waited wait) {
 // ended, the result's Reason is [ReasonCanceled] and the error is cause, or context.Canceled if cause is nil.
 // Cut does not wait for the end. Of several causes of the end, the first one counts. It may be called at any
 // time by any goroutine; before the session runs, it makes the session end as soon as it begins. Cut sets the
-// deadlines of the connections at once; do not change them afterwards.
+// deadlines of the connections at once; do not change them afterwards. A connection whose deadlines fail is closed,
+// and its Close must not call Cut in turn.
 func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cmp.Or(cause, context.Canceled)) }
 
 // cut ends the session: both directions stop waiting. It reports whether this was the first cause, which
