@@ -81,7 +81,7 @@ func TestTraceCommand(t *testing.T) {
 	admin := []string{"--admin", "unix:" + filepath.Join(r.dir, "admin.sock")}
 	want := "waiting for a CPU"
 	if refused, ok := errors.AsType[*kerneltrace.PrivilegeError](kerneltrace.Allowed()); ok {
-		want = "for want of " + strings.Join(refused.Missing, " and ")
+		want = "because this process lacks " + strings.Join(refused.Missing, " and ")
 	}
 	for _, target := range [][]string{admin, {"--pid", strconv.Itoa(os.Getpid())}} {
 		stdout, _ := r.tells(cli.ExitOK, append([]string{"trace", "--for", "300ms"}, target...)...)

@@ -146,16 +146,16 @@ type descriptors struct {
 	near bool // one beyond the line was given out: from then on each client needs two below the line, for both of its sockets
 }
 
-// surplus is how many more descriptors than needed are kept, unless they are short.
-const surplus = 4
+// surplus is how many more descriptors than needed are kept, unless they are short: the next burst of clients opens none.
+const surplus = 32
 
 // need makes sure that there is one more spare descriptor. Its error says that descriptors are short. If another error
 // prevents a spare, need succeeds without one.
 func (t *descriptors) need() error {
 	if t.needed >= len(t.spare) {
-		f, err := os.Open(os.DevNull)
+		f, fd, err := openSpare()
 		switch {
-		case err == nil && t.beyond(int(f.Fd())):
+		case err == nil && t.beyond(fd):
 			f.Close()
 			return syscall.EMFILE
 		case err == nil:
@@ -179,12 +179,21 @@ func (t *descriptors) below() bool {
 	if !t.near {
 		return true
 	}
-	f, err := os.Open(os.DevNull)
+	f, fd, err := openSpare()
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	return int(f.Fd()) < t.line
+	return fd < t.line
+}
+
+// openSpare makes a descriptor that does nothing. os.Open would make four further system calls.
+func openSpare() (f *os.File, fd int, err error) {
+	fd, err = syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, -1, &os.PathError{Op: "open", Path: os.DevNull, Err: err}
+	}
+	return os.NewFile(uintptr(fd), os.DevNull), fd, nil
 }
 
 // claim closes a spare descriptor for a caller that is about to open another, and reports whether there was one.
