@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,14 +17,16 @@ import (
 // TestRealClients reads the hellos of other TLS libraries than Go's: OpenSSL's, and that of
 // curl.
 func TestRealClients(t *testing.T) {
+	many := slices.Repeat([]string{strings.Repeat("p", 90)}, 200) // more than a record holds
 	for name, test := range map[string]struct {
 		command []string // the address is appended
 		want    clienthello.Info
 	}{
-		"openssl":          {[]string{"openssl", "s_client", "-servername", "Shop.example.com", "-alpn", "h2,http/1.1", "-connect"}, clienthello.Info{ServerName: "shop.example.com", ALPN: []string{"h2", "http/1.1"}}},
-		"openssl, no name": {[]string{"openssl", "s_client", "-noservername", "-connect"}, clienthello.Info{}},
-		"openssl, 1.2":     {[]string{"openssl", "s_client", "-tls1_2", "-servername", "a.test", "-connect"}, clienthello.Info{ServerName: "a.test"}},
-		"curl":             {[]string{"curl", "--silent", "--noproxy", "*", "--http1.1", "--connect-to", "a.test:443:"}, clienthello.Info{ServerName: "a.test", ALPN: []string{"http/1.1"}}},
+		"openssl":                {[]string{"openssl", "s_client", "-servername", "Shop.example.com", "-alpn", "h2,http/1.1", "-connect"}, clienthello.Info{ServerName: "shop.example.com", ALPN: []string{"h2", "http/1.1"}}},
+		"openssl, 200 protocols": {[]string{"openssl", "s_client", "-servername", "a.test", "-alpn", strings.Join(many, ","), "-connect"}, clienthello.Info{ServerName: "a.test", ALPN: many}},
+		"openssl, no name":       {[]string{"openssl", "s_client", "-noservername", "-connect"}, clienthello.Info{}},
+		"openssl, 1.2":           {[]string{"openssl", "s_client", "-tls1_2", "-servername", "a.test", "-connect"}, clienthello.Info{ServerName: "a.test"}},
+		"curl":                   {[]string{"curl", "--silent", "--noproxy", "*", "--http1.1", "--connect-to", "a.test:443:"}, clienthello.Info{ServerName: "a.test", ALPN: []string{"http/1.1"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path, err := exec.LookPath(test.command[0])

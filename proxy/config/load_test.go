@@ -520,6 +520,7 @@ func TestLarge(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"routes":             routes + back,
+		"one route":          front + "  routes:\n" + route + lines(200_000, "      - shop-%d.example\n") + back,
 		"networks":           front + "  allow:\n" + lines(50_000, "  - 2001:db8:%[1]x::/64\n  - 2001:db9:%[1]x::/64\n") + back,
 		"endpoints in lines": front + back + lines(50_000, "  - address: e%[1]d.example:80\n    name: e%[1]d\n    weight: 2\n    zone: a\n"),
 		"endpoints in JSON": `{"listeners": [{"name": "l", "bind": ["127.0.0.1:0"], "upstream": "u"}], "upstreams": [{"name": "u", "endpoints": [` +

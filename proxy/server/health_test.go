@@ -142,7 +142,7 @@ func TestDrainOfAnEndpoint(t *testing.T) {
 	servedBy(t, r.At("l"), "a")
 }
 
-// TestAStandbyIsNoProblem: an endpoint whose check has the answer of a healthy standby is shown as that, until
+// TestStandby: an endpoint whose check has the answer of a healthy standby is shown as that, until
 // its answers are others.
 func TestStandby(t *testing.T) {
 	t.Parallel()

@@ -132,7 +132,7 @@ func (r *rig) laneSession(t *testing.T) (sent int64) {
 	return sent
 }
 
-// TestLaneIdle: the idle timeout of a session in the lane resets both sides.
+// TestLaneIdle: a session in the lane ends by its idle timeout. Nothing is unread, so its client gets an end of file.
 func TestLaneIdle(t *testing.T) {
 	t.Parallel()
 

@@ -192,6 +192,28 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, outlier_detection: off
 	}
 }
 
+// TestLaneKeepalive: a session in the lane whose endpoint has vanished ends by socket.keepalive although nobody sends anything.
+func TestLaneKeepalive(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	endpoint, far := laneEndpoint(t)
+	r := &rig{loadbalancer.Setting{Level: slog.LevelDebug}.Start(t, fmt.Sprintf(`
+lane: {devices: [lo], sessions: 64, after: 5ms}
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, lane: auto, timeouts: {idle: 1h}, socket: {keepalive: 1s, user_timeout: 1s}}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, outlier_detection: off}]`, endpoint))}
+	c := client(t, r.At("l"))
+	server := <-far
+	defer server.Close()
+	r.leavesFor(t, c, server)
+	filter(t, sockets.FD(t, server), syscall.SO_ATTACH_FILTER)
+	isReset(t, c)
+	r.Until("the session has ended", func() bool { return r.session(t) == nil && closesOf(r, "l")[tally.EndpointFailed] == 1 })
+	r.Logs("session ended", "client="+c.LocalAddr().String(), syscall.ETIMEDOUT.Error())
+}
+
 // vanishes has one side of a session be deaf, and expects the session's end.
 func (r *rig) vanishes(t *testing.T, listener string, accepted <-chan *net.TCPConn, clients bool) {
 	t.Helper()

@@ -263,6 +263,28 @@ func TestFlagsAreAConfiguration(t *testing.T) {
 	}
 }
 
+// TestFlagsHaveTheDefaultsOfAFile: without flags the timeouts and socket options of clients are those of a listener without keys.
+func TestFlagsHaveTheDefaultsOfAFile(t *testing.T) {
+	t.Parallel()
+
+	text, err := parsed(t, "--listen :0 --to 10.0.0.5:80").write()
+	must(t, err)
+	of := func(text []byte) (config.Timeouts, config.Socket) {
+		cfg, problems := config.Parse("p.yaml", text, noVariables)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		l := cfg.Listeners[0]
+		l.Timeouts.Pos, l.Socket.Pos = config.Pos{}, config.Pos{}
+		return l.Timeouts, l.Socket
+	}
+	timeouts, socket := of(text.bytes())
+	wantTimeouts, wantSocket := of([]byte("listeners: [{name: l, bind: ':0', upstream: u}]\nupstreams: [{name: u, endpoints: ['10.0.0.5:80']}]"))
+	if timeouts != wantTimeouts || socket != wantSocket {
+		t.Errorf("%+v, %+v; of a file %+v, %+v", timeouts, socket, wantTimeouts, wantSocket)
+	}
+}
+
 // TestPrintConfig: the configuration that is printed is that of penstock run.
 func TestPrintConfig(t *testing.T) {
 	t.Parallel()

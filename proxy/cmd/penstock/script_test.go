@@ -108,10 +108,14 @@ func runScripts(t *testing.T, dir string) {
 			return os.Symlink(program, filepath.Join(bin, "penstock"))
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond != "root" { // who may make a directory in /run
-				return false, fmt.Errorf("unknown condition %q", cond)
+			switch cond {
+			case "root": // who may make a directory in /run
+				return os.Geteuid() == 0, nil
+			case "all": // root with all capabilities
+				set, err := sys.Capabilities()
+				return os.Geteuid() == 0 && set.Has(sys.CAP_SYS_ADMIN), err
 			}
-			return os.Geteuid() == 0, nil
+			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start":      onStage((*stage).start),

@@ -33,3 +33,11 @@ func TestPinsOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestPinsElsewhere: the error for a directory that is on another file system has a mount to which no other user has access.
+func TestPinsElsewhere(t *testing.T) {
+	t.Parallel()
+	if err := CheckPins(filepath.Join(t.TempDir(), "pins")); err == nil || !strings.Contains(err.Error(), "mount -t bpf -o mode=700 bpf ") {
+		t.Errorf("%v", err)
+	}
+}
