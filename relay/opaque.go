@@ -131,6 +131,8 @@ func (s *opaqueSink) closeWrite() error {
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		return errNoHalfClose
+	case err == io.EOF: // a channel of SSH that the peer has closed: the peer expects nothing more
+		return nil
 	case err != nil && strings.HasSuffix(err.Error(), earlyEnd):
 		s.owed = true
 		return nil

@@ -531,6 +531,26 @@ func TestDeadlinesThatDoNothing(t *testing.T) {
 	}
 }
 
+// closedChannel is a stream that its peer has closed, like a channel of SSH.
+type closedChannel struct{ io.Writer }
+
+func (closedChannel) Read([]byte) (int, error) { return 0, io.EOF }
+func (closedChannel) CloseWrite() error        { return io.EOF }
+func (closedChannel) Close() error             { return nil }
+
+// TestClosedChannel: the end of the second side is clean, although a side that was closed first cannot get it.
+func TestClosedChannel(t *testing.T) {
+	t.Parallel()
+
+	far, a := tcp(t)
+	ends := start(t, newRelay(t, nil).NewSession(a, relay.Stream(closedChannel{io.Discard})))
+	must.Do(t, expect(far, nil))
+	must.Do(t, far.CloseWrite())
+	if o := end(t, ends); o.err != nil || o.result.Reason != relay.ReasonEOF || o.result.First != relay.SideB {
+		t.Errorf("%+v, %v", o.result, o.err)
+	}
+}
+
 // A channel is a stream without deadlines, whose Read returns io.EOF once it is closed, like a channel of SSH.
 type channel chan struct{}
 
