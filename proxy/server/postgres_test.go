@@ -265,6 +265,7 @@ func TestPostgresHiddenLogin(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners:
   - {name: l, bind: "127.0.0.1:0", postgres: passthrough, upstream: a, routes: [{match: {sni: [a.test]}, upstream: a}, {match: {user: [admin]}, upstream: admin}, {match: {database: [shop]}, upstream: admin}]}
+  - {name: any, bind: "127.0.0.1:0", postgres: passthrough, upstream: a}
 upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: admin, endpoints: [%q], health_check: off}]`, a, admin))
 	for i, asks := range []bool{true, false} {
 		conn := client(t, r.At("l"))
@@ -281,8 +282,13 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: admin, endpoin
 	for said, want := range map[string]string{
 		"user\x00admin": "admin ", "user\x00ann": "a ", "user\x00ann\x00database\x00shop": "admin ", "user\x00admin\x00options\x00-cdatabase=x": "admin ",
 		"user\x00Admin": "E", "user\x00ann\x00database\x00SHOP": "E", "user\x00ann\x00options\x00--database=shop": "E",
+		"user\x00ann\x00user\x00admin": "E", "user\x00ann\x00database\x00shop\x00database\x00x": "E", "user\x00ann\x00USER\x00admin": "E", "user\x00" + strings.Repeat("x", 64): "E",
 	} {
-		conn := client(t, r.At("l"))
+		conn, certain := client(t, r.At("l")), client(t, r.At("any"))
+		_, _ = io.WriteString(certain, message(3<<16, said+"\x00\x00"))
+		if got := line(t, certain); !strings.HasPrefix(got, "a ") {
+			t.Errorf("without a route by user, %q gets to %s", said, got)
+		}
 		_, _ = io.WriteString(conn, message(3<<16, said+"\x00\x00"))
 		if want == "E" { // an ErrorResponse
 			receives(t, conn, want)
@@ -290,7 +296,7 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: admin, endpoin
 			t.Errorf("%q gets to %s", said, got)
 		}
 	}
-	r.Until("the clients in doubt are counted", func() bool { return r.Refused("l", "first_bytes") == 5 })
+	r.Until("the clients in doubt are counted", func() bool { return r.Refused("l", "first_bytes") == 9 })
 }
 
 // TestPostgresEndpoints: an endpoint that does not answer an SSLRequest by S alone gets no client whose TLS is passed through. That one goes

@@ -114,6 +114,8 @@ func runScripts(t *testing.T, dir string) {
 			case "all": // root with all capabilities
 				set, err := sys.Capabilities()
 				return os.Geteuid() == 0 && set.Has(sys.CAP_SYS_ADMIN), err
+			case "alone": // commands that name no process would find a service of this machine
+				return others(func(string) (string, bool) { return "", false }) == "", nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},

@@ -75,9 +75,13 @@ func (f *Facts) startup(b []byte) (need int) {
 		return size
 	}
 	m, err := postgres.Parse(b)
+	why := m.Doubt
 	if err != nil {
-		why := f.doubt(err.Error())
-		f.User.Verdict, f.Database.Verdict = why, why
+		why = err.Error()
+	}
+	if why != "" {
+		doubt := f.doubt(why)
+		f.User, f.Database = Property{doubt, m.User}, Property{doubt, m.Database}
 		return 0
 	}
 	f.User, f.Database = Property{Yes, m.User}, Property{Yes, m.Database}

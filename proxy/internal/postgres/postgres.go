@@ -62,7 +62,7 @@ const MaxCancel = 12 + 256
 const Max = 10_000 + 4
 
 // MaxName is how many bytes of a user's or a database's name a server knows (NAMEDATALEN is 64, with a zero at the end).
-// Longer names are cut by servers, and refused here.
+// Servers cut longer names.
 const MaxName = 63
 
 // Reasons to refuse a client.
@@ -85,6 +85,8 @@ type Message struct {
 	Len int
 	// User and Database are the names in a Startup. The database is the user's name if the client has named none.
 	User, Database string
+	// Doubt says why servers may take other names, or is "".
+	Doubt string
 	// OtherDatabase says that its options may name another database, which CockroachDB takes.
 	OtherDatabase bool
 }
@@ -170,6 +172,7 @@ func (m *Message) parameters(b []byte) error {
 			databases++
 		case "options":
 			m.OtherDatabase = m.OtherDatabase || setsDatabase(value)
+		case "replication": // of clients that receive the write-ahead log, whatever it says
 		default:
 			if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, string(name)) }) {
 				otherCase = string(name)
@@ -183,16 +186,16 @@ func (m *Message) parameters(b []byte) error {
 	switch {
 	case len(b) != 1:
 		return fmt.Errorf("%w: its end is missing, or bytes follow its end", ErrMalformed)
-	case otherCase != "": // PostgreSQL does not know it, CockroachDB takes it
-		return fmt.Errorf("%w: it names the parameter %q, which is in lower case", ErrMalformed, otherCase)
-	case users > 1 || databases > 1: // servers take the last one, poolers may take another
-		return fmt.Errorf("%w: it names its user or its database twice", ErrMalformed)
 	case len(user) == 0:
 		return fmt.Errorf("%w: it has no user", ErrMalformed)
+	case otherCase != "": // PostgreSQL does not know it, CockroachDB takes it
+		m.Doubt = fmt.Sprintf("the startup message names the parameter %q, which is in lower case", otherCase)
+	case users > 1 || databases > 1: // servers take the last one, poolers may take another
+		m.Doubt = "the startup message names its user or its database twice"
 	case len(user) > MaxName || len(database) > MaxName:
-		return fmt.Errorf("%w: a name is longer than %d bytes", ErrMalformed, MaxName)
+		m.Doubt = fmt.Sprintf("a name in the startup message is longer than %d bytes", MaxName)
 	}
-	m.User, m.Database = string(user), string(database)
+	m.User, m.Database = string(user[:min(len(user), MaxName)]), string(database[:min(len(database), MaxName)])
 	return nil
 }
 

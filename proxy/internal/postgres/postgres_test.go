@@ -46,6 +46,7 @@ func TestMessages(t *testing.T) {
 		"of CockroachDB":  {startup("user", "ann", "options", "-c database=x"), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
 		"with a dash":     {startup("user", "ann", "options", "--DataBase=x", "options", ""), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
 		"escaped":         {startup("user", "ann", "options", `-cd%61ta%5cb\ase%3Dx`), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
+		"replication":     {startup("user", "ann", "replication", "database"), postgres.Message{User: "ann", Database: "ann"}},
 		"badly escaped":   {startup("user", "ann", "options", "%zz database=x%"), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
 	} {
 		for have := range len(c.b) {
@@ -74,32 +75,49 @@ func TestNoMessages(t *testing.T) {
 		b    []byte
 		want error
 	}{
-		"HTTP":                {[]byte("G"), postgres.ErrNotPostgres},
-		"SSH":                 {[]byte("S"), postgres.ErrNotPostgres},
-		"long":                {[]byte{0, 1}, postgres.ErrNotPostgres},
-		"longer than Max":     {message(version30, strings.Repeat("x", postgres.Max)), postgres.ErrNotPostgres},
-		"version 2":           {message(2<<16, "user\x00ann\x00\x00"), postgres.ErrNotPostgres},
-		"SSLRequest of 9":     {message(sslCode, "x"), postgres.ErrNotPostgres},
-		"cancel of 15":        {message(cancelCode, "1234567"), postgres.ErrNotPostgres},
-		"cancel of 269":       {message(cancelCode, strings.Repeat("x", 261)), postgres.ErrNotPostgres},
-		"no body":             {message(version30, ""), postgres.ErrNotPostgres},
-		"no user":             {startup("database", "shop"), postgres.ErrMalformed},
-		"no value":            {message(version30, "user\x00"), postgres.ErrMalformed},
-		"no end":              {message(version30, "user\x00ann\x00"), postgres.ErrMalformed},
-		"bytes behind":        {message(version30, "user\x00ann\x00\x00x"), postgres.ErrMalformed},
-		"two users":           {startup("user", "ann", "user", "eve"), postgres.ErrMalformed},
-		"a user twice":        {startup("user", "ann", "user", "ann"), postgres.ErrMalformed},
-		"an empty user first": {startup("user", "", "user", "eve"), postgres.ErrMalformed},
-		"two databases":       {startup("user", "ann", "database", "shop", "database", "x"), postgres.ErrMalformed},
-		"an empty database":   {startup("user", "ann", "database", "shop", "database", ""), postgres.ErrMalformed},
-		"USER":                {startup("user", "ann", "USER", "root"), postgres.ErrMalformed},
-		"Database":            {startup("user", "ann", "Database", "shop"), postgres.ErrMalformed},
-		"OPTIONS":             {startup("user", "ann", "OPTIONS", "-c database=x"), postgres.ErrMalformed},
-		"uſer":                {startup("user", "ann", "u\u017fer", "root"), postgres.ErrMalformed},
-		"a name of 64 bytes":  {startup("user", strings.Repeat("x", 64)), postgres.ErrMalformed},
+		"HTTP":            {[]byte("G"), postgres.ErrNotPostgres},
+		"SSH":             {[]byte("S"), postgres.ErrNotPostgres},
+		"long":            {[]byte{0, 1}, postgres.ErrNotPostgres},
+		"longer than Max": {message(version30, strings.Repeat("x", postgres.Max)), postgres.ErrNotPostgres},
+		"version 2":       {message(2<<16, "user\x00ann\x00\x00"), postgres.ErrNotPostgres},
+		"SSLRequest of 9": {message(sslCode, "x"), postgres.ErrNotPostgres},
+		"cancel of 15":    {message(cancelCode, "1234567"), postgres.ErrNotPostgres},
+		"cancel of 269":   {message(cancelCode, strings.Repeat("x", 261)), postgres.ErrNotPostgres},
+		"no body":         {message(version30, ""), postgres.ErrNotPostgres},
+		"no user":         {startup("database", "shop"), postgres.ErrMalformed},
+		"no value":        {message(version30, "user\x00"), postgres.ErrMalformed},
+		"no end":          {message(version30, "user\x00ann\x00"), postgres.ErrMalformed},
+		"bytes behind":    {message(version30, "user\x00ann\x00\x00x"), postgres.ErrMalformed},
 	} {
 		if m, err := postgres.Parse(c.b); !errors.Is(err, c.want) {
 			t.Errorf("%s: %+v, %v, want %v", name, m, err, c.want)
+		}
+	}
+}
+
+// TestDoubt: a message whose names some servers would take otherwise is no error, but says so.
+func TestDoubt(t *testing.T) {
+	long := strings.Repeat("x", postgres.MaxName)
+	for name, c := range map[string]struct {
+		b              []byte
+		user, database string
+		why            string
+	}{
+		"two users":           {startup("user", "ann", "user", "eve"), "eve", "eve", "twice"},
+		"a user twice":        {startup("user", "ann", "user", "ann"), "ann", "ann", "twice"},
+		"an empty user first": {startup("user", "", "user", "eve"), "eve", "eve", "twice"},
+		"two databases":       {startup("user", "ann", "database", "shop", "database", "x"), "ann", "x", "twice"},
+		"an empty database":   {startup("user", "ann", "database", "shop", "database", ""), "ann", "ann", "twice"},
+		"USER":                {startup("user", "ann", "USER", "root"), "ann", "ann", `"USER"`},
+		"Database":            {startup("user", "ann", "Database", "shop"), "ann", "ann", `"Database"`},
+		"OPTIONS":             {startup("user", "ann", "OPTIONS", "-c database=x"), "ann", "ann", `"OPTIONS"`},
+		"Replication":         {startup("user", "ann", "Replication", "true"), "ann", "ann", `"Replication"`},
+		"uſer":                {startup("user", "ann", "u\u017fer", "root"), "ann", "ann", `"uſer"`},
+		"a name of 64 bytes":  {startup("user", long+"x"), long, long, "longer than 63 bytes"},
+	} {
+		m, err := postgres.Parse(c.b)
+		if err != nil || m.User != c.user || m.Database != c.database || !strings.Contains(m.Doubt, c.why) {
+			t.Errorf("%s: %+v, %v", name, m, err)
 		}
 	}
 }

@@ -33,8 +33,8 @@ type PostgresClient struct {
 	TLS, Asked bool
 	// User and Database are from the startup message; empty: it was not read.
 	User, Database string
-	// OtherDatabase says that the message's options may name another database.
-	OtherDatabase bool
+	// Doubtful says that the endpoint may take other names, and OtherDatabase that it may take another database.
+	Doubtful, OtherDatabase bool
 
 	declined    bool // a request for encryption by GSSAPI was declined
 	passThrough bool // its TLS ends at the endpoint
@@ -45,14 +45,14 @@ func (c *PostgresClient) Hidden() bool { return c.passThrough }
 
 // Said notes the contents of the client's startup message.
 func (c *PostgresClient) Said(m *postgres.Message) {
-	c.User, c.Database, c.OtherDatabase = m.User, m.Database, m.OtherDatabase
+	c.User, c.Database, c.Doubtful, c.OtherDatabase = m.User, m.Database, m.Doubt != "", m.OtherDatabase
 }
 
-// Login returns the user and the database, for routes: in doubt if they are hidden, and No before the startup
+// Login returns the user and the database, for routes: in doubt if they are hidden or doubtful, and No before the startup
 // message was read.
 func (c *PostgresClient) Login() (user, database firstbytes.Property) {
 	v := firstbytes.If(c.User != "")
-	if c.Hidden() {
+	if c.Hidden() || c.Doubtful {
 		v = firstbytes.Doubt
 	}
 	user, database = firstbytes.Property{Verdict: v, Value: c.User}, firstbytes.Property{Verdict: v, Value: c.Database}

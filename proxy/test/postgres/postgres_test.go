@@ -46,6 +46,8 @@ upstreams:
 	} {
 		wantAnswer(t, c.of.ask(c.settings, where), c.settings, c.want)
 	}
+	p.replicates("host=a.test sslmode=require")
+	p.replicates("host=a.test sslmode=disable")
 	p.cancels("host=a.test sslmode=require", sleeps(t, a))
 	p.cancels("host=a.test sslmode=disable", sleeps(t, plain))
 	if n := r.Refused("l", "endpoint_tls"); n != 1 {
@@ -127,6 +129,7 @@ upstreams:
 	} {
 		wantAnswer(t, c.of.ask(c.settings, where), c.settings, c.want)
 	}
+	p.replicates("host=front.test sslmode=require")
 	p.cancels("host=front.test sslmode=require", sleeps(t, a))
 	p.cancels("host=other.test sslmode=require", sleeps(t, b))
 	p.cancels("host=front.test sslmode=disable", sleeps(t, a))

@@ -82,6 +82,16 @@ func (p *psql) ask(settings, query string) string {
 	return text
 }
 
+// replicates asks as clients do that receive the write-ahead log, of the server and of a database.
+func (p *psql) replicates(settings string) {
+	p.t.Helper()
+	for _, of := range []string{"true", "database"} {
+		if got := p.ask(settings+" replication="+of, "IDENTIFY_SYSTEM"); strings.Count(got, "|") != 3 {
+			p.t.Errorf("replication=%s %s: %s", of, settings, got)
+		}
+	}
+}
+
 // where is a query whose answer is the name of the server, and whether the server's connection has TLS.
 const where = "SELECT current_setting('cluster_name') || ' ' || ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
 
