@@ -146,8 +146,8 @@ type descriptors struct {
 	near bool // one beyond the line was given out: from then on each client needs two below the line, for both of its sockets
 }
 
-// surplus is how many more descriptors than needed are kept, unless they are short: the next burst of clients opens none.
-const surplus = 32
+// surplus is how many more descriptors than needed are kept, unless they are short.
+const surplus = 4
 
 // need makes sure that there is one more spare descriptor. Its error says that descriptors are short. If another error
 // prevents a spare, need succeeds without one.
