@@ -2,9 +2,11 @@ package router_test
 
 import (
 	"net/netip"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
@@ -438,6 +440,32 @@ func TestQueuedGoesWhereTheListenerLeads(t *testing.T) {
 	}
 }
 
+// TestQueuedKeepsItsPlace: a client that waits for room, and that a reload gives another way to the same upstream, keeps
+// its place there, and the time since it began to wait.
+func TestQueuedKeepsItsPlace(t *testing.T) {
+	cfg := router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Minute}
+	r := newRig(t, 1, cfg, nil)
+	r.listener.Enforce()
+	r.occupy()
+	first, _ := r.search()
+	defer first.Close()
+	r.takes(first, worker.Park)
+	cfg.Respond = []byte("busy")
+	r.listener = r.reload(func(lc *router.ListenerConfig) { lc.Default = router.NewSnapshot(r.upstream, &cfg) })
+	r.pass(40 * time.Second)
+	second, _ := r.search()
+	defer second.Close()
+	r.takes(second, worker.Park)
+	r.takes(first, worker.Park)
+	r.takes(second, worker.Park) // it was asked while the first was on its way
+	r.endpoint(0).SetLimit(2)
+	r.takes(second, worker.Park)
+	r.endpoint(0).SetLimit(1)
+	r.pass(21 * time.Second)
+	r.takes(first, worker.Respond)
+	r.takes(second, worker.Park)
+}
+
 // TestLateSessions: a session that begins after its endpoint was forgotten is reported, once, unless the endpoint is
 // back.
 func TestLateSessions(t *testing.T) {
@@ -456,6 +484,20 @@ func TestLateSessions(t *testing.T) {
 		}
 		r.upstream.Recall(r.endpoint(0))
 	}
+}
+
+// TestRecalled: an endpoint that is back does not keep what was to be called for its late sessions.
+func TestRecalled(t *testing.T) {
+	r := newRig(t, 1, router.SnapshotConfig{}, nil)
+	late := new(struct{ sessions [64]int })
+	kept := weak.Make(late)
+	r.upstream.Forget(r.endpoint(0), func() { late.sessions[0]++ })
+	late = nil
+	r.upstream.Recall(r.endpoint(0))
+	if runtime.GC(); kept.Value() != nil {
+		t.Error("it is kept")
+	}
+	runtime.KeepAlive(r)
 }
 
 // TestReroutedWaitsBehindOthers: a client that was the first that its upstream held is the last where

@@ -296,8 +296,7 @@ func (s *Search) queuePlace(now int64, cause error) (worker.Step, bool) {
 func (s *Search) wait(now int64) (worker.Step, bool) {
 	snap := s.snapshot
 	if l := s.elsewhere(); l != nil && !l.snapshotFor(s.client).sameWay(s.root) {
-		s.leaveQueues()
-		s.reroute(l, now)
+		s.beginAnew(l, begins, now)
 		return worker.Step{}, false
 	}
 	left := s.timeInQueue(now)

@@ -105,6 +105,7 @@ func (u *Upstream) Recall(e *Endpoint) {
 	defer u.mu.Unlock()
 	u.endpoints[e.ID()] = e
 	e.gone.Store(false)
+	e.late.Store(nil)
 }
 
 // HoldUnder sets a limit, shared with other upstreams, for the clients that are held because no endpoint can serve them. It
