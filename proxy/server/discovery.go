@@ -45,41 +45,45 @@ func (um *upstreamManager) discovered(name string, source discovery.Source, foun
 		return
 	}
 	u.found, u.answered = found, true
-	um.lastAnswers.note(u.cfg, found, max(2*len(um.upstreams), keptAnswers))
 	um.takeFound(u, um.newOwnAddresses())
 }
 
-// keptAnswers is the least number of answers to keep; answerAge is how long an answer may be used.
+// keptAnswers is the least number of answers to keep; answerAge is how long after its use an answer may come back.
 const (
 	keptAnswers = 64
 	answerAge   = 24 * time.Hour
 )
 
-// lastAnswers holds the last answer of each source, including sources that a reload has replaced; the latest is last. If a
-// rollback returns to a source that does not answer at the moment, its last answer is used. Guarded by the server's mu.
+// lastAnswers holds the last answer of each source that a reload has replaced or removed; the latest is last. If a rollback
+// returns to a source that does not answer at the moment, its last answer is used. Guarded by the server's mu.
 type lastAnswers []lastAnswer
 
 type lastAnswer struct {
 	upstream string
 	origin   *config.Discover
 	found    []discovery.Endpoint
-	at       time.Time
+	since    time.Time // when it came
+	until    time.Time // when it was last in use
 }
 
-// note keeps an answer, and drops the oldest beyond most.
-func (l *lastAnswers) note(of *config.Upstream, found []discovery.Endpoint, most int) {
-	list := slices.DeleteFunc(*l, func(a lastAnswer) bool { return a.of(of) })
-	list = append(list, lastAnswer{of.Name, of.Discover, found, time.Now()})
-	*l = slices.Delete(list, 0, max(len(list)-most, 0))
+// keepAnswer keeps the endpoints of an upstream whose source may end now.
+func (um *upstreamManager) keepAnswer(u *upstream) {
+	if u.source == nil || !u.answered && len(u.found) == 0 {
+		return
+	}
+	list := slices.DeleteFunc(um.lastAnswers, func(a lastAnswer) bool { return a.of(u.cfg) })
+	list = append(list, lastAnswer{u.cfg.Name, u.cfg.Discover, u.found, u.source.Status().Changed, time.Now()})
+	um.mostUpstreams = max(um.mostUpstreams, len(um.upstreams))
+	um.lastAnswers = slices.Delete(list, 0, max(len(list)-max(2*um.mostUpstreams, keptAnswers), 0))
 }
 
 // last returns the last answer of an upstream's source, if it is not too old, and when it came.
 func (l lastAnswers) last(of *config.Upstream) ([]discovery.Endpoint, time.Time) {
-	i := slices.IndexFunc(l, func(a lastAnswer) bool { return a.of(of) && time.Since(a.at) < answerAge })
+	i := slices.IndexFunc(l, func(a lastAnswer) bool { return a.of(of) && time.Since(a.until) < answerAge })
 	if i < 0 {
 		return nil, time.Time{}
 	}
-	return l[i].found, l[i].at
+	return l[i].found, l[i].since
 }
 
 func (a *lastAnswer) of(u *config.Upstream) bool {

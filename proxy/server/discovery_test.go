@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -208,7 +209,7 @@ upstreams: [{name: u, %s, health_check: off, queue: {hold: %s}}]`, of, hold)
 }
 
 // TestOtherServers: a reload that names other servers for the same DNS name keeps the last good set while these do
-// not answer. So does a reload that returns to a name.
+// not answer, however long ago it was found. So does a reload that returns to a name within a day.
 func TestOtherServers(t *testing.T) {
 	t.Parallel()
 
@@ -224,6 +225,7 @@ upstreams: [{name: %[1]s, discover: {dns: {name: %[2]s, servers: [%[3]q]}}, heal
 	const name = "_db._tcp.test"
 	r := start(t, text("u", name, good.serve(t)))
 	silent := bad.serve(t)
+	r.AgeAnswers(48 * time.Hour)
 	for _, former := range []string{text("u", name, silent), text("u", "_other._tcp.test", silent), text("v", name, silent)} {
 		r.Reload(former)
 		r.Reload(text("u", name, silent))
@@ -234,6 +236,12 @@ upstreams: [{name: %[1]s, discover: {dns: {name: %[2]s, servers: [%[3]q]}}, heal
 	}
 	if d := r.Status().Upstreams[0].Discovery; d.Failures == 0 {
 		t.Errorf("the new server has not failed: %+v", d)
+	}
+	r.Reload(text("v", name, silent))
+	r.AgeAnswers(48 * time.Hour)
+	r.Reload(text("u", name, silent))
+	if d := r.Status().Upstreams[0].Discovery; d.Endpoints != 0 {
+		t.Errorf("two days later: %+v", d)
 	}
 }
 

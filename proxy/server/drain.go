@@ -111,7 +111,7 @@ type cutJob struct {
 	timer *time.Timer // runs the next step; nil: no step follows
 	off   bool        // called off
 	turn  sync.Mutex  // held for each step: steps do not overlap
-	over  atomic.Bool // the last step was made, or the job was called off: a late step cuts no session
+	over  atomic.Bool // the last step has begun, or the job was called off: a late step cuts no session
 
 	waits  func() *monitor.Line // returns a line about the sessions that it waits for, nil if there are none; nil: nothing is logged
 	logged int64                // when it was logged last
@@ -177,9 +177,8 @@ func (d *drains) cutAfter(within time.Duration, cut func(chosen func() bool, las
 				if k.over.Load() {
 					return
 				}
-				if cut(func() bool { return spread.Cuts(n) }, last); last {
-					k.over.Store(true)
-				}
+				k.over.Store(last)
+				cut(func() bool { return spread.Cuts(n) }, last)
 			})
 		}
 	}

@@ -50,6 +50,22 @@ func TestUnhealthyEndpointsDrain(t *testing.T) {
 	r.Logs("level=INFO", "sessions were reset", "upstream=u", "endpoint=a", "sessions=1", `cause="its endpoint is unhealthy"`)
 }
 
+// TestLastStepOfADrain: a session that begins during the last step of a drain needs a drain of its own, as the step may have
+// missed it.
+func TestLastStepOfADrain(t *testing.T) {
+	t.Parallel()
+
+	r := startUpstream(t, `endpoints: [%q], health_check: off`, named(t, "a"))
+	steps := make(chan [2]bool, 8)
+	r.CutAfter(300*time.Millisecond, func(over, last bool) { steps <- [2]bool{over, last} })
+	for last := false; !last; {
+		step := condition.Receive(t, "a step of the drain", steps)
+		if last = step[1]; step[0] != last {
+			t.Errorf("over: %v, the last step: %v", step[0], last)
+		}
+	}
+}
+
 // many returns n clients of an address that are served.
 func many(t *testing.T, n int, address string) []*net.TCPConn {
 	t.Helper()

@@ -76,6 +76,24 @@ func (s *Server) Kept() (sockets, timers int) {
 	return sockets, len(s.timers)
 }
 
+// AgeAnswers makes the answers of discovery that are kept older.
+func (s *Server) AgeAnswers(by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.upstreamManager.lastAnswers {
+		a := &s.upstreamManager.lastAnswers[i]
+		a.until = a.until.Add(-by)
+	}
+}
+
+// CutAfter begins a drain. cut gets whether the drain is over for sessions that begin during the step.
+func (s *Server) CutAfter(within time.Duration, cut func(over, last bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var k *cutJob
+	k = s.drains.cutAfter(within, func(_ func() bool, last bool) { cut(k.over.Load(), last) })
+}
+
 // ReadOverflows replaces the reading of the network namespace's overflow count.
 func (s *Server) ReadOverflows(read func() (uint64, error)) {
 	s.mu.Lock()

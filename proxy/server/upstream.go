@@ -32,7 +32,8 @@ type upstreamManager struct {
 	tracked   limit.Connections // counts clients that no endpoint can serve
 	lanes     *lanes.Lanes
 
-	lastAnswers lastAnswers // of discovery
+	lastAnswers   lastAnswers // of discovery
+	mostUpstreams int         // that there have been when one was kept
 
 	unresolved atomic.Pointer[map[string]error] // why endpoints' names without a check did not resolve the last time; needs no lock
 	down       *backlog[*router.Endpoint]       // found unhealthy; drainDown treats their sessions
@@ -264,6 +265,7 @@ func (um *upstreamManager) settle(next *nextUpstream) {
 // drop ends an upstream that the configuration does not name any more. Clients that came earlier may still be on their way
 // and use its last set; its memory is freed when they have left.
 func (um *upstreamManager) drop(u *upstream) {
+	um.keepAnswer(u)
 	delete(um.upstreams, u.cfg.Name)
 	u.close()
 	for _, m := range u.members {
@@ -321,6 +323,9 @@ func parseEndpoints(name string, text []byte) (found []discovery.Endpoint, err e
 // prepareSource makes the source of an upstream's endpoints, or keeps the old one.
 func (um *upstreamManager) prepareSource(u, old *upstream) (err error) {
 	d := u.cfg.Discover
+	if old != nil {
+		um.keepAnswer(old)
+	}
 	if d == nil {
 		return nil
 	}
