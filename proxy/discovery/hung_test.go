@@ -11,32 +11,39 @@ import (
 	"github.com/penstock/penstock/proxy/discovery"
 )
 
-// TestWatchOfAHungFileSystem: a watch of files that do not answer ends when it is told to, and another one that shares its
-// inotify instance sees changes.
+// TestWatchOfAHungFileSystem: two watches of a file that does not answer end when they are told to, one after the other, and
+// another one that shares their inotify instance sees changes. Nothing is watched once the file system answers.
 func TestWatchOfAHungFileSystem(t *testing.T) {
 	t.Parallel()
 	dir, good := hung.Dir(t), filepath.Join(t.TempDir(), "good")
 	share := new(discovery.Inotify)
+	watch := func(path string) *discovery.Watch {
+		return discovery.NewWatch(discovery.WatchConfig{Paths: []string{path}, Share: share})
+	}
+	one, two, other := watch(filepath.Join(dir, "list")), watch(filepath.Join(dir, "list")), watch(good)
 	release := hung.Mount(t, dir)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	run := func(path string) (changed, ended chan bool) {
-		changed, ended = make(chan bool, 8), make(chan bool)
-		w := discovery.NewWatch(discovery.WatchConfig{Paths: []string{path}, Share: share})
+	run := func(w *discovery.Watch) (changed chan bool, end func()) {
+		ctx, stop := context.WithCancel(t.Context())
+		changed, ended := make(chan bool, 8), make(chan bool)
 		go func() {
 			defer close(ended)
 			w.Run(ctx, func() { changed <- true })
 		}()
-		return changed, ended
+		return changed, func() {
+			stop()
+			condition.Receive(t, "the end of a watch", ended)
+		}
 	}
-	_, one := run(filepath.Join(dir, "list"))
-	changed, other := run(good)
+	_, endOne := run(one)
+	_, endTwo := run(two)
+	changed, endOther := run(other)
 	if err := os.WriteFile(good, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	condition.Receive(t, "the change of the other file", changed)
-	stop()
-	condition.Receive(t, "the end of the watch that hangs", one)
-	condition.Receive(t, "the end of the other watch", other)
+	endOne()
+	endTwo()
+	endOther()
 	release()
+	condition.Await(t, "nothing is watched any more", func() bool { return !share.Heeds("/") })
 }

@@ -72,7 +72,7 @@ func NewWatch(cfg WatchConfig) *Watch {
 // Run calls changed after each change, until ctx is done. It must be called only once.
 func (w *Watch) Run(ctx context.Context, changed func()) {
 	events := w.listen()
-	defer w.bounded("leave", events, events.close)
+	defer events.bounded("leave", events.close)
 	for {
 		if w.Changed() {
 			changed()
@@ -296,14 +296,14 @@ func (w *Watch) listen() *events {
 
 // aim is [events.aim]. While a file system does not answer the files are polled.
 func (w *Watch) aim(e *events) {
-	if w.bounded("watch", e, func() { e.aim(w.cfg) }) != nil {
+	if e.bounded("watch", func() { e.aim(w.cfg) }) != nil {
 		e.deaf.Store(true)
 	}
 }
 
 // bounded calls f while it holds e.turn. If f takes too long it gives f up, as [file.Within] does: f goes on beside it.
-func (w *Watch) bounded(what string, e *events, f func()) error {
-	_, err := file.Within(what+" "+strings.Join(slices.Concat(w.cfg.Paths, w.cfg.Globs), " "), func() struct{} {
+func (e *events) bounded(what string, f func()) error {
+	_, err := file.Within(fmt.Sprintf("%s %p", what, e), func() struct{} { // not by path: another watch may have it, too
 		e.turn.Lock()
 		defer e.turn.Unlock()
 		f()
