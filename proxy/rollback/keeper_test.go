@@ -376,6 +376,9 @@ func TestRollbackThatFailsIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.change(t, "two", twoMinutes)
 		r.failWith(errors.New("bad"))
+		if _, err := r.Rollback(t.Context(), 0, "test"); err == nil || r.Status().Pending.Failed != "" {
+			t.Errorf("before its time: %v, %+v", err, r.Status().Pending)
+		}
 		pass(2*time.Minute + time.Second)
 		r.holds(t, 2, "one", "two")
 		if s := r.Status(); s.Pending == nil || !strings.Contains(s.Pending.Failed, "bad") || !strings.Contains(s.History[0].Why, "bad") {
@@ -384,7 +387,7 @@ func TestRollbackThatFailsIsTriedAgain(t *testing.T) {
 		r.failWith(nil)
 		pass(5 * time.Second)
 		r.holds(t, 1, "one", "two", "one")
-		r.reported(t, rollback.Applied, rollback.RollbackFailed, rollback.TakenBack)
+		r.reported(t, rollback.Applied, rollback.RollbackFailed, rollback.RollbackFailed, rollback.TakenBack)
 	})
 }
 

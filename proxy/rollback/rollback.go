@@ -382,9 +382,7 @@ type pending struct {
 	count func() int64 // reads the bound's counter
 	base  int64        // value of the counter at the change
 
-	failed bool // must be rolled back. Belongs to the holder of the turn
-
-	failure string // why the last rollback failed; guarded by the keeper's mu
+	failure string // why the last automatic rollback failed, or "". The keeper's mu guards it; it is written only in the turn
 }
 
 // newPending returns nil for options without conditions.
@@ -521,7 +519,7 @@ func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int,
 	if number != 0 && number != k.current.Generation {
 		return k.current.Generation, fmt.Errorf("%w to confirm generation %d: generation %d waits to be confirmed", ErrLate, number, k.current.Generation)
 	}
-	if why := p.verdict(); why != "" && !p.failed {
+	if why := p.verdict(); why != "" && p.failure == "" {
 		if err := k.revert(k.find(k.current.before), Itself, why); err != nil {
 			return k.current.Generation, err
 		}
@@ -612,7 +610,9 @@ func (k *Keeper[T]) revert(to *kept[T], by, why string) error {
 		err = fmt.Errorf("rollback to generation %d: %w", to.Generation, err)
 		k.mu.Lock()
 		if k.pending != nil {
-			k.pending.failed, k.pending.failure = true, err.Error()
+			if by == Itself { // else it is not tried again
+				k.pending.failure = err.Error()
+			}
 			from.Why = fmt.Sprintf("%s; %v", why, err)
 		}
 		k.mu.Unlock()
