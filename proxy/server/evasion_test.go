@@ -200,7 +200,7 @@ func TestThereAndBack(t *testing.T) {
 
 	a := named(t, "a")
 	r := startUpstream(t, `endpoints: [%q]`, a)
-	at := r.At("l")
+	at := net.JoinHostPort("127.0.0.1", sockets.Port(t)) // connections of other tests do not get it
 	with := fmt.Sprintf(`
 listeners: [{name: l, bind: %q, upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q]}]`, at, a)
