@@ -113,6 +113,11 @@ func Readlinkat(dir int, name string) (string, error) {
 // Renameat renames a file within a directory, and replaces a file with the new name.
 func Renameat(dir int, from, to string) error { return unix.Renameat(dir, from, dir, to) }
 
+// Exchange exchanges the names of two files of a directory at once. EINVAL: the file system cannot (renameat2(2)).
+func Exchange(dir int, a, b string) error {
+	return unix.Renameat2(dir, a, dir, b, unix.RENAME_EXCHANGE)
+}
+
 // OpenDirectory opens a directory with O_PATH, for the other functions here. It follows symbolic links. The
 // caller owns the descriptor.
 func OpenDirectory(name string) (fd int, err error) {

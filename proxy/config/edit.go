@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/penstock/penstock/proxy/internal/file"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -44,10 +43,7 @@ func EditEndpoint(path string, env Env, e *EndpointEdit) (*Edited, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := file.Read(u.Pos.File, maxFile)
-	if err != nil {
-		return nil, err
-	}
+	text := before.reading.Files[u.Pos.File]
 	done := &Edited{Path: u.Pos.File, Before: text, After: text}
 	if len(Diff(before, wanted)) == 0 {
 		return done, nil
@@ -58,7 +54,7 @@ func EditEndpoint(path string, env Env, e *EndpointEdit) (*Edited, error) {
 		return nil, fmt.Errorf("%v: %w: edit it by hand", positionOf(u, err), err)
 	}
 	done.After = []byte(after)
-	next, problems := loadWith(path, env, done)
+	next, problems := before.reading.loadWith(done, env)
 	if len(problems) > 0 {
 		return nil, problemError(problems)
 	}
@@ -82,17 +78,21 @@ func problemError(problems []Problem) error {
 	return fmt.Errorf("%v: %s", p.Pos, p.Message)
 }
 
-// loadWith is Load with an edited file.
-func loadWith(path string, env Env, e *Edited) (*Config, []Problem) {
+// loadWith is Load with an edited file. The others are as they were read.
+func (r *reading) loadWith(e *Edited, env Env) (*Config, []Problem) {
 	l := newLoader(env)
-	read, edited := l.read, absolute(e.Path)
+	read := l.read
 	l.read = func(path string, most int) ([]byte, error) {
-		if absolute(path) == edited {
+		if path == e.Path {
 			return e.After, nil
 		}
-		return read(path, most)
+		if text, ok := r.Files[path]; ok {
+			return text, nil
+		}
+		return read(path, most) // a certificate
 	}
-	l.file(path, place{})
+	l.glob = func(pattern string) ([]string, error) { return r.Globs[pattern], nil }
+	l.file(r.Path, place{})
 	return l.finish()
 }
 

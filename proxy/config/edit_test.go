@@ -147,3 +147,19 @@ func TestEditOfAnIncludedFile(t *testing.T) {
 		t.Errorf("%s, want %s", got.After, want)
 	}
 }
+
+// TestEditOfAFileThatChanges: the edit is of the file as it was read, so that whoever writes it can see that it has changed.
+func TestEditOfAFileThatChanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.yaml")
+	const text = "listeners: [{name: l, bind: \":${PORT}\", upstream: u}]\nupstreams: [{name: u, endpoints: [\"127.0.0.1:1\"]}]\n"
+	write(t, path, text)
+	changes := func(string) (string, bool) {
+		write(t, path, "# another program's\n"+text)
+		return "80", true
+	}
+	got, err := config.EditEndpoint(path, changes, &config.EndpointEdit{Upstream: "u", Endpoint: "127.0.0.1:1", State: config.Maint})
+	must(t, err)
+	if want := strings.Replace(text, `"127.0.0.1:1"`, `{address: "127.0.0.1:1", state: maint}`, 1); string(got.Before) != text || string(got.After) != want {
+		t.Errorf("%s, and %s before", got.After, got.Before)
+	}
+}

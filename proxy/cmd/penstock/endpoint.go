@@ -388,12 +388,6 @@ func (l *fileLock) writeEdited(ctx context.Context, client *admin.Client, e *con
 // replace replaces the contents of a file atomically if they are as before, and keeps its mode and owner. When it returns
 // nil the contents are on the disk.
 func (l *fileLock) replace(path string, before, contents []byte) error {
-	switch now, err := os.ReadFile(path); {
-	case err != nil:
-		return err
-	case !bytes.Equal(now, before):
-		return fmt.Errorf("another program changed %s meanwhile: look at it, and try again", path)
-	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -402,7 +396,7 @@ func (l *fileLock) replace(path string, before, contents []byte) error {
 	if err != nil {
 		return err
 	}
-	err = p.Replace(contents, func(f *os.File) error {
+	err = p.Edit(before, contents, func(f *os.File) error {
 		return errors.Join(l.hold(f), keepOwner(f, info), f.Chmod(info.Mode().Perm()))
 	})
 	return errors.Join(err, p.Close())

@@ -287,7 +287,7 @@ func TestSaveKeepsALaterEdit(t *testing.T) {
 	}
 	later := append(before, "# later\n"...)
 	r.balancer.applying = func() { must(t, os.WriteFile(r.file, later, 0o600)) }
-	if stderr := save(); !strings.Contains(stderr, "was not written back: another program changed "+r.file) {
+	if stderr := save(); !strings.Contains(stderr, "was not written back: replace "+r.file+": another program changed it") {
 		t.Errorf("it says %q", stderr)
 	}
 	if now, err := os.ReadFile(r.file); err != nil || string(now) != string(later) {

@@ -1,10 +1,12 @@
 package file
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"strings"
 	"syscall"
@@ -270,18 +272,62 @@ func (p *Place) Rename(name string) error {
 // Replace makes the file, or replaces it at once by a file that is complete on the disk. keep is called with the new file
 // before it gets its name, to change its owner or mode, which is 0600; nil: it is not. Nothing is written through a link,
 // even in a directory of another user: where that matters, ask [Place.Safe] first.
-func (p *Place) Replace(data []byte, keep func(*os.File) error) (err error) {
+func (p *Place) Replace(data []byte, keep func(*os.File) error) error {
+	return p.replace(data, keep, func(temp string) error { return sys.Renameat(p.dir, temp, p.name) })
+}
+
+// Edit is [Place.Replace] of a file that has the contents before. A file that another program has changed stays, and Edit fails.
+func (p *Place) Edit(before, after []byte, keep func(*os.File) error) error {
+	return p.replace(after, keep, func(temp string) error {
+		if !bytes.Equal(p.contents(p.name), before) {
+			return p.changed()
+		}
+		return p.exchange(temp, before, after)
+	})
+}
+
+// exchange gives the file temp, which has the contents after, the place's name. If the file that had the name has other
+// contents than before, it gets the name back.
+func (p *Place) exchange(temp string, before, after []byte) error {
+	var changed error
+	for expected, put := before, after; ; {
+		switch err := sys.Exchange(p.dir, temp, p.name); {
+		case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOSYS):
+			return sys.Renameat(p.dir, temp, p.name)
+		case err != nil:
+			return err
+		}
+		out := p.contents(temp)
+		if bytes.Equal(out, expected) {
+			return changed
+		}
+		expected, put, changed = put, out, p.changed() // if a still later file comes out next time, it gets the name back
+	}
+}
+
+func (p *Place) changed() error {
+	return &fs.PathError{Op: "replace", Path: p.path, Err: errors.New("another program changed it meanwhile: look at it, and try again")}
+}
+
+// contents returns the contents of a file of the directory, or nil if it cannot be read.
+func (p *Place) contents(name string) []byte {
+	fd, err := sys.OpenFileAt(p.dir, name, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil
+	}
+	data, _ := readAll(os.NewFile(uintptr(fd), p.path), p.path, math.MaxInt32)
+	return data
+}
+
+// replace makes a file that is complete on the disk, and has put give it the place's name.
+func (p *Place) replace(data []byte, keep func(*os.File) error, put func(temp string) error) error {
 	temp := "." + p.name + "." + rand.Text()
 	fd, err := sys.OpenFileAt(p.dir, temp, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_EXCL, 0o600)
 	if err != nil {
 		return p.fault(err)
 	}
 	f := os.NewFile(uintptr(fd), p.path)
-	defer func() {
-		if err != nil {
-			_ = sys.Unlinkat(p.dir, temp) // the cause is in err
-		}
-	}()
+	defer sys.Unlinkat(p.dir, temp) // unless it has got the place's name
 	if _, err = f.Write(data); err == nil && keep != nil {
 		err = keep(f)
 	}
@@ -292,7 +338,7 @@ func (p *Place) Replace(data []byte, keep func(*os.File) error) (err error) {
 		err = closing
 	}
 	if err == nil {
-		err = sys.Renameat(p.dir, temp, p.name)
+		err = put(temp)
 	}
 	if err != nil {
 		return p.fault(err)
