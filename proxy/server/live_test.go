@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -447,6 +448,19 @@ upstreams: [{name: u, health_check: off, on_removed: keep, endpoints: [{address:
 		t.Error(got)
 	}
 	r.change(t, "remove", "a", 0)
+	for _, other := range []admin.EndpointChange{
+		{Name: "c", Weight: 1},
+		{Weight: 9},
+		{Weight: 1, Zone: "z"},
+		{Weight: 1, Backup: true},
+		{Weight: 1, Connections: 5},
+		{Weight: 1, Name: "a", Endpoint: "127.0.0.1:9"},
+	} {
+		other.What, other.Upstream, other.Endpoint = admin.EndpointAdd, "u", cmp.Or(other.Endpoint, a)
+		if _, err := r.ChangeEndpoint(&other, "t"); !errors.Is(err, admin.ErrInvalid) || !strings.Contains(err.Error(), "brings it back as it was ("+a+", weight 7): ") {
+			t.Errorf("%+v: %v", other, err)
+		}
+	}
 	if done := r.change(t, "add", a, 1); done.To != a+", weight 7" {
 		t.Errorf("%+v", done)
 	}

@@ -124,7 +124,13 @@ func (h *endpointChanges) addEndpoint(u *upstream, c *admin.EndpointChange, by s
 	if back := h.removedEndpoint(u, e.Name, c.Endpoint); back != nil {
 		set := h.takenBack(u, back, by)
 		of := u.specUnder(back.Endpoint, set)
-		return &endpointEdit{set, back.Endpoint, admin.Removed, fmt.Sprintf("%s, weight %d", of.Address, of.share)}, nil
+		is := fmt.Sprintf("%s, weight %d", of.Address, of.share)
+		if of.Address != e.Address.String() || c.Name != "" && c.Name != back.Endpoint || c.Weight != 1 && c.Weight != of.share ||
+			c.Zone != "" && c.Zone != of.Zone || c.Backup && !of.Backup || c.Connections > 0 && c.Connections != int64(of.Connections) {
+			return nil, fmt.Errorf("%w: the endpoint %s of %s was removed by hand, and add brings it back as it was (%s): send POST /v1/endpoint/ready?upstream=%[3]s&endpoint=%[2]s first, and change it then",
+				admin.ErrInvalid, back.Endpoint, u.cfg.Name, is)
+		}
+		return &endpointEdit{set, back.Endpoint, admin.Removed, is}, nil
 	}
 	if err := h.admit(u, &e); err != nil {
 		return nil, fmt.Errorf("%w: %w", admin.ErrInvalid, err)
