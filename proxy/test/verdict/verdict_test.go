@@ -535,6 +535,12 @@ func startBalancer(t testing.TB, n *network, program string, endpoint net.Addr, 
 		return nil, err
 	}
 	b.done.Go(b.watch)
+	if !condition.Eventually(func() bool { // the address is printed before it answers
+		_, err = b.admin.Status(t.Context())
+		return err == nil
+	}) {
+		return nil, err
+	}
 	return b, nil
 }
 
