@@ -67,12 +67,13 @@ const (
 // S_ISVTX is the sticky bit of a file's mode, which means nothing on a socket (inode(7)).
 const S_ISVTX = unix.S_ISVTX
 
-// A File is the identity of a file for as long as it exists, and its owner and mode.
+// A File is the identity of a file for as long as it exists, and its owner, mode and size.
 type File struct {
 	Device, Inode uint64
 	Mode          uint32 // with the type: compare Mode&S_IFMT with S_IFSOCK
 	UID           uint32
 	Links         uint64 // how many names it has
+	Size          int64  // in bytes
 }
 
 // Same reports whether f and other are the same file.
@@ -152,7 +153,7 @@ func Fstatat(dir int, name string) (File, error) {
 }
 
 func fileOf(st *unix.Stat_t) File {
-	return File{Device: uint64(st.Dev), Inode: st.Ino, Mode: st.Mode, UID: st.Uid, Links: uint64(st.Nlink)}
+	return File{Device: uint64(st.Dev), Inode: st.Ino, Mode: st.Mode, UID: st.Uid, Links: uint64(st.Nlink), Size: st.Size}
 }
 
 // Unlinkat removes a name that is no directory from a directory by unlinkat(2).

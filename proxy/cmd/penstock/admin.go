@@ -729,7 +729,7 @@ func findPrivate(env config.Env, path string) (string, error) {
 	return "", &notRunningError{path: path, missing: errors.Is(err, os.ErrNotExist), others: processes(env)}
 }
 
-// A notRunningError says that no process of this user runs a configuration. It wraps [admin.ErrNotRunning].
+// A notRunningError says that no process was found that runs a configuration. It wraps [admin.ErrNotRunning].
 type notRunningError struct {
 	path    string
 	missing bool        // there is no such file
@@ -742,7 +742,7 @@ func (e *notRunningError) Error() string { return e.text("listens on") }
 
 // text returns the error. Other processes are named by their configuration, does, and their address.
 func (e *notRunningError) text(does string) string {
-	text := "no process of this user runs " + display.Text(e.path)
+	text := "found no process that runs " + display.Text(e.path)
 	text += when(e.missing, ": there is no such file")
 	for _, p := range e.others {
 		text += ". A" + p.text(does)

@@ -273,6 +273,8 @@ func parseCondition(text string) (bound, error) {
 		return c, fmt.Errorf("%q: %s is not a time: write a number or a percentage", text, c.figure)
 	case c.unit != asTime && only:
 		return c, fmt.Errorf("%q: %s is a time: write one, such as 20ms", text, c.figure)
+	case c.unit == asShare && c.limit > 100:
+		return c, fmt.Errorf("%q: the share of %s is at most 100%%: write a smaller percentage", text, c.figure)
 	case c.unit == asShare && c.figure == "compared":
 		return c, fmt.Errorf("%q: compared is a number of answers: write one", text)
 	}

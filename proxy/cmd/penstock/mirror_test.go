@@ -133,6 +133,7 @@ func TestBadConditions(t *testing.T) {
 		"": "write a figure", "different": "write a figure", "different=1": "write a figure", "differ>1": "there is no figure differ",
 		"different>x": "write a number, a percentage", "different>-1": "write a number", "different>5ms": "different is not a time",
 		"compared<5%": "compared is a number of answers", "p99>5": "p99 is a time", "slower>NaN": "write a number", "behind>1s": "behind is not a time",
+		"different>150%": "the share of different is at most 100%", "behind>=100.1%": "the share of behind is at most 100%",
 	} {
 		if _, err := parseCondition(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)

@@ -208,12 +208,12 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	if o, ok := s.Of(1); !ok || o.Since != at(2) || o.Refused != 107 || o.Held != 214 || o.Condition != monitor.Unusable {
 		t.Errorf("it is %+v, %v", o, ok)
 	}
-	s.look(12, monitor.Usable, 1)
+	s.look(12.075, monitor.Usable, 1)
 	if o, ok := s.Of(1); ok {
 		t.Errorf("when it is over: %+v", o)
 	}
-	s.look(13, monitor.Usable, 10, ends+"10s refused=108 held=216 fallbacks=0")
-	s.look(14, monitor.Usable, 0)
+	s.look(13.075, monitor.Usable, 10, ends+"10s refused=108 held=216 fallbacks=0")
+	s.look(14.075, monitor.Usable, 0)
 }
 
 // TestOutageThatIsBack: an outage that recurs is reported as begun when it came back, with the

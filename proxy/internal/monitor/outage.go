@@ -227,7 +227,7 @@ func (o *Outages) logEnded(ended []*condition) {
 		}
 		cost := c.until.since(c.began)
 		attrs := []any{
-			"upstream", c.Name, "duration", time.Duration(c.back - c.since).Round(time.Millisecond).String(),
+			"upstream", c.Name, "duration", time.Duration(c.back - c.since).Round(time.Second).String(),
 			"refused", cost.refused, "held", cost.held, "fallbacks", cost.fallbacks,
 		}
 		if cost.unserved > 0 {

@@ -204,17 +204,50 @@ func TestHalfALine(t *testing.T) {
 	}
 }
 
+// disk returns the directory of a disk of that size. It is called in a namespace of mounts of the test's own.
+func disk(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""))
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("no tmpfs: %v", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
+	return dir
+}
+
+// TestTruncatedOnAFullDisk: the rest of a line whose beginning was truncated away is dropped and counted.
+func TestTruncatedOnAFullDisk(t *testing.T) {
+	if !privilege.Mounts(t) {
+		return
+	}
+	path := filepath.Join(disk(t, "64k"), "s.log")
+	r := newRig(t, path, nil)
+	name := strings.Repeat("n", 80)
+	for range 900 { // more than the disk has room for
+		r.end(name)
+	}
+	condition.Await(t, "the disk is full", func() bool { return r.Failed() != nil })
+	before := read(t, path)
+	must(t, os.Truncate(path, 0))
+	c := r.settled(t)
+	got := lines(t, path)
+	if bytes.HasSuffix(before, []byte("\n")) || c.Dropped != 1 || int64(bytes.Count(before, []byte("\n"))+len(got)) != c.Lines {
+		t.Errorf("%+v, %d lines, and %q before them", c, len(got), before[len(before)-10:])
+	}
+	for _, line := range got {
+		if line != "web "+name {
+			t.Fatalf("a line is %q", line)
+		}
+	}
+}
+
 // TestFullDisk: on a full disk lines are dropped and counted, none is torn, and they go on when there is room.
 func TestFullDisk(t *testing.T) {
 	if !privilege.Mounts(t) {
 		return
 	}
-	dir := t.TempDir()
-	must(t, syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""))
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
-		t.Skipf("no tmpfs: %v", err)
-	}
-	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
+	dir := disk(t, "2m")
 	ballast, path := filepath.Join(dir, "ballast"), filepath.Join(dir, "s.log")
 	must(t, os.WriteFile(ballast, make([]byte, 1536<<10), 0o600))
 	r := newRig(t, path, nil)

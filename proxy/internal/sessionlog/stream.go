@@ -22,9 +22,9 @@ const (
 
 // A stream is a file, a FIFO, or standard error.
 type stream struct {
-	path    string // empty: standard error
-	fd      int    // owned; negative without an own descriptor
-	is      sys.File
+	path    string   // empty: standard error
+	fd      int      // owned; negative without an own descriptor
+	is      sys.File // when it was opened, or a write failed
 	pipe    bool
 	writer  *vecio.Writer // nil if there is nothing to write to now
 	pending []byte        // lines that are not written yet
@@ -161,6 +161,11 @@ func (s *stream) giveUp() {
 		_ = file.Close(s.path, s.fd)
 		s.fd = -1
 	}
+	s.dropTorn()
+}
+
+// dropTorn drops the rest of a torn line.
+func (s *stream) dropTorn() {
 	if s.torn {
 		s.dropped++
 		s.keep(s.ends[0], s.ends[1:])
@@ -190,9 +195,14 @@ func (s *stream) add(line []byte, _ *Event) {
 // Lines that are not taken stay pending as long as there is room.
 func (s *stream) flush() {
 	if len(s.ends) > 0 && s.path != "" && s.fd >= 0 {
-		if is, err := sys.Fstat(s.fd); err == nil && is.Links == 0 { // lines in it would be lost
+		switch is, err := sys.Fstat(s.fd); {
+		case err != nil:
+		case is.Links == 0: // lines in it would be lost
 			s.giveUp()
 			_ = s.open() // the error is kept
+		case (s.torn || s.cut) && is.Size < s.is.Size: // it was truncated
+			s.dropTorn()
+			s.cut = endsInsideALine(s.fd)
 		}
 	}
 	for len(s.ends) > 0 && s.writer != nil {
@@ -259,6 +269,9 @@ func (s *stream) failed(err error) {
 		s.writer, err = vecio.New(os.Stderr, &byReference)
 	} else {
 		s.writer, err = newWriter(s.fd)
+		if is, err := sys.Fstat(s.fd); err == nil {
+			s.is = is
+		}
 	}
 	if err != nil {
 		s.writer = nil
