@@ -45,7 +45,7 @@ type EndpointChanged struct {
 	Weight int `json:"weight"`
 	// Taking is how many endpoints of the upstream may get clients now, whatever their checks say.
 	Taking int `json:"taking"`
-	// Unkept says why the change is lost at a restart. Left out if it is kept.
+	// Unkept says why the change is lost at a restart. Left out if nothing is lost.
 	Unkept string `json:"unkept,omitempty"`
 }
 

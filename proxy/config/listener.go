@@ -22,7 +22,7 @@ type Listener struct {
 	Upstream    string         `key:"upstream" type:"upstream" default:"" eg:"fallback-web" doc:"Upstream of clients that no route matches. Empty: they are refused and counted."`
 	Limits      ListenerLimits `key:"limits" doc:"Limits of this listener."`
 	Timeouts    Timeouts       `key:"timeouts" doc:"Longest duration of each phase of a connection."`
-	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When to connect to the endpoint: at once, or after the client's first byte, decrypted with tls."`
+	Connect     string         `key:"connect" default:"immediately" enum:"immediately on_data" doc:"When to connect to the endpoint. immediately: when the upstream is chosen. on_data: after the client's first byte, with tls the first decrypted byte."`
 	TLS         *ListenerTLS   `key:"tls" doc:"Terminates TLS. Absent: TLS is passed through."`
 	Silence     time.Duration  `key:"preread_silence" default:"0s" range:"0..1h" eg:"200ms" doc:"For routes that need the client's first bytes. A client that sends nothing for this long goes to the route with protocol: [silence], or else to a route that needs no bytes, or else to upstream. If the server speaks first, each client waits this long. 0: silent clients are refused after timeouts.preread."`
 	RequireTLS  bool           `key:"require_tls" default:"false" doc:"Refuses clients that do not begin with a TLS ClientHello. false: if there are routes by sni or alpn, these clients go to another route, or to upstream."`

@@ -217,7 +217,7 @@ type HealthCheck struct {
 	Type         string        `key:"type" default:"tcp" enum:"tcp http" doc:"tcp: the check connects, and uses send and expect if they are set. http: the check sends a request."`
 	Port         int           `key:"port" default:"0" range:"0..65535" eg:"8008" doc:"Port to check. 0: the endpoint's own."`
 	Interval     time.Duration `key:"interval" default:"5s" range:"10ms..24h" doc:"Time between two checks of an endpoint."`
-	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"Time between two checks while the endpoint is unhealthy or changing, and the shortest time between checks that clients' failures cause. Default: 1s, or interval if that is less."`
+	FastInterval time.Duration `key:"fast_interval" default:"1s" range:"10ms..24h" doc:"Time between two checks while the endpoint is unhealthy, or about to change its state. A failure of a client causes a check, but never sooner after the last check than this. Default: 1s, or interval if that is less."`
 	Timeout      time.Duration `key:"timeout" default:"2s" range:"1ms..1h" doc:"Longest duration of a check. Default: 2s, or interval if that is less."`
 	Jitter       float64       `key:"jitter" default:"0.2" range:"0..1" doc:"Fraction of interval by which the interval varies at random."`
 	Rise         int           `key:"rise" default:"2" range:"1..1000" doc:"Successful checks in a row that make an endpoint healthy."`

@@ -333,7 +333,9 @@ upstreams: [{name: u, balance: first, health_check: {interval: 20ms, fast_interv
 	r.Reload(text)
 	servedBy(t, l, "b")
 	r.change(t, "remove", nobody, 0)
-	r.change(t, "remove", b, 0)
+	if done := r.change(t, "remove", b, 0); done.Unkept != "" {
+		t.Errorf("nothing is left to be lost at a restart, but: %s", done.Unkept)
+	}
 	if got := strings.Join(r.live(), "; "); got != "endpoint u/a: drain" {
 		t.Errorf("left is %s", got)
 	}

@@ -22,23 +22,25 @@ var (
 )
 
 // ChangeEndpoint implements [admin.Balancer].
-func (s *Server) ChangeEndpoint(c *admin.EndpointChange, by string) (done admin.EndpointChanged, err error) {
-	if done, err = s.hand.changeEndpoint(c, by); err != nil {
+func (s *Server) ChangeEndpoint(c *admin.EndpointChange, by string) (admin.EndpointChanged, error) {
+	done, takenBack, err := s.hand.changeEndpoint(c, by)
+	if err != nil {
 		return done, err
 	}
 	s.liveChanges.keep()
-	if err := s.liveChanges.unkept(); err != nil {
+	if err := s.liveChanges.unkept(); err != nil && !(errors.Is(err, errNoState) && takenBack) {
 		done.Unkept = err.Error()
 	}
 	return done, nil
 }
 
-func (h *endpointChanges) changeEndpoint(c *admin.EndpointChange, by string) (done admin.EndpointChanged, err error) {
+// changeEndpoint changes an endpoint. takenBack says that this only took back earlier changes, so that a restart loses nothing.
+func (h *endpointChanges) changeEndpoint(c *admin.EndpointChange, by string) (done admin.EndpointChanged, takenBack bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	u := h.upstreams[c.Upstream]
 	if u == nil {
-		return done, fmt.Errorf("upstream %q: %w: known names: %s", c.Upstream, admin.ErrNotFound, names(h.upstreams))
+		return done, false, fmt.Errorf("upstream %q: %w: known names: %s", c.Upstream, admin.ErrNotFound, names(h.upstreams))
 	}
 	var e *endpointEdit
 	switch c.What {
@@ -52,11 +54,12 @@ func (h *endpointChanges) changeEndpoint(c *admin.EndpointChange, by string) (do
 		e, err = h.setEndpointState(u, c, by)
 	}
 	if err != nil {
-		return done, err
+		return done, false, err
 	}
+	takenBack = !slices.ContainsFunc(e.set.All(), func(c state.Change) bool { return !slices.Contains(h.live.All(), c) })
 	if e.from != e.to {
 		if err := h.manager.edit(u, e.set); err != nil {
-			return done, err
+			return done, false, err
 		}
 		h.logOperator(by, string(c.What), e.from, e.to, "upstream", c.Upstream, "endpoint", e.name)
 	}
@@ -64,7 +67,7 @@ func (h *endpointChanges) changeEndpoint(c *admin.EndpointChange, by string) (do
 	if m := u.members[e.name]; m != nil {
 		done.Weight = m.share
 	}
-	return done, nil
+	return done, takenBack, nil
 }
 
 type endpointChanges struct {

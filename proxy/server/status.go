@@ -503,7 +503,7 @@ func (m *member) whyDown() string {
 	if st.Err != nil {
 		return st.Err.Error()
 	}
-	return fmt.Sprintf("%d of its checks in a row succeeded: it needs more", st.Streak)
+	return fmt.Sprintf("%d of %d needed checks in a row succeeded", st.Streak, st.Rise)
 }
 
 func (r *reader) lastFailure(e *router.Endpoint) *admin.Failure {

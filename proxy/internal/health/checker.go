@@ -261,8 +261,8 @@ type CheckStatus struct {
 	Healthy bool
 	// Standby says that it is not Healthy because it answers as a standby does.
 	Standby bool
-	// Streak is the number of probes in a row that contradict Healthy.
-	Streak int
+	// Streak is the number of probes in a row that contradict Healthy. Rise successes make an endpoint Healthy.
+	Streak, Rise int
 	// Probes counts the probes that ended, Failed the probes that failed by the endpoint's fault,
 	// Transitions the changes of Healthy.
 	Probes, Failed, Transitions int64
@@ -277,7 +277,7 @@ func (ch *Check) Status() CheckStatus {
 	ch.checker.mu.Lock()
 	defer ch.checker.mu.Unlock()
 	s := ch.status
-	s.Healthy, s.Streak = !ch.verdict.unhealthy, ch.verdict.streak
+	s.Healthy, s.Streak, s.Rise = !ch.verdict.unhealthy, ch.verdict.streak, max(ch.cfg.Rise, 1)
 	s.Standby = ch.verdict.unhealthy && ch.standby
 	return s
 }
