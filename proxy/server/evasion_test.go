@@ -238,6 +238,41 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	r.Until("the refusal is counted", func() bool { return r.Refused("l", "no_route") == 1 })
 }
 
+// TestRefusedAtTheEndOfTheDrain: when the drain of a listener ends, its clients without a session are refused, wherever they
+// have got to with their first bytes.
+func TestRefusedAtTheEndOfTheDrain(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "a.test")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: header, bind: "127.0.0.1:0", accept_proxy: {timeout: 1h}, upstream: u}
+  - {name: routed, bind: "127.0.0.1:0", timeouts: {preread: 1h}, routes: [{match: {sni: [a.test]}, upstream: u}], upstream: u}
+  - {name: silent, bind: "127.0.0.1:0", timeouts: {preread: 1h}, connect: on_data, upstream: u}
+  - {name: hello, bind: "127.0.0.1:0", timeouts: {preread: 1h}, tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: u}
+  - {name: handshake, bind: "127.0.0.1:0", timeouts: {preread: 1h}, tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: u}
+upstreams: [{name: u, endpoints: [%q], drain_timeout: 0}]`, named(t, "a")), "c.pem", cert, "k.pem", key)
+	near, far := net.Pipe()
+	defer near.Close()
+	go func() { _ = tls.Client(near, &tls.Config{ServerName: "a.test"}).Handshake() }()
+	hello := make([]byte, 4096)
+	n, err := far.Read(hello)
+	must(t, err)
+	for at, sent := range map[string]string{
+		"header": "PROXY TCP4 ", "routed": string(hello[:n/2]), "silent": "", "hello": string(hello[:n/2]), "handshake": string(hello[:n]),
+	} {
+		c := client(t, r.At(at))
+		sends(t, c, sent)
+		r.Until("the client was accepted", func() bool { return r.Summary().Connections.Active == 1 })
+		if at == "handshake" {
+			_, err := io.ReadFull(c, make([]byte, 5)) // the answer to its hello
+			must(t, err)
+		}
+		must(t, r.DrainListener(at, "test"))
+		r.Until("the refusal at "+at+" is counted", func() bool { return r.Refused(at, "preread") == 1 })
+	}
+}
+
 // Two names of the same length. The server has both, and the client may have only the first.
 const (
 	publicName = "public.example"

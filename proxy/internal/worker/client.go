@@ -253,6 +253,10 @@ func (w *worker) begin(c *Client, in *accepted, reserved bool) {
 		w.refuse(c, err)
 		return
 	}
+	if err := in.socket.refusesLate(); err != nil {
+		w.refuse(c, err)
+		return
+	}
 	w.preread(c)
 }
 

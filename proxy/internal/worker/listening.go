@@ -148,13 +148,21 @@ func (l *Listening) Close() {
 	}
 }
 
-// RefuseLate refuses from now on, with a cause, the clients of a socket that have no session yet. nil ends this.
+// RefuseLate refuses the clients of a socket that have no session yet: at once if their first bytes are incomplete or TLS is
+// begun, otherwise before they get a session. The error is the cause, and wraps [ErrPrereadTimeout]. nil ends this.
 func (l *Listening) RefuseLate(cause error) {
 	if cause == nil {
 		l.late.Store(nil)
 		return
 	}
+	cause = fmt.Errorf("%w: %w", cause, ErrPrereadTimeout)
 	l.late.Store(&cause)
+	l.group.scanClients(func(w *worker, n *conn) {
+		if n.state == connecting && n.ref.pending.listening == l && n.ref.pending.phase.prereads() {
+			w.refuse(n.ref.pending, cause)
+		}
+	})
+	l.group.handed.refuse(l, cause) // last: clients that have left their loops meanwhile are there
 }
 
 func (l *Listening) refusesLate() error {

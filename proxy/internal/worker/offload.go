@@ -73,7 +73,10 @@ func (h *Offloaded) Left() { h.end(nil, true) }
 
 func (h *Offloaded) end(err error, left bool) {
 	c, g := h.Client, h.group()
-	canceled := h.ctx.Err() != nil
+	canceled := h.canceled()
+	if err != nil && h.ctx.Err() != nil {
+		err = context.Cause(h.ctx)
+	}
 	g.handed.end(h, err, left)
 	if err != nil {
 		g.cfg.Host.Refused(c.listening, err)
@@ -139,10 +142,26 @@ func (o *offloads) end(h *Offloaded, err error, left bool) {
 	switch {
 	case left:
 		o.left++
-	case h.ctx.Err() != nil:
+	case h.canceled():
 		o.canceled++
 	default:
 		o.refusals[refusedOffLoop(err)]++
+	}
+}
+
+// canceled reports whether the client was cut, and not refused, by the end of everything.
+func (h *Offloaded) canceled() bool {
+	return h.ctx.Err() != nil && context.Cause(h.ctx) != h.Client.listening.refusesLate()
+}
+
+// refuse refuses the clients of a socket.
+func (o *offloads) refuse(l *Listening, cause error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, h := range o.clients {
+		if h.Client.listening == l {
+			h.cancel(cause)
+		}
 	}
 }
 
