@@ -40,7 +40,7 @@ upstreams: [{name: u, health_check: off, endpoints: [{name: a, address: %q}, {na
 	if _, ok := again.step(); !ok {
 		t.Fatal("the alarm was stopped")
 	}
-	r.Logs("changes by hand are in the state file again")
+	r.Logs("the state file can be written again")
 	next := r.restart(t, path, text)
 	if got := next.live(); len(got) != 1 || !strings.Contains(got[0], "weight 4") {
 		t.Errorf("after a restart: %q", got)

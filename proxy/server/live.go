@@ -69,7 +69,7 @@ func (l *liveChanges) keep() {
 	defer l.mu.Unlock()
 	switch before := l.unsaved; {
 	case err == nil && before:
-		l.log.Info("changes by hand are in the state file again")
+		l.log.Info("the state file can be written again")
 	case err != nil && !before:
 		l.log.Error("the next restart will lose changes by hand, unless the state file can be written before: Penstock tries again every 10s", "error", err)
 	}

@@ -62,7 +62,7 @@ upstreams: [{name: u, endpoints: [{name: a, address: %q}, {name: b, address: %[1
 	if _, ok := again.step(); !ok {
 		t.Fatal("the alarm was stopped")
 	}
-	r.Logs("changes by hand are in the state file again")
+	r.Logs("the state file can be written again")
 	next := r.restart(t, path, text)
 	if got := next.live(); len(got) != 1 {
 		t.Errorf("after a restart: %q", got)

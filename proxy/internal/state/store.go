@@ -226,8 +226,10 @@ func (s *Store) SetDenials(list []Denial) {
 
 // Flush writes the content to the file, if it has changed. Concurrent calls share a write: each waits for a write that
 // began after its own change. When Flush returns nil, everything that was set before the call survives a crash of the
-// machine. After an error the next call tries again. The error is [ErrTaken] if the lock file was removed and another
-// process has taken the file since. A file system that does not answer is given up, see [file.Change].
+// machine. After an error the next call tries again. The error is [ErrTaken] if another process has the file: it had the
+// file at Open, or has taken it since, because the lock file was removed. Once that process has left the file, the next
+// call takes it; its content stays there while this store is empty. A file system that does not answer is given up, see
+// [file.Change].
 func (s *Store) Flush() error { return s.bounded(s.path, s.flush) }
 
 // bounded calls f, which writes the content. If it gives f up, f goes on beside it and may write old content.
@@ -245,7 +247,11 @@ func (s *Store) bounded(name string, f func() error) error {
 func (s *Store) flush() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
+	taken := s.lock == nil && errors.Is(s.Err(), ErrTaken) && s.take(0) == nil
 	s.mu.Lock()
+	if taken {
+		s.failed, s.marked = nil, len(s.content.changes)+len(s.content.denials) > 0
+	}
 	if !s.marked || s.lock == nil {
 		defer s.mu.Unlock()
 		if !s.marked {
@@ -278,15 +284,17 @@ func (s *Store) close() error {
 	err := s.flush()
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if s.lock == nil {
+	if s.lock == nil && !errors.Is(s.Err(), ErrTaken) {
 		return nil
 	}
 	s.mu.Lock()
 	s.failed = fmt.Errorf("%s: %w", s.path, ErrClosed)
 	s.mu.Unlock()
-	lock := s.lock
-	s.lock = nil
-	return errors.Join(err, lock.Close())
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+		s.lock = nil
+	}
+	return err
 }
 
 // replace replaces a file in one step by a file that is complete on the disk.

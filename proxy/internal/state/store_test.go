@@ -180,6 +180,36 @@ func TestStoreOfTwoProcesses(t *testing.T) {
 	}
 }
 
+// TestFileIsTakenLater: a process that began while another one had the file takes it once that one has left it. What the file
+// has stays until the process has something of its own. A process that has ended before takes it no more.
+func TestFileIsTakenLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "penstock.state")
+	first := open(t, path)
+	first.SetChanges(changes)
+	unchanged, changed, ended := open(t, path), open(t, path), open(t, path)
+	unchanged.SetDenials(nil)
+	changed.SetChanges(changes[:1])
+	if err := errors.Join(unchanged.Flush(), changed.Flush()); !errors.Is(err, state.ErrTaken) {
+		t.Error(err)
+	}
+	must(t, ended.Close())
+	must(t, first.Close())
+	if err := ended.Flush(); err != nil || !errors.Is(ended.Err(), state.ErrClosed) {
+		t.Error(err, ended.Err())
+	}
+	must(t, unchanged.Flush())
+	must(t, unchanged.Err())
+	isTaken(t, path)
+	must(t, unchanged.Close())
+	next := open(t, path)
+	same(t, changes, next.Changes())
+	must(t, next.Close())
+	must(t, changed.Flush())
+	must(t, changed.Err())
+	must(t, changed.Close())
+	same(t, changes[:1], open(t, path).Changes())
+}
+
 // TestSuccessorWaits: a successor gets the file of a process that is about to leave it.
 func TestSuccessorWaits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "penstock.state")
