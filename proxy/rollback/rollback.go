@@ -144,8 +144,8 @@ func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installe
 	}
 	defer k.give()
 	if p := k.pending; p != nil {
-		return done, fmt.Errorf("generation %d %w, or is rolled back in %v: run penstock confirm or penstock rollback first",
-			k.current.Generation, ErrPending, max(time.Until(p.until), 0).Round(time.Second))
+		return done, fmt.Errorf("generation %d %w, or is rolled back at %s: run penstock confirm or penstock rollback first",
+			k.current.Generation, ErrPending, p.until.Format(time.TimeOnly))
 	}
 	done.Changes = k.cfg.Changes(k.state, next)
 	p.begin(k.cfg.Counter) // before the swap, which may make the counter rise

@@ -72,7 +72,8 @@ type daemon struct {
 	effect, applied, takenBack effect
 	inForce                    *readFile
 
-	follow chan *config.Config // configurations in force, for watch; holds the latest
+	follow  chan *config.Config // configurations in force, for watch; holds the latest
+	decided chan struct{}       // for watch: has a token when a change was confirmed or rolled back
 }
 
 // A daemonConfig is the part of a daemon that the command sets.
@@ -90,7 +91,7 @@ func newDaemon(c *daemonConfig, e *cli.Env, options *server.Options) *daemon {
 	r := &daemon{
 		daemonConfig: *c, env: e.Environment(), self: e.Self, options: options, log: options.Log, reopens: e.Reopens,
 		opened: make(chan struct{}), over: make(chan struct{}),
-		turn: make(chan struct{}, 1), looks: make(chan struct{}, 1), follow: make(chan *config.Config, 1),
+		turn: make(chan struct{}, 1), looks: make(chan struct{}, 1), follow: make(chan *config.Config, 1), decided: make(chan struct{}, 1),
 	}
 	if r.open == nil {
 		r.open = openBalancer

@@ -230,12 +230,16 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 		tried = false
 		return now, nil
 	}
+	before := r.read
 	r.read = to
 	print, _ = fingerprint(to, r.source.name())
 	r.next = &readFile{cfg: to, print: print}
 	logWarnings(r.log, to.Warnings)
 	if now, err = r.keeper.Apply(ctx, to, o); err == nil && done != nil {
 		done.Ended = r.applied.ended
+	}
+	if errors.Is(err, rollback.ErrPending) {
+		r.read = before // watch tries the file again when nothing waits any more
 	}
 	return now, err
 }
@@ -380,6 +384,10 @@ func (r *daemon) logChange(c rollback.Change) {
 		attrs = append(attrs, "by", c.By)
 	}
 	if c.Event != rollback.Applied && c.Event != rollback.Unchanged { // the reload itself reports these at its end
+		select {
+		case r.decided <- struct{}{}:
+		default:
+		}
 		defer func() { r.notify(r.notifier.Status(fmt.Sprintf("generation %d of %s", c.Now, r.source.name()))) }()
 	}
 	switch c.Event {

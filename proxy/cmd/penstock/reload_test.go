@@ -68,7 +68,7 @@ func TestReloadUntilConfirmed(t *testing.T) {
 		t.Errorf("it says %q", out)
 	}
 	_, complaint := r.tells(cli.ExitError, "reload", "--config", r.file)
-	if !strings.HasPrefix(complaint, "penstock: generation 2 waits to be confirmed, or is rolled back in ") {
+	if !strings.HasPrefix(complaint, "penstock: generation 2 waits to be confirmed, or is rolled back at ") {
 		t.Errorf("a second one: %q", complaint)
 	}
 	r.hangups <- syscall.SIGHUP

@@ -239,6 +239,30 @@ func TestRolledBackFileIsNotReadAgain(t *testing.T) {
 	r.has("c")
 }
 
+// TestWatchWaitsForAConfirmation: a file that is saved while a change waits to be confirmed is read again once none waits.
+func TestWatchWaitsForAConfirmation(t *testing.T) {
+	t.Parallel()
+
+	for _, decides := range []string{"confirm", "rollback"} {
+		t.Run(decides, func(t *testing.T) {
+			t.Parallel()
+			r := startRun(t, []string{"--watch"}, "a")
+			generation := 1
+			for pending := false; !pending; { // unless watch has applied the file first
+				generation++
+				r.write(fmt.Sprintf("a%d", generation))
+				out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "1h")
+				pending = strings.Contains(out, "is rolled back at")
+			}
+			r.write("b")
+			r.says(`"msg":"the reload was refused, nothing was changed","by":"watch"`)
+			r.tells(cli.ExitOK, decides, "--config", r.file)
+			r.says(fmt.Sprintf(`"generation":%d,"by":"watch"`, generation+1))
+			r.has("b")
+		})
+	}
+}
+
 // TestServiceManagerIsTold that it is ready, reloads, and stops.
 func TestServiceManagerIsTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
