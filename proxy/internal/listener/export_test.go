@@ -28,6 +28,12 @@ type wrapped struct {
 
 func (w wrapped) Accept() (net.Conn, error) { return w.f(w.stream.Accept) }
 
+// HangPath lets calls about the path of a unix socket wait until answer is called.
+func (l *Listener) HangPath() (answer func()) {
+	l.path.mu.Lock()
+	return l.path.mu.Unlock
+}
+
 // Restrict returns the function that is called before the path of addr is bound.
 func Restrict(addr sockopt.Address) func(network, address string, c syscall.RawConn) error {
 	return (&Listener{addr: addr}).restrict

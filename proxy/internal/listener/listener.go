@@ -21,6 +21,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -67,11 +68,12 @@ type Listener struct {
 	backlog  int  // of the accept queue; read early, while descriptors are available
 	onlyIPv6 bool // if the address is [::], IPv4 connections are not taken
 
-	grouped bool // with a listener that was started beside it
-	passed  bool // FromFD made it: other processes have the same socket, and go on with it
-	closing sync.Once
-	closed  chan struct{}
-	err     error // of closing; read after closed
+	unlinking sync.Once
+	grouped   bool // with a listener that was started beside it
+	passed    bool // FromFD made it: other processes have the same socket, and go on with it
+	closing   sync.Once
+	closed    chan struct{}
+	err       error // of closing; read after closed
 }
 
 // stream is what *net.TCPListener and *net.UnixListener have in common.
@@ -275,7 +277,7 @@ func (l *Listener) SetMode(mode fs.FileMode) error {
 	if l.path == nil || mode == l.addr.Mode {
 		return nil
 	}
-	err := l.path.chmod(mode)
+	err := l.change(func() error { return l.path.chmod(mode) }, nil)
 	if err == nil {
 		l.addr.Mode = mode
 	}
@@ -283,11 +285,25 @@ func (l *Listener) SetMode(mode fs.FileMode) error {
 }
 
 // Unlink removes the path of a unix socket, unless it belongs to another process now: no more clients find the
-// listener. Close does it as well.
-func (l *Listener) Unlink() error { return l.path.remove() }
+// listener. Close does it as well. If the file system does not answer, the path stays until it does. Further calls do nothing.
+func (l *Listener) Unlink() (err error) {
+	l.unlinking.Do(func() {
+		if l.path != nil {
+			err = l.change(l.path.remove, nil)
+		}
+	})
+	return err
+}
 
-// Gone reports whether the path of a unix socket was removed: no client finds the listener any more.
-func (l *Listener) Gone() bool { return l.path.gone() }
+// Gone reports whether the path of a unix socket was removed: no client finds the listener any more. It is false if the
+// file system does not answer.
+func (l *Listener) Gone() bool {
+	if l.path == nil {
+		return false
+	}
+	gone, _ := file.Within(l.Addr(), l.path.gone)
+	return gone
+}
 
 // TCP reports whether it listens on TCP, not on a unix socket.
 func (l *Listener) TCP() bool { return l.addr.Network != "unix" }
@@ -296,7 +312,7 @@ func (l *Listener) TCP() bool { return l.addr.Network != "unix" }
 // its handlers have. Further calls do nothing. It may be called at any time by any goroutine.
 func (l *Listener) Close() error {
 	l.closing.Do(func() {
-		l.err = errors.Join(l.path.remove(), l.closeSocket())
+		l.err = errors.Join(l.Unlink(), l.closeSocket())
 		close(l.closed)
 	})
 	return l.err
@@ -344,7 +360,7 @@ func (l *Listener) Serve(ctx context.Context, handle func(conn net.Conn, release
 	if !stop() {
 		<-interrupted // or it could interrupt the following accepts
 	}
-	_ = l.path.remove() // Close returns the error
+	unlinked := l.Unlink()
 	for range l.backlog + 1 {
 		if !l.queued() || !l.cfg.Limit.acquire(ctx) {
 			break
@@ -358,7 +374,7 @@ func (l *Listener) Serve(ctx context.Context, handle func(conn net.Conn, release
 		}
 		serve(conn)
 	}
-	err := l.Close()
+	err := errors.Join(unlinked, l.Close())
 	handlers.Wait()
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -18,12 +19,24 @@ import (
 // answerTime is how long a process has to answer at a path that is in the way.
 const answerTime = time.Second
 
-// listenUnix binds under a lock on the directory: if two processes find the same stale path, one gets it, and the
-// other gets an error.
+// listenUnix gives up a file system that does not answer. A socket that is bound later is closed.
 func (l *Listener) listenUnix(ctx context.Context) error {
 	if l.addr.Abstract() {
 		return l.bindUnix(ctx)
 	}
+	return l.change(func() error { return l.listenPath(ctx) }, func(struct{}) { _ = errors.Join(l.path.remove(), l.sock.Close()) })
+}
+
+// change calls f, which changes the path, as [file.Change] does. Paths in one directory count as one: a file system that
+// hangs may have many.
+func (l *Listener) change(f func() error, late func(struct{})) error {
+	_, err := file.Change(filepath.Dir(l.addr.Name), func() (struct{}, error) { return struct{}{}, f() }, late)
+	return err
+}
+
+// listenPath binds under a lock on the directory: if two processes find the same stale path, one gets it, and the
+// other gets an error.
+func (l *Listener) listenPath(ctx context.Context) error {
 	p, err := newUnixPath(l.addr.Name, l.cfg.Own)
 	if err != nil {
 		return err
@@ -207,11 +220,8 @@ func (p *unixPath) chmod(mode fs.FileMode) error {
 }
 
 // remove unlinks the path unless another file has the name now, and closes the directory. The socket must still be
-// open, or the inode could be used again. remove does nothing for a nil path, or after an earlier remove.
+// open, or the inode could be used again. remove does nothing after an earlier remove.
 func (p *unixPath) remove() error {
-	if p == nil {
-		return nil
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dir < 0 {
@@ -225,11 +235,8 @@ func (p *unixPath) remove() error {
 	return errors.Join(notThere(err), p.closeDirectory())
 }
 
-// gone reports whether no file has the name any more. It returns false for a nil path.
+// gone reports whether no file has the name any more.
 func (p *unixPath) gone() bool {
-	if p == nil {
-		return false
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dir < 0 {

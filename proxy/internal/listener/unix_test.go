@@ -441,3 +441,57 @@ func TestModeIsTakenBack(t *testing.T) {
 		}
 	}
 }
+
+// TestPathThatHangs: the file system of a path does not answer. The listener is closed, and the path is removed later.
+// Meanwhile other calls about paths in the directory fail at once.
+func TestPathThatHangs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, next := listen(t, "unix:"+dir+"/s", nil), listen(t, "unix:"+dir+"/next", nil)
+	answer := l.HangPath()
+	gaveUp := make(chan error)
+	go func() {
+		gaveUp <- l.Unlink()
+		gaveUp <- l.Close()
+		gaveUp <- next.SetMode(0o600)
+		_, err := listener.Listen(t.Context(), parse(t, "unix:"+dir+"/other"), nil)
+		gaveUp <- err
+	}()
+	for _, what := range []string{"unlink", "close", "chmod", "listen"} {
+		if err := condition.Receive(t, what, gaveUp); errors.Is(err, os.ErrDeadlineExceeded) == (what == "close") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	answer()
+	waitGone(t, dir+"/s")
+}
+
+// A slow context waits for hang before it says that it has no deadline.
+type slow struct {
+	context.Context
+	hang chan bool
+}
+
+func (c *slow) Deadline() (time.Time, bool) {
+	<-c.hang
+	return time.Time{}, false
+}
+
+// TestLateSocketIsClosed: a socket that is bound after its file system was given up is closed, and its path removed.
+func TestLateSocketIsClosed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	leave(t, dir+"/s") // to take it over, the context is asked
+	ctx := &slow{t.Context(), make(chan bool)}
+	if _, err := listener.Listen(ctx, parse(t, "unix:"+dir+"/s"), nil); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+	close(ctx.hang)
+	condition.Await(t, "the file system is used again", func() bool {
+		l, err := listener.Listen(t.Context(), parse(t, "unix:"+dir+"/other"), nil)
+		return err == nil && l.Close() == nil
+	})
+	if _, err := os.Lstat(dir + "/s"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the path is still there: %v", err)
+	}
+}
