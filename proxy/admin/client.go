@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -66,6 +67,7 @@ const (
 // error is a [*Refusal].
 type Client struct {
 	addr         sockopt.Address
+	peer         atomic.Int32 // see Peer
 	http         http.Client
 	scheme, host string        // for requests
 	token        string        // "" without a token
@@ -105,6 +107,7 @@ func NewClientAs(bind string, as *Credentials) (*Client, error) {
 		for {
 			conn, err := sockopt.Dial(ctx, new(net.Dialer), addr.Network, addr.Name)
 			if err == nil {
+				c.peer.Store(userOf(conn).pid)
 				if err = as.verify(conn); err != nil {
 					conn.Close()
 				}
@@ -177,6 +180,10 @@ func get[T any](ctx context.Context, c *Client, path string, pairs ...any) (answ
 func post[T any](ctx context.Context, c *Client, path string, pairs ...any) (answer T, err error) {
 	return answer, c.do(ctx, http.MethodPost, path, given(pairs...), &answer)
 }
+
+// Peer returns the process that listens at the unix socket, as the last connection found it. It is 0 over TCP, and for a
+// process that is not visible in this process's PID namespace.
+func (c *Client) Peer() int { return int(c.peer.Load()) }
 
 // Status returns the current status.
 func (c *Client) Status(ctx context.Context) (Status, error) {

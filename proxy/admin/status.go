@@ -52,6 +52,8 @@ type Status struct {
 	// AdminCertificates has the certificate of admin.tls, and MetricsCertificates the certificate of metrics.tls.
 	AdminCertificates   []Certificate `json:"admin_certificates,omitempty"`
 	MetricsCertificates []Certificate `json:"metrics_certificates,omitempty"`
+	// File is the absolute path of the configuration file. Left out if the process has none.
+	File string `json:"file,omitempty"`
 	// FileProblem says why the next start or reload would fail because of the file. Left out if it would not.
 	FileProblem string `json:"file_problem,omitempty"`
 	// Pending is the reload that waits to be confirmed, if there is one.

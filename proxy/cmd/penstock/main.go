@@ -50,7 +50,7 @@ List every flag of a command:
 type commands struct {
 	Proxy    proxyCmd    `cmd:"" help:"Forward connections to endpoints, without a configuration file."`
 	Run      runCmd      `cmd:"" help:"Run the load balancer with a configuration file."`
-	Reload   reloadCmd   `cmd:"" help:"Reload the running configuration, optionally with automatic rollback."`
+	Reload   reloadCmd   `cmd:"" help:"Make the process read its file again, optionally with automatic rollback."`
 	Confirm  confirmCmd  `cmd:"" help:"Confirm a pending reload."`
 	Rollback rollbackCmd `cmd:"" help:"Roll back to the previous configuration."`
 	Check    checkCmd    `cmd:"" help:"Validate a configuration, and report every error with a correction."`

@@ -258,7 +258,7 @@ func drainOn(p *admin.PlannedChange, of server.Draining) {
 	}
 }
 
-// endWithEndpoints subtracts the connections that end with a removed endpoint from the unchanged connections of its
+// endWithEndpoints subtracts the connections that end with a removed or drained endpoint from the unchanged connections of its
 // upstream. planned are the effects of the changes.
 func endWithEndpoints(changes []config.Change, planned []admin.PlannedChange) {
 	ends := make(map[string]int64) // by upstream
@@ -274,8 +274,8 @@ func endWithEndpoints(changes []config.Change, planned []admin.PlannedChange) {
 	}
 }
 
-// endWithUpstreams subtracts the connections that end with a removed upstream or endpoint from the unchanged connections
-// of the changed listeners. sessions lists the sessions; it is called at most once.
+// endWithUpstreams subtracts the connections that end with an upstream or endpoint from the unchanged connections of the
+// changed listeners. sessions lists the sessions; it is called at most once.
 func endWithUpstreams(changes []config.Change, planned []admin.PlannedChange, sessions func() (iter.Seq[admin.Session], error)) error {
 	type part struct{ upstream, endpoint string } // endpoint is "" for a whole upstream
 	ends, kept := make(map[part]bool), false
@@ -413,6 +413,10 @@ func (live *connectionCounts) planned(c config.Change, before *config.Config) ad
 		name = c.Name
 	}
 	u := live.upstreams[name]
+	if u != nil && toDrain(c) {
+		drain(&p, u.DrainTimeout)
+		return p
+	}
 	depends := u != nil && live.listsAnew(u, before) && (c.Kind == config.KindUpstream) == (c.Action == config.Changed)
 	if c.Action != config.Removed && !depends {
 		return p
@@ -426,6 +430,11 @@ func (live *connectionCounts) planned(c config.Change, before *config.Config) ad
 		p.Disposition = admin.Depends
 	}
 	return p
+}
+
+// toDrain reports whether a change drains an endpoint, whatever on_removed says.
+func toDrain(c config.Change) bool {
+	return c.Kind == config.KindEndpoint && slices.ContainsFunc(c.Keys, func(k config.KeyChange) bool { return k.Key == "state" && k.New == config.Drain })
 }
 
 // listsAnew reports whether an upstream of the next configuration finds its endpoints in another way than now. Its

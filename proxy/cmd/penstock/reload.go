@@ -48,8 +48,45 @@ func (c *reloadCmd) Run(e *cli.Env) error {
 		}
 	}
 	return show(e, c, "reload", false, func(ctx context.Context, client *admin.Client) (admin.Reloaded, error) {
+		if err := c.readsNamed(ctx, client); err != nil {
+			return admin.Reloaded{}, err
+		}
 		return client.Reload(ctx, o)
 	}, func(w io.Writer, done *admin.Reloaded) error { return writeReloaded(w, *done, o.Confirm != 0) })
+}
+
+// readsNamed returns an error if the user has named a file that is not the file of the process: the process would read
+// its own file. Where this user cannot see the file of the process, nothing is compared.
+func (c *reloadCmd) readsNamed(ctx context.Context, client *admin.Client) error {
+	named := c.path
+	if c.Config != nil {
+		named = *c.Config
+	}
+	if named == "" {
+		return nil
+	}
+	s, err := client.Status(ctx)
+	if err != nil || s.File == "" || s.File == absolute(named) {
+		return err
+	}
+	pid := client.Peer()
+	if pid != s.PID { // over TCP, or from a listener that the process has inherited
+		pid, _ = processOf("/proc", s.File)
+	}
+	if pid != s.PID { // it runs elsewhere, or in another PID namespace
+		return nil
+	}
+	reads, err := os.Stat(fmt.Sprintf("/proc/%d/root%s", pid, s.File)) // it may have another mount namespace
+	if errors.Is(err, os.ErrPermission) {
+		reads, err = os.Stat(s.File)
+	}
+	if err != nil {
+		return nil
+	}
+	if has, err := os.Stat(named); err != nil || os.SameFile(has, reads) {
+		return nil
+	}
+	return fmt.Errorf("the process reads %s, not %s: copy %[2]s there first, or run penstock reload %[1]s", s.File, named)
 }
 
 // writeReloaded prints the changes of a reload. confirm says whether it had to be confirmed.
@@ -624,6 +661,7 @@ func (r *daemon) Status() admin.Status {
 	s.Refused = r.refused.get(r.source)
 	s.MetricsCertificates = admin.CertificatesOf(r.scrape.Pair())
 	if r.file {
+		s.File = r.source.name()
 		inForce, _ := r.keeper.Current()
 		r.onDisk.get(r.source, func() error { _, err := r.look(context.Background(), r.source.known); return err }, inForce, r.keeper.Status().Pending != nil, &s)
 	}

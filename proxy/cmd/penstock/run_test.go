@@ -125,6 +125,10 @@ func TestPlanOfDrains(t *testing.T) {
 	}
 	const one, other = "127.0.0.1:2000", "127.0.0.1:2001"
 	const two = "  - {name: up, endpoints: [\"127.0.0.1:1\", \"127.0.0.1:2\"]}\n"
+	const named = "  - {name: up, endpoints: [{name: e, address: \"127.0.0.1:1\"}]}\n"
+	first := func(keys, of string) string {
+		return "  - {name: up, endpoints: [{address: \"127.0.0.1:1\", " + of + "}, \"127.0.0.1:2\"], " + keys + "}\n"
+	}
 	up := func(keys string) string { return "  - {name: up, endpoints: [\"127.0.0.1:2\"], " + keys + "}\n" }
 	for _, c := range []struct{ before, at, after, want string }{
 		{two, one, up("on_removed: drain"), "removed\n    3 connections drain, and are reset after 5m\n"},
@@ -134,6 +138,14 @@ func TestPlanOfDrains(t *testing.T) {
 		{two, one, up("on_removed: keep"), "removed\n    3 connections stay as they are\n"},
 		{two, one, up("drain_timeout: 90s"), "drain_timeout: 5m → 1m30s\n    3 connections stay as they are\n"},
 		{two, one, up("on_removed: keep"), "on_removed: drain → keep\n    6 connections stay as they are\n"},
+		{two, one, first("drain_timeout: 2s", "state: drain"), "drain_timeout: 5m → 2s\n    3 connections stay as they are\n  endpoint up/127.0.0.1:1 changed: state: ready → drain\n    3 connections drain, and are reset after 2s\n"},
+		{two, one, first("on_removed: keep", "state: drain"), "state: ready → drain\n    3 connections drain, and are reset after 5m\n"},
+		{two, one, first("drain_timeout: 0", "state: drain"), "state: ready → drain\n    3 connections are reset at once\n"},
+		{two, one, first("on_removed: reset", "state: maint"), "state: ready → maint\n    3 connections stay as they are\n"},
+		{first("on_removed: reset", "state: drain"), one, two, "state: drain → ready\n    3 connections stay as they are\n"},
+		{two, one, first("on_removed: reset", "weight: 0"), "weight: 1 → 0\n    3 connections stay as they are\n"},
+		{two, one, first("on_unhealthy: reset", "weight: 1"), "on_unhealthy: keep → reset\n    6 connections stay as they are\n"},
+		{named, one, strings.Replace(named, "127.0.0.1:1", "127.0.0.1:3", 1), "endpoint up/e (127.0.0.1:1) removed\n    3 connections drain, and are reset after 5m\n"},
 		{two + "  - {name: gone, drain_timeout: 7s, endpoints: [\"127.0.0.1:3\"]}\n", one, two, "upstream gone removed\n    3 connections drain, and are reset after 7s\n"},
 		{two, one, "  - {name: up, discover: {file: {path: list.yaml}}, drain_timeout: 90s}\n", "endpoint up/127.0.0.1:1 removed\n    3 connections stay if their endpoints are still listed; otherwise they drain, and are reset after 1m30s\n"},
 		{two, one, "  - {name: up, discover: {file: {path: list.yaml}}, on_removed: reset}\n", "    6 connections stay if their endpoints are still listed; otherwise they are reset at once\n"},
