@@ -22,17 +22,15 @@ type Config struct {
 
 	// IdleTimeout is [Limits.IdleTimeout]; 0 means never.
 	IdleTimeout time.Duration
-	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means that IdleTimeout stays in
-	// force, or five seconds if the end could not be passed on (FallbackHalfClose).
+	// HalfCloseTimeout is [Limits.HalfCloseTimeout].
 	HalfCloseTimeout time.Duration
 	// MaxLifetime ends a session at that age; 0 means never.
 	MaxLifetime time.Duration
 	// CloseOnEOF ends a session at the first end of file, from either side, and closes both connections. All bytes
 	// before the end of file are delivered; bytes that the other side has already sent are delivered if their
 	// destination takes them at once. If bytes are lost by this, the error wraps [ErrTruncated], and the side that
-	// lacks them is reset. Bytes that a socket has taken reach its peer, however slow the peer is, unless it
-	// acknowledges nothing for five seconds; the session waits for that. Use CloseOnEOF for peers that do not know
-	// half-closes.
+	// lacks them is reset. A side that still sends, or lacks bytes, is closed only when its peer has acknowledged
+	// all bytes that were sent to it, or none for five seconds. Use CloseOnEOF for peers that do not know half-closes.
 	CloseOnEOF bool
 
 	// Hooks are called at events of sessions that run on goroutines.

@@ -10,13 +10,13 @@
 // [Limits] the limits of single sessions. A wrapper that is an [Unwrapper] lets a relay move bytes beneath it.
 //
 // Two goroutines drive a session of Join or [Relay.NewSession], and wait on Go's own poller; a Copy runs on its
-// caller's goroutine. Both take every [net.Conn], work on every system, and suit most programs, where some
-// kilobytes of memory for a session do not matter. A [Driver] drives sessions on an event loop (package loop):
-// each is a [Driven] of less than 300 bytes, without a goroutine. It is for programs with thousands of
-// connections, most of them idle or with small messages, that accept and connect on the loop as well. It takes
-// only descriptors of stream sockets, on Linux, and nothing else on the loop's goroutine may wait. The load
-// balancer uses it. Package relay/driver has the interfaces of what such a program may add to a session.
-// Goroutines and Drivers run the same state machine with the same [Config].
+// caller's goroutine. Both take every [net.Conn], on every system. Take them unless 13 KB for a session are too
+// much. A [Driver] drives sessions on an event loop (package loop): each is a [Driven] of less than 300 bytes,
+// without a goroutine. It is for programs with thousands of connections, most of them idle or with small
+// messages, that accept and connect on the loop as well. It takes only descriptors of stream sockets, on Linux,
+// and nothing else on the loop's goroutine may wait. The load balancer uses it. Package relay/driver has the
+// interfaces of what such a program may add to a session. Goroutines and Drivers run the same state machine
+// with the same [Config].
 //
 // Everything exported here is safe for concurrent use unless it says otherwise.
 package relay

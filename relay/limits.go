@@ -14,11 +14,11 @@ import (
 // passed on at once.
 type Limits struct {
 	// IdleTimeout ends a session when for this time no byte has moved in either direction, and no sent byte was
-	// acknowledged. Waiting for bandwidth does not count as idle. If a side stops before it has acknowledged
-	// everything, the end may come up to IdleTimeout late.
+	// acknowledged. Waiting for bandwidth does not count as idle. If a peer stops acknowledging while bytes
+	// are unacknowledged, the session may end up to IdleTimeout later.
 	IdleTimeout time.Duration
-	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means
-	// that IdleTimeout stays in force.
+	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means that IdleTimeout stays in
+	// force, or, on goroutines, five seconds replace it if the end could not be passed on (FallbackHalfClose).
 	HalfCloseTimeout time.Duration
 	// MaxLifetime ends a session at that age. LifetimeJitter, from 0 to 1, shortens it
 	// for each session by a random part of up to this share, so that sessions that

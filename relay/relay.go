@@ -73,10 +73,10 @@ func (r *Relay) openPipes() error {
 	return nil
 }
 
-// Close ends the running sessions on goroutines with [ErrClosed], as [Session.Cut] does, and releases the
-// Relay's resources: idle buffers, and idle pipes unless [Config.Pipes] was given. It does not wait. Further
-// sessions are refused. Sessions of a [Driver], and copies, keep their leases until they end. A copy that
-// begins later still works, but splices only with [Config.Pipes]; see [FallbackClosed].
+// Close cuts the running sessions on goroutines ([ErrClosed], [ReasonCanceled]), and releases the Relay's
+// resources: idle buffers, and idle pipes unless [Config.Pipes] was given. It does not wait. A second Close
+// does nothing. Further sessions are refused. Sessions of a [Driver], and copies, keep their leases until they
+// end. A copy that begins later still works, but splices only with [Config.Pipes]; see [FallbackClosed].
 func (r *Relay) Close() error {
 	for _, s := range r.running.close() {
 		s.Cut(ErrClosed)

@@ -68,9 +68,9 @@ type Flow struct {
 	// Carried are the bytes that a driver.Carrier has delivered.
 	Carried int64
 	// Lost is how many bytes came from the source and did not reach the destination. If the session did not end
-	// by end of file, these are the residue and the bytes in the source's receive queue. If the destination is
-	// reset, bytes that it has not acknowledged (SIOCOUTQ, tcp(7)) are lost too, although they were already
-	// counted as moved.
+	// by end of file, these are the bytes that the session held and those in the source's receive queue. If
+	// the destination is reset, bytes that it has not acknowledged (SIOCOUTQ, tcp(7)) are lost too, although
+	// they were already counted as moved.
 	Lost int64
 	// Reason is why the direction ended: ReasonNone while it has not ended, ReasonEOF if the source's end of
 	// file was seen and passed on, otherwise the direction's own failure or the reason of the cut.
@@ -82,7 +82,8 @@ type Flow struct {
 // Bytes returns Spliced + Copied + Carried.
 func (f Flow) Bytes() int64 { return f.Spliced + f.Copied + f.Carried }
 
-// A Fallback is a reason why a direction left the path it would have taken.
+// A Fallback is a reason why a direction left the path it would have taken. Its words are wrapped, unsupported,
+// refused, budget, descriptors, closed, urgent, half-close, compare and rewrite.
 type Fallback uint8
 
 const (
@@ -165,7 +166,8 @@ func (f Fallbacks) All() iter.Seq2[Fallback, int64] {
 	}
 }
 
-// Reason is why a session ended.
+// Reason is why a session ended. Its words are running, eof, limit, reset, idle-timeout, half-close-timeout,
+// lifetime, canceled, error, first-byte-timeout and truncated.
 type Reason uint8
 
 const (
@@ -186,7 +188,7 @@ const (
 	ReasonHalfClose
 	// ReasonLifetime: the session was older than Config.MaxLifetime.
 	ReasonLifetime
-	// ReasonCanceled: the context was canceled.
+	// ReasonCanceled: the context, Cut or [Relay.Close] ended the session.
 	ReasonCanceled
 	// ReasonError: a read or write failed otherwise, or the session was refused and has moved nothing.
 	ReasonError

@@ -25,8 +25,9 @@ import (
 //
 // Only an end of file is passed on as a clean end, with one exception: when IdleTimeout ends a session of plain
 // sockets, both sides get an end of file if nothing is held or unread, everything is acknowledged, and the
-// first side was not the last to send. A reset, a failure, another timeout or a canceled context resets each
-// side unless the other side had ended. First the side gets the bytes that had arrived for it, as far as it
+// first side was not the last to send. (Goroutines without [Config.LegsAfter] do not know the last: it is enough
+// that the second side has sent something.) A reset, a failure, another timeout or a canceled context resets both
+// sides, but not one that has got its end of file. First a side gets the bytes that had arrived for it, as far as it
 // takes them at once. After a reset or failure of one side, the other side gets all of them, however slowly,
 // unless it acknowledges none for five seconds; with CloseOnEOF both sides do. These bytes keep to no limit of
 // bandwidth.
@@ -52,12 +53,12 @@ import (
 // second or two. A Read that returns no bytes and no error is called again, after up to a millisecond, however
 // often.
 //
-// A cut ends the calls of a wrapped connection by its deadlines. If they have not returned after a second, the
+// A cut sets past deadlines to end a wrapper's calls. If they have not returned after a second, the
 // connection is closed.
 //
-// The next read or write notices a reset. Goroutines do not notice it until a timeout while neither goes on
-// (one direction is blocked by a slow destination, and the other has ended or has nothing to send); a [Driver]
-// gets it as an event of the loop, and ends the session at once.
+// The next read or write notices a reset. While neither goes on (one direction is blocked by a slow destination,
+// and the other has ended or has nothing to send), goroutines do not notice it, and only a timeout or a cut ends
+// the session. A [Driver] gets it as an event of the loop, and ends the session at once.
 //
 // # Urgent data
 //

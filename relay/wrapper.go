@@ -336,7 +336,7 @@ func (m *Meter) Bytes() (read, written int64) { return m.read.Load(), m.written.
 
 // Metered returns conn with a meter, which counts live: the bytes of Read and Write, and the bytes that a
 // session or a copy moves beneath, spliced or not. So it replaces a wrapper that counts. Several connections
-// may share a meter; if m is nil, the result is conn itself. The result has the methods of [Wrap], and
+// may share a meter; if m is nil, the result is conn itself. The result has the methods that [Wrap] lists, and
 // otherwise conn's. It owns conn. It is an [Unwrapper]; code that calls [io.Copy] needs Wrap(Metered(conn, m)).
 func Metered(conn net.Conn, m *Meter) net.Conn {
 	switch {

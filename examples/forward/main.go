@@ -41,6 +41,6 @@ func forward(ctx context.Context, client net.Conn, target string) error {
 		return fmt.Errorf("connect %s: %w", target, err)
 	}
 	result, err := relay.Join(ctx, client, endpoint) // closes both
-	log.Println(result.AToB.Spliced, result.BToA.Spliced, result.Reason)
+	log.Println(result.AToB.Bytes(), result.BToA.Bytes(), result.Reason)
 	return err
 }

@@ -97,6 +97,9 @@ func TestReadmeExample(t *testing.T) {
 			t.Errorf("the Go code of %s has %d lines, want at most fifteen", name, n)
 		}
 	}
+	if code := blocks(read(t, "docs/adopting.md"), "go"); !strings.Contains(read(t, "relay/example_forwarder_test.go"), "\n"+code[0]) {
+		t.Errorf("the first Go code of docs/adopting.md is not in relay/example_forwarder_test.go:\n%s", code[0])
+	}
 }
 
 // blocks returns the fenced blocks of a language in a Markdown text.

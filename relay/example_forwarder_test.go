@@ -1,0 +1,67 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// A forwarder with an idle limit, a line for each session, and an orderly end.
+func Example_forwarder() {
+	log.SetFlags(0)
+	log.SetOutput(os.Stdout)
+	defer log.SetOutput(os.Stderr)
+	origin := echoServer()
+	defer origin.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	stop, signal := context.WithCancel(context.Background()) // a program: signal.NotifyContext(ctx, syscall.SIGTERM)
+	served := make(chan error)
+	go func() { served <- forwardAll(stop, l, origin.Addr().String()) }()
+	fmt.Println(ask(l.Addr(), "water"))
+	signal()
+	fmt.Println(<-served)
+	// Unordered output:
+	// WATER
+	// 5 5 eof <nil>
+	// <nil>
+}
+
+// forwardAll forwards the connections of l to target until stop ends.
+func forwardAll(stop context.Context, l net.Listener, target string) error {
+	r, err := relay.New(&relay.Config{IdleTimeout: 10 * time.Minute})
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(stop, func() { l.Close() })
+	var sessions sync.WaitGroup
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			break // at the latest when stop has ended
+		}
+		sessions.Go(func() {
+			endpoint, err := new(net.Dialer).DialContext(stop, "tcp", target)
+			if err != nil {
+				client.Close()
+				return
+			}
+			res, err := r.Join(context.Background(), client, endpoint) // stop would reset it
+			log.Println(res.AToB.Bytes(), res.BToA.Bytes(), res.Reason, err)
+		})
+	}
+	patience, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	err = r.Shutdown(patience)
+	r.Close() // resets the sessions that are left
+	sessions.Wait()
+	return err
+}
