@@ -74,8 +74,9 @@ func (l *leg) absent() bool { return l.conn == nil }
 // waitsInside reports whether bytes of the leg are moved by its own Read or Write, which may wait.
 func (l *leg) waitsInside() bool { return l.src.desc == nil || l.dst.desc == nil }
 
-func isNil(conn net.Conn) bool {
-	v := reflect.ValueOf(conn)
+// isNil reports whether c is nil, or a nil pointer.
+func isNil(c any) bool {
+	v := reflect.ValueOf(c)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
@@ -164,14 +165,17 @@ func (l *leg) reset() {
 	}
 }
 
-// innermost follows NetConn, a method of *tls.Conn for instance, down to the transport.
+// innermost follows NetConn, a method of *tls.Conn for instance, down to the transport. It returns nil if a
+// wrapper has none.
 func innermost(c any) any {
 	for range maxUnwraps {
 		n, ok := c.(interface{ NetConn() net.Conn })
 		if !ok {
 			break
 		}
-		c = n.NetConn()
+		if c = n.NetConn(); isNil(c) {
+			return nil
+		}
 	}
 	return c
 }

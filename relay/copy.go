@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"os"
 	"reflect"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -109,29 +111,27 @@ func (r *Relay) plan(ctx context.Context, dst io.Writer, src io.Reader, f *Flow,
 		p.limit, remain, src = l, l.N, l.R
 	}
 	read, err := unwrapReader(ctx, src, int(min(uint64(remain), math.MaxInt)))
-	written := unwrapWriter(dst)
-	switch {
-	case isMissing(read.r):
-		err = errNilSrc
-	case isMissing(written.w):
-		err = errNilDst
-	}
 	if err != nil {
 		f.Reason = ReasonError
 		return true, err
 	}
+	written := unwrapWriter(dst)
 	leg := new(legState)
 	from, to := newEnd(read.r, leg, &read), newEnd(written.w, leg, &written)
 	p.src, p.dst = read.r, written.w
 	meters := newMeters(read.meters, written.meters)
 	whole := p.limit == nil && len(read.ahead) == 0 && read.err == nil
-	whole = whole && ctx.Done() == nil // otherwise ctx is looked at before each read
+	memory := inMemory(from.rw)
+	whole = whole && (ctx.Done() == nil || memory) // otherwise ctx is looked at before each read
 	if br, ok := from.rw.(*bufio.Reader); ok && whole && to.desc != nil && len(read.meters) == 0 {
 		if meters != nil {
 			p.dst = dst
 		}
 		p.buffered = br
 		return false, nil
+	}
+	if whole && memory && meters != nil && len(read.meters) == 0 {
+		to.rw, meters = dst, nil // its Write counts
 	}
 	if whole && meters == nil && from.framing != datagrams { // dst's ReadFrom might offer less room than a message takes
 		if err, ok := delegate(to, from, f); ok {
@@ -192,6 +192,10 @@ func (j *copyJob) run(in, out any) error {
 	defer d.abandon(false)
 	j.drv.run()
 	if f := d.failure(); f != nil {
+		if file, ok := in.(*os.File); ok && d.mode == transferring && d.moves == 0 && atEnd(file) {
+			d.finished(ReasonEOF) // io.Copy finds nothing to write
+			return nil
+		}
 		return copyError(*f, in, out)
 	}
 	// At a limit, return an error that came together with the last bytes, as io.Copy does.
@@ -199,6 +203,15 @@ func (j *copyJob) run(in, out any) error {
 		return src.err
 	}
 	return nil
+}
+
+// atEnd reports whether a file has nothing left to read.
+func atEnd(f *os.File) bool {
+	at, err := f.Seek(0, io.SeekCurrent)
+	if err == nil {
+		_, err = f.ReadAt(make([]byte, 1), at)
+	}
+	return err == io.EOF
 }
 
 // delegate lets two ends without descriptors use WriteTo or ReadFrom, which may save a copy.
@@ -227,6 +240,15 @@ func delegate(to, from end, f *Flow) (err error, ok bool) {
 	return err, true
 }
 
+// inMemory reports whether no Read of r waits. Its WriteTo makes one Write, and so one message, of its bytes.
+func inMemory(r any) bool {
+	switch r.(type) {
+	case *bytes.Reader, *bytes.Buffer, *strings.Reader, *net.Buffers:
+		return true
+	}
+	return false
+}
+
 // mayDelegate reports whether the WriteTo and ReadFrom of an end are its own. A type that embeds a connection
 // may have them from the connection; they would bypass a Read or Write that wants to see every byte.
 func (e end) mayDelegate() bool {
@@ -241,11 +263,11 @@ func (e end) mayDelegate() bool {
 // CopyContext is [Relay.Copy] until ctx ends. Then it returns the number of bytes that dst has taken, and
 // [context.Cause] of ctx.
 //
-// When ctx ends, CopyContext sets the deadlines of both ends, if they have any, to the past. A caller that uses
-// an end afterwards has to set its deadline again. If the error is nil, ctx had not ended, and no deadline was
-// set. CopyContext waits for a Read or Write that no deadline ends, and for up to 4 MiB of a regular file. Bytes
-// that were read and that dst has not taken are lost, as after an error of dst. Without a ctx the error wraps
-// os.ErrInvalid.
+// When ctx ends, CopyContext sets the deadlines of both ends, if they have any, to the past. After any error,
+// also another one than ctx's, set the deadline of an end before you use it again. If the error is nil, no
+// deadline was set. CopyContext waits for a Read or Write that no deadline ends, and for up to 4 MiB of a regular
+// file. Bytes that were read and that dst has not taken are lost, as after an error of dst. Without a ctx the
+// error wraps os.ErrInvalid.
 func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (n int64, err error) {
 	if err := r.copiesUntil(ctx, dst, src); err != nil {
 		return 0, err
@@ -282,11 +304,11 @@ func interruptCopy(dst io.Writer, src io.Reader) {
 		src = l.R
 	}
 	// A failure means that the end has no deadlines, or is closed and no call waits in it.
+	if c, ok := dst.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		defer func() { _ = c.SetWriteDeadline(longAgo) }() // also if src panics
+	}
 	if c, ok := src.(interface{ SetReadDeadline(time.Time) error }); ok {
 		_ = c.SetReadDeadline(longAgo)
-	}
-	if c, ok := dst.(interface{ SetWriteDeadline(time.Time) error }); ok {
-		_ = c.SetWriteDeadline(longAgo)
 	}
 }
 

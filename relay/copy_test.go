@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -557,6 +559,103 @@ func TestCopyContextIsLate(t *testing.T) {
 				t.Errorf("%d bytes, %v", n, err)
 			}
 		}()
+	}
+}
+
+// A panicky reader cancels the context of its copy, and has a deadline that panics.
+type panicky struct{ cancel func() }
+
+func (s panicky) Read(p []byte) (int, error) {
+	s.cancel()
+	return len(p), nil
+}
+
+func (panicky) SetReadDeadline(time.Time) error { panic("boom") }
+
+// TestCopyContextWakesWrite: a source whose deadline panics does not keep a Write of the destination waiting.
+func TestCopyContextWakesWrite(t *testing.T) {
+	t.Parallel()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	_, dst := net.Pipe()
+	over := make(chan any, 1)
+	go func() {
+		defer func() { over <- recover() }()
+		_, _ = relay.CopyContext(ctx, dst, panicky{cancel})
+	}()
+	if p := condition.Receive(t, "the panic", over); p != "boom" {
+		t.Errorf("recovered %v", p)
+	}
+}
+
+// messages keeps the size of each Write.
+type messages []int
+
+func (m *messages) Write(p []byte) (int, error) {
+	*m = append(*m, len(p))
+	return len(p), nil
+}
+
+// A messageConn is a connection that only takes messages.
+type messageConn struct {
+	net.Conn
+	messages
+}
+
+func (m *messageConn) Write(p []byte) (int, error) { return m.messages.Write(p) }
+
+// TestCopyIsOneMessage: bytes in memory are one Write, as by io.Copy, also with a context or to a meter.
+func TestCopyIsOneMessage(t *testing.T) {
+	t.Parallel()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const size = 50_000
+	for _, src := range []func() io.Reader{
+		func() io.Reader { return bytes.NewReader(make([]byte, size)) },
+		func() io.Reader { return bytes.NewBuffer(make([]byte, size)) },
+		func() io.Reader { return strings.NewReader(string(make([]byte, size))) },
+		func() io.Reader { return &net.Buffers{make([]byte, size)} },
+	} {
+		var dst messageConn
+		var m relay.Meter
+		for _, to := range []io.Writer{&dst.messages, relay.Metered(&dst, &m)} {
+			for _, in := range []context.Context{context.Background(), ctx} {
+				dst.messages = nil
+				if n, err := relay.CopyContext(in, to, src()); n != size || err != nil || !slices.Equal(dst.messages, messages{size}) {
+					t.Errorf("%T to %T: %d, %v, writes of %v", src(), to, n, err, dst.messages)
+				}
+			}
+		}
+		_, near := tcp(t)
+		must.Get(relay.CopyN(relay.Metered(near, &m), src(), 10))(t)
+		if _, written := m.Bytes(); written != 2*size+10 {
+			t.Errorf("%T: the meter has %d bytes", src(), written)
+		}
+	}
+}
+
+// TestCopyOfNothing: a file with nothing left is not written, so it does not matter where to.
+func TestCopyOfNothing(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	src := sparseFile(t, 10)
+	for name, end := range map[string]func(c *net.TCPConn){
+		"closed": func(c *net.TCPConn) { _ = c.Close() },
+		"late":   func(c *net.TCPConn) { _ = c.SetWriteDeadline(longPast) },
+		"shut":   func(c *net.TCPConn) { _ = c.CloseWrite() },
+	} {
+		dst, _ := sockets.TCPPair(t)
+		end(dst)
+		must.Get(src.Seek(0, io.SeekStart))(t)
+		if n, err := r.Copy(dst, src); n != 0 || err == nil {
+			t.Errorf("%s: %d, %v", name, n, err)
+		}
+		must.Get(src.Seek(0, io.SeekEnd))(t)
+		if flow, err := r.Move(dst, src); err != nil || flow.Reason != relay.ReasonEOF {
+			t.Errorf("%s: nothing: %+v, %v", name, flow, err)
+		}
 	}
 }
 

@@ -16,14 +16,14 @@ type opError struct {
 	syscall os.SyscallError // op.Err points here if it is an errno
 }
 
-// newOpError returns the error of an operation at a connection. Its caller adds network and addresses if they
-// are known.
+// newOpError returns the error of an operation at a connection. Its caller adds the addresses if they are
+// known.
 func newOpError(op, network string, err error) *opError {
 	if own, ok := err.(*net.OpError); ok && own.Op == op { // from a connection's own Read or Write
 		err = own.Err
 	}
 	e := &opError{op: net.OpError{Op: op, Net: network, Err: err}}
-	if errno, ok := err.(syscall.Errno); ok {
+	if errno, ok := err.(syscall.Errno); ok && network != "" { // otherwise the text would say op twice
 		e.syscall = os.SyscallError{Syscall: op, Err: errno}
 		e.op.Err = &e.syscall
 	}
@@ -66,11 +66,12 @@ func connError(f failure, from, to any) error {
 		}
 		return fmt.Errorf("penstock: relay: %s: %w", f.op, err)
 	}
-	e := newOpError(f.op, "", f.err)
-	e.op.Source, e.op.Addr = c.LocalAddr(), c.RemoteAddr()
-	if e.op.Addr != nil {
-		e.op.Net = e.op.Addr.Network()
+	addr, network := c.RemoteAddr(), ""
+	if addr != nil {
+		network = addr.Network()
 	}
+	e := newOpError(f.op, network, f.err)
+	e.op.Source, e.op.Addr = c.LocalAddr(), addr
 	return e
 }
 
@@ -152,9 +153,9 @@ func isMissing(end any) bool {
 	case *os.File:
 		return c == nil
 	case *net.TCPConn, *net.UnixConn, *net.UDPConn, *net.IPConn:
-		return isNil(c.(net.Conn))
+		return isNil(c)
 	}
-	return isTLS(end) && isNil(end.(net.Conn))
+	return isTLS(end) && isNil(end)
 }
 
 // copiesUntil is copies for a copy with a context.

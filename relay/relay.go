@@ -84,20 +84,23 @@ func (r *Relay) Close() error {
 	return r.release()
 }
 
-// Shutdown refuses further sessions with [ErrClosed], waits until the running sessions on goroutines have
-// ended, and closes the Relay. If ctx ends earlier, it returns the cause, and the sessions go on: [Relay.Close]
-// ends them. The caller has to wait for copies and for the sessions of a [Driver].
+// Shutdown refuses further sessions with [ErrClosed], waits until the running sessions on goroutines have ended
+// and their Hooks.Ended has returned, and closes the Relay. Run returns shortly after that. If ctx ends earlier,
+// Shutdown returns the cause, and the sessions go on: [Relay.Close] ends them. The caller has to wait for copies
+// and for the sessions of a [Driver].
 func (r *Relay) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
 	}
 	r.running.close()
-	select {
-	case <-r.running.none():
-		return r.release()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if over := r.running.none(); over != nil {
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+	return r.release()
 }
 
 // release releases the resources, once.
@@ -258,26 +261,22 @@ func (r *running) close() (all []*Session) {
 	return all
 }
 
-// none returns a channel that is closed when no session runs. It is called after close.
+// none returns a channel that is closed when no session runs any more, or nil if none runs now. It is called
+// after close.
 func (r *running) none() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over == nil {
+	if r.over == nil && len(r.all) > 0 {
 		r.over = make(chan struct{})
-		if len(r.all) == 0 {
-			over := r.over
-			r.over = nil
-			close(over)
-			return over
-		}
 	}
 	return r.over
 }
 
 // Hooks are functions that a [Relay] calls at events of its sessions on goroutines, from Join and
 // [Relay.NewSession]. Any of them may be nil, and costs nothing then. They are called on the session's
-// goroutines, of several sessions at a time, and must not wait. (A [Driven] needs none: its owner starts it,
-// and is notified of its end, and [DriverStats] counts its changes of engine. A copy has no hooks.)
+// goroutines, of several sessions at a time, and must not wait or call [Relay.Shutdown], which waits for them. A
+// session that is refused calls none. (A [Driven] needs none: its owner starts it, and is notified of its end,
+// and [DriverStats] counts its changes of engine. A copy has no hooks.)
 type Hooks struct {
 	// Started is called before the first byte is moved.
 	Started func(s *Session)

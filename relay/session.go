@@ -48,10 +48,10 @@ import (
 // file otherwise.
 //
 // On goroutines a deadline that passes is an error of its connection, as for io.Copy. A busy session notices it
-// within some milliseconds, or when its next wait ends. A write deadline, even one that has passed before, is
-// noticed only after some bytes were written; then the other direction goes on until nothing has come for a
-// second or two. A Read that returns no bytes and no error is called again, after up to a millisecond, however
-// often.
+// within some milliseconds, or when its next wait ends. A write deadline that has passed, even before the
+// session, is noticed only when bytes have been written to its connection, and not in the first 10 ms of the
+// session. Then the session goes on reading from that connection, until nothing has come for a second or two. A
+// Read that returns no bytes and no error is called again, after up to a millisecond, however often.
 //
 // A cut sets past deadlines to end a wrapper's calls. If they have not returned after a second, the
 // connection is closed.
@@ -111,7 +111,6 @@ type Session struct {
 	timer    timer // nil without timeouts and after the end
 	heard    bool  // the second side has sent something
 	untold   bool  // an end of file could not be passed on, and no timeout of the caller bounds that
-	moved    int64 // bytes of both directions when the timer last fired
 	looked   look  // the last look
 	acked    progress
 }
@@ -154,9 +153,10 @@ func (s *Session) Limit(l *Limits) {
 // os.ErrDeadlineExceeded for a timeout; the result's Reason says the same in one word. A second Run returns
 // [ErrRan].
 //
-// Run of a nil connection, without a ctx, or of a zero Relay resets the given connections; its error names what
-// is missing and wraps os.ErrInvalid, and the result's Reason is ReasonError. Run of a [loop.Conn] fails in the
-// same way, but leaves that connection open: see its Detach.
+// Run refuses a session with a nil connection, without a ctx, or of a zero or closed Relay: it resets and closes
+// the given connections, and calls no hook. The result's Reason is ReasonError, and the error names what is
+// missing and wraps os.ErrInvalid, or is [ErrClosed]. Run also refuses a [loop.Conn], but leaves it open: see its
+// Detach.
 //
 // A Read of a wrapped connection that neither its deadline nor its Close ends, such as a Read of a blocking
 // [os.File] or an [io.PipeReader], keeps Run waiting. Both connections are closed anyway, within two seconds of
@@ -184,8 +184,9 @@ func (s *Session) Run(ctx context.Context) (res Result, err error) {
 }
 
 // Start is Run for callers that do not wait. It returns at once, and ended is called once, when Run would have
-// returned, with Run's results. An error of Start itself wraps os.ErrInvalid, or is [ErrRan] or [ErrClosed]; then
-// ended is never called. If ended is nil the session has not begun. [Session.Cut] takes the place of the context.
+// returned, with Run's results. If Start returns an error, ended is never called: the session is refused, as by
+// Run, or has run before ([ErrRan]), or has not begun because ended is nil (os.ErrInvalid). [Session.Cut] takes
+// the place of the context.
 //
 // Start makes two new goroutines. Each keeps 2 KiB of stack while the session is idle; a goroutine that has
 // dialed before it calls Run keeps four times as much. A panic of a wrapped connection or a hook ends the
@@ -370,8 +371,8 @@ func (s *Session) settleLast() {
 
 // finish calls the hook Ended, and notifies the waiter.
 func (s *Session) finish() {
-	s.r.running.remove(s)
 	defer s.tell()
+	defer s.r.running.remove(s)
 	if ended := s.r.cfg.Hooks.Ended; ended != nil {
 		s.guarded(func() { ended(s, s.Result(), s.err()) })
 	}
@@ -659,13 +660,8 @@ func (s *Session) open(dr *goroutineDriver) {
 		read.err = os.ErrDeadlineExceeded // as for a Read that was cut
 	}
 	s.opened(from, &from.src, newEnd(read.r, from.state, &read))
-	switch {
-	case servedByLoop(read.r), servedByLoop(written.w):
+	if servedByLoop(read.r) || servedByLoop(written.w) {
 		read.err = errLoopConn
-	case isMissing(read.r):
-		read.err = errNilSrc
-	case isMissing(written.w):
-		read.err = errNilDst
 	}
 	ends.meters = newMeters(read.meters, written.meters)
 	d.setAhead(read.ahead)
@@ -783,11 +779,9 @@ func (s *Session) nextTimeout() (left time.Duration, what Reason) {
 		limits = &l
 	}
 	now, started := s.r.clock.now(), s.started.Load()
-	moved := s.ab.moved() + s.ba.moved()
-	if s.ab.resting() || s.ba.resting() || s.untold && moved != s.moved {
+	if s.ab.resting() || s.ba.resting() {
 		s.active.Store(now)
 	}
-	s.moved = moved
 	s.heard = s.heard || s.ba.answered() || s.ba.resting()
 	if told := limits.Answered; told != nil && s.ba.spoken() && now-started >= int64(limits.FirstByte) {
 		told()
@@ -815,11 +809,14 @@ func (s *Session) lookForAcks() {
 	s.acked.note(x, y, s.r.clock.now())
 }
 
-// hasQuietTimeout reports whether the time of each move is recorded. An end of file that cannot be passed on
-// becomes known later; for that the timer compares counts of bytes (Session.moved).
+// hasQuietTimeout reports whether the time of each move is recorded: a wrapper may turn out to take no end of
+// file (untoldTimeout).
 func (s *Session) hasQuietTimeout() bool {
-	return s.limits.IdleTimeout > 0 || s.limits.HalfCloseTimeout > 0
+	return s.limits.IdleTimeout > 0 || s.limits.HalfCloseTimeout > 0 || !s.plain()
 }
+
+// plain reports whether no method of a wrapper is ever called.
+func (s *Session) plain() bool { return isPlain(s.a.conn) && isPlain(s.b.conn) }
 
 // A method of a wrapped connection may panic, or end the goroutine that calls it. Then the session ends, both
 // connections are closed and all leases given back, and a panic goes on in Run's caller, or on a goroutine of a
@@ -852,7 +849,7 @@ func (s *Session) guarded(f func()) (returned bool) {
 		f()
 		returned = true
 	}
-	if isPlain(s.a.conn) && isPlain(s.b.conn) {
+	if s.plain() {
 		call()
 		return returned
 	}

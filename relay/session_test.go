@@ -447,6 +447,32 @@ func TestShutdown(t *testing.T) {
 	must.Do(t, r.Shutdown(context.Background()))
 }
 
+// TestShutdownIdle: an idle relay shuts down, even if there is no time for it.
+func TestShutdownIdle(t *testing.T) {
+	t.Parallel()
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 20 {
+		must.Do(t, must.Get(relay.New(nil))(t).Shutdown(ctx))
+	}
+}
+
+// TestShutdownWaitsForHook: a session is over when the hook Ended has returned.
+func TestShutdownWaitsForHook(t *testing.T) {
+	t.Parallel()
+
+	entered, leave := make(chan bool, 1), make(chan bool)
+	r := must.Get(relay.New(&relay.Config{Hooks: relay.Hooks{Ended: func(*relay.Session, relay.Result, error) { entered <- true; <-leave }}}))(t)
+	go joinEnded(t, r, func(error) {})
+	condition.Receive(t, "Ended", entered)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	must.Is(t, r.Shutdown(ctx), context.Canceled)
+	close(leave)
+	must.Do(t, r.Shutdown(context.Background()))
+}
+
 // TestCopyOnClosed: a copy that begins on a closed relay moves everything, and says that it was not spliced.
 func TestCopyOnClosed(t *testing.T) {
 	t.Parallel()

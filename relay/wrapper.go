@@ -76,7 +76,7 @@ func unwrapReader(ctx context.Context, r io.Reader, max int) (u unwrapped, err e
 		} else {
 			u.ahead = append(slices.Clip(u.ahead), buffered...)
 		}
-		if u.err = err; err != nil || inner == nil || same(inner, u.r) {
+		if u.err = err; err != nil || isNil(inner) || same(inner, u.r) {
 			break
 		}
 		if u.r = inner; max == 0 {
@@ -95,7 +95,7 @@ func unwrapWriter(w io.Writer) (u unwrapped) {
 			break
 		}
 		inner := w.RelayWriter()
-		if inner == nil || same(inner, u.w) {
+		if isNil(inner) || same(inner, u.w) {
 			break
 		}
 		u.through(w)
@@ -186,9 +186,9 @@ func (c *prefixed) RelayReader(_ context.Context, max int) (io.Reader, []byte, e
 	return c.Conn, c.take(min(max, len(c.head))), nil
 }
 
-// Buffered returns conn as read through r, which reads from conn: bytes that r has buffered come first. It is
-// an [Unwrapper]: a session moves what follows them beneath it, and lets r go; do not use r besides. The result
-// owns conn; all other methods are conn's.
+// Buffered returns conn as read through r, which reads from conn: bytes that r has buffered come first. It is an
+// [Unwrapper]: a session takes these bytes from r, and reads the following ones directly from conn. Do not use r
+// besides. The result owns conn; all other methods are conn's.
 //
 // Like the methods of conn, its methods may be called by several goroutines, but Read only by one at a time.
 func Buffered(conn net.Conn, r *bufio.Reader) net.Conn {
@@ -445,16 +445,17 @@ func (p *pair) transfer(max int) (n int, op string, err error) {
 // method; otherwise it cannot (FallbackHalfClose). The result has no addresses. It is an [Unwrapper], so an
 // [*os.File] is moved beneath it. It owns s: closing it closes s.
 func Stream(s io.ReadWriteCloser) net.Conn {
-	switch c := s.(type) {
-	case nil:
+	if isNil(s) {
 		return nil
-	case net.Conn:
-		if isNil(c) || framingOf(c) != unknown {
-			return c
-		}
-		return &streamConn{beneath{c}}
 	}
-	return &stream{s}
+	c, ok := s.(net.Conn)
+	if !ok {
+		return &stream{s}
+	}
+	if framingOf(c) != unknown {
+		return c
+	}
+	return &streamConn{beneath{c}}
 }
 
 // A streamConn is a connection that is a stream.

@@ -1172,3 +1172,50 @@ func (c *trailed) WriteTo(w io.Writer) (int64, error) {
 	m, werr := io.WriteString(w, "the end")
 	return n + int64(m), cmp.Or(err, werr)
 }
+
+// A hollow is a wrapper that has nothing beneath it, of a type.
+type hollow struct {
+	net.Conn
+	none net.Conn
+}
+
+func (c *hollow) NetConn() net.Conn { return c.none }
+
+// A hollowUnwrapper says the same to a relay.
+type hollowUnwrapper struct{ hollow }
+
+func (c *hollowUnwrapper) RelayReader(context.Context, int) (io.Reader, []byte, error) {
+	return c.none, nil, nil
+}
+func (c *hollowUnwrapper) RelayWriter() io.Writer { return c.none }
+
+// TestNothingBeneath: a nil pointer beneath a wrapper is nothing, so the wrapper's own methods move the bytes.
+func TestNothingBeneath(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	for _, none := range []net.Conn{nil, (*net.TCPConn)(nil), (*tls.Conn)(nil), (*hollow)(nil)} {
+		for name, wrap := range map[string]func(net.Conn) net.Conn{
+			"NetConn":                 func(c net.Conn) net.Conn { return &hollow{c, none} },
+			"Unwrapper":               func(c net.Conn) net.Conn { return &hollowUnwrapper{hollow{c, none}} },
+			"NetConn in a meter":      func(c net.Conn) net.Conn { return relay.Metered(&hollow{c, none}, new(relay.Meter)) },
+			"an Unwrapper in a meter": func(c net.Conn) net.Conn { return relay.Metered(&hollowUnwrapper{hollow{c, none}}, new(relay.Meter)) },
+		} {
+			farA, a := tcp(t)
+			farB, b := tcp(t)
+			ends := start(t, r.NewSession(wrap(a), b))
+			must.Do(t, ping(farA, farB, 1))
+			must.Do(t, ping(farB, farA, 1))
+			abort(t, farB)
+			if o := end(t, ends); o.result.Reason != relay.ReasonReset {
+				t.Errorf("%s, %T: %+v, %v", name, none, o.result, o.err)
+			}
+			far, near := tcp(t)
+			write(t, far, "text")
+			must.Do(t, far.CloseWrite())
+			if n, err := r.Copy(wrap(near), wrap(near)); n != 4 || err != nil {
+				t.Errorf("%s, %T: Copy: %d, %v", name, none, n, err)
+			}
+		}
+	}
+}
