@@ -466,26 +466,34 @@ func TestPathThatHangs(t *testing.T) {
 	waitGone(t, dir+"/s")
 }
 
-// A slow context waits for hang before it says that it has no deadline.
+// A slow context waits for hang when it is asked for its end.
 type slow struct {
 	context.Context
 	hang chan bool
 }
 
-func (c *slow) Deadline() (time.Time, bool) {
+func (c *slow) Done() <-chan struct{} {
 	<-c.hang
-	return time.Time{}, false
+	return c.Context.Done()
 }
 
 // TestLateSocketIsClosed: a socket that is bound after its file system was given up is closed, and its path removed.
 func TestLateSocketIsClosed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	leave(t, dir+"/s") // to take it over, the context is asked
+	f, err := os.Open(dir)
+	if err == nil {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX) // while it waits for the lock, the context is asked
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
 	ctx := &slow{t.Context(), make(chan bool)}
 	if _, err := listener.Listen(ctx, parse(t, "unix:"+dir+"/s"), nil); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error(err)
 	}
+	f.Close() // which unlocks it
 	close(ctx.hang)
 	condition.Await(t, "the file system is used again", func() bool {
 		l, err := listener.Listen(t.Context(), parse(t, "unix:"+dir+"/other"), nil)
