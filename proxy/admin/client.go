@@ -107,8 +107,9 @@ func NewClientAs(bind string, as *Credentials) (*Client, error) {
 		for {
 			conn, err := sockopt.Dial(ctx, new(net.Dialer), addr.Network, addr.Name)
 			if err == nil {
-				c.peer.Store(userOf(conn).pid)
-				if err = as.verify(conn); err != nil {
+				u := userOf(conn)
+				c.peer.Store(u.pid)
+				if err = as.verify(conn, u); err != nil {
 					conn.Close()
 				}
 			}
@@ -376,12 +377,11 @@ type Credentials struct {
 	Owner uint32
 }
 
-// verify returns an error if the server at a unix socket belongs to the wrong user.
-func (c *Credentials) verify(conn net.Conn) error {
+// verify returns an error if u, the server's user at a unix socket, is the wrong one.
+func (c *Credentials) verify(conn net.Conn, u user) error {
 	if !c.Known || conn.RemoteAddr().Network() != "unix" {
 		return nil
 	}
-	u := userOf(conn)
 	if u.trusted() || u.mayRead(int(c.Owner), wholeNamespace("uid")) {
 		return nil
 	}

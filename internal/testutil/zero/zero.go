@@ -4,6 +4,7 @@ package zero
 import (
 	"context"
 	"fmt"
+	"os"
 	"reflect"
 	"runtime"
 	"strings"
@@ -30,9 +31,23 @@ func Methods(t *testing.T, panics map[string]string, values ...any) {
 			}
 		}
 	}
-	if now := standard(t); now != before {
-		t.Errorf("the descriptors 0 to 2 are the files %v, and were %v", now, before)
+	for fd, now := range standard(t) {
+		if !os.SameFile(now, before[fd]) {
+			t.Errorf("descriptor %d is another file than before", fd)
+		}
 	}
+}
+
+// standard returns the files behind the descriptors 0 to 2.
+func standard(t *testing.T) (files [3]os.FileInfo) {
+	for fd, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+		is, err := f.Stat()
+		if err != nil {
+			t.Fatal(fd, err)
+		}
+		files[fd] = is
+	}
+	return files
 }
 
 func call(f reflect.Value) (panicked error) {

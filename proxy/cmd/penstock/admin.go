@@ -35,7 +35,7 @@ type adminFlags struct {
 
 // processFlags are the adminFlags of a command that takes no argument except the file.
 type processFlags struct {
-	File *string `arg:"" optional:"" placeholder:"FILE" help:"The configuration of the process, as with --config."`
+	File *string `arg:"" optional:"" placeholder:"FILE" help:"Find the process by this configuration file, as --config does."`
 	adminFlags
 }
 
