@@ -88,8 +88,10 @@ func cart(t *testing.T, version string) (addr string) {
 		return grpc.SetHeader(ctx, metadata.Pairs("x-request-id", fmt.Sprint(version, requests.Add(1))))
 	}
 	// A client pings while it gets answers. A server of grpc-go that has sent none yet, as a shadow may, takes a third
-	// ping for abuse, and closes the connection.
-	server := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Nanosecond, PermitWithoutStream: true}))
+	// ping for abuse, and closes the connection. A window given by hand ends the server's own pings: the shadow gets the answers
+	// to the primary's, and reads a time that it may just write (grpc/grpc-go#9415).
+	server := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Nanosecond, PermitWithoutStream: true}),
+		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20))
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "shop.Cart", HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{{MethodName: "Add", Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
