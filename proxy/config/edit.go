@@ -114,7 +114,11 @@ func (e *EndpointEdit) wanted(c *Config) (next *Config, u *Upstream, index int, 
 	name := e.Name()
 	index = slices.IndexFunc(u.Endpoints, func(o Endpoint) bool { return o.Name == name })
 	if index < 0 {
-		index = slices.IndexFunc(u.Endpoints, func(o Endpoint) bool { return o.Address.String() == name })
+		at := func(o Endpoint) bool { return o.Address.String() == name }
+		index = slices.IndexFunc(u.Endpoints, at)
+		if index >= 0 && e.Add == nil && slices.ContainsFunc(u.Endpoints[index+1:], at) {
+			return nil, nil, 0, fmt.Errorf("several endpoints of %s have the address %s in the file: write the name of one of them", e.Upstream, name)
+		}
 	}
 	switch {
 	case e.Add != nil && index < 0:
@@ -330,7 +334,7 @@ func (ed *editor) removeLines(from, to int) string {
 
 func (ed *editor) lineEnd(at int) int {
 	if i := strings.IndexByte(ed.data[at:], '\n'); i >= 0 {
-		return at + len(strings.TrimSuffix(ed.data[at:at+i], "\r"))
+		return at + i
 	}
 	return len(ed.data)
 }

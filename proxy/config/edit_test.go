@@ -71,6 +71,7 @@ func TestEditEndpoint(t *testing.T) {
 		"remove a line":                  {gone, "\n      # before\n      - {address: 127.0.0.1:1} # c\n      # after\n      - 127.0.0.1:2", "\n      # before\n      # after\n      - 127.0.0.1:2"},
 		"remove some lines":              {gone, "\n      - 127.0.0.1:2\n      - address: 127.0.0.1:1\n        weight: 3", "\n      - 127.0.0.1:2"},
 		"remove one that is not there":   {gone, " [127.0.0.1:2]", " [127.0.0.1:2]"},
+		"remove a line of Windows":       {gone, "\r\n      - 127.0.0.1:1\r\n      - 127.0.0.1:2", "\r\n      - 127.0.0.1:2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "p.yaml")
@@ -100,19 +101,20 @@ func TestEditsThatAreRefused(t *testing.T) {
 		text string
 		want string
 	}{
-		"an anchor":       {heavier, "upstreams: [{name: u, endpoints: [&a {address: 127.0.0.1:1}]}, {name: v, endpoints: [*a]}]", ":2:35: this line cannot be edited automatically: other places may use its anchor: &a: edit it by hand"},
-		"an alias":        {heavier, "x-a: &a {address: 127.0.0.1:1}\nupstreams:\n- name: u\n  endpoints:\n  - *a", ":6:5: this line cannot be edited automatically: it is written as an alias: *a: edit it by hand"},
-		"a list's anchor": {heavier, "upstreams: [{name: u, endpoints: &a [127.0.0.1:1]}, {name: v, endpoints: *a}]", ":2:34: this line cannot be edited automatically: other places may use its anchor: &a: edit"},
-		"a list's alias":  {heavier, "x-a: &a [127.0.0.1:1]\nupstreams: [{name: u, endpoints: *a}]", ":3:34: this line cannot be edited automatically: it is written as an alias: *a: edit"},
-		"a merge":         {heavier, "x-a: &a {endpoints: [127.0.0.1:1]}\nupstreams:\n- name: u\n  <<: *a", ":5:3: this line cannot be edited automatically: its endpoints come from another mapping: <<: edit"},
-		"a merged item":   {heavier, "x-a: &a {zone: z}\nupstreams: [{name: u, endpoints: [{address: 127.0.0.1:1, <<: *a}]}]", ":3:58: this line cannot be edited automatically: it has keys of another mapping: <<: edit"},
-		"a variable":      {heavier, "upstreams:\n- name: u\n  endpoints:\n  - address: 127.0.0.1:1\n    weight: \"${WEIGHT}\"", ":6:13: this line cannot be edited automatically: it has a variable: ${WEIGHT}: edit"},
-		"the last one":    {&config.EndpointEdit{Upstream: "u", Endpoint: "127.0.0.1:1", Remove: true}, "upstreams: [{name: u, endpoints: [127.0.0.1:1]}]", "the only endpoint"},
-		"a circle":        {&config.EndpointEdit{Upstream: "u", Add: newEndpoint(t, "127.0.0.1:80", "", "", 1)}, "upstreams: [{name: u, endpoints: [127.0.0.1:1]}]", "circle"},
-		"no upstream":     {&config.EndpointEdit{Upstream: "x", Endpoint: "a", Weight: weight(1)}, "upstreams: [{name: u, endpoints: [127.0.0.1:1]}]", "no upstream x"},
-		"no endpoint":     {&config.EndpointEdit{Upstream: "u", Endpoint: "a", Weight: weight(1)}, "upstreams: [{name: u, endpoints: [127.0.0.1:1]}]", "no endpoint a in the upstream u. The upstream has 127.0.0.1:1"},
-		"discovery":       {heavier, "upstreams: [{name: u, discover: {dns: {name: a.example}}}]", "discovered"},
-		"a bad file":      {heavier, "upstreams: [{nome: u}]", "missing"},
+		"an anchor":        {heavier, "upstreams: [{name: u, endpoints: [&a {address: 127.0.0.1:1}]}, {name: v, endpoints: [*a]}]", ":2:35: this line cannot be edited automatically: other places may use its anchor: &a: edit it by hand"},
+		"an alias":         {heavier, "x-a: &a {address: 127.0.0.1:1}\nupstreams:\n- name: u\n  endpoints:\n  - *a", ":6:5: this line cannot be edited automatically: it is written as an alias: *a: edit it by hand"},
+		"a list's anchor":  {heavier, "upstreams: [{name: u, endpoints: &a [127.0.0.1:1]}, {name: v, endpoints: *a}]", ":2:34: this line cannot be edited automatically: other places may use its anchor: &a: edit"},
+		"a list's alias":   {heavier, "x-a: &a [127.0.0.1:1]\nupstreams: [{name: u, endpoints: *a}]", ":3:34: this line cannot be edited automatically: it is written as an alias: *a: edit"},
+		"a merge":          {heavier, "x-a: &a {endpoints: [127.0.0.1:1]}\nupstreams:\n- name: u\n  <<: *a", ":5:3: this line cannot be edited automatically: its endpoints come from another mapping: <<: edit"},
+		"a merged item":    {heavier, "x-a: &a {zone: z}\nupstreams: [{name: u, endpoints: [{address: 127.0.0.1:1, <<: *a}]}]", ":3:58: this line cannot be edited automatically: it has keys of another mapping: <<: edit"},
+		"a variable":       {heavier, "upstreams:\n- name: u\n  endpoints:\n  - address: 127.0.0.1:1\n    weight: \"${WEIGHT}\"", ":6:13: this line cannot be edited automatically: it has a variable: ${WEIGHT}: edit"},
+		"the last one":     {&config.EndpointEdit{Upstream: "u", Endpoint: "127.0.0.1:1", Remove: true}, "upstreams: [{name: u, endpoints: [127.0.0.1:1]}]", "the only endpoint"},
+		"a circle":         {&config.EndpointEdit{Upstream: "u", Add: newEndpoint(t, "127.0.0.1:80", "", "", 1)}, "upstreams: [{name: u, endpoints: [127.0.0.1:1]}]", "circle"},
+		"no upstream":      {&config.EndpointEdit{Upstream: "x", Endpoint: "a", Weight: weight(1)}, "upstreams: [{name: u, endpoints: [127.0.0.1:1]}]", "no upstream x"},
+		"two at one place": {heavier, "upstreams: [{name: u, endpoints: [{name: a, address: 127.0.0.1:1}, {name: b, address: 127.0.0.1:1}]}]", "several endpoints of u have the address 127.0.0.1:1 in the file: write the name of one of them"},
+		"no endpoint":      {&config.EndpointEdit{Upstream: "u", Endpoint: "a", Weight: weight(1)}, "upstreams: [{name: u, endpoints: [127.0.0.1:1]}]", "no endpoint a in the upstream u. The upstream has 127.0.0.1:1"},
+		"discovery":        {heavier, "upstreams: [{name: u, discover: {dns: {name: a.example}}}]", "discovered"},
+		"a bad file":       {heavier, "upstreams: [{nome: u}]", "missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "p.yaml")

@@ -446,6 +446,8 @@ func editOf(c *admin.EndpointChange, now *endpointNow) (*config.EndpointEdit, er
 		e, err := config.NewEndpoint(&config.EndpointKeys{Address: c.Endpoint, Name: c.Name, Zone: c.Zone, Weight: c.Weight, Backup: c.Backup, Connections: c.Connections})
 		edit.Add = &e
 		return edit, err
+	case now.Endpoint != nil && now.State == admin.Removed && c.What != admin.EndpointReady: // a changed line would bring it back
+		return nil, fmt.Errorf("endpoint %s of %s was removed by hand: run penstock endpoint ready %[2]s %[1]s first", now.Name, c.Upstream)
 	case c.What == admin.EndpointWeight:
 		edit.Weight = &c.Weight
 	default:
@@ -517,7 +519,8 @@ func endpointOf(ctx context.Context, client *admin.Client, c *admin.EndpointChan
 			if e.State != admin.Draining && e.State != admin.Maint && e.State != admin.Removed && e.Weight > 0 {
 				n.taking++
 			}
-			if e.Name == c.Endpoint || e.Address == c.Endpoint || c.Name != "" && e.Name == c.Name {
+			named := e.Name == c.Endpoint || e.Address == c.Endpoint || c.Name != "" && e.Name == c.Name
+			if named && (n.Endpoint == nil || e.State != admin.Removed) { // a removed one that drains may have the same name
 				n.Endpoint = e
 			}
 		}

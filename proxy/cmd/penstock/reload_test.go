@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/rollback"
@@ -263,6 +264,43 @@ func TestSavesAtOnce(t *testing.T) {
 		if want := fmt.Sprintf("address: \"127.0.0.1:%d\", weight: %d", i+1, i+2); !strings.Contains(string(saved), want) {
 			t.Errorf("no %s in\n%s", want, saved)
 		}
+	}
+}
+
+// TestSaveAfterARemoval: an endpoint that was removed by hand stays removed, and one that drains after its removal is not
+// taken for its successor of the same name.
+func TestSaveAfterARemoval(t *testing.T) {
+	t.Parallel()
+
+	p := startServing(t, `
+listeners: [{name: web, bind: "unix:%[1]s/web", upstream: shop}]
+upstreams: [{name: shop, health_check: off, endpoints: [{name: a, address: "unix:%[1]s/nobody"}]}]
+# %[2]s
+`)
+	echo := sockets.Server(t, sockets.Echo)
+	for _, step := range []struct {
+		code int
+		says string
+		args []string
+	}{
+		{cli.ExitOK, "none → ", []string{"add", "shop", echo, "--name", "b"}},
+		{cli.ExitOK, "ready → removed", []string{"remove", "shop", "a"}},
+		{cli.ExitError, "nothing was changed: endpoint a of shop was removed by hand: run penstock endpoint ready shop a first", []string{"weight", "shop", "a", "5", "--save"}},
+		{cli.ExitOK, "ready → removed", []string{"remove", "shop", "b"}},
+		{cli.ExitOK, "none → ", []string{"add", "shop", "127.0.0.1:1", "--name", "b", "--weight", "5", "--zone", "z"}},
+		{cli.ExitOK, "ready, weight 5, as before\nsaved", []string{"add", "shop", "127.0.0.1:1", "--name", "b", "--save"}},
+	} {
+		if code, out, stderr := call(append([]string{"endpoint", step.args[0], "--config", p.file}, step.args[1:]...)...); code != step.code || !strings.Contains(out+stderr, step.says) {
+			t.Errorf("%q: exit code %d, %s%s, want %s", step.args, code, out, stderr, step.says)
+		}
+		if step.args[0] == "add" && step.args[2] == echo {
+			defer p.echoes(t).Close()
+		}
+	}
+	saved, err := os.ReadFile(p.file)
+	must(t, err)
+	if want := `/nobody"}, {address: "127.0.0.1:1", name: "b", weight: 5, zone: "z"}]`; !strings.Contains(string(saved), want) {
+		t.Errorf("no %s in\n%s", want, saved)
 	}
 }
 
