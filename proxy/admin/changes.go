@@ -194,8 +194,11 @@ func (s *Server) denyAdd(ctx context.Context, a *arguments) (any, error) {
 	q := EndQuery{Now: true}
 	a.into(&q)
 	ended, err := s.cfg.Balancer.EndSessions(ctx, q, a.by)
+	if err != nil {
+		return nil, fmt.Errorf("%s is denied, but its sessions were not ended: %w", d.Source, err)
+	}
 	d.Ended = &ended
-	return d, err
+	return d, nil
 }
 
 // Deny denies a source for a time, at a listener or at all. With end its sessions are ended at once.

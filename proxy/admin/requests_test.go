@@ -597,3 +597,15 @@ func TestLiveChanges(t *testing.T) {
 	}
 	<-r.stopped
 }
+
+// TestDeniedButNotEnded: the error of a denial whose sessions cannot be ended says that the denial is in force.
+func TestDeniedButNotEnded(t *testing.T) {
+	t.Parallel()
+
+	r := newRig(t, "")
+	r.balancer.endingIs = admin.ErrEndings
+	_, err := r.Deny(t.Context(), "10.0.0.7", "", time.Hour, true)
+	if refused := (*admin.Refusal)(nil); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.HasPrefix(refused.Line, "10.0.0.7 is denied, but its sessions were not ended: too many ") {
+		t.Error(err)
+	}
+}

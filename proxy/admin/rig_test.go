@@ -20,6 +20,7 @@ import (
 // its calls.
 type balancer struct {
 	laneIs       error // requests of the lane are answered so; under mu
+	endingIs     error // EndSessions is answered so; set before use
 	mu           sync.Mutex
 	told         []string
 	drains       bool // whether its process drains
@@ -93,7 +94,7 @@ func (b *balancer) Sessions(_ context.Context, q admin.SessionQuery, o admin.Ses
 
 func (b *balancer) EndSessions(_ context.Context, q admin.EndQuery, by string) (admin.Ended, error) {
 	b.note("end %s now %v over %v grace %v quiet %v reset %v dry %v by %s", &q.SessionQuery, q.Now, q.Over, q.Grace, q.Quiet, q.ThenReset, q.DryRun, by)
-	return admin.Ended{Touched: 3, Ended: 2, Kept: 1, Done: true}, known("listener", cmp.Or(q.Listener, "web"), "web")
+	return admin.Ended{Touched: 3, Ended: 2, Kept: 1, Done: true}, cmp.Or(b.endingIs, known("listener", cmp.Or(q.Listener, "web"), "web"))
 }
 
 func (b *balancer) StopEnding(by string) admin.Stopped {
