@@ -346,7 +346,7 @@ func writeNote(env config.Env, path, address string) error {
 
 // readNote returns the address and the process in a note, or "" without a note.
 func readNote(name string) (address string, pid int) {
-	text, err := os.ReadFile(name)
+	text, err := file.Read(name, 4096) // another user may have written it
 	if err != nil {
 		return "", 0
 	}

@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/pprof/profile"
 	"github.com/penstock/penstock/internal/doctor"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/internal/evidence"
@@ -176,6 +179,30 @@ func TestDoctorRunningLane(t *testing.T) {
 		}
 		if there && (got.State == doctor.OK) != (len(got.Mend) == 0) {
 			t.Errorf("%s: what mends it is %q", name, got.Mend)
+		}
+	}
+}
+
+// TestNoteThatIsAPipe: a note that another user has replaced by a pipe does not hold up a command.
+func TestNoteThatIsAPipe(t *testing.T) {
+	t.Parallel()
+
+	name := filepath.Join(t.TempDir(), "note")
+	must(t, syscall.Mkfifo(name, 0o600))
+	read := make(chan string, 1)
+	go func() {
+		at, _ := readNote(name)
+		read <- at
+	}()
+	select {
+	case at := <-read:
+		if at != "" {
+			t.Errorf("it has %q", at)
+		}
+	case <-time.After(condition.Patience):
+		t.Error("the command hangs")
+		if f, err := os.OpenFile(name, os.O_RDWR, 0); err == nil { // the read ends
+			f.Close()
 		}
 	}
 }
