@@ -109,6 +109,7 @@ func (r *daemon) serve(ctx context.Context, opened chan<- loadBalancer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	reclaim := giveBack()
+	print, _ := fingerprint(new(config.Config), r.source.name()) // before the file is read, so that a later change shows
 	cfg, err := r.source.load()
 	if err != nil {
 		return err
@@ -131,7 +132,7 @@ func (r *daemon) serve(ctx context.Context, opened chan<- loadBalancer) error {
 		Leaving: r.leaves.get, Alive: r.alive, Opened: r.opened,
 	})
 	defer r.closeAdmin()
-	if err := r.openAll(ctx, cfg); err != nil {
+	if err := r.openAll(ctx, cfg, print); err != nil {
 		if ctx.Err() == nil {
 			return err
 		}
@@ -155,8 +156,9 @@ func (r *daemon) closeAdmin() {
 	}
 }
 
-// openAll opens the admin socket and the load balancer. closeAdmin closes the admin socket.
-func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
+// openAll opens the admin socket and the load balancer. closeAdmin closes the admin socket. print is the fingerprint of the
+// file; if it includes others, the next status reads them again.
+func (r *daemon) openAll(ctx context.Context, cfg *config.Config, print string) error {
 	move, scrapes, err := r.prepare(ctx, cfg)
 	if err != nil {
 		return err
@@ -178,7 +180,6 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config) error {
 		r.log.Warn("systemd passed sockets that no listener uses", "names", unused)
 	}
 	r.read = cfg
-	print, _ := fingerprint(cfg, r.source.name()) // "": the next status reads the file again
 	r.onDisk.read(cfg, print, metrics.FileSame, nil)
 	r.measured.loaded(nil)
 	r.follow <- cfg

@@ -257,7 +257,7 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 	}()
 	defer widen(r.env)()
 	inForce, _ := r.keeper.Current()
-	print, _ := fingerprint(inForce, r.source.name()) // "": the next status reads the file again
+	print, _ := fingerprint(inForce, r.source.name()) // before the file is read; if it differs, the next status reads the file again
 	to, err := r.source.load()
 	r.onDisk.read(inForce, print, stateOf(inForce, to, err), err)
 	if err != nil {
@@ -269,7 +269,6 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 	}
 	before := r.read
 	r.read = to
-	print, _ = fingerprint(to, r.source.name())
 	r.next = &readFile{cfg: to, print: print}
 	logWarnings(r.log, to.Warnings)
 	if now, err = r.keeper.Apply(ctx, to, o); err == nil && done != nil {

@@ -166,6 +166,7 @@ type runRig struct {
 	stderr   *output
 	stops    chan os.Signal
 	hangups  chan os.Signal
+	getenv   func(name string) string
 	done     chan struct{}
 	code     int // after done
 }
@@ -191,7 +192,7 @@ func newRun(t *testing.T, dir string, listeners ...string) *runRig {
 	t.Helper()
 	r := &runRig{
 		t: t, balancer: &paperBalancer{cut: make(chan struct{}), drains: make(chan struct{})}, dir: dir,
-		stderr: newOutput(), stops: make(chan os.Signal, 2), hangups: make(chan os.Signal, 1), done: make(chan struct{}),
+		stderr: newOutput(), stops: make(chan os.Signal, 2), hangups: make(chan os.Signal, 1), getenv: os.Getenv, done: make(chan struct{}),
 	}
 	close(r.balancer.drains)
 	r.file = filepath.Join(r.dir, "penstock.yaml")
@@ -202,7 +203,7 @@ func newRun(t *testing.T, dir string, listeners ...string) *runRig {
 func (r *runRig) run(args []string) {
 	defer close(r.done)
 	e := &cli.Env{
-		Args: args, Stdout: newOutput(), Stderr: r.stderr, Getenv: os.Getenv, Stops: r.stops,
+		Args: args, Stdout: newOutput(), Stderr: r.stderr, Getenv: r.getenv, Stops: r.stops,
 		Reloads: func() <-chan os.Signal { return r.hangups },
 	}
 	var c commands

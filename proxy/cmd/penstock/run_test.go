@@ -275,6 +275,40 @@ func TestWatchWaitsForAConfirmation(t *testing.T) {
 	}
 }
 
+// TestFileThatChangesWhileItIsRead: the status has the problem of a file that was changed while the start or a reload has read it.
+func TestFileThatChangesWhileItIsRead(t *testing.T) {
+	t.Parallel()
+
+	for name, at := range map[string]int{"the start": 1, "a reload": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun(t, t.TempDir(), "a")
+			text := strings.Replace(r.text("admin.sock", "a"), "name: a", "name: \"${LISTENER}\"", 1)
+			r.writeText(text)
+			looked := 0
+			r.getenv = func(name string) string {
+				if name != "LISTENER" {
+					return os.Getenv(name)
+				}
+				if looked++; looked == at {
+					r.writeText("# another program's\nlisteners: 1\n")
+				}
+				return fmt.Sprint("l", looked)
+			}
+			go r.run([]string{"run", "--config", r.file, "--log", "json"})
+			t.Cleanup(func() { r.end(cli.ExitOK) })
+			r.says("starting")
+			admin := "unix:" + filepath.Join(r.dir, "admin.sock")
+			if at > 1 {
+				r.tells(cli.ExitOK, "reload", "--admin", admin)
+			}
+			if out, _ := r.tells(cli.ExitOK, "status", "--problems", "--admin", admin); !strings.Contains(out, "the next start or reload will fail: "+r.file+" has 1 problem: ") {
+				t.Errorf("it says %q", out)
+			}
+		})
+	}
+}
+
 // TestServiceManagerIsTold that it is ready, reloads, and stops.
 func TestServiceManagerIsTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
