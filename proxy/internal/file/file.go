@@ -12,6 +12,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -159,9 +161,17 @@ func Stat(path string) (fs.FileInfo, error) {
 	return within(&looks, path, path, func() (fs.FileInfo, error) { return os.Stat(path) }, nil)
 }
 
-// Glob is [filepath.Glob] that waits no longer than [Within].
+// Glob is [filepath.Glob] that waits no longer than [Within]. A name that begins with a dot matches only if the pattern does, as
+// in a shell: editors make such files beside the file that they edit.
 func Glob(pattern string) ([]string, error) {
-	return within(&looks, pattern, pattern, func() ([]string, error) { return filepath.Glob(pattern) }, nil)
+	hidden := func(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
+	return within(&looks, pattern, pattern, func() ([]string, error) {
+		paths, err := filepath.Glob(pattern)
+		if !hidden(strings.ReplaceAll(pattern, `\.`, ".")) {
+			paths = slices.DeleteFunc(paths, hidden)
+		}
+		return paths, err
+	}, nil)
 }
 
 // read reads path by now. All such reads count as one name: a file system that hangs has many files.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -49,5 +50,26 @@ func TestReadWaitsForNobody(t *testing.T) {
 	_, err := file.Read("/proc/kmsg", 64<<20)
 	if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("/proc/kmsg: %v", err)
+	}
+}
+
+// TestGlob: no wildcard matches the dot of a hidden file.
+func TestGlob(t *testing.T) {
+	t.Parallel()
+
+	dir := t.TempDir()
+	for _, name := range []string{"a.yaml", ".#a.yaml", "._a.yaml"} {
+		if err := os.Symlink("nowhere", filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for pattern, want := range map[string][]string{"*.yaml": {"a.yaml"}, "?#a.yaml": nil, ".*.yaml": {".#a.yaml", "._a.yaml"}, `\.#a.yaml`: {".#a.yaml"}, "._a.yaml": {"._a.yaml"}} {
+		paths, err := file.Glob(filepath.Join(dir, pattern))
+		for i := range paths {
+			paths[i] = filepath.Base(paths[i])
+		}
+		if err != nil || !slices.Equal(paths, want) {
+			t.Errorf("%s: %q, %v, want %q", pattern, paths, err, want)
+		}
 	}
 }
