@@ -94,7 +94,7 @@ func (c *planCmd) write(e *cli.Env, p admin.Plan, path string, next *config.Conf
 	}
 	writeCopied(&text, next)
 	writeLive(&text, "changes by hand", p.Live, planned)
-	if p.Path != path {
+	if p.Path != path && !sameFile(p.Path, path) {
 		fmt.Fprintf(&text, "penstock reload reads %s: copy this file there first\n", display.Text(p.Path))
 	}
 	_, err := fmt.Fprint(e.Stdout, text.String())

@@ -102,8 +102,12 @@ func TestPlanCommand(t *testing.T) {
 			t.Errorf("it says %q, want %q", out, fate)
 		}
 	}
-	if out, _ := r.tells(cli.ExitOK, "plan", "--config", r.file); out != r.file+": 0 changes to generation 1, which has 10 connections\n" {
-		t.Errorf("of what is in force it says %q", out)
+	link := filepath.Join(r.dir, "link.yaml")
+	must(t, os.Symlink(r.file, link))
+	for _, file := range []string{r.file, link} {
+		if out, _ := r.tells(cli.ExitOK, "plan", "--config", file); out != file+": 0 changes to generation 1, which has 10 connections\n" {
+			t.Errorf("of what is in force it says %q", out)
+		}
 	}
 	r.end(cli.ExitOK)
 	must(t, os.WriteFile(planned, []byte(text), 0o644))
