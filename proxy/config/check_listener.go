@@ -95,6 +95,33 @@ func (k *checker) checkVague(m *Match) bool {
 	return k.bad[&m.Bytes] || k.bad[&m.TLV] || slices.ContainsFunc(pointers(m.Source), func(r *Rule) bool { return k.bad[r] })
 }
 
+// Text returns the conditions in one line, or "" if there is none.
+func (m *Match) Text() string {
+	var parts []string
+	add := func(key string, n int, value any) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%s: %v", key, value))
+		}
+	}
+	add("sni", len(m.SNI), m.SNI)
+	add("alpn", len(m.ALPN), m.ALPN)
+	add("user", len(m.User), m.User)
+	add("database", len(m.Database), m.Database)
+	add("source", len(m.Source), m.Source)
+	add("port", m.Port, m.Port)
+	add("protocol", len(m.Protocol), m.Protocol)
+	add("host", len(m.Host), m.Host)
+	add("path", len(m.Path), m.Path)
+	for i := range m.Bytes {
+		content, _ := m.Bytes[i].Content()
+		add(fmt.Sprintf("bytes at %d", m.Bytes[i].Offset), 1, fmt.Sprintf("%q", content))
+	}
+	for i := range m.TLV {
+		add(fmt.Sprintf("tlv 0x%02x", m.TLV[i].Type), 1, fmt.Sprintf("%q", m.TLV[i].Value()))
+	}
+	return strings.Join(parts, ", ")
+}
+
 // key returns the same text for the same conditions.
 func (m *Match) key() string {
 	key := fmt.Sprintf("%q %q %v %d %q %q %q %q %q", m.SNI, m.ALPN, m.Source, m.Port, m.Protocol, m.Host, m.Path, m.User, m.Database)

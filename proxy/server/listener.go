@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -465,30 +464,4 @@ func (l *listener) cancelStatus() *admin.Cancels {
 	}
 	c := &l.state.Cancels
 	return &admin.Cancels{Requests: c.Requests.Load(), Sent: c.Sent.Load(), Failed: c.Failed.Load()}
-}
-
-func matchText(m *config.Match) string {
-	var parts []string
-	add := func(key string, n int, value any) {
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%s: %v", key, value))
-		}
-	}
-	add("sni", len(m.SNI), m.SNI)
-	add("alpn", len(m.ALPN), m.ALPN)
-	add("user", len(m.User), m.User)
-	add("database", len(m.Database), m.Database)
-	add("source", len(m.Source), m.Source)
-	add("port", m.Port, m.Port)
-	add("protocol", len(m.Protocol), m.Protocol)
-	add("host", len(m.Host), m.Host)
-	add("path", len(m.Path), m.Path)
-	for i := range m.Bytes {
-		content, _ := m.Bytes[i].Content()
-		add(fmt.Sprintf("bytes at %d", m.Bytes[i].Offset), 1, fmt.Sprintf("%q", content))
-	}
-	for i := range m.TLV {
-		add(fmt.Sprintf("tlv 0x%02x", m.TLV[i].Type), 1, fmt.Sprintf("%q", m.TLV[i].Value()))
-	}
-	return strings.Join(parts, ", ")
 }

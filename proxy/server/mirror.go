@@ -38,7 +38,7 @@ func (lm *listenerManager) mirror(c *change, l *listener, r *config.Route) (*rou
 	}
 	route := ""
 	if r != nil && r.Mirror != nil {
-		route = matchText(&r.Match)
+		route = r.Match.Text()
 	}
 	m.Compare, err = lm.comparison(l, c.listeners[l.cfg.Name].old, cfg, route)
 	return m, err

@@ -392,7 +392,7 @@ func (s *Server) SetSplit(listener string, route int, percent map[string]float64
 		return false, fmt.Errorf("%w: %w", admin.ErrInvalid, err)
 	}
 	c := changeOf(state.Split, by)
-	c.Listener, c.Route, c.Line, c.Value = listener, route, live.SplitLine(split), live.Percentages(split, now)
+	c.Listener, c.Route, c.Match, c.Line, c.Value = listener, route, live.MatchLine(&l.cfg.Routes[route]), live.SplitLine(split), live.Percentages(split, now)
 	set := s.liveChanges.live.Without(c.Key())
 	if c.Value != c.Line {
 		set = set.With(c)

@@ -327,7 +327,7 @@ func (l *listener) routeStatus(i int) admin.Route {
 	for j, share := range r.Split {
 		to[share.Upstream] = l.shares[i].now[j]
 	}
-	return admin.Route{Match: matchText(&r.Match), To: to}
+	return admin.Route{Match: r.Match.Text(), To: to}
 }
 
 func (r *reader) upstream(u *upstream, to *metrics.Sample) {

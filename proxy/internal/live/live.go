@@ -3,6 +3,7 @@
 package live
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -240,6 +241,9 @@ func (u *under) split(c *state.Change) string {
 	if _, ok := ParsePercentages(split, c.Value); !ok {
 		return "the split now has other upstreams"
 	}
+	if now := MatchLine(&l.Routes[c.Route]); c.Match != "" && c.Match != now { // another route may have taken its number
+		return differs(c.Match, now)
+	}
 	return differs(c.Line, SplitLine(split))
 }
 
@@ -325,6 +329,9 @@ func Percentages(split []config.Share, percent []float64) string {
 	}
 	return strings.Join(parts, ",")
 }
+
+// MatchLine is the line of the clients of a route.
+func MatchLine(r *config.Route) string { return cmp.Or(r.Match.Text(), "every client") }
 
 // SplitLine is the line of a split.
 func SplitLine(split []config.Share) string {

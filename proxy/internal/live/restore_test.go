@@ -44,3 +44,32 @@ func TestNewerChangesStandBeforeRestored(t *testing.T) {
 		}
 	}
 }
+
+// TestSplitOfAnotherRoute: a change of a split does not go over to another route that has taken the number of its route.
+func TestSplitOfAnotherRoute(t *testing.T) {
+	t.Parallel()
+
+	route := func(names ...string) config.Route {
+		return config.Route{Match: config.Match{SNI: names}, Split: []config.Share{{Upstream: "u", Percent: 90}, {Upstream: "v", Percent: 10}}}
+	}
+	of := func(routes ...config.Route) *config.Config {
+		return &config.Config{Listeners: []*config.Listener{{Name: "l", Routes: routes}}}
+	}
+	a, b, all := route("a"), route("b"), route()
+	for name, tc := range map[string]struct {
+		of    config.Route // at 0
+		later *config.Config
+		ends  string
+	}{
+		"it is still there":          {a, of(a, all), ""},
+		"its route was removed":      {a, of(b, all), `the line has changed from "sni: [a]" to "sni: [b]"`},
+		"a route was added before":   {all, of(a, all), `the line has changed from "every client" to "sni: [a]"`},
+		"every route but it is gone": {all, of(all), ""},
+	} {
+		c := state.Change{Kind: state.Split, Listener: "l", Match: live.MatchLine(&tc.of), Line: live.SplitLine(tc.of.Split), Value: "u:0,v:100"}
+		left, ended := live.NewSet([]state.Change{c}).Under(tc.later)
+		if tc.ends == "" && len(left.All()) != 1 || tc.ends != "" && (len(ended) != 1 || ended[0].Why != tc.ends) {
+			t.Errorf("%s: %v go on, and %+v have ended", name, left.All(), ended)
+		}
+	}
+}

@@ -27,6 +27,7 @@ type Change struct {
 	Endpoint string `json:"endpoint,omitempty"` // its name or, without one, its address
 	Listener string `json:"listener,omitempty"`
 	Route    int    `json:"route,omitempty"` // the route of a split, counted from 0
+	Match    string `json:"match,omitempty"` // the clients of that route; empty: unknown
 	// Value is the value in force.
 	Value string `json:"value,omitempty"`
 	// Added is the endpoint that EndpointAdded has added.
