@@ -144,12 +144,15 @@ func failures(out []byte) string {
 	return b.String()
 }
 
-// A cost is that of an idle session: of its heap and stacks, in bytes, and of descriptors.
-type cost struct{ bytes, descriptors int }
+// A cost is what an idle session has, heap and stacks in bytes and descriptors, and the CPU time of a gigabyte.
+type cost struct {
+	bytes, descriptors int
+	perGB              string
+}
 
-var perSession = regexp.MustCompile(`bytes per idle session: (\d+), descriptors: (\d+)`)
+var perSession = regexp.MustCompile(`bytes per idle session: (\d+), descriptors: (\d+)(?:\nCPU time per GB: (\S+))?`)
 
-// idle returns the cost of an idle session.
+// idle returns the cost of an idle session, and of a gigabyte if other processes can be its ends.
 func (p *port) idle(t *testing.T, dir string) (c cost) {
 	t.Helper()
 	binary := filepath.Join(dir, "heap.test")
@@ -162,6 +165,7 @@ func (p *port) idle(t *testing.T, dir string) (c cost) {
 	}
 	c.bytes, _ = strconv.Atoi(string(m[1]))
 	c.descriptors, _ = strconv.Atoi(string(m[2]))
+	c.perGB = string(m[3])
 	return c
 }
 
