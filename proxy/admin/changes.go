@@ -43,8 +43,14 @@ type EndpointChanged struct {
 	To       string `json:"to"` // the new value; equal to From if nothing was changed
 	// Weight is the endpoint's weight now, or 0 if it was removed. With 0 the endpoint gets no clients.
 	Weight int `json:"weight"`
-	// Taking is how many endpoints of the upstream may get clients now, whatever their checks say.
-	Taking int `json:"taking"`
+	// Taking is how many endpoints of the upstream take clients now. If it is 0, Others says why the other endpoints take
+	// none. Others is left out if there are no others.
+	Taking int    `json:"taking"`
+	Others string `json:"others,omitempty"`
+	// Sessions is the number of the endpoint's sessions. ResetAfterMs is how long they may last while the endpoint is
+	// drained. It is left out otherwise.
+	Sessions     int64  `json:"sessions"`
+	ResetAfterMs *int64 `json:"reset_after_ms,omitempty"`
 	// Unkept says why the change is lost at a restart. Left out if nothing is lost.
 	Unkept string `json:"unkept,omitempty"`
 }

@@ -373,7 +373,7 @@ func (f *finder) upstream(u *Upstream) {
 		f.add(of, Warning, "refused", "upstream %s has refused %s within the last minute%s", u.Name, plural(n, "client", "clients"), reasons)
 	}
 	if n := m.Held; n > 0 && u.Outage == nil {
-		f.add(of, Warning, "held", "upstream %s: %s to wait within the last minute, because it had no usable endpoint", u.Name, plural(n, "client has had", "clients have had"))
+		f.add(of, Warning, "held", "upstream %s had no usable endpoint: %s in the last minute", u.Name, plural(n, "client", "clients")+" waited")
 	}
 	if n := m.LocalFaults; n > 0 {
 		f.add(of, Warning, "local_faults", "upstream %s: %s failed within the last minute because this machine lacks a resource (%s)", u.Name,
@@ -401,17 +401,40 @@ func (f *finder) outage(subject Problem, u *Upstream) {
 		return
 	}
 	subject.Since = o.Since
-	cost := when(u.Pending > 0, ", "+plural(u.Pending, "client waits", "clients wait"))
-	cost += when(o.Refused > 0, ", "+plural(o.Refused, "client", "clients")+" refused")
-	cost += when(o.Unserved > 0, ", "+plural(o.Unserved, "session", "sessions")+" ended without a byte from the endpoint")
+	var costs []string
+	add := func(n int64, one, more string) {
+		if n > 0 {
+			costs = append(costs, plural(n, one, more))
+		}
+	}
+	add(u.Pending, "client waits", "clients wait")
+	add(o.Refused, "client refused", "clients refused")
+	add(o.Unserved, "session ended without a byte from the endpoint", "sessions ended without a byte from the endpoint")
+	cost := when(len(costs) > 0, "; "+strings.Join(costs, ", "))
+	cost += ": " + unusable(u.Endpoints)
 	if m := &u.LastMinute; m.LastResort > 0 {
-		cost += fmt.Sprintf(", clients are sent to unusable endpoints as a last resort (%d within the last minute, %d served)", m.LastResort, m.LastResortAnswered)
+		cost += fmt.Sprintf(". In the last minute %s sent to an unusable endpoint as a last resort, and %s", plural(m.LastResort, "client was", "clients were"), served(m.LastResort, m.LastResortAnswered))
 	}
 	if o.Full {
-		f.add(subject, Warning, "upstream_full", "upstream %s: every usable endpoint is at its limit since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))
+		f.add(subject, Warning, "upstream_full", "upstream %s: every usable endpoint is at its limit since %s%s", u.Name, f.clock(o.Since), cost)
 		return
 	}
-	f.add(subject, f.costly(u), "no_usable_endpoint", "upstream %s has no usable endpoint since %s%s: %s", u.Name, f.clock(o.Since), cost, unusable(u.Endpoints))
+	f.add(subject, f.costly(u), "no_usable_endpoint", "upstream %s has no usable endpoint since %s%s", u.Name, f.clock(o.Since), cost)
+}
+
+// served says how many of some clients were served.
+func served(all, n int64) string {
+	switch {
+	case all == 1 && n == 0:
+		return "was not served"
+	case all == 1:
+		return "was served"
+	case n == 0:
+		return "none was served"
+	case n < all:
+		return plural(n, "was served", "were served")
+	}
+	return "all were served"
 }
 
 // withheld names some of the endpoints that max_ejected keeps from ejection, with their failures, and some of the

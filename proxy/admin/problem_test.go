@@ -191,7 +191,7 @@ func TestProblems(t *testing.T) {
 		},
 		"no usable endpoint": {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints, u.LastMinute.Refused = out, []Endpoint{down, ejected}, 9 }),
-			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00, 200 clients refused: d: down: connection refused; e: ejected until 10:01:00: 5 failures in a row"},
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00; 200 clients refused: d: down: connection refused; e: ejected until 10:01:00: 5 failures in a row"},
 		},
 		"none that can be connected to": {
 			shop(func(u *Upstream) {
@@ -205,20 +205,20 @@ func TestProblems(t *testing.T) {
 					{Name: "d", State: Draining, LastFailure: &Failure{Cause: "timed out"}},
 				}
 			}),
-			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00, 200 clients refused: f: timed out; b: breaker half-open: it was open for 1m (last failure: timed out); e: ejected: 5 failures, the last: timed out; d: drained"},
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00; 200 clients refused: f: timed out; b: breaker half-open: it was open for 1m (last failure: timed out); e: ejected: 5 failures, the last: timed out; d: drained"},
 		},
 		"none that is usable, but they serve": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now, Served: true}, []Endpoint{down}, LastMinute{LastResort: 7, LastResortAnswered: 5}
-		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to unusable endpoints as a last resort (7 within the last minute, 5 served): d: down: connection refused"}},
+		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d: down: connection refused. In the last minute 7 clients were sent to an unusable endpoint as a last resort, and 5 were served"}},
 		"none that is usable, and they answer nobody": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now}, []Endpoint{down}, LastMinute{LastResort: 7}
-		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to unusable endpoints as a last resort (7 within the last minute, 0 served): d: down: connection refused"}},
+		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d: down: connection refused. In the last minute 7 clients were sent to an unusable endpoint as a last resort, and none was served"}},
 		"none that is usable, and they serve again": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now, Served: true}, []Endpoint{down}, LastMinute{LastResort: 1, LastResortAnswered: 1, Held: 9, Refused: 9}
-		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to unusable endpoints as a last resort (1 within the last minute, 1 served): d: down: connection refused"}},
+		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d: down: connection refused. In the last minute 1 client was sent to an unusable endpoint as a last resort, and was served"}},
 		"none that is usable, and they have served": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now}, []Endpoint{down}, LastMinute{LastResort: 1, LastResortAnswered: 1, Held: 1}
-		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00, clients are sent to unusable endpoints as a last resort (1 within the last minute, 1 served): d: down: connection refused"}},
+		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d: down: connection refused. In the last minute 1 client was sent to an unusable endpoint as a last resort, and was served"}},
 		"at the limit of the breaker": {
 			shop(func(u *Upstream) { u.Most, u.Connections, u.Pending = 5, 5, 386 }),
 			[]string{"warning upstream_limit upstream shop is at its limit of connections (circuit_breaker.connections, 5 of 5), 386 clients wait"},
@@ -228,7 +228,7 @@ func TestProblems(t *testing.T) {
 			[]string{"warning upstream_limit upstream shop is at its limit of connections being made (circuit_breaker.pending, 3 of 3), 80 clients wait"},
 		},
 		"at that limit, and none waits": {shop(func(u *Upstream) { u.Most, u.Connections = 5, 5 }), nil},
-		"clients are held":              {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop: 1 client has had to wait within the last minute, because it had no usable endpoint"}},
+		"clients are held":              {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop had no usable endpoint: 1 client waited in the last minute"}},
 		"no endpoint": {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints = &UpstreamOutage{Since: now.Add(-day)}, nil }),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 2026-01-01 10:00:00: there are none"},
@@ -236,7 +236,7 @@ func TestProblems(t *testing.T) {
 		"all are full": {shop(func(u *Upstream) {
 			u.Outage, u.Pending = &UpstreamOutage{Since: now, Full: true}, 1
 			u.Endpoints = []Endpoint{{Name: "a", State: Up, Weight: 1, Active: 2, Max: 2}, {Name: "b", State: Draining, Weight: 1}, {Name: "c", State: Up}}
-		}), []string{"warning upstream_full upstream shop: every usable endpoint is at its limit since 10:00:00, 1 client waits: a: full (2 of 2); b: drained; c: weight 0"}},
+		}), []string{"warning upstream_full upstream shop: every usable endpoint is at its limit since 10:00:00; 1 client waits: a: full (2 of 2); b: drained; c: weight 0"}},
 		"some are not usable": {shop(func(u *Upstream) {
 			u.Endpoints = []Endpoint{up, down, ejected, {Name: "b", State: Up, Weight: 1, Breaker: "open", BreakerWhy: "9 of 9 failed"}, {Name: "f", State: Up, Weight: 1, Active: 1, Max: 1}, {Name: "w", State: Down}, {Name: "x", State: Draining, Weight: 1}, {Name: "y", State: Removed, Weight: 1}}
 		}), []string{

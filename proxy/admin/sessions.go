@@ -20,7 +20,9 @@ import (
 type Session struct {
 	// ID identifies the client in later requests. It changes once the client has an endpoint, and then stays until the
 	// session ends.
-	ID       string `json:"id"`
+	ID string `json:"id"`
+	// LogID is the id of the session in the session log and in traces. Left out if it has no record there.
+	LogID    string `json:"log_id,omitempty"`
 	Client   string `json:"client"`             // source of the client, from its PROXY header if it sent one
 	Listener string `json:"listener"`           // listener that accepted the client
 	Upstream string `json:"upstream,omitempty"` // upstream; left out without an endpoint, as Endpoint and Name
@@ -167,7 +169,7 @@ func (c *Client) Sessions(ctx context.Context, q SessionQuery, o SessionOrder) (
 
 // A SessionQuery selects connected clients. A client must meet every condition that is set.
 type SessionQuery struct {
-	// ID is the ID of a client, as in [Session].
+	// ID is the ID or the LogID of a client, as in [Session].
 	ID string `param:"id"`
 	// Listener and Upstream are names, or [UnknownName] for adopted sessions without a known one. Endpoint is a name or
 	// an address.

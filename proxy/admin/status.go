@@ -543,6 +543,39 @@ func (e *Endpoint) Unusable() string {
 	return ""
 }
 
+// Taking counts the endpoints that take clients. If there are none, others says why the endpoints take none, except the
+// endpoint that was just changed.
+func (u *Upstream) Taking(changed string) (n int, others string) {
+	var idle []string
+	for i := range u.Endpoints {
+		e, out := &u.Endpoints[i], ""
+		switch {
+		case e.State == Removed:
+			continue
+		case e.State == Draining:
+			out = " is drained"
+		case e.State == Maint:
+			out = " is in maintenance"
+		case e.Weight == 0:
+			out = " has weight 0"
+		case u.Panic: // then health does not matter
+		case e.State != Up:
+			out = " is " + string(e.State)
+		case e.Breaker != "":
+			out = ": its breaker is " + e.Breaker
+		}
+		if out == "" {
+			n++
+		} else if e.Name != changed {
+			idle = append(idle, e.Name+out)
+		}
+	}
+	if n > 0 {
+		return n, ""
+	}
+	return 0, joined("", idle)
+}
+
 // Reason says in one line why clients get nothing from the endpoint: it is unusable, the last connection to it has
 // failed, or both. Otherwise it returns "".
 func (e *Endpoint) Reason() string {

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -65,6 +66,9 @@ type Program struct {
 	Name        string
 	Description string
 	Commands    any // pointer to a struct of commands, see kong
+
+	// Instead says what to write for unknown flags, such as flags of other programs.
+	Instead map[string]string
 }
 
 // Run runs the program in e and returns its exit code.
@@ -112,9 +116,19 @@ func (p *Program) parser(e *Env, helped func(int)) (*kong.Kong, error) {
 		kong.Description(p.Description),
 		kong.Writers(e.Stdout, e.Stderr),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.Help(printHelp),
 		kong.Exit(helped),
 		kong.Bind(e),
 	)
+}
+
+// printHelp also says where the flags of a command's default subcommand are described.
+func printHelp(o kong.HelpOptions, ctx *kong.Context) error {
+	err := kong.DefaultHelpPrinter(o, ctx)
+	if at := ctx.Selected(); err == nil && at != nil && at.DefaultCmd != nil {
+		_, err = fmt.Fprintf(ctx.Stdout, "\nFlags for the %s: %s --help\n", at.DefaultCmd.Name, at.DefaultCmd.FullPath())
+	}
+	return err
 }
 
 func (p *Program) dispatch(e *Env) error {
@@ -130,7 +144,7 @@ func (p *Program) dispatch(e *Env) error {
 	case abandoned(e.Stdout, err): // while a help text was written
 		return err
 	case err != nil:
-		return UsageError{explain(p.Name, err)}
+		return UsageError{p.explain(err)}
 	}
 	return ctx.Run()
 }
@@ -153,17 +167,29 @@ func normalizeArgs(args []string) []string {
 var (
 	negative  = regexp.MustCompile(`unknown flag (-\d+)(, did you mean .*)?$`)
 	noValue   = regexp.MustCompile(`expected \S+ value but got "EOL" \(<EOL>\)`)
+	unknown   = regexp.MustCompile(`^unknown flag (-\w)\b.*$`)
+	fileWord  = regexp.MustCompile(`^unexpected argument (\S+\.(?:yaml|yml|json))$`)
+	argValue  = regexp.MustCompile(`^<(\S+)>: "`)
 	flagValue = regexp.MustCompile(`expected \S+ value but got "(-[^"]*)" \([^)]*\); perhaps try (.*)\?`)
 )
 
-// explain adds the help command to kong's parse error.
-func explain(program string, err error) error {
-	help := program + " --help"
+// explain adds the help command, and what to write instead, to kong's parse error.
+func (p *Program) explain(err error) error {
+	help, config := p.Name+" --help", false
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
-		help = parse.Context.Selected().FullPath() + " --help"
+		at := parse.Context.Selected()
+		help = at.FullPath() + " --help"
+		config = slices.ContainsFunc(at.Flags, func(f *kong.Flag) bool { return f.Name == "config" })
 	}
 	line := strings.ReplaceAll(err.Error(), "\n", " ")
+	if flag := unknown.FindStringSubmatch(line); flag != nil && p.Instead[flag[1]] != "" {
+		return fmt.Errorf("unknown flag %s: %s", flag[1], p.Instead[flag[1]])
+	}
+	line = argValue.ReplaceAllString(line, "$1 \"")
+	if config {
+		line = fileWord.ReplaceAllString(line, "unexpected argument $1: write --config $1 to name the configuration")
+	}
 	line = noValue.ReplaceAllString(line, "a value is missing")
 	line = negative.ReplaceAllString(line, "$1 is negative: write 0 or more")
 	line = flagValue.ReplaceAllString(line, `"$1" looks like a flag: write $2 if it is a value`)

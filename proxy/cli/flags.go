@@ -148,9 +148,9 @@ func (p *Pair) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// followed reports whether a token is an argument and not a number.
+// followed reports whether a token is an argument and not a number or a percentage.
 func followed(t kong.Token) bool {
-	_, err := strconv.Atoi(t.String())
+	_, err := strconv.Atoi(strings.TrimSuffix(t.String(), "%"))
 	return err != nil && t.IsValue()
 }
 

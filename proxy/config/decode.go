@@ -418,13 +418,16 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 		d.complainAt(at, formerRewriteFix, "%s of rewrite was removed", key)
 		return nil
 	}
-	meant := closest(key, o.keys())
+	written, meant := key, closest(key, o.keys())
+	if meant == "" {
+		key, meant = o.translate(key)
+	}
 	fix := "leave it out, or use " + enumeration(o.keys(), "or")
 	if meant != "" {
 		fix = didYouMean(meant)
 	}
 	for _, f := range o.fields {
-		if f.obj == nil || f.obj.byKey[key] == nil || meant != "" && nearest.Distance(key, meant) == 1 {
+		if f.obj == nil || f.obj.byKey[key] == nil || meant != "" && nearest.Distance(key, meant) <= 1 {
 			continue
 		}
 		fix, meant = fmt.Sprintf("write %s: {%s: …}", f.key, key), ""
@@ -433,8 +436,30 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 		}
 		break
 	}
-	d.complainAt(at, fix, "unknown key %q", key)
+	d.complainAt(at, fix, "unknown key %q", written)
 	return o.byKey[meant]
+}
+
+// ofHAProxy has the keys for words of HAProxy that resemble no key.
+var ofHAProxy = map[string]string{
+	"maxconn": "connections", "maxqueue": "size", "frontend": "listeners", "backend": "upstreams", "server": "endpoints", "default_backend": "upstream", "use_backend": "routes",
+	"acl": "routes", "timeout": "timeouts", "check": "health_check", "inter": "interval", "fastinter": "fast_interval", "stats": "admin", "log": "session_log",
+	"log_format": "template", "nbthread": "count", "stick": "balance", "source": "source_address", "rate_limit": "per_second", "server_template": "discover",
+}
+
+// translate returns the key that a word stands for: a word of HAProxy, or a key with more before it, such as
+// default_upstream. meant is "" if the group has no such key.
+func (o *object) translate(word string) (key, meant string) {
+	fold := strings.ToLower(strings.ReplaceAll(word, "-", "_"))
+	if to := cmp.Or(ofHAProxy[fold], ofHAProxy[strings.TrimSuffix(fold, "s")]); o.byKey[to] != nil {
+		return to, to
+	} else if to != "" {
+		return to, ""
+	}
+	if _, after, _ := strings.Cut(fold, "_"); o.byKey[after] != nil {
+		return after, after
+	}
+	return word, ""
 }
 
 // try reads the value of a misspelled key, so that errors that follow from it are found and

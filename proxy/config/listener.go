@@ -18,7 +18,7 @@ type Listener struct {
 	Deny        []Rule         `key:"deny" eg:"10.6.6.0/24" doc:"Refused sources, even if allow lists them."`
 	AcceptProxy *AcceptProxy   `key:"accept_proxy" doc:"Reads a PROXY header with the client's address. Absent: no PROXY header is read."`
 	Transparent bool           `key:"transparent" default:"false" doc:"Accepts clients that a TPROXY or REDIRECT rule sends here. They go to the upstream of a route or listener that matches, or else to their original destination."`
-	Routes      []Route        `key:"routes" doc:"Routes to upstreams. The first route that matches is taken."`
+	Routes      []Route        `key:"routes" doc:"Routes to upstreams. The first route that matches is taken. No match: the key upstream."`
 	Upstream    string         `key:"upstream" type:"upstream" default:"" eg:"fallback-web" doc:"Upstream of clients that no route matches. Empty: they are refused and counted."`
 	Limits      ListenerLimits `key:"limits" doc:"Limits of this listener."`
 	Timeouts    Timeouts       `key:"timeouts" doc:"Longest duration of each phase of a connection."`

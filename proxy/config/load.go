@@ -383,7 +383,11 @@ func (l *loader) foreign() bool {
 	for _, o := range others {
 		if at := o.line.FindStringIndex(text); at != nil {
 			line := 1 + strings.Count(text[:at[1]], "\n")
-			l.complainAt(place{src: l.src, line: line, col: 1, width: 1}, "write YAML that begins like "+beginning, "this looks like a configuration of %s", o.program)
+			fix := "write YAML that begins like " + beginning
+			if o.program == "HAProxy" {
+				fix += "; docs/haproxy.md translates each line"
+			}
+			l.complainAt(place{src: l.src, line: line, col: 1, width: 1}, fix, "this looks like a configuration of %s", o.program)
 			return true
 		}
 	}

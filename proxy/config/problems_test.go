@@ -88,6 +88,9 @@ func TestProblems(t *testing.T) {
 		{"listners: []\n" + smallest, []string{`1:1: unknown key "listners" | did you mean "listeners"?`}},
 		{listener("time_outs: {}"), []string{`1:48: unknown key "time_outs" | did you mean "timeouts"?`}},
 		{listener("idle: 5s"), []string{`1:48: unknown key "idle" | write timeouts: {idle: …}`}},
+		{listener("maxconn: 5"), []string{`1:48: unknown key "maxconn" | write limits: {connections: …}`}},
+		{listener("default_upstream: u"), []string{`1:48: unknown key "default_upstream" | did you mean "upstream"?`}},
+		{"servers: []\n" + smallest, []string{`1:1: unknown key "servers" | write upstreams: [{endpoints: …}]`}},
 		{listener("zzzzzzzz: 5s"), []string{`1:48: unknown key "zzzzzzzz" | leave it out, or use name, bind, allow, deny, accept_proxy, transparent, routes, upstream, limits, timeouts, connect, tls, …`}},
 		{"listeners: [{name: a, name: b, bind: ':1', upstream: u}]" + upstreams, []string{`1:23: name is written twice | leave it out here or in line 1`}},
 		{"listeners: [{}]" + upstreams, []string{
@@ -102,8 +105,8 @@ func TestProblems(t *testing.T) {
 		{"- {name: a, bind: ':1'}\n", []string{"1:1: a file must be a group of keys, not a list | write listeners: or upstreams: before it, and indent it"}},
 		{"hello\n", []string{"1:1: a file must be a group of keys, not text | write YAML that begins like " + beginning}},
 		// Configurations of other programs.
-		{"# ours\nglobal\n  maxconn 10\nfrontend web\n  bind *:80\n", []string{"2:1: this looks like a configuration of HAProxy | write YAML that begins like " + beginning}},
-		{"backend app # ours\n  server a 10.0.0.1:80\n", []string{"1:1: this looks like a configuration of HAProxy | write YAML that begins like " + beginning}},
+		{"# ours\nglobal\n  maxconn 10\nfrontend web\n  bind *:80\n", []string{"2:1: this looks like a configuration of HAProxy | write YAML that begins like " + beginning + "; docs/haproxy.md translates each line"}},
+		{"backend app # ours\n  server a 10.0.0.1:80\n", []string{"1:1: this looks like a configuration of HAProxy | write YAML that begins like " + beginning + "; docs/haproxy.md translates each line"}},
 		{"user www;\nstream {\n  server { listen 80; }\n}\n", []string{"2:1: this looks like a configuration of nginx | write YAML that begins like " + beginning}},
 		{"static_resources:\n  listeners: []\n", []string{"1:1: this looks like a configuration of Envoy | write YAML that begins like " + beginning}},
 		{"[entryPoints]\n  [entryPoints.web]\n    address = ':80'\n", []string{"1:1: this looks like a configuration of Traefik | write YAML that begins like " + beginning}},

@@ -39,7 +39,7 @@ func setDestination(d *decoder, _ *field, v reflect.Value, text string) *complai
 	case "":
 		return complain("write a path, stderr or journald", "the destination is empty")
 	case "stdout", "-":
-		return complain("write stderr, or a path", "standard output is for the summary")
+		return complain("write stderr, or a path", "standard output has only the summary at the end")
 	case "syslog":
 		return complain("write syslog+unix:/dev/log or syslog+udp://192.0.2.1:514", "syslog needs an address")
 	}

@@ -34,7 +34,7 @@ type Upstream struct {
 	OnUnhealthy      string            `key:"on_unhealthy" default:"keep" enum:"keep drain reset" doc:"What happens to the connections of an endpoint that becomes unhealthy. keep: they stay. drain: they must end within drain_timeout. reset: they are reset."`
 	OnRemoved        string            `key:"on_removed" default:"drain" enum:"keep drain reset" doc:"What happens to the connections of an endpoint that was removed, as in on_unhealthy."`
 	DrainTimeout     time.Duration     `key:"drain_timeout" default:"5m" range:"0..8760h" doc:"Longest drain. Remaining connections are reset over its last tenth. 0: they are reset at once."`
-	SendProxy        int               `key:"send_proxy" default:"0" range:"0..2" doc:"Version of the PROXY header that is sent to endpoints. 2 also forwards the TLVs of the client's own header. 0: no header."`
+	SendProxy        int               `key:"send_proxy" default:"0" range:"0..2" doc:"Version of the PROXY header that is sent to endpoints. 2 also forwards the TLVs of the client's own header. Checks of the endpoint's own port send one without a client (LOCAL, UNKNOWN). 0: no header."`
 	SourceAddress    netip.Addr        `key:"source_address" default:"" eg:"10.0.0.1" doc:"Local address of connections to endpoints. Empty: the kernel chooses."`
 	Socket           UpstreamSocket    `key:"socket" doc:"Options of the sockets to endpoints, in addition to the listener's."`
 	StartTLS         string            `key:"starttls" default:"none" enum:"none postgres" doc:"Protocol in which endpoints are asked for TLS, by connections with tls and by checks over TLS. none: TLS begins at once."`

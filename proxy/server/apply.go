@@ -177,7 +177,7 @@ func (s *Server) swapUpstreams(c *change) {
 	}
 	s.sockets.rules.Store(next)
 	s.cfg, s.liveChanges.live = c.cfg, c.lives.set
-	s.upstreamManager.tracked.Set(int64(max(s.options.maxConnections(c.cfg)/holdShare, 1)))
+	s.upstreamManager.tracked.Set(int64(max(s.options.MostConnections(c.cfg)/holdShare, 1)))
 	for _, u := range c.upstreams {
 		s.upstreamManager.swap(u)
 	}
@@ -265,7 +265,7 @@ func (s *Server) swapLimits(c *change) {
 		l.listener.limit()
 	}
 	s.connectRate.Set(float64(c.cfg.Limits.PerSecond), 0)
-	s.group.SetMaxConnections(s.options.maxConnections(c.cfg))
+	s.group.SetMaxConnections(s.options.MostConnections(c.cfg))
 }
 
 // lasts reports whether the named upstream keeps its configuration (except for its endpoints), the contents of its

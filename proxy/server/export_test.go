@@ -144,7 +144,7 @@ func (s *Server) ApplyCommitted(ctx context.Context, cfg *config.Config, between
 
 // LookForRoom has all sockets that wait for room look whether there is some, and returns when they have.
 func (s *Server) LookForRoom(ctx context.Context) error {
-	s.group.SetMaxConnections(s.options.maxConnections(s.cfg))
+	s.group.SetMaxConnections(s.options.MostConnections(s.cfg))
 	return s.group.Settle(ctx)
 }
 

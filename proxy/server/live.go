@@ -88,7 +88,7 @@ func (l *liveChanges) unkept() error {
 		return errNoState
 	}
 	if err := l.store.Err(); err != nil {
-		return fmt.Errorf("%w (Penstock tries again every %v)", err, keepEvery)
+		return fmt.Errorf("%w; Penstock tries again every %v", err, keepEvery)
 	}
 	return nil
 }

@@ -322,7 +322,7 @@ upstreams: [{name: u, balance: first, health_check: {interval: 20ms, fast_interv
 		t.Errorf("with the address of a as its name: %v", err)
 	}
 	done := r.change(t, "add", b, 1)
-	if done.Endpoint != b || done.Taking != 2 || !strings.Contains(done.Unkept, "state_file:") {
+	if done.Endpoint != b || done.Taking != 2 || done.Unkept != "no state_file" {
 		t.Errorf("%+v", done)
 	}
 	r.change(t, "drain", "a", 0)
@@ -330,6 +330,12 @@ upstreams: [{name: u, balance: first, health_check: {interval: 20ms, fast_interv
 	nobody := sockets.Refusing(t)
 	r.change(t, "add", nobody, 1)
 	r.Until("the added endpoint is found down", func() bool { return r.Endpoint("u", nobody).State == admin.Down })
+	if done := r.change(t, "maint", b, 0); done.Taking != 0 || done.Others != "a is drained; "+nobody+" is down" {
+		t.Errorf("no endpoint takes clients: %+v", done)
+	}
+	if done := r.change(t, "ready", b, 0); done.Taking != 1 || done.Others != "" {
+		t.Errorf("one takes clients: %+v", done)
+	}
 	r.Reload(text)
 	servedBy(t, l, "b")
 	r.change(t, "remove", nobody, 0)
@@ -356,7 +362,9 @@ func TestMaintenance(t *testing.T) {
 	}
 	refused(t, l)
 	echoes(t, c, "its session goes on")
-	r.change(t, "drain", "a", 0)
+	if done := r.change(t, "drain", "a", 0); done.Sessions != 1 || done.ResetAfterMs == nil || *done.ResetAfterMs != 10 {
+		t.Errorf("%+v", done)
+	}
 	if err := gone(t, c); errors.Is(err, errTimeout) {
 		t.Errorf("drain has the session end: %v", err)
 	}

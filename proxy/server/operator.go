@@ -18,7 +18,7 @@ import (
 
 var (
 	errDrained = errors.New("its endpoint was drained")
-	errNoState = errors.New("state_file is not set. To keep changes, set state_file: /var/lib/penstock/state, or StateDirectory=penstock in the unit of systemd, and restart")
+	errNoState = errors.New("no state_file")
 )
 
 // ChangeEndpoint implements [admin.Balancer].
@@ -63,9 +63,15 @@ func (h *endpointChanges) changeEndpoint(c *admin.EndpointChange, by string) (do
 		}
 		h.logOperator(by, string(c.What), e.from, e.to, "upstream", c.Upstream, "endpoint", e.name)
 	}
-	done.Endpoint, done.From, done.To, done.Taking = e.name, fmt.Sprint(e.from), fmt.Sprint(e.to), u.taking()
+	done.Endpoint, done.From, done.To = e.name, fmt.Sprint(e.from), fmt.Sprint(e.to)
+	now := u.brief()
+	done.Taking, done.Others = now.Taking(e.name)
 	if m := u.members[e.name]; m != nil {
-		done.Weight = m.share
+		done.Weight, done.Sessions = m.share, int64(m.endpoint.Active())
+		if m.mode == config.Drain {
+			ms := u.cfg.DrainTimeout.Milliseconds()
+			done.ResetAfterMs = &ms
+		}
 	}
 	return done, takenBack, nil
 }
@@ -105,13 +111,15 @@ func (r *registry) listed(u *upstream) specs {
 	return specsOf(u.cfg, fit)
 }
 
-func (u *upstream) taking() (n int) {
+// brief returns the part of an upstream's status that says which endpoints take clients.
+func (u *upstream) brief() *admin.Upstream {
+	st := &admin.Upstream{Panic: u.snapshot.Set().Panicking()}
 	for _, m := range u.order {
-		if m.mode == config.Ready && m.share > 0 {
-			n++
-		}
+		e := admin.Endpoint{Name: m.spec.Identity(), Weight: m.share}
+		e.State, e.Breaker = m.state()
+		st.Endpoints = append(st.Endpoints, e)
 	}
-	return n
+	return st
 }
 
 // addEndpoint adds an endpoint, or undoes its removal by hand.

@@ -56,7 +56,9 @@ func (o *Options) loops(cfg *config.Config) int {
 	return cfg.Limits.Loops.Number(runtime.GOMAXPROCS(0))
 }
 
-func (o *Options) maxConnections(cfg *config.Config) int {
+// MostConnections returns the limit of connections under a configuration: its own, or what the descriptors allow if that is
+// less.
+func (o *Options) MostConnections(cfg *config.Config) int {
 	most := o.MaxConnections
 	if n := cfg.Limits.Connections; n > 0 && n < int64(most) {
 		return int(n)

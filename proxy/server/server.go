@@ -179,7 +179,7 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	s.listenerManager.offloaded, s.listenerManager.cancel = off.Serve, off.Cancel
 	s.group, err = worker.New(&worker.Config{
 		Loops: s.options.loops(cfg), Memory: memoryOf(&cfg.Limits.Memory), BusyPoll: s.options.BusyPoll, KeepPolicy: s.options.KeepPolicy, TurnCPU: s.options.TurnCPU,
-		Now: s.now, Relay: s.relay, MaxConnections: s.options.maxConnections(cfg), Host: s.host,
+		Now: s.now, Relay: s.relay, MaxConnections: s.options.MostConnections(cfg), Host: s.host,
 	})
 	if err != nil {
 		return explainMemory(&cfg.Limits.Memory, err)

@@ -33,7 +33,7 @@ func queryOf(q *admin.SessionQuery) (*worker.Query, error) {
 		}
 	}
 	if q.ID != "" {
-		if of.ID, err = worker.ParseID(q.ID); err != nil {
+		if err := of.SetID(q.ID); err != nil {
 			return nil, fmt.Errorf("%w: id: %w", admin.ErrInvalid, err)
 		}
 	}
@@ -184,6 +184,9 @@ func sessionStatus(session *worker.Session, verdict string) admin.Session {
 		s.Engine = "splice"
 	case copied > 0:
 		s.Engine = "copy"
+	}
+	if !session.Record.IsZero() {
+		s.LogID = session.Record.String()
 	}
 	if session.Idle >= 0 {
 		us := session.Idle.Microseconds()

@@ -80,7 +80,7 @@ func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bo
 		st.State, st.DrainEnds = admin.Draining, s.drainEnds
 	}
 	st.Restart, st.Traces, st.Counters = s.placement.lasting(s.cfg, s.lanes), s.traceExport.tracesStatus(s.cfg), s.counters(total)
-	st.Connections.Most = int64(s.options.maxConnections(s.cfg))
+	st.Connections.Most = int64(s.options.MostConnections(s.cfg))
 	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Max())}
 	if !detail {
 		m.Process.EveryRefusal = total.Refusals.Counts(true)
@@ -414,31 +414,38 @@ func (r *reader) describeUpstream(u *upstream, st *admin.Upstream) {
 	r.removedByHand(u, st)
 }
 
+// state returns the state of a member, and of its breaker unless that is closed.
+func (m *member) state() (state admin.State, breaker string) {
+	if m.breaker != nil && m.breaker.State() != health.Closed {
+		breaker = m.breaker.State().String()
+	}
+	is := m.endpoint.State()
+	switch {
+	case m.mode == config.Maint:
+		return admin.Maint, breaker
+	case is.Draining:
+		return admin.Draining, breaker
+	case is.Down && m.check != nil && m.check.Status().Standby:
+		return admin.Standby, breaker
+	case is.Down:
+		return admin.Down, breaker
+	case is.Ejected:
+		return admin.Ejected, breaker
+	}
+	return admin.Up, breaker
+}
+
 func (r *reader) endpoint(m *member, upstream string) metrics.Endpoint {
-	e, state := m.endpoint, m.endpoint.State()
+	e := m.endpoint
 	p := metrics.Endpoint{Upstream: upstream, Tally: e.Tally(), Endpoint: admin.Endpoint{
-		Name: m.spec.Identity(), Address: m.spec.Address, Weight: e.Weight(), State: admin.Up,
+		Name: m.spec.Identity(), Address: m.spec.Address, Weight: e.Weight(),
 		Active: int64(e.Active()), Max: int64(e.Limit()), Picked: int64(e.Picked()), Total: e.Total.Load(), Failures: e.Failures.Load(),
 		Transitions: e.Transitions.Load(), Ejections: e.Ejections.Load(), Bytes: bytesOf(e.Bytes(), r.running.Endpoints[e]),
 	}}
 	if m.breaker != nil {
 		p.Opened = m.breaker.Opened.Load()
-		if state := m.breaker.State(); state != health.Closed {
-			p.Breaker = state.String()
-		}
 	}
-	switch {
-	case m.mode == config.Maint:
-		p.State = admin.Maint
-	case state.Draining:
-		p.State = admin.Draining
-	case state.Down:
-		if p.State = admin.Down; m.check != nil && m.check.Status().Standby {
-			p.State = admin.Standby
-		}
-	case state.Ejected:
-		p.State = admin.Ejected
-	}
+	p.State, p.Breaker = m.state()
 	if r.detail {
 		r.describeEndpoint(m, &p)
 		return p

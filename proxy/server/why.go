@@ -79,9 +79,7 @@ func whyQuery(q *admin.WhyQuery) *worker.Query {
 	if q.Session == "" {
 		return selected
 	}
-	if id, err := worker.ParseID(q.Session); err == nil {
-		selected.ID = id
-	} else {
+	if selected.SetID(q.Session) != nil {
 		selected.Accepts = func(one *worker.Session) bool { return one.Client == q.Session }
 	}
 	return selected

@@ -153,6 +153,9 @@ func (f *adminFlags) find(e *cli.Env, command string) (string, *admin.Credential
 		if len(list) > 1 {
 			return "", nil, cli.Usagef("%s: several processes run: write %s", command, adminFlagsOf(list))
 		}
+		if !strings.HasPrefix(list[0], "unix:") { // a token is sent only to an address that the user names
+			return "", nil, cli.Usagef("%s: a process runs: write %s", command, adminFlagsOf(list))
+		}
 		return list[0], privateCredentials(list[0]), nil
 	}
 	f.path = path
@@ -429,11 +432,20 @@ func listensElsewhere(dirs []string, path string) string {
 		if socket := filepath.Join(dir, socketName(path)); listens(socket) {
 			return "unix:" + socket
 		}
-		if at, pid := readNote(filepath.Join(dir, noteName(path))); at != "" && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) && answers(at) {
+		if at := noted(filepath.Join(dir, noteName(path))); at != "" {
 			return at
 		}
 	}
 	return ""
+}
+
+// noted returns the address in a note, or "" if its process has ended or does not answer there.
+func noted(note string) string {
+	at, pid := readNote(note)
+	if at == "" || errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || !answers(at) {
+		return ""
+	}
+	return at
 }
 
 // answers reports whether something listens at an admin address, as far as this user can see.
@@ -750,13 +762,23 @@ func (e *notRunningError) text(does string) string {
 	return text
 }
 
-// running returns the addresses of all processes with a private socket, or with a socket that has the usual name.
+// running returns the addresses of all processes with a private socket, with a socket that has the usual name, or with a
+// note of their address.
 func running(env config.Env) (list []string) {
-	for _, dir := range searched(env) {
+	dirs := searched(env)
+	for _, dir := range dirs {
 		found, _ := filepath.Glob(filepath.Join(dir, "*-????????.sock"))
 		for _, socket := range append(found, filepath.Join(dir, "admin.sock")) {
 			if listens(socket) {
 				list = append(list, "unix:"+socket)
+			}
+		}
+	}
+	for _, dir := range dirs {
+		notes, _ := filepath.Glob(filepath.Join(dir, "*-????????.admin"))
+		for _, note := range notes {
+			if at := noted(note); at != "" && !slices.Contains(list, at) {
+				list = append(list, at)
 			}
 		}
 	}

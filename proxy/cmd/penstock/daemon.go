@@ -223,7 +223,7 @@ func (r *daemon) serveOpen(ctx context.Context, cfg *config.Config) error {
 // logStart logs the limits and the warnings of the configuration.
 func (r *daemon) logStart(cfg *config.Config) {
 	r.log.Info("starting", "version", cli.Version(), "config", r.source.name(), "engine", r.options.Engine.String(), "loops", r.options.Loops,
-		"max_connections", r.options.MaxConnections, "rlimit_nofile", cli.Descriptors())
+		"max_connections", r.options.MostConnections(cfg), "rlimit_nofile", cli.Descriptors())
 	if set, err := sys.Capabilities(); err == nil && os.Geteuid() == 0 && set.Has(sys.CAP_SYS_ADMIN) {
 		r.log.Info("the process is root with all capabilities: run it as a dedicated user, with CAP_NET_BIND_SERVICE for ports below 1024, as packaging/systemd/penstock.service does")
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/file"
+	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/state"
 	"github.com/penstock/penstock/proxy/rollback"
 )
@@ -140,7 +141,7 @@ type (
 	endpointReadyCmd  struct{ endpointArgs }
 	endpointWeightCmd struct {
 		endpointArgs
-		Weight int `arg:"" help:"The new weight. An endpoint of weight 0 gets no more clients."`
+		Weight weight `arg:"" help:"The new weight. An endpoint of weight 0 gets no more clients."`
 	}
 )
 
@@ -158,10 +159,19 @@ func (c *endpointReadyCmd) Run(e *cli.Env) error { return c.change(e, admin.Endp
 
 // Run changes the weight of an endpoint.
 func (c *endpointWeightCmd) Run(e *cli.Env) error {
-	if c.Weight < 0 {
-		return cli.Usagef("endpoint weight: %d is not a weight: write 0 or more (see: penstock endpoint weight --help)", c.Weight)
+	return c.change(e, admin.EndpointWeight, int(c.Weight))
+}
+
+type weight int
+
+// UnmarshalText reads a weight.
+func (w *weight) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(string(text), 10, 31)
+	if err != nil || n > lb.MaxWeight {
+		return fmt.Errorf("%q: write a whole number, 0 to %d", text, lb.MaxWeight)
 	}
-	return c.change(e, admin.EndpointWeight, c.Weight)
+	*w = weight(n)
+	return nil
 }
 
 // writeChanged prints the result of a change to an endpoint.
@@ -169,21 +179,31 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 	var text strings.Builder
 	of := display.Text(upstream + "/" + done.Endpoint)
 	if done.From == done.To {
-		fmt.Fprintf(&text, "endpoint %s: %s, as before\n", of, display.Text(done.To))
+		fmt.Fprintf(&text, "endpoint %s: %s, as before", of, display.Text(done.To))
 	} else {
-		fmt.Fprintf(&text, "endpoint %s: %s → %s\n", of, display.Text(done.From), display.Text(done.To))
+		fmt.Fprintf(&text, "endpoint %s: %s → %s", of, display.Text(done.From), display.Text(done.To))
 	}
+	if ms := done.ResetAfterMs; ms != nil && done.Sessions > 0 {
+		its, within := plural(done.Sessions, "session is reset if it lasts", "sessions are reset if they last"), time.Duration(*ms)*time.Millisecond
+		fmt.Fprintf(&text, "; its %s longer than %s (drain_timeout)", its, config.ShowDuration(within))
+	}
+	text.WriteByte('\n')
 	if done.Taking == 0 {
-		fmt.Fprintf(&text, "no endpoint of %s takes clients now\n", display.Text(upstream))
+		fmt.Fprintf(&text, "no endpoint of %s takes clients now%s\n", display.Text(upstream), display.Text(when(done.Others != "", ": "+done.Others)))
 	}
 	if gone := done.To == string(admin.Removed) || done.To == noEndpoint; !gone && done.Weight == 0 {
 		fmt.Fprintf(&text, "it gets no clients, because its weight is 0: penstock endpoint weight %s N changes the weight\n", of)
 	}
 	if done.Unkept != "" && done.From != done.To {
-		fmt.Fprintf(&text, "This change is lost at a restart: %s\n", display.Text(done.Unkept))
+		text.WriteString(unkept(done.Unkept))
 	}
 	_, err := fmt.Fprint(e.Stdout, text.String())
 	return err
+}
+
+// unkept says why a change is lost at a restart.
+func unkept(why string) string {
+	return fmt.Sprintf("kept over reloads, lost at a restart (%s)\n", display.Text(why))
 }
 
 // saveFlag also writes a change of an endpoint to the file.
@@ -263,7 +283,9 @@ func saveChange(ctx context.Context, client *admin.Client, env config.Env, given
 		if now.Endpoint != nil {
 			weight = now.Weight
 		}
-		return admin.EndpointChanged{Endpoint: edit.Name(), From: was.value(change.What), To: now.value(change.What), Weight: weight, Taking: now.taking}, edited.Path, err
+		done = admin.EndpointChanged{Endpoint: edit.Name(), From: was.value(change.What), To: now.value(change.What), Weight: weight}
+		done.Taking, done.Others = now.of.Taking(done.Endpoint)
+		return done, edited.Path, err
 	}
 	done, err = client.ChangeEndpoint(ctx, change) // ends an earlier change by hand to the same line
 	if differs && err == nil {
@@ -462,7 +484,7 @@ const noEndpoint = "none"
 type endpointNow struct {
 	*admin.Endpoint      // nil if it does not exist
 	added           bool // by hand
-	taking          int  // how many endpoints of the upstream may get clients
+	of              admin.Upstream
 }
 
 // with returns an endpoint that was added by hand, with a change, as it will be in the file.
@@ -511,14 +533,12 @@ func endpointOf(ctx context.Context, client *admin.Client, c *admin.EndpointChan
 	st, err := client.Status(ctx)
 	for i := range st.Upstreams {
 		u := &st.Upstreams[i]
+		if u.Name != c.Upstream {
+			continue
+		}
+		n.of = *u
 		for j := range u.Endpoints {
 			e := &u.Endpoints[j]
-			if u.Name != c.Upstream {
-				continue
-			}
-			if e.State != admin.Draining && e.State != admin.Maint && e.State != admin.Removed && e.Weight > 0 {
-				n.taking++
-			}
 			named := e.Name == c.Endpoint || e.Address == c.Endpoint || c.Name != "" && e.Name == c.Name
 			if named && (n.Endpoint == nil || e.State != admin.Removed) { // a removed one that drains may have the same name
 				n.Endpoint = e

@@ -88,10 +88,16 @@ func run(e *cli.Env) int { return commandLine().Run(e) }
 
 // commandLine returns the command line before it is parsed.
 func commandLine() *cli.Program {
-	return &cli.Program{Name: programName, Description: description, Commands: &commands{
+	of := &commands{
 		Drain:  formerCmd{instead: "penstock process drain, penstock listener drain NAME, or penstock endpoint drain UPSTREAM ENDPOINT"},
 		Weight: formerCmd{instead: "penstock endpoint weight UPSTREAM ENDPOINT N"},
 		Fmt:    formerCmd{instead: "any formatter of YAML, and penstock check"},
+	}
+	return &cli.Program{Name: programName, Description: description, Commands: of, Instead: map[string]string{ // flags of HAProxy
+		"-c": "penstock check FILE checks a file",
+		"-f": "penstock run FILE runs a file, penstock check FILE checks it",
+		"-s": "penstock reload --config FILE reloads a file",
+		"-D": "penstock run FILE stays in the foreground: run it by systemd",
 	}}
 }
 

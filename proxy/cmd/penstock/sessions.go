@@ -25,7 +25,7 @@ type sessionsCmd struct {
 
 // sessionFlags select sessions.
 type sessionFlags struct {
-	ID       string      `placeholder:"ID" help:"Select only this session."`
+	ID       string      `placeholder:"ID" help:"Select only this session, by the id in this list or in the session log."`
 	Listener string      `placeholder:"NAME" help:"Select the sessions of this listener. @unknown means the adopted sessions whose listener is not in the file."`
 	Upstream string      `placeholder:"NAME" help:"Select the sessions to this upstream. @unknown means the adopted sessions whose upstream is not in the file."`
 	Endpoint string      `placeholder:"NAME" help:"Select the sessions to the endpoint with this name or address."`
@@ -450,7 +450,7 @@ func writeDenial(w io.Writer, d *admin.NewDenial) error {
 		err = writeEnded(w, d.Ended)
 	}
 	if d.Unkept != "" {
-		_, err = fmt.Fprintf(w, "This change is lost at a restart: %s\n", display.Text(d.Unkept))
+		_, err = io.WriteString(w, unkept(d.Unkept))
 	}
 	return err
 }

@@ -460,7 +460,7 @@ func (ch *Check) report(cfg *CheckConfig, err error, first bool, now int64) {
 	t := Transition{Subject: ch.name, Kind: Health, State: "healthy", Time: now, Cause: inAStreak(max(cfg.Rise, 1), "check") + " succeeded"}
 	switch {
 	case err != nil && ch.standby:
-		t.State, t.Cause = "standby", fmt.Sprintf("its check found a standby: %v", err)
+		t.State, t.Cause = "standby", errStandby.Error()
 	case err != nil:
 		t.State, t.Bad = "unhealthy", true
 		t.Cause = fmt.Sprintf("%s failed, the last: %v", inAStreak(max(cfg.Fall, 1), "check"), err)

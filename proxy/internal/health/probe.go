@@ -235,10 +235,12 @@ func (s standby) Is(target error) bool { return target == ErrStandby || s.answer
 // other returns the error for an answer that is not the expected one.
 func (p *Probe) other(got []byte, err error) error {
 	if p.isStandby(got) {
-		return standby{answer{err}}
+		return errStandby
 	}
 	return answer{err}
 }
+
+var errStandby error = standby{answer{errors.New("its check found the bytes of a standby")}}
 
 func (p *Probe) isStandby(got []byte) bool {
 	return len(p.cfg.Standby) > 0 && bytes.Contains(got, p.cfg.Standby)
@@ -279,7 +281,7 @@ func (p *Probe) contains(r io.Reader, want []byte, limit int, what string) error
 		case bytes.Contains(got[from:], want):
 			return nil
 		case p.isStandby(got):
-			return p.lacking(what, got, "with the bytes of a standby")
+			return errStandby
 		case errors.Is(err, io.EOF):
 			return p.lacking(what, got, "then it ended")
 		case err != nil && len(got) > 0:
@@ -355,18 +357,20 @@ func (p *Probe) get(conn net.Conn) error {
 		if len(p.cfg.Standby) > 0 && !p.isStandby(got) && p.contains(response.Body, p.cfg.Standby, bodyMax, "the body") == nil {
 			got = p.cfg.Standby
 		}
-		return p.other(got, fmt.Errorf("status %d instead of %s", response.StatusCode, strings.Join(strings.Fields(strings.Trim(fmt.Sprint(p.status), "[]")), " or ")))
+		if p.isStandby(got) {
+			return fmt.Errorf("%w (status %d)", errStandby, response.StatusCode)
+		}
+		return answer{fmt.Errorf("status %d instead of %s", response.StatusCode, strings.Join(strings.Fields(strings.Trim(fmt.Sprint(p.status), "[]")), " or "))}
 	}
 	if len(p.cfg.HTTP.Body) == 0 {
 		return nil
 	}
 	limited.N = headerMax + bodyMax // includes the framing of chunks
 	if err := p.contains(response.Body, p.cfg.HTTP.Body, bodyMax, "the body"); err != nil {
-		err = fmt.Errorf("status %d, but %w", response.StatusCode, err)
 		if errors.Is(err, ErrStandby) {
-			return err
+			return fmt.Errorf("%w (status %d)", err, response.StatusCode)
 		}
-		return answer{err}
+		return answer{fmt.Errorf("status %d, but %w", response.StatusCode, err)}
 	}
 	return nil
 }

@@ -13,6 +13,12 @@ type ID [16]byte
 // String returns 32 hexadecimal digits in lower case.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
+// ParseID reads the text of an ID.
+func ParseID(text string) (id ID, ok bool) {
+	n, err := hex.Decode(id[:], []byte(text[:min(len(text), 2*len(id))]))
+	return id, err == nil && n == len(id) && id.String() == text
+}
+
 // IsZero reports whether the ID names no session.
 func (id ID) IsZero() bool { return id == ID{} }
 

@@ -102,6 +102,9 @@ func (k *Kept) Rest() *Rest {
 	return rest
 }
 
+// ID returns [Record.ID].
+func (k *Kept) ID() ID { return k.id }
+
 // Addresses returns [Record.From] and [Record.EndpointName].
 func (k *Kept) Addresses() (client source.Source, endpoint string) {
 	var r Record

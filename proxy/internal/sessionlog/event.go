@@ -3,8 +3,10 @@ package sessionlog
 import (
 	"crypto/tls"
 	"errors"
+	"strings"
 
 	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/relay"
 )
 
 // A Kind says at which moment of a session a line is written.
@@ -69,5 +71,13 @@ func errorText(r *record.Record) string {
 	if unverified, ok := errors.AsType[*tls.CertificateVerificationError](r.Err); ok {
 		return unverified.Err.Error() // the text before it repeats other fields, and the reason after them would be cut off
 	}
-	return r.Err.Error()
+	if r.Outcome == record.Joined && r.Result.Reason == relay.ReasonReset {
+		switch r.Result.Culprit {
+		case relay.SideA:
+			return "the client has reset the connection"
+		case relay.SideB:
+			return "the endpoint has reset the connection"
+		}
+	}
+	return strings.TrimPrefix(r.Err.Error(), "penstock: relay: ")
 }

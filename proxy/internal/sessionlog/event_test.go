@@ -61,12 +61,27 @@ func TestUnverified(t *testing.T) {
 	}
 }
 
+// TestResetError: the error of a session that was reset says by whom, whichever operation has found it.
+func TestResetError(t *testing.T) {
+	t.Parallel()
+	for side, want := range map[relay.Side]string{
+		relay.SideA: "the client has reset the connection", relay.SideB: "the endpoint has reset the connection", relay.SideNone: "read tcp: read: broken pipe",
+	} {
+		r := whole()
+		r.Result.Culprit, r.Err = side, errors.New("penstock: relay: read tcp: read: broken pipe")
+		if e := eventOf(sessionlog.End, &r); e.Error() != want {
+			t.Errorf("%v: the error is %q, want %q", side, e.Error(), want)
+		}
+	}
+}
+
 // TestBound: names of the configuration and errors have a bounded size in a line, and a mark if they are cut.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 5000)
 	r := whole()
 	r.Listener, r.Upstream, r.Endpoint, r.EndpointPath, r.EndpointAddress, r.Err = long, long, long, long, netip.AddrPort{}, errors.New(long)
+	r.Result.Culprit = relay.SideNone
 	e := eventOf(sessionlog.End, &r)
 	for name, most := range map[string]int{"listener": 64, "upstream": 64, "endpoint": 64, "endpoint_address": 80 + len("unix:"), "error": 96} {
 		got, err := sessionlog.Format(sessionlog.FormatTemplate, "{"+name+"}", &e)
@@ -86,6 +101,7 @@ func TestInjection(t *testing.T) {
 	for _, name := range hostile {
 		r := whole()
 		r.ServerName, r.Protocols, r.Endpoint, r.EndpointPath, r.Err = name, name, name, "/run/"+name, errors.New(name)
+		r.Result.Culprit = relay.SideNone
 		e := eventOf(sessionlog.End, &r)
 		for format, template := range map[string]string{
 			sessionlog.FormatJSON: "", sessionlog.FormatHAProxy: "", sessionlog.FormatTemplate: "{sni}|{alpn}|{endpoint}|{error}",

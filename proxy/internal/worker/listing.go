@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/relay"
@@ -19,6 +20,8 @@ import (
 type Session struct {
 	// ID names the client in later requests.
 	ID ID
+	// Record is the ID of its record; zero: none is kept.
+	Record record.ID
 	// Client and Endpoint are the two peers: the [source.Source] of the client (from its
 	// PROXY header, if there was one), and the address of the endpoint ("unix:" before a
 	// path). A peer that is not connected any more is "gone". Endpoint is empty as long as
@@ -135,16 +138,17 @@ func ParseID(text string) (id ID, err error) {
 		err = errors.Join(err, errs[0], errs[1])
 	}
 	if len(parts) != 3 || err != nil || id.Place < 0 || id.String() != text {
-		return ID{}, fmt.Errorf("%q: %w: use an id from penstock sessions, such as 0.2v.5f3k2m9x1", text, ErrID)
+		return ID{}, fmt.Errorf("%q: %w: use an id from penstock sessions, such as 0.2v.5f3k2m9x1, or from the session log", text, ErrID)
 	}
 	return id, nil
 }
 
 // A Query selects clients for a list: clients that match all fields that are set. The zero value selects all.
 type Query struct {
-	ID                 ID     // zero: any
-	Listener, Upstream string // names; empty: any
-	Endpoint           string // a name or an address; empty: any
+	ID                 ID        // zero: any
+	Record             record.ID // zero: any
+	Listener, Upstream string    // names; empty: any
+	Endpoint           string    // a name or an address; empty: any
 	Source             source.Rule
 	Older              time.Duration // the least age
 	Idle               time.Duration // the least known time without a byte
@@ -160,6 +164,17 @@ type Query struct {
 	Sample bool
 	// Accepts decides last; nil accepts all. Loops call it, several at a time, and it must not wait.
 	Accepts func(*Session) bool
+}
+
+// SetID selects a client by the text of its ID, or of its record's.
+func (q *Query) SetID(text string) (err error) {
+	var ok bool
+	if q.Record, ok = record.ParseID(text); ok {
+		return nil
+	}
+	q.Record = record.ID{}
+	q.ID, err = ParseID(text)
+	return err
 }
 
 // HasEndpoint reports whether the client is joined to an endpoint, or was.
@@ -178,7 +193,7 @@ func (q *Query) takes(s *Session) bool {
 		return false
 	case q.Bytes > 0 && s.ClientToEndpoint.All()+s.EndpointToClient.All() < q.Bytes:
 		return false
-	case q.ID != ID{} && s.ID != q.ID:
+	case q.ID != ID{} && s.ID != q.ID, !q.Record.IsZero() && s.Record != q.Record:
 		return false
 	}
 	return q.Endpoint == "" || s.State.HasEndpoint()
@@ -323,11 +338,17 @@ func (w *worker) outline(n *conn, at int) Session {
 	s := Session{Loop: w.index, Idle: -1, Listener: n.ref.serving.service.Name, Adopted: n.is(adopted)}
 	if c := n.ref.pending; c != nil {
 		s.State, s.Age = c.phase.state(), time.Duration(w.loop.Now()-c.began)
+		if c.Record != nil {
+			s.Record = c.ID
+		}
 	} else {
 		s.SetResult(n.result())
 		s.Idle, s.Lane = n.idle(), n.carried()
 		if s.Binding = n.binding(); s.Binding != nil {
 			s.Upstream, s.EndpointName = s.Binding.Names()
+		}
+		if k := n.ref.kept; k != nil {
+			s.Record = k.ID()
 		}
 	}
 	s.Began = w.loop.Now() - int64(s.Age)

@@ -50,7 +50,7 @@ func TestDrainAndReady(t *testing.T) {
 	b.press("one-drain")
 	b.until("a question", `document.getElementById("ask").open`)
 	b.press("ask-yes")
-	b.until("a message", `document.getElementById("messages").textContent.includes("shop/b: ready → drain. 1 endpoint of shop may get clients.")`)
+	b.until("a message", `document.getElementById("messages").textContent.includes("shop/b: ready → drain. 1 endpoint of shop takes clients.")`)
 	by := p.State().Live[0].By
 	cause := `document.querySelector('#t-endpoints [data-key="shop/b"] .c-why').textContent`
 	b.until("the author", fmt.Sprintf(`%s.startsWith("drain by " + %q + " at ")`, cause, by))

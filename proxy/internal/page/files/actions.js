@@ -57,9 +57,10 @@ export class Actions {
     this.changed(e, await post("endpoint/ready", named(e.row)));
   }
 
-  changed(e, { from, to, taking, unkept }) {
-    const kept = unkept ? `\nThis ends with the process: ${unkept}` : "";
-    say(`${title(e.row)}: ${from} → ${to}. ${plural(taking, "endpoint", "endpoints")} of ${e.row.upstream} may get clients.${kept}`);
+  changed(e, { from, to, taking, others, unkept }) {
+    const kept = unkept ? `\nKept over reloads, lost at a restart (${unkept}).` : "";
+    const left = taking ? `${plural(taking, "endpoint", "endpoints")} of ${e.row.upstream} ${taking === 1 ? "takes" : "take"} clients` : `No endpoint of ${e.row.upstream} takes clients now${others ? `: ${others}` : ""}`;
+    say(`${title(e.row)}: ${from} → ${to}. ${left}.${kept}`);
   }
 
   async end(e) {
