@@ -61,17 +61,18 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// named returns the tests of a cell like "`TestA`, `TestB`; `TestC` in relay", as
-// proxy/server.TestA and so on.
+// named returns the tests of a cell like "`TestA`, `TestB`, `relay.TestC`", as proxy/server.TestA and so on. A test without
+// a directory is in the directory of the test before it.
 func named(cell string) (tests []string) {
-	for part := range strings.SplitSeq(cell, ";") {
-		list, pkg, found := strings.Cut(part, " in ")
+	dir := "proxy/server"
+	for _, m := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(cell, -1) {
+		before, test, found := strings.Cut(m[1], ".")
 		if !found {
-			pkg = "proxy/server"
+			test = before
+		} else {
+			dir = before
 		}
-		for _, m := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(list, -1) {
-			tests = append(tests, strings.TrimSpace(pkg)+"."+m[1])
-		}
+		tests = append(tests, dir+"."+test)
 	}
 	return tests
 }

@@ -251,7 +251,7 @@ func (f *field) typeText() string {
 	return name
 }
 
-// defaultText returns the default, or nothing if the default is empty, and the example, if any.
+// defaultText returns the default, or an example if there is none.
 func (f *field) defaultText() string {
 	dflt := ""
 	switch {
@@ -267,7 +267,7 @@ func (f *field) defaultText() string {
 		dflt = "`" + f.dflt + "`"
 	}
 	switch {
-	case f.example == "":
+	case f.example == "" || f.dflt != "" && !f.required:
 		return dflt
 	case dflt == "":
 		return "e.g. `" + cell(f.example) + "`"

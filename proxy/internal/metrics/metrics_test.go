@@ -278,6 +278,16 @@ func TestDocumented(t *testing.T) {
 
 func reference() string {
 	var b strings.Builder
+	first := make(map[[2]string]string) // the names of families that other objects have too, by the rest of the name and the text
+	meaning := func(f *Family) string {
+		_, rest, _ := strings.Cut(strings.TrimPrefix(f.Name, "penstock_"), "_")
+		key := [2]string{rest, f.Help}
+		if name := first[key]; name != "" {
+			return "As `" + name + "`."
+		}
+		first[key] = f.Name
+		return f.Help
+	}
 	section := func(title string, list []Family, shared ...string) {
 		fmt.Fprintf(&b, "\n## %s\n", title)
 		if len(shared) > 0 {
@@ -292,7 +302,7 @@ func reference() string {
 			for _, label := range f.Labels[len(shared):] {
 				kind = append(kind, "`"+label+"`")
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Name, strings.Join(kind, ", "), f.Help)
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Name, strings.Join(kind, ", "), meaning(&f))
 		}
 	}
 	all := Families()

@@ -28,7 +28,7 @@ func TestPages(t *testing.T) {
 	owner := software.Ordinary(t)
 	bin := software.Dir(t, owner)
 	must(t, os.Rename(program.Build(t), filepath.Join(bin, "penstock")))
-	for page, story := range map[string]bool{"tutorial": true, "howto": false} {
+	for page, story := range map[string]bool{"tutorial": true, "howto": false, "haproxy": true} {
 		text, err := os.ReadFile("../../../docs/" + page + ".md")
 		must(t, err)
 		sections := []string{string(text)}
