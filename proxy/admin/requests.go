@@ -165,7 +165,7 @@ var parameters = map[string]parameter{
 	"source":      {placeholder: "ADDRESS", schema: nonEmpty("An address or a prefix of clients.")},
 	"config":      {placeholder: "/PATH", schema: pattern("The absolute path of another file, for root and the user of the process.", `^/`), parse: parseAbsolute},
 	"confirm":     {placeholder: "TIME", schema: pattern("The time, from 1s to 24h, within which the reload must be confirmed.", timePattern), parse: parseConfirm},
-	"id":          {placeholder: "ID", schema: nonEmpty("A session, by its ID.")},
+	"id":          {placeholder: "ID", schema: nonEmpty("A session, by its ID or its log_id.")},
 	"older":       {placeholder: "TIME", schema: pattern("Sessions that are at least this old.", timePattern)},
 	"idle":        {placeholder: "TIME", schema: pattern("Sessions that have moved no byte for at least this long.", timePattern)},
 	"bytes":       {placeholder: "SIZE", schema: pattern("Sessions that have moved at least this many bytes, such as 1MiB.", `^[0-9]+([KMGT]iB)?$`), parse: parseSize},
