@@ -113,7 +113,8 @@ func (r *registry) listed(u *upstream) specs {
 
 // brief returns the part of an upstream's status that says which endpoints take clients.
 func (u *upstream) brief() *admin.Upstream {
-	st := &admin.Upstream{Panic: u.snapshot.Set().Panicking()}
+	set := u.snapshot.Set()
+	st := &admin.Upstream{Panic: set != nil && set.Panicking()}
 	for _, m := range u.order {
 		e := admin.Endpoint{Name: m.spec.Identity(), Weight: m.share}
 		e.State, e.Breaker = m.state()
