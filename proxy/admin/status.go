@@ -543,12 +543,13 @@ func (e *Endpoint) Unusable() string {
 	return ""
 }
 
-// Taking counts the endpoints that take clients. If there are none, others says why the endpoints take none, except the
-// endpoint that was just changed.
-func (u *Upstream) Taking(changed string) (n int, others string) {
+// Taking counts the endpoints that take clients. If there are none, why says of each endpoint why it takes none, but not of
+// the endpoint that was just taken out.
+func (u *Upstream) Taking(changed string) (n int, why string) {
 	var idle []string
 	for i := range u.Endpoints {
-		e, out := &u.Endpoints[i], ""
+		e := &u.Endpoints[i]
+		out := ""
 		switch {
 		case e.State == Removed:
 			continue
@@ -558,6 +559,11 @@ func (u *Upstream) Taking(changed string) (n int, others string) {
 			out = " is in maintenance"
 		case e.Weight == 0:
 			out = " has weight 0"
+		}
+		switch {
+		case out != "" && e.Name == changed:
+			continue
+		case out != "":
 		case u.Panic: // then health does not matter
 		case e.State != Up:
 			out = " is " + string(e.State)
@@ -566,7 +572,7 @@ func (u *Upstream) Taking(changed string) (n int, others string) {
 		}
 		if out == "" {
 			n++
-		} else if e.Name != changed {
+		} else {
 			idle = append(idle, e.Name+out)
 		}
 	}
