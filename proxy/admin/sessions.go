@@ -347,7 +347,7 @@ func (s *Server) endSessions(ctx context.Context, a *arguments) (any, error) {
 	case q.Now && (q.Grace != 0 || q.Quiet != 0 || q.ThenReset):
 		return nil, fmt.Errorf("%w: grace, quiet and then_reset cannot be used with now: leave out these parameters, or now", ErrInvalid)
 	case q.Quiet != 0 && q.Quiet < LeastQuiet:
-		return nil, fmt.Errorf("%w: quiet: %v: write %v or more", ErrInvalid, q.Quiet, LeastQuiet)
+		return nil, fmt.Errorf("%w: quiet: %v is too short: write %v or more", ErrInvalid, q.Quiet, LeastQuiet)
 	case q.Over > MaxEnd, q.Grace > MaxEnd, q.Quiet > MaxEnd:
 		return nil, fmt.Errorf("%w: over, grace, quiet: write at most %v", ErrInvalid, MaxEnd)
 	}

@@ -296,6 +296,12 @@ func TestWarnings(t *testing.T) {
 		}},
 		{upstream("endpoints: ['h:1'], health_check: {timeout: 5s}"), nil},
 		{upstream("endpoints: ['h:1'], health_check: {interval: 1s}"), nil}, // no timeout was written
+		{upstream(`endpoints: ['h:1'], health_check: {send: '\0\x24', expect: "\0\r\n"}`), []string{
+			`2:64: send has the characters \0, not the byte: only in double quotes YAML replaces them | write it in double quotes`,
+		}},
+		{upstream(`endpoints: ['h:1'], health_check: {type: http, http: {body: a\n}}`), []string{
+			`2:83: body has the characters \n, not the byte: only in double quotes YAML replaces them | write it in double quotes`,
+		}},
 	} {
 		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": c.text, "/etc/a": "sorry"}, "/etc/p.yaml", variables())
 		if len(problems) > 0 {

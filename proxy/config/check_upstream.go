@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -149,8 +150,21 @@ func (k *checker) health(h *HealthCheck) {
 	} else if k.given(&h.HTTP) && !k.bad[&h.HTTP] && !k.bad[&h.Type] {
 		k.httpOfTCP(h)
 	}
+	k.unescaped(&h.Send, h, "send")
+	k.unescaped(&h.Expect, h, "expect")
+	k.unescaped(&h.Standby, h, "standby")
+	k.unescaped(&h.HTTP.Body, &h.HTTP, "body")
 	if s := &h.Send; h.Type == "tcp" && s.Source == "" && logsIn(s.Value) {
 		k.warnAt(k.at(s, h).discreet(), "write file:PATH or ${VARIABLE}", "send seems to contain a password: other users may read it here, and penstock config shows it")
+	}
+}
+
+var escape = regexp.MustCompile(`\\(?:[0abefnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})`)
+
+// unescaped warns of an escape that stands outside double quotes, where YAML keeps it as it is.
+func (k *checker) unescaped(s *Secret, section any, key string) {
+	if found := escape.FindString(s.Value); found != "" && s.Source == "" {
+		k.warnAt(k.at(s, section).discreet(), "write it in double quotes", `%s has the characters %s, not the byte: only in double quotes YAML replaces them`, key, found)
 	}
 }
 

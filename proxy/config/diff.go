@@ -84,7 +84,11 @@ func (c Change) String() string {
 		if i == 0 {
 			sep = ": "
 		}
-		fmt.Fprintf(&b, "%s%s: %s → %s", sep, k.Key, k.Old, k.New)
+		if k.Old == secretShown && k.New == secretShown {
+			fmt.Fprintf(&b, "%s%s changed (not shown)", sep, k.Key)
+		} else {
+			fmt.Fprintf(&b, "%s%s: %s → %s", sep, k.Key, k.Old, k.New)
+		}
 		if k.Restart {
 			b.WriteString(" (after a restart)")
 		}
@@ -344,6 +348,8 @@ func same(a, b reflect.Value) bool {
 	}
 }
 
+const secretShown = "(secret)"
+
 // shown returns the text of a value in a KeyChange.
 func shown(f *field, v reflect.Value) string {
 	switch v := v.Interface().(type) {
@@ -351,7 +357,7 @@ func shown(f *field, v reflect.Value) string {
 		if v.Value == "" {
 			return `""`
 		}
-		return "(secret)"
+		return secretShown
 	case Content:
 		return fmt.Sprintf("%s (%d bytes)", v.Path, len(v.Bytes))
 	}

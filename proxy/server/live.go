@@ -85,6 +85,11 @@ func (l *liveChanges) keep() {
 // unkept returns why changes by hand do not survive a restart; nil: they do.
 func (l *liveChanges) unkept() error {
 	if l.store == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.cfg.StateFile != "" {
+			return errNoStateYet
+		}
 		return errNoState
 	}
 	if err := l.store.Err(); err != nil {

@@ -345,6 +345,10 @@ upstreams: [{name: u, balance: first, health_check: {interval: 20ms, fast_interv
 	if got := strings.Join(r.live(), "; "); got != "endpoint u/a: drain" {
 		t.Errorf("left is %s", got)
 	}
+	r.Reload(text + "\nstate_file: /state")
+	if done := r.change(t, "weight", "a", 2); done.Unkept != "state_file takes effect after a restart" {
+		t.Errorf("state_file waits for a restart, but: %s", done.Unkept)
+	}
 }
 
 // TestMaintenance: an endpoint in maintenance gets no client, not in panic and not as a last resort; it is

@@ -17,8 +17,9 @@ import (
 )
 
 var (
-	errDrained = errors.New("its endpoint was drained")
-	errNoState = errors.New("no state_file")
+	errDrained    = errors.New("its endpoint was drained")
+	errNoState    = errors.New("no state_file")
+	errNoStateYet = errors.New("state_file takes effect after a restart")
 )
 
 // ChangeEndpoint implements [admin.Balancer].
@@ -28,7 +29,7 @@ func (s *Server) ChangeEndpoint(c *admin.EndpointChange, by string) (admin.Endpo
 		return done, err
 	}
 	s.liveChanges.keep()
-	if err := s.liveChanges.unkept(); err != nil && !(errors.Is(err, errNoState) && takenBack) {
+	if err := s.liveChanges.unkept(); err != nil && !(s.liveChanges.store == nil && takenBack) {
 		done.Unkept = err.Error()
 	}
 	return done, nil

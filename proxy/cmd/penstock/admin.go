@@ -35,7 +35,7 @@ type adminFlags struct {
 
 // processFlags are the adminFlags of a command that takes no argument except the file.
 type processFlags struct {
-	File *string `arg:"" optional:"" placeholder:"FILE" help:"Find the process by this configuration file, as --config does."`
+	File *string `arg:"" optional:"" placeholder:"FILE" help:"Ask the process that runs this configuration file."`
 	adminFlags
 }
 
@@ -460,7 +460,7 @@ func answers(address string) bool {
 	return err == nil
 }
 
-// processOf returns the penstock run process with a configuration, and its user, as far as this user can see, or 0.
+// processOf returns the penstock run process with a configuration, other than this process, and its user, as far as this user can see, or 0.
 func processOf(proc, path string) (pid int, uid uint32) {
 	path = absolute(path)
 	for of := range runs(proc) {
@@ -468,6 +468,9 @@ func processOf(proc, path string) (pid int, uid uint32) {
 			continue
 		}
 		n, _ := strconv.Atoi(filepath.Base(of.dir))
+		if n == os.Getpid() {
+			continue
+		}
 		if info, err := os.Stat(of.dir); err == nil {
 			if of, ok := info.Sys().(*syscall.Stat_t); ok {
 				return n, of.Uid

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -55,13 +56,14 @@ type daemon struct {
 	leaves   leaving
 	measured measured
 
-	turn    chan struct{} // holds a token while a goroutine reads the configuration and applies it
-	looks   chan struct{} // the same for a goroutine that only looks at the configuration
-	keeper  *rollback.Keeper[*config.Config]
-	read    *config.Config // the last configuration read, in force or not. Belongs to the holder of turn
-	next    *readFile      // the file that is being applied. Belongs to the holder of turn
-	refused refusedFile
-	onDisk  fileState
+	turn        chan struct{} // holds a token while a goroutine reads the configuration and applies it
+	looks       chan struct{} // the same for a goroutine that only looks at the configuration
+	keeper      *rollback.Keeper[*config.Config]
+	read        *config.Config // the last configuration read, in force or not. Belongs to the holder of turn
+	next        *readFile      // the file that is being applied. Belongs to the holder of turn
+	adminFailed error          // why the private admin socket of the configuration failed. Belongs to the holder of turn
+	refused     refusedFile
+	onDisk      fileState
 
 	stateClosed sync.Once // closeState
 
@@ -166,8 +168,9 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config, print string) 
 	move.Commit() // from now on it answers that the process starts
 	r.loadBalancer, err = r.open(ctx, cfg, *r.options)
 	if err != nil {
-		return errors.Join(err, scrapes.Abort())
+		return errors.Join(r.alreadyRuns(err), scrapes.Abort())
 	}
+	r.logAdminFailed()
 	r.keeper = rollback.New(cfg, rollback.Config[*config.Config]{
 		Apply:    r.apply,
 		Changes:  r.changesBetween,
@@ -187,6 +190,16 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config, print string) 
 	r.noteAdmin(cfg)
 	close(r.opened)
 	return nil
+}
+
+// alreadyRuns names the other process that runs the same file, if an address is in use.
+func (r *daemon) alreadyRuns(err error) error {
+	if r.file && errors.Is(err, syscall.EADDRINUSE) {
+		if pid, _ := processOf("/proc", r.source.name()); pid != 0 {
+			return fmt.Errorf("%s already runs, process %d: %w", r.source.name(), pid, err)
+		}
+	}
+	return err
 }
 
 // serveOpen serves the open load balancer, and ends its helper goroutines.
@@ -229,7 +242,7 @@ func (r *daemon) logStart(cfg *config.Config) {
 	}
 	logWarnings(r.log, cfg.Warnings)
 	if r.admin.Addr() == "" && (cfg.Admin == nil || !r.file) {
-		r.log.Info("no admin endpoint: penstock status, reload and drain cannot reach this process", "write", r.adminSetting())
+		r.log.Info(noAdmin, "add", r.adminSetting())
 	}
 }
 

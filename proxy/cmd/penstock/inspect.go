@@ -30,8 +30,8 @@ type whyCmd struct {
 	ByID     string      `name:"session" placeholder:"ID" help:"The same, as a flag."`
 	Source   string      `placeholder:"ADDRESS" help:"Examine the sessions of clients from an address or a prefix."`
 	Endpoint string      `placeholder:"NAME" help:"Examine the sessions to the endpoint with this name or address."`
-	Upstream string      `placeholder:"NAME" help:"Examine the sessions to this upstream. @unknown means the adopted sessions whose upstream is not in the file."`
-	Listener string      `placeholder:"NAME" help:"Examine the sessions of this listener. @unknown means the adopted sessions whose listener is not in the file."`
+	Upstream string      `placeholder:"NAME" help:"Examine the sessions to this upstream. @unknown means sessions taken over from a dead process: their upstream is not in the file."`
+	Listener string      `placeholder:"NAME" help:"Examine the sessions of this listener. @unknown means sessions taken over from a dead process: their listener is not in the file."`
 	For      cli.Timeout `default:"1s" placeholder:"TIME" help:"Watch for this long, up to 1m. With 0, the whole life of each session is judged. (default: ${default})"`
 	JSON     bool        `name:"json" help:"Print JSON, with the waits and the kernel's account of each connection."`
 }
@@ -102,7 +102,7 @@ func writeWhyEndpoints(w *strings.Builder, y *admin.Why) {
 	if len(y.Endpoints) < 2 {
 		return
 	}
-	rows := [][]string{{y.Verdict + ", by endpoint", "sessions", "of all " + y.Verdict + " time", "of its sessions' time"}}
+	rows := [][]string{{"waits for " + y.Verdict + ", by endpoint", "sessions", "share of all waits", "share of its time"}}
 	for i := range y.Endpoints[:min(len(y.Endpoints), whyEndpoints)] {
 		one := &y.Endpoints[i]
 		rows = append(rows, []string{groupName(one), fmt.Sprintf("%d of %d", one.Limited, one.Sessions), percent(one.Share), percent(one.Shares[y.Verdict])})

@@ -86,7 +86,7 @@ func (c *planCmd) unasked(e *cli.Env, next *config.Config, heading string) error
 // write writes a plan.
 func (c *planCmd) write(e *cli.Env, p admin.Plan, path string, next *config.Config) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s: %s to generation %d, which has %s\n", c.path,
+	fmt.Fprintf(&text, "%s: %s to generation %d (now %s)\n", c.path,
 		count(len(p.Changes), "change"), p.Generation, count(int(p.Connections), "connection"))
 	for _, change := range p.Changes {
 		fmt.Fprintf(&text, "  %s\n", display.Text(change.What))

@@ -26,7 +26,7 @@ import (
 type reloadCmd struct {
 	processFlags
 	Confirm    *cli.Timeout `placeholder:"TIME" help:"Return to the previous configuration if penstock confirm is not run within this time, such as 2m."`
-	RollbackIf *string      `placeholder:"COUNTER>N" help:"Return to the previous configuration at once if this counter rises by more than N within the time of --confirm, such as 'failures>50'."`
+	RollbackIf *string      `placeholder:"COUNTER>N" help:"Return to the previous configuration at once if this counter rises by more than N within the time of --confirm, such as 'refused>0'."`
 }
 
 // Run reloads the configuration of a running process.
@@ -102,7 +102,7 @@ func writeReloaded(w io.Writer, done admin.Reloaded, confirm bool) error {
 	}
 	writeLive(w, "changes by hand that ended", done.Ended, because)
 	if p := done.Pending; p != nil && err == nil {
-		_, err = fmt.Fprintf(w, "it is rolled back at %s unless penstock confirm --generation %d is run before%s\n", p.Until.Local().Format(time.TimeOnly), p.Generation, display.Text(boundWords(p.RollbackIf)))
+		_, err = fmt.Fprintf(w, "run penstock confirm --generation %d before %s, or it is rolled back%s\n", p.Generation, p.Until.Local().Format(time.TimeOnly), display.Text(boundWords(p.RollbackIf)))
 	}
 	return err
 }
@@ -116,7 +116,7 @@ func writeInForce(w io.Writer, generation int, is string, changes []string) erro
 }
 
 func boundWords(bound string) string {
-	return when(bound != "", ", and at once if "+bound)
+	return when(bound != "", "; at once if "+bound)
 }
 
 type confirmCmd struct {
@@ -340,6 +340,7 @@ func (r *daemon) apply(ctx context.Context, cfg *config.Config) error {
 	move.Commit()
 	scrapes.Commit()
 	r.noteAdmin(cfg)
+	r.logAdminFailed()
 	select { // drop a configuration that watch has not received: it is outdated
 	case <-r.follow:
 	default:
@@ -365,6 +366,7 @@ func (r *daemon) prepare(ctx context.Context, cfg *config.Config) (*admin.Move, 
 // its clients without it.
 func (r *daemon) prepareAdmin(ctx context.Context, cfg *config.Config) (*admin.Move, error) {
 	access := adminAccess(cfg)
+	r.adminFailed = nil
 	if cfg.Admin == nil || !cfg.Admin.Bind.Auto() || !r.file {
 		return r.admin.Prepare(ctx, access)
 	}
@@ -378,8 +380,17 @@ func (r *daemon) prepareAdmin(ctx context.Context, cfg *config.Config) (*admin.M
 			return move, nil
 		}
 	}
-	r.log.Warn("no admin endpoint: penstock status, reload and drain cannot reach this process", "error", err, "write", r.adminSetting())
+	r.adminFailed = err
 	return r.admin.Prepare(ctx, admin.Access{})
+}
+
+const noAdmin = "no admin socket: penstock status, reload and drain cannot reach this process"
+
+// logAdminFailed warns if the private admin socket failed. It is called when the configuration is in force.
+func (r *daemon) logAdminFailed() {
+	if r.adminFailed != nil {
+		r.log.Warn(noAdmin, "error", r.adminFailed, "add", r.adminSetting())
+	}
 }
 
 // adminSetting is the setting that gives the process an admin socket.

@@ -65,7 +65,7 @@ func TestReloadUntilConfirmed(t *testing.T) {
 	r := startRun(t, nil, "a")
 	r.write("b")
 	out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
-	if !strings.Contains(out, "generation 2 is in force: 2 changes\nit is rolled back at ") || !strings.HasSuffix(out, " unless penstock confirm --generation 2 is run before, and at once if failures>50\n") {
+	if !strings.Contains(out, "generation 2 is in force: 2 changes\nrun penstock confirm --generation 2 before ") || !strings.HasSuffix(out, ", or it is rolled back; at once if failures>50\n") {
 		t.Errorf("it says %q", out)
 	}
 	_, complaint := r.tells(cli.ExitError, "reload", "--config", r.file)

@@ -81,7 +81,7 @@ func TestPlanCommand(t *testing.T) {
 	must(t, os.WriteFile(planned, []byte(text), 0o644))
 	out, _ := r.tells(cli.ExitOK, "plan", "--config", planned)
 	for _, want := range []string{
-		planned + ": 4 changes to generation 1, which has 10 connections\n",
+		planned + ": 4 changes to generation 1 (now 10 connections)\n",
 		"  listener b removed\n    5 connections drain, and are reset after 5m\n", "  listener c added\n  ",
 		"  endpoint up/127.0.0.1:1 removed\n    3 connections drain, and are reset after 5m\n", "  endpoint up/127.0.0.1:9 added\n",
 		"penstock reload reads " + r.file + ": copy this file there first\n",
@@ -105,7 +105,7 @@ func TestPlanCommand(t *testing.T) {
 	link := filepath.Join(r.dir, "link.yaml")
 	must(t, os.Symlink(r.file, link))
 	for _, file := range []string{r.file, link} {
-		if out, _ := r.tells(cli.ExitOK, "plan", "--config", file); out != file+": 0 changes to generation 1, which has 10 connections\n" {
+		if out, _ := r.tells(cli.ExitOK, "plan", "--config", file); out != file+": 0 changes to generation 1 (now 10 connections)\n" {
 			t.Errorf("of what is in force it says %q", out)
 		}
 	}
@@ -268,7 +268,7 @@ func TestWatchWaitsForAConfirmation(t *testing.T) {
 				generation++
 				r.write(fmt.Sprintf("a%d", generation))
 				out, _ := r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "1h")
-				pending = strings.Contains(out, "is rolled back at")
+				pending = strings.Contains(out, "or it is rolled back")
 			}
 			r.write("b")
 			r.says(`"msg":"the reload was refused, nothing was changed","by":"watch"`)

@@ -26,8 +26,8 @@ type sessionsCmd struct {
 // sessionFlags select sessions.
 type sessionFlags struct {
 	ID       string      `placeholder:"ID" help:"Select only this session, by the id in this list or in the session log."`
-	Listener string      `placeholder:"NAME" help:"Select the sessions of this listener. @unknown means the adopted sessions whose listener is not in the file."`
-	Upstream string      `placeholder:"NAME" help:"Select the sessions to this upstream. @unknown means the adopted sessions whose upstream is not in the file."`
+	Listener string      `placeholder:"NAME" help:"Select the sessions of this listener. @unknown means sessions taken over from a dead process: their listener is not in the file."`
+	Upstream string      `placeholder:"NAME" help:"Select the sessions to this upstream. @unknown means sessions taken over from a dead process: their upstream is not in the file."`
 	Endpoint string      `placeholder:"NAME" help:"Select the sessions to the endpoint with this name or address."`
 	Source   string      `placeholder:"SOURCE" help:"Select the sessions of clients from an address or a prefix. For clients of a unix socket write unix or unix:uid=1000."`
 	Older    cli.Timeout `placeholder:"TIME" help:"Select the sessions that are older than this."`
@@ -170,7 +170,7 @@ type sessionsEndCmd struct {
 	Now       bool        `help:"End the sessions at once, even in the middle of a transfer."`
 	Over      cli.Timeout `placeholder:"TIME" help:"End the sessions at random moments within this time, so that their clients do not all come back together."`
 	Grace     cli.Timeout `placeholder:"TIME" help:"Wait this long for each session to become quiet. If it does not, it continues, and the exit code is 3. (default: 30s)"`
-	Quiet     cli.Timeout `placeholder:"TIME" help:"Call a session quiet if no byte has moved for this time, and the last byte came from the endpoint. Penstock does not know whether an answer was complete: write a time longer than the pauses within an endpoint's answer. 1s is enough if each request has one answer, sent in one piece, without TLS, HTTP/2 or pipelining. (default: 10s)"`
+	Quiet     cli.Timeout `placeholder:"TIME" help:"Call a session quiet if no byte has moved for this time, and the last byte came from the endpoint. Penstock does not know whether an answer was complete: write a time longer than the pauses within an endpoint's answer. 1s is enough if each request has one answer, sent in one piece, without TLS, HTTP/2 or pipelining. (minimum: 1s; default: 10s)"`
 	ThenReset bool        `help:"After --grace, also end the sessions that are not quiet."`
 	DryRun    bool        `help:"Only say how many sessions would be ended."`
 	Yes       bool        `help:"Do not ask on a terminal."`
@@ -209,6 +209,8 @@ func (c *sessionsEndCmd) endQuery() (admin.EndQuery, error) {
 		return admin.EndQuery{}, cli.Usagef("sessions end: say which sessions: --endpoint, --upstream, --listener, --source, --older, --idle, --bytes, --state, --verdict, --id, or --all (see: penstock sessions end --help)")
 	case slices.Contains(admin.StatesWithoutEndpoint, c.State):
 		return admin.EndQuery{}, cli.Usagef("sessions end: --state %s: clients in this state have no session yet: penstock deny add SOURCE --for TIME refuses them", c.State)
+	case c.Quiet != 0 && c.Quiet.Duration() < admin.LeastQuiet:
+		return admin.EndQuery{}, cli.Usagef("sessions end: --quiet %v is too short: write %v or more", c.Quiet.Duration(), admin.LeastQuiet)
 	case c.Now && (c.Grace != 0 || c.Quiet != 0 || c.ThenReset):
 		return admin.EndQuery{}, cli.Usagef("sessions end: --grace, --quiet and --then-reset do not go with --now: leave out these flags, or --now")
 	}
@@ -348,18 +350,22 @@ func interrupted(e *cli.Env, text string) error {
 func writeEnded(w io.Writer, e *admin.Ended) error {
 	fmt.Fprintf(w, "%d ended", e.Ended)
 	for _, of := range []struct {
-		n    int64
-		text string
-	}{{e.Cut, "were reset: they were not quiet in time"}, {e.Other, "had been ended by another request"}, {e.Left, "had ended by themselves"}, {e.Kept, "go on: they were not quiet in time"}, {e.Stopped, "continue: the request was stopped"}, {e.Waiting, "wait until it is their turn and they are quiet"}} {
+		n         int64
+		one, many string
+	}{
+		{e.Cut, "was reset: it was not quiet in time", "were reset: they were not quiet in time"},
+		{e.Other, "ended by another request", "ended by another request"},
+		{e.Left, "ended by itself", "ended by themselves"},
+		{e.Kept, "goes on: it was not quiet in time", "go on: they were not quiet in time"},
+		{e.Stopped, "goes on: the request was stopped", "go on: the request was stopped"},
+		{e.Waiting, "waits until it is its turn and it is quiet", "wait until it is their turn and they are quiet"},
+	} {
 		if of.n > 0 {
-			fmt.Fprintf(w, ", %d %s", of.n, of.text)
+			fmt.Fprintf(w, ", %s", plural(of.n, of.one, of.many))
 		}
 	}
 	if !e.Done {
 		fmt.Fprintf(w, "; the last ends before %s, and then the log has the numbers", e.Until.Local().Format(time.TimeOnly))
-	}
-	if e.Ended > 0 && e.QuietUs > 0 {
-		fmt.Fprintf(w, "\nQuiet means: no byte had moved for %v, and the last byte came from the endpoint. Penstock does not know whether the answer was complete.", time.Duration(e.QuietUs)*time.Microsecond)
 	}
 	_, err := fmt.Fprintln(w)
 	return err

@@ -194,7 +194,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 		t.note("generation %d was rolled back at %s, %s, but %s still has it: the next reload or start brings it back. penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), cmp.Or(when(r.Automatic, "automatically"), "by "+r.By), r.Path)
 	}
 	t.row("connections", "", "", clients(s.Connections)+", "+traffic(s.Bytes))
-	t.noteIf(s.Lost > 0, "%s arrived, but the other side did not take them before the session ended", display.Bytes(s.Lost))
+	t.noteIf(s.Lost > 0, "%s not delivered: the receiver left first", display.Bytes(s.Lost))
 	for _, reason := range slices.Sorted(maps.Keys(s.Fallbacks)) {
 		t.note("%s copied, not spliced: %s", plural(s.Fallbacks[reason], "direction was", "directions were"), cmp.Or(copiedBecause[reason], reason))
 	}
@@ -202,7 +202,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 		t.row("lane", "", "", laneLine(s.Lane))
 		t.noteIf(len(s.Lane.Stays) > 0, "attempts that stayed in user space: %s", listed(s.Lane.Stays))
 	}
-	t.row("pipes", "", "", fmt.Sprintf("leased %d, idle %d, made %d, reused %d", s.Pipes.Leased, s.Pipes.Idle, s.Pipes.Made, s.Pipes.Reused))
+	t.row("pipes", "", "", fmt.Sprintf("in use %d, idle %d, made %d, reused %d", s.Pipes.Leased, s.Pipes.Idle, s.Pipes.Made, s.Pipes.Reused))
 	if l := s.SessionLog; l != nil {
 		lost := total(l.Dropped)
 		t.row("session log", "", "", fmt.Sprintf("%d lines, %d dropped", l.Lines, lost))

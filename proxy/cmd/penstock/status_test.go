@@ -85,9 +85,9 @@ WARNING  generation 3 waits
 process         7      serving               generation 3, for 2m0s; up 1h0m0s
       generation 3 is rolled back at 10:01:30 (in 1m30s) unless confirmed; sooner if failures>50 (4 until now)
 connections                                  active 496 of 496 (limit), accepted 5, refused 1, in 1.20 MB, out 3.40 GB
-      17 B arrived, but the other side did not take them before the session ended
+      17 B not delivered: the receiver left first
       2 directions were copied, not spliced: urgent bytes arrived
-pipes                                        leased 3, idle 5, made 9, reused 100
+pipes                                        in use 3, idle 5, made 9, reused 100
 traces                 2.5 %                 sampled 100 of 5 clients, exported 30, open 10, queued 20
       dropped 35 (queue_full 33, refused 2), unconfirmed 5
       last failed request at 09:59:00: connection refused

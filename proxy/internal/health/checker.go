@@ -512,6 +512,9 @@ func timedOut(err error, ctx context.Context, cfg *CheckConfig) error {
 	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
+	if errors.Is(err, ErrAnswer) && errors.Is(err, os.ErrDeadlineExceeded) { // it says what did not come
+		return fmt.Errorf("%w within %v", err, cfg.Timeout)
+	}
 	return fmt.Errorf("no success within %v: %w", cfg.Timeout, err)
 }
 

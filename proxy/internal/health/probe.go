@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -224,7 +225,7 @@ func (p *Probe) exchange(conn net.Conn) error {
 	if len(p.cfg.Expect) == 0 {
 		return nil
 	}
-	return p.contains(conn, p.cfg.Expect, answerMax, "the answer")
+	return p.contains(conn, p.cfg.Expect, answerMax, "answer")
 }
 
 // A standby is the answer of a standby, and matches [ErrStandby].
@@ -282,12 +283,16 @@ func (p *Probe) contains(r io.Reader, want []byte, limit int, what string) error
 			return nil
 		case p.isStandby(got):
 			return errStandby
+		case p.asksForPassword(got):
+			return p.other(got, errPassword)
 		case errors.Is(err, io.EOF):
-			return p.lacking(what, got, "then it ended")
+			return p.lacking(what, got, "then the end")
+		case len(got) > 0 && errors.Is(err, os.ErrDeadlineExceeded):
+			return late{p.lacking(what, got, "then nothing")}
 		case err != nil && len(got) > 0:
-			return p.other(got, fmt.Errorf("%w: %w", p.lacking(what, got, "then nothing more"), discreet(err)))
+			return p.lacking(what, got, "then "+discreet(err).Error())
 		case err != nil:
-			return fmt.Errorf("read %s: %w", what, discreet(err))
+			return fmt.Errorf("read the %s: %w", what, discreet(err))
 		}
 	}
 	return p.lacking(what, got, "later bytes are not checked")
@@ -299,11 +304,30 @@ func (p *Probe) lacking(what string, got []byte, then string) error {
 	if len(got) == 1 {
 		unit = "byte"
 	}
-	err := fmt.Errorf("%s lacks the expected bytes: %d %s arrived, %s", what, len(got), unit, then)
+	err := fmt.Errorf("not the expected %s: %d %s, %s", what, len(got), unit, then)
 	if len(got) == 0 {
 		return err
 	}
 	return p.other(got, err)
+}
+
+// A late is an error of a probe whose deadline passed before the rest of the answer came.
+type late struct{ error }
+
+func (late) Is(target error) bool { return target == os.ErrDeadlineExceeded }
+
+func (l late) Unwrap() error { return l.error }
+
+var errPassword = errors.New("the server asks for a password")
+
+// asksForPassword reports whether the probe sends a PostgreSQL startup message of version 3.0, and the answer begins with a
+// request for a password: in clear text, by MD5 or by SASL.
+func (p *Probe) asksForPassword(got []byte) bool {
+	if len(p.cfg.Send) < 8 || string(p.cfg.Send[4:8]) != "\x00\x03\x00\x00" || len(got) < 9 || got[0] != 'R' {
+		return false
+	}
+	kind := binary.BigEndian.Uint32(got[5:9])
+	return kind == 3 || kind == 5 || kind == 10
 }
 
 // discreet is plain for a read error. It leaves out what package net/http quotes of an answer that it cannot parse.
@@ -354,7 +378,7 @@ func (p *Probe) get(conn net.Conn) error {
 	if !slices.Contains(p.status, response.StatusCode) {
 		got := []byte(response.Status)
 		limited.N = headerMax + bodyMax
-		if len(p.cfg.Standby) > 0 && !p.isStandby(got) && p.contains(response.Body, p.cfg.Standby, bodyMax, "the body") == nil {
+		if len(p.cfg.Standby) > 0 && !p.isStandby(got) && p.contains(response.Body, p.cfg.Standby, bodyMax, "body") == nil {
 			got = p.cfg.Standby
 		}
 		if p.isStandby(got) {
@@ -366,7 +390,7 @@ func (p *Probe) get(conn net.Conn) error {
 		return nil
 	}
 	limited.N = headerMax + bodyMax // includes the framing of chunks
-	if err := p.contains(response.Body, p.cfg.HTTP.Body, bodyMax, "the body"); err != nil {
+	if err := p.contains(response.Body, p.cfg.HTTP.Body, bodyMax, "body"); err != nil {
 		if errors.Is(err, ErrStandby) {
 			return fmt.Errorf("%w (status %d)", err, response.StatusCode)
 		}

@@ -78,6 +78,7 @@ func TestProbes(t *testing.T) {
 		wait(c)
 	}
 	ping := health.ProbeConfig{Send: []byte("PING\r\n"), Expect: []byte("+PONG")}
+	login := health.ProbeConfig{Send: []byte("\x00\x00\x00\x0a\x00\x03\x00\x00\x00\x00"), Expect: []byte("in_hot_standby")}
 	get := health.ProbeConfig{HTTP: &health.HTTPProbe{}}
 	body := health.ProbeConfig{HTTP: &health.HTTPProbe{Body: []byte("ready")}}
 	long := strings.Repeat("x", 100_000)
@@ -89,15 +90,20 @@ func TestProbes(t *testing.T) {
 		timeout time.Duration
 		err     string // "": the probe succeeds
 	}{
-		"tcp":                       {serve(t, wait), health.ProbeConfig{}, condition.Patience, ""},
-		"tcp refused":               {sockets.Refusing(t), health.ProbeConfig{}, condition.Patience, "connect: connection refused"},
-		"tcp silence":               {sockets.Silent(t), health.ProbeConfig{}, brief, "connect: i/o timeout"},
-		"exchange":                  {serve(t, pong), ping, condition.Patience, ""},
-		"exchange, another answer":  {serve(t, answer("-LOADING it is\r\n")), ping, condition.Patience, "the answer lacks the expected bytes: 16 bytes arrived, then it ended"},
-		"exchange, and waits":       {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "-NOAUTH\r\n"); wait(c) }), ping, brief, "the answer lacks the expected bytes: 9 bytes arrived, then nothing more: i/o timeout"},
+		"tcp":                      {serve(t, wait), health.ProbeConfig{}, condition.Patience, ""},
+		"tcp refused":              {sockets.Refusing(t), health.ProbeConfig{}, condition.Patience, "connect: connection refused"},
+		"tcp silence":              {sockets.Silent(t), health.ProbeConfig{}, brief, "connect: i/o timeout"},
+		"exchange":                 {serve(t, pong), ping, condition.Patience, ""},
+		"exchange, another answer": {serve(t, answer("-LOADING it is\r\n")), ping, condition.Patience, "not the expected answer: 16 bytes, then the end"},
+		"exchange, and waits":      {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "-NOAUTH\r\n"); wait(c) }), ping, brief, "not the expected answer: 9 bytes, then nothing"},
+		"postgres, a password": {serve(t, func(c net.Conn) {
+			_, _ = io.WriteString(c, "R\x00\x00\x00\x17\x00\x00\x00\nSCRAM-SHA-256\x00\x00")
+			wait(c)
+		}), login, condition.Patience, "the server asks for a password"},
+		"postgres, no password":     {serve(t, answer("R\x00\x00\x00\x08\x00\x00\x00\x00")), login, condition.Patience, "not the expected answer: 9 bytes, then the end"},
 		"exchange, no answer":       {serve(t, func(net.Conn) {}), ping, condition.Patience, ""},
 		"exchange, silence":         {serve(t, wait), ping, brief, "read the answer: i/o timeout"},
-		"exchange, too much":        {serve(t, answer(long)), ping, condition.Patience, "the answer lacks the expected bytes: 16384 bytes arrived, later bytes are not checked"},
+		"exchange, too much":        {serve(t, answer(long)), ping, condition.Patience, "not the expected answer: 16384 bytes, later bytes are not checked"},
 		"greeting":                  {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "220 mail\r\n") }), health.ProbeConfig{Expect: []byte("220 ")}, condition.Patience, ""},
 		"http":                      {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n")), get, condition.Patience, ""},
 		"http, after an early hint": {serve(t, answer("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")), get, condition.Patience, ""},
@@ -110,8 +116,8 @@ func TestProbes(t *testing.T) {
 		},
 		"http, body":              {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nI ready!")), body, condition.Patience, ""},
 		"http, chunked body":      {serve(t, answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nre\r\n3\r\nady\r\n0\r\n\r\n")), body, condition.Patience, ""},
-		"http, another body":      {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nno.")), body, condition.Patience, "status 200, but the body lacks the expected bytes: 3 bytes arrived, then it ended"},
-		"http, long body":         {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n"+long)), body, condition.Patience, "status 200, but the body lacks the expected bytes: 65536 bytes arrived, later bytes are not checked"},
+		"http, another body":      {serve(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nno.")), body, condition.Patience, "status 200, but not the expected body: 3 bytes, then the end"},
+		"http, long body":         {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n"+long)), body, condition.Patience, "status 200, but not the expected body: 65536 bytes, later bytes are not checked"},
 		"http, no HTTP":           {serve(t, answer("+OK\r\n\r\n")), get, condition.Patience, "read the answer: the answer is not HTTP"},
 		"http, nothing":           {serve(t, answer("")), get, condition.Patience, "read the answer: the connection ended before it was complete"},
 		"http, header of no end":  {serve(t, answer("HTTP/1.1 200 OK\r\nX: "+long)), get, condition.Patience, "the answer's header is longer than 65536 bytes"},
@@ -153,7 +159,7 @@ func TestProbes(t *testing.T) {
 
 // answersNo are the cases of TestProbes with a bad answer.
 var answersNo = map[string]bool{
-	"exchange, another answer": true, "exchange, and waits": true, "exchange, too much": true,
+	"exchange, another answer": true, "exchange, and waits": true, "postgres, a password": true, "postgres, no password": true, "exchange, too much": true,
 	"http, another status": true, "http, a redirect": true, "http, two good ones": true,
 	"http, another body": true, "http, long body": true, "http, no HTTP": true,
 	"http, header of no end": true, "http, hints of no end": true,
@@ -391,7 +397,7 @@ func TestProbesKeepSecrets(t *testing.T) {
 		"no length":      {answer("HTTP/1.1 200 OK\r\nContent-Length: " + echoed + "\r\n\r\n"), get, condition.Patience, "not HTTP"},
 		"no encoding":    {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: " + echoed + "\r\n\r\n"), get, condition.Patience, "not HTTP"},
 		"no chunk":       {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + echoed + "\r\n"), get, condition.Patience, "not HTTP"},
-		"a bad trailer":  {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + echoed + "\r\n\r\n"), get, condition.Patience, "1 byte arrived"},
+		"a bad trailer":  {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + echoed + "\r\n\r\n"), get, condition.Patience, "body: 1 byte, then"},
 		"a body cut off": {answer("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + echoed), get, condition.Patience, "7 bytes"},
 		"an answer inside": {func(c net.Conn) {
 			_, _ = c.Read(make([]byte, 4096))
@@ -541,6 +547,16 @@ func TestRoleCheck(t *testing.T) {
 	eventually(t, func() bool {
 		return strings.HasPrefix(r.last("1"), "2 checks in a row failed, the last: status 503 instead of 200") &&
 			r.last("0") == "2 checks in a row succeeded"
+	})
+}
+
+// TestAnswerStops: an answer that stops before it is the expected one is reported once, with the time.
+func TestAnswerStops(t *testing.T) {
+	r := newRig(t)
+	stops := serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "-NOAUTH\r\n"); wait(c) })
+	r.watch(t, "stops", &health.ProbeConfig{Address: stops, Expect: []byte("+PONG")}, brief)
+	eventually(t, func() bool {
+		return strings.HasSuffix(r.last("stops"), "not the expected answer: 9 bytes, then nothing within 100ms")
 	})
 }
 

@@ -45,7 +45,7 @@ var advice = [Kinds]string{
 	EndpointNetwork: "look at the network path to the endpoint: packet loss and full queues (ip -s link, ss -ti), and the rate of its link",
 	Proxy:           "give the proxy more CPU: see its event loops in penstock status, their work in penstock profile, and throttling in cpu.stat of its cgroup",
 	Limit:           "if this is not intended, raise the bandwidth limit in the configuration",
-	Idle:            "do nothing: neither side waited for the other",
+	Idle:            "nothing to do: neither side waited",
 }
 
 // TooYoung is the advice if all samples were shorter than [Least].

@@ -75,7 +75,7 @@ upstreams:
 	ofFirst.say("config set requirepass secret", "OK")
 	p.Until("the check does not get the expected bytes", func(s *admin.Status) bool {
 		e := endpointOf(s, "cache", "first")
-		return e.State == "down" && strings.Contains(p.Log.String(), "lacks the expected bytes: 34 bytes arrived")
+		return e.State == "down" && strings.Contains(p.Log.String(), "not the expected answer: 34 bytes")
 	})
 	served(second)
 	ofFirst.say("get key", "value") // on_unhealthy is keep

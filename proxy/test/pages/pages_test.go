@@ -68,7 +68,7 @@ func read(section string) (list []block) {
 func need(t *testing.T, section string) {
 	for program, pkg := range map[string]string{
 		"unshare": "util-linux", "setpriv": "util-linux", "ip": "iproute2", "python3": "python3", "curl": "curl", "openssl": "openssl",
-		"haproxy": "haproxy", "redis-server": "redis-server", "redis-cli": "redis-tools", "psql": "postgresql-client",
+		"haproxy": "haproxy", "nginx": "nginx", "redis-server": "redis-server", "redis-cli": "redis-tools", "psql": "postgresql-client",
 	} {
 		if strings.Contains(section, program+" ") || pkg == "util-linux" || pkg == "iproute2" {
 			software.Need(t, program, pkg)

@@ -72,7 +72,7 @@ export class Actions {
     const result = post("sessions/end", named(e.row));
     say(`${what} of ${title(e.row)} end as they get quiet.`);
     const r = await result;
-    const parts = [[r.ended, "ended"], [r.left, "had ended by themselves"], [r.kept, "were not quiet and continue"], [r.waiting, "wait for quiet"]];
+    const parts = [[r.ended, "ended"], [r.left, r.left === 1 ? "ended by itself" : "ended by themselves"], [r.kept, "were not quiet and continue"], [r.waiting, "wait for quiet"]];
     say(`${title(e.row)}: ${parts.filter(([n]) => n).map(([n, words]) => `${plural(n, "session", "sessions")} ${words}`).join(", ")}.`);
   }
 }
