@@ -183,6 +183,7 @@ func TestOneFamilyFails(t *testing.T) {
 	if status := r.source.Status(); status.Err == nil || !status.Stale {
 		t.Errorf("status %+v", status)
 	}
+	equal(t, r.logged("the answers to the others are used"), 1)
 }
 
 func TestServersAreAskedInTurn(t *testing.T) {
@@ -211,6 +212,16 @@ func TestServersAreAskedInTurn(t *testing.T) {
 		t.Errorf("error %v, want a timeout in one line", err)
 	}
 	equal(t, dead.count("udp", "A db.example."), 3) // it was asked again, because a datagram may have been lost
+}
+
+// TestServerThatRefersToOthers: a server that only says which servers to ask does not deny the name.
+func TestServerThatRefersToOthers(t *testing.T) {
+	lame, good := newServer(t), newServer(t)
+	lame.be(func(s *nameServer) { s.refers = true })
+	good.set("A db.example.", "30 A 10.0.0.2")
+	r := addresses(t, lame, func(cfg *discovery.DNSConfig) { cfg.Servers = append(cfg.Servers, good.addr) })
+	r.pause(30 * time.Second)
+	equal(t, r.told(), "10.0.0.2:5432*1")
 }
 
 func TestServerThatIsNotThere(t *testing.T) {

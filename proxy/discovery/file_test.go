@@ -86,3 +86,25 @@ func TestWhatIsNoFileOfEndpoints(t *testing.T) {
 		file(t, path).status(want, func(s discovery.Status) bool { return s.Err != nil && strings.Contains(s.Err.Error(), want) })
 	}
 }
+
+// TestFileThatFailsOnce: a file that could not be used once is read again, though its bytes are the same.
+func TestFileThatFailsOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "eps.yaml")
+	must(t, replace(path, "a:1*1"))
+	failed := false
+	r := (&rig{t: t}).watch(discovery.NewFile(discovery.FileConfig{
+		Path: path, Poll: time.Millisecond, Parse: func(name string, text []byte) ([]discovery.Endpoint, error) {
+			if !failed {
+				failed = true
+				return nil, errors.New("it was being written")
+			}
+			return parse(name, text)
+		},
+	}))
+	select {
+	case e := <-r.updates:
+		equal(t, text(e), "a:1*1")
+	case <-time.After(2 * time.Second):
+		t.Error("it is not read again")
+	}
+}

@@ -47,3 +47,21 @@ func TestWatchOfAHungFileSystem(t *testing.T) {
 	release()
 	condition.Await(t, "nothing is watched any more", func() bool { return !share.Heeds("/") })
 }
+
+// TestResolvConfOfAHungFileSystem: while the file does not answer, the name servers stay as they are.
+func TestResolvConfOfAHungFileSystem(t *testing.T) {
+	t.Parallel()
+	dir := hung.Dir(t)
+	conf := filepath.Join(dir, "resolv.conf")
+	if err := os.WriteFile(conf, []byte("nameserver 10.1.2.3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := discovery.NewServers(conf)
+	s.Order()
+	hung.Mount(t, dir)
+	order := make(chan []string, 1)
+	go func() { order <- s.Order() }()
+	if got := condition.Receive(t, "the name servers", order); len(got) != 1 || got[0] != "10.1.2.3:53" {
+		t.Errorf("the name servers are %q", got)
+	}
+}

@@ -77,6 +77,8 @@ func (d *DNS) record(endpoints int, changed bool, next time.Time, err error) {
 		switch {
 		case partial(err):
 			text = "some DNS records cannot be endpoints, and are left out"
+		case changed:
+			text = "one of the DNS lookups failed, and the answers to the others are used"
 		case before.Changed.IsZero() && !changed:
 			text = "the DNS lookup failed, and no endpoints are known yet"
 		}
@@ -485,6 +487,8 @@ func (d *DNS) refresh(ctx context.Context, now time.Time, jitter float64, questi
 			due = append(due, &result{q: q})
 		}
 	}
+	// First the questions that have not failed: if no server answers the others, these are asked nevertheless.
+	slices.SortStableFunc(due, func(a, b *result) int { return cmp.Compare(d.memory[a.q].failures, d.memory[b.q].failures) })
 	var group sync.WaitGroup
 	var silence atomic.Bool
 	var addresses atomic.Int64 // found so far
@@ -525,9 +529,9 @@ func (d *DNS) refresh(ctx context.Context, now time.Time, jitter float64, questi
 // parallel is the largest number of concurrent questions of one source.
 const parallel = 8
 
-// errSilence ends a lookup if no server answers. Every further question of the lookup would have to wait for
-// its own timeout.
-var errSilence = errors.New("no server answers")
+// errSilence ends a lookup if no server answers a question. Every further question of the lookup might have to wait for
+// its own timeout, so it is left for the next lookup.
+var errSilence = errors.New("not asked, because no server answers other questions")
 
 var errAliases = errors.New("too many aliases (CNAME)")
 
@@ -557,7 +561,9 @@ func (d *DNS) learn(q question, f finding, err error, now time.Time, jitter floa
 		err = f.left.err(q)
 	}
 	if a.err = err; err != nil {
-		a.failures++
+		if err != errSilence { // it was not asked
+			a.failures++
+		}
 		a.expires = now.Add(d.cfg.backoff(a.failures, jitter))
 		return
 	}

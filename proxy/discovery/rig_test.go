@@ -240,7 +240,7 @@ type nameServer struct {
 	mu      sync.Mutex
 	records map[string][]dns.RR // by "TYPE name."
 	extra   []dns.RR            // in every SRV reply
-	rcode   map[string]int      // by "TYPE name.", or "" for all others
+	rcode   map[string]int      // by "TYPE name.", or "" for all others; none: there is no reply
 	silent  bool
 	plain   bool   // knows no EDNS0
 	lies    bool   // answers another question
@@ -248,11 +248,15 @@ type nameServer struct {
 	cut     bool   // every reply has the truncated bit, by TCP too, and no answers
 	limit   int    // the largest size of a UDP reply; 0: the client's limit
 	noSOA   bool
+	refers  bool           // to servers that know the answer
 	asked   map[string]int // by "net TYPE name."
 	now     int            // questions that are being answered
 	most    int
 	slow    time.Duration
 }
+
+// none is no rcode.
+const none = -1
 
 func newServer(t *testing.T) *nameServer {
 	t.Helper()
@@ -331,7 +335,9 @@ func (s *nameServer) reply(m *dns.Msg, key, network string) *dns.Msg {
 	if !ok {
 		code = s.rcode[""]
 	}
-	reply.Rcode = code
+	if reply.Rcode = code; code == none {
+		return nil
+	}
 	if code != dns.RcodeSuccess && code != dns.RcodeNameError {
 		return reply
 	}
@@ -341,6 +347,9 @@ func (s *nameServer) reply(m *dns.Msg, key, network string) *dns.Msg {
 		}
 	} else if !s.noSOA {
 		reply.Ns = []dns.RR{record("example. 600 IN SOA ns.example. root.example. 1 2 3 4 20")}
+	}
+	if s.refers {
+		reply.RecursionAvailable, reply.Ns = false, []dns.RR{record("example. 600 IN NS ns.example.")}
 	}
 	if s.lies {
 		reply.Question = []dns.Question{{Name: "other.example.", Qtype: dns.TypeA, Qclass: dns.ClassINET}}

@@ -1,13 +1,14 @@
 package discovery
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -25,10 +26,9 @@ type servers struct {
 	timeout time.Duration
 	limiter *QueryLimiter
 
-	mu     sync.Mutex
-	list   []string
-	first  int         // the server that answered last
-	loaded os.FileInfo // file info of path when list was read; nil if there was no file
+	mu    sync.Mutex
+	list  []string
+	first int // the server that answered last
 }
 
 func (s *servers) fill(cfg *DNSConfig) error {
@@ -71,32 +71,28 @@ func (s *servers) order() []string {
 	return slices.Concat(s.list[s.first:], s.list[:s.first])
 }
 
-// reload reads resolv.conf if it has been replaced or written to. A file without name servers means the name
-// server of the local machine (resolv.conf(5)).
+// maxResolvConf is the largest size of a resolv.conf.
+const maxResolvConf = 1 << 20
+
+// reload reads resolv.conf. Without such a file, or name servers in it, the name server of the local machine is asked
+// (resolv.conf(5)). While the file cannot be read, the servers stay.
 func (s *servers) reload() {
-	info, err := file.Stat(s.path)
-	if err != nil {
-		info = nil
-	}
-	if s.list != nil && sameFile(info, s.loaded) {
+	text, err := file.Read(s.path, maxResolvConf)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && s.list != nil {
 		return
 	}
-	s.loaded, s.first, s.list = info, 0, nil
-	if conf, err := dns.ClientConfigFromFile(s.path); err == nil {
+	var list []string
+	if conf, err := dns.ClientConfigFromReader(bytes.NewReader(text)); err == nil {
 		for _, server := range conf.Servers {
-			s.list = append(s.list, net.JoinHostPort(server, conf.Port))
+			list = append(list, net.JoinHostPort(server, conf.Port))
 		}
 	}
-	if len(s.list) == 0 {
-		s.list = []string{net.JoinHostPort("127.0.0.1", "53")}
+	if len(list) == 0 {
+		list = []string{net.JoinHostPort("127.0.0.1", "53")}
 	}
-}
-
-func sameFile(a, b os.FileInfo) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
+	if !slices.Equal(list, s.list) {
+		s.list, s.first = list, 0
 	}
-	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 func (s *servers) answered(server string) {
@@ -171,9 +167,20 @@ func (s *servers) askOne(ctx context.Context, server string, q question) (*dns.M
 		return nil, fmt.Errorf("%s: %w", server, err)
 	case reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError:
 		return nil, fmt.Errorf("%s says %s", server, cmp.Or(dns.RcodeToString[reply.Rcode], "rcode "+strconv.Itoa(reply.Rcode)))
+	case len(reply.Answer) == 0 && reply.Rcode == dns.RcodeSuccess && refers(reply.Ns):
+		return nil, fmt.Errorf("%s refers to other servers, which are not asked", server)
 	default:
 		return reply, nil
 	}
+}
+
+// refers reports whether the authority section of a reply without an answer only says which servers to ask. If it denied
+// the records, it would have an SOA record, or nothing (RFC 2308, section 2.2).
+func refers(authority []dns.RR) bool {
+	is := func(rrtype uint16) func(dns.RR) bool {
+		return func(rr dns.RR) bool { return rr.Header().Rrtype == rrtype }
+	}
+	return slices.ContainsFunc(authority, is(dns.TypeNS)) && !slices.ContainsFunc(authority, is(dns.TypeSOA))
 }
 
 // datagram is a size of UDP answers that hardly any network fragments (DNS Flag Day 2020).

@@ -186,7 +186,9 @@ func (f *File) Watch(ctx context.Context, update func([]Endpoint)) {
 	look := func() {
 		found, err := f.read()
 		if err != nil {
-			f.failed(err)
+			if f.failed(err) { // another program may have been writing it: it is read again, even if it has the same bytes
+				w.seen = digest{}
+			}
 			return
 		}
 		changed := first || !slices.Equal(found, current)
@@ -203,15 +205,18 @@ func (f *File) Watch(ctx context.Context, update func([]Endpoint)) {
 	w.Run(ctx, look)
 }
 
-// failed records that the file is invalid; each reason is logged once.
-func (f *File) failed(err error) {
-	if before := f.Status().Err; before == nil || before.Error() != err.Error() {
+// failed records that the file is invalid, and reports whether the reason is another one than before; only then it is
+// logged.
+func (f *File) failed(err error) (another bool) {
+	before := f.Status().Err
+	if another = before == nil || before.Error() != err.Error(); another {
 		f.log.Error(f.failure(err), "file", f.cfg.Path, "error", err)
 	}
 	f.note(func(s *Status) {
 		s.Err, s.Stale = err, !s.Changed.IsZero()
 		s.Failures++
 	})
+	return another
 }
 
 func (f *File) failure(err error) string {

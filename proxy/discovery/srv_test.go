@@ -313,3 +313,26 @@ func TestWeightedProperties(t *testing.T) {
 		}
 	})
 }
+
+// TestTargetsWithoutAnAnswer: as long as some targets are not answered at all, the others are still asked for.
+func TestTargetsWithoutAnAnswer(t *testing.T) {
+	s := newServer(t)
+	records := []string{}
+	for i := range 8 {
+		records = append(records, fmt.Sprintf("60 SRV 10 1 5432 gone%d.example.", i))
+		s.be(func(s *nameServer) {
+			s.rcode[fmt.Sprintf("A gone%d.example.", i)], s.rcode[fmt.Sprintf("AAAA gone%d.example.", i)] = none, none
+		})
+	}
+	s.set(srv, append(records, "60 SRV 10 1 5432 here.example.")...)
+	s.set("A here.example.", "60 A 10.0.0.1")
+	cfg := services(s)
+	cfg.Timeout = 20 * time.Millisecond
+	r := lookups(t, cfg)
+	for range 4 {
+		if r.again(); len(r.updates) > 0 {
+			break
+		}
+	}
+	equal(t, r.told(), "10.0.0.1:5432*1")
+}
