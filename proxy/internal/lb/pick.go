@@ -292,7 +292,10 @@ func (t *tier) anyOfAll(p *pick) *Endpoint {
 // noteWhyNone notes why a tier with usable endpoints had none for this client.
 func (t *tier) noteWhyNone(p *pick) {
 	n := t.candidates(p)
-	for _, e := range p.Tried {
+	for i, e := range p.Tried {
+		if slices.Contains(p.Tried[:i], e) {
+			continue
+		}
 		for _, s := range e.memberships() {
 			w := e.word.Load()
 			if s.tier == t && w&(absentFlags|p.excluded) == 0 {

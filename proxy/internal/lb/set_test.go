@@ -639,3 +639,14 @@ func BenchmarkVerdict(b *testing.B) {
 		})
 	}
 }
+
+// TestTriedTwice: an endpoint that is named twice as tried does not hide that another one is full.
+func TestTriedTwice(t *testing.T) {
+	tried, full := lb.NewEndpoint(lb.EndpointConfig{ID: "a", Weight: 1}), lb.NewEndpoint(lb.EndpointConfig{ID: "b", Weight: 1})
+	s := lb.NewSet([]lb.Member{{Endpoint: tried, Weight: 1}, {Endpoint: full, Weight: 1, Connections: 1}}, nil, nil)
+	s.Attach()
+	full.Add()
+	if _, err := s.Pick(&lb.Request{Tried: []*lb.Endpoint{tried, tried}}); err != lb.ErrFull {
+		t.Errorf("%v, want %v", err, lb.ErrFull)
+	}
+}
