@@ -57,8 +57,13 @@ func (s *WeightedSplit) Set(percents ...float64) error {
 }
 
 // Next returns the part that the next client belongs to.
-func (s *WeightedSplit) Next() int {
-	at := s.turn.Add(1) * golden
+func (s *WeightedSplit) Next() int { return s.Part(s.Draw()) }
+
+// Draw returns the next client's place, from which its part follows.
+func (s *WeightedSplit) Draw() uint64 { return s.turn.Add(1) * golden }
+
+// Part returns the part of a client's place, in this split and in later ones with the same percentages.
+func (s *WeightedSplit) Part(at uint64) int {
 	bounds := *s.bounds.Load()
 	for i, end := range bounds {
 		if at < end {

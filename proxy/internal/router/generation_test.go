@@ -8,7 +8,9 @@ import (
 	"time"
 	"weak"
 
+	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/limit"
+	"github.com/penstock/penstock/proxy/internal/match"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/router"
@@ -589,5 +591,39 @@ func TestConnectedToAsTheNewestSays(t *testing.T) {
 				t.Errorf("%s, %s: %d places at the endpoint are taken", name, stage, n)
 			}
 		}
+	}
+}
+
+// TestSplitAfterAReload: a client that connects to one part of a split goes on, whatever part later clients get, when a
+// reload leaves its route as it was.
+func TestSplitAfterAReload(t *testing.T) {
+	well := newRig(t, 2, router.SnapshotConfig{}, nil)
+	split := func(lc *router.ListenerConfig, snapshots ...*router.UpstreamSnapshot) {
+		half, err := lb.NewWeightedSplit(50, 50)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := match.New([]match.Route{{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lc.Table, lc.Routes = table, []router.Route{{Split: half, Snapshots: snapshots}}
+	}
+	for range 20 {
+		r := newRig(t, 1, router.SnapshotConfig{}, nil)
+		r.listener = r.reload(func(lc *router.ListenerConfig) { split(lc, r.snapshot, well.snapshot) })
+		s, _ := r.search()
+		r.takes(s, worker.Connect)
+		r.reload(func(lc *router.ListenerConfig) { split(lc, r.snapshot, well.snapshot) })
+		for range 3 {
+			r.pass(250 * time.Millisecond)
+			if s.Abandon(r.clock) {
+				s.Failed(record.ErrAbandoned, r.clock)
+				step := s.Next(r.clock)
+				t.Errorf("it is given up, and then %v, %v", step.Action, s.Err())
+				break
+			}
+		}
+		s.Close()
 	}
 }

@@ -179,7 +179,10 @@ func (l *Listener) wayAfter(c *worker.Client, after int) (way, error) {
 	r := &l.cfg.Routes[i]
 	to := way{i, r.Snapshot, r.Mirror, r.Rewrite, r.Filter}
 	if r.Split != nil {
-		to.snapshot = r.Snapshots[r.Split.Next()]
+		if c.SplitPlace == 0 { // otherwise it keeps its part
+			c.SplitPlace = r.Split.Draw()
+		}
+		to.snapshot = r.Snapshots[r.Split.Part(c.SplitPlace)]
 	}
 	return to, nil
 }

@@ -52,6 +52,8 @@ type facts struct {
 	// AdmissionToken belongs to the [Admitter], which gets it back when the client has left; 0: none.
 	// It is a number because every resting session keeps one.
 	AdmissionToken uint64
+	// SplitPlace belongs to the [Search]: the client's place among the clients that a route splits; 0: it has none yet.
+	SplitPlace uint64
 	// ID is the ID of the client's record, whether a record is kept or not.
 	ID record.ID
 	// Record is the client's course so far; nil: no record is kept. Its methods may be called on nil.
