@@ -298,11 +298,11 @@ func (ch *Check) Configure(cfg *CheckConfig) {
 
 // configure sets the configuration. The Checker is locked.
 func (ch *Check) configure(cfg *CheckConfig, now int64) {
-	if ch.cfg == nil || ch.cfg.Interval != cfg.Interval || ch.cfg.Jitter != cfg.Jitter {
+	rescheduled := ch.cfg == nil || ch.cfg.Interval != cfg.Interval || ch.cfg.Jitter != cfg.Jitter
+	if ch.cfg = cfg; rescheduled {
 		ch.phase = newPhase(ch.name, ch.checker.seed, cfg.Interval, cfg.Jitter)
-		ch.due = ch.phase.next(now)
+		ch.schedule(ch.began, now)
 	}
-	ch.cfg = cfg
 }
 
 // Stop ends the watching. If the endpoint is unhealthy, its Target is set healthy, since no
@@ -363,7 +363,7 @@ func (ch *Check) found(cfg *CheckConfig, err error, began, now int64) {
 	switch {
 	case ownFault(err):
 		ch.checker.stats.Spared++
-		ch.due = ch.phase.next(now)
+		ch.schedule(began, now)
 		return
 	case err != nil:
 		s.Failed++
@@ -423,7 +423,7 @@ func (ch *Check) bar() {
 	}
 }
 
-// schedule sets the time of the next probe. The last one began at began and has ended. If the endpoint is unhealthy or
+// schedule sets the time of the next probe. The last one began at began. If the endpoint is unhealthy or
 // about to change its state, the next probe is soon, otherwise it follows the endpoint's phase.
 func (ch *Check) schedule(began, now int64) {
 	after := now

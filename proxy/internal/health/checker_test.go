@@ -457,6 +457,35 @@ func TestUnhealthyAreAskedOften(t *testing.T) {
 	}
 }
 
+// TestUnhealthyIsAskedSoon: the next probe of an unhealthy endpoint is soon, also after a change of the interval, and
+// after a probe that this machine could not make.
+func TestUnhealthyIsAskedSoon(t *testing.T) {
+	for name, change := range map[string]func(cfg *health.CheckConfig, result *error){
+		"another interval": func(cfg *health.CheckConfig, _ *error) { cfg.Interval = 24 * time.Hour },
+		"own fault":        func(_ *health.CheckConfig, result *error) { *result = syscall.EMFILE },
+	} {
+		k, clock := idle(0)
+		checker := health.NewIdleChecker(k, new(health.CheckerConfig))
+		cfg, result := everyFive, errIll
+		cfg.Interval, cfg.Fall = time.Hour, 1
+		cfg.Probe = proberFunc(func(context.Context) error { return result })
+		ch := checker.Watch("a", new(target), &cfg)
+		for ch.Status().Healthy {
+			clock.now.Store(checker.Step())
+		}
+		next := cfg
+		change(&next, &result)
+		ch.Configure(&next)
+		for range 3 {
+			due := checker.Step()
+			if wait := time.Duration(due - clock.Now()); wait > cfg.FastInterval {
+				t.Errorf("%s: the next probe is after %v", name, wait)
+			}
+			clock.now.Store(due)
+		}
+	}
+}
+
 // TestHurry: after a failed connect an endpoint is probed at once, or a fast interval after
 // its last probe, and not more often however many connects fail.
 func TestHurry(t *testing.T) {
