@@ -186,6 +186,19 @@ func TestOneFamilyFails(t *testing.T) {
 	equal(t, r.logged("the answers to the others are used"), 1)
 }
 
+// TestOneFamilyIsNotAnswered: the addresses of the other family do not wait until the servers have been asked twice.
+func TestOneFamilyIsNotAnswered(t *testing.T) {
+	s := newServer(t)
+	s.set("A db.example.", "30 A 10.0.0.2")
+	s.be(func(s *nameServer) { s.rcode["AAAA db.example."] = none })
+	cfg := of(s)
+	cfg.Timeout = time.Second
+	r := lookups(t, cfg)
+	r.again()
+	equal(t, r.told(), "10.0.0.2:5432*1")
+	equal(t, s.count("udp", "AAAA db.example."), 1)
+}
+
 func TestServersAreAskedInTurn(t *testing.T) {
 	dead, second := newServer(t), newServer(t)
 	for _, s := range []*nameServer{dead, second} {

@@ -490,7 +490,7 @@ func (d *DNS) refresh(ctx context.Context, now time.Time, jitter float64, questi
 	// First the questions that have not failed: if no server answers the others, these are asked nevertheless.
 	slices.SortStableFunc(due, func(a, b *result) int { return cmp.Compare(d.memory[a.q].failures, d.memory[b.q].failures) })
 	var group sync.WaitGroup
-	var silence atomic.Bool
+	var silence, answered atomic.Bool
 	var addresses atomic.Int64 // found so far
 	tokens := make(chan struct{}, parallel)
 	for _, r := range due {
@@ -505,7 +505,7 @@ func (d *DNS) refresh(ctx context.Context, now time.Time, jitter float64, questi
 				r.err = errTooMany
 				return
 			}
-			r.reply, r.found, r.err = d.resolve(ctx, r.q)
+			r.reply, r.found, r.err = d.resolve(ctx, r.q, &answered)
 			addresses.Add(int64(len(r.found.addresses)))
 			if r.q.qtype != dns.TypeSRV {
 				r.reply = nil
@@ -535,11 +535,11 @@ var errSilence = errors.New("not asked, because no server answers other question
 
 var errAliases = errors.New("too many aliases (CNAME)")
 
-// resolve asks q, and follows its aliases.
-func (d *DNS) resolve(ctx context.Context, q question) (*dns.Msg, finding, error) {
+// resolve asks q, and follows its aliases. answered is set once a question of the lookup is answered.
+func (d *DNS) resolve(ctx context.Context, q question, answered *atomic.Bool) (*dns.Msg, finding, error) {
 	ttl := forever
 	for range maxAliases {
-		reply, err := d.servers.ask(ctx, q)
+		reply, err := d.servers.ask(ctx, q, answered)
 		if err != nil {
 			return nil, finding{}, err
 		}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -104,8 +105,9 @@ func (s *servers) answered(server string) {
 }
 
 // ask returns an answer to q, positive or negative: its Rcode is NOERROR or NXDOMAIN. It tries every server,
-// and then once more each server that did not reply, because a datagram may have been lost.
-func (s *servers) ask(ctx context.Context, q question) (*dns.Msg, error) {
+// and then once more each server that did not reply, because a datagram may have been lost. But if another question has been
+// answered by then, its answer does not wait longer: q is asked again by the next lookup.
+func (s *servers) ask(ctx context.Context, q question, answered *atomic.Bool) (*dns.Msg, error) {
 	if err := s.limiter.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -118,6 +120,7 @@ func (s *servers) ask(ctx context.Context, q question) (*dns.Msg, error) {
 			reply, err := s.askOne(ctx, server, q)
 			if err == nil {
 				s.answered(server)
+				answered.Store(true)
 				return reply, nil
 			}
 			if ctx.Err() != nil {
@@ -128,7 +131,9 @@ func (s *servers) ask(ctx context.Context, q question) (*dns.Msg, error) {
 			}
 			errs = append(errs, err)
 		}
-		left = silent
+		if left = silent; answered.Load() {
+			break
+		}
 	}
 	return nil, fmt.Errorf("%v: %w", q, errs.join())
 }
