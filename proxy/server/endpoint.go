@@ -89,7 +89,7 @@ func changesOf(before, now *config.Upstream) (c monitorChanges) {
 		c.others = c.others || a != b
 	}
 	a, b := before.HealthCheck, now.HealthCheck
-	c.check = a == nil || b == nil || before.SendProxy != now.SendProxy || before.OnUnhealthy != now.OnUnhealthy || !a.Same(b)
+	c.check = a == nil || b == nil || before.SendProxy != now.SendProxy || before.SourceAddress != now.SourceAddress || before.OnUnhealthy != now.OnUnhealthy || !a.Same(b)
 	return c
 }
 
@@ -124,7 +124,7 @@ func (um *upstreamManager) watch(u *config.Upstream, m *member, changed bool) {
 
 func probeConfig(u *config.Upstream, address string) *health.ProbeConfig {
 	h := u.HealthCheck
-	probe := &health.ProbeConfig{Address: address, Port: h.Port}
+	probe := &health.ProbeConfig{Address: address, Port: h.Port, Source: u.SourceAddress}
 	if h.Type == "http" {
 		probe.HTTP = &health.HTTPProbe{Path: h.HTTP.Path, Host: h.HTTP.Host, Status: h.HTTP.Status, Body: []byte(h.HTTP.Body.Value)}
 	} else {

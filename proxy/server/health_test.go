@@ -77,6 +77,26 @@ func TestHealthAfterAClockStep(t *testing.T) {
 	}
 }
 
+// TestSourceOfChecks: a check comes from the source_address of its upstream, like the clients.
+func TestSourceOfChecks(t *testing.T) {
+	t.Parallel()
+
+	var from atomic.Value
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	sockets.Serve(t, l, func(c net.Conn) { from.Store(c.RemoteAddr().(*net.TCPAddr).IP.String()) })
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], source_address: %q, health_check: {interval: 20ms, timeout: 10ms, fast_interval: 10ms}}]`
+	r := start(t, fmt.Sprintf(text, l.Addr(), "127.0.0.9"))
+	r.Until("a check", func() bool { return from.Load() != nil })
+	if at := from.Load(); at != "127.0.0.9" {
+		t.Errorf("the check comes from %v", at)
+	}
+	r.Reload(fmt.Sprintf(text, l.Addr(), "127.0.0.10"))
+	r.Until("a check from the other address", func() bool { return from.Load() == "127.0.0.10" })
+}
+
 // TestPanic: when too many endpoints are unhealthy, by a check in TLS at another port than theirs, health is ignored.
 func TestPanic(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ type ProbeConfig struct {
 	Address string
 	Port    int
 
-	// Source is the local address of the connections, if valid.
+	// Source is the local address of TCP connections, if valid.
 	Source netip.Addr
 
 	// Preface returns the first bytes of a connection, before TLS: a PROXY header. Nil:
@@ -87,7 +87,7 @@ func NewProbe(cfg *ProbeConfig) (*Probe, error) {
 		return nil, err
 	}
 	p.dialer.KeepAlive = -1
-	if cfg.Source.IsValid() {
+	if cfg.Source.IsValid() && p.network == "tcp" {
 		p.dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(cfg.Source, 0))
 	}
 	if cfg.HTTP == nil {

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,6 +66,19 @@ func probe(t *testing.T, cfg *health.ProbeConfig, timeout time.Duration) error {
 }
 
 const brief = 100 * time.Millisecond // for those that end by it
+
+// TestSourceOfAUnixSocket: a unix socket is probed although other endpoints of the upstream have a source address.
+func TestSourceOfAUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets.Serve(t, l, func(net.Conn) {})
+	if err := probe(t, &health.ProbeConfig{Address: "unix:" + path, Source: netip.MustParseAddr("127.0.0.1"), End: true}, condition.Patience); err != nil {
+		t.Error(err)
+	}
+}
 
 // TestProbes makes each kind of probe of good and of bad servers.
 func TestProbes(t *testing.T) {
