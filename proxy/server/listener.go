@@ -147,6 +147,10 @@ func (lm *listenerManager) countsOf(name string, old *listener) listenerCounts {
 	return listenerCounts{state: lm.newListenerState(name), stats: new(tlsterm.Stats), ledgers: make(map[string]*filter.Ledger)}
 }
 
+// mostSources is how many sources of a listener are remembered, at most, in 300 MB: in many containers a process may have 2^30
+// descriptors.
+const mostSources = 1 << 22
+
 // prepareLimits makes the limits that are new to a listener; commit changes the others.
 func (lm *listenerManager) prepareLimits(l, old *listener) error {
 	limits := &l.cfg.Limits
@@ -158,7 +162,7 @@ func (lm *listenerManager) prepareLimits(l, old *listener) error {
 	l.sources, err = limit.NewSources(limit.SourcesConfig{
 		Connections: int(limits.PerSource), PerSecond: float64(limits.PerSourcePerSecond),
 		PrefixV4: limits.SourcePrefix[0], PrefixV6: limits.SourcePrefix[1],
-		Entries: max(65536, lm.options.MaxConnections),
+		Entries: min(max(65536, lm.options.MaxConnections), mostSources),
 	})
 	return err
 }

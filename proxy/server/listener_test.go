@@ -473,3 +473,17 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 		t.Errorf("logged %d times", n)
 	}
 }
+
+// TestSourcesOfAnyLimit: sources are limited whatever the limit of descriptors is: in containers it may be a thousand million.
+func TestSourcesOfAnyLimit(t *testing.T) {
+	t.Parallel()
+
+	r := startWith(t, 1<<29, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {per_source: 1}}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
+	c := client(t, r.At("l"))
+	if got := line(t, c); got != "a" {
+		t.Errorf("it is served by %q", got)
+	}
+	refused(t, r.At("l"))
+}
