@@ -360,3 +360,41 @@ func TestReturning(t *testing.T) {
 		})
 	}
 }
+
+// TestReturningWithoutItsBreaker: an endpoint that is removed while its breaker is open, and comes back before its sessions
+// have ended, gets clients again.
+func TestReturningWithoutItsBreaker(t *testing.T) {
+	t.Parallel()
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	first := make(chan net.Conn, 1)
+	go func() {
+		c, _ := l.Accept()
+		l.Close()
+		first <- c
+	}()
+	endpoint := fmt.Sprintf(`{address: %q, name: a}`, l.Addr())
+	text := `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, health_check: off, outlier_detection: off, retry: {attempts: 1}, circuit_breaker: {failure_percentage: 50, min_volume: 2, open: 1h},
+  endpoints: [%s{address: %q, name: b, backup: true}]}]`
+	b := named(t, "b")
+	r := start(t, fmt.Sprintf(text, endpoint+", ", b))
+	client(t, r.At("l"))
+	session := condition.Receive(t, "the first session", first)
+	defer session.Close()
+	for r.Endpoint("u", "a").Breaker != "open" {
+		servedBy(t, r.At("l"), "b")
+	}
+	r.Reload(fmt.Sprintf(text, "", b))
+	if l, err = net.Listen("tcp", l.Addr().String()); err != nil {
+		t.Skip("another program has taken the port:", err)
+	}
+	sockets.Serve(t, l, func(c net.Conn) { fmt.Fprintln(c, "a") })
+	r.Reload(fmt.Sprintf(text, endpoint+", ", b))
+	if e := r.Endpoint("u", "a"); e.Active != 1 || e.Breaker != "" {
+		t.Errorf("the endpoint is %+v, want it with its session, and its breaker closed", e)
+	}
+	servedBy(t, r.At("l"), "a")
+}

@@ -189,6 +189,9 @@ func (um *upstreamManager) dropMember(u *upstream, m *member) {
 	if m.monitor != nil {
 		m.monitor.Remove()
 	}
+	if m.breaker != nil {
+		m.breaker.Remove()
+	}
 }
 
 func (um *upstreamManager) drainRemoved(u *upstream, m *member, within time.Duration) {

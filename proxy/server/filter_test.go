@@ -191,6 +191,7 @@ func TestFilterReload(t *testing.T) {
 		r.Write("f.wasm", filterModule(fmt.Sprint(i+2)))
 		r.Reload(text)
 	}
+	r.Until("the filter is asked", func() bool { return r.Listener("l").Filters[0].Calls > 0 })
 	stop.Store(true)
 	clients.Wait()
 	before := r.Listener("l").Filters[0]

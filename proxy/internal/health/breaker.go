@@ -127,6 +127,14 @@ func (s *setting) init(cfg *BreakerConfig) {
 // Configure replaces the configuration. The state and the number of connections stay. If
 // failures are no longer counted, the Breaker closes.
 func (b *Breaker) Configure(cfg *BreakerConfig) {
+	b.configure(cfg, "the configuration has switched it off")
+}
+
+// Remove closes the Breaker, because its endpoint is removed. If the endpoint comes back it has another Breaker.
+func (b *Breaker) Remove() { b.configure(new(BreakerConfig), "it is removed") }
+
+// configure is Configure with the cause for which the Breaker closes if failures are no longer counted.
+func (b *Breaker) configure(cfg *BreakerConfig, off string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old, s := b.set.Load(), new(setting)
@@ -138,7 +146,7 @@ func (b *Breaker) Configure(cfg *BreakerConfig) {
 	switch w := word(b.word.Load()); {
 	case w.state() == Closed:
 	case s.window == nil:
-		b.become(Closed, b.scheduler.cfg.Now(), "the configuration has switched it off")
+		b.become(Closed, b.scheduler.cfg.Now(), off)
 	case w.state() == HalfOpen && w.succeeded() >= uint64(s.TrialConnections):
 		b.become(Closed, b.scheduler.cfg.Now(), enough(w))
 	default:

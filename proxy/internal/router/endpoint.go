@@ -180,7 +180,7 @@ func (e *Endpoint) Away() bool {
 func (e *Endpoint) SetCircuit(s health.State, trials int) {
 	e.SetBroken(s == health.Open || s == health.HalfOpen && trials == 0)
 	e.upstream.look()
-	if was := health.State(e.circuitState.Swap(uint32(s))); was != s && s != health.Open {
+	if was := health.State(e.circuitState.Swap(uint32(s))); was != s && s != health.Open && !e.gone.Load() {
 		e.improved("the breaker of an endpoint is " + s.String())
 	}
 }
