@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// The flags of TestRandomFaults, by which the figures of docs/seeing.md are drawn again.
+// The flags of TestRandomFaults, by which the figures of README.md are drawn again.
 var (
 	faults  = flag.Int("faults", 0, "draw this `number` of faults, of each cause in turn; 0: one of each cause, where everything runs")
 	seed    = flag.Uint64("seed", 1, "the seed of the draw")
