@@ -148,7 +148,7 @@ func (d *direction) rareState() *rareState {
 
 // A failure is the error that ended a direction, and the side that it came from.
 type failure struct {
-	op   string // "read", "write", "splice", "shutdown", ...
+	op   string // "read", "write", "splice", opHalfClose, ...
 	side side
 	err  error
 }
@@ -318,7 +318,7 @@ func (d *direction) passEnd() wait {
 		case wouldBlock(err): // the socket has not taken a layer's last bytes
 			return waitSink
 		case err != nil:
-			return d.fail("shutdown", sideSink, err)
+			return d.failHalfClose(err)
 		}
 	}
 	if d.is(eofSeen) {
@@ -327,6 +327,18 @@ func (d *direction) passEnd() wait {
 		d.finished(ReasonLimit)
 	}
 	return waitDone
+}
+
+// opHalfClose is the operation of a failure to pass an end of file on. Its system call, shutdown(2), would read as
+// [Relay.Shutdown].
+const opHalfClose = "half-close"
+
+// failHalfClose: a reset closes the socket, and shutdown(2) then returns ENOTCONN (net/ipv4/af_inet.c, inet_shutdown).
+func (d *direction) failHalfClose(err error) wait {
+	if errors.Is(err, syscall.ENOTCONN) {
+		err = syscall.ECONNRESET
+	}
+	return d.fail(opHalfClose, sideSink, err)
 }
 
 // sourceError handles a failed read. Nothing is held but empty leases.

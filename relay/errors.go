@@ -23,7 +23,7 @@ func newOpError(op, network string, err error) *opError {
 		err = own.Err
 	}
 	e := &opError{op: net.OpError{Op: op, Net: network, Err: err}}
-	if errno, ok := err.(syscall.Errno); ok && network != "" { // otherwise the text would say op twice
+	if errno, ok := err.(syscall.Errno); ok && network != "" && op != opHalfClose { // otherwise the text would say op twice
 		e.syscall = os.SyscallError{Syscall: op, Err: errno}
 		e.op.Err = &e.syscall
 	}

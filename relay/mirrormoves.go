@@ -185,7 +185,7 @@ func (m *Mirror) passEnd() {
 		return
 	}
 	if err := m.socket.closeWrite(); err != nil {
-		m.failed("shutdown", err)
+		m.failed(opHalfClose, err)
 		return
 	}
 	m.state |= mirrorShut

@@ -79,7 +79,7 @@ func (r *Relay) openPipes() error {
 // end. A copy that begins later still works, but splices only with [Config.Pipes]; see [FallbackClosed].
 func (r *Relay) Close() error {
 	for _, s := range r.running.close() {
-		s.Cut(ErrClosed)
+		s.Cut(errEnded)
 	}
 	return r.release()
 }
@@ -215,8 +215,18 @@ func (c *wrapped) RelayReader(context.Context, int) (io.Reader, []byte, error) {
 	return c.Conn, nil, nil
 }
 
-// ErrClosed is the error of sessions that a closed [Relay] has ended or refused. It matches os.ErrClosed.
-var ErrClosed error = closed.Error("penstock: relay: the relay is closed")
+// ErrClosed is the error of sessions that are refused after Close or Shutdown of their [Relay]. The error of sessions
+// that Close has ended wraps it. It matches os.ErrClosed.
+var ErrClosed error = closed.Error("penstock: relay: refused after Close or Shutdown")
+
+// errEnded is the error of sessions that Close has ended.
+var errEnded error = endedByClose{}
+
+type endedByClose struct{}
+
+func (endedByClose) Error() string { return "penstock: relay: ended by Close" }
+
+func (endedByClose) Unwrap() error { return ErrClosed }
 
 // running holds the running sessions on goroutines.
 type running struct {

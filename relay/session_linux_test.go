@@ -154,6 +154,38 @@ func TestEarlyClose(t *testing.T) {
 	}
 }
 
+// TestHalfCloseAfterReset: a client closes, its kernel resets the connection at the answer, and only the half-close finds out. The
+// error is a reset, and names no shutdown.
+func TestHalfCloseAfterReset(t *testing.T) {
+	t.Parallel()
+
+	for name, wrap := range map[string]func(net.Conn) net.Conn{
+		"plain":   func(c net.Conn) net.Conn { return c },
+		"wrapped": func(c net.Conn) net.Conn { return struct{ *net.TCPConn }{c.(*net.TCPConn)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, a := tcp(t)
+			server, b := tcp(t)
+			ends := start(t, newRelay(t, nil).NewSession(wrap(a), b))
+			must.Do(t, client.Close())
+			must.Get(io.ReadAll(server))(t)
+			write(t, server, "answer")
+			must.Do(t, must.Get(a.(*net.TCPConn).SyscallConn())(t).Control(func(fd uintptr) {
+				condition.Await(t, "the reset", func() bool { state, err := sys.TCPState(int(fd)); return err == nil && state == sys.TCP_CLOSE })
+			}))
+			must.Do(t, server.Close())
+			o := end(t, ends)
+			if o.result.Reason != relay.ReasonReset || o.result.Culprit != relay.SideA || !errors.Is(o.err, syscall.ECONNRESET) {
+				t.Errorf("ended by %v of %v, %v", o.result.Reason, o.result.Culprit, o.err)
+			}
+			text := fmt.Sprintf("penstock: relay: half-close tcp %v->%v: %v", a.LocalAddr(), client.LocalAddr(), syscall.ECONNRESET)
+			if o.err != nil && o.err.Error() != text {
+				t.Errorf("%q, want %q", o.err, text)
+			}
+		})
+	}
+}
+
 // TestEarlyCloseIsCut: a session that waits for the side that was not reset ends at once when it is cut, and by itself
 // when that side takes nothing.
 func TestEarlyCloseIsCut(t *testing.T) {

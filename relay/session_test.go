@@ -514,8 +514,12 @@ func TestCloseEnds(t *testing.T) {
 	_, b := tcp(t)
 	ends := start(t, r.NewSession(a, b))
 	must.Do(t, r.Close())
-	if o := end(t, ends); !errors.Is(o.err, relay.ErrClosed) || o.result.Reason != relay.ReasonCanceled {
+	o := end(t, ends)
+	if !errors.Is(o.err, relay.ErrClosed) || o.result.Reason != relay.ReasonCanceled {
 		t.Errorf("%+v, %v", o.result, o.err)
+	}
+	if text := "penstock: relay: ended by Close"; o.err == nil || o.err.Error() != text {
+		t.Errorf("%v, want %s", o.err, text)
 	}
 	if _, err := farA.Read(make([]byte, 1)); err == nil || err == io.EOF {
 		t.Errorf("%v, want a reset", err)
