@@ -21,16 +21,20 @@ func Example() {
 	}
 	for {
 		client, err := at.Accept()
-		if err != nil {
-			return
+		if err != nil { // for example no free descriptor (EMFILE), which passes
+			log.Print(err)
+			time.Sleep(100 * time.Millisecond)
+			continue
 		}
 		server, err := net.Dial("tcp", "192.0.2.7:80")
 		if err != nil {
+			log.Print(err)
 			client.Close()
 			continue
 		}
 		ended := func(r lane.Result) { log.Print(r.Bytes, r.Err) }
 		if _, err := l.Join(client.(*net.TCPConn), server.(*net.TCPConn), ended); err != nil {
+			log.Print(err)
 			client.Close()
 			server.Close()
 		}

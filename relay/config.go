@@ -20,9 +20,10 @@ type Config struct {
 	// package pipe, and Close closes that pool. Close leaves a given pool open.
 	Pipes *pipe.Pool
 
-	// IdleTimeout is [Limits.IdleTimeout]; 0 means never.
+	// IdleTimeout ends a session when for this time no byte has moved in either direction, and no sent byte was
+	// acknowledged; see [Limits.IdleTimeout]. 0 means never.
 	IdleTimeout time.Duration
-	// HalfCloseTimeout is [Limits.HalfCloseTimeout].
+	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; see [Limits.HalfCloseTimeout].
 	HalfCloseTimeout time.Duration
 	// MaxLifetime ends a session at that age; 0 means never.
 	MaxLifetime time.Duration
@@ -109,14 +110,14 @@ func (c *Config) check() error {
 
 // Engine says how a direction may move its bytes.
 //
-// *net.TCPConn, stream *net.UnixConn and *os.File are moved beneath Go: small
-// reads are copied through a warm buffer, bulk is spliced (splice(2)) through a leased pipe, a
-// regular file is sent by sendfile(2) or copy_file_range(2). Every other type is moved through its
-// own Read and Write, and the result says so ([FallbackWrapped]). The buffers are then io.Copy's,
-// because one Read or Write may be a message; datagram sockets of package net get 64 KiB, the most
-// that IP can carry. Systems other than Linux move everything this way ([FallbackUnsupported]). A
-// type that embeds one of the three counts as another type: relay never goes beneath a wrapper
-// that did not ask for it, as an [Unwrapper].
+// The bytes of *net.TCPConn, stream *net.UnixConn and *os.File are moved by system calls on their descriptors.
+// While reads are small they are copied, through a buffer that the relay lends for the moment. Once two reads in a
+// row had 32 KiB or more, the bytes go through a kernel pipe that it lends, by splice(2), and do not enter the
+// process. A regular file is sent by sendfile(2) or copy_file_range(2). Every other type is moved through its own
+// Read and Write, and the result says so ([FallbackWrapped]). The buffers are then io.Copy's, because one Read or
+// Write may be a message; datagram sockets of package net get 64 KiB, the most that IP can carry. Systems other than
+// Linux move everything this way ([FallbackUnsupported]). A type that embeds one of the three counts as another type:
+// relay never goes beneath a wrapper that did not ask for it, as an [Unwrapper].
 //
 // A direction that waits for its source holds neither pipe nor buffer, unless its source is one of
 // the other types: their Read needs a buffer to wait with. Bytes that a slow destination has not
@@ -126,8 +127,7 @@ func (c *Config) check() error {
 type Engine uint8
 
 const (
-	// EngineAuto copies small reads and splices bulk, by the sizes of the direction's last
-	// reads.
+	// EngineAuto copies small reads and splices large ones, by the sizes of the direction's last reads.
 	EngineAuto Engine = iota
 	// EngineSplice splices every read, however small.
 	EngineSplice

@@ -4,7 +4,9 @@
 // [Join] joins two connections until both directions have ended; [Copy] moves one way, in place of
 // io.Copy(dst, src); [Wrap] lets code that calls io.Copy use a relay unchanged. They use one relay with the
 // defaults. A [Relay] made by [New] has its own timeouts and thresholds, and holds the resources that its
-// sessions share: the pool of kernel pipes and the pool of copy buffers.
+// sessions share: the pool of kernel pipes and the pool of copy buffers. A program that ends closes its listener, and
+// calls [Relay.Shutdown], which waits for the sessions on goroutines. Then [Relay.Close] resets the sessions that are
+// left.
 //
 // [Engine] describes how bytes are moved, [Session] how a session ends, [Result] what it has moved, and
 // [Limits] the limits of single sessions. A wrapper that is an [Unwrapper] lets a relay move bytes beneath it.

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net"
@@ -31,7 +32,7 @@ func Example_forwarder() {
 	fmt.Println(<-served)
 	// Unordered output:
 	// WATER
-	// 5 5 eof <nil>
+	// {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} eof <nil>
 	// <nil>
 }
 
@@ -45,17 +46,23 @@ func forwardAll(stop context.Context, l net.Listener, target string) error {
 	var sessions sync.WaitGroup
 	for {
 		client, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			break // stop has ended
+		}
 		if err != nil {
-			break // at the latest when stop has ended
+			log.Println(err) // for example no free descriptor (EMFILE), which passes
+			time.Sleep(100 * time.Millisecond)
+			continue
 		}
 		sessions.Go(func() {
 			endpoint, err := new(net.Dialer).DialContext(stop, "tcp", target)
 			if err != nil {
+				log.Println(err)
 				client.Close()
 				return
 			}
-			res, err := r.Join(context.Background(), client, endpoint) // stop would reset it
-			log.Println(res.AToB.Bytes(), res.BToA.Bytes(), res.Reason, err)
+			res, err := r.Join(context.Background(), client, endpoint) // not stop: its end resets the session
+			log.Printf("%+v %+v %v %v", res.AToB, res.BToA, res.Reason, err)
 		})
 	}
 	patience, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -166,38 +166,37 @@ func (f Fallbacks) All() iter.Seq2[Fallback, int64] {
 	}
 }
 
-// Reason is why a session ended. Its words are running, eof, limit, reset, idle-timeout, half-close-timeout,
-// lifetime, canceled, error, first-byte-timeout and truncated.
+// Reason is why a session, or one of its directions, ended. Its words are:
+//
+//   - running: it has not ended.
+//   - eof: the source's end of file (of a session: each source's) was seen and passed on.
+//   - limit: a copy reached its limit.
+//   - reset: a side was reset, or went away while bytes were sent to it.
+//   - idle-timeout: no byte moved or was acknowledged for the IdleTimeout of [Config], or of the session's [Limits].
+//     The other timeouts also come from either.
+//   - half-close-timeout: one direction had ended, and no byte moved in the other for HalfCloseTimeout (see
+//     [FallbackHalfClose] for another bound).
+//   - lifetime: the session was older than MaxLifetime.
+//   - canceled: the context, Cut or [Relay.Close] ended the session.
+//   - error: a read or write failed otherwise, or the session was refused and has moved nothing.
+//   - first-byte-timeout: the second side had sent nothing for [Limits.FirstByte].
+//   - truncated: the end of file of one side ended the session ([Config.CloseOnEOF]) while bytes of the other side
+//     were on their way, and some were lost. The side that lacks them was reset. The error wraps [ErrTruncated].
 type Reason uint8
 
+// The reasons are explained at [Reason].
 const (
-	// ReasonNone: the session has not ended.
-	ReasonNone Reason = iota
-	// ReasonEOF: the source's end of file (of a session: each source's) was seen
-	// and passed on.
-	ReasonEOF
-	// ReasonLimit: a copy reached its limit.
-	ReasonLimit
-	// ReasonReset: a side was reset, or went away while bytes were sent to it.
-	ReasonReset
-	// ReasonIdle: no byte moved or was acknowledged for the IdleTimeout of Config, or of the session's Limits.
-	// The other timeouts also come from either.
-	ReasonIdle
-	// ReasonHalfClose: one direction had ended, and no byte moved in the other for Config.HalfCloseTimeout (see
-	// FallbackHalfClose for another bound).
-	ReasonHalfClose
-	// ReasonLifetime: the session was older than Config.MaxLifetime.
-	ReasonLifetime
-	// ReasonCanceled: the context, Cut or [Relay.Close] ended the session.
-	ReasonCanceled
-	// ReasonError: a read or write failed otherwise, or the session was refused and has moved nothing.
-	ReasonError
-	// ReasonFirstByte: the second side had sent nothing for Limits.FirstByte.
-	ReasonFirstByte
-	// ReasonTruncated: the end of file of one side ended the session (Config.CloseOnEOF) while bytes of the
-	// other side were on their way, and some were lost. The side that lacks them was reset. The error wraps
-	// [ErrTruncated].
-	ReasonTruncated
+	ReasonNone      Reason = iota // running
+	ReasonEOF                     // eof
+	ReasonLimit                   // limit
+	ReasonReset                   // reset
+	ReasonIdle                    // idle-timeout
+	ReasonHalfClose               // half-close-timeout
+	ReasonLifetime                // lifetime
+	ReasonCanceled                // canceled
+	ReasonError                   // error
+	ReasonFirstByte               // first-byte-timeout
+	ReasonTruncated               // truncated
 )
 
 // ErrTruncated is wrapped by the error of a session that ended with [ReasonTruncated].

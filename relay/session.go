@@ -25,12 +25,12 @@ import (
 //
 // Only an end of file is passed on as a clean end, with one exception: when IdleTimeout ends a session of plain
 // sockets, both sides get an end of file if nothing is held or unread, everything is acknowledged, and the
-// first side was not the last to send. (Goroutines without [Config.LegsAfter] do not know the last: it is enough
-// that the second side has sent something.) A reset, a failure, another timeout or a canceled context resets both
-// sides, but not one that has got its end of file. First a side gets the bytes that had arrived for it, as far as it
-// takes them at once. After a reset or failure of one side, the other side gets all of them, however slowly,
-// unless it acknowledges none for five seconds; with CloseOnEOF both sides do. These bytes keep to no limit of
-// bandwidth.
+// first side was not the last to send. (Goroutines without [Config.LegsAfter] do not know which side was the last:
+// for them it is enough that the second side has sent something, or the first side nothing.) A reset, a failure,
+// another timeout or a canceled context resets both sides, but not one that has got its end of file. First a side gets the
+// bytes that had arrived for it, as far as it takes them at once. After a reset or failure of one side, the other
+// side gets all of them, however slowly, unless it acknowledges none for five seconds; with CloseOnEOF both sides do.
+// These bytes keep to no limit of bandwidth.
 //
 // On goroutines there are two exceptions for a wrapper. If a Write of the wrapper fails although no TCP
 // connection beneath it was reset, the session goes on reading from the wrapper for the other side, until

@@ -527,6 +527,36 @@ func TestCloseEnds(t *testing.T) {
 	must.Do(t, r.Shutdown(context.Background()))
 }
 
+// A busyListener has no descriptor for its first connection.
+type busyListener struct {
+	net.Listener
+	refused atomic.Bool
+}
+
+func (l *busyListener) Accept() (net.Conn, error) {
+	if !l.refused.Swap(true) {
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+// TestForwarderAcceptsAgain: the forwarder of docs/adopting.md goes on when it could not accept.
+func TestForwarderAcceptsAgain(t *testing.T) {
+	t.Parallel()
+
+	origin := echoServer()
+	defer origin.Close()
+	l := &busyListener{Listener: must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)}
+	stop, signal := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- forwardAll(stop, l, origin.Addr().String()) }()
+	if got := ask(l.Addr(), "water"); got != "WATER" || !l.refused.Load() {
+		t.Errorf("%q", got)
+	}
+	signal()
+	must.Do(t, condition.Receive(t, "the end", served))
+}
+
 // TestHooks: each event of a session calls its hook, in order.
 func TestHooks(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"os"
+	"time"
 
 	"github.com/penstock/penstock/relay"
 )
@@ -23,8 +24,10 @@ func main() {
 	fmt.Println("listening on", l.Addr())
 	for {
 		client, err := l.Accept()
-		if err != nil {
-			log.Fatal(err)
+		if err != nil { // for example no free descriptor (EMFILE), which passes
+			log.Println(err)
+			time.Sleep(100 * time.Millisecond)
+			continue
 		}
 		go func() {
 			if err := forward(context.Background(), client, os.Args[2]); err != nil {
@@ -40,7 +43,7 @@ func forward(ctx context.Context, client net.Conn, target string) error {
 	if err != nil {
 		return fmt.Errorf("connect %s: %w", target, err)
 	}
-	result, err := relay.Join(ctx, client, endpoint) // closes both
+	result, err := relay.Join(ctx, client, endpoint) // closes both; the end of ctx resets them
 	log.Println(result.AToB.Bytes(), result.BToA.Bytes(), result.Reason)
 	return err
 }

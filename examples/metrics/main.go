@@ -4,11 +4,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -29,6 +31,7 @@ func run(args []string) error {
 	}
 	registry := prometheus.NewRegistry()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	slog.SetDefault(log)
 	r, err := relay.New(&relay.Config{Hooks: newMetrics(registry).hooks(log)})
 	if err != nil {
 		return err
@@ -52,12 +55,18 @@ func handler(from prometheus.Gatherer) http.Handler {
 func forward(ctx context.Context, r *relay.Relay, l net.Listener, target string) error {
 	for {
 		client, err := l.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return err
+		}
+		if err != nil { // for example no free descriptor (EMFILE), which passes
+			slog.Error("accept", "error", err)
+			time.Sleep(100 * time.Millisecond)
+			continue
 		}
 		go func() {
 			endpoint, err := net.Dial("tcp", target)
 			if err != nil {
+				slog.Error("connect", "error", err)
 				client.Close()
 				return
 			}

@@ -28,9 +28,12 @@ func TestPages(t *testing.T) {
 	owner := software.Ordinary(t)
 	bin := software.Dir(t, owner)
 	must(t, os.Rename(program.Build(t), filepath.Join(bin, "penstock")))
-	for page, story := range map[string]bool{"tutorial": true, "howto": false, "haproxy": true} {
+	for page, story := range map[string]bool{"tutorial": true, "howto": false, "haproxy": true, "adopting": true} {
 		text, err := os.ReadFile("../../../docs/" + page + ".md")
 		must(t, err)
+		if page == "adopting" {
+			buildForwarder(t, string(text), filepath.Join(bin, "myproxy"))
+		}
 		sections := []string{string(text)}
 		if !story {
 			sections = strings.Split(string(text), "\n## ")[1:]
@@ -52,6 +55,48 @@ func TestPages(t *testing.T) {
 		}
 	}
 }
+
+// buildForwarder builds the forwarder of a page as a program, with less patience.
+func buildForwarder(t *testing.T, page, program string) {
+	t.Helper()
+	code := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindStringSubmatch(page)[1]
+	patient := strings.Replace(code, "30*time.Second", "time.Second", 1)
+	if patient == code {
+		t.Error("the page has another patience")
+	}
+	main := filepath.Join(t.TempDir(), "main.go")
+	must(t, os.WriteFile(main, []byte(forwarder+patient), 0o600))
+	if out, err := exec.Command("go", "build", "-o", program, main).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+const forwarder = `package main
+
+import (
+	"context"
+	"errors"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+func main() {
+	stop, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	l, err := net.Listen("tcp", os.Args[1])
+	if err == nil {
+		err = forwardAll(stop, l, os.Args[2])
+	}
+	log.Fatal(err)
+}
+
+`
 
 // A block has commands that are typed together, and the output that the page shows for them; empty: none.
 type block struct{ commands, shown string }
