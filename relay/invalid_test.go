@@ -96,7 +96,7 @@ func TestJoinsNothing(t *testing.T) {
 				return s.Result(), err
 			},
 		},
-		"closed": {func(a, b net.Conn) (relay.Result, error) { return closed.Join(t.Context(), a, b) }},
+		"refused after Close": {func(a, b net.Conn) (relay.Result, error) { return closed.Join(t.Context(), a, b) }},
 		"not made by New": {
 			func(a, b net.Conn) (relay.Result, error) { return new(relay.Relay).Join(t.Context(), a, b) },
 			func(a, b net.Conn) (relay.Result, error) { return (*relay.Relay)(nil).Join(t.Context(), a, b) },
