@@ -174,6 +174,21 @@ func TestMoves(t *testing.T) {
 	ask(t, old[2])
 }
 
+// TestAnotherNameOfTheAddress: the server may move to an address that is in the way of itself.
+func TestAnotherNameOfTheAddress(t *testing.T) {
+	t.Parallel()
+
+	r := newRig(t, "127.0.0.1:0")
+	for _, host := range []string{"localhost", "127.0.0.1"} {
+		_, port, err := net.SplitHostPort(r.Addr())
+		must(t, err)
+		r.move(t, net.JoinHostPort(host, port))
+		if _, err := r.Status(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestRemovedSocket: a socket that was removed is made again when the address is prepared again, and goes with its server; where that cannot
 // be, the server stays as it is.
 func TestRemovedSocket(t *testing.T) {

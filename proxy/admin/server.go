@@ -117,7 +117,7 @@ func (s *Server) Prepare(ctx context.Context, a Access) (*Move, error) {
 	if err != nil {
 		return nil, err
 	}
-	move, err := s.place.Prepare(addr, func() (*listener.Listener, error) { return s.listen(ctx, addr, &a) })
+	move, err := s.place.Prepare(ctx, addr, func() (*listener.Listener, error) { return s.listen(ctx, addr, &a) })
 	return &Move{move, s, conditions}, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 
 	"github.com/penstock/penstock/proxy/internal/listener"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -51,6 +52,7 @@ type Move struct {
 	server *Server
 	addr   sockopt.Address    // the new address, with the mode
 	listen *listener.Listener // for another address; nil: none was opened
+	shares *listener.Listener // the former one, if both share a part of their addresses until Commit or Abort
 	none   bool               // the server is to have no address
 }
 
@@ -58,11 +60,12 @@ type Move struct {
 func (s *Server) PrepareNone() *Move { return &Move{server: s, none: true} }
 
 // Prepare opens an address by listen, unless the server listens there already: then only the mode of the path may change.
-// If the path was removed it is created again.
-func (s *Server) Prepare(addr sockopt.Address, listen func() (*listener.Listener, error)) (*Move, error) {
+// If the path was removed it is created again. The address may have a part of the present one, such as :9464 of
+// 127.0.0.1:9464.
+func (s *Server) Prepare(ctx context.Context, addr sockopt.Address, listen func() (*listener.Listener, error)) (*Move, error) {
 	s.mu.Lock()
 	same := s.at != nil && s.at.addr.Network == addr.Network && s.at.addr.Name == addr.Name
-	gone := same && s.at.listen.Gone()
+	gone, at := same && s.at.listen.Gone(), s.at
 	s.mu.Unlock()
 	if same && !gone {
 		return &Move{server: s, addr: addr}, nil
@@ -72,10 +75,35 @@ func (s *Server) Prepare(addr sockopt.Address, listen func() (*listener.Listener
 		s.log.Warn("a socket was removed, and cannot be created again", "of", s.name, "address", addr, "error", err)
 		return &Move{server: s, addr: addr}, nil
 	}
+	if errors.Is(err, syscall.EADDRINUSE) && at != nil && at.addr.Network == "tcp" && addr.Network == "tcp" {
+		if l, failed := s.beside(ctx, addr, at.listen); failed == nil {
+			return &Move{server: s, addr: addr, listen: l, shares: at.listen}, nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &Move{server: s, addr: addr, listen: l}, nil
+}
+
+// beside opens a TCP address that has a part of the present one. It fails if the present one is not what is in the way.
+func (s *Server) beside(ctx context.Context, addr sockopt.Address, at *listener.Listener) (*listener.Listener, error) {
+	if err := at.SetReusePort(true); err != nil {
+		return nil, err
+	}
+	l, err := listener.Bind(ctx, addr, &listener.Config{Limit: s.Conns.Limit()})
+	if err == nil {
+		if err = syscall.EADDRINUSE; l.Overlaps(at) {
+			err = l.Start(at)
+		}
+		if err != nil {
+			l.Close()
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, at.ClearReusePort())
+	}
+	return l, nil
 }
 
 // Abort cancels the change. Everything stays as it is.
@@ -83,7 +111,11 @@ func (m *Move) Abort() error {
 	if m.listen == nil {
 		return nil
 	}
-	return m.listen.Close()
+	err := m.listen.Close()
+	if m.shares != nil {
+		err = errors.Join(err, m.shares.ClearReusePort())
+	}
+	return err
 }
 
 // Commit makes the server listen at the new address and no longer at the old one. Clients of the old address still get
@@ -108,6 +140,11 @@ func (m *Move) Commit() {
 	if before != nil {
 		before.stop()
 		<-before.listen.Closed() // wait, which is short: a return to this address must be possible at once
+	}
+	if m.shares != nil {
+		if err := m.listen.ClearReusePort(); err != nil {
+			s.log.Warn("other processes of this user may take the address of a socket too", "of", s.name, "address", m.addr, "error", err)
+		}
 	}
 }
 

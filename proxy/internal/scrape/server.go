@@ -105,7 +105,7 @@ func (s *Server) Prepare(ctx context.Context, cfg *Config) (*Move, error) {
 		now.pair = pair
 		now.tls = &tls.Config{GetCertificate: pair.Get, MinVersion: tls.VersionTLS12, CipherSuites: keypair.CipherSuites(), NextProtos: []string{"http/1.1"}}
 	}
-	move, err := s.Server.Prepare(cfg.Address, func() (*listener.Listener, error) {
+	move, err := s.Server.Prepare(ctx, cfg.Address, func() (*listener.Listener, error) {
 		l, err := listener.Listen(ctx, cfg.Address, &listener.Config{Limit: s.Conns.Limit()})
 		return l, listener.ExplainTaken(cfg.Address, err)
 	})

@@ -290,6 +290,36 @@ func TestMoves(t *testing.T) {
 	}
 }
 
+// TestMovesWithinAPort: the address may become wider or narrower at its port, and an abort leaves the former one.
+func TestMovesWithinAPort(t *testing.T) {
+	s := start(t, &Config{Address: loopback, Allow: allow("127.0.0.0/8")}, 1)
+	_, port, err := net.SplitHostPort(s.Addr())
+	must(t, err)
+	scraped := func(after string) {
+		t.Helper()
+		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://127.0.0.1:" + port + "/metrics")
+		if err != nil {
+			t.Fatalf("after %s: %v", after, err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("after %s: %d", after, response.StatusCode)
+		}
+	}
+	for _, host := range []string{"", "127.0.0.1", "0.0.0.0", "127.0.0.1", "localhost"} {
+		cfg := &Config{Address: sockopt.Address{Network: "tcp", Name: host + ":" + port}, Allow: allow("127.0.0.0/8")}
+		before := s.Addr()
+		move, err := s.Prepare(t.Context(), cfg)
+		must(t, err)
+		must(t, move.Abort())
+		if scraped("an abort"); s.Addr() != before {
+			t.Errorf("it has moved from %s to %s", before, s.Addr())
+		}
+		change(t, s, cfg)
+		scraped("a change to " + cfg.Address.Name)
+	}
+}
+
 func TestMain(m *testing.M) { leak.Main(m) }
 
 func must(t testing.TB, err error) {
