@@ -276,6 +276,11 @@ func saveChange(ctx context.Context, client *admin.Client, env config.Env, given
 		if err := lock.writeEdited(ctx, client, edited); err != nil {
 			return done, "", err
 		}
+		defer func() {
+			if err != nil {
+				err = fmt.Errorf("%s has the change, and was reloaded, but an earlier change by hand may still be in force: %w", edited.Path, err)
+			}
+		}()
 	}
 	if differs && (edit.Add != nil || edit.Remove) {
 		now, err := endpointOf(ctx, client, change)

@@ -331,6 +331,11 @@ func TestSaveKeepsALaterEdit(t *testing.T) {
 	if now, err := os.ReadFile(r.file); err != nil || string(now) != string(later) {
 		t.Errorf("%s, %v", now, err)
 	}
+	// An error after the reload says that the file has the change.
+	r.balancer.bad, r.balancer.applying = nil, nil
+	if stderr := save(); !strings.Contains(stderr, r.file+" has the change, and was reloaded, but an earlier change by hand may still be in force: no turn") {
+		t.Errorf("it says %q", stderr)
+	}
 }
 
 // TestLockedFile: a command does not wait for ever for a lock of the file, nor for one of a file that was replaced.

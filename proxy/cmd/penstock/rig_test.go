@@ -126,6 +126,10 @@ func (b *paperBalancer) fail(n int64) {
 
 func (b *paperBalancer) Why(context.Context, admin.WhyQuery) (w admin.Why, err error) { return w, nil }
 
+func (b *paperBalancer) ChangeEndpoint(*admin.EndpointChange, string) (done admin.EndpointChanged, err error) {
+	return done, errors.New("no turn")
+}
+
 func (b *paperBalancer) Summary() admin.Summary { return admin.Summary{} }
 
 func (b *paperBalancer) ReopenLogs()             {}
