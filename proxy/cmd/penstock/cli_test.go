@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"maps"
 	"os"
 	"os/exec"
@@ -297,12 +298,14 @@ func manPages(t *testing.T) map[string]string {
 	return manual.Pages(app, manualSections...)
 }
 
+var updatePages = flag.Bool("update", false, "write the manual pages")
+
 // TestManPages: packaging/man has the pages of the command line as it is now, and no others.
 func TestManPages(t *testing.T) {
 	t.Parallel()
 
 	pages := manPages(t)
-	if *updatePage {
+	if *updatePages {
 		must(t, os.RemoveAll(manualDir))
 		must(t, os.MkdirAll(manualDir, 0o755))
 		for name, text := range pages {

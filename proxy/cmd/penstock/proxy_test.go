@@ -3,14 +3,12 @@ package main
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -376,57 +374,4 @@ func TestSizes(t *testing.T) {
 			t.Errorf("%q is %d, want an error", text, got)
 		}
 	}
-}
-
-var updatePage = flag.Bool("update", false, "write the flags into docs/loadbalancer.md")
-
-// TestProxyPage: docs/loadbalancer.md has the flags of penstock proxy, with their help.
-func TestProxyPage(t *testing.T) {
-	t.Parallel()
-
-	const page, begin, end = "../../../docs/loadbalancer.md", "generate -->\n", "<!-- end -->"
-	text, err := os.ReadFile(page)
-	must(t, err)
-	before, rest, ok := strings.Cut(string(text), begin)
-	_, after, ended := strings.Cut(rest, end)
-	if !ok || !ended {
-		t.Fatalf("%s has no place for the flags", page)
-	}
-	want := before + begin + "\n" + proxyFlags(t) + "\n" + end + after
-	if *updatePage {
-		must(t, os.WriteFile(page, []byte(want), 0o644))
-		return
-	}
-	if string(text) != want {
-		t.Errorf("%s does not have the flags of penstock proxy: .ci/run generate", page)
-	}
-}
-
-func proxyFlags(t *testing.T) string {
-	t.Helper()
-	k, err := kong.New(new(commands))
-	must(t, err)
-	ctx, err := kong.Trace(k, []string{"proxy"})
-	must(t, err)
-	var table strings.Builder
-	table.WriteString("| flag | default | |\n|---|---|---|\n")
-	for _, f := range ctx.Selected().Flags {
-		if f.Hidden {
-			continue
-		}
-		name := "--" + f.Name
-		switch {
-		case f.Negated || f.Tag.Negatable != "":
-			name = "--[no-]" + f.Name
-		case f.PlaceHolder != "":
-			name += " " + f.PlaceHolder
-		}
-		value := ""
-		if f.HasDefault && f.Default != "" {
-			value = "`" + f.Default + "`"
-		}
-		help := regexp.MustCompile(` *\(default: [^)]*\)`).ReplaceAllString(f.Help, "")
-		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", strings.ReplaceAll(name, "|", "\\|"), value, strings.ReplaceAll(help, "|", "\\|"))
-	}
-	return table.String()
 }
