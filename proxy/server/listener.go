@@ -372,8 +372,7 @@ func (lm *listenerManager) commit(name string, n *nextListener) {
 // limit sets the limits of concurrent clients and of clients per second. For an existing listener it is called after the
 // sockets have changed: otherwise a raised limit would admit the clients in their queues by the former configuration.
 func (l *listener) limit() {
-	l.state.Connections.Set(l.cfg.Limits.Connections)
-	l.state.Rate.Set(float64(l.cfg.Limits.PerSecond), 0)
+	l.state.Limit(l.cfg.Limits.Connections, float64(l.cfg.Limits.PerSecond))
 }
 
 // newListenerState makes the state of a listener, which logs that a limit is reached, at most once

@@ -195,6 +195,38 @@ func TestDoorInTurn(t *testing.T) {
 	}
 }
 
+// TestDoorThatWidens: clients beyond a listener's limit come in once the limit is higher, or there is none.
+func TestDoorThatWidens(t *testing.T) {
+	for _, limit := range []int64{3, 0} {
+		r := newRig(t, 1, router.SnapshotConfig{}, nil)
+		door := r.listener.Config().State
+		door.Limit(1, 0)
+		var came []*router.Search
+		for i, want := range []worker.Action{worker.Connect, worker.Park, worker.Park} {
+			s, c := r.search()
+			if err := r.listener.Service().Admitter.Admit(c, true, r.clock); err != nil {
+				t.Fatal(err)
+			}
+			if step := s.Next(r.clock); step.Action != want {
+				t.Errorf("number %d: %v, want %v", i, step.Action, want)
+			}
+			came = append(came, s)
+		}
+		for i, s := range came[1:] { // the first of them may look each time that one comes
+			if step := s.Next(r.clock); step.Action != worker.Park {
+				t.Errorf("number %d: %v", i+1, step.Action)
+			}
+		}
+		door.Limit(limit, 0)
+		for i, s := range came {
+			if step := s.Next(r.clock); step.Action != worker.Connect {
+				t.Errorf("a limit of %d: number %d: %v", limit, i, step.Action)
+			}
+			s.Close()
+		}
+	}
+}
+
 // The sources that a client may have.
 const (
 	v4      = "10.1.2.3"
