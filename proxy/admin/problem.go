@@ -173,16 +173,21 @@ func (f *finder) file(s *Status) {
 		}
 	}
 	l := s.SessionLog
-	if l == nil || l.DroppedLastMinute == 0 && l.Error == "" {
+	if l == nil {
 		return
 	}
-	if l.DroppedLastMinute == 0 {
-		f.add(of, Warning, "session_log", "the session log has failed: %s: lines that cannot be written wait, and are dropped if too many wait", l.Error)
-		return
+	why := l.Error
+	if of.Since = l.StuckSince; !of.Since.IsZero() {
+		why += when(why != "", ", ") + "no line was taken since " + f.clock(of.Since)
 	}
-	why := "" // the lines may have been lost at an earlier destination
-	if l.Error != "" {
-		why = "; it cannot be written: " + l.Error
+	switch {
+	case l.DroppedLastMinute == 0 && why == "":
+		return
+	case l.DroppedLastMinute == 0:
+		f.add(of, Warning, "session_log", "the session log has failed: %s: lines that cannot be written wait, and are dropped if too many wait", why)
+		return
+	case why != "": // the lines may have been lost at an earlier destination
+		why = "; it cannot be written: " + why
 	}
 	f.add(of, Warning, "session_log", "the session log: %s lost within the last minute%s", plural(l.DroppedLastMinute, "line was", "lines were"), why)
 }

@@ -74,6 +74,14 @@ func TestProblems(t *testing.T) {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{Lines: 5, Error: "no space left on device"}}},
 			[]string{"warning session_log the session log has failed: no space left on device: lines that cannot be written wait, and are dropped if too many wait"},
 		},
+		"the session log is stuck": {
+			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{StuckSince: now}}},
+			[]string{"warning session_log the session log has failed: no line was taken since 10:00:00: lines that cannot be written wait, and are dropped if too many wait"},
+		},
+		"the session log is stuck, and lines are lost": {
+			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{DroppedLastMinute: 1, Error: "no process reads the FIFO", StuckSince: now}}},
+			[]string{"warning session_log the session log: 1 line was lost within the last minute; it cannot be written: no process reads the FIFO, no line was taken since 10:00:00"},
+		},
 		"lines of the session log were lost before": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{Lines: 5, Dropped: map[string]int64{"destination": 3, "rate": 7}}}}, nil,
 		},

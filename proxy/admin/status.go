@@ -354,6 +354,8 @@ type SessionLog struct {
 	DroppedLastMinute int64 `json:"dropped_last_minute,omitempty"`
 	// Error is the destination's last error, if it is at most a minute old. Only in a status.
 	Error string `json:"error,omitempty"`
+	// StuckSince is since when the destination takes none of the lines that wait, if that has lasted ten seconds.
+	StuckSince time.Time `json:"stuck_since,omitzero"`
 }
 
 // Pipes counts pipes.

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
-	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -275,7 +275,7 @@ func (ln *Listener) RefusesAll() string {
 
 // absent warns of an endpoints file that this machine does not have. It may be created later.
 func (k *checker) absent(f *DiscoverFile) {
-	if f.Path != "" && !k.bad[&f.Path] && !k.exists(string(f.Path)) {
+	if f.Path != "" && !k.bad[&f.Path] && k.look(string(f.Path)).absent {
 		k.warnAt(k.at(&f.Path, f), "make the file, or write another path: without the file the upstream has no endpoint", "there is no file %s", f.Path)
 	}
 }
@@ -287,16 +287,23 @@ func (k *checker) zones(z *ZoneAware) {
 	}
 }
 
-// isDir reports whether a path is a directory of this machine.
-func isDir(path string) bool {
-	info, err := file.Stat(path)
-	return err == nil && info.IsDir()
+// A sight is what a path is on this machine. All are false if that cannot be found out.
+type sight struct {
+	absent, dir, noDir, socket, disk bool
+	err                              error // of anything but an absent file
 }
 
-// exists reports whether a path exists. If that cannot be found out, it returns true.
-func exists(path string) bool {
-	_, err := file.Stat(path)
-	return !errors.Is(err, fs.ErrNotExist)
+func (d *decoder) look(path string) (s sight) {
+	mode, err := d.mode(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		s.absent, s.noDir = true, true
+	case err != nil:
+		s.err = err
+	default:
+		s.dir, s.noDir, s.socket, s.disk = mode.IsDir(), !mode.IsDir(), mode&fs.ModeSocket != 0, mode&(fs.ModeDevice|fs.ModeCharDevice) == fs.ModeDevice
+	}
+	return s
 }
 
 // directories warns of sockets in directories that this machine does not have. This is no
@@ -317,8 +324,17 @@ func (k *checker) directory(b *Bind) {
 	if b.Address.Network != "unix" || b.Address.Abstract() {
 		return
 	}
-	if dir := filepath.Dir(b.Address.Name); !k.isDir(dir) {
-		k.warnAt(k.at(b, b), "make the directory before penstock run, or write another path", "this machine has no directory %s", dir)
+	k.directoryOf(b.Address.Name, k.at(b, b))
+}
+
+// directoryOf warns unless this machine has the directory of a path.
+func (k *checker) directoryOf(path string, at place) {
+	dir := filepath.Dir(path)
+	switch is := k.look(dir); {
+	case is.noDir:
+		k.warnAt(at, "make the directory before penstock run, or write another path", "this machine has no directory %s", dir)
+	case is.err != nil:
+		k.warnAt(at, mend(is.err, 0), "%v", is.err)
 	}
 }
 

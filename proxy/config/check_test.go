@@ -158,18 +158,22 @@ func TestSocketsWithoutDirectory(t *testing.T) {
 	warned(t, "admin: {bind: 'unix:/none/a'}\nlisteners: [{name: a, bind: ['unix:/none/s?mode=0600', 'unix:/x/s', 'unix:@none/s', ':1', 'systemd:x'], upstream: u}]\nupstreams: [{name: u, endpoints: ['unix:/none/e']}]\n",
 		"1:15: this machine has no directory /none | make the directory before penstock run, or write another path",
 		"2:30: this machine has no directory /none | make the directory before penstock run, or write another path")
+	warned(t, "admin: {bind: 'unix:/hung/a'}"+smallest, "1:15: stat /hung: i/o timeout | wait until it answers, or write another path")
 }
 
 // TestSessionLogWithoutDirectory: the directory of a session log is checked, and that it is none itself.
 func TestSessionLogWithoutDirectory(t *testing.T) {
 	warned(t, "session_log: {to: /none/sessions.log}"+smallest,
 		"1:19: this machine has no directory /none | make the directory before penstock run, or write another path")
+	warned(t, "session_log: {to: /hung/sessions.log}"+smallest, "1:19: stat /hung: i/o timeout | wait until it answers, or write another path")
 	for _, to := range []string{"/x/sessions.log", "stderr", "journald", "'syslog+unix:/none/log'", "'syslog+udp://192.0.2.1:514'"} {
 		warned(t, "session_log: {to: "+to+"}"+smallest)
 	}
-	_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": "session_log: {to: /var/log}" + smallest, "/var/log/a": ""}, "/etc/p.yaml", variables())
-	if len(problems) != 1 || short(problems[0]) != "1:19: /var/log is a directory | write the path of a file in it" {
-		t.Errorf("%v", problems)
+	for to, want := range map[string]string{
+		"/var/log": "/var/log is a directory | write the path of a file in it", "/dev/disk": "/dev/disk is a block device | write the path of a file",
+		"/run/socket": "/run/socket is a socket | write syslog+unix:/run/socket, or journald:/run/socket",
+	} {
+		told(t, config.Tree{}, "session_log: {to: "+to+"}"+smallest, []string{"1:19: " + want})
 	}
 }
 

@@ -24,8 +24,6 @@ type decoder struct {
 	here     place   // current value
 	read     func(path string, most int) ([]byte, error)
 	mode     func(path string) (fs.FileMode, error)
-	isDir    func(path string) bool
-	exists   func(path string) bool
 	isLocal  func(addr netip.Addr) bool                      // reports an address of this machine
 	reaches  func(addr netip.Addr) bool                      // reports whether a connection to it ends on this machine
 	cpus     func() (topology.Set, error)                    // of this machine

@@ -3,6 +3,7 @@ package config
 import (
 	"io/fs"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -44,22 +45,26 @@ func (t Tree) glob(pattern string) (paths []string, err error) {
 	return paths, nil
 }
 
-// mode is that of a file: 0640, and 0644 if its name ends with public.
+// mode is that of a directory unless the path is in the tree, or ends with one of these words. A file has 0640, or 0644 if the
+// path ends with public.
 func (t Tree) mode(path string) (fs.FileMode, error) {
-	if strings.HasSuffix(path, "public") {
-		return 0o644, nil
-	}
-	return 0o640, nil
-}
-
-// isDir reports whether path is a directory: each is, but files and paths that end with none or .log.
-func (t Tree) isDir(path string) bool {
 	_, file := t[path]
-	return !file && !strings.HasSuffix(path, "none") && !strings.HasSuffix(path, ".log")
+	switch name := filepath.Base(path); {
+	case name == "none":
+		return 0, &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
+	case name == "hung":
+		return 0, &fs.PathError{Op: "stat", Path: path, Err: os.ErrDeadlineExceeded}
+	case name == "socket":
+		return fs.ModeSocket, nil
+	case name == "disk":
+		return fs.ModeDevice, nil
+	case strings.HasSuffix(path, "public"):
+		return 0o644, nil
+	case file || strings.HasSuffix(name, ".log"):
+		return 0o640, nil
+	}
+	return fs.ModeDir | 0o750, nil
 }
-
-// exists reports whether path exists: each does, but those that end with none.
-func (t Tree) exists(path string) bool { return !strings.HasSuffix(path, "none") }
 
 // reaches reports whether ip is this machine's: only 192.0.2.2 is.
 func (t Tree) reaches(ip netip.Addr) bool { return ip == netip.MustParseAddr("192.0.2.2") }
@@ -127,7 +132,7 @@ func NewUnknown(name string, load func() error) *Unknown {
 
 func (t Tree) loader(env Env) *loader {
 	l := newLoader(env)
-	l.read, l.glob, l.mode, l.isDir, l.exists, l.isLocal, l.reaches = t.read, t.glob, t.mode, t.isDir, t.exists, t.isLocal, t.reaches
+	l.read, l.glob, l.mode, l.isLocal, l.reaches = t.read, t.glob, t.mode, t.isLocal, t.reaches
 	l.cpus, l.nodes, l.cpusOf = t.cpus, t.nodes, t.cpusOf
 	l.controls, l.control = t.controls, t.control
 	return l
@@ -135,7 +140,7 @@ func (t Tree) loader(env Env) *loader {
 
 func AdminBindTree(t Tree, path string, env Env) (*Admin, []Problem) {
 	l := newLoader(env)
-	l.read, l.glob, l.isDir, l.adminOnly = t.read, t.glob, t.isDir, true
+	l.read, l.glob, l.mode, l.adminOnly = t.read, t.glob, t.mode, true
 	l.file(path, place{})
 	return l.adminBind()
 }
@@ -143,7 +148,7 @@ func AdminBindTree(t Tree, path string, env Env) (*Admin, []Problem) {
 // AdminPlaceTree is AdminPlace with other files than those of the file system.
 func AdminPlaceTree(t Tree, path string) (*Admin, []Problem) {
 	l := newLoader(func(string) (string, bool) { return "", false })
-	l.read, l.glob, l.isDir, l.adminOnly, l.bindOnly = t.read, t.glob, t.isDir, true, true
+	l.read, l.glob, l.mode, l.adminOnly, l.bindOnly = t.read, t.glob, t.mode, true, true
 	l.file(path, place{})
 	return l.adminBind()
 }

@@ -71,7 +71,7 @@ type loader struct {
 
 func newLoader(env Env) *loader {
 	l := &loader{visited: make(map[string]bool), glob: file.Glob}
-	l.env, l.read, l.mode, l.isDir, l.exists, l.isLocal, l.reaches = env, file.Read, fileMode, isDir, exists, isLocal, sockopt.Local()
+	l.env, l.read, l.mode, l.isLocal, l.reaches = env, file.Read, fileMode, isLocal, sockopt.Local()
 	l.cpus, l.nodes, l.cpusOf = topology.CPUs, topology.Nodes, topology.CPUsOf
 	l.controls, l.control = sockopt.Congestions, sockopt.TryCongestion
 	l.places, l.bad, l.strange = make(map[any]place), make(map[any]bool), make(map[any]bool)
@@ -261,7 +261,7 @@ func (l *loader) matching(pattern, written string, at place) []string {
 		l.complainAt(at, mend(err, maxFile), "%v", err)
 	case len(paths) == 0 && plain:
 		l.complainAt(at, "use the name of an existing file, or a pattern", "there is no file %s", pattern)
-	case plain && l.isDir(pattern):
+	case plain && l.look(pattern).dir:
 		l.partial = true
 		l.complainAt(at, "write "+filepath.Join(written, "*.yaml"), "%s is a directory", pattern)
 		return nil
@@ -287,7 +287,7 @@ func (l *loader) unmatched(pattern, written string, at place) {
 	dir := filepath.Dir(pattern)
 	all, err := l.glob(filepath.Join(dir, "*"))
 	switch {
-	case !l.isDir(dir):
+	case l.look(dir).noDir:
 		l.warnAt(at, "make the directory, write another directory, or leave it out", "there is no directory %s", dir)
 	case err == nil && l.others(all):
 		l.warnAt(at, "write a pattern that matches the names of files, or leave it out", "%s matches no other file", written)

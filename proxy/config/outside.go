@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -180,6 +181,8 @@ func mend(err error, limit int) string {
 		return "use the name of an existing file"
 	case errors.Is(err, fs.ErrPermission):
 		return "let this user read it"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return "wait until it answers, or write another path"
 	case errors.Is(err, syscall.EMFILE):
 		return "let the process open more files: ulimit -n, or LimitNOFILE= in the unit"
 	case errors.Is(err, syscall.ENFILE):

@@ -3,6 +3,7 @@ package config_test
 import (
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -727,7 +728,7 @@ func TestMend(t *testing.T) {
 	t.Parallel()
 
 	for cause, want := range map[error]string{
-		syscall.EMFILE: "LimitNOFILE=", syscall.ENFILE: "fs.file-max", syscall.EACCES: "let this user read it", syscall.ENOENT: "existing file", syscall.EISDIR: "write the name of a file",
+		syscall.EMFILE: "LimitNOFILE=", syscall.ENFILE: "fs.file-max", syscall.EACCES: "let this user read it", syscall.ENOENT: "existing file", os.ErrDeadlineExceeded: "until it answers", syscall.EISDIR: "write the name of a file",
 	} {
 		if got := config.Mend(&fs.PathError{Op: "open", Path: "/c", Err: cause}, 1); !strings.Contains(got, want) {
 			t.Errorf("%v: %q, want %q", cause, got, want)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/netip"
 	"net/url"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"time"
@@ -85,10 +84,18 @@ func (k *checker) logFile(l *SessionLog) {
 	if err != nil || path == "" {
 		return
 	}
-	if at := k.at(&l.To, l); k.isDir(path) {
+	at := k.at(&l.To, l)
+	switch is := k.look(path); {
+	case is.dir:
 		k.complainAt(at, "write the path of a file in it", "%s is a directory", path)
-	} else if dir := filepath.Dir(path); !k.isDir(dir) {
-		k.warnAt(at, "make the directory before penstock run, or write another path", "this machine has no directory %s", dir)
+	case is.disk:
+		k.complainAt(at, "write the path of a file", "%s is a block device", path)
+	case is.socket && !strings.HasPrefix(path, "/dev/std"): // of each process its own
+		k.complainAt(at, "write syslog+unix:"+path+", or journald:"+path, "%s is a socket", path)
+	case is.err != nil:
+		k.warnAt(at, mend(is.err, 0), "%v", is.err)
+	default:
+		k.directoryOf(path, at)
 	}
 }
 

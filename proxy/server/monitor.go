@@ -57,6 +57,7 @@ func (w *watcher) observe(now int64, last bool) {
 		w.logDrains(now)
 		w.outages.Look(now, w.conditions(), w.whyUnusable)
 	}
+	w.logStuck()
 	w.sums.Look(now, w.watched(), w)
 	if last {
 		w.sums.Flush(now, w)

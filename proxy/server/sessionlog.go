@@ -13,12 +13,12 @@ import (
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
 )
 
-// A sessionLog is the session log of a server, if there is one. Its fields need no lock. The log is opened and changed
-// under the server's mu.
+// A sessionLog is the session log of a server, if there is one. The log is opened and changed under the server's mu.
 type sessionLog struct {
 	*core
 	sessions atomic.Pointer[sessionlog.Log] // owned; nil until the first log
 	progress chan struct{}                  // signals that the settings have changed
+	stuck    bool                           // its lines wait, and this was logged; guarded by the server's mu
 }
 
 // A nextSessionLog is the session log of a configuration that is to be applied.
@@ -107,6 +107,31 @@ func (s *sessionLog) reportSessionLog(dropped int64, err error) {
 		attrs = append(attrs, "error", err)
 	}
 	s.log.Warn("lines of the session log were dropped", attrs...)
+}
+
+// stuckAfter is how long lines wait before the status says that their destination takes none.
+const stuckAfter = 10 * time.Second
+
+// stuckSince returns since when lines wait although their destination takes none, or the zero time.
+func (s *sessionLog) stuckSince() (since time.Time) {
+	if log := s.sessions.Load(); log != nil {
+		if at := log.Waits(); at != 0 && s.now()-at >= int64(stuckAfter) {
+			since = s.wall(at)
+		}
+	}
+	return since
+}
+
+// logStuck logs that lines wait, and that they no longer do, unless the log itself reports an error. The server's mu is held.
+func (s *sessionLog) logStuck() {
+	switch since := s.stuckSince(); {
+	case since.IsZero() && s.stuck:
+		s.stuck = false
+		s.log.Info("the session log is written again")
+	case !since.IsZero() && !s.stuck && s.sessions.Load().Failed() == nil:
+		s.stuck = true
+		s.log.Warn("the session log takes no lines: they wait, and are dropped if too many wait", "since", since)
+	}
 }
 
 // recentSessionLog adds to the counts of a status the losses and the error of the last minute. The server's mu is held.
@@ -198,7 +223,7 @@ func (s *sessionLog) sessionLogCounts() *admin.SessionLog {
 		return nil
 	}
 	c := log.Counts()
-	counts := &admin.SessionLog{Lines: c.Lines, Dropped: make(map[string]int64), Filtered: c.Filtered}
+	counts := &admin.SessionLog{Lines: c.Lines, Dropped: make(map[string]int64), Filtered: c.Filtered, StuckSince: s.stuckSince()}
 	for reason, n := range map[string]int64{"queue": c.Full, "destination": c.Dropped, "rate": c.Rated} {
 		if n > 0 {
 			counts.Dropped[reason] = n

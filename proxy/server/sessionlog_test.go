@@ -14,9 +14,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/internal/testutil/software"
@@ -309,6 +311,34 @@ func TestLostLinesAreAProblem(t *testing.T) {
 	if l := r.Status().SessionLog; l.Lines != 0 {
 		t.Errorf("%+v", l)
 	}
+}
+
+// TestStuckSessionLog: once lines have waited for ten seconds the status, the metrics and the log of the process say that the
+// session log takes none, until it does.
+func TestStuckSessionLog(t *testing.T) {
+	t.Parallel()
+
+	path := filepath.Join(t.TempDir(), "fifo")
+	must(t, syscall.Mkfifo(path, 0o600))
+	reader, err := os.OpenFile(path, os.O_RDWR, 0)
+	must(t, err)
+	defer reader.Close()
+	_, err = sys.SetPipeSize(int(reader.Fd()), 4096)
+	must(t, err)
+	r := start(t, fmt.Sprintf("session_log: {to: %q}\nlisteners: [{name: l, bind: \"127.0.0.1:0\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", path, named(t, "a")))
+	began := time.Now()
+	for range 30 { // lines of more than a page
+		whose(t, r.At("l"))
+	}
+	r.Until("the log is stuck", func() bool { return !r.Status().SessionLog.StuckSince.IsZero() })
+	since := r.Status().SessionLog.StuckSince
+	if since.Before(began) || time.Since(since) < 10*time.Second || !r.sampled().Process.SessionLog.StuckSince.Equal(since) {
+		t.Errorf("since %v", since)
+	}
+	r.Logs("the session log takes no lines")
+	go io.Copy(io.Discard, reader) // ends with the reader
+	r.Until("it is not", func() bool { return r.Status().SessionLog.StuckSince.IsZero() })
+	r.Logs("the session log is written again")
 }
 
 // TestShippedSessions: each line has what deploy/loki/config.alloy takes from it, with a time in its layout and a trace id of its own.

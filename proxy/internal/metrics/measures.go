@@ -216,6 +216,12 @@ var processFamilies = []processFamily{
 	{Family: counter("penstock_health_transitions_total", "Changes of the state of endpoints and circuit breakers."), collect: named("transitions")},
 	{Family: counter("penstock_hellos_missing_total", "Clients that were served without a ClientHello."), collect: named("hellos_missing")},
 	{Family: counter("penstock_session_log_dropped_total", "Dropped lines of the session log: queue (the queue of a loop was full), destination (it accepted no more) or rate (per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "queue", "destination", "rate") }},
+	{Family: gauge("penstock_session_log_stuck_timestamp_seconds", "Since when the destination takes none of the lines that wait, since the epoch. 0: it takes them."), collect: one(func(s *Sample) float64 {
+		if at := s.sessionLog().StuckSince; !at.IsZero() {
+			return seconds(at)
+		}
+		return 0
+	})},
 	{Family: counter("penstock_spans_dropped_total", "Spans that did not reach the collector, by reason: queue_full, refused, unavailable or shutdown.", "reason"), collect: func(s *Sample, emit emitter) {
 		emitEach(emit, s.traces().Dropped, "queue_full", "refused", "unavailable", "shutdown")
 	}},

@@ -16,6 +16,21 @@ func EventOf(k Kind, now int64, r *record.Record) (e Event) {
 func (e *Event) Set(k Kind, now int64, r *record.Record) { e.set(k, now, r) }
 func (e *Event) Error() string                           { return e.error }
 
+// Hang makes each write of opened settings, to a file, wait for a channel.
+func (s *Settings) Hang(until <-chan struct{}) { s.sink = hanging{s.sink.(*stream), until} }
+
+type hanging struct {
+	*stream
+	until <-chan struct{}
+}
+
+func (h hanging) flush() {
+	if len(h.ends) > 0 {
+		<-h.until
+	}
+	h.stream.flush()
+}
+
 // State is its termination state in two letters.
 func (e *Event) State() string { return e.state() }
 

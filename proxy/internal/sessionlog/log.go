@@ -49,6 +49,7 @@ type Log struct {
 	lines, dropped, rated atomic.Int64 // lines
 
 	failed atomic.Pointer[Failure] // see Failed
+	waits  atomic.Int64            // see Waits
 
 	writer writer
 }
@@ -62,6 +63,10 @@ type Failure struct {
 // Failed returns the last failure of the present destination. It returns nil if the destination has not failed, or has
 // taken a line since.
 func (l *Log) Failed() *Failure { return l.failed.Load() }
+
+// Waits returns since when lines wait and the destination takes none, on the loops' clock, or 0 if none wait. It
+// also knows while the writer hangs in a call, which nobody else reports.
+func (l *Log) Waits() (since int64) { return l.waits.Load() }
 
 type queue struct {
 	record.Queue[Event]

@@ -3,6 +3,7 @@ package sessionlog_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -326,6 +327,42 @@ func TestStuckFIFO(t *testing.T) {
 	}
 }
 
+// TestWaits: lines wait while a write hangs, or a FIFO has no room, until they are written.
+func TestWaits(t *testing.T) {
+	t.Parallel()
+
+	waits := func(r *rig, want bool) {
+		t.Helper()
+		condition.Await(t, fmt.Sprintf("lines wait: %v", want), func() bool { return (r.Waits() != 0) == want })
+	}
+	r, until := newRig(t, filepath.Join(t.TempDir(), "none"), nil), make(chan struct{})
+	next := open(t, filepath.Join(t.TempDir(), "s.log"), nil)
+	next.Hang(until)
+	r.Set(next)
+	condition.Await(t, "a line waits", func() bool { // earlier lines may go to the destination before
+		r.end("a")
+		return r.Waits() != 0
+	})
+	close(until)
+	r.settled(t)
+	waits(r, false)
+
+	path := filepath.Join(t.TempDir(), "fifo")
+	must(t, syscall.Mkfifo(path, 0o600))
+	reader, err := os.OpenFile(path, os.O_RDWR, 0)
+	must(t, err)
+	defer reader.Close()
+	r = newRig(t, path, nil)
+	for range 1000 {
+		r.end(strings.Repeat("n", 80))
+	}
+	condition.Await(t, "the FIFO is full", func() bool { return r.Counts().Lines > 500 })
+	waits(r, true)
+	go io.Copy(io.Discard, reader) // ends with the reader
+	r.settled(t)
+	waits(r, false)
+}
+
 // TestSyslog: datagrams of RFC 5424 to UDP and to a unix socket; a receiver that is not there, or has gone,
 // loses lines that are counted as far as that can be known.
 func TestSyslog(t *testing.T) {
@@ -394,6 +431,25 @@ func TestJournald(t *testing.T) {
 	} {
 		if entry[name] != want {
 			t.Errorf("%s is %q, want %q", name, entry[name], want)
+		}
+	}
+}
+
+// TestOddFiles: a file that cannot be opened has the reason, and what to write instead.
+func TestOddFiles(t *testing.T) {
+	t.Parallel()
+
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "socket")
+	c, err := net.ListenPacket("unixgram", socket)
+	must(t, err)
+	defer c.Close()
+	for path, want := range map[string]string{dir: "is a directory", socket: "write syslog+unix:" + socket} {
+		to, err := sessionlog.ParseDestination(path)
+		must(t, err)
+		s := &sessionlog.Settings{Destination: to, Format: sessionlog.FormatTemplate, Template: "{id}"}
+		if err := s.Open(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
 }

@@ -71,18 +71,30 @@ func openStderr() (*stream, error) {
 
 var errUnread = errors.New("no process reads the FIFO")
 
+// odd returns the reason why a file that is no regular one cannot be opened, for which the kernel has only ENXIO.
+func odd(path string, err error) error {
+	if !errors.Is(err, syscall.ENXIO) {
+		return err
+	}
+	is, _ := sys.Stat(path)
+	switch is.Mode & syscall.S_IFMT {
+	case syscall.S_IFIFO:
+		err = &os.PathError{Op: "open", Path: path, Err: errUnread}
+	case syscall.S_IFSOCK:
+		err = fmt.Errorf("open %s: it is a socket: write syslog+unix:%[1]s, journald:%[1]s or stderr", path)
+	}
+	return err
+}
+
 // open opens the path. If this fails, look tries again.
 func (s *stream) open() error {
 	o, err := file.Change(s.path, func() (o opened, err error) {
 		fd, err := file.Append(s.path, fileMode)
 		if err != nil {
-			return o, err
+			return o, odd(s.path, err)
 		}
 		return look(fd)
 	}, func(o opened) { _ = sys.Close(o.fd) })
-	if errors.Is(err, syscall.ENXIO) {
-		err = &os.PathError{Op: "open", Path: s.path, Err: errUnread}
-	}
 	if err == nil {
 		err = s.take(o)
 	}

@@ -103,6 +103,9 @@ func (w *writer) add(e *Event) {
 		return
 	}
 	e.bound()
+	if w.log.waits.Load() == 0 {
+		w.log.waits.Store(w.log.cfg.Now())
+	}
 	w.line = w.settings.format(w.line[:0], e, w.log.context)
 	w.settings.sink.add(w.line, e)
 }
@@ -135,6 +138,12 @@ func (w *writer) count() {
 	l.lines.Add(written)
 	l.dropped.Add(dropped)
 	w.unreported += dropped
+	switch {
+	case !w.pending():
+		l.waits.Store(0)
+	case written > 0:
+		l.waits.Store(l.cfg.Now())
+	}
 	switch {
 	case err != nil:
 		w.err, w.failing = err, written == 0 || !w.caughtUp() // lines of the same turn may have been written after the error
