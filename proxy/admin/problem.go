@@ -207,10 +207,10 @@ func (f *finder) listener(l *Listener) {
 	for _, q := range l.Queues {
 		switch {
 		case q.DroppedLastMinute > 0:
-			f.add(of, Warning, "accept_queue", "listener %s: the accept queue of %s overflowed %s within the last minute (%d clients wait now, the limit is %d)",
-				l.Name, q.Address, plural(q.DroppedLastMinute, "time", "times"), q.Length, q.Most)
+			f.add(of, Warning, "accept_queue", "listener %s: the accept queue of %s overflowed %s within the last minute (%s now, the limit is %d)",
+				l.Name, q.Address, plural(q.DroppedLastMinute, "time", "times"), plural(q.Length, "client waits", "clients wait"), q.Most)
 		case q.Known && q.Length > q.Most:
-			f.add(of, Warning, "accept_queue", "listener %s: the accept queue of %s is full (%d clients wait, the limit is %d)", l.Name, q.Address, q.Length, q.Most)
+			f.add(of, Warning, "accept_queue", "listener %s: the accept queue of %s is full (%s, the limit is %d)", l.Name, q.Address, plural(q.Length, "client waits", "clients wait"), q.Most)
 		}
 	}
 	f.filters(of, l)
@@ -275,12 +275,7 @@ func when(holds bool, text string) string {
 	return text
 }
 
-func plural(n int64, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, more)
-}
+var plural = display.Plural
 
 // denials adds a listener's denials if they refuse all of its clients, or nearly all.
 func (f *finder) denials(of Problem, l *Listener) {

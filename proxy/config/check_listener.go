@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	clients "github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -428,7 +429,7 @@ func (k *checker) byteMatch(b *ByteMatch) {
 		k.complainAt(k.at(b, b), fmt.Sprintf("write at most %d", firstbytes.MaxPattern), "the pattern has %d bytes", len(content))
 	case mask == nil:
 	case len(mask) != len(content):
-		k.complainAt(k.at(&b.Mask, b), fmt.Sprintf("write %d bytes", len(content)), "the mask has %d bytes, but the pattern has %d", len(mask), len(content))
+		k.complainAt(k.at(&b.Mask, b), "write "+display.Plural(int64(len(content)), "byte", "bytes"), "the mask has %s, but the pattern has %d", display.Plural(int64(len(mask)), "byte", "bytes"), len(content))
 	case !slices.ContainsFunc(mask, func(c byte) bool { return c != 0 }):
 		k.complainAt(k.at(&b.Mask, b), "write ff for each byte to compare", "the mask is 0, so no bit of the pattern is compared")
 	}

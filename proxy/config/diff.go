@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/penstock/penstock/proxy/display"
 )
 
 // A Kind is the kind of thing that a [Change] is about.
@@ -359,7 +361,7 @@ func shown(f *field, v reflect.Value) string {
 		}
 		return secretShown
 	case Content:
-		return fmt.Sprintf("%s (%d bytes)", v.Path, len(v.Bytes))
+		return fmt.Sprintf("%s (%s)", v.Path, display.Plural(int64(len(v.Bytes)), "byte", "bytes"))
 	}
 	if text := f.form.show(v); text != "" {
 		return text

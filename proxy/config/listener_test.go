@@ -35,7 +35,7 @@ func TestFirstBytes(t *testing.T) {
 		"accept_proxy: {versions: [1]}, routes: [{match: {tlv: [{type: 1}]}, upstream: u}]":                       {"this route is never taken: a PROXY header of version 1 has no TLVs | write versions: [2] in accept_proxy"},
 		"accept_proxy: {}, routes: [{match: {tlv: [{type: 1, text: a, hex: '00'}]}, upstream: u}]":                {"text and hex cannot be used together | leave one of them out"},
 		"routes: [{match: {bytes: [{offset: 1}]}, upstream: u}]":                                                  {"text or hex is missing | write text: or hex:"},
-		"routes: [{match: {bytes: [{text: ab, mask: ff}]}, upstream: u}]":                                         {"the mask has 1 bytes, but the pattern has 2 | write 2 bytes"},
+		"routes: [{match: {bytes: [{text: ab, mask: ff}]}, upstream: u}]":                                         {"the mask has 1 byte, but the pattern has 2 | write 2 bytes"},
 		"routes: [{match: {bytes: [{text: a, mask: '00'}]}, upstream: u}]":                                        {"the mask is 0, so no bit of the pattern is compared | write ff for each byte to compare"},
 		"routes: [{match: {bytes: [{hex: abc}]}, upstream: u}]":                                                   {`"abc" is not hexadecimal | write two digits for each byte, such as 0300ff`},
 		"routes: [{match: {path: [/a/../b]}, upstream: u}]":                                                       {`"/a/../b" is not the path of a request | write /status, or /api/* for all paths below /api`},

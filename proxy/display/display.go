@@ -22,6 +22,14 @@ import (
 // MaxName is the longest name of an endpoint or a zone, in bytes. A DNS name is shorter.
 const MaxName = 255
 
+// Plural returns a number of things.
+func Plural(n int64, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", more)
+}
+
 // Check returns an error of one line for a text that is longer than most bytes, or has an
 // invisible character other than a space.
 func Check(text string, limit int) error {

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -41,11 +42,12 @@ type denial struct {
 // yet takes effect once it exists.
 func (s *Server) Deny(text, listener string, within time.Duration, by string) (admin.NewDenial, error) {
 	rule, err := source.ParseRule(text)
+	prefix, failed := netip.ParsePrefix(text)
 	switch {
+	case failed == nil && prefix.Bits() == 0: // 10.0.0.7/0 too, for which err advises 0.0.0.0/0
+		return admin.NewDenial{}, fmt.Errorf("%w: source: %q matches every IPv4 or every IPv6 client: write all to deny every client, or a longer prefix", admin.ErrInvalid, text)
 	case err != nil:
 		return admin.NewDenial{}, fmt.Errorf("%w: source: %w", admin.ErrInvalid, err)
-	case rule.Everyone():
-		return admin.NewDenial{}, fmt.Errorf("%w: source: %q matches every IPv4 or every IPv6 client: write all to deny every client, or a longer prefix", admin.ErrInvalid, text)
 	}
 	made, err := s.denials.deny(rule, listener, within, by)
 	if err != nil {

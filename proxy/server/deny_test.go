@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,6 +124,19 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a"))
 	}
 	r.Logs("level=INFO", "denied by hand before the restart are denied again", "source="+d.Source, "others=0")
 	r.Logs("level=ERROR", "a source that was denied by hand before the restart could not be denied again", "source=gone")
+}
+
+// TestDenialOfEveryone: a network of every address is refused, also one with bits beyond its length, for which a file would
+// get the advice to write that network.
+func TestDenialOfEveryone(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf("listeners: [{name: l, bind: \"127.0.0.1:0\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", named(t, "a")))
+	for _, text := range []string{"0.0.0.0/0", "10.1.1.1/0", "::/0"} {
+		if _, err := r.Deny(text, "", time.Hour, "uid=7"); err == nil || !strings.Contains(err.Error(), "write all to deny every client") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
 }
 
 // TestDenialsOfUnixClients: they are denied by user. Mistakes deny no client.

@@ -70,6 +70,8 @@ func (l *liveChanges) keep() {
 	switch before := l.unsaved; {
 	case err == nil && before:
 		l.log.Info("the state file can be written again")
+	case err != nil && !before && l.closing:
+		l.log.Error("the next restart will lose changes by hand", "error", err)
 	case err != nil && !before:
 		l.log.Error("the next restart will lose changes by hand, unless the state file can be written before: Penstock tries again every 10s", "error", err)
 	}
@@ -84,18 +86,19 @@ func (l *liveChanges) keep() {
 
 // unkept returns why changes by hand do not survive a restart; nil: they do.
 func (l *liveChanges) unkept() error {
-	if l.store == nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.cfg.StateFile != "" {
-			return errNoStateYet
-		}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.store == nil && l.cfg.StateFile != "":
+		return errNoStateYet
+	case l.store == nil:
 		return errNoState
 	}
-	if err := l.store.Err(); err != nil {
-		return fmt.Errorf("%w; Penstock tries again every %v", err, keepEvery)
+	err := l.store.Err()
+	if err != nil && !l.closing {
+		err = fmt.Errorf("%w; Penstock tries again every %v", err, keepEvery)
 	}
-	return nil
+	return err
 }
 
 func (l *liveChanges) logEnded(ended []live.Ended) {

@@ -69,6 +69,27 @@ upstreams: [{name: u, endpoints: [{name: a, address: %q}, {name: b, address: %[1
 	}
 }
 
+// TestStateFileOfADrain: a process that drains does not say that it tries again to write the state file, because it does not.
+func TestStateFileOfADrain(t *testing.T) {
+	t.Parallel()
+
+	path := filepath.Join(t.TempDir(), "state")
+	r := startAt(t, path, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{name: a, address: %q}, {name: b, address: %[1]q}]}]`, sockets.Server(t, sockets.Echo)))
+	held := client(t, r.At("l"))
+	echoes(t, held, "x")
+	r.Stop()
+	r.Until("it drains", func() bool { return r.Status().State == admin.Draining })
+	must(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700))) // nothing can be written there
+	if done := r.change(t, "weight", "a", 3); !strings.Contains(done.Unkept, path) || strings.Contains(done.Unkept, "tries again") {
+		t.Errorf("%+v", done)
+	}
+	r.Logs(`msg="the next restart will lose changes by hand"`)
+	held.Close()
+	must(t, r.End())
+}
+
 // change changes an endpoint of u.
 func (r *rig) change(t *testing.T, what admin.EndpointVerb, endpoint string, weight int) admin.EndpointChanged {
 	t.Helper()

@@ -67,13 +67,13 @@ func TestSummaryAsText(t *testing.T) {
 		Connections: admin.Connections{Accepted: 1, Active: 2, Refused: 3},
 		RefusedBy:   map[string]int64{"unavailable": 3},
 		Bytes: admin.Bytes{
-			ClientToEndpoint: admin.ByEngine{Spliced: 4, Copied: 5},
+			ClientToEndpoint: admin.ByEngine{Spliced: 1, Copied: 5},
 			EndpointToClient: admin.ByEngine{Spliced: 6, Copied: 7},
 		},
 		Lost:      8,
 		Fallbacks: map[string]int64{"wrapped": 9, "urgent": 10},
 	}
-	const want = "1 connections accepted, 3 refused (unavailable 3); client to endpoint: 4 bytes spliced, 5 copied; endpoint to client: 6 bytes spliced, 7 copied; 8 bytes lost; fallbacks: urgent 10, wrapped 9\n"
+	const want = "1 connection accepted, 3 refused (unavailable 3); client to endpoint: 1 byte spliced, 5 copied; endpoint to client: 6 bytes spliced, 7 copied; 8 bytes lost; fallbacks: urgent 10, wrapped 9\n"
 	var got bytes.Buffer
 	if err := writeSummary(&got, "text", s); err != nil || got.String() != want {
 		t.Errorf("summary is\n%s%v, want\n%s", got.String(), err, want)

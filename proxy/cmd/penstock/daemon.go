@@ -536,11 +536,13 @@ func writeSummary(w io.Writer, form string, s admin.Summary) error {
 		return json.NewEncoder(w).Encode(s)
 	}
 	there, back := s.Bytes.ClientToEndpoint, s.Bytes.EndpointToClient
-	_, err := fmt.Fprintf(w, "%d connections accepted, %d refused%s; client to endpoint: %d bytes spliced, %d copied; endpoint to client: %d bytes spliced, %d copied%s; %d bytes lost; fallbacks: %s\n",
-		s.Connections.Accepted, s.Connections.Refused, byReason(s.RefusedBy),
-		there.Spliced, there.Copied, back.Spliced, back.Copied, laneBytes(&s), s.Lost, listed(s.Fallbacks))
+	_, err := fmt.Fprintf(w, "%s accepted, %d refused%s; client to endpoint: %s spliced, %d copied; endpoint to client: %s spliced, %d copied%s; %s lost; fallbacks: %s\n",
+		plural(s.Connections.Accepted, "connection", "connections"), s.Connections.Refused, byReason(s.RefusedBy),
+		bytesText(there.Spliced), there.Copied, bytesText(back.Spliced), back.Copied, laneBytes(&s), bytesText(s.Lost), listed(s.Fallbacks))
 	return err
 }
+
+func bytesText(n int64) string { return plural(n, "byte", "bytes") }
 
 // laneBytes returns the bytes of sessions that had left user space, if there were any.
 func laneBytes(s *admin.Summary) string {
@@ -548,7 +550,7 @@ func laneBytes(s *admin.Summary) string {
 	if there+back == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; in the lane: %d bytes to endpoints, %d to clients", there, back)
+	return fmt.Sprintf("; in the lane: %s to endpoints, %d to clients", bytesText(there), back)
 }
 
 func listed(m map[string]int64) string { return cmp.Or(display.Counts(m), "none") }

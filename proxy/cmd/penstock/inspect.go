@@ -69,9 +69,9 @@ func writeWhy(w io.Writer, y *admin.Why) error {
 		return say(w, "%s\n", oneLine(cmp.Or(y.Advice, "no session is connected to an endpoint")))
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s: %s of the time of %d %s\n", display.Text(y.Verdict), percent(y.Shares[y.Verdict]), y.Count, cmp.Or(map[bool]string{true: "session"}[y.Count == 1], "sessions"))
+	fmt.Fprintf(&text, "%s: %s of the time of %s\n", display.Text(y.Verdict), percent(y.Shares[y.Verdict]), plural(int64(y.Count), "session", "sessions"))
 	if y.Adopted > 0 {
-		fmt.Fprintf(&text, "%d of these sessions were adopted from another process: only their time in the lane is known\n", y.Adopted)
+		fmt.Fprintf(&text, "%s adopted from another process: only the time in the lane is known\n", plural(int64(y.Adopted), "of these sessions was", "of these sessions were"))
 	}
 	if y.Most != nil {
 		fmt.Fprintf(&text, "%s: %d of %d sessions, %s of that time\n", display.Text(groupName(y.Most)), y.Most.Limited, y.Most.Sessions, percent(y.Most.Share))

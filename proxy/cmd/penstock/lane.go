@@ -69,8 +69,8 @@ func writeLane(w io.Writer, l *admin.Lane) error {
 func laneLine(l *admin.Lane) string {
 	line := l.State
 	line += when(l.Why != "", ": "+display.Text(l.Why))
-	line += fmt.Sprintf("; %d of %d sessions in the lane now, %d have left user space, %d were reset", l.Active, l.Most, l.Left, l.Reset)
-	line += when(l.Returned > 0, fmt.Sprintf("; %d have come back", l.Returned))
+	line += fmt.Sprintf("; %d of %d sessions in the lane now, %s left user space, %s reset", l.Active, l.Most, plural(l.Left, "has", "have"), plural(l.Reset, "was", "were"))
+	line += when(l.Returned > 0, fmt.Sprintf("; %s come back", plural(l.Returned, "has", "have")))
 	line += when(l.Adopted > 0, fmt.Sprintf("; %d adopted", l.Adopted))
 	line += when(l.GoOn > 0, fmt.Sprintf("; the process drains, and %s on after its end", plural(l.GoOn, "session goes", "sessions go")))
 	return line

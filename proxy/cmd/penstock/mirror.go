@@ -183,20 +183,20 @@ func writeComparison(text *strings.Builder, listener string, k *admin.Comparison
 		if !x.Exact {
 			at = fmt.Sprintf("from byte %d on", x.Offset)
 		}
-		fmt.Fprintf(text, "different: %s, %s of the answer\n    client got \"%s\" of %d bytes\n    mirror has \"%s\" of %d bytes\n", display.Text(x.Name), at,
-			display.Text(x.Primary.Text), x.Primary.Length, display.Text(x.Shadow.Text), x.Shadow.Length)
+		fmt.Fprintf(text, "different: %s, %s of the answer\n    client got \"%s\" of %s\n    mirror has \"%s\" of %s\n", display.Text(x.Name), at,
+			display.Text(x.Primary.Text), bytesText(int64(x.Primary.Length)), display.Text(x.Shadow.Text), bytesText(int64(x.Shadow.Length)))
 	}
 	return nil
 }
 
 func comparisonLine(k *admin.Comparison) string {
-	line := fmt.Sprintf("%d answers compared (%s), %d equal, %d different", k.Compared, display.Text(k.Framing), k.Equal, k.Different)
+	line := fmt.Sprintf("%s compared (%s), %d equal, %d different", plural(k.Compared, "answer", "answers"), display.Text(k.Framing), k.Equal, k.Different)
 	line += when(k.Compared > 0, fmt.Sprintf(" (%.3g %%)", 100*float64(k.Different)/float64(k.Compared)))
 	if n := k.Lag.Slower + k.Lag.Faster + k.Lag.Alike; n > 0 {
 		line += fmt.Sprintf("; slower %s, faster %s: %s by the median, p99 %s", percent(float64(k.Lag.Slower)/float64(n)), percent(float64(k.Lag.Faster)/float64(n)),
 			lagText(k.Lag.P50Us), lagText(k.Lag.P99Us))
 	}
-	line += fmt.Sprintf("; %d sessions since %s", k.Sessions, k.Since.Format(time.DateTime))
+	line += fmt.Sprintf("; %s since %s", plural(k.Sessions, "session", "sessions"), k.Since.Format(time.DateTime))
 	line += when(len(k.Stopped) > 0, ", stopped comparing"+display.Text(byReason(k.Stopped)))
 	return line
 }

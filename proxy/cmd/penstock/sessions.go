@@ -371,13 +371,7 @@ func writeEnded(w io.Writer, e *admin.Ended) error {
 	return err
 }
 
-// plural formats a number of things.
-func plural(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprint(n, " ", many)
-}
+var plural = display.Plural
 
 type sourcesCmd struct {
 	processFlags

@@ -205,7 +205,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	t.row("pipes", "", "", fmt.Sprintf("in use %d, idle %d, made %d, reused %d", s.Pipes.Leased, s.Pipes.Idle, s.Pipes.Made, s.Pipes.Reused))
 	if l := s.SessionLog; l != nil {
 		lost := total(l.Dropped)
-		t.row("session log", "", "", fmt.Sprintf("%d lines, %d dropped", l.Lines, lost))
+		t.row("session log", "", "", fmt.Sprintf("%s, %d dropped", plural(l.Lines, "line", "lines"), lost))
 		t.noteIf(lost > 0, "dropped: %s", listed(l.Dropped))
 	}
 	if s.TLSSessions.Active > 0 {
@@ -300,7 +300,7 @@ func (t *statusText) memory(a *admin.Arena) {
 	t.row("memory", "", "", text)
 	t.noteIf(a.Fallback != "" && a.Huge == 0, "no huge pages: %s", a.Fallback)
 	t.noteIf(a.Unbound != "", "not bound to a NUMA node: %s", a.Unbound)
-	t.noteIf(a.Refused > 0, "kept on the heap because the arena was full: %d times", a.Refused)
+	t.noteIf(a.Refused > 0, "kept on the heap because the arena was full: %s", plural(a.Refused, "time", "times"))
 }
 
 // maxProblems is how many problems have a line. Further problems are only counted.
@@ -314,7 +314,7 @@ func problemLines(problems []admin.Problem, most int) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%-7s  %s", display.Text(strings.ToUpper(string(p.Severity))), text))
 	}
 	if more := len(problems) - most; more > 0 {
-		lines = append(lines, fmt.Sprintf("...      and %d more problems: penstock status --problems lists all of them", more))
+		lines = append(lines, fmt.Sprintf("...      and %s: penstock status --problems lists all of them", plural(int64(more), "more problem", "more problems")))
 	}
 	return lines
 }
@@ -475,8 +475,8 @@ func (t *statusText) upstream(u *admin.Upstream) {
 	t.row("upstream", u.Name, state, fmt.Sprintf("%s, waiting %d%s%s, %s", active(max(u.Active, u.Connections), u.Most), u.Pending, held, refused, traffic(u.Bytes)))
 	t.circuit(u.BreakerWhy, u.BreakerUntil)
 	t.congestion(u.Congestion)
-	t.noteIf(u.Unkeyed > 0, "hashed by their source, because they had no %s: %d sessions", u.BalanceOn, u.Unkeyed)
-	t.noteIf(u.EjectionsWithheld > 0, "not ejected because of max_ejected: %d failures", u.EjectionsWithheld)
+	t.noteIf(u.Unkeyed > 0, "hashed by their source, because they had no %s: %s", u.BalanceOn, plural(u.Unkeyed, "session", "sessions"))
+	t.noteIf(u.EjectionsWithheld > 0, "not ejected because of max_ejected: %s", plural(u.EjectionsWithheld, "failure", "failures"))
 	t.noteIf(u.Panic, "too few endpoints are healthy: all are used")
 	t.discovery(u.Discovery)
 	t.endpoints(u.Endpoints)
@@ -528,14 +528,14 @@ func (t *statusText) discovery(d *admin.Discovery) {
 		return
 	}
 	if d.Error == "" {
-		t.note("%d endpoints from %s %s", d.Endpoints, d.Kind, d.From)
+		t.note("%s from %s %s", count(d.Endpoints, "endpoint"), d.Kind, d.From)
 		return
 	}
 	last := "no answer has succeeded yet"
 	if !d.Confirmed.IsZero() {
 		last = fmt.Sprintf("the last successful answer was at %s, %v ago", d.Confirmed.Local().Format(time.DateTime), t.now.Sub(d.Confirmed).Round(time.Second))
 	}
-	t.note("%d endpoints from %s %s, which has failed %d times: %s", d.Endpoints, d.Kind, d.From, d.Failures, last)
+	t.note("%s from %s %s, which has failed %s: %s", count(d.Endpoints, "endpoint"), d.Kind, d.From, count(d.Failures, "time"), last)
 	t.note("%s", d.Error)
 }
 
@@ -576,7 +576,7 @@ func (t *statusText) congestion(c *admin.Congestion) {
 	case c.Error != "":
 		t.note("congestion control: %s in place of %s: %s", cmp.Or(c.Used, "an unknown one"), c.Configured, c.Error)
 	case c.Refused > 0:
-		t.note("congestion control: %s; for %d connections the kernel refused it", c.Used, c.Refused)
+		t.note("congestion control: %s; for %s the kernel refused it", c.Used, plural(c.Refused, "connection", "connections"))
 	default:
 		t.note("congestion control: %s", c.Used)
 	}
@@ -587,11 +587,11 @@ func (t *statusText) rewrites(r *admin.Rewrites) {
 	if r == nil {
 		return
 	}
-	t.note("rewritten: %s in %d sessions, which is not zero-copy", display.Bytes(r.Bytes), r.Sessions)
+	t.note("rewritten: %s in %s, which is not zero-copy", display.Bytes(r.Bytes), plural(r.Sessions, "session", "sessions"))
 	for _, m := range r.Modules {
-		t.note("rewritten %s by %s (%s), with %d instances in use", m.Direction, m.File, m.Engine, m.Instances)
+		t.note("rewritten %s by %s (%s), with %s in use", m.Direction, m.File, m.Engine, plural(int64(m.Instances), "instance", "instances"))
 	}
-	t.noteIf(len(r.Modules) > 0, "modules: %d calls of %s, which made %s", r.Calls, mean(r.TimeUs, r.Calls), display.Bytes(r.BytesOut))
+	t.noteIf(len(r.Modules) > 0, "modules: %s of %s, which made %s", plural(int64(r.Calls), "call", "calls"), mean(r.TimeUs, r.Calls), display.Bytes(r.BytesOut))
 	t.noteIf(len(r.Reset) > 0, "sessions reset because their bytes could not be rewritten%s", byReason(r.Reset))
 	t.noteIf(len(r.Passed) > 0, "sessions that went on unchanged because a module had failed%s", byReason(r.Passed))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/kerneltrace"
 )
 
@@ -139,7 +140,7 @@ func (r *Report) build(reading *kerneltrace.Reading, o *owners, began time.Durat
 	r.Summary = summary(r.Causes, r.Lost)
 	if more := len(r.Events) - maxEvents; more > 0 {
 		r.Events = r.Events[:maxEvents]
-		r.Notes = append(r.Notes, fmt.Sprintf("%d more connections with events are counted, but not listed", more))
+		r.Notes = append(r.Notes, fmt.Sprintf("%s counted, but not listed", display.Plural(int64(more), "more connection with events is", "more connections with events are")))
 	}
 }
 

@@ -549,7 +549,7 @@ func stateCause(ep *admin.Endpoint) string {
 	case ep.BreakerWhy != "":
 		return "breaker: " + ep.BreakerWhy
 	case ep.Unanswered > 0:
-		return fmt.Sprintf("%d clients wait for an answer, for up to %v", ep.Unanswered, short(time.Duration(ep.UnansweredMs)*time.Millisecond))
+		return fmt.Sprintf("%s for an answer, for up to %v", display.Plural(int64(ep.Unanswered), "client waits", "clients wait"), short(time.Duration(ep.UnansweredMs)*time.Millisecond))
 	case ep.LastFailure != nil && !ep.LastFailure.Over:
 		return ep.LastFailure.Cause
 	}
