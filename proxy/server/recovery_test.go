@@ -262,6 +262,37 @@ upstreams: [{name: u, endpoints: [%q], health_check: off, on_removed: %s, drain_
 	}
 }
 
+// TestListenerReadyAfterItsDrain: a client that still waits for an endpoint when a listener is ready again, after the end of
+// its drain, is served.
+func TestListenerReadyAfterItsDrain(t *testing.T) {
+	t.Parallel()
+
+	for _, timeout := range []string{"0", "50ms"} {
+		t.Run(timeout, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, fmt.Sprintf(`
+listeners:
+- {name: l, bind: "127.0.0.1:0", upstream: full, routes: [{match: {source: [127.0.0.2]}, upstream: other}]}
+- {name: m, bind: "127.0.0.1:0", upstream: full}
+upstreams:
+- {name: full, endpoints: [{address: %q, connections: 1}], health_check: off, queue: {timeout: 1m}, drain_timeout: %s}
+- {name: other, endpoints: [%[1]q], health_check: off, drain_timeout: %[2]s}`, sockets.Server(t, sockets.Echo), timeout))
+			first := client(t, r.At("m"))
+			echoes(t, first, "x")
+			waits := client(t, r.At("l"))
+			r.Until("it waits", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+			session, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", r.At("l"))
+			must(t, err)
+			echoes(t, session, "x")
+			must(t, r.DrainListener("l", "test"))
+			gone(t, session)
+			must(t, r.ReadyListener(t.Context(), "l", "test"))
+			first.Close()
+			echoes(t, waits, "x")
+		})
+	}
+}
+
 // TestLateClientsOfClosedListeners: a client of a listener that is removed or drained has sent nothing yet when the
 // drain of its sessions is over. It is reset too.
 func TestLateClientsOfClosedListeners(t *testing.T) {

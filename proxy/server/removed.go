@@ -250,21 +250,19 @@ func (s *sockets) endSessions(key string, socket *listenSocket, closed bool, cau
 	cut := func(chosen func() bool, last bool) {
 		p.over.Store(last)
 		if last && closed {
-			for _, l := range of {
-				l.RefuseLate(cause)
+			refuseLate(of, cause)
+			s.mu.Lock()
+			if p.forgotten { // another socket has taken their place meanwhile
+				refuseLate(of, nil)
 			}
+			s.mu.Unlock()
 		}
 		p.n += s.group.CutMatching(func(l *worker.Listening, _ worker.Binding) bool { return slices.Contains(of, l) && chosen() }, cause)
 		if last {
 			s.logDrainingSockets(p)
 		}
 	}
-	within := s.drainTime(socket.cfg)
-	if within <= 0 {
-		s.goTracked(func() { cut(func() bool { return true }, true) })
-		return
-	}
-	p.cut = s.cutAfter(within, cut)
+	p.cut = s.cutAfter(max(s.drainTime(socket.cfg), 0), cut)
 	s.logWaits(p.cut, p.waits)
 	for _, l := range p.of {
 		l.Of.(*listenSocket).draining = p
@@ -313,10 +311,14 @@ func (s *sockets) rejoin(key string, socket *listenSocket) {
 				socket.takeOver(p.of)
 				continue
 			}
-			for _, l := range p.of {
-				l.RefuseLate(nil)
-			}
+			refuseLate(p.of, nil)
 		}
+	}
+}
+
+func refuseLate(of []*worker.Listening, cause error) {
+	for _, l := range of {
+		l.RefuseLate(cause)
 	}
 }
 
