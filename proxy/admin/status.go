@@ -82,6 +82,16 @@ type Status struct {
 	RemovedWaiting map[string]int64 `json:"removed_waiting,omitempty"`
 	// RemovedSessions counts the sessions of upstreams no longer in the configuration, by upstream.
 	RemovedSessions map[string]int64 `json:"removed_sessions,omitempty"`
+	// RemovedUntil is when the last of these sessions is reset, by upstream. Left out for upstreams whose sessions go on.
+	RemovedUntil map[string]time.Time `json:"removed_until,omitempty"`
+	// ClosedListeners has the sessions of listeners that were removed or drained, or have left an address, by listener.
+	ClosedListeners map[string]Closed `json:"closed_listeners,omitempty"`
+}
+
+// Closed is about sessions of a listener that is closed.
+type Closed struct {
+	Sessions int64     `json:"sessions"` // sessions that go on until they end, or are reset
+	Until    time.Time `json:"until"`    // when the last of them is reset
 }
 
 // Traces is the export of sampled sessions as spans. Each sampled session is counted once more: in Open, Queued,

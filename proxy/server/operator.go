@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
@@ -341,8 +342,9 @@ func (s *Server) DrainListener(name, by string) (done admin.ListenerDrained, err
 		}
 	}
 	s.sockets.refreshView()
+	now := time.Now()
 	for _, p := range s.removed.drainingSockets("") {
-		if ends := p.cut.ends(); p.owner == name && ends.After(done.Until) {
+		if ends := p.cut.ends(); p.owner == name && ends.After(now) && ends.After(done.Until) {
 			done.Until = ends
 		}
 	}

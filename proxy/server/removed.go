@@ -7,6 +7,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/router"
@@ -90,9 +91,10 @@ func (r *removed) upstream(name string) *upstream {
 	return nil
 }
 
-// sessions returns the number of sessions of each removed upstream that has some.
-func (r *removed) sessions() map[string]int64 {
-	n := make(map[string]int64)
+// sessions returns the number of sessions of each removed upstream that has some, and when the last of them is reset, unless
+// they go on.
+func (r *removed) sessions() (n map[string]int64, until map[string]time.Time) {
+	n, until = make(map[string]int64), make(map[string]time.Time)
 	for _, gone := range r.upstreams {
 		if gone.kept == nil {
 			continue
@@ -100,10 +102,28 @@ func (r *removed) sessions() map[string]int64 {
 		for _, m := range gone.kept.leaving {
 			if active := m.endpoint.Active(); active > 0 {
 				n[gone.name] += int64(active)
+				if ends := m.leave.ends(); ends.After(until[gone.name]) {
+					until[gone.name] = ends
+				}
 			}
 		}
 	}
-	return n
+	return n, until
+}
+
+// closed returns the sessions of closed sockets that drain, by listener.
+func (r *removed) closed() map[string]admin.Closed {
+	found := make(map[string]admin.Closed)
+	for _, p := range r.drainingSockets("") {
+		if n, of := clientsOf(p.of), found[p.owner]; n > 0 {
+			of.Sessions += n
+			if ends := p.cut.ends(); ends.After(of.Until) {
+				of.Until = ends
+			}
+			found[p.owner] = of
+		}
+	}
+	return found
 }
 
 func (r *removed) forget(name string) {

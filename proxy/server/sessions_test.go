@@ -166,13 +166,23 @@ func TestSessionsOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 
 	a := named(t, "a")
-	const text = "listeners: [{name: %[1]s, bind: \"127.0.0.1:0\", upstream: %[1]s}]\nupstreams: [{name: %[1]s, endpoints: [{name: %[1]s, address: %[2]q}]}]"
+	const text = "listeners: [{name: %[1]s, bind: \"127.0.0.1:0\", upstream: %[1]s}]\nupstreams: [{name: %[1]s, endpoints: [{name: %[1]s, address: %[2]q}], on_removed: drain, drain_timeout: 1h}]"
 	r := start(t, fmt.Sprintf(text, "old", a))
 	c := client(t, r.At("old"))
 	line(t, c)
 	r.Reload(fmt.Sprintf(text, "new", a))
-	if n := r.Status().RemovedSessions; n["old"] != 1 || len(n) != 1 {
+	st := r.Status()
+	if n := st.RemovedSessions; n["old"] != 1 || len(n) != 1 {
 		t.Errorf("sessions of removed upstreams: %v", n)
+	}
+	closed := st.ClosedListeners["old"]
+	for _, until := range []time.Time{st.RemovedUntil["old"], closed.Until} {
+		if left := time.Until(until); left <= 59*time.Minute || left > time.Hour {
+			t.Errorf("reset at %v", until)
+		}
+	}
+	if closed.Sessions != 1 || len(st.ClosedListeners) != 1 {
+		t.Errorf("%+v", st.ClosedListeners)
 	}
 	for _, q := range []admin.SessionQuery{{Listener: "old"}, {Upstream: "old"}, {Endpoint: "old"}} {
 		if list := r.list(q, admin.SessionOrder{}); len(list) != 1 {

@@ -88,7 +88,8 @@ func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bo
 	}
 	s.sessionLog.recentSessionLog(st.SessionLog, s.watcher.sums)
 	st.Live, st.StateFile, st.DeniedByHand = s.liveChanges.liveStatus(), s.liveChanges.stateFile(), s.denials.status()
-	st.RemovedWaiting, st.RemovedSessions = s.waitingForRemoved(), s.removed.sessions()
+	st.RemovedWaiting, st.ClosedListeners = s.waitingForRemoved(), s.removed.closed()
+	st.RemovedSessions, st.RemovedUntil = s.removed.sessions()
 }
 
 // counters returns the values that never fall, by name. The server's mu is held.

@@ -223,7 +223,10 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 		t.upstream(&s.Upstreams[i])
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.RemovedSessions)) {
-		t.row("upstream", name, string(admin.Removed), plural(s.RemovedSessions[name], "session continues", "sessions continue"))
+		t.continues("upstream", name, string(admin.Removed), s.RemovedSessions[name], s.RemovedUntil[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.ClosedListeners)) {
+		t.continues("listener", name, "closed", s.ClosedListeners[name].Sessions, s.ClosedListeners[name].Until)
 	}
 	t.live(s.Live)
 	t.denied(s.DeniedByHand)
@@ -348,6 +351,15 @@ func rollbackText(bound string, increase int64) string {
 }
 
 // until formats a time, and how long it is until then.
+// continues writes a row for sessions of a part that is gone; until is when the last of them is reset, or zero.
+func (t *statusText) continues(kind, name, state string, sessions int64, until time.Time) {
+	text := plural(sessions, "session continues", "sessions continue")
+	if !until.IsZero() {
+		text += " until " + t.until(until)
+	}
+	t.row(kind, name, state, text)
+}
+
 func (t *statusText) until(at time.Time) string {
 	return fmt.Sprintf("%s (in %v)", at.Local().Format("15:04:05"), max(at.Sub(t.now), 0).Round(time.Second))
 }

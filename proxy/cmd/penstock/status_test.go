@@ -78,6 +78,8 @@ func TestStatusForPeople(t *testing.T) {
 	var text strings.Builder
 	st := aStatus(now)
 	st.Listeners = append(st.Listeners, admin.Listener{Name: "gone", State: admin.Draining})
+	st.RemovedSessions, st.RemovedUntil = map[string]int64{"kept": 1, "old": 2}, map[string]time.Time{"old": now.Add(time.Minute)}
+	st.ClosedListeners = map[string]admin.Closed{"gone": {Sessions: 3, Until: now.Add(time.Minute)}}
 	must(t, writeStatus(&text, st, now, false))
 	want := `OUTAGE   upstream shop has no usable endpoint: b: one; and more
 WARNING  listener web is at its limit
@@ -120,6 +122,9 @@ upstream        shop   first, breaker open   active 0, waiting 0, held 3, in 1.2
       ejected until 10:00:30 (in 30s): 5 failures in a row
 upstream        other  round_robin           active 0, waiting 0, in 0 B, out 0 B
       2 endpoints from file eps.yaml
+upstream        kept   removed               1 session continues
+upstream        old    removed               2 sessions continue until 10:01:00 (in 1m0s)
+listener        gone   closed                3 sessions continue until 10:01:00 (in 1m0s)
 denied by hand                               12 sources
       127.0.0.0/24 at all listeners until 2026-01-02 11:00:00, by uid=0
       unix at listener web until 2026-01-02 11:00:00, by -
