@@ -248,8 +248,7 @@ func saveChange(ctx context.Context, client *admin.Client, env config.Env, given
 		return done, "", notSaved(err)
 	}
 	defer lock.release()
-	path, err := savable(ctx, client, given)
-	if err != nil {
+	if _, err := savable(ctx, client, given); err != nil {
 		return done, "", err
 	}
 	was, err := endpointOf(ctx, client, change)
@@ -260,9 +259,16 @@ func saveChange(ctx context.Context, client *admin.Client, env config.Env, given
 	if err != nil {
 		return done, "", notSaved(err)
 	}
-	edited, err := config.EditEndpoint(path, env, edit)
+	edited, err := config.EditEndpoint(plan.Path, env, edit)
 	if err != nil {
 		return done, "", notSaved(err)
+	}
+	path, err := savable(ctx, client, given) // again: what was read had no other changes, unless the file has changed since, which writeEdited sees
+	switch {
+	case err != nil:
+		return done, "", err
+	case path != plan.Path:
+		return done, "", notSaved(fmt.Errorf("the process has another file now, %s: try again", path))
 	}
 	if !sameFile(path, edited.Path) { // it is included, perhaps by the file of another process too
 		also, err := lockFile(ctx, edited.Path, lockPatience)

@@ -338,6 +338,37 @@ func TestSaveKeepsALaterEdit(t *testing.T) {
 	}
 }
 
+// TestSaveTakesNoOtherEdit: what another program writes at any moment before a command with --save replaces the file does not
+// come into force with the command's change.
+func TestSaveTakesNoOtherEdit(t *testing.T) {
+	t.Parallel()
+
+	for at, before := 1, true; before; at++ {
+		r := startRun(t, nil, "a")
+		b, looks, other := r.balancer, 0, r.text("admin.sock", "a", "b")
+		before = false
+		b.mu.Lock()
+		upstream, endpoint := b.cfg.Upstreams[0].Name, b.cfg.Upstreams[0].Endpoints[0].Name
+		b.looking = func() {
+			if looks++; looks == at {
+				text, err := os.ReadFile(r.file)
+				if before = err == nil && !strings.Contains(string(text), "weight"); before {
+					must(t, os.WriteFile(r.file, []byte(other), 0o600))
+				}
+			}
+		}
+		b.mu.Unlock()
+		_, _, stderr := call("endpoint", "weight", upstream, endpoint, "7", "--save", "--config", r.file)
+		b.mu.Lock()
+		b.looking = nil
+		if before && !strings.HasPrefix(stderr, "penstock: nothing was changed: ") {
+			t.Errorf("look %d: %q", at, stderr)
+		}
+		b.mu.Unlock()
+		r.has("a")
+	}
+}
+
 // TestLockedFile: a command does not wait for ever for a lock of the file, nor for one of a file that was replaced.
 func TestLockedFile(t *testing.T) {
 	t.Parallel()

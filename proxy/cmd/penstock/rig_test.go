@@ -33,6 +33,7 @@ type paperBalancer struct {
 	applied  int
 	bad      error // of applying
 	applying func()
+	looking  func() // called by Status
 	failures int64
 	outage   bool
 	draining bool
@@ -90,6 +91,9 @@ func bounds(l *config.Listener) (list []admin.Bind) {
 func (b *paperBalancer) Status() admin.Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.looking != nil {
+		b.looking()
+	}
 	s := admin.Status{State: admin.Serving, Counters: map[string]int64{"failures": b.failures, "refused": 0}}
 	if b.draining {
 		s.State = admin.Draining
