@@ -14,7 +14,6 @@ import (
 
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
-	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/monitor"
@@ -286,7 +285,7 @@ func (um *upstreamManager) newEndpointUpdate(u, old *upstream, cfg *config.Upstr
 // few returns the first errors, and an error that counts the others.
 func few(errs []error) []error {
 	if more := len(errs) - maxNamed; more > 0 {
-		return append(errs[:maxNamed:maxNamed], fmt.Errorf("%s cannot be used", display.Plural(int64(more), "more endpoint", "more endpoints")))
+		return append(errs[:maxNamed:maxNamed], fmt.Errorf("further endpoints that cannot be used: %d", more))
 	}
 	return errs
 }

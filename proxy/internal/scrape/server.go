@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -61,6 +62,7 @@ type conditions struct {
 	token *[sha256.Size]byte // nil if no token is needed
 	tls   *tls.Config        // nil without TLS
 	pair  *keypair.Pair      // certificate of tls; nil without TLS
+	local bool               // requests must be for an address of the loopback: others come from a page in a browser
 }
 
 // New returns a server that does not listen yet. log may be nil.
@@ -92,7 +94,7 @@ func (s *Server) Prepare(ctx context.Context, cfg *Config) (*Move, error) {
 	if cfg == nil {
 		return &Move{s.PrepareNone(), s, nil}, nil
 	}
-	now := &conditions{allow: cfg.Allow}
+	now := &conditions{allow: cfg.Allow, local: cfg.Cert == "" && sockopt.Loopback(cfg.Address.Name)}
 	if cfg.Token != "" {
 		sum := sha256.Sum256([]byte(cfg.Token))
 		now.token = &sum
@@ -148,6 +150,9 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 		admission.Of(r).Known(admission.Nobody)
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		http.Error(w, "a token is needed: Authorization: Bearer TOKEN", http.StatusUnauthorized)
+	case now.local && r.Host != "" && !sockopt.Loopback(r.Host):
+		admission.Of(r).Known(admission.Nobody)
+		http.Error(w, fmt.Sprintf("host %q is neither a loopback address nor localhost: write http://%s", r.Host, s.Addr()), http.StatusForbidden)
 	case r.URL.Path != "/metrics":
 		http.NotFound(w, r)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:

@@ -111,6 +111,27 @@ func TestSources(t *testing.T) {
 	}
 }
 
+// TestHosts: at an address of the loopback, without TLS, a request for another host is refused: it comes from a page of a site
+// that resolves to this machine. Scrapers over the network may use any name.
+func TestHosts(t *testing.T) {
+	for bind, want := range map[string]int{loopback.Name: http.StatusForbidden, "0.0.0.0:0": http.StatusOK} {
+		s := start(t, &Config{Address: sockopt.Address{Network: "tcp", Name: bind}, Allow: allow("127.0.0.0/8")}, 1)
+		_, port, err := net.SplitHostPort(s.Addr())
+		must(t, err)
+		for host, want := range map[string]int{"localhost:" + port: http.StatusOK, "127.0.0.1:" + port: http.StatusOK, "site.example:" + port: want} {
+			request, err := http.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1:"+port+"/metrics", nil)
+			must(t, err)
+			request.Host = host
+			response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
+			must(t, err)
+			response.Body.Close()
+			if response.StatusCode != want {
+				t.Errorf("at %s, for %s: %d, want %d", bind, host, response.StatusCode, want)
+			}
+		}
+	}
+}
+
 // TestUnknownSource: a connection without an address is of no source that may scrape.
 func TestUnknownSource(t *testing.T) {
 	a, b := net.Pipe()
@@ -199,7 +220,7 @@ func TestHangingScrapers(t *testing.T) {
 		}
 	}()
 	silent, partial, lazy := sockets.Dial(t, s.Addr()), sockets.Dial(t, s.Addr()), sockets.Dial(t, long.Addr())
-	for c, text := range map[net.Conn]string{partial: "GET /metrics HTTP/1.1\r\nHost: ", lazy: "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"} {
+	for c, text := range map[net.Conn]string{partial: "GET /metrics HTTP/1.1\r\nHost: ", lazy: "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
 		if _, err := io.WriteString(c, text); err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +245,7 @@ func TestHangingScrapers(t *testing.T) {
 // no more than the time that each of them has when another one waits.
 func TestScrapersOfLesserPatience(t *testing.T) {
 	t.Parallel()
-	for name, text := range map[string]string{"half": "GET /metrics HTTP/1.1\r\nHost: ", "unread": "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"} {
+	for name, text := range map[string]string{"half": "GET /metrics HTTP/1.1\r\nHost: ", "unread": "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
 		large := make([]byte, 64<<10)
 		s := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for range 200 {
