@@ -216,7 +216,7 @@ var processFamilies = []processFamily{
 	{Family: counter("penstock_health_transitions_total", "Changes of the state of endpoints and circuit breakers."), collect: named("transitions")},
 	{Family: counter("penstock_hellos_missing_total", "Clients that were served without a ClientHello."), collect: named("hellos_missing")},
 	{Family: counter("penstock_session_log_dropped_total", "Dropped lines of the session log: queue (the queue of a loop was full), destination (it accepted no more) or rate (per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "queue", "destination", "rate") }},
-	{Family: gauge("penstock_session_log_stuck_timestamp_seconds", "Since when the destination takes none of the lines that wait, since the epoch. 0: it takes them."), collect: one(func(s *Sample) float64 {
+	{Family: gauge("penstock_session_log_stuck_timestamp_seconds", "Since when no waiting line is taken, since the epoch, or 0."), collect: one(func(s *Sample) float64 {
 		if at := s.sessionLog().StuckSince; !at.IsZero() {
 			return seconds(at)
 		}
