@@ -288,7 +288,7 @@ func (d *differ) field(f *field, path string, a, b reflect.Value) {
 	key := join(path, f.key)
 	switch {
 	case f.list && (a.Len() != b.Len() || f.obj == nil && !sameElements(a, b)):
-		d.note(f, key, listText(f, a), listText(f, b))
+		d.note(f, key, listText(f, a, b), listText(f, b, a))
 	case f.list && f.obj == nil:
 	case f.list:
 		for i := range a.Len() {
@@ -369,19 +369,31 @@ func shown(f *field, v reflect.Value) string {
 	return `""`
 }
 
-func listText(f *field, v reflect.Value) string {
+// listText returns the text of a list in a KeyChange. A long list is shown from the first element on in which it differs from
+// the other list, if that is not among the first.
+func listText(f *field, v, other reflect.Value) string {
 	if f.obj != nil {
 		return fmt.Sprintf("%d of them", v.Len())
 	}
 	const most = 8
+	from := 0
+	for from < min(v.Len(), other.Len()) && same(v.Index(from), other.Index(from)) {
+		from++
+	}
 	var words []string
-	for i := range min(v.Len(), most) {
+	if from < most {
+		from = 0
+	} else {
+		words = append(words, "…")
+	}
+	to := min(v.Len(), from+most)
+	for i := from; i < to; i++ {
 		words = append(words, f.form.show(v.Index(i)))
 	}
 	if v.Len() > most {
 		words = append(words, fmt.Sprintf("… %d in all", v.Len()))
 	}
-	return "[" + strings.Join(slices.Clip(words), ", ") + "]"
+	return "[" + strings.Join(words, ", ") + "]"
 }
 
 func (f *field) presence(v reflect.Value) string {

@@ -78,6 +78,28 @@ listeners:
 	}
 }
 
+// TestDiffOfLongLists: a long list is shown from the first difference on.
+func TestDiffOfLongLists(t *testing.T) {
+	t.Parallel()
+
+	names := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"}
+	load := func(names ...string) *config.Config {
+		return loadTree(t, config.Tree{"/etc/p.yaml": "listeners: [{name: l, bind: \":1\", routes: [{match: {sni: [" + strings.Join(names, ", ") + "]}, upstream: u}]}]\nupstreams: [{name: u, endpoints: [\"h:1\"]}]"})
+	}
+	for _, tc := range []struct {
+		next []string
+		want string
+	}{
+		{append(slices.Clone(names[:11]), "x"), "[…, l, … 12 in all] → […, x, … 12 in all]"},
+		{names[:9], "[…, j, k, l, … 12 in all] → […, … 9 in all]"},
+		{append([]string{"x"}, names[1:]...), "[a, b, c, d, e, f, g, h, … 12 in all] → [x, b, c, d, e, f, g, h, … 12 in all]"},
+	} {
+		if got := fmt.Sprint(config.Diff(load(names...), load(tc.next...))); got != "[listener l changed: routes[0].match.sni: "+tc.want+"]" {
+			t.Errorf("got %s, want %s", got, tc.want)
+		}
+	}
+}
+
 func TestDiffOfOrder(t *testing.T) {
 	load := func(endpoints string) *config.Config { return load(t, upstream("endpoints: ["+endpoints+"]")) }
 	got := fmt.Sprint(config.Diff(load("'h:1', 'h:2', 'h:3'"), load("'h:4', 'h:1', 'h:3', 'h:2'")))
