@@ -1,10 +1,14 @@
 package loop
 
 import (
+	"context"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/penstock/penstock/internal/pathcall"
 )
 
 // An Address is where to connect: to the unix socket at Path, or if that is empty to AddrPort by TCP.
@@ -45,18 +49,19 @@ type Dial struct {
 	loop      *Loop
 	connector Connector // nil unless it waits
 	timer     Timer     // until the timeout, or the next attempt
-	retry     *retry    // nil unless it waits for room in a unix listener's queue
+	retry     *retry    // nil unless it waits for room in a unix listener's queue, or for its path
 	id        ID
 	fd        int32 // owned while it waits
 	which     uint8
 }
 
-// A retry is a dial to a unix socket with a full queue. The kernel does not report room, so the dial tries
-// again now and then.
+// A retry is a dial to a unix socket that has not connected at once. If the queue is full, the kernel does not report room, so
+// the dial tries again now and then.
 type retry struct {
 	to       Address
 	deadline int64 // loop clock; 0: none
 	pause    time.Duration
+	lookup   *lookup // nil unless a goroutine connects
 }
 
 const (
@@ -64,8 +69,37 @@ const (
 	maxRetryPause = 64 * time.Millisecond
 )
 
+// paths are the paths of unix sockets that were last found to be on local file systems: at which clock of the loop each has to
+// be looked at again, because a file system that does not answer may be mounted meanwhile.
+type paths map[string]int64
+
+const (
+	localTime = time.Second
+	mostPaths = 1024
+)
+
+// local reports whether connect(2) to a unix socket does not wait for a file system. A closed loop may wait.
+func (l *Loop) local(path string) bool {
+	if path[0] == '@' || !l.usable.Load() {
+		return true
+	}
+	until, ok := l.paths[path]
+	return ok && l.Now() < until
+}
+
+func (p *paths) note(path string, until int64) {
+	if len(*p) == mostPaths {
+		clear(*p)
+	}
+	if *p == nil {
+		*p = make(paths)
+	}
+	(*p)[path] = until
+}
+
 // Connect begins to connect, and notifies c of the end. d must not be waiting already. which is passed to
-// [Handler] for the connection.
+// [Handler] for the connection. The loop does not wait for the file system of a path: unless all parts of the path were on
+// this machine's disks and in its memory within the last second, a goroutine connects, one of at most four for a directory.
 func (l *Loop) Connect(d *Dial, which uint8, to Address, cfg *DialConfig, c Connector) {
 	if cfg == nil {
 		cfg = &DialConfig{}
@@ -79,6 +113,10 @@ func (l *Loop) Connect(d *Dial, which uint8, to Address, cfg *DialConfig, c Conn
 	}
 	if cfg.Timeout > 0 {
 		l.Arm(&d.timer, (*dialTimer)(d), cfg.Timeout)
+	}
+	if to.Path != "" && !l.local(to.Path) {
+		d.lookUp(newRetry(to, cfg.Timeout, l.Now()))
+		return
 	}
 	err = connect(fd, &to)
 	if err == syscall.EAGAIN && to.Path != "" {
@@ -148,6 +186,9 @@ func (d *Dial) fail(err error) {
 
 // release ends the wait, and returns the connector.
 func (d *Dial) release() Connector {
+	if d.retry != nil && d.retry.lookup != nil {
+		d.fd = d.retry.lookup.giveUp()
+	}
 	c := d.connector
 	d.connector, d.retry = nil, nil
 	d.loop.Disarm(&d.timer)
@@ -175,7 +216,17 @@ func (d *Dial) retryLater(r *retry) {
 
 // again tries to connect again, in case the queue has room.
 func (d *Dial) again(r *retry) {
-	err := connect(int(d.fd), &r.to)
+	if d.loop.local(r.to.Path) {
+		d.tried(r, connect(int(d.fd), &r.to))
+		return
+	}
+	if r.deadline != 0 {
+		d.loop.Arm(&d.timer, (*dialTimer)(d), max(time.Duration(r.deadline-d.loop.Now()), 0))
+	}
+	d.lookUp(r)
+}
+
+func (d *Dial) tried(r *retry, err error) {
 	switch {
 	case err != syscall.EAGAIN:
 		d.begun(err)
@@ -184,6 +235,56 @@ func (d *Dial) again(r *retry) {
 	default:
 		d.retryLater(r)
 	}
+}
+
+// A lookup is a connect(2) on a goroutine, because its path may be on a file system that does not answer.
+type lookup struct {
+	dial   *Dial // nil once it was given up; belongs to the loop's goroutine
+	fd     int32 // owned by the goroutine until over is set, and then by the one who finds it set
+	over   atomic.Bool
+	cancel context.CancelFunc
+}
+
+// lookUp connects on a goroutine, which owns the socket meanwhile.
+func (d *Dial) lookUp(r *retry) {
+	ctx, cancel := context.WithCancel(context.Background())
+	u := &lookup{dial: d, fd: d.fd, cancel: cancel}
+	r.lookup, d.retry, d.fd = u, r, -1
+	l, to := d.loop, r.to
+	go func() {
+		defer cancel()
+		var isLocal bool
+		var err error
+		_ = pathcall.Do(ctx, to.Path, func() { isLocal, err = localPath(to.Path), connect(int(u.fd), &to) })
+		if u.over.Swap(true) {
+			closeSocket(int(u.fd))
+			return
+		}
+		_ = l.Post(func() { u.returned(isLocal, err) }) // if the loop is closed, Dial.Cancel closes the socket
+	}()
+}
+
+func (u *lookup) returned(isLocal bool, err error) {
+	d := u.dial
+	if d == nil {
+		return
+	}
+	r := d.retry
+	r.lookup, d.fd = nil, u.fd
+	if isLocal {
+		d.loop.paths.note(r.to.Path, d.loop.Now()+int64(localTime))
+	}
+	d.tried(r, err)
+}
+
+// giveUp returns the socket, or -1 if the goroutine will close it.
+func (u *lookup) giveUp() int32 {
+	u.dial = nil
+	u.cancel()
+	if u.over.Swap(true) {
+		return u.fd
+	}
+	return -1
 }
 
 // dialHandler is a Dial as the handler of its socket.
@@ -209,7 +310,7 @@ type dialTimer Dial
 
 func (t *dialTimer) Expired(*Timer) {
 	d := (*Dial)(t)
-	if d.retry != nil {
+	if d.retry != nil && d.retry.lookup == nil {
 		d.again(d.retry)
 		return
 	}

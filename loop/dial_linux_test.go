@@ -283,6 +283,7 @@ func TestConnectWaitsForRoom(t *testing.T) {
 	to, drain := fullUnix(t)
 	d := newDialer(t, l)
 	l.Connect(&d.Dial, 0, to, &loop.DialConfig{Timeout: time.Second}, d)
+	turnUntil(t, l, "the path was looked up", func() bool { return !d.LooksUp() })
 	for range 5 {
 		c.now += 1e7
 		turn(t, l)

@@ -25,6 +25,9 @@ func GiveWay() (giveWay func(), end func() error) {
 	return giveWay, func() error { runningLoops.Add(-1); return o.knock.close() }
 }
 
+// LooksUp reports whether a goroutine connects for a dial.
+func (d *Dial) LooksUp() bool { return d.retry != nil && d.retry.lookup != nil }
+
 // Direct reports whether the last turn did not look for events before it blocked.
 func (l *Loop) Direct() bool { return l.direct }
 

@@ -51,6 +51,7 @@ func closeSocket(int)             {}
 func abortOnClose(int)            {}
 func socketError(int) error       { return errUnsupported }
 func connect(int, *Address) error { return errUnsupported }
+func localPath(string) bool       { return false }
 
 func accept(int) (int, netip.AddrPort, error) { return -1, netip.AddrPort{}, errUnsupported }
 

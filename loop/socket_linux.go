@@ -96,6 +96,8 @@ func connect(fd int, to *Address) error {
 	return sys.ConnectNow(fd, to.AddrPort, scope(to.AddrPort.Addr().Zone()))
 }
 
+func localPath(path string) bool { return sys.LocalPath(path) }
+
 // scope returns the index of the interface that a zone names, or 0.
 func scope(zone string) uint32 {
 	if zone == "" {

@@ -2,6 +2,7 @@ package sockopt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/internal/pathcall"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -21,8 +23,12 @@ var ErrSelfConnect = fmt.Errorf("%w (self-connect: nothing listens on this port)
 // them; the caller owns the connection. The kernel may
 // choose the port that is dialed, if it is one of this host, for the socket itself, which is then
 // connected to itself. That is [ErrSelfConnect]. The socket is reset: closed in order it would
-// keep the port from its server for a minute (TIME-WAIT).
+// keep the port from its server for a minute (TIME-WAIT). While the file system of a unix socket does not answer, Dial waits no
+// longer than for an address.
 func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
+	if strings.HasPrefix(network, "unix") {
+		return dialPath(ctx, d, network, address)
+	}
 	host, port, err := net.SplitHostPort(address)
 	if _, literal := netip.ParseAddr(host); err != nil || literal == nil || host == "" || !strings.HasPrefix(network, "tcp") {
 		return dial(ctx, d, network, address)
@@ -47,6 +53,43 @@ func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn
 		}
 	}
 	return nil, failed
+}
+
+// dialPath connects to a unix socket on a goroutine, which closes a connection that comes too late.
+func dialPath(ctx context.Context, d *net.Dialer, network, path string) (net.Conn, error) {
+	if d.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		defer cancel()
+	}
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result)
+	go func() {
+		var is result
+		if err := pathcall.Do(ctx, path, func() { is.conn, is.err = dial(ctx, d, network, path) }); err != nil {
+			return
+		}
+		select {
+		case done <- is:
+		case <-ctx.Done():
+			if is.err == nil {
+				is.conn.Close()
+			}
+		}
+	}()
+	select {
+	case is := <-done:
+		return is.conn, is.err
+	case <-ctx.Done():
+	}
+	err := ctx.Err()
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = os.ErrDeadlineExceeded
+	}
+	return nil, &net.OpError{Op: "dial", Net: network, Addr: &net.UnixAddr{Net: network, Name: path}, Err: err}
 }
 
 // dialOne connects to the first of some addresses, in its part of the time that is left.
