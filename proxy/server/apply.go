@@ -42,6 +42,7 @@ func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 	s.mu.Unlock()
 	log := openNext(cfg, before)
 	defer log.discard()
+	askPaths(cfg)
 	defer s.liveChanges.keep() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()

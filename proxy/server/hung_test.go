@@ -61,19 +61,42 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]`
 	r := start(t, fmt.Sprintf(text, "a.log", echo))
 	cfg := r.Load(fmt.Sprintf(text, filepath.Join(dir, "b.log"), echo))
 	hung.Mount(t, dir)
-	refused := make(chan error, 1)
+	if err := r.meanwhile(t, func() error { return r.Apply(t.Context(), cfg) }); !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "b.log") {
+		t.Error(err)
+	}
+}
+
+// TestHungListenerPath: a reload to a listener on a file system that does not answer is refused, and meanwhile the status is
+// answered.
+func TestHungListenerPath(t *testing.T) {
+	t.Parallel()
+
+	dir := hung.Dir(t)
+	const text = `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: %q, upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`
+	echo := named(t, "a")
+	r := start(t, fmt.Sprintf(text, "unix:"+filepath.Join(dir, "s"), echo))
+	hung.Mount(t, dir)
+	cfg := r.Load(fmt.Sprintf(text, "unix:"+filepath.Join(dir, "other"), echo))
+	if err := r.meanwhile(t, func() error { return r.Apply(t.Context(), cfg) }); !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "other") {
+		t.Error(err)
+	}
+}
+
+// meanwhile calls something that waits for a file system, and fails the test if few statuses are answered meanwhile.
+func (r *rig) meanwhile(t *testing.T, call func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
 	began := time.Now()
-	go func() { refused <- r.Apply(t.Context(), cfg) }()
+	go func() { done <- call() }()
 	for looks := 0; ; looks++ {
 		select {
-		case err := <-refused:
-			if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "b.log") {
-				t.Error(err)
-			}
+		case err := <-done:
 			if looks < 10 {
 				t.Errorf("%d statuses in %v", looks, time.Since(began))
 			}
-			return
+			return err
 		case <-time.After(time.Second / 100):
 			r.Status()
 		}

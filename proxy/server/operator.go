@@ -355,6 +355,10 @@ func (s *Server) DrainListener(name, by string) (done admin.ListenerDrained, err
 func (s *Server) ReadyListener(ctx context.Context, name, by string) (changed bool, err error) {
 	defer s.liveChanges.keep() // after mu is released
 	s.mu.Lock()
+	cfg := s.cfg
+	s.mu.Unlock()
+	askPaths(cfg)
+	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.listeners[name]
 	switch {

@@ -59,7 +59,7 @@ func (s *Server) beginDrain(timeout time.Duration) (left int64) {
 		s.drainEnds = time.Now().Add(timeout)
 	}
 	for _, socket := range s.binds {
-		s.sockets.logUnclosed(socket, socket.listener.Unlink()) // no client finds it any more, before its queue is emptied
+		s.sockets.unlink(socket) // before its queue is emptied
 	}
 	s.mu.Unlock()
 	left = s.lanes.Leave()

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -105,6 +106,19 @@ func (s *sockets) bind(ctx context.Context, c *change, l *config.Listener, at co
 		c.successors = append(c.successors, c.binds[key])
 	}
 	return []string{key}, nil
+}
+
+// askPaths makes file systems that do not answer known, before a change listens at unix sockets while it holds the server's mu.
+func askPaths(cfg *config.Config) {
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	for _, l := range cfg.Listeners {
+		for _, at := range l.Bind {
+			if at.Systemd == "" {
+				asked.Go(func() { socketlistener.Ask(at.Address) })
+			}
+		}
+	}
 }
 
 // stays reports whether the socket can serve a configuration: its protocol cannot change.
@@ -336,7 +350,7 @@ func (c *change) closedFor(socket *listenSocket) error {
 func (s *sockets) closeSocket(key string, socket *listenSocket, cause error) {
 	delete(s.binds, key)
 	s.noteGivenUp(socket)
-	s.logUnclosed(socket, socket.listener.Unlink())
+	s.unlink(socket)
 	if socket.listener.TCP() {
 		_ = socket.listener.StopAccepting() // best effort: the queue does not fill while it is emptied
 	}
@@ -349,6 +363,25 @@ func (s *sockets) closeSocket(key string, socket *listenSocket, cause error) {
 func (s *sockets) drainQueue(socket *listenSocket) {
 	socket.listening.Close()
 	socket.parting = true
+}
+
+// unlinkTime is how long a change, which holds the server's mu, waits for the file system of a unix socket.
+const unlinkTime = time.Second / 5
+
+// unlink removes the path of a unix socket: no client finds it any more.
+func (s *sockets) unlink(socket *listenSocket) {
+	if socket.listener.TCP() {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.logUnclosed(socket, socket.listener.Unlink())
+	}()
+	select {
+	case <-done:
+	case <-time.After(unlinkTime):
+	}
 }
 
 func (s *sockets) logUnclosed(socket *listenSocket, err error) {

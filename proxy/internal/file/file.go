@@ -70,6 +70,7 @@ var (
 	looks    = calls{op: "read", patience: 2 * time.Second, most: 1}  // less than the client of a status waits
 	changes  = calls{op: "write", patience: 3 * time.Second, most: 1} // less than the client of a change waits
 	closes   = calls{op: "close", patience: 3 * time.Second, most: math.MaxInt}
+	removals = calls{op: "remove", patience: 3 * time.Second, most: math.MaxInt}
 )
 
 // calls gives up calls that do not return. Each of them keeps its goroutine, and a thread, until it does.
@@ -153,6 +154,13 @@ func Change[T any](path string, change func() (T, error), late func(T)) (T, erro
 // Close closes a descriptor of the file of a path, and waits no longer than [Change].
 func Close(path string, fd int) error {
 	_, err := within(&closes, path, path, func() (struct{}, error) { return struct{}{}, sys.Close(fd) }, nil)
+	return err
+}
+
+// Remove calls remove, which removes the file of a path, and waits no longer than [Change]. It does so also while changes of
+// the path have not returned: the file goes once the file system answers. A caller removes a file once.
+func Remove(path string, remove func() error) error {
+	_, err := within(&removals, path, path, func() (struct{}, error) { return struct{}{}, remove() }, nil)
 	return err
 }
 

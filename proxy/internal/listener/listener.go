@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -68,12 +69,12 @@ type Listener struct {
 	backlog  int  // of the accept queue; read early, while descriptors are available
 	onlyIPv6 bool // if the address is [::], IPv4 connections are not taken
 
-	unlinking sync.Once
-	grouped   bool // with a listener that was started beside it
-	passed    bool // FromFD made it: other processes have the same socket, and go on with it
-	closing   sync.Once
-	closed    chan struct{}
-	err       error // of closing; read after closed
+	grouped  bool        // with a listener that was started beside it
+	passed   bool        // FromFD made it: other processes have the same socket, and go on with it
+	unlinked atomic.Bool // Unlink was called
+	closing  sync.Once
+	closed   chan struct{}
+	err      error // of closing; read after closed
 }
 
 // stream is what *net.TCPListener and *net.UnixListener have in common.
@@ -285,14 +286,13 @@ func (l *Listener) SetMode(mode fs.FileMode) error {
 }
 
 // Unlink removes the path of a unix socket, unless it belongs to another process now: no more clients find the
-// listener. Close does it as well. If the file system does not answer, the path stays until it does. Further calls do nothing.
-func (l *Listener) Unlink() (err error) {
-	l.unlinking.Do(func() {
-		if l.path != nil {
-			err = l.change(l.path.remove, nil)
-		}
-	})
-	return err
+// listener. Close does it as well. If the file system does not answer, the path stays until it does. Further calls do nothing,
+// and do not wait.
+func (l *Listener) Unlink() error {
+	if l.path == nil || l.unlinked.Swap(true) {
+		return nil
+	}
+	return file.Remove(l.addr.Name, l.path.remove)
 }
 
 // Gone reports whether the path of a unix socket was removed: no client finds the listener any more. It is false if the

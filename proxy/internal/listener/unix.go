@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/internal/file"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // answerTime is how long a process has to answer at a path that is in the way.
@@ -25,6 +26,15 @@ func (l *Listener) listenUnix(ctx context.Context) error {
 		return l.bindUnix(ctx)
 	}
 	return l.change(func() error { return l.listenPath(ctx) }, func(struct{}) { _ = errors.Join(l.path.remove(), l.sock.Close()) })
+}
+
+// Ask looks at the path of a unix socket, for a caller that will listen there and must not wait then: while the file system
+// does not answer, [Listen] fails at once.
+func Ask(addr sockopt.Address) {
+	l := Listener{addr: addr}
+	if !l.TCP() && !addr.Abstract() {
+		_ = l.change(func() error { _, err := os.Lstat(addr.Name); return err }, nil)
+	}
 }
 
 // change calls f, which changes the path, as [file.Change] does. Paths in one directory count as one: a file system that

@@ -165,16 +165,10 @@ func TestPathIsFreeWhileSessionsDrain(t *testing.T) {
 
 func waitGone(t *testing.T, path string) {
 	t.Helper()
-	for {
+	condition.Await(t, path+" is gone", func() bool {
 		_, err := os.Lstat(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		syscall.Select(0, nil, nil, nil, &syscall.Timeval{Usec: 1000})
-	}
+		return errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 func TestPathOfSomebodyElseIsNotUnlinked(t *testing.T) {
@@ -442,28 +436,31 @@ func TestModeIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestPathThatHangs: the file system of a path does not answer. The listener is closed, and the path is removed later.
+// TestPathThatHangs: the file system of two paths does not answer. Their listeners are closed, and the paths are removed later.
 // Meanwhile other calls about paths in the directory fail at once.
 func TestPathThatHangs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l, next := listen(t, "unix:"+dir+"/s", nil), listen(t, "unix:"+dir+"/next", nil)
-	answer := l.HangPath()
+	answer, answerNext := l.HangPath(), next.HangPath()
 	gaveUp := make(chan error)
 	go func() {
-		gaveUp <- l.Unlink()
-		gaveUp <- l.Close()
-		gaveUp <- next.SetMode(0o600)
+		gaveUp <- l.SetMode(0o600)
 		_, err := listener.Listen(t.Context(), parse(t, "unix:"+dir+"/other"), nil)
 		gaveUp <- err
+		gaveUp <- l.Unlink()
+		gaveUp <- l.Close()
+		gaveUp <- next.Unlink()
 	}()
-	for _, what := range []string{"unlink", "close", "chmod", "listen"} {
+	for _, what := range []string{"chmod", "listen", "unlink", "close", "unlink the next"} {
 		if err := condition.Receive(t, what, gaveUp); errors.Is(err, os.ErrDeadlineExceeded) == (what == "close") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	answer()
+	answerNext()
 	waitGone(t, dir+"/s")
+	waitGone(t, dir+"/next")
 }
 
 // A slow context waits for hang when it is asked for its end.
