@@ -238,38 +238,69 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	r.Until("the refusal is counted", func() bool { return r.Refused("l", "no_route") == 1 })
 }
 
-// TestRefusedAtTheEndOfTheDrain: when the drain of a listener ends, its clients without a session are refused, wherever they
-// have got to with their first bytes.
+// TestRefusedAtTheEndOfTheDrain: when the drain of a listener ends, because the listener was drained by hand or removed, its clients
+// without a session are refused, wherever they have got to with their first bytes.
 func TestRefusedAtTheEndOfTheDrain(t *testing.T) {
 	t.Parallel()
 
 	cert, key := certificate.New(t, "a.test")
-	r := start(t, fmt.Sprintf(`
-listeners:
-  - {name: header, bind: "127.0.0.1:0", accept_proxy: {timeout: 1h}, upstream: u}
-  - {name: routed, bind: "127.0.0.1:0", timeouts: {preread: 1h}, routes: [{match: {sni: [a.test]}, upstream: u}], upstream: u}
-  - {name: silent, bind: "127.0.0.1:0", timeouts: {preread: 1h}, connect: on_data, upstream: u}
-  - {name: hello, bind: "127.0.0.1:0", timeouts: {preread: 1h}, tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: u}
-  - {name: handshake, bind: "127.0.0.1:0", timeouts: {preread: 1h}, tls: {certificates: [{cert: c.pem, key: k.pem}]}, upstream: u}
-upstreams: [{name: u, endpoints: [%q], drain_timeout: 0}]`, named(t, "a")), "c.pem", cert, "k.pem", key)
 	near, far := net.Pipe()
 	defer near.Close()
 	go func() { _ = tls.Client(near, &tls.Config{ServerName: "a.test"}).Handshake() }()
 	hello := make([]byte, 4096)
 	n, err := far.Read(hello)
 	must(t, err)
-	for at, sent := range map[string]string{
-		"header": "PROXY TCP4 ", "routed": string(hello[:n/2]), "silent": "", "hello": string(hello[:n/2]), "handshake": string(hello[:n]),
+	const ends = "tls: {certificates: [{cert: c.pem, key: k.pem}]}"
+	for _, c := range []struct{ at, keys, sent string }{
+		{"header", "accept_proxy: {timeout: 1h}", "PROXY TCP4 "},
+		{"routed", "routes: [{match: {sni: [a.test]}, upstream: u}]", string(hello[:n/2])},
+		{"silent", "connect: on_data", ""},
+		{"hello", ends, string(hello[:n/2])},
+		{"handshake", ends, string(hello[:n])},
+		{"decrypted", "connect: on_data, " + ends, ""},
 	} {
-		c := client(t, r.At(at))
-		sends(t, c, sent)
-		r.Until("the client was accepted", func() bool { return r.Summary().Connections.Active == 1 })
-		if at == "handshake" {
-			_, err := io.ReadFull(c, make([]byte, 5)) // the answer to its hello
-			must(t, err)
+		for how, drain := range map[string]func(r *rig, rest string){
+			"by hand": func(r *rig, _ string) { must(t, r.DrainListener("l", "test")) },
+			"removed": func(r *rig, rest string) { r.Reload(rest) },
+		} {
+			t.Run(c.at+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				const other = `listeners: [{name: other, bind: "127.0.0.1:0", upstream: u}`
+				upstreams := fmt.Sprintf("]\nupstreams: [{name: u, endpoints: [%q], drain_timeout: 0}]", named(t, "a"))
+				r := start(t, other+`, {name: l, bind: "127.0.0.1:0", upstream: u, timeouts: {preread: 1h}, `+c.keys+"}"+upstreams, "c.pem", cert, "k.pem", key)
+				comes := func() (conn, spoken net.Conn) {
+					conn = client(t, r.At("l"))
+					sends(t, conn, c.sent)
+					switch c.at {
+					case "handshake":
+						_, err := io.ReadFull(conn, make([]byte, 5)) // the answer to its hello
+						must(t, err)
+					case "decrypted":
+						secure := tls.Client(conn, &tls.Config{ServerName: "a.test", RootCAs: trusting(cert)})
+						must(t, secure.Handshake())
+						return conn, secure
+					}
+					return conn, conn
+				}
+				clients := int64(1)
+				if c.sent == "" { // another one has a session
+					_, early := comes()
+					sends(t, early, "x")
+					hears(t, early, "a")
+					clients++
+				}
+				late, _ := comes()
+				r.Until("the client was accepted", func() bool { return r.Summary().Connections.Active == clients })
+				drain(r, other+upstreams)
+				r.Until("its clients are gone", func() bool { return r.Summary().Connections.Active == 0 })
+				if _, err := io.Copy(io.Discard, late); errors.Is(err, errTimeout) { // the rest of the answer to its hello may come first
+					t.Error(err)
+				}
+				if how == "by hand" && r.Refused("l", "preread") != 1 {
+					t.Error("the refusal is not counted")
+				}
+			})
 		}
-		must(t, r.DrainListener(at, "test"))
-		r.Until("the refusal at "+at+" is counted", func() bool { return r.Refused(at, "preread") == 1 })
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 
@@ -31,7 +32,7 @@ func (w wrapped) Accept() (net.Conn, error) { return w.f(w.stream.Accept) }
 // HangPath lets calls about the path of a unix socket wait until answer is called.
 func (l *Listener) HangPath() (answer func()) {
 	l.path.mu.Lock()
-	return l.path.mu.Unlock
+	return sync.OnceFunc(l.path.mu.Unlock)
 }
 
 // Restrict returns the function that is called before the path of addr is bound.

@@ -443,7 +443,9 @@ func TestPathThatHangs(t *testing.T) {
 	dir := t.TempDir()
 	l, next := listen(t, "unix:"+dir+"/s", nil), listen(t, "unix:"+dir+"/next", nil)
 	answer, answerNext := l.HangPath(), next.HangPath()
-	gaveUp := make(chan error)
+	defer answer()
+	defer answerNext()
+	gaveUp := make(chan error, 5)
 	go func() {
 		gaveUp <- l.SetMode(0o600)
 		_, err := listener.Listen(t.Context(), parse(t, "unix:"+dir+"/other"), nil)
