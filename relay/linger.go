@@ -207,8 +207,9 @@ func (s *Session) outlive(side Side) bool {
 	case SideA:
 		l.dead, l.to = l.to, l.dead
 	}
-	s.guarded(l.to.stopReads)
-	s.guarded(l.dead.stopWrites)
+	if !s.guarded(l.to.stopReads) || !s.guarded(l.dead.stopWrites) { // they have panicked
+		return false
+	}
 	if w := s.ab.pacer(); w != nil {
 		w.of.stop()
 	}

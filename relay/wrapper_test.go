@@ -1008,6 +1008,45 @@ func TestPanics(t *testing.T) {
 	}()
 }
 
+type panicsInReadDeadline struct{ *net.TCPConn }
+
+func (panicsInReadDeadline) SetReadDeadline(time.Time) error { panic("boom") }
+
+type panicsInWriteDeadline struct{ *net.TCPConn }
+
+func (panicsInWriteDeadline) SetWriteDeadline(time.Time) error { panic("boom") }
+
+// TestPanicAfterAReset: when one side has failed, the session ends although a method panics that stops waiting for the other side's
+// bytes, or for room at the failed side. The clock stands still, so no time limit ends it.
+func TestPanicAfterAReset(t *testing.T) {
+	t.Parallel()
+
+	r := newRelay(t, nil)
+	clock := &fakeClock{t: time.Hour}
+	r.SetClock(clock.now, clock.afterFunc)
+	for name, failed := range map[string]bool{"SetReadDeadline": false, "SetWriteDeadline": true} {
+		far, near := tcp(t)
+		other, alive := tcp(t)
+		x, y := net.Conn(near), net.Conn(panicsInReadDeadline{alive.(*net.TCPConn)})
+		if failed {
+			x, y = panicsInWriteDeadline{near.(*net.TCPConn)}, alive
+		}
+		s := r.NewSession(x, y)
+		ended := make(chan any)
+		go func() {
+			defer func() { ended <- recover() }()
+			_, _ = s.Run(context.Background())
+		}()
+		must.Do(t, errors.Join(far.(*net.TCPConn).SetLinger(0), far.Close()))
+		if p := condition.Receive(t, "the end of a session", ended); p != "boom" {
+			t.Errorf("%s: recovered %v", name, p)
+		}
+		if _, err := other.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%s: the other side sees %v", name, err)
+		}
+	}
+}
+
 // TestPanicsInHooks: a hook that panics, or ends the goroutine, ends the session, and both connections are closed.
 func TestPanicsInHooks(t *testing.T) {
 	t.Parallel()
