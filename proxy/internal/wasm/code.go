@@ -10,11 +10,18 @@ func (p *parsed) lookAtLoops(code, head, bulk []byte) ([]byte, error) {
 		r.byte()
 	})
 	out := make([]byte, 0, len(code)+len(code)/8)
-	done := 0
+	done, blocks := 0, 0
 	for r.err == nil && len(r.b) > 0 {
 		here := len(code) - len(r.b)
 		op := r.byte()
 		conversion := len(r.b) > 0 && r.b[0] < 8
+		switch {
+		case 0x02 <= op && op <= 0x05, op == 0x0d: // block, loop, if, else, br_if
+			blocks++
+		case op == 0x0e: // br_table
+			targets := r
+			blocks += int(min(targets.u32(), maxBlocks)) + 1
+		}
 		p.immediates(&r, op)
 		look := head
 		switch {
@@ -25,8 +32,12 @@ func (p *parsed) lookAtLoops(code, head, bulk []byte) ([]byte, error) {
 		default:
 			continue
 		}
+		blocks += 4 // of the look
 		out = append(append(out, code[done:here]...), look...)
 		done = here
+	}
+	if blocks > maxBlocks {
+		r.fail("a function has %d blocks and branches, more than %d", blocks, maxBlocks)
 	}
 	return append(out, code[done:]...), r.err
 }

@@ -43,6 +43,13 @@ const (
 	maxElements  = 4 * maxTable
 	maxSegments  = 100_000
 	pageSize     = 64 << 10
+	// maxCode is the largest size of all functions, and maxFunction of one, in bytes. maxBlocks is the largest number of blocks
+	// and branches of a function, with those of the looks. wazero's interpreter needs up to 80 bytes for each byte of code, and
+	// its compiler up to a kilobyte for each byte of the function at hand, and seconds for 10,000 blocks, with the square of
+	// their number. Go's runtime has 1 MB of code, and functions of 30 KB.
+	maxCode     = 8 << 20
+	maxFunction = 256 << 10
+	maxBlocks   = 10_000
 )
 
 // Names of the exports that [instrument] adds: the global with the bytes of stack that are left, the global that is not
@@ -139,7 +146,7 @@ func instrument(code []byte, compiled bool, memory int64) (out []byte, minPages 
 	}
 	for i, b := range p.bodies {
 		if p.bodies[i].code, err = p.lookAtLoops(b.code, head, bulk); err != nil {
-			return nil, 0, err
+			return nil, 0, fmt.Errorf("%w (in function %d)", err, p.importedFuncs+uint32(i))
 		}
 	}
 	p.addGlobals()
@@ -290,9 +297,15 @@ func (p *parsed) readStart() error {
 // an instruction. An instruction with results of 16 bytes takes 4 bytes of code, one with results of 8 bytes takes 2.
 func (p *parsed) readCode() error {
 	r := reader{b: p.sections[sectionCode]}
+	if len(r.b) > maxCode {
+		r.fail("it has %d bytes of code, more than %d", len(r.b), maxCode)
+	}
 	if r.b != nil {
 		r.each(maxFunctions, func() {
 			b := r.take(r.u32())
+			if len(b) > maxFunction {
+				r.fail("function %d has %d bytes, more than %d", p.importedFuncs+uint32(len(p.bodies)), len(b), maxFunction)
+			}
 			of, locals := reader{b: b}, uint64(0)
 			of.each(maxLocals, func() {
 				locals += uint64(of.u32())

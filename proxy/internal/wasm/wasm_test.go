@@ -225,6 +225,11 @@ func TestRefused(t *testing.T) {
 		m.Func("", "", "", 0, Code(Const(0), SetGlobal(global)))
 		return m.Bytes()
 	}
+	function := func(code []byte) []byte {
+		m := &Module{Pages: 1}
+		m.Func("", "", "", 0, code)
+		return m.Bytes()
+	}
 	for _, c := range []struct {
 		name string
 		code []byte
@@ -247,6 +252,17 @@ func TestRefused(t *testing.T) {
 		{"elements without end", append([]byte("\x00asm\x01\x00\x00\x00"), 9, 5, 0xff, 0xff, 0xff, 0xff, 0x0f), wasm.ErrInvalid, "longer than"},
 		{"values of elements without end", append([]byte("\x00asm\x01\x00\x00\x00"), 9, 10, 1, 0, 0x41, 0, 0x0b, 0xff, 0xff, 0xff, 0xff, 0x0f), wasm.ErrInvalid, "longer than"},
 		{"data without end", append([]byte("\x00asm\x01\x00\x00\x00"), 11, 10, 1, 0, 0x41, 0, 0x0b, 0xff, 0xff, 0xff, 0xff, 0x0f), wasm.ErrInvalid, "it is truncated"},
+		{"too much code", func() []byte {
+			m := &Module{Pages: 1}
+			for range 33 {
+				m.Func("", "", "", 0, bytes.Repeat([]byte{1}, 255<<10))
+			}
+			return m.Bytes()
+		}(), wasm.ErrInvalid, "bytes of code, more than 8388608"},
+		{"too large a function", function(bytes.Repeat([]byte{1}, 257<<10)), wasm.ErrInvalid, "function 0 has 2631"},
+		{"too many blocks", function(bytes.Repeat([]byte{0x02, 0x40, End}, 10_001)), wasm.ErrInvalid, "10001 blocks and branches, more than 10000 (in function 0)"},
+		{"too many loops", function(bytes.Repeat([]byte{0x03, 0x40, End}, 2_001)), wasm.ErrInvalid, "10005 blocks"},
+		{"too many targets", function(Code(Const(0), []byte{0x0e}, []byte{0x91, 0x4e}, make([]byte, 10_001+1))), wasm.ErrInvalid, "blocks and branches"},
 		{"giant", append(imports("env", "f", i32), make([]byte, 33<<20)...), wasm.ErrInvalid, "more than"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -261,7 +277,7 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	noMemory := []byte("\x00asm\x01\x00\x00\x00\x05\x01\x00") // a section of memories without one
-	for _, code := range [][]byte{imports("env", "f", i32), calls(1), sets(0), noMemory} {
+	for _, code := range [][]byte{imports("env", "f", i32), calls(1), sets(0), noMemory, function(bytes.Repeat([]byte{1}, 255<<10))} {
 		if m, err := wasm.Compile(t.Context(), code, host, wasm.Bounds{}); err != nil {
 			t.Error(err)
 		} else {
