@@ -81,7 +81,7 @@ var rooms = []room{
 	{"proxy/internal/tlsterm", []string{"proxy/discovery", "proxy/internal/file", "proxy/internal/keypair", "proxy/sockopt"}},
 	{"proxy/internal/admission", []string{"internal/sys", "proxy/internal/listener", "proxy/sockopt"}},
 	{"proxy/admin", []string{"internal/sys", "proxy/internal/tally", "proxy/internal/admission", "proxy/display", "proxy/internal/nearest", "proxy/rollback", "proxy/sockopt", "proxy/internal/keypair", "proxy/internal/listener", "internal/doctor", "proxy/internal/file", "proxy/internal/source"}},
-	{"proxy/internal/page", nil},
+	{"proxy/internal/page", []string{"proxy/admin"}},
 	{"proxy/internal/scrape", []string{"proxy/internal/admission", "proxy/internal/keypair", "proxy/internal/listener", "proxy/internal/source", "proxy/sockopt"}},
 	{"proxy/internal/metrics", []string{"proxy/admin", "proxy/internal/tally", "proxy/internal/verdict", "proxy/display"}},
 	{"proxy/internal/top", []string{"proxy/admin", "proxy/display"}},

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +27,7 @@ type event struct {
 	Gone      map[string][]string                   `json:"gone,omitempty"`
 	Endpoints map[string]*endpointRow               `json:"endpoints,omitempty"`
 	Left      []int                                 `json:"endpoints_gone,omitempty"`
+	Names     []string                              `json:"number_names,omitempty"`
 	Numbers   numbers                               `json:"numbers,omitempty"`
 }
 
@@ -39,10 +42,10 @@ type eventData struct {
 	// the next event "state".
 	Endpoints map[string]endpointRow `json:"endpoints,omitempty"`
 	Left      []int                  `json:"endpoints_gone,omitempty"` // numbers of removed endpoints
-	// Numbers has fourteen numbers for each endpoint that has changed: its number, active, total, failures,
-	// connects.made, connects.sum_us, bytes from clients spliced and copied, bytes to clients spliced and copied,
-	// answers.made, answers.sum_us, the sum of limited_seconds, and the sum of its endpoint and endpoint_network. The
-	// last two are in milliseconds.
+	// Names are the names of the numbers of an endpoint, such as connects.made. Only in the event "state". limited_ms is the
+	// sum of limited_seconds, and waited_ms the sum of its endpoint and endpoint_network, both in milliseconds.
+	Names []string `json:"number_names,omitempty"`
+	// Numbers has, for each endpoint that has changed, its own number, and then a number for each name in number_names.
 	Numbers []int64 `json:"numbers,omitempty"`
 }
 
@@ -292,7 +295,7 @@ type placed struct {
 	number int
 	id     int64 // id of the last status with the endpoint
 	endpointRow
-	endpointNumbers
+	values []int64 // by numberNames
 }
 
 func newScene() *scene {
@@ -328,7 +331,7 @@ func (s *scene) update(st *Status, at time.Time) []byte {
 // whole returns the event with the whole state.
 func (s *scene) whole() []byte {
 	if s.complete == nil {
-		e := &event{At: s.at.UnixMilli(), Rows: s.rows, Endpoints: make(map[string]*endpointRow, len(s.order))}
+		e := &event{At: s.at.UnixMilli(), Rows: s.rows, Endpoints: make(map[string]*endpointRow, len(s.order)), Names: numberNames}
 		for _, key := range slices.Sorted(maps.Keys(s.order)) {
 			p := s.order[key]
 			e.Endpoints[strconv.Itoa(p.number)] = &p.endpointRow
@@ -415,11 +418,16 @@ type endpointFacts struct {
 	Why string `json:"why,omitempty"`
 }
 
-// An endpointNumbers has the numbers of an [Endpoint] that change with its clients: active, total, failures,
-// connects.made, connects.sum_us, bytes from clients spliced and copied, bytes to clients spliced and copied,
-// answers.made, answers.sum_us, the sum of limited_seconds, and the part of the endpoint and its network. The last two
-// are in milliseconds.
-type endpointNumbers [13]int64
+var endpointColumns = Columns[Endpoint]()
+
+// numberNames are the names of the numbers of an [Endpoint] that change with its clients, see numbersOf.
+var numberNames = func() (names []string) {
+	for i := range endpointColumns {
+		names = append(names, strings.Join(endpointColumns[i].Path, "."))
+	}
+	return append(names, "connects.made", "connects.sum_us", "bytes.client_to_endpoint.spliced", "bytes.client_to_endpoint.copied",
+		"bytes.endpoint_to_client.spliced", "bytes.endpoint_to_client.copied", "answers.made", "answers.sum_us", "limited_ms", "waited_ms")
+}()
 
 // equal reports whether nothing has changed.
 func (r *endpointRow) equal(o *endpointRow) bool {
@@ -470,15 +478,15 @@ func (r *endpointRow) watched(e *Endpoint) {
 	r.Level = "warning"
 }
 
-func numbersOf(e *Endpoint) endpointNumbers {
-	in, out := &e.Bytes.ClientToEndpoint, &e.Bytes.EndpointToClient
-	n := endpointNumbers{e.Active, e.Total, e.Failures, e.Connects.Made, e.Connects.SumUs, in.Spliced, in.Copied, out.Spliced, out.Copied}
-	if e.Answers != nil {
-		n[9], n[10] = e.Answers.Made, e.Answers.SumUs
+// numbersOf appends the numbers of an endpoint to n.
+func numbersOf(n []int64, e *Endpoint) []int64 {
+	for i := range endpointColumns {
+		n = append(n, endpointColumns[i].Of(e))
 	}
+	in, out, answers := &e.Bytes.ClientToEndpoint, &e.Bytes.EndpointToClient, cmp.Or(e.Answers, &Answers{})
 	lost, all := e.Waited()
-	n[11], n[12] = all.Milliseconds(), lost.Milliseconds()
-	return n
+	return append(n, e.Connects.Made, e.Connects.SumUs, in.Spliced, in.Copied, out.Spliced, out.Copied,
+		answers.Made, answers.SumUs, all.Milliseconds(), lost.Milliseconds())
 }
 
 // numbers is a JSON array of whole numbers, without its brackets.
@@ -489,7 +497,7 @@ func (n numbers) add(p *placed) numbers {
 		n = append(n, ',')
 	}
 	n = strconv.AppendInt(n, int64(p.number), 10)
-	for _, v := range p.endpointNumbers {
+	for _, v := range p.values {
 		n = append(n, ',')
 		n = strconv.AppendInt(n, v, 10)
 	}
@@ -514,7 +522,7 @@ func (s *scene) updateEndpoints(st *Status, e *event) {
 				e.Endpoints[strconv.Itoa(p.number)] = &p.endpointRow
 			}
 			if added {
-				p.endpointNumbers = numbersOf(&u.Endpoints[j])
+				p.values = numbersOf(nil, &u.Endpoints[j])
 				e.Numbers = e.Numbers.add(p)
 			}
 			list, now = append(list, p), append(now, &u.Endpoints[j])
@@ -534,13 +542,13 @@ func (s *scene) updateNumbers(list []*placed, now []*Endpoint, e *event) {
 		s.turn = 0
 	}
 	first, changed := s.turn, 0
+	n := make([]int64, 0, len(numberNames))
 	for k := range list {
 		i := (first + k) % len(list)
-		n := numbersOf(now[i])
-		if n == list[i].endpointNumbers {
+		if n = numbersOf(n[:0], now[i]); slices.Equal(n, list[i].values) {
 			continue
 		}
-		list[i].endpointNumbers = n
+		copy(list[i].values, n)
 		e.Numbers = e.Numbers.add(list[i])
 		if changed++; changed == maxNumbers {
 			s.turn = (i + 1) % len(list)

@@ -29,6 +29,7 @@ type follower struct {
 	rows      map[string]map[string]any
 	endpoints map[string]map[string]any
 	numbers   map[string][]int64
+	width     int // of the numbers of an endpoint, with its own
 }
 
 func (r room) follow(t *testing.T) *follower {
@@ -71,7 +72,8 @@ func (f *follower) take(t *testing.T, data string) {
 		Rows      map[string]map[string]any
 		Gone      map[string][]string
 		Endpoints map[string]map[string]any
-		Left      []int `json:"endpoints_gone"`
+		Left      []int    `json:"endpoints_gone"`
+		Names     []string `json:"number_names"`
 		Numbers   []int64
 	}
 	if err := json.Unmarshal([]byte(data), &e); err != nil {
@@ -79,6 +81,7 @@ func (f *follower) take(t *testing.T, data string) {
 	}
 	if f.kind == "state" {
 		f.rows, f.endpoints, f.numbers = map[string]map[string]any{}, map[string]map[string]any{}, map[string][]int64{}
+		f.width = 1 + len(e.Names)
 	}
 	for kind, rows := range e.Rows {
 		for name, row := range rows {
@@ -100,9 +103,8 @@ func (f *follower) take(t *testing.T, data string) {
 		delete(f.endpoints, fmt.Sprint(n))
 		delete(f.numbers, fmt.Sprint(n))
 	}
-	const width = 14
-	for i := 0; i < len(e.Numbers); i += width {
-		f.numbers[fmt.Sprint(e.Numbers[i])] = e.Numbers[i+1 : i+width]
+	for i := 0; i < len(e.Numbers); i += f.width {
+		f.numbers[fmt.Sprint(e.Numbers[i])] = e.Numbers[i+1 : i+f.width]
 	}
 }
 

@@ -126,13 +126,13 @@ type Changes struct {
 
 // Connections counts clients.
 type Connections struct {
-	// Clients that were accepted.
-	Accepted int64 `json:"accepted" metric:"accepted_total"`
 	// Clients that are served now.
-	Active int64 `json:"active" metric:"connections"`
+	Active int64 `json:"active" metric:"connections" column:"sessions"`
+	// Clients that were accepted.
+	Accepted int64 `json:"accepted" metric:"accepted_total" column:"accepted"`
 	// Limit of concurrent clients.
 	Most    int64 `json:"most,omitempty" metric:"connections_limit,nonzero"`
-	Refused int64 `json:"refused"` // refused clients
+	Refused int64 `json:"refused" column:"refused,nonzero"` // refused clients
 	// Left counts the clients that left before they had an endpoint. They do not count as refused. A listener does not
 	// have this count.
 	Left int64 `json:"left,omitempty"`
@@ -170,7 +170,7 @@ type Upstream struct {
 	// Times that panic began.
 	Panics int64 `json:"panics,omitempty" metric:"panics_total"`
 	// Sessions now, including connections being made.
-	Active int64 `json:"active" metric:"sessions"`
+	Active int64 `json:"active" metric:"sessions" column:"sessions"`
 	// Connections is the number of present connections, including connections being made, and Most their limit,
 	// circuit_breaker.connections. Both are left out without a limit.
 	Connections int64 `json:"connections,omitempty"`
@@ -180,7 +180,7 @@ type Upstream struct {
 	Connecting     int64 `json:"connecting,omitempty"`
 	MostConnecting int64 `json:"most_connecting,omitempty"`
 	// Clients that wait for room or a usable endpoint.
-	Pending int64 `json:"pending" metric:"waiting"`
+	Pending int64 `json:"pending" metric:"waiting" column:"waiting,nonzero,wide"`
 	// Waiting clients that need a usable endpoint.
 	PendingEndpoint int64 `json:"pending_endpoint" metric:"waiting_for_endpoint"`
 	Bytes           Bytes `json:"bytes"`
@@ -260,14 +260,14 @@ type Endpoint struct {
 	BreakerUntil time.Time `json:"breaker_until,omitzero"`
 
 	// Sessions now, including connections being made.
-	Active int64 `json:"active" metric:"sessions"`
+	Active int64 `json:"active" metric:"sessions" column:"sessions"`
 	// Limit of sessions.
 	Max    int64 `json:"most,omitempty" metric:"sessions_limit,nonzero"`
 	Picked int64 `json:"picked"` // how often a policy has chosen the endpoint, whatever the result
 	// Connections made to the endpoint for clients.
-	Total int64 `json:"total" metric:"sessions_total"`
+	Total int64 `json:"total" metric:"sessions_total" column:"ever,wide"`
 	// Failed connections, and sessions that ended before the endpoint's first byte.
-	Failures int64 `json:"failures" metric:"failures_total"`
+	Failures int64 `json:"failures" metric:"failures_total" column:"failures,nonzero"`
 	// Changes of the health check's verdict.
 	Transitions int64 `json:"transitions,omitempty" metric:"health_transitions_total"`
 	// Ejections by outlier_detection.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"embed"
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -14,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 //go:embed files
@@ -24,18 +27,26 @@ var files embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// Handler serves GET / and the files of the page below /page/.
+// Handler serves GET / and the files of the page below /page/. columns.js has the columns of the tables with a row for each
+// part of the status.
 func Handler() http.Handler {
 	root, err := fs.Sub(files, "files")
 	if err != nil {
 		panic(err) // the name is not one of a folder
+	}
+	columns, err := json.Marshal(map[string][]admin.Column{
+		"listeners": admin.Columns[admin.Listener](), "upstreams": admin.Columns[admin.Upstream](), "endpoints": admin.Columns[admin.Endpoint](),
+	})
+	if err != nil {
+		panic(err) // a column has no value that JSON lacks
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := "index.html"
 		if r.URL.Path != "/" {
 			name = strings.TrimPrefix(r.URL.Path, "/page/")
 		}
-		if f, err := fs.Stat(root, name); err != nil || f.IsDir() {
+		made := name == "columns.js"
+		if f, err := fs.Stat(root, name); !made && (err != nil || f.IsDir()) {
 			http.NotFound(w, r) // there are no lists of files
 			return
 		}
@@ -46,6 +57,11 @@ func Handler() http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store") // the next one may be of another version
+		if made {
+			h.Set("Content-Type", "text/javascript; charset=utf-8")
+			_, _ = fmt.Fprintf(w, "export default %s;\n", columns) // the client may have gone
+			return
+		}
 		http.ServeFileFS(w, r, root, name)
 	})
 }

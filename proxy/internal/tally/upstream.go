@@ -6,13 +6,14 @@ import (
 )
 
 // UpstreamCounts counts the events of an upstream's clients, ever. A counter is named here alone: its json tag is its name in the
-// status, its metric tag the end of its name in the metrics, and its comment the meaning in the API and on the pages. A counter with a sum tag
+// status, its metric tag the end of its name in the metrics, and its comment the meaning in the API and on the pages. A counter with a column
+// tag has a column on the status page (admin.Column). A counter with a sum tag
 // is also added up over all upstreams, by that name, as a counter of the process that a reload's rollback-if may name.
 //
 // Whoever counts adds to a field by atomic.AddInt64; [UpstreamCounts.Load] reads all.
 type UpstreamCounts struct {
 	// Attempts at another endpoint after a failed one.
-	Retries int64 `json:"retries" metric:"retries_total" sum:"retries"`
+	Retries int64 `json:"retries" metric:"retries_total" sum:"retries" column:"retries,nonzero,wide"`
 	// Clients that had to wait for room.
 	Queued int64 `json:"queued,omitempty" metric:"queued_total" sum:"queued"`
 	// Clients that had to wait for a usable endpoint.

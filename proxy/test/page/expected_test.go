@@ -108,10 +108,10 @@ func (p pair) listeners() rows {
 		now, before := l.Bytes, p.before.listeners[name].Bytes
 		list[name] = map[string]string{
 			"name": name + l.Addresses[0], "state": string(l.State),
-			"active": group(l.Connections.Active), "accepted": group(l.Connections.Accepted), "refused": some(l.Connections.Refused),
 			"in":  p.perSecond(now.ClientToEndpoint.All(), before.ClientToEndpoint.All()),
 			"out": p.perSecond(now.EndpointToClient.All(), before.EndpointToClient.All()),
 		}
+		counters[admin.Listener](list[name], func(c *admin.Column) int64 { return c.Of(&l) })
 	}
 	return list
 }
@@ -125,10 +125,11 @@ func (p pair) upstreams() rows {
 			us, made = u.Connects.SumUs, u.Connects.Made
 		}
 		list[name] = map[string]string{
-			"name": name + u.Balance, "state": "serving", "active": group(u.Active), "pending": some(u.Pending), "retries": some(u.Retries), "connect": mean(us, made),
+			"name": name + u.Balance, "state": "serving", "connect": mean(us, made),
 			"in":  p.perSecond(u.Bytes.ClientToEndpoint.All(), was.Bytes.ClientToEndpoint.All()),
 			"out": p.perSecond(u.Bytes.EndpointToClient.All(), was.Bytes.EndpointToClient.All()),
 		}
+		counters[admin.Upstream](list[name], func(c *admin.Column) int64 { return c.Of(&u) })
 	}
 	return list
 }
@@ -137,14 +138,27 @@ func (p pair) endpoints() rows {
 	list := rows{}
 	for name, e := range p.now.endpoints {
 		n, m := e.numbers, p.before.endpoints[name].numbers
+		moved := func(direction string) string {
+			spliced, copied := "bytes."+direction+".spliced", "bytes."+direction+".copied"
+			return p.perSecond(n[spliced]+n[copied], m[spliced]+m[copied])
+		}
 		list[name] = map[string]string{
 			"state": e.State, "upstream": e.Upstream, "name": e.Name + e.Address, "weight": group(e.Weight), "why": e.Why,
-			"active": group(n[0]), "total": group(n[1]), "failures": some(n[2]), "connect": mean(n[4], n[3]),
-			"in": p.perSecond(n[5]+n[6], m[5]+m[6]), "out": p.perSecond(n[7]+n[8], m[7]+m[8]),
+			"connect": mean(n["connects.sum_us"], n["connects.made"]), "in": moved("client_to_endpoint"), "out": moved("endpoint_to_client"),
 			"answer": mean(e.answered[1], e.answered[0]), "waits": share(float64(e.judged[1]), float64(e.judged[0])), "act": "•••",
 		}
+		counters[admin.Endpoint](list[name], func(c *admin.Column) int64 { return n[strings.Join(c.Path, ".")] })
 	}
 	return list
+}
+
+// counters adds the numbers that the status has for a table.
+func counters[T any](row map[string]string, of func(c *admin.Column) int64) {
+	for _, c := range admin.Columns[T]() {
+		if row[c.Key] = group(of(&c)); c.Nonzero && of(&c) == 0 {
+			row[c.Key] = "–"
+		}
+	}
 }
 
 func spliced(b admin.Bytes) int64 { return b.ClientToEndpoint.Spliced + b.EndpointToClient.Spliced }
@@ -157,13 +171,6 @@ func group(n int64) string {
 		text = text[:i] + "\u202f" + text[i:]
 	}
 	return text
-}
-
-func some(n int64) string {
-	if n == 0 {
-		return "–"
-	}
-	return group(n)
 }
 
 func share(part, all float64) string {

@@ -15,6 +15,7 @@ import (
 // A moment is the state as of one event.
 type moment struct {
 	id, at    int64
+	names     []string // of the numbers of an endpoint
 	process   admin.Status
 	listeners map[string]admin.Listener
 	upstreams map[string]admin.Upstream
@@ -24,9 +25,9 @@ type moment struct {
 type endpoint struct {
 	Upstream, Name, Address, State, Why, Level string
 	Weight                                     int64
-	ByHand                                     string `json:"by_hand"`
-	numbers                                    []int64
-	answered, judged                           [2]int64 // the last increase of the numbers of answers and of waits
+	ByHand                                     string           `json:"by_hand"`
+	numbers                                    map[string]int64 // by name
+	answered, judged                           [2]int64         // the last increase of the numbers of answers and of waits
 }
 
 // A follower keeps the moments of a stream of events of its own.
@@ -90,12 +91,16 @@ func (m *moment) next(f *follower, id int64, data string, names map[string]strin
 			Upstreams map[string]admin.Upstream
 		}
 		Endpoints map[string]endpoint
+		Names     []string `json:"number_names"`
 		Numbers   []int64
 	}
 	if err := json.Unmarshal([]byte(data), &e); err != nil {
 		f.Errorf("event %d: %v", id, err)
 	}
-	n := &moment{id: id, at: e.At, listeners: with(m.listeners, e.Rows.Listeners), upstreams: with(m.upstreams, e.Rows.Upstreams), endpoints: with(m.endpoints, nil)}
+	if e.Names == nil {
+		e.Names = m.names
+	}
+	n := &moment{id: id, at: e.At, names: e.Names, listeners: with(m.listeners, e.Rows.Listeners), upstreams: with(m.upstreams, e.Rows.Upstreams), endpoints: with(m.endpoints, nil)}
 	n.process = m.process
 	if row := e.Rows.Process[""]; row != nil {
 		n.process = admin.Status{} // absent keys are zero
@@ -109,27 +114,27 @@ func (m *moment) next(f *follower, id int64, data string, names map[string]strin
 		row.numbers, row.answered, row.judged = was.numbers, was.answered, was.judged
 		n.endpoints[names[number]] = row
 	}
-	const width = 14
-	for i := 0; i < len(e.Numbers); i += width {
+	for i := 0; i < len(e.Numbers); i += 1 + len(e.Names) {
 		name := names[fmt.Sprint(e.Numbers[i])]
 		row := n.endpoints[name]
 		was := row.numbers
-		if row.numbers = e.Numbers[i+1 : i+width]; was == nil {
-			was = make([]int64, width)
+		row.numbers = make(map[string]int64)
+		for j, of := range e.Names {
+			row.numbers[of] = e.Numbers[i+1+j]
 		}
-		row.answered = increase(row.answered, was[9:11], row.numbers[9:11])
-		row.judged = increase(row.judged, was[11:13], row.numbers[11:13])
+		row.answered = increase(row.answered, was, row.numbers, "answers.made", "answers.sum_us")
+		row.judged = increase(row.judged, was, row.numbers, "limited_ms", "waited_ms")
 		n.endpoints[name] = row
 	}
 	return n
 }
 
 // increase returns the increase of a count and of its sum, or the last one if the count has not risen.
-func increase(last [2]int64, was, now []int64) [2]int64 {
-	if now[0] == was[0] {
+func increase(last [2]int64, was, now map[string]int64, count, sum string) [2]int64 {
+	if now[count] == was[count] {
 		return last
 	}
-	return [2]int64{now[0] - was[0], now[1] - was[1]}
+	return [2]int64{now[count] - was[count], now[sum] - was[sum]}
 }
 
 // with returns a copy of a map with changes.

@@ -2,8 +2,8 @@
 import { byId, element, list, mark, text } from "./dom.js";
 import { clock, count, micro, rate, share } from "./format.js";
 import { health } from "./places.js";
-import { N } from "./state.js";
-import { shown, Table } from "./table.js";
+import { bytesIn, bytesOut, N } from "./state.js";
+import { counters, shown, Table } from "./table.js";
 
 const order = { down: 0, warning: 1, off: 2, ok: 3 };
 const titles = { "": "all", down: "down", warning: "warning", off: "out", ok: "up" };
@@ -12,27 +12,27 @@ const often = 1000; // up to this many endpoints are sorted at each event, more 
 export class Endpoints {
   constructor(state, choose, act) {
     Object.assign(this, { state, choose, act, only: "", words: "", arranged: -1, list: [] });
-    const number = (key, title, of, text) => ({ key, title, number: true, sort: of, fill: shown((e) => text(of(e))) });
-    const received = (e) => state.endpointRate(e, N.inSpliced, N.inCopied), sent = (e) => state.endpointRate(e, N.outSpliced, N.outCopied);
-    const connect = (e) => (e.now[N.made] ? e.now[N.us] / e.now[N.made] : 0);
+    const number = (key, title, flex, of, text) => ({ key, title, flex, number: true, sort: of, fill: shown((e) => text(of(e))) });
+    const received = (e) => state.endpointRate(e, ...bytesIn), sent = (e) => state.endpointRate(e, ...bytesOut);
+    const connect = (e) => (e.now[N["connects.made"]] ? e.now[N["connects.sum_us"]] / e.now[N["connects.made"]] : 0);
+    const [active, ...others] = counters("endpoints", (e, c) => e.now[N[c.path.join(".")]]);
     this.table = new Table(byId("t-endpoints"), {
       name: "endpoints", label: "Endpoints", key: (e) => `${e.row.upstream}/${e.row.name}`, level: (e) => e.row.level, rows: [32, 76],
       empty: "no endpoint matches",
       columns: [
-        { key: "state", title: "state", sort: (e) => order[e.row.level], fill: health((e) => word(e.row)) },
-        { key: "name", title: "endpoint", sort: (e) => e.row.name, fill: this.link() },
-        { key: "upstream", title: "upstream", sort: (e) => e.row.upstream, fill: shown((e) => e.row.upstream) },
-        number("weight", "weight", (e) => e.row.weight, count),
-        { ...number("active", "sessions", (e) => e.now[N.active], count), fill: shown((e) => count(e.now[N.active]) + (e.row.most ? ` / ${count(e.row.most)}` : "")) },
-        number("total", "ever", (e) => e.now[N.total], count),
-        number("failures", "failures", (e) => e.now[N.failures], (n) => (n ? count(n) : "–")),
-        number("connect", "connect", connect, (us) => (us ? micro(us) : "–")),
-        number("answer", "answer", (e) => e.answer, (us) => (us ? micro(us) : "–")),
-        number("waits", "waits", (e) => e.waits, (x) => (x < 0 ? "–" : share(x))),
-        number("in", "from clients", received, rate),
-        number("out", "to clients", sent, rate),
-        { key: "why", title: "cause", fill: (cell, e) => this.cause(cell, e.row) },
-        { key: "act", title: "", fill: (cell, e) => this.button(cell, e.row) },
+        { key: "state", title: "state", flex: [0, 84], sort: (e) => order[e.row.level], fill: health((e) => word(e.row)) },
+        { key: "name", title: "endpoint", flex: [2, 130], sort: (e) => e.row.name, fill: this.link() },
+        { key: "upstream", title: "upstream", flex: [0.8, 64], sort: (e) => e.row.upstream, fill: shown((e) => e.row.upstream) },
+        { ...number("weight", "weight", [0, 46], (e) => e.row.weight, count), wide: true },
+        { ...active, fill: shown((e) => count(active.sort(e)) + (e.row.most ? ` / ${count(e.row.most)}` : "")) },
+        ...others,
+        { ...number("connect", "connect", [0, 56], connect, (us) => (us ? micro(us) : "–")), wide: true },
+        number("answer", "answer", [0, 58], (e) => e.answer, (us) => (us ? micro(us) : "–")),
+        number("waits", "waits", [0, 56], (e) => e.waits, (x) => (x < 0 ? "–" : share(x))),
+        number("in", "from clients", [0, 78], received, rate),
+        number("out", "to clients", [0, 74], sent, rate),
+        { key: "why", title: "cause", flex: [2.6, 120], fill: (cell, e) => this.cause(cell, e.row) },
+        { key: "act", title: "", flex: [0, 28], fill: (cell, e) => this.button(cell, e.row) },
       ],
     });
     this.table.onSort = () => this.update(true);

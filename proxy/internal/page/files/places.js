@@ -2,11 +2,10 @@
 import { byId, mark, text } from "./dom.js";
 import { count, micro, rate } from "./format.js";
 import { received, sent } from "./state.js";
-import { shown, Table } from "./table.js";
+import { counters, shown, Table } from "./table.js";
 
-const name = { key: "name", title: "name", fill: shown((x) => x.row.name) };
-const number = (key, title, of) => ({ key, title, number: true, fill: shown(of) });
-const some = (n) => (n ? count(n) : "–");
+const number = (key, title, of) => ({ key, title, flex: [0.7, 74], number: true, fill: shown(of) });
+const numbers = (table) => counters(table, (x, c) => c.path.reduce((part, key) => part?.[key], x.row) || 0).map((c) => ({ ...c, sort: null }));
 
 export class Places {
   constructor(state) {
@@ -19,23 +18,19 @@ export class Places {
       name: "listeners", label: "Listeners", key: (x) => x.row.name, empty: "no listener",
       level: (x) => (x.row.state === "serving" ? "ok" : "warning"),
       columns: [
-        { ...name, fill: named((x) => x.row.addresses?.join(", ") || "") },
-        { key: "state", title: "state", fill: health((x) => x.row.paused_at ? `paused: ${x.row.paused_at}` : x.row.state) },
-        number("active", "sessions", (x) => count(x.row.connections.active)),
-        number("accepted", "accepted", (x) => count(x.row.connections.accepted)),
-        number("refused", "refused", (x) => some(x.row.connections.refused)),
+        { key: "name", title: "name", flex: [2, 110], fill: named((x) => x.row.addresses?.join(", ") || "") },
+        { key: "state", title: "state", flex: [0, 80], fill: health((x) => x.row.paused_at ? `paused: ${x.row.paused_at}` : x.row.state) },
+        ...numbers("listeners"),
         ...flow,
       ],
     });
     this.upstreams = new Table(byId("t-upstreams"), {
       name: "upstreams", label: "Upstreams", key: (x) => x.row.name, empty: "no upstream", level: upstreamLevel,
       columns: [
-        { ...name, fill: named((x) => x.row.balance) },
-        { key: "state", title: "state", fill: health(upstreamState) },
-        number("active", "sessions", (x) => count(x.row.active)),
-        number("pending", "waiting", (x) => some(x.row.pending)),
-        number("retries", "retries", (x) => some(x.row.retries)),
-        number("connect", "connect", (x) => mean(state, x)),
+        { key: "name", title: "name", flex: [2, 90], fill: named((x) => x.row.balance) },
+        { key: "state", title: "state", flex: [0, 104], fill: health(upstreamState) },
+        ...numbers("upstreams"),
+        { ...number("connect", "connect", (x) => mean(state, x)), flex: [0, 58] },
         ...flow,
       ],
     });

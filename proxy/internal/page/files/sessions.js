@@ -21,16 +21,16 @@ export class Sessions {
     this.table = new Table(byId("t-sessions"), {
       name: "sessions", label: "Sessions", key: (s) => s.client, empty: "no session matches",
       columns: [
-        { key: "client", title: "client", sort: true, fill: shown((s) => s.client) },
-        { key: "listener", title: "listener", sort: true, fill: shown((s) => s.listener) },
-        { key: "upstream", title: "upstream", sort: true, fill: shown((s) => s.upstream || "–") },
-        { key: "endpoint", title: "endpoint", sort: true, fill: shown((s) => s.name || s.endpoint || "–") },
-        { key: "state", title: "state", sort: true, fill: shown((s) => s.state) },
-        { key: "verdict", title: "verdict", fill: shown((s) => (s.verdict || "").replace("_", " ")) },
-        { key: "age", title: "age", sort: true, number: true, fill: shown((s) => since(s.age_us / 1e6)) },
-        { key: "idle", title: "idle", sort: true, number: true, fill: shown((s) => (s.idle_us === undefined ? "–" : since(s.idle_us / 1e6))) },
-        { key: "in", title: "from client", sort: true, number: true, fill: shown((s) => bytes(s.bytes.client_to_endpoint.spliced + s.bytes.client_to_endpoint.copied)) },
-        { key: "out", title: "to client", sort: true, number: true, fill: shown((s) => bytes(s.bytes.endpoint_to_client.spliced + s.bytes.endpoint_to_client.copied)) },
+        { key: "client", title: "client", flex: [1.6, 150], sort: true, fill: shown((s) => s.client) },
+        { key: "listener", title: "listener", flex: [1, 70], sort: true, fill: shown((s) => s.listener) },
+        { key: "upstream", title: "upstream", flex: [1, 70], sort: true, fill: shown((s) => s.upstream || "–") },
+        { key: "endpoint", title: "endpoint", flex: [1.2, 90], sort: true, fill: shown((s) => s.name || s.endpoint || "–") },
+        { key: "state", title: "state", flex: [0, 110], sort: true, fill: shown((s) => s.state) },
+        { key: "verdict", title: "verdict", flex: [0, 110], fill: shown((s) => (s.verdict || "").replace("_", " ")) },
+        { key: "age", title: "age", flex: [0, 80], sort: true, number: true, fill: shown((s) => since(s.age_us / 1e6)) },
+        { key: "idle", title: "idle", flex: [0, 80], sort: true, number: true, fill: shown((s) => (s.idle_us === undefined ? "–" : since(s.idle_us / 1e6))) },
+        { key: "in", title: "from client", flex: [0, 80], sort: true, number: true, fill: shown((s) => bytes(s.bytes.client_to_endpoint.spliced + s.bytes.client_to_endpoint.copied)) },
+        { key: "out", title: "to client", flex: [0, 80], sort: true, number: true, fill: shown((s) => bytes(s.bytes.endpoint_to_client.spliced + s.bytes.endpoint_to_client.copied)) },
       ],
     });
     this.table.onSort = (key) => { byId("f-sort").value = key; this.load(); };

@@ -1,8 +1,10 @@
 // The state of the process, from the events that docs/api.md describes.
 
-/** Indexes of the numbers of an endpoint in an event. */
-export const N = { active: 0, total: 1, failures: 2, made: 3, us: 4, inSpliced: 5, inCopied: 6, outSpliced: 7, outCopied: 8, answers: 9, answersUs: 10, judgedMs: 11, lostMs: 12 };
-const width = 13;
+/** Indexes of the numbers of an endpoint in an event, by the names that the server gives them. */
+export const N = {};
+export const bytesIn = ["bytes.client_to_endpoint.spliced", "bytes.client_to_endpoint.copied"];
+export const bytesOut = ["bytes.endpoint_to_client.spliced", "bytes.endpoint_to_client.copied"];
+let width = 0; // how many there are
 
 /** turn is how many endpoints have numbers in an event. */
 const turn = 1000;
@@ -31,8 +33,8 @@ class Endpoint {
     this.at = at;
     this.event = event;
     const c = this.change;
-    if (c[N.answers]) this.answer = c[N.answersUs] / c[N.answers];
-    if (c[N.judgedMs]) this.waits = Math.min(c[N.lostMs] / c[N.judgedMs], 1);
+    if (c[N["answers.made"]]) this.answer = c[N["answers.sum_us"]] / c[N["answers.made"]];
+    if (c[N.limited_ms]) this.waits = Math.min(c[N.waited_ms] / c[N.limited_ms], 1);
   }
 }
 
@@ -53,7 +55,11 @@ export class State {
 
   /** take takes an event. */
   take(kind, id, e) {
-    if (kind === "state") this.clear();
+    if (kind === "state") {
+      this.clear();
+      e.number_names.forEach((name, i) => { N[name] = i; });
+      width = e.number_names.length;
+    }
     this.event = id;
     this.since = this.at ? e.at - this.at : 0;
     this.at = e.at;
@@ -107,10 +113,10 @@ export class State {
   /** turns is how many events it takes until each endpoint has had its turn. */
   turns() { return Math.max(Math.ceil(this.endpoints.size / turn), 1); }
 
-  /** endpointRate returns how much numbers of an endpoint rise in a second. */
+  /** endpointRate returns how much numbers of an endpoint, by their names, rise in a second. */
   endpointRate(e, ...of) {
     if (!e.took || this.event - e.event >= this.turns()) return 0;
-    return (of.reduce((sum, i) => sum + e.change[i], 0) * 1000) / e.took;
+    return (of.reduce((sum, name) => sum + e.change[N[name]], 0) * 1000) / e.took;
   }
 }
 

@@ -1,5 +1,6 @@
 // A table of any length. Only the visible rows are in the document. They are moved and filled in place.
 import { element, mark, text } from "./dom.js";
+import columns from "./columns.js";
 import { count } from "./format.js";
 
 const spare = 4; // rows beyond each edge
@@ -8,8 +9,8 @@ const phone = matchMedia("(max-width: 640px)");
 
 export class Table {
   /**
-   * columns are {key, title, fill(cell, item), sort?, number?}; key(item) names an item, level(item) colours its row.
-   * onSort is called when a title is chosen.
+   * columns are {key, title, flex, fill(cell, item), sort?, number?, wide?}; flex is the share of free room and the width in pixels, wide
+   * columns are left out on narrow pages. key(item) names an item, level(item) colours its row. onSort is called when a title is chosen.
    */
   constructor(parent, { name, label, columns, key, level, rows = [32, 58], empty = "none" }) {
     Object.assign(this, { columns, key, level, heights: rows, items: [], pool: [], sort: null, onSort: () => {} });
@@ -31,8 +32,7 @@ export class Table {
   }
 
   title(c) {
-    const title = element("div", { role: "columnheader", className: `c-${c.key}` });
-    if (c.number) title.classList.add("number");
+    const title = this.cell(c, "columnheader");
     if (!c.sort) {
       title.textContent = c.title;
       return title;
@@ -41,6 +41,15 @@ export class Table {
     button.addEventListener("click", () => this.choose(c.key));
     title.append(button);
     return title;
+  }
+
+  cell(c, role) {
+    const cell = element("div", { role, className: `c-${c.key}` });
+    const [share, width] = c.flex || [0, Math.max(66, 7 * c.title.length)];
+    cell.style.flex = `${share} ${share} ${width}px`;
+    cell.classList.toggle("number", Boolean(c.number));
+    cell.classList.toggle("wide", Boolean(c.wide));
+    return cell;
   }
 
   /** choose sorts by a column. */
@@ -92,8 +101,8 @@ export class Table {
   grow() {
     const row = element("div", { className: "row", role: "row" });
     for (const c of this.columns) {
-      const cell = element("div", { role: "cell", className: `c-${c.key}`, data: { title: c.title } });
-      if (c.number) cell.classList.add("number");
+      const cell = this.cell(c, "cell");
+      cell.dataset.title = c.title;
       row.append(cell);
     }
     row.at = -1;
@@ -117,6 +126,11 @@ export class Table {
     this.columns.forEach((c, j) => c.fill(row.children[j], item));
   }
 }
+
+/** counters makes the columns that the status has for a table, see columns.go. of(item, column) returns the number. */
+export const counters = (table, of) => columns[table].map((c) => ({
+  ...c, number: true, sort: (item) => of(item, c), fill: shown((item) => (c.nonzero && !of(item, c) ? "–" : count(of(item, c)))),
+}));
 
 /** shown makes the fill of a column from its text. */
 export const shown = (of) => (cell, item) => text(cell, of(item));
