@@ -295,7 +295,7 @@ type placed struct {
 	number int
 	id     int64 // id of the last status with the endpoint
 	endpointRow
-	values []int64 // by numberNames
+	values []int64 // by NumberNames
 }
 
 func newScene() *scene {
@@ -331,7 +331,7 @@ func (s *scene) update(st *Status, at time.Time) []byte {
 // whole returns the event with the whole state.
 func (s *scene) whole() []byte {
 	if s.complete == nil {
-		e := &event{At: s.at.UnixMilli(), Rows: s.rows, Endpoints: make(map[string]*endpointRow, len(s.order)), Names: numberNames}
+		e := &event{At: s.at.UnixMilli(), Rows: s.rows, Endpoints: make(map[string]*endpointRow, len(s.order)), Names: NumberNames}
 		for _, key := range slices.Sorted(maps.Keys(s.order)) {
 			p := s.order[key]
 			e.Endpoints[strconv.Itoa(p.number)] = &p.endpointRow
@@ -420,8 +420,8 @@ type endpointFacts struct {
 
 var endpointColumns = Columns[Endpoint]()
 
-// numberNames are the names of the numbers of an [Endpoint] that change with its clients, see numbersOf.
-var numberNames = func() (names []string) {
+// NumberNames are the names of the numbers of an [Endpoint] that change with its clients, as events have them.
+var NumberNames = func() (names []string) {
 	for i := range endpointColumns {
 		names = append(names, strings.Join(endpointColumns[i].Path, "."))
 	}
@@ -478,8 +478,8 @@ func (r *endpointRow) watched(e *Endpoint) {
 	r.Level = "warning"
 }
 
-// numbersOf appends the numbers of an endpoint to n.
-func numbersOf(n []int64, e *Endpoint) []int64 {
+// AppendNumbers appends the numbers of an endpoint to n, in the order of [NumberNames].
+func AppendNumbers(n []int64, e *Endpoint) []int64 {
 	for i := range endpointColumns {
 		n = append(n, endpointColumns[i].Of(e))
 	}
@@ -522,7 +522,7 @@ func (s *scene) updateEndpoints(st *Status, e *event) {
 				e.Endpoints[strconv.Itoa(p.number)] = &p.endpointRow
 			}
 			if added {
-				p.values = numbersOf(nil, &u.Endpoints[j])
+				p.values = AppendNumbers(nil, &u.Endpoints[j])
 				e.Numbers = e.Numbers.add(p)
 			}
 			list, now = append(list, p), append(now, &u.Endpoints[j])
@@ -542,10 +542,10 @@ func (s *scene) updateNumbers(list []*placed, now []*Endpoint, e *event) {
 		s.turn = 0
 	}
 	first, changed := s.turn, 0
-	n := make([]int64, 0, len(numberNames))
+	n := make([]int64, 0, len(NumberNames))
 	for k := range list {
 		i := (first + k) % len(list)
-		if n = numbersOf(n[:0], now[i]); slices.Equal(n, list[i].values) {
+		if n = AppendNumbers(n[:0], now[i]); slices.Equal(n, list[i].values) {
 			continue
 		}
 		copy(list[i].values, n)

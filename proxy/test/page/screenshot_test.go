@@ -149,10 +149,7 @@ func (s *stage) event(at time.Time, first bool) string {
 		for _, e := range u.Endpoints {
 			n := int64(len(endpoints) + 1)
 			endpoints[fmt.Sprint(n)] = row(u.Name, &e)
-			in, out := e.Bytes.ClientToEndpoint, e.Bytes.EndpointToClient
-			numbers = append(numbers, n, e.Active, e.Total, e.Failures, e.Connects.Made, e.Connects.SumUs, in.Spliced, in.Copied, out.Spliced, out.Copied)
-			lost, all := e.Waited()
-			numbers = append(numbers, e.Answers.Made, e.Answers.SumUs, all.Milliseconds(), lost.Milliseconds())
+			numbers = admin.AppendNumbers(append(numbers, n), &e)
 		}
 		u.Endpoints = nil
 		u.Connects.SumUs = int64(float64(u.Connects.Made)*1900 - 9e6*math.Cos(turn/25))
@@ -164,7 +161,7 @@ func (s *stage) event(at time.Time, first bool) string {
 	rows["process"][""] = st
 	event := map[string]any{"at": at.UnixMilli(), "rows": rows, "numbers": numbers}
 	if first {
-		event["endpoints"] = endpoints
+		event["endpoints"], event["number_names"] = endpoints, admin.NumberNames
 	}
 	var out bytes.Buffer
 	_ = json.NewEncoder(&out).Encode(event) // it has no value that JSON lacks
