@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/tally"
 )
 
 const follows = "GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + changeToken + "\r\n\r\n"
@@ -202,7 +203,7 @@ func change(random *rand.Rand, st *admin.Status) {
 			if random.IntN(5) == 0 {
 				continue
 			}
-			e := admin.Endpoint{Name: fmt.Sprint("e", j), Weight: 1, State: admin.Up, Active: random.Int64N(2), Failures: random.Int64N(2)}
+			e := admin.Endpoint{Name: fmt.Sprint("e", j), Weight: 1, State: admin.Up, Active: random.Int64N(2), EndpointCounts: tally.EndpointCounts{Failures: random.Int64N(2)}}
 			if random.IntN(4) == 0 {
 				e.State, e.Why = admin.Down, "<b>refused\u202e"
 			}
@@ -226,7 +227,7 @@ func TestManyEndpointsTakeTurns(t *testing.T) {
 			u := &st.Upstreams[0]
 			u.Endpoints = make([]admin.Endpoint, endpoints)
 			for i := range u.Endpoints {
-				u.Endpoints[i] = admin.Endpoint{Name: fmt.Sprint(i), State: admin.Up, Weight: 1, Total: int64(look)}
+				u.Endpoints[i] = admin.Endpoint{Name: fmt.Sprint(i), State: admin.Up, Weight: 1, EndpointCounts: tally.EndpointCounts{Total: int64(look)}}
 			}
 			u.Endpoints[4999].State = []admin.State{admin.Up, admin.Down}[look%2]
 		}

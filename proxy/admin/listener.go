@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/keypair"
+	"github.com/penstock/penstock/proxy/internal/tally"
 )
 
 // A Listener is the status of a listener.
@@ -190,21 +191,9 @@ type Cancels struct {
 // Mirrors describes the mirrors of a listener's sessions: second connections that get the clients' bytes too.
 type Mirrors struct {
 	To []string `json:"to,omitempty"` // upstreams that get the copies
-	// Mirrors running now.
-	Running int64 `json:"running" metric:"connections"`
 	// Mirrors that have ended or could not begin, by reason (docs/mirror.md).
 	Ended map[string]int64 `json:"ended,omitempty" metric:"ended_total,reason"`
-	// Teed and Copied are the bytes that the mirrors' endpoints have taken. Teed bytes never entered the process,
-	// Copied bytes did. Undelivered are the bytes that the endpoints did not take. Answered are the bytes of their
-	// answers, which were discarded. The bytes of running mirrors are counted about every second.
-	Teed        int64 `json:"teed"`
-	Copied      int64 `json:"copied"`
-	Undelivered int64 `json:"undelivered"`
-	Answered    int64 `json:"answered"`
-	// Complete mirrors without a byte of answer from the endpoint.
-	Unanswered int64 `json:"unanswered,omitempty" metric:"unanswered_total"`
-	// Complete mirrors in a row, up to the last one, without a byte of answer.
-	Silent int64 `json:"silent,omitempty" metric:"silent"`
+	tally.MirrorCounts
 	// Comparisons has the comparison of each mirror with compare.
 	Comparisons []Comparison `json:"comparisons,omitempty"`
 }

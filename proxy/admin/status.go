@@ -148,10 +148,8 @@ type TLSSessions struct {
 
 // Handshakes counts this process's TLS handshakes.
 type Handshakes struct {
-	Active    int64            `json:"active"`           // handshakes under way, or waiting for their turn
-	Completed int64            `json:"completed"`        // completed handshakes
-	Resumed   int64            `json:"resumed"`          // completed handshakes with a session ticket
-	Failed    map[string]int64 `json:"failed,omitempty"` // failed handshakes by reason; only reasons that occurred
+	tally.HandshakeCounts
+	Failed map[string]int64 `json:"failed,omitempty"` // failed handshakes by reason; only reasons that occurred
 }
 
 // An Upstream is the status of an upstream.
@@ -264,14 +262,7 @@ type Endpoint struct {
 	// Limit of sessions.
 	Max    int64 `json:"most,omitempty" metric:"sessions_limit,nonzero"`
 	Picked int64 `json:"picked"` // how often a policy has chosen the endpoint, whatever the result
-	// Connections made to the endpoint for clients.
-	Total int64 `json:"total" metric:"sessions_total" column:"ever,wide"`
-	// Failed connections, and sessions that ended before the endpoint's first byte.
-	Failures int64 `json:"failures" metric:"failures_total" column:"failures,nonzero"`
-	// Changes of the health check's verdict.
-	Transitions int64 `json:"transitions,omitempty" metric:"health_transitions_total"`
-	// Ejections by outlier_detection.
-	Ejections int64 `json:"ejections,omitempty" metric:"ejections_total"`
+	tally.EndpointCounts
 	// EjectionsWithheld counts ejections of this endpoint that max_ejected has prevented. WithheldWhy is why the last
 	// one was due.
 	EjectionsWithheld           int64  `json:"ejections_withheld,omitempty"`
@@ -368,7 +359,7 @@ type SessionLog struct {
 	StuckSince time.Time `json:"stuck_since,omitzero"`
 }
 
-// Pipes counts pipes.
+// Pipes counts pipes, as in pipe.Stats.
 type Pipes struct {
 	// Pipes that were opened.
 	Made int64 `json:"made" metric:"made_total"`
@@ -377,16 +368,16 @@ type Pipes struct {
 	Leased int64 `json:"leased"` // pipes in use now
 	Idle   int64 `json:"idle"`   // idle pipes now
 
-	TooSmall int64 `json:"too_small"` // pipes that the kernel made smaller than its default, because the user's quota was spent; they were not used
+	Degraded int64 `json:"too_small"` // pipes that the kernel made smaller than its default, because the user's quota was spent; they were not used
 	Refused  int64 `json:"refused"`   // pipes that the kernel did not make, or did not enlarge
 	// Leases denied because the budget was spent.
 	Denied int64 `json:"denied" metric:"denied_total"`
 
-	// UsedPages are the pages of these pipes, and BudgetPages the pages that pipes may take now. MostPages is the
+	// UsedPages are the pages of these pipes, and BudgetPages the pages that pipes may take now. LinePages is the
 	// highest budget: after the kernel has refused pages, the budget is lower for a while.
 	UsedPages   int64 `json:"used_pages"`
 	BudgetPages int64 `json:"budget_pages"`
-	MostPages   int64 `json:"most_pages"`
+	LinePages   int64 `json:"most_pages"`
 }
 
 // Pauses describes the garbage collector's stop-the-world pauses since the process started.
@@ -409,13 +400,13 @@ type Engine struct {
 // Arena is the memory in which loops keep bytes that slow destinations have not taken yet.
 type Arena struct {
 	// Arena memory, for the bytes of slow destinations.
-	Size int64 `json:"size" metric:"size_bytes"`
+	Budget int64 `json:"size" metric:"size_bytes"`
 	// Arena memory that loops have now, read buffers included.
 	Used int64 `json:"used" metric:"used_bytes"`
 	// Largest amount of arena memory that loops have had.
-	Peak     int64 `json:"peak" metric:"peak_bytes"`
-	Residues int64 `json:"residues"` // how often a blocked destination's bytes were kept in the arena
-	Refused  int64 `json:"refused"`  // how often they were kept on the heap, because the arena was full
+	Peak         int64 `json:"peak" metric:"peak_bytes"`
+	Residues     int64 `json:"residues"` // how often a blocked destination's bytes were kept in the arena
+	HeapResidues int64 `json:"refused"`  // how often they were kept on the heap, because the arena was full
 
 	Pages string `json:"pages"` // kind of pages, in words
 	// Arena memory that was in huge pages when the arena was made.
@@ -431,12 +422,7 @@ type Arena struct {
 // A Loop has the counters and resources of one event loop.
 type Loop struct {
 	Index int `json:"index"` // number of the loop, from 0, as in [Session]
-	// Clients that an event loop serves now.
-	Active int64 `json:"active" metric:"connections"`
-	// Clients that an event loop has served.
-	Accepted int64 `json:"accepted" metric:"accepted_total"`
-	// Clients that an event loop has handed over to others.
-	HandedOver int64 `json:"handed_over" metric:"handed_over_total"`
+	tally.LoopCounts
 	// Rounds of waiting and serving.
 	Turns int64 `json:"turns" metric:"turns_total"`
 	// Times that an event loop has slept.
@@ -445,14 +431,7 @@ type Loop struct {
 	BusyPollHits int64 `json:"busy_poll_hits"` // times that busy polling saved a sleep
 	Batches      int64 `json:"batches"`        // times that the loop's thread changed to SCHED_BATCH
 	BatchRefused int64 `json:"batch_refused"`  // threads that could not change to SCHED_BATCH
-	LagP99Us     int64 `json:"lag_p99_us"`     // 99 % of the turns took at most this long, in microseconds
-	LagMaxUs     int64 `json:"lag_max_us"`     // longest turn, in microseconds
-	// Long turns, of 1,024 microseconds and more.
-	LongTurns int64 `json:"long_turns" metric:"long_turns_total"`
-	Overruns  int64 `json:"overruns"` // turns that used 1,000 µs of CPU time or more, if this is measured
-
-	TimerLateP99Us int64 `json:"timer_late_p99_us"` // 99 % of the timers fired at most this late, in microseconds
-	TimerLateMaxUs int64 `json:"timer_late_max_us"` // how late the latest timer fired, in microseconds
+	Overruns     int64 `json:"overruns"`       // turns that used 1,000 µs of CPU time or more, if this is measured
 
 	// Lag counts turns by their duration, and TimerLate ticks by how late their timers fired. Element i counts times
 	// from half of 2^i to less than 2^i microseconds. Zeros at the end are left out. To get a time between two

@@ -80,10 +80,7 @@ func (l *listener) mirrorStatus(t worker.MirrorTotals) *admin.Mirrors {
 			return nil
 		}
 	}
-	m := &admin.Mirrors{
-		To: to, Running: t.Running, Ended: t.Ended,
-		Teed: t.Teed, Copied: t.Copied, Undelivered: t.Undelivered, Answered: t.Answered, Unanswered: t.Unanswered, Silent: t.Silent,
-	}
+	m := &admin.Mirrors{To: to, MirrorCounts: t.MirrorCounts, Ended: t.Ended}
 	for _, k := range l.comparisons {
 		m.Comparisons = append(m.Comparisons, k.status())
 	}

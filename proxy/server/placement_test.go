@@ -111,7 +111,7 @@ func TestMemory(t *testing.T) {
 	before := locked(t)
 	r := byFile.Start(t, fmt.Sprintf(placed, fmt.Sprintf("loops: {count: 1}, memory: {huge_pages: off, mlock: true, numa: %d}", nodes[0])))
 	a := r.Status().Arena
-	if want := (admin.Arena{Size: 4 << 20, Pages: "plain pages", Locked: true, Nodes: nodes[:1]}); a.Size != want.Size || a.Pages != want.Pages || !a.Locked || !slices.Equal(a.Nodes, want.Nodes) || a.Huge != 0 {
+	if want := (admin.Arena{Budget: 4 << 20, Pages: "plain pages", Locked: true, Nodes: nodes[:1]}); a.Budget != want.Budget || a.Pages != want.Pages || !a.Locked || !slices.Equal(a.Nodes, want.Nodes) || a.Huge != 0 {
 		t.Errorf("%+v, want %+v", a, want)
 	}
 	if got := locked(t) - before; got < 4<<20 {

@@ -58,7 +58,7 @@ func (r *removed) add(u *upstream) {
 	}
 	r.upstreams = append(r.upstreams, gone)
 	counts := u.router.Counts()
-	r.counts.Add(&counts, 1)
+	tally.Add(&r.counts, &counts, 1)
 }
 
 // keepLeaving adds a removed member that gets a session to its upstream, which is in force or removed too.
@@ -142,7 +142,7 @@ func (r *removed) restore(u *upstream) {
 	r.forget(u.cfg.Name)
 	u.leaving = was.leaving
 	counts := u.router.Counts()
-	r.counts.Add(&counts, -1)
+	tally.Add(&r.counts, &counts, -1)
 }
 
 func (r *removed) pass(u *upstream) {

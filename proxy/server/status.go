@@ -20,6 +20,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/state"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -130,7 +131,6 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 	for reason, n := range total.Totals.Fallbacks.All() {
 		fallbacks[reason.String()] = n
 	}
-	pipes, chose := stats.Pipes, stats.Drivers
 	sum := admin.Summary{
 		Connections: admin.Connections{Accepted: total.Accepted, Active: total.Active, Refused: total.Refused, Left: total.Left},
 		RefusedBy:   total.Refusals.Counts(false),
@@ -138,39 +138,22 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 		Lost:        total.Totals.Lost,
 		Fallbacks:   fallbacks,
 		Lane:        s.lanes.Status(),
-		Pipes: admin.Pipes{
-			Made: pipes.Made, Reused: pipes.Reused, Leased: pipes.Leased, Idle: pipes.Idle,
-			TooSmall: pipes.Degraded, Refused: pipes.Refused, Denied: pipes.Denied,
-			UsedPages: pipes.UsedPages, BudgetPages: pipes.BudgetPages, MostPages: pipes.LinePages,
-		},
-		Pauses: gcPauses(),
+		Pauses:      gcPauses(),
 
 		AcceptPauses: s.host.paused.Load(), Goroutines: int64(runtime.NumGoroutine()),
-		Engine: admin.Engine{
-			Promotions: chose.Promotions, Demotions: chose.Demotions, PipeGrowths: chose.PipeGrowths,
-			MarksRaised: chose.MarksRaised, MarksLowered: chose.MarksLowered, TurnsCut: chose.TurnsCut,
-		},
 	}
+	tally.Fill(&sum.Pipes, &stats.Pipes)
+	tally.Fill(&sum.Engine, &stats.Drivers)
+	tally.Fill(&sum.Arena, &total.Arena, &stats.Drivers)
 	if cpus, err := topology.AllowedCPUs(); err == nil { // each thread has the same, unless another program has changed that
 		sum.CPUs = cpus.String()
 	}
 	sum.SessionLog = s.sessionLog.sessionLogCounts()
-	sum.Arena = admin.Arena{
-		Size: total.Arena.Budget, Used: total.Arena.Used, Peak: total.Arena.Peak,
-		Residues: chose.Residues, Refused: chose.HeapResidues,
-		Huge: total.Arena.Huge,
-	}
 	describeMemory(&sum.Arena, s.group.Memory())
 	for i := range total.Loops {
 		l := &total.Loops[i]
-		sum.Loops = append(sum.Loops, admin.Loop{
-			Index: i, Lag: occurred(l.Lag[:]), TimerLate: occurred(l.TimerLate[:]),
-			Active: l.Active, Accepted: l.Accepted, HandedOver: l.HandedOver, Turns: l.Turns,
-			Blocked: l.Blocked, Gathers: l.Gathers, BusyPollHits: l.BusyPollHits,
-			Batches: l.Batches, BatchRefused: l.BatchRefused,
-			LagP99Us: l.LagP99.Microseconds(), LagMaxUs: l.MaxLag.Microseconds(), LongTurns: l.LongTurns, Overruns: l.Overruns,
-			TimerLateP99Us: l.TimerLateP99.Microseconds(), TimerLateMaxUs: l.MaxTimerLate.Microseconds(),
-		})
+		sum.Loops = append(sum.Loops, admin.Loop{Index: i, LoopCounts: l.LoopCounts, Lag: occurred(l.Lag[:]), TimerLate: occurred(l.TimerLate[:])})
+		tally.Fill(&sum.Loops[i], &l.Stats)
 	}
 	return sum
 }
@@ -308,9 +291,7 @@ func clientsOf(list []*worker.Listening) (n int64) {
 }
 
 func handshakes(s *tlsterm.Stats) *admin.Handshakes {
-	h := &admin.Handshakes{
-		Active: s.Active.Load(), Completed: s.Completed.Load(), Resumed: s.Resumed.Load(), Failed: make(map[string]int64),
-	}
+	h := &admin.Handshakes{HandshakeCounts: s.Counts(), Failed: make(map[string]int64)}
 	for kind := range tlsterm.Kinds {
 		if n := s.Failed[kind].Load(); n > 0 {
 			h.Failed[kind.String()] = n
@@ -440,8 +421,8 @@ func (r *reader) endpoint(m *member, upstream string) metrics.Endpoint {
 	e := m.endpoint
 	p := metrics.Endpoint{Upstream: upstream, Tally: e.Tally(), Endpoint: admin.Endpoint{
 		Name: m.spec.Identity(), Address: m.spec.Address, Weight: e.Weight(),
-		Active: int64(e.Active()), Max: int64(e.Limit()), Picked: int64(e.Picked()), Total: e.Total.Load(), Failures: e.Failures.Load(),
-		Transitions: e.Transitions.Load(), Ejections: e.Ejections.Load(), Bytes: bytesOf(e.Bytes(), r.running.Endpoints[e]),
+		Active: int64(e.Active()), Max: int64(e.Limit()), Picked: int64(e.Picked()),
+		EndpointCounts: e.Counts(), Bytes: bytesOf(e.Bytes(), r.running.Endpoints[e]),
 	}}
 	if m.breaker != nil {
 		p.Opened = m.breaker.Opened.Load()

@@ -84,7 +84,7 @@ func TestSummaryOfTheArena(t *testing.T) {
 
 	r := forwarding(t, sockets.Server(t, sip), func(o *server.Options) { o.Engine = relay.EngineCopy })
 	const loops = 2
-	if a := r.Summary().Arena; a.Size != loops<<22 || a.Used < loops<<16 || a.Residues != 0 || a.Refused != 0 {
+	if a := r.Summary().Arena; a.Budget != loops<<22 || a.Used < loops<<16 || a.Residues != 0 || a.HeapResidues != 0 {
 		t.Errorf("at the beginning: %+v", a)
 	}
 	pour(t, r, func(s admin.Summary) bool { return s.Arena.Residues > 0 && s.Arena.Peak > loops<<16 })

@@ -8,13 +8,14 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/internal/tally"
 )
 
 // comparedWith is a report on one comparison.
 func comparedWith() *admin.MirrorReports {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	return &admin.MirrorReports{Mirrors: []admin.MirrorReport{{Listener: "cache", Since: since, Mirrors: admin.Mirrors{
-		To: []string{"next"}, Running: 1, Ended: map[string]int64{"complete": 99, "behind": 1},
+		To: []string{"next"}, MirrorCounts: tally.MirrorCounts{Running: 1}, Ended: map[string]int64{"complete": 99, "behind": 1},
 		Comparisons: []admin.Comparison{{
 			To: "next", Framing: "lines", Since: since, Sessions: 1000, Stopped: map[string]int64{"full": 2, "budget": 1}, Unnamed: 3,
 			ComparedAnswers: admin.ComparedAnswers{
@@ -174,7 +175,7 @@ func TestSilentMirrors(t *testing.T) {
 		warns        bool
 	}{{10, 1, true}, {9, 1, false}, {10, 0, false}} {
 		var text statusText
-		text.listener(&admin.Listener{Name: "l", Bytes: admin.Bytes{EndpointToClient: admin.ByEngine{Copied: c.down}}, Mirrors: &admin.Mirrors{To: []string{"s"}, Silent: c.silent}})
+		text.listener(&admin.Listener{Name: "l", Bytes: admin.Bytes{EndpointToClient: admin.ByEngine{Copied: c.down}}, Mirrors: &admin.Mirrors{To: []string{"s"}, MirrorCounts: tally.MirrorCounts{Silent: c.silent}}})
 		if got := strings.Contains(strings.Join(text.notes[0], " "), "WARNING: the last 10 complete mirrors"); got != c.warns {
 			t.Errorf("%+v: %q", c, text.notes)
 		}

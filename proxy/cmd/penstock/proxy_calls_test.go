@@ -202,7 +202,7 @@ func countCalls(t *testing.T, s *stage, x *exchange, pid int, addr string) error
 	began := time.Now()
 	talk(t, x, addr, connections)
 	lasted := time.Since(began) >= lateAfter
-	must(t, s.status([]string{"admin.sock", `^[^{]*\{.*"connections":\{"accepted":\d+,"active":0,`})) // the last sockets are closed
+	must(t, s.status([]string{"admin.sock", `^[^{]*\{.*"connections":\{"active":0,"accepted":\d+,`})) // the last sockets are closed
 	calls := trace.Detach(t)
 	sum, waits := -calls["accept4 failed"], 0 // those that found no client
 	for name, n := range calls {

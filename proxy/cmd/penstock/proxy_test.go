@@ -111,7 +111,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	must(t, s.signal([]string{"p", "TERM"}))
 	must(t, s.ended([]string{"p", "0"}))
 	text, _ := p.stdout.text()
-	want := fmt.Sprintf(`{"connections":{"accepted":%d,"active":0,"refused":%d}`, clients+1, clients-answered)
+	want := fmt.Sprintf(`{"connections":{"active":0,"accepted":%d,"refused":%d}`, clients+1, clients-answered)
 	if !strings.HasPrefix(text, want) {
 		t.Errorf("the summary is %s, want %s", text, want)
 	}
@@ -136,7 +136,7 @@ func TestDrainWithFewDescriptors(t *testing.T) {
 	}
 	must(t, s.ended([]string{"p", "0"}))
 	text, _ := p.stdout.text()
-	if want := fmt.Sprintf(`{"connections":{"accepted":%d,"active":0,"refused":0}`, clients); !strings.HasPrefix(text, want) {
+	if want := fmt.Sprintf(`{"connections":{"active":0,"accepted":%d,"refused":0}`, clients); !strings.HasPrefix(text, want) {
 		t.Errorf("the summary is %s, want %s", text, want)
 	}
 }

@@ -178,10 +178,10 @@ func runningOf(s *admin.Status) *doctor.Running {
 		Copied:    s.Bytes.ClientToEndpoint.Copied + s.Bytes.EndpointToClient.Copied,
 		Fallbacks: s.Fallbacks, LocalFaults: make(map[string]int64),
 		Pipes: doctor.RunningPipes{
-			Leased: s.Pipes.Leased, Idle: s.Pipes.Idle, Degraded: s.Pipes.TooSmall, Refused: s.Pipes.Refused, Denied: s.Pipes.Denied,
-			BudgetPages: s.Pipes.BudgetPages, LinePages: s.Pipes.MostPages, UsedPages: s.Pipes.UsedPages,
+			Leased: s.Pipes.Leased, Idle: s.Pipes.Idle, Degraded: s.Pipes.Degraded, Refused: s.Pipes.Refused, Denied: s.Pipes.Denied,
+			BudgetPages: s.Pipes.BudgetPages, LinePages: s.Pipes.LinePages, UsedPages: s.Pipes.UsedPages,
 		},
-		ArenaSize: s.Arena.Size, ArenaHuge: s.Arena.Huge, ArenaFallback: s.Arena.Fallback, ArenaRefused: s.Arena.Refused,
+		ArenaSize: s.Arena.Budget, ArenaHuge: s.Arena.Huge, ArenaFallback: s.Arena.Fallback, ArenaRefused: s.Arena.HeapResidues,
 	}
 	for _, l := range s.Loops {
 		r.Loops = append(r.Loops, doctor.RunningLoop{LagP99: us(l.LagP99Us), LagMax: us(l.LagMaxUs), TimerLateP99: us(l.TimerLateP99Us), Turns: l.Turns, LongTurns: l.LongTurns})

@@ -297,13 +297,13 @@ func (t *statusText) traces(s *admin.Traces, accepted int64) {
 }
 
 func (t *statusText) memory(a *admin.Arena) {
-	text := fmt.Sprintf("%s of %s, used %s", display.Bytes(a.Size), cmp.Or(a.Pages, "unknown pages"), display.Bytes(a.Used))
+	text := fmt.Sprintf("%s of %s, used %s", display.Bytes(a.Budget), cmp.Or(a.Pages, "unknown pages"), display.Bytes(a.Used))
 	text += when(a.Locked, ", locked")
 	text += when(len(a.Nodes) > 0, ", on NUMA node "+topology.NewSet(slices.Clone(a.Nodes)...).String())
 	t.row("memory", "", "", text)
 	t.noteIf(a.Fallback != "" && a.Huge == 0, "no huge pages: %s", a.Fallback)
 	t.noteIf(a.Unbound != "", "not bound to a NUMA node: %s", a.Unbound)
-	t.noteIf(a.Refused > 0, "kept on the heap because the arena was full: %s", plural(a.Refused, "time", "times"))
+	t.noteIf(a.HeapResidues > 0, "kept on the heap because the arena was full: %s", plural(a.HeapResidues, "time", "times"))
 }
 
 // maxProblems is how many problems have a line. Further problems are only counted.

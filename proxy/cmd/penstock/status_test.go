@@ -34,8 +34,8 @@ func aStatus(now time.Time) *admin.Status {
 		Summary: admin.Summary{
 			Connections: admin.Connections{Accepted: 5, Active: 496, Most: 496, Refused: 1}, Bytes: bytes, Lost: 17,
 			Fallbacks: map[string]int64{"urgent": 2}, Pipes: admin.Pipes{Made: 9, Reused: 100, Leased: 3, Idle: 5},
-			Arena: admin.Arena{Size: 8 << 20, Used: 1 << 16, Pages: "plain pages", Locked: true, Nodes: []int{1, 1}, Fallback: "reserved huge pages:\nno", Refused: 3},
-			Loops: []admin.Loop{{LagMaxUs: 256}, {Index: 1, LagMaxUs: 1893}}, CPUs: "0-1",
+			Arena: admin.Arena{Budget: 8 << 20, Used: 1 << 16, Pages: "plain pages", Locked: true, Nodes: []int{1, 1}, Fallback: "reserved huge pages:\nno", HeapResidues: 3},
+			Loops: []admin.Loop{{LoopCounts: tally.LoopCounts{LagMaxUs: 256}}, {Index: 1, LoopCounts: tally.LoopCounts{LagMaxUs: 1893}}}, CPUs: "0-1",
 		},
 		Traces: &admin.Traces{
 			Endpoint: "http://127.0.0.1:4317", Sample: 2.5, Sampled: 100, Open: 10, Queued: 20, Exported: 30, Unconfirmed: 5, Dropped: map[string]int64{"queue_full": 33, "refused": 2},
@@ -52,7 +52,7 @@ func aStatus(now time.Time) *admin.Status {
 			Queues:      []admin.Queue{{Known: true, Length: 3, Most: 128}, {Known: true, Length: 129, Most: 128, Dropped: 7, DroppedKnown: true}, {}},
 			Routes:      []admin.Route{{Match: "sni: [a.test]", To: map[string]float64{"shop": 95, "shop-next": 5}}, {To: map[string]float64{"shop": 100}}},
 			Rewrites:    &admin.Rewrites{Sessions: 3, Bytes: 2_000_000, Calls: 4, TimeUs: 100, BytesOut: 3_000_000, Reset: map[string]int64{"trap": 1}, Passed: map[string]int64{"timeout": 2}, Modules: []admin.RewriteModule{{File: "/m.wasm", Direction: "up", Engine: "compiler", Instances: 3}}},
-			Mirrors:     &admin.Mirrors{To: []string{"shadow"}, Running: 2, Ended: map[string]int64{"complete": 7, "late": 1}, Teed: 3_000_000, Copied: 4_000, Undelivered: 17},
+			Mirrors:     &admin.Mirrors{To: []string{"shadow"}, MirrorCounts: tally.MirrorCounts{Running: 2, Teed: 3_000_000, Copied: 4_000, Undelivered: 17}, Ended: map[string]int64{"complete": 7, "late": 1}},
 		}},
 		Upstreams: []admin.Upstream{
 			{

@@ -212,7 +212,7 @@ var processFamilies = []processFamily{
 	{Family: gauge("penstock_pipes", "Pipes now: leased (with bytes in flight) or idle.", "state"), collect: parts(func(s *Sample) []int64 { return []int64{s.Process.Pipes.Leased, s.Process.Pipes.Idle} }, "leased", "idle")},
 	{Family: gauge("penstock_pipe_budget_bytes", "Memory that pipes may take now."), collect: number(func(s *Sample) int64 { return s.Process.Pipes.BudgetPages * pageSize })},
 	{Family: gauge("penstock_pipe_budget_used_bytes", "Memory that pipes take."), collect: number(func(s *Sample) int64 { return s.Process.Pipes.UsedPages * pageSize })},
-	{Family: counter("penstock_arena_residues_total", "How many times the bytes of a blocked destination were kept, in the arena or on the heap.", "in"), collect: parts(func(s *Sample) []int64 { return []int64{s.Process.Arena.Residues, s.Process.Arena.Refused} }, "arena", "heap")},
+	{Family: counter("penstock_arena_residues_total", "How many times the bytes of a blocked destination were kept, in the arena or on the heap.", "in"), collect: parts(func(s *Sample) []int64 { return []int64{s.Process.Arena.Residues, s.Process.Arena.HeapResidues} }, "arena", "heap")},
 	{Family: counter("penstock_health_transitions_total", "Changes of the state of endpoints and circuit breakers."), collect: named("transitions")},
 	{Family: counter("penstock_hellos_missing_total", "Clients that were served without a ClientHello."), collect: named("hellos_missing")},
 	{Family: counter("penstock_session_log_dropped_total", "Dropped lines of the session log: queue (the queue of a loop was full), destination (it accepted no more) or rate (per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "queue", "destination", "rate") }},

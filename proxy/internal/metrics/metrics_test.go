@@ -342,7 +342,7 @@ func full() *Sample {
 	bytes := admin.Bytes{ClientToEndpoint: admin.ByEngine{Spliced: 1, Copied: 2}, EndpointToClient: admin.ByEngine{Spliced: 3, Copied: 4}}
 	from := time.Unix(0, 0)
 	certificates := []admin.Certificate{{Path: `/a"b\c` + "\n", From: from, Ends: at}, {Path: `/a"b\c` + "\n", From: from, Ends: at}, {Path: "/\xff", From: from, Ends: at}, {Path: "/\xfe", From: from, Ends: at}}
-	handshakes := &admin.Handshakes{Completed: 5, Resumed: 2, Failed: map[string]int64{"timeout": 1}}
+	handshakes := &admin.Handshakes{HandshakeCounts: tally.HandshakeCounts{Completed: 5, Resumed: 2}, Failed: map[string]int64{"timeout": 1}}
 	queues := []admin.Queue{
 		{Address: "127.0.0.1:80", Known: true, Length: 1, Most: 2, Dropped: 3, DroppedKnown: true},
 		{Address: "unix:/run/x", Known: false},
@@ -364,7 +364,7 @@ func full() *Sample {
 				Name: "web", State: admin.Paused, Connections: admin.Connections{Accepted: 9, Active: 1, Most: 5}, Bytes: bytes,
 				Pauses: map[string]int64{"process per_second": 2}, Queues: queues, Certificates: certificates, Handshakes: handshakes,
 				Rewrites: &admin.Rewrites{Sessions: 3, Bytes: 1000, Calls: 7, TimeUs: 2500000, Reset: map[string]int64{"trap": 1, "timeout": 0}, Passed: map[string]int64{"trap": 0, "timeout": 2}, Modules: []admin.RewriteModule{{File: "a.wasm"}}},
-				Mirrors: &admin.Mirrors{Running: 2, Ended: map[string]int64{"late": 1, "complete": 0}, Teed: 4, Copied: 3, Undelivered: 2, Answered: 1, Comparisons: []admin.Comparison{
+				Mirrors: &admin.Mirrors{MirrorCounts: tally.MirrorCounts{Running: 2, Teed: 4, Copied: 3, Undelivered: 2, Answered: 1}, Ended: map[string]int64{"late": 1, "complete": 0}, Comparisons: []admin.Comparison{
 					{Stopped: map[string]int64{"full": 1}, ComparedAnswers: admin.ComparedAnswers{Equal: 5, Different: 1, Masked: 2, Unsettled: 3, Lag: admin.ShadowLag{Slower: 4, Faster: 2}}},
 					{Stopped: map[string]int64{"full": 2, "budget": 1}, ComparedAnswers: admin.ComparedAnswers{Equal: 1, Lag: admin.ShadowLag{Alike: 1}}},
 				}},

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/postgres"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -39,11 +40,8 @@ type Endpoint struct {
 	breaker atomic.Pointer[health.Breaker]        // nil: there is none
 	check   atomic.Pointer[health.Check]          // nil: it is not checked
 
-	Total    atomic.Int64 // sessions
-	Failures atomic.Int64 // connections that failed, or ended without a byte from the endpoint
+	counts tally.EndpointCounts // by atomic.AddInt64
 	account
-	Transitions     atomic.Int64  // changes of its check's verdict
-	Ejections       atomic.Int64  // by outlier detection
 	circuitState    atomic.Uint32 // the last health.State of the breaker
 	bad             atomic.Int32  // number of verdicts against it, see SetHealthy and SetEjected
 	DownTransitions atomic.Int64  // how often it became unhealthy
@@ -100,6 +98,9 @@ func (e *Endpoint) Upstream() *Upstream { return e.upstream }
 // Name returns the endpoint's name: its address unless the configuration gives it one.
 func (e *Endpoint) Name() string { return e.name }
 
+// Counts returns the counts of the endpoint's events.
+func (e *Endpoint) Counts() tally.EndpointCounts { return tally.Load(&e.counts) }
+
 // SetMonitor sets the monitor of the endpoint's connections, nil for none. Reports in progress go to the former monitor.
 func (e *Endpoint) SetMonitor(m *health.OutlierMonitor) {
 	if m != nil {
@@ -132,7 +133,7 @@ func (e *Endpoint) SetHealthy(healthy bool) {
 		}
 	}()
 	if e.State().Down == healthy {
-		e.Transitions.Add(1)
+		atomic.AddInt64(&e.counts.Transitions, 1)
 	}
 	if !healthy { // clients find out one after the other whether it accepts connections
 		e.SetFailing(true)
@@ -160,7 +161,7 @@ func (e *Endpoint) SetHealthy(healthy bool) {
 // SetEjected implements [health.Target].
 func (e *Endpoint) SetEjected(ejected bool) {
 	if ejected {
-		e.Ejections.Add(1)
+		atomic.AddInt64(&e.counts.Ejections, 1)
 	}
 	e.Endpoint.SetEjected(ejected)
 	e.setDown(ejected)
@@ -214,7 +215,7 @@ func (e *Endpoint) report(permit health.Permit, from health.Source, o health.Out
 }
 
 func (e *Endpoint) fail() {
-	e.Failures.Add(1)
+	atomic.AddInt64(&e.counts.Failures, 1)
 	atomic.AddInt64(&e.upstream.counts.Failures, 1)
 }
 

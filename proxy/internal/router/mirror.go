@@ -1,6 +1,7 @@
 package router
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/health"
@@ -41,7 +42,7 @@ func (s *Search) Mirror(int64) *worker.Mirror {
 		counts.Skip(worker.MirrorNoEndpoint)
 		return nil
 	}
-	e.Total.Add(1)
+	atomic.AddInt64(&e.counts.Total, 1)
 	e.upstream.sessions.Add(1)
 	of := &worker.Mirror{
 		Binding: mirrorBinding{endpoint: e}, Addresses: e.fixed, Host: e.host, Port: e.port, Resolver: s.listener.resolverOf(e),

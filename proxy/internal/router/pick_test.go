@@ -326,8 +326,8 @@ func TestOneFailureOfEach(t *testing.T) {
 			}
 			_ = r.refuse()
 		}
-		if st := e.State(); !st.Ejected || !st.Broken || e.Failures.Load() != 12/int64(endpoints)+1 {
-			t.Errorf("%d endpoints: after 3 clients it is %+v, with %d failures", endpoints, st, e.Failures.Load())
+		if st := e.State(); !st.Ejected || !st.Broken || e.Counts().Failures != 12/int64(endpoints)+1 {
+			t.Errorf("%d endpoints: after 3 clients it is %+v, with %d failures", endpoints, st, e.Counts().Failures)
 		}
 	}
 }
@@ -501,7 +501,7 @@ func panicking(t *testing.T, change func(*router.ListenerConfig)) (r *rig, up, o
 func TestPanicPassesBreakers(t *testing.T) {
 	r, up, own := panicking(t, nil)
 	_ = r.refuse()
-	if up.State() != health.Open || own.State() != health.Open || r.endpoint(0).Failures.Load() != 2 {
+	if up.State() != health.Open || own.State() != health.Open || r.endpoint(0).Counts().Failures != 2 {
 		t.Fatalf("after one that failed: %v, %v", up.State(), own.State())
 	}
 	first := r.serve()

@@ -412,7 +412,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 		return &l.limits, nil
 	}
 	s.endSlow()
-	e.Total.Add(1)
+	atomic.AddInt64(&e.counts.Total, 1)
 	e.upstream.sessions.Add(1)
 	if late := e.late.Load(); late != nil && e.gone.Load() {
 		(*late)()

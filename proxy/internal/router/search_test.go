@@ -223,8 +223,8 @@ func TestResetsAreInARow(t *testing.T) {
 		s.Close()
 		limits.Of.(worker.Binding).Ended(0, relay.Result{Reason: relay.ReasonReset, Culprit: relay.SideB}, nil)
 	}
-	if st := e.State(); !st.Ejected || e.Failures.Load() != 4 || r.active() != 0 {
-		t.Errorf("%+v, %d failures, want it ejected after 4", st, e.Failures.Load())
+	if st := e.State(); !st.Ejected || e.Counts().Failures != 4 || r.active() != 0 {
+		t.Errorf("%+v, %d failures, want it ejected after 4", st, e.Counts().Failures)
 	}
 	if connections, pending := breaker.Load(); connections != 0 || pending != 0 || breaker.State() != health.Open {
 		t.Errorf("the breaker is %v, with %d connections, %d pending", breaker.State(), connections, pending)

@@ -134,7 +134,7 @@ func (u *Upstream) Held() int { return int(u.held.waiting.Load()) }
 func (u *Upstream) Waiting() int { return int(u.queue.waiting.Load() + u.held.waiting.Load()) }
 
 // Counts returns the counts so far.
-func (u *Upstream) Counts() tally.UpstreamCounts { return u.counts.Load() }
+func (u *Upstream) Counts() tally.UpstreamCounts { return tally.Load(&u.counts) }
 
 // SnapshotConfig sets up an [UpstreamSnapshot]. A field without a default may be zero.
 type SnapshotConfig struct {

@@ -148,7 +148,7 @@ func TestEndpointTurns(t *testing.T) {
 	raw, endpoint := sockets.TCPPair(t)
 	ended := make(chan error, 1)
 	go func() { _, err := c.Handshake(ctx, raw, tlsterm.Peer{}); ended <- err }()
-	condition.Await(t, "one is under way", func() bool { return c.Stats().Active.Load() == 1 })
+	condition.Await(t, "one is under way", func() bool { return c.Stats().Counts().Active == 1 })
 	addr, _ := origin(t, &tls.Config{Certificates: load(t, a.pair("a.test"))})
 	_, err := reach(t, c, addr, tlsterm.Peer{})
 	must(t, err)
@@ -206,8 +206,8 @@ func TestOwnCertificate(t *testing.T) {
 	if got, want := shown(), serialOf(t, p.Cert); got != want {
 		t.Errorf("showed certificate %s, want %s", got, want)
 	}
-	if shown(); c.Stats().Resumed.Load() != 1 {
-		t.Errorf("%d of two handshakes resumed, want the second", c.Stats().Resumed.Load())
+	if shown(); c.Stats().Counts().Resumed != 1 {
+		t.Errorf("%d of two handshakes resumed, want the second", c.Stats().Counts().Resumed)
 	}
 	cert, key := clients.sign(newKey(t), "proxy.test")
 	renamed(t, p.Cert, cert)
@@ -227,8 +227,8 @@ func TestAuthorityFile(t *testing.T) {
 		_, err := reach(t, c, addr, tlsterm.Peer{})
 		must(t, err)
 	}
-	if c.Stats().Resumed.Load() != 1 {
-		t.Errorf("%d sessions resumed, want one", c.Stats().Resumed.Load())
+	if c.Stats().Counts().Resumed != 1 {
+		t.Errorf("%d sessions resumed, want one", c.Stats().Counts().Resumed)
 	}
 	appendFile(t, a.file, other.file) // more are trusted, and nothing fails
 	_, err := reach(t, c, addr, tlsterm.Peer{})

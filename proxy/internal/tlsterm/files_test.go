@@ -319,7 +319,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	if n := s.Stats().Failures(); n != 0 {
 		t.Errorf("%d handshakes failed", n)
 	}
-	t.Logf("%d handshakes, %d resumed, during %d rotations", s.Stats().Completed.Load(), s.Stats().Resumed.Load(), rotations)
+	t.Logf("%d handshakes, %d resumed, during %d rotations", s.Stats().Counts().Completed, s.Stats().Counts().Resumed, rotations)
 }
 
 // once connects, notes which certificate it was shown, and is answered.

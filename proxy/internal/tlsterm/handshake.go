@@ -46,8 +46,8 @@ func newHandshakeSlot(limit *Limit, timeout time.Duration) *handshakeSlot {
 
 // run does the handshake, and counts it.
 func (a *attempt) run(ctx context.Context) error {
-	a.stats.Active.Add(1)
-	defer a.stats.Active.Add(-1)
+	atomic.AddInt64(&a.stats.counts.Active, 1)
+	defer atomic.AddInt64(&a.stats.counts.Active, -1)
 	err := a.handshake(ctx)
 	a.turn.done()
 	if err != nil {
@@ -55,9 +55,9 @@ func (a *attempt) run(ctx context.Context) error {
 		a.stats.Failed[kind].Add(1)
 		return &Error{Kind: kind, Peer: a.peer, Err: a.explain(kind, err)}
 	}
-	a.stats.Completed.Add(1)
+	atomic.AddInt64(&a.stats.counts.Completed, 1)
 	if a.conn.ConnectionState().DidResume {
-		a.stats.Resumed.Add(1)
+		atomic.AddInt64(&a.stats.counts.Resumed, 1)
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/keypair"
+	"github.com/penstock/penstock/proxy/internal/tally"
 )
 
 // A Pair names the files of a certificate (with its chain, in PEM) and its key. They
@@ -323,10 +324,11 @@ func kindOfWords(text string) FailureKind {
 	return Other
 }
 
-// Stats are the counters of handshakes. Only Active can fall. The zero value is ready, and must not be copied.
+// Stats are the counters of handshakes. The zero value is ready, and must not be copied.
 type Stats struct {
-	Active    atomic.Int64 // under way, or waiting for their turn
-	Completed atomic.Int64
-	Resumed   atomic.Int64 // completed ones with a ticket
-	Failed    [Kinds]atomic.Int64
+	counts tally.HandshakeCounts // by atomic.AddInt64
+	Failed [Kinds]atomic.Int64
 }
+
+// Counts returns the counts until now.
+func (s *Stats) Counts() tally.HandshakeCounts { return tally.Load(&s.counts) }

@@ -212,7 +212,7 @@ func TestKinds(t *testing.T) {
 			if !strings.HasPrefix(err.Error(), "TLS handshake from 127.0.0.1:") {
 				t.Errorf("the error does not name the client of the handshake: %v", err)
 			}
-			if n := s.Stats().Failed[test.want].Load(); n != 1 || s.Stats().Failures() != 1 || s.Stats().Active.Load() != 0 {
+			if n := s.Stats().Failed[test.want].Load(); n != 1 || s.Stats().Failures() != 1 || s.Stats().Counts().Active != 0 {
 				t.Errorf("counted %d of %v, %d failures", n, test.want, s.Stats().Failures())
 			}
 		})
@@ -288,8 +288,8 @@ func TestStats(t *testing.T) {
 		must(t, errors.Join(cerr, serr))
 	}
 	st := s.Stats()
-	if st.Completed.Load() != 3 || st.Resumed.Load() != 2 || st.Failures() != 0 {
-		t.Errorf("completed %d, resumed %d, failed %d", st.Completed.Load(), st.Resumed.Load(), st.Failures())
+	if st.Counts().Completed != 3 || st.Counts().Resumed != 2 || st.Failures() != 0 {
+		t.Errorf("completed %d, resumed %d, failed %d", st.Counts().Completed, st.Counts().Resumed, st.Failures())
 	}
 }
 
@@ -368,7 +368,7 @@ func TestLimit(t *testing.T) {
 	m := &mute{stalls, make(chan struct{})}
 	gone := make(chan struct{}, 2)
 	go func() { _ = tls.Client(m, trust).Handshake(); gone <- struct{}{} }()
-	condition.Await(t, "both have begun", func() bool { return s.Stats().Active.Load() == 2 })
+	condition.Await(t, "both have begun", func() bool { return s.Stats().Counts().Active == 2 })
 	served(t, s, a) // though a hello was answered to which nothing follows
 
 	full, c := sockets.TCPPair(t)
@@ -385,7 +385,7 @@ func TestLimit(t *testing.T) {
 		_, cerr, serr := meet(t, s, trust)
 		waits <- errors.Join(cerr, serr)
 	}()
-	condition.Await(t, "another waits", func() bool { return s.Stats().Active.Load() == 4 })
+	condition.Await(t, "another waits", func() bool { return s.Stats().Counts().Active == 4 })
 	cancel()
 	for range 3 {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -419,7 +419,7 @@ func TestTurnOfOneThatHasGone(t *testing.T) {
 	waits := make(chan error, 1)
 	go func() { _, err := s.Handshake(context.Background(), left); waits <- err }()
 	go func() { _ = tls.Client(leaves, trust).Handshake(); gone <- struct{}{} }()
-	condition.Await(t, "another has begun", func() bool { return s.Stats().Active.Load() == 2 })
+	condition.Await(t, "another has begun", func() bool { return s.Stats().Counts().Active == 2 })
 	must(t, errors.Join(leaves.SetLinger(0), leaves.Close()))
 	var failed *tlsterm.Error
 	select {

@@ -15,6 +15,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/google/go-cmp/cmp"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/top"
 )
 
@@ -41,8 +42,8 @@ func status(seconds int64) admin.Status {
 			Connections: admin.Connections{Accepted: 1000 + 50*n, Active: 42, Most: 10_000, Refused: 7 + 2*n},
 			Bytes:       bytes(1_000_000*n, 25_000_000*n),
 			Loops: []admin.Loop{
-				{Active: 20, Accepted: 500 + 25*n, Turns: 10_000 + 1000*n, LagMaxUs: 1893, LongTurns: 3, Lag: []int64{0, 0, 0, 10_000 + 995*n, 0, 0, 5 * n, 0, 0, 0, 0, 3}, TimerLate: []int64{0, 0, 0, 0, 0, 0, 0, 0, 7 * n}, TimerLateMaxUs: 212},
-				{Index: 1, Active: 22, Accepted: 500 + 25*n, Turns: 9000 + 900*n, LagMaxUs: 5120, LongTurns: 9 + n, Lag: []int64{0, 0, 0, 9000 + 899*n, 0, 0, 0, 0, 0, 0, 0, 0, 9 + n}},
+				{LoopCounts: tally.LoopCounts{Active: 20, Accepted: 500 + 25*n, LagMaxUs: 1893, LongTurns: 3, TimerLateMaxUs: 212}, Turns: 10_000 + 1000*n, Lag: []int64{0, 0, 0, 10_000 + 995*n, 0, 0, 5 * n, 0, 0, 0, 0, 3}, TimerLate: []int64{0, 0, 0, 0, 0, 0, 0, 0, 7 * n}},
+				{Index: 1, LoopCounts: tally.LoopCounts{Active: 22, Accepted: 500 + 25*n, LagMaxUs: 5120, LongTurns: 9 + n}, Turns: 9000 + 900*n, Lag: []int64{0, 0, 0, 9000 + 899*n, 0, 0, 0, 0, 0, 0, 0, 0, 9 + n}},
 			},
 		},
 		Listeners: []admin.Listener{
@@ -51,9 +52,9 @@ func status(seconds int64) admin.Status {
 		},
 		Upstreams: []admin.Upstream{
 			{Name: "app", Balance: "least_conn", Active: 42, Bytes: bytes(1_000_000*n, 25_000_000*n), Endpoints: []admin.Endpoint{
-				{Name: "one", Address: "10.0.0.1:80", State: admin.Up, Weight: 1, Active: 30, Max: 100, Total: 700 + 30*n, Bytes: bytes(600_000*n, 15_000_000*n), Answers: &admin.Answers{Made: 700 + 30*n, SumUs: 700*333 + 30*400*n}, Limited: map[string]float64{"client": 90 + 8*float64(n), "endpoint": 9 + float64(n), "endpoint_network": float64(n)}},
-				{Name: "two", Address: "10.0.0.2:80", State: admin.Ejected, Why: "5 failures in a row: connection refused by the endpoint, which is what a long text looks like here", Weight: 1, Total: 40, Failures: 5 + n, Bytes: bytes(0, 0)},
-				{Name: "three", Address: "10.0.0.3:80", State: admin.Draining, Weight: 5, Active: 12, Total: 300 + 20*n, Bytes: bytes(400_000*n, 10_000_000*n), ByHand: []string{"drain by uid=1000 at 2026-01-02 09:59:00"}, Answers: &admin.Answers{Made: 300 + 20*n, SumUs: 300*333 + 20*300_000*n}, Limited: map[string]float64{"client": 10 + float64(n), "endpoint": 90 + 9*float64(n)}},
+				{Name: "one", Address: "10.0.0.1:80", State: admin.Up, Weight: 1, Active: 30, Max: 100, EndpointCounts: tally.EndpointCounts{Total: 700 + 30*n}, Bytes: bytes(600_000*n, 15_000_000*n), Answers: &admin.Answers{Made: 700 + 30*n, SumUs: 700*333 + 30*400*n}, Limited: map[string]float64{"client": 90 + 8*float64(n), "endpoint": 9 + float64(n), "endpoint_network": float64(n)}},
+				{Name: "two", Address: "10.0.0.2:80", State: admin.Ejected, Why: "5 failures in a row: connection refused by the endpoint, which is what a long text looks like here", Weight: 1, EndpointCounts: tally.EndpointCounts{Total: 40, Failures: 5 + n}, Bytes: bytes(0, 0)},
+				{Name: "three", Address: "10.0.0.3:80", State: admin.Draining, Weight: 5, Active: 12, EndpointCounts: tally.EndpointCounts{Total: 300 + 20*n}, Bytes: bytes(400_000*n, 10_000_000*n), ByHand: []string{"drain by uid=1000 at 2026-01-02 09:59:00"}, Answers: &admin.Answers{Made: 300 + 20*n, SumUs: 300*333 + 20*300_000*n}, Limited: map[string]float64{"client": 10 + float64(n), "endpoint": 90 + 9*float64(n)}},
 			}},
 			{Name: "shop", Balance: "first", Breaker: "open", BreakerWhy: "9 of 9 clients were not served", Endpoints: []admin.Endpoint{
 				{Name: "10.0.1.1:80", Address: "10.0.1.1:80", State: admin.Down, Why: "its check fails: connect: connection refused", Weight: 1},
@@ -181,7 +182,7 @@ func crowd(n int, seconds int64) admin.Status {
 	u.Endpoints = nil
 	for i := range n {
 		u.Endpoints = append(u.Endpoints, admin.Endpoint{
-			Name: fmt.Sprintf("e%05d", i), State: admin.Up, Weight: 1, Active: int64(i % 17), Total: int64(i) * (1 + seconds), Bytes: bytes(int64(i)*seconds, int64(i)*1000*seconds),
+			Name: fmt.Sprintf("e%05d", i), State: admin.Up, Weight: 1, Active: int64(i % 17), EndpointCounts: tally.EndpointCounts{Total: int64(i) * (1 + seconds)}, Bytes: bytes(int64(i)*seconds, int64(i)*1000*seconds),
 		})
 	}
 	return s

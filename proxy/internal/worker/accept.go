@@ -106,7 +106,7 @@ func (a *acceptor) Accepted(fd int, peer netip.AddrPort) {
 			w.begin(c, &in, reserved)
 			return
 		}
-		w.handedOver++
+		w.counts.HandedOver++
 		in.spare = w.passSpare(reserved)
 		to.inbox.give(in)
 	} else {
@@ -124,7 +124,7 @@ func (w *worker) admit(c *Client, in *accepted) bool {
 	if in.admissionToken = c.AdmissionToken; err == nil {
 		return true
 	}
-	w.accepted++
+	w.counts.Accepted++
 	w.arrived.note(c, w.loop.Now())
 	w.beginRecord(c, in)
 	w.noteRefusal(c, err)

@@ -235,8 +235,8 @@ func (w *worker) newClient(in *accepted) *Client {
 // for it.
 func (w *worker) begin(c *Client, in *accepted, reserved bool) {
 	n, s := w.take(), w.servingOf(in.socket, in.service)
-	w.accepted++
-	w.active++
+	w.counts.Accepted++
+	w.counts.Active++
 	s.clients++
 	if !c.tcp {
 		_ = s.service.Options.First(c.fd) // without these options the connection works too

@@ -145,7 +145,7 @@ func (g *Group) Simulate(loop int, pairs [][2]int, more int) (restore func(), er
 			}
 			l.refs.Add(1)
 			g.gate.acquire()
-			w.active++
+			w.counts.Active++
 			w.load.Add(1)
 			s.clients++
 			n.set(isTCP, true)

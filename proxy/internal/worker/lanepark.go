@@ -215,7 +215,7 @@ func (w *worker) adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Li
 	w.lanes.begin(w)
 	n.state, n.lane, n.number = joined, c, never
 	n.set(adopted|isTCP, true) // the lane has only TCP
-	w.active++
+	w.counts.Active++
 	s.clients++
 	w.group.gate.adopt()
 	now, age := w.loop.Now(), c.session.Age()

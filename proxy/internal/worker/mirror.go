@@ -109,7 +109,7 @@ func (w *worker) mirror(by Search, s *serving, moved []byte) *mirroring {
 	}
 	m := &mirroring{of: of, worker: w, serving: s, addresses: of.Addresses}
 	m.cfg = loop.DialConfig{Timeout: of.Timeout, Source: of.Source, Control: m.control}
-	of.Counts.running.Add(1)
+	atomic.AddInt64(&of.Counts.counts.Running, 1)
 	m.at = w.mirrors.PushBack(m)
 	if !w.mirrors.census.Armed() {
 		w.loop.Arm(&w.mirrors.census, (*censusTimer)(w), mirrorCensus)
@@ -222,7 +222,7 @@ func (m *mirroring) MirrorEnded(_ *relay.Mirror, res driver.MirrorResult) {
 	}
 	m.count(res)
 	m.of.Counts.answer(&res)
-	m.of.Counts.running.Add(-1)
+	atomic.AddInt64(&m.of.Counts.counts.Running, -1)
 	m.of.Counts.Skip(reason)
 	m.of.Ended()
 }
@@ -283,11 +283,9 @@ var mirrorReasons = []string{
 
 // MirrorCounts counts the mirrors of a listener's sessions. It is safe for concurrent use.
 type MirrorCounts struct {
-	running                               atomic.Int64
-	ended                                 *tally.Reasons
-	teed, copied, undelivered, throwAways atomic.Int64
-	unanswered, silent                    atomic.Int64
-	reset                                 atomic.Pointer[MirrorTotals] // as they were at the last Reset; nil: there was none
+	counts tally.MirrorCounts // by atomic.AddInt64
+	ended  *tally.Reasons
+	reset  atomic.Pointer[MirrorTotals] // as they were at the last Reset; nil: there was none
 }
 
 // NewMirrorCounts returns counts without mirrors.
@@ -297,14 +295,9 @@ func NewMirrorCounts() *MirrorCounts {
 
 // MirrorTotals are the values of [MirrorCounts].
 type MirrorTotals struct {
-	// Running is the number of mirrors now. Ended counts mirrors that have ended, or could not begin, by reason.
-	Running int64
-	Ended   map[string]int64
-	// Teed and Copied are the bytes that the mirrors' endpoints took, Undelivered the bytes that they did not take, and
-	// Answered their answers, which were thrown away. Running mirrors are counted about every second.
-	Teed, Copied, Undelivered, Answered int64
-	// Unanswered counts the complete mirrors without a byte of an answer, and Silent how many of these came last in a row.
-	Unanswered, Silent int64
+	tally.MirrorCounts
+	// Ended counts mirrors that have ended, or could not begin, by reason.
+	Ended map[string]int64
 	// Since is the last Reset; zero: there was none, or the totals are since the listener began.
 	Since time.Time
 }
@@ -321,19 +314,19 @@ func (c *MirrorCounts) Skip(reason string) {
 func (c *MirrorCounts) answer(res *driver.MirrorResult) {
 	switch {
 	case res.Answered > 0:
-		c.silent.Store(0)
+		atomic.StoreInt64(&c.counts.Silent, 0)
 	case res.Reason == driver.MirrorComplete:
-		c.unanswered.Add(1)
-		c.silent.Add(1)
+		atomic.AddInt64(&c.counts.Unanswered, 1)
+		atomic.AddInt64(&c.counts.Silent, 1)
 	}
 }
 
 // add adds the bytes that a mirror has moved since before.
 func (c *MirrorCounts) add(res, before *driver.MirrorResult) {
-	c.teed.Add(res.Teed - before.Teed)
-	c.copied.Add(res.Copied - before.Copied)
-	c.undelivered.Add(res.Undelivered - before.Undelivered)
-	c.throwAways.Add(res.Answered - before.Answered)
+	atomic.AddInt64(&c.counts.Teed, res.Teed-before.Teed)
+	atomic.AddInt64(&c.counts.Copied, res.Copied-before.Copied)
+	atomic.AddInt64(&c.counts.Undelivered, res.Undelivered-before.Undelivered)
+	atomic.AddInt64(&c.counts.Answered, res.Answered-before.Answered)
 }
 
 // mirrorCensus is how often the bytes of mirrors that run are counted.
@@ -360,18 +353,14 @@ func (m *mirroring) count(res driver.MirrorResult) {
 
 // Totals returns the present values. every includes reasons that did not occur.
 func (c *MirrorCounts) Totals(every bool) MirrorTotals {
-	return MirrorTotals{
-		Running: c.running.Load(), Ended: c.ended.ByReason(every),
-		Teed: c.teed.Load(), Copied: c.copied.Load(), Undelivered: c.undelivered.Load(), Answered: c.throwAways.Load(),
-		Unanswered: c.unanswered.Load(), Silent: c.silent.Load(),
-	}
+	return MirrorTotals{MirrorCounts: tally.Load(&c.counts), Ended: c.ended.ByReason(every)}
 }
 
 // Reset makes SinceReset count from now on. SinceReset also counts the end of running mirrors, and their bytes that were
 // not counted yet.
 func (c *MirrorCounts) Reset() {
 	t := c.Totals(true)
-	t.Since = time.Now()
+	t.Since, t.Running, t.Silent = time.Now(), 0, 0 // these two are present values
 	c.reset.Store(&t)
 }
 
@@ -388,9 +377,7 @@ func (c *MirrorCounts) SinceReset() MirrorTotals {
 			delete(t.Ended, reason)
 		}
 	}
-	t.Teed, t.Copied = t.Teed-before.Teed, t.Copied-before.Copied
-	t.Unanswered -= before.Unanswered
-	t.Undelivered, t.Answered = t.Undelivered-before.Undelivered, t.Answered-before.Answered
+	tally.Add(&t.MirrorCounts, &before.MirrorCounts, -1)
 	return t
 }
 

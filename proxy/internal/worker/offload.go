@@ -244,7 +244,7 @@ func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 		limits = s.service.Limits
 	}
 	w.group.handed.back(h)
-	w.active++
+	w.counts.Active++
 	w.load.Add(1)
 	s.clients++
 	w.note(n, c)

@@ -206,7 +206,7 @@ func (w *worker) closeClient(c *Client) {
 
 func (w *worker) freeSlot(n *conn, s *serving) {
 	w.free(n)
-	w.active--
+	w.counts.Active--
 	s.leave(w)
 	w.load.Add(-1)
 }

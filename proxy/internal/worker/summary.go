@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock/penstock/arena"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -50,14 +51,11 @@ type Summary struct {
 
 // Load is the counters and the resources of one loop.
 type Load struct {
-	Active, Accepted int64 // clients that it serves, and has served
-	HandedOver       int64 // clients that it accepted for others
-	Peeks            int64 // looks at clients' first bytes, see [Preread]
-	Taken            int64 // bytes that were taken instead of peeked at
-	HellosMissing    int64 // clients that were served without a hello, see [Preread.AnyHello]
+	tally.LoopCounts
+	Peeks         int64 // looks at clients' first bytes, see [Preread]
+	Taken         int64 // bytes that were taken instead of peeked at
+	HellosMissing int64 // clients that were served without a hello, see [Preread.AnyHello]
 	loop.Stats
-	LagP99, TimerLateP99 time.Duration // upper bounds for 99 % of the times in Lag and in TimerLate
-	LongTurns            int64         // turns of 1,024 µs and more
 }
 
 func (s *Summary) merge(o *Summary) {
@@ -105,14 +103,14 @@ func (w *worker) beginScan(done chan<- Summary, running bytesByBinding) {
 
 // baseSummary returns the summary without the bytes of running sessions.
 func (w *worker) baseSummary() Summary {
-	s := w.loop.Stats()
+	s, counts := w.loop.Stats(), w.counts
+	counts.LagP99Us, counts.LagMaxUs = p99(s.Lag[:], s.MaxLag), s.MaxLag.Microseconds()
+	counts.TimerLateP99Us, counts.TimerLateMaxUs = p99(s.TimerLate[:], s.MaxTimerLate), s.MaxTimerLate.Microseconds()
+	counts.LongTurns = sum(s.Lag[longTurn+1:])
 	return Summary{
-		Accepted: w.accepted, Active: w.active, Refused: sum(w.refusals[:]), Canceled: w.canceledClients, Left: w.leftClients, Totals: w.ended,
+		Accepted: counts.Accepted, Active: counts.Active, Refused: sum(w.refusals[:]), Canceled: w.canceledClients, Left: w.leftClients, Totals: w.ended,
 		Refusals: w.refusals,
-		Loops: []Load{{
-			Active: w.active, Accepted: w.accepted, HandedOver: w.handedOver, Peeks: w.peeks, HellosMissing: w.hellosMissing, Taken: w.taken,
-			Stats: s, LagP99: p99(s.Lag[:], s.MaxLag), TimerLateP99: p99(s.TimerLate[:], s.MaxTimerLate), LongTurns: sum(s.Lag[longTurn+1:]),
-		}},
+		Loops:    []Load{{LoopCounts: counts, Peeks: w.peeks, HellosMissing: w.hellosMissing, Taken: w.taken, Stats: s}},
 	}
 }
 
@@ -126,12 +124,12 @@ func sum(counts []int64) (all int64) {
 	return all
 }
 
-// p99 returns an upper bound of 99 % of the times that counts counts by powers of two of a microsecond.
-func p99(counts []int64, longest time.Duration) time.Duration {
+// p99 returns an upper bound, in microseconds, of 99 % of the times that counts counts by powers of two of a microsecond.
+func p99(counts []int64, longest time.Duration) int64 {
 	all, seen := sum(counts), int64(0)
 	for i, n := range counts {
 		if seen += n; n > 0 && seen >= all-all/100 {
-			return min(time.Microsecond<<i, longest)
+			return min(1<<i, longest.Microseconds())
 		}
 	}
 	return 0

@@ -11,6 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/compare"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
 )
@@ -54,10 +55,11 @@ type acceptors struct {
 }
 
 type counters struct {
-	accepted, active, handedOver, canceledClients, leftClients int64
-	peeks, hellosMissing, taken                                int64
-	refusals                                                   Refusals
-	ended                                                      Totals
+	counts                       tally.LoopCounts
+	canceledClients, leftClients int64
+	peeks, hellosMissing, taken  int64
+	refusals                     Refusals
+	ended                        Totals
 }
 
 // buffers are memory that one client after the other uses.

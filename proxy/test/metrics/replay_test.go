@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/metrics"
+	"github.com/penstock/penstock/proxy/internal/tally"
 )
 
 const day = 24 * time.Hour
@@ -125,7 +126,7 @@ func (r *replay) sample(m *metrics.Sample, at time.Duration) {
 		for n < len(h.changes) && h.changes[n] <= at {
 			n++
 		}
-		p := metrics.Endpoint{Upstream: h.upstream, Endpoint: admin.Endpoint{Name: h.name, State: admin.Up, Transitions: int64(n), Weight: 1}}
+		p := metrics.Endpoint{Upstream: h.upstream, Endpoint: admin.Endpoint{Name: h.name, State: admin.Up, EndpointCounts: tally.EndpointCounts{Transitions: int64(n)}, Weight: 1}}
 		if n%2 == 1 {
 			p.State = admin.Down
 		}

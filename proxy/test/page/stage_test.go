@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/proxy/admin"
 	webpage "github.com/penstock/penstock/proxy/internal/page"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
@@ -100,7 +101,7 @@ func (s *stage) Status() admin.Status {
 	st.RefusedBy = map[string]int64{"rate": 9, "unroutable": 3}
 	st.Fallbacks = map[string]int64{}
 	for i := range 2 {
-		st.Loops = append(st.Loops, admin.Loop{Active: int64(s.sessions / 2), Turns: 1000 * s.turn, LagP99Us: int64(64 << i), LagMaxUs: 900})
+		st.Loops = append(st.Loops, admin.Loop{LoopCounts: tally.LoopCounts{Active: int64(s.sessions / 2), LagP99Us: int64(64 << i), LagMaxUs: 900}, Turns: 1000 * s.turn})
 	}
 	const each = 100
 	for i := range (s.endpoints + each - 1) / each {
@@ -135,7 +136,7 @@ func (s *stage) endpoint(i int) admin.Endpoint {
 	active := int64(s.sessions / max(s.endpoints, 1))
 	e := admin.Endpoint{
 		Name: fmt.Sprintf("app-%04d", i), Address: fmt.Sprintf("10.20.%d.%d:8080", i/250, i%250+1), Zone: []string{"a", "b", "c"}[i%3],
-		Weight: 1, State: admin.Up, Active: active, Total: 40_000 + 13*int64(i%50) + n, Failures: int64(i % 4),
+		Weight: 1, State: admin.Up, Active: active, EndpointCounts: tally.EndpointCounts{Total: 40_000 + 13*int64(i%50) + n, Failures: int64(i % 4)},
 		Connects: admin.Connects{Made: 40_000 + n, SumUs: 400*(40_000+n) + int64(i%9)*1000*n},
 	}
 	answer := int64(2300 + 100*(i%11)) // microseconds

@@ -24,13 +24,13 @@ func TestUpstreamCounts(t *testing.T) {
 			sums++
 		}
 	}
-	now := counts.Load()
+	now := tally.Load(&counts)
 	if now != counts || now.Retries != 1 {
 		t.Errorf("%+v of %+v", now, counts)
 	}
 	total := now
-	total.Add(&now, 1)
-	total.Add(&now, -1)
+	tally.Add(&total, &now, 1)
+	tally.Add(&total, &now, -1)
 	if total != now {
 		t.Errorf("%+v, want %+v", total, now)
 	}
