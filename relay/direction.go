@@ -30,7 +30,7 @@ import (
 // Only the driver's goroutine calls its methods; the counters may be read by any.
 //
 // An idle session is little more than its two directions, so they are small: leased resources
-// are in a lease, and state that only few directions ever need is made when they do (rareState).
+// are in an inFlight, and state that only few directions ever need is made when they do (rareState).
 type direction struct {
 	link link
 	held *inFlight // never nil within a move

@@ -9,7 +9,7 @@ import (
 
 // A goroutineDriver runs one direction on a goroutine, waiting with the runtime's poller.
 //
-// Between two descriptors a step runs with both held. RawConn.Read or Write holds the descriptor to wait for:
+// A step between two descriptors holds both. RawConn.Read or Write holds the descriptor to wait for:
 // returning false from its callback waits. RawConn.Control pins the other: its number cannot be closed and
 // reused meanwhile, but it takes no lock and knows no deadlines. So no two locks are ever held at once, and a
 // residue is never in the way of the source's deadline, which only counts when there is something to wait for.

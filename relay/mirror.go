@@ -31,10 +31,10 @@ type Mirror struct {
 	runs     mirrorRuns   // how the bytes of older and pipe came there
 	pipe     *pipe.Pipe   // leased while it holds bytes that the shadow has not taken; else nil
 	seen     int64        // bytes given to the shadow when the timer was set
-	piped    int          // teed bytes that reach the session's sink from a buffer
+	piped    int          // bytes that were teed, and are now in the session's buffer: the mirror does not get them again
 	buffered mirrorBuffer // bytes from before pipe, when no pipe was available
 	older    *pipe.Pipe   // leased when pipe was full, and drained before it; nil: there is none
-	teed     int          // bytes at the head of the session's pipe that the mirror already has
+	teed     int          // bytes at the head of the session's pipe that were teed: the mirror does not get them again
 	res      driver.MirrorResult
 	heard    uint32 // the round of the driver's hearing in which it last read
 	state    mirrorState

@@ -388,9 +388,9 @@ func syntaxFix(message string, at place) string {
 	return ""
 }
 
-// Brackets may be a key of a mapping. While this is possible, the YAML parser keeps all tokens within them: within the
-// outermost brackets unless they are the value of a key, and within brackets in a list. Each token takes 600 bytes, and
-// all tokens are copied when the buffer grows.
+// A list or a mapping in brackets may be the key of another mapping. Until the parser knows that it is none, it keeps all of its
+// tokens. It knows this at once for the value of a key, but not for the outermost brackets, nor for brackets within a list.
+// A token takes 600 bytes, and all tokens are copied when the buffer grows.
 
 // maxKept limits the tokens that the parser keeps: 10,000 endpoints with four keys.
 const maxKept = 240_000

@@ -15,7 +15,7 @@
 //	routing      the route, and so the upstream; or TLS: Handover       search.go, route.go
 //	   │
 //	choosing     pick: an endpoint, if its breakers let the client pass pick.go
-//	   │ │ │     (an ejected one is skipped there, see pickFrom)
+//	   │ │ │     (lb.Set passes over an ejected one)
 //	   │ │ └──── queueing, waiting: each one is full                    queue.go
 //	   │ └────── pausing: each one was tried                            search.go
 //	   │

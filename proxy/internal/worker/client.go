@@ -23,7 +23,7 @@ type Client struct {
 	facts
 	progress
 
-	// From one client to the next:
+	// Not cleared for the next client:
 	worker *worker
 	listenerRef
 	dial      loop.Dial

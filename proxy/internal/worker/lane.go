@@ -37,9 +37,8 @@ const (
 	laneRetry = 20
 	// laneBatch is how many sessions of a loop are prepared in one turn, at some ten microseconds each.
 	laneBatch = 16
-	// laneTries is how many packets may fail to take a session, and laneTrying how long (in units of
-	// the first wait) they may fail, before the session rests for laneRetry: a stream has 64 packets
-	// within a millisecond, and leaves after some tenths of a second.
+	// A session that laneTries packets could not take, for laneTrying times the first wait, is asked again after laneRetry.
+	// It needs both: a stream has 64 packets within a millisecond, and leaves after some tenths of a second.
 	laneTries  = 64
 	laneTrying = 3
 )

@@ -142,8 +142,8 @@ type descriptors struct {
 	waitingForFD []*Client  // in the order in which they began to wait
 	fdRetry      loop.Timer
 
-	line int  // descriptors from here on are not for clients and mirrors, but for an administrator's connections
-	near bool // one beyond the line was given out: from then on each client needs two below the line, for both of its sockets
+	line int  // the first descriptor that clients and mirrors do not get: an administrator's connections may need the last ones
+	near bool // the kernel has given out a descriptor from line on: since then each client needs two below line, for both of its sockets
 }
 
 // surplus is how many more descriptors than needed are kept, unless they are short.

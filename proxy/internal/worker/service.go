@@ -34,9 +34,9 @@ type Service struct {
 	// NewSearch makes a [Search]. A Search serves one client after the other, so there are only as many as were ever in use
 	// at the same time. Loops call NewSearch on their goroutines, several at a time. It is required.
 	NewSearch func() Search
-	// Refusal returns the bytes that a refused client gets before it is closed properly, within a few seconds; nil: the
-	// client is reset. It is not called while a first message is awaited. Several loops may call it at the same time; it
-	// must not wait. If Refusal is nil, all refused clients are reset.
+	// Refusal returns the bytes that a refused client gets before it is closed properly, within a few seconds. Without bytes,
+	// or without a Refusal, the client is reset. It is not called while a first message is awaited. Several loops may call it
+	// at the same time; it must not wait.
 	Refusal func(c *Client, cause error) []byte
 }
 
