@@ -262,10 +262,8 @@ func (s *Driven) finish(reason Reason, cause error) {
 func (s *Driven) endedFirst(by Side) {
 	switch {
 	case s.a.is(lastWay) || s.b.is(lastWay):
-	case by == SideA:
-		s.a.set(lastWay, true)
-	case by == SideB:
-		s.b.set(lastWay, true)
+	case by != SideNone:
+		s.socketAt(by).set(lastWay, true)
 	}
 }
 
@@ -347,12 +345,8 @@ func (s *Driven) halfEnded(source Side) {
 	if s.is(half) {
 		return
 	}
-	d := &s.ab
-	if source == SideB {
-		d = &s.ba
-	}
 	s.state |= half
-	s.socketOf(d).set(lastWay, true)
+	s.socketAt(source).set(lastWay, true)
 	if o, ok := s.owner.(Observer); ok {
 		o.HalfClosed(s, source)
 	}
@@ -395,16 +389,16 @@ const (
 // [Driven.Return].
 var parkedOf = [...]struct {
 	state  parkedState
-	ofB    bool
+	of     Side
 	socket socketState
 }{
-	{parkedLastA, false, lastWay},
-	{parkedLastB, true, lastWay},
-	{parkedSaidA, false, said},
-	{parkedSaidB, true, said},
-	{parkedSaidLast, true, saidLast},
-	{parkedAsking, false, asking},
-	{parkedAnswered, true, answered},
+	{parkedLastA, SideA, lastWay},
+	{parkedLastB, SideB, lastWay},
+	{parkedSaidA, SideA, said},
+	{parkedSaidB, SideB, said},
+	{parkedSaidLast, SideB, saidLast},
+	{parkedAsking, SideA, asking},
+	{parkedAnswered, SideB, answered},
 }
 
 // A parkedRest holds counters and engines that do not fit into a Parked. Only sessions that have spliced, moved
@@ -453,7 +447,7 @@ func (s *Driven) Park(p *Parked) bool {
 		p.state = parkedHalf
 	}
 	for _, f := range parkedOf {
-		if at := s.socketAt(f.ofB); at.is(f.socket) {
+		if at := s.socketAt(f.of); at.is(f.socket) {
 			p.state |= f.state
 		}
 	}
@@ -466,8 +460,8 @@ func (s *Driven) Park(p *Parked) bool {
 	return true
 }
 
-func (s *Driven) socketAt(b bool) *loopSocket {
-	if b {
+func (s *Driven) socketAt(side Side) *loopSocket {
+	if side == SideB {
 		return &s.b
 	}
 	return &s.a
@@ -509,7 +503,7 @@ func (s *Driven) restore(d *Driver, p *Parked) {
 	}
 	for _, f := range parkedOf {
 		if p.state&f.state != 0 {
-			s.socketAt(f.ofB).state |= f.socket
+			s.socketAt(f.of).state |= f.socket
 		}
 	}
 	s.ab.link, s.ba.link = (*aToB)(s), (*bToA)(s)

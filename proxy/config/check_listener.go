@@ -79,8 +79,11 @@ func (k *checker) versions(a *AcceptProxy) {
 
 // everybody reports whether there is no condition.
 func (m *Match) everybody() bool {
-	return len(m.SNI) == 0 && len(m.ALPN) == 0 && len(m.Source) == 0 && m.Port == 0 && len(m.TLV) == 0 && !m.FirstBytes()
+	return len(m.SNI)+len(m.ALPN) == 0 && !m.excludes() && !m.FirstBytes()
 }
+
+// excludes reports whether clients may not get the route whatever they say.
+func (m *Match) excludes() bool { return len(m.Source)+len(m.TLV) > 0 || m.Port != 0 }
 
 // checkVague reports whether there may be conditions that could not be read.
 func (k *checker) checkVague(m *Match) bool {
@@ -534,20 +537,14 @@ func (k *checker) disguised(c *Config) {
 		if guard < 0 || ln.TLS != nil || ln.SpeaksPostgres() || k.bad[&ln.Routes] {
 			continue
 		}
-		served := k.destinationsOf(ln.gettingTo("http1", guard))
 		for _, p := range []string{"tls", "postgres"} { // clients of other protocols are refused if a route needs a host or path
 			if !slices.ContainsFunc(ln.Routes, func(r Route) bool { return slices.Contains(r.Match.spoken(), p) }) {
 				continue
 			}
-			to := k.destinationsOf(ln.gettingTo(p, 0))
-			for _, at := range slices.Sorted(maps.Keys(to)) {
-				if served[at] == "" {
-					continue
-				}
+			if to := k.meeting(ln.gettingTo("http1", guard), ln.gettingTo(p, 0)); to != "" {
 				r := &ln.Routes[guard]
 				k.warnAt(k.at(&r.Match, r), "write a route with protocol: ["+p+"] to an upstream with other endpoints",
-					"clients of %s reach the upstream %s, as HTTP clients do: if an endpoint takes their first message for an HTTP request, it serves a request that this route has not checked", p, to[at])
-				break
+					"clients of %s reach the upstream %s, as HTTP clients do: if an endpoint takes their first message for an HTTP request, it serves a request that this route has not checked", p, to)
 			}
 		}
 	}
@@ -573,7 +570,18 @@ func (ln *Listener) gettingTo(protocol string, from int) (names []string) {
 // only reports whether the route matches every client of a protocol.
 func (m *Match) only(protocol string) bool {
 	return (len(m.Protocol) == 0 || slices.Contains(m.Protocol, protocol)) &&
-		len(m.SNI)+len(m.ALPN)+len(m.Source)+len(m.Host)+len(m.Path)+len(m.User)+len(m.Database)+len(m.Bytes)+len(m.TLV) == 0 && m.Port == 0
+		len(m.SNI)+len(m.ALPN)+len(m.Host)+len(m.Path)+len(m.User)+len(m.Database)+len(m.Bytes) == 0 && !m.excludes()
+}
+
+// meeting returns one of the second upstreams that shares a destination with the first ones, "" if none does.
+func (k *checker) meeting(first, second []string) string {
+	a, b := k.destinationsOf(first), k.destinationsOf(second)
+	for _, at := range slices.Sorted(maps.Keys(b)) {
+		if a[at] != "" {
+			return b[at]
+		}
+	}
+	return ""
 }
 
 // destinationsOf maps the destinations of upstreams' endpoints, including their fallbacks, to the names of these
@@ -603,17 +611,12 @@ func (k *checker) evaded(c *Config) {
 		}
 		for i := range ln.Routes {
 			r := &ln.Routes[i]
-			if !r.Match.names() || len(r.Match.Source)+len(r.Match.TLV) == 0 && r.Match.Port == 0 && r.Filter == nil {
+			if !r.Match.names() || !r.Match.excludes() && r.Filter == nil {
 				continue
 			}
-			named := k.destinationsOf(r.leadsTo())
-			others := k.destinationsOf(ln.withoutName())
-			for _, at := range slices.Sorted(maps.Keys(others)) {
-				if named[at] != "" {
-					k.warnAt(k.at(&r.Match, r), "give these clients an upstream with endpoints of their own",
-						"clients that this route excludes can still reach its endpoints without sending its name: upstream, or a route without names, leads to the upstream %s", others[at])
-					break
-				}
+			if to := k.meeting(r.leadsTo(), ln.withoutName()); to != "" {
+				k.warnAt(k.at(&r.Match, r), "give these clients an upstream with endpoints of their own",
+					"clients that this route excludes can still reach its endpoints without sending its name: upstream, or a route without names, leads to the upstream %s", to)
 			}
 		}
 	}
@@ -637,7 +640,7 @@ func (r *Route) leadsTo() []string {
 func (ln *Listener) withoutName() []string {
 	all := []string{ln.Upstream}
 	for i := range ln.Routes {
-		if m := &ln.Routes[i].Match; !m.names() && len(m.Source)+len(m.TLV) == 0 && m.Port == 0 {
+		if m := &ln.Routes[i].Match; !m.names() && !m.excludes() {
 			all = append(all, ln.Routes[i].leadsTo()...)
 		}
 	}

@@ -143,10 +143,15 @@ func (p place) discreet() place {
 	return p
 }
 
+// rest returns the line from the place on.
+func (p place) rest() string {
+	line := p.src.line(p.line)
+	return line[p.src.offset(line, p.line, max(p.col, 1)):]
+}
+
 // within narrows a place to a part of its text, if the part is near it in the line.
 func (p place) within(part string) place {
-	line := p.src.line(p.line)
-	rest := line[p.src.offset(line, p.line, max(p.col, 1)):]
+	rest := p.rest()
 	if before, _, ok := strings.Cut(rest[:min(len(rest), 4096)], part); ok && part != "" {
 		p.col += utf8.RuneCountInString(before)
 		p.width = utf8.RuneCountInString(part)
@@ -331,9 +336,7 @@ func (s *source) star(message string, at place) *Problem {
 	} else if !strings.Contains(message, "unknown anchor") {
 		return nil
 	}
-	line := s.line(at.line)
-	rest := line[s.offset(line, at.line, max(at.col, 1)):]
-	word := starWord.FindString(rest)
+	word := starWord.FindString(at.rest())
 	if word == "" || word == "*" && !strings.Contains(message, "alphabetic") {
 		return nil
 	}
@@ -347,8 +350,7 @@ var bracketed = regexp.MustCompile(`\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(%[^\]]*)?\]:
 // bracketedFix returns the fix for an unquoted IPv6 address at or behind a place. It is "" if
 // there is none.
 func bracketedFix(at place) string {
-	line := at.src.line(at.line)
-	if found := bracketed.FindString(line[at.src.offset(line, at.line, max(at.col, 1)):]); found != "" {
+	if found := bracketed.FindString(at.rest()); found != "" {
 		return fmt.Sprintf("write it in quotes: %q", found)
 	}
 	return ""

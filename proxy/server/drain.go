@@ -22,42 +22,45 @@ type drains struct {
 	jobs map[*cutJob]bool // jobs that log which sessions they wait for; under mu
 }
 
-// drainSessions applies a configuration's treatment to the sessions of an endpoint: keep, drain or reset. It returns the
-// job that drains, for [drains.callOff], or nil if there is none.
-func (d *drains) drainSessions(e *router.Endpoint, how string, within time.Duration, cause error) *cutJob {
-	switch {
-	case how == "keep":
-	case how == "reset" || within <= 0:
-		d.goTracked(func() { d.logCut(e, d.cutTo(e, func() bool { return true }, cause), cause) })
-	default:
-		k := d.cutAfter(within, d.cutter(e, cause))
-		d.logWaits(k, waitsFor(e, func(*router.Endpoint) bool { return true }))
-		return k
+// drainSessions applies a configuration's treatment to the sessions of an endpoint: keep, drain or reset. No session is cut
+// while spared returns true; nil: none is spared. It returns the job that drains, for [drains.callOff], or nil if there is none.
+// The job holds the endpoint by a weak pointer: once no session and no client on its way has the endpoint, it is collected.
+func (d *drains) drainSessions(endpoint *router.Endpoint, how string, within time.Duration, cause error, spared func(e *router.Endpoint) bool) *cutJob {
+	switch how {
+	case "keep":
+		return nil
+	case "reset":
+		within = 0
 	}
-	return nil
-}
-
-// cutter returns a function that cuts the sessions of an endpoint in steps, and waits for the loops. The function holds the
-// endpoint by a weak pointer: once no session and no client on its way has the endpoint, it is collected.
-func (d *drains) cutter(endpoint *router.Endpoint, cause error) func(chosen func() bool, last bool) {
 	n, kept := 0, weak.Make(endpoint)
-	return func(chosen func() bool, last bool) {
+	cut := func(chosen func() bool, last bool) {
 		e := kept.Value()
 		if e == nil {
 			return
 		}
-		n += d.cutTo(e, chosen, cause)
+		if spared == nil || !spared(e) {
+			n += d.group.CutMatching(func(_ *worker.Listening, b worker.Binding) bool {
+				return b != nil && router.EndpointOf(b) == e && chosen()
+			}, cause)
+		}
 		if last {
 			d.logCut(e, n, cause)
 		}
 	}
-}
-
-// cutTo cuts the chosen sessions of an endpoint, and returns their number. It waits for the loops.
-func (d *drains) cutTo(e *router.Endpoint, chosen func() bool, cause error) int {
-	return d.group.CutMatching(func(_ *worker.Listening, b worker.Binding) bool {
-		return b != nil && router.EndpointOf(b) == e && chosen()
-	}, cause)
+	if within <= 0 {
+		d.goTracked(func() { cut(func() bool { return true }, true) })
+		return nil
+	}
+	return d.cutAfter(within, cut, func() *monitor.Line {
+		e := kept.Value()
+		if e == nil || e.Active() == 0 || spared != nil && spared(e) {
+			return nil
+		}
+		upstream := e.Upstream().Name()
+		return &monitor.Line{
+			Upstream: upstream, Name: e.Name(), Count: int64(e.Active()), Attrs: []any{"upstream", upstream, "endpoint", e.Name()},
+		}
+	})
 }
 
 func (d *drains) logCut(e *router.Endpoint, n int, cause error) {
@@ -88,20 +91,15 @@ func (um *upstreamManager) drainDown(ctx context.Context) {
 // drainUnhealthy is drainSessions for an unhealthy endpoint. Its sessions are not cut if it has recovered meanwhile; if it
 // becomes unhealthy again, they get the full time once more.
 func (d *drains) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) {
-	if cfg.OnUnhealthy != "drain" || cfg.DrainTimeout <= 0 {
-		d.drainSessions(e, cfg.OnUnhealthy, cfg.DrainTimeout, errUnhealthy)
-		return
+	var spared func(e *router.Endpoint) bool
+	if cfg.OnUnhealthy == "drain" && cfg.DrainTimeout > 0 {
+		fell := e.DownTransitions.Load()
+		spared = func(e *router.Endpoint) bool {
+			st := e.State()
+			return !st.Down && !st.Ejected || e.DownTransitions.Load() != fell
+		}
 	}
-	fell, cut := e.DownTransitions.Load(), d.cutter(e, errUnhealthy)
-	ill := func(e *router.Endpoint) bool {
-		st := e.State()
-		return (st.Down || st.Ejected) && e.DownTransitions.Load() == fell
-	}
-	k := d.cutAfter(cfg.DrainTimeout, func(chosen func() bool, last bool) {
-		still := ill(e)
-		cut(func() bool { return still && chosen() }, last)
-	})
-	d.logWaits(k, waitsFor(e, ill))
+	d.drainSessions(e, cfg.OnUnhealthy, cfg.DrainTimeout, errUnhealthy, spared)
 }
 
 // A cutJob cuts the sessions that are left at the end of a drain, see [worker.Spread].
@@ -113,16 +111,8 @@ type cutJob struct {
 	turn  sync.Mutex  // held for each step: steps do not overlap
 	over  atomic.Bool // the last step has begun, or the job was called off: a late step cuts no session
 
-	waits  func() *monitor.Line // returns a line about the sessions that it waits for, nil if there are none; nil: nothing is logged
+	waits  func() *monitor.Line // returns a line about the sessions that it waits for, nil if there are none
 	logged int64                // when it was logged last
-}
-
-// logWaits logs from time to time which sessions a job waits for. k may be nil.
-func (d *drains) logWaits(k *cutJob, waits func() *monitor.Line) {
-	if k != nil {
-		k.waits, k.logged = waits, d.now()
-		d.jobs[k] = true
-	}
 }
 
 // logDrains logs which sessions the drains of parts wait for. The drain of the whole process logs for itself.
@@ -141,26 +131,12 @@ func (d *drains) logDrains(now int64) {
 	}
 }
 
-// waitsFor returns [cutJob].waits for the sessions of an endpoint. It holds the endpoint by a weak pointer.
-func waitsFor(endpoint *router.Endpoint, drains func(e *router.Endpoint) bool) func() *monitor.Line {
-	kept := weak.Make(endpoint)
-	return func() *monitor.Line {
-		e := kept.Value()
-		if e == nil || e.Active() == 0 || !drains(e) {
-			return nil
-		}
-		upstream := e.Upstream().Name()
-		return &monitor.Line{
-			Upstream: upstream, Name: e.Name(), Count: int64(e.Active()), Attrs: []any{"upstream", upstream, "endpoint", e.Name()},
-		}
-	}
-}
-
-// cutAfter cuts sessions within a time, unless all of them end before. cut is called for each
-// step, on a separate goroutine: chosen reports whether a session is cut in this step, and
-// last says that no step follows.
-func (d *drains) cutAfter(within time.Duration, cut func(chosen func() bool, last bool)) *cutJob {
-	k, spread := &cutJob{until: time.Now().Add(within)}, worker.NewSpread(within)
+// cutAfter cuts sessions within a time, unless all of them end before. cut is called for each step, on a separate
+// goroutine: chosen reports whether a session is cut in this step, and last says that no step follows. waits is as in
+// [cutJob].
+func (d *drains) cutAfter(within time.Duration, cut func(chosen func() bool, last bool), waits func() *monitor.Line) *cutJob {
+	k, spread := &cutJob{until: time.Now().Add(within), waits: waits, logged: d.now()}, worker.NewSpread(within)
+	d.jobs[k] = true
 	var step func(n int) func()
 	step = func(n int) func() {
 		return func() {

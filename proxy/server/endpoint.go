@@ -26,19 +26,16 @@ import (
 // A member is an endpoint of an upstream, with its checks and monitors. Everything is guarded
 // by the server's mu.
 type member struct {
+	spec
 	endpoint *router.Endpoint
-	spec     discovery.Endpoint     // as the file or discovery gives it
 	check    *health.Check          // nil: it is not checked
 	monitor  *health.OutlierMonitor // nil: it is not judged
 	breaker  *health.Breaker        // nil: it has none
 	ending   *ending                // finds out whether the endpoint closes connections; nil: not needed yet
-	mode     string                 // its state: ready, drain or maint
-	enforced string                 // the state that was applied last
+	enforced string                 // the mode that was applied last
 	cut      *cutJob                // cuts its sessions while it is drained; nil: it is not
 	leave    *cutJob                // cuts its sessions after its removal; nil: they stay
 	until    time.Time              // when its sessions have drained after its removal
-	share    int                    // its weight
-	byHand   bool                   // it was added by hand
 }
 
 // A spec is an endpoint as the file, discovery or an operator gives it.
@@ -178,7 +175,7 @@ func ownHeader(version int) func(net.Conn) []byte {
 
 var errRemoved = errors.New("its endpoint was removed")
 
-// dropMember ends a removed member, except for its sessions. Only clients that were on their way to it, or that came
+// dropMember ends a removed member. Its sessions drain; clients without a session get other endpoints. Only clients that were on their way to it, or that came
 // before its whole upstream was removed, may still reach it: see drainLate.
 func (um *upstreamManager) dropMember(u *upstream, m *member) {
 	m.until = time.Now().Add(u.cfg.DrainTimeout)
@@ -192,10 +189,14 @@ func (um *upstreamManager) dropMember(u *upstream, m *member) {
 	if m.breaker != nil {
 		m.breaker.Remove()
 	}
+	if m.endpoint.Active() > 0 {
+		u.leaving = append(u.leaving, m)
+		um.drainRemoved(u, m, u.cfg.DrainTimeout)
+	}
 }
 
 func (um *upstreamManager) drainRemoved(u *upstream, m *member, within time.Duration) {
-	m.leave = um.drainSessions(m.endpoint, u.cfg.OnRemoved, within, errRemoved)
+	m.leave = um.drainSessions(m.endpoint, u.cfg.OnRemoved, within, errRemoved, nil)
 }
 
 // A lateSession has begun after its endpoint was removed.
@@ -319,20 +320,14 @@ func (um *upstreamManager) memberOf(update *endpointUpdate, u, old *upstream, wa
 		return um.newMember(update, u, old != nil, wanted)
 	}
 	update.kept++
-	same := was.spec == wanted.Endpoint && was.mode == wanted.mode && was.share == wanted.share && was.byHand == wanted.byHand
-	if same && !update.changes.monitors() {
+	if was.spec == *wanted && !update.changes.monitors() {
 		return was, nil
 	}
 	m := new(member)
 	*m = *was
-	m.take(wanted)
+	m.spec = *wanted // [upstreamManager.enforce] brings its mode into force
 	um.monitorEndpoint(update, u, m)
 	return m, nil
-}
-
-// take applies a spec to a member; [upstreamManager.enforce] brings its state into force.
-func (m *member) take(wanted *spec) {
-	m.spec, m.mode, m.share, m.byHand = wanted.Endpoint, wanted.mode, wanted.share, wanted.byHand
 }
 
 func (um *upstreamManager) newMember(update *endpointUpdate, u *upstream, added bool, wanted *spec) (*member, error) {
@@ -347,8 +342,7 @@ func (um *upstreamManager) newMember(update *endpointUpdate, u *upstream, added 
 	if err != nil {
 		return nil, err
 	}
-	m := &member{endpoint: e, enforced: config.Ready}
-	m.take(wanted)
+	m := &member{spec: *wanted, endpoint: e, enforced: config.Ready}
 	e.SetDraining(m.mode != config.Ready) // before a client can find it
 	um.monitorEndpoint(update, u, m)
 	e.SetMonitor(m.monitor)
@@ -454,10 +448,6 @@ func (um *upstreamManager) settleEndpointUpdate(u *upstream, update *endpointUpd
 	for _, m := range update.gone {
 		m.endpoint.SetDraining(true)
 		um.dropMember(u, m)
-		if m.endpoint.Active() > 0 { // clients without a session get other endpoints
-			u.leaving = append(u.leaving, m)
-			um.drainRemoved(u, m, u.cfg.DrainTimeout)
-		}
 	}
 	for _, m := range update.order {
 		um.watch(u.cfg, m, update.changes.check)
@@ -487,8 +477,7 @@ func (um *upstreamManager) drainingMember(upstream string, wanted *spec) *member
 }
 
 func (um *upstreamManager) reuse(update *endpointUpdate, u *upstream, old *member, wanted *spec) *member {
-	m := &member{endpoint: old.endpoint, enforced: config.Ready}
-	m.take(wanted)
+	m := &member{spec: *wanted, endpoint: old.endpoint, enforced: config.Ready}
 	um.monitorEndpoint(update, u, m)
 	update.reactivated = append(update.reactivated, reactivation{m, old})
 	return m
@@ -518,7 +507,7 @@ func (update *endpointUpdate) differs(members map[string]*member) (attrs []any) 
 		switch {
 		case was == nil || was.endpoint != m.endpoint:
 			came = append(came, m)
-		case was.spec != m.spec:
+		case was.spec.Endpoint != m.spec.Endpoint:
 			changed = append(changed, m)
 		}
 	}
@@ -548,7 +537,7 @@ func (um *upstreamManager) enforce(u *config.Upstream, m *member) {
 	m.endpoint.SetDraining(m.mode != config.Ready)
 	switch m.mode {
 	case config.Drain:
-		m.cut = um.drainSessions(m.endpoint, "drain", u.DrainTimeout, errDrained)
+		m.cut = um.drainSessions(m.endpoint, "drain", u.DrainTimeout, errDrained, nil)
 	case config.Ready:
 		m.endpoint.Added() // its weight grows over slow_start
 	}

@@ -91,7 +91,7 @@ func (s *Server) CutAfter(within time.Duration, cut func(over, last bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var k *cutJob
-	k = s.drains.cutAfter(within, func(_ func() bool, last bool) { cut(k.over.Load(), last) })
+	k = s.drains.cutAfter(within, func(_ func() bool, last bool) { cut(k.over.Load(), last) }, func() *monitor.Line { return nil })
 }
 
 // ReadOverflows replaces the reading of the network namespace's overflow count.
@@ -207,10 +207,8 @@ func (s *Server) Held() Held {
 	defer s.mu.Unlock()
 	h := Held{map[string]*worker.Service{}, map[string]*router.UpstreamSnapshot{}, map[string]*lb.Set{}}
 	for name, l := range s.listeners {
-		for _, key := range l.keys {
-			if socket := s.binds[key]; socket != nil {
-				h.Services[name] = socket.listening.Service()
-			}
+		for _, socket := range s.binds.at(l.keys) {
+			h.Services[name] = socket.listening.Service()
 		}
 	}
 	for name, u := range s.upstreams {

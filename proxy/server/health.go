@@ -108,7 +108,7 @@ func (m *member) endOf(u *upstream) *ending {
 	if is := m.ending; is != nil && is.proxy == u.cfg.SendProxy && is.source == u.cfg.SourceAddress {
 		return is
 	}
-	m.ending = &ending{spec: m.spec, proxy: u.cfg.SendProxy, source: u.cfg.SourceAddress}
+	m.ending = &ending{spec: m.spec.Endpoint, proxy: u.cfg.SendProxy, source: u.cfg.SourceAddress}
 	return m.ending
 }
 

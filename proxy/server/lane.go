@@ -13,8 +13,8 @@ func (s *Server) places() *lanes.Places {
 	for name, l := range s.listeners {
 		p.Idle, bounded = max(p.Idle, l.cfg.Timeouts.Idle), bounded && l.cfg.Timeouts.Idle > 0
 		of := &lanes.Listener{Name: name, Router: l.now, Service: l.service}
-		for _, key := range l.keys {
-			if socket := s.binds[key]; socket != nil && socket.listening != nil && socket.listener.TCP() {
+		for _, socket := range s.binds.at(l.keys) {
+			if socket.listening != nil && socket.listener.TCP() {
 				of.Sockets = append(of.Sockets, lanes.Socket{Listening: socket.listening, Covers: socket.covers})
 			}
 		}

@@ -282,8 +282,7 @@ func (s *sockets) endSessions(key string, socket *listenSocket, closed bool, cau
 			s.logDrainingSockets(p)
 		}
 	}
-	p.cut = s.cutAfter(max(s.drainTime(socket.cfg), 0), cut)
-	s.logWaits(p.cut, p.waits)
+	p.cut = s.cutAfter(max(s.drainTime(socket.cfg), 0), cut, p.waits)
 	for _, l := range p.of {
 		l.Of.(*listenSocket).draining = p
 	}

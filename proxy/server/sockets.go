@@ -210,10 +210,17 @@ func (b binds) of(l *config.Listener, at config.Bind) []*listenSocket {
 	if at.Systemd != "" {
 		return slices.Collect(maps.Values(b.passed(at.Systemd)))
 	}
-	if socket := b[l.BindKey(at)]; socket != nil {
-		return []*listenSocket{socket}
+	return b.at([]string{l.BindKey(at)})
+}
+
+// at returns the sockets that there are.
+func (b binds) at(keys []string) (list []*listenSocket) {
+	for _, key := range keys {
+		if socket := b[key]; socket != nil {
+			list = append(list, socket)
+		}
 	}
-	return nil
+	return list
 }
 
 func passedKey(name, index string) string { return "systemd:" + name + ":" + index }

@@ -233,10 +233,8 @@ func (r *reader) listener(name string, l *listener) metrics.Listener {
 			m.State = admin.Paused
 		}
 	}
-	for _, key := range l.keys {
-		if socket := r.binds[key]; socket != nil {
-			m.Queues = append(m.Queues, r.queue(socket))
-		}
+	for _, socket := range r.binds.at(l.keys) {
+		m.Queues = append(m.Queues, r.queue(socket))
 	}
 	if r.detail {
 		r.describeListener(name, l, &m.Listener)
@@ -260,10 +258,8 @@ func (r *reader) describeListener(name string, l *listener, st *admin.Listener) 
 		st.AuthoritiesRefused = textOf(l.tls.AuthoritiesRefused())
 	}
 	st.Congestion = r.congestion(l)
-	for _, key := range l.keys {
-		if socket := r.binds[key]; socket != nil {
-			st.Addresses = append(st.Addresses, socket.listener.Addr())
-		}
+	for _, socket := range r.binds.at(l.keys) {
+		st.Addresses = append(st.Addresses, socket.listener.Addr())
 	}
 	for _, at := range l.cfg.Bind {
 		if list := r.binds.of(l.cfg, at); len(list) > 0 {
@@ -386,8 +382,7 @@ func (r *reader) describeUpstream(u *upstream, st *admin.Upstream) {
 		st.Active += e.Active
 		st.Endpoints = append(st.Endpoints, e)
 	}
-	u.leaving = stillThere(u.leaving)
-	for _, m := range u.leaving {
+	for _, m := range stillThere(slices.Clone(u.leaving)) {
 		e := r.endpoint(m, u.cfg.Name).Endpoint
 		e.State, e.Why, e.Until = admin.Removed, "", m.leave.ends()
 		st.Active += e.Active
@@ -594,9 +589,8 @@ func (r *reader) congestion(l *listener) (st *admin.Congestion) {
 	if wanted == "" || r.closing { // while closing, descriptors may be closed
 		return nil
 	}
-	for _, key := range l.keys {
-		socket := r.binds[key]
-		if socket == nil || !socket.listener.TCP() || st != nil && st.Error != "" {
+	for _, socket := range r.binds.at(l.keys) {
+		if !socket.listener.TCP() || st != nil && st.Error != "" {
 			continue
 		}
 		used, err := socket.congestionNow()

@@ -270,10 +270,6 @@ func (um *upstreamManager) drop(u *upstream) {
 	u.close()
 	for _, m := range u.members {
 		um.dropMember(u, m)
-		if m.endpoint.Active() > 0 {
-			u.leaving = append(u.leaving, m)
-			um.drainRemoved(u, m, u.cfg.DrainTimeout)
-		}
 	}
 	um.removed.add(u)
 	u.router.AskAgain() // waiting clients ask again: their listener may use another upstream by now

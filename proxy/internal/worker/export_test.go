@@ -205,7 +205,7 @@ func (g *Group) Depart(loop int) (left int) {
 				if n.state != joined || n.lane != nil {
 					continue
 				}
-				c := &laneSession{conn: n, facts: goneOn}
+				c := &laneSession{conn: n, flags: flags[laneFacts]{goneOn}}
 				n.lane = c
 				a, b := n.descriptors()
 				n.session.Offer(c)

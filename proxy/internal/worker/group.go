@@ -301,6 +301,19 @@ func await[T any](g *Group, from <-chan T) (v T, ok bool) {
 	}
 }
 
+// onAll calls do on all loops, and result with what each passes to over. It returns when all have, or the group ends.
+func onAll[T any](g *Group, do func(w *worker, over func(T)), result func(T)) {
+	over := make(chan T, len(g.workers))
+	for _, w := range g.workers {
+		w.post(func() { do(w, func(v T) { over <- v }) })
+	}
+	for range g.workers {
+		if v, ok := await(g, over); ok {
+			result(v)
+		}
+	}
+}
+
 // call makes the loop call f, and returns f's error. f is not called if the loop has ended, for example after a failure.
 func (w *worker) call(f func() error) (called bool, err error) {
 	done := make(chan error, 1)

@@ -203,7 +203,7 @@ func (g *Group) Adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Lis
 
 func (w *worker) adopt(in *lane.Lane, one *lane.Session, m *record.Image, at *Listening, service *Service, to Adoption) {
 	s, n := w.servingOf(at, service), w.take()
-	c := &laneSession{conn: n, facts: hasLeft}
+	c := &laneSession{conn: n, flags: flags[laneFacts]{hasLeft}}
 	n.ref = &s.listenerRef
 	r := &m.Record
 	if err := in.Own(one, &c.session, (*laneOwner)(w), [2]uint64{uint64(r.Result.AToB.Carried), uint64(r.Result.BToA.Carried)}); err != nil { // the session has ended

@@ -31,7 +31,7 @@ type laneSession struct {
 	passed   [2]uint16  // low bits of the bytes from either side at the last Group.Watch
 	controls [2]control // the congestion controls of its sockets when it left
 	back     uint8      // how often it was taken back; it wraps around
-	facts    laneFacts
+	flags[laneFacts]
 }
 
 type laneFacts uint8
@@ -49,14 +49,6 @@ const (
 	noGap laneFacts = 0
 	gaps            = queued | shut | opened // at most one of them is set
 )
-
-func (c *laneSession) is(f laneFacts) bool { return c.facts&f != 0 }
-
-func (c *laneSession) set(f laneFacts, on bool) {
-	if c.facts &^= f; on {
-		c.facts |= f
-	}
-}
 
 // gap returns the state of a gap for the flow.
 func (c *laneSession) gap() laneFacts { return c.facts & gaps }

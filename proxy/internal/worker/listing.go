@@ -435,11 +435,8 @@ type ClientCount struct {
 	Oldest  time.Duration // the longest age, see [Session]
 }
 
-func (c ClientCounts) add(at CountKey, age time.Duration) {
-	crowd := c[at]
-	crowd.Clients++
-	crowd.Oldest = max(crowd.Oldest, age)
-	c[at] = crowd
+func (c ClientCounts) add(at CountKey, more ClientCount) {
+	c[at] = ClientCount{c[at].Clients + more.Clients, max(c[at].Oldest, more.Oldest)}
 }
 
 // ClientCounts counts the clients as [Group.Sessions] lists them, but asks the kernel for nothing.
@@ -450,15 +447,14 @@ func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
 	}
 	for part := range walk(ctx, g, (*worker).count) {
 		for place, crowd := range part {
-			sum := all[place]
-			all[place] = ClientCount{sum.Clients + crowd.Clients, max(sum.Oldest, crowd.Oldest)}
+			all.add(place, crowd)
 		}
 	}
 	if ctx.Err() != nil {
 		return all
 	}
 	for _, s := range g.handed.list(new(Query)) {
-		all.add(CountKey{s.Listener, s.Upstream}, s.Age)
+		all.add(CountKey{s.Listener, s.Upstream}, ClientCount{1, s.Age})
 	}
 	return all
 }
@@ -466,17 +462,9 @@ func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
 // count counts some clients from a place on.
 func (w *worker) count(at int) (ClientCounts, int) {
 	part := make(ClientCounts)
-	next := w.pass(at, func(_ int, n *conn) bool {
-		place, age := CountKey{Listener: n.ref.serving.service.Name}, time.Duration(0)
-		if c := n.ref.pending; c != nil {
-			age = time.Duration(w.loop.Now() - c.began)
-		} else {
-			age = n.result().Duration
-			if binding := n.binding(); binding != nil {
-				place.Upstream, _ = binding.Names()
-			}
-		}
-		part.add(place, age)
+	next := w.pass(at, func(at int, n *conn) bool {
+		s := w.outline(n, at)
+		part.add(CountKey{s.Listener, s.Upstream}, ClientCount{1, s.Age})
 		return true
 	})
 	return part, next

@@ -259,19 +259,13 @@ func (g *Group) cutMirrorsMatching(match Match) {
 	if !g.started.Load() {
 		return
 	}
-	over := make(chan struct{}, len(g.workers))
-	for _, w := range g.workers {
-		w.post(func() {
-			w.eachMirror(w.mirrors.Len(), func(m *mirroring) {
-				if match(m.serving.socket, m.of.Binding) {
-					m.Cut()
-				}
-			}, func() { over <- struct{}{} })
-		})
-	}
-	for range g.workers {
-		await(g, over)
-	}
+	onAll(g, func(w *worker, over func(any)) {
+		w.eachMirror(w.mirrors.Len(), func(m *mirroring) {
+			if match(m.serving.socket, m.of.Binding) {
+				m.Cut()
+			}
+		}, func() { over(nil) })
+	}, func(any) {})
 }
 
 // mirrorReasons are the reasons for which a mirror has ended, or a session got no mirror.

@@ -25,14 +25,7 @@ func (g *Group) scanClients(visit func(w *worker, n *conn)) (spent time.Duration
 	if !g.started.Load() {
 		return 0
 	}
-	over := make(chan time.Duration, len(g.workers))
-	for _, w := range g.workers {
-		w.post(func() { w.scanClients(visit, func(spent time.Duration) { over <- spent }) })
-	}
-	for range g.workers {
-		one, _ := await(g, over)
-		spent += one
-	}
+	onAll(g, func(w *worker, over func(time.Duration)) { w.scanClients(visit, over) }, func(one time.Duration) { spent += one })
 	return spent
 }
 

@@ -20,7 +20,7 @@ type conn struct {
 	number         int32         // of the slab of its session; while that is parked, see due
 	slab           uint16
 	state          state
-	facts          connFacts
+	flags[connFacts]
 }
 
 type connFacts uint8
@@ -32,11 +32,14 @@ const (
 	unsent                          // bytes were on the way to a peer at the last pass of windows
 )
 
-func (n *conn) is(f connFacts) bool { return n.facts&f != 0 }
+// flags are facts, each with a bit.
+type flags[T ~uint8] struct{ facts T }
 
-func (n *conn) set(f connFacts, on bool) {
-	if n.facts &^= f; on {
-		n.facts |= f
+func (l *flags[T]) is(f T) bool { return l.facts&f != 0 }
+
+func (l *flags[T]) set(f T, on bool) {
+	if l.facts &^= f; on {
+		l.facts |= f
 	}
 }
 
