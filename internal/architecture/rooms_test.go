@@ -106,6 +106,7 @@ var satisfying = map[string][]string{
 	"vecio":                   {"arena", "loop"},
 	"proxy/clienthello":       {"internal/sys"},
 	"proxy/config":            {"proxy/internal/match"},
+	"proxy/internal/top":      {"proxy/internal/tally"},
 	"proxy/internal/worker":   {"vecio"},
 	"lane/internal/translate": {"lane/internal/frame"},
 	"lane/internal/program":   {"lane/internal/frame"},

@@ -440,22 +440,11 @@ type Loop struct {
 	TimerLate []int64 `json:"timer_late_counts"`
 }
 
-// Bytes counts the bytes of sessions by direction, including running sessions. The counts never decrease, except if a
-// listener, upstream or endpoint was removed and has come back.
-type Bytes struct {
-	ClientToEndpoint ByEngine `json:"client_to_endpoint"`
-	EndpointToClient ByEngine `json:"endpoint_to_client"`
-}
-
-// ByEngine counts bytes by how they were moved.
-type ByEngine struct {
-	Spliced int64 `json:"spliced"`        // moved within the kernel, and never in this process's memory
-	Copied  int64 `json:"copied"`         // copied through this process's memory
-	Lane    int64 `json:"lane,omitempty"` // forwarded as packets, for sessions that have left user space
-}
-
-// All returns the bytes of all engines.
-func (m ByEngine) All() int64 { return m.Spliced + m.Copied + m.Lane }
+// Bytes counts the bytes of sessions by direction, and ByEngine those of a direction by how they were moved.
+type (
+	Bytes    = tally.Bytes
+	ByEngine = tally.ByEngine
+)
 
 // Answers describes how soon an endpoint sends its first byte, over all time.
 type Answers struct {

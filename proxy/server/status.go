@@ -134,7 +134,7 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 	sum := admin.Summary{
 		Connections: admin.Connections{Accepted: total.Accepted, Active: total.Active, Refused: total.Refused, Left: total.Left},
 		RefusedBy:   total.Refusals.Counts(false),
-		Bytes:       bytesOf(total.Totals.Bytes, worker.Bytes{}),
+		Bytes:       total.Totals.Bytes,
 		Lost:        total.Totals.Lost,
 		Fallbacks:   fallbacks,
 		Lane:        s.lanes.Status(),
@@ -663,9 +663,7 @@ func (r *reader) queue(socket *listenSocket) admin.Queue {
 // bytesOf adds up, for a status, the bytes of ended and running sessions.
 func bytesOf(ended, running worker.Bytes) admin.Bytes {
 	ended.Add(running)
-	return admin.Bytes{
-		ClientToEndpoint: admin.ByEngine(ended.ClientToEndpoint), EndpointToClient: admin.ByEngine(ended.EndpointToClient),
-	}
+	return ended
 }
 
 func limited(seconds [verdict.Kinds]float64) (by map[string]float64) {

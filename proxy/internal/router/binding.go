@@ -272,43 +272,17 @@ func Judged(b worker.Binding, v *verdict.Verdict, lasted time.Duration) {
 }
 
 // A meter adds up the bytes of sessions that have ended.
-type meter struct{ toEndpoint, toClient moved }
-
-type moved struct{ spliced, copied, lane atomic.Int64 }
-
-// add writes only the counters that change: usually one engine moves all bytes of a session.
-func (m *moved) add(o worker.Moved) {
-	if o.Spliced != 0 {
-		m.spliced.Add(o.Spliced)
-	}
-	if o.Copied != 0 {
-		m.copied.Add(o.Copied)
-	}
-	if o.Lane != 0 {
-		m.lane.Add(o.Lane)
-	}
-}
-
-func (m *moved) load() worker.Moved {
-	return worker.Moved{Spliced: m.spliced.Load(), Copied: m.copied.Load(), Lane: m.lane.Load()}
-}
-
-func (m *meter) add(b worker.Bytes) {
-	m.toEndpoint.add(b.ClientToEndpoint)
-	m.toClient.add(b.EndpointToClient)
-}
+type meter struct{ bytes tally.Bytes }
 
 // Bytes returns the bytes of ended sessions, see [worker.Group.Metered].
-func (m *meter) Bytes() worker.Bytes {
-	return worker.Bytes{ClientToEndpoint: m.toEndpoint.load(), EndpointToClient: m.toClient.load()}
-}
+func (m *meter) Bytes() worker.Bytes { return m.bytes.Load() }
 
 func (b *binding) Moved(bytes worker.Bytes) {
 	for _, a := range accounts(b.listener, b.snapshot, b.endpoint) {
-		a.add(bytes)
+		a.bytes.Count(bytes)
 	}
 	if b.key != nil {
-		b.key.add(bytes)
+		b.key.bytes.Count(bytes)
 	}
 }
 
@@ -326,7 +300,7 @@ func (originalDst) Watch(relay.Turn, int64) {}
 
 func (o originalDst) Names() (upstream, endpoint string) { return o.upstream, "" }
 
-func (o originalDst) Moved(bytes worker.Bytes) { o.state.add(bytes) }
+func (o originalDst) Moved(bytes worker.Bytes) { o.state.bytes.Count(bytes) }
 
 // Running holds the bytes of running sessions, by binding.
 type Running struct {

@@ -9,19 +9,13 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Moved are bytes by engine.
-type Moved struct{ Spliced, Copied, Lane int64 }
+// Bytes are the bytes that sessions have moved, and Moved those of a direction.
+type (
+	Bytes = tally.Bytes
+	Moved = tally.ByEngine
+)
 
-// All returns the bytes of all engines.
-func (m Moved) All() int64 { return m.Spliced + m.Copied + m.Lane }
-
-func (m *Moved) add(n Moved) {
-	m.Spliced += n.Spliced
-	m.Copied += n.Copied
-	m.Lane += n.Lane
-}
-
-func movedBy(f *relay.Flow) Moved { return Moved{f.Spliced, f.Copied, f.Carried} }
+func movedBy(f *relay.Flow) Moved { return Moved{Spliced: f.Spliced, Copied: f.Copied, Lane: f.Carried} }
 
 // Totals are sums over ended sessions.
 type Totals struct {
@@ -164,17 +158,8 @@ func (w *worker) scanPast(n *conn, r relay.Result) {
 	}
 }
 
-// Bytes are the bytes that sessions have moved, by direction and engine.
-type Bytes struct{ ClientToEndpoint, EndpointToClient Moved }
-
-// Add adds others.
-func (b *Bytes) Add(o Bytes) {
-	b.ClientToEndpoint.add(o.ClientToEndpoint)
-	b.EndpointToClient.add(o.EndpointToClient)
-}
-
 func bytesOf(r *relay.Result) Bytes {
-	return Bytes{movedBy(&r.AToB), movedBy(&r.BToA)}
+	return Bytes{ClientToEndpoint: movedBy(&r.AToB), EndpointToClient: movedBy(&r.BToA)}
 }
 
 // A bytesByBinding is bytes by binding. A nil map means that nobody asks for them.
