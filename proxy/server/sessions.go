@@ -172,7 +172,7 @@ func sessionStatus(session *worker.Session, verdict string) admin.Session {
 	s := admin.Session{
 		ID: session.ID.String(), Client: session.Client, Listener: session.Listener, Upstream: session.Upstream, Endpoint: session.Endpoint, EndpointLocal: session.EndpointLocal, Name: session.EndpointName,
 		State: string(session.State), Loop: session.Loop, AgeUs: session.Age.Microseconds(), Verdict: verdict, Adopted: session.Adopted,
-		Bytes: admin.Bytes{ClientToEndpoint: session.ClientToEndpoint, EndpointToClient: session.EndpointToClient},
+		Bytes: session.Bytes,
 	}
 	spliced, copied := session.ClientToEndpoint.Spliced+session.EndpointToClient.Spliced, session.ClientToEndpoint.Copied+session.EndpointToClient.Copied
 	switch {

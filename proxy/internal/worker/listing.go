@@ -50,8 +50,7 @@ type Session struct {
 	Idle time.Duration
 	// Sample is the session's known waits; nil if it was not asked for, or the client is not joined.
 	Sample *verdict.Sample
-	// ClientToEndpoint and EndpointToClient are the bytes that have been moved so far.
-	ClientToEndpoint, EndpointToClient Moved
+	Bytes // that have been moved so far
 }
 
 // State is how far a client has come.
@@ -91,8 +90,7 @@ func (s *Session) SetResult(r relay.Result) {
 		s.State = Joined
 	}
 	s.Age = r.Duration
-	s.ClientToEndpoint = movedBy(&r.AToB)
-	s.EndpointToClient = movedBy(&r.BToA)
+	s.Bytes = bytesOf(&r)
 }
 
 // An ID names a client in a list. A client keeps its ID until it is joined; its session has another, until its end. IDs are
