@@ -139,14 +139,6 @@ func (d *direction) release() {
 	d.releasePipe()
 }
 
-// leaseBuffer leases a buffer unless there is one.
-func (d *direction) leaseBuffer(size int) (err error) {
-	if d.held.buf == nil {
-		d.held.buf, err = d.env().buffer(size)
-	}
-	return err
-}
-
 func (d *direction) releaseBuffer() {
 	if d.held.buf != nil && d.held.off == d.held.end {
 		d.env().returnBuffer(d.held.buf)

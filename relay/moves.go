@@ -13,8 +13,12 @@ func (d *direction) fillBuffer() wait {
 			d.releaseBuffer()
 		}
 	}
-	if err := d.leaseBuffer(size); err != nil {
-		return d.fail("lease buffer for", sideSource, err)
+	if d.held.buf == nil {
+		buf, err := d.env().buffer(size)
+		if err != nil {
+			return d.fail("lease buffer for", sideSource, err)
+		}
+		d.held.buf = buf
 	}
 	n, err := d.link.recv(d.held.buf.b[:d.clip(len(d.held.buf.b))])
 	switch {
@@ -185,8 +189,12 @@ func (d *direction) delivered(n int, op string, err error) wait {
 // unpipe moves some bytes of the residue, at most most, from the pipe into a buffer, for a sink that refuses to
 // splice.
 func (d *direction) unpipe(most int) wait {
-	if err := d.leaseBuffer(bufferSize); err != nil {
-		return d.fail("lease buffer for", sideSink, err)
+	if d.held.buf == nil {
+		buf, err := d.env().buffer(bufferSize)
+		if err != nil {
+			return d.fail("lease buffer for", sideSink, err)
+		}
+		d.held.buf = buf
 	}
 	n, err := d.held.pipe.Read(d.held.buf.b[:min(len(d.held.buf.b), most)])
 	if n <= 0 {
