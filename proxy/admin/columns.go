@@ -14,23 +14,19 @@ type Column struct {
 	Path    []string `json:"path"` // names of the structs around the field, and Key
 	Nonzero bool     `json:"nonzero"`
 	Wide    bool     `json:"wide"`
-	index   [][]int  // of the field, from struct to struct
+	index   []int    // of the field
 }
 
 // Columns returns the columns of a type of status, such as [Endpoint], in the order of its fields.
 func Columns[T any]() (list []Column) {
-	var walk func(t reflect.Type, path []string, index [][]int)
-	walk = func(t reflect.Type, path []string, index [][]int) {
+	var walk func(t reflect.Type, path []string, index []int)
+	walk = func(t reflect.Type, path []string, index []int) {
 		for _, f := range reflect.VisibleFields(t) {
-			path, index := append(slices.Clone(path), jsonName(f)), append(slices.Clone(index), f.Index)
-			of := f.Type
-			if of.Kind() == reflect.Pointer {
-				of = of.Elem()
-			}
-			if of.Kind() == reflect.Struct && f.IsExported() && !f.Anonymous {
-				walk(of, path, index)
-			} else if tag := strings.Split(f.Tag.Get("column"), ","); tag[0] != "" {
+			path, index := append(slices.Clip(path), jsonName(f)), append(slices.Clip(index), f.Index...)
+			if tag := strings.Split(f.Tag.Get("column"), ","); tag[0] != "" {
 				list = append(list, Column{jsonName(f), tag[0], path, slices.Contains(tag, "nonzero"), slices.Contains(tag, "wide"), index})
+			} else if f.Type.Kind() == reflect.Struct && !f.Anonymous {
+				walk(f.Type, path, index)
 			}
 		}
 	}
@@ -38,17 +34,7 @@ func Columns[T any]() (list []Column) {
 	return list
 }
 
-// Of returns the number in a status, which is a pointer: 0 if the status does not have the part with the number.
+// Of returns the number in a status, which is a pointer.
 func (c *Column) Of(status any) int64 {
-	v := reflect.ValueOf(status)
-	for _, i := range c.index {
-		if v.Kind() == reflect.Pointer {
-			if v.IsNil() {
-				return 0
-			}
-			v = v.Elem()
-		}
-		v = v.FieldByIndex(i)
-	}
-	return v.Int()
+	return reflect.ValueOf(status).Elem().FieldByIndex(c.index).Int()
 }

@@ -144,7 +144,7 @@ func (lm *listenerManager) countsOf(name string, old *listener) listenerCounts {
 	if counts := lm.removed.listeners[name]; counts != nil && counts.busy() {
 		return *counts
 	}
-	return listenerCounts{state: lm.newListenerState(name), stats: new(tlsterm.Stats), ledgers: make(map[string]*filter.Ledger)}
+	return listenerCounts{state: lm.newListenerState(name), stats: tlsterm.NewStats(), ledgers: make(map[string]*filter.Ledger)}
 }
 
 // mostSources is how many sources of a listener are remembered, at most, in 300 MB: in many containers a process may have 2^30

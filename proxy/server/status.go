@@ -287,13 +287,7 @@ func clientsOf(list []*worker.Listening) (n int64) {
 }
 
 func handshakes(s *tlsterm.Stats) *admin.Handshakes {
-	h := &admin.Handshakes{HandshakeCounts: s.Counts(), Failed: make(map[string]int64)}
-	for kind := range tlsterm.Kinds {
-		if n := s.Failed[kind].Load(); n > 0 {
-			h.Failed[kind.String()] = n
-		}
-	}
-	return h
+	return &admin.Handshakes{HandshakeCounts: s.Counts(), Failed: s.Failed.ByReason(false)}
 }
 
 func (l *listener) routeStatus(i int) admin.Route {

@@ -120,7 +120,7 @@ func (um *upstreamManager) make(c *change, old *upstream, cfg *config.Upstream) 
 		um.removed.pass(u)
 	}
 	if u.router == nil {
-		u.router, u.stats = router.NewUpstream(cfg.Name, um.down.add), new(tlsterm.Stats)
+		u.router, u.stats = router.NewUpstream(cfg.Name, um.down.add), tlsterm.NewStats()
 		u.router.HoldUnder(&um.tracked)
 		u.router.SetPanic(health.NewPanic(um.scheduler, "upstream "+cfg.Name))
 	}

@@ -11,18 +11,30 @@ type Bytes struct {
 
 // Add adds other bytes. Nobody counts meanwhile.
 func (b *Bytes) Add(o Bytes) {
-	b.ClientToEndpoint.add(o.ClientToEndpoint)
-	b.EndpointToClient.add(o.EndpointToClient)
+	to := b.counters()
+	for i, n := range o.counters() {
+		*to[i] += *n
+	}
 }
 
-// Count is Add, but others may count and Load meanwhile.
+// Count is Add, but others may count and Load meanwhile. It writes only the counters that change: usually one engine moves all
+// bytes of a session.
 func (b *Bytes) Count(o Bytes) {
-	b.ClientToEndpoint.count(o.ClientToEndpoint)
-	b.EndpointToClient.count(o.EndpointToClient)
+	to := b.counters()
+	for i, n := range o.counters() {
+		if *n != 0 {
+			atomic.AddInt64(to[i], *n)
+		}
+	}
 }
 
 // Load returns the bytes until now. Others may count meanwhile.
 func (b *Bytes) Load() Bytes { return Bytes{Load(&b.ClientToEndpoint), Load(&b.EndpointToClient)} }
+
+func (b *Bytes) counters() [6]*int64 {
+	in, out := &b.ClientToEndpoint, &b.EndpointToClient
+	return [...]*int64{&in.Spliced, &in.Copied, &in.Lane, &out.Spliced, &out.Copied, &out.Lane}
+}
 
 // ByEngine counts bytes by how they were moved.
 type ByEngine struct {
@@ -33,22 +45,3 @@ type ByEngine struct {
 
 // All returns the bytes of all engines.
 func (m ByEngine) All() int64 { return m.Spliced + m.Copied + m.Lane }
-
-func (m *ByEngine) add(o ByEngine) {
-	m.Spliced += o.Spliced
-	m.Copied += o.Copied
-	m.Lane += o.Lane
-}
-
-// count writes only the counters that change: usually one engine moves all bytes of a session.
-func (m *ByEngine) count(o ByEngine) {
-	if o.Spliced != 0 {
-		atomic.AddInt64(&m.Spliced, o.Spliced)
-	}
-	if o.Copied != 0 {
-		atomic.AddInt64(&m.Copied, o.Copied)
-	}
-	if o.Lane != 0 {
-		atomic.AddInt64(&m.Lane, o.Lane)
-	}
-}

@@ -52,7 +52,7 @@ func NewClient(cfg *ClientConfig) (*Client, error) {
 		c.cfg.MinVersion = tls.VersionTLS12
 	}
 	if c.cfg.Stats == nil {
-		c.cfg.Stats = new(Stats)
+		c.cfg.Stats = NewStats()
 	}
 	if (cfg.Pair.Cert == "") != (cfg.Pair.Key == "") {
 		return nil, errors.New("TLS to endpoints: set the certificate and its key, or neither")

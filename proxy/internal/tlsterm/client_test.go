@@ -120,8 +120,8 @@ func TestVerified(t *testing.T) {
 			if !errors.As(err, &failed) || failed.Kind != test.kind || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("got %v (%+v), want kind %v with %q", err, failed, test.kind, test.want)
 			}
-			if !strings.HasPrefix(err.Error(), "TLS handshake with "+addr+": ") || c.Stats().Failed[test.kind].Load() != 1 {
-				t.Errorf("%v; counted %d", err, c.Stats().Failed[test.kind].Load())
+			if !strings.HasPrefix(err.Error(), "TLS handshake with "+addr+": ") || c.Stats().Failed.Of(int(test.kind)) != 1 {
+				t.Errorf("%v; counted %d", err, c.Stats().Failed.Of(int(test.kind)))
 			}
 		})
 	}

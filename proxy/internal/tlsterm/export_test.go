@@ -6,11 +6,3 @@ func (f *Files) Sources() int {
 	defer f.mu.Unlock()
 	return len(f.sources)
 }
-
-// Failures is the sum of all that failed.
-func (s *Stats) Failures() (n int64) {
-	for i := range s.Failed {
-		n += s.Failed[i].Load()
-	}
-	return n
-}

@@ -316,7 +316,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	if good, _ := log.count(); good != rotations {
 		t.Errorf("%d changes reported, want %d", good, rotations)
 	}
-	if n := s.Stats().Failures(); n != 0 {
+	if n := s.Stats().Failed.Total(); n != 0 {
 		t.Errorf("%d handshakes failed", n)
 	}
 	t.Logf("%d handshakes, %d resumed, during %d rotations", s.Stats().Counts().Completed, s.Stats().Counts().Resumed, rotations)

@@ -52,7 +52,7 @@ func (a *attempt) run(ctx context.Context) error {
 	a.turn.done()
 	if err != nil {
 		kind := kindOf(err)
-		a.stats.Failed[kind].Add(1)
+		a.stats.Failed.Add(int(kind))
 		return &Error{Kind: kind, Peer: a.peer, Err: a.explain(kind, err)}
 	}
 	atomic.AddInt64(&a.stats.counts.Completed, 1)

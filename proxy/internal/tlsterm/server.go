@@ -95,7 +95,7 @@ func NewServer(cfg *Config) (*Server, error) {
 		s.cfg.Tickets = NewTickets(nil)
 	}
 	if s.cfg.Stats == nil {
-		s.cfg.Stats = new(Stats)
+		s.cfg.Stats = NewStats()
 	}
 	if len(cfg.Certificates) == 0 {
 		return nil, errors.New("TLS needs a certificate")
@@ -259,10 +259,9 @@ const (
 	Protocol                       // no application protocol that both sides speak (ALPN)
 	Uncertified                    // the peer showed no certificate, or none that is accepted
 	Alert                          // the peer refused, usually because it does not trust the certificate
-	Kinds                          // the number of kinds
 )
 
-var kinds = [Kinds]string{"other", "timeout", "busy", "closed", "not_tls", "version", "cipher", "protocol", "certificate", "alert"}
+var kinds = [...]string{"other", "timeout", "busy", "closed", "not_tls", "version", "cipher", "protocol", "certificate", "alert"}
 
 // String returns a word that can name a counter.
 func (k FailureKind) String() string { return kinds[k] }
@@ -324,11 +323,14 @@ func kindOfWords(text string) FailureKind {
 	return Other
 }
 
-// Stats are the counters of handshakes. The zero value is ready, and must not be copied.
+// Stats are the counters of handshakes.
 type Stats struct {
 	counts tally.HandshakeCounts // by atomic.AddInt64
-	Failed [Kinds]atomic.Int64
+	Failed *tally.Reasons        // by [Kind]
 }
+
+// NewStats returns counters at 0.
+func NewStats() *Stats { return &Stats{Failed: tally.NewReasons(kinds[:]...)} }
 
 // Counts returns the counts until now.
 func (s *Stats) Counts() tally.HandshakeCounts { return tally.Load(&s.counts) }

@@ -212,8 +212,8 @@ func TestKinds(t *testing.T) {
 			if !strings.HasPrefix(err.Error(), "TLS handshake from 127.0.0.1:") {
 				t.Errorf("the error does not name the client of the handshake: %v", err)
 			}
-			if n := s.Stats().Failed[test.want].Load(); n != 1 || s.Stats().Failures() != 1 || s.Stats().Counts().Active != 0 {
-				t.Errorf("counted %d of %v, %d failures", n, test.want, s.Stats().Failures())
+			if n := s.Stats().Failed.Of(int(test.want)); n != 1 || s.Stats().Failed.Total() != 1 || s.Stats().Counts().Active != 0 {
+				t.Errorf("counted %d of %v, %d failures", n, test.want, s.Stats().Failed.Total())
 			}
 		})
 	}
@@ -288,8 +288,8 @@ func TestStats(t *testing.T) {
 		must(t, errors.Join(cerr, serr))
 	}
 	st := s.Stats()
-	if st.Counts().Completed != 3 || st.Counts().Resumed != 2 || st.Failures() != 0 {
-		t.Errorf("completed %d, resumed %d, failed %d", st.Counts().Completed, st.Counts().Resumed, st.Failures())
+	if st.Counts().Completed != 3 || st.Counts().Resumed != 2 || st.Failed.Total() != 0 {
+		t.Errorf("completed %d, resumed %d, failed %d", st.Counts().Completed, st.Counts().Resumed, st.Failed.Total())
 	}
 }
 

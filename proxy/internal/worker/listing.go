@@ -50,7 +50,7 @@ type Session struct {
 	Idle time.Duration
 	// Sample is the session's known waits; nil if it was not asked for, or the client is not joined.
 	Sample *verdict.Sample
-	Bytes // that have been moved so far
+	Bytes  // that have been moved so far
 }
 
 // State is how far a client has come.

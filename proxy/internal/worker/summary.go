@@ -15,7 +15,9 @@ type (
 	Moved = tally.ByEngine
 )
 
-func movedBy(f *relay.Flow) Moved { return Moved{Spliced: f.Spliced, Copied: f.Copied, Lane: f.Carried} }
+func movedBy(f *relay.Flow) Moved {
+	return Moved{Spliced: f.Spliced, Copied: f.Copied, Lane: f.Carried}
+}
 
 // Totals are sums over ended sessions.
 type Totals struct {
