@@ -61,9 +61,8 @@ func (s *Server) sample(m *metrics.Sample, detail bool) {
 			}
 			m.Endpoints = slices.Grow(m.Endpoints, endpoints)
 		}
-		for i := range total.Loops {
-			l := &total.Loops[i]
-			m.Loops = append(m.Loops, metrics.Loop{Loop: m.Process.Loops[i], Turns: l.Lag[:], Late: l.TimerLate[:], Measured: s.options.TurnCPU})
+		for _, l := range m.Process.Loops {
+			m.Loops = append(m.Loops, metrics.Loop{Loop: l, Measured: s.options.TurnCPU})
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.listeners)) {
 			m.Listeners = append(m.Listeners, r.listener(name, s.listeners[name]))

@@ -308,8 +308,8 @@ var loopFamilies = []objectFamily[Loop]{
 			e.int("", l.Overruns)
 		}
 	}},
-	{histogram("penstock_loop_turn_seconds", "Duration of turns (loop lag). There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.Turns) }},
-	{histogram("penstock_loop_timer_late_seconds", "Lateness of timers. There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.Late) }},
+	{histogram("penstock_loop_turn_seconds", "Duration of turns (loop lag). There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.Lag) }},
+	{histogram("penstock_loop_timer_late_seconds", "Lateness of timers. There is no sum.", "loop"), func(e *encoder, l *Loop) { e.powers(l.TimerLate) }},
 }
 
 // powerBounds are the bounds of the buckets that are shown, as exponents of two: 16 us to a second. The counts have a

@@ -356,7 +356,7 @@ func full() *Sample {
 			EveryRefusal: map[string]int64{"upstream": 0, "tls": 1},
 		},
 		Config: Config{Generation: 2, File: FileDiffers, LastOK: true, LastSuccess: at},
-		Loops:  []Loop{{Turns: []int64{0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3}, Late: []int64{1}, Measured: true}},
+		Loops:  []Loop{{Loop: admin.Loop{Lag: []int64{0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3}, TimerLate: []int64{1}}, Measured: true}},
 		Listeners: []Listener{{
 			Refused: []tally.Count{{Of: "address", N: 1}, {Of: "other", N: 0}}, Tally: counts, Seconds: [verdict.Kinds]float64{verdict.Client: 1.25},
 			KeyedBy: "sni", Keyed: []Keyed{{Value: "a.test", Sessions: 3, Bytes: bytes}, {Value: "other", Sessions: 1}},

@@ -136,11 +136,10 @@ type Config struct {
 	File             FileState
 }
 
-// A Loop holds the counters of an event loop. Turns and Late are counts by powers of two of a microsecond.
+// A Loop holds the counters of an event loop.
 type Loop struct {
 	admin.Loop
-	Turns, Late []int64
-	Measured    bool // overruns are measured
+	Measured bool // overruns are measured
 }
 
 // Bytes are bytes by direction and engine.

@@ -1,6 +1,6 @@
 // A table of any length. Only the visible rows are in the document. They are moved and filled in place.
-import { element, mark, text } from "./dom.js";
 import columns from "./columns.js";
+import { element, mark, text } from "./dom.js";
 import { count } from "./format.js";
 
 const spare = 4; // rows beyond each edge
