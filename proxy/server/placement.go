@@ -145,10 +145,5 @@ func (j joined) Unwrap() error { return j.error }
 
 func describeMemory(a *admin.Arena, m worker.Memory) {
 	a.Pages, a.Locked, a.Nodes = m.Pages.String(), m.Locked, m.Nodes
-	if m.Fallback != nil {
-		a.Fallback = oneLine(m.Fallback).Error()
-	}
-	if m.Unbound != nil {
-		a.Unbound = oneLine(m.Unbound).Error()
-	}
+	a.Fallback, a.Unbound = strings.ReplaceAll(textOf(m.Fallback), "\n", "; "), strings.ReplaceAll(textOf(m.Unbound), "\n", "; ")
 }

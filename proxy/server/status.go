@@ -673,23 +673,15 @@ func limited(seconds [verdict.Kinds]float64) (by map[string]float64) {
 }
 
 func discoveryStatus(status discovery.Status) *admin.Discovery {
-	d := &admin.Discovery{
+	return &admin.Discovery{
 		Kind: status.Kind, From: status.From, Endpoints: status.Endpoints, Changed: status.Changed, Confirmed: status.Confirmed,
-		Next: status.Next, Failures: status.Failures, Stale: status.Stale,
+		Next: status.Next, Error: textOf(status.Err), Failures: status.Failures, Stale: status.Stale,
 	}
-	if status.Err != nil {
-		d.Error = status.Err.Error()
-	}
-	return d
 }
 
 func certificates(list []tlsterm.Lifetime) (certs []admin.Certificate) {
 	for _, l := range list {
-		c := admin.Certificate{Path: l.Path, From: l.From, Ends: l.Ends}
-		if l.Refused != nil {
-			c.Refused = l.Refused.Error()
-		}
-		certs = append(certs, c)
+		certs = append(certs, admin.Certificate{Path: l.Path, From: l.From, Ends: l.Ends, Refused: textOf(l.Refused)})
 	}
 	return certs
 }

@@ -27,8 +27,10 @@ var files embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// Handler serves GET / and the files of the page below /page/. columns.js has the columns of the tables with a row for each
-// part of the status.
+// columnsFile has the columns of the tables that show parts of the status.
+const columnsFile = "columns.js"
+
+// Handler serves GET / and the files of the page below /page/.
 func Handler() http.Handler {
 	root, err := fs.Sub(files, "files")
 	if err != nil {
@@ -45,8 +47,7 @@ func Handler() http.Handler {
 		if r.URL.Path != "/" {
 			name = strings.TrimPrefix(r.URL.Path, "/page/")
 		}
-		made := name == "columns.js"
-		if f, err := fs.Stat(root, name); !made && (err != nil || f.IsDir()) {
+		if f, err := fs.Stat(root, name); name != columnsFile && (err != nil || f.IsDir()) {
 			http.NotFound(w, r) // there are no lists of files
 			return
 		}
@@ -57,7 +58,7 @@ func Handler() http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store") // the next one may be of another version
-		if made {
+		if name == columnsFile {
 			h.Set("Content-Type", "text/javascript; charset=utf-8")
 			_, _ = fmt.Fprintf(w, "export default %s;\n", columns) // the client may have gone
 			return

@@ -1,6 +1,7 @@
 package tally
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -129,9 +130,5 @@ func (c *UpstreamCounts) AddSums(to map[string]int64) {
 func SumNames() []string {
 	sums := make(map[string]int64)
 	new(UpstreamCounts).AddSums(sums)
-	names := make([]string, 0, len(sums))
-	for name := range sums {
-		names = append(names, name)
-	}
-	return names
+	return slices.Collect(maps.Keys(sums))
 }
