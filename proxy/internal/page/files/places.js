@@ -4,7 +4,7 @@ import { count, micro, rate } from "./format.js";
 import { received, sent } from "./state.js";
 import { counters, shown, Table } from "./table.js";
 
-const number = (key, title, of) => ({ key, title, flex: [0.7, 74], number: true, fill: shown(of) });
+const number = (key, title, of) => ({ key, title, flex: [0.3, 74], number: true, fill: shown(of) });
 const numbers = (table) => counters(table, (x, c) => c.path.reduce((part, key) => part?.[key], x.row) || 0).map((c) => ({ ...c, sort: null }));
 
 export class Places {
