@@ -7,9 +7,9 @@ const query = (parameters) => {
 };
 
 async function answer(response) {
+  if (response.ok) return response.json();
   const body = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(body.details || body.error || response.statusText);
-  return body;
+  throw new Error(body.details || body.error || response.statusText);
 }
 
 export const get = async (path, parameters = {}, options = {}) => answer(await fetch(`/v1/${path}${query(parameters)}`, options));
