@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -69,12 +70,15 @@ const (
 	maxRetryPause = 64 * time.Millisecond
 )
 
-// paths are the paths of unix sockets that were last found to be on local file systems: at which clock of the loop each has to
-// be looked at again, because a file system that does not answer may be mounted meanwhile.
-type paths map[string]int64
+// localPaths are the paths of unix sockets that were last found to be on local file systems, and the times at which each is
+// looked at again, by the clock of the loops, because a file system that does not answer may be mounted meanwhile.
+var localPaths struct {
+	mu    sync.RWMutex
+	until map[string]int64 // guarded by mu
+}
 
 const (
-	localTime = time.Second
+	localTime = time.Minute
 	mostPaths = 1024
 )
 
@@ -83,23 +87,24 @@ func (l *Loop) local(path string) bool {
 	if path[0] == '@' || !l.usable.Load() {
 		return true
 	}
-	until, ok := l.paths[path]
+	localPaths.mu.RLock()
+	defer localPaths.mu.RUnlock()
+	until, ok := localPaths.until[path]
 	return ok && l.Now() < until
 }
 
-func (p *paths) note(path string, until int64) {
-	if len(*p) == mostPaths {
-		clear(*p)
+func (l *Loop) noteLocal(path string) {
+	localPaths.mu.Lock()
+	defer localPaths.mu.Unlock()
+	if localPaths.until == nil || len(localPaths.until) == mostPaths {
+		localPaths.until = make(map[string]int64)
 	}
-	if *p == nil {
-		*p = make(paths)
-	}
-	(*p)[path] = until
+	localPaths.until[path] = l.Now() + int64(localTime)
 }
 
 // Connect begins to connect, and notifies c of the end. d must not be waiting already. which is passed to
 // [Handler] for the connection. The loop does not wait for the file system of a path: unless all parts of the path were on
-// this machine's disks and in its memory within the last second, a goroutine connects, one of at most four for a directory.
+// this machine's disks and in its memory within the last minute, a goroutine connects, one of at most four for a directory.
 func (l *Loop) Connect(d *Dial, which uint8, to Address, cfg *DialConfig, c Connector) {
 	if cfg == nil {
 		cfg = &DialConfig{}
@@ -272,7 +277,7 @@ func (u *lookup) returned(isLocal bool, err error) {
 	r := d.retry
 	r.lookup, d.fd = nil, u.fd
 	if isLocal {
-		d.loop.paths.note(r.to.Path, d.loop.Now()+int64(localTime))
+		d.loop.noteLocal(r.to.Path)
 	}
 	d.tried(r, err)
 }

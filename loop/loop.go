@@ -79,7 +79,6 @@ type Loop struct {
 	counts    counts
 	load      load
 	others    others // owns an eventfd
-	paths     paths
 
 	running atomic.Bool
 	usable  atomic.Bool // from New to Close

@@ -18,7 +18,7 @@ func (a Address) Place() string {
 	if err != nil {
 		path = filepath.Clean(a.Name)
 	}
-	real, err := file.Within("the links of a path", func() string {
+	real, err := file.Within("the links of "+filepath.Dir(path), func() string {
 		links := maxLinks
 		return linked(path, &links)
 	})

@@ -136,7 +136,7 @@ func ParseID(text string) (id ID, err error) {
 		err = errors.Join(err, errs[0], errs[1])
 	}
 	if len(parts) != 3 || err != nil || id.Place < 0 || id.String() != text {
-		return ID{}, fmt.Errorf("%q: %w: use an id from penstock sessions, such as 0.2v.5f3k2m9x1, or from the session log", text, ErrID)
+		return ID{}, errNoID(text)
 	}
 	return id, nil
 }
@@ -164,15 +164,21 @@ type Query struct {
 	Accepts func(*Session) bool
 }
 
-// SetID selects a client by the text of its ID, or of its record's.
+// SetID selects a client by the text of its ID, or of its record's. Zero is nobody's, and an error: in a Query it would select all.
 func (q *Query) SetID(text string) (err error) {
 	var ok bool
-	if q.Record, ok = record.ParseID(text); ok {
+	if q.Record, ok = record.ParseID(text); ok && !q.Record.IsZero() {
 		return nil
 	}
 	q.Record = record.ID{}
-	q.ID, err = ParseID(text)
+	if q.ID, err = ParseID(text); err == nil && q.ID == (ID{}) {
+		err = errNoID(text)
+	}
 	return err
+}
+
+func errNoID(text string) error {
+	return fmt.Errorf("%q: %w: use an id from penstock sessions, such as 0.2v.5f3k2m9x1, or from the session log", text, ErrID)
 }
 
 // HasEndpoint reports whether the client is joined to an endpoint, or was.

@@ -137,6 +137,17 @@ func TestIDs(t *testing.T) {
 	}
 }
 
+// TestZeroIsNobody: the ids that a zero value has select no client, and not all.
+func TestZeroIsNobody(t *testing.T) {
+	t.Parallel()
+
+	for _, text := range []string{worker.ID{}.String(), strings.Repeat("0", 32)} {
+		if q := new(worker.Query); q.SetID(text) == nil {
+			t.Errorf("%s selects %+v", text, q)
+		}
+	}
+}
+
 // TestEnd: a session is ended by its id, at once or when it is quiet, and only once.
 func TestEnd(t *testing.T) {
 	t.Parallel()
