@@ -28,7 +28,7 @@ var ErrClosed error = closed.Error("penstock: pipe: the pool is closed, or was n
 var ErrNotEmpty = errors.New("penstock: pipe: fill: nothing moved, and the pipe is not empty: drain it first")
 
 // Pipe is one kernel pipe, both ends. It is not safe for concurrent use. It comes from a [Pool] or from [Open]:
-// the zero Pipe is closed, and its methods return EBADF.
+// the zero Pipe is closed and empty: Fill and Write return EBADF.
 //
 // All bytes enter by Fill, Write, or Tee of another pipe, and leave by Drain or Read, so Len is exact.
 type Pipe struct {
