@@ -14,8 +14,23 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
 )
+
+// awaitReset waits until the kernel knows of the reset of an end: while a system call has the socket, a reset waits for it, and a
+// write may still succeed.
+func awaitReset(t testing.TB, of near) {
+	t.Helper()
+	condition.Await(t, "the reset", func() (reset bool) {
+		of(func(fd int) {
+			state, err := sys.TCPState(fd)
+			reset = err == nil && state == sys.TCP_CLOSE
+		})
+		return reset
+	})
+}
 
 // The helper processes are the far ends of many sessions, so that their
 // descriptors are not this process's. They live until their standard input ends.

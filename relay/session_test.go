@@ -188,6 +188,7 @@ func TestJoinResetDeliversFirst(t *testing.T) {
 			// Goroutines see the reset at the latest when B's side fails: a byte from B
 			// makes the relay write to the dead A. A loop is told at once.
 			if !d.onLoop() {
+				awaitReset(t, g.near[0])
 				write(t, g.B, []byte("x"))
 			}
 			res, _ := g.wait()

@@ -13,7 +13,7 @@ const most = 4
 // calls are the calls about a directory.
 type calls struct {
 	places  chan struct{} // taken by the calls that are being made
-	pending int           // they and those that wait for a place; guarded by mu
+	pending int           // calls that are being made, or wait for a place; guarded by mu
 }
 
 var (
@@ -21,8 +21,8 @@ var (
 	directories = make(map[string]*calls) // those with pending calls; guarded by mu
 )
 
-// Do makes a call about a path, after others about the same directory if there are many. If ctx ends before, call is not made,
-// and the error is that of ctx. It is safe for concurrent use.
+// Do makes a call about a path, after others about the same directory if there are many. If ctx ends before the call has begun,
+// Do does not make it, and returns the error of ctx. It is safe for concurrent use.
 func Do(ctx context.Context, path string, call func()) error {
 	dir := filepath.Dir(path)
 	c := enter(dir)

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/must"
 )
 
-// TestLocalPath: a path is local if all its parts are, also those of links on the way. In procfs there are links to anywhere.
+// TestLocalPath: a path is local if each of its directories is, and each directory of the links on its way. In procfs there are links to anywhere.
 func TestLocalPath(t *testing.T) {
 	dir := t.TempDir()
 	if !sys.LocalPath(dir) {

@@ -440,7 +440,7 @@ type Loop struct {
 	TimerLate []int64 `json:"timer_late_counts"`
 }
 
-// Bytes counts the bytes of sessions by direction, and ByEngine those of a direction by how they were moved.
+// Bytes counts the bytes of sessions by direction. ByEngine counts the bytes of one direction by how they were moved.
 type (
 	Bytes    = tally.Bytes
 	ByEngine = tally.ByEngine

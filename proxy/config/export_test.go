@@ -45,7 +45,7 @@ func (t Tree) glob(pattern string) (paths []string, err error) {
 	return paths, nil
 }
 
-// mode is that of a directory unless the path is in the tree, or ends with one of these words. A file has 0640, or 0644 if the
+// mode returns the mode of a directory unless the path is in the tree, or ends with one of these words. A file has 0640, or 0644 if the
 // path ends with public.
 func (t Tree) mode(path string) (fs.FileMode, error) {
 	_, file := t[path]

@@ -110,7 +110,7 @@ func TestPendingConnectsMakeRoom(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", timeouts: {connect: 10m}, upstream: u}]
 upstreams:
-  - {name: u, endpoints: [{address: %q, name: silent, weight: 100}, {address: %q, name: well}], balance: round_robin,
+  - {name: u, endpoints: [{address: %q, name: silent}, {address: %q, name: well}], balance: first,
      health_check: off, circuit_breaker: {pending: 1}, queue: {timeout: 10m}}`, sockets.Silent(t), named(t, "well")))
 	first := client(t, r.At("l"))
 	defer first.Close()

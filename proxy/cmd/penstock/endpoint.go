@@ -551,7 +551,7 @@ func endpointOf(ctx context.Context, client *admin.Client, c *admin.EndpointChan
 		for j := range u.Endpoints {
 			e := &u.Endpoints[j]
 			named := e.Name == c.Endpoint || e.Address == c.Endpoint || c.Name != "" && e.Name == c.Name
-			if named && (n.Endpoint == nil || e.State != admin.Removed) { // a removed one that drains may have the same name
+			if named && (n.Endpoint == nil || e.State != admin.Removed) { // an endpoint that drains after its removal may have the same name
 				n.Endpoint = e
 			}
 		}

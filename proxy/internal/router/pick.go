@@ -56,8 +56,8 @@ func (p pickPass) eligible() lb.Eligibility {
 }
 
 // pickFrom picks from a set, in up to three passes. The set passes over endpoints that are ejected, down, draining or full:
-// their bit is not in tier.open of package lb. If there are no others, endpoints that this client has tried are tried again after a pause, each
-// a second time before any is tried a third time.
+// their bit is not in tier.open of package lb. If there are no others, endpoints that this client has tried are tried
+// again after a pause, each a second time before any is tried a third time.
 func (s *Search) pickFrom(set *lb.Set, now int64) error {
 	tried, panicking := len(s.tried), s.snapshot.upstream.panicking(set)
 	defer func() { s.tried = s.tried[:tried] }() // endpoints are appended only for this pick
