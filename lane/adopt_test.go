@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/lane"
@@ -142,6 +143,35 @@ func TestAdopted(t *testing.T) {
 	}
 	back.Release()
 	_, _ = syscall.Close(a), syscall.Close(b)
+}
+
+// TestFailedOpenHoldsNothing: a lane that cannot be opened gives up the ports of the sessions that it has adopted, and the
+// next one adopts them again.
+func TestFailedOpenHoldsNothing(t *testing.T) {
+	if !aloneWithMounts(t) {
+		return
+	}
+	cfg := lane.Config{Devices: []string{"lo"}, Sessions: 16, Pin: filesystem(t)}
+	before := must.Get(lane.Open(cfg))(t)
+	p := tagged(t, before, new(taggedOwner))
+	must.Do(t, before.Leave())
+	open := leak.Take()
+	cfg.Devices = []string{"lo", "missing"}
+	if _, err := lane.Open(cfg); err == nil {
+		t.Fatal("opened")
+	}
+	if left := leak.Take().Since(open); len(left) > 0 {
+		t.Error("left open:", left)
+	}
+	cfg.Devices = []string{"lo"}
+	l := must.Get(lane.Open(cfg))(t)
+	defer l.Close()
+	renewed([]*net.TCPConn{p.client, p.server})
+	adoptedOf(t, l, p.client)
+	if st := l.Stats(); st.Failed != 0 || st.Adopted != 1 {
+		t.Errorf("%+v", st)
+	}
+	p.exchange(t, []byte("it goes on"), p.client, p.server)
 }
 
 // TestEndIsReportedOnce: if the end of a session was reported, the next process does not have the session,

@@ -267,9 +267,8 @@ func (l *Lane) finish(end func(*Session)) bool {
 		}
 		return false
 	}
-	all := l.Sessions()
 	var ending sync.WaitGroup
-	for _, s := range all {
+	for _, s := range l.Sessions() {
 		ending.Go(func() {
 			end(s)
 			s.Wait()
@@ -280,9 +279,6 @@ func (l *Lane) finish(end func(*Session)) bool {
 	_ = l.events.Close()
 	l.running.Wait()
 	l.sendAgain()
-	for _, s := range all {
-		s.letGo()
-	}
 	return true
 }
 
@@ -308,6 +304,9 @@ func (l *Lane) Sessions() []*Session {
 
 // detach closes everything that Open has opened, in reverse order. Pinned programs stay attached.
 func (l *Lane) detach() error {
+	for _, s := range l.Sessions() { // adopted ones too
+		s.letGo()
+	}
 	var errs []error
 	for i := len(l.links) - 1; i >= 0; i-- {
 		errs = append(errs, l.links[i].Close())
