@@ -189,3 +189,38 @@ func drained(t *testing.T, r *evring.Ring) string {
 	must.Get(r.Drain(0, func(e []byte) { io.WriteString(&out, string(e)+" ") }))(t)
 	return out.String()
 }
+
+// TestSuccessorOfABatch: if a Single producer died in the middle of a batch, after it had filled some slots,
+// none of its events comes, now or later.
+func TestSuccessorOfABatch(t *testing.T) {
+	t.Parallel()
+
+	for lap := range 3 {
+		r := newRing(t, &evring.Config{Slots: 4, Producers: evring.Single})
+		for range 3 * lap {
+			must.Do(t, r.Push([]byte("before")))
+			drained(t, r)
+		}
+		pos, _, err := r.Claim(3)
+		must.Do(t, err)
+		tail := r.Bytes()[evring.TailAt:]
+		r.Publish(pos, [][]byte{[]byte("lost"), []byte("lost"), []byte("lost")})
+		first := r.Bytes()[evring.HeaderSize+int(pos%4)*evring.DefaultSlotSize:]
+		binary.NativeEndian.PutUint64(first, pos/4<<32) // the word that shows the batch, and the tail, were not stored
+		binary.NativeEndian.PutUint64(tail, pos)
+		if got := drained(t, r); got != "" {
+			t.Fatalf("drained %q of a batch that was not published", got)
+		}
+		m, e, err := r.Files()
+		must.Do(t, err)
+		defer m.Close()
+		defer e.Close()
+		next := reopen(t, m, e)
+		for _, event := range []string{"a", "b", "c", "d", "e"} {
+			must.Do(t, next.Push([]byte(event)))
+			if got := drained(t, r); got != event+" " {
+				t.Fatalf("drained %q, want %q", got, event)
+			}
+		}
+	}
+}

@@ -100,16 +100,26 @@ func (r *Ring) publish(pos uint64, events [][]byte) {
 }
 
 // join takes over from an earlier Single producer. The tail is stored after the events are published, so a
-// producer that died in between has left events past the tail; a producer that died earlier has left nothing
-// that counts.
+// producer that died in between has left events past the tail. A producer that died earlier has left nothing that
+// counts, but perhaps the words of a batch without the first, which must not show now.
 func (r *Ring) join() {
 	pos := r.memory.tail().Load()
 	for range r.slots {
-		if uint32(r.memory.word64(r.offset(pos)).Load()>>32) != r.lap(pos) {
+		if !r.shown(pos) {
 			break
 		}
 		pos++
 	}
+	for p := pos; p != pos+r.slots; p++ {
+		if r.shown(p) {
+			r.memory.word64(r.offset(p)).Store(uint64(r.lap(p)-1) << 32)
+		}
+	}
 	r.memory.tail().Store(pos)
 	r.joined = true
+}
+
+// shown reports whether the slot of a position has the word of an event of that position.
+func (r *Ring) shown(pos uint64) bool {
+	return uint32(r.memory.word64(r.offset(pos)).Load()>>32) == r.lap(pos)
 }
