@@ -69,7 +69,8 @@ var ErrStandby = errors.New("the endpoint is a standby")
 var ErrConnect = errors.New("the connection to the endpoint failed")
 
 // A Checker probes endpoints at intervals, spread over time. Each endpoint has a fixed phase within the interval, given by
-// its name, so that neither a start nor a reload probes all at once. A Checker has one goroutine, and one for each probe.
+// its name, so that neither a start nor a reload probes all at once. Only the first probes are made as early as
+// firstEvery allows, because nothing is known of an endpoint before. A Checker has one goroutine, and one for each probe.
 // It is safe for concurrent use.
 type Checker struct {
 	scheduler  *Scheduler
@@ -82,7 +83,8 @@ type Checker struct {
 
 	mu        sync.Mutex
 	checks    int
-	unhealthy int // unhealthy checks
+	unhealthy int   // unhealthy checks
+	first     int64 // earliest time of the first probe of the next endpoint
 	queue     checkQueue
 	asleep    int64 // time until which the goroutine of run sleeps; awake if it does not
 	stats     CheckerStats
@@ -130,14 +132,22 @@ func (c *Checker) Stats() CheckerStats {
 	return s
 }
 
-// Watch adds an endpoint, which is probed from its phase of the next interval on. name identifies it in transitions, and
-// determines its phase. It is healthy until its probes say otherwise.
+// firstEvery is the time between first probes that do not wait for their phase.
+const firstEvery = 5 * time.Millisecond
+
+// Watch adds an endpoint, which is probed soon, and then in its phase. name identifies it in transitions, and determines its
+// phase. It is healthy until its probes say otherwise.
 func (c *Checker) Watch(name string, t Target, cfg *CheckConfig) *Check {
 	ch := &Check{checker: c, name: name, target: t, at: -1}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.checks++
-	ch.configure(cfg, c.scheduler.cfg.Now())
+	now := c.scheduler.cfg.Now()
+	ch.configure(cfg, now)
+	if c.first = max(c.first, now); ch.due > c.first {
+		ch.due, ch.fast = c.first, true
+		c.first += int64(firstEvery)
+	}
 	c.enqueue(ch)
 	return ch
 }

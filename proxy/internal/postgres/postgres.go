@@ -87,7 +87,8 @@ type Message struct {
 	User, Database string
 	// Doubt says why servers may take other names, or is "".
 	Doubt string
-	// OtherDatabase says that its options may name another database, which CockroachDB takes.
+	// OtherDatabase says that it may read another database: it asks for physical replication, which copies all of them, or its
+	// options may name another one, which CockroachDB takes.
 	OtherDatabase bool
 }
 
@@ -172,7 +173,8 @@ func (m *Message) parameters(b []byte) error {
 			databases++
 		case "options":
 			m.OtherDatabase = m.OtherDatabase || setsDatabase(value)
-		case "replication": // of clients that receive the write-ahead log, whatever it says
+		case "replication":
+			m.OtherDatabase = m.OtherDatabase || !slices.Contains(oneDatabase, string(value))
 		default:
 			if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, string(name)) }) {
 				otherCase = string(name)
@@ -201,6 +203,10 @@ func (m *Message) parameters(b []byte) error {
 
 // names are the parameters that are no settings of a session.
 var names = []string{"user", "database", "options", "replication"}
+
+// oneDatabase are the values of "replication" with which a client reads the database that it names: of logical replication,
+// and of none (src/backend/utils/adt/bool.c). Abbreviations, which no client sends, count as physical replication.
+var oneDatabase = []string{"database", "false", "off", "no", "0"}
 
 // setsDatabase reports whether the options of a startup message may set the database: as CockroachDB reads them, with the
 // escapes of URLs, then backslashes, and in any case.

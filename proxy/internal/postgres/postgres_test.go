@@ -47,6 +47,9 @@ func TestMessages(t *testing.T) {
 		"with a dash":     {startup("user", "ann", "options", "--DataBase=x", "options", ""), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
 		"escaped":         {startup("user", "ann", "options", `-cd%61ta%5cb\ase%3Dx`), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
 		"replication":     {startup("user", "ann", "replication", "database"), postgres.Message{User: "ann", Database: "ann"}},
+		"no replication":  {startup("user", "ann", "replication", "off"), postgres.Message{User: "ann", Database: "ann"}},
+		"physical":        {startup("user", "ann", "replication", "true"), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
+		"then logical":    {startup("user", "ann", "replication", "ON", "replication", "database"), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
 		"badly escaped":   {startup("user", "ann", "options", "%zz database=x%"), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
 	} {
 		for have := range len(c.b) {

@@ -33,7 +33,7 @@ type PostgresClient struct {
 	TLS, Asked bool
 	// User and Database are from the startup message; empty: it was not read.
 	User, Database string
-	// Doubtful says that the endpoint may take other names, and OtherDatabase that it may take another database.
+	// Doubtful says that the endpoint may take other names, and OtherDatabase that the client may read another database.
 	Doubtful, OtherDatabase bool
 
 	declined    bool // a request for encryption by GSSAPI was declined

@@ -46,8 +46,8 @@ upstreams:
 	} {
 		wantAnswer(t, c.of.ask(c.settings, where), c.settings, c.want)
 	}
-	p.replicates("host=a.test sslmode=require")
-	p.replicates("host=a.test sslmode=disable")
+	p.replicates("host=a.test sslmode=require", "true", "database")
+	p.replicates("host=a.test sslmode=disable", "true", "database")
 	p.cancels("host=a.test sslmode=require", sleeps(t, a))
 	p.cancels("host=a.test sslmode=disable", sleeps(t, plain))
 	if n := r.Refused("l", "endpoint_tls"); n != 1 {
@@ -129,7 +129,11 @@ upstreams:
 	} {
 		wantAnswer(t, c.of.ask(c.settings, where), c.settings, c.want)
 	}
-	p.replicates("host=front.test sslmode=require")
+	required.replicates("host=front.test sslmode=require", "true", "database")
+	p.replicates("host=front.test sslmode=require", "database")
+	for _, all := range []string{"true", "on", "yes", "1"} { // of all databases: no client of the route by database
+		wantAnswer(t, p.ask("host=front.test sslmode=require replication="+all, "IDENTIFY_SYSTEM"), "replication="+all, "failed: ")
+	}
 	p.cancels("host=front.test sslmode=require", sleeps(t, a))
 	p.cancels("host=other.test sslmode=require", sleeps(t, b))
 	p.cancels("host=front.test sslmode=disable", sleeps(t, a))

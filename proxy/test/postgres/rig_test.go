@@ -83,9 +83,9 @@ func (p *psql) ask(settings, query string) string {
 }
 
 // replicates asks as clients do that receive the write-ahead log, of the server and of a database.
-func (p *psql) replicates(settings string) {
+func (p *psql) replicates(settings string, kinds ...string) {
 	p.t.Helper()
-	for _, of := range []string{"true", "database"} {
+	for _, of := range kinds {
 		if got := p.ask(settings+" replication="+of, "IDENTIFY_SYSTEM"); strings.Count(got, "|") != 3 {
 			p.t.Errorf("replication=%s %s: %s", of, settings, got)
 		}
