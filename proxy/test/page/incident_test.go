@@ -42,7 +42,7 @@ func TestIncident(t *testing.T) {
 	n := crowd.at(slow.addr)
 	h.findsSlow(slow.addr, n)
 	b := h.seesSlow(slow.addr, n)
-	h.types("penstock endpoint drain", regexp.QuoteMeta(slow.addr)+`: ready → drain$`)
+	h.types("penstock endpoint drain", regexp.QuoteMeta(slow.addr)+fmt.Sprintf(`: ready → drain; its %d sessions are reset`, n))
 	b.until("the endpoint is out", fmt.Sprintf(`document.querySelector('#t-endpoints [data-key="shop/%s"]')?.dataset.level === "off"`, slow.addr))
 	h.types("penstock sessions end --endpoint", fmt.Sprintf(`^%d sessions: %[1]d ended$`, n))
 	crowd.check(slow)
