@@ -130,6 +130,11 @@ func NewUnknown(name string, load func() error) *Unknown {
 	return &Unknown{id: module{name: name}, load: load}
 }
 
+// Refused reports whether a check refuses the module.
+func (u *Unknown) Refused() bool {
+	return newChecker(new(decoder), new(Config)).loads(u) != nil
+}
+
 func (t Tree) loader(env Env) *loader {
 	l := newLoader(env)
 	l.read, l.glob, l.mode, l.isLocal, l.reaches = t.read, t.glob, t.mode, t.isLocal, t.reaches

@@ -96,14 +96,16 @@ type modules struct {
 // A verdict is the result of loading a module.
 type verdict struct {
 	c     *complaint // nil if the module was accepted
+	at    time.Time  // when a module timed out; zero means that it did not
 	until time.Time  // when a module that timed out may be loaded again: the timeout may not be its fault; zero means never
 }
 
 // Limits of the remembered results. Beyond mostModules all are forgotten, and loaded again. A module that timed out is
-// left alone for timeoutRests times the time limit.
+// left alone for timeoutRests times the time limit, and for justNow by a reload, which may have waited for it.
 const (
 	mostModules  = 4096
 	timeoutRests = 4
+	justNow      = 5 * time.Second
 )
 
 func (m *modules) get(id module) (v verdict, known bool) {
@@ -145,15 +147,16 @@ func (u *Unknown) judge() *complaint {
 	}
 	v := verdict{c: mendModule(u.id.memory, err)}
 	if errors.Is(err, wasm.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
-		v.until = time.Now().Add(timeoutRests * time.Since(began))
+		v.at = time.Now()
+		v.until = v.at.Add(timeoutRests * v.at.Sub(began))
 	}
 	loaded.put(u.id, v)
 	return v.c
 }
 
 // loads returns why a module cannot be loaded, or nil. A check loads each module once, except modules that were
-// accepted before. It loads a rejected module again, so that a new reload is a new try. For [LoadKnown] it loads
-// nothing.
+// accepted before. It loads a rejected module again, so that a new reload is a new try, unless the module has just timed
+// out. For [LoadKnown] it loads nothing.
 func (k *checker) loads(u *Unknown) *complaint {
 	if c, known := k.modules[u.id]; known {
 		return c
@@ -162,7 +165,7 @@ func (k *checker) loads(u *Unknown) *complaint {
 	switch {
 	case k.known && !known:
 		k.unloaded = append(k.unloaded, u)
-	case !k.known && (!known || v.c != nil):
+	case !k.known && (!known || v.c != nil && time.Since(v.at) >= justNow):
 		v.c = u.judge()
 	}
 	k.modules[u.id] = v.c

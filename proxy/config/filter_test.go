@@ -217,3 +217,22 @@ func TestTimedOutModules(t *testing.T) {
 		}
 	})
 }
+
+// TestReloadAfterTimeout: a reload that has waited while a module timed out does not load the module again. A later one does.
+func TestReloadAfterTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loads := 0
+		u := config.NewUnknown("of TestReloadAfterTimeout", func() error {
+			loads++
+			time.Sleep(10 * time.Second)
+			return fmt.Errorf("it has not begun: %w", wasm.ErrTimeout)
+		})
+		u.Load()
+		for want := range 2 {
+			if !u.Refused() || loads != 1+want {
+				t.Errorf("loaded %d times, want %d", loads, 1+want)
+			}
+			time.Sleep(10 * time.Second)
+		}
+	})
+}

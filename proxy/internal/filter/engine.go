@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,15 +21,19 @@ type engine struct {
 // milliseconds.
 const compiledAtOnce = 64 << 10
 
-// firstStart is how long the first start of an interpreted instance may take. A runtime such as Go's takes longer the first
-// time, and the machine may have other work.
-const firstStart = 30 * time.Second
+// usualStart is how long an instance may take to begin, unless [wasm.Bounds] say otherwise. firstStart is the same for the
+// first instance, if it is interpreted: a runtime such as Go's takes longer the first time, and the machine may have other work.
+const (
+	usualStart = 5 * time.Second
+	firstStart = 30 * time.Second
+)
 
 // compiling is held by the filter that compiles. Other filters wait, so that the loops have a CPU.
 var compiling = make(chan struct{}, 1)
 
 // load makes an engine with an instance that has started.
 func (f *Filter) load(ctx context.Context, code []byte, bounds wasm.Bounds, spare int) (*engine, error) {
+	bounds.Start = cmp.Or(bounds.Start, usualStart)
 	module, err := wasm.Compile(ctx, code, host(f.stream != ""), bounds)
 	if err != nil {
 		return nil, err
@@ -36,7 +41,7 @@ func (f *Filter) load(ctx context.Context, code []byte, bounds wasm.Bounds, spar
 	e := &engine{module: module}
 	e.pool = wasm.NewPool(f.cfg.Instances, spare, func() (*wasm.Instance, error) {
 		defer runtime.KeepAlive(e) // until here the module is not freed
-		return f.instance(module)
+		return f.instance(module, bounds.Start)
 	})
 	if err = f.check(module); err == nil {
 		var i *wasm.Instance

@@ -267,7 +267,7 @@ func TestRefusedModules(t *testing.T) {
 			m.Func("proxy_on_configure", i32+i32, i32, 0, Const(0))
 			return m.Bytes()
 		}()},
-		{"a start that loops", wasm.ErrTimeout.Error(), func() []byte {
+		{"a start that loops", "the module did not start within 50ms", func() []byte {
 			m := newModule().connection(Const(0))
 			m.Func("proxy_on_vm_start", i32+i32, i32, 0, Forever(), Const(1))
 			return m.Bytes()
@@ -275,7 +275,7 @@ func TestRefusedModules(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			start := condition.Patience
-			if c.text == wasm.ErrTimeout.Error() {
+			if strings.HasSuffix(c.text, "50ms") {
 				start = 50 * time.Millisecond
 			}
 			f, err := load(t, c.code, filter.Config{Bounds: wasm.Bounds{Start: start}})
@@ -287,6 +287,24 @@ func TestRefusedModules(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.text)
 			}
 		})
+	}
+}
+
+// TestStartHasOneTime: all steps of an instance's start share its time.
+func TestStartHasOneTime(t *testing.T) {
+	m := newModule().connection(Const(0))
+	slow := Code(Const(2), m.text("slow"), Call(fnLog), Drop)
+	m.Func("_initialize", "", "", 0, slow)
+	m.Func("proxy_on_vm_start", i32+i32, i32, 0, slow, Const(1))
+	f, err := load(t, m.Bytes(), filter.Config{
+		Bounds: wasm.Bounds{Start: time.Second},
+		Log:    func(int, string) { time.Sleep(600 * time.Millisecond) },
+	})
+	if err == nil {
+		f.Close()
+	}
+	if !errors.Is(err, wasm.ErrTimeout) {
+		t.Errorf("%v, want %v", err, wasm.ErrTimeout)
 	}
 }
 

@@ -34,16 +34,27 @@ const (
 	actionPause    = 1
 )
 
-// instance makes an instance that is ready for questions.
-func (f *Filter) instance(module *wasm.Module) (*wasm.Instance, error) {
+// A lateStart is [wasm.ErrTimeout] of an instance that did not begin in time.
+type lateStart struct{ within time.Duration }
+
+func (e lateStart) Error() string { return fmt.Sprintf("the module did not start within %v", e.within) }
+
+func (lateStart) Unwrap() error { return wasm.ErrTimeout }
+
+// instance makes an instance that is ready for questions, within a time.
+func (f *Filter) instance(module *wasm.Module, within time.Duration) (*wasm.Instance, error) {
 	s := &instance{filter: f, next: root + 1}
 	s.output.log = &f.log
+	began := time.Now()
 	i, err := module.Instantiate(&s.output, s)
 	if err == nil {
 		s.wasm = i
-		if err = s.begin(); err != nil {
+		if err = s.begin(within - time.Since(began)); err != nil {
 			i.Close()
 		}
+	}
+	if errors.Is(err, wasm.ErrTimeout) {
+		err = lateStart{within}
 	}
 	if err != nil {
 		return nil, s.output.because(err)
@@ -53,7 +64,7 @@ func (f *Filter) instance(module *wasm.Module) (*wasm.Instance, error) {
 }
 
 // begin starts the root context.
-func (s *instance) begin() error {
+func (s *instance) begin(within time.Duration) error {
 	i := s.wasm
 	s.create, s.connection = i.Function("proxy_on_context_create"), i.Function("proxy_on_new_connection")
 	s.data = i.Function(cmp.Or(s.filter.stream, "proxy_on_downstream_data"))
@@ -61,7 +72,7 @@ func (s *instance) begin() error {
 	if s.allocate = i.Function("proxy_on_memory_allocate"); s.allocate == nil {
 		s.allocate = i.Function("malloc")
 	}
-	i.Begin(startTime(s.filter))
+	i.Begin(within)
 	if _, err := s.call(s.create, root, 0); err != nil {
 		return err
 	}
@@ -85,13 +96,6 @@ func (s *instance) begin() error {
 		}
 	}
 	return i.End()
-}
-
-func startTime(f *Filter) time.Duration {
-	if f.cfg.Bounds.Start > 0 {
-		return f.cfg.Bounds.Start
-	}
-	return 5 * time.Second
 }
 
 // call calls a function. It does nothing if the module lacks the function.
