@@ -24,7 +24,7 @@ const (
 type stream struct {
 	path    string   // empty: standard error
 	fd      int      // owned; negative without an own descriptor
-	is      sys.File // when it was opened, or a write failed
+	is      sys.File // the file; its Size is at least what it was at the last write
 	pipe    bool
 	writer  *vecio.Writer // nil if there is nothing to write to now
 	pending []byte        // lines that are not written yet
@@ -212,9 +212,12 @@ func (s *stream) flush() {
 		case is.Links == 0: // lines in it would be lost
 			s.giveUp()
 			_ = s.open() // the error is kept
-		case (s.torn || s.cut) && is.Size < s.is.Size: // it was truncated
-			s.dropTorn()
-			s.cut = endsInsideALine(s.fd)
+		default:
+			if (s.torn || s.cut) && is.Size < s.is.Size { // it was truncated
+				s.dropTorn()
+				s.cut = endsInsideALine(s.fd)
+			}
+			s.is.Size = is.Size
 		}
 	}
 	for len(s.ends) > 0 && s.writer != nil {
@@ -281,9 +284,7 @@ func (s *stream) failed(err error) {
 		s.writer, err = vecio.New(os.Stderr, &byReference)
 	} else {
 		s.writer, err = newWriter(s.fd)
-		if is, err := sys.Fstat(s.fd); err == nil {
-			s.is = is
-		}
+		s.is.Size += int64(max(n, 0)) // not its size now: it may have been truncated since the write
 	}
 	if err != nil {
 		s.writer = nil
