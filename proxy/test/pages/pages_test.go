@@ -59,19 +59,22 @@ func TestPages(t *testing.T) {
 // buildForwarder builds the forwarder of a page as a program, with less patience.
 func buildForwarder(t *testing.T, page, program string) {
 	t.Helper()
-	code := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindStringSubmatch(page)[1]
+	code := ""
+	for _, m := range regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(page, 2) {
+		code += m[1]
+	}
 	patient := strings.Replace(code, "30*time.Second", "time.Second", 1)
 	if patient == code {
 		t.Error("the page has another patience")
 	}
 	main := filepath.Join(t.TempDir(), "main.go")
-	must(t, os.WriteFile(main, []byte(forwarder+patient), 0o600))
+	must(t, os.WriteFile(main, []byte(imports+patient), 0o600))
 	if out, err := exec.Command("go", "build", "-o", program, main).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
 
-const forwarder = `package main
+const imports = `package main
 
 import (
 	"context"
@@ -86,15 +89,6 @@ import (
 
 	"github.com/penstock/penstock/relay"
 )
-
-func main() {
-	stop, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	l, err := net.Listen("tcp", os.Args[1])
-	if err == nil {
-		err = forwardAll(stop, l, os.Args[2])
-	}
-	log.Fatal(err)
-}
 
 `
 
