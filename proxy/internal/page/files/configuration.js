@@ -40,7 +40,7 @@ export class Configuration {
     const left = Math.max(Date.parse(w.until) - this.state.at, 0) / 1000;
     text(byId("pending-title"), `Generation ${w.generation} waits to be confirmed`);
     const bound = w.rollback_if ? `, or if ${w.rollback_if} (it has risen by ${count(w.increase)})` : "";
-    text(byId("pending-text"), `It is rolled back in ${since(Math.floor(left))}${bound}.`);
+    text(byId("pending-text"), `It will be rolled back in ${since(Math.floor(left))}${bound}.`);
   }
 
   async load() {
