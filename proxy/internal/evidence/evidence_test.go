@@ -205,6 +205,20 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestSummary: the sentence says that there was no event only if there was none.
+func TestSummary(t *testing.T) {
+	reset, wait := Cause{Name: "reset", Count: 3}, Cause{Name: cpuWait, Count: 1, Times: Times{TotalUs: 5, P99Us: 5, MaxUs: 5}}
+	for want, list := range map[string][]Cause{
+		"There was no delay and no event.":        nil,
+		"There was no delay; counted: 3 × reset.": {reset},
+		"waiting for a CPU (5µs in all, 99 % of 1 took at most 5µs, the longest 5µs); counted: 3 × reset.": {wait, reset},
+	} {
+		if got := summary(list, 0); !strings.HasSuffix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestNoProcess(t *testing.T) {
 	if _, err := Trace(t.Context(), Target{PIDs: []int{1 << 22}}, func() {}); !errors.Is(err, os.ErrProcessDone) {
 		t.Error(err)

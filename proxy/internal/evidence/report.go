@@ -204,8 +204,11 @@ func summary(list []Cause, lost uint64) string {
 		}
 	}
 	text := "There was no delay and no event"
-	if len(timed) > 0 {
+	switch {
+	case len(timed) > 0:
 		text = "The most time went into " + strings.Join(timed, ", then ")
+	case len(counted) > 0:
+		text = "There was no delay"
 	}
 	if len(counted) > 0 {
 		text += "; counted: " + strings.Join(counted, ", ")
