@@ -56,10 +56,10 @@ type lineKey struct {
 
 type lineSum struct {
 	lineKey
-	level        slog.Level
-	lines, count int64
-	since        int64
-	names        []string
+	level       slog.Level
+	count, more int64 // events, and lines about other subjects than names
+	since       int64
+	names       []string
 }
 
 // NewLines returns a Lines that has logged nothing.
@@ -94,11 +94,14 @@ func (g *lineGroup) add(now int64, line *Line) {
 		g.left = append(g.left, &lineSum{lineKey: key, level: line.Level, since: now})
 	}
 	s := g.left[i]
-	s.lines++
 	s.count += line.Count
 	s.level = max(s.level, line.Level)
-	if len(s.names) < mostNames && !slices.Contains(s.names, line.Name) {
+	switch {
+	case slices.Contains(s.names, line.Name):
+	case len(s.names) < mostNames:
 		s.names = append(s.names, line.Name)
+	default:
+		s.more++
 	}
 }
 
@@ -134,8 +137,8 @@ func (s *lineSum) log(logger *slog.Logger, group groupKey, now int64) {
 		kind, name = "listener", group.listener
 	}
 	first := strings.Join(s.names, ", ")
-	if more := s.lines - int64(len(s.names)); more > 0 {
-		first += fmt.Sprintf(" and %d more", more)
+	if s.more > 0 {
+		first += fmt.Sprintf(" and %d more", s.more)
 	}
 	logger.Log(context.Background(), s.level, s.message+", further ones", kind, name, "kind", fmt.Sprint(s.kind),
 		"times", s.count, "within", time.Duration(now-s.since).Round(time.Second).String(), "of", first)

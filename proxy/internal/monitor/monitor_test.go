@@ -122,6 +122,18 @@ func TestSumsCountWhatLinesCount(t *testing.T) {
 	b.says(t, "a sum", `level=WARN msg="health, further ones" upstream=u kind=unhealthy times=500 within=0s of="e20, e21, e22, e23, e24"`)
 }
 
+// TestSumNamesEachSubjectOnce: further lines about a subject that the sum names are about no other one.
+func TestSumNamesEachSubjectOnce(t *testing.T) {
+	b := new(book)
+	l := monitor.NewLines(b.log())
+	for i := range 35 {
+		l.Note(at(1), health("u", i%2, "unhealthy"))
+	}
+	b.text.Reset()
+	l.Flush(at(1))
+	b.says(t, "a sum", `level=WARN msg="health, further ones" upstream=u kind=unhealthy times=15 within=0s of="e0, e1"`)
+}
+
 // TestLinesAreBounded: endpoints that change all the time, for an hour, are 400 sums and a line
 // a second at most, which count all that they did.
 func TestLinesAreBounded(t *testing.T) {
