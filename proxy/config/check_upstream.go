@@ -105,7 +105,7 @@ func (k *checker) discover(d *Discover) {
 	switch {
 	case k.bad[&dns.Type] || k.bad[&dns.Port]: // already reported
 	case dns.Type == "SRV" && dns.Port != 0:
-		k.complainAt(k.at(&dns.Port, dns), "leave it out", "SRV records have their own ports")
+		k.complainAt(k.at(&dns.Port, dns), "leave it out, or write type: A", "SRV records have their own ports")
 	case dns.Type != "SRV" && dns.Port == 0:
 		k.complainAt(k.at(&dns.Port, dns), "write port: 443, or type: SRV", "%s records have no port: port is missing", dns.Type)
 	}

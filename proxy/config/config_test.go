@@ -34,7 +34,7 @@ upstreams:
 		{"admin: {bind: 'unix:/${NOT}', bond: 1}\n", "", "/etc/p.yaml:1:22: the variable NOT is not set in the environment"},
 		{"admin: {bind: ':9000'}\n", "", "/etc/p.yaml:1:15: :9000 is open to other machines"},
 		{"admin: {}\n", "auto", ""},
-		{"admin: {bind: '127.0.0.1:1'\n", "", "/etc/p.yaml:2:1: "},
+		{"admin: {bind: '127.0.0.1:1'\n", "", "/etc/p.yaml:1:8: "},
 		// A file that is not YAML as a whole is read by section.
 		{admin + "x: [\n", "unix:/run/p.sock?mode=0600", ""},
 		{"x: [\n" + admin, "unix:/run/p.sock?mode=0600", ""},

@@ -630,8 +630,6 @@ func flowFix(message string, at place) string {
 		return fmt.Sprintf("write it in quotes: %q", variableAt(before, rest))
 	}
 	switch bracket := rest[:min(len(rest), 1)]; {
-	case strings.Contains(message, "node content") && rest == "" && strings.Contains(message, "flow"):
-		return "close the open bracket, with ] or }"
 	case bracket == "":
 	case strings.Contains(message, "node content") && bracket == ",":
 		return "write a value before the comma, or leave the comma out"

@@ -389,7 +389,7 @@ upstreams:
 			"2:68: the address of a name server cannot be a name | write an IP address and a port, such as 10.0.0.2:53",
 			"2:101: min_ttl is 1h0m0s, longer than max_ttl (5m0s) | make min_ttl shorter or max_ttl longer",
 		}},
-		{upstream("discover: {dns: {name: x, port: 1}}"), []string{"2:55: SRV records have their own ports | leave it out"}},
+		{upstream("discover: {dns: {name: x, port: 1}}"), []string{"2:55: SRV records have their own ports | leave it out, or write type: A"}},
 		{upstream("endpoints: ['h:1'], health_check: {type: http, send: x, expect: y, http: {status: []}, sni: x}"), []string{
 			"2:76: an http check does not use send, but sends a request | leave it out, or write type: tcp",
 			"2:87: an http check does not use expect, but http.body | write http: {body: …}",
@@ -430,10 +430,12 @@ upstreams:
 			"1:41: there is no file /etc/a.pem | use the name of an existing file, or a pattern",
 		}},
 		// No YAML.
-		{"a: [1", []string{"2:1: while parsing a flow sequence: did not find expected ',' or ']' | write , or ] before"}},
-		{"a:\n\tb: 1", []string{"2:1: while scanning for the next token: found character that cannot start any token | indent with spaces instead of tabs"}},
+		{"a: [1", []string{"1:4: this [ is not closed | write ] at its end"}},
+		{"a: [1,\n2,\n{b: [],\n", []string{"3:1: this { is not closed | write } at its end"}},
+		{"a: [x\nb: {}", []string{"2:2: a , or ] is missing before this: the bracket is in line 1 | write it, or write the text in quotes"}},
+		{"a:\n\tb: 1", []string{"2:1: no value begins with this character | indent with spaces instead of tabs"}},
 		{"a: b: c", []string{"1:5: mapping values are not allowed in this context | write text with a colon in quotes, or begin a new line"}},
-		{"a: @x", []string{"1:4: while scanning for the next token: found character that cannot start any token | write it in quotes"}},
+		{"a: @x", []string{"1:4: no value begins with this character | write it in quotes"}},
 		{"a: *x", []string{"1:4: unknown anchor 'x' referenced | define the anchor above, with &, or write * and its name in quotes if it is text"}},
 		{"ab: ä\xff", []string{"1:6: the byte 0xff is not UTF-8 | write the file in UTF-8"}},
 		{"a:\nb: \x01", []string{`2:4: the character U+0001 is not allowed in text | write "\u0001" in quotes`}},
@@ -469,7 +471,7 @@ func TestProblemsOfIncludedFiles(t *testing.T) {
 	want := []string{
 		`/etc/b.yaml:1:9: limits is also in /etc/p.yaml:2:9: leave it out in one of the places`,
 		`/etc/b.yaml:3:33: unknown key "weight": write endpoints: [{weight: …}]`,
-		`/etc/c.yaml:4:1: while parsing a flow node: did not find expected node content: close the open bracket, with ] or }`,
+		`/etc/c.yaml:3:12: this [ is not closed: write ] at its end`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
@@ -578,7 +580,7 @@ func TestNothingFollows(t *testing.T) {
 		{l + "upstrems: [{name: u, endpoints: 5}]", []string{`2:1: unknown key "upstrems" | did you mean "upstreams"?`}},
 		{l + "upstreams:", []string{`2:11: upstreams has no value | write upstreams: [{name: tenants}], or leave the key out`}},
 		// Included files.
-		{"include: [bad.yaml]\n" + l, []string{"2:1: while parsing a flow node: did not find expected node content | close the open bracket, with ] or }"}},
+		{"include: [bad.yaml]\n" + l, []string{"1:12: this [ is not closed | write ] at its end"}},
 		{"include: [none.yaml]\n" + l, []string{"1:11: there is no file /etc/none.yaml | use the name of an existing file, or a pattern"}},
 		{"include: ['${DIR}/a.yaml']\n" + l, []string{"1:12: the variable DIR is not set in the environment | set DIR, or write $${ for ${"}},
 		{"include: none.yaml\n" + l, []string{"1:10: include must be a list, not text | write include: [none.yaml]"}},
@@ -706,18 +708,18 @@ func TestAdvice(t *testing.T) {
 		{upstream("endpoints: [{address: 'h:1', name: 'H:1'}, {address: 'H:1', name: b}]"), nil}, // it is the same server
 		{upstream("endpoints: ['h:1', 'h:1']"), []string{"2:42: the endpoint h:1 is already defined in /etc/p.yaml:2:35 | leave one out, and give the other more weight"}},
 		{"listeners:\n- {name: a, bind: [[::]:80], upstream: u}\n" + upstreams, []string{`2:20: bind must be an address to listen on, not a group of keys | write it in quotes: "[::]:80"`}},
-		{"listeners:\n- name: a\n  bind: [::1]:80\n", []string{`3:14: while parsing a block mapping: did not find expected key | write it in quotes: "[::1]:80"`}},
+		{"listeners:\n- name: a\n  bind: [::1]:80\n", []string{`3:14: a key is expected here | write it in quotes: "[::1]:80"`}},
 		// No YAML.
-		{"a: {weight: ${W}}", []string{`1:14: while parsing a flow mapping: did not find expected ',' or '}' | write it in quotes: "${W}"`}},
-		{"a: {b: host-${H}:${P}, c: 1}", []string{`1:14: while parsing a flow mapping: did not find expected ',' or '}' | write it in quotes: "host-${H}:${P}"`}},
-		{"a: {b: x{y}}", []string{`1:9: while parsing a flow mapping: did not find expected ',' or '}' | write , or } before`}},
-		{"a: [x, ${W}]", []string{`1:9: while parsing a flow sequence: did not find expected ',' or ']' | write it in quotes: "${W}"`}},
-		{"a: [x, ${W", []string{`1:9: while parsing a flow sequence: did not find expected ',' or ']' | write it in quotes: "${W"`}},
-		{`{"a": 1,, "b": 2}`, []string{"1:9: while parsing a flow node: did not find expected node content | write a value before the comma, or leave the comma out"}},
-		{`{"a": [,1]}`, []string{"1:8: while parsing a flow node: did not find expected node content | write a value before the comma, or leave the comma out"}},
-		{"a: [1,", []string{"2:1: while parsing a flow node: did not find expected node content | close the open bracket, with ] or }"}},
-		{"a: {b: c}}", []string{"1:10: while parsing a block mapping: did not find expected key | leave the } out"}},
-		{"a: ]", []string{"1:4: while parsing a block node: did not find expected node content | leave the ] out"}},
+		{"a: {weight: ${W}}", []string{`1:14: a , or } is missing before this | write it in quotes: "${W}"`}},
+		{"a: {b: host-${H}:${P}, c: 1}", []string{`1:14: a , or } is missing before this | write it in quotes: "host-${H}:${P}"`}},
+		{"a: {b: x{y}}", []string{`1:9: a , or } is missing before this | write it, or write the text in quotes`}},
+		{"a: [x, ${W}]", []string{`1:9: a , or ] is missing before this | write it in quotes: "${W}"`}},
+		{"a: [x, ${W", []string{`1:9: a , or ] is missing before this | write it in quotes: "${W"`}},
+		{`{"a": 1,, "b": 2}`, []string{"1:9: a value is missing before this | write a value before the comma, or leave the comma out"}},
+		{`{"a": [,1]}`, []string{"1:8: a value is missing before this | write a value before the comma, or leave the comma out"}},
+		{"a: [1,", []string{"1:4: this [ is not closed | write ] at its end"}},
+		{"a: {b: c}}", []string{"1:10: a key is expected here | leave the } out"}},
+		{"a: ]", []string{"1:4: a value is missing before this | leave the ] out"}},
 	} {
 		told(t, config.Tree{}, c.text, c.want)
 	}

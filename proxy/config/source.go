@@ -202,8 +202,7 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 		return nil, place{src: s, line: line, col: 1, width: 1}.problem("write JSON, or begin a line with - for each entry of a list", "these brackets have too much content")
 	}
 	var doc yaml.Node
-	err := yaml.Load([]byte(s.data), &doc, yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth), loaderlimits.AliasNone())))
-	if err != nil {
+	if err := loadYAML(s.data, &doc); err != nil {
 		return nil, s.syntax(err)
 	}
 	n := &doc
@@ -214,6 +213,10 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 		return nil, nil
 	}
 	return n, nil
+}
+
+func loadYAML(text string, doc *yaml.Node) error {
+	return yaml.Load([]byte(text), doc, yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth), loaderlimits.AliasNone())))
 }
 
 // count estimates how many values the file has, by the memory that they take, and counts its quotes, anchors, aliases
@@ -317,11 +320,49 @@ func (s *source) syntax(err error) *Problem {
 	if p := s.star(load.Message, at); p != nil {
 		return p
 	}
+	if p := s.unclosed(load); p != nil {
+		return p
+	}
 	message := load.Message
 	if load.ContextMsg != "" {
 		message = load.ContextMsg + ": " + message
 	}
-	return at.problem(syntaxFix(message, at), "%s", printable(strings.TrimPrefix(message, "yaml: ")))
+	fix := syntaxFix(message, at)
+	for _, known := range []struct{ message, words string }{
+		{"did not find expected ',' or ']'", "a , or ] is missing before this"},
+		{"did not find expected ',' or '}'", "a , or } is missing before this"},
+		{"did not find expected node content", "a value is missing before this"},
+		{"did not find expected key", "a key is expected here"},
+		{"found character that cannot start any token", "no value begins with this character"},
+	} {
+		if load.Message == known.message {
+			message = known.words
+			if from := load.ContextMark.Line; strings.Contains(load.ContextMsg, "flow") && from < at.line {
+				message += fmt.Sprintf(": the bracket is in line %d", from)
+			}
+		}
+	}
+	return at.problem(fix, "%s", printable(strings.TrimPrefix(message, "yaml: ")))
+}
+
+// unclosed returns the problem of a bracket that is still open at the end of the text, or nil.
+func (s *source) unclosed(load *yaml.LoadError) *Problem {
+	if !strings.HasPrefix(load.ContextMsg, "while parsing a flow") || s.line(load.Mark.Line) != "" {
+		return nil
+	}
+	if strings.Contains(load.Message, "node content") { // with a value the parser names the bracket
+		if err := loadYAML(s.data+"\n 0", new(yaml.Node)); !errors.As(err, &load) {
+			return nil
+		}
+	}
+	at := place{src: s, line: load.ContextMark.Line, col: load.ContextMark.Column, width: 1}
+	switch rest := at.rest(); {
+	case strings.HasPrefix(rest, "["):
+		return at.problem("write ] at its end", "this [ is not closed")
+	case strings.HasPrefix(rest, "{"):
+		return at.problem("write } at its end", "this { is not closed")
+	}
+	return nil
 }
 
 // starWord matches text that begins with *. To YAML it is an alias, but no anchor has such a
@@ -372,8 +413,7 @@ func syntaxFix(message string, at place) string {
 		{"unknown anchor", "define the anchor above, with &, or write * and its name in quotes if it is text"},
 		{"while scanning an anchor", "write it in quotes: & has a special meaning"},
 		{"exceeded max depth", "write fewer levels"},
-		{"did not find expected ',' or ']'", "write , or ] before"},
-		{"did not find expected ',' or '}'", "write , or } before"},
+		{"did not find expected ','", "write it, or write the text in quotes"},
 		{"unexpected end of stream", "close the quotes"},
 		{"did not find expected", "indent it like the lines above"},
 	} {
