@@ -723,7 +723,7 @@ func (c *core[T]) leave() {
 type Stats struct {
 	Made   int64 // items made
 	Closed int64 // items closed, for whatever reason
-	Live   int64 // items out now
+	Live   int64 // items out; with Idle: open items
 	Idle   int64 // items in the pool now
 
 	Hits   int64 // idle items that Get and TryGet took, even if Check then refused them

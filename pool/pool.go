@@ -1,7 +1,7 @@
-// Package pool keeps things that must be closed: kernel pipes, connections, mappings. Unlike sync.Pool it never
-// forgets an item without closing it, never keeps more than its bound, and ignores garbage collections: it
-// closes an item that was not used for an interval of time. Unlike a channel or a locked list it is about as
-// fast as sync.Pool, because each processor has its own items.
+// Package pool keeps things that must be closed: kernel pipes, connections, mappings. Unlike sync.Pool it
+// closes each item that it drops. It never keeps more than its bound. A garbage collection drops nothing: an item
+// is closed if it was not used for an interval of time. Unlike a channel or a locked list it is about as fast as
+// sync.Pool, because each processor (one of GOMAXPROCS) has its own items; not with MaxOpen, Check or a small MaxIdle.
 //
 // It uses runtime.procPin by go:linkname. With the build tag penstock_nolinkname it does not, and each call
 // takes one of the processors' shards at random.
@@ -58,7 +58,7 @@ type Config[T any] struct {
 	MaxOpen int
 
 	// MaxIdle is the most idle items; it is never exceeded, not even for a moment. 0 means the larger of
-	// DefaultMaxIdle and sixteen for each P, but at most MaxOpen; negative means none.
+	// DefaultMaxIdle and sixteen for each processor, but at most MaxOpen; negative means none.
 	//
 	// With less than about sixteen for each processor, dividing the items does not pay: the pool keeps them in
 	// one place behind a mutex.

@@ -91,11 +91,17 @@ func setDefault[T int | time.Duration](field *T, value T) {
 }
 
 func (c *Config) check() error {
+	for _, field := range []struct {
+		name string
+		is   time.Duration
+	}{{"IdleTimeout", c.IdleTimeout}, {"HalfCloseTimeout", c.HalfCloseTimeout}, {"MaxLifetime", c.MaxLifetime}, {"LegsAfter", c.LegsAfter}} {
+		if field.is < 0 {
+			return fmt.Errorf("%w: %s is %v; write 0 or more", ErrConfig, field.name, field.is)
+		}
+	}
 	switch {
 	case c.Engine > EngineCopy:
 		return fmt.Errorf("%w: Engine is %v; use EngineAuto, EngineSplice or EngineCopy", ErrConfig, c.Engine)
-	case c.IdleTimeout < 0 || c.HalfCloseTimeout < 0 || c.MaxLifetime < 0 || c.LegsAfter < 0:
-		return fmt.Errorf("%w: IdleTimeout, HalfCloseTimeout, MaxLifetime or LegsAfter is negative; write 0 for none", ErrConfig)
 	case c.CloseOnEOF && c.HalfCloseTimeout > 0:
 		return fmt.Errorf("%w: CloseOnEOF leaves no session half closed, so HalfCloseTimeout %v has no effect; set only one of them", ErrConfig, c.HalfCloseTimeout)
 	case c.TailDelay >= 0 && c.TailDelay < minTailDelay || c.TailDelay > time.Second:
@@ -155,5 +161,5 @@ func ParseEngine(name string) (Engine, error) {
 			return Engine(e), nil
 		}
 	}
-	return 0, fmt.Errorf("%w %q: write auto, splice or copy", ErrUnknownEngine, name)
+	return 0, fmt.Errorf("penstock: relay: %w %q: write auto, splice or copy", ErrUnknownEngine, name)
 }

@@ -263,16 +263,22 @@ func TestConfig(t *testing.T) {
 	t.Parallel()
 
 	for want, cfg := range map[string]relay.Config{
-		"Engine is engine(3)":       {Engine: 3},
-		"write 0 for none":          {IdleTimeout: -1},
-		"write 100µs to 1s":         {TailDelay: time.Microsecond},
-		"write 1 to 1073741824, or": {MaxPipeSize: -1},
-		"write at most 1ms":         {Gather: time.Second},
-		"set only one of them":      {CloseOnEOF: true, HalfCloseTimeout: time.Second},
+		"Engine is engine(3)":        {Engine: 3},
+		"IdleTimeout is -1ns; ":      {IdleTimeout: -1},
+		"HalfCloseTimeout is -1ns; ": {HalfCloseTimeout: -1},
+		"MaxLifetime is -1ns; ":      {MaxLifetime: -1},
+		"LegsAfter is -1ns; write 0": {LegsAfter: -1},
+		"write 100µs to 1s":          {TailDelay: time.Microsecond},
+		"write 1 to 1073741824, or":  {MaxPipeSize: -1},
+		"write at most 1ms":          {Gather: time.Second},
+		"set only one of them":       {CloseOnEOF: true, HalfCloseTimeout: time.Second},
 	} {
 		if r, err := relay.New(&cfg); r != nil || !errors.Is(err, relay.ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, %v; want %q", cfg, r, err, want)
 		}
+	}
+	if _, err := relay.ParseEngine("x"); !errors.Is(err, relay.ErrUnknownEngine) || err.Error() != `penstock: relay: unknown engine "x": write auto, splice or copy` {
+		t.Error(err)
 	}
 	newRelay(t, &relay.Config{CloseOnEOF: true, IdleTimeout: time.Second, MaxPipeSize: 1, TailDelay: -1, Gather: -1})
 }

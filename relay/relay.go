@@ -97,7 +97,7 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 		select {
 		case <-over:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return fmt.Errorf("penstock: relay: shutdown: sessions still run: %w", context.Cause(ctx))
 		}
 	}
 	return r.release()

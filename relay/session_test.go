@@ -434,7 +434,7 @@ func TestShutdown(t *testing.T) {
 	}
 	enough := errors.New("enough")
 	cancel(enough)
-	if err := <-over; err != enough {
+	if err := <-over; !errors.Is(err, enough) {
 		t.Error(err)
 	}
 	must.Do(t, ping(farB, farA, 1))
@@ -469,7 +469,11 @@ func TestShutdownWaitsForHook(t *testing.T) {
 	condition.Receive(t, "Ended", entered)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	must.Is(t, r.Shutdown(ctx), context.Canceled)
+	err := r.Shutdown(ctx)
+	must.Is(t, err, context.Canceled)
+	if want := "penstock: relay: shutdown: sessions still run: context canceled"; err.Error() != want {
+		t.Errorf("%q, want %q", err, want)
+	}
 	close(leave)
 	must.Do(t, r.Shutdown(context.Background()))
 }
