@@ -71,7 +71,7 @@ var rooms = []room{
 	{"proxy/internal/record", []string{"relay", "proxy/internal/source"}},
 	{"proxy/internal/traces", []string{"relay", "proxy/display", "proxy/internal/record", "proxy/internal/source", "proxy/sockopt"}},
 	{"proxy/cli", []string{"internal/sys", "proxy/display"}},
-	{"proxy/systemd", []string{"proxy/display"}},
+	{"proxy/systemd", []string{"proxy/display", "proxy/internal/file"}},
 	{"proxy/internal/sessionlog", []string{"internal/sys", "proxy/internal/file", "vecio", "relay", "proxy/internal/source", "proxy/internal/record"}},
 	{"proxy/config", []string{"proxy/internal/clientkey", "internal/topology", "proxy/display", "proxy/internal/nearest", "proxy/internal/file", "proxy/internal/source", "proxy/internal/sessionlog", "proxy/internal/traces", "proxy/sockopt", "proxy/internal/firstbytes", "proxy/internal/filter", "proxy/internal/wasm", "proxy/internal/compare"}},
 	{"proxy/internal/state", []string{"proxy/internal/file"}},

@@ -20,6 +20,7 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/file"
 )
 
 // A Notifier reports the state of the process to the service manager. The zero value and nil
@@ -142,7 +143,7 @@ func (n *Notifier) send(assignments ...string) error {
 			state.WriteString(a + "\n")
 		}
 	}
-	conn, err := net.DialUnix("unixgram", nil, n.address)
+	conn, err := file.Change(n.address.Name, func() (*net.UnixConn, error) { return net.DialUnix("unixgram", nil, n.address) }, func(late *net.UnixConn) { late.Close() })
 	if err != nil {
 		return fmt.Errorf("activation: notify: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/hung"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy/systemd"
 )
@@ -127,6 +128,26 @@ func TestNotifySocketThatCannotBe(t *testing.T) {
 	n := notifier(t)
 	if err := n.Ready(""); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v, want the missing socket", err)
+	}
+}
+
+// TestNotifySocketOfAHungFileSystem: a notification is given up, and the next ones fail at once.
+func TestNotifySocketOfAHungFileSystem(t *testing.T) {
+	dir := hung.Dir(t)
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(dir, "notify"))
+	n := notifier(t)
+	release := hung.Mount(t, dir)
+	told := make(chan error)
+	go func() { told <- n.Ready("") }()
+	select {
+	case err := <-told:
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.Is(n.Status("x"), os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+	case <-time.After(condition.Patience):
+		t.Error("it waits")
+		release()
+		<-told
 	}
 }
 
