@@ -227,6 +227,24 @@ func TestServersAreAskedInTurn(t *testing.T) {
 	equal(t, dead.count("udp", "A db.example."), 3) // it was asked again, because a datagram may have been lost
 }
 
+// TestSilentServersCostLittle: a server is asked once the one before it has been silent for a while, and not only when its time
+// is over.
+func TestSilentServersCostLittle(t *testing.T) {
+	good := newServer(t)
+	good.set("A db.example.", "30 A 10.0.0.2")
+	r := addresses(t, good, func(cfg *discovery.DNSConfig) {
+		cfg.Servers = nil
+		for range 2 {
+			silent := newServer(t)
+			silent.be(func(s *nameServer) { s.silent = true })
+			cfg.Servers = append(cfg.Servers, silent.addr)
+		}
+		cfg.Servers = append(cfg.Servers, good.addr) // each has as long as a test waits
+	})
+	r.pause(30 * time.Second)
+	equal(t, r.told(), "10.0.0.2:5432*1")
+}
+
 // TestServerThatRefersToOthers: a server that only says which servers to ask does not deny the name.
 func TestServerThatRefersToOthers(t *testing.T) {
 	lame, good := newServer(t), newServer(t)

@@ -115,27 +115,62 @@ func (s *servers) ask(ctx context.Context, q question, answered *atomic.Bool) (*
 	var errs failures
 	left := s.order()
 	for range 2 {
-		var silent []string
-		for _, server := range left {
-			reply, err := s.askOne(ctx, server, q)
-			if err == nil {
-				s.answered(server)
-				answered.Store(true)
-				return reply, nil
-			}
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			if timedOut(err) {
-				silent = append(silent, server)
-			}
-			errs = append(errs, err)
+		reply, silent, failed := s.askEach(ctx, left, q)
+		switch errs = append(errs, failed...); {
+		case reply != nil:
+			answered.Store(true)
+			return reply, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
 		}
 		if left = silent; answered.Load() {
 			break
 		}
 	}
 	return nil, fmt.Errorf("%v: %w", q, errs.join())
+}
+
+// patience is how long a server is asked alone.
+const patience = time.Second
+
+// askEach returns the first reply of some servers. Each server is asked once the one before it has failed, or has not answered
+// for a while. silent are the servers that did not reply in their time.
+func (s *servers) askEach(ctx context.Context, list []string, q question) (reply *dns.Msg, silent []string, errs failures) {
+	type result struct {
+		server string
+		reply  *dns.Msg
+		err    error
+	}
+	ctx, over := context.WithCancel(ctx)
+	defer over()
+	results := make(chan result, len(list))
+	var late <-chan time.Time
+	next := true
+	for asked, ended := 0, 0; ended < len(list) && ctx.Err() == nil; {
+		if next && asked < len(list) {
+			server := list[asked]
+			go func() {
+				reply, err := s.askOne(ctx, server, q)
+				results <- result{server, reply, err}
+			}()
+			asked, late = asked+1, time.After(patience)
+		}
+		select {
+		case <-late:
+			next = true
+		case is := <-results:
+			if is.err == nil {
+				s.answered(is.server)
+				return is.reply, nil, nil
+			}
+			if timedOut(is.err) {
+				silent = append(silent, is.server)
+			}
+			errs = append(errs, is.err)
+			ended, next = ended+1, is.server == list[asked-1]
+		}
+	}
+	return nil, silent, errs
 }
 
 func timedOut(err error) bool {
