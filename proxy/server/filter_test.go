@@ -159,12 +159,13 @@ upstreams: [{name: a, endpoints: [%q], health_check: off}, {name: b, endpoints: 
 func TestFilterEnds(t *testing.T) {
 	t.Parallel()
 
-	text := strings.Replace(filterText, "preread: 10s", "preread: 100ms", 1)
-	r := start(t, fmt.Sprintf(text, speaker(t, "a"), speaker(t, "b"), speaker(t, "c"), "deny"), "f.wasm", filterModule("1"))
+	text := fmt.Sprintf(filterText, speaker(t, "a"), speaker(t, "b"), speaker(t, "c"), "deny")
+	r := start(t, text, "f.wasm", filterModule("1"))
 	c := client(t, r.At("l"))
 	sends(t, c, "b")
 	must(t, c.CloseWrite())
 	r.Until("the client that has ended is refused", func() bool { return r.Listener("l").Reasons["filter_failed"] == 1 })
+	r.Reload(strings.Replace(text, "preread: 10s", "preread: 100ms", 1))
 	client(t, r.At("l"))
 	r.Until("the silent client is refused", func() bool { return r.Listener("l").Reasons["preread"] == 1 })
 }

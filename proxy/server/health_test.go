@@ -271,7 +271,7 @@ func TestConnectsAndVerdicts(t *testing.T) {
 	r.Until("the sessions have verdicts", func() bool {
 		return len(r.Status().Upstreams[0].Limited) > 0 && len(r.Listener("l").Limited) > 0 && len(r.Endpoint("u", "e").Limited) > 0
 	})
-	if a := r.Endpoint("u", "e").Answers; a == nil || a.Made != clients || a.SumUs <= 0 || a.SumUs > time.Since(began).Microseconds()*clients {
+	if a := r.Endpoint("u", "e").Answers; a == nil || a.Made != clients || a.SumUs < 0 || a.SumUs > time.Since(began).Microseconds()*clients {
 		t.Errorf("it has answered %+v", a)
 	}
 }
