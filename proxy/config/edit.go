@@ -23,8 +23,9 @@ type EndpointEdit struct {
 
 // An Edited is a file of a configuration, before and after an edit.
 type Edited struct {
-	Path          string // of the file that has the endpoint's line
-	Before, After []byte // equal if nothing has to change
+	Path          string  // of the file that has the endpoint's line
+	Before, After []byte  // equal if nothing has to change
+	Next          *Config // with all files as they were read; nil if nothing has to change
 }
 
 // ErrNotPlain is wrapped by the error about a line that cannot be edited because it depends on other lines, or other
@@ -61,6 +62,7 @@ func EditEndpoint(path string, env Env, e *EndpointEdit) (*Edited, error) {
 	if len(Diff(wanted, next)) > 0 {
 		return nil, fmt.Errorf("%v: %w: the edit would change other lines too: edit the file by hand", u.Pos, ErrNotPlain)
 	}
+	done.Next = next
 	return done, nil
 }
 

@@ -263,7 +263,7 @@ func saveChange(ctx context.Context, client *admin.Client, env config.Env, given
 	if err != nil {
 		return done, "", notSaved(err)
 	}
-	path, err := savable(ctx, client, given) // again: what was read had no other changes, unless the file has changed since, which writeEdited sees
+	path, err := savable(ctx, client, given) // again: what was read had no other changes, unless a file has changed since, which writeEdited sees
 	switch {
 	case err != nil:
 		return done, "", err
@@ -279,7 +279,7 @@ func saveChange(ctx context.Context, client *admin.Client, env config.Env, given
 	}
 	differs := !bytes.Equal(edited.Before, edited.After)
 	if differs {
-		if err := lock.writeEdited(ctx, client, edited); err != nil {
+		if err := lock.writeEdited(ctx, client, path, env, edited); err != nil {
 			return done, "", err
 		}
 		defer func() {
@@ -400,9 +400,17 @@ func (l *fileLock) release() {
 	}
 }
 
-// writeEdited replaces a file, and makes the process reload. If the process refuses, it restores the file.
-func (l *fileLock) writeEdited(ctx context.Context, client *admin.Client, e *config.Edited) error {
+// writeEdited replaces a file of the configuration at path, and makes the process reload. If the process refuses, or another
+// file has changed meanwhile, it restores the file.
+func (l *fileLock) writeEdited(ctx context.Context, client *admin.Client, path string, env config.Env, e *config.Edited) error {
 	if err := l.replace(e.Path, e.Before, e.After); err != nil {
+		return notSaved(err)
+	}
+	if now, problems := config.Load(path, env); len(problems) > 0 || len(config.Diff(e.Next, now)) > 0 {
+		err := fmt.Errorf("another program changed a file of %s meanwhile: look at it, and try again", path)
+		if back := l.replace(e.Path, e.After, e.Before); back != nil {
+			return fmt.Errorf("%s has the change, which is not in force, and could not be restored: %w: %w", e.Path, err, back)
+		}
 		return notSaved(err)
 	}
 	_, err := client.Reload(ctx, rollback.Options{})

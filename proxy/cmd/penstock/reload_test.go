@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
+	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
@@ -366,6 +367,33 @@ func TestSaveTakesNoOtherEdit(t *testing.T) {
 		}
 		b.mu.Unlock()
 		r.has("a")
+	}
+}
+
+// TestSaveSeesIncludedFiles: what another program writes into another file of the configuration before a command with --save has
+// written its own does not come into force with the command's change, which is taken back.
+func TestSaveSeesIncludedFiles(t *testing.T) {
+	t.Parallel()
+
+	dir, weight := t.TempDir(), 7
+	main, sub := filepath.Join(dir, "penstock.yaml"), filepath.Join(dir, "sub.yaml")
+	const listener, text = `listeners: [{name: %s, bind: "unix:l.sock", upstream: u}]`, "include: [sub.yaml]\nupstreams: [{name: u, endpoints: [\"127.0.0.1:1\"]}]\n"
+	must(t, errors.Join(os.WriteFile(main, []byte(text), 0o600), os.WriteFile(sub, fmt.Appendf(nil, listener, "a"), 0o600)))
+	edited, err := config.EditEndpoint(main, os.LookupEnv, &config.EndpointEdit{Upstream: "u", Endpoint: "127.0.0.1:1", Weight: &weight})
+	must(t, err)
+	l, err := lockFile(t.Context(), main, 0)
+	must(t, err)
+	defer l.release()
+	client, err := admin.NewClient("unix:" + filepath.Join(dir, "nobody.sock"))
+	must(t, err)
+	must(t, os.WriteFile(sub, fmt.Appendf(nil, listener, "b"), 0o600))
+	err = l.writeEdited(t.Context(), client, main, os.LookupEnv, edited)
+	if now, _ := os.ReadFile(main); string(now) != text || err == nil || !strings.Contains(err.Error(), "nothing was changed: another program changed a file of "+main) {
+		t.Errorf("%v\n%s", err, now)
+	}
+	must(t, os.WriteFile(sub, fmt.Appendf(nil, listener, "a"), 0o600))
+	if err := l.writeEdited(t.Context(), client, main, os.LookupEnv, edited); !errors.Is(err, admin.ErrNotRunning) {
+		t.Errorf("no other file has changed: %v", err) // nobody takes the reload
 	}
 }
 
