@@ -96,7 +96,8 @@ func (w *worker) peek(c *Client) {
 	b := w.firstBytes()[:c.maxPreread()]
 	n, err := peekAt(c.fd, b)
 	switch {
-	case err == syscall.EAGAIN:
+	case err == syscall.EAGAIN: // what was reported was the PROXY header
+		c.events &^= loop.Readable
 		return
 	case err != nil, n == 0: // for example, the client only looks whether the port is open
 		w.clientLeft(c)
@@ -242,7 +243,7 @@ func (w *worker) prereadFailed(c *Client, cause error) {
 		cause = ErrHeaderEnded
 	}
 	p := &c.serving.service.Preread
-	silent := c.events&arrived == 0 && c.buffered == nil
+	silent := c.silent()
 	cut := !silent && (errors.Is(cause, ErrPrereadTimeout) || cause == ErrPrereadEnded) // in the middle of a hello: its name is unknown
 	if c.phase != awaitHello || !p.AnyHello || cut || silent && p.Data {
 		w.refuse(c, cause)
@@ -253,6 +254,9 @@ func (w *worker) prereadFailed(c *Client, cause error) {
 	w.hellosMissing++
 	w.prereadOver(c)
 }
+
+// silent reports whether the client has sent nothing, or nothing behind its PROXY header.
+func (c *Client) silent() bool { return c.events&arrived == 0 && len(c.buffered) == 0 }
 
 // tooLate returns why a client is refused that has not sent its first bytes in time.
 func (w *worker) tooLate(c *Client) error {
@@ -414,8 +418,10 @@ func (w *worker) bufferPreread(c *Client) {
 			}
 		case err == syscall.EINTR:
 		case err == syscall.EAGAIN:
-			c.raised = 0 // the queue has fewer bytes now
-			c.raise(need - len(c.buffered))
+			c.events &^= loop.Readable
+			if c.raised = 0; len(c.buffered) > 0 { // the queue has fewer bytes now; the first byte shows that the client is not silent
+				c.raise(need - len(c.buffered))
+			}
 			return
 		case err == nil && len(c.buffered) > 0:
 			w.prereadFailed(c, ErrPrereadEnded)
@@ -495,7 +501,7 @@ func (w *worker) recognised(c *Client) {
 func (w *worker) silenceOver(c *Client) {
 	p := &c.serving.service.Preread
 	c.phase = awaitFirst
-	if c.events&arrived == 0 && c.buffered == nil && p.First.Silent(c) {
+	if c.silent() && p.First.Silent(c) {
 		w.recognised(c)
 		return
 	}

@@ -826,6 +826,62 @@ func TestSilence(t *testing.T) {
 	mustRead(t, first, []byte(request))
 }
 
+// TestSilenceBehindHeader: a client that says nothing behind its PROXY header is silent, however the header comes, and one that
+// has begun to say something is not.
+func TestSilenceBehindHeader(t *testing.T) {
+	t.Parallel()
+
+	by := new(hosts)
+	by.silent.Store(1) // so that there is a route for silent clients
+	first := worker.Preread{First: by, Silence: 3 * time.Second}
+	hello := worker.Preread{Hello: true, AnyHello: true, Timeout: 3 * time.Second}
+	for name, x := range map[string]struct {
+		preread worker.Preread
+		pieces  []string
+		behind  string
+	}{
+		"first bytes":           {first, []string{"PROXY UNKNOWN\r\n"}, ""},
+		"first bytes, in parts": {first, []string{"PROXY ", "UNKNOWN", "\r", "\n"}, ""},
+		"hello":                 {hello, []string{"PROXY UNKNOWN\r\n"}, ""},
+		"hello, in parts":       {hello, []string{"PROXY ", "UNKNOWN", "\r", "\n"}, ""},
+		"hello, begun":          {hello, []string{"PROXY ", "UNKNOWN", "\r", "\n"}, "\x16\x03"},
+	} {
+		for _, network := range []string{"tcp", "unix"} {
+			t.Run(network+" "+name, func(t *testing.T) {
+				var clock atomic.Int64
+				clock.Store(1)
+				var identified atomic.Bool
+				r := directedOn(t, network, straight(echo(t)), func(c *worker.Config, s *worker.Service) {
+					c.Now, s.Preread = clock.Load, x.preread
+					s.Preread.Header = new(proxyproto.Policy)
+					s.Admitter = &counted{source: func(*worker.Client) error { identified.Store(true); return nil }}
+				})
+				r.serve(t)
+				c := r.dial(t)
+				eventually(t, func() bool { return r.Active() == 1 })
+				for _, piece := range x.pieces {
+					mustWrite(t, c, []byte(piece))
+					r.Turn()
+				}
+				eventually(t, identified.Load)
+				r.Turn() // the time for its first bytes has begun
+				if before := r.peeks(); x.behind != "" {
+					mustWrite(t, c, []byte(x.behind))
+					eventually(t, func() bool { return r.peeks() > before })
+				}
+				clock.Add(int64(4 * time.Second))
+				r.Wake()
+				r.Turn()
+				if x.behind == "" {
+					talk(t, c)
+				} else {
+					eventually(t, func() bool { return r.Summary().Refusals[worker.RefusedTimeout] == 1 })
+				}
+			})
+		}
+	}
+}
+
 // The bytes that a peek has shown go with the header, whatever comes after them and
 // whenever. Every byte is there once, and counted once.
 func TestHelloWithPreface(t *testing.T) {
