@@ -134,7 +134,7 @@ func (o *offloads) add(h *Offloaded) {
 	o.clients[h.number] = h
 }
 
-// end takes out a client. left means that the client has gone; err is why it was refused.
+// end takes out a client. left means that the client has gone; err is why it was refused, nil if it was not.
 func (o *offloads) end(h *Offloaded, err error, left bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -142,6 +142,7 @@ func (o *offloads) end(h *Offloaded, err error, left bool) {
 	switch {
 	case left:
 		o.left++
+	case err == nil: // it got a response, or its request was sent
 	case h.canceled():
 		o.canceled++
 	default:

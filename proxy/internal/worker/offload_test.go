@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -168,6 +169,28 @@ func TestHandoverRefused(t *testing.T) {
 				t.Errorf("the summary is %+v, for %v", sum, r.causes())
 			}
 		})
+	}
+}
+
+// TestHandoverResponded: a client that got its response off its loop is neither refused nor gone.
+func TestHandoverResponded(t *testing.T) {
+	t.Parallel()
+
+	r := directed(t, &director{next: func(*worker.Client, int) worker.Step {
+		return worker.Step{Action: worker.Handover, To: func(h *worker.Offloaded) {
+			c, err := h.Conn()
+			if err == nil {
+				_, err = c.Write([]byte("sorry"))
+				c.Close()
+			}
+			h.End(err)
+		}}
+	}}, nil)
+	r.serve(t)
+	sockets.ExpectAll(t, r.dial(t), "sorry")
+	eventually(t, func() bool { return r.Active() == 0 })
+	if sum := r.Summary(); sum.Accepted != 1 || sum.Refused+sum.Left+sum.Canceled != 0 {
+		t.Errorf("the summary is %+v", sum)
 	}
 }
 
