@@ -239,6 +239,41 @@ func TestNoDescriptorAfterPreread(t *testing.T) {
 	mustRead(t, waits, hello)
 }
 
+// TestAcceptingGoesOnWithoutADescriptor: once a client that has lacked a descriptor waits for something else, others are
+// accepted.
+func TestAcceptingGoesOnWithoutADescriptor(t *testing.T) {
+	t.Parallel()
+
+	for name, step := range map[string]worker.Step{
+		"park":    {Action: worker.Park},
+		"pause":   {Action: worker.Pause, Timeout: time.Hour},
+		"look":    {Action: worker.Look, Need: 1, Most: 1},
+		"respond": {Action: worker.Respond, Bytes: []byte("sorry"), Timeout: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tries atomic.Int64
+			var waits atomic.Bool
+			to := connectTo(echo(t))
+			r := directed(t, &director{next: func(*worker.Client, int) worker.Step {
+				if tries.Load() > 8 && !waits.Swap(true) { // all spare descriptors were tried
+					return step
+				}
+				return to
+			}}, nil)
+			r.SetControl(func() error {
+				if tries.Add(1); waits.Load() {
+					return nil
+				}
+				return syscall.EMFILE
+			})
+			r.serve(t)
+			r.dial(t)
+			eventually(t, waits.Load)
+			talk(t, r.dial(t))
+		})
+	}
+}
+
 // Everything that a service may want of a client leaves nothing to the collector.
 func TestChurnOfAServiceMakesNoGarbage(t *testing.T) {
 	server := plainServer(t)

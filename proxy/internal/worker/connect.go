@@ -46,7 +46,11 @@ func (w *worker) search(c *Client) {
 func (w *worker) proceed(c *Client) {
 	c.phase = dialing
 	c.Record.Resume(w.loop.Now())
-	switch c.step = c.search.Next(w.loop.Now()); c.step.Action {
+	c.step = c.search.Next(w.loop.Now())
+	if c.step.Action != Connect && c.step.Action != Resolve {
+		w.fdAvailable(c) // it needs none before its next step
+	}
+	switch c.step.Action {
 	case Connect:
 		c.Record.Connect(c.step.Address.AddrPort, c.step.Address.Path, w.loop.Now())
 		c.cfg.Timeout, c.cfg.Source, c.undelayed = c.step.Timeout, c.step.Source, false

@@ -257,6 +257,7 @@ func (w *worker) respond(c *Client) {
 	c.phase, c.rest = responding, c.step.Bytes
 	w.endSearch(c)
 	w.unreserve(c)
+	w.fdAvailable(c)
 	w.arm(c, cmp.Or(max(c.step.Timeout, 0), lingerTime))
 	w.respondOn(c)
 }
