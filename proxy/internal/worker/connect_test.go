@@ -325,6 +325,8 @@ func TestClientLeavesWhileItWaits(t *testing.T) {
 			eventually(t, func() bool { return a.left.Load() == clients })
 			if sum := r.Summary(); sum.Accepted != clients || sum.Refused != x.ended*clients || sum.Refusals[worker.RefusedEnded] != sum.Refused {
 				t.Errorf("the summary is %+v", sum)
+			} else if sum.Left > 0 && x.step.Action == worker.Respond && x.step.Bytes == nil {
+				t.Errorf("%d have left, although all had their response", sum.Left)
 			}
 		})
 	}

@@ -184,7 +184,7 @@ func (w *worker) refuseWith(c *Client, cause error, b []byte) {
 
 // clientLeft closes a client that has gone before it was joined.
 func (w *worker) clientLeft(c *Client) {
-	if !c.refused { // a refused client does not count as left
+	if !c.refused && c.phase != lingering { // a client that was refused, or has its response, does not count as left
 		w.leftClients++
 		if c.Record != nil {
 			c.Record.Outcome = record.Left
