@@ -164,6 +164,15 @@ func Remove(path string, remove func() error) error {
 	return err
 }
 
+// Same reports whether a file is the same as before, with the same contents as far as this shows without reading them. nil is
+// a missing file.
+func Same(a, b fs.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}
+
 // Stat is [os.Stat] that waits no longer than [Within].
 func Stat(path string) (fs.FileInfo, error) {
 	return within(&looks, path, path, func() (fs.FileInfo, error) { return os.Stat(path) }, nil)

@@ -21,15 +21,9 @@ type Pair struct {
 
 	mu      sync.Mutex
 	now     *tls.Certificate
-	looked  [2]stamp
+	looked  [2]os.FileInfo   // nil: the file was missing
 	refused error            // why the files are not in use; nil: they are
 	ended   *tls.Certificate // whose end was logged
-}
-
-// A stamp differs between two contents of a file.
-type stamp struct {
-	at   time.Time
-	size int64
 }
 
 // New reads a certificate and its key. Files that cannot be used later are logged, and once a certificate that has ended.
@@ -47,15 +41,15 @@ func New(cert, key string, log *slog.Logger) (*Pair, error) {
 	return p, nil
 }
 
-// look returns the stamps of the files; a missing file has none.
-func (p *Pair) look() ([2]stamp, error) {
-	return file.Within(p.cert, func() (stamps [2]stamp) {
+// look looks at the files without reading them.
+func (p *Pair) look() ([2]os.FileInfo, error) {
+	return file.Within(p.cert, func() (files [2]os.FileInfo) {
 		for i, path := range []string{p.cert, p.key} {
 			if info, err := os.Stat(path); err == nil {
-				stamps[i] = stamp{info.ModTime(), info.Size()}
+				files[i] = info
 			}
 		}
-		return stamps
+		return files
 	})
 }
 
@@ -81,10 +75,10 @@ func (p *Pair) newest() *tls.Certificate {
 		if !errors.Is(p.refused, os.ErrDeadlineExceeded) {
 			p.log.Warn("the certificate cannot be examined", "cert", p.cert, "key", p.key, "error", err)
 		}
-		p.looked, p.refused = [2]stamp{}, err
+		p.looked, p.refused = [2]os.FileInfo{}, err
 		return p.now
 	}
-	if looked == p.looked {
+	if file.Same(looked[0], p.looked[0]) && file.Same(looked[1], p.looked[1]) {
 		return p.now
 	}
 	now, err := file.KeyPair(p.cert, p.key)

@@ -43,6 +43,30 @@ func TestState(t *testing.T) {
 	}
 }
 
+// TestReplaced: files that are replaced by others are read, even if these have the same size and time.
+func TestReplaced(t *testing.T) {
+	t.Parallel()
+
+	dir, size, then := t.TempDir(), 8<<10, time.Unix(1, 0) // as in an image that is built to be the same each time
+	at := [2]string{filepath.Join(dir, "c.pem"), filepath.Join(dir, "k.pem")}
+	replace := func() {
+		t.Helper()
+		cert, key := certificate.New(t, "a.test")
+		for i, text := range []string{cert, key} {
+			text += strings.Repeat("\n", size-len(text))
+			must(t, errors.Join(os.WriteFile(at[i]+".new", []byte(text), 0o600), os.Chtimes(at[i]+".new", then, then), os.Rename(at[i]+".new", at[i])))
+		}
+	}
+	replace()
+	p, err := keypair.New(at[0], at[1], slog.New(slog.DiscardHandler))
+	must(t, err)
+	first := p.Now()
+	replace()
+	if p.Now() == first {
+		t.Error("the former certificate is in use")
+	}
+}
+
 // TestEnded: a certificate that has ended is logged once.
 func TestEnded(t *testing.T) {
 	t.Parallel()

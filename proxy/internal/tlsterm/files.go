@@ -293,14 +293,7 @@ func (r *pairSpec) identity() (p fileIdentity) {
 
 func (p *fileIdentity) equal(q *fileIdentity) bool {
 	for i := range p {
-		a, b := p[i], q[i]
-		if a == nil || b == nil {
-			if a != b {
-				return false
-			}
-			continue
-		}
-		if !os.SameFile(a, b) || a.Size() != b.Size() || !a.ModTime().Equal(b.ModTime()) {
+		if !file.Same(p[i], q[i]) {
 			return false
 		}
 	}
