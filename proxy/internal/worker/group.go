@@ -212,7 +212,6 @@ func (g *Group) Cut(cause error) {
 	for _, l := range left {
 		l.Close() // also a socket that no loop has opened yet
 	}
-	g.handed.cut(cause)
 	g.finish()
 }
 

@@ -172,6 +172,31 @@ func TestHandoverRefused(t *testing.T) {
 	}
 }
 
+// TestHandoverMeetsCut: a client that is about to leave its loop when all are cut is cut too.
+func TestHandoverMeetsCut(t *testing.T) {
+	t.Parallel()
+
+	asked, cut := make(chan struct{}), make(chan struct{})
+	r := directed(t, &director{next: func(*worker.Client, int) worker.Step {
+		close(asked)
+		<-cut
+		return worker.Step{Action: worker.Handover, To: func(h *worker.Offloaded) {
+			<-h.Context().Done()
+			h.Close()
+			h.End(context.Cause(h.Context()))
+		}}
+	}}, nil)
+	r.begin()
+	r.dial(t)
+	<-asked
+	r.Cut(errNotAdmitted)
+	close(cut)
+	err := condition.Receive(t, "all clients are cut", r.served)
+	if sum := r.Summary(); err != nil || sum.Canceled != 1 || sum.Refused != 0 {
+		t.Errorf("%v, the summary is %+v", err, sum)
+	}
+}
+
 // TestHandoverResponded: a client that got its response off its loop is neither refused nor gone.
 func TestHandoverResponded(t *testing.T) {
 	t.Parallel()

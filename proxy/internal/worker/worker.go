@@ -236,6 +236,7 @@ func (w *worker) cut(cause error) {
 			}
 		}
 	}
+	w.group.handed.cut(cause) // on the loop: of its clients no later one leaves it uncut
 	w.cutMirrors()
 	w.wake()
 }
