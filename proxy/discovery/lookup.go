@@ -192,7 +192,7 @@ func (d *DNS) latest(questions []question, now time.Time) (r records, known bool
 		return h.records, !h.empty(), err
 	}
 	if left := d.left(h, questions, now); left > 0 {
-		return h.records, true, &negativeAnswer{questions, why, left}
+		return h.records, true, &negativeAnswer{questions, why, now.Add(left)}
 	}
 	*h = staleRecords{round: d.round}
 	return r, true, nil
@@ -378,11 +378,11 @@ func negativeTTL(authority []dns.RR) (ttl time.Duration, known bool) {
 type negativeAnswer struct {
 	questions []question
 	why       string
-	left      time.Duration
+	until     time.Time
 }
 
 func (e *negativeAnswer) Error() string {
-	return fmt.Sprintf("%v: %s; the last answer is kept for %v more", names(e.questions), e.why, e.left.Round(time.Millisecond))
+	return fmt.Sprintf("%v: %s; the last answer is kept until %s", names(e.questions), e.why, e.until.Local().Format(time.TimeOnly))
 }
 
 func names(questions []question) string {

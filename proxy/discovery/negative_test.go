@@ -1,6 +1,7 @@
 package discovery_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func TestDenialsAreHeldForATime(t *testing.T) {
 	r.pause(20 * time.Second)
 	r.silence()
 	status := r.source.Status()
-	if status.Err == nil || !strings.Contains(status.Err.Error(), "NXDOMAIN") || !status.Stale || status.Endpoints != 1 {
+	if status.Err == nil || !strings.Contains(status.Err.Error(), "NXDOMAIN") || !regexp.MustCompile(`kept until \d\d:\d\d:\d\d$`).MatchString(status.Err.Error()) || !status.Stale || status.Endpoints != 1 {
 		t.Errorf("status %+v", status)
 	}
 	r.pause(10 * time.Second)

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	runtimemetrics "runtime/metrics"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -515,7 +516,8 @@ func (r *reader) ejection(m *member) (why string, until time.Time) {
 	if end == math.MaxInt64 {
 		return m.monitor.Why(), time.Time{}
 	}
-	return m.monitor.Why(), r.wall(end)
+	_, why, _ = strings.Cut(m.monitor.Why(), ": ") // without the duration, which the end replaces
+	return why, r.wall(end)
 }
 
 // circuit says why a breaker is not closed, and until when it is open.

@@ -438,7 +438,7 @@ func (m *OutlierMonitor) ejectFor(now int64, cause string, connects, stay bool) 
 	took := min(base*int64(m.count), max(int64(o.cfg.MaxEjectionTime), base))
 	if m.until = never; !stay {
 		m.until = now + took
-		cause = fmt.Sprintf("%s; for %v", cause, time.Duration(took))
+		cause = fmt.Sprintf("for %v: %s", time.Duration(took), cause)
 	}
 	o.ejected = append(o.ejected, m)
 	o.update()

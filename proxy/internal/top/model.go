@@ -383,12 +383,20 @@ func was[K comparable, T any](e *earlier, things map[K]*T, key K) (before *T, si
 	return new(T), 0
 }
 
+// inAll formats a rate of bytes for a line that does not name its columns.
+func inAll(r rate) string {
+	if r == 0 {
+		return "0 B"
+	}
+	return r.bytes()
+}
+
 // totals returns a line about the whole process.
 func (p *picture) totals(c *admin.Connections) string {
 	active := fmt.Sprint(c.Active)
 	if c.Most > 0 {
 		active = fmt.Sprintf("%d/%d", c.Active, c.Most)
 	}
-	return fmt.Sprintf("clients %s  new %s/s  refused %s/s  in %s/s  out %s/s  lag %s, longest %s",
-		active, p.accepted.count(), p.refused.count(), p.flow.in.bytes(), p.flow.out.bytes(), span(p.lag.P99).text, span(p.lag.Longest).text)
+	return fmt.Sprintf("clients %s  new %s/s  refused %s/s  in %s/s  out %s/s  loop turn p99 %s, max %s",
+		active, p.accepted.count(), p.refused.count(), inAll(p.flow.in), inAll(p.flow.out), span(p.lag.P99).text, span(p.lag.Longest).text)
 }

@@ -521,7 +521,7 @@ func waitsOf(was, now *admin.Endpoint) cell {
 	if lostBefore, before := was.Waited(); before < all && lostBefore <= lost {
 		lost, all = lost-lostBefore, all-before
 	}
-	if all == 0 {
+	if all == 0 || now.State == admin.Down { // no client has used it lately
 		return figure("-", -1)
 	}
 	share := lost.Seconds() / all.Seconds()

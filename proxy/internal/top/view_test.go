@@ -122,6 +122,18 @@ func TestSlowEndpointIsSeen(t *testing.T) {
 	if row := newScreen(t, 160, 40, status(2), still).row("one "); !strings.Contains(row, " 340µs ") || !strings.Contains(row, " 11 % ") {
 		t.Errorf("without a new answer it is not the mean of all: %s", row)
 	}
+	still.Upstreams[0].Endpoints[0].State = admin.Down
+	if row := newScreen(t, 160, 40, status(2), still).row("one "); strings.Contains(row, " %") {
+		t.Errorf("an endpoint that is down, and has no sessions, has an old share: %s", row)
+	}
+}
+
+// TestNothingFlows: the line about the process has no columns, so a rate of zero has its unit.
+func TestNothingFlows(t *testing.T) {
+	still := status(2)
+	if text := newScreen(t, 160, 40, status(2), still).text(); !strings.Contains(text, "  in 0 B/s  out 0 B/s  loop turn p99 ") {
+		t.Error(text)
+	}
 }
 
 // TestByHand: the cause has the changes by hand, and a weight of 0 is one.

@@ -49,7 +49,7 @@ var advice = [Kinds]string{
 }
 
 // TooYoung is the advice if all samples were shorter than [Least].
-const TooYoung = "too short to judge: run penstock why again, or with a longer --for"
+const TooYoung = "too short to judge: run penstock why with a longer --for, such as 5s"
 
 // Advice returns what an operator should do next, as half a sentence.
 func (k Kind) Advice() string {
