@@ -114,7 +114,8 @@ func (f *finder) process(s *Status) {
 		of := Problem{Since: p.Until}
 		f.add(of, Warning, "unconfirmed_reload", "generation %d was not confirmed, and cannot be rolled back: %s. Penstock tries again every few seconds: remove the cause, or keep the generation (penstock confirm)", p.Generation, p.Failed)
 	default:
-		f.add(of, Warning, "unconfirmed_reload", "generation %d is rolled back at %s unless confirmed", p.Generation, f.clock(p.Until))
+		sooner := when(p.RollbackIf != "", fmt.Sprintf(", or sooner if %s (%d until now)", p.RollbackIf, p.Increase))
+		f.add(of, Warning, "unconfirmed_reload", "generation %d will be rolled back at %s%s, unless you run penstock confirm", p.Generation, f.clock(p.Until), sooner)
 	}
 	if r := s.Refused; r != nil && r.Automatic && s.State != Draining {
 		of := Problem{Since: r.At}
@@ -408,10 +409,9 @@ func (f *finder) outage(subject Problem, u *Upstream) {
 		}
 	}
 	add(u.Pending, "client waits", "clients wait")
-	add(o.Refused, "client refused", "clients refused")
+	add(o.Refused, "client was refused", "clients were refused")
 	add(o.Unserved, "session ended without a byte from the endpoint", "sessions ended without a byte from the endpoint")
-	cost := when(len(costs) > 0, "; "+strings.Join(costs, ", "))
-	cost += ": " + unusable(u.Endpoints)
+	cost := ": " + unusable(u.Endpoints) + when(len(costs) > 0, ". "+strings.Join(costs, ", "))
 	if m := &u.LastMinute; m.LastResort > 0 {
 		cost += fmt.Sprintf(". In the last minute %s sent to an unusable endpoint as a last resort, and %s", plural(m.LastResort, "client was", "clients were"), served(m.LastResort, m.LastResortAnswered))
 	}
@@ -463,21 +463,31 @@ func joined(prefix string, parts []string) string {
 	return prefix + strings.Join(parts, "; ")
 }
 
-// unusable names some of the endpoints that get no clients, with the reasons.
+// unusable says why endpoints get no clients: each reason once, after the names of some of its endpoints.
 func unusable(list []Endpoint) string {
 	if len(list) == 0 {
 		return "there are none"
 	}
-	var parts []string
+	why := list[0].Reason()
+	if len(list) > 1 && why != "" && !slices.ContainsFunc(list, func(e Endpoint) bool { return e.Reason() != why }) {
+		return fmt.Sprintf("all %d: %s", len(list), why)
+	}
+	var names, reasons []string
 	for i := range list[:min(len(list), maxEndpoints)] {
-		if why := list[i].Reason(); why != "" {
-			parts = append(parts, list[i].Name+": "+why)
+		why = list[i].Reason()
+		if same := slices.Index(reasons, why); same >= 0 {
+			names[same] += ", " + list[i].Name
+		} else if why != "" {
+			names, reasons = append(names, list[i].Name), append(reasons, why)
 		}
 	}
-	if more := len(list) - maxEndpoints; more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", more))
+	for i, of := range names {
+		reasons[i] = of + ": " + reasons[i]
 	}
-	return strings.Join(parts, "; ")
+	if more := len(list) - maxEndpoints; more > 0 {
+		reasons = append(reasons, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(reasons, "; ")
 }
 
 // endpoints adds the unhealthy or full endpoints of an upstream, unless a problem of the whole upstream includes them.
@@ -526,7 +536,7 @@ func (f *finder) endpoint(subject Problem, kind string, e *Endpoint) {
 		return
 	}
 	if last := e.LastFailure; kind == unreachable {
-		f.add(subject, Warning, kind, "endpoint %s/%s: the last connection to it failed, at %s: %s", subject.Upstream, e.Name, f.clock(last.Time), last.Cause)
+		f.add(subject, Warning, kind, "endpoint %s/%s: connections to it fail: %s", subject.Upstream, e.Name, strings.TrimPrefix(last.Cause, connectFailed))
 		return
 	}
 	if kind == unresolved {
@@ -559,6 +569,9 @@ const unanswered = "endpoint_unanswered"
 func (e *Endpoint) unreachable() bool {
 	return e.LastFailure != nil && e.LastFailure.Connecting && !e.LastFailure.Over
 }
+
+// connectFailed begins the cause of a connection that could not be made.
+const connectFailed = "connect failed: "
 
 // problem returns the kind of problem of an endpoint, or "" if it has none.
 func (e *Endpoint) problem() string {

@@ -52,7 +52,7 @@ func TestProblems(t *testing.T) {
 		},
 		"a reload waits": {
 			Status{State: Serving, Pending: &rollback.Waiting{Generation: 3, Until: now.Add(time.Minute)}},
-			[]string{"warning unconfirmed_reload generation 3 is rolled back at 10:01:00 unless confirmed"},
+			[]string{"warning unconfirmed_reload generation 3 will be rolled back at 10:01:00, unless you run penstock confirm"},
 		},
 		"a rollback fails": {
 			Status{State: Serving, Pending: &rollback.Waiting{Generation: 3, Until: now, Failed: "rollback to generation 2: no file"}},
@@ -199,7 +199,7 @@ func TestProblems(t *testing.T) {
 		},
 		"no usable endpoint": {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints, u.LastMinute.Refused = out, []Endpoint{down, ejected}, 9 }),
-			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00; 200 clients refused: d: down: connection refused; e: ejected until 10:01:00: 5 failures in a row"},
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: d: down: connection refused; e: ejected until 10:01:00: 5 failures in a row. 200 clients were refused"},
 		},
 		"none that can be connected to": {
 			shop(func(u *Upstream) {
@@ -213,7 +213,7 @@ func TestProblems(t *testing.T) {
 					{Name: "d", State: Draining, LastFailure: &Failure{Cause: "timed out"}},
 				}
 			}),
-			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00; 200 clients refused: f: timed out; b: breaker half-open: it was open for 1m (last failure: timed out); e: ejected: 5 failures, the last: timed out; d: drained"},
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: f: timed out; b: breaker half-open: it was open for 1m (last failure: timed out); e: ejected: 5 failures, the last: timed out; d: drained. 200 clients were refused"},
 		},
 		"none that is usable, but they serve": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now, Served: true}, []Endpoint{down}, LastMinute{LastResort: 7, LastResortAnswered: 5}
@@ -237,6 +237,21 @@ func TestProblems(t *testing.T) {
 		},
 		"at that limit, and none waits": {shop(func(u *Upstream) { u.Most, u.Connections = 5, 5 }), nil},
 		"clients are held":              {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop had no usable endpoint: 1 client waited in the last minute"}},
+		"each cause once": {
+			shop(func(u *Upstream) {
+				u.Outage, u.Endpoints = &UpstreamOutage{Since: now}, nil
+				for _, name := range []string{"a", "b", "c"} {
+					u.Endpoints = append(u.Endpoints, Endpoint{Name: name, State: Down, Weight: 1, Why: "connect: connection refused", LastFailure: &Failure{Cause: "connect failed: connection refused"}})
+				}
+			}),
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: all 3: down: connect: connection refused"},
+		},
+		"each cause once, where there are two": {
+			shop(func(u *Upstream) {
+				u.Outage, u.Endpoints = &UpstreamOutage{Since: now}, []Endpoint{down, ejected, down}
+			}),
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d, d: down: connection refused; e: ejected until 10:01:00: 5 failures in a row"},
+		},
 		"no endpoint": {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints = &UpstreamOutage{Since: now.Add(-day)}, nil }),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 2026-01-01 10:00:00: there are none"},
@@ -244,7 +259,7 @@ func TestProblems(t *testing.T) {
 		"all are full": {shop(func(u *Upstream) {
 			u.Outage, u.Pending = &UpstreamOutage{Since: now, Full: true}, 1
 			u.Endpoints = []Endpoint{{Name: "a", State: Up, Weight: 1, Active: 2, Max: 2}, {Name: "b", State: Draining, Weight: 1}, {Name: "c", State: Up}}
-		}), []string{"warning upstream_full upstream shop: every usable endpoint is at its limit since 10:00:00; 1 client waits: a: full (2 of 2); b: drained; c: weight 0"}},
+		}), []string{"warning upstream_full upstream shop: every usable endpoint is at its limit since 10:00:00: a: full (2 of 2); b: drained; c: weight 0. 1 client waits"}},
 		"some are not usable": {shop(func(u *Upstream) {
 			u.Endpoints = []Endpoint{up, down, ejected, {Name: "b", State: Up, Weight: 1, Breaker: "open", BreakerWhy: "9 of 9 failed"}, {Name: "f", State: Up, Weight: 1, Active: 1, Max: 1}, {Name: "w", State: Down}, {Name: "x", State: Draining, Weight: 1}, {Name: "y", State: Removed, Weight: 1}}
 		}), []string{
@@ -302,7 +317,7 @@ func TestProblems(t *testing.T) {
 					u.Endpoints = append(u.Endpoints, e)
 				}
 			}),
-			[]string{"warning endpoint_unreachable endpoint shop/a: the last connection to it failed, at 10:00:00: connect failed: connection refused"},
+			[]string{"warning endpoint_unreachable endpoint shop/a: connections to it fail: connection refused"},
 		},
 		"clients that wait for a connection": {
 			shop(func(u *Upstream) {
@@ -427,9 +442,9 @@ func TestProblemsAreBounded(t *testing.T) {
 	if last := list[len(list)-1]; len(list) != 11 || last.Text != "upstream u: 9990 more endpoints are not usable" || last.Endpoint != "" {
 		t.Errorf("%d problems, the last is %+v", len(list), last)
 	}
-	u.Outage = new(UpstreamOutage)
+	u.Outage, u.Endpoints[9_999].Why = new(UpstreamOutage), "another cause"
 	list = problems(&Status{Upstreams: []Upstream{u}}, time.Now())
-	if len(list) != 1 || !strings.HasSuffix(list[0].Text, "; 9: down; and 9990 more") {
+	if len(list) != 1 || !strings.HasSuffix(list[0].Text, ", 9: down; and 9990 more") {
 		t.Errorf("%d problems: %+v", len(list), list[0])
 	}
 }

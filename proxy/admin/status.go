@@ -571,7 +571,7 @@ func (e *Endpoint) Reason() string {
 		return why
 	case why == "":
 		return f.Cause
-	case e.State == Draining || e.State == Maint || e.State == Removed || e.Weight == 0 || strings.Contains(why, f.Cause):
+	case e.State == Draining || e.State == Maint || e.State == Removed || e.Weight == 0 || strings.Contains(why, strings.TrimPrefix(f.Cause, connectFailed)):
 		return why
 	}
 	return why + " (last failure: " + f.Cause + ")"

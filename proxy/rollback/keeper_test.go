@@ -282,7 +282,7 @@ func TestSecondChangeIsRefusedMeanwhile(t *testing.T) {
 		r.change(t, "two", twoMinutes)
 		time.Sleep(30 * time.Second)
 		_, err := r.Apply(t.Context(), "three", rollback.Options{})
-		if !errors.Is(err, rollback.ErrPending) || !strings.Contains(err.Error(), "generation 2 waits to be confirmed, or is rolled back at "+r.Status().Pending.Until.Format(time.TimeOnly)+": run penstock confirm or ") {
+		if !errors.Is(err, rollback.ErrPending) || !strings.Contains(err.Error(), "generation 2 waits to be confirmed, or will be rolled back at "+r.Status().Pending.Until.Format(time.TimeOnly)+": run penstock confirm or ") {
 			t.Error(err)
 		}
 		r.holds(t, 2, "one", "two")

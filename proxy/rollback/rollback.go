@@ -144,7 +144,7 @@ func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installe
 	}
 	defer k.give()
 	if p := k.pending; p != nil {
-		return done, fmt.Errorf("generation %d %w, or is rolled back at %s: run penstock confirm or penstock rollback first",
+		return done, fmt.Errorf("generation %d %w, or will be rolled back at %s: run penstock confirm or penstock rollback first",
 			k.current.Generation, ErrPending, p.until.Format(time.TimeOnly))
 	}
 	done.Changes = k.cfg.Changes(k.state, next)

@@ -65,7 +65,7 @@ func (d *denials) deny(rule source.Rule, listener string, within time.Duration, 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if listener != "" && d.listeners[listener] == nil {
-		return admin.Denial{}, fmt.Errorf("listener %q: %w: known names: %s", listener, admin.ErrNotFound, names(d.listeners))
+		return admin.Denial{}, missing("listener", listener, d.listeners)
 	}
 	now := d.clock()
 	one := denial{admin.Denial{Source: rule.Text(), Listener: listener, Until: now.Add(within), Since: now, By: by}, rule}
@@ -97,7 +97,7 @@ func (d *denials) remove(rule source.Rule, listener, by string) error {
 	defer d.mu.Unlock()
 	i := d.index(rule, listener)
 	if i < 0 {
-		return fmt.Errorf("source %s: %w: %s", rule.Text(), admin.ErrNotFound, d.instead(rule, listener))
+		return missingf("source %s is %s", rule.Text(), d.instead(rule, listener))
 	}
 	d.list = slices.Delete(d.list, i, i+1)
 	d.log.Info("source no longer denied", "by", by, "source", rule.Text(), "listener", cmp.Or(listener, "all"))
@@ -116,11 +116,11 @@ func (d *denials) instead(rule source.Rule, listener string) string {
 	}
 	switch {
 	case d.index(rule, "") >= 0:
-		return "the source is denied at all listeners, not only at listener " + listener + ": leave the listener out"
+		return "denied at all listeners, not only at listener " + listener + ": leave the listener out"
 	case len(at) > 0:
-		return "the source is denied at listener " + strings.Join(at, " and ") + " only: name that listener"
+		return "denied at listener " + strings.Join(at, " and ") + " only: name that listener"
 	}
-	return "the source is not denied: penstock deny list shows the denied sources"
+	return "not denied: penstock deny list shows the denied sources"
 }
 
 // Denied implements [admin.Balancer].

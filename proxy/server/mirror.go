@@ -139,7 +139,7 @@ func (lm *listenerManager) comparing(listener string) ([]string, error) {
 		return slices.Sorted(maps.Keys(lm.listeners)), nil
 	}
 	if lm.listeners[listener] == nil {
-		return nil, fmt.Errorf("%w: there is no listener %s", admin.ErrNotFound, listener)
+		return nil, missing("listener", listener, lm.listeners)
 	}
 	return []string{listener}, nil
 }

@@ -42,7 +42,7 @@ func (h *endpointChanges) changeEndpoint(c *admin.EndpointChange, by string) (do
 	defer h.mu.Unlock()
 	u := h.upstreams[c.Upstream]
 	if u == nil {
-		return done, false, fmt.Errorf("upstream %q: %w: known names: %s", c.Upstream, admin.ErrNotFound, names(h.upstreams))
+		return done, false, missing("upstream", c.Upstream, h.upstreams)
 	}
 	var e *endpointEdit
 	switch c.What {
@@ -207,7 +207,7 @@ func (h *endpointChanges) removedEndpoint(u *upstream, given ...string) *state.C
 
 func (h *endpointChanges) present(u *upstream, endpoint string) (*member, error) {
 	if back := h.removedEndpoint(u, endpoint); back != nil {
-		return nil, fmt.Errorf("endpoint %q of %s: %w: it was removed by hand: send POST /v1/endpoint/ready?upstream=%[2]s&endpoint=%[4]s first", endpoint, u.cfg.Name, admin.ErrNotFound, back.Endpoint)
+		return nil, missingf("endpoint %q of %s was removed by hand: send POST /v1/endpoint/ready?upstream=%[2]s&endpoint=%[3]s first", endpoint, u.cfg.Name, back.Endpoint)
 	}
 	return u.find(endpoint)
 }
@@ -326,7 +326,7 @@ func (s *Server) DrainListener(name, by string) (done admin.ListenerDrained, err
 	defer s.mu.Unlock()
 	l := s.listeners[name]
 	if l == nil {
-		return done, fmt.Errorf("listener %q: %w: known names: %s", name, admin.ErrNotFound, names(s.listeners))
+		return done, missing("listener", name, s.listeners)
 	}
 	done.Sessions = int64(l.state.Connections.InUse())
 	if done.Changed = !l.drained; done.Changed {
@@ -363,7 +363,7 @@ func (s *Server) ReadyListener(ctx context.Context, name, by string) (changed bo
 	l := s.listeners[name]
 	switch {
 	case l == nil:
-		return false, fmt.Errorf("listener %q: %w: known names: %s", name, admin.ErrNotFound, names(s.listeners))
+		return false, missing("listener", name, s.listeners)
 	case s.closing:
 		return false, errClosing
 	case !l.drained:
@@ -388,9 +388,9 @@ func (s *Server) SetSplit(listener string, route int, percent map[string]float64
 	l := s.listeners[listener]
 	switch {
 	case l == nil:
-		return false, fmt.Errorf("listener %q: %w: known names: %s", listener, admin.ErrNotFound, names(s.listeners))
+		return false, missing("listener", listener, s.listeners)
 	case route < 0 || route >= len(l.shares) || l.shares[route].split == nil:
-		return false, fmt.Errorf("listener %q, route %d: %w: it has no split: penstock split lists the splits", listener, route, admin.ErrNotFound)
+		return false, missingf("listener %q, route %d, has no split: penstock split lists the splits", listener, route)
 	}
 	sh, split := &l.shares[route], l.cfg.Routes[route].Split
 	now := make([]float64, len(split))
@@ -437,7 +437,21 @@ func (u *upstream) find(endpoint string) (*member, error) {
 	for _, m := range found {
 		return m, nil
 	}
-	return nil, fmt.Errorf("endpoint %q of %s: %w: known names: %s", endpoint, of, admin.ErrNotFound, names(u.members))
+	return nil, missingf("there is no endpoint %q of %s, known: %s", endpoint, of, names(u.members))
+}
+
+// A missingError says that something named does not exist. It wraps [admin.ErrNotFound].
+type missingError string
+
+func (e missingError) Error() string { return string(e) }
+
+func (missingError) Unwrap() error { return admin.ErrNotFound }
+
+func missingf(format string, args ...any) error { return missingError(fmt.Sprintf(format, args...)) }
+
+// missing returns the error of a name that is none of the existing names.
+func missing[T any](kind, name string, existing map[string]T) error {
+	return missingf("there is no %s %q, known: %s", kind, name, names(existing))
 }
 
 // names lists the existing names, or some of them.

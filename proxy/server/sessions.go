@@ -199,7 +199,7 @@ func sessionStatus(session *worker.Session, verdict string) admin.Session {
 // removed may still have sessions, so it is called only where none are found.
 func (s *sessionTable) knows(q *admin.WhyQuery) error {
 	if q.Session != "" {
-		return fmt.Errorf("session %q: %w: the session has ended, or has no endpoint yet: GET /v1/sessions lists the sessions", q.Session, admin.ErrNotFound)
+		return missingf("session %q has ended, or has no endpoint yet: GET /v1/sessions lists the sessions", q.Session)
 	}
 	return s.knowsNames(q.Listener, q.Upstream, q.Endpoint)
 }
@@ -252,9 +252,9 @@ func (s *sessionTable) knowsNames(listener, upstream, endpoint string) error {
 	}
 	switch {
 	case upstream != "" && s.upstreams[upstream] == nil:
-		return fmt.Errorf("upstream %q: %w: known names: %s", upstream, admin.ErrNotFound, names(s.upstreams))
+		return missing("upstream", upstream, s.upstreams)
 	case listener != "" && s.listeners[listener] == nil:
-		return fmt.Errorf("listener %q: %w: known names: %s", listener, admin.ErrNotFound, names(s.listeners))
+		return missing("listener", listener, s.listeners)
 	case endpoint != "":
 		return s.knowsEndpoint(endpoint, upstream)
 	}
@@ -275,7 +275,7 @@ func (s *sessionTable) knowsEndpoint(name, upstream string) error {
 			all[id] = m
 		}
 	}
-	return fmt.Errorf("endpoint %q: %w: known names: %s", name, admin.ErrNotFound, names(all))
+	return missing("endpoint", name, all)
 }
 
 const (

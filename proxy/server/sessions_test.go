@@ -145,8 +145,8 @@ func TestSessionsAreSelected(t *testing.T) {
 		t.Errorf("why of an id: %+v, %v", w, err)
 	}
 	for want, q := range map[string]admin.SessionQuery{
-		"listener \"none\": not found: known names: api, web": {Listener: "none"}, "upstream \"none\": not found: known names: u, v": {Upstream: "none"},
-		"endpoint \"none\": not found: known names: one, two": {Endpoint: "none"}, "endpoint \"two\": not found: known names: one": {Upstream: "u", Endpoint: "two"},
+		"there is no listener \"none\", known: api, web": {Listener: "none"}, "there is no upstream \"none\", known: u, v": {Upstream: "none"},
+		"there is no endpoint \"none\", known: one, two": {Endpoint: "none"}, "there is no endpoint \"two\", known: one": {Upstream: "u", Endpoint: "two"},
 	} {
 		_, err := r.Sessions(t.Context(), q, admin.SessionOrder{})
 		_, endErr := r.EndSessions(t.Context(), admin.EndQuery{SessionQuery: q}, "uid=7")

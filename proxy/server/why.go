@@ -160,7 +160,7 @@ func (w *whySum) result() admin.Why {
 	w.by.report(&w.why, kind, times[kind])
 	w.why.Verdict, w.why.Advice = kind.String(), kind.Advice()
 	if w.why.Count == 0 {
-		w.why.Verdict, w.why.Advice = admin.NoVerdict, "no session is connected to an endpoint"
+		w.why.Verdict, w.why.Advice = admin.NoVerdict, "no client is connected to an endpoint now"
 	}
 	if all := total(times); all > 0 {
 		for k := range times {

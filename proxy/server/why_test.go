@@ -51,8 +51,8 @@ upstreams:
 		}
 	}
 	for q, want := range map[admin.WhyQuery]string{
-		{Session: "127.0.0.1:1", For: time.Hour}: "GET /v1/sessions", {Upstream: "none"}: "known names: quick, slow",
-		{Listener: "none", For: time.Hour}: "known names: a, b", {Endpoint: "none", For: time.Hour}: "known names: q, s",
+		{Session: "127.0.0.1:1", For: time.Hour}: "GET /v1/sessions", {Upstream: "none"}: "known: quick, slow",
+		{Listener: "none", For: time.Hour}: "known: a, b", {Endpoint: "none", For: time.Hour}: "known: q, s",
 	} {
 		if _, err := r.Server.Why(t.Context(), q); !errors.Is(err, admin.ErrNotFound) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", q, err)
@@ -163,7 +163,7 @@ func TestWhyOfNobody(t *testing.T) {
 	t.Parallel()
 
 	r := startUpstream(t, `endpoints: [{name: e, address: %q}], health_check: off, queue: {hold: 1m}`, sockets.Refusing(t))
-	if w := r.why(admin.WhyQuery{}); w.Verdict != admin.NoVerdict || w.Advice != "no session is connected to an endpoint" || w.Waiting != 0 || w.Endpoints == nil || w.Most != nil {
+	if w := r.why(admin.WhyQuery{}); w.Verdict != admin.NoVerdict || w.Advice != "no client is connected to an endpoint now" || w.Waiting != 0 || w.Endpoints == nil || w.Most != nil {
 		t.Errorf("%+v", w)
 	}
 	for range 2 {

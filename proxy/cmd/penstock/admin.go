@@ -371,10 +371,23 @@ func elsewhere(env config.Env, path string, err error) error {
 	if pid == 0 {
 		return err
 	}
-	if at := listensElsewhere([]string{fmt.Sprintf("/run/user/%d/penstock", uid)}, path); at != "" {
-		return fmt.Errorf("%s: its process belongs to another user: use --admin %s", display.Text(path), display.Text(at))
+	user := fmt.Sprintf("/run/user/%d", uid)
+	its := append(adminDirectories(environOf("/proc", pid), filepath.Clean), filepath.Join(user, "penstock"))
+	if at := listensElsewhere(its, path); at != "" {
+		return fmt.Errorf("%s: process %d runs it, with another user or XDG_RUNTIME_DIR: use --admin %s", display.Text(path), pid, display.Text(at))
 	}
-	return fmt.Errorf("%s: process %d runs it, but its admin socket was not found. If the file has no admin section, add %s. Then run kill -HUP %[2]d: this also restores a removed socket", display.Text(path), pid, display.Text(adminFor([]string{serviceDirectory, fmt.Sprintf("/run/user/%d", uid)}, path, int(uid), adminSection)))
+	dirs := strings.Join(searched(env), " or ")
+	return fmt.Errorf("%s: process %d runs it, but its admin socket is not in %s. If the file has no admin section, add %s. Then run kill -HUP %[2]d: this also restores a removed socket", display.Text(path), pid, display.Text(dirs), display.Text(adminFor([]string{serviceDirectory, user}, path, int(uid), adminSection)))
+}
+
+// environOf returns the environment of a process, or an empty one if this user may not read it.
+func environOf(proc string, pid int) config.Env {
+	text, _ := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "environ"))
+	return func(name string) (string, bool) {
+		_, value, found := strings.Cut("\x00"+string(text), "\x00"+name+"=")
+		value, _, _ = strings.Cut(value, "\x00")
+		return value, found
+	}
 }
 
 // adminFor returns the setting that gives a process of a user an admin socket: in one of the directories, or else

@@ -73,7 +73,7 @@ func TestSummaryAsText(t *testing.T) {
 		Lost:      8,
 		Fallbacks: map[string]int64{"wrapped": 9, "urgent": 10},
 	}
-	const want = "1 connection accepted, 3 refused (unavailable 3); client to endpoint: 1 byte spliced, 5 copied; endpoint to client: 6 bytes spliced, 7 copied; 8 bytes lost; fallbacks: urgent 10, wrapped 9\n"
+	const want = "1 connection accepted, 3 refused (unavailable 3); client to endpoint: 1 byte spliced, 5 copied; endpoint to client: 6 bytes spliced, 7 copied; 8 bytes lost; fallbacks to copying: urgent 10, wrapped 9\n"
 	var got bytes.Buffer
 	if err := writeSummary(&got, "text", s); err != nil || got.String() != want {
 		t.Errorf("summary is\n%s%v, want\n%s", got.String(), err, want)

@@ -163,7 +163,7 @@ func (r *daemon) closeAdmin() {
 func (r *daemon) openAll(ctx context.Context, cfg *config.Config, print string) error {
 	move, scrapes, err := r.prepare(ctx, cfg)
 	if err != nil {
-		return err
+		return r.alreadyRuns(err)
 	}
 	move.Commit() // from now on it answers that the process starts
 	r.loadBalancer, err = r.open(ctx, cfg, *r.options)
@@ -196,7 +196,8 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config, print string) 
 func (r *daemon) alreadyRuns(err error) error {
 	if r.file && errors.Is(err, syscall.EADDRINUSE) {
 		if pid, _ := processOf("/proc", r.source.name()); pid != 0 {
-			return fmt.Errorf("%s already runs, process %d: %w", r.source.name(), pid, err)
+			taken, _, _ := strings.Cut(err.Error(), ": another socket has it") // it is that process's
+			return fmt.Errorf("process %d already runs %s: %s", pid, r.source.name(), taken)
 		}
 	}
 	return err
@@ -536,7 +537,7 @@ func writeSummary(w io.Writer, form string, s admin.Summary) error {
 		return json.NewEncoder(w).Encode(s)
 	}
 	there, back := s.Bytes.ClientToEndpoint, s.Bytes.EndpointToClient
-	_, err := fmt.Fprintf(w, "%s accepted, %d refused%s; client to endpoint: %s spliced, %d copied; endpoint to client: %s spliced, %d copied%s; %s lost; fallbacks: %s\n",
+	_, err := fmt.Fprintf(w, "%s accepted, %d refused%s; client to endpoint: %s spliced, %d copied; endpoint to client: %s spliced, %d copied%s; %s lost; fallbacks to copying: %s\n",
 		plural(s.Connections.Accepted, "connection", "connections"), s.Connections.Refused, byReason(s.RefusedBy),
 		bytesText(there.Spliced), there.Copied, bytesText(back.Spliced), back.Copied, laneBytes(&s), bytesText(s.Lost), listed(s.Fallbacks))
 	return err

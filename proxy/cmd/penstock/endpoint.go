@@ -191,7 +191,7 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 	if done.Taking == 0 {
 		fmt.Fprintf(&text, "no endpoint of %s takes clients now%s\n", display.Text(upstream), display.Text(when(done.Others != "", ": "+done.Others)))
 	}
-	if gone := done.To == string(admin.Removed) || done.To == noEndpoint; !gone && done.Weight == 0 {
+	if gone := done.To == string(admin.Removed); !gone && done.Weight == 0 {
 		fmt.Fprintf(&text, "it gets no clients, because its weight is 0: penstock endpoint weight %s N changes the weight\n", of)
 	}
 	if done.Unkept != "" && done.From != done.To {
@@ -203,7 +203,7 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 
 // unkept says why a change is lost at a restart.
 func unkept(why string) string {
-	return fmt.Sprintf("kept over reloads, lost at a restart (%s)\n", display.Text(why))
+	return fmt.Sprintf("stays after a reload, is lost at a restart: %s\n", display.Text(why))
 }
 
 // saveFlag also writes a change of an endpoint to the file.
@@ -295,6 +295,9 @@ func saveChange(ctx context.Context, client *admin.Client, env config.Env, given
 			weight = now.Weight
 		}
 		done = admin.EndpointChanged{Endpoint: edit.Name(), From: was.value(change.What), To: now.value(change.What), Weight: weight}
+		if edit.Remove { // it may drain still, or be gone
+			done.To = string(admin.Removed)
+		}
 		done.Taking, done.Others = now.of.Taking(done.Endpoint)
 		return done, edited.Path, err
 	}

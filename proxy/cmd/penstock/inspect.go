@@ -66,7 +66,7 @@ const whyRows = 20
 // writeWhy writes the verdict on all sessions, the advice, and a row for each session that was kept waiting longest.
 func writeWhy(w io.Writer, y *admin.Why) error {
 	if y.Count == 0 {
-		return say(w, "%s\n", oneLine(cmp.Or(y.Advice, "no session is connected to an endpoint")))
+		return say(w, "%s\n", oneLine(cmp.Or(y.Advice, "no client is connected to an endpoint now")))
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: %s of the time of %s\n", display.Text(y.Verdict), percent(y.Shares[y.Verdict]), plural(int64(y.Count), "session", "sessions"))

@@ -228,14 +228,14 @@ func (c *listenerDrainCmd) Run(e *cli.Env) error {
 		return client.DrainListener(ctx, c.Name)
 	}, func(w io.Writer, done *admin.ListenerDrained) error {
 		before := when(!done.Changed, ", as before")
-		sessions := plural(done.Sessions, "session is", "sessions are")
+		sessions := plural(done.Sessions, "session", "sessions")
 		switch {
 		case done.Sessions == 0:
 			sessions = "it has no sessions"
 		case done.Until.IsZero():
-			sessions += " being reset, because drain_timeout is 0"
+			sessions += " reset now, because drain_timeout is 0"
 		default:
-			sessions += fmt.Sprintf(" left: the rest is reset at %s", done.Until.Local().Format(time.DateTime))
+			sessions += fmt.Sprintf(" may last until %s", done.Until.Local().Format(time.DateTime))
 		}
 		return say(w, "listener %s is closed%s: %s\n", display.Text(c.Name), before, sessions)
 	})

@@ -70,7 +70,7 @@ func TestReloadUntilConfirmed(t *testing.T) {
 		t.Errorf("it says %q", out)
 	}
 	_, complaint := r.tells(cli.ExitError, "reload", "--config", r.file)
-	if !strings.HasPrefix(complaint, "penstock: generation 2 waits to be confirmed, or is rolled back at ") {
+	if !strings.HasPrefix(complaint, "penstock: generation 2 waits to be confirmed, or will be rolled back at ") {
 		t.Errorf("a second one: %q", complaint)
 	}
 	r.hangups <- syscall.SIGHUP

@@ -111,7 +111,7 @@ func only[T any](list []T, kind, name string, nameOf func(T) string) ([]T, error
 	if len(list) > len(names) {
 		names = append(names, "...")
 	}
-	return nil, fmt.Errorf("there is no %s %q: known names: %s", kind, name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("there is no %s %q, known: %s", kind, name, strings.Join(names, ", "))
 }
 
 // A statusText is a status as text: a table, with notes below a row if they would make it too wide.
@@ -187,9 +187,6 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	}
 	t.short = !all && endpoints > mostEndpoints
 	t.row("process", fmt.Sprint(s.PID), string(s.State), fmt.Sprintf("generation %d, for %v; up %v", s.Generation, since(now, s.GenerationSince), since(now, s.Started)))
-	if p := s.Pending; p != nil && p.Failed == "" {
-		t.note("generation %d is rolled back at %s unless confirmed%s", p.Generation, t.until(p.Until), rollbackText(p.RollbackIf, p.Increase))
-	}
 	if r := s.Refused; r != nil {
 		t.note("generation %d was rolled back at %s, %s, but %s still has it: the next reload or start brings it back. penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), cmp.Or(when(r.Automatic, "automatically"), "by "+r.By), r.Path)
 	}
@@ -344,11 +341,6 @@ func andMore(n int) string {
 
 // oneLine joins lines into one: joined errors have several.
 func oneLine(text string) string { return display.Text(strings.ReplaceAll(text, "\n", "; ")) }
-
-// rollbackText describes the bound that rolls a generation back before its time is over.
-func rollbackText(bound string, increase int64) string {
-	return when(bound != "", fmt.Sprintf("; sooner if %s (%d until now)", bound, increase))
-}
 
 // until formats a time, and how long it is until then.
 // continues writes a row for sessions of a part that is gone; until is when the last of them is reset, or zero.

@@ -85,7 +85,6 @@ func TestStatusForPeople(t *testing.T) {
 WARNING  listener web is at its limit
 WARNING  generation 3 waits
 process         7      serving               generation 3, for 2m0s; up 1h0m0s
-      generation 3 is rolled back at 10:01:30 (in 1m30s) unless confirmed; sooner if failures>50 (4 until now)
 connections                                  active 496 of 496 (limit), accepted 5, refused 1, in 1.20 MB, out 3.40 GB
       17 B not delivered: the receiver left first
       2 directions were copied, not spliced: urgent bytes arrived
@@ -159,8 +158,8 @@ func TestStatusIsNarrowed(t *testing.T) {
 		{"web", "", 1, 0, "", cli.ExitWarnings},
 		{"", "other", 0, 1, "", cli.ExitWarnings},
 		{"web", "shop", 1, 1, "", cli.ExitOutage},
-		{"nobody", "", 0, 0, `there is no listener "nobody": known names: web`, 0},
-		{"", "nobody", 0, 0, `there is no upstream "nobody": known names: shop, other`, 0},
+		{"nobody", "", 0, 0, `there is no listener "nobody", known: web`, 0},
+		{"", "nobody", 0, 0, `there is no upstream "nobody", known: shop, other`, 0},
 	} {
 		s := aStatus(time.Now())
 		err := (&statusCmd{Listener: test.listener, Upstream: test.upstream}).narrow(s)

@@ -387,15 +387,22 @@ func (l *Lanes) willBe(now *state) string {
 	return now.is
 }
 
+// A noLaneError says why no lane is open. It wraps [admin.ErrNotFound].
+type noLaneError struct{ why error }
+
+func (e noLaneError) Error() string { return "nothing was changed, no lane is open: " + e.why.Error() }
+
+func (e noLaneError) Unwrap() []error { return []error{admin.ErrNotFound, e.why} }
+
 // inForce returns the lane, or an error that says why there is none.
 func (l *Lanes) inForce() (*state, error) {
 	switch now := l.now.Load(); {
 	case l.left.Load():
 		return nil, fmt.Errorf("%w: sessions that have left user space (%d) continue without this process: nothing was changed", admin.ErrLeft, now.lane.Stats().Lane)
 	case now == nil:
-		return nil, fmt.Errorf("the lane: %w: no listener has lane: auto or require", admin.ErrNotFound)
+		return nil, noLaneError{errors.New("no listener has lane: auto or require")}
 	case now.lane == nil:
-		return nil, fmt.Errorf("%w: there is no lane: %w", admin.ErrNotFound, now.why)
+		return nil, noLaneError{now.why}
 	default:
 		return now, nil
 	}
