@@ -666,9 +666,10 @@ func TestDeathBetweenSteps(t *testing.T) {
 			}
 			joined(t, l, "tcp", "127.0.0.1:0").talk(t)
 			must.Do(t, l.Close())
-			if got := names(t, dir); len(got) > 0 || attached(t) != 0 {
-				t.Errorf("after step %d and %d, and Close, %v is pinned, and %d programs are attached", n, again, got, attached(t))
+			if got := names(t, dir); len(got) > 0 {
+				t.Errorf("after step %d and %d, and Close, %v is pinned", n, again, got)
 			}
+			condition.Await(t, "no program is attached", func() bool { return attached(t) == 0 }) // the kernel detaches later what was unpinned
 		}
 	}
 	if least := 3 + 4 + 5; n <= least {

@@ -263,7 +263,8 @@ func TestMirrorPatience(t *testing.T) {
 		for _, e := range splicing {
 			d := ofLoop()
 			r, clock := d.clockedRelay(t, relay.Config{Engine: e})
-			m := newMirrored(t, r, d, smallTCP, 20*time.Second) // the kernel's clock is not moved
+			const patience = 3 * time.Minute // longer than this test takes on a busy machine: the kernel's clock is not moved
+			m := newMirrored(t, r, d, smallTCP, patience)
 			if connected {
 				m.connect()
 				fillMirror(t, m)
@@ -271,12 +272,12 @@ func TestMirrorPatience(t *testing.T) {
 				m.unconnected()
 				sendOn(t, m, 100)
 			}
-			clock.advance(18 * time.Second)
+			clock.advance(9 * patience / 10)
 			if res := m.mirrorNow(); res.Reason != driver.MirrorNone {
 				t.Fatalf("%v, %v: early: %+v", connected, e, res)
 			}
-			clock.advance(4 * time.Second) // the first byte's, which may have been taken
-			clock.advance(22 * time.Second)
+			clock.advance(patience / 5) // the first byte's, which may have been taken
+			clock.advance(11 * patience / 10)
 			if res := m.mirrorEnd(); res.Reason != driver.MirrorLate || res.Undelivered == 0 {
 				t.Errorf("%v, %v: %+v", connected, e, res)
 			}

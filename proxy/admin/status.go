@@ -249,8 +249,10 @@ type Endpoint struct {
 	// ByHand has the changes by hand to the endpoint, such as weight 5, or added.
 	ByHand []string `json:"by_hand,omitempty"`
 	// Until is when an ejection ends, or when draining sessions are reset. Left out otherwise.
-	Until   time.Time `json:"until,omitzero"`
-	Breaker string    `json:"breaker,omitempty"` // open or half-open; left out if the breaker is closed, or there is none
+	Until time.Time `json:"until,omitzero"`
+	// SlowUntil is until when slow_start gives it less than its weight. Left out otherwise.
+	SlowUntil time.Time `json:"slow_until,omitzero"`
+	Breaker   string    `json:"breaker,omitempty"` // open or half-open; left out if the breaker is closed, or there is none
 	// Times that the circuit breaker has opened.
 	Opened int64 `json:"opened,omitempty" metric:"breaker_opened_total,nonzero"`
 	// BreakerWhy is why the breaker is not closed, and BreakerUntil when its open state ends.

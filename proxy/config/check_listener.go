@@ -502,7 +502,7 @@ func (k *checker) prereadSilence(ln *Listener, route int) {
 	case !ln.readsFirst() && ln.Silence > 0 && !slices.ContainsFunc(ln.Routes, func(r Route) bool { return k.checkVague(&r.Match) }):
 		k.warnAt(at, "leave it out", "preread_silence has no effect here: it needs a listener without tls, and routes that match a client's first bytes")
 	case ln.Silence >= ln.Timeouts.Preread && ln.Silence > 0 && !k.bad[&ln.Timeouts.Preread]:
-		k.complainAt(at, "make preread_silence shorter, or timeouts.preread longer", "preread_silence has no effect: silent clients are refused earlier, after %v, the preread timeout", ln.Timeouts.Preread)
+		k.complainAt(at, "make preread_silence shorter, or timeouts.preread longer", "preread_silence has no effect: timeouts.preread refuses silent clients after %v", ln.Timeouts.Preread)
 	}
 }
 

@@ -399,6 +399,20 @@ func (o *object) keys() []string {
 	return slices.Clip(keys)
 }
 
+// groupsWith appends the keys of the groups within o that have a key. Each is named once.
+func (o *object) groupsWith(key string, groups []string) []string {
+	for _, f := range o.fields {
+		if f.obj == nil {
+			continue
+		}
+		if f.obj.byKey[key] != nil && !slices.Contains(groups, f.key) {
+			groups = append(groups, f.key)
+		}
+		groups = f.obj.groupsWith(key, groups)
+	}
+	return groups
+}
+
 // A guess is the value of a misspelled key and the key that was probably meant.
 type guess struct {
 	field *field
@@ -423,6 +437,8 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 	fix := "leave it out, or use " + enumeration(o.keys(), "or")
 	if meant != "" {
 		fix = didYouMean(meant)
+	} else if groups := root().groupsWith(key, nil); 0 < len(groups) && len(groups) < 3 {
+		fix = "it is a key of " + enumeration(groups, "or")
 	}
 	for _, f := range o.fields {
 		if f.obj == nil || f.obj.byKey[key] == nil || meant != "" && nearest.Distance(key, meant) <= 1 {
@@ -441,7 +457,7 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 // ofHAProxy has the keys for words of HAProxy that resemble no key.
 var ofHAProxy = map[string]string{
 	"maxconn": "connections", "maxqueue": "size", "frontend": "listeners", "backend": "upstreams", "server": "endpoints", "default_backend": "upstream", "use_backend": "routes",
-	"acl": "routes", "timeout": "timeouts", "check": "health_check", "inter": "interval", "fastinter": "fast_interval", "stats": "admin", "log": "session_log",
+	"acl": "routes", "timeout": "timeouts", "client": "idle", "tunnel": "idle", "client_fin": "half_close", "inspect_delay": "preread", "reject": "deny", "retries": "attempts", "check": "health_check", "inter": "interval", "fastinter": "fast_interval", "stats": "admin", "log": "session_log",
 	"log_format": "template", "nbthread": "count", "stick": "balance", "source": "source_address", "rate_limit": "per_second", "server_template": "discover",
 }
 

@@ -28,7 +28,7 @@ func TestFirstBytes(t *testing.T) {
 		"preread_silence: 1s, routes: [{match: {sni: [a.b]}, upstream: u}], upstream: u":                          nil,
 		"preread_silence: 1s, routes: [{match: {protocol: [ssh]}, upstream: u}], upstream: u":                     nil,
 		"routes: [{match: {sni: [a.b]}, upstream: u}, {match: {protocol: [tls_malformed]}, upstream: u}]":         nil,
-		"preread_silence: 5s, routes: [{match: {protocol: [silence]}, upstream: u}]":                              {"preread_silence has no effect: silent clients are refused earlier, after 5s, the preread timeout | make preread_silence shorter, or timeouts.preread longer"},
+		"preread_silence: 5s, routes: [{match: {protocol: [silence]}, upstream: u}]":                              {"preread_silence has no effect: timeouts.preread refuses silent clients after 5s | make preread_silence shorter, or timeouts.preread longer"},
 		"preread_silence: 1s, connect: on_data, routes: [{match: {protocol: [silence]}, upstream: u}]":            {"connect: on_data waits for the first byte of a silent client | leave it out"},
 		"preread_silence: 1s, routes: [{match: {protocol: [silence, ssh], bytes: [{text: a}]}, upstream: u}]":     {"a silent client has sent nothing that the other conditions could match | make a route for each"},
 		"routes: [{match: {tlv: [{type: 1}]}, upstream: u}]":                                                      {"this route is never taken: no PROXY header is read | write accept_proxy: {versions: [2]} at the listener"},

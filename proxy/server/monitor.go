@@ -118,7 +118,7 @@ func (w *watcher) whyUnusable(key any) string {
 	}
 	r := w.read()
 	return firstOf(u.order, func(m *member) string {
-		e := r.endpoint(m, u.cfg.Name)
+		e := r.endpoint(m, u.cfg)
 		return e.Name + ": " + cmp.Or(e.Reason(), "usable again")
 	}, "; ", "; ")
 }

@@ -339,7 +339,7 @@ func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 	} else {
 		m.Refused, m.Seconds = u.router.Refusals.Every(), u.router.Limited()
 		for _, e := range u.order {
-			p := r.endpoint(e, u.cfg.Name)
+			p := r.endpoint(e, u.cfg)
 			m.Active += p.Active
 			m.States[p.State]++
 			to.Endpoints = append(to.Endpoints, p)
@@ -371,13 +371,13 @@ func (r *reader) describeUpstream(u *upstream, st *admin.Upstream) {
 	}
 	by := r.live.Of(u.cfg.Name)
 	for _, m := range u.order {
-		e := r.endpoint(m, u.cfg.Name).Endpoint
+		e := r.endpoint(m, u.cfg).Endpoint
 		e.ByHand = byHand(by, m)
 		st.Active += e.Active
 		st.Endpoints = append(st.Endpoints, e)
 	}
 	for _, m := range stillThere(slices.Clone(u.leaving)) {
-		e := r.endpoint(m, u.cfg.Name).Endpoint
+		e := r.endpoint(m, u.cfg).Endpoint
 		e.State, e.Why, e.Until = admin.Removed, "", m.leave.ends()
 		st.Active += e.Active
 		st.Endpoints = append(st.Endpoints, e)
@@ -406,9 +406,9 @@ func (m *member) state() (state admin.State, breaker string) {
 	return admin.Up, breaker
 }
 
-func (r *reader) endpoint(m *member, upstream string) metrics.Endpoint {
+func (r *reader) endpoint(m *member, u *config.Upstream) metrics.Endpoint {
 	e := m.endpoint
-	p := metrics.Endpoint{Upstream: upstream, Tally: e.Tally(), Endpoint: admin.Endpoint{
+	p := metrics.Endpoint{Upstream: u.Name, Tally: e.Tally(), Endpoint: admin.Endpoint{
 		Name: m.spec.Identity(), Address: m.spec.Address, Weight: e.Weight(),
 		Active: int64(e.Active()), Max: int64(e.Limit()), Picked: int64(e.Picked()),
 		EndpointCounts: e.Counts(), Bytes: bytesOf(e.Bytes(), r.running.Endpoints[e]),
@@ -418,6 +418,9 @@ func (r *reader) endpoint(m *member, upstream string) metrics.Endpoint {
 	}
 	p.State, p.Breaker = m.state()
 	if r.detail {
+		if until := e.SlowUntil(u.SlowStart); until > 0 && p.State == admin.Up {
+			p.SlowUntil = r.wall(until)
+		}
 		r.describeEndpoint(m, &p)
 		return p
 	}

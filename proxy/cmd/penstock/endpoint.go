@@ -79,7 +79,10 @@ func writeEndpoints(w io.Writer, list *[]upstreamEndpoint) error {
 
 // notes says why an endpoint gets no clients, whether it is a backup, and what was changed by hand.
 func (u *upstreamEndpoint) notes() string {
-	notes := u.ByHand
+	notes := slices.Clone(u.ByHand)
+	if !u.SlowUntil.IsZero() {
+		notes = append(notes, "slow start until "+u.SlowUntil.Local().Format(time.TimeOnly))
+	}
 	if u.Backup {
 		notes = append([]string{"backup"}, notes...)
 	}

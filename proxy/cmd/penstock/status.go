@@ -557,6 +557,7 @@ func (t *statusText) endpoint(e *admin.Endpoint) {
 	case e.Why != "":
 		t.note("%s", e.Why)
 	}
+	t.noteIf(!e.SlowUntil.IsZero(), "less than its weight until %s: slow_start", t.until(e.SlowUntil))
 	t.noteIf(len(e.ByHand) > 0, "%s", strings.Join(e.ByHand, "; "))
 	t.circuit(e.BreakerWhy, e.BreakerUntil)
 	if f := e.LastFailure; f != nil && !f.Over {

@@ -195,6 +195,15 @@ func (e *Endpoint) ramp(slowStart int64) uint64 {
 	return max(uint64(float64(whole)*float64(max(since, 0))/float64(slowStart)), whole/100)
 }
 
+// SlowUntil returns when the endpoint gets its whole weight, by the clock; 0 if it has that already.
+func (e *Endpoint) SlowUntil(slowStart time.Duration) int64 {
+	rose := e.usableSince.Load()
+	if e.ramp(int64(slowStart)) == whole {
+		return 0
+	}
+	return rose + int64(slowStart)
+}
+
 // An endpoint's word has everything that decides whether it may have another session. So one compare-and-swap checks
 // this and takes a place: however many clients pick at the same moment, no limit is exceeded, and an endpoint that
 // was taken out gets no more sessions.

@@ -223,6 +223,9 @@ func TestWhoStartsSlowly(t *testing.T) {
 	} {
 		r := newRig(t, lb.Config{SlowStart: time.Minute}, plain(2)...)
 		c.do(r.endpoints[0])
+		if told := r.endpoints[0].SlowUntil(time.Minute) > 0; told != c.slow {
+			t.Errorf("%s: SlowUntil says %v, want %v", c.name, told, c.slow)
+		}
 		if got := r.many(1000)[0] < 100; got != c.slow {
 			t.Errorf("%s: in slow start: %v, want %v", c.name, got, c.slow)
 		}

@@ -154,6 +154,10 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
 		}
 	}
+	r.Result.First = relay.SideB // the endpoint's answer was complete before its reset
+	if e = eventOf(sessionlog.End, &r); e.State() != "--" {
+		t.Errorf("a reset after the endpoint's end of file is %s", e.State())
+	}
 }
 
 // TestRoundTrips: of round trips those are in a line that were measured, and no 0 in place of others.

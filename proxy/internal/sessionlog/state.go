@@ -40,6 +40,9 @@ func (e *Event) joinedState() string {
 	case relay.ReasonEOF:
 		return "--"
 	case relay.ReasonReset, relay.ReasonError:
+		if culprit == "SD" && e.Result.First == relay.SideB { // its answer was complete; HAProxy looks no further
+			return "--"
+		}
 		if culprit != "" {
 			return culprit
 		}
