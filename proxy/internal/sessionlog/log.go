@@ -9,6 +9,7 @@ package sessionlog
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,25 +34,26 @@ const Slots = 1024
 
 // A Log is made by [New]. Its methods may be called by any goroutine, unless they say otherwise.
 type Log struct {
-	cfg     Config
-	context *context
-	queues  []queue       // of each loop, then one of all others
-	some    chan struct{} // a queue that was empty has an event
-	urgent  chan struct{} // a queue is half full, or there is a change
-	done    chan struct{} // closed when the writer has ended
+	cfg    Config
+	wall   func(clock int64) time.Time
+	queues []queue       // of each loop, then one of all others
+	some   chan struct{} // a queue that was empty has an event
+	urgent chan struct{} // a queue is half full, or there is a change
+	done   chan struct{} // closed when the writer has ended
 
 	settings atomic.Pointer[Settings] // in force; nil if no lines are written
 	mu       sync.Mutex
-	next     []change
+	next     []*change // tasks that are not done
 	closing  bool
+	writer   *writer // who has the tasks
 
 	full, filtered        atomic.Int64 // events
 	lines, dropped, rated atomic.Int64 // lines
 
+	told atomic.Int64 // lost lines that were reported
+
 	failed atomic.Pointer[Failure] // see Failed
 	waits  atomic.Int64            // see Waits
-
-	writer writer
 }
 
 // A Failure is an error of the destination, and when it was reported.
@@ -94,6 +96,9 @@ type Counts struct {
 // Lost returns the number of lines that were dropped.
 func (c Counts) Lost() int64 { return c.Full + c.Dropped + c.Rated }
 
+// untold returns the number of lost lines that were not reported.
+func (l *Log) untold() int64 { return l.Counts().Lost() - l.told.Load() }
+
 // Counts returns the counts until now.
 func (l *Log) Counts() Counts {
 	return Counts{l.lines.Load(), l.full.Load(), l.dropped.Load(), l.rated.Load(), l.filtered.Load()}
@@ -101,11 +106,16 @@ func (l *Log) Counts() Counts {
 
 // New makes a log that writes nothing yet. The caller calls Close.
 func New(cfg *Config) *Log {
-	l := &Log{cfg: *cfg, context: newContext(), queues: make([]queue, cfg.Loops+1), some: make(chan struct{}, 1), urgent: make(chan struct{}, 1), done: make(chan struct{})}
-	l.context.wall = record.NewWall(cfg.Now, time.Now).Of
-	l.writer.log = l
-	go l.writer.run()
+	l := &Log{cfg: *cfg, wall: record.NewWall(cfg.Now, time.Now).Of, queues: make([]queue, cfg.Loops+1), some: make(chan struct{}, 1), urgent: make(chan struct{}, 1), done: make(chan struct{})}
+	l.write()
 	return l
+}
+
+// write makes a writer. It needs the lock, except in New.
+func (l *Log) write() {
+	l.writer = &writer{log: l, context: newContext()}
+	l.writer.context.wall = l.wall
+	go l.writer.run()
 }
 
 // Records reports whether a listener's client may get a line, so that its record must be kept.
@@ -158,21 +168,33 @@ func (l *Log) Every() time.Duration {
 	return 0
 }
 
+// hangs is how long a destination that takes no lines keeps the next one from being used.
+const hangs = 3 * time.Second
+
 // Set puts settings into force that [Settings.Open] has opened. With nil, no more lines are written. Earlier events are
-// still written with the earlier settings.
+// still written with the earlier settings, unless their destination hangs.
 func (l *Log) Set(s *Settings) {
 	if s == nil && l.settings.Load() == nil {
 		return
 	}
 	l.settings.Store(s)
-	l.change(change{settings: s})
+	c := &change{settings: s}
+	l.change(c)
+	time.AfterFunc(hangs, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if slices.Contains(l.next, c) {
+			l.writer.former.Store(true)
+			l.write()
+		}
+	})
 }
 
 // Reopen opens files again, for example after they were moved away. It returns at once.
-func (l *Log) Reopen() { l.change(change{settings: l.settings.Load(), reopen: true}) }
+func (l *Log) Reopen() { l.change(&change{settings: l.settings.Load(), reopen: true}) }
 
 // change gives the writer a task, and returns a channel that is closed when the task is done.
-func (l *Log) change(c change) <-chan struct{} {
+func (l *Log) change(c *change) <-chan struct{} {
 	c.done = make(chan struct{})
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,7 +223,7 @@ const closeWait = time.Second
 func (l *Log) Close() error {
 	l.settings.Store(nil)
 	select {
-	case <-l.change(change{close: true}):
+	case <-l.change(&change{close: true}):
 	case <-time.After(closeWait):
 		return errors.New("session log: its destination accepts no lines, and some lines may be missing")
 	}

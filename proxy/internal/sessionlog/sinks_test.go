@@ -367,6 +367,38 @@ func TestWaits(t *testing.T) {
 	waits(r, false)
 }
 
+// TestNextWhileHung: while a write hangs, the next destination gets the lines. Once the write returns, its lines count.
+func TestNextWhileHung(t *testing.T) {
+	t.Parallel()
+
+	dir, until := t.TempDir(), make(chan struct{})
+	before, after := filepath.Join(dir, "before"), filepath.Join(dir, "after")
+	r := newRig(t, filepath.Join(dir, "none"), nil)
+	hangs := open(t, before, nil)
+	hangs.Hang(until)
+	r.Set(hangs)
+	condition.Await(t, "a line waits", func() bool {
+		r.end("a")
+		return r.Waits() != 0
+	})
+	for range 100 {
+		r.end("b")
+	}
+	r.Set(open(t, after, nil))
+	condition.Await(t, "the next file has lines", func() bool {
+		r.end("c")
+		return len(lines(t, after)) > 100
+	})
+	condition.Await(t, "no line waits", func() bool { return r.Waits() == 0 })
+	if len(lines(t, before)) > 0 {
+		t.Error("a write that hangs has returned")
+	}
+	close(until)
+	if c := r.settled(t); c.Lines != r.added || len(lines(t, before)) == 0 {
+		t.Errorf("%+v of %d", c, r.added)
+	}
+}
+
 // TestSyslog: datagrams of RFC 5424 to UDP and to a unix socket; a receiver that is not there, or has gone,
 // loses lines that are counted as far as that can be known.
 func TestSyslog(t *testing.T) {

@@ -2,6 +2,7 @@ package sessionlog
 
 import (
 	"errors"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -12,20 +13,21 @@ import (
 // A writer is the goroutine that turns events into lines.
 type writer struct {
 	log      *Log
-	settings *Settings // nil if no lines are written
+	former   atomic.Bool // it hung, and another writer has its tasks: it closes its destination, and ends; set with the log's lock
+	settings *Settings   // nil if no lines are written
+	context  *context
+	taken    []*record.Queued[Event]
 	line     []byte
 	looked   time.Time // when it last looked at the destination
 
 	tokens   float64 // of the rate limit
 	refilled time.Time
 
-	reported     time.Time
-	saidOf       string // the last reported error, if it has cost no line
-	failing      bool   // no line was written since the last error
-	saidFailed   bool   // an error was reported, but not its end
-	unreported   int64  // dropped lines
-	err          error  // the last unreported error
-	fullReported int64  // how many events of full queues were reported
+	reported   time.Time
+	saidOf     string // the last reported error, if it has cost no line
+	failing    bool   // no line was written since the last error
+	saidFailed bool   // an error was reported, but not its end
+	err        error  // the last unreported error
 }
 
 const (
@@ -41,17 +43,20 @@ const (
 )
 
 func (w *writer) run() {
-	defer close(w.log.done)
 	for {
 		n := w.turn()
 		changed, closing := w.change()
 		switch {
+		case w.former.Load():
+			w.leave()
+			return
 		case closing:
+			close(w.log.done)
 			return
 		case changed, n >= Slots/4:
 		case n > 0:
 			w.wait(nil, gatherTime)
-		case w.unreported > 0 || w.err != nil || w.pending() || w.astray():
+		case w.log.untold() > 0 || w.err != nil || w.pending() || w.astray():
 			w.wait(w.log.some, lookEvery)
 		default:
 			w.wait(w.log.some, 0)
@@ -83,13 +88,19 @@ func (w *writer) turn() (events int) {
 		w.settings.sink.look(false)
 	}
 	for i := range w.log.queues {
+		if w.former.Load() {
+			break
+		}
 		q := &w.log.queues[i]
 		q.called.Store(false)
-		events += q.Take(func(p *record.Queued[Event]) {
+		n := q.Take(func(p *record.Queued[Event]) { w.taken = append(w.taken, p) })
+		q.Done(n) // now: the destination may hang
+		for i, p := range w.taken {
 			w.add(&p.Of)
 			q.Free(p)
-			q.Done(1)
-		})
+			w.taken[i] = nil
+		}
+		w.taken, events = w.taken[:0], events+n
 	}
 	w.flush()
 	return events
@@ -99,14 +110,13 @@ func (w *writer) turn() (events int) {
 func (w *writer) add(e *Event) {
 	if !w.allowed() {
 		w.log.rated.Add(1)
-		w.unreported++
 		return
 	}
 	e.bound()
-	if w.log.waits.Load() == 0 {
+	if w.log.waits.Load() == 0 && !w.former.Load() {
 		w.log.waits.Store(w.log.cfg.Now())
 	}
-	w.line = w.settings.format(w.line[:0], e, w.log.context)
+	w.line = w.settings.format(w.line[:0], e, w.context)
 	w.settings.sink.add(w.line, e)
 }
 
@@ -137,7 +147,9 @@ func (w *writer) count() {
 	written, dropped, err := w.settings.sink.counts()
 	l.lines.Add(written)
 	l.dropped.Add(dropped)
-	w.unreported += dropped
+	if w.former.Load() {
+		return
+	}
 	switch {
 	case !w.pending():
 		l.waits.Store(0)
@@ -152,7 +164,7 @@ func (w *writer) count() {
 		}
 	case written > 0 && !w.astray():
 		w.failing = false
-		if w.unreported+l.full.Load() == w.fullReported {
+		if l.untold() == 0 {
 			w.err = nil // it has cost no line
 		}
 	}
@@ -193,9 +205,7 @@ func (w *writer) report() {
 }
 
 func (w *writer) reportLosses() {
-	full := w.log.full.Load()
-	lost := w.unreported + full - w.fullReported
-	since := time.Since(w.reported)
+	lost, since := w.log.untold(), time.Since(w.reported)
 	switch {
 	case lost == 0 && w.err == nil, since < reportEvery:
 		return
@@ -203,7 +213,8 @@ func (w *writer) reportLosses() {
 		w.err = nil
 		return
 	}
-	w.reported, w.fullReported, w.saidOf = time.Now(), full, ""
+	w.reported, w.saidOf = time.Now(), ""
+	w.log.told.Add(lost)
 	if lost == 0 {
 		w.saidOf = w.err.Error()
 	}
@@ -211,32 +222,55 @@ func (w *writer) reportLosses() {
 		w.saidFailed = true
 	}
 	w.tell(lost, w.err)
-	w.unreported, w.err = 0, nil
+	w.err = nil
 }
 
 // change performs the tasks that others have given, and reports whether there were any, and whether the log is to end.
+// A task that hangs is performed by the next writer.
 func (w *writer) change() (changed, closing bool) {
-	l := w.log
-	l.mu.Lock()
-	next := l.next
-	l.next = nil
-	l.mu.Unlock()
-	for _, c := range next {
+	for c := w.task(); c != nil; c = w.task() {
 		w.turn() // with the old settings
 		switch {
 		case c.reopen && w.settings != nil:
 			w.settings.sink.look(true)
 		case !c.reopen:
+			w.leave()
+		}
+		if !w.take() {
+			break
+		}
+		if !c.reopen {
 			w.use(c.settings)
 		}
-		if c.close {
+		if changed = true; c.close {
 			w.drop()
 			w.report() // for the last time
 			closing = true
 		}
 		close(c.done)
 	}
-	return len(next) > 0, closing
+	return changed, closing
+}
+
+// task returns the next task, or nil if there is none for this writer.
+func (w *writer) task() *change {
+	w.log.mu.Lock()
+	defer w.log.mu.Unlock()
+	if w.former.Load() || len(w.log.next) == 0 {
+		return nil
+	}
+	return w.log.next[0]
+}
+
+// take takes the next task out of the list, unless another writer has the list.
+func (w *writer) take() bool {
+	w.log.mu.Lock()
+	defer w.log.mu.Unlock()
+	if w.former.Load() {
+		return false
+	}
+	w.log.next = w.log.next[1:]
+	return true
 }
 
 // drop counts the events that will not be written.
@@ -244,29 +278,33 @@ func (w *writer) drop() {
 	for i := range w.log.queues {
 		n := w.log.queues[i].Take(func(*record.Queued[Event]) {})
 		w.log.dropped.Add(int64(n))
-		w.unreported += int64(n)
 	}
 }
 
-// use puts settings into force. Everything about the old destination is reported now, and the first error of the new
-// one is reported at once.
-func (w *writer) use(s *Settings) {
+// leave closes the destination. Everything about it is reported now.
+func (w *writer) leave() {
 	w.reported = time.Time{}
 	if w.settings != nil {
 		w.settings.sink.close()
 		w.count()
 	}
+	w.settings = nil
+}
+
+// use puts settings into force. The first error of their destination is reported at once.
+func (w *writer) use(s *Settings) {
 	w.reported, w.saidOf = time.Time{}, ""
 	w.log.failed.Store(nil)
+	w.log.waits.Store(0)
 	w.settings = s
 	if s == nil {
 		return
 	}
 	switch sink := s.sink.(type) {
 	case *syslog:
-		sink.context = w.log.context
+		sink.context = w.context
 	case *journal:
-		sink.context = w.log.context
+		sink.context = w.context
 	}
 	w.tokens, w.refilled = float64(s.PerSecond), time.Now()
 	w.count() // the next line may be long in coming
