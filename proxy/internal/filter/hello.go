@@ -21,7 +21,7 @@ const sshBegins = "SSH-"
 type hello struct {
 	seen  int // bytes of the stream, at most encryptedWithin
 	first [len(sshBegins)]byte
-	tls   int // bytes that match the first record of TLS so far
+	last  [helloLength - 1]byte // the last bytes of the stream so far
 }
 
 // begins reports whether TLS or SSH begins in b, the next bytes of the stream.
@@ -37,47 +37,29 @@ func (h *hello) begins(b []byte) bool {
 	}
 	b = b[:min(len(b), encryptedWithin-h.seen)]
 	h.seen += len(b)
-	for i := 0; i < len(b); i++ {
-		if h.tls == 0 {
-			n := bytes.IndexByte(b[i:], recordHandshake)
-			if n < 0 {
-				break
-			}
-			i += n
-		}
-		if h.record(b[i]) {
-			return true
-		}
+	var across [2 * len(h.last)]byte // a record may begin before b
+	n := copy(across[:], h.last[:])
+	n += copy(across[n:], b)
+	if hasRecord(across[:n]) || hasRecord(b) {
+		return true
+	}
+	if keep := b[max(0, len(b)-len(h.last)):]; len(keep) > 0 {
+		copy(h.last[:], h.last[len(keep):])
+		copy(h.last[len(h.last)-len(keep):], keep)
 	}
 	return false
 }
 
-// record takes one more byte of a possible record, and reports whether it is the first record of TLS.
-func (h *hello) record(c byte) bool {
-	ok := true
-	switch h.tls {
-	case 1:
-		ok = c == 3
-	case 2:
-		ok = c <= 4
-	case 3:
-		ok = c <= 0x41 // a record has at most 2^14 bytes
-	case 5:
-		ok = c == 1 || c == 2
-	case 6:
-		ok = c == 0
+// hasRecord reports whether b has the beginning of the first record of TLS. Such beginnings may overlap.
+func hasRecord(b []byte) bool {
+	for {
+		i := bytes.IndexByte(b, recordHandshake)
+		if i < 0 || len(b)-i < helloLength {
+			return false
+		}
+		if r := b[i:]; r[1] == 3 && r[2] <= 4 && r[3] <= 0x41 && (r[5] == 1 || r[5] == 2) && r[6] == 0 { // a record has at most 2^14 bytes
+			return true
+		}
+		b = b[i+1:]
 	}
-	switch {
-	case ok:
-		h.tls++
-	case c == recordHandshake:
-		h.tls = 1
-	default:
-		h.tls = 0
-	}
-	if h.tls == helloLength {
-		h.tls = 0
-		return true
-	}
-	return false
 }

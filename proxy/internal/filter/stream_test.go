@@ -331,6 +331,8 @@ func TestEncrypted(t *testing.T) {
 		{"S\x16\x03\x03\x00\x7a\x02\x00\x00\x76", true},
 		{"220 ready to start TLS\r\n\x16\x16\x03\x03\x00\x7a\x02\x00\x00\x76", true},
 		{"\x00\x00\x00\x08\x04\xd2\x16\x2f" + hello, true},
+		{"\x16\x03\x01" + hello, true},
+		{"\x16\x03\x01\x16" + hello, true},
 		{"SSH-2.0-OpenSSH_9.9\r\n", true},
 		{"see SSH-2.0 \x16\x03 \x16\x03\x01\x02\x00\x07\x00", false},
 		{strings.Repeat("x", 16<<10) + hello, false},
