@@ -128,6 +128,8 @@ type Route struct {
 type Filter struct {
 	Name string `json:"name"` // key name in the file, or the name of the module's file
 	File string `json:"file"` // file of the module
+	// Upstreams to which the module may send clients.
+	Upstreams []string `json:"upstreams,omitempty"`
 	// Engine is compiler or interpreter. It is interpreter if memory may not be made executable, and until a large
 	// module has been compiled.
 	Engine string `json:"engine"`

@@ -71,8 +71,8 @@ func (f *finder) add(subject Problem, severity Severity, kind, format string, ar
 	f.list = append(f.list, subject)
 }
 
-// inUse returns the upstreams that get clients: the upstreams of routes, and the fallbacks of those that get clients
-// and cannot serve them.
+// inUse returns the upstreams that get clients: the upstreams of routes and of filters, and the fallbacks of those that
+// get clients and cannot serve them.
 func inUse(s *Status) map[string]bool {
 	used, fallback := make(map[string]bool), make(map[string]string)
 	for i := range s.Upstreams {
@@ -80,12 +80,22 @@ func inUse(s *Status) map[string]bool {
 			fallback[u.Name] = u.Fallback
 		}
 	}
+	use := func(name string) {
+		for ; name != "" && !used[name]; name = fallback[name] {
+			used[name] = true
+		}
+	}
 	for i := range s.Listeners {
 		for _, r := range s.Listeners[i].Routes {
 			for name, percent := range r.To {
-				for ; percent > 0 && name != "" && !used[name]; name = fallback[name] {
-					used[name] = true
+				if percent > 0 {
+					use(name)
 				}
+			}
+		}
+		for _, f := range s.Listeners[i].Filters {
+			for _, name := range f.Upstreams {
+				use(name)
 			}
 		}
 	}

@@ -385,19 +385,19 @@ func TestProblems(t *testing.T) {
 
 // TestOutagesAreThoseThatCostClients: an upstream that gets no clients, or that has a
 // fallback, is a warning. The fallback of an upstream that gets clients and cannot serve them
-// is an outage.
+// is an outage, and so is an upstream to which only a filter sends clients.
 func TestOutagesAreThoseThatCostClients(t *testing.T) {
-	s := Status{State: Serving, Listeners: []Listener{{Name: "l", Routes: []Route{{To: map[string]float64{"a": 100, "b": 0}}}}}}
-	for name, fallback := range map[string]string{"a": "c", "b": "", "c": "d", "d": "", "e": ""} {
+	s := Status{State: Serving, Listeners: []Listener{{Name: "l", Routes: []Route{{To: map[string]float64{"a": 100, "b": 0}}}, Filters: []Filter{{Upstreams: []string{"f"}}}}}}
+	for name, fallback := range map[string]string{"a": "c", "b": "", "c": "d", "d": "", "e": "", "f": ""} {
 		s.Upstreams = append(s.Upstreams, Upstream{Name: name, Fallback: fallback, Outage: &UpstreamOutage{}})
 	}
 	list := problems(&s, time.Now())
 	for i, p := range list {
 		want := Warning
-		if p.Upstream == "d" {
+		if p.Upstream == "d" || p.Upstream == "f" {
 			want = Outage
 		}
-		if p.Severity != want || (i == 0) != (want == Outage) {
+		if p.Severity != want || (i < 2) != (want == Outage) {
 			t.Errorf("%d: %+v", i, p)
 		}
 	}

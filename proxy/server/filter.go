@@ -97,7 +97,7 @@ func (l *listener) filterStatus(every bool, recent func(any) int64) (list []admi
 		n, times := f.of.Counts, f.of.Counts.Times()
 		calls, took := n.Calls()
 		st := admin.Filter{
-			Name: name, File: string(f.cfg.Wasm.Path), Engine: f.of.Engine(), Calls: calls, TimeUs: took.Microseconds(),
+			Name: name, File: string(f.cfg.Wasm.Path), Upstreams: f.cfg.Upstreams, Engine: f.of.Engine(), Calls: calls, TimeUs: took.Microseconds(),
 			Tagged: n.Tagged.Load(), Logged: n.Logged.Load(), Unlogged: n.Unlogged.Load(),
 			Answers: n.Verdicts.ByReason(every), Failures: n.Failures.ByReason(every), Times: times[:],
 		}
