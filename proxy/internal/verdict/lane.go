@@ -76,6 +76,10 @@ func (l *Lane) since(before *Sample) *Lane {
 	for k := range n.Before {
 		n.Before[k] = max(n.Before[k]-was.Before[k], 0)
 	}
+	if n.Duration < 0 { // the silence after its last packet, which counted as time in the lane until it came back
+		n.Before[Idle] = max(n.Before[Idle]+n.Duration, 0)
+		n.Duration = 0
+	}
 	n.A, n.B = waitsSince(n.A, &was.A), waitsSince(n.B, &was.B)
 	return &n
 }

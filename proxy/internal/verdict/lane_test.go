@@ -113,4 +113,18 @@ func TestOfLaneSince(t *testing.T) {
 	}
 }
 
+// TestSinceItCameBack: the silence of a session in the lane since its last packet counts as idle time once it is back.
+func TestSinceItCameBack(t *testing.T) {
+	silent, back := laneView(), laneView()
+	silent.Time = 20 * time.Second // with ten since the last packet
+	back.Time = 10 * time.Second
+	back.Ends[0].Waits.More, back.Ends[0].Waits.Pauses = 100*ms, 1
+	before := verdict.OfLane(silent, verdict.Times{verdict.Idle: 5 * time.Second})
+	after := verdict.OfLane(back, verdict.Times{verdict.Idle: 15 * time.Second, verdict.Endpoint: time.Second})
+	s := after.Since(&before)
+	if v := verdict.Of(&s); s.Duration != time.Second || !near(v.Shares[verdict.Endpoint], 1) || !near(v.Shares[verdict.Idle], 0) {
+		t.Errorf("%v: %v", s.Duration, v.Shares)
+	}
+}
+
 func near(got, want float64) bool { return got > want-0.01 && got < want+0.01 }
