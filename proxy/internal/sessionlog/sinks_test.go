@@ -222,8 +222,15 @@ func TestTruncatedOnAFullDisk(t *testing.T) {
 	if !privilege.Mounts(t) {
 		return
 	}
-	path := filepath.Join(disk(t, "64k"), "s.log")
-	r := newRig(t, path, nil)
+	path, first := filepath.Join(disk(t, "64k"), "s.log"), filepath.Join(t.TempDir(), "first")
+	r := newRig(t, first, nil)
+	next, write := open(t, path, nil), make(chan struct{})
+	next.Hang(write) // so that it is not truncated during a write
+	r.Set(next)
+	condition.Await(t, "the next file is in use", func() bool {
+		r.end("a")
+		return r.Waits() != 0
+	})
 	name := strings.Repeat("n", 80)
 	for range 760 { // 85 bytes each: almost as many as the disk has room for
 		r.end(name)
@@ -232,12 +239,19 @@ func TestTruncatedOnAFullDisk(t *testing.T) {
 	for range 20 { // few, so that the log does not write again at once, while the file is truncated
 		r.end(name)
 	}
-	condition.Await(t, "the disk is full", func() bool { return r.Failed() != nil })
+	for r.Failed() == nil {
+		select {
+		case write <- struct{}{}:
+		case <-time.After(time.Millisecond):
+		}
+	}
 	before := read(t, path)
 	must(t, os.Truncate(path, 0))
+	close(write)
+	r.end(name)
 	c := r.settled(t)
 	got := lines(t, path)
-	if bytes.HasSuffix(before, []byte("\n")) || c.Dropped != 1 || int64(bytes.Count(before, []byte("\n"))+len(got)) != c.Lines {
+	if all := len(lines(t, first)) + bytes.Count(before, []byte("\n")) + len(got); bytes.HasSuffix(before, []byte("\n")) || c.Dropped != 1 || int64(all) != c.Lines {
 		t.Errorf("%+v, %d lines, and %q before them", c, len(got), before[len(before)-10:])
 	}
 	for _, line := range got {
