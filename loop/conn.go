@@ -64,7 +64,7 @@ type Conn struct { // 224 bytes, a size class of the runtime: see TestMemoryOfId
 	expired   bool  // a deadline has passed during the wait
 	dry       bool  // a read would return EAGAIN, until the next event
 	full      bool  // a write would return EAGAIN, until the next event
-	ended     bool  // an end of file or an error comes, so bytes may be left after a short read
+	unsure    bool  // a short read may leave bytes: before an end of file or an error, at urgent data, and on a unix socket at descriptors
 	closing   bool  // to be closed when all is written
 	idling    bool  // the handler has returned ErrIdle
 	elsewhere bool  // the handler is in Go
@@ -123,6 +123,8 @@ func (c *Conn) read(p []byte) (int, error) {
 	switch {
 	case err == syscall.EINTR:
 		return c.read(p)
+	case err == syscall.EAGAIN && c.unsure && c.peer.IsValid() && stoppedAtMark(int(c.fd)):
+		return c.read(p)
 	case err == syscall.EAGAIN:
 		c.dry = true
 		return 0, err
@@ -135,7 +137,7 @@ func (c *Conn) read(p []byte) (int, error) {
 		return c.read(p)
 	}
 	c.took = !c.idling
-	c.dry = n < len(p) && !c.ended
+	c.dry = n < len(p) && !c.unsure
 	return n, nil
 }
 

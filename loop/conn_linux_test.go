@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/privilege"
@@ -443,6 +444,57 @@ func TestBufferFull(t *testing.T) {
 	_, _ = c.Write(text)
 	sockets.Expect(t, c, string(text))
 	must.Do(t, s.end(t))
+}
+
+// TestShortReads: a read stops at urgent data, and on a unix socket at descriptors. The bytes behind them have come
+// as well, and no further event tells of them.
+func TestShortReads(t *testing.T) {
+	t.Parallel()
+
+	for _, network := range []string{"tcp", "unix"} {
+		for _, callbacks := range []bool{false, true} {
+			address := "127.0.0.1:0"
+			if network == "unix" {
+				address = sockets.Dir(t) + "/s"
+			}
+			l := must.Get(net.Listen(network, address))(t)
+			ended, blocked, sent := make(chan error, 1), make(chan struct{}), make(chan struct{})
+			s := &loop.Server{Callbacks: callbacks, Ended: func(_ *loop.Conn, err error) { ended <- err }, Handle: func(c *loop.Conn) error {
+				if c.Context() == nil {
+					c.SetContext(true)
+					_ = c.Loop().Post(func() { close(blocked); <-sent }) // all comes before the loop looks for events
+				}
+				line, err := c.Next(9)
+				if err == nil {
+					_, err = c.Write(line)
+				}
+				return err
+			}}
+			go func() { _ = s.Serve(l) }()
+			t.Cleanup(func() { s.Close() })
+			c := must.Get(net.Dial(network, l.Addr().String()))(t)
+			t.Cleanup(func() { c.Close() })
+			condition.Receive(t, "the loop is held up", blocked)
+			must.Get(io.WriteString(c, "abc"))(t)
+			if network == "unix" {
+				_, _, err := c.(*net.UnixConn).WriteMsgUnix([]byte("def"), syscall.UnixRights(0), nil)
+				must.Do(t, err)
+			} else {
+				must.Get(sys.Send(sockets.FD(t, c.(*net.TCPConn)), []byte("def!"), sys.MSG_OOB))(t)
+			}
+			must.Get(io.WriteString(c, "ghi"))(t)
+			if network == "tcp" {
+				condition.Await(t, "the kernel has acknowledged all", func() bool {
+					n, err := sys.SIOCOUTQ(sockets.FD(t, c.(*net.TCPConn)))
+					return n == 0 && err == nil
+				})
+			}
+			close(sent)
+			_ = c.SetDeadline(time.Now().Add(condition.Patience))
+			sockets.Expect(t, c, "abcdefghi")
+			must.Do(t, condition.Receive(t, "the handler ends", ended))
+		}
+	}
 }
 
 // TestMemoryOfIdleHandlers: heap and stack of a connection that has had its bytes echoed and waits.

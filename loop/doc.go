@@ -10,7 +10,8 @@
 // # Edges
 //
 // Readiness is reported once, when it changes, and not again while it lasts: a handler reads until EAGAIN, or
-// until a read has returned less than was asked for, and then waits for [Readable]; it writes likewise. No call
+// until a read has returned less than was asked for, and then waits for [Readable]; it writes likewise. A read
+// also returns less at [Urgent] data of TCP, and at descriptors that come over a unix socket. No call
 // is needed to change the set of events: a descriptor is always registered for all of them.
 //
 // # Where descriptors come from

@@ -62,6 +62,7 @@ func duplicate(syscall.Conn) (int, error) { return -1, errUnsupported }
 func readSocket(int, []byte) (int, error) { return 0, errUnsupported }
 func sendSocket(int, []byte) (int, error) { return 0, errUnsupported }
 func shutdownWrite(int) error             { return errUnsupported }
+func stoppedAtMark(int) bool              { return false }
 func setNoDelay(int)                      {}
 func localAddr(int) net.Addr              { return nil }
 

@@ -106,7 +106,7 @@ type serving struct {
 
 // Accepted implements [Acceptor].
 func (s *serving) Accepted(fd int, peer netip.AddrPort) {
-	c := &Conn{group: s, fd: int32(fd), peer: peer}
+	c := &Conn{group: s, fd: int32(fd), peer: peer, unsure: !peer.IsValid()}
 	id, err := s.loop.Add(fd, 0, c)
 	if err != nil { // for lack of memory
 		closeSocket(fd)
@@ -318,9 +318,9 @@ func (c *Conn) destroy() {
 
 // Ready implements [Handler].
 func (c *Conn) Ready(_ uint8, events Events) {
-	if events&(Readable|PeerClosed|Failed|HungUp) != 0 {
+	if events&(Readable|Urgent|PeerClosed|Failed|HungUp) != 0 {
 		c.dry = false
-		c.ended = c.ended || events&(PeerClosed|Failed|HungUp) != 0
+		c.unsure = c.unsure || events&(Urgent|PeerClosed|Failed|HungUp) != 0
 	}
 	if events&(Writable|Failed|HungUp) != 0 {
 		c.full = false

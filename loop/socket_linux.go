@@ -27,6 +27,13 @@ func accept(fd int) (int, netip.AddrPort, error) { return sys.AcceptSocket(fd) }
 
 func readSocket(fd int, p []byte) (int, error) { return sys.Recv(fd, p, sys.MSG_DONTWAIT) }
 
+// stoppedAtMark reports whether a read of a TCP socket has answered EAGAIN although there are bytes, because a
+// signal was pending when the read came to an urgent mark (net/ipv4/tcp.c, tcp_recvmsg_locked).
+func stoppedAtMark(fd int) bool {
+	events, err := sys.Poll(fd, sys.POLLIN)
+	return err == nil && events&sys.POLLIN != 0
+}
+
 func sendSocket(fd int, p []byte) (int, error) {
 	return sys.Send(fd, p, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
 }
