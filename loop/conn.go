@@ -418,7 +418,7 @@ func (c *Conn) until(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	return max(c.group.loop.clock()+int64(time.Until(t)), 1)
+	return max(c.group.loop.clock()+min(int64(time.Until(t)), maxTimer), 1)
 }
 
 func (c *Conn) passed(by int64) bool { return by != 0 && by <= c.group.loop.clock() }

@@ -267,6 +267,17 @@ func TestConnDeadlines(t *testing.T) {
 	must.Do(t, s.end(t))
 }
 
+// TestFarDeadline: a deadline beyond all clocks is none.
+func TestFarDeadline(t *testing.T) {
+	t.Parallel()
+
+	s := startServer(t, &loop.Server{Handle: func(c *loop.Conn) error {
+		_ = c.SetDeadline(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
+		return echoes(c)
+	}})
+	says(t, s.dial(t), "ping", "ping")
+}
+
 // TestConnReset: a client resets; a handler that reads, and one that writes, gets the error of it.
 func TestConnReset(t *testing.T) {
 	t.Parallel()
