@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -142,6 +143,47 @@ func TestCallbackWrites(t *testing.T) {
 	}
 	if _, err := io.Copy(io.Discard, other); err == nil {
 		t.Error("a client that lacks bytes sees a clean end")
+	}
+}
+
+// TestCloseTime: a client that does not read what is pending after the end of its handler has ten seconds, even if it
+// goes on sending.
+func TestCloseTime(t *testing.T) {
+	t.Parallel()
+
+	var clock atomic.Int64
+	clock.Store(1)
+	on := make(chan *loop.Loop, 1)
+	s := startServer(t, &loop.Server{
+		Loops: 1, Callbacks: true, Config: &loop.Config{Now: clock.Load},
+		Handle: func(c *loop.Conn) error {
+			on <- c.Loop()
+			_, err := c.Write(make([]byte, 15<<20))
+			return err
+		},
+	})
+	c := s.dial(t)
+	l := condition.Receive(t, "a handler", on)
+	advance := func(d time.Duration) {
+		clock.Add(int64(d))
+		for range 3 { // whole turns
+			turned := make(chan struct{})
+			must.Do(t, l.Post(func() { close(turned) }))
+			<-turned
+		}
+	}
+	advance(9 * time.Second)
+	must.Get(io.WriteString(c, "more"))(t)
+	condition.Await(t, "the server has it", func() bool {
+		n, err := sys.SIOCOUTQ(sockets.FD(t, c))
+		return n == 0 && err == nil
+	})
+	advance(0)
+	if len(s.ended) > 0 {
+		t.Error("it has ended after nine seconds")
+	}
+	if advance(time.Second + time.Millisecond); len(s.ended) == 0 {
+		t.Error("it goes on after ten seconds")
 	}
 }
 

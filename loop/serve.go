@@ -285,11 +285,11 @@ func (c *Conn) settle() {
 		return
 	}
 	if c.out != nil && c.failure == nil {
-		within := closeTime
-		if c.writeBy != 0 {
-			within = min(within, max(time.Duration(c.writeBy-c.group.loop.clock()), 0))
+		now := c.group.loop.clock()
+		if by := now + int64(closeTime); c.writeBy == 0 || c.writeBy > by {
+			c.writeBy = by // it stays, whatever the client does meanwhile
 		}
-		c.group.loop.Arm(&c.timer, c, within)
+		c.group.loop.Arm(&c.timer, c, time.Duration(max(c.writeBy-now, 0)))
 		return
 	}
 	c.destroy()
