@@ -187,6 +187,27 @@ func TestCloseTime(t *testing.T) {
 	}
 }
 
+// TestIdleHandlerTakesNothing: a client cannot fill the memory of a handler that waits for the rest of something.
+func TestIdleHandlerTakesNothing(t *testing.T) {
+	t.Parallel()
+
+	for _, callbacks := range []bool{false, true} {
+		var most atomic.Int64
+		s := startServer(t, &loop.Server{Callbacks: callbacks, Handle: func(c *loop.Conn) error {
+			most.Store(max(most.Load(), int64(len(c.Buffered()))))
+			return loop.ErrIdle
+		}})
+		c := s.dial(t)
+		if _, err := c.Write(make([]byte, 32<<20)); err == nil {
+			t.Errorf("callbacks %t: the server takes all", callbacks)
+			continue
+		}
+		if err := s.end(t); !errors.Is(err, loop.ErrBufferFull) || most.Load() != 65536 {
+			t.Errorf("callbacks %t: %v with %d bytes", callbacks, err, most.Load())
+		}
+	}
+}
+
 // TestIdleDeadline: a read deadline ends the wait of a handler that has returned ErrIdle, in either way of
 // calling it, also one that has passed by then.
 func TestIdleDeadline(t *testing.T) {

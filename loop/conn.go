@@ -20,7 +20,8 @@ import (
 
 // ErrIdle is returned by the handler of a [Server] to wait for the client without keeping anything: the
 // handler's coroutine ends, and the handler is called again when bytes, the end of file or an error come, or
-// when the read deadline has passed. If it took bytes and left some, it is called again at once.
+// when the read deadline has passed. If it took bytes and left some, it is called again at once. A handler that
+// has taken none ends with [ErrBufferFull] if 65,536 are left.
 var ErrIdle = errors.New("the handler waits for the client, without a coroutine")
 
 // ErrBufferFull is wrapped by the error of a [Conn.Peek], [Conn.Next] or [Conn.More] that would have to buffer

@@ -226,6 +226,8 @@ func (c *Conn) returned() {
 		err = c.readErr
 	case c.expired && c.passed(c.readBy): // the handler was called for the deadline
 		err = c.errorOf("read", os.ErrDeadlineExceeded)
+	case !c.took && c.in.len() >= maxPeek: // nothing more may be read
+		err = c.errorOf("read", ErrBufferFull)
 	case !c.closing:
 		c.idle()
 		return
