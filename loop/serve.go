@@ -416,7 +416,7 @@ var ErrServerClosed error = closed.Error("penstock: loop: the server is closed")
 // [Server.Close] or [Server.Shutdown]. Then it returns [ErrServerClosed], at once if one of the two was called
 // before. The remaining connections are closed: the call in which a handler waits returns net.ErrClosed, and
 // Serve waits for calls of [Conn.Go]. Any other error comes from the fields, the listener, or a loop. The error
-// is never nil, and the listener is closed when Serve returns.
+// is never nil, and the listener is closed, and its path removed as by package net, when Serve returns.
 func (s *Server) Serve(l net.Listener) error {
 	if isNil(l) {
 		return fmt.Errorf("penstock: loop: serve: %w: the listener is nil", ErrConfig)
@@ -441,11 +441,17 @@ func (s *Server) Serve(l net.Listener) error {
 		return err
 	}
 	defer s.end(one)
+	path := unlinks(l)
 	fd, err := Take(from)
 	if err != nil {
 		return err
 	}
-	one.close = sync.OnceFunc(func() { closeSocket(fd) })
+	one.close = sync.OnceFunc(func() {
+		if path != "" {
+			_ = syscall.Unlink(path)
+		}
+		closeSocket(fd)
+	})
 	defer one.close()
 	setNoDelay(fd) // accepted connections inherit it
 	for _, part := range one.parts {
@@ -558,7 +564,7 @@ func (s *serving) drain() {
 	s.listener.Empty(queued)
 	_ = s.listener.Close() // the socket is closed next
 	if s.of.accepting.Add(-1) == 0 {
-		s.of.close()
+		go s.of.close() // the file system of a path may not answer
 	}
 	s.draining = true
 	var conns []*Conn

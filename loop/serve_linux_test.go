@@ -610,3 +610,43 @@ func TestServeUnix(t *testing.T) {
 	s.Close()
 	must.Is(t, <-over, loop.ErrServerClosed)
 }
+
+// TestServeRemovesThePath: the path of a unix listener is removed like by package net: before its connections have
+// ended, so that another process can listen there, and not a second time. SetUnlinkOnClose keeps it.
+func TestServeRemovesThePath(t *testing.T) {
+	t.Parallel()
+
+	at := sockets.Dir(t) + "/s"
+	for _, kept := range []bool{false, true} {
+		l := must.Get(net.Listen("unix", at))(t).(*net.UnixListener)
+		if kept {
+			l.SetUnlinkOnClose(false)
+		}
+		s, over := &loop.Server{Handle: echoes}, make(chan error)
+		go func() { over <- s.Serve(l) }()
+		c := must.Get(net.Dial("unix", at))(t)
+		says(t, c, "hello", "hello")
+		down := make(chan error)
+		go func() { down <- s.Shutdown(t.Context()) }()
+		condition.Await(t, "the listener is closed", func() bool {
+			late, err := net.Dial("unix", at)
+			if err == nil {
+				late.Close()
+			}
+			return err != nil
+		})
+		_, err := os.Stat(at)
+		if kept {
+			must.Do(t, err, os.Remove(at))
+		} else {
+			must.Is(t, err, os.ErrNotExist)
+		}
+		next := must.Get(net.Listen("unix", at))(t)
+		says(t, c, "still", "still")
+		c.Close()
+		must.Do(t, <-down)
+		must.Is(t, <-over, loop.ErrServerClosed)
+		_, err = os.Stat(at)
+		must.Do(t, err, next.Close())
+	}
+}

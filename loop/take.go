@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"reflect"
+	"strings"
 	"syscall"
 )
 
@@ -41,6 +42,19 @@ func Take(c syscall.Conn) (fd int, err error) {
 		return -1, fmt.Errorf("penstock: loop: take: %w", err)
 	}
 	return fd, nil
+}
+
+// unlinks returns the path that a listener's Close removes, or "".
+func unlinks(l net.Listener) string {
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		return ""
+	}
+	path, unlink := u.Addr().String(), reflect.ValueOf(u).Elem().FieldByName("unlink") // see SetUnlinkOnClose
+	if strings.HasPrefix(path, "@") || unlink.Kind() != reflect.Bool || !unlink.Bool() {
+		return ""
+	}
+	return path
 }
 
 // isNil reports whether c is nil, or a nil pointer.
