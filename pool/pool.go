@@ -73,8 +73,10 @@ func (c *Config[T]) check() error {
 	switch {
 	case c.New == nil:
 		return errNoNew
-	case c.MaxOpen < 0 || c.IdleTime < 0:
-		return fmt.Errorf("penstock: pool: new: MaxOpen is %d and IdleTime is %v: write 0 or more", c.MaxOpen, c.IdleTime)
+	case c.MaxOpen < 0:
+		return fmt.Errorf("penstock: pool: new: MaxOpen is %d: write 0 or more", c.MaxOpen)
+	case c.IdleTime < 0:
+		return fmt.Errorf("penstock: pool: new: IdleTime is %v: write 0 or more", c.IdleTime)
 	case c.MaxOpen > 0 && c.MaxIdle > c.MaxOpen:
 		return fmt.Errorf("penstock: pool: new: MaxIdle is %d and MaxOpen is %d: write a MaxIdle of at most MaxOpen", c.MaxIdle, c.MaxOpen)
 	}

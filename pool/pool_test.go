@@ -553,8 +553,8 @@ func TestConfig(t *testing.T) {
 	none := func(context.Context) (int, error) { return 0, nil }
 	for want, cfg := range map[string]pool.Config[int]{
 		"New is nil":                     {},
-		"IdleTime is -1ns":               {New: none, IdleTime: -1},
-		"MaxOpen is -1":                  {New: none, MaxOpen: -1},
+		"new: IdleTime is -1ns: write":   {New: none, IdleTime: -1},
+		"new: MaxOpen is -1: write":      {New: none, MaxOpen: -1},
 		"MaxIdle is 3 and MaxOpen is 2:": {New: none, MaxIdle: 3, MaxOpen: 2},
 	} {
 		if _, err := pool.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
