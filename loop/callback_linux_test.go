@@ -125,7 +125,11 @@ func TestCallbackWrites(t *testing.T) {
 			pieces = 64
 		}
 		for range pieces {
-			if n, err := c.Write(make([]byte, piece)); n < piece || err != nil {
+			n, err := c.Write(make([]byte, piece))
+			if (n < piece) != (err != nil) {
+				t.Errorf("%d bytes of %d, and the error %v", n, piece, err)
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -236,7 +236,10 @@ func (c *Conn) Write(p []byte) (int, error) {
 			return total, err
 		}
 		if c.group.Callbacks && (c.out.len() >= lowMark || c.calls >= maxCalls) { // a callback never waits
-			return total + len(p), c.queue(p)
+			if err := c.queue(p); err != nil {
+				return total, err
+			}
+			return total + len(p), nil
 		}
 		if c.calls >= maxCalls || c.full && c.out.len() >= highMark {
 			if err := c.wait(Writable); err != nil {
