@@ -167,15 +167,7 @@ func TestCloseTime(t *testing.T) {
 		},
 	})
 	c := s.dial(t)
-	l := condition.Receive(t, "a handler", on)
-	advance := func(d time.Duration) {
-		clock.Add(int64(d))
-		for range 3 { // whole turns
-			turned := make(chan struct{})
-			must.Do(t, l.Post(func() { close(turned) }))
-			<-turned
-		}
-	}
+	advance := advancer(t, &clock, condition.Receive(t, "a handler", on))
 	advance(9 * time.Second)
 	must.Get(io.WriteString(c, "more"))(t)
 	condition.Await(t, "the server has it", func() bool {
@@ -188,6 +180,58 @@ func TestCloseTime(t *testing.T) {
 	}
 	if advance(time.Second + time.Millisecond); len(s.ended) == 0 {
 		t.Error("it goes on after ten seconds")
+	}
+}
+
+// advancer returns a function that advances the clock of a loop, and waits for whole turns after that.
+func advancer(t *testing.T, clock *atomic.Int64, l *loop.Loop) func(time.Duration) {
+	turn := func() {
+		for range 3 {
+			turned := make(chan struct{})
+			must.Do(t, l.Post(func() { close(turned) }))
+			<-turned
+		}
+	}
+	turn() // the handler has returned
+	return func(d time.Duration) {
+		clock.Add(int64(d))
+		turn()
+	}
+}
+
+// TestCloseAfterTheWriteDeadline: bytes that a Write has taken are delivered although the write deadline has passed at
+// the close, as always at that of a tls.Conn.
+func TestCloseAfterTheWriteDeadline(t *testing.T) {
+	t.Parallel()
+
+	for _, closes := range []bool{true, false} {
+		var clock atomic.Int64
+		clock.Store(1)
+		on, written := make(chan *loop.Loop, 1), 0
+		s := startServer(t, &loop.Server{
+			Loops: 1, Config: &loop.Config{Now: clock.Load},
+			Handle: func(c *loop.Conn) error {
+				for c.Pending() < 32<<10 { // the kernel takes nothing more
+					n, err := c.Write(make([]byte, 4<<10))
+					if written += n; err != nil {
+						return err
+					}
+				}
+				_ = c.SetWriteDeadline(time.Now())
+				on <- c.Loop()
+				if closes {
+					return c.Close()
+				}
+				return nil
+			},
+		})
+		c := s.dial(t)
+		advance := advancer(t, &clock, condition.Receive(t, "a handler", on))
+		advance(time.Second)
+		if got, err := io.Copy(io.Discard, c); got != int64(written) || err != nil {
+			t.Errorf("%d of %d bytes, %v", got, written, err)
+		}
+		must.Do(t, s.end(t))
 	}
 }
 

@@ -371,12 +371,20 @@ func (c *Conn) Close() error {
 	if c.fd < 0 || c.closing {
 		return c.errorOf("close", net.ErrClosed)
 	}
-	c.closing = true
+	c.closes()
 	c.flush()
 	if c.idling || c.waits != 0 {
 		c.group.loop.Again(c.id)
 	}
 	return nil
+}
+
+// closes begins the close. A passed write deadline no longer counts: it fails a Write, but not the bytes that an
+// earlier Write has taken. The Close of a *tls.Conn sets one.
+func (c *Conn) closes() {
+	if c.closing = true; c.passed(c.writeBy) {
+		c.writeBy = 0
+	}
 }
 
 // LocalAddr implements [net.Conn]. It returns nil once the connection is closed, after [Server.Ended], or

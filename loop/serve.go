@@ -234,7 +234,8 @@ func (c *Conn) returned() {
 	default:
 		err = nil
 	}
-	c.co.err, c.closing = err, true
+	c.co.err = err
+	c.closes()
 	c.flush()
 	c.settle()
 }
