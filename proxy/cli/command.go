@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"reflect"
 	"regexp"
 	"runtime"
 	"slices"
@@ -145,6 +146,12 @@ func (p *Program) dispatch(e *Env) error {
 		return err
 	case err != nil:
 		return UsageError{p.explain(err)}
+	}
+	for _, at := range ctx.Path {
+		// A script has passed a variable that is not set. Without the flag, a command may select everything.
+		if at.Flag != nil && at.Flag.Target.Kind() == reflect.String && at.Flag.Target.Len() == 0 {
+			return Usagef("--%s is empty: write a value, or leave the flag out (see: %s --help)", at.Flag.Name, ctx.Selected().FullPath())
+		}
 	}
 	return ctx.Run()
 }

@@ -478,6 +478,8 @@ func TestWrongFlags(t *testing.T) {
 		"reload --confirm 2m --rollback-if=":         "rollback-if",
 		"reload --rollback-if=":                      "needs --confirm",
 		"reload --admin=":                            "--admin is empty",
+		"sessions --id=":                             "--id is empty: write a value, or leave the flag out (see: penstock sessions list --help)",
+		"sessions end --source= --idle 1m":           "--source is empty",
 		"sessions --watch --json":                    "--watch prints for a terminal",
 		"sessions --top 20000":                       "write 1 to 10000",
 		"sources --prefix 33":                        "write 1 to 32 for --prefix",
