@@ -292,9 +292,9 @@ type MirrorReports struct {
 // A MirrorReporter reports on the mirrors of a running load balancer.
 type MirrorReporter interface {
 	// Mirrors returns the mirrors of a listener, or of all listeners if listener is empty, with their complete
-	// comparisons. ResetMirrors resets their reports. The errors wrap [ErrNotFound].
+	// comparisons. ResetMirrors also resets their reports: what it returns is not counted again. The errors wrap [ErrNotFound].
 	Mirrors(listener string) (MirrorReports, error)
-	ResetMirrors(listener, by string) error
+	ResetMirrors(listener, by string) (MirrorReports, error)
 }
 
 // Mirrors returns the mirrors of a listener, or of all listeners if listener is empty.
@@ -302,8 +302,7 @@ func (c *Client) Mirrors(ctx context.Context, listener string) (MirrorReports, e
 	return get[MirrorReports](ctx, c, "/v1/mirrors", "listener", listener)
 }
 
-// ResetMirrors resets the reports on the mirrors of a listener, or of all listeners if listener is empty.
-func (c *Client) ResetMirrors(ctx context.Context, listener string) error {
-	_, err := post[empty](ctx, c, "/v1/mirrors/reset", "listener", listener)
-	return err
+// ResetMirrors returns the reports on the mirrors of a listener, or of all listeners if listener is empty, and resets them.
+func (c *Client) ResetMirrors(ctx context.Context, listener string) (MirrorReports, error) {
+	return post[MirrorReports](ctx, c, "/v1/mirrors/reset", "listener", listener)
 }

@@ -260,7 +260,7 @@ var descriptions = map[string]*description{
 	"/v1/sessions/keep":   {summary: "Stops the requests in progress that end sessions.", answer: Stopped{}},
 	"/v1/sources":         {summary: "The sources with the most connections, arrivals, refusals or bytes.", answer: Sources{}},
 	"/v1/mirrors":         {summary: "The mirrors of listeners, with reports where answers are compared.", answer: MirrorReports{}, codes: []int{http.StatusNotFound}},
-	"/v1/mirrors/reset":   {summary: "Sets the counts of reports on mirrors to 0: the mirrors that ended, their bytes, and the comparisons.", answer: empty{}, codes: []int{http.StatusNotFound}},
+	"/v1/mirrors/reset":   {summary: "The mirrors as /v1/mirrors answers them. Sets the counts of the reports to 0: the mirrors that ended, their bytes, and the comparisons.", answer: MirrorReports{}, codes: []int{http.StatusNotFound}},
 	"/v1/lane/on":         {summary: "Sessions of listeners with lane leave user space again.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}},
 	"/v1/lane/off":        {summary: "No further session leaves user space, until on or a restart. Sessions in the lane stay there.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}},
 	"/v1/lane/return":     {summary: "Sessions that have left user space come back, and continue there. A session that cannot come back, or belongs to an earlier process, is reset on both sides.", answer: LaneChanged{}, codes: []int{http.StatusNotFound, http.StatusConflict}, note: "The answer comes when all sessions have come back or are reset."},

@@ -75,7 +75,7 @@ var requests = []request{
 	{http.MethodPost, "/v1/sessions/keep", changes, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return b.StopEnding(a.by), nil }), nil},
 	{http.MethodGet, "/v1/sources", reads, [][]string{{}}, (*Server).sources, []string{"by", "top", "prefix", "prefix6"}},
 	{http.MethodGet, "/v1/mirrors", reads, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return b.Mirrors(a.text("listener")) }), []string{"listener"}},
-	{http.MethodPost, "/v1/mirrors/reset", changes, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return empty{}, b.ResetMirrors(a.text("listener"), a.by) }), []string{"listener"}},
+	{http.MethodPost, "/v1/mirrors/reset", changes, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return b.ResetMirrors(a.text("listener"), a.by) }), []string{"listener"}},
 	{http.MethodPost, "/v1/lane/on", changes, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return b.SwitchLane(true, a.by) }), nil},
 	{http.MethodPost, "/v1/lane/off", changes, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return b.SwitchLane(false, a.by) }), nil},
 	{http.MethodPost, "/v1/lane/return", changes, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return b.ReturnLane(a.by) }), nil},

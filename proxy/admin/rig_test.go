@@ -123,9 +123,9 @@ func (b *balancer) Mirrors(listener string) (admin.MirrorReports, error) {
 	return admin.MirrorReports{Mirrors: []admin.MirrorReport{one}}, known("listener", cmp.Or(listener, "web"), "web")
 }
 
-func (b *balancer) ResetMirrors(listener, by string) error {
-	b.note("reset mirrors of %q by %s", listener, by)
-	return known("listener", cmp.Or(listener, "web"), "web")
+func (b *balancer) ResetMirrors(listener, by string) (admin.MirrorReports, error) {
+	b.note("reset of mirrors by %s", by)
+	return b.Mirrors(listener)
 }
 
 func (b *balancer) SwitchLane(on bool, by string) (admin.LaneChanged, error) {

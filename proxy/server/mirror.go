@@ -82,13 +82,23 @@ func (l *listener) mirrorStatus(t worker.MirrorTotals) *admin.Mirrors {
 	}
 	m := &admin.Mirrors{To: to, MirrorCounts: t.MirrorCounts, Ended: t.Ended}
 	for _, k := range l.comparisons {
-		m.Comparisons = append(m.Comparisons, k.status())
+		s := k.Report().Snapshot()
+		m.Comparisons = append(m.Comparisons, k.status(&s))
 	}
 	return m
 }
 
 // Mirrors implements [admin.Balancer].
 func (s *Server) Mirrors(listener string) (admin.MirrorReports, error) {
+	return s.mirrorReports(listener, false, "")
+}
+
+// ResetMirrors implements [admin.Balancer].
+func (s *Server) ResetMirrors(listener, by string) (admin.MirrorReports, error) {
+	return s.mirrorReports(listener, true, by)
+}
+
+func (s *Server) mirrorReports(listener string, reset bool, by string) (admin.MirrorReports, error) {
 	lm := s.listenerManager
 	lm.mu.Lock()
 	defer lm.mu.Unlock()
@@ -99,39 +109,20 @@ func (s *Server) Mirrors(listener string) (admin.MirrorReports, error) {
 	var reports admin.MirrorReports
 	for _, name := range names {
 		l := lm.listeners[name]
-		t := l.state.Mirrors.SinceReset()
+		t := l.state.Mirrors.SinceReset(reset)
 		m := l.mirrorStatus(t)
 		if m == nil {
 			continue
 		}
 		for i, k := range l.comparisons {
-			k.report(&m.Comparisons[i])
+			m.Comparisons[i] = k.reported(reset)
 		}
 		reports.Mirrors = append(reports.Mirrors, admin.MirrorReport{Listener: name, Since: t.Since, Mirrors: *m})
+		if reset && len(m.To) > 0 {
+			lm.log.Info("the report on mirrors was reset", "listener", name, "upstreams", m.To, "by", by)
+		}
 	}
 	return reports, nil
-}
-
-// ResetMirrors implements [admin.Balancer].
-func (s *Server) ResetMirrors(listener, by string) error {
-	lm := s.listenerManager
-	lm.mu.Lock()
-	defer lm.mu.Unlock()
-	names, err := lm.comparing(listener)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		l := lm.listeners[name]
-		l.state.Mirrors.Reset()
-		for _, k := range l.comparisons {
-			k.Reset()
-		}
-		if to := l.cfg.Mirrors(); len(to) > 0 {
-			lm.log.Info("the report on mirrors was reset", "listener", name, "upstreams", to, "by", by)
-		}
-	}
-	return nil
 }
 
 func (lm *listenerManager) comparing(listener string) ([]string, error) {
@@ -144,8 +135,7 @@ func (lm *listenerManager) comparing(listener string) ([]string, error) {
 	return []string{listener}, nil
 }
 
-func (k *comparison) status() admin.Comparison {
-	s := k.Report().Snapshot()
+func (k *comparison) status(s *compare.Snapshot) admin.Comparison {
 	c := admin.Comparison{
 		Route: k.route, To: k.cfg.Upstream, Framing: k.cfg.Compare.Framing, Since: s.Began,
 		Sessions: int64(s.Sessions), Stopped: make(map[string]int64), ComparedAnswers: answers(&s.Figures),
@@ -161,8 +151,14 @@ func (k *comparison) status() admin.Comparison {
 	return c
 }
 
-func (k *comparison) report(c *admin.Comparison) {
-	s := k.Report().Snapshot()
+// reported returns the status with what only reports have.
+func (k *comparison) reported(reset bool) admin.Comparison {
+	r := k.Report()
+	if reset {
+		r = k.Reset()
+	}
+	s := r.Snapshot()
+	c := k.status(&s)
 	c.Unnamed, c.Summed, c.MaskLimited, c.ShadowUnframed = int64(s.Unnamed), int64(s.Summed), int64(s.MaskLimited), int64(s.ShadowUnframed)
 	for i := range s.Names {
 		c.Names = append(c.Names, admin.NamedAnswers{Name: s.Names[i].Name, ComparedAnswers: answers(&s.Names[i].Figures)})
@@ -174,6 +170,7 @@ func (k *comparison) report(c *admin.Comparison) {
 			Primary: excerpt(&e.Primary), Shadow: excerpt(&e.Shadow),
 		})
 	}
+	return c
 }
 
 func answers(f *compare.Figures) admin.ComparedAnswers {

@@ -355,7 +355,7 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: 
 	if _, err := r.Mirrors("x"); err == nil {
 		t.Error("a listener that there is not has mirrors")
 	}
-	if err := r.ResetMirrors("l", "test"); err != nil || r.Listener("l").Mirrors.Comparisons[0].Compared != 0 || compared(r, "clear", 6)[0].Compared != 6 {
+	if was, err := r.ResetMirrors("l", "test"); err != nil || len(was.Mirrors[0].Comparisons[0].Names) == 0 || r.Listener("l").Mirrors.Comparisons[0].Compared != 0 || compared(r, "clear", 6)[0].Compared != 6 {
 		t.Errorf("%v: %+v", err, r.Listener("l").Mirrors.Comparisons)
 	}
 }
@@ -385,7 +385,9 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: s, endpoints: 
 		t.Errorf("%+v", m)
 	}
 	before := time.Now()
-	must(t, r.ResetMirrors("l", "test"))
+	if was, err := r.ResetMirrors("l", "test"); err != nil || len(was.Mirrors) != 1 || was.Mirrors[0].Ended["connect"] != 1 || !was.Mirrors[0].Since.IsZero() {
+		t.Errorf("%+v, %v", was, err)
+	}
 	if m := report(); len(m.Ended) != 0 || m.Since.Before(before) || m.Comparisons[0].Since.Before(before) || m.Undelivered != 0 {
 		t.Errorf("%+v", m)
 	}

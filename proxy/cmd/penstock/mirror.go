@@ -21,7 +21,7 @@ type mirrorCmd struct {
 	adminFlags
 	Listener string   `arg:"" optional:"" help:"Show only the mirrors of this listener."`
 	FailIf   []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit with 3 if this condition holds for a comparison: 'different>0.1%', 'different>=1', 'slower>5ms' (by the median), 'p99>20ms', 'slower>60%', 'compared<1000', 'stopped>5%', or a reason why mirrors end, such as 'behind>1%'. Exit with 4 if it cannot be judged: there are too few answers, or more than 1 % of the sessions or answers were not compared to their end. May be repeated."`
-	Reset    bool     `help:"Print the report, and then set its counts to 0."`
+	Reset    bool     `help:"Print the report, and set its counts to 0."`
 	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
@@ -36,16 +36,17 @@ func (c *mirrorCmd) Run(e *cli.Env) error {
 		conditions = append(conditions, one)
 	}
 	return c.ask(e, "mirror", func(ctx context.Context, client *admin.Client) error {
-		m, err := client.Mirrors(ctx, c.Listener)
+		ask := client.Mirrors
+		if c.Reset {
+			ask = client.ResetMirrors
+		}
+		m, err := ask(ctx, c.Listener)
 		switch {
 		case err != nil:
 		case c.JSON:
 			err = writeJSON(e.Stdout, m)
 		default:
 			err = writeMirrors(e.Stdout, &m)
-		}
-		if err == nil && c.Reset {
-			err = client.ResetMirrors(ctx, c.Listener)
 		}
 		if err != nil {
 			return err

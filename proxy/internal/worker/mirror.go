@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -279,7 +280,7 @@ var mirrorReasons = []string{
 type MirrorCounts struct {
 	counts tally.MirrorCounts // by atomic.AddInt64
 	ended  *tally.Reasons
-	reset  atomic.Pointer[MirrorTotals] // as they were at the last Reset; nil: there was none
+	reset  atomic.Pointer[MirrorTotals] // as they were at the last reset; nil: there was none
 }
 
 // NewMirrorCounts returns counts without mirrors.
@@ -292,7 +293,7 @@ type MirrorTotals struct {
 	tally.MirrorCounts
 	// Ended counts mirrors that have ended, or could not begin, by reason.
 	Ended map[string]int64
-	// Since is the last Reset; zero: there was none, or the totals are since the listener began.
+	// Since is the last reset; zero: there was none, or the totals are since the listener began.
 	Since time.Time
 }
 
@@ -350,18 +351,17 @@ func (c *MirrorCounts) Totals(every bool) MirrorTotals {
 	return MirrorTotals{MirrorCounts: tally.Load(&c.counts), Ended: c.ended.ByReason(every)}
 }
 
-// Reset makes SinceReset count from now on. SinceReset also counts the end of running mirrors, and their bytes that were
-// not counted yet.
-func (c *MirrorCounts) Reset() {
-	t := c.Totals(true)
-	t.Since, t.Running, t.Silent = time.Now(), 0, 0 // these two are present values
-	c.reset.Store(&t)
-}
-
-// SinceReset returns the values since the last Reset, without reasons that did not occur.
-func (c *MirrorCounts) SinceReset() MirrorTotals {
+// SinceReset returns the values since the last reset, without reasons that did not occur. reset makes it count from now on; then
+// it also counts the end of running mirrors, and their bytes that were not counted yet.
+func (c *MirrorCounts) SinceReset(reset bool) MirrorTotals {
 	before := c.reset.Load()
 	t := c.Totals(false)
+	if reset {
+		now := t
+		now.Ended = maps.Clone(t.Ended)
+		now.Since, now.Running, now.Silent = time.Now(), 0, 0 // these two are present values
+		c.reset.Store(&now)
+	}
 	if before == nil {
 		return t
 	}
@@ -388,15 +388,15 @@ type Comparison struct {
 // can be seen before the end of the connection. The budget belongs to the whole process.
 func NewComparison(plan *compare.Plan, framed bool, budget *compare.Budget) *Comparison {
 	c := &Comparison{plan: plan, framed: framed, budget: budget}
-	c.Reset()
+	c.report.Store(compare.NewReport())
 	return c
 }
 
 // Report returns the report of the sessions that began since the last Reset.
 func (c *Comparison) Report() *compare.Report { return c.report.Load() }
 
-// Reset begins an empty report. Sessions that have begun go on with the old one.
-func (c *Comparison) Reset() { c.report.Store(compare.NewReport()) }
+// Reset begins an empty report, and returns the old one, with which sessions that have begun go on.
+func (c *Comparison) Reset() *compare.Report { return c.report.Swap(compare.NewReport()) }
 
 // A comparing is the comparison of one session. It implements [driver.MirrorObserver].
 type comparing struct {

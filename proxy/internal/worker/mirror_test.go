@@ -366,3 +366,28 @@ func TestComparingCostIsBounded(t *testing.T) {
 		})
 	}
 }
+
+// TestResetsCountOnce: what is counted while reports are reset is in one report, and only in one.
+func TestResetsCountOnce(t *testing.T) {
+	t.Parallel()
+
+	const n = 200_000
+	c, done, reported := worker.NewMirrorCounts(), make(chan bool), int64(0)
+	go func() {
+		defer close(done)
+		for range n {
+			c.Skip(worker.MirrorFull)
+		}
+	}()
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+		reported += c.SinceReset(true).Ended[worker.MirrorFull]
+	}
+	if reported != n {
+		t.Errorf("%d are reported of %d", reported, n)
+	}
+}
