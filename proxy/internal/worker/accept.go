@@ -296,5 +296,5 @@ func (a *acceptor) close() {
 	if a.socket.openSockets.Add(-1) == 0 {
 		w.group.cfg.Host.Closed(a.socket)
 	}
-	a.socket.Release()
+	a.socket.release(part)
 }

@@ -41,12 +41,15 @@ type Listening struct {
 	service     atomic.Pointer[Service]
 	parts       []*acceptor // one for each worker, by index, which owns it
 	openSockets atomic.Int32
-	refs        atomic.Int64 // workers that have not closed their part, and clients
+	refs        atomic.Int64 // part for each worker that has not closed its own, and 1 for each client
 	closing     atomic.Bool
 	short       atomic.Int32          // workers that do not accept because of Admitter.CanAccept
 	pauses      atomic.Int64          // failures to accept
 	late        atomic.Pointer[error] // refuses clients without a session, with this cause; nil: they are not refused
 }
+
+// part is a worker's part among the refs of a Listening. More clients cannot be connected.
+const part = 1 << 32
 
 // ErrEnding is the error of listening while everything is about to end.
 var ErrEnding = errors.New("not listening: shutting down")
@@ -96,7 +99,7 @@ func (g *Group) newListening(cfg Listener) (*Listening, error) {
 	g.listened++
 	l.service.Store(cfg.Service)
 	l.openSockets.Store(int32(len(g.workers)))
-	l.refs.Store(int64(len(g.workers)))
+	l.refs.Store(int64(len(g.workers)) * part)
 	for i, w := range g.workers {
 		l.parts[i] = &acceptor{worker: w, socket: l}
 	}
@@ -174,12 +177,15 @@ func (l *Listening) refusesLate() error {
 
 // Clients returns the number of present clients of this socket, including clients for which
 // nothing was done yet.
-func (l *Listening) Clients() int64 { return l.refs.Load() - int64(l.openSockets.Load()) }
+func (l *Listening) Clients() int64 { return l.refs.Load() % part }
 
-// Release ends the caller's part in a Listening of [Group.Unlistened]. It is also called at the end of a worker's part, and
-// of a client. A worker's part ends after its clients are counted, so no client can come after the last Release.
-func (l *Listening) Release() {
-	if l.refs.Add(-1) > 0 {
+// Release ends the caller's part in a Listening of [Group.Unlistened]. It is also called at the end of a client.
+func (l *Listening) Release() { l.release(1) }
+
+// release ends a client, or a worker's part. A part ends after its clients are counted, so no client can come after the last
+// release.
+func (l *Listening) release(what int64) {
+	if l.refs.Add(-what) > 0 {
 		return
 	}
 	g := l.group

@@ -21,7 +21,8 @@ import (
 // A place is a further socket that a rig listens on.
 type place struct {
 	*worker.Listening
-	fd     int // owned until Closed
+	fd     int   // owned until Closed
+	had    int64 // clients when it was closed
 	addr   string
 	closed chan struct{}
 	left   chan struct{}
@@ -89,6 +90,9 @@ func TestListenersComeAndGo(t *testing.T) {
 				}
 				p.Close()
 				<-p.closed
+				if p.had != int64(len(conns)+1) {
+					t.Errorf("it had %d clients when it was closed", p.had)
+				}
 				select {
 				case <-p.left:
 					t.Error("notified that all have left while they are there")

@@ -95,6 +95,7 @@ func (w *witness) Left(l *worker.Listening) {
 func (w *witness) Closed(l *worker.Listening) {
 	if p, ok := l.Of.(*place); ok {
 		syscall.Close(p.fd)
+		p.had = l.Clients()
 		close(p.closed)
 		return
 	}
