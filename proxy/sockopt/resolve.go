@@ -20,9 +20,9 @@ const (
 	// otherPatience is how long the addresses of one family wait for the other family's, as
 	// RFC 8305, section 3 proposes.
 	otherPatience = 50 * time.Millisecond
-	// serverPatience is how long one of the name servers may take to answer. silentPatience is how
-	// long a server that has been silent may take, while another one answers.
-	serverPatience, silentPatience = 2 * time.Second, 100 * time.Millisecond
+	// serverPatience is how long one of the name servers may take to answer. A server that has been silent may take
+	// silentPatience while another one answers, and againPatience while none does.
+	serverPatience, silentPatience, againPatience = time.Second, 100 * time.Millisecond, 2 * time.Second
 )
 
 // names is the resolver of this process.
@@ -269,10 +269,13 @@ func (q *query) Read(b []byte) (int, error) {
 func (r *resolver) patience(server string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.silent[server] && r.answered != "" && r.answered != server {
+	switch {
+	case !r.silent[server]:
+		return serverPatience
+	case r.answered != "" && r.answered != server:
 		return silentPatience
 	}
-	return serverPatience
+	return againPatience
 }
 
 // noteServer records whether a server has answered.

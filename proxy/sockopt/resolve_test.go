@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,26 @@ func TestBothFailed(t *testing.T) {
 	}
 	if err := bothFailed(four, of("server misbehaving")); !errors.Is(err, four) || !strings.Contains(err.Error(), "misbehaving") {
 		t.Error(err)
+	}
+}
+
+// TestPatience: a name server that is silent costs the first lookup a second, and has more time when it is asked once more, unless
+// another one answers.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+
+	r, silent := newResolver(), os.ErrDeadlineExceeded
+	for _, step := range []struct {
+		server string
+		err    error
+		one    time.Duration // the patience with server one afterwards
+	}{{"two", nil, serverPatience}, {"one", silent, silentPatience}, {"two", silent, againPatience}, {"one", nil, serverPatience}} {
+		if r.noteServer(step.server, step.err); r.patience("one") != step.one {
+			t.Errorf("%+v: %v", step, r.patience("one"))
+		}
+	}
+	if serverPatience > time.Second || againPatience < 2*time.Second {
+		t.Error("a silent server costs more than a second, or a slow one is never heard")
 	}
 }
 
