@@ -197,7 +197,7 @@ func TestAdopted(t *testing.T) {
 	if line != want || err != nil {
 		t.Errorf("%s, %v", line, err)
 	}
-	if line, _ := sessionlog.Format(sessionlog.FormatHAProxy, "", &e); !strings.Contains(line, " - shop/<NOSRV> -1/-1/3000 5 cD 9/0/7/0/0 0/0") {
+	if line, _ := sessionlog.Format(sessionlog.FormatHAProxy, "", &e); !strings.Contains(line, " - shop/<NOSRV> -1/-1/3000 5 cD 9/0/6/0/0 0/0") {
 		t.Error(line)
 	}
 	r.Begun = r.Accepted + 7_000 // its course is known

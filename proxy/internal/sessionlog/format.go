@@ -151,6 +151,9 @@ func appendHAProxy(b []byte, e *Event, c *context) []byte {
 		if i > 0 {
 			b = append(b, '/')
 		}
+		if i > 1 && e.Kind == End {
+			n = max(n-1, 0) // HAProxy counts it for its process and frontend alone when it logs the end
+		}
 		b = strconv.AppendInt(b, n, 10)
 	}
 	b = append(b, '/')
