@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/proxy/internal/record"
@@ -138,8 +140,8 @@ func TestFileThatCannotBeMadeAgain(t *testing.T) {
 
 	path := filepath.Join(t.TempDir(), "s.log")
 	r := newRig(t, path, nil)
-	must(t, os.Rename(path, path+".1"))
-	must(t, os.Mkdir(path, 0o700))
+	must(t, os.Mkdir(path+".1", 0o700))
+	must(t, unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, path+".1", unix.RENAME_EXCHANGE)) // at once: the log may look at any time
 	r.Reopen()
 	condition.Await(t, "the failure is reported", func() bool {
 		r.mu.Lock()
