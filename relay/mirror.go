@@ -119,6 +119,7 @@ func (m *Mirror) Write(b []byte) {
 	if m.pipe == nil && m.buffered.len() == 0 && m.is(mirrorConnected) {
 		n, err := m.socket.send(b)
 		if err != nil && err != syscall.EAGAIN && err != syscall.EINTR {
+			m.undelivered(len(b))
 			m.failed("write", err)
 			return
 		}

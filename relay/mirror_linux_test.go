@@ -363,6 +363,21 @@ func TestMirrorOfAReset(t *testing.T) {
 	}
 }
 
+// TestMirrorCountsAFailedWrite: the bytes of the write that shows the shadow's failure are undelivered as well.
+func TestMirrorCountsAFailedWrite(t *testing.T) {
+	t.Parallel()
+
+	m := newMirrored(t, newRelay(t, nil), ofLoop(), tcp, time.Minute)
+	m.connect()
+	m.on.do(func() {
+		_ = sys.ShutdownWrite(m.shadow.FD)
+		m.mirror.Write([]byte("lost"))
+	})
+	if res := m.mirrorEnd(); res.Reason != driver.MirrorReset || res.Copied != 0 || res.Undelivered != 4 {
+		t.Errorf("%+v", res)
+	}
+}
+
 // TestMirrorAfterTheSource: a mirror lasts as long as its session goes on after the source's end of file,
 // and for its patience after the session's end, whether its shadow goes on or has not even come.
 func TestMirrorAfterTheSource(t *testing.T) {
