@@ -742,6 +742,7 @@ func (s *Session) directionEnded(d *direction) {
 }
 
 func (s *Session) onTimer() {
+	s.tellAnswered()
 	what := s.due()
 	if what.quiet() {
 		s.lookForAcks()
@@ -749,6 +750,21 @@ func (s *Session) onTimer() {
 	}
 	if what != ReasonNone {
 		_ = s.cut(what, timeoutError(what))
+	}
+}
+
+// tellAnswered calls Limits.Answered if it is time. It holds no lock, because Answered may ask for the result, or cut
+// the session.
+func (s *Session) tellAnswered() {
+	told := s.limits.Answered
+	if told == nil || !s.ba.spoken() || s.r.clock.now()-s.started.Load() < int64(s.limits.FirstByte) {
+		return
+	}
+	s.mu.Lock()
+	runs := s.timer != nil && s.reason == ReasonNone
+	s.mu.Unlock()
+	if runs {
+		told()
 	}
 }
 
@@ -783,9 +799,6 @@ func (s *Session) nextTimeout() (left time.Duration, what Reason) {
 		s.active.Store(now)
 	}
 	s.heard = s.heard || s.ba.answered() || s.ba.resting()
-	if told := limits.Answered; told != nil && s.ba.spoken() && now-started >= int64(limits.FirstByte) {
-		told()
-	}
 	return limits.next(age{
 		now: now, started: started, active: max(s.active.Load(), s.acked.since), seed: started,
 		half: s.halfOpen.Load(), answered: s.heard,

@@ -602,6 +602,26 @@ func TestHooks(t *testing.T) {
 	}
 }
 
+// TestAnsweredMayCut: Limits.Answered may look at its session, and end it.
+func TestAnsweredMayCut(t *testing.T) {
+	t.Parallel()
+
+	r, c := new(driving).clockedRelay(t, relay.Config{})
+	_, nearA := sockets.TCPPair(t)
+	farB, nearB := sockets.TCPPair(t)
+	s, enough, ended := r.NewSession(nearA, nearB), errors.New("enough"), make(chan error, 1)
+	s.Limit(&relay.Limits{FirstByte: time.Second, Answered: func() {
+		if s.Result().BToA.Bytes() == 1 {
+			s.Cut(enough)
+		}
+	}})
+	must.Do(t, s.Start(func(_ relay.Result, err error) { ended <- err }))
+	write(t, farB, "!")
+	condition.Await(t, "a byte has moved", func() bool { return s.Result().BToA.Bytes() == 1 })
+	go c.advance(time.Second)
+	must.Is(t, condition.Receive(t, "the session ends", ended), enough)
+}
+
 // TestAnswered: that the second side has sent a byte is told once the time for it is over, an
 // end of file without one is not.
 func TestAnswered(t *testing.T) {
