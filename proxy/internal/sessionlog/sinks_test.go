@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/proxy/internal/record"
@@ -138,10 +136,13 @@ func TestFile(t *testing.T) {
 func TestFileThatCannotBeMadeAgain(t *testing.T) {
 	t.Parallel()
 
-	path := filepath.Join(t.TempDir(), "s.log")
+	dir := filepath.Join(t.TempDir(), "d")
+	path, moved := filepath.Join(dir, "s.log"), filepath.Join(dir+".1", "s.log")
+	must(t, os.Mkdir(dir, 0o700))
+	must(t, os.MkdirAll(filepath.Join(dir+".2", "s.log"), 0o700))
 	r := newRig(t, path, nil)
-	must(t, os.Mkdir(path+".1", 0o700))
-	must(t, unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, path+".1", unix.RENAME_EXCHANGE)) // at once: the log may look at any time
+	must(t, os.Rename(dir, dir+".1")) // at no time can the log make its file again
+	must(t, os.Rename(dir+".2", dir))
 	r.Reopen()
 	condition.Await(t, "the failure is reported", func() bool {
 		r.mu.Lock()
@@ -149,10 +150,10 @@ func TestFileThatCannotBeMadeAgain(t *testing.T) {
 		return len(r.reports) > 0 && strings.Contains(r.reports[0], path)
 	})
 	r.end("a")
-	if c := r.settled(t); c.Lines != 1 || len(lines(t, path+".1")) != 1 || r.Failed() == nil {
+	if c := r.settled(t); c.Lines != 1 || len(lines(t, moved)) != 1 || r.Failed() == nil {
 		t.Errorf("%+v, failure %v", c, r.Failed())
 	}
-	must(t, os.Remove(path+".1"))
+	must(t, os.Remove(moved))
 	condition.Await(t, "lines are dropped", func() bool {
 		for range 200 {
 			r.end(strings.Repeat("n", 80))
