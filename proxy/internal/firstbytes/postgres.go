@@ -86,7 +86,7 @@ func (f *Facts) startup(b []byte) (need int) {
 	}
 	f.User, f.Database = Property{Yes, m.User}, Property{Yes, m.Database}
 	if m.OtherDatabase {
-		f.Database.Verdict = f.doubt("the startup message asks for physical replication, which reads all databases, or its options may name another one")
+		f.Database.Verdict = f.doubt("the startup message asks for replication, which may read all databases, or its options may name another one")
 	}
 	return 0
 }

@@ -87,7 +87,7 @@ type Message struct {
 	User, Database string
 	// Doubt says why servers may take other names, or is "".
 	Doubt string
-	// OtherDatabase says that it may read another database: it asks for physical replication, which copies all of them, or its
+	// OtherDatabase says that it may read another database: it asks for replication, which may copy all of them, or its
 	// options may name another one, which CockroachDB takes.
 	OtherDatabase bool
 }
@@ -174,7 +174,7 @@ func (m *Message) parameters(b []byte) error {
 		case "options":
 			m.OtherDatabase = m.OtherDatabase || setsDatabase(value)
 		case "replication":
-			m.OtherDatabase = m.OtherDatabase || !slices.Contains(oneDatabase, string(value))
+			m.OtherDatabase = m.OtherDatabase || !slices.Contains(noReplication, string(value))
 		default:
 			if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, string(name)) }) {
 				otherCase = string(name)
@@ -204,9 +204,9 @@ func (m *Message) parameters(b []byte) error {
 // names are the parameters that are no settings of a session.
 var names = []string{"user", "database", "options", "replication"}
 
-// oneDatabase are the values of "replication" with which a client reads the database that it names: of logical replication,
-// and of none (src/backend/utils/adt/bool.c). Abbreviations, which no client sends, count as physical replication.
-var oneDatabase = []string{"database", "false", "off", "no", "0"}
+// noReplication are the values of "replication" that mean none (src/backend/utils/adt/bool.c), without abbreviations, which no
+// client sends. With any other one, also "database", a role of replication may copy all databases (BASE_BACKUP).
+var noReplication = []string{"false", "off", "no", "0"}
 
 // setsDatabase reports whether the options of a startup message may set the database: as CockroachDB reads them, with the
 // escapes of URLs, then backslashes, and in any case.

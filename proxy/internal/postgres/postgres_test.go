@@ -46,7 +46,7 @@ func TestMessages(t *testing.T) {
 		"of CockroachDB":  {startup("user", "ann", "options", "-c database=x"), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
 		"with a dash":     {startup("user", "ann", "options", "--DataBase=x", "options", ""), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
 		"escaped":         {startup("user", "ann", "options", `-cd%61ta%5cb\ase%3Dx`), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
-		"replication":     {startup("user", "ann", "replication", "database"), postgres.Message{User: "ann", Database: "ann"}},
+		"replication":     {startup("user", "ann", "replication", "database"), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
 		"no replication":  {startup("user", "ann", "replication", "off"), postgres.Message{User: "ann", Database: "ann"}},
 		"physical":        {startup("user", "ann", "replication", "true"), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},
 		"then logical":    {startup("user", "ann", "replication", "ON", "replication", "database"), postgres.Message{User: "ann", Database: "ann", OtherDatabase: true}},

@@ -1,11 +1,13 @@
 package sessionlog
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/proxy/internal/file"
 )
 
 // datagrams sends each line as one datagram. Lines are lost if the receiver is absent or too slow.
@@ -35,7 +37,7 @@ func (d *datagrams) ready() bool {
 	d.tried = time.Now()
 	switch at := d.address.(type) {
 	case *net.UnixAddr:
-		conn, err := net.DialUnix("unixgram", nil, at)
+		conn, err := dialUnix(at.Name)
 		if err != nil {
 			d.err = fmt.Errorf("send to %s: %w", d.address, cause(err))
 			return false
@@ -50,6 +52,32 @@ func (d *datagrams) ready() bool {
 		d.conn = conn
 	}
 	return true
+}
+
+// dialUnix connects to the socket at a path, which other users must not be able to replace.
+func dialUnix(path string) (*net.UnixConn, error) {
+	return file.Change(path, func() (*net.UnixConn, error) {
+		place, err := file.At(path)
+		if err != nil {
+			return nil, err
+		}
+		defer place.Close()
+		fd, err := place.Open(sys.O_PATH, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = sys.Close(fd) }()
+		return net.DialUnix("unixgram", nil, &net.UnixAddr{Name: sys.OpenName(fd), Net: "unixgram"})
+	}, func(late *net.UnixConn) { _ = late.Close() })
+}
+
+// openUnix returns the datagrams to the socket at a path. A socket that is not there, or does not answer, is tried again.
+func openUnix(path string) (datagrams, error) {
+	d := datagrams{address: &net.UnixAddr{Name: path, Net: "unixgram"}}
+	if d.ready(); errors.Is(d.err, file.ErrUnsafe) {
+		return d, d.err
+	}
+	return d, nil
 }
 
 // send sends a line, or counts it as dropped.

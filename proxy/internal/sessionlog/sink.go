@@ -84,7 +84,7 @@ type sink interface {
 	close()
 }
 
-// open opens a destination. It fails if a file cannot be opened, but not if a receiver is dead.
+// open opens a destination. It fails if a file cannot be opened, or if another user could replace a receiver's socket, but not if a receiver is dead.
 func (d Destination) open(c *context) (sink, error) {
 	switch d.kind {
 	case toFile:
@@ -92,9 +92,11 @@ func (d Destination) open(c *context) (sink, error) {
 	case toStderr:
 		return openStderr()
 	case toJournald:
-		return &journal{datagrams: datagrams{address: &net.UnixAddr{Name: d.at, Net: "unixgram"}}, context: c}, nil
+		to, err := openUnix(d.at)
+		return &journal{datagrams: to, context: c}, err
 	case toSyslogUnix:
-		return &syslog{datagrams: datagrams{address: &net.UnixAddr{Name: d.at, Net: "unixgram"}}, context: c}, nil
+		to, err := openUnix(d.at)
+		return &syslog{datagrams: to, context: c}, err
 	default:
 		return &syslog{datagrams: datagrams{address: net.UDPAddrFromAddrPort(netip.MustParseAddrPort(d.at))}, context: c}, nil
 	}

@@ -2,6 +2,7 @@ package sessionlog_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
 )
@@ -443,6 +445,38 @@ func TestSyslog(t *testing.T) {
 	r.end("x")
 	if got := r.settled(t); got.Dropped != 1 {
 		t.Errorf("there is no socket: %+v", got)
+	}
+}
+
+// TestPlantedSocket: no line goes to a socket that another user has put there.
+func TestPlantedSocket(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to have files of another user")
+	}
+	const nobody = 65534
+	shared, theirs := t.TempDir(), t.TempDir()
+	must(t, os.Chmod(shared, 0o777|os.ModeSticky))
+	planted, own := filepath.Join(shared, "planted"), filepath.Join(theirs, "own")
+	for _, path := range []string{planted, own} {
+		c, err := net.ListenPacket("unixgram", path)
+		must(t, err)
+		defer c.Close()
+	}
+	link := filepath.Join(shared, "link")
+	must(t, os.Symlink(own, link))
+	must(t, os.Lchown(link, nobody, nobody))
+	must(t, os.Chown(planted, nobody, nobody))
+	must(t, os.Chown(theirs, nobody, nobody))
+	for _, path := range []string{planted, own, link} {
+		for _, kind := range []string{"syslog+unix:", "journald:"} {
+			at, err := sessionlog.ParseDestination(kind + path)
+			must(t, err)
+			s := &sessionlog.Settings{Destination: at, Format: sessionlog.FormatJSON, End: true, Share: 1}
+			if err := s.Open(); !errors.Is(err, file.ErrUnsafe) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s%s: %v", kind, path, err)
+			}
+		}
 	}
 }
 

@@ -130,8 +130,7 @@ upstreams:
 		wantAnswer(t, c.of.ask(c.settings, where), c.settings, c.want)
 	}
 	required.replicates("host=front.test sslmode=require", "true", "database")
-	p.replicates("host=front.test sslmode=require", "database")
-	for _, all := range []string{"true", "on", "yes", "1"} { // of all databases: no client of the route by database
+	for _, all := range []string{"database", "true", "on", "yes", "1"} { // each can copy all databases: no client of the route by database
 		wantAnswer(t, p.ask("host=front.test sslmode=require replication="+all, "IDENTIFY_SYSTEM"), "replication="+all, "failed: ")
 	}
 	p.cancels("host=front.test sslmode=require", sleeps(t, a))
