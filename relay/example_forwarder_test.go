@@ -32,7 +32,7 @@ func Example_forwarder() {
 	fmt.Println(<-served)
 	// Unordered output:
 	// WATER
-	// {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} eof <nil>
+	// {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} reason=eof err=<nil>
 	// <nil>
 }
 
@@ -55,14 +55,14 @@ func forwardAll(stop context.Context, l net.Listener, target string) error {
 			continue
 		}
 		sessions.Go(func() {
-			endpoint, err := new(net.Dialer).DialContext(stop, "tcp", target)
+			endpoint, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(stop, "tcp", target)
 			if err != nil {
 				log.Println(err)
 				client.Close()
 				return
 			}
-			res, err := r.Join(context.Background(), client, endpoint) // not stop: its end resets the session
-			log.Printf("%+v %+v %v %v", res.AToB, res.BToA, res.Reason, err)
+			res, err := r.Join(context.Background(), client, endpoint) // not stop, which would reset the session
+			log.Printf("%+v %+v reason=%v err=%v", res.AToB, res.BToA, res.Reason, err)
 		})
 	}
 	patience, cancel := context.WithTimeout(context.Background(), 30*time.Second)

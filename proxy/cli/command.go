@@ -195,6 +195,7 @@ func (p *Program) explain(err error) error {
 	}
 	line = argValue.ReplaceAllString(line, "$1 \"")
 	if config {
+		line = strings.Replace(line, `expected "<endpoint>"`, "write UPSTREAM/ENDPOINT, for example web/w1", 1)
 		line = fileWord.ReplaceAllString(line, "unexpected argument $1: write --config $1 to name the configuration")
 	}
 	line = noValue.ReplaceAllString(line, "a value is missing")

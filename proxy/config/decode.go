@@ -437,7 +437,7 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 	fix := "leave it out, or use " + enumeration(o.keys(), "or")
 	if meant != "" {
 		fix = didYouMean(meant)
-	} else if groups := root().groupsWith(key, nil); 0 < len(groups) && len(groups) < 3 {
+	} else if groups := root().groupsWith(written, nil); 0 < len(groups) && len(groups) < 3 {
 		fix = "it is a key of " + enumeration(groups, "or")
 	}
 	for _, f := range o.fields {
@@ -454,9 +454,9 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 	return o.byKey[meant]
 }
 
-// ofHAProxy has the keys for words of HAProxy that resemble no key.
+// ofHAProxy has the keys for words of HAProxy that resemble no key; two if the group decides.
 var ofHAProxy = map[string]string{
-	"maxconn": "connections", "maxqueue": "size", "frontend": "listeners", "backend": "upstreams", "server": "endpoints", "default_backend": "upstream", "use_backend": "routes",
+	"maxconn": "connections", "maxqueue": "size", "frontend": "listeners", "backend": "upstreams", "server": "endpoints idle", "default_backend": "upstream", "use_backend": "routes",
 	"acl": "routes", "timeout": "timeouts", "client": "idle", "tunnel": "idle", "client_fin": "half_close", "inspect_delay": "preread", "reject": "deny", "retries": "attempts", "check": "health_check", "inter": "interval", "fastinter": "fast_interval", "stats": "admin", "log": "session_log",
 	"log_format": "template", "nbthread": "count", "stick": "balance", "source": "source_address", "rate_limit": "per_second", "server_template": "discover",
 }
@@ -465,10 +465,14 @@ var ofHAProxy = map[string]string{
 // default_upstream. meant is "" if the group has no such key.
 func (o *object) translate(word string) (key, meant string) {
 	fold := strings.ToLower(strings.ReplaceAll(word, "-", "_"))
-	if to := cmp.Or(ofHAProxy[fold], ofHAProxy[strings.TrimSuffix(fold, "s")]); o.byKey[to] != nil {
-		return to, to
-	} else if to != "" {
-		return to, ""
+	keys := strings.Fields(cmp.Or(ofHAProxy[fold], ofHAProxy[strings.TrimSuffix(fold, "s")]))
+	for _, to := range keys {
+		if o.byKey[to] != nil {
+			return to, to
+		}
+	}
+	if len(keys) > 0 {
+		return keys[0], ""
 	}
 	if _, after, _ := strings.Cut(fold, "_"); o.byKey[after] != nil {
 		return after, after

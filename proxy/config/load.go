@@ -385,7 +385,7 @@ func (l *loader) foreign() bool {
 			line := 1 + strings.Count(text[:at[1]], "\n")
 			fix := "write YAML that begins like " + beginning
 			if o.program == "HAProxy" {
-				fix += "; docs/haproxy.md translates each line"
+				fix += "; docs/haproxy.md translates the keys"
 			}
 			l.complainAt(place{src: l.src, line: line, col: 1, width: 1}, fix, "this looks like a configuration of %s", o.program)
 			return true

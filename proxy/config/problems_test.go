@@ -92,6 +92,7 @@ func TestProblems(t *testing.T) {
 		{listener("maxconn: 5"), []string{`1:48: unknown key "maxconn" | write limits: {connections: …}`}},
 		{listener("reject: [10.0.0.0/8]"), []string{`1:48: unknown key "reject" | did you mean "deny"?`}},
 		{listener("timeouts: {client: 5s}"), []string{`1:59: unknown key "client" | did you mean "idle"?`}},
+		{listener("timeouts: {server: 5s}"), []string{`1:59: unknown key "server" | did you mean "idle"?`}},
 		{listener("timeouts: {preread_silence: 5s}"), []string{`1:59: unknown key "preread_silence" | it is a key of listeners`}},
 		{listener("slow_start: 5s"), []string{`1:48: unknown key "slow_start" | it is a key of upstreams`}},
 		{listener("default_upstream: u"), []string{`1:48: unknown key "default_upstream" | did you mean "upstream"?`}},
@@ -110,8 +111,8 @@ func TestProblems(t *testing.T) {
 		{"- {name: a, bind: ':1'}\n", []string{"1:1: a file must be a group of keys, not a list | write listeners: or upstreams: before it, and indent it"}},
 		{"hello\n", []string{"1:1: a file must be a group of keys, not text | write YAML that begins like " + beginning}},
 		// Configurations of other programs.
-		{"# ours\nglobal\n  maxconn 10\nfrontend web\n  bind *:80\n", []string{"2:1: this looks like a configuration of HAProxy | write YAML that begins like " + beginning + "; docs/haproxy.md translates each line"}},
-		{"backend app # ours\n  server a 10.0.0.1:80\n", []string{"1:1: this looks like a configuration of HAProxy | write YAML that begins like " + beginning + "; docs/haproxy.md translates each line"}},
+		{"# ours\nglobal\n  maxconn 10\nfrontend web\n  bind *:80\n", []string{"2:1: this looks like a configuration of HAProxy | write YAML that begins like " + beginning + "; docs/haproxy.md translates the keys"}},
+		{"backend app # ours\n  server a 10.0.0.1:80\n", []string{"1:1: this looks like a configuration of HAProxy | write YAML that begins like " + beginning + "; docs/haproxy.md translates the keys"}},
 		{"user www;\nstream {\n  server { listen 80; }\n}\n", []string{"2:1: this looks like a configuration of nginx | write YAML that begins like " + beginning}},
 		{"static_resources:\n  listeners: []\n", []string{"1:1: this looks like a configuration of Envoy | write YAML that begins like " + beginning}},
 		{"[entryPoints]\n  [entryPoints.web]\n    address = ':80'\n", []string{"1:1: this looks like a configuration of Traefik | write YAML that begins like " + beginning}},
