@@ -283,14 +283,14 @@ func whenEnded(q *admin.EndQuery, n int64) string {
 		return ". All end at once, even in the middle of a transfer."
 	}
 	quiet, grace := cmp.Or(q.Quiet, admin.DefaultQuiet), cmp.Or(q.Grace, admin.DefaultGrace)
-	turn, late := "", "goes on"
+	turn, late := "Each", "goes on"
 	if q.Over > 0 {
-		turn = fmt.Sprintf(" Each gets its turn at a random moment within %v. From then on:", q.Over)
+		turn = fmt.Sprintf("Each gets its turn at a random moment within %v, and then", q.Over)
 	}
 	if q.ThenReset {
 		late = "is reset"
 	}
-	return fmt.Sprintf(".%s Each ends once it is quiet: no byte has moved for %v, and the last byte came from its endpoint. If it is not quiet within %v, it %s.", turn, quiet, grace, late)
+	return fmt.Sprintf(". %s ends once it is quiet: no byte has moved for %v, and the last byte came from its endpoint. If it is not quiet within %v, it %s.", turn, quiet, grace, late)
 }
 
 // writeAside warns of clients that are not sessions, and of sessions that cannot be quiet.

@@ -92,7 +92,7 @@ func TestWhenEnded(t *testing.T) {
 		{admin.EndQuery{}, 0, ""},
 		{admin.EndQuery{}, 12, ". Each ends once it is quiet: no byte has moved for 10s, and the last byte came from its endpoint. If it is not quiet within 30s, it goes on."},
 		{admin.EndQuery{Quiet: time.Second, Grace: 2 * time.Minute, ThenReset: true}, 2, ". Each ends once it is quiet: no byte has moved for 1s, and the last byte came from its endpoint. If it is not quiet within 2m0s, it is reset."},
-		{admin.EndQuery{Over: 5 * time.Minute}, 2, ". Each gets its turn at a random moment within 5m0s. From then on: Each ends once it is quiet: no byte has moved for 10s, and the last byte came from its endpoint. If it is not quiet within 30s, it goes on."},
+		{admin.EndQuery{Over: 5 * time.Minute}, 2, ". Each gets its turn at a random moment within 5m0s, and then ends once it is quiet: no byte has moved for 10s, and the last byte came from its endpoint. If it is not quiet within 30s, it goes on."},
 		{admin.EndQuery{Now: true}, 2, ". All end at once, even in the middle of a transfer."},
 		{admin.EndQuery{Now: true, Over: time.Minute}, 2, ". Each ends at a random moment within 1m0s, even in the middle of a transfer."},
 	} {
