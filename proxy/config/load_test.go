@@ -195,6 +195,47 @@ func TestIncludes(t *testing.T) {
 	}
 }
 
+// TestRelativeSockets: the path of a socket in a file is relative to the directory of the file, not to the current directory.
+func TestRelativeSockets(t *testing.T) {
+	t.Parallel()
+	long := "/" + strings.Repeat("d", 100)
+	tree := config.Tree{
+		"/etc/p.yaml":         "include: [more/x.yaml]\nadmin: {bind: 'unix:admin.sock?mode=0600'}\nupstreams: [{name: u, endpoints: ['unix:../run/e', 'unix:@e', {address: 'unix:/run//e', name: n}]}]",
+		"/etc/more/x.yaml":    "listeners: [{name: a, bind: ['unix:./l', 'unix:@l'], upstream: u}]",
+		long + "/p.yaml":      "admin: {bind: 'unix:admin.sock'}" + smallest,
+		"/etc/directory.yaml": "admin: {bind: 'unix:more/'}" + smallest,
+	}
+	cfg := loadTree(t, tree)
+	got := []string{cfg.Admin.Bind.String(), cfg.Listeners[0].Bind[0].String(), cfg.Listeners[0].Bind[1].String()}
+	for _, e := range cfg.Upstreams[0].Endpoints {
+		got = append(got, e.Name, e.Address.String())
+	}
+	want := []string{"unix:/etc/admin.sock?mode=0600", "unix:/etc/more/l", "unix:@l", "unix:/run/e", "unix:/run/e", "unix:@e", "unix:@e", "n", "unix:/run//e"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if a, _ := config.AdminBindTree(tree, "/etc/p.yaml", variables()); a == nil || a.Bind.String() != want[0] {
+		t.Errorf("a command finds %v", a)
+	}
+	list, err := config.ParseEndpoints("/etc/more/eps", []byte("['unix:e']"), 1)
+	if err != nil || list[0].Address.String() != "unix:/etc/more/e" {
+		t.Errorf("%v, %v", list, err)
+	}
+	for path, want := range map[string]string{
+		long + "/p.yaml":      long + `/admin.sock" is not an address`,
+		"/etc/directory.yaml": `"more/" is a directory`,
+	} {
+		if _, problems := config.LoadTree(tree, path, variables()); len(problems) != 1 || !strings.HasSuffix(problems[0].Message, want) {
+			t.Errorf("%s: %v", path, problems)
+		}
+	}
+	dir, err := os.Getwd()
+	must(t, err)
+	if e, err := config.NewEndpoint(&config.EndpointKeys{Address: "unix:e", Weight: 1}); err != nil || e.Name != "unix:"+dir+"/e" {
+		t.Errorf("no file has it: %v, %v", e, err)
+	}
+}
+
 func TestFilesOfTheFileSystem(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

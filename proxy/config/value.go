@@ -59,9 +59,7 @@ func (ln *Listener) BindKey(at Bind) string {
 	at.Address.Mode = 0
 	switch {
 	case at.Address.Network == "unix" && !at.Address.Abstract():
-		if path, err := filepath.Abs(at.Address.Name); err == nil {
-			at.Address.Name = path
-		}
+		at.Address.Name = filepath.Clean(at.Address.Name)
 	case strings.HasSuffix(at.Address.Name, ":0"): // a listener may have several
 		return ln.Name + "#" + fmt.Sprint(slices.Index(ln.Bind, at)) + "#" + at.String()
 	}
@@ -275,11 +273,9 @@ func setBind(d *decoder, f *field, v reflect.Value, text string) *complaint {
 		b.Systemd = name
 		return nil
 	}
-	addr, c := parseAddress(text)
+	addr, c := parseAddress(d, text)
 	if c == nil && addr.Network == "tcp" {
 		addr.Name, c = bindHost(addr.Name)
-	} else if c == nil {
-		c = checkSocketPath(addr)
 	}
 	if c == nil {
 		b.Address = addr
@@ -327,8 +323,8 @@ func checkSocketPath(addr Address) *complaint {
 	return nil
 }
 
-func setAddress(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
-	addr, c := parseAddress(text)
+func setAddress(d *decoder, _ *field, v reflect.Value, text string) *complaint {
+	addr, c := parseAddress(d, text)
 	if c != nil {
 		if meant, what := suggestEndpoint(text); meant != "" {
 			c.fix = "write the " + what + " too, such as " + meant
@@ -337,7 +333,7 @@ func setAddress(_ *decoder, _ *field, v reflect.Value, text string) *complaint {
 	}
 	if addr.Network == "tcp" {
 		c = checkHost(text, addr.Name)
-	} else if c = checkSocketPath(addr); c == nil && addr.Mode != 0 {
+	} else if addr.Mode != 0 {
 		c = complain("write it without ?mode=", "%q is an address to connect to, which has no mode", text)
 	}
 	if c == nil {
@@ -383,12 +379,26 @@ func suggestEndpoint(text string) (meant, missing string) {
 	return "", ""
 }
 
-// parseAddress is sockopt.Parse with messages for a file instead of a flag.
-func parseAddress(text string) (Address, *complaint) {
+// parseAddress is sockopt.Parse with messages for a file instead of a flag. A relative path becomes absolute.
+func parseAddress(d *decoder, text string) (Address, *complaint) {
 	if c := checkLine(text); c != nil {
 		return Address{}, c
 	}
 	addr, err := sockopt.Parse(text)
+	if err == nil && addr.Network == "unix" && !addr.Abstract() {
+		if c := checkSocketPath(addr); c != nil {
+			return Address{}, c
+		}
+		if !filepath.IsAbs(addr.Name) {
+			if d != nil {
+				addr.Name = d.src.absolute(addr.Name)
+			} else {
+				addr.Name = absolute(addr.Name)
+			}
+			text = addr.String()
+			addr, err = sockopt.Parse(text) // it may be too long now
+		}
+	}
 	if err == nil {
 		return addr, nil
 	}

@@ -492,3 +492,17 @@ func TestWrongFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestAbsoluteSocket: the path of a unix socket on the command line is relative to the command's own directory.
+func TestAbsoluteSocket(t *testing.T) {
+	t.Parallel()
+	dir, err := os.Getwd()
+	must(t, err)
+	for given, want := range map[string]string{
+		"unix:s": "unix:" + dir + "/s", "unix:./s?mode=0600": "unix:" + dir + "/s?mode=0600", "unix:/run//s": "unix:/run//s", "unix:@s": "unix:@s", "unix:": "unix:", "h:1": "h:1",
+	} {
+		if got := absoluteSocket(given); got != want {
+			t.Errorf("%s: %s, want %s", given, got, want)
+		}
+	}
+}

@@ -102,7 +102,7 @@ type endpointArgs struct {
 
 // change makes a change, and prints the result.
 func (a *endpointArgs) change(e *cli.Env, what admin.EndpointVerb, weight int) error {
-	return a.saveFlag.change(e, &a.adminFlags, &admin.EndpointChange{What: what, Upstream: string(a.Upstream), Endpoint: a.Endpoint, Weight: weight})
+	return a.saveFlag.change(e, &a.adminFlags, &admin.EndpointChange{What: what, Upstream: string(a.Upstream), Endpoint: absoluteSocket(a.Endpoint), Weight: weight})
 }
 
 type endpointAddCmd struct {
@@ -120,7 +120,7 @@ type endpointAddCmd struct {
 
 // Run adds an endpoint.
 func (c *endpointAddCmd) Run(e *cli.Env) error {
-	change := &admin.EndpointChange{What: admin.EndpointAdd, Upstream: string(c.Upstream), Endpoint: c.Address, Name: c.Name, Weight: 1, Zone: c.Zone, Backup: c.Backup}
+	change := &admin.EndpointChange{What: admin.EndpointAdd, Upstream: string(c.Upstream), Endpoint: absoluteSocket(c.Address), Name: c.Name, Weight: 1, Zone: c.Zone, Backup: c.Backup}
 	if c.Connections != nil {
 		if change.Connections = *c.Connections; change.Connections < 0 {
 			return cli.Usagef("endpoint add: --connections %d: write 0 or more (see: penstock endpoint add --help)", change.Connections)
@@ -135,6 +135,15 @@ func (c *endpointAddCmd) Run(e *cli.Env) error {
 		change.Weight = unweighed
 	}
 	return c.change(e, &c.adminFlags, change)
+}
+
+// absoluteSocket makes the path of a unix socket absolute, as the process knows it.
+func absoluteSocket(address string) string {
+	path, unix := strings.CutPrefix(address, "unix:")
+	if !unix || path == "" || filepath.IsAbs(path) || strings.HasPrefix(path, "@") {
+		return address
+	}
+	return "unix:" + absolute(path)
 }
 
 type (

@@ -38,7 +38,7 @@ type whyCmd struct {
 
 // Run prints what limits sessions of a running process.
 func (c *whyCmd) Run(e *cli.Env) error {
-	q := admin.WhyQuery{Session: cmp.Or(c.Session, c.ByID), Endpoint: c.Endpoint, Upstream: c.Upstream, Listener: c.Listener, For: c.For.Duration()}
+	q := admin.WhyQuery{Session: cmp.Or(c.Session, c.ByID), Endpoint: absoluteSocket(c.Endpoint), Upstream: c.Upstream, Listener: c.Listener, For: c.For.Duration()}
 	chosen := 0
 	for _, name := range []string{c.Session, c.ByID, c.Source, c.Endpoint, c.Upstream, c.Listener} {
 		if name != "" {

@@ -40,7 +40,7 @@ type sessionFlags struct {
 
 func (f *sessionFlags) query(command string) (admin.SessionQuery, error) {
 	q := admin.SessionQuery{
-		ID: f.ID, Listener: f.Listener, Upstream: f.Upstream, Endpoint: f.Endpoint, Source: f.Source,
+		ID: f.ID, Listener: f.Listener, Upstream: f.Upstream, Endpoint: absoluteSocket(f.Endpoint), Source: f.Source,
 		Older: f.Older.Duration(), Idle: f.Idle.Duration(), State: f.State, Verdict: f.Verdict, Engine: f.Engine,
 	}
 	if f.Bytes == "" {
