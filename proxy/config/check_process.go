@@ -35,7 +35,17 @@ func (k *checker) admin(a *Admin) {
 	if t := a.TLS; t != nil {
 		k.pair(&t.Cert, &t.Key, t)
 		k.authorities(&t.ClientCA, t)
+		k.changers(t)
 	}
+}
+
+// changers checks that no other user may choose the authorities: their clients may change everything.
+func (k *checker) changers(t *AdminTLS) {
+	path, at := string(t.ClientCA), k.at(&t.ClientCA, t)
+	if mode, err := k.mode(path); err == nil && mode&0o002 != 0 { // an error was reported as the file was read
+		k.complainAt(at, "chmod o-w "+path, "every user of this machine may write %s (mode %#o)", path, mode.Perm())
+	}
+	k.foreign(at, path)
 }
 
 // adminPlace complains of an address that the admin API cannot have.

@@ -710,6 +710,68 @@ func TestCredentialFiles(t *testing.T) {
 	}
 }
 
+// TestForeignFiles: a token and the authorities of the admin API are refused if every user may write the file, and there is a
+// warning if another user could replace it. The links of a volume of Kubernetes are no reason for one.
+func TestForeignFiles(t *testing.T) {
+	t.Parallel()
+	const nobody = 65534
+	for name, c := range map[string]struct {
+		mode             os.FileMode
+		change           func(dir, path string) error
+		token, authority string
+	}{
+		"own":                    {mode: 0o600},
+		"readable":               {mode: 0o644, token: "may use"},
+		"writable":               {mode: 0o602, token: "may use", authority: "may write"},
+		"of another user":        {0o600, func(_, path string) error { return os.Chown(path, nobody, nobody) }, "belongs to uid 65534", "belongs to uid 65534"},
+		"in another's directory": {0o600, func(dir, _ string) error { return os.Chown(dir, nobody, nobody) }, "its directory belongs to uid 65534", "its directory belongs to uid 65534"},
+		"where all may write":    {0o600, func(dir, _ string) error { return os.Chmod(dir, 0o777) }, "every user may write in its directory", "every user may write in its directory"},
+		"in a sticky directory":  {mode: 0o600, change: func(dir, _ string) error { return os.Chmod(dir, 0o777|os.ModeSticky) }},
+		"in a ConfigMap's volume": {mode: 0o600, change: func(dir, path string) error {
+			data := filepath.Join(dir, "..2026")
+			return errors.Join(os.Mkdir(data, 0o755), os.Rename(path, filepath.Join(data, "f")), os.Symlink("..2026", filepath.Join(dir, "..data")),
+				os.Symlink("..data/f", path), os.Chmod(dir, 0o777))
+		}},
+	} {
+		for _, key := range []string{"token", "authority"} {
+			t.Run(name+", "+key, func(t *testing.T) {
+				t.Parallel()
+				if strings.Contains(name, "another") && os.Getuid() != 0 {
+					t.Skip("needs root, to have files of another user")
+				}
+				top := t.TempDir()
+				dir := filepath.Join(top, "d")
+				path := filepath.Join(dir, "f")
+				cert, private := certificate(t, "a")
+				text, keys, want := "0123456789abcdef\n", "change_token: 'file:d/f'", c.token
+				if key == "authority" {
+					text, keys, want = cert, "tls: {cert: c.pem, key: k.pem, client_ca: d/f}", c.authority
+				}
+				must(t, os.Mkdir(dir, 0o755))
+				for file, text := range map[string]string{
+					path: text, filepath.Join(top, "c.pem"): cert, filepath.Join(top, "k.pem"): private, filepath.Join(top, "p.yaml"): "admin: {bind: '127.0.0.1:0', " + keys + "}" + smallest,
+				} {
+					must(t, os.WriteFile(file, []byte(text), 0o600))
+				}
+				must(t, os.Chmod(path, c.mode))
+				if c.change != nil {
+					must(t, c.change(dir, path))
+				}
+				cfg, problems := config.Load(filepath.Join(top, "p.yaml"), variables())
+				if refused := strings.HasPrefix(want, "may "); refused != (cfg == nil) {
+					t.Errorf("it is refused: %t", cfg == nil)
+				}
+				if cfg != nil {
+					problems = cfg.Warnings
+				}
+				if want == "" && len(problems) > 0 || want != "" && (len(problems) != 1 || !strings.Contains(problems[0].Message, want)) {
+					t.Errorf("%v, want %s", problems, want)
+				}
+			})
+		}
+	}
+}
+
 // TestCollectorURL: no message has the password of a URL.
 func TestCollectorURL(t *testing.T) {
 	for _, url := range []string{"http://u:s3cret@c:1", "https://s3cret@c", "http://u:s3cret@c:port", "http://u:s3cret@", "http://c:1/?key=s3cret", "http://c:1/#s3cret"} {

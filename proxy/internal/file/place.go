@@ -200,6 +200,27 @@ func (p *Place) Safe() error {
 	return nil
 }
 
+// Foreign returns why another user may change the file of a path, or put another one in its place: an error that wraps
+// [ErrUnsafe]. nil: none may, or it cannot be found out. The mode of the file is not looked at.
+func Foreign(path string) error {
+	why, _ := Within(path, func() error {
+		p, err := At(path)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		is, err := sys.Fstatat(p.dir, p.name)
+		if err == nil && !p.trusts(is.UID) {
+			return p.fault(fmt.Errorf("%w: it belongs to uid %d: chown it to root or to uid %d", ErrUnsafe, is.UID, os.Geteuid()))
+		}
+		return p.Safe()
+	})
+	if errors.Is(why, ErrUnsafe) {
+		return why
+	}
+	return nil
+}
+
 // Fixed returns why another user could have the path lead to another directory later; nil: none can.
 func (p *Place) Fixed() error {
 	if p.chain != nil {
