@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -35,20 +36,27 @@ func message(code uint32, body string) string {
 // A pgServer is an endpoint that answers an SSLRequest, and otherwise sends its name and a line for the bytes that came.
 type pgServer struct {
 	mu      sync.Mutex
-	cancels []string // messages
+	cancels []string     // messages
+	asked   atomic.Int64 // number of SSLRequests
 }
 
 // serve returns its address. answer is what it sends to an SSLRequest; S begins TLS, and end is none.
 func (p *pgServer) serve(t *testing.T, name, answer string) string {
 	t.Helper()
+	return sockets.Server(t, p.handler(t, name, answer))
+}
+
+func (p *pgServer) handler(t *testing.T, name, answer string) func(net.Conn) {
+	t.Helper()
 	cert, key := certificate.New(t, name+".test")
 	pair := pairOf(t, cert, key)
-	return sockets.Server(t, func(c net.Conn) {
+	return func(c net.Conn) {
 		b := make([]byte, 8)
 		if _, err := io.ReadFull(c, b); err != nil {
 			return
 		}
 		if string(b) == sslRequest {
+			p.asked.Add(1)
 			if answer == "end" {
 				return
 			}
@@ -74,7 +82,7 @@ func (p *pgServer) serve(t *testing.T, name, answer string) string {
 		}
 		fmt.Fprintf(c, "%s %q\n", name, rest)
 		sockets.Echo(c)
-	})
+	}
 }
 
 // A dripper writes what TLS writes a byte at a time.
@@ -369,6 +377,68 @@ upstreams:
 				t.Errorf("the session log has %s, want %s", got, c.log)
 			}
 		})
+	}
+}
+
+// TestPostgresDeclinedClients: a client to which an endpoint has answered N is refused at once, after as many attempts as retry allows. It is
+// not held, tries no dead endpoint as a last resort, and is no outage: the endpoint accepts connections and serves others.
+func TestPostgresDeclinedClients(t *testing.T) {
+	t.Parallel()
+
+	port, server := sockets.Port(t), new(pgServer)
+	var many []any
+	for range 5 {
+		many = append(many, server.serve(t, "many", "N"))
+	}
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: half, bind: "127.0.0.1:0", postgres: passthrough, upstream: half}
+  - {name: many, bind: "127.0.0.1:0", postgres: passthrough, upstream: many}
+  - {name: back, bind: "127.0.0.1:0", postgres: passthrough, upstream: back}
+upstreams:
+  - {name: half, endpoints: [{name: dead, address: %q}, {name: live, address: %q}], health_check: {interval: 50ms}}
+  - {name: many, endpoints: [%q, %q, %q, %q, %q], retry: {attempts: 1}, health_check: off}
+  - {name: back, endpoints: ["127.0.0.1:%s"], queue: {hold: 0s}, health_check: off}`,
+		append(append([]any{sockets.Refusing(t), new(pgServer).serve(t, "live", "N")}, many...), port)...))
+	asksForTLS := func(listener string) {
+		t.Helper()
+		before := r.Refused(listener, "endpoint_tls")
+		conn := client(t, r.At(listener))
+		_, _ = io.WriteString(conn, sslRequest)
+		receives(t, conn, "S")
+		if err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake(); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%v, want a reset", err)
+		}
+		r.Until("the client is counted", func() bool { return r.Refused(listener, "endpoint_tls") == before+1 })
+	}
+
+	r.Until("the dead endpoint is down", func() bool { return r.Endpoint("half", "dead").State == "down" })
+	for range 3 {
+		asksForTLS("half")
+		conn := client(t, r.At("half"))
+		_, _ = io.WriteString(conn, startup)
+		hears(t, conn, `live "user\x00ann\x00database\x00shop\x00\x00"`)
+		conn.Close()
+	}
+	u := r.Status().Upstreams[1] // by name
+	if u.Held != 0 || u.Failures != 0 || u.Outage != nil {
+		t.Errorf("%d were held, %d connections failed, outage %+v", u.Held, u.Failures, u.Outage)
+	}
+
+	asksForTLS("many")
+	if n := server.asked.Load(); n != 2 {
+		t.Errorf("%d endpoints were asked for TLS, want 2", n)
+	}
+
+	conn := client(t, r.At("back"))
+	_, _ = io.WriteString(conn, startup)
+	receives(t, conn, "E")
+	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
+	must(t, err)
+	sockets.Serve(t, ln, new(pgServer).handler(t, "back", "N"))
+	asksForTLS("back")
+	if u := r.Status().Upstreams[0]; u.Outage != nil || !u.Endpoints[0].LastFailure.Over {
+		t.Errorf("after the endpoint has answered: outage %+v, last failure %+v", u.Outage, u.Endpoints[0].LastFailure)
 	}
 }
 

@@ -247,7 +247,8 @@ func (s *Search) servedBy(snap *UpstreamSnapshot, response bool) bool {
 }
 
 // anotherWorks reports whether a snapshot has an endpoint for the client that is usable and not failing.
-// An endpoint that the client itself could not reach counts only once another client has reached it.
+// An endpoint that the client itself could not reach counts only once another client has reached it, and an endpoint that
+// has turned it down never counts.
 func (s *Search) anotherWorks(snap *UpstreamSnapshot) bool {
 	set := snap.Set()
 	if set == nil || !set.Has(lb.Working) {
@@ -255,7 +256,7 @@ func (s *Search) anotherWorks(snap *UpstreamSnapshot) bool {
 	}
 	tried := membersAt(set, s.endpoint)
 	for i := range s.failures {
-		if f := &s.failures[i]; f.endpoint.trials.made.Load() < f.ended {
+		if f := &s.failures[i]; f.turnedDown || f.endpoint.trials.made.Load() < f.ended {
 			tried = append(tried, membersAt(set, f.endpoint)...)
 		}
 	}
@@ -339,6 +340,11 @@ func (s *Search) turnedDown(err error, now int64) {
 	}
 	s.client.Record.Fail(e.name, s.start, now, err)
 	s.touched(now)
+	if o == health.Unknown && s.client.Postgres.Hidden() { // it takes other clients
+		s.declined = true
+		e.noteConnected(s.start, now)
+		e.connected(now)
+	}
 	s.endSlow()
 	s.endpoint = nil
 	e.Release()
@@ -360,8 +366,8 @@ func (s *Search) turnedDown(err error, now int64) {
 	s.afterMissed(e, now)
 }
 
-// onlyTurnedDown reports whether every endpoint that the client tried was reached and refused it.
+// onlyTurnedDown reports whether every endpoint that the client tried was reached and refused it, or one has declined it.
 // Then waiting does not help.
 func (s *Search) onlyTurnedDown() bool {
-	return len(s.failures) > 0 && !slices.ContainsFunc(s.failures, func(f failure) bool { return !f.turnedDown })
+	return s.declined || len(s.failures) > 0 && !slices.ContainsFunc(s.failures, func(f failure) bool { return !f.turnedDown })
 }

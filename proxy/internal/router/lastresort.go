@@ -19,6 +19,7 @@ import (
 //   - failing endpoints, whose last connect failed: at intervals, and first the endpoint that was found
 //     failing longest ago, see trials. While the other endpoints serve no client, these trials come first.
 //
+// A client that asked for TLS, and was declined by an endpoint, is refused at once: others must not be held behind it.
 // Endpoints that drain, have weight 0, are at their limit or, unless in panic, are barred by their checks are not tried. If
 // a fallback has no endpoint either, the endpoints of both upstreams are tried.
 
@@ -126,6 +127,10 @@ func (e *Endpoint) noteConnected(began, now int64) {
 
 // resort lets the client try an endpoint as a last resort, or holds it, or refuses it with err.
 func (s *Search) resort(err error, now int64) {
+	if s.declined {
+		s.refuse(err, false, now)
+		return
+	}
 	fresh := !s.onlyLastResort && len(s.tried) == 0
 	s.onlyLastResort, s.unreported = true, s.unreported || fresh
 	if s.failing == 0 && !fresh {

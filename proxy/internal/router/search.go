@@ -55,6 +55,7 @@ type course struct {
 	unreported     bool              // the client went to the last resort from the start: the upstream's breaker learns nothing from it
 	failing        int64             // clock since which the client could not be served; 0 before the first try
 	held           bool              // the client was held, and counted as such
+	declined       bool              // an endpoint has answered the client's request for TLS, and not by S
 	full           bool              // the last look found endpoints that serve, but none with room
 	cause          error             // why the client is held
 

@@ -40,6 +40,7 @@ upstreams:
 		{p, "host=b.test sslmode=verify-full sslrootcert=" + a.root, "failed: .*certificate verify failed"},
 		{p, "host=a.test sslmode=disable", "plain false"},
 		{p, "host=c.test sslmode=require", "failed: "},
+		{p, "host=c.test sslmode=prefer", "plain false"}, // psql connects again without TLS
 		{required, "host=a.test sslmode=require", "a true"},
 		{required, "host=a.test sslmode=disable", "failed: .*this server requires TLS"},
 		{required, "host=a.test sslmode=allow", "a true"}, // which tries without TLS first
@@ -50,8 +51,8 @@ upstreams:
 	p.replicates("host=a.test sslmode=disable", "true", "database")
 	p.cancels("host=a.test sslmode=require", sleeps(t, a))
 	p.cancels("host=a.test sslmode=disable", sleeps(t, plain))
-	if n := r.Refused("l", "endpoint_tls"); n != 1 {
-		t.Errorf("%d clients were refused for want of TLS at the endpoint, want 1", n)
+	if n := r.Refused("l", "endpoint_tls"); n != 2 {
+		t.Errorf("%d clients were refused for want of TLS at the endpoint, want 2", n)
 	}
 	if n := r.Refused("required", "unencrypted"); n != 2 {
 		t.Errorf("%d clients were refused for want of TLS, want 2", n)
