@@ -166,6 +166,92 @@ upstreams:
 	})
 }
 
+// TestEndpointsLackTheProtocol: a client that has chosen a protocol that no endpoint speaks is refused without waiting, after each
+// endpoint was tried once. That is no failure of an endpoint, and others are served meanwhile. If another endpoint speaks the
+// protocol, the client is served there.
+func TestEndpointsLackTheProtocol(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	pair := pairOf(t, cert, key)
+	speaks := func(protocol string) string {
+		return sockets.Server(t, func(c net.Conn) {
+			s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{protocol}})
+			fmt.Fprintf(s, "%s\n", protocol)
+			sockets.Echo(s)
+		})
+	}
+	a, b, h2 := speaks("http/1.1"), speaks("http/1.1"), speaks("h2")
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - {name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: k.pem}], alpn: [h2, http/1.1]}, upstream: u}
+  - {name: mixed, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: k.pem}], alpn: [h2, http/1.1]}, upstream: mixed}
+upstreams:
+  - name: u
+    endpoints: [%q, %q]
+    tls: {ca: c.pem, sni: front.test}
+    health_check: off
+    queue: {hold: 1m}
+    outlier_detection: {consecutive_failures: 2, base_ejection_time: 1h, max_ejection_time: 1h}
+    circuit_breaker: {min_volume: 2, open: 1h}
+  - {name: mixed, balance: first, endpoints: [%[1]q, %[3]q], tls: {ca: c.pem, sni: front.test}, health_check: off, retry: {attempts: 1, budget: 0}}`, a, b, h2), "c.pem", cert, "k.pem", key)
+	const clients = 12
+	for range clients {
+		if c, err := hello(t, r.At("l"), "front.test", "h2"); err == nil {
+			isReset(t, c)
+		}
+		c, err := hello(t, r.At("l"), "front.test", "http/1.1")
+		must(t, err)
+		hears(t, c, "http/1.1")
+		c, err = hello(t, r.At("mixed"), "front.test", "h2")
+		must(t, err)
+		hears(t, c, "h2")
+	}
+	r.Until("the refused clients are counted", func() bool { return r.Refused("l", "tls") == clients })
+	for _, u := range r.Status().Upstreams {
+		for _, e := range u.Endpoints {
+			if e.State != "up" || e.Failures != 0 || e.Ejections != 0 || e.LastFailure != nil {
+				t.Errorf("an endpoint of %s: %+v", u.Name, e)
+			}
+		}
+		if want := map[string]int64{"u": 2 * clients, "mixed": clients}[u.Name]; u.Handshakes.Failed["protocol"] != want || u.RetriesDenied != 0 || u.Held != 0 || u.LastResort != 0 {
+			t.Errorf("failed handshakes of %s: %v, want %d; %d retries denied, %d clients held, %d last resorts", u.Name, u.Handshakes.Failed, want, u.RetriesDenied, u.Held, u.LastResort)
+		}
+	}
+}
+
+// TestTrialsWithoutTheProtocol: while an endpoint is away, clients are held that want a protocol which it does not speak. When it is
+// back, they do not use up the trials that find this out for the others.
+func TestTrialsWithoutTheProtocol(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	pair, port := pairOf(t, cert, key), sockets.Port(t)
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: k.pem}], alpn: [h2, http/1.1]}, upstream: u}]
+upstreams: [{name: u, endpoints: ["127.0.0.1:%s"], tls: {ca: c.pem, sni: front.test}, health_check: off, queue: {hold: 20s}, outlier_detection: off, circuit_breaker: off}]`, port), "c.pem", cert, "k.pem", key)
+	const clients = 60 // each would keep others from a trial for half a second
+	held := func(protocol string, n int64) (c *tls.Conn) {
+		c, err := hello(t, r.At("l"), "front.test", protocol)
+		must(t, err)
+		r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Held == n })
+		return c
+	}
+	for i := range clients {
+		held("h2", int64(i+1))
+	}
+	c := held("http/1.1", clients+1)
+	l, err := net.Listen("tcp", "127.0.0.1:"+port)
+	must(t, err)
+	sockets.Serve(t, l, func(c net.Conn) {
+		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}})
+		fmt.Fprint(s, "served\n")
+		sockets.Echo(s)
+	})
+	t.Cleanup(func() { c.Close() }) // before the endpoint ends
+	hears(t, c, "served")
+}
+
 // frontOf is a TLS server with a certificate.
 func frontOf(t *testing.T, cert, key string) string {
 	t.Helper()

@@ -138,10 +138,13 @@ func (state *ListenerState) Refused(cause error) { state.Refusals.Add(int(reject
 
 func rejectOf(cause error) admissionReject {
 	as := refusedOther
+	var handshake *tlsterm.Error
 	switch {
+	case errors.As(cause, &handshake) && handshake.Kind == tlsterm.Protocol:
+		as = refusedTLS
 	case errors.As(cause, new(*UpstreamError)):
 		as = refusedUpstream
-	case errors.As(cause, new(*tlsterm.Error)):
+	case handshake != nil:
 		as = refusedTLS
 	}
 	for _, c := range admissionCauses {

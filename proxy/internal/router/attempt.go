@@ -56,7 +56,7 @@ func (s *Search) afterMissed(e *Endpoint, now int64) {
 		s.stage = queueing
 		return
 	}
-	if s.retries >= s.snapshot.Attempts || !s.snapshot.Budget.Retry(now) {
+	if s.retries >= s.snapshot.Attempts || !s.lastTurnedDown() && !s.snapshot.Budget.Retry(now) {
 		s.unavailable(s.causes(), now)
 		return
 	}
@@ -317,14 +317,15 @@ func (s *Search) abandoned(now int64) {
 }
 
 // turnsDown reports whether an endpoint was reached and refuses something that only this client
-// needs: TLS that is passed through, or an application protocol. Other clients may be served, so
-// this is not a failure of the endpoint.
+// needs: TLS that is passed through, or the application protocol that the client has chosen. Other
+// clients may be served, so this is not a failure of the endpoint.
 func (s *Search) turnsDown(err error) bool {
 	if s.client.Postgres.Hidden() && errors.Is(err, postgres.ErrEndpoint) {
 		return true
 	}
 	var handshake *tlsterm.Error
-	return errors.As(err, &handshake) && handshake.Kind == tlsterm.Protocol
+	return errors.As(err, &handshake) && handshake.Kind == tlsterm.Protocol &&
+		s.offloaded.conn() != nil && s.offloaded.tls.NegotiatedProtocol != "" && s.offloaded.Listener.cfg.Preread.Postgres == nil
 }
 
 // turnedDown ends the attempt at such an endpoint, which the client does not try again. If the endpoint answered, no
@@ -340,10 +341,9 @@ func (s *Search) turnedDown(err error, now int64) {
 	}
 	s.client.Record.Fail(e.name, s.start, now, err)
 	s.touched(now)
-	if o == health.Unknown && s.client.Postgres.Hidden() { // it takes other clients
+	if o == health.Unknown { // it takes other clients
 		s.declined = true
-		e.noteConnected(s.start, now)
-		e.connected(now)
+		e.accepted(s.start, now)
 	}
 	s.endSlow()
 	s.endpoint = nil
@@ -364,6 +364,13 @@ func (s *Search) turnedDown(err error, now int64) {
 	}
 	s.blame(failure{endpoint: e, err: fmt.Errorf("%s: %w", e.Address, line(s.failed)), began: s.start, ended: now, own: true, turnedDown: true})
 	s.afterMissed(e, now)
+}
+
+// lastTurnedDown reports whether the last endpoint that the client tried has refused it. The retry that follows is not taken
+// from the budget: each endpoint refuses a client once.
+func (s *Search) lastTurnedDown() bool {
+	n := len(s.failures)
+	return n > 0 && s.failures[n-1].turnedDown
 }
 
 // onlyTurnedDown reports whether every endpoint that the client tried was reached and refused it, or one has declined it.

@@ -252,10 +252,7 @@ var _ health.ProbeObserver = (*Endpoint)(nil)
 // certificate.
 func (e *Endpoint) Passed(began int64, check *health.CheckConfig) {
 	if !check.Elsewhere {
-		if last := e.lastFailure.Load(); !e.failed.Load() || last == nil || last.Outcome != health.ConnectFailed || last.plain {
-			e.noteConnected(began, began)
-		}
-		e.passed(began)
+		e.accepted(began, began)
 		if m := e.monitor.Load(); m != nil && check.Answered {
 			m.Answered(began)
 		}
@@ -369,7 +366,16 @@ func (e *Endpoint) connected(now int64) {
 	e.upstream.serves(now)
 }
 
-// passed notes that a check, which began at a time, has connected to the endpoint. If clients fail after the connect, such
+// accepted notes that the endpoint has accepted a connection, which began at a time, of a check or of a client that it then
+// turned down.
+func (e *Endpoint) accepted(began, now int64) {
+	if last := e.lastFailure.Load(); !e.failed.Load() || last == nil || last.Outcome != health.ConnectFailed || last.plain {
+		e.noteConnected(began, now)
+	}
+	e.passed(began)
+}
+
+// passed notes that a connection to the endpoint was made that began at a time. If clients fail after the connect, such
 // as in a handshake, this proves nothing.
 func (e *Endpoint) passed(began int64) {
 	last := e.lastFailure.Load()

@@ -19,7 +19,7 @@ import (
 //   - failing endpoints, whose last connect failed: at intervals, and first the endpoint that was found
 //     failing longest ago, see trials. While the other endpoints serve no client, these trials come first.
 //
-// A client that asked for TLS, and was declined by an endpoint, is refused at once: others must not be held behind it.
+// A client that asked for TLS or for a protocol, and was declined by an endpoint, is refused at once: others must not be held behind it.
 // Endpoints that drain, have weight 0, are at their limit or, unless in panic, are barred by their checks are not tried. If
 // a fallback has no endpoint either, the endpoints of both upstreams are tried.
 

@@ -55,7 +55,7 @@ type course struct {
 	unreported     bool              // the client went to the last resort from the start: the upstream's breaker learns nothing from it
 	failing        int64             // clock since which the client could not be served; 0 before the first try
 	held           bool              // the client was held, and counted as such
-	declined       bool              // an endpoint has answered the client's request for TLS, and not by S
+	declined       bool              // an endpoint has answered that it lacks the TLS or the protocol that the client asked for
 	full           bool              // the last look found endpoints that serve, but none with room
 	cause          error             // why the client is held
 
@@ -430,7 +430,7 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	if b := s.snapshot.Breaker; b != nil {
 		b.Reached()
 	}
-	if s.retries > 0 {
+	if s.retries > 0 && !s.lastTurnedDown() {
 		s.snapshot.Budget.Repay(now)
 	}
 	if s.lastResort {

@@ -289,3 +289,18 @@ func TestDeadlineOfTheContext(t *testing.T) {
 		}
 	}
 }
+
+// TestEndpointsProtocol: an endpoint that speaks none of the offered protocols is told from one that refuses for another reason.
+func TestEndpointsProtocol(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t, "test")
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		addr, _ := origin(t, &tls.Config{Certificates: load(t, a.pair("db.internal")), MaxVersion: version, NextProtos: []string{"http/1.1"}})
+		c := newClient(t, tlsterm.ClientConfig{CA: a.file})
+		_, err := reach(t, c, addr, tlsterm.Peer{Host: "db.internal", ALPN: []string{"h2"}})
+		var failed *tlsterm.Error
+		if !errors.As(err, &failed) || failed.Kind != tlsterm.Protocol {
+			t.Errorf("got %v (%+v)", err, failed)
+		}
+	}
+}

@@ -282,6 +282,9 @@ func kindOf(err error) FailureKind {
 	case errors.As(err, &verify), errors.As(err, &authority):
 		return Uncertified
 	case errors.As(err, &op) && op.Op == "remote error":
+		if strings.HasSuffix(op.Error(), "no application protocol") {
+			return Protocol
+		}
 		return Alert
 	case closed(err):
 		return Closed
