@@ -186,6 +186,7 @@ func TestEndpointsLackTheProtocol(t *testing.T) {
 listeners:
   - {name: l, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: k.pem}], alpn: [h2, http/1.1]}, upstream: u}
   - {name: mixed, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: k.pem}], alpn: [h2, http/1.1]}, upstream: mixed}
+  - {name: within, bind: "127.0.0.1:0", routes: [{match: {sni: [a.example.com]}, upstream: u}]}
 upstreams:
   - name: u
     endpoints: [%q, %q]
@@ -206,6 +207,11 @@ upstreams:
 		c, err = hello(t, r.At("mixed"), "front.test", "h2")
 		must(t, err)
 		hears(t, c, "h2")
+		within, err := net.Dial("tcp", r.At("within"))
+		must(t, err)
+		must(t, second(within.Write(asking(t)))) // its protocols are for the server behind the endpoint
+		hears(t, within, "http/1.1")
+		within.Close()
 	}
 	r.Until("the refused clients are counted", func() bool { return r.Refused("l", "tls") == clients })
 	for _, u := range r.Status().Upstreams {

@@ -122,7 +122,7 @@ func (s *Server) spoken(h *worker.Offloaded, offloaded *router.Offloaded, raw ne
 	case cfg.Preread.Postgres != nil && !h.Client.Postgres.TLS:
 		return raw, []string{postgres.Protocol}, nil
 	case server == nil:
-		return raw, offloaded.ALPN, nil
+		return raw, nil, nil // a ClientHello among the bytes of the client is for the server behind the endpoint
 	}
 	conn, err := server.Handshake(h.Context(), raw)
 	if err != nil {

@@ -13,8 +13,6 @@ import (
 // Offloaded is the state of a client that was handed over to a goroutine, beside [worker.Offloaded].
 type Offloaded struct {
 	Listener *Listener
-	// ALPN holds the protocols of the client's hello, if the hello was looked at.
-	ALPN []string
 	// Startup is the startup message of a PostgreSQL client, if its TLS ends here: the endpoint gets
 	// it first.
 	Startup []byte

@@ -224,7 +224,7 @@ func (s *Search) route(now int64) (worker.Step, bool) {
 
 // handover returns the function that continues with the client on a goroutine.
 func (s *Search) handover() func(*worker.Offloaded) {
-	of := Offloaded{Listener: s.listener, way: s.way, ALPN: s.client.Hello.ALPN, gate: s.gate, unrouted: s.snapshot == nil}
+	of := Offloaded{Listener: s.listener, way: s.way, gate: s.gate, unrouted: s.snapshot == nil}
 	return func(h *worker.Offloaded) { of.Listener.cfg.Offloaded(h, &of) }
 }
 
