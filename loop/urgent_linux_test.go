@@ -2,15 +2,12 @@ package loop_test
 
 import (
 	"io"
-	"os"
-	"strconv"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/signals"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
@@ -22,30 +19,10 @@ func TestUrgentInSignals(t *testing.T) {
 	s := startServer(t, &loop.Server{Handle: echoes})
 	c := s.dial(t)
 	fd := sockets.FD(t, c)
-	defer storm()()
+	defer signals.Storm()()
 	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
 		must.Get(sys.Send(fd, []byte("before!"), sys.MSG_OOB))(t)
 		must.Get(io.WriteString(c, "after"))(t)
 		sockets.Expect(t, c, "beforeafter")
 	}
-}
-
-// storm sends every thread of the process the runtime's signal for preemption, again and again until it is stopped.
-func storm() (stop func()) {
-	var over atomic.Bool
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for !over.Load() {
-			tasks, _ := os.ReadDir("/proc/self/task")
-			for range 500 {
-				for _, task := range tasks {
-					if tid, _ := strconv.Atoi(task.Name()); tid != sys.Gettid() {
-						_ = syscall.Tgkill(os.Getpid(), tid, syscall.SIGURG) // one that has ended is gone
-					}
-				}
-			}
-		}
-	}()
-	return func() { over.Store(true); <-ended }
 }

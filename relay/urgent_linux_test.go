@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
-	"strconv"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/signals"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/relay"
 )
@@ -289,7 +287,7 @@ func testUrgentInSignals(t *testing.T, d *driving, e relay.Engine, inline bool) 
 		sent, want = []byte("before!after"), []byte("beforeafter")
 	}
 	urgent := bytes.IndexByte(sent, '!') + 1
-	stop := storm()
+	stop := signals.Storm()
 	defer stop()
 	fd, to, got := sockets.FD(t, g.A.(*net.TCPConn)), sockets.FD(t, g.B.(*net.TCPConn)), make([]byte, len(want))
 	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
@@ -309,27 +307,6 @@ func testUrgentInSignals(t *testing.T, d *driving, e relay.Engine, inline bool) 
 	}
 	_, _ = g.A.CloseWrite(), g.B.CloseWrite()
 	_, _ = g.wait()
-}
-
-// storm sends every thread of the process the runtime's signal for preemption, again
-// and again until it is stopped.
-func storm() (stop func()) {
-	var over atomic.Bool
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for !over.Load() {
-			tasks, _ := os.ReadDir("/proc/self/task")
-			for range 500 {
-				for _, task := range tasks {
-					if tid, _ := strconv.Atoi(task.Name()); tid != sys.Gettid() {
-						_ = syscall.Tgkill(os.Getpid(), tid, syscall.SIGURG) // one that has ended is gone
-					}
-				}
-			}
-		}
-	}()
-	return func() { over.Store(true); <-ended }
 }
 
 // sendUrgent sends a byte as urgent data.

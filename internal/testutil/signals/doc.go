@@ -1,0 +1,2 @@
+// Package signals sends signals to the process of a test.
+package signals
