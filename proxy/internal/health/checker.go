@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -526,7 +525,7 @@ func timedOut(err error, ctx context.Context, cfg *CheckConfig) error {
 	if errors.Is(err, ErrAnswer) && errors.Is(err, os.ErrDeadlineExceeded) { // it says what did not come
 		return fmt.Errorf("%w within %v", err, cfg.Timeout)
 	}
-	if strings.HasPrefix(err.Error(), "read the ") {
+	if errors.As(err, new(unread)) {
 		return fmt.Errorf("no answer within %v", cfg.Timeout)
 	}
 	return fmt.Errorf("no success within %v: %w", cfg.Timeout, err)

@@ -292,7 +292,7 @@ func (p *Probe) contains(r io.Reader, want []byte, limit int, what string) error
 		case err != nil && len(got) > 0:
 			return p.lacking(what, got, "then "+discreet(err).Error())
 		case err != nil:
-			return fmt.Errorf("read the %s: %w", what, discreet(err))
+			return unread{what, discreet(err)}
 		}
 	}
 	return p.lacking(what, got, "later bytes are not checked")
@@ -362,6 +362,16 @@ func (p *Probe) setRequest(h *HTTPProbe) error {
 }
 
 // get sends the request once. It does not follow redirects.
+// An unread is the error of an answer that could not be read.
+type unread struct {
+	what  string
+	cause error
+}
+
+func (e unread) Error() string { return "read the " + e.what + ": " + e.cause.Error() }
+
+func (e unread) Unwrap() error { return e.cause }
+
 func (p *Probe) get(conn net.Conn) error {
 	if _, err := conn.Write(p.request); err != nil {
 		return fmt.Errorf("send the request: %w", plain(err))
@@ -372,7 +382,7 @@ func (p *Probe) get(conn net.Conn) error {
 		if limited.N <= 0 {
 			return answer{fmt.Errorf("the answer's header is longer than %d bytes", headerMax)}
 		}
-		return fmt.Errorf("read the answer: %w", err)
+		return unread{"answer", err}
 	}
 	// The body is not closed: closing would read it to its end, and the caller closes the connection.
 	if !slices.Contains(p.status, response.StatusCode) {
