@@ -143,13 +143,15 @@ func TestSystemCallsPerConnection(t *testing.T) {
 	full.Only(t, "on a busy machine sessions last longer under strace, and get options more")
 	for _, x := range exchanges {
 		t.Run(x.name, func(t *testing.T) {
-			testSystemCalls(t, &x, "proxy", "--listen", "127.0.0.1:0", "--to", serveExchanges(t, &x), "--loops", "2", "--admin", "unix:admin.sock")
+			s, _ := stageOf(t)
+			testSystemCalls(t, s, &x, "proxy", "--listen", "127.0.0.1:0", "--to", serveExchanges(t, &x), "--loops", "2", "--admin", "unix:admin.sock")
 		})
 		t.Run(x.name+", by source", func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "penstock.yaml")
+			s, _ := stageOf(t)
+			file := filepath.Join(s.workDir, "penstock.yaml")
 			err := os.WriteFile(file, fmt.Appendf(nil, bySource, serveExchanges(t, &x)), 0o600)
 			must(t, err)
-			testSystemCalls(t, &x, "run", "--config", file, "--loops", "2")
+			testSystemCalls(t, s, &x, "run", "--config", file, "--loops", "2")
 		})
 	}
 }
@@ -168,8 +170,7 @@ listeners:
 upstreams: [{name: u, balance: source_ip, endpoints: [%q], health_check: off, outlier_detection: off}]
 `
 
-func testSystemCalls(t *testing.T, x *exchange, args ...string) {
-	s, _ := stageOf(t)
+func testSystemCalls(t *testing.T, s *stage, x *exchange, args ...string) {
 	must(t, s.start(append([]string{"p"}, args...)))
 	p := s.processes["p"]
 	listening, err := p.stderr.wait(`listening.* address=(\S+)`, 1, p.done)

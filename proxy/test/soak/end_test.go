@@ -474,6 +474,7 @@ func (o options) apply(fd int) error {
 		{sys.SOL_SOCKET, sys.SO_KEEPALIVE, o.probes},
 		{sys.IPPROTO_TCP, sys.TCP_KEEPIDLE, 2 * o.probes},
 		{sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, o.probes},
+		{sys.IPPROTO_TCP, sys.TCP_KEEPCNT, unanswered * o.probes},
 	} {
 		if option.value == 0 {
 			continue
@@ -484,6 +485,10 @@ func (o options) apply(fd int) error {
 	}
 	return nil
 }
+
+// unanswered is how many probes in a row may be lost. A session that comes back from the lane is silent for a grace
+// period of RCU, and this lasts for seconds if other programs leave a reader in the kernel without a CPU.
+const unanswered = 60
 
 func (o options) dial(ctx context.Context, address string, patience time.Duration) (*net.TCPConn, error) {
 	d := net.Dialer{Timeout: patience, KeepAlive: -1, Control: o.set}
