@@ -253,12 +253,11 @@ func write(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	out := display.NewWriter(w)
 	if list, ok := v.(sessionStream); ok {
-		list.encode(out)
+		list.encode(w)
 		return
 	}
-	encode(out, filled(v))
+	encode(display.NewWriter(w), filled(v))
 }
 
 // maxIndented is the length in bytes up to which an answer is indented: half of an indented answer with 20,000

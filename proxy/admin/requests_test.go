@@ -498,7 +498,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestSessions: all sessions are listed, and the list says whether there are more.
+// TestSessions: all sessions are listed with their names, and the list says whether there are more.
 func TestSessions(t *testing.T) {
 	many := 30_000
 	if race.Enabled {
@@ -510,6 +510,11 @@ func TestSessions(t *testing.T) {
 		s, err := r.Sessions(t.Context(), admin.SessionQuery{}, admin.SessionOrder{})
 		if err != nil || s.Sessions == nil || len(s.Sessions) != n || s.More != more {
 			t.Errorf("%d sessions: %d are listed, more %v, %v", n, len(s.Sessions), s.More, err)
+		}
+		for _, one := range s.Sessions {
+			if one.Name != endpointName {
+				t.Errorf("%d sessions: the endpoint of %s is %q", n, one.Client, one.Name)
+			}
 		}
 	}
 }

@@ -80,11 +80,14 @@ func (b *balancer) Why(ctx context.Context, q admin.WhyQuery) (admin.Why, error)
 	return admin.Why{WindowUs: q.For.Microseconds(), Verdict: q.Upstream}, nil
 }
 
+// endpointName is the name of the endpoint of all sessions. Most of its bytes are within a character.
+var endpointName = strings.Repeat("ü", 50)
+
 func (b *balancer) Sessions(_ context.Context, q admin.SessionQuery, o admin.SessionOrder) (admin.SessionList, error) {
 	b.note("sessions %s by %q, %d", &q, o.By, o.Top)
 	list := func(yield func(admin.Session) bool) {
 		for i := range b.sessions {
-			if !yield(admin.Session{Client: fmt.Sprint(i), State: "joined"}) {
+			if !yield(admin.Session{Client: fmt.Sprint(i), Name: endpointName, State: "joined"}) {
 				return
 			}
 		}

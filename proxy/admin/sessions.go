@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/penstock/penstock/proxy/display"
 )
 
 // A Session is a connected client at the moment of the list.
@@ -80,7 +82,7 @@ type sessionStream SessionList
 // encode writes the sessions, one per line, until a write fails.
 func (s sessionStream) encode(out io.Writer) {
 	w := bufio.NewWriterSize(out, 32<<10)
-	e := json.NewEncoder(w)
+	e := json.NewEncoder(display.NewWriter(w)) // in front of w, which cuts characters
 	e.SetEscapeHTML(false)
 	_, err := w.WriteString("{\n  \"sessions\": [")
 	n, last := 0, "]"
