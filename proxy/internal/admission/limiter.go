@@ -84,6 +84,8 @@ type Limiter struct {
 	conns   []*Conn   // open ones; the one that has waited longest for its client is first
 	waiters []*waiter // in order of arrival
 	idle    idle
+	look    *time.Timer // calls makeRoom; nil until it is needed
+	due     time.Time   // when it does, or did
 }
 
 // graceTime is the least time that a client has for the rest of its request, and again for reading the response. A client
@@ -181,7 +183,7 @@ func (l *Limiter) surplus() *Conn {
 	}
 	c = l.evict((*Conn).isSilent, left(silence))
 	if c == nil && slices.ContainsFunc(l.conns, (*Conn).unclear) {
-		time.AfterFunc(silence, l.makeRoom)
+		l.lookIn(silence)
 	}
 	if c == nil {
 		c = l.evict(func(c *Conn) bool { return c.queued }, left(0))
@@ -203,11 +205,25 @@ func (l *Limiter) evict(match func(*Conn) bool, left func(*Conn) time.Duration) 
 		return nil
 	}
 	if left := left(c); left > 0 {
-		time.AfterFunc(left, l.makeRoom)
+		l.lookIn(left)
 		return nil
 	}
 	l.remove(c)
 	return c
+}
+
+// lookIn has makeRoom called after a time, or before: each call finds out again what there is to wait for. There is one timer,
+// since timers of their own would multiply as long as all places are taken. The caller holds mu.
+func (l *Limiter) lookIn(d time.Duration) {
+	now := time.Now()
+	at := now.Add(d)
+	if now.Before(l.due) && !at.Before(l.due) {
+		return
+	}
+	if l.look != nil {
+		l.look.Stop()
+	}
+	l.look, l.due = time.AfterFunc(d, l.makeRoom), at
 }
 
 // remove removes a connection, unless it is removed already. The caller holds mu, and closes the connection.
