@@ -363,7 +363,7 @@ func (r *daemon) prepare(ctx context.Context, cfg *config.Config) (*admin.Move, 
 }
 
 // prepareAdmin prepares the admin address of a configuration. If the address is private and fails, the process serves
-// its clients without it.
+// its clients without it, unless it has an admin address: a reload must not take the only way to mend it.
 func (r *daemon) prepareAdmin(ctx context.Context, cfg *config.Config) (*admin.Move, error) {
 	access := adminAccess(cfg)
 	r.adminFailed = nil
@@ -376,8 +376,8 @@ func (r *daemon) prepareAdmin(ctx context.Context, cfg *config.Config) (*admin.M
 	}
 	if err == nil {
 		var move *admin.Move
-		if move, err = r.admin.Prepare(ctx, access); err == nil {
-			return move, nil
+		if move, err = r.admin.Prepare(ctx, access); err == nil || r.admin.Addr() != "" {
+			return move, err
 		}
 	}
 	r.adminFailed = err
