@@ -134,6 +134,11 @@ func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Mod
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrInvalid, Printable(err.Error()))
 	}
+	for _, name := range []string{startExport, "_initialize"} {
+		if there, fits := m.Exports(name, nil, nil); there && !fits {
+			return nil, fmt.Errorf("%w: its start function, or _initialize, has parameters or results", ErrInvalid)
+		}
+	}
 	return m, m.link(ctx, host)
 }
 

@@ -197,6 +197,34 @@ func TestStartIsBounded(t *testing.T) {
 	})
 }
 
+// TestStartHasNoParameters: a start function, or _initialize, with parameters or results is refused when the module is
+// compiled.
+func TestStartHasNoParameters(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, b wasm.Bounds) {
+		many := strings.Repeat(i32, 9)
+		for _, c := range []struct{ params, results string }{{i32, ""}, {"", i32}, {"", many}, {many, ""}} {
+			var values []any
+			for range c.results {
+				values = append(values, Const(1))
+			}
+			initialize, start := &Module{Pages: 1}, &Module{Pages: 1}
+			initialize.Func("_initialize", c.params, c.results, 0, Code(values...))
+			start.Start(start.Func("", c.params, c.results, 0, Code(values...)))
+			for name, m := range map[string]*Module{"_initialize": initialize, "start": start} {
+				compiled, err := wasm.Compile(t.Context(), m.Bytes(), nil, b)
+				if err == nil {
+					_, err = compiled.Instantiate(nil, nil)
+					compiled.Close()
+				}
+				if !errors.Is(err, wasm.ErrInvalid) {
+					t.Errorf("%s with the parameters %q and the results %q: %v, want %v", name, c.params, c.results, err, wasm.ErrInvalid)
+				}
+			}
+		}
+	})
+}
+
 // TestRefused: a module that cannot be run is refused when it is compiled, with its import by name.
 func TestRefused(t *testing.T) {
 	host := wasm.Host{"env": {{Name: "f", Params: []api.ValueType{api.ValueTypeI32}, Call: func(*wasm.Instance, []uint64) {}}}}
