@@ -125,14 +125,7 @@ const (
 )
 
 // text returns at most most bytes of a module's text, in a form that is safe to log.
-func text(b []byte, most int) string {
-	cut := b[:min(len(b), most)]
-	s := wasm.Printable(string(cut))
-	if len(b) > most {
-		s += "…"
-	}
-	return s
-}
+func text(b []byte, most int) string { return wasm.Printable(string(b[:min(len(b), most+1)]), most) }
 
 // addTag adds a tag, and reports whether there was room for it. Spaces and equals signs separate tags, so they are
 // replaced.

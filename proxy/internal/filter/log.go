@@ -54,7 +54,7 @@ type output struct {
 	said  []byte // the first maxSaid bytes that the instance has written or logged before it started
 }
 
-// maxSaid limits output.said. [wasm.Printable] keeps fewer bytes of it.
+// maxSaid limits output.said. An error has half as many bytes of it.
 const maxSaid = 512
 
 // say notes output of an instance that has not started yet.
@@ -71,7 +71,7 @@ func (o *output) because(err error) error {
 	if len(first) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: %s", err, wasm.Printable(string(bytes.ReplaceAll(first, []byte{'\n'}, []byte("; ")))))
+	return fmt.Errorf("%w: %s", err, wasm.Printable(string(bytes.ReplaceAll(first, []byte{'\n'}, []byte("; "))), maxSaid/2))
 }
 
 // Write implements io.Writer.

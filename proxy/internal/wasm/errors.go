@@ -40,7 +40,7 @@ type ImportError struct {
 
 // Error implements error.
 func (e *ImportError) Error() string {
-	return fmt.Sprintf("the module imports %s.%s: %s", Printable(e.Module), Printable(e.Name), e.Reason)
+	return fmt.Sprintf("the module imports %s.%s: %s", Printable(e.Module, maxText), Printable(e.Name, maxText), e.Reason)
 }
 
 // A MemoryError is [ErrMemory] of a module that needs more linear memory at its start than it may have.
@@ -59,10 +59,10 @@ func (e *MemoryError) Unwrap() error { return ErrMemory }
 // maxText is the most bytes of a text from a module or from wazero that go into an error.
 const maxText = 256
 
-// Printable returns a module's text in a form that can be logged: one line of bounded length, of visible characters.
-func Printable(text string) string {
-	if len(text) > maxText {
-		text = text[:maxText] + "…"
+// Printable returns at most most bytes of a module's text in a form that can be logged: one line of visible characters.
+func Printable(text string, most int) string {
+	if len(text) > most {
+		text = text[:most] + "…"
 	}
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -90,5 +90,5 @@ func (i *Instance) failure(err error) error {
 		return ErrStack
 	}
 	text = strings.TrimPrefix(strings.TrimSuffix(text, " (recovered by wazero)"), "wasm error: ")
-	return fmt.Errorf("%w: %s", ErrTrap, Printable(text))
+	return fmt.Errorf("%w: %s", ErrTrap, Printable(text, maxText))
 }

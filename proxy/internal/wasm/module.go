@@ -132,7 +132,7 @@ func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Mod
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", ErrInvalid, Printable(err.Error()))
+		return nil, fmt.Errorf("%w: %s", ErrInvalid, Printable(err.Error(), maxText))
 	}
 	for _, name := range []string{startExport, "_initialize"} {
 		if there, fits := m.Exports(name, nil, nil); there && !fits {
