@@ -243,7 +243,7 @@ func lookMemory(p *process) Check {
 	limit, _ := p.memoryLimit()
 	bytes, found := limit, "the cgroup allows "+size(limit)
 	if total := p.count("proc/meminfo", "MemTotal"); total != unknown && (limit == unknown || total<<10 < limit) {
-		bytes, found = total<<10, size(total<<10)+", no cgroup limit"
+		bytes, found = total<<10, size(total<<10)+", no lower cgroup limit"
 	}
 	if bytes == unknown {
 		return Check{State: Unknown, Found: "neither /proc/meminfo nor the limit of the cgroup can be read", Cost: "each idle session takes about 10 kB, and the kernel needs memory for its sockets"}
