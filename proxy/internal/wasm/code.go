@@ -1,9 +1,9 @@
 package wasm
 
-// lookAtLoops returns a function's body with head inserted at the head of each loop, and bulk before each instruction that
-// works on memory or a table as a whole. It fails if the body names a function or a global that only [instrument] adds.
-// wazero finds all other mistakes.
-func (p *parsed) lookAtLoops(code, head, bulk []byte) ([]byte, error) {
+// lookAtLoops returns a function's body with head inserted at the head of each loop, bulk before each instruction that
+// works on memory or a table as a whole, and host after each call that may be of the host. It fails if the body names a
+// function or a global that only [instrument] adds. wazero finds all other mistakes.
+func (p *parsed) lookAtLoops(code, head, bulk, host []byte) ([]byte, error) {
 	r := reader{b: code}
 	r.each(maxLocals, func() {
 		r.u32()
@@ -15,12 +15,12 @@ func (p *parsed) lookAtLoops(code, head, bulk []byte) ([]byte, error) {
 		here := len(code) - len(r.b)
 		op := r.byte()
 		conversion := len(r.b) > 0 && r.b[0] < 8
+		operands := r
 		switch {
 		case 0x02 <= op && op <= 0x05, op == 0x0d: // block, loop, if, else, br_if
 			blocks++
 		case op == 0x0e: // br_table
-			targets := r
-			blocks += int(min(targets.u32(), maxBlocks)) + 1
+			blocks += int(min(operands.u32(), maxBlocks)) + 1
 		}
 		p.immediates(&r, op)
 		look := head
@@ -29,6 +29,8 @@ func (p *parsed) lookAtLoops(code, head, bulk []byte) ([]byte, error) {
 			here = len(code) - len(r.b)
 		case op == opBulk && !conversion:
 			look = bulk
+		case op == opCall && operands.u32() < p.importedFuncs, op == opCallIndirect && p.indirect:
+			here, look = len(code)-len(r.b), host
 		default:
 			continue
 		}
@@ -52,9 +54,11 @@ func (p *parsed) immediates(r *reader, op byte) {
 	case op == 0x0e: // br_table
 		r.each(maxFunctions, func() { r.u32() })
 		r.u32()
-	case op == opCall, op == opRefFunc:
+	case op == opCall:
 		p.known(r, r.u32())
-	case op == 0x11: // call_indirect
+	case op == opRefFunc:
+		p.refers(r, r.u32())
+	case op == opCallIndirect:
 		r.u32()
 		r.u32()
 	case op == 0x1c: // select with types

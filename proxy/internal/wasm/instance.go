@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -223,15 +224,21 @@ type random struct{}
 
 func (random) Read(b []byte) (int, error) { return rand.Read(b) }
 
-// limited passes on the output of a module until its deadline.
+// limited passes on the output of a module until its deadline, piece by piece.
 type limited struct {
 	io.Writer
 	deadline *deadline
 }
 
-func (l limited) Write(b []byte) (int, error) {
-	if err := l.deadline.Err(); err != nil {
-		return 0, err
+func (l limited) Write(b []byte) (n int, err error) {
+	for piece := range slices.Chunk(b, 4<<10) {
+		if err = l.deadline.Err(); err == nil {
+			_, err = l.Writer.Write(piece)
+		}
+		if err != nil {
+			return n, err
+		}
+		n += len(piece)
 	}
-	return l.Writer.Write(b)
+	return n, nil
 }

@@ -62,23 +62,24 @@ const (
 
 // Instructions.
 const (
-	opUnreachable = 0x00
-	opLoop        = 0x03
-	opIf          = 0x04
-	opEnd         = 0x0b
-	opCall        = 0x10
-	opDrop        = 0x1a
-	opLocalGet    = 0x20
-	opGlobalGet   = 0x23
-	opGlobalSet   = 0x24
-	opMemoryGrow  = 0x40
-	opI32Const    = 0x41
-	opI32LessS    = 0x48
-	opI32LessU    = 0x49
-	opI32Add      = 0x6a
-	opI32Sub      = 0x6b
-	opRefFunc     = 0xd2
-	opBulk        = 0xfc
+	opUnreachable  = 0x00
+	opLoop         = 0x03
+	opIf           = 0x04
+	opEnd          = 0x0b
+	opCall         = 0x10
+	opCallIndirect = 0x11
+	opDrop         = 0x1a
+	opLocalGet     = 0x20
+	opGlobalGet    = 0x23
+	opGlobalSet    = 0x24
+	opMemoryGrow   = 0x40
+	opI32Const     = 0x41
+	opI32LessS     = 0x48
+	opI32LessU     = 0x49
+	opI32Add       = 0x6a
+	opI32Sub       = 0x6b
+	opRefFunc      = 0xd2
+	opBulk         = 0xfc
 
 	noResult = 0x40 // the type of a block
 )
@@ -89,6 +90,7 @@ type parsed struct {
 	params        []uint32         // by type; each function has one
 	functions     []uint32         // types of the defined functions
 	importedFuncs uint32
+	indirect      bool // a table may have an imported function
 	globals       uint32
 	bodies        []body
 	minPages      uint32
@@ -100,6 +102,12 @@ func (p *parsed) known(r *reader, function uint32) {
 	if uint64(function) >= uint64(p.importedFuncs)+uint64(len(p.functions)) {
 		r.fail("there is no function %d", function)
 	}
+}
+
+// refers is known for a function that a table may have.
+func (p *parsed) refers(r *reader, function uint32) {
+	p.indirect = p.indirect || function < p.importedFuncs
+	p.known(r, function)
 }
 
 // A body is the code of a function.
@@ -122,8 +130,8 @@ type body struct {
 // Compiled code looks at its deadline there, at the head of each loop, and before each instruction that works on memory as
 // a whole. It counts these steps. After stepsPerLook steps it leaves the compiled code for Go, because Go's collector waits
 // for that, and traps if the global of the deadline is not zero. (wazero's own look leaves the compiled code at the head of
-// each loop, which takes longer than most loops' bodies: a module of Go had a tenth of the speed.) Interpreted loops and
-// functions have wazero's look.
+// each loop, which takes longer than most loops' bodies: a module of Go had a tenth of the speed.) It also looks after each
+// call of the host, which may have taken long. Interpreted loops and functions have wazero's look.
 //
 // memory is the largest memory in bytes.
 func instrument(code []byte, compiled bool, memory int64) (out []byte, minPages uint32, err error) {
@@ -135,8 +143,9 @@ func instrument(code []byte, compiled bool, memory int64) (out []byte, minPages 
 		return nil, 0, err
 	}
 	look := []byte{opLoop, noResult, opEnd}
-	var head, bulk []byte
+	var head, bulk, host []byte
 	if compiled {
+		host = p.appendTrap(nil)
 		head = p.appendLook(nil, 1)
 		bulk = p.appendLook(nil, int32(min(stepsPerLook/16*memory>>20, stepsPerLook)))
 		look = head
@@ -145,7 +154,7 @@ func instrument(code []byte, compiled bool, memory int64) (out []byte, minPages 
 		}
 	}
 	for i, b := range p.bodies {
-		if p.bodies[i].code, err = p.lookAtLoops(b.code, head, bulk); err != nil {
+		if p.bodies[i].code, err = p.lookAtLoops(b.code, head, bulk, host); err != nil {
 			return nil, 0, fmt.Errorf("%w (in function %d)", err, p.importedFuncs+uint32(i))
 		}
 	}
@@ -274,7 +283,7 @@ func (p *parsed) readExports() error {
 		}
 		switch kind, index := r.byte(), r.u32(); {
 		case kind == 0:
-			p.known(&r, index)
+			p.refers(&r, index)
 		case kind == 3 && index >= p.globals:
 			r.fail("there is no global %d", index)
 		}
@@ -354,15 +363,20 @@ func (p *parsed) addGlobals() {
 
 // appendLook appends a look at the deadline, which counts as a number of steps, see [instrument].
 func (p *parsed) appendLook(b []byte, steps int32) []byte {
-	over, left := p.globals+1, p.globals+2
+	left := p.globals + 2
 	b = appendI32(append(appendU32(append(b, opGlobalGet), left), opI32Const), steps)
 	b = appendU32(append(b, opI32Sub, opGlobalSet), left)
 	b = append(appendU32(append(b, opGlobalGet), left), opI32Const, 0, opI32LessS, opIf, noResult)
 	b = appendI32(append(b, opI32Const), stepsPerLook)
 	b = appendU32(append(b, opGlobalSet), left)
 	b = append(b, opI32Const, 0, opMemoryGrow, 0, opDrop) // memory.grow by 0 leaves the compiled code
-	b = appendU32(append(b, opGlobalGet), over)
-	return append(b, opIf, noResult, opUnreachable, opEnd, opEnd)
+	return append(p.appendTrap(b), opEnd)
+}
+
+// appendTrap appends a trap if the deadline has passed.
+func (p *parsed) appendTrap(b []byte) []byte {
+	b = appendU32(append(b, opGlobalGet), p.globals+1)
+	return append(b, opIf, noResult, opUnreachable, opEnd)
 }
 
 // addFunctions puts a function in front of each function of the module.

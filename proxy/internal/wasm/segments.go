@@ -64,7 +64,7 @@ func (p *parsed) readElements() error {
 			if flags&4 != 0 {
 				p.constant(&r)
 			} else {
-				p.known(&r, r.u32())
+				p.refers(&r, r.u32())
 			}
 		})
 		if total > maxElements {

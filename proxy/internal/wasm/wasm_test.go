@@ -197,6 +197,63 @@ func TestStartIsBounded(t *testing.T) {
 	})
 }
 
+// TestCallsOfTheHostAreBounded: a module that calls the host in a loop ends soon after its deadline, however long a call takes, and
+// also if it calls by a table.
+func TestCallsOfTheHostAreBounded(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, b wasm.Bounds) {
+		for _, name := range []string{"call", "call_indirect"} {
+			calls := 0
+			host := wasm.Host{"env": {{Name: "f", Call: func(*wasm.Instance, []uint64) {
+				calls++
+				time.Sleep(time.Millisecond)
+			}}}}
+			m := &Module{Pages: 1, Table: 1}
+			f := m.Import("env", "f", "", "")
+			call := Call(f)
+			if name == "call_indirect" {
+				m.Element(0, f)
+				call = Code(Const(0), m.CallIndirect(f))
+			}
+			m.Func("run", "", "", 0, While(call, Const(1)))
+			i := instantiate(t, m, host, b)
+			i.Begin(time.Millisecond)
+			if _, err := i.Call(i.Function("run")); !errors.Is(err, wasm.ErrTimeout) || calls > 1000 {
+				t.Errorf("%s: %d calls, %v", name, calls, err)
+			}
+		}
+	})
+}
+
+// A slow writer takes a while for each piece, and counts the bytes.
+type slow int
+
+func (w *slow) Write(b []byte) (int, error) {
+	time.Sleep(time.Millisecond)
+	*w += slow(len(b))
+	return len(b), nil
+}
+
+// TestOutputIsBounded: no more of a module's output is passed on after its deadline, even if it writes all of it at once.
+func TestOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, b wasm.Bounds) {
+		m := &Module{Pages: 16}
+		write := m.Import("wasi_snapshot_preview1", "fd_write", i32+i32+i32+i32, i32)
+		m.Func("run", "", i32, 0, Code(Const(4), Const(1<<20), Store(0), Const(1), Const(0), Const(1), Const(8), Call(write)))
+		var passed slow
+		i, err := compile(t, m, nil, b).Instantiate(&passed, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer i.Close()
+		i.Begin(time.Millisecond)
+		if _, err := i.Call(i.Function("run")); !errors.Is(err, wasm.ErrTimeout) || passed == 1<<20 {
+			t.Errorf("%d bytes, %v", passed, err)
+		}
+	})
+}
+
 // TestStartHasNoParameters: a start function, or _initialize, with parameters or results is refused when the module is
 // compiled.
 func TestStartHasNoParameters(t *testing.T) {

@@ -31,7 +31,7 @@ const (
 // they are added.
 type Module struct {
 	imports, funcs, bodies, exports, data, globals [][]byte
-	types                                          [][]byte
+	types, elements                                [][]byte
 	start                                          []byte
 	// Pages is the memory that it begins with, Table the elements of its table; MaxPages is 0 for none.
 	Pages, MaxPages, Table uint32
@@ -91,6 +91,11 @@ func (m *Module) Global(v int32) uint32 {
 	return uint32(len(m.globals) - 1)
 }
 
+// Element puts a function into the table.
+func (m *Module) Element(at int32, function uint32) {
+	m.elements = append(m.elements, append(append(append([]byte{0}, Const(at)...), End, 1), u32(function)...))
+}
+
 // Start names the function that is called when the module is instantiated.
 func (m *Module) Start(function uint32) { m.start = u32(function) }
 
@@ -123,6 +128,7 @@ func (m *Module) Bytes() []byte {
 	section(6, vector(m.globals), len(m.globals) > 0)
 	section(7, vector(exports), len(exports) > 0)
 	section(8, m.start, m.start != nil)
+	section(9, vector(m.elements), len(m.elements) > 0)
 	section(10, vector(m.bodies), len(m.bodies) > 0)
 	section(11, vector(m.data), len(m.data) > 0)
 	return b
@@ -175,6 +181,12 @@ func SetGlobal(n uint32) []byte { return append([]byte{0x24}, u32(n)...) }
 
 // Call is call.
 func Call(function uint32) []byte { return append([]byte{0x10}, u32(function)...) }
+
+// CallIndirect is call_indirect of a function in the table, with the type of another function.
+func (m *Module) CallIndirect(like uint32) []byte {
+	t := m.imports[like]
+	return append(append([]byte{0x11}, t[len(t)-1]), 0)
+}
 
 // Forever is a loop without end.
 func Forever() []byte { return []byte{0x03, 0x40, 0x0c, 0, End} }
