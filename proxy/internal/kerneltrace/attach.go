@@ -241,12 +241,16 @@ func CgroupProcesses(path string) (pids []int, err error) {
 	return pids, nil
 }
 
+// eachCgroup leaves out a cgroup below path that is removed meanwhile, or has only threads: their processes are in the cgroup above.
 func eachCgroup(path string, do func(dir string) error) error {
 	return filepath.WalkDir(path, func(dir string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return err
+		if err == nil && d.IsDir() {
+			err = do(dir)
 		}
-		return do(dir)
+		if dir != path && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EOPNOTSUPP)) {
+			return nil
+		}
+		return err
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math/bits"
 	"net"
@@ -304,6 +305,37 @@ func cgroupRoot(t *testing.T) string {
 	}
 	t.Skip("cgroup v2 is not mounted")
 	return ""
+}
+
+// TestCgroupsBelow: a cgroup whose children go meanwhile, or have only threads, has its processes.
+func TestCgroupsBelow(t *testing.T) {
+	t.Parallel()
+	gone := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(gone, "cgroup.procs"), []byte("1\n"), 0o600), os.Mkdir(filepath.Join(gone, "child"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if pids, err := CgroupProcesses(gone); err != nil || !slices.Equal(pids, []int{1}) {
+		t.Errorf("a child without a list of processes: %v, %v", pids, err)
+	}
+	if _, err := CgroupProcesses(filepath.Join(gone, "child")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no cgroup: %v", err)
+	}
+	dir := filepath.Join(cgroupRoot(t), fmt.Sprintf("penstock-test-threads-%d", os.Getpid()))
+	threads := filepath.Join(dir, "threads")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skip("no cgroup can be made:", err)
+	}
+	defer os.Remove(dir)
+	if err := os.Mkdir(threads, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(threads)
+	if err := os.WriteFile(filepath.Join(threads, "cgroup.type"), []byte("threaded"), 0o644); err != nil {
+		t.Skip("no cgroup of threads can be made:", err)
+	}
+	if pids, err := CgroupProcesses(dir); err != nil || len(pids) != 0 {
+		t.Errorf("a child with threads: %v, %v", pids, err)
+	}
 }
 
 func TestNoCgroup(t *testing.T) {
