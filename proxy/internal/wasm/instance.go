@@ -32,6 +32,7 @@ type Instance struct {
 type Function struct {
 	f       api.Function
 	results int
+	running bool // on its own stack, which has no room for a second call
 }
 
 // Instantiate makes an instance, and runs its start function and _initialize, for at most [Bounds].Start. output gets the
@@ -59,7 +60,7 @@ func (i *Instance) Function(name string) *Function {
 	if f == nil {
 		return nil
 	}
-	return &Function{f, len(f.Definition().ResultTypes())}
+	return &Function{f: f, results: len(f.Definition().ResultTypes())}
 }
 
 // Begin bounds the time of the calls until [Instance.End].
@@ -77,14 +78,19 @@ func (i *Instance) End() error {
 
 // Call calls a function with all its parameters, eight at most, and returns its result, if it has one. After an error the
 // instance cannot be used any more. The call ends soon after the deadline, see [Instance.Begin]; without a deadline it may
-// take any time.
+// take any time. A function of the host may call another function than those that are running.
 func (i *Instance) Call(f *Function, params ...uint64) (uint64, error) {
-	if i.failed {
+	switch {
+	case i.failed:
 		return 0, ErrClosed
+	case f.running:
+		return 0, fmt.Errorf("%w: it has the host call a function that is running", ErrTrap)
 	}
 	copy(i.values[:], params)
 	i.values[len(params)] = 0
+	f.running = true
 	err := f.f.CallWithStack(&i.deadline, i.values[:max(len(params), f.results)])
+	f.running = false
 	if err != nil || i.memory.refused {
 		i.failed = true
 		if err == nil {

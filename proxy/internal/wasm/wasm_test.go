@@ -456,6 +456,32 @@ func TestHostFunctions(t *testing.T) {
 	})
 }
 
+// TestNoCallWithinItself: a function of the host cannot call a function of the module that is running, whose frames the second call
+// would overwrite.
+func TestNoCallWithinItself(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, b wasm.Bounds) {
+		var run *wasm.Function
+		calls := 0
+		host := wasm.Host{"env": {{Name: "again", Call: func(i *wasm.Instance, _ []uint64) {
+			if calls++; calls < 20 {
+				if _, err := i.Call(run, 20); err != nil {
+					panic(err)
+				}
+			}
+		}}}}
+		m := &Module{Pages: 1}
+		again := m.Import("env", "again", "", "")
+		m.Func("run", i32, i32, 0, Code(Call(again), Get(0)))
+		i := instantiate(t, m, host, b)
+		run = i.Function("run")
+		i.Begin(10 * time.Second)
+		if v, err := i.Call(run, 1); !errors.Is(err, wasm.ErrTrap) || !strings.Contains(err.Error(), "that is running") {
+			t.Errorf("%d after %d calls, %v", v, calls, err)
+		}
+	})
+}
+
 // TestPool: as many instances as may be, and none that has failed twice.
 func TestPool(t *testing.T) {
 	m := &Module{Pages: 1}
