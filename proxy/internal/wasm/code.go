@@ -47,7 +47,12 @@ func (p *parsed) lookAtLoops(code, head, bulk, host []byte) ([]byte, error) {
 // immediates reads the immediates of an instruction of WebAssembly 2.0 (section 5.4 of its specification).
 func (p *parsed) immediates(r *reader, op byte) {
 	switch {
-	case 0x02 <= op && op <= opIf, op == opI32Const, op == 0x42: // block, loop, if, i32.const, i64.const
+	case 0x02 <= op && op <= opIf: // block, loop, if
+		if t := *r; len(t.b) > 0 && t.b[0]&0xc0 != 0x40 { // a type of a function
+			p.takes(r, t.u32(), true)
+		}
+		r.signed()
+	case op == opI32Const, op == 0x42: // i32.const, i64.const
 		r.signed()
 	case op == 0x0c, op == 0x0d, 0x20 <= op && op <= 0x22, op == 0x25, op == 0x26: // br, br_if, local.*, table.get and table.set
 		r.u32()
@@ -55,11 +60,14 @@ func (p *parsed) immediates(r *reader, op byte) {
 		r.each(maxFunctions, func() { r.u32() })
 		r.u32()
 	case op == opCall:
-		p.known(r, r.u32())
+		f := r.u32()
+		if p.known(r, f); r.err == nil && f >= p.importedFuncs { // functions of the host have one result at most
+			p.takes(r, p.functions[f-p.importedFuncs], false)
+		}
 	case op == opRefFunc:
 		p.refers(r, r.u32())
 	case op == opCallIndirect:
-		r.u32()
+		p.takes(r, r.u32(), false)
 		r.u32()
 	case op == 0x1c: // select with types
 		r.each(maxLocals, func() { r.byte() })
@@ -83,6 +91,18 @@ func (p *parsed) immediates(r *reader, op byte) {
 	case op <= 0x01, op == 0x05, op == opEnd, op == 0x0f, op == 0x1a, op == 0x1b, 0x45 <= op && op <= 0xc4, op == 0xd1:
 	default:
 		r.fail("instruction %#x", op)
+	}
+}
+
+// takes adds the values of a call of a type, or of a block.
+func (p *parsed) takes(r *reader, t uint32, block bool) {
+	if t >= uint32(len(p.params)) {
+		r.fail("there is no type %d", t)
+		return
+	}
+	p.values += uint64(p.more[t])
+	if block {
+		p.values += uint64(p.params[t])
 	}
 }
 

@@ -88,6 +88,8 @@ const (
 type parsed struct {
 	sections      [sections][]byte // nil: none
 	params        []uint32         // by type; each function has one
+	more          []uint32         // results beyond the first, by type
+	values        uint64           // values in the present body that its length does not account for
 	functions     []uint32         // types of the defined functions
 	importedFuncs uint32
 	indirect      bool // a table may have an imported function
@@ -154,9 +156,12 @@ func instrument(code []byte, compiled bool, memory int64) (out []byte, minPages 
 		}
 	}
 	for i, b := range p.bodies {
+		t := p.functions[i]
+		p.values = 2 * uint64(p.params[t]+p.more[t]) // of this function and of the one in front
 		if p.bodies[i].code, err = p.lookAtLoops(b.code, head, bulk, host); err != nil {
 			return nil, 0, fmt.Errorf("%w (in function %d)", err, p.importedFuncs+uint32(i))
 		}
+		p.bodies[i].weight += uint32(min(16*p.values, maxStack))
 	}
 	p.addGlobals()
 	p.addFunctions(look)
@@ -212,7 +217,7 @@ func (p *parsed) readTypes() error {
 			r.fail("type of form %#x", form)
 		}
 		p.params = append(p.params, uint32(len(r.take(r.u32()))))
-		r.take(r.u32())
+		p.more = append(p.more, uint32(max(len(r.take(r.u32())), 1)-1))
 	})
 	return r.err
 }
@@ -304,6 +309,7 @@ func (p *parsed) readStart() error {
 
 // readCode reads the bodies. A frame of compiled code has a slot of at most 16 bytes for each local, and for each result of
 // an instruction. An instruction with results of 16 bytes takes 4 bytes of code, one with results of 8 bytes takes 2.
+// [instrument] adds parameters, and results beyond the first.
 func (p *parsed) readCode() error {
 	r := reader{b: p.sections[sectionCode]}
 	if len(r.b) > maxCode {

@@ -456,6 +456,25 @@ func TestHostFunctions(t *testing.T) {
 	})
 }
 
+// TestStackOfManyValues: the stack is bounded for functions with many parameters and results, too, which take little code.
+func TestStackOfManyValues(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, b wasm.Bounds) {
+		deep := 0
+		host := wasm.Host{"env": {{Name: "deeper", Call: func(*wasm.Instance, []uint64) { deep++ }}}}
+		m, many := &Module{Pages: 1}, strings.Repeat(i32, 1000)
+		deeper := m.Import("env", "deeper", "", "")
+		results := m.Func("", "", many, 0, bytes.Repeat(Const(1), 1000))
+		m.Func("", many, "", 0, Code(Call(deeper), Call(results), Call(results+1)))
+		m.Func("run", "", "", 0, Code(Call(results), Call(results+1)))
+		i := instantiate(t, m, host, b)
+		i.Begin(time.Minute)
+		if _, err := i.Call(i.Function("run")); !errors.Is(err, wasm.ErrStack) || deep > 4<<20/(2*8*1000) {
+			t.Errorf("%d calls of 1000 parameters and 1000 results: %v", deep, err)
+		}
+	})
+}
+
 // TestNoCallWithinItself: a function of the host cannot call a function of the module that is running, whose frames the second call
 // would overwrite.
 func TestNoCallWithinItself(t *testing.T) {
