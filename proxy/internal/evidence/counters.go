@@ -95,7 +95,9 @@ func (r *Report) counted(refused *kerneltrace.PrivilegeError, before, after *cou
 	}
 	all := Cause{Name: cpuWait}
 	for id, w := range after.threads {
-		w.time, w.count = w.time-before.threads[id].time, w.count-before.threads[id].count
+		if old := before.threads[id]; old.count <= w.count && old.time <= w.time { // otherwise a new thread has the number of one that has ended
+			w.time, w.count = w.time-old.time, w.count-old.count
+		}
 		if w.count == 0 {
 			continue
 		}

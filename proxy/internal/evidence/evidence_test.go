@@ -238,3 +238,17 @@ func TestCounters(t *testing.T) {
 		t.Error("an empty file has waits")
 	}
 }
+
+// TestCountsOfNewThreads: a thread may have the number of an earlier one. All its waits count then, and no others.
+func TestCountsOfNewThreads(t *testing.T) {
+	t.Parallel()
+
+	same, reused := threadID{1, 1}, threadID{1, 2}
+	before := &counters{threads: map[threadID]waiting{same: {time.Second, 10}, reused: {time.Second, 10}}}
+	after := &counters{threads: map[threadID]waiting{same: {2 * time.Second, 14}, reused: {time.Millisecond, 3}}}
+	var r Report
+	r.counted(&kerneltrace.PrivilegeError{Err: errors.New("refused")}, before, after)
+	if all := r.Causes[0]; all.Count != 7 || all.TotalUs != 1_001_000 {
+		t.Errorf("%d waits of %d µs, want 7 of 1001000: %s", all.Count, all.TotalUs, r.Summary)
+	}
+}
