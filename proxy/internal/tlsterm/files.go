@@ -88,6 +88,7 @@ type source struct {
 	users    map[any]func() // called when there is a new value
 	stop     context.CancelFunc
 	identity fileIdentity // of the files when they were last read
+	fresh    bool         // open has read the value, and earlier users do not know it yet
 	bad      time.Time    // since when the files cannot be used; zero: they can
 	reported bool         // bad was reported
 	badSum   any          // identifies the bad content: its sum, or the text of the error
@@ -152,8 +153,13 @@ func (f *Files) open(r pairSpec, user any, changed func()) (*source, error) {
 		s.stop = stop
 		f.running.Go(func() { watch.Run(ctx, func() { f.look(s) }) })
 	case !s.bad.IsZero() || !prints.equal(&s.identity):
-		if _, err := r.read(); err != nil {
+		m, err := r.read()
+		if err != nil {
 			return nil, err // other users go on with the contents read before
+		}
+		if m.sum != s.value.Load().sum {
+			s.value.Store(m)
+			s.fresh = true
 		}
 		f.running.Go(func() { f.look(s) }) // for the other users
 	}
@@ -227,9 +233,10 @@ func (s *source) reread(grace time.Duration) (*Change, []func(), time.Duration) 
 	}
 	s.bad, s.reported, s.badSum = time.Time{}, false, nil
 	s.refused.Store(nil)
-	if m.sum == s.value.Load().sum {
+	if m.sum == s.value.Load().sum && !s.fresh {
 		return nil, nil, 0
 	}
+	s.fresh = false
 	s.value.Store(m)
 	users := make([]func(), 0, len(s.users))
 	for _, call := range s.users {

@@ -101,6 +101,35 @@ func TestSwap(t *testing.T) {
 	}
 }
 
+// TestOpenedAfterAChange: who opens files that have just changed has their present contents from the beginning, and so have
+// earlier users soon.
+func TestOpenedAfterAChange(t *testing.T) {
+	t.Parallel()
+
+	a := newAuthority(t, "test")
+	p, other := a.pair("a.test"), a.pair("b.test")
+	reports, hold := make(chan struct{}, 4), make(chan struct{})
+	f := newFiles(t, &tlsterm.FilesConfig{Poll: time.Hour, Settle: 10 * time.Millisecond, Report: func(tlsterm.Change) {
+		reports <- struct{}{}
+		<-hold // no further change comes into force for present users
+	}})
+	release := sync.OnceFunc(func() { close(hold) })
+	defer release()
+	first := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f})
+	newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{other}, Files: f})
+	must(t, copyFile(p.Cert, other.Cert)) // which does not match its key
+	<-reports
+	cert, key := a.sign(newKey(t), "a.test")
+	inPlace(t, p.Cert, cert)
+	inPlace(t, p.Key, key)
+	want := serialOf(t, p.Cert)
+	if got := served(t, newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{p}, Files: f}), a); got != want {
+		t.Errorf("a server that begins after the change shows %s, want %s", got, want)
+	}
+	release()
+	condition.Await(t, "the new certificate is shown by the earlier server", func() bool { return served(t, first, a) == want })
+}
+
 // TestEnded: the end of a certificate is told once, and again for the next certificate.
 func TestEnded(t *testing.T) {
 	t.Parallel()
