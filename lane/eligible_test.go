@@ -74,12 +74,13 @@ func listener(t *testing.T, address string) net.Listener {
 }
 
 // TestMarked: a session stays in user space if a socket has a mark, because the mark may decide the route of
-// its packets.
+// its packets. A session without a place does not have the tries of this one.
 func TestMarked(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	l := open(t, "lo")
+	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 1}))(t)
+	t.Cleanup(func() { must.Do(t, l.Close()) })
 	client, a, b, server := legs(t, listener(t, "127.0.0.1:0"))
 	must.Do(t, syscall.SetsockoptInt(sockets.FD(t, b), syscall.SOL_SOCKET, syscall.SO_MARK, 7))
 	p := join(t, l, client, a, b, server)
@@ -89,6 +90,9 @@ func TestMarked(t *testing.T) {
 	})
 	if p.Left() {
 		t.Error("it has left user space")
+	}
+	if one, other := p.Tries(), joined(t, l, "tcp", "127.0.0.1:0").Tries(); one == 0 || other != 0 {
+		t.Errorf("%d tries, and %d of a session without a place", one, other)
 	}
 }
 

@@ -201,7 +201,7 @@ func (s *Session) Disarm() bool {
 func (s *Session) Tries() uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.phase == over {
+	if s.stays() != None || s.phase == over { // another session may have its place
 		return 0
 	}
 	_, tries := s.record().Refusal()
