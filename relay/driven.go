@@ -643,7 +643,7 @@ func (s *Driven) timeout() bool {
 	case what == ReasonIdle && s.is(carried) && !s.is(half) && s.offer().carrier.Return():
 		s.drv.loop.Disarm(&s.timer) // the session ends when it is back, see Driven.Return
 	default:
-		s.settle(what, timeoutError(what))
+		s.settle(what, timeoutError{Reason: what})
 		return true
 	}
 	return false

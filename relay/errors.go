@@ -40,10 +40,17 @@ func (e *opError) Timeout() bool { return e.op.Timeout() }
 func (e *opError) Temporary() bool { return e.op.Temporary() }
 
 // A timeoutError is the error of a session that a timeout has ended. It is a [net.Error].
-type timeoutError Reason
+type timeoutError struct {
+	Reason
+	untold Side // could not be told of an end of file, which may be why the session did not end earlier
+}
 
 func (e timeoutError) Error() string {
-	return "penstock: relay: " + Reason(e).String() + ": " + os.ErrDeadlineExceeded.Error()
+	text := "penstock: relay: " + e.String() + ": "
+	if e.untold != SideNone {
+		text += e.untold.String() + " has no CloseWrite: "
+	}
+	return text + os.ErrDeadlineExceeded.Error()
 }
 
 func (e timeoutError) Unwrap() error { return os.ErrDeadlineExceeded }

@@ -97,7 +97,7 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 		select {
 		case <-over:
 		case <-ctx.Done():
-			return fmt.Errorf("penstock: relay: shutdown: sessions still run: %w", context.Cause(ctx))
+			return fmt.Errorf("penstock: relay: shutdown: sessions still run (%d); Close ends them: %w", len(r.running.close()), context.Cause(ctx))
 		}
 	}
 	return r.release()
@@ -224,7 +224,7 @@ var errEnded error = endedByClose{}
 
 type endedByClose struct{}
 
-func (endedByClose) Error() string { return "penstock: relay: ended by Close" }
+func (endedByClose) Error() string { return "penstock: relay: ended by Relay.Close" }
 
 func (endedByClose) Unwrap() error { return ErrClosed }
 

@@ -749,8 +749,20 @@ func (s *Session) onTimer() {
 		what = s.due()
 	}
 	if what != ReasonNone {
-		_ = s.cut(what, timeoutError(what))
+		_ = s.cut(what, timeoutError{what, s.untoldSide(what)})
 	}
+}
+
+// untoldSide returns the side without a CloseWrite if a half-close timeout ends the session, or SideNone.
+func (s *Session) untoldSide(what Reason) Side {
+	switch {
+	case what != ReasonHalfClose:
+	case s.ba.hasFallen(FallbackHalfClose):
+		return SideA
+	case s.ab.hasFallen(FallbackHalfClose):
+		return SideB
+	}
+	return SideNone
 }
 
 // tellAnswered calls Limits.Answered if it is time. It holds no lock, because Answered may ask for the result, or cut

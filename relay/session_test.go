@@ -471,7 +471,7 @@ func TestShutdownWaitsForHook(t *testing.T) {
 	cancel()
 	err := r.Shutdown(ctx)
 	must.Is(t, err, context.Canceled)
-	if want := "penstock: relay: shutdown: sessions still run: context canceled"; err.Error() != want {
+	if want := "penstock: relay: shutdown: sessions still run (1); Close ends them: context canceled"; err.Error() != want {
 		t.Errorf("%q, want %q", err, want)
 	}
 	close(leave)
@@ -523,7 +523,7 @@ func TestCloseEnds(t *testing.T) {
 	if !errors.Is(o.err, relay.ErrClosed) || o.result.Reason != relay.ReasonCanceled {
 		t.Errorf("%+v, %v", o.result, o.err)
 	}
-	if text := "penstock: relay: ended by Close"; o.err == nil || o.err.Error() != text {
+	if text := "penstock: relay: ended by Relay.Close"; o.err == nil || o.err.Error() != text {
 		t.Errorf("%v, want %s", o.err, text)
 	}
 	if _, err := farA.Read(make([]byte, 1)); err == nil || err == io.EOF {

@@ -470,6 +470,9 @@ func TestNoHalfCloseQuiet(t *testing.T) {
 	running(t, g)
 	c.advance(1)
 	expectTimeout(t, g, relay.ReasonHalfClose)
+	if text := "penstock: relay: half-close-timeout: b has no CloseWrite: i/o timeout"; g.err.Error() != text {
+		t.Errorf("%v, want %s", g.err, text)
+	}
 	must.Do(t, expect(g.B, nil))
 	if f := g.result.AToB; f.Fallbacks[relay.FallbackHalfClose] != 1 {
 		t.Fatalf("%+v", f)
