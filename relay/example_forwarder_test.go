@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 // A forwarder with an idle limit, a line for each session, and an orderly end.
 func Example_forwarder() {
 	log.SetFlags(0)
-	log.SetOutput(os.Stdout)
+	log.SetOutput(portless{})
 	defer log.SetOutput(os.Stderr)
 	origin := echoServer()
 	defer origin.Close()
@@ -24,7 +25,7 @@ func Example_forwarder() {
 	if err != nil {
 		panic(err)
 	}
-	stop, signal := context.WithCancel(context.Background()) // a program: signal.NotifyContext(ctx, syscall.SIGTERM)
+	stop, signal := context.WithCancel(context.Background()) // a program: signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	served := make(chan error)
 	go func() { served <- forwardAll(stop, l, origin.Addr().String()) }()
 	fmt.Println(ask(l.Addr(), "water"))
@@ -32,8 +33,18 @@ func Example_forwarder() {
 	fmt.Println(<-served)
 	// Unordered output:
 	// WATER
-	// {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} reason=eof err=<nil>
+	// 127.0.0.1 {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} reason=eof culprit=none err=<nil>
 	// <nil>
+}
+
+// portless prints lines without the port of the client, with which they begin.
+type portless struct{}
+
+func (portless) Write(line []byte) (int, error) {
+	client, rest, _ := bytes.Cut(line, []byte(" "))
+	host, _, err := net.SplitHostPort(string(client))
+	fmt.Print(host, " ", string(rest))
+	return len(line), err
 }
 
 // forwardAll forwards the connections of l to target until stop ends.
@@ -55,20 +66,20 @@ func forwardAll(stop context.Context, l net.Listener, target string) error {
 			continue
 		}
 		sessions.Go(func() {
-			endpoint, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(stop, "tcp", target)
+			endpoint, err := net.DialTimeout("tcp", target, 5*time.Second)
 			if err != nil {
 				log.Println(err)
 				client.Close()
 				return
 			}
 			res, err := r.Join(context.Background(), client, endpoint) // not stop, which would reset the session
-			log.Printf("%+v %+v reason=%v err=%v", res.AToB, res.BToA, res.Reason, err)
+			log.Printf("%v %+v %+v reason=%v culprit=%v err=%v", client.RemoteAddr(), res.AToB, res.BToA, res.Reason, res.Culprit, err)
 		})
 	}
-	patience, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	err = r.Shutdown(patience)
-	r.Close() // resets the sessions that are left
+	patience := time.AfterFunc(30*time.Second, func() { r.Close() }) // resets the sessions that are left
 	sessions.Wait()
-	return err
+	if !patience.Stop() {
+		return errors.New("sessions were reset at the end")
+	}
+	return r.Close()
 }

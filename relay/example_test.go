@@ -196,18 +196,18 @@ func ExampleWrap() {
 
 // named is a connection with a name. It adds nothing to the bytes, so relay may move them beneath it.
 type named struct {
-	*net.TCPConn
+	net.Conn
 	name string
 }
 
 func (n *named) RelayReader(context.Context, int) (io.Reader, []byte, error) {
-	return n.TCPConn, nil, nil
+	return n.Conn, nil, nil
 }
-func (n *named) RelayWriter() io.Writer { return n.TCPConn }
+func (n *named) RelayWriter() io.Writer { return n.Conn }
 
 func ExampleUnwrapper() {
 	fmt.Println(through("hello", func(client, endpoint net.Conn) {
-		res, _ := relay.Join(context.Background(), &named{client.(*net.TCPConn), "first"}, endpoint)
+		res, _ := relay.Join(context.Background(), &named{client, "first"}, endpoint)
 		fmt.Println("fallbacks:", res.AToB.Fallbacks[relay.FallbackWrapped])
 	}))
 	// Output:

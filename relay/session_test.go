@@ -562,6 +562,34 @@ func TestForwarderAcceptsAgain(t *testing.T) {
 	must.Do(t, condition.Receive(t, "the end", served))
 }
 
+// A lastListener calls last after each connection that it has accepted.
+type lastListener struct {
+	net.Listener
+	last func()
+}
+
+func (l lastListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	l.last()
+	return c, err
+}
+
+// TestForwarderServesTheLast: the forwarder of docs/adopting.md serves a client that it had accepted, but not yet connected, at the signal.
+func TestForwarderServesTheLast(t *testing.T) {
+	t.Parallel()
+
+	origin := echoServer()
+	defer origin.Close()
+	stop, signal := context.WithCancel(t.Context())
+	l := lastListener{must.Get(net.Listen("tcp", "127.0.0.1:0"))(t), signal}
+	served := make(chan error, 1)
+	go func() { served <- forwardAll(stop, l, origin.Addr().String()) }()
+	if got := ask(l.Addr(), "water"); got != "WATER" {
+		t.Errorf("%q", got)
+	}
+	must.Do(t, condition.Receive(t, "the end", served))
+}
+
 // TestHooks: each event of a session calls its hook, in order.
 func TestHooks(t *testing.T) {
 	t.Parallel()

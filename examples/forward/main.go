@@ -38,9 +38,9 @@ func main() {
 }
 
 func forward(ctx context.Context, client net.Conn, target string) error {
-	defer client.Close()
 	endpoint, err := net.Dial("tcp", target)
 	if err != nil {
+		client.Close()
 		return fmt.Errorf("connect %s: %w", target, err)
 	}
 	result, err := relay.Join(ctx, client, endpoint) // closes both; the end of ctx resets them
